@@ -15,16 +15,18 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use traceweir::private::PrivateSession;
 use traceweir::{EventDescriptor, Provider};
 use traceweir_format::Guid;
+use traceweir_format::spec::enable::EVENT_ENABLE_PROPERTY_STACK_TRACE;
+use traceweir_format::spec::session::EVENT_TRACE_FILE_MODE_SEQUENTIAL;
 use traceweir_transport::message::{EnableParams, SessionConfig};
 
-const SIZE: usize = 64 << 10;
-const CHILD: &str = "TRACEWEIR_TEST_COROUTINES";
-const STACK_TRACE: u32 = 4;
+const STACK_BYTES: usize = 64 << 10;
+/// Environment variable that makes this process the child of a test.
+const CHILD_VARIABLE: &str = "TRACEWEIR_TEST_COROUTINES";
 const GUID: Guid = Guid::from_u128(0x5d1c_31f4_0e1b_4c5e_9a6b_7f2b_68c1_d0e4);
 
 static PROVIDER: OnceLock<Provider> = OnceLock::new();
 /// The coroutine stacks, which are mapped before anything else.
-static FIRST: [AtomicUsize; 2] = [const { AtomicUsize::new(0) }; 2];
+static FIRST_STACKS: [AtomicUsize; 2] = [const { AtomicUsize::new(0) }; 2];
 
 /// Runs on the first thread before `main`, so that its mapping lies directly below the thread's
 /// control block.
@@ -32,11 +34,11 @@ static FIRST: [AtomicUsize; 2] = [const { AtomicUsize::new(0) }; 2];
 #[unsafe(link_section = ".init_array")]
 static BEFORE_MAIN: extern "C" fn() = {
     extern "C" fn before_main() {
-        for stack in &FIRST {
-            stack.store(map(), Ordering::Relaxed);
+        for stack in &FIRST_STACKS {
+            stack.store(map_stack(), Ordering::Relaxed);
         }
-        if std::env::var_os(CHILD).is_some_and(|which| which == "first") {
-            let [upper, lower] = FIRST.each_ref().map(|stack| stack.load(Ordering::Relaxed));
+        if std::env::var_os(CHILD_VARIABLE).is_some_and(|which| which == "first") {
+            let [upper, lower] = FIRST_STACKS.each_ref().map(|stack| stack.load(Ordering::Relaxed));
             write_around_unmapping(upper, lower);
             std::process::exit(0);
         }
@@ -44,33 +46,34 @@ static BEFORE_MAIN: extern "C" fn() = {
     before_main
 };
 
-fn map() -> usize {
+fn map_stack() -> usize {
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
-    // SAFETY: a new mapping.
-    let memory =
-        unsafe { libc::mmap(std::ptr::null_mut(), SIZE, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0) };
+    // SAFETY: the kernel chooses the address, so the new mapping replaces no memory.
+    let memory = unsafe {
+        libc::mmap(std::ptr::null_mut(), STACK_BYTES, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0)
+    };
     assert_ne!(memory, libc::MAP_FAILED);
     memory.expose_provenance()
 }
 
-extern "C" fn write() {
+extern "C" fn write_event() {
     let descriptor = EventDescriptor { id: 1, level: 4, ..Default::default() };
     PROVIDER.get().unwrap().write(&descriptor, &[b"x"]).unwrap();
 }
 
-fn write_on(stack: usize) {
+fn write_on_stack(stack: usize) {
     // SAFETY: the end of the memory is aligned, and the memory is large enough; the function
     // returns, and the stack pointer is restored.
     unsafe {
         std::arch::asm!(
             "mov r12, rsp", "mov rsp, {top}", "call {write}", "mov rsp, r12",
-            top = in(reg) stack + SIZE, write = sym write, out("r12") _, clobber_abi("C"),
+            top = in(reg) stack + STACK_BYTES, write = sym write_event, out("r12") _, clobber_abi("C"),
         );
     }
 }
 
 /// Returns the mapping that contains an address.
-fn mapping(address: usize) -> std::ops::Range<usize> {
+fn find_mapping(address: usize) -> std::ops::Range<usize> {
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
     let parse = |text| usize::from_str_radix(text, 16).unwrap();
     let mut ranges = maps.lines().filter_map(|line| line.split(' ').next()?.split_once('-'));
@@ -88,25 +91,27 @@ fn thread_pointer() -> usize {
 
 /// Writes on the lower stack, unmaps the stack between it and the control block, and writes again.
 fn write_around_unmapping(upper: usize, lower: usize) {
-    assert_eq!(lower + SIZE, upper);
-    let merged = mapping(thread_pointer());
+    assert_eq!(lower + STACK_BYTES, upper);
+    let merged = find_mapping(thread_pointer());
     assert!(merged.contains(&lower) && merged.contains(&upper), "{merged:x?} {lower:x} {upper:x}");
     let directory = std::env::temp_dir().join(format!("traceweir-coroutines-{}", std::process::id()));
     std::fs::create_dir_all(&directory).unwrap();
     let config = SessionConfig {
         name: "coroutines".into(),
-        log_file_mode: 1,
+        log_file_mode: EVENT_TRACE_FILE_MODE_SEQUENTIAL,
         log_file: Some(directory.join("trace.etl").to_str().unwrap().into()),
         ..Default::default()
     };
     let session = PrivateSession::start(&config).unwrap();
     PROVIDER.set(Provider::register(GUID, None).unwrap()).unwrap();
-    session.enable(GUID, &EnableParams { property: STACK_TRACE, ..Default::default() }).unwrap();
-    write_on(lower);
-    // SAFETY: mapped by `map`, and no code runs on this stack.
-    assert_eq!(unsafe { libc::munmap(std::ptr::with_exposed_provenance_mut(upper), SIZE) }, 0);
-    write_on(lower);
-    write();
+    session
+        .enable(GUID, &EnableParams { property: EVENT_ENABLE_PROPERTY_STACK_TRACE, ..Default::default() })
+        .unwrap();
+    write_on_stack(lower);
+    // SAFETY: `map_stack` created the mapping, and no code runs on this stack.
+    assert_eq!(unsafe { libc::munmap(std::ptr::with_exposed_provenance_mut(upper), STACK_BYTES) }, 0);
+    write_on_stack(lower);
+    write_event();
     drop(session);
     std::fs::remove_dir_all(&directory).unwrap();
 }
@@ -115,12 +120,12 @@ fn write_around_unmapping(upper: usize, lower: usize) {
 fn write_around_unmapping_on_another_thread() {
     extern "C" fn start(lower: *mut libc::c_void) -> *mut libc::c_void {
         let lower = lower.expose_provenance();
-        write_around_unmapping(lower + SIZE, lower);
+        write_around_unmapping(lower + STACK_BYTES, lower);
         std::ptr::null_mut()
     }
-    const OWN: usize = 16 * SIZE;
+    const THREAD_STACK_BYTES: usize = 16 * STACK_BYTES;
     // One mapping, like three that the kernel has merged.
-    let length = 2 * SIZE + OWN;
+    let length = 2 * STACK_BYTES + THREAD_STACK_BYTES;
     // SAFETY: the mapping outlives the thread, because the test joins it.
     unsafe {
         let (access, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
@@ -128,29 +133,36 @@ fn write_around_unmapping_on_another_thread() {
         assert_ne!(memory, libc::MAP_FAILED);
         let mut attributes = std::mem::zeroed();
         assert_eq!(libc::pthread_attr_init(&raw mut attributes), 0);
-        assert_eq!(libc::pthread_attr_setstack(&raw mut attributes, memory.byte_add(2 * SIZE), OWN), 0);
+        assert_eq!(
+            libc::pthread_attr_setstack(
+                &raw mut attributes,
+                memory.byte_add(2 * STACK_BYTES),
+                THREAD_STACK_BYTES
+            ),
+            0
+        );
         let mut thread = 0;
         assert_eq!(libc::pthread_create(&raw mut thread, &raw const attributes, start, memory), 0);
         assert_eq!(libc::pthread_join(thread, std::ptr::null_mut()), 0);
     }
 }
 
-/// Runs a test of this program in a separate process.
-fn survives(which: &str, test: &str) {
+/// Runs a test of this program in a separate process, and asserts that the process survives.
+fn assert_child_survives(which: &str, test: &str) {
     let mut child = Command::new(std::env::current_exe().unwrap());
-    let output = child.args(["--exact", test, "--nocapture"]).env(CHILD, which).output().unwrap();
+    let output = child.args(["--exact", test, "--nocapture"]).env(CHILD_VARIABLE, which).output().unwrap();
     assert!(output.status.success(), "signal {:?}: {output:?}", output.status.signal());
 }
 
 #[test]
 fn first_thread_survives_gap_between_coroutine_and_control_block() {
-    survives("first", "first_thread_survives_gap_between_coroutine_and_control_block");
+    assert_child_survives("first", "first_thread_survives_gap_between_coroutine_and_control_block");
 }
 
 #[test]
 fn other_thread_survives_gap_between_coroutine_and_its_own_stack() {
-    if std::env::var_os(CHILD).is_some() {
+    if std::env::var_os(CHILD_VARIABLE).is_some() {
         return write_around_unmapping_on_another_thread();
     }
-    survives("another", "other_thread_survives_gap_between_coroutine_and_its_own_stack");
+    assert_child_survives("another", "other_thread_survives_gap_between_coroutine_and_its_own_stack");
 }

@@ -9,45 +9,52 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use traceweir::classic::TraceError;
 use traceweir::{Error, Status, WriteError};
 
-/// The result of a call, convertible to the status that the published function returns.
-pub(crate) trait Outcome {
-    fn status(self) -> Status;
+/// A result that converts to the status that the published function returns.
+pub(crate) trait IntoStatus {
+    fn into_status(self) -> Status;
 }
 
-impl Outcome for Status {
-    fn status(self) -> Status {
+impl IntoStatus for Status {
+    fn into_status(self) -> Status {
         self
     }
 }
 
-macro_rules! outcomes {
+macro_rules! into_status {
     ($($error:ty),*) => {$(
-        impl Outcome for Result<(), $error> {
-            fn status(self) -> Status {
+        impl IntoStatus for Result<(), $error> {
+            fn into_status(self) -> Status {
                 self.map_or_else(|error| error.status(), |()| Status::ERROR_SUCCESS)
             }
         }
     )*};
 }
 
-outcomes!(Error, WriteError, TraceError);
+into_status!(Error, WriteError, TraceError);
+
+impl IntoStatus for Result<Status, Status> {
+    fn into_status(self) -> Status {
+        self.unwrap_or_else(|status| status)
+    }
+}
 
 /// Runs the body of a function that returns a status.
 // Always inline, so that the frame of a write is that of the exported function.
 #[inline(always)]
-pub(crate) fn status<O: Outcome>(body: impl FnOnce() -> O) -> u32 {
-    guarded(Status::ERROR_NOACCESS.0, || body().status().0)
+pub(crate) fn to_status<R: IntoStatus>(body: impl FnOnce() -> R) -> u32 {
+    catch_panic(Status::ERROR_NOACCESS.0, || body().into_status().0)
 }
 
-/// Runs the body of a function that returns something else. Returns `otherwise` after a panic.
+/// Runs the body of a function that returns something other than a status. Returns `on_panic` if
+/// the body panics.
 #[inline(always)]
-pub(crate) fn guarded<T>(otherwise: T, body: impl FnOnce() -> T) -> T {
+pub(crate) fn catch_panic<T>(on_panic: T, body: impl FnOnce() -> T) -> T {
     match catch_unwind(AssertUnwindSafe(body)) {
         Ok(value) => value,
         Err(payload) => {
             // The payload of the panic may itself panic when it is dropped.
             std::mem::forget(payload);
-            otherwise
+            on_panic
         }
     }
 }
@@ -58,15 +65,18 @@ mod tests {
 
     #[test]
     fn panic_becomes_a_status() {
-        assert_eq!(status::<Status>(|| panic!("on purpose")), 998);
-        assert_eq!(guarded(7, || panic!("on purpose")), 7);
+        assert_eq!(to_status::<Status>(|| panic!("on purpose")), Status::ERROR_NOACCESS.0);
+        assert_eq!(catch_panic(7, || panic!("on purpose")), 7);
     }
 
     #[test]
-    fn outcomes_keep_their_published_codes() {
-        assert_eq!(status(|| Ok::<(), WriteError>(())), 0);
-        assert_eq!(status(|| Err(WriteError::LogFileFull)), 0xC000_0188);
-        assert_eq!(status(|| Err(TraceError::InvalidFlagNumber)), 186);
-        assert_eq!(status(|| Err(Error::refused(Status::ERROR_ACCESS_DENIED, "no"))), 5);
+    fn errors_return_their_published_codes() {
+        assert_eq!(to_status(|| Ok::<(), WriteError>(())), 0);
+        assert_eq!(to_status(|| Err(WriteError::LogFileFull)), 0xC000_0188);
+        assert_eq!(to_status(|| Err(TraceError::InvalidFlagNumber)), 186);
+        assert_eq!(
+            to_status(|| Err(Error::refused(Status::ERROR_ACCESS_DENIED, "no"))),
+            Status::ERROR_ACCESS_DENIED.0
+        );
     }
 }

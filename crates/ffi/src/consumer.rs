@@ -4,15 +4,15 @@
 //!   OpenTrace… ──▶ handles: number ─▶ trace, callbacks of the program
 //!                     │
 //!   ProcessTrace ─────┴─▶ consumer::deliver ──▶ deliver ──▶ record: EVENT_RECORD ──▶ callback
-//!                                                   └─────▶ references: buffers that it keeps
-//!   CloseTrace ──▶ the number is no handle any more; processing ends soon after
+//!                                                   └─────▶ references: buffers that the program keeps
+//!   CloseTrace ──▶ removes the handle; processing ends soon after
 //! ```
 //!
 //! | File | Responsibility |
 //! |---|---|
 //! | `open` | OpenTrace and its relatives |
-//! | `handles` | which numbers are handles, and the state of their traces |
-//! | `deliver` | which callback to call for an event, a loss, a buffer |
+//! | `handles` | the table of handles, and the state of their traces |
+//! | `deliver` | calls the callback for an event, a loss or a buffer |
 //! | `record` | EVENT_RECORD and EVENT_TRACE of a record |
 //! | `schemas` | the schemas that traces contain, for tdh.h |
 //! | `references` | buffers that a program keeps after its callback |
@@ -21,7 +21,8 @@
 //! | `layout` | the structures of the headers |
 //! | `names` | names of files and sessions |
 //!
-//! Callbacks may call any function here, even for their own handle; no lock is held while they run.
+//! Callbacks may call any function here, even for their own handle: this module holds no lock while
+//! they run.
 
 mod aligned;
 pub mod classes;
@@ -44,13 +45,13 @@ use traceweir_decode::tdh::{Answer, QueryDecoder};
 use traceweir_format::time::FileTime;
 
 use crate::{boundary, ptr};
-use deliver::Delivery;
-use handles::{Claimed, Completion, Entry};
+use deliver::TraceDelivery;
+use handles::{BufferFeed, ClaimedTrace, CompletionCallback, OpenedTrace};
 use layout::{BufferHead, TraceLogfileHeader};
-use schemas::Delivered;
+use schemas::DeliveringTraces;
 
 /// The most handles that one call can process.
-const MOST: u32 = 64;
+const MAX_HANDLES: u32 = 64;
 
 /// Delivers the events of traces; [`consumer::deliver`]. Returns when they have ended or were
 /// closed.
@@ -65,19 +66,19 @@ pub unsafe extern "C" fn ProcessTrace(
     start: *const [u32; 2],
     end: *const [u32; 2],
 ) -> u32 {
-    boundary::status(|| {
-        if count == 0 || count > MOST {
+    boundary::to_status(|| {
+        if count == 0 || count > MAX_HANDLES {
             return Status::ERROR_BAD_LENGTH;
         }
-        // SAFETY: by the contract.
+        // SAFETY: the caller guarantees that `handles` is NULL or valid.
         let Some(handles) = (unsafe { ptr::array(handles, count as usize) }) else {
             return Status::ERROR_INVALID_PARAMETER;
         };
         // Copied: a callback may change the array.
         let handles = handles.to_vec();
-        // SAFETY: by the contract.
-        let window = unsafe { Window::new(file_time(start), file_time(end)) };
-        process(&handles, &window).err().unwrap_or(Status::ERROR_SUCCESS)
+        // SAFETY: the caller fulfils the `# Safety` section; `read_file_time` requires no more.
+        let window = unsafe { Window::new(read_file_time(start), read_file_time(end)) };
+        process_traces(&handles, &window).err().unwrap_or(Status::ERROR_SUCCESS)
     })
 }
 
@@ -85,21 +86,21 @@ pub unsafe extern "C" fn ProcessTrace(
 ///
 /// # Safety
 ///
-/// `at` is NULL or a FILETIME: the low half, then the high one.
-unsafe fn file_time(at: *const [u32; 2]) -> Option<FileTime> {
-    // SAFETY: by the contract.
-    let [low, high] = unsafe { ptr::copied(at) }?;
+/// `at` is NULL or a FILETIME: the low half, then the high half.
+unsafe fn read_file_time(at: *const [u32; 2]) -> Option<FileTime> {
+    // SAFETY: the caller passes NULL or a readable `at`.
+    let [low, high] = unsafe { ptr::read_value(at) }?;
     Some(FileTime((u64::from(high) << 32 | u64::from(low)).cast_signed()))
 }
 
-fn process(handles: &[u64], window: &Window) -> Result<(), Status> {
-    let claimed = handles::claim(handles, window)?;
+fn process_traces(handles: &[u64], window: &Window) -> Result<(), Status> {
+    let claimed = handles::claim_traces(handles, window)?;
     let schemas = claimed.iter().map(|claimed| Arc::clone(&claimed.entry.details.schemas)).collect();
-    let (delivered, _end_delivery) = Delivered::begin(schemas);
-    let mut delivery = Delivery::new(delivered);
+    let (delivering, _end_delivery) = DeliveringTraces::begin(schemas);
+    let mut delivery = TraceDelivery::new(delivering);
     let mut traces = Vec::with_capacity(claimed.len());
     let mut guard = ProcessingGuard { entries: Vec::with_capacity(claimed.len()), handles };
-    for Claimed { entry, trace, consumer } in claimed {
+    for ClaimedTrace { entry, trace, consumer } in claimed {
         delivery.add(consumer, Arc::clone(&entry.details));
         guard.entries.push(entry);
         traces.push(trace);
@@ -115,7 +116,7 @@ fn process(handles: &[u64], window: &Window) -> Result<(), Status> {
 /// Marks the handles as done when processing ends in any way, after waiting for the buffers that
 /// the program keeps.
 struct ProcessingGuard<'h> {
-    entries: Vec<Arc<Entry>>,
+    entries: Vec<Arc<OpenedTrace>>,
     handles: &'h [u64],
 }
 
@@ -126,17 +127,17 @@ impl Drop for ProcessingGuard<'_> {
     }
 }
 
-/// Closes a handle; [`consumer::Closer::end`]. Returns ERROR_CTX_CLOSE_PENDING if the trace is
-/// being processed, which then ends later.
+/// Closes a handle; [`consumer::Closer::end`]. If a thread processes the trace, returns
+/// ERROR_CTX_CLOSE_PENDING, and processing ends later.
 #[unsafe(no_mangle)]
 pub extern "C" fn CloseTrace(handle: u64) -> u32 {
-    boundary::status(|| handles::close(handle))
+    boundary::to_status(|| handles::close_handle(handle))
 }
 
 /// Keeps the buffer of the running buffer callback.
 #[unsafe(no_mangle)]
 pub extern "C" fn ProcessTraceBufferIncrementReference(handle: u64, buffer: *const BufferHead) -> u32 {
-    boundary::status(|| match handles::find(handle) {
+    boundary::to_status(|| match handles::find_trace(handle) {
         Err(status) => status,
         Ok(entry) if entry.details.kind == Kind::Buffers => Status::ERROR_NOT_SUPPORTED,
         Ok(_) => references::increment(handle, buffer.addr()),
@@ -146,23 +147,24 @@ pub extern "C" fn ProcessTraceBufferIncrementReference(handle: u64, buffer: *con
 /// Releases a buffer that was kept.
 #[unsafe(no_mangle)]
 pub extern "C" fn ProcessTraceBufferDecrementReference(buffer: *const BufferHead) -> u32 {
-    boundary::status(|| references::decrement(buffer.addr()))
+    boundary::to_status(|| references::decrement(buffer.addr()))
 }
 
 /// A buffer of a C program that a stream has borrowed.
-struct LentByC {
+struct LentBuffer {
     at: *const BufferHead,
     size: usize,
-    completion: Completion,
+    completion: CompletionCallback,
 }
 
 // SAFETY: by the contract of `ProcessTraceAddBufferToBufferStream`, the buffer does not change
 // until it is given back, and any thread may read it.
-unsafe impl Send for LentByC {}
+unsafe impl Send for LentBuffer {}
 
-impl Lent for LentByC {
+impl Lent for LentBuffer {
     fn bytes(&self) -> &[u8] {
-        // SAFETY: by the contract of `ProcessTraceAddBufferToBufferStream`; NULL was refused.
+        // SAFETY: `add_buffer` refused NULL, and the caller of `ProcessTraceAddBufferToBufferStream`
+        // guarantees that `size` bytes can be read and do not change.
         unsafe { std::slice::from_raw_parts(self.at.cast::<u8>(), self.size) }
     }
 
@@ -184,17 +186,17 @@ pub unsafe extern "C" fn ProcessTraceAddBufferToBufferStream(
     buffer: *const BufferHead,
     size: u32,
 ) -> u32 {
-    boundary::status(|| add(handle, buffer, size).err().unwrap_or(Status::ERROR_SUCCESS))
+    boundary::to_status(|| add_buffer(handle, buffer, size).err().unwrap_or(Status::ERROR_SUCCESS))
 }
 
-fn add(handle: u64, at: *const BufferHead, size: u32) -> Result<(), Status> {
-    let entry = handles::find(handle)?;
-    let (feeder, completion) = entry.feed.as_ref().ok_or(Status::ERROR_INVALID_HANDLE)?;
+fn add_buffer(handle: u64, at: *const BufferHead, size: u32) -> Result<(), Status> {
+    let entry = handles::find_trace(handle)?;
+    let BufferFeed { feeder, completion } = entry.feed.as_ref().ok_or(Status::ERROR_INVALID_HANDLE)?;
     if at.is_null() {
         return Err(Status::ERROR_INVALID_PARAMETER);
     }
     let is_first = feeder.header().is_none();
-    let lent = LentByC { at, size: size as usize, completion: *completion };
+    let lent = LentBuffer { at, size: size as usize, completion: *completion };
     feeder.add(Box::new(lent)).map_err(|error| error.status())?;
     if let Some(header) = feeder.header().filter(|_| is_first) {
         entry.details.set_header(TraceLogfileHeader::from(header));
@@ -202,11 +204,11 @@ fn add(handle: u64, at: *const BufferHead, size: u32) -> Result<(), Status> {
     Ok(())
 }
 
-/// Asks the trace whose event is being delivered or, if there is none, all open traces until one
-/// has an answer. Returns `None` if there are no traces.
+/// Asks the trace whose event this thread delivers. A thread that delivers no event asks all open
+/// traces until one has an answer. Returns `None` if there are no traces.
 pub(crate) fn ask_traces<T>(mut question: impl FnMut(&mut QueryDecoder) -> Answer<T>) -> Option<Answer<T>> {
-    if let Some(delivered) = Delivered::of_this_thread() {
-        return delivered.current().map(|schemas| schemas.ask(&mut question));
+    if let Some(delivering) = DeliveringTraces::of_this_thread() {
+        return delivering.current_schemas().map(|schemas| schemas.ask(&mut question));
     }
     let mut last = None;
     for schemas in handles::all_schemas() {
@@ -219,6 +221,7 @@ pub(crate) fn ask_traces<T>(mut question: impl FnMut(&mut QueryDecoder) -> Answe
     last
 }
 
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+/// Locks a mutex, poisoned or not.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

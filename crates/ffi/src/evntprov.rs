@@ -14,26 +14,26 @@ use traceweir_format::spec::event::EVENT_ACTIVITY_CTRL_SET_ID;
 use crate::types::FilterDescriptor;
 use crate::{boundary, ptr};
 
-/// UTF-16 units of a string that is too long for any record.
-const ENDLESS: usize = 1 << 15;
+/// The most UTF-16 units that are counted: a string of this length is too long for any record.
+const MAX_STRING_UNITS: usize = 1 << 15;
 
 /// The published callback type PENABLECALLBACK.
 pub type EnableFunction =
     unsafe extern "C" fn(*const Guid, u32, u8, u64, u64, *mut FilterDescriptor, *mut c_void);
 
 /// A callback function of a C program, with its context.
-struct Callee {
+struct ProviderCallback {
     function: EnableFunction,
     context: *mut c_void,
 }
 
 // SAFETY: the library never dereferences the context. The caller that registers function and
 // context permits the library's thread to use them.
-unsafe impl Send for Callee {}
-// SAFETY: the same.
-unsafe impl Sync for Callee {}
+unsafe impl Send for ProviderCallback {}
+// SAFETY: as for `Send`: only the program dereferences the context.
+unsafe impl Sync for ProviderCallback {}
 
-impl Callee {
+impl ProviderCallback {
     fn call(&self, notice: &EnableNotice<'_>) {
         let mut filter = notice.filter.map(|(kind, data)| FilterDescriptor {
             ptr: data.as_ptr().expose_provenance() as u64,
@@ -61,23 +61,23 @@ pub unsafe extern "C" fn EventRegister(
     context: *mut c_void,
     handle: *mut u64,
 ) -> u32 {
-    boundary::status(|| {
-        // SAFETY: by the contract.
+    boundary::to_status(|| {
+        // SAFETY: the caller passes NULL or a writable `handle`.
         unsafe { ptr::store(handle, 0) };
         // The provider belongs to the module that contains its callback or, without a callback, its
         // GUID, which is usually a constant.
         let origin = callback.map_or(provider.addr(), |function| function as usize);
-        // SAFETY: by the contract.
-        let (Some(provider), false) = (unsafe { ptr::copied(provider) }, handle.is_null()) else {
+        // SAFETY: the caller passes NULL or a readable `provider`.
+        let (Some(provider), false) = (unsafe { ptr::read_value(provider) }, handle.is_null()) else {
             return Status::ERROR_INVALID_PARAMETER;
         };
         let callback = callback.map(|function| {
-            let callee = Callee { function, context };
-            Box::new(move |notice: &EnableNotice<'_>| callee.call(notice)) as EnableCallback
+            let callback = ProviderCallback { function, context };
+            Box::new(move |notice: &EnableNotice<'_>| callback.call(notice)) as EnableCallback
         });
         // Stores the handle before the callback can run, which may write or end the registration.
         // Afterwards the memory belongs to the program.
-        // SAFETY: by the contract.
+        // SAFETY: the caller passes NULL or a writable `handle`.
         let store_handle = |registered: Handle| unsafe { ptr::store(handle, registered.to_raw()) };
         match Provider::register_with_handle(provider, callback, origin, store_handle) {
             Ok(registered) => {
@@ -92,7 +92,7 @@ pub unsafe extern "C" fn EventRegister(
 /// Ends a registration; [`Handle::unregister`].
 #[unsafe(no_mangle)]
 pub extern "C" fn EventUnregister(handle: u64) -> u32 {
-    boundary::status(|| Handle::from_raw(handle).ok_or(WriteError::InvalidHandle)?.unregister())
+    boundary::to_status(|| Handle::from_raw(handle).ok_or(WriteError::InvalidHandle)?.unregister())
 }
 
 /// Sets an option of a registration; [`provider::set_information`].
@@ -107,13 +107,13 @@ pub unsafe extern "C" fn EventSetInformation(
     information: *const c_void,
     length: u32,
 ) -> u32 {
-    boundary::status(|| {
+    boundary::to_status(|| {
         if information.is_null() {
             // NULL with a length is the same error as a handle of 0, after the class was checked.
             let handle = if length == 0 { handle } else { 0 };
             return provider::set_information(handle, class, None);
         }
-        // SAFETY: by the contract.
+        // SAFETY: the caller guarantees that `information` is NULL or valid.
         let bytes = unsafe { ptr::array(information.cast::<u8>(), length as usize) };
         provider::set_information(handle, class, bytes)
     })
@@ -126,9 +126,9 @@ pub unsafe extern "C" fn EventSetInformation(
 /// `descriptor` is NULL or valid.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn EventEnabled(handle: u64, descriptor: *const EventDescriptor) -> u8 {
-    boundary::guarded(0, || {
-        // SAFETY: by the contract.
-        let descriptor = unsafe { ptr::copied(descriptor) };
+    boundary::catch_panic(0, || {
+        // SAFETY: the caller passes NULL or a readable `descriptor`.
+        let descriptor = unsafe { ptr::read_value(descriptor) };
         let enabled = ProviderRef::from_raw(handle)
             .ok()
             .zip(descriptor)
@@ -140,7 +140,7 @@ pub unsafe extern "C" fn EventEnabled(handle: u64, descriptor: *const EventDescr
 /// Returns whether any session may record events of a level and keyword; [`ProviderRef::enabled`].
 #[unsafe(no_mangle)]
 pub extern "C" fn EventProviderEnabled(handle: u64, level: u8, keyword: u64) -> u8 {
-    boundary::guarded(0, || {
+    boundary::catch_panic(0, || {
         u8::from(ProviderRef::from_raw(handle).is_ok_and(|provider| provider.enabled(level, keyword)))
     })
 }
@@ -166,19 +166,19 @@ impl WriteArguments {
     #[inline(always)]
     unsafe fn write(self) -> Result<(), WriteError> {
         let provider = ProviderRef::from_raw(self.handle)?;
-        // SAFETY: by the contract.
-        let Some(descriptor) = (unsafe { ptr::copied(self.descriptor) }) else {
-            return missing(&provider, 0, 0);
+        // SAFETY: the caller passes NULL or a readable `descriptor`.
+        let Some(descriptor) = (unsafe { ptr::read_value(self.descriptor) }) else {
+            return refuse_null(&provider, 0, 0);
         };
-        // One more than an event can have is enough for the write to be refused.
+        // The core refuses more than `MAX_BLOCKS` blocks, so one more is enough to read.
         let count = (self.count as usize).min(MAX_BLOCKS.saturating_add(1));
-        // SAFETY: by the contract.
+        // SAFETY: the caller guarantees that `data` is NULL or valid.
         let Some(blocks) = (unsafe { ptr::array(self.data, count) }) else {
-            return missing(&provider, descriptor.level, descriptor.keyword);
+            return refuse_null(&provider, descriptor.level, descriptor.keyword);
         };
-        // SAFETY: by the contract.
-        let (activity, related) = unsafe { (ptr::copied(self.activity), ptr::copied(self.related)) };
-        // SAFETY: by the contract.
+        // SAFETY: the caller passes NULL or readable values as `activity` and `related`.
+        let (activity, related) = unsafe { (ptr::read_value(self.activity), ptr::read_value(self.related)) };
+        // SAFETY: the caller fulfils the `# Safety` section; `write_descriptors` requires no more.
         unsafe {
             provider.write_descriptors(
                 &descriptor,
@@ -192,9 +192,9 @@ impl WriteArguments {
     }
 }
 
-/// Returns the result of a write with a NULL that is not allowed: an error if any session listens.
+/// Returns the result of a write with a forbidden NULL: an error only if a session listens.
 #[cold]
-fn missing(provider: &ProviderRef, level: u8, keyword: u64) -> Result<(), WriteError> {
+fn refuse_null(provider: &ProviderRef, level: u8, keyword: u64) -> Result<(), WriteError> {
     if provider.enabled(level, keyword) { Err(WriteError::InvalidParameter) } else { Ok(()) }
 }
 
@@ -211,18 +211,18 @@ pub unsafe extern "C" fn EventWrite(
     data: *const DataDescriptor,
 ) -> u32 {
     let (activity, related) = (std::ptr::null(), std::ptr::null());
-    // SAFETY: by the contract.
+    // SAFETY: the caller fulfils the `# Safety` section; `try_straight` requires no more.
     if unsafe { provider::try_straight(handle, descriptor, activity, related, count, data) } {
         return Status::ERROR_SUCCESS.0;
     }
     let arguments =
         WriteArguments { handle, descriptor, filter: 0, flags: 0, activity, related, count, data };
-    // SAFETY: by the contract.
-    boundary::status(|| unsafe { arguments.write() })
+    // SAFETY: the caller fulfils the `# Safety` section; `write` requires no more.
+    boundary::to_status(|| unsafe { arguments.write() })
 }
 
-/// Writes an event with activity ids. A NULL `activity` stands for the thread's, a NULL `related`
-/// for none.
+/// Writes an event with activity ids. A NULL `activity` stands for the thread's activity id; with a
+/// NULL `related` the event has no related activity id.
 ///
 /// # Safety
 ///
@@ -236,25 +236,25 @@ pub unsafe extern "C" fn EventWriteTransfer(
     count: u32,
     data: *const DataDescriptor,
 ) -> u32 {
-    // SAFETY: by the contract.
+    // SAFETY: the caller fulfils the `# Safety` section; `try_straight` requires no more.
     if unsafe { provider::try_straight(handle, descriptor, activity, related, count, data) } {
         return Status::ERROR_SUCCESS.0;
     }
     let arguments =
         WriteArguments { handle, descriptor, filter: 0, flags: 0, activity, related, count, data };
-    // SAFETY: by the contract.
-    boundary::status(|| unsafe { arguments.write() })
+    // SAFETY: the caller fulfils the `# Safety` section; `write` requires no more.
+    boundary::to_status(|| unsafe { arguments.write() })
 }
 
-/// For TraceLoggingProvider.h: writes an event of its macros directly from its pieces, if that is
-/// possible right now. Returns whether it was (not 0); if not, the macro calls the published
-/// function. Windows has no such function, and programs do not call it themselves.
+/// For the macros of TraceLoggingProvider.h: writes an event directly from its pieces if that is
+/// possible right now. Returns 0 if it is not; the macro then calls the published function. Windows
+/// has no such function, and programs do not call it themselves.
 ///
 /// # Safety
 ///
 /// `descriptor` and `metadata` are valid, the latter for `metadata_bytes`; `data` has `count`
-/// elements, each of them NULL or the address of as many bytes as it says, which do not change
-/// during the call.
+/// elements, each of them NULL or the address of as many bytes as the element says. The bytes
+/// do not change during the call.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn TraceweirWriteDescribed(
     handle: u64,
@@ -264,7 +264,7 @@ pub unsafe extern "C" fn TraceweirWriteDescribed(
     count: u32,
     data: *const DataDescriptor,
 ) -> u32 {
-    // SAFETY: by the contract.
+    // SAFETY: the caller fulfils the `# Safety` section; `try_straight_described` requires no more.
     let written = unsafe {
         provider::try_straight_described(handle, descriptor, metadata, metadata_bytes, count, data)
     };
@@ -276,7 +276,7 @@ pub unsafe extern "C" fn TraceweirWriteDescribed(
 /// # Safety
 ///
 /// Pointers are NULL or valid: `data` has `count` elements, each of them NULL or the address of as
-/// many bytes as it says, which do not change during the call.
+/// many bytes as the element says. The bytes do not change during the call.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn EventWriteEx(
     handle: u64,
@@ -289,18 +289,18 @@ pub unsafe extern "C" fn EventWriteEx(
     data: *const DataDescriptor,
 ) -> u32 {
     let arguments = WriteArguments { handle, descriptor, filter, flags, activity, related, count, data };
-    // SAFETY: by the contract.
-    boundary::status(|| unsafe { arguments.write() })
+    // SAFETY: the caller fulfils the `# Safety` section; `write` requires no more.
+    boundary::to_status(|| unsafe { arguments.write() })
 }
 
 /// Writes a string as an event; [`ProviderRef::write_wide_string`].
 ///
 /// # Safety
 ///
-/// `text` is NULL, or UTF-16 units of which one is 0.
+/// `text` is NULL, or the address of UTF-16 units that end with 0.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn EventWriteString(handle: u64, level: u8, keyword: u64, text: *const u16) -> u32 {
-    boundary::status(|| {
+    boundary::to_status(|| {
         let provider = ProviderRef::from_raw(handle)?;
         if !provider.enabled(level, keyword) {
             return Ok(());
@@ -308,8 +308,8 @@ pub unsafe extern "C" fn EventWriteString(handle: u64, level: u8, keyword: u64, 
         if text.is_null() {
             return Err(WriteError::InvalidParameter);
         }
-        // SAFETY: by the contract.
-        let length = unsafe { length_of(text) };
+        // SAFETY: the caller fulfils the `# Safety` section; `count_units` requires no more.
+        let length = unsafe { count_units(text) };
         // The terminator is written too.
         // SAFETY: none of the `length` units is 0, so by the contract one more follows them.
         let bytes = unsafe { ptr::array(text.cast::<u8>(), length.saturating_add(1).saturating_mul(2)) };
@@ -317,15 +317,15 @@ pub unsafe extern "C" fn EventWriteString(handle: u64, level: u8, keyword: u64, 
     })
 }
 
-/// Counts the units before the terminator, at most [`ENDLESS`].
+/// Counts the units before the terminator, up to [`MAX_STRING_UNITS`].
 ///
 /// # Safety
 ///
 /// Units can be read from `text` up to one that is 0.
-unsafe fn length_of(text: *const u16) -> usize {
+unsafe fn count_units(text: *const u16) -> usize {
     let mut length = 0_usize;
     // SAFETY: no unit so far was 0, so by the contract another one follows.
-    while length < ENDLESS && unsafe { text.wrapping_add(length).read_unaligned() } != 0 {
+    while length < MAX_STRING_UNITS && unsafe { text.wrapping_add(length).read_unaligned() } != 0 {
         length = length.saturating_add(1);
     }
     length
@@ -339,13 +339,15 @@ unsafe fn length_of(text: *const u16) -> usize {
 /// EVENT_ACTIVITY_CTRL_SET_ID.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn EventActivityIdControl(code: u32, id: *mut Guid) -> u32 {
-    boundary::status(|| {
-        // SAFETY: by the contract.
-        let Some(mut value) = (unsafe { ptr::copied(id) }) else { return Status::ERROR_INVALID_PARAMETER };
+    boundary::to_status(|| {
+        // SAFETY: the caller passes NULL or a readable `id`.
+        let Some(mut value) = (unsafe { ptr::read_value(id) }) else {
+            return Status::ERROR_INVALID_PARAMETER;
+        };
         let status = provider::activity::control(code, &mut value);
         // An id that is only read may lie in read-only memory.
         if code != EVENT_ACTIVITY_CTRL_SET_ID {
-            // SAFETY: by the contract.
+            // SAFETY: the caller passes NULL or a writable `id`.
             unsafe { ptr::store(id, value) };
         }
         status

@@ -1,11 +1,11 @@
 //! The part of evntrace.h for providers: classic providers and messages. The modules below have the
 //! part for controllers.
 //!
-//! Headers of events hold addresses of a class or of data. This module passes what lies there to
-//! the core together with the header ([`PointerTargets`]). A NULL address passes nothing, which the
-//! core refuses when it needs it. TraceMessage and TraceMessageVa are inline functions of the header
-//! that make an array of their arguments: only the compiler knows how variable arguments are
-//! passed.
+//! Headers of events hold addresses of a class or of data. This module passes the class and the data
+//! to the core together with the header ([`PointerTargets`]). For a NULL address it passes nothing;
+//! the core returns an error if it needs the missing part. TraceMessage and TraceMessageVa are
+//! inline functions of the header that make an array of their arguments: only the C compiler knows
+//! how variable arguments are passed.
 
 pub mod access;
 pub mod controller;
@@ -35,7 +35,7 @@ const WNODE_BYTES: u32 = size_of::<WnodeHeader>() as u32;
 pub type ControlFunction = unsafe extern "C" fn(u32, *mut c_void, *mut u32, *mut c_void) -> u32;
 
 /// A callback function of a C program, with its context.
-struct Callee {
+struct ControlCallback {
     function: ControlFunction,
     context: *mut c_void,
     control: Guid,
@@ -43,11 +43,11 @@ struct Callee {
 
 // SAFETY: the library never dereferences the context. The caller that registers function and
 // context permits the library's thread to use them.
-unsafe impl Send for Callee {}
-// SAFETY: the same.
-unsafe impl Sync for Callee {}
+unsafe impl Send for ControlCallback {}
+// SAFETY: as for `Send`: only the program dereferences the context.
+unsafe impl Sync for ControlCallback {}
 
-impl Callee {
+impl ControlCallback {
     fn call(&self, notice: &Notice) -> Status {
         let mut wnode = WnodeHeader {
             buffer_size: WNODE_BYTES,
@@ -84,8 +84,8 @@ pub unsafe extern "C" fn RegisterTraceGuidsW(
     _resource: *const u16,
     handle: *mut u64,
 ) -> u32 {
-    // SAFETY: by the contract.
-    boundary::status(|| unsafe { register(callback, context, control, count, classes, handle) })
+    // SAFETY: the caller fulfils the `# Safety` section; `register` requires no more.
+    boundary::to_status(|| unsafe { register(callback, context, control, count, classes, handle) })
 }
 
 /// Like [`RegisterTraceGuidsW`], with image and resource in UTF-8.
@@ -104,8 +104,8 @@ pub unsafe extern "C" fn RegisterTraceGuidsA(
     _resource: *const c_char,
     handle: *mut u64,
 ) -> u32 {
-    // SAFETY: by the contract.
-    boundary::status(|| unsafe { register(callback, context, control, count, classes, handle) })
+    // SAFETY: the caller fulfils the `# Safety` section; `register` requires no more.
+    boundary::to_status(|| unsafe { register(callback, context, control, count, classes, handle) })
 }
 
 /// # Safety
@@ -119,16 +119,18 @@ unsafe fn register(
     classes: *mut TraceGuidRegistration,
     handle: *mut u64,
 ) -> Status {
-    // SAFETY: by the contract.
+    // SAFETY: the caller passes NULL or a writable `handle`.
     unsafe { ptr::store(handle, 0) };
-    // SAFETY: by the contract.
-    let control = unsafe { ptr::copied(control) };
+    // SAFETY: the caller passes NULL or a readable `control`.
+    let control = unsafe { ptr::read_value(control) };
     let (Some(function), Some(control), false) = (callback, control, handle.is_null()) else {
         return Status::ERROR_INVALID_PARAMETER;
     };
-    // SAFETY: by the contract.
-    let Some(guids) = (unsafe { classes_of(classes, count) }) else { return Status::ERROR_INVALID_PARAMETER };
-    let callee = Callee { function, context, control };
+    // SAFETY: the caller fulfils the `# Safety` section; `read_class_guids` requires no more.
+    let Some(guids) = (unsafe { read_class_guids(classes, count) }) else {
+        return Status::ERROR_INVALID_PARAMETER;
+    };
+    let control_callback = ControlCallback { function, context, control };
     // Stores the handles before the callback can run, which may use them.
     let store_handles = |registration: &classic::Registration| {
         for (index, class) in registration.class_handles().enumerate() {
@@ -136,10 +138,10 @@ unsafe fn register(
             // SAFETY: the array has an element for each class that was read from it.
             unsafe { (&raw mut (*classes.wrapping_add(index)).reg_handle).write_unaligned(class) };
         }
-        // SAFETY: by the contract.
+        // SAFETY: the caller passes NULL or a writable `handle`.
         unsafe { ptr::store(handle, registration.raw()) };
     };
-    let callback = Box::new(move |notice: &Notice| callee.call(notice));
+    let callback = Box::new(move |notice: &Notice| control_callback.call(notice));
     match classic::register_with_handles(control, &guids, callback, store_handles) {
         Ok((registration, status)) => {
             let _kept_by_the_program = registration.into_raw();
@@ -149,22 +151,22 @@ unsafe fn register(
     }
 }
 
-/// Reads the GUIDs of classes; none if the array is NULL. Returns `None` if one of them is NULL or
-/// there are too many.
+/// Reads the GUIDs of classes; a NULL array has no classes. Returns `None` if an address of a GUID is
+/// NULL, and for more than [`MAX_CLASSES`].
 ///
 /// # Safety
 ///
 /// `classes` is NULL, or has `count` elements, each of them NULL or the address of a GUID.
-unsafe fn classes_of(classes: *const TraceGuidRegistration, count: u32) -> Option<Vec<Guid>> {
+unsafe fn read_class_guids(classes: *const TraceGuidRegistration, count: u32) -> Option<Vec<Guid>> {
     if classes.is_null() {
         return Some(Vec::new());
     }
     let count = usize::try_from(count).ok().filter(|count| *count <= MAX_CLASSES)?;
     let read_guid = |index| {
-        // SAFETY: by the contract.
-        let class = unsafe { ptr::copied(classes.wrapping_add(index)) }?;
-        // SAFETY: the same.
-        unsafe { ptr::copied(class.guid) }
+        // SAFETY: the caller passes NULL or a readable `classes`.
+        let class = unsafe { ptr::read_value(classes.wrapping_add(index)) }?;
+        // SAFETY: the caller guarantees that each element is NULL or the address of a GUID.
+        unsafe { ptr::read_value(class.guid) }
     };
     (0..count).map(read_guid).collect()
 }
@@ -172,10 +174,10 @@ unsafe fn classes_of(classes: *const TraceGuidRegistration, count: u32) -> Optio
 /// Ends the registration of a classic provider; [`classic::unregister`].
 #[unsafe(no_mangle)]
 pub extern "C" fn UnregisterTraceGuids(handle: u64) -> u32 {
-    boundary::status(|| classic::unregister(handle))
+    boundary::to_status(|| classic::unregister(handle))
 }
 
-/// Returns the logger in the buffer of a control callback. If the buffer is not one of a callback,
+/// Returns the logger in the buffer of a control callback. If the buffer is not that of a callback,
 /// sets the last error and returns INVALID_HANDLE_VALUE.
 ///
 /// # Safety
@@ -183,21 +185,22 @@ pub extern "C" fn UnregisterTraceGuids(handle: u64) -> u32 {
 /// `buffer` is NULL, or the buffer that a control callback received.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn GetTraceLoggerHandle(buffer: *const c_void) -> u64 {
-    boundary::guarded(classic::INVALID_LOGGER, || {
-        // SAFETY: by the contract; the size is checked before the rest is read.
-        let wrong = match unsafe { ptr::copied(buffer.cast::<u32>()) } {
+    boundary::catch_panic(classic::INVALID_LOGGER, || {
+        // SAFETY: the caller passes NULL or a WNODE_HEADER, which begins with its size. The size is
+        // checked before the other members are read.
+        let error = match unsafe { ptr::read_value(buffer.cast::<u32>()) } {
             None => Status::ERROR_INVALID_PARAMETER,
             Some(size) if size < WNODE_BYTES => Status::ERROR_BAD_LENGTH,
             Some(_) => {
-                // SAFETY: by the contract, and the buffer has as many bytes.
-                let wnode = unsafe { ptr::copied(buffer.cast::<WnodeHeader>()) };
+                // SAFETY: the buffer has at least the bytes of a WNODE_HEADER.
+                let wnode = unsafe { ptr::read_value(buffer.cast::<WnodeHeader>()) };
                 match wnode.filter(|wnode| wnode.flags & flag::WNODE_FLAG_TRACED_GUID != 0) {
                     Some(wnode) => return wnode.historical_context,
                     None => Status::ERROR_INVALID_PARAMETER,
                 }
             }
         };
-        last_error::set(wrong);
+        last_error::set(error);
         classic::INVALID_LOGGER
     })
 }
@@ -206,18 +209,18 @@ pub unsafe extern "C" fn GetTraceLoggerHandle(buffer: *const c_void) -> u64 {
 /// logger, sets the last error and returns 0.
 #[unsafe(no_mangle)]
 pub extern "C" fn GetTraceEnableLevel(logger: u64) -> u8 {
-    boundary::guarded(0, || or_last_error(classic::enable_level(logger)))
+    boundary::catch_panic(0, || value_or_last_error(classic::enable_level(logger)))
 }
 
 /// Returns the flags with which a logger records events; [`classic::enable_flags`]. For an invalid
 /// logger, sets the last error and returns 0.
 #[unsafe(no_mangle)]
 pub extern "C" fn GetTraceEnableFlags(logger: u64) -> u32 {
-    boundary::guarded(0, || or_last_error(classic::enable_flags(logger)))
+    boundary::catch_panic(0, || value_or_last_error(classic::enable_flags(logger)))
 }
 
-fn or_last_error<T: Default>(found: Result<T, TraceError>) -> T {
-    found.unwrap_or_else(|error| {
+fn value_or_last_error<T: Default>(result: Result<T, TraceError>) -> T {
+    result.unwrap_or_else(|error| {
         last_error::set(error.status());
         T::default()
     })
@@ -231,21 +234,24 @@ fn or_last_error<T: Default>(found: Result<T, TraceError>) -> T {
 /// valid.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn TraceEvent(logger: u64, header: *const EventTraceHeader) -> u32 {
-    boundary::status(|| {
-        // SAFETY: by the contract.
-        let Some(head) = (unsafe { ptr::copied(header) }) else { return absent(logger) };
-        // SAFETY: by the contract.
-        let block = unsafe { block_at(header.cast(), head.size, size_of::<EventTraceHeader>()) };
-        let class = std::ptr::with_exposed_provenance(address_in(&head.guid));
+    boundary::to_status(|| {
+        // SAFETY: the caller passes NULL or a readable `header`.
+        let Some(head) = (unsafe { ptr::read_value(header) }) else { return refuse_null(logger) };
+        // SAFETY: the caller fulfils the `# Safety` section; `header_and_data` requires no more.
+        let block = unsafe { header_and_data(header.cast(), head.size, size_of::<EventTraceHeader>()) };
+        let class = std::ptr::with_exposed_provenance(address_in_guid(&head.guid));
         let points = head.flags & flag::WNODE_FLAG_USE_GUID_PTR != 0;
         // SAFETY: the flag says that the first bytes are an address, which is valid by the
         // contract.
-        let class = if points { unsafe { ptr::copied(class) } } else { None };
+        let class = if points { unsafe { ptr::read_value(class) } } else { None };
         let data = block.get(size_of::<EventTraceHeader>()..).unwrap_or_default();
-        // SAFETY: by the contract.
-        let (fields, count) = unsafe { fields_of(head.flags, data) };
-        let fields = fields.get(..count).unwrap_or_default();
-        classic::trace_event(logger, block, &PointerTargets { class: class.as_ref(), fields })
+        // SAFETY: the caller fulfils the `# Safety` section; `read` requires no more.
+        let fields = unsafe { MofFields::read(head.flags, data) };
+        classic::trace_event(
+            logger,
+            block,
+            &PointerTargets { class: class.as_ref(), fields: fields.as_slice() },
+        )
     })
 }
 
@@ -253,7 +259,7 @@ pub unsafe extern "C" fn TraceEvent(logger: u64, header: *const EventTraceHeader
 ///
 /// # Safety
 ///
-/// As [`TraceEvent`], with an EVENT_INSTANCE_HEADER; the others are NULL or valid.
+/// As [`TraceEvent`], with an EVENT_INSTANCE_HEADER; `instance` and `parent` are NULL or valid.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn TraceEventInstance(
     logger: u64,
@@ -261,75 +267,85 @@ pub unsafe extern "C" fn TraceEventInstance(
     instance: *const EventInstanceInfo,
     parent: *const EventInstanceInfo,
 ) -> u32 {
-    boundary::status(|| {
-        // SAFETY: by the contract.
+    boundary::to_status(|| {
+        // SAFETY: the caller passes NULL or readable values as `header`, `instance` and `parent`.
         let (head, instance, parent) =
-            unsafe { (ptr::copied(header), ptr::copied(instance), ptr::copied(parent)) };
-        let (Some(head), Some(instance)) = (head, instance) else { return absent(logger) };
-        // SAFETY: by the contract.
-        let block = unsafe { block_at(header.cast(), head.size, size_of::<EventInstanceHeader>()) };
+            unsafe { (ptr::read_value(header), ptr::read_value(instance), ptr::read_value(parent)) };
+        let (Some(head), Some(instance)) = (head, instance) else { return refuse_null(logger) };
+        // SAFETY: the caller fulfils the `# Safety` section; `header_and_data` requires no more.
+        let block = unsafe { header_and_data(header.cast(), head.size, size_of::<EventInstanceHeader>()) };
         let data = block.get(size_of::<EventInstanceHeader>()..).unwrap_or_default();
-        // SAFETY: by the contract.
-        let (fields, count) = unsafe { fields_of(head.flags, data) };
-        let fields = fields.get(..count).unwrap_or_default();
-        let (instance, parent) = (info_of(&instance), parent.as_ref().map(info_of));
+        // SAFETY: the caller fulfils the `# Safety` section; `read` requires no more.
+        let fields = unsafe { MofFields::read(head.flags, data) };
+        let (instance, parent) = (instance_info(&instance), parent.as_ref().map(instance_info));
         classic::trace_event_instance(
             logger,
             block,
             &instance,
             parent.as_ref(),
-            &PointerTargets { class: None, fields },
+            &PointerTargets { class: None, fields: fields.as_slice() },
         )
     })
 }
 
-fn info_of(info: &EventInstanceInfo) -> InstanceInfo {
+fn instance_info(info: &EventInstanceInfo) -> InstanceInfo {
     InstanceInfo { class: info.reg_handle.addr() as u64, id: info.instance_id }
 }
 
-/// Returns the error for a NULL that is not allowed. An invalid logger is reported first.
+/// Returns the error for a forbidden NULL. An invalid logger is reported first.
 #[cold]
-fn absent(logger: u64) -> Result<(), TraceError> {
+fn refuse_null(logger: u64) -> Result<(), TraceError> {
     classic::enable_level(logger).and(Err(TraceError::InvalidParameter))
 }
 
-/// Returns a header and the data after it, at least `least` bytes.
+/// Returns a header and the data after it: `size` bytes, but at least `min_bytes`.
 ///
 /// # Safety
 ///
-/// `header` is not NULL, and at least `size` and `least` bytes can be read there.
-unsafe fn block_at<'a>(header: *const u8, size: u16, least: usize) -> &'a [u8] {
-    // SAFETY: by the contract.
-    unsafe { ptr::array(header, usize::from(size).max(least)) }.unwrap_or_default()
+/// `header` is not NULL, and `size` bytes, at least `min_bytes`, can be read there.
+unsafe fn header_and_data<'a>(header: *const u8, size: u16, min_bytes: usize) -> &'a [u8] {
+    // SAFETY: the caller guarantees that `header` is NULL or valid.
+    unsafe { ptr::array(header, usize::from(size).max(min_bytes)) }.unwrap_or_default()
 }
 
-/// Returns the address in the first eight bytes of a class.
-fn address_in(guid: &Guid) -> usize {
+/// Returns the address in the first eight bytes of a class GUID.
+fn address_in_guid(guid: &Guid) -> usize {
     let [low, high] = [guid.data1 as usize, usize::from(guid.data2) | usize::from(guid.data3) << 16];
     low | high << 32
 }
 
-/// Returns the data that the MOF_FIELDs after a header describe, and their number, if the flags say
-/// that there are some. One more than an event can have is enough for the event to be refused. A
-/// NULL with a length gives no bytes, which does not match its length.
-///
-/// # Safety
-///
-/// Addresses in the fields are NULL or valid.
-unsafe fn fields_of<'a>(flags: u32, data: &[u8]) -> ([&'a [u8]; MAX_FIELDS + 1], usize) {
-    let mut fields: [&[u8]; MAX_FIELDS + 1] = [&[]; MAX_FIELDS + 1];
-    let mut count = 0_usize;
-    if flags & flag::WNODE_FLAG_USE_MOF_PTR != 0 {
-        let (described, _) = data.as_chunks::<{ size_of::<MofField>() }>();
-        for (to, from) in fields.iter_mut().zip(described) {
-            // SAFETY: the chunk has the size of the structure, which consists of numbers.
-            let field = unsafe { from.as_ptr().cast::<MofField>().read_unaligned() };
-            // SAFETY: by the contract.
-            *to = unsafe { ptr::bytes_at(field.data_ptr, field.length) }.unwrap_or_default();
-            count = count.saturating_add(1);
+/// The data that the MOF_FIELDs after a header describe.
+struct MofFields<'a> {
+    /// One element more than an event can have is enough for the core to refuse the event.
+    data: [&'a [u8]; MAX_FIELDS + 1],
+    count: usize,
+}
+
+impl<'a> MofFields<'a> {
+    /// Reads the fields in the data after a header if WNODE_FLAG_USE_MOF_PTR is set; otherwise there
+    /// are none. A NULL with a length gives no bytes, and the core refuses the wrong length.
+    ///
+    /// # Safety
+    ///
+    /// Addresses in the fields are NULL or valid for `'a`.
+    unsafe fn read(flags: u32, data: &[u8]) -> Self {
+        let mut fields = Self { data: [&[]; MAX_FIELDS + 1], count: 0 };
+        if flags & flag::WNODE_FLAG_USE_MOF_PTR != 0 {
+            let (described, _) = data.as_chunks::<{ size_of::<MofField>() }>();
+            for (to, from) in fields.data.iter_mut().zip(described) {
+                // SAFETY: the chunk has the size of the structure, which consists of numbers.
+                let field = unsafe { from.as_ptr().cast::<MofField>().read_unaligned() };
+                // SAFETY: the caller guarantees that the address is NULL or valid.
+                *to = unsafe { ptr::bytes_at(field.data_ptr, field.length) }.unwrap_or_default();
+                fields.count = fields.count.saturating_add(1);
+            }
         }
+        fields
     }
-    (fields, count)
+
+    fn as_slice(&self) -> &[&'a [u8]] {
+        self.data.get(..self.count).unwrap_or_default()
+    }
 }
 
 /// Creates an instance of a class; [`classic::create_instance_id`].
@@ -339,12 +355,12 @@ unsafe fn fields_of<'a>(flags: u32, data: &[u8]) -> ([&'a [u8]; MAX_FIELDS + 1],
 /// `info` is NULL, or an EVENT_INSTANCE_INFO can be written there.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn CreateTraceInstanceId(class: *mut c_void, info: *mut EventInstanceInfo) -> u32 {
-    boundary::status(|| {
+    boundary::to_status(|| {
         if info.is_null() {
             return Err(TraceError::InvalidParameter);
         }
         let made = classic::create_instance_id(class.addr() as u64)?;
-        // SAFETY: by the contract.
+        // SAFETY: the caller passes NULL or a writable `info`.
         unsafe { ptr::store(info, EventInstanceInfo { reg_handle: class, instance_id: made.id }) };
         Ok(())
     })
@@ -356,7 +372,7 @@ pub unsafe extern "C" fn CreateTraceInstanceId(class: *mut c_void, info: *mut Ev
 /// # Safety
 ///
 /// `id` is NULL, or a GUID, or with TRACE_MESSAGE_COMPONENTID a ULONG. `arguments` has `count`
-/// elements, each with an address of as many bytes as it says.
+/// elements, each with the address of `size` bytes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn TraceweirTraceMessage(
     logger: u64,
@@ -366,36 +382,37 @@ pub unsafe extern "C" fn TraceweirTraceMessage(
     arguments: *const MessageArgument,
     count: u32,
 ) -> u32 {
-    boundary::status(|| {
+    boundary::to_status(|| {
         let count = (count as usize).min(MAX_ARGUMENTS.saturating_add(1));
-        // SAFETY: by the contract.
-        let (id, elements) = unsafe { (message_id(flags, id), ptr::array(arguments, count)) };
-        let (Some(id), Some(elements)) = (id, elements) else { return absent(logger) };
+        // SAFETY: the caller guarantees that `arguments` is NULL or valid.
+        let (id, elements) = unsafe { (read_message_id(flags, id), ptr::array(arguments, count)) };
+        let (Some(id), Some(elements)) = (id, elements) else { return refuse_null(logger) };
         let mut blocks: [&[u8]; MAX_ARGUMENTS + 1] = [&[]; MAX_ARGUMENTS + 1];
         for (to, from) in blocks.iter_mut().zip(elements) {
-            // SAFETY: by the contract.
+            // SAFETY: the caller guarantees that `from.data` is NULL or valid.
             match unsafe { ptr::array(from.data.cast::<u8>(), from.size) } {
                 Some(bytes) => *to = bytes,
-                None => return absent(logger),
+                None => return refuse_null(logger),
             }
         }
         classic::trace_message(logger, flags, &id, number, blocks.get(..elements.len()).unwrap_or_default())
     })
 }
 
-/// Reads the id of a message: a GUID, a component id in the first part of a GUID, or none.
+/// Reads the id of a message: a GUID, or a component id in the first part of a GUID. A message
+/// without id gets the null GUID.
 ///
 /// # Safety
 ///
 /// As [`TraceweirTraceMessage`].
-unsafe fn message_id(flags: u32, id: *const Guid) -> Option<Guid> {
+unsafe fn read_message_id(flags: u32, id: *const Guid) -> Option<Guid> {
     if flags & u32::from(TRACE_MESSAGE_GUID) != 0 {
-        // SAFETY: by the contract.
-        return unsafe { ptr::copied(id) };
+        // SAFETY: the caller passes NULL or a readable `id`.
+        return unsafe { ptr::read_value(id) };
     }
     if flags & u32::from(TRACE_MESSAGE_COMPONENTID) != 0 {
-        // SAFETY: by the contract; only the component id is read.
-        let component = unsafe { ptr::copied(id.cast::<u32>()) };
+        // SAFETY: with this flag, the caller passes NULL or a ULONG, and only a ULONG is read.
+        let component = unsafe { ptr::read_value(id.cast::<u32>()) };
         return component.map(|data1| Guid { data1, ..Guid::NULL });
     }
     Some(Guid::NULL)

@@ -9,7 +9,7 @@
 //! | a code that no tracing function returns | ERROR_MR_MID_NOT_FOUND |
 //! | a language other than neutral, a default or English | ERROR_RESOURCE_LANG_NOT_FOUND |
 //! | no width | the text, followed by CR LF as all texts of the system are |
-//! | a width of 1 to 254 | lines of at most so many characters, broken between words by CR LF |
+//! | a width of 1 to 254 | lines of at most that many characters, broken between words by CR LF |
 //! | any width, also 255 (FORMAT_MESSAGE_MAX_WIDTH_MASK) | a space at the end instead of CR LF |
 //!
 //! Modules have no message tables here. FORMAT_MESSAGE_IGNORE_INSERTS and ARGUMENT_ARRAY change
@@ -19,11 +19,11 @@ use std::ffi::{c_char, c_void};
 
 use traceweir::Status;
 
-use crate::held::Held;
+use crate::held::HeldMemory;
 use crate::{boundary, last_error, ptr};
 
 /// Texts that were allocated for programs and not freed yet.
-static TEXTS: Held = Held::new();
+static TEXTS: HeldMemory = HeldMemory::new();
 
 /// The lowest byte of the flags is a width.
 const FORMAT_MESSAGE_MAX_WIDTH_MASK: u32 = 0xFF;
@@ -31,7 +31,7 @@ const FORMAT_MESSAGE_ALLOCATE_BUFFER: u32 = 0x0100;
 const FORMAT_MESSAGE_FROM_STRING: u32 = 0x0400;
 const FORMAT_MESSAGE_FROM_HMODULE: u32 = 0x0800;
 const FORMAT_MESSAGE_FROM_SYSTEM: u32 = 0x1000;
-/// The most characters in an allocated buffer: what the published function allows.
+/// The most characters in an allocated buffer, as for the published function.
 const MAX_CHARACTERS: u32 = 64 << 10;
 /// The language of the texts: the lower ten bits of a language identifier.
 const LANG_ENGLISH: u32 = 9;
@@ -52,9 +52,9 @@ pub unsafe extern "C" fn FormatMessageW(
     size: u32,
     _arguments: *mut c_void,
 ) -> u32 {
-    // SAFETY: by the contract.
+    // SAFETY: the caller fulfils the `# Safety` section; `write_text` requires no more.
     length_or_last_error(|| unsafe {
-        let text: Vec<u16> = text_of(flags, code, language)?.encode_utf16().collect();
+        let text: Vec<u16> = format_status(flags, code, language)?.encode_utf16().collect();
         write_text(flags, &text, buffer, size)
     })
 }
@@ -74,14 +74,14 @@ pub unsafe extern "C" fn FormatMessageA(
     size: u32,
     _arguments: *mut c_void,
 ) -> u32 {
-    // SAFETY: by the contract.
+    // SAFETY: the caller fulfils the `# Safety` section; `write_text` requires no more.
     length_or_last_error(|| unsafe {
-        write_text(flags, text_of(flags, code, language)?.as_bytes(), buffer.cast(), size)
+        write_text(flags, format_status(flags, code, language)?.as_bytes(), buffer.cast(), size)
     })
 }
 
 /// Returns the text of a code, broken into lines of the requested width.
-fn text_of(flags: u32, code: u32, language: u32) -> Result<String, Status> {
+fn format_status(flags: u32, code: u32, language: u32) -> Result<String, Status> {
     let [string, module, system] =
         [FORMAT_MESSAGE_FROM_STRING, FORMAT_MESSAGE_FROM_HMODULE, FORMAT_MESSAGE_FROM_SYSTEM]
             .map(|flag| flags & flag != 0);
@@ -98,13 +98,13 @@ fn text_of(flags: u32, code: u32, language: u32) -> Result<String, Status> {
     Ok(match flags & FORMAT_MESSAGE_MAX_WIDTH_MASK {
         0 => text.to_owned() + "\r\n",
         FORMAT_MESSAGE_MAX_WIDTH_MASK => text.to_owned() + " ",
-        width => in_lines(text, width as usize) + " ",
+        width => wrap_lines(text, width as usize) + " ",
     })
 }
 
 /// Breaks a text between words into lines of at most `width` characters. Longer words are not
 /// broken.
-fn in_lines(text: &str, width: usize) -> String {
+fn wrap_lines(text: &str, width: usize) -> String {
     let mut lines = String::with_capacity(text.len());
     let mut used: usize = 0;
     for word in text.split(' ') {
@@ -126,15 +126,15 @@ fn in_lines(text: &str, width: usize) -> String {
 /// Runs the body of a function that returns a length. On failure it returns 0 and sets the last
 /// error.
 fn length_or_last_error(body: impl FnOnce() -> Result<u32, Status>) -> u32 {
-    let outcome = boundary::guarded(Err(Status::ERROR_NOACCESS), body);
-    outcome.unwrap_or_else(|status| {
+    let result = boundary::catch_panic(Err(Status::ERROR_NOACCESS), body);
+    result.unwrap_or_else(|status| {
         last_error::set(status);
         0
     })
 }
 
 /// Writes a text and its terminator to the caller's buffer or to an allocated one. Writes nothing
-/// if there is not enough room.
+/// if the text does not fit.
 ///
 /// # Safety
 ///
@@ -149,32 +149,32 @@ unsafe fn write_text<T: Copy + Default>(
         return Err(Status::ERROR_INVALID_PARAMETER);
     }
     let length = u32::try_from(text.len()).map_err(|_| Status::ERROR_INSUFFICIENT_BUFFER)?;
-    let (to, room) = if flags & FORMAT_MESSAGE_ALLOCATE_BUFFER == 0 {
+    let (destination, capacity) = if flags & FORMAT_MESSAGE_ALLOCATE_BUFFER == 0 {
         (buffer, size)
     } else {
-        let room = size.min(MAX_CHARACTERS).max(length.saturating_add(1));
-        let made = TEXTS.allocate((room as usize).saturating_mul(size_of::<T>()));
-        let made: *mut T = made.ok_or(Status::ERROR_NOT_ENOUGH_MEMORY)?.cast();
-        // SAFETY: by the contract, `buffer` is where an address can be written.
-        unsafe { ptr::store(buffer.cast::<*mut T>(), made) };
-        (made, room)
+        let capacity = size.min(MAX_CHARACTERS).max(length.saturating_add(1));
+        let allocated = TEXTS.allocate((capacity as usize).saturating_mul(size_of::<T>()));
+        let allocated: *mut T = allocated.ok_or(Status::ERROR_NOT_ENOUGH_MEMORY)?.cast();
+        // SAFETY: with this flag, the caller guarantees that an address can be written to `buffer`.
+        unsafe { ptr::store(buffer.cast::<*mut T>(), allocated) };
+        (allocated, capacity)
     };
-    if length >= room {
+    if length >= capacity {
         return Err(Status::ERROR_INSUFFICIENT_BUFFER);
     }
-    for (at, character) in text.iter().chain(&[T::default()]).enumerate() {
-        // SAFETY: there is room for `room` characters, of which `length + 1` are written.
-        unsafe { ptr::store(to.wrapping_add(at), *character) };
+    for (index, character) in text.iter().chain(&[T::default()]).enumerate() {
+        // SAFETY: the destination holds `capacity` characters, which is at least `length + 1`.
+        unsafe { ptr::store(destination.wrapping_add(index), *character) };
     }
     Ok(length)
 }
 
-/// Frees what [`FormatMessageW`] or [`FormatMessageA`] allocated, and returns NULL. Any other
+/// Frees a text that [`FormatMessageW`] or [`FormatMessageA`] allocated, and returns NULL. Any other
 /// address is returned, with the last error ERROR_INVALID_HANDLE.
 #[unsafe(no_mangle)]
 pub extern "C" fn LocalFree(memory: *mut c_void) -> *mut c_void {
-    boundary::guarded(memory, || {
-        if memory.is_null() || TEXTS.give_back(memory) {
+    boundary::catch_panic(memory, || {
+        if memory.is_null() || TEXTS.free(memory) {
             return std::ptr::null_mut();
         }
         last_error::set(Status::ERROR_INVALID_HANDLE);
@@ -186,43 +186,65 @@ pub extern "C" fn LocalFree(memory: *mut c_void) -> *mut c_void {
 mod tests {
     use super::*;
 
+    const IGNORE_INSERTS: u32 = 0x0200;
+    const ARGUMENT_ARRAY: u32 = 0x2000;
+    const USER_DEFAULT_LANGUAGE: u32 = 0x0400;
+    const US_ENGLISH: u32 = 0x0409;
+    const GERMAN: u32 = 0x0407;
+    const E_POINTER: u32 = 0x8000_4003;
+
     #[test]
-    fn contradictory_sources_are_refused() {
+    fn text_depends_on_source_width_and_language() {
         let code = Status::ERROR_ACCESS_DENIED.0;
+        let text = "permission refused\r\n";
         for (flags, language, want) in [
-            (0x1000, 0, Ok("permission refused\r\n")),
-            (0x1800, 0, Ok("permission refused\r\n")),
-            (0x3200, 0, Ok("permission refused\r\n")),
-            (0x10FF, 0, Ok("permission refused ")),
-            (0x100A, 0, Ok("permission\r\nrefused ")),
-            (0x1000, 0x0400, Ok("permission refused\r\n")),
-            (0x1000, 0x0409, Ok("permission refused\r\n")),
-            (0x1000, 0x0407, Err(Status::ERROR_RESOURCE_LANG_NOT_FOUND)),
+            (FORMAT_MESSAGE_FROM_SYSTEM, 0, Ok(text)),
+            (FORMAT_MESSAGE_FROM_SYSTEM | FORMAT_MESSAGE_FROM_HMODULE, 0, Ok(text)),
+            (FORMAT_MESSAGE_FROM_SYSTEM | IGNORE_INSERTS | ARGUMENT_ARRAY, 0, Ok(text)),
+            (FORMAT_MESSAGE_FROM_SYSTEM | FORMAT_MESSAGE_MAX_WIDTH_MASK, 0, Ok("permission refused ")),
+            (FORMAT_MESSAGE_FROM_SYSTEM | 10, 0, Ok("permission\r\nrefused ")),
+            (FORMAT_MESSAGE_FROM_SYSTEM, USER_DEFAULT_LANGUAGE, Ok(text)),
+            (FORMAT_MESSAGE_FROM_SYSTEM, US_ENGLISH, Ok(text)),
+            (FORMAT_MESSAGE_FROM_SYSTEM, GERMAN, Err(Status::ERROR_RESOURCE_LANG_NOT_FOUND)),
             (0, 0, Err(Status::ERROR_INVALID_PARAMETER)),
-            (0x0400, 0, Err(Status::ERROR_NOT_SUPPORTED)),
-            (0x0800, 0, Err(Status::ERROR_NOT_SUPPORTED)),
-            (0x1400, 0, Err(Status::ERROR_INVALID_PARAMETER)),
-            (0x0C00, 0, Err(Status::ERROR_INVALID_PARAMETER)),
+            (FORMAT_MESSAGE_FROM_STRING, 0, Err(Status::ERROR_NOT_SUPPORTED)),
+            (FORMAT_MESSAGE_FROM_HMODULE, 0, Err(Status::ERROR_NOT_SUPPORTED)),
+            (
+                FORMAT_MESSAGE_FROM_SYSTEM | FORMAT_MESSAGE_FROM_STRING,
+                0,
+                Err(Status::ERROR_INVALID_PARAMETER),
+            ),
+            (
+                FORMAT_MESSAGE_FROM_HMODULE | FORMAT_MESSAGE_FROM_STRING,
+                0,
+                Err(Status::ERROR_INVALID_PARAMETER),
+            ),
         ] {
-            assert_eq!(text_of(flags, code, language), want.map(str::to_owned), "{flags:#x} {language:#x}");
+            assert_eq!(
+                format_status(flags, code, language),
+                want.map(str::to_owned),
+                "{flags:#x} {language:#x}"
+            );
         }
     }
 
     #[test]
     fn code_without_text_is_not_found() {
         for code in [0xDEAD, 0x8007_DEAD, 0xC000_0005, u32::MAX] {
-            assert_eq!(text_of(0x1000, code, 0), Err(Status::ERROR_MR_MID_NOT_FOUND), "{code:#x}");
+            let text = format_status(FORMAT_MESSAGE_FROM_SYSTEM, code, 0);
+            assert_eq!(text, Err(Status::ERROR_MR_MID_NOT_FOUND), "{code:#x}");
         }
-        assert_eq!(text_of(0x1000, 0x8000_4003, 0).as_deref(), Ok("pointer is missing\r\n"));
+        let text = format_status(FORMAT_MESSAGE_FROM_SYSTEM, E_POINTER, 0);
+        assert_eq!(text.as_deref(), Ok("pointer is missing\r\n"));
     }
 
     #[test]
     fn lines_are_broken_between_words() {
         assert_eq!(
-            in_lines("out of memory or of trace buffers", 13),
+            wrap_lines("out of memory or of trace buffers", 13),
             "out of memory\r\nor of trace\r\nbuffers"
         );
-        assert_eq!(in_lines("permission refused", 1), "permission\r\nrefused", "no word is broken");
-        assert_eq!(in_lines("permission refused", 18), "permission refused");
+        assert_eq!(wrap_lines("permission refused", 1), "permission\r\nrefused", "no word is broken");
+        assert_eq!(wrap_lines("permission refused", 18), "permission refused");
     }
 }

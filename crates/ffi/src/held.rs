@@ -5,37 +5,39 @@ use std::collections::BTreeSet;
 use std::ffi::c_void;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Memory of one kind. Addresses that another kind allocated are foreign to it.
+/// The memory that one group of functions allocated. The memory of another `HeldMemory` is foreign.
 #[derive(Debug)]
-pub(crate) struct Held {
+pub(crate) struct HeldMemory {
     addresses: Mutex<BTreeSet<usize>>,
 }
 
-impl Held {
+impl HeldMemory {
     pub(crate) const fn new() -> Self {
         Self { addresses: Mutex::new(BTreeSet::new()) }
     }
 
-    fn locked(&self) -> MutexGuard<'_, BTreeSet<usize>> {
+    fn lock_addresses(&self) -> MutexGuard<'_, BTreeSet<usize>> {
         self.addresses.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Allocates zeroed memory. Returns `None` if there is not enough.
+    /// Allocates zeroed memory. Returns `None` if the allocation fails.
     pub(crate) fn allocate(&self, bytes: usize) -> Option<*mut c_void> {
         // SAFETY: `calloc` has no requirements on its arguments.
-        let made = unsafe { libc::calloc(bytes.max(1), 1) };
-        if made.is_null() {
+        let memory = unsafe { libc::calloc(bytes.max(1), 1) };
+        if memory.is_null() {
             return None;
         }
-        self.locked().insert(made.addr());
-        Some(made)
+        self.lock_addresses().insert(memory.addr());
+        Some(memory)
     }
 
-    /// Frees the memory at an address. Returns `false` if none is held there.
-    pub(crate) fn give_back(&self, memory: *mut c_void) -> bool {
-        let is_held = self.locked().remove(&memory.addr());
+    /// Frees the memory at an address. Returns `false` for an address that was not
+    /// allocated here or is freed already.
+    pub(crate) fn free(&self, memory: *mut c_void) -> bool {
+        let is_held = self.lock_addresses().remove(&memory.addr());
         if is_held {
-            // SAFETY: it came from `calloc`, and only the thread that removed its address frees it.
+            // SAFETY: the memory came from `calloc`, and only the thread that removed its address
+            // frees it.
             unsafe { libc::free(memory) };
         }
         is_held
@@ -47,12 +49,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn memory_is_freed_once_and_only_by_its_own_kind() {
-        let (one, other) = (Held::new(), Held::new());
-        let made = one.allocate(10).unwrap();
-        assert!(!other.give_back(made));
-        assert!(!one.give_back(made.wrapping_byte_add(1)) && !one.give_back(std::ptr::null_mut()));
-        assert!(one.give_back(made));
-        assert!(!one.give_back(made));
+    fn memory_is_freed_once_and_only_by_its_allocator() {
+        let (first, second) = (HeldMemory::new(), HeldMemory::new());
+        let memory = first.allocate(10).unwrap();
+        assert!(!second.free(memory));
+        assert!(!first.free(memory.wrapping_byte_add(1)) && !first.free(std::ptr::null_mut()));
+        assert!(first.free(memory));
+        assert!(!first.free(memory));
     }
 }

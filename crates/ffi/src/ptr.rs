@@ -9,8 +9,8 @@
 ///
 /// `at` is NULL, or a `T` can be read there.
 #[inline(always)]
-pub(crate) unsafe fn copied<T: Copy>(at: *const T) -> Option<T> {
-    // SAFETY: not NULL, so by the contract.
+pub(crate) unsafe fn read_value<T: Copy>(at: *const T) -> Option<T> {
+    // SAFETY: `at` is not NULL, so the caller guarantees that a `T` can be read there.
     (!at.is_null()).then(|| unsafe { at.read_unaligned() })
 }
 
@@ -22,7 +22,7 @@ pub(crate) unsafe fn copied<T: Copy>(at: *const T) -> Option<T> {
 #[inline(always)]
 pub(crate) unsafe fn store<T>(at: *mut T, value: T) {
     if !at.is_null() {
-        // SAFETY: not NULL, so by the contract.
+        // SAFETY: `at` is not NULL, so the caller guarantees that a `T` can be written there.
         unsafe { at.write_unaligned(value) };
     }
 }
@@ -31,7 +31,7 @@ pub(crate) unsafe fn store<T>(at: *mut T, value: T) {
 ///
 /// # Safety
 ///
-/// `at` is NULL, or `count` elements can be read there and stay as they are for `'a`.
+/// `at` is NULL, or `count` elements can be read there and do not change for `'a`.
 #[inline(always)]
 pub(crate) unsafe fn array<'a, T>(at: *const T, count: usize) -> Option<&'a [T]> {
     if count == 0 {
@@ -41,7 +41,8 @@ pub(crate) unsafe fn array<'a, T>(at: *const T, count: usize) -> Option<&'a [T]>
     if at.is_null() || !at.is_aligned() || !fits {
         return None;
     }
-    // SAFETY: neither NULL nor misaligned nor too long, so by the contract.
+    // SAFETY: `at` is neither NULL nor misaligned, the array is not too long, and the caller
+    // guarantees that `count` elements can be read and do not change.
     Some(unsafe { std::slice::from_raw_parts(at, count) })
 }
 
@@ -51,22 +52,25 @@ pub(crate) unsafe fn array<'a, T>(at: *const T, count: usize) -> Option<&'a [T]>
 /// # Safety
 ///
 /// `bytes.len()` bytes can be written at `at`; they need not be initialized.
-pub(crate) unsafe fn put(at: *mut u8, bytes: &[u8]) {
-    // SAFETY: by the contract; copies that overlap are allowed.
+pub(crate) unsafe fn write_bytes(at: *mut u8, bytes: &[u8]) {
+    // SAFETY: the caller guarantees that `at` has room for the bytes; `copy` allows overlap.
     unsafe { std::ptr::copy(bytes.as_ptr(), at, bytes.len()) };
 }
 
 /// Copies the units of a text up to its terminator; they need not be aligned. Returns `None` for
-/// NULL, and if none of the first `most` units is the terminator.
+/// NULL, and if none of the first `max_units` units is the terminator.
 ///
 /// # Safety
 ///
-/// `at` is NULL, or units can be read there up to the terminator, and at most `most` of them.
-pub(crate) unsafe fn text<U: Copy + Default + PartialEq>(at: *const U, most: usize) -> Option<Vec<U>> {
+/// `at` is NULL, or units can be read there up to the terminator, and at most `max_units` of them.
+pub(crate) unsafe fn read_text<U: Copy + Default + PartialEq>(
+    at: *const U,
+    max_units: usize,
+) -> Option<Vec<U>> {
     let mut units = Vec::new();
-    while units.len() < most {
-        // SAFETY: the text has not ended before, so by the contract.
-        let unit = unsafe { copied(at.wrapping_add(units.len())) }?;
+    while units.len() < max_units {
+        // SAFETY: no unit so far was the terminator, so the caller guarantees one more.
+        let unit = unsafe { read_value(at.wrapping_add(units.len())) }?;
         if unit == U::default() {
             return Some(units);
         }
@@ -79,10 +83,10 @@ pub(crate) unsafe fn text<U: Copy + Default + PartialEq>(at: *const U, most: usi
 ///
 /// # Safety
 ///
-/// As [`array`].
+/// As for [`array`].
 pub(crate) unsafe fn bytes_at<'a>(address: u64, count: u32) -> Option<&'a [u8]> {
     let at = std::ptr::with_exposed_provenance::<u8>(usize::try_from(address).ok()?);
-    // SAFETY: by the contract.
+    // SAFETY: the caller fulfils the contract of `array`.
     unsafe { array(at, usize::try_from(count).ok()?) }
 }
 
@@ -93,12 +97,12 @@ mod tests {
     #[test]
     fn text_is_read_up_to_its_terminator_and_at_most_to_the_limit() {
         let misaligned = *b"-a\0b\0\0\0";
-        // SAFETY: the limits lie within the array.
+        // SAFETY: the limits lie within `misaligned`.
         unsafe {
-            assert_eq!(text(misaligned.as_ptr().add(1).cast::<u16>(), 3), Some(vec![0x61, 0x62]));
-            assert_eq!(text(misaligned.as_ptr().add(1).cast::<u16>(), 2), None, "ends after the limit");
-            assert_eq!(text(misaligned.as_ptr(), 7), Some(b"-a".to_vec()));
-            assert_eq!(text(misaligned.as_ptr(), 0), None);
+            assert_eq!(read_text(misaligned.as_ptr().add(1).cast::<u16>(), 3), Some(vec![0x61, 0x62]));
+            assert_eq!(read_text(misaligned.as_ptr().add(1).cast::<u16>(), 2), None, "ends after the limit");
+            assert_eq!(read_text(misaligned.as_ptr(), 7), Some(b"-a".to_vec()));
+            assert_eq!(read_text(misaligned.as_ptr(), 0), None);
         }
     }
 
@@ -106,8 +110,8 @@ mod tests {
     fn bytes_can_be_copied_over_themselves() {
         let mut bytes = *b"abcdef";
         let at = bytes.as_mut_ptr();
-        // SAFETY: both within the array.
-        unsafe { put(at.add(1), std::slice::from_raw_parts(at, 4)) };
+        // SAFETY: source and destination lie within `bytes`.
+        unsafe { write_bytes(at.add(1), std::slice::from_raw_parts(at, 4)) };
         assert_eq!(&bytes, b"aabcdf");
     }
 
@@ -115,10 +119,10 @@ mod tests {
     fn null_and_misaligned_arrays_are_none() {
         let words = [1u64, 2];
         let misaligned = words.as_ptr().cast::<u8>().wrapping_add(1).cast::<u64>();
-        // SAFETY: NULL, or addresses in `words`; the value at the misaligned one lies within it.
+        // SAFETY: each address is NULL or in `words`; the misaligned value lies within `words`.
         unsafe {
-            assert_eq!(copied::<u64>(std::ptr::null()), None);
-            assert_eq!(copied(misaligned), Some(2 << 56));
+            assert_eq!(read_value::<u64>(std::ptr::null()), None);
+            assert_eq!(read_value(misaligned), Some(2 << 56));
             assert_eq!(array(std::ptr::null::<u64>(), 1), None);
             assert_eq!(array(misaligned, 1), None);
             assert_eq!(array(words.as_ptr(), usize::MAX), None);
@@ -127,7 +131,7 @@ mod tests {
             assert_eq!(bytes_at(0, 0), Some(&[][..]));
             assert_eq!(bytes_at(0, 1), None);
             store(std::ptr::null_mut::<u64>(), 1);
-            assert_eq!(text::<u16>(std::ptr::null(), 1), None);
+            assert_eq!(read_text::<u16>(std::ptr::null(), 1), None);
         }
     }
 }

@@ -40,50 +40,53 @@ use crate::consumer;
 use crate::types::record::EventRecord;
 use crate::types::tdh::{EventMapInfo, PropertyDataDescriptor, TdhContext, TraceEventInfo};
 use crate::{boundary, ptr};
-use answer::{Room, text};
+use answer::{OutputBuffer, read_utf16};
 use event::{EventQuery, read_query};
 
 /// The schemas that the process knows.
-static LIBRARY: LazyLock<Mutex<Library>> = LazyLock::new(|| Mutex::new(installed()));
+static LIBRARY: LazyLock<Mutex<Library>> = LazyLock::new(|| Mutex::new(open_installed_library()));
 
 /// Folders with manifests that replace the installed ones, separated by colons.
 const FOLDERS_VARIABLE: &str = "TRACEWEIR_MANIFESTS";
 
 /// Returns the library of installed manifests. A program with more privileges than its caller
 /// ignores the caller's environment variable.
-fn installed() -> Library {
+fn open_installed_library() -> Library {
     let folders = std::env::var_os(FOLDERS_VARIABLE).filter(|_| !is_privileged_by_file());
     folders.map_or_else(Library::new, |list| Library::in_folders(std::env::split_paths(&list).collect()))
 }
 
-pub(crate) fn library() -> MutexGuard<'static, Library> {
+pub(crate) fn lock_library() -> MutexGuard<'static, Library> {
     // A panic leaves the library consistent: schemas are added one by one.
     LIBRARY.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Asks about an event: first the process's own schemas, then those of the event's trace.
+/// Asks about an event: first the schemas of the process, then those of the event's trace.
 #[inline]
-fn ask<T>(event: &LookupEvent<'_>, mut question: impl FnMut(&mut QueryDecoder) -> Answer<T>) -> Answer<T> {
-    let answer = question(library().queries(event));
+fn ask_about_event<T>(
+    event: &LookupEvent<'_>,
+    mut question: impl FnMut(&mut QueryDecoder) -> Answer<T>,
+) -> Answer<T> {
+    let answer = question(lock_library().queries(event));
     or_ask_trace(answer, question)
 }
 
-/// Returns the answer or, if the process has no schema, that of the event's trace.
+/// Returns the answer or, if the process has no schema, the answer of the event's trace.
 #[inline]
 fn or_ask_trace<T>(answer: Answer<T>, question: impl FnMut(&mut QueryDecoder) -> Answer<T>) -> Answer<T> {
     match answer {
-        // A refusal of the trace adds nothing to this one, except for a payload that does not match
-        // its schema.
+        // The refusal of a trace replaces this one: it can report a payload that does not match its
+        // schema.
         Err(refusal) if refusal.is_missing_schema() => consumer::ask_traces(question).unwrap_or(Err(refusal)),
         answer => answer,
     }
 }
 
-/// The most characters in a name.
-const MAX_NAME: usize = 1 << 15;
+/// The most characters in the name of a property or map.
+const MAX_NAME_CHARS: usize = 1 << 15;
 
-impl boundary::Outcome for Answer<()> {
-    fn status(self) -> Status {
+impl boundary::IntoStatus for Answer<()> {
+    fn into_status(self) -> Status {
         self.map_or_else(|refusal| refusal.status(), |()| Status::ERROR_SUCCESS)
     }
 }
@@ -102,33 +105,37 @@ pub unsafe extern "C" fn TdhGetEventInformation(
     buffer: *mut TraceEventInfo,
     size: *mut u32,
 ) -> u32 {
-    boundary::status(|| {
-        // SAFETY: by the contract.
-        let (query, room) = unsafe { (read_query(event, count, context), Room::new(buffer, size)) };
-        let (Some(query), Some(room)) = (query, room) else { return Status::ERROR_INVALID_PARAMETER };
+    boundary::to_status(|| {
+        // SAFETY: the caller guarantees that `event`, `buffer` and `size` are NULL or valid.
+        let (query, output) = unsafe { (read_query(event, count, context), OutputBuffer::new(buffer, size)) };
+        let (Some(query), Some(output)) = (query, output) else { return Status::ERROR_INVALID_PARAMETER };
         let descriptor = query.event.descriptor;
         if query.event.kind == LookupKind::Message {
             return query.with_messages(|messages| {
-                put_event_info(&room, messages.event_info(&query.event), &descriptor)
+                write_event_info(&output, messages.event_info(&query.event), &descriptor)
             });
         }
-        let put = |bytes: &[u8]| {
-            room.put(bytes, &[(offset_of!(TraceEventInfo, event_descriptor), &descriptor.to_bytes())])
+        let write = |bytes: &[u8]| {
+            output.write(bytes, &[(offset_of!(TraceEventInfo, event_descriptor), &descriptor.to_bytes())])
         };
-        let info = ask(&query.event, |queries| {
-            queries.event_info(&query.event, query.pointer_size).map(|bytes| put(&bytes))
+        let info = ask_about_event(&query.event, |queries| {
+            queries.event_info(&query.event, query.pointer_size).map(|bytes| write(&bytes))
         });
         info.unwrap_or_else(|refusal| refusal.status())
     })
 }
 
 /// Stores a TRACE_EVENT_INFO with the descriptor of the event in it.
-fn put_event_info(room: &Room, info: Answer<impl AsRef<[u8]>>, descriptor: &EventDescriptor) -> Status {
+fn write_event_info(
+    output: &OutputBuffer,
+    info: Answer<impl AsRef<[u8]>>,
+    descriptor: &EventDescriptor,
+) -> Status {
     let bytes = match &info {
         Ok(bytes) => bytes.as_ref(),
         Err(refusal) => return refusal.status(),
     };
-    room.put(bytes, &[(offset_of!(TraceEventInfo, event_descriptor), &descriptor.to_bytes())])
+    output.write(bytes, &[(offset_of!(TraceEventInfo, event_descriptor), &descriptor.to_bytes())])
 }
 
 /// Calls `body` with the bytes of a property.
@@ -140,14 +147,15 @@ fn with_property(
     if query.event.kind == LookupKind::Message {
         let [(name, _)] = names else { return Status::ERROR_INVALID_PARAMETER };
         return query.with_messages(|messages| {
-            match messages.property(&query.event, &query.display(), name) {
+            match messages.property(&query.event, &query.message_facts(), name) {
                 Ok(bytes) => body(&bytes),
                 Err(refusal) => refusal.status(),
             }
         });
     }
     let path: Vec<_> = names.iter().map(|(name, element)| PropertyStep { name, element: *element }).collect();
-    let found = ask(&query.event, |queries| queries.property(&query.event, query.pointer_size, &path));
+    let found =
+        ask_about_event(&query.event, |queries| queries.property(&query.event, query.pointer_size, &path));
     match found {
         Ok(bytes) => body(bytes),
         Err(refusal) => refusal.status(),
@@ -161,15 +169,15 @@ fn with_property(
 ///
 /// `at` is NULL, or has `count` elements, whose names are NULL or end with a NUL.
 unsafe fn read_names(count: u32, at: *const PropertyDataDescriptor) -> Option<Vec<(String, Option<u32>)>> {
-    /// Structures nest at most eight deep.
+    /// A property in at most eight nested structures.
     const MAX_STEPS: usize = 9;
     let count = usize::try_from(count).ok().filter(|count| (1..=MAX_STEPS).contains(count))?;
-    // SAFETY: by the contract.
+    // SAFETY: the caller guarantees that `at` is NULL or valid.
     let descriptors = unsafe { ptr::array(at, count) }?;
     let read_name = |descriptor: &PropertyDataDescriptor| {
         let address = std::ptr::with_exposed_provenance(usize::try_from(descriptor.property_name).ok()?);
-        // SAFETY: by the contract.
-        let name = unsafe { text(address, MAX_NAME) }?;
+        // SAFETY: the caller passes NULL or a text with a terminator as `address`.
+        let name = unsafe { read_utf16(address, MAX_NAME_CHARS) }?;
         Some((name, (descriptor.array_index != u32::MAX).then_some(descriptor.array_index)))
     };
     descriptors.iter().map(read_name).collect()
@@ -189,14 +197,14 @@ pub unsafe extern "C" fn TdhGetPropertySize(
     properties: *const PropertyDataDescriptor,
     size: *mut u32,
 ) -> u32 {
-    boundary::status(|| {
-        // SAFETY: by the contract.
+    boundary::to_status(|| {
+        // SAFETY: the caller passes NULL or a text with a terminator as `event`.
         let (query, names) = unsafe { (read_query(event, count, context), read_names(steps, properties)) };
         let (Some(query), Some(names), false) = (query, names, size.is_null()) else {
             return Status::ERROR_INVALID_PARAMETER;
         };
         with_property(&query, &names, |bytes| {
-            // SAFETY: by the contract.
+            // SAFETY: the caller passes NULL or a writable `size`.
             unsafe { ptr::store(size, u32::try_from(bytes.len()).unwrap_or(u32::MAX)) };
             Status::ERROR_SUCCESS
         })
@@ -218,15 +226,15 @@ pub unsafe extern "C" fn TdhGetProperty(
     mut size: u32,
     buffer: *mut u8,
 ) -> u32 {
-    boundary::status(|| {
-        // SAFETY: by the contract.
+    boundary::to_status(|| {
+        // SAFETY: the caller passes NULL or a text with a terminator as `event`.
         let (query, names) = unsafe { (read_query(event, count, context), read_names(steps, properties)) };
-        // SAFETY: by the contract; the size is a local variable.
-        let room = unsafe { Room::new(buffer, &raw mut size) };
-        let (Some(query), Some(names), Some(room), false) = (query, names, room, buffer.is_null()) else {
+        // SAFETY: the caller guarantees that `buffer` has `size` bytes; `size` is a local variable.
+        let output = unsafe { OutputBuffer::new(buffer, &raw mut size) };
+        let (Some(query), Some(names), Some(output), false) = (query, names, output, buffer.is_null()) else {
             return Status::ERROR_INVALID_PARAMETER;
         };
-        with_property(&query, &names, |bytes| room.put(bytes, &[]))
+        with_property(&query, &names, |bytes| output.write(bytes, &[]))
     })
 }
 
@@ -242,17 +250,20 @@ pub unsafe extern "C" fn TdhGetEventMapInformation(
     buffer: *mut EventMapInfo,
     size: *mut u32,
 ) -> u32 {
-    boundary::status(|| {
-        // SAFETY: by the contract.
-        let (query, room) = unsafe { (read_query(event, 0, std::ptr::null()), Room::new(buffer, size)) };
-        // SAFETY: by the contract.
-        let (Some(query), Some(room), Some(name)) = (query, room, unsafe { text(name, MAX_NAME) }) else {
+    boundary::to_status(|| {
+        // SAFETY: the caller guarantees that `event`, `buffer` and `size` are NULL or valid.
+        let (query, output) =
+            unsafe { (read_query(event, 0, std::ptr::null()), OutputBuffer::new(buffer, size)) };
+        // SAFETY: the caller passes NULL or a text with a terminator as `name`.
+        let (Some(query), Some(output), Some(name)) =
+            (query, output, unsafe { read_utf16(name, MAX_NAME_CHARS) })
+        else {
             return Status::ERROR_INVALID_PARAMETER;
         };
         if query.event.kind == LookupKind::Message {
             return Refusal::NotFound("map in a message").status();
         }
-        let map = library().map(&query.event, &name);
-        room.answer(or_ask_trace(map, |queries| queries.map(&query.event, &name)))
+        let map = lock_library().map(&query.event, &name);
+        output.write_answer(or_ask_trace(map, |queries| queries.map(&query.event, &name)))
     })
 }

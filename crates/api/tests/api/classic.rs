@@ -17,6 +17,9 @@ use traceweir::provider::Handle;
 use traceweir::{Guid, PrivateSession, Provider, Status};
 use traceweir_format::etl;
 use traceweir_format::header::{Family, Record, message};
+use traceweir_format::spec::session::{
+    EVENT_TRACE_FILE_MODE_SEQUENTIAL, EVENT_TRACE_USE_GLOBAL_SEQUENCE, EVENT_TRACE_USE_LOCAL_SEQUENCE,
+};
 
 use crate::support::until;
 use crate::support_daemon::{DaemonInProcess, run_in_own_process};
@@ -24,17 +27,19 @@ use crate::support_daemon::{DaemonInProcess, run_in_own_process};
 const CONTROL: Guid = Guid::from_u128(0xC0);
 const CLASS: Guid = Guid::from_u128(0xC1A55);
 const OTHER_CLASS: Guid = Guid::from_u128(0xC1A56);
-const LOCAL_SEQUENCE: u32 = 0x8000;
-const GLOBAL_SEQUENCE: u32 = 0x4000;
+/// Bytes of EVENT_TRACE_HEADER.
+const EVENT_HEADER: usize = 48;
+/// Bytes of EVENT_INSTANCE_HEADER.
+const INSTANCE_HEADER: usize = 56;
 
-fn controller(folder: &Path) -> Controller {
-    Controller::find_at(folder).unwrap().expect("a daemon")
+fn connect(folder: &Path) -> Controller {
+    Controller::find_at(folder).unwrap().expect("the daemon answers")
 }
 
-fn sequential(name: &str, folder: &Path) -> SessionConfig {
+fn file_config(name: &str, folder: &Path) -> SessionConfig {
     SessionConfig {
         name: name.into(),
-        log_file_mode: 1,
+        log_file_mode: EVENT_TRACE_FILE_MODE_SEQUENTIAL,
         log_file: Some(folder.join(name).with_extension("etl")),
         ..SessionConfig::default()
     }
@@ -50,32 +55,34 @@ fn disable(controller: &mut Controller, session: &Properties, provider: Guid) {
     controller.enable(&SessionRef::Id(session.id), provider, EnableCode::Disable, &params, 30_000).unwrap();
 }
 
-type Notices = Arc<Mutex<Vec<(Notice, Option<u8>, Option<u32>)>>>;
+/// A notice, with the enable level and flags at that time.
+type RecordedNotice = (Notice, Option<u8>, Option<u32>);
+type Notices = Arc<Mutex<Vec<RecordedNotice>>>;
 
 /// Registers a provider that records each notice with the level and flags at that time.
-fn recorded(classes: &[Guid]) -> (Registration, Notices) {
+fn register_recording(classes: &[Guid]) -> (Registration, Notices) {
     let notices = Notices::default();
-    let to = Arc::clone(&notices);
+    let recorded = Arc::clone(&notices);
     let registration = classic::register(
         CONTROL,
         classes,
         Box::new(move |notice| {
             let (level, flags) = (enable_level(notice.logger).ok(), enable_flags(notice.logger).ok());
-            to.lock().unwrap().push((*notice, level, flags));
+            recorded.lock().unwrap().push((*notice, level, flags));
             Status::ERROR_SUCCESS
         }),
     );
     (registration.unwrap(), notices)
 }
 
-fn last(notices: &Notices) -> (Notice, Option<u8>, Option<u32>) {
+fn last_notice(notices: &Notices) -> RecordedNotice {
     *notices.lock().unwrap().last().unwrap()
 }
 
-/// Returns an EVENT_TRACE_HEADER, or with 56 bytes an EVENT_INSTANCE_HEADER, with its data.
-fn block(header: usize, flags: u32, time: i64, data: &[u8]) -> Vec<u8> {
-    let mut block = vec![0xEE; header];
-    block[..2].copy_from_slice(&u16::try_from(header + data.len()).unwrap().to_le_bytes());
+/// Returns an [`EVENT_HEADER`] or [`INSTANCE_HEADER`] with its data.
+fn encode_block(header_bytes: usize, flags: u32, time: i64, data: &[u8]) -> Vec<u8> {
+    let mut block = vec![0xEE; header_bytes];
+    block[..2].copy_from_slice(&u16::try_from(header_bytes + data.len()).unwrap().to_le_bytes());
     block[4..8].copy_from_slice(&[5, 3, 0x22, 0x01]);
     block[0x10..0x18].copy_from_slice(&time.to_le_bytes());
     block[0x18..0x28].copy_from_slice(&CLASS.to_bytes());
@@ -84,7 +91,12 @@ fn block(header: usize, flags: u32, time: i64, data: &[u8]) -> Vec<u8> {
     block
 }
 
-fn field(length: u32) -> [u8; 16] {
+/// Returns an EVENT_TRACE_HEADER without timestamp, with its data.
+fn encode_event(data: &[u8]) -> Vec<u8> {
+    encode_block(EVENT_HEADER, TRACED_GUID, 0, data)
+}
+
+fn encode_mof_field(length: u32) -> [u8; 16] {
     let mut field = [0xAA; 16];
     field[8..12].copy_from_slice(&length.to_le_bytes());
     field
@@ -92,7 +104,7 @@ fn field(length: u32) -> [u8; 16] {
 
 /// Reads all records of a trace except those of the class EventTrace, which sessions write
 /// themselves.
-fn read<T>(path: &Path, mut view: impl FnMut(&Record<'_>) -> T) -> Vec<T> {
+fn read_records<T>(path: &Path, mut view: impl FnMut(&Record<'_>) -> T) -> Vec<T> {
     let trace = etl::Trace::open(std::fs::File::open(path).unwrap()).unwrap();
     assert!(trace.is_finalised());
     // An event that keeps its own timestamp is out of order.
@@ -107,31 +119,40 @@ fn read<T>(path: &Path, mut view: impl FnMut(&Record<'_>) -> T) -> Vec<T> {
     seen
 }
 
-const TRACED: u32 = flag::WNODE_FLAG_TRACED_GUID;
+/// Flags of TraceMessage (TRACE_MESSAGE_…).
+const SEQUENCE: u32 = 1;
+const GUID: u32 = 2;
+const COMPONENTID: u32 = 4;
+const TIMESTAMP: u32 = 8;
+const PERFORMANCE_TIMESTAMP: u32 = 0x10;
+const SYSTEMINFO: u32 = 0x20;
+const POINTER32: u32 = 0x40;
+const TRACED_GUID: u32 = flag::WNODE_FLAG_TRACED_GUID;
 
 #[test]
 fn events_have_class_type_and_data_of_their_provider() {
     run_in_own_process("classic::events_have_class_type_and_data_of_their_provider", |folder| {
         let _daemon = DaemonInProcess::new(folder);
-        let mut controller = controller(folder);
-        let (registration, notices) = recorded(&[CLASS, OTHER_CLASS]);
-        let session = controller.start(&sequential("events", folder)).unwrap();
+        let mut controller = connect(folder);
+        let (registration, notices) = register_recording(&[CLASS, OTHER_CLASS]);
+        let session = controller.start(&file_config("events", folder)).unwrap();
         enable(&mut controller, &session, CONTROL, 4, 0x1_0000_0003);
-        let (notice, level, flags) = last(&notices);
+        let (notice, level, flags) = last_notice(&notices);
         assert_eq!(
             (notice.request, level, flags),
             (Request::Enable, Some(4), Some(3)),
-            "32 bits of the mask"
+            "the flags are the low 32 bits of the keyword mask"
         );
         let logger = notice.logger;
 
-        trace_event(logger, &block(48, TRACED, 0, b"data"), &PointerTargets::default()).unwrap();
-        let pointer = block(48, TRACED | flag::WNODE_FLAG_USE_GUID_PTR, 0, b"");
+        trace_event(logger, &encode_event(b"data"), &PointerTargets::default()).unwrap();
+        let pointer = encode_block(EVENT_HEADER, TRACED_GUID | flag::WNODE_FLAG_USE_GUID_PTR, 0, b"");
         trace_event(logger, &pointer, &PointerTargets { class: Some(&OTHER_CLASS), fields: &[] }).unwrap();
-        let fields = [field(3), field(0), field(2)].concat();
-        let fields = block(48, TRACED | flag::WNODE_FLAG_USE_MOF_PTR, 0, &fields);
+        let fields = [encode_mof_field(3), encode_mof_field(0), encode_mof_field(2)].concat();
+        let fields = encode_block(EVENT_HEADER, TRACED_GUID | flag::WNODE_FLAG_USE_MOF_PTR, 0, &fields);
         trace_event(logger, &fields, &PointerTargets { class: None, fields: &[b"abc", b"", b"de"] }).unwrap();
-        let stamped = block(48, TRACED | flag::WNODE_FLAG_USE_TIMESTAMP, 12345, b"then");
+        let stamped =
+            encode_block(EVENT_HEADER, TRACED_GUID | flag::WNODE_FLAG_USE_TIMESTAMP, 12345, b"then");
         trace_event(logger, &stamped, &PointerTargets::default()).unwrap();
         let event = Event { class: CLASS, kind: 1, level: 9, version: 2, time: None };
         trace(logger, &event, &[b"pl", b"ain"]).unwrap();
@@ -142,24 +163,31 @@ fn events_have_class_type_and_data_of_their_provider() {
         assert_eq!((parent.id, child.id), (1, 2));
         trace_event_instance(
             logger,
-            &block(56, TRACED, 0, b"i"),
+            &encode_block(INSTANCE_HEADER, TRACED_GUID, 0, b"i"),
             &child,
             Some(&parent),
             &PointerTargets::default(),
         )
         .unwrap();
-        trace_event_instance(logger, &block(56, TRACED, 0, b""), &parent, None, &PointerTargets::default())
-            .unwrap();
+        trace_event_instance(
+            logger,
+            &encode_block(INSTANCE_HEADER, TRACED_GUID, 0, b""),
+            &parent,
+            None,
+            &PointerTargets::default(),
+        )
+        .unwrap();
         assert_eq!(controller.stop(&SessionRef::Id(session.id)).unwrap().events_lost, 0);
 
-        let me = (std::process::id(), rustix::thread::gettid().as_raw_nonzero().get().unsigned_abs());
-        let seen = read(&folder.join("events.etl"), |record| {
-            assert_eq!((record.process_id(), record.thread_id()), me);
-            let d = record.descriptor();
-            let about = (record.family(), record.provider(), d.opcode, d.level);
-            (about, record.payload().to_vec(), record.time() == 12345, record.instance())
+        let current_ids =
+            (std::process::id(), rustix::thread::gettid().as_raw_nonzero().get().unsigned_abs());
+        let seen = read_records(&folder.join("events.etl"), |record| {
+            assert_eq!((record.process_id(), record.thread_id()), current_ids);
+            let descriptor = record.descriptor();
+            let identity = (record.family(), record.provider(), descriptor.opcode, descriptor.level);
+            (identity, record.payload().to_vec(), record.time() == 12345, record.instance())
         });
-        let mut want = vec![
+        let mut expected = vec![
             ((Family::Full, CLASS, 5, 3), b"data".to_vec(), false),
             ((Family::Full, OTHER_CLASS, 5, 3), vec![], false),
             ((Family::Full, CLASS, 5, 3), b"abcde".to_vec(), false),
@@ -168,97 +196,119 @@ fn events_have_class_type_and_data_of_their_provider() {
             ((Family::Instance, CLASS, 5, 3), b"i".to_vec(), false),
             ((Family::Instance, OTHER_CLASS, 5, 3), vec![], false),
         ];
-        // The reader returns events in time order: the one with its own timestamp comes first.
-        let stamped = want.remove(3);
-        want.insert(0, stamped);
-        let short: Vec<_> = seen.iter().map(|(a, b, c, _)| (*a, b.clone(), *c)).collect();
-        assert_eq!(short, want);
+        // The reader returns events in time order: the event with its own timestamp comes first.
+        let stamped = expected.remove(3);
+        expected.insert(0, stamped);
+        let without_instance: Vec<_> = seen
+            .iter()
+            .map(|(identity, payload, is_stamped, _)| (*identity, payload.clone(), *is_stamped))
+            .collect();
+        assert_eq!(without_instance, expected);
         let instance = seen[5].3.unwrap();
         assert_eq!((instance.id, instance.parent_id, instance.parent_class), (2, 1, OTHER_CLASS));
         assert_eq!(seen[6].3.unwrap().parent_class, Guid::NULL);
-        until("the callback reports the end", || last(&notices).0.request == Request::Disable);
-        assert_eq!(last(&notices).0.logger, logger);
+        until("the callback reports the end", || last_notice(&notices).0.request == Request::Disable);
+        assert_eq!(last_notice(&notices).0.logger, logger);
         assert_eq!(trace(logger, &event, &[]), Err(TraceError::InvalidHandle));
     });
 }
 
 #[test]
 fn each_invalid_call_has_its_documented_status() {
+    const SUCCESS: Status = Status::ERROR_SUCCESS;
+    const INVALID_PARAMETER: Status = Status::ERROR_INVALID_PARAMETER;
+    const MORE_DATA: Status = Status::ERROR_MORE_DATA;
+    const INVALID_HANDLE: Status = Status::ERROR_INVALID_HANDLE;
     run_in_own_process("classic::each_invalid_call_has_its_documented_status", |folder| {
         let _daemon = DaemonInProcess::new(folder);
-        let mut controller = controller(folder);
-        let (registration, notices) = recorded(&[CLASS]);
-        let config = SessionConfig { buffer_size: 16, ..sequential("errors", folder) };
+        let mut controller = connect(folder);
+        let (registration, notices) = register_recording(&[CLASS]);
+        let config = SessionConfig { buffer_size: 16, ..file_config("errors", folder) };
         let session = controller.start(&config).unwrap();
         enable(&mut controller, &session, CONTROL, 0, 0);
-        let logger = last(&notices).0.logger;
-        assert_eq!((enable_level(logger), enable_flags(logger)), (Ok(0), Ok(0)), "0 stays 0");
+        let logger = last_notice(&notices).0.logger;
+        assert_eq!(
+            (enable_level(logger), enable_flags(logger)),
+            (Ok(0), Ok(0)),
+            "level 0 and flags 0 are reported unchanged"
+        );
         let none = PointerTargets::default();
-        let status = |outcome: Result<(), TraceError>| outcome.err().map_or(0, |e| e.status().0);
-        let event = |block: &[u8]| status(trace_event(logger, block, &none));
+        let status = |outcome: Result<(), TraceError>| outcome.err().map_or(SUCCESS, |error| error.status());
+        let trace_block = |block: &[u8]| status(trace_event(logger, block, &none));
 
         for wrong in [0, 1, INVALID_LOGGER, 0xFFFF, logger ^ 1 << 32, logger ^ 1 << 12] {
-            assert_eq!(status(trace_event(wrong, &[], &none)), 6, "{wrong:#x}");
-            assert_eq!(status(trace_message(wrong, 6, &CLASS, 1, &[])), 6);
+            assert_eq!(status(trace_event(wrong, &[], &none)), INVALID_HANDLE, "{wrong:#x}");
+            assert_eq!(status(trace_message(wrong, GUID | COMPONENTID, &CLASS, 1, &[])), INVALID_HANDLE);
             assert!(enable_level(wrong).is_err() && enable_flags(wrong).is_err());
         }
-        assert_eq!(event(&block(48, 0, 0, b"")), 186);
-        assert_eq!(event(&block(48, TRACED, 0, b"")[..47]), 87);
-        let mut short = block(48, TRACED, 0, b"data");
+        assert_eq!(trace_block(&encode_block(EVENT_HEADER, 0, 0, b"")), Status::ERROR_INVALID_FLAG_NUMBER);
+        assert_eq!(trace_block(&encode_event(b"")[..47]), INVALID_PARAMETER);
+        let mut short = encode_event(b"data");
         short[0] = 47;
-        assert_eq!(event(&short), 87, "a size below the header");
+        assert_eq!(trace_block(&short), INVALID_PARAMETER, "a size below the header");
         short[0] = 53;
-        assert_eq!(event(&short), 87, "a size beyond the block");
-        assert_eq!(event(&block(48, TRACED | flag::WNODE_FLAG_USE_GUID_PTR, 0, b"")), 87, "no class");
-        let mof = |fields: usize, extra: &[u8], given: &[&[u8]]| {
-            let data = [field(1).repeat(fields), extra.to_vec()].concat();
-            let block = block(48, TRACED | flag::WNODE_FLAG_USE_MOF_PTR, 0, &data);
+        assert_eq!(trace_block(&short), INVALID_PARAMETER, "a size beyond the block");
+        assert_eq!(
+            trace_block(&encode_block(EVENT_HEADER, TRACED_GUID | flag::WNODE_FLAG_USE_GUID_PTR, 0, b"")),
+            INVALID_PARAMETER,
+            "the class is missing"
+        );
+        let trace_mof_fields = |fields: usize, extra: &[u8], given: &[&[u8]]| {
+            let data = [encode_mof_field(1).repeat(fields), extra.to_vec()].concat();
+            let block = encode_block(EVENT_HEADER, TRACED_GUID | flag::WNODE_FLAG_USE_MOF_PTR, 0, &data);
             status(trace_event(logger, &block, &PointerTargets { class: None, fields: given }))
         };
-        assert_eq!(mof(16, b"", &[&b"x"[..]; 16]), 0);
-        assert_eq!(mof(17, b"", &[&b"x"[..]; 17]), 87);
-        assert_eq!(mof(2, b"", &[b"x"]), 87);
-        assert_eq!(mof(1, b"", &[b"xy"]), 87);
-        assert_eq!(mof(1, b"rest", &[b"x"]), 87);
+        assert_eq!(trace_mof_fields(16, b"", &[&b"x"[..]; 16]), SUCCESS);
+        assert_eq!(trace_mof_fields(17, b"", &[&b"x"[..]; 17]), INVALID_PARAMETER);
+        assert_eq!(trace_mof_fields(2, b"", &[b"x"]), INVALID_PARAMETER);
+        assert_eq!(trace_mof_fields(1, b"", &[b"xy"]), INVALID_PARAMETER);
+        assert_eq!(trace_mof_fields(1, b"rest", &[b"x"]), INVALID_PARAMETER);
 
         let class = registration.class_handles().next().unwrap();
         let info = create_instance_id(class).unwrap();
-        let instance = |block: &[u8]| status(trace_event_instance(logger, block, &info, None, &none));
-        assert_eq!(instance(&block(56, TRACED, 0, b"")), 0);
-        assert_eq!(instance(&block(56, 0, 0, b"")), 1004);
-        assert_eq!(instance(&block(48, TRACED, 0, b"")), 87);
+        let trace_instance = |block: &[u8]| status(trace_event_instance(logger, block, &info, None, &none));
+        assert_eq!(trace_instance(&encode_block(INSTANCE_HEADER, TRACED_GUID, 0, b"")), SUCCESS);
+        assert_eq!(trace_instance(&encode_block(INSTANCE_HEADER, 0, 0, b"")), Status::ERROR_INVALID_FLAGS);
+        assert_eq!(trace_instance(&encode_event(b"")), INVALID_PARAMETER);
         let stray = classic::InstanceInfo { class: class + (1 << 11), ..info };
-        let outcome = trace_event_instance(logger, &block(56, TRACED, 0, b""), &stray, None, &none);
-        assert_eq!(status(outcome), 87);
+        let outcome = trace_event_instance(
+            logger,
+            &encode_block(INSTANCE_HEADER, TRACED_GUID, 0, b""),
+            &stray,
+            None,
+            &none,
+        );
+        assert_eq!(status(outcome), INVALID_PARAMETER);
         for wrong in [0, u64::MAX, class + (1 << 11)] {
-            assert_eq!(create_instance_id(wrong).unwrap_err().status().0, 87);
+            assert_eq!(create_instance_id(wrong).unwrap_err().status(), INVALID_PARAMETER);
         }
 
         // A buffer of 16 KiB holds records of at most 16312 bytes.
-        assert_eq!(event(&block(48, TRACED, 0, &[0; 16_312 - 48])), 0);
-        assert_eq!(event(&block(48, TRACED, 0, &[0; 16_313 - 48])), 234);
+        assert_eq!(trace_block(&encode_event(&[0; 16_312 - EVENT_HEADER])), SUCCESS);
+        assert_eq!(trace_block(&encode_event(&[0; 16_313 - EVENT_HEADER])), MORE_DATA);
         let large = vec![0; 65_536];
-        assert_eq!(status(trace(logger, &Event::default(), &[&large])), 234);
-        assert_eq!(status(trace(logger, &Event::default(), &[&b"x"[..]; 17])), 87);
-        let message = |flags, arguments: &[&[u8]]| status(trace_message(logger, flags, &CLASS, 1, arguments));
-        assert_eq!(message(2 | 4, &[]), 87);
-        assert_eq!(message(0x100, &[]), 87);
-        assert_eq!(message(0x10_0000 | 2, &[]), 0, "beyond the low 16 bits nothing is looked at");
-        assert_eq!(message(0, &[&b""[..]; 129]), 87);
-        assert_eq!(message(0, &[&large[..16_312 - 8]]), 0);
-        assert_eq!(message(0, &[&large[..16_313 - 8]]), 234);
-        assert_eq!(message(0, &[&large]), 234);
+        assert_eq!(status(trace(logger, &Event::default(), &[&large])), MORE_DATA);
+        assert_eq!(status(trace(logger, &Event::default(), &[&b"x"[..]; 17])), INVALID_PARAMETER);
+        let trace_message_with =
+            |flags, arguments: &[&[u8]]| status(trace_message(logger, flags, &CLASS, 1, arguments));
+        assert_eq!(trace_message_with(GUID | COMPONENTID, &[]), INVALID_PARAMETER);
+        assert_eq!(trace_message_with(0x100, &[]), INVALID_PARAMETER);
+        assert_eq!(trace_message_with(0x10_0000 | GUID, &[]), SUCCESS, "only the low 16 bits are flags");
+        assert_eq!(trace_message_with(0, &[&b""[..]; 129]), INVALID_PARAMETER);
+        assert_eq!(trace_message_with(0, &[&large[..16_312 - 8]]), SUCCESS);
+        assert_eq!(trace_message_with(0, &[&large[..16_313 - 8]]), MORE_DATA);
+        assert_eq!(trace_message_with(0, &[&large]), MORE_DATA);
 
         // Handles of classic registrations are not handles of providers, and vice versa.
         let raw = registration.into_raw();
         assert!(Handle::from_raw(raw).is_none());
         let modern = Provider::register(CLASS, None).unwrap();
-        assert_eq!(classic::unregister(modern.handle().to_raw()).unwrap_err().status().0, 87);
+        assert_eq!(classic::unregister(modern.handle().to_raw()).unwrap_err().status(), INVALID_PARAMETER);
         classic::unregister(raw).unwrap();
-        assert_eq!(classic::unregister(raw).unwrap_err().status().0, 87);
-        assert_eq!(event(&block(48, TRACED, 0, b"")), 6, "the registration is gone");
+        assert_eq!(classic::unregister(raw).unwrap_err().status(), INVALID_PARAMETER);
+        assert_eq!(trace_block(&encode_event(b"")), INVALID_HANDLE, "the registration has ended");
         let lost = controller.stop(&SessionRef::Id(session.id)).unwrap().events_lost;
-        assert_eq!(lost, 4, "events that are too large are counted");
+        assert_eq!(lost, 4, "events that are too large count as lost");
     });
 }
 
@@ -266,16 +316,16 @@ fn each_invalid_call_has_its_documented_status() {
 fn classic_provider_belongs_to_the_last_enabling_session() {
     run_in_own_process("classic::classic_provider_belongs_to_the_last_enabling_session", |folder| {
         let _daemon = DaemonInProcess::new(folder);
-        let mut controller = controller(folder);
-        let (_registration, notices) = recorded(&[]);
-        let a = controller.start(&sequential("a", folder)).unwrap();
-        let b = controller.start(&sequential("b", folder)).unwrap();
+        let mut controller = connect(folder);
+        let (_registration, notices) = register_recording(&[]);
+        let a = controller.start(&file_config("a", folder)).unwrap();
+        let b = controller.start(&file_config("b", folder)).unwrap();
         let event = |kind| Event { class: CLASS, kind, ..Event::default() };
         enable(&mut controller, &a, CONTROL, 1, 1);
-        let first = last(&notices).0.logger;
+        let first = last_notice(&notices).0.logger;
         trace(first, &event(1), &[]).unwrap();
         enable(&mut controller, &b, CONTROL, 2, 2);
-        let (notice, level, flags) = last(&notices);
+        let (notice, level, flags) = last_notice(&notices);
         assert_eq!((notice.request, level, flags), (Request::Enable, Some(2), Some(2)));
         assert_eq!(
             trace(first, &event(2), &[]),
@@ -295,25 +345,25 @@ fn classic_provider_belongs_to_the_last_enabling_session() {
         controller.enable(&session, CONTROL, EnableCode::CaptureState, &params, 30_000).unwrap();
         let mut captured = notice;
         captured.request = Request::CaptureState;
-        assert_eq!(last(&notices), (captured, Some(2), Some(2)));
+        assert_eq!(last_notice(&notices), (captured, Some(2), Some(2)));
 
         // A private session can enable the provider, too.
-        let private = PrivateSession::start(&sequential("private", folder)).unwrap();
+        let private = PrivateSession::start(&file_config("private", folder)).unwrap();
         private.enable(CONTROL, &EnableParams { level: 7, match_any: 9 << 32, ..params }).unwrap();
         until("the callback reports the enable", || notices.lock().unwrap().len() == 4);
-        let (notice, level, flags) = last(&notices);
+        let (notice, level, flags) = last_notice(&notices);
         assert_eq!((notice.request, level, flags), (Request::Enable, Some(7), Some(0)));
         trace(notice.logger, &event(5), &[]).unwrap();
         private.stop().unwrap();
         until("the callback reports the end of the private session", || {
-            last(&notices).0.request == Request::Disable
+            last_notice(&notices).0.request == Request::Disable
         });
         enable(&mut controller, &a, CONTROL, 0, 0);
-        trace(last(&notices).0.logger, &event(6), &[]).unwrap();
+        trace(last_notice(&notices).0.logger, &event(6), &[]).unwrap();
         for session in [&a, &b] {
             assert_eq!(controller.stop(&SessionRef::Id(session.id)).unwrap().events_lost, 0);
         }
-        let kinds = |name: &str| read(&folder.join(name), |record| record.descriptor().opcode);
+        let kinds = |name: &str| read_records(&folder.join(name), |record| record.descriptor().opcode);
         assert_eq!((kinds("a.etl"), kinds("b.etl")), (vec![1, 6], vec![3, 4]));
         assert_eq!(kinds("private.etl"), [5]);
     });
@@ -323,50 +373,62 @@ fn classic_provider_belongs_to_the_last_enabling_session() {
 fn registration_returns_the_status_of_its_callback() {
     run_in_own_process("classic::registration_returns_the_status_of_its_callback", |folder| {
         let _daemon = DaemonInProcess::new(folder);
-        let mut controller = controller(folder);
-        let (a, b) = (sequential("a", folder), sequential("b", folder));
+        let mut controller = connect(folder);
+        let (a, b) = (file_config("a", folder), file_config("b", folder));
         let (a, b) = (controller.start(&a).unwrap(), controller.start(&b).unwrap());
         enable(&mut controller, &b, CONTROL, 5, 6);
         enable(&mut controller, &a, CONTROL, 3, 4);
-        let (registration, notices) = recorded(&[]);
-        let (notice, level, flags) = last(&notices);
-        let want = (Request::Enable, Some(3), Some(4));
-        assert_eq!((notice.request, level, flags), want, "before the return, the newest session's");
+        let (registration, notices) = register_recording(&[]);
+        let (notice, level, flags) = last_notice(&notices);
+        let expected = (Request::Enable, Some(3), Some(4));
+        assert_eq!(
+            (notice.request, level, flags),
+            expected,
+            "the callback runs before the registration returns, for the newest session"
+        );
         drop(registration);
 
-        let no = || Box::new(|_: &Notice| Status::ERROR_BUSY);
-        assert_eq!(classic::register(CONTROL, &[], no()).unwrap_err().status(), Status::ERROR_BUSY);
-        until("nothing stays", || controller.provider_entries().unwrap().iter().all(|p| p.pids.is_empty()));
-        let (kept, status) = classic::register_with_status(CONTROL, &[], no()).unwrap();
+        let refusing_callback = || Box::new(|_: &Notice| Status::ERROR_BUSY);
+        assert_eq!(
+            classic::register(CONTROL, &[], refusing_callback()).unwrap_err().status(),
+            Status::ERROR_BUSY
+        );
+        until("the refused registration is removed", || {
+            controller.provider_entries().unwrap().iter().all(|entry| entry.pids.is_empty())
+        });
+        let (kept, status) = classic::register_with_status(CONTROL, &[], refusing_callback()).unwrap();
         assert_eq!(status, Status::ERROR_BUSY);
         let listed = controller.provider_entries().unwrap();
         assert_eq!((listed[0].pids.as_slice(), listed[0].is_classic), (&[std::process::id()][..], true));
         drop(kept);
         disable(&mut controller, &a, CONTROL);
         disable(&mut controller, &b, CONTROL);
-        assert!(classic::register(CONTROL, &[], no()).is_ok(), "not called: nothing is enabled");
+        assert!(
+            classic::register(CONTROL, &[], refusing_callback()).is_ok(),
+            "no session enables the provider, so the callback does not run"
+        );
     });
 }
 
 #[test]
 fn classic_registrations_count_toward_the_limit_of_1024() {
     run_in_own_process("classic::classic_registrations_count_toward_the_limit_of_1024", |_| {
-        let quiet = || Box::new(|_: &Notice| Status::ERROR_SUCCESS);
+        let accepting_callback = || Box::new(|_: &Notice| Status::ERROR_SUCCESS);
         let mut all: Vec<Registration> =
-            (0..512).map(|_| classic::register(CONTROL, &[], quiet()).unwrap()).collect();
+            (0..512).map(|_| classic::register(CONTROL, &[], accepting_callback()).unwrap()).collect();
         let _modern: Vec<Provider> = (0..512).map(|_| Provider::register(CONTROL, None).unwrap()).collect();
-        let refused = classic::register(CONTROL, &[], quiet()).unwrap_err();
+        let refused = classic::register(CONTROL, &[], accepting_callback()).unwrap_err();
         assert_eq!(refused.status(), Status::ERROR_NO_SYSTEM_RESOURCES);
         all.pop();
-        classic::register(CONTROL, &[], quiet()).unwrap();
+        classic::register(CONTROL, &[], accepting_callback()).unwrap();
     });
 }
 
 /// Message number, sequence number, GUID, thread and process id, and arguments.
 type MessageFields = (u16, Option<u32>, Guid, Option<(u32, u32)>, Vec<u8>);
 
-fn messages(path: &Path) -> Vec<MessageFields> {
-    read(path, |record| {
+fn read_messages(path: &Path) -> Vec<MessageFields> {
+    read_records(path, |record| {
         assert_eq!(record.family(), Family::Message);
         let ids = (record.thread_id() != u32::MAX).then(|| (record.thread_id(), record.process_id()));
         let sequence = message::sequence(record.bytes());
@@ -378,33 +440,40 @@ fn messages(path: &Path) -> Vec<MessageFields> {
 fn messages_follow_their_flags_and_are_numbered_by_the_session() {
     run_in_own_process("classic::messages_follow_their_flags_and_are_numbered_by_the_session", |folder| {
         let _daemon = DaemonInProcess::new(folder);
-        let mut controller = controller(folder);
-        let (_registration, notices) = recorded(&[]);
-        let me = (rustix::thread::gettid().as_raw_nonzero().get().unsigned_abs(), std::process::id());
+        let mut controller = connect(folder);
+        let (_registration, notices) = register_recording(&[]);
+        let current_ids =
+            (rustix::thread::gettid().as_raw_nonzero().get().unsigned_abs(), std::process::id());
         let mut record = |name: &str, mode: u32| {
-            let mut config = sequential(name, folder);
+            let mut config = file_config(name, folder);
             config.log_file_mode |= mode;
             let session = controller.start(&config).unwrap();
             enable(&mut controller, &session, CONTROL, 0, 0);
-            let logger = last(&notices).0.logger;
+            let logger = last_notice(&notices).0.logger;
             // On one processor, events are collected in the order in which they are written.
-            for (number, flags) in [(1, 0x2B), (2, 0x09), (3, 0x08), (4, 0x2D), (5, 0x1F ^ 0x04), (6, 0x6B)] {
+            for (number, flags) in [
+                (1, SYSTEMINFO | TIMESTAMP | GUID | SEQUENCE),
+                (2, TIMESTAMP | SEQUENCE),
+                (3, TIMESTAMP),
+                (4, SYSTEMINFO | TIMESTAMP | COMPONENTID | SEQUENCE),
+                (5, PERFORMANCE_TIMESTAMP | TIMESTAMP | GUID | SEQUENCE),
+                (6, POINTER32 | SYSTEMINFO | TIMESTAMP | GUID | SEQUENCE),
+            ] {
                 trace_message(logger, flags, &CLASS, number, &[b"two", b"", b" arguments"]).unwrap();
             }
             assert_eq!(controller.stop(&SessionRef::Id(session.id)).unwrap().events_lost, 0);
-            messages(&folder.join(name).with_extension("etl"))
+            read_messages(&folder.join(name).with_extension("etl"))
         };
-        let local = record("local", LOCAL_SEQUENCE);
+        let local = record("local", EVENT_TRACE_USE_LOCAL_SEQUENCE);
         let arguments = b"two arguments".to_vec();
-        let (with, component) = (CLASS, Guid::NULL);
-        let want = |sequence: [Option<u32>; 6]| -> Vec<MessageFields> {
+        let expected = |sequence: [Option<u32>; 6]| -> Vec<MessageFields> {
             vec![
-                (1, sequence[0], with, Some(me), arguments.clone()),
+                (1, sequence[0], CLASS, Some(current_ids), arguments.clone()),
                 (2, sequence[1], Guid::NULL, None, arguments.clone()),
                 (3, sequence[2], Guid::NULL, None, arguments.clone()),
-                (4, sequence[3], component, Some(me), arguments.clone()),
-                (5, sequence[4], with, None, arguments.clone()),
-                (6, sequence[5], with, Some(me), arguments.clone()),
+                (4, sequence[3], Guid::NULL, Some(current_ids), arguments.clone()),
+                (5, sequence[4], CLASS, None, arguments.clone()),
+                (6, sequence[5], CLASS, Some(current_ids), arguments.clone()),
             ]
         };
         let sorted = |mut seen: Vec<MessageFields>| {
@@ -419,10 +488,18 @@ fn messages_follow_their_flags_and_are_numbered_by_the_session() {
         let local = sorted(local);
         let sequence = [0, 1, 2, 3, 4, 5].map(|at: usize| local[at].1);
         assert_eq!(sequence[2], None, "the message has no sequence number");
-        assert_eq!(local, want(sequence));
-        assert_eq!(sorted(record("none", 0)), want([Some(0), Some(0), None, Some(0), Some(0), Some(0)]));
-        let first = record("global", GLOBAL_SEQUENCE).iter().filter_map(|message| message.1).max().unwrap();
-        let next = record("more", GLOBAL_SEQUENCE).iter().filter_map(|message| message.1).min().unwrap();
+        assert_eq!(local, expected(sequence));
+        assert_eq!(sorted(record("none", 0)), expected([Some(0), Some(0), None, Some(0), Some(0), Some(0)]));
+        let first = record("global", EVENT_TRACE_USE_GLOBAL_SEQUENCE)
+            .iter()
+            .filter_map(|message| message.1)
+            .max()
+            .unwrap();
+        let next = record("more", EVENT_TRACE_USE_GLOBAL_SEQUENCE)
+            .iter()
+            .filter_map(|message| message.1)
+            .min()
+            .unwrap();
         assert_eq!((first, next), (5, 6), "global numbers continue across the sessions of the daemon");
     });
 }

@@ -13,18 +13,18 @@ use traceweir::Status;
 use traceweir::consumer::{
     Buffer, Event, Feeder, Handler, Interest, Kind, Lent, Loss, Trace, Window, deliver,
 };
-use traceweir_format::buffer::BufferHeader;
+use traceweir_format::buffer::{BufferHeader, HEADER_SIZE};
 use traceweir_format::etl;
 use traceweir_format::logfile::LogFileHeader;
 use traceweir_format::time::FileTime;
 
-fn fixture(name: &str) -> PathBuf {
+fn fixture_path(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/etl").join(name)
 }
 
 /// Returns the buffers of a file as its session wrote them, decompressed.
-fn buffers_of(name: &str) -> Vec<Vec<u8>> {
-    let trace = etl::Trace::open(File::open(fixture(name)).unwrap()).unwrap();
+fn load_buffers(name: &str) -> Vec<Vec<u8>> {
+    let trace = etl::Trace::open(File::open(fixture_path(name)).unwrap()).unwrap();
     let load = |at: &etl::BufferRef| {
         let mut bytes = Vec::new();
         trace.load(at, &mut bytes).unwrap();
@@ -42,8 +42,8 @@ struct RecordingHandler {
     events: Vec<(u16, i64, usize)>,
     losses: u64,
     /// Number of events so far at the end of each buffer, with its processor and bytes.
-    ends: Vec<(usize, u16, Vec<u8>)>,
-    most_ends: usize,
+    buffer_ends: Vec<(usize, u16, Vec<u8>)>,
+    max_ends: usize,
 }
 
 impl Handler for RecordingHandler {
@@ -69,15 +69,19 @@ impl Handler for RecordingHandler {
     fn buffer(&mut self, buffer: Buffer<'_>) -> ControlFlow<()> {
         let mut bytes = Vec::new();
         buffer.copy_to(&mut bytes).unwrap();
-        self.ends.push((self.events.len(), buffer.header.processor_index, bytes));
-        if self.ends.len() == self.most_ends { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        self.buffer_ends.push((self.events.len(), buffer.header.processor_index, bytes));
+        if self.buffer_ends.len() == self.max_ends {
+            ControlFlow::Break(())
+        } else {
+            ControlFlow::Continue(())
+        }
     }
 }
 
 /// A buffer that increments a counter when it is given back.
-struct Counted(Vec<u8>, Arc<AtomicUsize>);
+struct CountedBuffer(Vec<u8>, Arc<AtomicUsize>);
 
-impl Lent for Counted {
+impl Lent for CountedBuffer {
     fn bytes(&self) -> &[u8] {
         &self.0
     }
@@ -88,10 +92,10 @@ impl Lent for Counted {
 }
 
 /// Feeds buffers that all exist before processing begins.
-fn feed(buffers: Vec<Vec<u8>>, received: &mut RecordingHandler) -> (Vec<Status>, usize) {
+fn feed_all(buffers: Vec<Vec<u8>>, received: &mut RecordingHandler) -> (Vec<Status>, usize) {
     let (trace, feeder) = Trace::from_buffers().unwrap();
-    let back = Arc::new(AtomicUsize::new(0));
-    let add = |bytes| match feeder.add(Box::new(Counted(bytes, Arc::clone(&back)))) {
+    let given_back = Arc::new(AtomicUsize::new(0));
+    let add = |bytes| match feeder.add(Box::new(CountedBuffer(bytes, Arc::clone(&given_back)))) {
         Ok(()) => Status::ERROR_SUCCESS,
         Err(error) => error.status(),
     };
@@ -101,69 +105,82 @@ fn feed(buffers: Vec<Vec<u8>>, received: &mut RecordingHandler) -> (Vec<Status>,
     assert_eq!(
         feeder.add(Box::new(Vec::new())).unwrap_err().status(),
         Status::ERROR_INVALID_PARAMETER,
-        "no buffer at all"
+        "a buffer without bytes is refused"
     );
-    let accepted = statuses.iter().filter(|s| **s == Status::ERROR_SUCCESS).count();
-    assert_eq!(back.load(Ordering::Relaxed), accepted, "exactly the accepted buffers are given back");
+    let accepted = statuses.iter().filter(|status| **status == Status::ERROR_SUCCESS).count();
+    assert_eq!(given_back.load(Ordering::Relaxed), accepted, "exactly the accepted buffers are given back");
     (statuses, accepted)
 }
 
 /// Reads the same file by its name.
-fn read(name: &str, interest: Interest, window: &Window) -> RecordingHandler {
+fn read_fixture(name: &str, interest: Interest, window: &Window) -> RecordingHandler {
     let mut received = RecordingHandler { interest, ..RecordingHandler::default() };
-    deliver(vec![Trace::open(fixture(name)).unwrap()], window, &mut received).unwrap();
+    deliver(vec![Trace::open(fixture_path(name)).unwrap()], window, &mut received).unwrap();
     received
 }
 
 #[test]
 fn fed_buffers_of_a_file_give_its_events() {
     for name in ["manifest.etl", "compressed.etl", "kernel.etl", "tracelogging.etl"] {
-        let want = read(name, Interest::Events, &Window::default());
-        let mut got =
+        let expected = read_fixture(name, Interest::Events, &Window::default());
+        let mut received =
             RecordingHandler { interest: Interest::EventsAndBuffers, ..RecordingHandler::default() };
-        let buffers = buffers_of(name);
-        let (_, accepted) = feed(buffers.clone(), &mut got);
-        assert_eq!((accepted, got.ends.len(), got.losses), (buffers.len(), buffers.len(), 0), "{name}");
-        assert_eq!(got.begun, want.begun, "{name}");
+        let buffers = load_buffers(name);
+        let (_, accepted) = feed_all(buffers.clone(), &mut received);
+        assert_eq!(
+            (accepted, received.buffer_ends.len(), received.losses),
+            (buffers.len(), buffers.len(), 0),
+            "{name}"
+        );
+        assert_eq!(received.begun, expected.begun, "{name}");
         let by_cpu = |events: &[(u16, i64, usize)]| {
             let mut by_cpu: BTreeMap<u16, Vec<(i64, usize)>> = BTreeMap::new();
-            events.iter().for_each(|e| by_cpu.entry(e.0).or_default().push((e.1, e.2)));
+            events
+                .iter()
+                .for_each(|(cpu, time, length)| by_cpu.entry(*cpu).or_default().push((*time, *length)));
             by_cpu
         };
-        assert_eq!(by_cpu(&got.events), by_cpu(&want.events), "{name}: the order of each processor");
+        assert_eq!(by_cpu(&received.events), by_cpu(&expected.events), "{name}: the order of each processor");
     }
 }
 
 #[test]
 fn buffer_callback_follows_its_events_and_has_the_file_bytes() {
     for name in ["manifest.etl", "compressed.etl", "merged.etl", "narrow.etl"] {
-        let received = read(name, Interest::EventsAndBuffers, &Window::default());
-        let only = read(name, Interest::Buffers, &Window::default());
-        assert!(only.events.is_empty() && !received.events.is_empty());
+        let received = read_fixture(name, Interest::EventsAndBuffers, &Window::default());
+        let buffers_only = read_fixture(name, Interest::Buffers, &Window::default());
+        assert!(buffers_only.events.is_empty() && !received.events.is_empty());
         let bytes = |received: &RecordingHandler| {
-            let mut all: Vec<Vec<u8>> = received.ends.iter().map(|end| end.2.clone()).collect();
+            let mut all: Vec<Vec<u8>> = received.buffer_ends.iter().map(|end| end.2.clone()).collect();
             all.sort();
             all
         };
-        let mut want = buffers_of(name);
-        assert_eq!(only.ends.iter().map(|end| &end.2).collect::<Vec<_>>(), want.iter().collect::<Vec<_>>());
-        want.sort();
-        assert_eq!(bytes(&received), want, "{name}");
-        assert_eq!(received.ends.last().unwrap().0, received.events.len(), "{name}: the last end comes last");
+        let mut expected = load_buffers(name);
+        assert_eq!(
+            buffers_only.buffer_ends.iter().map(|end| &end.2).collect::<Vec<_>>(),
+            expected.iter().collect::<Vec<_>>()
+        );
+        expected.sort();
+        assert_eq!(bytes(&received), expected, "{name}");
+        assert_eq!(
+            received.buffer_ends.last().unwrap().0,
+            received.events.len(),
+            "{name}: events follow the end of the last buffer"
+        );
         // By the end of a buffer, at least the events of all buffers of its processor so far have
         // come.
-        for (so_far, cpu, bytes) in &received.ends {
+        for (events_so_far, cpu, bytes) in &received.buffer_ends {
             let header = BufferHeader::parse(bytes.first_chunk().unwrap());
             assert!(header.offset as usize == bytes.len() && !header.is_compressed());
-            let of_cpu = received.events[..*so_far].iter().filter(|e| e.0 == *cpu).count();
-            assert!(of_cpu > 0 || bytes.len() == 72, "{name}");
+            let of_cpu = received.events[..*events_so_far].iter().filter(|event| event.0 == *cpu).count();
+            assert!(of_cpu > 0 || bytes.len() == HEADER_SIZE, "{name}");
         }
     }
 }
 
 #[test]
 fn time_window_includes_both_ends() {
-    let all = read("manifest.etl", Interest::Events, &Window::default()).events;
+    let all = read_fixture("manifest.etl", Interest::Events, &Window::default()).events;
     let (first, last) = (FileTime(all[all.len() / 3].1), FileTime(all[all.len() / 2].1));
     for window in [
         Window::new(Some(first), Some(last)),
@@ -171,94 +188,92 @@ fn time_window_includes_both_ends() {
         Window::new(None, Some(last)),
         Window::new(Some(first), Some(first)),
     ] {
-        let inside = |time| window.from.is_none_or(|f| time >= f.0) && window.to.is_none_or(|t| time <= t.0);
-        let want: Vec<_> = all.iter().copied().filter(|e| inside(e.1)).collect();
-        assert!(!want.is_empty());
-        assert_eq!(read("manifest.etl", Interest::Events, &window).events, want);
+        let is_inside =
+            |time| window.from.is_none_or(|from| time >= from.0) && window.to.is_none_or(|to| time <= to.0);
+        let expected: Vec<_> = all.iter().copied().filter(|event| is_inside(event.1)).collect();
+        assert!(!expected.is_empty());
+        assert_eq!(read_fixture("manifest.etl", Interest::Events, &window).events, expected);
     }
     let backwards = Window::new(Some(last), Some(FileTime(last.0 - 1)));
-    let trace = Trace::open(fixture("manifest.etl")).unwrap();
+    let trace = Trace::open(fixture_path("manifest.etl")).unwrap();
     let error = deliver(vec![trace], &backwards, &mut RecordingHandler::default()).unwrap_err();
     assert_eq!(error.status(), Status::ERROR_INVALID_TIME);
 }
 
 #[test]
 fn handler_can_break_at_the_end_of_a_buffer() {
-    let mut received = RecordingHandler {
-        interest: Interest::EventsAndBuffers,
-        most_ends: 1,
-        ..RecordingHandler::default()
-    };
-    let buffers = buffers_of("kernel.etl");
-    let (_, accepted) = feed(buffers, &mut received);
+    let mut received =
+        RecordingHandler { interest: Interest::EventsAndBuffers, max_ends: 1, ..RecordingHandler::default() };
+    let buffers = load_buffers("kernel.etl");
+    let (_, accepted) = feed_all(buffers, &mut received);
     assert!(accepted > 1);
-    assert_eq!(received.ends.len(), 1);
+    assert_eq!(received.buffer_ends.len(), 1);
 }
 
 #[test]
 fn invalid_and_foreign_buffers_are_refused() {
-    const WRONG: Status = Status::ERROR_INVALID_PARAMETER;
-    const RIGHT: Status = Status::ERROR_SUCCESS;
-    let good = buffers_of("kernel.etl");
+    const REFUSED: Status = Status::ERROR_INVALID_PARAMETER;
+    const ACCEPTED: Status = Status::ERROR_SUCCESS;
+    let good = load_buffers("kernel.etl");
     assert!(good.len() > 2, "{}", good.len());
-    // Without the log-file header no buffer is accepted; with it the rest are.
+    // Without the log-file header no buffer is accepted; after the header, others are.
     let (statuses, _) =
-        feed(vec![good[1].clone(), good[0].clone(), good[1].clone()], &mut RecordingHandler::default());
-    assert_eq!(statuses, [WRONG, RIGHT, RIGHT]);
+        feed_all(vec![good[1].clone(), good[0].clone(), good[1].clone()], &mut RecordingHandler::default());
+    assert_eq!(statuses, [REFUSED, ACCEPTED, ACCEPTED]);
     let short = good[1][..good[1].len() - 8].to_vec();
     let mut none_valid = good[1].clone();
     none_valid[0x30..0x34].fill(0);
     let (statuses, _) =
-        feed(vec![good[0].clone(), vec![0; 71], short, none_valid], &mut RecordingHandler::default());
-    assert_eq!(statuses, [RIGHT, WRONG, WRONG, WRONG]);
+        feed_all(vec![good[0].clone(), vec![0; 71], short, none_valid], &mut RecordingHandler::default());
+    assert_eq!(statuses, [ACCEPTED, REFUSED, REFUSED, REFUSED]);
     // The buffers of a processor must come in order.
-    let header = |b: &Vec<u8>| BufferHeader::parse(b.first_chunk().unwrap());
+    let header = |bytes: &Vec<u8>| BufferHeader::parse(bytes.first_chunk().unwrap());
     let mut later = good[1].clone();
     later[0x18..0x20].copy_from_slice(&(header(&good[1]).sequence_number + 100).to_le_bytes());
     let mut earlier = good[1].clone();
     earlier[0x18..0x20].copy_from_slice(&(header(&good[1]).sequence_number + 99).to_le_bytes());
-    let (statuses, _) = feed(vec![good[0].clone(), later, earlier], &mut RecordingHandler::default());
-    assert_eq!(statuses, [RIGHT, RIGHT, WRONG]);
+    let (statuses, _) = feed_all(vec![good[0].clone(), later, earlier], &mut RecordingHandler::default());
+    assert_eq!(statuses, [ACCEPTED, ACCEPTED, REFUSED]);
 }
 
 #[test]
 fn fed_trace_cannot_be_combined_with_others() {
     let (trace, _feeder) = Trace::from_buffers().unwrap();
     assert_eq!((trace.kind(), trace.header().processors), (Kind::Buffers, 0));
-    let file = Trace::open(fixture("manifest.etl")).unwrap();
+    let file = Trace::open(fixture_path("manifest.etl")).unwrap();
     let error = deliver(vec![trace, file], &Window::default(), &mut RecordingHandler::default()).unwrap_err();
     assert_eq!(error.status(), Status::ERROR_INVALID_PARAMETER);
 }
 
 #[test]
 fn feeder_can_wait_for_each_buffer_before_the_next() {
-    fn bring(feeder: &Feeder, buffers: &[Vec<u8>], back: &Arc<AtomicUsize>) {
+    fn feed_one_by_one(feeder: &Feeder, buffers: &[Vec<u8>], given_back: &Arc<AtomicUsize>) {
         for (n, bytes) in buffers.iter().enumerate() {
-            feeder.add(Box::new(Counted(bytes.clone(), Arc::clone(back)))).unwrap();
-            while back.load(Ordering::Relaxed) <= n {
+            feeder.add(Box::new(CountedBuffer(bytes.clone(), Arc::clone(given_back)))).unwrap();
+            while given_back.load(Ordering::Relaxed) <= n {
                 std::thread::sleep(Duration::from_millis(1));
             }
         }
     }
-    let buffers = buffers_of("manifest.etl");
+    let buffers = load_buffers("manifest.etl");
     let (trace, feeder) = Trace::from_buffers().unwrap();
-    let (closer, back) = (trace.closer(), Arc::new(AtomicUsize::new(0)));
+    let (closer, given_back) = (trace.closer(), Arc::new(AtomicUsize::new(0)));
     let mut received = RecordingHandler::default();
     std::thread::scope(|scope| {
         scope.spawn(|| {
-            bring(&feeder, &buffers, &back);
+            feed_one_by_one(&feeder, &buffers, &given_back);
             closer.end();
         });
         deliver(vec![trace], &Window::default(), &mut received).unwrap();
     });
     assert_eq!(
         received.events.len(),
-        read("manifest.etl", Interest::Events, &Window::default()).events.len()
+        read_fixture("manifest.etl", Interest::Events, &Window::default()).events.len()
     );
 }
 
 #[test]
-fn corrupt_buffers_do_no_harm() {
+fn corrupt_buffers_cause_no_panic() {
     let mut seed = 0x9E37_79B9_7F4A_7C15_u64;
     let mut random = move |below: usize| {
         seed ^= seed << 13;
@@ -267,7 +282,7 @@ fn corrupt_buffers_do_no_harm() {
         usize::try_from(seed % below as u64).unwrap()
     };
     for name in ["kernel.etl", "manifest.etl", "compressed.etl"] {
-        let good = buffers_of(name);
+        let good = load_buffers(name);
         for _ in 0..60 {
             let mut buffers = good.clone();
             for _ in 0..=random(12) {
@@ -279,7 +294,7 @@ fn corrupt_buffers_do_no_harm() {
                 bytes[at] = [0, 0xFF, 0x40, u8::try_from(random(256)).unwrap()][random(4)];
             }
             let interest = [Interest::Events, Interest::EventsAndBuffers, Interest::Buffers][random(3)];
-            feed(buffers, &mut RecordingHandler { interest, ..RecordingHandler::default() });
+            feed_all(buffers, &mut RecordingHandler { interest, ..RecordingHandler::default() });
         }
     }
 }

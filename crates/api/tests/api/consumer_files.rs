@@ -9,12 +9,12 @@ use traceweir_format::etl::{Options, Summary, Writer};
 use traceweir_format::header::event::EventHeader;
 use traceweir_format::time::FileTime;
 
-const START: i64 = 132_400_000_000_000_000;
+const START_TIME: i64 = 132_400_000_000_000_000;
 
-/// Writes the file of a session that started `later` seconds after the first, with events of two
+/// Writes the file of a session that started `delay_seconds` seconds after the first, with events of two
 /// processors at these times in units of 100 ns.
-fn file(folder: &Path, name: &str, later: i64, times: &[i64]) -> PathBuf {
-    let start_time = FileTime(START + later * 10_000_000);
+fn write_file(folder: &Path, name: &str, delay_seconds: i64, times: &[i64]) -> PathBuf {
+    let start_time = FileTime(START_TIME + delay_seconds * 10_000_000);
     let options = Options { buffer_size: 4096, processors: 2, start_time, anchor: 77, ..Default::default() };
     let mut writer = Writer::create(Vec::new(), options).unwrap();
     for (n, &time) in times.iter().enumerate() {
@@ -24,19 +24,19 @@ fn file(folder: &Path, name: &str, later: i64, times: &[i64]) -> PathBuf {
         record.resize(record.len().next_multiple_of(8), 0);
         writer.write_record(u16::try_from(n % 2).unwrap(), &record).unwrap();
     }
-    let bytes = writer.finish(Summary { end_time: FileTime(START + 1), ..Default::default() }).unwrap();
+    let bytes = writer.finish(Summary { end_time: FileTime(START_TIME + 1), ..Default::default() }).unwrap();
     let path = folder.join(name);
     std::fs::write(&path, bytes).unwrap();
     path
 }
 
 /// Returns trace and wall time of each event, without headers.
-fn read(traces: Vec<Trace>) -> Vec<(usize, i64)> {
+fn read_wall_times(traces: Vec<Trace>) -> Vec<(usize, i64)> {
     let mut events = Vec::new();
     process(traces, |item| {
         match item {
             Item::Event(event) if event.record.hook() == Some(0) => {}
-            Item::Event(event) => events.push((event.trace, event.time.0 - START)),
+            Item::Event(event) => events.push((event.trace, event.time.0 - START_TIME)),
             other => panic!("{other:?}"),
         }
         ControlFlow::Continue(())
@@ -45,19 +45,22 @@ fn read(traces: Vec<Trace>) -> Vec<(usize, i64)> {
     events
 }
 
-fn status(path: &Path) -> Status {
+fn open_status(path: &Path) -> Status {
     Trace::open(path).unwrap_err().status()
 }
 
 #[test]
 fn several_files_are_read_in_wall_time_order() {
     let folder = tempfile::tempdir().unwrap();
-    let early: Vec<i64> = (0..2000).map(|n| n * 10_000).collect();
-    let late: Vec<i64> = (0..2000).map(|n| n * 7_000).collect();
-    let paths = [file(folder.path(), "a.etl", 0, &early), file(folder.path(), "b.etl", 1, &late)];
-    let events = read(paths.iter().map(|p| Trace::open(p).unwrap()).collect());
-    let mut expected: Vec<(usize, i64)> = early.iter().map(|&t| (0, t)).collect();
-    expected.extend(late.iter().map(|&t| (1, t + 10_000_000)));
+    let first_times: Vec<i64> = (0..2000).map(|n| n * 10_000).collect();
+    let second_times: Vec<i64> = (0..2000).map(|n| n * 7_000).collect();
+    let paths = [
+        write_file(folder.path(), "a.etl", 0, &first_times),
+        write_file(folder.path(), "b.etl", 1, &second_times),
+    ];
+    let events = read_wall_times(paths.iter().map(|path| Trace::open(path).unwrap()).collect());
+    let mut expected: Vec<(usize, i64)> = first_times.iter().map(|&time| (0, time)).collect();
+    expected.extend(second_times.iter().map(|&time| (1, time + 10_000_000)));
     expected.sort_by_key(|&(trace, time)| (time, trace));
     assert_eq!(events, expected);
 }
@@ -65,22 +68,24 @@ fn several_files_are_read_in_wall_time_order() {
 #[test]
 fn single_file_has_its_header_and_all_its_events() {
     let folder = tempfile::tempdir().unwrap();
-    let trace = Trace::open(file(folder.path(), "a.etl", 0, &[1, 2, 3])).unwrap();
+    let trace = Trace::open(write_file(folder.path(), "a.etl", 0, &[1, 2, 3])).unwrap();
     assert_eq!(trace.header().processors, 2);
-    assert_eq!(read(vec![trace]), [(0, 1), (0, 2), (0, 3)]);
+    assert_eq!(read_wall_times(vec![trace]), [(0, 1), (0, 2), (0, 3)]);
 }
 
 #[test]
 fn closed_file_ends_while_the_others_continue() {
     let folder = tempfile::tempdir().unwrap();
-    let paths =
-        [file(folder.path(), "a.etl", 0, &[10, 30, 50]), file(folder.path(), "b.etl", 0, &[20, 40, 60])];
-    let traces: Vec<Trace> = paths.iter().map(|p| Trace::open(p).unwrap()).collect();
+    let paths = [
+        write_file(folder.path(), "a.etl", 0, &[10, 30, 50]),
+        write_file(folder.path(), "b.etl", 0, &[20, 40, 60]),
+    ];
+    let traces: Vec<Trace> = paths.iter().map(|path| Trace::open(path).unwrap()).collect();
     let closer = traces[0].closer();
     let mut seen = Vec::new();
     process(traces, |item| {
         if let Item::Event(event) = item {
-            let time = event.time.0 - START;
+            let time = event.time.0 - START_TIME;
             seen.extend((event.record.hook().is_none()).then_some(time));
             if time == 20 {
                 closer.close();
@@ -95,7 +100,7 @@ fn closed_file_ends_while_the_others_continue() {
 #[test]
 fn callback_that_breaks_ends_processing() {
     let folder = tempfile::tempdir().unwrap();
-    let trace = Trace::open(file(folder.path(), "a.etl", 0, &[1, 2, 3])).unwrap();
+    let trace = Trace::open(write_file(folder.path(), "a.etl", 0, &[1, 2, 3])).unwrap();
     let mut count = 0;
     process(vec![trace], |_| {
         count += 1;
@@ -108,25 +113,29 @@ fn callback_that_breaks_ends_processing() {
 #[test]
 fn file_that_cannot_be_opened_has_the_documented_status() {
     let folder = tempfile::tempdir().unwrap();
-    let plain = folder.path().join("plain.etl");
-    std::fs::write(&plain, "not a trace, despite its name").unwrap();
-    assert_eq!(status(&folder.path().join("none.etl")), Status::ERROR_FILE_NOT_FOUND);
-    assert_eq!(status(Path::new("none-such.etl")), Status::ERROR_FILE_NOT_FOUND);
-    assert_eq!(status(&folder.path().join("none/a.etl")), Status::ERROR_PATH_NOT_FOUND);
-    assert_eq!(status(&plain.join("a.etl")), Status::ERROR_PATH_NOT_FOUND);
-    assert_eq!(status(folder.path()), Status::ERROR_BAD_PATHNAME);
+    let not_a_trace = folder.path().join("plain.etl");
+    std::fs::write(&not_a_trace, "not a trace, despite its name").unwrap();
+    assert_eq!(open_status(&folder.path().join("none.etl")), Status::ERROR_FILE_NOT_FOUND);
+    assert_eq!(open_status(Path::new("none-such.etl")), Status::ERROR_FILE_NOT_FOUND);
+    assert_eq!(open_status(&folder.path().join("none/a.etl")), Status::ERROR_PATH_NOT_FOUND);
+    assert_eq!(open_status(&not_a_trace.join("a.etl")), Status::ERROR_PATH_NOT_FOUND);
+    assert_eq!(open_status(folder.path()), Status::ERROR_BAD_PATHNAME);
     let pipe = folder.path().join("pipe");
     rustix::fs::mkfifoat(rustix::fs::CWD, &pipe, rustix::fs::Mode::RUSR).unwrap();
-    assert_eq!(status(&pipe), Status::ERROR_BAD_PATHNAME, "immediately, without waiting for a writer");
-    assert_eq!(status(&plain), Status::ERROR_FILE_CORRUPT);
+    assert_eq!(
+        open_status(&pipe),
+        Status::ERROR_BAD_PATHNAME,
+        "the call does not wait for a writer of the pipe"
+    );
+    assert_eq!(open_status(&not_a_trace), Status::ERROR_FILE_CORRUPT);
 }
 
 #[test]
 fn one_to_sixty_four_traces_can_be_processed_together() {
     let folder = tempfile::tempdir().unwrap();
-    let path = file(folder.path(), "a.etl", 0, &[1]);
+    let path = write_file(folder.path(), "a.etl", 0, &[1]);
     let open = |n: usize| (0..n).map(|_| Trace::open(&path).unwrap()).collect::<Vec<_>>();
-    let status = |traces| process(traces, |_| ControlFlow::Continue(())).map_err(|e| e.status());
+    let status = |traces| process(traces, |_| ControlFlow::Continue(())).map_err(|error| error.status());
     assert_eq!(status(open(0)), Err(Status::ERROR_BAD_LENGTH));
     assert_eq!(status(open(65)), Err(Status::ERROR_BAD_LENGTH));
     assert_eq!(status(open(64)), Ok(()));

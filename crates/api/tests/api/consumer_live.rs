@@ -16,7 +16,7 @@ use traceweir_format::buffer::{BufferHeader, HEADER_SIZE};
 use traceweir_format::etl::Options;
 use traceweir_format::header::event::EventHeader;
 use traceweir_format::spec::session::{
-    BUFFER_FLAG_BUFFER_LOST, BUFFER_FLAG_EVENTS_LOST, BUFFER_FLAG_FLUSH_MARKER,
+    BUFFER_FLAG_BUFFER_LOST, BUFFER_FLAG_EVENTS_LOST, BUFFER_FLAG_FLUSH_MARKER, BUFFER_FLAG_PROC_INDEX,
 };
 use traceweir_format::time::FileTime;
 use traceweir_transport::live::QueueWriter;
@@ -27,23 +27,23 @@ mod closing;
 mod order;
 use crate::support::{FakeDaemon, PATIENCE, reply, until};
 
-const BUFFER: u32 = 4096;
+const BUFFER_BYTES: u32 = 4096;
 const SLOTS: u32 = 8;
 /// Ticks per second of the sessions' clock.
-const RATE: i64 = 1_000_000;
-const START: i64 = 132_400_000_000_000_000;
+const TICKS_PER_SECOND: i64 = 1_000_000;
+const START_TIME: i64 = 132_400_000_000_000_000;
 
 /// A session at a fake daemon.
-struct Session {
-    fake: FakeDaemon,
+struct FakeSession {
+    daemon: FakeDaemon,
     queues: Receiver<QueueWriter>,
 }
 
-impl Session {
+impl FakeSession {
     fn new(processors: u32, low_latency: bool, flush_timer: u32) -> Self {
         let (sender, queues) = channel();
         let sender = Mutex::new(sender);
-        let fake = FakeDaemon::new(move |connection, Envelope { request, message, .. }| {
+        let daemon = FakeDaemon::new(move |connection, Envelope { request, message, .. }| {
             let Message::OpenConsumer { session: SessionRef::Name(name) } = message else {
                 panic!("{message:?}")
             };
@@ -55,42 +55,42 @@ impl Session {
                     &Message::Refused { status, reason: "no such session".into() },
                 );
             }
-            let (writer, ends) = QueueWriter::create(SLOTS, BUFFER).unwrap();
+            let (writer, ends) = QueueWriter::create(SLOTS, BUFFER_BYTES).unwrap();
             sender.lock().unwrap().send(writer).unwrap();
             let config = SessionConfig { name, low_latency, flush_timer, ..Default::default() };
             let answer = Message::Consumer {
                 properties: Box::new(Properties { config, ..Default::default() }),
                 slots: SLOTS,
-                buffer_bytes: BUFFER,
-                header: header(processors),
+                buffer_bytes: BUFFER_BYTES,
+                header: header_buffer(processors),
             };
             let descriptors = [ends.queue.as_fd(), ends.cursor.as_fd(), ends.signal.as_fd()];
             connection.send(request, &answer, &descriptors, PATIENCE).unwrap();
         });
-        Self { fake, queues }
+        Self { daemon, queues }
     }
 
     fn open(&self) -> (Trace, QueueWriter) {
-        let trace = Trace::live_at(self.fake.path(), "s").unwrap();
+        let trace = Trace::live_at(self.daemon.path(), "s").unwrap();
         (trace, self.queues.recv_timeout(PATIENCE).unwrap())
     }
 }
 
 /// Returns the header buffer of a session whose clock starts at 0.
-fn header(processors: u32) -> Vec<u8> {
+fn header_buffer(processors: u32) -> Vec<u8> {
     let options = Options {
-        buffer_size: BUFFER,
+        buffer_size: BUFFER_BYTES,
         session_name: "s".into(),
         processors,
-        perf_freq: RATE,
-        start_time: FileTime(START),
+        perf_freq: TICKS_PER_SECOND,
+        start_time: FileTime(START_TIME),
         ..Default::default()
     };
     options.header_buffer().unwrap()
 }
 
 /// Returns a buffer of a processor with events at these times, flushed at `flushed`.
-fn buffer(cpu: u16, flushed: i64, flags: u16, times: &[i64]) -> Vec<u8> {
+fn encode_buffer(cpu: u16, flushed: i64, flags: u16, times: &[i64]) -> Vec<u8> {
     let mut bytes = vec![0; HEADER_SIZE];
     for &time in times {
         let event = EventHeader { time, provider: Guid::NULL, ..EventHeader::default() };
@@ -99,14 +99,14 @@ fn buffer(cpu: u16, flushed: i64, flags: u16, times: &[i64]) -> Vec<u8> {
     }
     let offset = u32::try_from(bytes.len()).unwrap();
     let head = BufferHeader {
-        buffer_size: BUFFER,
+        buffer_size: BUFFER_BYTES,
         saved_offset: offset,
         current_offset: offset,
         offset,
         time_stamp: flushed,
         processor_index: cpu,
         logger_id: 1,
-        flags: flags | 0x20,
+        flags: flags | BUFFER_FLAG_PROC_INDEX,
         ..BufferHeader::default()
     };
     bytes[..HEADER_SIZE].copy_from_slice(&head.to_bytes());
@@ -115,162 +115,166 @@ fn buffer(cpu: u16, flushed: i64, flags: u16, times: &[i64]) -> Vec<u8> {
 
 /// An item that the consumer delivered.
 #[derive(Clone, Debug, PartialEq)]
-enum Delivered {
+enum DeliveredItem {
     Header,
     Event { trace: usize, cpu: u16, time: i64 },
     Lost(Lost),
 }
 
-fn describe_item(item: &Item<'_>) -> Delivered {
+fn copy_item(item: &Item<'_>) -> DeliveredItem {
     match item {
-        Item::Lost(lost) => Delivered::Lost(*lost),
-        Item::Event(event) if event.record.hook() == Some(0) => Delivered::Header,
+        Item::Lost(lost) => DeliveredItem::Lost(*lost),
+        Item::Event(event) if event.record.hook() == Some(0) => DeliveredItem::Header,
         Item::Event(event) => {
             let time = event.record.time();
-            assert_eq!(event.time, FileTime(START + time * 10), "wall time follows from the clock");
-            Delivered::Event { trace: event.trace, cpu: event.record.cpu(), time }
+            assert_eq!(event.time, FileTime(START_TIME + time * 10), "wall time follows from the clock");
+            DeliveredItem::Event { trace: event.trace, cpu: event.record.cpu(), time }
         }
         other => panic!("{other:?}"),
     }
 }
 
-/// Consumes traces in a thread, and returns the list to which it adds what is delivered.
-fn consume(traces: Vec<Trace>) -> (JoinHandle<traceweir::Result<()>>, Arc<Mutex<Vec<Delivered>>>) {
+/// Consumes traces in a thread, which adds each delivered item to the returned list.
+fn consume(traces: Vec<Trace>) -> (JoinHandle<traceweir::Result<()>>, Arc<Mutex<Vec<DeliveredItem>>>) {
     let delivered = Arc::new(Mutex::new(Vec::new()));
     let sink = Arc::clone(&delivered);
     let thread = std::thread::spawn(move || {
         process(traces, |item| {
-            sink.lock().unwrap().push(describe_item(&item));
+            sink.lock().unwrap().push(copy_item(&item));
             ControlFlow::Continue(())
         })
     });
     (thread, delivered)
 }
 
-fn times(delivered: &Mutex<Vec<Delivered>>) -> Vec<i64> {
-    let time = |item: &Delivered| if let Delivered::Event { time, .. } = item { Some(*time) } else { None };
+fn event_times(delivered: &Mutex<Vec<DeliveredItem>>) -> Vec<i64> {
+    let time =
+        |item: &DeliveredItem| if let DeliveredItem::Event { time, .. } = item { Some(*time) } else { None };
     delivered.lock().unwrap().iter().filter_map(time).collect()
 }
 
 #[test]
 fn header_comes_first_and_stopped_session_ends_after_last_event() {
-    let session = Session::new(2, false, 1000);
+    let session = FakeSession::new(2, false, 1000);
     let (trace, mut queue) = session.open();
     assert_eq!((trace.header().session_name.as_str(), trace.header().processors), ("s", 2));
-    assert!(queue.push(&buffer(1, 50, 0, &[20, 40])));
-    assert!(queue.push(&buffer(0, 60, 0, &[10, 30, 55])));
+    assert!(queue.push(&encode_buffer(1, 50, 0, &[20, 40])));
+    assert!(queue.push(&encode_buffer(0, 60, 0, &[10, 30, 55])));
     queue.end();
     let (thread, delivered) = consume(vec![trace]);
     thread.join().unwrap().unwrap();
-    assert_eq!(delivered.lock().unwrap().first(), Some(&Delivered::Header));
-    assert_eq!(times(&delivered), [10, 20, 30, 40, 55]);
+    assert_eq!(delivered.lock().unwrap().first(), Some(&DeliveredItem::Header));
+    assert_eq!(event_times(&delivered), [10, 20, 30, 40, 55]);
 }
 
 #[test]
 fn late_buffers_are_merged_once_the_session_is_complete() {
-    let session = Session::new(2, false, 1000);
+    let session = FakeSession::new(2, false, 1000);
     let (trace, mut queue) = session.open();
     let (thread, delivered) = consume(vec![trace]);
-    assert!(queue.push(&buffer(0, 200, 0, &[100, 200])));
-    assert!(queue.push(&buffer(1, 200, 0, &[150, 200])));
+    assert!(queue.push(&encode_buffer(0, 200, 0, &[100, 200])));
+    assert!(queue.push(&encode_buffer(1, 200, 0, &[150, 200])));
     queue.set_complete(200);
-    until("the complete events", || times(&delivered).len() == 4);
-    // A buffer without a timestamp: older than what its processor has delivered.
-    assert!(queue.push(&buffer(0, 0, 0, &[50, 70])));
-    assert!(queue.push(&buffer(0, 250, 0, &[250])));
-    assert!(queue.push(&buffer(1, 260, 0, &[260])));
-    until("the event after a late buffer", || times(&delivered).len() == 5);
+    until("the complete events are delivered", || event_times(&delivered).len() == 4);
+    // A buffer without a timestamp holds events that are older than those its processor has
+    // delivered.
+    assert!(queue.push(&encode_buffer(0, 0, 0, &[50, 70])));
+    assert!(queue.push(&encode_buffer(0, 250, 0, &[250])));
+    assert!(queue.push(&encode_buffer(1, 260, 0, &[260])));
+    until("the event after a late buffer is delivered", || event_times(&delivered).len() == 5);
     assert_eq!(
-        times(&delivered),
+        event_times(&delivered),
         [100, 150, 200, 200, 250],
         "the late buffers of the other processor may follow"
     );
-    assert!(queue.push(&buffer(1, 0, 0, &[40, 60])));
-    assert!(queue.push(&buffer(0, 0, 0, &[30, 45])));
+    assert!(queue.push(&encode_buffer(1, 0, 0, &[40, 60])));
+    assert!(queue.push(&encode_buffer(0, 0, 0, &[30, 45])));
     queue.set_complete(260);
-    until("all late buffers", || times(&delivered).len() == 12);
-    assert_eq!(times(&delivered)[5..], [30, 40, 45, 50, 60, 70, 260]);
+    until("all late buffers are delivered", || event_times(&delivered).len() == 12);
+    assert_eq!(event_times(&delivered)[5..], [30, 40, 45, 50, 60, 70, 260]);
     // The end of the session ends the wait for late buffers, too.
-    assert!(queue.push(&buffer(1, 0, 0, &[20])));
-    assert!(queue.push(&buffer(0, 300, 0, &[300])));
+    assert!(queue.push(&encode_buffer(1, 0, 0, &[20])));
+    assert!(queue.push(&encode_buffer(0, 300, 0, &[300])));
     queue.end();
     thread.join().unwrap().unwrap();
-    assert_eq!(times(&delivered)[12..], [20, 300]);
+    assert_eq!(event_times(&delivered)[12..], [20, 300]);
 }
 
 #[test]
 fn losses_precede_events_of_the_buffer_that_reports_them() {
-    let session = Session::new(1, false, 1000);
+    let session = FakeSession::new(1, false, 1000);
     let (trace, mut queue) = session.open();
-    assert!(queue.push(&buffer(0, 10, 0, &[5])));
-    assert!(queue.push(&buffer(0, 20, BUFFER_FLAG_EVENTS_LOST, &[15])));
+    assert!(queue.push(&encode_buffer(0, 10, 0, &[5])));
+    assert!(queue.push(&encode_buffer(0, 20, BUFFER_FLAG_EVENTS_LOST, &[15])));
     queue.set_lost(2, 30);
-    assert!(queue.push(&buffer(0, 30, BUFFER_FLAG_BUFFER_LOST, &[25])));
-    assert!(queue.push(&buffer(0, 40, BUFFER_FLAG_BUFFER_LOST, &[35])));
+    assert!(queue.push(&encode_buffer(0, 30, BUFFER_FLAG_BUFFER_LOST, &[25])));
+    assert!(queue.push(&encode_buffer(0, 40, BUFFER_FLAG_BUFFER_LOST, &[35])));
     queue.end();
     let (thread, delivered) = consume(vec![trace]);
     thread.join().unwrap().unwrap();
-    let delivered: Vec<Delivered> = delivered.lock().unwrap().split_off(1);
-    let event = |time| Delivered::Event { trace: 0, cpu: 0, time };
+    let delivered: Vec<DeliveredItem> = delivered.lock().unwrap().split_off(1);
+    let event = |time| DeliveredItem::Event { trace: 0, cpu: 0, time };
     // All buffers are in the queue before the consumer reads the first, so the first buffer with a
     // flag reports the total.
-    let total = Delivered::Lost(Lost::new(30, 2));
+    let total = DeliveredItem::Lost(Lost::new(30, 2));
     assert_eq!(delivered, [event(5), total, event(15), event(25), event(35)]);
 }
 
 #[test]
 fn loss_without_following_buffer_is_reported_at_the_end() {
-    let session = Session::new(1, false, 1000);
+    let session = FakeSession::new(1, false, 1000);
     let (trace, mut queue) = session.open();
-    assert!(queue.push(&buffer(0, 10, 0, &[5])));
+    assert!(queue.push(&encode_buffer(0, 10, 0, &[5])));
     queue.set_lost(1, 9);
     queue.end();
     let (thread, delivered) = consume(vec![trace]);
     thread.join().unwrap().unwrap();
-    assert_eq!(delivered.lock().unwrap().last(), Some(&Delivered::Lost(Lost::new(9, 1))));
+    assert_eq!(delivered.lock().unwrap().last(), Some(&DeliveredItem::Lost(Lost::new(9, 1))));
 }
 
 #[test]
 fn invalid_buffers_and_records_count_as_lost() {
-    let session = Session::new(1, false, 1000);
+    let session = FakeSession::new(1, false, 1000);
     let (trace, mut queue) = session.open();
-    let mut broken = buffer(0, 20, 0, &[11, 12]);
+    let mut broken = encode_buffer(0, 20, 0, &[11, 12]);
     let second = HEADER_SIZE + 88;
+    // A size beyond the buffer.
     broken[second..second + 4].copy_from_slice(&[0x34, 0x12, 0x13, 0xC0]);
     assert!(queue.push(&[1, 2, 3]));
     assert!(queue.push(&broken));
-    assert!(queue.push(&buffer(0, 30, 0, &[])));
-    assert!(queue.push(&buffer(0, 30, 0, &[25])));
+    assert!(queue.push(&encode_buffer(0, 30, 0, &[])));
+    assert!(queue.push(&encode_buffer(0, 30, 0, &[25])));
     queue.end();
     let (thread, delivered) = consume(vec![trace]);
     thread.join().unwrap().unwrap();
-    assert_eq!(times(&delivered), [11, 25]);
-    let losses = delivered.lock().unwrap().iter().filter(|g| matches!(g, Delivered::Lost(_))).count();
+    assert_eq!(event_times(&delivered), [11, 25]);
+    let losses =
+        delivered.lock().unwrap().iter().filter(|item| matches!(item, DeliveredItem::Lost(_))).count();
     assert_eq!(losses, 2);
 }
 
 #[test]
 fn killed_daemon_is_an_error_after_all_delivered_events() {
-    let session = Session::new(2, false, 1000);
+    let session = FakeSession::new(2, false, 1000);
     let (trace, mut queue) = session.open();
-    assert!(queue.push(&buffer(0, 100, 0, &[10, 90])));
+    assert!(queue.push(&encode_buffer(0, 100, 0, &[10, 90])));
     let (thread, delivered) = consume(vec![trace]);
     drop(session);
     drop(queue);
     let error = thread.join().unwrap().unwrap_err();
     assert!(matches!(error, Error::Transport(traceweir_transport::Error::Closed)), "{error:?}");
-    assert_eq!(times(&delivered), [10, 90]);
+    assert_eq!(event_times(&delivered), [10, 90]);
 }
 
 #[test]
 fn slow_consumer_gets_count_of_its_losses() {
-    let session = Session::new(1, false, 1000);
+    let session = FakeSession::new(1, false, 1000);
     let (trace, mut queue) = session.open();
     // No consumer reads yet: the queue accepts as many buffers as it has slots.
     let (mut pushed, mut lost) = (0, 0);
     for n in 0..20_i64 {
         let flags = if lost > 0 { BUFFER_FLAG_BUFFER_LOST } else { 0 };
-        if queue.push(&buffer(0, n * 10 + 9, flags, &[n * 10, n * 10 + 5])) {
+        if queue.push(&encode_buffer(0, n * 10 + 9, flags, &[n * 10, n * 10 + 5])) {
             pushed += 2;
         } else {
             lost += 1;
@@ -281,14 +285,14 @@ fn slow_consumer_gets_count_of_its_losses() {
     let (thread, delivered) = consume(vec![trace]);
     thread.join().unwrap().unwrap();
     assert_eq!((pushed, lost), (2 * SLOTS as usize, 20 - u64::from(SLOTS)));
-    assert_eq!(times(&delivered).len(), pushed);
-    assert_eq!(delivered.lock().unwrap().last(), Some(&Delivered::Lost(Lost::new(lost * 2, lost))));
+    assert_eq!(event_times(&delivered).len(), pushed);
+    assert_eq!(delivered.lock().unwrap().last(), Some(&DeliveredItem::Lost(Lost::new(lost * 2, lost))));
 }
 
 #[test]
 fn files_and_live_sessions_cannot_be_mixed() {
-    let session = Session::new(1, false, 1);
-    let path = session.fake.path().join("a.etl");
+    let session = FakeSession::new(1, false, 1);
+    let path = session.daemon.path().join("a.etl");
     let options = Options { processors: 1, ..Default::default() };
     std::fs::write(&path, options.header_buffer().unwrap()).unwrap();
     let traces = vec![session.open().0, Trace::open(&path).unwrap()];
@@ -301,23 +305,25 @@ fn unknown_session_has_the_documented_status() {
     let folder = tempfile::tempdir().unwrap();
     let error = Trace::live_at(folder.path(), "other").unwrap_err();
     assert_eq!(error.status(), Status::ERROR_WMI_INSTANCE_NOT_FOUND);
-    let session = Session::new(1, false, 1);
-    let error = Trace::live_at(session.fake.path(), "other").unwrap_err();
+    let session = FakeSession::new(1, false, 1);
+    let error = Trace::live_at(session.daemon.path(), "other").unwrap_err();
     assert_eq!(error.status(), Status::ERROR_WMI_INSTANCE_NOT_FOUND);
 }
 
 #[test]
 fn answer_without_descriptors_or_header_is_an_error() {
     let answer = |connection: &Connection, request, header: Vec<u8>, descriptors: bool| {
-        let (_writer, ends) = QueueWriter::create(1, BUFFER).unwrap();
+        let (_writer, ends) = QueueWriter::create(1, BUFFER_BYTES).unwrap();
         let properties = Box::new(Properties::default());
-        let answer = Message::Consumer { properties, slots: 1, buffer_bytes: BUFFER, header };
+        let answer = Message::Consumer { properties, slots: 1, buffer_bytes: BUFFER_BYTES, header };
         let all = [ends.queue.as_fd(), ends.cursor.as_fd(), ends.signal.as_fd()];
         let sent = if descriptors { &all[..] } else { &all[..1] };
         connection.send(request, &answer, sent, PATIENCE).unwrap();
     };
-    for (bytes, descriptors) in [(header(1), false), (Vec::new(), true), (vec![0; 200], true)] {
-        let fake = FakeDaemon::new(move |c, e| answer(c, e.request, bytes.clone(), descriptors));
-        assert!(Trace::live_at(fake.path(), "s").is_err());
+    for (bytes, descriptors) in [(header_buffer(1), false), (Vec::new(), true), (vec![0; 200], true)] {
+        let daemon = FakeDaemon::new(move |connection, envelope| {
+            answer(connection, envelope.request, bytes.clone(), descriptors)
+        });
+        assert!(Trace::live_at(daemon.path(), "s").is_err());
     }
 }

@@ -8,6 +8,9 @@ use traceweir::controller::{
     Controller, EnableCode, EnableParams, Properties, ProviderEntry, SessionConfig, SessionRef, Update,
 };
 use traceweir::{Error, Guid, Status};
+use traceweir_format::spec::session::{
+    EVENT_TRACE_BUFFERING_MODE, EVENT_TRACE_FILE_MODE_SEQUENTIAL, EVENT_TRACE_REAL_TIME_MODE,
+};
 use traceweir_transport::message::{Control, Message};
 use traceweir_transport::runtime::RuntimeDir;
 use traceweir_transport::socket::Listener;
@@ -15,17 +18,22 @@ use traceweir_transport::socket::Listener;
 use crate::support;
 use crate::support::{FakeDaemon, reply};
 
-fn properties(name: &str) -> Properties {
+fn session_properties(name: &str) -> Properties {
     let config = SessionConfig { name: name.into(), ..Default::default() };
     Properties { id: 5, config, ..Default::default() }
 }
 
-fn refused(status: Status) -> Message {
+fn refusal(status: Status) -> Message {
     Message::Refused { status: status.0, reason: "because".into() }
 }
 
 fn file_config(name: &str, path: &std::path::Path) -> SessionConfig {
-    SessionConfig { name: name.into(), log_file: Some(path.into()), log_file_mode: 1, ..Default::default() }
+    SessionConfig {
+        name: name.into(),
+        log_file: Some(path.into()),
+        log_file_mode: EVENT_TRACE_FILE_MODE_SEQUENTIAL,
+        ..Default::default()
+    }
 }
 
 fn by_name(name: &str) -> SessionRef {
@@ -57,9 +65,9 @@ fn error_for_silent_daemon_names_its_socket() {
 #[test]
 fn other_protocol_version_is_refused_with_a_clear_error() {
     let greetings =
-        [Message::Welcome { version: 99, daemon: 1 }, refused(Status::ERROR_NOT_SUPPORTED), Message::Done];
+        [Message::Welcome { version: 99, daemon: 1 }, refusal(Status::ERROR_NOT_SUPPORTED), Message::Done];
     for greeting in greetings {
-        let fake = FakeDaemon::greeting(greeting, |_, _| {});
+        let fake = FakeDaemon::with_greeting(greeting, |_, _| {});
         let error = Controller::find_at(fake.path()).unwrap_err();
         assert!(matches!(error, Error::Unreachable { .. }), "{error:?}");
         assert!(
@@ -71,7 +79,7 @@ fn other_protocol_version_is_refused_with_a_clear_error() {
 
 #[test]
 fn refused_connection_reports_the_reason_of_the_daemon() {
-    let fake = FakeDaemon::greeting(refused(Status::ERROR_ACCESS_DENIED), |_, _| {});
+    let fake = FakeDaemon::with_greeting(refusal(Status::ERROR_ACCESS_DENIED), |_, _| {});
     assert_eq!(Controller::find_at(fake.path()).unwrap_err().status(), Status::ERROR_ACCESS_DENIED);
 }
 
@@ -79,10 +87,10 @@ fn refused_connection_reports_the_reason_of_the_daemon() {
 fn full_daemon_is_not_reported_as_missing() {
     let folder = tempfile::tempdir().unwrap();
     let listener = Listener::bind(&RuntimeDir::from_path(folder.path()).control_socket(), 0o600).unwrap();
-    // Closed before the greeting was read, and after it.
+    // The daemon closes the connection before it reads the greeting, and after it.
     for is_late in [false, true] {
         let error = std::thread::scope(|scope| {
-            let asking = scope.spawn(|| Controller::find_at(folder.path()));
+            let client = scope.spawn(|| Controller::find_at(folder.path()));
             let connection = loop {
                 if let Some(connection) = listener.accept().unwrap() {
                     break connection;
@@ -92,9 +100,9 @@ fn full_daemon_is_not_reported_as_missing() {
             if is_late {
                 connection.receive(support::PATIENCE).unwrap().unwrap();
             }
-            connection.send(0, &refused(Status::ERROR_NO_SYSTEM_RESOURCES), &[], support::PATIENCE).unwrap();
+            connection.send(0, &refusal(Status::ERROR_NO_SYSTEM_RESOURCES), &[], support::PATIENCE).unwrap();
             drop(connection);
-            asking.join().unwrap().unwrap_err()
+            client.join().unwrap().unwrap_err()
         });
         assert!(matches!(error, Error::Refused { .. }), "{error:?}");
         assert_eq!(error.status(), Status::ERROR_NO_SYSTEM_RESOURCES);
@@ -108,18 +116,20 @@ fn start_sends_descriptor_and_absolute_path_of_the_log_file() {
     let fake = FakeDaemon::new(move |connection, envelope| {
         let Message::Start(config) = envelope.message else { panic!("{:?}", envelope.message) };
         *sink.lock().unwrap() = Some((config.log_file.clone(), envelope.descriptors.len()));
-        reply(connection, envelope.request, &Message::Properties(Box::new(properties(&config.name))));
+        reply(connection, envelope.request, &Message::Properties(Box::new(session_properties(&config.name))));
     });
     let mut controller = Controller::find_at(fake.path()).unwrap().unwrap();
     let log = fake.path().join("a.etl");
     assert_eq!(controller.start(&file_config("one", &log)).unwrap().config.name, "one");
     assert_eq!(seen.lock().unwrap().take(), Some((Some(log.clone()), 1)));
-    assert!(log.exists(), "the daemon took it");
+    assert!(log.exists(), "the file of an accepted session stays");
 }
 
 #[test]
 fn refused_start_removes_a_new_log_file_and_keeps_an_old_one() {
-    let fake = FakeDaemon::new(|c, e| reply(c, e.request, &refused(Status::ERROR_ALREADY_EXISTS)));
+    let fake = FakeDaemon::new(|connection, envelope| {
+        reply(connection, envelope.request, &refusal(Status::ERROR_ALREADY_EXISTS))
+    });
     let mut controller = Controller::find_at(fake.path()).unwrap().unwrap();
     let (new, old) = (fake.path().join("new.etl"), fake.path().join("old.etl"));
     fs::write(&old, "old").unwrap();
@@ -135,14 +145,14 @@ fn refused_start_removes_a_new_log_file_and_keeps_an_old_one() {
 }
 
 #[test]
-fn missing_folder_starts_nothing_and_duplicate_name_is_reported_first() {
+fn missing_folder_is_refused_after_a_duplicate_name() {
     let fake = FakeDaemon::new(|connection, envelope| {
         let answer = match envelope.message {
             Message::Control { session: SessionRef::Name(name), control: Control::Query } => match &*name {
                 "runs" | "00000000-0000-0000-0000-000000000007" => {
-                    Message::Properties(Box::new(properties("runs")))
+                    Message::Properties(Box::new(session_properties("runs")))
                 }
-                _ => refused(Status::ERROR_WMI_INSTANCE_NOT_FOUND),
+                _ => refusal(Status::ERROR_WMI_INSTANCE_NOT_FOUND),
             },
             other => panic!("{other:?}"),
         };
@@ -153,25 +163,29 @@ fn missing_folder_starts_nothing_and_duplicate_name_is_reported_first() {
     let mut status = |config: SessionConfig| controller.start(&config).unwrap_err().status();
     assert_eq!(status(file_config("one", &missing)), Status::ERROR_PATH_NOT_FOUND);
     assert_eq!(status(file_config("runs", &missing)), Status::ERROR_ALREADY_EXISTS);
-    let twin = SessionConfig { guid: Guid::from_u128(7), ..file_config("one", &missing) };
-    assert_eq!(status(twin), Status::ERROR_ALREADY_EXISTS);
+    let with_used_guid = SessionConfig { guid: Guid::from_u128(7), ..file_config("one", &missing) };
+    assert_eq!(status(with_used_guid), Status::ERROR_ALREADY_EXISTS);
     std::os::unix::fs::symlink("/dev/null", fake.path().join("link")).unwrap();
     let denied = file_config("runs", &fake.path().join("link"));
-    assert_eq!(status(denied), Status::ERROR_ACCESS_DENIED, "a denial comes first");
+    assert_eq!(
+        status(denied),
+        Status::ERROR_ACCESS_DENIED,
+        "a denied file is reported before a duplicate name"
+    );
 }
 
 #[test]
 fn each_control_sends_its_message() {
-    let heard = Arc::new(Mutex::new(Vec::new()));
-    let sink = Arc::clone(&heard);
+    let received = Arc::new(Mutex::new(Vec::new()));
+    let sink = Arc::clone(&received);
     let fake = FakeDaemon::new(move |connection, envelope| {
         let Message::Control { session, control } = envelope.message else {
             panic!("{:?}", envelope.message)
         };
         sink.lock().unwrap().push((session, control, envelope.descriptors.len()));
         // Only a flight recorder writes snapshots.
-        let mut properties = properties("s");
-        properties.config.log_file_mode = 0x400;
+        let mut properties = session_properties("s");
+        properties.config.log_file_mode = EVENT_TRACE_BUFFERING_MODE;
         reply(connection, envelope.request, &Message::Properties(Box::new(properties)));
     });
     let mut controller = Controller::find_at(fake.path()).unwrap().unwrap();
@@ -193,7 +207,7 @@ fn each_control_sends_its_message() {
         (by_name("s"), Control::Flush { log_file: None }, 0),
         (by_name("s"), Control::Stop, 0),
     ];
-    assert_eq!(*heard.lock().unwrap(), expected);
+    assert_eq!(*received.lock().unwrap(), expected);
 }
 
 #[test]
@@ -202,20 +216,20 @@ fn enable_waits_for_done_and_returns_the_status() {
         let Message::EnableProvider { code, timeout_ms, .. } = envelope.message else { panic!() };
         let answer = match (code, timeout_ms) {
             (EnableCode::Enable, _) => Message::Done,
-            (_, 0) => refused(Status::ERROR_WMI_INSTANCE_NOT_FOUND),
-            _ => refused(Status::ERROR_TIMEOUT),
+            (_, 0) => refusal(Status::ERROR_WMI_INSTANCE_NOT_FOUND),
+            _ => refusal(Status::ERROR_TIMEOUT),
         };
         reply(connection, envelope.request, &answer);
     });
     let mut controller = Controller::find_at(fake.path()).unwrap().unwrap();
-    let mut ask = |code, timeout| {
+    let mut enable = |code, timeout| {
         controller
             .enable(&by_name("s"), Guid::NULL, code, &EnableParams::default(), timeout)
-            .map_err(|e| e.status())
+            .map_err(|error| error.status())
     };
-    assert_eq!(ask(EnableCode::Enable, u32::MAX), Ok(()));
-    assert_eq!(ask(EnableCode::Disable, 0), Err(Status::ERROR_WMI_INSTANCE_NOT_FOUND));
-    assert_eq!(ask(EnableCode::CaptureState, 1), Err(Status::ERROR_TIMEOUT));
+    assert_eq!(enable(EnableCode::Enable, u32::MAX), Ok(()));
+    assert_eq!(enable(EnableCode::Disable, 0), Err(Status::ERROR_WMI_INSTANCE_NOT_FOUND));
+    assert_eq!(enable(EnableCode::CaptureState, 1), Err(Status::ERROR_TIMEOUT));
 }
 
 #[test]
@@ -242,7 +256,7 @@ fn lists_are_requested_page_by_page() {
         reply(connection, envelope.request, &answer);
     });
     let mut controller = Controller::find_at(fake.path()).unwrap().unwrap();
-    let ids: Vec<u64> = controller.query_all().unwrap().iter().map(|p| p.id).collect();
+    let ids: Vec<u64> = controller.query_all().unwrap().iter().map(|properties| properties.id).collect();
     assert_eq!(ids, (0..7).collect::<Vec<_>>());
     let providers: Vec<Guid> =
         controller.provider_entries().unwrap().iter().map(|entry| entry.provider).collect();
@@ -252,10 +266,10 @@ fn lists_are_requested_page_by_page() {
 #[test]
 fn answers_to_other_requests_are_ignored() {
     let fake = FakeDaemon::new(|connection, envelope| {
-        reply(connection, envelope.request + 100, &refused(Status::ERROR_BUSY));
+        reply(connection, envelope.request + 100, &refusal(Status::ERROR_BUSY));
         reply(connection, 0, &Message::Done);
-        reply(connection, envelope.request, &Message::Properties(Box::new(properties("right"))));
-        reply(connection, envelope.request, &Message::Properties(Box::new(properties("twice"))));
+        reply(connection, envelope.request, &Message::Properties(Box::new(session_properties("right"))));
+        reply(connection, envelope.request, &Message::Properties(Box::new(session_properties("twice"))));
     });
     let mut controller = Controller::find_at(fake.path()).unwrap().unwrap();
     for _ in 0..3 {
@@ -283,24 +297,28 @@ fn controller_sees_daemon_exit_as_idle_and_uses_a_restarted_daemon() {
     assert_eq!(error.status(), Status::ERROR_WMI_INSTANCE_NOT_FOUND);
     assert!(controller.query_all().unwrap().is_empty());
     assert!(controller.provider_entries().unwrap().is_empty());
-    let error =
-        controller.start(&SessionConfig { name: "s".into(), log_file_mode: 0x100, ..Default::default() });
+    let error = controller.start(&SessionConfig {
+        name: "s".into(),
+        log_file_mode: EVENT_TRACE_REAL_TIME_MODE,
+        ..Default::default()
+    });
     assert!(
         matches!(error, Err(Error::NoDaemon { .. })),
-        "a controller that was only to find none starts none"
+        "a controller made by `find_at` does not start a daemon"
     );
 
     let listener = Listener::bind(&socket, 0o600).unwrap();
     let second = std::thread::spawn(move || {
         let mut connection = None;
-        support::until("a connection", || {
+        support::until("the controller connects", || {
             connection = listener.accept().unwrap();
             connection.is_some()
         });
         let connection = connection.unwrap();
-        for message in
-            [Message::Welcome { version: 1, daemon: 2 }, Message::Properties(Box::new(properties("new")))]
-        {
+        for message in [
+            Message::Welcome { version: 1, daemon: 2 },
+            Message::Properties(Box::new(session_properties("new"))),
+        ] {
             let request = connection.receive(support::PATIENCE).unwrap().unwrap().request;
             reply(&connection, request, &message);
         }

@@ -14,6 +14,7 @@ use traceweir_format::spec::enable::{
     EVENT_ENABLE_PROPERTY_PROVIDER_GROUP as OF_GROUP, EVENT_FILTER_TYPE_EVENT_ID, EVENT_FILTER_TYPE_PID,
 };
 use traceweir_format::spec::event::ExtType;
+use traceweir_format::spec::session::{EVENT_TRACE_FILE_MODE_SEQUENTIAL, EVENT_TRACE_PRIVATE_LOGGER_MODE};
 use traceweir_format::tracelogging::TraitsBuilder;
 use traceweir_transport::message::Filter;
 
@@ -23,7 +24,7 @@ use crate::support_daemon::{DaemonInProcess, run_in_own_process};
 
 const GROUP: Guid = Guid::from_u128(0x6000);
 const MEMBER: Guid = Guid::from_u128(0x6001);
-const OTHER: Guid = Guid::from_u128(0x6002);
+const OTHER_PROVIDER: Guid = Guid::from_u128(0x6002);
 
 fn traits(name: &str) -> Vec<u8> {
     TraitsBuilder::new(name).group(&GROUP).finish().unwrap().to_vec()
@@ -37,18 +38,23 @@ fn params(level: u8, any: u64, property: u32) -> EnableParams {
     EnableParams { level, match_any: any, property, ..EnableParams::default() }
 }
 
-type Calls = Arc<Mutex<Vec<(u32, u8, u64)>>>;
+/// The code, level and match-any mask of each call of a callback.
+type RecordedCalls = Arc<Mutex<Vec<(u32, u8, u64)>>>;
 
-fn recorder() -> (Calls, EnableCallback) {
-    let calls = Calls::default();
-    let to = Arc::clone(&calls);
-    (calls, Box::new(move |n| to.lock().unwrap().push((n.code, n.level, n.match_any))))
+/// Returns a callback, and the list to which it adds its calls.
+fn recording_callback() -> (RecordedCalls, EnableCallback) {
+    let calls = RecordedCalls::default();
+    let recorded = Arc::clone(&calls);
+    (
+        calls,
+        Box::new(move |notice| recorded.lock().unwrap().push((notice.code, notice.level, notice.match_any))),
+    )
 }
 
 impl Recording<'_> {
     fn send_enable(&mut self, guid: Guid, code: EnableCode, params: &EnableParams) -> Status {
         let result = self.controller.enable(&self.session, guid, code, params, 30_000);
-        result.map_or_else(|e| e.status(), |()| Status::ERROR_SUCCESS)
+        result.map_or_else(|error| error.status(), |()| Status::ERROR_SUCCESS)
     }
 
     fn enable_at(&mut self, guid: Guid, level: u8, any: u64, property: u32) {
@@ -63,7 +69,7 @@ impl Recording<'_> {
         );
     }
 
-    fn entry(&mut self, guid: Guid, is_group: bool) -> Option<ProviderEntry> {
+    fn find_entry(&mut self, guid: Guid, is_group: bool) -> Option<ProviderEntry> {
         let all = self.controller.provider_entries().unwrap();
         all.into_iter().find(|entry| (entry.provider, entry.is_group) == (guid, is_group))
     }
@@ -72,7 +78,7 @@ impl Recording<'_> {
     fn stop_and_list(self) -> Vec<(Guid, u16)> {
         self.stop(|record| {
             let provider = record.provider();
-            [MEMBER, OTHER].contains(&provider).then(|| (provider, record.descriptor().id))
+            [MEMBER, OTHER_PROVIDER].contains(&provider).then(|| (provider, record.descriptor().id))
         })
     }
 }
@@ -82,15 +88,15 @@ fn group_enables_current_and_later_members_besides_direct_enables() {
     run_in_own_process("groups::group_enables_current_and_later_members_besides_direct_enables", |folder| {
         let _daemon = DaemonInProcess::new(folder);
         let mut session = Recording::new(folder);
-        let (calls, callback) = recorder();
+        let (calls, callback) = recording_callback();
         let member = Provider::register_with_traits(MEMBER, &traits("Member"), Some(callback)).unwrap();
-        let alien = Provider::register(OTHER, None).unwrap();
+        let outsider = Provider::register(OTHER_PROVIDER, None).unwrap();
         session.enable_at(GROUP, 2, 1, OF_GROUP);
         assert_eq!(*calls.lock().unwrap(), [(1, 2, 1)]);
-        assert!(!alien.enabled(0, 0));
+        assert!(!outsider.enabled(0, 0));
         member.write(&event(1, 2, 1), &[]).unwrap();
         member.write(&event(2, 3, 1), &[]).unwrap();
-        let later = Provider::register_with_traits(OTHER, &traits("Later"), None).unwrap();
+        let later = Provider::register_with_traits(OTHER_PROVIDER, &traits("Later"), None).unwrap();
         later.write(&event(3, 2, 1), &[]).unwrap();
 
         // The provider is also enabled directly: both enables apply, and each ends separately.
@@ -112,11 +118,11 @@ fn group_enables_current_and_later_members_besides_direct_enables() {
         );
         member.write(&event(7, 200, 1 << 40), &[]).unwrap();
         session.disable(MEMBER, 0);
-        assert_eq!(calls.lock().unwrap().len(), 5, "no change");
+        assert_eq!(calls.lock().unwrap().len(), 5, "a disable without an enable calls the callback");
         session.disable(GROUP, OF_GROUP);
         assert_eq!(calls.lock().unwrap().last(), Some(&(0, 0, 0)));
         member.write(&event(8, 0, 0), &[]).unwrap();
-        assert_eq!(session.stop_and_list(), [(MEMBER, 1), (OTHER, 3), (MEMBER, 4), (MEMBER, 7)]);
+        assert_eq!(session.stop_and_list(), [(MEMBER, 1), (OTHER_PROVIDER, 3), (MEMBER, 4), (MEMBER, 7)]);
     });
 }
 
@@ -126,29 +132,35 @@ fn traits_set_later_join_the_group_once() {
         let _daemon = DaemonInProcess::new(folder);
         let mut session = Recording::new(folder);
         session.enable_at(GROUP, 5, 0, OF_GROUP);
-        let (calls, callback) = recorder();
+        let (calls, callback) = recording_callback();
         let provider = Provider::register(MEMBER, Some(callback)).unwrap();
         for wrong in [&[][..], &[3, 0, b'x'], &[9, 0, 0]] {
-            assert_eq!(provider.set_traits(wrong).unwrap_err().status().0, 87);
+            assert_eq!(provider.set_traits(wrong).unwrap_err().status(), Status::ERROR_INVALID_PARAMETER);
         }
         assert!(!provider.enabled(0, 0) && calls.lock().unwrap().is_empty());
         provider.set_traits(&traits("Later")).unwrap();
         assert_eq!(*calls.lock().unwrap(), [(1, 5, 0)], "the callback runs before the call returns");
         provider.write(&event(1, 5, 1), &[]).unwrap();
-        assert_eq!(provider.set_traits(&traits("Later")).unwrap_err().status().0, 87, "once");
-        let with = Provider::register_with_traits(OTHER, &traits("With"), None).unwrap();
         assert_eq!(
-            with.set_traits(&traits("With")).unwrap_err().status().0,
-            87,
+            provider.set_traits(&traits("Later")).unwrap_err().status(),
+            Status::ERROR_INVALID_PARAMETER,
+            "traits can be set only once"
+        );
+        let named = Provider::register_with_traits(OTHER_PROVIDER, &traits("With"), None).unwrap();
+        assert_eq!(
+            named.set_traits(&traits("With")).unwrap_err().status(),
+            Status::ERROR_INVALID_PARAMETER,
             "the provider has traits already"
         );
 
-        let listed = session.entry(MEMBER, false).unwrap();
+        let listed = session.find_entry(MEMBER, false).unwrap();
         assert_eq!((listed.name.as_str(), listed.groups), ("Later", vec![GROUP]));
-        let group = session.entry(GROUP, true).unwrap();
+        let group = session.find_entry(GROUP, true).unwrap();
         assert_eq!((group.pids, group.sessions.len()), (vec![std::process::id()], 1));
-        drop((provider, with));
-        until("they leave their group", || session.entry(GROUP, true).unwrap().pids.is_empty());
+        drop((provider, named));
+        until("both providers have left the group", || {
+            session.find_entry(GROUP, true).unwrap().pids.is_empty()
+        });
         assert_eq!(session.stop_and_list(), [(MEMBER, 1)]);
     });
 }
@@ -158,19 +170,25 @@ fn session_without_a_daemon_cannot_enable_groups() {
     run_in_own_process("groups::session_without_a_daemon_cannot_enable_groups", |folder| {
         let config = SessionConfig {
             name: "private".into(),
-            log_file_mode: 1,
+            log_file_mode: EVENT_TRACE_FILE_MODE_SEQUENTIAL,
             log_file: Some(folder.join("private.etl")),
             ..SessionConfig::default()
         };
         let session = PrivateSession::start(&config).unwrap();
-        assert_eq!(session.enable(GROUP, &params(0, 0, OF_GROUP)).unwrap_err().status().0, 87);
+        assert_eq!(
+            session.enable(GROUP, &params(0, 0, OF_GROUP)).unwrap_err().status(),
+            Status::ERROR_INVALID_PARAMETER
+        );
         // Traits can be set without a daemon.
         let provider = Provider::register(MEMBER, None).unwrap();
         provider.set_traits(&traits("Alone")).unwrap();
-        assert_eq!(provider.set_traits(&traits("Alone")).unwrap_err().status().0, 87);
+        assert_eq!(
+            provider.set_traits(&traits("Alone")).unwrap_err().status(),
+            Status::ERROR_INVALID_PARAMETER
+        );
         let stale = provider.handle().provider().unwrap();
         drop(provider);
-        assert_eq!(stale.set_traits(&traits("Alone")).unwrap_err().status().0, 87);
+        assert_eq!(stale.set_traits(&traits("Alone")).unwrap_err().status(), Status::ERROR_INVALID_PARAMETER);
     });
 }
 
@@ -180,29 +198,36 @@ fn invalid_group_enable_is_refused_without_change() {
         let _daemon = DaemonInProcess::new(folder);
         let mut session = Recording::new(folder);
         let member = Provider::register_with_traits(MEMBER, &traits("Member"), None).unwrap();
-        let with = |kind, data: &[u8]| EnableParams {
+        let params_with_filter = |kind, data: &[u8]| EnableParams {
             filters: vec![Filter { kind, data: data.to_vec() }],
             ..params(4, 0, OF_GROUP)
         };
-        let by_id = with(EVENT_FILTER_TYPE_EVENT_ID, &[1, 0, 1, 0, 7, 0]);
-        assert_eq!(session.send_enable(GROUP, EnableCode::Enable, &by_id).0, 87);
+        let by_id = params_with_filter(EVENT_FILTER_TYPE_EVENT_ID, &[1, 0, 1, 0, 7, 0]);
+        assert_eq!(session.send_enable(GROUP, EnableCode::Enable, &by_id), Status::ERROR_INVALID_PARAMETER);
         let unknown = Guid::from_u128(0x7777);
         let capture = params(0, 0, OF_GROUP);
-        assert_eq!(session.send_enable(unknown, EnableCode::CaptureState, &capture).0, 1);
         assert_eq!(
-            session.send_enable(MEMBER, EnableCode::CaptureState, &capture).0,
-            1,
-            "no group of this GUID"
+            session.send_enable(unknown, EnableCode::CaptureState, &capture),
+            Status::ERROR_INVALID_FUNCTION
         );
-        assert_eq!(session.send_enable(GROUP, EnableCode::CaptureState, &capture).0, 0, "known, not enabled");
-        assert_eq!(session.entry(GROUP, true).unwrap().sessions, []);
+        assert_eq!(
+            session.send_enable(MEMBER, EnableCode::CaptureState, &capture),
+            Status::ERROR_INVALID_FUNCTION,
+            "the GUID is a provider, not a group"
+        );
+        assert_eq!(
+            session.send_enable(GROUP, EnableCode::CaptureState, &capture),
+            Status::ERROR_SUCCESS,
+            "the group has a member, but is not enabled"
+        );
+        assert_eq!(session.find_entry(GROUP, true).unwrap().sessions, []);
         assert!(!member.enabled(0, 0));
         // A group enable can be limited to processes.
-        let elsewhere = with(EVENT_FILTER_TYPE_PID, &1u32.to_le_bytes());
-        assert_eq!(session.send_enable(GROUP, EnableCode::Enable, &elsewhere).0, 0);
+        let elsewhere = params_with_filter(EVENT_FILTER_TYPE_PID, &1u32.to_le_bytes());
+        assert_eq!(session.send_enable(GROUP, EnableCode::Enable, &elsewhere), Status::ERROR_SUCCESS);
         assert!(!member.enabled(0, 0));
-        let here = with(EVENT_FILTER_TYPE_PID, &std::process::id().to_le_bytes());
-        assert_eq!(session.send_enable(GROUP, EnableCode::Enable, &here).0, 0);
+        let here = params_with_filter(EVENT_FILTER_TYPE_PID, &std::process::id().to_le_bytes());
+        assert_eq!(session.send_enable(GROUP, EnableCode::Enable, &here), Status::ERROR_SUCCESS);
         assert!(member.enabled(4, 0));
     });
 }
@@ -212,7 +237,7 @@ fn events_are_decoded_by_the_guid_of_the_traits() {
     run_in_own_process("groups::events_are_decoded_by_the_guid_of_the_traits", |folder| {
         let _daemon = DaemonInProcess::new(folder);
         let mut session = Recording::new(folder);
-        let blob = TraitsBuilder::new("Decoded").decode_guid(&OTHER).finish().unwrap().to_vec();
+        let blob = TraitsBuilder::new("Decoded").decode_guid(&OTHER_PROVIDER).finish().unwrap().to_vec();
         let provider = Provider::register(MEMBER, None).unwrap();
         session.enable_at(MEMBER, 0, 0, 0);
         provider.write(&event(1, 0, 0), &[b"own"]).unwrap();
@@ -221,11 +246,11 @@ fn events_are_decoded_by_the_guid_of_the_traits() {
         drop(provider);
         let provider = Provider::register_with_traits(MEMBER, &blob, None).unwrap();
         provider.write(&event(3, 0, 0), &[b"from the start"]).unwrap();
-        assert_eq!(session.stop_and_list(), [(MEMBER, 1), (OTHER, 2), (OTHER, 3)]);
+        assert_eq!(session.stop_and_list(), [(MEMBER, 1), (OTHER_PROVIDER, 2), (OTHER_PROVIDER, 3)]);
         let trace = etl::Trace::open(std::fs::File::open(folder.join("trace.etl")).unwrap()).unwrap();
         let mut events = trace.events();
         while let Some(record) = events.next().unwrap() {
-            if record.provider() == OTHER {
+            if record.provider() == OTHER_PROVIDER {
                 let control = record.items().data_of(ExtType::CONTROL_GUID);
                 assert_eq!(control, Some(&MEMBER.to_bytes()[..]));
                 assert_eq!(record.items().data_of(ExtType::PROV_TRAITS), Some(&blob[..]));
@@ -238,7 +263,7 @@ fn events_are_decoded_by_the_guid_of_the_traits() {
 fn maximum_number_of_sessions_all_get_the_events() {
     run_in_own_process("groups::maximum_number_of_sessions_all_get_the_events", |folder| {
         let _daemon = DaemonInProcess::new(folder);
-        let mut controller = Controller::find_at(folder).unwrap().expect("a daemon");
+        let mut controller = Controller::find_at(folder).unwrap().expect("the daemon answers");
         let member = Provider::register_with_traits(MEMBER, &traits("Member"), None).unwrap();
         let config = |name: String, log_file_mode, guid| {
             let log_file = Some(folder.join(format!("{name}.etl")));
@@ -247,21 +272,27 @@ fn maximum_number_of_sessions_all_get_the_events() {
         let mut sessions = Vec::new();
         // Eight sessions each: by the provider, by its group, and private ones that the process
         // runs for the controller.
-        for (kind, mode, target, property) in
-            [("own", 1, MEMBER, 0), ("group", 1, GROUP, OF_GROUP), ("private", 0x801, MEMBER, 0)]
-        {
+        for (kind, mode, target, property) in [
+            ("direct", EVENT_TRACE_FILE_MODE_SEQUENTIAL, MEMBER, 0),
+            ("group", EVENT_TRACE_FILE_MODE_SEQUENTIAL, GROUP, OF_GROUP),
+            ("private", EVENT_TRACE_PRIVATE_LOGGER_MODE | EVENT_TRACE_FILE_MODE_SEQUENTIAL, MEMBER, 0),
+        ] {
             for number in 0..8 {
-                let guid = if mode == 1 { Guid::NULL } else { MEMBER };
+                let guid = if mode & EVENT_TRACE_PRIVATE_LOGGER_MODE == 0 { Guid::NULL } else { MEMBER };
                 let id = controller.start(&config(format!("{kind} {number}"), mode, guid)).unwrap().id;
                 sessions.push((kind, SessionRef::Id(id)));
-                let wanted = params(4, 1, property);
+                let enable_params = params(4, 1, property);
                 let (_, session) = sessions.last().unwrap();
-                controller.enable(session, target, EnableCode::Enable, &wanted, 120_000).unwrap();
+                controller.enable(session, target, EnableCode::Enable, &enable_params, 120_000).unwrap();
             }
         }
-        let own: Vec<_> = (0..3)
+        let in_process_sessions: Vec<_> = (0..3)
             .map(|number| {
-                let session = PrivateSession::start(&config(format!("in process {number}"), 1, Guid::NULL));
+                let session = PrivateSession::start(&config(
+                    format!("in process {number}"),
+                    EVENT_TRACE_FILE_MODE_SEQUENTIAL,
+                    Guid::NULL,
+                ));
                 let session = session.unwrap();
                 session.enable(MEMBER, &params(4, 1, 0)).unwrap();
                 session
@@ -272,8 +303,8 @@ fn maximum_number_of_sessions_all_get_the_events() {
             let end = controller.stop(session).unwrap();
             assert_eq!((end.events, end.events_lost), (1, 0), "{kind}: {}", end.config.name);
         }
-        for session in own {
-            assert_eq!(session.stop().unwrap().events, 1, "in the process");
+        for session in in_process_sessions {
+            assert_eq!(session.stop().unwrap().events, 1, "a session in the process");
         }
     });
 }

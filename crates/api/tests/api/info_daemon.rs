@@ -4,7 +4,7 @@
 //! Each test runs in a separate process, because providers find daemons by the environment; the
 //! daemon is another process.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::Command;
@@ -21,13 +21,17 @@ use traceweir::controller::{
     query_bytes, set_bytes,
 };
 use traceweir::provider::EnableCallback;
-use traceweir::{EventDescriptor, Guid, Provider};
+use traceweir::{EventDescriptor, Guid, Provider, Status};
 use traceweir_format::binary_path::BinaryPath;
 use traceweir_format::etl;
 use traceweir_format::spec::enable::{
     EVENT_ENABLE_PROPERTY_PROVIDER_GROUP as OF_GROUP, EVENT_ENABLE_PROPERTY_STACK_TRACE,
 };
 use traceweir_format::spec::event::class;
+use traceweir_format::spec::session::{
+    EVENT_TRACE_FILE_MODE_SEQUENTIAL, EVENT_TRACE_NO_PER_PROCESSOR_BUFFERING,
+    EVENT_TRACE_PRIVATE_LOGGER_MODE, EVENT_TRACE_REAL_TIME_MODE, EVENT_TRACE_SYSTEM_LOGGER_MODE,
+};
 use traceweir_format::stack_key::{Definitions, StackKey};
 use traceweir_format::tracelogging::TraitsBuilder;
 
@@ -37,38 +41,40 @@ use crate::machine::{Machine, PERFMON, SYS_ADMIN, capabilities};
 use crate::recording::Recording;
 use crate::skip;
 use crate::support::until;
-use crate::support_daemon::{DaemonInProcess, run_in_own_process, this_test};
-use table::{Row, guid};
+use crate::support_daemon::{DaemonInProcess, run_in_own_process, test_command};
+use table::{TableRow, guid};
 
 /// Environment variable that makes a process the caller `plain` or `guest`, with the sessions of
 /// the table.
-const LESSER: &str = "TRACEWEIR_TEST_LESSER";
-const SYSTEM_LOGGER: u32 = 0x0200_0000;
-const REAL_TIME: u32 = 0x100;
+const LESSER_CALLER: &str = "TRACEWEIR_TEST_LESSER";
 
-fn live(name: &str, mode: u32) -> SessionConfig {
-    SessionConfig { name: name.into(), log_file_mode: REAL_TIME | mode, ..SessionConfig::default() }
+fn live_config(name: &str, mode: u32) -> SessionConfig {
+    SessionConfig {
+        name: name.into(),
+        log_file_mode: EVENT_TRACE_REAL_TIME_MODE | mode,
+        ..SessionConfig::default()
+    }
 }
 
-fn may_profile() -> bool {
+fn can_profile() -> bool {
     capabilities() & (PERFMON | SYS_ADMIN) != 0
 }
 
 /// The user id of the guest of the table's daemon.
-const GUEST: u32 = 64_313;
+const GUEST_UID: u32 = 64_313;
 
 #[test]
 fn every_call_of_the_table_has_the_expected_result() {
     run_in_own_process("info_daemon::every_call_of_the_table_has_the_expected_result", |folder| {
-        let is_root = rustix::process::geteuid().is_root() && may_profile();
+        let is_root = rustix::process::geteuid().is_root() && can_profile();
         if !skip::can(is_root, "root", "most of the table needs CAP_PERFMON and other users") {
             return;
         }
-        let _daemon = DaemonInProcess::for_all(folder);
-        let mut controller = Controller::find_at(folder).unwrap().expect("a daemon");
+        let _daemon = DaemonInProcess::for_all_users(folder);
+        let mut controller = Controller::find_at(folder).unwrap().expect("the daemon answers");
         let _provider = Provider::register(guid(0x7000), None).unwrap();
-        let sessions = sessions_of_the_table(&mut controller, folder);
-        let rows = Row::for_caller("any");
+        let sessions = start_table_sessions(&mut controller, folder);
+        let rows = TableRow::for_caller("any");
         rows.iter().for_each(|row| row.check(&mut controller, &sessions, Machine::inspect()));
 
         let session_list: Vec<String> = sessions.iter().map(|(name, id)| format!("{name}={id}")).collect();
@@ -81,33 +87,43 @@ fn every_call_of_the_table_has_the_expected_result() {
             {
                 rustix::thread::remove_capability_from_bounding_set(capability).unwrap();
             }
-            this_test("info_daemon::lesser_role").env(LESSER, format!("plain,{plain_list}")).status().unwrap()
+            test_command("info_daemon::lesser_role")
+                .env(LESSER_CALLER, format!("plain,{plain_list}"))
+                .status()
+                .unwrap()
         });
         assert!(plain.join().unwrap().success());
 
         // A user can connect only if some access list names it.
-        let (add, guest) = (SecurityOperation::ADD_DACL, Sid::user(GUEST));
+        let (add, guest) = (SecurityOperation::ADD_DACL, Sid::user(GUEST_UID));
         controller.set_access(guid(1), add, &guest, Rights::WMIGUID_SET, true).unwrap();
         // The build folder may be inaccessible to other users.
         let copy = folder.join("this-test");
-        let made = Command::new("cp").arg(std::env::current_exe().unwrap()).arg(&copy).status();
-        assert!(made.unwrap().success());
+        let copied = Command::new("cp").arg(std::env::current_exe().unwrap()).arg(&copy).status();
+        assert!(copied.unwrap().success());
         let mut command = Command::new(copy);
-        command.args(this_test("info_daemon::lesser_role").get_args()).uid(GUEST).gid(GUEST).current_dir("/");
-        assert!(command.env(LESSER, format!("guest,{session_list}")).status().unwrap().success());
+        command
+            .args(test_command("info_daemon::lesser_role").get_args())
+            .uid(GUEST_UID)
+            .gid(GUEST_UID)
+            .current_dir("/");
+        assert!(command.env(LESSER_CALLER, format!("guest,{session_list}")).status().unwrap().success());
     });
 }
 
 /// Starts the sessions of the table, and returns their ids by name.
-fn sessions_of_the_table(controller: &mut Controller, folder: &Path) -> BTreeMap<String, u64> {
+fn start_table_sessions(controller: &mut Controller, folder: &Path) -> BTreeMap<String, u64> {
     let private = SessionConfig {
         guid: guid(0x7002),
         log_file: Some(folder.join("private.etl")),
-        log_file_mode: 0x801,
-        ..live("private", 0)
+        log_file_mode: EVENT_TRACE_PRIVATE_LOGGER_MODE | EVENT_TRACE_FILE_MODE_SEQUENTIAL,
+        ..live_config("private", 0)
     };
-    let (system, spare) = (live("system", SYSTEM_LOGGER), live("spare", SYSTEM_LOGGER));
-    let configs = [live("live", 0), system, spare, private, live("stale", 0)];
+    let (system, spare) = (
+        live_config("system", EVENT_TRACE_SYSTEM_LOGGER_MODE),
+        live_config("spare", EVENT_TRACE_SYSTEM_LOGGER_MODE),
+    );
+    let configs = [live_config("live", 0), system, spare, private, live_config("stale", 0)];
     let started = configs.map(|config| (config.name.clone(), controller.start(&config).unwrap().id));
     let sessions = BTreeMap::from(started);
     controller.stop(&SessionRef::Id(sessions["stale"])).unwrap();
@@ -122,17 +138,19 @@ fn sessions_of_the_table(controller: &mut Controller, folder: &Path) -> BTreeMap
 #[test]
 #[ignore = "run by other tests in a separate process"]
 fn lesser_role() {
-    let Ok(role) = std::env::var(LESSER) else { return };
-    assert!(!may_profile());
+    let Ok(role) = std::env::var(LESSER_CALLER) else { return };
+    assert!(!can_profile());
     let (caller, sessions) = role.split_once(',').unwrap();
     let folder = std::env::var_os("TRACEWEIR_RUNTIME_DIR").unwrap();
-    let mut controller = Controller::find_at(Path::new(&folder)).unwrap().expect("a daemon");
+    let mut controller = Controller::find_at(Path::new(&folder)).unwrap().expect("the daemon answers");
     let sessions = sessions.split(',').map(|session| {
         let (name, id) = session.split_once('=').unwrap();
         (name.to_owned(), id.parse().unwrap())
     });
     let sessions = sessions.collect();
-    Row::for_caller(caller).iter().for_each(|row| row.check(&mut controller, &sessions, Machine::inspect()));
+    TableRow::for_caller(caller)
+        .iter()
+        .for_each(|row| row.check(&mut controller, &sessions, Machine::inspect()));
 }
 
 impl Recording<'_> {
@@ -145,20 +163,22 @@ impl Recording<'_> {
         self.controller.set_information(&self.session, set).unwrap();
     }
 
-    fn answer_of(&mut self, query: Query) -> Answer {
+    fn query(&mut self, query: Query) -> Answer {
         self.controller.query_information(&self.session, query).unwrap()
     }
 }
 
-type Calls = Arc<Mutex<Vec<(u32, Instant)>>>;
+/// The code of each call of a callback, and its time.
+type RecordedCalls = Arc<Mutex<Vec<(u32, Instant)>>>;
 
-fn recorder() -> (Calls, EnableCallback) {
-    let calls = Calls::default();
-    let to = Arc::clone(&calls);
-    (calls, Box::new(move |n| to.lock().unwrap().push((n.code, Instant::now()))))
+/// Returns a callback, and the list to which it adds its calls.
+fn recording_callback() -> (RecordedCalls, EnableCallback) {
+    let calls = RecordedCalls::default();
+    let recorded = Arc::clone(&calls);
+    (calls, Box::new(move |notice| recorded.lock().unwrap().push((notice.code, Instant::now()))))
 }
 
-fn codes(calls: &Calls) -> Vec<u32> {
+fn recorded_codes(calls: &RecordedCalls) -> Vec<u32> {
     calls.lock().unwrap().iter().map(|(code, _)| *code).collect()
 }
 
@@ -173,44 +193,41 @@ fn group_does_not_enable_disallowed_providers() {
         let mut session = Recording::new(folder);
         let group = guid(0x6000);
         let traits = |name: &str| TraitsBuilder::new(name).group(&group).finish().unwrap().to_vec();
-        let (calls, callback) = recorder();
-        let (wanted, listed) = (guid(1), guid(2));
-        let kept = Provider::register_with_traits(wanted, &traits("Kept"), None).unwrap();
-        let barred = Provider::register_with_traits(listed, &traits("Barred"), Some(callback)).unwrap();
+        let (calls, callback) = recording_callback();
+        let (allowed, disallowed) = (guid(1), guid(2));
+        let allowed_provider = Provider::register_with_traits(allowed, &traits("Kept"), None).unwrap();
+        let disallowed_provider =
+            Provider::register_with_traits(disallowed, &traits("Barred"), Some(callback)).unwrap();
         session.enable(group, OF_GROUP);
-        assert!(kept.enabled(4, 0) && barred.enabled(4, 0));
-        session.set(&Set::DisallowList(vec![listed, guid(3)]));
-        until("the listed provider is disabled", || !barred.enabled(4, 0));
-        assert!(kept.enabled(4, 0));
-        assert_eq!(session.answer_of(Query::DisallowList), Answer::DisallowList(vec![listed, guid(3)]));
+        assert!(allowed_provider.enabled(4, 0) && disallowed_provider.enabled(4, 0));
+        session.set(&Set::DisallowList(vec![disallowed, guid(3)]));
+        until("the listed provider is disabled", || !disallowed_provider.enabled(4, 0));
+        assert!(allowed_provider.enabled(4, 0));
+        assert_eq!(session.query(Query::DisallowList), Answer::DisallowList(vec![disallowed, guid(3)]));
         let later = Provider::register_with_traits(guid(3), &traits("Later"), None).unwrap();
         assert!(!later.enabled(4, 0), "the list applies to later registrations, too");
-        kept.write(&event(1), &[]).unwrap();
+        allowed_provider.write(&event(1), &[]).unwrap();
         // The list applies to groups only, not to direct enables.
-        session.enable(listed, 0);
-        until("the listed provider is enabled directly", || barred.enabled(4, 0));
+        session.enable(disallowed, 0);
+        until("the listed provider is enabled directly", || disallowed_provider.enabled(4, 0));
         session
             .controller
-            .enable(&session.session, listed, EnableCode::Disable, &EnableParams::default(), 30_000)
+            .enable(&session.session, disallowed, EnableCode::Disable, &EnableParams::default(), 30_000)
             .unwrap();
-        until("the listed provider is disabled again", || !barred.enabled(4, 0));
+        until("the listed provider is disabled again", || !disallowed_provider.enabled(4, 0));
         session.set(&Set::DisallowList(vec![guid(3)]));
-        until("the provider removed from the list is enabled", || barred.enabled(4, 0));
+        until("the provider removed from the list is enabled", || disallowed_provider.enabled(4, 0));
         assert!(!later.enabled(4, 0));
-        until("the callbacks of the listed provider", || codes(&calls) == [1, 0, 1, 0, 1]);
-        barred.write(&event(2), &[]).unwrap();
+        until("the callback of the listed provider has run five times", || {
+            recorded_codes(&calls) == [1, 0, 1, 0, 1]
+        });
+        disallowed_provider.write(&event(2), &[]).unwrap();
         let groups = session.controller.group_info(group).unwrap();
-        assert_eq!(
-            groups.members,
-            [listed, wanted, guid(3)]
-                .into_iter()
-                .collect::<std::collections::BTreeSet<_>>()
-                .into_iter()
-                .collect::<Vec<_>>()
-        );
+        assert_eq!(groups.members, Vec::from_iter(BTreeSet::from([disallowed, allowed, guid(3)])));
         assert_eq!(groups.enables.len(), 1);
-        let seen = session
-            .stop(|record| [wanted, listed].contains(&record.provider()).then(|| record.descriptor().id));
+        let seen = session.stop(|record| {
+            [allowed, disallowed].contains(&record.provider()).then(|| record.descriptor().id)
+        });
         assert_eq!(seen, [1, 2]);
     });
 }
@@ -220,8 +237,8 @@ fn periodic_capture_state_runs_until_it_is_turned_off() {
     run_in_own_process("info_daemon::periodic_capture_state_runs_until_it_is_turned_off", |folder| {
         let _daemon = DaemonInProcess::new(folder);
         let mut session = Recording::new(folder);
-        let ((calls, callback), (others, other_callback)) = (recorder(), recorder());
-        let _asked = Provider::register(guid(1), Some(callback)).unwrap();
+        let ((calls, callback), (other_calls, other_callback)) = (recording_callback(), recording_callback());
+        let _periodic = Provider::register(guid(1), Some(callback)).unwrap();
         let _idle = Provider::register(guid(2), Some(other_callback)).unwrap();
         session.enable(guid(1), 0);
         let began = Instant::now();
@@ -230,15 +247,15 @@ fn periodic_capture_state_runs_until_it_is_turned_off() {
             Set::PeriodicCaptureState(Some(PeriodicCaptureState { seconds, providers }))
         };
         session.set(&every(10));
-        until("two states", || codes(&calls) == [1, 2, 2]);
+        until("the callback was asked for its state twice", || recorded_codes(&calls) == [1, 2, 2]);
         let times: Vec<Duration> =
             calls.lock().unwrap().iter().skip(1).map(|(_, at)| at.duration_since(began)).collect();
         assert!(times[0] >= Duration::from_millis(9_500), "one period after the call: {times:?}");
         assert!(times[1] >= Duration::from_millis(19_000), "{times:?}");
         session.set(&Set::PeriodicCaptureState(None));
         std::thread::sleep(Duration::from_millis(10_500));
-        assert_eq!(codes(&calls).len(), 3, "turned off");
-        assert!(codes(&others).is_empty(), "the session has not enabled this provider");
+        assert_eq!(recorded_codes(&calls).len(), 3, "a call after the setting was turned off");
+        assert!(recorded_codes(&other_calls).is_empty(), "the session has not enabled this provider");
         session.stop(|_| None::<()>);
     });
 }
@@ -270,7 +287,7 @@ fn binary_tracking_records_modules_at_the_start_of_the_file() {
         // A thread of the library reports one module, and the registering thread the other: either
         // may be first.
         seen[..2].sort();
-        assert_eq!(seen, [guid(1), guid(2), Guid::NULL], "in front of the first event");
+        assert_eq!(seen, [guid(1), guid(2), Guid::NULL], "the modules come before the first event");
     });
 }
 
@@ -278,14 +295,14 @@ fn binary_tracking_records_modules_at_the_start_of_the_file() {
 fn private_session_tracks_binaries_in_its_processes() {
     run_in_own_process("info_daemon::private_session_tracks_binaries_in_its_processes", |folder| {
         let _daemon = DaemonInProcess::new(folder);
-        let mut controller = Controller::find_at(folder).unwrap().expect("a daemon");
+        let mut controller = Controller::find_at(folder).unwrap().expect("the daemon answers");
         let _first = Provider::register(guid(1), None).unwrap();
         let log_file = folder.join("trace.etl");
         let config = SessionConfig {
             guid: guid(1),
             log_file: Some(log_file.clone()),
-            log_file_mode: 0x801,
-            ..live("private", 0)
+            log_file_mode: EVENT_TRACE_PRIVATE_LOGGER_MODE | EVENT_TRACE_FILE_MODE_SEQUENTIAL,
+            ..live_config("private", 0)
         };
         let session = SessionRef::Id(controller.start(&config).unwrap().id);
         let params = EnableParams { level: 4, ..EnableParams::default() };
@@ -311,19 +328,19 @@ fn private_session_tracks_binaries_in_its_processes() {
 fn query_returns_current_settings_until_session_ends() {
     run_in_own_process("info_daemon::query_returns_current_settings_until_session_ends", |folder| {
         let _daemon = DaemonInProcess::new(folder);
-        let mut controller = Controller::find_at(folder).unwrap().expect("a daemon");
+        let mut controller = Controller::find_at(folder).unwrap().expect("the daemon answers");
         let switch = ClassicEventId { class: class::THREAD, opcode: 36 };
         for expected in [vec![], vec![switch]] {
-            let id = controller.start(&live("system", SYSTEM_LOGGER)).unwrap().id;
+            let id = controller.start(&live_config("system", EVENT_TRACE_SYSTEM_LOGGER_MODE)).unwrap().id;
             let session = SessionRef::Id(id);
             let empty = Answer::StackTracing(vec![]);
             assert_eq!(controller.query_information(&session, Query::StackTracing).unwrap(), empty);
             controller.set_information(&session, &Set::StackTracing(expected.clone())).unwrap();
             let answer = controller.query_information(&session, Query::StackTracing).unwrap();
             assert_eq!(answer, Answer::StackTracing(expected));
-            if effects::gets_kernel_events(&mut controller, &session) {
+            if effects::can_get_kernel_events(&mut controller, &session) {
                 // Without privilege only the first words can be set.
-                let last = u32::from(may_profile());
+                let last = u32::from(can_profile());
                 let mask = Set::SystemTraceEnableFlags([0x10, 0, 0, 0, 0, 0, 0, last]);
                 controller.set_information(&session, &mask).unwrap();
                 let answer = controller.query_information(&session, Query::SystemTraceEnableFlags).unwrap();
@@ -332,17 +349,17 @@ fn query_returns_current_settings_until_session_ends() {
             }
             controller.stop(&session).unwrap();
             let gone = controller.query_information(&session, Query::StackTracing).unwrap_err();
-            assert_eq!(gone.status().0, 4201);
+            assert_eq!(gone.status(), Status::ERROR_WMI_INSTANCE_NOT_FOUND);
         }
-        let one = controller.start(&live("one", 0x1000_0000)).unwrap().id;
-        let many = controller.start(&live("many", 0)).unwrap().id;
+        let one = controller.start(&live_config("one", EVENT_TRACE_NO_PER_PROCESSOR_BUFFERING)).unwrap().id;
+        let many = controller.start(&live_config("many", 0)).unwrap().id;
         let streams = [one, many]
             .map(|id| controller.query_information(&SessionRef::Id(id), Query::StreamCount).unwrap());
         let cpus = u32::from(traceweir_transport::cpu::possible());
         assert_eq!(streams, [Answer::StreamCount(1), Answer::StreamCount(cpus)]);
         let sessions = controller.query_information(&NO_SESSION, Query::MaxLoggers).unwrap();
         assert_eq!(sessions, Answer::MaxLoggers(64));
-        if skip::can(may_profile(), "root", "intervals are set with CAP_PERFMON") {
+        if skip::can(can_profile(), "root", "intervals are set with CAP_PERFMON") {
             let interval = ProfileInterval { source: 0, interval: 50_000 };
             controller.set_information(&NO_SESSION, &Set::SampledProfileInterval(interval)).unwrap();
             let answer = controller.query_information(&NO_SESSION, Query::SampledProfileInterval(0)).unwrap();
@@ -376,13 +393,13 @@ fn equal_stacks_are_stored_once_and_every_event_finds_its_stack() {
                 stacks.observe(record);
                 let is_ours = record.provider() == guid(1);
                 is_ours.then(|| {
-                    let frames: Vec<u64> = stacks.frames(record).expect("a stack").collect();
+                    let frames: Vec<u64> = stacks.frames(record).expect("the event has a stack").collect();
                     (record.descriptor().id, StackKey::from_record(record).map(|stack| stack.key), frames)
                 })
             });
             assert_eq!(seen.len(), 52);
             let keyed: Vec<_> = seen.iter().filter(|(id, ..)| *id == 2).collect();
-            assert_eq!((keyed.len(), definitions), (50, 1), "one stack, written once");
+            assert_eq!((keyed.len(), definitions), (50, 1), "the stack of 50 events is stored once");
             assert!(keyed.iter().all(|event| event.1.is_some() && *event == keyed[0]), "{keyed:?}");
             let plain: Vec<_> = seen.iter().filter(|(id, ..)| *id != 2).collect();
             assert!(plain.iter().all(|(_, key, frames)| key.is_none() && frames.len() >= 4));
@@ -396,8 +413,8 @@ fn equal_stacks_are_stored_once_and_every_event_finds_its_stack() {
 fn live_consumer_gets_modules_and_stacks_before_they_are_used() {
     run_in_own_process("info_daemon::live_consumer_gets_modules_and_stacks_before_they_are_used", |folder| {
         let _daemon = DaemonInProcess::new(folder);
-        let mut controller = Controller::find_at(folder).unwrap().expect("a daemon");
-        let session = SessionRef::Id(controller.start(&live("live", 0)).unwrap().id);
+        let mut controller = Controller::find_at(folder).unwrap().expect("the daemon answers");
+        let session = SessionRef::Id(controller.start(&live_config("live", 0)).unwrap().id);
         let provider = Provider::register(guid(1), None).unwrap();
         let property = EVENT_ENABLE_PROPERTY_STACK_TRACE;
         let params = EnableParams { level: 4, property, ..EnableParams::default() };
@@ -416,7 +433,12 @@ fn live_consumer_gets_modules_and_stacks_before_they_are_used() {
                 modules += u32::from(BinaryPath::is_in(event.record));
                 if event.record.provider() == guid(1) {
                     assert!(StackKey::from_record(event.record).is_some());
-                    frames.push(stacks.frames(event.record).expect("defined before").collect::<Vec<u64>>());
+                    frames.push(
+                        stacks
+                            .frames(event.record)
+                            .expect("the stack is defined before the event")
+                            .collect::<Vec<u64>>(),
+                    );
                 }
             }
             std::ops::ControlFlow::Continue(())
@@ -448,23 +470,34 @@ fn registrations_of_a_provider_are_listed_one_by_one() {
         }
         assert_eq!(traceweir::controller::info::own_providers(), [guid(1)]);
         let unknown = session.controller.registrations(guid(2)).unwrap_err();
-        assert_eq!(unknown.status().0, 4200);
+        assert_eq!(unknown.status(), Status::ERROR_WMI_GUID_NOT_FOUND);
         session.stop(|_| None::<()>);
     });
 }
 
 #[test]
 fn classes_without_daemon_are_answered_on_an_idle_system() {
+    const SESSION: u64 = 7;
     let ask = |class, session| {
-        let done = query_bytes(None, session, class, Some(&[0; 4]), 64);
-        (done.result.err().map_or(0, |e| e.status().0), done.return_length)
+        let outcome = query_bytes(None, session, class, Some(&[0; 4]), 64);
+        let status = outcome.result.err().map_or(Status::ERROR_SUCCESS, |error| error.status());
+        (status, outcome.return_length)
     };
-    assert_eq!([ask(11, 0), ask(17, 7), ask(19, 7)], [(0, Some(8)), (0, Some(8)), (0, Some(4))]);
-    assert_eq!([ask(5, 0), ask(27, 0), ask(22, 0)], [(0, Some(8)), (0, Some(0)), (0, Some(4))]);
-    assert_eq!([ask(3, 7), ask(14, 7), ask(3, 0)], [(4201, None), (4201, None), (87, None)]);
-    assert_eq!(set_bytes(None, 7, 18, Some(&[1]), 1).unwrap_err().status().0, 4201);
-    let done = enumerate_bytes(None, 0, None, table::NOWHERE);
-    assert_eq!((done.result.is_ok(), done.return_length), (true, Some(0)));
-    let done = enumerate_bytes(None, 1, Some(&[0; 16]), table::NOWHERE);
-    assert_eq!(done.result.unwrap_err().status().0, 4200);
+    for (class, session, length) in
+        [(11, 0, 8), (17, SESSION, 8), (19, SESSION, 4), (5, 0, 8), (27, 0, 0), (22, 0, 4)]
+    {
+        assert_eq!(ask(class, session), (Status::ERROR_SUCCESS, Some(length)), "class {class}");
+    }
+    for class in [3, 14] {
+        assert_eq!(ask(class, SESSION), (Status::ERROR_WMI_INSTANCE_NOT_FOUND, None), "class {class}");
+    }
+    assert_eq!(ask(3, 0), (Status::ERROR_INVALID_PARAMETER, None));
+    assert_eq!(
+        set_bytes(None, SESSION, 18, Some(&[1]), 1).unwrap_err().status(),
+        Status::ERROR_WMI_INSTANCE_NOT_FOUND
+    );
+    let outcome = enumerate_bytes(None, 0, None, table::NO_OUTPUT);
+    assert_eq!((outcome.result.is_ok(), outcome.return_length), (true, Some(0)));
+    let outcome = enumerate_bytes(None, 1, Some(&[0; 16]), table::NO_OUTPUT);
+    assert_eq!(outcome.result.unwrap_err().status(), Status::ERROR_WMI_GUID_NOT_FOUND);
 }

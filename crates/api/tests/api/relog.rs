@@ -13,16 +13,17 @@ use proptest::prelude::*;
 use traceweir::Guid;
 use traceweir::consumer::Event;
 use traceweir::relog::{Output, Relogger, Settings, Summary};
-use traceweir_format::etl::{self, Options, Summary as Counts, Trace, Writer};
+use traceweir_format::etl::{self, Options, Summary as FileSummary, Trace, Writer};
 use traceweir_format::header::classic::ClassicHeader;
 use traceweir_format::header::event::EventHeader;
 use traceweir_format::header::message::MessageHeader;
 use traceweir_format::header::perfinfo::PerfInfoHeader;
 use traceweir_format::header::system::SystemHeader;
 use traceweir_format::kernel::hook;
+use traceweir_format::spec::session::{EVENT_TRACE_FILE_MODE_SEQUENTIAL, EVENT_TRACE_RELOG_MODE};
 use traceweir_format::time::FileTime;
 
-const START: i64 = 132_400_000_000_000_000;
+const START_TIME: i64 = 132_400_000_000_000_000;
 const PROVIDER: Guid = Guid::from_u128(0x1111_2222);
 
 /// Processor, timestamp and bytes of an event.
@@ -33,8 +34,8 @@ fn options() -> Options {
         buffer_size: 4096,
         processors: 4,
         anchor: 5_000,
-        start_time: FileTime(START),
-        boot_time: FileTime(START - 77),
+        start_time: FileTime(START_TIME),
+        boot_time: FileTime(START_TIME - 77),
         session_name: "before".into(),
         file_name: "before.etl".into(),
         starter: (8, 9),
@@ -42,14 +43,14 @@ fn options() -> Options {
     }
 }
 
-fn event(time: i64, process_id: u32, payload: &[u8]) -> Vec<u8> {
+fn encode_event(time: i64, process_id: u32, payload: &[u8]) -> Vec<u8> {
     let mut out = Vec::new();
     let header = EventHeader { time, process_id, thread_id: 3, provider: PROVIDER, ..EventHeader::default() };
     header.encode(payload, &mut out).unwrap();
     out
 }
 
-fn kernel(time: i64, hook: u16, payload: &[u8]) -> Vec<u8> {
+fn encode_kernel_event(time: i64, hook: u16, payload: &[u8]) -> Vec<u8> {
     let mut out = Vec::new();
     PerfInfoHeader { pointer_size: 8, version: 2, hook, time, counters: &[] }
         .encode(payload, &mut out)
@@ -58,7 +59,7 @@ fn kernel(time: i64, hook: u16, payload: &[u8]) -> Vec<u8> {
 }
 
 /// Writes a file of these records, each with its processor.
-fn file(path: &Path, options: Options, records: &[(u16, Vec<u8>)], counts: Counts) -> PathBuf {
+fn write_file(path: &Path, options: Options, records: &[(u16, Vec<u8>)], counts: FileSummary) -> PathBuf {
     let mut writer = Writer::create(Vec::new(), options).unwrap();
     for (cpu, record) in records {
         writer.write_record(*cpu, record).unwrap();
@@ -67,17 +68,18 @@ fn file(path: &Path, options: Options, records: &[(u16, Vec<u8>)], counts: Count
     path.to_owned()
 }
 
-fn ended(seconds: i64) -> Counts {
-    Counts { end_time: FileTime(START + seconds * 10_000_000), ..Counts::default() }
+/// Returns the summary of a session that ended `seconds` after its start.
+fn ended_after(seconds: i64) -> FileSummary {
+    FileSummary { end_time: FileTime(START_TIME + seconds * 10_000_000), ..FileSummary::default() }
 }
 
-fn open(path: &Path) -> Trace<Vec<u8>> {
+fn open_trace(path: &Path) -> Trace<Vec<u8>> {
     Trace::open(std::fs::read(path).unwrap()).unwrap()
 }
 
 /// Returns all events except the log-file header.
-fn seen(path: &Path) -> Vec<RecordedEvent> {
-    let trace = open(path);
+fn read_events(path: &Path) -> Vec<RecordedEvent> {
+    let trace = open_trace(path);
     let mut events = trace.events();
     let mut seen = Vec::new();
     while let Some(record) = events.next().unwrap() {
@@ -88,33 +90,36 @@ fn seen(path: &Path) -> Vec<RecordedEvent> {
 }
 
 /// Returns the rules that a file breaks.
-fn findings(path: &Path) -> Vec<String> {
-    let mut findings = Vec::new();
-    etl::check(&open(path), &mut |f| findings.push(format!("{}: {}", f.rule, f.detail))).unwrap();
-    findings
+fn broken_rules(path: &Path) -> Vec<String> {
+    let mut broken_rules = Vec::new();
+    etl::check(&open_trace(path), &mut |finding| {
+        broken_rules.push(format!("{}: {}", finding.rule, finding.detail))
+    })
+    .unwrap();
+    broken_rules
 }
 
-fn keep(event: &Event<'_>, output: &mut Output) -> traceweir::Result<()> {
+fn keep_event(event: &Event<'_>, output: &mut Output) -> traceweir::Result<()> {
     output.keep(event)
 }
 
 /// Relogs all events.
-fn all(inputs: &[PathBuf], out: &Path, settings: Settings) -> Summary {
+fn relog_all(inputs: &[PathBuf], out: &Path, settings: Settings) -> Summary {
     let mut relogger = Relogger::new();
     for input in inputs {
         relogger.add_file(input).unwrap();
     }
     relogger.set_output(out);
     relogger.set(settings);
-    relogger.process(keep).unwrap()
+    relogger.process(keep_event).unwrap()
 }
 
 /// Returns a record of one of the record families.
 fn any_record(kind: u8, time: i64, payload: &[u8]) -> Vec<u8> {
     let mut out = Vec::new();
     match kind % 5 {
-        0 => return event(time, 4, payload),
-        1 => return kernel(time, hook::SAMPLED_PROFILE, payload),
+        0 => return encode_event(time, 4, payload),
+        1 => return encode_kernel_event(time, hook::SAMPLED_PROFILE, payload),
         2 => SystemHeader {
             pointer_size: 4,
             version: 2,
@@ -159,7 +164,7 @@ proptest! {
     #[test]
     fn relogged_event_keeps_bytes_time_and_processor(
         records in proptest::collection::vec((0_u16..4, any::<u8>(), 0_i64..5_000, 0_usize..300), 0..300),
-        (packed, pack) in any::<(bool, bool)>(),
+        (is_input_compressed, compress_output) in any::<(bool, bool)>(),
     ) {
         let folder = tempfile::tempdir().unwrap();
         let mut time = 5_000;
@@ -167,17 +172,17 @@ proptest! {
             time += step;
             (*cpu, any_record(*kind, time, &vec![*kind; *length]))
         }).collect();
-        let input = Options { compressed: packed, ..options() };
-        let input = file(&folder.path().join("in.etl"), input, &records, ended(9));
+        let input = Options { compressed: is_input_compressed, ..options() };
+        let input = write_file(&folder.path().join("in.etl"), input, &records, ended_after(9));
         let out = folder.path().join("out.etl");
-        let settings = Settings::default().compressed(pack);
-        let done = all(std::slice::from_ref(&input), &out, settings);
-        prop_assert_eq!(seen(&out), seen(&input));
-        prop_assert_eq!(findings(&out), Vec::<String>::new());
-        prop_assert_eq!(done.events, records.len() as u64 + 1);
-        let (before, after) = (open(&input), open(&out));
+        let settings = Settings::default().compressed(compress_output);
+        let summary = relog_all(std::slice::from_ref(&input), &out, settings);
+        prop_assert_eq!(read_events(&out), read_events(&input));
+        prop_assert_eq!(broken_rules(&out), Vec::<String>::new());
+        prop_assert_eq!(summary.events, records.len() as u64 + 1);
+        let (before, after) = (open_trace(&input), open_trace(&out));
         prop_assert_eq!(before.clock(), after.clock());
-        prop_assert_eq!(after.is_compressed(), pack);
+        prop_assert_eq!(after.is_compressed(), compress_output);
         prop_assert_eq!(after.header().end_time, before.header().end_time);
     }
 }
@@ -185,30 +190,29 @@ proptest! {
 #[test]
 fn header_keeps_its_fields_and_is_marked_as_relogged() {
     let folder = tempfile::tempdir().unwrap();
-    let mut front = Vec::new();
-    kernel(5_000, hook::BUILD_INFO, b"build\0").iter().for_each(|b| front.push(*b));
     let before = Options {
-        header_records: front,
+        header_records: encode_kernel_event(5_000, hook::BUILD_INFO, b"build\0"),
         os_version: [6, 3],
         build: 9600,
         pointer_size: 4,
         timer_resolution: 100_000,
         ..options()
     };
-    let counts = Counts { events_lost: 5, buffers_lost: 2, ..ended(9) };
-    let input = file(&folder.path().join("in.etl"), before, &[(2, event(6_000, 1, b"x"))], counts);
+    let counts = FileSummary { events_lost: 5, buffers_lost: 2, ..ended_after(9) };
+    let input =
+        write_file(&folder.path().join("in.etl"), before, &[(2, encode_event(6_000, 1, b"x"))], counts);
     let out = folder.path().join("out.etl");
-    let done = all(std::slice::from_ref(&input), &out, Settings::default().compressed(false));
-    let (before, after) = (open(&input).header().clone(), open(&out).header().clone());
-    assert_eq!(after.log_file_mode, 0x10001);
+    let summary = relog_all(std::slice::from_ref(&input), &out, Settings::default().compressed(false));
+    let (before, after) = (open_trace(&input).header().clone(), open_trace(&out).header().clone());
+    assert_eq!(after.log_file_mode, EVENT_TRACE_FILE_MODE_SEQUENTIAL | EVENT_TRACE_RELOG_MODE);
     assert_eq!(
         traceweir_format::logfile::LogFileHeader { log_file_mode: before.log_file_mode, ..after },
         before
     );
-    assert_eq!(seen(&out), seen(&input));
-    assert_eq!((done.events, done.events_lost, done.buffers_lost), (3, 5, 2));
-    assert_eq!(open(&out).buffers().len(), 2, "the build stays in the header buffer");
-    assert_eq!(findings(&out), Vec::<String>::new());
+    assert_eq!(read_events(&out), read_events(&input));
+    assert_eq!((summary.events, summary.events_lost, summary.buffers_lost), (3, 5, 2));
+    assert_eq!(open_trace(&out).buffers().len(), 2, "the build information stays in the header buffer");
+    assert_eq!(broken_rules(&out), Vec::<String>::new());
 }
 
 #[test]
@@ -222,16 +226,16 @@ fn file_from_before_vista_is_relogged_in_the_current_layout() {
     old[0x10..0x18].copy_from_slice(&6_000_i64.to_le_bytes());
     (old[0x08], old[0x0C], old[0x20], old[0x38]) = (3, 4, 77, 99);
     writer.write(0, 6_000, &old).unwrap();
-    writer.write_record(0, &event(7_000, 1, b"after")).unwrap();
-    let mut bytes = writer.finish(ended(9)).unwrap();
+    writer.write_record(0, &encode_event(7_000, 1, b"after")).unwrap();
+    let mut bytes = writer.finish(ended_after(9)).unwrap();
     // Major and minor version in the log-file header, then those of the layout.
     bytes[0x48 + 0x20 + 4..][..4].copy_from_slice(&[5, 1, 1, 0]);
     let input = folder.path().join("in.etl");
     std::fs::write(&input, bytes).unwrap();
     let out = folder.path().join("out.etl");
-    all(std::slice::from_ref(&input), &out, Settings::default());
-    assert_eq!(findings(&out), Vec::<String>::new());
-    let events = seen(&out);
+    relog_all(std::slice::from_ref(&input), &out, Settings::default());
+    assert_eq!(broken_rules(&out), Vec::<String>::new());
+    let events = read_events(&out);
     let record = traceweir_format::header::Record::parse(&events[0].2, 0).unwrap();
     assert_eq!((record.instance().unwrap().id, record.thread_id(), record.process_id()), (77, 3, 4));
     assert_eq!((record.payload()[0], events[1].1), (99, 7_000));

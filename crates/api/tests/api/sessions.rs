@@ -13,19 +13,19 @@ use traceweir::{
 
 use crate::support_daemon::{DaemonInThread, run_in_own_process};
 
-define_provider!(SHOP, "Traceweir.Test.Sessions");
+define_provider!(TEST_PROVIDER, "Traceweir.Test.Sessions");
 
-const NAME: &str = "Traceweir.Test.Sessions";
+const PROVIDER_NAME: &str = "Traceweir.Test.Sessions";
 
-fn register() {
+fn register_provider() {
     // SAFETY: the provider is a static of this test program, which is never unloaded.
-    assert_eq!(unsafe { SHOP.register() }, 0);
+    assert_eq!(unsafe { TEST_PROVIDER.register() }, 0);
 }
 
-fn serve(dish: &str, guests: u32) {
+fn write_served(dish: &str, guests: u32) {
     let temperatures = [20_u16, 80];
     write_event!(
-        SHOP,
+        TEST_PROVIDER,
         "Served",
         level(Informational),
         keyword(0x10),
@@ -40,20 +40,25 @@ fn serve(dish: &str, guests: u32) {
 #[test]
 fn session_of_the_process_records_decodable_events() {
     run_in_own_process("sessions::session_of_the_process_records_decodable_events", |folder| {
-        let file = folder.join("own.etl");
-        let session = Session::builder("own")
+        let file = folder.join("in-process.etl");
+        let session = Session::builder("in process")
             .log_file(&file)
             .clock(ClockKind::SystemTime)
             .in_process()
             .start()
             .unwrap();
-        session.enable(NAME).level(Level::Informational).keywords(Keywords::new(0x10)).apply().unwrap();
-        register();
-        serve("soup", 2);
-        write_event!(SHOP, "Hidden", level(Verbose), keyword(0x10), u8("n", &1));
-        write_event!(SHOP, "Hidden", level(Informational), keyword(0x20), u8("n", &2));
-        session.disable(NAME).unwrap();
-        serve("nothing", 0);
+        session
+            .enable(PROVIDER_NAME)
+            .level(Level::Informational)
+            .keywords(Keywords::new(0x10))
+            .apply()
+            .unwrap();
+        register_provider();
+        write_served("soup", 2);
+        write_event!(TEST_PROVIDER, "Hidden", level(Verbose), keyword(0x10), u8("n", &1));
+        write_event!(TEST_PROVIDER, "Hidden", level(Informational), keyword(0x20), u8("n", &2));
+        session.disable(PROVIDER_NAME).unwrap();
+        write_served("nothing", 0);
         let summary = session.stop().unwrap();
         assert_eq!((summary.events, summary.events_lost, summary.end_status), (1, 0, None));
         assert_eq!(summary.clock, Some(ClockKind::SystemTime));
@@ -64,8 +69,8 @@ fn session_of_the_process_records_decodable_events() {
         let event = decoded.next().unwrap().unwrap();
         assert!(decoded.next().is_none() && decoded.next().is_none());
         assert_eq!(decoded.lost().events, 0);
-        assert_eq!((event.provider(), event.name()), (NAME, "Served"));
-        assert_eq!(event.provider_guid(), Guid::from_provider_name(NAME));
+        assert_eq!((event.provider(), event.name()), (PROVIDER_NAME, "Served"));
+        assert_eq!(event.provider_guid(), Guid::from_provider_name(PROVIDER_NAME));
         assert_eq!((event.level(), event.keywords()), (Level::Informational, Keywords::new(0x10)));
         assert_eq!(event.process_id(), std::process::id());
         assert_eq!(event.field("dish").unwrap().as_str(), Some("soup"));
@@ -88,8 +93,8 @@ fn session_of_the_process_records_decodable_events() {
 #[test]
 fn events_without_schema_keep_their_payload() {
     run_in_own_process("sessions::events_without_schema_keep_their_payload", |folder| {
-        let file = folder.join("own.etl");
-        let session = Session::builder("own").log_file(&file).in_process().start().unwrap();
+        let file = folder.join("in-process.etl");
+        let session = Session::builder("in process").log_file(&file).in_process().start().unwrap();
         let guid = Guid::from_u128(0x5f3c_0f1e_0000_4000_8000_0000_0000_0001);
         session.enable(guid).filter(Filter::except_event_ids(&[8])).apply().unwrap();
         let provider = Provider::register(guid, None).unwrap();
@@ -120,7 +125,7 @@ fn live_session_delivers_decoded_events() {
             .daemon_at(folder)
             .start()
             .unwrap();
-        session.enable(NAME).stack_traces().properties(EnableProperties::SID).apply().unwrap();
+        session.enable(PROVIDER_NAME).stack_traces().properties(EnableProperties::SID).apply().unwrap();
         assert_eq!(Session::list().unwrap().len(), 1);
         let again = Session::open("LIVE").unwrap();
         assert_eq!(again.id().unwrap(), session.id().unwrap());
@@ -129,35 +134,36 @@ fn live_session_delivers_decoded_events() {
         assert_eq!(updated.flush_timer, Duration::from_secs(2));
         drop(again);
 
-        register();
+        register_provider();
         let (first, second) = (session.trace().unwrap().decoded(), Trace::live("live").unwrap().decoded());
-        serve("soup", 2);
-        serve("pie", 1);
+        write_served("soup", 2);
+        write_served("pie", 1);
         let dishes = |events: decoded::Decoded| -> Vec<String> {
             events.take(2).map(|event| event.unwrap().get("dish").unwrap()).collect()
         };
         assert_eq!(dishes(first), ["soup", "pie"]);
         assert_eq!(dishes(second), ["soup", "pie"]);
 
-        let rest = session.trace().unwrap().decoded();
+        let later_events = session.trace().unwrap().decoded();
         let summary = session.stop().unwrap();
         assert_eq!((summary.events, summary.events_lost), (2, 0));
-        assert_eq!(rest.map(Result::unwrap).count(), 0, "a stop ends the iterator");
+        assert_eq!(later_events.map(Result::unwrap).count(), 0, "a stop ends the iterator");
         let error = Session::open("live").unwrap_err();
         assert_eq!(error.status(), Status::ERROR_WMI_INSTANCE_NOT_FOUND);
     });
 }
 
 #[test]
-fn dropped_session_stops_only_if_it_was_asked_to() {
-    run_in_own_process("sessions::dropped_session_stops_only_if_it_was_asked_to", |folder| {
+fn dropped_session_stops_only_with_stop_on_drop() {
+    run_in_own_process("sessions::dropped_session_stops_only_with_stop_on_drop", |folder| {
         let _daemon = DaemonInThread::new(folder);
-        let tied = Session::builder("tied").real_time().stop_on_drop().start().unwrap();
-        let free = Session::builder("free").real_time().start().unwrap();
-        drop((tied, free));
-        let has_ended =
-            || Session::open("tied").is_err_and(|e| e.status() == Status::ERROR_WMI_INSTANCE_NOT_FOUND);
-        crate::support::until("the session ends", has_ended);
+        let stopping = Session::builder("tied").real_time().stop_on_drop().start().unwrap();
+        let remaining = Session::builder("free").real_time().start().unwrap();
+        drop((stopping, remaining));
+        let has_ended = || {
+            Session::open("tied").is_err_and(|error| error.status() == Status::ERROR_WMI_INSTANCE_NOT_FOUND)
+        };
+        crate::support::until("the session has ended", has_ended);
         Session::open("free").unwrap().stop().unwrap();
     });
 }
@@ -169,7 +175,7 @@ fn controller_addresses_sessions_and_lists_providers_with_their_enables() {
         |folder| {
             let _daemon = DaemonInThread::new(folder);
             let file = folder.join("by-controller.etl");
-            let mut controller = Controller::find_at(folder).unwrap().expect("a daemon");
+            let mut controller = Controller::find_at(folder).unwrap().expect("the daemon answers");
             let builder = Session::builder("Live").daemon(&controller).log_file(&file).real_time();
             let (started, summary) = builder.maximum_file_kib(2048).start_with_summary().unwrap();
             assert_eq!(summary.mode, LogFileMode::REAL_TIME | LogFileMode::USE_KBYTES_FOR_SIZE);
@@ -211,14 +217,14 @@ fn controller_addresses_sessions_and_lists_providers_with_their_enables() {
 }
 
 #[test]
-fn builder_refuses_contradictions_as_published() {
-    let both = LogFileMode::CIRCULAR | LogFileMode::SEQUENTIAL;
+fn builder_refuses_contradictory_modes() {
+    let contradictory = LogFileMode::CIRCULAR | LogFileMode::SEQUENTIAL;
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("a.etl");
     let status =
         |builder: traceweir::session::SessionBuilder| builder.in_process().start().unwrap_err().status();
     let builder = || Session::builder("refused");
-    assert_eq!(status(builder().log_file(&file).mode(both)), Status::ERROR_INVALID_PARAMETER);
+    assert_eq!(status(builder().log_file(&file).mode(contradictory)), Status::ERROR_INVALID_PARAMETER);
     assert_eq!(status(builder().mode(LogFileMode::SEQUENTIAL)), Status::ERROR_BAD_PATHNAME);
     assert!(!file.exists());
 }

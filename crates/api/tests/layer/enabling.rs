@@ -14,49 +14,52 @@ use tracing_subscriber::prelude::*;
 
 use crate::support::until;
 use crate::support_daemon::DaemonInProcess;
-use crate::{NAME, Recording, config, install, params, provider, read, run_in_own_process};
+use crate::{
+    LayerRecording, PROVIDER, install_layer, params, provider_guid, read_events, run_in_own_process,
+    session_config,
+};
 
-static FORMATTED: AtomicUsize = AtomicUsize::new(0);
+static FORMAT_COUNT: AtomicUsize = AtomicUsize::new(0);
 
 /// A value that counts how often it is formatted.
-struct Counted;
+struct CountedValue;
 
-impl fmt::Debug for Counted {
+impl fmt::Debug for CountedValue {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        FORMATTED.fetch_add(1, Ordering::Relaxed);
+        FORMAT_COUNT.fetch_add(1, Ordering::Relaxed);
         f.write_str("counted")
     }
 }
 
 /// Writes one event at each level used here, from one callsite each.
 fn write_events(n: u32) {
-    info!(name: "info", n, value = ?Counted);
-    debug!(name: "debug", n, value = ?Counted);
+    info!(name: "info", n, value = ?CountedValue);
+    debug!(name: "debug", n, value = ?CountedValue);
 }
 
 #[test]
 fn callsites_follow_a_session_of_this_process() {
     run_in_own_process("enabling::callsites_follow_a_session_of_this_process", |folder| {
-        install(LayerBuilder::new(NAME));
+        install_layer(LayerBuilder::new(PROVIDER));
         write_events(0);
-        assert_eq!(FORMATTED.load(Ordering::Relaxed), 0, "no session is enabled");
-        let recording = Recording::start(folder, &[]);
+        assert_eq!(FORMAT_COUNT.load(Ordering::Relaxed), 0, "no session is enabled");
+        let recording = LayerRecording::start(folder, &[]);
         let session = &recording.session;
         // The first event after an enable is recorded, and none after a disable.
         for round in 1..=20 {
-            session.enable(provider(), &params(4, 0)).unwrap();
+            session.enable(provider_guid(), &params(4, 0)).unwrap();
             write_events(round);
-            session.enable(provider(), &params(5, 0)).unwrap();
+            session.enable(provider_guid(), &params(5, 0)).unwrap();
             write_events(round);
-            session.disable(provider()).unwrap();
+            session.disable(provider_guid()).unwrap();
             write_events(round);
         }
-        let seen = recording.events();
-        let names: Vec<_> = seen.iter().map(|e| e.name.as_str()).collect();
+        let seen = recording.stop_and_read();
+        let names: Vec<_> = seen.iter().map(|event| event.name.as_str()).collect();
         assert_eq!(names, ["info", "info", "debug"].repeat(20));
-        assert_eq!(FORMATTED.load(Ordering::Relaxed), 60);
+        assert_eq!(FORMAT_COUNT.load(Ordering::Relaxed), 60);
         write_events(99);
-        assert_eq!(FORMATTED.load(Ordering::Relaxed), 60, "no session is enabled any more");
+        assert_eq!(FORMAT_COUNT.load(Ordering::Relaxed), 60, "no session is enabled any more");
         assert_eq!(LevelFilter::current(), LevelFilter::OFF, "a disabled callsite costs a load and a branch");
     });
 }
@@ -65,42 +68,42 @@ fn callsites_follow_a_session_of_this_process() {
 fn subscriber_of_one_thread_is_rebuilt_from_another() {
     run_in_own_process("enabling::subscriber_of_one_thread_is_rebuilt_from_another", |folder| {
         // The only subscriber; the thread that enables does not know it.
-        let subscriber = tracing_subscriber::registry().with(LayerBuilder::new(NAME).build().unwrap());
+        let subscriber = tracing_subscriber::registry().with(LayerBuilder::new(PROVIDER).build().unwrap());
         let _guard = tracing::subscriber::set_default(subscriber);
         write_events(0);
-        let recording = Recording::start(folder, &[]);
+        let recording = LayerRecording::start(folder, &[]);
         std::thread::scope(|scope| {
-            scope.spawn(|| recording.session.enable(provider(), &params(4, 0)).unwrap());
+            scope.spawn(|| recording.session.enable(provider_guid(), &params(4, 0)).unwrap());
         });
         write_events(1);
         std::thread::scope(|scope| {
-            scope.spawn(|| recording.session.disable(provider()).unwrap());
+            scope.spawn(|| recording.session.disable(provider_guid()).unwrap());
         });
         write_events(2);
-        assert_eq!(recording.events().len(), 1);
-        assert_eq!(FORMATTED.load(Ordering::Relaxed), 1);
+        assert_eq!(recording.stop_and_read().len(), 1);
+        assert_eq!(FORMAT_COUNT.load(Ordering::Relaxed), 1);
     });
 }
 
 #[test]
 fn level_turns_off_without_sessions_and_log_still_works() {
     run_in_own_process("enabling::level_turns_off_without_sessions_and_log_still_works", |folder| {
-        install(LayerBuilder::new(NAME));
+        install_layer(LayerBuilder::new(PROVIDER));
         assert_eq!(LevelFilter::current(), LevelFilter::TRACE, "the level that `log` starts with");
         tracing_log::LogTracer::init().unwrap();
-        until("the level to be off", || LevelFilter::current() == LevelFilter::OFF);
+        until("the level is off", || LevelFilter::current() == LevelFilter::OFF);
         write_events(0);
-        log::info!("disabled: {:?}", Counted);
-        assert_eq!(FORMATTED.load(Ordering::Relaxed), 0);
-        let recording = Recording::start(folder, &[provider()]);
-        log::info!("enabled: {:?}", Counted);
+        log::info!("disabled: {:?}", CountedValue);
+        assert_eq!(FORMAT_COUNT.load(Ordering::Relaxed), 0);
+        let recording = LayerRecording::start(folder, &[provider_guid()]);
+        log::info!("enabled: {:?}", CountedValue);
         write_events(1);
-        assert_eq!(recording.events().len(), 3);
+        assert_eq!(recording.stop_and_read().len(), 3);
     });
 }
 
 /// Returns the number of threads of this process that belong to layers.
-fn threads_of_layers() -> usize {
+fn layer_thread_count() -> usize {
     let tasks = std::fs::read_dir("/proc/self/task").unwrap();
     let names = tasks.filter_map(|task| std::fs::read_to_string(task.ok()?.path().join("comm")).ok());
     names.filter(|name| name.trim_end() == "traceweir-layer").count()
@@ -110,16 +113,16 @@ fn threads_of_layers() -> usize {
 fn many_layers_share_one_thread_that_ends_when_idle() {
     run_in_own_process("enabling::many_layers_share_one_thread_that_ends_when_idle", |_folder| {
         for _ in 0..300 {
-            let layer = LayerBuilder::new(NAME).build().unwrap();
+            let layer = LayerBuilder::new(PROVIDER).build().unwrap();
             tracing::subscriber::with_default(tracing_subscriber::registry().with(layer), || write_events(0));
-            assert!(threads_of_layers() <= 1);
+            assert!(layer_thread_count() <= 1);
         }
-        assert_eq!(threads_of_layers(), 1);
-        install(LayerBuilder::new(NAME));
+        assert_eq!(layer_thread_count(), 1);
+        install_layer(LayerBuilder::new(PROVIDER));
         until("the level turns off", || LevelFilter::current() == LevelFilter::OFF);
-        until("the thread to end", || threads_of_layers() == 0);
+        until("the layer thread has ended", || layer_thread_count() == 0);
         // A later subscriber starts the thread again.
-        let another = tracing_subscriber::registry().with(LayerBuilder::new(NAME).build().unwrap());
+        let another = tracing_subscriber::registry().with(LayerBuilder::new(PROVIDER).build().unwrap());
         let _guard = tracing::subscriber::set_default(another);
         assert_eq!(LevelFilter::current(), LevelFilter::TRACE);
         until("the level turns off again", || LevelFilter::current() == LevelFilter::OFF);
@@ -130,27 +133,27 @@ fn many_layers_share_one_thread_that_ends_when_idle() {
 fn daemon_session_enables_and_disables_a_running_program() {
     run_in_own_process("enabling::daemon_session_enables_and_disables_a_running_program", |folder| {
         let _daemon = DaemonInProcess::new(folder);
-        install(LayerBuilder::new(NAME));
-        let mut controller = Controller::find_at(folder).unwrap().expect("a daemon");
+        install_layer(LayerBuilder::new(PROVIDER));
+        let mut controller = Controller::find_at(folder).unwrap().expect("the daemon answers");
         let file = folder.join("daemon.etl");
-        let session = SessionRef::Id(controller.start(&config(file.clone())).unwrap().id);
+        let session = SessionRef::Id(controller.start(&session_config(file.clone())).unwrap().id);
         write_events(0);
         for round in 1..=5 {
-            controller.enable(&session, provider(), EnableCode::Enable, &params(5, 0), 30_000).unwrap();
+            controller.enable(&session, provider_guid(), EnableCode::Enable, &params(5, 0), 30_000).unwrap();
             until("the callsite is enabled", || tracing::enabled!(tracing::Level::DEBUG));
             write_events(round);
-            controller.enable(&session, provider(), EnableCode::Disable, &params(0, 0), 30_000).unwrap();
+            controller.enable(&session, provider_guid(), EnableCode::Disable, &params(0, 0), 30_000).unwrap();
             until("the callsite is disabled", || !tracing::enabled!(tracing::Level::ERROR));
             write_events(round);
         }
         assert_eq!(controller.stop(&session).unwrap().events_lost, 0);
-        assert_eq!(read(&file).len(), 10);
-        assert_eq!(FORMATTED.load(Ordering::Relaxed), 10);
+        assert_eq!(read_events(&file).len(), 10);
+        assert_eq!(FORMAT_COUNT.load(Ordering::Relaxed), 10);
     });
 }
 
 /// Makes one callsite per number.
-macro_rules! sites {
+macro_rules! callsites {
     ($($n:literal)*) => {
         [$((|| info!(name: "site", n = $n)) as fn()),*]
     };
@@ -159,11 +162,11 @@ macro_rules! sites {
 #[test]
 fn callsite_registered_during_an_enable_is_enabled() {
     run_in_own_process("enabling::callsite_registered_during_an_enable_is_enabled", |folder| {
-        install(LayerBuilder::new(NAME));
-        let recording = Recording::start(folder, &[]);
-        let sites =
-            sites!(0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27 28 29 30 31);
-        for site in sites {
+        install_layer(LayerBuilder::new(PROVIDER));
+        let recording = LayerRecording::start(folder, &[]);
+        let callsites =
+            callsites!(0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27 28 29 30 31);
+        for site in callsites {
             let start = Barrier::new(2);
             std::thread::scope(|scope| {
                 scope.spawn(|| {
@@ -171,13 +174,13 @@ fn callsite_registered_during_an_enable_is_enabled() {
                     site();
                 });
                 start.wait();
-                recording.session.enable(provider(), &params(4, 0)).unwrap();
+                recording.session.enable(provider_guid(), &params(4, 0)).unwrap();
             });
             site();
-            recording.session.disable(provider()).unwrap();
+            recording.session.disable(provider_guid()).unwrap();
         }
-        let seen = recording.events();
-        for n in 0..sites.len() {
+        let seen = recording.stop_and_read();
+        for n in 0..callsites.len() {
             let times = seen.iter().filter(|e| e.field("n") == Some(format!("I64({n})").as_str())).count();
             assert!((1..=2).contains(&times), "callsite {n}: {times} events");
         }
@@ -185,43 +188,44 @@ fn callsite_registered_during_an_enable_is_enabled() {
 }
 
 const THREADS: usize = 4;
-const EACH: usize = 25_000;
+const EVENTS_PER_THREAD: usize = 25_000;
 
 #[test]
 fn every_event_of_many_threads_arrives_once() {
     run_in_own_process("enabling::every_event_of_many_threads_arrives_once", |folder| {
-        install(LayerBuilder::new(NAME));
-        let recording = Recording::start(folder, &[provider()]);
+        install_layer(LayerBuilder::new(PROVIDER));
+        let recording = LayerRecording::start(folder, &[provider_guid()]);
         let (session, offered) = (&recording.session, &AtomicU64::new(0));
         std::thread::scope(|scope| {
             for thread in 0..THREADS {
                 scope.spawn(move || {
                     let span = tracing::info_span!("thread", thread);
                     let _entered = span.enter();
-                    for n in 0..EACH {
+                    for n in 0..EVENTS_PER_THREAD {
                         info!(name: "event", n, text = "some text", "message {n}");
                         // A thread that is too far ahead of the session waits for it, because the
                         // session may share its processor.
                         if n % 1000 == 999 {
                             let all = offered.fetch_add(1000, Ordering::Relaxed);
-                            until("the session", || session.query().events + 10_000 > all);
+                            until("the session has caught up", || session.query().events + 10_000 > all);
                         }
                     }
                 });
             }
         });
-        let seen = recording.events();
-        assert_eq!(seen.len(), THREADS * (EACH + 2));
-        for start in seen.iter().filter(|e| e.opcode == 1) {
-            let mut of_span = seen.iter().filter(|e| e.activity == start.activity && e.opcode == 0);
-            for n in 0..EACH {
-                let event = of_span.next().unwrap();
+        let seen = recording.stop_and_read();
+        assert_eq!(seen.len(), THREADS * (EVENTS_PER_THREAD + 2));
+        for start in seen.iter().filter(|event| event.opcode == 1) {
+            let mut span_events =
+                seen.iter().filter(|event| event.activity == start.activity && event.opcode == 0);
+            for n in 0..EVENTS_PER_THREAD {
+                let event = span_events.next().unwrap();
                 assert_eq!(
                     (event.field("n"), event.thread),
                     (Some(format!("U64({n})").as_str()), start.thread)
                 );
             }
-            assert!(of_span.next().is_none());
+            assert!(span_events.next().is_none());
         }
     });
 }
@@ -229,13 +233,13 @@ fn every_event_of_many_threads_arrives_once() {
 #[test]
 fn enables_and_disables_do_not_disturb_writing_threads() {
     run_in_own_process("enabling::enables_and_disables_do_not_disturb_writing_threads", |folder| {
-        install(LayerBuilder::new(NAME));
-        let recording = Recording::start(folder, &[]);
-        let done = AtomicBool::new(false);
+        install_layer(LayerBuilder::new(PROVIDER));
+        let recording = LayerRecording::start(folder, &[]);
+        let is_done = AtomicBool::new(false);
         std::thread::scope(|scope| {
             for _ in 0..2 {
                 scope.spawn(|| {
-                    while !done.load(Ordering::Relaxed) {
+                    while !is_done.load(Ordering::Relaxed) {
                         let span = tracing::debug_span!("span", n = 1);
                         span.in_scope(|| write_events(1));
                         // Other threads create and drop subscribers, too: a rebuild asks all of
@@ -248,57 +252,57 @@ fn enables_and_disables_do_not_disturb_writing_threads() {
             }
             let other = Guid::from_provider_name("Traceweir.Test.Layer.Other");
             for _ in 0..200 {
-                for id in [provider(), other] {
+                for id in [provider_guid(), other] {
                     recording.session.enable(id, &params(5, 0)).unwrap();
                 }
-                for id in [provider(), other] {
+                for id in [provider_guid(), other] {
                     recording.session.disable(id).unwrap();
                 }
             }
-            done.store(true, Ordering::Relaxed);
+            is_done.store(true, Ordering::Relaxed);
         });
-        let before = FORMATTED.load(Ordering::Relaxed);
-        recording.session.enable(provider(), &params(5, 0)).unwrap();
+        let before = FORMAT_COUNT.load(Ordering::Relaxed);
+        recording.session.enable(provider_guid(), &params(5, 0)).unwrap();
         write_events(7);
-        assert_eq!(FORMATTED.load(Ordering::Relaxed), before + 2);
-        let seen = recording.events();
-        assert_eq!(seen.iter().filter(|e| e.field("n") == Some("U64(7)")).count(), 2);
+        assert_eq!(FORMAT_COUNT.load(Ordering::Relaxed), before + 2);
+        let seen = recording.stop_and_read();
+        assert_eq!(seen.iter().filter(|event| event.field("n") == Some("U64(7)")).count(), 2);
     });
 }
 
 #[test]
 fn subscribers_can_end_during_enables_while_their_spans_live() {
     run_in_own_process("enabling::subscribers_can_end_during_enables_while_their_spans_live", |folder| {
-        let recording = Recording::start(folder, &[]);
-        let over = AtomicBool::new(false);
+        let recording = LayerRecording::start(folder, &[]);
+        let is_over = AtomicBool::new(false);
         std::thread::scope(|scope| {
             scope.spawn(|| {
-                while !over.load(Ordering::Relaxed) {
-                    recording.session.enable(provider(), &params(4, 0)).unwrap();
-                    recording.session.disable(provider()).unwrap();
+                while !is_over.load(Ordering::Relaxed) {
+                    recording.session.enable(provider_guid(), &params(4, 0)).unwrap();
+                    recording.session.disable(provider_guid()).unwrap();
                 }
             });
             for _ in 0..200 {
-                let layer = LayerBuilder::new(NAME).build().unwrap();
+                let layer = LayerBuilder::new(PROVIDER).build().unwrap();
                 let subscriber = tracing::Dispatch::new(tracing_subscriber::registry().with(layer));
-                let others = subscriber.clone();
-                let writer =
-                    scope.spawn(move || tracing::dispatcher::with_default(&others, || write_events(1)));
-                let make = || tracing::info_span!("outlives", late = tracing::field::Empty);
-                let span = tracing::dispatcher::with_default(&subscriber, make);
+                let writer_subscriber = subscriber.clone();
+                let writer = scope
+                    .spawn(move || tracing::dispatcher::with_default(&writer_subscriber, || write_events(1)));
+                let new_span = || tracing::info_span!("outlives", late = tracing::field::Empty);
+                let span = tracing::dispatcher::with_default(&subscriber, new_span);
                 drop(subscriber);
                 span.record("late", 1);
                 span.in_scope(|| write_events(2));
                 drop(span);
                 writer.join().unwrap();
             }
-            over.store(true, Ordering::Relaxed);
+            is_over.store(true, Ordering::Relaxed);
         });
-        recording.session.enable(provider(), &params(4, 0)).unwrap();
+        recording.session.enable(provider_guid(), &params(4, 0)).unwrap();
         // The ended subscribers do not affect the next one.
-        install(LayerBuilder::new(NAME));
+        install_layer(LayerBuilder::new(PROVIDER));
         tracing::error!(name: "last", n = 1);
-        assert_eq!(recording.events().iter().filter(|e| e.name == "last").count(), 1);
+        assert_eq!(recording.stop_and_read().iter().filter(|event| event.name == "last").count(), 1);
     });
 }
 
@@ -314,26 +318,26 @@ impl Drop for WritesOnDrop {
 #[test]
 fn thread_can_write_while_its_locals_are_dropped() {
     thread_local! {
-        static LAST: WritesOnDrop = const { WritesOnDrop };
+        static DROPPED_AT_EXIT: WritesOnDrop = const { WritesOnDrop };
     }
     run_in_own_process("enabling::thread_can_write_while_its_locals_are_dropped", |folder| {
-        let seen = crate::recorded(folder, || {
+        let seen = crate::record_events(folder, || {
             // Thread-local values are dropped in reverse order of their creation: once the layer's
             // values exist before, once after.
             std::thread::spawn(|| {
                 info!(name: "first", n = 1);
-                LAST.with(|_| ());
+                DROPPED_AT_EXIT.with(|_| ());
             })
             .join()
             .unwrap();
             std::thread::spawn(|| {
-                LAST.with(|_| ());
+                DROPPED_AT_EXIT.with(|_| ());
                 info!(name: "first", n = 1);
             })
             .join()
             .unwrap();
         });
-        let names: Vec<_> = seen.iter().map(|e| e.name.as_str()).collect();
+        let names: Vec<_> = seen.iter().map(|event| event.name.as_str()).collect();
         assert_eq!(names, ["first", "farewell", "last words", "farewell"].repeat(2));
     });
 }

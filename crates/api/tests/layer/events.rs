@@ -7,12 +7,12 @@ use traceweir::layer::LayerBuilder;
 use tracing::{debug, error, event, info, trace, warn};
 use tracing_subscriber::prelude::*;
 
-use crate::{NAME, Recording, install, provider, recorded, run_in_own_process};
+use crate::{LayerRecording, PROVIDER, install_layer, provider_guid, record_events, run_in_own_process};
 
 #[test]
 fn fields_of_all_kinds_keep_their_types() {
     run_in_own_process("events::fields_of_all_kinds_keep_their_types", |folder| {
-        let seen = recorded(folder, || {
+        let seen = record_events(folder, || {
             let broken = std::io::Error::other("out of paper");
             let broken: &(dyn std::error::Error + 'static) = &broken;
             let (none, some) = (None::<u32>, Some(5_u32));
@@ -27,7 +27,7 @@ fn fields_of_all_kinds_keep_their_types() {
         });
         let [event] = &seen[..] else { panic!("{seen:#?}") };
         assert_eq!((event.name.as_str(), event.level, event.opcode, event.keyword), ("kinds", 4, 0, 1));
-        assert_eq!((event.provider, event.provider_name.as_str()), (provider(), NAME));
+        assert_eq!((event.provider, event.provider_name.as_str()), (provider_guid(), PROVIDER));
         assert_eq!((event.activity, event.related), (Guid::NULL, None));
         let minus_two = format!("Bytes({:?})", (-2_i128).to_le_bytes());
         let power = format!("Bytes({:?})", (1_u128 << 100).to_le_bytes());
@@ -60,16 +60,16 @@ fn fields_of_all_kinds_keep_their_types() {
 #[test]
 fn levels_and_names_match_tracing_etw() {
     run_in_own_process("events::levels_and_names_match_tracing_etw", |folder| {
-        let seen = recorded(folder, || {
+        let seen = record_events(folder, || {
             error!("e");
             warn!("w");
             info!("i");
             debug!("d");
             trace!("t");
         });
-        assert_eq!(seen.iter().map(|e| e.level).collect::<Vec<_>>(), [2, 3, 4, 5, 6]);
+        assert_eq!(seen.iter().map(|event| event.level).collect::<Vec<_>>(), [2, 3, 4, 5, 6]);
         assert!(
-            seen.iter().all(|e| e.name.starts_with("event ") && e.name.contains("events.rs:")),
+            seen.iter().all(|event| event.name.starts_with("event ") && event.name.contains("events.rs:")),
             "{seen:#?}"
         );
     });
@@ -78,7 +78,7 @@ fn levels_and_names_match_tracing_etw() {
 #[test]
 fn callsite_can_change_field_types_and_repeat_a_name() {
     run_in_own_process("events::callsite_can_change_field_types_and_repeat_a_name", |folder| {
-        let seen = recorded(folder, || {
+        let seen = record_events(folder, || {
             let values: [&dyn tracing::Value; 3] = [&1_i64, &"one", &true];
             for _ in 0..3 {
                 for value in values {
@@ -118,7 +118,7 @@ impl fmt::Debug for Endless {
 #[test]
 fn debug_implementations_can_write_panic_and_never_end() {
     run_in_own_process("events::debug_implementations_can_write_panic_and_never_end", |folder| {
-        let seen = recorded(folder, || {
+        let seen = record_events(folder, || {
             let span = tracing::info_span!("s", late = tracing::field::Empty);
             span.in_scope(|| {
                 info!(name: "outer", talk = ?WritesEvents, after = 2);
@@ -130,7 +130,7 @@ fn debug_implementations_can_write_panic_and_never_end() {
             assert!(panicked.is_err());
             info!(name: "goes on", n = 4);
         });
-        let names: Vec<_> = seen.iter().map(|e| e.name.as_str()).collect();
+        let names: Vec<_> = seen.iter().map(|event| event.name.as_str()).collect();
         assert_eq!(names, ["s", "inner", "outer", "inner", "endless", "s", "goes on"]);
         assert_eq!(seen[2].fields(), [("talk", "\"writes events\""), ("after", "I64(2)")]);
         let endless = seen[4].field("endless").unwrap();
@@ -155,23 +155,31 @@ impl fmt::Debug for Panics {
 fn log_records_are_routed_by_their_own_target() {
     run_in_own_process("events::log_records_are_routed_by_their_own_target", |folder| {
         let other = "Traceweir.Test.Layer.Db";
-        install(LayerBuilder::new(NAME).with_target_provider("db", other).with_target_keyword("net", 0x40));
+        install_layer(
+            LayerBuilder::new(PROVIDER).with_target_provider("db", other).with_target_keyword("net", 0x40),
+        );
         tracing_log::LogTracer::init().unwrap();
-        let recording = Recording::start(folder, &[provider(), Guid::from_provider_name(other)]);
+        let recording = LayerRecording::start(folder, &[provider_guid(), Guid::from_provider_name(other)]);
         log::warn!("plain {}", 1);
         log::info!(target: "db::pool", "to the other");
         log::debug!(target: "net", "with a keyword");
         let line = line!() - 3;
-        let seen = recording.events();
+        let seen = recording.stop_and_read();
         assert_eq!(seen.len(), 3);
-        assert!(seen.iter().all(|e| e.name == "log event"), "{seen:#?}");
+        assert!(seen.iter().all(|event| event.name == "log event"), "{seen:#?}");
         let routed: Vec<_> = seen
             .iter()
-            .map(|e| (e.provider_name.as_str(), e.level, e.keyword, e.field("log.target").unwrap()))
+            .map(|event| {
+                (event.provider_name.as_str(), event.level, event.keyword, event.field("log.target").unwrap())
+            })
             .collect();
         assert_eq!(
             routed,
-            [(NAME, 3, 1, "\"layer::events\""), (other, 4, 1, "\"db::pool\""), (NAME, 5, 0x40, "\"net\"")]
+            [
+                (PROVIDER, 3, 1, "\"layer::events\""),
+                (other, 4, 1, "\"db::pool\""),
+                (PROVIDER, 5, 0x40, "\"net\"")
+            ]
         );
         assert_eq!(seen[0].field("message"), Some("\"plain 1\""));
         assert_eq!(seen[0].field("log.line"), Some(format!("U64({line})").as_str()));
@@ -184,7 +192,7 @@ fn log_records_are_routed_by_their_own_target() {
 fn other_layers_see_events_that_no_session_enables() {
     run_in_own_process("events::other_layers_see_events_that_no_session_enables", |folder| {
         let (sender, receiver) = std::sync::mpsc::channel();
-        let layer = LayerBuilder::new(NAME).build().unwrap();
+        let layer = LayerBuilder::new(PROVIDER).build().unwrap();
         let strict = LayerBuilder::new("Traceweir.Test.Layer.Strict").build().unwrap();
         let errors_only = tracing_subscriber::filter::LevelFilter::ERROR;
         tracing_subscriber::registry()
@@ -193,17 +201,19 @@ fn other_layers_see_events_that_no_session_enables() {
             .with(strict.with_filter(errors_only))
             .init();
         event!(tracing::Level::INFO, "before any session");
-        let recording =
-            Recording::start(folder, &[provider(), Guid::from_provider_name("Traceweir.Test.Layer.Strict")]);
+        let recording = LayerRecording::start(
+            folder,
+            &[provider_guid(), Guid::from_provider_name("Traceweir.Test.Layer.Strict")],
+        );
         info!("during");
         error!("for both");
-        let seen = recording.events();
+        let seen = recording.stop_and_read();
         info!("after");
         assert_eq!(receiver.try_iter().count(), 4);
-        let names: Vec<_> = seen.iter().map(|e| (e.provider_name.as_str(), e.level)).collect();
+        let names: Vec<_> = seen.iter().map(|event| (event.provider_name.as_str(), event.level)).collect();
         let mut sorted = names.clone();
         sorted.sort_unstable();
-        assert_eq!(sorted, [(NAME, 2), (NAME, 4), ("Traceweir.Test.Layer.Strict", 2)]);
+        assert_eq!(sorted, [(PROVIDER, 2), (PROVIDER, 4), ("Traceweir.Test.Layer.Strict", 2)]);
     });
 }
 

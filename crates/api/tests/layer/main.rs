@@ -19,6 +19,7 @@ use traceweir_decode::value::Value;
 use traceweir_decode::walk::{Visitor, Walker};
 use traceweir_format::etl;
 use traceweir_format::spec::event::CHANNEL_TRACELOGGING;
+use traceweir_format::spec::session::EVENT_TRACE_FILE_MODE_SEQUENTIAL;
 use tracing_subscriber::prelude::*;
 
 #[path = "../support/by_hand.rs"]
@@ -34,25 +35,25 @@ fn daemon_role() {
 }
 
 /// The provider of most tests.
-const NAME: &str = "Traceweir.Test.Layer";
+const PROVIDER: &str = "Traceweir.Test.Layer";
 
-fn provider() -> Guid {
-    Guid::from_provider_name(NAME)
+fn provider_guid() -> Guid {
+    Guid::from_provider_name(PROVIDER)
 }
 
 /// Installs a layer as the global subscriber.
-fn install(layer: LayerBuilder) {
+fn install_layer(layer: LayerBuilder) {
     tracing_subscriber::registry().with(layer.build().unwrap()).init();
 }
 
-fn params(level: u8, any: u64) -> EnableParams {
-    EnableParams { level, match_any: any, ..EnableParams::default() }
+fn params(level: u8, match_any: u64) -> EnableParams {
+    EnableParams { level, match_any, ..EnableParams::default() }
 }
 
-fn config(file: PathBuf) -> SessionConfig {
+fn session_config(file: PathBuf) -> SessionConfig {
     SessionConfig {
         name: "layer".to_owned(),
-        log_file_mode: 1,
+        log_file_mode: EVENT_TRACE_FILE_MODE_SEQUENTIAL,
         log_file: Some(file),
         maximum_buffers: 400,
         ring_bytes: 4 << 20,
@@ -61,16 +62,16 @@ fn config(file: PathBuf) -> SessionConfig {
 }
 
 /// A private session of this process.
-struct Recording {
+struct LayerRecording {
     session: PrivateSession,
     file: PathBuf,
 }
 
-impl Recording {
+impl LayerRecording {
     /// Starts a session that enables everything of these providers.
     fn start(folder: &Path, providers: &[Guid]) -> Self {
         let file = folder.join("layer.etl");
-        let session = PrivateSession::start(&config(file.clone())).unwrap();
+        let session = PrivateSession::start(&session_config(file.clone())).unwrap();
         for provider in providers {
             session.enable(*provider, &params(0, 0)).unwrap();
         }
@@ -78,21 +79,20 @@ impl Recording {
     }
 
     /// Stops the session, asserts that it lost no events, and returns its events.
-    fn events(self) -> Vec<DecodedEvent> {
+    fn stop_and_read(self) -> Vec<DecodedEvent> {
         assert_eq!(self.session.stop().unwrap().events_lost, 0);
-        read(&self.file)
+        read_events(&self.file)
     }
 }
 
 /// Records the events of `program` under a layer with the default options.
-fn recorded(folder: &Path, program: impl FnOnce()) -> Vec<DecodedEvent> {
-    install(LayerBuilder::new(NAME));
-    let recording = Recording::start(folder, &[provider()]);
+fn record_events(folder: &Path, program: impl FnOnce()) -> Vec<DecodedEvent> {
+    install_layer(LayerBuilder::new(PROVIDER));
+    let recording = LayerRecording::start(folder, &[provider_guid()]);
     program();
-    recording.events()
+    recording.stop_and_read()
 }
 
-/// A decoded event.
 #[derive(Clone, Debug, PartialEq)]
 struct DecodedEvent {
     provider: Guid,
@@ -114,14 +114,15 @@ impl DecodedEvent {
     }
 
     fn field(&self, name: &str) -> Option<&str> {
-        self.fields.iter().find(|(n, _)| n == name).map(|(_, value)| value.as_str())
+        self.fields.iter().find(|(field, _)| field == name).map(|(_, value)| value.as_str())
     }
 }
 
+/// Collects the names and values of fields.
 #[derive(Default)]
-struct Fields(Vec<(String, String)>);
+struct FieldCollector(Vec<(String, String)>);
 
-impl<'p> Visitor<'p> for Fields {
+impl<'p> Visitor<'p> for FieldCollector {
     fn value(&mut self, _: usize, field: &Field, value: Value<'p>) {
         let value = match value {
             Value::Text8(text) => format!("{:?}", std::str::from_utf8(text).unwrap()),
@@ -136,21 +137,22 @@ impl<'p> Visitor<'p> for Fields {
 }
 
 /// Reads the decoded events of a finalised file without defects, in time order.
-fn read(path: &Path) -> Vec<DecodedEvent> {
+fn read_events(path: &Path) -> Vec<DecodedEvent> {
     let trace = etl::Trace::open(std::fs::File::open(path).unwrap()).unwrap();
     assert!(trace.is_finalised() && trace.defects().is_empty(), "{:?}", trace.defects());
     let mut decoder = traceweir_decode::Decoder::new();
-    let (mut seen, mut events) = (Vec::new(), trace.events());
+    let (mut decoded, mut events) = (Vec::new(), trace.events());
     while let Some(record) = events.next().unwrap() {
         if record.descriptor().channel != CHANNEL_TRACELOGGING {
             continue;
         }
         let found = decoder.find(&record).unwrap();
-        let mut fields = Fields::default();
-        let rest = Walker::default().walk(&found.prepared.schema, found.payload, 8, &mut fields).unwrap();
-        assert!(rest.is_empty(), "bytes after the last field: {rest:?}");
+        let mut fields = FieldCollector::default();
+        let remaining =
+            Walker::default().walk(&found.prepared.schema, found.payload, 8, &mut fields).unwrap();
+        assert!(remaining.is_empty(), "bytes after the last field: {remaining:?}");
         let descriptor = record.descriptor();
-        seen.push(DecodedEvent {
+        decoded.push(DecodedEvent {
             provider: record.provider(),
             provider_name: found.prepared.schema.names.provider.as_deref().unwrap_or_default().to_owned(),
             name: found.prepared.event_name.as_deref().unwrap_or_default().to_owned(),
@@ -163,5 +165,5 @@ fn read(path: &Path) -> Vec<DecodedEvent> {
             fields: fields.0,
         });
     }
-    seen
+    decoded
 }

@@ -1,4 +1,4 @@
-//! Memory that an event allocates: none, once its thread has written a similar one.
+//! Memory that an event allocates: none after the thread has written a similar event.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -6,26 +6,26 @@ use std::cell::Cell;
 use traceweir::layer::LayerBuilder;
 use tracing::{debug, info};
 
-use crate::{NAME, Recording, install, provider, run_in_own_process};
+use crate::{LayerRecording, PROVIDER, install_layer, provider_guid, run_in_own_process};
 
 thread_local! {
     static ALLOCATIONS: Cell<usize> = const { Cell::new(0) };
 }
 
 /// The system's allocator, with a count of allocations per thread.
-struct Counting;
+struct CountingAllocator;
 
 #[global_allocator]
-static ALLOCATOR: Counting = Counting;
+static ALLOCATOR: CountingAllocator = CountingAllocator;
 
-fn count() {
+fn count_allocation() {
     let _ = ALLOCATIONS.try_with(|allocations| allocations.set(allocations.get() + 1));
 }
 
 // SAFETY: all calls go to the system's allocator unchanged.
-unsafe impl GlobalAlloc for Counting {
+unsafe impl GlobalAlloc for CountingAllocator {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        count();
+        count_allocation();
         // SAFETY: the caller keeps the contract of `alloc`.
         unsafe { System.alloc(layout) }
     }
@@ -36,16 +36,16 @@ unsafe impl GlobalAlloc for Counting {
     }
 
     unsafe fn realloc(&self, memory: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        count();
+        count_allocation();
         // SAFETY: the caller keeps the contract of `realloc`.
         unsafe { System.realloc(memory, layout, size) }
     }
 }
 
-/// Returns the number of allocations of this thread while `f` runs.
-fn allocations_of(f: impl FnOnce()) -> usize {
+/// Returns the number of allocations of this thread while `work` runs.
+fn count_allocations(work: impl FnOnce()) -> usize {
     let before = ALLOCATIONS.get();
-    f();
+    work();
     ALLOCATIONS.get() - before
 }
 
@@ -57,17 +57,17 @@ fn write_events(n: u32) {
 #[test]
 fn event_allocates_nothing_after_the_first_of_its_kind() {
     run_in_own_process("memory::event_allocates_nothing_after_the_first_of_its_kind", |folder| {
-        install(LayerBuilder::new(NAME).with_target_keyword("layer::memory", 2));
-        assert!(allocations_of(|| drop(Box::new(1))) > 0, "the allocator counts");
-        assert_eq!(allocations_of(|| write_events(0)), 0, "no session is enabled");
-        let recording = Recording::start(folder, &[provider()]);
+        install_layer(LayerBuilder::new(PROVIDER).with_target_keyword("layer::memory", 2));
+        assert!(count_allocations(|| drop(Box::new(1))) > 0, "the allocator counts no allocation");
+        assert_eq!(count_allocations(|| write_events(0)), 0, "no session is enabled");
+        let recording = LayerRecording::start(folder, &[provider_guid()]);
         let span = tracing::info_span!("span");
         let allocations = span.in_scope(|| {
             (0..10).for_each(write_events);
-            allocations_of(|| (0..1000).for_each(write_events))
+            count_allocations(|| (0..1000).for_each(write_events))
         });
         assert_eq!(allocations, 0);
         drop(span);
-        assert_eq!(recording.events().len(), 2 + 2 * 1010);
+        assert_eq!(recording.stop_and_read().len(), 2 + 2 * 1010);
     });
 }

@@ -5,22 +5,24 @@ use traceweir::layer::LayerBuilder;
 use traceweir::provider::activity;
 use tracing::{Instrument, field, info, info_span, warn_span};
 
-use crate::{DecodedEvent, NAME, Recording, provider, recorded, run_in_own_process};
+use crate::{DecodedEvent, LayerRecording, PROVIDER, provider_guid, record_events, run_in_own_process};
 
-const START: u8 = 1;
-const STOP: u8 = 2;
+const OPCODE_START: u8 = 1;
+/// The opcode of an event that relates two activities.
+const OPCODE_TRANSFER: u8 = 240;
+const OPCODE_STOP: u8 = 2;
 
-fn one<'a>(seen: &'a [DecodedEvent], name: &str, opcode: u8) -> &'a DecodedEvent {
-    let mut fitting = seen.iter().filter(|e| e.name == name && e.opcode == opcode);
-    let found = fitting.next().unwrap_or_else(|| panic!("no {name} with opcode {opcode} in {seen:#?}"));
-    assert!(fitting.next().is_none(), "{name} with opcode {opcode} twice in {seen:#?}");
+fn find_event<'a>(seen: &'a [DecodedEvent], name: &str, opcode: u8) -> &'a DecodedEvent {
+    let mut matching = seen.iter().filter(|event| event.name == name && event.opcode == opcode);
+    let found = matching.next().unwrap_or_else(|| panic!("no {name} with opcode {opcode} in {seen:#?}"));
+    assert!(matching.next().is_none(), "{name} with opcode {opcode} occurs twice in {seen:#?}");
     found
 }
 
 #[test]
 fn nested_spans_are_related_activities() {
     run_in_own_process("spans::nested_spans_are_related_activities", |folder| {
-        let seen = recorded(folder, || {
+        let seen = record_events(folder, || {
             info!(name: "outside", x = 1);
             let outer = warn_span!("outer", a = 1, late = field::Empty);
             let entered = outer.enter();
@@ -30,28 +32,29 @@ fn nested_spans_are_related_activities() {
                     let inner = info_span!(parent: &outer, "inner", b = "x");
                     inner.in_scope(|| info!(name: "in inner", x = 3));
                     drop(inner);
-                    info!(name: "beside", x = 4);
+                    info!(name: "after inner", x = 4);
                 });
             });
             outer.record("late", 9_i64);
             outer.record("a", "changed");
             drop(entered);
         });
-        let order: Vec<_> = seen.iter().map(|e| (e.name.as_str(), e.opcode)).collect();
+        let names_and_opcodes: Vec<_> =
+            seen.iter().map(|event| (event.name.as_str(), event.opcode)).collect();
         let expected = [
             ("outside", 0),
-            ("outer", START),
+            ("outer", OPCODE_START),
             ("in outer", 0),
-            ("inner", START),
+            ("inner", OPCODE_START),
             ("in inner", 0),
-            ("inner", STOP),
-            ("beside", 0),
-            ("outer", STOP),
+            ("inner", OPCODE_STOP),
+            ("after inner", 0),
+            ("outer", OPCODE_STOP),
         ];
-        assert_eq!(order, expected);
+        assert_eq!(names_and_opcodes, expected);
         let (outer, inner) = (seen[1].activity, seen[3].activity);
         assert!(!outer.is_null() && !inner.is_null() && outer != inner);
-        let ids: Vec<_> = seen.iter().map(|e| (e.activity, e.related)).collect();
+        let ids: Vec<_> = seen.iter().map(|event| (event.activity, event.related)).collect();
         let no_activity = Guid::NULL;
         assert_eq!(
             ids,
@@ -67,7 +70,11 @@ fn nested_spans_are_related_activities() {
             ]
         );
         assert_eq!(seen[1].fields(), [("a", "I64(1)")]);
-        assert_eq!(seen[7].fields(), [("a", "\"changed\""), ("late", "I64(9)")], "last values");
+        assert_eq!(
+            seen[7].fields(),
+            [("a", "\"changed\""), ("late", "I64(9)")],
+            "the stop event has the last values"
+        );
         assert_eq!((seen[1].level, seen[7].level), (3, 3));
         assert_ne!(seen[3].thread, seen[1].thread);
     });
@@ -78,7 +85,7 @@ fn entering_and_leaving_a_span_writes_nothing_and_keeps_its_activity() {
     run_in_own_process(
         "spans::entering_and_leaving_a_span_writes_nothing_and_keeps_its_activity",
         |folder| {
-            let seen = recorded(folder, || {
+            let seen = record_events(folder, || {
                 let task = info_span!("task", id = 1);
                 // An executor enters the span of a task like this: repeatedly, and on any thread.
                 std::thread::scope(|scope| {
@@ -92,12 +99,12 @@ fn entering_and_leaving_a_span_writes_nothing_and_keeps_its_activity() {
                     }
                 });
             });
-            let activity = one(&seen, "task", START).activity;
-            assert_eq!(one(&seen, "task", STOP).activity, activity);
-            let steps: Vec<_> = seen.iter().filter(|e| e.name == "step").collect();
+            let activity = find_event(&seen, "task", OPCODE_START).activity;
+            assert_eq!(find_event(&seen, "task", OPCODE_STOP).activity, activity);
+            let steps: Vec<_> = seen.iter().filter(|event| event.name == "step").collect();
             assert_eq!((steps.len(), seen.len()), (30, 32));
-            assert!(steps.iter().all(|e| e.activity == activity));
-            assert_eq!(seen.last().unwrap().opcode, STOP);
+            assert!(steps.iter().all(|event| event.activity == activity));
+            assert_eq!(seen.last().unwrap().opcode, OPCODE_STOP);
         },
     );
 }
@@ -117,7 +124,7 @@ async fn several_polls() {
 #[test]
 fn alternating_futures_keep_separate_activities() {
     run_in_own_process("spans::alternating_futures_keep_separate_activities", |folder| {
-        let seen = recorded(folder, || {
+        let seen = record_events(folder, || {
             let mut context = std::task::Context::from_waker(std::task::Waker::noop());
             let mut tasks = [
                 Some(Box::pin(several_polls().instrument(info_span!("first")))),
@@ -133,14 +140,17 @@ fn alternating_futures_keep_separate_activities() {
                 }
             }
         });
-        let (first, second) = (one(&seen, "first", START).activity, one(&seen, "second", START).activity);
-        one(&seen, "first", STOP);
-        one(&seen, "second", STOP);
+        let (first, second) = (
+            find_event(&seen, "first", OPCODE_START).activity,
+            find_event(&seen, "second", OPCODE_START).activity,
+        );
+        find_event(&seen, "first", OPCODE_STOP);
+        find_event(&seen, "second", OPCODE_STOP);
         for activity in [first, second] {
             let numbers: Vec<_> = seen
                 .iter()
-                .filter(|e| e.name == "poll" && e.activity == activity)
-                .map(|e| e.fields())
+                .filter(|event| event.name == "poll" && event.activity == activity)
+                .map(|event| event.fields())
                 .collect();
             assert_eq!(numbers, [[("n", "I64(0)")], [("n", "I64(1)")], [("n", "I64(2)")]]);
         }
@@ -150,13 +160,13 @@ fn alternating_futures_keep_separate_activities() {
 #[test]
 fn span_that_follows_another_records_the_relation() {
     run_in_own_process("spans::span_that_follows_another_records_the_relation", |folder| {
-        let seen = recorded(folder, || {
+        let seen = record_events(folder, || {
             let (cause, effect) = (info_span!("cause"), info_span!("effect", n = 1));
             effect.follows_from(&cause);
         });
-        let transfer = one(&seen, "effect", 240);
-        assert_eq!(transfer.activity, one(&seen, "effect", START).activity);
-        assert_eq!(transfer.related, Some(one(&seen, "cause", START).activity));
+        let transfer = find_event(&seen, "effect", OPCODE_TRANSFER);
+        assert_eq!(transfer.activity, find_event(&seen, "effect", OPCODE_START).activity);
+        assert_eq!(transfer.related, Some(find_event(&seen, "cause", OPCODE_START).activity));
         assert_eq!(transfer.fields(), []);
     });
 }
@@ -165,36 +175,42 @@ fn span_that_follows_another_records_the_relation() {
 fn span_without_parent_relates_to_the_activity_of_its_thread() {
     run_in_own_process("spans::span_without_parent_relates_to_the_activity_of_its_thread", |folder| {
         let id = activity::create();
-        let seen = recorded(folder, || {
+        let seen = record_events(folder, || {
             activity::set(id);
             info!(name: "before", n = 1);
             info_span!("root").in_scope(|| info!(name: "within", n = 2));
             activity::set(Guid::NULL);
         });
-        assert_eq!(one(&seen, "before", 0).activity, id);
-        assert_eq!(one(&seen, "root", START).related, Some(id));
-        assert_eq!(one(&seen, "within", 0).activity, one(&seen, "root", START).activity);
+        assert_eq!(find_event(&seen, "before", 0).activity, id);
+        assert_eq!(find_event(&seen, "root", OPCODE_START).related, Some(id));
+        assert_eq!(find_event(&seen, "within", 0).activity, find_event(&seen, "root", OPCODE_START).activity);
     });
 }
 
 #[test]
 fn events_in_a_disabled_span_belong_to_the_enclosing_span() {
     run_in_own_process("spans::events_in_a_disabled_span_belong_to_the_enclosing_span", |folder| {
-        crate::install(LayerBuilder::new(NAME));
-        let early = info_span!("early");
-        let recording = Recording::start(folder, &[]);
-        recording.session.enable(provider(), &crate::params(4, 0)).unwrap();
+        crate::install_layer(LayerBuilder::new(PROVIDER));
+        let disabled = info_span!("early");
+        let recording = LayerRecording::start(folder, &[]);
+        recording.session.enable(provider_guid(), &crate::params(4, 0)).unwrap();
         let outer = info_span!("outer");
         outer.in_scope(|| {
             tracing::debug_span!("unwanted").in_scope(|| info!(name: "in outer", n = 1));
-            early.in_scope(|| info!(name: "in both", n = 2));
+            disabled.in_scope(|| info!(name: "in both", n = 2));
         });
-        early.in_scope(|| info!(name: "in early", n = 3));
-        drop((outer, early));
-        let seen = recording.events();
-        assert_eq!(one(&seen, "in outer", 0).activity, one(&seen, "outer", START).activity);
-        assert_eq!(one(&seen, "in both", 0).activity, one(&seen, "outer", START).activity);
-        assert_eq!(one(&seen, "in early", 0).activity, Guid::NULL);
+        disabled.in_scope(|| info!(name: "in early", n = 3));
+        drop((outer, disabled));
+        let seen = recording.stop_and_read();
+        assert_eq!(
+            find_event(&seen, "in outer", 0).activity,
+            find_event(&seen, "outer", OPCODE_START).activity
+        );
+        assert_eq!(
+            find_event(&seen, "in both", 0).activity,
+            find_event(&seen, "outer", OPCODE_START).activity
+        );
+        assert_eq!(find_event(&seen, "in early", 0).activity, Guid::NULL);
         assert_eq!(seen.len(), 5, "{seen:#?}");
     });
 }
@@ -205,18 +221,19 @@ fn two_layers_use_the_same_activity_for_a_span() {
         use tracing_subscriber::prelude::*;
         let other = "Traceweir.Test.Layer.Other";
         tracing_subscriber::registry()
-            .with(LayerBuilder::new(NAME).build().unwrap())
+            .with(LayerBuilder::new(PROVIDER).build().unwrap())
             .with(LayerBuilder::new(other).build().unwrap())
             .init();
-        let recording = Recording::start(folder, &[provider(), Guid::from_provider_name(other)]);
+        let recording = LayerRecording::start(folder, &[provider_guid(), Guid::from_provider_name(other)]);
         info_span!("both", n = 1).record("n", 2_i64);
-        let seen = recording.events();
+        let seen = recording.stop_and_read();
         assert_eq!(seen.len(), 4, "{seen:#?}");
-        assert!(seen.iter().all(|e| e.activity == seen[0].activity && !e.activity.is_null()));
-        for name in [NAME, other] {
-            let of_one: Vec<_> = seen.iter().filter(|e| e.provider_name == name).cloned().collect();
-            assert_eq!(one(&of_one, "both", START).fields(), [("n", "I64(1)")]);
-            assert_eq!(one(&of_one, "both", STOP).fields(), [("n", "I64(2)")]);
+        assert!(seen.iter().all(|event| event.activity == seen[0].activity && !event.activity.is_null()));
+        for name in [PROVIDER, other] {
+            let layer_events: Vec<_> =
+                seen.iter().filter(|event| event.provider_name == name).cloned().collect();
+            assert_eq!(find_event(&layer_events, "both", OPCODE_START).fields(), [("n", "I64(1)")]);
+            assert_eq!(find_event(&layer_events, "both", OPCODE_STOP).fields(), [("n", "I64(2)")]);
         }
     });
 }

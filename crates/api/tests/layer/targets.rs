@@ -9,14 +9,16 @@ use tracing::info;
 use tracing_subscriber::Registry;
 use tracing_subscriber::prelude::*;
 
-use crate::{NAME, Recording, install, params, provider, read, run_in_own_process};
+use crate::{
+    LayerRecording, PROVIDER, install_layer, params, provider_guid, read_events, run_in_own_process,
+};
 
 #[test]
 fn longest_matching_target_sets_provider_and_keyword() {
     run_in_own_process("targets::longest_matching_target_sets_provider_and_keyword", |folder| {
         let (db, pool) = ("Traceweir.Test.Layer.Db", "Traceweir.Test.Layer.Pool");
-        install(
-            LayerBuilder::new(NAME)
+        install_layer(
+            LayerBuilder::new(PROVIDER)
                 .with_default_keyword(0x10)
                 .with_target_provider("app::db", db)
                 .with_target_provider("app::db::pool", pool)
@@ -24,9 +26,9 @@ fn longest_matching_target_sets_provider_and_keyword() {
                 .with_target_keyword("app", 0x1)
                 .with_target_keyword("app::db::pool::wait", 0x2),
         );
-        let recording = Recording::start(
+        let recording = LayerRecording::start(
             folder,
-            &[provider(), Guid::from_provider_name(db), Guid::from_provider_name(pool)],
+            &[provider_guid(), Guid::from_provider_name(db), Guid::from_provider_name(pool)],
         );
         info!(target: "app", n = 0);
         info!(target: "application", n = 1);
@@ -35,28 +37,33 @@ fn longest_matching_target_sets_provider_and_keyword() {
         info!(target: "app::db::pool::wait", n = 4);
         info!(target: "sql::parse", n = 5);
         info!(target: "else", n = 6);
-        let seen = recording.events();
-        let routed: Vec<_> = seen.iter().map(|e| (e.provider_name.as_str(), e.keyword)).collect();
-        let expected = [(NAME, 1), (NAME, 0x10), (db, 1), (pool, 1), (pool, 2), (db, 0x10), (NAME, 0x10)];
+        let seen = recording.stop_and_read();
+        let routed: Vec<_> = seen.iter().map(|event| (event.provider_name.as_str(), event.keyword)).collect();
+        let expected =
+            [(PROVIDER, 1), (PROVIDER, 0x10), (db, 1), (pool, 1), (pool, 2), (db, 0x10), (PROVIDER, 0x10)];
         assert_eq!(routed, expected);
-        assert!(seen.iter().all(|e| e.provider == Guid::from_provider_name(&e.provider_name)));
+        assert!(seen.iter().all(|event| event.provider == Guid::from_provider_name(&event.provider_name)));
     });
 }
 
 #[test]
 fn rule_can_give_every_target_a_provider() {
     run_in_own_process("targets::rule_can_give_every_target_a_provider", |folder| {
-        static ASKED: AtomicUsize = AtomicUsize::new(0);
-        let of_crate = |target: &str| {
-            ASKED.fetch_add(1, Ordering::Relaxed);
+        static RULE_CALLS: AtomicUsize = AtomicUsize::new(0);
+        let name_by_crate = |target: &str| {
+            RULE_CALLS.fetch_add(1, Ordering::Relaxed);
             info!(target: "rule", n = 0, "asked about {target}");
             let name = target.split("::").next().filter(|name| *name != "nameless")?;
-            Some(format!("{NAME}.{name}"))
+            Some(format!("{PROVIDER}.{name}"))
         };
-        install(LayerBuilder::new(NAME).with_target_provider("own", NAME).with_target_providers(of_crate));
-        let names = ["a", "b"].map(|name| format!("{NAME}.{name}"));
+        install_layer(
+            LayerBuilder::new(PROVIDER)
+                .with_target_provider("own", PROVIDER)
+                .with_target_providers(name_by_crate),
+        );
+        let names = ["a", "b"].map(|name| format!("{PROVIDER}.{name}"));
         let ids = names.each_ref().map(|name| Guid::from_provider_name(name));
-        let recording = Recording::start(folder, &[provider(), ids[0]]);
+        let recording = LayerRecording::start(folder, &[provider_guid(), ids[0]]);
         let write_events = |n: u32| {
             info!(target: "a", n);
             info!(target: "a::inner", n);
@@ -71,64 +78,66 @@ fn rule_can_give_every_target_a_provider() {
         write_events(2);
         recording.session.disable(ids[0]).unwrap();
         write_events(3);
-        assert_eq!(ASKED.load(Ordering::Relaxed), 5, "once for each target");
-        let seen = recording.events();
-        let count = |name: &str| seen.iter().filter(|e| e.provider_name == name).count();
+        assert_eq!(RULE_CALLS.load(Ordering::Relaxed), 5, "the rule is called once for each target");
+        let seen = recording.stop_and_read();
+        let count = |name: &str| seen.iter().filter(|event| event.provider_name == name).count();
         // The events that the rule itself writes are not routed by the rule: they go to the layer's
         // provider.
-        assert_eq!((count(&names[0]), count(&names[1]), count(NAME)), (6, 2, 6 + 5), "{seen:#?}");
+        assert_eq!((count(&names[0]), count(&names[1]), count(PROVIDER)), (6, 2, 6 + 5), "{seen:#?}");
     });
 }
 
 #[test]
 fn targets_beyond_the_limit_use_the_default_provider() {
     run_in_own_process("targets::targets_beyond_the_limit_use_the_default_provider", |folder| {
-        let many = format!("{NAME}.Many");
+        let many = format!("{PROVIDER}.Many");
         let name = many.clone();
-        install(LayerBuilder::new(NAME).with_target_providers(move |_| Some(name.clone())));
+        install_layer(LayerBuilder::new(PROVIDER).with_target_providers(move |_| Some(name.clone())));
         tracing_log::LogTracer::init().unwrap();
-        let recording = Recording::start(folder, &[provider(), Guid::from_provider_name(&many)]);
+        let recording = LayerRecording::start(folder, &[provider_guid(), Guid::from_provider_name(&many)]);
         for n in 0..MAX_TARGETS + 44 {
             log::info!(target: &format!("target {n}"), "{n}");
         }
-        let seen = recording.events();
-        let (first, rest) = seen.split_at(MAX_TARGETS);
-        assert!(first.iter().all(|e| e.provider_name == many));
-        assert!(rest.len() == 44 && rest.iter().all(|e| e.provider_name == NAME));
+        let seen = recording.stop_and_read();
+        let (first, beyond_limit) = seen.split_at(MAX_TARGETS);
+        assert!(first.iter().all(|event| event.provider_name == many));
+        assert!(beyond_limit.len() == 44 && beyond_limit.iter().all(|event| event.provider_name == PROVIDER));
     });
 }
 
 #[test]
 fn session_selects_targets_by_keywords() {
     run_in_own_process("targets::session_selects_targets_by_keywords", |folder| {
-        install(LayerBuilder::new(NAME).with_target_keyword("net", 0x2).with_target_keyword("disk", 0x4));
-        let recording = Recording::start(folder, &[]);
-        recording.session.enable(provider(), &params(0, 0x6)).unwrap();
+        install_layer(
+            LayerBuilder::new(PROVIDER).with_target_keyword("net", 0x2).with_target_keyword("disk", 0x4),
+        );
+        let recording = LayerRecording::start(folder, &[]);
+        recording.session.enable(provider_guid(), &params(0, 0x6)).unwrap();
         info!(name: "net", target: "net", n = 1);
         info!(name: "disk", target: "disk", n = 1);
         info!(name: "other", n = 1);
-        recording.session.enable(provider(), &params(0, 0x2)).unwrap();
+        recording.session.enable(provider_guid(), &params(0, 0x2)).unwrap();
         info!(name: "net", target: "net", n = 2);
         info!(name: "disk", target: "disk", n = 2);
-        let seen = recording.events();
-        assert_eq!(seen.iter().map(|e| e.name.as_str()).collect::<Vec<_>>(), ["net", "disk", "net"]);
+        let seen = recording.stop_and_read();
+        assert_eq!(seen.iter().map(|event| event.name.as_str()).collect::<Vec<_>>(), ["net", "disk", "net"]);
     });
 }
 
 #[test]
 fn layer_for_one_target_writes_no_other() {
     run_in_own_process("targets::layer_for_one_target_writes_no_other", |folder| {
-        let layer = LayerBuilder::new(NAME).build_with_target("mine").unwrap();
+        let layer = LayerBuilder::new(PROVIDER).build_with_target("mine").unwrap();
         tracing_subscriber::registry().with(layer).init();
-        let recording = Recording::start(folder, &[provider()]);
+        let recording = LayerRecording::start(folder, &[provider_guid()]);
         for _ in 0..2 {
             info!(name: "mine", target: "mine::inner", n = 1);
             info!(name: "other", target: "other", n = 1);
-            info!(name: "named like the provider", target: NAME, n = 1);
+            info!(name: "named like the provider", target: PROVIDER, n = 1);
         }
-        let seen = recording.events();
+        let seen = recording.stop_and_read();
         assert_eq!(seen.len(), 4, "{seen:#?}");
-        assert!(seen.iter().all(|e| e.name != "other"));
+        assert!(seen.iter().all(|event| event.name != "other"));
     });
 }
 
@@ -137,16 +146,16 @@ fn layer_has_id_and_group_of_its_builder() {
     run_in_own_process("targets::layer_has_id_and_group_of_its_builder", |folder| {
         let (id, group) =
             (Guid::from_u128(0x2bd0_1356_123d_45bb_b99b_9d7e_c39e_4954), Guid::from_u128(0x7777));
-        let builder = LayerBuilder::new(NAME);
-        assert_eq!(builder.get_provider_id(), provider());
+        let builder = LayerBuilder::new(PROVIDER);
+        assert_eq!(builder.get_provider_id(), provider_guid());
         let builder = builder.with_provider_id(0x2bd0_1356_123d_45bb_b99b_9d7e_c39e_4954_u128);
         assert_eq!(builder.get_provider_id(), id);
-        install(builder.with_provider_group(group));
-        let recording = Recording::start(folder, &[id]);
+        install_layer(builder.with_provider_group(group));
+        let recording = LayerRecording::start(folder, &[id]);
         info!("grouped");
         let file = recording.file.clone();
-        assert_eq!(recording.events()[0].provider, id);
-        assert_eq!(read(&file)[0].provider_name, NAME);
+        assert_eq!(recording.stop_and_read()[0].provider, id);
+        assert_eq!(read_events(&file)[0].provider_name, PROVIDER);
         let trace = traceweir_format::etl::Trace::open(std::fs::File::open(&file).unwrap()).unwrap();
         let mut events = trace.events();
         let mut found = None;
@@ -161,17 +170,29 @@ fn layer_has_id_and_group_of_its_builder() {
 #[test]
 fn builder_refuses_invalid_options() {
     run_in_own_process("targets::builder_refuses_invalid_options", |_| {
-        let refused = |builder: LayerBuilder| builder.build::<Registry>().err().map(|e| e.status());
-        let wrong = Some(Status::ERROR_INVALID_PARAMETER);
-        assert_eq!(refused(LayerBuilder::new("")), wrong);
-        assert_eq!(refused(LayerBuilder::new("a\0b")), wrong);
-        assert_eq!(refused(LayerBuilder::new(NAME).with_provider_group(Guid::NULL)), wrong);
-        assert_eq!(refused(LayerBuilder::new(NAME).with_target_provider("t", "")), wrong);
+        let refusal_status =
+            |builder: LayerBuilder| builder.build::<Registry>().err().map(|error| error.status());
+        let invalid_parameter = Some(Status::ERROR_INVALID_PARAMETER);
+        assert_eq!(refusal_status(LayerBuilder::new("")), invalid_parameter);
+        assert_eq!(refusal_status(LayerBuilder::new("a\0b")), invalid_parameter);
+        assert_eq!(
+            refusal_status(LayerBuilder::new(PROVIDER).with_provider_group(Guid::NULL)),
+            invalid_parameter
+        );
+        assert_eq!(
+            refusal_status(LayerBuilder::new(PROVIDER).with_target_provider("t", "")),
+            invalid_parameter
+        );
         let many = |n: usize| {
-            (0..n).fold(LayerBuilder::new(NAME), |b, i| b.with_target_keyword(&format!("t{i}"), 1))
+            (0..n).fold(LayerBuilder::new(PROVIDER), |builder, index| {
+                builder.with_target_keyword(&format!("t{index}"), 1)
+            })
         };
-        assert_eq!(refused(many(MAX_TARGETS + 1)), wrong);
-        assert_eq!(refused(many(MAX_TARGETS)), None);
-        assert!(refused(LayerBuilder::new(&"n".repeat(70_000))).is_some(), "traits have 64 KiB");
+        assert_eq!(refusal_status(many(MAX_TARGETS + 1)), invalid_parameter);
+        assert_eq!(refusal_status(many(MAX_TARGETS)), None);
+        assert!(
+            refusal_status(LayerBuilder::new(&"n".repeat(70_000))).is_some(),
+            "traits have at most 64 KiB"
+        );
     });
 }

@@ -10,115 +10,143 @@ use traceweir::provider::EnableCallback;
 use traceweir::{Guid, PrivateSession, Provider};
 use traceweir_format::tracelogging::TraitsBuilder;
 
-use crate::{PROVIDER, Scenario, Stage, event, everything, read, sequential, until};
+use crate::{PROVIDER, Scenario, ScenarioRunner, all_events, event, file_config, read_events, until};
 
 pub(crate) const SCENARIOS: &[Scenario] = &[
-    ("late registration", late_registration),
-    ("two sessions", two_sessions),
-    ("inside the callback", inside_the_callback),
-    ("blocked callback", blocked_callback),
+    ("late registration", register_after_enable),
+    ("two sessions", enable_in_two_sessions),
+    ("inside the callback", write_and_register_in_callback),
+    ("blocked callback", register_while_callback_blocks),
 ];
 
-/// Code, level, match-any, match-all, source, and whether the callback ran on the test's thread.
-type Call = (u32, u8, u64, u64, Guid, bool);
+/// The arguments of one call of the callback.
+#[derive(Debug, PartialEq)]
+struct CallbackCall {
+    code: u32,
+    level: u8,
+    match_any: u64,
+    match_all: u64,
+    source: Guid,
+    is_on_test_thread: bool,
+}
 
-fn recorder() -> (Arc<Mutex<Vec<Call>>>, EnableCallback) {
+/// The call when the last session disables the provider.
+const DISABLED: CallbackCall = CallbackCall {
+    code: 0,
+    level: 0,
+    match_any: 0,
+    match_all: 0,
+    source: Guid::NULL,
+    is_on_test_thread: false,
+};
+
+/// Returns a callback, and the list to which it adds its calls.
+fn recording_callback() -> (Arc<Mutex<Vec<CallbackCall>>>, EnableCallback) {
     let calls = Arc::new(Mutex::new(Vec::new()));
-    let (to, mine) = (Arc::clone(&calls), std::thread::current().id());
-    let callback = Box::new(move |n: &traceweir::provider::EnableNotice<'_>| {
-        let own = std::thread::current().id() == mine;
-        to.lock().unwrap().push((n.code, n.level, n.match_any, n.match_all, n.source, own));
+    let (recorded, test_thread) = (Arc::clone(&calls), std::thread::current().id());
+    let callback = Box::new(move |notice: &traceweir::provider::EnableNotice<'_>| {
+        recorded.lock().unwrap().push(CallbackCall {
+            code: notice.code,
+            level: notice.level,
+            match_any: notice.match_any,
+            match_all: notice.match_all,
+            source: notice.source,
+            is_on_test_thread: std::thread::current().id() == test_thread,
+        });
     });
     (calls, callback)
 }
 
-fn params(level: u8, any: u64, all: u64) -> EnableParams {
-    EnableParams { level, match_any: any, match_all: all, ..EnableParams::default() }
+fn params(level: u8, match_any: u64, match_all: u64) -> EnableParams {
+    EnableParams { level, match_any, match_all, ..EnableParams::default() }
 }
 
 #[test]
 fn callback_runs_before_late_registration_returns() {
-    Stage::new().run("late registration");
+    ScenarioRunner::new().run("late registration");
 }
 
-fn late_registration(folder: &Path) {
-    let session = PrivateSession::start(&sequential("late", folder.join("late.etl"))).unwrap();
+fn register_after_enable(folder: &Path) {
+    let session = PrivateSession::start(&file_config("late", folder.join("late.etl"))).unwrap();
     let source = Guid::from_u128(77);
     session.enable(PROVIDER, &EnableParams { source, ..params(0, 6, 0) }).unwrap();
-    let (calls, callback) = recorder();
+    let (calls, callback) = recording_callback();
     let provider = Provider::register(PROVIDER, Some(callback)).unwrap();
     // The values of the single session, without a source, on this thread.
-    assert_eq!(*calls.lock().unwrap(), [(1, 0, 6, 0, Guid::NULL, true)]);
+    assert_eq!(
+        *calls.lock().unwrap(),
+        [CallbackCall { code: 1, match_any: 6, is_on_test_thread: true, ..DISABLED }]
+    );
     assert!(provider.enabled(255, 2));
     session.stop().unwrap();
-    assert_eq!(calls.lock().unwrap()[1..], [(0, 0, 0, 0, Guid::NULL, false)]);
+    assert_eq!(calls.lock().unwrap()[1..], [DISABLED]);
     assert!(!provider.enabled(0, 0));
 }
 
 #[test]
 fn callback_gets_combined_settings_once_per_change() {
-    Stage::new().run("two sessions");
+    ScenarioRunner::new().run("two sessions");
 }
 
-fn two_sessions(folder: &Path) {
-    let (calls, callback) = recorder();
+fn enable_in_two_sessions(folder: &Path) {
+    let (calls, callback) = recording_callback();
     let provider = Provider::register(PROVIDER, Some(callback)).unwrap();
     assert!(calls.lock().unwrap().is_empty(), "no session is enabled yet");
-    let a = PrivateSession::start(&sequential("a", folder.join("a.etl"))).unwrap();
-    let b = PrivateSession::start(&sequential("b", folder.join("b.etl"))).unwrap();
+    let first = PrivateSession::start(&file_config("a", folder.join("a.etl"))).unwrap();
+    let second = PrivateSession::start(&file_config("b", folder.join("b.etl"))).unwrap();
     let source = Guid::from_u128(5);
-    a.enable(PROVIDER, &EnableParams { source, ..params(3, 1, 12) }).unwrap();
-    a.enable(PROVIDER, &EnableParams { source, ..params(3, 1, 12) }).unwrap();
-    b.enable(PROVIDER, &params(5, 2, 4)).unwrap();
+    first.enable(PROVIDER, &EnableParams { source, ..params(3, 1, 12) }).unwrap();
+    first.enable(PROVIDER, &EnableParams { source, ..params(3, 1, 12) }).unwrap();
+    second.enable(PROVIDER, &params(5, 2, 4)).unwrap();
     assert!(provider.enabled(5, 0b0111) && !provider.enabled(6, 0b0111) && !provider.enabled(5, 0b1000));
-    a.disable(PROVIDER).unwrap();
-    b.disable(PROVIDER).unwrap();
-    b.disable(PROVIDER).unwrap();
-    let want = [
-        (1, 3, 1, 12, source, false),
-        (1, 5, 3, 4, Guid::NULL, false),
-        (1, 5, 2, 4, Guid::NULL, false),
-        (0, 0, 0, 0, Guid::NULL, false),
+    first.disable(PROVIDER).unwrap();
+    second.disable(PROVIDER).unwrap();
+    second.disable(PROVIDER).unwrap();
+    let expected = [
+        CallbackCall { code: 1, level: 3, match_any: 1, match_all: 12, source, ..DISABLED },
+        CallbackCall { code: 1, level: 5, match_any: 3, match_all: 4, ..DISABLED },
+        CallbackCall { code: 1, level: 5, match_any: 2, match_all: 4, ..DISABLED },
+        DISABLED,
     ];
-    assert_eq!(*calls.lock().unwrap(), want);
+    assert_eq!(*calls.lock().unwrap(), expected);
 }
 
 #[test]
 fn callback_can_write_register_and_unregister() {
-    Stage::new().run("inside the callback");
+    ScenarioRunner::new().run("inside the callback");
 }
 
-fn inside_the_callback(folder: &Path) {
+fn write_and_register_in_callback(folder: &Path) {
     let slot: Arc<Mutex<Option<Provider>>> = Arc::default();
-    let (inside, done) = (Arc::clone(&slot), Arc::new(Mutex::new(false)));
-    let finished = Arc::clone(&done);
+    let (slot_in_callback, is_done) = (Arc::clone(&slot), Arc::new(Mutex::new(false)));
+    let has_finished = Arc::clone(&is_done);
     let callback: EnableCallback = Box::new(move |_| {
-        let provider = inside.lock().unwrap().take().unwrap();
+        let provider = slot_in_callback.lock().unwrap().take().unwrap();
         provider.write(&event(9), &[&1u64.to_le_bytes()]).unwrap();
         let another = Provider::register(PROVIDER, None).unwrap();
         another.write(&event(10), &[&2u64.to_le_bytes()]).unwrap();
         drop(provider);
-        *finished.lock().unwrap() = true;
+        *has_finished.lock().unwrap() = true;
     });
     *slot.lock().unwrap() = Some(Provider::register(PROVIDER, Some(callback)).unwrap());
-    let session = PrivateSession::start(&sequential("inside", folder.join("inside.etl"))).unwrap();
-    session.enable(PROVIDER, &everything()).unwrap();
-    until("the callback", || *done.lock().unwrap());
+    let session = PrivateSession::start(&file_config("inside", folder.join("inside.etl"))).unwrap();
+    session.enable(PROVIDER, &all_events()).unwrap();
+    until("the callback has run", || *is_done.lock().unwrap());
     session.stop().unwrap();
-    let ids: Vec<u16> = read(&folder.join("inside.etl")).0.iter().map(|s| s.id).collect();
+    let ids: Vec<u16> = read_events(&folder.join("inside.etl")).0.iter().map(|event| event.id).collect();
     assert_eq!(ids, [9, 10]);
     // A callback that panics does not affect the others.
-    let _angry = Provider::register(PROVIDER, Some(Box::new(|_| panic!("as planned")))).unwrap();
-    let (calls, callback) = recorder();
-    let _calm = Provider::register(PROVIDER, Some(callback)).unwrap();
-    let session = PrivateSession::start(&sequential("panic", folder.join("panic.etl"))).unwrap();
-    session.enable(PROVIDER, &everything()).unwrap();
-    until("the other callback", || calls.lock().unwrap().len() == 1);
+    let _panicking = Provider::register(PROVIDER, Some(Box::new(|_| panic!("on purpose")))).unwrap();
+    let (calls, callback) = recording_callback();
+    let _recording = Provider::register(PROVIDER, Some(callback)).unwrap();
+    let session = PrivateSession::start(&file_config("panic", folder.join("panic.etl"))).unwrap();
+    session.enable(PROVIDER, &all_events()).unwrap();
+    until("the other callback has run", || calls.lock().unwrap().len() == 1);
 }
 
 #[test]
 fn blocked_callback_delays_registrations_by_a_second_in_all() {
-    Stage::new().run("blocked callback");
+    ScenarioRunner::new().run("blocked callback");
 }
 
 /// How long a registration waits for the control thread on a busy machine.
@@ -126,28 +154,29 @@ const SEND_TIMEOUT: Duration = Duration::from_secs(10);
 /// Calls that wait for the control thread: half of them register, half of them set traits.
 const CALLS: u32 = 6;
 
-fn blocked_callback(folder: &Path) {
+fn register_while_callback_blocks(folder: &Path) {
     let (began, callback_began) = channel();
-    let (go_on, may_end) = channel::<()>();
+    let (unblock, may_end) = channel::<()>();
     let (began, may_end) = (Mutex::new(began), Mutex::new(may_end));
     let callback: EnableCallback = Box::new(move |_| {
         began.lock().unwrap().send(()).unwrap();
         let _ = may_end.lock().unwrap().recv();
     });
     let _blocking = Provider::register(PROVIDER, Some(callback)).unwrap();
-    let session = PrivateSession::start(&sequential("blocked", folder.join("blocked.etl"))).unwrap();
+    let session = PrivateSession::start(&file_config("blocked", folder.join("blocked.etl"))).unwrap();
     std::thread::scope(|scope| {
-        scope.spawn(|| session.enable(PROVIDER, &everything()).unwrap());
+        scope.spawn(|| session.enable(PROVIDER, &all_events()).unwrap());
         callback_began.recv().unwrap();
         let start = Instant::now();
-        // The callback ends after these return: its lock could be held by this thread.
+        // The callback ends after these calls return: this thread could hold a lock that the
+        // callback needs.
         for number in 1..=CALLS / 2 {
             let provider = Provider::register(Guid::from_u128(number.into()), None).unwrap();
             provider.set_traits(&traits()).unwrap();
         }
         let waited = start.elapsed();
-        drop(go_on);
-        // Each call alone would wait this long: the excluded behaviour takes a minute.
+        drop(unblock);
+        // If each call waited for the timeout, the calls would take a minute.
         assert!(waited < SEND_TIMEOUT * CALLS * 2 / 3, "{waited:?}");
     });
     session.disable(PROVIDER).unwrap();

@@ -3,8 +3,8 @@
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
-use traceweir::Guid;
 use traceweir::controller::{Controller, EnableCode, EnableParams};
+use traceweir::{Guid, Status};
 use traceweir_daemon::Options;
 use traceweir_format::header::Record;
 use traceweir_transport::abi::{Layout, RegionParams};
@@ -41,7 +41,7 @@ pub(crate) fn listen(runtime: &Path) -> Listener {
 }
 
 /// Returns the parameters of the regions that these tests create.
-pub(crate) fn params() -> RegionParams {
+pub(crate) fn region_params() -> RegionParams {
     RegionParams {
         layout: Layout::new(cpu::possible(), 1 << 18).unwrap(),
         clock: Counter::best(),
@@ -51,31 +51,51 @@ pub(crate) fn params() -> RegionParams {
 }
 
 /// Returns the path of the socket on which a process listens.
-pub(crate) fn socket_of(dir: &RuntimeDir, pid: u32) -> Option<PathBuf> {
+pub(crate) fn find_socket_of(dir: &RuntimeDir, pid: u32) -> Option<PathBuf> {
     let sockets = dir.provider_sockets(usize::MAX).unwrap();
     sockets.into_iter().find(|socket| socket.pid == pid).map(|socket| socket.path)
 }
 
+/// An order that a process could not carry out.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct FailedOrder {
+    /// 0 for an order without acknowledgement.
+    pub(crate) order: u32,
+    pub(crate) registration: Option<u32>,
+    pub(crate) session: u64,
+    pub(crate) status: Status,
+}
+
+impl FailedOrder {
+    pub(crate) const fn new(order: u32, registration: Option<u32>, session: u64, status: Status) -> Self {
+        Self { order, registration, session, status }
+    }
+
+    pub(crate) const fn timeout(order: u32, registration: Option<u32>, session: u64) -> Self {
+        Self::new(order, registration, session, Status::ERROR_TIMEOUT)
+    }
+}
+
 /// The daemon's end of a connection to a process.
-pub(crate) struct Process {
+pub(crate) struct ProcessConnection {
     connection: Connection,
     /// Registration ids with their providers.
     pub(crate) registered: Vec<(u32, Guid)>,
     region: Option<RegionReader>,
-    /// Request id of the last message received; 0 if it asks for no answer.
+    /// Request id of the last message received; 0 if the message asks for no answer.
     request: u32,
 }
 
-impl Process {
+impl ProcessConnection {
     /// Waits for a process to connect, and sends it `Welcome`.
     pub(crate) fn accept(listener: &Listener) -> Self {
-        Self::welcome(eventually("a connection", || listener.accept().unwrap()))
+        Self::welcome(eventually("the process connects", || listener.accept().unwrap()))
     }
 
     /// Connects to the socket of a process that started before the daemon, and sends it `Welcome`.
     pub(crate) fn knock(runtime: &Path, pid: u32) -> Self {
         let dir = RuntimeDir::from_path(runtime);
-        let socket = eventually("the provider's socket", || socket_of(&dir, pid));
+        let socket = eventually("the provider's socket", || find_socket_of(&dir, pid));
         let connection = Connection::connect(&socket, PATIENCE).unwrap();
         connection.send(0, &Message::Knock { versions: VERSIONS }, &[], PATIENCE).unwrap();
         Self::welcome(connection)
@@ -83,7 +103,7 @@ impl Process {
 
     fn welcome(connection: Connection) -> Self {
         let mut process = Self { connection, registered: Vec::new(), region: None, request: 0 };
-        match process.next() {
+        match process.receive() {
             Message::Hello { role: Role::Provider, versions: VERSIONS, .. } => {}
             other => panic!("{other:?} instead of Hello"),
         }
@@ -99,21 +119,21 @@ impl Process {
         self.connection.send(0, message, &[], PATIENCE).unwrap();
     }
 
-    /// Answers the last message received, which must be a request.
+    /// Answers the last message received. That message must be a request.
     pub(crate) fn answer(&self, message: &Message) {
-        assert_ne!(self.request, 0, "{message:?} answers nothing");
+        assert_ne!(self.request, 0, "{message:?} answers a message that is not a request");
         self.connection.send(self.request, message, &[], PATIENCE).unwrap();
     }
 
-    pub(crate) fn next(&mut self) -> Message {
-        let envelope = self.connection.receive(PATIENCE).unwrap().expect("a message from the process");
+    pub(crate) fn receive(&mut self) -> Message {
+        let envelope = self.connection.receive(PATIENCE).unwrap().expect("the process sends a message");
         self.request = envelope.request;
         envelope.message
     }
 
     /// Waits for a registration, and returns its id.
     pub(crate) fn await_register(&mut self) -> u32 {
-        match self.next() {
+        match self.receive() {
             Message::Register { registration, provider, .. } => {
                 self.registered.push((registration, provider));
                 registration
@@ -123,8 +143,8 @@ impl Process {
     }
 
     /// Sends the process a region for a session, and keeps the reader for [`Self::collect`].
-    pub(crate) fn give_region(&mut self, session: u64) -> OwnedFd {
-        let (reader, memory) = RegionReader::create(&params()).unwrap();
+    pub(crate) fn send_new_region(&mut self, session: u64) -> OwnedFd {
+        let (reader, memory) = RegionReader::create(&region_params()).unwrap();
         self.send_region(session, &memory);
         self.region = Some(reader);
         memory
@@ -139,7 +159,7 @@ impl Process {
 
     /// Sends the process a memory file, which need not be a valid region.
     pub(crate) fn send_region(&self, session: u64, memory: &OwnedFd) {
-        self.send_region_as(session, memory, &params());
+        self.send_region_as(session, memory, &region_params());
     }
 
     fn send_region_as(&self, session: u64, memory: &OwnedFd, params: &RegionParams) {
@@ -161,33 +181,33 @@ impl Process {
     }
 
     /// Accepts a registration, sends a region, and enables everything.
-    pub(crate) fn serve_one(&mut self, session: u64) {
+    pub(crate) fn serve_registration(&mut self, session: u64) {
         let registration = self.await_register();
-        self.give_region(session);
+        self.send_new_region(session);
         self.enable(0, registration, session, EnableCode::Enable, EnableParams::default());
         self.answer(&Message::Registered { registration });
     }
 
-    /// Waits for `Failed`, and returns its order, registration, session and status.
-    pub(crate) fn expect_failed(&mut self) -> (u32, Option<u32>, u64, u32) {
-        match self.next() {
+    /// Waits for `Failed`, and returns its content without the reason.
+    pub(crate) fn expect_failed(&mut self) -> FailedOrder {
+        match self.receive() {
             Message::Failed { order, registration, session, status, reason } => {
                 assert!(!reason.is_empty());
-                (order, registration, session, status)
+                FailedOrder { order, registration, session, status: Status(status) }
             }
             other => panic!("{other:?} instead of Failed"),
         }
     }
 
     pub(crate) fn expect_ack(&mut self, order: u32) {
-        match self.next() {
-            Message::Ack { order: got } => assert_eq!(got, order),
+        match self.receive() {
+            Message::Ack { order: acknowledged } => assert_eq!(acknowledged, order),
             other => panic!("{other:?} instead of Ack"),
         }
     }
 
     /// Returns whether the process has closed the connection.
-    pub(crate) fn is_gone(&self) -> bool {
+    pub(crate) fn has_disconnected(&self) -> bool {
         matches!(self.connection.receive(std::time::Duration::ZERO), Err(traceweir_transport::Error::Closed))
     }
 

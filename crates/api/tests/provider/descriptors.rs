@@ -18,14 +18,17 @@ use traceweir_format::Guid;
 use traceweir_transport::runtime::RuntimeDir;
 use traceweir_transport::socket::BACKLOG;
 
-use crate::daemon::{RealDaemon, socket_of};
+use crate::daemon::{RealDaemon, find_socket_of};
 use crate::sandbox::refuse;
-use crate::{PROVIDER, Scenario, Stage, event, eventually, mark, read, sequential, until, wait_for_mark};
+use crate::{
+    INFORMATION, PROVIDER, Scenario, ScenarioRunner, event, eventually, file_config, read_events, set_mark,
+    until, wait_for_mark,
+};
 
 pub(crate) const SCENARIOS: &[Scenario] = &[
     ("close all descriptors", close_all),
     ("close all, old kernel", close_all_on_an_old_kernel),
-    ("no table of its own", no_table_of_its_own),
+    ("no table of its own", register_without_separate_table),
     ("close a pipe", close_a_pipe),
     ("close a pipe, old kernel", close_a_pipe_on_an_old_kernel),
     ("replace all in a sandbox", replace_all_in_a_sandbox),
@@ -33,38 +36,41 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
     ("close all in a sandbox, twice", close_all_in_a_sandbox_twice),
     ("close one in a sandbox", close_one_in_a_sandbox),
     ("callback with a file", callback_with_file),
-    ("no descriptor is free", no_descriptor_is_free),
-    ("no descriptor at all", no_descriptor_at_all),
-    ("too few descriptors", too_few_descriptors),
+    ("no descriptor is free", register_without_free_descriptor),
+    ("no descriptor at all", register_without_descriptors),
+    ("too few descriptors", register_with_too_few_descriptors),
     ("close all under a private session", close_all_under_a_private_session),
-    ("knocked at", knocked_at),
-    ("knock", knock),
+    ("knocked at", register_and_wait),
+    ("knock", fill_queue_as_other_user),
 ];
 
 const EVENTS: u64 = 200_000;
-const OWN: &[u8] = b"the program's own";
+const FILE_CONTENT: &[u8] = b"the program's own";
 
 /// Runs a scenario under a daemon whose session enables everything, and returns the number of
 /// events in the file and of lost events.
-fn record(scenario: &str, during: impl FnOnce(&Stage, &mut RealDaemon, &SessionRef)) -> (u64, u64) {
-    let stage = Stage::new();
-    let mut daemon = RealDaemon::start(&stage.runtime());
-    let (path, session) = (stage.path("log.etl"), SessionRef::Name("log".into()));
-    daemon.controller.start(&sequential("log", path.clone())).unwrap();
+fn record_scenario(
+    scenario: &str,
+    during: impl FnOnce(&ScenarioRunner, &mut RealDaemon, &SessionRef),
+) -> (u64, u64) {
+    let runner = ScenarioRunner::new();
+    let mut daemon = RealDaemon::start(&runner.runtime());
+    let (path, session) = (runner.path("log.etl"), SessionRef::Name("log".into()));
+    daemon.controller.start(&file_config("log", path.clone())).unwrap();
     daemon.controller.enable(&session, PROVIDER, EnableCode::Enable, &EnableParams::default(), 0).unwrap();
-    let child = stage.spawn(scenario);
-    during(&stage, &mut daemon, &session);
-    child.succeeded();
+    let child = runner.spawn(scenario);
+    during(&runner, &mut daemon, &session);
+    child.assert_success();
     daemon.controller.stop(&session).unwrap();
-    let (events, lost) = read(&path);
+    let (events, lost) = read_events(&path);
     (events.len() as u64, lost)
 }
 
 #[test]
 fn program_that_closes_all_descriptors_keeps_its_files_and_its_events() {
     for scenario in ["close all descriptors", "close all, old kernel"] {
-        let (events, lost) = record(scenario, |stage, daemon, session| {
-            wait_for_mark(stage.folder.path(), "written");
+        let (events, lost) = record_scenario(scenario, |runner, daemon, session| {
+            runner.wait_for_mark("written");
             // The process is still connected: a change of the level reaches it.
             let level = EnableParams { level: 3, ..EnableParams::default() };
             daemon.controller.enable(session, PROVIDER, EnableCode::Enable, &level, 0).unwrap();
@@ -74,7 +80,7 @@ fn program_that_closes_all_descriptors_keeps_its_files_and_its_events() {
 }
 
 /// Closes all descriptors except the standard streams.
-pub(crate) fn close_from_3() {
+pub(crate) fn close_all_above_stderr() {
     for number in 3..4096 {
         // SAFETY: nothing in this process uses a descriptor beyond the standard streams now.
         unsafe { libc::close(number) };
@@ -89,71 +95,71 @@ fn close_all_on_an_old_kernel(folder: &Path) {
 
 #[test]
 fn process_without_separate_descriptor_table_is_traced() {
-    assert_eq!(record("no table of its own", |_, _, _| {}), (1, 0));
+    assert_eq!(record_scenario("no table of its own", |_, _, _| {}), (1, 0));
 }
 
-fn no_table_of_its_own(_: &Path) {
+fn register_without_separate_table(_: &Path) {
     refuse(&[libc::SYS_close_range, libc::SYS_unshare]);
     let provider = Provider::register(PROVIDER, None).unwrap();
-    assert!(provider.enabled(4, 0));
+    assert!(provider.enabled(INFORMATION, 0));
     provider.write(&event(1), &[&1u64.to_le_bytes()]).unwrap();
 }
 
 #[test]
 fn library_does_not_touch_reused_descriptors_in_a_sandbox() {
-    let (events, lost) = record("replace all in a sandbox", |_, _, _| {});
+    let (events, lost) = record_scenario("replace all in a sandbox", |_, _, _| {});
     assert!(events + lost <= EVENTS);
 }
 
 fn replace_all_in_a_sandbox(folder: &Path) {
     let (provider, opened) = register_in_a_sandbox();
-    close_from_3();
-    let replaced = Replaced::open(&opened);
-    let own = Own::open(folder);
+    close_all_above_stderr();
+    let replaced = ReplacedDescriptors::open(&opened);
+    let program_descriptors = ProgramDescriptors::open(folder);
     for n in 0..EVENTS {
         let _ = provider.write(&event(1), &[&n.to_le_bytes()]);
     }
     // Gives the threads of the library time to act on the closed descriptors.
     std::thread::sleep(Duration::from_millis(300));
-    own.check();
+    program_descriptors.check();
     replaced.check();
 }
 
 #[test]
 fn sandboxed_program_that_closes_all_descriptors_stays_traced() {
     for (scenario, rounds) in [("close all in a sandbox", 1), ("close all in a sandbox, twice", 2)] {
-        check_in_a_sandbox(scenario, rounds);
+        check_recovery_in_sandbox(scenario, rounds);
     }
 }
 
 #[test]
 fn sandboxed_program_that_closes_one_descriptor_stays_traced() {
-    check_in_a_sandbox("close one in a sandbox", KINDS.len() as u64);
+    check_recovery_in_sandbox("close one in a sandbox", CLOSED_KINDS.len() as u64);
 }
 
 /// Runs a scenario that loses its descriptors `rounds` times. Each time the session counts the
 /// process, and events written later are recorded or counted.
-fn check_in_a_sandbox(scenario: &str, rounds: u64) {
-    let stage = Stage::new();
-    let mut daemon = RealDaemon::start(&stage.runtime());
-    let (path, session) = (stage.path("log.etl"), SessionRef::Name("log".into()));
-    daemon.controller.start(&sequential("log", path.clone())).unwrap();
+fn check_recovery_in_sandbox(scenario: &str, rounds: u64) {
+    let runner = ScenarioRunner::new();
+    let mut daemon = RealDaemon::start(&runner.runtime());
+    let (path, session) = (runner.path("log.etl"), SessionRef::Name("log".into()));
+    daemon.controller.start(&file_config("log", path.clone())).unwrap();
     daemon.controller.enable(&session, PROVIDER, EnableCode::Enable, &EnableParams::default(), 0).unwrap();
-    let child = stage.spawn(scenario);
+    let child = runner.spawn(scenario);
     let mut counted = || u64::from(daemon.controller.query(&session).unwrap().uncounted_processes);
     for round in 1..=rounds {
         let before = counted();
-        mark(stage.folder.path(), &format!("ready {round}"));
-        wait_for_mark(stage.folder.path(), &format!("closed {round}"));
+        runner.set_mark(&format!("ready {round}"));
+        runner.wait_for_mark(&format!("closed {round}"));
         until("the session counts a process that missed events", || counted() > before);
-        mark(stage.folder.path(), &format!("counted {round}"));
+        runner.set_mark(&format!("counted {round}"));
     }
-    wait_for_mark(stage.folder.path(), "written");
+    runner.wait_for_mark("written");
     let level = EnableParams { level: 3, ..EnableParams::default() };
     daemon.controller.enable(&session, PROVIDER, EnableCode::Enable, &level, 0).unwrap();
-    child.succeeded();
+    child.assert_success();
     let uncounted = u64::from(daemon.controller.stop(&session).unwrap().uncounted_processes);
-    let (events, lost) = read(&path);
+    let (events, lost) = read_events(&path);
     let written = events.iter().filter(|event| event.id == 2).count() as u64;
     // The library may reopen a number while the program is still closing numbers, and lose it
     // again.
@@ -180,7 +186,7 @@ fn register_in_a_sandbox() -> (Provider, Vec<(i32, String)>) {
     refuse(&[libc::SYS_close_range, libc::SYS_unshare]);
     let before = descriptors();
     let provider = Provider::register(PROVIDER, None).unwrap();
-    assert!(provider.enabled(4, 0));
+    assert!(provider.enabled(INFORMATION, 0));
     let opened = || {
         let mut new = descriptors();
         new.retain(|(number, target)| !before.contains(&(*number, target.clone())));
@@ -194,13 +200,13 @@ fn register_in_a_sandbox() -> (Provider, Vec<(i32, String)>) {
 
 /// Writes events while the library recovers from lost descriptors, then events that must be
 /// recorded or counted.
-fn write_while_lost(folder: &Path, provider: &Provider, round: u64) {
+fn write_during_recovery(folder: &Path, provider: &Provider, round: u64) {
     for n in 0..1000_u64 {
         let _ = provider.write(&event(1), &[&n.to_le_bytes()]);
     }
-    mark(folder, &format!("closed {round}"));
+    set_mark(folder, &format!("closed {round}"));
     wait_for_mark(folder, &format!("counted {round}"));
-    until("a session again", || provider.enabled(4, 0));
+    until("the provider is enabled again", || provider.enabled(INFORMATION, 0));
     for n in 0..EVENTS {
         // A lost event is counted.
         let _ = provider.write(&event(2), &[&n.to_le_bytes()]);
@@ -208,24 +214,24 @@ fn write_while_lost(folder: &Path, provider: &Provider, round: u64) {
 }
 
 /// Waits for a change that the daemon sends, and checks that idle threads use no processor time.
-fn end_in_a_sandbox(folder: &Path, provider: &Provider) {
-    mark(folder, "written");
-    until("the change", || !provider.enabled(4, 0));
-    let before = used_by_library();
+fn wait_for_change_and_idle(folder: &Path, provider: &Provider) {
+    set_mark(folder, "written");
+    until("the new level is applied", || !provider.enabled(INFORMATION, 0));
+    let before = library_cpu_time();
     std::thread::sleep(Duration::from_millis(300));
-    let used = used_by_library() - before;
+    let used = library_cpu_time() - before;
     assert!(used < Duration::from_millis(100), "idle threads of the library used {used:?}");
 }
 
 fn close_all_in_a_sandbox(folder: &Path) {
     let (provider, opened) = register_in_a_sandbox();
     wait_for_mark(folder, "ready 1");
-    close_from_3();
-    let replaced = Replaced::open(&opened);
-    let own = Own::open(folder);
-    write_while_lost(folder, &provider, 1);
-    end_in_a_sandbox(folder, &provider);
-    own.check();
+    close_all_above_stderr();
+    let replaced = ReplacedDescriptors::open(&opened);
+    let program_descriptors = ProgramDescriptors::open(folder);
+    write_during_recovery(folder, &provider, 1);
+    wait_for_change_and_idle(folder, &provider);
+    program_descriptors.check();
     replaced.check();
 }
 
@@ -233,51 +239,51 @@ fn close_all_in_a_sandbox(folder: &Path) {
 fn close_all_in_a_sandbox_twice(folder: &Path) {
     let (provider, _) = register_in_a_sandbox();
     wait_for_mark(folder, "ready 1");
-    close_from_3();
-    write_while_lost(folder, &provider, 1);
+    close_all_above_stderr();
+    write_during_recovery(folder, &provider, 1);
     wait_for_mark(folder, "ready 2");
     let opened = descriptors();
-    close_from_3();
+    close_all_above_stderr();
     let opened: Vec<(i32, String)> = opened.into_iter().filter(|(number, _)| *number > 2).collect();
-    let replaced = Replaced::open(&opened);
-    let own = Own::open(folder);
-    write_while_lost(folder, &provider, 2);
-    end_in_a_sandbox(folder, &provider);
-    own.check();
+    let replaced = ReplacedDescriptors::open(&opened);
+    let program_descriptors = ProgramDescriptors::open(folder);
+    write_during_recovery(folder, &provider, 2);
+    wait_for_change_and_idle(folder, &provider);
+    program_descriptors.check();
     replaced.check();
 }
 
-/// The kinds of descriptors that a program closes one of.
-const KINDS: [&str; 2] = ["anon_inode:[eventfd]", "anon_inode:[eventpoll]"];
+/// The kinds of descriptors that the scenario closes, one at a time.
+const CLOSED_KINDS: [&str; 2] = ["anon_inode:[eventfd]", "anon_inode:[eventpoll]"];
 
 /// Closes one descriptor, and reuses its number for a descriptor of the same kind.
 fn close_one_in_a_sandbox(folder: &Path) {
     let (provider, mut opened) = register_in_a_sandbox();
     let mut all = Vec::new();
-    for (round, kind) in (1..).zip(KINDS) {
-        let one: Vec<(i32, String)> = opened.into_iter().filter(|(_, target)| target == kind).collect();
-        assert!(!one.is_empty(), "the library has no {kind}");
+    for (round, kind) in (1..).zip(CLOSED_KINDS) {
+        let of_kind: Vec<(i32, String)> = opened.into_iter().filter(|(_, target)| target == kind).collect();
+        assert!(!of_kind.is_empty(), "the library has no {kind}");
         wait_for_mark(folder, &format!("ready {round}"));
-        all.push(Replaced::open(&one[..1]));
+        all.push(ReplacedDescriptors::open(&of_kind[..1]));
         // The library notices the closed descriptor when it wakes the daemon.
         let is_counted = || folder.join(format!("counted {round}")).exists();
-        mark(folder, &format!("closed {round}"));
+        set_mark(folder, &format!("closed {round}"));
         until("the loss is noticed", || {
             let _ = (0..10_000_u64).all(|n| provider.write(&event(1), &[&n.to_le_bytes()]).is_ok());
             is_counted()
         });
-        write_while_lost(folder, &provider, round);
-        let own: Vec<i32> = all.iter().flat_map(Replaced::numbers).collect();
+        write_during_recovery(folder, &provider, round);
+        let replaced_numbers: Vec<i32> = all.iter().flat_map(ReplacedDescriptors::numbers).collect();
         opened = descriptors();
-        opened.retain(|(number, _)| *number > 2 && !own.contains(number));
+        opened.retain(|(number, _)| *number > 2 && !replaced_numbers.contains(number));
     }
-    end_in_a_sandbox(folder, &provider);
-    all.into_iter().for_each(Replaced::check);
+    wait_for_change_and_idle(folder, &provider);
+    all.into_iter().for_each(ReplacedDescriptors::check);
 }
 
 /// Descriptors of the program under the numbers that the library used, each of the same kind.
 #[derive(Default)]
-struct Replaced {
+struct ReplacedDescriptors {
     counters: Vec<OwnedFd>,
     /// Socket pairs: the end under the library's number, which holds an unread byte, and the other
     /// end.
@@ -286,7 +292,7 @@ struct Replaced {
     polls: Vec<OwnedFd>,
 }
 
-impl Replaced {
+impl ReplacedDescriptors {
     fn open(opened: &[(i32, String)]) -> Self {
         let mut all = Self::default();
         let of_kind = |kind: &str| {
@@ -295,18 +301,18 @@ impl Replaced {
         };
         for number in of_kind("anon_inode:[eventfd]") {
             let counter = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).unwrap();
-            all.counters.push(move_to(counter, number));
+            all.counters.push(move_descriptor(counter, number));
         }
         for number in of_kind("socket:") {
             let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
             let (near, far) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).unwrap();
-            // A number above those that follow.
+            // A number above those of the following descriptors.
             let far = rustix::io::fcntl_dupfd_cloexec(far, 400).unwrap();
             assert_eq!(rustix::io::write(&far, b"1"), Ok(1));
-            all.sockets.push((move_to(near, number), far));
+            all.sockets.push((move_descriptor(near, number), far));
         }
         for number in of_kind("anon_inode:[eventpoll]") {
-            let poll = move_to(epoll::create(epoll::CreateFlags::CLOEXEC).unwrap(), number);
+            let poll = move_descriptor(epoll::create(epoll::CreateFlags::CLOEXEC).unwrap(), number);
             for counter in &all.counters {
                 let data = epoll::EventData::new_u64(7);
                 epoll::add(&poll, counter, data, epoll::EventFlags::IN).unwrap();
@@ -338,8 +344,8 @@ impl Replaced {
             for counter in &self.counters {
                 assert_eq!(rustix::io::write(counter, &1_u64.to_ne_bytes()), Ok(8));
                 let mut events = Vec::with_capacity(8);
-                let none = rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 };
-                epoll::wait(poll, rustix::buffer::spare_capacity(&mut events), Some(&none)).unwrap();
+                let no_wait = rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 };
+                epoll::wait(poll, rustix::buffer::spare_capacity(&mut events), Some(&no_wait)).unwrap();
                 let is_reported = events.iter().any(|event| event.data.u64() == 7);
                 assert!(is_reported, "a poll set of the program was changed");
                 assert_eq!(rustix::io::read(counter, &mut byte), Ok(8));
@@ -348,8 +354,8 @@ impl Replaced {
     }
 }
 
-/// Moves a descriptor to a number, and closes what was open there.
-fn move_to(descriptor: OwnedFd, number: i32) -> OwnedFd {
+/// Moves a descriptor to a number, and closes the descriptor that had this number.
+fn move_descriptor(descriptor: OwnedFd, number: i32) -> OwnedFd {
     if descriptor.as_raw_fd() == number {
         return descriptor;
     }
@@ -364,14 +370,14 @@ fn move_to(descriptor: OwnedFd, number: i32) -> OwnedFd {
 #[test]
 fn pipe_closed_by_the_program_reaches_end_of_file() {
     for scenario in ["close a pipe", "close a pipe, old kernel"] {
-        assert_eq!(record(scenario, |_, _, _| {}), (1, 0), "{scenario}");
+        assert_eq!(record_scenario(scenario, |_, _, _| {}), (1, 0), "{scenario}");
     }
 }
 
 fn close_a_pipe(_: &Path) {
     let (mut reader, writer) = std::io::pipe().unwrap();
     let provider = Provider::register(PROVIDER, None).unwrap();
-    assert!(provider.enabled(4, 0));
+    assert!(provider.enabled(INFORMATION, 0));
     drop(writer);
     rustix::io::ioctl_fionbio(&reader, true).unwrap();
     // The read would block if any copy of the other end were still open.
@@ -385,20 +391,20 @@ fn close_a_pipe_on_an_old_kernel(folder: &Path) {
     close_a_pipe(folder);
 }
 
-/// Files and counters of the program under the numbers that it closed.
-struct Own {
+/// Files and counters that the program opened under the numbers that it had closed.
+struct ProgramDescriptors {
     files: Vec<File>,
     counters: Vec<OwnedFd>,
 }
 
-impl Own {
-    /// Opens enough of them to cover every number that the library could have used.
+impl ProgramDescriptors {
+    /// Opens enough files and counters to cover every number that the library could have used.
     fn open(folder: &Path) -> Self {
         let file = |n: u32| {
-            let path = folder.join(format!("own {n}"));
+            let path = folder.join(format!("file {n}"));
             let mut file =
                 File::options().create(true).truncate(true).read(true).write(true).open(path).unwrap();
-            file.write_all(OWN).unwrap();
+            file.write_all(FILE_CONTENT).unwrap();
             file
         };
         let counter = || eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).unwrap();
@@ -414,11 +420,11 @@ impl Own {
     /// was written.
     fn check(mut self) {
         for file in &mut self.files {
-            assert_eq!(file.stream_position().unwrap(), OWN.len() as u64);
+            assert_eq!(file.stream_position().unwrap(), FILE_CONTENT.len() as u64);
             file.seek(SeekFrom::Start(0)).unwrap();
             let mut content = Vec::new();
             file.read_to_end(&mut content).unwrap();
-            assert_eq!(content, OWN);
+            assert_eq!(content, FILE_CONTENT);
         }
         for counter in &self.counters {
             let read = rustix::io::read(counter, &mut [0; 8]);
@@ -429,38 +435,38 @@ impl Own {
 
 fn close_all(folder: &Path) {
     let provider = Provider::register(PROVIDER, None).unwrap();
-    assert!(provider.enabled(4, 0));
-    close_from_3();
-    let own = Own::open(folder);
+    assert!(provider.enabled(INFORMATION, 0));
+    close_all_above_stderr();
+    let program_descriptors = ProgramDescriptors::open(folder);
     for n in 0..EVENTS {
         // A lost event is counted.
         let _ = provider.write(&event(1), &[&n.to_le_bytes()]);
     }
-    mark(folder, "written");
-    until("the change", || !provider.enabled(4, 0));
-    let before = used_by_library();
+    set_mark(folder, "written");
+    until("the new level is applied", || !provider.enabled(INFORMATION, 0));
+    let before = library_cpu_time();
     std::thread::sleep(Duration::from_millis(300));
-    let used = used_by_library() - before;
+    let used = library_cpu_time() - before;
     assert!(used < Duration::from_millis(100), "idle threads of the library used {used:?}");
-    own.check();
+    program_descriptors.check();
 }
 
 #[test]
 fn private_session_survives_closing_of_all_descriptors() {
-    let stage = Stage::new();
-    stage.run("close all under a private session");
-    let (events, lost) = read(&stage.path("first.etl"));
-    let (more, lost_later) = read(&stage.path("second.etl"));
+    let runner = ScenarioRunner::new();
+    runner.run("close all under a private session");
+    let (events, lost) = read_events(&runner.path("first.etl"));
+    let (more, lost_later) = read_events(&runner.path("second.etl"));
     assert_eq!(events.len() as u64 + more.len() as u64 + lost + lost_later, 2 * EVENTS);
     assert!(!events.is_empty() && !more.is_empty());
 }
 
 fn close_all_under_a_private_session(folder: &Path) {
-    let session = PrivateSession::start(&sequential("own", folder.join("first.etl"))).unwrap();
+    let session = PrivateSession::start(&file_config("own", folder.join("first.etl"))).unwrap();
     let provider = Provider::register(PROVIDER, None).unwrap();
     session.enable(PROVIDER, &EnableParams::default()).unwrap();
-    close_from_3();
-    let own = Own::open(folder);
+    close_all_above_stderr();
+    let program_descriptors = ProgramDescriptors::open(folder);
     let write = || {
         for n in 0..EVENTS {
             // A lost event is counted.
@@ -473,11 +479,11 @@ fn close_all_under_a_private_session(folder: &Path) {
     write();
     session.flush(None).unwrap();
     session.stop().unwrap();
-    own.check();
+    program_descriptors.check();
 }
 
 /// Returns the processor time that the threads of the library have used.
-fn used_by_library() -> Duration {
+fn library_cpu_time() -> Duration {
     let tasks = std::fs::read_dir("/proc/self/task").unwrap().flatten();
     let of_library = tasks.filter(|task| {
         let name = std::fs::read_to_string(task.path().join("comm")).unwrap_or_default();
@@ -492,16 +498,16 @@ fn used_by_library() -> Duration {
 
 #[test]
 fn callback_sees_the_descriptors_of_the_program() {
-    let (events, lost) = record("callback with a file", |stage, daemon, session| {
-        wait_for_mark(stage.folder.path(), "registered");
+    let (events, lost) = record_scenario("callback with a file", |runner, daemon, session| {
+        runner.wait_for_mark("registered");
         let level = EnableParams { level: 3, ..EnableParams::default() };
         daemon.controller.enable(session, PROVIDER, EnableCode::Enable, &level, 60_000).unwrap();
-        let written = std::fs::read_to_string(stage.path("by callback")).unwrap();
+        let written = std::fs::read_to_string(runner.path("by callback")).unwrap();
         assert_eq!(written, "0\n3\n", "once while registering, once for the change");
         daemon.controller.enable(session, PROVIDER, EnableCode::CaptureState, &level, 60_000).unwrap();
-        let written = std::fs::read_to_string(stage.path("by callback")).unwrap();
+        let written = std::fs::read_to_string(runner.path("by callback")).unwrap();
         assert_eq!(written, "0\n3\n3\n");
-        mark(stage.folder.path(), "done");
+        runner.set_mark("done");
     });
     assert_eq!((events, lost), (0, 0));
 }
@@ -513,12 +519,12 @@ fn callback_with_file(folder: &Path) {
         writeln!(&*file, "{}", notice.level).unwrap();
     });
     let _provider = Provider::register(PROVIDER, Some(callback)).unwrap();
-    mark(folder, "registered");
+    set_mark(folder, "registered");
     wait_for_mark(folder, "done");
 }
 
 /// Opens descriptors until no number is free.
-fn fill_table(limit: u64) -> Vec<OwnedFd> {
+fn fill_descriptor_table(limit: u64) -> Vec<OwnedFd> {
     let hard = getrlimit(Resource::Nofile).maximum;
     setrlimit(Resource::Nofile, Rlimit { current: Some(limit), maximum: hard }).unwrap();
     std::iter::from_fn(|| rustix::io::dup(std::io::stdout()).ok()).collect()
@@ -526,58 +532,58 @@ fn fill_table(limit: u64) -> Vec<OwnedFd> {
 
 #[test]
 fn process_without_a_free_descriptor_is_traced() {
-    assert_eq!(record("no descriptor is free", |_, _, _| {}), (1, 0));
+    assert_eq!(record_scenario("no descriptor is free", |_, _, _| {}), (1, 0));
 }
 
-fn no_descriptor_is_free(_: &Path) {
-    let all = fill_table(64);
+fn register_without_free_descriptor(_: &Path) {
+    let all = fill_descriptor_table(64);
     assert!(!all.is_empty() && File::open("/dev/null").is_err());
     let provider = Provider::register(PROVIDER, None).unwrap();
-    assert!(provider.enabled(4, 0));
+    assert!(provider.enabled(INFORMATION, 0));
     provider.write(&event(1), &[&1u64.to_le_bytes()]).unwrap();
 }
 
 #[test]
 fn process_that_cannot_open_files_is_traced_once_it_can() {
-    assert_eq!(record("no descriptor at all", |_, _, _| {}), (2, 0));
+    assert_eq!(record_scenario("no descriptor at all", |_, _, _| {}), (2, 0));
 }
 
-fn no_descriptor_at_all(_: &Path) {
-    let all = fill_table(3);
+fn register_without_descriptors(_: &Path) {
+    let all = fill_descriptor_table(3);
     let first = Provider::register(PROVIDER, None).unwrap();
-    assert!(!first.enabled(4, 0));
+    assert!(!first.enabled(INFORMATION, 0));
     drop(all);
     let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
     setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum }).unwrap();
     // A later registration of any provider tries again.
     let _second = Provider::register(Guid::from_u128(9), None).unwrap();
-    until("the first is enabled", || first.enabled(4, 0));
+    until("the first provider is enabled", || first.enabled(INFORMATION, 0));
     first.write(&event(1), &[&1u64.to_le_bytes()]).unwrap();
     first.write(&event(1), &[&2u64.to_le_bytes()]).unwrap();
 }
 
 #[test]
 fn process_with_too_few_descriptors_is_traced_once_it_has_more() {
-    assert_eq!(record("too few descriptors", |_, _, _| {}), (3, 0));
+    assert_eq!(record_scenario("too few descriptors", |_, _, _| {}), (3, 0));
 }
 
-fn too_few_descriptors(_: &Path) {
+fn register_with_too_few_descriptors(_: &Path) {
     // Enough descriptors for the control thread to start, but not for a socket. No call follows:
     // the thread retries by itself.
-    let all = fill_table(4);
+    let all = fill_descriptor_table(4);
     let provider = Provider::register(PROVIDER, None).unwrap();
-    assert!(!provider.enabled(4, 0));
+    assert!(!provider.enabled(INFORMATION, 0));
     drop(all);
     let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
     setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum }).unwrap();
-    until("the provider is enabled", || provider.enabled(4, 0));
+    until("the provider is enabled", || provider.enabled(INFORMATION, 0));
     for n in 0..3_u64 {
         provider.write(&event(1), &[&n.to_le_bytes()]).unwrap();
     }
 }
 
 /// Number of connections of another user that are refused within a second.
-const REFUSED_IN_A_SECOND: u64 = 32;
+const MAX_REFUSALS_PER_SECOND: u64 = 32;
 
 #[test]
 fn connections_of_another_user_cost_little_and_do_not_block_the_daemon() {
@@ -586,31 +592,33 @@ fn connections_of_another_user_cost_little_and_do_not_block_the_daemon() {
         return;
     }
     // The sockets that fill the queue, and some that every process needs.
-    let can_fill = getrlimit(Resource::Nofile).maximum.is_none_or(|most| most > queue_length() + 100);
+    let can_fill = getrlimit(Resource::Nofile).maximum.is_none_or(|limit| limit > queue_length() + 100);
     if !crate::skip::can(can_fill, "descriptors", "a process may not open enough sockets to fill a queue") {
         return;
     }
-    let stage = Stage::new();
-    RuntimeDir::from_path(&stage.runtime()).ensure().unwrap();
-    let child = stage.spawn("knocked at");
-    let socket = eventually("a socket", || socket_of(&RuntimeDir::from_path(&stage.runtime()), child.id()));
+    let runner = ScenarioRunner::new();
+    RuntimeDir::from_path(&runner.runtime()).ensure().unwrap();
+    let child = runner.spawn("knocked at");
+    let socket = eventually("the process listens", || {
+        find_socket_of(&RuntimeDir::from_path(&runner.runtime()), child.id())
+    });
     // The system's runtime directory has the same mode.
-    for folder in [stage.folder.path(), &stage.runtime(), &stage.runtime().join("providers")] {
+    for folder in [runner.folder.path(), &runner.runtime(), &runner.runtime().join("providers")] {
         std::fs::set_permissions(folder, PermissionsExt::from_mode(0o755)).unwrap();
     }
     std::fs::set_permissions(&socket, PermissionsExt::from_mode(0o666)).unwrap();
-    std::fs::write(stage.path("socket"), socket.to_str().unwrap()).unwrap();
-    let knocker = stage.spawn("knock");
-    wait_for_mark(stage.folder.path(), "knocked");
+    std::fs::write(runner.path("socket"), socket.to_str().unwrap()).unwrap();
+    let knocker = runner.spawn("knock");
+    runner.wait_for_mark("knocked");
 
     // A daemon that starts now cannot connect through the queue; the process connects to it.
-    let mut daemon = RealDaemon::start(&stage.runtime());
+    let mut daemon = RealDaemon::start(&runner.runtime());
     let session = SessionRef::Name("log".into());
-    daemon.controller.start(&sequential("log", stage.path("log.etl"))).unwrap();
+    daemon.controller.start(&file_config("log", runner.path("log.etl"))).unwrap();
     daemon.controller.enable(&session, PROVIDER, EnableCode::Enable, &EnableParams::default(), 0).unwrap();
-    child.succeeded();
-    mark(stage.folder.path(), "daemon found");
-    knocker.succeeded();
+    child.assert_success();
+    runner.set_mark("daemon found");
+    knocker.assert_success();
 }
 
 /// Returns how many connections to the socket of a process wait to be accepted, at most.
@@ -621,7 +629,7 @@ fn queue_length() -> u64 {
 
 /// Fills the queue of a socket as another user, checks how many connections are refused, and keeps
 /// them open. The sockets are many, so this is not done in the process that runs the tests.
-fn knock(folder: &Path) {
+fn fill_queue_as_other_user(folder: &Path) {
     let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
     setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum }).unwrap();
     let socket = std::fs::read_to_string(folder.join("socket")).unwrap();
@@ -644,15 +652,15 @@ fn knock(folder: &Path) {
     let is_refused = |knocker: &&OwnedFd| {
         rustix::net::recv(knocker, &mut [0_u8; 1][..], rustix::net::RecvFlags::DONTWAIT).is_ok()
     };
-    until("some are refused", || knockers.iter().any(|knocker| is_refused(&knocker)));
+    until("some connections are refused", || knockers.iter().any(|knocker| is_refused(&knocker)));
     let refused = knockers.iter().filter(is_refused).count() as u64;
-    let most = (start.elapsed().as_secs() + 2) * REFUSED_IN_A_SECOND;
-    assert!(refused <= most, "{refused} of {count} were refused, at most {most} should be");
-    mark(folder, "knocked");
+    let max_refusals = (start.elapsed().as_secs() + 2) * MAX_REFUSALS_PER_SECOND;
+    assert!(refused <= max_refusals, "{refused} of {count} were refused, more than {max_refusals}");
+    set_mark(folder, "knocked");
     wait_for_mark(folder, "daemon found");
 }
 
-fn knocked_at(_: &Path) {
+fn register_and_wait(_: &Path) {
     let provider = Provider::register(PROVIDER, None).unwrap();
-    until("a session", || provider.enabled(4, 0));
+    until("the provider is enabled", || provider.enabled(INFORMATION, 0));
 }

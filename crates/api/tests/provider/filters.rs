@@ -14,34 +14,38 @@ use traceweir_format::spec::enable::*;
 use traceweir_format::tracelogging::MetadataBuilder;
 
 use crate::daemon::RealDaemon;
-use crate::{PATIENCE, PROVIDER, Scenario, Stage, alarm, event, read, sequential};
+use crate::{
+    INFORMATION, PATIENCE, PROVIDER, Scenario, ScenarioRunner, alarm, event, file_config, read_events,
+};
+
+const UNKNOWN_FILTER_TYPE: u32 = 0x8000_0040;
 
 pub(crate) const SCENARIOS: &[Scenario] = &[
-    ("filters of private sessions", private_sessions),
-    ("filters for the callback", for_the_callback),
-    ("filters that break a rule", broken_rules),
-    ("filters that change", changing),
-    ("filters by a daemon", with_a_daemon),
+    ("filters of private sessions", filter_private_sessions),
+    ("filters for the callback", pass_filters_to_callback),
+    ("filters that break a rule", refuse_invalid_filters),
+    ("filters that change", change_filters_during_writes),
+    ("filters by a daemon", filter_with_daemon),
 ];
 
-fn with(filters: Vec<Filter>) -> EnableParams {
+fn params_with(filters: Vec<Filter>) -> EnableParams {
     EnableParams { filters, ..EnableParams::default() }
 }
 
-fn ids(filter_in: bool, ids: &[u16]) -> Filter {
+fn id_filter(filter_in: bool, ids: &[u16]) -> Filter {
     Filter { kind: EVENT_FILTER_TYPE_EVENT_ID, data: encode::event_ids(filter_in, ids) }
 }
 
-fn names(filter_in: bool, names: &[&str]) -> Filter {
+fn name_filter(filter_in: bool, names: &[&str]) -> Filter {
     let data = encode::event_names(Gate::default(), filter_in, names);
     Filter { kind: EVENT_FILTER_TYPE_EVENT_NAME, data }
 }
 
-fn wide(kind: u32, text: &str) -> Filter {
+fn name_list_filter(kind: u32, text: &str) -> Filter {
     Filter { kind, data: encode::name_list(&[text]) }
 }
 
-fn schematized(id: u16, data: &[u8]) -> Filter {
+fn schematized_filter(id: u16, data: &[u8]) -> Filter {
     let mut bytes = [&id.to_le_bytes()[..], &[0; 14]].concat();
     bytes.extend((24 + data.len() as u32).to_le_bytes());
     bytes.extend([&[0; 4], data].concat());
@@ -49,7 +53,7 @@ fn schematized(id: u16, data: &[u8]) -> Filter {
 }
 
 /// Writes events 1 to 4 with a number, and two TraceLogging events whose payload is their name.
-fn write_all(provider: &Provider) {
+fn write_test_events(provider: &Provider) {
     for id in 1..=4 {
         provider.write(&event(id), &[&u64::from(id).to_le_bytes()]).unwrap();
     }
@@ -59,168 +63,185 @@ fn write_all(provider: &Provider) {
     }
 }
 
-fn numbers(folder: &Path, file: &str) -> Vec<u64> {
-    let (seen, lost) = read(&folder.join(file));
+fn read_numbers(folder: &Path, file: &str) -> Vec<u64> {
+    let (seen, lost) = read_events(&folder.join(file));
     assert_eq!(lost, 0, "a filtered event does not count as lost");
-    seen.iter().map(super::RecordedEvent::number).collect()
+    seen.iter().map(super::RecordedEvent::payload_number).collect()
 }
 
 #[test]
 fn private_session_gets_events_that_pass_its_filters() {
-    Stage::new().run("filters of private sessions");
+    ScenarioRunner::new().run("filters of private sessions");
 }
 
-fn private_sessions(folder: &Path) {
-    let session = |name: &str| PrivateSession::start(&sequential(name, folder.join(name))).unwrap();
-    let (one, two, three) = (session("one"), session("two"), session("three"));
-    let early = Provider::register(PROVIDER, None).unwrap();
-    one.enable(PROVIDER, &with(vec![ids(true, &[2, 3])])).unwrap();
-    two.enable(PROVIDER, &with(vec![ids(false, &[2, 3]), names(true, &["more"])])).unwrap();
+fn filter_private_sessions(folder: &Path) {
+    let session = |name: &str| PrivateSession::start(&file_config(name, folder.join(name))).unwrap();
+    let [first, second, third] = ["one", "two", "three"].map(session);
+    let registered_before = Provider::register(PROVIDER, None).unwrap();
+    first.enable(PROVIDER, &params_with(vec![id_filter(true, &[2, 3])])).unwrap();
+    second
+        .enable(PROVIDER, &params_with(vec![id_filter(false, &[2, 3]), name_filter(true, &["more"])]))
+        .unwrap();
     // A provider registered later is filtered as well.
     let late = Provider::register(PROVIDER, None).unwrap();
-    assert!(late.enabled(4, 1) && late.event_enabled(&event(2)));
-    write_all(&early);
-    write_all(&late);
+    assert!(late.enabled(INFORMATION, 1) && late.event_enabled(&event(2)));
+    write_test_events(&registered_before);
+    write_test_events(&late);
     // Each call replaces all filters; a call without filters removes them.
-    three.enable(PROVIDER, &with(vec![names(false, &["hundred", "more"]), ids(true, &[4])])).unwrap();
-    one.enable(PROVIDER, &with(vec![])).unwrap();
-    two.disable(PROVIDER).unwrap();
-    write_all(&late);
+    third
+        .enable(PROVIDER, &params_with(vec![name_filter(false, &["hundred", "more"]), id_filter(true, &[4])]))
+        .unwrap();
+    first.enable(PROVIDER, &params_with(vec![])).unwrap();
+    second.disable(PROVIDER).unwrap();
+    write_test_events(&late);
     // An event that no session lets through is not checked for its size.
-    one.disable(PROVIDER).unwrap();
+    first.disable(PROVIDER).unwrap();
     let large = vec![0; 70_000];
-    assert_eq!(early.write(&event(3), &[&large]), Ok(()));
-    assert_eq!(early.write(&event(4), &[&large]), Err(traceweir::WriteError::TooLarge));
-    assert_eq!(one.stop().unwrap().events_lost + two.stop().unwrap().events_lost, 0);
+    assert_eq!(registered_before.write(&event(3), &[&large]), Ok(()));
+    assert_eq!(registered_before.write(&event(4), &[&large]), Err(traceweir::WriteError::TooLarge));
+    assert_eq!(first.stop().unwrap().events_lost + second.stop().unwrap().events_lost, 0);
     assert_eq!(
-        three.stop().unwrap().events_lost,
+        third.stop().unwrap().events_lost,
         0,
         "an event too large for every session does not count as lost"
     );
-    assert_eq!(numbers(folder, "one"), [2, 3, 100, 101, 2, 3, 100, 101, 1, 2, 3, 4, 100, 101]);
-    assert_eq!(numbers(folder, "two"), [1, 4, 101, 1, 4, 101]);
-    let (seen, lost) = read(&folder.join("three"));
-    assert_eq!((seen.iter().map(super::RecordedEvent::number).collect::<Vec<_>>(), lost), (vec![4], 0));
+    assert_eq!(read_numbers(folder, "one"), [2, 3, 100, 101, 2, 3, 100, 101, 1, 2, 3, 4, 100, 101]);
+    assert_eq!(read_numbers(folder, "two"), [1, 4, 101, 1, 4, 101]);
+    let (seen, lost) = read_events(&folder.join("three"));
+    assert_eq!(
+        (seen.iter().map(super::RecordedEvent::payload_number).collect::<Vec<_>>(), lost),
+        (vec![4], 0)
+    );
 }
 
-/// One callback call: code, the single filter, and filters of the provider's own types.
-type Call = (u32, Option<(u32, Vec<u8>)>, Vec<(u32, Vec<u8>)>);
+/// The arguments of one call of the callback.
+#[derive(Clone, Debug, PartialEq)]
+struct CallbackCall {
+    code: u32,
+    filter: Option<(u32, Vec<u8>)>,
+    /// The filters of the provider's own types.
+    own_filters: Vec<(u32, Vec<u8>)>,
+}
 
-fn recorder() -> (Arc<Mutex<Vec<Call>>>, EnableCallback) {
-    let calls: Arc<Mutex<Vec<Call>>> = Arc::default();
-    let to = Arc::clone(&calls);
-    let callback = Box::new(move |n: &EnableNotice<'_>| {
-        let own = n.own_filters.iter().map(|(kind, data)| (*kind, data.to_vec())).collect();
-        to.lock().unwrap().push((n.code, n.filter.map(|(kind, data)| (kind, data.to_vec())), own));
+/// Returns a callback, and the list to which it adds its calls.
+fn recording_callback() -> (Arc<Mutex<Vec<CallbackCall>>>, EnableCallback) {
+    let calls: Arc<Mutex<Vec<CallbackCall>>> = Arc::default();
+    let recorded = Arc::clone(&calls);
+    let callback = Box::new(move |notice: &EnableNotice<'_>| {
+        recorded.lock().unwrap().push(CallbackCall {
+            code: notice.code,
+            filter: notice.filter.map(|(kind, data)| (kind, data.to_vec())),
+            own_filters: notice.own_filters.iter().map(|(kind, data)| (*kind, data.to_vec())).collect(),
+        });
     });
     (calls, callback)
 }
 
-/// Returns the ids, data and session bits of the filters in a chain.
-fn chain(call: &Call) -> Vec<(u16, Vec<u8>, u64)> {
-    let Some((EVENT_FILTER_TYPE_SCHEMATIZED, bytes)) = &call.1 else { return Vec::new() };
-    Header::chain(bytes).map(|h| (h.id, h.data.to_vec(), h.instance)).collect()
+/// Returns the id, data and session bit of each filter in the chain of a call.
+fn filter_chain(call: &CallbackCall) -> Vec<(u16, Vec<u8>, u64)> {
+    let Some((EVENT_FILTER_TYPE_SCHEMATIZED, bytes)) = &call.filter else { return Vec::new() };
+    Header::chain(bytes).map(|filter| (filter.id, filter.data.to_vec(), filter.instance)).collect()
 }
 
 #[test]
 fn callback_gets_filters_of_all_sessions_in_one_chain() {
-    Stage::new().run("filters for the callback");
+    ScenarioRunner::new().run("filters for the callback");
 }
 
-fn for_the_callback(folder: &Path) {
-    let session = |name: &str| PrivateSession::start(&sequential(name, folder.join(name))).unwrap();
-    let (a, b) = (session("a"), session("b"));
-    let (calls, callback) = recorder();
+fn pass_filters_to_callback(folder: &Path) {
+    let session = |name: &str| PrivateSession::start(&file_config(name, folder.join(name))).unwrap();
+    let (first, second) = (session("a"), session("b"));
+    let (calls, callback) = recording_callback();
     let _provider = Provider::register(PROVIDER, Some(callback)).unwrap();
     let last = || calls.lock().unwrap().last().cloned().unwrap();
     let count = || calls.lock().unwrap().len();
 
-    a.enable(PROVIDER, &with(vec![schematized(1, b"first")])).unwrap();
-    let [(1, data, bit_a)] = &chain(&last())[..] else { panic!("{:?}", last()) };
-    assert_eq!((data.as_slice(), bit_a.count_ones()), (&b"first"[..], 1));
-    b.enable(PROVIDER, &with(vec![schematized(2, b"")])).unwrap();
-    let [(1, _, again), (2, _, bit_b)] = chain(&last())[..] else { panic!("{:?}", last()) };
-    assert!(again == *bit_a && bit_b.count_ones() == 1 && bit_b != *bit_a);
+    first.enable(PROVIDER, &params_with(vec![schematized_filter(1, b"first")])).unwrap();
+    let [(1, data, first_bit)] = &filter_chain(&last())[..] else { panic!("{:?}", last()) };
+    assert_eq!((data.as_slice(), first_bit.count_ones()), (&b"first"[..], 1));
+    second.enable(PROVIDER, &params_with(vec![schematized_filter(2, b"")])).unwrap();
+    let [(1, _, again), (2, _, second_bit)] = filter_chain(&last())[..] else { panic!("{:?}", last()) };
+    assert!(again == *first_bit && second_bit.count_ones() == 1 && second_bit != *first_bit);
 
     // The same filters again are no change; other filters are, even those that the callback does
     // not see.
     assert_eq!(count(), 2);
-    b.enable(PROVIDER, &with(vec![schematized(2, b"")])).unwrap();
+    second.enable(PROVIDER, &params_with(vec![schematized_filter(2, b"")])).unwrap();
     assert_eq!(count(), 2);
-    b.enable(PROVIDER, &with(vec![schematized(2, b""), ids(true, &[1])])).unwrap();
-    assert_eq!((count(), chain(&last()).len()), (3, 2));
-    b.enable(PROVIDER, &with(vec![schematized(2, b""), ids(true, &[2])])).unwrap();
-    assert_eq!((count(), chain(&last()).len()), (4, 2));
+    second.enable(PROVIDER, &params_with(vec![schematized_filter(2, b""), id_filter(true, &[1])])).unwrap();
+    assert_eq!((count(), filter_chain(&last()).len()), (3, 2));
+    second.enable(PROVIDER, &params_with(vec![schematized_filter(2, b""), id_filter(true, &[2])])).unwrap();
+    assert_eq!((count(), filter_chain(&last()).len()), (4, 2));
 
     // Filters of the provider's own types arrive unchanged.
     let own = |kind, data: &[u8]| Filter { kind, data: data.to_vec() };
-    a.enable(PROVIDER, &with(vec![own(9, b"nine"), own(3, b"three")])).unwrap();
-    assert_eq!(chain(&last()).len(), 1, "the other session's");
-    assert_eq!(last().2, [(9, b"nine".to_vec()), (3, b"three".to_vec())]);
-    b.enable(PROVIDER, &with(vec![own(9, b"other")])).unwrap();
-    assert_eq!(last().1, Some((9, b"other".to_vec())), "the filter of this enable");
-    assert_eq!(last().2.len(), 3);
+    first.enable(PROVIDER, &params_with(vec![own(9, b"nine"), own(3, b"three")])).unwrap();
+    assert_eq!(filter_chain(&last()).len(), 1, "only the filter of the other session is left");
+    assert_eq!(last().own_filters, [(9, b"nine".to_vec()), (3, b"three".to_vec())]);
+    second.enable(PROVIDER, &params_with(vec![own(9, b"other")])).unwrap();
+    assert_eq!(last().filter, Some((9, b"other".to_vec())), "the filter of this enable");
+    assert_eq!(last().own_filters.len(), 3);
 
-    let (late, callback) = recorder();
+    let (late, callback) = recording_callback();
     let registered = Provider::register(PROVIDER, Some(callback)).unwrap();
-    assert_eq!(late.lock().unwrap().iter().map(|call| call.2.len()).collect::<Vec<_>>(), [3]);
+    assert_eq!(late.lock().unwrap().iter().map(|call| call.own_filters.len()).collect::<Vec<_>>(), [3]);
     drop(registered);
-    a.disable(PROVIDER).unwrap();
-    assert_eq!(last().2, [(9, b"other".to_vec())]);
-    b.disable(PROVIDER).unwrap();
-    assert_eq!(last(), (0, None, vec![]));
+    first.disable(PROVIDER).unwrap();
+    assert_eq!(last().own_filters, [(9, b"other".to_vec())]);
+    second.disable(PROVIDER).unwrap();
+    assert_eq!(last(), CallbackCall { code: 0, filter: None, own_filters: vec![] });
 }
 
 #[test]
 fn invalid_filters_change_nothing() {
-    Stage::new().run("filters that break a rule");
+    ScenarioRunner::new().run("filters that break a rule");
 }
 
-fn broken_rules(folder: &Path) {
-    let session = PrivateSession::start(&sequential("s", folder.join("s"))).unwrap();
+fn refuse_invalid_filters(folder: &Path) {
+    let session = PrivateSession::start(&file_config("s", folder.join("s"))).unwrap();
     let provider = Provider::register(PROVIDER, None).unwrap();
-    session.enable(PROVIDER, &with(vec![ids(true, &[2])])).unwrap();
+    session.enable(PROVIDER, &params_with(vec![id_filter(true, &[2])])).unwrap();
     let pid = Filter { kind: EVENT_FILTER_TYPE_PID, data: std::process::id().to_le_bytes().to_vec() };
     for filters in [
         vec![pid],
-        vec![wide(EVENT_FILTER_TYPE_EXECUTABLE_NAME, "a")],
-        vec![ids(true, &[])],
-        vec![ids(true, &[7; 65])],
-        vec![ids(true, &[7]), ids(true, &[8])],
-        vec![Filter { kind: 0x8000_0040, data: vec![] }],
+        vec![name_list_filter(EVENT_FILTER_TYPE_EXECUTABLE_NAME, "a")],
+        vec![id_filter(true, &[])],
+        vec![id_filter(true, &[7; 65])],
+        vec![id_filter(true, &[7]), id_filter(true, &[8])],
+        vec![Filter { kind: UNKNOWN_FILTER_TYPE, data: vec![] }],
         vec![Filter { kind: EVENT_FILTER_TYPE_PAYLOAD, data: b"EPF1".to_vec() }],
         (1..=14).map(|kind| Filter { kind, data: vec![] }).collect(),
     ] {
-        let refused = session.enable(PROVIDER, &with(filters.clone()));
+        let refused = session.enable(PROVIDER, &params_with(filters.clone()));
         assert_eq!(refused.unwrap_err().status(), Status::ERROR_INVALID_PARAMETER, "{filters:?}");
     }
-    write_all(&provider);
+    write_test_events(&provider);
     session.stop().unwrap();
-    assert_eq!(numbers(folder, "s"), [2, 100, 101], "the filters from before");
+    assert_eq!(read_numbers(folder, "s"), [2, 100, 101], "the filters of the last valid enable apply");
 }
 
 #[test]
 fn filters_can_change_during_writes_and_signal_handlers() {
-    Stage::new().run("filters that change");
+    ScenarioRunner::new().run("filters that change");
 }
 
-static IN_HANDLER: std::sync::OnceLock<Provider> = std::sync::OnceLock::new();
-static HANDLED: AtomicU64 = AtomicU64::new(0);
+static HANDLER_PROVIDER: std::sync::OnceLock<Provider> = std::sync::OnceLock::new();
+static HANDLER_CALLS: AtomicU64 = AtomicU64::new(0);
 
-fn in_handler() {
-    if let Some(provider) = IN_HANDLER.get() {
-        HANDLED.fetch_add(1, Ordering::Relaxed);
+fn write_in_handler() {
+    if let Some(provider) = HANDLER_PROVIDER.get() {
+        HANDLER_CALLS.fetch_add(1, Ordering::Relaxed);
         for id in [1, 3] {
             let _ = provider.write(&event(id), &[&u64::from(id).to_le_bytes()]);
         }
     }
 }
 
-fn changing(folder: &Path) {
-    let session = PrivateSession::start(&sequential("s", folder.join("s"))).unwrap();
-    session.enable(PROVIDER, &with(vec![ids(true, &[1])])).unwrap();
-    IN_HANDLER.set(Provider::register(PROVIDER, None).unwrap()).unwrap();
-    alarm::start(300, in_handler);
+fn change_filters_during_writes(folder: &Path) {
+    let session = PrivateSession::start(&file_config("s", folder.join("s"))).unwrap();
+    session.enable(PROVIDER, &params_with(vec![id_filter(true, &[1])])).unwrap();
+    HANDLER_PROVIDER.set(Provider::register(PROVIDER, None).unwrap()).unwrap();
+    alarm::start(300, write_in_handler);
     let (stop, offered, changes) = (AtomicBool::new(false), AtomicU64::new(0), 2000);
     std::thread::scope(|scope| {
         scope.spawn(|| {
@@ -235,72 +256,81 @@ fn changing(folder: &Path) {
         });
         for n in 0..changes {
             // Each enable has new ids, which never include event 3.
-            let others: Vec<u16> = (0..20).map(|i| 100 + n % 1000 * 20 + i).chain([1]).collect();
-            session.enable(PROVIDER, &with(vec![ids(true, &others), names(true, &["x"])])).unwrap();
+            let passing_ids: Vec<u16> = (0..20).map(|i| 100 + n % 1000 * 20 + i).chain([1]).collect();
+            session
+                .enable(
+                    PROVIDER,
+                    &params_with(vec![id_filter(true, &passing_ids), name_filter(true, &["x"])]),
+                )
+                .unwrap();
         }
         stop.store(true, Ordering::Relaxed);
     });
     alarm::stop();
     session.stop().unwrap();
-    let (seen, lost) = read(&folder.join("s"));
-    let (ones, threes) =
-        (seen.iter().filter(|s| s.id == 1).count(), seen.iter().filter(|s| s.id == 3).count());
-    let offered = offered.into_inner() + HANDLED.load(Ordering::Relaxed);
-    assert!(offered > 100 && HANDLED.load(Ordering::Relaxed) > 0);
+    let (seen, lost) = read_events(&folder.join("s"));
+    let count_id = |id| seen.iter().filter(|event| event.id == id).count();
+    let (ones, threes) = (count_id(1), count_id(3));
+    let offered = offered.into_inner() + HANDLER_CALLS.load(Ordering::Relaxed);
+    assert!(offered > 100 && HANDLER_CALLS.load(Ordering::Relaxed) > 0);
     assert!(ones as u64 + lost >= offered, "{ones} + {lost} of {offered}: every filter lets event 1 through");
     assert!(threes < usize::from(changes) * 4, "{threes}: at moments of change only");
 }
 
 #[test]
 fn daemon_and_process_each_apply_their_filters() {
-    Stage::new().run("filters by a daemon");
+    ScenarioRunner::new().run("filters by a daemon");
 }
 
-fn with_a_daemon(folder: &Path) {
+fn filter_with_daemon(folder: &Path) {
     let mut daemon = RealDaemon::start(&folder.join("run"));
     let controller = &mut daemon.controller;
     let mut start =
-        |name: &str| SessionRef::Id(controller.start(&sequential(name, folder.join(name))).unwrap().id);
+        |name: &str| SessionRef::Id(controller.start(&file_config(name, folder.join(name))).unwrap().id);
     let (ahead, here, elsewhere) = (start("ahead"), start("here"), start("elsewhere"));
-    let millis = PATIENCE.as_millis() as u32;
+    let timeout_ms = PATIENCE.as_millis() as u32;
     let mut enable = |session: &SessionRef, filters: Vec<Filter>| {
         controller
-            .enable(session, PROVIDER, EnableCode::Enable, &with(filters), millis)
-            .map_err(|e| e.status())
+            .enable(session, PROVIDER, EnableCode::Enable, &params_with(filters), timeout_ms)
+            .map_err(|error| error.status())
     };
     let program = std::env::current_exe().unwrap().file_name().unwrap().to_string_lossy().to_uppercase();
-    let program = wide(EVENT_FILTER_TYPE_EXECUTABLE_NAME, &format!("nobody; {program}\0"));
+    let program = name_list_filter(EVENT_FILTER_TYPE_EXECUTABLE_NAME, &format!("nobody; {program}\0"));
     let pid = |pid: u32| Filter { kind: EVENT_FILTER_TYPE_PID, data: pid.to_le_bytes().to_vec() };
 
-    enable(&ahead, vec![program.clone(), ids(true, &[1])]).unwrap();
+    enable(&ahead, vec![program.clone(), id_filter(true, &[1])]).unwrap();
     let provider = Provider::register(PROVIDER, None).unwrap();
     assert!(provider.event_enabled(&event(1)) && !provider.event_enabled(&event(2)), "enabled ahead");
-    enable(&here, vec![pid(std::process::id()), names(true, &["hundred"]), ids(false, &[1])]).unwrap();
-    enable(&elsewhere, vec![pid(std::process::id()), wide(EVENT_FILTER_TYPE_EXECUTABLE_NAME, "nobody")])
+    enable(&here, vec![pid(std::process::id()), name_filter(true, &["hundred"]), id_filter(false, &[1])])
         .unwrap();
-    write_all(&provider);
+    enable(
+        &elsewhere,
+        vec![pid(std::process::id()), name_list_filter(EVENT_FILTER_TYPE_EXECUTABLE_NAME, "nobody")],
+    )
+    .unwrap();
+    write_test_events(&provider);
     // Outside its new scope, the session gets nothing more.
-    enable(&here, vec![pid(1), names(true, &["hundred"])]).unwrap();
-    enable(&elsewhere, vec![program, ids(true, &[4])]).unwrap();
-    write_all(&provider);
+    enable(&here, vec![pid(1), name_filter(true, &["hundred"])]).unwrap();
+    enable(&elsewhere, vec![program, id_filter(true, &[4])]).unwrap();
+    write_test_events(&provider);
     for filters in [
         vec![pid(1), pid(2)],
-        vec![ids(true, &[])],
+        vec![id_filter(true, &[])],
         vec![Filter { kind: EVENT_FILTER_TYPE_TRACEHANDLE, data: vec![0; 8] }],
-        vec![Filter { kind: 0x8000_0040, data: vec![] }],
+        vec![Filter { kind: UNKNOWN_FILTER_TYPE, data: vec![] }],
         (1..=14).map(|kind| Filter { kind, data: vec![] }).collect(),
     ] {
         assert_eq!(enable(&ahead, filters.clone()), Err(Status::ERROR_INVALID_PARAMETER), "{filters:?}");
     }
     let disabled =
-        controller.enable(&elsewhere, PROVIDER, EnableCode::Disable, &EnableParams::default(), millis);
+        controller.enable(&elsewhere, PROVIDER, EnableCode::Disable, &EnableParams::default(), timeout_ms);
     disabled.unwrap();
-    write_all(&provider);
+    write_test_events(&provider);
     for session in [&ahead, &here, &elsewhere] {
         controller.stop(session).unwrap();
     }
-    assert_eq!(numbers(folder, "ahead"), [1, 100, 101, 1, 100, 101, 1, 100, 101]);
-    assert_eq!(numbers(folder, "here"), [2, 3, 4, 100]);
-    assert_eq!(numbers(folder, "elsewhere"), [4, 100, 101]);
+    assert_eq!(read_numbers(folder, "ahead"), [1, 100, 101, 1, 100, 101, 1, 100, 101]);
+    assert_eq!(read_numbers(folder, "here"), [2, 3, 4, 100]);
+    assert_eq!(read_numbers(folder, "elsewhere"), [4, 100, 101]);
     drop(provider);
 }

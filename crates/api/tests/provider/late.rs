@@ -1,33 +1,37 @@
-//! Processes that reach a running daemon only later: its queue of connections was full, or it had
-//! no room. They connect when there is room, and report that sessions may have missed events.
+//! Processes that cannot connect to a running daemon at first: its queue of connections was full, or
+//! it had no resources for another process. They connect later, and report that sessions may have
+//! missed events.
 
 use std::path::Path;
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Resource, Rlimit, setrlimit};
-use traceweir::Provider;
 use traceweir::controller::{Controller, EnableCode, EnableParams, Scope};
 use traceweir::provider::link_state;
+use traceweir::{Provider, Status};
 use traceweir_transport::Error;
 use traceweir_transport::message::{Message, Role, VERSIONS};
 use traceweir_transport::runtime::RuntimeDir;
 use traceweir_transport::socket::{BACKLOG, Connection, Listener};
 
-use crate::daemon::{Process, listen, socket_of};
-use crate::descriptors::close_from_3;
-use crate::early::{DaemonProcess, EACH, run_daemon};
-use crate::fork::{fork, in_child};
+use crate::daemon::{FailedOrder, ProcessConnection, find_socket_of, listen};
+use crate::descriptors::close_all_above_stderr;
+use crate::early::{DaemonProcess, EVENT_COUNT, run_daemon};
+use crate::fork::{fork, run_in_child};
 use crate::sandbox::refuse;
-use crate::{PATIENCE, PROVIDER, Scenario, Stage, event, eventually, mark, until, wait_for_mark};
+use crate::{
+    INFORMATION, PATIENCE, PROVIDER, Scenario, ScenarioRunner, event, eventually, set_mark, until,
+    wait_for_mark,
+};
 
 pub(crate) const SCENARIOS: &[Scenario] = &[
-    ("enabled later", enabled_later),
-    ("enabled later, all closed", enabled_later_all_closed),
-    ("enabled later, all closed in a sandbox", enabled_later_all_closed_in_a_sandbox),
-    ("enabled later, forked", enabled_later_forked),
+    ("enabled later", write_once_enabled),
+    ("enabled later, all closed", close_all_and_write_once_enabled),
+    ("enabled later, all closed in a sandbox", close_all_in_sandbox_and_write_once_enabled),
+    ("enabled later, forked", fork_and_wait_until_enabled),
     ("many registrations", many_registrations),
-    ("write later", write_later),
+    ("write later", write_after_refusal),
     ("daemon with few descriptors", daemon_with_few_descriptors),
 ];
 
@@ -35,43 +39,44 @@ const SESSION: u64 = 0x10001;
 
 /// A listener whose queue of connections is full.
 pub(crate) struct FullQueue {
-    waiting: Vec<Connection>,
+    connections: Vec<Connection>,
 }
 
 impl FullQueue {
     /// Fills the queue of a listener with connections of this process.
     pub(crate) fn new(listener: &Listener, socket: &Path) -> Self {
         rustix::net::listen(listener, 0).unwrap();
-        let mut waiting = Vec::new();
+        let mut connections = Vec::new();
         loop {
             match Connection::connect(socket, Duration::ZERO) {
-                Ok(connection) => waiting.push(connection),
-                Err(Error::TimedOut) => return Self { waiting },
-                Err(e) => panic!("{e}"),
+                Ok(connection) => connections.push(connection),
+                Err(Error::TimedOut) => return Self { connections },
+                Err(error) => panic!("{error}"),
             }
         }
     }
 
-    /// Accepts and closes the connections, which came first, and makes room for many.
-    fn empty(self, listener: &Listener) {
-        for _ in &self.waiting {
+    /// Accepts and closes all connections of the queue, and makes the queue long.
+    fn accept_all(self, listener: &Listener) {
+        for _ in &self.connections {
             assert!(listener.accept().unwrap().is_some());
         }
         rustix::net::listen(listener, BACKLOG).unwrap();
     }
 }
 
-/// Accepts a process and enables its registration, of which the session has missed events.
-fn serve_late(listener: &Listener) -> Process {
-    let mut process = Process::accept(listener);
+/// Accepts a process and enables its registration. The process reports that the session has missed
+/// events.
+fn serve_process_that_missed_events(listener: &Listener) -> ProcessConnection {
+    let mut process = ProcessConnection::accept(listener);
     let registration = process.await_register();
-    process.give_region(SESSION);
-    let enable = |process: &Process, order| {
+    process.send_new_region(SESSION);
+    let enable = |process: &ProcessConnection, order| {
         process.enable(order, registration, SESSION, EnableCode::Enable, EnableParams::default());
     };
     enable(&process, 0);
     process.answer(&Message::Registered { registration });
-    assert_eq!(process.expect_failed(), (0, Some(registration), SESSION, 1460));
+    assert_eq!(process.expect_failed(), FailedOrder::timeout(0, Some(registration), SESSION));
     // A later enable has missed nothing.
     enable(&process, 7);
     process.expect_ack(7);
@@ -79,165 +84,166 @@ fn serve_late(listener: &Listener) -> Process {
 }
 
 /// Runs a scenario whose first connection finds the queue of the daemon full.
-fn connects_when_queue_has_room(scenario: &str) {
-    let stage = Stage::new();
-    let listener = listen(&stage.runtime());
-    let queue = FullQueue::new(&listener, &RuntimeDir::from_path(&stage.runtime()).control_socket());
+fn assert_process_connects_after_full_queue(scenario: &str) {
+    let runner = ScenarioRunner::new();
+    let listener = listen(&runner.runtime());
+    let queue = FullQueue::new(&listener, &RuntimeDir::from_path(&runner.runtime()).control_socket());
     // A process that cannot connect ends like any other.
-    stage.run("register and end");
-    let running = stage.spawn(scenario);
-    wait_for_mark(stage.folder.path(), "registered");
-    queue.empty(&listener);
-    let mut process = serve_late(&listener);
+    runner.run("register and end");
+    let running = runner.spawn(scenario);
+    runner.wait_for_mark("registered");
+    queue.accept_all(&listener);
+    let mut process = serve_process_that_missed_events(&listener);
     assert_eq!(process.pid(), running.id());
-    wait_for_mark(stage.folder.path(), "written");
+    runner.wait_for_mark("written");
     assert_eq!(process.collect().0.len(), 1);
-    mark(stage.folder.path(), "done");
-    running.succeeded();
+    runner.set_mark("done");
+    running.assert_success();
 }
 
 #[test]
 fn process_connects_when_a_full_queue_has_room_again() {
-    connects_when_queue_has_room("enabled later");
+    assert_process_connects_after_full_queue("enabled later");
 }
 
 #[test]
 fn process_without_its_descriptors_connects_when_a_full_queue_has_room_again() {
-    connects_when_queue_has_room("enabled later, all closed");
-    connects_when_queue_has_room("enabled later, all closed in a sandbox");
+    assert_process_connects_after_full_queue("enabled later, all closed");
+    assert_process_connects_after_full_queue("enabled later, all closed in a sandbox");
 }
 
 #[test]
 fn forked_child_connects_when_a_full_queue_has_room_again() {
-    let stage = Stage::new();
-    let listener = listen(&stage.runtime());
-    let queue = FullQueue::new(&listener, &RuntimeDir::from_path(&stage.runtime()).control_socket());
-    let running = stage.spawn("enabled later, forked");
-    wait_for_mark(stage.folder.path(), "forked");
-    queue.empty(&listener);
-    let processes = [serve_late(&listener), serve_late(&listener)];
+    let runner = ScenarioRunner::new();
+    let listener = listen(&runner.runtime());
+    let queue = FullQueue::new(&listener, &RuntimeDir::from_path(&runner.runtime()).control_socket());
+    let running = runner.spawn("enabled later, forked");
+    runner.wait_for_mark("forked");
+    queue.accept_all(&listener);
+    let processes =
+        [serve_process_that_missed_events(&listener), serve_process_that_missed_events(&listener)];
     assert_ne!(processes[0].pid(), processes[1].pid());
-    mark(stage.folder.path(), "done");
-    running.succeeded();
+    runner.set_mark("done");
+    running.assert_success();
 }
 
-fn enabled_later(folder: &Path) {
+fn write_once_enabled(folder: &Path) {
     let provider = Provider::register(PROVIDER, None).unwrap();
     write_when_enabled(folder, &provider);
 }
 
-fn enabled_later_all_closed(folder: &Path) {
+fn close_all_and_write_once_enabled(folder: &Path) {
     let provider = Provider::register(PROVIDER, None).unwrap();
-    close_from_3();
+    close_all_above_stderr();
     write_when_enabled(folder, &provider);
 }
 
-fn enabled_later_all_closed_in_a_sandbox(folder: &Path) {
+fn close_all_in_sandbox_and_write_once_enabled(folder: &Path) {
     refuse(&[libc::SYS_close_range, libc::SYS_unshare]);
-    enabled_later_all_closed(folder);
+    close_all_and_write_once_enabled(folder);
 }
 
 fn write_when_enabled(folder: &Path, provider: &Provider) {
     assert!(!provider.enabled(0, 0));
-    mark(folder, "registered");
-    until("a session", || provider.enabled(4, 0));
+    set_mark(folder, "registered");
+    until("the provider is enabled", || provider.enabled(INFORMATION, 0));
     provider.write(&event(1), &[&1u64.to_le_bytes()]).unwrap();
-    mark(folder, "written");
+    set_mark(folder, "written");
     wait_for_mark(folder, "done");
 }
 
-fn enabled_later_forked(folder: &Path) {
+fn fork_and_wait_until_enabled(folder: &Path) {
     let provider = Provider::register(PROVIDER, None).unwrap();
-    in_child(fork, || {
+    run_in_child(fork, || {
         let has_tried = || link_state().iter().any(|line| line.contains(", no daemon ("));
-        until("an attempt of the child", has_tried);
-        mark(folder, "forked");
-        until("a session of the child", || provider.enabled(4, 0));
+        until("the child has tried to connect", has_tried);
+        set_mark(folder, "forked");
+        until("the child is enabled", || provider.enabled(INFORMATION, 0));
         wait_for_mark(folder, "done");
     });
-    until("a session of the parent", || provider.enabled(4, 0));
+    until("the parent is enabled", || provider.enabled(INFORMATION, 0));
 }
 
-/// Refuses a process for lack of room.
-fn refuse_for_lack_of_room(connection: &Connection) {
-    let refusal = Message::Refused { status: 1450, reason: "no room".to_owned() };
+fn refuse_for_lack_of_resources(connection: &Connection) {
+    let refusal =
+        Message::Refused { status: Status::ERROR_NO_SYSTEM_RESOURCES.0, reason: "no room".to_owned() };
     connection.send(0, &refusal, &[], PATIENCE).unwrap();
 }
 
 #[test]
 fn process_connects_again_after_refusals_for_lack_of_room() {
-    let stage = Stage::new();
-    let listener = listen(&stage.runtime());
-    let running = stage.spawn("enabled later");
-    // At the accept, and after Hello.
-    refuse_for_lack_of_room(&eventually("a connection", || listener.accept().unwrap()));
-    let connection = eventually("the next connection", || listener.accept().unwrap());
+    let runner = ScenarioRunner::new();
+    let listener = listen(&runner.runtime());
+    let running = runner.spawn("enabled later");
+    // The daemon refuses the first connection when it accepts it, and the second after Hello.
+    refuse_for_lack_of_resources(&eventually("the process connects", || listener.accept().unwrap()));
+    let connection = eventually("the process connects again", || listener.accept().unwrap());
     let hello = connection.receive(PATIENCE).unwrap().unwrap().message;
     assert!(matches!(hello, Message::Hello { role: Role::Provider, .. }), "{hello:?}");
-    wait_for_mark(stage.folder.path(), "registered");
-    refuse_for_lack_of_room(&connection);
+    runner.wait_for_mark("registered");
+    refuse_for_lack_of_resources(&connection);
     drop(connection);
-    let process = serve_late(&listener);
+    let process = serve_process_that_missed_events(&listener);
     assert_eq!(process.pid(), running.id());
-    mark(stage.folder.path(), "done");
-    running.succeeded();
+    runner.set_mark("done");
+    running.assert_success();
 }
 
 #[test]
 fn process_found_by_daemon_without_room_connects_later() {
-    let stage = Stage::new();
-    let running = stage.spawn("enabled later");
-    wait_for_mark(stage.folder.path(), "registered");
-    let listener = listen(&stage.runtime());
-    let dir = RuntimeDir::from_path(&stage.runtime());
-    let socket = eventually("the provider's socket", || socket_of(&dir, running.id()));
+    let runner = ScenarioRunner::new();
+    let running = runner.spawn("enabled later");
+    runner.wait_for_mark("registered");
+    let listener = listen(&runner.runtime());
+    let dir = RuntimeDir::from_path(&runner.runtime());
+    let socket = eventually("the provider's socket", || find_socket_of(&dir, running.id()));
     let connection = Connection::connect(&socket, PATIENCE).unwrap();
-    refuse_for_lack_of_room(&connection);
-    let process = serve_late(&listener);
+    refuse_for_lack_of_resources(&connection);
+    let process = serve_process_that_missed_events(&listener);
     assert_eq!(process.pid(), running.id());
-    mark(stage.folder.path(), "done");
-    running.succeeded();
+    runner.set_mark("done");
+    running.assert_success();
 }
 
 #[test]
 fn refusal_that_comes_before_the_registrations_are_sent_is_heard() {
-    let stage = Stage::new();
-    let running = stage.spawn("many registrations");
-    wait_for_mark(stage.folder.path(), "registered");
-    let listener = listen(&stage.runtime());
-    let dir = RuntimeDir::from_path(&stage.runtime());
-    let socket = eventually("the provider's socket", || socket_of(&dir, running.id()));
+    let runner = ScenarioRunner::new();
+    let running = runner.spawn("many registrations");
+    runner.wait_for_mark("registered");
+    let listener = listen(&runner.runtime());
+    let dir = RuntimeDir::from_path(&runner.runtime());
+    let socket = eventually("the provider's socket", || find_socket_of(&dir, running.id()));
     let connection = Connection::connect(&socket, PATIENCE).unwrap();
-    refuse_for_lack_of_room(&connection);
-    // At once, while the process still sends.
+    refuse_for_lack_of_resources(&connection);
+    // The refusal comes at once, while the process still sends.
     let mut ready = [PollFd::new(&listener, PollFlags::IN)];
     let limit = Timespec::try_from(PATIENCE).unwrap();
     assert_eq!(poll(&mut ready, Some(&limit)).unwrap(), 1, "the process connects");
-    refuse_for_lack_of_room(&listener.accept().unwrap().unwrap());
-    assert_eq!(Process::accept(&listener).pid(), running.id());
-    mark(stage.folder.path(), "done");
-    running.succeeded();
+    refuse_for_lack_of_resources(&listener.accept().unwrap().unwrap());
+    assert_eq!(ProcessConnection::accept(&listener).pid(), running.id());
+    runner.set_mark("done");
+    running.assert_success();
 }
 
 fn many_registrations(folder: &Path) {
     let _all: Vec<Provider> = (0..1_000).map(|_| Provider::register(PROVIDER, None).unwrap()).collect();
-    mark(folder, "registered");
+    set_mark(folder, "registered");
     wait_for_mark(folder, "done");
 }
 
 #[test]
 fn process_is_traced_and_counted_when_a_full_daemon_has_room_again() {
-    let mut daemon = DaemonProcess::start_scenario(Stage::new(), "daemon with few descriptors");
-    let (folder, runtime) = (daemon.stage.folder.path().to_owned(), daemon.stage.runtime());
+    let mut daemon = DaemonProcess::start_scenario(ScenarioRunner::new(), "daemon with few descriptors");
+    let (folder, runtime) = (daemon.runner.folder.path().to_owned(), daemon.runner.runtime());
     let connect = || Controller::find_at(&runtime).unwrap().unwrap();
     let mut connections: Vec<Controller> = Vec::new();
-    while welcomes_processes(&runtime, connections.len() as u64) {
+    while accepts_another_process(&runtime, connections.len() as u64) {
         connections.push(connect());
     }
     assert!(connections.len() > 100, "{} controllers", connections.len());
     // Descriptors that the daemon closes now must not make room.
     connections.extend((0..8).map(|_| connect()));
-    let running = daemon.stage.spawn("write later");
+    let running = daemon.runner.spawn("write later");
     wait_for_mark(&folder, "registered");
     let is_known = |daemon: &mut DaemonProcess| {
         let providers = daemon.controller.providers().unwrap();
@@ -248,14 +254,14 @@ fn process_is_traced_and_counted_when_a_full_daemon_has_room_again() {
     until("the session counts the refused processes", || daemon.uncounted() == 2);
     drop(connections);
     until("the daemon knows the process", || is_known(&mut daemon));
-    mark(&folder, "write");
-    running.succeeded();
+    set_mark(&folder, "write");
+    running.assert_success();
     assert_eq!(daemon.uncounted(), 2, "a process that is accepted later is not counted again");
-    assert_eq!(daemon.end(EACH), (EACH, 0));
+    assert_eq!(daemon.end(EVENT_COUNT), (EVENT_COUNT, 0));
 }
 
-/// Returns whether a daemon has room for another process with registrations.
-fn welcomes_processes(runtime: &Path, instance: u64) -> bool {
+/// Returns whether a daemon accepts another process with registrations.
+fn accepts_another_process(runtime: &Path, instance: u64) -> bool {
     let socket = RuntimeDir::from_path(runtime).control_socket();
     let connection = Connection::connect(&socket, PATIENCE).unwrap();
     let program = "probe".to_owned();
@@ -263,7 +269,7 @@ fn welcomes_processes(runtime: &Path, instance: u64) -> bool {
     connection.send(1, &hello, &[], PATIENCE).unwrap();
     match connection.receive(PATIENCE).unwrap().unwrap().message {
         Message::Welcome { .. } => true,
-        Message::Refused { status: 1450, .. } => false,
+        Message::Refused { status, .. } if status == Status::ERROR_NO_SYSTEM_RESOURCES.0 => false,
         other => panic!("{other:?}"),
     }
 }
@@ -274,14 +280,14 @@ fn daemon_with_few_descriptors(folder: &Path) {
     run_daemon(folder, Scope::Named);
 }
 
-fn write_later(folder: &Path) {
+fn write_after_refusal(folder: &Path) {
     let provider = Provider::register(PROVIDER, None).unwrap();
     let is_refused = || link_state().iter().any(|line| line.contains("refuses this process"));
-    until("the refusal", is_refused);
-    mark(folder, "registered");
+    until("the daemon refuses the process", is_refused);
+    set_mark(folder, "registered");
     wait_for_mark(folder, "write");
-    until("a session", || provider.enabled(4, 0));
-    for n in 0..EACH {
+    until("the provider is enabled", || provider.enabled(INFORMATION, 0));
+    for n in 0..EVENT_COUNT {
         provider.write(&event(1), &[&n.to_le_bytes()]).unwrap();
     }
 }

@@ -46,10 +46,13 @@ use std::process::{Child, Command, Output, Stdio};
 use traceweir::controller::{EnableParams, SessionConfig};
 use traceweir::{EventDescriptor, Guid};
 use traceweir_format::etl;
+use traceweir_format::spec::session::EVENT_TRACE_FILE_MODE_SEQUENTIAL;
 
 use wait::{PATIENCE, eventually, until};
 
+/// Environment variable with the name of the scenario that this process runs.
 const SCENARIO: &str = "TRACEWEIR_TEST_SCENARIO";
+/// Environment variable with the folder of the scenario.
 const FOLDER: &str = "TRACEWEIR_TEST_FOLDER";
 
 /// Runs the scenario that this process was started for, if any.
@@ -79,18 +82,19 @@ fn scenario() {
         unload::SCENARIOS,
     ]
     .concat();
-    let (_, run) = all.into_iter().find(|(n, _)| *n == name).unwrap();
+    let (_, run) = all.into_iter().find(|(scenario, _)| *scenario == name).unwrap();
     run(&folder);
 }
 
+/// The name of a scenario, and the function that runs it in a folder.
 type Scenario = (&'static str, fn(&Path));
 
 /// A temporary folder, and the processes that run in it.
-struct Stage {
+struct ScenarioRunner {
     folder: tempfile::TempDir,
 }
 
-impl Stage {
+impl ScenarioRunner {
     fn new() -> Self {
         Self { folder: tempfile::tempdir().unwrap() }
     }
@@ -113,8 +117,16 @@ impl Stage {
         command
     }
 
-    fn spawn(&self, scenario: &str) -> Running {
-        Running(Some(self.command(scenario).spawn().unwrap()))
+    fn set_mark(&self, name: &str) {
+        set_mark(self.folder.path(), name);
+    }
+
+    fn wait_for_mark(&self, name: &str) {
+        wait_for_mark(self.folder.path(), name);
+    }
+
+    fn spawn(&self, scenario: &str) -> RunningScenario {
+        RunningScenario(Some(self.command(scenario).spawn().unwrap()))
     }
 
     /// Runs a scenario to its end, and asserts that it succeeds.
@@ -122,23 +134,23 @@ impl Stage {
         self.run_with(scenario, |_| ());
     }
 
-    fn run_with(&self, scenario: &str, more: impl FnOnce(&mut Command)) {
+    fn run_with(&self, scenario: &str, configure: impl FnOnce(&mut Command)) {
         let mut command = self.command(scenario);
-        more(&mut command);
-        succeeded(&command.output().unwrap());
+        configure(&mut command);
+        assert_success(&command.output().unwrap());
     }
 }
 
 /// A running scenario, which is killed if the test fails before the scenario ends.
-struct Running(Option<Child>);
+struct RunningScenario(Option<Child>);
 
-impl Running {
+impl RunningScenario {
     fn id(&self) -> u32 {
         self.0.as_ref().unwrap().id()
     }
 
-    fn succeeded(mut self) {
-        succeeded(&self.0.take().unwrap().wait_with_output().unwrap());
+    fn assert_success(mut self) {
+        assert_success(&self.0.take().unwrap().wait_with_output().unwrap());
     }
 
     fn kill(mut self) {
@@ -148,7 +160,7 @@ impl Running {
     }
 }
 
-impl Drop for Running {
+impl Drop for RunningScenario {
     fn drop(&mut self) {
         if let Some(child) = &mut self.0 {
             let _ = child.kill();
@@ -157,13 +169,13 @@ impl Drop for Running {
     }
 }
 
-fn succeeded(output: &Output) {
+fn assert_success(output: &Output) {
     let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     assert!(output.status.success(), "{}\n{out}\n{err}", output.status);
 }
 
-/// Creates an empty file that another process waits for with [`wait_for_mark`].
-fn mark(folder: &Path, name: &str) {
+/// Creates an empty file, for which another process waits with [`wait_for_mark`].
+fn set_mark(folder: &Path, name: &str) {
     std::fs::write(folder.join(name), "").unwrap();
 }
 
@@ -173,18 +185,22 @@ fn wait_for_mark(folder: &Path, name: &str) {
 
 const PROVIDER: Guid = Guid::from_u128(0x8a2f_61c4_0d3b_4e55_9c71_2b4d_6f80_a1e3);
 
+/// TRACE_LEVEL_INFORMATION, the level of the events in these tests.
+const INFORMATION: u8 = 4;
+
 fn event(id: u16) -> EventDescriptor {
-    EventDescriptor { id, level: 4, ..EventDescriptor::default() }
+    EventDescriptor { id, level: INFORMATION, ..EventDescriptor::default() }
 }
 
-fn everything() -> EnableParams {
+/// Returns the parameters of an enable of all levels and keywords.
+fn all_events() -> EnableParams {
     EnableParams::default()
 }
 
-fn sequential(name: &str, file: PathBuf) -> SessionConfig {
+fn file_config(name: &str, file: PathBuf) -> SessionConfig {
     SessionConfig {
         name: name.to_owned(),
-        log_file_mode: 1,
+        log_file_mode: EVENT_TRACE_FILE_MODE_SEQUENTIAL,
         log_file: Some(file),
         maximum_buffers: 400,
         ring_bytes: 1 << 20,
@@ -198,47 +214,47 @@ struct RecordedEvent {
     id: u16,
     thread: u32,
     process: u32,
-    /// Timestamp by the session's clock.
+    /// Timestamp in ticks of the session's clock.
     time: i64,
     flags: u16,
     payload: Vec<u8>,
     /// Whether the event has a call stack.
-    stacked: bool,
+    has_stack: bool,
 }
 
 impl RecordedEvent {
     /// Returns the first eight bytes of the payload as a number.
-    fn number(&self) -> u64 {
+    fn payload_number(&self) -> u64 {
         u64::from_le_bytes(self.payload[..8].try_into().unwrap())
     }
 }
 
 /// Reads the events of a finalised file and its count of lost events. Asserts that the file breaks
 /// no rule.
-fn read(path: &Path) -> (Vec<RecordedEvent>, u64) {
+fn read_events(path: &Path) -> (Vec<RecordedEvent>, u64) {
     read_events_of(path, PROVIDER)
 }
 
-/// Like [`read`], for another provider.
+/// Like [`read_events`], for another provider.
 fn read_events_of(path: &Path, provider: Guid) -> (Vec<RecordedEvent>, u64) {
     let trace = etl::Trace::open(std::fs::File::open(path).unwrap()).unwrap();
     assert!(trace.is_finalised(), "{}", path.display());
     assert!(trace.defects().is_empty(), "{:?}", trace.defects());
     etl::check(&trace, &mut |finding| assert!(finding.rule.is_remark(), "{finding:?}")).unwrap();
-    let mut seen = Vec::new();
+    let mut recorded = Vec::new();
     let mut events = trace.events();
     while let Some(record) = events.next().unwrap() {
         if record.provider() == provider {
-            seen.push(RecordedEvent {
+            recorded.push(RecordedEvent {
                 id: record.descriptor().id,
                 thread: record.thread_id(),
                 process: record.process_id(),
                 time: record.time(),
                 flags: record.flags(),
                 payload: record.payload().to_vec(),
-                stacked: record.items().stack().is_some(),
+                has_stack: record.items().stack().is_some(),
             });
         }
     }
-    (seen, u64::from(trace.header().events_lost))
+    (recorded, u64::from(trace.header().events_lost))
 }

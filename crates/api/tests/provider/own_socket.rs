@@ -1,5 +1,5 @@
 //! The socket that a daemon for all users offers to processes of its own user: which processes use
-//! it, and when.
+//! this socket, and when.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, chown, symlink};
@@ -18,51 +18,56 @@ use traceweir_transport::message::{Message, Role, VERSIONS};
 use traceweir_transport::runtime::RuntimeDir;
 use traceweir_transport::socket::{Connection, Listener};
 
-use crate::daemon::{Process, listen, params};
-use crate::early::{DaemonProcess, EACH, OTHER, session};
+use crate::daemon::{ProcessConnection, listen, region_params};
+use crate::early::{DaemonProcess, EVENT_COUNT, OTHER_PROVIDER, session};
 use crate::late::FullQueue;
 use crate::skip::can;
-use crate::{PATIENCE, PROVIDER, Scenario, Stage, event, eventually, mark, until, wait_for_mark};
+use crate::{
+    INFORMATION, PATIENCE, PROVIDER, Scenario, ScenarioRunner, event, eventually, set_mark, until,
+    wait_for_mark,
+};
 
 pub(crate) const SCENARIOS: &[Scenario] =
-    &[("one before and one after", one_before_and_one_after), ("register and stay", register_and_stay)];
+    &[("one before and one after", register_before_and_after_stop), ("register and stay", register_and_stay)];
 
-/// The sockets of a stopped daemon for all users: the one for its own user, and the one for all.
-struct Sockets {
-    stage: Stage,
+/// The sockets of a stopped daemon for all users.
+struct DaemonSockets {
+    runner: ScenarioRunner,
+    /// For processes of the daemon's user.
     own: Listener,
+    /// For all users.
     shared: Listener,
 }
 
-impl Sockets {
+impl DaemonSockets {
     /// Opens the sockets, and writes a file that enables the providers of the scenarios.
     fn open() -> Self {
-        let stage = Stage::new();
-        let shared = listen(&stage.runtime());
-        let folder = RuntimeDir::from_path(&stage.runtime()).make_own().unwrap();
+        let runner = ScenarioRunner::new();
+        let shared = listen(&runner.runtime());
+        let folder = RuntimeDir::from_path(&runner.runtime()).make_own().unwrap();
         let own = Listener::bind(&folder.control_socket(), 0o600).unwrap();
         own.take_descriptors().unwrap();
         let enable = |target| Enabled {
             target,
             name: String::new(),
             session: 7,
-            region: params(),
+            region: region_params(),
             params: EnableParams::default(),
         };
-        enabled::write(&folder, &[enable(PROVIDER), enable(OTHER)]).unwrap();
-        Self { stage, own, shared }
+        enabled::write(&folder, &[enable(PROVIDER), enable(OTHER_PROVIDER)]).unwrap();
+        Self { runner, own, shared }
     }
 
     fn folder(&self) -> std::path::PathBuf {
-        self.stage.runtime().join("own")
+        self.runner.runtime().join("own")
     }
 }
 
 #[test]
 fn process_of_daemon_user_sends_region_before_daemon_accepts() {
-    let sockets = Sockets::open();
-    sockets.stage.spawn("write and end").succeeded();
-    let connection = eventually("a connection", || sockets.own.accept().unwrap());
+    let sockets = DaemonSockets::open();
+    sockets.runner.spawn("write and end").assert_success();
+    let connection = eventually("the process connects", || sockets.own.accept().unwrap());
     let next = || connection.receive(PATIENCE).unwrap().unwrap();
     assert!(matches!(next().message, Message::Hello { role: Role::Provider, .. }));
     let region = next();
@@ -75,21 +80,26 @@ fn process_of_daemon_user_sends_region_before_daemon_accepts() {
 #[test]
 fn folder_open_to_other_users_is_not_used() {
     let is_root = can(rustix::process::geteuid().is_root(), "root", "giving files away takes root");
-    let foreign: fn(&Path) = |folder| chown(folder, Some(64_123), None).unwrap();
-    let open: fn(&Path) = |folder| fs::set_permissions(folder, PermissionsExt::from_mode(0o710)).unwrap();
-    let link: fn(&Path) = |folder| {
+    let give_to_other_user: fn(&Path) = |folder| chown(folder, Some(64_123), None).unwrap();
+    let open_to_group: fn(&Path) =
+        |folder| fs::set_permissions(folder, PermissionsExt::from_mode(0o710)).unwrap();
+    let replace_by_link: fn(&Path) = |folder| {
         let elsewhere = folder.with_file_name("elsewhere");
         fs::rename(folder, &elsewhere).unwrap();
         symlink(elsewhere, folder).unwrap();
     };
-    let changes = [("open to a group", open), ("a link", link), ("of another user", foreign)];
+    let changes = [
+        ("open to a group", open_to_group),
+        ("a link", replace_by_link),
+        ("of another user", give_to_other_user),
+    ];
     for (name, change) in &changes[..if is_root { 3 } else { 2 }] {
-        let sockets = Sockets::open();
+        let sockets = DaemonSockets::open();
         change(&sockets.folder());
         // The scenario asserts that nothing is enabled.
-        sockets.stage.spawn("register and end").succeeded();
+        sockets.runner.spawn("register and end").assert_success();
         assert!(sockets.own.accept().unwrap().is_none(), "{name}");
-        let connection = eventually("a connection", || sockets.shared.accept().unwrap());
+        let connection = eventually("the process connects", || sockets.shared.accept().unwrap());
         let next = || connection.receive(PATIENCE).unwrap().unwrap().message;
         assert!(matches!(next(), Message::Hello { .. }), "{name}");
         assert!(matches!(next(), Message::Register { provider: PROVIDER, .. }), "{name}");
@@ -98,28 +108,28 @@ fn folder_open_to_other_users_is_not_used() {
 
 #[test]
 fn process_not_accepted_by_exiting_daemon_uses_shared_socket() {
-    let Sockets { stage, own, shared } = Sockets::open();
-    let scenario = stage.spawn("register and stay");
-    wait_for_mark(stage.folder.path(), "registered");
+    let DaemonSockets { runner, own, shared } = DaemonSockets::open();
+    let scenario = runner.spawn("register and stay");
+    runner.wait_for_mark("registered");
     assert!(shared.accept().unwrap().is_none(), "the process waits at the daemon user's socket");
     // A daemon that exits does the same.
-    RuntimeDir::from_path(&stage.runtime()).remove_own();
+    RuntimeDir::from_path(&runner.runtime()).remove_own();
     drop(own);
-    let mut process = Process::accept(&shared);
+    let mut process = ProcessConnection::accept(&shared);
     let registration = process.await_register();
     process.answer(&Message::Registered { registration });
-    mark(stage.folder.path(), "done");
-    scenario.succeeded();
+    runner.set_mark("done");
+    scenario.assert_success();
 }
 
 #[test]
 fn stale_socket_of_killed_daemon_leads_to_shared_socket() {
-    let Sockets { stage, own, shared } = Sockets::open();
+    let DaemonSockets { runner, own, shared } = DaemonSockets::open();
     drop(own);
     // The scenario asserts that nothing is enabled, whatever the file of the killed daemon
     // contains.
-    stage.spawn("register and end").succeeded();
-    let connection = eventually("a connection", || shared.accept().unwrap());
+    runner.spawn("register and end").assert_success();
+    let connection = eventually("the process connects", || shared.accept().unwrap());
     let next = || connection.receive(PATIENCE).unwrap().unwrap().message;
     assert!(matches!(next(), Message::Hello { .. }));
     assert!(matches!(next(), Message::Register { provider: PROVIDER, .. }));
@@ -127,35 +137,35 @@ fn stale_socket_of_killed_daemon_leads_to_shared_socket() {
 
 fn register_and_stay(folder: &Path) {
     let _provider = Provider::register(PROVIDER, None).unwrap();
-    mark(folder, "registered");
+    set_mark(folder, "registered");
     wait_for_mark(folder, "done");
 }
 
 #[test]
 fn process_found_by_daemon_loses_no_event_while_daemon_is_stopped() {
-    found_and_stopped(Scope::Named);
+    stop_daemon_after_it_found_process(Scope::Named);
 }
 
 #[test]
 fn root_process_found_by_system_daemon_loses_no_event_while_it_is_stopped() {
     if can(rustix::process::geteuid().is_root(), "root", "the system's daemon is root's") {
-        found_and_stopped(Scope::System);
+        stop_daemon_after_it_found_process(Scope::System);
     }
 }
 
 /// Starts the process before the daemon, which then connects to it.
-fn found_and_stopped(scope: Scope) {
-    let stage = Stage::new();
-    let scenario = stage.spawn("one before and one after");
-    wait_for_mark(stage.folder.path(), "registered");
-    let mut daemon_process = DaemonProcess::start_on(stage, scope);
+fn stop_daemon_after_it_found_process(scope: Scope) {
+    let runner = ScenarioRunner::new();
+    let scenario = runner.spawn("one before and one after");
+    runner.wait_for_mark("registered");
+    let mut daemon_process = DaemonProcess::start_on(runner, scope);
     until("the daemon has found the process", || {
         let providers = daemon_process.controller.provider_entries().unwrap();
         providers.iter().any(|provider| provider.provider == PROVIDER && !provider.pids.is_empty())
     });
     daemon_process
         .controller
-        .enable(&session(), OTHER, EnableCode::Enable, &EnableParams::default(), 0)
+        .enable(&session(), OTHER_PROVIDER, EnableCode::Enable, &EnableParams::default(), 0)
         .unwrap();
     // The process has no region left, so the next registration creates one.
     daemon_process
@@ -163,79 +173,83 @@ fn found_and_stopped(scope: Scope) {
         .enable(&session(), PROVIDER, EnableCode::Disable, &EnableParams::default(), 5000)
         .unwrap();
     daemon_process.stop_daemon();
-    mark(daemon_process.stage.folder.path(), "stopped");
-    scenario.succeeded();
+    daemon_process.runner.set_mark("stopped");
+    scenario.assert_success();
     daemon_process.signal(Signal::CONT);
     until("all events are collected or counted", || {
         let properties = daemon_process.controller.query(&session()).unwrap();
-        properties.events + properties.events_lost + u64::from(properties.uncounted_processes) * EACH >= EACH
+        properties.events + properties.events_lost + u64::from(properties.uncounted_processes) * EVENT_COUNT
+            >= EVENT_COUNT
     });
     let properties = daemon_process.controller.query(&session()).unwrap();
-    assert_eq!((properties.events, properties.events_lost), (EACH, 0), "{properties:?}");
+    assert_eq!((properties.events, properties.events_lost), (EVENT_COUNT, 0), "{properties:?}");
     assert_eq!(properties.uncounted_processes, 0);
     // The events of the other provider are not counted here.
-    assert_eq!(daemon_process.end(EACH), (0, 0));
+    assert_eq!(daemon_process.end(EVENT_COUNT), (0, 0));
 }
 
-fn one_before_and_one_after(folder: &Path) {
+fn register_before_and_after_stop(folder: &Path) {
     let _first = Provider::register(PROVIDER, None).unwrap();
-    mark(folder, "registered");
+    set_mark(folder, "registered");
     wait_for_mark(folder, "stopped");
-    let other = Provider::register(OTHER, None).unwrap();
-    assert!(other.enabled(4, 0), "enabled by the daemon's file");
-    for n in 0..EACH {
+    let other = Provider::register(OTHER_PROVIDER, None).unwrap();
+    assert!(other.enabled(INFORMATION, 0), "enabled by the daemon's file");
+    for n in 0..EVENT_COUNT {
         other.write(&event(1), &[&n.to_le_bytes()]).unwrap();
     }
 }
 
-/// Plays a daemon on a thread until it is dropped: welcomes controllers and consumers, and knows no
-/// session.
-struct Welcoming {
-    is_over: Arc<AtomicBool>,
-    served: Option<JoinHandle<Vec<Role>>>,
+/// Plays a daemon on a thread until it is dropped. The daemon welcomes controllers and consumers, and
+/// has no session.
+struct WelcomingDaemon {
+    is_stopping: Arc<AtomicBool>,
+    thread: Option<JoinHandle<Vec<Role>>>,
 }
 
-impl Welcoming {
-    /// Answers the connections of a listener, and closes those of another one.
+impl WelcomingDaemon {
+    /// Answers the connections of a listener, and closes the connections of `closed`.
     fn start(listener: Listener, closed: Option<Listener>) -> Self {
-        let is_over = Arc::new(AtomicBool::new(false));
-        let until = is_over.clone();
-        let served = std::thread::spawn(move || {
+        let is_stopping = Arc::new(AtomicBool::new(false));
+        let should_stop = is_stopping.clone();
+        let thread = std::thread::spawn(move || {
             let mut roles = Vec::new();
-            while !until.load(Ordering::SeqCst) {
+            while !should_stop.load(Ordering::SeqCst) {
                 drop(closed.as_ref().map(Listener::accept));
                 match listener.accept().unwrap() {
-                    Some(connection) => roles.extend(answer(&connection)),
+                    Some(connection) => roles.extend(welcome_client(&connection)),
                     None => std::thread::sleep(Duration::from_millis(5)),
                 }
             }
             roles
         });
-        Self { is_over, served: Some(served) }
+        Self { is_stopping, thread: Some(thread) }
     }
 
     /// Ends the daemon, and returns the roles of the clients that it has answered.
     fn end(mut self) -> Vec<Role> {
-        self.is_over.store(true, Ordering::SeqCst);
-        self.served.take().unwrap().join().unwrap()
+        self.is_stopping.store(true, Ordering::SeqCst);
+        self.thread.take().unwrap().join().unwrap()
     }
 }
 
-impl Drop for Welcoming {
+impl Drop for WelcomingDaemon {
     fn drop(&mut self) {
-        self.is_over.store(true, Ordering::SeqCst);
+        self.is_stopping.store(true, Ordering::SeqCst);
     }
 }
 
 /// Answers a client, unless it has given up.
-fn answer(connection: &Connection) -> Option<Role> {
+fn welcome_client(connection: &Connection) -> Option<Role> {
     let hello = connection.receive(PATIENCE).ok()??;
     let Message::Hello { role, .. } = hello.message else { return None };
     let welcome = Message::Welcome { version: VERSIONS.1, daemon: 1 };
     connection.send(hello.request, &welcome, &[], PATIENCE).ok()?;
     if role == Role::Consumer {
         let request = connection.receive(PATIENCE).ok()??.request;
-        let refusal = Message::Refused { status: 4201, reason: "no such session".to_owned() };
+        let refusal = Message::Refused {
+            status: Status::ERROR_WMI_INSTANCE_NOT_FOUND.0,
+            reason: "no such session".to_owned(),
+        };
         connection.send(request, &refusal, &[], PATIENCE).ok()?;
     }
     Some(role)
@@ -243,14 +257,19 @@ fn answer(connection: &Connection) -> Option<Role> {
 
 #[test]
 fn controllers_and_consumers_of_daemon_user_do_not_need_the_shared_socket() {
-    let Sockets { stage, own, shared } = Sockets::open();
-    let runtime = stage.runtime();
+    let DaemonSockets { runner, own, shared } = DaemonSockets::open();
+    let runtime = runner.runtime();
     // Other users can do the same.
     let _queue = FullQueue::new(&shared, &RuntimeDir::from_path(&runtime).control_socket());
-    let daemon = Welcoming::start(own, None);
-    let controller = eventually("a daemon", || Controller::find_at(&runtime).ok().flatten());
-    assert_eq!(controller.socket(), runtime.join("control.sock"), "the name of the daemon for people");
-    until("an answer to a consumer", || {
+    let daemon = WelcomingDaemon::start(own, None);
+    let controller =
+        eventually("the controller finds the daemon", || Controller::find_at(&runtime).ok().flatten());
+    assert_eq!(
+        controller.socket(),
+        runtime.join("control.sock"),
+        "the controller shows the path of the shared socket"
+    );
+    until("the daemon answers the consumer", || {
         let refusal = Trace::live_at(&runtime, "no session").unwrap_err();
         refusal.status() == Status::ERROR_WMI_INSTANCE_NOT_FOUND
     });
@@ -261,10 +280,12 @@ fn controllers_and_consumers_of_daemon_user_do_not_need_the_shared_socket() {
 #[test]
 fn controller_uses_shared_socket_if_that_of_the_daemon_user_is_stale_or_closed() {
     for is_stale in [true, false] {
-        let Sockets { stage, own, shared } = Sockets::open();
+        let DaemonSockets { runner, own, shared } = DaemonSockets::open();
         // A daemon that exits closes connections without an answer.
-        let daemon = Welcoming::start(shared, (!is_stale).then_some(own));
-        eventually("a daemon", || Controller::find_at(&stage.runtime()).ok().flatten());
-        assert!(daemon.end().contains(&Role::Controller), "{is_stale}");
+        let daemon = WelcomingDaemon::start(shared, (!is_stale).then_some(own));
+        eventually("the controller finds the daemon", || {
+            Controller::find_at(&runner.runtime()).ok().flatten()
+        });
+        assert!(daemon.end().contains(&Role::Controller), "stale: {is_stale}");
     }
 }

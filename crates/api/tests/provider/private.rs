@@ -8,55 +8,67 @@ use std::time::{Duration, Instant};
 use traceweir::controller::{EnableParams, SessionConfig, Update};
 use traceweir::{Guid, PrivateSession, Provider, Status};
 use traceweir_format::etl;
-use traceweir_format::spec::event::EVENT_HEADER_FLAG_STRING_ONLY;
+use traceweir_format::spec::enable::{EVENT_ENABLE_PROPERTY_EVENT_KEY, EVENT_ENABLE_PROPERTY_STACK_TRACE};
+use traceweir_format::spec::event::{EVENT_HEADER_FLAG_STRING_ONLY, ExtType};
+use traceweir_format::spec::session::{
+    EVENT_TRACE_BUFFERING_MODE, EVENT_TRACE_PRIVATE_IN_PROC, EVENT_TRACE_PRIVATE_LOGGER_MODE,
+    EVENT_TRACE_REAL_TIME_MODE,
+};
 
-use crate::{PROVIDER, Scenario, Stage, alarm, event, everything, mark, read, sequential, wait_for_mark};
+use crate::{
+    INFORMATION, PROVIDER, Scenario, ScenarioRunner, alarm, all_events, event, file_config, read_events,
+    set_mark,
+};
 
 pub(crate) const SCENARIOS: &[Scenario] = &[
-    ("many threads", many_threads),
-    ("leave without a word", leave_without_a_word),
+    ("many threads", write_on_many_threads),
+    ("leave without a word", exit_without_stop),
     ("write until killed", write_until_killed),
-    ("signal handler", |folder| signal_handler(folder, 0)),
-    // Stack and event key: the library takes both, also in the signal handler while the thread
-    // takes its own.
-    ("signal handler with stacks", |folder| signal_handler(folder, 0x104)),
-    ("refused sessions", refused_sessions),
-    ("another file", another_file),
-    ("kinds of events", kinds_of_events),
-    ("quiet threads", quiet_threads),
+    ("signal handler", |folder| write_in_signal_handler(folder, 0)),
+    // Stack and event key: the library takes both, also in the signal handler while it
+    // interrupts a write.
+    ("signal handler with stacks", |folder| {
+        write_in_signal_handler(folder, EVENT_ENABLE_PROPERTY_STACK_TRACE | EVENT_ENABLE_PROPERTY_EVENT_KEY)
+    }),
+    ("refused sessions", start_refused_sessions),
+    ("another file", switch_files),
+    ("kinds of events", write_each_kind_of_event),
+    ("quiet threads", check_signal_masks),
 ];
 
+/// The mode of a private session in this process.
+const IN_PROCESS_MODE: u32 = EVENT_TRACE_PRIVATE_LOGGER_MODE | EVENT_TRACE_PRIVATE_IN_PROC;
 const THREADS: u64 = 4;
-const EACH: u64 = 20_000;
+const EVENTS_PER_THREAD: u64 = 20_000;
 
 #[test]
 fn every_event_of_many_threads_is_recorded_or_counted() {
-    let stage = Stage::new();
-    stage.run("many threads");
-    check_many(&stage.path("many.etl"));
+    let runner = ScenarioRunner::new();
+    runner.run("many threads");
+    check_many_threads_file(&runner.path("many.etl"));
 }
 
 #[test]
 fn every_event_of_many_threads_is_recorded_or_counted_without_rseq() {
-    let stage = Stage::new();
-    stage.run_with("many threads", |c| {
-        c.env("TRACEWEIR_NO_RSEQ", "1");
+    let runner = ScenarioRunner::new();
+    runner.run_with("many threads", |command| {
+        command.env("TRACEWEIR_NO_RSEQ", "1");
     });
-    check_many(&stage.path("many.etl"));
+    check_many_threads_file(&runner.path("many.etl"));
 }
 
-fn many_threads(folder: &Path) {
-    let session = PrivateSession::start(&sequential("many", folder.join("many.etl"))).unwrap();
-    session.enable(PROVIDER, &everything()).unwrap();
+fn write_on_many_threads(folder: &Path) {
+    let session = PrivateSession::start(&file_config("many", folder.join("many.etl"))).unwrap();
+    session.enable(PROVIDER, &all_events()).unwrap();
     let provider = Provider::register(PROVIDER, None).unwrap();
     std::thread::scope(|scope| {
         for thread in 0..THREADS {
             let provider = &provider;
             scope.spawn(move || {
-                let rest = [thread as u8; 300];
-                for n in 0..EACH {
-                    let number = thread * EACH + n;
-                    let data: [&[u8]; 2] = [&number.to_le_bytes(), &rest[..(n % 300) as usize]];
+                let padding = [thread as u8; 300];
+                for n in 0..EVENTS_PER_THREAD {
+                    let number = thread * EVENTS_PER_THREAD + n;
+                    let data: [&[u8]; 2] = [&number.to_le_bytes(), &padding[..(n % 300) as usize]];
                     // A full ring counts the event as lost; the reader adds up the totals.
                     if provider.write(&event(1), &data).is_err() {
                         std::thread::sleep(Duration::from_millis(1));
@@ -66,17 +78,18 @@ fn many_threads(folder: &Path) {
         }
     });
     let end = session.stop().unwrap();
-    assert_eq!(end.events + end.events_lost, THREADS * EACH);
+    assert_eq!(end.events + end.events_lost, THREADS * EVENTS_PER_THREAD);
 }
 
-fn check_many(file: &Path) {
-    let (seen, lost) = read(file);
-    assert_eq!(seen.len() as u64 + lost, THREADS * EACH);
-    let numbers: HashSet<u64> = seen.iter().map(|s| s.number()).collect();
-    assert_eq!(numbers.len(), seen.len(), "no event twice");
+fn check_many_threads_file(file: &Path) {
+    let (seen, lost) = read_events(file);
+    assert_eq!(seen.len() as u64 + lost, THREADS * EVENTS_PER_THREAD);
+    let numbers: HashSet<u64> = seen.iter().map(|event| event.payload_number()).collect();
+    assert_eq!(numbers.len(), seen.len(), "an event is recorded twice");
     let mut threads = HashSet::new();
     for event in &seen {
-        let (thread, n) = (event.number() / EACH, event.number() % EACH);
+        let (thread, n) =
+            (event.payload_number() / EVENTS_PER_THREAD, event.payload_number() % EVENTS_PER_THREAD);
         assert!(
             event.payload[8..].len() as u64 == n % 300
                 && event.payload[8..].iter().all(|b| *b == thread as u8)
@@ -84,21 +97,21 @@ fn check_many(file: &Path) {
         threads.insert((thread, event.thread, event.process));
     }
     let ids: HashSet<u64> = threads.iter().map(|(thread, ..)| *thread).collect();
-    assert_eq!(threads.len(), ids.len(), "each thread under one id");
-    assert!(seen.len() as u64 > THREADS * EACH / 2, "{lost} lost");
+    assert_eq!(threads.len(), ids.len(), "a thread is recorded under several ids");
+    assert!(seen.len() as u64 > THREADS * EVENTS_PER_THREAD / 2, "{lost} lost");
 }
 
 #[test]
 fn session_that_is_not_stopped_is_finalised_at_exit() {
-    let stage = Stage::new();
-    stage.run("leave without a word");
-    let (seen, lost) = read(&stage.path("exit.etl"));
+    let runner = ScenarioRunner::new();
+    runner.run("leave without a word");
+    let (seen, lost) = read_events(&runner.path("exit.etl"));
     assert_eq!((seen.len(), lost), (1000, 0));
 }
 
-fn leave_without_a_word(folder: &Path) {
-    let session = PrivateSession::start(&sequential("exit", folder.join("exit.etl"))).unwrap();
-    session.enable(PROVIDER, &everything()).unwrap();
+fn exit_without_stop(folder: &Path) {
+    let session = PrivateSession::start(&file_config("exit", folder.join("exit.etl"))).unwrap();
+    session.enable(PROVIDER, &all_events()).unwrap();
     let provider = Provider::register(PROVIDER, None).unwrap();
     for n in 0..1000u64 {
         provider.write(&event(1), &[&n.to_le_bytes()]).unwrap();
@@ -109,30 +122,30 @@ fn leave_without_a_word(folder: &Path) {
 
 #[test]
 fn file_of_killed_process_is_valid_to_last_flush_and_can_be_repaired() {
-    let stage = Stage::new();
-    let scenario = stage.spawn("write until killed");
-    wait_for_mark(stage.folder.path(), "flushed");
+    let runner = ScenarioRunner::new();
+    let scenario = runner.spawn("write until killed");
+    runner.wait_for_mark("flushed");
     scenario.kill();
-    let (broken, whole) = (stage.path("killed.etl"), stage.path("repaired.etl"));
-    let trace = etl::Trace::open(std::fs::File::open(&broken).unwrap()).unwrap();
+    let (killed_path, repaired_path) = (runner.path("killed.etl"), runner.path("repaired.etl"));
+    let trace = etl::Trace::open(std::fs::File::open(&killed_path).unwrap()).unwrap();
     assert!(!trace.is_finalised());
-    let repaired = etl::repair(&trace, std::fs::File::create(&whole).unwrap()).unwrap();
+    let repaired = etl::repair(&trace, std::fs::File::create(&repaired_path).unwrap()).unwrap();
     assert_eq!(repaired.dropped, 0);
-    let (seen, _) = read(&whole);
-    let numbers: Vec<u64> = seen.iter().map(|s| s.number()).collect();
+    let (seen, _) = read_events(&repaired_path);
+    let numbers: Vec<u64> = seen.iter().map(|event| event.payload_number()).collect();
     assert!(numbers.len() >= 500, "flushed events are in the file: {}", numbers.len());
     assert_eq!(numbers, (0..numbers.len() as u64).collect::<Vec<_>>());
 }
 
 fn write_until_killed(folder: &Path) {
-    let session = PrivateSession::start(&sequential("killed", folder.join("killed.etl"))).unwrap();
-    session.enable(PROVIDER, &everything()).unwrap();
+    let session = PrivateSession::start(&file_config("killed", folder.join("killed.etl"))).unwrap();
+    session.enable(PROVIDER, &all_events()).unwrap();
     let provider = Provider::register(PROVIDER, None).unwrap();
     for n in 0.. {
         provider.write(&event(1), &[&u64::to_le_bytes(n)]).unwrap();
         if n == 500 {
             session.flush(None).unwrap();
-            mark(folder, "flushed");
+            set_mark(folder, "flushed");
         }
         std::thread::sleep(Duration::from_micros(if n > 500 { 500 } else { 0 }));
     }
@@ -140,45 +153,49 @@ fn write_until_killed(folder: &Path) {
 
 #[test]
 fn signal_handler_can_write_during_a_write() {
-    for (without_sequences, scenario) in [
+    for (without_rseq, scenario) in [
         (false, "signal handler"),
         (true, "signal handler"),
         (false, "signal handler with stacks"),
         (true, "signal handler with stacks"),
     ] {
-        let stage = Stage::new();
-        stage.run_with(scenario, |c| {
-            if without_sequences {
-                c.env("TRACEWEIR_NO_RSEQ", "1");
+        let runner = ScenarioRunner::new();
+        runner.run_with(scenario, |command| {
+            if without_rseq {
+                command.env("TRACEWEIR_NO_RSEQ", "1");
             }
         });
-        let (seen, lost) = read(&stage.path("signals.etl"));
-        let offered: u64 = std::fs::read_to_string(stage.path("offered")).unwrap().parse().unwrap();
+        let (seen, lost) = read_events(&runner.path("signals.etl"));
+        let offered: u64 = std::fs::read_to_string(runner.path("offered")).unwrap().parse().unwrap();
         assert_eq!(seen.len() as u64 + lost, offered);
-        assert!(seen.iter().filter(|s| s.id == 2).count() > 0, "some came from the handler");
-        let numbers: HashSet<(u16, u64)> = seen.iter().map(|s| (s.id, s.number())).collect();
+        assert!(
+            seen.iter().filter(|event| event.id == 2).count() > 0,
+            "no event of the signal handler is recorded"
+        );
+        let numbers: HashSet<(u16, u64)> =
+            seen.iter().map(|event| (event.id, event.payload_number())).collect();
         assert_eq!(numbers.len(), seen.len());
     }
 }
 
-static IN_HANDLER: std::sync::OnceLock<Provider> = std::sync::OnceLock::new();
-static HANDLED: AtomicU64 = AtomicU64::new(0);
+static HANDLER_PROVIDER: std::sync::OnceLock<Provider> = std::sync::OnceLock::new();
+static HANDLER_CALLS: AtomicU64 = AtomicU64::new(0);
 
-fn in_handler() {
-    if let Some(provider) = IN_HANDLER.get() {
-        let n = HANDLED.fetch_add(1, Ordering::Relaxed);
+fn write_in_handler() {
+    if let Some(provider) = HANDLER_PROVIDER.get() {
+        let n = HANDLER_CALLS.fetch_add(1, Ordering::Relaxed);
         let _ = provider.write(&event(2), &[&n.to_le_bytes(), &[7; 40]]);
     }
 }
 
-fn signal_handler(folder: &Path, property: u32) {
-    let session = PrivateSession::start(&sequential("signals", folder.join("signals.etl"))).unwrap();
-    session.enable(PROVIDER, &EnableParams { property, ..everything() }).unwrap();
+fn write_in_signal_handler(folder: &Path, property: u32) {
+    let session = PrivateSession::start(&file_config("signals", folder.join("signals.etl"))).unwrap();
+    session.enable(PROVIDER, &EnableParams { property, ..all_events() }).unwrap();
     let provider = Provider::register(PROVIDER, None).unwrap();
-    IN_HANDLER.set(Provider::register(PROVIDER, None).unwrap()).unwrap();
-    alarm::start(200, in_handler);
+    HANDLER_PROVIDER.set(Provider::register(PROVIDER, None).unwrap()).unwrap();
+    alarm::start(200, write_in_handler);
     let (mut n, deadline) = (0u64, Instant::now() + crate::PATIENCE);
-    while HANDLED.load(Ordering::Relaxed) < 500 && Instant::now() < deadline {
+    while HANDLER_CALLS.load(Ordering::Relaxed) < 500 && Instant::now() < deadline {
         let _ = provider.write(&event(1), &[&n.to_le_bytes(), &[1; 50]]);
         n += 1;
         if n.is_multiple_of(64) {
@@ -187,61 +204,70 @@ fn signal_handler(folder: &Path, property: u32) {
     }
     alarm::stop();
     session.stop().unwrap();
-    std::fs::write(folder.join("offered"), (n + HANDLED.load(Ordering::Relaxed)).to_string()).unwrap();
+    std::fs::write(folder.join("offered"), (n + HANDLER_CALLS.load(Ordering::Relaxed)).to_string()).unwrap();
 }
 
 #[test]
 fn process_has_at_most_three_private_sessions_and_one_per_file() {
-    Stage::new().run("refused sessions");
+    ScenarioRunner::new().run("refused sessions");
 }
 
-fn refused_sessions(folder: &Path) {
-    let start = |name: &str, file: &str| PrivateSession::start(&sequential(name, folder.join(file)));
-    let mut three: Vec<_> = ["a", "b", "c"].map(|n| start(n, &format!("{n}.etl")).unwrap()).into();
+fn start_refused_sessions(folder: &Path) {
+    let start = |name: &str, file: &str| PrivateSession::start(&file_config(name, folder.join(file)));
+    let mut sessions: Vec<_> = ["a", "b", "c"].map(|n| start(n, &format!("{n}.etl")).unwrap()).into();
     assert_eq!(start("d", "d.etl").unwrap_err().status(), Status::ERROR_NO_SYSTEM_RESOURCES);
-    assert!(!folder.join("d.etl").exists(), "no file is left");
-    three.pop();
+    assert!(!folder.join("d.etl").exists(), "a refused session left a file");
+    sessions.pop();
     assert_eq!(start("d", "a.etl").unwrap_err().status(), Status::ERROR_BAD_PATHNAME);
     let session = start("d", "d.etl").unwrap();
     assert_eq!(
-        session.enable(Guid::NULL, &everything()).unwrap_err().status(),
+        session.enable(Guid::NULL, &all_events()).unwrap_err().status(),
         Status::ERROR_INVALID_PARAMETER
     );
     let mode = session.query().config.log_file_mode;
-    assert_eq!(mode & 0x20800, 0x20800, "private, in this process");
-    drop((session, three));
-    let live = SessionConfig { log_file_mode: 0x100, ..sequential("live", folder.join("live.etl")) };
+    assert_eq!(mode & IN_PROCESS_MODE, IN_PROCESS_MODE);
+    drop((session, sessions));
+    let live = SessionConfig {
+        log_file_mode: EVENT_TRACE_REAL_TIME_MODE,
+        ..file_config("live", folder.join("live.etl"))
+    };
     assert!(PrivateSession::start(&live).is_err());
     assert!(!folder.join("live.etl").exists());
 }
 
 #[test]
 fn private_session_can_switch_to_another_file() {
-    let stage = Stage::new();
-    stage.run("another file");
-    let payloads = |file: &str| read(&stage.path(file)).0.into_iter().map(|s| s.payload).collect::<Vec<_>>();
+    let runner = ScenarioRunner::new();
+    runner.run("another file");
+    let payloads = |file: &str| {
+        read_events(&runner.path(file)).0.into_iter().map(|event| event.payload).collect::<Vec<_>>()
+    };
     assert_eq!((payloads("a.etl"), payloads("b.etl")), (vec![b"before".to_vec()], vec![b"after".to_vec()]));
     assert_eq!(payloads("snapshot.etl"), [b"after".to_vec()]);
 }
 
-fn another_file(folder: &Path) {
-    let session = PrivateSession::start(&sequential("s", folder.join("a.etl"))).unwrap();
-    session.enable(PROVIDER, &everything()).unwrap();
+fn switch_files(folder: &Path) {
+    let session = PrivateSession::start(&file_config("s", folder.join("a.etl"))).unwrap();
+    session.enable(PROVIDER, &all_events()).unwrap();
     let provider = Provider::register(PROVIDER, None).unwrap();
     provider.write(&event(1), &[b"before"]).unwrap();
     let to = |name: &str| Update { log_file: Some(folder.join(name)), ..Update::default() };
     assert_eq!(session.update(&to("a.etl")).unwrap_err().status(), Status::ERROR_BAD_PATHNAME);
     let more = Update { maximum_buffers: Some(9), ..to("c.etl") };
     assert_eq!(session.update(&more).unwrap_err().status(), Status::ERROR_INVALID_PARAMETER);
-    assert!(!folder.join("c.etl").exists(), "no file is left");
-    let now = session.update(&Update { flush_timer: Some(3), ..to("b.etl") }).unwrap();
-    assert_eq!((now.config.flush_timer, now.config.log_file), (3, Some(folder.join("b.etl"))));
-    let recorder = SessionConfig { log_file_mode: 0x400, log_file: None, ..sequential("r", "unused".into()) };
+    assert!(!folder.join("c.etl").exists(), "a refused session left a file");
+    let updated = session.update(&Update { flush_timer: Some(3), ..to("b.etl") }).unwrap();
+    assert_eq!((updated.config.flush_timer, updated.config.log_file), (3, Some(folder.join("b.etl"))));
+    let recorder = SessionConfig {
+        log_file_mode: EVENT_TRACE_BUFFERING_MODE,
+        log_file: None,
+        ..file_config("r", "unused".into())
+    };
     let recorder = PrivateSession::start(&recorder).unwrap();
-    recorder.enable(PROVIDER, &everything()).unwrap();
+    recorder.enable(PROVIDER, &all_events()).unwrap();
     provider.write(&event(1), &[b"after"]).unwrap();
-    let taken = recorder.flush(Some(&folder.join("b.etl"))).unwrap_err();
-    assert_eq!(taken.status(), Status::ERROR_BAD_PATHNAME, "the other session writes it");
+    let refused = recorder.flush(Some(&folder.join("b.etl"))).unwrap_err();
+    assert_eq!(refused.status(), Status::ERROR_BAD_PATHNAME, "another session writes the file");
     for _ in 0..2 {
         recorder.flush(Some(&folder.join("snapshot.etl"))).unwrap();
     }
@@ -250,45 +276,48 @@ fn another_file(folder: &Path) {
 
 #[test]
 fn strings_activities_and_metadata_are_recorded_unchanged() {
-    let stage = Stage::new();
-    stage.run("kinds of events");
-    let (seen, lost) = read(&stage.path("kinds.etl"));
+    let runner = ScenarioRunner::new();
+    runner.run("kinds of events");
+    let (seen, lost) = read_events(&runner.path("kinds.etl"));
     assert_eq!((seen.len(), lost), (4, 0));
     let text = |s: &str| s.encode_utf16().chain([0]).flat_map(u16::to_le_bytes).collect::<Vec<u8>>();
-    let short = seen.iter().find(|s| s.payload == text("grüß dich")).unwrap();
+    let short = seen.iter().find(|event| event.payload == text("grüß dich")).unwrap();
     assert_eq!((short.id, short.flags & EVENT_HEADER_FLAG_STRING_ONLY), (0, EVENT_HEADER_FLAG_STRING_ONLY));
-    assert!(seen.iter().any(|s| s.payload == text(&"x".repeat(2000))));
+    assert!(seen.iter().any(|event| event.payload == text(&"x".repeat(2000))));
 }
 
-fn kinds_of_events(folder: &Path) {
-    let session = PrivateSession::start(&sequential("kinds", folder.join("kinds.etl"))).unwrap();
-    session.enable(PROVIDER, &everything()).unwrap();
+fn write_each_kind_of_event(folder: &Path) {
+    let session = PrivateSession::start(&file_config("kinds", folder.join("kinds.etl"))).unwrap();
+    session.enable(PROVIDER, &all_events()).unwrap();
     let traits = b"\x0c\x00Provider\0\0";
-    assert!(Provider::register_with_traits(PROVIDER, traits, None).is_err(), "a trait must be whole");
+    assert!(Provider::register_with_traits(PROVIDER, traits, None).is_err(), "a truncated trait is refused");
     let provider = Provider::register_with_traits(PROVIDER, b"\x0b\x00Provider\0", None).unwrap();
-    provider.write_string(4, 0, "grüß dich").unwrap();
-    provider.write_string(4, 0, &"x".repeat(2000)).unwrap();
+    provider.write_string(INFORMATION, 0, "grüß dich").unwrap();
+    provider.write_string(INFORMATION, 0, &"x".repeat(2000)).unwrap();
     let (activity, related) = (traceweir::provider::activity::create(), Guid::from_u128(9));
     provider.write_transfer(&event(3), Some(&activity), Some(&related), &[b"transfer"]).unwrap();
     let metadata = b"\x08\x00\x00name\0";
     provider.event(&event(4)).metadata(metadata).write(&[b"described"]).unwrap();
-    assert_eq!(provider.write_string(4, 0, &"x".repeat(40_000)), Err(traceweir::WriteError::TooLarge));
+    assert_eq!(
+        provider.write_string(INFORMATION, 0, &"x".repeat(40_000)),
+        Err(traceweir::WriteError::TooLarge)
+    );
     assert_eq!(session.stop().unwrap().events_lost, 0);
     let trace = etl::Trace::open(std::fs::File::open(folder.join("kinds.etl")).unwrap()).unwrap();
     let mut events = trace.events();
     let mut found = 0;
     while let Some(record) = events.next().unwrap() {
-        let items: Vec<_> = record.items().map(|i| (i.kind.0, i.data.to_vec())).collect();
-        let mut want = vec![(12, b"\x0b\x00Provider\0".to_vec())];
+        let items: Vec<_> = record.items().map(|item| (item.kind, item.data.to_vec())).collect();
+        let mut expected = vec![(ExtType::PROV_TRAITS, b"\x0b\x00Provider\0".to_vec())];
         match record.descriptor().id {
             3 => {
-                want.push((1, related.to_bytes().to_vec()));
+                expected.push((ExtType::RELATED_ACTIVITYID, related.to_bytes().to_vec()));
                 assert_eq!(record.activity(), Some(activity));
             }
-            4 => want.push((11, metadata.to_vec())),
+            4 => expected.push((ExtType::EVENT_SCHEMA_TL, metadata.to_vec())),
             _ => continue,
         }
-        assert_eq!(items, want);
+        assert_eq!(items, expected);
         found += 1;
     }
     assert_eq!(found, 2);
@@ -296,17 +325,20 @@ fn kinds_of_events(folder: &Path) {
 
 #[test]
 fn library_threads_block_signals() {
-    Stage::new().run("quiet threads");
+    ScenarioRunner::new().run("quiet threads");
 }
 
-fn quiet_threads(folder: &Path) {
-    let before = tasks();
-    let session = PrivateSession::start(&sequential("quiet", folder.join("quiet.etl"))).unwrap();
+fn check_signal_masks(folder: &Path) {
+    let before = task_folders();
+    let session = PrivateSession::start(&file_config("quiet", folder.join("quiet.etl"))).unwrap();
     let _provider = Provider::register(PROVIDER, None).unwrap();
-    let ours: Vec<_> = tasks().into_iter().filter(|task| !before.contains(task)).collect();
+    let library_tasks: Vec<_> = task_folders().into_iter().filter(|task| !before.contains(task)).collect();
     // The thread that started the session may not have ended yet.
-    assert!(ours.len() >= 5, "collector, writer, control thread, and those for callbacks and for waking");
-    for task in ours {
+    assert!(
+        library_tasks.len() >= 5,
+        "collector, writer, control thread, and those for callbacks and for waking"
+    );
+    for task in library_tasks {
         let Ok(status) = std::fs::read_to_string(task.join("status")) else { continue };
         let blocked = status.lines().find_map(|line| line.strip_prefix("SigBlk:")).unwrap().trim();
         let blocked = u64::from_str_radix(blocked, 16).unwrap();
@@ -320,6 +352,6 @@ fn quiet_threads(folder: &Path) {
     session.stop().unwrap();
 }
 
-fn tasks() -> Vec<std::path::PathBuf> {
+fn task_folders() -> Vec<std::path::PathBuf> {
     std::fs::read_dir("/proc/self/task").unwrap().map(|task| task.unwrap().path()).collect()
 }

@@ -33,13 +33,14 @@
 //!    registrations.
 //!
 //! Packages, applications and containers need a control group that the test creates. Where none can
-//! be created, their filters are absent or failing here; the daemon's tables test passing ones.
+//! be created, their filters are absent or failing here; the tables of the daemon test passing
+//! filters.
 
 use std::path::{Path, PathBuf};
 
 use traceweir::controller::{Controller, EnableCode, EnableParams, Filter, SessionRef};
 use traceweir::{EventDescriptor, Provider};
-use traceweir_format::filter::payload::{Builder, Event as Of, Field, Operand, Shape, Type};
+use traceweir_format::filter::payload::{Builder, Event as PayloadEvent, Field, Operand, Shape, Type};
 use traceweir_format::filter::{Gate, encode};
 use traceweir_format::spec::enable::*;
 use traceweir_format::tracelogging::MetadataBuilder;
@@ -47,18 +48,18 @@ use traceweir_format::tracelogging::MetadataBuilder;
 use crate::control_group::{self, ControlGroup};
 use crate::daemon::RealDaemon;
 use crate::wait::PATIENCE;
-use crate::{PROVIDER, Scenario, Stage, event, read, sequential};
+use crate::{PROVIDER, Scenario, ScenarioRunner, event, file_config, read_events};
 
 pub(crate) const SCENARIOS: &[Scenario] = &[
-    ("filters of one session", one_session),
-    ("scopes of two sessions", two_sessions),
-    ("filters of two sessions", each_filter_of_two_sessions),
-    ("enabled ahead", enabled_ahead),
-    ("enabled ahead by two", enabled_ahead_by_two),
+    ("filters of one session", filter_one_session),
+    ("scopes of two sessions", scope_two_sessions),
+    ("filters of two sessions", filter_two_sessions),
+    ("enabled ahead", enable_before_registration),
+    ("enabled ahead by two sessions", enable_in_two_sessions_before_registration),
 ];
 
 /// Environment variable with the folder of the scenario's control group.
-const GROUP: &str = "TRACEWEIR_TEST_GROUP";
+const CONTROL_GROUP: &str = "TRACEWEIR_TEST_GROUP";
 
 /// How a filter applies to the events of these tests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,7 +73,7 @@ use Effect::{Absent, Fails, Passes};
 const EFFECTS: [Effect; 3] = [Absent, Passes, Fails];
 
 /// The filters of a session: five scopes, then the others at these indices.
-type Row = [Effect; 12];
+type FilterRow = [Effect; 12];
 const SCOPES: usize = 5;
 const PIDS: usize = 0;
 const PROGRAMS: usize = 1;
@@ -86,30 +87,30 @@ const STACKS_BY_LEVEL: usize = 10;
 /// Goes to the callback only: every event passes.
 const CALLBACK: usize = 11;
 
-const NO_FILTERS: Row = [Absent; 12];
+const NO_FILTERS: FilterRow = [Absent; 12];
 const NAME: &str = "seven";
 
-/// The data of a filter that passes, and of one that fails.
-type Both = (Vec<u8>, Vec<u8>);
+/// The data of a filter that passes, and of a filter that fails.
+type PassingAndFailing = (Vec<u8>, Vec<u8>);
 
 /// Returns whether a session gets the event. "All filters must pass"; filters by id and payload
 /// apply to manifest events, filters by name to TraceLogging events.
-fn gets(row: Option<Row>, tracelogging: bool) -> bool {
-    let fails = |row: Row, indices: &[usize]| indices.iter().any(|index| row[*index] == Fails);
+fn is_recorded(row: Option<FilterRow>, tracelogging: bool) -> bool {
+    let fails = |row: FilterRow, indices: &[usize]| indices.iter().any(|index| row[*index] == Fails);
     let of_event: &[usize] = if tracelogging { &[NAMES] } else { &[IDS, PAYLOAD] };
     row.is_some_and(|row| !row[..SCOPES].contains(&Fails) && !fails(row, of_event))
 }
 
 /// Returns whether the event has a stack. "With several stack filters, a stack is taken only if
 /// each passes."
-fn gets_stack(row: Option<Row>, tracelogging: bool) -> bool {
-    let by = if tracelogging { STACKS_BY_NAME } else { STACKS_BY_ID };
-    let is_kept = |row: Row| row[by] != Fails && row[STACKS_BY_LEVEL] != Fails;
-    gets(row, tracelogging) && row.is_some_and(is_kept)
+fn is_stack_recorded(row: Option<FilterRow>, tracelogging: bool) -> bool {
+    let stack_filter = if tracelogging { STACKS_BY_NAME } else { STACKS_BY_ID };
+    let passes = |row: FilterRow| row[stack_filter] != Fails && row[STACKS_BY_LEVEL] != Fails;
+    is_recorded(row, tracelogging) && row.is_some_and(passes)
 }
 
-fn payload_up_to(most: i128) -> Vec<u8> {
-    let mut of = Of::new(7, 0, false);
+fn payload_filter_up_to(most: i128) -> Vec<u8> {
+    let mut of = PayloadEvent::new(7, 0, false);
     let field = of.field(Field::one(Shape::Fixed(8))).unwrap();
     let number = Type::Integer { bytes: 8, signed: false };
     of.predicate(field, number, PayloadOperator::LE, Operand::Number(most)).unwrap();
@@ -118,9 +119,9 @@ fn payload_up_to(most: i128) -> Vec<u8> {
     blob.finish().unwrap()
 }
 
-/// Builds the filters of a row. Events have id 7 or the name [`NAME`]; this process is in its own
-/// scope, and process 1 is never the test.
-fn filters(row: Row) -> Vec<Filter> {
+/// Builds the filters of a row. Events have id 7 or the name [`NAME`]; this process is in the
+/// passing scopes, and process 1 is never the test.
+fn build_filters(row: FilterRow) -> Vec<Filter> {
     let program = std::env::current_exe().unwrap().file_name().unwrap().to_string_lossy().to_uppercase();
     let scope = |name: &str| (encode::name_list(&["nobody", name]), encode::name_list(&["nobody"]));
     let ids = || (encode::event_ids(true, &[7]), encode::event_ids(false, &[7]));
@@ -130,7 +131,7 @@ fn filters(row: Row) -> Vec<Filter> {
     };
     let by_level = |filter_in| encode::level_keyword(Gate::default(), filter_in);
     let schematized = || encode::schematized(1, 0, b"data");
-    let made: [(u32, Both); 12] = [
+    let all_filters: [(u32, PassingAndFailing); 12] = [
         (EVENT_FILTER_TYPE_PID, (encode::pids(&[1, std::process::id()]), encode::pids(&[1]))),
         (EVENT_FILTER_TYPE_EXECUTABLE_NAME, scope(&program)),
         (EVENT_FILTER_TYPE_PACKAGE_ID, scope(control_group::PACKAGE)),
@@ -138,67 +139,69 @@ fn filters(row: Row) -> Vec<Filter> {
         (EVENT_FILTER_TYPE_CONTAINER, scope(&control_group::CONTAINER[..12])),
         (EVENT_FILTER_TYPE_EVENT_ID, ids()),
         (EVENT_FILTER_TYPE_EVENT_NAME, names()),
-        (EVENT_FILTER_TYPE_PAYLOAD, (payload_up_to(u64::MAX.into()), payload_up_to(0))),
+        (EVENT_FILTER_TYPE_PAYLOAD, (payload_filter_up_to(u64::MAX.into()), payload_filter_up_to(0))),
         (EVENT_FILTER_TYPE_STACKWALK, ids()),
         (EVENT_FILTER_TYPE_STACKWALK_NAME, names()),
         (EVENT_FILTER_TYPE_STACKWALK_LEVEL_KW, (by_level(true), by_level(false))),
         (EVENT_FILTER_TYPE_SCHEMATIZED, (schematized(), schematized())),
     ];
-    let chosen = made.into_iter().zip(row).filter_map(|((kind, (passing, failing)), effect)| match effect {
-        Absent => None,
-        Passes => Some(Filter { kind, data: passing }),
-        Fails => Some(Filter { kind, data: failing }),
-    });
+    let chosen =
+        all_filters.into_iter().zip(row).filter_map(|((kind, (passing, failing)), effect)| match effect {
+            Absent => None,
+            Passes => Some(Filter { kind, data: passing }),
+            Fails => Some(Filter { kind, data: failing }),
+        });
     chosen.collect()
 }
 
 /// The sessions, a provider registered before the enables, and the expected content of each file:
 /// event number, and whether it has a stack.
-struct Table {
+struct FilterTable {
     daemon: RealDaemon,
     sessions: Vec<SessionRef>,
     files: Vec<PathBuf>,
-    early: Provider,
+    registered_before: Provider,
     metadata: Vec<u8>,
     number: u64,
-    due: Vec<Vec<(u64, bool)>>,
-    has_group: bool,
+    expected: Vec<Vec<(u64, bool)>>,
+    has_control_group: bool,
 }
 
-impl Table {
+impl FilterTable {
     /// Starts the sessions. The process enters its control group before any session asks for it.
     fn new(folder: &Path, sessions: usize) -> Self {
-        let group = std::env::var_os(GROUP);
+        let group = std::env::var_os(CONTROL_GROUP);
         if let Some(group) = &group {
             control_group::enter(Path::new(group), std::process::id());
         }
         let mut daemon = RealDaemon::start(&folder.join("run"));
         let files: Vec<PathBuf> = (0..sessions).map(|n| folder.join(format!("{n}.etl"))).collect();
         let start = |(n, file): (usize, &PathBuf)| {
-            SessionRef::Id(daemon.controller.start(&sequential(&n.to_string(), file.clone())).unwrap().id)
+            SessionRef::Id(daemon.controller.start(&file_config(&n.to_string(), file.clone())).unwrap().id)
         };
         Self {
             sessions: files.iter().enumerate().map(start).collect(),
-            due: vec![Vec::new(); sessions],
+            expected: vec![Vec::new(); sessions],
             files,
             daemon,
-            early: Provider::register(PROVIDER, None).unwrap(),
+            registered_before: Provider::register(PROVIDER, None).unwrap(),
             metadata: MetadataBuilder::new(NAME, 0).finish().unwrap().to_vec(),
             number: 0,
-            has_group: group.is_some(),
+            has_control_group: group.is_some(),
         }
     }
 
     /// Returns whether this machine can test a row.
-    fn can_test(&self, row: &Row) -> bool {
-        self.has_group || !row[PACKAGES..SCOPES].contains(&Passes)
+    fn can_test(&self, row: &FilterRow) -> bool {
+        self.has_control_group || !row[PACKAGES..SCOPES].contains(&Passes)
     }
 
     /// Enables or disables the provider in a session, and waits until all callbacks have returned.
-    fn apply(&mut self, session: usize, row: Option<Row>) {
+    fn apply(&mut self, session: usize, row: Option<FilterRow>) {
         let code = if row.is_some() { EnableCode::Enable } else { EnableCode::Disable };
-        let filters = row.map(filters).unwrap_or_default();
-        let params = EnableParams { filters, property: STACK_TRACE, ..EnableParams::default() };
+        let filters = row.map(build_filters).unwrap_or_default();
+        let params =
+            EnableParams { filters, property: EVENT_ENABLE_PROPERTY_STACK_TRACE, ..EnableParams::default() };
         enable(
             &mut self.daemon.controller,
             &self.sessions[session],
@@ -209,9 +212,9 @@ impl Table {
     }
 
     /// Writes both events with both providers, and records which sessions must get them.
-    fn write(&mut self, rows: &[Option<Row>]) {
-        let late = Provider::register(PROVIDER, None).unwrap();
-        for provider in [&self.early, &late] {
+    fn write(&mut self, rows: &[Option<FilterRow>]) {
+        let registered_after = Provider::register(PROVIDER, None).unwrap();
+        for provider in [&self.registered_before, &registered_after] {
             for tracelogging in [false, true] {
                 self.number += 1;
                 let number = self.number.to_le_bytes();
@@ -220,9 +223,10 @@ impl Table {
                     true => provider.event(&event(0)).metadata(&self.metadata).write(&[&number]),
                 }
                 .unwrap();
-                for (due, row) in self.due.iter_mut().zip(rows) {
-                    let is_due = gets(*row, tracelogging);
-                    due.extend(is_due.then(|| (self.number, gets_stack(*row, tracelogging))));
+                for (expected, row) in self.expected.iter_mut().zip(rows) {
+                    let is_expected = is_recorded(*row, tracelogging);
+                    expected
+                        .extend(is_expected.then(|| (self.number, is_stack_recorded(*row, tracelogging))));
                 }
             }
         }
@@ -230,37 +234,36 @@ impl Table {
 
     /// Stops the sessions and checks their files.
     fn check(mut self) {
-        for ((session, file), due) in self.sessions.iter().zip(&self.files).zip(&self.due) {
+        for ((session, file), expected) in self.sessions.iter().zip(&self.files).zip(&self.expected) {
             assert_eq!(self.daemon.controller.stop(session).unwrap().events_lost, 0);
-            let seen: Vec<_> = read(file).0.iter().map(|event| (event.number(), event.stacked)).collect();
-            assert!(!due.is_empty());
-            let differ = seen.iter().zip(due).find(|(seen, due)| seen != due);
+            let seen: Vec<_> =
+                read_events(file).0.iter().map(|event| (event.payload_number(), event.has_stack)).collect();
+            assert!(!expected.is_empty(), "the table expects no events");
+            let differ = seen.iter().zip(expected).find(|(seen, expected)| seen != expected);
             assert_eq!(differ, None, "the first difference: event found, event expected");
-            assert_eq!(seen.len(), due.len());
+            assert_eq!(seen.len(), expected.len());
         }
     }
 }
-
-const STACK_TRACE: u32 = EVENT_ENABLE_PROPERTY_STACK_TRACE;
 
 fn enable(
     controller: &mut Controller,
     session: &SessionRef,
     code: EnableCode,
     params: &EnableParams,
-    ms: u32,
+    timeout_ms: u32,
 ) {
-    controller.enable(session, PROVIDER, code, params, ms).unwrap();
+    controller.enable(session, PROVIDER, code, params, timeout_ms).unwrap();
 }
 
-/// Runs a scenario in a control group of its own, if one can be created.
+/// Runs a scenario in a new control group, if the machine allows to create one.
 fn run_in_group(scenario: &str) {
     let group = ControlGroup::make();
     if group.is_none() {
         crate::skip::skip(control_group::NONE.0, control_group::NONE.1);
     }
-    Stage::new().run_with(scenario, |command| {
-        command.envs(group.as_ref().map(|group| (GROUP, group.folder())));
+    ScenarioRunner::new().run_with(scenario, |command| {
+        command.envs(group.as_ref().map(|group| (CONTROL_GROUP, group.folder())));
     });
 }
 
@@ -269,9 +272,9 @@ fn session_gets_events_that_pass_all_filters() {
     run_in_group("filters of one session");
 }
 
-fn one_session(folder: &Path) {
-    let mut table = Table::new(folder, 1);
-    let mut rows: Vec<Row> = Vec::new();
+fn filter_one_session(folder: &Path) {
+    let mut table = FilterTable::new(folder, 1);
+    let mut rows: Vec<FilterRow> = Vec::new();
     for number in 0..3_usize.pow(6) * 2 {
         let mut row = NO_FILTERS;
         for (index, unit) in (IDS..CALLBACK).zip([1, 3, 9, 27, 81, 243]) {
@@ -301,15 +304,15 @@ fn one_session(folder: &Path) {
 }
 
 /// Tries every pair of rows with two sessions.
-fn every_pair(folder: &Path, rows: &[Option<Row>]) {
-    let mut table = Table::new(folder, 2);
+fn try_every_pair(folder: &Path, rows: &[Option<FilterRow>]) {
+    let mut table = FilterTable::new(folder, 2);
     let rows: Vec<_> =
         rows.iter().filter(|row| row.as_ref().is_none_or(|row| table.can_test(row))).copied().collect();
-    for one in &rows {
-        table.apply(0, *one);
-        for two in &rows {
-            table.apply(1, *two);
-            table.write(&[*one, *two]);
+    for first in &rows {
+        table.apply(0, *first);
+        for second in &rows {
+            table.apply(1, *second);
+            table.write(&[*first, *second]);
         }
     }
     table.check();
@@ -317,10 +320,10 @@ fn every_pair(folder: &Path, rows: &[Option<Row>]) {
 
 #[test]
 fn session_gets_events_of_processes_in_its_scope() {
-    Stage::new().run("scopes of two sessions");
+    ScenarioRunner::new().run("scopes of two sessions");
 }
 
-fn two_sessions(folder: &Path) {
+fn scope_two_sessions(folder: &Path) {
     let mut rows = vec![None];
     for number in 0..27_usize {
         let mut row = NO_FILTERS;
@@ -329,7 +332,7 @@ fn two_sessions(folder: &Path) {
         }
         rows.push(Some(row));
     }
-    every_pair(folder, &rows);
+    try_every_pair(folder, &rows);
 }
 
 #[test]
@@ -337,7 +340,7 @@ fn filters_of_two_sessions_are_independent() {
     run_in_group("filters of two sessions");
 }
 
-fn each_filter_of_two_sessions(folder: &Path) {
+fn filter_two_sessions(folder: &Path) {
     let mut rows = vec![None, Some(NO_FILTERS), Some([Passes; 12])];
     for index in 0..NO_FILTERS.len() {
         for effect in [Passes, Fails] {
@@ -346,25 +349,26 @@ fn each_filter_of_two_sessions(folder: &Path) {
             rows.push(Some(row));
         }
     }
-    every_pair(folder, &rows);
+    try_every_pair(folder, &rows);
 }
 
+const IGNORE_KEYWORD_0: u32 = EVENT_ENABLE_PROPERTY_IGNORE_KEYWORD_0;
 const LEVELS: [u8; 5] = [0, 1, 4, 5, 255];
 
 /// Returns level, masks and IGNORE_KEYWORD_0 of one of the 640 rows.
-fn masks(row: u64) -> EnableParams {
+fn params_of_row(row: u64) -> EnableParams {
     let (match_any, match_all) = (row % 8, row / 8 % 8);
-    let property = [0, EVENT_ENABLE_PROPERTY_IGNORE_KEYWORD_0][row as usize / 64 % 2];
+    let property = [0, IGNORE_KEYWORD_0][row as usize / 64 % 2];
     let level = LEVELS[row as usize / 128];
     EnableParams { level, match_any, match_all, property, ..EnableParams::default() }
 }
 
 /// Returns whether an event passes: "pass = level_ok && keyword_ok".
-fn takes(params: &EnableParams, level: u8, keyword: u64) -> bool {
+fn passes_level_and_keywords(params: &EnableParams, level: u8, keyword: u64) -> bool {
     let level_ok = params.level == 0 || level <= params.level;
     let any = if params.match_any == 0 { u64::MAX } else { params.match_any };
     let keyword_ok = match keyword {
-        0 => params.property & EVENT_ENABLE_PROPERTY_IGNORE_KEYWORD_0 == 0,
+        0 => params.property & IGNORE_KEYWORD_0 == 0,
         _ => keyword & any != 0 && keyword & params.match_all == params.match_all,
     };
     level_ok && keyword_ok
@@ -372,35 +376,36 @@ fn takes(params: &EnableParams, level: u8, keyword: u64) -> bool {
 
 /// Registers a provider after the enables, writes every event with it, and records which sessions
 /// must get them.
-fn write_every_event(table: &mut Table, wanted: &[&EnableParams]) {
+fn write_every_event(table: &mut FilterTable, wanted: &[&EnableParams]) {
     let provider = Provider::register(PROVIDER, None).unwrap();
     for (level, keyword) in LEVELS.into_iter().flat_map(|level| (0..8).map(move |k| (level, k))) {
         table.number += 1;
-        let is_due: Vec<bool> = wanted.iter().map(|params| takes(params, level, keyword)).collect();
-        if let [due] = is_due[..] {
-            assert_eq!(provider.enabled(level, keyword), due, "{wanted:?} {level} {keyword}");
+        let is_expected: Vec<bool> =
+            wanted.iter().map(|params| passes_level_and_keywords(params, level, keyword)).collect();
+        if let [expected] = is_expected[..] {
+            assert_eq!(provider.enabled(level, keyword), expected, "{wanted:?} {level} {keyword}");
         }
         let descriptor = EventDescriptor { level, keyword, ..event(7) };
         provider.write(&descriptor, &[&table.number.to_le_bytes()]).unwrap();
-        for (due, is_due) in table.due.iter_mut().zip(is_due) {
-            due.extend(is_due.then_some((table.number, false)));
+        for (expected, is_expected) in table.expected.iter_mut().zip(is_expected) {
+            expected.extend(is_expected.then_some((table.number, false)));
         }
     }
 }
 
-fn enable_in(table: &mut Table, session: usize, params: &EnableParams) {
+fn enable_in(table: &mut FilterTable, session: usize, params: &EnableParams) {
     let (controller, session) = (&mut table.daemon.controller, &table.sessions[session]);
     enable(controller, session, EnableCode::Enable, params, 0);
 }
 
 #[test]
 fn enable_before_registration_applies_to_provider() {
-    Stage::new().run("enabled ahead");
+    ScenarioRunner::new().run("enabled ahead");
 }
 
-fn enabled_ahead(folder: &Path) {
-    let mut table = Table::new(folder, 1);
-    for params in (0..640).map(masks) {
+fn enable_before_registration(folder: &Path) {
+    let mut table = FilterTable::new(folder, 1);
+    for params in (0..640).map(params_of_row) {
         enable_in(&mut table, 0, &params);
         write_every_event(&mut table, &[&params]);
     }
@@ -409,13 +414,13 @@ fn enabled_ahead(folder: &Path) {
 
 #[test]
 fn enables_of_two_sessions_before_registration_apply_to_each() {
-    Stage::new().run("enabled ahead by two");
+    ScenarioRunner::new().run("enabled ahead by two sessions");
 }
 
-fn enabled_ahead_by_two(folder: &Path) {
-    let mut table = Table::new(folder, 2);
+fn enable_in_two_sessions_before_registration(folder: &Path) {
+    let mut table = FilterTable::new(folder, 2);
     // Everything; only level 1 with keyword 1; level 4 and any of two; only events with all three.
-    let others = [(0, 0, 0, 0), (1, 1, 1, 0x10), (4, 6, 0, 0), (255, 7, 7, 0x10)];
+    let others = [(0, 0, 0, 0), (1, 1, 1, IGNORE_KEYWORD_0), (4, 6, 0, 0), (255, 7, 7, IGNORE_KEYWORD_0)];
     let others = others.map(|(level, match_any, match_all, property)| EnableParams {
         level,
         match_any,
@@ -424,11 +429,11 @@ fn enabled_ahead_by_two(folder: &Path) {
         ..EnableParams::default()
     });
     for (all, other) in [(0, 1), (1, 0)] {
-        for fixed in &others {
-            enable_in(&mut table, other, fixed);
-            for params in (0..640).map(masks) {
+        for other_params in &others {
+            enable_in(&mut table, other, other_params);
+            for params in (0..640).map(params_of_row) {
                 enable_in(&mut table, all, &params);
-                let wanted = if all == 0 { [&params, fixed] } else { [fixed, &params] };
+                let wanted = if all == 0 { [&params, other_params] } else { [other_params, &params] };
                 write_every_event(&mut table, &wanted);
             }
         }

@@ -6,53 +6,53 @@ use std::time::Duration;
 
 use traceweir::Provider;
 
-use crate::early::{DaemonProcess, EACH, OTHER};
+use crate::early::{DaemonProcess, EVENT_COUNT, OTHER_PROVIDER};
 use crate::skip::can;
 use crate::stopped_thread::StoppedThread;
-use crate::{PROVIDER, Scenario, event, eventually, mark, until, wait_for_mark};
+use crate::{INFORMATION, PROVIDER, Scenario, event, eventually, set_mark, until, wait_for_mark};
 
 pub(crate) const SCENARIOS: &[Scenario] =
     &[("register while the control thread is stopped", register_while_thread_is_stopped)];
 
-/// The time for which the thread is stopped: longer than a registration waits for a reply, and much
-/// shorter than it waits for the thread.
-const STOPPED: Duration = Duration::from_secs(3);
+/// How long the thread is stopped. A registration waits less long for a reply, and much longer for
+/// the thread.
+const STOP_DURATION: Duration = Duration::from_secs(3);
 
 #[test]
 fn registration_waits_for_a_control_thread_that_does_not_run() {
     let daemon_process = DaemonProcess::start();
-    let folder = daemon_process.stage.folder.path().to_owned();
-    let scenario = daemon_process.stage.spawn("register while the control thread is stopped");
+    let folder = daemon_process.runner.folder.path().to_owned();
+    let scenario = daemon_process.runner.spawn("register while the control thread is stopped");
     wait_for_mark(&folder, "connected");
-    let stopped = StoppedThread::stop(control_thread(scenario.id()));
-    mark(&folder, "stopped");
+    let stopped = StoppedThread::stop(wait_for_idle_control_thread(scenario.id()));
+    set_mark(&folder, "stopped");
     wait_for_mark(&folder, "registering");
     if can(stopped.is_ok(), "ptrace", "stopping one thread of a child process takes ptrace") {
-        std::thread::sleep(STOPPED);
+        std::thread::sleep(STOP_DURATION);
         let has_returned = folder.join("registered").exists();
         assert!(!has_returned, "the registration returned although the thread has not sent it");
     }
     drop(stopped);
-    scenario.succeeded();
-    assert_eq!(daemon_process.end(EACH), (EACH, 0));
+    scenario.assert_success();
+    assert_eq!(daemon_process.end(EVENT_COUNT), (EVENT_COUNT, 0));
 }
 
 fn register_while_thread_is_stopped(folder: &Path) {
     // Starts the control thread; no session enables this provider.
-    let _other = Provider::register(OTHER, None).unwrap();
-    mark(folder, "connected");
+    let _other = Provider::register(OTHER_PROVIDER, None).unwrap();
+    set_mark(folder, "connected");
     wait_for_mark(folder, "stopped");
-    mark(folder, "registering");
+    set_mark(folder, "registering");
     let provider = Provider::register(PROVIDER, None).unwrap();
-    mark(folder, "registered");
-    assert!(provider.enabled(4, 0), "the session would miss the events silently");
-    for n in 0..EACH {
+    set_mark(folder, "registered");
+    assert!(provider.enabled(INFORMATION, 0), "the registration returned before its session was enabled");
+    for n in 0..EVENT_COUNT {
         provider.write(&event(1), &[&n.to_le_bytes()]).unwrap();
     }
 }
 
 /// Returns the id of a process's control thread once the thread waits for requests.
-fn control_thread(process: u32) -> libc::pid_t {
+fn wait_for_idle_control_thread(process: u32) -> libc::pid_t {
     let tasks = format!("/proc/{process}/task");
     let thread = eventually("the control thread", || {
         std::fs::read_dir(&tasks).unwrap().map(|task| task.unwrap()).find(|task| {

@@ -5,7 +5,7 @@ use std::path::Path;
 use traceweir::provider::{Handle, MAX_REGISTRATIONS};
 use traceweir::{Guid, PrivateSession, Provider, Status, WriteError};
 
-use crate::{PROVIDER, Scenario, Stage, event, everything, read, sequential};
+use crate::{INFORMATION, PROVIDER, Scenario, ScenarioRunner, all_events, event, file_config, read_events};
 
 pub(crate) const SCENARIOS: &[Scenario] = &[
     ("fill the table", fill_the_table),
@@ -15,7 +15,7 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
 
 #[test]
 fn process_can_have_1024_registrations() {
-    Stage::new().run("fill the table");
+    ScenarioRunner::new().run("fill the table");
 }
 
 fn fill_the_table(_: &Path) {
@@ -30,18 +30,18 @@ fn fill_the_table(_: &Path) {
 
 #[test]
 fn handle_is_stale_after_its_registration_ends() {
-    Stage::new().run("stale handles");
+    ScenarioRunner::new().run("stale handles");
 }
 
 fn stale_handles(folder: &Path) {
     assert!(Handle::from_raw(0).is_none());
     assert!(Handle::from_raw(u64::MAX).is_none());
-    let session = PrivateSession::start(&sequential("stale", folder.join("stale.etl"))).unwrap();
-    session.enable(PROVIDER, &everything()).unwrap();
+    let session = PrivateSession::start(&file_config("stale", folder.join("stale.etl"))).unwrap();
+    session.enable(PROVIDER, &all_events()).unwrap();
     let first = Provider::register(PROVIDER, None).unwrap().into_handle();
     assert_eq!(Handle::from_raw(first.to_raw()), Some(first));
     let found = first.provider().unwrap();
-    assert!(found.enabled(4, 0));
+    assert!(found.enabled(INFORMATION, 0));
     found.write(&event(1), &[&1u64.to_le_bytes()]).unwrap();
     first.unregister().unwrap();
 
@@ -59,39 +59,40 @@ fn stale_handles(folder: &Path) {
     let written = first.provider().and_then(|found| found.write(&event(1), &blocks));
     assert_eq!(written, Err(WriteError::InvalidHandle));
     session.stop().unwrap();
-    assert_eq!(read(&folder.join("stale.etl")).0.len(), 1);
+    assert_eq!(read_events(&folder.join("stale.etl")).0.len(), 1);
 }
 
 #[test]
 fn event_has_at_most_128_blocks_and_64_kilobytes() {
-    Stage::new().run("limits of an event");
+    ScenarioRunner::new().run("limits of an event");
 }
 
 fn limits_of_an_event(folder: &Path) {
     let provider = Provider::register(PROVIDER, None).unwrap();
-    let (many, large) = ([&[0u8][..]; 129], vec![0u8; 65_535 - 80 + 1]);
+    // A header has 80 bytes, and an event at most 65,535.
+    let (too_many_blocks, too_large_payload) = ([&[0u8][..]; 129], vec![0u8; 65_535 - 80 + 1]);
     // Without an enabled session the arguments are not checked.
-    provider.write(&event(1), &many).unwrap();
-    provider.write(&event(1), &[&large]).unwrap();
+    provider.write(&event(1), &too_many_blocks).unwrap();
+    provider.write(&event(1), &[&too_large_payload]).unwrap();
 
-    let mut config = sequential("limits", folder.join("limits.etl"));
+    let mut config = file_config("limits", folder.join("limits.etl"));
     config.buffer_size = 128;
     let session = PrivateSession::start(&config).unwrap();
-    session.enable(PROVIDER, &everything()).unwrap();
-    let small = PrivateSession::start(&sequential("small", folder.join("small.etl"))).unwrap();
-    assert_eq!(provider.write(&event(1), &many), Err(WriteError::InvalidParameter));
-    assert_eq!(provider.write(&event(1), &[&large]), Err(WriteError::TooLarge));
-    provider.write(&event(2), &many[1..]).unwrap();
-    provider.write(&event(3), &[&large[1..]]).unwrap();
+    session.enable(PROVIDER, &all_events()).unwrap();
+    let small = PrivateSession::start(&file_config("small", folder.join("small.etl"))).unwrap();
+    assert_eq!(provider.write(&event(1), &too_many_blocks), Err(WriteError::InvalidParameter));
+    assert_eq!(provider.write(&event(1), &[&too_large_payload]), Err(WriteError::TooLarge));
+    provider.write(&event(2), &too_many_blocks[1..]).unwrap();
+    provider.write(&event(3), &[&too_large_payload[1..]]).unwrap();
     // A buffer of 64 KiB has no room for the event after the buffer header; the event is withheld
     // from the other session, too.
-    small.enable(PROVIDER, &everything()).unwrap();
-    assert_eq!(provider.write(&event(4), &[&large[1..]]), Err(WriteError::MoreData));
+    small.enable(PROVIDER, &all_events()).unwrap();
+    assert_eq!(provider.write(&event(4), &[&too_large_payload[1..]]), Err(WriteError::MoreData));
 
     // An event too large for every session is not a loss; a withheld event is.
     assert_eq!((session.stop().unwrap().events_lost, small.stop().unwrap().events_lost), (1, 1));
-    let (seen, lost) = read(&folder.join("limits.etl"));
-    let found: Vec<(u16, usize)> = seen.iter().map(|s| (s.id, s.payload.len())).collect();
+    let (seen, lost) = read_events(&folder.join("limits.etl"));
+    let found: Vec<(u16, usize)> = seen.iter().map(|event| (event.id, event.payload.len())).collect();
     assert_eq!((found, lost), (vec![(2, 128), (3, 65_455)], 1));
-    assert_eq!(read(&folder.join("small.etl")).1, 1);
+    assert_eq!(read_events(&folder.join("small.etl")).1, 1);
 }

@@ -1,5 +1,5 @@
-//! Traits set while the daemon is stopped: events under the name that they add are collected, or
-//! counted as missed.
+//! Traits that name a provider while the daemon is stopped: sessions that enable the name collect the
+//! events, or count them as missed.
 
 use std::path::Path;
 use std::time::Duration;
@@ -10,14 +10,14 @@ use traceweir::{ControlCode, Provider};
 use traceweir_format::tracelogging::TraitsBuilder;
 use traceweir_transport::message::Message;
 
-use crate::daemon::{Process, listen};
-use crate::early::{DaemonProcess, EACH, session};
-use crate::{PROVIDER, Scenario, Stage, event, mark, until, wait_for_mark};
+use crate::daemon::{FailedOrder, ProcessConnection, listen};
+use crate::early::{DaemonProcess, EVENT_COUNT, session};
+use crate::{INFORMATION, PROVIDER, Scenario, ScenarioRunner, event, set_mark, until, wait_for_mark};
 
 pub(crate) const SCENARIOS: &[Scenario] = &[
-    ("name after registration", name_after_registration),
+    ("name after registration", name_and_end),
     ("name and stay", name_and_stay),
-    ("unanswered traits", unanswered_traits),
+    ("unanswered traits", set_traits_without_answer),
 ];
 
 const NAME: &str = "Traceweir.Test.NamedLate";
@@ -37,10 +37,10 @@ fn start_daemon_for_name() -> DaemonProcess {
 
 fn register_and_name() -> Provider {
     let provider = Provider::register(PROVIDER, None).unwrap();
-    assert!(!provider.enabled(4, 0), "the provider has no name yet");
+    assert!(!provider.enabled(INFORMATION, 0), "the provider has no name yet");
     provider.set_traits(&traits()).unwrap();
-    assert!(provider.enabled(4, 0), "enabled by the daemon's file");
-    for n in 0..EACH {
+    assert!(provider.enabled(INFORMATION, 0), "enabled by the daemon's file");
+    for n in 0..EVENT_COUNT {
         provider.write(&event(1), &[&n.to_le_bytes()]).unwrap();
     }
     provider
@@ -50,17 +50,17 @@ fn register_and_name() -> Provider {
 fn events_of_ended_process_are_collected_after_name_is_set_while_daemon_is_stopped() {
     let mut daemon_process = start_daemon_for_name();
     daemon_process.stop_daemon();
-    daemon_process.stage.spawn("name after registration").succeeded();
+    daemon_process.runner.spawn("name after registration").assert_success();
     daemon_process.signal(Signal::CONT);
     until("all events are collected or counted", || {
         let properties = daemon_process.controller.query(&session()).unwrap();
-        properties.events + u64::from(properties.uncounted_processes) * EACH >= EACH
+        properties.events + u64::from(properties.uncounted_processes) * EVENT_COUNT >= EVENT_COUNT
     });
     assert_eq!(daemon_process.uncounted(), 0);
-    assert_eq!(daemon_process.end(EACH), (EACH, 0));
+    assert_eq!(daemon_process.end(EVENT_COUNT), (EVENT_COUNT, 0));
 }
 
-fn name_after_registration(_: &Path) {
+fn name_and_end(_: &Path) {
     let provider = register_and_name();
     // Ends like a killed program: nothing is unregistered.
     std::mem::forget(provider);
@@ -71,22 +71,26 @@ fn name_after_registration(_: &Path) {
 fn events_of_running_process_are_collected_after_name_is_set_while_daemon_is_stopped() {
     let mut daemon_process = start_daemon_for_name();
     daemon_process.stop_daemon();
-    let child = daemon_process.stage.spawn("name and stay");
-    wait_for_mark(daemon_process.stage.folder.path(), "before");
+    let child = daemon_process.runner.spawn("name and stay");
+    daemon_process.runner.wait_for_mark("before");
     daemon_process.signal(Signal::CONT);
-    until("the first half", || daemon_process.controller.query(&session()).unwrap().events == EACH);
-    mark(daemon_process.stage.folder.path(), "after");
-    child.succeeded();
-    until("the second half", || daemon_process.controller.query(&session()).unwrap().events == 2 * EACH);
+    until("the first half is collected", || {
+        daemon_process.controller.query(&session()).unwrap().events == EVENT_COUNT
+    });
+    daemon_process.runner.set_mark("after");
+    child.assert_success();
+    until("the second half is collected", || {
+        daemon_process.controller.query(&session()).unwrap().events == 2 * EVENT_COUNT
+    });
     assert_eq!(daemon_process.uncounted(), 0);
-    assert_eq!(daemon_process.end(2 * EACH), (2 * EACH, 0));
+    assert_eq!(daemon_process.end(2 * EVENT_COUNT), (2 * EVENT_COUNT, 0));
 }
 
 fn name_and_stay(folder: &Path) {
     let provider = register_and_name();
-    mark(folder, "before");
+    set_mark(folder, "before");
     wait_for_mark(folder, "after");
-    for n in 0..EACH {
+    for n in 0..EVENT_COUNT {
         provider.write(&event(1), &[&n.to_le_bytes()]).unwrap();
     }
 }
@@ -94,30 +98,30 @@ fn name_and_stay(folder: &Path) {
 #[test]
 fn process_whose_traits_timed_out_reports_missed_events_at_enable() {
     const SESSION: u64 = 0x10001;
-    let stage = Stage::new();
-    let listener = listen(&stage.runtime());
-    let scenario = stage.spawn("unanswered traits");
-    let mut process = Process::accept(&listener);
+    let runner = ScenarioRunner::new();
+    let listener = listen(&runner.runtime());
+    let scenario = runner.spawn("unanswered traits");
+    let mut process = ProcessConnection::accept(&listener);
     let registration = process.await_register();
     process.answer(&Message::Registered { registration });
-    assert!(matches!(process.next(), Message::SetTraits { .. }));
+    assert!(matches!(process.receive(), Message::SetTraits { .. }));
     // The test plays a daemon without an enable file, which answers after the process has gone on.
-    wait_for_mark(stage.folder.path(), "named");
-    process.give_region(SESSION);
+    runner.wait_for_mark("named");
+    process.send_new_region(SESSION);
     process.enable(0, registration, SESSION, EnableCode::Enable, EnableParams::default());
     process.answer(&Message::Done);
-    assert_eq!(process.expect_failed(), (0, Some(registration), SESSION, 1460));
+    assert_eq!(process.expect_failed(), FailedOrder::timeout(0, Some(registration), SESSION));
     // A later enable has missed nothing.
     process.enable(8, registration, SESSION, EnableCode::Enable, EnableParams::default());
     process.expect_ack(8);
-    mark(stage.folder.path(), "done");
-    scenario.succeeded();
+    runner.set_mark("done");
+    scenario.assert_success();
 }
 
-fn unanswered_traits(folder: &Path) {
+fn set_traits_without_answer(folder: &Path) {
     let provider = Provider::register(PROVIDER, None).unwrap();
     provider.set_traits(&traits()).unwrap();
-    mark(folder, "named");
-    until("the session", || provider.enabled(4, 0));
+    set_mark(folder, "named");
+    until("the provider is enabled", || provider.enabled(INFORMATION, 0));
     wait_for_mark(folder, "done");
 }

@@ -6,9 +6,10 @@ use std::process::Command;
 
 use traceweir_format::binary_path::BinaryPath;
 
-use crate::{Scenario, Stage, read, succeeded};
+use crate::{Scenario, ScenarioRunner, assert_success, read_events};
 
-pub(crate) const SCENARIOS: &[Scenario] = &[("unload", unload), ("change a library", change_a_library)];
+pub(crate) const SCENARIOS: &[Scenario] =
+    &[("unload", load_and_unload_library), ("change a library", change_loaded_library)];
 
 /// Returns target/PROFILE: cargo builds this program as target/PROFILE/deps/NAME.
 fn profile_folder() -> PathBuf {
@@ -29,7 +30,7 @@ fn plugin_library() -> PathBuf {
         cargo.args(["build", "--quiet", "--offline", "--example", "provider_plugin", "--profile", profile]);
         cargo.current_dir(env!("CARGO_MANIFEST_DIR")).arg("--target-dir").arg(folder.parent().unwrap());
         cargo.env("CARGO_INCREMENTAL", "0");
-        succeeded(&cargo.output().unwrap());
+        assert_success(&cargo.output().unwrap());
     }
     library
 }
@@ -48,37 +49,37 @@ fn is_newer_than_its_sources(library: &Path) -> bool {
 #[test]
 fn library_with_a_provider_can_be_unloaded() {
     let library = plugin_library();
-    let stage = Stage::new();
+    let runner = ScenarioRunner::new();
     // This program holds the same code, but the library has a separate copy: the two share nothing.
-    let status = stage
+    let status = runner
         .command("unload")
         .env("PLUGIN_LIBRARY", &library)
-        .env("PLUGIN_FILE", stage.path("plugin.etl"))
+        .env("PLUGIN_FILE", runner.path("plugin.etl"))
         .output();
-    succeeded(&status.unwrap());
-    assert_eq!(module_in(&stage.path("plugin.etl")), library);
+    assert_success(&status.unwrap());
+    assert_eq!(read_module_path(&runner.path("plugin.etl")), library);
 }
 
 #[test]
 fn deleted_or_renamed_library_is_recorded_with_its_path() {
     let library = plugin_library();
-    let stage = Stage::new();
-    let folder = stage.path("").canonicalize().unwrap();
+    let runner = ScenarioRunner::new();
+    let folder = runner.path("").canonicalize().unwrap();
     for (change, recorded_name) in [("deleted", "copy.so"), ("renamed", "renamed.so")] {
         std::fs::copy(&library, folder.join("copy.so")).unwrap();
-        let done = stage
+        let done = runner
             .command("change a library")
             .env("PLUGIN_LIBRARY", folder.join("copy.so"))
             .env("PLUGIN_CHANGE", change)
-            .env("PLUGIN_FILE", stage.path("changed.etl"))
+            .env("PLUGIN_FILE", runner.path("changed.etl"))
             .output();
-        succeeded(&done.unwrap());
-        assert_eq!(module_in(&stage.path("changed.etl")), folder.join(recorded_name), "{change}");
+        assert_success(&done.unwrap());
+        assert_eq!(read_module_path(&runner.path("changed.etl")), folder.join(recorded_name), "{change}");
     }
 }
 
 /// Returns the path of the module that a finalised file names.
-fn module_in(path: &Path) -> PathBuf {
+fn read_module_path(path: &Path) -> PathBuf {
     let trace = traceweir_format::etl::Trace::open(std::fs::File::open(path).unwrap()).unwrap();
     assert!(trace.is_finalised());
     let mut events = trace.events();
@@ -93,10 +94,10 @@ fn module_in(path: &Path) -> PathBuf {
 }
 
 /// Loads the library, changes its file, and only then uses it.
-fn change_a_library(folder: &Path) {
+fn change_loaded_library(folder: &Path) {
     let library = PathBuf::from(std::env::var_os("PLUGIN_LIBRARY").unwrap());
     let name = CString::new(library.to_str().unwrap()).unwrap();
-    // SAFETY: the library is ours; its function has the type given here.
+    // SAFETY: the library is the plugin of these tests; its function has this type.
     unsafe {
         let loaded = libc::dlopen(name.as_ptr(), libc::RTLD_NOW);
         assert!(!loaded.is_null());
@@ -104,21 +105,21 @@ fn change_a_library(folder: &Path) {
             "deleted" => std::fs::remove_file(&library).unwrap(),
             _ => std::fs::rename(&library, folder.canonicalize().unwrap().join("renamed.so")).unwrap(),
         }
-        let run = symbol::<extern "C" fn(u32) -> i64>(loaded, c"plugin_run".as_ptr());
+        let run = find_function::<extern "C" fn(u32) -> i64>(loaded, c"plugin_run".as_ptr());
         assert_eq!(run(10), 10);
     }
 }
 
 /// Loads the library, uses it and unloads it; the code of its threads must stay mapped.
-fn unload(_: &Path) {
+fn load_and_unload_library(_: &Path) {
     let name = CString::new(std::env::var("PLUGIN_LIBRARY").unwrap()).unwrap();
     for _ in 0..3 {
-        // SAFETY: the library is ours; its functions have the types given here.
+        // SAFETY: the library is the plugin of these tests; its functions have these types.
         unsafe {
             let library = libc::dlopen(name.as_ptr(), libc::RTLD_NOW);
             assert!(!library.is_null());
-            let run = symbol::<extern "C" fn(u32) -> i64>(library, c"plugin_run".as_ptr());
-            let leak = symbol::<extern "C" fn() -> c_int>(library, c"plugin_leak".as_ptr());
+            let run = find_function::<extern "C" fn(u32) -> i64>(library, c"plugin_run".as_ptr());
+            let leak = find_function::<extern "C" fn() -> c_int>(library, c"plugin_leak".as_ptr());
             assert_eq!(run(100), 100);
             assert_eq!(leak(), 0);
             assert_eq!(libc::dlclose(library), 0);
@@ -131,7 +132,7 @@ fn unload(_: &Path) {
 /// # Safety
 ///
 /// The symbol is a function of type `F`.
-unsafe fn symbol<F: Copy>(library: *mut c_void, name: *const c_char) -> F {
+unsafe fn find_function<F: Copy>(library: *mut c_void, name: *const c_char) -> F {
     // SAFETY: the library is loaded, and the name is a C string with its terminator.
     let address = unsafe { libc::dlsym(library, name) };
     assert!(!address.is_null());
@@ -146,7 +147,7 @@ unsafe fn symbol<F: Copy>(library: *mut c_void, name: *const c_char) -> F {
 #[test]
 fn statically_linked_program_records_its_events() {
     let target = format!("{}-unknown-linux-gnu", std::env::consts::ARCH);
-    let stage = Stage::new();
+    let runner = ScenarioRunner::new();
     let package = Path::new(env!("CARGO_TARGET_TMPDIR")).join("static-package");
     std::fs::create_dir_all(&package).unwrap();
     // A separate package: building the example in place would build all development dependencies.
@@ -169,25 +170,27 @@ fn statically_linked_program_records_its_events() {
         .env_remove("RUSTFLAGS")
         .env("CARGO_ENCODED_RUSTFLAGS", "-Ctarget-feature=+crt-static")
         .output();
-    succeeded(&built.unwrap());
+    assert_success(&built.unwrap());
     let program = folder.join(&target).join("debug/private_session");
-    assert!(!asks_for_a_loader(&std::fs::read(&program).unwrap()));
+    assert!(!has_interpreter(&std::fs::read(&program).unwrap()));
     let output = Command::new(program)
-        .args([stage.path("static.etl").as_os_str(), "1000".as_ref()])
-        .env("TRACEWEIR_RUNTIME_DIR", stage.runtime())
+        .args([runner.path("static.etl").as_os_str(), "1000".as_ref()])
+        .env("TRACEWEIR_RUNTIME_DIR", runner.runtime())
         .output()
         .unwrap();
-    succeeded(&output);
+    assert_success(&output);
     assert_eq!(String::from_utf8_lossy(&output.stdout), "offered 1000 written 1000 lost 0 refused 0\n");
     // The events belong to another provider; the file is complete and finalised.
-    assert!(read(&stage.path("static.etl")).0.is_empty());
+    assert!(read_events(&runner.path("static.etl")).0.is_empty());
 }
 
 /// Returns whether a 64-bit little-endian ELF file has a PT_INTERP segment.
 #[cfg(target_env = "gnu")]
-fn asks_for_a_loader(image: &[u8]) -> bool {
-    let number =
-        |at: usize, size: usize| image[at..at + size].iter().rev().fold(0, |n, b| n << 8 | usize::from(*b));
-    let (start, each, count) = (number(0x20, 8), number(0x36, 2), number(0x38, 2));
-    (0..count).any(|segment| number(start + segment * each, 4) == 3)
+fn has_interpreter(image: &[u8]) -> bool {
+    const PT_INTERP: usize = 3;
+    let number = |at: usize, size: usize| {
+        image[at..at + size].iter().rev().fold(0, |number, byte| number << 8 | usize::from(*byte))
+    };
+    let (start, entry_size, count) = (number(0x20, 8), number(0x36, 2), number(0x38, 2));
+    (0..count).any(|segment| number(start + segment * entry_size, 4) == PT_INTERP)
 }

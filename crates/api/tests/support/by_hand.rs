@@ -18,7 +18,7 @@ pub(crate) use wait::{PATIENCE, until};
 
 /// Sends the answer to a request.
 pub(crate) fn reply(connection: &Connection, request: u32, message: &Message) {
-    // The other side may have closed the connection already.
+    // The client may have closed the connection already.
     let _ = connection.send(request, message, &[], PATIENCE);
 }
 
@@ -33,11 +33,11 @@ impl FakeDaemon {
     /// Starts a daemon that sends `Welcome` to every client, and calls `answer` for every other
     /// message.
     pub(crate) fn new(answer: impl Fn(&Connection, Envelope) + Send + Sync + 'static) -> Self {
-        Self::greeting(Message::Welcome { version: 1, daemon: 7 }, answer)
+        Self::with_greeting(Message::Welcome { version: 1, daemon: 7 }, answer)
     }
 
-    /// Answers `Hello` with `greeting`.
-    pub(crate) fn greeting(
+    /// Like [`new`](Self::new), with another answer to `Hello` than `Welcome`.
+    pub(crate) fn with_greeting(
         greeting: Message,
         answer: impl Fn(&Connection, Envelope) + Send + Sync + 'static,
     ) -> Self {
@@ -54,8 +54,8 @@ impl FakeDaemon {
                         connection.take_descriptors().unwrap();
                         let (greeting, answer, stopped) =
                             (greeting.clone(), Arc::clone(&answer), Arc::clone(&stopped));
-                        let talk = move || converse(&connection, &greeting, &*answer, &stopped);
-                        conversations.push(std::thread::spawn(talk));
+                        let serve = move || serve_connection(&connection, &greeting, &*answer, &stopped);
+                        conversations.push(std::thread::spawn(serve));
                     }
                     None => std::thread::sleep(Duration::from_millis(2)),
                 }
@@ -82,7 +82,7 @@ impl Drop for FakeDaemon {
     }
 }
 
-fn converse(
+fn serve_connection(
     connection: &Connection,
     greeting: &Message,
     answer: &impl Fn(&Connection, Envelope),

@@ -18,11 +18,11 @@ mod daemon_thread;
 use daemon_thread::DaemonThread;
 
 /// Environment variable with the name of the test that this process runs.
-const ALONE: &str = "TRACEWEIR_TEST_ALONE";
+const SEPARATE_TEST: &str = "TRACEWEIR_TEST_ALONE";
 /// Environment variable with the runtime directory of the daemon that this process runs.
-const DAEMON: &str = "TRACEWEIR_TEST_DAEMON";
-/// Environment variable that makes this daemon one for all users.
-const FOR_ALL: &str = "TRACEWEIR_TEST_DAEMON_FOR_ALL";
+const DAEMON_FOLDER: &str = "TRACEWEIR_TEST_DAEMON";
+/// Environment variable that makes this daemon serve all users.
+const DAEMON_FOR_ALL_USERS: &str = "TRACEWEIR_TEST_DAEMON_FOR_ALL";
 /// Environment variable that makes this daemon leave when it was idle for [`ON_DEMAND_IDLE_EXIT`].
 const ON_DEMAND: &str = "TRACEWEIR_TEST_DAEMON_ON_DEMAND";
 
@@ -33,7 +33,7 @@ const ORPHAN_IDLE_EXIT: Duration = PATIENCE;
 
 fn options(folder: &Path, idle_exit: Option<Duration>) -> Options {
     let mut runtime = RuntimeDir::from_path(folder);
-    if std::env::var_os(FOR_ALL).is_some() {
+    if std::env::var_os(DAEMON_FOR_ALL_USERS).is_some() {
         runtime.scope = Scope::System;
     }
     Options { idle_exit, ..Options::new(runtime) }
@@ -42,23 +42,24 @@ fn options(folder: &Path, idle_exit: Option<Duration>) -> Options {
 /// Runs `test` in a separate process with a separate runtime directory for its providers and
 /// controllers.
 pub(crate) fn run_in_own_process(name: &str, test: impl FnOnce(&Path)) {
-    if std::env::var(ALONE).is_ok_and(|n| n == name) {
-        let folder =
-            std::env::var_os("TRACEWEIR_RUNTIME_DIR").expect("set by the process that started this one");
+    if std::env::var(SEPARATE_TEST).is_ok_and(|test| test == name) {
+        let folder = std::env::var_os("TRACEWEIR_RUNTIME_DIR")
+            .expect("the process that started this one sets the runtime directory");
         return test(Path::new(&folder));
     }
-    let this = std::thread::current();
-    let this = this.name().filter(|thread| *thread != "main");
-    assert!(this.is_none_or(|test| test == name), "`{name}` names another test, or none");
+    let thread = std::thread::current();
+    let current_test = thread.name().filter(|thread| *thread != "main");
+    assert!(current_test.is_none_or(|test| test == name), "`{name}` is not the name of the current test");
     let folder = tempfile::tempdir().unwrap();
-    // A file, not a pipe: a process that the test leaves behind cannot keep this one waiting.
-    let mut printed = tempfile::tempfile().unwrap();
-    let mut command = this_test(name);
-    command.env(ALONE, name).env("TRACEWEIR_RUNTIME_DIR", folder.path());
-    let status = command.stdout(printed.try_clone().unwrap()).stderr(printed.try_clone().unwrap()).status();
+    // A file, not a pipe: a process that the test leaves behind would keep a pipe open.
+    let mut output_file = tempfile::tempfile().unwrap();
+    let mut command = test_command(name);
+    command.env(SEPARATE_TEST, name).env("TRACEWEIR_RUNTIME_DIR", folder.path());
+    let status =
+        command.stdout(output_file.try_clone().unwrap()).stderr(output_file.try_clone().unwrap()).status();
     let status = status.unwrap();
     let mut output = Vec::new();
-    printed.rewind().and_then(|()| printed.read_to_end(&mut output)).unwrap();
+    output_file.rewind().and_then(|()| output_file.read_to_end(&mut output)).unwrap();
     let output = String::from_utf8_lossy(&output);
     assert!(status.success(), "{name} in a separate process: {status}\n{output}");
     // The harness captures `eprintln!` but not the stream itself.
@@ -68,10 +69,11 @@ pub(crate) fn run_in_own_process(name: &str, test: impl FnOnce(&Path)) {
     }
 }
 
-/// Returns what skipped checks printed to the terminal. The harness may have begun the line.
+/// Returns the notes about skipped checks. The test harness may have begun their lines.
 fn skip_notes(output: &str) -> impl Iterator<Item = &str> {
-    const STARTS: [&str; 2] = ["some checks need more than this machine offers", "skipped (cannot write"];
-    output.lines().filter_map(|line| STARTS.iter().find_map(|start| Some(&line[line.find(start)?..])))
+    const NOTE_STARTS: [&str; 2] =
+        ["some checks need more than this machine offers", "skipped (cannot write"];
+    output.lines().filter_map(|line| NOTE_STARTS.iter().find_map(|start| Some(&line[line.find(start)?..])))
 }
 
 #[test]
@@ -87,7 +89,7 @@ fn skip_notes_are_found_in_the_output_of_a_test() {
 }
 
 /// Returns a command that runs one test of this program.
-pub(crate) fn this_test(name: &str) -> Command {
+pub(crate) fn test_command(name: &str) -> Command {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args(["--exact", name, "--include-ignored", "--nocapture"]);
     command
@@ -95,9 +97,9 @@ pub(crate) fn this_test(name: &str) -> Command {
 
 /// Body of the ignored test `daemon_role`: runs a daemon if this process was started for one.
 pub(crate) fn run_daemon_role() {
-    if let Some(folder) = std::env::var_os(DAEMON) {
+    if let Some(folder) = std::env::var_os(DAEMON_FOLDER) {
         let stopper = Stopper::new().unwrap();
-        // If another daemon was faster, there is nothing to do.
+        // If another daemon runs already, this process ends.
         let is_on_demand = std::env::var_os(ON_DEMAND).is_some();
         let idle_exit = if is_on_demand { ON_DEMAND_IDLE_EXIT } else { ORPHAN_IDLE_EXIT };
         let _ = run_until(options(Path::new(&folder), Some(idle_exit)), &stopper);
@@ -106,11 +108,11 @@ pub(crate) fn run_daemon_role() {
 
 /// Writes a program that runs a daemon when called as `weir daemon --on-demand --runtime-dir
 /// FOLDER`.
-pub(crate) fn daemon_program(folder: &Path) -> PathBuf {
+pub(crate) fn write_daemon_program(folder: &Path) -> PathBuf {
     let path = folder.join("weir");
     let this = std::env::current_exe().unwrap();
     let run = format!("exec '{}' --exact daemon_role --include-ignored --nocapture", this.display());
-    std::fs::write(&path, format!("#!/bin/sh\n{ON_DEMAND}=1 {DAEMON}=\"$4\" {run}\n")).unwrap();
+    std::fs::write(&path, format!("#!/bin/sh\n{ON_DEMAND}=1 {DAEMON_FOLDER}=\"$4\" {run}\n")).unwrap();
     std::fs::set_permissions(&path, PermissionsExt::from_mode(0o755)).unwrap();
     path
 }
@@ -125,7 +127,7 @@ impl DaemonInThread {
 }
 
 /// Starts a daemon in a thread, with a temporary runtime directory.
-pub(crate) fn in_own_folder() -> (TempDir, DaemonInThread) {
+pub(crate) fn start_daemon_in_temp_folder() -> (TempDir, DaemonInThread) {
     let folder = tempfile::tempdir().unwrap();
     let daemon = DaemonInThread::new(folder.path());
     (folder, daemon)
@@ -136,37 +138,37 @@ pub(crate) struct DaemonInProcess(Child);
 
 impl DaemonInProcess {
     pub(crate) fn new(folder: &Path) -> Self {
-        Self::spawned(folder, &mut this_test("daemon_role"))
+        Self::spawn(folder, &mut test_command("daemon_role"))
     }
 
     /// Starts a daemon that leaves when it was idle for [`ON_DEMAND_IDLE_EXIT`].
     pub(crate) fn on_demand(folder: &Path) -> Self {
-        Self::spawned(folder, this_test("daemon_role").env(ON_DEMAND, "1"))
+        Self::spawn(folder, test_command("daemon_role").env(ON_DEMAND, "1"))
     }
 
     /// Starts a daemon that accepts other users as guests. Needs root.
-    pub(crate) fn for_all(folder: &Path) -> Self {
+    pub(crate) fn for_all_users(folder: &Path) -> Self {
         std::fs::set_permissions(folder, PermissionsExt::from_mode(0o755)).unwrap();
-        Self::spawned(folder, this_test("daemon_role").env(FOR_ALL, "1"))
+        Self::spawn(folder, test_command("daemon_role").env(DAEMON_FOR_ALL_USERS, "1"))
     }
 
     /// Starts a daemon whose log goes to a file.
     pub(crate) fn with_log(folder: &Path, log: &Path) -> Self {
-        let mut command = this_test("daemon_role");
-        let child = command.env(DAEMON, folder).stdout(Stdio::null());
+        let mut command = test_command("daemon_role");
+        let child = command.env(DAEMON_FOLDER, folder).stdout(Stdio::null());
         let child = child.stderr(std::fs::File::create(log).unwrap()).spawn().unwrap();
-        Self(child).answering(folder)
+        Self(child).wait_until_it_answers(folder)
     }
 
-    fn spawned(folder: &Path, command: &mut Command) -> Self {
-        let child = command.env(DAEMON, folder).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
-        Self(child).answering(folder)
+    fn spawn(folder: &Path, command: &mut Command) -> Self {
+        let child =
+            command.env(DAEMON_FOLDER, folder).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        Self(child).wait_until_it_answers(folder)
     }
 
-    fn answering(self, folder: &Path) -> Self {
-        let daemon = self;
-        until("the daemon to answer", || Controller::find_at(folder).is_ok_and(|c| c.is_some()));
-        daemon
+    fn wait_until_it_answers(self, folder: &Path) -> Self {
+        until("the daemon answers", || Controller::find_at(folder).is_ok_and(|found| found.is_some()));
+        self
     }
 }
 

@@ -1,9 +1,10 @@
-//! A session with a file at a real daemon, and the controller that started it.
+//! A session of a real daemon that writes a file, and the controller that started the session.
 
 use std::path::Path;
 
 use traceweir::controller::{Controller, SessionConfig, SessionRef};
 use traceweir_format::etl;
+use traceweir_format::spec::session::EVENT_TRACE_FILE_MODE_SEQUENTIAL;
 
 pub(crate) struct Recording<'a> {
     pub(crate) controller: Controller,
@@ -14,27 +15,31 @@ pub(crate) struct Recording<'a> {
 impl<'a> Recording<'a> {
     /// Starts a session at the daemon of this runtime directory.
     pub(crate) fn new(folder: &'a Path) -> Self {
-        let mut controller = Controller::find_at(folder).unwrap().expect("a daemon");
+        let mut controller = Controller::find_at(folder).unwrap().expect("the daemon answers");
         let log_file = Some(folder.join("trace.etl"));
-        let config =
-            SessionConfig { name: "s".into(), log_file_mode: 1, log_file, ..SessionConfig::default() };
+        let config = SessionConfig {
+            name: "s".into(),
+            log_file_mode: EVENT_TRACE_FILE_MODE_SEQUENTIAL,
+            log_file,
+            ..SessionConfig::default()
+        };
         let session = SessionRef::Id(controller.start(&config).unwrap().id);
         Self { controller, session, folder }
     }
 
-    /// Stops the session, asserts that it lost no events, and collects what `see` returns for each
+    /// Stops the session, asserts that it lost no events, and collects what `view` returns for each
     /// record of its file.
     pub(crate) fn stop<T>(
         mut self,
-        mut see: impl FnMut(&traceweir_format::Record<'_>) -> Option<T>,
+        mut view: impl FnMut(&traceweir_format::Record<'_>) -> Option<T>,
     ) -> Vec<T> {
         assert_eq!(self.controller.stop(&self.session).unwrap().events_lost, 0);
         let trace = etl::Trace::open(std::fs::File::open(self.folder.join("trace.etl")).unwrap()).unwrap();
         let mut events = trace.events();
-        let mut seen = Vec::new();
+        let mut viewed = Vec::new();
         while let Some(record) = events.next().unwrap() {
-            seen.extend(see(&record));
+            viewed.extend(view(&record));
         }
-        seen
+        viewed
     }
 }

@@ -7,40 +7,41 @@ use traceweir::tracelogging::dynamic::{EventBuilder, Provider};
 use traceweir::tracelogging::{InType, Level, OutType};
 use traceweir::{Guid, define_provider, write_event};
 
-use super::{metadata, recorded};
+use super::{encode_metadata, record_events};
 
-define_provider!(STATIC, "Traceweir.Test.Fields");
+define_provider!(STATIC_PROVIDER, "Traceweir.Test.Fields");
 
-/// Name of a row, its type bytes (in, out, tags), and its data.
-type Row = (&'static str, Vec<u8>, Vec<u8>);
+/// The macro's name of a field type, the type bytes of the field (in, out, tags), and its data.
+type FieldRow = (&'static str, Vec<u8>, Vec<u8>);
 
 /// Writes each row with the macro and the builder, and records the expected result.
 macro_rules! rows {
     ($rows:ident, $builder:ident, $provider:ident: $($field:ident($name:literal, $($value:tt)*) = $add:ident($($given:expr),*) [$($types:expr),*] [$($data:expr),*])*) => {$(
-        assert_eq!(write_event!(STATIC, "E", $field($name, $($value)*)), 0, "{}", stringify!($field));
+        assert_eq!(write_event!(STATIC_PROVIDER, "E", $field($name, $($value)*)), 0, "{}", stringify!($field));
         $builder.reset("E", Level::Verbose, 1, 0);
         assert_eq!($builder.$add($name, $($given),*).write(&$provider, None, None), 0);
-        $rows.push((stringify!($field), vec![$($types),*], Vec::<u8>::from([$(Bytes::bytes($data)),*].concat())));
+        $rows.push((stringify!($field), vec![$($types),*], Vec::<u8>::from([$(ExpectedBytes::bytes($data)),*].concat())));
     )*};
 }
 
 /// Expected data given as a byte or as an array of bytes.
-trait Bytes {
+trait ExpectedBytes {
     fn bytes(self) -> Vec<u8>;
 }
 
-impl Bytes for u8 {
+impl ExpectedBytes for u8 {
     fn bytes(self) -> Vec<u8> {
         vec![self]
     }
 }
 
-impl<const N: usize> Bytes for &[u8; N] {
+impl<const N: usize> ExpectedBytes for &[u8; N] {
     fn bytes(self) -> Vec<u8> {
         self.to_vec()
     }
 }
 
+/// The default output type, with a short name for the tables.
 const D: OutType = OutType::Default;
 const GUID: Guid = Guid::from_u128(0xa3a2a1a0_b1b0_c1c0_d7d6_d5d4d3d2d1d0);
 const GUID_BYTES: &[u8; 16] =
@@ -51,10 +52,10 @@ const DATE_BYTES: &[u8; 16] = &[0xE6, 7, 8, 0, 1, 0, 22, 0, 5, 0, 6, 0, 7, 0, 8,
 /// The start of 1970 as FILETIME.
 const EPOCH: i64 = 0x19D_B1DE_D53E_8000;
 const EPOCH_BYTES: &[u8; 8] = &[0x00, 0x80, 0x3E, 0xD5, 0xDE, 0xB1, 0x9D, 0x01];
-const SIX: [u8; 16] = [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16];
+const IPV6_ADDRESS: [u8; 16] = [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16];
 
 #[rustfmt::skip]
-fn numbers(rows: &mut Vec<Row>, b: &mut EventBuilder, p: &Provider) {
+fn add_number_rows(rows: &mut Vec<FieldRow>, b: &mut EventBuilder, p: &Provider) {
     rows! { rows, b, p:
         u8("f", &7) = add_u8(7, D, 0) [4] [7]
         u8_slice("f", &[1, 2]) = add_u8_sequence(&[1, 2], D, 0) [0x44] [2, 0, 1, 2]
@@ -117,7 +118,7 @@ fn numbers(rows: &mut Vec<Row>, b: &mut EventBuilder, p: &Provider) {
 }
 
 #[rustfmt::skip]
-fn things(rows: &mut Vec<Row>, b: &mut EventBuilder, p: &Provider) {
+fn add_other_rows(rows: &mut Vec<FieldRow>, b: &mut EventBuilder, p: &Provider) {
     rows! { rows, b, p:
         guid("f", &GUID) = add_guid(&GUID, D, 0) [15] [GUID_BYTES]
         guid_slice("f", &[GUID]) = add_guid_sequence(&[GUID], D, 0) [0x4F] [1, 0, GUID_BYTES]
@@ -129,8 +130,8 @@ fn things(rows: &mut Vec<Row>, b: &mut EventBuilder, p: &Provider) {
         port_slice("f", &[0x5000]) = add_u16_sequence(&[0x5000], OutType::Port, 0) [0xC6, 7] [1, 0, 0, 80]
         ipv4("f", &[127, 0, 0, 1]) = add_u32(0x0100007F, OutType::IPv4, 0) [0x88, 8] [127, 0, 0, 1]
         ipv4_slice("f", &[[127, 0, 0, 1]]) = add_u32_sequence(&[0x0100007F], OutType::IPv4, 0) [0xC8, 8] [1, 0, 127, 0, 0, 1]
-        ipv6("f", &SIX) = add_binary(SIX, OutType::IPv6, 0) [0x8E, 9] [16, 0, &SIX]
-        ipv6c("f", &SIX) = add_binaryc(SIX, OutType::IPv6, 0) [0x99, 9] [16, 0, &SIX]
+        ipv6("f", &IPV6_ADDRESS) = add_binary(IPV6_ADDRESS, OutType::IPv6, 0) [0x8E, 9] [16, 0, &IPV6_ADDRESS]
+        ipv6c("f", &IPV6_ADDRESS) = add_binaryc(IPV6_ADDRESS, OutType::IPv6, 0) [0x99, 9] [16, 0, &IPV6_ADDRESS]
         socketaddress("f", &[2, 0, 0, 80]) = add_binary([2, 0, 0, 80], OutType::SocketAddress, 0) [0x8E, 10] [4, 0, 2, 0, 0, 80]
         socketaddressc("f", &[2, 0, 0, 80]) = add_binaryc([2, 0, 0, 80], OutType::SocketAddress, 0) [0x99, 10] [4, 0, 2, 0, 0, 80]
         binary("f", "0123") = add_binary("0123", D, 0) [14] [4, 0, b"0123"]
@@ -160,7 +161,7 @@ fn things(rows: &mut Vec<Row>, b: &mut EventBuilder, p: &Provider) {
 }
 
 #[rustfmt::skip]
-fn texts(rows: &mut Vec<Row>, b: &mut EventBuilder, p: &Provider) {
+fn add_text_rows(rows: &mut Vec<FieldRow>, b: &mut EventBuilder, p: &Provider) {
     let (string, wide) = (String::from("ab"), vec![0x61_u16, 0x62]);
     rows! { rows, b, p:
         str8("f", "ab") = add_str8("ab", OutType::Utf8, 0) [0x97, 35] [2, 0, b"ab"]
@@ -192,31 +193,31 @@ fn texts(rows: &mut Vec<Row>, b: &mut EventBuilder, p: &Provider) {
 #[test]
 fn macro_and_builder_encode_every_type_as_documented() {
     let provider = pin!(Provider::new("Traceweir.Test.Fields.Dynamic", &Provider::options()));
-    let ids = [*STATIC.id(), *provider.id()];
+    let ids = [*STATIC_PROVIDER.id(), *provider.id()];
     let mut rows = Vec::new();
-    let written = recorded(&ids, || {
+    let written = record_events(&ids, || {
         // SAFETY: one provider is a static; the other is a local that is dropped before its memory
         // is freed.
-        let registered = unsafe { [STATIC.register(), provider.as_ref().register()] };
+        let registered = unsafe { [STATIC_PROVIDER.register(), provider.as_ref().register()] };
         assert_eq!(registered, [0, 0]);
         let mut builder = EventBuilder::new();
-        numbers(&mut rows, &mut builder, &provider);
-        things(&mut rows, &mut builder, &provider);
-        texts(&mut rows, &mut builder, &provider);
-        assert_eq!([STATIC.unregister(), provider.unregister()], [0, 0]);
+        add_number_rows(&mut rows, &mut builder, &provider);
+        add_other_rows(&mut rows, &mut builder, &provider);
+        add_text_rows(&mut rows, &mut builder, &provider);
+        assert_eq!([STATIC_PROVIDER.unregister(), provider.unregister()], [0, 0]);
     });
     assert_eq!((rows.len(), written.len()), (117, 234));
-    for ((name, types, data), both) in rows.iter().zip(written.chunks(2)) {
-        let expected = metadata("E", &[b"f\0", &types[..]].concat());
-        for (event, by) in both.iter().zip(["macro", "builder"]) {
-            assert_eq!(event.metadata, expected, "metadata of {name} by the {by}");
-            assert_eq!(&event.payload, data, "data of {name} by the {by}");
+    for ((name, types, data), pair) in rows.iter().zip(written.chunks(2)) {
+        let expected = encode_metadata("E", &[b"f\0", &types[..]].concat());
+        for (event, writer) in pair.iter().zip(["macro", "builder"]) {
+            assert_eq!(event.metadata, expected, "metadata of {name} by the {writer}");
+            assert_eq!(&event.payload, data, "data of {name} by the {writer}");
         }
     }
 }
 
 #[test]
-fn values_beyond_their_count_are_truncated_at_a_whole_value() {
+fn value_larger_than_its_count_is_truncated_at_an_element() {
     let mut builder = EventBuilder::new();
     let long = vec![0x4142_u16; 40_000];
     let data = builder.reset("E", Level::Verbose, 1, 0).add_str16("f", &long, OutType::Default, 0).raw_data();
@@ -229,11 +230,11 @@ fn values_beyond_their_count_are_truncated_at_a_whole_value() {
     let data =
         builder.reset("E", Level::Verbose, 1, 0).add_cstr8("f", [7; 70_000], OutType::Default, 0).raw_data();
     assert_eq!(data.len(), 65_536);
-    let mut texts = builder
+    let texts = builder
         .reset("E", Level::Verbose, 1, 0)
         .add_str8_sequence("f", ["a", "bc"], OutType::Utf8, 0)
         .raw_data();
-    assert_eq!(std::mem::take(&mut texts), b"\x02\0\x01\0a\x02\0bc");
+    assert_eq!(texts, b"\x02\0\x01\0a\x02\0bc");
 }
 
 #[test]
@@ -241,7 +242,7 @@ fn times_outside_the_calendar_are_clamped() {
     use traceweir::tracelogging::filetime_from_systemtime as filetime;
     let epoch = SystemTime::UNIX_EPOCH;
     assert_eq!(filetime(&(epoch + Duration::from_nanos(199))), EPOCH + 1);
-    assert_eq!(filetime(&(epoch - Duration::from_nanos(1))), EPOCH - 1, "rounded down");
+    assert_eq!(filetime(&(epoch - Duration::from_nanos(1))), EPOCH - 1, "the time is rounded down");
     assert_eq!(filetime(&(epoch - Duration::from_secs(20_000_000_000))), 0);
     assert_eq!(filetime(&(epoch + Duration::from_secs(1_000_000_000_000))), 0x7FFF_35F4_F06C_7FFF);
 }
@@ -262,6 +263,6 @@ fn raw_parts_are_written_unchanged() {
         .add_struct("s", 0x81, 0)
         .raw_add_data_value(&0x0102_u16)
         .raw_add_data_slice(&[3_u16, 4]);
-    assert_eq!(builder.raw_meta().unwrap(), metadata("E", b"a\0\x88\x04b\0\x44s\0\x98\x01"));
+    assert_eq!(builder.raw_meta().unwrap(), encode_metadata("E", b"a\0\x88\x04b\0\x44s\0\x98\x01"));
     assert_eq!(builder.raw_data(), [2, 1, 3, 0, 4, 0]);
 }

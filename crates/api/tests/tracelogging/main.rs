@@ -13,6 +13,7 @@ use traceweir::consumer::{self, Item, Trace};
 use traceweir::controller::{EnableParams, SessionConfig};
 use traceweir::{EventDescriptor, Guid, PrivateSession};
 use traceweir_format::spec::event::ExtType;
+use traceweir_format::spec::session::EVENT_TRACE_FILE_MODE_SEQUENTIAL;
 
 /// An event as it is in the file.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -26,20 +27,21 @@ struct WrittenEvent {
     payload: Vec<u8>,
 }
 
-/// Waits until no other test has a private session: a process can have three at most.
-fn only_session() -> MutexGuard<'static, ()> {
+/// Waits until no other test has a private session. A process can have three private sessions at
+/// most.
+fn lock_session() -> MutexGuard<'static, ()> {
     static SESSION: Mutex<()> = Mutex::new(());
     SESSION.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Records what these providers write while `work` runs.
-fn recorded(providers: &[Guid], work: impl FnOnce()) -> Vec<WrittenEvent> {
-    let _only = only_session();
+/// Returns the events that these providers write while `work` runs.
+fn record_events(providers: &[Guid], work: impl FnOnce()) -> Vec<WrittenEvent> {
+    let _lock = lock_session();
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("events.etl");
     let session = PrivateSession::start(&SessionConfig {
         name: format!("tracelogging {}", providers[0]),
-        log_file_mode: 1,
+        log_file_mode: EVENT_TRACE_FILE_MODE_SEQUENTIAL,
         log_file: Some(file.clone()),
         ..SessionConfig::default()
     })
@@ -49,25 +51,26 @@ fn recorded(providers: &[Guid], work: impl FnOnce()) -> Vec<WrittenEvent> {
     }
     work();
     assert_eq!(session.stop().unwrap().events_lost, 0);
-    read(&file, providers)
+    read_events(&file, providers)
 }
 
-fn read(file: &Path, providers: &[Guid]) -> Vec<WrittenEvent> {
+fn read_events(file: &Path, providers: &[Guid]) -> Vec<WrittenEvent> {
     let mut all = Vec::new();
     consumer::process(vec![Trace::open(file).unwrap()], |item| {
         if let Item::Event(event) = item
             && providers.contains(&event.record.provider())
         {
             let record = event.record;
-            let item = |kind| record.items().find(|i| i.kind == kind).map(|i| i.data.to_vec());
+            let item_data =
+                |kind| record.items().find(|item| item.kind == kind).map(|item| item.data.to_vec());
             all.push(WrittenEvent {
                 provider: record.provider(),
                 descriptor: record.descriptor(),
                 activity: record.activity(),
-                related: item(ExtType::RELATED_ACTIVITYID)
-                    .map(|b| Guid::from_bytes(b[..].try_into().unwrap())),
-                traits: item(ExtType::PROV_TRAITS).unwrap_or_default(),
-                metadata: item(ExtType::EVENT_SCHEMA_TL).unwrap_or_default(),
+                related: item_data(ExtType::RELATED_ACTIVITYID)
+                    .map(|bytes| Guid::from_bytes(bytes[..].try_into().unwrap())),
+                traits: item_data(ExtType::PROV_TRAITS).unwrap_or_default(),
+                metadata: item_data(ExtType::EVENT_SCHEMA_TL).unwrap_or_default(),
                 payload: record.payload().to_vec(),
             });
         }
@@ -78,7 +81,7 @@ fn read(file: &Path, providers: &[Guid]) -> Vec<WrittenEvent> {
 }
 
 /// Returns the metadata of an event without tags, with these bytes of fields.
-fn metadata(name: &str, fields: &[u8]) -> Vec<u8> {
+fn encode_metadata(name: &str, fields: &[u8]) -> Vec<u8> {
     let size = u16::try_from(2 + 1 + name.len() + 1 + fields.len()).unwrap();
     [&size.to_le_bytes()[..], &[0], name.as_bytes(), &[0], fields].concat()
 }

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// Returns the source of each part, with the expected error message.
-fn cases() -> Vec<(String, &'static str)> {
+fn invalid_programs() -> Vec<(String, &'static str)> {
     let many = |field: &str, count: usize| {
         (0..count).map(|n| field.replace('#', &n.to_string())).collect::<String>()
     };
@@ -83,7 +83,7 @@ fn cases() -> Vec<(String, &'static str)> {
 #[test]
 fn mistakes_are_compile_errors_at_their_position() {
     let folder = tempfile::tempdir().unwrap();
-    let cases = cases();
+    let cases = invalid_programs();
     let mut parts = String::new();
     for (n, (source, _)) in cases.iter().enumerate() {
         let program = format!(
@@ -92,14 +92,14 @@ fn mistakes_are_compile_errors_at_their_position() {
         std::fs::write(folder.path().join(format!("case{n}.rs")), program).unwrap();
         writeln!(parts, "[[bin]]\nname = \"case{n}\"\npath = \"case{n}.rs\"").unwrap();
     }
-    let errors = compiled(folder.path(), &parts);
+    let errors = run_cargo_check(folder.path(), &parts);
     for (n, (source, expected)) in cases.iter().enumerate() {
         let file = format!("case{n}.rs:3:");
         let source: String = source.chars().take(200).collect();
-        assert!(errors.lines().any(|l| l.starts_with(&file)), "no error in {source}:\n{errors}");
+        assert!(errors.lines().any(|line| line.starts_with(&file)), "no error in {source}:\n{errors}");
         let is_reported =
-            errors.lines().any(|l| l.starts_with(&format!("case{n}.rs:")) && l.contains(expected));
-        assert!(is_reported, "{source}: {expected}?\n{errors}");
+            errors.lines().any(|line| line.starts_with(&format!("case{n}.rs:")) && line.contains(expected));
+        assert!(is_reported, "{source}: no error {expected:?} in\n{errors}");
     }
 }
 
@@ -118,8 +118,8 @@ fn macros_work_renamed_without_unsafe_and_inside_other_macros() {
         const Info: tracing::tracelogging::Level = tracing::tracelogging::Level::Informational;
         fn main() { assert_eq!(inner::write(1) + count!(Q, "n", 1 + 1) + Thing("x").write(), 0); }"#;
     std::fs::write(folder.path().join("main.rs"), source).unwrap();
-    let errors = compiled(folder.path(), "[[bin]]\nname = \"good\"\npath = \"main.rs\"\n");
-    assert!(!is_refused(&errors) && errors.contains("static P : "), "{errors}");
+    let errors = run_cargo_check(folder.path(), "[[bin]]\nname = \"good\"\npath = \"main.rs\"\n");
+    assert!(!has_errors(&errors) && errors.contains("static P : "), "{errors}");
 }
 
 #[test]
@@ -136,18 +136,18 @@ fn events_at_all_limits_compile() {
         "n".repeat(32_767)
     );
     std::fs::write(folder.path().join("main.rs"), source).unwrap();
-    let errors = compiled(folder.path(), "[[bin]]\nname = \"much\"\npath = \"main.rs\"\n");
-    assert!(!is_refused(&errors) && errors.contains("Finished"), "{errors}");
+    let errors = run_cargo_check(folder.path(), "[[bin]]\nname = \"much\"\npath = \"main.rs\"\n");
+    assert!(!has_errors(&errors) && errors.contains("Finished"), "{errors}");
 }
 
-/// Returns whether the output has errors; the name of the crate `thiserror` is not one.
-fn is_refused(output: &str) -> bool {
+/// Returns whether the output has errors. The name of the crate `thiserror` does not count.
+fn has_errors(output: &str) -> bool {
     output.lines().any(|line| line.starts_with("error") || line.contains(": error"))
 }
 
 /// Returns the output of `cargo check` for a program that has `traceweir` under the name
 /// `traceweir` or `renamed`.
-fn compiled(folder: &Path, parts: &str) -> String {
+fn run_cargo_check(folder: &Path, parts: &str) -> String {
     let root = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../..");
     let api = env!("CARGO_MANIFEST_DIR");
     let name = if parts.contains("case0") { "traceweir" } else { "renamed" };

@@ -2,27 +2,27 @@
 
 use super::layout::BufferHead;
 
-/// Bytes stored in whole 64-bit words.
+/// Bytes stored in 64-bit words.
 #[derive(Default)]
-pub(super) struct Aligned {
+pub(super) struct AlignedBytes {
     words: Vec<u64>,
-    length: usize,
+    length_bytes: usize,
 }
 
 const _: () = assert!(align_of::<BufferHead>() <= align_of::<u64>());
 
-impl Aligned {
+impl AlignedBytes {
     /// Replaces the bytes. Unused bytes of the last word are 0.
     pub(super) fn fill(&mut self, bytes: &[u8]) {
-        let (whole, rest) = bytes.as_chunks();
+        let (words, remainder) = bytes.as_chunks();
         self.words.clear();
-        self.words.extend(whole.iter().map(|word| u64::from_ne_bytes(*word)));
-        if !rest.is_empty() {
+        self.words.extend(words.iter().map(|word| u64::from_ne_bytes(*word)));
+        if !remainder.is_empty() {
             let mut last = [0; size_of::<u64>()];
-            last.iter_mut().zip(rest).for_each(|(to, from)| *to = *from);
+            last.iter_mut().zip(remainder).for_each(|(to, from)| *to = *from);
             self.words.push(u64::from_ne_bytes(last));
         }
-        self.length = bytes.len();
+        self.length_bytes = bytes.len();
     }
 
     /// Returns the address of the bytes, which is valid until they are replaced or dropped.
@@ -31,8 +31,8 @@ impl Aligned {
     }
 
     /// Returns the number of bytes.
-    pub(super) const fn length(&self) -> usize {
-        self.length
+    pub(super) const fn length_bytes(&self) -> usize {
+        self.length_bytes
     }
 }
 
@@ -42,14 +42,14 @@ mod tests {
 
     #[test]
     fn bytes_are_unchanged_at_an_aligned_address() {
-        let (mut aligned, given) = (Aligned::default(), *b"a buffer, and some more");
-        for length in [0, 7, 8, 9, 16, given.len(), 3] {
-            aligned.fill(&given[..length]);
+        let (mut aligned, given) = (AlignedBytes::default(), *b"a buffer, and some more");
+        for length_bytes in [0, 7, 8, 9, 16, given.len(), 3] {
+            aligned.fill(&given[..length_bytes]);
             assert!(aligned.address().is_aligned());
-            // SAFETY: `length` bytes can be read there.
+            // SAFETY: `aligned` holds `length_bytes` bytes at its address.
             let bytes =
-                unsafe { std::slice::from_raw_parts(aligned.address().cast::<u8>(), aligned.length()) };
-            assert_eq!(bytes, &given[..length]);
+                unsafe { std::slice::from_raw_parts(aligned.address().cast::<u8>(), aligned.length_bytes()) };
+            assert_eq!(bytes, &given[..length_bytes]);
         }
     }
 }

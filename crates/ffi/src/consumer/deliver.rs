@@ -1,7 +1,7 @@
-//! Passes what the core delivers to the callbacks of the program.
+//! Passes events, losses and buffers from the core to the callbacks of the program.
 //!
-//! Each trace has a [`Consumer`]: its callbacks, and the structures that they receive. A
-//! [`Delivery`] holds the consumers of all traces that are processed together.
+//! Each trace has a [`TraceConsumer`]: its callbacks, and the structures that they receive. A
+//! [`TraceDelivery`] holds the consumers of all traces that are processed together.
 
 use std::ffi::c_void;
 use std::ops::ControlFlow;
@@ -16,18 +16,18 @@ use traceweir_format::logfile::LogFileHeader;
 use traceweir_format::spec::event::class;
 use traceweir_format::spec::session::BUFFER_FLAGS_OF_LOSS;
 
-use super::details::Details;
+use super::details::TraceDetails;
 use super::layout::{
     BufferCallback, BufferCallbackInformation, EventCallback, EventRecordCallback, EventTrace,
     EventTraceLogfile, LogfileBufferCallback, TraceLogfileHeader,
 };
 use super::record::Assembler;
-use super::schemas::Delivered;
-use super::{aligned::Aligned, classes, references};
+use super::schemas::DeliveringTraces;
+use super::{aligned::AlignedBytes, classes, references};
 
-/// Types of the events that report losses.
-const EVENTS_LOST: u8 = 32;
-const BUFFERS_LOST: u8 = 33;
+/// Types of the classic events that report losses.
+const EVENTS_LOST_TYPE: u8 = 32;
+const BUFFERS_LOST_TYPE: u8 = 33;
 
 /// The callback that receives events.
 #[derive(Clone, Copy)]
@@ -41,41 +41,41 @@ pub(super) enum OnEvent {
 pub(super) enum OnBuffer {
     Ignore,
     /// Receives the structure that the trace was opened with.
-    Logfile(LogfileBufferCallback, Box<Logfile>),
+    Logfile(LogfileBufferCallback, Box<LogfileWithNames>),
     /// Receives the buffer itself.
     Bytes(BufferCallback, *mut c_void),
 }
 
 /// An EVENT_TRACE_LOGFILE for buffer callbacks, and the names that it points to.
-pub(super) struct Logfile {
+pub(super) struct LogfileWithNames {
     pub(super) structure: EventTraceLogfile,
     _names: [Option<Box<[u16]>>; 2],
 }
 
 /// The callbacks of one trace, and the structures that they receive.
-pub(super) struct Consumer {
+pub(super) struct TraceConsumer {
     pub(super) handle: u64,
     pub(super) is_raw: bool,
     on_event: OnEvent,
     on_buffer: OnBuffer,
     assembler: Assembler,
     header: TraceLogfileHeader,
-    details: Option<Arc<Details>>,
+    details: Option<Arc<TraceDetails>>,
     buffers_read: u32,
-    lost: u32,
+    events_lost: u32,
     last_time: i64,
     /// The bytes of the buffer that a callback receives.
-    buffer_bytes: Aligned,
+    buffer_bytes: AlignedBytes,
     /// Memory to read a buffer from a file.
-    read: Vec<u8>,
+    read_buffer: Vec<u8>,
 }
 
 // SAFETY: the library never dereferences the program's contexts; addresses of structures point into
 // the consumer itself or into the buffer that is being delivered. The caller that opens the trace
 // permits the processing thread to use functions and contexts.
-unsafe impl Send for Consumer {}
+unsafe impl Send for TraceConsumer {}
 
-impl Consumer {
+impl TraceConsumer {
     pub(super) fn new(on_event: OnEvent, on_buffer: OnBuffer, is_raw: bool, context: *mut c_void) -> Self {
         Self {
             handle: 0,
@@ -86,62 +86,62 @@ impl Consumer {
             header: TraceLogfileHeader::from(&LogFileHeader::default()),
             details: None,
             buffers_read: 0,
-            lost: 0,
+            events_lost: 0,
             last_time: 0,
-            buffer_bytes: Aligned::default(),
-            read: Vec::new(),
+            buffer_bytes: AlignedBytes::default(),
+            read_buffer: Vec::new(),
         }
     }
 
     #[inline(always)]
-    fn call(&mut self, record: &Record<'_>, stamp: i64) {
+    fn call_event_callbacks(&mut self, record: &Record<'_>, stamp: i64) {
         if classes::has_any() && is_classic(record) {
-            self.call_class(record, stamp);
+            self.call_class_callback(record, stamp);
         }
         match self.on_event {
             // SAFETY: the function has this type by the contract of opening; its argument lives
             // until it returns.
-            OnEvent::Record(function) => unsafe { function(self.assembler.record(record, stamp)) },
-            // SAFETY: the same.
-            OnEvent::Classic(function) => unsafe { function(self.assembler.trace(record, stamp)) },
+            OnEvent::Record(function) => unsafe { function(self.assembler.fill_record(record, stamp)) },
+            // SAFETY: as for `OnEvent::Record`: type and lifetime are those that opening requires.
+            OnEvent::Classic(function) => unsafe { function(self.assembler.fill_trace(record, stamp)) },
             OnEvent::Ignore => {}
         }
     }
 
     #[cold]
-    fn call_class(&mut self, record: &Record<'_>, stamp: i64) {
+    fn call_class_callback(&mut self, record: &Record<'_>, stamp: i64) {
         if let Some(function) = classes::find_callback(&record.provider()) {
             // SAFETY: the function has this type by the contract of `SetTraceCallback`; its
             // argument lives until it returns.
-            unsafe { function(self.assembler.trace(record, stamp)) };
+            unsafe { function(self.assembler.fill_trace(record, stamp)) };
         }
     }
 
-    /// Delivers a loss as an event of a class of its own, without a payload.
-    fn call_lost(&mut self, loss: &Loss) {
+    /// Delivers a loss as events of the class LOST_EVENT, without a payload.
+    fn deliver_loss(&mut self, loss: &Loss) {
         let stamp = if self.is_raw { loss.raw } else { loss.time.0 };
-        let kinds = [
-            (loss.lost.events > 0 || loss.lost.buffers == 0, EVENTS_LOST),
-            (loss.lost.buffers > 0, BUFFERS_LOST),
+        let loss_types = [
+            (loss.lost.events > 0 || loss.lost.buffers == 0, EVENTS_LOST_TYPE),
+            (loss.lost.buffers > 0, BUFFERS_LOST_TYPE),
         ];
-        for (_, kind) in kinds.into_iter().filter(|(happened, _)| *happened) {
+        for (_, loss_type) in loss_types.into_iter().filter(|(happened, _)| *happened) {
             let mut bytes = Vec::new();
             let header = ClassicHeader {
                 class: class::LOST_EVENT,
-                opcode: kind,
+                opcode: loss_type,
                 time: loss.raw,
                 ..ClassicHeader::default()
             };
             if header.encode(&[], &mut bytes).is_ok()
                 && let Ok(record) = Record::parse(&bytes, 0)
             {
-                self.call(&record, stamp);
+                self.call_event_callbacks(&record, stamp);
             }
         }
     }
 
     /// Calls the buffer callback and returns whether to continue.
-    fn call_buffer(&mut self, buffer: &Buffer<'_>) -> bool {
+    fn call_buffer_callback(&mut self, buffer: &Buffer<'_>) -> bool {
         self.buffers_read = self.buffers_read.saturating_add(1);
         match &mut self.on_buffer {
             OnBuffer::Ignore => true,
@@ -149,7 +149,7 @@ impl Consumer {
                 let log = &mut logfile.structure;
                 log.buffers_read = self.buffers_read;
                 log.filled = buffer.header.offset;
-                log.events_lost = self.header.events_lost.saturating_add(self.lost);
+                log.events_lost = self.header.events_lost.saturating_add(self.events_lost);
                 log.current_time = self.last_time;
                 log.current_event = self.assembler.last_trace();
                 // SAFETY: the function has this type by the contract of opening; the structure and
@@ -170,9 +170,9 @@ impl Consumer {
         context: *mut c_void,
     ) -> bool {
         let buffer_bytes = &mut self.buffer_bytes;
-        if buffer.with_bytes(&mut self.read, |bytes| buffer_bytes.fill(bytes)).is_err() {
-            // Its events were delivered as far as they could be read. The file changed in the
-            // meantime, so there are no bytes to pass on.
+        if buffer.with_bytes(&mut self.read_buffer, |bytes| buffer_bytes.fill(bytes)).is_err() {
+            // The file changed after the events of the buffer were read, so there are no bytes
+            // to pass on.
             return true;
         }
         let information = BufferCallbackInformation {
@@ -181,13 +181,13 @@ impl Consumer {
             buffers_read: self.buffers_read,
         };
         let at = self.buffer_bytes.address();
-        let size = u32::try_from(self.buffer_bytes.length()).unwrap_or(u32::MAX);
-        let current = references::Current::new(self.handle, at.addr());
+        let size = u32::try_from(self.buffer_bytes.length_bytes()).unwrap_or(u32::MAX);
+        let current = references::CurrentBuffer::new(self.handle, at.addr());
         // SAFETY: the function has this type by the contract of opening; its arguments live until
         // it returns.
         let continues = unsafe { function(at, size, &information, context) != 0 };
         // If the bytes move to `references`, their address stays the same.
-        current.end(&mut self.buffer_bytes);
+        current.end_callback(&mut self.buffer_bytes);
         continues
     }
 }
@@ -197,25 +197,25 @@ fn is_classic(record: &Record<'_>) -> bool {
 }
 
 /// All traces that are processed together.
-pub(super) struct Delivery {
-    pub(super) consumers: Vec<Consumer>,
+pub(super) struct TraceDelivery {
+    pub(super) consumers: Vec<TraceConsumer>,
     /// Whether a buffer callback ended the delivery.
     pub(super) is_cancelled: bool,
-    delivered: Rc<Delivered>,
+    delivering: Rc<DeliveringTraces>,
 }
 
-impl Delivery {
-    pub(super) fn new(delivered: Rc<Delivered>) -> Self {
-        Self { consumers: Vec::new(), is_cancelled: false, delivered }
+impl TraceDelivery {
+    pub(super) fn new(delivering: Rc<DeliveringTraces>) -> Self {
+        Self { consumers: Vec::new(), is_cancelled: false, delivering }
     }
 
-    pub(super) fn add(&mut self, mut consumer: Consumer, details: Arc<Details>) {
+    pub(super) fn add(&mut self, mut consumer: TraceConsumer, details: Arc<TraceDetails>) {
         consumer.details = Some(details);
         self.consumers.push(consumer);
     }
 }
 
-impl Handler for Delivery {
+impl Handler for TraceDelivery {
     fn interest(&self, trace: usize) -> Interest {
         let Some(consumer) = self.consumers.get(trace) else { return Interest::Events };
         let is_file = consumer.details.as_ref().is_some_and(|details| details.kind == Kind::File);
@@ -230,7 +230,7 @@ impl Handler for Delivery {
 
     fn begins(&mut self, trace: usize, header: &LogFileHeader, logger: u16) {
         let Some(consumer) = self.consumers.get_mut(trace) else { return };
-        consumer.assembler.begin(header, logger);
+        consumer.assembler.begin_session(header, logger);
         consumer.header = TraceLogfileHeader::from(header);
         consumer.last_time = header.start_time.0;
     }
@@ -240,13 +240,13 @@ impl Handler for Delivery {
         if let Some(consumer) = self.consumers.get_mut(event.trace) {
             let stamp = if consumer.is_raw { event.record.time() } else { event.time.0 };
             consumer.last_time = event.time.0;
-            self.delivered.select(event.trace);
+            self.delivering.select_trace(event.trace);
             if Decoder::is_informative(event.record)
                 && let Some(details) = &consumer.details
             {
                 details.schemas.observe(event.record);
             }
-            consumer.call(event.record, stamp);
+            consumer.call_event_callbacks(event.record, stamp);
         }
         ControlFlow::Continue(())
     }
@@ -254,9 +254,9 @@ impl Handler for Delivery {
     fn lost(&mut self, loss: Loss) -> ControlFlow<()> {
         if let Some(consumer) = self.consumers.get_mut(loss.trace) {
             let lost = u32::try_from(loss.lost.events).unwrap_or(u32::MAX);
-            consumer.lost = consumer.lost.saturating_add(lost);
-            self.delivered.select(loss.trace);
-            consumer.call_lost(&loss);
+            consumer.events_lost = consumer.events_lost.saturating_add(lost);
+            self.delivering.select_trace(loss.trace);
+            consumer.deliver_loss(&loss);
         }
         ControlFlow::Continue(())
     }
@@ -266,9 +266,9 @@ impl Handler for Delivery {
         if buffer.header.flags & BUFFER_FLAGS_OF_LOSS != 0
             && let Some(details) = consumer.details.as_ref().filter(|details| details.kind != Kind::File)
         {
-            details.record_drop(buffer.header.processor_index, buffer.header.time_stamp);
+            details.record_loss(buffer.header.processor_index, buffer.header.time_stamp);
         }
-        if consumer.call_buffer(&buffer) {
+        if consumer.call_buffer_callback(&buffer) {
             return ControlFlow::Continue(());
         }
         self.is_cancelled = true;
@@ -276,7 +276,7 @@ impl Handler for Delivery {
     }
 }
 
-impl Logfile {
+impl LogfileWithNames {
     /// Copies the structure of a program that opens a trace, with copies of its names.
     pub(super) fn new(structure: &EventTraceLogfile, names: [Option<Box<[u16]>>; 2]) -> Box<Self> {
         let address = |name: &Option<Box<[u16]>>| {

@@ -1,10 +1,10 @@
 //! Handles of opened traces: numbers that are never used twice.
 //!
 //! ```text
-//!   OpenTrace ──▶ Opened ──ProcessTrace──▶ Busy ──▶ Done      CloseTrace in any state: no handle
+//!   OpenTrace ──▶ Opened ──ProcessTrace──▶ Busy ──▶ Done      CloseTrace in any state: removed
 //! ```
 //!
-//! 1. A number that is not in the table is not a handle: neither an invented nor a closed one is.
+//! 1. A number that is not in the table, whether invented or closed, is an invalid handle.
 //! 2. No callback of the program runs while the table or a state is locked.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -13,100 +13,105 @@ use std::sync::{Arc, Mutex};
 use traceweir::Status;
 use traceweir::consumer::{Closer, Feeder, Kind, Trace, Window};
 
-use super::deliver::Consumer;
-use super::details::Details;
+use super::deliver::TraceConsumer;
+use super::details::TraceDetails;
 use super::layout::BufferCompletionCallback;
-use super::locked;
-use super::schemas::Schemas;
+use super::lock;
+use super::schemas::TraceSchemas;
 
-/// The published constant INVALID_PROCESSTRACE_HANDLE.
-pub(super) const INVALID: u64 = u64::MAX;
-/// The upper half is even, which that of a registration's handle never is, and larger than the ids
-/// of sessions and loggers.
-const FIRST: u64 = 0x7EAC_E000_0000_0001;
+pub(super) const INVALID_PROCESSTRACE_HANDLE: u64 = u64::MAX;
+/// The first handle. Its upper half is even, and the upper half of a registration handle is odd. The
+/// value is larger than the ids of sessions and loggers.
+const FIRST_HANDLE: u64 = 0x7EAC_E000_0000_0001;
 
 /// A function of a C program that receives the buffers that a stream has finished with.
 #[derive(Clone, Copy)]
-pub(super) struct Completion {
+pub(super) struct CompletionCallback {
     pub(super) function: BufferCompletionCallback,
     pub(super) context: *mut std::ffi::c_void,
 }
 
 // SAFETY: the library never dereferences the context. The caller that opens the stream permits the
 // processing thread to use function and context.
-unsafe impl Send for Completion {}
-// SAFETY: the same.
-unsafe impl Sync for Completion {}
+unsafe impl Send for CompletionCallback {}
+// SAFETY: as for `Send`: only the program dereferences the context.
+unsafe impl Sync for CompletionCallback {}
 
-/// The state of a trace.
-enum State {
-    Opened(Box<(Trace, Consumer)>),
+/// Whether a trace waits for processing, is being processed, or was processed.
+enum ProcessingState {
+    Opened(Box<(Trace, TraceConsumer)>),
     Busy,
     Done,
 }
 
 /// An opened trace.
-pub(super) struct Entry {
-    pub(super) details: Arc<Details>,
+pub(super) struct OpenedTrace {
+    pub(super) details: Arc<TraceDetails>,
     closer: Closer,
-    state: Mutex<State>,
-    /// For a stream of buffers only.
-    pub(super) feed: Option<(Feeder, Completion)>,
+    state: Mutex<ProcessingState>,
+    /// `Some` for a stream of buffers only.
+    pub(super) feed: Option<BufferFeed>,
 }
 
-impl Entry {
+impl OpenedTrace {
     /// Marks the processing of the trace as ended.
     pub(super) fn set_done(&self) {
-        *locked(&self.state) = State::Done;
+        *lock(&self.state) = ProcessingState::Done;
     }
 }
 
-struct Table {
-    next: u64,
-    entries: BTreeMap<u64, Arc<Entry>>,
+/// The input of a stream of buffers, and the callback for finished buffers.
+pub(super) struct BufferFeed {
+    pub(super) feeder: Feeder,
+    pub(super) completion: CompletionCallback,
 }
 
-static TABLE: Mutex<Table> = Mutex::new(Table { next: FIRST, entries: BTreeMap::new() });
+struct TraceTable {
+    next: u64,
+    entries: BTreeMap<u64, Arc<OpenedTrace>>,
+}
+
+static TRACES: Mutex<TraceTable> = Mutex::new(TraceTable { next: FIRST_HANDLE, entries: BTreeMap::new() });
 
 /// Adds a trace to the table, and returns its handle.
-pub(super) fn insert(trace: Trace, mut consumer: Consumer, feed: Option<(Feeder, Completion)>) -> u64 {
-    let details = Details::new(&trace);
-    let mut table = locked(&TABLE);
+pub(super) fn add_trace(trace: Trace, mut consumer: TraceConsumer, feed: Option<BufferFeed>) -> u64 {
+    let details = TraceDetails::new(&trace);
+    let mut table = lock(&TRACES);
     let handle = table.next;
     table.next = table.next.saturating_add(1);
     consumer.handle = handle;
     let closer = trace.closer();
-    let state = Mutex::new(State::Opened(Box::new((trace, consumer))));
-    let entry = Entry { details, closer, state, feed };
+    let state = Mutex::new(ProcessingState::Opened(Box::new((trace, consumer))));
+    let entry = OpenedTrace { details, closer, state, feed };
     table.entries.insert(handle, Arc::new(entry));
     handle
 }
 
 /// Finds the trace of a handle.
-pub(super) fn find(handle: u64) -> Result<Arc<Entry>, Status> {
-    locked(&TABLE).entries.get(&handle).cloned().ok_or(Status::ERROR_INVALID_HANDLE)
+pub(super) fn find_trace(handle: u64) -> Result<Arc<OpenedTrace>, Status> {
+    lock(&TRACES).entries.get(&handle).cloned().ok_or(Status::ERROR_INVALID_HANDLE)
 }
 
 /// Returns the schemas of all open traces.
-pub(super) fn all_schemas() -> Vec<Arc<Schemas>> {
-    locked(&TABLE).entries.values().map(|entry| Arc::clone(&entry.details.schemas)).collect()
+pub(super) fn all_schemas() -> Vec<Arc<TraceSchemas>> {
+    lock(&TRACES).entries.values().map(|entry| Arc::clone(&entry.details.schemas)).collect()
 }
 
 /// A trace that is about to be processed.
-pub(super) struct Claimed {
-    pub(super) entry: Arc<Entry>,
+pub(super) struct ClaimedTrace {
+    pub(super) entry: Arc<OpenedTrace>,
     pub(super) trace: Trace,
-    pub(super) consumer: Consumer,
+    pub(super) consumer: TraceConsumer,
 }
 
 /// Takes the traces of several handles for processing: all or none.
-pub(super) fn claim(handles: &[u64], window: &Window) -> Result<Vec<Claimed>, Status> {
-    let table = locked(&TABLE);
+pub(super) fn claim_traces(handles: &[u64], window: &Window) -> Result<Vec<ClaimedTrace>, Status> {
+    let table = lock(&TRACES);
     let mut entries = Vec::with_capacity(handles.len());
     for handle in handles {
         let entry = table.entries.get(handle).ok_or(Status::ERROR_INVALID_HANDLE)?;
-        // No other thread can claim it meanwhile: the table is locked.
-        if !matches!(*locked(&entry.state), State::Opened(_)) {
+        // No other thread can claim the trace meanwhile: the table is locked.
+        if !matches!(*lock(&entry.state), ProcessingState::Opened(_)) {
             return Err(Status::ERROR_INVALID_HANDLE);
         }
         entries.push(Arc::clone(entry));
@@ -118,33 +123,36 @@ pub(super) fn claim(handles: &[u64], window: &Window) -> Result<Vec<Claimed>, St
     if window.from.zip(window.to).is_some_and(|(from, to)| to < from) {
         return Err(Status::ERROR_INVALID_TIME);
     }
-    let claim_trace = |entry: Arc<Entry>| {
-        let State::Opened(opened) = std::mem::replace(&mut *locked(&entry.state), State::Busy) else {
+    let claim_trace = |entry: Arc<OpenedTrace>| {
+        let ProcessingState::Opened(opened) =
+            std::mem::replace(&mut *lock(&entry.state), ProcessingState::Busy)
+        else {
             return None;
         };
         let (trace, consumer) = *opened;
-        Some(Claimed { entry, trace, consumer })
+        Some(ClaimedTrace { entry, trace, consumer })
     };
     Ok(entries.into_iter().filter_map(claim_trace).collect())
 }
 
-/// Checks that all are files, or that there is only one trace.
-fn check_kinds(entries: &[Arc<Entry>]) -> Result<(), Status> {
+/// Checks that all traces are files, or that there is only one trace.
+fn check_kinds(entries: &[Arc<OpenedTrace>]) -> Result<(), Status> {
     let all_files = entries.iter().all(|entry| entry.details.kind == Kind::File);
     if all_files || entries.len() == 1 { Ok(()) } else { Err(Status::ERROR_INVALID_PARAMETER) }
 }
 
 /// Closes a handle. A trace that is being processed ends later.
-pub(super) fn close(handle: u64) -> Status {
-    let entry = locked(&TABLE).entries.remove(&handle);
+pub(super) fn close_handle(handle: u64) -> Status {
+    let entry = lock(&TRACES).entries.remove(&handle);
     let Some(entry) = entry else { return Status::ERROR_INVALID_HANDLE };
-    // Dropped at the end, without a lock: that gives back the buffers of a stream.
-    let state = std::mem::replace(&mut *locked(&entry.state), State::Done);
+    // Dropped at the end of the function, without a lock: dropping gives back the buffers of a
+    // stream.
+    let state = std::mem::replace(&mut *lock(&entry.state), ProcessingState::Done);
     match state {
-        State::Busy => {
+        ProcessingState::Busy => {
             entry.closer.end();
             Status::ERROR_CTX_CLOSE_PENDING
         }
-        State::Opened(_) | State::Done => Status::ERROR_SUCCESS,
+        ProcessingState::Opened(_) | ProcessingState::Done => Status::ERROR_SUCCESS,
     }
 }

@@ -79,7 +79,7 @@ pub struct TraceLogfileHeader {
 
 // SAFETY: the two addresses are always NULL.
 unsafe impl Send for TraceLogfileHeader {}
-// SAFETY: the same.
+// SAFETY: as for `Send`: both addresses are always NULL.
 unsafe impl Sync for TraceLogfileHeader {}
 
 /// The published callback type EVENT_CALLBACK.
@@ -181,30 +181,30 @@ const _: () = assert!(size_of::<BufferHead>() == 72 && size_of::<ExtendedDataIte
 const _: () = assert!(size_of::<BufferHead>() == traceweir_format::buffer::HEADER_SIZE);
 
 impl From<&LogFileHeader> for TraceLogfileHeader {
-    fn from(h: &LogFileHeader) -> Self {
+    fn from(header: &LogFileHeader) -> Self {
         Self {
-            buffer_size: h.buffer_size,
-            versions: h.versions,
-            provider_version: h.provider_version,
-            number_of_processors: h.processors,
-            end_time: h.end_time.0,
-            timer_resolution: h.timer_resolution,
-            maximum_file_size: h.maximum_file_size,
-            log_file_mode: h.log_file_mode,
-            buffers_written: h.buffers_written,
-            start_buffers: h.start_buffers,
-            pointer_size: h.pointer_size,
-            events_lost: h.events_lost,
-            cpu_speed_in_mhz: h.cpu_speed_mhz,
+            buffer_size: header.buffer_size,
+            versions: header.versions,
+            provider_version: header.provider_version,
+            number_of_processors: header.processors,
+            end_time: header.end_time.0,
+            timer_resolution: header.timer_resolution,
+            maximum_file_size: header.maximum_file_size,
+            log_file_mode: header.log_file_mode,
+            buffers_written: header.buffers_written,
+            start_buffers: header.start_buffers,
+            pointer_size: header.pointer_size,
+            events_lost: header.events_lost,
+            cpu_speed_in_mhz: header.cpu_speed_mhz,
             logger_name: std::ptr::null_mut(),
             log_file_name: std::ptr::null_mut(),
-            time_zone: TimeZoneInformation::from(&h.time_zone),
+            time_zone: TimeZoneInformation::from(&header.time_zone),
             padding: 0,
-            boot_time: h.boot_time.0,
-            perf_freq: h.perf_freq,
-            start_time: h.start_time.0,
-            reserved_flags: h.clock_type,
-            buffers_lost: h.buffers_lost,
+            boot_time: header.boot_time.0,
+            perf_freq: header.perf_freq,
+            start_time: header.start_time.0,
+            reserved_flags: header.clock_type,
+            buffers_lost: header.buffers_lost,
         }
     }
 }

@@ -10,14 +10,14 @@ use traceweir::Status;
 use traceweir::consumer::Trace;
 use traceweir_format::spec::session::KERNEL_LOGGER_NAME;
 
-use super::deliver::{Consumer, Logfile, OnBuffer, OnEvent};
-use super::handles::{self, Completion};
+use super::deliver::{LogfileWithNames, OnBuffer, OnEvent, TraceConsumer};
+use super::handles::{self, BufferFeed, CompletionCallback};
 use super::layout::{
     BufferCompletionCallback, ETW_PROCESS_TRACE_MODE_RAW_TIMESTAMP, EventCallback, EventRecordCallback,
     EventTraceLogfile, OpenTraceOptions, PROCESS_TRACE_MODE_EVENT_RECORD, PROCESS_TRACE_MODE_RAW_TIMESTAMP,
     PROCESS_TRACE_MODE_REAL_TIME, TraceLogfileHeader,
 };
-use super::names::{Name, Text};
+use super::names::{NameEncoding, TraceName};
 use crate::{boundary, last_error, ptr};
 
 /// Opens a file or a live session; [`Trace::open`], [`Trace::live`]. Fills the structure
@@ -29,8 +29,8 @@ use crate::{boundary, last_error, ptr};
 /// processes the trace may call its functions with its context.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn OpenTraceW(logfile: *mut EventTraceLogfile) -> u64 {
-    // SAFETY: by the contract.
-    handle_or_last_error(|| unsafe { open_by_structure(logfile, Text::Wide) })
+    // SAFETY: the caller fulfils the `# Safety` section; `open_by_structure` requires no more.
+    handle_or_last_error(|| unsafe { open_by_structure(logfile, NameEncoding::Wide) })
 }
 
 /// Like [`OpenTraceW`], with names in bytes.
@@ -40,29 +40,30 @@ pub unsafe extern "C" fn OpenTraceW(logfile: *mut EventTraceLogfile) -> u64 {
 /// As [`OpenTraceW`], with an EVENT_TRACE_LOGFILEA.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn OpenTraceA(logfile: *mut EventTraceLogfile) -> u64 {
-    // SAFETY: by the contract.
-    handle_or_last_error(|| unsafe { open_by_structure(logfile, Text::Narrow) })
+    // SAFETY: the caller fulfils the `# Safety` section; `open_by_structure` requires no more.
+    handle_or_last_error(|| unsafe { open_by_structure(logfile, NameEncoding::Narrow) })
 }
 
 /// Runs a function that opens a trace. On failure it sets the last error and returns the invalid
 /// handle.
 fn handle_or_last_error(open: impl FnOnce() -> Result<u64, Status>) -> u64 {
-    let opened = boundary::guarded(Err(Status::ERROR_NOACCESS), open);
+    let opened = boundary::catch_panic(Err(Status::ERROR_NOACCESS), open);
     opened.unwrap_or_else(|status| {
         last_error::set(status);
-        handles::INVALID
+        handles::INVALID_PROCESSTRACE_HANDLE
     })
 }
 
 /// # Safety
 ///
 /// As [`OpenTraceW`].
-unsafe fn open_by_structure(at: *mut EventTraceLogfile, text: Text) -> Result<u64, Status> {
-    // SAFETY: by the contract.
-    let structure = unsafe { ptr::copied(at) }.ok_or(Status::ERROR_INVALID_PARAMETER)?;
-    // SAFETY: by the contract.
-    let (file, logger) = unsafe { (text.read(structure.log_file_name)?, text.read(structure.logger_name)?) };
-    let trace = open_named(file.as_ref(), logger.as_ref(), structure.process_trace_mode)?;
+unsafe fn open_by_structure(at: *mut EventTraceLogfile, encoding: NameEncoding) -> Result<u64, Status> {
+    // SAFETY: the caller passes NULL or a readable `at`.
+    let structure = unsafe { ptr::read_value(at) }.ok_or(Status::ERROR_INVALID_PARAMETER)?;
+    // SAFETY: the caller fulfils the `# Safety` section; `read` requires no more.
+    let (file, logger) =
+        unsafe { (encoding.read(structure.log_file_name)?, encoding.read(structure.logger_name)?) };
+    let trace = open_by_name(file.as_ref(), logger.as_ref(), structure.process_trace_mode)?;
     let header = trace.header();
     let is_kernel = trace.is_of_the_system() || is_kernel_logger(&header.session_name);
     let filled = EventTraceLogfile {
@@ -75,22 +76,22 @@ unsafe fn open_by_structure(at: *mut EventTraceLogfile, text: Text) -> Result<u6
     let on_event = match structure.event_callback {
         None => OnEvent::Ignore,
         Some(function) if structure.process_trace_mode & PROCESS_TRACE_MODE_EVENT_RECORD != 0 => {
-            // SAFETY: the mode says that the union holds the other function; both are addresses of
-            // functions.
+            // SAFETY: the mode says that the union holds an EVENT_RECORD callback; both types are
+            // addresses of functions.
             OnEvent::Record(unsafe { std::mem::transmute::<EventCallback, EventRecordCallback>(function) })
         }
         Some(function) => OnEvent::Classic(function),
     };
     let names = [file, logger].map(|name| name.map(|name| name.copy));
     let on_buffer = match structure.buffer_callback {
-        Some(function) => OnBuffer::Logfile(function, Logfile::new(&filled, names)),
+        Some(function) => OnBuffer::Logfile(function, LogfileWithNames::new(&filled, names)),
         None => OnBuffer::Ignore,
     };
     let is_raw = structure.process_trace_mode & PROCESS_TRACE_MODE_RAW_TIMESTAMP != 0;
-    let consumer = Consumer::new(on_event, on_buffer, is_raw, structure.context);
-    // SAFETY: by the contract.
+    let consumer = TraceConsumer::new(on_event, on_buffer, is_raw, structure.context);
+    // SAFETY: the caller passes NULL or a writable `at`.
     unsafe { ptr::store(at, filled) };
-    Ok(handles::insert(trace, consumer, None))
+    Ok(handles::add_trace(trace, consumer, None))
 }
 
 /// Returns whether a session name is that of the kernel logger, ignoring case.
@@ -99,7 +100,7 @@ fn is_kernel_logger(name: &str) -> bool {
 }
 
 /// Opens the trace that the names identify. The mode must match the name that is set.
-fn open_named(file: Option<&Name>, logger: Option<&Name>, mode: u32) -> Result<Trace, Status> {
+fn open_by_name(file: Option<&TraceName>, logger: Option<&TraceName>, mode: u32) -> Result<Trace, Status> {
     let is_live = mode & PROCESS_TRACE_MODE_REAL_TIME != 0;
     match (file, logger) {
         (Some(file), None) if !is_live => open_file(file),
@@ -109,11 +110,11 @@ fn open_named(file: Option<&Name>, logger: Option<&Name>, mode: u32) -> Result<T
     }
 }
 
-fn open_file(name: &Name) -> Result<Trace, Status> {
+fn open_file(name: &TraceName) -> Result<Trace, Status> {
     Trace::open(Path::new(&name.text)).map_err(|error| error.status())
 }
 
-fn open_live(name: &Name) -> Result<Trace, Status> {
+fn open_live(name: &TraceName) -> Result<Trace, Status> {
     Trace::live(&name.session_name()?).map_err(|error| error.status())
 }
 
@@ -129,7 +130,7 @@ pub unsafe extern "C" fn OpenTraceFromFile(
     options: *const OpenTraceOptions,
     header: *mut TraceLogfileHeader,
 ) -> u64 {
-    // SAFETY: by the contract.
+    // SAFETY: the caller fulfils the `# Safety` section; `open_by_options` requires no more.
     handle_or_last_error(|| unsafe { open_by_options(name, options, header, open_file) })
 }
 
@@ -144,7 +145,7 @@ pub unsafe extern "C" fn OpenTraceFromRealTimeLogger(
     options: *const OpenTraceOptions,
     header: *mut TraceLogfileHeader,
 ) -> u64 {
-    // SAFETY: by the contract.
+    // SAFETY: the caller fulfils the `# Safety` section; `open_by_options` requires no more.
     handle_or_last_error(|| unsafe { open_by_options(name, options, header, open_live) })
 }
 
@@ -167,12 +168,12 @@ pub unsafe extern "C" fn OpenTraceFromRealTimeLoggerWithAllocationOptions(
         if !memory_partition.is_null() {
             return Err(Status::ERROR_NOT_SUPPORTED);
         }
-        let open = |name: &Name| {
+        let open = |name: &TraceName| {
             let mut trace = open_live(name)?;
             trace.hold_up_to(allocation_size);
             Ok(trace)
         };
-        // SAFETY: by the contract.
+        // SAFETY: the caller fulfils the `# Safety` section; `open_by_options` requires no more.
         unsafe { open_by_options(name, options, header, open) }
     })
 }
@@ -184,31 +185,32 @@ unsafe fn open_by_options(
     name: *const u16,
     options: *const OpenTraceOptions,
     header: *mut TraceLogfileHeader,
-    open: impl FnOnce(&Name) -> Result<Trace, Status>,
+    open: impl FnOnce(&TraceName) -> Result<Trace, Status>,
 ) -> Result<u64, Status> {
-    // SAFETY: by the contract.
-    let options = unsafe { ptr::copied(options) }.ok_or(Status::ERROR_INVALID_PARAMETER)?;
+    // SAFETY: the caller passes NULL or a readable `options`.
+    let options = unsafe { ptr::read_value(options) }.ok_or(Status::ERROR_INVALID_PARAMETER)?;
     if name.is_null() {
         return Err(Status::ERROR_INVALID_PARAMETER);
     }
-    // SAFETY: by the contract.
-    let name = unsafe { Text::Wide.read(name.cast()) }?.ok_or(Status::ERROR_BAD_PATHNAME)?;
+    // SAFETY: the caller fulfils the `# Safety` section; `read` requires no more.
+    let name = unsafe { NameEncoding::Wide.read(name.cast()) }?.ok_or(Status::ERROR_BAD_PATHNAME)?;
     let consumer = new_consumer(&options)?;
     let trace = open(&name)?;
-    // SAFETY: by the contract.
+    // SAFETY: the caller passes NULL or a writable `header`.
     unsafe { ptr::store(header, TraceLogfileHeader::from(trace.header())) };
-    Ok(handles::insert(trace, consumer, None))
+    Ok(handles::add_trace(trace, consumer, None))
 }
 
-fn new_consumer(options: &OpenTraceOptions) -> Result<Consumer, Status> {
+fn new_consumer(options: &OpenTraceOptions) -> Result<TraceConsumer, Status> {
     if options.process_trace_modes & !ETW_PROCESS_TRACE_MODE_RAW_TIMESTAMP != 0 {
         return Err(Status::ERROR_INVALID_PARAMETER);
     }
     let on_event = options.event_callback.map_or(OnEvent::Ignore, OnEvent::Record);
     let context = options.buffer_callback_context;
-    let on_buffer = options.buffer_callback.map_or(OnBuffer::Ignore, |f| OnBuffer::Bytes(f, context));
+    let on_buffer =
+        options.buffer_callback.map_or(OnBuffer::Ignore, |function| OnBuffer::Bytes(function, context));
     let is_raw = options.process_trace_modes != 0;
-    Ok(Consumer::new(on_event, on_buffer, is_raw, options.event_callback_context))
+    Ok(TraceConsumer::new(on_event, on_buffer, is_raw, options.event_callback_context))
 }
 
 /// Opens a trace of buffers that the program supplies; [`Trace::from_buffers`].
@@ -224,13 +226,17 @@ pub unsafe extern "C" fn OpenTraceFromBufferStream(
     context: *mut c_void,
 ) -> u64 {
     handle_or_last_error(|| {
-        // SAFETY: by the contract.
-        let (Some(options), Some(function)) = (unsafe { ptr::copied(options) }, completion) else {
+        // SAFETY: the caller passes NULL or a readable `options`.
+        let (Some(options), Some(function)) = (unsafe { ptr::read_value(options) }, completion) else {
             return Err(Status::ERROR_INVALID_PARAMETER);
         };
         let consumer = new_consumer(&options)?;
         let (trace, feeder) = Trace::from_buffers().map_err(|error| error.status())?;
-        Ok(handles::insert(trace, consumer, Some((feeder, Completion { function, context }))))
+        Ok(handles::add_trace(
+            trace,
+            consumer,
+            Some(BufferFeed { feeder, completion: CompletionCallback { function, context } }),
+        ))
     })
 }
 

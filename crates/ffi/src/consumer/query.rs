@@ -1,7 +1,7 @@
 //! Queries about a trace: QueryTraceProcessingHandle.
 //!
 //! ```text
-//!   1 partition          48 bytes, all 0: traces here are of the machine itself
+//!   1 partition          48 bytes, all 0: traces are of the machine itself, not of a partition
 //!   2 partition, V2      32 bytes, all 0
 //!   3 last drops         00 u32 processors │ 08 i64 for each: raw stamp of its last loss, or 0
 //!   4 log-file header    280 bytes
@@ -16,8 +16,8 @@ use super::layout::{PartitionInformation, PartitionInformationV2, TraceLogfileHe
 use crate::{boundary, ptr};
 
 /// Values of the enumeration ETW_PROCESS_HANDLE_INFO_TYPE.
-const PARTITION: u32 = 1;
-const PARTITION_V2: u32 = 2;
+const PARTITION_INFORMATION: u32 = 1;
+const PARTITION_INFORMATION_V2: u32 = 2;
 const LAST_DROPPED_TIMES: u32 = 3;
 const LOG_FILE_HEADER: u32 = 4;
 
@@ -26,8 +26,8 @@ const LOG_FILE_HEADER: u32 = 4;
 ///
 /// # Safety
 ///
-/// `out` has `out_size` bytes; `returned` is NULL or a ULONG can be written there. No class has an
-/// input.
+/// `out` has `out_size` bytes; `returned` is NULL, or a ULONG can be written there. The input is
+/// not read.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn QueryTraceProcessingHandle(
     handle: u64,
@@ -38,12 +38,12 @@ pub unsafe extern "C" fn QueryTraceProcessingHandle(
     out_size: u32,
     returned: *mut u32,
 ) -> u32 {
-    boundary::status(|| {
-        let answer = match answer(handle, class) {
+    boundary::to_status(|| {
+        let answer = match make_answer(handle, class) {
             Ok(answer) => answer,
             Err(status) => return status,
         };
-        // SAFETY: by the contract.
+        // SAFETY: the caller passes NULL or a writable `returned`.
         unsafe { ptr::store(returned, u32::try_from(answer.len()).unwrap_or(u32::MAX)) };
         if (out_size as usize) < answer.len() {
             return Status::ERROR_INSUFFICIENT_BUFFER;
@@ -51,22 +51,26 @@ pub unsafe extern "C" fn QueryTraceProcessingHandle(
         if out.is_null() || returned.is_null() {
             return Status::ERROR_INVALID_PARAMETER;
         }
-        // SAFETY: `out` is not NULL, and has room for the answer by the contract.
+        // SAFETY: `out` is not NULL and has `out_size` bytes, at least the length of the answer.
         unsafe { out.cast::<u8>().copy_from_nonoverlapping(answer.as_ptr(), answer.len()) };
         Status::ERROR_SUCCESS
     })
 }
 
-fn answer(handle: u64, class: u32) -> Result<Vec<u8>, Status> {
-    let entry = handles::find(handle)?;
+fn make_answer(handle: u64, class: u32) -> Result<Vec<u8>, Status> {
+    let entry = handles::find_trace(handle)?;
     match class {
-        PARTITION => Ok(vec![0; size_of::<PartitionInformation>()]),
-        PARTITION_V2 => Ok(vec![0; size_of::<PartitionInformationV2>()]),
+        PARTITION_INFORMATION => Ok(vec![0; size_of::<PartitionInformation>()]),
+        PARTITION_INFORMATION_V2 => Ok(vec![0; size_of::<PartitionInformationV2>()]),
         LAST_DROPPED_TIMES => {
-            let drops = entry.details.drops();
-            let count = u64::try_from(drops.len()).unwrap_or(0);
+            let last_loss_stamps = entry.details.last_loss_stamps();
+            let count = u64::try_from(last_loss_stamps.len()).unwrap_or(0);
             // The count has four bytes. The four after it are 0, as the high half of this u64 is.
-            Ok(count.to_le_bytes().into_iter().chain(drops.into_iter().flat_map(i64::to_le_bytes)).collect())
+            Ok(count
+                .to_le_bytes()
+                .into_iter()
+                .chain(last_loss_stamps.into_iter().flat_map(i64::to_le_bytes))
+                .collect())
         }
         LOG_FILE_HEADER => {
             let header = entry.details.header();

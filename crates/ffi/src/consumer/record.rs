@@ -8,8 +8,8 @@
 //!
 //! 1. Nothing is allocated and no payload is copied: the structures live here and point into the
 //!    buffer while a callback runs.
-//! 2. Flags that a file does not keep are added: 32 or 64 bits, classic, private, whether there are
-//!    CPU times, and how the payload is described.
+//! 2. The assembler adds flags that a file does not store: 32 or 64 bits, classic, private, whether
+//!    there are CPU times, and how the payload is described.
 //!
 //! Flags: `docs/spec` of the header, "a consumer adds the rest".
 
@@ -34,22 +34,22 @@ use crate::types::EventTraceHeader;
 const PROPERTY_XML: u16 = 1;
 const PROPERTY_LEGACY_EVENTLOG: u16 = 4;
 /// The alignment that is recorded for a processor.
-const ALIGNMENT: u16 = 8;
+const PROCESSOR_ALIGNMENT: u16 = 8;
 /// The number of processors whose numbers fit into one byte.
 const BYTE_PROCESSORS: u32 = 256;
 const NO_ITEM: ExtendedDataItem =
     ExtendedDataItem { reserved1: 0, ext_type: 0, linkage: 0, data_size: 0, data_ptr: 0 };
 
 /// A summary of the extended data items of an event.
-struct Items {
+struct ItemSummary {
     count: u16,
-    /// One of them names the provider through which the event was enabled.
+    /// An item names the provider through which the event was enabled.
     has_control: bool,
-    /// One of them describes the event's fields.
+    /// An item describes the event's fields.
     has_schema: bool,
 }
 
-/// Makes the structures of one event after the other.
+/// Makes the structures of one event at a time.
 pub(super) struct Assembler {
     record: EventRecord,
     trace: EventTrace,
@@ -58,9 +58,9 @@ pub(super) struct Assembler {
     /// The program's context, which each event carries.
     context: *mut c_void,
     /// Flags of all events of the session.
-    common: u16,
-    logger: u16,
-    wide_index: bool,
+    session_flags: u16,
+    logger_id: u16,
+    session_has_wide_index: bool,
 }
 
 impl Assembler {
@@ -94,54 +94,54 @@ impl Assembler {
             items: [NO_ITEM; MAX_ITEMS],
             instance: InstanceItem { instance_id: 0, parent_instance_id: 0, parent_guid: Guid::NULL },
             context,
-            common: 0,
-            logger: 0,
-            wide_index: false,
+            session_flags: 0,
+            logger_id: 0,
+            session_has_wide_index: false,
         }
     }
 
     /// Sets what all events of a session have in common.
-    pub(super) fn begin(&mut self, header: &LogFileHeader, logger: u16) {
+    pub(super) fn begin_session(&mut self, header: &LogFileHeader, logger: u16) {
         let is_private =
             header.log_file_mode & (EVENT_TRACE_PRIVATE_LOGGER_MODE | EVENT_TRACE_PRIVATE_IN_PROC) != 0;
-        self.wide_index = header.processors > BYTE_PROCESSORS;
-        self.common = if is_private { EVENT_HEADER_FLAG_PRIVATE_SESSION } else { 0 };
-        self.logger = logger;
+        self.session_has_wide_index = header.processors > BYTE_PROCESSORS;
+        self.session_flags = if is_private { EVENT_HEADER_FLAG_PRIVATE_SESSION } else { 0 };
+        self.logger_id = logger;
     }
 
-    /// Returns the event as EVENT_RECORD, which is valid until the next one.
+    /// Returns the event as an EVENT_RECORD that is valid until the next call.
     #[inline(always)]
-    pub(super) fn record(&mut self, record: &Record<'_>, stamp: i64) -> *mut EventRecord {
+    pub(super) fn fill_record(&mut self, record: &Record<'_>, stamp: i64) -> *mut EventRecord {
         let is_wide = self.has_wide_index(record);
-        let flags = self.flags_of(record, is_wide);
+        let flags = self.common_flags(record, is_wide);
         if record.family() == Family::Event {
             self.fill_event(record, flags);
         } else {
             self.fill_other(record, flags);
         }
         self.record.event_header.time_stamp = stamp;
-        self.record.buffer_context = self.context_of(record, is_wide);
+        self.record.buffer_context = self.buffer_context_of(record, is_wide);
         let payload = record.payload();
         // The size of a record has 16 bits.
         self.record.user_data_length = payload.len() as u16;
-        self.record.user_data = address_of(payload);
+        self.record.user_data = mutable_address(payload);
         self.record.user_context = self.context;
         &raw mut self.record
     }
 
-    /// Returns the flags that a file does not keep and that every kind of event has.
+    /// Returns the flags that a file does not store and that every kind of event has.
     #[inline(always)]
-    fn flags_of(&self, record: &Record<'_>, is_wide: bool) -> u16 {
+    fn common_flags(&self, record: &Record<'_>, is_wide: bool) -> u16 {
         let width = if record.pointer_size() == 4 {
             EVENT_HEADER_FLAG_32_BIT_HEADER
         } else {
             EVENT_HEADER_FLAG_64_BIT_HEADER
         };
         let index = if is_wide { EVENT_HEADER_FLAG_PROCESSOR_INDEX } else { 0 };
-        self.common | width | index
+        self.session_flags | width | index
     }
 
-    /// Fills in an EVENT, whose header in the file is that of the structure.
+    /// Fills in a record of family EVENT. Its header in the file has the layout of EVENT_HEADER.
     #[inline(always)]
     fn fill_event(&mut self, record: &Record<'_>, flags: u16) {
         let bytes = record.bytes();
@@ -150,43 +150,51 @@ impl Assembler {
             // file's order; little endian, as this crate's targets are.
             self.record.event_header = unsafe { head.as_ptr().cast::<EventHeader>().read_unaligned() };
         }
-        let Items { count, has_control, has_schema } = self.fill_items(record);
+        let ItemSummary { count, has_control, has_schema } = self.fill_items(record);
         let header = &mut self.record.event_header;
         // In the file, the high byte is the record's marker.
         header.header_type &= 0xFF;
-        let kept = header.flags & EVENT_HEADER_FLAG_STRING_ONLY;
+        let string_flag = header.flags & EVENT_HEADER_FLAG_STRING_ONLY;
         let describes_itself = has_schema || header.event_descriptor.channel == CHANNEL_TRACELOGGING;
-        if kept == 0 && !describes_itself {
+        if string_flag == 0 && !describes_itself {
             header.event_property |= PROPERTY_XML;
         }
-        let items = if count == 0 { 0 } else { EVENT_HEADER_FLAG_EXTENDED_INFO };
-        let decoded = if has_control { EVENT_HEADER_FLAG_DECODE_GUID } else { 0 };
-        header.flags = kept | flags | items | decoded | flag_of_times(header.kernel_time, header.user_time);
+        let items_flag = if count == 0 { 0 } else { EVENT_HEADER_FLAG_EXTENDED_INFO };
+        let guid_flag = if has_control { EVENT_HEADER_FLAG_DECODE_GUID } else { 0 };
+        header.flags = string_flag
+            | flags
+            | items_flag
+            | guid_flag
+            | cpu_time_flag(header.kernel_time, header.user_time);
     }
 
-    /// Fills in the extended data items of an EVENT, in one pass.
+    /// Fills in the extended data items of a record of family EVENT, in one pass.
     ///
     /// Their links are those of the record: the parser has checked that its last item is not linked
     /// to another, and that there are at most `MAX_ITEMS`.
     #[inline(always)]
-    fn fill_items(&mut self, record: &Record<'_>) -> Items {
-        // One bit for each type of item; all types from 63 on share one.
-        let (mut count, mut kinds) = (0_u16, 0_u64);
+    fn fill_items(&mut self, record: &Record<'_>) -> ItemSummary {
+        // One bit for each type of item; all types from 63 on share a bit.
+        let (mut count, mut type_bits) = (0_u16, 0_u64);
         for (to, (head, data)) in self.items.iter_mut().zip(record.items().published()) {
-            *to = item_of(head, data);
-            kinds |= 1_u64 << (head >> 16 & 0xFFFF).min(63);
+            *to = make_item(head, data);
+            type_bits |= 1_u64 << (head >> 16 & 0xFFFF).min(63);
             count = count.wrapping_add(1);
         }
         self.set_items(count);
-        let has = |kind: ExtType| kinds & (1 << kind.0) != 0;
-        Items { count, has_control: has(ExtType::CONTROL_GUID), has_schema: has(ExtType::EVENT_SCHEMA_TL) }
+        let has = |kind: ExtType| type_bits & (1 << kind.0) != 0;
+        ItemSummary {
+            count,
+            has_control: has(ExtType::CONTROL_GUID),
+            has_schema: has(ExtType::EVENT_SCHEMA_TL),
+        }
     }
 
     /// Fills in a kernel event, a classic event or a message.
     #[inline(never)]
     fn fill_other(&mut self, record: &Record<'_>, flags: u16) {
         let (kernel_time, user_time) = record.cpu_times().unwrap_or((0, 0));
-        let (own, event_property) = match record.family() {
+        let (family_flag, event_property) = match record.family() {
             Family::Message => (EVENT_HEADER_FLAG_TRACE_MESSAGE, 0),
             Family::Other(_) => (0, 0),
             _ => (EVENT_HEADER_FLAG_CLASSIC_HEADER, PROPERTY_LEGACY_EVENTLOG),
@@ -194,7 +202,7 @@ impl Assembler {
         self.record.event_header = EventHeader {
             size: record.bytes().len() as u16,
             header_type: 0,
-            flags: flags | own | flag_of_times(kernel_time, user_time),
+            flags: flags | family_flag | cpu_time_flag(kernel_time, user_time),
             event_property,
             thread_id: record.thread_id(),
             process_id: record.process_id(),
@@ -205,9 +213,9 @@ impl Assembler {
             user_time,
             activity_id: Guid::NULL,
         };
-        let instance = self.instance_of(record);
+        let instance = self.make_instance_item(record);
         let counters = record.pmc_counters();
-        let counters = (!counters.is_empty()).then(|| extended(ExtType::PMC_COUNTERS, counters));
+        let counters = (!counters.is_empty()).then(|| make_unlinked_item(ExtType::PMC_COUNTERS, counters));
         let count = self.make_items([instance, counters]);
         if count != 0 {
             self.record.event_header.flags |= EVENT_HEADER_FLAG_EXTENDED_INFO;
@@ -215,7 +223,7 @@ impl Assembler {
     }
 
     /// Makes the extended data item for the instance of a classic event. It points into `self`.
-    fn instance_of(&mut self, record: &Record<'_>) -> Option<ExtendedDataItem> {
+    fn make_instance_item(&mut self, record: &Record<'_>) -> Option<ExtendedDataItem> {
         let instance = record.instance()?;
         self.instance = InstanceItem {
             instance_id: instance.id,
@@ -227,15 +235,15 @@ impl Assembler {
         Some(ExtendedDataItem { ext_type: ExtType::INSTANCE_INFO.0, data_size, data_ptr, ..NO_ITEM })
     }
 
-    /// Stores extended data items that the record does not have as such, in this order: each except
-    /// the last is linked to the next. Returns their number.
+    /// Stores extended data items that were made here, in this order. Each item except the last is
+    /// linked to the next. Returns their number.
     fn make_items<const N: usize>(&mut self, made: [Option<ExtendedDataItem>; N]) -> u16 {
         const { assert!(N <= MAX_ITEMS) };
         let mut count = 0_u16;
-        let mut rest = made.into_iter().flatten().peekable();
+        let mut remaining = made.into_iter().flatten().peekable();
         for to in &mut self.items {
-            let Some(item) = rest.next() else { break };
-            *to = ExtendedDataItem { linkage: u16::from(rest.peek().is_some()), ..item };
+            let Some(item) = remaining.next() else { break };
+            *to = ExtendedDataItem { linkage: u16::from(remaining.peek().is_some()), ..item };
             count = count.wrapping_add(1);
         }
         self.set_items(count);
@@ -248,8 +256,8 @@ impl Assembler {
         self.record.extended_data = if count == 0 { std::ptr::null_mut() } else { self.items.as_mut_ptr() };
     }
 
-    /// Returns the event as EVENT_TRACE, which is valid until the next one.
-    pub(super) fn trace(&mut self, record: &Record<'_>, stamp: i64) -> *mut EventTrace {
+    /// Returns the event as an EVENT_TRACE that is valid until the next call.
+    pub(super) fn fill_trace(&mut self, record: &Record<'_>, stamp: i64) -> *mut EventTrace {
         let (descriptor, payload) = (record.descriptor(), record.payload());
         let (client_context, flags) = record.cpu_times().unwrap_or((0, 0));
         let size = size_of::<EventTraceHeader>().saturating_add(payload.len());
@@ -267,9 +275,9 @@ impl Assembler {
                 client_context,
                 flags,
             },
-            mof_data: address_of(payload),
+            mof_data: mutable_address(payload),
             mof_length: payload.len() as u32,
-            buffer_context: self.context_of(record, self.has_wide_index(record)),
+            buffer_context: self.buffer_context_of(record, self.has_wide_index(record)),
             ..EventTrace::NONE
         };
         if let Some(instance) = record.instance() {
@@ -280,7 +288,7 @@ impl Assembler {
         &raw mut self.trace
     }
 
-    /// Returns the last EVENT_TRACE without its payload, which is not valid any more.
+    /// Returns the last EVENT_TRACE without its payload: the payload is no longer valid.
     pub(super) fn last_trace(&self) -> EventTrace {
         EventTrace { mof_data: std::ptr::null_mut(), mof_length: 0, ..self.trace }
     }
@@ -289,40 +297,40 @@ impl Assembler {
     /// of the session.
     #[inline]
     fn has_wide_index(&self, record: &Record<'_>) -> bool {
-        self.wide_index || record.cpu() > 0xFF
+        self.session_has_wide_index || record.cpu() > 0xFF
     }
 
     #[inline]
-    fn context_of(&self, record: &Record<'_>, is_wide: bool) -> BufferContext {
+    fn buffer_context_of(&self, record: &Record<'_>, is_wide: bool) -> BufferContext {
         let cpu = record.cpu();
-        let processor_index = if is_wide { cpu } else { cpu & 0xFF | ALIGNMENT << 8 };
-        BufferContext { processor_index, logger_id: self.logger }
+        let processor_index = if is_wide { cpu } else { cpu & 0xFF | PROCESSOR_ALIGNMENT << 8 };
+        BufferContext { processor_index, logger_id: self.logger_id }
     }
 }
 
 #[inline(always)]
-const fn flag_of_times(kernel_time: u32, user_time: u32) -> u16 {
+const fn cpu_time_flag(kernel_time: u32, user_time: u32) -> u16 {
     if kernel_time | user_time == 0 { EVENT_HEADER_FLAG_NO_CPUTIME } else { 0 }
 }
 
 /// Makes an extended data item from its first eight bytes and the address of its data.
 #[inline(always)]
-fn item_of(head: u64, data: &[u8]) -> ExtendedDataItem {
+fn make_item(head: u64, data: &[u8]) -> ExtendedDataItem {
     let at = data.as_ptr().expose_provenance() as u64;
     // SAFETY: the structure consists of numbers, four of 16 bits and one of 64, without padding;
     // little endian, as this crate's targets are.
     unsafe { std::mem::transmute::<[u64; 2], ExtendedDataItem>([head, at]) }
 }
 
-/// Makes an extended data item of a kind, not linked to another.
-fn extended(kind: ExtType, data: &[u8]) -> ExtendedDataItem {
+/// Makes an extended data item that is not linked to another.
+fn make_unlinked_item(kind: ExtType, data: &[u8]) -> ExtendedDataItem {
     // The size of an item has 16 bits.
-    item_of(u64::from(kind.0) << 16 | (data.len() as u64) << 48, data)
+    make_item(u64::from(kind.0) << 16 | (data.len() as u64) << 48, data)
 }
 
 /// Returns an address for a callback. The published structures have mutable pointers to data that
 /// callbacks must not change.
 #[inline]
-fn address_of(bytes: &[u8]) -> *mut c_void {
+fn mutable_address(bytes: &[u8]) -> *mut c_void {
     bytes.as_ptr().cast_mut().cast()
 }

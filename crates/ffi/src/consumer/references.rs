@@ -6,39 +6,40 @@
 //!                                                                          count 0: memory freed
 //! ```
 //!
-//! ProcessTrace returns when no buffer of its traces is kept any more.
+//! ProcessTrace returns when the program keeps no buffer of its traces any more.
 
 use std::collections::BTreeMap;
 use std::sync::{Condvar, Mutex, PoisonError};
 
 use traceweir::Status;
 
-use super::aligned::Aligned;
-use super::locked;
+use super::aligned::AlignedBytes;
+use super::lock;
 
-struct Reference {
+/// The references that a program holds to one buffer.
+struct BufferReference {
     handle: u64,
     count: u32,
-    /// The bytes, once the callback has returned; `None` while it runs.
-    kept: Option<Aligned>,
+    /// The bytes, after the callback has returned; `None` while the callback runs.
+    kept: Option<AlignedBytes>,
 }
 
 /// Maps the address of a buffer to its reference.
-static REFERENCES: Mutex<BTreeMap<usize, Reference>> = Mutex::new(BTreeMap::new());
+static REFERENCES: Mutex<BTreeMap<usize, BufferReference>> = Mutex::new(BTreeMap::new());
 static RELEASED: Condvar = Condvar::new();
 
 /// The buffer of a running callback.
-pub(super) struct Current(usize);
+pub(super) struct CurrentBuffer(usize);
 
-impl Current {
+impl CurrentBuffer {
     pub(super) fn new(handle: u64, at: usize) -> Self {
-        locked(&REFERENCES).insert(at, Reference { handle, count: 0, kept: None });
+        lock(&REFERENCES).insert(at, BufferReference { handle, count: 0, kept: None });
         Self(at)
     }
 
     /// Ends the callback: keeps the buffer's memory if the program holds a reference.
-    pub(super) fn end(self, bytes: &mut Aligned) {
-        let mut references = locked(&REFERENCES);
+    pub(super) fn end_callback(self, bytes: &mut AlignedBytes) {
+        let mut references = lock(&REFERENCES);
         match references.get_mut(&self.0) {
             Some(reference) if reference.count > 0 => reference.kept = Some(std::mem::take(bytes)),
             _ => drop(references.remove(&self.0)),
@@ -48,7 +49,7 @@ impl Current {
 
 /// Adds a reference to the buffer of the running callback.
 pub(super) fn increment(handle: u64, at: usize) -> Status {
-    let mut references = locked(&REFERENCES);
+    let mut references = lock(&REFERENCES);
     match references.get_mut(&at) {
         Some(reference) if reference.handle == handle && reference.kept.is_none() => {
             let Some(count) = reference.count.checked_add(1) else { return Status::ERROR_OUTOFMEMORY };
@@ -61,7 +62,7 @@ pub(super) fn increment(handle: u64, at: usize) -> Status {
 
 /// Removes a reference to a buffer.
 pub(super) fn decrement(at: usize) -> Status {
-    let mut references = locked(&REFERENCES);
+    let mut references = lock(&REFERENCES);
     let Some(reference) = references.get_mut(&at).filter(|reference| reference.count > 0) else {
         return Status::ERROR_INVALID_PARAMETER;
     };
@@ -75,7 +76,7 @@ pub(super) fn decrement(at: usize) -> Status {
 
 /// Waits until no buffer of these traces is kept.
 pub(super) fn wait_for_release(handles: &[u64]) {
-    let mut references = locked(&REFERENCES);
+    let mut references = lock(&REFERENCES);
     while references.values().any(|reference| handles.contains(&reference.handle)) {
         references = RELEASED.wait(references).unwrap_or_else(PoisonError::into_inner);
     }

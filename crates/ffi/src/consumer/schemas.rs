@@ -1,18 +1,17 @@
 //! The schemas that traces contain for their own events, for queries through tdh.h.
 //!
 //! ```text
-//!   events that describe others ──▶ Schemas of the trace ◀── tdh.h, if the process has no schema
+//!   events that describe others ──▶ schemas of the trace ◀── tdh.h, if the process has no schema
 //!                                       │        │
-//!          programs that the trace names         the rest of its file: schemas may follow events
+//!          programs that the trace names         its whole file: schemas may follow events
 //! ```
 //!
 //! 1. A trace describes only its own events. A query from a callback asks the trace of the event
 //!    that the callback received. A query from elsewhere may be about an event of any open trace,
 //!    and asks them one after the other.
-//! 2. No program is opened and no file is read for this before a query is about an event that
-//!    nothing else describes; and each of them only once.
-//! 3. [`QueryDecoder`] bounds the memory that a trace can make this use. It is freed when the handle is
-//!    closed.
+//! 2. Programs are opened and files are read only for a query about an event that nothing else
+//!    describes, and each program and file only once.
+//! 3. [`QueryDecoder`] bounds the memory that a trace can use here. Closing the handle frees it.
 
 use std::cell::{Cell, RefCell};
 use std::fs::File;
@@ -25,18 +24,18 @@ use traceweir_decode::tdh::{Answer, QueryDecoder};
 use traceweir_format::etl;
 use traceweir_format::header::Record;
 
-use super::locked;
+use super::lock;
 
 /// The schemas that one trace contains.
-pub(super) struct Schemas(Mutex<LearnedSchemas>);
+pub(super) struct TraceSchemas(Mutex<LearnedSchemas>);
 
 struct LearnedSchemas {
     queries: QueryDecoder,
-    /// The file, until it was searched.
+    /// The file, until it is searched.
     file: Option<File>,
 }
 
-impl Schemas {
+impl TraceSchemas {
     /// Starts without schemas. The file is not searched if its handle cannot be duplicated.
     pub(super) fn new(trace: &Trace) -> Arc<Self> {
         let file = trace.file().and_then(|file| file.try_clone().ok());
@@ -46,12 +45,12 @@ impl Schemas {
     /// Learns from an event before it is delivered to the program.
     #[cold]
     pub(super) fn observe(&self, record: &Record<'_>) {
-        locked(&self.0).queries.decoder.observe(record);
+        lock(&self.0).queries.decoder.observe(record);
     }
 
-    /// Asks for an answer, and searches for further schemas while one is missing.
+    /// Asks for an answer, and searches for further schemas while the schema is missing.
     pub(super) fn ask<T>(&self, question: &mut impl FnMut(&mut QueryDecoder) -> Answer<T>) -> Answer<T> {
-        let mut learned = locked(&self.0);
+        let mut learned = lock(&self.0);
         let mut answer = question(&mut learned.queries);
         for learn in [LearnedSchemas::load_programs, LearnedSchemas::search_file] {
             if answer.as_ref().err().is_some_and(|refusal| refusal.is_missing_schema()) && learn(&mut learned)
@@ -88,46 +87,46 @@ impl LearnedSchemas {
     }
 }
 
-/// The traces that a thread delivers, and the one whose event it is delivering.
-pub(super) struct Delivered {
-    traces: Vec<Arc<Schemas>>,
+/// The traces that a thread delivers, and the index of the trace whose event it delivers now.
+pub(super) struct DeliveringTraces {
+    traces: Vec<Arc<TraceSchemas>>,
     current: Cell<usize>,
 }
 
 thread_local! {
-    static DELIVERED: RefCell<Option<Rc<Delivered>>> = const { RefCell::new(None) };
+    static DELIVERING: RefCell<Option<Rc<DeliveringTraces>>> = const { RefCell::new(None) };
 }
 
-impl Delivered {
+impl DeliveringTraces {
     /// Begins the delivery of traces by this thread.
-    pub(super) fn begin(traces: Vec<Arc<Schemas>>) -> (Rc<Self>, EndDelivery) {
+    pub(super) fn begin(traces: Vec<Arc<TraceSchemas>>) -> (Rc<Self>, EndDelivery) {
         let this = Rc::new(Self { traces, current: Cell::new(0) });
-        (Rc::clone(&this), EndDelivery(DELIVERED.replace(Some(this))))
+        (Rc::clone(&this), EndDelivery(DELIVERING.replace(Some(this))))
     }
 
     /// Returns the traces that this thread delivers, if it runs a callback of a delivery.
     pub(super) fn of_this_thread() -> Option<Rc<Self>> {
-        DELIVERED.with_borrow(Clone::clone)
+        DELIVERING.with_borrow(Clone::clone)
     }
 
     /// Returns the schemas of the trace whose event is being delivered.
-    pub(super) fn current(&self) -> Option<&Schemas> {
+    pub(super) fn current_schemas(&self) -> Option<&TraceSchemas> {
         self.traces.get(self.current.get()).map(Arc::as_ref)
     }
 
     /// Selects the trace of the next event.
     #[inline(always)]
-    pub(super) fn select(&self, trace: usize) {
+    pub(super) fn select_trace(&self, trace: usize) {
         self.current.set(trace);
     }
 }
 
 /// Restores the previous delivery of the thread when dropped: callbacks may process other traces.
-pub(super) struct EndDelivery(Option<Rc<Delivered>>);
+pub(super) struct EndDelivery(Option<Rc<DeliveringTraces>>);
 
 impl Drop for EndDelivery {
     fn drop(&mut self) {
         // The delivery that ends is dropped after the borrow.
-        let _ended = DELIVERED.replace(self.0.take());
+        let _ended = DELIVERING.replace(self.0.take());
     }
 }

@@ -1,8 +1,8 @@
-//! evntrace.h for controllers: sessions from their start to their stop, and the list of them.
+//! evntrace.h for controllers: starting, controlling, stopping and listing sessions.
 //!
 //! ```text
 //!   StartTrace ─▶ check block ─▶ read name ─▶ apply the session's rules ─▶ start ─▶ fill block
-//!   ControlTrace, StopTrace … ─▶ check block ─▶ find session ─▶ act ─▶ fill block
+//!   ControlTrace, StopTrace … ─▶ check block ─▶ find session ─▶ perform action ─▶ fill block
 //! ```
 //!
 //! A name that does not fit into the block is an error, but does not undo the action. Each function
@@ -13,9 +13,9 @@ use traceweir::{Error, Status};
 use traceweir_format::spec::event::class::SYSTEM_TRACE_CONTROL;
 use traceweir_format::spec::session::KERNEL_LOGGER_NAME;
 
-use super::properties::{Block, Use};
+use super::properties::{BlockPurpose, PropertiesBlock};
 use super::sessions::{self, SessionSelector};
-use crate::text::{self, Unit};
+use crate::text::{self, TextUnit};
 use crate::types::controller::EventTraceProperties;
 use crate::{boundary, ptr};
 
@@ -37,25 +37,20 @@ impl Action {
     }
 }
 
-/// Runs a body whose failure is a status too.
-fn status(body: impl FnOnce() -> Result<Status, Status>) -> u32 {
-    boundary::status(|| body().unwrap_or_else(|failed| failed))
-}
-
-/// Starts a session; [`Controller::start`], or for one in this process
+/// Starts a session; [`Controller::start`], or for a session in this process
 /// [`PrivateSession::start`](traceweir::PrivateSession::start).
 ///
 /// # Safety
 ///
-/// Pointers are NULL or valid: `name` has a terminator, `properties` has as many bytes as it says.
+/// Pointers are NULL or valid: `name` has a terminator, `properties` has `Wnode.BufferSize` bytes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn StartTraceW(
     id: *mut u64,
     name: *const u16,
     properties: *mut EventTraceProperties,
 ) -> u32 {
-    // SAFETY: by the contract.
-    status(|| unsafe { start(id, name, properties) })
+    // SAFETY: the caller fulfils the `# Safety` section; `start_session` requires no more.
+    boundary::to_status(|| unsafe { start_session(id, name, properties) })
 }
 
 /// Like [`StartTraceW`], with names in UTF-8.
@@ -69,31 +64,31 @@ pub unsafe extern "C" fn StartTraceA(
     name: *const u8,
     properties: *mut EventTraceProperties,
 ) -> u32 {
-    // SAFETY: by the contract.
-    status(|| unsafe { start(id, name, properties) })
+    // SAFETY: the caller fulfils the `# Safety` section; `start_session` requires no more.
+    boundary::to_status(|| unsafe { start_session(id, name, properties) })
 }
 
 /// # Safety
 ///
 /// As [`StartTraceW`].
-unsafe fn start<U: Unit>(
+unsafe fn start_session<U: TextUnit>(
     id: *mut u64,
     name: *const U,
     properties: *mut EventTraceProperties,
 ) -> Result<Status, Status> {
-    // SAFETY: by the contract.
+    // SAFETY: the caller passes NULL or a writable `id`.
     unsafe { ptr::store(id, 0) };
     if id.is_null() || name.is_null() {
         return Err(Status::ERROR_INVALID_PARAMETER);
     }
-    // SAFETY: by the contract.
-    let block = unsafe { Block::<U>::open(properties, Use::Start) }?;
-    // SAFETY: by the contract.
-    let name = unsafe { text::name(name) }?.unwrap_or_default();
-    // SAFETY: by the contract.
+    // SAFETY: the caller fulfils the `# Safety` section; `open` requires no more.
+    let block = unsafe { PropertiesBlock::<U>::open(properties, BlockPurpose::Start) }?;
+    // SAFETY: the caller passes NULL or a text with a terminator as `name`.
+    let name = unsafe { text::read_name(name) }?.unwrap_or_default();
+    // SAFETY: the caller fulfils the `# Safety` section; `config` requires no more.
     let config = unsafe { block.config(name) }?;
     let started = sessions::start(&config).map_err(|error| error.status())?;
-    // SAFETY: by the contract.
+    // SAFETY: the caller passes NULL or a writable `id`.
     unsafe {
         block.fill_started(&started);
         ptr::store(id, started.id);
@@ -105,7 +100,7 @@ unsafe fn start<U: Unit>(
 ///
 /// # Safety
 ///
-/// Pointers are NULL or valid: `name` has a terminator, `properties` has as many bytes as it says.
+/// Pointers are NULL or valid: `name` has a terminator, `properties` has `Wnode.BufferSize` bytes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ControlTraceW(
     id: u64,
@@ -113,8 +108,8 @@ pub unsafe extern "C" fn ControlTraceW(
     properties: *mut EventTraceProperties,
     code: u32,
 ) -> u32 {
-    // SAFETY: by the contract.
-    status(|| unsafe { control(id, name, properties, Action::from_code(code)) })
+    // SAFETY: the caller fulfils the `# Safety` section; `control_session` requires no more.
+    boundary::to_status(|| unsafe { control_session(id, name, properties, Action::from_code(code)) })
 }
 
 /// Like [`ControlTraceW`], with names in UTF-8.
@@ -129,12 +124,12 @@ pub unsafe extern "C" fn ControlTraceA(
     properties: *mut EventTraceProperties,
     code: u32,
 ) -> u32 {
-    // SAFETY: by the contract.
-    status(|| unsafe { control(id, name, properties, Action::from_code(code)) })
+    // SAFETY: the caller fulfils the `# Safety` section; `control_session` requires no more.
+    boundary::to_status(|| unsafe { control_session(id, name, properties, Action::from_code(code)) })
 }
 
-/// Functions that perform one action of ControlTrace.
-macro_rules! fixed {
+/// Defines functions that perform one action of ControlTrace each.
+macro_rules! control_functions {
     ($($action:ident $wide:ident $narrow:ident $text:literal,)*) => {$(
         #[doc = $text]
         ///
@@ -143,8 +138,8 @@ macro_rules! fixed {
         /// As [`ControlTraceW`].
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $wide(id: u64, name: *const u16, properties: *mut EventTraceProperties) -> u32 {
-            // SAFETY: by the contract.
-            status(|| unsafe { control(id, name, properties, Some(Action::$action)) })
+            // SAFETY: the caller fulfils the `# Safety` section; `control_session` requires no more.
+            boundary::to_status(|| unsafe { control_session(id, name, properties, Some(Action::$action)) })
         }
 
         /// Like the function for UTF-16, with names in UTF-8.
@@ -154,13 +149,13 @@ macro_rules! fixed {
         /// As [`ControlTraceA`].
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $narrow(id: u64, name: *const u8, properties: *mut EventTraceProperties) -> u32 {
-            // SAFETY: by the contract.
-            status(|| unsafe { control(id, name, properties, Some(Action::$action)) })
+            // SAFETY: the caller fulfils the `# Safety` section; `control_session` requires no more.
+            boundary::to_status(|| unsafe { control_session(id, name, properties, Some(Action::$action)) })
         }
     )*};
 }
 
-fixed! {
+control_functions! {
     Query QueryTraceW QueryTraceA "Queries the state of a session; [`Controller::query`].",
     Stop StopTraceW StopTraceA "Stops a session; [`Controller::stop`].",
     Update UpdateTraceW UpdateTraceA "Changes a session; [`Controller::update`].",
@@ -170,33 +165,33 @@ fixed! {
 /// # Safety
 ///
 /// As [`ControlTraceW`].
-unsafe fn control<U: Unit>(
+unsafe fn control_session<U: TextUnit>(
     id: u64,
     name: *const U,
     properties: *mut EventTraceProperties,
     action: Option<Action>,
 ) -> Result<Status, Status> {
     let action = action.ok_or(Status::ERROR_INVALID_PARAMETER)?;
-    // SAFETY: by the contract.
-    let block = unsafe { Block::<U>::open(properties, Use::Control) }?;
-    // SAFETY: by the contract.
-    let name = unsafe { text::name(name) }?;
+    // SAFETY: the caller fulfils the `# Safety` section; `open` requires no more.
+    let block = unsafe { PropertiesBlock::<U>::open(properties, BlockPurpose::Control) }?;
+    // SAFETY: the caller passes NULL or a text with a terminator as `name`.
+    let name = unsafe { text::read_name(name) }?;
     let is_kernel_logger = name.as_ref().is_none_or(|name| name.eq_ignore_ascii_case(KERNEL_LOGGER_NAME));
     if block.guid() == SYSTEM_TRACE_CONTROL && !is_kernel_logger {
         return Err(Status::ERROR_INVALID_PARAMETER);
     }
     let selector = SessionSelector { id, name, mode: block.structure.log_file_mode };
-    // SAFETY: by the contract.
-    let now = unsafe { act(&block, selector, action) }?;
-    // SAFETY: by the contract.
-    Ok(unsafe { block.fill(&now) })
+    // SAFETY: the caller fulfils the `# Safety` section; `perform_action` requires no more.
+    let properties = unsafe { perform_action(&block, selector, action) }?;
+    // SAFETY: the caller fulfils the `# Safety` section; `fill` requires no more.
+    Ok(unsafe { block.fill(&properties) })
 }
 
 /// # Safety
 ///
 /// As [`ControlTraceW`].
-unsafe fn act<U: Unit>(
-    block: &Block<U>,
+unsafe fn perform_action<U: TextUnit>(
+    block: &PropertiesBlock<U>,
     selector: SessionSelector,
     action: Action,
 ) -> Result<Properties, Status> {
@@ -204,13 +199,13 @@ unsafe fn act<U: Unit>(
     let outcome = match action {
         Action::Query => target.query(),
         Action::Stop => target.stop(),
-        // SAFETY: by the contract.
+        // SAFETY: the caller fulfils the `# Safety` section; `update` requires no more.
         Action::Update => target.update(&unsafe { block.update() }?),
         Action::Flush => {
             let reason = "the log file name has no terminator, or is not valid text";
-            let wrong = |status| Error::refused(status, reason);
-            // SAFETY: by the contract.
-            target.flush(block.has_file_room().then_some(|| unsafe { block.log_file() }.map_err(wrong)))
+            let to_error = |status| Error::refused(status, reason);
+            // SAFETY: the caller fulfils the `# Safety` section; `log_file` requires no more.
+            target.flush(block.has_file_name().then_some(|| unsafe { block.log_file() }.map_err(to_error)))
         }
         Action::IncrementFile => target.increment(),
         Action::ConvertToRealTime => target.convert_to_real_time(),
@@ -218,21 +213,21 @@ unsafe fn act<U: Unit>(
     outcome.map_err(|error| error.status())
 }
 
-/// Queries the state of all sessions; [`Controller::query_all`]. Sessions in processes are not
+/// Queries the state of all sessions; [`Controller::query_all`]. Private sessions are not
 /// included.
 ///
 /// # Safety
 ///
-/// `all` is NULL, or has `room` elements that are NULL or have as many bytes as they say; `running`
+/// `all` is NULL, or has `capacity` elements, each NULL or with `Wnode.BufferSize` bytes; `running`
 /// is NULL or valid.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn QueryAllTracesW(
     all: *mut *mut EventTraceProperties,
-    room: u32,
+    capacity: u32,
     running: *mut u32,
 ) -> u32 {
-    // SAFETY: by the contract.
-    status(|| unsafe { query_all::<u16>(all, room, running) })
+    // SAFETY: the caller fulfils the `# Safety` section; `query_all_sessions` requires no more.
+    boundary::to_status(|| unsafe { query_all_sessions::<u16>(all, capacity, running) })
 }
 
 /// Like [`QueryAllTracesW`], with names in UTF-8.
@@ -243,43 +238,44 @@ pub unsafe extern "C" fn QueryAllTracesW(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn QueryAllTracesA(
     all: *mut *mut EventTraceProperties,
-    room: u32,
+    capacity: u32,
     running: *mut u32,
 ) -> u32 {
-    // SAFETY: by the contract.
-    status(|| unsafe { query_all::<u8>(all, room, running) })
+    // SAFETY: the caller fulfils the `# Safety` section; `query_all_sessions` requires no more.
+    boundary::to_status(|| unsafe { query_all_sessions::<u8>(all, capacity, running) })
 }
 
 /// # Safety
 ///
 /// As [`QueryAllTracesW`].
-unsafe fn query_all<U: Unit>(
+unsafe fn query_all_sessions<U: TextUnit>(
     all: *mut *mut EventTraceProperties,
-    room: u32,
+    capacity: u32,
     running: *mut u32,
 ) -> Result<Status, Status> {
-    if room == 0 || all.is_null() || running.is_null() {
+    if capacity == 0 || all.is_null() || running.is_null() {
         return Err(Status::ERROR_INVALID_PARAMETER);
     }
     let sessions = match Controller::find(None).map_err(|error| error.status())? {
         Some(mut daemon) => daemon.query_all().map_err(|error| error.status())?,
         None => Vec::new(),
     };
-    let count = sessions.len().min(room as usize);
+    let count = sessions.len().min(capacity as usize);
     let mut blocks = Vec::new();
     for index in 0..count {
-        // SAFETY: by the contract.
-        let at = unsafe { ptr::copied(all.wrapping_add(index)) }.unwrap_or_default();
-        // SAFETY: by the contract. All blocks are checked before the first is filled.
-        blocks.push(unsafe { Block::<U>::open(at, Use::Control) }?);
+        // SAFETY: the caller passes NULL or a readable `all`.
+        let at = unsafe { ptr::read_value(all.wrapping_add(index)) }.unwrap_or_default();
+        // All blocks are checked before the first is filled.
+        // SAFETY: the caller guarantees that each element is NULL or a block.
+        blocks.push(unsafe { PropertiesBlock::<U>::open(at, BlockPurpose::Control) }?);
     }
     let mut outcome = Status::ERROR_SUCCESS;
     for (block, session) in blocks.iter().zip(&sessions) {
-        // SAFETY: by the contract.
+        // SAFETY: the caller fulfils the `# Safety` section; `fill` requires no more.
         let filled = unsafe { block.fill(session) };
         outcome = if filled == Status::ERROR_SUCCESS { outcome } else { filled };
     }
-    // SAFETY: by the contract.
+    // SAFETY: the caller passes NULL or a writable `running`.
     unsafe { ptr::store(running, u32::try_from(sessions.len()).unwrap_or(u32::MAX)) };
     Ok(if count < sessions.len() { Status::ERROR_MORE_DATA } else { outcome })
 }

@@ -10,12 +10,11 @@ use crate::ptr;
 use crate::types::FilterDescriptor;
 
 /// Copies an array of filters, without those of type EVENT_FILTER_TYPE_NONE. Returns
-/// ERROR_INVALID_PARAMETER for too many filters, for NULL, and for one that is too large.
+/// ERROR_INVALID_PARAMETER for too many filters, for NULL, and for a filter that is too large.
 ///
 /// # Safety
 ///
-/// `at` is NULL, or has `count` elements, whose addresses are NULL or have as many bytes as they
-/// say.
+/// `at` is NULL, or has `count` elements, whose addresses are NULL or have `size` bytes.
 pub(super) unsafe fn read(at: *const FilterDescriptor, count: u32) -> Result<Vec<Filter>, Status> {
     let count = count as usize;
     if count > MAX_EVENT_FILTERS_COUNT {
@@ -24,9 +23,9 @@ pub(super) unsafe fn read(at: *const FilterDescriptor, count: u32) -> Result<Vec
     let mut filters = Vec::new();
     for index in 0..count {
         let descriptor = (!at.is_null()).then(|| at.wrapping_add(index));
-        // SAFETY: by the contract.
+        // SAFETY: the caller passes NULL or a readable `descriptor`.
         let descriptor = descriptor
-            .and_then(|descriptor| unsafe { ptr::copied(descriptor) })
+            .and_then(|descriptor| unsafe { ptr::read_value(descriptor) })
             .ok_or(Status::ERROR_INVALID_PARAMETER)?;
         if descriptor.kind == EVENT_FILTER_TYPE_NONE {
             continue;
@@ -34,7 +33,7 @@ pub(super) unsafe fn read(at: *const FilterDescriptor, count: u32) -> Result<Vec
         if descriptor.size as usize > MAX_EVENT_FILTER_PAYLOAD_SIZE {
             return Err(Status::ERROR_INVALID_PARAMETER);
         }
-        // SAFETY: by the contract.
+        // SAFETY: the caller passes NULL or a readable `descriptor.ptr`.
         let data = unsafe { ptr::bytes_at(descriptor.ptr, descriptor.size) };
         let data = data.ok_or(Status::ERROR_INVALID_PARAMETER)?.to_vec();
         filters.push(Filter { kind: descriptor.kind, data });

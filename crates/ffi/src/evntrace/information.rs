@@ -13,24 +13,21 @@
 use std::ffi::c_void;
 
 use traceweir::controller::info::{ClassicEventId, Query};
-use traceweir::controller::{self, OutputBuffer, Responder};
-use traceweir::{PrivateSession, Result, Status};
+use traceweir::controller::{self, Responder, OutputBuffer};
+use traceweir::{PrivateSession, Status};
 
 use super::sessions;
+use crate::boundary::IntoStatus;
 use crate::{boundary, ptr};
 
 /// One byte more than a GUID has.
-const GUID_AND_ONE: usize = 17;
+const GUID_BYTES_PLUS_ONE: usize = 17;
 /// One event more than TraceConfigureLastBranchRecord allows.
-const EVENTS_AND_ONE: usize = 5;
+const BRANCH_EVENTS_PLUS_ONE: usize = 5;
 
-/// Returns what answers a call about a session: the session in this process, or the daemon.
-fn responder(own: Option<&PrivateSession>) -> Responder<'_> {
-    own.map_or(Responder::FoundDaemon, Responder::Private)
-}
-
-fn outcome(result: Result<()>) -> Status {
-    result.map_or_else(|error| error.status(), |()| Status::ERROR_SUCCESS)
+/// Selects the responder to a call: the session in this process, or the daemon.
+fn responder(in_process: Option<&PrivateSession>) -> Responder<'_> {
+    in_process.map_or(Responder::FoundDaemon, Responder::Private)
 }
 
 /// Sets the information of a class; [`controller::set_bytes`].
@@ -45,12 +42,12 @@ pub unsafe extern "C" fn TraceSetInformation(
     info: *const c_void,
     length: u32,
 ) -> u32 {
-    boundary::status(|| {
+    boundary::to_status(|| {
         let length = length as usize;
-        // SAFETY: by the contract.
-        let info = unsafe { bytes(info, length) };
-        let own = sessions::find_own(session);
-        outcome(controller::set_bytes(responder(own.as_deref()), session, class, info, length))
+        // SAFETY: the caller passes NULL or readable memory as `info`.
+        let info = unsafe { bytes_or_none(info, length) };
+        let in_process = sessions::find_in_process(session);
+        controller::set_bytes(responder(in_process.as_deref()), session, class, info, length).into_status()
     })
 }
 
@@ -66,21 +63,16 @@ pub unsafe extern "C" fn TraceConfigureLastBranchRecord(
     events: *const c_void,
     count: u32,
 ) -> u32 {
-    boundary::status(|| {
+    boundary::to_status(|| {
         let count = count as usize;
         // One more than allowed is enough for the core to refuse them.
-        let length = count.min(EVENTS_AND_ONE).saturating_mul(ClassicEventId::SIZE);
-        // SAFETY: by the contract.
-        let events = unsafe { bytes(events, length) };
-        let own = sessions::find_own(session);
-        let responder = responder(own.as_deref());
-        outcome(controller::configure_last_branch_record_bytes(
-            responder,
-            session,
-            configuration,
-            events,
-            count,
-        ))
+        let length = count.min(BRANCH_EVENTS_PLUS_ONE).saturating_mul(ClassicEventId::SIZE);
+        // SAFETY: the caller passes NULL or readable memory as `events`.
+        let events = unsafe { bytes_or_none(events, length) };
+        let in_process = sessions::find_in_process(session);
+        let responder = responder(in_process.as_deref());
+        controller::configure_last_branch_record_bytes(responder, session, configuration, events, count)
+            .into_status()
     })
 }
 
@@ -97,13 +89,13 @@ pub unsafe extern "C" fn TraceQueryInformation(
     length: u32,
     return_length: *mut u32,
 ) -> u32 {
-    boundary::status(|| {
+    boundary::to_status(|| {
         let length = length as usize;
-        // SAFETY: by the contract; only the input of the class is read from the buffer.
-        let input = unsafe { bytes(info, length.min(Query::input_size(class))) };
-        let own = sessions::find_own(session);
-        let answer = controller::query_bytes(responder(own.as_deref()), session, class, input, length);
-        // SAFETY: by the contract.
+        // SAFETY: the caller passes NULL or `length` bytes, and no more than `length` are read.
+        let input = unsafe { bytes_or_none(info, length.min(Query::input_size(class))) };
+        let in_process = sessions::find_in_process(session);
+        let answer = controller::query_bytes(responder(in_process.as_deref()), session, class, input, length);
+        // SAFETY: the caller fulfils the `# Safety` section; `store_answer` requires no more.
         unsafe { store_answer(answer, info, return_length) }
     })
 }
@@ -123,15 +115,16 @@ pub unsafe extern "C" fn EnumerateTraceGuidsEx(
     output_length: u32,
     return_length: *mut u32,
 ) -> u32 {
-    boundary::status(|| {
+    boundary::to_status(|| {
         if return_length.is_null() {
             return Status::ERROR_INVALID_PARAMETER;
         }
-        // SAFETY: by the contract. One byte more than a GUID is enough for the core to refuse it.
-        let input = unsafe { bytes(input, (input_length as usize).min(GUID_AND_ONE)) };
+        // The core refuses more bytes than a GUID has, so one more is enough to read.
+        // SAFETY: the caller passes NULL or `input_length` bytes.
+        let input = unsafe { bytes_or_none(input, (input_length as usize).min(GUID_BYTES_PLUS_ONE)) };
         let room = OutputBuffer { length: output_length as usize, is_null: output.is_null() };
         let answer = controller::enumerate_bytes(Responder::FoundDaemon, class, input, room);
-        // SAFETY: by the contract.
+        // SAFETY: the caller fulfils the `# Safety` section; `store_answer` requires no more.
         unsafe { store_answer(answer, output, return_length) }
     })
 }
@@ -140,9 +133,9 @@ pub unsafe extern "C" fn EnumerateTraceGuidsEx(
 ///
 /// # Safety
 ///
-/// `at` is NULL, or has `length` bytes, which stay as they are for `'a`.
-unsafe fn bytes<'a>(at: *const c_void, length: usize) -> Option<&'a [u8]> {
-    // SAFETY: by the contract.
+/// `at` is NULL, or has `length` bytes, which do not change for `'a`.
+unsafe fn bytes_or_none<'a>(at: *const c_void, length: usize) -> Option<&'a [u8]> {
+    // SAFETY: the caller guarantees that `at` is NULL or valid.
     (!at.is_null()).then(|| unsafe { ptr::array(at.cast::<u8>(), length) })?
 }
 
@@ -150,19 +143,16 @@ unsafe fn bytes<'a>(at: *const c_void, length: usize) -> Option<&'a [u8]> {
 ///
 /// # Safety
 ///
-/// `buffer` has the room for which the answer was made; `return_length` is NULL or valid.
-unsafe fn store_answer(
-    answer: controller::InformationAnswer,
-    buffer: *mut c_void,
-    return_length: *mut u32,
-) -> Status {
+/// `buffer` has at least the size that was passed to the core for this answer; `return_length` is
+/// NULL or valid.
+unsafe fn store_answer(answer: controller::InformationAnswer, buffer: *mut c_void, return_length: *mut u32) -> Status {
     if !answer.answer.is_empty() {
-        // SAFETY: by the contract: the answer is empty if it does not fit.
-        unsafe { ptr::put(buffer.cast(), &answer.answer) };
+        // SAFETY: the core returns an empty answer if the buffer is too small, so this one fits.
+        unsafe { ptr::write_bytes(buffer.cast(), &answer.answer) };
     }
     if let Some(length) = answer.return_length {
-        // SAFETY: by the contract.
+        // SAFETY: the caller passes NULL or a writable `return_length`.
         unsafe { ptr::store(return_length, length) };
     }
-    outcome(answer.result)
+    answer.result.into_status()
 }

@@ -2,13 +2,13 @@
 //!
 //! ```text
 //!   0            120 (144 with WNODE_FLAG_VERSIONED_PROPERTIES)              Wnode.BufferSize
-//!   │ structure   │ ... │ room for the session's name │ room for the name of the file │
+//!   │ structure   │ ... │ area of the session's name │ area of the file's name │
 //!                       ▲ LoggerNameOffset            ▲ LogFileNameOffset
 //! ```
 //!
-//! Either name may be first: the room of one ends where the other begins, or where the block ends.
-//! [`Block::open`] reports errors in a block before anything is done. [`Block::fill`] reports a
-//! name that does not fit after the action, with everything else filled in.
+//! Either name may be first: its area ends where the other name or the end of the block is.
+//! [`PropertiesBlock::open`] reports errors in a block before the action. [`PropertiesBlock::fill`]
+//! reports a name that does not fit after the action, with everything else filled in.
 
 use std::ffi::OsStr;
 use std::marker::PhantomData;
@@ -22,89 +22,100 @@ use traceweir_format::time::FileTime;
 
 use super::filters;
 use crate::ptr;
-use crate::text::{self, Unit};
+use crate::text::{self, TextUnit};
 use crate::types::controller::{EventTraceProperties, EventTracePropertiesV2};
 
 /// This flag says that the structure is an EVENT_TRACE_PROPERTIES_V2.
 const WNODE_FLAG_VERSIONED_PROPERTIES: u32 = 0x0080_0000;
 /// The only version of EVENT_TRACE_PROPERTIES_V2.
-const VERSION: u32 = 2;
+const V2_VERSION: u32 = 2;
 
 /// The purpose of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Use {
-    /// Starts a session: flags and the room for its name are required.
+pub(super) enum BlockPurpose {
+    /// Starts a session: flags and an area for its name are required.
     Start,
     /// Controls a running session.
     Control,
 }
 
-/// A checked block: a copy of its structure, and the place of its names.
-pub(super) struct Block<U> {
+/// A checked block: its address, and a copy of its structure.
+pub(super) struct PropertiesBlock<U> {
     at: *mut EventTraceProperties,
     /// Size of the whole block in bytes.
     bytes: usize,
     pub(super) structure: EventTraceProperties,
-    /// The whole structure of version 2, if it is one.
-    tail: Option<EventTracePropertiesV2>,
+    /// The whole structure of version 2, if the block has one.
+    v2: Option<EventTracePropertiesV2>,
     unit: PhantomData<U>,
 }
 
-impl<U: Unit> Block<U> {
+/// The part of a block that holds one name.
+struct TextArea<U> {
+    at: *mut U,
+    units: usize,
+}
+
+impl<U: TextUnit> PropertiesBlock<U> {
     /// Checks a block, in the published order of errors.
     ///
     /// # Safety
     ///
-    /// `at` is NULL, or has as many bytes as its first member says, which can be read and written
-    /// while the `Block` is used.
-    pub(super) unsafe fn open(at: *mut EventTraceProperties, purpose: Use) -> Result<Self, Status> {
-        // SAFETY: by the contract.
-        let bytes = unsafe { ptr::copied(at.cast::<u32>()) }.ok_or(Status::ERROR_INVALID_PARAMETER)? as usize;
+    /// `at` is NULL, or the address of as many bytes as the first member says. They can be read and
+    /// written while the `PropertiesBlock` is used.
+    pub(super) unsafe fn open(at: *mut EventTraceProperties, purpose: BlockPurpose) -> Result<Self, Status> {
+        // SAFETY: the caller passes NULL or a readable `at`.
+        let bytes =
+            unsafe { ptr::read_value(at.cast::<u32>()) }.ok_or(Status::ERROR_INVALID_PARAMETER)? as usize;
         if bytes < size_of::<EventTraceProperties>() {
             return Err(Status::ERROR_BAD_LENGTH);
         }
         // SAFETY: the block has at least the bytes of the structure.
         let structure = unsafe { at.read_unaligned() };
-        let has_tail = structure.wnode.flags & WNODE_FLAG_VERSIONED_PROPERTIES != 0;
-        if has_tail && bytes < size_of::<EventTracePropertiesV2>() {
+        let is_v2 = structure.wnode.flags & WNODE_FLAG_VERSIONED_PROPERTIES != 0;
+        if is_v2 && bytes < size_of::<EventTracePropertiesV2>() {
             return Err(Status::ERROR_BAD_LENGTH);
         }
         // SAFETY: the block has at least the bytes of the structure.
-        let tail = has_tail.then(|| unsafe { at.cast::<EventTracePropertiesV2>().read_unaligned() });
-        let block = Self { at, bytes, structure, tail, unit: PhantomData };
+        let v2 = is_v2.then(|| unsafe { at.cast::<EventTracePropertiesV2>().read_unaligned() });
+        let block = Self { at, bytes, structure, v2, unit: PhantomData };
         if block.is_valid(purpose) { Ok(block) } else { Err(Status::ERROR_INVALID_PARAMETER) }
     }
 
-    fn is_valid(&self, purpose: Use) -> bool {
-        let starts = purpose == Use::Start;
-        let is_traced = self.structure.wnode.flags & classic::flag::WNODE_FLAG_TRACED_GUID != 0;
-        let is_known = self.tail.is_none_or(|tail| tail.v2_control & 0xFF == VERSION);
-        let size = match self.tail {
+    fn is_valid(&self, purpose: BlockPurpose) -> bool {
+        let is_start = purpose == BlockPurpose::Start;
+        let has_traced_flag = self.structure.wnode.flags & classic::flag::WNODE_FLAG_TRACED_GUID != 0;
+        let is_known_version = self.v2.is_none_or(|v2| v2.v2_control & 0xFF == V2_VERSION);
+        let size = match self.v2 {
             Some(_) => size_of::<EventTracePropertiesV2>(),
             None => size_of::<EventTraceProperties>(),
         };
         let lies_inside = |offset: u32| offset == 0 || (size..self.bytes).contains(&(offset as usize));
         let (name, file) = (self.structure.logger_name_offset, self.structure.log_file_name_offset);
-        is_known && lies_inside(name) && lies_inside(file) && (!starts || is_traced && name != 0)
+        is_known_version
+            && lies_inside(name)
+            && lies_inside(file)
+            && (!is_start || has_traced_flag && name != 0)
     }
 
-    /// Returns the address of a text and its room in units, which ends where the other text begins.
-    fn text_room(&self, offset: u32, other: u32) -> (*mut U, usize) {
-        let end = if other > offset { other as usize } else { self.bytes };
+    /// Returns the area of a text: up to the other text, or to the end of the block.
+    fn text_area(&self, offset: u32, other_offset: u32) -> TextArea<U> {
+        let end = if other_offset > offset { other_offset as usize } else { self.bytes };
         let at = self.at.cast::<u8>().wrapping_add(offset as usize).cast::<U>();
-        (at, end.saturating_sub(offset as usize).checked_div(size_of::<U>()).unwrap_or(0))
+        let units = end.saturating_sub(offset as usize).checked_div(size_of::<U>()).unwrap_or(0);
+        TextArea { at, units }
     }
 
-    fn name_room(&self) -> (*mut U, usize) {
-        self.text_room(self.structure.logger_name_offset, self.structure.log_file_name_offset)
+    fn session_name_area(&self) -> TextArea<U> {
+        self.text_area(self.structure.logger_name_offset, self.structure.log_file_name_offset)
     }
 
-    fn file_room(&self) -> (*mut U, usize) {
-        self.text_room(self.structure.log_file_name_offset, self.structure.logger_name_offset)
+    fn file_name_area(&self) -> TextArea<U> {
+        self.text_area(self.structure.log_file_name_offset, self.structure.logger_name_offset)
     }
 
-    /// Returns whether the block has room for the name of the log file.
-    pub(super) fn has_file_room(&self) -> bool {
+    /// Returns whether the block has an area for the name of the log file.
+    pub(super) fn has_file_name(&self) -> bool {
         self.structure.log_file_name_offset != 0
     }
 
@@ -114,12 +125,12 @@ impl<U: Unit> Block<U> {
     ///
     /// As [`open`](Self::open).
     pub(super) unsafe fn log_file(&self) -> Result<Option<PathBuf>, Status> {
-        if !self.has_file_room() {
+        if !self.has_file_name() {
             return Ok(None);
         }
-        let (at, room) = self.file_room();
-        // SAFETY: the room lies in the block.
-        let path = unsafe { text::read(at, room) }?;
+        let area = self.file_name_area();
+        // SAFETY: the area lies in the block, which can be read.
+        let path = unsafe { text::read(area.at, area.units) }?;
         Ok(Some(PathBuf::from(path)).filter(|path| !path.as_os_str().is_empty()))
     }
 
@@ -130,13 +141,13 @@ impl<U: Unit> Block<U> {
     ///
     /// As [`open`](Self::open), and filters are valid.
     pub(super) unsafe fn config(&self, name: String) -> Result<SessionConfig, Status> {
-        if U::encoded(OsStr::new(&name)).len() >= self.name_room().1 {
+        if U::encode(OsStr::new(&name)).len() >= self.session_name_area().units {
             return Err(Status::ERROR_BAD_LENGTH);
         }
         let structure = &self.structure;
-        let filters = match &self.tail {
-            // SAFETY: by the contract.
-            Some(tail) => unsafe { filters::read(tail.filter_desc, tail.filter_desc_count) }?,
+        let filters = match &self.v2 {
+            // SAFETY: the caller fulfils the `# Safety` section; `read` requires no more.
+            Some(v2) => unsafe { filters::read(v2.filter_desc, v2.filter_desc_count) }?,
             None => Vec::new(),
         };
         Ok(SessionConfig {
@@ -149,11 +160,11 @@ impl<U: Unit> Block<U> {
             maximum_buffers: structure.maximum_buffers,
             maximum_file_size: structure.maximum_file_size,
             flush_timer: structure.flush_timer,
-            // SAFETY: by the contract.
+            // SAFETY: the caller fulfils the `# Safety` section; `log_file` requires no more.
             log_file: unsafe { self.log_file() }?,
             enable_flags: structure.enable_flags,
             flush_threshold: u32::try_from(structure.flush_threshold).unwrap_or(0),
-            options: self.tail.map_or(0, |tail| tail.v2_options),
+            options: self.v2.map_or(0, |v2| v2.v2_options),
             filters,
             ..SessionConfig::default()
         })
@@ -167,15 +178,15 @@ impl<U: Unit> Block<U> {
     /// As [`open`](Self::open).
     pub(super) unsafe fn update(&self) -> Result<Update, Status> {
         let structure = &self.structure;
-        let some = |value: u32| Some(value).filter(|value| *value != 0);
+        let non_zero = |value: u32| Some(value).filter(|value| *value != 0);
         Ok(Update {
-            flush_timer: some(structure.flush_timer),
-            maximum_buffers: some(structure.maximum_buffers),
+            flush_timer: non_zero(structure.flush_timer),
+            maximum_buffers: non_zero(structure.maximum_buffers),
             real_time: match structure.log_file_mode {
                 0 => Some(false),
                 mode => Some(true).filter(|_| mode & EVENT_TRACE_REAL_TIME_MODE != 0),
             },
-            // SAFETY: by the contract.
+            // SAFETY: the caller fulfils the `# Safety` section; `log_file` requires no more.
             log_file: unsafe { self.log_file() }?,
             enable_flags: Some(structure.enable_flags),
         })
@@ -188,30 +199,30 @@ impl<U: Unit> Block<U> {
     ///
     /// As [`open`](Self::open).
     pub(super) unsafe fn fill_started(&self, session: &Properties) {
-        // SAFETY: by the contract.
+        // SAFETY: the caller fulfils the `# Safety` section; `fill_structure` requires no more.
         unsafe { self.fill_structure(session) };
-        let (at, room) = self.name_room();
-        // SAFETY: the room lies in the block.
-        unsafe { text::write(at, room, OsStr::new(&session.config.name)) };
+        let area = self.session_name_area();
+        // SAFETY: the area lies in the block, which can be written.
+        unsafe { text::write(area.at, area.units, OsStr::new(&session.config.name)) };
     }
 
-    /// Writes the state of a session, with the names that the block has room for. Returns
-    /// ERROR_MORE_DATA if one does not fit.
+    /// Writes the state of a session, with the names for which the block has an area. Returns
+    /// ERROR_MORE_DATA if a name does not fit.
     ///
     /// # Safety
     ///
     /// As [`open`](Self::open).
     pub(super) unsafe fn fill(&self, session: &Properties) -> Status {
-        // SAFETY: by the contract.
+        // SAFETY: the caller fulfils the `# Safety` section; `fill_structure` requires no more.
         unsafe { self.fill_structure(session) };
         let file = session.config.log_file.as_ref().map_or(OsStr::new(""), |path| path.as_os_str());
         let mut fits = true;
-        for (offset, (at, room), text) in [
-            (self.structure.logger_name_offset, self.name_room(), OsStr::new(&session.config.name)),
-            (self.structure.log_file_name_offset, self.file_room(), file),
+        for (offset, area, text) in [
+            (self.structure.logger_name_offset, self.session_name_area(), OsStr::new(&session.config.name)),
+            (self.structure.log_file_name_offset, self.file_name_area(), file),
         ] {
-            // SAFETY: the room lies in the block.
-            fits &= offset == 0 || unsafe { text::write(at, room, text) };
+            // SAFETY: the area lies in the block, which can be written.
+            fits &= offset == 0 || unsafe { text::write(area.at, area.units, text) };
         }
         if fits { Status::ERROR_SUCCESS } else { Status::ERROR_MORE_DATA }
     }
@@ -221,33 +232,33 @@ impl<U: Unit> Block<U> {
     /// As [`open`](Self::open).
     unsafe fn fill_structure(&self, session: &Properties) {
         let Properties { config, .. } = session;
-        let mut out = self.structure;
-        out.wnode.historical_context = session.id;
-        out.wnode.time_stamp = now();
-        out.wnode.guid = config.guid;
-        out.wnode.client_context = config.clock;
-        out.wnode.flags |= classic::flag::WNODE_FLAG_TRACED_GUID;
-        out.buffer_size = config.buffer_size;
-        out.minimum_buffers = config.minimum_buffers;
-        out.maximum_buffers = config.maximum_buffers;
-        out.maximum_file_size = config.maximum_file_size;
-        out.log_file_mode = config.log_file_mode;
-        out.flush_timer = config.flush_timer;
-        out.enable_flags = config.enable_flags;
-        out.flush_threshold = i32::try_from(config.flush_threshold).unwrap_or(i32::MAX);
-        out.number_of_buffers = session.number_of_buffers;
-        out.free_buffers = session.free_buffers;
-        out.events_lost = u32::try_from(session.events_lost).unwrap_or(u32::MAX);
-        out.buffers_written = session.buffers_written;
-        out.log_buffers_lost = session.log_buffers_lost;
-        out.real_time_buffers_lost = session.real_time_buffers_lost;
-        out.logger_thread_id = u64::from(session.logger_thread_id);
-        // SAFETY: the block has at least these bytes.
-        unsafe { self.at.write_unaligned(out) };
-        if let Some(tail) = self.tail {
-            let tail = EventTracePropertiesV2 { first: out, v2_options: config.options, ..tail };
-            // SAFETY: a block with a tail has these bytes.
-            unsafe { self.at.cast::<EventTracePropertiesV2>().write_unaligned(tail) };
+        let mut filled = self.structure;
+        filled.wnode.historical_context = session.id;
+        filled.wnode.time_stamp = current_file_time();
+        filled.wnode.guid = config.guid;
+        filled.wnode.client_context = config.clock;
+        filled.wnode.flags |= classic::flag::WNODE_FLAG_TRACED_GUID;
+        filled.buffer_size = config.buffer_size;
+        filled.minimum_buffers = config.minimum_buffers;
+        filled.maximum_buffers = config.maximum_buffers;
+        filled.maximum_file_size = config.maximum_file_size;
+        filled.log_file_mode = config.log_file_mode;
+        filled.flush_timer = config.flush_timer;
+        filled.enable_flags = config.enable_flags;
+        filled.flush_threshold = i32::try_from(config.flush_threshold).unwrap_or(i32::MAX);
+        filled.number_of_buffers = session.number_of_buffers;
+        filled.free_buffers = session.free_buffers;
+        filled.events_lost = u32::try_from(session.events_lost).unwrap_or(u32::MAX);
+        filled.buffers_written = session.buffers_written;
+        filled.log_buffers_lost = session.log_buffers_lost;
+        filled.real_time_buffers_lost = session.real_time_buffers_lost;
+        filled.logger_thread_id = u64::from(session.logger_thread_id);
+        // SAFETY: the block has at least the bytes of the structure.
+        unsafe { self.at.write_unaligned(filled) };
+        if let Some(v2) = self.v2 {
+            let v2 = EventTracePropertiesV2 { first: filled, v2_options: config.options, ..v2 };
+            // SAFETY: `open` checked that the block has the bytes of the version 2 structure.
+            unsafe { self.at.cast::<EventTracePropertiesV2>().write_unaligned(v2) };
         }
     }
 
@@ -258,7 +269,8 @@ impl<U: Unit> Block<U> {
 }
 
 /// Returns the current time as a FILETIME.
-fn now() -> i64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    FileTime::from_unix(i64::try_from(since.as_secs()).unwrap_or(i64::MAX), since.subsec_nanos()).0
+fn current_file_time() -> i64 {
+    let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    FileTime::from_unix(i64::try_from(since_epoch.as_secs()).unwrap_or(i64::MAX), since_epoch.subsec_nanos())
+        .0
 }

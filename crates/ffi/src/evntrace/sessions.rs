@@ -8,7 +8,7 @@
 //!
 //! 1. Only these calls start a daemon: StartTrace, EventAccessControl, EventAccessRemove, and
 //!    TraceSetInformation of a system-wide class.
-//! 2. Each call has a connection of its own. A call that waits for a disk, or without limit for a
+//! 2. Each call opens a connection. A call that waits for a disk, or without limit for a
 //!    provider, does not block other threads; and a forked child shares no connection with its
 //!    parent.
 //! 3. The table of sessions in this process is locked only for lookups and changes of the table.
@@ -23,32 +23,32 @@ use traceweir_format::spec::session::{
 };
 
 /// The mode flags of a session in the process that starts it.
-const IN_PROCESS: u32 = EVENT_TRACE_PRIVATE_LOGGER_MODE | EVENT_TRACE_PRIVATE_IN_PROC;
+const IN_PROCESS_MODE: u32 = EVENT_TRACE_PRIVATE_LOGGER_MODE | EVENT_TRACE_PRIVATE_IN_PROC;
 
 /// Sessions that run in this process.
-static OWN: Mutex<Vec<OwnSession>> = Mutex::new(Vec::new());
+static IN_PROCESS_SESSIONS: Mutex<Vec<InProcessSession>> = Mutex::new(Vec::new());
 
-struct OwnSession {
+struct InProcessSession {
     name: String,
     /// `None` while the session starts.
     session: Option<Arc<PrivateSession>>,
 }
 
-fn lock_own() -> MutexGuard<'static, Vec<OwnSession>> {
-    OWN.lock().unwrap_or_else(PoisonError::into_inner)
+fn lock_in_process() -> MutexGuard<'static, Vec<InProcessSession>> {
+    IN_PROCESS_SESSIONS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Removes sessions from the table and returns them, so that they end outside of the lock.
-fn remove_own(is_removed: impl Fn(&OwnSession) -> bool) -> Vec<OwnSession> {
-    lock_own().extract_if(.., |entry| is_removed(entry)).collect()
+fn remove_in_process(is_removed: impl Fn(&InProcessSession) -> bool) -> Vec<InProcessSession> {
+    lock_in_process().extract_if(.., |entry| is_removed(entry)).collect()
 }
 
 /// The session that a call refers to.
-pub(super) enum Target {
+pub(super) enum TargetSession {
     /// A session in this process.
-    Own(Arc<PrivateSession>),
+    InProcess(Arc<PrivateSession>),
     /// A session of the daemon.
-    Other(SessionRef),
+    InDaemon(SessionRef),
 }
 
 /// How a caller identifies a session.
@@ -62,53 +62,54 @@ pub(super) struct SessionSelector {
 
 /// Starts a session, in this process or in the daemon.
 pub(super) fn start(config: &SessionConfig) -> Result<Properties> {
-    if config.log_file_mode & IN_PROCESS == IN_PROCESS {
-        return start_own(config);
+    if config.log_file_mode & IN_PROCESS_MODE == IN_PROCESS_MODE {
+        return start_in_process(config);
     }
     // Checked first, so that no daemon is started for an invalid configuration.
     Controller::check_start(config)?;
     Controller::find_or_start(None)?.start(config)
 }
 
-fn start_own(config: &SessionConfig) -> Result<Properties> {
-    let has_name = |entry: &OwnSession| is_same_name(&entry.name, &config.name);
+fn start_in_process(config: &SessionConfig) -> Result<Properties> {
+    let has_name = |entry: &InProcessSession| is_same_name(&entry.name, &config.name);
     // A session that has ended by itself does not keep its name.
-    drop(remove_own(|entry| {
+    drop(remove_in_process(|entry| {
         has_name(entry) && entry.session.as_ref().is_some_and(|session| !session.is_running())
     }));
     {
-        let mut own = lock_own();
-        if own.iter().any(has_name) {
+        let mut sessions = lock_in_process();
+        if sessions.iter().any(has_name) {
             let reason = format!("this process runs a session {:?} already", config.name);
             return Err(Error::refused(Status::ERROR_ALREADY_EXISTS, reason));
         }
-        own.push(OwnSession { name: config.name.clone(), session: None });
+        sessions.push(InProcessSession { name: config.name.clone(), session: None });
     }
     let started = PrivateSession::start(config);
-    let mut own = lock_own();
+    let mut sessions = lock_in_process();
     match started {
         Ok(session) => {
             let session = Arc::new(session);
             let properties = session.query();
-            own.iter_mut()
+            sessions
+                .iter_mut()
                 .filter(|entry| has_name(entry))
                 .for_each(|entry| entry.session = Some(session.clone()));
             Ok(properties)
         }
         Err(error) => {
-            own.retain(|entry| !has_name(entry));
+            sessions.retain(|entry| !has_name(entry));
             Err(error)
         }
     }
 }
 
-fn is_same_name(one: &str, other: &str) -> bool {
-    one.to_lowercase() == other.to_lowercase()
+fn is_same_name(first: &str, second: &str) -> bool {
+    first.to_lowercase() == second.to_lowercase()
 }
 
-/// Finds the session that a caller identifies. Returns ERROR_INVALID_PARAMETER if there is neither
-/// an id nor a name.
-pub(super) fn find(selector: SessionSelector) -> Result<Target> {
+/// Finds the session that a caller identifies. Returns ERROR_INVALID_PARAMETER for a selector with
+/// neither id nor name.
+pub(super) fn find(selector: SessionSelector) -> Result<TargetSession> {
     let SessionSelector { id, name, mode } = selector;
     let name = name.filter(|name| !name.is_empty());
     if id == 0 && name.is_none() {
@@ -116,8 +117,9 @@ pub(super) fn find(selector: SessionSelector) -> Result<Target> {
         return Err(Error::refused(Status::ERROR_INVALID_PARAMETER, reason));
     }
     let sessions: Vec<(bool, Arc<PrivateSession>)> = {
-        let is_named = |entry: &OwnSession| name.as_ref().is_some_and(|name| is_same_name(name, &entry.name));
-        lock_own().iter().filter_map(|entry| Some((is_named(entry), entry.session.clone()?))).collect()
+        let is_named =
+            |entry: &InProcessSession| name.as_ref().is_some_and(|name| is_same_name(name, &entry.name));
+        lock_in_process().iter().filter_map(|entry| Some((is_named(entry), entry.session.clone()?))).collect()
     };
     let is_selected = |is_named: bool, session: &PrivateSession| match &name {
         None => session.query().id == id,
@@ -126,84 +128,89 @@ pub(super) fn find(selector: SessionSelector) -> Result<Target> {
     let found = sessions.into_iter().find(|(is_named, session)| is_selected(*is_named, session));
     if let Some((_, session)) = found {
         if session.is_running() {
-            return Ok(Target::Own(session));
+            return Ok(TargetSession::InProcess(session));
         }
-        drop(remove_own(|entry| entry.session.as_ref().is_some_and(|own| Arc::ptr_eq(own, &session))));
-        return Err(not_running());
+        drop(remove_in_process(|entry| {
+            entry.session.as_ref().is_some_and(|other| Arc::ptr_eq(other, &session))
+        }));
+        return Err(not_running_error());
     }
-    Ok(Target::Other(name.map_or_else(|| SessionRef::from_api_id(id), SessionRef::Name)))
+    Ok(TargetSession::InDaemon(name.map_or_else(|| SessionRef::from_api_id(id), SessionRef::Name)))
 }
 
 /// Returns the session with an id, if it runs in this process.
-pub(super) fn find_own(id: u64) -> Option<Arc<PrivateSession>> {
+pub(super) fn find_in_process(id: u64) -> Option<Arc<PrivateSession>> {
     match find(SessionSelector { id, name: None, mode: 0 }) {
-        Ok(Target::Own(session)) => Some(session),
+        Ok(TargetSession::InProcess(session)) => Some(session),
         _ => None,
     }
 }
 
-fn not_running() -> Error {
+fn not_running_error() -> Error {
     Error::refused(Status::ERROR_WMI_INSTANCE_NOT_FOUND, "the session is not running")
 }
 
 /// Connects to the running daemon, for calls that do not start one.
-fn daemon() -> Result<Controller> {
-    Controller::find(None)?.ok_or_else(not_running)
+fn connect_to_daemon() -> Result<Controller> {
+    Controller::find(None)?.ok_or_else(not_running_error)
 }
 
 /// Returns the error of actions that only sessions of the daemon support.
-fn not_in_process<T>() -> Result<T> {
+fn refuse_in_process<T>() -> Result<T> {
     Err(Error::refused(Status::ERROR_INVALID_FUNCTION, "a session in its own process has no such files"))
 }
 
-impl Target {
+impl TargetSession {
     pub(super) fn query(&self) -> Result<Properties> {
         match self {
-            Self::Own(session) => Ok(session.query()),
-            Self::Other(session) => daemon()?.query(session),
+            Self::InProcess(session) => Ok(session.query()),
+            Self::InDaemon(session) => connect_to_daemon()?.query(session),
         }
     }
 
     pub(super) fn stop(&self) -> Result<Properties> {
         match self {
-            Self::Own(session) => {
-                let ended =
-                    remove_own(|entry| entry.session.as_ref().is_some_and(|own| Arc::ptr_eq(own, session)));
+            Self::InProcess(session) => {
+                let ended = remove_in_process(|entry| {
+                    entry.session.as_ref().is_some_and(|other| Arc::ptr_eq(other, session))
+                });
                 if ended.is_empty() {
-                    return Err(not_running());
+                    return Err(not_running_error());
                 }
                 session.end()
             }
-            Self::Other(session) => daemon()?.stop(session),
+            Self::InDaemon(session) => connect_to_daemon()?.stop(session),
         }
     }
 
     pub(super) fn update(&self, update: &Update) -> Result<Properties> {
         match self {
-            Self::Own(session) => session.update(update),
-            Self::Other(session) => daemon()?.update(session, update),
+            Self::InProcess(session) => session.update(update),
+            Self::InDaemon(session) => connect_to_daemon()?.update(session, update),
         }
     }
 
     /// Writes out the buffered events; a flight recorder writes them to the named file. `file`
-    /// reads that name, and is `None` if the block has no room for one. For any other session the
-    /// room receives the name of the session's own file, and its contents are not read.
+    /// reads that name, and is `None` if the block has no area for a file name. For any other
+    /// session the area is an output for the name of the session's log file, and is not read.
     pub(super) fn flush<F>(&self, file: Option<F>) -> Result<Properties>
     where
         F: FnOnce() -> Result<Option<PathBuf>>,
     {
-        let is_recorder = |now: Properties| now.config.log_file_mode & EVENT_TRACE_BUFFERING_MODE != 0;
+        let is_flight_recorder =
+            |properties: Properties| properties.config.log_file_mode & EVENT_TRACE_BUFFERING_MODE != 0;
         match self {
-            Self::Own(session) => {
-                let file = file.filter(|_| is_recorder(session.query())).map_or(Ok(None), |read| read())?;
+            Self::InProcess(session) => {
+                let file =
+                    file.filter(|_| is_flight_recorder(session.query())).map_or(Ok(None), |read| read())?;
                 session.flush(file.as_deref())
             }
-            Self::Other(session) => {
-                let mut daemon = daemon()?;
+            Self::InDaemon(session) => {
+                let mut daemon = connect_to_daemon()?;
                 // A caller that may control a session but not query it cannot name a file.
-                let can_name_file = |now: Result<Properties>| match now {
+                let can_name_file = |queried: Result<Properties>| match queried {
                     Err(error) if error.status() == Status::ERROR_ACCESS_DENIED => Ok(false),
-                    now => now.map(is_recorder),
+                    queried => queried.map(is_flight_recorder),
                 };
                 let file = match file {
                     Some(read) if can_name_file(daemon.query(session))? => read()?,
@@ -216,15 +223,15 @@ impl Target {
 
     pub(super) fn increment(&self) -> Result<Properties> {
         match self {
-            Self::Own(_) => not_in_process(),
-            Self::Other(session) => daemon()?.increment(session),
+            Self::InProcess(_) => refuse_in_process(),
+            Self::InDaemon(session) => connect_to_daemon()?.increment(session),
         }
     }
 
     pub(super) fn convert_to_real_time(&self) -> Result<Properties> {
         match self {
-            Self::Own(_) => not_in_process(),
-            Self::Other(session) => daemon()?.convert_to_real_time(session),
+            Self::InProcess(_) => refuse_in_process(),
+            Self::InDaemon(session) => connect_to_daemon()?.convert_to_real_time(session),
         }
     }
 
@@ -236,10 +243,12 @@ impl Target {
         timeout_ms: u32,
     ) -> Result<()> {
         match (self, code) {
-            (Self::Other(session), code) => daemon()?.enable(session, provider, code, params, timeout_ms),
-            (Self::Own(session), ControlCode::Enable) => session.enable(provider, params),
-            (Self::Own(session), ControlCode::Disable) => session.disable(provider),
-            (Self::Own(session), ControlCode::CaptureState) => session.capture_state(provider, params),
+            (Self::InDaemon(session), code) => {
+                connect_to_daemon()?.enable(session, provider, code, params, timeout_ms)
+            }
+            (Self::InProcess(session), ControlCode::Enable) => session.enable(provider, params),
+            (Self::InProcess(session), ControlCode::Disable) => session.disable(provider),
+            (Self::InProcess(session), ControlCode::CaptureState) => session.capture_state(provider, params),
         }
     }
 }

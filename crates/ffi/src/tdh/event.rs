@@ -11,7 +11,7 @@ use traceweir_format::spec::event::{
 };
 use traceweir_format::time::{FileTime, UNITS_PER_SECOND, UNIX_EPOCH};
 
-use super::answer::text;
+use super::answer::read_utf16;
 use crate::ptr;
 use crate::text::MAX_PATH_UNITS;
 use crate::types::record::EventRecord;
@@ -23,7 +23,7 @@ pub(super) const CONTEXT_GMT: u32 = 2;
 pub(super) const CONTEXT_POINTER_SIZE: u32 = 3;
 pub(super) const CONTEXT_PDB_PATH: u32 = 4;
 /// The number of context types.
-pub(super) const CONTEXTS: usize = 5;
+pub(super) const CONTEXT_TYPES: usize = 5;
 
 /// An event that a caller asks about, with the options of the call.
 pub(super) struct EventQuery<'p> {
@@ -54,8 +54,8 @@ pub(super) unsafe fn read_query<'p>(
     count: u32,
     context: *const TdhContext,
 ) -> Option<EventQuery<'p>> {
-    // SAFETY: by the contract.
-    let record = unsafe { ptr::copied(event) }?;
+    // SAFETY: the caller passes NULL or a readable `event`.
+    let record = unsafe { ptr::read_value(event) }?;
     let header = &record.event_header;
     let kind = match header.flags {
         flags if flags & EVENT_HEADER_FLAG_TRACE_MESSAGE != 0 => LookupKind::Message,
@@ -67,13 +67,13 @@ pub(super) unsafe fn read_query<'p>(
         provider: header.provider_id,
         descriptor: header.event_descriptor,
         string_only: header.flags & EVENT_HEADER_FLAG_STRING_ONLY != 0,
-        // SAFETY: by the contract.
+        // SAFETY: the caller guarantees that `record.user_data` is NULL or valid.
         payload: unsafe {
             ptr::array(record.user_data.cast_const().cast(), usize::from(record.user_data_length))
         }?,
         ..LookupEvent::default()
     };
-    // SAFETY: by the contract.
+    // SAFETY: the caller guarantees that `record.extended_data` is NULL or valid.
     let items =
         unsafe { ptr::array(record.extended_data.cast_const(), usize::from(record.extended_data_count)) }?;
     for item in items {
@@ -81,7 +81,7 @@ pub(super) unsafe fn read_query<'p>(
             ExtType(item.ext_type),
             ExtType::PROV_TRAITS | ExtType::EVENT_SCHEMA_TL | ExtType::CONTROL_GUID
         ) {
-            // SAFETY: by the contract.
+            // SAFETY: the caller passes NULL or a readable `item.data_ptr`.
             let data = unsafe { ptr::bytes_at(item.data_ptr, item.data_size.into()) }?;
             event.take_item(ExtType(item.ext_type), data);
         }
@@ -89,7 +89,7 @@ pub(super) unsafe fn read_query<'p>(
     let pointer_size = if header.flags & EVENT_HEADER_FLAG_32_BIT_HEADER != 0 { 4 } else { 8 };
     let mut query =
         EventQuery { event, pointer_size, time: header.time_stamp, is_gmt: false, paths: Vec::new() };
-    // SAFETY: by the contract.
+    // SAFETY: the caller fulfils the `# Safety` section; `read_contexts` requires no more.
     unsafe { query.read_contexts(count, context) }?;
     Some(query)
 }
@@ -99,18 +99,18 @@ impl EventQuery<'_> {
     ///
     /// As [`read_query`].
     unsafe fn read_contexts(&mut self, count: u32, context: *const TdhContext) -> Option<()> {
-        let count = usize::try_from(count).ok().filter(|count| *count <= CONTEXTS)?;
-        let mut is_set = [false; CONTEXTS];
-        // SAFETY: by the contract.
+        let count = usize::try_from(count).ok().filter(|count| *count <= CONTEXT_TYPES)?;
+        let mut is_parameter_set = [false; CONTEXT_TYPES];
+        // SAFETY: the caller guarantees that `context` is NULL or valid.
         for context in unsafe { ptr::array(context, count) }? {
-            let is_set = is_set.get_mut(usize::try_from(context.parameter_type).ok()?)?;
-            if std::mem::replace(is_set, true) {
+            let is_parameter_set = is_parameter_set.get_mut(usize::try_from(context.parameter_type).ok()?)?;
+            if std::mem::replace(is_parameter_set, true) {
                 return None;
             }
             match context.parameter_type {
                 CONTEXT_GMT => self.is_gmt = context.parameter_value != 0,
-                CONTEXT_POINTER_SIZE => self.pointer_size = pointer_size(context.parameter_value)?,
-                // SAFETY: by the contract.
+                CONTEXT_POINTER_SIZE => self.pointer_size = check_pointer_size(context.parameter_value)?,
+                // SAFETY: the caller passes NULL or a text with a terminator as `context.parameter_value`.
                 kind => self.paths.push((kind, unsafe { text_at(context.parameter_value) }?)),
             }
         }
@@ -118,9 +118,9 @@ impl EventQuery<'_> {
     }
 
     /// Returns the options for showing a message.
-    pub(super) fn display(&self) -> MessageFacts {
+    pub(super) fn message_facts(&self) -> MessageFacts {
         MessageFacts {
-            time: shown_time(self.time, self.is_gmt),
+            time: display_time(self.time, self.is_gmt),
             pointer_size: self.pointer_size,
             sequence: None,
         }
@@ -160,30 +160,30 @@ pub(super) fn add_path(messages: &mut WppMessages, kind: u32, path: &str) -> Ans
 ///
 /// # Safety
 ///
-/// `address` is 0, or there are characters up to a NUL.
+/// `address` is 0, or that of characters up to a NUL.
 pub(super) unsafe fn text_at(address: u64) -> Option<String> {
     let at = std::ptr::with_exposed_provenance(usize::try_from(address).ok()?);
-    // SAFETY: by the contract.
-    unsafe { text(at, MAX_PATH_UNITS) }
+    // SAFETY: the caller passes NULL or a text with a terminator as `at`.
+    unsafe { read_utf16(at, MAX_PATH_UNITS) }
 }
 
-/// Checks the size of a pointer: 4 or 8 bytes.
-pub(super) fn pointer_size(value: u64) -> Option<usize> {
+/// Returns the size of a pointer if it is valid: 4 or 8 bytes.
+pub(super) fn check_pointer_size(value: u64) -> Option<usize> {
     usize::try_from(value).ok().filter(|size| matches!(size, 4 | 8))
 }
 
-/// Returns a time as it is shown: in UTC, or in local time.
-pub(super) fn shown_time(time: i64, is_gmt: bool) -> FileTime {
+/// Converts a time for display: to UTC, or to local time.
+pub(super) fn display_time(time: i64, is_gmt: bool) -> FileTime {
     let seconds = time.saturating_sub(UNIX_EPOCH).div_euclid(UNITS_PER_SECOND);
-    let offset = if is_gmt { 0 } else { local_offset(seconds) };
+    let offset = if is_gmt { 0 } else { local_offset_seconds(seconds) };
     FileTime(time.saturating_add(offset.saturating_mul(UNITS_PER_SECOND)))
 }
 
 /// Returns by how many seconds local time is ahead of UTC.
-fn local_offset(seconds: i64) -> i64 {
+fn local_offset_seconds(seconds: i64) -> i64 {
     // SAFETY: the structure consists of numbers and a pointer that may be NULL.
     let mut parts: libc::tm = unsafe { std::mem::zeroed() };
     // SAFETY: both addresses are of local variables.
-    let made = unsafe { libc::localtime_r(&seconds, &mut parts) };
-    if made.is_null() { 0 } else { parts.tm_gmtoff }
+    let converted = unsafe { libc::localtime_r(&seconds, &mut parts) };
+    if converted.is_null() { 0 } else { parts.tm_gmtoff }
 }

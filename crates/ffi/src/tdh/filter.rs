@@ -6,21 +6,21 @@ use traceweir::{EventDescriptor, Guid, Status};
 use traceweir_decode::tdh::filter::{FieldPredicate, PayloadFilter, aggregate_filters};
 use traceweir_format::spec::enable::{EVENT_FILTER_TYPE_PAYLOAD, MAX_PAYLOAD_PREDICATES, PayloadOperator};
 
-use super::answer::text;
-use super::table::Table;
-use super::{MAX_NAME, library};
-use crate::held::Held;
+use super::answer::read_utf16;
+use super::table::HandleTable;
+use super::{MAX_NAME_CHARS, lock_library};
+use crate::held::HeldMemory;
 use crate::types::FilterDescriptor;
 use crate::types::tdh::PayloadFilterPredicate;
 use crate::{boundary, ptr};
 
-static FILTERS: Table<PayloadFilter> = Table::new();
+static FILTERS: HandleTable<PayloadFilter> = HandleTable::new();
 
 /// Combined filters that programs hold.
-static BLOBS: Held = Held::new();
+static COMBINED_FILTERS: HeldMemory = HeldMemory::new();
 
-/// The most filters that can be combined: no more fit.
-const MAX_FILTERS: usize = 1024;
+/// The most filters that fit into one filter descriptor.
+const MAX_COMBINED_FILTERS: usize = 1024;
 
 /// Creates a filter on the fields of an event;
 /// [`Library::payload_filter`](traceweir_decode::tdh::Library::payload_filter).
@@ -37,20 +37,20 @@ pub unsafe extern "C" fn TdhCreatePayloadFilter(
     predicates: *const PayloadFilterPredicate,
     filter: *mut *mut c_void,
 ) -> u32 {
-    boundary::status(|| {
-        // SAFETY: by the contract.
-        let (provider, descriptor) = unsafe { (ptr::copied(provider), ptr::copied(descriptor)) };
-        // SAFETY: by the contract.
+    boundary::to_status(|| {
+        // SAFETY: the caller passes NULL or readable values as `provider` and `descriptor`.
+        let (provider, descriptor) = unsafe { (ptr::read_value(provider), ptr::read_value(descriptor)) };
+        // SAFETY: the caller fulfils the `# Safety` section; `read_predicates` requires no more.
         let predicates = unsafe { read_predicates(count, predicates) };
         let (Some(provider), Some(descriptor), Some(predicates), false) =
             (provider, descriptor, predicates, filter.is_null())
         else {
             return Status::ERROR_INVALID_PARAMETER;
         };
-        let made = library().payload_filter(provider, &descriptor, any != 0, &predicates);
-        match made.map_err(|refusal| refusal.status()).and_then(|made| FILTERS.add(made)) {
+        let created = lock_library().payload_filter(provider, &descriptor, any != 0, &predicates);
+        match created.map_err(|refusal| refusal.status()).and_then(|created| FILTERS.add(created)) {
             Ok(handle) => {
-                // SAFETY: by the contract.
+                // SAFETY: the caller passes NULL or a writable `filter`.
                 unsafe { ptr::store(filter, std::ptr::without_provenance_mut(handle)) };
                 Status::ERROR_SUCCESS
             }
@@ -64,12 +64,14 @@ pub unsafe extern "C" fn TdhCreatePayloadFilter(
 /// As [`TdhCreatePayloadFilter`].
 unsafe fn read_predicates(count: u32, at: *const PayloadFilterPredicate) -> Option<Vec<FieldPredicate>> {
     let count = usize::try_from(count).ok().filter(|count| (1..=MAX_PAYLOAD_PREDICATES).contains(count))?;
-    // SAFETY: by the contract.
+    // SAFETY: the caller guarantees that `at` is NULL or valid.
     let predicates = unsafe { ptr::array(at, count) }?;
     let read = |predicate: &PayloadFilterPredicate| {
-        // SAFETY: by the contract.
-        let (field, value) =
-            unsafe { (text(predicate.field_name, MAX_NAME)?, text(predicate.value, MAX_NAME)?) };
+        // SAFETY: the caller passes NULL or readable memory as `predicate.field_name` and
+        // `predicate.value`.
+        let (field, value) = unsafe {
+            (read_utf16(predicate.field_name, MAX_NAME_CHARS)?, read_utf16(predicate.value, MAX_NAME_CHARS)?)
+        };
         Some(FieldPredicate { field, operator: PayloadOperator(predicate.compare_op), value })
     };
     predicates.iter().map(read).collect()
@@ -82,13 +84,13 @@ unsafe fn read_predicates(count: u32, at: *const PayloadFilterPredicate) -> Opti
 /// `filter` is NULL, or a filter can be read and written there.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn TdhDeletePayloadFilter(filter: *mut *mut c_void) -> u32 {
-    boundary::status(|| {
-        // SAFETY: by the contract.
-        let handle = unsafe { ptr::copied(filter.cast_const()) };
+    boundary::to_status(|| {
+        // SAFETY: the caller passes NULL or a readable `filter`.
+        let handle = unsafe { ptr::read_value(filter.cast_const()) };
         if handle.and_then(|handle| FILTERS.remove(handle.addr())).is_none() {
             return Status::ERROR_INVALID_PARAMETER;
         }
-        // SAFETY: by the contract.
+        // SAFETY: the caller passes NULL or a writable `filter`.
         unsafe { ptr::store(filter, std::ptr::null_mut()) };
         Status::ERROR_SUCCESS
     })
@@ -106,25 +108,26 @@ pub unsafe extern "C" fn TdhAggregatePayloadFilters(
     required: *const u8,
     descriptor: *mut FilterDescriptor,
 ) -> u32 {
-    boundary::status(|| {
-        let Some(count) = usize::try_from(count).ok().filter(|count| (1..=MAX_FILTERS).contains(count))
+    boundary::to_status(|| {
+        let Some(count) =
+            usize::try_from(count).ok().filter(|count| (1..=MAX_COMBINED_FILTERS).contains(count))
         else {
             return Status::ERROR_INVALID_PARAMETER;
         };
-        // SAFETY: by the contract.
+        // SAFETY: the caller guarantees that `filters` and `required` are NULL or valid.
         let (handles, flags) = unsafe { (ptr::array(filters, count), ptr::array(required, count)) };
         let (Some(handles), false) = (handles, descriptor.is_null()) else {
             return Status::ERROR_INVALID_PARAMETER;
         };
         let found: Option<Vec<_>> =
-            handles.iter().map(|handle| FILTERS.with(handle.addr(), |filter| filter.clone())).collect();
+            handles.iter().map(|handle| FILTERS.with_entry(handle.addr(), |filter| filter.clone())).collect();
         let Some(found) = found else { return Status::ERROR_INVALID_PARAMETER };
         let is_required = |at: usize| flags.and_then(|flags| flags.get(at)).is_some_and(|flag| *flag != 0);
         let blob = aggregate_filters(found.iter().enumerate().map(|(at, filter)| (filter, is_required(at))));
         match blob.map_err(|refusal| refusal.status()).and_then(|blob| allocate_descriptor(&blob)) {
-            Ok(made) => {
-                // SAFETY: by the contract.
-                unsafe { ptr::store(descriptor, made) };
+            Ok(created) => {
+                // SAFETY: the caller passes NULL or a writable `descriptor`.
+                unsafe { ptr::store(descriptor, created) };
                 Status::ERROR_SUCCESS
             }
             Err(status) => status,
@@ -134,7 +137,7 @@ pub unsafe extern "C" fn TdhAggregatePayloadFilters(
 
 /// Copies bytes to memory that the program must free, and returns their descriptor.
 fn allocate_descriptor(blob: &[u8]) -> Result<FilterDescriptor, Status> {
-    let memory = BLOBS.allocate(blob.len()).ok_or(Status::ERROR_NOT_ENOUGH_MEMORY)?;
+    let memory = COMBINED_FILTERS.allocate(blob.len()).ok_or(Status::ERROR_NOT_ENOUGH_MEMORY)?;
     // SAFETY: `blob.len()` bytes were just allocated.
     unsafe { std::ptr::copy_nonoverlapping(blob.as_ptr(), memory.cast(), blob.len()) };
     let address = memory.expose_provenance() as u64;
@@ -152,17 +155,17 @@ fn allocate_descriptor(blob: &[u8]) -> Result<FilterDescriptor, Status> {
 /// `descriptor` is NULL or valid.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn TdhCleanupPayloadEventFilterDescriptor(descriptor: *mut FilterDescriptor) -> u32 {
-    boundary::status(|| {
-        // SAFETY: by the contract.
-        let held = unsafe { ptr::copied(descriptor.cast_const()) };
-        let give_back = |held: FilterDescriptor| {
-            let address = usize::try_from(held.ptr).ok()?;
-            BLOBS.give_back(std::ptr::with_exposed_provenance_mut(address)).then_some(())
+    boundary::to_status(|| {
+        // SAFETY: the caller passes NULL or a readable `descriptor`.
+        let freed_descriptor = unsafe { ptr::read_value(descriptor.cast_const()) };
+        let free_memory = |freed_descriptor: FilterDescriptor| {
+            let address = usize::try_from(freed_descriptor.ptr).ok()?;
+            COMBINED_FILTERS.free(std::ptr::with_exposed_provenance_mut(address)).then_some(())
         };
-        if held.and_then(give_back).is_none() {
+        if freed_descriptor.and_then(free_memory).is_none() {
             return Status::ERROR_INVALID_PARAMETER;
         }
-        // SAFETY: by the contract.
+        // SAFETY: the caller passes NULL or a writable `descriptor`.
         unsafe { ptr::store(descriptor, FilterDescriptor { ptr: 0, size: 0, kind: 0 }) };
         Status::ERROR_SUCCESS
     })

@@ -6,9 +6,9 @@ use traceweir::{Guid, Status};
 use traceweir_decode::tdh::{Answer, DecodedValue, Refusal, decode_value, map_names};
 use traceweir_format::spec::types::{InType, OutType};
 
-use super::MAX_NAME;
-use super::answer::{Room, text};
-use super::event::pointer_size;
+use super::MAX_NAME_CHARS;
+use super::answer::{OutputBuffer, read_utf16};
+use super::event::check_pointer_size;
 use crate::types::tdh::{EventMapEntry, EventMapInfo, TraceEventInfo};
 use crate::{boundary, ptr};
 
@@ -44,32 +44,37 @@ pub unsafe extern "C" fn TdhFormatProperty(
     buffer: *mut u16,
     consumed: *mut u16,
 ) -> u32 {
-    boundary::status(|| {
-        // SAFETY: by the contract.
-        let (data, room) = unsafe { (ptr::array(data, length_of_data.into()), Room::new(buffer, size)) };
-        let pointer_size = pointer_size(bytes_of_pointer.into());
-        let (Some(data), Some(room), Some(pointer_size)) = (data, room, pointer_size) else {
+    boundary::to_status(|| {
+        // SAFETY: the caller guarantees that `data`, `buffer` and `size` are NULL or valid.
+        let (data, output) =
+            unsafe { (ptr::array(data, length_of_data.into()), OutputBuffer::new(buffer, size)) };
+        let pointer_size = check_pointer_size(bytes_of_pointer.into());
+        let (Some(data), Some(output), Some(pointer_size)) = (data, output, pointer_size) else {
             return Status::ERROR_INVALID_PARAMETER;
         };
         if info.is_null() || consumed.is_null() {
             return Status::ERROR_INVALID_PARAMETER;
         }
-        let made =
-            decode_value(InType(in_type), OutType(out_type), length, pointer_size, data).and_then(|one| {
-                // SAFETY: by the contract; `info` is not NULL, as checked above.
+        let formatted = decode_value(InType(in_type), OutType(out_type), length, pointer_size, data)
+            .and_then(|decoded| {
+                // SAFETY: `info` is not NULL, so the caller guarantees a complete structure.
                 let (class, opcode) = unsafe { class_and_opcode(info) };
-                let one = one.shown_in(&class, opcode, pointer_size, data);
-                // SAFETY: by the contract.
-                let text = if map.is_null() { plain(&one) } else { unsafe { mapped(map, &one.value) }? };
-                Ok((text, one.consumed))
+                let shown = decoded.shown_in(&class, opcode, pointer_size, data);
+                // SAFETY: the caller fulfils the `# Safety` section; `format_mapped` requires no more.
+                let text = if map.is_null() {
+                    format_plain(&shown)
+                } else {
+                    unsafe { format_mapped(map, &shown.value) }?
+                };
+                Ok((text, shown.consumed))
             });
-        let (text, used) = match made {
-            Ok(made) => made,
+        let (text, used) = match formatted {
+            Ok(formatted) => formatted,
             Err(refusal) => return refusal.status(),
         };
-        let status = room.put(&text, &[]);
+        let status = output.write(&text, &[]);
         if status == Status::ERROR_SUCCESS {
-            // SAFETY: by the contract.
+            // SAFETY: the caller passes NULL or a writable `consumed`.
             unsafe { ptr::store(consumed, u16::try_from(used).unwrap_or(u16::MAX)) };
         }
         status
@@ -80,9 +85,10 @@ pub unsafe extern "C" fn TdhFormatProperty(
 ///
 /// # Safety
 ///
-/// `info` is a complete TRACE_EVENT_INFO; one without properties ends before the list of them.
+/// `info` is a complete TRACE_EVENT_INFO. Without properties, it ends before the property list.
 unsafe fn class_and_opcode(info: *const TraceEventInfo) -> (Guid, u8) {
-    // SAFETY: by the contract both lie in the structure; only they are read, and at any alignment.
+    // SAFETY: both members lie in the structure that the caller guarantees; only they are read, at
+    // any alignment.
     unsafe {
         let class = (&raw const (*info).event_guid).read_unaligned();
         let descriptor = (&raw const (*info).event_descriptor).read_unaligned();
@@ -90,13 +96,13 @@ unsafe fn class_and_opcode(info: *const TraceEventInfo) -> (Guid, u8) {
     }
 }
 
-fn plain(one: &DecodedValue<'_>) -> Vec<u8> {
+fn format_plain(decoded: &DecodedValue<'_>) -> Vec<u8> {
     let mut out = Vec::new();
-    one.text(&mut out);
-    wide(&String::from_utf8_lossy(&out))
+    decoded.text(&mut out);
+    encode_utf16_bytes(&String::from_utf8_lossy(&out))
 }
 
-pub(super) fn wide(text: &str) -> Vec<u8> {
+pub(super) fn encode_utf16_bytes(text: &str) -> Vec<u8> {
     text.encode_utf16().chain([0]).flat_map(u16::to_le_bytes).collect()
 }
 
@@ -105,28 +111,32 @@ pub(super) fn wide(text: &str) -> Vec<u8> {
 /// # Safety
 ///
 /// `map` is a complete EVENT_MAP_INFO: entries, and texts at their offsets.
-unsafe fn mapped(map: *const EventMapInfo, value: &traceweir_decode::value::Value<'_>) -> Answer<Vec<u8>> {
+unsafe fn format_mapped(
+    map: *const EventMapInfo,
+    value: &traceweir_decode::value::Value<'_>,
+) -> Answer<Vec<u8>> {
     let base = map.cast::<u8>();
-    // SAFETY: by the contract; a map without entries ends after its head.
+    // SAFETY: the caller guarantees a complete structure; a map without entries ends after these
+    // four members.
     let [_name, flag, count, value_type] = unsafe { base.cast::<[u32; 4]>().read_unaligned() };
     if flag & (MAP_PATTERN | MAP_WBEM_NO_MAP) != 0 || value_type != 0 || count > MAX_ENTRIES {
         return Err(Refusal::Invalid("the map has no names for numbers"));
     }
     let first = base.wrapping_add(offset_of!(EventMapInfo, map_entry_array)).cast::<EventMapEntry>();
     let entries = (0..count).map(|index| {
-        // SAFETY: by the contract the map has `count` entries.
+        // SAFETY: the caller guarantees that the map has `count` entries.
         let entry = unsafe { first.wrapping_add(index as usize).read_unaligned() };
         (entry.value, entry.output_offset)
     });
     let mut joined = String::new();
     for offset in map_names(flag & MAP_BITS != 0, entries, value)? {
         let at = base.wrapping_add(offset as usize).cast();
-        // SAFETY: by the contract.
-        let name = unsafe { text(at, MAX_NAME) }.filter(|_| offset != 0).unwrap_or_default();
+        // SAFETY: the caller passes NULL or a text with a terminator as `at`.
+        let name = unsafe { read_utf16(at, MAX_NAME_CHARS) }.filter(|_| offset != 0).unwrap_or_default();
         if !joined.is_empty() {
             joined.push('|');
         }
         joined.push_str(name.trim_end());
     }
-    Ok(wide(&joined))
+    Ok(encode_utf16_bytes(&joined))
 }

@@ -6,47 +6,47 @@ use traceweir::Status;
 use traceweir_decode::source::LookupKind;
 use traceweir_decode::tdh::{MessageFacts, WppMessages};
 
-use super::answer::{Room, text};
+use super::answer::{OutputBuffer, read_utf16};
 use super::event::{
-    CONTEXT_GMT, CONTEXT_PDB_PATH, CONTEXT_POINTER_SIZE, CONTEXT_TMF_FILE, CONTEXT_TMF_SEARCH_PATH, CONTEXTS,
-    add_path, pointer_size, read_query, shown_time, text_at,
+    CONTEXT_GMT, CONTEXT_PDB_PATH, CONTEXT_POINTER_SIZE, CONTEXT_TMF_FILE, CONTEXT_TMF_SEARCH_PATH,
+    CONTEXT_TYPES, add_path, check_pointer_size, display_time, read_query, text_at,
 };
-use super::table::Table;
-use super::{MAX_NAME, format};
+use super::table::HandleTable;
+use super::{MAX_NAME_CHARS, format};
 use crate::types::record::EventRecord;
 use crate::types::tdh::TdhContext;
 use crate::{boundary, ptr};
 
-static OPEN: Table<Decoding> = Table::new();
+static DECODING_HANDLES: HandleTable<DecodingState> = HandleTable::new();
 
 /// The message formats and options of a handle.
 #[derive(Debug, Default)]
-struct Decoding {
+struct DecodingState {
     messages: WppMessages,
-    set: [Option<Parameter>; CONTEXTS],
+    parameters: [Option<DecodingParameter>; CONTEXT_TYPES],
 }
 
 #[derive(Clone, Debug)]
-enum Parameter {
+enum DecodingParameter {
     Number(u64),
     Text(String),
 }
 
-impl Decoding {
-    fn number(&self, kind: u32) -> Option<u64> {
-        match self.set.get(kind as usize)? {
-            Some(Parameter::Number(number)) => Some(*number),
+impl DecodingState {
+    fn number_parameter(&self, kind: u32) -> Option<u64> {
+        match self.parameters.get(kind as usize)? {
+            Some(DecodingParameter::Number(number)) => Some(*number),
             _ => None,
         }
     }
 
-    fn set(&mut self, kind: u32, parameter: Parameter) -> Status {
-        if let Parameter::Text(path) = &parameter
+    fn set_parameter(&mut self, kind: u32, parameter: DecodingParameter) -> Status {
+        if let DecodingParameter::Text(path) = &parameter
             && let Err(refusal) = add_path(&mut self.messages, kind, path)
         {
             return refusal.status();
         }
-        match self.set.get_mut(kind as usize) {
+        match self.parameters.get_mut(kind as usize) {
             Some(slot) => *slot = Some(parameter),
             None => return Status::ERROR_INVALID_PARAMETER,
         }
@@ -54,11 +54,11 @@ impl Decoding {
     }
 }
 
-fn with_decoding(handle: *mut c_void, body: impl FnOnce(&mut Decoding) -> Status) -> Status {
+fn with_decoding(handle: *mut c_void, body: impl FnOnce(&mut DecodingState) -> Status) -> Status {
     if handle.is_null() {
         return Status::ERROR_INVALID_PARAMETER;
     }
-    OPEN.with(handle.addr(), body).unwrap_or(Status::ERROR_INVALID_HANDLE)
+    DECODING_HANDLES.with_entry(handle.addr(), body).unwrap_or(Status::ERROR_INVALID_HANDLE)
 }
 
 /// Opens a decoding handle.
@@ -68,14 +68,14 @@ fn with_decoding(handle: *mut c_void, body: impl FnOnce(&mut Decoding) -> Status
 /// `handle` is NULL, or a handle can be written there.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn TdhOpenDecodingHandle(handle: *mut *mut c_void) -> u32 {
-    boundary::status(|| {
+    boundary::to_status(|| {
         if handle.is_null() {
             return Status::ERROR_INVALID_PARAMETER;
         }
-        match OPEN.add(Decoding::default()) {
-            Ok(made) => {
-                // SAFETY: by the contract.
-                unsafe { ptr::store(handle, std::ptr::without_provenance_mut(made)) };
+        match DECODING_HANDLES.add(DecodingState::default()) {
+            Ok(opened) => {
+                // SAFETY: the caller passes NULL or a writable `handle`.
+                unsafe { ptr::store(handle, std::ptr::without_provenance_mut(opened)) };
                 Status::ERROR_SUCCESS
             }
             Err(status) => status,
@@ -86,7 +86,7 @@ pub unsafe extern "C" fn TdhOpenDecodingHandle(handle: *mut *mut c_void) -> u32 
 /// Closes a decoding handle.
 #[unsafe(no_mangle)]
 pub extern "C" fn TdhCloseDecodingHandle(handle: *mut c_void) -> u32 {
-    boundary::status(|| match OPEN.remove(handle.addr()) {
+    boundary::to_status(|| match DECODING_HANDLES.remove(handle.addr()) {
         Some(_) => Status::ERROR_SUCCESS,
         None if handle.is_null() => Status::ERROR_INVALID_PARAMETER,
         None => Status::ERROR_INVALID_HANDLE,
@@ -100,22 +100,23 @@ pub extern "C" fn TdhCloseDecodingHandle(handle: *mut c_void) -> u32 {
 /// `context` is NULL or valid; a text that it names ends with a NUL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn TdhSetDecodingParameter(handle: *mut c_void, context: *const TdhContext) -> u32 {
-    boundary::status(|| {
-        // SAFETY: by the contract.
-        let Some(context) = (unsafe { ptr::copied(context) }) else { return Status::ERROR_INVALID_PARAMETER };
+    boundary::to_status(|| {
+        // SAFETY: the caller passes NULL or a readable `context`.
+        let Some(context) = (unsafe { ptr::read_value(context) }) else {
+            return Status::ERROR_INVALID_PARAMETER;
+        };
         let value = context.parameter_value;
         let parameter = match context.parameter_type {
-            CONTEXT_GMT => Some(Parameter::Number(u64::from(value != 0))),
-            CONTEXT_POINTER_SIZE => pointer_size(value).map(|_| Parameter::Number(value)),
-            // SAFETY: by the contract.
+            CONTEXT_GMT => Some(DecodingParameter::Number(u64::from(value != 0))),
+            CONTEXT_POINTER_SIZE => check_pointer_size(value).map(|_| DecodingParameter::Number(value)),
             CONTEXT_TMF_FILE | CONTEXT_TMF_SEARCH_PATH | CONTEXT_PDB_PATH => {
-                // SAFETY: by the contract.
-                unsafe { text_at(value) }.filter(|path| !path.is_empty()).map(Parameter::Text)
+                // SAFETY: the caller passes NULL or a text with a terminator as `value`.
+                unsafe { text_at(value) }.filter(|path| !path.is_empty()).map(DecodingParameter::Text)
             }
             _ => None,
         };
         let Some(parameter) = parameter else { return Status::ERROR_INVALID_PARAMETER };
-        with_decoding(handle, |decoding| decoding.set(context.parameter_type, parameter))
+        with_decoding(handle, |decoding| decoding.set_parameter(context.parameter_type, parameter))
     })
 }
 
@@ -127,42 +128,43 @@ pub unsafe extern "C" fn TdhSetDecodingParameter(handle: *mut c_void, context: *
 /// `context` is NULL or valid; the buffer that it names has as many bytes as it says.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn TdhGetDecodingParameter(handle: *mut c_void, context: *mut TdhContext) -> u32 {
-    boundary::status(|| {
-        // SAFETY: by the contract.
-        let Some(mut parameter) = (unsafe { ptr::copied(context.cast_const()) }) else {
+    boundary::to_status(|| {
+        // SAFETY: the caller passes NULL or a readable `context`.
+        let Some(mut parameter) = (unsafe { ptr::read_value(context.cast_const()) }) else {
             return Status::ERROR_INVALID_PARAMETER;
         };
-        if parameter.parameter_type as usize >= CONTEXTS {
+        if parameter.parameter_type as usize >= CONTEXT_TYPES {
             return Status::ERROR_INVALID_PARAMETER;
         }
-        let mut set = None;
+        let mut stored = None;
         let status = with_decoding(handle, |decoding| {
-            set = decoding.set.get(parameter.parameter_type as usize).cloned().flatten();
+            stored = decoding.parameters.get(parameter.parameter_type as usize).cloned().flatten();
             Status::ERROR_SUCCESS
         });
         if status != Status::ERROR_SUCCESS {
             return status;
         }
-        let status = match set {
+        let status = match stored {
             None => return Status::ERROR_NOT_FOUND,
-            Some(Parameter::Number(number)) => {
+            Some(DecodingParameter::Number(number)) => {
                 let bytes = if parameter.parameter_type == CONTEXT_GMT { 1 } else { 4 };
                 (parameter.parameter_value, parameter.parameter_size) = (number, bytes);
                 Status::ERROR_SUCCESS
             }
-            Some(Parameter::Text(path)) => {
+            Some(DecodingParameter::Text(path)) => {
                 let Ok(address) = usize::try_from(parameter.parameter_value) else {
                     return Status::ERROR_INVALID_PARAMETER;
                 };
                 let buffer = std::ptr::with_exposed_provenance_mut::<u8>(address);
-                // SAFETY: by the contract; the size is a local variable.
-                let Some(room) = (unsafe { Room::new(buffer, &raw mut parameter.parameter_size) }) else {
+                // SAFETY: the caller guarantees that the buffer has the size in `parameter`.
+                let Some(output) = (unsafe { OutputBuffer::new(buffer, &raw mut parameter.parameter_size) })
+                else {
                     return Status::ERROR_INVALID_PARAMETER;
                 };
-                room.put(&format::wide(&path), &[])
+                output.write(&format::encode_utf16_bytes(&path), &[])
             }
         };
-        // SAFETY: by the contract.
+        // SAFETY: the caller passes NULL or a writable `context`.
         unsafe { ptr::store(context, parameter) };
         status
     })
@@ -180,9 +182,9 @@ pub unsafe extern "C" fn TdhGetWppMessage(
     size: *mut u32,
     buffer: *mut u8,
 ) -> u32 {
-    boundary::status(|| {
+    boundary::to_status(|| {
         let name = Some("FormattedString".to_owned());
-        // SAFETY: by the contract.
+        // SAFETY: the caller fulfils the `# Safety` section; `message_property` requires no more.
         unsafe { message_property(handle, event, name, size, buffer) }
     })
 }
@@ -200,8 +202,10 @@ pub unsafe extern "C" fn TdhGetWppProperty(
     size: *mut u32,
     buffer: *mut u8,
 ) -> u32 {
-    // SAFETY: by the contract.
-    boundary::status(|| unsafe { message_property(handle, event, text(name, MAX_NAME), size, buffer) })
+    // SAFETY: the caller passes NULL or a text with a terminator as `name`.
+    boundary::to_status(|| unsafe {
+        message_property(handle, event, read_utf16(name, MAX_NAME_CHARS), size, buffer)
+    })
 }
 
 /// # Safety
@@ -214,20 +218,22 @@ unsafe fn message_property(
     size: *mut u32,
     buffer: *mut u8,
 ) -> Status {
-    // SAFETY: by the contract.
-    let (query, room) = unsafe { (read_query(event, 0, std::ptr::null()), Room::new(buffer, size)) };
-    let (Some(query), Some(room), Some(name)) = (query, room, name) else {
+    // SAFETY: the caller guarantees that `event`, `buffer` and `size` are NULL or valid.
+    let (query, output) =
+        unsafe { (read_query(event, 0, std::ptr::null()), OutputBuffer::new(buffer, size)) };
+    let (Some(query), Some(output), Some(name)) = (query, output, name) else {
         return Status::ERROR_INVALID_PARAMETER;
     };
     with_decoding(handle, |decoding| {
         if query.event.kind != LookupKind::Message {
             return Status::ERROR_NOT_FOUND;
         }
-        let pointer =
-            decoding.number(CONTEXT_POINTER_SIZE).and_then(pointer_size).unwrap_or(query.pointer_size);
-        let is_gmt = decoding.number(CONTEXT_GMT) == Some(1);
-        let display =
-            MessageFacts { time: shown_time(query.time, is_gmt), pointer_size: pointer, sequence: None };
-        room.answer(decoding.messages.property(&query.event, &display, &name))
+        let pointer_size = decoding
+            .number_parameter(CONTEXT_POINTER_SIZE)
+            .and_then(check_pointer_size)
+            .unwrap_or(query.pointer_size);
+        let is_gmt = decoding.number_parameter(CONTEXT_GMT) == Some(1);
+        let display = MessageFacts { time: display_time(query.time, is_gmt), pointer_size, sequence: None };
+        output.write_answer(decoding.messages.property(&query.event, &display, &name))
     })
 }

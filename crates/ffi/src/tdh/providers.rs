@@ -5,10 +5,11 @@ use std::mem::offset_of;
 use std::path::PathBuf;
 
 use traceweir::{EventDescriptor, Guid, Status};
-use traceweir_decode::tdh::{Library, ManifestOrigin};
+use traceweir_decode::tdh::{Answer, Library, ManifestOrigin};
 
-use super::answer::{Room, text};
-use super::library;
+use super::answer::{OutputBuffer, read_utf16};
+use super::lock_library;
+use crate::boundary::IntoStatus;
 use crate::types::tdh::{
     ProviderEnumerationInfo, ProviderEventInfo, ProviderFieldInfoArray, ProviderFilterInfo, TdhContext,
     TraceEventInfo,
@@ -25,11 +26,13 @@ const MAX_PATH: usize = 260;
 /// Pointers are NULL or valid; `buffer` has `*size` bytes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn TdhEnumerateProviders(buffer: *mut ProviderEnumerationInfo, size: *mut u32) -> u32 {
-    boundary::status(|| {
-        // SAFETY: by the contract.
-        let Some(room) = (unsafe { Room::new(buffer, size) }) else { return Status::ERROR_INVALID_PARAMETER };
-        let list = library().provider_list(None);
-        room.answer(list)
+    boundary::to_status(|| {
+        // SAFETY: the caller guarantees that `buffer` and `size` are NULL or valid.
+        let Some(output) = (unsafe { OutputBuffer::new(buffer, size) }) else {
+            return Status::ERROR_INVALID_PARAMETER;
+        };
+        let list = lock_library().provider_list(None);
+        output.write_answer(list)
     })
 }
 
@@ -45,19 +48,18 @@ pub unsafe extern "C" fn TdhEnumerateProvidersForDecodingSource(
     size: u32,
     needed: *mut u32,
 ) -> u32 {
-    boundary::status(|| {
+    boundary::to_status(|| {
         if needed.is_null() {
             return Status::ERROR_INVALID_PARAMETER;
         }
-        // SAFETY: by the contract.
+        // SAFETY: the caller passes NULL or a writable `needed`.
         unsafe { ptr::store(needed, size) };
-        // SAFETY: by the contract; `needed` holds the size of the buffer, and receives the required
-        // size.
-        let Some(room) = (unsafe { Room::new(buffer, needed) }) else {
+        // SAFETY: `needed` holds the size of the buffer here, and receives the required size.
+        let Some(output) = (unsafe { OutputBuffer::new(buffer, needed) }) else {
             return Status::ERROR_INVALID_PARAMETER;
         };
-        let list = library().provider_list(Some(source));
-        room.answer(list)
+        let list = lock_library().provider_list(Some(source));
+        output.write_answer(list)
     })
 }
 
@@ -73,7 +75,7 @@ pub unsafe extern "C" fn TdhEnumerateProviderFieldInformation(
     buffer: *mut ProviderFieldInfoArray,
     size: *mut u32,
 ) -> u32 {
-    // SAFETY: by the contract.
+    // SAFETY: the caller fulfils the `# Safety` section; `query_provider` requires no more.
     unsafe { query_provider(provider, buffer, size, |library, guid| library.field_list(guid, kind, None)) }
 }
 
@@ -90,7 +92,7 @@ pub unsafe extern "C" fn TdhQueryProviderFieldInformation(
     buffer: *mut ProviderFieldInfoArray,
     size: *mut u32,
 ) -> u32 {
-    // SAFETY: by the contract.
+    // SAFETY: the caller fulfils the `# Safety` section; `query_provider` requires no more.
     unsafe {
         query_provider(provider, buffer, size, |library, guid| library.field_list(guid, kind, Some(value)))
     }
@@ -107,7 +109,7 @@ pub unsafe extern "C" fn TdhEnumerateManifestProviderEvents(
     buffer: *mut ProviderEventInfo,
     size: *mut u32,
 ) -> u32 {
-    // SAFETY: by the contract.
+    // SAFETY: the caller fulfils the `# Safety` section; `query_provider` requires no more.
     unsafe { query_provider(provider, buffer, size, Library::event_list) }
 }
 
@@ -120,14 +122,16 @@ unsafe fn query_provider<T>(
     provider: *const Guid,
     buffer: *mut T,
     size: *mut u32,
-    ask: impl FnOnce(&mut Library, Guid) -> traceweir_decode::tdh::Answer<Vec<u8>>,
+    query: impl FnOnce(&mut Library, Guid) -> Answer<Vec<u8>>,
 ) -> u32 {
-    boundary::status(|| {
-        // SAFETY: by the contract.
-        let (provider, room) = unsafe { (ptr::copied(provider), Room::new(buffer, size)) };
-        let (Some(provider), Some(room)) = (provider, room) else { return Status::ERROR_INVALID_PARAMETER };
-        let list = ask(&mut library(), provider);
-        room.answer(list)
+    boundary::to_status(|| {
+        // SAFETY: the caller guarantees that `provider`, `buffer` and `size` are NULL or valid.
+        let (provider, output) = unsafe { (ptr::read_value(provider), OutputBuffer::new(buffer, size)) };
+        let (Some(provider), Some(output)) = (provider, output) else {
+            return Status::ERROR_INVALID_PARAMETER;
+        };
+        let list = query(&mut lock_library(), provider);
+        output.write_answer(list)
     })
 }
 
@@ -143,18 +147,19 @@ pub unsafe extern "C" fn TdhGetManifestEventInformation(
     buffer: *mut TraceEventInfo,
     size: *mut u32,
 ) -> u32 {
-    boundary::status(|| {
-        // SAFETY: by the contract.
-        let (provider, descriptor, room) =
-            unsafe { (ptr::copied(provider), ptr::copied(descriptor), Room::new(buffer, size)) };
-        let (Some(provider), Some(descriptor), Some(room)) = (provider, descriptor, room) else {
+    boundary::to_status(|| {
+        // SAFETY: the caller guarantees that `provider`, `descriptor`, `buffer` and `size` are
+        // NULL or valid.
+        let (provider, descriptor, output) = unsafe {
+            (ptr::read_value(provider), ptr::read_value(descriptor), OutputBuffer::new(buffer, size))
+        };
+        let (Some(provider), Some(descriptor), Some(output)) = (provider, descriptor, output) else {
             return Status::ERROR_INVALID_PARAMETER;
         };
-        let info = library().manifest_event_info(provider, &descriptor);
+        let info = lock_library().manifest_event_info(provider, &descriptor);
         match info {
-            Ok((bytes, descriptor)) => {
-                room.put(&bytes, &[(offset_of!(TraceEventInfo, event_descriptor), &descriptor.to_bytes())])
-            }
+            Ok((bytes, descriptor)) => output
+                .write(&bytes, &[(offset_of!(TraceEventInfo, event_descriptor), &descriptor.to_bytes())]),
             Err(refusal) => refusal.status(),
         }
     })
@@ -175,21 +180,22 @@ pub unsafe extern "C" fn TdhEnumerateProviderFilters(
     buffer: *mut *mut ProviderFilterInfo,
     size: *mut u32,
 ) -> u32 {
-    boundary::status(|| {
-        // SAFETY: by the contract.
-        let (provider, contexts) = unsafe { (ptr::copied(provider), ptr::array(context, contexts as usize)) };
-        // SAFETY: by the contract.
-        let room = unsafe { Room::new(buffer, size) };
+    boundary::to_status(|| {
+        // SAFETY: the caller guarantees that `provider` and `context` are NULL or valid.
+        let (provider, contexts) =
+            unsafe { (ptr::read_value(provider), ptr::array(context, contexts as usize)) };
+        // SAFETY: the caller guarantees that `buffer` and `size` are NULL or valid.
+        let output = unsafe { OutputBuffer::new(buffer, size) };
         let is_valid = contexts.is_some() && !count.is_null();
-        let (Some(provider), Some(room), true) = (provider, room, is_valid) else {
+        let (Some(provider), Some(output), true) = (provider, output, is_valid) else {
             return Status::ERROR_INVALID_PARAMETER;
         };
-        let list = library().filter_list(provider);
+        let list = lock_library().filter_list(provider);
         let number = list.as_ref().map_or(0, Vec::len);
-        // SAFETY: by the contract.
+        // SAFETY: the caller passes NULL or a writable `count`.
         unsafe { ptr::store(count, u32::try_from(number).unwrap_or(u32::MAX)) };
         match list {
-            Ok(filters) => room.put(&with_addresses(&filters, buffer.addr()), &[]),
+            Ok(filters) => output.write(&prepend_addresses(&filters, buffer.addr()), &[]),
             Err(refusal) => refusal.status(),
         }
     })
@@ -197,7 +203,7 @@ pub unsafe extern "C" fn TdhEnumerateProviderFilters(
 
 /// Returns the addresses of structures, followed by the structures, for memory at `at`. Each
 /// structure begins at a multiple of eight.
-fn with_addresses(structures: &[Vec<u8>], at: usize) -> Vec<u8> {
+fn prepend_addresses(structures: &[Vec<u8>], at: usize) -> Vec<u8> {
     const POINTER: usize = size_of::<usize>();
     let mut next = structures.len().saturating_mul(POINTER);
     let (mut addresses, mut contents) = (Vec::with_capacity(next), Vec::new());
@@ -216,14 +222,11 @@ fn with_addresses(structures: &[Vec<u8>], at: usize) -> Vec<u8> {
 /// # Safety
 ///
 /// `path` is NULL, or ends with a NUL.
-unsafe fn with_path(
-    path: *const u16,
-    body: impl FnOnce(&mut Library, PathBuf) -> traceweir_decode::tdh::Answer<()>,
-) -> u32 {
-    boundary::status(|| {
-        // SAFETY: by the contract.
-        match unsafe { text(path, MAX_PATH) }.filter(|path| !path.is_empty()) {
-            Some(path) => boundary::Outcome::status(body(&mut library(), path.into())),
+unsafe fn with_path(path: *const u16, body: impl FnOnce(&mut Library, PathBuf) -> Answer<()>) -> u32 {
+    boundary::to_status(|| {
+        // SAFETY: the caller passes NULL or a text with a terminator as `path`.
+        match unsafe { read_utf16(path, MAX_PATH) }.filter(|path| !path.is_empty()) {
+            Some(path) => body(&mut lock_library(), path.into()).into_status(),
             None => Status::ERROR_INVALID_PARAMETER,
         }
     })
@@ -236,7 +239,7 @@ unsafe fn with_path(
 /// `path` is NULL, or ends with a NUL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn TdhLoadManifest(path: *const u16) -> u32 {
-    // SAFETY: by the contract.
+    // SAFETY: the caller fulfils the `# Safety` section; `with_path` requires no more.
     unsafe { with_path(path, |library, path| library.load_file(&path)) }
 }
 
@@ -247,7 +250,7 @@ pub unsafe extern "C" fn TdhLoadManifest(path: *const u16) -> u32 {
 /// `path` is NULL, or ends with a NUL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn TdhUnloadManifest(path: *const u16) -> u32 {
-    // SAFETY: by the contract.
+    // SAFETY: the caller fulfils the `# Safety` section; `with_path` requires no more.
     unsafe { with_path(path, |library, path| library.unload_file(path)) }
 }
 
@@ -258,7 +261,7 @@ pub unsafe extern "C" fn TdhUnloadManifest(path: *const u16) -> u32 {
 /// `path` is NULL, or ends with a NUL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn TdhLoadManifestFromBinary(path: *const u16) -> u32 {
-    // SAFETY: by the contract.
+    // SAFETY: the caller fulfils the `# Safety` section; `with_path` requires no more.
     unsafe { with_path(path, |library, path| library.load_binary(&path)) }
 }
 
@@ -269,7 +272,7 @@ pub unsafe extern "C" fn TdhLoadManifestFromBinary(path: *const u16) -> u32 {
 /// `data` is NULL, or has `size` bytes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn TdhLoadManifestFromMemory(data: *const c_void, size: u32) -> u32 {
-    // SAFETY: by the contract.
+    // SAFETY: the caller fulfils the `# Safety` section; `with_memory` requires no more.
     unsafe { with_memory(data, size, Library::load_memory) }
 }
 
@@ -280,7 +283,7 @@ pub unsafe extern "C" fn TdhLoadManifestFromMemory(data: *const c_void, size: u3
 /// `data` is NULL, or has `size` bytes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn TdhUnloadManifestFromMemory(data: *const c_void, size: u32) -> u32 {
-    // SAFETY: by the contract.
+    // SAFETY: the caller fulfils the `# Safety` section; `with_memory` requires no more.
     unsafe { with_memory(data, size, |library, bytes| library.unload(&ManifestOrigin::memory(bytes))) }
 }
 
@@ -290,13 +293,13 @@ pub unsafe extern "C" fn TdhUnloadManifestFromMemory(data: *const c_void, size: 
 unsafe fn with_memory(
     data: *const c_void,
     size: u32,
-    body: impl FnOnce(&mut Library, &[u8]) -> traceweir_decode::tdh::Answer<()>,
+    body: impl FnOnce(&mut Library, &[u8]) -> Answer<()>,
 ) -> u32 {
-    boundary::status(|| {
-        // SAFETY: by the contract.
+    boundary::to_status(|| {
+        // SAFETY: the caller guarantees that `data` is NULL or valid.
         let bytes = unsafe { ptr::array(data.cast::<u8>(), size as usize) };
         match bytes.filter(|bytes| !bytes.is_empty()) {
-            Some(bytes) => boundary::Outcome::status(body(&mut library(), bytes)),
+            Some(bytes) => body(&mut lock_library(), bytes).into_status(),
             None => Status::ERROR_INVALID_PARAMETER,
         }
     })

@@ -1,8 +1,7 @@
 //! Handles that C programs hold: numbers that no table has used before, so that a stale, foreign or
 //! invented handle is detected instead of followed.
 //!
-//! Each entry has a lock of its own: work with one, even if a slow file is involved, does not block
-//! the others.
+//! Each entry has a separate lock: slow work with one entry does not block the others.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -11,20 +10,20 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use traceweir::Status;
 
 /// The most entries that a program may have open.
-const MAX_OPEN: usize = 4096;
+const MAX_ENTRIES: usize = 4096;
 
 /// The distance between handles, which are aligned as addresses would be.
-const STEP: usize = 16;
+const HANDLE_STEP: usize = 16;
 /// The next handle of any table: a handle of one table is not valid in another.
-static NEXT: AtomicUsize = AtomicUsize::new(STEP);
+static NEXT_HANDLE: AtomicUsize = AtomicUsize::new(HANDLE_STEP);
 
 /// Entries by their handle.
 #[derive(Debug)]
-pub(super) struct Table<T> {
+pub(super) struct HandleTable<T> {
     open: Mutex<Option<HashMap<usize, Arc<Mutex<T>>>>>,
 }
 
-impl<T> Table<T> {
+impl<T> HandleTable<T> {
     pub(super) const fn new() -> Self {
         Self { open: Mutex::new(None) }
     }
@@ -37,11 +36,11 @@ impl<T> Table<T> {
     pub(super) fn add(&self, entry: T) -> Result<usize, Status> {
         let mut open = self.lock();
         let entries = open.get_or_insert_with(HashMap::new);
-        if entries.len() >= MAX_OPEN {
+        if entries.len() >= MAX_ENTRIES {
             return Err(Status::ERROR_NOT_ENOUGH_MEMORY);
         }
-        // Relaxed: it only matters that each handle is used once.
-        let handle = NEXT.fetch_add(STEP, Ordering::Relaxed);
+        // Relaxed: the only requirement is that no handle is used twice.
+        let handle = NEXT_HANDLE.fetch_add(HANDLE_STEP, Ordering::Relaxed);
         entries.insert(handle, Arc::new(Mutex::new(entry)));
         Ok(handle)
     }
@@ -54,7 +53,7 @@ impl<T> Table<T> {
     }
 
     /// Calls `body` with the entry of a handle. Returns `None` if the handle is not valid.
-    pub(super) fn with<R>(&self, handle: usize, body: impl FnOnce(&mut T) -> R) -> Option<R> {
+    pub(super) fn with_entry<R>(&self, handle: usize, body: impl FnOnce(&mut T) -> R) -> Option<R> {
         let entry = self.lock().as_ref()?.get(&handle).map(Arc::clone)?;
         let mut entry = entry.lock().unwrap_or_else(PoisonError::into_inner);
         Some(body(&mut entry))
@@ -67,33 +66,37 @@ mod tests {
 
     #[test]
     fn handle_is_never_reused() {
-        static TABLE: Table<u32> = Table::new();
+        static TABLE: HandleTable<u32> = HandleTable::new();
         let first = TABLE.add(1).unwrap();
-        assert_eq!(TABLE.with(first, |n| *n), Some(1));
+        assert_eq!(TABLE.with_entry(first, |value| *value), Some(1));
         assert_eq!(TABLE.remove(first), Some(()));
         let second = TABLE.add(2).unwrap();
         assert_ne!(first, second);
         assert_eq!(
-            (TABLE.remove(first), TABLE.with(0, |n| *n), TABLE.with(first, |n| *n)),
+            (
+                TABLE.remove(first),
+                TABLE.with_entry(0, |value| *value),
+                TABLE.with_entry(first, |value| *value)
+            ),
             (None, None, None)
         );
     }
 
     #[test]
     fn handle_is_not_valid_in_another_table() {
-        static ONE: Table<u32> = Table::new();
-        static OTHER: Table<u32> = Table::new();
-        let (first, second) = (ONE.add(1).unwrap(), OTHER.add(2).unwrap());
-        assert_eq!((OTHER.remove(first), ONE.remove(second)), (None, None));
+        static FIRST: HandleTable<u32> = HandleTable::new();
+        static SECOND: HandleTable<u32> = HandleTable::new();
+        let (first, second) = (FIRST.add(1).unwrap(), SECOND.add(2).unwrap());
+        assert_eq!((SECOND.remove(first), FIRST.remove(second)), (None, None));
     }
 
     #[test]
     fn work_with_one_entry_does_not_block_the_others() {
-        static TABLE: Table<u32> = Table::new();
+        static TABLE: HandleTable<u32> = HandleTable::new();
         let (first, second) = (TABLE.add(1).unwrap(), TABLE.add(2).unwrap());
-        let inside = TABLE.with(first, |_| {
+        let inside = TABLE.with_entry(first, |_| {
             let other = std::thread::spawn(move || {
-                (TABLE.with(second, |n| *n), TABLE.remove(first), TABLE.add(3).is_ok())
+                (TABLE.with_entry(second, |value| *value), TABLE.remove(first), TABLE.add(3).is_ok())
             });
             other.join().unwrap()
         });
@@ -101,9 +104,9 @@ mod tests {
     }
 
     #[test]
-    fn number_of_entries_is_limited() {
-        let table = Table::new();
-        let all: Vec<_> = (0..MAX_OPEN).map(|_| table.add(()).unwrap()).collect();
+    fn table_refuses_more_than_max_entries() {
+        let table = HandleTable::new();
+        let all: Vec<_> = (0..MAX_ENTRIES).map(|_| table.add(()).unwrap()).collect();
         assert_eq!(table.add(()), Err(Status::ERROR_NOT_ENOUGH_MEMORY));
         assert_eq!(table.remove(all[0]), Some(()));
         assert!(table.add(()).is_ok());

@@ -19,7 +19,7 @@ static struct {
 } received;
 static REGHANDLE reg;
 
-static void NTAPI enabled(LPCGUID source, ULONG code, UCHAR level, ULONGLONG any, ULONGLONG all,
+static void NTAPI on_enable(LPCGUID source, ULONG code, UCHAR level, ULONGLONG any, ULONGLONG all,
                           PEVENT_FILTER_DESCRIPTOR filter, PVOID context) {
     if (context != &received) {
         abort();
@@ -38,7 +38,7 @@ static void NTAPI enabled(LPCGUID source, ULONG code, UCHAR level, ULONGLONG any
         static const EVENT_DESCRIPTOR rundown = {77, 0, 0, 4, 0, 0, 0x10};
         EVENT_DATA_DESCRIPTOR data;
         EventDataDescCreate(&data, "early", 5);
-        IS(ERROR_SUCCESS, EventWrite(reg, &rundown, 1, &data));
+        EXPECT(ERROR_SUCCESS, EventWrite(reg, &rundown, 1, &data));
     }
     atomic_fetch_add(&received.calls, 1);
 }
@@ -46,30 +46,30 @@ static void NTAPI enabled(LPCGUID source, ULONG code, UCHAR level, ULONGLONG any
 int main(void) {
     static const GUID zero;
     REGHANDLE first;
-    IS(ERROR_SUCCESS, EventRegister(&Provider, NULL, NULL, &first));
+    EXPECT(ERROR_SUCCESS, EventRegister(&Provider, NULL, NULL, &first));
     WAIT_UNTIL(EventProviderEnabled(first, 4, 0x10));
-    IS(ERROR_SUCCESS, EventRegister(&Provider, enabled, &received, &reg));
-    IS(1, received.calls);
-    IS(EVENT_CONTROL_CODE_ENABLE_PROVIDER, received.code);
-    IS(4, received.level);
-    IS(0x30, received.any);
-    IS(0x10, received.all);
-    IS(0, memcmp(&received.source, &zero, sizeof zero));
-    IS(7, received.filter.Type);
-    IS(3, received.filter.Size);
-    IS(0, memcmp(received.data, "abc", 3));
+    EXPECT(ERROR_SUCCESS, EventRegister(&Provider, on_enable, &received, &reg));
+    EXPECT(1, received.calls);
+    EXPECT(EVENT_CONTROL_CODE_ENABLE_PROVIDER, received.code);
+    EXPECT(4, received.level);
+    EXPECT(0x30, received.any);
+    EXPECT(0x10, received.all);
+    EXPECT(0, memcmp(&received.source, &zero, sizeof zero));
+    EXPECT(7, received.filter.Type);
+    EXPECT(3, received.filter.Size);
+    EXPECT(0, memcmp(received.data, "abc", 3));
     puts("ready");
     fflush(stdout);
     WAIT_UNTIL(atomic_load(&received.calls) == 2);
-    IS(2, received.calls);
-    IS(EVENT_CONTROL_CODE_CAPTURE_STATE, received.code);
-    IS(0, received.filter.Type);
+    EXPECT(2, received.calls);
+    EXPECT(EVENT_CONTROL_CODE_CAPTURE_STATE, received.code);
+    EXPECT(0, received.filter.Type);
     puts("captured");
     fflush(stdout);
     WAIT_UNTIL(atomic_load(&received.calls) == 3);
-    IS(3, received.calls);
-    IS(EVENT_CONTROL_CODE_DISABLE_PROVIDER, received.code);
-    IS(ERROR_SUCCESS, EventUnregister(reg));
-    IS(ERROR_SUCCESS, EventUnregister(first));
-    return finish();
+    EXPECT(3, received.calls);
+    EXPECT(EVENT_CONTROL_CODE_DISABLE_PROVIDER, received.code);
+    EXPECT(ERROR_SUCCESS, EventUnregister(reg));
+    EXPECT(ERROR_SUCCESS, EventUnregister(first));
+    return report_rows();
 }

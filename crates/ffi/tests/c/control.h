@@ -7,37 +7,38 @@
 
 #include "check.h"
 
-#define NAME_ROOM 1024
-#define STALE 0x7FFF00000003ull
+#define NAME_UNITS 1024
+/* The id of no session. */
+#define STALE_ID 0x7FFF00000003ull
 
-/* A block with room for the longest names, in UTF-16 and in UTF-8. */
+/* A block with space for the longest names, in UTF-16 and in UTF-8. */
 typedef struct {
     EVENT_TRACE_PROPERTIES p;
-    WCHAR name[NAME_ROOM];
-    WCHAR file[NAME_ROOM];
+    WCHAR name[NAME_UNITS];
+    WCHAR file[NAME_UNITS];
 } BLOCKW;
 
 typedef struct {
     EVENT_TRACE_PROPERTIES p;
-    char name[NAME_ROOM];
-    char file[NAME_ROOM];
+    char name[NAME_UNITS];
+    char file[NAME_UNITS];
 } BLOCKA;
 
-static inline void widen(WCHAR *to, const char *from) {
+static inline void to_wide(WCHAR *to, const char *from) {
     do {
         *to++ = (WCHAR)(unsigned char)*from;
     } while (*from++ != 0);
 }
 
-/* Returns whether a text is equal to another. */
-static inline int is_wide(const WCHAR *text, const char *wanted) {
-    WCHAR wide[NAME_ROOM];
+/* Returns whether a UTF-16 text equals an ASCII text. */
+static inline int equals_wide(const WCHAR *text, const char *wanted) {
+    WCHAR wide[NAME_UNITS];
     size_t length = strlen(wanted) + 1;
-    widen(wide, wanted);
+    to_wide(wide, wanted);
     return memcmp(text, wide, length * sizeof(WCHAR)) == 0;
 }
 
-static inline BLOCKW *empty(BLOCKW *block) {
+static inline BLOCKW *empty_block(BLOCKW *block) {
     memset(block, 0, sizeof *block);
     block->p.Wnode.BufferSize = sizeof *block;
     block->p.Wnode.Flags = WNODE_FLAG_TRACED_GUID;
@@ -45,15 +46,15 @@ static inline BLOCKW *empty(BLOCKW *block) {
     return block;
 }
 
-/* A block for a session that writes a file, or with room for its name. */
-static inline BLOCKW *with_file(BLOCKW *block, ULONG mode, const char *file) {
-    empty(block)->p.LogFileMode = mode;
+/* Makes a block with a file name, which may be empty. */
+static inline BLOCKW *file_block(BLOCKW *block, ULONG mode, const char *file) {
+    empty_block(block)->p.LogFileMode = mode;
     block->p.LogFileNameOffset = offsetof(BLOCKW, file);
-    widen(block->file, file);
+    to_wide(block->file, file);
     return block;
 }
 
-static inline BLOCKA *narrow(BLOCKA *block, ULONG mode, const char *file) {
+static inline BLOCKA *narrow_block(BLOCKA *block, ULONG mode, const char *file) {
     memset(block, 0, sizeof *block);
     block->p.Wnode.BufferSize = sizeof *block;
     block->p.Wnode.Flags = WNODE_FLAG_TRACED_GUID;
@@ -64,13 +65,13 @@ static inline BLOCKA *narrow(BLOCKA *block, ULONG mode, const char *file) {
     return block;
 }
 
-static char path_room[4][512];
+static char path_buffers[4][512];
 
-/* A path in the folder of the test. */
-static inline const char *in(const char *folder, const char *name) {
-    static unsigned turn;
-    char *path = path_room[turn++ % 4];
-    snprintf(path, sizeof path_room[0], "%s/%s", folder, name);
+/* Returns the path of a file in a folder. The last four paths stay valid. */
+static inline const char *path_in(const char *folder, const char *name) {
+    static unsigned next;
+    char *path = path_buffers[next++ % 4];
+    snprintf(path, sizeof path_buffers[0], "%s/%s", folder, name);
     return path;
 }
 

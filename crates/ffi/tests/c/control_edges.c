@@ -24,14 +24,14 @@ static void *before_edge(size_t bytes) {
     return edge - bytes;
 }
 
-static void *copied(const void *from, size_t bytes) {
+static void *copy_before_edge(const void *from, size_t bytes) {
     return memcpy(before_edge(bytes), from, bytes);
 }
 
-static CONTROLTRACE_ID started(const WCHAR *name, ULONG mode, const char *file) {
+static CONTROLTRACE_ID start_session(const WCHAR *name, ULONG mode, const char *file) {
     CONTROLTRACE_ID id = 0;
-    with_file(&block, mode, file)->p.BufferSize = 4;
-    IS(0, StartTraceW(&id, name, &block.p));
+    file_block(&block, mode, file)->p.BufferSize = 4;
+    EXPECT(0, StartTraceW(&id, name, &block.p));
     return id;
 }
 
@@ -47,103 +47,103 @@ static PEVENT_TRACE_PROPERTIES block_before_edge(ULONG bytes, ULONG name, ULONG 
     return (PEVENT_TRACE_PROPERTIES)memcpy(before_edge(bytes), &head, sizeof head);
 }
 
-/* The session is called "edge" and has no file: five units, and one. */
-static void rooms(CONTROLTRACE_ID id) {
+/* The session is called "edge" and has no file: its names take five units and one unit. */
+static void check_name_areas(CONTROLTRACE_ID id) {
     for (ULONG more = 0; more < 24; more++) {
         ULONG size = sizeof(EVENT_TRACE_PROPERTIES) + more, name = sizeof(EVENT_TRACE_PROPERTIES);
-        IS(0, ControlTraceW(id, NULL, block_before_edge(size, 0, 0), EVENT_TRACE_CONTROL_QUERY));
-        IS(0, ControlTraceA(id, NULL, block_before_edge(size, 0, 0), EVENT_TRACE_CONTROL_QUERY));
+        EXPECT(0, ControlTraceW(id, NULL, block_before_edge(size, 0, 0), EVENT_TRACE_CONTROL_QUERY));
+        EXPECT(0, ControlTraceA(id, NULL, block_before_edge(size, 0, 0), EVENT_TRACE_CONTROL_QUERY));
         if (more == 0) {
             continue;
         }
-        IS(more >= 10 ? 0 : 234, QueryTraceW(id, NULL, block_before_edge(size, name, 0)));
-        IS(more >= 5 ? 0 : 234, QueryTraceA(id, NULL, block_before_edge(size, name, 0)));
-        IS(more >= 2 ? 0 : 234, QueryTraceW(id, NULL, block_before_edge(size, 0, name)));
-        IS(0, QueryTraceA(id, NULL, block_before_edge(size, 0, name)));
+        EXPECT(more >= 10 ? 0 : ERROR_MORE_DATA, QueryTraceW(id, NULL, block_before_edge(size, name, 0)));
+        EXPECT(more >= 5 ? 0 : ERROR_MORE_DATA, QueryTraceA(id, NULL, block_before_edge(size, name, 0)));
+        EXPECT(more >= 2 ? 0 : ERROR_MORE_DATA, QueryTraceW(id, NULL, block_before_edge(size, 0, name)));
+        EXPECT(0, QueryTraceA(id, NULL, block_before_edge(size, 0, name)));
         /* Both names at one offset; that of the file in the last byte; the name after the file. */
-        IS(more >= 10 ? 0 : 234, QueryTraceW(id, NULL, block_before_edge(size, name, name)));
-        IS(more >= 6 ? 0 : 234, QueryTraceA(id, NULL, block_before_edge(size, name, size - 1)));
-        IS(234, QueryTraceW(id, NULL, block_before_edge(size, name, size - 1)));
-        IS(234, QueryTraceA(id, NULL, block_before_edge(size, size - 1, name)));
+        EXPECT(more >= 10 ? 0 : ERROR_MORE_DATA, QueryTraceW(id, NULL, block_before_edge(size, name, name)));
+        EXPECT(more >= 6 ? 0 : ERROR_MORE_DATA, QueryTraceA(id, NULL, block_before_edge(size, name, size - 1)));
+        EXPECT(ERROR_MORE_DATA, QueryTraceW(id, NULL, block_before_edge(size, name, size - 1)));
+        EXPECT(ERROR_MORE_DATA, QueryTraceA(id, NULL, block_before_edge(size, size - 1, name)));
     }
     /* An array of one block, also at the edge. */
     PEVENT_TRACE_PROPERTIES *all = (PEVENT_TRACE_PROPERTIES *)before_edge(sizeof *all);
-    PEVENT_TRACE_PROPERTIES none = NULL, one = &empty(&block)->p;
+    PEVENT_TRACE_PROPERTIES none = NULL, one = &empty_block(&block)->p;
     ULONG running = 0;
     memcpy(all, &one, sizeof one);
-    IS(234, QueryAllTracesW(all, 1, &running));
-    IS(1, running > 1);
+    EXPECT(ERROR_MORE_DATA, QueryAllTracesW(all, 1, &running));
+    EXPECT(1, running > 1);
     memcpy(all, &none, sizeof none);
-    IS(87, QueryAllTracesA(all, 1, &running));
+    EXPECT(ERROR_INVALID_PARAMETER, QueryAllTracesA(all, 1, &running));
 }
 
 /* Names that lie at the edge, at odd addresses or in the block itself, or have no terminator. */
-static void names(CONTROLTRACE_ID id) {
+static void check_names(CONTROLTRACE_ID id) {
     static const WCHAR NAME[] = u"edge";
     static WCHAR endless[1024];
-    IS(0, QueryTraceW(0, (LPCWSTR)copied(NAME, sizeof NAME), &empty(&block)->p));
-    IS(id, block.p.Wnode.HistoricalContext);
-    IS(0, QueryTraceA(0, (LPCSTR)copied("edge", 5), &empty(&block)->p));
+    EXPECT(0, QueryTraceW(0, (LPCWSTR)copy_before_edge(NAME, sizeof NAME), &empty_block(&block)->p));
+    EXPECT(id, block.p.Wnode.HistoricalContext);
+    EXPECT(0, QueryTraceA(0, (LPCSTR)copy_before_edge("edge", 5), &empty_block(&block)->p));
     unsigned char *odd = (unsigned char *)before_edge(PAGE + 1);
     memcpy(odd, NAME, sizeof NAME);
-    IS(0, QueryTraceW(0, (LPCWSTR)(void *)odd, &empty(&block)->p));
-    empty(&block);
+    EXPECT(0, QueryTraceW(0, (LPCWSTR)(void *)odd, &empty_block(&block)->p));
+    empty_block(&block);
     memcpy(block.name, NAME, sizeof NAME);
-    IS(0, QueryTraceW(0, block.name, &block.p));
-    IS(id, block.p.Wnode.HistoricalContext);
+    EXPECT(0, QueryTraceW(0, block.name, &block.p));
+    EXPECT(id, block.p.Wnode.HistoricalContext);
     for (unsigned i = 0; i < 1024; i++) {
         endless[i] = u'x';
     }
-    IS(87, QueryTraceW(0, (LPCWSTR)copied(endless, sizeof endless), &empty(&block)->p));
+    EXPECT(ERROR_INVALID_PARAMETER, QueryTraceW(0, (LPCWSTR)copy_before_edge(endless, sizeof endless), &empty_block(&block)->p));
     memset(before_edge(3 * 1024), 'x', 3 * 1024);
-    IS(87, StopTraceA(0, (LPCSTR)before_edge(3 * 1024), &empty(&block)->p));
+    EXPECT(ERROR_INVALID_PARAMETER, StopTraceA(0, (LPCSTR)before_edge(3 * 1024), &empty_block(&block)->p));
     /* The id may be stored in the block. */
-    with_file(&block, EVENT_TRACE_REAL_TIME_MODE, "");
-    IS(0, StartTraceW(&block.p.Wnode.HistoricalContext, u"inside", &block.p));
+    file_block(&block, EVENT_TRACE_REAL_TIME_MODE, "");
+    EXPECT(0, StartTraceW(&block.p.Wnode.HistoricalContext, u"inside", &block.p));
     id = block.p.Wnode.HistoricalContext;
-    IS(1, id > 0xFFFF);
-    IS(0, StopTraceW(id, NULL, &empty(&block)->p));
+    EXPECT(1, id > 0xFFFF);
+    EXPECT(0, StopTraceW(id, NULL, &empty_block(&block)->p));
 }
 
-/* Room for the name of the file, without a text in it. */
-static PEVENT_TRACE_PROPERTIES no_text(void) {
-    with_file(&block, 0, "");
-    for (unsigned i = 0; i < NAME_ROOM; i++) {
+/* Makes a block whose file name is not valid text. */
+static PEVENT_TRACE_PROPERTIES block_without_file_name(void) {
+    file_block(&block, 0, "");
+    for (unsigned i = 0; i < NAME_UNITS; i++) {
         block.file[i] = 0xD800;
     }
     return &block.p;
 }
 
-/* Only UPDATE, and FLUSH of a flight recorder, read the name of the file. All others write the name
- * of the session's own file there. */
-static void unread_names(const char *folder) {
-    CONTROLTRACE_ID file = started(u"file", EVENT_TRACE_FILE_MODE_SEQUENTIAL, in(folder, "file.etl"));
-    CONTROLTRACE_ID flight = started(u"flight", EVENT_TRACE_BUFFERING_MODE, "");
-    CONTROLTRACE_ID own =
-        started(u"own", EVENT_TRACE_PRIVATE_LOGGER_MODE | EVENT_TRACE_PRIVATE_IN_PROC | EVENT_TRACE_FILE_MODE_SEQUENTIAL,
-                in(folder, "own.etl"));
-    CONTROLTRACE_ID both[] = {file, own};
+/* Only UPDATE, and FLUSH of a flight recorder, read the name of the file. All other calls write
+ * the name of the session's file there. */
+static void check_unread_file_names(const char *folder) {
+    CONTROLTRACE_ID file = start_session(u"file", EVENT_TRACE_FILE_MODE_SEQUENTIAL, path_in(folder, "file.etl"));
+    CONTROLTRACE_ID flight = start_session(u"flight", EVENT_TRACE_BUFFERING_MODE, "");
+    CONTROLTRACE_ID private_session =
+        start_session(u"private_session", EVENT_TRACE_PRIVATE_LOGGER_MODE | EVENT_TRACE_PRIVATE_IN_PROC | EVENT_TRACE_FILE_MODE_SEQUENTIAL,
+                path_in(folder, "private_session.etl"));
+    CONTROLTRACE_ID file_sessions[] = {file, private_session};
     for (unsigned i = 0; i < 2; i++) {
-        const char *name = in(folder, i == 0 ? "file.etl" : "own.etl");
-        IS(0, QueryTraceW(both[i], NULL, no_text()));
-        IS(1, is_wide(block.file, name));
-        IS(0, FlushTraceW(both[i], NULL, no_text()));
-        IS(1, is_wide(block.file, name));
-        IS(1, ControlTraceW(both[i], NULL, no_text(), EVENT_TRACE_CONTROL_INCREMENT_FILE));
-        IS(87, UpdateTraceW(both[i], NULL, no_text()));
-        IS(0, QueryTraceW(both[i], NULL, no_text()));
+        const char *name = path_in(folder, i == 0 ? "file.etl" : "private_session.etl");
+        EXPECT(0, QueryTraceW(file_sessions[i], NULL, block_without_file_name()));
+        EXPECT(1, equals_wide(block.file, name));
+        EXPECT(0, FlushTraceW(file_sessions[i], NULL, block_without_file_name()));
+        EXPECT(1, equals_wide(block.file, name));
+        EXPECT(ERROR_INVALID_FUNCTION, ControlTraceW(file_sessions[i], NULL, block_without_file_name(), EVENT_TRACE_CONTROL_INCREMENT_FILE));
+        EXPECT(ERROR_INVALID_PARAMETER, UpdateTraceW(file_sessions[i], NULL, block_without_file_name()));
+        EXPECT(0, QueryTraceW(file_sessions[i], NULL, block_without_file_name()));
     }
-    IS(1, ControlTraceW(own, NULL, no_text(), EVENT_TRACE_CONTROL_CONVERT_TO_REALTIME));
-    IS(0, ControlTraceW(file, NULL, no_text(), EVENT_TRACE_CONTROL_CONVERT_TO_REALTIME));
-    IS(0, StopTraceW(own, NULL, no_text()));
-    IS(0, StopTraceW(file, NULL, no_text()));
-    IS(87, FlushTraceW(flight, NULL, no_text()));
-    IS(0, FlushTraceW(flight, NULL, &with_file(&block, 0, in(folder, "snapshot.etl"))->p));
-    IS(0, StopTraceW(flight, NULL, no_text()));
-    IS(4201, FlushTraceW(flight, NULL, no_text()));
+    EXPECT(ERROR_INVALID_FUNCTION, ControlTraceW(private_session, NULL, block_without_file_name(), EVENT_TRACE_CONTROL_CONVERT_TO_REALTIME));
+    EXPECT(0, ControlTraceW(file, NULL, block_without_file_name(), EVENT_TRACE_CONTROL_CONVERT_TO_REALTIME));
+    EXPECT(0, StopTraceW(private_session, NULL, block_without_file_name()));
+    EXPECT(0, StopTraceW(file, NULL, block_without_file_name()));
+    EXPECT(ERROR_INVALID_PARAMETER, FlushTraceW(flight, NULL, block_without_file_name()));
+    EXPECT(0, FlushTraceW(flight, NULL, &file_block(&block, 0, path_in(folder, "snapshot.etl"))->p));
+    EXPECT(0, StopTraceW(flight, NULL, block_without_file_name()));
+    EXPECT(ERROR_WMI_INSTANCE_NOT_FOUND, FlushTraceW(flight, NULL, block_without_file_name()));
 }
 
-static void parameters(CONTROLTRACE_ID id) {
+static void check_enable_parameters(CONTROLTRACE_ID id) {
     ENABLE_TRACE_PARAMETERS params;
     EVENT_FILTER_DESCRIPTOR filter;
     unsigned char ids[] = {1, 0, 1, 0, 7, 0};
@@ -151,42 +151,42 @@ static void parameters(CONTROLTRACE_ID id) {
     /* Version 1 has no count after the address. */
     params.Version = ENABLE_TRACE_PARAMETERS_VERSION;
     const size_t FIRST = offsetof(ENABLE_TRACE_PARAMETERS, FilterDescCount);
-    IS(0, EnableTraceEx2(id, &PROVIDER, 1, 4, 0, 0, 0, (PENABLE_TRACE_PARAMETERS)copied(&params, FIRST)));
+    EXPECT(0, EnableTraceEx2(id, &PROVIDER, 1, 4, 0, 0, 0, (PENABLE_TRACE_PARAMETERS)copy_before_edge(&params, FIRST)));
     memset(&filter, 0, sizeof filter);
     filter.Type = EVENT_FILTER_TYPE_EVENT_ID;
     filter.Size = sizeof ids;
-    filter.Ptr = (ULONG_PTR)copied(ids, sizeof ids);
+    filter.Ptr = (ULONG_PTR)copy_before_edge(ids, sizeof ids);
     params.EnableFilterDesc = &filter;
-    IS(0, EnableTraceEx2(id, &PROVIDER, 1, 4, 0, 0, 0, &params));
+    EXPECT(0, EnableTraceEx2(id, &PROVIDER, 1, 4, 0, 0, 0, &params));
     filter.Ptr = (ULONG_PTR)ids;
-    params.EnableFilterDesc = (PEVENT_FILTER_DESCRIPTOR)copied(&filter, sizeof filter);
-    IS(0, EnableTraceEx2(id, &PROVIDER, 1, 4, 0, 0, 0, &params));
+    params.EnableFilterDesc = (PEVENT_FILTER_DESCRIPTOR)copy_before_edge(&filter, sizeof filter);
+    EXPECT(0, EnableTraceEx2(id, &PROVIDER, 1, 4, 0, 0, 0, &params));
     params.EnableFilterDesc = (PEVENT_FILTER_DESCRIPTOR)(void *)((unsigned char *)before_edge(PAGE + 3));
     memcpy(params.EnableFilterDesc, &filter, sizeof filter);
     params.Version = ENABLE_TRACE_PARAMETERS_VERSION_2;
     params.FilterDescCount = 1;
-    IS(0, EnableTraceEx2(id, &PROVIDER, 1, 4, 0, 0, 0, (PENABLE_TRACE_PARAMETERS)copied(&params, sizeof params)));
-    IS(0, EnableTraceEx2(id, (LPCGUID)copied(&PROVIDER, sizeof PROVIDER), 0, 4, 0, 0, 0, NULL));
-    IS(0, EnableTrace(1, 1, 4, (LPCGUID)copied(&PROVIDER, sizeof PROVIDER), id));
+    EXPECT(0, EnableTraceEx2(id, &PROVIDER, 1, 4, 0, 0, 0, (PENABLE_TRACE_PARAMETERS)copy_before_edge(&params, sizeof params)));
+    EXPECT(0, EnableTraceEx2(id, (LPCGUID)copy_before_edge(&PROVIDER, sizeof PROVIDER), 0, 4, 0, 0, 0, NULL));
+    EXPECT(0, EnableTrace(1, 1, 4, (LPCGUID)copy_before_edge(&PROVIDER, sizeof PROVIDER), id));
 
     unsigned char sid[12] = {1, 1, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0};
     GUID object = PROVIDER;
     ULONG size = 0;
-    IS(0, EventAccessControl(&object, 0, copied(sid, sizeof sid), 1, TRUE));
-    IS(234, EventAccessQuery(&object, NULL, &size));
-    IS(0, EventAccessQuery(&object, before_edge(size), &size));
-    IS(0, EventAccessRemove((LPGUID)copied(&object, sizeof object)));
+    EXPECT(0, EventAccessControl(&object, 0, copy_before_edge(sid, sizeof sid), 1, TRUE));
+    EXPECT(ERROR_MORE_DATA, EventAccessQuery(&object, NULL, &size));
+    EXPECT(0, EventAccessQuery(&object, before_edge(size), &size));
+    EXPECT(0, EventAccessRemove((LPGUID)copy_before_edge(&object, sizeof object)));
     /* A SID whose count is larger than allowed. */
-    unsigned char liar[2] = {1, 255};
-    IS(87, EventAccessControl(&object, 0, copied(liar, sizeof liar), 1, TRUE));
+    unsigned char invalid_sid[2] = {1, 255};
+    EXPECT(ERROR_INVALID_PARAMETER, EventAccessControl(&object, 0, copy_before_edge(invalid_sid, sizeof invalid_sid), 1, TRUE));
 }
 
-static ULONG query(CONTROLTRACE_ID id, int which, ULONG length, ULONG *returned) {
+static ULONG query_information(CONTROLTRACE_ID id, int which, ULONG length, ULONG *returned) {
     memset(before_edge(length), 0, length);
     return TraceQueryInformation(id, (TRACE_INFO_CLASS)which, before_edge(length), length, returned);
 }
 
-static void information(CONTROLTRACE_ID id) {
+static void check_information(CONTROLTRACE_ID id) {
     CLASSIC_EVENT_ID events[2];
     unsigned char on = 1;
     ULONG returned = 0, needed;
@@ -196,47 +196,47 @@ static void information(CONTROLTRACE_ID id) {
         memset(&providers[i], 7 + i, sizeof providers[i]);
     }
     events[0].EventGuid = events[1].EventGuid = SYSTEM_CLASS;
-    IS(0, TraceSetInformation(id, TraceProviderBinaryTracking, copied(&on, 1), 1));
-    IS(0, TraceSetInformation(id, TraceSetDisallowList, copied(providers, sizeof providers), sizeof providers));
+    EXPECT(0, TraceSetInformation(id, TraceProviderBinaryTracking, copy_before_edge(&on, 1), 1));
+    EXPECT(0, TraceSetInformation(id, TraceSetDisallowList, copy_before_edge(providers, sizeof providers), sizeof providers));
     /* A call that is refused for its length has read no more bytes than that. */
-    IS(24, TraceSetInformation(id, TraceStackTracingInfo, copied(events, 23), 23));
-    IS(24, TraceSetInformation(id, TraceSampledProfileIntervalInfo, copied(events, 7), 7));
-    IS(87, TraceSetInformation(id, TraceStackTracingInfo, copied(events, sizeof events), sizeof events));
+    EXPECT(ERROR_BAD_LENGTH, TraceSetInformation(id, TraceStackTracingInfo, copy_before_edge(events, 23), 23));
+    EXPECT(ERROR_BAD_LENGTH, TraceSetInformation(id, TraceSampledProfileIntervalInfo, copy_before_edge(events, 7), 7));
+    EXPECT(ERROR_INVALID_PARAMETER, TraceSetInformation(id, TraceStackTracingInfo, copy_before_edge(events, sizeof events), sizeof events));
     /* A caller without the right to profile the system is refused for that reason, whatever the
      * events are. */
     ULONG refused = TraceConfigureLastBranchRecord(id, TRACE_LBR_CONFIGURATION_NONE,
-                                                   (const CLASSIC_EVENT_ID *)copied(events, sizeof events), 2);
-    IS(1, refused == 87 || refused == 1314);
+                                                   (const CLASSIC_EVENT_ID *)copy_before_edge(events, sizeof events), 2);
+    EXPECT(1, refused == ERROR_INVALID_PARAMETER || refused == ERROR_PRIVILEGE_NOT_HELD);
     /* Providers are not read past the end of the buffer. */
     TRACE_PERIODIC_CAPTURE_STATE_INFO periodic = {3600, 0xFFFF, 0};
-    IS(24, TraceSetInformation(id, TracePeriodicCaptureStateListInfo, copied(&periodic, sizeof periodic), sizeof periodic));
-    IS(24, query(id, TraceDisallowListQuery, 16, &returned));
-    IS(48, returned);
-    IS(0, query(id, TraceDisallowListQuery, 48, &returned));
-    IS(0, memcmp(before_edge(48), providers, 48));
-    IS(0, query(id, TraceStreamCount, 4, NULL));
-    IS(24, TraceQueryInformation(0, TraceProfileSourceListInfo, NULL, 0, &needed));
-    IS(24, query(0, TraceProfileSourceListInfo, needed - 1, &returned));
-    IS(0, query(0, TraceProfileSourceListInfo, needed, &returned));
-    IS(needed, returned);
+    EXPECT(ERROR_BAD_LENGTH, TraceSetInformation(id, TracePeriodicCaptureStateListInfo, copy_before_edge(&periodic, sizeof periodic), sizeof periodic));
+    EXPECT(ERROR_BAD_LENGTH, query_information(id, TraceDisallowListQuery, 16, &returned));
+    EXPECT(48, returned);
+    EXPECT(0, query_information(id, TraceDisallowListQuery, 48, &returned));
+    EXPECT(0, memcmp(before_edge(48), providers, 48));
+    EXPECT(0, query_information(id, TraceStreamCount, 4, NULL));
+    EXPECT(ERROR_BAD_LENGTH, TraceQueryInformation(0, TraceProfileSourceListInfo, NULL, 0, &needed));
+    EXPECT(ERROR_BAD_LENGTH, query_information(0, TraceProfileSourceListInfo, needed - 1, &returned));
+    EXPECT(0, query_information(0, TraceProfileSourceListInfo, needed, &returned));
+    EXPECT(needed, returned);
     /* The length may be stored inside the answer: it is written last. */
-    ULONG *over = (ULONG *)before_edge(8);
-    IS(0, TraceQueryInformation(0, TraceVersionInfo, over, 8, over + 1));
-    IS(8, over[1]);
-    IS(0, TraceQueryInformation(id, TraceMaxLoggersQuery, before_edge(4), 4, (PULONG)before_edge(4)));
+    ULONG *answer = (ULONG *)before_edge(8);
+    EXPECT(0, TraceQueryInformation(0, TraceVersionInfo, answer, 8, answer + 1));
+    EXPECT(8, answer[1]);
+    EXPECT(0, TraceQueryInformation(id, TraceMaxLoggersQuery, before_edge(4), 4, (PULONG)before_edge(4)));
 
     /* The input may lie where the answer is written. */
-    GUID *place = (GUID *)before_edge(16);
-    memcpy(place, &PROVIDER, sizeof PROVIDER);
-    IS(122, EnumerateTraceGuidsEx(TraceGuidQueryInfo, place, 16, place, 16, &needed));
-    IS(0, memcmp(place, &PROVIDER, sizeof PROVIDER));
-    place = (GUID *)before_edge(needed);
-    memcpy(place, &PROVIDER, sizeof PROVIDER);
-    IS(0, EnumerateTraceGuidsEx(TraceGuidQueryInfo, place, 16, place, needed, &returned));
-    IS(1, ((TRACE_GUID_INFO *)(void *)place)->InstanceCount);
-    IS(87, EnumerateTraceGuidsEx(TraceGuidQueryInfo, before_edge(17), 0xFFFFFFFF, place, needed, &returned));
-    IS(122, EnumerateTraceGuidsEx(TraceGuidQueryList, NULL, 0, before_edge(1), 1, &needed));
-    IS(0, EnumerateTraceGuidsEx(TraceGuidQueryList, NULL, 0, before_edge(needed), needed, (PULONG)before_edge(4)));
+    GUID *buffer = (GUID *)before_edge(16);
+    memcpy(buffer, &PROVIDER, sizeof PROVIDER);
+    EXPECT(ERROR_INSUFFICIENT_BUFFER, EnumerateTraceGuidsEx(TraceGuidQueryInfo, buffer, 16, buffer, 16, &needed));
+    EXPECT(0, memcmp(buffer, &PROVIDER, sizeof PROVIDER));
+    buffer = (GUID *)before_edge(needed);
+    memcpy(buffer, &PROVIDER, sizeof PROVIDER);
+    EXPECT(0, EnumerateTraceGuidsEx(TraceGuidQueryInfo, buffer, 16, buffer, needed, &returned));
+    EXPECT(1, ((TRACE_GUID_INFO *)(void *)buffer)->InstanceCount);
+    EXPECT(ERROR_INVALID_PARAMETER, EnumerateTraceGuidsEx(TraceGuidQueryInfo, before_edge(17), 0xFFFFFFFF, buffer, needed, &returned));
+    EXPECT(ERROR_INSUFFICIENT_BUFFER, EnumerateTraceGuidsEx(TraceGuidQueryList, NULL, 0, before_edge(1), 1, &needed));
+    EXPECT(0, EnumerateTraceGuidsEx(TraceGuidQueryList, NULL, 0, before_edge(needed), needed, (PULONG)before_edge(4)));
 }
 
 int main(int argc, char **argv) {
@@ -244,17 +244,17 @@ int main(int argc, char **argv) {
     unsigned char *pages = (unsigned char *)mmap(NULL, (PAGES + 1) * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     REGHANDLE reg = 0;
     edge = pages + PAGES * PAGE;
-    IS(0, mprotect(edge, PAGE, PROT_NONE));
-    IS(0, EventRegister(&PROVIDER, NULL, NULL, &reg));
-    CONTROLTRACE_ID id = started(u"edge", EVENT_TRACE_REAL_TIME_MODE, "");
-    CONTROLTRACE_ID other = started(u"other", EVENT_TRACE_REAL_TIME_MODE, "");
-    rooms(id);
-    names(id);
-    unread_names(folder);
-    parameters(id);
-    information(id);
-    IS(0, StopTraceW(other, NULL, &empty(&block)->p));
-    IS(0, StopTraceW(id, NULL, &empty(&block)->p));
-    IS(0, EventUnregister(reg));
-    return finish();
+    EXPECT(0, mprotect(edge, PAGE, PROT_NONE));
+    EXPECT(0, EventRegister(&PROVIDER, NULL, NULL, &reg));
+    CONTROLTRACE_ID id = start_session(u"edge", EVENT_TRACE_REAL_TIME_MODE, "");
+    CONTROLTRACE_ID other = start_session(u"other", EVENT_TRACE_REAL_TIME_MODE, "");
+    check_name_areas(id);
+    check_names(id);
+    check_unread_file_names(folder);
+    check_enable_parameters(id);
+    check_information(id);
+    EXPECT(0, StopTraceW(other, NULL, &empty_block(&block)->p));
+    EXPECT(0, StopTraceW(id, NULL, &empty_block(&block)->p));
+    EXPECT(0, EventUnregister(reg));
+    return report_rows();
 }

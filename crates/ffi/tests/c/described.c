@@ -15,38 +15,38 @@ extern const unsigned __rseq_size __attribute__((weak));
 #define WRITE(event, count, data) TraceweirWriteDescribed(reg, event, Metadata, sizeof(Metadata) - 1, count, data)
 
 int main(void) {
-    const ULONG there = &__rseq_size && __rseq_size != 0 && !getenv("TRACEWEIR_NO_RSEQ");
+    const ULONG has_shortcut = &__rseq_size && __rseq_size != 0 && !getenv("TRACEWEIR_NO_RSEQ");
     UINT32 number = 7;
     EVENT_DATA_DESCRIPTOR data[129] = {0};
     REGHANDLE reg;
     EventDataDescCreate(&data[0], &number, sizeof number);
     EventDataDescCreate(&data[1], &number, sizeof number);
     EventDataDescCreate(&data[2], NULL, 0);
-    IS(0, TraceweirWriteDescribed(0, &Event, Metadata, sizeof(Metadata) - 1, 1, data));
-    IS(ERROR_SUCCESS, EventRegister(&Provider, NULL, NULL, &reg));
+    EXPECT(0, TraceweirWriteDescribed(0, &Event, Metadata, sizeof(Metadata) - 1, 1, data));
+    EXPECT(ERROR_SUCCESS, EventRegister(&Provider, NULL, NULL, &reg));
     WAIT_UNTIL(EventEnabled(reg, &Event));
     /* Without registered traits an event must carry them. */
-    IS(0, WRITE(&Event, 1, data));
-    IS(ERROR_SUCCESS, EventSetInformation(reg, EventProviderSetTraits, (PVOID) "\x08\0Short", 8));
+    EXPECT(0, WRITE(&Event, 1, data));
+    EXPECT(ERROR_SUCCESS, EventSetInformation(reg, EventProviderSetTraits, (PVOID) "\x08\0Short", 8));
     /* The first event of a thread is written by the published function, which registers the
      * thread. */
-    IS(ERROR_SUCCESS, EventWrite(reg, &Event, 1, data));
-    IS(there, WRITE(&Event, 1, data));
-    IS(there, WRITE(&Event, 0, data));
-    IS(there, WRITE(&Event, 3, data));
+    EXPECT(ERROR_SUCCESS, EventWrite(reg, &Event, 1, data));
+    EXPECT(has_shortcut, WRITE(&Event, 1, data));
+    EXPECT(has_shortcut, WRITE(&Event, 0, data));
+    EXPECT(has_shortcut, WRITE(&Event, 3, data));
     /* No session listens; too many blocks; a missing block; a block of another type; too large;
      * metadata shorter than any move. */
-    IS(0, WRITE(&Louder, 1, data));
-    IS(0, WRITE(&Event, 129, data));
+    EXPECT(0, WRITE(&Louder, 1, data));
+    EXPECT(0, WRITE(&Event, 129, data));
     data[2].Size = 4;
-    IS(0, WRITE(&Event, 3, data));
+    EXPECT(0, WRITE(&Event, 3, data));
     data[1].Reserved = EVENT_DATA_DESCRIPTOR_TYPE_EVENT_METADATA;
-    IS(0, WRITE(&Event, 2, data));
+    EXPECT(0, WRITE(&Event, 2, data));
     data[1].Reserved = EVENT_DATA_DESCRIPTOR_TYPE_NONE;
     data[1].Size = 0x10000;
-    IS(0, WRITE(&Event, 2, data));
-    IS(0, TraceweirWriteDescribed(reg, &Event, "\x06\0\0ab", 6, 1, data));
-    IS(ERROR_SUCCESS, EventUnregister(reg));
-    IS(0, WRITE(&Event, 1, data));
-    return finish();
+    EXPECT(0, WRITE(&Event, 2, data));
+    EXPECT(0, TraceweirWriteDescribed(reg, &Event, "\x06\0\0ab", 6, 1, data));
+    EXPECT(ERROR_SUCCESS, EventUnregister(reg));
+    EXPECT(0, WRITE(&Event, 1, data));
+    return report_rows();
 }

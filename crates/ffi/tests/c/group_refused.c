@@ -18,43 +18,43 @@ TRACELOGGING_DEFINE_PROVIDER(g_refused, "Refused", (0xC0FFEE32, 0x1111, 0x2222, 
                              TraceLoggingOptionGroup(0xC0FFEE40, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0));
 
 /* Size, "T", 1: a group. */
-static const unsigned char *traits_of(ULONG group) {
+static const unsigned char *make_traits(ULONG group) {
     static unsigned char traits[23] = {23, 0, 'T', 0, 19, 0, 1};
     memcpy(traits + 7, &group, sizeof group);
     return traits;
 }
 
-static ULONG join(REGHANDLE reg, ULONG group) {
-    return EventSetInformation(reg, EventProviderSetTraits, (PVOID)(uintptr_t)traits_of(group), 23);
+static ULONG join_group(REGHANDLE reg, ULONG group) {
+    return EventSetInformation(reg, EventProviderSetTraits, (PVOID)(uintptr_t)make_traits(group), 23);
 }
 
 int main(int argc, char **argv) {
-    const ULONG BARRED = 0xC0FFEE40, OPEN = 0xC0FFEE41;
+    const ULONG CLOSED_GROUP = 0xC0FFEE40, OPEN_GROUP = 0xC0FFEE41;
     EVENT_DESCRIPTOR event;
     REGHANDLE reg;
-    IS(2, argc);
+    EXPECT(2, argc);
     uid_t user = (uid_t)strtoul(argv[1], NULL, 10);
-    IS(0, setgroups(0, NULL) | setresgid(user, user, user) | setresuid(user, user, user));
+    EXPECT(0, setgroups(0, NULL) | setresgid(user, user, user) | setresuid(user, user, user));
 
-    IS(ERROR_SUCCESS, EventRegister(&Provider, NULL, NULL, &reg));
-    IS(ERROR_ACCESS_DENIED, join(reg, BARRED));
-    IS(ERROR_ACCESS_DENIED, join(reg, BARRED));
-    IS(0, EventProviderEnabled(reg, 4, 1));
+    EXPECT(ERROR_SUCCESS, EventRegister(&Provider, NULL, NULL, &reg));
+    EXPECT(ERROR_ACCESS_DENIED, join_group(reg, CLOSED_GROUP));
+    EXPECT(ERROR_ACCESS_DENIED, join_group(reg, CLOSED_GROUP));
+    EXPECT(0, EventProviderEnabled(reg, 4, 1));
     /* Traits can be set once: none have been set. */
-    IS(ERROR_SUCCESS, join(reg, OPEN));
-    IS(ERROR_INVALID_PARAMETER, join(reg, OPEN));
+    EXPECT(ERROR_SUCCESS, join_group(reg, OPEN_GROUP));
+    EXPECT(ERROR_INVALID_PARAMETER, join_group(reg, OPEN_GROUP));
     WAIT_UNTIL(EventProviderEnabled(reg, 4, 1));
     EventDescCreate(&event, 1, 0, 0, 4, 0, 0, 1);
-    IS(ERROR_SUCCESS, EventWrite(reg, &event, 0, NULL));
+    EXPECT(ERROR_SUCCESS, EventWrite(reg, &event, 0, NULL));
 
     /* Refused traits do not fail the registration of a TraceLogging provider. */
-    IS(0, TraceLoggingRegister(g_refused));
-    IS(0, TraceLoggingProviderEnabled(g_refused, 4, 0));
-    IS(STATUS_OR_HRESULT, (ULONG)TraceLoggingSetInformation(g_refused, EventProviderSetTraits, (PVOID)(uintptr_t)traits_of(BARRED), 23));
-    IS(0, TraceLoggingSetInformation(g_refused, EventProviderSetTraits, (PVOID)(uintptr_t)traits_of(OPEN), 23));
+    EXPECT(0, TraceLoggingRegister(g_refused));
+    EXPECT(0, TraceLoggingProviderEnabled(g_refused, 4, 0));
+    EXPECT(STATUS_OR_HRESULT, (ULONG)TraceLoggingSetInformation(g_refused, EventProviderSetTraits, (PVOID)(uintptr_t)make_traits(CLOSED_GROUP), 23));
+    EXPECT(0, TraceLoggingSetInformation(g_refused, EventProviderSetTraits, (PVOID)(uintptr_t)make_traits(OPEN_GROUP), 23));
     WAIT_UNTIL(TraceLoggingProviderEnabled(g_refused, 4, 0));
-    IS(1, TraceLoggingProviderEnabled(g_refused, 4, 0) != 0);
+    EXPECT(1, TraceLoggingProviderEnabled(g_refused, 4, 0) != 0);
     TraceLoggingUnregister(g_refused);
-    IS(ERROR_SUCCESS, EventUnregister(reg));
-    return finish();
+    EXPECT(ERROR_SUCCESS, EventUnregister(reg));
+    return report_rows();
 }

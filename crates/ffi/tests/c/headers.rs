@@ -6,7 +6,7 @@ use std::process::Command;
 
 use traceweir::Status;
 
-use crate::support::{C, CPP, Language, STRICT, expect_success, here, skip};
+use crate::support::{C, CPP, Language, STRICT_FLAGS, crate_path, expect_success, skip};
 
 /// The headers that sources include; the last is only for C++.
 const HEADERS: [&str; 15] = [
@@ -33,9 +33,9 @@ fn sources(language: &Language) -> Vec<String> {
         |names: &[&str]| names.iter().map(|name| format!("#include <{name}>\n")).collect::<String>();
     let headers = if language.extension == C.extension { &HEADERS[..14] } else { &HEADERS[..] };
     let mut sources: Vec<String> = headers.iter().map(|name| include(&[name, name])).collect();
-    for turn in 0..headers.len() {
+    for offset in 0..headers.len() {
         let mut names = headers.to_vec();
-        names.rotate_left(turn);
+        names.rotate_left(offset);
         sources.push(include(&names));
         names.reverse();
         sources.push(include(&names));
@@ -44,7 +44,7 @@ fn sources(language: &Language) -> Vec<String> {
 }
 
 /// Compiles all these sources with the headers of a folder.
-fn compile_all(language: &Language, headers: &Path, more: &[&str]) {
+fn compile_all(language: &Language, headers: &Path, extra_flags: &[&str]) {
     let folder = tempfile::tempdir().unwrap();
     let mut files = Vec::new();
     for (number, source) in sources(language).into_iter().enumerate() {
@@ -56,7 +56,7 @@ fn compile_all(language: &Language, headers: &Path, more: &[&str]) {
     for compiler in language.compilers() {
         for standard in language.standards {
             let mut command = Command::new(compiler);
-            command.current_dir(folder.path()).args(STRICT).args(more).arg("-fsyntax-only");
+            command.current_dir(folder.path()).args(STRICT_FLAGS).args(extra_flags).arg("-fsyntax-only");
             expect_success(
                 command
                     .arg(format!("-std={standard}"))
@@ -70,59 +70,61 @@ fn compile_all(language: &Language, headers: &Path, more: &[&str]) {
     }
 }
 
-/// Warnings that careful programs enable.
-const CAREFUL: [&str; 2] = ["-Wconversion", "-Wshadow"];
+/// Warnings that strict programs enable in addition.
+const EXTRA_WARNINGS: [&str; 2] = ["-Wconversion", "-Wshadow"];
 
 #[test]
 fn every_header_compiles_alone_and_with_all_others_in_c() {
-    compile_all(&C, &here("include"), &CAREFUL);
+    compile_all(&C, &crate_path("include"), &EXTRA_WARNINGS);
 }
 
 #[test]
 fn every_header_compiles_alone_and_with_all_others_in_cpp() {
-    compile_all(&CPP, &here("include"), &CAREFUL);
+    compile_all(&CPP, &crate_path("include"), &EXTRA_WARNINGS);
 }
 
 /// In C++ the headers declare themselves system headers, which silences style warnings. Checks that
 /// this hides no other warnings.
 #[test]
-fn headers_that_are_not_the_systems_have_no_warnings_in_cpp() {
+fn headers_without_system_pragma_have_no_warnings_in_cpp() {
     let folder = tempfile::tempdir().unwrap();
     let mut pragmas = 0;
     for part in ["", "case", "traceweir"] {
-        let (from, to) = (here("include").join(part), folder.path().join(part));
+        let (from, to) = (crate_path("include").join(part), folder.path().join(part));
         std::fs::create_dir_all(&to).unwrap();
-        for file in std::fs::read_dir(from).unwrap().map(Result::unwrap).filter(|f| f.path().is_file()) {
+        for file in
+            std::fs::read_dir(from).unwrap().map(Result::unwrap).filter(|entry| entry.path().is_file())
+        {
             let text = std::fs::read_to_string(file.path()).unwrap();
-            pragmas += text.matches(SYSTEM).count();
-            std::fs::write(to.join(file.file_name()), text.replace(SYSTEM, "")).unwrap();
+            pragmas += text.matches(SYSTEM_HEADER_PRAGMA).count();
+            std::fs::write(to.join(file.file_name()), text.replace(SYSTEM_HEADER_PRAGMA, "")).unwrap();
         }
     }
-    assert!(pragmas >= 10, "{pragmas} headers say so");
+    assert!(pragmas >= 10, "{pragmas} headers have the pragma");
     compile_all(&CPP, folder.path(), &[]);
 }
 
-const SYSTEM: &str = "#pragma GCC system_header";
+const SYSTEM_HEADER_PRAGMA: &str = "#pragma GCC system_header";
 
 /// File names are case-sensitive here, but sources for Windows use any case. The folder has one
 /// other spelling of each header.
 #[test]
 fn other_spellings_include_the_headers() {
     let mut spellings = 0;
-    for path in std::fs::read_dir(here("include/case")).unwrap().map(|entry| entry.unwrap().path()) {
+    for path in std::fs::read_dir(crate_path("include/case")).unwrap().map(|entry| entry.unwrap().path()) {
         let name = path.file_name().unwrap().to_str().unwrap().to_owned();
         let text = std::fs::read_to_string(&path).unwrap();
         let (_, target) = text.split_once("#include \"../").unwrap();
         let target = target.trim_end().trim_end_matches('"');
-        assert!(here("include").join(target).is_file(), "{name} leads to {target}");
-        assert!(target.eq_ignore_ascii_case(&name) && target != name, "{name} leads to {target}");
+        assert!(crate_path("include").join(target).is_file(), "{name} includes {target}");
+        assert!(target.eq_ignore_ascii_case(&name) && target != name, "{name} includes {target}");
         spellings += 1;
     }
     assert!(spellings >= 9, "{spellings}");
 }
 
 /// A source that uses the names with which controllers and consumers for Windows are written.
-const WORDS: &str = r#"
+const NAMES_SOURCE: &str = r#"
 #include <Windows.h>
 #include <wmistr.h>
 #include <Evntrace.h>
@@ -153,18 +155,18 @@ fn names_for_controllers_and_consumers_are_defined() {
     let folder = tempfile::tempdir().unwrap();
     for (language, equal) in [(C, "IsEqualGUID(&(a), &(b))"), (CPP, "IsEqualGUID(a, b)")] {
         let file = folder.path().join(format!("words.{}", language.extension));
-        std::fs::write(&file, format!("#define EQUAL(a, b) {equal}\n{WORDS}")).unwrap();
+        std::fs::write(&file, format!("#define EQUAL(a, b) {equal}\n{NAMES_SOURCE}")).unwrap();
         let program = folder.path().join("words");
         for compiler in language.compilers() {
             for width in [&[][..], &["-DUNICODE"]] {
                 let mut command = Command::new(compiler);
                 command
-                    .args(STRICT)
+                    .args(STRICT_FLAGS)
                     .args(width)
                     .arg("-I")
-                    .arg(here("include"))
+                    .arg(crate_path("include"))
                     .arg("-I")
-                    .arg(here("include/case"));
+                    .arg(crate_path("include/case"));
                 expect_success(command.arg(&file).arg("-o").arg(&program));
                 expect_success(&mut Command::new(&program));
             }
@@ -172,7 +174,7 @@ fn names_for_controllers_and_consumers_are_defined() {
     }
 }
 
-/// In C this would be a warning with older compilers, and a session called "M".
+/// Without the check of the header, older compilers only warn, and the session is called "M".
 #[test]
 fn wide_text_of_32_bits_is_an_error_in_c_too() {
     let folder = tempfile::tempdir().unwrap();
@@ -181,37 +183,37 @@ fn wide_text_of_32_bits_is_an_error_in_c_too() {
                   ULONG start(PTRACEHANDLE h, PEVENT_TRACE_PROPERTIES p) { return StartTraceW(h, L\"MySession\", p); }\n";
     std::fs::write(&file, source).unwrap();
     for compiler in C.compilers() {
-        let compiles = |more: &[&str]| {
+        let compiles = |extra_flags: &[&str]| {
             let mut command = Command::new(compiler);
-            // Newer compilers refuse it by default; a flag makes it a warning again.
+            // Newer compilers refuse the text by default; this flag makes it a warning.
             command.args(["-std=c11", "-fsyntax-only", "-Wno-error=incompatible-pointer-types", "-I"]);
-            command.arg(here("include")).args(more).arg(&file).output().unwrap().status.success()
+            command.arg(crate_path("include")).args(extra_flags).arg(&file).output().unwrap().status.success()
         };
-        assert!(!compiles(&[]), "{compiler} says nothing");
-        assert!(compiles(&["-DTRACEWEIR_LENIENT_POINTERS"]), "{compiler}: what a source may ask for");
+        assert!(!compiles(&[]), "{compiler} accepts a wide text of 32 bits");
+        assert!(compiles(&["-DTRACEWEIR_LENIENT_POINTERS"]), "{compiler} ignores TRACEWEIR_LENIENT_POINTERS");
     }
 }
 
 #[test]
 fn status_codes_are_those_of_the_library() {
-    let text = std::fs::read_to_string(here("include/winerror.h")).unwrap();
-    let mut known = 0;
+    let text = std::fs::read_to_string(crate_path("include/winerror.h")).unwrap();
+    let mut in_header = 0;
     for line in text.lines() {
         let words: Vec<&str> = line.split_whitespace().collect();
         if let ["#define", name, code] = words[..]
             && name.starts_with("ERROR_")
         {
             assert_eq!(Status(code.parse().unwrap()).name(), Some(name));
-            known += 1;
+            in_header += 1;
         }
     }
     let all = (0..0x1_0000).filter(|code| Status(*code).name().is_some()).count();
-    assert_eq!(known, all, "every code that the library can return is in the header");
+    assert_eq!(in_header, all, "a code that the library can return is missing in the header");
 }
 
 #[test]
-fn version_of_windows_is_the_one_a_source_defines() {
-    let want = |given: &str, winnt: &str, winver: &str, ntddi: &str| {
+fn source_can_define_the_version_of_windows() {
+    let version_source = |given: &str, winnt: &str, winver: &str, ntddi: &str| {
         format!(
             "{given}\n#include <windows.h>\n#if _WIN32_WINNT != {winnt} || WINVER != {winver} || NTDDI_VERSION != {ntddi}\n\
              #error wrong\n#endif\nextern int unit; int unit = 1;\n"
@@ -219,11 +221,11 @@ fn version_of_windows_is_the_one_a_source_defines() {
     };
     let folder = tempfile::tempdir().unwrap();
     for (number, source) in [
-        want("", "0x0A00", "0x0A00", "0x0A000000"),
-        want("#define _WIN32_WINNT 0x0601", "0x0601", "0x0601", "0x06010000"),
-        want("#define WINVER 0x0602", "0x0602", "0x0602", "0x06020000"),
-        want("#define NTDDI_VERSION 0x06030000", "0x0603", "0x0603", "0x06030000"),
-        want(
+        version_source("", "0x0A00", "0x0A00", "0x0A000000"),
+        version_source("#define _WIN32_WINNT 0x0601", "0x0601", "0x0601", "0x06010000"),
+        version_source("#define WINVER 0x0602", "0x0602", "0x0602", "0x06020000"),
+        version_source("#define NTDDI_VERSION 0x06030000", "0x0603", "0x0603", "0x06030000"),
+        version_source(
             "#define _WIN32_WINNT 0x0A00\n#define NTDDI_VERSION 0x0A000003",
             "0x0A00",
             "0x0A00",
@@ -236,7 +238,12 @@ fn version_of_windows_is_the_one_a_source_defines() {
         let file = folder.path().join(format!("v{number}.c"));
         std::fs::write(&file, source).unwrap();
         expect_success(
-            Command::new("gcc").args(STRICT).arg("-fsyntax-only").arg("-I").arg(here("include")).arg(&file),
+            Command::new("gcc")
+                .args(STRICT_FLAGS)
+                .arg("-fsyntax-only")
+                .arg("-I")
+                .arg(crate_path("include"))
+                .arg(&file),
         );
     }
 }
@@ -271,7 +278,13 @@ fn guids_are_declared_once_and_defined_where_a_source_asks_for_it() {
         let program = folder.path().join("guids");
         for compiler in language.compilers() {
             let mut command = Command::new(compiler);
-            command.args(STRICT).arg("-I").arg(here("include")).args(&files).arg("-o").arg(&program);
+            command
+                .args(STRICT_FLAGS)
+                .arg("-I")
+                .arg(crate_path("include"))
+                .args(&files)
+                .arg("-o")
+                .arg(&program);
             expect_success(&mut command);
             expect_success(&mut Command::new(&program));
         }
@@ -293,9 +306,9 @@ fn wide_text_is_16_bits() {
         }
         expect_success(
             Command::new(compiler)
-                .args(STRICT)
+                .args(STRICT_FLAGS)
                 .arg("-I")
-                .arg(here("include"))
+                .arg(crate_path("include"))
                 .arg(&file)
                 .arg("-o")
                 .arg(&program),

@@ -3,7 +3,7 @@
  *
  *   information_table TABLE FOLDER PMU LBR GUEST
  *       PMU, LBR: 1 if the machine has counters, records branches; GUEST: the id of a user
- *   information_table TABLE FOLDER PMU LBR GUEST WHO ID ID ID ID ID
+ *   information_table TABLE FOLDER PMU LBR GUEST CALLER ID ID ID ID ID
  *       the same program again, with fewer privileges: the lines of `plain`, of `guest`
  */
 #define _GNU_SOURCE
@@ -21,37 +21,37 @@
 
 /* The sessions of the table. */
 static const char *const NAMES[] = {"live", "system", "spare", "private", "stale"};
-enum { LIVE, SYSTEM, SPARE, PRIVATE, GONE, SESSIONS };
+enum { LIVE, SYSTEM, SPARE, PRIVATE, STOPPED, SESSIONS };
 
 static BLOCKW block;
 static int has_counters, has_branches;
 static CONTROLTRACE_ID sessions[SESSIONS];
 static unsigned char bytes[1 << 16], output[1 << 16], before[1 << 16];
 
-static GUID guid(ULONG number) {
+static GUID make_guid(ULONG number) {
     GUID made;
     memset(&made, 0, sizeof made);
     made.Data1 = number;
     return made;
 }
 
-static CONTROLTRACE_ID started(const char *name, ULONG mode, const char *file) {
+static CONTROLTRACE_ID start_session(const char *name, ULONG mode, const char *file) {
     CONTROLTRACE_ID id = 0;
     WCHAR wide[32];
-    widen(wide, name);
-    with_file(&block, mode, file)->p.Wnode.Guid = guid(file[0] == 0 ? 0 : 0x7002);
-    IS(0, StartTraceW(&id, wide, &block.p));
+    to_wide(wide, name);
+    file_block(&block, mode, file)->p.Wnode.Guid = make_guid(file[0] == 0 ? 0 : 0x7002);
+    EXPECT(0, StartTraceW(&id, wide, &block.p));
     return id;
 }
 
 /* Appends a number. */
-static size_t put(size_t at, uint64_t number, size_t size) {
+static size_t append_number(size_t at, uint64_t number, size_t size) {
     memcpy(bytes + at, &number, size);
     return at + size;
 }
 
 /* Makes the bytes that a buffer of the table describes, and returns their number. */
-static size_t fill(char *text) {
+static size_t fill_buffer(char *text) {
     static const GUID THREAD = {0x3d6fa8d1, 0xfe05, 0x11d0, {0x9d, 0xda, 0x00, 0xc0, 0x4f, 0xd7, 0xba, 0x7c}};
     size_t at = 0;
     memset(bytes, 0, sizeof bytes);
@@ -59,28 +59,28 @@ static size_t fill(char *text) {
         ULONG number = (ULONG)strtoul(part + 2, NULL, 10);
         switch (part[0]) {
         case 'z': at += number; break;
-        case 'b': at = put(at, number, 1); break;
-        case 'h': at = put(at, number, 2); break;
-        case 'w': at = put(at, number, 4); break;
+        case 'b': at = append_number(at, number, 1); break;
+        case 'h': at = append_number(at, number, 2); break;
+        case 'w': at = append_number(at, number, 4); break;
         case 'g':
             for (ULONG i = 1; i <= number; i++) {
-                at = put(at, i, 4) + 12;
+                at = append_number(at, i, 4) + 12;
             }
             break;
         case 'e':
             for (ULONG i = 0; i < number; i++) {
                 memcpy(bytes + at, &THREAD, sizeof THREAD);
-                at = put(at + sizeof THREAD, i & 0xFF, 8);
+                at = append_number(at + sizeof THREAD, i & 0xFF, 8);
             }
             break;
-        default: IS(0, part[0]);
+        default: EXPECT(0, part[0]);
         }
     }
     return at;
 }
 
 /* "IF?A:B", or just a word. */
-static char *chosen(char *text) {
+static char *choose_alternative(char *text) {
     char *yes = strchr(text, '?');
     if (yes == NULL) {
         return text;
@@ -93,76 +93,76 @@ static char *chosen(char *text) {
 
 /* One line of the table. */
 typedef struct {
-    char call[16], kind[16], session[16], buffer[256], length[16], status[64], returned[64], who[16];
+    char call[16], kind[16], session[16], buffer[256], length[16], status[64], returned[64], caller[16];
     unsigned class_number;
     CONTROLTRACE_ID id;
     /* The buffer, and its size in bytes. */
-    void *given;
+    void *input;
     ULONG size;
-} ENTRY;
+} TABLE_LINE;
 
-static ULONG call(const ENTRY *entry, void *given, ULONG length, ULONG *returned) {
+static ULONG make_call(const TABLE_LINE *entry, void *input, ULONG length, ULONG *returned) {
     TRACE_INFO_CLASS which = (TRACE_INFO_CLASS)entry->class_number;
     switch (entry->call[0]) {
-    case 's': return TraceSetInformation(entry->id, which, given, length);
-    case 'q': return TraceQueryInformation(entry->id, which, given, length, returned);
+    case 's': return TraceSetInformation(entry->id, which, input, length);
+    case 'q': return TraceQueryInformation(entry->id, which, input, length, returned);
     default: {
-        int has_room = strcmp(entry->session, "no-out") != 0 && (length != 0 || given != NULL);
-        return EnumerateTraceGuidsEx(which, entry->given, entry->size, has_room ? output : NULL, length, returned);
+        int has_room = strcmp(entry->session, "no-out") != 0 && (length != 0 || input != NULL);
+        return EnumerateTraceGuidsEx(which, entry->input, entry->size, has_room ? output : NULL, length, returned);
     }
     }
 }
 
 /* Returns the length that the same call returns for length 0. */
-static ULONG needed(const ENTRY *entry) {
+static ULONG query_needed_length(const TABLE_LINE *entry) {
     ULONG returned = UNTOUCHED;
-    (void)call(entry, NULL, 0, &returned);
-    IS(1, returned != UNTOUCHED);
+    (void)make_call(entry, NULL, 0, &returned);
+    EXPECT(1, returned != UNTOUCHED);
     return returned;
 }
 
-static ULONG length_of(const ENTRY *entry) {
+static ULONG parse_length(const TABLE_LINE *entry) {
     if (strncmp(entry->length, "need", 4) != 0) {
         return (ULONG)strtoul(entry->length, NULL, 10);
     }
-    ULONG all = needed(entry);
+    ULONG all = query_needed_length(entry);
     return entry->length[4] == '-' && all > 0 ? all - 1 : all;
 }
 
 /* A failed call writes nothing, and a successful one nothing after the answer. */
-static int is_untouched(const ENTRY *entry, ULONG status, ULONG returned) {
+static int is_untouched(const TABLE_LINE *entry, ULONG status, ULONG returned) {
     const unsigned char *after = entry->call[0] == 'e' ? output : bytes;
     size_t answer = status == 0 && returned != UNTOUCHED ? returned : 0;
     return entry->call[0] == 's' || memcmp(after + answer, before + answer, sizeof before - answer) == 0;
 }
 
 /* Makes the call of a line, and the same call without a return length. */
-static void check(ENTRY *entry, unsigned number, const char *line) {
-    ULONG returned = UNTOUCHED, length = length_of(entry);
+static void check_line(TABLE_LINE *entry, unsigned number, const char *line) {
+    ULONG returned = UNTOUCHED, length = parse_length(entry);
     memset(output, 0xEE, sizeof output);
     memcpy(before, entry->call[0] == 'e' ? output : bytes, sizeof before);
-    ULONG got = call(entry, entry->given, length, &returned);
-    int is_right = is_untouched(entry, got, returned) && got == strtoul(chosen(entry->status), NULL, 10);
-    const char *want = chosen(entry->returned);
+    ULONG status_returned = make_call(entry, entry->input, length, &returned);
+    int is_expected = is_untouched(entry, status_returned, returned) && status_returned == strtoul(choose_alternative(entry->status), NULL, 10);
+    const char *want = choose_alternative(entry->returned);
     if (strcmp(want, "any") == 0) {
-        is_right &= returned != UNTOUCHED && returned > 0;
+        is_expected &= returned != UNTOUCHED && returned > 0;
     } else if (strcmp(want, "need") == 0) {
-        is_right &= returned == needed(entry);
+        is_expected &= returned == query_needed_length(entry);
     } else {
-        is_right &= returned == (want[0] == '-' ? UNTOUCHED : (ULONG)strtoul(want, NULL, 10));
+        is_expected &= returned == (want[0] == '-' ? UNTOUCHED : (ULONG)strtoul(want, NULL, 10));
     }
     if (entry->call[0] == 'q') {
-        is_right &= got == call(entry, entry->given, length, NULL);
+        is_expected &= status_returned == make_call(entry, entry->input, length, NULL);
     } else if (entry->call[0] == 'e') {
-        is_right &= call(entry, entry->given, length, NULL) == ERROR_INVALID_PARAMETER;
+        is_expected &= make_call(entry, entry->input, length, NULL) == ERROR_INVALID_PARAMETER;
     }
-    if (!is_right) {
-        fprintf(stderr, "line %u: status %u, ReturnLength %u: %s", number, (unsigned)got, (unsigned)returned, line);
+    if (!is_expected) {
+        fprintf(stderr, "line %u: status %u, ReturnLength %u: %s", number, (unsigned)status_returned, (unsigned)returned, line);
     }
-    IS(1, is_right);
+    EXPECT(1, is_expected);
 }
 
-static CONTROLTRACE_ID id_of(const char *session) {
+static CONTROLTRACE_ID find_session_id(const char *session) {
     for (int i = 0; i < SESSIONS; i++) {
         if (strcmp(session, NAMES[i]) == 0) {
             return sessions[i];
@@ -172,35 +172,35 @@ static CONTROLTRACE_ID id_of(const char *session) {
 }
 
 /* Checks all lines of one kind of caller. */
-static void run(const char *file, const char *who) {
+static void check_lines_of_caller(const char *file, const char *caller) {
     char line[512];
     unsigned number = 0;
-    ENTRY entry;
+    TABLE_LINE entry;
     FILE *table = fopen(file, "r");
-    IS(1, table != NULL);
+    EXPECT(1, table != NULL);
     while (fgets(line, sizeof line, table) != NULL) {
         number++;
         if (line[0] == '#' || strncmp(line, "none", 4) == 0) {
             continue;
         }
         int fields = sscanf(line, "%15s %u %15s %15s %255s %15s %63s %63s %15s", entry.call, &entry.class_number, entry.kind, entry.session,
-                            entry.buffer, entry.length, entry.status, entry.returned, entry.who);
-        IS(9, fields);
-        if (strcmp(entry.who, who) == 0) {
+                            entry.buffer, entry.length, entry.status, entry.returned, entry.caller);
+        EXPECT(9, fields);
+        if (strcmp(entry.caller, caller) == 0) {
             int is_null = strncmp(entry.buffer, "null", 4) == 0;
-            entry.id = id_of(entry.session);
-            entry.given = is_null ? NULL : bytes;
-            entry.size = is_null ? (ULONG)(entry.buffer[4] == '*' ? strtoul(entry.buffer + 5, NULL, 10) : 0) : (ULONG)fill(entry.buffer);
-            check(&entry, number, line);
+            entry.id = find_session_id(entry.session);
+            entry.input = is_null ? NULL : bytes;
+            entry.size = is_null ? (ULONG)(entry.buffer[4] == '*' ? strtoul(entry.buffer + 5, NULL, 10) : 0) : (ULONG)fill_buffer(entry.buffer);
+            check_line(&entry, number, line);
         }
     }
     fclose(table);
 }
 
 /* Runs this program once more, with fewer privileges. */
-static void run_as(const char *who, char **argv) {
+static void run_with_fewer_privileges(const char *caller, char **argv) {
     char ids[SESSIONS][24];
-    char *words[8 + SESSIONS] = {argv[0], argv[1], argv[2], argv[3], argv[4], argv[5], (char *)(uintptr_t)who};
+    char *words[8 + SESSIONS] = {argv[0], argv[1], argv[2], argv[3], argv[4], argv[5], (char *)(uintptr_t)caller};
     int status = -1;
     for (int i = 0; i < SESSIONS; i++) {
         snprintf(ids[i], sizeof ids[i], "%llu", (unsigned long long)sessions[i]);
@@ -210,58 +210,58 @@ static void run_as(const char *who, char **argv) {
     pid_t child = fork();
     if (child == 0) {
         /* The bounding set limits the next program, even if it runs as root. */
-        int is_less = strcmp(who, "plain") != 0 || (prctl(PR_CAPBSET_DROP, CAP_PERFMON, 0, 0, 0) == 0 &&
+        int is_limited = strcmp(caller, "plain") != 0 || (prctl(PR_CAPBSET_DROP, CAP_PERFMON, 0, 0, 0) == 0 &&
                                                     prctl(PR_CAPBSET_DROP, CAP_SYS_ADMIN, 0, 0, 0) == 0);
-        if (is_less) {
+        if (is_limited) {
             execv(argv[0], words);
         }
         _exit(99);
     }
-    IS(child, waitpid(child, &status, 0));
-    IS(0, status);
+    EXPECT(child, waitpid(child, &status, 0));
+    EXPECT(0, status);
 }
 
 int main(int argc, char **argv) {
     const ULONG REAL_TIME = EVENT_TRACE_REAL_TIME_MODE;
     REGHANDLE reg = 0;
-    GUID provider = guid(0x7000), group = guid(0x7001);
+    GUID provider = make_guid(0x7000), group = make_guid(0x7001);
     ENABLE_TRACE_PARAMETERS params;
-    IS(1, argc == 6 || argc == 7 + SESSIONS);
+    EXPECT(1, argc == 6 || argc == 7 + SESSIONS);
     has_counters = argv[3][0] == '1';
     has_branches = argv[4][0] == '1';
     if (argc > 6) {
         uid_t guest = (uid_t)strtoul(argv[5], NULL, 10);
         /* Changed only after the program was started: other users may be unable to read the build
          * folder. */
-        int is_he = strcmp(argv[6], "guest") != 0 ||
+        int is_user_changed = strcmp(argv[6], "guest") != 0 ||
                     (setgroups(0, NULL) == 0 && setresgid(guest, guest, guest) == 0 && setresuid(guest, guest, guest) == 0);
-        IS(1, is_he);
+        EXPECT(1, is_user_changed);
         for (int i = 0; i < SESSIONS; i++) {
             sessions[i] = strtoull(argv[7 + i], NULL, 10);
         }
-        run(argv[1], argv[6]);
-        return finish();
+        check_lines_of_caller(argv[1], argv[6]);
+        return report_rows();
     }
 
-    IS(0, EventRegister(&provider, NULL, NULL, &reg));
-    sessions[LIVE] = started("live", REAL_TIME, "");
-    sessions[SYSTEM] = started("system", REAL_TIME | EVENT_TRACE_SYSTEM_LOGGER_MODE, "");
-    sessions[SPARE] = started("spare", REAL_TIME | EVENT_TRACE_SYSTEM_LOGGER_MODE, "");
-    sessions[PRIVATE] = started("private", EVENT_TRACE_PRIVATE_LOGGER_MODE | 1, in(argv[2], "private.etl"));
-    sessions[GONE] = started("stale", REAL_TIME, "");
-    IS(0, StopTraceW(sessions[GONE], NULL, &empty(&block)->p));
+    EXPECT(0, EventRegister(&provider, NULL, NULL, &reg));
+    sessions[LIVE] = start_session("live", REAL_TIME, "");
+    sessions[SYSTEM] = start_session("system", REAL_TIME | EVENT_TRACE_SYSTEM_LOGGER_MODE, "");
+    sessions[SPARE] = start_session("spare", REAL_TIME | EVENT_TRACE_SYSTEM_LOGGER_MODE, "");
+    sessions[PRIVATE] = start_session("private", EVENT_TRACE_PRIVATE_LOGGER_MODE | 1, path_in(argv[2], "private.etl"));
+    sessions[STOPPED] = start_session("stale", REAL_TIME, "");
+    EXPECT(0, StopTraceW(sessions[STOPPED], NULL, &empty_block(&block)->p));
     memset(&params, 0, sizeof params);
     params.Version = ENABLE_TRACE_PARAMETERS_VERSION_2;
-    IS(0, EnableTraceEx2(sessions[LIVE], &provider, 1, 4, 0, 0, 30000, &params));
+    EXPECT(0, EnableTraceEx2(sessions[LIVE], &provider, 1, 4, 0, 0, 30000, &params));
     params.EnableProperty = EVENT_ENABLE_PROPERTY_PROVIDER_GROUP;
-    IS(0, EnableTraceEx2(sessions[LIVE], &group, 1, 4, 0, 0, 30000, &params));
+    EXPECT(0, EnableTraceEx2(sessions[LIVE], &group, 1, 4, 0, 0, 30000, &params));
 
-    run(argv[1], "any");
-    run_as("plain", argv);
-    run_as("guest", argv);
-    for (int i = LIVE; i < GONE; i++) {
-        IS(0, StopTraceW(sessions[i], NULL, &empty(&block)->p));
+    check_lines_of_caller(argv[1], "any");
+    run_with_fewer_privileges("plain", argv);
+    run_with_fewer_privileges("guest", argv);
+    for (int i = LIVE; i < STOPPED; i++) {
+        EXPECT(0, StopTraceW(sessions[i], NULL, &empty_block(&block)->p));
     }
-    IS(0, EventUnregister(reg));
-    return finish();
+    EXPECT(0, EventUnregister(reg));
+    return report_rows();
 }

@@ -1,5 +1,5 @@
-//! Sizes and offsets of every structure, and values of every constant that both sides have: a unit
-//! of assertions generated from Rust, for C compilers.
+//! Sizes and offsets of every structure, and values of every constant that C and Rust define. The
+//! tests generate a C source of static assertions from the Rust definitions.
 
 mod controller;
 
@@ -16,28 +16,28 @@ use traceweir_c::types::{
 use traceweir_format::header::message;
 use traceweir_format::spec::{enable, event};
 
-use crate::support::{C, CPP, STRICT, expect_success, here};
+use crate::support::{C, CPP, STRICT_FLAGS, crate_path, expect_success};
 
 /// `structure!(out, C name, Rust type { C field: Rust field, … })`
 macro_rules! structure {
     ($out:ident, $c:literal, $rust:ty { $($c_field:literal: $field:ident),* $(,)? }) => {
-        size(&mut $out, $c, size_of::<$rust>(), align_of::<$rust>());
-        $(offset(&mut $out, $c, $c_field, offset_of!($rust, $field));)*
+        check_size(&mut $out, $c, size_of::<$rust>(), align_of::<$rust>());
+        $(check_offset(&mut $out, $c, $c_field, offset_of!($rust, $field));)*
     };
 }
 
 mod consumer;
 
-fn size(out: &mut String, name: &str, size: usize, align: usize) {
+fn check_size(out: &mut String, name: &str, size: usize, align: usize) {
     writeln!(out, "CHECK(sizeof({name}) == {size}); CHECK(ALIGN({name}) == {align});").unwrap();
 }
 
-fn offset(out: &mut String, name: &str, field: &str, offset: usize) {
+fn check_offset(out: &mut String, name: &str, field: &str, offset: usize) {
     writeln!(out, "CHECK(offsetof({name}, {field}) == {offset});").unwrap();
 }
 
 /// Structures that Rust defines too.
-fn shared_structures(mut out: String) -> String {
+fn add_shared_structures(mut out: String) -> String {
     structure!(out, "GUID", Guid { "Data1": data1, "Data2": data2, "Data3": data3, "Data4": data4 });
     structure!(out, "EVENT_DESCRIPTOR", EventDescriptor {
         "Id": id, "Version": version, "Channel": channel, "Level": level, "Opcode": opcode, "Task": task, "Keyword": keyword,
@@ -72,7 +72,7 @@ fn shared_structures(mut out: String) -> String {
 }
 
 /// Types that only C has, with their published sizes.
-fn published(mut out: String) -> String {
+fn add_published_types(mut out: String) -> String {
     let sizes: [(&str, usize, usize); 41] = [
         ("BYTE", 1, 1),
         ("UCHAR", 1, 1),
@@ -117,11 +117,11 @@ fn published(mut out: String) -> String {
         ("WMIDPREQUESTCODE", 4, 4),
     ];
     for (name, bytes, align) in sizes {
-        size(&mut out, name, bytes, align);
+        check_size(&mut out, name, bytes, align);
     }
-    for (name, fields) in MEMBERS {
+    for (name, fields) in PUBLISHED_OFFSETS {
         for (field, at) in *fields {
-            offset(&mut out, name, field, *at);
+            check_offset(&mut out, name, field, *at);
         }
     }
     out
@@ -129,7 +129,7 @@ fn published(mut out: String) -> String {
 
 /// Members of structures that only C has, and members of others that Rust does not name.
 #[rustfmt::skip]
-const MEMBERS: &[(&str, &[(&str, usize)])] = &[
+const PUBLISHED_OFFSETS: &[(&str, &[(&str, usize)])] = &[
     ("FILETIME", &[("dwLowDateTime", 0), ("dwHighDateTime", 4)]),
     ("SYSTEMTIME", &[
         ("wYear", 0), ("wMonth", 2), ("wDayOfWeek", 4), ("wDay", 6), ("wHour", 8), ("wMinute", 10), ("wSecond", 12), ("wMilliseconds", 14),
@@ -161,7 +161,7 @@ macro_rules! constants {
 }
 
 /// Constants that Rust has under the same name.
-fn shared_constants(mut out: String) -> String {
+fn add_shared_constants(mut out: String) -> String {
     constants!(out, event::{
         EVENT_WRITE_FLAG_NO_FAULTING, EVENT_WRITE_FLAG_INPRIVATE, EVENT_ACTIVITY_CTRL_GET_ID, EVENT_ACTIVITY_CTRL_SET_ID,
         EVENT_ACTIVITY_CTRL_CREATE_ID, EVENT_ACTIVITY_CTRL_GET_SET_ID, EVENT_ACTIVITY_CTRL_CREATE_SET_ID,
@@ -215,16 +215,16 @@ fn shared_constants(mut out: String) -> String {
 
 /// Returns the named structures that a header defines, with their members. Members of anonymous
 /// members count as members of the structure.
-fn structures_of(header: &str) -> Vec<(String, Vec<String>)> {
-    let text = std::fs::read_to_string(here("include").join(header)).unwrap();
+fn parse_structures(header: &str) -> Vec<(String, Vec<String>)> {
+    let text = std::fs::read_to_string(crate_path("include").join(header)).unwrap();
     let mut found = Vec::new();
     // For each open brace: the members so far.
     let mut open: Vec<Vec<String>> = Vec::new();
     for line in text.lines().map(str::trim) {
-        let begins = ["typedef struct", "typedef union", "struct", "union", "__extension__"]
+        let begins_structure = ["typedef struct", "typedef union", "struct", "union", "__extension__"]
             .iter()
             .any(|word| line.starts_with(word));
-        if begins && line.ends_with('{') {
+        if begins_structure && line.ends_with('{') {
             open.push(Vec::new());
         } else if let Some(name) = line.strip_prefix('}')
             && let Some(members) = open.pop()
@@ -249,12 +249,12 @@ fn structures_of(header: &str) -> Vec<(String, Vec<String>)> {
 }
 
 /// Checks that no structure and no member of the headers is missing from the unit.
-fn check_that_none_is_missing(unit: &str) {
+fn assert_complete(unit: &str) {
     let mut count = 0;
     for header in
         ["windows.h", "guiddef.h", "evntprov.h", "evntrace.h", "evntcons.h", "traceweir/evntrace_consumer.h"]
     {
-        for (name, members) in structures_of(header) {
+        for (name, members) in parse_structures(header) {
             assert!(unit.contains(&format!("CHECK(sizeof({name}) == ")), "{header}: the size of {name}");
             assert!(!members.is_empty(), "{header}: {name}");
             for member in members {
@@ -269,14 +269,16 @@ fn check_that_none_is_missing(unit: &str) {
 
 #[test]
 fn c_and_rust_agree_on_every_structure_and_constant() {
-    let head = "#include <evntprov.h>\n#include <evntrace.h>\n#include <evntcons.h>\n#include <winmeta.h>\n\
+    let prologue = "#include <evntprov.h>\n#include <evntrace.h>\n#include <evntcons.h>\n#include <winmeta.h>\n\
                 #define HRESULT_FROM(code) __HRESULT_FROM_WIN32(code)\n\
                 #ifdef __cplusplus\n#define CHECK(what) static_assert(what, #what)\n#define ALIGN(type) alignof(type)\n\
                 #else\n#define CHECK(what) _Static_assert(what, #what)\n#define ALIGN(type) _Alignof(type)\n#endif\n";
-    let unit = consumer::rows(shared_constants(published(shared_structures(head.to_owned()))));
+    let unit = consumer::add_checks(add_shared_constants(add_published_types(add_shared_structures(
+        prologue.to_owned(),
+    ))));
     assert!(unit.lines().count() > 150);
-    let unit = controller::rows(unit);
-    check_that_none_is_missing(&unit);
+    let unit = controller::add_checks(unit);
+    assert_complete(&unit);
     let folder = tempfile::tempdir().unwrap();
     for language in [C, CPP] {
         let file = folder.path().join(format!("layout.{}", language.extension));
@@ -285,11 +287,11 @@ fn c_and_rust_agree_on_every_structure_and_constant() {
             for standard in language.standards {
                 let mut command = Command::new(compiler);
                 command
-                    .args(STRICT)
+                    .args(STRICT_FLAGS)
                     .arg("-fsyntax-only")
                     .arg(format!("-std={standard}"))
                     .arg("-I")
-                    .arg(here("include"));
+                    .arg(crate_path("include"));
                 // Compilers support `offsetof` of a member of a member, but C++ does not require
                 // it.
                 expect_success(command.arg(&file));

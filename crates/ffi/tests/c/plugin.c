@@ -1,10 +1,10 @@
-/* A shared library with a provider of its own, for host.c. */
+/* A shared library that registers a provider, for host.c. */
 #include <evntprov.h>
 #include <unistd.h>
 
 static const GUID Provider = {0xC0FFEE04, 0x1111, 0x2222, {1, 2, 3, 4, 5, 6, 7, 8}};
 static REGHANDLE reg;
-static volatile ULONG enabled;
+static volatile ULONG enable_code;
 
 extern ULONG plugin_start(void);
 extern ULONG plugin_write(ULONG number);
@@ -13,7 +13,7 @@ extern ULONG plugin_stop(void);
 static void NTAPI on_enable(LPCGUID source, ULONG code, UCHAR level, ULONGLONG any, ULONGLONG all,
                             PEVENT_FILTER_DESCRIPTOR filter, PVOID context) {
     (void)source, (void)level, (void)any, (void)all, (void)filter, (void)context;
-    enabled = code;
+    enable_code = code;
 }
 
 ULONG plugin_start(void) {
@@ -26,10 +26,10 @@ ULONG plugin_write(ULONG number) {
     EVENT_DATA_DESCRIPTOR data;
     EventDescCreate(&event, 1, 0, 0, 4, 0, 0, 0);
     EventDataDescCreate(&data, &number, sizeof number);
-    for (int tries = 0; tries < 6000 && enabled != 1; tries++) {
+    for (int tries = 0; tries < 6000 && enable_code != 1; tries++) {
         usleep(10000);
     }
-    return enabled == 1 ? EventWrite(reg, &event, 1, &data) : ERROR_INVALID_FUNCTION;
+    return enable_code == 1 ? EventWrite(reg, &event, 1, &data) : ERROR_INVALID_FUNCTION;
 }
 
 ULONG plugin_stop(void) { return EventUnregister(reg); }

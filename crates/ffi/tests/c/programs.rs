@@ -17,35 +17,38 @@ use traceweir_format::spec::enable::{
 use traceweir_format::spec::event::ExtType;
 
 use crate::support::{
-    C, CPP, Daemon, Link, SANITIZE, STRICT, Workshop, expect_success, has, has_sanitizers, here, optimized,
-    rows,
+    C, CPP, Link, ProgramFolder, SANITIZER_FLAGS, STRICT_FLAGS, TestDaemon, checked_rows, crate_path,
+    expect_success, has_program, has_sanitizers, optimized_library_folder,
 };
 
-const fn provider(number: u128) -> Guid {
+const fn provider_guid(number: u128) -> Guid {
     Guid::from_u128(0xC0FF_EE00_1111_2222_0102_0304_0506_0708 | number << 96)
 }
-const HEARD: Guid = provider(1);
-const CALLBACK: Guid = provider(2);
-const CLASSIC: Guid = provider(3);
-const PLUGIN: Guid = provider(4);
-const STACK: Guid = provider(5);
-const MORE: Guid = provider(6);
-const TRAITS: Guid = provider(7);
-const DESCRIBED: Guid = provider(8);
-const SIGNALLED: [Guid; 2] = [provider(0xC), provider(0xD)];
+const HEARD: Guid = provider_guid(1);
+const CALLBACK: Guid = provider_guid(2);
+const CLASSIC: Guid = provider_guid(3);
+const PLUGIN: Guid = provider_guid(4);
+const STACK: Guid = provider_guid(5);
+const MORE: Guid = provider_guid(6);
+const TRAITS: Guid = provider_guid(7);
+const DESCRIBED: Guid = provider_guid(8);
+const SIGNALLED: [Guid; 2] = [provider_guid(0xC), provider_guid(0xD)];
 const HELLO: Guid = Guid::from_u128(0x3d1c9f52_6c1e_4a3b_9a52_0a8f0b1d7c11);
 
-fn everything() -> EnableParams {
-    EnableParams { level: 5, ..EnableParams::default() }
+/// TRACE_LEVEL_VERBOSE.
+const VERBOSE: u8 = 5;
+
+fn all_levels() -> EnableParams {
+    EnableParams { level: VERBOSE, ..EnableParams::default() }
 }
 
-fn source(name: &str) -> PathBuf {
-    here("tests/c").join(name)
+fn source_path(name: &str) -> PathBuf {
+    crate_path("tests/c").join(name)
 }
 
 /// The parts of a record that the tests compare.
 #[derive(Debug, PartialEq, Eq)]
-struct Seen {
+struct RecordedEvent {
     id: u16,
     level: u8,
     activity: u32,
@@ -53,9 +56,9 @@ struct Seen {
     payload: Vec<u8>,
 }
 
-fn seen(record: &Record<'_>) -> Seen {
+fn copy_event(record: &Record<'_>) -> RecordedEvent {
     let descriptor = record.descriptor();
-    Seen {
+    RecordedEvent {
         id: descriptor.id,
         level: descriptor.level,
         activity: record.activity().map_or(0, |id| id.data1),
@@ -64,36 +67,37 @@ fn seen(record: &Record<'_>) -> Seen {
     }
 }
 
-/// Runs the quiet program without a daemon, under the command `around`.
-fn run_quiet(program: &Path, around: &[&str]) {
+/// Runs `quiet.c` without a daemon, under the command `wrapper`.
+fn run_without_session(program: &Path, wrapper: &[&str]) {
     let folder = tempfile::tempdir().unwrap();
-    let mut command = match around {
+    let mut command = match wrapper {
         [] => Command::new(program),
-        [first, rest @ ..] => {
+        [first, arguments @ ..] => {
             let mut command = Command::new(first);
-            command.args(rest).arg(program);
+            command.args(arguments).arg(program);
             command
         }
     };
     let output = expect_success(command.env("TRACEWEIR_RUNTIME_DIR", folder.path()));
-    assert!(rows(&output) > 200, "{output}");
+    assert!(checked_rows(&output) > 200, "{output}");
 }
 
-/// Runs a program while a session records everything of a provider, under the command `around`.
-fn run_heard<T>(
-    (program, of): (&Path, Guid),
-    around: &[&str],
+/// Runs a program while a session records everything of a provider, under the command `wrapper`.
+fn record_program<T>(
+    program: &Path,
+    provider: Guid,
+    wrapper: &[&str],
     params: &EnableParams,
     lost: u64,
     view: impl FnMut(&Record<'_>) -> T,
 ) -> (String, Vec<T>) {
-    let daemon = Daemon::new();
-    let session = daemon.record("heard", &[of], params);
-    let mut command = match around {
+    let daemon = TestDaemon::new();
+    let session = daemon.record("heard", &[provider], params);
+    let mut command = match wrapper {
         [] => daemon.command(program),
-        [first, rest @ ..] => {
+        [first, arguments @ ..] => {
             let mut command = daemon.command(Path::new(first));
-            command.args(rest).arg(program);
+            command.args(arguments).arg(program);
             command
         }
     };
@@ -107,32 +111,32 @@ fn classic_params() -> EnableParams {
 
 #[test]
 fn calls_return_the_published_status_while_no_session_listens() {
-    let workshop = Workshop::new();
+    let programs = ProgramFolder::new();
     for compiler in C.compilers() {
-        run_quiet(&workshop.build(compiler, &source("quiet.c"), &[], Link::Shared), &[]);
+        run_without_session(&programs.build(compiler, &source_path("quiet.c"), &[], Link::Shared), &[]);
     }
 }
 
 #[test]
-fn the_same_programs_compile_as_cpp() {
-    let workshop = Workshop::new();
+fn programs_compile_and_run_as_cpp() {
+    let programs = ProgramFolder::new();
     for compiler in CPP.compilers() {
         for standard in CPP.standards {
             let flags = [&format!("-std={standard}"), "-x", "c++"];
-            let build = |name| workshop.build(compiler, &source(name), &flags, Link::Shared);
-            run_quiet(&build("quiet.c"), &[]);
-            let (_, events) = run_heard((&build("heard.c"), HEARD), &[], &everything(), 0, seen);
-            check_heard(events);
-            let (output, _) = run_heard((&build("classic.c"), CLASSIC), &[], &classic_params(), 1, |_| ());
-            assert!(rows(&output) >= 40, "{output}");
+            let build = |name| programs.build(compiler, &source_path(name), &flags, Link::Shared);
+            run_without_session(&build("quiet.c"), &[]);
+            let (_, events) = record_program(&build("heard.c"), HEARD, &[], &all_levels(), 0, copy_event);
+            check_written_events(events);
+            let (output, _) = record_program(&build("classic.c"), CLASSIC, &[], &classic_params(), 1, |_| ());
+            assert!(checked_rows(&output) >= 40, "{output}");
         }
     }
 }
 
-fn check_heard(events: Vec<Seen>) {
+fn check_written_events(events: Vec<RecordedEvent>) {
     let metadata = b"\x07\0\0ev\0\0".to_vec();
     let item = |kind, data: &[u8]| (kind, data.to_vec());
-    let event = |id, activity, items: Vec<(ExtType, Vec<u8>)>, payload: &[u8]| Seen {
+    let event = |id, activity, items: Vec<(ExtType, Vec<u8>)>, payload: &[u8]| RecordedEvent {
         id,
         level: 4,
         activity,
@@ -143,8 +147,8 @@ fn check_heard(events: Vec<Seen>) {
     let all = [&metadata[..], b"\x04\0P\0data"].concat();
     let number = [4, 3, 2, 1];
     let typed = vec![item(ExtType::EVENT_SCHEMA_TL, &metadata), item(ExtType::PROV_TRAITS, b"\x04\0P\0")];
-    let text = Seen { level: 3, ..event(0, 0, vec![], b"h\0\xE4\0\0\0") };
-    let want = [
+    let text = RecordedEvent { level: 3, ..event(0, 0, vec![], b"h\0\xE4\0\0\0") };
+    let expected = [
         event(1, 0, vec![], b"\x04\x03\x02\x01text\0"),
         event(2, 0xA, vec![item(ExtType::RELATED_ACTIVITYID, &related)], &number),
         event(3, 0xA, vec![], b""),
@@ -153,29 +157,29 @@ fn check_heard(events: Vec<Seen>) {
         event(6, 0, vec![], &all),
         text,
     ];
-    assert_eq!(events.len(), want.len());
-    for (mut got, mut want) in events.into_iter().zip(want) {
-        got.items.sort_by_key(|(kind, _)| kind.0);
-        want.items.sort_by_key(|(kind, _)| kind.0);
-        assert_eq!(got, want);
+    assert_eq!(events.len(), expected.len());
+    for (mut event, mut expected) in events.into_iter().zip(expected) {
+        event.items.sort_by_key(|(kind, _)| kind.0);
+        expected.items.sort_by_key(|(kind, _)| kind.0);
+        assert_eq!(event, expected);
     }
 }
 
 #[test]
 fn events_are_recorded_as_they_were_written() {
-    let workshop = Workshop::new();
+    let programs = ProgramFolder::new();
     for compiler in C.compilers() {
-        let program = workshop.build(compiler, &source("heard.c"), &[], Link::Shared);
-        let (output, events) = run_heard((&program, HEARD), &[], &everything(), 0, seen);
-        assert!(rows(&output) >= 25, "{output}");
-        check_heard(events);
+        let program = programs.build(compiler, &source_path("heard.c"), &[], Link::Shared);
+        let (output, events) = record_program(&program, HEARD, &[], &all_levels(), 0, copy_event);
+        assert!(checked_rows(&output) >= 25, "{output}");
+        check_written_events(events);
     }
 }
 
 #[test]
 fn a_classic_provider_writes_events_instances_and_messages() {
-    let workshop = Workshop::new();
-    let program = workshop.build("gcc", &source("classic.c"), &[], Link::Shared);
+    let programs = ProgramFolder::new();
+    let program = programs.build("gcc", &source_path("classic.c"), &[], Link::Shared);
     let view = |record: &Record<'_>| {
         let descriptor = record.descriptor();
         (
@@ -186,10 +190,10 @@ fn a_classic_provider_writes_events_instances_and_messages() {
             record.payload().to_vec(),
         )
     };
-    let (output, records) = run_heard((&program, CLASSIC), &[], &classic_params(), 1, view);
-    assert!(rows(&output) >= 40, "{output}");
+    let (output, records) = record_program(&program, CLASSIC, &[], &classic_params(), 1, view);
+    assert!(checked_rows(&output) >= 40, "{output}");
     let class = 0xC1A55;
-    let want = [
+    let expected = [
         (Family::Full, class, 1, 0, b"data".to_vec()),
         (Family::Full, class, 1, 0, b"onetwo!".to_vec()),
         (Family::Instance, class, 2, 0, b"inst".to_vec()),
@@ -198,18 +202,18 @@ fn a_classic_provider_writes_events_instances_and_messages() {
         (Family::Message, 0, 0, 9, b"".to_vec()),
         (Family::Message, 0, 0, 10, b"".to_vec()),
     ];
-    assert_eq!(records, want);
+    assert_eq!(records, expected);
 }
 
 #[test]
 fn traits_time_stamps_and_sizes_are_honored() {
-    let workshop = Workshop::new();
-    let program = workshop.build("gcc", &source("more.c"), &[], Link::Shared);
-    let daemon = Daemon::new();
+    let programs = ProgramFolder::new();
+    let program = programs.build("gcc", &source_path("more.c"), &[], Link::Shared);
+    let daemon = TestDaemon::new();
     let small = SessionConfig { buffer_size: 4, ..SessionConfig::default() };
-    let session = daemon.record_by("more", &[MORE], &everything(), small);
+    let session = daemon.record_with_config("more", &[MORE], &all_levels(), small);
     expect_success(&mut daemon.command(&program));
-    let mut events = session.stop(1, |record| (seen(record), record.time()));
+    let mut events = session.stop(1, |record| (copy_event(record), record.time()));
     events.sort_by_key(|(event, _)| event.id);
     let ids: Vec<u16> = events.iter().map(|(event, _)| event.id).collect();
     assert_eq!(ids, [1, 4, 5]);
@@ -222,17 +226,17 @@ fn traits_time_stamps_and_sizes_are_honored() {
 
 #[test]
 fn every_event_carries_traits_of_all_kinds() {
-    let workshop = Workshop::new();
+    let programs = ProgramFolder::new();
     let decode = b"\x0d\xc0\xde\xc056789abcdef0";
     let traits = [b" \0T\0\x13\0\x02", &decode[..], b"\x03\0\x05\x06\0\xc8own"].concat();
     for compiler in C.compilers() {
-        let program = workshop.build(compiler, &source("traits.c"), &[], Link::Shared);
+        let program = programs.build(compiler, &source_path("traits.c"), &[], Link::Shared);
         // The session knows the provider by its own GUID; the decode GUID selects the schema of the
         // events.
-        let daemon = Daemon::new();
-        let session = daemon.record("traits", &[TRAITS, Guid::from_bytes(decode)], &everything());
+        let daemon = TestDaemon::new();
+        let session = daemon.record("traits", &[TRAITS, Guid::from_bytes(decode)], &all_levels());
         expect_success(&mut daemon.command(&program));
-        let events = session.stop(0, |record| (record.provider(), seen(record).items));
+        let events = session.stop(0, |record| (record.provider(), copy_event(record).items));
         assert_eq!(events.len(), 5, "{events:?}");
         for (provider, items) in events {
             assert_eq!(provider, Guid::from_bytes(decode));
@@ -247,9 +251,9 @@ fn every_event_carries_traits_of_all_kinds() {
 
 #[test]
 fn callback_receives_the_session_and_its_context() {
-    let workshop = Workshop::new();
-    let program = workshop.build("gcc", &source("callback.c"), &[], Link::Shared);
-    let daemon = Daemon::new();
+    let programs = ProgramFolder::new();
+    let program = programs.build("gcc", &source_path("callback.c"), &[], Link::Shared);
+    let daemon = TestDaemon::new();
     let filters = vec![Filter { kind: 7, data: b"abc".to_vec() }];
     let params =
         EnableParams { level: 4, match_any: 0x30, match_all: 0x10, filters, ..EnableParams::default() };
@@ -264,23 +268,23 @@ fn callback_receives_the_session_and_its_context() {
     output.read_line(&mut line).unwrap();
     assert_eq!(line, "captured\n");
     let written = session.stop(0, |record| (record.descriptor().id, record.payload().to_vec()));
-    assert_eq!(written, [(77, b"early".to_vec())], "by the callback, while the registration was on its way");
-    let mut rest = String::new();
-    output.read_to_string(&mut rest).unwrap();
+    assert_eq!(written, [(77, b"early".to_vec())], "the callback wrote the event during the registration");
+    let mut remaining_output = String::new();
+    output.read_to_string(&mut remaining_output).unwrap();
     assert!(child.wait().unwrap().success());
-    assert!(rows(&rest) >= 13);
+    assert!(checked_rows(&remaining_output) >= 13);
 }
 
 #[test]
-fn the_example_says_hello() {
-    let example = here("../../examples/c/hello.c");
-    let workshop = Workshop::new();
+fn hello_example_writes_its_events() {
+    let example = crate_path("../../examples/c/hello.c");
+    let programs = ProgramFolder::new();
     for compiler in C.compilers() {
         for standard in C.standards {
             let flag = format!("-std={standard}");
-            let program = workshop.build(compiler, &example, &[&flag], Link::Shared);
+            let program = programs.build(compiler, &example, &[&flag], Link::Shared);
             let (_, events) =
-                run_heard((&program, HELLO), &[], &everything(), 0, |record| record.payload().to_vec());
+                record_program(&program, HELLO, &[], &all_levels(), 0, |record| record.payload().to_vec());
             let string: Vec<u8> = "that was all\0".encode_utf16().flat_map(u16::to_le_bytes).collect();
             let greeted = [&b"\0\0\0\0world\0"[..], b"\x01\0\0\0Linux\0", b"\x02\0\0\0Windows\0"];
             assert_eq!(events[..3], greeted);
@@ -291,24 +295,26 @@ fn the_example_says_hello() {
 
 #[test]
 fn program_can_be_linked_with_the_static_library() {
-    let workshop = Workshop::new();
-    let program = workshop.build("gcc", &source("heard.c"), &[], Link::Static);
+    let programs = ProgramFolder::new();
+    let program = programs.build("gcc", &source_path("heard.c"), &[], Link::Static);
     let needed = expect_success(Command::new("readelf").arg("-d").arg(&program));
     assert!(!needed.contains("libtraceweir"), "{needed}");
-    let (_, events) = run_heard((&program, HEARD), &[], &everything(), 0, seen);
-    check_heard(events);
+    let (_, events) = record_program(&program, HEARD, &[], &all_levels(), 0, copy_event);
+    check_written_events(events);
 }
 
 #[test]
 fn plugin_registers_and_unloads_while_the_library_stays() {
-    let workshop = Workshop::new();
-    let plugin = workshop.build("gcc", &source("plugin.c"), &["-shared", "-fPIC"], Link::Shared);
-    let host = workshop.path("host");
-    expect_success(Command::new("gcc").args(STRICT).arg(source("host.c")).arg("-o").arg(&host).arg("-ldl"));
-    let daemon = Daemon::new();
-    let session = daemon.record("plugin", &[PLUGIN], &everything());
+    let programs = ProgramFolder::new();
+    let plugin = programs.build("gcc", &source_path("plugin.c"), &["-shared", "-fPIC"], Link::Shared);
+    let host = programs.path("host");
+    expect_success(
+        Command::new("gcc").args(STRICT_FLAGS).arg(source_path("host.c")).arg("-o").arg(&host).arg("-ldl"),
+    );
+    let daemon = TestDaemon::new();
+    let session = daemon.record("plugin", &[PLUGIN], &all_levels());
     let output = expect_success(daemon.command(&host).arg(&plugin));
-    assert!(rows(&output) > 18);
+    assert!(checked_rows(&output) > 18);
     let mut modules = Vec::new();
     let events = session.stop_with(
         0,
@@ -330,11 +336,13 @@ fn plugin_registers_and_unloads_while_the_library_stays() {
 
 #[test]
 fn call_stack_begins_in_the_function_that_wrote() {
-    let workshop = Workshop::new();
-    let program = workshop.build("gcc", &source("stack.c"), &[], Link::Shared);
-    let params = EnableParams { property: EVENT_ENABLE_PROPERTY_STACK_TRACE, ..everything() };
-    let view = |record: &Record<'_>| record.items().stack().expect("a stack").frames().collect::<Vec<u64>>();
-    let (output, stacks) = run_heard((&program, STACK), &[], &params, 0, view);
+    let programs = ProgramFolder::new();
+    let program = programs.build("gcc", &source_path("stack.c"), &[], Link::Shared);
+    let params = EnableParams { property: EVENT_ENABLE_PROPERTY_STACK_TRACE, ..all_levels() };
+    let view = |record: &Record<'_>| {
+        record.items().stack().expect("the event has a stack").frames().collect::<Vec<u64>>()
+    };
+    let (output, stacks) = record_program(&program, STACK, &[], &params, 0, view);
     let writers: Vec<u64> = output.lines().filter_map(|line| line.parse().ok()).collect();
     assert_eq!((writers.len(), stacks.len()), (4, 4));
     for (number, (writer, frames)) in writers.iter().zip(&stacks).enumerate() {
@@ -345,10 +353,11 @@ fn call_stack_begins_in_the_function_that_wrote() {
 }
 
 /// The most stack that a write may need in an optimized library (docs/c-api.md).
-const MOST_STACK: u32 = 2048;
-/// The same for code without optimization, whose frames are several times as large. The work areas
-/// of a record with a stack or key do not fit into it: they must not be on the stack.
-const MOST_STACK_UNOPTIMIZED: u32 = 12 << 10;
+const MAX_STACK_BYTES: u32 = 2048;
+/// Like [`MAX_STACK_BYTES`], for code without optimization, whose frames are several times as large.
+/// The work areas of a record with a stack or key are larger than this limit, so they must not be on
+/// the stack.
+const MAX_STACK_BYTES_UNOPTIMIZED: u32 = 12 << 10;
 
 /// Returns a payload filter on event 2, which every event with that id passes.
 fn payload_filter() -> Filter {
@@ -365,38 +374,39 @@ fn payload_filter() -> Filter {
 fn a_signal_handler_on_a_small_stack_writes_whatever_sessions_ask_for() {
     const STACK: u32 = EVENT_ENABLE_PROPERTY_STACK_TRACE;
     const KEY: u32 = EVENT_ENABLE_PROPERTY_EVENT_KEY;
-    let workshop = Workshop::new();
-    // Bound when it is loaded: otherwise the loader takes 3 KiB of stack for the first call of a
-    // function.
-    let program = workshop.build("gcc", &source("signal_stack.c"), &["-Wl,-z,now"], Link::Shared);
-    let with = |property| EnableParams { property, ..everything() };
-    let filtered = EnableParams { filters: vec![payload_filter()], ..with(STACK) };
+    let programs = ProgramFolder::new();
+    // The loader resolves all functions at the start: resolving a function at its first call takes
+    // 3 KiB of stack.
+    let program = programs.build("gcc", &source_path("signal_stack.c"), &["-Wl,-z,now"], Link::Shared);
+    let params_with = |property| EnableParams { property, ..all_levels() };
+    let filtered = EnableParams { filters: vec![payload_filter()], ..params_with(STACK) };
     // Code without optimization needs more stack than the documented limit.
-    let is_optimized = !cfg!(debug_assertions) || optimized().is_some();
-    let (stack, most) = if is_optimized { (8 << 10, MOST_STACK) } else { (64 << 10, MOST_STACK_UNOPTIMIZED) };
+    let is_optimized = !cfg!(debug_assertions) || optimized_library_folder().is_some();
+    let (stack, max_depth) =
+        if is_optimized { (8 << 10, MAX_STACK_BYTES) } else { (64 << 10, MAX_STACK_BYTES_UNOPTIMIZED) };
     let mut deepest = 0;
     for (name, sessions) in [
-        ("plain", vec![with(0)]),
-        ("keys", vec![with(KEY | EVENT_ENABLE_PROPERTY_SID)]),
-        ("stacks", vec![with(STACK)]),
+        ("plain", vec![params_with(0)]),
+        ("keys", vec![params_with(KEY | EVENT_ENABLE_PROPERTY_SID)]),
+        ("stacks", vec![params_with(STACK)]),
         ("filtered", vec![filtered.clone()]),
-        ("several", vec![with(0), with(KEY), with(STACK | KEY), filtered]),
+        ("several", vec![params_with(0), params_with(KEY), params_with(STACK | KEY), filtered]),
     ] {
         for no_rseq in ["0", "1"] {
-            let daemon = Daemon::new();
+            let daemon = TestDaemon::new();
             let record = |(number, params)| daemon.record(&format!("{name}{number}"), &SIGNALLED, params);
             let recordings: Vec<_> = sessions.iter().enumerate().map(record).collect();
             let mut command = daemon.command(&program);
             let output = expect_success(command.arg(stack.to_string()).env("TRACEWEIR_NO_RSEQ", no_rseq));
             for line in output.lines().filter_map(|line| line.strip_prefix("depth ")) {
                 let depth: u32 = line.split(' ').next().unwrap().parse().unwrap();
-                assert!(depth <= most, "{name}, sequences off {no_rseq}: {line}");
+                assert!(depth <= max_depth, "{name}, TRACEWEIR_NO_RSEQ={no_rseq}: {line}");
                 println!("{name} {no_rseq} {line}");
                 deepest = deepest.max(depth);
             }
             for (recording, params) in recordings.into_iter().zip(&sessions) {
                 let has_stack = params.property & STACK != 0;
-                let stacks = recording.stop_any(|record| record.items().stack().is_some());
+                let stacks = recording.stop_with_any_loss(|record| record.items().stack().is_some());
                 assert!(
                     stacks.len() >= 20 && stacks.iter().all(|has| *has == has_stack),
                     "{name}: {stacks:?}"
@@ -410,13 +420,13 @@ fn a_signal_handler_on_a_small_stack_writes_whatever_sessions_ask_for() {
 
 #[test]
 fn shortcut_of_the_macros_writes_usual_events_and_refuses_others() {
-    let workshop = Workshop::new();
-    let program = workshop.build("gcc", &source("described.c"), &[], Link::Shared);
-    let (output, events) = run_heard((&program, DESCRIBED), &[], &everything(), 0, seen);
-    assert_eq!(rows(&output), 16, "{output}");
+    let programs = ProgramFolder::new();
+    let program = programs.build("gcc", &source_path("described.c"), &[], Link::Shared);
+    let (output, events) = record_program(&program, DESCRIBED, &[], &all_levels(), 0, copy_event);
+    assert_eq!(checked_rows(&output), 16, "{output}");
     // Refused events are missing; the first event was written by the published function.
     let has_sequences = events.len() > 1;
-    let payloads: Vec<&[u8]> = events.iter().map(|e| &e.payload[..]).collect();
+    let payloads: Vec<&[u8]> = events.iter().map(|event| &event.payload[..]).collect();
     let number = &7_u32.to_le_bytes()[..];
     let all = [number, number, &[], &[number, number].concat()[..]];
     assert_eq!(payloads, all[..if has_sequences { 4 } else { 1 }]);
@@ -428,29 +438,29 @@ fn shortcut_of_the_macros_writes_usual_events_and_refuses_others() {
     }
 }
 
-/// Runs the same programs under a tool that watches them.
-fn watched(build: &[&str], around: &[&str]) {
-    let workshop = Workshop::new();
-    let program = |name: &str| workshop.build("gcc", &source(name), build, Link::Shared);
-    run_quiet(&program("quiet.c"), around);
-    let (_, events) = run_heard((&program("heard.c"), HEARD), around, &everything(), 0, seen);
-    check_heard(events);
-    let (output, _) = run_heard((&program("classic.c"), CLASSIC), around, &classic_params(), 1, |_| ());
-    assert!(rows(&output) >= 40, "{output}");
+/// Runs the programs with other compiler flags, or under a tool such as valgrind.
+fn run_under_tool(build: &[&str], wrapper: &[&str]) {
+    let programs = ProgramFolder::new();
+    let program = |name: &str| programs.build("gcc", &source_path(name), build, Link::Shared);
+    run_without_session(&program("quiet.c"), wrapper);
+    let (_, events) = record_program(&program("heard.c"), HEARD, wrapper, &all_levels(), 0, copy_event);
+    check_written_events(events);
+    let (output, _) = record_program(&program("classic.c"), CLASSIC, wrapper, &classic_params(), 1, |_| ());
+    assert!(checked_rows(&output) >= 40, "{output}");
 }
 
 #[test]
-fn sanitizers_find_nothing() {
+fn sanitizers_report_no_error() {
     if has_sanitizers("gcc") {
-        watched(&SANITIZE, &[]);
+        run_under_tool(&SANITIZER_FLAGS, &[]);
     }
 }
 
 #[test]
-fn valgrind_finds_nothing() {
-    if has("valgrind") {
+fn valgrind_reports_no_error() {
+    if has_program("valgrind") {
         // The library's thread still runs at the end, and holds memory.
         let leaks = ["--leak-check=full", "--show-leak-kinds=definite", "--errors-for-leak-kinds=definite"];
-        watched(&[], &[&["valgrind", "--quiet", "--error-exitcode=9"], &leaks[..]].concat());
+        run_under_tool(&[], &[&["valgrind", "--quiet", "--error-exitcode=9"], &leaks[..]].concat());
     }
 }

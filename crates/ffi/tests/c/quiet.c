@@ -10,24 +10,24 @@ static const GUID Provider = {0xC0FFEE00, 0x1111, 0x2222, {1, 2, 3, 4, 5, 6, 7, 
 static const EVENT_DESCRIPTOR Event = {1, 0, 0, 4, 0, 0, 1};
 static const REGHANDLE Unknown = 0x7777777700000009;
 
-static void registration(void) {
+static void check_registration(void) {
     REGHANDLE one = 1, two = 2;
-    IS(ERROR_INVALID_PARAMETER, EventRegister(NULL, NULL, NULL, &one));
-    IS(0, one);
-    IS(ERROR_INVALID_PARAMETER, EventRegister(&Provider, NULL, NULL, NULL));
-    IS(ERROR_SUCCESS, EventRegister(&Provider, NULL, NULL, &one));
-    IS(ERROR_SUCCESS, EventRegister(&Provider, NULL, NULL, &two));
-    IS(1, one != 0 && two != 0 && one != two);
-    IS(ERROR_SUCCESS, EventUnregister(one));
-    IS(ERROR_INVALID_HANDLE, EventUnregister(one));
-    IS(ERROR_SUCCESS, EventUnregister(two));
-    IS(ERROR_INVALID_HANDLE, EventUnregister(0));
-    IS(ERROR_INVALID_HANDLE, EventUnregister(Unknown));
-    IS(ERROR_INVALID_HANDLE, EventWrite(one, &Event, 0, NULL));
-    IS(FALSE, EventEnabled(one, &Event));
+    EXPECT(ERROR_INVALID_PARAMETER, EventRegister(NULL, NULL, NULL, &one));
+    EXPECT(0, one);
+    EXPECT(ERROR_INVALID_PARAMETER, EventRegister(&Provider, NULL, NULL, NULL));
+    EXPECT(ERROR_SUCCESS, EventRegister(&Provider, NULL, NULL, &one));
+    EXPECT(ERROR_SUCCESS, EventRegister(&Provider, NULL, NULL, &two));
+    EXPECT(1, one != 0 && two != 0 && one != two);
+    EXPECT(ERROR_SUCCESS, EventUnregister(one));
+    EXPECT(ERROR_INVALID_HANDLE, EventUnregister(one));
+    EXPECT(ERROR_SUCCESS, EventUnregister(two));
+    EXPECT(ERROR_INVALID_HANDLE, EventUnregister(0));
+    EXPECT(ERROR_INVALID_HANDLE, EventUnregister(Unknown));
+    EXPECT(ERROR_INVALID_HANDLE, EventWrite(one, &Event, 0, NULL));
+    EXPECT(FALSE, EventEnabled(one, &Event));
 }
 
-static void limit(void) {
+static void check_registration_limit(void) {
     static REGHANDLE many[1025];
     unsigned count = 0;
     while (count < 1024) {
@@ -36,10 +36,10 @@ static void limit(void) {
         }
         count++;
     }
-    IS(1024, count);
+    EXPECT(1024, count);
     many[1024] = 5;
-    IS(ERROR_NO_SYSTEM_RESOURCES, EventRegister(&Provider, NULL, NULL, &many[1024]));
-    IS(0, many[1024]);
+    EXPECT(ERROR_NO_SYSTEM_RESOURCES, EventRegister(&Provider, NULL, NULL, &many[1024]));
+    EXPECT(0, many[1024]);
     while (count > 0) {
         count--;
         if (EventUnregister(many[count]) != ERROR_SUCCESS) {
@@ -48,62 +48,62 @@ static void limit(void) {
     }
 }
 
-static void writing(void) {
+static void check_writes(void) {
     static const REGHANDLE bad[] = {0, 0x7777777700000009, ~0ull};
     REGHANDLE reg;
     EVENT_DATA_DESCRIPTOR data;
     EventDataDescCreate(&data, "x", 1);
     for (unsigned i = 0; i < 3; i++) {
-        IS(ERROR_INVALID_HANDLE, EventWrite(bad[i], &Event, 0, NULL));
-        IS(ERROR_INVALID_HANDLE, EventWriteTransfer(bad[i], &Event, NULL, NULL, 1, &data));
-        IS(ERROR_INVALID_HANDLE, EventWriteEx(bad[i], &Event, 0, 0, NULL, NULL, 1, &data));
-        IS(ERROR_INVALID_HANDLE, EventWriteString(bad[i], 4, 0, u"text"));
-        IS(ERROR_INVALID_HANDLE, EventWriteString(bad[i], 4, 0, NULL));
-        IS(ERROR_INVALID_HANDLE, EventWrite(bad[i], NULL, 0, NULL));
-        IS(FALSE, EventEnabled(bad[i], &Event));
-        IS(FALSE, EventProviderEnabled(bad[i], 0, 0));
+        EXPECT(ERROR_INVALID_HANDLE, EventWrite(bad[i], &Event, 0, NULL));
+        EXPECT(ERROR_INVALID_HANDLE, EventWriteTransfer(bad[i], &Event, NULL, NULL, 1, &data));
+        EXPECT(ERROR_INVALID_HANDLE, EventWriteEx(bad[i], &Event, 0, 0, NULL, NULL, 1, &data));
+        EXPECT(ERROR_INVALID_HANDLE, EventWriteString(bad[i], 4, 0, u"text"));
+        EXPECT(ERROR_INVALID_HANDLE, EventWriteString(bad[i], 4, 0, NULL));
+        EXPECT(ERROR_INVALID_HANDLE, EventWrite(bad[i], NULL, 0, NULL));
+        EXPECT(FALSE, EventEnabled(bad[i], &Event));
+        EXPECT(FALSE, EventProviderEnabled(bad[i], 0, 0));
     }
-    IS(ERROR_SUCCESS, EventRegister(&Provider, NULL, NULL, &reg));
+    EXPECT(ERROR_SUCCESS, EventRegister(&Provider, NULL, NULL, &reg));
     /* No session listens: success, whatever the other parameters are. */
-    IS(ERROR_SUCCESS, EventWrite(reg, &Event, 1, &data));
-    IS(ERROR_SUCCESS, EventWrite(reg, NULL, 0, NULL));
-    IS(ERROR_SUCCESS, EventWrite(reg, &Event, 1, NULL));
-    IS(ERROR_SUCCESS, EventWrite(reg, &Event, 0xFFFFFFFF, &data));
-    IS(ERROR_SUCCESS, EventWriteEx(reg, &Event, 0, 0xFFFFFFFF, NULL, NULL, 1, &data));
-    IS(ERROR_SUCCESS, EventWriteString(reg, 4, 0, u"text"));
-    IS(ERROR_SUCCESS, EventWriteString(reg, 4, 0, NULL));
-    IS(FALSE, EventEnabled(reg, &Event));
-    IS(FALSE, EventEnabled(reg, NULL));
-    IS(FALSE, EventProviderEnabled(reg, 0, 0));
-    IS(ERROR_SUCCESS, EventUnregister(reg));
+    EXPECT(ERROR_SUCCESS, EventWrite(reg, &Event, 1, &data));
+    EXPECT(ERROR_SUCCESS, EventWrite(reg, NULL, 0, NULL));
+    EXPECT(ERROR_SUCCESS, EventWrite(reg, &Event, 1, NULL));
+    EXPECT(ERROR_SUCCESS, EventWrite(reg, &Event, 0xFFFFFFFF, &data));
+    EXPECT(ERROR_SUCCESS, EventWriteEx(reg, &Event, 0, 0xFFFFFFFF, NULL, NULL, 1, &data));
+    EXPECT(ERROR_SUCCESS, EventWriteString(reg, 4, 0, u"text"));
+    EXPECT(ERROR_SUCCESS, EventWriteString(reg, 4, 0, NULL));
+    EXPECT(FALSE, EventEnabled(reg, &Event));
+    EXPECT(FALSE, EventEnabled(reg, NULL));
+    EXPECT(FALSE, EventProviderEnabled(reg, 0, 0));
+    EXPECT(ERROR_SUCCESS, EventUnregister(reg));
 }
 
-static void activities(void) {
+static void check_activities(void) {
     static const GUID zero = {0, 0, 0, {0}};
     static const GUID constant = {1, 2, 3, {4, 5, 6, 7, 8, 9, 10, 11}};
     GUID id, first, second;
     memset(&id, 1, sizeof id);
-    IS(ERROR_SUCCESS, EventActivityIdControl(EVENT_ACTIVITY_CTRL_GET_ID, &id));
-    IS(0, memcmp(&id, &zero, sizeof id));
-    IS(ERROR_SUCCESS, EventActivityIdControl(EVENT_ACTIVITY_CTRL_CREATE_ID, &first));
-    IS(ERROR_SUCCESS, EventActivityIdControl(EVENT_ACTIVITY_CTRL_CREATE_ID, &second));
-    IS(1, memcmp(&first, &second, sizeof id) != 0 && memcmp(&first, &zero, sizeof id) != 0);
-    IS(ERROR_SUCCESS, EventActivityIdControl(EVENT_ACTIVITY_CTRL_SET_ID, &first));
+    EXPECT(ERROR_SUCCESS, EventActivityIdControl(EVENT_ACTIVITY_CTRL_GET_ID, &id));
+    EXPECT(0, memcmp(&id, &zero, sizeof id));
+    EXPECT(ERROR_SUCCESS, EventActivityIdControl(EVENT_ACTIVITY_CTRL_CREATE_ID, &first));
+    EXPECT(ERROR_SUCCESS, EventActivityIdControl(EVENT_ACTIVITY_CTRL_CREATE_ID, &second));
+    EXPECT(1, memcmp(&first, &second, sizeof id) != 0 && memcmp(&first, &zero, sizeof id) != 0);
+    EXPECT(ERROR_SUCCESS, EventActivityIdControl(EVENT_ACTIVITY_CTRL_SET_ID, &first));
     id = second;
-    IS(ERROR_SUCCESS, EventActivityIdControl(EVENT_ACTIVITY_CTRL_GET_SET_ID, &id));
-    IS(0, memcmp(&id, &first, sizeof id));
-    IS(ERROR_SUCCESS, EventActivityIdControl(EVENT_ACTIVITY_CTRL_CREATE_SET_ID, &id));
-    IS(0, memcmp(&id, &second, sizeof id));
-    IS(ERROR_SUCCESS, EventActivityIdControl(EVENT_ACTIVITY_CTRL_GET_ID, &id));
-    IS(1, memcmp(&id, &second, sizeof id) != 0 && memcmp(&id, &zero, sizeof id) != 0);
+    EXPECT(ERROR_SUCCESS, EventActivityIdControl(EVENT_ACTIVITY_CTRL_GET_SET_ID, &id));
+    EXPECT(0, memcmp(&id, &first, sizeof id));
+    EXPECT(ERROR_SUCCESS, EventActivityIdControl(EVENT_ACTIVITY_CTRL_CREATE_SET_ID, &id));
+    EXPECT(0, memcmp(&id, &second, sizeof id));
+    EXPECT(ERROR_SUCCESS, EventActivityIdControl(EVENT_ACTIVITY_CTRL_GET_ID, &id));
+    EXPECT(1, memcmp(&id, &second, sizeof id) != 0 && memcmp(&id, &zero, sizeof id) != 0);
     /* An id that is only read may be in read-only memory. */
-    IS(ERROR_SUCCESS, EventActivityIdControl(EVENT_ACTIVITY_CTRL_SET_ID, (LPGUID)(ULONG_PTR)&constant));
-    IS(ERROR_SUCCESS, EventActivityIdControl(EVENT_ACTIVITY_CTRL_GET_ID, &id));
-    IS(0, memcmp(&id, &constant, sizeof id));
-    IS(ERROR_INVALID_PARAMETER, EventActivityIdControl(0, &id));
-    IS(ERROR_INVALID_PARAMETER, EventActivityIdControl(6, &id));
-    IS(ERROR_INVALID_PARAMETER, EventActivityIdControl(EVENT_ACTIVITY_CTRL_GET_ID, NULL));
-    IS(ERROR_INVALID_PARAMETER, EventActivityIdControl(EVENT_ACTIVITY_CTRL_SET_ID, NULL));
+    EXPECT(ERROR_SUCCESS, EventActivityIdControl(EVENT_ACTIVITY_CTRL_SET_ID, (LPGUID)(ULONG_PTR)&constant));
+    EXPECT(ERROR_SUCCESS, EventActivityIdControl(EVENT_ACTIVITY_CTRL_GET_ID, &id));
+    EXPECT(0, memcmp(&id, &constant, sizeof id));
+    EXPECT(ERROR_INVALID_PARAMETER, EventActivityIdControl(0, &id));
+    EXPECT(ERROR_INVALID_PARAMETER, EventActivityIdControl(6, &id));
+    EXPECT(ERROR_INVALID_PARAMETER, EventActivityIdControl(EVENT_ACTIVITY_CTRL_GET_ID, NULL));
+    EXPECT(ERROR_INVALID_PARAMETER, EventActivityIdControl(EVENT_ACTIVITY_CTRL_SET_ID, NULL));
 }
 
 #define SET(reg, which, info, length) EventSetInformation(reg, (EVENT_INFO_CLASS)(which), info, length)
@@ -115,50 +115,50 @@ static void activities(void) {
 static ULONG set_traits(const char *bytes, ULONG length) {
     REGHANDLE reg;
     ULONG status;
-    IS(ERROR_SUCCESS, EventRegister(&Provider, NULL, NULL, &reg));
+    EXPECT(ERROR_SUCCESS, EventRegister(&Provider, NULL, NULL, &reg));
     status = SET(reg, EventProviderSetTraits, (PVOID)(ULONG_PTR)bytes, length);
-    IS(ERROR_SUCCESS, EventUnregister(reg));
+    EXPECT(ERROR_SUCCESS, EventUnregister(reg));
     return status;
 }
 
-static void provider_traits(void) {
+static void check_traits(void) {
     static char large[0x10000];
-    /* The size must be that of the whole, with at least a NUL. */
-    IS(ERROR_SUCCESS, TRAITS("\x03\0\0"));
-    IS(ERROR_INVALID_PARAMETER, TRAITS("\x03"));
-    IS(ERROR_INVALID_PARAMETER, TRAITS("\x02\0"));
-    IS(ERROR_INVALID_PARAMETER, TRAITS("\0\0\0"));
-    IS(ERROR_INVALID_PARAMETER, TRAITS("\x02\0\0"));
-    IS(ERROR_INVALID_PARAMETER, TRAITS("\x04\0\0"));
-    IS(ERROR_INVALID_PARAMETER, TRAITS("\x03\0P"));
+    /* The size must be that of the whole block, with at least a NUL for the name. */
+    EXPECT(ERROR_SUCCESS, TRAITS("\x03\0\0"));
+    EXPECT(ERROR_INVALID_PARAMETER, TRAITS("\x03"));
+    EXPECT(ERROR_INVALID_PARAMETER, TRAITS("\x02\0"));
+    EXPECT(ERROR_INVALID_PARAMETER, TRAITS("\0\0\0"));
+    EXPECT(ERROR_INVALID_PARAMETER, TRAITS("\x02\0\0"));
+    EXPECT(ERROR_INVALID_PARAMETER, TRAITS("\x04\0\0"));
+    EXPECT(ERROR_INVALID_PARAMETER, TRAITS("\x03\0P"));
     /* A trait has at least its head, and lies within the traits. */
-    IS(ERROR_SUCCESS, TRAITS("\x07\0P\0" "\x03\0\x7f"));
-    IS(ERROR_INVALID_PARAMETER, TRAITS("\x07\0P\0" "\x02\0\x7f"));
-    IS(ERROR_INVALID_PARAMETER, TRAITS("\x07\0P\0" "\0\0\x7f"));
-    IS(ERROR_INVALID_PARAMETER, TRAITS("\x07\0P\0" "\x04\0\x7f"));
-    IS(ERROR_INVALID_PARAMETER, TRAITS("\x05\0P\0" "\x03"));
-    IS(ERROR_INVALID_PARAMETER, TRAITS("\x06\0P\0" "\x03\0"));
+    EXPECT(ERROR_SUCCESS, TRAITS("\x07\0P\0" "\x03\0\x7f"));
+    EXPECT(ERROR_INVALID_PARAMETER, TRAITS("\x07\0P\0" "\x02\0\x7f"));
+    EXPECT(ERROR_INVALID_PARAMETER, TRAITS("\x07\0P\0" "\0\0\x7f"));
+    EXPECT(ERROR_INVALID_PARAMETER, TRAITS("\x07\0P\0" "\x04\0\x7f"));
+    EXPECT(ERROR_INVALID_PARAMETER, TRAITS("\x05\0P\0" "\x03"));
+    EXPECT(ERROR_INVALID_PARAMETER, TRAITS("\x06\0P\0" "\x03\0"));
     /* Types 1 (group) and 2 (decode GUID) have a GUID; there is at most one group. */
-    IS(ERROR_SUCCESS, TRAITS("\x17\0P\0" "\x13\0\x01" GUID_BYTES));
-    IS(ERROR_SUCCESS, TRAITS("\x17\0P\0" "\x13\0\x02" GUID_BYTES));
-    IS(ERROR_SUCCESS, TRAITS("\x2a\0P\0" "\x13\0\x02" GUID_BYTES "\x13\0\x01" GUID_BYTES));
-    IS(ERROR_INVALID_PARAMETER, TRAITS("\x16\0P\0" "\x12\0\x01" "0123456789abcde"));
-    IS(ERROR_INVALID_PARAMETER, TRAITS("\x18\0P\0" "\x14\0\x01" GUID_BYTES "0"));
-    IS(ERROR_INVALID_PARAMETER, TRAITS("\x16\0P\0" "\x12\0\x02" "0123456789abcde"));
-    IS(ERROR_INVALID_PARAMETER, TRAITS("\x18\0P\0" "\x14\0\x02" GUID_BYTES "0"));
-    IS(ERROR_INVALID_PARAMETER, TRAITS("\x2a\0P\0" "\x13\0\x01" GUID_BYTES "\x13\0\x01" GUID_BYTES));
+    EXPECT(ERROR_SUCCESS, TRAITS("\x17\0P\0" "\x13\0\x01" GUID_BYTES));
+    EXPECT(ERROR_SUCCESS, TRAITS("\x17\0P\0" "\x13\0\x02" GUID_BYTES));
+    EXPECT(ERROR_SUCCESS, TRAITS("\x2a\0P\0" "\x13\0\x02" GUID_BYTES "\x13\0\x01" GUID_BYTES));
+    EXPECT(ERROR_INVALID_PARAMETER, TRAITS("\x16\0P\0" "\x12\0\x01" "0123456789abcde"));
+    EXPECT(ERROR_INVALID_PARAMETER, TRAITS("\x18\0P\0" "\x14\0\x01" GUID_BYTES "0"));
+    EXPECT(ERROR_INVALID_PARAMETER, TRAITS("\x16\0P\0" "\x12\0\x02" "0123456789abcde"));
+    EXPECT(ERROR_INVALID_PARAMETER, TRAITS("\x18\0P\0" "\x14\0\x02" GUID_BYTES "0"));
+    EXPECT(ERROR_INVALID_PARAMETER, TRAITS("\x2a\0P\0" "\x13\0\x01" GUID_BYTES "\x13\0\x01" GUID_BYTES));
     /* Types 3 to 127 are reserved and 128 to 255 are the provider's own: kept, whatever they
      * contain. */
-    IS(ERROR_SUCCESS, TRAITS("\x0e\0P\0" "\x03\0\x03" "\x03\0\x80" "\x04\0\xff!"));
+    EXPECT(ERROR_SUCCESS, TRAITS("\x0e\0P\0" "\x03\0\x03" "\x03\0\x80" "\x04\0\xff!"));
     /* Up to the largest possible size. */
     memset(large, 'P', sizeof large);
     large[0] = large[1] = (char)0xFF;
     large[0xFFFE] = 0;
-    IS(ERROR_SUCCESS, set_traits(large, 0xFFFF));
-    IS(ERROR_INVALID_PARAMETER, set_traits(large, 0x10000));
+    EXPECT(ERROR_SUCCESS, set_traits(large, 0xFFFF));
+    EXPECT(ERROR_INVALID_PARAMETER, set_traits(large, 0x10000));
 }
 
-static void information(void) {
+static void check_information(void) {
     /* Size, "P", a reserved trait, one of the provider's own, a group. */
     static UCHAR traits[] = "\x1F\0P\0" "\x04\0\x05r" "\x04\0\x80p" "\x13\0\x01" "0123456789abcdef";
     UCHAR broken[sizeof traits];
@@ -166,103 +166,103 @@ static void information(void) {
     ULONG wide = TRUE;
     REGHANDLE reg, gone;
     const ULONG length = 31;
-    IS(ERROR_SUCCESS, EventRegister(&Provider, NULL, NULL, &reg));
-    IS(ERROR_SUCCESS, EventRegister(&Provider, NULL, NULL, &gone));
-    IS(ERROR_SUCCESS, EventUnregister(gone));
+    EXPECT(ERROR_SUCCESS, EventRegister(&Provider, NULL, NULL, &reg));
+    EXPECT(ERROR_SUCCESS, EventRegister(&Provider, NULL, NULL, &gone));
+    EXPECT(ERROR_SUCCESS, EventUnregister(gone));
     /* The class is checked first, then the handle, the pointer, the length. */
-    IS(ERROR_NOT_SUPPORTED, SET(0, MaxEventInfo, NULL, 0));
-    IS(ERROR_NOT_SUPPORTED, SET(reg, MaxEventInfo, NULL, 0));
-    IS(ERROR_NOT_SUPPORTED, SET(reg, 5, &yes, 1));
-    IS(ERROR_NOT_SUPPORTED, SET(reg, -1, NULL, 1));
-    IS(ERROR_NOT_SUPPORTED, SET(reg, 0x7FFFFFFF, NULL, 0));
-    IS(ERROR_NOT_SUPPORTED, SET(Unknown, 5, NULL, 1));
-    IS(ERROR_NOT_SUPPORTED, SET(reg, EventProviderSetReserved1, NULL, 0));
-    IS(ERROR_NOT_SUPPORTED, SET(0, EventProviderSetReserved1, NULL, 4));
+    EXPECT(ERROR_NOT_SUPPORTED, SET(0, MaxEventInfo, NULL, 0));
+    EXPECT(ERROR_NOT_SUPPORTED, SET(reg, MaxEventInfo, NULL, 0));
+    EXPECT(ERROR_NOT_SUPPORTED, SET(reg, 5, &yes, 1));
+    EXPECT(ERROR_NOT_SUPPORTED, SET(reg, -1, NULL, 1));
+    EXPECT(ERROR_NOT_SUPPORTED, SET(reg, 0x7FFFFFFF, NULL, 0));
+    EXPECT(ERROR_NOT_SUPPORTED, SET(Unknown, 5, NULL, 1));
+    EXPECT(ERROR_NOT_SUPPORTED, SET(reg, EventProviderSetReserved1, NULL, 0));
+    EXPECT(ERROR_NOT_SUPPORTED, SET(0, EventProviderSetReserved1, NULL, 4));
     for (int which = 0; which < 4; which++) {
         if (which != EventProviderSetReserved1) {
-            IS(ERROR_INVALID_PARAMETER, SET(0, which, &yes, 1));
-            IS(ERROR_INVALID_PARAMETER, SET(gone, which, &yes, 1));
-            IS(ERROR_INVALID_PARAMETER, SET(Unknown, which, &yes, 1));
-            IS(ERROR_INVALID_PARAMETER, SET(reg, which, NULL, 1));
+            EXPECT(ERROR_INVALID_PARAMETER, SET(0, which, &yes, 1));
+            EXPECT(ERROR_INVALID_PARAMETER, SET(gone, which, &yes, 1));
+            EXPECT(ERROR_INVALID_PARAMETER, SET(Unknown, which, &yes, 1));
+            EXPECT(ERROR_INVALID_PARAMETER, SET(reg, which, NULL, 1));
         }
     }
-    IS(ERROR_SUCCESS, SET(reg, EventProviderBinaryTrackInfo, NULL, 0));
-    IS(ERROR_SUCCESS, SET(reg, EventProviderBinaryTrackInfo, &yes, 1));
-    IS(ERROR_SUCCESS, SET(reg, EventProviderBinaryTrackInfo, traits, length));
-    IS(ERROR_INVALID_PARAMETER, SET(reg, EventProviderUseDescriptorType, NULL, 0));
-    IS(ERROR_INVALID_PARAMETER, SET(reg, EventProviderUseDescriptorType, &yes, 0));
-    IS(ERROR_INVALID_PARAMETER, SET(reg, EventProviderUseDescriptorType, &wide, 2));
-    IS(ERROR_INVALID_PARAMETER, SET(reg, EventProviderUseDescriptorType, &wide, 4));
-    IS(ERROR_SUCCESS, SET(reg, EventProviderUseDescriptorType, &yes, 1));
-    IS(ERROR_SUCCESS, SET(reg, EventProviderUseDescriptorType, &no, 1));
+    EXPECT(ERROR_SUCCESS, SET(reg, EventProviderBinaryTrackInfo, NULL, 0));
+    EXPECT(ERROR_SUCCESS, SET(reg, EventProviderBinaryTrackInfo, &yes, 1));
+    EXPECT(ERROR_SUCCESS, SET(reg, EventProviderBinaryTrackInfo, traits, length));
+    EXPECT(ERROR_INVALID_PARAMETER, SET(reg, EventProviderUseDescriptorType, NULL, 0));
+    EXPECT(ERROR_INVALID_PARAMETER, SET(reg, EventProviderUseDescriptorType, &yes, 0));
+    EXPECT(ERROR_INVALID_PARAMETER, SET(reg, EventProviderUseDescriptorType, &wide, 2));
+    EXPECT(ERROR_INVALID_PARAMETER, SET(reg, EventProviderUseDescriptorType, &wide, 4));
+    EXPECT(ERROR_SUCCESS, SET(reg, EventProviderUseDescriptorType, &yes, 1));
+    EXPECT(ERROR_SUCCESS, SET(reg, EventProviderUseDescriptorType, &no, 1));
     /* Traits: invalid ones change nothing, valid ones can be set once. */
-    IS(ERROR_INVALID_PARAMETER, SET(reg, EventProviderSetTraits, NULL, 0));
-    IS(ERROR_INVALID_PARAMETER, SET(reg, EventProviderSetTraits, traits, 0));
-    IS(ERROR_INVALID_PARAMETER, SET(reg, EventProviderSetTraits, traits, 2));
-    IS(ERROR_INVALID_PARAMETER, SET(reg, EventProviderSetTraits, traits, length - 1));
-    IS(ERROR_INVALID_PARAMETER, SET(reg, EventProviderSetTraits, traits, length + 1));
+    EXPECT(ERROR_INVALID_PARAMETER, SET(reg, EventProviderSetTraits, NULL, 0));
+    EXPECT(ERROR_INVALID_PARAMETER, SET(reg, EventProviderSetTraits, traits, 0));
+    EXPECT(ERROR_INVALID_PARAMETER, SET(reg, EventProviderSetTraits, traits, 2));
+    EXPECT(ERROR_INVALID_PARAMETER, SET(reg, EventProviderSetTraits, traits, length - 1));
+    EXPECT(ERROR_INVALID_PARAMETER, SET(reg, EventProviderSetTraits, traits, length + 1));
     memcpy(broken, traits, sizeof traits);
     broken[4] = 2; /* a trait shorter than its head */
-    IS(ERROR_INVALID_PARAMETER, SET(reg, EventProviderSetTraits, broken, length));
+    EXPECT(ERROR_INVALID_PARAMETER, SET(reg, EventProviderSetTraits, broken, length));
     broken[4] = 4;
     broken[12] = 0x14; /* past the end */
-    IS(ERROR_INVALID_PARAMETER, SET(reg, EventProviderSetTraits, broken, length));
+    EXPECT(ERROR_INVALID_PARAMETER, SET(reg, EventProviderSetTraits, broken, length));
     broken[12] = 0x13;
     broken[6] = EtwProviderTraitTypeGroup; /* a group that is not a GUID */
-    IS(ERROR_INVALID_PARAMETER, SET(reg, EventProviderSetTraits, broken, length));
+    EXPECT(ERROR_INVALID_PARAMETER, SET(reg, EventProviderSetTraits, broken, length));
     memset(broken + 2, 'x', sizeof broken - 2); /* a name without a terminator */
-    IS(ERROR_INVALID_PARAMETER, SET(reg, EventProviderSetTraits, broken, length));
-    IS(ERROR_SUCCESS, SET(reg, EventProviderSetTraits, traits, length));
-    IS(ERROR_INVALID_PARAMETER, SET(reg, EventProviderSetTraits, traits, length));
-    IS(ERROR_SUCCESS, EventUnregister(reg));
-    provider_traits();
+    EXPECT(ERROR_INVALID_PARAMETER, SET(reg, EventProviderSetTraits, broken, length));
+    EXPECT(ERROR_SUCCESS, SET(reg, EventProviderSetTraits, traits, length));
+    EXPECT(ERROR_INVALID_PARAMETER, SET(reg, EventProviderSetTraits, traits, length));
+    EXPECT(ERROR_SUCCESS, EventUnregister(reg));
+    check_traits();
 
     /* Tests of EtwGetTraitFromProviderTraits. */
     PVOID trait;
     USHORT size;
     EtwGetTraitFromProviderTraits(traits, EtwProviderTraitTypeGroup, &trait, &size);
-    IS(16, size);
-    IS(0, memcmp(trait, "0123456789abcdef", 16));
+    EXPECT(16, size);
+    EXPECT(0, memcmp(trait, "0123456789abcdef", 16));
     EtwGetTraitFromProviderTraits(traits, 0x80, &trait, &size);
-    IS(1, size == 1 && *(UCHAR *)trait == 'p');
+    EXPECT(1, size == 1 && *(UCHAR *)trait == 'p');
     EtwGetTraitFromProviderTraits(traits, EtwProviderTraitDecodeGuid, &trait, &size);
-    IS(1, size == 0 && trait == NULL);
+    EXPECT(1, size == 0 && trait == NULL);
     EtwGetTraitFromProviderTraits(broken, EtwProviderTraitTypeGroup, &trait, &size);
-    IS(1, size == 0 && trait == NULL);
+    EXPECT(1, size == 0 && trait == NULL);
     memcpy(broken, traits, sizeof traits);
     /* A search stops at a trait that is shorter than its head; earlier traits are found. */
     broken[8] = 2;
     EtwGetTraitFromProviderTraits(broken, EtwProviderTraitTypeGroup, &trait, &size);
-    IS(1, size == 0 && trait == NULL);
+    EXPECT(1, size == 0 && trait == NULL);
     EtwGetTraitFromProviderTraits(broken, 5, &trait, &size);
-    IS(1, size == 1 && *(UCHAR *)trait == 'r');
+    EXPECT(1, size == 1 && *(UCHAR *)trait == 'r');
 }
 
-static void descriptors(void) {
+static void check_descriptors(void) {
     EVENT_DESCRIPTOR event;
     EVENT_DATA_DESCRIPTOR data;
     EVENT_FILTER_DESCRIPTOR filter;
     memset(&event, 0xFF, sizeof event);
     EventDescZero(&event);
-    IS(0, EventDescGetKeyword(&event) | EventDescGetId(&event) | EventDescGetTask(&event));
+    EXPECT(0, EventDescGetKeyword(&event) | EventDescGetId(&event) | EventDescGetTask(&event));
     EventDescCreate(&event, 1, 2, 3, 4, 5, 6, 7);
-    IS(1, EventDescGetId(&event));
-    IS(2, EventDescGetVersion(&event));
-    IS(3, EventDescGetChannel(&event));
-    IS(4, EventDescGetLevel(&event));
-    IS(5, EventDescGetTask(&event));
-    IS(6, EventDescGetOpcode(&event));
-    IS(7, EventDescGetKeyword(&event));
+    EXPECT(1, EventDescGetId(&event));
+    EXPECT(2, EventDescGetVersion(&event));
+    EXPECT(3, EventDescGetChannel(&event));
+    EXPECT(4, EventDescGetLevel(&event));
+    EXPECT(5, EventDescGetTask(&event));
+    EXPECT(6, EventDescGetOpcode(&event));
+    EXPECT(7, EventDescGetKeyword(&event));
     EventDescSetId(EventDescSetVersion(EventDescSetChannel(EventDescSetLevel(&event, 14), 13), 12), 11);
     EventDescSetTask(EventDescSetOpcode(EventDescSetKeyword(&event, 16), 15), 17);
     EventDescOrKeyword(&event, 1);
-    IS(1, event.Id == 11 && event.Version == 12 && event.Channel == 13 && event.Level == 14);
-    IS(1, event.Opcode == 15 && event.Keyword == 17 && event.Task == 17);
+    EXPECT(1, event.Id == 11 && event.Version == 12 && event.Channel == 13 && event.Level == 14);
+    EXPECT(1, event.Opcode == 15 && event.Keyword == 17 && event.Task == 17);
     memset(&data, 0xFF, sizeof data);
     EventDataDescCreate(&data, &event, sizeof event);
-    IS(1, data.Ptr == (ULONG_PTR)&event && data.Size == 16 && data.Reserved == 0 && data.Type == 0);
+    EXPECT(1, data.Ptr == (ULONG_PTR)&event && data.Size == 16 && data.Reserved == 0 && data.Type == 0);
     EventFilterDescCreate(&filter, &event, 16, EVENT_FILTER_TYPE_SCHEMATIZED);
-    IS(1, filter.Ptr == (ULONG_PTR)&event && filter.Size == 16 && filter.Type == 0x80000000u);
+    EXPECT(1, filter.Ptr == (ULONG_PTR)&event && filter.Size == 16 && filter.Type == 0x80000000u);
 }
 
 static ULONG WMIAPI control(WMIDPREQUESTCODE code, PVOID context, ULONG *size, PVOID buffer) {
@@ -270,119 +270,119 @@ static ULONG WMIAPI control(WMIDPREQUESTCODE code, PVOID context, ULONG *size, P
     return ERROR_SUCCESS;
 }
 
-static void classic(void) {
+static void check_classic_providers(void) {
     static const TRACELOGGER_HANDLE bad[] = {0, 0x7777777700000009, ~0ull};
     TRACEGUID_HANDLE reg = 9;
     TRACE_GUID_REGISTRATION classes[2] = {{&Provider, NULL}, {&Provider, NULL}};
     TRACE_GUID_REGISTRATION missing = {NULL, NULL};
     EVENT_INSTANCE_INFO one, two;
-    IS(ERROR_INVALID_PARAMETER, RegisterTraceGuidsW(NULL, NULL, &Provider, 0, NULL, NULL, NULL, &reg));
-    IS(0, reg);
-    IS(ERROR_INVALID_PARAMETER, RegisterTraceGuidsW(control, NULL, NULL, 0, NULL, NULL, NULL, &reg));
-    IS(ERROR_INVALID_PARAMETER, RegisterTraceGuidsW(control, NULL, &Provider, 0, NULL, NULL, NULL, NULL));
-    IS(ERROR_INVALID_PARAMETER, RegisterTraceGuidsW(control, NULL, &Provider, 1, &missing, NULL, NULL, &reg));
-    IS(ERROR_INVALID_PARAMETER, RegisterTraceGuidsW(control, NULL, &Provider, ~0u, classes, NULL, NULL, &reg));
-    IS(ERROR_SUCCESS, RegisterTraceGuidsA(control, NULL, &Provider, 2, classes, "image", "resource", &reg));
-    IS(1, reg != 0 && classes[0].RegHandle != NULL && classes[0].RegHandle != classes[1].RegHandle);
-    IS(ERROR_INVALID_PARAMETER, CreateTraceInstanceId(NULL, &one));
-    IS(ERROR_INVALID_PARAMETER, CreateTraceInstanceId(classes[0].RegHandle, NULL));
-    IS(ERROR_SUCCESS, CreateTraceInstanceId(classes[0].RegHandle, &one));
-    IS(ERROR_SUCCESS, CreateTraceInstanceId(classes[1].RegHandle, &two));
-    IS(1, one.RegHandle == classes[0].RegHandle && one.InstanceId == 1 && two.InstanceId == 2);
-    IS(ERROR_INVALID_HANDLE, EventWrite(reg, &Event, 0, NULL));
-    IS(ERROR_INVALID_HANDLE, EventUnregister(reg));
-    IS(ERROR_SUCCESS, UnregisterTraceGuids(reg));
-    IS(ERROR_INVALID_PARAMETER, UnregisterTraceGuids(reg));
-    IS(ERROR_INVALID_PARAMETER, UnregisterTraceGuids(0));
-    IS(ERROR_INVALID_PARAMETER, CreateTraceInstanceId(classes[0].RegHandle, &one));
+    EXPECT(ERROR_INVALID_PARAMETER, RegisterTraceGuidsW(NULL, NULL, &Provider, 0, NULL, NULL, NULL, &reg));
+    EXPECT(0, reg);
+    EXPECT(ERROR_INVALID_PARAMETER, RegisterTraceGuidsW(control, NULL, NULL, 0, NULL, NULL, NULL, &reg));
+    EXPECT(ERROR_INVALID_PARAMETER, RegisterTraceGuidsW(control, NULL, &Provider, 0, NULL, NULL, NULL, NULL));
+    EXPECT(ERROR_INVALID_PARAMETER, RegisterTraceGuidsW(control, NULL, &Provider, 1, &missing, NULL, NULL, &reg));
+    EXPECT(ERROR_INVALID_PARAMETER, RegisterTraceGuidsW(control, NULL, &Provider, ~0u, classes, NULL, NULL, &reg));
+    EXPECT(ERROR_SUCCESS, RegisterTraceGuidsA(control, NULL, &Provider, 2, classes, "image", "resource", &reg));
+    EXPECT(1, reg != 0 && classes[0].RegHandle != NULL && classes[0].RegHandle != classes[1].RegHandle);
+    EXPECT(ERROR_INVALID_PARAMETER, CreateTraceInstanceId(NULL, &one));
+    EXPECT(ERROR_INVALID_PARAMETER, CreateTraceInstanceId(classes[0].RegHandle, NULL));
+    EXPECT(ERROR_SUCCESS, CreateTraceInstanceId(classes[0].RegHandle, &one));
+    EXPECT(ERROR_SUCCESS, CreateTraceInstanceId(classes[1].RegHandle, &two));
+    EXPECT(1, one.RegHandle == classes[0].RegHandle && one.InstanceId == 1 && two.InstanceId == 2);
+    EXPECT(ERROR_INVALID_HANDLE, EventWrite(reg, &Event, 0, NULL));
+    EXPECT(ERROR_INVALID_HANDLE, EventUnregister(reg));
+    EXPECT(ERROR_SUCCESS, UnregisterTraceGuids(reg));
+    EXPECT(ERROR_INVALID_PARAMETER, UnregisterTraceGuids(reg));
+    EXPECT(ERROR_INVALID_PARAMETER, UnregisterTraceGuids(0));
+    EXPECT(ERROR_INVALID_PARAMETER, CreateTraceInstanceId(classes[0].RegHandle, &one));
 
     EVENT_TRACE_HEADER header;
     EVENT_INSTANCE_HEADER instance;
     memset(&header, 0, sizeof header);
     memset(&instance, 0, sizeof instance);
     for (unsigned i = 0; i < 3; i++) {
-        IS(ERROR_INVALID_HANDLE, TraceEvent(bad[i], &header));
-        IS(ERROR_INVALID_HANDLE, TraceEvent(bad[i], NULL));
-        IS(ERROR_INVALID_HANDLE, TraceEventInstance(bad[i], &instance, &one, NULL));
-        IS(ERROR_INVALID_HANDLE, TraceEventInstance(bad[i], NULL, NULL, NULL));
-        IS(ERROR_INVALID_HANDLE, TraceMessage(bad[i], TRACE_MESSAGE_GUID, &Provider, 1, "x", (SIZE_T)1, NULL, (SIZE_T)0));
-        IS(ERROR_INVALID_HANDLE, TraceMessage(bad[i], TRACE_MESSAGE_GUID, NULL, 1, NULL));
+        EXPECT(ERROR_INVALID_HANDLE, TraceEvent(bad[i], &header));
+        EXPECT(ERROR_INVALID_HANDLE, TraceEvent(bad[i], NULL));
+        EXPECT(ERROR_INVALID_HANDLE, TraceEventInstance(bad[i], &instance, &one, NULL));
+        EXPECT(ERROR_INVALID_HANDLE, TraceEventInstance(bad[i], NULL, NULL, NULL));
+        EXPECT(ERROR_INVALID_HANDLE, TraceMessage(bad[i], TRACE_MESSAGE_GUID, &Provider, 1, "x", (SIZE_T)1, NULL, (SIZE_T)0));
+        EXPECT(ERROR_INVALID_HANDLE, TraceMessage(bad[i], TRACE_MESSAGE_GUID, NULL, 1, NULL));
         SetLastError(0);
-        IS(0, GetTraceEnableLevel(bad[i]));
-        IS(ERROR_INVALID_HANDLE, GetLastError());
+        EXPECT(0, GetTraceEnableLevel(bad[i]));
+        EXPECT(ERROR_INVALID_HANDLE, GetLastError());
         SetLastError(0);
-        IS(0, GetTraceEnableFlags(bad[i]));
-        IS(ERROR_INVALID_HANDLE, GetLastError());
+        EXPECT(0, GetTraceEnableFlags(bad[i]));
+        EXPECT(ERROR_INVALID_HANDLE, GetLastError());
     }
 
     WNODE_HEADER node;
     memset(&node, 0, sizeof node);
-    IS(~0ull, GetTraceLoggerHandle(NULL));
-    IS(ERROR_INVALID_PARAMETER, GetLastError());
-    IS((ULONG_PTR)INVALID_HANDLE_VALUE, GetTraceLoggerHandle(&node));
-    IS(ERROR_BAD_LENGTH, GetLastError());
+    EXPECT(~0ull, GetTraceLoggerHandle(NULL));
+    EXPECT(ERROR_INVALID_PARAMETER, GetLastError());
+    EXPECT((ULONG_PTR)INVALID_HANDLE_VALUE, GetTraceLoggerHandle(&node));
+    EXPECT(ERROR_BAD_LENGTH, GetLastError());
     node.BufferSize = sizeof node;
-    IS(~0ull, GetTraceLoggerHandle(&node));
-    IS(ERROR_INVALID_PARAMETER, GetLastError());
+    EXPECT(~0ull, GetTraceLoggerHandle(&node));
+    EXPECT(ERROR_INVALID_PARAMETER, GetLastError());
     node.Flags = WNODE_FLAG_TRACED_GUID;
     node.HistoricalContext = 77;
-    IS(77, GetTraceLoggerHandle(&node));
+    EXPECT(77, GetTraceLoggerHandle(&node));
 }
 
-static void texts(void) {
+static void check_status_texts(void) {
     CHAR narrow[64];
     WCHAR wide[64];
     LPSTR made = NULL;
     LPWSTR made_wide = NULL;
     const DWORD flags = FORMAT_MESSAGE_FROM_SYSTEM | FORMAT_MESSAGE_IGNORE_INSERTS;
-    IS(20, FormatMessageA(flags, NULL, ERROR_ACCESS_DENIED, 0, narrow, 64, NULL));
-    IS(0, strcmp(narrow, "permission refused\r\n"));
-    IS(20, FormatMessageW(flags, NULL, (DWORD)HRESULT_FROM_WIN32(ERROR_ACCESS_DENIED), 0, wide, 21, NULL));
-    IS(0, memcmp(wide, u"permission refused\r\n", sizeof u"permission refused\r\n"));
-    IS(20, FormatMessageA(flags, NULL, (DWORD)STATUS_ACCESS_DENIED, 0, narrow, 64, NULL));
-    IS(0, FormatMessageA(flags, NULL, 0xDEAD, 0, narrow, 64, NULL));
-    IS(ERROR_MR_MID_NOT_FOUND, GetLastError());
-    IS(0, FormatMessageA(flags, NULL, ERROR_ACCESS_DENIED, 0, narrow, 20, NULL));
-    IS(ERROR_INSUFFICIENT_BUFFER, GetLastError());
-    IS(0, FormatMessageA(flags, NULL, ERROR_ACCESS_DENIED, 0, NULL, 64, NULL));
-    IS(ERROR_INVALID_PARAMETER, GetLastError());
-    IS(0, FormatMessageA(FORMAT_MESSAGE_FROM_STRING, "text", 0, 0, narrow, 64, NULL));
-    IS(ERROR_NOT_SUPPORTED, GetLastError());
-    IS(20, FormatMessageA(flags | FORMAT_MESSAGE_ALLOCATE_BUFFER, NULL, ERROR_ACCESS_DENIED, 0, (LPSTR)&made, 0, NULL));
-    IS(0, strcmp(made, "permission refused\r\n"));
-    IS(0, (ULONG_PTR)LocalFree(made));
-    IS(20, FormatMessageW(flags | FORMAT_MESSAGE_ALLOCATE_BUFFER, NULL, ERROR_ACCESS_DENIED, 0, (LPWSTR)&made_wide, 99, NULL));
-    IS(1, made_wide[17] == u'd' && made_wide[19] == u'\n' && made_wide[20] == 0);
+    EXPECT(20, FormatMessageA(flags, NULL, ERROR_ACCESS_DENIED, 0, narrow, 64, NULL));
+    EXPECT(0, strcmp(narrow, "permission refused\r\n"));
+    EXPECT(20, FormatMessageW(flags, NULL, (DWORD)HRESULT_FROM_WIN32(ERROR_ACCESS_DENIED), 0, wide, 21, NULL));
+    EXPECT(0, memcmp(wide, u"permission refused\r\n", sizeof u"permission refused\r\n"));
+    EXPECT(20, FormatMessageA(flags, NULL, (DWORD)STATUS_ACCESS_DENIED, 0, narrow, 64, NULL));
+    EXPECT(0, FormatMessageA(flags, NULL, 0xDEAD, 0, narrow, 64, NULL));
+    EXPECT(ERROR_MR_MID_NOT_FOUND, GetLastError());
+    EXPECT(0, FormatMessageA(flags, NULL, ERROR_ACCESS_DENIED, 0, narrow, 20, NULL));
+    EXPECT(ERROR_INSUFFICIENT_BUFFER, GetLastError());
+    EXPECT(0, FormatMessageA(flags, NULL, ERROR_ACCESS_DENIED, 0, NULL, 64, NULL));
+    EXPECT(ERROR_INVALID_PARAMETER, GetLastError());
+    EXPECT(0, FormatMessageA(FORMAT_MESSAGE_FROM_STRING, "text", 0, 0, narrow, 64, NULL));
+    EXPECT(ERROR_NOT_SUPPORTED, GetLastError());
+    EXPECT(20, FormatMessageA(flags | FORMAT_MESSAGE_ALLOCATE_BUFFER, NULL, ERROR_ACCESS_DENIED, 0, (LPSTR)&made, 0, NULL));
+    EXPECT(0, strcmp(made, "permission refused\r\n"));
+    EXPECT(0, (ULONG_PTR)LocalFree(made));
+    EXPECT(20, FormatMessageW(flags | FORMAT_MESSAGE_ALLOCATE_BUFFER, NULL, ERROR_ACCESS_DENIED, 0, (LPWSTR)&made_wide, 99, NULL));
+    EXPECT(1, made_wide[17] == u'd' && made_wide[19] == u'\n' && made_wide[20] == 0);
     made_wide[98] = 1;
-    IS(0, (ULONG_PTR)LocalFree(made_wide));
-    IS(0, (ULONG_PTR)LocalFree(NULL));
-    IS(0, FormatMessageA(0, NULL, ERROR_ACCESS_DENIED, 0, narrow, 64, NULL));
-    IS(ERROR_INVALID_PARAMETER, GetLastError());
-    IS(0, FormatMessageA(flags | FORMAT_MESSAGE_FROM_STRING, "text", 0, 0, narrow, 64, NULL));
-    IS(ERROR_INVALID_PARAMETER, GetLastError());
-    IS(20, FormatMessageA(flags | FORMAT_MESSAGE_FROM_HMODULE, NULL, ERROR_ACCESS_DENIED, 0x0409, narrow, 64, NULL));
-    IS(20, FormatMessageA(flags, NULL, ERROR_ACCESS_DENIED, MAKELANGID(LANG_NEUTRAL, SUBLANG_DEFAULT), narrow, 64, NULL));
-    IS(0x0409, MAKELANGID(LANG_ENGLISH, SUBLANG_DEFAULT));
+    EXPECT(0, (ULONG_PTR)LocalFree(made_wide));
+    EXPECT(0, (ULONG_PTR)LocalFree(NULL));
+    EXPECT(0, FormatMessageA(0, NULL, ERROR_ACCESS_DENIED, 0, narrow, 64, NULL));
+    EXPECT(ERROR_INVALID_PARAMETER, GetLastError());
+    EXPECT(0, FormatMessageA(flags | FORMAT_MESSAGE_FROM_STRING, "text", 0, 0, narrow, 64, NULL));
+    EXPECT(ERROR_INVALID_PARAMETER, GetLastError());
+    EXPECT(20, FormatMessageA(flags | FORMAT_MESSAGE_FROM_HMODULE, NULL, ERROR_ACCESS_DENIED, 0x0409, narrow, 64, NULL));
+    EXPECT(20, FormatMessageA(flags, NULL, ERROR_ACCESS_DENIED, MAKELANGID(LANG_NEUTRAL, SUBLANG_DEFAULT), narrow, 64, NULL));
+    EXPECT(0x0409, MAKELANGID(LANG_ENGLISH, SUBLANG_DEFAULT));
     made = narrow;
-    IS(0, FormatMessageA(flags | FORMAT_MESSAGE_ALLOCATE_BUFFER, NULL, ERROR_ACCESS_DENIED, 0x0407, (LPSTR)&made, 0, NULL));
-    IS(ERROR_RESOURCE_LANG_NOT_FOUND, GetLastError());
-    IS(1, made == narrow);
-    IS(19, FormatMessageA(flags | FORMAT_MESSAGE_MAX_WIDTH_MASK, NULL, ERROR_ACCESS_DENIED, 0, narrow, 64, NULL));
-    IS(0, strcmp(narrow, "permission refused "));
-    IS(20, FormatMessageA(flags | 12, NULL, ERROR_ACCESS_DENIED, 0, narrow, 64, NULL));
-    IS(0, strcmp(narrow, "permission\r\nrefused "));
+    EXPECT(0, FormatMessageA(flags | FORMAT_MESSAGE_ALLOCATE_BUFFER, NULL, ERROR_ACCESS_DENIED, 0x0407, (LPSTR)&made, 0, NULL));
+    EXPECT(ERROR_RESOURCE_LANG_NOT_FOUND, GetLastError());
+    EXPECT(1, made == narrow);
+    EXPECT(19, FormatMessageA(flags | FORMAT_MESSAGE_MAX_WIDTH_MASK, NULL, ERROR_ACCESS_DENIED, 0, narrow, 64, NULL));
+    EXPECT(0, strcmp(narrow, "permission refused "));
+    EXPECT(20, FormatMessageA(flags | 12, NULL, ERROR_ACCESS_DENIED, 0, narrow, 64, NULL));
+    EXPECT(0, strcmp(narrow, "permission\r\nrefused "));
     SetLastError(4201);
-    IS(4201, GetLastError());
+    EXPECT(4201, GetLastError());
 }
 
 int main(void) {
-    texts();
-    registration();
-    writing();
-    activities();
-    information();
-    descriptors();
-    classic();
-    limit();
-    return finish();
+    check_status_texts();
+    check_registration();
+    check_writes();
+    check_activities();
+    check_information();
+    check_descriptors();
+    check_classic_providers();
+    check_registration_limit();
+    return report_rows();
 }

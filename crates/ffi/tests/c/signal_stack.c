@@ -29,45 +29,45 @@ static const EVENT_DESCRIPTOR Filtered = {2, 0, 0, 4, 0, 0, 1};
 static const GUID Activity = {1, 2, 3, {4}}, Related = {5, 6, 7, {8}};
 static REGHANDLE reg, typed;
 static unsigned char bytes[70000], metadata[900] = {0x84, 3, 0, 'n'};
-static EVENT_DATA_DESCRIPTOR small[128], large[128], one[1], all[1], mixed[4], described[3];
+static EVENT_DATA_DESCRIPTOR small[128], large[128], one[1], oversized[1], mixed[4], metadata_blocks[3];
 static WCHAR text[2000];
 
-static ULONG nothing(void) { return EventWrite(reg, &Event, 0, NULL); }
-static ULONG one_block(void) { return EventWrite(reg, &Event, 1, one); }
-static ULONG many_small(void) { return EventWrite(reg, &Event, 128, small); }
-static ULONG many_large(void) { return EventWrite(reg, &Event, 128, large); }
-static ULONG filtered(void) { return EventWrite(reg, &Filtered, 1, one); }
-static ULONG activities(void) { return EventWriteTransfer(reg, &Event, &Activity, &Related, 128, small); }
-static ULONG private(void) { return EventWriteEx(reg, &Event, 0, EVENT_WRITE_FLAG_INPRIVATE, &Activity, &Related, 128, large); }
-static ULONG string(void) { return EventWriteString(reg, 4, 1, text); }
-static ULONG too_large(void) { return EventWrite(reg, &Event, 1, all) == ERROR_ARITHMETIC_OVERFLOW ? 0 : 1; }
-static ULONG self_described(void) { return EventWriteTransfer(typed, &Event, &Activity, &Related, 3, described); }
-static ULONG types_between(void) { return EventWriteTransfer(typed, &Event, &Activity, &Related, 4, mixed); }
+static ULONG write_no_blocks(void) { return EventWrite(reg, &Event, 0, NULL); }
+static ULONG write_one_block(void) { return EventWrite(reg, &Event, 1, one); }
+static ULONG write_small_blocks(void) { return EventWrite(reg, &Event, 128, small); }
+static ULONG write_large_blocks(void) { return EventWrite(reg, &Event, 128, large); }
+static ULONG write_filtered(void) { return EventWrite(reg, &Filtered, 1, one); }
+static ULONG write_activities(void) { return EventWriteTransfer(reg, &Event, &Activity, &Related, 128, small); }
+static ULONG write_in_private(void) { return EventWriteEx(reg, &Event, 0, EVENT_WRITE_FLAG_INPRIVATE, &Activity, &Related, 128, large); }
+static ULONG write_string(void) { return EventWriteString(reg, 4, 1, text); }
+static ULONG write_too_large(void) { return EventWrite(reg, &Event, 1, oversized) == ERROR_ARITHMETIC_OVERFLOW ? 0 : 1; }
+static ULONG write_self_described(void) { return EventWriteTransfer(typed, &Event, &Activity, &Related, 3, metadata_blocks); }
+static ULONG write_mixed_types(void) { return EventWriteTransfer(typed, &Event, &Activity, &Related, 4, mixed); }
 
 static const struct {
     const char *name;
     ULONG (*write)(void);
 } KINDS[] = {
-    {"nothing", nothing},       {"one block", one_block},   {"128 small blocks", many_small},   {"128 large blocks", many_large},
-    {"filtered", filtered},     {"activities", activities}, {"in private", private},            {"string", string},
-    {"too large", too_large},   {"self-described", self_described}, {"types between payload", types_between},
+    {"nothing", write_no_blocks},       {"one block", write_one_block},   {"128 small blocks", write_small_blocks},   {"128 large blocks", write_large_blocks},
+    {"filtered", write_filtered},     {"activities", write_activities}, {"in private", write_in_private},            {"string", write_string},
+    {"too large", write_too_large},   {"self-described", write_self_described}, {"types between payload", write_mixed_types},
 };
 
-static ULONG (*volatile wanted)(void);
+static ULONG (*volatile write_in_handler)(void);
 static volatile ULONG status;
 static unsigned char *volatile frame;
 
 static void handler(int number) {
     (void)number;
     frame = (unsigned char *)__builtin_frame_address(0);
-    status = wanted();
+    status = write_in_handler();
 }
 
-static EVENT_DATA_DESCRIPTOR block(const void *data, ULONG size, UCHAR type) {
-    EVENT_DATA_DESCRIPTOR made;
-    EventDataDescCreate(&made, data, size);
-    made.Type = type;
-    return made;
+static EVENT_DATA_DESCRIPTOR make_block(const void *data, ULONG size, UCHAR type) {
+    EVENT_DATA_DESCRIPTOR descriptor;
+    EventDataDescCreate(&descriptor, data, size);
+    descriptor.Type = type;
+    return descriptor;
 }
 
 int main(int argc, char **argv) {
@@ -78,42 +78,42 @@ int main(int argc, char **argv) {
     }
     unsigned char *memory = (unsigned char *)mmap(NULL, size + PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     unsigned char *stack = memory + PAGE;
-    IS(0, mprotect(memory, PAGE, PROT_NONE));
+    EXPECT(0, mprotect(memory, PAGE, PROT_NONE));
     stack_t alternate = {.ss_sp = stack, .ss_size = size};
     struct sigaction action;
     memset(&action, 0, sizeof action);
     action.sa_handler = handler;
     action.sa_flags = SA_ONSTACK;
-    IS(0, sigaltstack(&alternate, NULL));
-    IS(0, sigaction(SIGUSR1, &action, NULL));
+    EXPECT(0, sigaltstack(&alternate, NULL));
+    EXPECT(0, sigaction(SIGUSR1, &action, NULL));
 
     for (unsigned i = 0; i < 128; i++) {
-        small[i] = block(bytes, i % 60, 0);
-        large[i] = block(bytes, 100 + i, 0);
+        small[i] = make_block(bytes, i % 60, 0);
+        large[i] = make_block(bytes, 100 + i, 0);
     }
     for (unsigned i = 0; i < 1999; i++) {
         text[i] = u'x';
     }
-    one[0] = block(bytes, 8, 0);
-    all[0] = block(bytes, sizeof bytes, 0);
-    described[0] = block("\x04\0P\0", 4, EVENT_DATA_DESCRIPTOR_TYPE_PROVIDER_METADATA);
-    described[1] = mixed[1] = block(metadata, sizeof metadata, EVENT_DATA_DESCRIPTOR_TYPE_EVENT_METADATA);
-    described[2] = mixed[0] = mixed[2] = one[0];
-    mixed[3] = block("12345678", 8, EVENT_DATA_DESCRIPTOR_TYPE_TIMESTAMP_OVERRIDE);
+    one[0] = make_block(bytes, 8, 0);
+    oversized[0] = make_block(bytes, sizeof bytes, 0);
+    metadata_blocks[0] = make_block("\x04\0P\0", 4, EVENT_DATA_DESCRIPTOR_TYPE_PROVIDER_METADATA);
+    metadata_blocks[1] = mixed[1] = make_block(metadata, sizeof metadata, EVENT_DATA_DESCRIPTOR_TYPE_EVENT_METADATA);
+    metadata_blocks[2] = mixed[0] = mixed[2] = one[0];
+    mixed[3] = make_block("12345678", 8, EVENT_DATA_DESCRIPTOR_TYPE_TIMESTAMP_OVERRIDE);
 
     BOOLEAN yes = TRUE;
-    IS(ERROR_SUCCESS, EventRegister(&Provider, NULL, NULL, &reg));
-    IS(ERROR_SUCCESS, EventRegister(&Typed, NULL, NULL, &typed));
-    IS(ERROR_SUCCESS, EventSetInformation(typed, EventProviderUseDescriptorType, &yes, 1));
+    EXPECT(ERROR_SUCCESS, EventRegister(&Provider, NULL, NULL, &reg));
+    EXPECT(ERROR_SUCCESS, EventRegister(&Typed, NULL, NULL, &typed));
+    EXPECT(ERROR_SUCCESS, EventSetInformation(typed, EventProviderUseDescriptorType, &yes, 1));
     WAIT_UNTIL(EventEnabled(reg, &Event) && EventEnabled(typed, &Event));
     /* Twice: the first event of a thread does more work. */
     for (unsigned round = 0; round < 2; round++) {
         for (unsigned i = 0; i < sizeof KINDS / sizeof *KINDS; i++) {
-            wanted = KINDS[i].write;
+            write_in_handler = KINDS[i].write;
             /* A busy machine may need time to free a buffer. */
             for (unsigned tries = 0; tries < 6000; tries++) {
                 memset(stack, PAINT, size);
-                IS(0, raise(SIGUSR1));
+                EXPECT(0, raise(SIGUSR1));
                 if (status != ERROR_NOT_ENOUGH_MEMORY) {
                     break;
                 }
@@ -123,12 +123,12 @@ int main(int argc, char **argv) {
             while (*lowest == PAINT) {
                 lowest++;
             }
-            IS(1, frame > lowest && frame < stack + size);
-            IS(0, status);
+            EXPECT(1, frame > lowest && frame < stack + size);
+            EXPECT(0, status);
             printf("depth %u %s\n", (unsigned)(frame - lowest), KINDS[i].name);
         }
     }
-    IS(ERROR_SUCCESS, EventUnregister(typed));
-    IS(ERROR_SUCCESS, EventUnregister(reg));
-    return finish();
+    EXPECT(ERROR_SUCCESS, EventUnregister(typed));
+    EXPECT(ERROR_SUCCESS, EventUnregister(reg));
+    return report_rows();
 }

@@ -10,19 +10,19 @@ static REGHANDLE reg;
 
 #define WRITER __attribute__((noinline, noipa)) static ULONG
 
-WRITER by_write(void) { return EventWrite(reg, &Event, 0, NULL) + rows; }
-WRITER by_transfer(void) { return EventWriteTransfer(reg, &Event, NULL, NULL, 0, NULL) + rows; }
-WRITER by_ex(void) { return EventWriteEx(reg, &Event, 0, 0, NULL, NULL, 0, NULL) + rows; }
-WRITER by_string(void) { return EventWriteString(reg, 4, 1, u"text") + rows; }
+WRITER call_event_write(void) { return EventWrite(reg, &Event, 0, NULL) + rows; }
+WRITER call_event_write_transfer(void) { return EventWriteTransfer(reg, &Event, NULL, NULL, 0, NULL) + rows; }
+WRITER call_event_write_ex(void) { return EventWriteEx(reg, &Event, 0, 0, NULL, NULL, 0, NULL) + rows; }
+WRITER call_event_write_string(void) { return EventWriteString(reg, 4, 1, u"text") + rows; }
 
 int main(void) {
-    ULONG (*const writers[])(void) = {by_write, by_transfer, by_ex, by_string};
-    IS(ERROR_SUCCESS, EventRegister(&Provider, NULL, NULL, &reg));
+    ULONG (*const writers[])(void) = {call_event_write, call_event_write_transfer, call_event_write_ex, call_event_write_string};
+    EXPECT(ERROR_SUCCESS, EventRegister(&Provider, NULL, NULL, &reg));
     WAIT_UNTIL(EventEnabled(reg, &Event));
     for (unsigned i = 0; i < 4; i++) {
         printf("%llu\n", (unsigned long long)(ULONG_PTR)writers[i]);
-        IS(rows, writers[i]());
+        EXPECT(rows, writers[i]());
     }
-    IS(ERROR_SUCCESS, EventUnregister(reg));
-    return finish();
+    EXPECT(ERROR_SUCCESS, EventUnregister(reg));
+    return report_rows();
 }

@@ -2,21 +2,21 @@
 
 use std::process::Command;
 
-use crate::support::library::{declared, exported};
-use crate::support::{STRICT, Workshop, expect_success, has, here};
+use crate::support::library::{declared_functions, exported_functions};
+use crate::support::{ProgramFolder, STRICT_FLAGS, crate_path, expect_success, has_program};
 
 #[test]
-fn exports_are_exactly_what_the_headers_declare() {
-    let workshop = Workshop::new();
-    let declared = declared();
+fn library_exports_exactly_the_declared_functions() {
+    let programs = ProgramFolder::new();
+    let declared = declared_functions();
     assert!(declared.len() > 20, "{declared:?}");
-    assert_eq!(exported(&workshop), declared);
+    assert_eq!(exported_functions(&programs), declared);
 }
 
 #[test]
 fn library_has_its_soname_and_stays_loaded() {
-    let workshop = Workshop::new();
-    let dynamic = expect_success(Command::new("readelf").arg("-d").arg(workshop.path("libtraceweir.so")));
+    let programs = ProgramFolder::new();
+    let dynamic = expect_success(Command::new("readelf").arg("-d").arg(programs.path("libtraceweir.so")));
     assert!(dynamic.contains("[libtraceweir.so.0]"), "{dynamic}");
     assert!(dynamic.contains("NODELETE"), "{dynamic}");
 }
@@ -26,29 +26,29 @@ fn installed_files_are_found_by_pkg_config_and_work() {
     let folder = tempfile::tempdir().unwrap();
     let (prefix, library) = (folder.path().join("usr"), folder.path().join("usr/lib/libtraceweir.so.0"));
     let built = std::env::current_exe().unwrap();
-    let mut install = Command::new(here("install.sh"));
+    let mut install = Command::new(crate_path("install.sh"));
     expect_success(install.arg("--prefix").arg(&prefix).arg("--built").arg(built.parent().unwrap()));
     assert!(library.is_symlink() && prefix.join("lib/libtraceweir.a").is_file());
     let description = std::fs::read_to_string(prefix.join("lib/pkgconfig/traceweir.pc")).unwrap();
     assert!(!description.contains('@'), "{description}");
-    if !has("pkg-config") {
+    if !has_program("pkg-config") {
         return;
     }
-    let ask = |what: &str| {
+    let query_pkg_config = |what: &str| {
         let mut command = Command::new("pkg-config");
         let answer = expect_success(
             command.args([what, "traceweir"]).env("PKG_CONFIG_PATH", prefix.join("lib/pkgconfig")),
         );
         answer.split_whitespace().map(str::to_owned).collect::<Vec<_>>()
     };
-    assert_eq!(ask("--modversion"), [env!("CARGO_PKG_VERSION")]);
+    assert_eq!(query_pkg_config("--modversion"), [env!("CARGO_PKG_VERSION")]);
     let program = folder.path().join("quiet");
     let mut compile = Command::new("gcc");
     compile
-        .args(STRICT)
-        .args(ask("--cflags"))
-        .arg(here("tests/c/quiet.c"))
-        .args(ask("--libs"))
+        .args(STRICT_FLAGS)
+        .args(query_pkg_config("--cflags"))
+        .arg(crate_path("tests/c/quiet.c"))
+        .args(query_pkg_config("--libs"))
         .arg("-o")
         .arg(&program);
     expect_success(&mut compile);

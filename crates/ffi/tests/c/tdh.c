@@ -39,33 +39,33 @@ struct walk {
     USHORT numbers[4096];
 };
 
-static PEVENT_MAP_INFO map_of(const struct walk *walk, PEVENT_PROPERTY_INFO property) {
+static PEVENT_MAP_INFO query_map(const struct walk *walk, PEVENT_PROPERTY_INFO property) {
     ULONG size = 0;
     PWSTR name = TEI_MAP_NAME(walk->info, property);
     if (name == NULL) {
         return NULL;
     }
-    IS(ERROR_INSUFFICIENT_BUFFER, TdhGetEventMapInformation(walk->event, name, NULL, &size));
+    EXPECT(ERROR_INSUFFICIENT_BUFFER, TdhGetEventMapInformation(walk->event, name, NULL, &size));
     PEVENT_MAP_INFO map = malloc(size);
-    IS(ERROR_SUCCESS, TdhGetEventMapInformation(walk->event, name, map, &size));
+    EXPECT(ERROR_SUCCESS, TdhGetEventMapInformation(walk->event, name, map, &size));
     return map;
 }
 
-static ULONG format(struct walk *walk, PEVENT_MAP_INFO map, PEVENT_PROPERTY_INFO property, USHORT length, USHORT *used) {
+static ULONG format_element(struct walk *walk, PEVENT_MAP_INFO map, PEVENT_PROPERTY_INFO property, USHORT length, USHORT *used) {
     static WCHAR text[1 << 17];
     ULONG size = 0;
     ULONG status = TdhFormatProperty(walk->info, map, walk->pointer_size, property->nonStructType.InType, property->nonStructType.OutType,
                                      length, walk->left, walk->data, &size, NULL, used);
     if (status == ERROR_INSUFFICIENT_BUFFER) {
         ULONG short_size = size - 1;
-        IS(ERROR_INSUFFICIENT_BUFFER,
+        EXPECT(ERROR_INSUFFICIENT_BUFFER,
            TdhFormatProperty(walk->info, map, walk->pointer_size, property->nonStructType.InType, property->nonStructType.OutType, length,
                              walk->left, walk->data, &short_size, text, used));
-        IS(size, short_size);
+        EXPECT(size, short_size);
         status = TdhFormatProperty(walk->info, map, walk->pointer_size, property->nonStructType.InType, property->nonStructType.OutType,
                                    length, walk->left, walk->data, &size, text, used);
     } else if (status == ERROR_EVT_INVALID_EVENT_DATA && map != NULL) {
-        return format(walk, NULL, property, length, used);
+        return format_element(walk, NULL, property, length, used);
     }
     if (status == ERROR_SUCCESS) {
         print_text(text);
@@ -78,12 +78,12 @@ static void check_bytes(const struct walk *walk, PEVENT_PROPERTY_INFO property, 
     static BYTE bytes[1 << 16];
     PROPERTY_DATA_DESCRIPTOR step = {(ULONGLONG)(ULONG_PTR)TEI_PROPERTY_NAME(walk->info, property), 0xFFFFFFFFu, 0};
     ULONG size = 0;
-    IS(ERROR_SUCCESS, TdhGetPropertySize(walk->event, 0, NULL, 1, &step, &size));
-    IS(used, size);
-    IS(ERROR_SUCCESS, TdhGetProperty(walk->event, 0, NULL, 1, &step, sizeof bytes, bytes));
-    IS(0, memcmp(bytes, walk->data, size));
+    EXPECT(ERROR_SUCCESS, TdhGetPropertySize(walk->event, 0, NULL, 1, &step, &size));
+    EXPECT(used, size);
+    EXPECT(ERROR_SUCCESS, TdhGetProperty(walk->event, 0, NULL, 1, &step, sizeof bytes, bytes));
+    EXPECT(0, memcmp(bytes, walk->data, size));
     if (size > 0) {
-        IS(ERROR_INSUFFICIENT_BUFFER, TdhGetProperty(walk->event, 0, NULL, 1, &step, size - 1, bytes));
+        EXPECT(ERROR_INSUFFICIENT_BUFFER, TdhGetProperty(walk->event, 0, NULL, 1, &step, size - 1, bytes));
     }
 }
 
@@ -105,7 +105,7 @@ static int is_one_of_its_name(const struct walk *walk, PEVENT_PROPERTY_INFO prop
     return same == 1;
 }
 
-static ULONG print(struct walk *walk, ULONG first, ULONG end, int depth) {
+static ULONG print_properties(struct walk *walk, ULONG first, ULONG end, int depth) {
     for (ULONG i = first; i < end; i++) {
         PEVENT_PROPERTY_INFO property = &walk->info->EventPropertyInfoArray[i];
         ULONG flags = (ULONG)property->Flags;
@@ -121,14 +121,14 @@ static ULONG print(struct walk *walk, ULONG first, ULONG end, int depth) {
         for (USHORT element = 0; element < count; element++) {
             if (flags & PropertyStruct) {
                 ULONG start = property->structType.StructStartIndex;
-                ULONG status = print(walk, start, start + property->structType.NumOfStructMembers, depth + 1);
+                ULONG status = print_properties(walk, start, start + property->structType.NumOfStructMembers, depth + 1);
                 if (status != ERROR_SUCCESS) {
                     return status;
                 }
                 continue;
             }
             USHORT used = 0;
-            PEVENT_MAP_INFO map = map_of(walk, property);
+            PEVENT_MAP_INFO map = query_map(walk, property);
             int is_shown = !(is_array && is_text_of_characters(property));
             if (walk->left >= 2 && property->nonStructType.InType == TDH_INTYPE_UINT16) {
                 memcpy(&walk->numbers[i], walk->data, 2);
@@ -139,7 +139,7 @@ static ULONG print(struct walk *walk, ULONG first, ULONG end, int depth) {
             printf("  ");
             print_text(TEI_PROPERTY_NAME(walk->info, property));
             putchar('=');
-            ULONG status = format(walk, map, property, length, &used);
+            ULONG status = format_element(walk, map, property, length, &used);
             printf(is_shown ? "\n" : " (one of a text)\n");
             free(map);
             if (status != ERROR_SUCCESS) {
@@ -169,10 +169,10 @@ static void print_event(PEVENT_RECORD event, TDH_HANDLE handle, PTDH_CONTEXT tmf
     walk.event = event;
     walk.info = malloc(size);
     ULONG short_size = size - 1;
-    IS(ERROR_INSUFFICIENT_BUFFER, TdhGetEventInformation(event, contexts, tmf, walk.info, &short_size));
-    IS(size, short_size);
-    IS(ERROR_SUCCESS, TdhGetEventInformation(event, contexts, tmf, walk.info, &size));
-    IS(0, memcmp(&walk.info->EventDescriptor, &event->EventHeader.EventDescriptor, sizeof(EVENT_DESCRIPTOR)));
+    EXPECT(ERROR_INSUFFICIENT_BUFFER, TdhGetEventInformation(event, contexts, tmf, walk.info, &short_size));
+    EXPECT(size, short_size);
+    EXPECT(ERROR_SUCCESS, TdhGetEventInformation(event, contexts, tmf, walk.info, &size));
+    EXPECT(0, memcmp(&walk.info->EventDescriptor, &event->EventHeader.EventDescriptor, sizeof(EVENT_DESCRIPTOR)));
     printf("event: ");
     if (TEI_PROVIDER_NAME(walk.info)) {
         print_text(TEI_PROVIDER_NAME(walk.info));
@@ -191,7 +191,7 @@ static void print_event(PEVENT_RECORD event, TDH_HANDLE handle, PTDH_CONTEXT tmf
         walk.pointer_size = event->EventHeader.Flags & EVENT_HEADER_FLAG_32_BIT_HEADER ? 4 : 8;
         walk.left = event->UserDataLength;
         walk.data = event->UserData;
-        status = print(&walk, 0, walk.info->TopLevelPropertyCount, 0);
+        status = print_properties(&walk, 0, walk.info->TopLevelPropertyCount, 0);
         printf("  end %u\n", status);
     }
     free(walk.info);
@@ -207,27 +207,27 @@ int main(int argc, char **argv) {
     widen(tmf, 300, argv[3]);
     TDH_HANDLE handle = NULL;
     TDH_CONTEXT context = {(ULONGLONG)(ULONG_PTR)tmf, TDH_CONTEXT_WPP_TMFFILE, 0};
-    IS(ERROR_SUCCESS, TdhLoadManifest(manifest));
-    IS(ERROR_SUCCESS, TdhOpenDecodingHandle(&handle));
-    IS(ERROR_SUCCESS, TdhSetDecodingParameter(handle, &context));
+    EXPECT(ERROR_SUCCESS, TdhLoadManifest(manifest));
+    EXPECT(ERROR_SUCCESS, TdhOpenDecodingHandle(&handle));
+    EXPECT(ERROR_SUCCESS, TdhSetDecodingParameter(handle, &context));
     EVENT_RECORD event;
     USHORT sizes[2];
     while (memset(&event, 0, sizeof event), fread(&event.EventHeader, sizeof event.EventHeader, 1, file) == 1) {
         EVENT_HEADER_EXTENDED_DATA_ITEM items[32];
         memset(items, 0, sizeof items);
-        IS(2, fread(sizes, 2, 2, file));
+        EXPECT(2, fread(sizes, 2, 2, file));
         event.ExtendedDataCount = sizes[0];
         event.UserDataLength = sizes[1];
         event.ExtendedData = items;
         for (USHORT i = 0; i < event.ExtendedDataCount; i++) {
-            IS(2, fread(sizes, 2, 2, file));
+            EXPECT(2, fread(sizes, 2, 2, file));
             items[i].ExtType = sizes[0];
             items[i].DataSize = sizes[1];
             items[i].DataPtr = (ULONGLONG)(ULONG_PTR)malloc(sizes[1] + 1u);
-            IS(sizes[1], fread((void *)(ULONG_PTR)items[i].DataPtr, 1, sizes[1], file));
+            EXPECT(sizes[1], fread((void *)(ULONG_PTR)items[i].DataPtr, 1, sizes[1], file));
         }
         event.UserData = malloc(event.UserDataLength + 1u);
-        IS(event.UserDataLength, fread(event.UserData, 1, event.UserDataLength, file));
+        EXPECT(event.UserDataLength, fread(event.UserData, 1, event.UserDataLength, file));
         print_event(&event, handle, &context);
         free(event.UserData);
         for (USHORT i = 0; i < event.ExtendedDataCount; i++) {
@@ -235,8 +235,8 @@ int main(int argc, char **argv) {
         }
     }
     fclose(file);
-    IS(ERROR_SUCCESS, TdhCloseDecodingHandle(handle));
-    IS(ERROR_INVALID_HANDLE, TdhCloseDecodingHandle(handle));
-    IS(ERROR_SUCCESS, TdhUnloadManifest(manifest));
-    return finish();
+    EXPECT(ERROR_SUCCESS, TdhCloseDecodingHandle(handle));
+    EXPECT(ERROR_INVALID_HANDLE, TdhCloseDecodingHandle(handle));
+    EXPECT(ERROR_SUCCESS, TdhUnloadManifest(manifest));
+    return report_rows();
 }

@@ -1,8 +1,9 @@
-//! tdh.h as a C program uses it, on the events of the fixtures: it must print what the decoder
-//! returns. Layouts, and a table of calls with their status.
+//! tdh.h in a C program: the program prints the events of the fixtures, and its output must match the
+//! decoder. Also the layouts of structures, and a table of calls with their status.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use traceweir_c::types::record::{EventHeader, EventRecord, ExtendedDataItem};
 use traceweir_c::types::tdh::{
@@ -18,29 +19,42 @@ use traceweir_decode::value::Value;
 use traceweir_decode::walk::{Visitor, Walker};
 use traceweir_format::etl;
 use traceweir_format::header::{Family, Record};
+use traceweir_format::spec::event::{
+    EVENT_HEADER_FLAG_32_BIT_HEADER, EVENT_HEADER_FLAG_64_BIT_HEADER, EVENT_HEADER_FLAG_CLASSIC_HEADER,
+    EVENT_HEADER_FLAG_EXTENDED_INFO, EVENT_HEADER_FLAG_STRING_ONLY, EVENT_HEADER_FLAG_TRACE_MESSAGE,
+};
 use traceweir_format::spec::types::{InType, OutType};
 
-use crate::support::{C, CPP, Link, SANITIZE, STRICT, Workshop, expect_success, has_sanitizers, here, skip};
+use crate::support::{
+    C, CPP, Link, ProgramFolder, SANITIZER_FLAGS, STRICT_FLAGS, crate_path, expect_success, has_sanitizers,
+    skip,
+};
 
-fn fixture(path: &str) -> PathBuf {
-    here("../../fixtures").join(path)
+fn fixture_path(path: &str) -> PathBuf {
+    crate_path("../../fixtures").join(path)
 }
 
 /// Returns the flags that a consumer adds to a record.
-fn flags(record: &Record<'_>) -> u16 {
-    let width = if record.pointer_size() == 4 { 0x20 } else { 0x40 };
+fn consumer_flags(record: &Record<'_>) -> u16 {
+    let width = if record.pointer_size() == 4 {
+        EVENT_HEADER_FLAG_32_BIT_HEADER
+    } else {
+        EVENT_HEADER_FLAG_64_BIT_HEADER
+    };
     width
         | match record.family() {
-            Family::Event => record.flags() & 0x5,
-            Family::Message => 0x8,
-            _ => 0x100,
+            Family::Event => {
+                record.flags() & (EVENT_HEADER_FLAG_EXTENDED_INFO | EVENT_HEADER_FLAG_STRING_ONLY)
+            }
+            Family::Message => EVENT_HEADER_FLAG_TRACE_MESSAGE,
+            _ => EVENT_HEADER_FLAG_CLASSIC_HEADER,
         }
 }
 
 /// Writes a record in the form that the program reads: header, extended data items, payload.
-fn dump(record: &Record<'_>, out: &mut Vec<u8>) {
+fn write_record(record: &Record<'_>, out: &mut Vec<u8>) {
     let mut header = vec![0; 80];
-    header[4..6].copy_from_slice(&flags(record).to_le_bytes());
+    header[4..6].copy_from_slice(&consumer_flags(record).to_le_bytes());
     header[16..24].copy_from_slice(&record.time().to_le_bytes());
     header[24..40].copy_from_slice(&record.provider().to_bytes());
     header[40..56].copy_from_slice(&record.descriptor().to_bytes());
@@ -58,11 +72,11 @@ fn dump(record: &Record<'_>, out: &mut Vec<u8>) {
 
 /// The lines that the program should print for an event's fields.
 #[derive(Default)]
-struct Lines {
+struct FieldLines {
     out: String,
 }
 
-fn escaped(text: &str, out: &mut String) {
+fn write_escaped(text: &str, out: &mut String) {
     for unit in text.encode_utf16().take_while(|unit| *unit != 0) {
         match u8::try_from(unit) {
             Ok(byte @ b' '..0x7F) => out.push(byte.into()),
@@ -80,7 +94,7 @@ fn is_text_of_characters(field: &Field) -> bool {
             || (*output == OutType::STRING && is_narrow))
 }
 
-impl<'p> Visitor<'p> for Lines {
+impl<'p> Visitor<'p> for FieldLines {
     fn value(&mut self, _: usize, field: &Field, value: Value<'p>) {
         if is_text_of_characters(field) {
             return;
@@ -88,14 +102,14 @@ impl<'p> Visitor<'p> for Lines {
         let FieldKind::Value { map, .. } = &field.kind else { return };
         // For bits without a name, the program shows the number.
         let is_named = map.as_ref().is_some_and(|map| {
-            map_names(map.bits, map.entries().iter().map(|(v, _)| (*v as u32, ())), &value).is_ok()
+            map_names(map.bits, map.entries().iter().map(|(value, _)| (*value as u32, ())), &value).is_ok()
         });
         let mut shown = Vec::new();
         text(field, &value, Style { numeric: !is_named }, &mut shown);
         self.out.push_str("  ");
-        escaped(&field.name, &mut self.out);
+        write_escaped(&field.name, &mut self.out);
         self.out.push('=');
-        escaped(&String::from_utf8_lossy(&shown), &mut self.out);
+        write_escaped(&String::from_utf8_lossy(&shown), &mut self.out);
         self.out.push('\n');
     }
     fn begin_array(&mut self, _: usize, _: &Field, _: usize) {}
@@ -104,62 +118,59 @@ impl<'p> Visitor<'p> for Lines {
     fn end_struct(&mut self, _: usize, _: &Field) {}
 }
 
-/// What the program should print for an event.
+/// The lines that the program should print for an event.
 enum Expected {
-    /// That there is no schema.
-    Nothing,
+    /// The event has no schema.
+    NoSchema,
     /// All fields of an event.
     Fields(String),
-    /// The fields that the payload has, then the reason why it ends.
-    Cut(String),
+    /// The fields that the payload contains, then the status of the missing field.
+    Truncated(String),
     /// Any other line.
     Message,
 }
 
 fn expected_fields(schema: &Schema, found: &SchemaMatch<'_, '_>, pointer_size: usize) -> Expected {
-    let mut lines = Lines::default();
+    let mut lines = FieldLines::default();
     let walked = Walker::default().walk(schema, found.payload, pointer_size, &mut lines);
-    if walked.is_ok() { Expected::Fields(lines.out + "  end 0\n") } else { Expected::Cut(lines.out) }
+    if walked.is_ok() { Expected::Fields(lines.out + "  end 0\n") } else { Expected::Truncated(lines.out) }
 }
 
 /// Returns whether a line is about something that the decoder does not show as a field: a
 /// character, or a description before the payload.
-fn is_besides(line: &str) -> bool {
-    let in_front = ["  ProviderMetadata=0x", "  EventMetadata=0x"];
-    line.ends_with("(one of a text)") || in_front.iter().any(|name| line.starts_with(name))
+fn is_not_a_field(line: &str) -> bool {
+    let metadata_names = ["  ProviderMetadata=0x", "  EventMetadata=0x"];
+    line.ends_with("(one of a text)") || metadata_names.iter().any(|name| line.starts_with(name))
 }
 
-/// Prints a trace with the C program, and compares each event with what the decoder returns.
-fn compare(workshop: &Workshop, program: &Path, trace: &str) -> usize {
-    let (manifest, tmf) = (fixture("manifests/everything.man"), fixture("tmf/sample.tmf"));
+/// Prints a trace with the C program, and compares each event with the result of the decoder.
+fn compare_with_decoder(programs: &ProgramFolder, program: &Path, trace: &str) -> usize {
+    let (manifest, tmf) = (fixture_path("manifests/everything.man"), fixture_path("tmf/sample.tmf"));
     let mut decoder = Decoder::new();
     decoder.add_manifest(&std::fs::read(&manifest).unwrap()).unwrap();
     decoder.add_tmf(&std::fs::read(&tmf).unwrap()).unwrap();
-    let read = etl::Trace::open(std::fs::File::open(fixture(&format!("etl/{trace}.etl"))).unwrap()).unwrap();
+    let read =
+        etl::Trace::open(std::fs::File::open(fixture_path(&format!("etl/{trace}.etl"))).unwrap()).unwrap();
     let (mut events, mut dumped, mut expected) = (read.events(), Vec::new(), Vec::new());
     while let Some(record) = events.next().unwrap() {
         if record.items_damaged() || matches!(record.family(), Family::Other(_)) {
             continue;
         }
         let found = decoder.find(&record);
-        dump(&record, &mut dumped);
+        write_record(&record, &mut dumped);
         expected.push(match found {
             Ok(found) if record.family() != Family::Message => {
                 let info = EventInfo::encode(&found.prepared.schema);
                 expected_fields(info.property_schema(&found.prepared.schema), &found, record.pointer_size())
             }
             Ok(_) => Expected::Message,
-            Err(_) => Expected::Nothing,
+            Err(_) => Expected::NoSchema,
         });
     }
-    let file = workshop.path(&format!("{trace}.records"));
+    let file = programs.path(&format!("{trace}.records"));
     std::fs::write(&file, dumped).unwrap();
     let output = expect_success(
-        std::process::Command::new(program)
-            .arg(&file)
-            .arg(&manifest)
-            .arg(&tmf)
-            .env("TRACEWEIR_MANIFESTS", ""),
+        Command::new(program).arg(&file).arg(&manifest).arg(&tmf).env("TRACEWEIR_MANIFESTS", ""),
     );
     // The first event of each file is the log file header.
     let name = format!("  LoggerName=fixture-{trace}\n");
@@ -170,14 +181,15 @@ fn compare(workshop: &Workshop, program: &Path, trace: &str) -> usize {
     for (number, (shown, expected)) in shown.iter().zip(&expected).enumerate() {
         let (head, fields) = shown.split_once('\n').unwrap();
         let fields = fields.split_once("rows: ").map_or(fields, |(fields, _)| fields);
-        let fields: String = fields.lines().filter(|l| !is_besides(l)).map(|l| format!("{l}\n")).collect();
+        let fields: String =
+            fields.lines().filter(|line| !is_not_a_field(line)).map(|line| format!("{line}\n")).collect();
         match expected {
             Expected::Message => continue,
-            Expected::Nothing => {
+            Expected::NoSchema => {
                 assert!(fields.is_empty() && head.parse::<u32>().is_ok(), "{trace} {number}: {shown}")
             }
             Expected::Fields(expected) => assert_eq!(fields, *expected, "{trace} {number}: {head}"),
-            Expected::Cut(expected) => {
+            Expected::Truncated(expected) => {
                 assert!(
                     fields.ends_with("  end 15005\n") && fields.starts_with(expected.as_str()),
                     "{trace} {number}: {shown}"
@@ -191,9 +203,9 @@ fn compare(workshop: &Workshop, program: &Path, trace: &str) -> usize {
 
 #[test]
 fn program_prints_what_the_decoder_returns() {
-    let workshop = Workshop::new();
-    let program = workshop.build("gcc", &here("tests/c/tdh.c"), &[], Link::Shared);
-    for (trace, least) in [
+    let programs = ProgramFolder::new();
+    let program = programs.build("gcc", &crate_path("tests/c/tdh.c"), &[], Link::Shared);
+    for (trace, min_events) in [
         ("tracelogging", 16),
         ("manifest", 5),
         ("kernel", 20),
@@ -202,31 +214,31 @@ fn program_prints_what_the_decoder_returns() {
         ("eventsource", 1),
         ("merged", 1),
     ] {
-        let compared = compare(&workshop, &program, trace);
-        assert!(compared >= least, "{trace}: {compared} events");
+        let compared = compare_with_decoder(&programs, &program, trace);
+        assert!(compared >= min_events, "{trace}: {compared} events");
     }
 }
 
 #[test]
 fn messages_are_formatted_as_text() {
-    let workshop = Workshop::new();
-    let program = workshop.build("gcc", &here("tests/c/tdh.c"), &[], Link::Shared);
-    compare(&workshop, &program, "wpp");
-    let (manifest, tmf) = (fixture("manifests/everything.man"), fixture("tmf/sample.tmf"));
-    let mut command = std::process::Command::new(&program);
-    let output = expect_success(command.arg(workshop.path("wpp.records")).arg(manifest).arg(tmf));
+    let programs = ProgramFolder::new();
+    let program = programs.build("gcc", &crate_path("tests/c/tdh.c"), &[], Link::Shared);
+    compare_with_decoder(&programs, &program, "wpp");
+    let (manifest, tmf) = (fixture_path("manifests/everything.man"), fixture_path("tmf/sample.tmf"));
+    let mut command = Command::new(&program);
+    let output = expect_success(command.arg(programs.path("wpp.records")).arg(manifest).arg(tmf));
     assert!(output.contains(" source 2\n") && output.contains("QueueInsert depth is "), "{output}");
 }
 
 #[test]
 fn every_call_of_the_table_returns_its_status() {
-    let workshop = Workshop::new();
-    let program = workshop.build("gcc", &here("tests/c/tdh_rows.c"), &[], Link::Shared);
-    let mut command = std::process::Command::new(&program);
+    let programs = ProgramFolder::new();
+    let program = programs.build("gcc", &crate_path("tests/c/tdh_rows.c"), &[], Link::Shared);
+    let mut command = Command::new(&program);
     let output = expect_success(
         command
-            .arg(fixture("manifests/everything.man"))
-            .arg(fixture("README.md"))
+            .arg(fixture_path("manifests/everything.man"))
+            .arg(fixture_path("README.md"))
             .env("TRACEWEIR_MANIFESTS", "/nowhere"),
     );
     assert!(output.contains("rows: "), "{output}");
@@ -234,11 +246,11 @@ fn every_call_of_the_table_returns_its_status() {
 
 #[test]
 fn pipe_is_refused_as_a_file_of_message_formats_without_blocking() {
-    let workshop = Workshop::new();
-    let program = workshop.build("gcc", &here("tests/c/tdh_folders.c"), &[], Link::Shared);
-    let pipe = workshop.path("pipe");
-    expect_success(std::process::Command::new("mkfifo").arg(&pipe));
-    let mut command = std::process::Command::new(program);
+    let programs = ProgramFolder::new();
+    let program = programs.build("gcc", &crate_path("tests/c/tdh_folders.c"), &[], Link::Shared);
+    let pipe = programs.path("pipe");
+    expect_success(Command::new("mkfifo").arg(&pipe));
+    let mut command = Command::new(program);
     expect_success(command.arg(&pipe).env("TRACEWEIR_MANIFESTS", "/nowhere"));
 }
 
@@ -247,59 +259,60 @@ fn privileged_program_ignores_the_callers_manifest_folders() {
     use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
     use std::os::unix::process::CommandExt;
     const NOBODY: u32 = 65534;
-    let workshop = Workshop::new();
-    // The loader looks for no library of such a program next to it.
-    let program = workshop.build("gcc", &here("tests/c/tdh_folders.c"), &[], Link::Static);
-    let folder = workshop.path("manifests");
-    let allow = |path: &Path, mode| std::fs::set_permissions(path, PermissionsExt::from_mode(mode)).unwrap();
+    let programs = ProgramFolder::new();
+    // For a privileged program, the loader does not search the folder of the program.
+    let program = programs.build("gcc", &crate_path("tests/c/tdh_folders.c"), &[], Link::Static);
+    let folder = programs.path("manifests");
+    let set_mode =
+        |path: &Path, mode| std::fs::set_permissions(path, PermissionsExt::from_mode(mode)).unwrap();
     std::fs::create_dir(&folder).unwrap();
-    std::fs::copy(fixture("manifests/everything.man"), folder.join("everything.man")).unwrap();
+    std::fs::copy(fixture_path("manifests/everything.man"), folder.join("everything.man")).unwrap();
     for (path, mode) in
-        [(workshop.folder.path(), 0o755), (&folder, 0o755), (&folder.join("everything.man"), 0o644)]
+        [(programs.folder.path(), 0o755), (&folder, 0o755), (&folder.join("everything.man"), 0o644)]
     {
-        allow(path, mode);
+        set_mode(path, mode);
     }
     // The user nobody may run this test, too.
     let is_nobody = std::fs::metadata(&program).unwrap().uid() == NOBODY;
     if is_nobody || chown(&program, Some(NOBODY), None).is_err() {
         return skip("root", "giving a program to another user takes root");
     }
-    let run = |folder: &Path, user: u32| {
-        let mut command = std::process::Command::new(&program);
+    let run_as = |folder: &Path, user: u32| {
+        let mut command = Command::new(&program);
         expect_success(command.env("TRACEWEIR_MANIFESTS", folder).uid(user))
     };
-    let (believed, bare) = (run(&folder, NOBODY), run(Path::new("/nowhere"), NOBODY));
-    assert!(believed.starts_with("euid 65534 ") && believed != bare, "{believed}");
-    allow(&program, 0o4755);
-    let raised = run(&folder, 0);
-    if !raised.starts_with("euid 65534") {
-        return skip("set-user-id", "programs in the temporary folder get no user of their own");
+    let (with_folder, without_folder) = (run_as(&folder, NOBODY), run_as(Path::new("/nowhere"), NOBODY));
+    assert!(with_folder.starts_with("euid 65534 ") && with_folder != without_folder, "{with_folder}");
+    set_mode(&program, 0o4755);
+    let privileged = run_as(&folder, 0);
+    if !privileged.starts_with("euid 65534") {
+        return skip("set-user-id", "the temporary folder ignores set-user-id");
     }
-    assert_eq!(raised, bare);
+    assert_eq!(privileged, without_folder);
 }
 
 #[test]
-fn threads_that_query_and_change_at_once_get_their_own_answers() {
-    let workshop = Workshop::new();
-    let program = workshop.build("gcc", &here("tests/c/tdh_threads.c"), &["-pthread"], Link::Shared);
-    let mut command = std::process::Command::new(&program);
-    expect_success(command.arg(fixture("manifests/everything.man")).env("TRACEWEIR_MANIFESTS", "/nowhere"));
+fn concurrent_queries_and_changes_do_not_mix_answers() {
+    let programs = ProgramFolder::new();
+    let program = programs.build("gcc", &crate_path("tests/c/tdh_threads.c"), &["-pthread"], Link::Shared);
+    let mut command = Command::new(&program);
+    expect_success(
+        command.arg(fixture_path("manifests/everything.man")).env("TRACEWEIR_MANIFESTS", "/nowhere"),
+    );
 }
 
 #[test]
-fn sanitizers_find_nothing_in_programs_that_decode() {
+fn sanitizers_report_no_error_in_decoding_programs() {
     if !has_sanitizers("gcc") {
         return;
     }
-    let workshop = Workshop::new();
-    let program = workshop.build("gcc", &here("tests/c/tdh_rows.c"), &SANITIZE, Link::Shared);
-    let mut command = std::process::Command::new(&program);
-    command.arg(fixture("manifests/everything.man")).arg(fixture("README.md"));
+    let programs = ProgramFolder::new();
+    let program = programs.build("gcc", &crate_path("tests/c/tdh_rows.c"), &SANITIZER_FLAGS, Link::Shared);
+    let mut command = Command::new(&program);
+    command.arg(fixture_path("manifests/everything.man")).arg(fixture_path("README.md"));
     expect_success(command.env("TRACEWEIR_MANIFESTS", "/nowhere").env("ASAN_OPTIONS", "detect_leaks=0"));
 }
 
-/// Structures with their size, and their members with their offset: from Rust, or as published for
-/// those that only C has.
 #[test]
 fn c_and_rust_agree_on_the_structures_of_tdh() {
     let mut unit = String::from(
@@ -388,9 +401,9 @@ fn c_and_rust_agree_on_the_structures_of_tdh() {
         let file = folder.path().join(format!("tdh.{}", language.extension));
         std::fs::write(&file, &unit).unwrap();
         for compiler in language.compilers() {
-            let mut command = std::process::Command::new(compiler);
-            command.args(STRICT).arg("-fsyntax-only").arg(format!("-std={}", language.standards[0]));
-            expect_success(command.arg("-I").arg(here("include")).arg(&file));
+            let mut command = Command::new(compiler);
+            command.args(STRICT_FLAGS).arg("-fsyntax-only").arg(format!("-std={}", language.standards[0]));
+            expect_success(command.arg("-I").arg(crate_path("include")).arg(&file));
         }
     }
 }

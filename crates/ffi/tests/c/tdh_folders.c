@@ -10,7 +10,7 @@
 
 static BYTE room[1 << 20];
 
-static void ask_for(const char *name) {
+static void query_message_file(const char *name) {
     static WCHAR path[4096];
     for (size_t at = 0; name[at] != 0 && at < 4095; at++) {
         path[at] = (WCHAR)(unsigned char)name[at];
@@ -19,9 +19,9 @@ static void ask_for(const char *name) {
     TDH_CONTEXT context = {0};
     context.ParameterType = TDH_CONTEXT_PDB_PATH;
     context.ParameterValue = (ULONGLONG)(uintptr_t)path;
-    IS(ERROR_SUCCESS, TdhOpenDecodingHandle(&handle));
-    IS(ERROR_INVALID_PARAMETER, TdhSetDecodingParameter(handle, &context));
-    IS(ERROR_SUCCESS, TdhCloseDecodingHandle(handle));
+    EXPECT(ERROR_SUCCESS, TdhOpenDecodingHandle(&handle));
+    EXPECT(ERROR_INVALID_PARAMETER, TdhSetDecodingParameter(handle, &context));
+    EXPECT(ERROR_SUCCESS, TdhCloseDecodingHandle(handle));
 }
 
 int main(int argc, char **argv) {
@@ -30,7 +30,7 @@ int main(int argc, char **argv) {
     ULONG count = status == ERROR_SUCCESS ? ((PROVIDER_ENUMERATION_INFO *)room)->NumberOfProviders : 0;
     printf("euid %u providers %u\n", (unsigned)geteuid(), (unsigned)count);
     if (argc > 1) {
-        ask_for(argv[1]);
+        query_message_file(argv[1]);
     }
     return 0;
 }

@@ -1,4 +1,4 @@
-/* Threads that query events, each with schemas of its own, while others load and unload a manifest
+/* Threads that query events, each with separate schemas, while others load and unload a manifest
  * and create and delete handles and filters.
  *
  *   tdh_threads MANIFEST
@@ -83,15 +83,15 @@ int main(int argc, char **argv) {
         manifest[i] = (WCHAR)(unsigned char)argv[1][i];
     }
     for (ULONG_PTR i = 0; i < THREADS; i++) {
-        IS(0, pthread_create(&threads[i], NULL, i < 2 ? change : ask, (void *)i));
+        EXPECT(0, pthread_create(&threads[i], NULL, i < 2 ? change : ask, (void *)i));
     }
     for (int i = 0; i < THREADS; i++) {
         void *wrong = NULL;
-        IS(0, pthread_join(threads[i], &wrong));
+        EXPECT(0, pthread_join(threads[i], &wrong));
         if (wrong != NULL) {
             fprintf(stderr, "thread %d: %s\n", i, (const char *)wrong);
             return 1;
         }
     }
-    return finish();
+    return report_rows();
 }

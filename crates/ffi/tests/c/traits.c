@@ -1,5 +1,5 @@
-/* Traits of all kinds: a decode GUID, reserved ones and the provider's own; with every way to
- * write. */
+/* Traits of all types: a decode GUID, a reserved type and a type of the provider; with every write
+ * function. */
 #include <evntprov.h>
 
 #include "check.h"
@@ -12,18 +12,18 @@ int main(void) {
     EVENT_DESCRIPTOR event;
     EVENT_DATA_DESCRIPTOR metadata;
     REGHANDLE reg;
-    IS(ERROR_SUCCESS, EventRegister(&Provider, NULL, NULL, &reg));
-    IS(ERROR_SUCCESS, EventSetInformation(reg, EventProviderSetTraits, traits, 32));
+    EXPECT(ERROR_SUCCESS, EventRegister(&Provider, NULL, NULL, &reg));
+    EXPECT(ERROR_SUCCESS, EventSetInformation(reg, EventProviderSetTraits, traits, 32));
     WAIT_UNTIL(EventProviderEnabled(reg, 4, 1));
     EventDescCreate(&event, 1, 0, 0, 4, 0, 0, 1);
-    IS(ERROR_SUCCESS, EventWrite(reg, &event, 0, NULL));
-    IS(ERROR_SUCCESS, EventWriteTransfer(reg, &event, &Provider, NULL, 0, NULL));
-    IS(ERROR_SUCCESS, EventWriteEx(reg, &event, 0, 0, NULL, NULL, 0, NULL));
-    IS(ERROR_SUCCESS, EventWriteString(reg, 4, 1, u"text"));
+    EXPECT(ERROR_SUCCESS, EventWrite(reg, &event, 0, NULL));
+    EXPECT(ERROR_SUCCESS, EventWriteTransfer(reg, &event, &Provider, NULL, 0, NULL));
+    EXPECT(ERROR_SUCCESS, EventWriteEx(reg, &event, 0, 0, NULL, NULL, 0, NULL));
+    EXPECT(ERROR_SUCCESS, EventWriteString(reg, 4, 1, u"text"));
     EventDataDescCreate(&metadata, "\x06\0\0ab", 6);
     metadata.Type = EVENT_DATA_DESCRIPTOR_TYPE_EVENT_METADATA;
     event.Channel = 11;
-    IS(ERROR_SUCCESS, EventWrite(reg, &event, 1, &metadata));
-    IS(ERROR_SUCCESS, EventUnregister(reg));
-    return finish();
+    EXPECT(ERROR_SUCCESS, EventWrite(reg, &event, 1, &metadata));
+    EXPECT(ERROR_SUCCESS, EventUnregister(reg));
+    return report_rows();
 }

@@ -10,7 +10,7 @@
 
 #define EVENT_TRACE_CLASS 0x68FDD900
 
-static EVENT_RECORD kept;
+static EVENT_RECORD kept_event;
 static BYTE kept_data[256];
 
 static void print_text(const WCHAR *text) {
@@ -21,41 +21,41 @@ static void print_text(const WCHAR *text) {
 
 static void print_fields(const EVENT_RECORD *event, TRACE_EVENT_INFO *info) {
     BYTE *data = (BYTE *)event->UserData;
-    ULONG left = event->UserDataLength;
+    ULONG remaining_bytes = event->UserDataLength;
     for (ULONG index = 0; index < info->TopLevelPropertyCount; index++) {
         const EVENT_PROPERTY_INFO *field = &info->EventPropertyInfoArray[index];
-        static BYTE map_room[4096];
+        static BYTE map_buffer[4096];
         EVENT_MAP_INFO *map = NULL;
         static WCHAR text[1024];
-        ULONG size = sizeof text, map_size = sizeof map_room;
+        ULONG size = sizeof text, map_size = sizeof map_buffer;
         USHORT used = 0;
         if (field->nonStructType.MapNameOffset != 0) {
             WCHAR *name = (WCHAR *)(void *)((BYTE *)info + field->nonStructType.MapNameOffset);
-            map = (EVENT_MAP_INFO *)(void *)map_room;
-            IS(ERROR_SUCCESS, TdhGetEventMapInformation((EVENT_RECORD *)(uintptr_t)event, name, map, &map_size));
+            map = (EVENT_MAP_INFO *)(void *)map_buffer;
+            EXPECT(ERROR_SUCCESS, TdhGetEventMapInformation((EVENT_RECORD *)(uintptr_t)event, name, map, &map_size));
         }
         USHORT in = field->nonStructType.InType, out = field->nonStructType.OutType;
-        ULONG status = TdhFormatProperty(info, map, 8, in, out, field->length, (USHORT)left, data, &size, text, &used);
+        ULONG status = TdhFormatProperty(info, map, 8, in, out, field->length, (USHORT)remaining_bytes, data, &size, text, &used);
         if (status == ERROR_EVT_INVALID_EVENT_DATA && map != NULL) {
             /* The value has no name. */
             size = sizeof text;
-            status = TdhFormatProperty(info, NULL, 8, in, out, field->length, (USHORT)left, data, &size, text, &used);
+            status = TdhFormatProperty(info, NULL, 8, in, out, field->length, (USHORT)remaining_bytes, data, &size, text, &used);
         }
-        IS(ERROR_SUCCESS, status);
+        EXPECT(ERROR_SUCCESS, status);
         data += used;
-        left -= used;
+        remaining_bytes -= used;
         printf(" ");
         print_text((const WCHAR *)(const void *)((const BYTE *)info + field->NameOffset));
         printf("=");
         print_text(text);
     }
-    printf(" left %u\n", left);
+    printf(" left %u\n", remaining_bytes);
 }
 
 static void WINAPI on_event(PEVENT_RECORD event) {
-    static BYTE room[65536];
-    TRACE_EVENT_INFO *info = (TRACE_EVENT_INFO *)(void *)room;
-    ULONG size = sizeof room, status;
+    static BYTE buffer[65536];
+    TRACE_EVENT_INFO *info = (TRACE_EVENT_INFO *)(void *)buffer;
+    ULONG size = sizeof buffer, status;
     if (event->EventHeader.ProviderId.Data1 == EVENT_TRACE_CLASS) {
         return;
     }
@@ -71,18 +71,18 @@ static void WINAPI on_event(PEVENT_RECORD event) {
         printf("\n");
     }
     if (event->UserDataLength <= sizeof kept_data && event->ExtendedDataCount == 0) {
-        kept = *event;
+        kept_event = *event;
         memcpy(kept_data, event->UserData, event->UserDataLength);
-        kept.UserData = kept_data;
+        kept_event.UserData = kept_data;
     }
     fflush(stdout);
 }
 
 /* Queries about an event that was kept, outside of any callback. */
-static ULONG ask_later(void) {
-    static BYTE room[65536];
-    ULONG size = sizeof room;
-    return TdhGetEventInformation(&kept, 0, NULL, (TRACE_EVENT_INFO *)(void *)room, &size);
+static ULONG query_outside_callback(void) {
+    static BYTE buffer[65536];
+    ULONG size = sizeof buffer;
+    return TdhGetEventInformation(&kept_event, 0, NULL, (TRACE_EVENT_INFO *)(void *)buffer, &size);
 }
 
 int main(int count, char **arguments) {
@@ -101,12 +101,12 @@ int main(int count, char **arguments) {
         log.LogFileName = arguments[2];
     }
     trace = OpenTraceA(&log);
-    IS(1, trace != INVALID_PROCESSTRACE_HANDLE);
+    EXPECT(1, trace != INVALID_PROCESSTRACE_HANDLE);
     printf("ready\n");
     fflush(stdout);
-    IS(ERROR_SUCCESS, ProcessTrace(&trace, 1, NULL, NULL));
-    known = ask_later();
-    IS(ERROR_SUCCESS, CloseTrace(trace));
-    printf("later %u, closed %u\n", known, ask_later());
+    EXPECT(ERROR_SUCCESS, ProcessTrace(&trace, 1, NULL, NULL));
+    known = query_outside_callback();
+    EXPECT(ERROR_SUCCESS, CloseTrace(trace));
+    printf("later %u, closed %u\n", known, query_outside_callback());
     return 0;
 }

@@ -12,7 +12,7 @@ static int context;
 
 static void WINAPI on_record(PEVENT_RECORD event) {
     events++;
-    IS(&context, event->UserContext);
+    EXPECT(&context, event->UserContext);
     print_record(event);
 }
 
@@ -25,11 +25,11 @@ static void WINAPI on_trace(PEVENT_TRACE event) {
 
 static ULONG WINAPI on_logfile(PEVENT_TRACE_LOGFILEA log) {
     buffers++;
-    IS(&context, log->Context);
-    IS(buffers, log->BuffersRead);
-    IS(TRUE, log->Filled >= 72 && log->LogfileHeader.BufferSize == log->BufferSize);
-    IS(0, log->LoggerName);
-    IS('l', log->LogFileName[strlen(log->LogFileName) - 1]);
+    EXPECT(&context, log->Context);
+    EXPECT(buffers, log->BuffersRead);
+    EXPECT(TRUE, log->Filled >= 72 && log->LogfileHeader.BufferSize == log->BufferSize);
+    EXPECT(0, log->LoggerName);
+    EXPECT('l', log->LogFileName[strlen(log->LogFileName) - 1]);
     return TRUE;
 }
 
@@ -49,35 +49,35 @@ static PROCESSTRACE_HANDLE open_file(char *name, ULONG mode, BOOL with_buffers) 
         fprintf(stderr, "%s: %u\n", name, GetLastError());
         exit(1);
     }
-    IS(TRUE, log.LogfileHeader.NumberOfProcessors > 0 && log.BufferSize == log.LogfileHeader.BufferSize);
+    EXPECT(TRUE, log.LogfileHeader.NumberOfProcessors > 0 && log.BufferSize == log.LogfileHeader.BufferSize);
     return trace;
 }
 
 /* Another thread adds the buffers of a file, kept after their callback, to a stream. */
-#define MOST 4096
-static const ETW_BUFFER_HEADER *kept[MOST];
-static ULONG sizes[MOST];
+#define MAX_BUFFERS 4096
+static const ETW_BUFFER_HEADER *kept[MAX_BUFFERS];
+static ULONG sizes[MAX_BUFFERS];
 static unsigned kept_count, expected_count;
 static volatile unsigned returned;
 static PROCESSTRACE_HANDLE stream;
 
 static BOOL WINAPI on_buffer(const ETW_BUFFER_HEADER *buffer, ULONG size, const ETW_BUFFER_CALLBACK_INFORMATION *info, PVOID given) {
-    IS(&context, given);
-    IS(++buffers, info->BuffersRead);
-    IS(size, buffer->FilledBytes);
-    IS(TRUE, info->LogfileHeader->NumberOfProcessors > 0);
-    IS(ERROR_INVALID_PARAMETER, ProcessTraceBufferIncrementReference(info->TraceHandle, buffer + 1));
-    IS(ERROR_INVALID_HANDLE, ProcessTraceBufferIncrementReference(info->TraceHandle + 7, buffer));
-    IS(ERROR_SUCCESS, ProcessTraceBufferIncrementReference(info->TraceHandle, buffer));
-    IS(TRUE, kept_count < MOST);
+    EXPECT(&context, given);
+    EXPECT(++buffers, info->BuffersRead);
+    EXPECT(size, buffer->FilledBytes);
+    EXPECT(TRUE, info->LogfileHeader->NumberOfProcessors > 0);
+    EXPECT(ERROR_INVALID_PARAMETER, ProcessTraceBufferIncrementReference(info->TraceHandle, buffer + 1));
+    EXPECT(ERROR_INVALID_HANDLE, ProcessTraceBufferIncrementReference(info->TraceHandle + 7, buffer));
+    EXPECT(ERROR_SUCCESS, ProcessTraceBufferIncrementReference(info->TraceHandle, buffer));
+    EXPECT(TRUE, kept_count < MAX_BUFFERS);
     sizes[kept_count] = size;
     __atomic_store_n(&kept[kept_count++], buffer, __ATOMIC_RELEASE);
     return TRUE;
 }
 
 static void WINAPI on_completion(const ETW_BUFFER_HEADER *buffer, PVOID given) {
-    IS(&context, given);
-    IS(kept[returned], buffer);
+    EXPECT(&context, given);
+    EXPECT(kept[returned], buffer);
     __atomic_store_n(&returned, returned + 1, __ATOMIC_RELEASE);
 }
 
@@ -91,47 +91,47 @@ static void *read_file(void *name) {
     }
     TRACE_LOGFILE_HEADER header;
     PROCESSTRACE_HANDLE trace = OpenTraceFromFile(wide, &options, &header);
-    IS(TRUE, trace != INVALID_PROCESSTRACE_HANDLE && header.NumberOfProcessors > 0);
-    IS(ERROR_SUCCESS, ProcessTrace(&trace, 1, NULL, NULL));
+    EXPECT(TRUE, trace != INVALID_PROCESSTRACE_HANDLE && header.NumberOfProcessors > 0);
+    EXPECT(ERROR_SUCCESS, ProcessTrace(&trace, 1, NULL, NULL));
     __atomic_store_n(&done_reading, 1, __ATOMIC_RELEASE);
-    IS(ERROR_SUCCESS, CloseTrace(trace));
+    EXPECT(ERROR_SUCCESS, CloseTrace(trace));
     return NULL;
 }
 
 static void *feed(void *name) {
     pthread_t reader;
-    IS(0, pthread_create(&reader, NULL, read_file, name));
+    EXPECT(0, pthread_create(&reader, NULL, read_file, name));
     for (unsigned fed = 0; fed < expected_count; fed++) {
         WAIT_UNTIL(__atomic_load_n(&kept[fed], __ATOMIC_ACQUIRE) != NULL);
-        IS(TRUE, kept[fed] != NULL);
-        IS(ERROR_SUCCESS, ProcessTraceAddBufferToBufferStream(stream, kept[fed], sizes[fed]));
-        IS(ERROR_NOT_SUPPORTED, ProcessTraceBufferIncrementReference(stream, kept[fed]));
+        EXPECT(TRUE, kept[fed] != NULL);
+        EXPECT(ERROR_SUCCESS, ProcessTraceAddBufferToBufferStream(stream, kept[fed], sizes[fed]));
+        EXPECT(ERROR_NOT_SUPPORTED, ProcessTraceBufferIncrementReference(stream, kept[fed]));
         WAIT_UNTIL(__atomic_load_n(&returned, __ATOMIC_ACQUIRE) > fed);
-        IS(fed + 1, __atomic_load_n(&returned, __ATOMIC_ACQUIRE));
+        EXPECT(fed + 1, __atomic_load_n(&returned, __ATOMIC_ACQUIRE));
     }
     /* All buffers are kept, and none was released: the ProcessTrace of the file waits. One that
      * did not wait would return in this time. */
     usleep(500000);
-    IS(0, __atomic_load_n(&done_reading, __ATOMIC_ACQUIRE));
+    EXPECT(0, __atomic_load_n(&done_reading, __ATOMIC_ACQUIRE));
     for (unsigned at = 0; at < expected_count; at++) {
-        IS(ERROR_SUCCESS, ProcessTraceBufferDecrementReference(kept[at]));
-        IS(ERROR_INVALID_PARAMETER, ProcessTraceBufferDecrementReference(kept[at]));
+        EXPECT(ERROR_SUCCESS, ProcessTraceBufferDecrementReference(kept[at]));
+        EXPECT(ERROR_INVALID_PARAMETER, ProcessTraceBufferDecrementReference(kept[at]));
     }
     pthread_join(reader, NULL);
-    IS(1, done_reading);
-    IS(expected_count, kept_count);
-    IS(ERROR_CTX_CLOSE_PENDING, CloseTrace(stream));
-    IS(ERROR_INVALID_HANDLE, CloseTrace(stream));
+    EXPECT(1, done_reading);
+    EXPECT(expected_count, kept_count);
+    EXPECT(ERROR_CTX_CLOSE_PENDING, CloseTrace(stream));
+    EXPECT(ERROR_INVALID_HANDLE, CloseTrace(stream));
     return NULL;
 }
 
-static void relay(char *name) {
+static void relay_buffers(char *name) {
     ETW_OPEN_TRACE_OPTIONS options = {ETW_PROCESS_TRACE_MODE_NONE, on_record, &context, NULL, NULL};
     stream = OpenTraceFromBufferStream(&options, on_completion, &context);
-    IS(TRUE, stream != INVALID_PROCESSTRACE_HANDLE);
+    EXPECT(TRUE, stream != INVALID_PROCESSTRACE_HANDLE);
     pthread_t feeder;
-    IS(0, pthread_create(&feeder, NULL, feed, name));
-    IS(ERROR_SUCCESS, ProcessTrace(&stream, 1, NULL, NULL));
+    EXPECT(0, pthread_create(&feeder, NULL, feed, name));
+    EXPECT(ERROR_SUCCESS, ProcessTrace(&stream, 1, NULL, NULL));
     pthread_join(feeder, NULL);
 }
 
@@ -142,8 +142,8 @@ int main(int count, char **arguments) {
     alarm(200);
     if (strcmp(how, "relay") == 0) {
         expected_count = (unsigned)strtoul(arguments[2], NULL, 10);
-        IS(TRUE, expected_count > 0 && expected_count <= MOST);
-        relay(arguments[3]);
+        EXPECT(TRUE, expected_count > 0 && expected_count <= MAX_BUFFERS);
+        relay_buffers(arguments[3]);
         return 0;
     }
     ULONG mode = strcmp(how, "classic") == 0 ? 0 : PROCESS_TRACE_MODE_EVENT_RECORD;
@@ -161,11 +161,11 @@ int main(int count, char **arguments) {
     for (int at = first; at < count; at++) {
         traces[at - first] = open_file(arguments[at], mode, with_buffers);
     }
-    IS(ERROR_SUCCESS, ProcessTrace(traces, (ULONG)(count - first), has_window ? &start : NULL, has_window ? &end : NULL));
+    EXPECT(ERROR_SUCCESS, ProcessTrace(traces, (ULONG)(count - first), has_window ? &start : NULL, has_window ? &end : NULL));
     for (int at = first; at < count; at++) {
-        IS(ERROR_INVALID_HANDLE, ProcessTrace(&traces[at - first], 1, NULL, NULL));
-        IS(ERROR_SUCCESS, CloseTrace(traces[at - first]));
-        IS(ERROR_INVALID_HANDLE, CloseTrace(traces[at - first]));
+        EXPECT(ERROR_INVALID_HANDLE, ProcessTrace(&traces[at - first], 1, NULL, NULL));
+        EXPECT(ERROR_SUCCESS, CloseTrace(traces[at - first]));
+        EXPECT(ERROR_INVALID_HANDLE, CloseTrace(traces[at - first]));
     }
     if (with_buffers) {
         printf("buffers %llu\n", buffers);

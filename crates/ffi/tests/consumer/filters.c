@@ -24,34 +24,34 @@ int main(int arguments_count, char **arguments) {
     if (arguments_count < 2) {
         return 2;
     }
-    IS(ERROR_FILE_NOT_FOUND, TdhEnumerateProviderFilters((LPGUID)(uintptr_t)&kitchen, 0, NULL, &count, NULL, &size));
-    IS(0, count);
+    EXPECT(ERROR_FILE_NOT_FOUND, TdhEnumerateProviderFilters((LPGUID)(uintptr_t)&kitchen, 0, NULL, &count, NULL, &size));
+    EXPECT(0, count);
     for (size_t at = 0; at < strlen(arguments[1]) && at < 511; at++) {
         manifest[at] = (WCHAR)arguments[1][at];
     }
-    IS(ERROR_SUCCESS, TdhLoadManifest(manifest));
-    IS(ERROR_INSUFFICIENT_BUFFER, TdhEnumerateProviderFilters((LPGUID)(uintptr_t)&kitchen, 0, NULL, &count, NULL, &size));
-    IS(2, count);
+    EXPECT(ERROR_SUCCESS, TdhLoadManifest(manifest));
+    EXPECT(ERROR_INSUFFICIENT_BUFFER, TdhEnumerateProviderFilters((LPGUID)(uintptr_t)&kitchen, 0, NULL, &count, NULL, &size));
+    EXPECT(2, count);
     needed = size;
     size = needed - 1;
-    IS(ERROR_INSUFFICIENT_BUFFER, TdhEnumerateProviderFilters((LPGUID)(uintptr_t)&kitchen, 0, NULL, &count, filters, &size));
-    IS(needed, size);
-    IS(ERROR_SUCCESS, TdhEnumerateProviderFilters((LPGUID)(uintptr_t)&kitchen, 0, NULL, &count, filters, &size));
-    IS(2, count);
+    EXPECT(ERROR_INSUFFICIENT_BUFFER, TdhEnumerateProviderFilters((LPGUID)(uintptr_t)&kitchen, 0, NULL, &count, filters, &size));
+    EXPECT(needed, size);
+    EXPECT(ERROR_SUCCESS, TdhEnumerateProviderFilters((LPGUID)(uintptr_t)&kitchen, 0, NULL, &count, filters, &size));
+    EXPECT(2, count);
     dishes = filters[0];
     everything = filters[1];
-    IS(1, (const BYTE *)dishes == (const BYTE *)room + 2 * sizeof *filters);
-    IS(1, (const BYTE *)everything < (const BYTE *)room + size && (uintptr_t)everything % 8 == 0);
-    IS(3, dishes->Id);
-    IS(1, dishes->Version);
-    IS(1, is_text(dishes, dishes->MessageOffset, u"by dish"));
-    IS(3, dishes->PropertyCount);
-    IS(TDH_INTYPE_UINT32, dishes->EventPropertyInfoArray[0].nonStructType.InType);
-    IS(1, is_text(dishes, dishes->EventPropertyInfoArray[1].NameOffset, u"dish"));
-    IS(1, is_text(dishes, dishes->EventPropertyInfoArray[2].nonStructType.MapNameOffset, u"Heat"));
-    IS(7, everything->Id);
-    IS(0, everything->Version);
-    IS(0, everything->MessageOffset);
-    IS(0, everything->PropertyCount);
-    return finish();
+    EXPECT(1, (const BYTE *)dishes == (const BYTE *)room + 2 * sizeof *filters);
+    EXPECT(1, (const BYTE *)everything < (const BYTE *)room + size && (uintptr_t)everything % 8 == 0);
+    EXPECT(3, dishes->Id);
+    EXPECT(1, dishes->Version);
+    EXPECT(1, is_text(dishes, dishes->MessageOffset, u"by dish"));
+    EXPECT(3, dishes->PropertyCount);
+    EXPECT(TDH_INTYPE_UINT32, dishes->EventPropertyInfoArray[0].nonStructType.InType);
+    EXPECT(1, is_text(dishes, dishes->EventPropertyInfoArray[1].NameOffset, u"dish"));
+    EXPECT(1, is_text(dishes, dishes->EventPropertyInfoArray[2].nonStructType.MapNameOffset, u"Heat"));
+    EXPECT(7, everything->Id);
+    EXPECT(0, everything->Version);
+    EXPECT(0, everything->MessageOffset);
+    EXPECT(0, everything->PropertyCount);
+    return report_rows();
 }

@@ -5,11 +5,11 @@
 #include "../c/check.h"
 
 int main(void) {
-    IS(ERROR_SUCCESS, EventRegisterKitchen());
+    EXPECT(ERROR_SUCCESS, EventRegisterKitchen());
     WAIT_UNTIL(EventEnabledBoiled());
     for (unsigned at = 0; at < 10; at++) {
-        IS(ERROR_SUCCESS, EventWriteBoiled(at * 10, at % 3 == 0 ? u"pea SOUP" : u"tea", (UCHAR)(1 + at % 2)));
+        EXPECT(ERROR_SUCCESS, EventWriteBoiled(at * 10, at % 3 == 0 ? u"pea SOUP" : u"tea", (UCHAR)(1 + at % 2)));
     }
-    IS(ERROR_SUCCESS, EventWriteBell());
+    EXPECT(ERROR_SUCCESS, EventWriteBell());
     return EventUnregisterKitchen() == ERROR_SUCCESS ? 0 : 1;
 }

@@ -18,8 +18,8 @@ static void WINAPI on_event(PEVENT_RECORD event) {
     static int is_first = 1;
     if (is_first) {
         /* The log file header comes first. */
-        IS(0x68FDD900, event->EventHeader.ProviderId.Data1);
-        IS(0, event->EventHeader.EventDescriptor.Opcode);
+        EXPECT(0x68FDD900, event->EventHeader.ProviderId.Data1);
+        EXPECT(0, event->EventHeader.EventDescriptor.Opcode);
         is_first = 0;
         return;
     }
@@ -31,7 +31,7 @@ static void WINAPI on_event(PEVENT_RECORD event) {
     if (event->EventHeader.EventDescriptor.Id == 99) {
         asked = 1;
         if (strcmp(ending, "inside") == 0) {
-            IS(ERROR_CTX_CLOSE_PENDING, CloseTrace(trace));
+            EXPECT(ERROR_CTX_CLOSE_PENDING, CloseTrace(trace));
         }
     }
 }
@@ -39,7 +39,7 @@ static void WINAPI on_event(PEVENT_RECORD event) {
 static void *closer(void *unused) {
     (void)unused;
     WAIT_UNTIL(asked);
-    IS(ERROR_CTX_CLOSE_PENDING, CloseTrace(trace));
+    EXPECT(ERROR_CTX_CLOSE_PENDING, CloseTrace(trace));
     return NULL;
 }
 
@@ -60,18 +60,18 @@ int main(int count, char **arguments) {
         return 1;
     }
     PROCESSTRACE_HANDLE both[2] = {trace, second};
-    IS(ERROR_INVALID_PARAMETER, ProcessTrace(both, 2, NULL, NULL));
-    IS(ERROR_SUCCESS, CloseTrace(second));
+    EXPECT(ERROR_INVALID_PARAMETER, ProcessTrace(both, 2, NULL, NULL));
+    EXPECT(ERROR_SUCCESS, CloseTrace(second));
     printf("ready\n");
     fflush(stdout);
     if (strcmp(ending, "outside") == 0) {
-        IS(0, pthread_create(&thread, NULL, closer, NULL));
+        EXPECT(0, pthread_create(&thread, NULL, closer, NULL));
     }
-    IS(ERROR_SUCCESS, ProcessTrace(&trace, 1, NULL, NULL));
+    EXPECT(ERROR_SUCCESS, ProcessTrace(&trace, 1, NULL, NULL));
     if (strcmp(ending, "outside") == 0) {
         pthread_join(thread, NULL);
     }
-    IS(strcmp(ending, "stop") == 0 ? ERROR_SUCCESS : ERROR_INVALID_HANDLE, CloseTrace(trace));
+    EXPECT(strcmp(ending, "stop") == 0 ? ERROR_SUCCESS : ERROR_INVALID_HANDLE, CloseTrace(trace));
     printf("done\n");
     return 0;
 }

@@ -1,5 +1,5 @@
-//! Consumers in C: what their callbacks receive from files and live sessions, compared with what
-//! the Rust reader finds there, and the statuses of calls.
+//! Consumers in C: the events that their callbacks receive from files and live sessions, compared
+//! with the events of the Rust reader, and the statuses of calls.
 
 mod schemas;
 #[path = "../support/mod.rs"]
@@ -9,28 +9,36 @@ use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use support::{C, CPP, Daemon, Link, SANITIZE, Workshop, expect_success, has, has_sanitizers, here, rows};
+use support::{
+    C, CPP, Link, ProgramFolder, SANITIZER_FLAGS, TestDaemon, checked_rows, crate_path, expect_success,
+    has_program, has_sanitizers,
+};
 use traceweir::Guid;
 use traceweir::controller::{EnableCode, EnableParams, SessionConfig, SessionRef};
 use traceweir_format::etl::{Options, Summary, Trace, Writer};
 use traceweir_format::header::event::EventHeader;
 use traceweir_format::header::extended::{Item, MAX_ITEMS};
 use traceweir_format::header::{Family, Record};
-use traceweir_format::spec::event::ExtType;
+use traceweir_format::spec::event::{
+    CHANNEL_TRACELOGGING, EVENT_HEADER_FLAG_32_BIT_HEADER, EVENT_HEADER_FLAG_64_BIT_HEADER,
+    EVENT_HEADER_FLAG_CLASSIC_HEADER, EVENT_HEADER_FLAG_DECODE_GUID, EVENT_HEADER_FLAG_EXTENDED_INFO,
+    EVENT_HEADER_FLAG_NO_CPUTIME, EVENT_HEADER_FLAG_STRING_ONLY, EVENT_HEADER_FLAG_TRACE_MESSAGE, ExtType,
+};
+use traceweir_format::spec::session::EVENT_TRACE_REAL_TIME_MODE;
 
 const PROVIDER: Guid = Guid::from_u128(0xC0FF_EE0C_1111_2222_0102_0304_0506_0708);
 
-fn source(name: &str) -> PathBuf {
-    here("tests/consumer").join(name)
+fn source_path(name: &str) -> PathBuf {
+    crate_path("tests/consumer").join(name)
 }
 
-fn build(workshop: &Workshop, name: &str, flags: &[&str]) -> PathBuf {
-    workshop.build("gcc", &source(name), &[flags, &["-pthread"]].concat(), Link::Shared)
+fn build_program(programs: &ProgramFolder, name: &str, flags: &[&str]) -> PathBuf {
+    programs.build("gcc", &source_path(name), &[flags, &["-pthread"]].concat(), Link::Shared)
 }
 
 /// Returns every trace of the fixtures.
-fn fixtures() -> Vec<PathBuf> {
-    let folder = here("../../fixtures/etl");
+fn list_fixtures() -> Vec<PathBuf> {
+    let folder = crate_path("../../fixtures/etl");
     let mut files: Vec<PathBuf> = std::fs::read_dir(folder)
         .unwrap()
         .map(|entry| entry.unwrap().path().canonicalize().unwrap())
@@ -40,42 +48,62 @@ fn fixtures() -> Vec<PathBuf> {
     files
 }
 
-fn hash(seed: u64, bytes: &[u8]) -> u64 {
-    bytes.iter().fold(seed, |h, b| (h ^ u64::from(*b)).wrapping_mul(0x0100_0000_01B3))
+fn hash_bytes(seed: u64, bytes: &[u8]) -> u64 {
+    bytes.iter().fold(seed, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01B3))
 }
 
+/// EVENT_HEADER_PROPERTY_XML.
+const PROPERTY_XML: u16 = 1;
+/// EVENT_HEADER_PROPERTY_LEGACY_EVENTLOG.
+const PROPERTY_LEGACY_EVENTLOG: u16 = 4;
+/// The first state of the hash FNV-1a.
 const HASH_START: u64 = 0xCBF2_9CE4_8422_2325;
 
 /// Returns the line that `print_record` prints for an event.
-fn line_of(record: &Record<'_>, stamp: i64) -> String {
+fn expected_line(record: &Record<'_>, stamp: i64) -> String {
     let descriptor = record.descriptor();
-    let mut items: Vec<(u16, Vec<u8>)> = record.items().map(|i| (i.kind.0, i.data.to_vec())).collect();
+    let mut items: Vec<(u16, Vec<u8>)> =
+        record.items().map(|item| (item.kind.0, item.data.to_vec())).collect();
     if let Some(instance) = record.instance() {
         let ids = [instance.id.to_le_bytes(), instance.parent_id.to_le_bytes()].concat();
-        items.push((4, [ids, instance.parent_class.to_bytes().to_vec()].concat()));
+        items.push((ExtType::INSTANCE_INFO.0, [ids, instance.parent_class.to_bytes().to_vec()].concat()));
     }
     if !record.pmc_counters().is_empty() {
-        items.push((8, record.pmc_counters().to_vec()));
+        items.push((ExtType::PMC_COUNTERS.0, record.pmc_counters().to_vec()));
     }
-    let has = |kind: ExtType| items.iter().any(|i| i.0 == kind.0);
-    let mut flags = if record.pointer_size() == 4 { 0x20 } else { 0x40 };
-    flags |= record.flags() & 4 | u16::from(!items.is_empty());
-    flags |= if record.cpu_times().unwrap_or((0, 0)) == (0, 0) { 0x10 } else { 0 };
-    flags |= if has(ExtType::CONTROL_GUID) { 0x80 } else { 0 };
+    let has = |kind: ExtType| items.iter().any(|item| item.0 == kind.0);
+    let mut flags = record.flags() & EVENT_HEADER_FLAG_STRING_ONLY;
+    let is_32_bit = record.pointer_size() == 4;
+    for (flag, is_set) in [
+        (EVENT_HEADER_FLAG_32_BIT_HEADER, is_32_bit),
+        (EVENT_HEADER_FLAG_64_BIT_HEADER, !is_32_bit),
+        (EVENT_HEADER_FLAG_EXTENDED_INFO, !items.is_empty()),
+        (EVENT_HEADER_FLAG_NO_CPUTIME, record.cpu_times().unwrap_or((0, 0)) == (0, 0)),
+        (EVENT_HEADER_FLAG_DECODE_GUID, has(ExtType::CONTROL_GUID)),
+    ] {
+        flags |= if is_set { flag } else { 0 };
+    }
     let property = match record.family() {
-        Family::Event if descriptor.channel == 11 || has(ExtType::EVENT_SCHEMA_TL) || flags & 4 != 0 => 0,
-        Family::Event => 1,
+        Family::Event
+            if descriptor.channel == CHANNEL_TRACELOGGING
+                || has(ExtType::EVENT_SCHEMA_TL)
+                || flags & EVENT_HEADER_FLAG_STRING_ONLY != 0 =>
+        {
+            0
+        }
+        Family::Event => PROPERTY_XML,
         Family::Message => {
-            flags |= 8;
+            flags |= EVENT_HEADER_FLAG_TRACE_MESSAGE;
             0
         }
         Family::Other(_) => 0,
         _ => {
-            flags |= 0x100;
-            4
+            flags |= EVENT_HEADER_FLAG_CLASSIC_HEADER;
+            PROPERTY_LEGACY_EVENTLOG
         }
     };
-    let item_hash = items.iter().fold(HASH_START, |h, (kind, data)| hash(hash(h, &kind.to_le_bytes()), data));
+    let item_hash =
+        items.iter().fold(HASH_START, |h, (kind, data)| hash_bytes(hash_bytes(h, &kind.to_le_bytes()), data));
     format!(
         "{stamp} {:08x} {} {} {} {} {} {} cpu {} ids {} {} flags {flags:x} property {property} activity {:08x} items {} {item_hash:016x} payload {} {:016x}",
         record.provider().data1,
@@ -88,15 +116,15 @@ fn line_of(record: &Record<'_>, stamp: i64) -> String {
         record.cpu(),
         record.thread_id(),
         record.process_id(),
-        record.activity().map_or(0, |a| a.data1),
+        record.activity().map_or(0, |id| id.data1),
         items.len(),
         record.payload().len(),
-        hash(HASH_START, record.payload()),
+        hash_bytes(HASH_START, record.payload()),
     )
 }
 
 /// Returns the lines for a file that the Rust reader reads.
-fn lines_of(file: &Path, line: impl Fn(&Record<'_>, i64) -> String, is_raw: bool) -> Vec<String> {
+fn expected_lines(file: &Path, line: impl Fn(&Record<'_>, i64) -> String, is_raw: bool) -> Vec<String> {
     let trace = Trace::open(std::fs::File::open(file).unwrap()).unwrap();
     let mut events = trace.events();
     let mut lines = Vec::new();
@@ -107,27 +135,35 @@ fn lines_of(file: &Path, line: impl Fn(&Record<'_>, i64) -> String, is_raw: bool
     lines
 }
 
-fn run(program: &Path, arguments: &[&str], files: &[&Path]) -> Vec<String> {
+fn run_program(program: &Path, arguments: &[&str], files: &[&Path]) -> Vec<String> {
     let output = expect_success(Command::new(program).args(arguments).args(files));
     output.lines().map(str::to_owned).collect()
 }
 
 #[track_caller]
-fn assert_same(got: &[String], want: &[String], what: &Path) {
-    let differs = got.iter().zip(want).position(|(g, w)| g != w);
+fn assert_same_lines(printed: &[String], expected: &[String], what: &Path) {
+    let differs = printed.iter().zip(expected).position(|(printed, expected)| printed != expected);
     if let Some(at) = differs {
-        panic!("{}: event {at}\n{}\nis not\n{}", what.display(), got[at], want[at]);
+        panic!("{}: event {at}\n{}\nis not\n{}", what.display(), printed[at], expected[at]);
     }
-    assert_eq!(got.len(), want.len(), "{}", what.display());
+    assert_eq!(printed.len(), expected.len(), "{}", what.display());
 }
 
 #[test]
-fn records_hold_what_the_file_holds() {
-    let workshop = Workshop::new();
-    let dump = build(&workshop, "dump.c", &[]);
-    for file in fixtures() {
-        assert_same(&run(&dump, &["records"], &[&file]), &lines_of(&file, line_of, false), &file);
-        assert_same(&run(&dump, &["raw"], &[&file]), &lines_of(&file, line_of, true), &file);
+fn event_records_match_the_file() {
+    let programs = ProgramFolder::new();
+    let dump = build_program(&programs, "dump.c", &[]);
+    for file in list_fixtures() {
+        assert_same_lines(
+            &run_program(&dump, &["records"], &[&file]),
+            &expected_lines(&file, expected_line, false),
+            &file,
+        );
+        assert_same_lines(
+            &run_program(&dump, &["raw"], &[&file]),
+            &expected_lines(&file, expected_line, true),
+            &file,
+        );
     }
 }
 
@@ -135,21 +171,21 @@ fn records_hold_what_the_file_holds() {
 fn items_of_unknown_types_arrive_unchanged() {
     let folder = tempfile::tempdir().unwrap();
     let (file, data) = (folder.path().join("items.etl"), [7; 40]);
-    let of = |(kind, length): (u16, usize)| Item { kind: ExtType(kind), data: &data[..length] };
+    let make_item = |(kind, length): (u16, usize)| Item { kind: ExtType(kind), data: &data[..length] };
     let options = Options { anchor: 1, ..Options::default() };
     let mut writer = Writer::create(Vec::new(), options).unwrap();
-    // One, some, and the most that an event may have.
-    let many: Vec<(u16, usize)> = (0..).map(|at| (19 + at, usize::from(at))).take(MAX_ITEMS).collect();
-    for (time, items) in (1_i64..).zip([&[(0x7F, 5)][..], &[(19, 0), (0x7F, 40), (0xFFFF, 1)], &many]) {
-        let (items, mut record) = (items.iter().copied().map(of).collect::<Vec<_>>(), Vec::new());
+    // Events with one item, with three, and with the most that an event may have.
+    let most_items: Vec<(u16, usize)> = (0..).map(|at| (19 + at, usize::from(at))).take(MAX_ITEMS).collect();
+    for (time, items) in (1_i64..).zip([&[(0x7F, 5)][..], &[(19, 0), (0x7F, 40), (0xFFFF, 1)], &most_items]) {
+        let (items, mut record) = (items.iter().copied().map(make_item).collect::<Vec<_>>(), Vec::new());
         let header = EventHeader { time, provider: PROVIDER, items: &items, ..EventHeader::default() };
         header.encode(b"payload", &mut record).unwrap();
         writer.write(0, time, &record).unwrap();
     }
     std::fs::write(&file, writer.finish(Summary::default()).unwrap()).unwrap();
-    let workshop = Workshop::new();
-    let lines = run(&build(&workshop, "dump.c", &[]), &["records"], &[&file]);
-    assert_same(&lines, &lines_of(&file, line_of, false), &file);
+    let programs = ProgramFolder::new();
+    let lines = run_program(&build_program(&programs, "dump.c", &[]), &["records"], &[&file]);
+    assert_same_lines(&lines, &expected_lines(&file, expected_line, false), &file);
     for count in [1, 3, MAX_ITEMS] {
         assert!(lines.iter().any(|line| line.contains(&format!("items {count} "))), "{count}: {lines:#?}");
     }
@@ -157,26 +193,35 @@ fn items_of_unknown_types_arrive_unchanged() {
 
 #[test]
 fn older_callback_receives_the_same_events() {
-    let workshop = Workshop::new();
-    let dump = build(&workshop, "dump.c", &[]);
+    let programs = ProgramFolder::new();
+    let dump = build_program(&programs, "dump.c", &[]);
     let line = |record: &Record<'_>, stamp: i64| {
-        let d = record.descriptor();
+        let descriptor = record.descriptor();
         format!(
             "{stamp} {:08x} {} {} {} ids {} {} payload {} {:016x}",
             record.provider().data1,
-            d.version,
-            d.level,
-            d.opcode,
+            descriptor.version,
+            descriptor.level,
+            descriptor.opcode,
             record.thread_id(),
             record.process_id(),
             record.payload().len(),
-            hash(HASH_START, record.payload())
+            hash_bytes(HASH_START, record.payload())
         )
     };
-    for file in fixtures() {
-        assert_same(&run(&dump, &["classic"], &[&file]), &lines_of(&file, line, false), &file);
+    for file in list_fixtures() {
+        assert_same_lines(
+            &run_program(&dump, &["classic"], &[&file]),
+            &expected_lines(&file, line, false),
+            &file,
+        );
     }
 }
+
+/// The class of events that report losses, as `print_record` prints it.
+const LOST_EVENT_CLASS: &str = " 6a399ae0 ";
+/// The beginning of the line for lost events.
+const LOST_EVENTS: &str = " 6a399ae0 0 0 0 32 0 0 ";
 
 fn buffer_count(file: &Path) -> usize {
     Trace::open(std::fs::File::open(file).unwrap()).unwrap().buffers().len()
@@ -184,124 +229,130 @@ fn buffer_count(file: &Path) -> usize {
 
 #[test]
 fn buffer_callback_is_called_once_for_each_buffer() {
-    let workshop = Workshop::new();
-    let dump = build(&workshop, "dump.c", &[]);
-    for file in fixtures() {
+    let programs = ProgramFolder::new();
+    let dump = build_program(&programs, "dump.c", &[]);
+    for file in list_fixtures() {
         let buffers = buffer_count(&file);
-        let mut want = lines_of(&file, line_of, false);
-        want.push(format!("buffers {buffers}"));
-        assert_same(&run(&dump, &["buffers"], &[&file]), &want, &file);
+        let mut expected = expected_lines(&file, expected_line, false);
+        expected.push(format!("buffers {buffers}"));
+        assert_same_lines(&run_program(&dump, &["buffers"], &[&file]), &expected, &file);
     }
 }
 
 #[test]
 fn several_files_are_merged_by_time_and_cut_to_a_window() {
-    let workshop = Workshop::new();
-    let dump = build(&workshop, "dump.c", &[]);
-    let files = fixtures();
+    let programs = ProgramFolder::new();
+    let dump = build_program(&programs, "dump.c", &[]);
+    let files = list_fixtures();
     let paths: Vec<&Path> = files.iter().map(PathBuf::as_path).collect();
-    let mut want: Vec<String> = files.iter().flat_map(|file| lines_of(file, line_of, false)).collect();
+    let mut expected: Vec<String> =
+        files.iter().flat_map(|file| expected_lines(file, expected_line, false)).collect();
     let time = |line: &String| line.split(' ').next().unwrap().parse::<i64>().unwrap();
-    let got = run(&dump, &["buffers"], &paths[..1]);
-    assert!(got.len() > 1);
-    let mut got = run(&dump, &["records"], &paths);
-    assert!(got.windows(2).filter(|pair| time(&pair[0]) > time(&pair[1])).count() < got.len() / 100);
-    got.sort();
-    want.sort();
-    assert_same(&got, &want, Path::new("all"));
+    let printed = run_program(&dump, &["buffers"], &paths[..1]);
+    assert!(printed.len() > 1);
+    let mut printed = run_program(&dump, &["records"], &paths);
+    assert!(printed.windows(2).filter(|pair| time(&pair[0]) > time(&pair[1])).count() < printed.len() / 100);
+    printed.sort();
+    expected.sort();
+    assert_same_lines(&printed, &expected, Path::new("all"));
     // The window includes both ends.
-    let mut times: Vec<i64> = want.iter().map(time).collect();
+    let mut times: Vec<i64> = expected.iter().map(time).collect();
     times.sort_unstable();
     let (from, to) = (times[times.len() / 4], times[times.len() / 2]);
-    want.retain(|line| (from..=to).contains(&time(line)));
-    let mut cut = run(&dump, &["window", &from.to_string(), &to.to_string()], &paths);
-    cut.sort();
-    assert_same(&cut, &want, Path::new("window"));
+    expected.retain(|line| (from..=to).contains(&time(line)));
+    let mut inside_window = run_program(&dump, &["window", &from.to_string(), &to.to_string()], &paths);
+    inside_window.sort();
+    assert_same_lines(&inside_window, &expected, Path::new("window"));
 }
 
 #[test]
 fn kept_buffers_can_be_added_to_a_stream() {
-    let workshop = Workshop::new();
-    let dump = build(&workshop, "dump.c", &[]);
-    for file in fixtures() {
-        let mut want = lines_of(&file, line_of, false);
-        let mut got = run(&dump, &["relay", &buffer_count(&file).to_string()], &[&file]);
+    let programs = ProgramFolder::new();
+    let dump = build_program(&programs, "dump.c", &[]);
+    for file in list_fixtures() {
+        let mut expected = expected_lines(&file, expected_line, false);
+        let mut printed = run_program(&dump, &["relay", &buffer_count(&file).to_string()], &[&file]);
         // A stream reports a record that cannot be read as a loss.
-        let losses = got.iter().filter(|line| line.contains(" 6a399ae0 0 0 0 32 0 0 ")).count();
+        let losses = printed.iter().filter(|line| line.contains(LOST_EVENTS)).count();
         assert_eq!(losses, usize::from(file.ends_with("crashed.etl")), "{}", file.display());
-        got.retain(|line| !line.contains(" 6a399ae0 "));
-        got.sort();
-        want.sort();
-        assert_same(&got, &want, &file);
+        printed.retain(|line| !line.contains(LOST_EVENT_CLASS));
+        printed.sort();
+        expected.sort();
+        assert_same_lines(&printed, &expected, &file);
     }
 }
 
-/// Makes a folder with files for the table: a trace, an empty file, and a text file.
-fn table_folder() -> tempfile::TempDir {
+/// Creates a folder with the files of the table: a trace, an empty file, and a text file.
+fn make_table_folder() -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
-    std::fs::copy(here("../../fixtures/etl/manifest.etl"), folder.path().join("manifest.etl")).unwrap();
+    std::fs::copy(crate_path("../../fixtures/etl/manifest.etl"), folder.path().join("manifest.etl")).unwrap();
     std::fs::write(folder.path().join("empty"), b"").unwrap();
     std::fs::write(folder.path().join("text"), vec![b'x'; 100_000]).unwrap();
     folder
 }
 
-fn run_table(program: &Path, around: &[&str]) {
-    let folder = table_folder();
-    let mut words: Vec<&str> = around.to_vec();
+fn run_table(program: &Path, wrapper: &[&str]) {
+    let folder = make_table_folder();
+    let mut words: Vec<&str> = wrapper.to_vec();
     let name = program.to_str().unwrap();
     words.push(name);
     let mut command = Command::new(words[0]);
     command.args(&words[1..]).arg(folder.path()).current_dir(folder.path());
     let output = expect_success(command.env("TRACEWEIR_RUNTIME_DIR", folder.path()));
-    assert!(rows(&output) > 280, "{output}");
+    assert!(checked_rows(&output) > 280, "{output}");
 }
 
 #[test]
 fn calls_return_the_published_status() {
-    let workshop = Workshop::new();
+    let programs = ProgramFolder::new();
     for compiler in C.compilers() {
-        run_table(&workshop.build(compiler, &source("table.c"), &["-pthread"], Link::Shared), &[]);
+        run_table(&programs.build(compiler, &source_path("table.c"), &["-pthread"], Link::Shared), &[]);
     }
     for compiler in CPP.compilers() {
         let flags = ["-pthread", "-x", "c++", "-Wno-missing-field-initializers"];
-        run_table(&workshop.build(compiler, &source("table.c"), &flags, Link::Shared), &[]);
+        run_table(&programs.build(compiler, &source_path("table.c"), &flags, Link::Shared), &[]);
     }
 }
 
 #[test]
-fn sanitizers_find_nothing() {
+fn sanitizers_report_no_error() {
     if !has_sanitizers("gcc") {
         return;
     }
-    let workshop = Workshop::new();
-    run_table(&build(&workshop, "table.c", &SANITIZE), &[]);
-    let dump = build(&workshop, "dump.c", &SANITIZE);
-    for file in fixtures() {
-        assert_same(&run(&dump, &["buffers"], &[&file])[..1], &lines_of(&file, line_of, false)[..1], &file);
-        run(&dump, &["relay", &buffer_count(&file).to_string()], &[&file]);
+    let programs = ProgramFolder::new();
+    run_table(&build_program(&programs, "table.c", &SANITIZER_FLAGS), &[]);
+    let dump = build_program(&programs, "dump.c", &SANITIZER_FLAGS);
+    for file in list_fixtures() {
+        assert_same_lines(
+            &run_program(&dump, &["buffers"], &[&file])[..1],
+            &expected_lines(&file, expected_line, false)[..1],
+            &file,
+        );
+        run_program(&dump, &["relay", &buffer_count(&file).to_string()], &[&file]);
     }
 }
 
 #[test]
-fn valgrind_finds_nothing() {
-    if has("valgrind") {
-        let workshop = Workshop::new();
+fn valgrind_reports_no_error() {
+    if has_program("valgrind") {
+        let programs = ProgramFolder::new();
         let leaks = ["--leak-check=full", "--show-leak-kinds=definite", "--errors-for-leak-kinds=definite"];
-        let around = [&["valgrind", "--quiet", "--error-exitcode=9"], &leaks[..]].concat();
-        run_table(&build(&workshop, "table.c", &[]), &around);
+        let wrapper = [&["valgrind", "--quiet", "--error-exitcode=9"], &leaks[..]].concat();
+        run_table(&build_program(&programs, "table.c", &[]), &wrapper);
     }
 }
 
-/// Runs a live session with its consumer in C, and returns what the consumer printed for the
+/// Runs a live session with a consumer in C, and returns the lines that the consumer printed for the
 /// events.
-fn live(ending: &str) -> Vec<String> {
-    let workshop = Workshop::new();
-    let (consumer, writer) = (build(&workshop, "live.c", &[]), build(&workshop, "writer.c", &[]));
-    let daemon = Daemon::new();
+fn run_live_session(ending: &str) -> Vec<String> {
+    let programs = ProgramFolder::new();
+    let (consumer, writer) =
+        (build_program(&programs, "live.c", &[]), build_program(&programs, "writer.c", &[]));
+    let daemon = TestDaemon::new();
     let mut controller = daemon.controller();
     let config = SessionConfig {
         name: "live".to_owned(),
-        log_file_mode: 0x100,
+        log_file_mode: EVENT_TRACE_REAL_TIME_MODE,
         low_latency: true,
         ..SessionConfig::default()
     };
@@ -317,23 +368,23 @@ fn live(ending: &str) -> Vec<String> {
     if ending == "stop" {
         controller.stop(&session).unwrap();
     }
-    let mut rest = String::new();
-    output.read_to_string(&mut rest).unwrap();
-    assert!(child.wait().unwrap().success(), "{rest}");
-    let mut lines: Vec<String> = rest.lines().map(str::to_owned).collect();
+    let mut remaining_output = String::new();
+    output.read_to_string(&mut remaining_output).unwrap();
+    assert!(child.wait().unwrap().success(), "{remaining_output}");
+    let mut lines: Vec<String> = remaining_output.lines().map(str::to_owned).collect();
     assert_eq!(lines.pop().as_deref(), Some("done"));
     lines
 }
 
 /// Returns the ids of printed events.
-fn ids(lines: &[String]) -> Vec<u16> {
+fn event_ids(lines: &[String]) -> Vec<u16> {
     lines.iter().map(|line| line.split(' ').nth(2).unwrap().parse().unwrap()).collect()
 }
 
 #[test]
-fn a_live_session_is_delivered_until_it_stops() {
-    let lines = live("stop");
-    assert_eq!(ids(&lines), [1, 2, 3, 4, 5, 99, 6, 7, 8, 9, 10]);
+fn live_session_is_delivered_until_it_stops() {
+    let lines = run_live_session("stop");
+    assert_eq!(event_ids(&lines), [1, 2, 3, 4, 5, 99, 6, 7, 8, 9, 10]);
     for line in lines {
         assert!(line.contains(" c0ffee0c "), "{line}");
         assert!(line.contains(" 1 4 7 3 16 cpu ") && line.contains(" payload 2 "), "{line}");
@@ -342,13 +393,13 @@ fn a_live_session_is_delivered_until_it_stops() {
 }
 
 #[test]
-fn a_callback_may_close_the_trace_that_calls_it() {
-    let ids = ids(&live("inside"));
+fn callback_can_close_its_own_trace() {
+    let ids = event_ids(&run_live_session("inside"));
     assert!(ids.starts_with(&[1, 2, 3, 4, 5, 99]), "{ids:?}");
 }
 
 #[test]
-fn another_thread_may_close_a_trace_that_waits() {
-    let ids = ids(&live("outside"));
+fn another_thread_can_close_a_waiting_trace() {
+    let ids = event_ids(&run_live_session("outside"));
     assert!(ids.starts_with(&[1, 2, 3, 4, 5, 99]), "{ids:?}");
 }

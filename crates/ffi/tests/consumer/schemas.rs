@@ -9,23 +9,26 @@ use traceweir::Guid;
 use traceweir::controller::info::Set;
 use traceweir::controller::{EnableCode, EnableParams, SessionConfig, SessionRef};
 use traceweir_build::{COptions, Manifest};
+use traceweir_format::spec::session::{EVENT_TRACE_FILE_MODE_SEQUENTIAL, EVENT_TRACE_REAL_TIME_MODE};
 
-use crate::support::{Daemon, Link, Workshop, expect_success, here};
-use crate::{build, source};
+use crate::support::{Link, ProgramFolder, TestDaemon, crate_path, expect_success};
+use crate::{build_program, source_path};
 
-const KITCHEN: Guid = Guid::from_u128(0x2b4f0c6a_91d3_4c57_8a0e_6d5b3f1e7c42);
+/// ERROR_NOT_FOUND, as the C programs print it.
+const NOT_FOUND: &str = "1168";
+const KITCHEN_PROVIDER: Guid = Guid::from_u128(0x2b4f0c6a_91d3_4c57_8a0e_6d5b3f1e7c42);
 
-/// Builds the program that writes, with its manifest compiled in.
-fn writer(workshop: &Workshop) -> PathBuf {
-    let manifest = Manifest::open(source("kitchen.man")).unwrap();
-    let [header, resource] = manifest.write_c(workshop.folder.path(), &COptions::default()).unwrap();
+/// Builds the writer, with its manifest compiled in.
+fn build_writer(programs: &ProgramFolder) -> PathBuf {
+    let manifest = Manifest::open(source_path("kitchen.man")).unwrap();
+    let [header, resource] = manifest.write_c(programs.folder.path(), &COptions::default()).unwrap();
     let folder = format!("-I{}", header.parent().unwrap().display());
     let flags = [folder.as_str(), resource.to_str().unwrap(), "-Wl,--build-id", "-pthread"];
-    workshop.build("gcc", &source("kitchen_writer.c"), &flags, Link::Shared)
+    programs.build("gcc", &source_path("kitchen_writer.c"), &flags, Link::Shared)
 }
 
-/// Returns what `decode` prints if it knows the writer's manifest, apart from the order of arrival.
-fn decoded() -> Vec<String> {
+/// Returns the lines that `decode.c` prints if it knows the writer's manifest.
+fn expected_lines() -> Vec<String> {
     let pot = |at: u32| {
         let (dish, heat) =
             (if at.is_multiple_of(3) { "pea SOUP" } else { "tea" }, ["low", "high"][at as usize % 2]);
@@ -34,22 +37,27 @@ fn decoded() -> Vec<String> {
     (0..10).map(pot).chain(["2b4f0c6a 2 status 0 Kitchen left 0".to_owned()]).collect()
 }
 
-/// Records the writer into a file, together with the path of its program.
-fn record(daemon: &Daemon, writer: &Path) -> PathBuf {
+/// Records the events of the writer into a file that also names the path of its program.
+fn record_writer(daemon: &TestDaemon, writer: &Path) -> PathBuf {
     let mut controller = daemon.controller();
     let file = daemon.folder.path().join("kitchen.etl");
     let (name, log_file) = ("kitchen".to_owned(), Some(file.clone()));
-    let config = SessionConfig { name, log_file_mode: 1, log_file, ..SessionConfig::default() };
+    let config = SessionConfig {
+        name,
+        log_file_mode: EVENT_TRACE_FILE_MODE_SEQUENTIAL,
+        log_file,
+        ..SessionConfig::default()
+    };
     let session = SessionRef::Id(controller.start(&config).unwrap().id);
     controller.set_information(&session, &Set::ProviderBinaryTracking(true)).unwrap();
     let params = EnableParams { level: 5, ..EnableParams::default() };
-    controller.enable(&session, KITCHEN, EnableCode::Enable, &params, 30_000).unwrap();
+    controller.enable(&session, KITCHEN_PROVIDER, EnableCode::Enable, &params, 30_000).unwrap();
     expect_success(&mut daemon.command(writer));
     controller.stop(&session).unwrap();
     file
 }
 
-fn decode(program: &Path, file: &Path) -> Vec<String> {
+fn run_decoder(program: &Path, file: &Path) -> Vec<String> {
     let mut command = Command::new(program);
     let output = expect_success(command.arg("file").arg(file).env("TRACEWEIR_MANIFESTS", "/nowhere"));
     output.lines().skip(1).map(str::to_owned).collect()
@@ -57,85 +65,87 @@ fn decode(program: &Path, file: &Path) -> Vec<String> {
 
 #[test]
 fn events_are_decoded_by_the_program_that_their_trace_names() {
-    let (workshop, daemon) = (Workshop::new(), Daemon::new());
-    let (writer, reader) = (writer(&workshop), build(&workshop, "decode.c", &[]));
-    let file = record(&daemon, &writer);
-    let mut lines = decode(&reader, &file);
-    // Outside of a callback all open traces are asked; the schemas of a closed one are gone.
+    let (programs, daemon) = (ProgramFolder::new(), TestDaemon::new());
+    let (writer, reader) = (build_writer(&programs), build_program(&programs, "decode.c", &[]));
+    let file = record_writer(&daemon, &writer);
+    let mut lines = run_decoder(&reader, &file);
+    // A query outside of a callback asks all open traces. A closed trace has no schemas any more.
     assert_eq!(lines.pop().as_deref(), Some("later 0, closed 1168"));
-    assert_eq!(lines, decoded());
+    assert_eq!(lines, expected_lines());
 
-    // A replaced program at that path is not used, nor is a file that is not a program.
-    let other = workshop.build("gcc", &here("tests/consumer/writer.c"), &["-Wl,--build-id"], Link::Shared);
-    for instead in [std::fs::read(&other).unwrap(), b"no program".to_vec(), Vec::new()] {
+    // Neither another program at the path of the writer nor a file that is not a program is used.
+    let other =
+        programs.build("gcc", &crate_path("tests/consumer/writer.c"), &["-Wl,--build-id"], Link::Shared);
+    for replacement in [std::fs::read(&other).unwrap(), b"no program".to_vec(), Vec::new()] {
         std::fs::remove_file(&writer).unwrap();
-        std::fs::write(&writer, instead).unwrap();
-        let lines = decode(&reader, &file);
-        assert!(lines.iter().all(|line| line.contains("1168")), "{lines:?}");
+        std::fs::write(&writer, replacement).unwrap();
+        let lines = run_decoder(&reader, &file);
+        assert!(lines.iter().all(|line| line.contains(NOT_FOUND)), "{lines:?}");
     }
     // A pipe would block the reader forever if it were opened.
     std::fs::remove_file(&writer).unwrap();
     expect_success(Command::new("mkfifo").arg(&writer));
-    assert!(decode(&reader, &file).iter().all(|line| line.contains("1168")));
+    assert!(run_decoder(&reader, &file).iter().all(|line| line.contains(NOT_FOUND)));
 }
 
 #[test]
 fn live_events_are_decoded_by_the_program_that_their_session_names() {
-    let (workshop, daemon) = (Workshop::new(), Daemon::new());
-    let (writer, reader) = (writer(&workshop), build(&workshop, "decode.c", &[]));
+    let (programs, daemon) = (ProgramFolder::new(), TestDaemon::new());
+    let (writer, reader) = (build_writer(&programs), build_program(&programs, "decode.c", &[]));
     let mut controller = daemon.controller();
     let config = SessionConfig {
         name: "live".to_owned(),
-        log_file_mode: 0x100,
+        log_file_mode: EVENT_TRACE_REAL_TIME_MODE,
         low_latency: true,
         ..SessionConfig::default()
     };
     let session = SessionRef::Id(controller.start(&config).unwrap().id);
     controller.set_information(&session, &Set::ProviderBinaryTracking(true)).unwrap();
     let params = EnableParams { level: 5, ..EnableParams::default() };
-    controller.enable(&session, KITCHEN, EnableCode::Enable, &params, 30_000).unwrap();
+    controller.enable(&session, KITCHEN_PROVIDER, EnableCode::Enable, &params, 30_000).unwrap();
     let mut command = daemon.command(&reader);
     command.args(["live", "live"]).env("TRACEWEIR_MANIFESTS", "/nowhere").stdout(Stdio::piped());
-    let lines = while_it_listens(command, || {
+    let lines = run_consumer_while(command, || {
         expect_success(&mut daemon.command(&writer));
         controller.stop(&session).unwrap();
     });
-    assert_eq!(lines.split_last().unwrap().1, decoded());
+    assert_eq!(lines.split_last().unwrap().1, expected_lines());
 }
 
-/// Runs a consumer, calls `act` once it is ready, and returns what it printed after that.
-fn while_it_listens(mut command: Command, act: impl FnOnce()) -> Vec<String> {
+/// Runs a consumer, calls `act` once the consumer is ready, and returns the lines it printed after
+/// that.
+fn run_consumer_while(mut command: Command, act: impl FnOnce()) -> Vec<String> {
     let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
     let mut output = BufReader::new(child.stdout.take().unwrap());
     let mut line = String::new();
     output.read_line(&mut line).unwrap();
     assert_eq!(line, "ready\n");
     act();
-    let mut rest = String::new();
-    output.read_to_string(&mut rest).unwrap();
-    assert!(child.wait().unwrap().success(), "{rest}");
-    rest.lines().map(str::to_owned).collect()
+    let mut remaining_output = String::new();
+    output.read_to_string(&mut remaining_output).unwrap();
+    assert!(child.wait().unwrap().success(), "{remaining_output}");
+    remaining_output.lines().map(str::to_owned).collect()
 }
 
 #[test]
 fn manifests_in_events_describe_earlier_and_later_events() {
-    let workshop = Workshop::new();
-    let reader = build(&workshop, "decode.c", &[]);
-    for (trace, least) in [("eventsource", 1), ("merged", 1)] {
-        let file = here("../../fixtures/etl").join(format!("{trace}.etl"));
-        let lines = decode(&reader, &file);
+    let programs = ProgramFolder::new();
+    let reader = build_program(&programs, "decode.c", &[]);
+    for (trace, min_decoded) in [("eventsource", 1), ("merged", 1)] {
+        let file = crate_path("../../fixtures/etl").join(format!("{trace}.etl"));
+        let lines = run_decoder(&reader, &file);
         let decoded = lines.iter().filter(|line| line.contains(" status 0 ") && line.contains('=')).count();
-        assert!(decoded >= least, "{trace}: {lines:#?}");
+        assert!(decoded >= min_decoded, "{trace}: {lines:#?}");
     }
 }
 
 /// Returns the writer's events that pass a filter: ids and degrees.
-fn filtered(filter: &str) -> Vec<String> {
-    let (workshop, daemon) = (Workshop::new(), Daemon::new());
-    let (writer, listener) = (writer(&workshop), build(&workshop, "filtered.c", &[]));
+fn run_filtered(filter: &str) -> Vec<String> {
+    let (programs, daemon) = (ProgramFolder::new(), TestDaemon::new());
+    let (writer, listener) = (build_writer(&programs), build_program(&programs, "filtered.c", &[]));
     let mut command = daemon.command(&listener);
-    command.arg(source("kitchen.man")).args(["kitchen", filter]);
-    while_it_listens(command, || {
+    command.arg(source_path("kitchen.man")).args(["kitchen", filter]);
+    run_consumer_while(command, || {
         expect_success(&mut daemon.command(&writer));
         daemon.controller().stop(&SessionRef::Name("kitchen".to_owned())).unwrap();
     })
@@ -143,20 +153,20 @@ fn filtered(filter: &str) -> Vec<String> {
 
 #[test]
 fn only_events_that_pass_a_payload_filter_arrive() {
-    // The bell has no filter, and passes.
-    assert_eq!(filtered("hot"), ["1 50", "1 60", "1 70", "2 0"]);
-    assert_eq!(filtered("soup"), ["1 0", "1 30", "1 60", "1 90", "2 0"]);
+    // The event "bell" has no filter, and passes.
+    assert_eq!(run_filtered("hot"), ["1 50", "1 60", "1 70", "2 0"]);
+    assert_eq!(run_filtered("soup"), ["1 0", "1 30", "1 60", "1 90", "2 0"]);
 }
 
 #[test]
 fn all_required_filters_and_one_other_must_pass() {
-    assert_eq!(filtered("both"), ["1 60", "2 0"]);
-    assert_eq!(filtered("either"), ["1 0", "1 30", "1 50", "1 60", "1 70", "1 90", "2 0"]);
+    assert_eq!(run_filtered("both"), ["1 60", "2 0"]);
+    assert_eq!(run_filtered("either"), ["1 0", "1 30", "1 50", "1 60", "1 70", "1 90", "2 0"]);
 }
 
 #[test]
 fn filters_of_a_manifest_are_listed_with_their_fields() {
-    let workshop = Workshop::new();
-    let mut command = Command::new(build(&workshop, "filters.c", &[]));
-    expect_success(command.arg(source("kitchen.man")).env("TRACEWEIR_MANIFESTS", "/nowhere"));
+    let programs = ProgramFolder::new();
+    let mut command = Command::new(build_program(&programs, "filters.c", &[]));
+    expect_success(command.arg(source_path("kitchen.man")).env("TRACEWEIR_MANIFESTS", "/nowhere"));
 }

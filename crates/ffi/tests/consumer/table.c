@@ -1,5 +1,5 @@
 /* The table of consumer calls and their status; the argument is a folder with a trace manifest.etl,
- * an empty file and one that is not a trace. */
+ * an empty file and a file that is not a trace. */
 #include <evntcons.h>
 #include <pthread.h>
 #include <stdlib.h>
@@ -10,8 +10,8 @@
 #define OPENS(wanted, call)                             \
     do {                                                \
         SetLastError(0);                                \
-        IS(INVALID_PROCESSTRACE_HANDLE, call);          \
-        IS(wanted, GetLastError());                     \
+        EXPECT(INVALID_PROCESSTRACE_HANDLE, call);          \
+        EXPECT(wanted, GetLastError());                     \
     } while (0)
 
 static char trace_name[4096], other[4096];
@@ -21,13 +21,13 @@ static int in_callback_close;
 
 static const GUID event_trace_guid = {0x68FDD900, 0x4A3E, 0x11D1, {0x84, 0xF4, 0x00, 0x00, 0xF8, 0x04, 0x64, 0xE3}};
 
-static const char *in(const char *name) {
+static const char *path_in(const char *name) {
     static char path[4200];
     snprintf(path, sizeof path, "%s/%s", other, name);
     return path;
 }
 
-static PROCESSTRACE_HANDLE opened(const char *file, const char *logger, ULONG mode, PEVENT_RECORD_CALLBACK callback) {
+static PROCESSTRACE_HANDLE open_trace(const char *file, const char *logger, ULONG mode, PEVENT_RECORD_CALLBACK callback) {
     EVENT_TRACE_LOGFILEA log = {0};
     log.LogFileName = (char *)file;
     log.LoggerName = (char *)logger;
@@ -42,7 +42,7 @@ static void WINAPI count_event(PEVENT_RECORD event) {
 }
 
 static void WINAPI count_class(PEVENT_TRACE event) {
-    IS(0x68FDD900, event->Header.Guid.Data1);
+    EXPECT(0x68FDD900, event->Header.Guid.Data1);
     class_events++;
 }
 
@@ -53,20 +53,20 @@ static void WINAPI count_old(PEVENT_TRACE event) {
 
 #define RECORDS PROCESS_TRACE_MODE_EVENT_RECORD
 
-static void opening(void) {
+static void check_open(void) {
     OPENS(ERROR_INVALID_PARAMETER, OpenTraceA(NULL));
     OPENS(ERROR_INVALID_PARAMETER, OpenTraceW(NULL));
-    OPENS(ERROR_BAD_PATHNAME, opened(NULL, NULL, RECORDS, count_event));
-    OPENS(ERROR_BAD_PATHNAME, opened("", NULL, RECORDS, count_event));
-    OPENS(ERROR_BAD_PATHNAME, opened(other, NULL, RECORDS, count_event));
-    OPENS(ERROR_INVALID_PARAMETER, opened(trace_name, "session", RECORDS, count_event));
-    OPENS(ERROR_INVALID_PARAMETER, opened(NULL, "session", RECORDS, count_event));
-    OPENS(ERROR_INVALID_PARAMETER, opened(trace_name, NULL, RECORDS | PROCESS_TRACE_MODE_REAL_TIME, count_event));
-    OPENS(ERROR_WMI_INSTANCE_NOT_FOUND, opened(NULL, "no such session", RECORDS | PROCESS_TRACE_MODE_REAL_TIME, count_event));
-    OPENS(ERROR_FILE_NOT_FOUND, opened(in("missing.etl"), NULL, RECORDS, count_event));
-    OPENS(ERROR_PATH_NOT_FOUND, opened(in("missing/missing.etl"), NULL, RECORDS, count_event));
-    OPENS(ERROR_FILE_CORRUPT, opened(in("empty"), NULL, RECORDS, count_event));
-    OPENS(ERROR_FILE_CORRUPT, opened(in("text"), NULL, RECORDS, count_event));
+    OPENS(ERROR_BAD_PATHNAME, open_trace(NULL, NULL, RECORDS, count_event));
+    OPENS(ERROR_BAD_PATHNAME, open_trace("", NULL, RECORDS, count_event));
+    OPENS(ERROR_BAD_PATHNAME, open_trace(other, NULL, RECORDS, count_event));
+    OPENS(ERROR_INVALID_PARAMETER, open_trace(trace_name, "session", RECORDS, count_event));
+    OPENS(ERROR_INVALID_PARAMETER, open_trace(NULL, "session", RECORDS, count_event));
+    OPENS(ERROR_INVALID_PARAMETER, open_trace(trace_name, NULL, RECORDS | PROCESS_TRACE_MODE_REAL_TIME, count_event));
+    OPENS(ERROR_WMI_INSTANCE_NOT_FOUND, open_trace(NULL, "no such session", RECORDS | PROCESS_TRACE_MODE_REAL_TIME, count_event));
+    OPENS(ERROR_FILE_NOT_FOUND, open_trace(path_in("missing.etl"), NULL, RECORDS, count_event));
+    OPENS(ERROR_PATH_NOT_FOUND, open_trace(path_in("missing/missing.etl"), NULL, RECORDS, count_event));
+    OPENS(ERROR_FILE_CORRUPT, open_trace(path_in("empty"), NULL, RECORDS, count_event));
+    OPENS(ERROR_FILE_CORRUPT, open_trace(path_in("text"), NULL, RECORDS, count_event));
     ETW_OPEN_TRACE_OPTIONS options = {ETW_PROCESS_TRACE_MODE_NONE, count_event, NULL, NULL, NULL};
     ETW_OPEN_TRACE_OPTIONS odd = {(ETW_PROCESS_TRACE_MODES)2, count_event, NULL, NULL, NULL};
     OPENS(ERROR_INVALID_PARAMETER, OpenTraceFromFile(NULL, &options, NULL));
@@ -86,154 +86,154 @@ static void WINAPI completed(const ETW_BUFFER_HEADER *buffer, PVOID given) {
     ++*(unsigned *)given;
 }
 
-static void processing(void) {
+static void check_process(void) {
     FILETIME early = {1, 0}, late = {2, 0};
     PROCESSTRACE_HANDLE many[65];
     for (unsigned at = 0; at < 65; at++) {
-        many[at] = opened(trace_name, NULL, RECORDS, count_event);
+        many[at] = open_trace(trace_name, NULL, RECORDS, count_event);
     }
     PROCESSTRACE_HANDLE twice[2] = {many[0], many[0]};
-    IS(ERROR_BAD_LENGTH, ProcessTrace(many, 0, NULL, NULL));
-    IS(ERROR_BAD_LENGTH, ProcessTrace(NULL, 0, NULL, NULL));
-    IS(ERROR_BAD_LENGTH, ProcessTrace(many, 65, NULL, NULL));
-    IS(ERROR_INVALID_PARAMETER, ProcessTrace(NULL, 1, NULL, NULL));
-    IS(ERROR_INVALID_HANDLE, ProcessTrace(twice, 2, NULL, NULL));
-    IS(ERROR_INVALID_TIME, ProcessTrace(many, 1, &late, &early));
+    EXPECT(ERROR_BAD_LENGTH, ProcessTrace(many, 0, NULL, NULL));
+    EXPECT(ERROR_BAD_LENGTH, ProcessTrace(NULL, 0, NULL, NULL));
+    EXPECT(ERROR_BAD_LENGTH, ProcessTrace(many, 65, NULL, NULL));
+    EXPECT(ERROR_INVALID_PARAMETER, ProcessTrace(NULL, 1, NULL, NULL));
+    EXPECT(ERROR_INVALID_HANDLE, ProcessTrace(twice, 2, NULL, NULL));
+    EXPECT(ERROR_INVALID_TIME, ProcessTrace(many, 1, &late, &early));
     /* None of these calls used up a handle. */
     events = 0;
-    IS(ERROR_SUCCESS, ProcessTrace(many, 1, NULL, NULL));
+    EXPECT(ERROR_SUCCESS, ProcessTrace(many, 1, NULL, NULL));
     unsigned long long of_one = events;
-    IS(TRUE, of_one > 0);
-    IS(ERROR_SUCCESS, ProcessTrace(many + 1, 64, NULL, NULL));
-    IS(65 * of_one, events);
-    IS(ERROR_INVALID_HANDLE, ProcessTrace(many, 1, NULL, NULL));
+    EXPECT(TRUE, of_one > 0);
+    EXPECT(ERROR_SUCCESS, ProcessTrace(many + 1, 64, NULL, NULL));
+    EXPECT(65 * of_one, events);
+    EXPECT(ERROR_INVALID_HANDLE, ProcessTrace(many, 1, NULL, NULL));
     for (unsigned at = 0; at < 65; at++) {
-        IS(ERROR_SUCCESS, CloseTrace(many[at]));
-        IS(ERROR_INVALID_HANDLE, CloseTrace(many[at]));
+        EXPECT(ERROR_SUCCESS, CloseTrace(many[at]));
+        EXPECT(ERROR_INVALID_HANDLE, CloseTrace(many[at]));
     }
     /* No events in an empty window; all events in one that covers everything. */
-    PROCESSTRACE_HANDLE trace = opened(trace_name, NULL, RECORDS, count_event);
+    PROCESSTRACE_HANDLE trace = open_trace(trace_name, NULL, RECORDS, count_event);
     events = 0;
-    IS(ERROR_SUCCESS, ProcessTrace(&trace, 1, &early, &late));
-    IS(0, events);
+    EXPECT(ERROR_SUCCESS, ProcessTrace(&trace, 1, &early, &late));
+    EXPECT(0, events);
     CloseTrace(trace);
 }
 
-static void streams(void) {
+static void check_streams(void) {
     unsigned given_back = 0;
     unsigned long long buffer[128];
     const ETW_BUFFER_HEADER *at = (const ETW_BUFFER_HEADER *)(const void *)buffer;
     memset(buffer, 0, sizeof buffer);
     ETW_OPEN_TRACE_OPTIONS options = {ETW_PROCESS_TRACE_MODE_NONE, count_event, NULL, NULL, NULL};
     PROCESSTRACE_HANDLE stream = OpenTraceFromBufferStream(&options, completed, &given_back);
-    PROCESSTRACE_HANDLE file = opened(trace_name, NULL, RECORDS, count_event);
+    PROCESSTRACE_HANDLE file = open_trace(trace_name, NULL, RECORDS, count_event);
     PROCESSTRACE_HANDLE both[2] = {stream, file};
-    IS(ERROR_INVALID_PARAMETER, ProcessTrace(both, 2, NULL, NULL));
-    IS(ERROR_INVALID_PARAMETER, ProcessTraceAddBufferToBufferStream(stream, NULL, 0));
-    IS(ERROR_INVALID_PARAMETER, ProcessTraceAddBufferToBufferStream(stream, at, 0));
-    IS(ERROR_INVALID_PARAMETER, ProcessTraceAddBufferToBufferStream(stream, at, 71));
-    IS(ERROR_INVALID_PARAMETER, ProcessTraceAddBufferToBufferStream(stream, at, sizeof buffer));
+    EXPECT(ERROR_INVALID_PARAMETER, ProcessTrace(both, 2, NULL, NULL));
+    EXPECT(ERROR_INVALID_PARAMETER, ProcessTraceAddBufferToBufferStream(stream, NULL, 0));
+    EXPECT(ERROR_INVALID_PARAMETER, ProcessTraceAddBufferToBufferStream(stream, at, 0));
+    EXPECT(ERROR_INVALID_PARAMETER, ProcessTraceAddBufferToBufferStream(stream, at, 71));
+    EXPECT(ERROR_INVALID_PARAMETER, ProcessTraceAddBufferToBufferStream(stream, at, sizeof buffer));
     memset(buffer, 0xFF, sizeof buffer);
-    IS(ERROR_INVALID_PARAMETER, ProcessTraceAddBufferToBufferStream(stream, at, sizeof buffer));
-    IS(ERROR_INVALID_HANDLE, ProcessTraceAddBufferToBufferStream(file, at, sizeof buffer));
-    IS(ERROR_INVALID_HANDLE, ProcessTraceAddBufferToBufferStream(5, at, sizeof buffer));
-    IS(0, given_back);
-    IS(ERROR_INVALID_PARAMETER, ProcessTraceBufferDecrementReference(at));
-    IS(ERROR_INVALID_PARAMETER, ProcessTraceBufferDecrementReference(NULL));
-    IS(ERROR_INVALID_PARAMETER, ProcessTraceBufferIncrementReference(file, at));
-    IS(ERROR_SUCCESS, CloseTrace(stream));
-    IS(ERROR_INVALID_HANDLE, ProcessTraceAddBufferToBufferStream(stream, at, sizeof buffer));
-    IS(ERROR_SUCCESS, CloseTrace(file));
+    EXPECT(ERROR_INVALID_PARAMETER, ProcessTraceAddBufferToBufferStream(stream, at, sizeof buffer));
+    EXPECT(ERROR_INVALID_HANDLE, ProcessTraceAddBufferToBufferStream(file, at, sizeof buffer));
+    EXPECT(ERROR_INVALID_HANDLE, ProcessTraceAddBufferToBufferStream(5, at, sizeof buffer));
+    EXPECT(0, given_back);
+    EXPECT(ERROR_INVALID_PARAMETER, ProcessTraceBufferDecrementReference(at));
+    EXPECT(ERROR_INVALID_PARAMETER, ProcessTraceBufferDecrementReference(NULL));
+    EXPECT(ERROR_INVALID_PARAMETER, ProcessTraceBufferIncrementReference(file, at));
+    EXPECT(ERROR_SUCCESS, CloseTrace(stream));
+    EXPECT(ERROR_INVALID_HANDLE, ProcessTraceAddBufferToBufferStream(stream, at, sizeof buffer));
+    EXPECT(ERROR_SUCCESS, CloseTrace(file));
 }
 
-static void queries(void) {
+static void check_queries(void) {
     unsigned char out[4096];
     ULONG needed = 0;
     TRACE_LOGFILE_HEADER header;
     ETW_TRACE_PARTITION_INFORMATION partition;
-    PROCESSTRACE_HANDLE trace = opened(trace_name, NULL, RECORDS, count_event);
-    IS(ERROR_INVALID_HANDLE, QueryTraceProcessingHandle(trace + 1, EtwQueryLogFileHeader, NULL, 0, out, sizeof out, &needed));
-    IS(ERROR_NOT_SUPPORTED, QueryTraceProcessingHandle(trace, (ETW_PROCESS_HANDLE_INFO_TYPE)0, NULL, 0, out, sizeof out, &needed));
-    IS(ERROR_NOT_SUPPORTED, QueryTraceProcessingHandle(trace, EtwQueryProcessHandleInfoMax, NULL, 0, out, sizeof out, &needed));
-    IS(ERROR_INSUFFICIENT_BUFFER, QueryTraceProcessingHandle(trace, EtwQueryLogFileHeader, NULL, 0, NULL, 0, &needed));
-    IS(sizeof header, needed);
-    IS(ERROR_INSUFFICIENT_BUFFER, QueryTraceProcessingHandle(trace, EtwQueryLogFileHeader, NULL, 0, out, needed - 1, &needed));
-    IS(ERROR_INVALID_PARAMETER, QueryTraceProcessingHandle(trace, EtwQueryLogFileHeader, NULL, 0, NULL, sizeof out, &needed));
-    IS(ERROR_INVALID_PARAMETER, QueryTraceProcessingHandle(trace, EtwQueryLogFileHeader, NULL, 0, out, sizeof out, NULL));
-    IS(ERROR_SUCCESS, QueryTraceProcessingHandle(trace, EtwQueryLogFileHeader, NULL, 0, &header, sizeof header, &needed));
-    IS(TRUE, header.NumberOfProcessors > 0 && header.BufferSize >= 1024 && header.StartTime.QuadPart > 0);
-    IS(ERROR_SUCCESS, QueryTraceProcessingHandle(trace, EtwQueryPartitionInformation, NULL, 0, &partition, sizeof partition, &needed));
-    IS(48, needed);
-    IS(0, partition.PartitionType);
-    IS(ERROR_SUCCESS, QueryTraceProcessingHandle(trace, EtwQueryPartitionInformationV2, NULL, 0, out, sizeof out, &needed));
-    IS(32, needed);
-    IS(ERROR_SUCCESS, QueryTraceProcessingHandle(trace, EtwQueryLastDroppedTimes, NULL, 0, out, sizeof out, &needed));
-    IS(8 + 8 * header.NumberOfProcessors, needed);
-    IS(header.NumberOfProcessors, *(ULONG *)(void *)out);
-    IS(ERROR_SUCCESS, CloseTrace(trace));
-    IS(ERROR_INVALID_HANDLE, QueryTraceProcessingHandle(trace, EtwQueryLogFileHeader, NULL, 0, out, sizeof out, &needed));
+    PROCESSTRACE_HANDLE trace = open_trace(trace_name, NULL, RECORDS, count_event);
+    EXPECT(ERROR_INVALID_HANDLE, QueryTraceProcessingHandle(trace + 1, EtwQueryLogFileHeader, NULL, 0, out, sizeof out, &needed));
+    EXPECT(ERROR_NOT_SUPPORTED, QueryTraceProcessingHandle(trace, (ETW_PROCESS_HANDLE_INFO_TYPE)0, NULL, 0, out, sizeof out, &needed));
+    EXPECT(ERROR_NOT_SUPPORTED, QueryTraceProcessingHandle(trace, EtwQueryProcessHandleInfoMax, NULL, 0, out, sizeof out, &needed));
+    EXPECT(ERROR_INSUFFICIENT_BUFFER, QueryTraceProcessingHandle(trace, EtwQueryLogFileHeader, NULL, 0, NULL, 0, &needed));
+    EXPECT(sizeof header, needed);
+    EXPECT(ERROR_INSUFFICIENT_BUFFER, QueryTraceProcessingHandle(trace, EtwQueryLogFileHeader, NULL, 0, out, needed - 1, &needed));
+    EXPECT(ERROR_INVALID_PARAMETER, QueryTraceProcessingHandle(trace, EtwQueryLogFileHeader, NULL, 0, NULL, sizeof out, &needed));
+    EXPECT(ERROR_INVALID_PARAMETER, QueryTraceProcessingHandle(trace, EtwQueryLogFileHeader, NULL, 0, out, sizeof out, NULL));
+    EXPECT(ERROR_SUCCESS, QueryTraceProcessingHandle(trace, EtwQueryLogFileHeader, NULL, 0, &header, sizeof header, &needed));
+    EXPECT(TRUE, header.NumberOfProcessors > 0 && header.BufferSize >= 1024 && header.StartTime.QuadPart > 0);
+    EXPECT(ERROR_SUCCESS, QueryTraceProcessingHandle(trace, EtwQueryPartitionInformation, NULL, 0, &partition, sizeof partition, &needed));
+    EXPECT(48, needed);
+    EXPECT(0, partition.PartitionType);
+    EXPECT(ERROR_SUCCESS, QueryTraceProcessingHandle(trace, EtwQueryPartitionInformationV2, NULL, 0, out, sizeof out, &needed));
+    EXPECT(32, needed);
+    EXPECT(ERROR_SUCCESS, QueryTraceProcessingHandle(trace, EtwQueryLastDroppedTimes, NULL, 0, out, sizeof out, &needed));
+    EXPECT(8 + 8 * header.NumberOfProcessors, needed);
+    EXPECT(header.NumberOfProcessors, *(ULONG *)(void *)out);
+    EXPECT(ERROR_SUCCESS, CloseTrace(trace));
+    EXPECT(ERROR_INVALID_HANDLE, QueryTraceProcessingHandle(trace, EtwQueryLogFileHeader, NULL, 0, out, sizeof out, &needed));
 }
 
-static void classes(void) {
+static void check_class_callbacks(void) {
     GUID none = {1, 2, 3, {4, 5, 6, 7, 8, 9, 10, 11}};
-    IS(ERROR_INVALID_PARAMETER, SetTraceCallback(NULL, count_class));
-    IS(ERROR_INVALID_PARAMETER, SetTraceCallback(&none, NULL));
-    IS(ERROR_INVALID_PARAMETER, RemoveTraceCallback(NULL));
-    IS(ERROR_WMI_GUID_NOT_FOUND, RemoveTraceCallback(&none));
-    IS(ERROR_SUCCESS, SetTraceCallback(&event_trace_guid, count_old));
-    IS(ERROR_SUCCESS, SetTraceCallback(&event_trace_guid, count_class));
-    PROCESSTRACE_HANDLE trace = opened(trace_name, NULL, RECORDS, count_event);
+    EXPECT(ERROR_INVALID_PARAMETER, SetTraceCallback(NULL, count_class));
+    EXPECT(ERROR_INVALID_PARAMETER, SetTraceCallback(&none, NULL));
+    EXPECT(ERROR_INVALID_PARAMETER, RemoveTraceCallback(NULL));
+    EXPECT(ERROR_WMI_GUID_NOT_FOUND, RemoveTraceCallback(&none));
+    EXPECT(ERROR_SUCCESS, SetTraceCallback(&event_trace_guid, count_old));
+    EXPECT(ERROR_SUCCESS, SetTraceCallback(&event_trace_guid, count_class));
+    PROCESSTRACE_HANDLE trace = open_trace(trace_name, NULL, RECORDS, count_event);
     events = 0;
-    IS(ERROR_SUCCESS, ProcessTrace(&trace, 1, NULL, NULL));
-    IS(TRUE, class_events > 0 && class_events < events);
-    IS(ERROR_SUCCESS, RemoveTraceCallback(&event_trace_guid));
-    IS(ERROR_WMI_GUID_NOT_FOUND, RemoveTraceCallback(&event_trace_guid));
-    IS(ERROR_SUCCESS, CloseTrace(trace));
+    EXPECT(ERROR_SUCCESS, ProcessTrace(&trace, 1, NULL, NULL));
+    EXPECT(TRUE, class_events > 0 && class_events < events);
+    EXPECT(ERROR_SUCCESS, RemoveTraceCallback(&event_trace_guid));
+    EXPECT(ERROR_WMI_GUID_NOT_FOUND, RemoveTraceCallback(&event_trace_guid));
+    EXPECT(ERROR_SUCCESS, CloseTrace(trace));
 }
 
 /* A callback that calls the library: for its own handle, others, and a complete trace. */
-static void WINAPI call_back(PEVENT_RECORD event) {
+static void WINAPI call_library_in_callback(PEVENT_RECORD event) {
     ULONG needed;
     unsigned char out[280];
     (void)event;
     events++;
-    IS(ERROR_INVALID_HANDLE, ProcessTrace(&own, 1, NULL, NULL));
-    IS(ERROR_SUCCESS, QueryTraceProcessingHandle(own, EtwQueryLogFileHeader, NULL, 0, out, sizeof out, &needed));
+    EXPECT(ERROR_INVALID_HANDLE, ProcessTrace(&own, 1, NULL, NULL));
+    EXPECT(ERROR_SUCCESS, QueryTraceProcessingHandle(own, EtwQueryLogFileHeader, NULL, 0, out, sizeof out, &needed));
     if (events == 3) {
         unsigned long long before = events;
-        PROCESSTRACE_HANDLE inner = opened(trace_name, NULL, RECORDS, count_event);
-        IS(ERROR_SUCCESS, ProcessTrace(&inner, 1, NULL, NULL));
-        IS(ERROR_SUCCESS, CloseTrace(inner));
-        IS(TRUE, events > before);
+        PROCESSTRACE_HANDLE inner = open_trace(trace_name, NULL, RECORDS, count_event);
+        EXPECT(ERROR_SUCCESS, ProcessTrace(&inner, 1, NULL, NULL));
+        EXPECT(ERROR_SUCCESS, CloseTrace(inner));
+        EXPECT(TRUE, events > before);
         events = before;
-        IS(ERROR_CTX_CLOSE_PENDING, CloseTrace(own));
-        IS(ERROR_INVALID_HANDLE, CloseTrace(own));
+        EXPECT(ERROR_CTX_CLOSE_PENDING, CloseTrace(own));
+        EXPECT(ERROR_INVALID_HANDLE, CloseTrace(own));
         in_callback_close = 1;
-        own = opened(trace_name, NULL, RECORDS, NULL);
-        IS(TRUE, own != INVALID_PROCESSTRACE_HANDLE);
+        own = open_trace(trace_name, NULL, RECORDS, NULL);
+        EXPECT(TRUE, own != INVALID_PROCESSTRACE_HANDLE);
     }
 }
 
-static ULONG WINAPI no_more(PEVENT_TRACE_LOGFILEA log) {
+static ULONG WINAPI stop_at_buffer(PEVENT_TRACE_LOGFILEA log) {
     (void)log;
     return FALSE;
 }
 
-static void callbacks(void) {
+static void check_callbacks(void) {
     events = 0;
-    own = opened(trace_name, NULL, RECORDS, call_back);
+    own = open_trace(trace_name, NULL, RECORDS, call_library_in_callback);
     PROCESSTRACE_HANDLE trace = own;
-    IS(ERROR_SUCCESS, ProcessTrace(&trace, 1, NULL, NULL));
-    IS(3, events);
-    IS(1, in_callback_close);
-    IS(ERROR_SUCCESS, ProcessTrace(&own, 1, NULL, NULL));
-    IS(ERROR_SUCCESS, CloseTrace(own));
+    EXPECT(ERROR_SUCCESS, ProcessTrace(&trace, 1, NULL, NULL));
+    EXPECT(3, events);
+    EXPECT(1, in_callback_close);
+    EXPECT(ERROR_SUCCESS, ProcessTrace(&own, 1, NULL, NULL));
+    EXPECT(ERROR_SUCCESS, CloseTrace(own));
     EVENT_TRACE_LOGFILEA log = {0};
     log.LogFileName = trace_name;
-    log.BufferCallback = no_more;
+    log.BufferCallback = stop_at_buffer;
     trace = OpenTraceA(&log);
-    IS(ERROR_CANCELLED, ProcessTrace(&trace, 1, NULL, NULL));
-    IS(ERROR_SUCCESS, CloseTrace(trace));
+    EXPECT(ERROR_CANCELLED, ProcessTrace(&trace, 1, NULL, NULL));
+    EXPECT(ERROR_SUCCESS, CloseTrace(trace));
 }
 
 /* Many threads open, process and close their own handles and those of others at once. */
@@ -244,7 +244,7 @@ static void *worker(void *number) {
     for (unsigned round = 0; round < 60; round++) {
         seed = seed * 6364136223846793005ull + 1442695040888963407ull;
         unsigned slot = (unsigned)(seed >> 60) & 7;
-        PROCESSTRACE_HANDLE handle = opened(trace_name, NULL, RECORDS, count_event);
+        PROCESSTRACE_HANDLE handle = open_trace(trace_name, NULL, RECORDS, count_event);
         PROCESSTRACE_HANDLE before = __atomic_exchange_n(&shared[slot], handle, __ATOMIC_ACQ_REL);
         PROCESSTRACE_HANDLE foreign = __atomic_load_n(&shared[(slot + 1) & 7], __ATOMIC_ACQUIRE);
         ULONG status = ProcessTrace(&handle, 1, NULL, NULL);
@@ -266,26 +266,26 @@ static void *worker(void *number) {
     return NULL;
 }
 
-static void threads(void) {
+static void check_threads(void) {
     pthread_t workers[8];
     for (unsigned at = 0; at < 8; at++) {
-        IS(0, pthread_create(&workers[at], NULL, worker, (void *)(uintptr_t)(at + 1)));
+        EXPECT(0, pthread_create(&workers[at], NULL, worker, (void *)(uintptr_t)(at + 1)));
     }
     for (unsigned at = 0; at < 8; at++) {
         pthread_join(workers[at], NULL);
     }
     for (unsigned at = 0; at < 8; at++) {
         ULONG status = shared[at] == 0 ? ERROR_SUCCESS : CloseTrace(shared[at]);
-        IS(TRUE, status == ERROR_SUCCESS || status == ERROR_INVALID_HANDLE);
+        EXPECT(TRUE, status == ERROR_SUCCESS || status == ERROR_INVALID_HANDLE);
     }
 }
 
-static void handles(void) {
+static void check_handles(void) {
     static const PROCESSTRACE_HANDLE wrong[] = {0, 1, 2, 0xFFFF, 0x7FFFFFFF, 0xFFFFFFFF, 0x100000000ull - 1, 0x8000000000000000ull,
                                                 INVALID_PROCESSTRACE_HANDLE, INVALID_PROCESSTRACE_HANDLE - 1};
     for (unsigned at = 0; at < sizeof wrong / sizeof *wrong; at++) {
-        IS(ERROR_INVALID_HANDLE, CloseTrace(wrong[at]));
-        IS(ERROR_INVALID_HANDLE, ProcessTrace(&wrong[at], 1, NULL, NULL));
+        EXPECT(ERROR_INVALID_HANDLE, CloseTrace(wrong[at]));
+        EXPECT(ERROR_INVALID_HANDLE, ProcessTrace(&wrong[at], 1, NULL, NULL));
     }
 }
 
@@ -294,14 +294,14 @@ int main(int count, char **arguments) {
         return 2;
     }
     snprintf(other, sizeof other, "%s", arguments[1]);
-    snprintf(trace_name, sizeof trace_name, "%s", in("manifest.etl"));
-    handles();
-    opening();
-    processing();
-    streams();
-    queries();
-    classes();
-    callbacks();
-    threads();
-    return finish();
+    snprintf(trace_name, sizeof trace_name, "%s", path_in("manifest.etl"));
+    check_handles();
+    check_open();
+    check_process();
+    check_streams();
+    check_queries();
+    check_class_callbacks();
+    check_callbacks();
+    check_threads();
+    return report_rows();
 }

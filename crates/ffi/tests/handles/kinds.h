@@ -1,5 +1,5 @@
 /* Every kind of handle that the library returns: how it is created, used and closed, and the status
- * of a wrong one.
+ * of a wrong handle.
  *
  *   open_kinds(folder, manifest)     called once, before anything else; folder has manifest.etl
  */
@@ -23,24 +23,24 @@ static const GUID CLASS = {0xC1A55, 0x1111, 0x2222, {1, 2, 3, 4, 5, 6, 7, 8}};
 static const GUID EXAMPLE = {0x6f0a4d5e, 0x3c41, 0x4a53, {0x9c, 0x0b, 0x1f, 0x2e, 0x3d, 0x4c, 0x5b, 0x6a}};
 
 static char folder[400], trace_file[450];
-/* Runs all the time and records what the providers write. */
-static TRACEHANDLE lasting;
+/* A session that runs all the time and records the events of the providers. */
+static TRACEHANDLE lasting_session;
 static EVENT_DESCRIPTOR filtered;
 /* The last number in a session name, and the number of callback calls, for all threads. */
-static unsigned long long numbers;
+static unsigned long long session_number;
 static unsigned long long calls;
 
 static inline void *address(HANDLE64 handle) {
     return (void *)(ULONG_PTR)handle;
 }
 
-static inline HANDLE64 number_of(const void *handle) {
+static inline HANDLE64 to_number(const void *handle) {
     return (HANDLE64)(ULONG_PTR)handle;
 }
 
 /* Providers. Their callbacks call the library, with their own handle as soon as it is known. */
 
-static void NTAPI enabled(LPCGUID source, ULONG code, UCHAR level, ULONGLONG any, ULONGLONG all, PEVENT_FILTER_DESCRIPTOR filter, PVOID context) {
+static void NTAPI on_enable(LPCGUID source, ULONG code, UCHAR level, ULONGLONG any, ULONGLONG all, PEVENT_FILTER_DESCRIPTOR filter, PVOID context) {
     static const EVENT_DESCRIPTOR event = {77, 0, 0, 4, 0, 0, 0x10};
     GUID activity;
     (void)source, (void)level, (void)any, (void)all, (void)filter, (void)context, (void)code;
@@ -52,7 +52,7 @@ static void NTAPI enabled(LPCGUID source, ULONG code, UCHAR level, ULONGLONG any
 
 static inline HANDLE64 make_provider(void) {
     REGHANDLE reg;
-    IS(ERROR_SUCCESS, EventRegister(&PROVIDER, enabled, &calls, &reg));
+    EXPECT(ERROR_SUCCESS, EventRegister(&PROVIDER, on_enable, &calls, &reg));
     return reg;
 }
 
@@ -77,7 +77,7 @@ static inline ULONG end_provider(HANDLE64 handle) {
 /* Classic providers, and the logger of the last one that was enabled. */
 static TRACEHANDLE logger;
 
-static ULONG WMIAPI controlled(WMIDPREQUESTCODE code, PVOID context, ULONG *size, PVOID buffer) {
+static ULONG WMIAPI on_control(WMIDPREQUESTCODE code, PVOID context, ULONG *size, PVOID buffer) {
     (void)context, (void)size;
     TRACEHANDLE current = GetTraceLoggerHandle(buffer);
     if (code == WMI_ENABLE_EVENTS) {
@@ -92,7 +92,7 @@ static ULONG WMIAPI controlled(WMIDPREQUESTCODE code, PVOID context, ULONG *size
 static inline HANDLE64 make_classic(void) {
     TRACE_GUID_REGISTRATION class_ = {&CLASS, NULL};
     TRACEHANDLE reg;
-    IS(ERROR_SUCCESS, RegisterTraceGuidsW(controlled, NULL, &CLASSIC, 1, &class_, NULL, NULL, &reg));
+    EXPECT(ERROR_SUCCESS, RegisterTraceGuidsW(on_control, NULL, &CLASSIC, 1, &class_, NULL, NULL, &reg));
     return reg;
 }
 
@@ -129,11 +129,11 @@ static inline HANDLE64 make_session_of(ULONG mode, const char *kind) {
     WCHAR wide[64];
     BLOCKW block;
     TRACEHANDLE session = 0;
-    snprintf(name, sizeof name, "%s %llu", kind, __atomic_add_fetch(&numbers, 1, __ATOMIC_RELAXED));
-    widen(wide, name);
-    empty(&block)->p.LogFileMode = mode;
+    snprintf(name, sizeof name, "%s %llu", kind, __atomic_add_fetch(&session_number, 1, __ATOMIC_RELAXED));
+    to_wide(wide, name);
+    empty_block(&block)->p.LogFileMode = mode;
     block.p.BufferSize = 4;
-    IS(ERROR_SUCCESS, StartTraceW(&session, wide, &block.p));
+    EXPECT(ERROR_SUCCESS, StartTraceW(&session, wide, &block.p));
     return session;
 }
 
@@ -167,12 +167,12 @@ static inline ULONG use_session(HANDLE64 handle) {
     BYTE yes = 1;
     TraceSetInformation(handle, TraceProviderBinaryTracking, &yes, sizeof yes);
     TraceQueryInformation(handle, TraceStreamCount, information, sizeof information, &length);
-    return ControlTraceW(handle, NULL, &empty(&block)->p, EVENT_TRACE_CONTROL_QUERY);
+    return ControlTraceW(handle, NULL, &empty_block(&block)->p, EVENT_TRACE_CONTROL_QUERY);
 }
 
 static inline ULONG end_session(HANDLE64 handle) {
     BLOCKW block;
-    return ControlTraceW(handle, NULL, &empty(&block)->p, EVENT_TRACE_CONTROL_STOP);
+    return ControlTraceW(handle, NULL, &empty_block(&block)->p, EVENT_TRACE_CONTROL_STOP);
 }
 
 /* Traces of a file; their callback calls the library. */
@@ -193,7 +193,7 @@ static inline HANDLE64 make_trace(void) {
     log.ProcessTraceMode = PROCESS_TRACE_MODE_EVENT_RECORD;
     log.EventRecordCallback = on_record;
     PROCESSTRACE_HANDLE trace = OpenTraceA(&log);
-    IS(TRUE, trace != INVALID_PROCESSTRACE_HANDLE);
+    EXPECT(TRUE, trace != INVALID_PROCESSTRACE_HANDLE);
     return trace;
 }
 
@@ -215,8 +215,8 @@ static inline ULONG end_trace(HANDLE64 handle) {
 
 static inline HANDLE64 make_decoding(void) {
     TDH_HANDLE handle = NULL;
-    IS(ERROR_SUCCESS, TdhOpenDecodingHandle(&handle));
-    return number_of(handle);
+    EXPECT(ERROR_SUCCESS, TdhOpenDecodingHandle(&handle));
+    return to_number(handle);
 }
 
 static inline ULONG use_decoding(HANDLE64 handle) {
@@ -239,8 +239,8 @@ static inline HANDLE64 make_filter(void) {
     WCHAR state[] = u"state", seven[] = u"7";
     PAYLOAD_FILTER_PREDICATE is = {state, PAYLOADFIELD_EQ, seven};
     PVOID filter = NULL;
-    IS(ERROR_SUCCESS, TdhCreatePayloadFilter(&EXAMPLE, &filtered, FALSE, 1, &is, &filter));
-    return number_of(filter);
+    EXPECT(ERROR_SUCCESS, TdhCreatePayloadFilter(&EXAMPLE, &filtered, FALSE, 1, &is, &filter));
+    return to_number(filter);
 }
 
 static inline ULONG end_descriptor(HANDLE64 handle) {
@@ -263,8 +263,8 @@ static inline ULONG end_filter(HANDLE64 handle) {
 static inline HANDLE64 make_descriptor(void) {
     EVENT_FILTER_DESCRIPTOR descriptor;
     PVOID filter = address(make_filter());
-    IS(ERROR_SUCCESS, TdhAggregatePayloadFilters(1, &filter, NULL, &descriptor));
-    IS(ERROR_SUCCESS, TdhDeletePayloadFilter(&filter));
+    EXPECT(ERROR_SUCCESS, TdhAggregatePayloadFilters(1, &filter, NULL, &descriptor));
+    EXPECT(ERROR_SUCCESS, TdhDeletePayloadFilter(&filter));
     return descriptor.Ptr;
 }
 
@@ -272,14 +272,14 @@ static inline HANDLE64 make_descriptor(void) {
 
 static inline HANDLE64 make_text(void) {
     LPWSTR text = NULL;
-    IS(TRUE, FormatMessageW(FORMAT_MESSAGE_FROM_SYSTEM | FORMAT_MESSAGE_ALLOCATE_BUFFER, NULL, ERROR_ACCESS_DENIED, 0, (LPWSTR)&text, 0, NULL) > 0);
-    return number_of(text);
+    EXPECT(TRUE, FormatMessageW(FORMAT_MESSAGE_FROM_SYSTEM | FORMAT_MESSAGE_ALLOCATE_BUFFER, NULL, ERROR_ACCESS_DENIED, 0, (LPWSTR)&text, 0, NULL) > 0);
+    return to_number(text);
 }
 
 static inline ULONG end_text(HANDLE64 handle) {
     SetLastError(ERROR_SUCCESS);
     void *left = LocalFree(address(handle));
-    IS(left == NULL, GetLastError() == ERROR_SUCCESS);
+    EXPECT(left == NULL, GetLastError() == ERROR_SUCCESS);
     return GetLastError();
 }
 
@@ -295,9 +295,9 @@ typedef struct {
     ULONG (*use)(HANDLE64);
     ULONG (*end)(HANDLE64);
     /* The status for a wrong handle, and for 0. */
-    ULONG wrong, zero;
+    ULONG wrong_status, zero_status;
     /* Whether the value of a closed handle may be returned again, as the address of memory may. */
-    BOOLEAN again;
+    BOOLEAN can_repeat;
 } KIND;
 
 static const KIND KINDS[] = {
@@ -316,7 +316,7 @@ static const KIND KINDS[] = {
 };
 
 /* Indices in the list. */
-enum { OF_PROVIDER, OF_CLASSIC, OF_CLASS, OF_LOGGER, OF_SESSION, OF_PRIVATE, OF_TRACE, KIND_COUNT = sizeof KINDS / sizeof *KINDS };
+enum { KIND_PROVIDER, KIND_CLASSIC, KIND_CLASS, KIND_LOGGER, KIND_SESSION, KIND_PRIVATE, KIND_TRACE, KIND_COUNT = sizeof KINDS / sizeof *KINDS };
 
 static inline void open_kinds(const char *where, const char *manifest) {
     WCHAR path[450];
@@ -325,27 +325,27 @@ static inline void open_kinds(const char *where, const char *manifest) {
     PROVIDER_EVENT_INFO *events;
     snprintf(folder, sizeof folder, "%s", where);
     snprintf(trace_file, sizeof trace_file, "%s/manifest.etl", where);
-    widen(path, manifest);
-    IS(ERROR_SUCCESS, TdhLoadManifest(path));
-    IS(ERROR_INSUFFICIENT_BUFFER, TdhEnumerateManifestProviderEvents((LPGUID)(ULONG_PTR)&EXAMPLE, NULL, &size));
+    to_wide(path, manifest);
+    EXPECT(ERROR_SUCCESS, TdhLoadManifest(path));
+    EXPECT(ERROR_INSUFFICIENT_BUFFER, TdhEnumerateManifestProviderEvents((LPGUID)(ULONG_PTR)&EXAMPLE, NULL, &size));
     events = (PROVIDER_EVENT_INFO *)malloc(size);
-    IS(ERROR_SUCCESS, TdhEnumerateManifestProviderEvents((LPGUID)(ULONG_PTR)&EXAMPLE, events, &size));
+    EXPECT(ERROR_SUCCESS, TdhEnumerateManifestProviderEvents((LPGUID)(ULONG_PTR)&EXAMPLE, events, &size));
     filtered = events->EventDescriptorsArray[2];
-    IS(3, filtered.Id);
+    EXPECT(3, filtered.Id);
     free(events);
-    lasting = make_session();
-    IS(ERROR_SUCCESS, EnableTraceEx2(lasting, &PROVIDER, EVENT_CONTROL_CODE_ENABLE_PROVIDER, 5, 0, 0, 0, NULL));
-    IS(ERROR_SUCCESS, EnableTraceEx2(lasting, &CLASSIC, EVENT_CONTROL_CODE_ENABLE_PROVIDER, 5, 0x10, 0, 0, NULL));
-    IS(ERROR_SUCCESS, RegisterTraceGuidsW(controlled, NULL, &CLASSIC, 1, &class_, NULL, NULL, &first_classic));
-    first_class = number_of(class_.RegHandle);
+    lasting_session = make_session();
+    EXPECT(ERROR_SUCCESS, EnableTraceEx2(lasting_session, &PROVIDER, EVENT_CONTROL_CODE_ENABLE_PROVIDER, 5, 0, 0, 0, NULL));
+    EXPECT(ERROR_SUCCESS, EnableTraceEx2(lasting_session, &CLASSIC, EVENT_CONTROL_CODE_ENABLE_PROVIDER, 5, 0x10, 0, 0, NULL));
+    EXPECT(ERROR_SUCCESS, RegisterTraceGuidsW(on_control, NULL, &CLASSIC, 1, &class_, NULL, NULL, &first_classic));
+    first_class = to_number(class_.RegHandle);
     WAIT_UNTIL(__atomic_load_n(&logger, __ATOMIC_ACQUIRE) != 0);
 }
 
 static inline void close_kinds(void) {
-    IS(ERROR_SUCCESS, UnregisterTraceGuids(first_classic));
-    IS(ERROR_INVALID_PARAMETER, use_class(first_class));
-    IS(ERROR_INVALID_HANDLE, use_logger(logger));
-    IS(ERROR_SUCCESS, end_session(lasting));
+    EXPECT(ERROR_SUCCESS, UnregisterTraceGuids(first_classic));
+    EXPECT(ERROR_INVALID_PARAMETER, use_class(first_class));
+    EXPECT(ERROR_INVALID_HANDLE, use_logger(logger));
+    EXPECT(ERROR_SUCCESS, end_session(lasting_session));
 }
 
 #endif

@@ -1,7 +1,7 @@
-//! Handles of every kind, wrong in every way and used by many threads at once: the status that
-//! calls return, and what sanitizers find.
+//! Invalid handles of every kind, and handles that many threads use at once: the statuses of calls,
+//! and the reports of sanitizers.
 //!
-//! | Watched by | Checks |
+//! | Run with | Checks |
 //! |---|---|
 //! | no sanitizer | that calls return, and with which status |
 //! | AddressSanitizer, UndefinedBehaviorSanitizer | programs, and allocations of the library |
@@ -17,27 +17,30 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use sandbox::refuse;
-use support::{Daemon, Link, SANITIZE, STRICT, Workshop, expect_success, has_sanitizers, here, rows, skip};
+use support::{
+    Link, ProgramFolder, SANITIZER_FLAGS, STRICT_FLAGS, TestDaemon, checked_rows, crate_path, expect_success,
+    has_sanitizers, skip,
+};
 
 /// Builds and runs a program of this folder, and returns its output.
-fn run(workshop: &Workshop, name: &str, flags: &[&str]) -> String {
-    let source = here("tests/handles").join(name);
-    run_built(&workshop.build("gcc", &source, &[flags, &["-pthread"]].concat(), Link::Shared), false)
+fn build_and_run(programs: &ProgramFolder, name: &str, flags: &[&str]) -> String {
+    let source = crate_path("tests/handles").join(name);
+    run_program(&programs.build("gcc", &source, &[flags, &["-pthread"]].concat(), Link::Shared), false)
 }
 
-/// Runs a program with a daemon, a trace and a manifest, and returns its output. With one
-/// descriptor table, the library's threads share that of the program.
-fn run_built(program: &Path, has_one_table: bool) -> String {
-    let (daemon, folder) = (Daemon::new(), tempfile::tempdir().unwrap());
-    std::fs::copy(here("../../fixtures/etl/manifest.etl"), folder.path().join("manifest.etl")).unwrap();
+/// Runs a program with a daemon, a trace and a manifest, and returns its output. If
+/// `shares_descriptor_table`, the library's threads use the descriptor table of the program.
+fn run_program(program: &Path, shares_descriptor_table: bool) -> String {
+    let (daemon, folder) = (TestDaemon::new(), tempfile::tempdir().unwrap());
+    std::fs::copy(crate_path("../../fixtures/etl/manifest.etl"), folder.path().join("manifest.etl")).unwrap();
     let mut command = daemon.command(program);
-    command.arg(folder.path()).arg(here("../../fixtures/manifests/everything.man"));
-    if has_one_table {
+    command.arg(folder.path()).arg(crate_path("../../fixtures/manifests/everything.man"));
+    if shares_descriptor_table {
         let refuse_tables = || {
             refuse(&[libc::SYS_close_range, libc::SYS_unshare]);
             Ok(())
         };
-        // SAFETY: between fork and exec of a process whose other threads hold no lock that this
+        // SAFETY: the closure runs between fork and exec. The other threads hold no lock that it
         // takes, except that of the allocator, which the C library hands over to the child.
         unsafe { command.pre_exec(refuse_tables) };
     }
@@ -46,54 +49,65 @@ fn run_built(program: &Path, has_one_table: bool) -> String {
 
 #[test]
 fn wrong_handle_returns_its_error_and_has_no_other_effect() {
-    let output = run(&Workshop::new(), "table.c", &[]);
-    assert!(rows(&output) > 3000, "{output}");
+    let output = build_and_run(&ProgramFolder::new(), "table.c", &[]);
+    assert!(checked_rows(&output) > 3000, "{output}");
 }
 
 #[test]
 fn exactly_one_racing_thread_ends_a_handle() {
-    run(&Workshop::new(), "threads.c", &[]);
+    build_and_run(&ProgramFolder::new(), "threads.c", &[]);
 }
 
 #[test]
-fn sanitizers_find_nothing() {
+fn sanitizers_report_no_error() {
     if has_sanitizers("gcc") {
-        let workshop = Workshop::new();
-        run(&workshop, "table.c", &SANITIZE);
-        run(&workshop, "threads.c", &SANITIZE);
+        let programs = ProgramFolder::new();
+        build_and_run(&programs, "table.c", &SANITIZER_FLAGS);
+        build_and_run(&programs, "threads.c", &SANITIZER_FLAGS);
     }
 }
 
-/// Returns the folder of a library that was built for ThreadSanitizer, and the compiler's runtime
-/// for it.
-fn thread_sanitizer() -> Option<(PathBuf, PathBuf)> {
+/// The files for programs that ThreadSanitizer checks.
+struct SanitizerTools {
+    /// The folder of a library that was built for ThreadSanitizer.
+    library: PathBuf,
+    /// The static library of Rust's ThreadSanitizer runtime.
+    runtime: PathBuf,
+}
+
+fn find_thread_sanitizer() -> Option<SanitizerTools> {
     let Some(library) = std::env::var_os("TRACEWEIR_THREAD_SANITIZER").map(PathBuf::from) else {
         skip("thread-sanitizer", "TRACEWEIR_THREAD_SANITIZER does not name what thread-sanitizer.sh builds");
         return None;
     };
-    // The script has looked for the sources and reported that there are none: a machine without
-    // them is not required to run this test.
+    // The script has reported that the machine has no sources of the standard library. Such a
+    // machine is not required to run this test.
     if library.as_os_str() == "none" {
-        skip::record("thread-sanitizer", "the sources of the standard library cannot be had here");
+        skip::record("thread-sanitizer", "the sources of the standard library are not available");
         return None;
     }
     let sysroot = expect_success(Command::new("rustc").args(["--print", "sysroot"]));
     let targets = Path::new(sysroot.trim()).join("lib/rustlib");
     // The folder is named after the profile; its parent after the target.
-    let triple = library.parent().and_then(Path::file_name).expect("a target");
+    let triple = library
+        .parent()
+        .and_then(Path::file_name)
+        .expect("the folder of the library has a parent named after the target");
     let files = std::fs::read_dir(targets.join(triple).join("lib")).unwrap().map(|file| file.unwrap().path());
     let runtime = files.into_iter().find(|path| path.to_string_lossy().ends_with("_rt.tsan.a"));
-    Some((library, runtime.expect("Rust's runtime of ThreadSanitizer")))
+    let runtime = runtime.expect("Rust has a runtime of ThreadSanitizer for this target");
+    Some(SanitizerTools { library, runtime })
 }
 
-/// Builds a program that ThreadSanitizer watches, together with the library that it calls.
+/// Builds a program and links it with a library for ThreadSanitizer.
 ///
 /// The runtime is Rust's: C compilers of other versions have most of its functions, but not all.
-fn build_watched(source: &Path, (library, runtime): &(PathBuf, PathBuf), into: &Path) -> PathBuf {
+fn build_for_thread_sanitizer(source: &Path, tools: &SanitizerTools, folder: &Path) -> PathBuf {
+    let SanitizerTools { library, runtime } = tools;
     let name = source.file_stem().unwrap();
-    let (object, program) = (into.join(name).with_extension("o"), into.join(name));
+    let (object, program) = (folder.join(name).with_extension("o"), folder.join(name));
     let mut compile = Command::new("gcc");
-    compile.args(STRICT).args(["-g", "-fsanitize=thread", "-I"]).arg(here("include"));
+    compile.args(STRICT_FLAGS).args(["-g", "-fsanitize=thread", "-I"]).arg(crate_path("include"));
     expect_success(compile.arg("-c").arg(source).arg("-o").arg(&object));
     let mut link = Command::new("gcc");
     link.arg(&object).arg("-Wl,--whole-archive").arg(runtime).arg("-Wl,--no-whole-archive");
@@ -104,21 +118,25 @@ fn build_watched(source: &Path, (library, runtime): &(PathBuf, PathBuf), into: &
 }
 
 #[test]
-fn thread_sanitizer_finds_nothing() {
-    let Some(tools) = thread_sanitizer() else { return };
+fn thread_sanitizer_reports_no_race() {
+    let Some(tools) = find_thread_sanitizer() else { return };
     let folder = tempfile::tempdir().unwrap();
-    // First checks that it finds a real race: two threads that make the library write to one place.
-    let race = build_watched(&here("tests/handles/race.c"), &tools, folder.path());
+    // First checks that ThreadSanitizer finds a real race: two threads make the library write to the
+    // same address.
+    let race = build_for_thread_sanitizer(&crate_path("tests/handles/race.c"), &tools, folder.path());
     let output = Command::new(&race).output().unwrap();
     let report = String::from_utf8_lossy(&output.stderr);
     assert!(report.contains("data race") && report.contains("EventActivityIdControl"), "{report}");
     // ThreadSanitizer assumes one descriptor table for a process, and takes the same number in
     // another table for the same file.
     for name in ["table.c", "threads.c"] {
-        run_built(&build_watched(&here("tests/handles").join(name), &tools, folder.path()), true);
+        run_program(
+            &build_for_thread_sanitizer(&crate_path("tests/handles").join(name), &tools, folder.path()),
+            true,
+        );
     }
-    let decoding = build_watched(&here("tests/c/tdh_threads.c"), &tools, folder.path());
+    let decoding = build_for_thread_sanitizer(&crate_path("tests/c/tdh_threads.c"), &tools, folder.path());
     let mut command = Command::new(decoding);
-    command.arg(here("../../fixtures/manifests/everything.man"));
+    command.arg(crate_path("../../fixtures/manifests/everything.man"));
     expect_success(command.env("TRACEWEIR_MANIFESTS", "/nowhere"));
 }

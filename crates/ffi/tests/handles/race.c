@@ -1,4 +1,4 @@
-/* Wrong on purpose: two threads make the library write to the same place. A race detector must
+/* Wrong on purpose: two threads make the library write to the same address. A race detector must
  * report it. */
 #include <evntprov.h>
 #include <pthread.h>

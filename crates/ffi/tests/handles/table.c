@@ -7,12 +7,12 @@
 
 /* The number of handles of each kind that exist at once, so that small numbers of different kinds
  * are equal. */
-enum { EACH = 6 };
+enum { HANDLES_PER_KIND = 6 };
 
-static HANDLE64 all[KIND_COUNT][EACH];
+static HANDLE64 all[KIND_COUNT][HANDLES_PER_KIND];
 
-static unsigned most(unsigned kind) {
-    return KINDS[kind].make == NULL ? 0 : kind == OF_PRIVATE ? 3 : EACH;
+static unsigned handle_count(unsigned kind) {
+    return KINDS[kind].make == NULL ? 0 : kind == KIND_PRIVATE ? 3 : HANDLES_PER_KIND;
 }
 static unsigned at_work;
 
@@ -25,8 +25,8 @@ static void expect(ULONG wanted, ULONG got, const char *what, const char *of, HA
     }
 }
 
-static void refused(unsigned kind, HANDLE64 handle) {
-    ULONG wanted = handle == 0 ? KINDS[kind].zero : KINDS[kind].wrong;
+static void check_refused(unsigned kind, HANDLE64 handle) {
+    ULONG wanted = handle == 0 ? KINDS[kind].zero_status : KINDS[kind].wrong_status;
     if (KINDS[kind].use != NULL) {
         expect(wanted, KINDS[kind].use(handle), "use", KINDS[kind].name, handle);
     }
@@ -36,83 +36,83 @@ static void refused(unsigned kind, HANDLE64 handle) {
 }
 
 /* Sessions of the daemon and of the process have ids of the same kind. */
-static BOOLEAN same(unsigned one, unsigned other) {
-    return one == other || (one >= OF_SESSION && one <= OF_PRIVATE && other >= OF_SESSION && other <= OF_PRIVATE);
+static BOOLEAN is_same_kind(unsigned one, unsigned other) {
+    return one == other || (one >= KIND_SESSION && one <= KIND_PRIVATE && other >= KIND_SESSION && other <= KIND_PRIVATE);
 }
 
-static BOOLEAN lives(unsigned kind, HANDLE64 handle) {
+static BOOLEAN is_live(unsigned kind, HANDLE64 handle) {
     for (unsigned other = 0; other < KIND_COUNT; other++) {
-        for (unsigned at = 0; at < EACH; at++) {
-            if (same(kind, other) && all[other][at] == handle) {
+        for (unsigned at = 0; at < HANDLES_PER_KIND; at++) {
+            if (is_same_kind(kind, other) && all[other][at] == handle) {
                 return TRUE;
             }
         }
     }
     /* The class handles of other registrations do not belong to this test, but are valid. */
-    return (handle == lasting && same(kind, OF_SESSION)) || (kind == OF_CLASS && lives(OF_CLASSIC, handle ^ 1ull << 11));
+    return (handle == lasting_session && is_same_kind(kind, KIND_SESSION)) || (kind == KIND_CLASS && is_live(KIND_CLASSIC, handle ^ 1ull << 11));
 }
 
-static void works(unsigned kind) {
-    for (unsigned at = 0; at < EACH; at++) {
+static void check_works(unsigned kind) {
+    for (unsigned at = 0; at < HANDLES_PER_KIND; at++) {
         if (all[kind][at] != 0 && KINDS[kind].use != NULL) {
             expect(ERROR_SUCCESS, KINDS[kind].use(all[kind][at]), "use", KINDS[kind].name, all[kind][at]);
         }
     }
 }
 
-static void foreign(void) {
+static void check_foreign_handles(void) {
     for (unsigned kind = 0; kind < KIND_COUNT; kind++) {
         for (unsigned other = 0; other < KIND_COUNT; other++) {
-            for (unsigned at = 0; at < EACH; at++) {
-                if (!same(kind, other) && all[other][at] != 0) {
-                    refused(kind, all[other][at]);
+            for (unsigned at = 0; at < HANDLES_PER_KIND; at++) {
+                if (!is_same_kind(kind, other) && all[other][at] != 0) {
+                    check_refused(kind, all[other][at]);
                 }
             }
         }
     }
     /* None of these calls closed a handle. */
     for (unsigned kind = 0; kind < KIND_COUNT; kind++) {
-        works(kind);
+        check_works(kind);
     }
 }
 
-static void invented(void) {
+static void check_invented_handles(void) {
     static const HANDLE64 known[] = {0, 2, 0xFFFF, 0x7FFFFFFF, 0xFFFFFFFF, 0x100000000ull - 1, 0x8000000000000000ull, ~0ull, ~0ull - 1};
     HANDLE64 seed = 0x9E3779B97F4A7C15ull;
     for (unsigned kind = 0; kind < KIND_COUNT; kind++) {
         for (unsigned at = 0; at < sizeof known / sizeof *known; at++) {
-            refused(kind, known[at]);
+            check_refused(kind, known[at]);
         }
         for (unsigned round = 0; round < 40; round++) {
             seed ^= seed << 13, seed ^= seed >> 7, seed ^= seed << 17;
-            refused(kind, seed);
+            check_refused(kind, seed);
         }
         /* Handles that differ from a valid one in one bit; for a logger, the lowest bits select
          * another registration. */
-        for (unsigned bit = kind == OF_LOGGER ? 10 : 0; bit < 64 && all[kind][0] != 0; bit++) {
+        for (unsigned bit = kind == KIND_LOGGER ? 10 : 0; bit < 64 && all[kind][0] != 0; bit++) {
             HANDLE64 near = all[kind][0] ^ 1ull << bit;
-            if (!lives(kind, near) && near > 1) {
-                refused(kind, near);
+            if (!is_live(kind, near) && near > 1) {
+                check_refused(kind, near);
             }
         }
     }
 }
 
-static void stale(void) {
+static void check_stale_handles(void) {
     for (unsigned kind = 0; kind < KIND_COUNT; kind++) {
         if (KINDS[kind].make == NULL) {
             continue;
         }
         HANDLE64 handle = KINDS[kind].make();
         expect(ERROR_SUCCESS, KINDS[kind].end(handle), "end", KINDS[kind].name, handle);
-        refused(kind, handle);
+        check_refused(kind, handle);
         HANDLE64 next = KINDS[kind].make();
-        if (!KINDS[kind].again) {
-            IS(TRUE, handle != next);
-            refused(kind, handle);
+        if (!KINDS[kind].can_repeat) {
+            EXPECT(TRUE, handle != next);
+            check_refused(kind, handle);
         }
         expect(ERROR_SUCCESS, KINDS[kind].end(next), "end", KINDS[kind].name, next);
-        refused(kind, next);
+        check_refused(kind, next);
     }
 }
 
@@ -126,39 +126,39 @@ static void *give_back(void *unused) {
     WAIT_UNTIL(__atomic_load_n(&kept, __ATOMIC_ACQUIRE) != NULL);
     /* The callback may not have returned yet. */
     usleep(50000);
-    IS(ERROR_INVALID_HANDLE, CloseTrace(number_of(kept)));
-    IS(ERROR_INVALID_PARAMETER, ProcessTraceBufferIncrementReference(keeper, kept));
-    IS(ERROR_SUCCESS, end_buffer(number_of(kept)));
-    IS(ERROR_SUCCESS, end_buffer(number_of(kept)));
+    EXPECT(ERROR_INVALID_HANDLE, CloseTrace(to_number(kept)));
+    EXPECT(ERROR_INVALID_PARAMETER, ProcessTraceBufferIncrementReference(keeper, kept));
+    EXPECT(ERROR_SUCCESS, end_buffer(to_number(kept)));
+    EXPECT(ERROR_SUCCESS, end_buffer(to_number(kept)));
     return NULL;
 }
 
 static BOOL WINAPI keep(const ETW_BUFFER_HEADER *buffer, ULONG size, const ETW_BUFFER_CALLBACK_INFORMATION *information, PVOID context) {
     (void)size, (void)context;
-    IS(keeper, information->TraceHandle);
+    EXPECT(keeper, information->TraceHandle);
     if (kept == NULL) {
-        IS(ERROR_INVALID_PARAMETER, end_buffer(number_of(buffer)));
-        IS(ERROR_INVALID_HANDLE, ProcessTraceBufferIncrementReference(12345, buffer));
-        IS(ERROR_INVALID_PARAMETER, ProcessTraceBufferIncrementReference(all[OF_TRACE][0], buffer));
-        IS(ERROR_SUCCESS, ProcessTraceBufferIncrementReference(keeper, buffer));
-        IS(ERROR_SUCCESS, ProcessTraceBufferIncrementReference(keeper, buffer));
+        EXPECT(ERROR_INVALID_PARAMETER, end_buffer(to_number(buffer)));
+        EXPECT(ERROR_INVALID_HANDLE, ProcessTraceBufferIncrementReference(12345, buffer));
+        EXPECT(ERROR_INVALID_PARAMETER, ProcessTraceBufferIncrementReference(all[KIND_TRACE][0], buffer));
+        EXPECT(ERROR_SUCCESS, ProcessTraceBufferIncrementReference(keeper, buffer));
+        EXPECT(ERROR_SUCCESS, ProcessTraceBufferIncrementReference(keeper, buffer));
         __atomic_store_n(&kept, buffer, __ATOMIC_RELEASE);
     }
     return TRUE;
 }
 
-static void buffers(void) {
+static void check_buffers(void) {
     WCHAR path[450];
     pthread_t other;
     ETW_OPEN_TRACE_OPTIONS options = {ETW_PROCESS_TRACE_MODE_NONE, NULL, NULL, keep, NULL};
-    widen(path, trace_file);
+    to_wide(path, trace_file);
     keeper = OpenTraceFromFile(path, &options, NULL);
-    IS(TRUE, keeper != INVALID_PROCESSTRACE_HANDLE);
-    IS(0, pthread_create(&other, NULL, give_back, NULL));
-    IS(ERROR_SUCCESS, ProcessTrace(&keeper, 1, NULL, NULL));
-    IS(0, pthread_join(other, NULL));
-    IS(ERROR_INVALID_PARAMETER, end_buffer(number_of(kept)));
-    IS(ERROR_SUCCESS, CloseTrace(keeper));
+    EXPECT(TRUE, keeper != INVALID_PROCESSTRACE_HANDLE);
+    EXPECT(0, pthread_create(&other, NULL, give_back, NULL));
+    EXPECT(ERROR_SUCCESS, ProcessTrace(&keeper, 1, NULL, NULL));
+    EXPECT(0, pthread_join(other, NULL));
+    EXPECT(ERROR_INVALID_PARAMETER, end_buffer(to_number(kept)));
+    EXPECT(ERROR_SUCCESS, CloseTrace(keeper));
 }
 
 /* Handles that are closed by their own callbacks. */
@@ -169,9 +169,9 @@ static void NTAPI end_self(LPCGUID source, ULONG code, UCHAR level, ULONGLONG an
     (void)source, (void)code, (void)level, (void)any, (void)keywords, (void)filter, (void)context;
     if (code == EVENT_CONTROL_CODE_ENABLE_PROVIDER) {
         at_work++;
-        IS(ERROR_SUCCESS, use_provider(self));
-        IS(ERROR_SUCCESS, EventUnregister(self));
-        refused(OF_PROVIDER, self);
+        EXPECT(ERROR_SUCCESS, use_provider(self));
+        EXPECT(ERROR_SUCCESS, EventUnregister(self));
+        check_refused(KIND_PROVIDER, self);
     }
 }
 
@@ -180,9 +180,9 @@ static ULONG WMIAPI end_classic_self(WMIDPREQUESTCODE code, PVOID context, ULONG
     if (code == WMI_ENABLE_EVENTS) {
         TRACEHANDLE current = GetTraceLoggerHandle(buffer);
         at_work++;
-        IS(ERROR_SUCCESS, UnregisterTraceGuids(self));
-        IS(ERROR_INVALID_PARAMETER, UnregisterTraceGuids(self));
-        IS(ERROR_INVALID_HANDLE, use_logger(current));
+        EXPECT(ERROR_SUCCESS, UnregisterTraceGuids(self));
+        EXPECT(ERROR_INVALID_PARAMETER, UnregisterTraceGuids(self));
+        EXPECT(ERROR_INVALID_HANDLE, use_logger(current));
     }
     return ERROR_SUCCESS;
 }
@@ -190,33 +190,33 @@ static ULONG WMIAPI end_classic_self(WMIDPREQUESTCODE code, PVOID context, ULONG
 static void WINAPI end_trace_self(PEVENT_RECORD event) {
     (void)event;
     at_work++;
-    IS(ERROR_INVALID_HANDLE, ProcessTrace(&self, 1, NULL, NULL));
-    IS(ERROR_SUCCESS, use_trace(self));
-    IS(ERROR_CTX_CLOSE_PENDING, CloseTrace(self));
-    refused(OF_TRACE, self);
+    EXPECT(ERROR_INVALID_HANDLE, ProcessTrace(&self, 1, NULL, NULL));
+    EXPECT(ERROR_SUCCESS, use_trace(self));
+    EXPECT(ERROR_CTX_CLOSE_PENDING, CloseTrace(self));
+    check_refused(KIND_TRACE, self);
 }
 
-static void from_within(void) {
+static void check_close_in_callbacks(void) {
     TRACE_GUID_REGISTRATION class_ = {&CLASS, NULL};
     EVENT_TRACE_LOGFILEA log;
     at_work = 0;
-    IS(ERROR_SUCCESS, EventRegister(&PROVIDER, end_self, NULL, &self));
+    EXPECT(ERROR_SUCCESS, EventRegister(&PROVIDER, end_self, NULL, &self));
     WAIT_UNTIL(at_work == 1);
-    IS(1, at_work);
-    refused(OF_PROVIDER, self);
-    IS(ERROR_SUCCESS, RegisterTraceGuidsW(end_classic_self, NULL, &CLASSIC, 1, &class_, NULL, NULL, &self));
+    EXPECT(1, at_work);
+    check_refused(KIND_PROVIDER, self);
+    EXPECT(ERROR_SUCCESS, RegisterTraceGuidsW(end_classic_self, NULL, &CLASSIC, 1, &class_, NULL, NULL, &self));
     WAIT_UNTIL(at_work == 2);
-    IS(2, at_work);
-    refused(OF_CLASSIC, self);
-    IS(ERROR_INVALID_PARAMETER, use_class(number_of(class_.RegHandle)));
+    EXPECT(2, at_work);
+    check_refused(KIND_CLASSIC, self);
+    EXPECT(ERROR_INVALID_PARAMETER, use_class(to_number(class_.RegHandle)));
     memset(&log, 0, sizeof log);
     log.LogFileName = trace_file;
     log.ProcessTraceMode = PROCESS_TRACE_MODE_EVENT_RECORD;
     log.EventRecordCallback = end_trace_self;
     self = OpenTraceA(&log);
     PROCESSTRACE_HANDLE trace = self;
-    IS(ERROR_SUCCESS, ProcessTrace(&trace, 1, NULL, NULL));
-    IS(3, at_work);
+    EXPECT(ERROR_SUCCESS, ProcessTrace(&trace, 1, NULL, NULL));
+    EXPECT(3, at_work);
 }
 
 int main(int argc, char **argv) {
@@ -226,24 +226,24 @@ int main(int argc, char **argv) {
     alarm(200);
     open_kinds(argv[1], argv[2]);
     for (unsigned kind = 0; kind < KIND_COUNT; kind++) {
-        for (unsigned at = 0; at < most(kind); at++) {
+        for (unsigned at = 0; at < handle_count(kind); at++) {
             all[kind][at] = KINDS[kind].make();
         }
     }
-    all[OF_CLASS][0] = first_class;
-    all[OF_LOGGER][0] = logger;
-    foreign();
-    invented();
-    buffers();
+    all[KIND_CLASS][0] = first_class;
+    all[KIND_LOGGER][0] = logger;
+    check_foreign_handles();
+    check_invented_handles();
+    check_buffers();
     for (unsigned kind = 0; kind < KIND_COUNT; kind++) {
-        for (unsigned at = 0; at < most(kind); at++) {
+        for (unsigned at = 0; at < handle_count(kind); at++) {
             expect(ERROR_SUCCESS, KINDS[kind].end(all[kind][at]), "end", KINDS[kind].name, all[kind][at]);
-            refused(kind, all[kind][at]);
+            check_refused(kind, all[kind][at]);
             all[kind][at] = 0;
         }
     }
-    stale();
-    from_within();
+    check_stale_handles();
+    check_close_in_callbacks();
     close_kinds();
-    return finish();
+    return report_rows();
 }

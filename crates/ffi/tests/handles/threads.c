@@ -11,7 +11,7 @@ static HANDLE64 slots[KIND_COUNT][SLOTS];
 static unsigned long long made[KIND_COUNT], ended[KIND_COUNT];
 static unsigned rounds = 120;
 
-static void wrong(const char *what, const char *of, ULONG status) {
+static void report_wrong_status(const char *what, const char *of, ULONG status) {
     fprintf(stderr, "%s of a %s is %u\n", what, of, status);
     abort();
 }
@@ -19,8 +19,8 @@ static void wrong(const char *what, const char *of, ULONG status) {
 /* A process may have only a limited number of private sessions. */
 static unsigned long long privates;
 
-static BOOLEAN may_make(unsigned kind) {
-    if (kind != OF_PRIVATE || __atomic_add_fetch(&privates, 1, __ATOMIC_RELAXED) <= MOST_PRIVATE) {
+static BOOLEAN can_create(unsigned kind) {
+    if (kind != KIND_PRIVATE || __atomic_add_fetch(&privates, 1, __ATOMIC_RELAXED) <= MOST_PRIVATE) {
         return TRUE;
     }
     __atomic_sub_fetch(&privates, 1, __ATOMIC_RELAXED);
@@ -28,58 +28,58 @@ static BOOLEAN may_make(unsigned kind) {
 }
 
 /* Another thread may have closed the handle at any time. */
-static void use(unsigned kind, HANDLE64 handle) {
-    ULONG status = handle == 0 ? KINDS[kind].zero : KINDS[kind].use(handle);
-    BOOLEAN known = status == ERROR_SUCCESS || status == (handle == 0 ? KINDS[kind].zero : KINDS[kind].wrong);
+static void use_handle(unsigned kind, HANDLE64 handle) {
+    ULONG status = handle == 0 ? KINDS[kind].zero_status : KINDS[kind].use(handle);
+    BOOLEAN known = status == ERROR_SUCCESS || status == (handle == 0 ? KINDS[kind].zero_status : KINDS[kind].wrong_status);
     /* The session may have no free buffer because of other writers, or be about to stop. */
-    known |= kind == OF_PROVIDER && (status == ERROR_NOT_ENOUGH_MEMORY || status == ERROR_MORE_DATA);
+    known |= kind == KIND_PROVIDER && (status == ERROR_NOT_ENOUGH_MEMORY || status == ERROR_MORE_DATA);
     if (!known) {
-        wrong("use", KINDS[kind].name, status);
+        report_wrong_status("use", KINDS[kind].name, status);
     }
 }
 
-static void end(unsigned kind, HANDLE64 handle) {
+static void end_handle(unsigned kind, HANDLE64 handle) {
     ULONG status = KINDS[kind].end(handle);
     if (status == ERROR_SUCCESS && handle != 0) {
         __atomic_add_fetch(&ended[kind], 1, __ATOMIC_RELAXED);
-        if (kind == OF_PRIVATE) {
+        if (kind == KIND_PRIVATE) {
             __atomic_sub_fetch(&privates, 1, __ATOMIC_RELAXED);
         }
-    } else if (status != (handle == 0 ? KINDS[kind].zero : KINDS[kind].wrong) && (kind != OF_SESSION || status != ERROR_ACTIVE_CONNECTIONS)) {
+    } else if (status != (handle == 0 ? KINDS[kind].zero_status : KINDS[kind].wrong_status) && (kind != KIND_SESSION || status != ERROR_ACTIVE_CONNECTIONS)) {
         /* A session that another thread is stopping may return either status. */
-        wrong("end", KINDS[kind].name, status);
+        report_wrong_status("end", KINDS[kind].name, status);
     }
 }
 
-static void step(unsigned kind, unsigned slot, unsigned action) {
+static void run_step(unsigned kind, unsigned slot, unsigned action) {
     HANDLE64 there = __atomic_load_n(&slots[kind][slot], __ATOMIC_ACQUIRE);
     if (KINDS[kind].make == NULL) {
-        use(kind, kind == OF_CLASS ? first_class : __atomic_load_n(&logger, __ATOMIC_ACQUIRE));
-    } else if (action == 0 && may_make(kind)) {
+        use_handle(kind, kind == KIND_CLASS ? first_class : __atomic_load_n(&logger, __ATOMIC_ACQUIRE));
+    } else if (action == 0 && can_create(kind)) {
         HANDLE64 next = KINDS[kind].make();
         __atomic_add_fetch(&made[kind], 1, __ATOMIC_RELAXED);
-        end(kind, __atomic_exchange_n(&slots[kind][slot], next, __ATOMIC_ACQ_REL));
-    } else if (action == 1 && !KINDS[kind].again) {
+        end_handle(kind, __atomic_exchange_n(&slots[kind][slot], next, __ATOMIC_ACQ_REL));
+    } else if (action == 1 && !KINDS[kind].can_repeat) {
         /* Kept in the table: other threads go on using it. An address may be returned again, and
          * would then belong to another thread. */
-        end(kind, there);
+        end_handle(kind, there);
     } else if (KINDS[kind].use != NULL) {
-        use(kind, there);
+        use_handle(kind, there);
     }
-    if (kind == OF_TRACE) {
+    if (kind == KIND_TRACE) {
         ULONG status = ProcessTrace(&there, 1, NULL, NULL);
         if (status != ERROR_SUCCESS && status != ERROR_INVALID_HANDLE) {
-            wrong("processing", "trace", status);
+            report_wrong_status("processing", "trace", status);
         }
     }
 }
 
 static void *worker(void *number) {
-    unsigned long long seed = (number_of(number) + 1) * 0x9E3779B97F4A7C15ull;
+    unsigned long long seed = (to_number(number) + 1) * 0x9E3779B97F4A7C15ull;
     for (unsigned round = 0; round < rounds; round++) {
         seed ^= seed << 13, seed ^= seed >> 7, seed ^= seed << 17;
         unsigned kind = (unsigned)(seed >> 32) % (KIND_COUNT - 1);
-        step(kind, (unsigned)(seed >> 48) % SLOTS, (unsigned)(seed >> 56) % 4);
+        run_step(kind, (unsigned)(seed >> 48) % SLOTS, (unsigned)(seed >> 56) % 4);
     }
     return NULL;
 }
@@ -94,11 +94,11 @@ static void *asker(void *unused) {
     (void)unused;
     for (unsigned round = 0; round < rounds; round++) {
         for (unsigned at = 0; at < 8; at++) {
-            places[at] = &empty(&blocks[at][0])->p;
+            places[at] = &empty_block(&blocks[at][0])->p;
         }
         ULONG status = QueryAllTracesW(places, 8, &length);
         if (status != ERROR_SUCCESS && status != ERROR_MORE_DATA) {
-            wrong("list", "session", status);
+            report_wrong_status("list", "session", status);
         }
         EnumerateTraceGuidsEx(TraceGuidQueryList, NULL, 0, buffer, sizeof buffer, &length);
         EnumerateTraceGuidsEx(TraceGuidQueryInfo, (PVOID)(ULONG_PTR)&PROVIDER, sizeof PROVIDER, buffer, sizeof buffer, &length);
@@ -106,8 +106,8 @@ static void *asker(void *unused) {
         length = sizeof buffer;
         TdhEnumerateProviders((PPROVIDER_ENUMERATION_INFO)(void *)buffer, &length);
         SetLastError(round);
-        IS(round, GetLastError());
-        IS(20, FormatMessageW(FORMAT_MESSAGE_FROM_SYSTEM, NULL, ERROR_ACCESS_DENIED, 0, text, 100, NULL));
+        EXPECT(round, GetLastError());
+        EXPECT(20, FormatMessageW(FORMAT_MESSAGE_FROM_SYSTEM, NULL, ERROR_ACCESS_DENIED, 0, text, 100, NULL));
         SetTraceCallback(&CLASS, NULL);
         RemoveTraceCallback(&CLASS);
     }
@@ -136,12 +136,12 @@ static void *listener(void *unused) {
         log.EventRecordCallback = on_live;
         PROCESSTRACE_HANDLE trace = OpenTraceA(&log);
         if (trace == INVALID_PROCESSTRACE_HANDLE) {
-            wrong("opening", "live trace", GetLastError());
+            report_wrong_status("opening", "live trace", GetLastError());
         }
         __atomic_store_n(&live, trace, __ATOMIC_RELEASE);
         ULONG status = ProcessTrace(&trace, 1, NULL, NULL);
         if (status != ERROR_SUCCESS && status != ERROR_INVALID_HANDLE) {
-            wrong("processing", "live trace", status);
+            report_wrong_status("processing", "live trace", status);
         }
     }
     __atomic_store_n(&live, 0, __ATOMIC_RELEASE);
@@ -160,7 +160,7 @@ static void *closer(void *unused) {
             usleep(3000);
             ULONG status = CloseTrace(now);
             if (status != ERROR_SUCCESS && status != ERROR_CTX_CLOSE_PENDING) {
-                wrong("closing", "live trace", status);
+                report_wrong_status("closing", "live trace", status);
             }
             before = now;
         }
@@ -181,20 +181,20 @@ int main(int argc, char **argv) {
     alarm(200);
     open_kinds(argv[1], argv[2]);
     for (unsigned at = 0; at < THREADS + OTHERS; at++) {
-        IS(0, pthread_create(&threads[at], NULL, at < THREADS ? worker : others[at - THREADS], address(at)));
+        EXPECT(0, pthread_create(&threads[at], NULL, at < THREADS ? worker : others[at - THREADS], address(at)));
     }
     for (unsigned at = 0; at < THREADS + OTHERS; at++) {
-        IS(0, pthread_join(threads[at], NULL));
+        EXPECT(0, pthread_join(threads[at], NULL));
     }
     for (unsigned kind = 0; kind < KIND_COUNT; kind++) {
         for (unsigned slot = 0; slot < SLOTS && KINDS[kind].make != NULL; slot++) {
-            end(kind, slots[kind][slot]);
+            end_handle(kind, slots[kind][slot]);
         }
         /* Exactly one of the racing threads closed the handle. */
-        IS(made[kind], ended[kind]);
+        EXPECT(made[kind], ended[kind]);
         printf("%s: %llu\n", KINDS[kind].name, made[kind]);
     }
-    IS(TRUE, calls > 0 && delivered > 0);
+    EXPECT(TRUE, calls > 0 && delivered > 0);
     close_kinds();
-    return finish();
+    return report_rows();
 }

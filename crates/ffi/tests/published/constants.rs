@@ -7,17 +7,17 @@ use std::ffi::CStr;
 use windows_sys::Win32::System::Diagnostics::Etw;
 use windows_sys::core::GUID;
 
-use crate::layout::{Bits, Number};
+use crate::layout::{ConstantBits, IntegerConstant};
 
-macro_rules! table {
-    ($of:expr; $($name:ident),* $(,)?) => {
-        vec![$((stringify!($name), $of(Etw::$name))),*]
+macro_rules! name_value_pairs {
+    ($convert:expr; $($name:ident),* $(,)?) => {
+        vec![$((stringify!($name), $convert(Etw::$name))),*]
     };
 }
 
 #[rustfmt::skip]
-pub(crate) fn numbers() -> Vec<(&'static str, Number)> {
-    table![Bits::number;
+pub(crate) fn numeric_constants() -> Vec<(&'static str, ConstantBits)> {
+    name_value_pairs![IntegerConstant::to_bits;
         DecodingSourceMax, DecodingSourceTlg, DecodingSourceWPP, DecodingSourceWbem, DecodingSourceXMLFile,
         ENABLE_TRACE_PARAMETERS_VERSION, ENABLE_TRACE_PARAMETERS_VERSION_2, ETW_ASCIICHAR_TYPE_VALUE,
         ETW_ASCIISTRING_TYPE_VALUE, ETW_BOOLEAN_TYPE_VALUE, ETW_BOOL_TYPE_VALUE, ETW_BYTE_TYPE_VALUE,
@@ -233,19 +233,19 @@ pub(crate) fn numbers() -> Vec<(&'static str, Number)> {
     ]
 }
 
-/// Names of sessions: the narrow constants, whose wide ones are called `…W` instead of `…A`.
-pub(crate) fn texts() -> Vec<(&'static str, &'static str)> {
-    table![text; DIAG_LOGGER_NAMEA, EVENT_LOGGER_NAMEA, GLOBAL_LOGGER_NAMEA, KERNEL_LOGGER_NAMEA]
+/// Names of sessions: the narrow constants. The names of the wide constants end with W instead of A.
+pub(crate) fn session_name_constants() -> Vec<(&'static str, &'static str)> {
+    name_value_pairs![read_text; DIAG_LOGGER_NAMEA, EVENT_LOGGER_NAMEA, GLOBAL_LOGGER_NAMEA, KERNEL_LOGGER_NAMEA]
 }
 
-fn text(at: windows_sys::core::PCSTR) -> &'static str {
+fn read_text(at: windows_sys::core::PCSTR) -> &'static str {
     // SAFETY: constants of windows-sys are literals with a terminator.
     unsafe { CStr::from_ptr(at.cast()) }.to_str().unwrap()
 }
 
 #[rustfmt::skip]
-pub(crate) fn guids() -> Vec<(&'static str, GUID)> {
-    table![std::convert::identity;
+pub(crate) fn guid_constants() -> Vec<(&'static str, GUID)> {
+    name_value_pairs![std::convert::identity;
         ALPCGuid, CLSID_TraceRelogger, CTraceRelogger, DefaultTraceSecurityGuid, DiskIoGuid,
         EventTraceConfigGuid, EventTraceGuid, FileIoGuid, ImageLoadGuid, PageFaultGuid, PerfInfoGuid,
         PrivateLoggerNotificationGuid, ProcessGuid, RegistryGuid, SplitIoGuid, SystemAlpcProviderGuid,

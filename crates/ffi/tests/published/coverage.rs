@@ -7,21 +7,21 @@
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
-use crate::names::{HEADERS, Header};
-use crate::support::{Workshop, here, library};
+use crate::names::{HEADERS, PublishedHeader};
+use crate::support::{ProgramFolder, crate_path, library};
 use crate::{constants, functions, headers, structures};
 
 /// Names that the headers will not have, with the reason.
-const NOT_HERE: &[(&str, &str)] = &[
-    ("TLG_METADATA_SEGMENT_BASE", SEGMENTS),
-    ("TLG_NONPAGED_SEGMENT", SEGMENTS),
-    ("TLG_PAGED_SEGMENT", SEGMENTS),
+const MISSING_NAMES: &[(&str, &str)] = &[
+    ("TLG_METADATA_SEGMENT_BASE", SEGMENT_REASON),
+    ("TLG_NONPAGED_SEGMENT", SEGMENT_REASON),
+    ("TLG_PAGED_SEGMENT", SEGMENT_REASON),
 ];
 
-const SEGMENTS: &str = "no effect: it selects segments of PE files; sources that set it compile";
+const SEGMENT_REASON: &str = "no effect: it selects segments of PE files; sources that set it compile";
 
 /// Functions and classes that a header defines, so that the library has no symbol for them.
-const IN_HEADERS: &[&str] = &[
+const DEFINED_IN_HEADERS: &[&str] = &[
     "TraceLoggingActivity",
     "TraceLoggingThreadActivity",
     "TraceLoggingThreadActivityIdSetter",
@@ -30,7 +30,7 @@ const IN_HEADERS: &[&str] = &[
 ];
 
 /// Constants that are not in the headers, by prefix, with the reason.
-const NOT_IN_HEADERS: &[(&str, &[&str])] = &[
+const MISSING_CONSTANTS: &[(&str, &[&str])] = &[
     (
         "in `wmistr.h`, for WMI data blocks, which are not part of tracing",
         &["WMIREG_", "WMI_GUIDTYPE_", "WNODE_FLAG_"],
@@ -56,7 +56,7 @@ const NOT_IN_HEADERS: &[(&str, &[&str])] = &[
     ("for information class 15, which is reserved", &["EtwCompressionMode"]),
 ];
 
-const HEAD: &str = "\
+const PAGE_PROLOGUE: &str = "\
 # Coverage of the published C headers
 
 Every function and macro of the published headers for tracing, and whether this library has it. A
@@ -68,7 +68,7 @@ crate has them. [C and C++](c-api.md) describes how to build and link.
 it. For a macro or inline function it means that a header defines it. The page makes no other claim.
 ";
 
-const CONSTANTS: &str = "
+const CONSTANTS_SECTION: &str = "
 ## Constants and structures
 
 Of the constants and structures that the metadata of Windows lists for tracing, the headers have
@@ -76,39 +76,47 @@ these numbers. Missing names are listed with the reason.
 ";
 
 /// Returns the state of a name on the page.
-fn state(name: &str, header: &Header, known: &BTreeSet<String>) -> String {
-    let reason = NOT_HERE.iter().find(|(missing, _)| *missing == name).map(|(_, reason)| *reason);
+fn describe_state(name: &str, header: &PublishedHeader, known: &BTreeSet<String>) -> String {
+    let reason = MISSING_NAMES.iter().find(|(missing, _)| *missing == name).map(|(_, reason)| *reason);
     match (known.contains(name), reason) {
         (true, None) => "done".to_owned(),
         (false, Some(reason)) => reason.to_owned(),
-        (true, Some(_)) => panic!("{name} is in the headers: remove it from NOT_HERE"),
-        (false, None) => panic!("{name} of {} is missing, and there is no reason in NOT_HERE", header.name),
+        (true, Some(_)) => panic!("{name} is in the headers: remove it from MISSING_NAMES"),
+        (false, None) => {
+            panic!("{name} of {} is missing, and there is no reason in MISSING_NAMES", header.name)
+        }
     }
 }
 
-fn table(page: &mut String, title: &str, names: &[&str], header: &Header, known: &BTreeSet<String>) {
+fn write_table(
+    page: &mut String,
+    title: &str,
+    names: &[&str],
+    header: &PublishedHeader,
+    known: &BTreeSet<String>,
+) {
     if names.is_empty() {
         return;
     }
     writeln!(page, "\n| {title} | |\n|---|---|").unwrap();
     for name in names {
-        writeln!(page, "| `{name}` | {} |", state(name, header, known)).unwrap();
+        writeln!(page, "| `{name}` | {} |", describe_state(name, header, known)).unwrap();
     }
 }
 
-/// Writes a paragraph about the other names that windows-sys has.
-fn rest(page: &mut String, what: &str, names: Vec<&str>, known: &BTreeSet<String>) {
+/// Writes how many names of windows-sys the headers have, and lists the missing names.
+fn write_missing(page: &mut String, what: &str, names: Vec<&str>, known: &BTreeSet<String>) {
     let all = names.len();
     let mut missing: Vec<&str> = names.into_iter().filter(|name| !known.contains(*name)).collect();
     writeln!(page, "\n{what}: {} of {all}.", all - missing.len()).unwrap();
-    for (reason, prefixes) in NOT_IN_HEADERS {
+    for (reason, prefixes) in MISSING_CONSTANTS {
         let of_these = missing.extract_if(.., |name| prefixes.iter().any(|prefix| name.starts_with(prefix)));
-        list(page, reason, &of_these.collect::<Vec<_>>());
+        write_names(page, reason, &of_these.collect::<Vec<_>>());
     }
-    list(page, "not yet", &missing);
+    write_names(page, "not yet", &missing);
 }
 
-fn list(page: &mut String, reason: &str, names: &[&str]) {
+fn write_names(page: &mut String, reason: &str, names: &[&str]) {
     if !names.is_empty() {
         let names: Vec<String> = names.iter().map(|name| format!("`{name}`")).collect();
         let mut line = format!("- {reason}:");
@@ -124,37 +132,50 @@ fn list(page: &mut String, reason: &str, names: &[&str]) {
 }
 
 /// Returns the functions that are declared and exported, and those that a header defines.
-fn functions_here(words: &BTreeSet<String>) -> BTreeSet<String> {
-    let (declared, exported) = (library::declared(), library::exported(&Workshop::new()));
+fn available_functions(words: &BTreeSet<String>) -> BTreeSet<String> {
+    let (declared, exported) =
+        (library::declared_functions(), library::exported_functions(&ProgramFolder::new()));
     let mut all: BTreeSet<String> = declared.intersection(&exported).cloned().collect();
-    all.extend(IN_HEADERS.iter().filter(|name| words.contains(**name)).map(|name| (*name).to_owned()));
+    all.extend(
+        DEFINED_IN_HEADERS.iter().filter(|name| words.contains(**name)).map(|name| (*name).to_owned()),
+    );
     all
 }
 
-fn page() -> String {
-    let known = headers::words();
-    let functions = functions_here(&known);
-    let mut page = HEAD.to_owned();
+fn generate_page() -> String {
+    let known = headers::collect_words();
+    let functions = available_functions(&known);
+    let mut page = PAGE_PROLOGUE.to_owned();
     for header in &HEADERS {
         writeln!(page, "\n## {}", header.name).unwrap();
-        table(&mut page, "Function", header.functions, header, &functions);
-        table(&mut page, "Macro or inline function", header.macros, header, &known);
+        write_table(&mut page, "Function", header.functions, header, &functions);
+        write_table(&mut page, "Macro or inline function", header.macros, header, &known);
     }
-    page.push_str(CONSTANTS);
-    rest(
+    page.push_str(CONSTANTS_SECTION);
+    write_missing(
         &mut page,
         "numeric constants",
-        constants::numbers().into_iter().map(|(name, _)| name).collect(),
+        constants::numeric_constants().into_iter().map(|(name, _)| name).collect(),
         &known,
     );
-    rest(&mut page, "GUIDs", constants::guids().into_iter().map(|(name, _)| name).collect(), &known);
-    rest(&mut page, "structures", structures::all().into_iter().map(|layout| layout.name).collect(), &known);
+    write_missing(
+        &mut page,
+        "GUIDs",
+        constants::guid_constants().into_iter().map(|(name, _)| name).collect(),
+        &known,
+    );
+    write_missing(
+        &mut page,
+        "structures",
+        structures::list_layouts().into_iter().map(|layout| layout.name).collect(),
+        &known,
+    );
     page
 }
 
 #[test]
 fn documented_table_matches_the_headers() {
-    let (file, page) = (here("../../docs/c-coverage.md"), page());
+    let (file, page) = (crate_path("../../docs/c-coverage.md"), generate_page());
     if std::env::var_os("BLESS").is_some() {
         std::fs::write(&file, &page).unwrap();
     }
@@ -169,8 +190,8 @@ fn documented_table_matches_the_headers() {
 #[test]
 fn every_function_of_windows_is_in_the_table() {
     let listed: BTreeSet<&str> = HEADERS.iter().flat_map(|header| header.functions).copied().collect();
-    for (name, _) in functions::all() {
-        assert!(listed.contains(name), "{name}");
+    for (name, _) in functions::list_functions() {
+        assert!(listed.contains(name), "{name} is not in the table");
     }
 }
 
@@ -179,7 +200,7 @@ fn names_are_listed_once() {
     let mut seen = BTreeSet::new();
     for header in &HEADERS {
         for name in header.functions.iter().chain(header.macros) {
-            assert!(seen.insert(*name), "{name} of {}", header.name);
+            assert!(seen.insert(*name), "{name} of {} is listed twice", header.name);
         }
     }
 }

@@ -8,77 +8,77 @@ use traceweir::Guid;
 use traceweir::controller::EnableParams;
 use traceweir_format::etl;
 
-use crate::support::{C, Daemon, Link, Workshop, expect_success, has, here, library};
+use crate::support::{C, Link, ProgramFolder, TestDaemon, crate_path, expect_success, has_program, library};
 
-/// Examples that mingw-w64 cannot compile, and the header that it lacks.
-const NOT_FOR_MINGW: &[(&str, &str)] = &[("tracelogging.c", "TraceLoggingProvider.h")];
+/// Examples that mingw-w64 cannot compile, and the header that mingw-w64 lacks.
+const MINGW_EXCEPTIONS: &[(&str, &str)] = &[("tracelogging.c", "TraceLoggingProvider.h")];
 
 const MINGW: &str = "x86_64-w64-mingw32-gcc";
 
-fn sources() -> Vec<PathBuf> {
-    let all = library::entries(&here("../../examples/c"));
+fn list_examples() -> Vec<PathBuf> {
+    let all = library::list_folder(&crate_path("../../examples/c"));
     all.into_iter().filter(|path| path.extension().is_some_and(|extension| extension == "c")).collect()
 }
 
-fn name(path: &Path) -> &str {
+fn file_name(path: &Path) -> &str {
     path.file_name().unwrap().to_str().unwrap()
 }
 
 #[test]
-fn examples_are_sources_for_windows_too() {
-    if !has(MINGW) {
+fn examples_compile_with_the_headers_of_mingw() {
+    if !has_program(MINGW) {
         return;
     }
     let mut checked = 0;
-    for source in sources() {
-        if let Some((_, header)) = NOT_FOR_MINGW.iter().find(|(known, _)| *known == name(&source)) {
+    for source in list_examples() {
+        if let Some((_, header)) = MINGW_EXCEPTIONS.iter().find(|(known, _)| *known == file_name(&source)) {
             assert!(std::fs::read_to_string(&source).unwrap().contains(header));
             continue;
         }
         let mut command = Command::new(MINGW);
         command.args(["-std=c11", "-Wall", "-Wextra", "-Werror", "-fsyntax-only", "-include"]);
-        expect_success(command.arg(here("tests/published/mingw_lacks.h")).arg(&source));
+        expect_success(command.arg(crate_path("tests/published/mingw_lacks.h")).arg(&source));
         checked += 1;
     }
     assert!(checked >= 5, "{checked} examples");
 }
 
 /// Builds an example.
-fn program(workshop: &Workshop, file: &str) -> PathBuf {
-    let source = here("../../examples/c").join(file);
+fn build_example(programs: &ProgramFolder, file: &str) -> PathBuf {
+    let source = crate_path("../../examples/c").join(file);
     assert!(source.is_file(), "{}", source.display());
-    workshop.build("gcc", &source, &["-std=c11"], Link::Shared)
+    programs.build("gcc", &source, &["-std=c11"], Link::Shared)
 }
 
 #[test]
 fn examples_compile_with_every_compiler_and_standard() {
-    let workshop = Workshop::new();
-    for source in &sources() {
+    let programs = ProgramFolder::new();
+    for source in &list_examples() {
         for compiler in C.compilers() {
             for standard in C.standards {
-                workshop.build(compiler, source, &[&format!("-std={standard}")], Link::Shared);
+                programs.build(compiler, source, &[&format!("-std={standard}")], Link::Shared);
             }
         }
     }
 }
 
 /// A started program that has reported that it is ready.
-struct Ready {
+struct ReadyProgram {
     child: Child,
     output: BufReader<std::process::ChildStdout>,
 }
 
-fn start(command: &mut Command, word: &str) -> Ready {
+fn start_program(command: &mut Command, word: &str) -> ReadyProgram {
     let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
     let mut output = BufReader::new(child.stdout.take().unwrap());
     let mut line = String::new();
     output.read_line(&mut line).unwrap();
     assert_eq!(line.trim_end(), word);
-    Ready { child, output }
+    ReadyProgram { child, output }
 }
 
-impl Ready {
-    /// Closes its input, waits for its end, and returns its output.
+impl ReadyProgram {
+    /// Closes the input of the program, waits for its end, and returns its output.
     fn finish(mut self) -> String {
         drop(self.child.stdin.take());
         let mut printed = String::new();
@@ -96,14 +96,14 @@ const COPIER: &str = "{5497b10c-c2dd-596b-c247-71d0da04daa1}";
 const GREETINGS: [u16; 4] = [10, 10, 12, 26];
 
 #[test]
-fn a_session_in_c_records_a_provider() {
-    let workshop = Workshop::new();
-    let hello = program(&workshop, "hello.c");
-    let session = program(&workshop, "session.c");
-    let daemon = Daemon::new();
+fn session_example_records_a_provider() {
+    let programs = ProgramFolder::new();
+    let hello = build_example(&programs, "hello.c");
+    let session = build_example(&programs, "session.c");
+    let daemon = TestDaemon::new();
     let file = daemon.folder.path().join("grüße.etl");
     let mut command = daemon.command(&session);
-    let recording = start(command.arg("Hellö").arg(&file).arg(HELLO), "recording");
+    let recording = start_program(command.arg("Hellö").arg(&file).arg(HELLO), "recording");
     let names: Vec<String> =
         daemon.controller().query_all().unwrap().into_iter().map(|running| running.config.name).collect();
     assert_eq!(names, ["Hellö"]);
@@ -122,16 +122,16 @@ fn a_session_in_c_records_a_provider() {
 }
 
 #[test]
-fn abandoned_session_is_replaced() {
-    let workshop = Workshop::new();
-    let session = program(&workshop, "session.c");
-    let daemon = Daemon::new();
-    let left = daemon.record("Left", &[], &EnableParams::default());
+fn session_example_replaces_an_abandoned_session() {
+    let programs = ProgramFolder::new();
+    let session = build_example(&programs, "session.c");
+    let daemon = TestDaemon::new();
+    let abandoned = daemon.record("Left", &[], &EnableParams::default());
     let file = daemon.folder.path().join("new.etl");
     let mut command = daemon.command(&session);
-    start(command.arg("Left").arg(&file).arg(HELLO), "recording").finish();
+    start_program(command.arg("Left").arg(&file).arg(HELLO), "recording").finish();
     assert!(file.is_file() && daemon.controller().query_all().unwrap().is_empty());
-    drop(left);
+    drop(abandoned);
     let mut command = daemon.command(&session);
     let refused = command.arg("Left").arg("/nowhere/new.etl").arg(HELLO).output().unwrap();
     assert_eq!(refused.status.code(), Some(1));
@@ -142,11 +142,11 @@ fn abandoned_session_is_replaced() {
 }
 
 #[test]
-fn a_consumer_in_c_reads_files_and_merges_them() {
-    let workshop = Workshop::new();
-    let hello = program(&workshop, "hello.c");
-    let consumer = program(&workshop, "consumer.c");
-    let daemon = Daemon::new();
+fn consumer_example_reads_and_merges_files() {
+    let programs = ProgramFolder::new();
+    let hello = build_example(&programs, "hello.c");
+    let consumer = build_example(&programs, "consumer.c");
+    let daemon = TestDaemon::new();
     let recording = daemon.record(
         "greetings",
         &[HELLO.parse().unwrap()],
@@ -172,12 +172,12 @@ fn a_consumer_in_c_reads_files_and_merges_them() {
 }
 
 #[test]
-fn a_printer_in_c_shows_live_events_with_their_fields() {
-    let workshop = Workshop::new();
-    let writer = program(&workshop, "tracelogging.c");
-    let printer = program(&workshop, "printer.c");
-    let daemon = Daemon::new();
-    let live = start(daemon.command(&printer).args(["Live", COPIER, "3"]), "listening");
+fn printer_example_shows_live_events_with_their_fields() {
+    let programs = ProgramFolder::new();
+    let writer = build_example(&programs, "tracelogging.c");
+    let printer = build_example(&programs, "printer.c");
+    let daemon = TestDaemon::new();
+    let live = start_program(daemon.command(&printer).args(["Live", COPIER, "3"]), "listening");
     expect_success(&mut daemon.command(&writer));
     let printed = live.finish();
     let lines: Vec<&str> = printed.lines().collect();
@@ -186,14 +186,14 @@ fn a_printer_in_c_shows_live_events_with_their_fields() {
     assert!(lines[0].contains(" from=a.txt to=b.txt bytes=42 result="), "{printed}");
     assert!(lines[2].contains("total={ files=2 sizes.Count=2 sizes=[42, 0] }"), "{printed}");
     let sessions = daemon.controller().query_all().unwrap();
-    assert!(sessions.is_empty(), "the printer has stopped its session");
+    assert!(sessions.is_empty(), "the printer has not stopped its session");
 }
 
 #[test]
-fn a_list_in_c_shows_sessions() {
-    let workshop = Workshop::new();
-    let list = program(&workshop, "list.c");
-    let daemon = Daemon::new();
+fn list_example_shows_sessions() {
+    let programs = ProgramFolder::new();
+    let list = build_example(&programs, "list.c");
+    let daemon = TestDaemon::new();
     let recording = daemon.record("listed", &[], &EnableParams::default());
     let all = expect_success(&mut daemon.command(&list));
     assert!(all.lines().any(|line| line.ends_with(" listed")), "{all}");
@@ -219,16 +219,16 @@ int main(void) {
 "#;
 
 #[test]
-fn a_list_in_c_shows_providers_with_their_processes_and_sessions() {
-    let workshop = Workshop::new();
-    let list = program(&workshop, "list.c");
-    let source = workshop.path("registered.c");
+fn list_example_shows_providers_with_their_processes_and_sessions() {
+    let programs = ProgramFolder::new();
+    let list = build_example(&programs, "list.c");
+    let source = programs.path("registered.c");
     std::fs::write(&source, REGISTERED).unwrap();
-    let registered = workshop.build("gcc", &source, &[], Link::Shared);
-    let daemon = Daemon::new();
+    let registered = programs.build("gcc", &source, &[], Link::Shared);
+    let daemon = TestDaemon::new();
     let params = EnableParams { level: 4, match_any: 0x30, ..EnableParams::default() };
     let recording = daemon.record("enables", &[HELLO.parse().unwrap()], &params);
-    let provider = start(&mut daemon.command(&registered), "registered");
+    let provider = start_program(&mut daemon.command(&registered), "registered");
     let process = format!("    process {}, session ", provider.child.id());
     let all = expect_success(daemon.command(&list).arg("-providers"));
     let mut lines = all.lines().skip_while(|line| *line != HELLO);

@@ -6,44 +6,44 @@
 use windows_sys::Win32::System::Diagnostics::Etw;
 
 /// The sizes of the result and the parameters of a function, in bytes.
-trait Shape: Copy {
+trait Prototype: Copy {
     const SIZES: &'static [usize];
 }
 
-macro_rules! shapes {
+macro_rules! impl_prototype {
     ($($kind:ident)*) => {
-        impl<Answer, $($kind),*> Shape for unsafe extern "system" fn($($kind),*) -> Answer {
-            const SIZES: &'static [usize] = &[size_of::<Answer>(), $(size_of::<$kind>()),*];
+        impl<Output, $($kind),*> Prototype for unsafe extern "system" fn($($kind),*) -> Output {
+            const SIZES: &'static [usize] = &[size_of::<Output>(), $(size_of::<$kind>()),*];
         }
     };
 }
 
-shapes!();
-shapes!(A);
-shapes!(A B);
-shapes!(A B C);
-shapes!(A B C D);
-shapes!(A B C D E);
-shapes!(A B C D E F);
-shapes!(A B C D E F G);
-shapes!(A B C D E F G H);
-shapes!(A B C D E F G H I);
-shapes!(A B C D E F G H I J);
-shapes!(A B C D E F G H I J K);
+impl_prototype!();
+impl_prototype!(A);
+impl_prototype!(A B);
+impl_prototype!(A B C);
+impl_prototype!(A B C D);
+impl_prototype!(A B C D E);
+impl_prototype!(A B C D E F);
+impl_prototype!(A B C D E F G);
+impl_prototype!(A B C D E F G H);
+impl_prototype!(A B C D E F G H I);
+impl_prototype!(A B C D E F G H I J);
+impl_prototype!(A B C D E F G H I J K);
 
-const fn sizes<F: Shape>(_: F) -> &'static [usize] {
+const fn parameter_sizes<F: Prototype>(_: F) -> &'static [usize] {
     F::SIZES
 }
 
 /// Sizes are constants, so that no program needs to link the functions.
 macro_rules! functions {
-    ($($name:ident($($any:tt)*))*) => {
-        vec![$((stringify!($name), { const SIZES: &[usize] = sizes(Etw::$name as unsafe extern "system" fn($($any)*) -> _); SIZES })),*]
+    ($($name:ident($($parameter:tt)*))*) => {
+        vec![$((stringify!($name), { const SIZES: &[usize] = parameter_sizes(Etw::$name as unsafe extern "system" fn($($parameter)*) -> _); SIZES })),*]
     };
 }
 
 #[rustfmt::skip]
-pub(crate) fn all() -> Vec<(&'static str, &'static [usize])> {
+pub(crate) fn list_functions() -> Vec<(&'static str, &'static [usize])> {
     functions! {
         CloseTrace(_)
         ControlTraceA(_, _, _, _)

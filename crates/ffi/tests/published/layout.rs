@@ -4,12 +4,14 @@
 use std::fmt::Write as _;
 use std::process::Command;
 
-use crate::support::{C, CPP, Language, STRICT, expect_success, has, here};
+use windows_sys::core::GUID;
+
+use crate::support::{C, CPP, Language, STRICT_FLAGS, crate_path, expect_success, has_program};
 use crate::{constants, functions, headers, structures};
 
 /// A structure, with the names of members in windows-sys.
 #[derive(Debug)]
-pub(crate) struct Layout {
+pub(crate) struct StructureLayout {
     pub(crate) name: &'static str,
     pub(crate) size: usize,
     pub(crate) align: usize,
@@ -18,22 +20,22 @@ pub(crate) struct Layout {
 
 /// The bits of a constant, and its size in bytes.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Number {
+pub(crate) struct ConstantBits {
     pub(crate) bits: u64,
     pub(crate) bytes: usize,
 }
 
 /// The types of constants.
-pub(crate) trait Bits {
-    fn number(self) -> Number;
+pub(crate) trait IntegerConstant {
+    fn to_bits(self) -> ConstantBits;
 }
 
 macro_rules! bits {
     ($($kind:ty as $unsigned:ty),*) => {$(
-        impl Bits for $kind {
-            fn number(self) -> Number {
-                #[allow(clippy::cast_sign_loss)] // The bits are what counts.
-                Number { bits: u64::from(self as $unsigned), bytes: size_of::<Self>() }
+        impl IntegerConstant for $kind {
+            fn to_bits(self) -> ConstantBits {
+                #[allow(clippy::cast_sign_loss)] // Only the bits are compared.
+                ConstantBits { bits: u64::from(self as $unsigned), bytes: size_of::<Self>() }
             }
         }
     )*};
@@ -42,22 +44,22 @@ macro_rules! bits {
 bits!(u8 as u8, u16 as u16, u32 as u32, i32 as u32, u64 as u64);
 
 /// Ends of enumerations that have grown since the windows-sys crate was generated.
-const GROWN: [&str; 1] = ["MaxTraceSetInfoClass"];
+const GROWN_CONSTANTS: [&str; 1] = ["MaxTraceSetInfoClass"];
 
 /// Returns the name of a member in C: the names of anonymous members are omitted.
-fn in_c(member: &str) -> String {
+fn member_in_c(member: &str) -> String {
     let parts = member.split('.').map(str::trim).filter(|part| !part.starts_with("Anonymous"));
     parts.collect::<Vec<_>>().join(".")
 }
 
-fn compile(language: &Language, unit: &str) {
+fn assert_compiles(language: &Language, unit: &str) {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join(format!("unit.{}", language.extension));
     std::fs::write(&file, unit).unwrap();
     for compiler in language.compilers() {
         let mut command = Command::new(compiler);
-        command.args(STRICT).arg("-fsyntax-only").arg(format!("-std={}", language.standards[0]));
-        expect_success(command.arg("-I").arg(here("include")).arg(&file));
+        command.args(STRICT_FLAGS).arg("-fsyntax-only").arg(format!("-std={}", language.standards[0]));
+        expect_success(command.arg("-I").arg(crate_path("include")).arg(&file));
     }
 }
 
@@ -65,55 +67,58 @@ const CHECK: &str = "#define CHECK(what) _Static_assert(what, #what)\n";
 
 #[test]
 fn structures_have_the_layout_of_windows() {
-    let known = headers::words();
-    let mut unit = format!("{}{CHECK}", headers::ALL);
+    let known = headers::collect_words();
+    let mut unit = format!("{}{CHECK}", headers::INCLUDE_ALL);
     let mut checked = 0;
-    for Layout { name, size, align, members } in structures::all() {
+    for StructureLayout { name, size, align, members } in structures::list_layouts() {
         if !known.contains(name) {
             continue;
         }
         checked += 1;
         writeln!(unit, "CHECK(sizeof({name}) == {size}); CHECK(_Alignof({name}) == {align});").unwrap();
         for (member, offset) in members {
-            writeln!(unit, "CHECK(offsetof({name}, {}) == {offset});", in_c(member)).unwrap();
+            writeln!(unit, "CHECK(offsetof({name}, {}) == {offset});", member_in_c(member)).unwrap();
         }
     }
-    assert!(checked >= 10, "{checked} structures are in both");
-    compile(&C, &unit);
+    assert!(checked >= 10, "only {checked} structures were checked");
+    assert_compiles(&C, &unit);
 }
 
 #[test]
 fn constants_have_the_values_of_windows() {
-    let known = headers::words();
-    let mut unit = format!("{}{CHECK}", headers::ALL);
+    let known = headers::collect_words();
+    let mut unit = format!("{}{CHECK}", headers::INCLUDE_ALL);
     let mut checked = 0;
-    for (name, Number { bits, bytes }) in constants::numbers() {
+    for (name, ConstantBits { bits, bytes }) in constants::numeric_constants() {
         if known.contains(name) {
             checked += 1;
             let kind = format!("uint{}_t", bytes * 8);
-            let relation = if GROWN.contains(&name) { ">" } else { "==" };
+            let relation = if GROWN_CONSTANTS.contains(&name) { ">" } else { "==" };
             writeln!(unit, "CHECK(({kind})({name}) {relation} ({kind}){bits:#x}ull);").unwrap();
         }
     }
-    assert!(checked >= 60, "{checked} constants are in both");
-    compile(&C, &unit);
+    assert!(checked >= 60, "only {checked} constants were checked");
+    assert_compiles(&C, &unit);
 }
 
 #[test]
-fn guids_and_texts_are_those_of_windows() {
-    let known = headers::words();
-    let mut unit = format!("#include <initguid.h>\n{}#include <string.h>\nint main(void) {{\n", headers::ALL);
+fn guids_and_session_names_have_the_values_of_windows() {
+    let known = headers::collect_words();
+    let mut unit =
+        format!("#include <initguid.h>\n{}#include <string.h>\nint main(void) {{\n", headers::INCLUDE_ALL);
     let mut checked = 0;
-    for (name, guid) in constants::guids() {
+    for (name, guid) in constants::guid_constants() {
         if known.contains(name) {
             checked += 1;
             let last = guid.data4.map(|byte| byte.to_string()).join(", ");
-            let (one, two, three) = (guid.data1, guid.data2, guid.data3);
-            writeln!(unit, "    {{ static const GUID want = {{{one}u, {two}, {three}, {{{last}}}}}; const GUID have = {name};").unwrap();
+            let GUID { data1, data2, data3, .. } = guid;
+            writeln!(unit, "    {{ static const GUID want = {{{data1}u, {data2}, {data3}, {{{last}}}}}; const GUID have = {name};").unwrap();
             writeln!(unit, "    if (memcmp(&want, &have, sizeof want) != 0) return {checked}; }}").unwrap();
         }
     }
-    for (name, text) in constants::texts().into_iter().filter(|(name, _)| known.contains(*name)) {
+    for (name, text) in
+        constants::session_name_constants().into_iter().filter(|(name, _)| known.contains(*name))
+    {
         checked += 1;
         let wide = format!("{}W", name.trim_end_matches('A'));
         writeln!(unit, "    if (strcmp({name}, \"{text}\") != 0 || sizeof {wide} != sizeof u\"{text}\"")
@@ -126,12 +131,18 @@ fn guids_and_texts_are_those_of_windows() {
     let (file, program) = (folder.path().join("guids.c"), folder.path().join("guids"));
     std::fs::write(&file, unit).unwrap();
     expect_success(
-        Command::new("gcc").args(STRICT).arg("-I").arg(here("include")).arg(&file).arg("-o").arg(&program),
+        Command::new("gcc")
+            .args(STRICT_FLAGS)
+            .arg("-I")
+            .arg(crate_path("include"))
+            .arg(&file)
+            .arg("-o")
+            .arg(&program),
     );
     expect_success(&mut Command::new(&program));
 }
 
-const SHAPES: &str = "#include <cstddef>
+const PROTOTYPE_CHECK: &str = "#include <cstddef>
 template <class Function> struct Shape;
 template <class Answer, class... Kinds> struct Shape<Answer(Kinds...)> {
     template <std::size_t... want> static constexpr bool is() {
@@ -149,19 +160,19 @@ template <class Answer, class... Kinds> struct Shape<Answer(Kinds...)> {
 #[test]
 fn functions_have_the_prototypes_of_windows() {
     // Only C++ can check the parameters of a function.
-    if !has("g++") {
+    if !has_program("g++") {
         return;
     }
-    let known = headers::words();
-    let mut unit = format!("{}{SHAPES}", headers::ALL);
+    let known = headers::collect_words();
+    let mut unit = format!("{}{PROTOTYPE_CHECK}", headers::INCLUDE_ALL);
     let mut checked = 0;
-    for (name, sizes) in functions::all() {
+    for (name, sizes) in functions::list_functions() {
         if known.contains(name) {
             checked += 1;
             let sizes = sizes.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
             writeln!(unit, "SHAPE({name}, {sizes});").unwrap();
         }
     }
-    assert!(checked >= 18, "{checked} functions are in both");
-    compile(&CPP, &unit);
+    assert!(checked >= 18, "only {checked} functions were checked");
+    assert_compiles(&CPP, &unit);
 }

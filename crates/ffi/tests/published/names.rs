@@ -4,7 +4,7 @@
 //! are here. `constants` has the macros that are constants.
 
 /// A published header.
-pub(crate) struct Header {
+pub(crate) struct PublishedHeader {
     pub(crate) name: &'static str,
     /// Functions, and C++ classes.
     pub(crate) functions: &'static [&'static str],
@@ -13,8 +13,8 @@ pub(crate) struct Header {
 }
 
 #[rustfmt::skip]
-pub(crate) const HEADERS: [Header; 6] = [
-    Header {
+pub(crate) const HEADERS: [PublishedHeader; 6] = [
+    PublishedHeader {
         name: "evntprov.h",
         functions: &[
             "EventActivityIdControl", "EventEnabled", "EventProviderEnabled", "EventRegister",
@@ -29,7 +29,7 @@ pub(crate) const HEADERS: [Header; 6] = [
             "EventDescSetOpcode", "EventDescSetTask", "EventDescSetVersion", "EventDescZero",
         ],
     },
-    Header {
+    PublishedHeader {
         name: "evntrace.h",
         functions: &[
             "CloseTrace", "ControlTraceA", "ControlTraceW", "CreateTraceInstanceId", "EnableTrace",
@@ -52,7 +52,7 @@ pub(crate) const HEADERS: [Header; 6] = [
             "RegisterTraceGuids", "StartTrace", "StopTrace", "TRACE_MESSAGE_MAXIMUM_SIZE", "UpdateTrace", "WMIAPI",
         ],
     },
-    Header {
+    PublishedHeader {
         name: "evntcons.h",
         functions: &[
             "EventAccessControl", "EventAccessQuery", "EventAccessRemove",
@@ -61,7 +61,7 @@ pub(crate) const HEADERS: [Header; 6] = [
             "GetEventProcessorIndex",
         ],
     },
-    Header {
+    PublishedHeader {
         name: "tdh.h",
         functions: &[
             "TdhAggregatePayloadFilters", "TdhCleanupPayloadEventFilterDescriptor", "TdhCloseDecodingHandle",
@@ -82,7 +82,7 @@ pub(crate) const HEADERS: [Header; 6] = [
             "TEI_PROVIDER_NAME", "TEI_RELATEDACTIVITYID_NAME", "TEI_TASK_NAME",
         ],
     },
-    Header {
+    PublishedHeader {
         name: "TraceLoggingProvider.h",
         functions: &[],
         macros: &[
@@ -148,7 +148,7 @@ pub(crate) const HEADERS: [Header; 6] = [
             "TraceLoggingWinError", "TraceLoggingWrite", "TraceLoggingWriteActivity", "TraceLoggingWriteEx",
         ],
     },
-    Header {
+    PublishedHeader {
         name: "TraceLoggingActivity.h",
         functions: &[
             "TraceLoggingActivity", "TraceLoggingThreadActivity", "TraceLoggingThreadActivityIdSetter",

@@ -6,13 +6,13 @@ use std::mem::offset_of;
 
 use windows_sys::Win32::System::Diagnostics::Etw;
 
-use crate::layout::Layout;
+use crate::layout::StructureLayout;
 
 /// `structure!(out, NAME { member, Anonymous.member, … })`: in C, members of anonymous members are
 /// members of the structure.
 macro_rules! structure {
     ($out:ident, $name:ident { $($($part:ident).+),* $(,)? }) => {
-        $out.push(Layout {
+        $out.push(StructureLayout {
             name: stringify!($name),
             size: size_of::<Etw::$name>(),
             align: align_of::<Etw::$name>(),
@@ -22,7 +22,7 @@ macro_rules! structure {
 }
 
 #[rustfmt::skip]
-pub(crate) fn all() -> Vec<Layout> {
+pub(crate) fn list_layouts() -> Vec<StructureLayout> {
     let mut out = Vec::new();
     structure!(out, CLASSIC_EVENT_ID { EventGuid, Type, Reserved });
     structure!(out, ENABLE_TRACE_PARAMETERS { Version, EnableProperty, ControlFlags, SourceId, EnableFilterDesc, FilterDescCount });

@@ -1,15 +1,15 @@
-//! The functions of the library: those that its headers declare, and those that it exports.
+//! The functions that the headers of the library declare, and the functions that it exports.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use super::{Workshop, expect_success, here};
+use super::{ProgramFolder, crate_path, expect_success};
 
 /// Returns the functions that headers declare but do not define.
-pub(crate) fn declared() -> BTreeSet<String> {
+pub(crate) fn declared_functions() -> BTreeSet<String> {
     let mut names = BTreeSet::new();
-    for header in headers() {
+    for header in list_headers() {
         for line in std::fs::read_to_string(header).unwrap().lines() {
             let words = line.split_once('(').map(|(front, _)| front.split_whitespace().collect::<Vec<_>>());
             if let Some([_, "WINAPI" | "EVNTAPI" | "WMIAPI", name]) = words.as_deref() {
@@ -21,18 +21,18 @@ pub(crate) fn declared() -> BTreeSet<String> {
 }
 
 /// Returns the functions that the shared library exports.
-pub(crate) fn exported(workshop: &Workshop) -> BTreeSet<String> {
+pub(crate) fn exported_functions(programs: &ProgramFolder) -> BTreeSet<String> {
     let listed = expect_success(
-        Command::new("nm").args(["-D", "--defined-only"]).arg(workshop.path("libtraceweir.so")),
+        Command::new("nm").args(["-D", "--defined-only"]).arg(programs.path("libtraceweir.so")),
     );
-    listed.lines().filter_map(|l| l.split_whitespace().nth(2)).map(str::to_owned).collect()
+    listed.lines().filter_map(|line| line.split_whitespace().nth(2)).map(str::to_owned).collect()
 }
 
 /// Returns every header of this project.
-pub(crate) fn headers() -> Vec<PathBuf> {
-    let (mut all, mut folders) = (Vec::new(), vec![here("include")]);
+pub(crate) fn list_headers() -> Vec<PathBuf> {
+    let (mut all, mut folders) = (Vec::new(), vec![crate_path("include")]);
     while let Some(folder) = folders.pop() {
-        for path in entries(&folder) {
+        for path in list_folder(&folder) {
             if path.is_dir() { &mut folders } else { &mut all }.push(path);
         }
     }
@@ -40,7 +40,7 @@ pub(crate) fn headers() -> Vec<PathBuf> {
 }
 
 /// Returns the entries of a folder, in the order of names.
-pub(crate) fn entries(folder: &Path) -> Vec<PathBuf> {
+pub(crate) fn list_folder(folder: &Path) -> Vec<PathBuf> {
     let mut paths: Vec<PathBuf> =
         std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
     paths.sort();

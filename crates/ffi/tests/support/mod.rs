@@ -18,27 +18,28 @@ use traceweir::controller::{Controller, EnableCode, EnableParams, Scope, Session
 use traceweir_daemon::{Options, RuntimeDir, Stopper, run_until};
 use traceweir_format::etl;
 use traceweir_format::header::Record;
+use traceweir_format::spec::session::EVENT_TRACE_FILE_MODE_SEQUENTIAL;
 
 pub(crate) use skip::skip;
 
 /// A generous limit for any step on a busy machine.
-const LONG: Duration = Duration::from_secs(60);
+const STEP_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Flags that every source of this project compiles with.
-pub(crate) const STRICT: [&str; 5] = ["-Wall", "-Wextra", "-Wpedantic", "-Werror", "-O1"];
+pub(crate) const STRICT_FLAGS: [&str; 5] = ["-Wall", "-Wextra", "-Wpedantic", "-Werror", "-O1"];
 
 /// Returns whether an optional program is installed; reports a skip if not.
 #[track_caller]
-pub(crate) fn has(program: &str) -> bool {
-    let is_there = Command::new(program).arg("--version").output().is_ok_and(|run| run.status.success());
-    if !is_there {
-        skip(program, &format!("there is no {program}"));
+pub(crate) fn has_program(program: &str) -> bool {
+    let is_installed = Command::new(program).arg("--version").output().is_ok_and(|run| run.status.success());
+    if !is_installed {
+        skip(program, &format!("{program} is not installed"));
     }
-    is_there
+    is_installed
 }
 
 /// Flags for the sanitizers.
-pub(crate) const SANITIZE: [&str; 3] =
+pub(crate) const SANITIZER_FLAGS: [&str; 3] =
     ["-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-fno-omit-frame-pointer"];
 
 /// Returns whether a compiler has sanitizers; reports a skip if not.
@@ -48,8 +49,8 @@ pub(crate) fn has_sanitizers(compiler: &str) -> bool {
     let (probe, program) = (folder.path().join("probe.c"), folder.path().join("probe"));
     std::fs::write(&probe, "int main(void) { return 0; }\n").unwrap();
     let mut command = Command::new(compiler);
-    command.args(SANITIZE).args(["-xc"]).arg(&probe).arg("-o").arg(&program);
-    let can_link = command.output().is_ok_and(|made| made.status.success());
+    command.args(SANITIZER_FLAGS).args(["-xc"]).arg(&probe).arg("-o").arg(&program);
+    let can_link = command.output().is_ok_and(|linked| linked.status.success());
     if !can_link {
         skip("sanitizers", &format!("{compiler} has no sanitizers"));
     }
@@ -58,13 +59,13 @@ pub(crate) fn has_sanitizers(compiler: &str) -> bool {
 
 /// Returns how many rows a program checked.
 #[track_caller]
-pub(crate) fn rows(output: &str) -> u32 {
+pub(crate) fn checked_rows(output: &str) -> u32 {
     let line = output.lines().find_map(|line| line.strip_prefix("rows: "));
-    line.unwrap_or_else(|| panic!("no rows: {output}")).parse().unwrap()
+    line.unwrap_or_else(|| panic!("the program did not print its rows: {output}")).parse().unwrap()
 }
 
 /// Returns the path of a file or folder of this crate.
-pub(crate) fn here(path: &str) -> PathBuf {
+pub(crate) fn crate_path(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(path)
 }
 
@@ -84,7 +85,7 @@ impl Language {
     /// Returns the installed compilers.
     #[track_caller]
     pub(crate) fn compilers(&self) -> impl Iterator<Item = &'static str> {
-        self.compilers.into_iter().filter(|compiler| *compiler == "gcc" || has(compiler))
+        self.compilers.into_iter().filter(|compiler| *compiler == "gcc" || has_program(compiler))
     }
 }
 
@@ -96,14 +97,14 @@ pub(crate) enum Link {
 }
 
 /// A folder with programs, and the library under the names that C uses.
-pub(crate) struct Workshop {
+pub(crate) struct ProgramFolder {
     pub(crate) folder: TempDir,
 }
 
-impl Workshop {
+impl ProgramFolder {
     pub(crate) fn new() -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let built = built();
+        let built = library_folder();
         for (name, file) in [
             ("libtraceweir.so", "libtraceweir_c.so"),
             ("libtraceweir.so.0", "libtraceweir_c.so"),
@@ -124,11 +125,11 @@ impl Workshop {
         let program = self.path(&format!("{}-{compiler}", source.file_stem().unwrap().to_string_lossy()));
         let mut command = Command::new(compiler);
         command
-            .args(STRICT)
+            .args(STRICT_FLAGS)
             .args(flags)
             .arg("-g")
             .arg("-I")
-            .arg(here("include"))
+            .arg(crate_path("include"))
             .arg(source)
             .arg("-o")
             .arg(&program);
@@ -158,39 +159,39 @@ impl Workshop {
     }
 }
 
-/// Returns the folder of an optimized library that is tested instead of the one built with these
+/// Returns the folder of an optimized library that is tested instead of the library built with these
 /// tests.
-pub(crate) fn optimized() -> Option<PathBuf> {
+pub(crate) fn optimized_library_folder() -> Option<PathBuf> {
     std::env::var_os("TRACEWEIR_OPTIMIZED_LIBRARY").map(PathBuf::from)
 }
 
-/// Returns the folder of the library: next to this program, where cargo put it, unless another is
-/// named.
-fn built() -> PathBuf {
-    if let Some(folder) = optimized() {
+/// Returns the folder of the library: that of this program, unless an optimized library is tested.
+fn library_folder() -> PathBuf {
+    if let Some(folder) = optimized_library_folder() {
         return std::path::absolute(folder).unwrap();
     }
     let this = std::env::current_exe().unwrap();
-    this.parent().expect("a folder").to_owned()
+    this.parent().expect("a program is in a folder").to_owned()
 }
 
 /// Runs a command that must succeed.
 #[track_caller]
 pub(crate) fn expect_success(command: &mut Command) -> String {
-    let Output { status, stdout, stderr } = command.output().unwrap_or_else(|e| panic!("{command:?}: {e}"));
+    let Output { status, stdout, stderr } =
+        command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
     let (out, err) = (String::from_utf8_lossy(&stdout), String::from_utf8_lossy(&stderr));
     assert!(status.success(), "{command:?}: {status}\n{out}\n{err}");
     out.into_owned()
 }
 
-/// A daemon in a thread, with a folder of its own; stops on drop.
-pub(crate) struct Daemon {
+/// A daemon in a thread, with a temporary runtime directory; stops on drop.
+pub(crate) struct TestDaemon {
     pub(crate) folder: TempDir,
     stopper: Stopper,
     thread: Option<JoinHandle<()>>,
 }
 
-impl Daemon {
+impl TestDaemon {
     pub(crate) fn new() -> Self {
         let folder = tempfile::tempdir().unwrap();
         let runtime = RuntimeDir::from_path(folder.path());
@@ -198,7 +199,7 @@ impl Daemon {
     }
 
     /// Starts a system daemon, which other users may use as guests; needs root.
-    pub(crate) fn for_all() -> Self {
+    pub(crate) fn for_all_users() -> Self {
         let folder = tempfile::tempdir().unwrap();
         std::fs::set_permissions(folder.path(), PermissionsExt::from_mode(0o755)).unwrap();
         let mut runtime = RuntimeDir::from_path(folder.path());
@@ -211,15 +212,15 @@ impl Daemon {
         let (options, signal) = (Options::new(runtime), stopper.clone());
         let thread = std::thread::spawn(move || run_until(options, &signal).unwrap());
         let start = Instant::now();
-        while !Controller::find_at(folder.path()).is_ok_and(|c| c.is_some()) {
-            assert!(start.elapsed() < LONG, "the daemon does not answer");
+        while !Controller::find_at(folder.path()).is_ok_and(|found| found.is_some()) {
+            assert!(start.elapsed() < STEP_TIMEOUT, "the daemon does not answer");
             std::thread::sleep(Duration::from_millis(2));
         }
         Self { folder, stopper, thread: Some(thread) }
     }
 
     pub(crate) fn controller(&self) -> Controller {
-        Controller::find_at(self.folder.path()).unwrap().expect("a daemon")
+        Controller::find_at(self.folder.path()).unwrap().expect("the daemon answers")
     }
 
     /// Makes a command for a program whose providers find this daemon.
@@ -230,31 +231,40 @@ impl Daemon {
     }
 
     /// Starts a session that records everything of some providers into a file.
-    pub(crate) fn record(&self, name: &str, providers: &[Guid], params: &EnableParams) -> Recording<'_> {
-        self.record_by(name, providers, params, SessionConfig::default())
+    pub(crate) fn record(
+        &self,
+        name: &str,
+        providers: &[Guid],
+        params: &EnableParams,
+    ) -> RecordingSession<'_> {
+        self.record_with_config(name, providers, params, SessionConfig::default())
     }
 
     /// Like [`Self::record`], with other settings.
-    pub(crate) fn record_by(
+    pub(crate) fn record_with_config(
         &self,
         name: &str,
         providers: &[Guid],
         params: &EnableParams,
         config: SessionConfig,
-    ) -> Recording<'_> {
+    ) -> RecordingSession<'_> {
         let file = self.folder.path().join(name).with_extension("etl");
         let mut controller = self.controller();
-        let config =
-            SessionConfig { name: name.to_owned(), log_file_mode: 1, log_file: Some(file.clone()), ..config };
+        let config = SessionConfig {
+            name: name.to_owned(),
+            log_file_mode: EVENT_TRACE_FILE_MODE_SEQUENTIAL,
+            log_file: Some(file.clone()),
+            ..config
+        };
         let session = SessionRef::Id(controller.start(&config).unwrap().id);
         for provider in providers {
             controller.enable(&session, *provider, EnableCode::Enable, params, 30_000).unwrap();
         }
-        Recording { daemon: self, session, file }
+        RecordingSession { daemon: self, session, file }
     }
 }
 
-impl Drop for Daemon {
+impl Drop for TestDaemon {
     fn drop(&mut self) {
         self.stopper.stop();
         if let Some(thread) = self.thread.take() {
@@ -265,58 +275,58 @@ impl Drop for Daemon {
 }
 
 /// A running session that records into a file.
-pub(crate) struct Recording<'a> {
-    daemon: &'a Daemon,
+pub(crate) struct RecordingSession<'a> {
+    daemon: &'a TestDaemon,
     session: SessionRef,
     file: PathBuf,
 }
 
-impl Recording<'_> {
+impl RecordingSession<'_> {
     /// Requests the state of a provider.
     pub(crate) fn capture_state(&self, provider: Guid, params: &EnableParams) {
         let mut controller = self.daemon.controller();
         controller.enable(&self.session, provider, EnableCode::CaptureState, params, 30_000).unwrap();
     }
 
-    /// Stops the session and returns a view of each provider event, in the order of time; `lost`
-    /// events are missing.
+    /// Stops the session and returns a view of each provider event, in time order. Asserts that
+    /// `lost` events are missing.
     pub(crate) fn stop<T>(self, lost: u64, view: impl FnMut(&Record<'_>) -> T) -> Vec<T> {
         self.stop_with(lost, |_| (), view)
     }
 
-    /// Like [`Self::stop`], and passes the session's own events to `own`.
+    /// Like [`Self::stop`], and passes the events that the session itself wrote to `on_session_event`.
     pub(crate) fn stop_with<T>(
         self,
         lost: u64,
-        own: impl FnMut(&Record<'_>),
+        on_session_event: impl FnMut(&Record<'_>),
         view: impl FnMut(&Record<'_>) -> T,
     ) -> Vec<T> {
-        self.end(Some(lost), own, view)
+        self.stop_and_check(Some(lost), on_session_event, view)
     }
 
     /// Like [`Self::stop`], with any number of missing events.
-    pub(crate) fn stop_any<T>(self, view: impl FnMut(&Record<'_>) -> T) -> Vec<T> {
-        self.end(None, |_| (), view)
+    pub(crate) fn stop_with_any_loss<T>(self, view: impl FnMut(&Record<'_>) -> T) -> Vec<T> {
+        self.stop_and_check(None, |_| (), view)
     }
 
-    fn end<T>(
+    fn stop_and_check<T>(
         self,
         lost: Option<u64>,
-        mut own: impl FnMut(&Record<'_>),
+        mut on_session_event: impl FnMut(&Record<'_>),
         mut view: impl FnMut(&Record<'_>) -> T,
     ) -> Vec<T> {
         let end = self.daemon.controller().stop(&self.session).unwrap();
         assert!(lost.is_none_or(|lost| end.events_lost == lost), "{} events lost", end.events_lost);
         let trace = etl::Trace::open(std::fs::File::open(&self.file).unwrap()).unwrap();
         let mut events = trace.events();
-        let mut seen = Vec::new();
+        let mut viewed = Vec::new();
         while let Some(record) = events.next().unwrap() {
             if record.provider() == traceweir_format::spec::event::class::EVENT_TRACE {
-                own(&record);
+                on_session_event(&record);
             } else {
-                seen.push(view(&record));
+                viewed.push(view(&record));
             }
         }
-        seen
+        viewed
     }
 }

@@ -35,7 +35,7 @@ static std::string field() { return reinterpret_cast<const char *>(hook.metadata
 static void enable(UCHAR level, ULONGLONG any) { hook_enable(EVENT_CONTROL_CODE_ENABLE_PROVIDER, level, any, 0); }
 static void disable() { hook_enable(EVENT_CONTROL_CODE_DISABLE_PROVIDER, 0, 0, 0); }
 
-static void an_activity_has_an_id_and_leaves_the_thread_alone() {
+static void activity_has_an_id_and_does_not_change_the_thread() {
     s_thread = GUID{99, 0, 0, {}};
     TraceLoggingActivity<g_p, 0x10, 4> a;
     CHECK(a.Provider() == g_p && *a.Id() == GUID{});
@@ -83,7 +83,7 @@ static void related_activities_are_written_at_the_start() {
     CHECK(hook.has_related && hook.related == *a.Id());
 }
 
-static void an_activity_moves() {
+static void activity_can_be_moved() {
     ULONG writes = hook.writes;
     {
         TraceLoggingActivity<g_p> a;
@@ -95,7 +95,7 @@ static void an_activity_moves() {
     CHECK(hook.writes == writes + 2 && name() == "Moved" && hook.event.Opcode == 2);
 }
 
-static void a_thread_activity_is_the_threads() {
+static void thread_activity_sets_the_id_of_the_thread() {
     const GUID before{7, 7, 7, {}};
     s_thread = before;
     {
@@ -114,7 +114,7 @@ static void a_thread_activity_is_the_threads() {
     CHECK(s_thread == before);
 }
 
-static void a_setter_gives_the_thread_an_id() {
+static void setter_sets_the_id_of_the_thread() {
     const GUID before = s_thread, id{3, 2, 1, {}};
     {
         TraceLoggingThreadActivityIdSetter by_reference(id);
@@ -132,7 +132,7 @@ static void of_a_function() {
     CHECK(name() == "of_a_function" && field() == "n" && hook.event.Opcode == 1 && s_thread != before);
 }
 
-static void without_a_listener_nothing_happens() {
+static void nothing_is_written_without_a_session() {
     disable();
     const GUID before = s_thread;
     UINT32 created = s_created;
@@ -175,7 +175,7 @@ struct Object {
     }
 };
 
-static void hard_places() {
+static void check_difficult_constructs() {
     from_a_template(1, TlgInINT32);
     from_a_template(2.0, TlgInDOUBLE);
     from_a_template("text", TlgInANSISTRING);
@@ -195,7 +195,7 @@ static void hard_places() {
                       TraceLoggingWideString((std::u16string(100, u'x') + u"y").c_str(), "w"));
     CHECK(hook.payload_size == 102 + 204 && hook.payload[0] == 'x' && hook.payload[100] == 'y');
     TraceLoggingWrite(g_p, "Null", TraceLoggingString(nullptr, "a"), TraceLoggingWideString(nullptr, "b"),
-                      TraceLoggingPointer(nullptr, "c"), TraceLoggingCodePointer(&hard_places, "d"));
+                      TraceLoggingPointer(nullptr, "c"), TraceLoggingCodePointer(&check_difficult_constructs, "d"));
     CHECK(hook.payload_size == 1 + 2 + 8 + 8);
 }
 
@@ -216,17 +216,17 @@ int main(int argc, char **argv) {
         }
         return 0;
     }
-    an_activity_has_an_id_and_leaves_the_thread_alone();
+    activity_has_an_id_and_does_not_change_the_thread();
     a_started_activity_stops_with_its_scope();
     related_activities_are_written_at_the_start();
-    an_activity_moves();
-    a_thread_activity_is_the_threads();
-    a_setter_gives_the_thread_an_id();
+    activity_can_be_moved();
+    thread_activity_sets_the_id_of_the_thread();
+    setter_sets_the_id_of_the_thread();
     const GUID before = s_thread;
     of_a_function();
     CHECK(name() == "of_a_function" && hook.event.Opcode == 2 && s_thread == before);
-    without_a_listener_nothing_happens();
-    hard_places();
+    nothing_is_written_without_a_session();
+    check_difficult_constructs();
     TraceLoggingUnregister(g_p);
     puts("all rules hold");
     return 0;

@@ -2,15 +2,15 @@
 
 use std::process::Command;
 
-use crate::compiler::{Workbench, cpp_compilers, sources};
+use crate::compiler::{SourceFolder, cpp_compilers, sources};
 use crate::support::expect_success;
 
 #[test]
 fn activities_follow_the_contract() {
-    let workbench = Workbench::new();
+    let folder = SourceFolder::new();
     for compiler in cpp_compilers() {
-        for (standard, speed) in [(compiler.standards()[0], "-O0"), (compiler.standards()[1], "-O2")] {
-            let program = workbench.build(compiler, &sources().join("activity.cpp"), &[standard, speed]);
+        for (standard, optimization) in [(compiler.standards()[0], "-O0"), (compiler.standards()[1], "-O2")] {
+            let program = folder.build(compiler, &sources().join("activity.cpp"), &[standard, optimization]);
             assert_eq!(expect_success(&mut Command::new(program)), "all rules hold\n", "{compiler:?}");
         }
     }
@@ -18,17 +18,17 @@ fn activities_follow_the_contract() {
 
 #[test]
 fn calls_of_activities_out_of_order_are_asserted() {
-    let workbench = Workbench::new();
+    let folder = SourceFolder::new();
     for compiler in cpp_compilers().into_iter().take(1) {
-        let program = workbench.build(compiler, &sources().join("activity.cpp"), &["-std=c++17"]);
-        for (wrong, message) in [
+        let program = folder.build(compiler, &sources().join("activity.cpp"), &["-std=c++17"]);
+        for (wrong_call, message) in [
             ("start", "has been started already"),
             ("stop", "has not been started"),
             ("related", "before the start"),
         ] {
-            let output = Command::new(&program).arg(wrong).output().expect("the program starts");
+            let output = Command::new(&program).arg(wrong_call).output().expect("the program starts");
             let stderr = String::from_utf8_lossy(&output.stderr);
-            assert!(!output.status.success() && stderr.contains(message), "{wrong}: {stderr}");
+            assert!(!output.status.success() && stderr.contains(message), "{wrong_call}: {stderr}");
         }
     }
 }

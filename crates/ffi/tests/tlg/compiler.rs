@@ -5,51 +5,51 @@ use std::process::{Command, Output};
 
 use tempfile::TempDir;
 
-use crate::support::{C, CPP, STRICT, expect_success, here};
+use crate::support::{C, CPP, STRICT_FLAGS, crate_path, expect_success};
 
 /// A compiler of one language.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Compiler {
     pub(crate) program: &'static str,
-    pub(crate) cpp: bool,
+    pub(crate) is_cpp: bool,
 }
 
-pub(crate) const GCC: Compiler = Compiler { program: "gcc", cpp: false };
+pub(crate) const GCC: Compiler = Compiler { program: "gcc", is_cpp: false };
 
 impl Compiler {
-    /// Returns the older and the newer standard that it must support.
+    /// Returns the older and the newer standard that the compiler must support.
     pub(crate) fn standards(self) -> [&'static str; 2] {
-        if self.cpp { ["-std=c++17", "-std=c++20"] } else { ["-std=c11", "-std=c17"] }
+        if self.is_cpp { ["-std=c++17", "-std=c++20"] } else { ["-std=c11", "-std=c17"] }
     }
 
     /// Returns the flag for a source whose name does not show its language.
-    pub(crate) fn language(self) -> &'static str {
-        if self.cpp { "-xc++" } else { "-xc" }
+    pub(crate) fn language_flag(self) -> &'static str {
+        if self.is_cpp { "-xc++" } else { "-xc" }
     }
 }
 
 /// Returns the installed compilers.
 pub(crate) fn compilers() -> Vec<Compiler> {
-    let c = C.compilers().map(|program| Compiler { program, cpp: false });
+    let c = C.compilers().map(|program| Compiler { program, is_cpp: false });
     c.chain(cpp_compilers()).collect()
 }
 
 /// Returns the installed C++ compilers.
 pub(crate) fn cpp_compilers() -> Vec<Compiler> {
-    CPP.compilers().map(|program| Compiler { program, cpp: true }).collect()
+    CPP.compilers().map(|program| Compiler { program, is_cpp: true }).collect()
 }
 
 /// Returns the folder of these tests, which has the sources.
 pub(crate) fn sources() -> PathBuf {
-    here("tests/tlg")
+    crate_path("tests/tlg")
 }
 
 /// A folder for sources and programs.
-pub(crate) struct Workbench(TempDir);
+pub(crate) struct SourceFolder(TempDir);
 
-impl Workbench {
+impl SourceFolder {
     pub(crate) fn new() -> Self {
-        Self(tempfile::tempdir().expect("a folder for programs"))
+        Self(tempfile::tempdir().expect("a temporary folder can be created"))
     }
 
     pub(crate) fn path(&self, name: &str) -> PathBuf {
@@ -57,7 +57,7 @@ impl Workbench {
     }
 
     /// Writes a source with this text.
-    pub(crate) fn source(&self, name: &str, text: &str) -> PathBuf {
+    pub(crate) fn write_source(&self, name: &str, text: &str) -> PathBuf {
         let path = self.path(name);
         std::fs::write(&path, text).expect("the source can be written");
         path
@@ -65,8 +65,8 @@ impl Workbench {
 
     fn command(compiler: Compiler, source: &Path, flags: &[&str]) -> Command {
         let mut command = Command::new(compiler.program);
-        command.arg("-I").arg(here("include")).arg("-I").arg(sources());
-        command.args(flags).arg(compiler.language()).arg(source).arg("-xnone");
+        command.arg("-I").arg(crate_path("include")).arg("-I").arg(sources());
+        command.args(flags).arg(compiler.language_flag()).arg(source).arg("-xnone");
         command
     }
 
@@ -75,22 +75,22 @@ impl Workbench {
         Self::command(compiler, source, flags).output().expect("the compiler runs")
     }
 
-    /// Builds a program; fails the test with the compiler's output.
+    /// Builds a program. If that fails, the test fails with the compiler's output.
     #[track_caller]
     pub(crate) fn build(&self, compiler: Compiler, source: &Path, flags: &[&str]) -> PathBuf {
         let program = self.path("program");
-        let mut command = Self::command(compiler, source, &[&STRICT[..], flags].concat());
+        let mut command = Self::command(compiler, source, &[&STRICT_FLAGS[..], flags].concat());
         expect_success(command.arg("-o").arg(&program));
         program
     }
 
-    /// Fails unless the source compiles with strict flags.
+    /// Asserts that the source compiles with strict flags.
     #[track_caller]
-    pub(crate) fn accepts(&self, compiler: Compiler, source: &Path, flags: &[&str]) {
+    pub(crate) fn assert_compiles(&self, compiler: Compiler, source: &Path, flags: &[&str]) {
         expect_success(&mut Self::command(
             compiler,
             source,
-            &[&STRICT[..], &["-fsyntax-only"], flags].concat(),
+            &[&STRICT_FLAGS[..], &["-fsyntax-only"], flags].concat(),
         ));
     }
 }

@@ -3,73 +3,108 @@
 
 use std::process::Command;
 
-use crate::compiler::{Workbench, compilers};
-use crate::generate::{Runtime, program_of};
-use crate::kinds::{KINDS, Kind, Sample};
-use crate::metadata::expected;
+use traceweir::tracelogging::{InType, OutType};
+
+use crate::compiler::{SourceFolder, compilers};
+use crate::generate::{Runtime, program_with_statements};
+use crate::kinds::{FIELD_KINDS, FieldKind, FieldSample};
+use crate::metadata::expected_line;
 use crate::support::expect_success;
-use crate::table::{Declaration, Field, FieldContent};
+use crate::table::{EventDeclaration, Field, FieldContent};
 
 const TAG: u32 = 0x20_0000;
 /// The arguments after the value.
-const FORMS: [&str; 4] = ["", ", \"n\"", ", \"n\", \"what it is\"", ", \"n\", \"what it is\", 0x200000"];
+const ARGUMENT_FORMS: [&str; 4] =
+    ["", ", \"n\"", ", \"n\", \"what it is\"", ", \"n\", \"what it is\", 0x200000"];
 
-type Shape = (String, String, String, fn(Kind) -> FieldContent);
+/// One macro of a kind of field.
+struct MacroShape {
+    /// The suffix of the macro's name.
+    name: String,
+    /// The arguments before the field's name.
+    arguments: String,
+    default_name: String,
+    content: fn(FieldKind) -> FieldContent,
+}
 
 /// Returns the packed fields, which have no kind.
-fn packed() -> [Shape; 2] {
+fn packed_shapes() -> [MacroShape; 2] {
     let (data, name) = ("sample_packed, sizeof sample_packed", "sample_packed".to_owned());
     [
-        ("PackedField".to_owned(), format!("{data}, TlgInBINARY"), name.clone(), |_| {
-            FieldContent::Packed(14, 0)
-        }),
-        ("PackedFieldEx".to_owned(), format!("{data}, TlgInUINT8, TlgOutHEX"), name, |_| {
-            FieldContent::Packed(4, 4)
-        }),
+        MacroShape {
+            name: "PackedField".to_owned(),
+            arguments: format!("{data}, TlgInBINARY"),
+            default_name: name.clone(),
+            content: |_| FieldContent::Packed(InType::Binary.as_int(), OutType::Default.as_int()),
+        },
+        MacroShape {
+            name: "PackedFieldEx".to_owned(),
+            arguments: format!("{data}, TlgInUINT8, TlgOutHEX"),
+            default_name: name,
+            content: |_| FieldContent::Packed(InType::U8.as_int(), OutType::Hex.as_int()),
+        },
     ]
 }
 
-/// Returns the shapes of a kind: the macro, its arguments up to the name, the default name, and the
-/// content in the table.
-fn shapes(kind: &Kind) -> Vec<Shape> {
+/// Returns the macros of a kind: for a value, and for arrays if there are any.
+fn macro_shapes(kind: &FieldKind) -> Vec<MacroShape> {
     let (name, sample) = (kind.name, format!("sample_{}", kind.name));
-    if let Sample::Argument(arguments, _) = kind.sample {
-        let first = arguments.split(", ").next().expect("an argument").to_owned();
-        return vec![(name.to_owned(), arguments.to_owned(), first, FieldContent::Value)];
+    let shape = |name: String, arguments: String, default_name: &str, content| MacroShape {
+        name,
+        arguments,
+        default_name: default_name.to_owned(),
+        content,
+    };
+    if let FieldSample::Argument(arguments, _) = kind.sample {
+        let first = arguments.split(", ").next().expect("a macro has an argument");
+        return vec![shape(name.to_owned(), arguments.to_owned(), first, FieldContent::Value)];
     }
     vec![
-        (name.to_owned(), format!("{sample}[0]"), format!("{sample}[0]"), FieldContent::Value),
-        (format!("{name}Array"), format!("{sample}, 3"), sample.clone(), FieldContent::Array),
-        (format!("{name}FixedArray"), format!("{sample}, 3"), sample, |kind| FieldContent::Fixed(kind, 3)),
+        shape(name.to_owned(), format!("{sample}[0]"), &format!("{sample}[0]"), FieldContent::Value),
+        shape(format!("{name}Array"), format!("{sample}, 3"), &sample, FieldContent::Array),
+        shape(format!("{name}FixedArray"), format!("{sample}, 3"), &sample, |kind| {
+            FieldContent::Fixed(kind, 3)
+        }),
     ]
 }
 
 /// Returns the statement, and the event that it must write.
-fn row(kind: &Kind, shape: &Shape) -> (String, Declaration) {
-    let (name, arguments, text, what) = shape;
-    let fields: Vec<_> = FORMS.iter().map(|form| format!("TraceLogging{name}({arguments}{form})")).collect();
+fn make_row(kind: &FieldKind, shape: &MacroShape) -> (String, EventDeclaration) {
+    let MacroShape { name, arguments, default_name, content } = shape;
+    let fields: Vec<_> =
+        ARGUMENT_FORMS.iter().map(|form| format!("TraceLogging{name}({arguments}{form})")).collect();
     let statement = format!("    TraceLoggingWrite(g_table, \"{name}\", {});\n", fields.join(", "));
-    let named =
-        |name: &str, tag| Field { what: what(*kind), name: name.to_owned(), tag, format_default: false };
-    let fields = vec![named(text, None), named("n", None), named("n", None), named("n", Some(TAG))];
-    (statement, Declaration { name: name.clone(), attributes: Vec::new(), fields })
+    let named = |name: &str, tag| Field {
+        content: content(*kind),
+        name: name.to_owned(),
+        tag,
+        format_default: false,
+    };
+    let fields = vec![named(default_name, None), named("n", None), named("n", None), named("n", Some(TAG))];
+    (statement, EventDeclaration { name: name.clone(), attributes: Vec::new(), fields })
 }
 
 #[test]
 fn every_macro_takes_an_optional_name_description_and_tags() {
-    let packed = packed().map(|shape| row(&KINDS[0], &shape));
-    let fields = KINDS.iter().flat_map(|kind| shapes(kind).into_iter().map(|shape| row(kind, &shape)));
+    let packed = packed_shapes().map(|shape| make_row(&FIELD_KINDS[0], &shape));
+    let fields = FIELD_KINDS
+        .iter()
+        .flat_map(|kind| macro_shapes(kind).into_iter().map(|shape| make_row(kind, &shape)));
     let (statements, rows): (Vec<_>, Vec<_>) = fields.chain(packed).unzip();
     assert!(rows.len() > 150, "{} rows", rows.len());
-    let workbench = Workbench::new();
-    let source = workbench.source("forms.c", &program_of(&statements, Runtime::Hooks));
+    let folder = SourceFolder::new();
+    let source = folder.write_source("forms.c", &program_with_statements(&statements, Runtime::Hooks));
     for compiler in compilers() {
-        let program = workbench.build(compiler, &source, &[compiler.standards()[0], "-O0"]);
+        let program = folder.build(compiler, &source, &[compiler.standards()[0], "-O0"]);
         let printed = expect_success(&mut Command::new(program));
-        assert_eq!(printed.lines().count(), rows.len(), "{compiler:?}: a line for each event");
+        assert_eq!(
+            printed.lines().count(),
+            rows.len(),
+            "{compiler:?}: the program prints a line for each event"
+        );
         for (line, row) in printed.lines().zip(&rows) {
-            let (what, _types) = line.rsplit_once(' ').expect("the types of the blocks");
-            assert_eq!(what, expected(row), "{compiler:?}: TraceLogging{}", row.name);
+            let (event, _types) = line.rsplit_once(' ').expect("the line ends with the types of the blocks");
+            assert_eq!(event, expected_line(row), "{compiler:?}: TraceLogging{}", row.name);
         }
     }
 }
@@ -78,7 +113,7 @@ fn every_macro_takes_an_optional_name_description_and_tags() {
 fn kinds_without_arrays_have_no_array_macros() {
     let mut text = String::from("#include <TraceLoggingProvider.h>\nextern int unit;\nint unit = 1;\n");
     let mut rows = 0;
-    for kind in KINDS.iter().filter(|kind| kind.initialisers().is_empty()) {
+    for kind in FIELD_KINDS.iter().filter(|kind| kind.c_initializers().is_empty()) {
         for shape in ["Array", "FixedArray"] {
             let name = format!("TraceLogging{}{shape}", kind.name);
             text += &format!("#ifdef {name}\n#error \"there is no {name}\"\n#endif\n");
@@ -86,9 +121,9 @@ fn kinds_without_arrays_have_no_array_macros() {
         }
     }
     assert_eq!(rows, 36, "strings, SIDs, binary, socket addresses, IPv6 and custom");
-    let workbench = Workbench::new();
-    let source = workbench.source("none.c", &text);
+    let folder = SourceFolder::new();
+    let source = folder.write_source("none.c", &text);
     for compiler in compilers() {
-        workbench.accepts(compiler, &source, &[compiler.standards()[0]]);
+        folder.assert_compiles(compiler, &source, &[compiler.standards()[0]]);
     }
 }

@@ -1,12 +1,12 @@
-//! The table as a C program, which is also a C++ program: it writes each event once and prints what
-//! the macros passed.
+//! Generates a program from the table that is valid C and C++. It writes each event once, and prints
+//! the arguments that the macros pass.
 
 use std::fmt::Write;
 
-use crate::kinds::{KINDS, PACKED_BYTES, Sample};
-use crate::table::{Declaration, Field, FieldContent};
+use crate::kinds::{FIELD_KINDS, FieldSample, PACKED_BYTES};
+use crate::table::{EventDeclaration, Field, FieldContent};
 
-/// What receives the events of a program.
+/// The receiver of the events of a program.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Runtime {
     /// `hooks.h`, which prints the events.
@@ -15,7 +15,7 @@ pub(crate) enum Runtime {
     Library,
 }
 
-const HEAD: &str = r#"#include <TraceLoggingProvider.h>
+const PROLOGUE: &str = r#"#include <TraceLoggingProvider.h>
 
 struct ansi_string { UINT16 Length, MaximumLength; char *Buffer; };
 struct unicode_string { UINT16 Length, MaximumLength; WCHAR *Buffer; };
@@ -27,32 +27,32 @@ static const UINT8 sample_sid[] = {1, 2, 0, 0, 0, 0, 0, 5, 0x20, 0, 0, 0, 0x20, 
 "#;
 
 /// Returns the complete program for a table.
-pub(crate) fn program(table: &[Declaration], runtime: Runtime) -> String {
-    program_of(&table.iter().map(write).collect::<Vec<_>>(), runtime)
+pub(crate) fn program(table: &[EventDeclaration], runtime: Runtime) -> String {
+    program_with_statements(&table.iter().map(write_statement).collect::<Vec<_>>(), runtime)
 }
 
 /// Returns the complete program for events in C.
-pub(crate) fn program_of(events: &[String], runtime: Runtime) -> String {
-    let hooks = runtime == Runtime::Hooks;
-    let mut text = if hooks { format!("#include \"hooks.h\"\n{HEAD}") } else { HEAD.to_owned() };
-    for kind in KINDS.iter().filter(|k| !k.initialisers().is_empty()) {
-        let values = kind.initialisers().join(", ");
+pub(crate) fn program_with_statements(events: &[String], runtime: Runtime) -> String {
+    let has_hooks = runtime == Runtime::Hooks;
+    let mut text = if has_hooks { format!("#include \"hooks.h\"\n{PROLOGUE}") } else { PROLOGUE.to_owned() };
+    for kind in FIELD_KINDS.iter().filter(|kind| !kind.c_initializers().is_empty()) {
+        let values = kind.c_initializers().join(", ");
         let _ = writeln!(text, "static {} const sample_{}[3] = {{{values}}};", kind.c_type, kind.name);
     }
     let packed: Vec<String> = PACKED_BYTES.iter().map(u8::to_string).collect();
     let _ = writeln!(text, "static const UINT8 sample_packed[] = {{{}}};", packed.join(", "));
     text += "TRACELOGGING_DEFINE_PROVIDER(g_table, \"Table\", (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11));\n";
-    // Functions of some events each: compile time grows faster than the size of a function.
-    for (i, some) in events.chunks(16).enumerate() {
+    // Each function writes 16 events: compile time grows faster than the size of a function.
+    for (i, chunk) in events.chunks(16).enumerate() {
         let _ = writeln!(text, "static void part{i}(void) {{");
-        for event in some {
+        for event in chunk {
             text += event;
-            text += if hooks { "    hook_print();\n" } else { "" };
+            text += if has_hooks { "    hook_print();\n" } else { "" };
         }
         text += "}\n";
     }
     text += "int main(void) {\n";
-    text += if hooks { "    hook.enabled_at_register = TRUE;\n" } else { "" };
+    text += if has_hooks { "    hook.enabled_at_register = TRUE;\n" } else { "" };
     text += "    if (TraceLoggingRegister(g_table) != S_OK) {\n        return 1;\n    }\n";
     (0..events.len().div_ceil(16)).for_each(|i| {
         let _ = writeln!(text, "    part{i}();");
@@ -60,9 +60,9 @@ pub(crate) fn program_of(events: &[String], runtime: Runtime) -> String {
     text + "    TraceLoggingUnregister(g_table);\n    return 0;\n}\n"
 }
 
-fn write(event: &Declaration) -> String {
+fn write_statement(event: &EventDeclaration) -> String {
     let mut text = format!("    TraceLoggingWrite(g_table, \"{}\"", event.name);
-    let version = event.attributes.iter().find(|(k, _)| k == "version").map_or(0, |(_, v)| *v);
+    let version = event.attributes.iter().find(|(key, _)| key == "version").map_or(0, |(_, value)| *value);
     for (key, value) in &event.attributes {
         let _ = match key.as_str() {
             "level" => write!(text, ", TraceLoggingLevel({value})"),
@@ -74,16 +74,16 @@ fn write(event: &Declaration) -> String {
             _ => Ok(()),
         };
     }
-    event.fields.iter().for_each(|f| text = format!("{text},\n        {}", field(f)));
+    event.fields.iter().for_each(|field| text = format!("{text},\n        {}", field_macro(field)));
     text + ");\n"
 }
 
-fn field(field: &Field) -> String {
-    let tag = field.tag.map_or(String::new(), |t| format!(", \"what it is\", {t}"));
+fn field_macro(field: &Field) -> String {
+    let tag = field.tag.map_or(String::new(), |tag| format!(", \"what it is\", {tag}"));
     let name = format!("\"{}\"{tag}", field.name);
-    match &field.what {
+    match &field.content {
         FieldContent::Value(kind) => match kind.sample {
-            Sample::Argument(c, _) => format!("TraceLogging{}({c}, {name})", kind.name),
+            FieldSample::Argument(arguments, _) => format!("TraceLogging{}({arguments}, {name})", kind.name),
             _ => format!("TraceLogging{0}(sample_{0}[0], {name})", kind.name),
         },
         FieldContent::Array(kind) => format!("TraceLogging{0}Array(sample_{0}, 3, {name})", kind.name),

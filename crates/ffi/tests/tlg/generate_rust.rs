@@ -1,5 +1,5 @@
-//! The table as a Rust program: it writes each event with `write_event!` and then each with the
-//! builder, at run time.
+//! Generates a Rust program from the table. It writes each event with `write_event!`, and then each
+//! event with the builder, at run time.
 //!
 //! The same text is a program for `traceweir` and for the published crates `tracelogging` and
 //! `tracelogging_dynamic`; only its first lines differ. Values are written as the bytes that must
@@ -7,20 +7,20 @@
 
 use std::fmt::Write;
 
-use crate::kinds::{Kind, PACKED_BYTES};
-use crate::table::{Declaration, Field, FieldContent};
+use crate::kinds::{FieldKind, PACKED_BYTES};
+use crate::table::{EventDeclaration, Field, FieldContent};
 
 /// The crates whose macros and builder a program uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Crates {
-    Ours,
+pub(crate) enum TracingCrates {
+    Traceweir,
     Published,
 }
 
-impl Crates {
-    fn head(self) -> &'static str {
+impl TracingCrates {
+    fn prologue(self) -> &'static str {
         match self {
-            Self::Ours => {
+            Self::Traceweir => {
                 "use traceweir::tracelogging::{self as tlg, dynamic};\n\
                  fn id(bytes: [u8; 16]) -> traceweir::Guid { traceweir::Guid::from_bytes(&bytes) }\n"
             }
@@ -49,7 +49,7 @@ const MAIN_HEAD: &str = r#"fn main() {
 "#;
 
 /// The form of a kind in `write_event!`: its name, and a format if the name does not imply it.
-const FORMS: &[(&str, &str, &str)] = &[
+const MACRO_FORMS: &[(&str, &str, &str)] = &[
     ("Int8", "i8", ""),
     ("UInt8", "u8", ""),
     ("Int16", "i16", ""),
@@ -116,7 +116,7 @@ const FORMS: &[(&str, &str, &str)] = &[
 ];
 
 /// The builder's name for a field of an in type, and the Rust type of its value.
-const ADDERS: &[(u8, &str, &str)] = &[
+const BUILDER_ADDERS: &[(u8, &str, &str)] = &[
     (1, "cstr16", "terminated16"),
     (2, "cstr8", "terminated8"),
     (3, "i8", "i8"),
@@ -143,25 +143,25 @@ const ADDERS: &[(u8, &str, &str)] = &[
 
 /// Returns whether Rust has forms for all fields of an event: there are none for arrays whose count
 /// is in the metadata, and none for custom fields.
-pub(crate) fn has_rust_form(event: &Declaration) -> bool {
-    let can = |f: &Field| match &f.what {
+pub(crate) fn has_rust_form(event: &EventDeclaration) -> bool {
+    let has_form = |field: &Field| match &field.content {
         FieldContent::Value(kind) => kind.name != "Custom",
         FieldContent::Array(_) | FieldContent::Struct(_) | FieldContent::Packed(..) => true,
         FieldContent::Fixed(..) => false,
     };
-    event.fields.iter().all(can)
+    event.fields.iter().all(has_form)
 }
 
 /// Returns the complete program.
-pub(crate) fn program(table: &[Declaration], crates: Crates) -> String {
-    let mut text = format!("{}{PROVIDERS}", crates.head());
-    // Functions of some events each: debug builds give every value of a function its own place on
-    // the stack.
+pub(crate) fn program(table: &[EventDeclaration], crates: TracingCrates) -> String {
+    let mut text = format!("{}{PROVIDERS}", crates.prologue());
+    // Each function writes 16 events: debug builds give every value of a function a separate place
+    // on the stack.
     for (i, events) in table.chunks(16).enumerate() {
         let _ = writeln!(text, "fn by_macro{i}() {{");
-        events.iter().for_each(|e| text += &by_macro(e));
+        events.iter().for_each(|event| text += &macro_statement(event));
         let _ = writeln!(text, "}}\nfn by_builder{i}(builder: &mut EventBuilder, made: Made<'_>) {{");
-        events.iter().for_each(|e| text += &by_builder(e));
+        events.iter().for_each(|event| text += &builder_statement(event));
         text += "}\n";
     }
     text += MAIN_HEAD;
@@ -171,57 +171,64 @@ pub(crate) fn program(table: &[Declaration], crates: Crates) -> String {
     text + "    checked(TABLE.unregister());\n    checked(made.unregister());\n}\n"
 }
 
-fn by_macro(event: &Declaration) -> String {
-    let Declaration { name, fields, .. } = event;
-    let mut text =
-        format!("    checked(tlg::write_event!(TABLE, \"{name}\", keyword({})", event.all("keyword"));
+fn macro_statement(event: &EventDeclaration) -> String {
+    let EventDeclaration { name, fields, .. } = event;
+    let mut text = format!(
+        "    checked(tlg::write_event!(TABLE, \"{name}\", keyword({})",
+        event.combine_attributes("keyword")
+    );
     for option in ["level", "opcode", "channel"] {
         if let Some(value) = event.find_attribute(option) {
             let _ = write!(text, ", {option}({value})");
         }
     }
     if event.find_attribute("tag").is_some() {
-        let _ = write!(text, ", tag({})", event.all("tag"));
+        let _ = write!(text, ", tag({})", event.combine_attributes("tag"));
     }
     if let Some(id) = event.find_attribute("id") {
-        let _ = write!(text, ", id_version({id}, {})", event.last("version", 0));
+        let _ = write!(text, ", id_version({id}, {})", event.attribute_or("version", 0));
     }
-    let mut rest = fields.iter();
-    while let Some(field) = macro_field(&mut rest) {
+    let mut remaining_fields = fields.iter();
+    while let Some(field) = macro_field(&mut remaining_fields) {
         let _ = write!(text, ",\n        {field}");
     }
     text + "));\n"
 }
 
 /// Returns the next field; for a structure, with its members.
-fn macro_field<'a>(rest: &mut impl Iterator<Item = &'a Field>) -> Option<String> {
-    let Field { what, name, tag, format_default } = rest.next()?;
-    let mut tag = tag.map_or(String::new(), |t| format!(", tag({t})"));
+fn macro_field<'a>(remaining_fields: &mut impl Iterator<Item = &'a Field>) -> Option<String> {
+    let Field { content, name, tag, format_default } = remaining_fields.next()?;
+    let mut tag = tag.map_or(String::new(), |tag| format!(", tag({tag})"));
     if *format_default {
         tag += ", format(Default)";
     }
-    Some(match what {
+    Some(match content {
         FieldContent::Struct(count) => {
-            let members: Vec<_> = (0..*count).map_while(|_| macro_field(rest)).collect();
+            let members: Vec<_> = (0..*count).map_while(|_| macro_field(remaining_fields)).collect();
             format!("struct(\"{name}\"{tag}, {{ {} }})", members.join(", "))
         }
         FieldContent::Packed(in_type, out) => {
             let slice = if in_type & 64 != 0 { "_slice" } else { "" };
             let format = if *out == 0 { String::new() } else { format!(", format({out})") };
-            format!("raw_field{slice}(\"{name}\", {}, &{}{tag}{format})", in_type & 31, octets(PACKED_BYTES))
+            format!(
+                "raw_field{slice}(\"{name}\", {}, &{}{tag}{format})",
+                in_type & 31,
+                format_bytes(PACKED_BYTES)
+            )
         }
         FieldContent::Value(kind) | FieldContent::Array(kind) | FieldContent::Fixed(kind, _) => {
-            let &(_, form, format) = FORMS.iter().find(|f| f.0 == kind.name).expect("a form in Rust");
+            let &(_, form, format) =
+                MACRO_FORMS.iter().find(|form| form.0 == kind.name).expect("the kind has a form in Rust");
             let format = if format.is_empty() { String::new() } else { format!(", format({format})") };
-            let slice = matches!(what, FieldContent::Array(_));
-            let value = values(kind, macro_value(kind, form), slice);
+            let slice = matches!(content, FieldContent::Array(_));
+            let value = format_values(kind, macro_value_type(kind, form), slice);
             format!("{form}{}(\"{name}\", &{value}{tag}{format})", if slice { "_slice" } else { "" })
         }
     })
 }
 
 /// Returns the type of a value of a form.
-fn macro_value<'a>(kind: &Kind, form: &'a str) -> &'a str {
+fn macro_value_type<'a>(kind: &FieldKind, form: &'a str) -> &'a str {
     let base = form.strip_suffix("_hex").unwrap_or(form);
     match (kind.in_type, base) {
         (_, "bool8") => "bool",
@@ -232,31 +239,36 @@ fn macro_value<'a>(kind: &Kind, form: &'a str) -> &'a str {
         (_, "pointer" | "codepointer") => "usize",
         (_, "ipv4") => "[u8; 4]",
         (_, "ipv6") => "counted8",
-        (1 | 2 | 14 | 15 | 17 | 18 | 19 | 22 | 23, _) => adder(kind.in_type).1,
+        (1 | 2 | 14 | 15 | 17 | 18 | 19 | 22 | 23, _) => find_adder(kind.in_type).1,
         _ => base,
     }
 }
 
-fn adder(in_type: u8) -> (&'static str, &'static str) {
-    let found = ADDERS.iter().find(|a| a.0 == in_type);
-    let &(_, add, value) = found.unwrap_or_else(|| panic!("no way to add {in_type}"));
+fn find_adder(in_type: u8) -> (&'static str, &'static str) {
+    let found = BUILDER_ADDERS.iter().find(|adder| adder.0 == in_type);
+    let &(_, add, value) =
+        found.unwrap_or_else(|| panic!("the builder has no function for in type {in_type}"));
     (add, value)
 }
 
-fn by_builder(event: &Declaration) -> String {
-    let (level, keyword, tag) = (event.last("level", 5), event.all("keyword"), event.all("tag"));
+fn builder_statement(event: &EventDeclaration) -> String {
+    let (level, keyword, tag) = (
+        event.attribute_or("level", 5),
+        event.combine_attributes("keyword"),
+        event.combine_attributes("tag"),
+    );
     let mut text = format!(
         "    builder.reset(\"{}\", Level::from_int({level}), {keyword}, {tag})\n        .opcode(Opcode::from_int({}))\
          .channel(Channel::from_int({})).id_version({}, {})",
         event.name,
-        event.last("opcode", 0),
-        event.last("channel", 11),
-        event.last("id", 0),
-        event.last("version", 0),
+        event.attribute_or("opcode", 0),
+        event.attribute_or("channel", 11),
+        event.attribute_or("id", 0),
+        event.attribute_or("version", 0),
     );
-    for Field { what, name, tag, .. } in &event.fields {
+    for Field { content, name, tag, .. } in &event.fields {
         let tag = tag.unwrap_or(0);
-        let _ = match what {
+        let _ = match content {
             FieldContent::Struct(count) => write!(text, "\n        .add_struct(\"{name}\", {count}, {tag})"),
             FieldContent::Packed(in_type, out) => {
                 let (kind, in_type) =
@@ -265,17 +277,17 @@ fn by_builder(event: &Declaration) -> String {
                     text,
                     "\n        .raw_add_meta_{kind}(\"{name}\", InType::from_int({in_type}), OutType::from_int({out}), {tag})\
                      .raw_add_data_slice(&{})",
-                    octets(PACKED_BYTES)
+                    format_bytes(PACKED_BYTES)
                 )
             }
             FieldContent::Value(kind) | FieldContent::Array(kind) | FieldContent::Fixed(kind, _) => {
-                let (add, of) = adder(kind.in_type);
-                let slice = matches!(what, FieldContent::Array(_));
-                let by_reference = slice || !matches!(of.as_bytes(), [b'i' | b'u' | b'f', ..]);
+                let (add, value_type) = find_adder(kind.in_type);
+                let slice = matches!(content, FieldContent::Array(_));
+                let by_reference = slice || !matches!(value_type.as_bytes(), [b'i' | b'u' | b'f', ..]);
                 let (suffix, and) =
                     (if slice { "_sequence" } else { "" }, if by_reference { "&" } else { "" });
-                let value = values(kind, of, slice);
-                let out = kind.out;
+                let value = format_values(kind, value_type, slice);
+                let out = kind.out_type;
                 write!(
                     text,
                     "\n        .add_{add}{suffix}(\"{name}\", {and}{value}, OutType::from_int({out}), {tag})"
@@ -287,35 +299,35 @@ fn by_builder(event: &Declaration) -> String {
 }
 
 /// Returns one value, or an array of three.
-fn values(kind: &Kind, of: &str, slice: bool) -> String {
-    let each: Vec<_> = kind.bytes().iter().map(|bytes| value(of, bytes)).collect();
-    if slice { format!("[{}]", each.join(", ")) } else { each[0].clone() }
+fn format_values(kind: &FieldKind, value_type: &str, slice: bool) -> String {
+    let formatted: Vec<_> = kind.bytes().iter().map(|bytes| format_value(value_type, bytes)).collect();
+    if slice { format!("[{}]", formatted.join(", ")) } else { formatted[0].clone() }
 }
 
 /// Returns a value with these bytes in the event.
-fn value(of: &str, bytes: &[u8]) -> String {
+fn format_value(value_type: &str, bytes: &[u8]) -> String {
     let end = bytes.len();
-    match of {
+    match value_type {
         "bool" => (bytes[0] != 0).to_string(),
-        "guid" => format!("id({})", octets(bytes)),
-        "bytes" | "[u8; 4]" => octets(bytes),
-        "counted8" => octets(&bytes[2..]),
-        "terminated8" => octets(&bytes[..end - 1]),
-        "[u16; 8]" => words(bytes),
-        "counted16" => words(&bytes[2..]),
-        "terminated16" => words(&bytes[..end - 2]),
+        "guid" => format!("id({})", format_bytes(bytes)),
+        "bytes" | "[u8; 4]" => format_bytes(bytes),
+        "counted8" => format_bytes(&bytes[2..]),
+        "terminated8" => format_bytes(&bytes[..end - 1]),
+        "[u16; 8]" => format_words(bytes),
+        "counted16" => format_words(&bytes[2..]),
+        "terminated16" => format_words(&bytes[..end - 2]),
         number => format!("{number}::from_le_bytes({bytes:?})"),
     }
 }
 
 /// Returns bytes, with their type.
-fn octets(bytes: &[u8]) -> String {
-    let each: Vec<_> = bytes.iter().map(|byte| format!("{byte}_u8")).collect();
-    format!("[{}]", each.join(", "))
+fn format_bytes(bytes: &[u8]) -> String {
+    let formatted: Vec<_> = bytes.iter().map(|byte| format!("{byte}_u8")).collect();
+    format!("[{}]", formatted.join(", "))
 }
 
-fn words(bytes: &[u8]) -> String {
+fn format_words(bytes: &[u8]) -> String {
     let word = |pair: &[u8]| format!("{}_u16", u16::from_le_bytes([pair[0], pair[1]]));
-    let each: Vec<_> = bytes.chunks(2).map(word).collect();
-    format!("[{}]", each.join(", "))
+    let formatted: Vec<_> = bytes.chunks(2).map(word).collect();
+    format!("[{}]", formatted.join(", "))
 }

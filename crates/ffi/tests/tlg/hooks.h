@@ -1,5 +1,5 @@
-/* Replaces the runtime: keeps what the macros pass, so that tests can check it. Include before
- * anything else. */
+/* Replaces the runtime: stores the arguments that the macros pass, so that tests can check them.
+ * Include this header first. */
 #ifndef TLG_TEST_HOOKS_H
 #define TLG_TEST_HOOKS_H
 

@@ -23,7 +23,7 @@ TRACELOGGING_DEFINE_PROVIDER(g_info, "Info", (0xC0FFEE20, 1, 2, 3, 4, 5, 6, 7, 8
 #endif
 
 #define SET(code, which, data, size) \
-    IS(STATUS_OF(code), (ULONG)TraceLoggingSetInformation(g_info, (EVENT_INFO_CLASS)(which), data, size))
+    EXPECT(STATUS_OF(code), (ULONG)TraceLoggingSetInformation(g_info, (EVENT_INFO_CLASS)(which), data, size))
 
 int main(void) {
     UINT8 yes = 1, wide[4] = {1, 0, 0, 0};
@@ -35,7 +35,7 @@ int main(void) {
     SET(50, EventProviderSetReserved1, NULL, 0);
     SET(50, MaxEventInfo, NULL, 0);
 
-    IS(0, TraceLoggingRegister(g_info));
+    EXPECT(0, TraceLoggingRegister(g_info));
     SET(0, EventProviderBinaryTrackInfo, NULL, 0);
     SET(0, EventProviderBinaryTrackInfo, &yes, 1);
     SET(87, EventProviderBinaryTrackInfo, NULL, 1);
@@ -48,8 +48,8 @@ int main(void) {
     SET(87, EventProviderUseDescriptorType, NULL, 1);
     SET(87, EventProviderUseDescriptorType, &yes, 0);
     SET(87, EventProviderUseDescriptorType, wide, 4);
-    IS(TLG_HAVE_EVENT_SET_INFORMATION != 0, IS_GOOD(TraceLoggingSetInformation(g_info, EventProviderUseDescriptorType, &yes, 1)));
-    IS(0, IS_GOOD(TraceLoggingSetInformation(g_info, MaxEventInfo, NULL, 0)));
+    EXPECT(TLG_HAVE_EVENT_SET_INFORMATION != 0, IS_GOOD(TraceLoggingSetInformation(g_info, EventProviderUseDescriptorType, &yes, 1)));
+    EXPECT(0, IS_GOOD(TraceLoggingSetInformation(g_info, MaxEventInfo, NULL, 0)));
     SET(50, MaxEventInfo, NULL, 0);
     SET(50, 5, &yes, 1);
     SET(50, -1, NULL, 0);
@@ -57,5 +57,5 @@ int main(void) {
     TraceLoggingUnregister(g_info);
     SET(87, EventProviderUseDescriptorType, &yes, 1);
     SET(50, MaxEventInfo, NULL, 0);
-    return finish();
+    return report_rows();
 }

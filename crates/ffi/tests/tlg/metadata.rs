@@ -4,43 +4,48 @@ use std::process::Command;
 
 use traceweir_format::tracelogging::TraitsBuilder;
 
-use crate::compiler::{Workbench, compilers};
+use crate::compiler::{SourceFolder, compilers};
 use crate::generate::Runtime;
-use crate::kinds::KINDS;
+use crate::kinds::FIELD_KINDS;
 use crate::support::expect_success;
-use crate::table::{Declaration, FieldContent};
+use crate::table::{EventDeclaration, FieldContent};
 use crate::{generate, table};
 
-fn hex(bytes: &[u8]) -> String {
-    if bytes.is_empty() { "-".to_owned() } else { bytes.iter().map(|b| format!("{b:02x}")).collect() }
+fn encode_hex(bytes: &[u8]) -> String {
+    if bytes.is_empty() { "-".to_owned() } else { bytes.iter().map(|byte| format!("{byte:02x}")).collect() }
 }
 
 /// Returns the line that a program must print for an event; the last word has the types of its
 /// blocks.
-pub(crate) fn expected(event: &Declaration) -> String {
+pub(crate) fn expected_line(event: &EventDeclaration) -> String {
     let mut traits = TraitsBuilder::new("Table");
-    let traits = hex(traits.finish().expect("traits of a name"));
+    let traits = encode_hex(traits.finish().expect("a short name gives valid traits"));
     format!(
         "event {} {traits} {} {}",
-        hex(&event.descriptor()),
-        hex(&event.metadata()),
-        hex(&event.payload())
+        encode_hex(&event.descriptor()),
+        encode_hex(&event.metadata()),
+        encode_hex(&event.payload())
     )
 }
 
 #[test]
 fn metadata_from_c_and_cpp_equal_those_of_the_builder() {
-    let (table, workbench) = (table::read(), Workbench::new());
-    let source = workbench.source("table.c", &generate::program(&table, Runtime::Hooks));
+    let (table, folder) = (table::read_declarations(), SourceFolder::new());
+    let source = folder.write_source("table.c", &generate::program(&table, Runtime::Hooks));
     for compiler in compilers() {
-        let program = workbench.build(compiler, &source, &[compiler.standards()[0], "-O0"]);
+        let program = folder.build(compiler, &source, &[compiler.standards()[0], "-O0"]);
         let printed = expect_success(&mut Command::new(program));
-        assert_eq!(printed.lines().count(), table.len(), "{compiler:?}: a line for each event");
+        assert_eq!(
+            printed.lines().count(),
+            table.len(),
+            "{compiler:?}: the program prints a line for each event"
+        );
         for (line, event) in printed.lines().zip(&table) {
-            let (what, types) = line.rsplit_once(' ').expect("the types of the blocks");
-            assert_eq!(what, expected(event), "{compiler:?}: {}", event.name);
+            let (printed_event, types) =
+                line.rsplit_once(' ').expect("the line ends with the types of the blocks");
+            assert_eq!(printed_event, expected_line(event), "{compiler:?}: {}", event.name);
             assert!(
-                types.starts_with("0201") && types[4..].bytes().all(|b| b == b'0'),
+                types.starts_with("0201") && types[4..].bytes().all(|digit| digit == b'0'),
                 "{}: {types}",
                 event.name
             );
@@ -49,17 +54,25 @@ fn metadata_from_c_and_cpp_equal_those_of_the_builder() {
 }
 
 #[test]
-fn the_table_has_every_kind_and_every_array() {
-    let table = table::read();
+fn table_has_every_kind_and_every_array() {
+    let table = table::read_declarations();
     assert!(table.len() >= 150, "{} declarations", table.len());
-    let what = || table.iter().flat_map(|e| &e.fields).map(|f| &f.what);
-    for kind in KINDS {
-        let is = |k: &crate::kinds::Kind| k.name == kind.name;
-        assert!(what().any(|w| matches!(w, FieldContent::Value(k) if is(k))), "{}", kind.name);
-        if !kind.initialisers().is_empty() {
-            assert!(what().any(|w| matches!(w, FieldContent::Array(k) if is(k))), "{}Array", kind.name);
+    let contents = || table.iter().flat_map(|event| &event.fields).map(|field| &field.content);
+    for kind in FIELD_KINDS {
+        let is_kind = |other: &crate::kinds::FieldKind| other.name == kind.name;
+        assert!(
+            contents().any(|content| matches!(content, FieldContent::Value(other) if is_kind(other))),
+            "{}",
+            kind.name
+        );
+        if !kind.c_initializers().is_empty() {
             assert!(
-                what().any(|w| matches!(w, FieldContent::Fixed(k, _) if is(k))),
+                contents().any(|content| matches!(content, FieldContent::Array(other) if is_kind(other))),
+                "{}Array",
+                kind.name
+            );
+            assert!(
+                contents().any(|content| matches!(content, FieldContent::Fixed(other, _) if is_kind(other))),
                 "{}FixedArray",
                 kind.name
             );
@@ -68,10 +81,11 @@ fn the_table_has_every_kind_and_every_array() {
 }
 
 #[test]
-fn the_table_compiles_strictly_in_every_standard() {
-    let workbench = Workbench::new();
-    let source = workbench.source("table.c", &generate::program(&table::read(), Runtime::Hooks));
+fn table_compiles_strictly_in_the_newer_standard() {
+    let folder = SourceFolder::new();
+    let source =
+        folder.write_source("table.c", &generate::program(&table::read_declarations(), Runtime::Hooks));
     for compiler in compilers() {
-        workbench.accepts(compiler, &source, &[compiler.standards()[1]]);
+        folder.assert_compiles(compiler, &source, &[compiler.standards()[1]]);
     }
 }

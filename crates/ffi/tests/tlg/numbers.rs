@@ -1,12 +1,12 @@
 //! Numbers that have names in C and in Rust: types of fields, levels, opcodes, channels. They must
-//! be equal, and be the published ones.
+//! be equal to the published numbers.
 
 use traceweir::tracelogging::{Channel, InType, Level, Opcode, OutType};
 
-use crate::compiler::{Workbench, compilers};
+use crate::compiler::{SourceFolder, compilers};
 
 /// The name in C, the published number, the number in Rust.
-const NUMBERS: &[(&str, u8, u8)] = &[
+const NAMED_NUMBERS: &[(&str, u8, u8)] = &[
     ("TlgInNULL", 0, InType::Invalid.as_int()),
     ("TlgInUNICODESTRING", 1, InType::CStr16.as_int()),
     ("TlgInANSISTRING", 2, InType::CStr8.as_int()),
@@ -85,33 +85,33 @@ const NUMBERS: &[(&str, u8, u8)] = &[
 ];
 
 #[test]
-fn numbers_are_the_published_ones_in_c_and_in_rust() {
+fn c_and_rust_use_the_published_numbers() {
     let mut text = String::from(
-        "#include <TraceLoggingProvider.h>\n#include <winmeta.h>\n#ifdef __cplusplus\n#define CHECK(what) static_assert(what, #what)\n\
-         #else\n#define CHECK(what) _Static_assert(what, #what)\n#endif\n",
+        "#include <TraceLoggingProvider.h>\n#include <winmeta.h>\n#ifdef __cplusplus\n#define CHECK(condition) static_assert(condition, #condition)\n\
+         #else\n#define CHECK(condition) _Static_assert(condition, #condition)\n#endif\n",
     );
-    for (name, published, ours) in NUMBERS {
-        assert_eq!(ours, published, "{name} in Rust");
+    for (name, published, in_rust) in NAMED_NUMBERS {
+        assert_eq!(in_rust, published, "{name} in Rust");
         text += &format!("CHECK((int)({name}) == {published});\n");
     }
-    let workbench = Workbench::new();
-    let source = workbench.source("numbers.c", &text);
+    let folder = SourceFolder::new();
+    let source = folder.write_source("numbers.c", &text);
     for compiler in compilers() {
-        workbench.accepts(compiler, &source, &[compiler.standards()[0]]);
+        folder.assert_compiles(compiler, &source, &[compiler.standards()[0]]);
     }
 }
 
 /// A name in the headers that is missing from the table would not be checked.
 #[test]
-fn the_table_has_every_name_of_the_header() {
-    let path = crate::support::here("include/traceweir/tlg_metadata.h");
+fn table_has_every_name_of_the_header() {
+    let path = crate::support::crate_path("include/traceweir/tlg_metadata.h");
     let header = std::fs::read_to_string(path).expect("the header can be read");
     let names = header.lines().filter_map(|line| line.trim().split_once(" = ")).map(|(name, _)| name);
     let names: Vec<_> = names.filter(|name| name.trim_start_matches('_').starts_with("Tlg")).collect();
     assert!(names.len() > 50, "{names:?}");
     for name in names {
         // C's long depends on the machine, and the last flag has no name in Rust.
-        let of_c = ["TlgInLONG", "TlgInULONG", "TlgInHEXLONG", "TlgInChain"].contains(&name);
-        assert!(of_c || NUMBERS.iter().any(|row| row.0 == name), "{name}");
+        let is_only_in_c = ["TlgInLONG", "TlgInULONG", "TlgInHEXLONG", "TlgInChain"].contains(&name);
+        assert!(is_only_in_c || NAMED_NUMBERS.iter().any(|row| row.0 == name), "{name}");
     }
 }

@@ -64,7 +64,7 @@ void generic_lambda(T outer) {
     write('c');
 }
 
-static void bound() {
+static void check_structured_bindings() {
     auto [x, y] = Pair{1, 2};
     TraceLoggingWrite(g_places, "E", TraceLoggingValue(x), TraceLoggingValue(y));
     CHECK(METADATA("\x0b\0\0E\0x\0\7y\0\5") && hook.payload_size == 6);
@@ -80,7 +80,7 @@ int main() {
     member.generic(1.0);
     pack(1, 2.0, 'c');
     generic_lambda(1LL);
-    bound();
+    check_structured_bindings();
     TraceLoggingUnregister(g_places);
     puts("all places do");
     return 0;

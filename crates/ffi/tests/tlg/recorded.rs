@@ -3,8 +3,8 @@
 
 use std::path::Path;
 
-use traceweir::Guid;
 use traceweir::controller::EnableParams;
+use traceweir::{EventDescriptor, Guid};
 use traceweir_decode::Decoder;
 use traceweir_decode::format::{Style, text};
 use traceweir_decode::schema::Field;
@@ -14,20 +14,19 @@ use traceweir_format::header::Record;
 use traceweir_format::spec::enable::EVENT_ENABLE_PROPERTY_PROVIDER_GROUP;
 use traceweir_format::spec::event::ExtType;
 
-use crate::compiler::{Compiler, GCC, Workbench, compilers, cpp_compilers};
+use crate::compiler::{Compiler, GCC, SourceFolder, compilers, cpp_compilers};
 use crate::generate::{self, Runtime};
-use crate::support::{Daemon, Link, Workshop, expect_success, here};
-use crate::table::{self, Declaration};
+use crate::support::{Link, ProgramFolder, TestDaemon, crate_path, expect_success};
+use crate::table::{self, EventDeclaration};
 
 /// The provider of the generated programs.
-pub(crate) const TABLE: Guid = Guid::from_u128(0x0000_0001_0002_0003_0405_0607_0809_0a0b);
+pub(crate) const TABLE_PROVIDER: Guid = Guid::from_u128(0x0000_0001_0002_0003_0405_0607_0809_0a0b);
 
-/// A recorded event.
-pub(crate) struct Recorded {
+pub(crate) struct RecordedEvent {
     pub(crate) metadata: Vec<u8>,
     traits: Vec<u8>,
     payload: Vec<u8>,
-    descriptor: (u16, u8, u8, u8, u8, u64),
+    descriptor: EventDescriptor,
     activity: Option<Guid>,
     related: Option<Guid>,
     decoded: Result<(String, String), String>,
@@ -35,9 +34,9 @@ pub(crate) struct Recorded {
 
 /// Values as text, with structures and arrays in brackets.
 #[derive(Default)]
-struct Shown(String);
+struct FieldText(String);
 
-impl<'p> Visitor<'p> for Shown {
+impl<'p> Visitor<'p> for FieldText {
     fn value(&mut self, _: usize, field: &Field, value: Value<'p>) {
         let mut bytes = Vec::new();
         text(field, &value, Style::default(), &mut bytes);
@@ -57,134 +56,135 @@ impl<'p> Visitor<'p> for Shown {
     }
 }
 
-fn decoded(decoder: &mut Decoder, record: &Record<'_>) -> Result<(String, String), String> {
-    let found = decoder.find(record).map_err(|e| format!("{e:?}"))?;
+fn decode_event(decoder: &mut Decoder, record: &Record<'_>) -> Result<(String, String), String> {
+    let found = decoder.find(record).map_err(|error| format!("{error:?}"))?;
     let schema = &found.prepared.schema;
-    let mut shown = Shown::default();
-    let rest = Walker::default().walk(schema, found.payload, 8, &mut shown).map_err(|e| format!("{e:?}"))?;
-    if !rest.is_empty() {
-        return Err(format!("{} bytes are left", rest.len()));
+    let mut shown = FieldText::default();
+    let remaining_bytes =
+        Walker::default().walk(schema, found.payload, 8, &mut shown).map_err(|error| format!("{error:?}"))?;
+    if !remaining_bytes.is_empty() {
+        return Err(format!("{} bytes are left", remaining_bytes.len()));
     }
     let name = schema.names.event.as_deref().unwrap_or_default().to_owned();
     Ok((name, shown.0.trim_end().to_owned()))
 }
 
-fn recorded(decoder: &mut Decoder, record: &Record<'_>) -> Recorded {
-    let item = |kind| record.items().data_of(kind).unwrap_or_default().to_vec();
-    let d = record.descriptor();
-    Recorded {
-        metadata: item(ExtType::EVENT_SCHEMA_TL),
-        traits: item(ExtType::PROV_TRAITS),
+fn copy_event(decoder: &mut Decoder, record: &Record<'_>) -> RecordedEvent {
+    let item_data = |kind| record.items().data_of(kind).unwrap_or_default().to_vec();
+    RecordedEvent {
+        metadata: item_data(ExtType::EVENT_SCHEMA_TL),
+        traits: item_data(ExtType::PROV_TRAITS),
         payload: record.payload().to_vec(),
-        descriptor: (d.id, d.version, d.channel, d.level, d.opcode, d.keyword),
+        descriptor: record.descriptor(),
         activity: record.activity().filter(|id| *id != Guid::NULL),
         related: record.items().related_activity().filter(|id| *id != Guid::NULL),
-        decoded: decoded(decoder, record),
+        decoded: decode_event(decoder, record),
     }
 }
 
-/// Returns what a session records of a program linked with the library.
-fn record(compiler: Compiler, source: &Path, link: Link, provider: Guid) -> Vec<Recorded> {
-    let workshop = Workshop::new();
-    let program = workshop.build(compiler.program, source, &[compiler.standards()[0]], link);
+/// Returns the events that a session records of a program linked with the library.
+fn record_source(compiler: Compiler, source: &Path, link: Link, provider: Guid) -> Vec<RecordedEvent> {
+    let programs = ProgramFolder::new();
+    let program = programs.build(compiler.program, source, &[compiler.standards()[0]], link);
     record_program(&program, provider)
 }
 
-/// Returns what a session records of a program.
+/// Returns the events that a session records of a program.
 ///
 /// The session enables all levels and keywords explicitly: the published Rust crates do not treat 0
 /// as "all".
-pub(crate) fn record_program(program: &Path, provider: Guid) -> Vec<Recorded> {
-    let daemon = Daemon::new();
+pub(crate) fn record_program(program: &Path, provider: Guid) -> Vec<RecordedEvent> {
+    let daemon = TestDaemon::new();
     let params = EnableParams { level: u8::MAX, match_any: u64::MAX, ..EnableParams::default() };
     let session = daemon.record("table", &[provider], &params);
     expect_success(&mut daemon.command(program));
     let mut decoder = Decoder::new();
-    session.stop(0, |r| recorded(&mut decoder, r))
+    session.stop(0, |record| copy_event(&mut decoder, record))
 }
 
 /// Compares the decoded events with a reviewed file; `BLESS=1` writes it again.
 fn check_decoded(shown: &str) {
-    let path = here("../../fixtures/tracelogging/decoded.txt");
+    let path = crate_path("../../fixtures/tracelogging/decoded.txt");
     if std::env::var_os("BLESS").is_some() {
         return std::fs::write(path, shown).expect("the file can be written");
     }
     let expected = std::fs::read_to_string(path).expect("the file can be read");
-    for (got, want) in shown.lines().zip(expected.lines()) {
-        assert_eq!(got, want);
+    for (recorded, expected) in shown.lines().zip(expected.lines()) {
+        assert_eq!(recorded, expected);
     }
     assert_eq!(shown.lines().count(), expected.lines().count());
 }
 
 /// Checks the parts of an event other than its metadata.
-pub(crate) fn check_all_but_metadata(event: &Declaration, got: &Recorded) {
-    let want = event.descriptor();
-    assert_eq!(got.payload, event.payload(), "{}", event.name);
-    assert_eq!(got.traits, b"\x08\0Table\0", "{}", event.name);
-    let (id, version, channel, level, opcode, keyword) = got.descriptor;
-    assert_eq!(
-        [&id.to_le_bytes()[..], &[version, channel, level, opcode, 0, 0], &keyword.to_le_bytes()].concat(),
-        want,
-        "{}",
-        event.name
-    );
+pub(crate) fn check_all_but_metadata(event: &EventDeclaration, recorded: &RecordedEvent) {
+    let expected = event.descriptor();
+    assert_eq!(recorded.payload, event.payload(), "{}", event.name);
+    assert_eq!(recorded.traits, b"\x08\0Table\0", "{}", event.name);
+    assert_eq!(recorded.descriptor.to_bytes()[..], expected, "{}", event.name);
 }
 
 /// Checks one event, and returns it as text if it can be decoded.
-fn check(event: &Declaration, got: &Recorded) -> String {
-    assert_eq!(got.metadata, event.metadata(), "{}", event.name);
-    check_all_but_metadata(event, got);
+fn check_event(event: &EventDeclaration, recorded: &RecordedEvent) -> String {
+    assert_eq!(recorded.metadata, event.metadata(), "{}", event.name);
+    check_all_but_metadata(event, recorded);
     // The data of packed fields in the table do not match their types.
     if event.name.starts_with("Packed") {
         return String::new();
     }
-    let (name, values) = got.decoded.as_ref().unwrap_or_else(|e| panic!("{}: {e}", event.name));
+    let (name, values) = recorded.decoded.as_ref().unwrap_or_else(|error| panic!("{}: {error}", event.name));
     assert_eq!(*name, event.name);
     format!("{name}: {values}\n")
 }
 
 #[test]
 fn session_records_and_decodes_what_the_macros_write() {
-    let (table, workbench) = (table::read(), Workbench::new());
+    let (table, folder) = (table::read_declarations(), SourceFolder::new());
     let text = generate::program(&table, Runtime::Library);
     for compiler in compilers() {
-        let source = workbench.source(if compiler.cpp { "table.cc" } else { "table.c" }, &text);
-        let events = record(compiler, &source, Link::Shared, TABLE);
+        let source = folder.write_source(if compiler.is_cpp { "table.cc" } else { "table.c" }, &text);
+        let events = record_source(compiler, &source, Link::Shared, TABLE_PROVIDER);
         assert_eq!(events.len(), table.len(), "{compiler:?}");
-        check_decoded(&table.iter().zip(&events).map(|(event, got)| check(event, got)).collect::<String>());
+        check_decoded(
+            &table
+                .iter()
+                .zip(&events)
+                .map(|(event, recorded)| check_event(event, recorded))
+                .collect::<String>(),
+        );
     }
 }
 
 #[test]
-fn a_program_linked_statically_records_the_same() {
-    let (table, workbench) = (table::read(), Workbench::new());
-    let source = workbench.source("table.c", &generate::program(&table, Runtime::Library));
-    let events = record(GCC, &source, Link::Static, TABLE);
+fn statically_linked_program_records_the_same_events() {
+    let (table, folder) = (table::read_declarations(), SourceFolder::new());
+    let source = folder.write_source("table.c", &generate::program(&table, Runtime::Library));
+    let events = record_source(GCC, &source, Link::Static, TABLE_PROVIDER);
     assert_eq!(events.len(), table.len());
-    table.iter().zip(&events).for_each(|(event, got)| drop(check(event, got)));
+    table.iter().zip(&events).for_each(|(event, recorded)| drop(check_event(event, recorded)));
 }
 
 #[test]
-fn source_that_names_the_published_function_records_the_same() {
-    let (table, workbench, workshop) = (table::read(), Workbench::new(), Workshop::new());
-    let source = workbench.source("table.c", &generate::program(&table, Runtime::Library));
+fn source_that_uses_the_published_function_records_the_same_events() {
+    let (table, folder, programs) = (table::read_declarations(), SourceFolder::new(), ProgramFolder::new());
+    let source = folder.write_source("table.c", &generate::program(&table, Runtime::Library));
     let flags = [GCC.standards()[0], "-DTLG_EVENT_WRITE_TRANSFER=EventWriteTransfer"];
-    let program = workshop.build(GCC.program, &source, &flags, Link::Shared);
-    let events = record_program(&program, TABLE);
+    let program = programs.build(GCC.program, &source, &flags, Link::Shared);
+    let events = record_program(&program, TABLE_PROVIDER);
     assert_eq!(events.len(), table.len());
-    table.iter().zip(&events).for_each(|(event, got)| drop(check(event, got)));
+    table.iter().zip(&events).for_each(|(event, recorded)| drop(check_event(event, recorded)));
 }
 
 #[test]
 fn events_of_the_callback_during_registration_are_recorded() {
-    let (workshop, daemon) = (Workshop::new(), Daemon::new());
-    let (own, group) = (0xC0FF_EE10_0001_0002_0304_0506_0708_090A, 0xC0FF_EE11_0001_0002_0304_0506_0708_090A);
+    let (programs, daemon) = (ProgramFolder::new(), TestDaemon::new());
+    let (provider, group) =
+        (0xC0FF_EE10_0001_0002_0304_0506_0708_090A, 0xC0FF_EE11_0001_0002_0304_0506_0708_090A);
     for (enabled, property, flags) in [
-        (own, 0, &[][..]),
-        (own, 0, &["-DWITH_GROUP"]),
+        (provider, 0, &[][..]),
+        (provider, 0, &["-DWITH_GROUP"]),
         (group, EVENT_ENABLE_PROPERTY_PROVIDER_GROUP, &["-DWITH_GROUP"]),
     ] {
-        let program = workshop.build("gcc", &here("tests/tlg/rundown.c"), flags, Link::Shared);
+        let program = programs.build("gcc", &crate_path("tests/tlg/rundown.c"), flags, Link::Shared);
         let session = daemon.record(
             "rundown",
             &[Guid::from_u128(enabled)],
@@ -192,49 +192,58 @@ fn events_of_the_callback_during_registration_are_recorded() {
         );
         expect_success(&mut daemon.command(&program));
         let mut decoder = Decoder::new();
-        let events = session.stop(0, |r| recorded(&mut decoder, r));
-        let lines: Vec<_> = events.iter().map(|e| e.decoded.clone().expect("it decodes")).collect();
+        let events = session.stop(0, |record| copy_event(&mut decoder, record));
+        let lines: Vec<_> =
+            events.iter().map(|event| event.decoded.clone().expect("the event can be decoded")).collect();
         let line = |name: &str, values: &str| (name.to_owned(), values.to_owned());
-        let wanted = ["turn=1", "turn=2"].map(|turn| [line("State", "code=1"), line("After", turn)]);
-        assert_eq!(lines, wanted.concat(), "{flags:?}");
+        let expected_lines = ["turn=1", "turn=2"].map(|turn| [line("State", "code=1"), line("After", turn)]);
+        assert_eq!(lines, expected_lines.concat(), "{flags:?}");
         assert!(
-            events.iter().all(|e| e.traits == events[0].traits && e.traits[2..].starts_with(b"Rundown\0"))
+            events
+                .iter()
+                .all(|event| event.traits == events[0].traits && event.traits[2..].starts_with(b"Rundown\0"))
         );
     }
 }
 
 /// Returns the lines of an example's trace.
-fn example(compiler: Compiler, source: &str, provider: &str) -> String {
-    let events = record(
+fn record_example(compiler: Compiler, source: &str, provider: &str) -> String {
+    let events = record_source(
         compiler,
-        &here("../../examples").join(source),
+        &crate_path("../../examples").join(source),
         Link::Shared,
         Guid::from_provider_name(provider),
     );
-    let line = |e: &Recorded| {
-        let (name, values) = e.decoded.clone().unwrap_or_else(|error| panic!("{source}: {error}"));
-        let (activity, related) = (u8::from(e.activity.is_some()), u8::from(e.related.is_some()));
-        let line =
-            format!("{name} opcode={} activity={activity} related={related}: {values}", e.descriptor.4);
+    let line = |event: &RecordedEvent| {
+        let (name, values) = event.decoded.clone().unwrap_or_else(|error| panic!("{source}: {error}"));
+        let (activity, related) = (u8::from(event.activity.is_some()), u8::from(event.related.is_some()));
+        let line = format!(
+            "{name} opcode={} activity={activity} related={related}: {values}",
+            event.descriptor.opcode
+        );
         line.trim_end().to_owned() + "\n"
     };
     events.iter().map(line).collect()
 }
 
 #[test]
-fn the_example_in_c_reports_its_copies() {
+fn c_example_records_its_copies() {
     let expected = "\
 FileCopied opcode=0 activity=0 related=0: from=a.txt to=b.txt bytes=42 result=0x00000000: completed
 FileCopied opcode=0 activity=0 related=0: from=c.txt to=d.txt bytes=0 result=0x80070005: permission refused
 Finished opcode=0 activity=0 related=0: total{ files=2 [ sizes=42 sizes=0 ] }
 ";
-    for compiler in compilers().into_iter().filter(|c| !c.cpp) {
-        assert_eq!(example(compiler, "c/tracelogging.c", "MyCompany.Copier"), expected, "{compiler:?}");
+    for compiler in compilers().into_iter().filter(|compiler| !compiler.is_cpp) {
+        assert_eq!(
+            record_example(compiler, "c/tracelogging.c", "MyCompany.Copier"),
+            expected,
+            "{compiler:?}"
+        );
     }
 }
 
 #[test]
-fn the_example_in_cpp_nests_its_activities() {
+fn cpp_example_nests_its_activities() {
     let expected = "\
 Request opcode=1 activity=1 related=0: number=1
 look_up opcode=1 activity=1 related=1: number=1
@@ -248,6 +257,10 @@ look_up opcode=2 activity=1 related=0:
 Request opcode=2 activity=1 related=0:
 ";
     for compiler in cpp_compilers() {
-        assert_eq!(example(compiler, "cpp/activities.cpp", "MyCompany.Server"), expected, "{compiler:?}");
+        assert_eq!(
+            record_example(compiler, "cpp/activities.cpp", "MyCompany.Server"),
+            expected,
+            "{compiler:?}"
+        );
     }
 }

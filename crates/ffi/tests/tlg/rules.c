@@ -27,7 +27,7 @@ static void enable(UCHAR level, ULONGLONG any, ULONGLONG all) {
     hook_enable(EVENT_CONTROL_CODE_ENABLE_PROVIDER, level, any, all);
 }
 
-static void a_provider_starts_unregistered(void) {
+static void provider_starts_unregistered(void) {
     const GUID expected = {0xb3864c38, 0x4273, 0x58c5, {0x54, 0x5b, 0x8b, 0x36, 0x08, 0x34, 0x34, 0x71}};
     GUID id = TraceLoggingProviderId(g_rules);
     CHECK(memcmp(&id, &expected, sizeof id) == 0);
@@ -53,7 +53,7 @@ static void registering_sets_the_traits(void) {
     TraceLoggingUnregister(g_grouped);
 }
 
-static void a_failed_registration_leaves_it_unregistered(void) {
+static void failed_registration_leaves_provider_unregistered(void) {
     hook.register_status = ERROR_NOT_ENOUGH_MEMORY;
     ULONG sets = hook.sets;
     CHECK(TraceLoggingRegister(g_rules) == (HRESULT)0x80070008u);
@@ -117,7 +117,7 @@ static void arguments_are_evaluated_once_if_a_session_listens(void) {
     enable(0, 0, 0);
 }
 
-static void activities_are_handed_on(void) {
+static void activity_ids_are_passed_on(void) {
     const GUID a = {1, 2, 3, {4}}, b = {5, 6, 7, {8}};
     TraceLoggingWrite(g_rules, "E");
     CHECK(!hook.has_activity && !hook.has_related && hook.handle == HOOK_HANDLE);
@@ -158,7 +158,7 @@ static void a_name_is_the_source_text_of_the_value(void) {
                       "at.text\0\x17&value\0\x8e\x0cp->text\0\x65\1\0\1&array[0]\0\7"));
 }
 
-static void names_of_a_program_are_its_own(void) {
+static void macros_do_not_conflict_with_names_of_a_program(void) {
     UINT8 _tlg_at = 1, _tlg_data = 2, _tlg_provider = 3, _tlg_v1 = 4, _tlg_p2 = 5, _tlg_c3 = 6, _tlg = 7, _tlg_metadata = 8;
     UINT8 provider = 9, event = 10, data = 11, at = 12, size = 13, metadata = 14, count = 15, activity = 16, related = 17;
     UINT8 value = 18, pointer = 19, type = 20, name = 21, text = 22, in = 23, out = 24, tags = 25, level = 26, send = 27, how = 28, i = 29;
@@ -182,7 +182,7 @@ static void null_strings_are_empty(void) {
     CHECK(BYTES(payload, "\0\0\0\0\0\0\0\0\0\0\0\0"));
 }
 
-static void what_is_too_long_is_refused_and_not_cut(void) {
+static void too_long_values_are_refused_and_not_truncated(void) {
     static UINT64 many[0x2100];
     TraceLoggingWrite(g_rules, "E", TraceLoggingUInt64Array(many, 0x2100));
     CHECK(hook.payload_size == 2 + 0x10000);
@@ -207,7 +207,7 @@ static void an_event_has_up_to_128_blocks(void) {
     CHECK(hook.types[0] == EVENT_DATA_DESCRIPTOR_TYPE_PROVIDER_METADATA && hook.types[1] == EVENT_DATA_DESCRIPTOR_TYPE_EVENT_METADATA);
 }
 
-static void packed_metadata_and_data_are_apart(void) {
+static void packed_metadata_and_data_are_separate(void) {
     TraceLoggingWrite(g_rules, "E", TraceLoggingPackedMetadata(TlgInUINT8 | TlgInVcount, "a"),
                       TraceLoggingPackedMetadataEx(TlgInUINT16, TlgOutHEX, "b", "described"),
                       TraceLoggingPackedStruct(1, "c"), TraceLoggingPackedMetadata(TlgInCOUNTEDBINARY, "d", "described", 0x200000),
@@ -280,22 +280,22 @@ int main(int argc, char **argv) {
         TraceLoggingRegister(g_rules);
         return 0;
     }
-    a_provider_starts_unregistered();
+    provider_starts_unregistered();
     registering_sets_the_traits();
-    a_failed_registration_leaves_it_unregistered();
+    failed_registration_leaves_provider_unregistered();
     callback_runs_after_the_state_changed();
     levels_and_keywords_are_tested();
     CHECK(TraceLoggingRegister(g_rules) == S_OK);
     enable(0, 0, 0);
     arguments_are_evaluated_once_if_a_session_listens();
-    activities_are_handed_on();
+    activity_ids_are_passed_on();
     attributes_have_defaults_and_rules_for_repeats();
     a_name_is_the_source_text_of_the_value();
-    names_of_a_program_are_its_own();
+    macros_do_not_conflict_with_names_of_a_program();
     null_strings_are_empty();
-    what_is_too_long_is_refused_and_not_cut();
+    too_long_values_are_refused_and_not_truncated();
     an_event_has_up_to_128_blocks();
-    packed_metadata_and_data_are_apart();
+    packed_metadata_and_data_are_separate();
     values_choose_their_type();
     tags_of_fields_keep_28_bits();
     a_provider_registers_again();

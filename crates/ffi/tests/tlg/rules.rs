@@ -3,15 +3,15 @@
 
 use std::process::Command;
 
-use crate::compiler::{GCC, Workbench, compilers, cpp_compilers, sources};
-use crate::support::{Link, Workshop, expect_success, here};
+use crate::compiler::{GCC, SourceFolder, compilers, cpp_compilers, sources};
+use crate::support::{Link, ProgramFolder, crate_path, expect_success};
 
 #[test]
-fn the_rules_hold_in_c_and_cpp() {
-    let workbench = Workbench::new();
+fn rules_hold_in_c_and_cpp() {
+    let folder = SourceFolder::new();
     for compiler in compilers() {
         for flags in [["-O0", compiler.standards()[0]], ["-O2", compiler.standards()[1]]] {
-            let program = workbench.build(compiler, &sources().join("rules.c"), &flags);
+            let program = folder.build(compiler, &sources().join("rules.c"), &flags);
             assert_eq!(
                 expect_success(&mut Command::new(program)),
                 "all rules hold\n",
@@ -21,52 +21,52 @@ fn the_rules_hold_in_c_and_cpp() {
     }
 }
 
-/// Warnings that careful programs enable.
-const CAREFUL: [&str; 3] = ["-Wconversion", "-Wsign-conversion", "-Wshadow"];
+/// Warnings that strict programs enable in addition.
+const EXTRA_WARNINGS: [&str; 3] = ["-Wconversion", "-Wsign-conversion", "-Wshadow"];
 
 /// More warnings, for C++.
-const STYLE: [&str; 3] = ["-Wold-style-cast", "-Wzero-as-null-pointer-constant", "-Wcast-qual"];
+const CPP_WARNINGS: [&str; 3] = ["-Wold-style-cast", "-Wzero-as-null-pointer-constant", "-Wcast-qual"];
 
 #[test]
 fn events_cause_no_warnings_in_careful_programs() {
-    let workbench = Workbench::new();
+    let folder = SourceFolder::new();
     let text = "#include <TraceLoggingProvider.h>\nTRACELOGGING_DEFINE_PROVIDER(g, \"G\", (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11));\n\
         void f(int n, const char *s, const short *a, unsigned short c, const GUID *id);\nvoid f(int n, const char *s, const short *a, unsigned short c, const GUID *id) {\n\
         TraceLoggingWrite(g, \"E\", TraceLoggingLevel(4), TraceLoggingKeyword(0x8000000000000000u), TraceLoggingEventTag(0x4000), TraceLoggingInt32(n),\n\
         TraceLoggingString(s, \"s\", \"\", 1), TraceLoggingValue(n), TraceLoggingInt16Array(a, c), TraceLoggingInt16FixedArray(a, 3, \"fixed\"),\n\
         TraceLoggingStruct(2, \"t\"), TraceLoggingCountedString(s, c), TraceLoggingBinary(s, c), TraceLoggingPackedField(s, c, TlgInBINARY),\n\
         TraceLoggingCustom(s, c, 5, (1, 255), 2));\n    TraceLoggingWriteEx(g, \"X\", 0, 0, id, id);\n    TraceLoggingRegister(g);\n}\n";
-    let source = workbench.source("careful.c", text);
+    let source = folder.write_source("careful.c", text);
     for compiler in compilers() {
-        let flags = [&CAREFUL[..], &[compiler.standards()[0]]].concat();
-        workbench.accepts(compiler, &source, &flags);
-        if compiler.cpp {
-            let style = [&flags[..], &STYLE].concat();
-            workbench.accepts(compiler, &source, &style);
-            workbench.accepts(compiler, &here("../../examples/cpp/activities.cpp"), &style);
+        let flags = [&EXTRA_WARNINGS[..], &[compiler.standards()[0]]].concat();
+        folder.assert_compiles(compiler, &source, &flags);
+        if compiler.is_cpp {
+            let style = [&flags[..], &CPP_WARNINGS].concat();
+            folder.assert_compiles(compiler, &source, &style);
+            folder.assert_compiles(compiler, &crate_path("../../examples/cpp/activities.cpp"), &style);
         }
     }
 }
 
 #[test]
 fn inline_functions_that_are_not_static_write_events() {
-    let workbench = Workbench::new();
+    let folder = SourceFolder::new();
     let text = "#include <TraceLoggingProvider.h>\nTRACELOGGING_DECLARE_PROVIDER(g);\nextern inline void f(int n, const char *s);\n\
         inline void f(int n, const char *s) {\n    TraceLoggingWrite(g, \"E\", TraceLoggingInt32(n), TraceLoggingString(s), TraceLoggingValue(s),\n\
         TraceLoggingBinary(s, 3), TraceLoggingCountedString(s, 2));\n    TraceLoggingWriteEx(g, \"X\", 0, 0, NULL, NULL);\n}\n";
-    let source = workbench.source("inline.c", text);
+    let source = folder.write_source("inline.c", text);
     for compiler in compilers() {
-        workbench.accepts(compiler, &source, &[compiler.standards()[0], "-O0"]);
+        folder.assert_compiles(compiler, &source, &[compiler.standards()[0], "-O0"]);
     }
 }
 
 #[test]
 fn events_work_wherever_cpp_allows_them() {
-    let workbench = Workbench::new();
+    let folder = SourceFolder::new();
     for compiler in cpp_compilers() {
         for flags in [["-O0", compiler.standards()[0]], ["-O2", compiler.standards()[1]]] {
-            let flags = [&flags[..], &CAREFUL].concat();
-            let program = workbench.build(compiler, &sources().join("places.cpp"), &flags);
+            let flags = [&flags[..], &EXTRA_WARNINGS].concat();
+            let program = folder.build(compiler, &sources().join("places.cpp"), &flags);
             assert_eq!(
                 expect_success(&mut Command::new(program)),
                 "all places do\n",
@@ -78,18 +78,18 @@ fn events_work_wherever_cpp_allows_them() {
 
 #[test]
 fn registering_a_registered_provider_is_asserted() {
-    let workbench = Workbench::new();
-    for (flags, asserted) in [(vec!["-O0"], true), (vec!["-DNDEBUG"], false)] {
-        let program = workbench.build(GCC, &sources().join("rules.c"), &flags);
+    let folder = SourceFolder::new();
+    for (flags, is_asserted) in [(vec!["-O0"], true), (vec!["-DNDEBUG"], false)] {
+        let program = folder.build(GCC, &sources().join("rules.c"), &flags);
         let output = Command::new(program).arg("twice").output().expect("the program starts");
         let is_reported = String::from_utf8_lossy(&output.stderr).contains("registered already");
-        assert_eq!((output.status.success(), is_reported), (!asserted, asserted), "{flags:?}");
+        assert_eq!((output.status.success(), is_reported), (!is_asserted, is_asserted), "{flags:?}");
     }
 }
 
-/// The flags, the status that the function returns, and what the program prints.
-const MODES: &[(&[&str], &str, &str)] = &[
-    // Not called at all, not even at registration.
+/// The compiler flags, the status that EventSetInformation returns, and the output of the program.
+const INFORMATION_MODES: &[(&[&str], &str, &str)] = &[
+    // The function is not called, not even at registration.
     (&["-DTLG_HAVE_EVENT_SET_INFORMATION=0"], "0", "0 sets=0 status=80070032 class=0 size=0"),
     (
         &["-DTLG_HAVE_EVENT_SET_INFORMATION=0", "-D_KERNEL_MODE"],
@@ -101,7 +101,7 @@ const MODES: &[(&[&str], &str, &str)] = &[
         "0",
         "0 sets=0 status=80070032 class=0 size=0",
     ),
-    // Called directly.
+    // The function is called directly.
     (
         &["-DTLG_HAVE_EVENT_SET_INFORMATION=1", "-DWITH_FUNCTION"],
         "0",
@@ -137,7 +137,7 @@ const MODES: &[(&[&str], &str, &str)] = &[
         "1450",
         "1 sets=1 status=800705aa class=3 size=1",
     ),
-    // Looked up: found as a dynamic symbol, found without one, not found.
+    // The function is looked up: it is a dynamic symbol, it is linked directly, or it is missing.
     (
         &["-DTLG_HAVE_EVENT_SET_INFORMATION=2", "-DWITH_FUNCTION", "-rdynamic"],
         "5",
@@ -176,11 +176,11 @@ const MODES: &[(&[&str], &str, &str)] = &[
 
 #[test]
 fn set_information_follows_its_mode() {
-    let workbench = Workbench::new();
+    let folder = SourceFolder::new();
     for compiler in compilers() {
-        for (flags, status, expected) in MODES {
+        for (flags, status, expected) in INFORMATION_MODES {
             let flags = [*flags, &[compiler.standards()[0]]].concat();
-            let program = workbench.build(compiler, &sources().join("modes.c"), &flags);
+            let program = folder.build(compiler, &sources().join("modes.c"), &flags);
             let printed = expect_success(Command::new(program).arg(status));
             assert_eq!(printed.trim_end(), *expected, "{compiler:?} {flags:?}");
         }
@@ -189,7 +189,7 @@ fn set_information_follows_its_mode() {
 
 #[test]
 fn failed_registration_returns_the_status_of_the_mode() {
-    let workbench = Workbench::new();
+    let folder = SourceFolder::new();
     for compiler in compilers() {
         for (flag, rows) in [
             ("-D_USER_MODE", [("0", "00000000"), ("8", "80070008"), ("1450", "800705aa"), ("5", "80070005")]),
@@ -199,7 +199,7 @@ fn failed_registration_returns_the_status_of_the_mode() {
             ),
         ] {
             let flags = [flag, "-DWITH_OVERRIDE", compiler.standards()[0]];
-            let program = workbench.build(compiler, &sources().join("modes.c"), &flags);
+            let program = folder.build(compiler, &sources().join("modes.c"), &flags);
             for (given, expected) in rows {
                 let printed = expect_success(Command::new(&program).args(["register", given]));
                 assert_eq!(printed.trim_end(), expected, "{compiler:?} {flag} {given}");
@@ -210,21 +210,21 @@ fn failed_registration_returns_the_status_of_the_mode() {
 
 #[test]
 fn set_information_returns_the_librarys_status_in_every_mode() {
-    let workshop = Workshop::new();
-    let no_daemon = Workbench::new();
+    let programs = ProgramFolder::new();
+    let no_daemon = SourceFolder::new();
     for compiler in compilers() {
         for mode in [None, Some("0"), Some("1"), Some("2")] {
             for (kernel, link) in [(false, Link::Shared), (true, Link::Shared), (false, Link::Static)] {
-                if compiler.cpp && link == Link::Static {
+                if compiler.is_cpp && link == Link::Static {
                     continue; // The flag for the language would apply to the library too.
                 }
                 let mode = mode.map(|mode| format!("-DTLG_HAVE_EVENT_SET_INFORMATION={mode}"));
                 let mut flags = vec![compiler.standards()[0]];
-                flags.extend(compiler.cpp.then_some("-xc++"));
+                flags.extend(compiler.is_cpp.then_some("-xc++"));
                 flags.extend(mode.as_deref());
                 flags.extend(kernel.then_some("-D_KERNEL_MODE"));
                 let source = sources().join("information.c");
-                let program = workshop.build(compiler.program, &source, &flags, link);
+                let program = programs.build(compiler.program, &source, &flags, link);
                 let mut command = Command::new(program);
                 let printed = expect_success(command.env("TRACEWEIR_RUNTIME_DIR", no_daemon.path(".")));
                 assert_eq!(printed, "rows: 24\n", "{compiler:?} {flags:?} {link:?}");
@@ -234,7 +234,7 @@ fn set_information_returns_the_librarys_status_in_every_mode() {
 }
 
 /// A statement that must not compile, and a part of the compiler's message.
-const REFUSED: &[(&str, &str)] = &[
+const INVALID_STATEMENTS: &[(&str, &str)] = &[
     (
         "TRACELOGGING_DEFINE_PROVIDER_STORAGE(s, \"a\\0b\", (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11));",
         "the name of a provider has no NUL inside",
@@ -340,25 +340,27 @@ const REFUSED: &[(&str, &str)] = &[
 
 #[test]
 fn invalid_statements_do_not_compile_and_are_explained() {
-    let workbench = Workbench::new();
-    let head = "#include <TraceLoggingProvider.h>\nTRACELOGGING_DEFINE_PROVIDER(g, \"G\", (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11));\n";
+    let folder = SourceFolder::new();
+    let prologue = "#include <TraceLoggingProvider.h>\nTRACELOGGING_DEFINE_PROVIDER(g, \"G\", (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11));\n";
     // With the two metadata blocks 129; rules.c has an event with 128.
     let pairs: Vec<String> = (0..63).map(|i| format!("TraceLoggingBinary(\"x\", 1, \"f{i}\")")).collect();
     let too_many_blocks = format!("TraceLoggingWrite(g, \"E\", {}, TraceLoggingInt8(1));", pairs.join(", "));
-    let hundred = format!("TraceLoggingWrite(g, \"E\"{});", ", TraceLoggingLevel(1)".repeat(100));
+    let hundred_arguments = format!("TraceLoggingWrite(g, \"E\"{});", ", TraceLoggingLevel(1)".repeat(100));
     let long_name = format!("TraceLoggingWrite(g, \"{}\");", "x".repeat(0x8000));
-    let more = [
+    let long_statements = [
         (too_many_blocks.as_str(), "at most 128 blocks"),
-        (hundred.as_str(), "more_than_99_arguments"),
+        (hundred_arguments.as_str(), "more_than_99_arguments"),
         (long_name.as_str(), "at most 32767 bytes"),
     ];
     for compiler in compilers() {
-        for (statement, message) in REFUSED.iter().chain(&more) {
-            let source = workbench
-                .source("wrong.c", &format!("{head}void f(void);\nvoid f(void) {{ {statement} }}\n"));
-            let verdict = workbench.compile(compiler, &source, &["-fsyntax-only", compiler.standards()[0]]);
-            let errors = String::from_utf8_lossy(&verdict.stderr);
-            assert!(!verdict.status.success(), "{compiler:?} accepts {statement:.80}");
+        for (statement, message) in INVALID_STATEMENTS.iter().chain(&long_statements) {
+            let source = folder.write_source(
+                "wrong.c",
+                &format!("{prologue}void f(void);\nvoid f(void) {{ {statement} }}\n"),
+            );
+            let output = folder.compile(compiler, &source, &["-fsyntax-only", compiler.standards()[0]]);
+            let errors = String::from_utf8_lossy(&output.stderr);
+            assert!(!output.status.success(), "{compiler:?} accepts {statement:.80}");
             assert!(errors.contains(message), "{compiler:?} {statement:.80}:\n{errors}");
         }
     }
@@ -366,7 +368,7 @@ fn invalid_statements_do_not_compile_and_are_explained() {
 
 #[test]
 fn wchar_t_of_two_bytes_is_a_wchar() {
-    let workbench = Workbench::new();
+    let folder = SourceFolder::new();
     let text = "#include \"hooks.h\"\n#include <TraceLoggingProvider.h>\n\
         TRACELOGGING_DEFINE_PROVIDER(g, \"G\", (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11));\n\
         static void f(const wchar_t *w) { TraceLoggingWrite(g, \"E\", TraceLoggingWideString(L\"x\", \"a\"), \
@@ -374,23 +376,23 @@ fn wchar_t_of_two_bytes_is_a_wchar() {
         TraceLoggingValue(w, \"f\")); hook_print();\n\
         #ifdef __cplusplus\n    TraceLoggingWrite(g, \"V\", TraceLoggingValue(L'x', \"a\"), TraceLoggingValue(L\"x\", \"b\")); hook_print();\n#endif\n}\n\
         int main(void) { hook.enabled_at_register = TRUE; CHECK(TraceLoggingRegister(g) == S_OK); f(L\"y\"); return 0; }\n";
-    let source = workbench.source("short.c", text);
+    let source = folder.write_source("short.c", text);
     for compiler in compilers() {
-        let program = workbench.build(compiler, &source, &["-fshort-wchar", compiler.standards()[0]]);
+        let program = folder.build(compiler, &source, &["-fshort-wchar", compiler.standards()[0]]);
         let printed = expect_success(&mut Command::new(program));
         let mut lines = printed.lines();
-        let mut has = |metadata: &[u8], payload: &[u8]| {
-            let hex = |bytes: &[u8]| bytes.iter().map(|b| format!("{b:02x}")).collect::<String>();
-            let line = lines.next().expect("a line for each event");
+        let mut expect_line = |metadata: &[u8], payload: &[u8]| {
+            let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+            let line = lines.next().expect("the program prints a line for each event");
             assert!(line.contains(&format!(" {} {} ", hex(metadata), hex(payload))), "{compiler:?}: {line}");
         };
         let (x, y) = (b"x\0\0\0", b"y\0\0\0");
-        has(
+        expect_line(
             b"\x18\0\0E\0a\0\x01b\0\x01c\0\x16d\0\x86\x02e\0\x01f\0\x01",
             &[&x[..], y, b"\x02\0y\0", b"x\0", x, y].concat(),
         );
-        if compiler.cpp {
-            has(b"\x0c\0\0V\0a\0\x86\x02b\0\x01", &[&b"x\0"[..], x].concat());
+        if compiler.is_cpp {
+            expect_line(b"\x0c\0\0V\0a\0\x86\x02b\0\x01", &[&b"x\0"[..], x].concat());
         }
     }
 }

@@ -19,11 +19,11 @@ use std::process::{Command, Output};
 
 use traceweir_format::tracelogging::{EventMetadata, FieldMetadata};
 
-use crate::compiler::Workbench;
-use crate::generate_rust::{Crates, has_rust_form, program};
-use crate::recorded::{Recorded, TABLE, check_all_but_metadata, record_program};
-use crate::support::{Workshop, here, skip};
-use crate::table::{self, Declaration};
+use crate::compiler::SourceFolder;
+use crate::generate_rust::{TracingCrates, has_rust_form, program};
+use crate::recorded::{RecordedEvent, TABLE_PROVIDER, check_all_but_metadata, record_program};
+use crate::support::{ProgramFolder, crate_path, skip};
+use crate::table::{self, EventDeclaration};
 
 /// Rows for which the published macros use another number of bytes for the same tags and formats.
 ///
@@ -31,19 +31,19 @@ use crate::table::{self, Declaration};
 /// The contract has 1, 2 and 4 bytes; the published builder and this project have no other. In the
 /// same way they write the byte of `format(Default)`, which is 0.
 const MACROS_DIFFER: [&str; 4] = ["EventTag6", "FieldTags0", "FieldTags6", "FormatDefault"];
-/// Rows for which the published builder does: it always writes a field's tags in four bytes, and an
-/// event's in the fewest.
+/// Rows for which the published builder uses another number of bytes: it always writes a field's
+/// tags in four bytes, and an event's tags in the fewest.
 const BUILDER_DIFFERS: [&str; 4] = ["FieldTags1", "FieldTags2", "FieldTags3", "FieldTags4"];
 
 /// Returns the events of the table that have a form in Rust.
-fn events() -> Vec<Declaration> {
-    let events: Vec<_> = table::read().into_iter().filter(has_rust_form).collect();
+fn events_with_rust_form() -> Vec<EventDeclaration> {
+    let events: Vec<_> = table::read_declarations().into_iter().filter(has_rust_form).collect();
     assert!(events.len() >= 150, "{} declarations", events.len());
     events
 }
 
 /// Writes a package that depends on these crates.
-fn package(folder: &Path, source: &str, dependencies: &str) {
+fn write_package(folder: &Path, source: &str, dependencies: &str) {
     let manifest = format!(
         "[package]\nname = \"table\"\nversion = \"0.0.0\"\nedition = \"2021\"\n[[bin]]\nname = \"table\"\npath = \"main.rs\"\n\
          [dependencies]\n{dependencies}\n[workspace]\n"
@@ -52,11 +52,11 @@ fn package(folder: &Path, source: &str, dependencies: &str) {
     std::fs::write(folder.join("main.rs"), source).expect("the source can be written");
 }
 
-fn cargo(folder: &Path, arguments: &[&str], target: &str, flags: &[String]) -> Output {
+fn run_cargo(folder: &Path, arguments: &[&str], target: &str, flags: &[String]) -> Output {
     let mut command = Command::new(env!("CARGO"));
     command.args(arguments).current_dir(folder).env_remove("RUSTFLAGS");
     command.env("CARGO_TARGET_DIR", target_folder(target)).env("CARGO_ENCODED_RUSTFLAGS", flags.join("\x1f"));
-    // The package is built once: skip what only helps later builds.
+    // The package is built once, so incremental builds and debug information are off.
     command.env("CARGO_INCREMENTAL", "0").env("CARGO_PROFILE_DEV_DEBUG", "0");
     command.output().expect("cargo runs")
 }
@@ -66,22 +66,25 @@ fn target_folder(name: &str) -> PathBuf {
 }
 
 #[track_caller]
-fn expect_built(output: &Output) {
+fn assert_built(output: &Output) {
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 }
 
 /// Compares what was recorded, first by the macros and then by the builder, with the table. Returns
 /// the rows whose metadata differ.
-fn differing<'a>(events: &'a [Declaration], recorded: &'a [Recorded]) -> [Vec<&'a str>; 2] {
+fn find_differing_metadata<'a>(
+    events: &'a [EventDeclaration],
+    recorded: &'a [RecordedEvent],
+) -> [Vec<&'a str>; 2] {
     assert_eq!(recorded.len(), 2 * events.len());
     let (by_macro, by_builder) = recorded.split_at(events.len());
     [by_macro, by_builder].map(|recorded| {
         let mut differing = Vec::new();
-        for (event, got) in events.iter().zip(recorded) {
-            check_all_but_metadata(event, got);
-            if got.metadata != event.metadata() {
+        for (event, recorded_event) in events.iter().zip(recorded) {
+            check_all_but_metadata(event, recorded_event);
+            if recorded_event.metadata != event.metadata() {
                 assert_eq!(
-                    parse_metadata(&got.metadata),
+                    parse_metadata(&recorded_event.metadata),
                     parse_metadata(&event.metadata()),
                     "{}",
                     event.name
@@ -95,38 +98,44 @@ fn differing<'a>(events: &'a [Declaration], recorded: &'a [Recorded]) -> [Vec<&'
 
 /// Returns the contents of metadata, which can be encoded in several ways.
 fn parse_metadata(metadata: &[u8]) -> (u32, &[u8], Vec<FieldMetadata<'_>>) {
-    let event = EventMetadata::parse(metadata).expect("metadata");
-    (event.tags, event.name, event.fields().map(|f| f.expect("a field")).collect())
+    let event = EventMetadata::parse(metadata).expect("the metadata are valid");
+    (event.tags, event.name, event.fields().map(|field| field.expect("the field is valid")).collect())
 }
 
 #[test]
 fn metadata_from_the_rust_macros_and_the_builder_equal_those_of_c() {
-    let (events, workbench) = (events(), Workbench::new());
-    let folder = workbench.path(".");
-    let api = here("../api");
-    package(&folder, &program(&events, Crates::Ours), &format!("traceweir = {{ path = {api:?} }}"));
+    let (events, source_folder) = (events_with_rust_form(), SourceFolder::new());
+    let folder = source_folder.path(".");
+    let api = crate_path("../api");
+    write_package(
+        &folder,
+        &program(&events, TracingCrates::Traceweir),
+        &format!("traceweir = {{ path = {api:?} }}"),
+    );
     // The versions that the project uses, so that nothing is downloaded.
-    std::fs::copy(here("../../Cargo.lock"), folder.join("Cargo.lock")).expect("the lock file can be copied");
-    expect_built(&cargo(&folder, &["build", "--offline"], "nested", &[]));
-    let recorded = record_program(&target_folder("nested/debug/table"), TABLE);
-    assert_eq!(differing(&events, &recorded), [Vec::<&str>::new(), Vec::new()]);
+    std::fs::copy(crate_path("../../Cargo.lock"), folder.join("Cargo.lock"))
+        .expect("the lock file can be copied");
+    assert_built(&run_cargo(&folder, &["build", "--offline"], "nested", &[]));
+    let recorded = record_program(&target_folder("nested/debug/table"), TABLE_PROVIDER);
+    assert_eq!(find_differing_metadata(&events, &recorded), [Vec::<&str>::new(), Vec::new()]);
 }
 
 #[test]
 fn metadata_from_the_published_crates_are_the_same() {
-    let (events, workbench, workshop) = (events(), Workbench::new(), Workshop::new());
-    let folder = workbench.path(".");
+    let (events, source_folder, programs) =
+        (events_with_rust_form(), SourceFolder::new(), ProgramFolder::new());
+    let folder = source_folder.path(".");
     for library in ["libOneCore_apiset.so", "librpcrt4.so"] {
-        symlink(workshop.path("libtraceweir.so"), workshop.path(library)).expect("a link can be made");
+        symlink(programs.path("libtraceweir.so"), programs.path(library)).expect("a link can be created");
     }
     let dependencies = "tracelogging = \"=1.2.4\"\ntracelogging_dynamic = \"=1.2.4\"";
-    package(&folder, &program(&events, Crates::Published), dependencies);
+    write_package(&folder, &program(&events, TracingCrates::Published), dependencies);
     let fetched = [&["fetch", "--offline"][..], &["fetch"]]
-        .map(|a| move |f: &Path| cargo(f, a, "published-table", &[]));
+        .map(|arguments| move |folder: &Path| run_cargo(folder, arguments, "published-table", &[]));
     if !fetched.iter().any(|fetch| fetch(&folder).status.success()) {
         return skip("registry", "the packages tracelogging and tracelogging_dynamic cannot be fetched");
     }
-    let libraries = workshop.path(".").display().to_string();
+    let libraries = programs.path(".").display().to_string();
     let flags = [
         // Only the crates of this program are compiled for Windows, not those that run in the
         // compiler.
@@ -135,16 +144,19 @@ fn metadata_from_the_published_crates_are_the_same() {
         format!("-Lnative={libraries}"),
         format!("-Clink-arg=-Wl,-rpath,{libraries},--disable-new-dtags"),
     ];
-    let arguments = ["build", "--offline", "--target", &host()];
-    expect_built(&cargo(&folder, &arguments, "published-table", &flags));
-    let built = target_folder("published-table").join(host()).join("debug/table");
-    let recorded = record_program(&built, TABLE);
-    assert_eq!(differing(&events, &recorded), [MACROS_DIFFER.to_vec(), BUILDER_DIFFERS.to_vec()]);
+    let arguments = ["build", "--offline", "--target", &host_target()];
+    assert_built(&run_cargo(&folder, &arguments, "published-table", &flags));
+    let built = target_folder("published-table").join(host_target()).join("debug/table");
+    let recorded = record_program(&built, TABLE_PROVIDER);
+    assert_eq!(
+        find_differing_metadata(&events, &recorded),
+        [MACROS_DIFFER.to_vec(), BUILDER_DIFFERS.to_vec()]
+    );
 }
 
 /// Returns the system that the compiler runs on.
-fn host() -> String {
+fn host_target() -> String {
     let output = Command::new("rustc").arg("-vV").output().expect("rustc runs").stdout;
     let output = String::from_utf8_lossy(&output);
-    output.lines().find_map(|l| l.strip_prefix("host: ")).expect("a host").to_owned()
+    output.lines().find_map(|line| line.strip_prefix("host: ")).expect("rustc prints its host").to_owned()
 }

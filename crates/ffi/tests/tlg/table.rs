@@ -1,14 +1,15 @@
-//! The table of declarations (`fixtures/tracelogging/declarations.txt`): reads it, and computes
-//! what each event must contain.
+//! Reads the table of declarations (`fixtures/tracelogging/declarations.txt`), and computes the
+//! expected bytes of each event.
 
 use std::path::Path;
 
+use traceweir_format::spec::event::CHANNEL_TRACELOGGING;
 use traceweir_format::tracelogging::{Arity, FieldMetadata, MetadataBuilder, TYPE_STRUCT};
 
-use crate::kinds::{CUSTOM_SCHEMA, Kind, PACKED_BYTES};
+use crate::kinds::{CUSTOM_SCHEMA, FieldKind, PACKED_BYTES};
 
 /// One event of the table.
-pub(crate) struct Declaration {
+pub(crate) struct EventDeclaration {
     pub(crate) name: String,
     /// In the order of the table, including repetitions.
     pub(crate) attributes: Vec<(String, u64)>,
@@ -16,7 +17,7 @@ pub(crate) struct Declaration {
 }
 
 pub(crate) struct Field {
-    pub(crate) what: FieldContent,
+    pub(crate) content: FieldContent,
     pub(crate) name: String,
     pub(crate) tag: Option<u32>,
     /// Whether the field has `format=Default`: it is shown as its type implies.
@@ -24,98 +25,105 @@ pub(crate) struct Field {
 }
 
 pub(crate) enum FieldContent {
-    Value(Kind),
-    Array(Kind),
-    Fixed(Kind, u16),
+    Value(FieldKind),
+    Array(FieldKind),
+    Fixed(FieldKind, u16),
     Struct(u8),
     /// In type with its flags, and out type.
     Packed(u8, u8),
 }
 
 /// Reads the whole table.
-pub(crate) fn read() -> Vec<Declaration> {
+pub(crate) fn read_declarations() -> Vec<EventDeclaration> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/tracelogging/declarations.txt");
     let text = std::fs::read_to_string(&path).expect("the table can be read");
-    let mut table: Vec<Declaration> = Vec::new();
-    for line in text.lines().filter(|l| !l.starts_with('#') && !l.is_empty()) {
+    let mut table: Vec<EventDeclaration> = Vec::new();
+    for line in text.lines().filter(|line| !line.starts_with('#') && !line.is_empty()) {
         if let Some(event) = line.strip_prefix("event ") {
             let mut words = event.split(' ');
-            let name = words.next().expect("a name").to_owned();
-            table.push(Declaration { name, attributes: words.map(attribute).collect(), fields: Vec::new() });
+            let name = words.next().expect("an event has a name").to_owned();
+            table.push(EventDeclaration {
+                name,
+                attributes: words.map(parse_attribute).collect(),
+                fields: Vec::new(),
+            });
         } else {
-            table.last_mut().expect("fields follow an event").fields.push(field(line.trim_start()));
+            table.last_mut().expect("fields follow an event").fields.push(parse_field(line.trim_start()));
         }
     }
     table
 }
 
-fn attribute(word: &str) -> (String, u64) {
-    let (key, value) = word.split_once('=').unwrap_or_else(|| panic!("{word} is no attribute"));
-    (key.to_owned(), value.parse().unwrap_or_else(|e| panic!("{word}: {e}")))
+fn parse_attribute(word: &str) -> (String, u64) {
+    let (key, value) = word.split_once('=').unwrap_or_else(|| panic!("{word} is not an attribute"));
+    (key.to_owned(), value.parse().unwrap_or_else(|error| panic!("{word}: {error}")))
 }
 
-fn field(line: &str) -> Field {
+fn parse_field(line: &str) -> Field {
     let mut parts = line.splitn(3, '"');
-    let (what, name, rest) = (parts.next(), parts.next(), parts.next());
-    let (Some(what), Some(name), Some(rest)) = (what, name, rest) else { panic!("{line} is no field") };
-    let tag = rest.trim().strip_prefix("tag=").map(|t| t.parse().expect("a tag is a number"));
+    let (content, name, rest) = (parts.next(), parts.next(), parts.next());
+    let (Some(content), Some(name), Some(rest)) = (content, name, rest) else {
+        panic!("{line} is not a field")
+    };
+    let tag = rest.trim().strip_prefix("tag=").map(|tag| tag.parse().expect("a tag is a number"));
     let format_default = rest.trim() == "format=Default";
-    Field { what: self::what(what.trim()), name: name.to_owned(), tag, format_default }
+    Field { content: parse_content(content.trim()), name: name.to_owned(), tag, format_default }
 }
 
-fn what(word: &str) -> FieldContent {
-    let number = |text: &str| text.parse().unwrap_or_else(|e| panic!("{word}: {e}"));
+fn parse_content(word: &str) -> FieldContent {
+    let number = |text: &str| text.parse().unwrap_or_else(|error| panic!("{word}: {error}"));
     if let Some(count) = word.strip_prefix("Struct/") {
         return FieldContent::Struct(number(count) as u8);
     }
     if let Some(types) = word.strip_prefix("Packed:") {
-        let (in_type, out) = types.split_once(':').expect("in and out type");
+        let (in_type, out) = types.split_once(':').expect("a packed field has an in type and an out type");
         return FieldContent::Packed(number(in_type) as u8, number(out) as u8);
     }
-    match word.strip_suffix(']').and_then(|w| w.split_once('[')) {
-        None => FieldContent::Value(Kind::named(word)),
-        Some((kind, "")) => FieldContent::Array(Kind::named(kind)),
-        Some((kind, count)) => FieldContent::Fixed(Kind::named(kind), number(count)),
+    match word.strip_suffix(']').and_then(|array| array.split_once('[')) {
+        None => FieldContent::Value(FieldKind::find(word)),
+        Some((kind, "")) => FieldContent::Array(FieldKind::find(kind)),
+        Some((kind, count)) => FieldContent::Fixed(FieldKind::find(kind), number(count)),
     }
 }
 
-impl Declaration {
+impl EventDeclaration {
     /// Returns the last value of an attribute, if it is set.
     pub(crate) fn find_attribute(&self, key: &str) -> Option<u64> {
-        self.attributes.iter().rev().find(|(k, _)| k == key).map(|(_, v)| *v)
+        self.attributes.iter().rev().find(|(name, _)| name == key).map(|(_, value)| *value)
     }
 
-    pub(crate) fn last(&self, key: &str, default: u64) -> u64 {
+    pub(crate) fn attribute_or(&self, key: &str, default: u64) -> u64 {
         self.find_attribute(key).unwrap_or(default)
     }
 
-    pub(crate) fn all(&self, key: &str) -> u64 {
-        self.attributes.iter().filter(|(k, _)| k == key).fold(0, |all, (_, v)| all | v)
+    /// Returns the bitwise or of all values of an attribute.
+    pub(crate) fn combine_attributes(&self, key: &str) -> u64 {
+        self.attributes.iter().filter(|(name, _)| name == key).fold(0, |all, (_, value)| all | value)
     }
 
     /// Returns the bytes of the event descriptor in memory.
     pub(crate) fn descriptor(&self) -> Vec<u8> {
-        let mut bytes = (self.last("id", 0) as u16).to_le_bytes().to_vec();
+        let mut bytes = (self.attribute_or("id", 0) as u16).to_le_bytes().to_vec();
         bytes.extend(
-            [("version", 0), ("channel", 11), ("level", 5), ("opcode", 0)]
-                .map(|(k, d)| self.last(k, d) as u8),
+            [("version", 0), ("channel", u64::from(CHANNEL_TRACELOGGING)), ("level", 5), ("opcode", 0)]
+                .map(|(key, default)| self.attribute_or(key, default) as u8),
         );
         bytes.extend([0, 0]);
-        bytes.extend(self.all("keyword").to_le_bytes());
+        bytes.extend(self.combine_attributes("keyword").to_le_bytes());
         bytes
     }
 
     /// Returns the metadata that the builder makes for the event.
     pub(crate) fn metadata(&self) -> Vec<u8> {
-        let mut builder = MetadataBuilder::new(&self.name, self.all("tag") as u32);
+        let mut builder = MetadataBuilder::new(&self.name, self.combine_attributes("tag") as u32);
         for field in &self.fields {
-            let (in_type, out, arity) = match &field.what {
+            let (in_type, out, arity) = match &field.content {
                 FieldContent::Value(kind) if kind.name == "Custom" => {
-                    (kind.in_type, kind.out, Arity::Custom(CUSTOM_SCHEMA))
+                    (kind.in_type, kind.out_type, Arity::Custom(CUSTOM_SCHEMA))
                 }
-                FieldContent::Value(kind) => (kind.in_type, kind.out, Arity::Scalar),
-                FieldContent::Array(kind) => (kind.in_type, kind.out, Arity::Variable),
-                FieldContent::Fixed(kind, count) => (kind.in_type, kind.out, Arity::Fixed(*count)),
+                FieldContent::Value(kind) => (kind.in_type, kind.out_type, Arity::Scalar),
+                FieldContent::Array(kind) => (kind.in_type, kind.out_type, Arity::Variable),
+                FieldContent::Fixed(kind, count) => (kind.in_type, kind.out_type, Arity::Fixed(*count)),
                 FieldContent::Struct(members) => (TYPE_STRUCT, *members, Arity::Scalar),
                 FieldContent::Packed(in_type, out) if in_type & 64 != 0 => {
                     (in_type & 31, *out, Arity::Variable)
@@ -125,14 +133,14 @@ impl Declaration {
             let tags = field.tag.unwrap_or(0);
             builder.add(&FieldMetadata { name: field.name.as_bytes(), in_type, out, tags, arity });
         }
-        builder.finish().unwrap_or_else(|e| panic!("{}: {e}", self.name)).to_vec()
+        builder.finish().unwrap_or_else(|error| panic!("{}: {error}", self.name)).to_vec()
     }
 
     /// Returns the data of all fields, without gaps.
     pub(crate) fn payload(&self) -> Vec<u8> {
         let mut bytes = Vec::new();
         for field in &self.fields {
-            match &field.what {
+            match &field.content {
                 FieldContent::Value(kind) => bytes.extend(&kind.bytes()[0]),
                 FieldContent::Array(kind) => {
                     bytes.extend(3u16.to_le_bytes());

@@ -6,14 +6,14 @@ use super::*;
 #[test]
 fn no_callback_runs_after_close_returns() {
     for _ in 0..20 {
-        let session = Session::new(1, true, 1);
+        let session = FakeSession::new(1, true, 1);
         let (trace, mut queue) = session.open();
         let closer = trace.closer();
         let (closed, seen) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
         let (was_closed, counter) = (Arc::clone(&closed), Arc::clone(&seen));
         let consumer = std::thread::spawn(move || {
             process(vec![trace], |_| {
-                assert!(!was_closed.load(Ordering::SeqCst), "called after close");
+                assert!(!was_closed.load(Ordering::SeqCst), "a callback ran after close returned");
                 counter.fetch_add(1, Ordering::SeqCst);
                 std::thread::yield_now();
                 assert!(!was_closed.load(Ordering::SeqCst), "close returned during a callback");
@@ -21,30 +21,30 @@ fn no_callback_runs_after_close_returns() {
             })
         });
         let mut time = 0;
-        until("some events", || {
+        until("some events are delivered", || {
             time += 10;
-            queue.push(&buffer(0, time, 0, &[time - 5; 20]));
+            queue.push(&encode_buffer(0, time, 0, &[time - 5; 20]));
             seen.load(Ordering::SeqCst) > 30
         });
         closer.close();
         closed.store(true, Ordering::SeqCst);
-        queue.push(&buffer(0, time + 10, 0, &[time; 20]));
+        queue.push(&encode_buffer(0, time + 10, 0, &[time; 20]));
         consumer.join().unwrap().unwrap();
     }
 }
 
 #[test]
 fn close_ends_waiting_and_unstarted_consumers() {
-    let session = Session::new(1, false, 1000);
+    let session = FakeSession::new(1, false, 1000);
     let (trace, _queue) = session.open();
     let closer = trace.closer();
     let (thread, delivered) = consume(vec![trace]);
-    until("the header", || !delivered.lock().unwrap().is_empty());
+    until("the header is delivered", || !delivered.lock().unwrap().is_empty());
     closer.close();
     thread.join().unwrap().unwrap();
 
     let (trace, mut queue) = session.open();
-    assert!(queue.push(&buffer(0, 10, 0, &[5])));
+    assert!(queue.push(&encode_buffer(0, 10, 0, &[5])));
     trace.closer().close();
     let (thread, delivered) = consume(vec![trace]);
     thread.join().unwrap().unwrap();
@@ -53,40 +53,40 @@ fn close_ends_waiting_and_unstarted_consumers() {
 
 #[test]
 fn close_within_the_callback_returns_and_ends_delivery() {
-    let session = Session::new(1, false, 1000);
+    let session = FakeSession::new(1, false, 1000);
     let (trace, mut queue) = session.open();
     let closer = trace.closer();
-    assert!(queue.push(&buffer(0, 100, 0, &[10, 20, 30])));
+    assert!(queue.push(&encode_buffer(0, 100, 0, &[10, 20, 30])));
     let mut seen = Vec::new();
     process(vec![trace], |item| {
-        seen.push(describe_item(&item));
+        seen.push(copy_item(&item));
         if seen.len() == 2 {
             closer.close();
         }
         ControlFlow::Continue(())
     })
     .unwrap();
-    assert_eq!(seen, [Delivered::Header, Delivered::Event { trace: 0, cpu: 0, time: 10 }]);
+    assert_eq!(seen, [DeliveredItem::Header, DeliveredItem::Event { trace: 0, cpu: 0, time: 10 }]);
 }
 
 #[test]
 fn closing_one_of_two_traces_keeps_the_other_running() {
-    let (first, second) = (Session::new(1, false, 1000), Session::new(1, false, 1000));
-    let ((a, mut queue_a), (b, mut queue_b)) = (first.open(), second.open());
-    let closer = b.closer();
-    assert!(queue_b.push(&buffer(0, 10, 0, &[5])));
-    assert!(queue_a.push(&buffer(0, 20, 0, &[15])));
-    let (thread, delivered) = consume(vec![a, b]);
-    until("the first", || times(&delivered) == [5]);
+    let (first, second) = (FakeSession::new(1, false, 1000), FakeSession::new(1, false, 1000));
+    let ((first_trace, mut first_queue), (second_trace, mut second_queue)) = (first.open(), second.open());
+    let closer = second_trace.closer();
+    assert!(second_queue.push(&encode_buffer(0, 10, 0, &[5])));
+    assert!(first_queue.push(&encode_buffer(0, 20, 0, &[15])));
+    let (thread, delivered) = consume(vec![first_trace, second_trace]);
+    until("the event of the second trace is delivered", || event_times(&delivered) == [5]);
     closer.close();
-    until("the other's", || times(&delivered) == [5, 15]);
-    queue_a.end();
+    until("the event of the first trace is delivered", || event_times(&delivered) == [5, 15]);
+    first_queue.end();
     thread.join().unwrap().unwrap();
 }
 
 #[test]
 fn callback_that_breaks_or_panics_closes_the_connection() {
-    let session = Session::new(1, false, 1000);
+    let session = FakeSession::new(1, false, 1000);
     let (trace, _queue) = session.open();
     process(vec![trace], |_| ControlFlow::Break(())).unwrap();
 

@@ -15,7 +15,7 @@ use traceweir::controller::{
     Controller, EnableCode, EnableParams, NO_SESSION, OutputBuffer, SessionConfig, SessionRef, Update,
     configure_last_branch_record_bytes, enumerate_bytes, query_bytes, set_bytes,
 };
-use traceweir::{Guid, Provider};
+use traceweir::{ControlCode, Guid, Provider, Status};
 use traceweir_format::etl;
 use traceweir_format::info::guids_from_bytes;
 use traceweir_format::kernel::hook;
@@ -23,34 +23,42 @@ use traceweir_format::spec::enable::{
     EVENT_ENABLE_PROPERTY_PROVIDER_GROUP as OF_GROUP, EVENT_ENABLE_PROPERTY_STACK_TRACE,
 };
 use traceweir_format::spec::event::class;
+use traceweir_format::spec::session::{
+    EVENT_TRACE_FILE_MODE_SEQUENTIAL as SEQUENTIAL, EVENT_TRACE_NO_PER_PROCESSOR_BUFFERING,
+    EVENT_TRACE_SYSTEM_LOGGER_MODE as SYSTEM_LOGGER,
+};
 use traceweir_format::spec::system::NO_SYSCONFIG;
 use traceweir_format::stack_key::{Definitions, StackKey};
 
 use super::table::guid;
-use super::{SYSTEM_LOGGER, codes, event, live, may_profile, recorder, skip};
+use super::{can_profile, event, live_config, recorded_codes, recording_callback, skip};
 use crate::machine::Machine;
 use crate::recording::Recording;
 use crate::support::until;
 use crate::support_daemon::{DaemonInProcess, ON_DEMAND_IDLE_EXIT, run_in_own_process};
 
-/// EVENT_TRACE_NO_PER_PROCESSOR_BUFFERING: one stream for all processors.
-const ONE_STREAM: u32 = 0x1000_0000;
+/// One stream for all processors.
+const ONE_STREAM: u32 = EVENT_TRACE_NO_PER_PROCESSOR_BUFFERING;
+const CAPTURE_STATE: u32 = ControlCode::CaptureState.number();
 /// The context switch, a frequent event on every system.
-const SWITCH: ClassicEventId = ClassicEventId { class: class::THREAD, opcode: 36 };
+const CONTEXT_SWITCH: ClassicEventId = ClassicEventId { class: class::THREAD, opcode: 36 };
 
+const SUCCESS: Status = Status::ERROR_SUCCESS;
+const INVALID_PARAMETER: Status = Status::ERROR_INVALID_PARAMETER;
+const PRIVILEGE_NOT_HELD: Status = Status::ERROR_PRIVILEGE_NOT_HELD;
 /// A provider with a GUID that occurs in no other data.
 const WRITER: Guid = Guid::from_u128(0x5eed_0123_4567_4abc_9def_8899_aabb_ccdd);
 
-fn connected(folder: &Path) -> Controller {
-    Controller::find_at(folder).unwrap().expect("a daemon")
+fn connect(folder: &Path) -> Controller {
+    Controller::find_at(folder).unwrap().expect("the daemon answers")
 }
 
-fn status<T>(result: traceweir::Result<T>) -> u32 {
-    result.err().map_or(0, |e| e.status().0)
+fn status<T>(result: traceweir::Result<T>) -> Status {
+    result.err().map_or(SUCCESS, |error| error.status())
 }
 
 /// Moves this thread to a processor. Returns `false` if it cannot run there.
-fn move_to(cpu: usize) -> bool {
+fn move_thread_to(cpu: usize) -> bool {
     let mut only = rustix::thread::CpuSet::new();
     only.set(cpu);
     rustix::thread::sched_setaffinity(None, &only).is_ok()
@@ -61,7 +69,7 @@ fn move_to(cpu: usize) -> bool {
 fn stream_count_matches_the_streams_of_the_trace() {
     run_in_own_process("info_daemon::effects::stream_count_matches_the_streams_of_the_trace", |folder| {
         let _daemon = DaemonInProcess::new(folder);
-        let mut controller = connected(folder);
+        let mut controller = connect(folder);
         let provider = Provider::register(WRITER, None).unwrap();
         let cpus = usize::from(traceweir_transport::cpu::possible());
         for mode in [0, ONE_STREAM] {
@@ -70,7 +78,7 @@ fn stream_count_matches_the_streams_of_the_trace() {
             let config = SessionConfig {
                 name: "s".into(),
                 log_file,
-                log_file_mode: 1 | mode,
+                log_file_mode: SEQUENTIAL | mode,
                 ..SessionConfig::default()
             };
             let session = SessionRef::Id(controller.start(&config).unwrap().id);
@@ -79,10 +87,11 @@ fn stream_count_matches_the_streams_of_the_trace() {
             let Answer::StreamCount(count) =
                 controller.query_information(&session, Query::StreamCount).unwrap()
             else {
-                panic!("another answer")
+                panic!("the answer has another type")
             };
-            let visited =
-                (0..cpus).filter(|cpu| move_to(*cpu)).inspect(|_| provider.write(&event(7), &[]).unwrap());
+            let visited = (0..cpus)
+                .filter(|cpu| move_thread_to(*cpu))
+                .inspect(|_| provider.write(&event(7), &[]).unwrap());
             let visited = visited.count();
             controller.stop(&session).unwrap();
             let trace = etl::Trace::open(std::fs::File::open(&file).unwrap()).unwrap();
@@ -108,18 +117,25 @@ fn max_loggers_is_the_number_of_sessions_that_can_run() {
         "info_daemon::effects::max_loggers_is_the_number_of_sessions_that_can_run",
         |folder| {
             let _daemon = DaemonInProcess::new(folder);
-            let mut controller = connected(folder);
+            let mut controller = connect(folder);
             let Answer::MaxLoggers(most) =
                 controller.query_information(&NO_SESSION, Query::MaxLoggers).unwrap()
             else {
-                panic!("another answer")
+                panic!("the answer has another type")
             };
-            let small =
-                |n: u32| SessionConfig { buffer_size: 4, maximum_buffers: 1, ..live(&n.to_string(), 0) };
+            let small = |n: u32| SessionConfig {
+                buffer_size: 4,
+                maximum_buffers: 1,
+                ..live_config(&n.to_string(), 0)
+            };
             let ids: Vec<u64> = (0..most).map(|n| controller.start(&small(n)).unwrap().id).collect();
-            assert_eq!(status(controller.start(&small(most))), 1450);
+            assert_eq!(status(controller.start(&small(most))), Status::ERROR_NO_SYSTEM_RESOURCES);
             controller.stop(&SessionRef::Id(ids[0])).unwrap();
-            assert_eq!(status(controller.start(&small(most))), 0, "there is room for one again");
+            assert_eq!(
+                status(controller.start(&small(most))),
+                SUCCESS,
+                "a stopped session makes room for another"
+            );
         },
     );
 }
@@ -132,12 +148,13 @@ fn periodic_capture_state_enforces_its_reported_limits() {
         |folder| {
             let _daemon = DaemonInProcess::new(folder);
             let mut session = Recording::new(folder);
-            let answer = session.answer_of(Query::PeriodicCaptureState);
+            let answer = session.query(Query::PeriodicCaptureState);
             let Answer::PeriodicCaptureState { least_seconds, most_providers } = answer else {
                 panic!("{answer:?}")
             };
             let most = u32::from(most_providers);
-            let ((first, first_callback), (last, last_callback)) = (recorder(), recorder());
+            let ((first, first_callback), (last, last_callback)) =
+                (recording_callback(), recording_callback());
             let _first = Provider::register(guid(1), Some(first_callback)).unwrap();
             let _last = Provider::register(guid(most), Some(last_callback)).unwrap();
             session.enable(guid(1), 0);
@@ -150,11 +167,18 @@ fn periodic_capture_state_enforces_its_reported_limits() {
             for refused in
                 [every(least_seconds, most + 1), every(least_seconds - 1, most), every(least_seconds, 0)]
             {
-                assert_eq!(status(session.controller.set_information(&session.session, &refused)), 87);
+                assert_eq!(
+                    status(session.controller.set_information(&session.session, &refused)),
+                    INVALID_PARAMETER
+                );
             }
-            until("the first and the last of the list, whatever was refused since", || {
-                codes(&first).contains(&2) && codes(&last).contains(&2)
-            });
+            until(
+                "the first and the last provider of the list are asked, despite the refused settings",
+                || {
+                    recorded_codes(&first).contains(&CAPTURE_STATE)
+                        && recorded_codes(&last).contains(&CAPTURE_STATE)
+                },
+            );
             session.stop(|_| None::<()>);
         },
     );
@@ -168,16 +192,22 @@ fn captured_state_goes_to_all_sessions_that_enable_the_provider() {
         "info_daemon::effects::captured_state_goes_to_all_sessions_that_enable_the_provider",
         |folder| {
             let _daemon = DaemonInProcess::new(folder);
-            let mut controller = connected(folder);
-            let files = ["asking", "beside", "without"].map(|name| folder.join(name).with_extension("etl"));
+            let mut controller = connect(folder);
+            let files =
+                ["asking", "enabled", "not enabled"].map(|name| folder.join(name).with_extension("etl"));
             let sessions = [0, 1, 2].map(|n: usize| {
                 let (name, log_file) = (n.to_string(), Some(files[n].clone()));
-                let config = SessionConfig { name, log_file, log_file_mode: 1, ..SessionConfig::default() };
+                let config =
+                    SessionConfig { name, log_file, log_file_mode: SEQUENTIAL, ..SessionConfig::default() };
                 SessionRef::Id(controller.start(&config).unwrap().id)
             });
             let answer = |notice: &traceweir::provider::EnableNotice<'_>| {
-                if notice.code == 2 {
-                    PROVIDER.get().expect("registered").write(&event(9), &[]).unwrap();
+                if notice.code == CAPTURE_STATE {
+                    PROVIDER
+                        .get()
+                        .expect("the provider is registered before its callback runs")
+                        .write(&event(9), &[])
+                        .unwrap();
                 }
             };
             PROVIDER.set(Provider::register(WRITER, Some(Box::new(answer))).unwrap()).ok().unwrap();
@@ -187,7 +217,7 @@ fn captured_state_goes_to_all_sessions_that_enable_the_provider() {
             }
             let every = PeriodicCaptureState { seconds: 10, providers: vec![WRITER] };
             controller.set_information(&sessions[0], &Set::PeriodicCaptureState(Some(every))).unwrap();
-            until("two answers", || controller.query(&sessions[0]).unwrap().events >= 2);
+            until("the provider has answered twice", || controller.query(&sessions[0]).unwrap().events >= 2);
             sessions.iter().for_each(|session| drop(controller.stop(session).unwrap()));
             let counts = files.map(|file| {
                 let trace = etl::Trace::open(std::fs::File::open(file).unwrap()).unwrap();
@@ -208,11 +238,11 @@ fn captured_state_goes_to_all_sessions_that_enable_the_provider() {
 fn profile_sources_and_counters_match_the_machine() {
     run_in_own_process("info_daemon::effects::profile_sources_and_counters_match_the_machine", |folder| {
         let _daemon = DaemonInProcess::new(folder);
-        let mut controller = connected(folder);
+        let mut controller = connect(folder);
         let mut ask = |query| controller.query_information(&NO_SESSION, query);
         let has_counters = Machine::inspect().has_counters;
         let Answer::ProfileSourceList(sources) = ask(Query::ProfileSourceList).unwrap() else {
-            panic!("another answer")
+            panic!("the answer has another type")
         };
         let ProfileSource { source, description, max_interval, .. } = &sources[0];
         assert_eq!((*source, description.as_str(), *max_interval), (0, "Timer", 1_000_000));
@@ -223,7 +253,7 @@ fn profile_sources_and_counters_match_the_machine() {
         let faults = sources.iter().any(|entry| entry.description == "PageFaults");
         assert_eq!(faults, has_perf, "the kernel counts page faults itself");
         let Answer::MaxPmcCounter(counters) = ask(Query::MaxPmcCounter).unwrap() else {
-            panic!("another answer")
+            panic!("the answer has another type")
         };
         assert_eq!(counters > 0, has_counters);
         let watchdog =
@@ -238,7 +268,7 @@ fn profile_sources_and_counters_match_the_machine() {
             let answer = ask(Query::PmcCounterOwners(processor)).unwrap();
             assert_eq!(answer, Answer::PmcCounterOwners { processor, owners });
         }
-        assert_eq!(status(ask(Query::PmcCounterOwners(processors))), 87);
+        assert_eq!(status(ask(Query::PmcCounterOwners(processors))), INVALID_PARAMETER);
     });
 }
 
@@ -249,7 +279,7 @@ fn profile_interval_outlives_sessions_within_limits_of_its_source() {
     run_in_own_process(
         "info_daemon::effects::profile_interval_outlives_sessions_within_limits_of_its_source",
         |folder| {
-            if !skip::can(may_profile(), "root", "intervals are set with CAP_PERFMON") {
+            if !skip::can(can_profile(), "root", "intervals are set with CAP_PERFMON") {
                 return;
             }
             let _daemon = DaemonInProcess::new(folder);
@@ -261,25 +291,25 @@ fn profile_interval_outlives_sessions_within_limits_of_its_source() {
                 };
                 interval
             };
-            let mut controller = connected(folder);
+            let mut controller = connect(folder);
             let Answer::ProfileSourceList(sources) =
                 controller.query_information(&NO_SESSION, Query::ProfileSourceList).unwrap()
             else {
-                panic!("another answer")
+                panic!("the answer has another type")
             };
             let (least, most) = (sources[0].min_interval, sources[0].max_interval);
-            assert_eq!(interval(&mut controller), 10_000.clamp(least, most), "from the start");
-            let session = SessionRef::Id(controller.start(&live("system", SYSTEM_LOGGER)).unwrap().id);
-            for (asked, kept) in [(0, least), (u32::MAX, most), (50_000, 50_000.clamp(least, most))] {
-                let set = Set::SampledProfileInterval(ProfileInterval { source: 0, interval: asked });
+            assert_eq!(interval(&mut controller), 10_000.clamp(least, most), "the default interval");
+            let session = SessionRef::Id(controller.start(&live_config("system", SYSTEM_LOGGER)).unwrap().id);
+            for (requested, expected) in [(0, least), (u32::MAX, most), (50_000, 50_000.clamp(least, most))] {
+                let set = Set::SampledProfileInterval(ProfileInterval { source: 0, interval: requested });
                 controller.set_information(&NO_SESSION, &set).unwrap();
-                assert_eq!(interval(&mut controller), kept, "{asked}");
+                assert_eq!(interval(&mut controller), expected, "{requested}");
             }
             let unknown = Set::SampledProfileInterval(ProfileInterval { source: 77, interval: 20_000 });
-            assert_eq!(status(controller.set_information(&NO_SESSION, &unknown)), 87);
+            assert_eq!(status(controller.set_information(&NO_SESSION, &unknown)), INVALID_PARAMETER);
             controller.stop(&session).unwrap();
             drop(controller);
-            assert_eq!(interval(&mut connected(folder)), 50_000.clamp(least, most));
+            assert_eq!(interval(&mut connect(folder)), 50_000.clamp(least, most));
         },
     );
 }
@@ -291,30 +321,30 @@ fn global_logger_id_refers_to_the_session_of_that_name() {
         "info_daemon::effects::global_logger_id_refers_to_the_session_of_that_name",
         |folder| {
             let _daemon = DaemonInProcess::new(folder);
-            let mut controller = connected(folder);
+            let mut controller = connect(folder);
             let ask = |controller: &mut Controller| {
                 status(query_bytes(Some(controller), 1, 23, Some(&[]), 4).result)
             };
-            assert_eq!(ask(&mut controller), 4201);
-            assert_ne!(controller.start(&live("globallogger", 0)).unwrap().id, 1);
-            assert_eq!(ask(&mut controller), 0);
-            assert_eq!(status(set_bytes(Some(&mut controller), 1, 18, Some(&[1]), 1)), 0);
+            assert_eq!(ask(&mut controller), Status::ERROR_WMI_INSTANCE_NOT_FOUND);
+            assert_ne!(controller.start(&live_config("globallogger", 0)).unwrap().id, 1);
+            assert_eq!(ask(&mut controller), SUCCESS);
+            assert_eq!(status(set_bytes(Some(&mut controller), 1, 18, Some(&[1]), 1)), SUCCESS);
             let branches = configure_last_branch_record_bytes(Some(&mut controller), 1, 0, None, 0);
-            assert_eq!(status(branches), if may_profile() { 87 } else { 1314 }, "no system logger");
+            assert_eq!(status(branches), if can_profile() { INVALID_PARAMETER } else { PRIVILEGE_NOT_HELD });
         },
     );
 }
 
 /// Returns whether this machine gives a system logger kernel events, and disables them again.
-pub(crate) fn gets_kernel_events(controller: &mut Controller, session: &SessionRef) -> bool {
+pub(crate) fn can_get_kernel_events(controller: &mut Controller, session: &SessionRef) -> bool {
     let set = |mask| Set::SystemTraceEnableFlags([mask, 0, 0, 0, 0, 0, 0, 0]);
-    let can = match controller.set_information(session, &set(0x10)) {
+    let is_available = match controller.set_information(session, &set(0x10)) {
         Ok(()) => true,
-        Err(e) if [50, 1314].contains(&e.status().0) => false,
-        Err(e) => panic!("{e}"),
+        Err(error) if [Status::ERROR_NOT_SUPPORTED, PRIVILEGE_NOT_HELD].contains(&error.status()) => false,
+        Err(error) => panic!("{error}"),
     };
     controller.set_information(session, &set(0)).unwrap();
-    skip::can(can, "kernel events", "context switches are not available")
+    skip::can(is_available, "kernel events", "context switches are not available")
 }
 
 /// Covers class 4, and EnableFlags of the properties.
@@ -322,10 +352,10 @@ pub(crate) fn gets_kernel_events(controller: &mut Controller, session: &SessionR
 fn kernel_groups_and_enable_flags_share_one_mask() {
     run_in_own_process("info_daemon::effects::kernel_groups_and_enable_flags_share_one_mask", |folder| {
         let _daemon = DaemonInProcess::new(folder);
-        let mut controller = connected(folder);
-        let system = SessionRef::Id(controller.start(&live("system", SYSTEM_LOGGER)).unwrap().id);
-        let plain = SessionRef::Id(controller.start(&live("plain", 0)).unwrap().id);
-        let seen = |controller: &mut Controller| {
+        let mut controller = connect(folder);
+        let system = SessionRef::Id(controller.start(&live_config("system", SYSTEM_LOGGER)).unwrap().id);
+        let plain = SessionRef::Id(controller.start(&live_config("plain", 0)).unwrap().id);
+        let flags_and_mask = |controller: &mut Controller| {
             let flags = controller.query(&system).unwrap().config.enable_flags;
             match controller.query_information(&system, Query::SystemTraceEnableFlags).unwrap() {
                 Answer::SystemTraceEnableFlags(mask) => (flags, mask),
@@ -335,32 +365,35 @@ fn kernel_groups_and_enable_flags_share_one_mask() {
         let update = |flags| Update { enable_flags: Some(flags), ..Update::default() };
         let updated = controller.update(&system, &update(NO_SYSCONFIG)).unwrap();
         assert_eq!(updated.config.enable_flags, NO_SYSCONFIG);
-        assert_eq!(seen(&mut controller), (NO_SYSCONFIG, [NO_SYSCONFIG, 0, 0, 0, 0, 0, 0, 0]));
-        if gets_kernel_events(&mut controller, &system) {
+        assert_eq!(flags_and_mask(&mut controller), (NO_SYSCONFIG, [NO_SYSCONFIG, 0, 0, 0, 0, 0, 0, 0]));
+        if can_get_kernel_events(&mut controller, &system) {
             let updated = controller.update(&system, &update(0x11)).unwrap();
             assert_eq!(updated.config.enable_flags, 0x11);
-            assert_eq!(seen(&mut controller), (0x11, [0x11, 4, 0, 0, 0, 0, 0, 0]));
+            assert_eq!(flags_and_mask(&mut controller), (0x11, [0x11, 4, 0, 0, 0, 0, 0, 0]));
             // Without privilege only the first words can be set, and a refused request changes
             // nothing.
-            let fifth = if may_profile() { 0x40 } else { 0 };
+            let fifth = if can_profile() { 0x40 } else { 0 };
             let set = |fifth| Set::SystemTraceEnableFlags([1, 2, 0, 0, fifth, 0, 0, 0]);
-            if !may_profile() {
-                assert_eq!(status(controller.set_information(&system, &set(0x40))), 1314);
-                assert_eq!(seen(&mut controller), (0x11, [0x11, 4, 0, 0, 0, 0, 0, 0]));
+            if !can_profile() {
+                assert_eq!(status(controller.set_information(&system, &set(0x40))), PRIVILEGE_NOT_HELD);
+                assert_eq!(flags_and_mask(&mut controller), (0x11, [0x11, 4, 0, 0, 0, 0, 0, 0]));
             }
             controller.set_information(&system, &set(fifth)).unwrap();
-            assert_eq!(seen(&mut controller), (0x0100_0001, [0x0100_0001, 2, 0, 0, fifth, 0, 0, 0]));
+            assert_eq!(
+                flags_and_mask(&mut controller),
+                (0x0100_0001, [0x0100_0001, 2, 0, 0, fifth, 0, 0, 0])
+            );
             controller.update(&system, &update(2)).unwrap();
-            assert_eq!(seen(&mut controller), (2, [2, 0, 0, 0, fifth, 0, 0, 0]));
+            assert_eq!(flags_and_mask(&mut controller), (2, [2, 0, 0, 0, fifth, 0, 0, 0]));
         }
-        let before = seen(&mut controller);
+        let before = flags_and_mask(&mut controller);
         controller.update(&system, &Update { flush_timer: Some(3), ..Update::default() }).unwrap();
-        assert_eq!(seen(&mut controller), before, "an update without flags keeps them");
-        assert_eq!(status(controller.update(&system, &update(0x8000_0000)).map(drop)), 87);
-        assert_eq!(seen(&mut controller), before);
+        assert_eq!(flags_and_mask(&mut controller), before, "an update without flags keeps them");
+        assert_eq!(status(controller.update(&system, &update(0x8000_0000)).map(drop)), INVALID_PARAMETER);
+        assert_eq!(flags_and_mask(&mut controller), before);
         controller.update(&system, &update(0)).unwrap();
-        assert_eq!(seen(&mut controller), (0, [0; 8]));
-        assert_eq!(status(controller.update(&plain, &update(1)).map(drop)), 87);
+        assert_eq!(flags_and_mask(&mut controller), (0, [0; 8]));
+        assert_eq!(status(controller.update(&plain, &update(1)).map(drop)), INVALID_PARAMETER);
         controller.update(&plain, &update(0)).unwrap();
     });
 }
@@ -374,11 +407,11 @@ fn provider_lists_follow_registrations_and_enables() {
         let (registered, ahead, group) = (guid(1), guid(2), guid(3));
         let list = |controller: &mut Controller, class| -> BTreeSet<Guid> {
             let output = OutputBuffer { length: 4096, is_null: false };
-            let done = enumerate_bytes(Some(controller), class, None, output);
-            done.result.unwrap();
-            assert_eq!(done.return_length, Some(done.answer.len() as u32));
-            let all = guids_from_bytes(&done.answer);
-            assert_eq!(all.iter().collect::<BTreeSet<_>>().len(), all.len(), "each of them once");
+            let outcome = enumerate_bytes(Some(controller), class, None, output);
+            outcome.result.unwrap();
+            assert_eq!(outcome.return_length, Some(outcome.answer.len() as u32));
+            let all = guids_from_bytes(&outcome.answer);
+            assert_eq!(all.iter().collect::<BTreeSet<_>>().len(), all.len(), "a provider is listed twice");
             all.into_iter().collect()
         };
         let lists =
@@ -391,12 +424,12 @@ fn provider_lists_follow_registrations_and_enables() {
         session.enable(group, OF_GROUP);
         let set_of = |guids: &[Guid]| guids.iter().copied().collect::<BTreeSet<_>>();
         let all = [set_of(&[registered, ahead]), set_of(&[registered]), set_of(&[group])];
-        until("two registrations of one provider, and two enables", || lists(&mut session) == all);
+        until("the provider is listed once, with both enables", || lists(&mut session) == all);
         drop(first);
         assert_eq!(lists(&mut session), all, "one registration is left");
         drop(second);
-        let rest = [set_of(&[ahead]), none.clone(), set_of(&[group])];
-        until("the last registration to be gone", || lists(&mut session) == rest);
+        let remaining = [set_of(&[ahead]), none.clone(), set_of(&[group])];
+        until("the last registration is no longer listed", || lists(&mut session) == remaining);
         for (guid, property) in [(ahead, 0), (group, OF_GROUP)] {
             let params = EnableParams { property, ..EnableParams::default() };
             session.controller.enable(&session.session, guid, EnableCode::Disable, &params, 30_000).unwrap();
@@ -413,13 +446,13 @@ fn version_is_that_of_the_library_with_and_without_daemon() {
         "info_daemon::effects::version_is_that_of_the_library_with_and_without_daemon",
         |folder| {
             let ask = |controller: Option<&mut Controller>| {
-                let done = query_bytes(controller, 0, 11, Some(&[]), 8);
-                done.result.unwrap();
-                done.answer
+                let outcome = query_bytes(controller, 0, 11, Some(&[]), 8);
+                outcome.result.unwrap();
+                outcome.answer
             };
             let alone = ask(None);
             let _daemon = DaemonInProcess::new(folder);
-            assert_eq!(ask(Some(&mut connected(folder))), alone);
+            assert_eq!(ask(Some(&mut connect(folder))), alone);
             assert_eq!(alone, [1, 0, 0, 0, 0, 0, 0, 0], "version 1, and four bytes that are reserved");
         },
     );
@@ -431,19 +464,19 @@ fn system_logger_gets_provider_events_with_uncached_stacks() {
     let name = "info_daemon::effects::system_logger_gets_provider_events_with_uncached_stacks";
     run_in_own_process(name, |folder| {
         let _daemon = DaemonInProcess::new(folder);
-        let mut controller = connected(folder);
+        let mut controller = connect(folder);
         let file = folder.join("system.etl");
         let config = SessionConfig {
             name: "deep".into(),
-            log_file_mode: 1 | SYSTEM_LOGGER,
+            log_file_mode: SEQUENTIAL | SYSTEM_LOGGER,
             log_file: Some(file.clone()),
             ..SessionConfig::default()
         };
         let session = SessionRef::Id(controller.start(&config).unwrap().id);
         let caching = StackCaching { is_enabled: true, ..StackCaching::default() };
-        let mut sets = vec![Set::StackTracing(vec![SWITCH]), Set::StackCaching(caching)];
-        if skip::can(may_profile(), "root", "registers are asked for with CAP_PERFMON") {
-            sets.push(Set::ContextRegister { types: 3, events: vec![SWITCH] });
+        let mut sets = vec![Set::StackTracing(vec![CONTEXT_SWITCH]), Set::StackCaching(caching)];
+        if skip::can(can_profile(), "root", "registers are asked for with CAP_PERFMON") {
+            sets.push(Set::ContextRegister { types: 3, events: vec![CONTEXT_SWITCH] });
         }
         sets.iter().for_each(|set| controller.set_information(&session, set).unwrap());
         let provider = Provider::register(guid(1), None).unwrap();
@@ -473,29 +506,30 @@ fn system_logger_gets_provider_events_with_uncached_stacks() {
 fn missing_counters_and_branches_are_refused_with_a_reason() {
     let name = "info_daemon::effects::missing_counters_and_branches_are_refused_with_a_reason";
     run_in_own_process(name, |folder| {
-        if !skip::can(may_profile(), "root", "profiling takes CAP_PERFMON") {
+        if !skip::can(can_profile(), "root", "profiling takes CAP_PERFMON") {
             return;
         }
         let log = folder.join("log");
         let _daemon = DaemonInProcess::with_log(folder, &log);
-        let mut controller = connected(folder);
-        let session = SessionRef::Id(controller.start(&live("deep", SYSTEM_LOGGER)).unwrap().id);
+        let mut controller = connect(folder);
+        let session = SessionRef::Id(controller.start(&live_config("deep", SYSTEM_LOGGER)).unwrap().id);
         let Machine { has_counters, has_branches } = Machine::inspect();
         let cycles = ProfileInterval { source: 19, interval: 70_000 };
         let all = [
             (&NO_SESSION, Set::SampledProfileInterval(cycles), has_counters),
             (&NO_SESSION, Set::ProfileSourceConfig(vec![19]), has_counters),
-            (&session, Set::PmcEventList(vec![SWITCH]), has_counters),
+            (&session, Set::PmcEventList(vec![CONTEXT_SWITCH]), has_counters),
             (&session, Set::PmcCounterList(vec![19]), has_counters),
             (&session, Set::LbrConfiguration(1), has_branches),
             (&session, Set::LbrEventList(vec![hook::CONTEXT_SWITCH.into()]), has_branches),
         ];
-        for (target, set, can) in all {
-            let (done, class) = (controller.set_information(target, &set), set.class());
-            let status = done.as_ref().err().map_or(0, |e| e.status().0);
-            assert_eq!(status, if can { 0 } else { 50 }, "{class:?}");
+        for (target, set, is_available) in all {
+            let (outcome, class) = (controller.set_information(target, &set), set.class());
+            let status = outcome.as_ref().err().map_or(SUCCESS, |error| error.status());
+            let expected = if is_available { SUCCESS } else { Status::ERROR_NOT_SUPPORTED };
+            assert_eq!(status, expected, "{class:?}");
             let log_text = std::fs::read_to_string(&log).unwrap();
-            let Err(error) = done else { continue };
+            let Err(error) = outcome else { continue };
             let reason =
                 if class.number() < 20 { "has no performance counters" } else { "records no branches" };
             assert!(error.to_string().contains(reason), "{class:?}: {error}");
@@ -526,19 +560,19 @@ fn missing_counters_and_branches_are_refused_with_a_reason() {
 #[test]
 fn daemon_stays_while_it_keeps_a_system_setting() {
     run_in_own_process("info_daemon::effects::daemon_stays_while_it_keeps_a_system_setting", |folder| {
-        if !skip::can(may_profile(), "root", "intervals are set with CAP_PERFMON") {
+        if !skip::can(can_profile(), "root", "intervals are set with CAP_PERFMON") {
             return;
         }
         let _daemon = DaemonInProcess::on_demand(folder);
         let set = |interval| {
             let set = Set::SampledProfileInterval(ProfileInterval { source: 0, interval });
-            connected(folder).set_information(&NO_SESSION, &set).unwrap();
+            connect(folder).set_information(&NO_SESSION, &set).unwrap();
         };
         set(20_000);
         // Without the setting the daemon would exit now.
         std::thread::sleep(ON_DEMAND_IDLE_EXIT + Duration::from_secs(2));
         let answer =
-            connected(folder).query_information(&NO_SESSION, Query::SampledProfileInterval(0)).unwrap();
+            connect(folder).query_information(&NO_SESSION, Query::SampledProfileInterval(0)).unwrap();
         let Answer::SampledProfileInterval(profile) = answer else { panic!("{answer:?}") };
         assert_eq!(profile.interval, 20_000);
         set(10_000);

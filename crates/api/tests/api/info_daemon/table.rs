@@ -1,11 +1,11 @@
 //! The table of `fixtures/information`: its lines, how a line becomes a call, and the check that no
 //! case is missing.
 //!
-//! - `set 3 min-1 system e*1 23 24 - any` (a byte too short) is a [`Row`]: `make` calls, and
+//! - `set 3 min-1 system e*1 23 24 - any` (a byte too short) is a [`TableRow`]: `run` makes the call, and
 //!   `check` compares status and ReturnLength with the line.
-//! - `none set 18 uneven bytes` is a [`Gap`]: the case cannot occur, with the reason in one word.
+//! - `none set 18 uneven bytes` is a [`TableGap`]: the case cannot occur, with the reason in one word.
 //!
-//! The head of the table describes the format of its lines; a program in C runs the same ones.
+//! The head of the table describes the format of its lines; a C program runs the same lines.
 
 use std::collections::BTreeMap;
 
@@ -18,7 +18,7 @@ use traceweir_format::spec::event::class;
 use crate::machine::Machine;
 
 /// An output without a buffer.
-pub(crate) const NOWHERE: OutputBuffer = OutputBuffer { length: 0, is_null: true };
+pub(crate) const NO_OUTPUT: OutputBuffer = OutputBuffer { length: 0, is_null: true };
 
 const TABLE: &str = include_str!("../../../../../fixtures/information/classes.txt");
 
@@ -26,7 +26,7 @@ const TABLE: &str = include_str!("../../../../../fixtures/information/classes.tx
 const CASES: [&str; 11] =
     ["null", "zero", "min-1", "min", "uneven", "many", "kind", "no-id", "stale", "bare", "ok"];
 /// The case of all further lines.
-const MORE: &str = "more";
+const FURTHER_CASE: &str = "more";
 /// All classes, and two unknown numbers.
 const CLASSES: std::ops::RangeInclusive<u32> = 0..=30;
 const CALLS: [&str; 3] = ["set", "query", "enum"];
@@ -37,7 +37,7 @@ pub(crate) const fn guid(number: u32) -> Guid {
 }
 
 /// One call of the table.
-pub(crate) struct Row<'a> {
+pub(crate) struct TableRow<'a> {
     line: usize,
     call: &'a str,
     class: u32,
@@ -58,7 +58,7 @@ fn lines() -> impl Iterator<Item = (usize, Vec<&'static str>)> {
     all.map(|(line, text)| (line, text.split_ascii_whitespace().collect()))
 }
 
-impl Row<'static> {
+impl TableRow<'static> {
     /// Returns all calls in the order of the table.
     pub(crate) fn all() -> impl Iterator<Item = Self> {
         lines().filter(|(_, fields)| fields[0] != "none").map(|(line, fields)| {
@@ -68,7 +68,7 @@ impl Row<'static> {
             };
             let class = class.parse().unwrap();
             let buffer = (!buffer.starts_with("null")).then(|| bytes(buffer));
-            Row { line, call, class, case, session, buffer, length, status, returned, caller }
+            TableRow { line, call, class, case, session, buffer, length, status, returned, caller }
         })
     }
 
@@ -80,28 +80,29 @@ impl Row<'static> {
     }
 }
 
-impl Row<'_> {
+impl TableRow<'_> {
     /// Returns the buffer length to pass.
     fn length(&self, controller: &mut Controller, session: u64) -> usize {
         match self.length {
-            "need" => self.needed(controller, session),
-            "need-1" => self.needed(controller, session).saturating_sub(1),
+            "need" => self.query_needed_length(controller, session),
+            "need-1" => self.query_needed_length(controller, session).saturating_sub(1),
             number => number.parse().unwrap(),
         }
     }
 
     /// Returns the length that the same call reports for length 0.
-    fn needed(&self, controller: &mut Controller, session: u64) -> usize {
+    fn query_needed_length(&self, controller: &mut Controller, session: u64) -> usize {
         let outcome = match self.call {
             "query" => query_bytes(Some(controller), session, self.class, None, 0),
-            _ => enumerate_bytes(Some(controller), self.class, self.buffer.as_deref(), NOWHERE),
+            _ => enumerate_bytes(Some(controller), self.class, self.buffer.as_deref(), NO_OUTPUT),
         };
         outcome.return_length.unwrap_or_else(|| panic!("line {}: {:?}", self.line, outcome.result)) as usize
     }
 
     /// Makes the call, and returns its result.
     fn make(&self, controller: &mut Controller, session: u64) -> CallResult {
-        let status = |result: &traceweir::Result<()>| result.as_ref().err().map_or(0, |e| e.status().0);
+        let status =
+            |result: &traceweir::Result<()>| result.as_ref().err().map_or(0, |error| error.status().0);
         let length = self.length(controller, session);
         let padded = self.buffer.clone().map(|mut bytes| {
             bytes.resize(bytes.len().max(length), 0);
@@ -110,31 +111,31 @@ impl Row<'_> {
         let controller = Some(controller);
         match self.call {
             "set" => {
-                let done = set_bytes(controller, session, self.class, padded.as_deref(), length);
-                (status(&done), None)
+                let outcome = set_bytes(controller, session, self.class, padded.as_deref(), length);
+                (status(&outcome), None)
             }
             "query" => {
                 let read = Query::input_size(self.class);
                 let input = padded.as_deref().map(|bytes| bytes.get(..read).unwrap_or(bytes));
-                let done = query_bytes(controller, session, self.class, input, length);
-                self.check_answer(length, &done);
-                (status(&done.result), done.return_length)
+                let outcome = query_bytes(controller, session, self.class, input, length);
+                self.check_answer(length, &outcome);
+                (status(&outcome.result), outcome.return_length)
             }
             "enum" => {
                 let output = OutputBuffer { length, is_null: self.session == "no-out" };
-                let done = enumerate_bytes(controller, self.class, self.buffer.as_deref(), output);
-                self.check_answer(length, &done);
-                (status(&done.result), done.return_length)
+                let outcome = enumerate_bytes(controller, self.class, self.buffer.as_deref(), output);
+                self.check_answer(length, &outcome);
+                (status(&outcome.result), outcome.return_length)
             }
             other => panic!("line {}: {other}", self.line),
         }
     }
 
-    /// Asserts that a failed call has no answer, and that the answer of another is as long as
-    /// ReturnLength says and fits the buffer.
-    fn check_answer(&self, length: usize, done: &InformationAnswer) {
-        let reported = done.result.as_ref().ok().and(done.return_length).unwrap_or(0) as usize;
-        assert_eq!(done.answer.len(), reported, "line {}", self.line);
+    /// Asserts that a failed call has no answer, and that the answer of a successful call is as
+    /// long as ReturnLength says and fits the buffer.
+    fn check_answer(&self, length: usize, outcome: &InformationAnswer) {
+        let reported = outcome.result.as_ref().ok().and(outcome.return_length).unwrap_or(0) as usize;
+        assert_eq!(outcome.answer.len(), reported, "line {}", self.line);
         assert!(reported <= length, "line {}: the answer does not fit", self.line);
     }
 
@@ -148,14 +149,19 @@ impl Row<'_> {
         let session = sessions.get(self.session).copied().unwrap_or(0);
         let (status, returned) = self.make(controller, session);
         let line = TABLE.lines().nth(self.line - 1).unwrap();
-        assert_eq!(status.to_string(), chosen(machine, self.status), "status of line {}: {line}", self.line);
+        assert_eq!(
+            status.to_string(),
+            choose_for_machine(machine, self.status),
+            "status of line {}: {line}",
+            self.line
+        );
         let return_length = returned.map_or("-".to_owned(), |length| length.to_string());
-        let is_right = match chosen(machine, self.returned) {
+        let is_expected = match choose_for_machine(machine, self.returned) {
             "any" => returned.is_some_and(|length| length > 0),
-            "need" => returned == u32::try_from(self.needed(controller, session)).ok(),
+            "need" => returned == u32::try_from(self.query_needed_length(controller, session)).ok(),
             expected => expected == return_length,
         };
-        assert!(is_right, "ReturnLength of line {}: {return_length}: {line}", self.line);
+        assert!(is_expected, "ReturnLength of line {}: {return_length}: {line}", self.line);
     }
 }
 
@@ -182,7 +188,7 @@ fn bytes(text: &str) -> Vec<u8> {
 }
 
 /// Returns the alternative that applies to this machine.
-fn chosen(machine: Machine, text: &str) -> &str {
+fn choose_for_machine(machine: Machine, text: &str) -> &str {
     let Some((condition, cases)) = text.split_once('?') else { return text };
     let (yes, no) = cases.split_once(':').unwrap();
     let holds = match condition {
@@ -194,14 +200,14 @@ fn chosen(machine: Machine, text: &str) -> &str {
 }
 
 /// A combination that cannot occur.
-struct Gap {
+struct TableGap {
     call: &'static str,
     /// `None` means all classes.
     class: Option<u32>,
     case: &'static str,
 }
 
-impl Gap {
+impl TableGap {
     fn all() -> Vec<Self> {
         let gaps = lines().filter(|(_, fields)| fields[0] == "none").map(|(line, fields)| {
             let [_, call, class, case, _reason] = fields[..] else {
@@ -213,12 +219,12 @@ impl Gap {
     }
 
     fn is(&self, call: &str, class: u32, case: &str) -> bool {
-        self.call == call && self.class.is_none_or(|own| own == class) && self.case == case
+        self.call == call && self.class.is_none_or(|gap_class| gap_class == class) && self.case == case
     }
 }
 
 /// The documented minimum length of each setting, and the session that it applies to.
-const SETTINGS: [(u32, &str, usize); 14] = [
+const MINIMUM_LENGTHS: [(u32, &str, usize); 14] = [
     (3, "system", 24),
     (4, "system", 4),
     (5, "0", 8),
@@ -245,20 +251,20 @@ fn supports(call: &str, class: u32) -> bool {
 }
 
 /// Returns whether a line fits the case that it names.
-fn fits_its_case(row: &Row<'_>) -> bool {
+fn fits_its_case(row: &TableRow<'_>) -> bool {
     let (is_enum, supports) = (row.call == "enum", supports(row.call, row.class));
-    let setting = SETTINGS.iter().find(|setting| row.call == "set" && setting.0 == row.class);
-    let says = |length: usize| row.length == length.to_string();
+    let setting = MINIMUM_LENGTHS.iter().find(|setting| row.call == "set" && setting.0 == row.class);
+    let has_length = |length: usize| row.length == length.to_string();
     match (row.case, setting) {
         ("null", _) => (row.buffer.is_none() || row.session == "no-out") && row.length != "0",
         ("zero", _) => row.length == "0",
-        ("min-1", Some((.., least))) => says(least - 1) && row.status == "24",
+        ("min-1", Some((.., least))) => has_length(least - 1) && row.status == "24",
         ("min-1", None) => !supports || row.status != "0",
-        ("min", Some((.., least))) => says(*least),
+        ("min", Some((.., least))) => has_length(*least),
         ("min", None) => !supports || row.status == "0",
         ("kind", _) => {
-            let own = setting.map_or("0", |(_, session, _)| *session);
-            !is_enum && !["0", "stale", own].contains(&row.session)
+            let setting_session = setting.map_or("0", |(_, session, _)| *session);
+            !is_enum && !["0", "stale", setting_session].contains(&row.session)
         }
         ("no-id", _) => !is_enum && row.session == "0",
         ("stale", _) => !is_enum && row.session == "stale",
@@ -269,24 +275,24 @@ fn fits_its_case(row: &Row<'_>) -> bool {
 }
 
 /// Returns whether these lines, all of one case, cover its callers and sessions.
-fn cover_case(found: &[&Row<'_>], call: &str, class: u32, case: &str) -> bool {
-    let by = |caller: &str| found.iter().any(|row| row.caller == caller);
-    let with = |session: &str| found.iter().any(|row| row.session == session);
+fn cover_case(found: &[&TableRow<'_>], call: &str, class: u32, case: &str) -> bool {
+    let has_caller = |caller: &str| found.iter().any(|row| row.caller == caller);
+    let has_session = |session: &str| found.iter().any(|row| row.session == session);
     let rules = InfoClass::from_number(class).map(InfoClass::rules);
-    let is_kernels = supports(call, class) && rules.is_some_and(|rules| rules.is_of_system_loggers);
+    let needs_system_logger = supports(call, class) && rules.is_some_and(|rules| rules.is_of_system_loggers);
     match case {
-        "bare" => by("plain") && by("guest"),
-        "kind" if is_kernels => with("private") && with("live"),
-        "kind" => with("private"),
-        _ => by("any"),
+        "bare" => has_caller("plain") && has_caller("guest"),
+        "kind" if needs_system_logger => has_session("private") && has_session("live"),
+        "kind" => has_session("private"),
+        _ => has_caller("any"),
     }
 }
 
 #[test]
 fn table_has_every_case_of_every_class_and_call() {
-    let (rows, gaps): (Vec<Row<'_>>, _) = (Row::all().collect(), Gap::all());
+    let (rows, gaps): (Vec<TableRow<'_>>, _) = (TableRow::all().collect(), TableGap::all());
     for row in &rows {
-        let is_known = CASES.contains(&row.case) || row.case == MORE;
+        let is_known = CASES.contains(&row.case) || row.case == FURTHER_CASE;
         assert!(is_known && CALLS.contains(&row.call) && CLASSES.contains(&row.class), "line {}", row.line);
         assert!(fits_its_case(row), "line {} does not fit the case {}", row.line, row.case);
         // The class is checked before all other arguments.
@@ -295,12 +301,12 @@ fn table_has_every_case_of_every_class_and_call() {
     }
     for class in CLASSES {
         for (call, case) in CALLS.iter().flat_map(|call| CASES.map(|case| (*call, case))) {
-            let found: Vec<&Row<'_>> =
+            let found: Vec<&TableRow<'_>> =
                 rows.iter().filter(|row| (row.call, row.class, row.case) == (call, class, case)).collect();
-            let cannot_be = gaps.iter().any(|gap| gap.is(call, class, case));
-            assert_ne!(cannot_be, cover_case(&found, call, class, case), "{call} {class} {case}");
+            let is_gap = gaps.iter().any(|gap| gap.is(call, class, case));
+            assert_ne!(is_gap, cover_case(&found, call, class, case), "{call} {class} {case}");
             assert!(
-                !cannot_be || found.is_empty(),
+                !is_gap || found.is_empty(),
                 "{call} {class} {case} is in the table as a gap and as a call"
             );
         }

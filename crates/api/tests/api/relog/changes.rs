@@ -6,18 +6,18 @@ use traceweir::{EventDescriptor, Status};
 use traceweir_format::header::Record;
 use traceweir_format::kernel::hook;
 
-fn three(folder: &Path) -> PathBuf {
+fn write_three_events(folder: &Path) -> PathBuf {
     let records = [
-        (0, event(6_000, 1, b"one")),
-        (1, kernel(7_000, hook::SAMPLED_PROFILE, b"two")),
-        (0, event(8_000, 3, b"three")),
+        (0, encode_event(6_000, 1, b"one")),
+        (1, encode_kernel_event(7_000, hook::SAMPLED_PROFILE, b"two")),
+        (0, encode_event(8_000, 3, b"three")),
     ];
-    file(&folder.join("in.etl"), options(), &records, ended(9))
+    write_file(&folder.join("in.etl"), options(), &records, ended_after(9))
 }
 
-fn relogger(folder: &Path) -> (Relogger, PathBuf) {
+fn new_relogger(folder: &Path) -> (Relogger, PathBuf) {
     let mut relogger = Relogger::new();
-    relogger.add_file(&three(folder)).unwrap();
+    relogger.add_file(&write_three_events(folder)).unwrap();
     let out = folder.join("out.etl");
     relogger.set_output(&out);
     (relogger, out)
@@ -26,21 +26,21 @@ fn relogger(folder: &Path) -> (Relogger, PathBuf) {
 #[test]
 fn events_that_are_not_kept_are_dropped() {
     let folder = tempfile::tempdir().unwrap();
-    let (relogger, out) = relogger(folder.path());
-    let kept = |event: &Event<'_>, output: &mut Output| {
+    let (relogger, out) = new_relogger(folder.path());
+    let keep_process_3 = |event: &Event<'_>, output: &mut Output| {
         if event.record.process_id() == 3 { output.keep(event) } else { Ok(()) }
     };
-    assert_eq!(relogger.process(kept).unwrap().events, 2);
-    assert_eq!(seen(&out), [(0, 8_000, event(8_000, 3, b"three")[..0x55].to_vec())]);
+    assert_eq!(relogger.process(keep_process_3).unwrap().events, 2);
+    assert_eq!(read_events(&out), [(0, 8_000, encode_event(8_000, 3, b"three")[..0x55].to_vec())]);
 }
 
 #[test]
 fn copied_event_can_be_changed_field_by_field() {
     let folder = tempfile::tempdir().unwrap();
-    let (relogger, out) = relogger(folder.path());
+    let (relogger, out) = new_relogger(folder.path());
     let (provider, activity) = (Guid::from_u128(77), Guid::from_u128(88));
     let descriptor = EventDescriptor { id: 9, level: 2, keyword: 5, ..EventDescriptor::default() };
-    let done = relogger
+    let summary = relogger
         .process(|event: &Event<'_>, output: &mut Output| {
             if event.record.process_id() != 1 {
                 return Ok(());
@@ -54,25 +54,25 @@ fn copied_event_can_be_changed_field_by_field() {
             copy.set_processor(3)?;
             copy.set_provider_id(&provider)?;
             copy.set_activity_id(&activity)?;
-            copy.set_time(FileTime(START + 4_321))?;
+            copy.set_time(FileTime(START_TIME + 4_321))?;
             output.inject(&copy)
         })
         .unwrap();
-    assert_eq!((done.events, done.injected), (2, 1));
-    let events = seen(&out);
+    assert_eq!((summary.events, summary.injected), (2, 1));
+    let events = read_events(&out);
     let [(3, 9_321, bytes)] = &events[..] else { panic!("{events:?}") };
     let record = Record::parse(bytes, 3).unwrap();
     assert_eq!(record.payload(), b"another payload");
     assert_eq!((record.process_id(), record.thread_id(), record.cpu_times()), (11, 12, Some((13, 14))));
     assert_eq!((record.provider(), record.activity()), (provider, Some(activity)));
     assert_eq!(record.descriptor(), descriptor);
-    assert_eq!(findings(&out), Vec::<String>::new());
+    assert_eq!(broken_rules(&out), Vec::<String>::new());
 }
 
 #[test]
 fn field_that_the_header_lacks_is_refused_without_change() {
     let folder = tempfile::tempdir().unwrap();
-    let (relogger, out) = relogger(folder.path());
+    let (relogger, out) = new_relogger(folder.path());
     relogger
         .process(|event: &Event<'_>, output: &mut Output| {
             if event.record.hook().is_none() {
@@ -94,12 +94,16 @@ fn field_that_the_header_lacks_is_refused_without_change() {
             output.inject(&copy)
         })
         .unwrap();
-    assert_eq!(seen(&out), [(1, 7_000, kernel(7_000, hook::SAMPLED_PROFILE, b"two")[..0x13].to_vec())]);
+    assert_eq!(
+        read_events(&out),
+        [(1, 7_000, encode_kernel_event(7_000, hook::SAMPLED_PROFILE, b"two")[..0x13].to_vec())]
+    );
 }
 
-struct Marks<'m>(&'m mut Vec<&'static str>);
+/// Adds an event at the beginning and at the end, and records its calls.
+struct MarkingCallback<'m>(&'m mut Vec<&'static str>);
 
-impl Callback for Marks<'_> {
+impl Callback for MarkingCallback<'_> {
     fn begin(&mut self, header: &Event<'_>, output: &mut Output) -> traceweir::Result<()> {
         assert_eq!(header.record.hook(), Some(0));
         self.0.push("begin");
@@ -119,34 +123,34 @@ impl Callback for Marks<'_> {
         let mut mark = output.create_event(0, EventKind::Classic)?;
         mark.set_payload(b"end")?;
         output.inject(&mark)?;
-        assert!(output.create_event(1, EventKind::Modern).is_err(), "there is one input");
+        assert!(output.create_event(1, EventKind::Modern).is_err(), "the relogger has only one input");
         Ok(())
     }
 }
 
 #[test]
-fn new_event_gets_the_time_of_the_previous_one() {
+fn new_event_gets_the_time_of_the_previous_event() {
     let folder = tempfile::tempdir().unwrap();
-    let (relogger, out) = relogger(folder.path());
+    let (relogger, out) = new_relogger(folder.path());
     let mut calls = Vec::new();
-    let done = relogger.process(Marks(&mut calls)).unwrap();
+    let summary = relogger.process(MarkingCallback(&mut calls)).unwrap();
     assert_eq!(calls, ["begin", "event", "event", "event", "finish"]);
-    assert_eq!((done.events, done.injected), (6, 2));
-    let times: Vec<i64> = seen(&out).iter().map(|e| e.1).collect();
+    assert_eq!((summary.events, summary.injected), (6, 2));
+    let times: Vec<i64> = read_events(&out).iter().map(|(_, time, _)| *time).collect();
     assert_eq!(times, [5_000, 6_000, 7_000, 8_000, 8_000]);
-    assert_eq!(findings(&out), Vec::<String>::new());
+    assert_eq!(broken_rules(&out), Vec::<String>::new());
 }
 
 #[test]
 fn event_can_be_kept_more_than_once() {
     let folder = tempfile::tempdir().unwrap();
-    let (relogger, out) = relogger(folder.path());
-    let twice = |event: &Event<'_>, output: &mut Output| {
+    let (relogger, out) = new_relogger(folder.path());
+    let keep_twice = |event: &Event<'_>, output: &mut Output| {
         output.keep(event)?;
         output.inject(&TraceEvent::from_event(event)?)
     };
-    relogger.process(twice).unwrap();
-    let events = seen(&out);
+    relogger.process(keep_twice).unwrap();
+    let events = read_events(&out);
     assert_eq!(events.len(), 6);
     assert!(events.chunks(2).all(|pair| pair[0] == pair[1]), "{events:?}");
 }

@@ -3,21 +3,21 @@
 use super::*;
 use traceweir::{Error, Status};
 
-fn names(folder: &Path) -> Vec<String> {
-    let mut names: Vec<String> =
-        folder.read_dir().unwrap().map(|e| e.unwrap().file_name().into_string().unwrap()).collect();
-    names.sort();
-    names
+fn file_names(folder: &Path) -> Vec<String> {
+    let mut file_names: Vec<String> =
+        folder.read_dir().unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    file_names.sort();
+    file_names
 }
 
 fn write_input(folder: &Path) -> PathBuf {
     let records: Vec<(u16, Vec<u8>)> =
-        (0..2_000).map(|n| (u16::try_from(n % 3).unwrap(), event(5_000 + n, 1, b"payload"))).collect();
-    file(&folder.join("in.etl"), options(), &records, ended(9))
+        (0..2_000).map(|n| (u16::try_from(n % 3).unwrap(), encode_event(5_000 + n, 1, b"payload"))).collect();
+    write_file(&folder.join("in.etl"), options(), &records, ended_after(9))
 }
 
-fn status(relogger: Relogger) -> Status {
-    relogger.process(keep).unwrap_err().status()
+fn failure_status(relogger: Relogger) -> Status {
+    relogger.process(keep_event).unwrap_err().status()
 }
 
 #[test]
@@ -27,27 +27,27 @@ fn relogging_needs_inputs_and_a_different_output() {
     let before = std::fs::read(&input).unwrap();
     let mut without_output = Relogger::new();
     without_output.add_file(&input).unwrap();
-    assert_eq!(status(without_output), Status::ERROR_INVALID_PARAMETER);
+    assert_eq!(failure_status(without_output), Status::ERROR_INVALID_PARAMETER);
     let mut without_input = Relogger::new();
     without_input.set_output(&folder.path().join("out.etl"));
-    assert_eq!(status(without_input), Status::ERROR_INVALID_PARAMETER);
+    assert_eq!(failure_status(without_input), Status::ERROR_INVALID_PARAMETER);
     let mut onto_itself = Relogger::new();
     onto_itself.add_file(&input).unwrap();
     onto_itself.set_output(&input);
-    assert_eq!(status(onto_itself), Status::ERROR_SHARING_VIOLATION);
+    assert_eq!(failure_status(onto_itself), Status::ERROR_SHARING_VIOLATION);
     for size in [0, 1_000, 32 << 20] {
-        let mut wrong = Relogger::new();
-        wrong.add_file(&input).unwrap();
-        wrong.set_output(&folder.path().join("out.etl"));
-        wrong.set(Settings::default().buffer_bytes(size));
-        assert_eq!(status(wrong), Status::ERROR_INVALID_PARAMETER, "{size}");
+        let mut relogger = Relogger::new();
+        relogger.add_file(&input).unwrap();
+        relogger.set_output(&folder.path().join("out.etl"));
+        relogger.set(Settings::default().buffer_bytes(size));
+        assert_eq!(failure_status(relogger), Status::ERROR_INVALID_PARAMETER, "{size}");
     }
     assert_eq!(
         Relogger::new().add_file(Path::new("/none")).unwrap_err().status(),
         Status::ERROR_FILE_NOT_FOUND
     );
     assert_eq!(std::fs::read(&input).unwrap(), before);
-    assert_eq!(names(folder.path()), ["in.etl"]);
+    assert_eq!(file_names(folder.path()), ["in.etl"]);
 }
 
 #[test]
@@ -70,10 +70,10 @@ fn callback_error_or_panic_leaves_the_output_unchanged() {
     };
     assert_eq!(relogger().process(failing).unwrap_err().status(), Status::ERROR_BUSY);
     assert_eq!(count, 1_000);
-    let panicking = |_: &Event<'_>, _: &mut Output| -> traceweir::Result<()> { panic!("the callback's own") };
+    let panicking = |_: &Event<'_>, _: &mut Output| -> traceweir::Result<()> { panic!("on purpose") };
     let caught = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| relogger().process(panicking)));
     assert!(caught.is_err());
-    assert_eq!(names(folder.path()), ["in.etl", "out.etl"]);
+    assert_eq!(file_names(folder.path()), ["in.etl", "out.etl"]);
     assert_eq!(std::fs::read(&out).unwrap(), b"precious");
 }
 
@@ -87,16 +87,16 @@ fn cancelling_leaves_a_valid_file_of_the_events_so_far() {
     relogger.set_output(&out);
     let canceller = relogger.canceller();
     let mut count = 0;
-    let done = relogger.process(|event: &Event<'_>, output: &mut Output| {
+    let summary = relogger.process(|event: &Event<'_>, output: &mut Output| {
         count += 1;
         if count == 700 {
             canceller.cancel();
         }
         output.keep(event)
     });
-    assert_eq!(done.unwrap().events, 701);
-    assert_eq!(seen(&out), seen(&input)[..700]);
-    assert_eq!(findings(&out), Vec::<String>::new());
+    assert_eq!(summary.unwrap().events, 701);
+    assert_eq!(read_events(&out), read_events(&input)[..700]);
+    assert_eq!(broken_rules(&out), Vec::<String>::new());
 }
 
 #[test]
@@ -111,7 +111,7 @@ fn record_larger_than_a_buffer_is_an_error() {
         output.inject(&copy)
     };
     assert_eq!(relogger.process(inject).unwrap_err().status(), Status::ERROR_MORE_DATA);
-    assert_eq!(names(folder.path()), ["in.etl"]);
+    assert_eq!(file_names(folder.path()), ["in.etl"]);
 }
 
 #[test]
@@ -119,27 +119,27 @@ fn loss_flag_of_a_buffer_is_kept() {
     let folder = tempfile::tempdir().unwrap();
     let mut writer = Writer::create(Vec::new(), options()).unwrap();
     writer.flag_loss(1, 0x2).unwrap();
-    writer.write_record(1, &event(6_000, 1, b"x")).unwrap();
-    writer.write_record(0, &event(6_001, 1, b"x")).unwrap();
+    writer.write_record(1, &encode_event(6_000, 1, b"x")).unwrap();
+    writer.write_record(0, &encode_event(6_001, 1, b"x")).unwrap();
     let input = folder.path().join("in.etl");
-    std::fs::write(&input, writer.finish(ended(9)).unwrap()).unwrap();
+    std::fs::write(&input, writer.finish(ended_after(9)).unwrap()).unwrap();
     let out = folder.path().join("out.etl");
-    all(std::slice::from_ref(&input), &out, Settings::default());
-    assert_eq!(open(&out).loss_flags(), 0x2);
+    relog_all(std::slice::from_ref(&input), &out, Settings::default());
+    assert_eq!(open_trace(&out).loss_flags(), 0x2);
 }
 
 #[test]
 fn many_processors_get_smaller_buffers() {
     let folder = tempfile::tempdir().unwrap();
-    let records: Vec<(u16, Vec<u8>)> = (0..2_048).map(|cpu| (cpu, event(6_000, 1, b"x"))).collect();
+    let records: Vec<(u16, Vec<u8>)> = (0..2_048).map(|cpu| (cpu, encode_event(6_000, 1, b"x"))).collect();
     let before = Options { buffer_size: 16 << 20, compressed: true, ..options() };
-    let input = file(&folder.path().join("in.etl"), before, &records, ended(9));
+    let input = write_file(&folder.path().join("in.etl"), before, &records, ended_after(9));
     let out = folder.path().join("out.etl");
-    all(std::slice::from_ref(&input), &out, Settings::default());
-    assert_eq!(open(&out).header().buffer_size, 128 << 10);
-    assert_eq!(open(&out).header().processors, 2_048);
-    assert_eq!(seen(&out), seen(&input));
-    assert_eq!(findings(&out), Vec::<String>::new());
+    relog_all(std::slice::from_ref(&input), &out, Settings::default());
+    assert_eq!(open_trace(&out).header().buffer_size, 128 << 10);
+    assert_eq!(open_trace(&out).header().processors, 2_048);
+    assert_eq!(read_events(&out), read_events(&input));
+    assert_eq!(broken_rules(&out), Vec::<String>::new());
 }
 
 proptest! {
@@ -149,15 +149,15 @@ proptest! {
     fn damaged_files_are_errors_or_are_read_to_the_damage(
         changes in proptest::collection::vec((any::<proptest::sample::Index>(), any::<u8>()), 1..24),
         cut in proptest::option::of(any::<proptest::sample::Index>()),
-        heads in any::<bool>(),
+        is_in_headers in any::<bool>(),
     ) {
         let folder = tempfile::tempdir().unwrap();
         let input = write_input(folder.path());
         let mut bytes = std::fs::read(&input).unwrap();
         // Damage in headers has the most effect.
-        let reach = if heads { 0x200 } else { bytes.len() };
+        let end = if is_in_headers { 0x200 } else { bytes.len() };
         for (at, value) in &changes {
-            let at = at.index(reach);
+            let at = at.index(end);
             bytes[at] = *value;
         }
         if let Some(cut) = cut {
@@ -170,18 +170,18 @@ proptest! {
             return Ok(());
         }
         relogger.set_output(&out);
-        match relogger.process(keep) {
-            Ok(done) => {
-                let trace = open(&out);
+        match relogger.process(keep_event) {
+            Ok(summary) => {
+                let trace = open_trace(&out);
                 let mut events = trace.events();
                 let mut count = 0;
                 while events.next().unwrap().is_some() {
                     count += 1;
                 }
-                prop_assert_eq!(count, done.events);
+                prop_assert_eq!(count, summary.events);
                 prop_assert_eq!(events.damage().count, 0);
             }
-            Err(_) => prop_assert_eq!(names(folder.path()), ["in.etl"]),
+            Err(_) => prop_assert_eq!(file_names(folder.path()), ["in.etl"]),
         }
     }
 }

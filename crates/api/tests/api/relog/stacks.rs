@@ -1,17 +1,17 @@
-//! Stacks stored once in several inputs, and extended data items that contradict their events.
+//! Stack keys of several inputs, and extended data items that are larger than their event.
 
 use super::*;
 use traceweir_format::header::extended::Item;
 use traceweir_format::spec::event::ExtType;
 use traceweir_format::stack_key::{Definitions, put_definition};
 
-fn definition(time: i64, key: u64, frames: [u64; 4]) -> Vec<u8> {
+fn encode_definition(time: i64, key: u64, frames: [u64; 4]) -> Vec<u8> {
     let mut out = Vec::new();
     put_definition(key, &frames.map(u64::to_le_bytes).concat(), time, &mut out).unwrap();
     out
 }
 
-fn with_item(time: i64, process_id: u32, kind: ExtType, data: &[u8]) -> Vec<u8> {
+fn encode_event_with_item(time: i64, process_id: u32, kind: ExtType, data: &[u8]) -> Vec<u8> {
     let mut out = Vec::new();
     EventHeader { time, process_id, items: &[Item { kind, data }], ..EventHeader::default() }
         .encode(b"payload!", &mut out)
@@ -19,8 +19,8 @@ fn with_item(time: i64, process_id: u32, kind: ExtType, data: &[u8]) -> Vec<u8> 
     out
 }
 
-fn keyed(time: i64, process_id: u32, key: u64) -> Vec<u8> {
-    with_item(time, process_id, ExtType::STACK_KEY64, &[0, key].map(u64::to_le_bytes).concat())
+fn encode_event_with_stack_key(time: i64, process_id: u32, key: u64) -> Vec<u8> {
+    encode_event_with_item(time, process_id, ExtType::STACK_KEY64, &[0, key].map(u64::to_le_bytes).concat())
 }
 
 #[test]
@@ -29,15 +29,18 @@ fn stack_keys_of_one_input_do_not_match_stacks_of_another() {
     let inputs: Vec<_> = (0..3)
         .map(|index: u64| {
             let time = 6_000 + index.cast_signed();
-            let records = [(0, definition(time, 1, [index; 4])), (0, keyed(time + 100, index as u32, 1))];
+            let records = [
+                (0, encode_definition(time, 1, [index; 4])),
+                (0, encode_event_with_stack_key(time + 100, index as u32, 1)),
+            ];
             let options = Options { anchor: 5_000 + index.cast_signed(), ..options() };
-            file(&folder.path().join(format!("{index}.etl")), options, &records, ended(9))
+            write_file(&folder.path().join(format!("{index}.etl")), options, &records, ended_after(9))
         })
         .collect();
     let out = folder.path().join("out.etl");
-    all(&inputs, &out, Settings::default());
-    assert_eq!(findings(&out), [""; 0]);
-    let (trace, mut definitions, mut stacks) = (open(&out), Definitions::default(), Vec::new());
+    relog_all(&inputs, &out, Settings::default());
+    assert_eq!(broken_rules(&out), [""; 0]);
+    let (trace, mut definitions, mut stacks) = (open_trace(&out), Definitions::default(), Vec::new());
     let mut events = trace.events();
     while let Some(record) = events.next().unwrap() {
         definitions.observe(&record);
@@ -55,17 +58,17 @@ fn stack_keys_of_one_input_do_not_match_stacks_of_another() {
 #[test]
 fn contradictory_items_become_payload_in_a_valid_file() {
     let folder = tempfile::tempdir().unwrap();
-    let mut damaged = with_item(6_000, 1, ExtType::RELATED_ACTIVITYID, &[7; 16]);
+    let mut damaged = encode_event_with_item(6_000, 1, ExtType::RELATED_ACTIVITYID, &[7; 16]);
     // The size of the item exceeds the record.
     damaged[0x50 + 6..0x50 + 8].copy_from_slice(&0x7000_u16.to_le_bytes());
     let after_header = damaged[0x50..].to_vec();
-    let input = file(&folder.path().join("in.etl"), options(), &[(0, damaged)], ended(9));
-    assert_ne!(findings(&input), [""; 0]);
+    let input = write_file(&folder.path().join("in.etl"), options(), &[(0, damaged)], ended_after(9));
+    assert_ne!(broken_rules(&input), [""; 0]);
     let out = folder.path().join("out.etl");
-    let done = all(&[input], &out, Settings::default());
-    assert_eq!((done.events, done.items_dropped), (2, 1));
-    assert_eq!(findings(&out), [""; 0]);
-    let [(_, _, bytes)] = &seen(&out)[..] else { panic!() };
+    let summary = relog_all(&[input], &out, Settings::default());
+    assert_eq!((summary.events, summary.items_dropped), (2, 1));
+    assert_eq!(broken_rules(&out), [""; 0]);
+    let [(_, _, bytes)] = &read_events(&out)[..] else { panic!() };
     let record = traceweir_format::header::Record::parse(bytes, 0).unwrap();
     assert!(
         !record.items_damaged() && after_header.starts_with(record.payload()) && !record.payload().is_empty()

@@ -11,14 +11,14 @@ use traceweir_c::consumer::layout::{
 };
 use traceweir_format::spec::event::{self, ExtType};
 
-use super::{offset, size};
+use super::{check_offset, check_size};
 
 /// Adds all structures and constants to the unit.
-pub(super) fn rows(out: String) -> String {
-    constants(only_in_c(traces(records(out))))
+pub(super) fn add_checks(out: String) -> String {
+    add_constants(add_published(add_traces(add_records(out))))
 }
 
-fn records(mut out: String) -> String {
+fn add_records(mut out: String) -> String {
     structure!(out, "EVENT_HEADER", EventHeader {
         "Size": size, "HeaderType": header_type, "Flags": flags, "EventProperty": event_property, "ThreadId": thread_id,
         "ProcessId": process_id, "TimeStamp": time_stamp, "ProviderId": provider_id, "EventDescriptor": event_descriptor,
@@ -44,16 +44,16 @@ fn records(mut out: String) -> String {
     out
 }
 
-fn traces(mut out: String) -> String {
+fn add_traces(mut out: String) -> String {
     structure!(out, "TIME_ZONE_INFORMATION", TimeZoneInformation {
         "Bias": bias, "StandardName": standard_name, "StandardDate": standard_date, "StandardBias": standard_bias,
         "DaylightName": daylight_name, "DaylightDate": daylight_date, "DaylightBias": daylight_bias,
     });
     for name in ["TRACE_LOGFILE_HEADER", "TRACE_LOGFILE_HEADER64"] {
-        header(&mut out, name);
+        add_log_file_header(&mut out, name);
     }
     for name in ["EVENT_TRACE_LOGFILEW", "EVENT_TRACE_LOGFILEA"] {
-        logfile(&mut out, name);
+        add_log_file(&mut out, name);
     }
     structure!(out, "ETW_BUFFER_HEADER", BufferHead {
         "Reserved1": reserved1, "TimeStamp": time_stamp, "Reserved2": reserved2, "ClientContext": client_context,
@@ -75,9 +75,9 @@ fn traces(mut out: String) -> String {
     out
 }
 
-fn header(out: &mut String, name: &str) {
+fn add_log_file_header(out: &mut String, name: &str) {
     type Header = TraceLogfileHeader;
-    size(out, name, size_of::<Header>(), align_of::<Header>());
+    check_size(out, name, size_of::<Header>(), align_of::<Header>());
     for (field, at) in [
         ("BufferSize", offset_of!(Header, buffer_size)),
         ("Version", offset_of!(Header, versions)),
@@ -103,13 +103,13 @@ fn header(out: &mut String, name: &str) {
         ("ReservedFlags", offset_of!(Header, reserved_flags)),
         ("BuffersLost", offset_of!(Header, buffers_lost)),
     ] {
-        offset(out, name, field, at);
+        check_offset(out, name, field, at);
     }
 }
 
-fn logfile(out: &mut String, name: &str) {
+fn add_log_file(out: &mut String, name: &str) {
     type Logfile = EventTraceLogfile;
-    size(out, name, size_of::<Logfile>(), align_of::<Logfile>());
+    check_size(out, name, size_of::<Logfile>(), align_of::<Logfile>());
     for (field, at) in [
         ("LogFileName", offset_of!(Logfile, log_file_name)),
         ("LoggerName", offset_of!(Logfile, logger_name)),
@@ -128,16 +128,16 @@ fn logfile(out: &mut String, name: &str) {
         ("IsKernelTrace", offset_of!(Logfile, is_kernel_trace)),
         ("Context", offset_of!(Logfile, context)),
     ] {
-        offset(out, name, field, at);
+        check_offset(out, name, field, at);
     }
 }
 
 /// A structure that only C has: name, size, alignment, members with their offsets.
-type Published = (&'static str, usize, usize, &'static [(&'static str, usize)]);
+type PublishedStructure = (&'static str, usize, usize, &'static [(&'static str, usize)]);
 
 /// The published structures that only C has.
 #[rustfmt::skip]
-const MEMBERS: &[Published] = &[
+const PUBLISHED: &[PublishedStructure] = &[
     ("PROCESSTRACE_HANDLE", 8, 8, &[]),
     ("ETW_PROCESS_HANDLE_INFO_TYPE", 4, 4, &[]),
     ("ETW_PROCESS_TRACE_MODES", 4, 4, &[]),
@@ -161,15 +161,15 @@ const MEMBERS: &[Published] = &[
     ("EVENT_EXTENDED_ITEM_EVENT_KEY", 8, 8, &[("Key", 0)]),
 ];
 
-fn only_in_c(mut out: String) -> String {
-    for (name, bytes, align, fields) in MEMBERS {
-        size(&mut out, name, *bytes, *align);
-        fields.iter().for_each(|(field, at)| offset(&mut out, name, field, *at));
+fn add_published(mut out: String) -> String {
+    for (name, bytes, align, fields) in PUBLISHED {
+        check_size(&mut out, name, *bytes, *align);
+        fields.iter().for_each(|(field, at)| check_offset(&mut out, name, field, *at));
     }
     out
 }
 
-fn constants(mut out: String) -> String {
+fn add_constants(mut out: String) -> String {
     macro_rules! flags {
         ($($name:ident),* $(,)?) => {
             $(writeln!(out, "CHECK({} == {});", stringify!($name), event::$name).unwrap();)*

@@ -11,12 +11,12 @@ use traceweir_c::types::controller::{
 use traceweir_format::spec::info::{InfoClass, MAX_TRACE_SET_INFO_CLASS};
 use traceweir_format::spec::{access, enable, session};
 
-use super::{offset, size, structures_of};
+use super::{check_offset, check_size, parse_structures};
 
 /// The members of EVENT_TRACE_PROPERTIES, with which version 2 begins.
-fn properties(out: &mut String, name: &str) {
+fn add_properties_members(out: &mut String, name: &str) {
     macro_rules! members {
-        ($($c:literal $field:ident,)*) => {$(offset(out, name, $c, offset_of!(EventTraceProperties, $field));)*};
+        ($($c:literal $field:ident,)*) => {$(check_offset(out, name, $c, offset_of!(EventTraceProperties, $field));)*};
     }
     members! {
         "Wnode" wnode,
@@ -46,49 +46,52 @@ const HEADERS: [&str; 3] =
     ["traceweir/evntrace_control.h", "traceweir/evntrace_info.h", "traceweir/evntcons_access.h"];
 
 /// Adds all structures and constants to the unit, and checks that none of the headers is missing.
-pub(super) fn rows(out: String) -> String {
-    let unit = constants(published(structures(out)));
-    for (name, members) in HEADERS.into_iter().flat_map(structures_of) {
-        assert!(unit.contains(&format!("CHECK(sizeof({name}) == ")), "the size of {name}");
+pub(super) fn add_checks(out: String) -> String {
+    let unit = add_constants(add_published(add_structures(out)));
+    for (name, members) in HEADERS.into_iter().flat_map(parse_structures) {
+        assert!(unit.contains(&format!("CHECK(sizeof({name}) == ")), "no check of the size of {name}");
         for member in members {
-            assert!(unit.contains(&format!("CHECK(offsetof({name}, {member}) == ")), "{member} of {name}");
+            assert!(
+                unit.contains(&format!("CHECK(offsetof({name}, {member}) == ")),
+                "no check of {member} of {name}"
+            );
         }
     }
     unit
 }
 
 /// Structures that Rust defines too.
-fn structures(mut out: String) -> String {
+fn add_structures(mut out: String) -> String {
     let name = "EVENT_TRACE_PROPERTIES";
-    size(&mut out, name, size_of::<EventTraceProperties>(), align_of::<EventTraceProperties>());
-    properties(&mut out, name);
+    check_size(&mut out, name, size_of::<EventTraceProperties>(), align_of::<EventTraceProperties>());
+    add_properties_members(&mut out, name);
     let name = "EVENT_TRACE_PROPERTIES_V2";
-    size(&mut out, name, size_of::<EventTracePropertiesV2>(), align_of::<EventTracePropertiesV2>());
-    properties(&mut out, name);
+    check_size(&mut out, name, size_of::<EventTracePropertiesV2>(), align_of::<EventTracePropertiesV2>());
+    add_properties_members(&mut out, name);
     for (member, at) in [
         ("V2Control", offset_of!(EventTracePropertiesV2, v2_control)),
         ("FilterDescCount", offset_of!(EventTracePropertiesV2, filter_desc_count)),
         ("FilterDesc", offset_of!(EventTracePropertiesV2, filter_desc)),
         ("V2Options", offset_of!(EventTracePropertiesV2, v2_options)),
     ] {
-        offset(&mut out, name, member, at);
+        check_offset(&mut out, name, member, at);
     }
-    let first = |out: &mut String, name: &str| {
-        offset(out, name, "Version", offset_of!(EnableTraceParametersV1, version));
-        offset(out, name, "EnableProperty", offset_of!(EnableTraceParametersV1, enable_property));
-        offset(out, name, "ControlFlags", offset_of!(EnableTraceParametersV1, control_flags));
-        offset(out, name, "SourceId", offset_of!(EnableTraceParametersV1, source_id));
-        offset(out, name, "EnableFilterDesc", offset_of!(EnableTraceParametersV1, enable_filter_desc));
+    let add_v1_members = |out: &mut String, name: &str| {
+        check_offset(out, name, "Version", offset_of!(EnableTraceParametersV1, version));
+        check_offset(out, name, "EnableProperty", offset_of!(EnableTraceParametersV1, enable_property));
+        check_offset(out, name, "ControlFlags", offset_of!(EnableTraceParametersV1, control_flags));
+        check_offset(out, name, "SourceId", offset_of!(EnableTraceParametersV1, source_id));
+        check_offset(out, name, "EnableFilterDesc", offset_of!(EnableTraceParametersV1, enable_filter_desc));
     };
     let name = "ENABLE_TRACE_PARAMETERS_V1";
-    size(&mut out, name, size_of::<EnableTraceParametersV1>(), align_of::<EnableTraceParametersV1>());
-    first(&mut out, name);
+    check_size(&mut out, name, size_of::<EnableTraceParametersV1>(), align_of::<EnableTraceParametersV1>());
+    add_v1_members(&mut out, name);
     let name = "ENABLE_TRACE_PARAMETERS";
-    size(&mut out, name, size_of::<EnableTraceParameters>(), align_of::<EnableTraceParameters>());
-    first(&mut out, name);
-    offset(&mut out, name, "FilterDescCount", offset_of!(EnableTraceParameters, filter_desc_count));
+    check_size(&mut out, name, size_of::<EnableTraceParameters>(), align_of::<EnableTraceParameters>());
+    add_v1_members(&mut out, name);
+    check_offset(&mut out, name, "FilterDescCount", offset_of!(EnableTraceParameters, filter_desc_count));
     let name = "TRACE_GUID_PROPERTIES";
-    size(&mut out, name, size_of::<TraceGuidProperties>(), align_of::<TraceGuidProperties>());
+    check_size(&mut out, name, size_of::<TraceGuidProperties>(), align_of::<TraceGuidProperties>());
     for (member, at) in [
         ("Guid", offset_of!(TraceGuidProperties, guid)),
         ("GuidType", offset_of!(TraceGuidProperties, guid_type)),
@@ -97,17 +100,17 @@ fn structures(mut out: String) -> String {
         ("EnableFlags", offset_of!(TraceGuidProperties, enable_flags)),
         ("IsEnable", offset_of!(TraceGuidProperties, is_enable)),
     ] {
-        offset(&mut out, name, member, at);
+        check_offset(&mut out, name, member, at);
     }
     out
 }
 
 /// A structure: name, size, alignment, members with their offsets.
-type Structure = (&'static str, usize, usize, &'static [(&'static str, usize)]);
+type PublishedStructure = (&'static str, usize, usize, &'static [(&'static str, usize)]);
 
 /// Structures of information classes, as published.
 #[rustfmt::skip]
-const PUBLISHED: &[Structure] = &[
+const PUBLISHED: &[PublishedStructure] = &[
     ("CLASSIC_EVENT_ID", 24, 4, &[("EventGuid", 0), ("Type", 16), ("Reserved", 17)]),
     ("TRACE_GUID_INFO", 8, 4, &[("InstanceCount", 0), ("Reserved", 4)]),
     ("TRACE_PROVIDER_INSTANCE_INFO", 16, 4, &[("NextOffset", 0), ("EnableCount", 4), ("Pid", 8), ("Flags", 12)]),
@@ -135,18 +138,18 @@ const PUBLISHED: &[Structure] = &[
 ];
 
 /// Structures that only C has.
-fn published(mut out: String) -> String {
+fn add_published(mut out: String) -> String {
     for (name, bytes, align, members) in PUBLISHED {
-        size(&mut out, name, *bytes, *align);
+        check_size(&mut out, name, *bytes, *align);
         for (member, at) in *members {
-            offset(&mut out, name, member, *at);
+            check_offset(&mut out, name, member, *at);
         }
     }
     out
 }
 
 /// Constants that Rust has under the same name.
-fn constants(mut out: String) -> String {
+fn add_constants(mut out: String) -> String {
     let mut check = |name: &str, value: u32| writeln!(out, "CHECK({name} == {value}u);").unwrap();
     macro_rules! same {
         ($($module:ident::{$($name:ident),* $(,)?}),* $(,)?) => {$($(check(stringify!($name), $module::$name);)*)*};
