@@ -98,8 +98,10 @@ impl ValueBuilder<'_> {
 
     /// Returns the number of elements or units of the fields whose size field `index` holds.
     fn referenced_size(&self, index: u16) -> usize {
-        let small =
-            matches!(self.schema.fields()[usize::from(index)].kind, FieldKind::Value { input: InType::UINT8, .. });
+        let small = matches!(
+            self.schema.fields()[usize::from(index)].kind,
+            FieldKind::Value { input: InType::UINT8, .. }
+        );
         let most = match (self.is_nested(), small) {
             (true, _) => 40,
             (false, true) => 255,
@@ -119,7 +121,9 @@ impl ValueBuilder<'_> {
         for (index, field) in (first..).zip(fields) {
             if field.referenced {
                 let n = self.referenced_size(index as u16);
-                let FieldKind::Value { input, .. } = field.kind else { panic!("a size field is not a number") };
+                let FieldKind::Value { input, .. } = field.kind else {
+                    panic!("a size field is not a number")
+                };
                 let bytes = (n as u64).to_le_bytes()[..byte_width(input)].to_vec();
                 add(index, None, n.to_string(), bytes);
                 continue;

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use traceweir::controller::{Controller, Properties, SessionRef};
 use traceweir::{EventDescriptor, Guid, Status};
 use traceweir_daemon::DaemonFolders;
-use traceweir_daemon::autologger::{Autologgers, AutologgerState};
+use traceweir_daemon::autologger::{AutologgerState, Autologgers};
 use traceweir_format::spec::event::ExtType;
 use traceweir_format::spec::session::{EVENT_TRACE_FILE_MODE_NEWFILE, EVENT_TRACE_FILE_MODE_SEQUENTIAL};
 use traceweir_transport::runtime::RuntimeDir;
@@ -88,7 +88,8 @@ impl AutologgerDaemon {
 
     /// Returns the stored state of the autologger.
     fn state(&self) -> AutologgerState {
-        Autologgers::new(DaemonFolders::for_runtime(&RuntimeDir::from_path(&self.folder)).unwrap()).state("Boot")
+        Autologgers::new(DaemonFolders::for_runtime(&RuntimeDir::from_path(&self.folder)).unwrap())
+            .state("Boot")
     }
 
     /// Returns level, any and all that the session has for a provider.

@@ -53,7 +53,8 @@ fn silent_daemon_does_not_block_classes_that_need_no_daemon() {
             ],
             [50, 24, 87, 87].map(Status)
         );
-        let providers = enumerate_bytes(Responder::FoundDaemon, 2, None, OutputBuffer { length: 0, is_null: true });
+        let providers =
+            enumerate_bytes(Responder::FoundDaemon, 2, None, OutputBuffer { length: 0, is_null: true });
         assert_eq!((status(providers.result), providers.return_length), (Status::ERROR_SUCCESS, Some(0)));
         let branches =
             |count| configure_last_branch_record_bytes(Responder::FoundDaemon, 9, 0, Some(&[0; 120]), count);

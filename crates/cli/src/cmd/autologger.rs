@@ -44,8 +44,8 @@ fn find_runtime_dir(daemon_choice: DaemonChoice) -> Result<RuntimeDir> {
 }
 
 fn open_autologgers(runtime: &RuntimeDir) -> Result<Autologgers> {
-    let folders =
-        DaemonFolders::for_runtime(runtime).context("HOME is not set, so there is no folder for autologgers")?;
+    let folders = DaemonFolders::for_runtime(runtime)
+        .context("HOME is not set, so there is no folder for autologgers")?;
     Ok(Autologgers::new(folders))
 }
 
@@ -294,7 +294,12 @@ fn format_json(all: &Autologgers, name: &str) -> String {
     object.finish()
 }
 
-fn put_definition(all: &Autologgers, definition: &AutologgerDefinition, state: &AutologgerState, object: &mut JsonObject) {
+fn put_definition(
+    all: &Autologgers,
+    definition: &AutologgerDefinition,
+    state: &AutologgerState,
+    object: &mut JsonObject,
+) {
     let providers = definition.providers.iter().map(|provider| {
         let refused = state.refused.iter().find(|(heading, _)| *heading == provider.heading);
         let mut object = JsonObject::new();

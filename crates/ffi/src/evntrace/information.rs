@@ -13,7 +13,7 @@
 use std::ffi::c_void;
 
 use traceweir::controller::info::{ClassicEventId, Query};
-use traceweir::controller::{self, Responder, OutputBuffer};
+use traceweir::controller::{self, OutputBuffer, Responder};
 use traceweir::{PrivateSession, Status};
 
 use super::sessions;
@@ -145,7 +145,11 @@ unsafe fn bytes_or_none<'a>(at: *const c_void, length: usize) -> Option<&'a [u8]
 ///
 /// `buffer` has at least the size that was passed to the core for this answer; `return_length` is
 /// NULL or valid.
-unsafe fn store_answer(answer: controller::InformationAnswer, buffer: *mut c_void, return_length: *mut u32) -> Status {
+unsafe fn store_answer(
+    answer: controller::InformationAnswer,
+    buffer: *mut c_void,
+    return_length: *mut u32,
+) -> Status {
     if !answer.answer.is_empty() {
         // SAFETY: the core returns an empty answer if the buffer is too small, so this one fits.
         unsafe { ptr::write_bytes(buffer.cast(), &answer.answer) };
