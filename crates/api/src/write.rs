@@ -146,7 +146,7 @@ pub(crate) fn write(slot: &RegistrationSlot, event: &CallerEvent<'_>) -> Result<
 
 #[inline(never)]
 fn deliver(slot: &RegistrationSlot, event: &CallerEvent<'_>, passed_cell: u16) -> Result<(), WriteError> {
-    let Some(payload) = Blocks::of_slices(event.blocks) else { return too_large_error(event) };
+    let Some(payload) = Blocks::from_slices(event.blocks) else { return too_large_error(event) };
     if straight::try_write(slot, event, payload, passed_cell) {
         return Ok(());
     }
@@ -186,7 +186,7 @@ fn deliver_described(
     bytes: usize,
 ) -> Result<(), WriteError> {
     let event = CallerEvent { metadata: Some(metadata), ..CallerEvent::from_blocks(descriptor, blocks) };
-    if straight::try_write(slot, &event, Blocks::counted(blocks, bytes), 0) {
+    if straight::try_write(slot, &event, Blocks::with_total(blocks, bytes), 0) {
         return Ok(());
     }
     write_with_options(slot, &event, &Options { frames: 1, ..Options::NONE })
@@ -201,7 +201,7 @@ pub(crate) fn write_excluding(
     options: &Options<'_>,
 ) -> Result<(), WriteError> {
     let Some(passed_cell) = slot.check_filters(event) else { return Ok(()) };
-    if Blocks::of_slices(event.blocks).is_none() {
+    if Blocks::from_slices(event.blocks).is_none() {
         return too_large_error(event);
     }
     staged::deliver(slot, event, options, passed_cell)

@@ -6,7 +6,7 @@
 //!   system providers ──────┴─▶ RequestedGroups ─┐
 //!   classes 3, 8, 9 and 28: Settings ───────────┼─▶ CaptureSettings ─▶ Capture::open
 //!   classes 5 and 6: System ────────────────────┘         │      ─▶ KernelCapture ─▶ Session::capture
-//!                                                         └─▶ Control::set, while the session runs
+//!                                                         └─▶ CaptureControl::set, while the session runs
 //! ```
 //!
 //! K1 Requests are independent: a group that one request drops stays enabled while another request
@@ -24,7 +24,7 @@ use std::sync::Arc;
 
 use traceweir_format::info::GroupMask;
 use traceweir_format::spec::system::{KERNEL_GROUPS, NO_SYSCONFIG, OWN_GROUPS, has_group};
-use traceweir_kernel::{Capture, CaptureSettings, Control, Counter, Groups, Scope};
+use traceweir_kernel::{Capture, CaptureControl, CaptureScope, CaptureSettings, Counter, Groups};
 use traceweir_session::config::stream_count;
 use traceweir_session::groups::with_twins;
 use traceweir_session::info::{Machine, Settings, System, TIMER};
@@ -43,9 +43,9 @@ const OWN_RING_BYTES: (u64, u64) = (64 << 10, 4 << 20);
 const DEFAULT_MLOCK_KIB: u64 = 516;
 
 /// Returns whether this daemon can capture events of the whole system, or of its own user only.
-pub(crate) fn daemon_scope() -> Scope {
+pub(crate) fn daemon_scope() -> CaptureScope {
     let user = rustix::process::geteuid().as_raw();
-    if may_profile(std::process::id(), user) { Scope::Everything } else { Scope::Own }
+    if may_profile(std::process::id(), user) { CaptureScope::Everything } else { CaptureScope::Own }
 }
 
 /// Returns the name of the first group that is not available to a daemon which sees only its own
@@ -75,7 +75,7 @@ pub(crate) fn capture_settings_at_start(
     settings: &Settings,
     system: &System,
     machine: &Machine,
-    scope: Scope,
+    scope: CaptureScope,
 ) -> CaptureSettings {
     let cpus = cpu::possible();
     let ring_bytes = ring_bytes(config, cpus, scope, LockableMemory::current);
@@ -149,12 +149,12 @@ fn memory_share(config: &SessionConfig, cpus: u16) -> u64 {
 fn ring_bytes(
     config: &SessionConfig,
     cpus: u16,
-    scope: Scope,
+    scope: CaptureScope,
     lockable: impl FnOnce() -> LockableMemory,
 ) -> usize {
     let share = match scope {
-        Scope::Everything => memory_share(config, cpus),
-        Scope::Own => {
+        CaptureScope::Everything => memory_share(config, cpus),
+        CaptureScope::Own => {
             let (min, max) = OWN_RING_BYTES;
             lockable().ring_bytes(u64::from(cpus)).clamp(min, max)
         }
@@ -166,7 +166,7 @@ fn ring_bytes(
 /// A capture that is open, and begins when its session takes it over.
 pub(crate) struct OpenCapture {
     pub(crate) source: Box<KernelCapture>,
-    pub(crate) control: Control,
+    pub(crate) control: CaptureControl,
     pub(crate) losses: Arc<CaptureLosses>,
     /// Bytes of user stack in an event: the requested number, or fewer if the rings are limited.
     pub(crate) stack_bytes: u32,
@@ -186,7 +186,7 @@ pub(crate) fn open_capture(wanted: &CaptureSettings, config: &SessionConfig) -> 
 pub(crate) struct CaptureStep {
     pub(crate) session: u64,
     pub(crate) config: SessionConfig,
-    pub(crate) control: Option<Control>,
+    pub(crate) control: Option<CaptureControl>,
     pub(crate) was: CaptureSettings,
     pub(crate) wanted: CaptureSettings,
 }
@@ -253,13 +253,13 @@ mod tests {
         };
         let lockable = |per_cpu, process| move || LockableMemory { per_cpu, process };
         let shared =
-            |config: &SessionConfig, cpus| ring_bytes(config, cpus, Scope::Everything, lockable(0, 0));
+            |config: &SessionConfig, cpus| ring_bytes(config, cpus, CaptureScope::Everything, lockable(0, 0));
         assert_eq!(shared(&config(64, 24), 2), 512 << 10);
         assert_eq!(shared(&config(64, 512), 2), 16 << 20);
         assert_eq!(shared(&config(64, 500), 2), 8 << 20, "the size is a power of two");
         assert_eq!(shared(&config(16384, 1000), 2), 64 << 20);
         let own = |cpus, per_cpu, process| {
-            ring_bytes(&config(64, 512), cpus, Scope::Own, lockable(per_cpu, process))
+            ring_bytes(&config(64, 512), cpus, CaptureScope::Own, lockable(per_cpu, process))
         };
         assert_eq!(own(2, 516 << 10, 64 << 10), 512 << 10);
         assert_eq!(own(2, 516 << 10, 8 << 20), 2 << 20);

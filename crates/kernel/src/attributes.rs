@@ -7,7 +7,7 @@ use crate::counter::{Counter, CounterCode, MAX_COUNTERS};
 use crate::error::{Error, Result};
 use crate::perf_ring::{Attr, can_report_build_ids};
 use crate::record::SampleParts;
-use crate::settings::{CaptureSettings, EventExtras, HookSet, Scope};
+use crate::settings::{CaptureScope, CaptureSettings, EventExtras, HookSet};
 use crate::spec::{PerfEventSpec, PerfSource};
 use crate::targets::Targets;
 use crate::tracefs::{TracepointField, TracepointFormat};
@@ -45,7 +45,7 @@ pub(crate) fn task_records_attr(settings: &CaptureSettings) -> Attr {
     attr.set_comm(1);
     attr.set_comm_exec(1);
     attr.set_task(1);
-    attr.set_context_switch(u64::from(settings.scope == Scope::Own));
+    attr.set_context_switch(u64::from(settings.scope == CaptureScope::Own));
     attr.set_watermark(1);
     attr.__bindgen_anon_2.wakeup_watermark = watermark_bytes(settings);
     attr
@@ -57,8 +57,8 @@ pub(crate) fn task_records_attr(settings: &CaptureSettings) -> Attr {
 pub(crate) fn watermark_bytes(settings: &CaptureSettings) -> u32 {
     let quarter = u32::try_from(settings.ring_bytes / 4).unwrap_or(u32::MAX);
     match settings.scope {
-        Scope::Everything => quarter,
-        Scope::Own => quarter.min(OWN_WATERMARK_BYTES),
+        CaptureScope::Everything => quarter,
+        CaptureScope::Own => quarter.min(OWN_WATERMARK_BYTES),
     }
 }
 
@@ -83,8 +83,8 @@ pub(crate) fn is_event_needed(spec: &PerfEventSpec, settings: &CaptureSettings, 
         _ => true,
     };
     let is_allowed = match settings.scope {
-        Scope::Everything => !spec.is_own_scope_only,
-        Scope::Own => !matches!(spec.source, PerfSource::Tracepoint(..)),
+        CaptureScope::Everything => !spec.is_own_scope_only,
+        CaptureScope::Own => !matches!(spec.source, PerfSource::Tracepoint(..)),
     };
     is_available && is_allowed && spec.is_enabled(&settings.groups, stacks)
 }
@@ -178,9 +178,9 @@ mod tests {
     fn rings_of_own_scope_wake_sooner_and_fit_many_stack_copies() {
         let settings =
             |scope, ring_bytes| CaptureSettings { scope, ring_bytes, ..CaptureSettings::default() };
-        assert_eq!(watermark_bytes(&settings(Scope::Everything, 16 << 20)), 4 << 20);
-        assert_eq!(watermark_bytes(&settings(Scope::Own, 2 << 20)), 64 << 10);
-        assert_eq!(watermark_bytes(&settings(Scope::Own, 64 << 10)), 16 << 10);
+        assert_eq!(watermark_bytes(&settings(CaptureScope::Everything, 16 << 20)), 4 << 20);
+        assert_eq!(watermark_bytes(&settings(CaptureScope::Own, 2 << 20)), 64 << 10);
+        assert_eq!(watermark_bytes(&settings(CaptureScope::Own, 64 << 10)), 16 << 10);
         let limited_copy_bytes =
             |stack_bytes, ring_bytes| stack_copy_bytes(stack_bytes, Some(stack_limit_bytes(ring_bytes)));
         assert_eq!(limited_copy_bytes(16 << 10, 2 << 20), 16 << 10);

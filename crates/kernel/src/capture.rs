@@ -34,13 +34,13 @@ use self::relay::{Relay, RingSource};
 use crate::attributes::{max_frames, stack_limit_bytes, task_records_attr};
 use crate::blocking;
 use crate::clock::{Clock, now_ns};
-use crate::control::Control;
+use crate::control::CaptureControl;
 use crate::error::{Error, Result};
 use crate::families::Families;
 use crate::family::Rundown;
 use crate::out::{Out, QueuedRecord, RecordQueue, max_queued_bytes};
 use crate::perf_ring::{PerfEvent, PerfRing};
-use crate::settings::{CaptureSettings, EventExtras, Scope};
+use crate::settings::{CaptureScope, CaptureSettings, EventExtras};
 use crate::stack::unwind::StackUnwinder;
 use crate::targets::Targets;
 
@@ -58,7 +58,7 @@ pub struct Capture {
     relay: Option<Relay>,
     queues: Vec<RecordQueue>,
     families: Families,
-    control: Control,
+    control: CaptureControl,
     /// Readable when a ring has filled up to its watermark.
     epoll_fd: OwnedFd,
     /// Lost records by processor.
@@ -83,7 +83,7 @@ pub struct Capture {
 
 impl Capture {
     /// Opens the events that `settings` selects and begins to capture.
-    pub fn start(settings: &CaptureSettings, cpus: u16, streams: u16) -> Result<(Self, Control)> {
+    pub fn start(settings: &CaptureSettings, cpus: u16, streams: u16) -> Result<(Self, CaptureControl)> {
         let (mut capture, control) = Self::open(settings, cpus, streams)?;
         capture.begin();
         Ok((capture, control))
@@ -93,7 +93,7 @@ impl Capture {
     /// [`begin`](Self::begin).
     ///
     /// `streams` is the number of queues for finished records: one, or one per processor.
-    pub fn open(settings: &CaptureSettings, cpus: u16, streams: u16) -> Result<(Self, Control)> {
+    pub fn open(settings: &CaptureSettings, cpus: u16, streams: u16) -> Result<(Self, CaptureControl)> {
         let families = Families::new(settings);
         let to_error = |e: rustix::io::Errno| Error::system("waiting for rings", e.into());
         let epoll_fd = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(to_error)?;
@@ -109,7 +109,7 @@ impl Capture {
             None => rings.iter().try_for_each(|ring| add(ring.event().as_fd()))?,
         }
         let events = rings.iter().map(|ring| Arc::clone(ring.event())).collect();
-        let control = Control::new(settings, events);
+        let control = CaptureControl::new(settings, events);
         control.shared.lock_events().stack_limit_bytes = stack_limit_bytes;
         control.set(settings)?;
         let queues = (0..streams.max(1)).map(|_| RecordQueue::default()).collect();
@@ -345,7 +345,7 @@ impl OpenedRings {
             }
         };
         let ring_bytes = smaller.ring_bytes;
-        let is_limited = settings.scope == Scope::Own || ring_bytes < settings.ring_bytes;
+        let is_limited = settings.scope == CaptureScope::Own || ring_bytes < settings.ring_bytes;
         if !is_limited {
             let sources = rings.into_iter().map(RingSource::Mapped).collect();
             return Ok(Self { sources, relay: None, ring_bytes, is_limited });

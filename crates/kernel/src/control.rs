@@ -1,14 +1,14 @@
 //! The handle that changes a running capture.
 //!
 //! ```text
-//!   CaptureSettings ──▶ Control ──▶ OpenEvents: the open perf events ◀── Capture, at each poll
+//!   CaptureSettings ──▶ CaptureControl ──▶ OpenEvents: the open perf events ◀── Capture, at each poll
 //! ```
 //!
 //! 1. The control and the capture share the table of open events under a lock. A poll holds the
 //!    lock from beginning to end, including the rundown, which may take seconds. A change waits for
 //!    that, so it is made by a thread that may block.
-//! 2. The queries [`Control::missing_events`], [`Control::unwatched_threads`] and
-//!    [`Control::abandoned_reads`] use a separate lock, which is held only to copy values: no
+//! 2. The queries [`CaptureControl::missing_events`], [`CaptureControl::unwatched_threads`] and
+//!    [`CaptureControl::abandoned_reads`] use a separate lock, which is held only to copy values: no
 //!    query waits for a poll.
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -22,7 +22,7 @@ use crate::settings::CaptureSettings;
 
 /// A handle that changes a running capture from any thread.
 #[derive(Clone, Debug)]
-pub struct Control {
+pub struct CaptureControl {
     pub(crate) shared: Arc<SharedCapture>,
 }
 
@@ -37,7 +37,7 @@ pub(crate) struct SharedCapture {
     pub(crate) is_rundown_due: AtomicBool,
 }
 
-/// The events, threads and reads that a capture leaves out, as the queries of [`Control`] return
+/// The events, threads and reads that a capture leaves out, as the queries of [`CaptureControl`] return
 /// them.
 #[derive(Debug, Default)]
 struct Omissions {
@@ -46,7 +46,7 @@ struct Omissions {
     abandoned_reads: u64,
 }
 
-impl Control {
+impl CaptureControl {
     pub(crate) fn new(settings: &CaptureSettings, rings: Vec<Arc<PerfEvent>>) -> Self {
         let shared = SharedCapture {
             open_events: Mutex::new(OpenEvents::new_empty(settings)),
@@ -57,7 +57,7 @@ impl Control {
         Self { shared: Arc::new(shared) }
     }
 
-    /// Replaces the settings. Scope and ring sizes stay as they were at the start.
+    /// Replaces the settings. CaptureScope and ring sizes stay as they were at the start.
     pub fn set(&self, settings: &CaptureSettings) -> Result<()> {
         families::read_symbols(settings.groups);
         let mut open_events = self.shared.lock_events();
@@ -125,7 +125,7 @@ mod tests {
 
     #[test]
     fn queries_do_not_wait_for_a_poll() {
-        let control = Control::new(&CaptureSettings::default(), Vec::new());
+        let control = CaptureControl::new(&CaptureSettings::default(), Vec::new());
         let mut open_events = control.shared.lock_events();
         open_events.missing = vec!["a:b".to_owned()];
         control.shared.publish(&open_events);

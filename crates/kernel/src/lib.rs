@@ -2,7 +2,7 @@
 //! published layouts.
 //!
 //! ```text
-//!   CaptureSettings: groups, stacks, … ──▶ Control ──opens──▶ perf events of each processor
+//!   CaptureSettings: groups, stacks, … ──▶ CaptureControl ──opens──▶ perf events of each processor
 //!                                                                  │ rings
 //!                                                               Capture::poll: all rings in
 //!                                                               time order
@@ -62,9 +62,9 @@ pub use blocking::is_blocking_worker;
 pub use capture::Capture;
 pub use clock::{Clock, now_ns};
 pub use closing::wait_until_closed;
-pub use control::Control;
+pub use control::CaptureControl;
 pub use counter::{Counter, MAX_COUNTERS};
 pub use error::{Error, Result};
 pub use groups::{Group, Groups};
 pub use out::QueuedRecord;
-pub use settings::{CaptureSettings, Scope};
+pub use settings::{CaptureScope, CaptureSettings};

@@ -11,7 +11,7 @@
 //!
 //! 1. A change is atomic: all new events are opened before the first old one is closed.
 //! 2. A row whose tracepoint this kernel lacks, or has with other fields, is skipped and listed by
-//!    [`Control::missing_events`](crate::Control::missing_events), unless the row carries counters.
+//!    [`CaptureControl::missing_events`](crate::CaptureControl::missing_events), unless the row carries counters.
 //!    Any other error, such as a missing permission, fails the change.
 
 use std::collections::{HashMap, HashSet};
@@ -35,7 +35,7 @@ use crate::family::file::probe;
 use crate::groups::Groups;
 use crate::perf_ring::{Attr, PerfEvent};
 use crate::record::SampleParts;
-use crate::settings::{CaptureSettings, EventExtras, Scope};
+use crate::settings::{CaptureScope, CaptureSettings, EventExtras};
 use crate::spec::{PerfEventSpec, PerfSource};
 use crate::stack::registers;
 use crate::targets::Targets;
@@ -305,7 +305,7 @@ impl OpenEvents {
     /// Opens the task events of these threads, in captures that watch each thread separately. A
     /// thread that cannot be watched is counted and skipped.
     fn open_task_events(&mut self, threads: &[i32], rings: &[Arc<PerfEvent>]) {
-        if self.settings.scope == Scope::Everything {
+        if self.settings.scope == CaptureScope::Everything {
             return;
         }
         let what = "tasks of a thread";
@@ -313,7 +313,7 @@ impl OpenEvents {
         let enable = |event: &PerfEvent| if self.are_events_disabled { Ok(()) } else { event.enable() };
         for (id, ring) in threads.iter().flat_map(|id| rings.iter().map(move |ring| (*id, ring))) {
             // The events of the rings already report the tasks of their owner.
-            if id == Targets::ring_owner(Scope::Own) {
+            if id == Targets::ring_owner(CaptureScope::Own) {
                 continue;
             }
             match self.targets.open(&attr, id, ring.cpu(), what) {

@@ -8,7 +8,7 @@ const DEFAULT_INTERVAL: u32 = 10_000;
 
 /// The processes whose events are captured.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Scope {
+pub enum CaptureScope {
     /// All processes. Needs `CAP_PERFMON` or a permissive `perf_event_paranoid`.
     #[default]
     Everything,
@@ -38,7 +38,7 @@ pub struct CaptureSettings {
     /// pointers only.
     pub stack_bytes: u32,
     /// The processes whose events are captured.
-    pub scope: Scope,
+    pub scope: CaptureScope,
     /// Ring size of each processor in bytes.
     pub ring_bytes: usize,
     /// Bytes of ordinary memory per ring into which a ring is emptied, if locked memory limits the
@@ -57,7 +57,7 @@ impl Default for CaptureSettings {
             counters: Vec::new(),
             counted: Vec::new(),
             stack_bytes: 0,
-            scope: Scope::Everything,
+            scope: CaptureScope::Everything,
             ring_bytes: 2 << 20,
             backlog_bytes: 16 << 20,
         }

@@ -26,7 +26,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use crate::error::{Error, Result};
 use crate::perf_ring::{Attr, PerfEvent};
 use crate::proc;
-use crate::settings::Scope;
+use crate::settings::CaptureScope;
 
 /// The largest number of file descriptors that stay free in captures that watch each thread: half
 /// of the limit, but at most this many. This is more than the daemon withholds from its clients, so
@@ -39,7 +39,7 @@ const MAX_THREADS: usize = 8192;
 /// The processes or threads for which events are opened.
 #[derive(Debug)]
 pub(crate) struct Targets {
-    scope: Scope,
+    scope: CaptureScope,
     threads: BTreeSet<i32>,
     /// Processes that were not followed at the last search.
     unfollowed: BTreeSet<u32>,
@@ -47,8 +47,8 @@ pub(crate) struct Targets {
 }
 
 impl Targets {
-    pub(crate) fn new(scope: Scope) -> Self {
-        if scope == Scope::Own {
+    pub(crate) fn new(scope: CaptureScope) -> Self {
+        if scope == CaptureScope::Own {
             raise_descriptor_limit();
         }
         let unfollowed = list_own_processes().into_iter().collect();
@@ -61,17 +61,17 @@ impl Targets {
     /// processes.
     pub(crate) fn target_ids(&self) -> Vec<i32> {
         match self.scope {
-            Scope::Everything => vec![-1],
-            Scope::Own => self.threads.iter().rev().copied().collect(),
+            CaptureScope::Everything => vec![-1],
+            CaptureScope::Own => self.threads.iter().rev().copied().collect(),
         }
     }
 
     /// Returns the target of the events that own the rings.
-    pub(crate) fn ring_owner(scope: Scope) -> i32 {
+    pub(crate) fn ring_owner(scope: CaptureScope) -> i32 {
         match scope {
-            Scope::Everything => -1,
+            CaptureScope::Everything => -1,
             // The first thread of this process, which lives as long as the process.
-            Scope::Own => i32::try_from(std::process::id()).unwrap_or(0),
+            CaptureScope::Own => i32::try_from(std::process::id()).unwrap_or(0),
         }
     }
 
@@ -88,7 +88,7 @@ impl Targets {
     /// Finds threads of this user that are not watched yet, the newest first. `is_followed` returns
     /// whether a process is watched already because its parent was.
     pub(crate) fn find_new_threads(&mut self, is_followed: impl Fn(u32) -> bool) -> Vec<i32> {
-        if self.scope == Scope::Everything {
+        if self.scope == CaptureScope::Everything {
             return Vec::new();
         }
         let mut new = Vec::new();
@@ -112,8 +112,8 @@ impl Targets {
     }
 
     /// Restricts the attributes of an event to what the scope allows.
-    pub(crate) fn restrict_attr(scope: Scope, attr: &mut Attr) {
-        if scope == Scope::Own {
+    pub(crate) fn restrict_attr(scope: CaptureScope, attr: &mut Attr) {
+        if scope == CaptureScope::Own {
             attr.set_inherit(1);
             attr.set_exclude_kernel(1);
             attr.set_exclude_hv(1);
@@ -130,13 +130,15 @@ impl Targets {
         what: &str,
     ) -> Result<Option<PerfEvent>> {
         match (PerfEvent::open(attr, target, cpu), self.scope) {
-            (Ok(event), Scope::Own) if is_in_reserve(&event, descriptor_limit()) => {
+            (Ok(event), CaptureScope::Own) if is_in_reserve(&event, descriptor_limit()) => {
                 self.count_unwatched();
                 Ok(None)
             }
             (Ok(event), _) => Ok(Some(event)),
-            (Err(error), Scope::Own) => match error.raw_os_error() {
-                Some(libc::ESRCH | libc::EACCES | libc::EPERM) if target != Self::ring_owner(Scope::Own) => {
+            (Err(error), CaptureScope::Own) => match error.raw_os_error() {
+                Some(libc::ESRCH | libc::EACCES | libc::EPERM)
+                    if target != Self::ring_owner(CaptureScope::Own) =>
+                {
                     Ok(None)
                 }
                 Some(libc::EMFILE | libc::ENFILE | libc::ENOMEM) => {
@@ -145,7 +147,7 @@ impl Targets {
                 }
                 _ => Err(Error::system(what, error)),
             },
-            (Err(error), Scope::Everything) => Err(Error::system(what, error)),
+            (Err(error), CaptureScope::Everything) => Err(Error::system(what, error)),
         }
     }
 }
@@ -199,20 +201,20 @@ mod tests {
         assert!(list_own_processes().contains(&own_pid));
         let thread = rustix::thread::gettid().as_raw_nonzero().get();
         assert!(list_threads(own_pid).contains(&thread) && is_alive(thread));
-        let mut own = Targets::new(Scope::Own);
+        let mut own = Targets::new(CaptureScope::Own);
         assert!(own.target_ids().contains(&thread));
         assert!(
             own.find_new_threads(|_| false).iter().all(|found| *found != thread),
             "a watched thread is not found again"
         );
-        assert_eq!(Targets::new(Scope::Everything).target_ids(), [-1]);
+        assert_eq!(Targets::new(CaptureScope::Everything).target_ids(), [-1]);
     }
 
     #[test]
     fn newest_threads_come_first() {
         let mut child = std::process::Command::new("sleep").arg("100").spawn().unwrap();
         let is_newest_first = |ids: &[i32]| ids.is_sorted_by(|a, b| a > b);
-        let mut own = Targets::new(Scope::Own);
+        let mut own = Targets::new(CaptureScope::Own);
         let ids = own.target_ids();
         own.threads.clear();
         let found = own.find_new_threads(|_| false);

@@ -16,7 +16,7 @@ use traceweir_format::kernel::hook::{
 use traceweir_format::spec::event::class;
 use traceweir_format::spec::system::LIMITED_RING_COPIES;
 use traceweir_format::wire::{u32_at, u64_at};
-use traceweir_kernel::{Capture, CaptureSettings, Group, Groups, Scope};
+use traceweir_kernel::{Capture, CaptureScope, CaptureSettings, Group, Groups};
 
 #[path = "../../../tests/support/again.rs"]
 mod again;
@@ -65,7 +65,7 @@ fn unprivileged_user_captures_own_processes() {
         // The size that every user may lock.
         let settings = CaptureSettings {
             groups: Groups::new(&all),
-            scope: Scope::Own,
+            scope: CaptureScope::Own,
             ring_bytes: 512 << 10,
             stacks: vec![SAMPLED_PROFILE],
             ..CaptureSettings::default()
@@ -113,7 +113,7 @@ fn events_before_a_change_follow_the_old_settings() {
     let _lock = lock_locked_memory();
     let own_settings = |all: &[Group]| CaptureSettings {
         groups: Groups::new(all),
-        scope: Scope::Own,
+        scope: CaptureScope::Own,
         ring_bytes: 512 << 10,
         ..CaptureSettings::default()
     };
@@ -183,8 +183,8 @@ fn image_ids_do_not_depend_on_other_captures() {
         ring_bytes: 512 << 10,
         ..CaptureSettings::default()
     };
-    let Some((mut own, _)) = support::start_or_skip(&own_settings(Scope::Own), 1) else { return };
-    let everything = CaptureSettings { ring_bytes: 4 << 20, ..own_settings(Scope::Everything) };
+    let Some((mut own, _)) = support::start_or_skip(&own_settings(CaptureScope::Own), 1) else { return };
+    let everything = CaptureSettings { ring_bytes: 4 << 20, ..own_settings(CaptureScope::Everything) };
     let (mut all, _) = match Capture::start(&everything, support::cpu_count(), 1) {
         Ok(started) => started,
         Err(error) => return skip::skip("events of the whole machine", &error.to_string()),
@@ -223,7 +223,7 @@ fn rings_shrink_to_the_locked_memory_limit() {
         rustix::thread::set_capabilities(None, sets).expect("a capability can be dropped");
         let settings = |ring_bytes| CaptureSettings {
             groups: Groups::new(&[Group::PROFILE, Group::NO_SYSCONFIG]),
-            scope: Scope::Own,
+            scope: CaptureScope::Own,
             ring_bytes,
             ..CaptureSettings::default()
         };
@@ -259,7 +259,7 @@ fn small_rings_lose_nothing_without_polls() {
     again(5, || {
         let settings = CaptureSettings {
             groups: Groups::new(&[Group::PROFILE, Group::NO_SYSCONFIG]),
-            scope: Scope::Own,
+            scope: CaptureScope::Own,
             ring_bytes: 512 << 10,
             stacks: vec![SAMPLED_PROFILE],
             stack_bytes: 4 << 10,

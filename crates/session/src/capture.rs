@@ -18,7 +18,7 @@ use std::os::fd::BorrowedFd;
 use traceweir_format::header::{classic, perfinfo, system};
 use traceweir_format::spec::event::HeaderType;
 use traceweir_transport::clock::{Anchor, Counter, refined_frequency};
-use traceweir_transport::ring::{Damaged, Head, RingReader};
+use traceweir_transport::ring::{Damaged, RecordHead, RingReader};
 
 use crate::clock::SessionClock;
 use crate::merge::MergeRing;
@@ -212,10 +212,10 @@ impl MergeRing for StreamRing<'_> {
         }
     }
 
-    fn peek(&mut self) -> Result<Option<Head>, Damaged> {
+    fn peek(&mut self) -> Result<Option<RecordHead>, Damaged> {
         match self {
             Self::Region(ring) => ring.peek(),
-            Self::Captured { source, stream } => Ok(source.peek(*stream).map(|next| Head {
+            Self::Captured { source, stream } => Ok(source.peek(*stream).map(|next| RecordHead {
                 length: next.length,
                 cpu: *stream,
                 flags: if next.is_stack { IS_STACK } else { 0 },
@@ -243,7 +243,7 @@ impl MergeRing for StreamRing<'_> {
 }
 
 /// Returns whether a captured record is the stack of the record before it.
-pub(crate) const fn is_stack(head: &Head) -> bool {
+pub(crate) const fn is_stack(head: &RecordHead) -> bool {
     head.flags & IS_STACK != 0
 }
 

@@ -256,7 +256,7 @@ impl Config {
             wake_at: if self.properties.low_latency { 1 } else { wake_at(ring_bytes) },
             max_record: u32::try_from(max_record).unwrap_or(u32::MAX),
         };
-        let min_bytes = u32::try_from(min_bytes).unwrap_or(abi::MAX_RING);
+        let min_bytes = u32::try_from(min_bytes).unwrap_or(abi::MAX_RING_BYTES);
         Ok(Regions::new(full, min_bytes, cpu::online(), self.memory_bytes))
     }
 
@@ -271,9 +271,9 @@ impl Config {
         let bytes = if requested == 0 {
             share.clamp(min_bytes, MAX_DEFAULT_RING_BYTES.max(min_bytes))
         } else {
-            requested.clamp(min_bytes, u64::from(abi::MAX_RING))
+            requested.clamp(min_bytes, u64::from(abi::MAX_RING_BYTES))
         };
-        u32::try_from(bytes.next_power_of_two()).unwrap_or(abi::MAX_RING).min(abi::MAX_RING)
+        u32::try_from(bytes.next_power_of_two()).unwrap_or(abi::MAX_RING_BYTES).min(abi::MAX_RING_BYTES)
     }
 }
 

@@ -117,7 +117,7 @@ pub const MAX_RECORD: usize = 0xFFFF;
 /// Largest number of CPUs that a region has rings for.
 pub const MAX_CPUS: u16 = 1024;
 /// Size of the largest ring in bytes.
-pub const MAX_RING: u32 = 1 << 28;
+pub const MAX_RING_BYTES: u32 = 1 << 28;
 /// Size of the smallest ring in bytes, except 0.
 pub const MIN_RING_BYTES: u32 = 1 << 12;
 
@@ -140,7 +140,8 @@ impl Layout {
         if cpus == 0 || cpus > MAX_CPUS {
             return Err(Error::Invalid("a region has rings for 1 to 1024 processors"));
         }
-        let is_valid = ring_bytes.is_power_of_two() && (MIN_RING_BYTES..=MAX_RING).contains(&ring_bytes);
+        let is_valid =
+            ring_bytes.is_power_of_two() && (MIN_RING_BYTES..=MAX_RING_BYTES).contains(&ring_bytes);
         if ring_bytes != 0 && !is_valid {
             return Err(Error::Invalid("a ring has a power of two of bytes, from 4 KiB to 256 MiB"));
         }

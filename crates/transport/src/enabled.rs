@@ -41,7 +41,7 @@ const MAX_FILE_BYTES: usize = 1 << 20;
 
 /// One provider or group that a session has enabled.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Enabled {
+pub struct EnabledProvider {
     /// The provider or, with `EVENT_ENABLE_PROPERTY_PROVIDER_GROUP`, the group.
     pub target: Guid,
     /// Name by which the provider was enabled; empty if it was enabled by its GUID.
@@ -54,11 +54,11 @@ pub struct Enabled {
     pub params: EnableParams,
 }
 
-impl Enabled {
+impl EnabledProvider {
     /// Returns whether it applies to registrations of this provider, of members of this group, or
     /// of this name.
     #[must_use]
-    pub fn is_for(&self, provider: Guid, group: Option<Guid>, name: &str) -> bool {
+    pub fn applies_to(&self, provider: Guid, group: Option<Guid>, name: &str) -> bool {
         if self.params.property & EVENT_ENABLE_PROPERTY_PROVIDER_GROUP != 0 {
             return group == Some(self.target);
         }
@@ -69,7 +69,7 @@ impl Enabled {
 }
 
 /// Replaces the file of enabled providers.
-pub fn write(dir: &RuntimeDir, all: &[Enabled]) -> io::Result<()> {
+pub fn write(dir: &RuntimeDir, all: &[EnabledProvider]) -> io::Result<()> {
     let new = dir.unfinished_enabled_file();
     // A daemon that was killed may have left such a file.
     let _ = fs::remove_file(&new);
@@ -80,7 +80,7 @@ pub fn write(dir: &RuntimeDir, all: &[Enabled]) -> io::Result<()> {
 
 /// Reads the providers that a daemon of this user has enabled; empty if there is no such file.
 #[must_use]
-pub fn read(dir: &RuntimeDir, owner: u32) -> Vec<Enabled> {
+pub fn read(dir: &RuntimeDir, owner: u32) -> Vec<EnabledProvider> {
     read_bytes(dir, owner).map(|bytes| decode_all(&bytes)).unwrap_or_default()
 }
 
@@ -101,7 +101,7 @@ fn open_trusted_file(dir: &RuntimeDir, owner: u32) -> Option<File> {
     Some(file)
 }
 
-fn encode_all(all: &[Enabled]) -> Vec<u8> {
+fn encode_all(all: &[EnabledProvider]) -> Vec<u8> {
     let mut bytes = Vec::new();
     let mut last = None;
     for enabled in all {
@@ -126,7 +126,7 @@ fn encode_all(all: &[Enabled]) -> Vec<u8> {
     bytes
 }
 
-fn decode_all(mut bytes: &[u8]) -> Vec<Enabled> {
+fn decode_all(mut bytes: &[u8]) -> Vec<EnabledProvider> {
     let mut all = Vec::new();
     let mut region = None;
     while let Some((message, remaining)) = decode_next_message(bytes) {
@@ -135,7 +135,7 @@ fn decode_all(mut bytes: &[u8]) -> Vec<Enabled> {
             Message::Region { session, params } => region = Some((session, params)),
             Message::EnableProvider { session: SessionRef::Id(id), provider, params, name, .. } => {
                 let session_region = region.filter(|(session, _)| *session == id);
-                all.extend(session_region.map(|(session, region)| Enabled {
+                all.extend(session_region.map(|(session, region)| EnabledProvider {
                     target: provider,
                     name,
                     session,
@@ -164,11 +164,11 @@ mod tests {
     use crate::abi::Layout;
     use crate::clock::Counter;
 
-    fn build_enabled(n: u64) -> Enabled {
+    fn build_enabled(n: u64) -> EnabledProvider {
         let layout = Layout::new(2, 1 << 16).unwrap();
         let region = RegionParams { layout, clock: Counter::Cycles, wake_at: 1 << 14, max_record: 65_535 };
         let params = EnableParams { level: 4, match_any: n, ..EnableParams::default() };
-        Enabled {
+        EnabledProvider {
             target: Guid::from_u128(u128::from(n)),
             name: format!("n{n}"),
             session: n / 2 + 1,
@@ -187,7 +187,7 @@ mod tests {
     fn file_returns_what_was_written_last() {
         let (_folder, dir, owner) = create_runtime_folder();
         assert_eq!(read(&dir, owner), []);
-        let all: Vec<Enabled> = (0..5).map(build_enabled).collect();
+        let all: Vec<EnabledProvider> = (0..5).map(build_enabled).collect();
         write(&dir, &all).unwrap();
         assert_eq!(read(&dir, owner), all);
         write(&dir, &all[..1]).unwrap();
@@ -201,14 +201,14 @@ mod tests {
     fn enables_by_name_are_for_every_guid_that_has_the_name() {
         let other = Guid::from_u128(0x77);
         let hash = Guid::from_provider_name("My.App");
-        let by_name = Enabled { target: hash, name: "My.App".into(), ..build_enabled(1) };
-        assert!(by_name.is_for(other, None, "my.app") && by_name.is_for(hash, None, ""));
-        assert!(!by_name.is_for(other, None, "My.Other") && !by_name.is_for(other, None, ""));
-        let by_guid = Enabled { name: String::new(), ..by_name.clone() };
-        assert!(!by_guid.is_for(other, None, "My.App"));
+        let by_name = EnabledProvider { target: hash, name: "My.App".into(), ..build_enabled(1) };
+        assert!(by_name.applies_to(other, None, "my.app") && by_name.applies_to(hash, None, ""));
+        assert!(!by_name.applies_to(other, None, "My.Other") && !by_name.applies_to(other, None, ""));
+        let by_guid = EnabledProvider { name: String::new(), ..by_name.clone() };
+        assert!(!by_guid.applies_to(other, None, "My.App"));
         let mut group = by_name;
         group.params.property = EVENT_ENABLE_PROPERTY_PROVIDER_GROUP;
-        assert!(!group.is_for(other, None, "My.App") && group.is_for(other, Some(hash), ""));
+        assert!(!group.applies_to(other, None, "My.App") && group.applies_to(other, Some(hash), ""));
     }
 
     #[test]
@@ -226,7 +226,7 @@ mod tests {
 
     #[test]
     fn truncated_and_changed_files_are_read_without_panic() {
-        let all: Vec<Enabled> = (0..3).map(build_enabled).collect();
+        let all: Vec<EnabledProvider> = (0..3).map(build_enabled).collect();
         let bytes = encode_all(&all);
         for length in 0..bytes.len() {
             let read = decode_all(&bytes[..length]);
@@ -247,7 +247,7 @@ mod tests {
             enabled.params.filters = vec![filter.clone()];
             enabled
         };
-        let all: Vec<Enabled> = (0..100).map(large).collect();
+        let all: Vec<EnabledProvider> = (0..100).map(large).collect();
         let bytes = encode_all(&all);
         assert!(bytes.len() <= MAX_FILE_BYTES && bytes.len() > MAX_FILE_BYTES - 100_000);
         assert!(decode_all(&bytes).iter().zip(&all).all(|(read, written)| read == written));

@@ -96,15 +96,15 @@ pub use block::{Block, Blocks};
 #[cfg(not(loom))]
 pub use doorbell::{Doorbell, RungLines};
 #[cfg(not(loom))]
-pub use drain::{Damaged, Head, RegionReader, RingReader, create_memory};
+pub use drain::{Damaged, RecordHead, RegionReader, RingReader, create_memory};
 #[cfg(any(not(loom), test))]
 pub use gate::Ticket;
 #[cfg(not(loom))]
 pub use gather::Gather;
 #[cfg(not(loom))]
-pub use outlet::{Failure, Outlet, RegionSource, is_restartable, prepare_wake};
+pub use outlet::{Outlet, RegionSource, WriteFailure, is_restartable, prepare_wake};
 #[cfg(not(loom))]
-pub use straight::{Header, SHORTEST_SCHEMA, Straight};
+pub use straight::{Header, MIN_SCHEMA_BYTES, Straight};
 
 /// Result of an attempt to write, by either rule.
 #[cfg(not(loom))]

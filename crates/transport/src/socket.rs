@@ -51,7 +51,7 @@ use rustix::net::{
 use crate::error::{Error, Result};
 use crate::message::{MAX_DESCRIPTORS, MAX_MESSAGE_BYTES, Message};
 pub use address::BACKLOG;
-pub use held::Held;
+pub use held::GuardedDescriptor;
 pub use janitor::Janitor;
 use peer::{peer_credentials, peer_group_ids, peer_process};
 
@@ -90,7 +90,7 @@ pub struct Envelope {
 /// One end of a control connection (SOCK_SEQPACKET: a packet is a message).
 #[derive(Debug)]
 pub struct Connection {
-    socket: Held,
+    socket: GuardedDescriptor,
     peer: Peer,
 }
 
@@ -110,7 +110,7 @@ impl Connection {
     pub fn from_fd(socket: OwnedFd) -> Result<Self> {
         prepare_socket(&socket)?;
         let peer = peer_credentials(&socket)?;
-        Ok(Self { socket: Held::plain(socket), peer })
+        Ok(Self { socket: GuardedDescriptor::plain(socket), peer })
     }
 
     /// Moves the connection to a descriptor of `lowest` or more, and checks before each use that
@@ -293,7 +293,7 @@ impl AsFd for Connection {
 /// A listening socket.
 #[derive(Debug)]
 pub struct Listener {
-    socket: Held,
+    socket: GuardedDescriptor,
 }
 
 impl Listener {
@@ -305,7 +305,7 @@ impl Listener {
     /// caller holds a lock if that may happen. Dropping the listener leaves a stale socket file;
     /// remove it if it must not stay.
     pub fn bind(path: &Path, mode: u32) -> Result<Self> {
-        address::listen(path, mode).map(|socket| Self { socket: Held::plain(socket) })
+        address::listen(path, mode).map(|socket| Self { socket: GuardedDescriptor::plain(socket) })
     }
 
     /// Moves the listener to a descriptor of `lowest` or more, and checks before each use that the
@@ -330,7 +330,7 @@ impl Listener {
         // Connections that already wait are not changed by it; descriptors they send are still
         // received, and closed with care.
         rights::set_passing(&socket, false)?;
-        Ok(Self { socket: Held::plain(socket) })
+        Ok(Self { socket: GuardedDescriptor::plain(socket) })
     }
 
     /// Lets connections take descriptors from the start, also those that are not accepted yet. The

@@ -10,7 +10,7 @@
 //! registration finds no registration.
 
 use traceweir_format::header::MAX_RECORD;
-use traceweir_transport::ring::{Block, Failure, Gather, Ticket};
+use traceweir_transport::ring::{Block, Gather, Ticket, WriteFailure};
 
 use super::TraceError;
 use crate::process::outlets;
@@ -113,10 +113,10 @@ impl Logger {
         let mut record = Gather { staged, staged_bytes: head, rest, flags };
         outlets::get(self.outlet).write(self.ticket, thread, &mut record).map_err(|failure| match failure {
             // The session ended meanwhile: its number is not valid any more.
-            Failure::Closed => TraceError::InvalidHandle,
+            WriteFailure::Closed => TraceError::InvalidHandle,
             // The published functions have no better code for a live session whose backlog is full.
-            Failure::Full | Failure::OwnerFull => TraceError::NoRoom,
-            Failure::TooLarge => TraceError::MoreData,
+            WriteFailure::Full | WriteFailure::OwnerFull => TraceError::NoRoom,
+            WriteFailure::TooLarge => TraceError::MoreData,
         })
     }
 }

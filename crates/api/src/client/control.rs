@@ -26,7 +26,7 @@ use traceweir_format::Guid;
 use traceweir_format::spec::status::Status;
 use traceweir_format::tracelogging::{self, TraitsBuilder};
 use traceweir_transport::Error;
-use traceweir_transport::enabled::Enabled;
+use traceweir_transport::enabled::EnabledProvider;
 use traceweir_transport::message::{EnableParams, Filter, Message, Role, VERSIONS};
 use traceweir_transport::runtime::RuntimeDir;
 use traceweir_transport::socket::{Connection, Envelope};
@@ -180,7 +180,7 @@ impl ControlThread {
 
     /// Sends the memory of the regions, then the request, and enables the registration. The memory
     /// goes first: the process may end at any time, and its events must still reach the daemon.
-    fn send_and_enable_early(&mut self, index: usize, pending: PendingRequest, wanted: &[Enabled]) {
+    fn send_and_enable_early(&mut self, index: usize, pending: PendingRequest, wanted: &[EnabledProvider]) {
         let peer = &mut self.peers[index];
         // Ignore the error: the next `flush` reports it and drops the peer.
         let _ = peer.flush();

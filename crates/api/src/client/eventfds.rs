@@ -28,7 +28,7 @@ use std::os::fd::{AsFd, BorrowedFd, IntoRawFd, OwnedFd};
 use rustix::event::{EventfdFlags, epoll, eventfd};
 use rustix::io::{Errno, fcntl_dupfd_cloexec};
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
-use traceweir_transport::socket::Held;
+use traceweir_transport::socket::GuardedDescriptor;
 
 use crate::process;
 use crate::process::outlets::{MAX_OUTLETS, outlet_numbers};
@@ -45,7 +45,7 @@ pub(super) enum Bell {
     Counter(OwnedFd),
     /// The program can close either end. Closing the far one wakes a thread that waits for the near
     /// one.
-    Pair { near: Held, far: Held },
+    Pair { near: GuardedDescriptor, far: GuardedDescriptor },
 }
 
 impl Bell {
@@ -115,7 +115,7 @@ impl AsFd for Bell {
 /// Distinguishes eventfds of the library from others.
 #[derive(Debug)]
 struct Seal {
-    socket: Held,
+    socket: GuardedDescriptor,
     /// Present until this is dropped.
     epoll: Option<OwnedFd>,
 }
@@ -266,8 +266,8 @@ impl WakeEventfds {
 }
 
 /// Guards a descriptor whose inode no other descriptor has.
-fn guard_descriptor(descriptor: OwnedFd) -> Held {
-    Held::guarded(descriptor, process::lowest_library_fd())
+fn guard_descriptor(descriptor: OwnedFd) -> GuardedDescriptor {
+    GuardedDescriptor::guarded(descriptor, process::lowest_library_fd())
 }
 
 /// Moves a descriptor to a high number, where one is free.

@@ -22,10 +22,10 @@ use std::time::{Duration, Instant};
 
 use traceweir_format::spec::status::Status;
 use traceweir_transport::abi::RegionParams;
-use traceweir_transport::enabled::{self, Enabled};
+use traceweir_transport::enabled::{self, EnabledProvider};
 use traceweir_transport::message::{EnableParams, Message};
 use traceweir_transport::runtime::{RuntimeDir, Scope, is_privileged_by_file};
-use traceweir_transport::socket::{Connection, Held, Janitor, Listener};
+use traceweir_transport::socket::{Connection, GuardedDescriptor, Janitor, Listener};
 use traceweir_transport::{Error, Result};
 
 use super::rights;
@@ -201,7 +201,7 @@ impl DaemonFolder {
 
     /// Returns the enables of the daemon at the other end of a connection, from the file in its
     /// folder. Empty if the connection does not take memory yet.
-    pub(super) fn read_enables_of(&self, peer: &DaemonPeer) -> Vec<Enabled> {
+    pub(super) fn read_enables_of(&self, peer: &DaemonPeer) -> Vec<EnabledProvider> {
         let daemon = peer.connection.peer().uid;
         match self.dir.own() {
             // A daemon of all users takes memory through its other socket only from connections
@@ -325,7 +325,7 @@ struct OutgoingMessage {
     /// Number of the request; 0 if no answer is expected.
     request: u32,
     message: Message,
-    memory: Option<Held>,
+    memory: Option<GuardedDescriptor>,
 }
 
 impl OutgoingMessage {
@@ -407,8 +407,11 @@ impl DaemonPeer {
     ) {
         self.offered_regions.push(OfferedRegion { session, pending });
         let is_shared = process::shares_descriptors();
-        let memory =
-            if is_shared { Held::guarded(memory, process::lowest_library_fd()) } else { Held::plain(memory) };
+        let memory = if is_shared {
+            GuardedDescriptor::guarded(memory, process::lowest_library_fd())
+        } else {
+            GuardedDescriptor::plain(memory)
+        };
         self.outbox.push_back(OutgoingMessage {
             request: 0,
             message: Message::Region { session, params },

@@ -156,7 +156,8 @@ impl<'a> SortedBlocks<'a> {
         let TypedBlocks { metadata, provider, stamp } = typed_blocks;
         // SAFETY: the caller promises that the bytes of each block can be read; the loop refused
         // blocks that have a size but no address.
-        let payload = unsafe { Block::from_described(payload_blocks.as_ptr().cast(), payload_blocks.len()) };
+        let payload =
+            unsafe { Block::from_descriptors(payload_blocks.as_ptr().cast(), payload_blocks.len()) };
         let stamp = stamp.and_then(|bytes| bytes.first_chunk()).map(|bytes| u64::from_ne_bytes(*bytes));
         Ok(Self { payload, is_mixed, metadata, provider, stamp })
     }
@@ -311,7 +312,7 @@ unsafe fn all_payload_blocks(blocks: &[DataDescriptor], has_types: bool) -> Opti
     }
     // SAFETY: every block that has a size has an address, where the caller promises as many bytes;
     // `bytes` is their sum.
-    Some(unsafe { Blocks::described(blocks.as_ptr().cast(), blocks.len(), bytes) })
+    Some(unsafe { Blocks::from_descriptors(blocks.as_ptr().cast(), blocks.len(), bytes) })
 }
 
 #[cfg(test)]

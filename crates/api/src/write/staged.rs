@@ -34,7 +34,7 @@ use traceweir_format::spec::enable::{
 use traceweir_format::spec::event::EVENT_HEADER_FLAG_STRING_ONLY;
 use traceweir_transport::abi;
 use traceweir_transport::message::PROPERTY_INDEPENDENT as INDEPENDENT;
-use traceweir_transport::ring::Failure;
+use traceweir_transport::ring::WriteFailure;
 
 use super::compose::{RecordItems, RecordSource, SessionItems};
 use super::scratch::{Composer, RecordScratch, ScratchClaim};
@@ -297,12 +297,12 @@ fn handle_forked_child(
 /// Converts a ring failure to a write error; `None` if the session ended meanwhile, since no
 /// session wants the event then.
 #[inline(always)]
-fn write_error(failure: Failure) -> Option<WriteError> {
+fn write_error(failure: WriteFailure) -> Option<WriteError> {
     match failure {
-        Failure::Closed => None,
-        Failure::Full => Some(WriteError::NoRoom),
-        Failure::OwnerFull => Some(WriteError::LogFileFull),
-        Failure::TooLarge => Some(WriteError::MoreData),
+        WriteFailure::Closed => None,
+        WriteFailure::Full => Some(WriteError::NoRoom),
+        WriteFailure::OwnerFull => Some(WriteError::LogFileFull),
+        WriteFailure::TooLarge => Some(WriteError::MoreData),
     }
 }
 

@@ -8,7 +8,7 @@ use traceweir_format::spec::enable::EVENT_ENABLE_PROPERTY_SID;
 use traceweir_format::spec::event::ExtType;
 use traceweir_format::tracelogging::TraitsBuilder;
 use traceweir_transport::message::EnableParams;
-use traceweir_transport::ring::SHORTEST_SCHEMA;
+use traceweir_transport::ring::MIN_SCHEMA_BYTES;
 
 use super::compose::{RecordItems, RecordSource, SessionItems};
 use super::scratch::{self, ScratchClaim};
@@ -325,7 +325,7 @@ fn straight_and_composed_events_have_the_same_bytes() {
                         // SAFETY: the pointers are null, or to values and blocks that outlive the
                         // call.
                         let was_straight = unsafe { try_straight(raw, d, a, std::ptr::null(), count, first) };
-                        let can_be_straight = metadata.is_none_or(|m| m.len() >= SHORTEST_SCHEMA);
+                        let can_be_straight = metadata.is_none_or(|m| m.len() >= MIN_SCHEMA_BYTES);
                         assert!(can_be_straight || !was_straight, "{traits_len} {lengths:?}");
                     }
                     let records = session.take_records();

@@ -13,7 +13,7 @@ use traceweir::{Guid, Provider, Status};
 use traceweir_daemon::{Options, Stopper, run_until};
 use traceweir_transport::abi::{Layout, RegionParams};
 use traceweir_transport::clock::Counter;
-use traceweir_transport::enabled::Enabled;
+use traceweir_transport::enabled::EnabledProvider;
 use traceweir_transport::message::{Control, Message, Role, VERSIONS};
 use traceweir_transport::ring::create_memory;
 use traceweir_transport::runtime::RuntimeDir;
@@ -360,7 +360,7 @@ fn enable_not_confirmed_by_daemon_is_removed() {
     let listener = listen(&runner.runtime());
     listener.take_descriptors().unwrap();
     // The file enables both sessions; the first has ended when the daemon reads the registration.
-    let enabled = |session, level| Enabled {
+    let enabled = |session, level| EnabledProvider {
         target: PROVIDER,
         name: String::new(),
         session,

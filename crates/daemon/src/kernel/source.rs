@@ -4,7 +4,7 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use traceweir_kernel::{Capture, Clock, Control};
+use traceweir_kernel::{Capture, CaptureControl, Clock};
 use traceweir_session::capture::{self, CaptureClock, Captured};
 
 /// Losses of a capture as of its last poll; final once its session has stopped. The counters are
@@ -60,12 +60,12 @@ impl CaptureLosses {
 
 pub(crate) struct KernelCapture {
     capture: Capture,
-    control: Control,
+    control: CaptureControl,
     losses: Arc<CaptureLosses>,
 }
 
 impl KernelCapture {
-    pub(crate) fn new(capture: Capture, control: Control, losses: Arc<CaptureLosses>) -> Self {
+    pub(crate) fn new(capture: Capture, control: CaptureControl, losses: Arc<CaptureLosses>) -> Self {
         Self { capture, control, losses }
     }
 

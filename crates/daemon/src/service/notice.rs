@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use traceweir_format::spec::status::Status;
-use traceweir_kernel::Control;
+use traceweir_kernel::CaptureControl;
 use traceweir_session::{Error, OpenedConsumer, Result, Session};
 use traceweir_transport::map::check_headroom;
 use traceweir_transport::message::Properties;
@@ -55,7 +55,7 @@ pub(crate) enum ThreadNotice {
 pub(crate) struct StartedSession {
     pub(crate) session: Session,
     pub(crate) claim: Option<FileClaim>,
-    pub(crate) kernel: Option<(Control, Arc<CaptureLosses>)>,
+    pub(crate) kernel: Option<(CaptureControl, Arc<CaptureLosses>)>,
 }
 
 /// Accepts notices from any thread.

@@ -12,7 +12,7 @@ mod skip;
 /// Returns settings for the page faults of this user's own threads.
 fn own_fault_settings() -> CaptureSettings {
     let groups = Groups::new(&[Group::PAGE_FAULTS]);
-    CaptureSettings { groups, scope: Scope::Own, ring_bytes: 64 << 10, ..CaptureSettings::default() }
+    CaptureSettings { groups, scope: CaptureScope::Own, ring_bytes: 64 << 10, ..CaptureSettings::default() }
 }
 
 /// Opens the ring of a processor; skips the test and returns `None` if that is not possible here.
@@ -58,18 +58,18 @@ fn only_the_rings_report_tasks_of_their_owner() {
     let this = rustix::thread::gettid().as_raw_nonzero().get();
     let task_events =
         |thread| open_events.task_events.iter().filter(|event| event.target() == thread).count();
-    assert_eq!((task_events(this), task_events(Targets::ring_owner(Scope::Own))), (1, 0));
+    assert_eq!((task_events(this), task_events(Targets::ring_owner(CaptureScope::Own))), (1, 0));
     let faults = |thread| {
         let events = open_events.rows.values().flat_map(|row| &row.events);
         events.filter(|(_, event)| event.target() == thread).count()
     };
-    assert_eq!((faults(this), faults(Targets::ring_owner(Scope::Own))), (1, 1));
+    assert_eq!((faults(this), faults(Targets::ring_owner(CaptureScope::Own))), (1, 1));
 }
 
 #[test]
 fn tracepoint_with_other_fields_is_missing_but_no_error() {
     let mut settings = own_fault_settings();
-    settings.scope = Scope::Everything;
+    settings.scope = CaptureScope::Everything;
     let mut open_events = OpenEvents::new_empty(&settings);
     let format =
         Arc::new(TracepointFormat::parse("name: page_fault_user\nID: 1\n").expect("the format is valid"));

@@ -41,7 +41,7 @@ struct GroupCapture {
 fn capture_group(group: Group, count: impl Fn() -> u64) -> Option<GroupCapture> {
     let settings = settings_for(&[group]);
     let (before, mut counted_during) = (count(), 0);
-    let work = |_: &traceweir_kernel::Control, _: &mut dyn FnMut()| {
+    let work = |_: &traceweir_kernel::CaptureControl, _: &mut dyn FnMut()| {
         let first = count();
         for _ in 0..100 {
             std::thread::sleep(Duration::from_millis(2));

@@ -14,7 +14,7 @@ use traceweir_format::kernel::hook::{
     THREAD_DC_END, THREAD_DC_START, THREAD_END, THREAD_SET_NAME, THREAD_START,
 };
 use traceweir_format::spec::event::class;
-use traceweir_kernel::{Capture, CaptureSettings, Control, Group, Groups};
+use traceweir_kernel::{Capture, CaptureControl, CaptureSettings, Group, Groups};
 
 use crate::again::again;
 use crate::support;
@@ -91,7 +91,7 @@ fn take_events(capture: &mut Capture, events: &mut Vec<CapturedEvent>) {
 /// now and then.
 fn capture<T: Send>(
     settings: &CaptureSettings,
-    work: impl FnOnce(&Control) -> T + Send,
+    work: impl FnOnce(&CaptureControl) -> T + Send,
 ) -> Option<(Vec<CapturedEvent>, T)> {
     /// Captures run one at a time, because each covers the whole machine.
     static CAPTURE_LOCK: Mutex<()> = Mutex::new(());
@@ -221,7 +221,7 @@ fn fork_exec_and_kill_are_recorded_in_order() {
 fn threads_are_recorded_with_their_names_and_ends() {
     again(5, || {
         const THREADS: u32 = 5;
-        let work = |_: &Control| {
+        let work = |_: &CaptureControl| {
             let exe = std::env::current_exe().unwrap();
             let mut child = Command::new(exe)
                 .args(["--exact", "process::makes_threads_with_names", "--ignored", "--nocapture"])
@@ -423,7 +423,7 @@ fn rundown_on_request_repeats_all_processes() {
     again(5, || {
         // From the first poll on it must be certain that this process is older than the rings.
         std::thread::sleep(std::time::Duration::from_millis(100));
-        let work = |control: &Control| {
+        let work = |control: &CaptureControl| {
             control.run_down();
             std::thread::sleep(std::time::Duration::from_millis(60));
         };
@@ -498,7 +498,7 @@ fn capture_task_events(how: &str) -> Option<Vec<(u16, i32)>> {
     if !skip::can(built.is_ok_and(|built| built.success()), "cc", "no C compiler") {
         return None;
     }
-    let work = |_: &Control| {
+    let work = |_: &CaptureControl| {
         let mut child = Command::new(&program).arg(how).spawn().unwrap();
         child.wait().unwrap();
         child.id()
@@ -549,7 +549,7 @@ fn process_in_another_namespace_is_recorded_with_its_id_there() {
         if !skip::can(can.is_ok_and(|can| can.success()), "root", "namespaces are not allowed here") {
             return;
         }
-        let work = |_: &Control| {
+        let work = |_: &CaptureControl| {
             let mut child = Command::new("unshare")
                 .args(["--pid", "--fork", "sh", "-c", "readlink /proc/self/ns/pid; (sleep 0.6); sleep 0.5"])
                 .stdout(Stdio::piped())
@@ -587,7 +587,7 @@ fn programs_that_execute_others_at_once_are_distinguished() {
         let script = folder.path().join("script");
         std::fs::write(&script, "#!/usr/bin/env sh\nsleep 0.5\n").unwrap();
         std::fs::set_permissions(&script, std::fs::Permissions::from_mode(0o755)).unwrap();
-        let work = |_: &Control| {
+        let work = |_: &CaptureControl| {
             let mut child = Command::new(&script).arg("a b").spawn().unwrap();
             child.wait().unwrap();
             child.id()

@@ -116,7 +116,7 @@ fn changed_interval_is_recorded_and_applied() {
         let none = CaptureSettings { groups: Groups::new(&[]), ..after.clone() };
         let thread = this_thread_id();
         let mut ran_us = 0;
-        let work = |control: &traceweir_kernel::Control, poll: &mut dyn FnMut()| {
+        let work = |control: &traceweir_kernel::CaptureControl, poll: &mut dyn FnMut()| {
             control.set(&after).expect("the settings apply");
             poll();
             let begun = used_cpu_time();
@@ -296,7 +296,7 @@ fn unknown_counter_is_missing_or_rejected() {
             profile_sources: vec![counter(0x1FFF, "no-such-event", 1)],
             ..settings_for(&[Group::PMC_PROFILE])
         };
-        let missing = |control: &traceweir_kernel::Control, _: &mut dyn FnMut()| {
+        let missing = |control: &traceweir_kernel::CaptureControl, _: &mut dyn FnMut()| {
             assert_eq!(control.missing_events(), ["profile source no-such-event"]);
             let with_counters = CaptureSettings {
                 counters: vec![counter(0x1FFF, "no-such-event", 1)],

@@ -9,7 +9,7 @@ use traceweir_format::header::{Family, Record};
 use traceweir_format::kernel::{FieldShape, Repeat, Ty, shape_of};
 use traceweir_format::security::Sid;
 use traceweir_format::wire::{u16_at, u32_at, u64_at};
-use traceweir_kernel::{Capture, CaptureSettings, Clock, Control, Group, Groups, QueuedRecord};
+use traceweir_kernel::{Capture, CaptureControl, CaptureSettings, Clock, Group, Groups, QueuedRecord};
 
 #[path = "../../../../tests/support/skip.rs"]
 pub(crate) mod skip;
@@ -203,7 +203,7 @@ pub(crate) fn cpu_count() -> u16 {
 }
 
 /// Starts a capture. Skips the test and returns `None` if that is not possible here.
-pub(crate) fn start_or_skip(settings: &CaptureSettings, streams: u16) -> Option<(Capture, Control)> {
+pub(crate) fn start_or_skip(settings: &CaptureSettings, streams: u16) -> Option<(Capture, CaptureControl)> {
     let started = Capture::start(settings, cpu_count(), streams);
     started.map_err(|error| skip::skip("kernel events", &error.to_string())).ok()
 }
@@ -227,7 +227,7 @@ pub(crate) fn capture(
 /// Like [`capture`], for work that changes the settings and polls in between.
 pub(crate) fn capture_with_changes(
     settings: &CaptureSettings,
-    work: impl FnOnce(&Control, &mut dyn FnMut()),
+    work: impl FnOnce(&CaptureControl, &mut dyn FnMut()),
 ) -> Option<(Vec<CapturedEvent>, Capture)> {
     let (mut capture, control) = start_or_skip(settings, cpu_count())?;
     capture.poll(&NanosecondClock, false);
@@ -248,7 +248,7 @@ pub(crate) fn capture_with_changes(
 /// losses.
 pub(crate) fn capture_without_loss(
     settings: &CaptureSettings,
-    mut work: impl FnMut(&Control, &mut dyn FnMut()),
+    mut work: impl FnMut(&CaptureControl, &mut dyn FnMut()),
 ) -> Option<Vec<CapturedEvent>> {
     for _ in 0..5 {
         let (events, capture) = capture_with_changes(settings, &mut work)?;

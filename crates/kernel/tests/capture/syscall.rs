@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use traceweir_format::kernel::hook::{SYSCALL_ENTER, SYSCALL_EXIT};
 use traceweir_format::wire::u64_at;
-use traceweir_kernel::{CaptureSettings, Control, Group};
+use traceweir_kernel::{CaptureControl, CaptureSettings, Group};
 
 use crate::again::again;
 use crate::support;
@@ -31,7 +31,7 @@ fn system_calls_of_a_thread_are_counted_and_named() {
             stacks: vec![SYSCALL_ENTER, SYSCALL_EXIT],
             ..settings_for(&[Group::SYSTEMCALL])
         };
-        let work = |_: &Control, _: &mut dyn FnMut()| {
+        let work = |_: &CaptureControl, _: &mut dyn FnMut()| {
             for _ in 0..CALL_COUNT {
                 // SAFETY: both return numbers; there is no process with the id −1.
                 let (parent, group) =
@@ -83,7 +83,7 @@ fn change_of_settings_neither_duplicates_nor_drops_events() {
         let with_stacks = CaptureSettings { stacks: vec![SYSCALL_ENTER], ..without_stacks.clone() };
         let mut calls = 0;
         let (is_over, is_changing) = (AtomicBool::new(false), AtomicBool::new(false));
-        let work = |control: &Control, poll: &mut dyn FnMut()| {
+        let work = |control: &CaptureControl, poll: &mut dyn FnMut()| {
             is_over.store(false, Relaxed);
             std::thread::scope(|scope| {
                 let caller = scope.spawn(|| {

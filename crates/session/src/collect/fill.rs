@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use traceweir_format::buffer::HEADER_SIZE;
 use traceweir_transport::abi::{BINARY_PATH, KEEP_STAMP, MAX_RECORD, WITH_ITEMS};
-use traceweir_transport::ring::Head;
+use traceweir_transport::ring::RecordHead;
 
 use super::CpuStream;
 use super::send::{deliver_piece, submit};
@@ -101,7 +101,7 @@ impl BufferFiller<'_, '_> {
         &mut self,
         source: usize,
         ring: &mut R,
-        head: &Head,
+        head: &RecordHead,
         stamp: u64,
         gap: Option<usize>,
     ) -> bool {
@@ -157,7 +157,13 @@ impl BufferFiller<'_, '_> {
     }
 
     #[cold]
-    fn put_flagged<R: MergeRing>(&mut self, source: usize, ring: &mut R, head: &Head, stamp: u64) -> bool {
+    fn put_flagged<R: MergeRing>(
+        &mut self,
+        source: usize,
+        ring: &mut R,
+        head: &RecordHead,
+        stamp: u64,
+    ) -> bool {
         if head.flags & BINARY_PATH == 0 {
             return self.put_with_items(source, ring, head, stamp);
         }
@@ -203,7 +209,7 @@ impl BufferFiller<'_, '_> {
         &mut self,
         source: usize,
         ring: &mut R,
-        head: &Head,
+        head: &RecordHead,
         stamp: u64,
     ) -> bool {
         let before = self.events;
@@ -229,7 +235,13 @@ impl BufferFiller<'_, '_> {
     }
 
     #[cold]
-    fn put_with_items<R: MergeRing>(&mut self, source: usize, ring: &mut R, head: &Head, stamp: u64) -> bool {
+    fn put_with_items<R: MergeRing>(
+        &mut self,
+        source: usize,
+        ring: &mut R,
+        head: &RecordHead,
+        stamp: u64,
+    ) -> bool {
         let Some(writer) = self.writers.get_mut(source) else { return false };
         let gap = writer.item_bytes(head.flags);
         let total_length = head.length.saturating_add(gap);
@@ -257,7 +269,7 @@ impl BufferFiller<'_, '_> {
     }
 
     /// Copies a captured record into the buffer.
-    fn put_captured<R: MergeRing>(&mut self, ring: &mut R, head: &Head, stamp: u64) -> bool {
+    fn put_captured<R: MergeRing>(&mut self, ring: &mut R, head: &RecordHead, stamp: u64) -> bool {
         let padded = head.length.next_multiple_of(8);
         let max_bytes = self.shared.pool.buffer_bytes().saturating_sub(HEADER_SIZE);
         let is_stack = capture::is_stack(head);
@@ -310,7 +322,7 @@ impl BufferFiller<'_, '_> {
 
 impl<R: MergeRing> RecordSink<R> for BufferFiller<'_, '_> {
     #[inline]
-    fn put(&mut self, source: usize, ring: &mut R, head: &Head, stamp: u64) -> bool {
+    fn put(&mut self, source: usize, ring: &mut R, head: &RecordHead, stamp: u64) -> bool {
         if ring.is_captured() {
             return self.put_captured(ring, head, stamp);
         }

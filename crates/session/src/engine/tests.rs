@@ -22,7 +22,7 @@ use traceweir_format::spec::session::{
 };
 use traceweir_transport::live::{Next, QueueReader};
 use traceweir_transport::message::SessionConfig;
-use traceweir_transport::ring::{Failure, Gather, Outlet, RegionSource, Ticket};
+use traceweir_transport::ring::{Gather, Outlet, RegionSource, Ticket, WriteFailure};
 
 mod adopted;
 mod captured;
@@ -157,7 +157,7 @@ struct TestWriter {
 
 impl TestWriter {
     /// Writes an event with a number and `extra_bytes` further bytes.
-    fn write(&self, number: u64, extra_bytes: usize) -> Result<(), Failure> {
+    fn write(&self, number: u64, extra_bytes: usize) -> Result<(), WriteFailure> {
         let mut payload = number.to_le_bytes().to_vec();
         payload.resize(8 + extra_bytes.next_multiple_of(8), 0x5A);
         let mut record = Vec::new();
@@ -168,7 +168,7 @@ impl TestWriter {
         self.write_record(&record)
     }
 
-    fn write_record(&self, record: &[u8]) -> Result<(), Failure> {
+    fn write_record(&self, record: &[u8]) -> Result<(), WriteFailure> {
         let words = record.chunks(8).map(|c| {
             let mut word = [0; 8];
             word[..c.len()].copy_from_slice(c);

@@ -35,7 +35,7 @@ impl<'a> Block<'a> {
 
     /// Views slices as blocks, in place.
     ///
-    /// A length beyond 32 bits extends to the upper half of `size`: [`Blocks::of_slices`] rejects
+    /// A length beyond 32 bits extends to the upper half of `size`: [`Blocks::from_slices`] rejects
     /// it, and [`bytes`](Self::bytes) returns as much as the lower half says.
     #[inline(always)]
     #[must_use]
@@ -58,7 +58,7 @@ impl<'a> Block<'a> {
     /// read and do not change for `'a`.
     #[inline(always)]
     #[must_use]
-    pub unsafe fn from_described(first: *const u8, count: usize) -> &'a [Self] {
+    pub unsafe fn from_descriptors(first: *const u8, count: usize) -> &'a [Self] {
         // SAFETY: the caller passes `count` EVENT_DATA_DESCRIPTORs that live for `'a`, and a block
         // has the memory layout of such a descriptor.
         unsafe { core::slice::from_raw_parts(first.cast(), count) }
@@ -89,7 +89,7 @@ impl<'a> Block<'a> {
         }
         let address = ptr::with_exposed_provenance(self.address as usize);
         // SAFETY: the address and the size are those of a slice that lives for `'a`, or those for
-        // which a caller of `Block::from_described` promised readable bytes.
+        // which a caller of `Block::from_descriptors` promised readable bytes.
         unsafe { core::slice::from_raw_parts(address, self.len()) }
     }
 }
@@ -114,7 +114,7 @@ impl<'a> Blocks<'a> {
     /// Creates blocks whose total is already known: a wrong sum makes a record that is rejected.
     #[inline(always)]
     #[must_use]
-    pub fn counted(all: &'a [Block<'a>], bytes: usize) -> Self {
+    pub fn with_total(all: &'a [Block<'a>], bytes: usize) -> Self {
         debug_assert_eq!(Self::new(all).bytes, bytes);
         Self { all, bytes }
     }
@@ -137,7 +137,7 @@ impl<'a> Blocks<'a> {
     /// than a record.
     #[inline(always)]
     #[must_use]
-    pub fn of_slices(all: &'a [Block<'a>]) -> Option<Self> {
+    pub fn from_slices(all: &'a [Block<'a>]) -> Option<Self> {
         let (mut bytes, mut bits) = (0_usize, 0);
         for block in all {
             bytes = bytes.wrapping_add(block.size as usize);
@@ -150,12 +150,12 @@ impl<'a> Blocks<'a> {
     ///
     /// # Safety
     ///
-    /// As [`Block::from_described`]. Their sizes add up to `bytes`.
+    /// As [`Block::from_descriptors`]. Their sizes add up to `bytes`.
     #[inline(always)]
     #[must_use]
-    pub unsafe fn described(first: *const u8, count: usize, bytes: usize) -> Self {
-        // SAFETY: the caller makes the promises of `Block::from_described`.
-        Self { all: unsafe { Block::from_described(first, count) }, bytes }
+    pub unsafe fn from_descriptors(first: *const u8, count: usize, bytes: usize) -> Self {
+        // SAFETY: the caller makes the promises of `Block::from_descriptors`.
+        Self { all: unsafe { Block::from_descriptors(first, count) }, bytes }
     }
 }
 

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   poll ── head, copied once, checked ──▶ seen
-//!   peek ── prefix, copied once, checked ──▶ Head            position ≤ seen
+//!   peek ── prefix, copied once, checked ──▶ RecordHead            position ≤ seen
 //!   take ── bytes, copied ──▶ the caller's memory
 //!   release ── read := position, tail := position, or up to where pages were given back
 //! ```
@@ -56,7 +56,7 @@ pub struct Damaged;
 
 /// The prefix of a record in a ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Head {
+pub struct RecordHead {
     /// Bytes of the record, 1 … 65535 and at most the region's `max_record`.
     pub length: usize,
     /// The CPU it was written on, below the region's number of CPUs; the same for all records of a
@@ -201,7 +201,7 @@ pub struct RingReader {
     /// Whether the tail is published as that of a full ring.
     is_closed: bool,
     /// The record at `position`, and the position after it.
-    peeked: Option<(Head, u64)>,
+    peeked: Option<(RecordHead, u64)>,
     /// Whether the ring is large enough to give pages back.
     can_return_pages: bool,
     /// Whether pages are given back as they are read.
@@ -271,7 +271,7 @@ impl RingReader {
 
     /// Returns the next record that [`poll`](Self::poll) has seen.
     #[inline]
-    pub fn peek(&mut self) -> Result<Option<Head>, Damaged> {
+    pub fn peek(&mut self) -> Result<Option<RecordHead>, Damaged> {
         if let Some((head, _)) = self.peeked {
             return Ok(Some(head));
         }
@@ -293,7 +293,7 @@ impl RingReader {
     /// Reads the record at the position, after a marker if there is one; `None` if a rule is
     /// broken.
     #[inline]
-    fn read_next_record(&mut self) -> Option<(Head, u64)> {
+    fn read_next_record(&mut self) -> Option<(RecordHead, u64)> {
         let mut word = self.read_prefix()?;
         if word as u32 == abi::SKIP {
             let offset = self.ring_offset()?;
@@ -311,7 +311,7 @@ impl RingReader {
         let end = self.position.checked_add(size).filter(|end| *end <= self.seen)?;
         let is_inside = self.ring_offset()?.checked_add(size)? <= self.ring_bytes;
         let stamp = self.read_word(8)?;
-        let head = Head { length, cpu, flags, stamp };
+        let head = RecordHead { length, cpu, flags, stamp };
         (is_valid && is_inside).then_some((head, end))
     }
 

@@ -91,7 +91,7 @@ enum Wake {
 
 /// The reason why a record was not taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Failure {
+pub enum WriteFailure {
     /// The ring is full, or every lock is taken: counted in the region.
     Full,
     /// The owner takes no events for now, because its store is full: counted in the region.

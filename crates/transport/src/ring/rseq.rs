@@ -400,7 +400,7 @@ fragment! {
 fragment! {
     /// Copies the schema, if the frame has one: head, zeros in the last word, the bytes from the
     /// front, then the last sixteen or thirty-two, which may overlap them. A schema has at least
-    /// sixteen bytes (`SHORTEST_SCHEMA`), and its size is part of the frame's size (R3).
+    /// sixteen bytes (`MIN_SCHEMA_BYTES`), and its size is part of the frame's size (R3).
     copy_schema:
     "40:",
     "add rdi, qword ptr [{frame} + {f_after_run}]",

@@ -30,7 +30,7 @@ use crate::abi;
 /// Size of an event's header in bytes.
 const EVENT_HEADER_BYTES: usize = 80;
 /// Shortest schema that the moves of the sequence can copy.
-pub const SHORTEST_SCHEMA: usize = 16;
+pub const MIN_SCHEMA_BYTES: usize = 16;
 
 /// The header of an event, before its items.
 #[derive(Clone, Copy, Debug)]
@@ -59,7 +59,7 @@ impl<'a> Straight<'a> {
     /// Creates the record of these pieces: `items` as they stand in it; then `schema`, head and
     /// data, padded with zeros to a multiple of eight; then the blocks. `flags` are those of
     /// [`abi::FLAGS`]. `None` if it has more than [`abi::MAX_RECORD`] bytes, a schema of less than
-    /// [`SHORTEST_SCHEMA`], or one word of items, which no item is.
+    /// [`MIN_SCHEMA_BYTES`], or one word of items, which no item is.
     #[inline(always)]
     #[must_use]
     pub fn new(
@@ -77,7 +77,7 @@ impl<'a> Straight<'a> {
         let after_items = EVENT_HEADER_BYTES.wrapping_add(size_of_val(items));
         let mut length = after_items;
         if schema_head != 0 {
-            if schema.len().wrapping_sub(SHORTEST_SCHEMA) > abi::MAX_RECORD {
+            if schema.len().wrapping_sub(MIN_SCHEMA_BYTES) > abi::MAX_RECORD {
                 return None;
             }
             length = length.wrapping_add((schema.len() + 15) & !7);

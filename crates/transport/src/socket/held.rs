@@ -39,7 +39,7 @@ impl OpenFileIdentity {
 
 /// A socket or memory file that closes itself, unless the program has taken its number.
 #[derive(Debug)]
-pub struct Held {
+pub struct GuardedDescriptor {
     /// Valid until this value is dropped.
     descriptor: ManuallyDrop<OwnedFd>,
     /// File that the number must refer to; `None` if nothing else can close it.
@@ -47,7 +47,7 @@ pub struct Held {
     janitor: Option<Janitor>,
 }
 
-impl Held {
+impl GuardedDescriptor {
     /// Holds a descriptor that nothing else can close.
     #[must_use]
     pub fn plain(descriptor: OwnedFd) -> Self {
@@ -99,13 +99,13 @@ impl Held {
     }
 }
 
-impl AsFd for Held {
+impl AsFd for GuardedDescriptor {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.descriptor.as_fd()
     }
 }
 
-impl Drop for Held {
+impl Drop for GuardedDescriptor {
     fn drop(&mut self) {
         if !self.is_own() {
             return;
@@ -147,7 +147,7 @@ mod tests {
     #[test]
     fn guarded_socket_has_a_high_number_and_closes_itself() {
         let (near, far) = pair();
-        let held = Held::guarded(near, 500);
+        let held = GuardedDescriptor::guarded(near, 500);
         assert!(held.as_fd().as_raw_fd() >= 500 && held.is_own());
         drop(held);
         // A child that another test forks holds a copy until it calls exec.
@@ -161,7 +161,7 @@ mod tests {
     fn socket_without_a_high_number_is_guarded_as_well() {
         let (near, _far) = pair();
         let number = near.as_raw_fd();
-        let held = Held::guarded(near, RawFd::MAX);
+        let held = GuardedDescriptor::guarded(near, RawFd::MAX);
         assert_eq!(held.as_fd().as_raw_fd(), number);
         let (other, _end) = pair();
         let _others = replace(held.as_fd(), &other);

@@ -8,7 +8,7 @@ use std::time::Duration;
 use traceweir_transport::abi::{Layout, control};
 use traceweir_transport::clock::Counter;
 use traceweir_transport::map::Mapping;
-use traceweir_transport::ring::{Block, Failure, Gather, RegionReader, RegionSource, Ticket};
+use traceweir_transport::ring::{Block, Gather, RegionReader, RegionSource, Ticket, WriteFailure};
 
 use crate::support::{self, Random, RecordMark};
 
@@ -30,7 +30,7 @@ fn no_thread_publishes_after_a_close_and_counts_are_exact() {
                         for number in 0.. {
                             match RecordMark::new(writer, number, 250).write(outlet, ticket) {
                                 Ok(()) => results[0] += 1,
-                                Err(Failure::Full) => results[1] += 1,
+                                Err(WriteFailure::Full) => results[1] += 1,
                                 Err(_) => break,
                             }
                         }
@@ -69,7 +69,7 @@ fn outlet_can_be_reopened_with_regions_of_all_sizes() {
         for number in 0..10 {
             RecordMark::new(round as u32, number, 100).write(outlet, ticket).unwrap();
         }
-        assert_eq!(RecordMark::new(0, 0, 100).write(outlet, stale), Err(Failure::Closed));
+        assert_eq!(RecordMark::new(0, 0, 100).write(outlet, stale), Err(WriteFailure::Closed));
         outlet.count_lost(stale);
         let mut seen = 0;
         support::drain_region(&mut reader, &mut Vec::new(), |mark| {
@@ -86,7 +86,7 @@ fn outlet_can_be_reopened_with_regions_of_all_sizes() {
 fn invalid_ticket_is_refused() {
     let outlet = support::leak_outlet();
     for ticket in [Ticket(0), Ticket(1), Ticket(2), Ticket(u64::MAX)] {
-        assert_eq!(RecordMark::new(0, 0, 100).write(outlet, ticket), Err(Failure::Closed));
+        assert_eq!(RecordMark::new(0, 0, 100).write(outlet, ticket), Err(WriteFailure::Closed));
         outlet.count_lost(ticket);
     }
     let params = support::region_params(Counter::Cycles, 4096);
@@ -97,7 +97,7 @@ fn invalid_ticket_is_refused() {
         "it is open already"
     );
     assert!(outlet.close() && outlet.close());
-    assert_eq!(RecordMark::new(0, 0, 100).write(outlet, Ticket(ticket.0 + 1)), Err(Failure::Closed));
+    assert_eq!(RecordMark::new(0, 0, 100).write(outlet, Ticket(ticket.0 + 1)), Err(WriteFailure::Closed));
     assert_eq!(reader.lost(), 0);
 }
 
@@ -109,7 +109,7 @@ fn ticket_does_not_fit_another_outlet() {
         (support::open_region(one, &params), support::open_region(two, &params));
     assert_ne!(ticket, other);
     for (outlet, wrong) in [(one, other), (two, ticket)] {
-        assert_eq!(RecordMark::new(0, 0, 100).write(outlet, wrong), Err(Failure::Closed));
+        assert_eq!(RecordMark::new(0, 0, 100).write(outlet, wrong), Err(WriteFailure::Closed));
         outlet.count_lost(wrong);
     }
     for reader in [&mut first, &mut second] {
@@ -183,7 +183,7 @@ fn record_is_counted_if_every_lock_is_taken() {
     let locks =
         || (0..layout.rings()).map(|ring| map.half(layout.control_offset(ring) + control::LOCK).unwrap());
     locks().for_each(|lock| lock.store(99, Ordering::Relaxed));
-    assert_eq!(RecordMark::new(0, 0, 100).write(outlet, ticket), Err(Failure::Full));
+    assert_eq!(RecordMark::new(0, 0, 100).write(outlet, ticket), Err(WriteFailure::Full));
     assert_eq!(reader.lost(), 1);
     locks().for_each(|lock| lock.store(0, Ordering::Relaxed));
     assert_eq!(RecordMark::new(0, 1, 100).write(outlet, ticket), Ok(()));
@@ -210,7 +210,7 @@ fn long_copy_is_published_before_the_close_returns_or_never() {
                     let mut record = Gather { staged: &mut staged, staged_bytes: 8, rest: &rest, flags: 0 };
                     match outlet.write(ticket, 1, &mut record) {
                         Ok(()) => written += 1,
-                        Err(Failure::Closed) => return written,
+                        Err(WriteFailure::Closed) => return written,
                         Err(_) => {}
                     }
                     begun.store(true, Ordering::Relaxed);

@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 use proptest::prelude::*;
 use traceweir_transport::clock::Counter;
 use traceweir_transport::cpu;
-use traceweir_transport::ring::Failure;
+use traceweir_transport::ring::WriteFailure;
 
 use crate::support::{self, MIN_RECORD_BYTES, RecordMark};
 
@@ -90,7 +90,7 @@ fn compare_with_model(clock: Counter, ring_bytes: u32, steps: &[Step]) {
             Step::Write(length) => {
                 let mark = RecordMark { writer: 0, number: number as u64, length };
                 let written = mark.write(outlet, ticket);
-                assert_eq!(written, if model.write(mark) { Ok(()) } else { Err(Failure::Full) });
+                assert_eq!(written, if model.write(mark) { Ok(()) } else { Err(WriteFailure::Full) });
             }
             Step::Read(records) => {
                 for ring in 0..reader.rings().len() {
@@ -172,11 +172,11 @@ fn too_large_records_are_refused_and_counted() {
         outlet.write(ticket, 1, &mut Gather { staged: &mut staged, staged_bytes, rest: &[], flags: 0 })
     };
     assert_eq!(write(10, 64), Ok(()));
-    assert_eq!(write(11, 65), Err(Failure::TooLarge));
-    assert_eq!(write(2, 0), Err(Failure::TooLarge));
-    assert_eq!(write(0, 0), Err(Failure::TooLarge));
-    assert_eq!(write(3, 9), Err(Failure::TooLarge), "more than is staged");
-    assert_eq!(write(3, usize::MAX), Err(Failure::TooLarge));
+    assert_eq!(write(11, 65), Err(WriteFailure::TooLarge));
+    assert_eq!(write(2, 0), Err(WriteFailure::TooLarge));
+    assert_eq!(write(0, 0), Err(WriteFailure::TooLarge));
+    assert_eq!(write(3, 9), Err(WriteFailure::TooLarge), "more than is staged");
+    assert_eq!(write(3, usize::MAX), Err(WriteFailure::TooLarge));
     assert_eq!(reader.lost(), 5);
     assert!(outlet.close());
 }

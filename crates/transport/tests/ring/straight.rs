@@ -85,7 +85,7 @@ impl Pieces {
 
     fn write(&self, outlet: &Outlet, ticket: Ticket) -> bool {
         let slices: Vec<&[u8]> = self.blocks.iter().map(Vec::as_slice).collect();
-        let blocks = Blocks::of_slices(Block::from_slices(&slices)).unwrap();
+        let blocks = Blocks::from_slices(Block::from_slices(&slices)).unwrap();
         let header = Header {
             first: self.first,
             thread: self.thread,
@@ -164,7 +164,7 @@ fn unsuitable_record_is_not_written_directly() {
         assert_eq!(reader.lost(), 0);
     }
     let (long, short) = (vec![0; 70_000], vec![0; 40_000]);
-    assert!(Blocks::of_slices(Block::from_slices(&[&long])).is_none());
+    assert!(Blocks::from_slices(Block::from_slices(&[&long])).is_none());
     let header = Header {
         first: 0,
         thread: 1,

@@ -8,7 +8,7 @@ use traceweir_transport::abi::{Layout, RegionParams};
 use traceweir_transport::clock::Counter;
 use traceweir_transport::cpu;
 use traceweir_transport::ring::{
-    Block, Damaged, Failure, Gather, Head, Outlet, RegionReader, RegionSource, RingReader, Ticket,
+    Block, Damaged, Gather, Outlet, RecordHead, RegionReader, RegionSource, RingReader, Ticket, WriteFailure,
 };
 
 /// Both kinds of writers: restartable sequences if available, and the lock, which a monotonic
@@ -67,7 +67,7 @@ impl RecordMark {
 
     /// Writes the record: a staged part, and the rest in two pieces. Uses nothing that a signal
     /// handler must not use.
-    pub(crate) fn write(self, outlet: &Outlet, ticket: Ticket) -> Result<(), Failure> {
+    pub(crate) fn write(self, outlet: &Outlet, ticket: Ticket) -> Result<(), WriteFailure> {
         let mut body = [0u8; MAX_RECORD_BYTES];
         let body = &mut body[..self.length];
         body[..8].copy_from_slice(&self.number.to_le_bytes());
@@ -95,7 +95,7 @@ impl RecordMark {
     }
 
     /// Checks every byte of a record and returns its mark.
-    pub(crate) fn check(head: Head, record: &[u8]) -> Self {
+    pub(crate) fn check(head: RecordHead, record: &[u8]) -> Self {
         let number = u64::from_le_bytes(record[..8].try_into().unwrap());
         let writer = u32::from_le_bytes(record[8..12].try_into().unwrap());
         let length = u32::from_le_bytes(record[12..16].try_into().unwrap()) as usize;
@@ -111,7 +111,7 @@ impl RecordMark {
 /// Takes all records that are in a ring now.
 pub(crate) fn drain_ring(
     ring: &mut RingReader,
-    mut each: impl FnMut(Head, RecordMark),
+    mut each: impl FnMut(RecordHead, RecordMark),
 ) -> Result<(), Damaged> {
     let mut bytes = vec![0; 65536];
     ring.poll()?;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use traceweir_format::info::GroupMask;
 use traceweir_format::spec::status::Status;
-use traceweir_kernel::{CaptureSettings, Control as KernelControl, Scope};
+use traceweir_kernel::{CaptureControl, CaptureScope, CaptureSettings};
 use traceweir_session::config::has_reserved_slot;
 use traceweir_transport::message::SessionConfig;
 
@@ -25,7 +25,7 @@ const MAX_SYSTEM_LOGGERS: usize = 8;
 const RESERVED_SYSTEM_LOGGERS: usize = 2;
 
 pub(in crate::service) struct SystemLoggers {
-    pub(super) scope: Scope,
+    pub(super) scope: CaptureScope,
     pub(super) all: BTreeMap<u64, SystemLogger>,
     /// The change that is under way.
     pub(super) changing: Option<CaptureChange>,
@@ -43,7 +43,7 @@ pub(super) struct SystemLogger {
     /// The last settings of the capture, or its first ones.
     pub(super) wanted: CaptureSettings,
     /// `None` while there is no capture.
-    pub(super) control: Option<KernelControl>,
+    pub(super) control: Option<CaptureControl>,
     pub(super) losses: Option<Arc<CaptureLosses>>,
 }
 
@@ -55,7 +55,7 @@ impl Default for SystemLoggers {
 
 impl SystemLoggers {
     /// Creates an empty list for a daemon with this scope.
-    pub(in crate::service) fn with_scope(scope: Scope) -> Self {
+    pub(in crate::service) fn with_scope(scope: CaptureScope) -> Self {
         let (all, deferred, leaving) = (BTreeMap::new(), VecDeque::new(), BTreeMap::new());
         Self { scope, all, changing: None, deferred, leaving }
     }
@@ -95,7 +95,7 @@ impl SystemLoggers {
             return Ok(());
         }
         access.check_kernel_right(link)?;
-        if self.scope == Scope::Own
+        if self.scope == CaptureScope::Own
             && let Some(group) = kernel::first_unavailable_group(groups)
         {
             let reason = format!(
@@ -127,7 +127,7 @@ impl SystemLoggers {
     pub(in crate::service) fn mark_started(
         &mut self,
         id: u64,
-        opened: Option<(KernelControl, Arc<CaptureLosses>)>,
+        opened: Option<(CaptureControl, Arc<CaptureLosses>)>,
     ) {
         if let Some(running) = self.all.get_mut(&id) {
             running.is_starting = false;
@@ -137,7 +137,7 @@ impl SystemLoggers {
         }
     }
 
-    pub(super) fn store_capture(&mut self, id: u64, control: KernelControl, losses: Arc<CaptureLosses>) {
+    pub(super) fn store_capture(&mut self, id: u64, control: CaptureControl, losses: Arc<CaptureLosses>) {
         let Some(running) = self.all.get_mut(&id) else { return };
         log_missing(&running.config.name, &control);
         (running.control, running.losses) = (Some(control), Some(losses));
@@ -188,7 +188,7 @@ impl SystemLoggers {
     /// Requests a rundown for a session; returns whether the session has a kernel capture.
     pub(in crate::service) fn run_down(&self, id: u64) -> bool {
         let control = self.all.get(&id).and_then(|running| running.control.as_ref());
-        control.map(KernelControl::run_down).is_some()
+        control.map(CaptureControl::run_down).is_some()
     }
 
     /// Returns the steps that are needed to apply these settings. Sessions that are starting are
@@ -223,7 +223,7 @@ impl SystemLoggers {
     }
 }
 
-pub(super) fn log_missing(name: &str, control: &KernelControl) {
+pub(super) fn log_missing(name: &str, control: &CaptureControl) {
     let missing = control.missing_events();
     if !missing.is_empty() {
         log_client!("session {name:?}: this kernel does not have {}", missing.join(", "));
@@ -241,7 +241,7 @@ mod tests {
 
     #[test]
     fn losses_include_the_last_drain() {
-        let mut system_loggers = SystemLoggers::with_scope(Scope::Own);
+        let mut system_loggers = SystemLoggers::with_scope(CaptureScope::Own);
         let losses = Arc::new(CaptureLosses::new(2));
         let running = SystemLogger {
             config: SessionConfig::default(),
@@ -269,7 +269,7 @@ mod tests {
 
     #[test]
     fn guests_are_served_last() {
-        let mut system_loggers = SystemLoggers::with_scope(Scope::Own);
+        let mut system_loggers = SystemLoggers::with_scope(CaptureScope::Own);
         let janitor = Janitor::new();
         for (link, is_guest) in [(1, true), (2, true), (3, false), (4, true), (5, false)] {
             let claimant = Claimant { uid: 7, is_guest };
@@ -289,7 +289,7 @@ mod tests {
 
     #[test]
     fn queued_adjustments_are_bounded_by_number_of_sessions() {
-        let mut system_loggers = SystemLoggers::with_scope(Scope::Own);
+        let mut system_loggers = SystemLoggers::with_scope(CaptureScope::Own);
         (0..100).for_each(|_| system_loggers.defer_adjustment(7));
         system_loggers.defer_adjustment(8);
         assert_eq!(system_loggers.deferred.len(), 2);

@@ -29,7 +29,7 @@ use traceweir_format::spec::status::Status;
 use traceweir_format::tracelogging::Traits;
 use traceweir_session::{Identity, Session, Threads};
 use traceweir_transport::abi::RegionParams;
-use traceweir_transport::enabled::Enabled;
+use traceweir_transport::enabled::EnabledProvider;
 use traceweir_transport::map::{check_headroom, check_memory_file};
 use traceweir_transport::message::{EnableCode, EnableParams, Message, PROPERTY_INDEPENDENT};
 
@@ -275,7 +275,7 @@ impl ProviderControl {
 
     /// Returns the enables for processes that start later; `None` if they have not changed since
     /// the last call.
-    pub(in crate::service) fn changed_enables(&mut self, core: &Core) -> Option<Vec<Enabled>> {
+    pub(in crate::service) fn changed_enables(&mut self, core: &Core) -> Option<Vec<EnabledProvider>> {
         if !self.registry.take_changed() {
             return None;
         }
@@ -287,7 +287,7 @@ impl ProviderControl {
             let region =
                 *regions.entry(id).or_insert_with(|| core.sessions.running_session(id)?.next_region());
             mark_independent(&core.sessions, id, &mut params);
-            Some(Enabled { target, name, session: id, region: region?, params })
+            Some(EnabledProvider { target, name, session: id, region: region?, params })
         });
         Some(enabled.collect())
     }

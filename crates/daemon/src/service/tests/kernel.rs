@@ -7,7 +7,7 @@ use traceweir_format::spec::access::{DEFAULT_TRACE_SECURITY, Rights};
 use traceweir_format::spec::event::class::{SYSTEM_TRACE_CONTROL, THREAD};
 use traceweir_format::spec::session::EVENT_TRACE_SYSTEM_LOGGER_MODE;
 use traceweir_format::spec::system::{NO_SYSCONFIG, OWN_GROUPS, SYSTEM_PROVIDERS};
-use traceweir_kernel::Scope as KernelScope;
+use traceweir_kernel::CaptureScope;
 use traceweir_session::info::System;
 
 use super::*;
@@ -28,7 +28,7 @@ const fn first_word(flags: u32) -> GroupMask {
     [flags, 0, 0, 0, 0, 0, 0, 0]
 }
 
-fn with_kernel_scope(scope: Scope, kernel_scope: KernelScope) -> Service {
+fn with_kernel_scope(scope: Scope, kernel_scope: CaptureScope) -> Service {
     let mut service = service(scope);
     service.system_loggers = SystemLoggers::with_scope(kernel_scope);
     connect(&mut service, 1, OWN_UID);
@@ -46,7 +46,7 @@ fn refusal_status(service: &Service, link: LinkId, groups: &GroupMask) -> Status
 
 #[test]
 fn guest_needs_profiling_right_or_kernel_access_list() {
-    let mut service = with_kernel_scope(Scope::System, KernelScope::Everything);
+    let mut service = with_kernel_scope(Scope::System, CaptureScope::Everything);
     assert_eq!(refusal_status(&service, 1, &DISKS), Status::ERROR_SUCCESS, "the daemon's own user");
     assert_eq!(refusal_status(&service, 2, &PROCESSES), Status::ERROR_PRIVILEGE_NOT_HELD);
     assert_eq!(
@@ -70,7 +70,7 @@ fn guest_needs_profiling_right_or_kernel_access_list() {
 
 #[test]
 fn unprivileged_daemon_has_only_groups_of_own_processes() {
-    let service = with_kernel_scope(Scope::User, KernelScope::Own);
+    let service = with_kernel_scope(Scope::User, CaptureScope::Own);
     let own = [OWN_GROUPS, 0x6, 0, 0, 0, 0, 0, 0];
     assert_eq!(
         (refusal_status(&service, 1, &PROCESSES), refusal_status(&service, 1, &own)),
@@ -245,7 +245,7 @@ fn requests_during_a_kernel_change_are_answered_after_it_in_order() {
 
 #[test]
 fn guests_cannot_fill_the_queue_of_kernel_requests() {
-    let mut service = with_kernel_scope(Scope::System, KernelScope::Everything);
+    let mut service = with_kernel_scope(Scope::System, CaptureScope::Everything);
     let mut list = list_granting(Rights::WMIGUID_QUERY);
     for link in 3..10 {
         let uid = GUEST_UID + u32::try_from(link).unwrap();

@@ -15,7 +15,7 @@ use super::payload;
 use crate::family::{Context, Rundown};
 use crate::groups::Group;
 use crate::out::Out;
-use crate::settings::Scope;
+use crate::settings::CaptureScope;
 use crate::tasks::facts::ThreadName;
 use crate::tasks::{LiveProcess, LiveThread, TaskIds, Zombie};
 
@@ -89,7 +89,8 @@ pub(super) fn write_unconfirmed(pid: u32, context: &mut Context, out: &mut Out<'
 
 /// Whether the session captures this process.
 fn is_in_scope(process: &LiveProcess, context: &Context) -> bool {
-    context.settings.scope == Scope::Everything || process.user == Some(rustix::process::geteuid().as_raw())
+    context.settings.scope == CaptureScope::Everything
+        || process.user == Some(rustix::process::geteuid().as_raw())
 }
 
 fn write_process(pid: u32, process: &LiveProcess, when: Rundown, context: &Context, out: &mut Out<'_>) {

@@ -3,7 +3,7 @@
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use traceweir_format::header::Record;
 use traceweir_format::kernel::hook::STACK_WALK;
-use traceweir_kernel::{Capture, CaptureSettings, Control, Group, Groups};
+use traceweir_kernel::{Capture, CaptureControl, CaptureSettings, Group, Groups};
 
 use crate::support;
 use crate::support::{Fields, NanosecondClock, cpu_count};
@@ -36,7 +36,7 @@ impl CapturedEvent {
 /// A running capture.
 pub(crate) struct RunningCapture {
     capture: Capture,
-    control: Control,
+    control: CaptureControl,
 }
 
 impl RunningCapture {

@@ -20,8 +20,10 @@ fn write_from_threads(test_writers: &[TestWriter], events: u64, extra_bytes: usi
                         if extra_bytes == 0 { 0 } else { (number as usize * 37) % extra_bytes },
                     ) {
                         Ok(()) => accepted_here.push(number),
-                        Err(Failure::Full | Failure::TooLarge | Failure::OwnerFull) => lost += 1,
-                        Err(Failure::Closed) => panic!("no test closes the outlet"),
+                        Err(WriteFailure::Full | WriteFailure::TooLarge | WriteFailure::OwnerFull) => {
+                            lost += 1
+                        }
+                        Err(WriteFailure::Closed) => panic!("no test closes the outlet"),
                     }
                 }
                 let mut events = accepted.lock().unwrap();

@@ -76,14 +76,14 @@ fn full_session_refuses_writes_until_a_consumer_opens() {
         written
     };
     let deadline = std::time::Instant::now() + TIMEOUT;
-    while write(&writer) != Err(Failure::OwnerFull) {
+    while write(&writer) != Err(WriteFailure::OwnerFull) {
         assert!(std::time::Instant::now() < deadline, "the session never became full");
         fixture.flush();
     }
     // A process that attaches now finds the session full as well, once the collector knows it.
     let other = fixture.attach_writer(2);
     fixture.flush();
-    assert_eq!(write(&other), Err(Failure::OwnerFull));
+    assert_eq!(write(&other), Err(WriteFailure::OwnerFull));
     let mut reader = fixture.open_reader().unwrap();
     assert_eq!((write(&writer), write(&other)), (Ok(()), Ok(())));
     // The backlog has filled the queue; new buffers need room there.

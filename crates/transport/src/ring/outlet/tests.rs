@@ -25,7 +25,7 @@ fn open_region(outlet: &Outlet, params: &RegionParams) -> (RegionReader, Ticket)
     (reader, ticket)
 }
 
-fn write_record(outlet: &Outlet, ticket: Ticket) -> Result<(), Failure> {
+fn write_record(outlet: &Outlet, ticket: Ticket) -> Result<(), WriteFailure> {
     let mut staged = [0, 0, 7];
     let mut record = Gather { staged: &mut staged, staged_bytes: 8, rest: &[], flags: 0 };
     outlet.write(ticket, 1, &mut record)
@@ -60,7 +60,7 @@ fn forget_works_with_a_visitor_that_never_leaves() {
         let late = outlet.hot.view();
         outlet.forget();
         outlet.count_lost(ticket);
-        assert_eq!((write_record(outlet, ticket), reader.lost()), (Err(Failure::Closed), 0));
+        assert_eq!((write_record(outlet, ticket), reader.lost()), (Err(WriteFailure::Closed), 0));
         // SAFETY: the view was read while the outlet was open.
         let words = unsafe { late.words(2) };
         words.count_lost();
@@ -96,16 +96,20 @@ fn closed_region_takes_nothing_and_reports_it_until_it_is_opened() {
         // At the start, and at every later position, also where the ring was full.
         for round in 0..400 {
             reader.set_closed(true);
-            assert_eq!(write_record(outlet, ticket), Err(Failure::OwnerFull));
-            assert_eq!(outlet.check_room(ticket, 8), Err(Failure::OwnerFull));
+            assert_eq!(write_record(outlet, ticket), Err(WriteFailure::OwnerFull));
+            assert_eq!(outlet.check_room(ticket, 8), Err(WriteFailure::OwnerFull));
             assert_eq!(drained(&mut reader), if round == 0 { 0 } else { 1 }, "a closed ring is still read");
-            assert_eq!(write_record(outlet, ticket), Err(Failure::OwnerFull), "reading does not open it");
+            assert_eq!(
+                write_record(outlet, ticket),
+                Err(WriteFailure::OwnerFull),
+                "reading does not open it"
+            );
             reader.set_closed(false);
             assert_eq!(write_record(outlet, ticket), Ok(()));
         }
         assert_eq!(reader.lost(), 800);
         drained(&mut reader);
-        while write_record(outlet, ticket) != Err(Failure::Full) {}
+        while write_record(outlet, ticket) != Err(WriteFailure::Full) {}
         assert!(outlet.close());
         assert!(!reader.is_damaged());
     }
@@ -115,16 +119,19 @@ fn closed_region_takes_nothing_and_reports_it_until_it_is_opened() {
 fn check_for_room_predicts_a_write_and_changes_nothing() {
     for clock in [Counter::Cycles, Counter::Monotonic] {
         let (outlet, params) = (leak_outlet(), region_params(clock));
-        assert_eq!(outlet.check_room(Ticket(1), 8), Err(Failure::Closed));
+        assert_eq!(outlet.check_room(Ticket(1), 8), Err(WriteFailure::Closed));
         let (mut reader, ticket) = open_region(outlet, &params);
         // On one CPU, so that one ring gets full.
         let before = rustix::thread::sched_getaffinity(None).unwrap();
         let mut one = rustix::thread::CpuSet::new();
         one.set(rustix::thread::sched_getcpu());
         rustix::thread::sched_setaffinity(None, &one).unwrap();
-        for (length, found) in
-            [(0, Err(Failure::TooLarge)), (1, Ok(())), (1000, Ok(())), (1001, Err(Failure::TooLarge))]
-        {
+        for (length, found) in [
+            (0, Err(WriteFailure::TooLarge)),
+            (1, Ok(())),
+            (1000, Ok(())),
+            (1001, Err(WriteFailure::TooLarge)),
+        ] {
             assert_eq!(outlet.check_room(ticket, length), found, "{length}");
         }
         let mut written = 0;
@@ -134,9 +141,9 @@ fn check_for_room_predicts_a_write_and_changes_nothing() {
         }
         assert_eq!(written, 4096 / 24);
         assert_eq!(reader.lost(), 0);
-        assert_eq!(write_record(outlet, ticket), Err(Failure::Full));
+        assert_eq!(write_record(outlet, ticket), Err(WriteFailure::Full));
         assert!(outlet.close());
-        assert_eq!(outlet.check_room(ticket, 8), Err(Failure::Closed));
+        assert_eq!(outlet.check_room(ticket, 8), Err(WriteFailure::Closed));
         rustix::thread::sched_setaffinity(None, &before).unwrap();
     }
 }

@@ -12,7 +12,7 @@
 use core::sync::atomic::{Ordering, fence};
 use std::os::fd::BorrowedFd;
 
-use super::{Failure, Outlet, Wake};
+use super::{Outlet, Wake, WriteFailure};
 use crate::ring::gate::Ticket;
 use crate::ring::gather::Gather;
 use crate::ring::rseq::{self, Attempt};
@@ -26,10 +26,10 @@ impl Outlet {
     /// Writes one record. Takes no lock that can block, allocates nothing, makes a system call only
     /// to wake the owner; safe in signal handlers. `thread` is the caller's thread id, not 0.
     #[inline]
-    pub fn write(&self, ticket: Ticket, thread: u32, record: &mut Gather<'_>) -> Result<(), Failure> {
+    pub fn write(&self, ticket: Ticket, thread: u32, record: &mut Gather<'_>) -> Result<(), WriteFailure> {
         points::pass("before_write");
         if !self.gate().is_open_for(ticket) {
-            return Err(Failure::Closed);
+            return Err(WriteFailure::Closed);
         }
         let length = record.length();
         if length.wrapping_sub(1) >= self.hot.max_record.load(Ordering::Relaxed) as usize {
@@ -46,7 +46,7 @@ impl Outlet {
                     return Ok(());
                 }
                 Attempt::Full(control) => return self.count_full(ticket, self.find_ring(control)),
-                Attempt::Closed => return Err(Failure::Closed),
+                Attempt::Closed => return Err(WriteFailure::Closed),
                 Attempt::Unfit => {}
             }
         }
@@ -78,16 +78,16 @@ impl Outlet {
 
     /// Checks whether a record of `length` bytes would be taken now. Reserves, writes and counts
     /// nothing.
-    pub fn check_room(&self, ticket: Ticket, length: usize) -> Result<(), Failure> {
+    pub fn check_room(&self, ticket: Ticket, length: usize) -> Result<(), WriteFailure> {
         let view = self.hot.view();
         let max_record_bytes = self.hot.max_record.load(Ordering::Relaxed) as usize;
         // As in `write_locked`: the loads above come before that of the gate.
         fence(Ordering::Acquire);
         if !self.gate().is_open_for(ticket) {
-            return Err(Failure::Closed);
+            return Err(WriteFailure::Closed);
         }
         if length.wrapping_sub(1) >= max_record_bytes {
-            return Err(Failure::TooLarge);
+            return Err(WriteFailure::TooLarge);
         }
         let here = cpu::current();
         let ring =
@@ -95,7 +95,8 @@ impl Outlet {
         // SAFETY: the outlet was open with this view, and `ring` is below twice its CPUs.
         let words = unsafe { view.words(ring as usize) };
         let slot = words.find_slot(abi::size_in_ring(length) as u64, u64::from(view.ring_bytes));
-        slot.map(|_| ()).ok_or_else(|| if words.is_closed() { Failure::OwnerFull } else { Failure::Full })
+        slot.map(|_| ())
+            .ok_or_else(|| if words.is_closed() { WriteFailure::OwnerFull } else { WriteFailure::Full })
     }
 
     /// Writes under the lock of a ring.
@@ -107,13 +108,13 @@ impl Outlet {
         thread: u32,
         record: &mut Gather<'_>,
         length: usize,
-    ) -> Result<(), Failure> {
+    ) -> Result<(), WriteFailure> {
         let view = self.hot.view();
         // The view's loads come before the next one: a view of another opening, or of two, is not
         // used. Pairs with the fence in `OutletGate::close`, after which views change.
         fence(Ordering::Acquire);
         if !self.gate().is_open_for(ticket) {
-            return Err(Failure::Closed);
+            return Err(WriteFailure::Closed);
         }
         // SAFETY: `write` found the record sound for `length`; the gate was open for the ticket
         // after the view was read.
@@ -123,7 +124,7 @@ impl Outlet {
                 Ok(())
             }
             WriteOutcome::Full { ring } => self.count_full(ticket, ring),
-            WriteOutcome::Closed => Err(Failure::Closed),
+            WriteOutcome::Closed => Err(WriteFailure::Closed),
             WriteOutcome::Unfit => self.count_full(ticket, (view.cpus + view.nearest_cpu()) as usize),
         }
     }
@@ -153,17 +154,21 @@ impl Outlet {
 
     #[cold]
     #[inline(never)]
-    fn count_too_large(&self, ticket: Ticket) -> Result<(), Failure> {
-        Err(if self.count_loss(ticket, None).is_some() { Failure::TooLarge } else { Failure::Closed })
+    fn count_too_large(&self, ticket: Ticket) -> Result<(), WriteFailure> {
+        Err(if self.count_loss(ticket, None).is_some() {
+            WriteFailure::TooLarge
+        } else {
+            WriteFailure::Closed
+        })
     }
 
     #[cold]
     #[inline(never)]
-    fn count_full(&self, ticket: Ticket, ring: usize) -> Result<(), Failure> {
+    fn count_full(&self, ticket: Ticket, ring: usize) -> Result<(), WriteFailure> {
         Err(match self.count_loss(ticket, Some(ring)) {
-            Some(false) => Failure::Full,
-            Some(true) => Failure::OwnerFull,
-            None => Failure::Closed,
+            Some(false) => WriteFailure::Full,
+            Some(true) => WriteFailure::OwnerFull,
+            None => WriteFailure::Closed,
         })
     }
 
