@@ -3,7 +3,7 @@
 use std::borrow::Borrow;
 use std::fmt;
 
-use traceweir::__tlg::{ActivityId, Plain};
+use traceweir::__tlg::{ActivityId, Id, Plain};
 
 /// A GUID with the memory layout of ETW: three little-endian numbers and eight bytes.
 #[repr(transparent)]
@@ -146,6 +146,10 @@ impl From<Guid> for traceweir::Guid {
     fn from(guid: Guid) -> Self {
         guid.0
     }
+}
+
+impl Id for Guid {
+    const CAN_SET_INFORMATION: bool = !cfg!(feature = "set-info-off");
 }
 
 impl ActivityId for Guid {

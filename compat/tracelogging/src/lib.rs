@@ -76,3 +76,19 @@ pub mod __tlg {
         Provider::new(traits, Guid::from_bytes_le(id))
     }
 }
+
+#[cfg(all(test, feature = "macros"))]
+mod tests {
+    crate::define_provider!(INFORMED, "Traceweir.Test.Compat.Informed");
+
+    #[test]
+    fn information_is_set_unless_the_feature_set_info_off_is_on() {
+        const USE_DESCRIPTOR_TYPE: u32 = 3;
+        const E_NOT_SUPPORTED: u32 = 0x8007_0032;
+        // SAFETY: the provider is a static, which is never dropped.
+        assert_eq!(unsafe { INFORMED.register() }, 0);
+        let result = INFORMED.set_information(USE_DESCRIPTOR_TYPE, &[1]).cast_unsigned();
+        assert_eq!(result, if cfg!(feature = "set-info-off") { E_NOT_SUPPORTED } else { 0 });
+        assert_eq!(INFORMED.unregister(), 0);
+    }
+}

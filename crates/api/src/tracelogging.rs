@@ -74,7 +74,7 @@ pub mod __tlg {
     pub use super::provider::{Provider, ProviderOf, provider, write};
     pub use super::types::{Channel, InType, Level, Opcode, OutType};
     pub use super::values::{
-        ActivityId, Packed, Plain, activity, bytes, counted, counted_size, elements,
+        ActivityId, Id, Packed, Plain, activity, bytes, counted, counted_size, elements,
         filetime_from_duration_after_1970, filetime_from_duration_before_1970, filetime_from_systemtime,
         filetime_from_time32, filetime_from_time64, sid, slice_count, until_zero,
     };

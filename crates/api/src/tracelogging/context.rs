@@ -223,10 +223,10 @@ impl Context {
 
     /// Sets a property of the registration (TraceLoggingSetInformation) and returns an HRESULT.
     ///
-    /// With the feature `set-info-off` it does nothing and returns
-    /// HRESULT_FROM_WIN32(ERROR_NOT_SUPPORTED).
-    pub fn set_information(&self, class: u32, information: &[u8]) -> i32 {
-        if cfg!(feature = "set-info-off") {
+    /// Does nothing and returns HRESULT_FROM_WIN32(ERROR_NOT_SUPPORTED) if providers with ids of
+    /// this type [cannot set information](Id::CAN_SET_INFORMATION).
+    pub fn set_information<G: Id>(&self, class: u32, information: &[u8]) -> i32 {
+        if !G::CAN_SET_INFORMATION {
             return hresult(Status::ERROR_NOT_SUPPORTED);
         }
         hresult(set_information(self.handle(), class, Some(information)))

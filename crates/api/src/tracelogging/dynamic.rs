@@ -191,7 +191,7 @@ impl<G: Id> ProviderOf<G> {
     /// Sets a property of the registration, like
     /// [`set_information`](super::Provider::set_information) of static providers.
     pub fn set_information(&self, class: u32, information: &[u8]) -> i32 {
-        self.context.set_information(class, information)
+        self.context.set_information::<G>(class, information)
     }
 }
 

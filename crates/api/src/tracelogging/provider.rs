@@ -60,17 +60,15 @@ impl<G> ProviderOf<G> {
     pub fn unregister(&self) -> u32 {
         self.context.unregister()
     }
-
-    /// Sets a property of the registration (TraceLoggingSetInformation) and returns an HRESULT,
-    /// 0x80070057 (ERROR_INVALID_PARAMETER) if it is not registered.
-    ///
-    /// With the feature `set-info-off` it does nothing and returns 0x80070032, ERROR_NOT_SUPPORTED.
-    pub fn set_information(&self, class: u32, information: &[u8]) -> i32 {
-        self.context.set_information(class, information)
-    }
 }
 
 impl<G: Id> ProviderOf<G> {
+    /// Sets a property of the registration (TraceLoggingSetInformation) and returns an HRESULT,
+    /// 0x80070057 (ERROR_INVALID_PARAMETER) if it is not registered.
+    pub fn set_information(&self, class: u32, information: &[u8]) -> i32 {
+        self.context.set_information::<G>(class, information)
+    }
+
     /// Registers the provider with its traits and returns a Win32 status, 0 for success.
     ///
     /// A daemon that starts later learns of the registration.

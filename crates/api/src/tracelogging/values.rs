@@ -162,9 +162,13 @@ const fn clamp_filetime(units: i128) -> i64 {
 }
 
 /// A GUID type: this crate's own, or one of a crate that re-exports the macros.
-pub trait Id: Plain + From<Guid> + Into<Guid> + Send + Sync + 'static {}
+pub trait Id: Plain + From<Guid> + Into<Guid> + Send + Sync + 'static {
+    /// Whether `set_information` of providers with ids of this type sets information. If not, it
+    /// returns HRESULT_FROM_WIN32(ERROR_NOT_SUPPORTED).
+    const CAN_SET_INFORMATION: bool = true;
+}
 
-impl<G: Plain + From<Guid> + Into<Guid> + Send + Sync + 'static> Id for G {}
+impl Id for Guid {}
 
 /// A value that can be passed as an activity id.
 pub trait ActivityId {

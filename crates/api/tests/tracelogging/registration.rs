@@ -11,7 +11,6 @@ use traceweir::{Guid, define_provider, write_event};
 use super::record_events;
 
 /// ERROR_INVALID_PARAMETER as an HRESULT.
-#[cfg(not(feature = "set-info-off"))]
 const E_INVALIDARG: u32 = 0x8007_0057;
 /// ERROR_NOT_SUPPORTED as an HRESULT.
 const E_NOT_SUPPORTED: u32 = 0x8007_0032;
@@ -123,7 +122,6 @@ fn dynamic_provider_has_its_given_id() {
 define_provider!(WITH_INFORMATION, "Traceweir.Test.Informed");
 
 #[test]
-#[cfg(not(feature = "set-info-off"))]
 fn information_can_be_set_only_on_a_registered_provider() {
     let hresult = |class, bytes: &[u8]| WITH_INFORMATION.set_information(class, bytes).cast_unsigned();
     let assert_unregistered = |reason| {
@@ -158,17 +156,6 @@ fn information_can_be_set_only_on_a_registered_provider() {
     // SAFETY: the provider is pinned to this frame.
     assert_eq!(unsafe { dynamic.as_ref().register() }, 0);
     assert_eq!([hresult(0, &[]), hresult(3, &[1]), hresult(3, &[])], [0, 0, E_INVALIDARG]);
-}
-
-#[test]
-#[cfg(feature = "set-info-off")]
-fn information_is_unsupported_with_the_feature_set_info_off() {
-    // SAFETY: the provider is a static, which is never dropped.
-    assert_eq!(unsafe { WITH_INFORMATION.register() }, 0);
-    for class in 0..5 {
-        assert_eq!(WITH_INFORMATION.set_information(class, &[1]).cast_unsigned(), E_NOT_SUPPORTED);
-    }
-    WITH_INFORMATION.unregister();
 }
 
 define_provider!(WITH_CALLBACK, "Traceweir.Test.Called");
