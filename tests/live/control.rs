@@ -136,18 +136,18 @@ fn query_of_an_ended_session_shows_its_end_and_last_state() {
         run.stderr
     );
     assert!(
-        run.stderr.contains("its file reached its size"),
+        run.stderr.contains("its file reached its size limit"),
         "the cause of the end is missing: {}",
         run.stderr
     );
     assert!(
-        run.text().contains("Status:                 Ended: its file reached its size"),
+        run.text().contains("Status:                 Ended: its file reached its size limit"),
         "the last state is missing"
     );
     let ended = &daemon.weir(["query", "full", "--json"]).expect(1).json()[0];
     assert_eq!((&ended["status"], &ended["end_status"]), (&"ended".into(), &0.into()));
     let table = daemon.weir(["list"]).expect(0).text();
-    assert!(table.contains("Full") && table.contains("Ended: its file reached its size"), "{table}");
+    assert!(table.contains("Full") && table.contains("Ended: its file reached its size limit"), "{table}");
     assert_eq!(daemon.weir(["list", "--json"]).expect(0).json()[0]["status"], "ended");
     let run = daemon.weir(["stop", "Full"]).expect(1);
     assert!(run.stderr.contains("limit of 1 MiB") && run.stderr.contains("a.etl: "), "{}", run.stderr);

@@ -94,7 +94,7 @@ impl OurRound {
         self.drain_ns as f64 / self.collected.max(1) as f64
     }
 
-    fn to_lines(&self) -> String {
+    fn to_lines(self) -> String {
         let Self { written, failed, lost, collected, offered, drain_ns } = self;
         format!("{written}\n{failed} {lost} {collected} {offered} {drain_ns}")
     }

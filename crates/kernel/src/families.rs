@@ -33,6 +33,7 @@ macro_rules! families {
             $(pub(crate) $field: $family,)*
         }
 
+        #[expect(clippy::enum_variant_names, reason = "the variants have the names of the types")]
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         enum FamilyId {
             $($family,)*

@@ -37,7 +37,7 @@ pub(crate) fn format_status(summary: &SessionSummary, state: SessionState) -> St
     match (state, summary.end_status.unwrap_or(Status::ERROR_SUCCESS)) {
         (SessionState::Running, _) => "Running".to_owned(),
         (SessionState::Ended, Status::ERROR_SUCCESS) if is_at_limit(summary) => {
-            "Ended: its file reached its size".to_owned()
+            "Ended: its file reached its size limit".to_owned()
         }
         (SessionState::Ended, Status::ERROR_SUCCESS) => "Stopped".to_owned(),
         (SessionState::Ended, status) => format!("Ended: {status} ({})", status.0),

@@ -266,7 +266,7 @@ pub(crate) fn describe_end(summary: &SessionSummary) -> String {
     let name = escape(&summary.name);
     match summary.end_status.unwrap_or(Status::ERROR_SUCCESS) {
         Status::ERROR_SUCCESS if is_at_limit(summary) => {
-            format!("session {name} ended{when}: its file reached its size")
+            format!("session {name} ended{when}: its file reached its size limit")
         }
         Status::ERROR_SUCCESS => format!("session {name} was stopped{when}"),
         status => format!("session {name} ended by itself{when}: {status}"),

@@ -60,10 +60,10 @@ pub unsafe extern "C" fn TdhFormatProperty(
                 // SAFETY: `info` is not NULL, so the caller guarantees a complete structure.
                 let (class, opcode) = unsafe { class_and_opcode(info) };
                 let shown = decoded.shown_in(&class, opcode, pointer_size, data);
-                // SAFETY: the caller fulfils the `# Safety` section; `format_mapped` requires no more.
                 let text = if map.is_null() {
                     format_plain(&shown)
                 } else {
+                    // SAFETY: `map` is not NULL, so the caller guarantees a complete structure.
                     unsafe { format_mapped(map, &shown.value) }?
                 };
                 Ok((text, shown.consumed))

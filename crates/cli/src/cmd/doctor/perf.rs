@@ -241,7 +241,7 @@ fn check_sample_rate(machine: &MachineState) -> DoctorCheck {
 const CPU_SHARE: CheckSubject = CheckSubject {
     name: "perf_cpu_time_max_percent",
     purpose: "share of processor time that sampling may take before the kernel lowers the rate",
-    without: "the rate stays as it is set",
+    without: "sampling, at a rate that the kernel may lower",
 };
 
 fn check_cpu_share(machine: &MachineState) -> DoctorCheck {

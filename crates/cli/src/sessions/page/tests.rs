@@ -170,7 +170,7 @@ fn status_shows_how_a_session_ended() {
     assert_eq!(format_status(&summary, SessionState::Running), "Running");
     assert_eq!(format_status(&summary, SessionState::Ended), "Stopped");
     summary.buffers_written = 1600;
-    assert_eq!(format_status(&summary, SessionState::Ended), "Ended: its file reached its size");
+    assert_eq!(format_status(&summary, SessionState::Ended), "Ended: its file reached its size limit");
     summary.end_status = Some(Status::ERROR_DISK_FULL);
     assert_eq!(
         format_status(&summary, SessionState::Ended),

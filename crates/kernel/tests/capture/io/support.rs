@@ -8,8 +8,6 @@ use traceweir_kernel::{Capture, CaptureControl, CaptureSettings, Group, Groups};
 use crate::support;
 use crate::support::{Fields, NanosecondClock, cpu_count};
 
-/// The hook id of stacks.
-
 /// A captured record with its decoded payload.
 #[derive(Clone, Debug)]
 pub(crate) struct CapturedEvent {

@@ -142,7 +142,7 @@ pub(super) fn compute_rule(
 impl UnwindRow {
     const NONE: Self = Self { cfa: Cfa::Unknown, frame: Saved::Same, return_address: Saved::Same };
 
-    fn to_rule(&self) -> Option<UnwindRule> {
+    fn to_rule(self) -> Option<UnwindRule> {
         let (base, offset) = match self.cfa {
             Cfa::Plus(register::STACK, offset) => (CfaBase::Stack, offset),
             Cfa::Plus(register::FRAME, offset) => (CfaBase::Frame, offset),
