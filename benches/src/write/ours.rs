@@ -149,7 +149,7 @@ impl BenchDaemon {
         self.run_round_with(writer, None, load, folder)
     }
 
-    /// Like [`round`](Self::round), with every event rejected by a filter.
+    /// Like [`run_round`](Self::run_round), with every event rejected by a filter.
     pub(crate) fn run_filtered_round(
         &self,
         by: FilterKind,

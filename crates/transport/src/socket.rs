@@ -18,9 +18,9 @@
 //!    6.16 and later; before, untrusted peers can send them at any time).
 //! 5. End of file, `EPIPE` and `ECONNRESET` are all [`Error::Closed`]. No signal is raised.
 //!    Messages that the other end sent before are received first.
-//! 6. If a program shares the descriptor table, each use of a socket is preceded by a check that
-//!    its number still refers to it ([`Held`]). If not, the connection is [`Error::Closed`], and
-//!    its number is not touched.
+//! 6. If a program shares the descriptor table, each use of a socket is preceded by a check that its
+//!    number still refers to it ([`GuardedDescriptor`]). If not, the connection is
+//!    [`Error::Closed`], and its number is not touched.
 //!
 //! Any number of threads may send; one at a time may receive. This module does not decide which end
 //! may send which message.
