@@ -1,5 +1,5 @@
-//! The enable state of a registration: the sessions that want its events, and which events each
-//! wants.
+//! The enable state of a registration: the sessions that want its events, and which events each of
+//! them wants.
 //!
 //! ```text
 //!   hot words    level │ strict │ any │ all       union of what all sessions want; checked first
@@ -22,8 +22,8 @@
 //!    union, all the intersection.
 //! 3. An entry is filled before its bit in `active` is set, and its ticket is cleared after the bit
 //!    is cleared. A writer with an old view finds a ticket that the outlet refuses, or at worst a
-//!    new session's ticket with the old session's level or filters: one event at the moment of
-//!    change.
+//!    new session's ticket with the old session's level or filters. That concerns only an event
+//!    that is written at the moment of the change.
 //! 4. An entry in use holds one reference to its filters' cell (see `filter`), which is released
 //!    when the entry is replaced or cleared.
 //! 5. The upper half of `active` is a hint that every change renews. A writer that follows bit 63
@@ -53,11 +53,11 @@ use crate::process::outlets::MAX_OUTLETS;
 
 /// Maximum number of sessions that can have one registration enabled.
 ///
-/// One daemon needs eight by GUID and eight by group; private sessions need three of the process
-/// and eight from outside; five remain for another daemon.
+/// The sum of eight sessions of one daemon that enable the provider, eight that enable its group,
+/// three private sessions of the process, eight of controllers, and five sessions of other daemons.
 pub(crate) const MAX_ENABLE_ENTRIES: usize = 32;
 
-/// Enable properties that add to the plain record of an event.
+/// Enable properties that add extended data items to an event.
 const ITEM_PROPERTIES: u32 = SID | TS_ID | STACK_TRACE | PSM_KEY | START_KEY | EVENT_KEY | CONTAINER;
 
 /// The channel of TraceLogging events.
@@ -85,12 +85,12 @@ pub(crate) struct SessionEnable {
     pub(crate) any: u64,
     pub(crate) all: u64,
     pub(crate) property: u32,
-    /// Filters decide about events or about their stacks.
+    /// Whether filters decide about events or about their stacks.
     pub(crate) is_filtered: bool,
     pub(crate) filters: SessionFilters,
 }
 
-/// Outlet and ticket of the only session.
+/// The outlet and ticket of a session that is the only one to enable a registration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct OnlySession {
     pub(crate) outlet: u8,
@@ -356,8 +356,8 @@ impl RegistrationSlot {
         self.active.load(Ordering::Relaxed) & !HINT_BITS != 0
     }
 
-    /// Enables the registration for a session or changes its parameters. Requires the client's
-    /// lock.
+    /// Enables the registration for a session, or changes the parameters of an enabled one.
+    /// Requires the client's lock.
     pub(crate) fn enable_session(&self, outlet: u8, ticket: Ticket, params: &EnableParams) -> EnableChange {
         let filters = match SessionFilters::compile(&params.filters) {
             Ok(filters) => filters,
@@ -386,10 +386,10 @@ impl RegistrationSlot {
         entry.write(&enable);
         self.active.fetch_or(bit, Ordering::Release);
         self.update_hot_words();
-        // Filters of equal content have the same cell, so equal values mean that nothing changed.
         if let Some(before) = before {
             before.filters.release();
         }
+        // Filters of equal content have the same cell, so equal values mean that nothing changed.
         if before == Some(enable) { EnableChange::None } else { self.count_change() }
     }
 
@@ -422,13 +422,13 @@ impl RegistrationSlot {
     /// Combines the state of the sessions of these outlets for the callback; `None` if none of them
     /// has the registration enabled.
     pub(crate) fn combine_enables(&self, outlets: u64) -> Option<CombinedEnable> {
-        let mut all = self.session_enables().filter(|enable| outlets & (1 << enable.outlet) != 0);
-        let first = all.next()?;
-        let Some(second) = all.next() else {
+        let mut enables = self.session_enables().filter(|enable| outlets & (1 << enable.outlet) != 0);
+        let first = enables.next()?;
+        let Some(second) = enables.next() else {
             return Some(CombinedEnable { level: first.level, any: first.any, all: first.all });
         };
         let start = CombinedEnable { level: 0, any: 0, all: u64::MAX };
-        Some([first, second].into_iter().chain(all).fold(start, |combined, enable| CombinedEnable {
+        Some([first, second].into_iter().chain(enables).fold(start, |combined, enable| CombinedEnable {
             level: combined.level.max(if enable.level == 0 { u8::MAX } else { enable.level }),
             any: combined.any | all_if_zero(enable.any),
             all: combined.all & enable.all,
@@ -489,8 +489,8 @@ impl RegistrationSlot {
         self.any.store(any, Ordering::Relaxed);
         self.all.store(all, Ordering::Relaxed);
         self.strict.store(strict, Ordering::Relaxed);
-        // Stored last, so that a provider is not seen as enabled with masks that no session
-        // requested. On other processors the order may differ, which is harmless.
+        // Stored last, so that writers do not see the provider enabled with masks that no session
+        // requested. A writer that still sees the old masks does no harm (invariant 3).
         self.level.store(level, Ordering::Release);
         // Release: a writer that follows a hint finds the entry filled and the hot words of its
         // session.

@@ -46,12 +46,12 @@ impl ProviderTraits {
     }
 }
 
-/// The header words of events whose traits name another GUID to decode by.
+/// The parts of events whose traits name a GUID other than the provider's to decode them by.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct DecodeGuidWords {
-    /// The decode GUID as header words.
+    /// The decode GUID, which replaces the provider id in the event header, as words.
     pub(crate) provider: [u64; 2],
-    /// The extended data item that names the provider. It precedes the traits.
+    /// The extended data item that contains the provider id. It precedes the traits.
     pub(crate) control: [u8; CONTROL_ITEM_BYTES],
 }
 
