@@ -1,8 +1,8 @@
 //! Registrations that do not wait for a busy daemon.
 //!
 //! ```text
-//!   connect ─▶ the daemon's file lists its enables ─▶ memory made here, entries filled, events
-//!              are written
+//!   connect ─▶ the daemon's file lists its enables ─▶ regions created here, entries filled, events
+//!              written
 //!           ─▶ Hello, Region + memory, Register: they wait in the connection
 //!   traits  ─▶ the file lists enables by name or group ─▶ the same, Region + memory, SetTraits
 //!   daemon  ─▶ Welcome, Region + wake (the memory is taken), Enable, Registered
@@ -29,9 +29,9 @@ use crate::registration::enable::EnableChange;
 use crate::registration::{Handle, provider_filter};
 
 impl ControlThread {
-    /// Makes the memory for sessions that enable a registration with these traits by the daemon's
-    /// file, if there is none, and queues it for the daemon before the request. Returns the enables
-    /// of those sessions.
+    /// Creates the regions, unless they exist, of the sessions for which the daemon's file enables
+    /// a registration with these traits, and queues them for the daemon before the request. Returns
+    /// the enables of those sessions.
     pub(super) fn prepare_early_enables(
         &mut self,
         index: usize,
@@ -44,19 +44,21 @@ impl ControlThread {
         let mut wanted = find_enables(&handle, traits, &enabled.unwrap_or_default());
         let owner = SessionOwner::Peer(peer.id);
         let mut shared = self.client.lock();
-        // The daemon repeats no enable that traits do not change: existing enables stay until it
-        // answers.
+        // The daemon does not repeat enables that the traits do not change: existing enables stay
+        // until it answers.
         wanted.retain(|enabled_session| {
             let outlet = shared.outlets.find(owner, enabled_session.session).map(|open| open.outlet);
             outlet.is_none_or(|outlet| handle.slot().find_enable(outlet).is_none())
         });
-        // Sessions whose memory cannot be made here wait for the daemon.
+        // A session whose region cannot be created here waits for the daemon's region.
         wanted.retain(|enabled_session| shared.open_early_session(peer, pending, enabled_session).is_ok());
         wanted
     }
 
-    /// Enables a registration for the sessions that it was prepared for. The memory was sent
-    /// before: the process may end as soon as it has written an event.
+    /// Enables a registration for the sessions that [`prepare_early_enables`] returned. Their
+    /// regions were sent before: the process may end as soon as it has written an event.
+    ///
+    /// [`prepare_early_enables`]: Self::prepare_early_enables
     pub(super) fn apply_early_enables(
         &mut self,
         index: usize,
@@ -68,8 +70,7 @@ impl ControlThread {
         let mut shared = self.client.lock();
         for enabled_session in wanted {
             if shared.enable_early(&mut self.peers[index], handle, pending, enabled_session) {
-                // Of several sessions' filters the last one stays, as with a callback that runs for
-                // each.
+                // The filter of the last session stays, as if the callback ran for each session.
                 (is_changed, filter) = (true, provider_filter(&enabled_session.params.filters));
             }
         }
@@ -129,9 +130,9 @@ impl SharedState {
             return Ok(());
         }
         let memory = create_memory(&wanted.region)?;
-        let shared = memory.try_clone().map_err(|e| traceweir_transport::Error::system("dup", e))?;
+        let own_memory = memory.try_clone().map_err(|e| traceweir_transport::Error::system("dup", e))?;
         self.outlets.open(owner, session, |line, outlet| {
-            let source = RegionSource::Doorbell { memory: shared, doorbell: &DOORBELL, line };
+            let source = RegionSource::Doorbell { memory: own_memory, doorbell: &DOORBELL, line };
             Ok((outlet.open(source, &wanted.region)?, ()))
         })?;
         peer.offer_region(session, pending, wanted.region, memory);
@@ -157,8 +158,8 @@ impl SharedState {
 }
 
 impl EarlyEnable {
-    /// Returns whether the daemon's enable equals the enable in its file, which the callback has
-    /// already.
+    /// Returns whether the daemon's enable equals the enable in its file, which the callback already
+    /// got.
     pub(super) fn is_confirmed_by(&self, params: &EnableParams) -> bool {
         let without_source = |params: &EnableParams| EnableParams {
             property: params.property & !GROUP,
