@@ -165,12 +165,12 @@ fn walk(
     mut at: Registers,
     from: StackStart,
     readable: &Readable<'_>,
-    mut rule_at: impl FnMut(usize) -> Option<UnwindRule>,
+    mut find_rule: impl FnMut(usize) -> Option<UnwindRule>,
 ) {
     let mut skip = from.skip;
     let mut is_inside = true;
     for _ in 0..MAX_STEPS {
-        let next = match rule_at(if at.is_exact { at.pc } else { at.pc.wrapping_sub(1) }) {
+        let next = match find_rule(if at.is_exact { at.pc } else { at.pc.wrapping_sub(1) }) {
             Some(rule) => step_by_rule(&at, rule, readable),
             None => step_by_frame_pointer(&at, readable),
         };

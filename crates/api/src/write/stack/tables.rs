@@ -8,9 +8,8 @@
 //! ```
 //!
 //! Only the registers that lead out of the frame matter: stack pointer, frame pointer, return
-//! address. A frame that a rule cannot describe (found by another register or by a longer
-//! expression) gives no rule. Source: Documented (Linux Standard Base, "Exception Frames"; DWARF 5,
-//! section 6.4).
+//! address. A frame whose CFA depends on another register or on a longer expression has no rule.
+//! Sources: Linux Standard Base, "Exception Frames"; DWARF 5, section 6.4.
 //!
 //! The tables belong to the program and are trusted like its code; even so, no read leaves the
 //! mapped object, and every loop has a bound.
@@ -177,14 +176,14 @@ fn find_mapping(address: usize) -> Option<DlFindObject> {
     if find.is_null() {
         return None;
     }
-    // SAFETY: not null, so it is the function of this name, whose type is published.
+    // SAFETY: not null, so it is the function of this name, whose type is documented.
     let find = unsafe { std::mem::transmute::<*const c_void, FindObject>(find) };
     let mut found = MaybeUninit::<DlFindObject>::zeroed();
     // SAFETY: takes any address; lock-free and safe in signal handlers (glibc manual, "Dynamic
     // Linker Introspection").
-    let missed = unsafe { find(std::ptr::without_provenance(address), found.as_mut_ptr()) };
+    let status = unsafe { find(std::ptr::without_provenance(address), found.as_mut_ptr()) };
     // SAFETY: zeroed, and filled if an object was found; all zeros are a valid `DlFindObject`.
-    (missed == 0).then(|| unsafe { found.assume_init() })
+    (status == 0).then(|| unsafe { found.assume_init() })
 }
 
 /// Returns the mapping that contains the tables of the code in `code`. For an object whose segments
@@ -205,7 +204,7 @@ struct MappedObject {
 }
 
 impl MappedObject {
-    #[inline(never)] // The loader's answer is not needed any more when the tables are read.
+    #[inline(never)] // The loader's answer is off the stack when the tables are read.
     fn find(pc: usize) -> Option<Self> {
         let tables = find_tables(find_mapping(pc)?, find_mapping)?;
         // SAFETY: the loader reports this range as mapped; it stays while the thread has frames in
@@ -250,7 +249,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rules_survive_their_packing() {
+    fn unpacked_rule_equals_the_packed_one() {
         for base in [CfaBase::Stack, CfaBase::Frame, CfaBase::FrameSlot, CfaBase::Signal] {
             for offset in [0, 8, 16, 4096, -8, (1 << 23) - 1, -(1 << 23)] {
                 for return_at in [None, Some(-8), Some(0), Some(8 * 32767)] {
