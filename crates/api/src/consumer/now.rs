@@ -9,8 +9,8 @@ use std::time::{Instant, SystemTime};
 use traceweir_format::time::{Clock, ClockKind, FileTime, UNIX_EPOCH};
 use traceweir_transport::clock::Counter;
 
-/// Seconds by which a counter may differ from its prediction: wall clocks are set, rates are
-/// measured.
+/// Seconds by which a counter may differ from its prediction: wall clocks are adjusted, and rates
+/// are measured inexactly.
 const TOLERANCE_SECONDS: i128 = 10;
 /// The divisor of the session's age that gives the additional tolerance.
 const AGE_PER_TOLERANCE: i128 = 1000;

@@ -148,7 +148,7 @@ pub(super) fn quick_check_name(section: CellWords<'_>, metadata: &[u8]) -> Quick
 }
 
 /// Returns the first sixteen bytes after the tags of an event's metadata, if the tags are one byte
-/// and the name ends among them. Zeros where the metadata ends before.
+/// and the name ends within those sixteen. Bytes past the end of the metadata are zeros.
 #[inline(always)]
 fn read_short_name(metadata: &[u8]) -> Option<(u64, u64)> {
     const NAME: usize = 3;

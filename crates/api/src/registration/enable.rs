@@ -144,14 +144,14 @@ impl SessionEnable {
     /// Returns whether the session wants an event, by level, keyword and filters.
     pub(crate) fn wants_event(&self, event: &CallerEvent<'_>) -> bool {
         self.accepts(event.descriptor.level, event.descriptor.keyword)
-            && (!self.is_filtered || filter::passes(self.filters.number, event))
+            && (!self.is_filtered || filter::passes(self.filters.cell, event))
     }
 
     /// Returns whether the session requests the stack of an event that it gets.
     #[inline]
     pub(crate) fn wants_stack(&self, event: &CallerEvent<'_>) -> bool {
         self.property & STACK_TRACE != 0
-            && (!self.filters.of_stacks || filter::stack_passes(self.filters.number, event))
+            && (!self.filters.has_stack_filters || filter::stack_passes(self.filters.cell, event))
     }
 }
 
@@ -182,9 +182,9 @@ impl AtomicSessionEnable {
             outlet: packed[1],
             is_filtered: packed[3] & (HAS_EVENT_FILTERS | HAS_STACK_FILTERS) != 0,
             filters: SessionFilters {
-                number: u16::from_le_bytes([packed[2], packed[3] & 0x0F]),
-                of_events: packed[3] & HAS_EVENT_FILTERS != 0,
-                of_stacks: packed[3] & HAS_STACK_FILTERS != 0,
+                cell: u16::from_le_bytes([packed[2], packed[3] & 0x0F]),
+                has_event_filters: packed[3] & HAS_EVENT_FILTERS != 0,
+                has_stack_filters: packed[3] & HAS_STACK_FILTERS != 0,
             },
             property: u32::from_le_bytes([packed[4], packed[5], packed[6], packed[7]]),
         }
@@ -192,9 +192,9 @@ impl AtomicSessionEnable {
 
     fn write(&self, enable: &SessionEnable) {
         let property = enable.property.to_le_bytes();
-        let [low, high] = enable.filters.number.to_le_bytes();
-        let events = if enable.filters.of_events { HAS_EVENT_FILTERS } else { 0 };
-        let stacks = if enable.filters.of_stacks { HAS_STACK_FILTERS } else { 0 };
+        let [low, high] = enable.filters.cell.to_le_bytes();
+        let events = if enable.filters.has_event_filters { HAS_EVENT_FILTERS } else { 0 };
+        let stacks = if enable.filters.has_stack_filters { HAS_STACK_FILTERS } else { 0 };
         let packed = u64::from_le_bytes([
             enable.level,
             enable.outlet,
@@ -260,7 +260,7 @@ impl RegistrationSlot {
     fn may_pass_by_id(&self, event: &EventDescriptor) -> bool {
         let may_pass = |enable: SessionEnable| {
             enable.accepts(event.level, event.keyword)
-                && (!enable.is_filtered || filter::id_passes(enable.filters.number, event.id))
+                && (!enable.is_filtered || filter::id_passes(enable.filters.cell, event.id))
         };
         event.channel == TRACELOGGING_CHANNEL || self.session_enables().any(may_pass)
     }
@@ -378,7 +378,7 @@ impl RegistrationSlot {
             any: params.match_any,
             all: params.match_all,
             property: params.property,
-            is_filtered: filters.of_events || filters.of_stacks,
+            is_filtered: filters.has_event_filters || filters.has_stack_filters,
             filters,
         };
         let bit = 1 << index;
@@ -469,8 +469,8 @@ impl RegistrationSlot {
         let (mut level, mut any, mut all, mut strict) = (0, 0, u64::MAX, 1);
         let (mut is_filtered, mut sessions, mut cell, mut property, mut outlet) = (true, 0, 0, 0, 0);
         for enable in self.session_enables() {
-            is_filtered &= enable.filters.of_events;
-            (sessions, cell) = (sessions + 1, enable.filters.number);
+            is_filtered &= enable.filters.has_event_filters;
+            (sessions, cell) = (sessions + 1, enable.filters.cell);
             (property, outlet) = (property | enable.property, enable.outlet);
             level = level.max(if enable.level == 0 { 256 } else { u32::from(enable.level) + 1 });
             any |= all_if_zero(enable.any);

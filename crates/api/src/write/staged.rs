@@ -118,8 +118,8 @@ impl<'e> EventDelivery<'e> {
             }
             // The check covered the filters of the session that was the only one then; this one may
             // differ.
-            let is_passed = passed_cell != 0 && passed_cell == enable.filters.number;
-            if enable.is_filtered && !is_passed && !filter::passes(enable.filters.number, event) {
+            let is_passed = passed_cell != 0 && passed_cell == enable.filters.cell;
+            if enable.is_filtered && !is_passed && !filter::passes(enable.filters.cell, event) {
                 continue;
             }
             self.chosen |= enable.bit();
@@ -265,14 +265,14 @@ impl<'e> EventDelivery<'e> {
 /// any does.
 #[cold]
 fn count_lost(slot: &RegistrationSlot, event: &CallerEvent<'_>, outlets: u64) -> bool {
-    let mut any = false;
+    let mut is_wanted = false;
     for enable in slot.session_enables() {
         if outlets & (1 << enable.outlet) != 0 && enable.wants_event(event) {
             outlets::get(enable.outlet).count_lost(enable.ticket);
-            any = true;
+            is_wanted = true;
         }
     }
-    any
+    is_wanted
 }
 
 /// Counts an event as lost because the pool is exhausted.
@@ -306,7 +306,7 @@ fn write_error(failure: WriteFailure) -> Option<WriteError> {
     }
 }
 
-/// Returns the record flags that request items from the owner of the session.
+/// Returns the record flags that request items from the owner of the region.
 fn owner_flags(property: u32) -> u16 {
     const REQUESTED: [(u32, u16); 5] = [
         (SID, abi::WITH_SID),

@@ -108,7 +108,7 @@ fn registration_is_filtered_only_while_each_session_is() {
     assert!(slot.is_filtered() && slot.is_active());
     assert_eq!(slot.session_enables().count(), 2);
     slot.disable_sessions(1);
-    assert_eq!(slot.only_filter_cell(), Some(slot.find_enable(1).unwrap().filters.number));
+    assert_eq!(slot.only_filter_cell(), Some(slot.find_enable(1).unwrap().filters.cell));
     assert!(slot.only_filter_cell() != Some(0) && slot.is_filtered() && slot.is_active());
     assert_eq!(slot.session_enables().count(), 1);
     slot.disable_sessions(2);
