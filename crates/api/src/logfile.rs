@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn world_writable_folder_replaces_only_own_single_name_file() {
+    fn in_world_writable_folder_only_own_file_with_one_name_is_opened() {
         let dir = tempfile::tempdir().unwrap();
         fs::set_permissions(dir.path(), PermissionsExt::from_mode(0o1777)).unwrap();
         let path = dir.path().join("a.etl");

@@ -26,7 +26,8 @@ use tracing_core::field::{Field, Visit};
 /// Maximum size of the values of one event in bytes. A record has 64 KiB; the other bytes are for
 /// its header, the traits and the metadata.
 const MAX_PAYLOAD_BYTES: usize = 62_000;
-/// Maximum payload size after a text or byte field; the bytes above are for numbers and counts.
+/// Maximum payload size after a text or byte field; the remaining bytes up to
+/// [`MAX_PAYLOAD_BYTES`] are for numbers and counts.
 const MAX_TEXT_BYTES: usize = 60_000;
 /// Bytes that a thread reserves for its next event.
 const RESERVED_BYTES: usize = 512;
@@ -52,7 +53,7 @@ enum ValueKind {
 pub(super) struct RecordedField(u16);
 
 impl RecordedField {
-    /// Combines field number and kind; `None` for a field beyond the 8192nd.
+    /// Combines field number and kind; `None` for fields after the 8192nd.
     fn new(field: &Field, kind: ValueKind) -> Option<Self> {
         let index = u16::try_from(field.index()).ok()?;
         let shifted = index << KIND_BITS;

@@ -81,8 +81,8 @@ struct EnableWords {
 impl EnableWords {
     /// Updates the words with the combined parameters of the sessions.
     fn update(&self, notice: &EnableNotice<'_>) {
-        // Relaxed: each word may be seen before or after the others; at worst one event at the
-        // moment of change is checked against both.
+        // Relaxed: each word may be seen before or after the others. At worst, an event that is
+        // written at the moment of the change is checked against old and new words.
         match ControlCode::from_number(notice.code) {
             Some(ControlCode::Disable) => self.level.store(0, Ordering::Relaxed),
             Some(ControlCode::Enable) => {
@@ -138,16 +138,16 @@ impl Context {
     }
 
     /// Registers the provider, sets its traits, and returns a Win32 status. A failure to set the
-    /// traits is not reported, as published.
+    /// traits is not reported, as documented.
     ///
     /// # Safety
     ///
-    /// The context stays in place in memory, and alive, until it is unregistered or dropped. In a
-    /// library that is unloaded, both come first.
+    /// The context stays in place in memory until it is unregistered or dropped, which must happen
+    /// before its library is unloaded.
     ///
     /// # Panics
     ///
-    /// Panics if it is registered, or another thread is registering or unregistering it.
+    /// Panics if it is registered already, or another thread is registering or unregistering it.
     #[track_caller]
     pub unsafe fn register(&self, id: Guid, traits: &[u8], callback: Option<EnableCallback>) -> u32 {
         // Pairs with the release below and in `unregister`.
@@ -196,7 +196,7 @@ impl Context {
         status.0
     }
 
-    /// Writes an event that passed the words, and returns a Win32 status.
+    /// Writes an event that passed [`enabled`](Self::enabled), and returns a Win32 status.
     // Always inline, like all functions that write: the call stack of an event begins at the
     // application's call.
     #[inline(always)]
@@ -211,7 +211,7 @@ impl Context {
         let Some(handle) = Handle::from_raw_any_kind(self.handle.load(Ordering::Relaxed)) else {
             return WriteError::InvalidHandle.status().0;
         };
-        // Usually known at compile time.
+        // Usually decided at compile time.
         if activity.is_none() && related.is_none() {
             return to_status(write::write_described(handle.slot(), descriptor, metadata, data)).0;
         }
@@ -307,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn words_match_the_published_test() {
+    fn enable_words_pass_events_by_level_and_keyword() {
         let context = Context::new();
         let passes = |level, keyword| context.enabled(Level::from_int(level), keyword);
         assert!(!passes(0, 0), "no session has the provider enabled");

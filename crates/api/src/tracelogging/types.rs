@@ -25,7 +25,7 @@ macro_rules! numbers {
             #[doc = concat!("Panics above ", $most, ".")]
             #[inline(always)]
             #[must_use]
-            #[allow(unused_comparisons, clippy::absurd_extreme_comparisons)] // Of those whose numbers fill a byte.
+            #[allow(unused_comparisons, clippy::absurd_extreme_comparisons)] // For types whose numbers fill a byte.
             pub const fn from_int(value: u8) -> Self {
                 assert!(value <= $most, concat!("no ", stringify!($name), " is above ", $most));
                 Self(value)

@@ -104,7 +104,7 @@ pub fn until_zero<T: Plain + Default + PartialEq>(values: &[T]) -> &[u8] {
 ///
 /// # Panics
 ///
-/// Panics if there are fewer bytes, as published.
+/// Panics if there are fewer bytes, as documented.
 #[inline]
 #[track_caller]
 pub fn sid(value: &[u8]) -> &[u8] {
