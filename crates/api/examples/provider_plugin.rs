@@ -40,6 +40,6 @@ fn run(count: u32) -> Option<u64> {
     for number in 0..count {
         provider.write(&event, &[&number.to_le_bytes()]).ok()?;
     }
-    let end = session.stop().ok()?;
-    (end.events_lost == 0).then_some(end.events)
+    let summary = session.stop().ok()?;
+    (summary.events_lost == 0).then_some(summary.events)
 }

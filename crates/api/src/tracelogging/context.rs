@@ -310,7 +310,7 @@ mod tests {
     fn enable_words_pass_events_by_level_and_keyword() {
         let context = Context::new();
         let passes = |level, keyword| context.enabled(Level::from_int(level), keyword);
-        assert!(!passes(0, 0), "no session has the provider enabled");
+        assert!(!passes(0, 0), "a provider that no session enables must pass nothing");
         context.words.update(&notice(ControlCode::Enable, 3, 0x6, 0x2));
         for (level, keyword, expected) in [
             (3, 0x2, true),
@@ -324,9 +324,9 @@ mod tests {
             assert_eq!(passes(level, keyword), expected, "level {level} keyword {keyword:#x}");
         }
         context.words.update(&notice(ControlCode::Enable, 0, 0, 0));
-        assert!(passes(255, 1 << 63) && passes(0, 0), "level 0 is all levels, an any-mask of 0 all keywords");
+        assert!(passes(255, 1 << 63) && passes(0, 0), "level 0 and an any-mask of 0 must pass everything");
         context.words.update(&notice(ControlCode::CaptureState, 1, 1, 1));
-        assert!(passes(255, 1 << 63), "a capture of state changes nothing");
+        assert!(passes(255, 1 << 63), "a request for the state must change nothing");
         context.words.update(&notice(ControlCode::Disable, 0, 0, 0));
         assert!(!passes(0, 0));
     }
