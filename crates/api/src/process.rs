@@ -168,8 +168,8 @@ fn close_copied_descriptors() {
         names.collect::<Vec<c_int>>()
     });
     let limit = || rustix::process::getrlimit(rustix::process::Resource::Nofile).current.unwrap_or(65_536);
-    let all = listed.unwrap_or_else(|_| (0..c_int::try_from(limit().min(65_536)).unwrap_or(0)).collect());
-    for number in all {
+    let numbers = listed.unwrap_or_else(|_| (0..c_int::try_from(limit().min(65_536)).unwrap_or(0)).collect());
+    for number in numbers {
         // SAFETY: a copy in this thread's own table, which nothing on this thread uses.
         unsafe { libc::close(number) };
     }

@@ -1,7 +1,7 @@
 //! The path of an event to every session that wants it.
 //!
 //! ```text
-//!   slices, data descriptors, blocks of macros ──▶ `CallerEvent`            provider, descriptor, string
+//!   slices, data descriptors, blocks of macros ──▶ `CallerEvent`      provider, descriptor, string
 //!   1  enabled?          level and keyword, then filters              `registration::enable`
 //!   2  usual event       one session without extended data items:
 //!                        straight into the ring                       straight

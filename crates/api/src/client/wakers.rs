@@ -111,14 +111,14 @@ impl Client {
         if !matches!(shared.control_thread, ControlThreadState::Running) {
             return None;
         }
-        let done = Promise::new();
-        let promise = done.clone();
+        let result = Promise::new();
+        let promise = result.clone();
         shared.jobs.push(Box::new(move || {
             promise.fulfil(catch_unwind(AssertUnwindSafe(work)).ok());
         }));
         drop(shared);
         self.wake_control_thread();
-        done.wait(timeout).flatten()
+        result.wait(timeout).flatten()
     }
 
     /// Starts a thread for each waiting job. Called on a thread that shares the library's

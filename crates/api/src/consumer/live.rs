@@ -89,7 +89,7 @@ pub(super) struct LiveSession {
     clock_reader: ClockReader,
     /// How long a record may wait in the session.
     wait: Duration,
-    low_latency: bool,
+    has_low_latency: bool,
     processors: usize,
     streams: Vec<ProcessorStream>,
     by_cpu: HashMap<u16, usize>,
@@ -148,7 +148,7 @@ impl LiveSession {
             clock,
             clock_reader: ClockReader::for_clock(&clock),
             wait,
-            low_latency: properties.config.low_latency,
+            has_low_latency: properties.config.low_latency,
             processors,
             streams: Vec::new(),
             by_cpu: HashMap::new(),
@@ -426,7 +426,7 @@ impl LiveSession {
     /// if the record is of this session.
     pub(super) fn max_wait(&self, is_own: bool) -> Duration {
         // With low latency an idle session reports nothing.
-        if self.has_reports && (is_own || !self.low_latency) {
+        if self.has_reports && (is_own || !self.has_low_latency) {
             self.wait.max(LATE_REPORT_TIMEOUT)
         } else {
             self.wait

@@ -187,10 +187,10 @@ impl EventReader {
         let located = self.decoder.locate(record);
         let (fields, undecoded, payload) = match located {
             Ok(located) => {
-                let found = self.decoder.get(&located);
-                names = (found.prepared.schema.names.provider.clone(), found.prepared.event_name.clone());
-                let (fields, undecoded) = collect_fields(&mut self.walker, &found, record.pointer_size());
-                (fields, undecoded, found.payload)
+                let schema_match = self.decoder.get(&located);
+                names = (schema_match.prepared.schema.names.provider.clone(), schema_match.prepared.event_name.clone());
+                let (fields, undecoded) = collect_fields(&mut self.walker, &schema_match, record.pointer_size());
+                (fields, undecoded, schema_match.payload)
             }
             Err(reason) => (Vec::new(), Some(reason), record.payload()),
         };

@@ -268,11 +268,11 @@ fn system_time([year, month, _, day, hour, minute, second, millisecond]: [u16; 8
 /// Returns the fields of an event, and why some are missing if the payload ends early or is damaged.
 pub(super) fn collect_fields(
     walker: &mut Walker,
-    found: &SchemaMatch<'_, '_>,
+    schema_match: &SchemaMatch<'_, '_>,
     pointer_size: usize,
 ) -> (Vec<Field>, Option<Undecoded>) {
     let mut collector = FieldCollector::default();
-    let walked = walker.walk(&found.prepared.schema, found.payload, pointer_size, &mut collector);
+    let walked = walker.walk(&schema_match.prepared.schema, schema_match.payload, pointer_size, &mut collector);
     (collector.fields, walked.err())
 }
 

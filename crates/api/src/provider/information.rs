@@ -5,7 +5,7 @@
 //! | 0 EventProviderBinaryTrackInfo | none, one is tolerated | sessions record the module |
 //! | 1 EventProviderSetReserved1 | | ERROR_NOT_SUPPORTED |
 //! | 2 EventProviderSetTraits | the traits | events carry name and group; descriptors have types |
-//! | 3 EventProviderUseDescriptorType | one byte | descriptors have types or not; with traits always |
+//! | 3 EventProviderUseDescriptorType | one byte | descriptors have types (with traits: always) |
 //! | 4 and more | | ERROR_NOT_SUPPORTED |
 //!
 //! The checks come in this order: class, registration, address, length. All checks except that of

@@ -14,7 +14,7 @@ macro_rules! numbers {
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
         pub struct $name(u8);
 
-        #[allow(non_upper_case_globals)] // Names as published.
+        #[allow(non_upper_case_globals)] // Names of the original crate.
         impl $name {
             $($(#[$of])* pub const $value: Self = Self($number);)*
 
@@ -224,7 +224,7 @@ numbers! {
     }
 }
 
-#[allow(non_upper_case_globals)] // Names as published.
+#[allow(non_upper_case_globals)] // Names of the original crate.
 impl InType {
     /// Flag of an array whose count is in the metadata.
     pub const ConstantCountFlag: u8 = 0x20;
@@ -292,7 +292,7 @@ numbers! {
     }
 }
 
-#[allow(non_upper_case_globals)] // Names as published.
+#[allow(non_upper_case_globals)] // Names of the original crate.
 impl OutType {
     /// Mask of the out-type bits.
     pub const TypeMask: u8 = 0x7F;

@@ -332,17 +332,17 @@ mod tests {
     fn sort_blocks(blocks: &[DataDescriptor], has_types: bool) -> SortResult {
         // SAFETY: every block here is NULL, or made from bytes that outlive the call.
         let sorted = unsafe { SortedBlocks::new(blocks, has_types) }?;
-        let own = |bytes: &[u8]| bytes.to_vec();
+        let copy = |bytes: &[u8]| bytes.to_vec();
         let descriptor = EventDescriptor::default();
         let event = CallerEvent {
             is_mixed: sorted.is_mixed,
             ..CallerEvent::from_blocks(&descriptor, sorted.payload)
         };
-        let payload = event.payload().map(own).collect();
+        let payload = event.payload().map(copy).collect();
         Ok(SortedCopy {
             payload,
-            metadata: sorted.metadata.map(own),
-            provider: sorted.provider.map(own),
+            metadata: sorted.metadata.map(copy),
+            provider: sorted.provider.map(copy),
             stamp: sorted.stamp,
         })
     }

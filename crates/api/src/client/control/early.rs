@@ -204,11 +204,11 @@ fn reduce_to_classic(enabled_session: EnabledProvider) -> EnabledProvider {
 /// Returns parameters that pass every event that one of two enables passes, until the daemon sends
 /// the exact parameters.
 fn widen_params(first: &EnableParams, second: &EnableParams) -> EnableParams {
-    let level = |params: &EnableParams| if params.level == 0 { u8::MAX } else { params.level };
-    let any = |params: &EnableParams| if params.match_any == 0 { u64::MAX } else { params.match_any };
+    let max_level = |params: &EnableParams| if params.level == 0 { u8::MAX } else { params.level };
+    let any_mask = |params: &EnableParams| if params.match_any == 0 { u64::MAX } else { params.match_any };
     EnableParams {
-        level: level(first).max(level(second)),
-        match_any: any(first) | any(second),
+        level: max_level(first).max(max_level(second)),
+        match_any: any_mask(first) | any_mask(second),
         match_all: first.match_all & second.match_all,
         property: first.property & second.property,
         source: Guid::NULL,

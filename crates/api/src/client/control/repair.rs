@@ -2,7 +2,8 @@
 //!
 //! ```text
 //!   the library has its own table ─▶ the program cannot reach it: nothing to do
-//!   a sandbox refuses that ─▶ high numbers, checked before each use (`eventfds`, `socket::GuardedDescriptor`)
+//!   a sandbox refuses that ─▶ high numbers, checked before each use (`eventfds`,
+//!        │                    `socket::GuardedDescriptor`)
 //!        └─ the program closed a number ─▶ neither used nor closed, and forgotten
 //!             the bell of the control thread  made again
 //!             a listener                      listens again, under another name

@@ -147,7 +147,7 @@ fn with_stack_filters(rules: &RuleParams) -> Vec<RuleParams> {
 }
 
 fn with_and_without_schematized(rules: RuleParams) -> [RuleParams; 2] {
-    [RuleParams { schematized: true, ..rules.clone() }, rules]
+    [RuleParams { has_schematized: true, ..rules.clone() }, rules]
 }
 
 /// Returns a session that takes everything, and one that takes only the first event of its class.
@@ -317,7 +317,7 @@ fn last_enable_applies_from_every_state_of_two_sessions() {
             states.push(Some(RuleParams { names, ..plain.clone() }));
         }
     }
-    states.push(Some(RuleParams { schematized: true, payload_up_to: Some(0), ..RuleParams::default() }));
+    states.push(Some(RuleParams { has_schematized: true, payload_up_to: Some(0), ..RuleParams::default() }));
     for one in &states {
         for two in &states {
             for next in &states {

@@ -337,9 +337,9 @@ impl MapsLine {
         const STACK: u64 = u64::from_be_bytes(*b" [stack]");
         match byte {
             b'\n' => {
-                let done = std::mem::take(self);
-                let [start, end] = done.bounds;
-                return (start < end).then_some((start..end, done.tail == STACK));
+                let line = std::mem::take(self);
+                let [start, end] = line.bounds;
+                return (start < end).then_some((start..end, line.tail == STACK));
             }
             b'-' | b' ' if self.part < 2 => self.part += 1,
             _ => {

@@ -298,15 +298,15 @@ fn cost_of_a_stack() {
     fn measure(what: &str, depth: u32, mut once: impl FnMut() -> usize) {
         let frames = once();
         // The best of many runs, because other programs run too.
-        let each = (0..500).map(|_| {
+        let runs_ns = (0..500).map(|_| {
             let start = std::time::Instant::now();
             for _ in 0..20 {
                 black_box(once());
             }
             start.elapsed().as_nanos() / 20
         });
-        let each = each.min().unwrap_or(0);
-        println!("{what}, depth {depth}: {frames} frames, {each} ns");
+        let best_ns = runs_ns.min().unwrap_or(0);
+        println!("{what}, depth {depth}: {frames} frames, {best_ns} ns");
     }
     #[inline(never)]
     fn call_at_depth(depth: u32, then: &mut dyn FnMut()) {

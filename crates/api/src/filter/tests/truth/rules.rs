@@ -17,7 +17,7 @@ pub(super) struct RuleParams {
     /// Payloads up to this number pass.
     pub(super) payload_up_to: Option<u64>,
     /// A filter for the callback, which does not affect events.
-    pub(super) schematized: bool,
+    pub(super) has_schematized: bool,
     /// Whether stacks are requested; the next fields select the events that get one.
     pub(super) wants_stacks: bool,
     pub(super) stack_ids: Option<Ids>,

@@ -35,7 +35,7 @@ pub(super) fn params(rules: &RuleParams) -> EnableParams {
             .map(|((any, all, level), filter_in)| level_keyword_filter(gate(any, all, level, filter_in))),
     );
     filters.extend(rules.payload_up_to.map(payload_up_to));
-    if rules.schematized {
+    if rules.has_schematized {
         filters.push(schematized());
     }
     let ignore_property = if rules.ignore_keyword_0 { EVENT_ENABLE_PROPERTY_IGNORE_KEYWORD_0 } else { 0 };
@@ -45,12 +45,12 @@ pub(super) fn params(rules: &RuleParams) -> EnableParams {
 }
 
 fn payload_up_to(most: u64) -> Filter {
-    let mut of = FilteredEvent::new(ID, 0, false);
-    let field = of.field(Field::one(Shape::Fixed(8))).unwrap();
+    let mut filtered_event = FilteredEvent::new(ID, 0, false);
+    let field = filtered_event.field(Field::one(Shape::Fixed(8))).unwrap();
     let number = Type::Integer { bytes: 8, signed: false };
-    of.predicate(field, number, Operator::LE, Operand::Number(most.into())).unwrap();
+    filtered_event.predicate(field, number, Operator::LE, Operand::Number(most.into())).unwrap();
     let mut blob = Builder::new();
-    blob.add(&of, true).unwrap();
+    blob.add(&filtered_event, true).unwrap();
     Filter { kind: EVENT_FILTER_TYPE_PAYLOAD, data: blob.finish().unwrap() }
 }
 
@@ -129,7 +129,7 @@ impl RuleTable {
             let gets = |e: &&TestEvent| rules.is_some_and(|rules| rules.gets_event(e));
             let gets_stack = |e: &TestEvent| rules.is_some_and(|rules| rules.gets_stack(e));
             let expected = self.events.iter().filter(gets).map(|e| (e.number, gets_stack(e)));
-            assert_eq!(take_event_numbers(region), expected.collect(), "{rules:?} of {sessions:?}");
+            assert_eq!(take_event_numbers(region), expected.collect(), "{rules:?} filtered_event {sessions:?}");
         }
     }
 }
