@@ -438,8 +438,8 @@ impl Client {
         let _ = done.wait(REPLY_TIMEOUT);
     }
 
-    /// Sets the eventfd, owned by the library, that wakes the owner of an outlet; `false` if there
-    /// is no thread for it.
+    /// Sets the eventfd of the library that wakes the owner of an outlet; `false` if there is no
+    /// waking thread.
     fn set_wake_eventfd(&self, outlet: u8, wake: OwnedFd) -> bool {
         self.wakers.get().map(|wakers| wakers.set(outlet, wake)).is_some()
     }

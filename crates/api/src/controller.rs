@@ -3,8 +3,7 @@
 //! ```text
 //!   Controller ──one request──▶ daemon     start: the log file is opened here, with the caller's
 //!              ◀──its answer───                   rights, and its descriptor is sent along; for
-//!                                                 a file sequence the first one, and the folder
-//!                                                 for the others
+//!                                                 a file sequence the first file and its folder
 //! ```
 //!
 //! Programs use [`Session`](crate::Session) for sessions. A controller is for requests about the
@@ -135,7 +134,6 @@ impl Controller {
         self.connection.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns the error for an answer of an unexpected kind.
     fn unexpected_answer(&self, message: &Message) -> Error {
         unexpected_answer(&self.connection().link, message)
     }

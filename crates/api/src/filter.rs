@@ -75,7 +75,6 @@ impl SessionFilters {
         cells::release(self.cell);
     }
 
-    /// Returns the schematized filter, if there is one.
     pub(crate) fn schematized(self) -> Option<Vec<u8>> {
         cells::read(self.cell, |words| {
             let at = words.size(SCHEMATIZED);

@@ -53,7 +53,7 @@ impl OpenedLogFile {
         Ok(Self { file, folder: dir, path, is_new })
     }
 
-    /// Opens or creates the first file of a sequence; its folder is for the others.
+    /// Opens or creates the first file of a sequence. The daemon creates the others in its folder.
     pub(crate) fn open_first(pattern: &Path) -> Result<Self> {
         Self::open(&sequence_file_name(pattern, 1))
     }
@@ -67,7 +67,6 @@ impl OpenedLogFile {
         &self.folder
     }
 
-    /// Returns the absolute path.
     pub(crate) fn path(&self) -> &Path {
         &self.path
     }

@@ -137,7 +137,6 @@ impl RegistrationSlot {
         [self.provider[0].load(Ordering::Relaxed), self.provider[1].load(Ordering::Relaxed)]
     }
 
-    /// Returns the id of the provider.
     pub(crate) fn provider(&self) -> Guid {
         guid_from_words(self.provider_words())
     }
@@ -421,7 +420,6 @@ impl Handle {
         (handle.is_current() && handle.number() == number).then_some(handle)
     }
 
-    /// Iterates over all current registrations.
     pub(crate) fn iter_current() -> impl Iterator<Item = Self> {
         TABLE
             .iter()

@@ -11,14 +11,14 @@
 //! the program. The seal can: an epoll instance finds what it watches by number *and* open file.
 //!
 //! ```text
-//!   1  fstat(socket of the seal)         device and inode ─▶ the socket is ours
-//!   2  epoll_ctl(MOD, epoll, socket)     succeeds ─▶ the epoll instance watches our socket:
-//!                                        it is ours
+//!   1  fstat(socket of the seal)         device and inode ─▶ the socket is the library's
+//!   2  epoll_ctl(MOD, epoll, socket)     succeeds ─▶ the epoll instance watches that socket:
+//!                                        it is the library's
 //!   3  epoll_ctl(MOD, epoll, eventfd)    succeeds ─▶ the number leads to the file that was
-//!                                        added: it is ours
+//!                                        added: it is the library's
 //! ```
 //!
-//! Steps 2 and 3 change nothing of the program: its own epoll instance does not watch our socket,
+//! Steps 2 and 3 change nothing of the program: its epoll instances do not watch the seal's socket,
 //! so step 2 fails there, and every call on a descriptor that is not an epoll instance fails too.
 //! No thread waits on the instance of the seal.
 
@@ -162,7 +162,7 @@ impl Seal {
         }
     }
 
-    /// Closes an eventfd if it is still ours.
+    /// Closes an eventfd if it is still the library's.
     fn release(&self, eventfd: OwnedFd) {
         if self.owns(&eventfd) {
             let _ = self.epoll.as_ref().map(|epoll| epoll::delete(epoll, &eventfd));
@@ -356,7 +356,7 @@ mod tests {
             assert!(wakes.set(0, new_eventfd()));
             let number = wakes.eventfds[0].as_ref().unwrap().as_raw_fd();
             let epoll_number = wakes.seal.as_ref().unwrap().epoll.as_ref().unwrap().as_raw_fd();
-            // The program watches its own eventfd by its own instance, under the numbers of ours.
+            // The program's eventfd and epoll instance have the numbers of the library's.
             let program_fd = replace_descriptor(number, new_eventfd());
             let watch = replace_descriptor(epoll_number, epoll::create(epoll::CreateFlags::CLOEXEC).unwrap());
             epoll::add(&watch, &program_fd, epoll::EventData::new_u64(7), epoll::EventFlags::IN).unwrap();

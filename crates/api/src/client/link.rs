@@ -53,7 +53,6 @@ struct RefusalCount {
 }
 
 impl RefusalCount {
-    /// Counts a refused connection.
     fn add(&mut self, now: Instant) {
         let recent = self.since.filter(|(first, _)| now.saturating_duration_since(*first) < REFUSAL_INTERVAL);
         let (first, count) = recent.unwrap_or((now, 0));
@@ -428,7 +427,6 @@ impl DaemonPeer {
         self.offered_regions.iter().any(|offered| offered.session == session)
     }
 
-    /// Returns whether no message is queued.
     pub(super) fn has_sent_all(&self) -> bool {
         self.outbox.is_empty()
     }
@@ -451,7 +449,6 @@ impl DaemonPeer {
         self.outbox.push_back(OutgoingMessage { request: self.last_request, message, memory: None });
     }
 
-    /// Returns whether the daemon has not answered a request.
     pub(super) fn awaits_answer_to(&self, pending: PendingRequest) -> bool {
         self.pending.values().any(|other| *other == pending)
     }

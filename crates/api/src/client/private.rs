@@ -2,8 +2,8 @@
 //!
 //! Files and eventfds of a session are in the library's descriptor table (`process`), where the
 //! program cannot close them: code that uses or drops them runs on threads that share that table
-//! (`Client::run_in_library`). If a sandbox refuses such a table, they are in the program's, which
-//! must not close them: only the eventfd that writers ring is checked there.
+//! (`Client::run_in_library`). If a sandbox refuses such a table, they are in the program's table,
+//! and the program must not close them: only the eventfd that wakes the session is checked.
 
 mod file;
 mod track;

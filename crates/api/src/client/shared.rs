@@ -40,7 +40,6 @@ impl AwaitedAnswer {
 /// Work for a separate thread.
 pub(super) type LibraryJob = Box<dyn FnOnce() + Send>;
 
-/// The state under the lock.
 #[derive(Default)]
 pub(super) struct SharedState {
     pub(super) control_thread: ControlThreadState,

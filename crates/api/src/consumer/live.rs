@@ -174,7 +174,6 @@ impl LiveSession {
         &self.header
     }
 
-    /// Returns the logger id of the session.
     pub(super) fn logger(&self) -> u16 {
         self.header_buffer.first_chunk().map_or(0, |header| BufferHeader::parse(header).logger_id)
     }
@@ -214,7 +213,6 @@ impl LiveSession {
         &self.clock
     }
 
-    /// Iterates over the records of the header buffer.
     pub(super) fn header_records(&self) -> Records<'_> {
         read_records(&self.header_buffer)
     }

@@ -219,7 +219,6 @@ pub(crate) fn find_refusal(folders: &[RuntimeDir], role: Role) -> Option<Error> 
     others.iter().filter_map(refusal).find(|e| e.status() == Status::ERROR_ACCESS_DENIED)
 }
 
-/// Returns the error for an answer of an unexpected kind.
 pub(crate) fn unexpected_answer(link: &DaemonLink, message: &Message) -> Error {
     unreachable_error(
         link.socket(),

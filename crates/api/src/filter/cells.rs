@@ -24,7 +24,7 @@
 //! The memory of a process for filters is bounded. A cell never grows, so small free cells are of
 //! no use to a large filter. Therefore cells of fitting size ([`FITTED_WORDS`]) take only half of
 //! the memory: the first [`FULL_SIZE_CELLS`] cells are as large as any filter needs, and allocated
-//! when no other is left. An enable with a filter fails while all of those are in use.
+//! when no other cell is left. An enable with filters fails while all of them are in use.
 //!
 //! A writer with the number of a cell that has been reused for other filters applies those. That
 //! concerns only an event that is written at the moment of the change, as for levels in `enable`.

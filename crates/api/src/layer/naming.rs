@@ -84,7 +84,6 @@ impl NamedProviders {
         self.used_entries().find(|entry| entry.target == target)
     }
 
-    /// Returns whether all entries are used.
     pub(super) fn is_full(&self) -> bool {
         self.entries.last().is_none_or(|entry| entry.get().is_some())
     }
@@ -94,7 +93,6 @@ impl NamedProviders {
         self.find_target(target).is_some() || self.is_full()
     }
 
-    /// Iterates over all providers so far.
     pub(super) fn providers(&self) -> impl Iterator<Item = &Provider> {
         self.used_entries().filter_map(|entry| entry.provider.as_ref()).map(|(_, provider)| &**provider)
     }

@@ -60,7 +60,6 @@ impl RecordedField {
         (shifted >> KIND_BITS == index).then_some(Self(shifted | kind as u16))
     }
 
-    /// Returns the field's number at its callsite.
     pub(super) fn index(self) -> usize {
         usize::from(self.0 >> KIND_BITS)
     }

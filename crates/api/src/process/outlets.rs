@@ -27,7 +27,6 @@ static TABLE: [Outlet; MAX_OUTLETS] = [const { Outlet::new() }; MAX_OUTLETS];
 /// child creates anew: it must know which outlets its parent used.
 static IN_USE: AtomicU64 = AtomicU64::new(0);
 
-/// Returns an outlet by its number.
 #[inline(always)]
 pub(crate) fn get(outlet: u8) -> &'static Outlet {
     &TABLE[usize::from(outlet) % MAX_OUTLETS]

@@ -228,7 +228,6 @@ pub(crate) enum EnableChange {
 }
 
 impl EnableChange {
-    /// Returns the status and reason of a refusal.
     pub(crate) const fn refusal(self) -> Option<(Status, &'static str)> {
         match self {
             Self::None | Self::Changed => None,

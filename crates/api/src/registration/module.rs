@@ -18,7 +18,7 @@
 //! | The file was | The path is |
 //! |---|---|
 //! | renamed | the new one, as the system reports it |
-//! | deleted, or replaced | the former one; the build id shows whether the file now is the same |
+//! | deleted, or replaced | the former path; the build id shows whether the file there is the same |
 //! | absent (code generated at run time), or /proc is hidden | the loader's name, else the program |
 //!
 //! Bytes of a path that are not Unicode become U+FFFD. A session that records the modules of all

@@ -58,7 +58,6 @@ impl Input {
         })
     }
 
-    /// Returns the wall time of the start.
     pub(super) fn start(&self) -> FileTime {
         self.clock.file_time(self.clock.anchor)
     }

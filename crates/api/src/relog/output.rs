@@ -206,7 +206,6 @@ impl Output {
         self.write(cpu, time, bytes)
     }
 
-    /// Returns whether a record is written unchanged.
     fn is_unchanged(&self, input: usize, record: &Record<'_>) -> bool {
         record.instance().is_none()
             && !record.items_damaged()

@@ -143,7 +143,7 @@ impl<'s> Enable<'s> {
         self
     }
 
-    /// Enables the provider, or carries out the other [request](Session::request).
+    /// Enables the provider, or carries out another [request](Session::request).
     ///
     /// Fails with `ERROR_INVALID_PARAMETER` for filters that contradict each other or the session;
     /// with `ERROR_NO_SYSTEM_RESOURCES` if eight sessions enable the provider already.

@@ -10,8 +10,8 @@
 //! | Private… | runs a private session here (`private`) |
 //!
 //! A daemon can send orders for sessions or registrations that have ended. Such orders are
-//! acknowledged and otherwise ignored. A failure is reported (`Failed`) before it is acknowledged:
-//! no outlet is free, the memory cannot be mapped, the registration has no entry left.
+//! acknowledged and otherwise ignored. An order fails if no outlet is free, the memory cannot be
+//! mapped, or the registration has no entry left: `Failed` is sent before the acknowledgement.
 
 use std::os::fd::{AsFd, OwnedFd};
 

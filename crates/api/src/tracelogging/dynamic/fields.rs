@@ -103,7 +103,7 @@ slice_fields! {
     add_sid, add_sid_sequence: u8, Sid, append_sid;
 }
 
-/// Types that are passed by reference, and the one without sequences.
+/// Types whose values are passed by reference, and `binary`, which has no sequences.
 impl<G: Id> BuilderOf<G> {
     /// Adds bytes after their count, 65,535 at most.
     pub fn add_binary(&mut self, name: &str, value: impl AsRef<[u8]>, out: OutType, tag: u32) -> &mut Self {

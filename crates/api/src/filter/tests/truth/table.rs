@@ -61,7 +61,6 @@ fn schematized() -> Filter {
     Filter { kind: EVENT_FILTER_TYPE_SCHEMATIZED, data }
 }
 
-/// Returns the descriptor of an event of the table.
 pub(super) fn descriptor(e: &TestEvent) -> EventDescriptor {
     let (id, channel) = if e.is_tracelogging { (0, TRACELOGGING_CHANNEL) } else { (ID, 0) };
     EventDescriptor { channel, ..event(id, e.level, e.keyword) }
