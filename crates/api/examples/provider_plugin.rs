@@ -2,7 +2,7 @@
 //! tracing.
 //!
 //! The first registration starts a control thread, whose code `dlclose` must not unmap. So the
-//! library keeps itself loaded from then on, and `dlclose` has no effect.
+//! library keeps itself loaded from then on, and `dlclose` does not unload it.
 
 use traceweir::{EventDescriptor, Guid, Provider, Session};
 use traceweir_format::spec::event::EventInfoClass;

@@ -14,7 +14,7 @@
 //! | Call | Starts a daemon | No daemon |
 //! |---|---|---|
 //! | [`Controller::find`] | never | `Ok(None)`: an idle system, no sessions, no providers |
-//! | [`Controller::find_or_start`] | the user's, or for root the system's | [`Error::NoDaemon`] |
+//! | [`Controller::find_or_start`] | if none runs | [`Error::NoDaemon`] |
 //!
 //! ```no_run
 //! use traceweir::Guid;
@@ -91,8 +91,8 @@ impl Controller {
         Self::find_in(folders(scope)?)
     }
 
-    /// Finds a daemon like [`find`](Self::find), and starts the user's daemon if none runs, or for
-    /// root the system's.
+    /// Finds a daemon like [`find`](Self::find), and starts one if none runs: the daemon that
+    /// `TRACEWEIR_RUNTIME_DIR` names, else the system's for root and the user's for other users.
     pub fn find_or_start(scope: Option<Scope>) -> Result<Self> {
         Self::find_or_start_in(folders(scope)?)
     }

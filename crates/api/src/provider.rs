@@ -93,8 +93,8 @@ impl Provider {
         Self::register_with_handle(provider, callback, origin, |_| ())
     }
 
-    /// Like [`register_at`](Self::register_at), but first passes the handle to `store_handle`, so
-    /// that the callback can write events through the stored handle.
+    /// Like [`register_at`](Self::register_at), but passes the handle to `store_handle` before the
+    /// first call of the callback, which can then write events through the stored handle.
     ///
     /// A failed registration does not call `store_handle`.
     #[doc(hidden)]

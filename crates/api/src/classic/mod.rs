@@ -22,8 +22,8 @@
 //!
 //! Invariants
 //!
-//! 1. A logger is valid until its session disables the provider, another session enables the
-//!    provider, or the registration ends. Any other number fails with ERROR_INVALID_HANDLE.
+//! 1. A logger is valid until its session ends or disables the provider, another session enables
+//!    the provider, or the registration ends. Any other number fails with ERROR_INVALID_HANDLE.
 //! 2. Writes do not check the level and flags that the session enabled; the provider does.
 //! 3. Writing allocates nothing and takes no lock: a signal handler may write.
 //!
@@ -220,8 +220,8 @@ pub fn register_with_status(
     register_with_handles(control, classes, callback, |_| ())
 }
 
-/// Like [`register_with_status`], but first passes the registration to `store_handles`, so that the
-/// callback can use the stored handles.
+/// Like [`register_with_status`], but passes the registration to `store_handles` before the first
+/// call of the callback, which can then use the stored handles.
 #[doc(hidden)]
 pub fn register_with_handles(
     control: Guid,

@@ -489,7 +489,7 @@ impl RegistrationSlot {
         self.all.store(all, Ordering::Relaxed);
         self.strict.store(strict, Ordering::Relaxed);
         // Stored last, so that writers do not see the provider enabled with masks that no session
-        // requested. A writer that still sees the old masks does no harm (invariant 3).
+        // requested. A writer may see another order, because its loads are relaxed: no harm.
         self.level.store(level, Ordering::Release);
         // Release: a writer that follows a hint finds the entry filled and the hot words of its
         // session.

@@ -120,7 +120,7 @@ pub(super) fn writer_options(inputs: &[Input], first: &Input, settings: &Setting
         // Systems older than version 6 do not have the format of the written buffers.
         os_version: if major >= 6 { [major, minor] } else { [6, 0] },
         build: header.provider_version,
-        // The writer raises this if events are of higher processors.
+        // The writer raises this if an event has a higher processor number.
         processors: header.processors.clamp(1, 2048),
         cpu_speed_mhz: if clock.kind == ClockKind::CpuCycles { megahertz } else { header.cpu_speed_mhz }
             .max(1),

@@ -128,7 +128,7 @@ impl RuleTable {
             let gets = |e: &&TestEvent| rules.is_some_and(|rules| rules.gets_event(e));
             let gets_stack = |e: &TestEvent| rules.is_some_and(|rules| rules.gets_stack(e));
             let expected = self.events.iter().filter(gets).map(|e| (e.number, gets_stack(e)));
-            assert_eq!(take_event_numbers(region), expected.collect(), "{rules:?} filtered_event {sessions:?}");
+            assert_eq!(take_event_numbers(region), expected.collect(), "{rules:?} of {sessions:?}");
         }
     }
 }
