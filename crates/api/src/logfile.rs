@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn new_file_is_private_and_removed_if_unused() {
+    fn new_file_denies_other_users_and_is_removed_if_unused() {
         let dir = tempfile::tempdir().unwrap();
         let log = OpenedLogFile::open(&dir.path().join("a.etl")).unwrap();
         assert_eq!(log.file().metadata().unwrap().permissions().mode() & 0o137, 0);

@@ -140,7 +140,7 @@ mod tests {
     #[test]
     fn sleeping_thread_is_not_runnable() {
         assert!(is_runnable(rustix::thread::gettid().as_raw_nonzero().get()), "this thread must be runnable");
-        assert!(!is_runnable(i32::MAX), "a thread that does not exist is not runnable");
+        assert!(!is_runnable(i32::MAX), "a thread that does not exist must not be runnable");
         let (id, thread_id) = channel();
         let (end, wait) = channel::<()>();
         let sleeper = std::thread::spawn(move || {

@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn machine_description_and_stored_stacks_are_context() {
+    fn rundown_and_stored_stacks_are_context() {
         assert!(
             is_hook_context(hook::PROCESS_DC_START)
                 && is_hook_context(hook::THREAD_DC_START)

@@ -55,10 +55,9 @@ impl ControlThread {
         wanted
     }
 
-    /// Enables a registration for the sessions that [`prepare_early_enables`] returned. Their
-    /// regions were sent before: the process may end as soon as it has written an event.
-    ///
-    /// [`prepare_early_enables`]: Self::prepare_early_enables
+    /// Enables a registration for the sessions of
+    /// [`prepare_early_enables`](Self::prepare_early_enables), whose regions have been sent: the
+    /// process may end as soon as it has written an event.
     pub(super) fn apply_early_enables(
         &mut self,
         index: usize,
