@@ -210,7 +210,7 @@ impl Trace {
         }
     }
 
-    /// Creates a trace from buffers that the feeder adds; it ends by [`Closer::end`].
+    /// Creates a trace from buffers that the feeder adds. [`Closer::end`] ends the trace.
     pub fn from_buffers() -> Result<(Self, Feeder)> {
         let feed = Feed::new()?;
         let feeder = Feeder::new(Arc::clone(&feed));
@@ -332,8 +332,7 @@ pub fn deliver<H: Handler>(traces: Vec<Trace>, window: &Window, handler: &mut H)
             "the time to end at is before the time to start at",
         ));
     }
-    // From here on this thread only calls the handler: it may close a trace, but must not wait for
-    // itself.
+    // The handler may close a trace on this thread, and must not wait for this thread then.
     run_as_delivering(|| {
         if *window == Window::default() {
             deliver_all(traces, handler)

@@ -22,10 +22,10 @@
 //! | a field without a value | omitted |
 //!
 //! A span is an activity from its creation to the end of its last handle; entering and leaving it
-//! any number of times, on any thread, writes nothing. Without a parent, its start relates to the
-//! thread's activity ([`activity`]), if it has one. A span that began before a session enabled it
-//! stays unknown to the session: events in it carry the activity of the closest known enclosing
-//! span, or the thread's.
+//! any number of times, on any thread, writes nothing. Without a parent span, the start event
+//! relates to the thread's activity ([`activity`]), if there is one. A span that began before a
+//! session enabled it stays unknown to the session: events in it carry the activity of the closest
+//! known enclosing span, or the thread's.
 //!
 //! | File | Contents |
 //! |---|---|

@@ -31,8 +31,8 @@ const SHORT_BYTES: usize = 1024;
 #[derive(Debug)]
 pub struct Payload {
     short: [MaybeUninit<u8>; SHORT_BYTES],
-    /// Bytes of `short` that were written. Invariant: at most [`SHORT_BYTES`], and those before it
-    /// are initialised.
+    /// Number of bytes of `short` that were written. Invariant: at most [`SHORT_BYTES`], and all of
+    /// them are initialised.
     used: usize,
     /// All bytes, once they do not fit into `short`.
     long: Vec<u8>,

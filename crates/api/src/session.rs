@@ -24,7 +24,7 @@
 //! |---|---|---|
 //! | Events | of this process | of all processes that the user may trace, and of the kernel |
 //! | Live delivery, provider groups | no | yes |
-//! | When the [`Session`] is dropped | it stops | it runs on, unless [`stop_on_drop`] was set |
+//! | When the [`Session`] is dropped | it stops | it continues, unless [`stop_on_drop`] was set |
 //! | When the program ends | it stops | as when dropped |
 //!
 //! Sessions in a daemon are found again by name with [`Session::open`], also by other programs.

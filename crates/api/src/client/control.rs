@@ -266,7 +266,7 @@ impl ControlThread {
         if poll(&mut fds, timeout.as_ref()).is_err()
             || fds.iter().any(|f| f.revents().contains(PollFlags::NVAL))
         {
-            // If the descriptors are in the program's table, it may have closed them; do not spin
+            // The program may have closed descriptors that are in its own table; do not spin
             // on that.
             std::thread::sleep(Duration::from_millis(100));
         }

@@ -196,7 +196,7 @@ impl WakeEventfds {
         Self { eventfds: [const { None }; MAX_OUTLETS], seal: None, lost: 0 }
     }
 
-    /// Sets the eventfd that wakes the owner of an outlet; `false` if it is lost at once.
+    /// Sets the eventfd that wakes the owner of an outlet; `false` if the seal cannot adopt it.
     pub(super) fn set(&mut self, outlet: u8, eventfd: OwnedFd) -> bool {
         self.clear(1 << (usize::from(outlet) % MAX_OUTLETS));
         let adopted = if process::shares_descriptors() { self.adopt(eventfd) } else { Ok(eventfd) };

@@ -374,7 +374,7 @@ fn is_private(id: u64) -> impl Fn(&OpenSession) -> bool {
 }
 
 /// Closes the session to writers, runs callbacks, collects the remaining events and finalises the
-/// file. `None` if it did not end in time, or another thread ended it.
+/// file. `None` if the session did not end in time, or another thread ended it.
 fn finish_session(client: &'static Client, id: u64, timeout: Duration) -> Option<Result<Properties>> {
     let closed = client.end_sessions(is_private(id));
     client.run_callbacks(closed.changed, Guid::NULL, None);

@@ -49,7 +49,7 @@ pub(super) struct SharedState {
     pub(super) unanswered_greetings: u32,
     /// Registrations that daemons have not confirmed.
     pub(super) awaited_registrations: Vec<AwaitedAnswer>,
-    /// A daemon made a registration wait too long: until it answers, no thread waits for it.
+    /// A daemon made a registration wait too long: until a daemon answers, no thread waits.
     pub(super) has_unresponsive_daemon: bool,
     /// Registrations that continued before a daemon had answered.
     pub(super) late_registrations: Vec<AwaitedAnswer>,

@@ -14,8 +14,8 @@
 //!    everything of earlier flushes was written, so all processors are complete up to the latest
 //!    stamp of those.
 //! 3. The queue reports a stamp: once it is empty, all processors are complete up to that stamp.
-//!    Each buffer carries the stamp as it was when it was added, so a queue need not be empty. A
-//!    session that delivers much reports it often, also while processors are idle.
+//!    Each buffer carries the stamp that was reported when the buffer was added, so the queue need
+//!    not be empty. A busy session reports often, also while processors are idle.
 //! 4. No record waits in a session for longer than the flush timer (with low latency: a few
 //!    milliseconds).
 //!

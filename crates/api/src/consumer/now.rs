@@ -1,8 +1,8 @@
 //! The current time on a live session's clock.
 //!
-//! Sessions run on this machine: their stamps are its counter, or its system time. The right
-//! counter is the one that shows the value that the session's header predicts; if none does, the
-//! time is estimated from the latest stamp and its arrival.
+//! Sessions run on this machine: their stamps come from its counter or its system time. The right
+//! counter is the one that has the value that the session's header predicts. If no counter has it,
+//! the time is estimated from the latest stamp and its arrival.
 
 use std::time::{Instant, SystemTime};
 

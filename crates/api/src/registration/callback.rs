@@ -10,9 +10,10 @@
 //! 1. Callbacks of one registration never overlap: the caller holds its turn.
 //! 2. Every change is followed by a call that reports the state after the change. The calling
 //!    thread acquires the turn before it reads the state, so the reports are in order.
-//! 3. While a thread registers, it alone calls: before it returns, on its own stack. The control
-//!    thread reads `is_registering` after the change, and the registering thread checks for changes
-//!    after it has cleared `is_registering`, both sequentially consistent: one of them calls.
+//! 3. While a thread registers, only that thread calls the callback, before the registration
+//!    returns. The control thread reads `is_registering` after a change, and the registering thread
+//!    checks for changes after it cleared `is_registering`, both sequentially consistent: at least
+//!    one of them calls.
 //! 4. A turn held by a thread that a fork left behind in the parent counts as free.
 //!
 //! The callback gets one filter: the chain of all sessions' schematized filters, each with the bit

@@ -89,7 +89,7 @@ impl TraceEvent {
         Ok(event)
     }
 
-    /// Returns the record. Its stamp is that of the original until it is written.
+    /// Returns the record. It has the stamp of the original until the event is written.
     pub fn record(&self) -> Result<Record<'_>> {
         Ok(Record::parse(&self.bytes, self.cpu)?)
     }

@@ -21,14 +21,14 @@ pub struct ProviderInfo {
     pub guid: Guid,
     /// Name from the traits of the provider; may be empty.
     pub name: String,
-    /// Processes that have registered it; none if it is only enabled. Those of a group are the
-    /// processes of its members.
+    /// Processes that have registered the provider, or members of the group; empty if no process
+    /// has.
     pub pids: Vec<u32>,
-    /// Sessions that enable it.
+    /// Sessions that enable the provider or group.
     pub sessions: Vec<ProviderEnable>,
     /// Private sessions of other processes that enable it, as far as the caller may control them.
     pub private_sessions: Vec<ProviderEnable>,
-    /// Groups that it has joined.
+    /// Groups that the provider has joined.
     pub groups: Vec<Guid>,
     /// Whether this is a group.
     pub is_group: bool,

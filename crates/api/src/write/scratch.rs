@@ -69,7 +69,7 @@ struct PoolSlot {
     memory: UnsafeCell<RecordScratch>,
 }
 
-// SAFETY: only the thread that set `is_claimed` uses the memory, until it clears it.
+// SAFETY: only the thread that set `is_claimed` uses the memory, until it clears the flag.
 unsafe impl Sync for PoolSlot {}
 
 static POOL: [PoolSlot; POOL_SLOTS] = [const {
