@@ -311,14 +311,14 @@ impl Drop for PrivateSession {
 /// Checks the rules of filters; filters that select processes make no sense in a session of one
 /// process.
 fn check_filters(provider: Guid, filters: &[Filter]) -> Result<()> {
-    let refused = |reason: String| Err(Error::refused(Status::ERROR_INVALID_PARAMETER, reason));
+    let refuse = |reason: String| Err(Error::refused(Status::ERROR_INVALID_PARAMETER, reason));
     if filters.iter().any(|one| filter::is_scope(one.kind)) {
-        return refused(
+        return refuse(
             "a private session runs in one process: enable the provider without process filters".to_owned(),
         );
     }
     let all = filters.iter().map(|one| (one.kind, one.data.as_slice()));
-    filter::check_all(all, &provider, false).or_else(|e| refused(e.to_string()))
+    filter::check_all(all, &provider, false).or_else(|e| refuse(e.to_string()))
 }
 
 /// Starts the session and opens its outlet. Called without the lock, because the session's threads

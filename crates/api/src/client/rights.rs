@@ -50,17 +50,17 @@ impl DaemonCredentials {
     /// Checks whether a user may, by this daemon's report, have this process open files with its
     /// rights.
     pub(super) fn check(&self, user: u32) -> Result<()> {
-        let denied = |reason: String| Err(Error::refused(Status::ERROR_ACCESS_DENIED, reason));
+        let deny = |reason: String| Err(Error::refused(Status::ERROR_ACCESS_DENIED, reason));
         if user == 0 && self.uid == 0 {
             return Ok(());
         }
         let own = OwnRights::read_current();
         if user != own.effective_user || (self.uid != 0 && self.uid != user) {
-            return denied(format!("user {user} may not write files through a process of another user"));
+            return deny(format!("user {user} may not write files through a process of another user"));
         }
         match own.find_excess_right(self) {
             None => Ok(()),
-            Some(what) => denied(format!(
+            Some(what) => deny(format!(
                 "this process has rights that user {user} lacks ({what}): only root may write files through it"
             )),
         }
@@ -85,11 +85,11 @@ struct OwnRights {
 impl OwnRights {
     fn read_current() -> Self {
         let status = std::fs::read_to_string("/proc/thread-self/status").unwrap_or_default();
-        let numbers = |name: &str| -> Vec<u32> {
+        let read_ids = |name: &str| -> Vec<u32> {
             let line = status.lines().find_map(|line| line.strip_prefix(name)).unwrap_or_default();
             line.split_ascii_whitespace().filter_map(|word| word.parse().ok()).collect()
         };
-        let (mut users, mut groups) = (numbers("Uid:"), numbers("Gid:"));
+        let (mut users, mut groups) = (read_ids("Uid:"), read_ids("Gid:"));
         users.push(getuid().as_raw());
         groups.push(getgid().as_raw());
         let permitted = rustix::thread::capabilities(None).map(|sets| sets.permitted);

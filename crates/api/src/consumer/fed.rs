@@ -220,15 +220,15 @@ fn check_buffer(header: &BufferHeader, size: usize, state: &FeedState) -> Result
 
 /// Reads the first buffer, which contains the log-file header.
 fn parse_first_buffer(buffer: &[u8]) -> Result<FirstBuffer> {
-    let no_header = |_| invalid_buffer("the first buffer must contain the log-file header");
+    let no_header_error = |_| invalid_buffer("the first buffer must contain the log-file header");
     let mut bytes = Vec::new();
-    let header = unpack(buffer, &mut bytes).map_err(no_header)?;
+    let header = unpack(buffer, &mut bytes).map_err(no_header_error)?;
     let mut records = Records::new(&bytes, HEADER_SIZE, 0, header.processor_index, false);
-    let first = records.next().map_err(no_header)?;
+    let first = records.next().map_err(no_header_error)?;
     let first = first.filter(|r| r.hook() == Some(hook::LOG_FILE_HEADER));
     let first =
         first.ok_or_else(|| invalid_buffer("the first buffer does not begin with the log-file header"))?;
-    let log = LogFileHeader::parse(&first).map_err(no_header)?;
+    let log = LogFileHeader::parse(&first).map_err(no_header_error)?;
     let clock = log.clock(first.time());
     Ok(FirstBuffer { header: log, clock, logger: header.logger_id })
 }

@@ -215,8 +215,8 @@ pub(crate) fn connect_first(folders: &[RuntimeDir], role: Role) -> Result<Option
 /// Returns the refusal of the first daemon that denies access, in all folders except the last.
 pub(crate) fn find_refusal(folders: &[RuntimeDir], role: Role) -> Option<Error> {
     let (_, others) = folders.split_last()?;
-    let refusal = |dir: &RuntimeDir| DaemonLink::open(dir, role).err();
-    others.iter().filter_map(refusal).find(|e| e.status() == Status::ERROR_ACCESS_DENIED)
+    let open_error = |dir: &RuntimeDir| DaemonLink::open(dir, role).err();
+    others.iter().filter_map(open_error).find(|e| e.status() == Status::ERROR_ACCESS_DENIED)
 }
 
 pub(crate) fn unexpected_answer(link: &DaemonLink, message: &Message) -> Error {

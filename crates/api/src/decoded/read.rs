@@ -218,8 +218,8 @@ impl EventReader {
             return name.into();
         }
         let is_kernel = record.hook().is_some();
-        let text = || if is_kernel { "Windows Kernel".into() } else { provider.to_string().into() };
-        self.names.entry(provider).or_insert_with(text).clone()
+        let make_name = || if is_kernel { "Windows Kernel".into() } else { provider.to_string().into() };
+        self.names.entry(provider).or_insert_with(make_name).clone()
     }
 }
 

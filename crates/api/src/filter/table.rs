@@ -157,11 +157,11 @@ fn read_short_name(metadata: &[u8]) -> Option<(u64, u64)> {
     if tag & 0x80 != 0 || size <= NAME + 8 {
         return None;
     }
-    let word = |at: usize| metadata.get(at..)?.first_chunk().map(|bytes| u64::from_le_bytes(*bytes));
+    let read_word = |at: usize| metadata.get(at..)?.first_chunk().map(|bytes| u64::from_le_bytes(*bytes));
     // The last eight bytes of metadata that have fewer than sixteen bytes of name: bytes already
     // read are shifted out.
     let at = (size - 8).min(NAME + 8);
-    let (first, second) = (word(NAME)?, word(at)? >> (8 * (NAME + 8 - at)));
+    let (first, second) = (read_word(NAME)?, read_word(at)? >> (8 * (NAME + 8 - at)));
     (zero_marks(first) | zero_marks(second) != 0).then_some((first, second))
 }
 

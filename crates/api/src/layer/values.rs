@@ -330,7 +330,7 @@ mod tests {
 
     #[test]
     fn newer_values_replace_older_ones_within_the_event_size() {
-        let values = |list: &[(u16, &str)]| {
+        let make_values = |list: &[(u16, &str)]| {
             let mut values = EventValues::default();
             for (index, text) in list {
                 values.shape.push(RecordedField(index << KIND_BITS | ValueKind::Text as u16));
@@ -339,16 +339,16 @@ mod tests {
             }
             values
         };
-        let texts = |values: &EventValues| -> Vec<(usize, String)> {
+        let read_texts = |values: &EventValues| -> Vec<(usize, String)> {
             values.entries().map(|(d, b)| (d.index(), String::from_utf8(b[2..].to_vec()).unwrap())).collect()
         };
-        let mut kept = values(&[(0, "a"), (2, "c")]);
-        kept.merge_newer(&values(&[(1, "b"), (2, "d")]));
-        assert_eq!(texts(&kept), [(0, "a".into()), (1, "b".into()), (2, "d".into())]);
+        let mut kept = make_values(&[(0, "a"), (2, "c")]);
+        kept.merge_newer(&make_values(&[(1, "b"), (2, "d")]));
+        assert_eq!(read_texts(&kept), [(0, "a".into()), (1, "b".into()), (2, "d".into())]);
         let long = "x".repeat(40_000);
-        kept.merge_newer(&values(&[(3, &long)]));
-        kept.merge_newer(&values(&[(4, &long), (5, "e")]));
-        let sizes: Vec<_> = texts(&kept).iter().map(|(index, text)| (*index, text.len())).collect();
+        kept.merge_newer(&make_values(&[(3, &long)]));
+        kept.merge_newer(&make_values(&[(4, &long), (5, "e")]));
+        let sizes: Vec<_> = read_texts(&kept).iter().map(|(index, text)| (*index, text.len())).collect();
         let cut = MAX_TEXT_BYTES - (40_000 + 5 * 2 + 3);
         assert_eq!(
             sizes,

@@ -20,17 +20,17 @@ pub(crate) struct ProviderTraits {
 impl ProviderTraits {
     /// Stores these bytes, which must not be empty.
     pub(crate) fn new(bytes: &[u8]) -> Self {
-        let item = |another_follows| {
+        let make_item = |another_follows| {
             let head = item_head(ExtType::PROV_TRAITS, bytes.len(), another_follows).to_le_bytes();
             let item_bytes: Vec<u8> = head.iter().chain(bytes).copied().collect();
-            let word = |chunk: &[u8]| {
+            let to_word = |chunk: &[u8]| {
                 let mut word = [0; 8];
                 word[..chunk.len()].copy_from_slice(chunk);
                 u64::from_ne_bytes(word)
             };
-            item_bytes.chunks(8).map(word).collect()
+            item_bytes.chunks(8).map(to_word).collect()
         };
-        Self { bytes: bytes.into(), items: [item(false), item(true)] }
+        Self { bytes: bytes.into(), items: [make_item(false), make_item(true)] }
     }
 
     /// Returns the extended data item.

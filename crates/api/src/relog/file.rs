@@ -303,16 +303,16 @@ mod tests {
         let (hard, soft) = (folder.path().join("hard.etl"), folder.path().join("soft.etl"));
         fs::hard_link(&input, &hard).unwrap();
         std::os::unix::fs::symlink(&input, &soft).unwrap();
-        let status = |path: &Path| {
+        let create_status = |path: &Path| {
             PartialFile::create(path, std::slice::from_ref(&input), false).unwrap_err().status()
         };
         for name in [&input, &hard, &soft] {
-            assert_eq!(status(name), Status::ERROR_SHARING_VIOLATION);
+            assert_eq!(create_status(name), Status::ERROR_SHARING_VIOLATION);
         }
-        assert_eq!(status(folder.path()), Status::ERROR_BAD_PATHNAME);
-        assert_eq!(status(Path::new("/dev/null")), Status::ERROR_BAD_PATHNAME);
-        assert_eq!(status(Path::new("")), Status::ERROR_BAD_PATHNAME);
-        assert_eq!(status(&folder.path().join("none/out.etl")), Status::ERROR_PATH_NOT_FOUND);
+        assert_eq!(create_status(folder.path()), Status::ERROR_BAD_PATHNAME);
+        assert_eq!(create_status(Path::new("/dev/null")), Status::ERROR_BAD_PATHNAME);
+        assert_eq!(create_status(Path::new("")), Status::ERROR_BAD_PATHNAME);
+        assert_eq!(create_status(&folder.path().join("none/out.etl")), Status::ERROR_PATH_NOT_FOUND);
         assert_eq!(fs::read(&input).unwrap(), b"precious");
     }
 }

@@ -83,15 +83,15 @@ fn id_filters() -> [Option<Ids>; 5] {
 
 /// Like [`id_filters`]; the last two apply to a part of all events.
 fn name_filters() -> [Option<Names>; 7] {
-    let listed = |names: &[&'static str], filter_in, part| Some((names.to_vec(), filter_in, part));
+    let name_filter = |names: &[&'static str], filter_in, part| Some((names.to_vec(), filter_in, part));
     [
         None,
-        listed(&["eight"], false, ALL),
-        listed(&["six", NAME], false, ALL),
-        listed(&["six", NAME], true, ALL),
-        listed(&["eight"], true, ALL),
-        listed(&["eight"], true, (1, 2, 4)),
-        listed(&[NAME], false, (0, 2, 1)),
+        name_filter(&["eight"], false, ALL),
+        name_filter(&["six", NAME], false, ALL),
+        name_filter(&["six", NAME], true, ALL),
+        name_filter(&["eight"], true, ALL),
+        name_filter(&["eight"], true, (1, 2, 4)),
+        name_filter(&[NAME], false, (0, 2, 1)),
     ]
 }
 

@@ -267,13 +267,13 @@ fn cache_stack_bounds(sp: usize, chunk: &mut [u8]) {
             first_stack = Some(range);
         }
     });
-    let holds = |range: &Option<Range<usize>>| range.as_ref().is_some_and(|range| range.contains(&sp));
+    let holds_sp = |range: &Option<Range<usize>>| range.as_ref().is_some_and(|range| range.contains(&sp));
     // The first thread's control block is not on its stack, but where stacks of coroutines may lie.
     let is_first = rustix::thread::gettid() == rustix::process::getpid();
-    let is_certain = is_first || holds(&first_stack);
+    let is_certain = is_first || holds_sp(&first_stack);
     let choice = if is_certain { first_stack } else { own_stack };
     // If a signal handler is the first to capture, the thread's own stack is cached all the same.
-    if !holds(&choice) {
+    if !holds_sp(&choice) {
         let around_sp = around_sp.unwrap_or(0..0);
         OTHER_STACK.set((around_sp.start, around_sp.end));
     }

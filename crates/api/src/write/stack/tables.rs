@@ -63,7 +63,7 @@ impl UnwindRule {
     /// in bits 8–31; offsets of return address and frame pointer in words in bits 32–47 and 48–63.
     /// `None` if a number does not fit.
     fn pack(self) -> Option<u64> {
-        let slot = |at: Option<isize>| {
+        let to_words = |at: Option<isize>| {
             let at = at.unwrap_or(0);
             (at % 8 == 0).then(|| i16::try_from(at / 8).ok()).flatten()
         };
@@ -76,13 +76,13 @@ impl UnwindRule {
                 | u64::from(self.is_outermost) << 4
                 | 1 << 5
                 | u64::from(offset.cast_unsigned() & 0xFF_FFFF) << 8
-                | u64::from(slot(self.return_at)?.cast_unsigned()) << 32
-                | u64::from(slot(self.frame_at)?.cast_unsigned()) << 48,
+                | u64::from(to_words(self.return_at)?.cast_unsigned()) << 32
+                | u64::from(to_words(self.frame_at)?.cast_unsigned()) << 48,
         )
     }
 
     fn unpack(word: u64) -> Self {
-        let slot = |bit: u32, shift: u32| {
+        let saved_offset = |bit: u32, shift: u32| {
             (word >> bit & 1 != 0).then_some(isize::from((word >> shift) as u16 as i16) * 8)
         };
         Self {
@@ -93,8 +93,8 @@ impl UnwindRule {
                 _ => CfaBase::Signal,
             },
             offset: (((word as u32).cast_signed()) >> 8) as isize,
-            return_at: slot(2, 32),
-            frame_at: slot(3, 48),
+            return_at: saved_offset(2, 32),
+            frame_at: saved_offset(3, 48),
             is_outermost: word >> 4 & 1 != 0,
         }
     }
@@ -229,7 +229,7 @@ impl MappedObject {
         let count = header.read_u32()? as usize;
         let first = header.position();
         let wanted = i32::try_from(pc.wrapping_sub(self.table).cast_signed()).ok()?;
-        let entry = |index: usize| {
+        let read_entry = |index: usize| {
             let mut entry = self.mapped.seek(first.checked_add(index.checked_mul(8)?)?)?;
             Some((entry.read_u32()?.cast_signed(), entry.read_u32()?.cast_signed()))
         };
@@ -237,9 +237,9 @@ impl MappedObject {
         let (mut low, mut high) = (0, count);
         while low < high {
             let middle = low + (high - low) / 2;
-            if entry(middle)?.0 <= wanted { low = middle + 1 } else { high = middle }
+            if read_entry(middle)?.0 <= wanted { low = middle + 1 } else { high = middle }
         }
-        let (_, fde) = entry(low.checked_sub(1)?)?;
+        let (_, fde) = read_entry(low.checked_sub(1)?)?;
         self.table.checked_add_signed(fde as isize)
     }
 }
