@@ -41,15 +41,10 @@ fn main() -> Result<(), Box<dyn Error>> {
     for kind in [1, 2] {
         classic::trace(logger, &Event { class, kind, level: 4, ..Event::default() }, &[b"block 7\0"])?;
     }
-    let flags = TRACE_MESSAGE_SEQUENCE | TRACE_MESSAGE_GUID | TRACE_MESSAGE_TIMESTAMP | TRACE_MESSAGE_SYSTEMINFO;
+    let flags =
+        TRACE_MESSAGE_SEQUENCE | TRACE_MESSAGE_GUID | TRACE_MESSAGE_TIMESTAMP | TRACE_MESSAGE_SYSTEMINFO;
     for number in 10..13 {
-        classic::trace_message(
-            logger,
-            flags.into(),
-            &class,
-            number,
-            &[&7u32.to_le_bytes(), b"disk\0"],
-        )?;
+        classic::trace_message(logger, flags.into(), &class, number, &[&7u32.to_le_bytes(), b"disk\0"])?;
     }
     drop(registration);
     println!("{} events", session.stop()?.events);

@@ -40,7 +40,10 @@ use traceweir_transport::message::Filter;
 
 use crate::event::CallerEvent;
 use cells::CellWords;
-use compile::{CompiledFilters, IDS, NAMES, PAYLOAD, PROVIDER_DEFINED, SCHEMATIZED, STACK_IDS, STACK_LEVEL_KW, STACK_NAMES};
+use compile::{
+    CompiledFilters, IDS, NAMES, PAYLOAD, PROVIDER_DEFINED, SCHEMATIZED, STACK_IDS, STACK_LEVEL_KW,
+    STACK_NAMES,
+};
 pub(crate) use table::QuickResult;
 
 /// The filters of one session for one registration: the number of their cell, and whether they

@@ -202,10 +202,10 @@ impl PrivateSession {
         let flush = move || {
             let session = find_session(client, id)?;
             let reserved = file.map(|path| ReservedFile::open(client, id, &path)).transpose()?;
-            let file =
-                reserved.as_ref().map(|file| Ok::<_, Error>((file.clone_file()?, file.log.path().to_owned())));
-            let result =
-                file.transpose().and_then(|file| wait_for_session(|done| session.flush(file, done)));
+            let file = reserved
+                .as_ref()
+                .map(|file| Ok::<_, Error>((file.clone_file()?, file.log.path().to_owned())));
+            let result = file.transpose().and_then(|file| wait_for_session(|done| session.flush(file, done)));
             if let Some(reserved) = reserved {
                 reserved.release(result.is_err());
             }

@@ -260,8 +260,7 @@ impl SharedState {
         if answers.iter().any(Option::is_none) {
             return Ok(());
         }
-        let denial =
-            answers.into_iter().flatten().find(|(status, _)| *status == Status::ERROR_ACCESS_DENIED);
+        let denial = answers.into_iter().flatten().find(|(status, _)| *status == Status::ERROR_ACCESS_DENIED);
         denial.map_or(Ok(()), |(status, reason)| Err(crate::Error::refused(status, reason)))
     }
 

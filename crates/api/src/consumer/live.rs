@@ -126,7 +126,8 @@ impl LiveSession {
     pub(super) fn open(folders: &[RuntimeDir], session: &SessionRef) -> Result<Self> {
         let mut daemon = connect_first(folders, Role::Consumer)?.ok_or_else(|| not_running_error(session))?;
         let answer = daemon.ask(&Message::OpenConsumer { session: session.clone() }, &[], OPEN_TIMEOUT)?;
-        let Message::Consumer { properties, slots, buffer_bytes, header: header_buffer } = answer.message else {
+        let Message::Consumer { properties, slots, buffer_bytes, header: header_buffer } = answer.message
+        else {
             return Err(unexpected_answer(&daemon, &answer.message));
         };
         let Ok([queue, cursor, signal]) = <[_; 3]>::try_from(answer.descriptors) else {
@@ -349,7 +350,9 @@ impl LiveSession {
         if self.spare_buffers.len() > before {
             if self.interest.has_buffers() {
                 // Notices of a loss have no bytes.
-                return self.finished_buffers.extend(self.spare_buffers.drain(before..).filter(|bytes| !bytes.is_empty()));
+                return self
+                    .finished_buffers
+                    .extend(self.spare_buffers.drain(before..).filter(|bytes| !bytes.is_empty()));
             }
             let freed: usize = self.spare_buffers.iter().skip(before).map(Vec::capacity).sum();
             self.held_bytes = self.held_bytes.saturating_sub(freed);

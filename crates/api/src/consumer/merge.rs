@@ -79,7 +79,11 @@ pub(super) fn process<H: Handler>(
 
 impl LiveMerge {
     /// Delivers the log-file header events, which come first.
-    fn deliver_header_events<H: Handler>(&mut self, gates: &[Arc<CloseGate>], handler: &mut H) -> ControlFlow<()> {
+    fn deliver_header_events<H: Handler>(
+        &mut self,
+        gates: &[Arc<CloseGate>],
+        handler: &mut H,
+    ) -> ControlFlow<()> {
         for (trace, (live, gate)) in self.lives.iter().zip(gates).enumerate() {
             let Some(live) = live else { continue };
             let (mut records, clock) = (live.header_records(), live.clock());

@@ -188,8 +188,12 @@ impl EventReader {
         let (fields, undecoded, payload) = match located {
             Ok(located) => {
                 let schema_match = self.decoder.get(&located);
-                names = (schema_match.prepared.schema.names.provider.clone(), schema_match.prepared.event_name.clone());
-                let (fields, undecoded) = collect_fields(&mut self.walker, &schema_match, record.pointer_size());
+                names = (
+                    schema_match.prepared.schema.names.provider.clone(),
+                    schema_match.prepared.event_name.clone(),
+                );
+                let (fields, undecoded) =
+                    collect_fields(&mut self.walker, &schema_match, record.pointer_size());
                 (fields, undecoded, schema_match.payload)
             }
             Err(reason) => (Vec::new(), Some(reason), record.payload()),

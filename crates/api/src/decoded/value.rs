@@ -272,7 +272,8 @@ pub(super) fn collect_fields(
     pointer_size: usize,
 ) -> (Vec<Field>, Option<Undecoded>) {
     let mut collector = FieldCollector::default();
-    let walked = walker.walk(&schema_match.prepared.schema, schema_match.payload, pointer_size, &mut collector);
+    let walked =
+        walker.walk(&schema_match.prepared.schema, schema_match.payload, pointer_size, &mut collector);
     (collector.fields, walked.err())
 }
 

@@ -158,7 +158,8 @@ fn filters_for_the_provider_are_kept_unchanged() {
     let header: Vec<u8> = (0..16).chain([31, 0, 0, 0, 0, 0, 0, 0]).chain([9; 7]).collect();
     let provider_filter = |kind, length: usize| Filter { kind, data: vec![kind as u8; length] };
     let schematized = Filter { kind: EVENT_FILTER_TYPE_SCHEMATIZED, data: header.clone() };
-    let (slot, enable) = enable(0, vec![provider_filter(3, 0), schematized, provider_filter(1, 1024), provider_filter(2, 9)]);
+    let (slot, enable) =
+        enable(0, vec![provider_filter(3, 0), schematized, provider_filter(1, 1024), provider_filter(2, 9)]);
     assert!(!enable.is_filtered, "filters of the provider must not filter events");
     assert_eq!(enable.filters.schematized(), Some(header));
     let lengths: Vec<_> =

@@ -63,11 +63,13 @@ impl EarliestTimes {
     /// Returns the clock with the start for the header: moved by whole seconds, which every clock
     /// counts without a remainder.
     pub(super) fn start_clock(&self, clock: &Clock) -> Clock {
-        let seconds_since_start = |time: FileTime| time.0.saturating_sub(clock.start.0).div_euclid(UNITS_PER_SECOND);
+        let seconds_since_start =
+            |time: FileTime| time.0.saturating_sub(clock.start.0).div_euclid(UNITS_PER_SECOND);
         let seconds_of_stamp =
             |raw: i64| if raw == i64::MAX { i64::MAX } else { seconds_since_start(clock.file_time(raw)) };
         let cut = self.from.map_or(0, seconds_since_start).max(0);
-        let moved = cut.min(seconds_of_stamp(self.earliest).max(0)).min(seconds_of_stamp(self.earliest_injected));
+        let moved =
+            cut.min(seconds_of_stamp(self.earliest).max(0)).min(seconds_of_stamp(self.earliest_injected));
         let ticks = i128::from(moved).saturating_mul(i128::from(clock.rate));
         let anchor = i64::try_from(ticks).ok().and_then(|ticks| clock.anchor.checked_add(ticks));
         let start = moved.checked_mul(UNITS_PER_SECOND).and_then(|units| clock.start.0.checked_add(units));

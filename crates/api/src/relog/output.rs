@@ -320,7 +320,8 @@ impl Output {
     /// Returns the clock of an input if its stamps are converted.
     fn conversion_clock(&self, input: usize) -> Result<Option<Clock>> {
         let conversion = self.conversions.get(input);
-        let no_input_error = || Error::refused(Status::ERROR_INVALID_PARAMETER, format!("there is no input {input}"));
+        let no_input_error =
+            || Error::refused(Status::ERROR_INVALID_PARAMETER, format!("there is no input {input}"));
         Ok(conversion.ok_or_else(no_input_error)?.clock)
     }
 

@@ -67,9 +67,9 @@ impl<'a> RecordSource<'a> {
         let is_schema_followed = event.related.is_some();
         let are_traits_followed = event.metadata.is_some() || is_schema_followed;
         let traits = (item_head(ExtType::PROV_TRAITS, traits.len(), are_traits_followed), traits);
-        let schema = event
-            .metadata
-            .map(|metadata| (item_head(ExtType::EVENT_SCHEMA_TL, metadata.len(), is_schema_followed), metadata));
+        let schema = event.metadata.map(|metadata| {
+            (item_head(ExtType::EVENT_SCHEMA_TL, metadata.len(), is_schema_followed), metadata)
+        });
         let related = event.related.map(|id| {
             let [low, high] = id.to_words();
             [item_head(ExtType::RELATED_ACTIVITYID, 16, false), low, high]

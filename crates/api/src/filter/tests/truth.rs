@@ -138,7 +138,13 @@ fn with_stack_filters(rules: &RuleParams) -> Vec<RuleParams> {
             for stack_names in &name_filters()[..3] {
                 for wants_stacks in [false, true] {
                     let (stack_ids, stack_names) = (stack_ids.clone(), stack_names.clone());
-                    all.push(RuleParams { wants_stacks, stack_part, stack_ids, stack_names, ..rules.clone() });
+                    all.push(RuleParams {
+                        wants_stacks,
+                        stack_part,
+                        stack_ids,
+                        stack_names,
+                        ..rules.clone()
+                    });
                 }
             }
         }
@@ -213,7 +219,11 @@ fn two_sessions_get_the_same_events_as_alone() {
             for (i, (e, d)) in events.iter().zip(&descriptors).enumerate() {
                 let is_enabled = slot.is_enabled(e.level, e.keyword);
                 assert_eq!(is_enabled, together.is_enabled(e), "{rules:?} {other:?} {e:?}");
-                assert_eq!(is_enabled, late.is_enabled(e.level, e.keyword), "late: {rules:?} {other:?} {e:?}");
+                assert_eq!(
+                    is_enabled,
+                    late.is_enabled(e.level, e.keyword),
+                    "late: {rules:?} {other:?} {e:?}"
+                );
                 let event = CallerEvent::new(d, &[]);
                 got[0] |= u64::from(is_enabled && first.wants_event(&event)) << i;
                 got[1] |= u64::from(is_enabled && second.wants_event(&event)) << i;
