@@ -13,7 +13,7 @@ fetch=$folder/fetch
 mkdir -p "$fetch/src" "$folder/src"
 cd "$folder"
 
-# An empty program that depends on the two, for cargo to fetch them.
+# An empty package that depends on the two packages, so that cargo fetches them.
 printf '' >"$fetch/src/lib.rs"
 cat >"$fetch/Cargo.toml" <<'EOF'
 [package]
@@ -33,7 +33,7 @@ if ! cargo vendor -q --manifest-path "$fetch/Cargo.toml" "$folder/packages" >"$f
     exit 77
 fi
 
-# A program whose tests and example are theirs, and whose dependencies are the stand-ins.
+# A package with the tests and the example of the two packages, and the stand-ins as dependencies.
 printf '' >"$folder/src/lib.rs"
 cat >"$folder/Cargo.toml" <<EOF
 [package]
@@ -47,7 +47,7 @@ tracelogging_dynamic = "=1.2.4"
 
 [dev-dependencies]
 uuid = "1"
-# The last whose GUID exists on every system.
+# The last version whose GUID type exists on every system.
 windows = "0.48"
 
 [[test]]

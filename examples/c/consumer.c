@@ -1,4 +1,4 @@
-/* A consumer of files: what is in one or several traces, merged by time, a line for each event.
+/* A consumer of files: prints the events of one or several traces, merged by time, one line for each event.
  *
  *   cc examples/c/consumer.c -Icrates/ffi/include -Ltarget/debug -ltraceweir -Wl,-rpath,$PWD/target/debug -o consumer
  *   ./consumer hello.etl
@@ -42,7 +42,7 @@ static void WINAPI on_event(PEVENT_RECORD event) {
            event->UserDataLength);
 }
 
-/* After each buffer; FALSE would end it. */
+/* Called after each buffer; FALSE would end ProcessTrace. */
 static ULONG WINAPI on_buffer(PEVENT_TRACE_LOGFILEW file) {
     Counts *counts = (Counts *)file->Context;
     counts->buffers++;

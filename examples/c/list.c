@@ -1,4 +1,4 @@
-/* What runs: the sessions as logman lists them, or one of them in full; and the providers that are registered.
+/* Lists the running sessions as logman does, or one session in full, or the registered providers.
  *
  *   cc examples/c/list.c -Icrates/ffi/include -Ltarget/debug -ltraceweir -Wl,-rpath,$PWD/target/debug -o list
  *   ./list                    sessions
@@ -49,15 +49,15 @@ static int list_sessions(void) {
     return 0;
 }
 
-static int show_session(const char *typed) {
+static int show_session(const char *argument) {
     static Properties properties;
     WCHAR name[256];
     ULONG status;
     prepare(&properties);
-    widen(typed, name, sizeof name / sizeof name[0]);
+    widen(argument, name, sizeof name / sizeof name[0]);
     status = ControlTraceW(0, name, &properties.trace, EVENT_TRACE_CONTROL_QUERY);
     if (status != ERROR_SUCCESS) {
-        return failed(typed, status);
+        return failed(argument, status);
     }
     printf("Name:             ");
     print_wide(properties.session);
@@ -73,17 +73,17 @@ static int show_session(const char *typed) {
     return 0;
 }
 
-/* Asks until the buffer is large enough: between two calls there may be more. */
-static void *enumerate(TRACE_QUERY_INFO_CLASS which, void *about, ULONG about_size, ULONG *size) {
+/* Queries until the buffer is large enough: the answer may grow between two calls. The caller frees the buffer. */
+static void *enumerate(TRACE_QUERY_INFO_CLASS info_class, void *input, ULONG input_size, ULONG *size) {
     void *buffer = NULL;
-    ULONG status, room = 0;
+    ULONG status, capacity = 0;
     *size = 0;
     do {
-        room = *size;
+        capacity = *size;
         free(buffer);
-        buffer = malloc(room > 0 ? room : 1);
-        status = EnumerateTraceGuidsEx(which, about, about_size, buffer, room, size);
-    } while (status == ERROR_INSUFFICIENT_BUFFER && *size > room);
+        buffer = malloc(capacity > 0 ? capacity : 1);
+        status = EnumerateTraceGuidsEx(info_class, input, input_size, buffer, capacity, size);
+    } while (status == ERROR_INSUFFICIENT_BUFFER && *size > capacity);
     if (status != ERROR_SUCCESS) {
         failed("the providers cannot be enumerated", status);
         free(buffer);
@@ -92,7 +92,7 @@ static void *enumerate(TRACE_QUERY_INFO_CLASS which, void *about, ULONG about_si
     return buffer;
 }
 
-/* One provider: a block for each registration, and behind each block who enables it. */
+/* Prints the registrations of a provider. In the buffer, each is followed by the enables of its sessions. */
 static void show_provider(GUID *provider) {
     ULONG size;
     char *buffer = (char *)enumerate(TraceGuidQueryInfo, provider, sizeof *provider, &size);

@@ -20,11 +20,11 @@ typedef struct Event {
     TRACE_EVENT_INFO *info;
     BYTE *data;
     ULONG left;
-    /* What integers said that other fields refer to: counts and lengths. */
+    /* The values of integer fields by index: other fields refer to them as counts or lengths. */
     USHORT *integers;
 } Event;
 
-/* The session, and how many more events are wanted of it. */
+/* The session, and the number of events that are still to be printed. */
 typedef struct Printer {
     TRACEHANDLE session;
     unsigned long left;
@@ -36,8 +36,8 @@ static USHORT pointer_size(const EVENT_RECORD *record) {
     return (record->EventHeader.Flags & EVENT_HEADER_FLAG_32_BIT_HEADER) != 0 ? 4 : 8;
 }
 
-/* The names of a field's values, where it has such; the caller frees it. */
-static EVENT_MAP_INFO *map_of(Event *event, const EVENT_PROPERTY_INFO *field) {
+/* Returns the map that names a field's values, or NULL; the caller frees it. */
+static EVENT_MAP_INFO *find_map(Event *event, const EVENT_PROPERTY_INFO *field) {
     WCHAR *name = (WCHAR *)(void *)((BYTE *)event->info + field->nonStructType.MapNameOffset);
     EVENT_MAP_INFO *map = NULL;
     ULONG size = 0;
@@ -53,21 +53,21 @@ static EVENT_MAP_INFO *map_of(Event *event, const EVENT_PROPERTY_INFO *field) {
     return map;
 }
 
-/* One value, and the step behind it; FALSE where the data does not fit its description. */
+/* Prints one value and moves past it; FALSE if the data does not match its description. */
 static BOOL print_value(Event *event, const EVENT_PROPERTY_INFO *field, EVENT_MAP_INFO *map, USHORT length) {
-    WCHAR stock[256];
-    WCHAR *text = stock;
-    ULONG size = sizeof stock;
+    WCHAR buffer[256];
+    WCHAR *text = buffer;
+    ULONG size = sizeof buffer;
     USHORT used = 0;
     USHORT in = field->nonStructType.InType, out = field->nonStructType.OutType;
     USHORT available = (USHORT)(event->left > 0xFFFF ? 0xFFFF : event->left);
     ULONG status;
     for (;;) {
         status = TdhFormatProperty(event->info, map, pointer_size(event->record), in, out, length, available, event->data, &size, text, &used);
-        if (status == ERROR_INSUFFICIENT_BUFFER && text == stock) {
+        if (status == ERROR_INSUFFICIENT_BUFFER && text == buffer) {
             text = (WCHAR *)malloc(size);
         } else if (status == ERROR_EVT_INVALID_EVENT_DATA && map != NULL) {
-            map = NULL; /* A value without a name is printed as it is. */
+            map = NULL; /* A value that the map does not name is printed as a number. */
         } else {
             break;
         }
@@ -82,14 +82,14 @@ static BOOL print_value(Event *event, const EVENT_PROPERTY_INFO *field, EVENT_MA
     } else {
         printf("(status %u)", (unsigned)status);
     }
-    if (text != stock) {
+    if (text != buffer) {
         free(text);
     }
     return status == ERROR_SUCCESS;
 }
 
-/* Integers are kept, for fields whose count or length they are. */
-static void remember(Event *event, ULONG index) {
+/* Stores the value of an integer field, which may be the count or length of a later field. */
+static void store_integer(Event *event, ULONG index) {
     USHORT in = event->info->EventPropertyInfoArray[index].nonStructType.InType;
     if (in >= TDH_INTYPE_INT8 && in <= TDH_INTYPE_UINT64 && event->left > 0) {
         event->integers[index] = event->data[0];
@@ -108,7 +108,7 @@ static BOOL print_field(Event *event, ULONG index) {
     USHORT length = (flags & PropertyParamLength) != 0 ? event->integers[field->lengthPropertyIndex] : field->length;
     BOOL is_array = (flags & PropertyParamCount) != 0 || count > 1;
     BOOL fits = TRUE;
-    EVENT_MAP_INFO *map = (flags & PropertyStruct) != 0 ? NULL : map_of(event, field);
+    EVENT_MAP_INFO *map = (flags & PropertyStruct) != 0 ? NULL : find_map(event, field);
     printf(" ");
     print_wide(text_at(event->info, field->NameOffset));
     printf(is_array ? "=[" : "=");
@@ -120,7 +120,7 @@ static BOOL print_field(Event *event, ULONG index) {
             fits = print_fields(event, first, first + field->structType.NumOfStructMembers);
             printf(" }");
         } else {
-            remember(event, index);
+            store_integer(event, index);
             fits = print_value(event, field, map, length);
         }
     }
@@ -137,7 +137,7 @@ static BOOL print_fields(Event *event, ULONG first, ULONG end) {
     return fits;
 }
 
-/* How the event is laid out; the caller frees it. */
+/* Returns the description of an event's fields, or NULL; the caller frees it. */
 static TRACE_EVENT_INFO *describe(EVENT_RECORD *record) {
     ULONG size = 0;
     TRACE_EVENT_INFO *info = NULL;
@@ -193,7 +193,7 @@ static ULONG stop(TRACEHANDLE session, const WCHAR *name) {
 static void WINAPI on_event(PEVENT_RECORD record) {
     static const GUID header = {0x68fdd900, 0x4a3e, 0x11d1, {0x84, 0xf4, 0x00, 0x00, 0xf8, 0x04, 0x64, 0xe3}};
     Printer *printer = (Printer *)record->UserContext;
-    /* What the session says of itself is not of interest, nor is what comes behind the last event that was wanted. */
+    /* Skips the session's events about itself, and events after the last one to be printed. */
     if (memcmp(&record->EventHeader.ProviderId, &header, sizeof header) == 0 || printer->left == 0) {
         return;
     }
@@ -260,6 +260,6 @@ int main(int count, char **arguments) {
         status = ProcessTrace(&trace, 1, NULL, NULL);
     }
     CloseTrace(trace);
-    stop(printer.session, NULL); /* It may have been stopped before. */
+    stop(printer.session, NULL); /* Fails if it was stopped already, which is ignored. */
     return status == ERROR_SUCCESS ? 0 : failed("reading", status);
 }

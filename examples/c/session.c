@@ -1,4 +1,4 @@
-/* A controller: starts a session that writes a file, enables a provider in it, and stops it at the end of its input.
+/* A controller: starts a session that writes a file, enables a provider in it, and stops the session at the end of standard input.
  *
  *   cc examples/c/session.c -Icrates/ffi/include -Ltarget/debug -ltraceweir -Wl,-rpath,$PWD/target/debug -o session
  *   ./session Hello hello.etl '{3d1c9f52-6c1e-4a3b-9a52-0a8f0b1d7c11}'          in another terminal ./hello; then Ctrl-D
@@ -7,7 +7,7 @@
 
 #include <evntrace.h>
 
-/* The structure and, behind it, room for the two names that the session writes there. */
+/* The structure, followed by space for the names of the session and its file. */
 typedef struct Properties {
     EVENT_TRACE_PROPERTIES trace;
     WCHAR session[256];
@@ -22,7 +22,7 @@ static void prepare(Properties *properties) {
     properties->trace.LogFileNameOffset = offsetof(Properties, file);
 }
 
-/* Starts it; one of that name that an earlier run left behind is stopped before. */
+/* Starts the session. A session with this name, left by an earlier run, is stopped first. */
 static ULONG start(TRACEHANDLE *handle, const WCHAR *name, const char *file, Properties *properties) {
     ULONG status = ERROR_ALREADY_EXISTS;
     for (int attempt = 0; attempt < 2 && status == ERROR_ALREADY_EXISTS; attempt++) {
@@ -56,7 +56,7 @@ int main(int count, char **arguments) {
     if (status != ERROR_SUCCESS) {
         return failed("the session cannot be started", status);
     }
-    /* Everything up to verbose, whatever its keywords; wait up to five seconds for providers to hear of it. */
+    /* Enables all events up to level verbose, and waits up to five seconds for the processes of the provider. */
     status = EnableTraceEx2(handle, &provider, EVENT_CONTROL_CODE_ENABLE_PROVIDER, TRACE_LEVEL_VERBOSE, 0, 0, 5000, NULL);
     if (status != ERROR_SUCCESS) {
         failed("the provider cannot be enabled", status);

@@ -9,7 +9,7 @@
 #include <stdio.h>
 #include <winmeta.h>
 
-/* The GUID is that of the name, so that sessions can ask for the provider by its name. */
+/* The GUID is the hash of the name, so that sessions can enable the provider by name. */
 TRACELOGGING_DEFINE_PROVIDER(g_copier, "MyCompany.Copier",
     (0x5497b10c, 0xc2dd, 0x596b, 0xc2, 0x47, 0x71, 0xd0, 0xda, 0x04, 0xda, 0xa1));
 
@@ -37,7 +37,7 @@ int main(void) {
     static const struct copy copies[] = {{"a.txt", "b.txt", 42, S_OK}, {"c.txt", "d.txt", 0, (HRESULT)0x80070005u}};
     UINT32 sizes[2] = {0};
     if (FAILED(TraceLoggingRegister(g_copier))) {
-        fputs("tracelogging: nobody will hear of the copies\n", stderr);
+        fputs("tracelogging: the provider cannot be registered, nothing is recorded\n", stderr);
     }
     for (unsigned i = 0; i < 2; i++) {
         report(&copies[i]);

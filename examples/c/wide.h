@@ -1,6 +1,6 @@
-/* What the examples share: literals in UTF-16, text from and for the terminal, and status codes as
- * text. The macro is the one place where the two systems differ: WCHAR is wchar_t on Windows, where
- * it has 16 bits, and char16_t here. */
+/* Helpers of the examples: literals in UTF-16, text from and for the terminal, and status codes as
+ * text. Only the macro W differs between the two systems: WCHAR is wchar_t on Windows, where it has
+ * 16 bits, and char16_t on Linux. */
 #ifndef EXAMPLES_WIDE_H
 #define EXAMPLES_WIDE_H
 
@@ -16,8 +16,8 @@
 #define W(text) u##text
 #endif
 
-/* An argument of the program (UTF-8) in UTF-16; what does not fit is left out. */
-static inline void widen(const char *from, WCHAR *to, size_t room) {
+/* Converts UTF-8 to UTF-16; characters that do not fit into `capacity` units are left out. */
+static inline void widen(const char *from, WCHAR *to, size_t capacity) {
     size_t used = 0;
     while (*from != 0) {
         unsigned char first = (unsigned char)*from++;
@@ -26,10 +26,10 @@ static inline void widen(const char *from, WCHAR *to, size_t room) {
         for (; more > 0 && (*from & 0xC0) == 0x80; more--) {
             code = code << 6 | (*from++ & 0x3F);
         }
-        if (code >= 0x10000 && used + 2 < room) {
+        if (code >= 0x10000 && used + 2 < capacity) {
             to[used++] = (WCHAR)(0xD7C0 + (code >> 10));
             to[used++] = (WCHAR)(0xDC00 + (code & 0x3FF));
-        } else if (code < 0x10000 && used + 1 < room) {
+        } else if (code < 0x10000 && used + 1 < capacity) {
             to[used++] = (WCHAR)code;
         }
     }
@@ -64,7 +64,7 @@ static inline void print_guid(const GUID *guid) {
     putchar('}');
 }
 
-/* {xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx}, with or without braces. */
+/* Parses {xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx}, with or without braces; FALSE for other text. */
 static inline BOOL parse_guid(const char *text, GUID *guid) {
     unsigned part[11];
     text += *text == '{';
@@ -81,7 +81,7 @@ static inline BOOL parse_guid(const char *text, GUID *guid) {
     return TRUE;
 }
 
-/* Says what went wrong, as the system words it; the exit code of the program. */
+/* Prints the system's text for a status, and returns the exit code of the program. */
 static inline int failed(const char *what, ULONG status) {
     LPSTR text = NULL;
     DWORD length = FormatMessageA(FORMAT_MESSAGE_ALLOCATE_BUFFER | FORMAT_MESSAGE_FROM_SYSTEM | FORMAT_MESSAGE_IGNORE_INSERTS, NULL, status, 0,

@@ -23,7 +23,7 @@ impl Guid {
     /// Returns a new random GUID.
     #[must_use]
     pub fn new() -> Self {
-        // If the system has no random numbers, a GUID that is unique on this machine.
+        // If the system has no random numbers, an activity id, which is unique on this machine.
         traceweir::__tlg::new_guid().map_or_else(crate::Provider::create_activity_id, Self)
     }
 

@@ -11,6 +11,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use traceweir::classic::{self, Event, INVALID_LOGGER};
 use traceweir::{Guid, Keywords, Level, LogFileMode, Session, Status};
+use traceweir_format::header::message::{
+    TRACE_MESSAGE_GUID, TRACE_MESSAGE_SEQUENCE, TRACE_MESSAGE_SYSTEMINFO, TRACE_MESSAGE_TIMESTAMP,
+};
 
 fn main() -> Result<(), Box<dyn Error>> {
     let file = std::env::args_os().nth(1).ok_or("usage: classic_messages FILE")?;
@@ -38,15 +41,10 @@ fn main() -> Result<(), Box<dyn Error>> {
     for kind in [1, 2] {
         classic::trace(logger, &Event { class, kind, level: 4, ..Event::default() }, &[b"block 7\0"])?;
     }
-    let sequence_guid_time_ids = 0x2B;
+    let flags =
+        TRACE_MESSAGE_SEQUENCE | TRACE_MESSAGE_GUID | TRACE_MESSAGE_TIMESTAMP | TRACE_MESSAGE_SYSTEMINFO;
     for number in 10..13 {
-        classic::trace_message(
-            logger,
-            sequence_guid_time_ids,
-            &class,
-            number,
-            &[&7u32.to_le_bytes(), b"disk\0"],
-        )?;
+        classic::trace_message(logger, flags.into(), &class, number, &[&7u32.to_le_bytes(), b"disk\0"])?;
     }
     drop(registration);
     println!("{} events", session.stop()?.events);

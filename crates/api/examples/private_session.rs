@@ -24,7 +24,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         // If the ring is full, the session counts the event as lost and the loop continues.
         refused += u64::from(provider.write(&event, &[&number.to_le_bytes(), b"hello\0"]).is_err());
     }
-    let end = session.stop()?;
-    println!("offered {count} written {} lost {} refused {refused}", end.events, end.events_lost);
+    let summary = session.stop()?;
+    println!("offered {count} written {} lost {} refused {refused}", summary.events, summary.events_lost);
     Ok(())
 }

@@ -54,8 +54,7 @@ fn tick(provider: &Provider, metadata: &[u8], thread: u32, count: u64, refused: 
         if count == u64::MAX {
             std::thread::sleep(Duration::from_millis(100));
         } else if number % 500 == 499 {
-            // Gives the collector time: events that come faster than it collects are lost, and
-            // counted.
+            // Gives the collector time: events that come faster than it drains the rings are lost.
             std::thread::sleep(Duration::from_millis(1));
         }
     }

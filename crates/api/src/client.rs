@@ -17,7 +17,7 @@
 //! | `control` | the control thread: sockets, greeting, announcing |
 //! | `control/reconnect` | reconnecting to a daemon that dropped the connection or lacked resources |
 //! | `control/early` | enables from a daemon's file, applied before the daemon answers |
-//! | `control/orders` | requests from daemons; cleanup after a daemon disconnects |
+//! | `control/orders` | orders of daemons; cleanup after a daemon disconnects |
 //! | `control/private` | private sessions that a daemon starts in this process |
 //! | `control/repair` | recovery from descriptors that the program closed |
 //! | `link` | the folders and connections of daemons |
@@ -35,9 +35,9 @@
 //!    (`ControlThread::wait_for_work`).
 //! 2. Entries of slots and the table of outlets change under the lock of `shared`. No thread holds
 //!    it while a callback runs or while it waits for a socket.
-//! 3. Registering succeeds whatever the system refuses (socket, folder, thread); [`link_state`]
-//!    returns the reason. It fails only if a daemon forbids it and no daemon allows it, within the time that
-//!    a registration waits.
+//! 3. A registration succeeds whatever the system refuses (socket, folder, thread); [`link_state`]
+//!    returns the reason. A registration fails only if, before it stops waiting, a daemon forbids
+//!    it and none accepts it, or if all slots are in use.
 //! 4. A process uses only the client that it made itself; see `process::fork`.
 //! 5. No descriptor of the library is in the program's descriptor table: the program may close any
 //!    descriptor and reuse its number for its own files (`process`). If a sandbox refuses both
@@ -109,8 +109,8 @@ pub(crate) struct Client {
 struct EndedSessions {
     /// Registrations whose callbacks must run.
     changed: Vec<Handle>,
-    /// Whether all writes to the sessions had finished.
-    writers_finished: bool,
+    /// Whether all writes to the sessions have finished.
+    have_writers_finished: bool,
 }
 
 /// Describes how this process reaches daemons, or why it does not, as lines of text.
@@ -194,8 +194,7 @@ fn announce_and_notify(handle: Handle, store_handle: impl FnOnce(Handle)) -> Res
     }
 }
 
-/// Sends the module of a registration to every session that collects from it, now and whenever
-/// another one enables it.
+/// Sends the module of a registration to every session that has it enabled now or enables it later.
 ///
 /// The module is found before the lock is taken: finding it takes the loader's lock, which a
 /// library that registers while it is loaded holds already.
@@ -283,8 +282,8 @@ impl Client {
         self.shared.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes the lock, unless another thread holds it for too long: for exit handlers, which may
-    /// have interrupted the holder.
+    /// Takes the lock; `None` if it is not free within `timeout`. Exit handlers use this, because
+    /// they may have interrupted the thread that holds the lock.
     fn try_lock_for(&self, timeout: Duration) -> Option<MutexGuard<'_, SharedState>> {
         let deadline = Instant::now() + timeout;
         loop {
@@ -299,7 +298,7 @@ impl Client {
         }
     }
 
-    /// Announces a registration and waits for the daemons; fails if it is forbidden.
+    /// Announces a registration and waits for the daemons; fails if they forbid it.
     fn announce(&'static self, handle: Handle) -> Result<()> {
         let number = handle.number();
         self.lock().enable_for_private_sessions(handle);
@@ -439,8 +438,8 @@ impl Client {
         let _ = done.wait(REPLY_TIMEOUT);
     }
 
-    /// Sets the eventfd, owned by the library, that wakes the owner of an outlet; `false` if there
-    /// is no thread for it.
+    /// Sets the eventfd of the library that wakes the owner of an outlet; `false` if there is no
+    /// waking thread.
     fn set_wake_eventfd(&self, outlet: u8, wake: OwnedFd) -> bool {
         self.wakers.get().map(|wakers| wakers.set(outlet, wake)).is_some()
     }
@@ -471,9 +470,9 @@ impl Client {
             .filter(|handle| outlets != 0 && handle.slot().disable_sessions(outlets))
             .collect();
         drop(shared);
-        let mut writers_finished = true;
+        let mut have_writers_finished = true;
         for outlet in outlets::outlet_numbers(outlets) {
-            writers_finished &= outlets::get(outlet).close();
+            have_writers_finished &= outlets::get(outlet).close();
         }
         // Close the eventfds before other sessions can use the outlets. Eventfds that no library
         // thread can close here are closed when their outlets are used again.
@@ -482,12 +481,12 @@ impl Client {
         }
         let mut shared = self.lock();
         shared.outlets.free(outlets);
-        if !writers_finished {
+        if !have_writers_finished {
             shared.add_note(
                 "a session was closed while a thread was stopped in the middle of a write".to_owned(),
             );
         }
-        EndedSessions { changed, writers_finished }
+        EndedSessions { changed, have_writers_finished }
     }
 }
 

@@ -30,8 +30,8 @@
 //! 2. Events come in the order of their wall time, those of one trace in the order of its own
 //!    clock. A live event is held back until no earlier one can follow, at most for the session's
 //!    flush timer, with `low_latency` for a few milliseconds. Events that a process wrote before a
-//!    busy daemon had its memory may come after later ones of other processes. They keep their own
-//!    stamps, and are in order among each other.
+//!    busy daemon took over its region may come after later events of other processes. They keep
+//!    their own stamps, and are in order among each other.
 //! 3. A slow consumer loses whole buffers, which is reported to it; it never makes a session wait.
 //! 4. No callback runs after [`Closer::close`] has returned, unless it was called from within a
 //!    callback.
@@ -176,8 +176,9 @@ impl Trace {
 
     /// Opens a live session of a daemon by its name, ignoring case, or by its GUID in text form.
     ///
-    /// Events written after the return are delivered. Fails with `ERROR_WMI_INSTANCE_NOT_FOUND` if
-    /// no such session runs, no daemon runs, or the session is not real-time.
+    /// Events written after this call returns are delivered. Fails with
+    /// `ERROR_WMI_INSTANCE_NOT_FOUND` if no such session runs, no daemon runs, or the session is
+    /// not real-time.
     pub fn live(name: &str) -> Result<Self> {
         Self::live_in(None, name)
     }
@@ -209,7 +210,7 @@ impl Trace {
         }
     }
 
-    /// Creates a trace from buffers that the feeder adds; it ends by [`Closer::end`].
+    /// Creates a trace from buffers that the feeder adds. [`Closer::end`] ends the trace.
     pub fn from_buffers() -> Result<(Self, Feeder)> {
         let feed = Feed::new()?;
         let feeder = Feeder::new(Arc::clone(&feed));
@@ -242,10 +243,10 @@ impl Trace {
     /// The session's mode shows it, or the first events of a file's buffers.
     #[must_use]
     pub fn is_of_the_system(&self) -> bool {
-        let by_mode = self.header().log_file_mode & EVENT_TRACE_SYSTEM_LOGGER_MODE != 0;
+        let is_system_logger = self.header().log_file_mode & EVENT_TRACE_SYSTEM_LOGGER_MODE != 0;
         let has_kernel_events =
             matches!(&self.source, TraceSource::File(trace) if trace.seems_to_hold_kernel_events());
-        by_mode || has_kernel_events
+        is_system_logger || has_kernel_events
     }
 
     /// Returns the processors of a file that lost events, each with the stamp of the last buffer
@@ -331,8 +332,7 @@ pub fn deliver<H: Handler>(traces: Vec<Trace>, window: &Window, handler: &mut H)
             "the time to end at is before the time to start at",
         ));
     }
-    // From here on this thread only calls the handler: it may close a trace, but must not wait for
-    // itself.
+    // The handler may close a trace on this thread, and must not wait for this thread then.
     run_as_delivering(|| {
         if *window == Window::default() {
             deliver_all(traces, handler)
@@ -367,8 +367,8 @@ fn deliver_all<H: Handler>(traces: Vec<Trace>, handler: &mut H) -> Result<()> {
 
 /// Returns the logger id of the session that wrote a file.
 fn read_logger_id(file: &TraceFile) -> u16 {
-    let mut head = [0; HEADER_SIZE];
+    let mut header = [0; HEADER_SIZE];
     // Read errors are reported when the events are read.
-    let _ = file.read_at(0, &mut head);
-    BufferHeader::parse(&head).logger_id
+    let _ = file.read_at(0, &mut header);
+    BufferHeader::parse(&header).logger_id
 }

@@ -3,8 +3,7 @@
 //! ```text
 //!   Controller ──one request──▶ daemon     start: the log file is opened here, with the caller's
 //!              ◀──its answer───                   rights, and its descriptor is sent along; for
-//!                                                 a file sequence the first one, and the folder
-//!                                                 for the others
+//!                                                 a file sequence the first file and its folder
 //! ```
 //!
 //! Programs use [`Session`](crate::Session) for sessions. A controller is for requests about the
@@ -15,7 +14,7 @@
 //! | Call | Starts a daemon | No daemon |
 //! |---|---|---|
 //! | [`Controller::find`] | never | `Ok(None)`: an idle system, no sessions, no providers |
-//! | [`Controller::find_or_start`] | the user's, root the system's; or the named | [`Error::NoDaemon`] |
+//! | [`Controller::find_or_start`] | if none runs | [`Error::NoDaemon`] |
 //!
 //! ```no_run
 //! use traceweir::Guid;
@@ -30,8 +29,8 @@
 //!
 //! 1. A call is one request and its answer. Request numbers distinguish answers, so a late answer
 //!    to an abandoned request is never taken for another one.
-//! 2. A request goes to the daemon that runs now: a restart, or an exit when idle, is not noticed.
-//!    A request that changes something and was sent is never repeated.
+//! 2. A request goes to the daemon that runs now: callers do not notice that a daemon was restarted
+//!    or exited when idle. A request that changes something is never sent twice.
 //! 3. A session does not end with its controller.
 //!
 //! Sessions in this process need no controller. Private sessions that a controller starts in the
@@ -86,19 +85,20 @@ pub struct Controller {
 impl Controller {
     /// Finds the running daemon of this scope.
     ///
-    /// Without a scope, this is the named one, else the system's if permitted, else the user's.
+    /// Without a scope, this is the daemon that `TRACEWEIR_RUNTIME_DIR` names, else the system's if
+    /// this user may control it, else the user's.
     pub fn find(scope: Option<Scope>) -> Result<Option<Self>> {
         Self::find_in(folders(scope)?)
     }
 
-    /// Finds a daemon like [`find`](Self::find), and starts the user's daemon if none runs, or for
-    /// root the system's.
+    /// Finds a daemon like [`find`](Self::find), and starts one if none runs: the daemon that
+    /// `TRACEWEIR_RUNTIME_DIR` names, else the system's for root and the user's for other users.
     pub fn find_or_start(scope: Option<Scope>) -> Result<Self> {
         Self::find_or_start_in(folders(scope)?)
     }
 
-    /// Returns why [`find`](Self::find) and [`find_or_start`](Self::find_or_start) skip a running
-    /// daemon, if they do: the system's daemon refuses this user.
+    /// Returns the refusal of the system's daemon if it runs but [`find`](Self::find) and
+    /// [`find_or_start`](Self::find_or_start) skip it, because it refuses this user.
     pub fn passed_over(scope: Option<Scope>) -> Result<Option<Error>> {
         Ok(find::find_refusal(&folders(scope)?, Role::Controller))
     }
@@ -134,7 +134,6 @@ impl Controller {
         self.connection.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns the error for an answer of an unexpected kind.
     fn unexpected_answer(&self, message: &Message) -> Error {
         unexpected_answer(&self.connection().link, message)
     }

@@ -29,8 +29,8 @@
 //! decoded is delivered too: [`DecodedEvent::undecoded`] returns the reason, and
 //! [`payload`](DecodedEvent::payload) the bytes.
 //!
-//! Each decoded event owns its fields. Programs that read millions of
-//! events a second use [`consumer::process`](crate::consumer::process), which lends each record.
+//! Each decoded event owns its fields. Programs that read millions of events a second use
+//! [`consumer::process`](crate::consumer::process), which lends each record.
 
 mod event;
 mod read;
@@ -107,7 +107,7 @@ impl Trace {
 
 /// Returns the events of several traces, merged in time order.
 ///
-/// Files and live sessions are not mixed; the first item is an error then.
+/// If files and live sessions are mixed, the first item is an error.
 #[must_use]
 pub fn merge(traces: Vec<Trace>, schemas: Schemas) -> Decoded {
     Decoded::new(traces, schemas.decoder)

@@ -16,13 +16,13 @@ pub enum Error {
     Refused {
         /// The Win32 status of the refusal.
         status: Status,
-        /// The reason, as text for people.
+        /// The reason as readable text.
         reason: String,
     },
     /// No daemon answers and none could be started.
     #[error("no tracing daemon: {reason}")]
     NoDaemon {
-        /// The attempts that were made.
+        /// The reason as readable text.
         reason: String,
     },
     /// A daemon runs but does not answer, or speaks another version of the protocol.
@@ -30,7 +30,7 @@ pub enum Error {
     Unreachable {
         /// Path of the daemon's socket.
         socket: PathBuf,
-        /// The reason, as text for people.
+        /// The reason as readable text.
         reason: String,
     },
     /// A log file cannot be opened.
@@ -67,7 +67,7 @@ pub enum Error {
         /// Name of the field.
         field: String,
     },
-    /// A value of a decoded event is of another type than the requested one.
+    /// A value of a decoded event is not of the requested type.
     #[cfg(feature = "decode")]
     #[error("{value} is not a value of type {type_name}")]
     ValueType {
@@ -79,7 +79,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// Returns the Win32 status that the published API returns for this error.
+    /// Returns the Win32 status that the documented functions return for this error.
     #[must_use]
     pub fn status(&self) -> Status {
         match self {

@@ -1,5 +1,5 @@
 //! One event as every caller passes it: slices of Rust programs, data descriptors of C programs and
-//! blocks of the TraceLogging macros all become an [`CallerEvent`] before anything reads them.
+//! blocks of the TraceLogging macros all become a [`CallerEvent`] before anything reads them.
 
 use traceweir_format::Guid;
 use traceweir_format::header::extended::ITEM_HEAD;

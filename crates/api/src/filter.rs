@@ -22,7 +22,8 @@
 //!
 //! 1. A check takes no lock, allocates nothing and does not wait; see `cells` for why that is
 //!    sound.
-//! 2. A filter that changes during a check passes the event: one event at the moment of change.
+//! 2. A filter that changes during a check passes the event. That concerns only an event that is
+//!    written at the moment of the change.
 //! 3. An event of a session without filters is not checked here at all.
 
 mod bytes;
@@ -39,7 +40,10 @@ use traceweir_transport::message::Filter;
 
 use crate::event::CallerEvent;
 use cells::CellWords;
-use compile::{IDS, NAMES, PAYLOAD, PROVIDER_DEFINED, SCHEMATIZED, STACK_IDS, STACK_LEVEL_KW, STACK_NAMES};
+use compile::{
+    CompiledFilters, IDS, NAMES, PAYLOAD, PROVIDER_DEFINED, SCHEMATIZED, STACK_IDS, STACK_LEVEL_KW,
+    STACK_NAMES,
+};
 pub(crate) use table::QuickResult;
 
 /// The filters of one session for one registration: the number of their cell, and whether they
@@ -47,11 +51,11 @@ pub(crate) use table::QuickResult;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct SessionFilters {
     /// The cell number, twelve bits; 0 for none.
-    pub(crate) number: u16,
+    pub(crate) cell: u16,
     /// Some filters decide about events.
-    pub(crate) of_events: bool,
+    pub(crate) has_event_filters: bool,
     /// Some filters decide about stacks.
-    pub(crate) of_stacks: bool,
+    pub(crate) has_stack_filters: bool,
 }
 
 const _: () = assert!(cells::MAX_CELLS <= 1 << 12);
@@ -64,18 +68,18 @@ impl SessionFilters {
         if compiled.words.is_empty() {
             return Ok(Self::default());
         }
-        let number = cells::intern(&compiled.words).ok_or(FilterRefusal::TooMany)?;
-        Ok(Self { number, of_events: compiled.of_events, of_stacks: compiled.of_stacks })
+        let cell = cells::intern(&compiled.words).ok_or(FilterRefusal::TooMany)?;
+        let CompiledFilters { has_event_filters, has_stack_filters, .. } = compiled;
+        Ok(Self { cell, has_event_filters, has_stack_filters })
     }
 
     /// Releases the cell when no entry names it any more.
     pub(crate) fn release(self) {
-        cells::release(self.number);
+        cells::release(self.cell);
     }
 
-    /// Returns the schematized filter, if there is one.
     pub(crate) fn schematized(self) -> Option<Vec<u8>> {
-        cells::read(self.number, |words| {
+        cells::read(self.cell, |words| {
             let at = words.size(SCHEMATIZED);
             (at != 0).then(|| read_stored_bytes(words, at))
         })?
@@ -83,7 +87,7 @@ impl SessionFilters {
 
     /// Returns the filters whose types the provider defines.
     pub(crate) fn provider_defined(self) -> Vec<(u32, Vec<u8>)> {
-        let read = cells::read(self.number, |words| {
+        let filters = cells::read(self.cell, |words| {
             let at = words.size(PROVIDER_DEFINED);
             let mut next = at + 1;
             (0..if at == 0 { 0 } else { words.size(at) })
@@ -94,7 +98,7 @@ impl SessionFilters {
                 })
                 .collect()
         });
-        read.unwrap_or_default()
+        filters.unwrap_or_default()
     }
 }
 
@@ -126,13 +130,13 @@ fn read_stored_bytes(words: CellWords<'_>, at: usize) -> Vec<u8> {
     bytes.take(length.into()).collect()
 }
 
-/// Returns whether untrusted filters pass an event, as a session's would; `None` if they are
-/// refused. For fuzzing.
+/// Returns whether untrusted filters pass an event, as the filters of a session would; `None` if
+/// they are refused. For fuzzing.
 #[doc(hidden)]
 #[must_use]
 pub fn filters_pass(filters: &[Filter], descriptor: &EventDescriptor, data: &[&[u8]]) -> Option<bool> {
     let filters = SessionFilters::compile(filters).ok()?;
-    let passes = cells::read(filters.number, |words| check_event(words, &CallerEvent::new(descriptor, data)));
+    let passes = cells::read(filters.cell, |words| check_event(words, &CallerEvent::new(descriptor, data)));
     filters.release();
     Some(passes.unwrap_or(true))
 }
@@ -203,7 +207,7 @@ pub(crate) fn id_passes(cell: u16, id: u16) -> bool {
 pub(crate) fn stack_passes(cell: u16, event: &CallerEvent<'_>) -> bool {
     cells::read(cell, |words| {
         let d = event.descriptor;
-        let by_kind = match event.metadata {
+        let is_listed = match event.metadata {
             None => {
                 let ids = words.size(STACK_IDS);
                 ids == 0 || table::id_passes(words, ids, d.id)
@@ -214,7 +218,7 @@ pub(crate) fn stack_passes(cell: u16, event: &CallerEvent<'_>) -> bool {
             }
         };
         let gate = words.size(STACK_LEVEL_KW);
-        by_kind && (gate == 0 || table::level_keyword_passes(words, gate, d.level, d.keyword))
+        is_listed && (gate == 0 || table::level_keyword_passes(words, gate, d.level, d.keyword))
     })
     .unwrap_or(true)
 }

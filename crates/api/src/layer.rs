@@ -22,10 +22,10 @@
 //! | a field without a value | omitted |
 //!
 //! A span is an activity from its creation to the end of its last handle; entering and leaving it
-//! any number of times, on any thread, writes nothing. Without a parent, its start relates to the
-//! thread's activity ([`activity`]), if it has one. A span that began before a session enabled it
-//! stays unknown to the session: events in it carry the activity of the closest known enclosing
-//! span, or the thread's.
+//! any number of times, on any thread, writes nothing. Without a parent span, the start event
+//! relates to the thread's activity ([`activity`]), if there is one. A span that began before a
+//! session enabled it stays unknown to the session: events in it carry the activity of the closest
+//! known enclosing span, or the thread's.
 //!
 //! | File | Contents |
 //! |---|---|
@@ -164,8 +164,8 @@ where
         let activity = span.and_then(|span| span::closest_activity(&span, self.number));
         EventScratch::with(|scratch| {
             event.record(&mut scratch.values);
-            let head = EventParts { route, callsite, opcode: OPCODE_INFO, activity, related: None };
-            head.write(&scratch.values, &mut scratch.metadata_cache);
+            let parts = EventParts { route, callsite, opcode: OPCODE_INFO, activity, related: None };
+            parts.write(&scratch.values, &mut scratch.metadata_cache);
         });
     }
 
@@ -211,13 +211,13 @@ where
         let Some(state) = span::end_span(&span, self.number) else { return };
         let callsite = span.metadata();
         let Some(route) = self.find_wanted_route(callsite) else { return };
-        let head = EventParts {
+        let parts = EventParts {
             route,
             callsite,
             opcode: OPCODE_STOP,
             activity: Some(state.activity),
             related: state.related,
         };
-        EventScratch::with(|scratch| head.write(&state.values, &mut scratch.metadata_cache));
+        EventScratch::with(|scratch| parts.write(&state.values, &mut scratch.metadata_cache));
     }
 }

@@ -48,15 +48,12 @@
 //! | [`consumer`] | Reads records of files and live sessions in time order, without decoding |
 //! | [`relog`] | Writes one file from others: cut, filtered, changed, merged |
 //! | [`classic`] | Supports programs written for the older provider interface |
-//! | [`controller`] | Finds daemons; access rights and information classes |
+//! | [`controller`] | Finds daemons, changes access rights, queries information classes |
 //!
 //! The feature `decode` is on by default. A program that only writes events turns it off with
-//! `default-features = false`, and then links no parser of schemas.
+//! `default-features = false`, and then links no schema parser.
 //!
-//! `unsafe` is denied except in files that state why they need it: the table of registrations, the
-//! record on the stack, the call stack, the data of C programs, the process hooks of the library
-//! (fork, exit, signals, loaded modules), values as bytes, and words that outlive their
-//! registration.
+//! `unsafe` is denied except in files that allow it with `#![allow(unsafe_code)]`.
 #![deny(unsafe_code)]
 
 pub mod classic;

@@ -53,7 +53,7 @@ impl OpenedLogFile {
         Ok(Self { file, folder: dir, path, is_new })
     }
 
-    /// Opens or creates the first file of a sequence; its folder is for the others.
+    /// Opens or creates the first file of a sequence. The daemon creates the others in its folder.
     pub(crate) fn open_first(pattern: &Path) -> Result<Self> {
         Self::open(&sequence_file_name(pattern, 1))
     }
@@ -67,7 +67,6 @@ impl OpenedLogFile {
         &self.folder
     }
 
-    /// Returns the absolute path.
     pub(crate) fn path(&self) -> &Path {
         &self.path
     }
@@ -150,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn new_file_is_private_and_removed_if_unused() {
+    fn new_file_denies_other_users_and_is_removed_if_unused() {
         let dir = tempfile::tempdir().unwrap();
         let log = OpenedLogFile::open(&dir.path().join("a.etl")).unwrap();
         assert_eq!(log.file().metadata().unwrap().permissions().mode() & 0o137, 0);
@@ -218,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn world_writable_folder_replaces_only_own_single_name_file() {
+    fn in_world_writable_folder_only_own_file_with_one_name_is_opened() {
         let dir = tempfile::tempdir().unwrap();
         fs::set_permissions(dir.path(), PermissionsExt::from_mode(0o1777)).unwrap();
         let path = dir.path().join("a.etl");

@@ -7,9 +7,9 @@
 //!
 //! `traceweir-build` and `weir mc` generate such code; other programs do not need this module. A
 //! payload is on the stack up to 1 KiB, and in allocated memory beyond; it never grows past the
-//! maximum size of an event. A value that does not fit its field (a text longer than the field, an
-//! array whose count differs from that of another) makes the whole event
-//! [`WriteError::InvalidParameter`]: a reader would misread all that follows.
+//! maximum size of an event. If a value does not fit its field (a text longer than the field, an
+//! array whose count differs from that of another), the write fails with
+//! [`WriteError::InvalidParameter`]: a reader would misread all fields after it.
 //!
 //! `unsafe` is needed for one thing: stack bytes that were never written need not be cleared for
 //! each event.
@@ -31,8 +31,8 @@ const SHORT_BYTES: usize = 1024;
 #[derive(Debug)]
 pub struct Payload {
     short: [MaybeUninit<u8>; SHORT_BYTES],
-    /// Bytes of `short` that were written. Invariant: at most [`SHORT_BYTES`], and those before it
-    /// are initialised.
+    /// Number of bytes of `short` that were written. Invariant: at most [`SHORT_BYTES`], and all of
+    /// them are initialised.
     used: usize,
     /// All bytes, once they do not fit into `short`.
     long: Vec<u8>,

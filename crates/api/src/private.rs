@@ -13,7 +13,7 @@
 //!    buffer, and `weir repair` finalises it.
 //! 2. A forked child cannot use its parent's private sessions: calls on them fail, dropping them
 //!    does nothing.
-//! 3. There is no real-time delivery and no provider groups, as published for private loggers.
+//! 3. There is no real-time delivery and no provider groups, as documented for private loggers.
 
 pub(crate) use crate::client::private::unsupported_class_error;
 pub use crate::client::private::{MAX_PRIVATE, MAX_PRIVATE_FROM_OUTSIDE, PrivateSession};

@@ -44,8 +44,8 @@ use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
 
 use rustix::event::EventfdFlags;
 
-/// Blocks all signals of the calling thread while it lives; threads started meanwhile inherit the
-/// mask.
+/// Blocks all signals of the calling thread until it is dropped; threads started before that
+/// inherit the mask.
 struct BlockedSignals {
     /// The former mask; missing if it could not be changed.
     before: Option<libc::sigset_t>,
@@ -56,12 +56,12 @@ impl BlockedSignals {
         let mut all = MaybeUninit::<libc::sigset_t>::uninit();
         let mut before = MaybeUninit::<libc::sigset_t>::uninit();
         // SAFETY: both sets are writable; `sigfillset` fills the first before it is read.
-        let blocked = unsafe {
+        let is_blocked = unsafe {
             libc::sigfillset(all.as_mut_ptr());
             libc::pthread_sigmask(libc::SIG_SETMASK, all.as_ptr(), before.as_mut_ptr()) == 0
         };
-        // SAFETY: filled by the call, where it succeeded.
-        Self { before: blocked.then(|| unsafe { before.assume_init() }) }
+        // SAFETY: filled by the call if it succeeded.
+        Self { before: is_blocked.then(|| unsafe { before.assume_init() }) }
     }
 }
 
@@ -117,10 +117,10 @@ pub(crate) fn share_descriptors() {
     IS_LIBRARY_THREAD.set(true);
 }
 
-/// The highest number that the library uses: the kernel keeps a table as large as the highest
-/// number in use.
+/// The limit of the library's descriptor numbers: the kernel's table grows with the highest number
+/// in use.
 const MAX_LIBRARY_FD: u64 = 4096;
-/// Number of high numbers that the library can use.
+/// How many descriptor numbers below the limit the library can use.
 const LIBRARY_FD_COUNT: u64 = 256;
 
 /// Returns the lowest number for library descriptors in a table that the program shares: the
@@ -135,27 +135,27 @@ pub(crate) fn lowest_library_fd() -> RawFd {
 /// system refuses, its descriptors stay in the program's table ([`shares_descriptors`]).
 ///
 /// A program may close every descriptor and open its own files under the same numbers, as
-/// `closefrom` and classic daemons do; no check before a use is reliable. No descriptor of the
-/// program stays open here, so a pipe whose end it closes is closed. The numbers of the standard
-/// streams are occupied, so that a message of the runtime does not go into a socket.
+/// `closefrom` and classic daemons do; no check before a use is reliable. The new table holds no
+/// descriptor of the program, so a pipe is closed as soon as the program closes its end. The numbers
+/// of the standard streams are occupied, so that no message of the Rust runtime goes into a socket.
 pub(crate) fn separate_descriptors() {
     IS_LIBRARY_THREAD.set(true);
     // SAFETY: closes no descriptor that anything on this thread uses: it has only just started.
     // Those of the program are in its own table.
-    let unshared =
+    let close_result =
         unsafe { libc::syscall(libc::SYS_close_range, 0_u32, u32::MAX, libc::CLOSE_RANGE_UNSHARE) };
-    // Linux before 5.9, and sandboxes that do not know the call.
-    // SAFETY: gives this thread a copy of the table; no memory is involved.
-    if unshared != 0 && unsafe { libc::unshare(libc::CLONE_FILES) } != 0 {
-        return;
-    }
-    if unshared != 0 {
+    // Linux before 5.9, and some sandboxes, refuse `close_range`.
+    if close_result != 0 {
+        // SAFETY: gives this thread a copy of the table; no memory is involved.
+        if unsafe { libc::unshare(libc::CLONE_FILES) } != 0 {
+            return;
+        }
         close_copied_descriptors();
     }
     HAS_OWN_TABLE.set(true);
     for _ in 0..3 {
-        // The lowest free number each. Kept open forever; reading one finds nothing, and writing
-        // text to it fails or counts.
+        // Each gets the lowest free number and stays open. A read finds nothing; a write of text
+        // fails or only changes the counter.
         let placeholder = rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
         let _ = placeholder.map(IntoRawFd::into_raw_fd);
     }
@@ -168,8 +168,8 @@ fn close_copied_descriptors() {
         names.collect::<Vec<c_int>>()
     });
     let limit = || rustix::process::getrlimit(rustix::process::Resource::Nofile).current.unwrap_or(65_536);
-    let all = listed.unwrap_or_else(|_| (0..c_int::try_from(limit().min(65_536)).unwrap_or(0)).collect());
-    for number in all {
+    let numbers = listed.unwrap_or_else(|_| (0..c_int::try_from(limit().min(65_536)).unwrap_or(0)).collect());
+    for number in numbers {
         // SAFETY: a copy in this thread's own table, which nothing on this thread uses.
         unsafe { libc::close(number) };
     }
@@ -220,16 +220,16 @@ pub(crate) fn raise_priority() {
     unsafe { libc::syscall(libc::SYS_sched_setattr, 0, &raw const attr, 0) };
 }
 
-/// Registers the handlers that run in a forked child and at the exit of the process. Once for the
-/// life of the program.
-pub(crate) fn install_fork_and_exit_handlers(forked: extern "C" fn(), exiting: extern "C" fn()) {
+/// Registers the handlers that run in a forked child and at the exit of the process. Only the first
+/// call has an effect.
+pub(crate) fn install_fork_and_exit_handlers(on_fork: extern "C" fn(), on_exit: extern "C" fn()) {
     static INSTALLED: AtomicBool = AtomicBool::new(false);
     if !INSTALLED.swap(true, Ordering::Relaxed) {
         // SAFETY: the handlers live as long as this module, which `keep_module_loaded` keeps
         // loaded.
         unsafe {
-            libc::pthread_atfork(None, None, Some(forked));
-            libc::atexit(exiting);
+            libc::pthread_atfork(None, None, Some(on_fork));
+            libc::atexit(on_exit);
         }
     }
 }
@@ -277,7 +277,7 @@ pub(crate) fn keep_module_loaded() {
     if PINNED.swap(true, Ordering::Relaxed) || dladdr.is_null() || dlopen.is_null() {
         return;
     }
-    // SAFETY: not null, so they are the functions of these names, whose types are published.
+    // SAFETY: not null, so they are the functions of these names, whose types are documented.
     let (dladdr, dlopen) = unsafe {
         (
             std::mem::transmute::<*const c_void, Dladdr>(dladdr),
@@ -286,13 +286,13 @@ pub(crate) fn keep_module_loaded() {
     };
     let mut info = MaybeUninit::<libc::Dl_info>::zeroed();
     // SAFETY: `info` is writable; the address is that of a static of this module.
-    let found = unsafe { dladdr((&raw const PINNED).cast(), info.as_mut_ptr()) } != 0;
-    // SAFETY: zeroed before, and filled where found; all zeros are a valid `Dl_info`.
+    let is_found = unsafe { dladdr((&raw const PINNED).cast(), info.as_mut_ptr()) } != 0;
+    // SAFETY: zeroed, and then filled if found; all zeros are a valid `Dl_info`.
     let info = unsafe { info.assume_init() };
-    if found && !info.dli_fname.is_null() {
+    if is_found && !info.dli_fname.is_null() {
         // SAFETY: a NUL-terminated name owned by the loader. With NOLOAD nothing is loaded or run:
-        // for the program itself or an unknown name it returns null; for this module it raises the
-        // count, which is never lowered.
+        // for the program itself or an unknown name the call returns null; for this module it
+        // raises the reference count, which is never lowered.
         unsafe { dlopen(info.dli_fname, libc::RTLD_LAZY | libc::RTLD_NOLOAD | libc::RTLD_NODELETE) };
     }
 }
@@ -342,8 +342,8 @@ pub(crate) fn close_inherited_sockets() {
         let is_same_socket =
             rustix::fs::fstat(socket.as_fd()).is_ok_and(|s| s.st_ino == inode.load(Ordering::Relaxed));
         if is_same_socket {
-            // SAFETY: the copy that the fork made of a socket of the library; its owner in this
-            // memory is never used nor dropped.
+            // SAFETY: the fork's copy of a socket of the library. The child never uses or drops the
+            // `OwnedFd` that it inherited with it.
             unsafe { libc::close(number) };
         }
     }

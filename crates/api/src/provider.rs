@@ -93,8 +93,8 @@ impl Provider {
         Self::register_with_handle(provider, callback, origin, |_| ())
     }
 
-    /// Like [`register_at`](Self::register_at), and passes the handle to `store_handle` before the
-    /// callback can run, which may write events through the stored handle.
+    /// Like [`register_at`](Self::register_at), but passes the handle to `store_handle` before the
+    /// first call of the callback, which can then write events through the stored handle.
     ///
     /// A failed registration does not call `store_handle`.
     #[doc(hidden)]
@@ -111,7 +111,7 @@ impl Provider {
         Self { provider_ref: ProviderRef { handle } }
     }
 
-    /// Releases the ownership to the holder of the handle, who ends the registration with
+    /// Returns the handle without unregistering. The caller ends the registration with
     /// [`Handle::unregister`].
     #[must_use]
     pub fn into_handle(self) -> Handle {
@@ -137,8 +137,8 @@ impl Drop for Provider {
 impl Handle {
     /// Returns the functions of the registration.
     ///
-    /// Fails with [`WriteError::InvalidHandle`] if it has ended. That is checked here and only
-    /// here: keep the handle, not the result.
+    /// Fails with [`WriteError::InvalidHandle`] if the registration has ended. Only this call
+    /// checks that: keep the handle, not the returned [`ProviderRef`].
     #[inline(always)]
     pub fn provider(self) -> Result<ProviderRef, WriteError> {
         if self.is_current() { Ok(ProviderRef { handle: self }) } else { Err(WriteError::InvalidHandle) }
@@ -220,7 +220,8 @@ impl ProviderRef {
 
     /// Writes an event with activity ids (EventWriteTransfer).
     ///
-    /// Without `activity`, the event carries the thread's activity id; without `related`, none.
+    /// Without `activity`, the event carries the thread's activity id; without `related`, it
+    /// carries no related activity id.
     #[inline(always)]
     pub fn write_transfer(
         &self,
@@ -265,9 +266,9 @@ impl ProviderRef {
         write::write_string(self.slot(), level, keyword, text)
     }
 
-    /// Like [`write_string`](Self::write_string), for text in UTF-16 bytes with its terminator.
+    /// Like [`write_string`](Self::write_string), for UTF-16 bytes that end in a terminator.
     ///
-    /// This is for a façade, as [`write_descriptors`](Self::write_descriptors) is.
+    /// This is for a façade, like [`write_descriptors`](Self::write_descriptors).
     #[doc(hidden)]
     #[inline(always)]
     pub fn write_wide_string(&self, level: u8, keyword: u64, text: &[u8]) -> Result<(), WriteError> {
@@ -292,7 +293,7 @@ pub struct EventBuilder<'a> {
 }
 
 impl<'a> EventBuilder<'a> {
-    /// Sets the activity id. Without one, the event carries the thread's.
+    /// Sets the activity id, which is that of the thread by default.
     #[inline(always)]
     pub fn activity(self, id: impl Into<Option<&'a Guid>>) -> Self {
         Self { activity: id.into(), ..self }
@@ -310,14 +311,15 @@ impl<'a> EventBuilder<'a> {
         Self { metadata: Some(metadata), ..self }
     }
 
-    /// Excludes sessions by their bits, as filters report them in their instance (EventWriteEx).
+    /// Excludes the sessions of a bit mask (EventWriteEx). The `instance` of each schematized filter
+    /// that the callback gets is the bit of its session.
     #[inline(always)]
     pub const fn exclude(self, sessions: u64) -> Self {
         Self { excluded: sessions, ..self }
     }
 
     /// Sets `EVENT_WRITE_FLAG_…` bits (EventWriteEx): NO_FAULTING changes nothing; INPRIVATE
-    /// withholds the event from sessions that exclude in-private events; others make
+    /// withholds the event from sessions that exclude in-private events; any other bit makes
     /// [`write`](Self::write) fail with [`WriteError::InvalidParameter`].
     #[inline(always)]
     pub const fn flags(self, flags: u32) -> Self {
@@ -329,7 +331,7 @@ impl<'a> EventBuilder<'a> {
     pub fn write(self, data: &[&[u8]]) -> Result<(), WriteError> {
         let Self { provider, descriptor, metadata, activity, related, excluded, flags } = self;
         let event = CallerEvent { metadata, activity, related, ..CallerEvent::new(descriptor, data) };
-        // Usually known at compile time.
+        // Usually decided at compile time.
         if excluded == 0 && flags == 0 {
             return provider.write_if_enabled(&event);
         }

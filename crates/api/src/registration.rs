@@ -2,10 +2,10 @@
 //!
 //! ```text
 //!   handle  = generation (upper 32 bits) │ slot index + 1        a number that C programs can keep
-//!   slot    ┌─ line 0 ────────────────────────────────────────────────────────────┐
+//!   slot    ┌─ cache line 0 ──────────────────────────────────────────────────────┐
 //!           │ level  strict  any  all  active │ provider (16) │ traits │ generation │ claimed │
 //!           │     read by every write                                              │
-//!           ├─ line 1 ────────────────────────────────────────────────────────────┤
+//!           ├─ cache line 1 ──────────────────────────────────────────────────────┤
 //!           │ version  notified  turn  callback  retired  flags  decoding  classes … │
 //!           │     read by registering threads, the control thread, and writers     │
 //!           │     whose registration is of a rarer kind                            │
@@ -24,7 +24,7 @@
 //!    the thread that moved the generation from odd to even empties it.
 //! 2. Only the thread that holds the `turn` (see `callback`) reads, calls or removes the callback,
 //!    so no callback is freed during a call.
-//! 3. ProviderTraits, the header words derived from them, lists of classes and modules are interned and
+//! 3. Traits, the header words derived from them, lists of classes, and modules are interned and
 //!    never freed.
 //! 4. Traits are set once, by `fill` or later under the client's lock, after the words derived from
 //!    them: a writer that finds traits finds the derived words too.
@@ -74,14 +74,15 @@ pub(crate) struct RegistrationSlot {
     notified: AtomicU64,
     turn: CallbackTurn,
     callback: AtomicPtr<EnableCallback>,
-    /// A callback that was unregistered from within itself, to be freed when it has returned.
+    /// A callback that has unregistered its own provider, to be freed when it has returned.
     retired_callback: AtomicPtr<EnableCallback>,
     /// The registering thread calls the callback itself, and no other thread does.
     is_registering: AtomicBool,
     /// The last call of the callback reported "enabled".
-    reported_enabled: AtomicBool,
-    /// A classic provider: one session at a time, written to by `classic`.
-    classic: AtomicBool,
+    has_reported_enabled: AtomicBool,
+    /// A classic provider: only one session at a time can enable it; module `classic` writes its
+    /// events.
+    is_classic: AtomicBool,
     decoding: AtomicPtr<DecodeGuidWords>,
     classes: AtomicPtr<Classes>,
     /// An address in the module that the provider belongs to; 0 for the module of this code.
@@ -120,8 +121,8 @@ impl RegistrationSlot {
             callback: AtomicPtr::new(ptr::null_mut()),
             retired_callback: AtomicPtr::new(ptr::null_mut()),
             is_registering: AtomicBool::new(false),
-            reported_enabled: AtomicBool::new(false),
-            classic: AtomicBool::new(false),
+            has_reported_enabled: AtomicBool::new(false),
+            is_classic: AtomicBool::new(false),
             decoding: AtomicPtr::new(ptr::null_mut()),
             classes: AtomicPtr::new(ptr::null_mut()),
             origin: AtomicUsize::new(0),
@@ -136,7 +137,6 @@ impl RegistrationSlot {
         [self.provider[0].load(Ordering::Relaxed), self.provider[1].load(Ordering::Relaxed)]
     }
 
-    /// Returns the id of the provider.
     pub(crate) fn provider(&self) -> Guid {
         guid_from_words(self.provider_words())
     }
@@ -156,7 +156,7 @@ impl RegistrationSlot {
     }
 
     /// Returns the traits as an extended data item; empty if there are none. `None` if the traits
-    /// also change the header.
+    /// also change the event header ([`decoding`](Self::decoding)).
     #[inline(always)]
     pub(crate) fn traits_item(&self, another_follows: bool) -> Option<&'static [u64]> {
         // SAFETY: null, or a leaked `ProviderTraits` (invariant 3) published by the release store
@@ -175,8 +175,8 @@ impl RegistrationSlot {
         &self.provider
     }
 
-    /// Returns the header words for traits that name a GUID to decode by. Needed only if there are
-    /// traits.
+    /// Returns the header words that replace the provider id, if the traits name another GUID to
+    /// decode events by.
     #[inline]
     pub(crate) fn decoding(&self) -> Option<&'static DecodeGuidWords> {
         // SAFETY: null, or a leaked `DecodeGuidWords` (invariant 3) published by the release store
@@ -202,15 +202,15 @@ impl RegistrationSlot {
     }
 
     /// Sets whether data descriptors have types without traits.
-    pub(crate) fn set_descriptor_types(&self, yes: bool) {
-        self.has_types.store(yes, Ordering::Relaxed);
+    pub(crate) fn set_descriptor_types(&self, has_types: bool) {
+        self.has_types.store(has_types, Ordering::Relaxed);
     }
 
     /// Returns whether this is the registration of a classic provider.
     // Part of every write by handle, and inlined into other crates.
     #[inline(always)]
     pub(crate) fn is_classic(&self) -> bool {
-        self.classic.load(Ordering::Relaxed)
+        self.is_classic.load(Ordering::Relaxed)
     }
 
     /// Returns the event classes of a classic provider.
@@ -272,13 +272,13 @@ impl RegistrationSlot {
         self.set_descriptor_types(false);
         self.origin.store(new.origin, Ordering::Relaxed);
         self.set_module(None);
-        self.classic.store(new.classes.is_some(), Ordering::Relaxed);
+        self.is_classic.store(new.classes.is_some(), Ordering::Relaxed);
         self.classes.store(to_atomic_pointer(new.classes), Ordering::Release);
         let callback = new.callback.map_or(ptr::null_mut(), |c| Box::into_raw(Box::new(c)));
         self.callback.store(callback, Ordering::Release);
         self.version.store(0, Ordering::Relaxed);
         self.notified.store(0, Ordering::Relaxed);
-        self.reported_enabled.store(false, Ordering::Relaxed);
+        self.has_reported_enabled.store(false, Ordering::Relaxed);
         self.is_registering.store(true, Ordering::SeqCst);
         // Odd from now on. Pairs with the acquire loads of `is_current`.
         self.generation.fetch_add(1, Ordering::Release).wrapping_add(1)
@@ -291,14 +291,14 @@ impl RegistrationSlot {
         if callback.is_null() {
             return;
         }
-        // Inside the callback, its caller frees it. If `retired_callback` is set already, that
-        // callback is running and this one never ran.
-        let running = turn.is_none()
+        // Inside the callback, `call_callback_with` frees it later. If `retired_callback` is set
+        // already, that callback is running and this one never ran.
+        let is_retired = turn.is_none()
             && self
                 .retired_callback
                 .compare_exchange(ptr::null_mut(), callback, Ordering::AcqRel, Ordering::Relaxed)
                 .is_ok();
-        if !running {
+        if !is_retired {
             // SAFETY: leaked by `fill` and taken out by this thread alone; it is not running,
             // because this thread holds the turn or another callback is running.
             drop(unsafe { Box::from_raw(callback) });
@@ -420,7 +420,6 @@ impl Handle {
         (handle.is_current() && handle.number() == number).then_some(handle)
     }
 
-    /// Iterates over all current registrations.
     pub(crate) fn iter_current() -> impl Iterator<Item = Self> {
         TABLE
             .iter()
@@ -433,14 +432,14 @@ impl Handle {
         self.slot
     }
 
-    /// Enables the registration for a session or changes its parameters, and sends a new session
-    /// the module. Requires the client's lock. A classic provider has one session at a time: this
-    /// call replaces the former one.
+    /// Enables the registration for a session, or changes the parameters of an enabled one, and
+    /// sends a new session the module. Requires the client's lock. A classic provider has one
+    /// session at a time: this call replaces the former session.
     pub(crate) fn enable_session(self, outlet: u8, ticket: Ticket, params: &EnableParams) -> EnableChange {
         let before = self.slot.find_enable(outlet);
         let change = self.change_session(outlet, ticket, params);
         if before.is_none_or(|before| before.ticket != ticket) {
-            self.slot.resend_module(outlet);
+            self.slot.send_tracked_module(outlet);
         }
         change
     }
@@ -457,7 +456,7 @@ impl Handle {
     }
 
     /// Ends the registration, so that no writer and no message finds it; `false` if another thread
-    /// did.
+    /// ended it.
     pub(crate) fn retire(self) -> bool {
         let next = self.generation.wrapping_add(1);
         self.generation & 1 == 1
@@ -468,7 +467,7 @@ impl Handle {
                 .is_ok()
     }
 
-    /// Frees the callback of a retired registration and its slot, after the entries were cleared.
+    /// Frees the callback and the slot of a retired registration. Its entries must be cleared.
     pub(crate) fn release(self) {
         self.slot.drop_callback();
         // Pairs with the acquire in `claim_slot`.

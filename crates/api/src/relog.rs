@@ -20,30 +20,30 @@
 //! let mut relogger = Relogger::new();
 //! relogger.add_file(&from)?;
 //! relogger.set_output(&to);
-//! let done = relogger.process(|event: &Event<'_>, output: &mut Output| {
+//! let summary = relogger.process(|event: &Event<'_>, output: &mut Output| {
 //!     if event.record.process_id() == 4711 { output.keep(event) } else { Ok(()) }
 //! })?;
-//! println!("{} events in {} bytes", done.events, done.bytes);
+//! println!("{} events in {} bytes", summary.events, summary.bytes);
 //! # Ok(())
 //! # }
 //! ```
 //!
 //! 1. The log-file header is written anew. With several inputs, the one that starts first gives
 //!    clock, machine and boot time; records that name the system of another machine are skipped.
-//!    The other records of its header buffer stay in front, whatever the callback does with events:
-//!    they describe the system of the file.
+//!    The other records of that input's header buffer stay in the header buffer, whatever the
+//!    callback does with events: they describe the system of the file.
 //! 2. A kept event has its original bytes, in the buffers of its processor. If an input's clock
 //!    differs from the output's, its stamps are converted by wall time: to the same 100 ns, or the
 //!    same tick if the output's clock is coarser. Stamps in known places of kernel payloads are
-//!    converted too. Keys of stacks that are stored once are moved, so that those of one input
-//!    differ from those of another. Extended data items that contradict their event become the
-//!    beginning of its payload, as readers treat them, and are counted.
+//!    converted too. Stack keys get an offset for each input, so that the keys of two inputs
+//!    differ. Extended data items that contradict their event become the beginning of its payload,
+//!    as readers treat them, and are counted.
 //! 3. Lost events and buffers of all inputs are summed; a flagged loss stays flagged.
 //! 4. The output appears under its name when it is complete, and replaces the former file. A
 //!    failure or panic leaves nothing behind. An input is never replaced.
 //!
-//! This module does not interpret payloads, nor change text in payloads about times, processes or
-//! processors together with the header.
+//! This module does not interpret payloads: if a payload also contains a time, process or processor
+//! of the header, a change of the header does not change it.
 
 mod context;
 mod event;
@@ -160,7 +160,7 @@ pub struct Relogger {
 
 #[derive(Debug, Default)]
 struct CancelState {
-    cancelled: AtomicBool,
+    is_cancelled: AtomicBool,
     closers: Mutex<Vec<Closer>>,
 }
 
@@ -171,7 +171,7 @@ impl Relogger {
         Self::default()
     }
 
-    /// Adds a file and returns its index, which [`Event::trace`] has. Fails like
+    /// Adds a file and returns its index, which is the [`Event::trace`] of its events. Fails like
     /// [`Trace::open`].
     pub fn add_file(&mut self, path: &Path) -> Result<usize> {
         let trace = Trace::open(path)?;
@@ -223,19 +223,19 @@ impl Relogger {
     /// be a file; with `ERROR_DISK_FULL`; and with errors of the callback.
     pub fn process(self, mut callback: impl Callback) -> Result<Summary> {
         let Self { traces, paths, output, settings, shared } = self;
-        let refused = |reason: &str| Err(Error::refused(Status::ERROR_INVALID_PARAMETER, reason));
+        let refuse = |reason: &str| Err(Error::refused(Status::ERROR_INVALID_PARAMETER, reason));
         let Some(path) = output else {
-            return refused("no output is set: call set_output");
+            return refuse("no output is set: call set_output");
         };
         if traces.is_empty() {
-            return refused("there is no input: call add_file or add_live");
+            return refuse("there is no input: call add_file or add_live");
         }
         let inputs = traces.iter().map(Input::from_trace).collect::<Result<Vec<_>>>()?;
         let mut output = Output::create(&path, &paths, &inputs, &settings)?;
-        let mut begun = vec![false; inputs.len()];
+        let mut has_begun = vec![false; inputs.len()];
         let mut failure = None;
-        consumer::process(traces, |item| match relog(item, &mut begun, &mut callback, &mut output) {
-            Ok(()) if shared.cancelled.load(Ordering::Relaxed) => ControlFlow::Break(()),
+        consumer::process(traces, |item| match relog(item, &mut has_begun, &mut callback, &mut output) {
+            Ok(()) if shared.is_cancelled.load(Ordering::Relaxed) => ControlFlow::Break(()),
             Ok(()) => ControlFlow::Continue(()),
             Err(error) => {
                 failure = Some(error);
@@ -252,7 +252,7 @@ impl Relogger {
 
 fn relog(
     item: Item<'_>,
-    begun: &mut [bool],
+    has_begun: &mut [bool],
     callback: &mut impl Callback,
     output: &mut Output,
 ) -> Result<()> {
@@ -262,7 +262,7 @@ fn relog(
     };
     output.set_current_time(event.time);
     if is_log_file_header(event.record) {
-        return match begun.get_mut(event.trace).map(|begun| std::mem::replace(begun, true)) {
+        return match has_begun.get_mut(event.trace).map(|has_begun| std::mem::replace(has_begun, true)) {
             Some(false) => callback.begin(&event, output),
             // A session that was appended to the file: its events follow, its header is dropped.
             _ => Ok(()),
@@ -281,10 +281,10 @@ pub struct Canceller {
 }
 
 impl Canceller {
-    /// Cancels processing: the callback gets no event after the return, unless called from within
-    /// it.
+    /// Cancels processing. The callback gets no event after this call returns, unless the callback
+    /// itself made the call.
     pub fn cancel(&self) {
-        self.shared.cancelled.store(true, Ordering::Relaxed);
+        self.shared.is_cancelled.store(true, Ordering::Relaxed);
         let closers = self.shared.closers.lock().unwrap_or_else(PoisonError::into_inner).clone();
         closers.iter().for_each(Closer::close);
     }

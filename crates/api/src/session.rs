@@ -24,8 +24,8 @@
 //! |---|---|---|
 //! | Events | of this process | of all processes that the user may trace, and of the kernel |
 //! | Live delivery, provider groups | no | yes |
-//! | When the [`Session`] is dropped | it stops | it runs on, unless [`stop_on_drop`] was set |
-//! | When the program ends | it stops | the same |
+//! | When the [`Session`] is dropped | it stops | it continues, unless [`stop_on_drop`] was set |
+//! | When the program ends | it stops | as when dropped |
 //!
 //! Sessions in a daemon are found again by name with [`Session::open`], also by other programs.
 //! [`Controller::session`] does so in a daemon that was found before.
@@ -217,7 +217,7 @@ impl Session {
 
     /// Continues in the next file of a file sequence ([`LogFileMode::NEWFILE`]).
     ///
-    /// Fails with `ERROR_INVALID_FUNCTION` if the session writes no sequence.
+    /// Fails with `ERROR_INVALID_FUNCTION` if the session does not write a file sequence.
     ///
     /// [`LogFileMode::NEWFILE`]: crate::LogFileMode::NEWFILE
     pub fn next_file(&self) -> Result<SessionSummary> {
@@ -230,7 +230,8 @@ impl Session {
 
     /// Finishes the log file of the session, which delivers live from now on.
     ///
-    /// Fails with `ERROR_INVALID_FUNCTION` if it has no log file, and in this process.
+    /// Fails with `ERROR_INVALID_FUNCTION` for a session that has no log file or runs in this
+    /// process.
     pub fn convert_to_real_time(&self) -> Result<SessionSummary> {
         let reason = "a session in this process delivers nothing live";
         self.control(
@@ -268,8 +269,9 @@ impl Session {
     /// Opens the live events of a session that was started with
     /// [`real_time`](SessionBuilder::real_time).
     ///
-    /// Events written after the return are delivered. Fails with `ERROR_WMI_INSTANCE_NOT_FOUND` if
-    /// the session does not deliver live, which sessions in this process never do.
+    /// Events written after this call returns are delivered. Fails with
+    /// `ERROR_WMI_INSTANCE_NOT_FOUND` if the session does not deliver live, which sessions in this
+    /// process never do.
     pub fn trace(&self) -> Result<Trace> {
         match &self.host {
             SessionHost::InProcess(_) => {

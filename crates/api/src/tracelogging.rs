@@ -5,7 +5,8 @@
 //!   define_provider!(SYMBOL, "Name", options…)          a static Provider, not registered yet
 //!   write_event!(SYMBOL, "Event", options, fields…)     u32: 0 while no session wants it, else a
 //!                                                       Win32 status
-//!   provider_enabled!(SYMBOL, level, keyword)           bool: such an event would be written
+//!   provider_enabled!(SYMBOL, level, keyword)           bool: whether a session may want such an
+//!                                                       event
 //! ```
 //!
 //! | File | Contents |
@@ -13,7 +14,7 @@
 //! | `context` | the enable words that every event checks; registration |
 //! | `provider` | the provider of `define_provider!` |
 //! | [`dynamic`] | providers and events that are built at run time |
-//! | `ids` | functions about ids that both have |
+//! | `ids` | functions about ids that both kinds of providers have |
 //! | `types` | levels, opcodes, channels, in and out types |
 //! | `values` | values as bytes |
 //! | `macros` | the macros, which call the crate `traceweir-macros` |
@@ -23,7 +24,7 @@
 //!
 //! define_provider!(LUNCH, "Example.Lunch");
 //!
-//! // Safety: the program ends before the memory of its statics does.
+//! // SAFETY: the provider is a static of the program, which is never unloaded.
 //! unsafe { LUNCH.register() };
 //! let (dish, guests) = ("soup", 2_u32);
 //! write_event!(
@@ -56,8 +57,8 @@ pub use values::filetime_from_systemtime;
 
 pub use crate::{define_provider, provider_enabled, write_event};
 
-/// Items that the macros name, and that crates need which re-export them. Not for direct use: they
-/// change without notice.
+/// Items for the macros and for crates that re-export the macros. Not for direct use: they change
+/// without notice.
 #[doc(hidden)]
 pub mod __tlg {
     pub use crate::provider_enabled;

@@ -1,7 +1,7 @@
 //! The path of an event to every session that wants it.
 //!
 //! ```text
-//!   slices, data descriptors, blocks of macros ──▶ `CallerEvent`            provider, descriptor, string
+//!   slices, data descriptors, blocks of macros ──▶ `CallerEvent`      provider, descriptor, string
 //!   1  enabled?          level and keyword, then filters              `registration::enable`
 //!   2  usual event       one session without extended data items:
 //!                        straight into the ring                       straight
@@ -21,16 +21,16 @@
 //!
 //! Invariants
 //!
-//! 1. A write allocates nothing and takes no lock, and calls the system at most to wake a session's
-//!    owner: a signal handler may write.
+//! 1. A write allocates nothing and takes no lock: a signal handler may write. The usual event
+//!    makes no system call, except to ring the doorbell.
 //! 2. An event that a session wants ends up in the session's ring or in its count of lost events,
 //!    unless it is refused as invalid or too large for any session.
 //! 3. A write uses at most 2 KiB of stack, whatever the event contains and sessions request: blocks
 //!    stay where the caller described them, and larger records are composed in a pool (`scratch`).
-//!    An exhausted pool counts as a lost event.
+//!    If no memory in the pool is free, the event is lost.
 //! 4. A forked child that has not registered again writes no byte to a region of the parent; see
 //!    `process::fork`.
-//! 5. Functions between the program and the first function that is not inlined are always inlined:
+//! 5. The functions that a program calls are always inlined, down to the first one that never is:
 //!    the call stack of an event begins at the program's call in every build.
 
 mod compose;
@@ -86,7 +86,7 @@ pub enum WriteError {
 }
 
 impl WriteError {
-    /// Returns the Win32 status that the published API returns for this error.
+    /// Returns the Win32 status that the documented functions return for this error.
     #[must_use]
     pub const fn status(self) -> Status {
         match self {
@@ -114,8 +114,8 @@ pub(crate) struct Options<'a> {
     excluded: u64,
     /// Sessions that reject in-private events do not get the event either.
     is_in_private: bool,
-    /// Number of library functions between the program and the function that calls step 3, which
-    /// the call stack of the event leaves out.
+    /// Number of frames of this library that the call stack of the event leaves out, in addition to
+    /// that of the function into which [`staged::deliver`] is inlined.
     frames: usize,
 }
 
@@ -207,7 +207,8 @@ pub(crate) fn write_excluding(
     staged::deliver(slot, event, options, passed_cell)
 }
 
-/// Writes an event with options that passed level and keyword. Its blocks have less than 4 GiB.
+/// Writes an event with options that passed level and keyword. Each of its blocks has less than
+/// 4 GiB.
 #[inline(always)]
 fn write_with_options(
     slot: &RegistrationSlot,

@@ -60,8 +60,8 @@ impl MacroArguments {
         Self { remaining: all.into_iter(), span }
     }
 
-    fn make_argument(tokens: Vec<TokenTree>, otherwise: Span) -> MacroArgument {
-        let span = tokens.first().map_or(otherwise, TokenTree::span);
+    fn make_argument(tokens: Vec<TokenTree>, fallback: Span) -> MacroArgument {
+        let span = tokens.first().map_or(fallback, TokenTree::span);
         MacroArgument { tokens: tokens.into_iter().collect(), span }
     }
 
@@ -164,7 +164,7 @@ pub(crate) fn strip_invisible_groups(tokens: TokenStream) -> TokenStream {
 /// Replaces invisible groups around an operation with parentheses. A procedural macro loses
 /// invisible groups, so that `&$value` with `1 + 1` would become `&1 + 1`.
 pub(crate) fn parenthesize_operations(tokens: TokenStream) -> TokenStream {
-    let each = tokens.into_iter().map(|token| match token {
+    let visible_tokens = tokens.into_iter().map(|token| match token {
         TokenTree::Group(group) => {
             let inner = parenthesize_operations(group.stream());
             let is_invisible = group.delimiter() == Delimiter::None;
@@ -176,7 +176,7 @@ pub(crate) fn parenthesize_operations(tokens: TokenStream) -> TokenStream {
         }
         token => token,
     });
-    each.collect()
+    visible_tokens.collect()
 }
 
 /// Returns whether an operator follows the first token. Types have none of these operators there,

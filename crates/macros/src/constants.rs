@@ -119,8 +119,8 @@ impl NamedConstants {
     /// Returns the value as an expression; errors about its type point to `at`.
     pub(crate) fn expand(&self, tlg: &TokenStream, tokens: TokenStream, at: Span) -> TokenStream {
         let kind = proc_macro2::Ident::new(self.type_name, at);
-        let mut each = tokens.clone().into_iter();
-        match (each.next(), each.next()) {
+        let mut iter = tokens.clone().into_iter();
+        match (iter.next(), iter.next()) {
             (Some(TokenTree::Ident(name)), None) if self.names.contains(&name.to_string().as_str()) => {
                 quote_spanned!(at=> #tlg::#kind::#name)
             }

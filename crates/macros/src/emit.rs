@@ -10,7 +10,7 @@
 //!   }
 //! ```
 //!
-//! The values are in the head of a `match`, so that temporaries they borrow from live until the
+//! The values are in the scrutinee of a `match`, so that temporaries they borrow from live until the
 //! event is written. Adjacent values of fixed size, and the counts of other values, are packed into
 //! one block on the stack: the writer then copies a few blocks instead of many small ones.
 
@@ -76,8 +76,8 @@ impl EventCall {
 
     /// Returns all given keywords combined, or 1 if there are none.
     fn emit_keyword(&self) -> TokenStream {
-        let each = self.keywords.iter().map(|k| typed_number(k, "u64"));
-        if self.keywords.is_empty() { quote!(1) } else { quote!(#(#each)|*) }
+        let keywords = self.keywords.iter().map(|k| typed_number(k, "u64"));
+        if self.keywords.is_empty() { quote!(1) } else { quote!(#(#keywords)|*) }
     }
 
     fn emit_statics(&self) -> TokenStream {

@@ -63,7 +63,7 @@ pub(crate) struct EventCall {
     pub(crate) activity: Option<Constant>,
     pub(crate) related: Option<Constant>,
     pub(crate) fields: Vec<EventField>,
-    debug: bool,
+    is_debug: bool,
     blocks: usize,
 }
 
@@ -76,7 +76,7 @@ pub(crate) fn expand_write_event(input: TokenStream) -> TokenStream {
         return quote!({ #errors 0_u32 });
     }
     let tokens = event.emit();
-    if event.debug {
+    if event.is_debug {
         eprintln!("{tokens}");
     }
     tokens
@@ -163,7 +163,7 @@ impl EventCall {
                 );
                 set_once(&mut self.related, id, at, errors);
             }
-            "debug" => self.debug = true,
+            "debug" => self.is_debug = true,
             _ => {
                 errors.add(at, describe_unknown_name(&name));
                 return;

@@ -24,11 +24,11 @@ pub(crate) enum ValueEncoding {
     /// A structure, which has members and no value.
     Struct,
     /// A type given by the caller, with bytes that are written unchanged.
-    RawField { array: bool },
+    RawField { is_array: bool },
     /// A type given by the caller, without a value.
-    RawMeta { array: bool },
-    /// A structure with a given number of members.
-    RawStruct { array: bool },
+    RawMeta { is_array: bool },
+    /// A structure whose number of members the caller gives.
+    RawStruct { is_array: bool },
     /// Bytes without a type.
     RawData,
 }
@@ -47,9 +47,9 @@ impl ValueEncoding {
         matches!(
             self,
             Self::Slice
-                | Self::RawField { array: true }
-                | Self::RawMeta { array: true }
-                | Self::RawStruct { array: true }
+                | Self::RawField { is_array: true }
+                | Self::RawMeta { is_array: true }
+                | Self::RawStruct { is_array: true }
         )
     }
 }
@@ -64,7 +64,8 @@ pub(crate) struct FieldType {
     pub(crate) kind: ValueEncoding,
 }
 
-/// Types that also exist as slices, with `_slice` after the name.
+/// Types that also exist as slices, with `_slice` after the name: name, type of the value, in type,
+/// out type.
 #[rustfmt::skip]
 const TYPES_WITH_SLICES: &[(&str, &str, &str, &str)] = &[
     ("u8", "u8", "U8", "Default"), ("u16", "u16", "U16", "Default"), ("u32", "u32", "U32", "Default"), ("u64", "u64", "U64", "Default"),
@@ -103,9 +104,9 @@ const OTHER_TYPES: &[(&str, &str, &str, &str, ValueEncoding)] = &[
     ("time64", "i64", "FileTime", "Default", ValueEncoding::Time("filetime_from_time64")),
     ("win_sid", "u8", "Sid", "Default", ValueEncoding::Sid),
     ("struct", "", "Struct", "Default", ValueEncoding::Struct),
-    ("raw_field", "u8", "", "Default", ValueEncoding::RawField { array: false }), ("raw_field_slice", "u8", "", "Default", ValueEncoding::RawField { array: true }),
-    ("raw_meta", "", "", "Default", ValueEncoding::RawMeta { array: false }), ("raw_meta_slice", "", "", "Default", ValueEncoding::RawMeta { array: true }),
-    ("raw_struct", "", "Struct", "Default", ValueEncoding::RawStruct { array: false }), ("raw_struct_slice", "", "Struct", "Default", ValueEncoding::RawStruct { array: true }),
+    ("raw_field", "u8", "", "Default", ValueEncoding::RawField { is_array: false }), ("raw_field_slice", "u8", "", "Default", ValueEncoding::RawField { is_array: true }),
+    ("raw_meta", "", "", "Default", ValueEncoding::RawMeta { is_array: false }), ("raw_meta_slice", "", "", "Default", ValueEncoding::RawMeta { is_array: true }),
+    ("raw_struct", "", "Struct", "Default", ValueEncoding::RawStruct { is_array: false }), ("raw_struct_slice", "", "Struct", "Default", ValueEncoding::RawStruct { is_array: true }),
     ("raw_data", "u8", "", "", ValueEncoding::RawData),
 ];
 

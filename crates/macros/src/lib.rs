@@ -10,7 +10,7 @@
 //!
 //! A crate that offers the macros has a module `__tlg` with the items that the emitted code names
 //! as `$crate::__tlg::…`. So the macros work under every name of the dependency, and for crates
-//! that reexport them.
+//! that re-export them.
 //!
 //! The macros check names and counts. Values of options are constant expressions, which only the
 //! compiler can evaluate, so `const fn`s of `traceweir_format::tracelogging` build the metadata in

@@ -26,7 +26,7 @@ struct ProviderCall {
     id: Option<Guid>,
     group: Option<Guid>,
     has_group_name: bool,
-    debug: bool,
+    is_debug: bool,
 }
 
 /// Returns the static, or the errors of the call.
@@ -45,7 +45,7 @@ pub(crate) fn expand_define_provider(input: TokenStream) -> TokenStream {
     let tokens = quote! {
         static #symbol: #tlg::Provider = #tlg::provider(#traits, #id);
     };
-    if definition.debug {
+    if definition.is_debug {
         eprintln!("{tokens}");
     }
     tokens
@@ -64,7 +64,7 @@ impl ProviderCall {
         }
         if let Some((name, at)) = arguments.next_string(errors, EXPECTED_NAME) {
             if name.len() >= NAME_LIMIT_BYTES {
-                errors.add(at, "a provider's name has fewer than 32,768 bytes");
+                errors.add(at, "a provider's name has fewer than 32,768 bytes: this one has more");
             }
             definition.name = name;
         }
@@ -94,7 +94,7 @@ impl ProviderCall {
                     errors.add(at, "given twice");
                 }
             }
-            "debug" => self.debug = true,
+            "debug" => self.is_debug = true,
             _ => {
                 errors.add(at, EXPECTED_OPTION);
                 return;

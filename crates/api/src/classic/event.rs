@@ -1,18 +1,18 @@
 //! Classic events: EVENT_TRACE_HEADER in, a FULL record out.
 //!
 //! ```text
-//!   a caller's header (48 bytes)      00 u16 Size, header and data │ 02 – │ 04 u8 type │
+//!   EVENT_TRACE_HEADER (48 bytes)     00 u16 Size, header and data │ 02 – │ 04 u8 type │
 //!                                     05 u8 level │ 06 u16 version │ 08 – │ 10 i64 TimeStamp
 //!                                     18 GUID class, or its address │ 28 – │ 2C u32 flags │
 //!                                     30 data, or MOF_FIELDs
 //!   MOF_FIELD (16 bytes)              00 u64 address │ 08 u32 length │ 0C u32 type
 //! ```
 //!
-//! The record is that of `traceweir_format::header::classic`; the owner of the session fills in
-//! process and time stamp.
+//! `traceweir_format::header::classic` describes the record. The owner of the region fills in the
+//! process id and, unless the caller passed a time stamp (`KEEP_STAMP`), the time stamp.
 //!
-//! Addresses are not followed here: the data that they point to is passed in [`PointerTargets`],
-//! and compared with the header.
+//! Addresses are not followed here: [`PointerTargets`] holds the data that they point to. The
+//! number and lengths of its fields must equal those of the MOF_FIELDs.
 
 use traceweir_format::Guid;
 use traceweir_format::header::classic;
@@ -25,20 +25,19 @@ use super::logger::{Logger, PREFIX_WORDS};
 
 /// Maximum number of fields of one event.
 pub const MAX_FIELDS: usize = 16;
-/// Bytes of a MOF_FIELD.
 const MOF_FIELD_BYTES: usize = 16;
 
-/// Flags of a header (`Wnode.Flags`).
+/// Flags of an EVENT_TRACE_HEADER (`Wnode.Flags`).
 pub mod flag {
-    /// Marks the header of an event; required.
+    /// Required in every event.
     pub const WNODE_FLAG_TRACED_GUID: u32 = 0x0002_0000;
-    /// Marks a call for the header only; events are written nevertheless.
+    /// Ignored: the event is written with its data.
     pub const WNODE_FLAG_LOG_WNODE: u32 = 0x0004_0000;
-    /// The class is passed by its address.
+    /// The header contains the address of the class GUID instead of the GUID.
     pub const WNODE_FLAG_USE_GUID_PTR: u32 = 0x0008_0000;
-    /// The data are MOF_FIELDs.
+    /// MOF_FIELDs follow the header instead of data.
     pub const WNODE_FLAG_USE_MOF_PTR: u32 = 0x0010_0000;
-    /// The time stamp of the header, which is one of the session's clock, is kept.
+    /// The record keeps the header's time stamp, in ticks of the session's clock.
     pub const WNODE_FLAG_USE_TIMESTAMP: u32 = 0x0000_0200;
 }
 
@@ -46,43 +45,43 @@ use flag::{
     WNODE_FLAG_TRACED_GUID, WNODE_FLAG_USE_GUID_PTR, WNODE_FLAG_USE_MOF_PTR, WNODE_FLAG_USE_TIMESTAMP,
 };
 
-/// The header of an event.
+/// The class, type, level, version and time of an event.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Event {
-    /// Class GUID of the event.
+    /// The class GUID.
     pub class: Guid,
-    /// Type of the event: 1 start, 2 end, ….
+    /// The event type, such as 1 (start) or 2 (end).
     pub kind: u8,
-    /// Severity of the event.
+    /// The severity, from 1 (critical) to 5 (verbose).
     pub level: u8,
-    /// Version of the class.
+    /// The version of the class.
     pub version: u16,
-    /// A time stamp of the session's clock, instead of the time of writing.
+    /// The time stamp in ticks of the session's clock; `None` for the time of writing.
     pub time: Option<i64>,
 }
 
-/// The data that the addresses in a header point to.
+/// The data that the addresses in an EVENT_TRACE_HEADER and its MOF_FIELDs point to.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct PointerTargets<'a> {
-    /// The class, with [`flag::WNODE_FLAG_USE_GUID_PTR`].
+    /// The class GUID; used with [`flag::WNODE_FLAG_USE_GUID_PTR`].
     pub class: Option<&'a Guid>,
-    /// The data of each field, with [`flag::WNODE_FLAG_USE_MOF_PTR`].
+    /// The data of each MOF_FIELD; used with [`flag::WNODE_FLAG_USE_MOF_PTR`].
     pub fields: &'a [&'a [u8]],
 }
 
-/// The part that all headers have in common.
-pub(super) struct ClassicHead {
+/// The header fields that events and instance events share.
+pub(super) struct CommonFields {
     pub(super) kind: u8,
     pub(super) level: u8,
     pub(super) version: u16,
-    /// The time stamp to keep.
+    /// The time stamp that the caller passed.
     pub(super) time: Option<i64>,
 }
 
-impl ClassicHead {
-    /// Returns the first three words of a record without its size, and the flags of its prefix.
-    pub(super) fn words(&self, header: HeaderType, thread: u32) -> ([u64; 3], u16) {
-        let first = u64::from(header.0) << 16
+impl CommonFields {
+    /// Returns the first three words of the record, with a size of 0, and the flags for its prefix.
+    pub(super) fn to_words(&self, header_type: HeaderType, thread: u32) -> ([u64; 3], u16) {
+        let first = u64::from(header_type.0) << 16
             | 0xC0 << 24
             | u64::from(self.kind) << 32
             | u64::from(self.level) << 40
@@ -93,32 +92,32 @@ impl ClassicHead {
     }
 }
 
-/// A caller's block: header and data up to its size.
+/// The bytes that a caller passes: a header, then data or MOF_FIELDs.
 pub(super) struct CallerBlock<'a> {
-    pub(super) head: ClassicHead,
+    pub(super) common: CommonFields,
     pub(super) flags: u32,
-    /// The bytes after the header.
+    /// The bytes after the header, up to the size that the header states.
     data: &'a [u8],
 }
 
 impl<'a> CallerBlock<'a> {
-    /// Returns the flags of a block that is long enough.
-    pub(super) fn flags_of(block: &[u8], header: usize) -> Result<u32, TraceError> {
-        if block.len() < header { Err(TraceError::InvalidParameter) } else { Ok(u32_at(block, 0x2C)) }
+    /// Returns the header's flags; fails if `block` is shorter than the header.
+    pub(super) fn read_flags(block: &[u8], header_bytes: usize) -> Result<u32, TraceError> {
+        if block.len() < header_bytes { Err(TraceError::InvalidParameter) } else { Ok(u32_at(block, 0x2C)) }
     }
 
-    /// Reads a block whose header has `header` bytes.
-    pub(super) fn read(block: &'a [u8], header: usize) -> Result<Self, TraceError> {
-        let flags = Self::flags_of(block, header)?;
+    /// Parses a block with a header of `header_bytes` bytes.
+    pub(super) fn parse(block: &'a [u8], header_bytes: usize) -> Result<Self, TraceError> {
+        let flags = Self::read_flags(block, header_bytes)?;
         let size = usize::from(u16_at(block, 0));
-        let data = block.get(header..size).ok_or(TraceError::InvalidParameter)?;
+        let data = block.get(header_bytes..size).ok_or(TraceError::InvalidParameter)?;
         let time = (flags & WNODE_FLAG_USE_TIMESTAMP != 0).then(|| i64_at(block, 0x10));
         let &[kind, level, low, high] = block.get(4..8).and_then(|b| b.first_chunk()).unwrap_or(&[0; 4]);
-        let head = ClassicHead { kind, level, version: u16::from_le_bytes([low, high]), time };
-        Ok(Self { head, flags, data })
+        let common = CommonFields { kind, level, version: u16::from_le_bytes([low, high]), time };
+        Ok(Self { common, flags, data })
     }
 
-    /// Calls `write` with the data: the block's own, or the fields that it describes.
+    /// Calls `write` with the bytes after the header or, with WNODE_FLAG_USE_MOF_PTR, with `fields`.
     pub(super) fn with_data<T>(
         &self,
         fields: &[&[u8]],
@@ -128,46 +127,47 @@ impl<'a> CallerBlock<'a> {
             return write(&[self.data]);
         }
         let (described, incomplete) = self.data.as_chunks::<MOF_FIELD_BYTES>();
-        let fits = |(field, data): (&[u8; MOF_FIELD_BYTES], &&[u8])| u32_at(field, 8) as usize == data.len();
-        let agree = described.len() == fields.len() && described.iter().zip(fields).all(fits);
-        if !incomplete.is_empty() || described.len() > MAX_FIELDS || !agree {
+        let has_length =
+            |(field, data): (&[u8; MOF_FIELD_BYTES], &&[u8])| u32_at(field, 8) as usize == data.len();
+        let is_equal = described.len() == fields.len() && described.iter().zip(fields).all(has_length);
+        if !incomplete.is_empty() || described.len() > MAX_FIELDS || !is_equal {
             return Err(TraceError::InvalidParameter);
         }
         write(fields)
     }
 }
 
-/// Writes an event whose data is the concatenation of the blocks, [`MAX_FIELDS`] at most.
+/// Writes an event whose data is the concatenation of the slices, [`MAX_FIELDS`] at most.
 pub fn trace(logger: u64, event: &Event, data: &[&[u8]]) -> Result<(), TraceError> {
     let logger = Logger::find(logger)?;
     if data.len() > MAX_FIELDS {
         return Err(TraceError::InvalidParameter);
     }
     let Event { class, kind, level, version, time } = *event;
-    write(&logger, &ClassicHead { kind, level, version, time }, &class, data)
+    write(&logger, &CommonFields { kind, level, version, time }, &class, data)
 }
 
-/// Writes an event like `TraceEvent`: an EVENT_TRACE_HEADER of 48 bytes, then the data, or the
-/// MOF_FIELDs that describe them.
+/// Writes an event like `TraceEvent`. `block` is an EVENT_TRACE_HEADER of 48 bytes, then the data
+/// or the MOF_FIELDs that describe it.
 ///
 /// The checks come in this order: logger, flags, sizes.
 pub fn trace_event(logger: u64, block: &[u8], targets: &PointerTargets<'_>) -> Result<(), TraceError> {
     let logger = Logger::find(logger)?;
-    if CallerBlock::flags_of(block, classic::SIZE)? & WNODE_FLAG_TRACED_GUID == 0 {
+    if CallerBlock::read_flags(block, classic::SIZE)? & WNODE_FLAG_TRACED_GUID == 0 {
         return Err(TraceError::InvalidFlagNumber);
     }
-    let block_class = guid_at(block, 0x18);
-    let block = CallerBlock::read(block, classic::SIZE)?;
+    let header_class = guid_at(block, 0x18);
+    let block = CallerBlock::parse(block, classic::SIZE)?;
     let class = match block.flags & WNODE_FLAG_USE_GUID_PTR {
-        0 => block_class,
+        0 => header_class,
         _ => *targets.class.ok_or(TraceError::InvalidParameter)?,
     };
-    block.with_data(targets.fields, |data| write(&logger, &block.head, &class, data))
+    block.with_data(targets.fields, |data| write(&logger, &block.common, &class, data))
 }
 
-fn write(logger: &Logger, head: &ClassicHead, class: &Guid, data: &[&[u8]]) -> Result<(), TraceError> {
+fn write(logger: &Logger, common: &CommonFields, class: &Guid, data: &[&[u8]]) -> Result<(), TraceError> {
     let thread = logger.thread()?;
-    let ([first, second, third], flags) = head.words(HeaderType::FULL_HEADER64, thread);
+    let ([first, second, third], flags) = common.to_words(HeaderType::FULL_HEADER64, thread);
     let [low, high] = class.to_words().map(u64::to_le);
     let mut words = [0, 0, first, second, third, low, high, 0];
     const { assert!(PREFIX_WORDS == 2 && classic::SIZE == 6 * 8) };

@@ -1,17 +1,17 @@
 //! Instances of a class: numbers that distinguish transactions, and events about them.
 //!
 //! ```text
-//!   class handle = generation of the registration (upper 32 bits) │ class + 1 (bits 11–31) │
-//!                  slot + 1
+//!   class handle = generation of the registration (upper 32 bits) │ class index + 1 (bits 11–31) │
+//!                  slot index + 1
 //!
-//!   a caller's header (56 bytes)      as EVENT_TRACE_HEADER, but 18 u64 class handle │
-//!                                     20 u32 instance │ 24 u32 parent's │ 2C u32 flags
+//!   EVENT_INSTANCE_HEADER (56 bytes)  as EVENT_TRACE_HEADER, but 18 u64 class handle │
+//!                                     20 u32 instance │ 24 u32 parent instance │ 2C u32 flags
 //!                                     30 u64 parent's class handle │ 38 data, or MOF_FIELDs
 //! ```
 //!
-//! The instance of an event is passed apart from the header, whose fields for it are ignored. The
-//! record is an INSTANCE one (`traceweir_format::header::classic`), with the GUIDs of both classes
-//! in place of handles.
+//! The caller passes the instance and its parent as separate arguments; the handle and instance
+//! fields of the header are ignored. The record has the type INSTANCE
+//! (`traceweir_format::header::classic`) and contains the GUIDs of both classes.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -20,14 +20,14 @@ use traceweir_format::header::classic;
 use traceweir_format::spec::event::HeaderType;
 
 use super::event::flag::WNODE_FLAG_TRACED_GUID;
-use super::event::{CallerBlock, ClassicHead};
+use super::event::{CallerBlock, CommonFields};
 use super::logger::{Logger, PREFIX_WORDS};
 use super::{MAX_CLASSES, PointerTargets, TraceError};
 use crate::registration::{Handle, MAX_REGISTRATIONS};
 
-/// Bytes of EVENT_INSTANCE_HEADER, as a caller fills it.
+/// Bytes of an EVENT_INSTANCE_HEADER.
 const INSTANCE_HEADER_BYTES: usize = 56;
-/// Bit offset of the class in a class handle.
+/// Bit offset of the class index in a class handle.
 const CLASS_SHIFT: u32 = 11;
 const SLOT_MASK: u64 = (1 << CLASS_SHIFT) - 1;
 
@@ -42,7 +42,7 @@ pub struct InstanceInfo {
     pub id: u32,
 }
 
-/// Returns the handle of a class; that of the first one differs from the registration's own number.
+/// Returns the handle of a class, which always differs from the handle of the registration.
 pub(super) fn class_handle(handle: Handle, class: usize) -> u64 {
     handle.to_raw() | (class as u64).saturating_add(1) << CLASS_SHIFT
 }
@@ -54,7 +54,7 @@ fn find_class(class_handle: u64) -> Option<Guid> {
     handle.slot().classes().get(class).copied()
 }
 
-/// Creates an instance of a class, numbered from 1 in this process.
+/// Creates an instance of a class. Instances are numbered from 1, for all classes of this process.
 ///
 /// Fails with ERROR_INVALID_PARAMETER for an unknown class handle.
 pub fn create_instance_id(class: u64) -> Result<InstanceInfo, TraceError> {
@@ -74,20 +74,20 @@ pub fn trace_event_instance(
     targets: &PointerTargets<'_>,
 ) -> Result<(), TraceError> {
     let logger = Logger::find(logger)?;
-    if CallerBlock::flags_of(block, INSTANCE_HEADER_BYTES)? & WNODE_FLAG_TRACED_GUID == 0 {
+    if CallerBlock::read_flags(block, INSTANCE_HEADER_BYTES)? & WNODE_FLAG_TRACED_GUID == 0 {
         return Err(TraceError::InvalidFlags);
     }
-    let block = CallerBlock::read(block, INSTANCE_HEADER_BYTES)?;
+    let block = CallerBlock::parse(block, INSTANCE_HEADER_BYTES)?;
     let class_guid = |info: &InstanceInfo| find_class(info.class).ok_or(TraceError::InvalidParameter);
     let record_instance = RecordInstance {
         class: class_guid(instance)?,
         parent: parent.map(class_guid).transpose()?.unwrap_or(Guid::NULL),
         ids: u64::from(instance.id) | parent.map_or(0, |parent| u64::from(parent.id)) << 32,
     };
-    block.with_data(targets.fields, |data| write(&logger, &block.head, &record_instance, data))
+    block.with_data(targets.fields, |data| write(&logger, &block.common, &record_instance, data))
 }
 
-/// The classes and numbers of an instance in a record.
+/// The class GUIDs and numbers of an instance and its parent, as a record contains them.
 struct RecordInstance {
     class: Guid,
     parent: Guid,
@@ -96,12 +96,12 @@ struct RecordInstance {
 
 fn write(
     logger: &Logger,
-    head: &ClassicHead,
+    common: &CommonFields,
     instance: &RecordInstance,
     data: &[&[u8]],
 ) -> Result<(), TraceError> {
     let thread = logger.thread()?;
-    let ([first, second, third], flags) = head.words(HeaderType::INSTANCE64, thread);
+    let ([first, second, third], flags) = common.to_words(HeaderType::INSTANCE64, thread);
     let [class_low, class_high] = instance.class.to_words().map(u64::to_le);
     let [parent_low, parent_high] = instance.parent.to_words().map(u64::to_le);
     let ids = instance.ids.to_le();

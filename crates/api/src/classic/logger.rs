@@ -5,9 +5,9 @@
 //!            number of the registration: generation, slot
 //! ```
 //!
-//! Each opening of an outlet draws a new ticket, so the number of a session that has ended, or that
-//! lost the provider to another one, finds no entry with its ticket; the number of an ended
-//! registration finds no registration.
+//! Each opening of an outlet draws a new ticket. So no entry has the ticket of a session that has
+//! ended or that another session replaced, and its logger is refused, as is the logger of a
+//! registration that has ended.
 
 use traceweir_format::header::MAX_RECORD;
 use traceweir_transport::ring::{Block, Gather, Ticket, WriteFailure};
@@ -20,7 +20,7 @@ use crate::registration::Handle;
 /// The number that is never a valid logger.
 pub const INVALID_LOGGER: u64 = u64::MAX;
 
-/// Words before a record, for the prefix.
+/// Words of a record's prefix.
 pub(super) const PREFIX_WORDS: usize = traceweir_transport::abi::PREFIX_BYTES / 8;
 /// Maximum number of data blocks of one record.
 pub(super) const MAX_DATA_BLOCKS: usize = 128;
@@ -47,12 +47,12 @@ const fn low_half(ticket: Ticket) -> u64 {
 
 /// Returns the level that the session enabled; 0 if it passed 0.
 pub fn enable_level(logger: u64) -> Result<u8, TraceError> {
-    Logger::find(logger).map(|found| found.level)
+    Logger::find(logger).map(|logger| logger.level)
 }
 
 /// Returns the flags that the session enabled.
 pub fn enable_flags(logger: u64) -> Result<u32, TraceError> {
-    Logger::find(logger).map(|found| found.flags)
+    Logger::find(logger).map(|logger| logger.flags)
 }
 
 impl Logger {
@@ -89,18 +89,18 @@ impl Logger {
         Err(reason)
     }
 
-    /// Writes a record: header words after [`PREFIX_WORDS`] words of space, of which `head` bytes
-    /// are used, then the data. The size goes into the first two bytes. At most [`MAX_DATA_BLOCKS`]
-    /// blocks.
+    /// Writes a record: a header of `header_bytes` bytes, which `words` contains after
+    /// [`PREFIX_WORDS`] free words, then at most [`MAX_DATA_BLOCKS`] blocks of data. Stores the
+    /// record's size in the first two bytes of the header.
     pub(super) fn write(
         &self,
         thread: u32,
         words: &mut [u64],
-        head: usize,
+        header_bytes: usize,
         data: &[&[u8]],
         flags: u16,
     ) -> Result<(), TraceError> {
-        let size = data.iter().fold(head, |sum, block| sum.saturating_add(block.len()));
+        let size = data.iter().fold(header_bytes, |sum, block| sum.saturating_add(block.len()));
         let Some(first) = words.get_mut(PREFIX_WORDS).filter(|_| data.len() <= MAX_DATA_BLOCKS) else {
             return Err(TraceError::InvalidParameter);
         };
@@ -108,13 +108,14 @@ impl Logger {
             return self.count_lost_event(TraceError::MoreData);
         }
         *first |= (size as u64).to_le();
-        let staged = words.get_mut(..PREFIX_WORDS + head.div_ceil(8)).ok_or(TraceError::InvalidParameter)?;
+        let staged = words.get_mut(..PREFIX_WORDS + header_bytes.div_ceil(8));
+        let staged = staged.ok_or(TraceError::InvalidParameter)?;
         let rest = Block::from_slices(data);
-        let mut record = Gather { staged, staged_bytes: head, rest, flags };
+        let mut record = Gather { staged, staged_bytes: header_bytes, rest, flags };
         outlets::get(self.outlet).write(self.ticket, thread, &mut record).map_err(|failure| match failure {
-            // The session ended meanwhile: its number is not valid any more.
+            // The session has ended since the lookup: its logger is not valid any more.
             WriteFailure::Closed => TraceError::InvalidHandle,
-            // The published functions have no better code for a live session whose backlog is full.
+            // The documented functions have no better code for a session whose store is full.
             WriteFailure::Full | WriteFailure::OwnerFull => TraceError::NoRoom,
             WriteFailure::TooLarge => TraceError::MoreData,
         })

@@ -16,16 +16,15 @@
 //! | File | Contents |
 //! |---|---|
 //! | `logger` | loggers: numbers that name the session of a registration |
-//! | `event` | events: headers as a caller fills them, data in one block or in fields |
+//! | `event` | events that a caller passes as a header, and data in one block or in fields |
 //! | `instance` | instances of a class, and events about them |
 //! | `message` | messages that a trace message format file decodes |
 //!
 //! Invariants
 //!
-//! 1. A logger is valid until the next call of the callback, or the end of the registration; an
-//!    older one is ERROR_INVALID_HANDLE, and so is any other number.
-//! 2. A write with a valid logger is not compared with level or flags; the provider checks those
-//!    itself.
+//! 1. A logger is valid until its session ends or disables the provider, another session enables
+//!    the provider, or the registration ends. Any other number fails with ERROR_INVALID_HANDLE.
+//! 2. Writes do not check the level and flags that the session enabled; the provider does.
 //! 3. Writing allocates nothing and takes no lock: a signal handler may write.
 //!
 //! New programs use [`Provider`](crate::Provider); this module is for programs written for the
@@ -120,16 +119,16 @@ pub struct Notice {
 /// A function that runs when a session enables, changes or disables the provider, or requests its
 /// state.
 ///
-/// Its status during the registration becomes the result of the registration; later ones are
-/// ignored. It runs as an [`EnableCallback`](crate::provider::EnableCallback) does, under the same
-/// rules.
+/// The status that it returns during the registration becomes the result of the registration; any
+/// later status is ignored. It runs like an [`EnableCallback`](crate::provider::EnableCallback),
+/// under the same rules.
 pub type Callback = Box<dyn Fn(&Notice) -> Status + Send + Sync>;
 
 /// The reason why an event or message was not written. The session counts lost events.
 #[non_exhaustive]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TraceError {
-    /// The logger is not valid, or not any more.
+    /// The logger was never valid, or is no longer valid.
     #[error("the logger is not valid")]
     InvalidHandle,
     /// An argument is missing or has a wrong size.
@@ -150,7 +149,7 @@ pub enum TraceError {
 }
 
 impl TraceError {
-    /// Returns the Win32 status that the published API returns.
+    /// Returns the Win32 status that the documented function returns.
     #[must_use]
     pub const fn status(self) -> Status {
         match self {
@@ -174,7 +173,7 @@ pub struct Registration {
 }
 
 impl Registration {
-    /// Iterates over the class handles in the order of the registration, which instances refer to.
+    /// Iterates over the handles of the classes in the order in which they were registered.
     pub fn class_handles(&self) -> impl Iterator<Item = u64> + '_ {
         (0..self.classes).map(|class| instance::class_handle(self.handle, class))
     }
@@ -202,8 +201,8 @@ impl Drop for Registration {
 
 /// Registers a classic provider. A process can have 1024 registrations of all kinds.
 ///
-/// If a session has it enabled already, the callback runs before the return, and a status other
-/// than ERROR_SUCCESS becomes the error of this function: nothing stays registered then.
+/// If a session has the provider enabled already, the callback runs before this function returns. A
+/// status other than ERROR_SUCCESS becomes the error of this function, and nothing stays registered.
 pub fn register(control: Guid, classes: &[Guid], callback: Callback) -> Result<Registration> {
     match register_with_status(control, classes, callback)? {
         (registration, Status::ERROR_SUCCESS) => Ok(registration),
@@ -211,8 +210,8 @@ pub fn register(control: Guid, classes: &[Guid], callback: Callback) -> Result<R
     }
 }
 
-/// Like [`register`], but returns the callback's status with a registration that stays in any case,
-/// like the published function.
+/// Like [`register`], but keeps the registration whatever status the callback returns, as
+/// `RegisterTraceGuids` does, and returns both.
 pub fn register_with_status(
     control: Guid,
     classes: &[Guid],
@@ -221,8 +220,8 @@ pub fn register_with_status(
     register_with_handles(control, classes, callback, |_| ())
 }
 
-/// Like [`register_with_status`], and passes the registration to `store_handles` before the
-/// callback can run, which may use its numbers.
+/// Like [`register_with_status`], but passes the registration to `store_handles` before the first
+/// call of the callback, which can then use the stored handles.
 #[doc(hidden)]
 pub fn register_with_handles(
     control: Guid,
@@ -235,9 +234,9 @@ pub fn register_with_handles(
         return Err(Error::refused(Status::ERROR_INVALID_PARAMETER, reason));
     }
     let adapter = Arc::new(CallbackAdapter::new(callback));
-    let called = Arc::clone(&adapter);
+    let shared_adapter = Arc::clone(&adapter);
     let call_control_callback =
-        Box::new(move |notice: &EnableNotice<'_>| called.call_control_callback(notice));
+        Box::new(move |notice: &EnableNotice<'_>| shared_adapter.call_control_callback(notice));
     let store_registration = |handle| {
         // Set once, here.
         let _ = adapter.handle.set(handle);
@@ -266,9 +265,9 @@ struct CallbackAdapter {
     handle: OnceLock<Handle>,
     /// The logger of the last enable call.
     logger: AtomicU64,
-    /// The registering thread while it registers, and the status that the callback returned to it.
-    registering: ThreadId,
+    registering_thread: ThreadId,
     is_registering: AtomicBool,
+    /// The status that the callback last returned on the registering thread while it registered.
     status: AtomicU32,
 }
 
@@ -278,7 +277,7 @@ impl CallbackAdapter {
             callback,
             handle: OnceLock::new(),
             logger: AtomicU64::new(INVALID_LOGGER),
-            registering: std::thread::current().id(),
+            registering_thread: std::thread::current().id(),
             is_registering: AtomicBool::new(true),
             status: AtomicU32::new(0),
         }
@@ -291,8 +290,8 @@ impl CallbackAdapter {
             _ => Request::CaptureState,
         };
         let current_logger = self.handle.get().and_then(|handle| logger::current_logger(*handle));
-        // A Disable names the logger that ended. At an Enable, the session may have ended again:
-        // then the Disable follows.
+        // A Disable names the logger that ended. A session can end before its Enable is reported:
+        // then a Disable follows.
         let logger = match (request, current_logger) {
             (Request::Disable, _) => self.logger.swap(INVALID_LOGGER, Ordering::Relaxed),
             (_, Some(logger)) => logger,
@@ -302,7 +301,8 @@ impl CallbackAdapter {
             self.logger.store(logger, Ordering::Relaxed);
         }
         let status = (self.callback)(&Notice { request, logger });
-        if self.is_registering.load(Ordering::Relaxed) && std::thread::current().id() == self.registering {
+        let is_registering_thread = std::thread::current().id() == self.registering_thread;
+        if self.is_registering.load(Ordering::Relaxed) && is_registering_thread {
             self.status.store(status.0, Ordering::Relaxed);
         }
     }

@@ -22,13 +22,13 @@ thread_local! {
     static MAY_WAIT: Cell<bool> = const { Cell::new(true) };
 }
 
-/// Returns whether this thread may wait for the control thread: neither the control thread nor the
-/// callback thread, for which it waits, may.
+/// Returns whether this thread may wait for the control thread. The control thread itself may not,
+/// nor may the callback thread, which the control thread waits for.
 pub(super) fn may_wait_for_control() -> bool {
     MAY_WAIT.get()
 }
 
-/// Marks the calling thread as one that is, or may be awaited by, the control thread.
+/// Marks the calling thread as one that must not wait for the control thread.
 pub(super) fn forbid_waiting_for_control() {
     MAY_WAIT.set(false);
 }
@@ -96,25 +96,25 @@ impl CurrentCallback {
         callback();
     }
 
-    /// Returns whether a callback has kept the control thread waiting for so long that other
-    /// threads should not wait for it too: it may wait for a lock that one of them holds.
+    /// Returns whether the control thread has waited for a callback for so long that other threads
+    /// should stop waiting: the callback may wait for a lock that one of them holds.
     pub(super) fn is_stuck(&self) -> bool {
         let began_ms_plus_one = self.began_ms_plus_one.load(Ordering::Acquire);
         let Some(began_at) = began_ms_plus_one.checked_sub(1).map(Duration::from_millis) else {
             return false;
         };
         let thread = self.thread.load(Ordering::Relaxed);
-        let running = self.created.elapsed().saturating_sub(began_at);
-        // Another callback may have begun meanwhile.
-        is_too_long(running, || is_runnable(thread))
+        let elapsed = self.created.elapsed().saturating_sub(began_at);
+        // Another callback may have begun since then.
+        is_too_long(elapsed, || is_runnable(thread))
             && self.began_ms_plus_one.load(Ordering::Acquire) == began_ms_plus_one
     }
 }
 
-/// Returns whether other threads should stop waiting for a callback. One that is still waiting for
-/// a processor, or using it, may take as long as the control thread itself.
-fn is_too_long(running: Duration, is_runnable: impl FnOnce() -> bool) -> bool {
-    running >= SEND_TIMEOUT || (running >= REPLY_TIMEOUT && !is_runnable())
+/// Returns whether other threads should stop waiting for a callback that has run for `elapsed`. A
+/// callback that uses a processor or waits for one may take as long as the control thread itself.
+fn is_too_long(elapsed: Duration, is_runnable: impl FnOnce() -> bool) -> bool {
+    elapsed >= SEND_TIMEOUT || (elapsed >= REPLY_TIMEOUT && !is_runnable())
 }
 
 /// Returns whether a thread of this process runs or waits for a processor; `false` if it sleeps, or
@@ -129,7 +129,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_a_callback_that_needs_no_processor_is_given_up_early() {
+    fn sleeping_callback_has_a_shorter_timeout_than_a_runnable_one() {
         let one_ms = Duration::from_millis(1);
         assert!(!is_too_long(REPLY_TIMEOUT - one_ms, || false));
         assert!(is_too_long(REPLY_TIMEOUT, || false));
@@ -140,7 +140,7 @@ mod tests {
     #[test]
     fn sleeping_thread_is_not_runnable() {
         assert!(is_runnable(rustix::thread::gettid().as_raw_nonzero().get()), "this thread must be runnable");
-        assert!(!is_runnable(i32::MAX), "no thread has this id");
+        assert!(!is_runnable(i32::MAX), "a thread that does not exist must not be runnable");
         let (id, thread_id) = channel();
         let (end, wait) = channel::<()>();
         let sleeper = std::thread::spawn(move || {
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn callback_is_not_stuck_before_its_time_or_after_its_end() {
+    fn callback_is_stuck_from_its_timeout_until_its_end() {
         let current = CurrentCallback::new();
         assert!(!current.is_stuck());
         let aged = CurrentCallback { created: Instant::now() - SEND_TIMEOUT, ..CurrentCallback::new() };

@@ -42,7 +42,7 @@ use private::PrivateMember;
 use reconnect::ReconnectSchedule;
 use repair::MissedSessions;
 
-/// Maximum number of connections; an untrusted process could make more.
+/// Maximum number of connections, which bounds the connections of untrusted processes.
 const MAX_PEERS: usize = 16;
 /// How long a process without free descriptors waits before it opens its folders again.
 const DESCRIPTOR_RETRY_INTERVAL: Duration = Duration::from_secs(1);
@@ -69,11 +69,12 @@ pub(super) struct ControlThread {
     wakers: &'static Wakers,
     /// When to retry folders that could not be opened because no descriptor was free.
     folder_retry_at: Option<Instant>,
-    /// Sessions that missed events of this process, and count it when they enable it again.
+    /// Sessions that missed events of this process. They count the process when they enable one of
+    /// its registrations again.
     missed: MissedSessions,
 }
 
-/// Runs the control thread. Returns only if its helper thread cannot be started.
+/// Runs the control thread. Returns only if the waking thread cannot be started.
 pub(super) fn run(client: &'static Client, callbacks: CallbackThread) -> std::io::Result<Infallible> {
     process::separate_descriptors();
     let wakers = Wakers::start(client)?;
@@ -178,8 +179,8 @@ impl ControlThread {
         self.send_and_enable_early(index, pending, &wanted);
     }
 
-    /// Sends the memory of the regions, then the request, and enables the registration. The memory
-    /// goes first: the process may end at any time, and its events must still reach the daemon.
+    /// Sends the offered regions, then the request, and enables the registration. It is enabled
+    /// last: the process may end at any time, and events in the regions must still reach the daemon.
     fn send_and_enable_early(&mut self, index: usize, pending: PendingRequest, wanted: &[EnabledProvider]) {
         let peer = &mut self.peers[index];
         // Ignore the error: the next `flush` reports it and drops the peer.
@@ -265,7 +266,7 @@ impl ControlThread {
         if poll(&mut fds, timeout.as_ref()).is_err()
             || fds.iter().any(|f| f.revents().contains(PollFlags::NVAL))
         {
-            // If the descriptors are in the program's table, it may have closed them; do not spin
+            // The program may have closed descriptors that are in its own table; do not spin
             // on that.
             std::thread::sleep(Duration::from_millis(100));
         }
@@ -494,7 +495,7 @@ impl ControlThread {
         Ok(())
     }
 
-    /// Drops a connection and everything that came over it.
+    /// Drops a connection and ends the sessions that came over it.
     pub(super) fn drop_peer(&mut self, index: usize) {
         let is_closed_by_program = self.peers[index].is_closed_by_program();
         if is_closed_by_program {

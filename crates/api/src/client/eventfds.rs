@@ -3,24 +3,24 @@
 //!
 //! ```text
 //!                       table of the library           table of the program (in some sandboxes)
-//!   control thread      eventfd                        two ends of a connection, `Held`
-//!   owner of an outlet  eventfd                        eventfd, known by the epoll of the seal
+//!   control thread      eventfd                        two `GuardedDescriptor`s of a socket pair
+//!   owner of an outlet  eventfd                        eventfd that the epoll of the seal watches
 //! ```
 //!
 //! All eventfds share one inode, so `fstat` cannot distinguish those of the library from those of
 //! the program. The seal can: an epoll instance finds what it watches by number *and* open file.
 //!
 //! ```text
-//!   1  fstat(socket of the seal)         device and inode ─▶ the socket is ours
-//!   2  epoll_ctl(MOD, epoll, socket)     succeeds ─▶ the epoll instance watches our socket:
-//!                                        it is ours
+//!   1  fstat(socket of the seal)         device and inode ─▶ the socket is the library's
+//!   2  epoll_ctl(MOD, epoll, socket)     succeeds ─▶ the epoll instance watches that socket:
+//!                                        it is the library's
 //!   3  epoll_ctl(MOD, epoll, eventfd)    succeeds ─▶ the number leads to the file that was
-//!                                        added: it is ours
+//!                                        added: it is the library's
 //! ```
 //!
-//! Steps 2 and 3 change nothing of the program: its own epoll instance does not watch our socket,
-//! so step 2 fails there, and every call on a descriptor that is no epoll instance fails too. No
-//! thread waits for the instance.
+//! Steps 2 and 3 change nothing of the program: its epoll instances do not watch the seal's socket,
+//! so step 2 fails there, and every call on a descriptor that is not an epoll instance fails too.
+//! No thread waits on the instance of the seal.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, IntoRawFd, OwnedFd};
@@ -65,7 +65,7 @@ impl Bell {
     pub(super) fn ring(&self) {
         match self {
             Self::Counter(counter) => wake(counter.as_fd()),
-            // A full connection wakes as well.
+            // A full socket wakes the control thread as well.
             Self::Pair { far, .. } if far.is_own() => {
                 let _ = rustix::net::send(far, b"!", SendFlags::NOSIGNAL | SendFlags::DONTWAIT);
             }
@@ -86,7 +86,7 @@ impl Bell {
         }
     }
 
-    /// Forgets a bell that the program closed, before another one takes its numbers.
+    /// Forgets a bell that the program closed, before another bell gets its numbers.
     pub(super) fn forget(&self) {
         if let Self::Pair { near, far } = self {
             process::forget_socket(near.as_fd());
@@ -94,7 +94,7 @@ impl Bell {
         }
     }
 
-    /// Returns whether the program has closed none of its descriptors.
+    /// Returns whether the bell's descriptors are still those of the library.
     pub(super) fn is_own(&self) -> bool {
         match self {
             Self::Counter(_) => true,
@@ -116,7 +116,7 @@ impl AsFd for Bell {
 #[derive(Debug)]
 struct Seal {
     socket: GuardedDescriptor,
-    /// Present until this is dropped.
+    /// Taken only when the seal is dropped.
     epoll: Option<OwnedFd>,
 }
 
@@ -136,7 +136,7 @@ impl Seal {
         epoll.is_some_and(|epoll| epoll::modify(epoll, descriptor, data, none).is_ok())
     }
 
-    /// Returns whether the program has closed none of its descriptors.
+    /// Returns whether the seal's descriptors are still those of the library.
     fn is_own(&self) -> bool {
         self.socket.is_own() && self.watches(self.socket.as_fd())
     }
@@ -155,13 +155,14 @@ impl Seal {
             _ => Err(Errno::BADF),
         };
         match added {
-            // The same file was here before, under the same number, and lives on in the daemon.
+            // The instance still watches this file under this number: an earlier copy was closed,
+            // but the daemon keeps the file open.
             Ok(()) | Err(Errno::EXIST) => Ok(high),
             Err(e) => Err(e.into()),
         }
     }
 
-    /// Closes an eventfd if it is still ours.
+    /// Closes an eventfd if it is still the library's.
     fn release(&self, eventfd: OwnedFd) {
         if self.owns(&eventfd) {
             let _ = self.epoll.as_ref().map(|epoll| epoll::delete(epoll, &eventfd));
@@ -195,7 +196,7 @@ impl WakeEventfds {
         Self { eventfds: [const { None }; MAX_OUTLETS], seal: None, lost: 0 }
     }
 
-    /// Sets the eventfd that wakes the owner of an outlet; `false` if it is lost at once.
+    /// Sets the eventfd that wakes the owner of an outlet; `false` if the seal cannot adopt it.
     pub(super) fn set(&mut self, outlet: u8, eventfd: OwnedFd) -> bool {
         self.clear(1 << (usize::from(outlet) % MAX_OUTLETS));
         let adopted = if process::shares_descriptors() { self.adopt(eventfd) } else { Ok(eventfd) };
@@ -208,7 +209,7 @@ impl WakeEventfds {
     fn adopt(&mut self, eventfd: OwnedFd) -> io::Result<OwnedFd> {
         if !self.seal.as_ref().is_some_and(Seal::is_own) {
             self.forget_closed(u64::MAX);
-            // Dropped before another one takes its numbers.
+            // Dropped before the new seal gets its numbers.
             self.seal = None;
             self.seal = Some(Seal::new()?);
         }
@@ -227,7 +228,7 @@ impl WakeEventfds {
         self.lost &= !outlets;
     }
 
-    /// Wakes the owners of outlets; `false` if the program closed an eventfd.
+    /// Wakes the owners of outlets; `false` if the program has closed one of their eventfds.
     pub(super) fn wake(&mut self, outlets: u64) -> bool {
         let mut closed = 0;
         for outlet in outlet_numbers(outlets) {
@@ -270,7 +271,7 @@ fn guard_descriptor(descriptor: OwnedFd) -> GuardedDescriptor {
     GuardedDescriptor::guarded(descriptor, process::lowest_library_fd())
 }
 
-/// Moves a descriptor to a high number, where one is free.
+/// Moves a descriptor to a high number, if one is free.
 fn move_to_high_number(descriptor: OwnedFd) -> io::Result<OwnedFd> {
     match fcntl_dupfd_cloexec(&descriptor, process::lowest_library_fd()) {
         Err(Errno::MFILE | Errno::INVAL) => Ok(descriptor),
@@ -278,13 +279,13 @@ fn move_to_high_number(descriptor: OwnedFd) -> io::Result<OwnedFd> {
     }
 }
 
-/// Leaves a descriptor number open that belongs to the program by now.
+/// Leaves a descriptor open whose number belongs to the program by now.
 fn leave_open(descriptor: OwnedFd) {
     let _ = descriptor.into_raw_fd();
 }
 
 fn wake(eventfd: BorrowedFd<'_>) {
-    // A full counter wakes as well.
+    // A full counter wakes the reader as well.
     let _ = rustix::io::write(eventfd, &1_u64.to_ne_bytes());
 }
 
@@ -349,13 +350,13 @@ mod tests {
     }
 
     #[test]
-    fn seal_whose_numbers_are_taken_changes_nothing_of_the_program() {
+    fn program_descriptors_under_the_numbers_of_the_seal_stay_unchanged() {
         run_with_shared_descriptors(|| {
             let mut wakes = WakeEventfds::new();
             assert!(wakes.set(0, new_eventfd()));
             let number = wakes.eventfds[0].as_ref().unwrap().as_raw_fd();
             let epoll_number = wakes.seal.as_ref().unwrap().epoll.as_ref().unwrap().as_raw_fd();
-            // The program watches its own eventfd by its own instance, under the numbers of ours.
+            // The program's eventfd and epoll instance have the numbers of the library's.
             let program_fd = replace_descriptor(number, new_eventfd());
             let watch = replace_descriptor(epoll_number, epoll::create(epoll::CreateFlags::CLOEXEC).unwrap());
             epoll::add(&watch, &program_fd, epoll::EventData::new_u64(7), epoll::EventFlags::IN).unwrap();

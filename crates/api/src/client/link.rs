@@ -2,8 +2,8 @@
 //! connections.
 //!
 //! A daemon is trusted if it runs as root, as this user, or as the owner of the folder (`rights`).
-//! No other process can make this one write its events, or delay it: connections of others are
-//! closed by a janitor, and a trusted daemon may send descriptors only after the check.
+//! No other process can get the events of this one, or delay it: a janitor closes connections of
+//! untrusted processes, and descriptors are accepted only after the check.
 //!
 //! ```text
 //!   any user may connect to a socket in the system's folder ─▶ refused, and counted
@@ -34,7 +34,7 @@ use crate::process;
 /// The longest time that connecting to a daemon may take.
 const CONNECT_TIMEOUT: Duration = Duration::from_millis(500);
 
-/// Maximum number of sockets that are searched for stale ones of this process id.
+/// Maximum number of sockets that are checked when this process removes stale ones.
 const MAX_SOCKETS: usize = 4096;
 
 /// Messages of a closed connection that are searched for a refusal, which comes first.
@@ -53,7 +53,6 @@ struct RefusalCount {
 }
 
 impl RefusalCount {
-    /// Counts a refused connection.
     fn add(&mut self, now: Instant) {
         let recent = self.since.filter(|(first, _)| now.saturating_duration_since(*first) < REFUSAL_INTERVAL);
         let (first, count) = recent.unwrap_or((now, 0));
@@ -94,14 +93,13 @@ pub(super) struct DaemonFolder {
     socket: Option<PathBuf>,
     janitor: Janitor,
     refusals: RefusalCount,
-    /// A descriptor was missing at the last attempt.
+    /// The folder was not tried yet, or no descriptor was free at the last attempt.
     needs_attempt: bool,
     /// The state of the folder, as a line of `link_state`.
     pub(super) description: String,
 }
 
 impl DaemonFolder {
-    /// Describes a folder that was not tried yet.
     pub(super) fn new(dir: RuntimeDir) -> Self {
         Self {
             dir,
@@ -132,8 +130,8 @@ impl DaemonFolder {
                 format!("{folder}: not listening ({e})")
             }
         };
-        let found = self.connect();
-        match &found {
+        let connected = self.connect();
+        match &connected {
             Ok(_) => description.push_str(", connected to its daemon"),
             Err(e) => {
                 self.needs_attempt |= is_resource_shortage(e);
@@ -141,7 +139,7 @@ impl DaemonFolder {
             }
         }
         self.description = description;
-        found
+        connected
     }
 
     fn set_listener(&mut self, listener: Listener, socket: PathBuf) {
@@ -164,7 +162,7 @@ impl DaemonFolder {
         true
     }
 
-    /// Returns whether the folder should be tried again because a descriptor was missing.
+    /// Returns whether the folder was not tried yet, or lacked a descriptor.
     pub(super) fn needs_attempt(&self) -> bool {
         self.needs_attempt
     }
@@ -232,7 +230,7 @@ impl DaemonFolder {
         self.refusals.resume_if_due(Instant::now())
     }
 
-    /// Accepts the next connection of a daemon, and refuses connections of other processes before it.
+    /// Accepts the next connection of a daemon, and refuses earlier ones of other processes.
     pub(super) fn accept(&mut self) -> Option<Connection> {
         loop {
             let connection = self.active_listener()?.accept().ok()??;
@@ -329,7 +327,7 @@ struct OutgoingMessage {
 }
 
 impl OutgoingMessage {
-    /// Returns whether the program closed the memory of the message.
+    /// Returns whether the program closed the descriptor of the region in the message.
     fn has_lost_memory(&self) -> bool {
         self.memory.as_ref().is_some_and(|memory| !memory.is_own())
     }
@@ -343,7 +341,7 @@ pub(super) struct DaemonPeer {
     pub(super) connection: Connection,
     /// Index of the folder of the connection.
     pub(super) folder: usize,
-    /// This process connected, and a registration waits for the answer.
+    /// This process connected to the daemon, and registrations wait for the answer.
     pub(super) is_outgoing: bool,
     pub(super) kind: ConnectionKind,
     /// The daemon has sent a message.
@@ -429,7 +427,6 @@ impl DaemonPeer {
         self.offered_regions.iter().any(|offered| offered.session == session)
     }
 
-    /// Returns whether no message is queued.
     pub(super) fn has_sent_all(&self) -> bool {
         self.outbox.is_empty()
     }
@@ -452,7 +449,6 @@ impl DaemonPeer {
         self.outbox.push_back(OutgoingMessage { request: self.last_request, message, memory: None });
     }
 
-    /// Returns whether the daemon has not answered a request.
     pub(super) fn awaits_answer_to(&self, pending: PendingRequest) -> bool {
         self.pending.values().any(|other| *other == pending)
     }
@@ -476,7 +472,7 @@ impl DaemonPeer {
     pub(super) fn flush(&mut self) -> Result<()> {
         while let Some(queued) = self.outbox.front() {
             if queued.has_lost_memory() {
-                // The program's file under this number is not for the daemon.
+                // The number may lead to a file of the program, which the daemon must not get.
                 return Err(Error::Closed);
             }
             let descriptors: Vec<BorrowedFd<'_>> = queued.memory.iter().map(AsFd::as_fd).collect();

@@ -2,8 +2,8 @@
 //!
 //! Files and eventfds of a session are in the library's descriptor table (`process`), where the
 //! program cannot close them: code that uses or drops them runs on threads that share that table
-//! (`Client::run_in_library`). If a sandbox refuses such a table, they are in the program's, which
-//! must not close them: only the eventfd that writers ring is checked there.
+//! (`Client::run_in_library`). If a sandbox refuses such a table, they are in the program's table,
+//! and the program must not close them: only the eventfd that wakes the session is checked.
 
 mod file;
 mod track;
@@ -55,7 +55,7 @@ pub struct PrivateSession {
     id: u64,
     /// Serial number of the process that started the session.
     serial: u32,
-    running: bool,
+    needs_stop: bool,
 }
 
 /// Sends a session a request and waits for its result.
@@ -69,14 +69,16 @@ fn wait_for_session(send_request: impl FnOnce(Done<Properties>)) -> Result<Prope
 impl PrivateSession {
     /// Starts a private session.
     ///
-    /// Adds PRIVATE_LOGGER_MODE | PRIVATE_IN_PROC to the mode. A process can run three at a time.
+    /// Adds PRIVATE_LOGGER_MODE | PRIVATE_IN_PROC to the mode. A process can run three such
+    /// sessions at a time.
     pub fn start(config: &SessionConfig) -> Result<Self> {
         let mut raw = config.clone();
         raw.log_file_mode |= PRIVATE_MODES;
         Self::start_with(raw, Config::new, false)
     }
 
-    /// Starts a session that a controller requested through a daemon. At most eight in a process.
+    /// Starts a session that a controller requested through a daemon. A process can run eight such
+    /// sessions at a time.
     pub(crate) fn start_for_controller(config: &SessionConfig) -> Result<Self> {
         Self::start_with(config.clone(), Config::for_private, true)
     }
@@ -84,7 +86,7 @@ impl PrivateSession {
     fn start_with(
         mut raw: SessionConfig,
         validate: fn(SessionConfig, u16) -> traceweir_session::Result<Config>,
-        started_by_controller: bool,
+        is_from_controller: bool,
     ) -> Result<Self> {
         let client = Client::get();
         if let Some(path) = &mut raw.log_file {
@@ -94,11 +96,11 @@ impl PrivateSession {
         // Validated before the file is opened: a wrong configuration leaves no empty file behind.
         let config = validate(raw, cpu::possible())?;
         let starter = thread::thread_id();
-        let begun = client.run_in_library(STOP_TIMEOUT, move || {
-            open_file_and_start(client, config, starter, started_by_controller)
+        let result = client.run_in_library(STOP_TIMEOUT, move || {
+            open_file_and_start(client, config, starter, is_from_controller)
         });
-        let id = begun.unwrap_or_else(|| Err(no_thread_error()))?;
-        Ok(Self { id, serial: fork::serial(), running: true })
+        let id = result.unwrap_or_else(|| Err(no_thread_error()))?;
+        Ok(Self { id, serial: fork::serial(), needs_stop: true })
     }
 
     /// Enables a provider of this process, whether it is registered now or later.
@@ -184,53 +186,55 @@ impl PrivateSession {
 
     /// Returns whether the session accepts events.
     ///
-    /// A session accepts events until it is stopped or ends by itself, at the limit of its file or after a write
-    /// error. Always false in a forked child.
+    /// A session accepts events until it is stopped or ends by itself, at the limit of its file or
+    /// after a write error. Always `false` in a forked child.
     #[must_use]
     pub fn is_running(&self) -> bool {
         self.client().is_ok_and(|client| client.lock().outlets.find(SessionOwner::Private, self.id).is_some())
     }
 
-    /// Writes buffered events to the file; a flight recorder writes its snapshot to `file` or its
-    /// own.
+    /// Writes buffered events to the log file. A flight recorder writes its snapshot to `file` or,
+    /// if that is `None`, to its log file.
     ///
-    /// The file is opened as at the start.
+    /// `file` is opened in the same way as the log file of a new session.
     pub fn flush(&self, file: Option<&Path>) -> Result<Properties> {
         let (client, id, file) = (self.client()?, self.id, file.map(Path::to_owned));
         let flush = move || {
             let session = find_session(client, id)?;
-            let to = file.map(|path| ReservedFile::open(client, id, &path)).transpose()?;
-            let opened = to.as_ref().map(|to| Ok::<_, Error>((to.clone_file()?, to.log.path().to_owned())));
-            let changed =
-                opened.transpose().and_then(|file| wait_for_session(|done| session.flush(file, done)));
-            if let Some(to) = to {
-                to.release(changed.is_err());
+            let reserved = file.map(|path| ReservedFile::open(client, id, &path)).transpose()?;
+            let file = reserved
+                .as_ref()
+                .map(|file| Ok::<_, Error>((file.clone_file()?, file.log.path().to_owned())));
+            let result = file.transpose().and_then(|file| wait_for_session(|done| session.flush(file, done)));
+            if let Some(reserved) = reserved {
+                reserved.release(result.is_err());
             }
-            changed
+            result
         };
         client.run_in_library(STOP_TIMEOUT, flush).unwrap_or_else(|| Err(no_thread_error()))
     }
 
-    /// Changes the flush timer or continues in another file, which is opened as at the start.
+    /// Changes the flush timer or continues in another log file.
     ///
-    /// Nothing else can be changed in a private session.
+    /// Nothing else can be changed in a private session. The file is opened in the same way as the
+    /// log file of a new session.
     pub fn update(&self, update: &Update) -> Result<Properties> {
         let (client, id, update) = (self.client()?, self.id, update.clone());
         let change = move || {
             let session = find_session(client, id)?;
-            let to =
+            let reserved =
                 update.log_file.as_deref().map(|path| ReservedFile::open(client, id, path)).transpose()?;
-            let log_file = to.as_ref().map(|to| to.log.path().to_owned());
+            let log_file = reserved.as_ref().map(|reserved| reserved.log.path().to_owned());
             let update = Update { log_file, ..update };
-            let file = to.as_ref().map(ReservedFile::clone_file).transpose();
-            let changed = file.and_then(|file| wait_for_session(|done| session.update(update, file, done)));
-            if let Some(to) = to {
-                if changed.is_ok() {
-                    to.make_log_file();
+            let file = reserved.as_ref().map(ReservedFile::clone_file).transpose();
+            let result = file.and_then(|file| wait_for_session(|done| session.update(update, file, done)));
+            if let Some(reserved) = reserved {
+                if result.is_ok() {
+                    reserved.make_log_file();
                 }
-                to.release(changed.is_err());
+                reserved.release(result.is_err());
             }
-            changed
+            result
         };
         client.run_in_library(STOP_TIMEOUT, change).unwrap_or_else(|| Err(no_thread_error()))
     }
@@ -238,7 +242,7 @@ impl PrivateSession {
     /// Collects all events and finalises the file.
     pub fn stop(mut self) -> Result<Properties> {
         let client = self.client()?;
-        self.running = false;
+        self.needs_stop = false;
         finish_session(client, self.id, STOP_TIMEOUT).unwrap_or(Err(traceweir_session::Error::Ended.into()))
     }
 
@@ -255,8 +259,7 @@ impl PrivateSession {
         self.id
     }
 
-    /// Stops the session like [`stop`](Self::stop), while other owners keep it: their calls fail
-    /// from then on.
+    /// Stops the session like [`stop`](Self::stop), but does not consume it: later calls fail.
     pub fn end(&self) -> Result<Properties> {
         finish_session(self.client()?, self.id, STOP_TIMEOUT)
             .unwrap_or(Err(traceweir_session::Error::Ended.into()))
@@ -280,24 +283,24 @@ fn open_file_and_start(
     client: &'static Client,
     config: Config,
     starter: u32,
-    started_by_controller: bool,
+    is_from_controller: bool,
 ) -> Result<u64> {
     let log = config.properties().log_file.as_deref().map(OpenedLogFile::open).transpose()?;
     let file = log.as_ref().map(|l| l.file().try_clone()).transpose();
-    let begun = file
+    let result = file
         .map_err(|e| traceweir_session::Error::File(e).into())
-        .and_then(|f| start_session(client, config, f, starter, started_by_controller));
-    if begun.is_err()
+        .and_then(|f| start_session(client, config, f, starter, is_from_controller));
+    if result.is_err()
         && let Some(log) = log
     {
         log.discard();
     }
-    begun
+    result
 }
 
 impl Drop for PrivateSession {
     fn drop(&mut self) {
-        if self.running
+        if self.needs_stop
             && let Ok(client) = self.client()
         {
             let _ = finish_session(client, self.id, STOP_TIMEOUT);
@@ -308,34 +311,34 @@ impl Drop for PrivateSession {
 /// Checks the rules of filters; filters that select processes make no sense in a session of one
 /// process.
 fn check_filters(provider: Guid, filters: &[Filter]) -> Result<()> {
-    let refused = |reason: String| Err(Error::refused(Status::ERROR_INVALID_PARAMETER, reason));
+    let refuse = |reason: String| Err(Error::refused(Status::ERROR_INVALID_PARAMETER, reason));
     if filters.iter().any(|one| filter::is_scope(one.kind)) {
-        return refused(
+        return refuse(
             "a private session runs in one process: enable the provider without process filters".to_owned(),
         );
     }
     let all = filters.iter().map(|one| (one.kind, one.data.as_slice()));
-    filter::check_all(all, &provider, false).or_else(|e| refused(e.to_string()))
+    filter::check_all(all, &provider, false).or_else(|e| refuse(e.to_string()))
 }
 
-/// Starts the session and opens its outlet. Without the lock: the session's threads may call back
-/// while they start.
+/// Starts the session and opens its outlet. Called without the lock, because the session's threads
+/// may call `on_end`, which takes it, while they start.
 fn start_session(
     client: &'static Client,
     config: Config,
     file: Option<File>,
     starter: u32,
-    started_by_controller: bool,
+    is_from_controller: bool,
 ) -> Result<u64> {
     let identity = file.as_ref().and_then(file_id);
-    let id = client.lock().reserve_private(identity, started_by_controller)?;
+    let id = client.lock().reserve_private(identity, is_from_controller)?;
     let starter = (std::process::id(), starter);
     let on_end = Box::new(move |_| {
         let closed = client.end_sessions(is_private(id));
         client.run_callbacks_later(closed.changed);
     });
     let options = StartOptions { id, file, next_file: None, may_use_reserved_blocks: true, starter, on_end };
-    let begun = process::run_with_signals_blocked(|| Session::start(config, options))
+    let result = process::run_with_signals_blocked(|| Session::start(config, options))
         .map_err(Error::from)
         .and_then(|session| {
             client
@@ -346,7 +349,7 @@ fn start_session(
                 .for_each(|running| running.session = Some(session.clone()));
             open_outlet(client, id, &session)
         });
-    if let Err(e) = begun {
+    if let Err(e) = result {
         finish_session(client, id, STOP_TIMEOUT);
         return Err(e);
     }
@@ -371,7 +374,7 @@ fn is_private(id: u64) -> impl Fn(&OpenSession) -> bool {
 }
 
 /// Closes the session to writers, runs callbacks, collects the remaining events and finalises the
-/// file. `None` if it did not end in time, or another thread ended it.
+/// file. `None` if the session did not end in time, or another thread ended it.
 fn finish_session(client: &'static Client, id: u64, timeout: Duration) -> Option<Result<Properties>> {
     let closed = client.end_sessions(is_private(id));
     client.run_callbacks(closed.changed, Guid::NULL, None);
@@ -408,14 +411,14 @@ impl SharedState {
         self.outlets.find(SessionOwner::Private, id).ok_or_else(|| traceweir_session::Error::Ended.into())
     }
 
-    /// Adds a private session that starts, and returns its number, if the limit allows it and no other
-    /// session writes its file.
-    fn reserve_private(&mut self, file: Option<FileId>, started_by_controller: bool) -> Result<u64> {
-        let maximum = if started_by_controller { MAX_PRIVATE_FROM_OUTSIDE } else { MAX_PRIVATE };
+    /// Adds a private session and returns its number. Fails at the limit of sessions, and if another
+    /// session writes the same file.
+    fn reserve_private(&mut self, file: Option<FileId>, is_from_controller: bool) -> Result<u64> {
+        let maximum = if is_from_controller { MAX_PRIVATE_FROM_OUTSIDE } else { MAX_PRIVATE };
         if self
             .private_sessions
             .iter()
-            .filter(|running| running.started_by_controller == started_by_controller)
+            .filter(|running| running.is_from_controller == is_from_controller)
             .count()
             >= maximum
         {
@@ -429,8 +432,8 @@ impl SharedState {
             ));
         }
         self.private_sessions_started += 1;
-        // The logger id is the lowest free one; the bits above distinguish sessions with one logger
-        // id.
+        // The logger id is the lowest free one; the upper bits distinguish sessions that have the
+        // same logger id one after the other.
         let is_taken =
             |logger: u64| self.private_sessions.iter().any(|running| running.id & 0xFFFF == logger);
         let logger = (1..).find(|l| !is_taken(*l)).unwrap_or(1);
@@ -440,7 +443,7 @@ impl SharedState {
             session: None,
             file,
             reserved: Vec::new(),
-            started_by_controller,
+            is_from_controller,
         });
         Ok(id)
     }

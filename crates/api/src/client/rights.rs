@@ -15,8 +15,8 @@
 //! may gain and drop rights while it runs. A daemon of root has compared the groups of both
 //! connections before it forwards a user's request.
 //!
-//! Only the system's daemon finds a program with rights of its file, and the program trusts only
-//! root: its user could run a daemon.
+//! A process whose program file granted rights uses only the system's daemon and trusts only root,
+//! because its user could run a daemon too.
 
 use rustix::process::{getegid, geteuid, getgid, getuid};
 use traceweir_format::spec::status::Status;
@@ -50,17 +50,17 @@ impl DaemonCredentials {
     /// Checks whether a user may, by this daemon's report, have this process open files with its
     /// rights.
     pub(super) fn check(&self, user: u32) -> Result<()> {
-        let denied = |reason: String| Err(Error::refused(Status::ERROR_ACCESS_DENIED, reason));
+        let deny = |reason: String| Err(Error::refused(Status::ERROR_ACCESS_DENIED, reason));
         if user == 0 && self.uid == 0 {
             return Ok(());
         }
         let own = OwnRights::read_current();
         if user != own.effective_user || (self.uid != 0 && self.uid != user) {
-            return denied(format!("user {user} may not write files through a process of another user"));
+            return deny(format!("user {user} may not write files through a process of another user"));
         }
         match own.find_excess_right(self) {
             None => Ok(()),
-            Some(what) => denied(format!(
+            Some(what) => deny(format!(
                 "this process has rights that user {user} lacks ({what}): only root may write files through it"
             )),
         }
@@ -74,10 +74,10 @@ struct OwnRights {
     effective_user: u32,
     /// Real, saved and file-system user ids, as far as they are known.
     users: Vec<u32>,
-    /// The group that files are opened with, and the real, saved and file-system group ids.
+    /// The effective group id, which files are opened with.
     group: u32,
+    /// Real, saved and file-system group ids, as far as they are known.
     groups: Vec<u32>,
-    /// The supplementary groups of the process.
     supplementary_groups: Vec<u32>,
     has_capabilities: bool,
 }
@@ -85,11 +85,11 @@ struct OwnRights {
 impl OwnRights {
     fn read_current() -> Self {
         let status = std::fs::read_to_string("/proc/thread-self/status").unwrap_or_default();
-        let numbers = |name: &str| -> Vec<u32> {
+        let read_ids = |name: &str| -> Vec<u32> {
             let line = status.lines().find_map(|line| line.strip_prefix(name)).unwrap_or_default();
             line.split_ascii_whitespace().filter_map(|word| word.parse().ok()).collect()
         };
-        let (mut users, mut groups) = (numbers("Uid:"), numbers("Gid:"));
+        let (mut users, mut groups) = (read_ids("Uid:"), read_ids("Gid:"));
         users.push(getuid().as_raw());
         groups.push(getgid().as_raw());
         let permitted = rustix::thread::capabilities(None).map(|sets| sets.permitted);
@@ -111,7 +111,7 @@ impl OwnRights {
 
     /// Returns which right this process has that the daemon's user lacks.
     fn find_excess_right(&self, daemon: &DaemonCredentials) -> Option<&'static str> {
-        // Root's daemon has every group, and has compared them.
+        // Root's daemon has every right, and has compared the groups itself.
         let is_foreign = |group: &u32| daemon.uid != 0 && !daemon.groups.contains(group);
         if self.is_privileged_by_file {
             Some("those of its program file")
@@ -192,8 +192,8 @@ mod tests {
         let mut groups: Vec<u32> =
             std::env::var("GROUPS_OF_USER").unwrap().split(',').map(|group| group.parse().unwrap()).collect();
         groups.sort_unstable();
-        let outcome = |uid| DaemonCredentials { uid, groups: groups.clone() }.check(me).is_ok();
-        println!("outcome {} {} {}", outcome(me), outcome(0), is_daemon_trusted(me));
+        let is_allowed = |uid| DaemonCredentials { uid, groups: groups.clone() }.check(me).is_ok();
+        println!("outcome {} {} {}", is_allowed(me), is_allowed(0), is_daemon_trusted(me));
     }
 
     #[test]

@@ -40,7 +40,6 @@ impl AwaitedAnswer {
 /// Work for a separate thread.
 pub(super) type LibraryJob = Box<dyn FnOnce() + Send>;
 
-/// The state under the lock.
 #[derive(Default)]
 pub(super) struct SharedState {
     pub(super) control_thread: ControlThreadState,
@@ -50,7 +49,7 @@ pub(super) struct SharedState {
     pub(super) unanswered_greetings: u32,
     /// Registrations that daemons have not confirmed.
     pub(super) awaited_registrations: Vec<AwaitedAnswer>,
-    /// A daemon made a registration wait too long: until it answers, no thread waits for it.
+    /// A daemon made a registration wait too long: until a daemon answers, no thread waits.
     pub(super) has_unresponsive_daemon: bool,
     /// Registrations that continued before a daemon had answered.
     pub(super) late_registrations: Vec<AwaitedAnswer>,
@@ -63,7 +62,8 @@ pub(super) struct SharedState {
     pub(super) interned: Interned,
     /// Traits that were sent to daemons and that not all have accepted.
     pub(super) pending_traits: Vec<PendingTraits>,
-    /// The daemons' answers to awaited registrations: number, and the reason of a refusal.
+    /// The daemons' answers to awaited registrations: registration, and status and reason of a
+    /// refusal.
     pub(super) verdicts: Vec<(u32, Option<(Status, String)>)>,
     /// Filters that arrived for registrations whose threads will call the callback themselves.
     pub(super) pending_filters: Vec<(u32, Filter)>,
@@ -133,9 +133,9 @@ pub(super) struct PendingTraits {
     /// Connections whose answers are missing.
     pub(super) awaited: Vec<u64>,
     /// A daemon accepted them.
-    pub(super) accepted: bool,
-    /// The reason of a daemon's refusal.
-    pub(super) refused: Option<(Status, String)>,
+    pub(super) is_accepted: bool,
+    /// The status and reason of a daemon's refusal.
+    pub(super) refusal: Option<(Status, String)>,
 }
 
 /// A session that this process cannot write to, until its daemon closes it.
@@ -159,7 +159,8 @@ pub(super) struct RunningPrivateSession {
     pub(super) file: Option<FileId>,
     /// Identities of files that changes in progress have reserved.
     pub(super) reserved: Vec<FileId>,
-    pub(super) started_by_controller: bool,
+    /// Whether a controller started the session, and not this process.
+    pub(super) is_from_controller: bool,
 }
 
 impl RunningPrivateSession {
@@ -232,14 +233,14 @@ impl SharedState {
         }
     }
 
-    /// Records a daemon's answer to a registration, which matters while a thread waits for it.
-    pub(super) fn record_answer(&mut self, peer: u64, registration: u32, refused: Option<(Status, String)>) {
+    /// Records a daemon's answer to a registration. The answer is kept only if a thread waits for it.
+    pub(super) fn record_answer(&mut self, peer: u64, registration: u32, refusal: Option<(Status, String)>) {
         let before = self.awaited_registrations.len();
         self.awaited_registrations.retain(|awaited| *awaited != AwaitedAnswer { peer, registration });
         let is_waited_for =
             Handle::from_number(registration).is_some_and(|handle| handle.slot().is_registering());
         if self.awaited_registrations.len() < before && is_waited_for {
-            self.verdicts.push((registration, refused));
+            self.verdicts.push((registration, refusal));
         }
         self.has_unresponsive_daemon = false;
     }
@@ -250,17 +251,17 @@ impl SharedState {
         late.any(|late| late.registration == registration && (late.peer == peer || late.peer == UNSENT))
     }
 
-    /// Returns the result of a registration: refused if a daemon forbids it and none accepts it.
+    /// Removes a registration's answers and returns its result: an error if a daemon forbids the
+    /// registration and none accepts it.
     pub(super) fn take_registration_result(&mut self, registration: u32) -> crate::error::Result<()> {
         let is_meant = |(number, _): &mut (u32, _)| *number == registration;
         let answers: Vec<Option<(Status, String)>> =
-            self.verdicts.extract_if(.., is_meant).map(|(_, refused)| refused).collect();
+            self.verdicts.extract_if(.., is_meant).map(|(_, refusal)| refusal).collect();
         if answers.iter().any(Option::is_none) {
             return Ok(());
         }
-        let forbidden =
-            answers.into_iter().flatten().find(|(status, _)| *status == Status::ERROR_ACCESS_DENIED);
-        forbidden.map_or(Ok(()), |(status, reason)| Err(crate::Error::refused(status, reason)))
+        let denial = answers.into_iter().flatten().find(|(status, _)| *status == Status::ERROR_ACCESS_DENIED);
+        denial.map_or(Ok(()), |(status, reason)| Err(crate::Error::refused(status, reason)))
     }
 
     /// Removes and returns the filter that arrived for a registration while its thread waited.
@@ -294,8 +295,7 @@ impl SharedState {
         if let Some(filter) = provider_filter(&params.filters)
             && handle.slot().is_registering()
         {
-            // Of several sessions' filters the last one stays, as with a callback that runs for
-            // each.
+            // The filter of the last session stays, as if the callback ran for each session.
             self.pending_filters.retain(|(number, _)| *number != handle.number());
             self.pending_filters.push((handle.number(), filter.clone()));
         }
@@ -306,7 +306,7 @@ impl SharedState {
     /// provider.
     pub(super) fn enable_for_private_sessions(&mut self, handle: Handle) {
         let provider = handle.slot().provider();
-        for open in self.outlets.open.iter().filter(|open| open.owner == SessionOwner::Private) {
+        for open in self.outlets.sessions.iter().filter(|open| open.owner == SessionOwner::Private) {
             for (_, params) in open.enables.iter().filter(|(p, _)| *p == provider) {
                 handle.enable_session(open.outlet, open.ticket, params);
             }

@@ -3,15 +3,15 @@
 //! ```text
 //!   set_traits ──command──▶ control thread ──SetTraits──▶ each daemon that knows the registration
 //!        ▲                                                     │ joins the group, applies enables
-//!        └── all have answered, or a second passed after ──────┘ Done, or Refused
-//!            sending (a second passed before: not waited for); or they could not be sent in time
+//!        └── all daemons have answered, or the timeout ────────┘ Done, or Refused
+//!            for sending or for replies has passed (an unresponsive daemon is not waited for)
 //! ```
 //!
 //! 1. Traits are set once: a registration that has traits, or is getting them, gets no others.
-//! 2. They take effect when a daemon accepted them or there was none. If a daemon refuses and none
-//!    accepts them, nothing is set.
-//! 3. A daemon that connects while others are answering gets them too; one that connects later gets
-//!    them with the registration.
+//! 2. If a daemon refuses the traits and no daemon accepts them, nothing is set. Otherwise they
+//!    take effect, also without any daemon.
+//! 3. A daemon that connects while others are answering gets the traits too; one that connects
+//!    later gets them with the registration.
 //! 4. Sessions that enable the name or the group are written to before the daemon answers, by its
 //!    file (`early`). For other sessions that the daemon then enables, the process reports that it
 //!    continued before the answer (`SharedState::is_late`).
@@ -45,8 +45,8 @@ pub(crate) fn set_traits(handle: Handle, traits: &[u8]) -> Result<()> {
     if matches!(shared.control_thread, ControlThreadState::Running) {
         shared.commands.push(ControlCommand::SetTraits(number, traits));
         client.wake_control_thread();
-        // A callback cannot wait for the control thread, which waits for it: the traits are sent,
-        // and the answers recorded.
+        // A callback cannot wait for the control thread, which waits for the callback: the traits
+        // are sent, and the answers recorded.
         if callbacks::may_wait_for_control() {
             shared.pending_traits.push(PendingTraits::new(number, traits));
             shared = client.await_traits(shared, number);
@@ -66,7 +66,7 @@ fn invalid_error(reason: impl Into<String>) -> Error {
 
 impl PendingTraits {
     fn new(registration: u32, traits: &'static ProviderTraits) -> Self {
-        Self { registration, traits, is_sent: false, awaited: Vec::new(), accepted: false, refused: None }
+        Self { registration, traits, is_sent: false, awaited: Vec::new(), is_accepted: false, refusal: None }
     }
 }
 
@@ -114,7 +114,7 @@ impl SharedState {
         self.late_traits.append(&mut late);
     }
 
-    /// Removes pending traits and returns their result: refused if a daemon refused the traits and
+    /// Removes pending traits and returns their result: an error if a daemon refused the traits and
     /// none accepted them.
     fn take_traits_result(&mut self, registration: u32) -> Result<()> {
         let Some(at) = self.pending_traits.iter().position(|pending| pending.registration == registration)
@@ -122,7 +122,7 @@ impl SharedState {
             return Ok(());
         };
         match self.pending_traits.swap_remove(at) {
-            PendingTraits { accepted: false, refused: Some((status, reason)), .. } => {
+            PendingTraits { is_accepted: false, refusal: Some((status, reason)), .. } => {
                 Err(Error::refused(status, reason))
             }
             _ => Ok(()),
@@ -142,15 +142,15 @@ impl SharedState {
         &mut self,
         peer: u64,
         registration: u32,
-        refused: Option<(Status, String)>,
+        refusal: Option<(Status, String)>,
     ) {
         self.has_unresponsive_daemon = false;
         self.late_traits
             .retain(|late| late.registration != registration || (late.peer != peer && late.peer != UNSENT));
         if let Some(pending) = self.find_pending_traits(registration) {
             pending.awaited.retain(|p| *p != peer);
-            pending.accepted |= refused.is_none();
-            pending.refused = pending.refused.take().or(refused);
+            pending.is_accepted |= refusal.is_none();
+            pending.refusal = pending.refusal.take().or(refusal);
         }
     }
 

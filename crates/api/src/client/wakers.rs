@@ -9,7 +9,7 @@
 //! (`eventfds`). An eventfd is written even if its outlet was closed meanwhile and serves another
 //! session: that wakes the owner of the other session needlessly, which is harmless.
 //!
-//! It also starts a thread for each job that needs descriptors of this table
+//! This thread also starts a thread for each job that needs descriptors of this table
 //! ([`Client::run_in_library`]): the control thread may be waiting for a callback, and the callback
 //! for the job.
 
@@ -30,7 +30,7 @@ use crate::process::promise::Promise;
 /// Rung by writers for their outlets, and by threads with requests for the control thread.
 pub(super) static DOORBELL: Doorbell = Doorbell::new();
 
-/// The control thread's handle to the waking thread.
+/// The descriptors of the waking thread, which the control thread can change.
 #[derive(Debug)]
 pub(super) struct Wakers {
     bell: Arc<Mutex<Arc<Bell>>>,
@@ -44,7 +44,7 @@ impl Wakers {
         let eventfds = Arc::new(Mutex::new(WakeEventfds::new()));
         let wakers = Self { bell: Arc::clone(&bell), eventfds: Arc::clone(&eventfds) };
         process::spawn_without_signals("traceweir-wake", move || {
-            // While owners wait to be woken, rings fill.
+            // While an owner waits to be woken, the rings of its region fill.
             process::raise_priority();
             loop {
                 let rings = DOORBELL.wait();
@@ -77,7 +77,7 @@ impl Wakers {
         Ok(())
     }
 
-    /// Sets the eventfd that an outlet's rings are written to.
+    /// Sets the eventfd that wakes the owner of an outlet.
     pub(super) fn set(&self, outlet: u8, wake: OwnedFd) {
         if !lock(&self.eventfds).set(outlet, wake) {
             lock(&self.bell).ring();
@@ -97,7 +97,7 @@ impl Wakers {
 
 impl Client {
     /// Runs `work` on a thread that shares the library's descriptors, and waits for it for at most
-    /// `timeout`. `None` if it takes longer, panics, or there is no such thread.
+    /// `timeout`. `None` if `work` takes longer or panics, or if there is no such thread.
     pub(super) fn run_in_library<T: Send + 'static>(
         &'static self,
         timeout: Duration,
@@ -111,14 +111,14 @@ impl Client {
         if !matches!(shared.control_thread, ControlThreadState::Running) {
             return None;
         }
-        let done = Promise::new();
-        let promise = done.clone();
+        let result = Promise::new();
+        let promise = result.clone();
         shared.jobs.push(Box::new(move || {
             promise.fulfil(catch_unwind(AssertUnwindSafe(work)).ok());
         }));
         drop(shared);
         self.wake_control_thread();
-        done.wait(timeout).flatten()
+        result.wait(timeout).flatten()
     }
 
     /// Starts a thread for each waiting job. Called on a thread that shares the library's

@@ -3,18 +3,18 @@
 //! ```text
 //!   processing thread                          any other thread
 //!   ─────────────────                          ────────────────
-//!   locks the trace's gate                     close(): sets `closed`, signals, locks the gate
+//!   locks the trace's gate                     close(): sets `is_closed`, signals, locks
 //!     closed? ─▶ leaves                                                          │
 //!     callback                                                                   │
 //!     closed? … next callback                                                    │
 //!   unlocks (another trace's turn, or waiting) ─────────────────────────────────▶ returns
 //! ```
 //!
-//! 1. A callback runs only while its trace's gate is locked and after `closed` was found unset
-//!    under that lock: once `close` had the gate, no callback follows.
+//! 1. A callback runs only while its trace's gate is locked and after `is_closed` was found unset
+//!    under that lock: once `close` has locked the gate, no callback follows.
 //! 2. `close` from within a callback does not wait: the gate is locked by its own caller, or by
 //!    another thread that may be closing the trace of this callback.
-//! 3. A callback that panics leaves the gate open.
+//! 3. A callback that panics leaves the gate unlocked.
 //! 4. `end` only stops new input: a live trace or a stream of buffers delivers the events that have
 //!    arrived, a file ends.
 
@@ -29,14 +29,14 @@ use crate::error::Result;
 
 thread_local! {
     /// Whether this thread delivers to callbacks.
-    static INSIDE: Cell<bool> = const { Cell::new(false) };
+    static IS_DELIVERING: Cell<bool> = const { Cell::new(false) };
 }
 
 /// The state that a trace and its closers share.
 #[derive(Debug)]
 pub(super) struct CloseGate {
-    closed: AtomicBool,
-    ending: AtomicBool,
+    is_closed: AtomicBool,
+    is_ending: AtomicBool,
     lock: Mutex<()>,
     /// Readable once the trace is closed or ending.
     signal: OwnedFd,
@@ -47,8 +47,8 @@ impl CloseGate {
         let signal = rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
             .map_err(|e| traceweir_transport::Error::system("eventfd", e))?;
         Ok(Arc::new(Self {
-            closed: AtomicBool::new(false),
-            ending: AtomicBool::new(false),
+            is_closed: AtomicBool::new(false),
+            is_ending: AtomicBool::new(false),
             lock: Mutex::new(()),
             signal,
         }))
@@ -58,14 +58,14 @@ impl CloseGate {
     pub(super) fn is_closed(&self) -> bool {
         // Relaxed is enough: the closing thread takes the lock afterwards, and every later holder
         // sees the flag.
-        self.closed.load(Ordering::Relaxed)
+        self.is_closed.load(Ordering::Relaxed)
     }
 
     /// Returns whether no new input is wanted.
     #[inline]
     pub(super) fn is_ending(&self) -> bool {
         // Relaxed: it is read repeatedly, and the end is not ordered against anything.
-        self.ending.load(Ordering::Relaxed)
+        self.is_ending.load(Ordering::Relaxed)
     }
 
     /// Returns whether the processing of a source that has all its input must end.
@@ -96,10 +96,10 @@ pub(super) fn run_as_delivering<T>(callback: impl FnOnce() -> T) -> T {
     struct RestoreOnDrop(bool);
     impl Drop for RestoreOnDrop {
         fn drop(&mut self) {
-            INSIDE.set(self.0);
+            IS_DELIVERING.set(self.0);
         }
     }
-    let _restore = RestoreOnDrop(INSIDE.replace(true));
+    let _restore = RestoreOnDrop(IS_DELIVERING.replace(true));
     callback()
 }
 
@@ -110,7 +110,7 @@ pub struct Closer {
 }
 
 impl Closer {
-    /// Closes the trace, so that no callback for it runs after the return, unless called from
+    /// Closes the trace. No callback for it runs after this call returns, unless the call came from
     /// within a callback.
     ///
     /// Queued events are dropped, and [`process`](super::process) continues with the other traces
@@ -118,9 +118,9 @@ impl Closer {
     ///
     /// Waits for a running callback, but not when called from within one.
     pub fn close(&self) {
-        self.gate.closed.store(true, Ordering::Relaxed);
+        self.gate.is_closed.store(true, Ordering::Relaxed);
         self.gate.wake_waiter();
-        if !INSIDE.get() {
+        if !IS_DELIVERING.get() {
             drop(self.gate.lock());
         }
     }
@@ -130,7 +130,7 @@ impl Closer {
     /// Events that a live session has delivered or a stream has received still follow; a file ends
     /// where it is.
     pub fn end(&self) {
-        self.gate.ending.store(true, Ordering::Relaxed);
+        self.gate.is_ending.store(true, Ordering::Relaxed);
         self.gate.wake_waiter();
     }
 }

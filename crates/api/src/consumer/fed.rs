@@ -73,7 +73,7 @@ struct FirstBuffer {
 /// Buffers on their way from a feeder to the processing thread.
 pub(super) struct Feed {
     state: Mutex<FeedState>,
-    head: OnceLock<FirstBuffer>,
+    first_buffer: OnceLock<FirstBuffer>,
     /// Header and clock until the first buffer arrives.
     empty: (LogFileHeader, Clock),
     /// Readable while buffers may be waiting.
@@ -84,14 +84,14 @@ pub(super) struct Feed {
 struct FeedState {
     waiting: Batch,
     /// The sequence number of each processor's last buffer.
-    sequence: BTreeMap<u16, i64>,
+    last_sequence_numbers: BTreeMap<u16, i64>,
     /// No more buffers are accepted.
     is_over: bool,
 }
 
 impl std::fmt::Debug for Feed {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Feed").field("head", &self.head).finish_non_exhaustive()
+        f.debug_struct("Feed").field("first_buffer", &self.first_buffer).finish_non_exhaustive()
     }
 }
 
@@ -101,27 +101,27 @@ impl Feed {
             .map_err(|e| traceweir_transport::Error::system("eventfd", e))?;
         Ok(Arc::new(Self {
             state: Mutex::default(),
-            head: OnceLock::new(),
+            first_buffer: OnceLock::new(),
             empty: (LogFileHeader::default(), LogFileHeader::default().clock(0)),
             signal,
         }))
     }
 
     pub(super) fn header(&self) -> &LogFileHeader {
-        self.head.get().map_or(&self.empty.0, |head| &head.header)
+        self.first_buffer.get().map_or(&self.empty.0, |first| &first.header)
     }
 
     pub(super) fn clock(&self) -> &Clock {
-        self.head.get().map_or(&self.empty.1, |head| &head.clock)
+        self.first_buffer.get().map_or(&self.empty.1, |first| &first.clock)
     }
 
     fn lock_state(&self) -> MutexGuard<'_, FeedState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Removes and returns the next buffers, the first one alone.
+    /// Removes and returns the next buffers, at most `max_buffers`.
     fn take_batch(&self, max_buffers: usize) -> Batch {
-        // Before the queue is read: later buffers ring again.
+        // Before the queue is read: later buffers make the signal readable again.
         let _ = rustix::io::read(&self.signal, &mut [0; 8]);
         let mut state = self.lock_state();
         let count = count_fitting(&state.waiting, max_buffers);
@@ -182,13 +182,13 @@ impl Feeder {
                 "the processing of this stream has ended",
             ));
         }
-        if self.feed.head.get().is_none() {
-            let head = parse_head(buffer.bytes())?;
-            let _ = self.feed.head.set(head);
+        if self.feed.first_buffer.get().is_none() {
+            let first_buffer = parse_first_buffer(buffer.bytes())?;
+            let _ = self.feed.first_buffer.set(first_buffer);
         } else {
             check_buffer(&header, buffer.bytes().len(), &state)?;
         }
-        state.sequence.insert(header.processor_index, header.sequence_number);
+        state.last_sequence_numbers.insert(header.processor_index, header.sequence_number);
         state.waiting.0.push_back(buffer);
         self.feed.ring();
         Ok(())
@@ -197,7 +197,7 @@ impl Feeder {
     /// Returns the log-file header, once the first buffer arrived.
     #[must_use]
     pub fn header(&self) -> Option<&LogFileHeader> {
-        self.feed.head.get().map(|head| &head.header)
+        self.feed.first_buffer.get().map(|first| &first.header)
     }
 }
 
@@ -206,11 +206,11 @@ fn invalid_buffer(reason: &str) -> Error {
 }
 
 fn check_buffer(header: &BufferHeader, size: usize, state: &FeedState) -> Result<()> {
-    let valid = header.offset as usize;
-    if valid < HEADER_SIZE || !header.is_compressed() && valid > size {
+    let valid_bytes = header.offset as usize;
+    if valid_bytes < HEADER_SIZE || !header.is_compressed() && valid_bytes > size {
         return Err(invalid_buffer("the buffer header has an invalid count of valid bytes"));
     }
-    let before = state.sequence.get(&header.processor_index).copied().unwrap_or(i64::MIN);
+    let before = state.last_sequence_numbers.get(&header.processor_index).copied().unwrap_or(i64::MIN);
     // Sessions without sequence numbers leave 0.
     if header.sequence_number != 0 && header.sequence_number < before {
         return Err(invalid_buffer("the buffer is older than the last one of its processor"));
@@ -218,17 +218,17 @@ fn check_buffer(header: &BufferHeader, size: usize, state: &FeedState) -> Result
     Ok(())
 }
 
-/// Reads the buffer with the log-file header.
-fn parse_head(buffer: &[u8]) -> Result<FirstBuffer> {
-    let no_header = |_| invalid_buffer("the first buffer must contain the log-file header");
+/// Reads the first buffer, which contains the log-file header.
+fn parse_first_buffer(buffer: &[u8]) -> Result<FirstBuffer> {
+    let no_header_error = |_| invalid_buffer("the first buffer must contain the log-file header");
     let mut bytes = Vec::new();
-    let header = unpack(buffer, &mut bytes).map_err(no_header)?;
+    let header = unpack(buffer, &mut bytes).map_err(no_header_error)?;
     let mut records = Records::new(&bytes, HEADER_SIZE, 0, header.processor_index, false);
-    let first = records.next().map_err(no_header)?;
+    let first = records.next().map_err(no_header_error)?;
     let first = first.filter(|r| r.hook() == Some(hook::LOG_FILE_HEADER));
     let first =
         first.ok_or_else(|| invalid_buffer("the first buffer does not begin with the log-file header"))?;
-    let log = LogFileHeader::parse(&first).map_err(no_header)?;
+    let log = LogFileHeader::parse(&first).map_err(no_header_error)?;
     let clock = log.clock(first.time());
     Ok(FirstBuffer { header: log, clock, logger: header.logger_id })
 }
@@ -260,19 +260,19 @@ pub(super) fn process<H: Handler>(feed: &Feed, gate: &CloseGate, handler: &mut H
             continue;
         }
         let _entered = gate.lock();
-        let Some(head) = feed.head.get() else { continue };
+        let Some(first) = feed.first_buffer.get() else { continue };
         if !std::mem::replace(&mut merge.has_begun, true) {
-            handler.begins(0, &head.header, head.logger);
+            handler.begins(0, &first.header, first.logger);
         }
-        if merge.deliver(batch, head, gate, handler).is_break() {
+        if merge.deliver(batch, first, gate, handler).is_break() {
             return Ok(());
         }
     }
 }
 
 fn wait(feed: &Feed, gate: &CloseGate) -> Result<()> {
-    let mut both = [gate.signal(), feed.signal.as_fd()].map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN));
-    match rustix::event::poll(&mut both, None) {
+    let signals = [gate.signal(), feed.signal.as_fd()];
+    match rustix::event::poll(&mut signals.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)), None) {
         Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
         Err(e) => Err(traceweir_transport::Error::system("poll", e).into()),
     }
@@ -285,15 +285,15 @@ struct BatchMerge {
     streams: Vec<ProcessorStream>,
     by_cpu: BTreeMap<u16, usize>,
     heap: BinaryHeap<Reverse<(i64, usize)>>,
-    /// Buffers that ended and were not reported yet.
-    ended: Vec<Vec<u8>>,
+    /// Buffers whose events have been delivered and that were not reported yet.
+    ended_buffers: Vec<Vec<u8>>,
 }
 
 impl BatchMerge {
     fn deliver<H: Handler>(
         &mut self,
         batch: Batch,
-        head: &FirstBuffer,
+        first: &FirstBuffer,
         gate: &CloseGate,
         handler: &mut H,
     ) -> ControlFlow<()> {
@@ -302,24 +302,24 @@ impl BatchMerge {
             let mut bytes = Vec::new();
             let unpacked = unpack(lent.bytes(), &mut bytes).ok();
             if !interest.has_events() {
-                self.ended.push(bytes);
+                self.ended_buffers.push(bytes);
                 self.report_ends(true, gate, handler)?;
                 continue;
             }
             let (cpu, held) = match unpacked {
                 Some(header) => (header.processor_index, HeldBuffer::new(bytes, &header, None)),
                 // The header of the buffer is valid, but its packed contents are not.
-                None => (u16::MAX, HeldBuffer::from_loss(Lost { buffers: 1, events: 0 }, head.clock.anchor)),
+                None => (u16::MAX, HeldBuffer::from_loss(Lost { buffers: 1, events: 0 }, first.clock.anchor)),
             };
-            self.hold_buffer(cpu, held, head);
+            self.hold_buffer(cpu, held, first);
         }
         while let Some(Reverse((raw, index))) = self.heap.pop() {
             if gate.is_closed() {
                 return ControlFlow::Break(());
             }
             let Some(stream) = self.streams.get_mut(index) else { continue };
-            deliver_front(stream, head, raw, handler)?;
-            if stream.step(&mut self.ended) {
+            deliver_front(stream, first, raw, handler)?;
+            if stream.step(&mut self.ended_buffers) {
                 self.heap.push(Reverse((stream.time, index)));
             }
             self.report_ends(interest.has_buffers(), gate, handler)?;
@@ -327,28 +327,28 @@ impl BatchMerge {
         ControlFlow::Continue(())
     }
 
-    fn hold_buffer(&mut self, cpu: u16, held: HeldBuffer, head: &FirstBuffer) {
+    fn hold_buffer(&mut self, cpu: u16, held: HeldBuffer, first: &FirstBuffer) {
         let index = *self.by_cpu.entry(cpu).or_insert_with(|| {
-            self.streams.push(ProcessorStream::new(cpu, head.header.has_old_instances()));
+            self.streams.push(ProcessorStream::new(cpu, first.header.has_old_instances()));
             self.streams.len() - 1
         });
         if let Some(stream) = self.streams.get_mut(index)
-            && stream.add(held, &mut self.ended)
+            && stream.add(held, &mut self.ended_buffers)
         {
             self.heap.push(Reverse((stream.time, index)));
         }
     }
 
-    /// Reports buffers that ended, and frees their memory.
+    /// Reports the ended buffers if `is_wanted`, and frees their memory.
     #[inline]
     fn report_ends<H: Handler>(
         &mut self,
-        wanted: bool,
+        is_wanted: bool,
         gate: &CloseGate,
         handler: &mut H,
     ) -> ControlFlow<()> {
-        while let Some(bytes) = self.ended.pop() {
-            if wanted
+        while let Some(bytes) = self.ended_buffers.pop() {
+            if is_wanted
                 && !gate.is_closed()
                 && let Some(buffer) = Buffer::in_memory(0, &bytes)
             {
@@ -361,11 +361,11 @@ impl BatchMerge {
 
 fn deliver_front<H: Handler>(
     stream: &ProcessorStream,
-    head: &FirstBuffer,
+    first: &FirstBuffer,
     raw: i64,
     handler: &mut H,
 ) -> ControlFlow<()> {
-    let clock = &head.clock;
+    let clock = &first.clock;
     match stream.front() {
         Some(NextItem::Record(record)) => {
             let time = clock.file_time(record.time());

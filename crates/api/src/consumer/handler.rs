@@ -5,8 +5,8 @@
 //!   event  event  lost  event … buffer          a buffer after the last of its events
 //! ```
 //!
-//! The processing thread calls all methods, one at a time. Breaking ends the processing of all
-//! traces.
+//! The processing thread calls all methods, one at a time. `ControlFlow::Break` ends the processing
+//! of all traces.
 
 use std::ops::ControlFlow;
 
@@ -18,7 +18,7 @@ use traceweir_format::time::FileTime;
 use super::{Event, Item, Lost, TraceFile};
 use crate::error::Result;
 
-/// The items that a handler wants of a trace.
+/// The items that a handler wants from a trace.
 #[non_exhaustive]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Interest {
@@ -57,7 +57,7 @@ pub struct Loss {
 
 /// A receiver of everything that [`deliver`](super::deliver) reads.
 pub trait Handler {
-    /// Returns which items of a trace are wanted; called once, before anything else.
+    /// Returns which items of a trace the handler wants; called before any other method.
     fn interest(&self, trace: usize) -> Interest {
         let _ = trace;
         Interest::Events

@@ -14,20 +14,20 @@
 //!    everything of earlier flushes was written, so all processors are complete up to the latest
 //!    stamp of those.
 //! 3. The queue reports a stamp: once it is empty, all processors are complete up to that stamp.
-//!    Each buffer carries the stamp as it was when it was added, so a queue need not be empty. A
-//!    session that delivers much reports it often, also while processors are idle.
+//!    Each buffer carries the stamp that was reported when the buffer was added, so the queue need
+//!    not be empty. A busy session reports often, also while processors are idle.
 //! 4. No record waits in a session for longer than the flush timer (with low latency: a few
 //!    milliseconds).
 //!
-//! A buffer without a stamp is late: a process wrote its events before the session had the
-//! process's memory, and later events may have been delivered. Such buffers do not show how far
+//! A buffer without a stamp is late: a process wrote its events before the session had taken over
+//! its region, and later events may have been delivered. Such buffers do not show how far
 //! their processor is complete. They are held until the session's next report: all late buffers of
 //! one process have come by then, and are merged with each other.
 //!
 //! The last fact needs the current time on the session's clock, which [`ClockReader`] reads.
 //!
 //! The queue is another process's memory: whatever it contains, nothing here panics or grows beyond
-//! [`LiveSession::cap`].
+//! [`LiveSession::held_limit`].
 
 use std::collections::{HashMap, VecDeque};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -52,8 +52,7 @@ use crate::error::{Error, Result};
 
 /// How long a daemon may take to open a session.
 const OPEN_TIMEOUT: Duration = Duration::from_secs(10);
-/// How long a session that reports its completeness may be late before delivery continues without
-/// it.
+/// How late the completeness report of a session may be before delivery continues without it.
 const LATE_REPORT_TIMEOUT: Duration = Duration::from_secs(2);
 /// The delay that scheduling may add to a session's flush timer.
 const SCHEDULING_SLACK: Duration = Duration::from_millis(50);
@@ -85,35 +84,37 @@ pub(super) struct LiveSession {
     reader: QueueReader,
     header: LogFileHeader,
     /// The buffer with the log-file header event.
-    head: Vec<u8>,
+    header_buffer: Vec<u8>,
     clock: Clock,
-    now: ClockReader,
+    clock_reader: ClockReader,
     /// How long a record may wait in the session.
     wait: Duration,
-    low_latency: bool,
+    has_low_latency: bool,
     processors: usize,
     streams: Vec<ProcessorStream>,
     by_cpu: HashMap<u16, usize>,
     /// Late buffers and their processors, until the session's next completeness report.
-    late: Vec<(u16, HeldBuffer)>,
+    late_buffers: Vec<(u16, HeldBuffer)>,
     /// Streams of late buffers that have ended.
     free_streams: Vec<usize>,
-    spare: Vec<Vec<u8>>,
-    /// Complete up to this stamp, by flush markers and reports.
-    marked: i64,
+    spare_buffers: Vec<Vec<u8>>,
+    /// The stamp up to which all processors are complete, by flush markers and reports.
+    marked_stamp: i64,
     /// The latest stamp that the session reported as complete.
-    reported: i64,
-    /// The session reports its completeness, so that age alone does not release events.
+    reported_stamp: i64,
+    /// The session reports its completeness, so events need not be released by age alone.
     has_reports: bool,
     /// The latest stamp of the flushes so far.
-    flushed: i64,
+    flushed_stamp: i64,
     /// Arrival of the last buffer, and the latest stamp of all.
     anchor: Option<(Instant, i64)>,
     held_bytes: usize,
-    cap: usize,
+    held_limit: usize,
     interest: Interest,
-    /// Buffers that ended, if the handler wants them; their bytes count as held.
-    finished: VecDeque<Vec<u8>>,
+    /// Buffers whose events have been delivered, if the handler wants them; their bytes count as
+    /// held.
+    finished_buffers: VecDeque<Vec<u8>>,
+    /// Lost buffers and events that were reported so far.
     lost: (u64, u64),
     /// The daemon has disconnected.
     is_disconnected: bool,
@@ -125,17 +126,18 @@ impl LiveSession {
     pub(super) fn open(folders: &[RuntimeDir], session: &SessionRef) -> Result<Self> {
         let mut daemon = connect_first(folders, Role::Consumer)?.ok_or_else(|| not_running_error(session))?;
         let answer = daemon.ask(&Message::OpenConsumer { session: session.clone() }, &[], OPEN_TIMEOUT)?;
-        let Message::Consumer { properties, slots, buffer_bytes, header: head } = answer.message else {
+        let Message::Consumer { properties, slots, buffer_bytes, header: header_buffer } = answer.message
+        else {
             return Err(unexpected_answer(&daemon, &answer.message));
         };
         let Ok([queue, cursor, signal]) = <[_; 3]>::try_from(answer.descriptors) else {
             return Err(traceweir_transport::Error::Invalid("a queue comes with three descriptors").into());
         };
         let reader = QueueReader::open(ConsumerEnds { queue, cursor, signal }, slots, buffer_bytes)?;
-        let (header, clock) = parse_head(&head)?;
+        let (header, clock) = parse_header_buffer(&header_buffer)?;
         let wait = max_wait_in_session(&properties);
         let processors = (header.processors as usize).max(1);
-        let cap = (slots as usize)
+        let held_limit = (slots as usize)
             .saturating_mul(buffer_bytes as usize)
             .clamp(MIN_HELD_LIMIT_BYTES, MAX_HELD_LIMIT_BYTES);
         let lost = reader.lost();
@@ -143,26 +145,26 @@ impl LiveSession {
             daemon,
             reader,
             header,
-            head,
+            header_buffer,
             clock,
-            now: ClockReader::for_clock(&clock),
+            clock_reader: ClockReader::for_clock(&clock),
             wait,
-            low_latency: properties.config.low_latency,
+            has_low_latency: properties.config.low_latency,
             processors,
             streams: Vec::new(),
             by_cpu: HashMap::new(),
-            late: Vec::new(),
+            late_buffers: Vec::new(),
             free_streams: Vec::new(),
-            spare: Vec::new(),
-            marked: i64::MIN,
-            reported: 0,
+            spare_buffers: Vec::new(),
+            marked_stamp: i64::MIN,
+            reported_stamp: 0,
             has_reports: false,
-            flushed: i64::MIN,
+            flushed_stamp: i64::MIN,
             anchor: None,
             held_bytes: 0,
-            cap,
+            held_limit,
             interest: Interest::Events,
-            finished: VecDeque::new(),
+            finished_buffers: VecDeque::new(),
             lost,
             is_disconnected: false,
             end: None,
@@ -173,32 +175,31 @@ impl LiveSession {
         &self.header
     }
 
-    /// Returns the logger id of the session.
     pub(super) fn logger(&self) -> u16 {
-        self.head.first_chunk().map_or(0, |head| BufferHeader::parse(head).logger_id)
+        self.header_buffer.first_chunk().map_or(0, |header| BufferHeader::parse(header).logger_id)
     }
 
-    /// Sets the items that the handler wants of the session.
+    /// Sets the items that the handler wants from the session.
     pub(super) fn set_interest(&mut self, interest: Interest) {
         self.interest = interest;
     }
 
     /// Returns the buffer with the log-file header event.
-    pub(super) fn head_bytes(&self) -> &[u8] {
-        &self.head
+    pub(super) fn header_buffer_bytes(&self) -> &[u8] {
+        &self.header_buffer
     }
 
-    /// Removes and returns the next buffer that ended.
+    /// Removes and returns the next buffer whose events have been delivered.
     pub(super) fn take_finished(&mut self) -> Option<Vec<u8>> {
-        let bytes = self.finished.pop_front()?;
+        let bytes = self.finished_buffers.pop_front()?;
         self.held_bytes = self.held_bytes.saturating_sub(bytes.capacity());
         Some(bytes)
     }
 
     /// Keeps memory for the next buffer.
     pub(super) fn give_back(&mut self, bytes: Vec<u8>) {
-        if self.spare.len() < MAX_SPARE_BUFFERS {
-            self.spare.push(bytes);
+        if self.spare_buffers.len() < MAX_SPARE_BUFFERS {
+            self.spare_buffers.push(bytes);
         }
     }
 
@@ -213,9 +214,8 @@ impl LiveSession {
         &self.clock
     }
 
-    /// Iterates over the records of the header buffer.
-    pub(super) fn head_records(&self) -> Records<'_> {
-        read_records(&self.head)
+    pub(super) fn header_records(&self) -> Records<'_> {
+        read_records(&self.header_buffer)
     }
 
     /// Returns the descriptors to wait for: new buffers, and the daemon's disconnection.
@@ -235,7 +235,7 @@ impl LiveSession {
     }
 
     pub(super) fn is_full(&self) -> bool {
-        self.held_bytes >= self.cap
+        self.held_bytes >= self.held_limit
     }
 
     /// Reads buffers from the queue until it is empty or enough are held. Calls `on_nonempty` for
@@ -244,7 +244,7 @@ impl LiveSession {
         // Before the queue is emptied: only then has everything up to this stamp arrived.
         let complete = self.reader.complete();
         while self.end.is_none() && !self.is_full() {
-            let mut bytes = self.spare.pop().unwrap_or_default();
+            let mut bytes = self.spare_buffers.pop().unwrap_or_default();
             let next = self.reader.pop(&mut bytes);
             match next {
                 Ok(Next::Buffer(_)) => {
@@ -252,7 +252,7 @@ impl LiveSession {
                     self.add_buffer(bytes, &mut on_nonempty);
                 }
                 Ok(Next::Empty) if !self.is_disconnected => {
-                    self.spare.push(bytes);
+                    self.spare_buffers.push(bytes);
                     return self.complete_up_to(complete, &mut on_nonempty);
                 }
                 Ok(Next::Ended) if self.reader.has_announced_end() => {
@@ -270,20 +270,20 @@ impl LiveSession {
     }
 
     fn complete_up_to(&mut self, stamp: i64, on_nonempty: &mut impl FnMut(usize, i64)) {
-        if stamp > self.reported {
-            self.reported = stamp;
+        if stamp > self.reported_stamp {
+            self.reported_stamp = stamp;
             self.release_late(on_nonempty);
         }
         if stamp != 0 {
-            self.marked = self.marked.max(stamp);
+            self.marked_stamp = self.marked_stamp.max(stamp);
             self.has_reports = true;
         }
     }
 
-    /// Adds the late buffers to the merge, each in its own stream: the stamps of the next one may
-    /// be lower.
+    /// Adds the late buffers to the merge, each in its own stream: the next buffer may have lower
+    /// stamps.
     fn release_late(&mut self, on_nonempty: &mut impl FnMut(usize, i64)) {
-        for (cpu, held) in std::mem::take(&mut self.late) {
+        for (cpu, held) in std::mem::take(&mut self.late_buffers) {
             let stream = ProcessorStream::new_late(cpu, self.header.has_old_instances());
             let index = self.free_streams.pop().unwrap_or(self.streams.len());
             match self.streams.get_mut(index) {
@@ -308,18 +308,18 @@ impl LiveSession {
         self.anchor = Some((Instant::now(), newest));
         self.held_bytes = self.held_bytes.saturating_add(bytes.capacity());
         if !self.interest.has_events() {
-            return self.finished.push_back(bytes);
+            return self.finished_buffers.push_back(bytes);
         }
         let lost = self.loss_before(&header);
         let held = HeldBuffer::new(bytes, &header, lost);
         if header.time_stamp == 0 {
-            self.late.push((header.processor_index, held));
+            self.late_buffers.push((header.processor_index, held));
         } else {
             self.hold_buffer(header.processor_index, held, on_nonempty);
         }
         if header.flags & BUFFER_FLAG_FLUSH_MARKER != 0 {
-            self.marked = self.marked.max(self.flushed);
-            self.flushed = newest;
+            self.marked_stamp = self.marked_stamp.max(self.flushed_stamp);
+            self.flushed_stamp = newest;
         }
     }
 
@@ -335,8 +335,8 @@ impl LiveSession {
     /// Adds a buffer to a stream, and calls `on_nonempty` if the stream was empty.
     fn add_to_stream(&mut self, index: usize, held: HeldBuffer, on_nonempty: &mut impl FnMut(usize, i64)) {
         let Some(stream) = self.streams.get_mut(index) else { return };
-        let before = self.spare.len();
-        if stream.add(held, &mut self.spare) {
+        let before = self.spare_buffers.len();
+        if stream.add(held, &mut self.spare_buffers) {
             on_nonempty(index, stream.time);
         } else if stream.is_late {
             self.free_streams.push(index);
@@ -344,30 +344,32 @@ impl LiveSession {
         self.reclaim_buffers(before);
     }
 
-    /// Accounts for buffers added to `spare` beyond the first `before`, and keeps a few of them.
+    /// Accounts for the buffers after the first `before` ones in `spare_buffers`, and keeps a few.
     #[inline]
     fn reclaim_buffers(&mut self, before: usize) {
-        if self.spare.len() > before {
+        if self.spare_buffers.len() > before {
             if self.interest.has_buffers() {
                 // Notices of a loss have no bytes.
-                return self.finished.extend(self.spare.drain(before..).filter(|bytes| !bytes.is_empty()));
+                return self
+                    .finished_buffers
+                    .extend(self.spare_buffers.drain(before..).filter(|bytes| !bytes.is_empty()));
             }
-            let freed: usize = self.spare.iter().skip(before).map(Vec::capacity).sum();
+            let freed: usize = self.spare_buffers.iter().skip(before).map(Vec::capacity).sum();
             self.held_bytes = self.held_bytes.saturating_sub(freed);
-            self.spare.truncate(MAX_SPARE_BUFFERS);
+            self.spare_buffers.truncate(MAX_SPARE_BUFFERS);
         }
     }
 
-    /// Returns the loss that a buffer reports. Its flags show where in the stream, the queue how
-    /// much.
+    /// Returns the loss that a buffer reports. Its flags show the position in the stream; the queue
+    /// has the counts.
     fn loss_before(&mut self, header: &BufferHeader) -> Option<Lost> {
         let flags = header.flags & BUFFER_FLAGS_OF_LOSS;
         if flags == 0 {
             return None;
         }
-        // A lost buffer that is not counted any more was reported with an earlier one.
-        let uncounted = flags != BUFFER_FLAG_BUFFER_LOST || self.lost == (0, 0);
-        self.take_new_loss().or_else(|| uncounted.then_some(Lost::default()))
+        // If the queue counts no new loss, a lost buffer was reported with an earlier buffer.
+        let is_uncounted = flags != BUFFER_FLAG_BUFFER_LOST || self.lost == (0, 0);
+        self.take_new_loss().or_else(|| is_uncounted.then_some(Lost::default()))
     }
 
     /// Returns the loss since the last call.
@@ -383,14 +385,14 @@ impl LiveSession {
         self.release_late(on_nonempty);
         self.end = Some(end);
         if let Some(lost) = self.take_new_loss() {
-            let last = self.streams.iter().map(|s| s.through).max().unwrap_or(0);
+            let last = self.streams.iter().map(|s| s.complete_to).max().unwrap_or(0);
             self.hold_buffer(NO_PROCESSOR, HeldBuffer::from_loss(lost, last), on_nonempty);
         }
     }
 
     /// Raises the limit of held bytes to at least `bytes`.
     pub(super) fn hold_up_to(&mut self, bytes: usize) {
-        self.cap = self.cap.max(bytes.min(MAX_REQUESTED_HELD_BYTES));
+        self.held_limit = self.held_limit.max(bytes.min(MAX_REQUESTED_HELD_BYTES));
     }
 
     pub(super) fn stream(&self, index: usize) -> Option<&ProcessorStream> {
@@ -400,9 +402,9 @@ impl LiveSession {
     /// Advances a stream and returns the key of the next item, if there is one.
     #[inline]
     pub(super) fn step(&mut self, index: usize) -> Option<i64> {
-        let before = self.spare.len();
+        let before = self.spare_buffers.len();
         let stream = self.streams.get_mut(index)?;
-        let next = stream.step(&mut self.spare).then_some(stream.time);
+        let next = stream.step(&mut self.spare_buffers).then_some(stream.time);
         if next.is_none() && stream.is_late {
             self.free_streams.push(index);
         }
@@ -417,15 +419,15 @@ impl LiveSession {
         }
         let processors = || self.streams.iter().filter(|s| s.cpu != NO_PROCESSOR && !s.is_late);
         let has_all = processors().count() >= self.processors;
-        let least = processors().map(|s| s.through).min().filter(|_| has_all);
-        self.marked.max(least.unwrap_or(i64::MIN))
+        let least = processors().map(|s| s.complete_to).min().filter(|_| has_all);
+        self.marked_stamp.max(least.unwrap_or(i64::MIN))
     }
 
     /// Returns how old a record must be to be released without a report from this session; `is_own`
     /// if the record is of this session.
     pub(super) fn max_wait(&self, is_own: bool) -> Duration {
         // With low latency an idle session reports nothing.
-        if self.has_reports && (is_own || !self.low_latency) {
+        if self.has_reports && (is_own || !self.has_low_latency) {
             self.wait.max(LATE_REPORT_TIMEOUT)
         } else {
             self.wait
@@ -435,7 +437,7 @@ impl LiveSession {
     /// Returns the time until a record of this stamp has the age `wait`; `None` if no buffer has
     /// come yet.
     pub(super) fn until_aged(&self, stamp: i64, wait: Duration) -> Option<Duration> {
-        let ticks = self.now.read(&self.clock, self.anchor?).saturating_sub(stamp);
+        let ticks = self.clock_reader.read(&self.clock, self.anchor?).saturating_sub(stamp);
         Some(wait.saturating_sub(ticks_to_duration(ticks, self.clock.rate)))
     }
 }
@@ -452,15 +454,15 @@ fn max_wait_in_session(properties: &Properties) -> Duration {
     if config.low_latency { LOW_LATENCY_WAIT } else { timer }
 }
 
-fn read_records(head: &[u8]) -> Records<'_> {
-    let header = head.first_chunk::<HEADER_SIZE>().map(BufferHeader::parse).unwrap_or_default();
-    let valid = head.get(..header.valid_bytes(head.len())).unwrap_or_default();
+fn read_records(header_buffer: &[u8]) -> Records<'_> {
+    let header = header_buffer.first_chunk::<HEADER_SIZE>().map(BufferHeader::parse).unwrap_or_default();
+    let valid = header_buffer.get(..header.valid_bytes(header_buffer.len())).unwrap_or_default();
     Records::new(valid, HEADER_SIZE, 0, header.processor_index, false)
 }
 
 /// Reads the log-file header event.
-fn parse_head(head: &[u8]) -> Result<(LogFileHeader, Clock)> {
-    let first = read_records(head).next()?;
+fn parse_header_buffer(header_buffer: &[u8]) -> Result<(LogFileHeader, Clock)> {
+    let first = read_records(header_buffer).next()?;
     let first =
         first.ok_or(traceweir_transport::Error::Invalid("a session's header buffer holds no event"))?;
     let header = LogFileHeader::parse(&first)?;

@@ -1,10 +1,10 @@
 //! Live sessions as one stream in time order.
 //!
 //! ```text
-//!   Live 0 ─ stream ─┐                      released when
+//!   Live 0 ─ stream ─┐                      an item is released when
 //!          ─ stream ─┼─▶ heap (earliest) ──▶   every session is complete up to its time, or
-//!   Live 1 ─ stream ─┘                         it is older than records can wait in any, or
-//!                                              more is held than should be
+//!   Live 1 ─ stream ─┘                         it is older than records can wait in any session,
+//!                                              or its session holds too many bytes
 //! ```
 //!
 //! 1. The heap has one position for each stream that is not empty, under the time of its next item.
@@ -45,8 +45,8 @@ struct LiveMerge {
     /// `None` once closed or ended.
     lives: Vec<Option<LiveSession>>,
     heap: BinaryHeap<Reverse<DeliveryPosition>>,
-    /// The reason why a trace ended that was not stopped.
-    broken: Option<crate::error::Error>,
+    /// The error of the first trace that ended without a stop of its session.
+    first_error: Option<crate::error::Error>,
 }
 
 /// Delivers events until every session has ended or was closed.
@@ -59,8 +59,8 @@ pub(super) fn process<H: Handler>(
         handler.begins(trace, live.header(), live.logger());
     }
     let (lives, gates): (Vec<_>, Vec<_>) = lives.into_iter().map(|(live, gate)| (Some(live), gate)).unzip();
-    let mut merge = LiveMerge { lives, heap: BinaryHeap::new(), broken: None };
-    if merge.deliver_heads(&gates, handler).is_break() {
+    let mut merge = LiveMerge { lives, heap: BinaryHeap::new(), first_error: None };
+    if merge.deliver_header_events(&gates, handler).is_break() {
         return Ok(());
     }
     while merge.lives.iter().any(Option::is_some) {
@@ -74,15 +74,19 @@ pub(super) fn process<H: Handler>(
             merge.wait(&gates)?;
         }
     }
-    merge.broken.map_or(Ok(()), Err)
+    merge.first_error.map_or(Ok(()), Err)
 }
 
 impl LiveMerge {
     /// Delivers the log-file header events, which come first.
-    fn deliver_heads<H: Handler>(&mut self, gates: &[Arc<CloseGate>], handler: &mut H) -> ControlFlow<()> {
+    fn deliver_header_events<H: Handler>(
+        &mut self,
+        gates: &[Arc<CloseGate>],
+        handler: &mut H,
+    ) -> ControlFlow<()> {
         for (trace, (live, gate)) in self.lives.iter().zip(gates).enumerate() {
             let Some(live) = live else { continue };
-            let (mut records, clock) = (live.head_records(), live.clock());
+            let (mut records, clock) = (live.header_records(), live.clock());
             let interest = handler.interest(trace);
             let _entered = gate.lock();
             while let Ok(Some(record)) = records.next() {
@@ -94,7 +98,7 @@ impl LiveMerge {
             }
             if interest.has_buffers()
                 && !gate.is_closed()
-                && let Some(buffer) = Buffer::in_memory(trace, live.head_bytes())
+                && let Some(buffer) = Buffer::in_memory(trace, live.header_buffer_bytes())
             {
                 handler.buffer(buffer)?;
             }
@@ -122,7 +126,7 @@ impl LiveMerge {
         }
     }
 
-    /// Delivers the items that can be released, at most one run of events.
+    /// Delivers the items that can be released, at most [`EVENTS_PER_POLL`].
     fn deliver<'g, H: Handler>(
         &mut self,
         gates: &'g [Arc<CloseGate>],
@@ -130,7 +134,7 @@ impl LiveMerge {
         handler: &mut H,
     ) -> ControlFlow<()> {
         let complete_time = self.complete_time();
-        // For traces without events, or whose events the handler does not want.
+        // For traces that have no events, or whose events the handler does not want.
         for (trace, gate) in gates.iter().enumerate() {
             let _entered = gate.lock();
             self.deliver_ends(trace, gate, handler)?;
@@ -248,7 +252,7 @@ impl LiveMerge {
                 continue;
             }
             if let Some(LiveEnd::Broken(reason)) = slot.take().and_then(|live| live.end) {
-                self.broken.get_or_insert(reason);
+                self.first_error.get_or_insert(reason);
             }
         }
     }

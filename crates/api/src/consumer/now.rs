@@ -1,16 +1,16 @@
 //! The current time on a live session's clock.
 //!
-//! Sessions run on this machine: their stamps are its counter, or its system time. The right
-//! counter is the one that shows the value that the session's header predicts; if none does, the
-//! time is estimated from the latest stamp and its arrival.
+//! Sessions run on this machine: their stamps come from its counter or its system time. The right
+//! counter is the one that has the value that the session's header predicts. If no counter has it,
+//! the time is estimated from the latest stamp and its arrival.
 
 use std::time::{Instant, SystemTime};
 
 use traceweir_format::time::{Clock, ClockKind, FileTime, UNIX_EPOCH};
 use traceweir_transport::clock::Counter;
 
-/// Seconds by which a counter may differ from its prediction: wall clocks are set, rates are
-/// measured.
+/// Seconds by which a counter may differ from its prediction: wall clocks are adjusted, and rates
+/// are measured inexactly.
 const TOLERANCE_SECONDS: i128 = 10;
 /// The divisor of the session's age that gives the additional tolerance.
 const AGE_PER_TOLERANCE: i128 = 1000;

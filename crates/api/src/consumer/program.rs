@@ -28,9 +28,9 @@ pub fn open_program(path: &Path) -> Option<File> {
     // A path descriptor: opening a device or a pipe this way has no effects.
     let path_fd =
         rustix::fs::open(path, OFlags::PATH | OFlags::CLOEXEC | OFlags::NOFOLLOW, Mode::empty()).ok()?;
-    let found = rustix::fs::fstat(&path_fd).ok()?;
-    let size = u64::try_from(found.st_size).ok()?;
-    if FileType::from_raw_mode(found.st_mode) != FileType::RegularFile || size == 0 || size > MAX_FILE_BYTES {
+    let stat = rustix::fs::fstat(&path_fd).ok()?;
+    let size = u64::try_from(stat.st_size).ok()?;
+    if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile || size == 0 || size > MAX_FILE_BYTES {
         return None;
     }
     let fd_path = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&path_fd));

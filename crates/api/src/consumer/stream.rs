@@ -64,28 +64,28 @@ pub(super) struct ProcessorStream {
     /// Key of the next item.
     pub(super) time: i64,
     /// The session has delivered everything up to this stamp.
-    pub(super) through: i64,
+    pub(super) complete_to: i64,
     held: VecDeque<HeldBuffer>,
     next: Option<Measure>,
-    old_instances: bool,
+    has_old_instances: bool,
 }
 
 impl ProcessorStream {
-    pub(super) fn new(cpu: u16, old_instances: bool) -> Self {
-        let (time, through) = (i64::MIN, i64::MIN);
-        Self { cpu, is_late: false, time, through, held: VecDeque::new(), next: None, old_instances }
+    pub(super) fn new(cpu: u16, has_old_instances: bool) -> Self {
+        let (time, complete_to) = (i64::MIN, i64::MIN);
+        Self { cpu, is_late: false, time, complete_to, held: VecDeque::new(), next: None, has_old_instances }
     }
 
     /// Creates a stream for one late buffer.
-    pub(super) fn new_late(cpu: u16, old_instances: bool) -> Self {
-        Self { is_late: true, ..Self::new(cpu, old_instances) }
+    pub(super) fn new_late(cpu: u16, has_old_instances: bool) -> Self {
+        Self { is_late: true, ..Self::new(cpu, has_old_instances) }
     }
 
     /// Adds a buffer and returns whether the stream was empty and is not any more. Buffers without
     /// records go to `spent`.
     pub(super) fn add(&mut self, held: HeldBuffer, spent: &mut Vec<Vec<u8>>) -> bool {
         let was_empty = self.held.is_empty();
-        self.through = self.through.max(held.stamp);
+        self.complete_to = self.complete_to.max(held.stamp);
         self.held.push_back(held);
         was_empty && self.find_next(spent)
     }
@@ -115,7 +115,7 @@ impl ProcessorStream {
     #[inline]
     fn find_next(&mut self, spent: &mut Vec<Vec<u8>>) -> bool {
         while let Some(held) = self.held.front_mut() {
-            match measure(held.remaining_bytes(), held.at as u64, self.old_instances) {
+            match measure(held.remaining_bytes(), held.at as u64, self.has_old_instances) {
                 Ok(next) => self.next = next,
                 Err(_) => {
                     (self.next, held.end) = (None, held.at);

@@ -43,13 +43,13 @@ pub fn without_daemon() -> SecurityDescriptor {
 }
 
 impl Controller {
-    /// Sets or adds one entry of an object's list; a new list begins as the default.
+    /// Sets or adds one entry of an object's list; a new list starts as a copy of the default.
     ///
     /// Audit entries are stored and returned, whatever `allow` is, but nothing is audited by them.
     ///
-    /// Fails with `ERROR_ACCESS_DENIED` for users other than root and the daemon's user without
-    /// `WMIGUID_SET` on the object; with `ERROR_INVALID_PARAMETER` for an unknown operation, or the
-    /// null GUID.
+    /// Fails with `ERROR_ACCESS_DENIED` if the caller is neither root nor the daemon's user and
+    /// lacks `WMIGUID_SET` on the object; with `ERROR_INVALID_PARAMETER` for an unknown operation,
+    /// or the null GUID.
     pub fn set_access(
         &mut self,
         object: Guid,
@@ -70,8 +70,7 @@ impl Controller {
         }
     }
 
-    /// Removes the list of an object, so that the default applies again. Does nothing if it has
-    /// none.
+    /// Removes the list of an object, if it has one, so that the default applies again.
     pub fn remove_access(&mut self, object: Guid) -> Result<()> {
         self.ask_for_change(&Message::RemoveAccess { object })
     }

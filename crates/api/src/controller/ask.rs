@@ -136,7 +136,7 @@ fn is_query(message: &Message) -> bool {
     )
 }
 
-/// Returns whether a request changes something that needs no existing state.
+/// Returns whether a new daemon can carry out a request, because it needs no existing state.
 fn needs_no_existing_state(message: &Message) -> bool {
     matches!(
         message,

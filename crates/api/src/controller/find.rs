@@ -3,7 +3,7 @@
 //! ```text
 //!   TRACEWEIR_RUNTIME_DIR set ─────────────▶ that folder, whatever the scope
 //!   a scope ───────────────────────────────▶ its folder
-//!   neither ───────────────────────────────▶ the system's, if it runs and admits us;
+//!   neither ───────────────────────────────▶ the system's, if it runs and admits this user;
 //!                                            else the user's
 //!
 //!   folder/own/control.sock   first, if this process runs as the daemon's own user: other users
@@ -36,7 +36,7 @@ const GREETING_TIMEOUT: Duration = Duration::from_secs(3);
 /// The reason why a daemon that runs is out of reach for the moment.
 const FULL_QUEUE: &str = "it runs, but too many connections wait for it";
 
-/// The longest single wait; longer ones are made of these.
+/// The longest single wait; longer timeouts are split into several waits.
 const LONGEST_WAIT: Duration = Duration::from_secs(3600);
 
 /// A connection over which a daemon has sent a Welcome.
@@ -51,7 +51,7 @@ impl DaemonLink {
     /// Connects to the daemon of a folder; `None` if there is none.
     pub(crate) fn open(dir: &RuntimeDir, role: Role) -> Result<Option<Self>> {
         let own = dir.own().map(|own| own.control_socket());
-        // A socket that is stale or full leaves the one for all users.
+        // If that socket is stale or full, the socket for all users is next.
         let through_own = own.and_then(|own| Connection::connect(&own, GREETING_TIMEOUT).ok());
         if let Some(connection) = through_own
             && let Some(link) = Self::greet_through(connection, dir, role)?
@@ -215,11 +215,10 @@ pub(crate) fn connect_first(folders: &[RuntimeDir], role: Role) -> Result<Option
 /// Returns the refusal of the first daemon that denies access, in all folders except the last.
 pub(crate) fn find_refusal(folders: &[RuntimeDir], role: Role) -> Option<Error> {
     let (_, others) = folders.split_last()?;
-    let refusal = |dir: &RuntimeDir| DaemonLink::open(dir, role).err();
-    others.iter().filter_map(refusal).find(|e| e.status() == Status::ERROR_ACCESS_DENIED)
+    let open_error = |dir: &RuntimeDir| DaemonLink::open(dir, role).err();
+    others.iter().filter_map(open_error).find(|e| e.status() == Status::ERROR_ACCESS_DENIED)
 }
 
-/// Returns the error for an answer of an unexpected kind.
 pub(crate) fn unexpected_answer(link: &DaemonLink, message: &Message) -> Error {
     unreachable_error(
         link.socket(),

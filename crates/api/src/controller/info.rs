@@ -97,7 +97,7 @@ pub(super) fn check_about(session: &SessionRef, class: InfoClass) -> Result<()> 
     Err(Error::refused(Status::ERROR_INVALID_PARAMETER, reason))
 }
 
-/// Answers a query about the system as long as no daemon runs: it is idle, and has its defaults.
+/// Answers a query about the system while no daemon runs: the system is idle, with its defaults.
 pub fn query_idle_system(query: Query) -> Result<Answer> {
     idle_answer(&SYSTEM_SESSION, query)
 }
@@ -115,12 +115,12 @@ pub(super) fn idle_answer(session: &SessionRef, query: Query) -> Result<Answer> 
         Query::StackTracing | Query::SystemTraceEnableFlags => Err(not_running_error(session)),
         Query::DisallowList | Query::StreamCount => Err(not_running_error(session)),
         // Answered above, by this machine.
-        Query::ProfileSourceList | Query::Version | Query::PeriodicCaptureState => Err(not_queried()),
-        Query::MaxPmcCounter | Query::PmcCounterOwners(_) => Err(not_queried()),
+        Query::ProfileSourceList | Query::Version | Query::PeriodicCaptureState => Err(not_queryable_error()),
+        Query::MaxPmcCounter | Query::PmcCounterOwners(_) => Err(not_queryable_error()),
     }
 }
 
-fn not_queried() -> Error {
+fn not_queryable_error() -> Error {
     Error::refused(Status::ERROR_NOT_SUPPORTED, "this information class cannot be queried")
 }
 
@@ -139,11 +139,11 @@ fn enable_info(entry: &EnableEntry) -> EnableInfo {
 }
 
 pub(super) fn guid_info(registrations: Vec<RegistrationEntry>) -> GuidInfo {
-    let instance = |entry: RegistrationEntry| InstanceInfo {
+    let to_instance = |entry: RegistrationEntry| InstanceInfo {
         pid: entry.pid,
         is_classic: entry.is_classic,
         is_ahead: entry.is_ahead,
         enables: entry.sessions.iter().map(enable_info).collect(),
     };
-    GuidInfo { instances: registrations.into_iter().map(instance).collect() }
+    GuidInfo { instances: registrations.into_iter().map(to_instance).collect() }
 }

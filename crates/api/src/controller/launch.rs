@@ -1,7 +1,7 @@
 //! Starting a daemon on demand.
 //!
 //! ```text
-//!   weir: TRACEWEIR_DAEMON, else in the folder of the program, of the library, on PATH
+//!   weir: TRACEWEIR_DAEMON, else in the folder of the program, of the library, or of PATH
 //!   weir daemon --on-demand … ──▶ stdin, stdout: null; stderr: daemon.log in the runtime folder
 //!                             ◀── a connection as soon as it answers
 //! ```
@@ -11,8 +11,8 @@
 //! 2. Root starts the system's daemon, which serves all users; if its folder cannot be made (a
 //!    read-only file system), root's own. For other users the system's daemon is never started
 //!    here: the service manager does that.
-//! 3. The daemon outlives the controller and detaches itself; while the controller lives, one small
-//!    thread waits for its exit status.
+//! 3. The daemon detaches itself and outlives the controller's process. Until that process exits,
+//!    one of its threads waits for the daemon's exit status.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File, OpenOptions};
@@ -39,7 +39,7 @@ const PROGRAM: &str = "weir";
 
 /// How long a new daemon may take to answer.
 const START_TIMEOUT: Duration = Duration::from_secs(10);
-/// How long another daemon may take to answer after this one gave way to it.
+/// How long another daemon may take to answer after the new daemon has failed.
 const OTHER_DAEMON_TIMEOUT: Duration = Duration::from_secs(3);
 /// The pause between two attempts to connect.
 const CONNECT_RETRY_INTERVAL: Duration = Duration::from_millis(10);
@@ -48,7 +48,7 @@ const MAX_LOG_BYTES: u64 = 1 << 20;
 /// Bytes of the log's end that an error quotes when a daemon does not start.
 const LOG_TAIL_BYTES: u64 = 2000;
 
-/// The files and folders in which the daemon's program is searched.
+/// The file and folders to search for the daemon's program.
 #[derive(Debug)]
 pub(super) struct DaemonSearch {
     /// The program that the environment names; then no folder is searched.
@@ -58,7 +58,6 @@ pub(super) struct DaemonSearch {
 }
 
 impl DaemonSearch {
-    /// Returns the search that the module documentation describes.
     pub(super) fn from_environment() -> Self {
         let named = trusted_variable(DAEMON_VARIABLE).map(PathBuf::from);
         let parent_folder = |file: PathBuf| file.parent().map(Path::to_owned);
@@ -102,7 +101,7 @@ fn find_library_file() -> Option<PathBuf> {
     find_mapped_path(here).map(|path| PathBuf::from(OsString::from_vec(path)))
 }
 
-/// Starts the daemon of the first of these folders that may be started, and waits until it answers.
+/// Starts the daemon of the first folder whose daemon may be started, and waits until it answers.
 pub(super) fn start(folders: &[RuntimeDir], search: &DaemonSearch) -> Result<DaemonLink> {
     let mut startable = folders.iter().filter(|dir| dir.may_be_started());
     let Some(first) = startable.next() else { return Err(no_system_daemon(folders.last())) };
@@ -154,8 +153,8 @@ fn spawn(program: &Path, dir: &RuntimeDir, log: &DaemonLog) -> Result<Child> {
             command.env_remove(variable);
         }
     }
-    let failed = |source| Error::File { path: program.to_owned(), source };
-    let stderr = log.file.try_clone().map_err(failed)?;
+    let stderr = log.file.try_clone();
+    let stderr = stderr.map_err(|source| Error::File { path: program.to_owned(), source })?;
     // A daemon in the caller's working folder would keep its file system busy.
     command.current_dir("/").stdin(Stdio::null()).stdout(Stdio::null()).stderr(stderr);
     command.spawn().map_err(|source| Error::NoDaemon {
@@ -169,16 +168,16 @@ fn wait_until_daemon_answers(
     program: &Path,
     log: &DaemonLog,
 ) -> Result<DaemonLink> {
-    let ended = wait_in_background(child);
+    let exit_receiver = wait_in_background(child);
     let mut deadline = Instant::now() + START_TIMEOUT;
     let mut exit = None;
     loop {
-        // A daemon that another process started may answer; it serves as well.
+        // The answer may come from a daemon that another process started, which serves as well.
         if let Some(link) = DaemonLink::open(dir, Role::Controller)? {
             return Ok(link);
         }
         if exit.is_none() {
-            exit = ended.try_recv().ok();
+            exit = exit_receiver.try_recv().ok();
             // A daemon that exits successfully has left its work to a child.
             if exit.is_some_and(|status: ExitStatus| !status.success()) {
                 deadline = deadline.min(Instant::now() + OTHER_DAEMON_TIMEOUT);
@@ -195,7 +194,7 @@ fn wait_until_daemon_answers(
 /// program.
 fn wait_in_background(mut child: Child) -> Receiver<ExitStatus> {
     let (sender, receiver) = channel();
-    // Without a thread, the zombie goes with the program.
+    // If no thread can be started, the zombie stays until this program exits.
     let _ = spawn_without_signals("traceweir-wait", move || {
         if let Ok(status) = child.wait() {
             // The receiver may be gone.
@@ -235,14 +234,14 @@ struct DaemonLog {
 impl DaemonLog {
     fn open(folder: &Path) -> Result<Self> {
         let path = folder.join("daemon.log");
-        let failed = |source| Error::File { path: path.clone(), source };
+        let file_error = |source| Error::File { path: path.clone(), source };
         let flags = (OFlags::NOFOLLOW | OFlags::CLOEXEC).bits().cast_signed();
         let mut options = OpenOptions::new();
         options.read(true).append(true).create(true).mode(0o600).custom_flags(flags);
-        let file = options.open(&path).map_err(failed)?;
-        let mut from = file.metadata().map_err(failed)?.len();
+        let file = options.open(&path).map_err(file_error)?;
+        let mut from = file.metadata().map_err(file_error)?.len();
         if from > MAX_LOG_BYTES {
-            file.set_len(0).map_err(failed)?;
+            file.set_len(0).map_err(file_error)?;
             from = 0;
         }
         Ok(Self { file, path, from })
@@ -316,7 +315,7 @@ mod tests {
 
     #[test]
     fn file_of_this_code_is_found() {
-        // In a test, code and program are one.
+        // In a test, the program itself contains this code.
         assert_eq!(find_library_file(), std::env::current_exe().ok());
     }
 

@@ -1,4 +1,4 @@
-//! Private sessions in other processes: their files are opened there, so only names are sent.
+//! Private sessions in other processes, which open the files themselves: only paths are sent.
 
 use std::path::{Path, PathBuf};
 
@@ -10,8 +10,8 @@ use crate::error::{Error, Result};
 
 /// Returns whether the processes of a provider run this session.
 pub(super) fn is_private(config: &SessionConfig) -> bool {
-    let kind = EVENT_TRACE_PRIVATE_LOGGER_MODE | EVENT_TRACE_PRIVATE_IN_PROC;
-    config.log_file_mode & kind == EVENT_TRACE_PRIVATE_LOGGER_MODE
+    let modes = EVENT_TRACE_PRIVATE_LOGGER_MODE | EVENT_TRACE_PRIVATE_IN_PROC;
+    config.log_file_mode & modes == EVENT_TRACE_PRIVATE_LOGGER_MODE
 }
 
 impl Controller {
@@ -23,13 +23,13 @@ impl Controller {
         self.properties(answer, None)
     }
 
-    /// Changes the log files of those processes.
+    /// Changes the log file of a session in each process that runs it.
     pub(super) fn update_private(&mut self, session: &SessionRef, update: Update) -> Result<Properties> {
         let log_file = update.log_file.as_deref().map(make_absolute).transpose()?;
         self.control(session, Control::Update(Update { log_file, ..update }), None, DISK_TIMEOUT)
     }
 
-    /// Makes those processes write their snapshots.
+    /// Makes each process that runs a session write its snapshot.
     pub(super) fn flush_private(&mut self, session: &SessionRef, path: &Path) -> Result<Properties> {
         let log_file = Some(make_absolute(path)?);
         self.control(session, Control::Flush { log_file }, None, DISK_TIMEOUT)

@@ -1,7 +1,7 @@
-//! The calls of the C interface: sessions, enables and providers as the control messages hold them.
+//! The calls of the C interface: sessions, enables and providers as control messages contain them.
 //!
-//! Hidden, and meant for the crate `traceweir-ffi` only, which fills C structures from these
-//! messages without a conversion; tests of the published contract use them too. Programs use
+//! These calls are hidden. They are meant for the crate `traceweir-ffi`, which fills C structures
+//! from these messages without a conversion, and for the conformance tests. Programs use
 //! [`Session`](crate::Session) and the documented methods of [`Controller`], which are built on
 //! these calls.
 
@@ -36,8 +36,7 @@ pub const NO_SESSION: SessionRef = SYSTEM_SESSION;
 
 #[doc(hidden)]
 impl Controller {
-    /// Validates a session by the rules that need no daemon, in the published order of errors,
-    /// without starting a daemon.
+    /// Validates a session by the rules that need no daemon, in the documented order of errors.
     pub fn check_start(config: &SessionConfig) -> Result<()> {
         let validate = match is_private(config) {
             true => traceweir_session::Config::for_private,
@@ -49,10 +48,10 @@ impl Controller {
 
     /// Starts a session.
     ///
-    /// The log file is opened here, with the rights of the caller. Relative paths count from the
+    /// The log file is opened here, with the rights of the caller; a relative path starts at the
     /// working directory. If the daemon refuses, a log file that the call created is removed again.
     pub fn start(&mut self, config: &SessionConfig) -> Result<Properties> {
-        // In the published order of errors the properties come before the file.
+        // In the documented order of errors the properties come before the file.
         Self::check_start(config)?;
         if is_private(config) {
             return self.start_private(config);
@@ -67,8 +66,8 @@ impl Controller {
         self.properties(answer, log)
     }
 
-    /// Returns the refusal of a name or GUID that is in use, which in the published order precedes
-    /// a missing folder.
+    /// Returns the error for a name or GUID that is in use. In the documented order it precedes the
+    /// error for a missing folder.
     fn find_name_conflict(&mut self, config: &SessionConfig) -> Option<Error> {
         let guid = Some(config.guid).filter(|guid| !guid.is_null());
         let names = [Some(config.name.clone()), guid.map(|guid| guid.to_string())];
@@ -133,8 +132,8 @@ impl Controller {
         self.control(session, Control::Update(update), log, DISK_TIMEOUT)
     }
 
-    /// Writes buffered events to the file; a flight recorder writes its snapshot to `file` or its
-    /// own.
+    /// Writes buffered events to the log file. A flight recorder writes its snapshot to `file` or,
+    /// if that is `None`, to its log file.
     ///
     /// For any other session, a `file` is refused with `ERROR_INVALID_PARAMETER` and stays
     /// unchanged.
@@ -156,14 +155,14 @@ impl Controller {
 
     /// Continues in the next file of a sequence (`EVENT_TRACE_FILE_MODE_NEWFILE`) now.
     ///
-    /// Fails with `ERROR_INVALID_FUNCTION` if the session writes no sequence.
+    /// Fails with `ERROR_INVALID_FUNCTION` if the session does not write a file sequence.
     pub fn increment(&mut self, session: &SessionRef) -> Result<Properties> {
         self.control(session, Control::Increment, None, DISK_TIMEOUT)
     }
 
     /// Finishes the log file of a session, which delivers live from now on.
     ///
-    /// Fails with `ERROR_INVALID_FUNCTION` if it has none.
+    /// Fails with `ERROR_INVALID_FUNCTION` if the session has no log file.
     pub fn convert_to_real_time(&mut self, session: &SessionRef) -> Result<Properties> {
         self.control(session, Control::ConvertToRealTime, None, DISK_TIMEOUT)
     }
@@ -245,7 +244,7 @@ impl Controller {
     /// allowed.
     pub fn set_information(&mut self, session: &SessionRef, set: &Set) -> Result<()> {
         let (class, data) = (set.class().number(), set.to_bytes());
-        // A list that is too long for a message is too long for its class.
+        // Refuses lists that are too long for the class, among them all that no message can hold.
         Set::from_bytes(class, Some(&data), data.len())?;
         let session = session.clone();
         match self.ask(&Message::SetInformation { session, class, data }, &[], REPLY_TIMEOUT)? {
@@ -279,11 +278,11 @@ impl Controller {
         }
     }
 
-    /// Records the last branches of a session at these kernel events
+    /// Makes a session record the last branches at these kernel events
     /// (TraceConfigureLastBranchRecord).
     ///
-    /// Sets [`Set::LbrConfiguration`] and [`Set::LbrEventList`] in one call, neither if the other
-    /// is refused.
+    /// Sets [`Set::LbrConfiguration`] and [`Set::LbrEventList`] in one call. If one is refused, the
+    /// other is not set either.
     pub(crate) fn configure_last_branch_record(
         &mut self,
         session: &SessionRef,

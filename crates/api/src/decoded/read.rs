@@ -28,7 +28,7 @@ use super::value::collect_fields;
 use crate::consumer::{Closer, Event, Handler, Loss, Lost, Trace, TraceFile, Window, deliver};
 use crate::error::{Error, Result};
 
-/// Events that wait for the iterator. A full channel makes the reading thread wait.
+/// Maximum number of events that wait for the iterator; then the reading thread waits.
 const MAX_WAITING_EVENTS: usize = 1024;
 
 /// The decoded events of one or more traces, in time order.
@@ -67,7 +67,7 @@ impl Decoded {
             }
         }
         let (sender, events) = sync_channel(MAX_WAITING_EVENTS);
-        let (result, counts) = (sender.clone(), Arc::clone(&lost));
+        let (error_sender, counts) = (sender.clone(), Arc::clone(&lost));
         let run = move || {
             if let Err(error) = read_traces(traces, decoder, sender.clone(), counts) {
                 // No thread receives the error if the iterator was dropped.
@@ -77,7 +77,7 @@ impl Decoded {
         let thread = std::thread::Builder::new().name("traceweir-read".to_owned()).spawn(run);
         if let Err(error) = &thread {
             let reason = format!("no thread can be started to read the trace: {error}");
-            let _ = result.send(Err(Error::refused(Status::ERROR_NO_SYSTEM_RESOURCES, reason)));
+            let _ = error_sender.send(Err(Error::refused(Status::ERROR_NO_SYSTEM_RESOURCES, reason)));
         }
         Self { events: Some(events), closers, thread: thread.ok(), lost }
     }
@@ -90,7 +90,7 @@ impl Decoded {
         Lost { events: events.load(Ordering::Relaxed), buffers: buffers.load(Ordering::Relaxed) }
     }
 
-    /// Returns a handle for each trace that ends it from another thread.
+    /// Returns the closer of each trace, which can end the trace from another thread.
     #[must_use]
     pub fn closers(&self) -> &[Closer] {
         &self.closers
@@ -187,10 +187,14 @@ impl EventReader {
         let located = self.decoder.locate(record);
         let (fields, undecoded, payload) = match located {
             Ok(located) => {
-                let found = self.decoder.get(&located);
-                names = (found.prepared.schema.names.provider.clone(), found.prepared.event_name.clone());
-                let (fields, undecoded) = collect_fields(&mut self.walker, &found, record.pointer_size());
-                (fields, undecoded, found.payload)
+                let schema_match = self.decoder.get(&located);
+                names = (
+                    schema_match.prepared.schema.names.provider.clone(),
+                    schema_match.prepared.event_name.clone(),
+                );
+                let (fields, undecoded) =
+                    collect_fields(&mut self.walker, &schema_match, record.pointer_size());
+                (fields, undecoded, schema_match.payload)
             }
             Err(reason) => (Vec::new(), Some(reason), record.payload()),
         };
@@ -218,8 +222,8 @@ impl EventReader {
             return name.into();
         }
         let is_kernel = record.hook().is_some();
-        let text = || if is_kernel { "Windows Kernel".into() } else { provider.to_string().into() };
-        self.names.entry(provider).or_insert_with(text).clone()
+        let make_name = || if is_kernel { "Windows Kernel".into() } else { provider.to_string().into() };
+        self.names.entry(provider).or_insert_with(make_name).clone()
     }
 }
 

@@ -253,26 +253,27 @@ macro_rules! conversions {
 conversions! { f64 by as_f64  bool by as_bool  String by as_str  Guid by as_guid  FileTime by as_time }
 
 fn system_time([year, month, _, day, hour, minute, second, millisecond]: [u16; 8]) -> Option<FileTime> {
-    let byte = |part: u16| u8::try_from(part).ok();
+    let to_byte = |part: u16| u8::try_from(part).ok();
     FileTime::from_civil(&Civil {
         year: year.into(),
-        month: byte(month)?,
-        day: byte(day)?,
-        hour: byte(hour)?,
-        minute: byte(minute)?,
-        second: byte(second)?,
+        month: to_byte(month)?,
+        day: to_byte(day)?,
+        hour: to_byte(hour)?,
+        minute: to_byte(minute)?,
+        second: to_byte(second)?,
         units: u32::from(millisecond).checked_mul(10_000)?,
     })
 }
 
-/// Returns the fields of an event, and the reason if the payload ends early or is damaged.
+/// Returns the fields of an event, and why some are missing if the payload ends early or is damaged.
 pub(super) fn collect_fields(
     walker: &mut Walker,
-    found: &SchemaMatch<'_, '_>,
+    schema_match: &SchemaMatch<'_, '_>,
     pointer_size: usize,
 ) -> (Vec<Field>, Option<Undecoded>) {
     let mut collector = FieldCollector::default();
-    let walked = walker.walk(&found.prepared.schema, found.payload, pointer_size, &mut collector);
+    let walked =
+        walker.walk(&schema_match.prepared.schema, schema_match.payload, pointer_size, &mut collector);
     (collector.fields, walked.err())
 }
 
@@ -281,7 +282,7 @@ pub(super) fn collect_fields(
 struct FieldCollector {
     fields: Vec<Field>,
     /// The arrays and structures that have begun and not ended, the innermost last.
-    open: Vec<ValueData>,
+    open_values: Vec<ValueData>,
     bytes: usize,
 }
 
@@ -289,7 +290,7 @@ impl FieldCollector {
     fn add(&mut self, field: &schema::Field, value: Value) {
         let name = || field.name.clone();
         self.bytes = self.bytes.saturating_add(size_of::<Field>()).saturating_add(value.text.len());
-        match self.open.last_mut() {
+        match self.open_values.last_mut() {
             Some(ValueData::Array(elements)) => elements.push(value),
             Some(ValueData::Struct(members)) => members.push(Field { name: name(), value }),
             _ => self.fields.push(Field { name: name(), value }),
@@ -297,7 +298,7 @@ impl FieldCollector {
     }
 
     fn close(&mut self, field: &schema::Field) {
-        if let Some(data) = self.open.pop() {
+        if let Some(data) = self.open_values.pop() {
             self.add(field, Value { data, text: String::new() });
         }
     }
@@ -310,7 +311,7 @@ impl<'p> Visitor<'p> for FieldCollector {
     }
 
     fn begin_array(&mut self, _index: usize, _field: &schema::Field, _count: usize) {
-        self.open.push(ValueData::Array(Vec::new()));
+        self.open_values.push(ValueData::Array(Vec::new()));
     }
 
     fn end_array(&mut self, _index: usize, field: &schema::Field) {
@@ -318,7 +319,7 @@ impl<'p> Visitor<'p> for FieldCollector {
     }
 
     fn begin_struct(&mut self, _index: usize, _field: &schema::Field) {
-        self.open.push(ValueData::Struct(Vec::new()));
+        self.open_values.push(ValueData::Struct(Vec::new()));
     }
 
     fn end_struct(&mut self, _index: usize, field: &schema::Field) {

@@ -21,7 +21,6 @@ impl<'e, 'a> PayloadReader<'e, 'a> {
         Self { event, length: length as u32 }
     }
 
-    /// Returns the bytes of all blocks.
     pub(super) fn length(self) -> u32 {
         self.length
     }

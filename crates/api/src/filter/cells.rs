@@ -24,10 +24,10 @@
 //! The memory of a process for filters is bounded. A cell never grows, so small free cells are of
 //! no use to a large filter. Therefore cells of fitting size ([`FITTED_WORDS`]) take only half of
 //! the memory: the first [`FULL_SIZE_CELLS`] cells are as large as any filter needs, and allocated
-//! when no other is left. An enable with a filter fails while all of those are in use.
+//! when no other cell is left. An enable with filters fails while all of them are in use.
 //!
-//! A writer with the number of a cell that was reused for other filters meanwhile applies those:
-//! one event at the moment of change, as for levels in `enable`.
+//! A writer with the number of a cell that has been reused for other filters applies those. That
+//! concerns only an event that is written at the moment of the change, as for levels in `enable`.
 
 use std::ops::Range;
 use std::sync::OnceLock;
@@ -122,9 +122,9 @@ fn used_cells() -> impl Iterator<Item = (usize, &'static FilterCell)> {
 fn find_equal(content: &[u64]) -> Option<usize> {
     let has_content = |cell: &FilterCell| {
         let Some(words) = cell.words.get() else { return false };
-        let stored = |word: &AtomicU64| word.load(Ordering::Relaxed);
-        words.get(1).map(stored) == Some(content.len() as u64)
-            && words.iter().skip(HEAD_WORDS).map(stored).take(content.len()).eq(content.iter().copied())
+        let load = |word: &AtomicU64| word.load(Ordering::Relaxed);
+        words.get(1).map(load) == Some(content.len() as u64)
+            && words.iter().skip(HEAD_WORDS).map(load).take(content.len()).eq(content.iter().copied())
     };
     // Compared before the use is added, to leave other cells alone, and after it, when the content
     // cannot change any more.
@@ -153,13 +153,13 @@ fn allocate_cell(content: &[u64]) -> Option<usize> {
     // Rounded up, so that later filters of about this size fit.
     let size = (content.len() + HEAD_WORDS).next_power_of_two();
     let fits = FITTED_WORDS_USED.fetch_add(size, Ordering::Relaxed) + size <= FITTED_WORDS;
-    let made = if fits { claim_new(1 + FULL_SIZE_CELLS..MAX_CELLS, size) } else { None };
-    if made.is_none() {
+    let fitted = if fits { claim_new(1 + FULL_SIZE_CELLS..MAX_CELLS, size) } else { None };
+    if fitted.is_none() {
         FITTED_WORDS_USED.fetch_sub(size, Ordering::Relaxed);
     }
     let full_size =
         || if size <= FULL_SIZE_WORDS { claim_new(1..1 + FULL_SIZE_CELLS, FULL_SIZE_WORDS) } else { None };
-    let (number, cell) = made.or_else(full_size)?;
+    let (number, cell) = fitted.or_else(full_size)?;
     cell.fill(content);
     USED_CELLS_END.fetch_max(number + 1, Ordering::Relaxed);
     Some(number)
@@ -184,6 +184,7 @@ impl FilterCell {
         self.uses.fetch_update(Ordering::Acquire, Ordering::Relaxed, add_one).is_ok()
     }
 
+    /// Removes a use; always `false`, for the condition in `find_equal`.
     fn remove_use(&self) -> bool {
         self.uses.fetch_sub(1, Ordering::Release);
         false
@@ -280,7 +281,7 @@ mod tests {
         assert_eq!(
             intern(&vec![0xD660_0000; FITTED_WORDS]),
             None,
-            "a content larger than all cells was accepted"
+            "content larger than every cell was accepted"
         );
     }
 
@@ -311,7 +312,7 @@ mod tests {
                 release(last);
                 last = next;
             }
-            // The last one stays for readers that have not run yet.
+            // The last cell stays for readers that have not run yet.
             std::thread::sleep(std::time::Duration::from_millis(5));
             stop.store(true, Ordering::Relaxed);
             for reader in readers {

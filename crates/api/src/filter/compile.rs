@@ -46,9 +46,9 @@ pub(super) struct CompiledFilters {
     /// The content of a cell; empty if there is nothing to keep.
     pub(super) words: Vec<u64>,
     /// Some filters decide about events.
-    pub(super) of_events: bool,
+    pub(super) has_event_filters: bool,
     /// Some filters decide about stacks.
-    pub(super) of_stacks: bool,
+    pub(super) has_stack_filters: bool,
 }
 
 /// Compiles the filters of a call. The sender has already applied those that select processes.
@@ -82,12 +82,12 @@ pub(super) fn compile(filters: &[Filter]) -> Result<CompiledFilters> {
         add_section(&mut words, PROVIDER_DEFINED, &content)?;
     }
     let has = |sections: &[usize]| sections.iter().any(|section| words.get(*section) != Some(&0));
-    let (of_events, of_stacks) =
+    let (has_event_filters, has_stack_filters) =
         (has(&[IDS, NAMES, PAYLOAD]), has(&[STACK_IDS, STACK_NAMES, STACK_LEVEL_KW]));
     if words.len() == SECTIONS {
         words.clear();
     }
-    Ok(CompiledFilters { words, of_events, of_stacks })
+    Ok(CompiledFilters { words, has_event_filters, has_stack_filters })
 }
 
 fn add_section(words: &mut Vec<u64>, section: usize, content: &[u64]) -> Result<()> {

@@ -98,14 +98,14 @@ pub(super) fn passes(words: CellWords<'_>, at: usize, event: &CallerEvent<'_>) -
     for _ in 0..words.size(at) {
         let head = words.get(filter + 1);
         if head & 0xFF_FFFF == event_key(event.descriptor.id, event.descriptor.version) {
-            let passed = || filter_passes(words, filter, head, event);
+            let passes = || filter_passes(words, filter, head, event);
             if head & FLAG_REQUIRED != 0 {
-                if !passed() {
+                if !passes() {
                     return false;
                 }
             } else {
                 has_optional = true;
-                has_passed = has_passed || passed();
+                has_passed = has_passed || passes();
             }
         }
         filter += words.size(filter);
@@ -130,8 +130,8 @@ fn filter_passes(words: CellWords<'_>, at: usize, head: u64, event: &CallerEvent
     !any
 }
 
-/// The positions of the fields: the start of each and the bytes of its first element, both in 16
-/// bits, as a record has no more. This is on the stack of a signal handler.
+/// The positions of the fields: the start of each and the bytes of its first element. Both have 16
+/// bits, which suffices for a record: this may be on the small stack of a signal handler.
 struct FieldPositions {
     found: [(u16, u16); MAX_FIELDS],
     count: usize,
@@ -163,30 +163,31 @@ fn find_fields(
     let mut start = 0;
     for index in 0..count {
         let Some(field) = Field::from_word(words.get(at + index)) else { break };
-        let number = |earlier: u8| {
+        let read_earlier = |earlier: u8| {
             let (start, bytes) = positions.get(earlier)?;
             u32::try_from(payload.read_number(start, bytes.min(8))?).ok()
         };
-        let Some((first, all)) = measure_field(field, start, number, payload) else { break };
+        let Some((first, all)) = measure_field(field, start, read_earlier, payload) else { break };
         let Some(()) = positions.push(start, first) else { break };
         start += all;
     }
 }
 
-/// Returns the bytes of a field's first element and of all; `None` if the payload ends before.
+/// Returns the bytes of a field's first element and of all elements; `None` if the payload ends
+/// before the field does.
 fn measure_field(
     field: Field,
     start: u32,
-    number: impl Fn(u8) -> Option<u32>,
+    read_earlier: impl Fn(u8) -> Option<u32>,
     payload: PayloadReader<'_, '_>,
 ) -> Option<(u32, u32)> {
     let count = match field.count {
         Count::Fixed(count) => u32::from(count),
-        Count::Field(earlier) => number(earlier)?,
+        Count::Field(earlier) => read_earlier(earlier)?,
     };
     let fixed = match field.shape {
         Shape::Fixed(bytes) => Some(u32::from(bytes)),
-        Shape::Length { field, unit } => Some(number(field)?.checked_mul(u32::from(unit))?),
+        Shape::Length { field, unit } => Some(read_earlier(field)?.checked_mul(u32::from(unit))?),
         _ => None,
     };
     if let Some(bytes) = fixed {

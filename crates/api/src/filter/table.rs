@@ -148,7 +148,7 @@ pub(super) fn quick_check_name(section: CellWords<'_>, metadata: &[u8]) -> Quick
 }
 
 /// Returns the first sixteen bytes after the tags of an event's metadata, if the tags are one byte
-/// and the name ends among them. Zeros where the metadata ends before.
+/// and the name ends within those sixteen. Bytes past the end of the metadata are zeros.
 #[inline(always)]
 fn read_short_name(metadata: &[u8]) -> Option<(u64, u64)> {
     const NAME: usize = 3;
@@ -157,11 +157,11 @@ fn read_short_name(metadata: &[u8]) -> Option<(u64, u64)> {
     if tag & 0x80 != 0 || size <= NAME + 8 {
         return None;
     }
-    let word = |at: usize| metadata.get(at..)?.first_chunk().map(|bytes| u64::from_le_bytes(*bytes));
+    let read_word = |at: usize| metadata.get(at..)?.first_chunk().map(|bytes| u64::from_le_bytes(*bytes));
     // The last eight bytes of metadata that have fewer than sixteen bytes of name: bytes already
     // read are shifted out.
     let at = (size - 8).min(NAME + 8);
-    let (first, second) = (word(NAME)?, word(at)? >> (8 * (NAME + 8 - at)));
+    let (first, second) = (read_word(NAME)?, read_word(at)? >> (8 * (NAME + 8 - at)));
     (zero_marks(first) | zero_marks(second) != 0).then_some((first, second))
 }
 

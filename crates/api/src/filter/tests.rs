@@ -50,7 +50,7 @@ fn check_event(filters: Vec<Filter>, d: &EventDescriptor, name: Option<&str>) ->
     let (slot, enable) = enable(STACK_TRACE, filters);
     let metadata = name.map(metadata);
     let event = CallerEvent { metadata: metadata.as_deref(), ..CallerEvent::new(d, &[]) };
-    let seen = (!enable.is_filtered || passes(enable.filters.number, &event), enable.wants_stack(&event));
+    let seen = (!enable.is_filtered || passes(enable.filters.cell, &event), enable.wants_stack(&event));
     assert_eq!(slot.check_filters(&event).is_some(), seen.0);
     slot.disable_sessions(u64::MAX);
     seen
@@ -67,7 +67,7 @@ fn every_id_is_found_in_the_largest_list() {
         for filter_in in [true, false] {
             let (slot, enable) = enable(0, vec![id_filter(EVENT_FILTER_TYPE_EVENT_ID, filter_in, &listed)]);
             for id in 0..=u16::MAX {
-                let passed = passes(enable.filters.number, &CallerEvent::new(&event(id, 0, 0), &[]));
+                let passed = passes(enable.filters.cell, &CallerEvent::new(&event(id, 0, 0), &[]));
                 assert_eq!(passed, listed.contains(&id) == filter_in, "{id} of {count}");
             }
             slot.disable_sessions(u64::MAX);
@@ -93,7 +93,7 @@ fn every_name_is_found_and_no_other() {
         for broken in [&b""[..], b"\x01", b"\x04\x00\x80\x80"] {
             let d = event(0, 4, 1);
             let event = CallerEvent { metadata: Some(broken), ..CallerEvent::new(&d, &[]) };
-            assert_eq!(passes(enable.filters.number, &event), !filter_in);
+            assert_eq!(passes(enable.filters.cell, &event), !filter_in);
         }
         slot.disable_sessions(u64::MAX);
     }
@@ -117,12 +117,12 @@ fn name_filter_ignores_events_outside_its_level_keyword_part() {
     let filter = |any, all, level| {
         vec![name_filter(EVENT_FILTER_TYPE_EVENT_NAME, gate(any, all, level, false), &["n"])]
     };
-    let passed = |any, all, level, d: EventDescriptor| check_event(filter(any, all, level), &d, Some("n")).0;
-    assert!(!passed(0, 0, 0, event(0, 255, 9)));
-    assert!(passed(0, 0, 3, event(0, 4, 1)) && !passed(0, 0, 3, event(0, 3, 1)));
-    assert!(passed(2, 0, 0, event(0, 4, 1)) && !passed(2, 0, 0, event(0, 4, 3)));
-    assert!(passed(2, 4, 0, event(0, 4, 2)) && !passed(2, 4, 0, event(0, 4, 6)));
-    assert!(!passed(0, 4, 0, event(0, 4, 2)), "the second mask is not used without the first");
+    let passes = |any, all, level, d: EventDescriptor| check_event(filter(any, all, level), &d, Some("n")).0;
+    assert!(!passes(0, 0, 0, event(0, 255, 9)));
+    assert!(passes(0, 0, 3, event(0, 4, 1)) && !passes(0, 0, 3, event(0, 3, 1)));
+    assert!(passes(2, 0, 0, event(0, 4, 1)) && !passes(2, 0, 0, event(0, 4, 3)));
+    assert!(passes(2, 4, 0, event(0, 4, 2)) && !passes(2, 4, 0, event(0, 4, 6)));
+    assert!(!passes(0, 4, 0, event(0, 4, 2)), "the all-mask must not be used without the any-mask");
 }
 
 #[test]
@@ -156,9 +156,10 @@ fn stack_is_captured_if_each_stack_filter_passes() {
 #[test]
 fn filters_for_the_provider_are_kept_unchanged() {
     let header: Vec<u8> = (0..16).chain([31, 0, 0, 0, 0, 0, 0, 0]).chain([9; 7]).collect();
-    let own = |kind, length: usize| Filter { kind, data: vec![kind as u8; length] };
+    let provider_filter = |kind, length: usize| Filter { kind, data: vec![kind as u8; length] };
     let schematized = Filter { kind: EVENT_FILTER_TYPE_SCHEMATIZED, data: header.clone() };
-    let (slot, enable) = enable(0, vec![own(3, 0), schematized, own(1, 1024), own(2, 9)]);
+    let (slot, enable) =
+        enable(0, vec![provider_filter(3, 0), schematized, provider_filter(1, 1024), provider_filter(2, 9)]);
     assert!(!enable.is_filtered, "filters of the provider must not filter events");
     assert_eq!(enable.filters.schematized(), Some(header));
     let lengths: Vec<_> =
@@ -176,6 +177,6 @@ fn ids_are_checked_before_an_event_is_composed() {
     let of_tracelogging = EventDescriptor { channel: TRACELOGGING_CHANNEL, ..event(6, 4, 1) };
     assert!(slot.is_event_enabled(&of_tracelogging));
     slot.enable_session(4, Ticket(1), &EnableParams::default());
-    assert!(slot.is_event_enabled(&event(6, 4, 1)), "another session has no filter");
+    assert!(slot.is_event_enabled(&event(6, 4, 1)), "a session without filters must get the event");
     slot.disable_sessions(u64::MAX);
 }

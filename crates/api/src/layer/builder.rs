@@ -70,7 +70,7 @@ impl LayerBuilder {
         }
     }
 
-    /// Sets another id than the one derived from the name.
+    /// Sets an id other than the one derived from the name.
     pub fn with_provider_id(mut self, id: impl Into<Guid>) -> Self {
         self.id = id.into();
         self
@@ -82,7 +82,7 @@ impl LayerBuilder {
         self.id
     }
 
-    /// Sets the group of the provider, and of those of targets.
+    /// Sets the group of the layer's provider and of the providers of targets.
     pub fn with_provider_group(mut self, group: impl Into<Guid>) -> Self {
         self.group = Some(group.into());
         self
@@ -95,7 +95,7 @@ impl LayerBuilder {
         self
     }
 
-    /// Sets the keyword of a target and its modules. If several targets match, the longest counts.
+    /// Sets the keyword of a target and its modules. If several targets match, the longest applies.
     pub fn with_target_keyword(mut self, target: &str, keyword: u64) -> Self {
         self.keywords.set(target, keyword);
         self
@@ -108,12 +108,12 @@ impl LayerBuilder {
         self
     }
 
-    /// Sets a rule that gives targets separate providers, in addition to those named one by one. The id is
-    /// derived from the name.
+    /// Sets a rule that names separate providers for targets that have none by
+    /// [`with_target_provider`](Self::with_target_provider). Their ids are derived from the names.
     ///
-    /// The rule is called once for each target, before the first event or span of it is written,
-    /// which then waits for the registration. After [`MAX_TARGETS`] targets, and if `name` returns
-    /// `None` or a registration is refused, the layer's own provider is used.
+    /// The rule is called once for each target, before its first event or span is written, which
+    /// then waits for the registration. After [`MAX_TARGETS`] targets, and if `name` returns `None`
+    /// or a registration is refused, the layer's own provider is used.
     ///
     /// ```
     /// # use traceweir::layer::LayerBuilder;
@@ -140,14 +140,14 @@ impl LayerBuilder {
     {
         self.check()?;
         let subscriber = Arc::new(LayerSubscriber::default());
-        let (group, of_named) = (self.group, Arc::clone(&subscriber));
-        let by_rule = Box::new(move |name: &str| {
-            register(name, Guid::from_provider_name(name), group.as_ref(), &of_named)
+        let (group, rule_subscriber) = (self.group, Arc::clone(&subscriber));
+        let register_named = Box::new(move |name: &str| {
+            register(name, Guid::from_provider_name(name), group.as_ref(), &rule_subscriber)
         });
         let routes = Arc::new(LayerRoutes {
             provider: register(&self.name, self.id, self.group.as_ref(), &subscriber)?,
             target_providers: self.register_target_providers(&subscriber)?,
-            rule_providers: self.rule.map(|rule| NamedProviders::new(rule, by_rule)),
+            rule_providers: self.rule.map(|rule| NamedProviders::new(rule, register_named)),
             default_keyword: self.default_keyword,
             keywords: self.keywords,
             only_targets: self.only_targets,
@@ -170,18 +170,18 @@ impl LayerBuilder {
     }
 
     fn check(&self) -> Result<()> {
-        let wrong = |reason: String| Err(Error::refused(Status::ERROR_INVALID_PARAMETER, reason));
+        let refuse = |reason: String| Err(Error::refused(Status::ERROR_INVALID_PARAMETER, reason));
         let names = self.providers.iter().map(|(_, name)| name).chain([&self.name]);
         if let Some(name) = names.into_iter().find(|name| name.is_empty() || name.contains('\0')) {
-            return wrong(format!(
+            return refuse(format!(
                 "{name:?} is not a valid provider name: it must not be empty or contain NUL"
             ));
         }
         if self.group.is_some_and(|group| group.is_null()) {
-            return wrong("the group of a provider needs a GUID that is not null".to_owned());
+            return refuse("the group of a provider needs a GUID that is not null".to_owned());
         }
         if self.providers.len() > MAX_TARGETS || self.keywords.len() > MAX_TARGETS {
-            return wrong(format!("a layer names {MAX_TARGETS} targets at most"));
+            return refuse(format!("a layer names {MAX_TARGETS} targets at most"));
         }
         Ok(())
     }
@@ -219,6 +219,6 @@ fn register(
         traits.group(group);
     }
     let subscriber = Arc::clone(subscriber);
-    let changed = Box::new(move |_: &EnableNotice<'_>| subscriber.rebuild());
-    Provider::register_with_traits(id, traits.finish()?, Some(changed))
+    let on_change = Box::new(move |_: &EnableNotice<'_>| subscriber.rebuild());
+    Provider::register_with_traits(id, traits.finish()?, Some(on_change))
 }

@@ -6,8 +6,8 @@
 //! ```
 //!
 //! Metadata is the name of the callsite and the names and types of the fields that have a value; at
-//! most callsites these are always the same. Each thread has its own entries: no lock, no shared
-//! word, and a bound (a callsite that hashes to a used entry replaces it).
+//! most callsites these are always the same. Each thread has its own entries, without a lock or a
+//! shared word. Their memory is bounded: a callsite that hashes to a used entry replaces it.
 //!
 //! A `Debug` implementation that writes an event itself finds the thread's memory in use, and gets
 //! separate memory for that event.
@@ -36,7 +36,7 @@ impl EventScratch {
         thread_local! {
             static SPARE: Cell<Option<Box<EventScratch>>> = const { Cell::new(None) };
         }
-        // Gone at the end of a thread, when destructors of other values may still write.
+        // The memory is gone at the end of a thread, when destructors may still write events.
         let mut scratch = SPARE.try_with(Cell::take).ok().flatten().unwrap_or_default();
         scratch.values.clear();
         let result = f(&mut scratch);

@@ -30,7 +30,7 @@
 //!    hint at the start as the permanent level of the `log` crate.
 //! 2. One thread serves all layers of the process, however many subscribers a program makes and
 //!    drops; the list contains the layers that still exist.
-//! 3. Without the thread, callsites stay correct and are a little slower.
+//! 3. If the thread cannot be started, callsites stay correct and are a little slower.
 
 use std::cell::Cell;
 use std::collections::VecDeque;
@@ -53,7 +53,7 @@ const REBUILD_TIMEOUT: Duration = Duration::from_secs(1);
 
 thread_local! {
     /// This thread is rebuilding.
-    static REBUILDING: Cell<bool> = const { Cell::new(false) };
+    static IS_REBUILDING: Cell<bool> = const { Cell::new(false) };
 }
 
 /// The subscriber that a layer is part of.
@@ -81,23 +81,23 @@ impl LayerSubscriber {
         static REBUILD_LOCK: Mutex<()> = Mutex::new(());
         REQUESTS.fetch_add(1, Ordering::SeqCst);
         // Inside a rebuild of this thread: the loop below, further up this stack, runs again.
-        if REBUILDING.try_with(Cell::get).unwrap_or(true) || naming::is_naming() {
+        if IS_REBUILDING.try_with(Cell::get).unwrap_or(true) || naming::is_naming() {
             return;
         }
         let Some(dispatch) = self.dispatch() else { return };
         let start = Instant::now();
         loop {
             match REBUILD_LOCK.try_lock() {
-                Ok(_naming) => {
-                    let wanted = REQUESTS.load(Ordering::SeqCst);
-                    let _rebuilding = Rebuilding::begin();
+                Ok(_lock) => {
+                    let requests = REQUESTS.load(Ordering::SeqCst);
+                    let _rebuilding = RebuildGuard::begin();
                     dispatcher::with_default(&dispatch, tracing_core::callsite::rebuild_interest_cache);
-                    if REQUESTS.load(Ordering::SeqCst) == wanted {
+                    if REQUESTS.load(Ordering::SeqCst) == requests {
                         return;
                     }
                 }
                 Err(TryLockError::Poisoned(_)) => REBUILD_LOCK.clear_poison(),
-                // The thread that holds the turn sees that another rebuild is wanted.
+                // The thread that holds the lock sees the request and rebuilds once more.
                 Err(TryLockError::WouldBlock) if start.elapsed() > REBUILD_TIMEOUT => return,
                 Err(TryLockError::WouldBlock) => std::thread::sleep(Duration::from_micros(200)),
             }
@@ -147,7 +147,7 @@ fn run_first_rebuilds() {
     }
 }
 
-/// Returns the layer whose time comes first; with `None`, the thread ends.
+/// Removes and returns the layer whose time comes first; with `None`, the thread ends.
 fn next_pending() -> Option<(Instant, Weak<LayerSubscriber>)> {
     let mut pending = lock_first_rebuilds();
     let next = pending.subscribers.pop_front();
@@ -158,18 +158,18 @@ fn next_pending() -> Option<(Instant, Weak<LayerSubscriber>)> {
 }
 
 /// Marks a rebuild until drop, even if a subscriber panics in it.
-struct Rebuilding;
+struct RebuildGuard;
 
-impl Rebuilding {
+impl RebuildGuard {
     fn begin() -> Self {
-        let _ = REBUILDING.try_with(|rebuilding| rebuilding.set(true));
+        let _ = IS_REBUILDING.try_with(|rebuilding| rebuilding.set(true));
         Self
     }
 }
 
-impl Drop for Rebuilding {
+impl Drop for RebuildGuard {
     fn drop(&mut self) {
-        let _ = REBUILDING.try_with(|rebuilding| rebuilding.set(false));
+        let _ = IS_REBUILDING.try_with(|rebuilding| rebuilding.set(false));
     }
 }
 
@@ -190,7 +190,7 @@ impl EtwFilter {
 
     /// Returns whether an answer may hold until the next rebuild.
     fn is_answer_final(&self) -> bool {
-        REBUILDING.try_with(Cell::get).unwrap_or(false) && self.subscriber.is_known()
+        IS_REBUILDING.try_with(Cell::get).unwrap_or(false) && self.subscriber.is_known()
     }
 }
 

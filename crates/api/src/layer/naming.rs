@@ -9,8 +9,8 @@
 //! Invariants
 //!
 //! 1. Entries are filled one after the other, so the first empty one ends the search.
-//! 2. There are [`MAX_TARGETS`] entries. Targets beyond, those without a name, and those whose
-//!    provider cannot be registered, use the layer's own provider.
+//! 2. There are [`MAX_TARGETS`] entries. Targets that find no free entry, that the rule does not
+//!    name, or whose provider cannot be registered use the layer's own provider.
 //! 3. Registering waits for the daemons and the callback thread. It happens when an event or span
 //!    is about to be written and never while `tracing` asks about callsites, which it does under a
 //!    lock.
@@ -27,12 +27,12 @@ use crate::{Provider, Result};
 pub const MAX_TARGETS: usize = 256;
 
 thread_local! {
-    static NAMING: Cell<bool> = const { Cell::new(false) };
+    static IS_NAMING: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Returns whether this thread is about to register a provider in the middle of an event.
+/// Returns whether this thread is naming or registering a provider while it writes an event.
 pub(super) fn is_naming() -> bool {
-    NAMING.try_with(Cell::get).unwrap_or(true)
+    IS_NAMING.try_with(Cell::get).unwrap_or(true)
 }
 
 type NameProvider = dyn Fn(&str) -> Option<String> + Send + Sync;
@@ -55,7 +55,7 @@ pub(super) struct NamedProviders {
     register: RegisterProvider,
     entries: Vec<OnceLock<NamedTarget>>,
     /// Locked while an entry is filled.
-    adding: Mutex<()>,
+    add_lock: Mutex<()>,
 }
 
 struct NamedTarget {
@@ -73,7 +73,7 @@ impl fmt::Debug for NamedProviders {
 impl NamedProviders {
     pub(super) fn new(rule: NamingRule, register: RegisterProvider) -> Self {
         let entries = std::iter::repeat_with(OnceLock::new).take(MAX_TARGETS).collect();
-        Self { rule, register, entries, adding: Mutex::new(()) }
+        Self { rule, register, entries, add_lock: Mutex::new(()) }
     }
 
     fn used_entries(&self) -> impl Iterator<Item = &NamedTarget> {
@@ -84,7 +84,6 @@ impl NamedProviders {
         self.used_entries().find(|entry| entry.target == target)
     }
 
-    /// Returns whether all entries are used.
     pub(super) fn is_full(&self) -> bool {
         self.entries.last().is_none_or(|entry| entry.get().is_some())
     }
@@ -94,7 +93,6 @@ impl NamedProviders {
         self.find_target(target).is_some() || self.is_full()
     }
 
-    /// Iterates over all providers so far.
     pub(super) fn providers(&self) -> impl Iterator<Item = &Provider> {
         self.used_entries().filter_map(|entry| entry.provider.as_ref()).map(|(_, provider)| &**provider)
     }
@@ -113,7 +111,7 @@ impl NamedProviders {
         }
         let _naming = NamingGuard::begin();
         let name = self.rule.0(target).filter(|name| !name.is_empty() && !name.contains('\0'));
-        let _adding = self.adding.lock().unwrap_or_else(PoisonError::into_inner);
+        let _adding = self.add_lock.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(entry) = self.find_target(target) {
             return Some(entry);
         }
@@ -136,13 +134,13 @@ struct NamingGuard;
 
 impl NamingGuard {
     fn begin() -> Self {
-        let _ = NAMING.try_with(|naming| naming.set(true));
+        let _ = IS_NAMING.try_with(|naming| naming.set(true));
         Self
     }
 }
 
 impl Drop for NamingGuard {
     fn drop(&mut self) {
-        let _ = NAMING.try_with(|naming| naming.set(false));
+        let _ = IS_NAMING.try_with(|naming| naming.set(false));
     }
 }

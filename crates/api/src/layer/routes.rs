@@ -90,9 +90,9 @@ impl LayerRoutes {
         if self.only_targets.len() != 0 && self.only_targets.find(target).is_none() {
             return None;
         }
-        let other = self.target_providers.find(target).map(|other| &**other);
-        let other = other.or_else(|| self.rule_providers.as_ref()?.find_or_register(target));
-        let provider = other.unwrap_or(&self.provider);
+        let separate = self.target_providers.find(target).map(|provider| &**provider);
+        let separate = separate.or_else(|| self.rule_providers.as_ref()?.find_or_register(target));
+        let provider = separate.unwrap_or(&self.provider);
         Some(TargetRoute {
             provider,
             keyword: self.keywords.find(target).copied().unwrap_or(self.default_keyword),
@@ -106,18 +106,18 @@ impl LayerRoutes {
             .is_none_or(|named| self.target_providers.find(target).is_some() || named.is_final(target))
     }
 
-    /// Returns the most frequent level that any session may want of any target.
+    /// Returns the most frequent level that any session may want from any target.
     pub(super) fn most_frequent_level(&self) -> Option<Level> {
         if self.rule_providers.as_ref().is_some_and(|named| !named.is_full()) {
             return Some(Level::TRACE);
         }
-        let wanted = |level: &Level| self.all_routes().any(|route| route.is_enabled(*level));
-        LEVELS.iter().rev().map(|(level, _)| *level).find(wanted)
+        let is_wanted = |level: &Level| self.all_routes().any(|route| route.is_enabled(*level));
+        LEVELS.iter().rev().map(|(level, _)| *level).find(is_wanted)
     }
 
     /// Iterates over every provider with every keyword: a superset of the existing routes.
     fn all_routes(&self) -> impl Iterator<Item = TargetRoute<'_>> {
-        let target_providers = self.target_providers.iter().map(|(_, other)| &**other);
+        let target_providers = self.target_providers.iter().map(|(_, provider)| &**provider);
         let keywords = || self.keywords.iter().map(|(_, keyword)| *keyword).chain([self.default_keyword]);
         target_providers
             .chain(self.rule_providers.iter().flat_map(NamedProviders::providers))
@@ -138,15 +138,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn target_includes_its_modules_but_no_longer_names() {
-        for (target, named, within) in [
+    fn target_includes_its_modules_but_not_names_with_its_prefix() {
+        for (target, named, expected) in [
             ("app", "app", true),
             ("app::net", "app", true),
             ("application", "app", false),
             ("app", "app::net", false),
             ("anything", "", true),
         ] {
-            assert_eq!(is_within(target, named), within, "{target} in {named}");
+            assert_eq!(is_within(target, named), expected, "{target} in {named}");
         }
     }
 

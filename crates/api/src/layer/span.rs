@@ -28,7 +28,7 @@ pub(super) struct SpanState {
 #[derive(Debug, Default)]
 struct SpanStates(Vec<SpanState>);
 
-/// Stores a new span and returns its activity.
+/// Stores the state of a new span and returns its activity.
 pub(super) fn begin_span<S>(
     span: &SpanRef<'_, S>,
     layer: u64,
@@ -39,13 +39,11 @@ where
     S: for<'a> LookupSpan<'a>,
 {
     let mut extensions = span.extensions_mut();
-    let target_providers = extensions.get_mut::<SpanStates>();
-    let activity = target_providers
-        .as_ref()
-        .and_then(|states| states.0.first())
-        .map_or_else(activity::create, |s| s.activity);
+    let states = extensions.get_mut::<SpanStates>();
+    let first = states.as_ref().and_then(|states| states.0.first());
+    let activity = first.map_or_else(activity::create, |state| state.activity);
     let state = SpanState { layer, activity, related, values };
-    match target_providers {
+    match states {
         Some(states) => states.0.push(state),
         None => extensions.insert(SpanStates(vec![state])),
     }
@@ -85,7 +83,7 @@ where
     states.0.iter().find(|state| state.layer == layer).map(|state| state.activity)
 }
 
-/// Returns the activity of a span or else of the closest enclosing one that has one.
+/// Returns the activity of a span or, if it has none, of the closest enclosing span that has one.
 pub(super) fn closest_activity<S>(span: &SpanRef<'_, S>, layer: u64) -> Option<Guid>
 where
     S: for<'a> LookupSpan<'a>,

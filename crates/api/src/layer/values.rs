@@ -26,7 +26,8 @@ use tracing_core::field::{Field, Visit};
 /// Maximum size of the values of one event in bytes. A record has 64 KiB; the other bytes are for
 /// its header, the traits and the metadata.
 const MAX_PAYLOAD_BYTES: usize = 62_000;
-/// Maximum payload size after a text or byte field; the bytes above are for numbers and counts.
+/// Maximum payload size after a text or byte field; the remaining bytes up to
+/// [`MAX_PAYLOAD_BYTES`] are for numbers and counts.
 const MAX_TEXT_BYTES: usize = 60_000;
 /// Bytes that a thread reserves for its next event.
 const RESERVED_BYTES: usize = 512;
@@ -52,14 +53,13 @@ enum ValueKind {
 pub(super) struct RecordedField(u16);
 
 impl RecordedField {
-    /// Combines field number and kind; `None` for a field beyond the 8192nd.
+    /// Combines field number and kind; `None` for fields after the 8192nd.
     fn new(field: &Field, kind: ValueKind) -> Option<Self> {
         let index = u16::try_from(field.index()).ok()?;
         let shifted = index << KIND_BITS;
         (shifted >> KIND_BITS == index).then_some(Self(shifted | kind as u16))
     }
 
-    /// Returns the field's number at its callsite.
     pub(super) fn index(self) -> usize {
         usize::from(self.0 >> KIND_BITS)
     }
@@ -330,7 +330,7 @@ mod tests {
 
     #[test]
     fn newer_values_replace_older_ones_within_the_event_size() {
-        let values = |list: &[(u16, &str)]| {
+        let make_values = |list: &[(u16, &str)]| {
             let mut values = EventValues::default();
             for (index, text) in list {
                 values.shape.push(RecordedField(index << KIND_BITS | ValueKind::Text as u16));
@@ -339,16 +339,16 @@ mod tests {
             }
             values
         };
-        let texts = |values: &EventValues| -> Vec<(usize, String)> {
+        let read_texts = |values: &EventValues| -> Vec<(usize, String)> {
             values.entries().map(|(d, b)| (d.index(), String::from_utf8(b[2..].to_vec()).unwrap())).collect()
         };
-        let mut kept = values(&[(0, "a"), (2, "c")]);
-        kept.merge_newer(&values(&[(1, "b"), (2, "d")]));
-        assert_eq!(texts(&kept), [(0, "a".into()), (1, "b".into()), (2, "d".into())]);
+        let mut kept = make_values(&[(0, "a"), (2, "c")]);
+        kept.merge_newer(&make_values(&[(1, "b"), (2, "d")]));
+        assert_eq!(read_texts(&kept), [(0, "a".into()), (1, "b".into()), (2, "d".into())]);
         let long = "x".repeat(40_000);
-        kept.merge_newer(&values(&[(3, &long)]));
-        kept.merge_newer(&values(&[(4, &long), (5, "e")]));
-        let sizes: Vec<_> = texts(&kept).iter().map(|(index, text)| (*index, text.len())).collect();
+        kept.merge_newer(&make_values(&[(3, &long)]));
+        kept.merge_newer(&make_values(&[(4, &long), (5, "e")]));
+        let sizes: Vec<_> = read_texts(&kept).iter().map(|(index, text)| (*index, text.len())).collect();
         let cut = MAX_TEXT_BYTES - (40_000 + 5 * 2 + 3);
         assert_eq!(
             sizes,

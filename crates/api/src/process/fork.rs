@@ -12,17 +12,17 @@
 //! ```
 //!
 //! After a fork the regions of the parent stay mapped, and the entries of the registrations still
-//! name them. A writer compares `ready` with the number that its thread remembers: equal on the
-//! usual path, one load and one compare, which validates the remembered thread id as well. In a
-//! child they differ; then the event is counted as lost in the sessions of the parent, through the
-//! shared memory, until the child's own sessions replace them.
+//! name them. A writer compares `ready` with the number that its thread remembers. Usually both are
+//! equal: one load and one compare, which also validate the remembered thread id. In a child they
+//! differ; then the event is counted as lost in the sessions of the parent, through the shared
+//! memory, until the child's own sessions replace them.
 //!
 //! Invariants
 //!
 //! 1. `ready` is 0 or the serial number of this very process.
-//! 2. Only the process that made a client uses it: it is found while `serial` is not 0, which is
-//!    set after it was made. A child makes its own and leaves the memory of its parent's client
-//!    alone: locks in it may be held by threads that do not exist in the child.
+//! 2. Only the process that made a client uses it: `serial` is set after the client was made, and
+//!    while it is 0 no client is found. A child makes its own client and does not touch that of its
+//!    parent, whose locks may be held by threads that do not exist in the child.
 //!
 //! If the kernel has no MADV_WIPEONFORK (before 4.14), the page is plain memory and the fork
 //! handler zeroes it; a raw `clone` is not noticed there.
@@ -85,7 +85,7 @@ fn map_wiped_page() -> Option<*mut ForkPage> {
     None
 }
 
-/// Returns the serial number of the process once writers may write.
+/// Returns the serial number of the process if writers may write, or else 0.
 #[inline(always)]
 pub(super) fn ready_serial() -> u64 {
     page().ready.load(Ordering::Relaxed)
@@ -103,7 +103,7 @@ pub(crate) fn is_forked() -> bool {
     serial() == 0 && SERIALS.load(Ordering::Relaxed) != 0
 }
 
-/// Returns the outlets of the parent's sessions.
+/// Returns the outlets that this process has not opened: those of its parent's sessions.
 pub(crate) fn inherited_outlets() -> u64 {
     !page().own_outlets.load(Ordering::Relaxed)
 }
@@ -152,7 +152,7 @@ impl<T: Sync> PerProcess<T> {
         if serial() == 0 { None } else { unsafe { self.value.load(Ordering::Acquire).as_ref() } }
     }
 
-    /// Returns the value of this process, and makes it if there is none. `first` is false in a
+    /// Returns the value of this process, and makes it if there is none. `make` gets `false` in a
     /// forked child of a process that used the library.
     pub(crate) fn get_or_make(&'static self, make: impl FnOnce(bool) -> T) -> &'static T {
         let mut make = Some(make);
@@ -175,10 +175,10 @@ impl<T: Sync> PerProcess<T> {
     }
 
     fn make_and_publish(&self, make: impl FnOnce(bool) -> T) {
-        let first = SERIALS.load(Ordering::Relaxed) == 0;
-        self.value.store(Box::into_raw(Box::new(make(first))), Ordering::Release);
+        let is_first = SERIALS.load(Ordering::Relaxed) == 0;
+        self.value.store(Box::into_raw(Box::new(make(is_first))), Ordering::Release);
         let serial = SERIALS.fetch_add(1, Ordering::Relaxed).wrapping_add(1).max(1);
-        let wiped = if first { map_wiped_page() } else { None };
+        let wiped = if is_first { map_wiped_page() } else { None };
         // SAFETY: mapped just now and never unmapped; all zero bytes are a valid `ForkPage`.
         let target = wiped.map_or_else(page, |wiped| unsafe { &*wiped });
         // Before the new page is published: a thread that sees a page without a serial number would

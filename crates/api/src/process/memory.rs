@@ -27,7 +27,6 @@ impl TestRegion {
         Self { outlet, ticket, reader }
     }
 
-    /// Returns the number of events counted as lost.
     pub(crate) fn lost_events(&mut self) -> u64 {
         self.reader.lost()
     }

@@ -4,8 +4,8 @@
 //!   free ──open──▶ open (ticket) ──remove──▶ closing ──free──▶ free
 //! ```
 //!
-//! A writer finds an outlet by its number in any state: the outlet refuses a ticket that does not
-//! fit. The client's lock protects the table.
+//! A writer finds an outlet by its number in any state; the outlet refuses a ticket of an earlier
+//! opening. The client's lock protects [`OutletTable`].
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -23,11 +23,10 @@ pub(crate) const MAX_OUTLETS: usize = 64;
 
 static TABLE: [Outlet; MAX_OUTLETS] = [const { Outlet::new() }; MAX_OUTLETS];
 
-/// Outlets in use, changed under the client's lock. Not part of the table, because a forked child
-/// must know which ones its parent had.
+/// Outlets in use, changed under the client's lock. Not part of [`OutletTable`], which a forked
+/// child creates anew: it must know which outlets its parent used.
 static IN_USE: AtomicU64 = AtomicU64::new(0);
 
-/// Returns an outlet by its number.
 #[inline(always)]
 pub(crate) fn get(outlet: u8) -> &'static Outlet {
     &TABLE[usize::from(outlet) % MAX_OUTLETS]
@@ -52,14 +51,15 @@ pub(crate) struct OpenSession {
     /// The enables of a private session, for providers registered now or later; a daemon keeps
     /// the enables of its sessions itself.
     pub(crate) enables: Vec<(Guid, EnableParams)>,
-    /// A private session records where providers live; for other sessions a daemon keeps this.
+    /// Whether a private session records the modules of its providers; a daemon keeps this for its
+    /// own sessions.
     pub(crate) tracks_binaries: bool,
 }
 
 /// The outlets in use and their sessions.
 #[derive(Debug, Default)]
 pub(crate) struct OutletTable {
-    pub(crate) open: Vec<OpenSession>,
+    pub(crate) sessions: Vec<OpenSession>,
 }
 
 impl OutletTable {
@@ -80,7 +80,7 @@ impl OutletTable {
         let (ticket, result) = open(outlet, get(outlet))?;
         IN_USE.fetch_or(1 << outlet, Ordering::Relaxed);
         fork::add_own_outlet(outlet);
-        self.open.push(OpenSession {
+        self.sessions.push(OpenSession {
             outlet,
             ticket,
             owner,
@@ -93,15 +93,15 @@ impl OutletTable {
 
     /// Finds the session of an owner.
     pub(crate) fn find(&mut self, owner: SessionOwner, session: u64) -> Option<&mut OpenSession> {
-        self.open.iter_mut().find(|open| open.owner == owner && open.session == session)
+        self.sessions.iter_mut().find(|open| open.owner == owner && open.session == session)
     }
 
-    /// Removes sessions and returns the bits of their outlets, which stay in use until they are
-    /// freed.
-    pub(crate) fn remove(&mut self, which: impl Fn(&OpenSession) -> bool) -> u64 {
+    /// Removes sessions and returns the bits of their outlets, which stay in use until
+    /// [`free`](Self::free).
+    pub(crate) fn remove(&mut self, is_ended: impl Fn(&OpenSession) -> bool) -> u64 {
         let mut bits = 0;
-        self.open.retain(|open| {
-            let is_removed = which(open);
+        self.sessions.retain(|open| {
+            let is_removed = is_ended(open);
             bits |= u64::from(is_removed) << open.outlet;
             !is_removed
         });

@@ -171,12 +171,10 @@ fn identify_new_thread() -> EventWriter {
     EventWriter::Thread(id)
 }
 
-/// Returns the id of the calling thread.
 pub(crate) fn thread_id() -> u32 {
     rustix::thread::gettid().as_raw_nonzero().get().unsigned_abs()
 }
 
-/// Returns the activity id of the thread.
 #[inline]
 pub(crate) fn activity() -> Guid {
     this().activity.get()

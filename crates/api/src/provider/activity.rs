@@ -3,12 +3,12 @@
 //! ```text
 //!   data1, data2   48 bits: process id and PID namespace, folded
 //!   data3          0xE000: a version that no random or time-based UUID has
-//!   data4          64 bits: a counter that began at the nanoseconds since the machine started
+//!   data4          64 bits: a counter that starts at the nanoseconds since boot
 //! ```
 //!
 //! Two processes of one namespace differ in the process id or, if the id is reused, in the counter:
-//! a process makes less than one id a nanosecond, so a later process begins above all numbers of an
-//! earlier one. New threads begin with the null id.
+//! a process creates less than one id a nanosecond, so the counter of a later process starts above
+//! all numbers of an earlier one. New threads start with the null id.
 
 use std::os::unix::fs::MetadataExt;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -33,7 +33,7 @@ pub fn current() -> Guid {
     thread::activity()
 }
 
-/// Sets the thread's activity id and returns the one before.
+/// Sets the thread's activity id and returns the previous one.
 pub fn set(id: Guid) -> Guid {
     thread::set_activity(id)
 }
@@ -65,14 +65,13 @@ pub fn control(code: u32, id: &mut Guid) -> Status {
 
 fn next_count() -> u64 {
     static COUNTER: AtomicU64 = AtomicU64::new(0);
-    let add = || COUNTER.fetch_add(1, Ordering::Relaxed);
     if COUNTER.load(Ordering::Relaxed) == 0 {
         let now = clock_gettime(ClockId::Boottime);
         let start = now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64;
         // The first thread sets the start; the others continue from it.
         let _ = COUNTER.compare_exchange(0, start.max(1), Ordering::Relaxed, Ordering::Relaxed);
     }
-    add()
+    COUNTER.fetch_add(1, Ordering::Relaxed)
 }
 
 /// Returns 48 bits that distinguish this process from all others that run. Cached by process id,
@@ -98,7 +97,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn new_thread_has_no_activity_and_keeps_its_own() {
+    fn each_thread_has_its_own_activity_id() {
         let id = create();
         assert_eq!(set(id), Guid::NULL);
         assert_eq!(current(), id);
@@ -129,10 +128,10 @@ mod tests {
         );
         assert_eq!((control(EVENT_ACTIVITY_CTRL_CREATE_SET_ID, &mut id), id), (Status::ERROR_SUCCESS, first));
         assert!(current() != first && current() != second && !current().is_null());
-        let (before, thread) = (id, current());
-        for code in [0, 6, u32::MAX] {
-            assert_eq!(control(code, &mut id), Status::ERROR_INVALID_PARAMETER);
-            assert_eq!((id, current()), (before, thread));
+        let before = (id, current());
+        for unknown_code in [0, 6, u32::MAX] {
+            assert_eq!(control(unknown_code, &mut id), Status::ERROR_INVALID_PARAMETER);
+            assert_eq!((id, current()), before);
         }
         set(Guid::NULL);
     }

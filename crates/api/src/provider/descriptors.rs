@@ -15,17 +15,17 @@ impl ProviderRef {
     ///
     /// The enable state is checked first, then the parameters. [`WriteError::InvalidParameter`]
     /// means more than [`MAX_BLOCKS`](super::MAX_BLOCKS) blocks, a block with a size but no
-    /// address, other `flags` than those of [`EventBuilder::flags`](super::EventBuilder::flags),
-    /// and, if the provider has descriptor types, a type of 4 or more, one of 1 to 3 twice, or a
-    /// time stamp of other than 8 bytes.
+    /// address, `flags` other than those of [`EventBuilder::flags`](super::EventBuilder::flags)
+    /// or, if the provider has descriptor types, a type of 4 or more, two blocks of one type from 1
+    /// to 3, or a time stamp that does not have 8 bytes.
     ///
-    /// This is for a façade: it is inlined into the calling function, and a call stack begins at
-    /// the caller of that function.
+    /// This is for a façade: the function is inlined into its caller, and the call stack of the
+    /// event begins at the code that called the façade.
     ///
     /// # Safety
     ///
-    /// Each block's address is NULL, or that of as many bytes as its size says, which can be read
-    /// and do not change during the call.
+    /// Each block's address is NULL or points to as many bytes as the block's size states, which
+    /// are readable and do not change during the call.
     #[inline(always)]
     pub unsafe fn write_descriptors(
         &self,

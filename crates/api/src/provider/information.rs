@@ -5,11 +5,11 @@
 //! | 0 EventProviderBinaryTrackInfo | none, one is tolerated | sessions record the module |
 //! | 1 EventProviderSetReserved1 | | ERROR_NOT_SUPPORTED |
 //! | 2 EventProviderSetTraits | the traits | events carry name and group; descriptors have types |
-//! | 3 EventProviderUseDescriptorType | one byte | descriptors have types or not; with traits always |
+//! | 3 EventProviderUseDescriptorType | one byte | descriptors have types (with traits: always) |
 //! | 4 and more | | ERROR_NOT_SUPPORTED |
 //!
-//! The checks come in this order: class, registration, address, length. All but the class fail with
-//! ERROR_INVALID_PARAMETER, also for a registration that has ended.
+//! The checks come in this order: class, registration, address, length. All checks except that of
+//! the class fail with ERROR_INVALID_PARAMETER, also for a registration that has ended.
 
 use traceweir_format::spec::event::EventInfoClass as Class;
 use traceweir_format::spec::status::Status;
@@ -18,16 +18,16 @@ use super::ProviderRef;
 use crate::client;
 use crate::error::{Error, Result};
 
-/// Performs EventSetInformation for a registration number and returns the published status.
+/// Performs EventSetInformation for a registration number and returns the documented status.
 ///
-/// `info` is `None` for NULL with a length of 0. NULL with another length is an error that the
-/// class check precedes: the caller passes 0 as `raw` for it.
+/// `info` is `None` for NULL with a length of 0. For NULL with another length the caller passes 0
+/// as `raw`, so that the call fails after the check of the class.
 pub fn set_information(raw: u64, class: u32, info: Option<&[u8]>) -> Status {
-    let done = check_class(class).and_then(|class| match ProviderRef::from_raw(raw) {
+    let result = check_class(class).and_then(|class| match ProviderRef::from_raw(raw) {
         Ok(provider) => provider.set_class(class, info),
         Err(_) => Err(ended_error()),
     });
-    done.map_or_else(|e| e.status(), |()| Status::ERROR_SUCCESS)
+    result.map_or_else(|e| e.status(), |()| Status::ERROR_SUCCESS)
 }
 
 impl ProviderRef {

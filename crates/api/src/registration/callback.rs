@@ -8,16 +8,17 @@
 //! Invariants
 //!
 //! 1. Callbacks of one registration never overlap: the caller holds its turn.
-//! 2. Every change is followed by a call that shows the state after it. The caller reads the state
-//!    after it acquired the turn, so calls arrive in order.
-//! 3. While a thread registers, it alone calls: before it returns, on its own stack. The control
-//!    thread reads `is_registering` after the change, and the registering thread checks for changes
-//!    after it has cleared `is_registering`, both sequentially consistent: one of them calls.
+//! 2. Every change is followed by a call that reports the state after the change. The calling
+//!    thread acquires the turn before it reads the state, so the reports are in order.
+//! 3. While a thread registers, only that thread calls the callback, before the registration
+//!    returns. The control thread reads `is_registering` after a change, and the registering thread
+//!    checks for changes after it cleared `is_registering`, both sequentially consistent: at least
+//!    one of them calls.
 //! 4. A turn held by a thread that a fork left behind in the parent counts as free.
 //!
 //! The callback gets one filter: the chain of all sessions' schematized filters, each with the bit
-//! of its session; without any, the filter of a provider-defined type in the call that made the
-//! change. It also gets all filters of provider-defined types.
+//! of its session; without schematized filters, the filter of a provider-defined type in the
+//! request that made the change. It also gets all filters of provider-defined types.
 //!
 //! A panic in a callback is contained, and the registration continues.
 
@@ -97,8 +98,8 @@ impl CallbackTurn {
                 return Some(TurnGuard(self));
             }
             if !is_free {
-                // Rare (two threads at one registration) and as long as one callback: no reason for
-                // a queue.
+                // Two threads rarely compete for a turn, and each holds it for one callback: a queue
+                // is not worth its cost.
                 std::thread::sleep(Duration::from_micros(200));
             }
         }
@@ -111,7 +112,7 @@ impl Drop for TurnGuard<'_> {
     }
 }
 
-/// Returns the filter of a call whose type the provider defines, if there is one.
+/// Returns the first filter whose type the provider defines, if there is one.
 pub(crate) fn provider_filter(filters: &[Filter]) -> Option<&Filter> {
     filters.iter().find(|f| is_of_provider(f.kind))
 }
@@ -139,7 +140,7 @@ impl CallbackFilters {
         collected
     }
 
-    /// Collects the filters of one call of the session with this bit.
+    /// Collects the filters of one request of the session with this bit.
     fn collect_from_request(filters: &[Filter], bit: u64) -> Self {
         let mut collected = Self::default();
         for filter in filters {
@@ -158,7 +159,7 @@ impl CallbackFilters {
 }
 
 impl RegistrationSlot {
-    /// Calls the callback with a change, unless the registering thread will.
+    /// Reports a change to the callback, unless the registering thread is going to.
     pub(crate) fn notify(&self, source: Guid, filter: Option<&Filter>) {
         if !self.is_registering.load(Ordering::SeqCst) {
             self.report_changes(source, filter);
@@ -198,8 +199,8 @@ impl RegistrationSlot {
                 return;
             }
             let state = self.combine_enables(u64::MAX);
-            if state.is_some() || self.reported_enabled.load(Ordering::Relaxed) {
-                self.reported_enabled.store(state.is_some(), Ordering::Relaxed);
+            if state.is_some() || self.has_reported_enabled.load(Ordering::Relaxed) {
+                self.has_reported_enabled.store(state.is_some(), Ordering::Relaxed);
                 let code = if state.is_some() { ControlCode::Enable } else { ControlCode::Disable };
                 let disabled = CombinedEnable { level: 0, any: 0, all: 0 };
                 let filters = CallbackFilters::collect_from_sessions(self);
@@ -219,7 +220,7 @@ impl RegistrationSlot {
             any: enable.any,
             all: enable.all,
         });
-        self.resend_module(outlet);
+        self.send_tracked_module(outlet);
         if let Some(_turn) = self.turn.acquire() {
             let filters = CallbackFilters::collect_from_request(&params.filters, 1 << (outlet & 63));
             self.call_callback(params.source, ControlCode::CaptureState, state, &filters, None);

@@ -1,5 +1,5 @@
-//! The enable state of a registration: the sessions that want its events, and which events each
-//! wants.
+//! The enable state of a registration: the sessions that want its events, and which events each of
+//! them wants.
 //!
 //! ```text
 //!   hot words    level │ strict │ any │ all       union of what all sessions want; checked first
@@ -22,8 +22,8 @@
 //!    union, all the intersection.
 //! 3. An entry is filled before its bit in `active` is set, and its ticket is cleared after the bit
 //!    is cleared. A writer with an old view finds a ticket that the outlet refuses, or at worst a
-//!    new session's ticket with the old session's level or filters: one event at the moment of
-//!    change.
+//!    new session's ticket with the old session's level or filters. That concerns only an event
+//!    that is written at the moment of the change.
 //! 4. An entry in use holds one reference to its filters' cell (see `filter`), which is released
 //!    when the entry is replaced or cleared.
 //! 5. The upper half of `active` is a hint that every change renews. A writer that follows bit 63
@@ -53,11 +53,11 @@ use crate::process::outlets::MAX_OUTLETS;
 
 /// Maximum number of sessions that can have one registration enabled.
 ///
-/// One daemon needs eight by GUID and eight by group; private sessions need three of the process
-/// and eight from outside; five remain for another daemon.
+/// The sum of eight sessions of one daemon that enable the provider, eight that enable its group,
+/// three private sessions of the process, eight of controllers, and five sessions of other daemons.
 pub(crate) const MAX_ENABLE_ENTRIES: usize = 32;
 
-/// Enable properties that add to the plain record of an event.
+/// Enable properties that add extended data items to an event.
 const ITEM_PROPERTIES: u32 = SID | TS_ID | STACK_TRACE | PSM_KEY | START_KEY | EVENT_KEY | CONTAINER;
 
 /// The channel of TraceLogging events.
@@ -85,12 +85,12 @@ pub(crate) struct SessionEnable {
     pub(crate) any: u64,
     pub(crate) all: u64,
     pub(crate) property: u32,
-    /// Filters decide about events or about their stacks.
+    /// Whether filters decide about events or about their stacks.
     pub(crate) is_filtered: bool,
     pub(crate) filters: SessionFilters,
 }
 
-/// Outlet and ticket of the only session.
+/// The outlet and ticket of a session that is the only one to enable a registration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct OnlySession {
     pub(crate) outlet: u8,
@@ -144,14 +144,14 @@ impl SessionEnable {
     /// Returns whether the session wants an event, by level, keyword and filters.
     pub(crate) fn wants_event(&self, event: &CallerEvent<'_>) -> bool {
         self.accepts(event.descriptor.level, event.descriptor.keyword)
-            && (!self.is_filtered || filter::passes(self.filters.number, event))
+            && (!self.is_filtered || filter::passes(self.filters.cell, event))
     }
 
     /// Returns whether the session requests the stack of an event that it gets.
     #[inline]
     pub(crate) fn wants_stack(&self, event: &CallerEvent<'_>) -> bool {
         self.property & STACK_TRACE != 0
-            && (!self.filters.of_stacks || filter::stack_passes(self.filters.number, event))
+            && (!self.filters.has_stack_filters || filter::stack_passes(self.filters.cell, event))
     }
 }
 
@@ -182,9 +182,9 @@ impl AtomicSessionEnable {
             outlet: packed[1],
             is_filtered: packed[3] & (HAS_EVENT_FILTERS | HAS_STACK_FILTERS) != 0,
             filters: SessionFilters {
-                number: u16::from_le_bytes([packed[2], packed[3] & 0x0F]),
-                of_events: packed[3] & HAS_EVENT_FILTERS != 0,
-                of_stacks: packed[3] & HAS_STACK_FILTERS != 0,
+                cell: u16::from_le_bytes([packed[2], packed[3] & 0x0F]),
+                has_event_filters: packed[3] & HAS_EVENT_FILTERS != 0,
+                has_stack_filters: packed[3] & HAS_STACK_FILTERS != 0,
             },
             property: u32::from_le_bytes([packed[4], packed[5], packed[6], packed[7]]),
         }
@@ -192,9 +192,9 @@ impl AtomicSessionEnable {
 
     fn write(&self, enable: &SessionEnable) {
         let property = enable.property.to_le_bytes();
-        let [low, high] = enable.filters.number.to_le_bytes();
-        let events = if enable.filters.of_events { HAS_EVENT_FILTERS } else { 0 };
-        let stacks = if enable.filters.of_stacks { HAS_STACK_FILTERS } else { 0 };
+        let [low, high] = enable.filters.cell.to_le_bytes();
+        let events = if enable.filters.has_event_filters { HAS_EVENT_FILTERS } else { 0 };
+        let stacks = if enable.filters.has_stack_filters { HAS_STACK_FILTERS } else { 0 };
         let packed = u64::from_le_bytes([
             enable.level,
             enable.outlet,
@@ -228,7 +228,6 @@ pub(crate) enum EnableChange {
 }
 
 impl EnableChange {
-    /// Returns the status and reason of a refusal.
     pub(crate) const fn refusal(self) -> Option<(Status, &'static str)> {
         match self {
             Self::None | Self::Changed => None,
@@ -260,7 +259,7 @@ impl RegistrationSlot {
     fn may_pass_by_id(&self, event: &EventDescriptor) -> bool {
         let may_pass = |enable: SessionEnable| {
             enable.accepts(event.level, event.keyword)
-                && (!enable.is_filtered || filter::id_passes(enable.filters.number, event.id))
+                && (!enable.is_filtered || filter::id_passes(enable.filters.cell, event.id))
         };
         event.channel == TRACELOGGING_CHANNEL || self.session_enables().any(may_pass)
     }
@@ -356,8 +355,8 @@ impl RegistrationSlot {
         self.active.load(Ordering::Relaxed) & !HINT_BITS != 0
     }
 
-    /// Enables the registration for a session or changes its parameters. Requires the client's
-    /// lock.
+    /// Enables the registration for a session, or changes the parameters of an enabled one.
+    /// Requires the client's lock.
     pub(crate) fn enable_session(&self, outlet: u8, ticket: Ticket, params: &EnableParams) -> EnableChange {
         let filters = match SessionFilters::compile(&params.filters) {
             Ok(filters) => filters,
@@ -378,7 +377,7 @@ impl RegistrationSlot {
             any: params.match_any,
             all: params.match_all,
             property: params.property,
-            is_filtered: filters.of_events || filters.of_stacks,
+            is_filtered: filters.has_event_filters || filters.has_stack_filters,
             filters,
         };
         let bit = 1 << index;
@@ -386,10 +385,10 @@ impl RegistrationSlot {
         entry.write(&enable);
         self.active.fetch_or(bit, Ordering::Release);
         self.update_hot_words();
-        // Filters of equal content have the same cell, so equal values mean that nothing changed.
         if let Some(before) = before {
             before.filters.release();
         }
+        // Filters of equal content have the same cell, so equal values mean that nothing changed.
         if before == Some(enable) { EnableChange::None } else { self.count_change() }
     }
 
@@ -422,13 +421,13 @@ impl RegistrationSlot {
     /// Combines the state of the sessions of these outlets for the callback; `None` if none of them
     /// has the registration enabled.
     pub(crate) fn combine_enables(&self, outlets: u64) -> Option<CombinedEnable> {
-        let mut all = self.session_enables().filter(|enable| outlets & (1 << enable.outlet) != 0);
-        let first = all.next()?;
-        let Some(second) = all.next() else {
+        let mut enables = self.session_enables().filter(|enable| outlets & (1 << enable.outlet) != 0);
+        let first = enables.next()?;
+        let Some(second) = enables.next() else {
             return Some(CombinedEnable { level: first.level, any: first.any, all: first.all });
         };
         let start = CombinedEnable { level: 0, any: 0, all: u64::MAX };
-        Some([first, second].into_iter().chain(all).fold(start, |combined, enable| CombinedEnable {
+        Some([first, second].into_iter().chain(enables).fold(start, |combined, enable| CombinedEnable {
             level: combined.level.max(if enable.level == 0 { u8::MAX } else { enable.level }),
             any: combined.any | all_if_zero(enable.any),
             all: combined.all & enable.all,
@@ -469,8 +468,8 @@ impl RegistrationSlot {
         let (mut level, mut any, mut all, mut strict) = (0, 0, u64::MAX, 1);
         let (mut is_filtered, mut sessions, mut cell, mut property, mut outlet) = (true, 0, 0, 0, 0);
         for enable in self.session_enables() {
-            is_filtered &= enable.filters.of_events;
-            (sessions, cell) = (sessions + 1, enable.filters.number);
+            is_filtered &= enable.filters.has_event_filters;
+            (sessions, cell) = (sessions + 1, enable.filters.cell);
             (property, outlet) = (property | enable.property, enable.outlet);
             level = level.max(if enable.level == 0 { 256 } else { u32::from(enable.level) + 1 });
             any |= all_if_zero(enable.any);
@@ -489,8 +488,8 @@ impl RegistrationSlot {
         self.any.store(any, Ordering::Relaxed);
         self.all.store(all, Ordering::Relaxed);
         self.strict.store(strict, Ordering::Relaxed);
-        // Stored last, so that a provider is not seen as enabled with masks that no session
-        // requested. On other processors the order may differ, which is harmless.
+        // Stored last, so that writers do not see the provider enabled with masks that no session
+        // requested. A writer may see another order, because its loads are relaxed: no harm.
         self.level.store(level, Ordering::Release);
         // Release: a writer that follows a hint finds the entry filled and the hot words of its
         // session.

@@ -7,19 +7,18 @@
 //!        ──▶ each session that collects from the provider, through its ring
 //! ```
 //!
-//! The address is that of the callback that a C program registered with, or the return address of
-//! its call; a Rust program contains this library, so the address of this code identifies it, also
-//! in a library that was loaded by `dlopen`.
+//! For a C program, the address is that of its callback or the return address of its call. A Rust
+//! program or library contains this code, so the address of this code identifies it, even in a
+//! library that `dlopen` loaded.
 //!
-//! The record travels as events do and needs no daemon: sessions in the process and elsewhere get
-//! it alike, when they enable the provider and when they request its state; `traceweir_session`
-//! describes what they do with it. A record that does not fit into the ring is counted as lost like
-//! any other event.
+//! The record goes through the ring like an event and needs no daemon. Private and other sessions
+//! get it when they enable the provider and when they request its state. A record that does not fit
+//! into the ring is counted as lost like any other event.
 //!
 //! | The file was | The path is |
 //! |---|---|
 //! | renamed | the new one, as the system reports it |
-//! | deleted, or replaced | the former one; the build id shows whether the file now is the same |
+//! | deleted, or replaced | the former path; the build id shows whether the file there is the same |
 //! | absent (code generated at run time), or /proc is hidden | the loader's name, else the program |
 //!
 //! Bytes of a path that are not Unicode become U+FFFD. A session that records the modules of all
@@ -74,7 +73,7 @@ impl ProviderModule {
 }
 
 impl RegistrationSlot {
-    /// Sends the module to a session, if sessions record it.
+    /// Sends the module to a session, if all sessions record it.
     pub(crate) fn send_module(&self, enable: &SessionEnable) {
         if let Some(module) = self.module() {
             self.send_module_record(enable, module);
@@ -116,17 +115,17 @@ impl RegistrationSlot {
         }
         let staged_bytes = record.first_chunk().map_or(0, |size| usize::from(u16::from_le_bytes(*size)));
         let mut gather = Gather { staged: &mut words, staged_bytes, rest: &[], flags: BINARY_PATH };
-        // Counted as lost if the ring is full; a session that ends does not need it.
+        // A full ring counts the record as lost; a session that ends does not need it.
         let _ = outlets::get(enable.outlet).write(enable.ticket, thread, &mut gather);
     }
 
-    /// Sends the module to all sessions that have the registration enabled.
+    /// Sends the module, if there is one, to all sessions that have the registration enabled.
     pub(crate) fn send_module_to_all(&self) {
         self.session_enables().for_each(|enable| self.send_module(&enable));
     }
 
-    /// Sends the module again to the session of an outlet.
-    pub(crate) fn resend_module(&self, outlet: u8) {
+    /// Sends the module to the session of an outlet, if all sessions record it.
+    pub(crate) fn send_tracked_module(&self, outlet: u8) {
         if let Some(enable) = self.find_enable(outlet) {
             self.send_module(&enable);
         }
@@ -159,25 +158,24 @@ pub(crate) fn find_mapped_path(address: usize) -> Option<Vec<u8>> {
 /// Returns the path in a line of `/proc/self/maps` that covers this address; `Some(None)` if no
 /// file is mapped there.
 fn parse_maps_line(line: &[u8], address: usize) -> Option<Option<&[u8]>> {
-    let text = |part: &[u8]| std::str::from_utf8(part).ok().map(str::to_owned);
-    let range = text(line.split(|byte| *byte == b' ').next()?)?;
+    let range = std::str::from_utf8(line.split(|byte| *byte == b' ').next()?).ok()?;
     let (start, end) = range.split_once('-')?;
-    let number = |digits| usize::from_str_radix(digits, 16).ok();
-    if !(number(start)?..number(end)?).contains(&address) {
+    let parse_hex = |digits| usize::from_str_radix(digits, 16).ok();
+    if !(parse_hex(start)?..parse_hex(end)?).contains(&address) {
         return None;
     }
     Some(line.iter().position(|byte| *byte == b'/').and_then(|at| line.get(at..)))
 }
 
 /// Restores a path from its form in /proc: line ends are escaped, and deleted files have a suffix.
-fn restore_path(shown: &[u8]) -> Vec<u8> {
+fn restore_path(escaped: &[u8]) -> Vec<u8> {
     let exists = |path: &[u8]| Path::new(OsStr::from_bytes(path)).symlink_metadata().is_ok();
-    let shown = match shown.strip_suffix(DELETED_SUFFIX) {
-        Some(path) if !exists(shown) => path,
-        _ => shown,
+    let escaped = match escaped.strip_suffix(DELETED_SUFFIX) {
+        Some(path) if !exists(escaped) => path,
+        _ => escaped,
     };
-    let mut path = Vec::with_capacity(shown.len());
-    let mut remaining = shown;
+    let mut path = Vec::with_capacity(escaped.len());
+    let mut remaining = escaped;
     while let Some((byte, tail)) = remaining.split_first() {
         match tail.strip_prefix(b"012") {
             Some(tail) if *byte == b'\\' => {
@@ -232,8 +230,8 @@ unsafe extern "C" fn visit_object(info: *mut libc::dl_phdr_info, _size: usize, d
         let start = base.wrapping_add(segment.p_vaddr as usize);
         start..start.saturating_add(segment.p_memsz as usize)
     };
-    let loaded = || segments.iter().filter(|segment| segment.p_type == libc::PT_LOAD);
-    if !loaded().any(|segment| range(segment).contains(&search.address)) {
+    let loaded_segments = || segments.iter().filter(|segment| segment.p_type == libc::PT_LOAD);
+    if !loaded_segments().any(|segment| range(segment).contains(&search.address)) {
         return 0;
     }
     if !info.dlpi_name.is_null() {
@@ -242,11 +240,11 @@ unsafe extern "C" fn visit_object(info: *mut libc::dl_phdr_info, _size: usize, d
         search.found.name = (!name.is_empty()).then(|| name.to_vec());
     }
     for notes in segments.iter().filter(|segment| segment.p_type == libc::PT_NOTE).map(range) {
-        let is_readable = |segment: &libc::Elf64_Phdr| {
+        let contains_notes = |segment: &libc::Elf64_Phdr| {
             let loaded = range(segment);
             segment.p_flags & libc::PF_R != 0 && loaded.start <= notes.start && notes.end <= loaded.end
         };
-        if !loaded().any(is_readable) {
+        if !loaded_segments().any(contains_notes) {
             continue;
         }
         // SAFETY: inside a readable segment of an object that stays loaded during the call.
@@ -261,15 +259,15 @@ unsafe extern "C" fn visit_object(info: *mut libc::dl_phdr_info, _size: usize, d
     1
 }
 
-/// Finds the build id among notes: u32 size of the name, u32 size of the data, u32 type, both
-/// padded to four bytes.
+/// Finds the build id among notes. A note is: u32 size of the name, u32 size of the data, u32 type,
+/// name, data; name and data are padded to four bytes.
 fn find_build_id(mut notes: &[u8]) -> Option<&[u8]> {
-    let word = |bytes: &[u8], at: usize| {
+    let read_word = |bytes: &[u8], at: usize| {
         bytes.get(at..).and_then(<[u8]>::first_chunk).map(|word| u32::from_ne_bytes(*word))
     };
     loop {
-        let (name_bytes, data_bytes) = (word(notes, 0)? as usize, word(notes, 4)? as usize);
-        let kind = word(notes, 8)?;
+        let (name_bytes, data_bytes) = (read_word(notes, 0)? as usize, read_word(notes, 4)? as usize);
+        let kind = read_word(notes, 8)?;
         let at = 12_usize.checked_add(name_bytes.checked_next_multiple_of(4)?)?;
         let end = at.checked_add(data_bytes)?;
         if kind == NT_GNU_BUILD_ID && notes.get(12..)?.get(..name_bytes)? == GNU_NOTE_NAME {
@@ -317,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn malformed_notes_are_read_within_bounds() {
+    fn truncated_notes_have_no_build_id() {
         let note = |name: &[u8], kind: u32, data: &[u8]| {
             let mut note = Vec::new();
             for word in [name.len() as u32, data.len() as u32, kind] {

@@ -20,17 +20,17 @@ pub(crate) struct ProviderTraits {
 impl ProviderTraits {
     /// Stores these bytes, which must not be empty.
     pub(crate) fn new(bytes: &[u8]) -> Self {
-        let item = |another_follows| {
+        let make_item = |another_follows| {
             let head = item_head(ExtType::PROV_TRAITS, bytes.len(), another_follows).to_le_bytes();
             let item_bytes: Vec<u8> = head.iter().chain(bytes).copied().collect();
-            let word = |chunk: &[u8]| {
+            let to_word = |chunk: &[u8]| {
                 let mut word = [0; 8];
                 word[..chunk.len()].copy_from_slice(chunk);
                 u64::from_ne_bytes(word)
             };
-            item_bytes.chunks(8).map(word).collect()
+            item_bytes.chunks(8).map(to_word).collect()
         };
-        Self { bytes: bytes.into(), items: [item(false), item(true)] }
+        Self { bytes: bytes.into(), items: [make_item(false), make_item(true)] }
     }
 
     /// Returns the extended data item.
@@ -46,12 +46,12 @@ impl ProviderTraits {
     }
 }
 
-/// The header words of events whose traits name another GUID to decode by.
+/// The parts of events whose traits name a GUID other than the provider's to decode them by.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct DecodeGuidWords {
-    /// The decode GUID as header words.
+    /// The decode GUID, which replaces the provider id in the event header, as words.
     pub(crate) provider: [u64; 2],
-    /// The extended data item that names the provider. It precedes the traits.
+    /// The extended data item that contains the provider id. It precedes the traits.
     pub(crate) control: [u8; CONTROL_ITEM_BYTES],
 }
 

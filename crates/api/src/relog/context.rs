@@ -66,7 +66,7 @@ mod tests {
     }
 
     #[test]
-    fn process_events_with_kernel_classes_are_no_context() {
+    fn events_of_processes_with_kernel_classes_are_not_context() {
         for class in [class::CONFIG, class::PROCESS, class::THREAD, class::IMAGE, class::STACK_WALK] {
             assert!(
                 [0, 3, 4, 10, 39, 0x22].iter().all(|opcode| !is_classic_context(class, *opcode)),
@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn machine_description_and_stored_stacks_are_context() {
+    fn rundown_and_stored_stacks_are_context() {
         assert!(
             is_hook_context(hook::PROCESS_DC_START)
                 && is_hook_context(hook::THREAD_DC_START)
@@ -95,7 +95,7 @@ mod tests {
         );
         assert!(
             !is_hook_context(hook::PROCESS_START) && !is_hook_context(hook::STACK_WALK),
-            "an event about something that happened is no context"
+            "an event about something that happened is not context"
         );
     }
 }

@@ -25,7 +25,7 @@ pub enum EventKind {
 /// The time of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum EventStamp {
-    /// A stamp of its input's clock.
+    /// A stamp in ticks of the input's clock.
     Raw(i64),
     /// A wall time.
     Wall(FileTime),
@@ -74,11 +74,11 @@ impl TraceEvent {
         Ok(Self { input, cpu: 0, stamp: EventStamp::Wall(time), family, bytes })
     }
 
-    /// Creates an event from a record that was made by other means, for instance with the headers
-    /// of `traceweir_format`.
+    /// Creates an event from a record that the caller composed, for instance with the headers of
+    /// `traceweir_format`.
     ///
-    /// Its stamp is one of the input's clock. Fails with `ERROR_FILE_CORRUPT` if the bytes are not
-    /// a record.
+    /// Its stamp is in ticks of the input's clock. Fails with `ERROR_FILE_CORRUPT` if the bytes are
+    /// not a record.
     pub fn from_record(input: usize, cpu: u16, record: &[u8]) -> Result<Self> {
         let record = Record::parse(record, cpu)?;
         let mut bytes = Vec::new();
@@ -89,7 +89,7 @@ impl TraceEvent {
         Ok(event)
     }
 
-    /// Returns the record. Its stamp is that of the original until it is written.
+    /// Returns the record. It has the stamp of the original until the event is written.
     pub fn record(&self) -> Result<Record<'_>> {
         Ok(Record::parse(&self.bytes, self.cpu)?)
     }
@@ -123,31 +123,31 @@ impl TraceEvent {
 
     /// Sets id, version, level and so on, as far as the header has them.
     pub fn set_descriptor(&mut self, descriptor: &EventDescriptor) -> Result<()> {
-        let done = edit::set_descriptor(&mut self.bytes, self.family, descriptor);
-        self.check_supported(done, "descriptor")
+        let is_set = edit::set_descriptor(&mut self.bytes, self.family, descriptor);
+        self.check_supported(is_set, "descriptor")
     }
 
     /// Sets the process id.
     pub fn set_process_id(&mut self, process: u32) -> Result<()> {
-        let done = edit::set_process_id(&mut self.bytes, self.family, process);
-        self.check_supported(done || process == NO_ID, "process")
+        let is_set = edit::set_process_id(&mut self.bytes, self.family, process);
+        self.check_supported(is_set || process == NO_ID, "process")
     }
 
     /// Sets the thread id.
     pub fn set_thread_id(&mut self, thread: u32) -> Result<()> {
-        let done = edit::set_thread_id(&mut self.bytes, self.family, thread);
-        self.check_supported(done || thread == NO_ID, "thread")
+        let is_set = edit::set_thread_id(&mut self.bytes, self.family, thread);
+        self.check_supported(is_set || thread == NO_ID, "thread")
     }
 
     /// Sets the CPU times of the thread, in ticks of the timer.
     pub fn set_thread_times(&mut self, kernel: u32, user: u32) -> Result<()> {
-        let done = edit::set_cpu_times(&mut self.bytes, self.family, (kernel, user));
-        self.check_supported(done, "CPU times")
+        let is_set = edit::set_cpu_times(&mut self.bytes, self.family, (kernel, user));
+        self.check_supported(is_set, "CPU times")
     }
 
     /// Sets the processor, 0 to 2047, whose buffer the event is written to.
     ///
-    /// Fails with `ERROR_INVALID_PARAMETER` beyond.
+    /// Fails with `ERROR_INVALID_PARAMETER` for a higher number.
     pub fn set_processor(&mut self, cpu: u16) -> Result<()> {
         if cpu > MAX_PROCESSOR {
             let reason = format!("processor {cpu}: the highest index is {MAX_PROCESSOR}");
@@ -159,28 +159,28 @@ impl TraceEvent {
 
     /// Sets the activity id.
     pub fn set_activity_id(&mut self, activity: &Guid) -> Result<()> {
-        let done = edit::set_activity(&mut self.bytes, self.family, activity);
-        self.check_supported(done, "activity")
+        let is_set = edit::set_activity(&mut self.bytes, self.family, activity);
+        self.check_supported(is_set, "activity")
     }
 
     /// Sets the provider, class or message GUID.
     pub fn set_provider_id(&mut self, provider: &Guid) -> Result<()> {
-        let done = edit::set_provider(&mut self.bytes, self.family, provider);
-        self.check_supported(done, "provider of its own")
+        let is_set = edit::set_provider(&mut self.bytes, self.family, provider);
+        self.check_supported(is_set, "provider of its own")
     }
 
     /// Sets the wall time.
     ///
     /// Events should be injected on a processor in time order; readers sort others.
     pub fn set_time(&mut self, time: FileTime) -> Result<()> {
-        let stamped = traceweir_format::header::time_of(&self.bytes, self.family).is_some();
-        self.check_supported(stamped, "stamp")?;
+        let has_stamp = traceweir_format::header::time_of(&self.bytes, self.family).is_some();
+        self.check_supported(has_stamp, "stamp")?;
         self.stamp = EventStamp::Wall(time);
         Ok(())
     }
 
-    fn check_supported(&self, done: bool, what: &str) -> Result<()> {
-        if done {
+    fn check_supported(&self, is_supported: bool, what: &str) -> Result<()> {
+        if is_supported {
             return Ok(());
         }
         let reason = format!("an event with a header of the family {:?} has no {what}", self.family);

@@ -1,14 +1,14 @@
 //! The output on disk, under a temporary name until it is complete.
 //!
 //! ```text
-//!   create   .NAME.PID-N.part in the folder of NAME, new: readable by its owner, and by the group if all
-//!            inputs and the replaced file are; never by others
+//!   create   .NAME.PID-N.part in the folder of NAME, a new file: readable by its owner, and by the
+//!            group if all inputs and the replaced file are; never by others
 //!   write    … keeps the system's error of a failure
 //!   commit   renamed to NAME                  dropped without it: removed
 //! ```
 //!
-//! A file that must be new is so at the commit: anything that got its name meanwhile, a link above
-//! all, stays.
+//! For an output that must be new, the commit fails if anything has the final name by then, even a
+//! link, and leaves it unchanged.
 //!
 //! The folder is entered once, without following links that other users can change, and the file
 //! is created, renamed and removed in the entered folder.
@@ -41,7 +41,7 @@ pub(super) struct PartialFile {
     /// The path of the finished file.
     path: PathBuf,
     /// The final name must be free.
-    new: bool,
+    is_new: bool,
     is_committed: bool,
     /// The error of a failed write.
     failure: Option<io::Error>,
@@ -49,19 +49,19 @@ pub(super) struct PartialFile {
 
 impl PartialFile {
     /// Creates a file that will replace the one at `path`, unless that is an input or not a regular
-    /// file; a `new` one replaces nothing.
-    pub(super) fn create(path: &Path, inputs: &[PathBuf], new: bool) -> Result<Self> {
+    /// file. With `is_new`, it replaces nothing.
+    pub(super) fn create(path: &Path, inputs: &[PathBuf], is_new: bool) -> Result<Self> {
         let resolved = Self::check(path, inputs)?;
-        if new && path.symlink_metadata().is_ok() {
+        if is_new && path.symlink_metadata().is_ok() {
             return Err(already_exists_error(path));
         }
-        let path = if new { path.to_owned() } else { resolved };
+        let path = if is_new { path.to_owned() } else { resolved };
         let folder = enter_folder(&path)?;
         let (file, temporary_name) = create_temporary(&folder, &path, output_mode(&path, inputs))?;
-        Ok(Self { file, folder, temporary_name, path, new, is_committed: false, failure: None })
+        Ok(Self { file, folder, temporary_name, path, is_new, is_committed: false, failure: None })
     }
 
-    /// Returns the path of such a file with links resolved.
+    /// Checks whether an output can be created at `path`, and returns the path with links resolved.
     pub(super) fn check(path: &Path, inputs: &[PathBuf]) -> Result<PathBuf> {
         let path = resolve_output(path)?;
         if inputs.iter().any(|input| is_same_file(input, &path)) {
@@ -74,14 +74,14 @@ impl PartialFile {
     /// Gives the file its final name.
     pub(super) fn commit(&mut self) -> Result<()> {
         let name = self.path.file_name().unwrap_or_default();
-        let renamed = if self.new {
+        let renamed = if self.is_new {
             rename_to_new(&self.folder, &self.temporary_name, name)
         } else {
             renameat(&self.folder, &self.temporary_name, &self.folder, name).map_err(io::Error::from)
         };
         match renamed {
             Ok(()) => self.is_committed = true,
-            Err(error) if self.new && error.kind() == io::ErrorKind::AlreadyExists => {
+            Err(error) if self.is_new && error.kind() == io::ErrorKind::AlreadyExists => {
                 return Err(already_exists_error(&self.path));
             }
             Err(error) => return Err(self.file_error(error)),
@@ -115,7 +115,7 @@ impl WriteAt for PartialFile {
 impl Drop for PartialFile {
     fn drop(&mut self) {
         if !self.is_committed {
-            // It may be gone already, and there is no caller to report it to.
+            // An error is ignored: the file may be gone already, and no caller gets the error.
             let _ = unlinkat(&self.folder, &self.temporary_name, AtFlags::empty());
         }
     }
@@ -138,19 +138,19 @@ fn rename_to_new(folder: &OwnedFd, from: &OsStr, to: &OsStr) -> io::Result<()> {
     }
 }
 
-/// Resolves a link at the end of a path. Refuses what a file cannot replace, and links that other
-/// users can change.
+/// Resolves a link at the end of a path. Refuses anything that a file cannot replace, and links
+/// that other users can change.
 fn resolve_output(path: &Path) -> Result<PathBuf> {
-    let bad = |reason: &str| {
+    let refuse = |reason: &str| {
         let reason = format!("{}: {reason}", path.display());
         Err(Error::refused(Status::ERROR_BAD_PATHNAME, reason))
     };
     if path.file_name().is_none() {
-        return bad("the output needs a file name");
+        return refuse("the output needs a file name");
     }
     match path.metadata() {
-        Ok(metadata) if metadata.is_dir() => bad("this is a folder; name a file in it"),
-        Ok(metadata) if !metadata.is_file() => bad("the output must be a regular file"),
+        Ok(metadata) if metadata.is_dir() => refuse("this is a folder; name a file in it"),
+        Ok(metadata) if !metadata.is_file() => refuse("the output must be a regular file"),
         // The output replaces the target of a link. Anything else is replaced by name.
         Ok(_) if is_trusted_link(path)? => {
             path.canonicalize().map_err(|source| Error::File { path: path.to_owned(), source })
@@ -174,14 +174,14 @@ fn effective_user() -> u32 {
     rustix::process::geteuid().as_raw()
 }
 
-/// Enters the folder of a path. A link in it that other users can change, put there after
-/// [`resolve_output`], is an error of the system.
+/// Enters the folder of a path. Fails with an error of the system if, after [`resolve_output`], the
+/// path has got a link that other users can change.
 fn enter_folder(path: &Path) -> Result<OwnedFd> {
-    let failed = |source| Error::File { path: path.to_owned(), source };
-    let absolute = std::path::absolute(path).map_err(failed)?;
+    let file_error = |source| Error::File { path: path.to_owned(), source };
+    let absolute = std::path::absolute(path).map_err(file_error)?;
     match traceweir_session::open_folder(absolute.parent().unwrap_or(Path::new("/")), effective_user()) {
         Err(Errno::NOENT) => Err(no_folder_error(path)),
-        folder => folder.map_err(|error| failed(error.into())),
+        folder => folder.map_err(|error| file_error(error.into())),
     }
 }
 
@@ -190,20 +190,20 @@ fn no_folder_error(path: &Path) -> Error {
     Error::refused(Status::ERROR_PATH_NOT_FOUND, reason)
 }
 
-/// Returns the permissions of the output before the umask: like files of sessions, but for the
-/// group not more than any input and the replaced file have.
+/// Returns the permissions of the output before the umask: those of session files, but readable by
+/// the group only if all inputs and the replaced file are.
 fn output_mode(path: &Path, inputs: &[PathBuf]) -> u32 {
-    let of_file = |path: &Path| {
+    let file_mode = |path: &Path| {
         path.metadata().ok().filter(|metadata| metadata.is_file()).map(|metadata| metadata.mode())
     };
-    let others = inputs.iter().map(PathBuf::as_path).chain([path]).filter_map(of_file);
+    let others = inputs.iter().map(PathBuf::as_path).chain([path]).filter_map(file_mode);
     others.fold(0o640, |mode, other| mode & (other | 0o600))
 }
 
 fn create_temporary(folder: &OwnedFd, path: &Path, mode: u32) -> Result<(File, OsString)> {
     const FLAGS: OFlags = OFlags::WRONLY.union(OFlags::CREATE).union(OFlags::EXCL).union(OFlags::CLOEXEC);
     static COUNT: AtomicU32 = AtomicU32::new(0);
-    let failed = |source| Error::File { path: path.to_owned(), source };
+    let file_error = |source| Error::File { path: path.to_owned(), source };
     let name = path.file_name().unwrap_or_default();
     let mut last = io::Error::from(io::ErrorKind::AlreadyExists);
     for _ in 0..MAX_NAME_ATTEMPTS {
@@ -222,10 +222,10 @@ fn create_temporary(folder: &OwnedFd, path: &Path, mode: u32) -> Result<(File, O
             Ok(file) => return Ok((file.into(), temporary_name)),
             Err(error @ Errno::EXIST) => last = error.into(),
             Err(Errno::NOENT) => return Err(no_folder_error(path)),
-            Err(error) => return Err(failed(error.into())),
+            Err(error) => return Err(file_error(error.into())),
         }
     }
-    Err(failed(last))
+    Err(file_error(last))
 }
 
 /// Returns whether two paths lead to the same file.
@@ -296,23 +296,23 @@ mod tests {
     }
 
     #[test]
-    fn inputs_folders_and_devices_are_no_outputs() {
+    fn inputs_folders_and_devices_are_refused_as_outputs() {
         let folder = tempfile::tempdir().unwrap();
         let input = folder.path().join("in.etl");
         fs::write(&input, "precious").unwrap();
         let (hard, soft) = (folder.path().join("hard.etl"), folder.path().join("soft.etl"));
         fs::hard_link(&input, &hard).unwrap();
         std::os::unix::fs::symlink(&input, &soft).unwrap();
-        let status = |path: &Path| {
+        let create_status = |path: &Path| {
             PartialFile::create(path, std::slice::from_ref(&input), false).unwrap_err().status()
         };
         for name in [&input, &hard, &soft] {
-            assert_eq!(status(name), Status::ERROR_SHARING_VIOLATION);
+            assert_eq!(create_status(name), Status::ERROR_SHARING_VIOLATION);
         }
-        assert_eq!(status(folder.path()), Status::ERROR_BAD_PATHNAME);
-        assert_eq!(status(Path::new("/dev/null")), Status::ERROR_BAD_PATHNAME);
-        assert_eq!(status(Path::new("")), Status::ERROR_BAD_PATHNAME);
-        assert_eq!(status(&folder.path().join("none/out.etl")), Status::ERROR_PATH_NOT_FOUND);
+        assert_eq!(create_status(folder.path()), Status::ERROR_BAD_PATHNAME);
+        assert_eq!(create_status(Path::new("/dev/null")), Status::ERROR_BAD_PATHNAME);
+        assert_eq!(create_status(Path::new("")), Status::ERROR_BAD_PATHNAME);
+        assert_eq!(create_status(&folder.path().join("none/out.etl")), Status::ERROR_PATH_NOT_FOUND);
         assert_eq!(fs::read(&input).unwrap(), b"precious");
     }
 }

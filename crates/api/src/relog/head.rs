@@ -21,9 +21,10 @@ use super::input::Input;
 
 /// Maximum default buffer size: all readers accept it.
 const MAX_DEFAULT_BUFFER_BYTES: u32 = 1 << 20;
-/// Memory for the buffers of all processors, and the size that is always allowed: any record fits
-/// into it, and 2,048 of them fit into the memory.
+/// Memory for the buffers of all processors.
 const BUFFER_MEMORY_BYTES: usize = 256 << 20;
+/// The buffer size that is always allowed: any record fits into such a buffer, and 2,048 of them
+/// fit into the memory.
 const MIN_SHARE_BYTES: usize = 128 << 10;
 /// Maximum length of a name in the header, in characters.
 const MAX_NAME_CHARS: usize = 1024;
@@ -39,16 +40,15 @@ pub(super) fn clocks_agree(a: &Clock, b: &Clock) -> bool {
 pub(super) struct EarliestTimes {
     /// The earliest wanted time.
     from: Option<FileTime>,
-    /// The earliest of all stamps, and of the injected ones.
     earliest: i64,
-    injected: i64,
+    earliest_injected: i64,
 }
 
 impl EarliestTimes {
     /// Starts with the times of the header buffer's records.
     pub(super) fn new(from: Option<FileTime>, front: &[Vec<u8>]) -> Self {
         let times = front.iter().filter_map(|bytes| Some(Record::parse(bytes, 0).ok()?.time()));
-        Self { from, earliest: times.min().unwrap_or(i64::MAX), injected: i64::MAX }
+        Self { from, earliest: times.min().unwrap_or(i64::MAX), earliest_injected: i64::MAX }
     }
 
     #[inline]
@@ -57,17 +57,19 @@ impl EarliestTimes {
     }
 
     pub(super) fn note_injected(&mut self, time: i64) {
-        self.injected = self.injected.min(time);
+        self.earliest_injected = self.earliest_injected.min(time);
     }
 
     /// Returns the clock with the start for the header: moved by whole seconds, which every clock
     /// counts without a remainder.
     pub(super) fn start_clock(&self, clock: &Clock) -> Clock {
-        let seconds = |time: FileTime| time.0.saturating_sub(clock.start.0).div_euclid(UNITS_PER_SECOND);
+        let seconds_since_start =
+            |time: FileTime| time.0.saturating_sub(clock.start.0).div_euclid(UNITS_PER_SECOND);
         let seconds_of_stamp =
-            |raw: i64| if raw == i64::MAX { i64::MAX } else { seconds(clock.file_time(raw)) };
-        let cut = self.from.map_or(0, seconds).max(0);
-        let moved = cut.min(seconds_of_stamp(self.earliest).max(0)).min(seconds_of_stamp(self.injected));
+            |raw: i64| if raw == i64::MAX { i64::MAX } else { seconds_since_start(clock.file_time(raw)) };
+        let cut = self.from.map_or(0, seconds_since_start).max(0);
+        let moved =
+            cut.min(seconds_of_stamp(self.earliest).max(0)).min(seconds_of_stamp(self.earliest_injected));
         let ticks = i128::from(moved).saturating_mul(i128::from(clock.rate));
         let anchor = i64::try_from(ticks).ok().and_then(|ticks| clock.anchor.checked_add(ticks));
         let start = moved.checked_mul(UNITS_PER_SECOND).and_then(|units| clock.start.0.checked_add(units));
@@ -83,14 +85,14 @@ pub(super) fn is_system_name(record: &Record<'_>) -> bool {
     record.hook() == Some(hook::BUILD_INFO)
 }
 
-/// Returns whether two inputs are of one run of one machine.
+/// Returns whether two inputs were recorded on one machine without a restart in between.
 pub(super) fn are_of_one_machine(a: &Input, b: &Input) -> bool {
-    let machine = |input: &Input| {
+    let machine_key = |input: &Input| {
         let header = &input.header;
         let [major, minor, ..] = header.versions;
         (major, minor, header.provider_version, header.processors, header.cpu_speed_mhz, header.boot_time)
     };
-    machine(a) == machine(b)
+    machine_key(a) == machine_key(b)
 }
 
 /// Returns the end of all inputs; `None` if one has none, or if the events determine it.
@@ -108,19 +110,19 @@ pub(super) fn writer_options(inputs: &[Input], first: &Input, settings: &Setting
         [_] => (header.session_name.as_str(), header.file_name.as_str()),
         _ => ("Relogger", "[multiple files]"),
     };
-    let name = |text: &str| text.chars().take(MAX_NAME_CHARS).collect();
+    let shorten = |text: &str| text.chars().take(MAX_NAME_CHARS).collect();
     let megahertz = u32::try_from(clock.rate / 1_000_000).unwrap_or(u32::MAX);
     let [major, minor, ..] = header.versions;
     Options {
         buffer_size: settings.buffer_size.unwrap_or_else(|| buffer_size(inputs)),
         compressed: settings.compressed,
         log_file_mode: EVENT_TRACE_FILE_MODE_SEQUENTIAL | EVENT_TRACE_RELOG_MODE,
-        session_name: name(session_name),
-        file_name: name(file_name),
-        // The written buffers do not exist in older systems.
+        session_name: shorten(session_name),
+        file_name: shorten(file_name),
+        // Systems older than version 6 do not have the format of the written buffers.
         os_version: if major >= 6 { [major, minor] } else { [6, 0] },
         build: header.provider_version,
-        // Raised if events need more.
+        // The writer raises this if an event has a higher processor number.
         processors: header.processors.clamp(1, 2048),
         cpu_speed_mhz: if clock.kind == ClockKind::CpuCycles { megahertz } else { header.cpu_speed_mhz }
             .max(1),

@@ -58,7 +58,6 @@ impl Input {
         })
     }
 
-    /// Returns the wall time of the start.
     pub(super) fn start(&self) -> FileTime {
         self.clock.file_time(self.clock.anchor)
     }
@@ -76,12 +75,12 @@ pub fn is_log_file_header(record: &Record<'_>) -> bool {
 fn read_header_records<R: ReadAt>(trace: &etl::Trace<R>) -> Result<Vec<Vec<u8>>> {
     let Some(first) = trace.buffers().iter().find(|b| b.offset == 0) else { return Ok(Vec::new()) };
     let mut bytes = vec![0; (first.size as usize).min(MAX_HEADER_BUFFER_BYTES)];
-    let got = trace.source().read_at(0, &mut bytes)?;
-    bytes.truncate(got);
-    let Some(head) = bytes.first_chunk::<HEADER_SIZE>().map(BufferHeader::parse) else {
+    let length = trace.source().read_at(0, &mut bytes)?;
+    bytes.truncate(length);
+    let Some(header) = bytes.first_chunk::<HEADER_SIZE>().map(BufferHeader::parse) else {
         return Ok(Vec::new());
     };
-    bytes.truncate(head.valid_bytes(got));
+    bytes.truncate(header.valid_bytes(length));
     let mut records = Records::new(&bytes, HEADER_SIZE, 0, 0, trace.header().has_old_instances());
     let mut header_records = Vec::new();
     while let Ok(Some(record)) = records.next() {
@@ -89,7 +88,7 @@ fn read_header_records<R: ReadAt>(trace: &etl::Trace<R>) -> Result<Vec<Vec<u8>>>
             header_records.push(record.bytes().to_vec());
         }
         if header_records.len() > MAX_HEADER_RECORDS {
-            // So many records in a header buffer are meant as events, and are delivered as such.
+            // So many records are events, and are delivered as events.
             return Ok(Vec::new());
         }
     }

@@ -34,11 +34,11 @@ use super::{Settings, is_log_file_header};
 use crate::consumer::{Event, Lost};
 use crate::error::{Error, Result};
 
-/// Kinds of kernel events for which the payload stamps are cached.
+/// Maximum number of kinds of kernel events whose payload stamps are cached.
 const MAX_CACHED_KINDS: usize = 4096;
 
-/// Range of stack keys for each input: sessions count them, and a file that defines as many has
-/// gigabytes. 64 such ranges fit the short keys too.
+/// Number of stack keys for each input. Sessions number their keys consecutively, and a file with
+/// more keys would have gigabytes. 64 such ranges fit into keys of 32 bits too.
 const STACK_KEYS_PER_INPUT: u64 = 1 << 26;
 
 /// Statistics of the written file.
@@ -76,9 +76,9 @@ struct InputConversion {
     clock: Option<Clock>,
     /// Records in the header buffer of the output that come again among the events.
     front: Vec<Vec<u8>>,
-    /// The input is from another machine than the one that the header describes.
+    /// The input is from a machine other than the one that the header describes.
     is_of_other_machine: bool,
-    /// Offset for keys of stacks, so that those of one input differ from those of another.
+    /// Offset that is added to stack keys, so that the keys of two inputs differ.
     stack_key_offset: u64,
 }
 
@@ -89,10 +89,10 @@ pub struct Output {
     clock: Clock,
     conversions: Vec<InputConversion>,
     /// The last stamp of each processor.
-    last: Vec<i64>,
+    last_stamps: Vec<i64>,
     scratch: Vec<u8>,
     /// Offsets of stamps in the payloads of kernel events, by hook, version and pointer size.
-    stamps: HashMap<(u16, u8, usize), Vec<usize>>,
+    payload_stamps: HashMap<(u16, u8, usize), Vec<usize>>,
     earliest_times: EarliestTimes,
     /// The latest wall time that was written.
     latest: FileTime,
@@ -112,9 +112,9 @@ impl Output {
         let Some((reference, first)) = inputs.iter().enumerate().min_by_key(|(_, i)| i.start()) else {
             return Err(Error::refused(Status::ERROR_INVALID_PARAMETER, "there is nothing to relog"));
         };
-        let is_size =
+        let is_valid_size =
             |size: u32| size.is_multiple_of(MIN_BUFFER) && (MIN_BUFFER..=MAX_BUFFER).contains(&size);
-        if settings.buffer_size.is_some_and(|size| !is_size(size)) {
+        if settings.buffer_size.is_some_and(|size| !is_valid_size(size)) {
             let reason = "buffers have a multiple of 1,024 bytes, from 1 KiB to 16 MiB";
             return Err(Error::refused(Status::ERROR_INVALID_PARAMETER, reason));
         }
@@ -146,9 +146,9 @@ impl Output {
             writer: create_writer(part, options)?,
             clock,
             conversions,
-            last: Vec::new(),
+            last_stamps: Vec::new(),
             scratch: Vec::new(),
-            stamps: HashMap::new(),
+            payload_stamps: HashMap::new(),
             earliest_times: EarliestTimes::new(settings.from, front),
             latest: clock.start,
             current_time: first.start(),
@@ -171,7 +171,7 @@ impl Output {
         PartialFile::check(path, paths).map(drop)
     }
 
-    /// Writes a record of an input unchanged. Skips log-file headers, names of other systems than
+    /// Writes a record of an input unchanged. Skips log-file headers, names of systems other than
     /// the header's, and records that the header buffer has already.
     pub fn keep_record(&mut self, input: usize, record: &Record<'_>) -> Result<()> {
         if is_log_file_header(record) || self.is_folded(input, record) {
@@ -183,9 +183,9 @@ impl Output {
         }
         let mut bytes = std::mem::take(&mut self.scratch);
         bytes.clear();
-        let done = self.keep_converted(input, record, &mut bytes);
+        let result = self.keep_converted(input, record, &mut bytes);
         self.scratch = bytes;
-        done
+        result
     }
 
     fn keep_converted(&mut self, input: usize, record: &Record<'_>, bytes: &mut Vec<u8>) -> Result<()> {
@@ -206,7 +206,6 @@ impl Output {
         self.write(cpu, time, bytes)
     }
 
-    /// Returns whether a record is written unchanged.
     fn is_unchanged(&self, input: usize, record: &Record<'_>) -> bool {
         record.instance().is_none()
             && !record.items_damaged()
@@ -224,9 +223,9 @@ impl Output {
 
     /// Moves the stack keys of a record, and corrects contradicting items.
     fn correct_record(&mut self, input: usize, record: &Record<'_>, bytes: &mut [u8]) {
-        let by = self.stack_key_offset(input);
-        if by != 0 && !record.items_damaged() {
-            stack_key::move_key(record, bytes, by);
+        let offset = self.stack_key_offset(input);
+        if offset != 0 && !record.items_damaged() {
+            stack_key::move_key(record, bytes, offset);
         }
         let is_dropped = edit::drop_damaged_items(record, bytes);
         self.summary.items_dropped = self.summary.items_dropped.saturating_add(u64::from(is_dropped));
@@ -250,9 +249,9 @@ impl Output {
         bytes.extend_from_slice(event.bytes());
         edit::set_time(&mut bytes, event.family(), time);
         self.correct_record(event.input, &event.record()?, &mut bytes);
-        let done = self.write(cpu, time, &bytes);
+        let result = self.write(cpu, time, &bytes);
         self.scratch = bytes;
-        done?;
+        result?;
         // Added events belong to the file, whenever the sessions ended.
         self.inputs_end = self.inputs_end.map(|end| end.max(self.clock.file_time(time)));
         self.earliest_times.note_injected(time);
@@ -311,8 +310,8 @@ impl Output {
         self.writer.set_start(anchor, start);
         let end = self.inputs_end.unwrap_or(self.latest).max(start).max(FileTime(1));
         let (events_lost, buffers_lost) = (self.summary.events_lost, self.summary.buffers_lost);
-        let done = self.writer.finalise(&WriterSummary { end_time: end, events_lost, buffers_lost });
-        done.map_err(|error| self.writer.sink_mut().explain(error))?;
+        let result = self.writer.finalise(&WriterSummary { end_time: end, events_lost, buffers_lost });
+        result.map_err(|error| self.writer.sink_mut().explain(error))?;
         let (bytes, buffers) = (self.writer.length(), self.writer.buffers_written());
         self.writer.sink_mut().commit()?;
         Ok(Summary { bytes, buffers, start, end, ..self.summary })
@@ -321,15 +320,16 @@ impl Output {
     /// Returns the clock of an input if its stamps are converted.
     fn conversion_clock(&self, input: usize) -> Result<Option<Clock>> {
         let conversion = self.conversions.get(input);
-        let none = || Error::refused(Status::ERROR_INVALID_PARAMETER, format!("there is no input {input}"));
-        Ok(conversion.ok_or_else(none)?.clock)
+        let no_input_error =
+            || Error::refused(Status::ERROR_INVALID_PARAMETER, format!("there is no input {input}"));
+        Ok(conversion.ok_or_else(no_input_error)?.clock)
     }
 
     /// Returns the stamp of a wall time, not before the previous one of the processor with the same
     /// wall time.
     fn to_output_stamp(&self, time: FileTime, cpu: u16) -> i64 {
         let first = self.clock.first_raw(time);
-        match self.last.get(usize::from(cpu)) {
+        match self.last_stamps.get(usize::from(cpu)) {
             Some(&last) if self.clock.file_time(last) == time => first.max(last),
             _ => first,
         }
@@ -339,10 +339,10 @@ impl Output {
         let written = self.writer.write(cpu, time, bytes);
         written.map_err(|error| self.writer.sink_mut().explain(error))?;
         let index = usize::from(cpu);
-        if self.last.len() <= index {
-            self.last.resize(index.saturating_add(1), i64::MIN);
+        if self.last_stamps.len() <= index {
+            self.last_stamps.resize(index.saturating_add(1), i64::MIN);
         }
-        if let Some(last) = self.last.get_mut(index) {
+        if let Some(last) = self.last_stamps.get_mut(index) {
             *last = time;
         }
         self.latest = self.latest.max(self.clock.file_time(time));
@@ -356,10 +356,10 @@ impl Output {
         let Some(hook) = record.hook() else { return };
         let (descriptor, pointer) = (record.descriptor(), record.pointer_size());
         let key = (hook, descriptor.version, pointer);
-        if self.stamps.len() >= MAX_CACHED_KINDS && !self.stamps.contains_key(&key) {
-            self.stamps.clear();
+        if self.payload_stamps.len() >= MAX_CACHED_KINDS && !self.payload_stamps.contains_key(&key) {
+            self.payload_stamps.clear();
         }
-        let offsets = self.stamps.entry(key).or_insert_with(|| {
+        let offsets = self.payload_stamps.entry(key).or_insert_with(|| {
             let shape = kernel::shape_of(&record.provider(), descriptor.opcode, descriptor.version);
             shape.map_or_else(Vec::new, |(shape, _)| shape.raw_times(pointer).collect())
         });
@@ -372,8 +372,8 @@ impl Output {
             }
             let raw = i64_at(bytes, at);
             let converted = self.clock.first_raw(clock.file_time(raw));
-            if let Some(place) = bytes.get_mut(at..end).filter(|_| raw != 0) {
-                place.copy_from_slice(&converted.to_le_bytes());
+            if let Some(field) = bytes.get_mut(at..end).filter(|_| raw != 0) {
+                field.copy_from_slice(&converted.to_le_bytes());
             }
         }
     }

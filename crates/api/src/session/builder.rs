@@ -15,7 +15,7 @@ use crate::controller::Controller;
 use crate::error::Result;
 use crate::private::PrivateSession;
 
-/// Modes that determine how a log file is written, or that events go elsewhere too.
+/// Modes that determine how a log file is written, or add live delivery.
 const FILE_MODES: LogFileMode = LogFileMode::SEQUENTIAL
     .union(LogFileMode::CIRCULAR)
     .union(LogFileMode::APPEND)
@@ -166,7 +166,7 @@ impl SessionBuilder {
 
     /// Sets the time after which partly filled buffers are written, rounded up to whole seconds.
     ///
-    /// Without it, full buffers are written; a live session uses one second.
+    /// Without it, only full buffers are written; a live session uses one second.
     pub fn flush_timer(mut self, timer: Duration) -> Self {
         self.config.flush_timer = round_up_to_seconds(timer);
         self
@@ -197,8 +197,8 @@ impl SessionBuilder {
         self
     }
 
-    /// Records the call stack with each of these kernel events, from the first one on; for system
-    /// loggers.
+    /// Records the call stack with each of these kernel events, from the start of the session; for
+    /// system loggers.
     pub fn kernel_stacks(mut self, events: &[ClassicEventId]) -> Self {
         self.config.kernel_stacks = Set::StackTracing(events.to_vec()).to_bytes();
         self

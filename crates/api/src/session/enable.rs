@@ -23,7 +23,7 @@ const DEFAULT_TIMEOUT: Duration = Duration::from_secs(2);
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProviderId {
     guid: Guid,
-    /// Stored with the enable, for people; empty if unknown.
+    /// A readable name that is stored with the enable; empty if unknown.
     name: String,
 }
 
@@ -34,7 +34,7 @@ impl ProviderId {
         self.guid
     }
 
-    /// Adds a name to a GUID, for people: a daemon lists it with the enable
+    /// Adds a readable name to a GUID. A daemon lists it with the enable
     /// ([`ProviderEnable::name`](super::ProviderEnable::name)).
     ///
     /// An enable fails with `ERROR_INVALID_PARAMETER` if the name is longer than
@@ -143,7 +143,7 @@ impl<'s> Enable<'s> {
         self
     }
 
-    /// Enables the provider, or carries out the other [request](Session::request).
+    /// Enables the provider, or carries out another [request](Session::request).
     ///
     /// Fails with `ERROR_INVALID_PARAMETER` for filters that contradict each other or the session;
     /// with `ERROR_NO_SYSTEM_RESOURCES` if eight sessions enable the provider already.
@@ -161,7 +161,7 @@ impl<'s> Enable<'s> {
                 let ms = u32::try_from(wait.as_millis()).unwrap_or(u32::MAX);
                 match controller.clone().enable_named(session, guid, &name, code, &params, ms) {
                     Err(error) if timeout.is_none() && error.status() == Status::ERROR_TIMEOUT => Ok(()),
-                    done => done,
+                    result => result,
                 }
             }
         }

@@ -21,20 +21,20 @@ pub struct ProviderInfo {
     pub guid: Guid,
     /// Name from the traits of the provider; may be empty.
     pub name: String,
-    /// Processes that have registered it; none if it is only enabled. Those of a group are the
-    /// processes of its members.
+    /// Processes that have registered the provider, or members of the group; empty if no process
+    /// has.
     pub pids: Vec<u32>,
-    /// Sessions that enable it.
+    /// Sessions that enable the provider or group.
     pub sessions: Vec<ProviderEnable>,
     /// Private sessions of other processes that enable it, as far as the caller may control them.
     pub private_sessions: Vec<ProviderEnable>,
-    /// Groups that it has joined.
+    /// Groups that the provider has joined.
     pub groups: Vec<Guid>,
     /// Whether this is a group.
     pub is_group: bool,
     /// Whether it is registered as a classic provider.
     pub is_classic: bool,
-    /// Those of its processes that run in a container, as the daemon sees them. An enable without
+    /// The processes of `pids` that run in a container, as the daemon sees it. An enable without
     /// [`EnableProperties::ENABLE_SILOS`] excludes them.
     pub contained_pids: Vec<u32>,
 }
@@ -60,8 +60,8 @@ pub struct ProviderEnable {
     /// Number of registered processes whose events the session gets, without those that filters
     /// exclude.
     pub traced: u32,
-    /// Number of processes that have registered it, now or before, and that the enable excludes
-    /// because they run in a container.
+    /// Number of processes that have registered the provider, now or before, and that the enable
+    /// excludes because they run in a container.
     pub left_out: u32,
 }
 
@@ -81,13 +81,13 @@ impl Controller {
 impl ProviderInfo {
     /// Converts a provider in a control message.
     fn from_message(entry: ProviderEntry) -> Self {
-        let enables = |all: Vec<EnableEntry>| all.into_iter().map(ProviderEnable::from_message).collect();
+        let convert = |all: Vec<EnableEntry>| all.into_iter().map(ProviderEnable::from_message).collect();
         Self {
             guid: entry.provider,
             name: entry.name,
             pids: entry.pids,
-            sessions: enables(entry.sessions),
-            private_sessions: enables(entry.privates),
+            sessions: convert(entry.sessions),
+            private_sessions: convert(entry.privates),
             groups: entry.groups,
             is_group: entry.is_group,
             is_classic: entry.is_classic,

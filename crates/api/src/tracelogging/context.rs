@@ -81,8 +81,8 @@ struct EnableWords {
 impl EnableWords {
     /// Updates the words with the combined parameters of the sessions.
     fn update(&self, notice: &EnableNotice<'_>) {
-        // Relaxed: each word may be seen before or after the others; at worst one event at the
-        // moment of change is checked against both.
+        // Relaxed: each word may be seen before or after the others. At worst, an event that is
+        // written at the moment of the change is checked against old and new words.
         match ControlCode::from_number(notice.code) {
             Some(ControlCode::Disable) => self.level.store(0, Ordering::Relaxed),
             Some(ControlCode::Enable) => {
@@ -138,16 +138,16 @@ impl Context {
     }
 
     /// Registers the provider, sets its traits, and returns a Win32 status. A failure to set the
-    /// traits is not reported, as published.
+    /// traits is not reported, as documented.
     ///
     /// # Safety
     ///
-    /// The context stays in place in memory, and alive, until it is unregistered or dropped. In a
-    /// library that is unloaded, both come first.
+    /// The context stays in place in memory until it is unregistered or dropped, which must happen
+    /// before its library is unloaded.
     ///
     /// # Panics
     ///
-    /// Panics if it is registered, or another thread is registering or unregistering it.
+    /// Panics if it is registered already, or another thread is registering or unregistering it.
     #[track_caller]
     pub unsafe fn register(&self, id: Guid, traits: &[u8], callback: Option<EnableCallback>) -> u32 {
         // Pairs with the release below and in `unregister`.
@@ -196,7 +196,7 @@ impl Context {
         status.0
     }
 
-    /// Writes an event that passed the words, and returns a Win32 status.
+    /// Writes an event that passed [`enabled`](Self::enabled), and returns a Win32 status.
     // Always inline, like all functions that write: the call stack of an event begins at the
     // application's call.
     #[inline(always)]
@@ -211,7 +211,7 @@ impl Context {
         let Some(handle) = Handle::from_raw_any_kind(self.handle.load(Ordering::Relaxed)) else {
             return WriteError::InvalidHandle.status().0;
         };
-        // Usually known at compile time.
+        // Usually decided at compile time.
         if activity.is_none() && related.is_none() {
             return to_status(write::write_described(handle.slot(), descriptor, metadata, data)).0;
         }
@@ -307,10 +307,10 @@ mod tests {
     }
 
     #[test]
-    fn words_match_the_published_test() {
+    fn enable_words_pass_events_by_level_and_keyword() {
         let context = Context::new();
         let passes = |level, keyword| context.enabled(Level::from_int(level), keyword);
-        assert!(!passes(0, 0), "no session has the provider enabled");
+        assert!(!passes(0, 0), "a provider that no session enables must pass nothing");
         context.words.update(&notice(ControlCode::Enable, 3, 0x6, 0x2));
         for (level, keyword, expected) in [
             (3, 0x2, true),
@@ -324,9 +324,9 @@ mod tests {
             assert_eq!(passes(level, keyword), expected, "level {level} keyword {keyword:#x}");
         }
         context.words.update(&notice(ControlCode::Enable, 0, 0, 0));
-        assert!(passes(255, 1 << 63) && passes(0, 0), "level 0 is all levels, an any-mask of 0 all keywords");
+        assert!(passes(255, 1 << 63) && passes(0, 0), "level 0 and an any-mask of 0 must pass everything");
         context.words.update(&notice(ControlCode::CaptureState, 1, 1, 1));
-        assert!(passes(255, 1 << 63), "a capture of state changes nothing");
+        assert!(passes(255, 1 << 63), "a request for the state must change nothing");
         context.words.update(&notice(ControlCode::Disable, 0, 0, 0));
         assert!(!passes(0, 0));
     }

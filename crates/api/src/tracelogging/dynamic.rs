@@ -7,7 +7,7 @@
 //! use traceweir::tracelogging::{Level, OutType};
 //!
 //! let provider = pin!(Provider::new("Example.Script", &Provider::options()));
-//! // Safety: it is dropped, and thereby unregistered, before its memory is freed.
+//! // SAFETY: the provider is dropped, and thereby unregistered, before its memory is freed.
 //! unsafe { provider.as_ref().register() };
 //! let mut builder = EventBuilder::new();
 //! if provider.enabled(Level::Verbose, 0x1) {
@@ -45,7 +45,7 @@ use super::ids::id_functions;
 use super::provider::{format_provider, name_from_traits};
 use super::values::Id;
 
-/// The published limit: names are shorter than this.
+/// The documented limit: names are shorter than this.
 const NAME_LIMIT_BYTES: usize = 32_768;
 
 /// The optional properties of a provider.
@@ -134,7 +134,10 @@ impl<G: Id> ProviderOf<G> {
     /// Panics if the name has 32,768 bytes or more.
     #[track_caller]
     pub fn new_with_id(name: &str, options: &OptionsOf<G>, id: &G) -> Self {
-        assert!(name.len() < NAME_LIMIT_BYTES, "a provider's name has fewer than 32,768 bytes");
+        assert!(
+            name.len() < NAME_LIMIT_BYTES,
+            "a provider's name has fewer than 32,768 bytes: this one has more"
+        );
         let mut builder = TraitsBuilder::new(name);
         if let Some(group) = options.group {
             builder.group(&group.into());
@@ -169,7 +172,7 @@ impl<G: Id> ProviderOf<G> {
     ///
     /// # Safety
     ///
-    /// A library that may be unloaded unregisters or drops it before.
+    /// A library that may be unloaded must unregister or drop the provider first.
     ///
     /// # Panics
     ///
@@ -182,8 +185,8 @@ impl<G: Id> ProviderOf<G> {
         unsafe { self.context.register(self.id.into(), &self.traits, callback) }
     }
 
-    /// Ends the registration and returns a Win32 status, 0 if there is none. It may be registered
-    /// again.
+    /// Ends the registration, if there is one, and returns a Win32 status. The provider may be
+    /// registered again.
     pub fn unregister(&self) -> u32 {
         self.context.unregister()
     }

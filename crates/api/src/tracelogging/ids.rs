@@ -1,4 +1,4 @@
-//! Functions about ids that every kind of provider has, as published, though they need no provider.
+//! Functions about ids that every kind of provider has, as documented, though they need no provider.
 
 /// Implements these functions for a type of providers whose id type is its parameter.
 macro_rules! id_functions {

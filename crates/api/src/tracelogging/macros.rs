@@ -130,7 +130,7 @@ pub const fn descriptor(
 /// Checks a tag; more than 28 bits do not compile.
 #[must_use]
 pub const fn tag(tag: u32) -> u32 {
-    assert!(tag <= 0x0FFF_FFFF, "a tag has 28 bits");
+    assert!(tag <= 0x0FFF_FFFF, "a tag has 28 bits: this one has more");
     tag
 }
 

@@ -55,8 +55,8 @@ impl<G> ProviderOf<G> {
         self.context.enabled(level, keyword)
     }
 
-    /// Ends the registration and returns a Win32 status, 0 if there is none. It may be registered
-    /// again.
+    /// Ends the registration, if there is one, and returns a Win32 status. The provider may be
+    /// registered again.
     pub fn unregister(&self) -> u32 {
         self.context.unregister()
     }
@@ -76,7 +76,7 @@ impl<G: Id> ProviderOf<G> {
     /// # Safety
     ///
     /// The provider is a static, or stays in place until it is unregistered. A library that may be
-    /// unloaded unregisters it before.
+    /// unloaded must unregister it first.
     ///
     /// # Panics
     ///
@@ -95,7 +95,7 @@ impl<G: Id> ProviderOf<G> {
     /// # Safety
     ///
     /// The provider is a static, or stays in place until it is unregistered. A library that may be
-    /// unloaded unregisters it before.
+    /// unloaded must unregister it first.
     ///
     /// # Panics
     ///

@@ -14,7 +14,7 @@ macro_rules! numbers {
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
         pub struct $name(u8);
 
-        #[allow(non_upper_case_globals)] // Names as published.
+        #[allow(non_upper_case_globals)] // Names of the original crate.
         impl $name {
             $($(#[$of])* pub const $value: Self = Self($number);)*
 
@@ -25,7 +25,7 @@ macro_rules! numbers {
             #[doc = concat!("Panics above ", $most, ".")]
             #[inline(always)]
             #[must_use]
-            #[allow(unused_comparisons, clippy::absurd_extreme_comparisons)] // Of those whose numbers fill a byte.
+            #[allow(unused_comparisons, clippy::absurd_extreme_comparisons)] // For types whose numbers fill a byte.
             pub const fn from_int(value: u8) -> Self {
                 assert!(value <= $most, concat!("no ", stringify!($name), " is above ", $most));
                 Self(value)
@@ -224,7 +224,7 @@ numbers! {
     }
 }
 
-#[allow(non_upper_case_globals)] // Names as published.
+#[allow(non_upper_case_globals)] // Names of the original crate.
 impl InType {
     /// Flag of an array whose count is in the metadata.
     pub const ConstantCountFlag: u8 = 0x20;
@@ -292,7 +292,7 @@ numbers! {
     }
 }
 
-#[allow(non_upper_case_globals)] // Names as published.
+#[allow(non_upper_case_globals)] // Names of the original crate.
 impl OutType {
     /// Mask of the out-type bits.
     pub const TypeMask: u8 = 0x7F;

@@ -104,13 +104,12 @@ pub fn until_zero<T: Plain + Default + PartialEq>(values: &[T]) -> &[u8] {
 ///
 /// # Panics
 ///
-/// Panics if there are fewer bytes, as published.
+/// Panics if there are fewer bytes, as documented.
 #[inline]
 #[track_caller]
 pub fn sid(value: &[u8]) -> &[u8] {
     let size = value.get(1).map_or(usize::MAX, |&count| 8 + 4 * usize::from(count));
-    let Some(sid) = value.get(..size) else { panic!("a SID has 8 bytes and 4 for each subauthority") };
-    sid
+    value.get(..size).expect("a SID has 8 bytes and 4 for each subauthority: here are fewer")
 }
 
 /// Converts seconds since 1970 to FILETIME.

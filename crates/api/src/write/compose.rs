@@ -1,10 +1,10 @@
 //! The bytes of a record: header, extended data items, payload.
 //!
-//! The bytes are those of the file (`traceweir_format::header::event`), except for the time stamp
-//! and the process id, which stay zero: the owner of the session fills them in. Extended data items
-//! come in this order: traits (12), schema (11), related activity (1), event key (10), stack (6).
-//! If the traits name a GUID to decode by, the header has that GUID and an item (14) before all
-//! others has the provider's own.
+//! The bytes are those of the file (`traceweir_format::header::event`), except for the process id
+//! and, unless the caller passed one, the time stamp: the owner of the region fills them in.
+//! Extended data items come in this order: traits (12), schema (11), related activity (1), event key
+//! (10), stack (6). If the traits name another GUID to decode by, the header contains that GUID, and
+//! item 14, before all others, contains the provider's own GUID.
 
 use traceweir_format::header::event;
 use traceweir_format::header::extended::ITEM_HEAD;
@@ -19,8 +19,8 @@ use crate::registration::{DecodeGuidWords, RegistrationSlot};
 /// The bits of the first header word other than size and flags.
 pub(super) const FIRST_WORD_BITS: u64 = (HeaderType::EVENT_HEADER64.0 as u64) << 16 | 0xC0 << 24;
 
-/// Bytes of the usual items except the data of traits and metadata: heads and padding of both, and
-/// a related activity.
+/// Bytes of the usual items without the data of traits and metadata: heads and padding of those
+/// two, and a related activity.
 const OTHER_ITEM_BYTES: usize = 2 * (ITEM_HEAD + 7) + ITEM_HEAD + 16;
 
 const ZEROS: [u8; 8] = [0; 8];
@@ -49,8 +49,8 @@ impl<'a> RecordSource<'a> {
     pub(super) fn is_small(&self) -> bool {
         let traits = self.traits();
         let bytes = traits.len().saturating_add(self.event.metadata.map_or(0, <[u8]>::len));
-        let is_decoded_otherwise = !traits.is_empty() && self.slot.decoding().is_some();
-        !is_decoded_otherwise
+        let has_decode_guid = !traits.is_empty() && self.slot.decoding().is_some();
+        !has_decode_guid
             && !self.event.is_mixed
             && Stage::can_stage_items(bytes.saturating_add(OTHER_ITEM_BYTES))
     }
@@ -64,12 +64,12 @@ impl<'a> RecordSource<'a> {
         if traits.is_empty() && event.metadata.is_none() && event.related.is_none() {
             return self.finish(stage, 0);
         }
-        let follows_schema = event.related.is_some();
-        let follows_traits = event.metadata.is_some() || follows_schema;
-        let traits = (item_head(ExtType::PROV_TRAITS, traits.len(), follows_traits), traits);
-        let schema = event
-            .metadata
-            .map(|metadata| (item_head(ExtType::EVENT_SCHEMA_TL, metadata.len(), follows_schema), metadata));
+        let is_schema_followed = event.related.is_some();
+        let are_traits_followed = event.metadata.is_some() || is_schema_followed;
+        let traits = (item_head(ExtType::PROV_TRAITS, traits.len(), are_traits_followed), traits);
+        let schema = event.metadata.map(|metadata| {
+            (item_head(ExtType::EVENT_SCHEMA_TL, metadata.len(), is_schema_followed), metadata)
+        });
         let related = event.related.map(|id| {
             let [low, high] = id.to_words();
             [item_head(ExtType::RELATED_ACTIVITYID, 16, false), low, high]
@@ -140,7 +140,7 @@ impl<'a> RecordSource<'a> {
     }
 }
 
-/// Sets the GUID to decode by, which differs from the provider.
+/// Replaces the provider id in the header by the GUID to decode by, and appends item 14.
 #[cold]
 fn set_decode_guid(stage: &mut Stage<'_>, decoding: &'static DecodeGuidWords) {
     stage.set_provider(decoding.provider);
@@ -168,18 +168,18 @@ impl<'a> RecordItems<'a> {
     /// Builds the items of the event, followed by those that only some sessions get.
     pub(super) fn new(source: &RecordSource<'a>, session_items: &'a SessionItems<'a>) -> Self {
         let (traits, metadata, related) = (source.traits(), source.event.metadata, source.event.related);
-        let follows_related = !session_items.is_empty();
-        let follows_schema = related.is_some() || follows_related;
-        let follows_traits = metadata.is_some() || follows_schema;
+        let is_related_followed = !session_items.is_empty();
+        let is_schema_followed = related.is_some() || is_related_followed;
+        let are_traits_followed = metadata.is_some() || is_schema_followed;
         Self {
-            has_items: follows_traits || !traits.is_empty(),
-            traits: (head_bytes(ExtType::PROV_TRAITS, traits.len(), follows_traits), traits),
+            has_items: are_traits_followed || !traits.is_empty(),
+            traits: (head_bytes(ExtType::PROV_TRAITS, traits.len(), are_traits_followed), traits),
             schema: (
-                head_bytes(ExtType::EVENT_SCHEMA_TL, metadata.map_or(0, <[u8]>::len), follows_schema),
+                head_bytes(ExtType::EVENT_SCHEMA_TL, metadata.map_or(0, <[u8]>::len), is_schema_followed),
                 metadata,
             ),
             related: (
-                head_bytes(ExtType::RELATED_ACTIVITYID, 16, follows_related),
+                head_bytes(ExtType::RELATED_ACTIVITYID, 16, is_related_followed),
                 related.map(|id| id.to_bytes()),
             ),
             session_items,
@@ -221,7 +221,7 @@ impl<'a> SessionItems<'a> {
 
     /// Returns the bytes that the items add to a record.
     pub(super) fn size(&self) -> usize {
-        // Both are whole words.
+        // Neither needs padding: both consist of whole words.
         self.key.1.map_or(0, |key| ITEM_HEAD + key.len())
             + self.stack.1.map_or(0, |frames| ITEM_HEAD + frames.len())
     }

@@ -9,9 +9,9 @@
 //!          3 time stamp, 8 bytes           ─▶ header: the session keeps it
 //! ```
 //!
-//! Types count once the provider enabled them (EventSetInformation: descriptor types, or traits);
-//! before, the type byte may be anything and every block is payload. Each of the types 1 to 3 may
-//! appear at most once.
+//! Types are used only if the provider has enabled them (EventSetInformation: descriptor types, or
+//! traits); otherwise the type byte may be anything and every block is payload. Each of the types 1
+//! to 3 may appear at most once.
 //!
 //! The blocks are checked and used in the caller's list; no other list is built.
 #![allow(unsafe_code)]
@@ -118,7 +118,7 @@ impl<'a> TypedBlocks<'a> {
 }
 
 impl<'a> SortedBlocks<'a> {
-    /// Checks and sorts blocks. Their types count only if `has_types`.
+    /// Checks and sorts blocks. Without `has_types`, all blocks are payload.
     ///
     /// # Safety
     ///
@@ -201,15 +201,15 @@ pub(crate) unsafe fn write_descriptors(
 }
 
 /// Writes an event that a C program passes to EventWriteTransfer, for a façade, if it is a usual
-/// one.
+/// event.
 ///
 /// Returns whether the event was written. Otherwise the caller uses the general path, which checks
 /// everything again.
 ///
 /// # Safety
 ///
-/// Pointers are NULL or valid: `data` has `count` elements, and each of them is NULL or the address
-/// of as many bytes as its size says, which do not change during the call.
+/// Pointers are NULL or valid. `data` has `count` elements, and the address of each is NULL or
+/// points to as many bytes as its size states, which do not change during the call.
 // Inlined into the function that a C program calls: one frame for both.
 #[doc(hidden)]
 #[inline(always)]
@@ -255,7 +255,7 @@ pub unsafe fn try_straight(
     UsualEvent { descriptor, flags: 0, metadata, activity, payload }.try_write(&target)
 }
 
-/// Writes an event of the TraceLogging macros of C, for a façade, if it is a usual one.
+/// Writes an event of the TraceLogging macros of C, for a façade, if it is a usual event.
 ///
 /// Descriptor and metadata are constants of the program, there are no activity ids, and the
 /// provider's metadata come with the registration.
@@ -294,8 +294,7 @@ pub unsafe fn try_straight_described(
     UsualEvent { descriptor, flags: 0, metadata: Some(metadata), activity: None, payload }.try_write(&target)
 }
 
-/// Returns the blocks if all are payload; `None` if a block has a size but no address, or another
-/// type.
+/// Returns the blocks if all are payload; `None` if one has a size but no address, or another type.
 ///
 /// # Safety
 ///
@@ -333,17 +332,17 @@ mod tests {
     fn sort_blocks(blocks: &[DataDescriptor], has_types: bool) -> SortResult {
         // SAFETY: every block here is NULL, or made from bytes that outlive the call.
         let sorted = unsafe { SortedBlocks::new(blocks, has_types) }?;
-        let own = |bytes: &[u8]| bytes.to_vec();
+        let copy = |bytes: &[u8]| bytes.to_vec();
         let descriptor = EventDescriptor::default();
         let event = CallerEvent {
             is_mixed: sorted.is_mixed,
             ..CallerEvent::from_blocks(&descriptor, sorted.payload)
         };
-        let payload = event.payload().map(own).collect();
+        let payload = event.payload().map(copy).collect();
         Ok(SortedCopy {
             payload,
-            metadata: sorted.metadata.map(own),
-            provider: sorted.provider.map(own),
+            metadata: sorted.metadata.map(copy),
+            provider: sorted.provider.map(copy),
             stamp: sorted.stamp,
         })
     }

@@ -21,11 +21,11 @@ use traceweir_session::identity::{start_key, ticks_in};
 
 use crate::process::fork;
 
-/// Returns the key of the next event. `text` is a buffer for a file: 1 KiB is enough for all fields
-/// up to the start time, however long they are.
+/// Returns the key of the next event. `text` is a buffer for `/proc/self/stat`: 1 KiB is enough for
+/// all fields up to the start time.
 pub(super) fn next_key(text: &mut [u8]) -> u64 {
     static COUNTER: AtomicU32 = AtomicU32::new(1);
-    // Relaxed: only the difference of the numbers matters.
+    // Relaxed: the numbers must differ, in any order.
     u64::from(process_key_half(text)) << 32 | u64::from(COUNTER.fetch_add(1, Ordering::Relaxed))
 }
 
@@ -34,8 +34,8 @@ pub(super) fn next_key(text: &mut [u8]) -> u64 {
 fn process_key_half(text: &mut [u8]) -> u32 {
     static CACHED: AtomicU64 = AtomicU64::new(0);
     let serial = fork::serial();
-    let [half, owner] = split_halves(CACHED.load(Ordering::Relaxed));
-    if owner == serial && half != 0 {
+    let [half, cached_serial] = split_halves(CACHED.load(Ordering::Relaxed));
+    if cached_serial == serial && half != 0 {
         return half;
     }
     let pid = rustix::process::getpid().as_raw_nonzero().get().cast_unsigned();

@@ -69,7 +69,7 @@ struct PoolSlot {
     memory: UnsafeCell<RecordScratch>,
 }
 
-// SAFETY: only the thread that set `is_claimed` uses the memory, until it clears it.
+// SAFETY: only the thread that set `is_claimed` uses the memory, until it clears the flag.
 unsafe impl Sync for PoolSlot {}
 
 static POOL: [PoolSlot; POOL_SLOTS] = [const {
@@ -93,7 +93,7 @@ impl ScratchClaim {
 
 impl PoolSlot {
     fn claim(&self) -> bool {
-        // Acquire: the writes of the former owner precede those of this one.
+        // Acquire: the writes of the previous claim precede those of this one.
         self.is_claimed.compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed).is_ok()
     }
 }

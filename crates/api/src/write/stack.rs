@@ -26,8 +26,8 @@
 //! 2. The walk allocates nothing and takes no lock: it may run in a signal handler.
 //!    `_dl_find_object` of glibc 2.35 is made for that; without it (other C libraries, static
 //!    programs) only frame pointers are used.
-//! 3. Each step leaves the stack pointer higher, except the one over a signal frame, and there are
-//!    [`MAX_STEPS`] at most.
+//! 3. Each step, except a step over a signal frame, raises the stack pointer. A walk has at most
+//!    [`MAX_STEPS`] steps.
 //!
 //! Rules are cached by address: if a library was unloaded and another loaded at the same address,
 //! the old rule may be used. Then the stack ends early or has a wrong frame; invariant 1 still
@@ -45,7 +45,7 @@ use tables::{CfaBase, UnwindRows, UnwindRule};
 
 /// Maximum number of frames of a stack.
 pub(super) const MAX_FRAMES: usize = 192;
-/// Maximum number of steps of one walk: the frames, those of this library, and signal frames.
+/// Maximum number of steps of one walk: recorded frames, frames of this library, signal frames.
 const MAX_STEPS: usize = MAX_FRAMES + 32;
 /// The lowest address of code.
 const LOWEST_CODE_ADDRESS: usize = 4096;
@@ -165,12 +165,12 @@ fn walk(
     mut at: Registers,
     from: StackStart,
     readable: &Readable<'_>,
-    mut rule_at: impl FnMut(usize) -> Option<UnwindRule>,
+    mut find_rule: impl FnMut(usize) -> Option<UnwindRule>,
 ) {
     let mut skip = from.skip;
     let mut is_inside = true;
     for _ in 0..MAX_STEPS {
-        let next = match rule_at(if at.is_exact { at.pc } else { at.pc.wrapping_sub(1) }) {
+        let next = match find_rule(if at.is_exact { at.pc } else { at.pc.wrapping_sub(1) }) {
             Some(rule) => step_by_rule(&at, rule, readable),
             None => step_by_frame_pointer(&at, readable),
         };

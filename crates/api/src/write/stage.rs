@@ -74,9 +74,9 @@ impl<'a> Stage<'a> {
         Self { words, filled_bytes: 0, parts, count: 0, remaining_blocks: &[], remaining_bytes: 0 }
     }
 
-    /// Begins a record with these words (little-endian), after space for the prefix.
+    /// Begins a record with the words of its header, after space for the prefix.
     #[inline(always)]
-    pub(super) fn begin<const N: usize>(&mut self, head: [u64; N]) {
+    pub(super) fn begin<const N: usize>(&mut self, header: [u64; N]) {
         const { assert!(PREFIX_BYTES == 16 && PREFIX_BYTES + N * 8 <= CAPACITY_BYTES) };
         self.words[0].write(0);
         self.words[1].write(0);
@@ -84,7 +84,7 @@ impl<'a> Stage<'a> {
         // place.
         #[allow(clippy::needless_range_loop)]
         for i in 0..N {
-            self.words[2 + i].write(head[i].to_le());
+            self.words[2 + i].write(header[i].to_le());
         }
         self.filled_bytes = PREFIX_BYTES + N * 8;
     }
@@ -107,7 +107,8 @@ impl<'a> Stage<'a> {
         self.filled_bytes - PREFIX_BYTES + self.remaining_bytes
     }
 
-    /// Appends a part of an item; copies it now if it is small. Only with parts.
+    /// Appends a part of an item; copies it now if it is small. Requires
+    /// [`with_parts`](Self::with_parts).
     pub(super) fn push(&mut self, bytes: &'a [u8]) {
         if self.count != 0 || !self.try_copy_small(bytes) {
             self.push_part(Block::new(bytes));
@@ -142,7 +143,8 @@ impl<'a> Stage<'a> {
             self.remaining_blocks.iter().fold(0, |sum, block| sum.saturating_add(block.len()));
     }
 
-    /// Appends the payload of a list that also contains other blocks. Only with parts.
+    /// Appends the payload of a list that also contains other blocks. Requires
+    /// [`with_parts`](Self::with_parts).
     pub(super) fn push_mixed_payload(&mut self, blocks: &'a [Block<'a>]) {
         for block in blocks.iter().filter(|block| block.kind() == 0) {
             self.push(block.bytes());
@@ -200,8 +202,8 @@ impl<'a> Stage<'a> {
     }
 
     fn push_part(&mut self, block: Block<'a>) {
-        // The callers bound the number of blocks; an excess part would give a record of a wrong
-        // length, hence no silent drop.
+        // The callers bound the number of blocks; a part that does not fit would give a record of
+        // the wrong length.
         debug_assert!(self.count < self.parts.len());
         if let Some(part) = self.parts.get_mut(self.count)
             && block.len() != 0

@@ -7,17 +7,17 @@
 //!           (nothing is reserved: best effort)
 //!   write   to each: the plain record, or one with event key and stack; flags request the items
 //!           that only the session's owner can add
-//!           a session without free space: counted there, and withheld from (and counted in) all
-//!           others that are not independent
+//!           a session without free space: the event is counted as lost there, and withheld from
+//!           and counted as lost in all others that are not independent
 //! ```
 //!
 //! | Property of an enable | Effect on the event | Done by |
 //! |---|---|---|
-//! | SID, TS_ID, PSM_KEY, PROCESS_START_KEY, SOURCE_CONTAINER_TRACKING | items 2, 3, 9, 13, 16 |
-//! the owner of the session, requested by a flag in the ring |
+//! | SID, TS_ID, PSM_KEY | items 2, 3, 9 | the owner of the region, by a flag in the ring |
+//! | PROCESS_START_KEY, SOURCE_CONTAINER_TRACKING | items 13, 16 | the same |
 //! | STACK_TRACE | item 6: the frames from the caller of the write on (`stack`) | this module |
 //! | EVENT_KEY | item 10: the same in all sessions that get the event (`keys`) | this module |
-//! | EXCLUDE_INPRIVATE | not delivered if written as in private | this module |
+//! | EXCLUDE_INPRIVATE | an in-private event is not delivered | this module |
 //!
 //! A record with a key or a stack, or with large metadata, is composed in memory of a pool
 //! (`scratch`); all others on the stack. If the whole pool is in use, all chosen sessions count the
@@ -50,8 +50,8 @@ use crate::registration::enable::SessionEnable;
 /// Chooses the sessions, composes the record and writes it. `passed_cell` is the result of
 /// [`RegistrationSlot::check_filters`]. Inlined into its callers, where call stacks begin.
 ///
-/// Another function composes the record: filters and call stacks, which need more stack than
-/// all else, are finished before a frame holds a record, or work on records in the pool.
+/// Separate functions compose the record, because filters and call stacks need the most stack: the
+/// filters are finished before a frame holds a record, and call stacks go with records in the pool.
 #[inline(always)]
 pub(super) fn deliver(
     slot: &RegistrationSlot,
@@ -118,8 +118,8 @@ impl<'e> EventDelivery<'e> {
             }
             // The check covered the filters of the session that was the only one then; this one may
             // differ.
-            let is_passed = passed_cell != 0 && passed_cell == enable.filters.number;
-            if enable.is_filtered && !is_passed && !filter::passes(enable.filters.number, event) {
+            let is_passed = passed_cell != 0 && passed_cell == enable.filters.cell;
+            if enable.is_filtered && !is_passed && !filter::passes(enable.filters.cell, event) {
                 continue;
             }
             self.chosen |= enable.bit();
@@ -265,14 +265,14 @@ impl<'e> EventDelivery<'e> {
 /// any does.
 #[cold]
 fn count_lost(slot: &RegistrationSlot, event: &CallerEvent<'_>, outlets: u64) -> bool {
-    let mut any = false;
+    let mut is_wanted = false;
     for enable in slot.session_enables() {
         if outlets & (1 << enable.outlet) != 0 && enable.wants_event(event) {
             outlets::get(enable.outlet).count_lost(enable.ticket);
-            any = true;
+            is_wanted = true;
         }
     }
-    any
+    is_wanted
 }
 
 /// Counts an event as lost because the pool is exhausted.
@@ -306,7 +306,7 @@ fn write_error(failure: WriteFailure) -> Option<WriteError> {
     }
 }
 
-/// Returns the record flags that request items from the owner of the session.
+/// Returns the record flags that request items from the owner of the region.
 fn owner_flags(property: u32) -> u16 {
     const REQUESTED: [(u32, u16); 5] = [
         (SID, abi::WITH_SID),

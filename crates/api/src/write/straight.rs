@@ -58,9 +58,9 @@ pub(super) struct UsualEvent<'a> {
     pub(super) payload: Blocks<'a>,
 }
 
-/// Writes an event whose blocks add up to `payload`, if that is possible right now, and returns
-/// whether it was. `passed_cell` is the cell of filters that passed the event, 0 if none were
-/// checked.
+/// Writes an event with the blocks `payload` if it is a usual event and the ring has room, and
+/// returns whether it was written. `passed_cell` is the cell of the filters that passed the event, 0
+/// if none were checked.
 #[inline(always)]
 pub(super) fn try_write(
     slot: &RegistrationSlot,

@@ -204,7 +204,7 @@ fn key_and_stack_follow_all_other_items() {
                     assert_eq!(
                         plain,
                         encode_record(&event, &stack[..traits_len], activity),
-                        "no item may announce a following item"
+                        "the last item of the plain record must not announce another one"
                     );
                 }
             }
@@ -377,20 +377,20 @@ fn only_the_usual_event_of_one_session_takes_the_straight_path() {
     let set_enable =
         |params: &EnableParams| assert_eq!(slot.enable_session(61, ticket, params).refusal(), None);
     set_enable(&EnableParams { level: 2, ..EnableParams::default() });
-    assert!(!is_straight(raw, d, none, 1, p), "no session wants this level");
+    assert!(!is_straight(raw, d, none, 1, p), "an event of an unwanted level was written");
     // As by a macro whose provider's words are not updated yet, and by a writer that checked before
     // the session changed.
     let block = [Block::new(b"payload")];
     write_as_macro(slot, &CallerEvent::new(&descriptor, &[]), &block).unwrap();
     write(slot, &CallerEvent::new(&descriptor, &[b"payload"])).unwrap();
-    assert!(session.take_records().is_empty(), "the session does not want this level");
+    assert!(session.take_records().is_empty(), "an event of an unwanted level was written");
     set_enable(&EnableParams { property: EVENT_ENABLE_PROPERTY_SID, ..EnableParams::default() });
-    assert!(!is_straight(raw, d, none, 1, p), "the session requests an extended data item");
+    assert!(!is_straight(raw, d, none, 1, p), "an event without the requested item was written");
     set_enable(&EnableParams::default());
     assert!(is_straight(raw, d, none, 1, p));
     assert_eq!(session.take_records().len(), 1);
     slot.disable_sessions(u64::MAX);
-    assert!(!is_straight(raw, d, none, 1, p), "no session has the provider enabled");
+    assert!(!is_straight(raw, d, none, 1, p), "an event of a disabled provider was written");
     assert!(session.take_records().is_empty());
     session.end();
 }
@@ -423,7 +423,7 @@ fn metadata_blocks_may_be_at_any_position() {
 }
 
 #[test]
-fn exhausted_pool_is_a_counted_loss() {
+fn events_without_pool_memory_are_counted_as_lost() {
     // In a separate process: other tests need the pool.
     let mut command = std::process::Command::new(std::env::current_exe().unwrap());
     command.args(["--exact", "write::tests::events_are_lost_while_the_pool_is_empty", "--ignored"]);

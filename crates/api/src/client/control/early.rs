@@ -1,8 +1,8 @@
 //! Registrations that do not wait for a busy daemon.
 //!
 //! ```text
-//!   connect ─▶ the daemon's file lists its enables ─▶ memory made here, entries filled, events
-//!              are written
+//!   connect ─▶ the daemon's file lists its enables ─▶ regions created here, entries filled, events
+//!              written
 //!           ─▶ Hello, Region + memory, Register: they wait in the connection
 //!   traits  ─▶ the file lists enables by name or group ─▶ the same, Region + memory, SetTraits
 //!   daemon  ─▶ Welcome, Region + wake (the memory is taken), Enable, Registered
@@ -29,9 +29,9 @@ use crate::registration::enable::EnableChange;
 use crate::registration::{Handle, provider_filter};
 
 impl ControlThread {
-    /// Makes the memory for sessions that enable a registration with these traits by the daemon's
-    /// file, if there is none, and queues it for the daemon before the request. Returns the enables
-    /// of those sessions.
+    /// Creates the regions, unless they exist, of the sessions for which the daemon's file enables
+    /// a registration with these traits, and queues them for the daemon before the request. Returns
+    /// the enables of those sessions.
     pub(super) fn prepare_early_enables(
         &mut self,
         index: usize,
@@ -44,19 +44,20 @@ impl ControlThread {
         let mut wanted = find_enables(&handle, traits, &enabled.unwrap_or_default());
         let owner = SessionOwner::Peer(peer.id);
         let mut shared = self.client.lock();
-        // The daemon repeats no enable that traits do not change: existing enables stay until it
-        // answers.
+        // The daemon does not repeat enables that the traits do not change: existing enables stay
+        // until it answers.
         wanted.retain(|enabled_session| {
             let outlet = shared.outlets.find(owner, enabled_session.session).map(|open| open.outlet);
             outlet.is_none_or(|outlet| handle.slot().find_enable(outlet).is_none())
         });
-        // Sessions whose memory cannot be made here wait for the daemon.
+        // A session whose region cannot be created here waits for the daemon's region.
         wanted.retain(|enabled_session| shared.open_early_session(peer, pending, enabled_session).is_ok());
         wanted
     }
 
-    /// Enables a registration for the sessions that it was prepared for. The memory was sent
-    /// before: the process may end as soon as it has written an event.
+    /// Enables a registration for the sessions of
+    /// [`prepare_early_enables`](Self::prepare_early_enables), whose regions have been sent: the
+    /// process may end as soon as it has written an event.
     pub(super) fn apply_early_enables(
         &mut self,
         index: usize,
@@ -68,8 +69,7 @@ impl ControlThread {
         let mut shared = self.client.lock();
         for enabled_session in wanted {
             if shared.enable_early(&mut self.peers[index], handle, pending, enabled_session) {
-                // Of several sessions' filters the last one stays, as with a callback that runs for
-                // each.
+                // The filter of the last session stays, as if the callback ran for each session.
                 (is_changed, filter) = (true, provider_filter(&enabled_session.params.filters));
             }
         }
@@ -129,9 +129,9 @@ impl SharedState {
             return Ok(());
         }
         let memory = create_memory(&wanted.region)?;
-        let shared = memory.try_clone().map_err(|e| traceweir_transport::Error::system("dup", e))?;
+        let own_memory = memory.try_clone().map_err(|e| traceweir_transport::Error::system("dup", e))?;
         self.outlets.open(owner, session, |line, outlet| {
-            let source = RegionSource::Doorbell { memory: shared, doorbell: &DOORBELL, line };
+            let source = RegionSource::Doorbell { memory: own_memory, doorbell: &DOORBELL, line };
             Ok((outlet.open(source, &wanted.region)?, ()))
         })?;
         peer.offer_region(session, pending, wanted.region, memory);
@@ -157,8 +157,8 @@ impl SharedState {
 }
 
 impl EarlyEnable {
-    /// Returns whether the daemon's enable equals the enable in its file, which the callback has
-    /// already.
+    /// Returns whether the daemon's enable equals the enable in its file, which the callback already
+    /// got.
     pub(super) fn is_confirmed_by(&self, params: &EnableParams) -> bool {
         let without_source = |params: &EnableParams| EnableParams {
             property: params.property & !GROUP,
@@ -203,11 +203,11 @@ fn reduce_to_classic(enabled_session: EnabledProvider) -> EnabledProvider {
 /// Returns parameters that pass every event that one of two enables passes, until the daemon sends
 /// the exact parameters.
 fn widen_params(first: &EnableParams, second: &EnableParams) -> EnableParams {
-    let level = |params: &EnableParams| if params.level == 0 { u8::MAX } else { params.level };
-    let any = |params: &EnableParams| if params.match_any == 0 { u64::MAX } else { params.match_any };
+    let max_level = |params: &EnableParams| if params.level == 0 { u8::MAX } else { params.level };
+    let any_mask = |params: &EnableParams| if params.match_any == 0 { u64::MAX } else { params.match_any };
     EnableParams {
-        level: level(first).max(level(second)),
-        match_any: any(first) | any(second),
+        level: max_level(first).max(max_level(second)),
+        match_any: any_mask(first) | any_mask(second),
         match_all: first.match_all & second.match_all,
         property: first.property & second.property,
         source: Guid::NULL,

@@ -10,8 +10,8 @@
 //! | Private… | runs a private session here (`private`) |
 //!
 //! A daemon can send orders for sessions or registrations that have ended. Such orders are
-//! acknowledged and otherwise ignored. A failure is reported (`Failed`) before it is acknowledged:
-//! no outlet is free, the memory cannot be mapped, the registration has no entry left.
+//! acknowledged and otherwise ignored. An order fails if no outlet is free, the memory cannot be
+//! mapped, or the registration has no entry left: `Failed` is sent before the acknowledgement.
 
 use std::os::fd::{AsFd, OwnedFd};
 
@@ -60,8 +60,8 @@ impl ControlThread {
                 if descriptors.len() == 1 {
                     self.wake_owner_of_taken_region(owner, session, descriptors);
                 } else {
-                    // The daemon made memory before it read about this process's memory, which is
-                    // dropped.
+                    // The daemon created a region before it read the offer of this process, whose
+                    // own region is dropped.
                     let _ = self.client.end_sessions(|open| open.owner == owner && open.session == session);
                     if let Err(failure) = self.map_region(owner, session, &params, descriptors) {
                         self.report_failure(index, 0, session, failure);
@@ -82,11 +82,11 @@ impl ControlThread {
                 for registration in registrations {
                     let early = self.take_early_enable(index, registration, session);
                     self.report_missed_events(index, registration, session, code, early.is_some());
-                    let done =
+                    let result =
                         self.enable_registration(owner, registration, session, code, &params, early.as_ref());
-                    let Err(failure) = done else { continue };
+                    let Err(failure) = result else { continue };
                     let is_of_session = failure.registration.is_none();
-                    // The missing memory of the session was reported when it arrived.
+                    // That the session is unusable was reported when its region arrived.
                     if order != 0 || !is_of_session {
                         self.report_failure(index, order, session, failure);
                     }
@@ -107,10 +107,10 @@ impl ControlThread {
                 self.start_private_session(index, order, session, starter, &config);
             }
             Message::PrivateControl { order, session, user, control } => {
-                self.control_private_session(index, (order, session), user, control);
+                self.control_private_session(index, order, session, user, control);
             }
             Message::PrivateEnable { order, session, provider, code, params } => {
-                self.enable_private_session(index, (order, session), provider, code, &params);
+                self.enable_private_session(index, order, session, provider, code, &params);
             }
             other => return Err(traceweir_transport::Error::Unexpected(other.kind())),
         }
@@ -147,10 +147,10 @@ impl ControlThread {
         self.peers[index].early_enables.extract_if(.., is_meant).last()
     }
 
-    /// Reports a registration of which the session may have missed events: the process continued
-    /// before the daemon answered the registration or its traits and the daemon's file did not
-    /// enable it (`was_early`), or before it could connect to the daemon, or the program had closed
-    /// the connection.
+    /// Reports a registration whose events the session may have missed. Either the process
+    /// continued before the daemon answered the registration or its traits, and the daemon's file
+    /// did not enable it (`!was_early`), or it continued before it could connect to the daemon, or
+    /// the program closed the connection.
     fn report_missed_events(
         &mut self,
         index: usize,
@@ -186,7 +186,7 @@ impl ControlThread {
         let wake = descriptors.into_iter().next().filter(|wake| prepare_wake(wake.as_fd()).is_ok());
         if let (Some(outlet), Some(wake)) = (outlet, wake) {
             self.wakers.set(outlet, wake);
-            // Rings before this had no effect.
+            // Earlier rings of the doorbell had no effect.
             DOORBELL.ring_outlet(outlet);
         }
     }
@@ -274,7 +274,7 @@ impl ControlThread {
             .lock()
             .unusable_sessions
             .retain(|unusable| (unusable.owner, unusable.session) != (owner, session));
-        if !closed.writers_finished {
+        if !closed.have_writers_finished {
             let reason = "a thread was stopped in the middle of a write, whose event is lost and not counted";
             let (status, reason) = (Status::ERROR_TIMEOUT, reason.to_owned());
             self.report_failure(index, order, session, OrderFailure { registration: None, status, reason });
@@ -321,15 +321,17 @@ impl SharedState {
         })
     }
 
-    /// Checks an order for a session that is not open here: it has ended, which is no error, or was
-    /// never opened.
+    /// Checks an order for a session that is not open here: fails if its region could not be
+    /// opened; a session that has ended is not an error.
     fn check_session_usable(&self, owner: SessionOwner, session: u64) -> Result<(), OrderFailure> {
         match self
             .unusable_sessions
             .iter()
             .find(|unusable| (unusable.owner, unusable.session) == (owner, session))
         {
-            Some(r) => Err(OrderFailure { registration: None, status: r.status, reason: r.reason.clone() }),
+            Some(UnusableSession { status, reason, .. }) => {
+                Err(OrderFailure { registration: None, status: *status, reason: reason.clone() })
+            }
             None => Ok(()),
         }
     }

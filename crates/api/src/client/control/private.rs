@@ -13,10 +13,10 @@
 //!    so a process that starts later records its first event.
 //! 2. Work that waits for a disk never blocks the control thread. A few such orders may be in
 //!    progress; the next one is refused as busy.
-//! 3. A session runs, and continues in another file, only for this process's user and for root, and
-//!    if this process is more privileged than its user, only for root: no other user chooses which
-//!    files are written with its rights (`rights`). `private` handles the file in all cases.
-//! 4. The descriptors of a private session belong to the library (`private`).
+//! 3. A session starts, or continues in another file, only at the request of root or of this
+//!    process's user, and of root alone if this process is more privileged than its user: no other
+//!    user chooses files that are written with its rights (`rights`). `client::private` opens them.
+//! 4. The descriptors of a private session belong to the library (`client::private`).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -92,19 +92,19 @@ impl ControlThread {
         starter: u32,
         config: &SessionConfig,
     ) -> Result<Properties> {
-        let is_known = self.find_member(target).is_some();
+        let is_running = self.find_member(target).is_some();
         // Rights are checked on the thread that opens the file.
         daemon.check(starter)?;
-        if is_known {
+        if is_running {
             let reason = "this process runs the private session already";
             return Err(Error::refused(Status::ERROR_ALREADY_EXISTS, reason));
         }
-        let run = PrivateSession::start_for_controller(config)?;
-        let properties = run.query();
+        let private_session = PrivateSession::start_for_controller(config)?;
+        let properties = private_session.query();
         self.members.push(PrivateMember {
             peer: target.peer,
             session: target.session,
-            private_session: Arc::new(run),
+            private_session: Arc::new(private_session),
         });
         Ok(properties)
     }
@@ -113,25 +113,26 @@ impl ControlThread {
     pub(super) fn enable_private_session(
         &mut self,
         index: usize,
-        (order, session): (u32, u64),
+        order: u32,
+        session: u64,
         provider: traceweir_format::Guid,
         code: EnableCode,
         params: &EnableParams,
     ) {
         let target = self.reply_target(index, order, session);
         let (client, params) = (self.client, params.clone());
-        let outcome = self.find_member(target).ok_or_else(session_not_found).and_then(|run| {
+        let outcome = self.find_member(target).ok_or_else(session_not_found).and_then(|private_session| {
             self.run_in_program(move || {
                 match code {
-                    EnableCode::Enable => run.enable(provider, &params)?,
-                    EnableCode::Disable => run.disable(provider)?,
+                    EnableCode::Enable => private_session.enable(provider, &params)?,
+                    EnableCode::Disable => private_session.disable(provider)?,
                     EnableCode::CaptureState => {
-                        let open = client
+                        let outlet = client
                             .lock()
                             .outlets
-                            .find(SessionOwner::Private, run.id())
+                            .find(SessionOwner::Private, private_session.id())
                             .map(|open| open.outlet);
-                        let outlet = open.ok_or_else(session_not_found)?;
+                        let outlet = outlet.ok_or_else(session_not_found)?;
                         for handle in
                             Handle::iter_current().filter(|handle| handle.slot().provider() == provider)
                         {
@@ -139,7 +140,7 @@ impl ControlThread {
                         }
                     }
                 }
-                Ok(run.query())
+                Ok(private_session.query())
             })
         });
         self.peers[index].queue(target.make_reply(outcome));
@@ -149,31 +150,32 @@ impl ControlThread {
     pub(super) fn control_private_session(
         &mut self,
         index: usize,
-        (order, session): (u32, u64),
+        order: u32,
+        session: u64,
         requesting_user: u32,
         operation: Operation,
     ) {
         let target = self.reply_target(index, order, session);
-        let Some(run) = self.find_member(target) else {
+        let Some(private_session) = self.find_member(target) else {
             return self.peers[index].queue(target.make_reply(Err(session_not_found())));
         };
         let daemon = self.daemon_credentials(index);
         match operation {
-            Operation::Query => self.peers[index].queue(target.make_reply(Ok(run.query()))),
+            Operation::Query => self.peers[index].queue(target.make_reply(Ok(private_session.query()))),
             Operation::Stop => {
                 self.members.retain(|member| (member.peer, member.session) != (target.peer, session));
-                self.run_on_separate_thread(index, target, move || run.end());
+                self.run_on_separate_thread(index, target, move || private_session.end());
             }
             Operation::Update(Update { flush_timer, log_file, .. }) => {
                 self.run_on_separate_thread(index, target, move || {
                     log_file.as_ref().map_or(Ok(()), |_| daemon.check(requesting_user))?;
                     // The daemon has refused other changes that would have had an effect.
-                    run.update(&Update { flush_timer, log_file, ..Update::default() })
+                    private_session.update(&Update { flush_timer, log_file, ..Update::default() })
                 })
             }
             Operation::Flush { log_file } => self.run_on_separate_thread(index, target, move || {
                 log_file.as_ref().map_or(Ok(()), |_| daemon.check(requesting_user))?;
-                run.flush(log_file.as_deref())
+                private_session.flush(log_file.as_deref())
             }),
             Operation::Outcome | Operation::Increment | Operation::ConvertToRealTime => {
                 let reason = "private sessions do not support this operation";
@@ -187,7 +189,7 @@ impl ControlThread {
     /// private session in this process.
     pub(super) fn find_session_owner(&self, index: usize, session: u64) -> (SessionOwner, u64) {
         match self.find_member(self.reply_target(index, 0, session)) {
-            Some(run) => (SessionOwner::Private, run.id()),
+            Some(private_session) => (SessionOwner::Private, private_session.id()),
             None => (SessionOwner::Peer(self.peers[index].id), session),
         }
     }
@@ -223,9 +225,9 @@ impl ControlThread {
         &self,
         work: impl FnOnce() -> Result<T> + Send + 'static,
     ) -> Result<T> {
-        let failed =
+        let panic_error =
             || Err(Error::refused(Status::ERROR_NO_SYSTEM_RESOURCES, "the request ended in a panic"));
-        self.callbacks.run(work).unwrap_or_else(failed)
+        self.callbacks.run(work).unwrap_or_else(panic_error)
     }
 
     /// Runs work that may wait for a disk on a separate thread.
@@ -236,11 +238,11 @@ impl ControlThread {
         work: impl FnOnce() -> Result<Properties> + Send + 'static,
     ) {
         let client = self.client;
-        let busy =
+        let busy_error =
             || Error::refused(Status::ERROR_BUSY, "too many changes of private sessions are under way");
         if DISK_ORDERS.fetch_add(1, Ordering::Relaxed) >= MAX_DISK_ORDERS {
             DISK_ORDERS.fetch_sub(1, Ordering::Relaxed);
-            return self.peers[index].queue(target.make_reply(Err(busy())));
+            return self.peers[index].queue(target.make_reply(Err(busy_error())));
         }
         let spawned = process::spawn_without_signals("traceweir-priv", move || {
             let reply = target.make_reply(work());
@@ -249,7 +251,7 @@ impl ControlThread {
         });
         if spawned.is_err() {
             DISK_ORDERS.fetch_sub(1, Ordering::Relaxed);
-            self.peers[index].queue(target.make_reply(Err(busy())));
+            self.peers[index].queue(target.make_reply(Err(busy_error())));
         }
     }
 }

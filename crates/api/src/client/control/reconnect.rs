@@ -3,21 +3,22 @@
 //!
 //! ```text
 //!   a welcoming daemon is gone ─▶ connect: it answers ─▶ Hello, and everything as at the start
-//!                                     └─ no answer: it has left, and knocks when it starts again
-//!   again within RECONNECT_INTERVAL ─▶ waits until it has passed, to not flood the daemon
-//!   the program closed the connection (`repair`) ─▶ the same, with RECONNECT_AFTER_CLOSE_INTERVAL as the interval
-//!   its queue of connections is full, or it refuses for lack of resources
+//!                                     └─ no answer: it has exited, and knocks when it starts again
+//!   gone again within RECONNECT_INTERVAL ─▶ connect after the interval, to not flood the daemon
+//!   the program closed the connection (`repair`) ─▶ the same, with RECONNECT_AFTER_CLOSE_INTERVAL
+//!   the daemon's queue of connections is full, or it refuses for lack of resources
 //!        ─▶ again after FIRST_DELAY, twice that, …, MAX_DELAY, until it welcomes this process
-//!                                     └─ no listener: it has left, as above
+//!                                     └─ no listener: it has exited, as above
 //! ```
 //!
-//! A daemon drops a process that leaves too much unread, for example one that was stopped for a
-//! while. Nothing is enabled until it is back, so events of that time are not offered to any
-//! session; the sessions count the process itself as a loss.
+//! A daemon drops a process that leaves too many messages unread, for example one that was stopped
+//! for a while. Nothing is enabled until the process has reconnected, so no session gets the events
+//! of that time; the sessions count the process instead of its events.
 //!
 //! Any user may exhaust the queue or the resources of the system's daemon for a while. When a later
-//! attempt succeeds, the registrations that continued in the meantime are reported to each session
-//! that has enabled them (`DaemonPeer::missed_registrations`), which counts the process.
+//! attempt succeeds, the registrations that continued in the meantime
+//! (`DaemonPeer::missed_registrations`) are reported to each session that has enabled them, and the
+//! session counts the process.
 
 use std::time::{Duration, Instant};
 
@@ -38,8 +39,8 @@ const RECONNECT_AFTER_CLOSE_INTERVAL: Duration = Duration::from_millis(50);
 const FIRST_DELAY: Duration = Duration::from_secs(1);
 const MAX_DELAY: Duration = Duration::from_secs(16);
 
-/// Returns the time to wait after a number of failures in a row: processes that failed at the same
-/// moment do not all try again at the same moment.
+/// Returns the time to wait after a number of failures in a row. `random` spreads the attempts of
+/// processes that failed at the same moment.
 fn delay_after_failures(failures: u32, random: u64) -> Duration {
     let doublings = failures.saturating_sub(1).min(16);
     let delay = FIRST_DELAY.saturating_mul(1 << doublings).min(MAX_DELAY);
@@ -51,13 +52,13 @@ fn delay_after_failures(failures: u32, random: u64) -> Duration {
 #[derive(Debug, Default)]
 pub(super) struct ReconnectSchedule {
     due: Vec<(usize, Instant)>,
-    tried: Vec<(usize, Instant)>,
+    last_attempts: Vec<(usize, Instant)>,
     /// Failed attempts in a row, by folder.
     failures: Vec<(usize, u32)>,
 }
 
 impl ReconnectSchedule {
-    /// Schedules an attempt for a folder whose daemon is gone after its Welcome.
+    /// Schedules an attempt for a folder whose daemon dropped the connection.
     pub(super) fn schedule_after_loss(&mut self, folder: usize) {
         self.schedule(folder, RECONNECT_INTERVAL);
     }
@@ -89,9 +90,9 @@ impl ReconnectSchedule {
     }
 
     fn schedule(&mut self, folder: usize, interval: Duration) {
-        let tried = self.tried.iter().find(|(other, _)| *other == folder).map(|(_, at)| *at);
+        let last = self.last_attempts.iter().find(|(other, _)| *other == folder).map(|(_, at)| *at);
         let now = Instant::now();
-        let at = tried.and_then(|at| at.checked_add(interval)).map_or(now, |at| at.max(now));
+        let at = last.and_then(|at| at.checked_add(interval)).map_or(now, |at| at.max(now));
         if self.due.iter().all(|(other, _)| *other != folder) {
             self.due.push((folder, at));
         }
@@ -109,8 +110,8 @@ impl ReconnectSchedule {
         let due: Vec<usize> =
             self.due.iter().filter(|(_, at)| *at <= now).map(|(folder, _)| *folder).collect();
         self.due.retain(|(_, at)| *at > now);
-        self.tried.retain(|(folder, _)| !due.contains(folder));
-        self.tried.extend(due.iter().map(|folder| (*folder, now)));
+        self.last_attempts.retain(|(folder, _)| !due.contains(folder));
+        self.last_attempts.extend(due.iter().map(|folder| (*folder, now)));
         due
     }
 }

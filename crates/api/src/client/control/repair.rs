@@ -2,8 +2,9 @@
 //!
 //! ```text
 //!   the library has its own table ─▶ the program cannot reach it: nothing to do
-//!   a sandbox refuses that ─▶ high numbers, checked before each use (`eventfds`, `socket::GuardedDescriptor`)
-//!        └─ a number is not ours any more ─▶ neither used nor closed, and forgotten
+//!   a sandbox refuses that ─▶ high numbers, checked before each use (`eventfds`,
+//!        │                    `socket::GuardedDescriptor`)
+//!        └─ the program closed a number ─▶ neither used nor closed, and forgotten
 //!             the bell of the control thread  made again
 //!             a listener                      listens again, under another name
 //!             a connection, an eventfd        the connection is lost (`control`)
@@ -61,7 +62,7 @@ impl ControlThread {
         let _ = self.wakers.renew_bell();
         let lost = self.wakers.take_lost();
         let shared = self.client.lock();
-        let lost_sessions = shared.outlets.open.iter().filter(|open| lost & (1 << open.outlet) != 0);
+        let lost_sessions = shared.outlets.sessions.iter().filter(|open| lost & (1 << open.outlet) != 0);
         let owners: Vec<SessionOwner> = lost_sessions.map(|open| open.owner).collect();
         drop(shared);
         for index in (0..self.peers.len()).rev() {
@@ -88,12 +89,13 @@ impl ControlThread {
         let peer = &self.peers[index];
         let owner = SessionOwner::Peer(peer.id);
         let shared = self.client.lock();
-        for open in shared.outlets.open.iter().filter(|open| open.owner == owner) {
+        for open in shared.outlets.sessions.iter().filter(|open| open.owner == owner) {
             self.missed.add(peer.folder, open.session);
         }
     }
 
-    /// Returns whether a session that enables a registration has missed events, and forgets it.
+    /// Returns whether a session that enables a registration has missed events, and forgets the
+    /// session.
     pub(super) fn take_missed_session(&mut self, index: usize, session: u64, code: EnableCode) -> bool {
         let folder = self.peers[index].folder;
         let before = self.missed.0.len();

@@ -1,4 +1,4 @@
-//! The log files of private sessions, of which no two sessions may write or reserve the same.
+//! The log files of private sessions: no two sessions write or reserve the same file.
 
 use std::fs::File;
 use std::os::unix::fs::MetadataExt;
@@ -15,7 +15,7 @@ pub(super) fn file_id(file: &File) -> Option<FileId> {
     file.metadata().ok().map(|m| (m.dev(), m.ino()))
 }
 
-/// A file that a change is about to write, reserved for one session.
+/// A file that a flush or update is about to write, reserved for one session.
 pub(super) struct ReservedFile {
     client: &'static Client,
     session: u64,

@@ -1,5 +1,5 @@
-//! Modules of a private session's providers (TraceProviderBinaryTracking, the one information class
-//! for private sessions).
+//! Modules of a private session's providers (TraceProviderBinaryTracking, the only information
+//! class of private sessions).
 //!
 //! ```text
 //!   track_binaries ─▶ registrations that the session has enabled ─┐
@@ -7,7 +7,8 @@
 //!   register ───────▶ the new one, if the session enables it ─────┘
 //! ```
 //!
-//! A daemon does this for other sessions (`ReportModules`); here the calling thread does it.
+//! For other sessions, a daemon requests the records (`ReportModules`); for a private session, the
+//! calling thread writes them.
 //! Modules are found without the client's lock: finding one takes the loader's lock, which a
 //! library that registers while it is loaded holds already.
 
@@ -22,10 +23,10 @@ use crate::process::outlets::SessionOwner;
 use crate::registration::Handle;
 
 impl PrivateSession {
-    /// Records the modules that contain the session's providers, for providers enabled now and
+    /// Sets whether the session records the modules that contain its providers, enabled now or
     /// later.
     ///
-    /// `false` ends this, but removes nothing that was recorded.
+    /// `false` removes nothing that was recorded.
     pub fn track_binaries(&self, on: bool) -> Result<()> {
         let client = self.client()?;
         let mut shared = client.lock();
@@ -54,14 +55,14 @@ pub(crate) fn unsupported_class_error(class: InfoClass) -> Error {
 }
 
 impl Client {
-    /// Sends a private session the modules of some registrations that it has enabled, except those
-    /// that send it to all sessions.
-    pub(crate) fn send_modules(&self, session: u64, is_meant: impl Fn(&Handle) -> bool) {
+    /// Sends a private session the modules of the selected registrations that it has enabled,
+    /// except registrations that send their module to all sessions.
+    pub(crate) fn send_modules(&self, session: u64, is_selected: impl Fn(&Handle) -> bool) {
         let Some(outlet) = self.find_outlet(session) else { return };
         let is_missing = |handle: &Handle| {
             !handle.slot().is_module_tracked() && handle.slot().find_enable(outlet).is_some()
         };
-        for handle in Handle::iter_current().filter(|handle| is_meant(handle) && is_missing(handle)) {
+        for handle in Handle::iter_current().filter(|handle| is_selected(handle) && is_missing(handle)) {
             let module = handle.find_module();
             // Under the lock the outlet still belongs to the session.
             let mut shared = self.lock();
@@ -80,7 +81,7 @@ impl Client {
     pub(crate) fn send_module_to_private(&self, handle: Handle) {
         let provider = handle.slot().provider();
         let shared = self.lock();
-        let tracking = shared.outlets.open.iter().filter(|open| {
+        let tracking = shared.outlets.sessions.iter().filter(|open| {
             open.tracks_binaries && open.enables.iter().any(|(enabled, _)| *enabled == provider)
         });
         let sessions: Vec<u64> = tracking.map(|open| open.session).collect();

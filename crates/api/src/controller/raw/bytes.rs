@@ -71,7 +71,7 @@ pub struct InformationAnswer {
     pub result: Result<()>,
     /// The value for ReturnLength; `None` leaves it unchanged.
     pub return_length: Option<u32>,
-    /// The answer for the caller's buffer, in which it fits, or nothing.
+    /// The answer for the caller's buffer; empty if it does not fit.
     pub answer: Vec<u8>,
 }
 
@@ -143,12 +143,12 @@ pub fn configure_last_branch_record_bytes<'a>(
     events: Option<&[u8]>,
     count: usize,
 ) -> Result<()> {
-    let refused = |reason| Err(Error::refused(Status::ERROR_INVALID_PARAMETER, reason));
+    let refuse = |reason| Err(Error::refused(Status::ERROR_INVALID_PARAMETER, reason));
     if count > MAX_LBR_EVENTS {
-        return refused("at most four kernel events can be followed by branches");
+        return refuse("at most four kernel events can be followed by branches");
     }
     let Some(events) = events.unwrap_or(&[]).get(..count.saturating_mul(ClassicEventId::SIZE)) else {
-        return refused("a number of events without a buffer that holds them");
+        return refuse("a number of events without a buffer that holds them");
     };
     let (session, events) = (SessionRef::from_api_id(session), ClassicEventId::list(events));
     check_about(&session, InfoClass::TraceLbrEventListInfo)?;
@@ -218,8 +218,8 @@ fn min_answer_bytes(class: u32) -> usize {
 
 /// Performs EnumerateTraceGuidsEx.
 ///
-/// The caller checks that its pointer to the returned length is not null: the published function refuses the
-/// call otherwise (`ERROR_INVALID_PARAMETER`).
+/// The caller checks that the pointer for the returned length is not null: the documented function
+/// fails with `ERROR_INVALID_PARAMETER` otherwise.
 pub fn enumerate_bytes<'a>(
     responder: impl Into<Responder<'a>>,
     class: u32,
@@ -238,17 +238,17 @@ fn enumerate_answer(
     input: Option<&[u8]>,
     lacks_output: bool,
 ) -> Result<Vec<u8>> {
-    let invalid = |reason| Err(Error::refused(Status::ERROR_INVALID_PARAMETER, reason));
+    let refuse = |reason| Err(Error::refused(Status::ERROR_INVALID_PARAMETER, reason));
     let Some(class) = InfoClass::from_number(class).filter(|class| class.rules().enumerates) else {
         return Err(not_enumerable_error());
     };
     let input = input.unwrap_or(&[]);
     let is_about_one = matches!(class, InfoClass::TraceGuidQueryInfo | InfoClass::TraceGroupQueryInfo);
     if is_about_one && input.len() != size_of::<Guid>() {
-        return invalid("this information is about one GUID, which has 16 bytes");
+        return refuse("this information is about one GUID, which has 16 bytes");
     }
     if lacks_output {
-        return invalid("a length and no buffer");
+        return refuse("a length and no buffer");
     }
     if class == InfoClass::TraceGuidQueryProcess {
         return Ok(guids_to_bytes(&own_providers()));

@@ -29,12 +29,13 @@ fn one_field_filter(shape: Shape, kind: Type, operator: Operator, operand: Opera
 fn passes_blocks(filter: &Filter, data: &[&[u8]]) -> bool {
     let (slot, enable) = enable(0, vec![filter.clone()]);
     let d = EventDescriptor { version: 1, ..event(7, 4, 1) };
-    let passed = passes(enable.filters.number, &CallerEvent::new(&d, data));
+    let passed = passes(enable.filters.cell, &CallerEvent::new(&d, data));
     slot.disable_sessions(u64::MAX);
     passed
 }
 
-/// Asserts the same result for one block, single bytes, and two halves around an empty block.
+/// Returns whether a filter passes a payload, and asserts the same result for one block, single
+/// bytes, and two halves around empty blocks.
 fn passes_payload(filter: &Filter, payload: &[u8]) -> bool {
     let passes_as_one_block = passes_blocks(filter, &[payload]);
     let bytes: Vec<&[u8]> = payload.chunks(1).collect();
@@ -114,11 +115,11 @@ fn texts_compare_without_regard_to_case() {
             );
             assert!(!passes_payload(&filter, &[]), "an empty payload must fail");
         }
-        let unended = one_field_filter(shape, kind, Operator::IS, Operand::Text("ab"));
+        let filter = one_field_filter(shape, kind, Operator::IS, Operand::Text("ab"));
         let text = bytes("ab");
-        assert!(passes_payload(&unended, &text[..text.len() - 1]), "a text may end with the payload");
+        assert!(passes_payload(&filter, &text[..text.len() - 1]), "a text may end with the payload");
     }
-    // Invalid text is not equal to any text, and harmless.
+    // The search continues after invalid characters.
     let broken = one_field_filter(Shape::AnsiZ, Type::Ansi, Operator::CONTAINS, Operand::Text("b"));
     assert!(passes_payload(&broken, b"\xFF\xC3b\0") && passes_payload(&broken, b"\xF0\x9Fb"));
     let lone = one_field_filter(Shape::Utf16Z, Type::Utf16, Operator::CONTAINS, Operand::Text("b"));
@@ -126,13 +127,13 @@ fn texts_compare_without_regard_to_case() {
 }
 
 #[test]
-fn guids_are_equal_or_not() {
+fn guid_predicates_compare_all_bytes() {
     let guid = Guid::from_u128(0x0123_4567_89AB_CDEF_0011_2233_4455_6677);
     let other = Guid::from_u128(0x0123_4567_89AB_CDEF_0011_2233_4455_6678);
-    for (operator, is) in [(Operator::IS, true), (Operator::ISNOT, false)] {
+    for (operator, passes_equal) in [(Operator::IS, true), (Operator::ISNOT, false)] {
         let filter = one_field_filter(Shape::Fixed(16), Type::Guid, operator, Operand::Guid(guid));
-        assert_eq!(passes_payload(&filter, &guid.to_bytes()), is);
-        assert_eq!(passes_payload(&filter, &other.to_bytes()), !is);
+        assert_eq!(passes_payload(&filter, &guid.to_bytes()), passes_equal);
+        assert_eq!(passes_payload(&filter, &other.to_bytes()), !passes_equal);
         assert!(!passes_payload(&filter, &guid.to_bytes()[..15]));
     }
 }
@@ -165,17 +166,17 @@ fn field_is_found_after_fields_of_every_shape() {
     payload.extend([9; 6]);
     payload.extend([8; 6]);
     payload.extend(b"one\0two\0");
-    let whole = [payload.clone(), 0x1234_5678_u32.to_le_bytes().to_vec(), vec![7; 9]].concat();
-    assert!(passes_payload(&filter, &whole));
+    let full_payload = [payload.clone(), 0x1234_5678_u32.to_le_bytes().to_vec(), vec![7; 9]].concat();
+    assert!(passes_payload(&filter, &full_payload));
     assert!(!passes_payload(&filter, &[payload.clone(), vec![0; 4]].concat()));
     for cut in 0..payload.len() + 4 {
-        assert!(!passes_payload(&filter, &whole[..cut]), "{cut}");
+        assert!(!passes_payload(&filter, &full_payload[..cut]), "{cut}");
     }
 }
 
 #[test]
 fn filters_of_one_event_combine_by_their_flags() {
-    let of = |id, version, any, wanted: &[u32]| {
+    let make_event = |id, version, any, wanted: &[u32]| {
         let mut event = FilteredEvent::new(id, version, any);
         let field = event.field(Field::one(Shape::Fixed(4))).unwrap();
         wanted
@@ -185,23 +186,23 @@ fn filters_of_one_event_combine_by_their_flags() {
     };
     let five = 5_u32.to_le_bytes();
     for (events, passed) in [
-        (vec![(of(7, 1, false, &[5, 4]), false)], false),
-        (vec![(of(7, 1, true, &[5, 4]), false)], true),
-        (vec![(of(7, 1, true, &[4, 4]), false)], false),
-        (vec![(of(7, 1, false, &[5]), true), (of(7, 1, false, &[4]), false)], false),
-        (vec![(of(7, 1, false, &[5]), true), (of(7, 1, false, &[5]), false)], true),
-        (vec![(of(7, 1, false, &[4]), true), (of(7, 1, false, &[5]), false)], false),
-        (vec![(of(7, 1, false, &[4]), false), (of(7, 1, false, &[5]), false)], true),
-        (vec![(of(7, 1, false, &[5]), true), (of(7, 1, false, &[5]), true)], true),
-        (vec![(of(8, 1, false, &[4]), true), (of(7, 2, false, &[4]), true)], true),
+        (vec![(make_event(7, 1, false, &[5, 4]), false)], false),
+        (vec![(make_event(7, 1, true, &[5, 4]), false)], true),
+        (vec![(make_event(7, 1, true, &[4, 4]), false)], false),
+        (vec![(make_event(7, 1, false, &[5]), true), (make_event(7, 1, false, &[4]), false)], false),
+        (vec![(make_event(7, 1, false, &[5]), true), (make_event(7, 1, false, &[5]), false)], true),
+        (vec![(make_event(7, 1, false, &[4]), true), (make_event(7, 1, false, &[5]), false)], false),
+        (vec![(make_event(7, 1, false, &[4]), false), (make_event(7, 1, false, &[5]), false)], true),
+        (vec![(make_event(7, 1, false, &[5]), true), (make_event(7, 1, false, &[5]), true)], true),
+        (vec![(make_event(8, 1, false, &[4]), true), (make_event(7, 2, false, &[4]), true)], true),
     ] {
         assert_eq!(passes_payload(&payload_filter(&events), &five), passed, "{events:?}");
     }
-    let (slot, enable) = enable(0, vec![payload_filter(&[(of(7, 1, false, &[4]), true)])]);
+    let (slot, enable) = enable(0, vec![payload_filter(&[(make_event(7, 1, false, &[4]), true)])]);
     let (d, metadata) = (EventDescriptor { version: 1, ..event(7, 4, 1) }, metadata("n"));
     let data: [&[u8]; 1] = [&five];
     let event = CallerEvent { metadata: Some(&metadata), ..CallerEvent::new(&d, &data) };
-    assert!(passes(enable.filters.number, &event), "TraceLogging events must pass payload filters");
+    assert!(passes(enable.filters.cell, &event), "TraceLogging events must pass payload filters");
     slot.disable_sessions(u64::MAX);
 }
 
@@ -240,7 +241,7 @@ proptest! {
         if slot.enable_session(3, Ticket(1), &params).refusal().is_none() {
             let enable = slot.find_enable(3).unwrap();
             let d = EventDescriptor { version: 1, ..super::event(7, 4, 1) };
-            let _ = passes(enable.filters.number, &CallerEvent::new(&d, &[&payload]));
+            let _ = passes(enable.filters.cell, &CallerEvent::new(&d, &[&payload]));
             slot.disable_sessions(u64::MAX);
         }
     }

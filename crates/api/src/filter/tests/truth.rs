@@ -1,4 +1,4 @@
-//! Exhaustive tables of which session gets which event, against the published rules ([`rules`]).
+//! Exhaustive tables of which session gets which event, against the documented rules ([`rules`]).
 //!
 //! ```text
 //!   all       levels {0, 1, 4, 5, 255} × any 0–7 × all 0–7 × IGNORE_KEYWORD_0 on and off:
@@ -14,15 +14,13 @@
 //!
 //! | Sessions | Combinations that are tested exhaustively | Tested result |
 //! |---|---|---|
-//! | none, one | all × (filters, and others of their kinds) × events | the memory of the session |
-//! | two | all × all × levels and keywords | each decision, and the enables of a later registration
-//! |
-//! | two | (all × filters) × others, in both orders, × events | each session's decision |
-//! | two | (filters × schematized or not × classes)² × events of the classes | the memory of each |
-//! | one | filters × stacks × schematized or not × events of the classes | the session's memory |
-//! | two | stacks² × events of the classes | the memory of each |
-//! | two | every step of one (enable, other filters, disable) from every state of both | the memory
-//! |
+//! | none, one | all × (filters, and others of their kinds) × events | the session's records |
+//! | two | all × all × levels and keywords | decisions, enables of a later registration |
+//! | two | (all × filters) × others, in both orders, × events | decisions |
+//! | two | (filters × schematized or not × classes)² × events of the classes | records |
+//! | one | filters × stacks × schematized or not × events of the classes | records |
+//! | two | stacks² × events of the classes | records |
+//! | two | every step of one (enable, other filters, disable) from every state of both | records |
 //!
 //! Two sessions with all masks *and* all filters on both sides are not combined, as no code depends
 //! on both. The decision (`SessionEnable::wants_event`) gets one session's enable and the event; of
@@ -33,8 +31,8 @@
 //! tested for every pair of masks, and the hint that all have filters, which is tested for every
 //! pair of filters.
 //!
-//! A registration after the enables gets them one by one, like an earlier one: for every pair of
-//! masks they are applied to a slot that had other sessions, in the other order.
+//! A registration that is made after the enables gets them one by one, like an earlier one: for
+//! every pair of masks they are applied to a slot that had other sessions, in the other order.
 //!
 //! Daemons select processes (process ids, names of programs, packages, applications, containers):
 //! `tests/provider/scopes.rs` tests this end to end, with registrations after the enable, and
@@ -55,8 +53,8 @@ fn events() -> Vec<TestEvent> {
     let mut all = Vec::new();
     for level in LEVELS {
         for keyword in 0..8 {
-            for tracelogging in [false, true] {
-                all.push(TestEvent { level, keyword, tracelogging, number: 1 + all.len() as u64 });
+            for is_tracelogging in [false, true] {
+                all.push(TestEvent { level, keyword, is_tracelogging, number: 1 + all.len() as u64 });
             }
         }
     }
@@ -85,15 +83,15 @@ fn id_filters() -> [Option<Ids>; 5] {
 
 /// Like [`id_filters`]; the last two apply to a part of all events.
 fn name_filters() -> [Option<Names>; 7] {
-    let listed = |names: &[&'static str], filter_in, part| Some((names.to_vec(), filter_in, part));
+    let name_filter = |names: &[&'static str], filter_in, part| Some((names.to_vec(), filter_in, part));
     [
         None,
-        listed(&["eight"], false, ALL),
-        listed(&["six", NAME], false, ALL),
-        listed(&["six", NAME], true, ALL),
-        listed(&["eight"], true, ALL),
-        listed(&["eight"], true, (1, 2, 4)),
-        listed(&[NAME], false, (0, 2, 1)),
+        name_filter(&["eight"], false, ALL),
+        name_filter(&["six", NAME], false, ALL),
+        name_filter(&["six", NAME], true, ALL),
+        name_filter(&["eight"], true, ALL),
+        name_filter(&["eight"], true, (1, 2, 4)),
+        name_filter(&[NAME], false, (0, 2, 1)),
     ]
 }
 
@@ -138,9 +136,15 @@ fn with_stack_filters(rules: &RuleParams) -> Vec<RuleParams> {
     for stack_part in [None, Some((ALL, true)), Some((ALL, false))] {
         for stack_ids in &id_filters()[..3] {
             for stack_names in &name_filters()[..3] {
-                for stacks in [false, true] {
+                for wants_stacks in [false, true] {
                     let (stack_ids, stack_names) = (stack_ids.clone(), stack_names.clone());
-                    all.push(RuleParams { stacks, stack_part, stack_ids, stack_names, ..rules.clone() });
+                    all.push(RuleParams {
+                        wants_stacks,
+                        stack_part,
+                        stack_ids,
+                        stack_names,
+                        ..rules.clone()
+                    });
                 }
             }
         }
@@ -149,7 +153,7 @@ fn with_stack_filters(rules: &RuleParams) -> Vec<RuleParams> {
 }
 
 fn with_and_without_schematized(rules: RuleParams) -> [RuleParams; 2] {
-    [RuleParams { schematized: true, ..rules.clone() }, rules]
+    [RuleParams { has_schematized: true, ..rules.clone() }, rules]
 }
 
 /// Returns a session that takes everything, and one that takes only the first event of its class.
@@ -164,8 +168,8 @@ fn session_classes() -> [RuleParams; 2] {
 fn class_events() -> Vec<TestEvent> {
     let mut all = Vec::new();
     for (level, keyword) in [(1, 1), (5, 1), (1, 2), (1, 0)] {
-        for tracelogging in [false, true] {
-            all.push(TestEvent { level, keyword, tracelogging, number: 1 + all.len() as u64 });
+        for is_tracelogging in [false, true] {
+            all.push(TestEvent { level, keyword, is_tracelogging, number: 1 + all.len() as u64 });
         }
     }
     all
@@ -188,7 +192,7 @@ fn one_session_gets_events_by_the_rules() {
 #[test]
 fn two_sessions_get_the_same_events_as_alone() {
     let (slot, late, sessions) = (RegistrationSlot::new(), RegistrationSlot::new(), sessions());
-    let events: Vec<_> = events().into_iter().filter(|e| !e.tracelogging).collect();
+    let events: Vec<_> = events().into_iter().filter(|e| !e.is_tracelogging).collect();
     let descriptors: Vec<_> = events.iter().map(descriptor).collect();
     // A bit for each event.
     let bits =
@@ -213,20 +217,23 @@ fn two_sessions_get_the_same_events_as_alone() {
             }
             let mut got = [0_u64; 2];
             for (i, (e, d)) in events.iter().zip(&descriptors).enumerate() {
-                let may = slot.is_enabled(e.level, e.keyword);
-                assert_eq!(may, together.is_enabled(e), "{rules:?} {other:?} {e:?}");
-                assert_eq!(may, late.is_enabled(e.level, e.keyword), "late: {rules:?} {other:?} {e:?}");
+                let is_enabled = slot.is_enabled(e.level, e.keyword);
+                assert_eq!(is_enabled, together.is_enabled(e), "{rules:?} {other:?} {e:?}");
+                assert_eq!(
+                    is_enabled,
+                    late.is_enabled(e.level, e.keyword),
+                    "late: {rules:?} {other:?} {e:?}"
+                );
                 let event = CallerEvent::new(d, &[]);
-                got[0] |= u64::from(may && first.wants_event(&event)) << i;
-                got[1] |= u64::from(may && second.wants_event(&event)) << i;
+                got[0] |= u64::from(is_enabled && first.wants_event(&event)) << i;
+                got[1] |= u64::from(is_enabled && second.wants_event(&event)) << i;
             }
             assert_eq!(got, [alone[one], alone[two]], "{rules:?} {other:?}");
         }
     }
 }
 
-/// Returns sessions that differ from most in every respect: none, an open one, a strict one, one
-/// whose filters all fail.
+/// Returns no session, one that takes everything, a strict one, and one whose filters all fail.
 fn other_sessions() -> [Option<RuleParams>; 4] {
     let [open, strict] = session_classes();
     let (ids, names) = (id_filters()[2].clone(), name_filters()[2].clone());
@@ -239,12 +246,12 @@ fn decision_for_a_session_ignores_other_sessions() {
     let (events, metadata) = (events(), metadata(NAME));
     let descriptors: Vec<_> = events.iter().map(descriptor).collect();
     let numbers: Vec<_> = events.iter().map(|e| e.number.to_le_bytes()).collect();
-    let decides = |slot: &RegistrationSlot, outlet, rules: &RuleParams| {
+    let assert_decisions = |slot: &RegistrationSlot, outlet, rules: &RuleParams| {
         let enable = slot.find_enable(outlet).unwrap();
         for ((e, d), number) in events.iter().zip(&descriptors).zip(&numbers) {
             let blocks = [&number[..]];
             let event = CallerEvent {
-                metadata: e.tracelogging.then_some(&metadata[..]),
+                metadata: e.is_tracelogging.then_some(&metadata[..]),
                 ..CallerEvent::new(d, &blocks)
             };
             assert_eq!(enable.wants_event(&event), rules.gets_event(e), "{rules:?} {e:?}");
@@ -259,10 +266,10 @@ fn decision_for_a_session_ignores_other_sessions() {
             }
             for rules in sessions().iter().flat_map(with_event_filters) {
                 slot.enable_session(one, Ticket(1), &params(&rules));
-                decides(&slot, one, &rules);
+                assert_decisions(&slot, one, &rules);
             }
             if let Some(other) = &other {
-                decides(&slot, two, other);
+                assert_decisions(&slot, two, other);
             }
         }
     }
@@ -308,7 +315,7 @@ fn stack_filters_select_stacks_and_reject_no_events() {
 }
 
 #[test]
-fn last_enable_counts_from_every_state_of_two_sessions() {
+fn last_enable_applies_from_every_state_of_two_sessions() {
     let mut table = RuleTable::new(46, class_events());
     let mut states = vec![None];
     for plain in session_classes() {
@@ -320,7 +327,7 @@ fn last_enable_counts_from_every_state_of_two_sessions() {
             states.push(Some(RuleParams { names, ..plain.clone() }));
         }
     }
-    states.push(Some(RuleParams { schematized: true, payload_up_to: Some(0), ..RuleParams::default() }));
+    states.push(Some(RuleParams { has_schematized: true, payload_up_to: Some(0), ..RuleParams::default() }));
     for one in &states {
         for two in &states {
             for next in &states {

@@ -21,7 +21,7 @@ fn new_registration_is_disabled() {
 }
 
 #[test]
-fn one_session_matches_by_published_formula() {
+fn one_session_accepts_events_by_level_and_keyword() {
     for (session_level, any, all) in
         [(0, 0, 0), (4, 0, 0), (255, 1, 0), (3, 6, 2), (5, 0, 8), (1, u64::MAX, u64::MAX)]
     {
@@ -50,7 +50,7 @@ fn one_session_matches_by_published_formula() {
 }
 
 #[test]
-fn two_sessions_combine_while_one_keeps_its_values() {
+fn parameters_of_two_sessions_are_combined() {
     let slot = RegistrationSlot::new();
     slot.enable_session(0, Ticket(1), &params(3, 1, 4));
     assert_eq!(slot.combine_enables(u64::MAX), Some(CombinedEnable { level: 3, any: 1, all: 4 }));
@@ -67,7 +67,7 @@ fn two_sessions_combine_while_one_keeps_its_values() {
 }
 
 #[test]
-fn repeated_enable_is_no_change_but_new_filters_are() {
+fn repeated_enable_changes_nothing_but_new_filters_do() {
     let slot = RegistrationSlot::new();
     let mut enable_params = params(3, 1, 4);
     assert_eq!(slot.enable_session(0, Ticket(1), &enable_params), EnableChange::Changed);
@@ -94,7 +94,7 @@ fn repeated_enable_is_no_change_but_new_filters_are() {
 }
 
 #[test]
-fn registration_is_filtered_only_while_each_session_is() {
+fn registration_is_filtered_only_while_every_session_has_filters() {
     let slot = RegistrationSlot::new();
     let mut filtered_params = params(3, 1, 4);
     filtered_params.filters = vec![Filter { kind: EVENT_ID, data: event_id_filter(9) }];
@@ -108,7 +108,7 @@ fn registration_is_filtered_only_while_each_session_is() {
     assert!(slot.is_filtered() && slot.is_active());
     assert_eq!(slot.session_enables().count(), 2);
     slot.disable_sessions(1);
-    assert_eq!(slot.only_filter_cell(), Some(slot.find_enable(1).unwrap().filters.number));
+    assert_eq!(slot.only_filter_cell(), Some(slot.find_enable(1).unwrap().filters.cell));
     assert!(slot.only_filter_cell() != Some(0) && slot.is_filtered() && slot.is_active());
     assert_eq!(slot.session_enables().count(), 1);
     slot.disable_sessions(2);

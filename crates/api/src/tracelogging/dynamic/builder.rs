@@ -54,14 +54,15 @@ impl<G: Id> BuilderOf<G> {
 
     /// Writes the event to the sessions that want it and returns a Win32 status.
     ///
-    /// Metadata of more than 65,535 bytes is ERROR_ARITHMETIC_OVERFLOW; an unregistered provider is
-    /// ERROR_INVALID_HANDLE. The event may be written again, also after more fields were added.
+    /// Returns ERROR_ARITHMETIC_OVERFLOW for metadata of more than 65,535 bytes, and
+    /// ERROR_INVALID_HANDLE for an unregistered provider. The event may be written again, also
+    /// after more fields were added.
     pub fn write(&mut self, provider: &ProviderOf<G>, activity: Option<&G>, related: Option<&G>) -> u32 {
         let Ok(metadata) = self.metadata.finish_raw() else {
             return Status::ERROR_ARITHMETIC_OVERFLOW.0;
         };
         let (context, descriptor) = (&provider.context, &self.descriptor);
-        // The enable check has not been made yet; the macros make it before.
+        // Unlike the macros, the caller need not have checked whether the event is enabled.
         if context.handle() != 0 && !context.enabled(Level::from_int(descriptor.level), descriptor.keyword) {
             return Status::ERROR_SUCCESS.0;
         }

@@ -12,7 +12,7 @@ macro_rules! plain_fields {
                 $(#[$doc])*
                 pub fn $add(&mut self, name: &str, value: $value, out: OutType, tag: u32) -> &mut Self {
                     self.raw_add_meta_scalar(name, InType::$of, out, tag).append_value(&value);
-        self
+                    self
                 }
 
                 #[doc = concat!("Like [`", stringify!($add), "`](Self::", stringify!($add), "), for a sequence of at most 65,535 values; the rest is dropped.")]
@@ -97,13 +97,13 @@ slice_fields! {
     add_str16, add_str16_sequence: u16, Str16, append_counted;
     /// Adds 8-bit text after its count, 65,535 bytes at most.
     add_str8, add_str8_sequence: u8, Str8, append_counted;
-    /// Adds bytes after their count, 65,535 at most, in the form that newer readers know.
+    /// Adds bytes after their count, 65,535 at most, in a form that only newer readers know.
     add_binaryc, add_binaryc_sequence: u8, BinaryC, append_counted;
     /// Adds a security identifier. Panics if there are fewer bytes than its count requires.
     add_sid, add_sid_sequence: u8, Sid, append_sid;
 }
 
-/// Types that are passed by reference, and the one without sequences.
+/// Types whose values are passed by reference, and `binary`, which has no sequences.
 impl<G: Id> BuilderOf<G> {
     /// Adds bytes after their count, 65,535 at most.
     pub fn add_binary(&mut self, name: &str, value: impl AsRef<[u8]>, out: OutType, tag: u32) -> &mut Self {

@@ -19,9 +19,9 @@
 //! frames, which are in use. For all other mappings the list is not enough: the kernel merges
 //! neighbours into one, so that the mapping with the thread pointer may begin in unrelated memory,
 //! which is unmapped later; and guard pages may lie inside, unlisted (`MADV_GUARD_INSTALL`, as of
-//! glibc 2.42). There the kernel reads for us, a [`WINDOW_BYTES`] at a time: at a hole the captured
-//! stack ends, and the process goes on. (`pthread_getattr_np` knows the bounds, but allocates and
-//! locks, which a signal handler must not.)
+//! glibc 2.42). There the kernel reads for the walk, [`WINDOW_BYTES`] at a time: the captured stack
+//! ends at a hole, without a fault. (`pthread_getattr_np` knows the bounds, but allocates and takes
+//! locks, which a signal handler must not do.)
 
 use std::cell::Cell;
 use std::ffi::CStr;
@@ -136,7 +136,7 @@ impl<'w> Readable<'w> {
         let is_known_foreign = foreign.0 <= sp && sp < foreign.1;
         let is_own_known = !OWN_STACK.with(OwnStackBounds::get).0.is_empty();
         if !is_known_foreign && (signal.is_none() || !is_own_known) {
-            find_and_cache(sp, work.bytes());
+            cache_stack_bounds(sp, work.bytes());
         }
         if let Some((certain, uncertain)) = split_own_stack(sp, inside) {
             return Self { certain, uncertain, own_stack: 0..0, window: KernelReadWindow::empty(work) };
@@ -253,7 +253,7 @@ fn signal_stack() -> Option<Range<usize>> {
 }
 
 /// Finds and caches the bounds of the thread's own stack, or of the other stack that `sp` is in.
-fn find_and_cache(sp: usize, chunk: &mut [u8]) {
+fn cache_stack_bounds(sp: usize, chunk: &mut [u8]) {
     let thread = thread_pointer();
     let (mut own_stack, mut first_stack, mut around_sp) = (None, None, None);
     for_each_mapping(chunk, |range, is_first_stack| {
@@ -267,13 +267,13 @@ fn find_and_cache(sp: usize, chunk: &mut [u8]) {
             first_stack = Some(range);
         }
     });
-    let holds = |range: &Option<Range<usize>>| range.as_ref().is_some_and(|range| range.contains(&sp));
+    let holds_sp = |range: &Option<Range<usize>>| range.as_ref().is_some_and(|range| range.contains(&sp));
     // The first thread's control block is not on its stack, but where stacks of coroutines may lie.
     let is_first = rustix::thread::gettid() == rustix::process::getpid();
-    let is_certain = is_first || holds(&first_stack);
+    let is_certain = is_first || holds_sp(&first_stack);
     let choice = if is_certain { first_stack } else { own_stack };
     // If a signal handler is the first to capture, the thread's own stack is cached all the same.
-    if !holds(&choice) {
+    if !holds_sp(&choice) {
         let around_sp = around_sp.unwrap_or(0..0);
         OTHER_STACK.set((around_sp.start, around_sp.end));
     }
@@ -337,9 +337,9 @@ impl MapsLine {
         const STACK: u64 = u64::from_be_bytes(*b" [stack]");
         match byte {
             b'\n' => {
-                let done = std::mem::take(self);
-                let [start, end] = done.bounds;
-                return (start < end).then_some((start..end, done.tail == STACK));
+                let line = std::mem::take(self);
+                let [start, end] = line.bounds;
+                return (start < end).then_some((start..end, line.tail == STACK));
             }
             b'-' | b' ' if self.part < 2 => self.part += 1,
             _ => {
@@ -360,7 +360,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_are_read_byte_by_byte() {
+    fn maps_lines_are_parsed_byte_by_byte() {
         let mut line = MapsLine::default();
         let text =
             "7f00-8f10 rw-p 00000000 00:00 0    [stack]\n1000-2000 r--p 0 08:01 5  /a-b [stack]x\n\nzz\n";

@@ -8,9 +8,8 @@
 //! ```
 //!
 //! Only the registers that lead out of the frame matter: stack pointer, frame pointer, return
-//! address. A frame that a rule cannot describe (found by another register or by a longer
-//! expression) gives no rule. Source: Documented (Linux Standard Base, "Exception Frames"; DWARF 5,
-//! section 6.4).
+//! address. A frame whose CFA depends on another register or on a longer expression has no rule.
+//! Sources: Linux Standard Base, "Exception Frames"; DWARF 5, section 6.4.
 //!
 //! The tables belong to the program and are trusted like its code; even so, no read leaves the
 //! mapped object, and every loop has a bound.
@@ -64,7 +63,7 @@ impl UnwindRule {
     /// in bits 8–31; offsets of return address and frame pointer in words in bits 32–47 and 48–63.
     /// `None` if a number does not fit.
     fn pack(self) -> Option<u64> {
-        let slot = |at: Option<isize>| {
+        let to_words = |at: Option<isize>| {
             let at = at.unwrap_or(0);
             (at % 8 == 0).then(|| i16::try_from(at / 8).ok()).flatten()
         };
@@ -77,13 +76,13 @@ impl UnwindRule {
                 | u64::from(self.is_outermost) << 4
                 | 1 << 5
                 | u64::from(offset.cast_unsigned() & 0xFF_FFFF) << 8
-                | u64::from(slot(self.return_at)?.cast_unsigned()) << 32
-                | u64::from(slot(self.frame_at)?.cast_unsigned()) << 48,
+                | u64::from(to_words(self.return_at)?.cast_unsigned()) << 32
+                | u64::from(to_words(self.frame_at)?.cast_unsigned()) << 48,
         )
     }
 
     fn unpack(word: u64) -> Self {
-        let slot = |bit: u32, shift: u32| {
+        let saved_offset = |bit: u32, shift: u32| {
             (word >> bit & 1 != 0).then_some(isize::from((word >> shift) as u16 as i16) * 8)
         };
         Self {
@@ -94,8 +93,8 @@ impl UnwindRule {
                 _ => CfaBase::Signal,
             },
             offset: (((word as u32).cast_signed()) >> 8) as isize,
-            return_at: slot(2, 32),
-            frame_at: slot(3, 48),
+            return_at: saved_offset(2, 32),
+            frame_at: saved_offset(3, 48),
             is_outermost: word >> 4 & 1 != 0,
         }
     }
@@ -177,14 +176,14 @@ fn find_mapping(address: usize) -> Option<DlFindObject> {
     if find.is_null() {
         return None;
     }
-    // SAFETY: not null, so it is the function of this name, whose type is published.
+    // SAFETY: not null, so it is the function of this name, whose type is documented.
     let find = unsafe { std::mem::transmute::<*const c_void, FindObject>(find) };
     let mut found = MaybeUninit::<DlFindObject>::zeroed();
     // SAFETY: takes any address; lock-free and safe in signal handlers (glibc manual, "Dynamic
     // Linker Introspection").
-    let missed = unsafe { find(std::ptr::without_provenance(address), found.as_mut_ptr()) };
+    let status = unsafe { find(std::ptr::without_provenance(address), found.as_mut_ptr()) };
     // SAFETY: zeroed, and filled if an object was found; all zeros are a valid `DlFindObject`.
-    (missed == 0).then(|| unsafe { found.assume_init() })
+    (status == 0).then(|| unsafe { found.assume_init() })
 }
 
 /// Returns the mapping that contains the tables of the code in `code`. For an object whose segments
@@ -205,7 +204,7 @@ struct MappedObject {
 }
 
 impl MappedObject {
-    #[inline(never)] // The loader's answer is not needed any more when the tables are read.
+    #[inline(never)] // The loader's answer is off the stack when the tables are read.
     fn find(pc: usize) -> Option<Self> {
         let tables = find_tables(find_mapping(pc)?, find_mapping)?;
         // SAFETY: the loader reports this range as mapped; it stays while the thread has frames in
@@ -230,7 +229,7 @@ impl MappedObject {
         let count = header.read_u32()? as usize;
         let first = header.position();
         let wanted = i32::try_from(pc.wrapping_sub(self.table).cast_signed()).ok()?;
-        let entry = |index: usize| {
+        let read_entry = |index: usize| {
             let mut entry = self.mapped.seek(first.checked_add(index.checked_mul(8)?)?)?;
             Some((entry.read_u32()?.cast_signed(), entry.read_u32()?.cast_signed()))
         };
@@ -238,9 +237,9 @@ impl MappedObject {
         let (mut low, mut high) = (0, count);
         while low < high {
             let middle = low + (high - low) / 2;
-            if entry(middle)?.0 <= wanted { low = middle + 1 } else { high = middle }
+            if read_entry(middle)?.0 <= wanted { low = middle + 1 } else { high = middle }
         }
-        let (_, fde) = entry(low.checked_sub(1)?)?;
+        let (_, fde) = read_entry(low.checked_sub(1)?)?;
         self.table.checked_add_signed(fde as isize)
     }
 }
@@ -250,7 +249,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rules_survive_their_packing() {
+    fn unpacked_rule_equals_the_packed_one() {
         for base in [CfaBase::Stack, CfaBase::Frame, CfaBase::FrameSlot, CfaBase::Signal] {
             for offset in [0, 8, 16, 4096, -8, (1 << 23) - 1, -(1 << 23)] {
                 for return_at in [None, Some(-8), Some(0), Some(8 * 32767)] {

@@ -19,24 +19,24 @@ mod oracle {
 
     use super::*;
 
-    type Each = extern "C" fn(*mut c_void, *mut c_void) -> i32;
+    type Callback = extern "C" fn(*mut c_void, *mut c_void) -> i32;
     unsafe extern "C" {
-        fn _Unwind_Backtrace(each: Each, data: *mut c_void) -> i32;
+        fn _Unwind_Backtrace(callback: Callback, data: *mut c_void) -> i32;
         fn _Unwind_GetIP(context: *mut c_void) -> usize;
     }
 
-    extern "C" fn each(context: *mut c_void, data: *mut c_void) -> i32 {
-        // SAFETY: `data` is the vector that `frames` passes, which no other code uses meanwhile;
+    extern "C" fn push_address(context: *mut c_void, data: *mut c_void) -> i32 {
+        // SAFETY: `data` is the vector of `capture_frames`, which no other code uses meanwhile;
         // `context` is valid during this call.
         unsafe { (*data.cast::<Vec<u64>>()).push(_Unwind_GetIP(context) as u64) };
         0
     }
 
     #[inline(never)]
-    pub(super) fn frames() -> Vec<u64> {
+    pub(super) fn capture_frames() -> Vec<u64> {
         let mut frames = Vec::<u64>::new();
         // SAFETY: the callback gets the vector, which lives until the call returns.
-        unsafe { _Unwind_Backtrace(each, (&raw mut frames).cast()) };
+        unsafe { _Unwind_Backtrace(push_address, (&raw mut frames).cast()) };
         frames
     }
 }
@@ -74,7 +74,7 @@ fn frames_begin_at_the_caller_and_name_each_function() {
 fn runtime_library_finds_the_same_frames() {
     #[inline(never)]
     fn capture_both_ways() -> (Box<Frames>, Vec<u64>) {
-        (black_box(capture_here()), black_box(oracle::frames()))
+        (black_box(capture_here()), black_box(oracle::capture_frames()))
     }
     for run in 0..2 {
         let (ours, theirs) = black_box(capture_both_ways());
@@ -103,7 +103,7 @@ fn deep_recursion_gives_192_innermost_frames() {
 #[test]
 fn requested_frames_are_skipped() {
     #[inline(never)]
-    fn without_the_first() -> Frames {
+    fn capture_after_first() -> Frames {
         let mut frames = Frames::new();
         let inside = 0_u64;
         let inside = (&raw const inside).addr();
@@ -111,10 +111,10 @@ fn requested_frames_are_skipped() {
         black_box(frames)
     }
     #[inline(never)]
-    fn call_without_the_first() -> Frames {
-        black_box(without_the_first())
+    fn call_capture_after_first() -> Frames {
+        black_box(capture_after_first())
     }
-    let frames = black_box(call_without_the_first());
+    let frames = black_box(call_capture_after_first());
     let test = requested_frames_are_skipped as fn() as usize;
     assert!(is_in(frames.addresses()[0], test));
 }
@@ -171,7 +171,7 @@ fn smashed_frame_pointer_chain_ends_at_the_damage() {
 }
 
 #[test]
-fn tables_unwind_despite_a_wrong_frame_pointer() {
+fn walk_by_tables_ends_despite_a_wrong_frame_pointer() {
     for smashed in [0, 7, 0x4141_4141_4141_4141, usize::MAX] {
         let registers = Registers { fp: smashed, ..current_registers() };
         let mut frames = Frames::new();
@@ -235,9 +235,9 @@ fn signal_handler_captures_the_interrupted_stack() {
                 }
                 let frames = capture_in_signal_handler(flags);
                 let found = frames.addresses();
-                let at = |function| found.iter().position(|address| is_in(*address, function));
-                let inside = at(handler as extern "C" fn(i32) as usize);
-                let outside = at(raise_signal as fn() as usize);
+                let position_of = |function| found.iter().position(|address| is_in(*address, function));
+                let inside = position_of(handler as extern "C" fn(i32) as usize);
+                let outside = position_of(raise_signal as fn() as usize);
                 assert_eq!(inside, Some(0), "{flags} {is_handler_first}: {found:x?}");
                 assert!(outside > inside, "{flags} {is_handler_first}: {found:x?}");
                 // SAFETY: restores the signal stack that the first call returned.
@@ -262,7 +262,7 @@ fn on_stack(top: *mut u8, function: extern "C" fn()) {
 
 #[cfg(target_arch = "x86_64")]
 #[test]
-fn coroutine_stack_is_read_only_in_its_used_part() {
+fn only_the_used_part_of_a_coroutine_stack_is_read() {
     extern "C" fn routine() {
         CAPTURED.set(Some(black_box(capture_here())));
     }
@@ -289,7 +289,7 @@ fn coroutine_stack_is_read_only_in_its_used_part() {
     }
     // SAFETY: mapped above; no code runs there any more.
     unsafe { libc::munmap(memory, length) };
-    assert!(black_box(capture_here()).addresses().len() > 3, "the thread's own stack is not forgotten");
+    assert!(black_box(capture_here()).addresses().len() > 3, "the thread's own stack was forgotten");
 }
 
 #[test]
@@ -298,15 +298,15 @@ fn cost_of_a_stack() {
     fn measure(what: &str, depth: u32, mut once: impl FnMut() -> usize) {
         let frames = once();
         // The best of many runs, because other programs run too.
-        let each = (0..500).map(|_| {
+        let runs_ns = (0..500).map(|_| {
             let start = std::time::Instant::now();
             for _ in 0..20 {
                 black_box(once());
             }
             start.elapsed().as_nanos() / 20
         });
-        let each = each.min().unwrap_or(0);
-        println!("{what}, depth {depth}: {frames} frames, {each} ns");
+        let best_ns = runs_ns.min().unwrap_or(0);
+        println!("{what}, depth {depth}: {frames} frames, {best_ns} ns");
     }
     #[inline(never)]
     fn call_at_depth(depth: u32, then: &mut dyn FnMut()) {
@@ -346,7 +346,7 @@ fn cost_of_a_stack() {
                 capture(&mut frames, &mut Unwinding::new(), StackStart { inside: 0, caller: 0, skip: 0 });
                 frames.addresses().len()
             });
-            measure("runtime library", depth, || oracle::frames().len());
+            measure("runtime library", depth, || oracle::capture_frames().len());
         });
     }
 }

@@ -1,5 +1,5 @@
-//! The published rules in plain form: parameters of a session, an event, and whether the session
-//! gets it. Independent of the implementation.
+//! The documented rules in plain form: parameters of a session, an event, and whether the session
+//! gets the event. Independent of the implementation.
 
 /// The id of the manifest events of the table, and the name of its TraceLogging events.
 pub(super) const ID: u16 = 7;
@@ -17,9 +17,9 @@ pub(super) struct RuleParams {
     /// Payloads up to this number pass.
     pub(super) payload_up_to: Option<u64>,
     /// A filter for the callback, which does not affect events.
-    pub(super) schematized: bool,
+    pub(super) has_schematized: bool,
     /// Whether stacks are requested; the next fields select the events that get one.
-    pub(super) stacks: bool,
+    pub(super) wants_stacks: bool,
     pub(super) stack_ids: Option<Ids>,
     pub(super) stack_names: Option<Names>,
     pub(super) stack_part: Option<(Part, bool)>,
@@ -38,7 +38,7 @@ pub(super) type Part = (u64, u64, u8);
 pub(super) struct TestEvent {
     pub(super) level: u8,
     pub(super) keyword: u64,
-    pub(super) tracelogging: bool,
+    pub(super) is_tracelogging: bool,
     /// The payload of the event; never 0.
     pub(super) number: u64,
 }
@@ -56,7 +56,7 @@ impl RuleParams {
     /// passes".
     pub(super) fn gets_stack(&self, e: &TestEvent) -> bool {
         self.gets_event(e)
-            && self.stacks
+            && self.wants_stacks
             && passes_ids(self.stack_ids.as_ref(), e)
             && passes_names(self.stack_names.as_ref(), e)
             && self.stack_part.is_none_or(|(part, filter_in)| is_in(part, e) == filter_in)
@@ -74,7 +74,7 @@ impl RuleParams {
     }
 
     fn passes_payload(&self, e: &TestEvent) -> bool {
-        e.tracelogging || self.payload_up_to.is_none_or(|limit| e.number <= limit)
+        e.is_tracelogging || self.payload_up_to.is_none_or(|limit| e.number <= limit)
     }
 
     /// Returns whether filters decide about events: callback and stack filters do not.
@@ -86,7 +86,7 @@ impl RuleParams {
 /// "only the listed ids; false: all but"; "ignored for TraceLogging".
 fn passes_ids(filter: Option<&Ids>, e: &TestEvent) -> bool {
     match filter {
-        Some((ids, filter_in)) if !e.tracelogging => ids.contains(&ID) == *filter_in,
+        Some((ids, filter_in)) if !e.is_tracelogging => ids.contains(&ID) == *filter_in,
         _ => true,
     }
 }
@@ -95,7 +95,7 @@ fn passes_ids(filter: Option<&Ids>, e: &TestEvent) -> bool {
 /// affected."
 fn passes_names(filter: Option<&Names>, e: &TestEvent) -> bool {
     match filter {
-        Some((names, filter_in, part)) if e.tracelogging && is_in(*part, e) => {
+        Some((names, filter_in, part)) if e.is_tracelogging && is_in(*part, e) => {
             names.contains(&NAME) == *filter_in
         }
         _ => true,
@@ -115,7 +115,7 @@ pub(super) struct CombinedRules {
     level: Option<u8>,
     any: u64,
     all: u64,
-    strict: bool,
+    is_strict: bool,
 }
 
 impl CombinedRules {
@@ -124,14 +124,14 @@ impl CombinedRules {
             level: sessions.iter().map(|s| if s.level == 0 { 255 } else { s.level }).max(),
             any: sessions.iter().fold(0, |any, s| any | if s.any == 0 { u64::MAX } else { s.any }),
             all: sessions.iter().fold(u64::MAX, |all, s| all & s.all),
-            strict: sessions.iter().all(|s| s.ignore_keyword_0),
+            is_strict: sessions.iter().all(|s| s.ignore_keyword_0),
         }
     }
 
     /// The enabled test "on the combined values".
     pub(super) fn is_enabled(&self, e: &TestEvent) -> bool {
         let is_keyword_accepted = match e.keyword {
-            0 => !self.strict,
+            0 => !self.is_strict,
             keyword => (keyword & self.any) != 0 && (keyword & self.all) == self.all,
         };
         self.level.is_some_and(|level| e.level <= level) && is_keyword_accepted
@@ -140,7 +140,7 @@ impl CombinedRules {
 
 /// Like `enabled`, and "also looks at id filters" if every session has filters.
 pub(super) fn is_event_enabled(sessions: &[&RuleParams], e: &TestEvent) -> bool {
-    let by_id = sessions.iter().any(|s| s.accepts(e) && passes_ids(s.ids.as_ref(), e));
+    let passes_by_id = sessions.iter().any(|s| s.accepts(e) && passes_ids(s.ids.as_ref(), e));
     let all_are_filtered = sessions.iter().all(|s| s.is_filtered());
-    CombinedRules::combine(sessions).is_enabled(e) && (!all_are_filtered || e.tracelogging || by_id)
+    CombinedRules::combine(sessions).is_enabled(e) && (!all_are_filtered || e.is_tracelogging || passes_by_id)
 }

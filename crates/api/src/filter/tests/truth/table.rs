@@ -1,4 +1,4 @@
-//! The tested implementation: a registration, the memory of two sessions, events on the full path.
+//! The tested implementation: a registration, the regions of two sessions, events on the full path.
 
 use std::collections::BTreeSet;
 
@@ -35,22 +35,22 @@ pub(super) fn params(rules: &RuleParams) -> EnableParams {
             .map(|((any, all, level), filter_in)| level_keyword_filter(gate(any, all, level, filter_in))),
     );
     filters.extend(rules.payload_up_to.map(payload_up_to));
-    if rules.schematized {
+    if rules.has_schematized {
         filters.push(schematized());
     }
     let ignore_property = if rules.ignore_keyword_0 { EVENT_ENABLE_PROPERTY_IGNORE_KEYWORD_0 } else { 0 };
-    let property = ignore_property | if rules.stacks { STACK_TRACE } else { 0 };
+    let property = ignore_property | if rules.wants_stacks { STACK_TRACE } else { 0 };
     let RuleParams { level, any, all, .. } = *rules;
     EnableParams { level, match_any: any, match_all: all, property, filters, ..EnableParams::default() }
 }
 
 fn payload_up_to(most: u64) -> Filter {
-    let mut of = FilteredEvent::new(ID, 0, false);
-    let field = of.field(Field::one(Shape::Fixed(8))).unwrap();
+    let mut filtered_event = FilteredEvent::new(ID, 0, false);
+    let field = filtered_event.field(Field::one(Shape::Fixed(8))).unwrap();
     let number = Type::Integer { bytes: 8, signed: false };
-    of.predicate(field, number, Operator::LE, Operand::Number(most.into())).unwrap();
+    filtered_event.predicate(field, number, Operator::LE, Operand::Number(most.into())).unwrap();
     let mut blob = Builder::new();
-    blob.add(&of, true).unwrap();
+    blob.add(&filtered_event, true).unwrap();
     Filter { kind: EVENT_FILTER_TYPE_PAYLOAD, data: blob.finish().unwrap() }
 }
 
@@ -61,16 +61,15 @@ fn schematized() -> Filter {
     Filter { kind: EVENT_FILTER_TYPE_SCHEMATIZED, data }
 }
 
-/// Returns the descriptor of an event of the table.
 pub(super) fn descriptor(e: &TestEvent) -> EventDescriptor {
-    let (id, channel) = if e.tracelogging { (0, TRACELOGGING_CHANNEL) } else { (ID, 0) };
+    let (id, channel) = if e.is_tracelogging { (0, TRACELOGGING_CHANNEL) } else { (ID, 0) };
     EventDescriptor { channel, ..event(id, e.level, e.keyword) }
 }
 
-/// Returns the numbers of the events that arrived since the last call, and whether with a stack.
-fn take_event_numbers(memory: &mut TestRegion) -> BTreeSet<(u64, bool)> {
+/// Returns the numbers of the events that arrived since the last call, and whether each has a stack.
+fn take_event_numbers(region: &mut TestRegion) -> BTreeSet<(u64, bool)> {
     let mut numbers = BTreeSet::new();
-    for (cpu, bytes) in memory.take_records() {
+    for (cpu, bytes) in region.take_records() {
         let record = Record::parse(&bytes, cpu).unwrap();
         let number = u64::from_le_bytes(*record.payload().first_chunk().unwrap());
         assert!(numbers.insert((number, record.items().stack().is_some())), "an event was written twice");
@@ -81,7 +80,7 @@ fn take_event_numbers(memory: &mut TestRegion) -> BTreeSet<(u64, bool)> {
 /// A registration with two sessions and events.
 pub(super) struct RuleTable {
     handle: Handle,
-    memories: [TestRegion; 2],
+    regions: [TestRegion; 2],
     events: Vec<TestEvent>,
     metadata: Vec<u8>,
 }
@@ -92,7 +91,7 @@ impl RuleTable {
         Client::get();
         Self {
             handle: Handle::claim_plain(Guid::from_u128(7), None, None).unwrap(),
-            memories: [TestRegion::open(first_outlet), TestRegion::open(first_outlet + 1)],
+            regions: [TestRegion::open(first_outlet), TestRegion::open(first_outlet + 1)],
             events,
             metadata: metadata(NAME),
         }
@@ -100,14 +99,14 @@ impl RuleTable {
 
     /// Enables, changes or disables a session.
     pub(super) fn set_enable(&self, session: usize, rules: Option<&RuleParams>) {
-        let memory = &self.memories[session];
+        let region = &self.regions[session];
         match rules {
             Some(rules) => {
-                let change = self.handle.slot().enable_session(memory.outlet, memory.ticket, &params(rules));
+                let change = self.handle.slot().enable_session(region.outlet, region.ticket, &params(rules));
                 assert_eq!(change.refusal(), None, "{rules:?}");
             }
             None => {
-                self.handle.slot().disable_sessions(1 << memory.outlet);
+                self.handle.slot().disable_sessions(1 << region.outlet);
             }
         }
     }
@@ -122,14 +121,14 @@ impl RuleTable {
             assert_eq!(slot.is_event_enabled(&d), is_event_enabled(&sessions, e), "{sessions:?} {e:?}");
             let provider = self.handle.provider().unwrap();
             let event = provider.event(&d);
-            let event = if e.tracelogging { event.metadata(&self.metadata) } else { event };
+            let event = if e.is_tracelogging { event.metadata(&self.metadata) } else { event };
             event.write(&[&e.number.to_le_bytes()]).unwrap();
         }
-        for (memory, rules) in self.memories.iter_mut().zip(rules) {
+        for (region, rules) in self.regions.iter_mut().zip(rules) {
             let gets = |e: &&TestEvent| rules.is_some_and(|rules| rules.gets_event(e));
             let gets_stack = |e: &TestEvent| rules.is_some_and(|rules| rules.gets_stack(e));
             let expected = self.events.iter().filter(gets).map(|e| (e.number, gets_stack(e)));
-            assert_eq!(take_event_numbers(memory), expected.collect(), "{rules:?} of {sessions:?}");
+            assert_eq!(take_event_numbers(region), expected.collect(), "{rules:?} of {sessions:?}");
         }
     }
 }

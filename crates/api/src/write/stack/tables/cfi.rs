@@ -95,8 +95,10 @@ enum Saved {
 
 #[derive(Clone, Copy)]
 enum Cfa {
+    /// A register plus an offset.
     Plus(u64, i64),
-    RegistrationSlot(i64),
+    /// The word at the frame pointer plus an offset.
+    FrameSlot(i64),
     Unknown,
 }
 
@@ -146,7 +148,7 @@ impl UnwindRow {
         let (base, offset) = match self.cfa {
             Cfa::Plus(register::STACK, offset) => (CfaBase::Stack, offset),
             Cfa::Plus(register::FRAME, offset) => (CfaBase::Frame, offset),
-            Cfa::RegistrationSlot(offset) => (CfaBase::FrameSlot, offset),
+            Cfa::FrameSlot(offset) => (CfaBase::FrameSlot, offset),
             Cfa::Plus(..) | Cfa::Unknown => return None,
         };
         let location = |saved| match saved {
@@ -363,8 +365,8 @@ fn read_block(code: &mut UnwindTableReader) -> Option<UnwindTableReader> {
     code.read_part(length)
 }
 
-/// Recognizes the one expression that compilers write for whole functions: the word at frame
-/// pointer + n.
+/// Parses the only expression that compilers write for whole functions: the word at frame pointer +
+/// n.
 fn parse_frame_slot(mut expression: UnwindTableReader) -> Cfa {
     const BASE_REGISTER: u8 = 0x70;
     const DEREF: u8 = 0x06;
@@ -372,7 +374,7 @@ fn parse_frame_slot(mut expression: UnwindTableReader) -> Cfa {
         let register = u64::from(expression.read_u8()?.checked_sub(BASE_REGISTER)?);
         let offset = expression.read_sleb()?;
         let is_slot = register == register::FRAME && expression.read_u8()? == DEREF && expression.is_empty();
-        is_slot.then_some(Cfa::RegistrationSlot(offset))
+        is_slot.then_some(Cfa::FrameSlot(offset))
     };
     parse().unwrap_or(Cfa::Unknown)
 }
