@@ -20,7 +20,7 @@ use crate::support_daemon;
 use crate::support_daemon::{start_daemon_in_temp_folder, test_command, write_daemon_program};
 
 fn connect(folder: &Path) -> Controller {
-    Controller::find_at(folder).unwrap().expect("the daemon answers")
+    Controller::find_at(folder).unwrap().expect("the daemon does not answer")
 }
 
 fn file_config(name: &str, path: &Path) -> SessionConfig {
@@ -202,7 +202,7 @@ fn controller_role() {
     let name = format!("of {}", std::process::id());
     let mut controller = Controller::find_or_start(None).unwrap();
     let id = controller.start(&live_config(&name)).unwrap().id;
-    let again = Controller::find(None).unwrap().expect("the daemon runs now").query(&by_name(&name)).unwrap();
+    let again = Controller::find(None).unwrap().expect("the daemon is not running").query(&by_name(&name)).unwrap();
     assert_eq!(again.id, id);
 }
 

@@ -263,7 +263,7 @@ fn events_are_decoded_by_the_guid_of_the_traits() {
 fn maximum_number_of_sessions_all_get_the_events() {
     run_in_own_process("groups::maximum_number_of_sessions_all_get_the_events", |folder| {
         let _daemon = DaemonInProcess::new(folder);
-        let mut controller = Controller::find_at(folder).unwrap().expect("the daemon answers");
+        let mut controller = Controller::find_at(folder).unwrap().expect("the daemon does not answer");
         let member = Provider::register_with_traits(MEMBER, &traits("Member"), None).unwrap();
         let config = |name: String, log_file_mode, guid| {
             let log_file = Some(folder.join(format!("{name}.etl")));

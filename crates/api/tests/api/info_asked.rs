@@ -93,7 +93,7 @@ fn starting_role() {
     // The daemon keeps the settings, and refuses a caller without the right to profile the system.
     let outcome = set_status(0, 5, &interval);
     assert!(daemon_runs());
-    let mut daemon = Controller::find_at(folder).unwrap().expect("the daemon answers");
+    let mut daemon = Controller::find_at(folder).unwrap().expect("the daemon does not answer");
     let answer = daemon.query_information(&NO_SESSION, Query::SampledProfileInterval(0)).unwrap();
     let Answer::SampledProfileInterval(ProfileInterval { source: 0, interval }) = answer else {
         panic!("{answer:?}")

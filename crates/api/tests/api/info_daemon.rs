@@ -71,7 +71,7 @@ fn every_call_of_the_table_has_the_expected_result() {
             return;
         }
         let _daemon = DaemonInProcess::for_all_users(folder);
-        let mut controller = Controller::find_at(folder).unwrap().expect("the daemon answers");
+        let mut controller = Controller::find_at(folder).unwrap().expect("the daemon does not answer");
         let _provider = Provider::register(guid(0x7000), None).unwrap();
         let sessions = start_table_sessions(&mut controller, folder);
         let rows = TableRow::for_caller("any");
@@ -142,7 +142,7 @@ fn lesser_role() {
     assert!(!can_profile());
     let (caller, sessions) = role.split_once(',').unwrap();
     let folder = std::env::var_os("TRACEWEIR_RUNTIME_DIR").unwrap();
-    let mut controller = Controller::find_at(Path::new(&folder)).unwrap().expect("the daemon answers");
+    let mut controller = Controller::find_at(Path::new(&folder)).unwrap().expect("the daemon does not answer");
     let sessions = sessions.split(',').map(|session| {
         let (name, id) = session.split_once('=').unwrap();
         (name.to_owned(), id.parse().unwrap())
@@ -295,7 +295,7 @@ fn binary_tracking_records_modules_at_the_start_of_the_file() {
 fn private_session_tracks_binaries_in_its_processes() {
     run_in_own_process("info_daemon::private_session_tracks_binaries_in_its_processes", |folder| {
         let _daemon = DaemonInProcess::new(folder);
-        let mut controller = Controller::find_at(folder).unwrap().expect("the daemon answers");
+        let mut controller = Controller::find_at(folder).unwrap().expect("the daemon does not answer");
         let _first = Provider::register(guid(1), None).unwrap();
         let log_file = folder.join("trace.etl");
         let config = SessionConfig {
@@ -328,7 +328,7 @@ fn private_session_tracks_binaries_in_its_processes() {
 fn query_returns_current_settings_until_session_ends() {
     run_in_own_process("info_daemon::query_returns_current_settings_until_session_ends", |folder| {
         let _daemon = DaemonInProcess::new(folder);
-        let mut controller = Controller::find_at(folder).unwrap().expect("the daemon answers");
+        let mut controller = Controller::find_at(folder).unwrap().expect("the daemon does not answer");
         let switch = ClassicEventId { class: class::THREAD, opcode: 36 };
         for expected in [vec![], vec![switch]] {
             let id = controller.start(&live_config("system", EVENT_TRACE_SYSTEM_LOGGER_MODE)).unwrap().id;
@@ -393,7 +393,7 @@ fn equal_stacks_are_stored_once_and_every_event_finds_its_stack() {
                 stacks.observe(record);
                 let is_ours = record.provider() == guid(1);
                 is_ours.then(|| {
-                    let frames: Vec<u64> = stacks.frames(record).expect("the event has a stack").collect();
+                    let frames: Vec<u64> = stacks.frames(record).expect("the event has no stack").collect();
                     (record.descriptor().id, StackKey::from_record(record).map(|stack| stack.key), frames)
                 })
             });
@@ -413,7 +413,7 @@ fn equal_stacks_are_stored_once_and_every_event_finds_its_stack() {
 fn live_consumer_gets_modules_and_stacks_before_they_are_used() {
     run_in_own_process("info_daemon::live_consumer_gets_modules_and_stacks_before_they_are_used", |folder| {
         let _daemon = DaemonInProcess::new(folder);
-        let mut controller = Controller::find_at(folder).unwrap().expect("the daemon answers");
+        let mut controller = Controller::find_at(folder).unwrap().expect("the daemon does not answer");
         let session = SessionRef::Id(controller.start(&live_config("live", 0)).unwrap().id);
         let provider = Provider::register(guid(1), None).unwrap();
         let property = EVENT_ENABLE_PROPERTY_STACK_TRACE;
@@ -436,7 +436,7 @@ fn live_consumer_gets_modules_and_stacks_before_they_are_used() {
                     frames.push(
                         stacks
                             .frames(event.record)
-                            .expect("the stack is defined before the event")
+                            .expect("the stack is not defined before the event")
                             .collect::<Vec<u64>>(),
                     );
                 }

@@ -175,7 +175,7 @@ fn controller_addresses_sessions_and_lists_providers_with_their_enables() {
         |folder| {
             let _daemon = DaemonInThread::new(folder);
             let file = folder.join("by-controller.etl");
-            let mut controller = Controller::find_at(folder).unwrap().expect("the daemon answers");
+            let mut controller = Controller::find_at(folder).unwrap().expect("the daemon does not answer");
             let builder = Session::builder("Live").daemon(&controller).log_file(&file).real_time();
             let (started, summary) = builder.maximum_file_kib(2048).start_with_summary().unwrap();
             assert_eq!(summary.mode, LogFileMode::REAL_TIME | LogFileMode::USE_KBYTES_FOR_SIZE);
@@ -193,7 +193,7 @@ fn controller_addresses_sessions_and_lists_providers_with_their_enables() {
             let entry = |controller: &mut Controller| {
                 controller.providers().unwrap().into_iter().find(|provider| provider.guid == guid)
             };
-            let listed = entry(&mut controller).expect("the provider is enabled");
+            let listed = entry(&mut controller).expect("the provider is not enabled");
             assert!(listed.pids.is_empty() && !listed.is_group);
             let [enable] = &listed.sessions[..] else { panic!("{listed:?}") };
             assert_eq!((enable.session, enable.level), (summary.id, Level::Warning));

@@ -134,7 +134,7 @@ fn daemon_session_enables_and_disables_a_running_program() {
     run_in_own_process("enabling::daemon_session_enables_and_disables_a_running_program", |folder| {
         let _daemon = DaemonInProcess::new(folder);
         install_layer(LayerBuilder::new(PROVIDER));
-        let mut controller = Controller::find_at(folder).unwrap().expect("the daemon answers");
+        let mut controller = Controller::find_at(folder).unwrap().expect("the daemon does not answer");
         let file = folder.join("daemon.etl");
         let session = SessionRef::Id(controller.start(&session_config(file.clone())).unwrap().id);
         write_events(0);

@@ -28,7 +28,7 @@ impl RealDaemon {
     pub(crate) fn start(runtime: &Path) -> Self {
         let options = Options { reserve_mb: 0, ..Options::new(RuntimeDir::from_path(runtime)) };
         let daemon = DaemonThread::start(options);
-        let controller = Controller::find_at(runtime).unwrap().expect("the daemon answers");
+        let controller = Controller::find_at(runtime).unwrap().expect("the daemon does not answer");
         Self { controller, _daemon: daemon }
     }
 }
@@ -126,7 +126,7 @@ impl ProcessConnection {
     }
 
     pub(crate) fn receive(&mut self) -> Message {
-        let envelope = self.connection.receive(PATIENCE).unwrap().expect("the process sends a message");
+        let envelope = self.connection.receive(PATIENCE).unwrap().expect("the process sent no message");
         self.request = envelope.request;
         envelope.message
     }

@@ -381,7 +381,7 @@ fn close_a_pipe(_: &Path) {
     drop(writer);
     rustix::io::ioctl_fionbio(&reader, true).unwrap();
     // The read would block if any copy of the other end were still open.
-    assert_eq!(reader.read(&mut [0]).expect("no copy of the other end is open"), 0);
+    assert_eq!(reader.read(&mut [0]).expect("a copy of the other end is open"), 0);
     provider.write(&event(1), &[&1u64.to_le_bytes()]).unwrap();
 }
 

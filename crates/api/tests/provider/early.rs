@@ -149,7 +149,7 @@ fn root_processes_lose_no_event_while_system_daemon_is_stopped() {
     let daemon_process = DaemonProcess::start_on(ScenarioRunner::new(), Scope::System);
     let runtime = RuntimeDir::from_path(&daemon_process.runner.runtime());
     let mode = |path: &Path| std::fs::symlink_metadata(path).unwrap().permissions().mode() & 0o7777;
-    let own = runtime.own().expect("the daemon has a folder for root's processes");
+    let own = runtime.own().expect("the daemon has no folder for root's processes");
     assert_eq!(mode(own.path()), 0o700);
     assert_eq!((mode(&own.control_socket()), mode(&own.path().join("enabled"))), (0o600, 0o600));
     assert!(

@@ -197,7 +197,7 @@ fn full_session_withholds_event_from_all_but_independent_sessions() {
     let written: u64 = std::fs::read_to_string(runner.path("number"))
         .unwrap()
         .parse()
-        .expect("the scenario writes the number of events that reached all sessions");
+        .expect("the scenario did not write the number of events that reached all sessions");
     assert_eq!(counts, [(written, 2), (written, 2), (written + 2, 0)]);
     runner.set_mark("done");
     scenario.assert_success();

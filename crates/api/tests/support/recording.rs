@@ -15,7 +15,7 @@ pub(crate) struct Recording<'a> {
 impl<'a> Recording<'a> {
     /// Starts a session at the daemon of this runtime directory.
     pub(crate) fn new(folder: &'a Path) -> Self {
-        let mut controller = Controller::find_at(folder).unwrap().expect("the daemon answers");
+        let mut controller = Controller::find_at(folder).unwrap().expect("the daemon does not answer");
         let log_file = Some(folder.join("trace.etl"));
         let config = SessionConfig {
             name: "s".into(),

@@ -226,7 +226,7 @@ fn traits_time_stamps_and_sizes_are_honored() {
 }
 
 #[test]
-fn every_event_carries_traits_of_all_kinds() {
+fn every_event_carries_the_traits_of_its_provider() {
     let programs = ProgramFolder::new();
     let decode_guid = b"\x0d\xc0\xde\xc056789abcdef0";
     let traits = [b" \0T\0\x13\0\x02", &decode_guid[..], b"\x03\0\x05\x06\0\xc8own"].concat();
@@ -341,7 +341,7 @@ fn call_stack_begins_in_the_function_that_wrote() {
     let program = programs.build("gcc", &source_path("stack.c"), &[], Link::Shared);
     let params = EnableParams { property: EVENT_ENABLE_PROPERTY_STACK_TRACE, ..all_levels() };
     let view = |record: &Record<'_>| {
-        record.items().stack().expect("the event has a stack").frames().collect::<Vec<u64>>()
+        record.items().stack().expect("the event has no stack").frames().collect::<Vec<u64>>()
     };
     let (output, stacks) = record_program(&program, STACK, &[], &params, 0, view);
     let writers: Vec<u64> = output.lines().filter_map(|line| line.parse().ok()).collect();
@@ -461,7 +461,7 @@ fn sanitizers_report_no_error() {
 fn valgrind_reports_no_error() {
     if has_program("valgrind") {
         // The library's thread still runs at the end, and holds memory.
-        let leaks = ["--leak-check=full", "--show-leak-kinds=definite", "--errors-for-leak-kinds=definite"];
-        run_under_tool(&[], &[&["valgrind", "--quiet", "--error-exitcode=9"], &leaks[..]].concat());
+        let leak_flags = ["--leak-check=full", "--show-leak-kinds=definite", "--errors-for-leak-kinds=definite"];
+        run_under_tool(&[], &[&["valgrind", "--quiet", "--error-exitcode=9"], &leak_flags[..]].concat());
     }
 }

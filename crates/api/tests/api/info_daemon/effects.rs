@@ -50,7 +50,7 @@ const PRIVILEGE_NOT_HELD: Status = Status::ERROR_PRIVILEGE_NOT_HELD;
 const WRITER: Guid = Guid::from_u128(0x5eed_0123_4567_4abc_9def_8899_aabb_ccdd);
 
 fn connect(folder: &Path) -> Controller {
-    Controller::find_at(folder).unwrap().expect("the daemon answers")
+    Controller::find_at(folder).unwrap().expect("the daemon does not answer")
 }
 
 fn status<T>(result: traceweir::Result<T>) -> Status {
@@ -205,7 +205,7 @@ fn captured_state_goes_to_all_sessions_that_enable_the_provider() {
                 if notice.code == CAPTURE_STATE {
                     PROVIDER
                         .get()
-                        .expect("the provider is registered before its callback runs")
+                        .expect("the callback runs before the provider is registered")
                         .write(&event(9), &[])
                         .unwrap();
                 }
