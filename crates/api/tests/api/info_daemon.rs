@@ -46,7 +46,7 @@ use table::{TableRow, guid};
 
 /// Environment variable that makes a process the caller `plain` or `guest`, with the sessions of
 /// the table.
-const LESSER_CALLER: &str = "TRACEWEIR_TEST_LESSER";
+const UNPRIVILEGED_CALLER: &str = "TRACEWEIR_TEST_UNPRIVILEGED";
 
 fn live_config(name: &str, mode: u32) -> SessionConfig {
     SessionConfig {
@@ -87,8 +87,8 @@ fn every_call_of_the_table_has_the_expected_result() {
             {
                 rustix::thread::remove_capability_from_bounding_set(capability).unwrap();
             }
-            test_command("info_daemon::lesser_role")
-                .env(LESSER_CALLER, format!("plain,{plain_list}"))
+            test_command("info_daemon::unprivileged_role")
+                .env(UNPRIVILEGED_CALLER, format!("plain,{plain_list}"))
                 .status()
                 .unwrap()
         });
@@ -103,11 +103,11 @@ fn every_call_of_the_table_has_the_expected_result() {
         assert!(copied.unwrap().success());
         let mut command = Command::new(copy);
         command
-            .args(test_command("info_daemon::lesser_role").get_args())
+            .args(test_command("info_daemon::unprivileged_role").get_args())
             .uid(GUEST_UID)
             .gid(GUEST_UID)
             .current_dir("/");
-        assert!(command.env(LESSER_CALLER, format!("guest,{session_list}")).status().unwrap().success());
+        assert!(command.env(UNPRIVILEGED_CALLER, format!("guest,{session_list}")).status().unwrap().success());
     });
 }
 
@@ -137,8 +137,8 @@ fn start_table_sessions(controller: &mut Controller, folder: &Path) -> BTreeMap<
 
 #[test]
 #[ignore = "run by other tests in a separate process"]
-fn lesser_role() {
-    let Ok(role) = std::env::var(LESSER_CALLER) else { return };
+fn unprivileged_role() {
+    let Ok(role) = std::env::var(UNPRIVILEGED_CALLER) else { return };
     assert!(!can_profile());
     let (caller, sessions) = role.split_once(',').unwrap();
     let folder = std::env::var_os("TRACEWEIR_RUNTIME_DIR").unwrap();
@@ -241,15 +241,15 @@ fn periodic_capture_state_runs_until_it_is_turned_off() {
         let _periodic = Provider::register(guid(1), Some(callback)).unwrap();
         let _idle = Provider::register(guid(2), Some(other_callback)).unwrap();
         session.enable(guid(1), 0);
-        let began = Instant::now();
-        let every = |seconds| {
+        let start = Instant::now();
+        let capture_every = |seconds| {
             let providers = vec![guid(1), guid(2), guid(9)];
             Set::PeriodicCaptureState(Some(PeriodicCaptureState { seconds, providers }))
         };
-        session.set(&every(10));
+        session.set(&capture_every(10));
         until("the callback was asked for its state twice", || recorded_codes(&calls) == [1, 2, 2]);
         let times: Vec<Duration> =
-            calls.lock().unwrap().iter().skip(1).map(|(_, at)| at.duration_since(began)).collect();
+            calls.lock().unwrap().iter().skip(1).map(|(_, at)| at.duration_since(start)).collect();
         assert!(times[0] >= Duration::from_millis(9_500), "one period after the call: {times:?}");
         assert!(times[1] >= Duration::from_millis(19_000), "{times:?}");
         session.set(&Set::PeriodicCaptureState(None));
@@ -344,12 +344,12 @@ fn query_returns_current_settings_until_session_ends() {
                 let mask = Set::SystemTraceEnableFlags([0x10, 0, 0, 0, 0, 0, 0, last]);
                 controller.set_information(&session, &mask).unwrap();
                 let answer = controller.query_information(&session, Query::SystemTraceEnableFlags).unwrap();
-                let both = Answer::SystemTraceEnableFlags([0x10, 4, 0, 0, 0, 0, 0, last]);
-                assert_eq!(answer, both, "the flag is part of two groups");
+                let expected_mask = Answer::SystemTraceEnableFlags([0x10, 4, 0, 0, 0, 0, 0, last]);
+                assert_eq!(answer, expected_mask, "the flag is part of two groups");
             }
             controller.stop(&session).unwrap();
-            let gone = controller.query_information(&session, Query::StackTracing).unwrap_err();
-            assert_eq!(gone.status(), Status::ERROR_WMI_INSTANCE_NOT_FOUND);
+            let error = controller.query_information(&session, Query::StackTracing).unwrap_err();
+            assert_eq!(error.status(), Status::ERROR_WMI_INSTANCE_NOT_FOUND);
         }
         let one = controller.start(&live_config("one", EVENT_TRACE_NO_PER_PROCESSOR_BUFFERING)).unwrap().id;
         let many = controller.start(&live_config("many", 0)).unwrap().id;
@@ -381,8 +381,8 @@ fn equal_stacks_are_stored_once_and_every_event_finds_its_stack() {
             write(1);
             // Flushes first: events in the rings would be collected with the new setting.
             session.controller.flush(&session.session, None).unwrap();
-            let on = StackCaching { is_enabled: true, ..StackCaching::default() };
-            session.set(&Set::UnifiedStackCaching(on));
+            let caching = StackCaching { is_enabled: true, ..StackCaching::default() };
+            session.set(&Set::UnifiedStackCaching(caching));
             (0..50).for_each(|_| write(2));
             session.controller.flush(&session.session, None).unwrap();
             session.set(&Set::UnifiedStackCaching(StackCaching::default()));
@@ -400,11 +400,12 @@ fn equal_stacks_are_stored_once_and_every_event_finds_its_stack() {
             assert_eq!(seen.len(), 52);
             let keyed: Vec<_> = seen.iter().filter(|(id, ..)| *id == 2).collect();
             assert_eq!((keyed.len(), definitions), (50, 1), "the stack of 50 events is stored once");
-            assert!(keyed.iter().all(|event| event.1.is_some() && *event == keyed[0]), "{keyed:?}");
+            assert!(keyed.iter().all(|event| matches!(event, (_, Some(_), _)) && *event == keyed[0]), "{keyed:?}");
             let plain: Vec<_> = seen.iter().filter(|(id, ..)| *id != 2).collect();
             assert!(plain.iter().all(|(_, key, frames)| key.is_none() && frames.len() >= 4));
             // All frames except those of the calls themselves are the same.
-            assert_eq!(keyed[0].2.last(), plain[0].2.last());
+            let ((.., keyed_frames), (.., plain_frames)) = (keyed[0], plain[0]);
+            assert_eq!(keyed_frames.last(), plain_frames.last());
         },
     );
 }
@@ -420,8 +421,8 @@ fn live_consumer_gets_modules_and_stacks_before_they_are_used() {
         let params = EnableParams { level: 4, property, ..EnableParams::default() };
         controller.enable(&session, guid(1), EnableCode::Enable, &params, 30_000).unwrap();
         let trace = consumer::Trace::live_at(folder, "live").unwrap();
-        let on = StackCaching { is_enabled: true, ..StackCaching::default() };
-        controller.set_information(&session, &Set::UnifiedStackCaching(on)).unwrap();
+        let caching = StackCaching { is_enabled: true, ..StackCaching::default() };
+        controller.set_information(&session, &Set::UnifiedStackCaching(caching)).unwrap();
         controller.set_information(&session, &Set::ProviderBinaryTracking(true)).unwrap();
         controller.flush(&session, None).unwrap();
         (0..3).for_each(|_| provider.write(&event(2), &[]).unwrap());

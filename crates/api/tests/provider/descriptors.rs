@@ -18,7 +18,7 @@ use traceweir_format::Guid;
 use traceweir_transport::runtime::RuntimeDir;
 use traceweir_transport::socket::BACKLOG;
 
-use crate::daemon::{RealDaemon, find_socket_of};
+use crate::daemon::{RealDaemon, find_socket};
 use crate::sandbox::refuse;
 use crate::{
     INFORMATION, PROVIDER, Scenario, ScenarioRunner, event, eventually, file_config, read_events, set_mark,
@@ -600,7 +600,7 @@ fn connections_of_another_user_cost_little_and_do_not_block_the_daemon() {
     RuntimeDir::from_path(&runner.runtime()).ensure().unwrap();
     let child = runner.spawn("knocked at");
     let socket = eventually("the process listens", || {
-        find_socket_of(&RuntimeDir::from_path(&runner.runtime()), child.id())
+        find_socket(&RuntimeDir::from_path(&runner.runtime()), child.id())
     });
     // The system's runtime directory has the same mode.
     for folder in [runner.folder.path(), &runner.runtime(), &runner.runtime().join("providers")] {
