@@ -375,7 +375,7 @@ fn enable_not_confirmed_by_daemon_is_removed() {
     let mut process = ProcessConnection::accept(&listener);
     for session in [ENDED_SESSION, RUNNING_SESSION] {
         let message = process.receive();
-        let is_region = matches!(message, Message::Region { session: of, .. } if of == session);
+        let is_region = matches!(message, Message::Region { session: region_session, .. } if region_session == session);
         assert!(is_region, "{message:?}");
     }
     let registration = process.await_register();

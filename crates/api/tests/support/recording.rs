@@ -36,10 +36,10 @@ impl<'a> Recording<'a> {
         assert_eq!(self.controller.stop(&self.session).unwrap().events_lost, 0);
         let trace = etl::Trace::open(std::fs::File::open(self.folder.join("trace.etl")).unwrap()).unwrap();
         let mut events = trace.events();
-        let mut viewed = Vec::new();
+        let mut views = Vec::new();
         while let Some(record) = events.next().unwrap() {
-            viewed.extend(view(&record));
+            views.extend(view(&record));
         }
-        viewed
+        views
     }
 }

@@ -7,42 +7,42 @@ use std::process::Command;
 
 /// Returns the source of each part, with the expected error message.
 fn invalid_programs() -> Vec<(String, &'static str)> {
-    let many = |field: &str, count: usize| {
+    let repeat_numbered = |field: &str, count: usize| {
         (0..count).map(|n| field.replace('#', &n.to_string())).collect::<String>()
     };
-    let event = |fields: &str| format!("fn f() {{ traceweir::write_event!(P, \"E\", {fields}); }}");
+    let event_program = |fields: &str| format!("fn f() {{ traceweir::write_event!(P, \"E\", {fields}); }}");
     vec![
         (
-            event(&format!("{} u8(\"last\", &1)", many("str8(\"#\", \"\"),", 63))),
+            event_program(&format!("{} u8(\"last\", &1)", repeat_numbered("str8(\"#\", \"\"),", 63))),
             "too many blocks of data: an event has 128 at most",
         ),
-        (event(&many("raw_meta(\"#\", U8),", 129)), "too many fields: an event has 128 at most"),
+        (event_program(&repeat_numbered("raw_meta(\"#\", U8),", 129)), "too many fields: an event has 128 at most"),
         (
-            event(&format!("struct(\"s\", {{ {} }})", many("raw_meta(\"#\", U8),", 128))),
+            event_program(&format!("struct(\"s\", {{ {} }})", repeat_numbered("raw_meta(\"#\", U8),", 128))),
             "too many members: a structure has 127 at most",
         ),
-        (event("color(1)"), "unknown option or field type color"),
-        (event("u32x(\"a\", &1)"), "unknown option or field type u32x; did you mean u32?"),
-        (event("level(1, 2)"), "one argument too many"),
-        (event("level()"), "expected a level, such as level(Warning)"),
-        (event("level(Warning), level(Error)"), "given twice"),
-        (event("id_version(1)"), "expected a version after the id"),
-        (event("u32(\"a\")"), "expected a reference to the field's value"),
-        (event("u32(name, &1)"), "expected the field's name as a string literal"),
-        (event("u32(\"a\\0b\", &1)"), "a name cannot contain a NUL"),
-        (event("u32(\"a\", &1, color(2))"), "unknown option color: this field takes tag(…) and format(…)"),
-        (event("struct(\"s\", format(Hex), {})"), "unknown option format: this field takes tag(…)"),
-        (event("struct(\"s\")"), "expected the members of the structure"),
-        (event("struct(\"s\", { raw_struct(\"t\", 1) })"), "a raw structure cannot be inside another"),
-        (event("struct(\"s\", { level(1) })"), "unknown option or field type level"),
-        (event("u32"), "expected an option or a field"),
-        (event("tag(0x1000_0000)"), "a tag has 28 bits"),
-        (event("u32(\"a\", &1, tag(0x1000_0000))"), "a tag has 28 bits"),
-        (event("raw_struct(\"s\", 128)"), "no OutType is above 127"),
-        (event("u32(\"a\", &\"text\")"), "mismatched types"),
-        (event("str8(\"a\", &1)"), "AsRef<[u8]>` is not satisfied"),
-        (event("keyword(\"a\")"), "mismatched types"),
-        (event(&format!("u8(\"{}\", &1)", "n".repeat(65_530))), "take up to 65,535 bytes"),
+        (event_program("color(1)"), "unknown option or field type color"),
+        (event_program("u32x(\"a\", &1)"), "unknown option or field type u32x; did you mean u32?"),
+        (event_program("level(1, 2)"), "one argument too many"),
+        (event_program("level()"), "expected a level, such as level(Warning)"),
+        (event_program("level(Warning), level(Error)"), "given twice"),
+        (event_program("id_version(1)"), "expected a version after the id"),
+        (event_program("u32(\"a\")"), "expected a reference to the field's value"),
+        (event_program("u32(name, &1)"), "expected the field's name as a string literal"),
+        (event_program("u32(\"a\\0b\", &1)"), "a name cannot contain a NUL"),
+        (event_program("u32(\"a\", &1, color(2))"), "unknown option color: this field takes tag(…) and format(…)"),
+        (event_program("struct(\"s\", format(Hex), {})"), "unknown option format: this field takes tag(…)"),
+        (event_program("struct(\"s\")"), "expected the members of the structure"),
+        (event_program("struct(\"s\", { raw_struct(\"t\", 1) })"), "a raw structure cannot be inside another"),
+        (event_program("struct(\"s\", { level(1) })"), "unknown option or field type level"),
+        (event_program("u32"), "expected an option or a field"),
+        (event_program("tag(0x1000_0000)"), "a tag has 28 bits"),
+        (event_program("u32(\"a\", &1, tag(0x1000_0000))"), "a tag has 28 bits"),
+        (event_program("raw_struct(\"s\", 128)"), "no OutType is above 127"),
+        (event_program("u32(\"a\", &\"text\")"), "mismatched types"),
+        (event_program("str8(\"a\", &1)"), "AsRef<[u8]>` is not satisfied"),
+        (event_program("keyword(\"a\")"), "mismatched types"),
+        (event_program(&format!("u8(\"{}\", &1)", "n".repeat(65_530))), "take up to 65,535 bytes"),
         ("fn f() { traceweir::write_event!(); }".into(), "expected the static that define_provider! made"),
         ("fn f() { traceweir::write_event!(P); }".into(), "expected the event's name as a string literal"),
         (
@@ -125,10 +125,9 @@ fn macros_work_renamed_without_unsafe_and_inside_other_macros() {
 #[test]
 fn events_at_all_limits_compile() {
     let folder = tempfile::tempdir().unwrap();
-    let many = |field: &str, count: usize| field.repeat(count);
-    let blocks = many("str8(\"f\", \"\"),", 63);
-    let fields = many("raw_meta(\"f\", U8),", 128);
-    let members = many("raw_meta(\"f\", U8),", 127);
+    let blocks = "str8(\"f\", \"\"),".repeat(63);
+    let fields = "raw_meta(\"f\", U8),".repeat(128);
+    let members = "raw_meta(\"f\", U8),".repeat(127);
     let source = format!(
         "#![deny(warnings)]\nuse renamed as tracing;\ntracing::define_provider!(P, \"{}\", id(\"f73b8292-f610-4fa7-ba62-708353d162c4\"));\n\
          fn main() {{ tracing::write_event!(P, \"B\", {blocks}); tracing::write_event!(P, \"F\", {fields}); \
