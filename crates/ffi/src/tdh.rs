@@ -198,8 +198,7 @@ pub unsafe extern "C" fn TdhGetPropertySize(
     size: *mut u32,
 ) -> u32 {
     boundary::to_status(|| {
-        // SAFETY: the caller fulfils the `# Safety` section; `read_query` and `read_names` require no
-        // more.
+        // SAFETY: the caller fulfils the `# Safety` section, and the two reads require no more.
         let (query, names) = unsafe { (read_query(event, count, context), read_names(steps, properties)) };
         let (Some(query), Some(names), false) = (query, names, size.is_null()) else {
             return Status::ERROR_INVALID_PARAMETER;
@@ -228,8 +227,7 @@ pub unsafe extern "C" fn TdhGetProperty(
     buffer: *mut u8,
 ) -> u32 {
     boundary::to_status(|| {
-        // SAFETY: the caller fulfils the `# Safety` section; `read_query` and `read_names` require no
-        // more.
+        // SAFETY: the caller fulfils the `# Safety` section, and the two reads require no more.
         let (query, names) = unsafe { (read_query(event, count, context), read_names(steps, properties)) };
         // SAFETY: the caller guarantees that `buffer` has `size` bytes; `size` is a local variable.
         let output = unsafe { OutputBuffer::new(buffer, &raw mut size) };

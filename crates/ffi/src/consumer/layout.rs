@@ -1,8 +1,8 @@
 //! Structures of evntcons.h and of the consumer half of evntrace.h.
 //!
 //! Source: Documented (evntcons.h, evntrace.h). A test compares every size and offset with what C
-//! compilers compute from the headers. A field that is a union in C has the name of the member that is
-//! used here.
+//! compilers compute from the headers. A field that is a union in C has the name of the member that
+//! is used here.
 #![allow(missing_docs)] // The fields are documented with the published structures.
 
 use std::ffi::c_void;

@@ -233,8 +233,8 @@ impl Assembler {
         Some(ExtendedDataItem { ext_type: ExtType::INSTANCE_INFO.0, data_size, data_ptr, ..NO_ITEM })
     }
 
-    /// Stores extended data items in this order. Each item except the last is
-    /// linked to the next. Returns their number.
+    /// Stores extended data items in this order, each except the last linked to the next. Returns
+    /// their number.
     fn make_items<const N: usize>(&mut self, new_items: [Option<ExtendedDataItem>; N]) -> u16 {
         const { assert!(N <= MAX_ITEMS) };
         let mut count = 0_u16;

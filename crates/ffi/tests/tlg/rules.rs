@@ -154,7 +154,7 @@ const INFORMATION_MODES: &[(&[&str], &str, &str)] = &[
         "0",
         "2 sets=0 status=c00000bb class=0 size=0",
     ),
-    // TLG_HAVE_EVENT_SET_INFORMATION is not set: the macro of the source decides, or the features of the version of Windows.
+    // Without TLG_HAVE_EVENT_SET_INFORMATION, a macro of the source or the Windows version decides.
     (&["-DWITH_OVERRIDE"], "87", "1 sets=1 status=80070057 class=3 size=1"),
     (&["-DWITH_OVERRIDE", "-DWINVER=0x0601"], "0", "1 sets=1 status=00000000 class=3 size=1"),
     (&["-DWITH_FUNCTION"], "0", "1 sets=1 status=00000000 class=3 size=1"),

@@ -276,8 +276,8 @@ fn profile_sources_and_counters_match_the_machine() {
     });
 }
 
-/// Covers class 5, TraceSampledProfileIntervalInfo: the interval applies to all sessions until it is set again, within the limits of
-/// class 7.
+/// Covers class 5, TraceSampledProfileIntervalInfo: the interval applies to all sessions until it is
+/// set again, within the limits of class 7.
 #[test]
 fn profile_interval_outlives_sessions_within_limits_of_its_source() {
     run_in_own_process(
