@@ -78,7 +78,9 @@ fn find_mapping(address: usize) -> std::ops::Range<usize> {
     let parse_address = |text| usize::from_str_radix(text, 16).unwrap();
     let mut ranges = maps.lines().filter_map(|line| line.split(' ').next()?.split_once('-'));
     ranges
-        .find_map(|(start, end)| Some(parse_address(start)..parse_address(end)).filter(|range| range.contains(&address)))
+        .find_map(|(start, end)| {
+            Some(parse_address(start)..parse_address(end)).filter(|range| range.contains(&address))
+        })
         .unwrap()
 }
 

@@ -240,7 +240,8 @@ fn each_invalid_call_has_its_documented_status() {
             "level 0 and flags 0 are reported unchanged"
         );
         let no_targets = PointerTargets::default();
-        let to_status = |outcome: Result<(), TraceError>| outcome.err().map_or(SUCCESS, |error| error.status());
+        let to_status =
+            |outcome: Result<(), TraceError>| outcome.err().map_or(SUCCESS, |error| error.status());
         let trace_block = |block: &[u8]| to_status(trace_event(logger, block, &no_targets));
 
         for wrong in [0, 1, INVALID_LOGGER, 0xFFFF, logger ^ 1 << 32, logger ^ 1 << 12] {
@@ -248,7 +249,10 @@ fn each_invalid_call_has_its_documented_status() {
             assert_eq!(to_status(trace_message(wrong, GUID | COMPONENTID, &CLASS, 1, &[])), INVALID_HANDLE);
             assert!(enable_level(wrong).is_err() && enable_flags(wrong).is_err());
         }
-        assert_eq!(trace_block(&encode_block(EVENT_HEADER_BYTES, 0, 0, b"")), Status::ERROR_INVALID_FLAG_NUMBER);
+        assert_eq!(
+            trace_block(&encode_block(EVENT_HEADER_BYTES, 0, 0, b"")),
+            Status::ERROR_INVALID_FLAG_NUMBER
+        );
         assert_eq!(trace_block(&encode_event(b"")[..47]), INVALID_PARAMETER);
         let mut resized = encode_event(b"data");
         resized[0] = 47;
@@ -256,13 +260,19 @@ fn each_invalid_call_has_its_documented_status() {
         resized[0] = 53;
         assert_eq!(trace_block(&resized), INVALID_PARAMETER, "a size beyond the block");
         assert_eq!(
-            trace_block(&encode_block(EVENT_HEADER_BYTES, TRACED_GUID | flag::WNODE_FLAG_USE_GUID_PTR, 0, b"")),
+            trace_block(&encode_block(
+                EVENT_HEADER_BYTES,
+                TRACED_GUID | flag::WNODE_FLAG_USE_GUID_PTR,
+                0,
+                b""
+            )),
             INVALID_PARAMETER,
             "the class is missing"
         );
         let trace_mof_fields = |fields: usize, extra: &[u8], targets: &[&[u8]]| {
             let data = [encode_mof_field(1).repeat(fields), extra.to_vec()].concat();
-            let block = encode_block(EVENT_HEADER_BYTES, TRACED_GUID | flag::WNODE_FLAG_USE_MOF_PTR, 0, &data);
+            let block =
+                encode_block(EVENT_HEADER_BYTES, TRACED_GUID | flag::WNODE_FLAG_USE_MOF_PTR, 0, &data);
             to_status(trace_event(logger, &block, &PointerTargets { class: None, fields: targets }))
         };
         assert_eq!(trace_mof_fields(16, b"", &[&b"x"[..]; 16]), SUCCESS);
@@ -273,9 +283,13 @@ fn each_invalid_call_has_its_documented_status() {
 
         let class = registration.class_handles().next().unwrap();
         let info = create_instance_id(class).unwrap();
-        let trace_instance = |block: &[u8]| to_status(trace_event_instance(logger, block, &info, None, &no_targets));
+        let trace_instance =
+            |block: &[u8]| to_status(trace_event_instance(logger, block, &info, None, &no_targets));
         assert_eq!(trace_instance(&encode_block(INSTANCE_HEADER_BYTES, TRACED_GUID, 0, b"")), SUCCESS);
-        assert_eq!(trace_instance(&encode_block(INSTANCE_HEADER_BYTES, 0, 0, b"")), Status::ERROR_INVALID_FLAGS);
+        assert_eq!(
+            trace_instance(&encode_block(INSTANCE_HEADER_BYTES, 0, 0, b"")),
+            Status::ERROR_INVALID_FLAGS
+        );
         assert_eq!(trace_instance(&encode_event(b"")), INVALID_PARAMETER);
         let stray = classic::InstanceInfo { class: class + (1 << 11), ..info };
         let outcome = trace_event_instance(

@@ -141,7 +141,11 @@ fn fed_buffers_of_a_file_give_its_events() {
                 .for_each(|(cpu, time, length)| by_cpu.entry(*cpu).or_default().push((*time, *length)));
             by_cpu
         };
-        assert_eq!(group_by_cpu(&received.events), group_by_cpu(&expected.events), "{name}: the order of each processor");
+        assert_eq!(
+            group_by_cpu(&received.events),
+            group_by_cpu(&expected.events),
+            "{name}: the order of each processor"
+        );
     }
 }
 
@@ -152,7 +156,8 @@ fn buffer_callback_follows_its_events_and_has_the_file_bytes() {
         let buffers_only = read_fixture(name, Interest::Buffers, &Window::default());
         assert!(buffers_only.events.is_empty() && !received.events.is_empty());
         let sorted_bytes = |received: &RecordingHandler| {
-            let mut all: Vec<Vec<u8>> = received.buffer_ends.iter().map(|(.., bytes)| bytes.clone()).collect();
+            let mut all: Vec<Vec<u8>> =
+                received.buffer_ends.iter().map(|(.., bytes)| bytes.clone()).collect();
             all.sort();
             all
         };
@@ -173,7 +178,8 @@ fn buffer_callback_follows_its_events_and_has_the_file_bytes() {
         for (events_so_far, cpu, bytes) in &received.buffer_ends {
             let header = BufferHeader::parse(bytes.first_chunk().unwrap());
             assert!(header.offset as usize == bytes.len() && !header.is_compressed());
-            let cpu_events = received.events[..*events_so_far].iter().filter(|(event_cpu, ..)| event_cpu == cpu).count();
+            let cpu_events =
+                received.events[..*events_so_far].iter().filter(|(event_cpu, ..)| event_cpu == cpu).count();
             assert!(cpu_events > 0 || bytes.len() == HEADER_SIZE, "{name}");
         }
     }
@@ -225,8 +231,10 @@ fn invalid_and_foreign_buffers_are_refused() {
     let short = good[1][..good[1].len() - 8].to_vec();
     let mut without_records = good[1].clone();
     without_records[0x30..0x34].fill(0);
-    let (statuses, _) =
-        feed_all(vec![good[0].clone(), vec![0; 71], short, without_records], &mut RecordingHandler::default());
+    let (statuses, _) = feed_all(
+        vec![good[0].clone(), vec![0; 71], short, without_records],
+        &mut RecordingHandler::default(),
+    );
     assert_eq!(statuses, [ACCEPTED, REFUSED, REFUSED, REFUSED]);
     // The buffers of a processor must come in order.
     let parse_header = |bytes: &Vec<u8>| BufferHeader::parse(bytes.first_chunk().unwrap());

@@ -135,7 +135,8 @@ fn one_to_sixty_four_traces_can_be_processed_together() {
     let folder = tempfile::tempdir().unwrap();
     let path = write_file(folder.path(), "a.etl", 0, &[1]);
     let open_traces = |n: usize| (0..n).map(|_| Trace::open(&path).unwrap()).collect::<Vec<_>>();
-    let process_status = |traces| process(traces, |_| ControlFlow::Continue(())).map_err(|error| error.status());
+    let process_status =
+        |traces| process(traces, |_| ControlFlow::Continue(())).map_err(|error| error.status());
     assert_eq!(process_status(open_traces(0)), Err(Status::ERROR_BAD_LENGTH));
     assert_eq!(process_status(open_traces(65)), Err(Status::ERROR_BAD_LENGTH));
     assert_eq!(process_status(open_traces(64)), Ok(()));

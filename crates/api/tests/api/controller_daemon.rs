@@ -202,7 +202,8 @@ fn controller_role() {
     let name = format!("of {}", std::process::id());
     let mut controller = Controller::find_or_start(None).unwrap();
     let id = controller.start(&live_config(&name)).unwrap().id;
-    let again = Controller::find(None).unwrap().expect("the daemon is not running").query(&by_name(&name)).unwrap();
+    let again =
+        Controller::find(None).unwrap().expect("the daemon is not running").query(&by_name(&name)).unwrap();
     assert_eq!(again.id, id);
 }
 

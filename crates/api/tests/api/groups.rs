@@ -188,7 +188,10 @@ fn session_without_a_daemon_cannot_enable_groups() {
         );
         let stale = provider.handle().provider().unwrap();
         drop(provider);
-        assert_eq!(stale.set_traits(&group_traits("Alone")).unwrap_err().status(), Status::ERROR_INVALID_PARAMETER);
+        assert_eq!(
+            stale.set_traits(&group_traits("Alone")).unwrap_err().status(),
+            Status::ERROR_INVALID_PARAMETER
+        );
     });
 }
 

@@ -170,7 +170,10 @@ fn session_of_this_process_records_modules_of_its_providers() {
             to_status(query_bytes(in_process(), id, 23, Some(&[0; 4]), 4).result),
             Status::ERROR_NOT_SUPPORTED
         );
-        assert_eq!(to_status(query_bytes(in_process(), id, 19, Some(&[0; 4]), 4).result), Status::ERROR_SUCCESS);
+        assert_eq!(
+            to_status(query_bytes(in_process(), id, 19, Some(&[0; 4]), 4).result),
+            Status::ERROR_SUCCESS
+        );
         assert_eq!(
             to_status(configure_last_branch_record_bytes(in_process(), id, 0, None, 0)),
             Status::ERROR_NOT_SUPPORTED

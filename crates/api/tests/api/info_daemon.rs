@@ -107,7 +107,9 @@ fn every_call_of_the_table_has_the_expected_result() {
             .uid(GUEST_UID)
             .gid(GUEST_UID)
             .current_dir("/");
-        assert!(command.env(UNPRIVILEGED_CALLER, format!("guest,{session_list}")).status().unwrap().success());
+        assert!(
+            command.env(UNPRIVILEGED_CALLER, format!("guest,{session_list}")).status().unwrap().success()
+        );
     });
 }
 
@@ -142,7 +144,8 @@ fn unprivileged_role() {
     assert!(!can_profile());
     let (caller, sessions) = role.split_once(',').unwrap();
     let folder = std::env::var_os("TRACEWEIR_RUNTIME_DIR").unwrap();
-    let mut controller = Controller::find_at(Path::new(&folder)).unwrap().expect("the daemon does not answer");
+    let mut controller =
+        Controller::find_at(Path::new(&folder)).unwrap().expect("the daemon does not answer");
     let sessions = sessions.split(',').map(|session| {
         let (name, id) = session.split_once('=').unwrap();
         (name.to_owned(), id.parse().unwrap())
@@ -400,7 +403,10 @@ fn equal_stacks_are_stored_once_and_every_event_finds_its_stack() {
             assert_eq!(seen.len(), 52);
             let keyed: Vec<_> = seen.iter().filter(|(id, ..)| *id == 2).collect();
             assert_eq!((keyed.len(), definitions), (50, 1), "the stack of 50 events is stored once");
-            assert!(keyed.iter().all(|event| matches!(event, (_, Some(_), _)) && *event == keyed[0]), "{keyed:?}");
+            assert!(
+                keyed.iter().all(|event| matches!(event, (_, Some(_), _)) && *event == keyed[0]),
+                "{keyed:?}"
+            );
             let plain: Vec<_> = seen.iter().filter(|(id, ..)| *id != 2).collect();
             assert!(plain.iter().all(|(_, key, frames)| key.is_none() && frames.len() >= 4));
             // All frames except those of the calls themselves are the same.

@@ -470,9 +470,9 @@ fn describe_item(item: &SourceItem, path: &str, impls: Option<&Vec<&SourceItem>>
     match kind {
         "struct" => lines.extend(split_members(body).into_iter().filter(|field| field.starts_with("pub "))),
         "enum" => lines.extend(split_members(body)),
-        "trait" => {
-            lines.extend(split_items(body).into_iter().filter(|inner| !inner.is_hidden()).map(|inner| inner.declaration))
-        }
+        "trait" => lines.extend(
+            split_items(body).into_iter().filter(|inner| !inner.is_hidden()).map(|inner| inner.declaration),
+        ),
         _ => return lines,
     }
     let derived = item.attributes.iter().filter_map(|text| text.strip_prefix("[derive("));
@@ -485,7 +485,10 @@ fn describe_item(item: &SourceItem, path: &str, impls: Option<&Vec<&SourceItem>>
         } else {
             let inner = split_items(block.body.as_deref().unwrap_or_default());
             impl_lines.extend(
-                inner.iter().filter(|item| item.is_public()).map(|item| remove_value(&item.declaration).to_owned()),
+                inner
+                    .iter()
+                    .filter(|item| item.is_public())
+                    .map(|item| remove_value(&item.declaration).to_owned()),
             );
         }
     }
@@ -501,7 +504,9 @@ fn remove_value(declaration: &str) -> &str {
     let has_value =
         ["const ", "static ", "type "].iter().any(|word| remove_visibility(declaration).starts_with(word));
     match declaration.split_once(" = ") {
-        Some((declared, _)) if has_value && !remove_visibility(declaration).starts_with("const fn") => declared,
+        Some((declared, _)) if has_value && !remove_visibility(declaration).starts_with("const fn") => {
+            declared
+        }
         _ => declaration,
     }
 }

@@ -181,7 +181,8 @@ fn callsite_registered_during_an_enable_is_enabled() {
         }
         let seen = recording.stop_and_read();
         for n in 0..callsites.len() {
-            let times = seen.iter().filter(|event| event.field("n") == Some(format!("I64({n})").as_str())).count();
+            let times =
+                seen.iter().filter(|event| event.field("n") == Some(format!("I64({n})").as_str())).count();
             assert!((1..=2).contains(&times), "callsite {n}: {times} events");
         }
     });

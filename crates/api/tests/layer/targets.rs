@@ -83,7 +83,11 @@ fn rule_can_give_every_target_a_provider() {
         let event_count = |name: &str| seen.iter().filter(|event| event.provider_name == name).count();
         // The events that the rule itself writes are not routed by the rule: they go to the layer's
         // provider.
-        assert_eq!((event_count(&names[0]), event_count(&names[1]), event_count(PROVIDER)), (6, 2, 6 + 5), "{seen:#?}");
+        assert_eq!(
+            (event_count(&names[0]), event_count(&names[1]), event_count(PROVIDER)),
+            (6, 2, 6 + 5),
+            "{seen:#?}"
+        );
     });
 }
 
@@ -161,7 +165,8 @@ fn layer_has_id_and_group_of_its_builder() {
         let mut recorded_group = None;
         while let Some(record) = events.next().unwrap() {
             let traits = record.items().data_of(traceweir_format::spec::event::ExtType::PROV_TRAITS);
-            recorded_group = recorded_group.or(traits.and_then(|traits| Traits::parse(traits).unwrap().group()));
+            recorded_group =
+                recorded_group.or(traits.and_then(|traits| Traits::parse(traits).unwrap().group()));
         }
         assert_eq!(recorded_group, Some(group));
     });

@@ -375,7 +375,8 @@ fn enable_not_confirmed_by_daemon_is_removed() {
     let mut process = ProcessConnection::accept(&listener);
     for session in [ENDED_SESSION, RUNNING_SESSION] {
         let message = process.receive();
-        let is_region = matches!(message, Message::Region { session: region_session, .. } if region_session == session);
+        let is_region =
+            matches!(message, Message::Region { session: region_session, .. } if region_session == session);
         assert!(is_region, "{message:?}");
     }
     let registration = process.await_register();
@@ -485,7 +486,8 @@ fn daemon_rejects_unsafe_memory_files() {
     file.set_len(bytes).unwrap();
     let layout = Layout::new(enabled_provider.region.layout.cpus(), 1 << 28).unwrap();
     let huge = RegionParams { layout, wake_at: 1 << 26, ..enabled_provider.region };
-    let small = create_memory(&RegionParams { layout: Layout::new(1, 1 << 16).unwrap(), ..enabled_provider.region });
+    let small =
+        create_memory(&RegionParams { layout: Layout::new(1, 1 << 16).unwrap(), ..enabled_provider.region });
     let offers = [
         ("unsealed", enabled_provider.region, unsealed, 2),
         ("a file on disk", enabled_provider.region, file.into(), 2),

@@ -160,7 +160,9 @@ fn pass_filters_to_callback(folder: &Path) {
     let [(1, data, first_bit)] = &filter_chain(&last_call())[..] else { panic!("{:?}", last_call()) };
     assert_eq!((data.as_slice(), first_bit.count_ones()), (&b"first"[..], 1));
     second.enable(PROVIDER, &params_with(vec![schematized_filter(2, b"")])).unwrap();
-    let [(1, _, again), (2, _, second_bit)] = filter_chain(&last_call())[..] else { panic!("{:?}", last_call()) };
+    let [(1, _, again), (2, _, second_bit)] = filter_chain(&last_call())[..] else {
+        panic!("{:?}", last_call())
+    };
     assert!(again == *first_bit && second_bit.count_ones() == 1 && second_bit != *first_bit);
 
     // The same filters again are no change; other filters are, even those that the callback does
@@ -301,8 +303,11 @@ fn filter_with_daemon(folder: &Path) {
     enable(&ahead, vec![program.clone(), id_filter(true, &[1])]).unwrap();
     let provider = Provider::register(PROVIDER, None).unwrap();
     assert!(provider.event_enabled(&event(1)) && !provider.event_enabled(&event(2)), "enabled ahead");
-    enable(&here, vec![pid_filter(std::process::id()), name_filter(true, &["hundred"]), id_filter(false, &[1])])
-        .unwrap();
+    enable(
+        &here,
+        vec![pid_filter(std::process::id()), name_filter(true, &["hundred"]), id_filter(false, &[1])],
+    )
+    .unwrap();
     enable(
         &elsewhere,
         vec![pid_filter(std::process::id()), name_list_filter(EVENT_FILTER_TYPE_EXECUTABLE_NAME, "nobody")],

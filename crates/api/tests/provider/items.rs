@@ -109,7 +109,8 @@ fn write_with_all_items(folder: &Path) {
         let uid = std::fs::metadata("/proc/self").unwrap().uid();
         let sid = [&[1, 2, 0, 0, 0, 0, 0, 22, 1, 0, 0, 0][..], &uid.to_le_bytes()].concat();
         assert_eq!(item_data(record, ExtType::SID), sid);
-        let audit_session: u32 = std::fs::read_to_string("/proc/self/sessionid").unwrap().trim().parse().unwrap();
+        let audit_session: u32 =
+            std::fs::read_to_string("/proc/self/sessionid").unwrap().trim().parse().unwrap();
         assert_eq!(
             item_data(record, ExtType::TS_ID),
             if audit_session == u32::MAX { 0 } else { audit_session }.to_le_bytes()

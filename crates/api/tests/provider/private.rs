@@ -242,7 +242,10 @@ fn private_session_can_switch_to_another_file() {
     let read_payloads = |file: &str| {
         read_events(&runner.path(file)).0.into_iter().map(|event| event.payload).collect::<Vec<_>>()
     };
-    assert_eq!((read_payloads("a.etl"), read_payloads("b.etl")), (vec![b"before".to_vec()], vec![b"after".to_vec()]));
+    assert_eq!(
+        (read_payloads("a.etl"), read_payloads("b.etl")),
+        (vec![b"before".to_vec()], vec![b"after".to_vec()])
+    );
     assert_eq!(read_payloads("snapshot.etl"), [b"after".to_vec()]);
 }
 

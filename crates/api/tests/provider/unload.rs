@@ -38,12 +38,15 @@ fn plugin_library() -> PathBuf {
 /// Compares a library with the sources that cargo lists in the `.d` file beside it.
 fn is_newer_than_its_sources(library: &Path) -> bool {
     let modification_time = |path: &Path| path.metadata().and_then(|metadata| metadata.modified()).ok();
-    let (Some(built), Ok(list)) = (modification_time(library), std::fs::read_to_string(library.with_extension("d")))
+    let (Some(built), Ok(list)) =
+        (modification_time(library), std::fs::read_to_string(library.with_extension("d")))
     else {
         return false;
     };
     let Some((_, sources)) = list.split_once(": ") else { return false };
-    sources.split_whitespace().all(|source| modification_time(Path::new(source)).is_some_and(|time| time <= built))
+    sources
+        .split_whitespace()
+        .all(|source| modification_time(Path::new(source)).is_some_and(|time| time <= built))
 }
 
 #[test]

@@ -44,8 +44,7 @@ fn options(folder: &Path, idle_exit: Option<Duration>) -> Options {
 /// controllers.
 pub(crate) fn run_in_own_process(name: &str, test: impl FnOnce(&Path)) {
     if std::env::var(SEPARATE_TEST).is_ok_and(|test| test == name) {
-        let folder = std::env::var_os("TRACEWEIR_RUNTIME_DIR")
-            .expect("the runtime directory is not set");
+        let folder = std::env::var_os("TRACEWEIR_RUNTIME_DIR").expect("the runtime directory is not set");
         return test(Path::new(&folder));
     }
     let thread = std::thread::current();

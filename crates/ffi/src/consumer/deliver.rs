@@ -76,7 +76,12 @@ pub(super) struct TraceConsumer {
 unsafe impl Send for TraceConsumer {}
 
 impl TraceConsumer {
-    pub(super) fn new(on_event: OnEvent, on_buffer: OnBuffer, has_raw_stamps: bool, context: *mut c_void) -> Self {
+    pub(super) fn new(
+        on_event: OnEvent,
+        on_buffer: OnBuffer,
+        has_raw_stamps: bool,
+        context: *mut c_void,
+    ) -> Self {
         Self {
             handle: 0,
             has_raw_stamps,

@@ -78,7 +78,11 @@ fn provider_that_may_not_join_a_group_is_refused_and_not_enabled() {
         let program = build_program(&programs, "gcc", "group_refused.c", &[mode, &status]);
         expect_success(daemon.command(&program).arg(GUEST_UID.to_string()));
         let member_count = |group| daemon.controller().group_info(group).unwrap().members.len();
-        assert_eq!((member_count(closed_group), member_count(open_group)), (0, 0), "a member is left in a group");
+        assert_eq!(
+            (member_count(closed_group), member_count(open_group)),
+            (0, 0),
+            "a member is left in a group"
+        );
         assert_eq!(recording.stop(0, |record| record.descriptor().id), [1]);
     }
 }

@@ -255,7 +255,10 @@ fn assert_complete(source: &str) {
         ["windows.h", "guiddef.h", "evntprov.h", "evntrace.h", "evntcons.h", "traceweir/evntrace_consumer.h"]
     {
         for (name, members) in parse_structures(header) {
-            assert!(source.contains(&format!("CHECK(sizeof({name}) == ")), "{header}: no check of the size of {name}");
+            assert!(
+                source.contains(&format!("CHECK(sizeof({name}) == ")),
+                "{header}: no check of the size of {name}"
+            );
             assert!(!members.is_empty(), "{header}: {name} has no members");
             for member in members {
                 let row = format!("CHECK(offsetof({name}, {member}) == ");

@@ -146,7 +146,8 @@ fn check_written_events(events: Vec<RecordedEvent>) {
     let related = Guid::from_u128(0xB << 96).to_bytes();
     let untyped_payload = [&metadata[..], b"\x04\0P\0data"].concat();
     let number = [4, 3, 2, 1];
-    let typed_items = vec![item(ExtType::EVENT_SCHEMA_TL, &metadata), item(ExtType::PROV_TRAITS, b"\x04\0P\0")];
+    let typed_items =
+        vec![item(ExtType::EVENT_SCHEMA_TL, &metadata), item(ExtType::PROV_TRAITS, b"\x04\0P\0")];
     let text = RecordedEvent { level: 3, ..event(0, 0, vec![], b"h\0\xE4\0\0\0") };
     let expected = [
         event(1, 0, vec![], b"\x04\x03\x02\x01text\0"),
@@ -391,14 +392,18 @@ fn a_signal_handler_on_a_small_stack_writes_whatever_sessions_ask_for() {
         ("keys", vec![params_with(EVENT_KEY | EVENT_ENABLE_PROPERTY_SID)]),
         ("stacks", vec![params_with(STACK_TRACE)]),
         ("filtered", vec![filtered.clone()]),
-        ("several", vec![params_with(0), params_with(EVENT_KEY), params_with(STACK_TRACE | EVENT_KEY), filtered]),
+        (
+            "several",
+            vec![params_with(0), params_with(EVENT_KEY), params_with(STACK_TRACE | EVENT_KEY), filtered],
+        ),
     ] {
         for no_rseq in ["0", "1"] {
             let daemon = TestDaemon::new();
             let record = |(number, params)| daemon.record(&format!("{name}{number}"), &SIGNALLED, params);
             let recordings: Vec<_> = sessions.iter().enumerate().map(record).collect();
             let mut command = daemon.command(&program);
-            let output = expect_success(command.arg(stack_bytes.to_string()).env("TRACEWEIR_NO_RSEQ", no_rseq));
+            let output =
+                expect_success(command.arg(stack_bytes.to_string()).env("TRACEWEIR_NO_RSEQ", no_rseq));
             for line in output.lines().filter_map(|line| line.strip_prefix("depth ")) {
                 let depth: u32 = line.split(' ').next().unwrap().parse().unwrap();
                 assert!(depth <= max_depth, "{name}, TRACEWEIR_NO_RSEQ={no_rseq}: {line}");
@@ -461,7 +466,8 @@ fn sanitizers_report_no_error() {
 fn valgrind_reports_no_error() {
     if has_program("valgrind") {
         // The library's thread still runs at the end, and holds memory.
-        let leak_flags = ["--leak-check=full", "--show-leak-kinds=definite", "--errors-for-leak-kinds=definite"];
+        let leak_flags =
+            ["--leak-check=full", "--show-leak-kinds=definite", "--errors-for-leak-kinds=definite"];
         run_under_tool(&[], &[&["valgrind", "--quiet", "--error-exitcode=9"], &leak_flags[..]].concat());
     }
 }

@@ -124,7 +124,11 @@ fn expected_line(record: &Record<'_>, stamp: i64) -> String {
 }
 
 /// Returns the lines for a file that the Rust reader reads.
-fn expected_lines(file: &Path, line: impl Fn(&Record<'_>, i64) -> String, has_raw_stamps: bool) -> Vec<String> {
+fn expected_lines(
+    file: &Path,
+    line: impl Fn(&Record<'_>, i64) -> String,
+    has_raw_stamps: bool,
+) -> Vec<String> {
     let trace = Trace::open(std::fs::File::open(file).unwrap()).unwrap();
     let mut events = trace.events();
     let mut lines = Vec::new();
@@ -251,7 +255,10 @@ fn several_files_are_merged_by_time_and_cut_to_a_window() {
     let printed = run_program(&dump, &["buffers"], &paths[..1]);
     assert!(printed.len() > 1);
     let mut printed = run_program(&dump, &["records"], &paths);
-    assert!(printed.windows(2).filter(|pair| parse_time(&pair[0]) > parse_time(&pair[1])).count() < printed.len() / 100);
+    assert!(
+        printed.windows(2).filter(|pair| parse_time(&pair[0]) > parse_time(&pair[1])).count()
+            < printed.len() / 100
+    );
     printed.sort();
     expected.sort();
     assert_same_lines(&printed, &expected, Path::new("all"));
@@ -336,7 +343,8 @@ fn sanitizers_report_no_error() {
 fn valgrind_reports_no_error() {
     if has_program("valgrind") {
         let programs = ProgramFolder::new();
-        let leak_flags = ["--leak-check=full", "--show-leak-kinds=definite", "--errors-for-leak-kinds=definite"];
+        let leak_flags =
+            ["--leak-check=full", "--show-leak-kinds=definite", "--errors-for-leak-kinds=definite"];
         let wrapper = [&["valgrind", "--quiet", "--error-exitcode=9"], &leak_flags[..]].concat();
         run_table(&build_program(&programs, "table.c", &[]), &wrapper);
     }

@@ -163,8 +163,11 @@ fn consumer_example_reads_and_merges_files() {
     }
     // The traces of two files are merged.
     let printed_twice = expect_success(Command::new(&consumer).arg(&file).arg(&file));
-    let stamps: Vec<&str> =
-        printed_twice.lines().filter(|line| line.contains(HELLO)).filter_map(|line| line.split(' ').next()).collect();
+    let stamps: Vec<&str> = printed_twice
+        .lines()
+        .filter(|line| line.contains(HELLO))
+        .filter_map(|line| line.split(' ').next())
+        .collect();
     assert!(stamps.len() == 8 && stamps.is_sorted(), "{printed_twice}");
     let missing = Command::new(&consumer).arg(daemon.folder.path().join("none.etl")).output().unwrap();
     assert_eq!(missing.status.code(), Some(1));

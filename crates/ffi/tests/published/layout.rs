@@ -123,8 +123,11 @@ fn guids_and_session_names_have_the_values_of_windows() {
         let wide = format!("{}W", name.trim_end_matches('A'));
         writeln!(source, "    if (strcmp({name}, \"{text}\") != 0 || sizeof {wide} != sizeof u\"{text}\"")
             .unwrap();
-        writeln!(source, "        || memcmp({wide}, u\"{text}\", sizeof u\"{text}\") != 0) return {checked};")
-            .unwrap();
+        writeln!(
+            source,
+            "        || memcmp({wide}, u\"{text}\", sizeof u\"{text}\") != 0) return {checked};"
+        )
+        .unwrap();
     }
     source.push_str("    return 0;\n}\n");
     let folder = tempfile::tempdir().unwrap();

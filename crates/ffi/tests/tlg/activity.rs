@@ -10,7 +10,8 @@ fn activities_follow_the_contract() {
     let folder = SourceFolder::new();
     for compiler in cpp_compilers() {
         for (standard, optimization) in [(compiler.standards()[0], "-O0"), (compiler.standards()[1], "-O2")] {
-            let program = folder.build(compiler, &test_folder().join("activity.cpp"), &[standard, optimization]);
+            let program =
+                folder.build(compiler, &test_folder().join("activity.cpp"), &[standard, optimization]);
             assert_eq!(expect_success(&mut Command::new(program)), "all rules hold\n", "{compiler:?}");
         }
     }

@@ -94,7 +94,10 @@ fn metadata_are_read_only_and_nothing_runs_before_main() {
             // The block that tools read: signature, size, version, 64 bits, magic; then the traits.
             let module_block = b"ETW0\x10\0\0\x01\x86\x0e\x04\x88\x2b\x05\x8a\xbb\x08\0Table\0";
             let blocks = bytes.windows(module_block.len()).filter(|window| window == module_block).count();
-            assert_eq!(blocks, 1, "{compiler:?} {pic}: the block of the module and its provider does not occur exactly once");
+            assert_eq!(
+                blocks, 1,
+                "{compiler:?} {pic}: the block of the module and its provider does not occur exactly once"
+            );
             for (name, flags) in list_sections(&object) {
                 let is_constructor = [".init_array", ".ctors"].iter().any(|prefix| name.starts_with(prefix));
                 assert!(!is_constructor, "{compiler:?} {pic}: {name}");

@@ -80,7 +80,12 @@ fn make_row(kind: &FieldKind, shape: &MacroShape) -> (String, EventDeclaration) 
         tag,
         has_default_format: false,
     };
-    let fields = vec![make_field(default_name, None), make_field("n", None), make_field("n", None), make_field("n", Some(TAG))];
+    let fields = vec![
+        make_field(default_name, None),
+        make_field("n", None),
+        make_field("n", None),
+        make_field("n", Some(TAG)),
+    ];
     (statement, EventDeclaration { name: name.clone(), attributes: Vec::new(), fields })
 }
 
@@ -103,7 +108,8 @@ fn every_macro_takes_an_optional_name_description_and_tags() {
             "{compiler:?}: the program did not print one line for each event"
         );
         for (line, row) in printed.lines().zip(&rows) {
-            let (event, _types) = line.rsplit_once(' ').expect("the line does not end with the types of the blocks");
+            let (event, _types) =
+                line.rsplit_once(' ').expect("the line does not end with the types of the blocks");
             assert_eq!(event, expected_line(row), "{compiler:?}: TraceLogging{}", row.name);
         }
     }

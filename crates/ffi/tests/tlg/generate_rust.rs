@@ -160,7 +160,10 @@ pub(crate) fn program(table: &[EventDeclaration], crates: TracingCrates) -> Stri
     for (i, events) in table.chunks(16).enumerate() {
         let _ = writeln!(text, "fn by_macro{i}() {{");
         events.iter().for_each(|event| text += &macro_statement(event));
-        let _ = writeln!(text, "}}\nfn by_builder{i}(builder: &mut EventBuilder, provider: DynamicProvider<'_>) {{");
+        let _ = writeln!(
+            text,
+            "}}\nfn by_builder{i}(builder: &mut EventBuilder, provider: DynamicProvider<'_>) {{"
+        );
         events.iter().for_each(|event| text += &builder_statement(event));
         text += "}\n";
     }
@@ -217,8 +220,10 @@ fn macro_field<'a>(remaining_fields: &mut impl Iterator<Item = &'a Field>) -> Op
             )
         }
         FieldContent::Value(kind) | FieldContent::Array(kind) | FieldContent::Fixed(kind, _) => {
-            let &(_, form, format) =
-                MACRO_FORMS.iter().find(|(name, ..)| *name == kind.name).expect("the kind has no form in Rust");
+            let &(_, form, format) = MACRO_FORMS
+                .iter()
+                .find(|(name, ..)| *name == kind.name)
+                .expect("the kind has no form in Rust");
             let format = if format.is_empty() { String::new() } else { format!(", format({format})") };
             let is_slice = matches!(content, FieldContent::Array(_));
             let value = format_values(kind, macro_value_type(kind, form), is_slice);

@@ -344,7 +344,8 @@ fn invalid_statements_do_not_compile_and_are_explained() {
     let prologue = "#include <TraceLoggingProvider.h>\nTRACELOGGING_DEFINE_PROVIDER(g, \"G\", (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11));\n";
     // With the two metadata blocks 129; rules.c has an event with 128.
     let binaries: Vec<String> = (0..63).map(|i| format!("TraceLoggingBinary(\"x\", 1, \"f{i}\")")).collect();
-    let too_many_blocks = format!("TraceLoggingWrite(g, \"E\", {}, TraceLoggingInt8(1));", binaries.join(", "));
+    let too_many_blocks =
+        format!("TraceLoggingWrite(g, \"E\", {}, TraceLoggingInt8(1));", binaries.join(", "));
     let hundred_arguments = format!("TraceLoggingWrite(g, \"E\"{});", ", TraceLoggingLevel(1)".repeat(100));
     let long_name = format!("TraceLoggingWrite(g, \"{}\");", "x".repeat(0x8000));
     let long_statements = [

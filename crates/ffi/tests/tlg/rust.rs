@@ -158,5 +158,9 @@ fn metadata_from_the_published_crates_are_the_same() {
 fn host_target() -> String {
     let output = Command::new("rustc").arg("-vV").output().expect("cannot run rustc").stdout;
     let output = String::from_utf8_lossy(&output);
-    output.lines().find_map(|line| line.strip_prefix("host: ")).expect("rustc did not print its host").to_owned()
+    output
+        .lines()
+        .find_map(|line| line.strip_prefix("host: "))
+        .expect("rustc did not print its host")
+        .to_owned()
 }

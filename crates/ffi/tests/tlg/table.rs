@@ -48,7 +48,11 @@ pub(crate) fn read_declarations() -> Vec<EventDeclaration> {
                 fields: Vec::new(),
             });
         } else {
-            table.last_mut().expect("there is no event before the field").fields.push(parse_field(line.trim_start()));
+            table
+                .last_mut()
+                .expect("there is no event before the field")
+                .fields
+                .push(parse_field(line.trim_start()));
         }
     }
     table

@@ -86,7 +86,9 @@ fn events_of_two_sessions_are_merged_by_wall_time() {
     let (thread, delivered) = consume(vec![first_trace, second_trace]);
     assert!(first_queue.push(&encode_buffer(0, 50, 0, &[10, 30, 50])));
     assert!(second_queue.push(&encode_buffer(0, 45, 0, &[20, 40])));
-    until("the events are delivered for which both sessions are complete", || event_times(&delivered).len() == 4);
+    until("the events are delivered for which both sessions are complete", || {
+        event_times(&delivered).len() == 4
+    });
     second_queue.end();
     until("the remaining events are delivered", || event_times(&delivered).len() == 5);
     first_queue.end();

@@ -164,13 +164,11 @@ fn periodic_capture_state_enforces_its_reported_limits() {
                 Set::PeriodicCaptureState(Some(PeriodicCaptureState { seconds, providers }))
             };
             session.set(&capture_every(least_seconds, most));
-            for refused in
-                [
-                    capture_every(least_seconds, most + 1),
-                    capture_every(least_seconds - 1, most),
-                    capture_every(least_seconds, 0),
-                ]
-            {
+            for refused in [
+                capture_every(least_seconds, most + 1),
+                capture_every(least_seconds - 1, most),
+                capture_every(least_seconds, 0),
+            ] {
                 assert_eq!(
                     status(session.controller.set_information(&session.session, &refused)),
                     INVALID_PARAMETER

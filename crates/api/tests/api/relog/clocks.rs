@@ -181,7 +181,11 @@ fn cut_moves_the_start_by_whole_seconds_but_no_event_time() {
     assert_eq!(summary.start, FileTime(START_TIME + 30_000_000));
     assert_eq!(open_trace(&out).header().start_time, summary.start);
     let (_, last_time, _) = expected.last().unwrap();
-    assert_eq!(summary.end, FileTime(START_TIME + last_time - 5_000), "the end is the time of the last event");
+    assert_eq!(
+        summary.end,
+        FileTime(START_TIME + last_time - 5_000),
+        "the end is the time of the last event"
+    );
     assert_eq!(broken_rules(&out), Vec::<String>::new());
 }
 

@@ -4,10 +4,11 @@ use std::fmt::Write as _;
 use std::mem::offset_of;
 
 use traceweir_c::consumer::layout::{
-    BufferCallbackInformation, BufferContext, BufferHeader, ETW_PROCESS_TRACE_MODE_RAW_TIMESTAMP, EventHeader,
-    EventRecord, EventTrace, EventTraceLogfile, ExtendedDataItem, InstanceItem, OpenTraceOptions,
-    PROCESS_TRACE_MODE_EVENT_RECORD, PROCESS_TRACE_MODE_RAW_TIMESTAMP, PROCESS_TRACE_MODE_REAL_TIME,
-    PartitionInformation, PartitionInformationV2, TimeZoneInformation, TraceLogfileHeader,
+    BufferCallbackInformation, BufferContext, BufferHeader, ETW_PROCESS_TRACE_MODE_RAW_TIMESTAMP,
+    EventHeader, EventRecord, EventTrace, EventTraceLogfile, ExtendedDataItem, InstanceItem,
+    OpenTraceOptions, PROCESS_TRACE_MODE_EVENT_RECORD, PROCESS_TRACE_MODE_RAW_TIMESTAMP,
+    PROCESS_TRACE_MODE_REAL_TIME, PartitionInformation, PartitionInformationV2, TimeZoneInformation,
+    TraceLogfileHeader,
 };
 use traceweir_format::spec::event::{self, ExtType};
 
