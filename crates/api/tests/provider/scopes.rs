@@ -42,8 +42,8 @@ use traceweir::controller::{Controller, EnableCode, EnableParams, Filter, Sessio
 use traceweir::{EventDescriptor, Provider};
 use traceweir_format::filter::payload::{Builder, Event as PayloadEvent, Field, Operand, Shape, Type};
 use traceweir_format::filter::{Gate, encode};
-use traceweir_format::tracelogging::MetadataBuilder;
 use traceweir_format::spec::enable::*;
+use traceweir_format::tracelogging::MetadataBuilder;
 
 use crate::control_group::{self, ControlGroup};
 use crate::daemon::RealDaemon;
