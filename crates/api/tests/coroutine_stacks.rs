@@ -37,7 +37,7 @@ static BEFORE_MAIN: extern "C" fn() = {
         for stack in &FIRST_STACKS {
             stack.store(map_stack(), Ordering::Relaxed);
         }
-        if std::env::var_os(CHILD_VARIABLE).is_some_and(|which| which == "first") {
+        if std::env::var_os(CHILD_VARIABLE).is_some_and(|role| role == "first") {
             let [upper, lower] = FIRST_STACKS.each_ref().map(|stack| stack.load(Ordering::Relaxed));
             write_around_unmapping(upper, lower);
             std::process::exit(0);
@@ -75,10 +75,12 @@ fn write_on_stack(stack: usize) {
 /// Returns the mapping that contains an address.
 fn find_mapping(address: usize) -> std::ops::Range<usize> {
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
-    let parse = |text| usize::from_str_radix(text, 16).unwrap();
+    let parse_address = |text| usize::from_str_radix(text, 16).unwrap();
     let mut ranges = maps.lines().filter_map(|line| line.split(' ').next()?.split_once('-'));
     ranges
-        .find_map(|(start, end)| Some(parse(start)..parse(end)).filter(|range| range.contains(&address)))
+        .find_map(|(start, end)| {
+            Some(parse_address(start)..parse_address(end)).filter(|range| range.contains(&address))
+        })
         .unwrap()
 }
 
@@ -148,9 +150,9 @@ fn write_around_unmapping_on_another_thread() {
 }
 
 /// Runs a test of this program in a separate process, and asserts that the process survives.
-fn assert_child_survives(which: &str, test: &str) {
+fn assert_child_survives(role: &str, test: &str) {
     let mut child = Command::new(std::env::current_exe().unwrap());
-    let output = child.args(["--exact", test, "--nocapture"]).env(CHILD_VARIABLE, which).output().unwrap();
+    let output = child.args(["--exact", test, "--nocapture"]).env(CHILD_VARIABLE, role).output().unwrap();
     assert!(output.status.success(), "signal {:?}: {output:?}", output.status.signal());
 }
 

@@ -47,18 +47,18 @@ use traceweir_format::time::FileTime;
 use crate::{boundary, ptr};
 use deliver::TraceDelivery;
 use handles::{BufferFeed, ClaimedTrace, CompletionCallback, OpenedTrace};
-use layout::{BufferHead, TraceLogfileHeader};
-use schemas::DeliveringTraces;
+use layout::{BufferHeader, TraceLogfileHeader};
+use schemas::ThreadDelivery;
 
 /// The most handles that one call can process.
 const MAX_HANDLES: u32 = 64;
 
-/// Delivers the events of traces; [`consumer::deliver`]. Returns when they have ended or were
-/// closed.
+/// Delivers the events of traces; [`consumer::deliver`]. Returns when the traces have ended
+/// or are closed.
 ///
 /// # Safety
 ///
-/// `handles` has `count` elements; the times are NULL or FILETIMEs.
+/// `handles` is NULL or has `count` elements; the times are NULL or FILETIMEs.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ProcessTrace(
     handles: *const u64,
@@ -96,8 +96,8 @@ unsafe fn read_file_time(at: *const [u32; 2]) -> Option<FileTime> {
 fn process_traces(handles: &[u64], window: &Window) -> Result<(), Status> {
     let claimed = handles::claim_traces(handles, window)?;
     let schemas = claimed.iter().map(|claimed| Arc::clone(&claimed.entry.details.schemas)).collect();
-    let (delivering, _end_delivery) = DeliveringTraces::begin(schemas);
-    let mut delivery = TraceDelivery::new(delivering);
+    let (thread_delivery, _end_delivery) = ThreadDelivery::begin(schemas);
+    let mut delivery = TraceDelivery::new(thread_delivery);
     let mut traces = Vec::with_capacity(claimed.len());
     let mut guard = ProcessingGuard { entries: Vec::with_capacity(claimed.len()), handles };
     for ClaimedTrace { entry, trace, consumer } in claimed {
@@ -113,8 +113,8 @@ fn process_traces(handles: &[u64], window: &Window) -> Result<(), Status> {
     ended.map_err(|error| error.status())
 }
 
-/// Marks the handles as done when processing ends in any way, after waiting for the buffers that
-/// the program keeps.
+/// When processing ends in any way: waits until the program has released the buffers that it keeps,
+/// then marks the traces as done.
 struct ProcessingGuard<'h> {
     entries: Vec<Arc<OpenedTrace>>,
     handles: &'h [u64],
@@ -136,7 +136,7 @@ pub extern "C" fn CloseTrace(handle: u64) -> u32 {
 
 /// Keeps the buffer of the running buffer callback.
 #[unsafe(no_mangle)]
-pub extern "C" fn ProcessTraceBufferIncrementReference(handle: u64, buffer: *const BufferHead) -> u32 {
+pub extern "C" fn ProcessTraceBufferIncrementReference(handle: u64, buffer: *const BufferHeader) -> u32 {
     boundary::to_status(|| match handles::find_trace(handle) {
         Err(status) => status,
         Ok(entry) if entry.details.kind == Kind::Buffers => Status::ERROR_NOT_SUPPORTED,
@@ -146,13 +146,13 @@ pub extern "C" fn ProcessTraceBufferIncrementReference(handle: u64, buffer: *con
 
 /// Releases a buffer that was kept.
 #[unsafe(no_mangle)]
-pub extern "C" fn ProcessTraceBufferDecrementReference(buffer: *const BufferHead) -> u32 {
+pub extern "C" fn ProcessTraceBufferDecrementReference(buffer: *const BufferHeader) -> u32 {
     boundary::to_status(|| references::decrement(buffer.addr()))
 }
 
 /// A buffer of a C program that a stream has borrowed.
 struct LentBuffer {
-    at: *const BufferHead,
+    at: *const BufferHeader,
     size: usize,
     completion: CompletionCallback,
 }
@@ -169,7 +169,7 @@ impl Lent for LentBuffer {
     }
 
     fn give_back(self: Box<Self>) {
-        // SAFETY: the function has this type by the contract of opening.
+        // SAFETY: the program opened the stream with a function of this type.
         unsafe { (self.completion.function)(self.at, self.completion.context) };
     }
 }
@@ -183,13 +183,13 @@ impl Lent for LentBuffer {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ProcessTraceAddBufferToBufferStream(
     handle: u64,
-    buffer: *const BufferHead,
+    buffer: *const BufferHeader,
     size: u32,
 ) -> u32 {
     boundary::to_status(|| add_buffer(handle, buffer, size).err().unwrap_or(Status::ERROR_SUCCESS))
 }
 
-fn add_buffer(handle: u64, at: *const BufferHead, size: u32) -> Result<(), Status> {
+fn add_buffer(handle: u64, at: *const BufferHeader, size: u32) -> Result<(), Status> {
     let entry = handles::find_trace(handle)?;
     let BufferFeed { feeder, completion } = entry.feed.as_ref().ok_or(Status::ERROR_INVALID_HANDLE)?;
     if at.is_null() {
@@ -205,10 +205,10 @@ fn add_buffer(handle: u64, at: *const BufferHead, size: u32) -> Result<(), Statu
 }
 
 /// Asks the trace whose event this thread delivers. A thread that delivers no event asks all open
-/// traces until one has an answer. Returns `None` if there are no traces.
+/// traces until one has the schema. Returns `None` if there are no traces.
 pub(crate) fn ask_traces<T>(mut question: impl FnMut(&mut QueryDecoder) -> Answer<T>) -> Option<Answer<T>> {
-    if let Some(delivering) = DeliveringTraces::of_this_thread() {
-        return delivering.current_schemas().map(|schemas| schemas.ask(&mut question));
+    if let Some(thread_delivery) = ThreadDelivery::of_this_thread() {
+        return thread_delivery.current_schemas().map(|schemas| schemas.ask(&mut question));
     }
     let mut last = None;
     for schemas in handles::all_schemas() {

@@ -109,7 +109,7 @@ pub unsafe extern "C" fn EventSetInformation(
 ) -> u32 {
     boundary::to_status(|| {
         if information.is_null() {
-            // NULL with a length is the same error as a handle of 0, after the class was checked.
+            // NULL with a length is reported like a handle of 0: after the class has been checked.
             let handle = if length == 0 { handle } else { 0 };
             return provider::set_information(handle, class, None);
         }
@@ -253,7 +253,7 @@ pub unsafe extern "C" fn EventWriteTransfer(
 /// # Safety
 ///
 /// `descriptor` and `metadata` are valid, the latter for `metadata_bytes`; `data` has `count`
-/// elements, each of them NULL or the address of as many bytes as the element says. The bytes
+/// elements, whose addresses are NULL or have as many bytes as the element says. The bytes
 /// do not change during the call.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn TraceweirWriteDescribed(
@@ -275,8 +275,8 @@ pub unsafe extern "C" fn TraceweirWriteDescribed(
 ///
 /// # Safety
 ///
-/// Pointers are NULL or valid: `data` has `count` elements, each of them NULL or the address of as
-/// many bytes as the element says. The bytes do not change during the call.
+/// Pointers are NULL or valid: `data` has `count` elements, whose addresses are NULL or
+/// have as many bytes as the element says. The bytes do not change during the call.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn EventWriteEx(
     handle: u64,

@@ -156,7 +156,7 @@ unsafe fn register(
 ///
 /// # Safety
 ///
-/// `classes` is NULL, or has `count` elements, each of them NULL or the address of a GUID.
+/// `classes` is NULL, or has `count` elements, in which the address of the GUID is NULL or valid.
 unsafe fn read_class_guids(classes: *const TraceGuidRegistration, count: u32) -> Option<Vec<Guid>> {
     if classes.is_null() {
         return Some(Vec::new());
@@ -165,7 +165,7 @@ unsafe fn read_class_guids(classes: *const TraceGuidRegistration, count: u32) ->
     let read_guid = |index| {
         // SAFETY: the caller passes NULL or a readable `classes`.
         let class = unsafe { ptr::read_value(classes.wrapping_add(index)) }?;
-        // SAFETY: the caller guarantees that each element is NULL or the address of a GUID.
+        // SAFETY: the caller guarantees that the address of the GUID is NULL or valid.
         unsafe { ptr::read_value(class.guid) }
     };
     (0..count).map(read_guid).collect()
@@ -236,17 +236,17 @@ fn value_or_last_error<T: Default>(result: Result<T, TraceError>) -> T {
 pub unsafe extern "C" fn TraceEvent(logger: u64, header: *const EventTraceHeader) -> u32 {
     boundary::to_status(|| {
         // SAFETY: the caller passes NULL or a readable `header`.
-        let Some(head) = (unsafe { ptr::read_value(header) }) else { return refuse_null(logger) };
+        let Some(event) = (unsafe { ptr::read_value(header) }) else { return refuse_null(logger) };
         // SAFETY: the caller fulfils the `# Safety` section; `header_and_data` requires no more.
-        let block = unsafe { header_and_data(header.cast(), head.size, size_of::<EventTraceHeader>()) };
-        let class = std::ptr::with_exposed_provenance(address_in_guid(&head.guid));
-        let points = head.flags & flag::WNODE_FLAG_USE_GUID_PTR != 0;
-        // SAFETY: the flag says that the first bytes are an address, which is valid by the
+        let block = unsafe { header_and_data(header.cast(), event.size, size_of::<EventTraceHeader>()) };
+        let class = std::ptr::with_exposed_provenance(address_in_guid(&event.guid));
+        let is_pointer = event.flags & flag::WNODE_FLAG_USE_GUID_PTR != 0;
+        // SAFETY: the flag says that the GUID begins with an address, which is NULL or valid by the
         // contract.
-        let class = if points { unsafe { ptr::read_value(class) } } else { None };
+        let class = if is_pointer { unsafe { ptr::read_value(class) } } else { None };
         let data = block.get(size_of::<EventTraceHeader>()..).unwrap_or_default();
         // SAFETY: the caller fulfils the `# Safety` section; `read` requires no more.
-        let fields = unsafe { MofFields::read(head.flags, data) };
+        let fields = unsafe { MofFields::read(event.flags, data) };
         classic::trace_event(
             logger,
             block,
@@ -269,14 +269,14 @@ pub unsafe extern "C" fn TraceEventInstance(
 ) -> u32 {
     boundary::to_status(|| {
         // SAFETY: the caller passes NULL or readable values as `header`, `instance` and `parent`.
-        let (head, instance, parent) =
+        let (event, instance, parent) =
             unsafe { (ptr::read_value(header), ptr::read_value(instance), ptr::read_value(parent)) };
-        let (Some(head), Some(instance)) = (head, instance) else { return refuse_null(logger) };
+        let (Some(event), Some(instance)) = (event, instance) else { return refuse_null(logger) };
         // SAFETY: the caller fulfils the `# Safety` section; `header_and_data` requires no more.
-        let block = unsafe { header_and_data(header.cast(), head.size, size_of::<EventInstanceHeader>()) };
+        let block = unsafe { header_and_data(header.cast(), event.size, size_of::<EventInstanceHeader>()) };
         let data = block.get(size_of::<EventInstanceHeader>()..).unwrap_or_default();
         // SAFETY: the caller fulfils the `# Safety` section; `read` requires no more.
-        let fields = unsafe { MofFields::read(head.flags, data) };
+        let fields = unsafe { MofFields::read(event.flags, data) };
         let (instance, parent) = (instance_info(&instance), parent.as_ref().map(instance_info));
         classic::trace_event_instance(
             logger,
@@ -359,9 +359,9 @@ pub unsafe extern "C" fn CreateTraceInstanceId(class: *mut c_void, info: *mut Ev
         if info.is_null() {
             return Err(TraceError::InvalidParameter);
         }
-        let made = classic::create_instance_id(class.addr() as u64)?;
+        let instance = classic::create_instance_id(class.addr() as u64)?;
         // SAFETY: the caller passes NULL or a writable `info`.
-        unsafe { ptr::store(info, EventInstanceInfo { reg_handle: class, instance_id: made.id }) };
+        unsafe { ptr::store(info, EventInstanceInfo { reg_handle: class, instance_id: instance.id }) };
         Ok(())
     })
 }

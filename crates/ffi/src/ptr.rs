@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_can_be_copied_over_themselves() {
+    fn source_and_destination_may_overlap() {
         let mut bytes = *b"abcdef";
         let at = bytes.as_mut_ptr();
         // SAFETY: source and destination lie within `bytes`.

@@ -6,7 +6,7 @@
 //! ```
 //!
 //! `traceweir_decode::tdh` makes the structures; this module handles addresses, sizes and handles.
-//! Every buffer with its size keeps the published contract: for a buffer that is too small, the
+//! Buffers and their sizes follow the published contract: for a buffer that is too small, the
 //! function returns ERROR_INSUFFICIENT_BUFFER and the required size; otherwise the size that was
 //! used.
 //!
@@ -154,9 +154,9 @@ fn with_property(
         });
     }
     let path: Vec<_> = names.iter().map(|(name, element)| PropertyStep { name, element: *element }).collect();
-    let found =
+    let property =
         ask_about_event(&query.event, |queries| queries.property(&query.event, query.pointer_size, &path));
-    match found {
+    match property {
         Ok(bytes) => body(bytes),
         Err(refusal) => refusal.status(),
     }
@@ -198,7 +198,7 @@ pub unsafe extern "C" fn TdhGetPropertySize(
     size: *mut u32,
 ) -> u32 {
     boundary::to_status(|| {
-        // SAFETY: the caller passes NULL or a text with a terminator as `event`.
+        // SAFETY: the caller fulfils the `# Safety` section, and the two reads require no more.
         let (query, names) = unsafe { (read_query(event, count, context), read_names(steps, properties)) };
         let (Some(query), Some(names), false) = (query, names, size.is_null()) else {
             return Status::ERROR_INVALID_PARAMETER;
@@ -227,7 +227,7 @@ pub unsafe extern "C" fn TdhGetProperty(
     buffer: *mut u8,
 ) -> u32 {
     boundary::to_status(|| {
-        // SAFETY: the caller passes NULL or a text with a terminator as `event`.
+        // SAFETY: the caller fulfils the `# Safety` section, and the two reads require no more.
         let (query, names) = unsafe { (read_query(event, count, context), read_names(steps, properties)) };
         // SAFETY: the caller guarantees that `buffer` has `size` bytes; `size` is a local variable.
         let output = unsafe { OutputBuffer::new(buffer, &raw mut size) };

@@ -2,7 +2,7 @@
 //! `DataDescriptor` and `Guid`.
 //!
 //! Source: Documented (evntprov.h, evntrace.h, wmistr.h). A test compares every size and offset
-//! with what C compilers make of the headers.
+//! with what C compilers compute from the headers.
 #![allow(missing_docs)] // The fields are documented with the published structures.
 
 pub mod record;

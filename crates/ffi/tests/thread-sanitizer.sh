@@ -6,10 +6,10 @@
 #   cargo test -p traceweir-ffi --test handles
 #
 # The standard library must be built the same way: otherwise its synchronization would look like
-# races. That takes its sources (rust-src) and unstable options, which a stable compiler accepts
+# races. This needs its sources (rust-src) and unstable options, which a stable compiler accepts
 # only with RUSTC_BOOTSTRAP; nothing that is built here is used elsewhere.
 #
-# If the sources are not available, it prints "none".
+# If the sources are not available, the script prints "none".
 set -eu
 
 here=$(CDPATH='' cd -- "$(dirname -- "$0")" && pwd)

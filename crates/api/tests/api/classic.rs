@@ -27,13 +27,13 @@ use crate::support_daemon::{DaemonInProcess, run_in_own_process};
 const CONTROL: Guid = Guid::from_u128(0xC0);
 const CLASS: Guid = Guid::from_u128(0xC1A55);
 const OTHER_CLASS: Guid = Guid::from_u128(0xC1A56);
-/// Bytes of EVENT_TRACE_HEADER.
-const EVENT_HEADER: usize = 48;
-/// Bytes of EVENT_INSTANCE_HEADER.
-const INSTANCE_HEADER: usize = 56;
+/// The size of EVENT_TRACE_HEADER.
+const EVENT_HEADER_BYTES: usize = 48;
+/// The size of EVENT_INSTANCE_HEADER.
+const INSTANCE_HEADER_BYTES: usize = 56;
 
 fn connect(folder: &Path) -> Controller {
-    Controller::find_at(folder).unwrap().expect("the daemon answers")
+    Controller::find_at(folder).unwrap().expect("the daemon does not answer")
 }
 
 fn file_config(name: &str, folder: &Path) -> SessionConfig {
@@ -56,7 +56,13 @@ fn disable(controller: &mut Controller, session: &Properties, provider: Guid) {
 }
 
 /// A notice, with the enable level and flags at that time.
-type RecordedNotice = (Notice, Option<u8>, Option<u32>);
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct RecordedNotice {
+    notice: Notice,
+    level: Option<u8>,
+    flags: Option<u32>,
+}
+
 type Notices = Arc<Mutex<Vec<RecordedNotice>>>;
 
 /// Registers a provider that records each notice with the level and flags at that time.
@@ -68,7 +74,7 @@ fn register_recording(classes: &[Guid]) -> (Registration, Notices) {
         classes,
         Box::new(move |notice| {
             let (level, flags) = (enable_level(notice.logger).ok(), enable_flags(notice.logger).ok());
-            recorded.lock().unwrap().push((*notice, level, flags));
+            recorded.lock().unwrap().push(RecordedNotice { notice: *notice, level, flags });
             Status::ERROR_SUCCESS
         }),
     );
@@ -79,7 +85,7 @@ fn last_notice(notices: &Notices) -> RecordedNotice {
     *notices.lock().unwrap().last().unwrap()
 }
 
-/// Returns an [`EVENT_HEADER`] or [`INSTANCE_HEADER`] with its data.
+/// Returns a header of [`EVENT_HEADER_BYTES`] or [`INSTANCE_HEADER_BYTES`], followed by its data.
 fn encode_block(header_bytes: usize, flags: u32, time: i64, data: &[u8]) -> Vec<u8> {
     let mut block = vec![0xEE; header_bytes];
     block[..2].copy_from_slice(&u16::try_from(header_bytes + data.len()).unwrap().to_le_bytes());
@@ -93,7 +99,7 @@ fn encode_block(header_bytes: usize, flags: u32, time: i64, data: &[u8]) -> Vec<
 
 /// Returns an EVENT_TRACE_HEADER without timestamp, with its data.
 fn encode_event(data: &[u8]) -> Vec<u8> {
-    encode_block(EVENT_HEADER, TRACED_GUID, 0, data)
+    encode_block(EVENT_HEADER_BYTES, TRACED_GUID, 0, data)
 }
 
 fn encode_mof_field(length: u32) -> [u8; 16] {
@@ -137,7 +143,7 @@ fn events_have_class_type_and_data_of_their_provider() {
         let (registration, notices) = register_recording(&[CLASS, OTHER_CLASS]);
         let session = controller.start(&file_config("events", folder)).unwrap();
         enable(&mut controller, &session, CONTROL, 4, 0x1_0000_0003);
-        let (notice, level, flags) = last_notice(&notices);
+        let RecordedNotice { notice, level, flags } = last_notice(&notices);
         assert_eq!(
             (notice.request, level, flags),
             (Request::Enable, Some(4), Some(3)),
@@ -146,13 +152,13 @@ fn events_have_class_type_and_data_of_their_provider() {
         let logger = notice.logger;
 
         trace_event(logger, &encode_event(b"data"), &PointerTargets::default()).unwrap();
-        let pointer = encode_block(EVENT_HEADER, TRACED_GUID | flag::WNODE_FLAG_USE_GUID_PTR, 0, b"");
+        let pointer = encode_block(EVENT_HEADER_BYTES, TRACED_GUID | flag::WNODE_FLAG_USE_GUID_PTR, 0, b"");
         trace_event(logger, &pointer, &PointerTargets { class: Some(&OTHER_CLASS), fields: &[] }).unwrap();
         let fields = [encode_mof_field(3), encode_mof_field(0), encode_mof_field(2)].concat();
-        let fields = encode_block(EVENT_HEADER, TRACED_GUID | flag::WNODE_FLAG_USE_MOF_PTR, 0, &fields);
+        let fields = encode_block(EVENT_HEADER_BYTES, TRACED_GUID | flag::WNODE_FLAG_USE_MOF_PTR, 0, &fields);
         trace_event(logger, &fields, &PointerTargets { class: None, fields: &[b"abc", b"", b"de"] }).unwrap();
         let stamped =
-            encode_block(EVENT_HEADER, TRACED_GUID | flag::WNODE_FLAG_USE_TIMESTAMP, 12345, b"then");
+            encode_block(EVENT_HEADER_BYTES, TRACED_GUID | flag::WNODE_FLAG_USE_TIMESTAMP, 12345, b"then");
         trace_event(logger, &stamped, &PointerTargets::default()).unwrap();
         let event = Event { class: CLASS, kind: 1, level: 9, version: 2, time: None };
         trace(logger, &event, &[b"pl", b"ain"]).unwrap();
@@ -163,7 +169,7 @@ fn events_have_class_type_and_data_of_their_provider() {
         assert_eq!((parent.id, child.id), (1, 2));
         trace_event_instance(
             logger,
-            &encode_block(INSTANCE_HEADER, TRACED_GUID, 0, b"i"),
+            &encode_block(INSTANCE_HEADER_BYTES, TRACED_GUID, 0, b"i"),
             &child,
             Some(&parent),
             &PointerTargets::default(),
@@ -171,7 +177,7 @@ fn events_have_class_type_and_data_of_their_provider() {
         .unwrap();
         trace_event_instance(
             logger,
-            &encode_block(INSTANCE_HEADER, TRACED_GUID, 0, b""),
+            &encode_block(INSTANCE_HEADER_BYTES, TRACED_GUID, 0, b""),
             &parent,
             None,
             &PointerTargets::default(),
@@ -204,11 +210,12 @@ fn events_have_class_type_and_data_of_their_provider() {
             .map(|(identity, payload, is_stamped, _)| (*identity, payload.clone(), *is_stamped))
             .collect();
         assert_eq!(without_instance, expected);
-        let instance = seen[5].3.unwrap();
-        assert_eq!((instance.id, instance.parent_id, instance.parent_class), (2, 1, OTHER_CLASS));
-        assert_eq!(seen[6].3.unwrap().parent_class, Guid::NULL);
-        until("the callback reports the end", || last_notice(&notices).0.request == Request::Disable);
-        assert_eq!(last_notice(&notices).0.logger, logger);
+        let instances: Vec<_> = seen.iter().filter_map(|(.., instance)| *instance).collect();
+        let child = instances[0];
+        assert_eq!((child.id, child.parent_id, child.parent_class), (2, 1, OTHER_CLASS));
+        assert_eq!(instances[1].parent_class, Guid::NULL);
+        until("the callback reports the end", || last_notice(&notices).notice.request == Request::Disable);
+        assert_eq!(last_notice(&notices).notice.logger, logger);
         assert_eq!(trace(logger, &event, &[]), Err(TraceError::InvalidHandle));
     });
 }
@@ -226,37 +233,47 @@ fn each_invalid_call_has_its_documented_status() {
         let config = SessionConfig { buffer_size: 16, ..file_config("errors", folder) };
         let session = controller.start(&config).unwrap();
         enable(&mut controller, &session, CONTROL, 0, 0);
-        let logger = last_notice(&notices).0.logger;
+        let logger = last_notice(&notices).notice.logger;
         assert_eq!(
             (enable_level(logger), enable_flags(logger)),
             (Ok(0), Ok(0)),
             "level 0 and flags 0 are reported unchanged"
         );
-        let none = PointerTargets::default();
-        let status = |outcome: Result<(), TraceError>| outcome.err().map_or(SUCCESS, |error| error.status());
-        let trace_block = |block: &[u8]| status(trace_event(logger, block, &none));
+        let no_targets = PointerTargets::default();
+        let to_status =
+            |outcome: Result<(), TraceError>| outcome.err().map_or(SUCCESS, |error| error.status());
+        let trace_block = |block: &[u8]| to_status(trace_event(logger, block, &no_targets));
 
         for wrong in [0, 1, INVALID_LOGGER, 0xFFFF, logger ^ 1 << 32, logger ^ 1 << 12] {
-            assert_eq!(status(trace_event(wrong, &[], &none)), INVALID_HANDLE, "{wrong:#x}");
-            assert_eq!(status(trace_message(wrong, GUID | COMPONENTID, &CLASS, 1, &[])), INVALID_HANDLE);
+            assert_eq!(to_status(trace_event(wrong, &[], &no_targets)), INVALID_HANDLE, "{wrong:#x}");
+            assert_eq!(to_status(trace_message(wrong, GUID | COMPONENTID, &CLASS, 1, &[])), INVALID_HANDLE);
             assert!(enable_level(wrong).is_err() && enable_flags(wrong).is_err());
         }
-        assert_eq!(trace_block(&encode_block(EVENT_HEADER, 0, 0, b"")), Status::ERROR_INVALID_FLAG_NUMBER);
-        assert_eq!(trace_block(&encode_event(b"")[..47]), INVALID_PARAMETER);
-        let mut short = encode_event(b"data");
-        short[0] = 47;
-        assert_eq!(trace_block(&short), INVALID_PARAMETER, "a size below the header");
-        short[0] = 53;
-        assert_eq!(trace_block(&short), INVALID_PARAMETER, "a size beyond the block");
         assert_eq!(
-            trace_block(&encode_block(EVENT_HEADER, TRACED_GUID | flag::WNODE_FLAG_USE_GUID_PTR, 0, b"")),
+            trace_block(&encode_block(EVENT_HEADER_BYTES, 0, 0, b"")),
+            Status::ERROR_INVALID_FLAG_NUMBER
+        );
+        assert_eq!(trace_block(&encode_event(b"")[..47]), INVALID_PARAMETER);
+        let mut resized = encode_event(b"data");
+        resized[0] = 47;
+        assert_eq!(trace_block(&resized), INVALID_PARAMETER, "a size below the header");
+        resized[0] = 53;
+        assert_eq!(trace_block(&resized), INVALID_PARAMETER, "a size beyond the block");
+        assert_eq!(
+            trace_block(&encode_block(
+                EVENT_HEADER_BYTES,
+                TRACED_GUID | flag::WNODE_FLAG_USE_GUID_PTR,
+                0,
+                b""
+            )),
             INVALID_PARAMETER,
             "the class is missing"
         );
-        let trace_mof_fields = |fields: usize, extra: &[u8], given: &[&[u8]]| {
+        let trace_mof_fields = |fields: usize, extra: &[u8], targets: &[&[u8]]| {
             let data = [encode_mof_field(1).repeat(fields), extra.to_vec()].concat();
-            let block = encode_block(EVENT_HEADER, TRACED_GUID | flag::WNODE_FLAG_USE_MOF_PTR, 0, &data);
-            status(trace_event(logger, &block, &PointerTargets { class: None, fields: given }))
+            let block =
+                encode_block(EVENT_HEADER_BYTES, TRACED_GUID | flag::WNODE_FLAG_USE_MOF_PTR, 0, &data);
+            to_status(trace_event(logger, &block, &PointerTargets { class: None, fields: targets }))
         };
         assert_eq!(trace_mof_fields(16, b"", &[&b"x"[..]; 16]), SUCCESS);
         assert_eq!(trace_mof_fields(17, b"", &[&b"x"[..]; 17]), INVALID_PARAMETER);
@@ -266,31 +283,35 @@ fn each_invalid_call_has_its_documented_status() {
 
         let class = registration.class_handles().next().unwrap();
         let info = create_instance_id(class).unwrap();
-        let trace_instance = |block: &[u8]| status(trace_event_instance(logger, block, &info, None, &none));
-        assert_eq!(trace_instance(&encode_block(INSTANCE_HEADER, TRACED_GUID, 0, b"")), SUCCESS);
-        assert_eq!(trace_instance(&encode_block(INSTANCE_HEADER, 0, 0, b"")), Status::ERROR_INVALID_FLAGS);
+        let trace_instance =
+            |block: &[u8]| to_status(trace_event_instance(logger, block, &info, None, &no_targets));
+        assert_eq!(trace_instance(&encode_block(INSTANCE_HEADER_BYTES, TRACED_GUID, 0, b"")), SUCCESS);
+        assert_eq!(
+            trace_instance(&encode_block(INSTANCE_HEADER_BYTES, 0, 0, b"")),
+            Status::ERROR_INVALID_FLAGS
+        );
         assert_eq!(trace_instance(&encode_event(b"")), INVALID_PARAMETER);
         let stray = classic::InstanceInfo { class: class + (1 << 11), ..info };
         let outcome = trace_event_instance(
             logger,
-            &encode_block(INSTANCE_HEADER, TRACED_GUID, 0, b""),
+            &encode_block(INSTANCE_HEADER_BYTES, TRACED_GUID, 0, b""),
             &stray,
             None,
-            &none,
+            &no_targets,
         );
-        assert_eq!(status(outcome), INVALID_PARAMETER);
+        assert_eq!(to_status(outcome), INVALID_PARAMETER);
         for wrong in [0, u64::MAX, class + (1 << 11)] {
             assert_eq!(create_instance_id(wrong).unwrap_err().status(), INVALID_PARAMETER);
         }
 
         // A buffer of 16 KiB holds records of at most 16312 bytes.
-        assert_eq!(trace_block(&encode_event(&[0; 16_312 - EVENT_HEADER])), SUCCESS);
-        assert_eq!(trace_block(&encode_event(&[0; 16_313 - EVENT_HEADER])), MORE_DATA);
+        assert_eq!(trace_block(&encode_event(&[0; 16_312 - EVENT_HEADER_BYTES])), SUCCESS);
+        assert_eq!(trace_block(&encode_event(&[0; 16_313 - EVENT_HEADER_BYTES])), MORE_DATA);
         let large = vec![0; 65_536];
-        assert_eq!(status(trace(logger, &Event::default(), &[&large])), MORE_DATA);
-        assert_eq!(status(trace(logger, &Event::default(), &[&b"x"[..]; 17])), INVALID_PARAMETER);
+        assert_eq!(to_status(trace(logger, &Event::default(), &[&large])), MORE_DATA);
+        assert_eq!(to_status(trace(logger, &Event::default(), &[&b"x"[..]; 17])), INVALID_PARAMETER);
         let trace_message_with =
-            |flags, arguments: &[&[u8]]| status(trace_message(logger, flags, &CLASS, 1, arguments));
+            |flags, arguments: &[&[u8]]| to_status(trace_message(logger, flags, &CLASS, 1, arguments));
         assert_eq!(trace_message_with(GUID | COMPONENTID, &[]), INVALID_PARAMETER);
         assert_eq!(trace_message_with(0x100, &[]), INVALID_PARAMETER);
         assert_eq!(trace_message_with(0x10_0000 | GUID, &[]), SUCCESS, "only the low 16 bits are flags");
@@ -322,10 +343,10 @@ fn classic_provider_belongs_to_the_last_enabling_session() {
         let b = controller.start(&file_config("b", folder)).unwrap();
         let event = |kind| Event { class: CLASS, kind, ..Event::default() };
         enable(&mut controller, &a, CONTROL, 1, 1);
-        let first = last_notice(&notices).0.logger;
+        let first = last_notice(&notices).notice.logger;
         trace(first, &event(1), &[]).unwrap();
         enable(&mut controller, &b, CONTROL, 2, 2);
-        let (notice, level, flags) = last_notice(&notices);
+        let RecordedNotice { notice, level, flags } = last_notice(&notices);
         assert_eq!((notice.request, level, flags), (Request::Enable, Some(2), Some(2)));
         assert_eq!(
             trace(first, &event(2), &[]),
@@ -345,27 +366,27 @@ fn classic_provider_belongs_to_the_last_enabling_session() {
         controller.enable(&session, CONTROL, EnableCode::CaptureState, &params, 30_000).unwrap();
         let mut captured = notice;
         captured.request = Request::CaptureState;
-        assert_eq!(last_notice(&notices), (captured, Some(2), Some(2)));
+        assert_eq!(last_notice(&notices), RecordedNotice { notice: captured, level, flags });
 
         // A private session can enable the provider, too.
         let private = PrivateSession::start(&file_config("private", folder)).unwrap();
         private.enable(CONTROL, &EnableParams { level: 7, match_any: 9 << 32, ..params }).unwrap();
         until("the callback reports the enable", || notices.lock().unwrap().len() == 4);
-        let (notice, level, flags) = last_notice(&notices);
+        let RecordedNotice { notice, level, flags } = last_notice(&notices);
         assert_eq!((notice.request, level, flags), (Request::Enable, Some(7), Some(0)));
         trace(notice.logger, &event(5), &[]).unwrap();
         private.stop().unwrap();
         until("the callback reports the end of the private session", || {
-            last_notice(&notices).0.request == Request::Disable
+            last_notice(&notices).notice.request == Request::Disable
         });
         enable(&mut controller, &a, CONTROL, 0, 0);
-        trace(last_notice(&notices).0.logger, &event(6), &[]).unwrap();
+        trace(last_notice(&notices).notice.logger, &event(6), &[]).unwrap();
         for session in [&a, &b] {
             assert_eq!(controller.stop(&SessionRef::Id(session.id)).unwrap().events_lost, 0);
         }
-        let kinds = |name: &str| read_records(&folder.join(name), |record| record.descriptor().opcode);
-        assert_eq!((kinds("a.etl"), kinds("b.etl")), (vec![1, 6], vec![3, 4]));
-        assert_eq!(kinds("private.etl"), [5]);
+        let read_types = |name: &str| read_records(&folder.join(name), |record| record.descriptor().opcode);
+        assert_eq!((read_types("a.etl"), read_types("b.etl")), (vec![1, 6], vec![3, 4]));
+        assert_eq!(read_types("private.etl"), [5]);
     });
 }
 
@@ -379,7 +400,7 @@ fn registration_returns_the_status_of_its_callback() {
         enable(&mut controller, &b, CONTROL, 5, 6);
         enable(&mut controller, &a, CONTROL, 3, 4);
         let (registration, notices) = register_recording(&[]);
-        let (notice, level, flags) = last_notice(&notices);
+        let RecordedNotice { notice, level, flags } = last_notice(&notices);
         let expected = (Request::Enable, Some(3), Some(4));
         assert_eq!(
             (notice.request, level, flags),
@@ -449,7 +470,7 @@ fn messages_follow_their_flags_and_are_numbered_by_the_session() {
             config.log_file_mode |= mode;
             let session = controller.start(&config).unwrap();
             enable(&mut controller, &session, CONTROL, 0, 0);
-            let logger = last_notice(&notices).0.logger;
+            let logger = last_notice(&notices).notice.logger;
             // On one processor, events are collected in the order in which they are written.
             for (number, flags) in [
                 (1, SYSTEMINFO | TIMESTAMP | GUID | SEQUENCE),
@@ -477,12 +498,12 @@ fn messages_follow_their_flags_and_are_numbered_by_the_session() {
             ]
         };
         let sorted = |mut seen: Vec<MessageFields>| {
-            seen.sort_by_key(|message| message.0);
+            seen.sort_by_key(|(number, ..)| *number);
             seen
         };
         // Sequence numbers follow the order of collection, which is time order on each processor,
         // but not across processors.
-        let mut numbers: Vec<u32> = local.iter().filter_map(|message| message.1).collect();
+        let mut numbers: Vec<u32> = local.iter().filter_map(|(_, sequence, ..)| *sequence).collect();
         numbers.sort_unstable();
         assert_eq!(numbers, [1, 2, 3, 4, 5]);
         let local = sorted(local);
@@ -490,16 +511,16 @@ fn messages_follow_their_flags_and_are_numbered_by_the_session() {
         assert_eq!(sequence[2], None, "the message has no sequence number");
         assert_eq!(local, expected(sequence));
         assert_eq!(sorted(record("none", 0)), expected([Some(0), Some(0), None, Some(0), Some(0), Some(0)]));
-        let first = record("global", EVENT_TRACE_USE_GLOBAL_SEQUENCE)
+        let last = record("global", EVENT_TRACE_USE_GLOBAL_SEQUENCE)
             .iter()
-            .filter_map(|message| message.1)
+            .filter_map(|(_, sequence, ..)| *sequence)
             .max()
             .unwrap();
         let next = record("more", EVENT_TRACE_USE_GLOBAL_SEQUENCE)
             .iter()
-            .filter_map(|message| message.1)
+            .filter_map(|(_, sequence, ..)| *sequence)
             .min()
             .unwrap();
-        assert_eq!((first, next), (5, 6), "global numbers continue across the sessions of the daemon");
+        assert_eq!((last, next), (5, 6), "global numbers continue across the sessions of the daemon");
     });
 }

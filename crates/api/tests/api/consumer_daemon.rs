@@ -133,10 +133,10 @@ fn every_event_arrives_once_and_in_order() {
 }
 
 /// Moves the calling thread to the first or the last processor that this process may use.
-fn move_to_processor(last: bool) {
+fn move_to_processor(is_last: bool) {
     let allowed = sched_getaffinity(None).unwrap();
     let mut processors = (0..CpuSet::MAX_CPU).filter(|&cpu| allowed.is_set(cpu));
-    let processor = if last { processors.next_back() } else { processors.next() };
+    let processor = if is_last { processors.next_back() } else { processors.next() };
     let mut only = CpuSet::new();
     only.set(processor.unwrap());
     sched_setaffinity(None, &only).unwrap();
@@ -153,15 +153,15 @@ fn event_of_an_idle_processor_keeps_its_order_under_load() {
         let small = SessionConfig { maximum_buffers: 16, flush_timer: 3600, ..live_config("live", false) };
         start_session(&mut controller, &small);
         let (consumer, received) = consume(open_live("live"));
-        let writer = |last, numbers: std::ops::Range<u64>| {
-            move_to_processor(last);
+        let write_on_processor = |is_last, numbers: std::ops::Range<u64>| {
+            move_to_processor(is_last);
             for first in numbers.clone().step_by(200) {
                 write_events(&provider, first..numbers.end.min(first + 200));
                 std::thread::sleep(Duration::from_millis(1));
             }
         };
-        std::thread::scope(|scope| scope.spawn(|| writer(true, 0..1)).join().unwrap());
-        std::thread::scope(|scope| scope.spawn(|| writer(false, 1..EVENTS)).join().unwrap());
+        std::thread::scope(|scope| scope.spawn(|| write_on_processor(true, 0..1)).join().unwrap());
+        std::thread::scope(|scope| scope.spawn(|| write_on_processor(false, 1..EVENTS)).join().unwrap());
         controller.stop(&by_name("live")).unwrap();
         consumer.join().unwrap().unwrap();
         let received = received.lock().unwrap();
@@ -243,7 +243,7 @@ fn idle_consumer_loses_counted_events_and_delays_no_other() {
         let provider = Provider::register(provider_guid(), None).unwrap();
         let small = SessionConfig { buffer_size: 4, maximum_buffers: 8, ..live_config("small", true) };
         start_session(&mut controller, &small);
-        let (idle, busy) = (open_live("small"), consume(open_live("small")));
+        let (idle, (busy_thread, busy)) = (open_live("small"), consume(open_live("small")));
         let mut written = 0;
         until("the idle consumer has lost events", || {
             write_events(&provider, written..written + 200);
@@ -256,8 +256,8 @@ fn idle_consumer_loses_counted_events_and_delays_no_other() {
         // The idle consumer gets the events that its queue accepted, and the count of the others.
         let (thread, received) = consume(idle);
         thread.join().unwrap().unwrap();
-        busy.0.join().unwrap().unwrap();
-        let (received, busy) = (received.lock().unwrap(), busy.1.lock().unwrap());
+        busy_thread.join().unwrap().unwrap();
+        let (received, busy) = (received.lock().unwrap(), busy.lock().unwrap());
         assert_eq!(received.numbers.len() as u64 + received.lost, ended.events);
         assert_eq!(busy.numbers.len() as u64 + busy.lost, ended.events);
         assert_eq!(received.lost + busy.lost, ended.real_time_events_lost);

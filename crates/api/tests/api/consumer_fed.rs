@@ -37,6 +37,7 @@ fn load_buffers(name: &str) -> Vec<Vec<u8>> {
 #[derive(Default)]
 struct RecordingHandler {
     interest: Interest,
+    /// Index and processor count of each trace that has begun.
     begun: Vec<(usize, u32)>,
     /// Processor, time and payload length of each event.
     events: Vec<(u16, i64, usize)>,
@@ -133,14 +134,18 @@ fn fed_buffers_of_a_file_give_its_events() {
             "{name}"
         );
         assert_eq!(received.begun, expected.begun, "{name}");
-        let by_cpu = |events: &[(u16, i64, usize)]| {
+        let group_by_cpu = |events: &[(u16, i64, usize)]| {
             let mut by_cpu: BTreeMap<u16, Vec<(i64, usize)>> = BTreeMap::new();
             events
                 .iter()
                 .for_each(|(cpu, time, length)| by_cpu.entry(*cpu).or_default().push((*time, *length)));
             by_cpu
         };
-        assert_eq!(by_cpu(&received.events), by_cpu(&expected.events), "{name}: the order of each processor");
+        assert_eq!(
+            group_by_cpu(&received.events),
+            group_by_cpu(&expected.events),
+            "{name}: the order of each processor"
+        );
     }
 }
 
@@ -150,21 +155,22 @@ fn buffer_callback_follows_its_events_and_has_the_file_bytes() {
         let received = read_fixture(name, Interest::EventsAndBuffers, &Window::default());
         let buffers_only = read_fixture(name, Interest::Buffers, &Window::default());
         assert!(buffers_only.events.is_empty() && !received.events.is_empty());
-        let bytes = |received: &RecordingHandler| {
-            let mut all: Vec<Vec<u8>> = received.buffer_ends.iter().map(|end| end.2.clone()).collect();
+        let sorted_bytes = |received: &RecordingHandler| {
+            let mut all: Vec<Vec<u8>> =
+                received.buffer_ends.iter().map(|(.., bytes)| bytes.clone()).collect();
             all.sort();
             all
         };
         let mut expected = load_buffers(name);
         assert_eq!(
-            buffers_only.buffer_ends.iter().map(|end| &end.2).collect::<Vec<_>>(),
+            buffers_only.buffer_ends.iter().map(|(.., bytes)| bytes).collect::<Vec<_>>(),
             expected.iter().collect::<Vec<_>>()
         );
         expected.sort();
-        assert_eq!(bytes(&received), expected, "{name}");
+        assert_eq!(sorted_bytes(&received), expected, "{name}");
         assert_eq!(
-            received.buffer_ends.last().unwrap().0,
-            received.events.len(),
+            received.buffer_ends.last().map(|(events_so_far, ..)| *events_so_far),
+            Some(received.events.len()),
             "{name}: events follow the end of the last buffer"
         );
         // By the end of a buffer, at least the events of all buffers of its processor so far have
@@ -172,8 +178,9 @@ fn buffer_callback_follows_its_events_and_has_the_file_bytes() {
         for (events_so_far, cpu, bytes) in &received.buffer_ends {
             let header = BufferHeader::parse(bytes.first_chunk().unwrap());
             assert!(header.offset as usize == bytes.len() && !header.is_compressed());
-            let of_cpu = received.events[..*events_so_far].iter().filter(|event| event.0 == *cpu).count();
-            assert!(of_cpu > 0 || bytes.len() == HEADER_SIZE, "{name}");
+            let cpu_events =
+                received.events[..*events_so_far].iter().filter(|(event_cpu, ..)| event_cpu == cpu).count();
+            assert!(cpu_events > 0 || bytes.len() == HEADER_SIZE, "{name}");
         }
     }
 }
@@ -181,7 +188,8 @@ fn buffer_callback_follows_its_events_and_has_the_file_bytes() {
 #[test]
 fn time_window_includes_both_ends() {
     let all = read_fixture("manifest.etl", Interest::Events, &Window::default()).events;
-    let (first, last) = (FileTime(all[all.len() / 3].1), FileTime(all[all.len() / 2].1));
+    let times: Vec<FileTime> = all.iter().map(|(_, time, _)| FileTime(*time)).collect();
+    let (first, last) = (times[times.len() / 3], times[times.len() / 2]);
     for window in [
         Window::new(Some(first), Some(last)),
         Window::new(Some(first), None),
@@ -190,7 +198,7 @@ fn time_window_includes_both_ends() {
     ] {
         let is_inside =
             |time| window.from.is_none_or(|from| time >= from.0) && window.to.is_none_or(|to| time <= to.0);
-        let expected: Vec<_> = all.iter().copied().filter(|event| is_inside(event.1)).collect();
+        let expected: Vec<_> = all.iter().copied().filter(|(_, time, _)| is_inside(*time)).collect();
         assert!(!expected.is_empty());
         assert_eq!(read_fixture("manifest.etl", Interest::Events, &window).events, expected);
     }
@@ -221,17 +229,19 @@ fn invalid_and_foreign_buffers_are_refused() {
         feed_all(vec![good[1].clone(), good[0].clone(), good[1].clone()], &mut RecordingHandler::default());
     assert_eq!(statuses, [REFUSED, ACCEPTED, ACCEPTED]);
     let short = good[1][..good[1].len() - 8].to_vec();
-    let mut none_valid = good[1].clone();
-    none_valid[0x30..0x34].fill(0);
-    let (statuses, _) =
-        feed_all(vec![good[0].clone(), vec![0; 71], short, none_valid], &mut RecordingHandler::default());
+    let mut without_records = good[1].clone();
+    without_records[0x30..0x34].fill(0);
+    let (statuses, _) = feed_all(
+        vec![good[0].clone(), vec![0; 71], short, without_records],
+        &mut RecordingHandler::default(),
+    );
     assert_eq!(statuses, [ACCEPTED, REFUSED, REFUSED, REFUSED]);
     // The buffers of a processor must come in order.
-    let header = |bytes: &Vec<u8>| BufferHeader::parse(bytes.first_chunk().unwrap());
+    let parse_header = |bytes: &Vec<u8>| BufferHeader::parse(bytes.first_chunk().unwrap());
     let mut later = good[1].clone();
-    later[0x18..0x20].copy_from_slice(&(header(&good[1]).sequence_number + 100).to_le_bytes());
+    later[0x18..0x20].copy_from_slice(&(parse_header(&good[1]).sequence_number + 100).to_le_bytes());
     let mut earlier = good[1].clone();
-    earlier[0x18..0x20].copy_from_slice(&(header(&good[1]).sequence_number + 99).to_le_bytes());
+    earlier[0x18..0x20].copy_from_slice(&(parse_header(&good[1]).sequence_number + 99).to_le_bytes());
     let (statuses, _) = feed_all(vec![good[0].clone(), later, earlier], &mut RecordingHandler::default());
     assert_eq!(statuses, [ACCEPTED, ACCEPTED, REFUSED]);
 }
@@ -286,8 +296,8 @@ fn corrupt_buffers_cause_no_panic() {
         for _ in 0..60 {
             let mut buffers = good.clone();
             for _ in 0..=random(12) {
-                let which = random(buffers.len());
-                let bytes = &mut buffers[which];
+                let index = random(buffers.len());
+                let bytes = &mut buffers[index];
                 // Changes headers of buffers and records more often than other bytes.
                 let reach = [0x48, 0x100, bytes.len()][random(3)].min(bytes.len());
                 let at = random(reach);

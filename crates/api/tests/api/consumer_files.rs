@@ -134,9 +134,10 @@ fn file_that_cannot_be_opened_has_the_documented_status() {
 fn one_to_sixty_four_traces_can_be_processed_together() {
     let folder = tempfile::tempdir().unwrap();
     let path = write_file(folder.path(), "a.etl", 0, &[1]);
-    let open = |n: usize| (0..n).map(|_| Trace::open(&path).unwrap()).collect::<Vec<_>>();
-    let status = |traces| process(traces, |_| ControlFlow::Continue(())).map_err(|error| error.status());
-    assert_eq!(status(open(0)), Err(Status::ERROR_BAD_LENGTH));
-    assert_eq!(status(open(65)), Err(Status::ERROR_BAD_LENGTH));
-    assert_eq!(status(open(64)), Ok(()));
+    let open_traces = |n: usize| (0..n).map(|_| Trace::open(&path).unwrap()).collect::<Vec<_>>();
+    let process_status =
+        |traces| process(traces, |_| ControlFlow::Continue(())).map_err(|error| error.status());
+    assert_eq!(process_status(open_traces(0)), Err(Status::ERROR_BAD_LENGTH));
+    assert_eq!(process_status(open_traces(65)), Err(Status::ERROR_BAD_LENGTH));
+    assert_eq!(process_status(open_traces(64)), Ok(()));
 }

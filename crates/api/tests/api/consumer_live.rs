@@ -98,7 +98,7 @@ fn encode_buffer(cpu: u16, flushed: i64, flags: u16, times: &[i64]) -> Vec<u8> {
         bytes.resize(bytes.len().next_multiple_of(8), 0);
     }
     let offset = u32::try_from(bytes.len()).unwrap();
-    let head = BufferHeader {
+    let header = BufferHeader {
         buffer_size: BUFFER_BYTES,
         saved_offset: offset,
         current_offset: offset,
@@ -109,7 +109,7 @@ fn encode_buffer(cpu: u16, flushed: i64, flags: u16, times: &[i64]) -> Vec<u8> {
         flags: flags | BUFFER_FLAG_PROC_INDEX,
         ..BufferHeader::default()
     };
-    bytes[..HEADER_SIZE].copy_from_slice(&head.to_bytes());
+    bytes[..HEADER_SIZE].copy_from_slice(&header.to_bytes());
     bytes
 }
 
@@ -148,9 +148,9 @@ fn consume(traces: Vec<Trace>) -> (JoinHandle<traceweir::Result<()>>, Arc<Mutex<
 }
 
 fn event_times(delivered: &Mutex<Vec<DeliveredItem>>) -> Vec<i64> {
-    let time =
+    let event_time =
         |item: &DeliveredItem| if let DeliveredItem::Event { time, .. } = item { Some(*time) } else { None };
-    delivered.lock().unwrap().iter().filter_map(time).collect()
+    delivered.lock().unwrap().iter().filter_map(event_time).collect()
 }
 
 #[test]
@@ -312,17 +312,17 @@ fn unknown_session_has_the_documented_status() {
 
 #[test]
 fn answer_without_descriptors_or_header_is_an_error() {
-    let answer = |connection: &Connection, request, header: Vec<u8>, descriptors: bool| {
+    let send_answer = |connection: &Connection, request, header: Vec<u8>, has_descriptors: bool| {
         let (_writer, ends) = QueueWriter::create(1, BUFFER_BYTES).unwrap();
         let properties = Box::new(Properties::default());
         let answer = Message::Consumer { properties, slots: 1, buffer_bytes: BUFFER_BYTES, header };
         let all = [ends.queue.as_fd(), ends.cursor.as_fd(), ends.signal.as_fd()];
-        let sent = if descriptors { &all[..] } else { &all[..1] };
+        let sent = if has_descriptors { &all[..] } else { &all[..1] };
         connection.send(request, &answer, sent, PATIENCE).unwrap();
     };
-    for (bytes, descriptors) in [(header_buffer(1), false), (Vec::new(), true), (vec![0; 200], true)] {
+    for (bytes, has_descriptors) in [(header_buffer(1), false), (Vec::new(), true), (vec![0; 200], true)] {
         let daemon = FakeDaemon::new(move |connection, envelope| {
-            answer(connection, envelope.request, bytes.clone(), descriptors)
+            send_answer(connection, envelope.request, bytes.clone(), has_descriptors)
         });
         assert!(Trace::live_at(daemon.path(), "s").is_err());
     }

@@ -111,8 +111,8 @@ fn full_daemon_is_not_reported_as_missing() {
 
 #[test]
 fn start_sends_descriptor_and_absolute_path_of_the_log_file() {
-    let seen = Arc::new(Mutex::new(None));
-    let sink = Arc::clone(&seen);
+    let received_start = Arc::new(Mutex::new(None));
+    let sink = Arc::clone(&received_start);
     let fake = FakeDaemon::new(move |connection, envelope| {
         let Message::Start(config) = envelope.message else { panic!("{:?}", envelope.message) };
         *sink.lock().unwrap() = Some((config.log_file.clone(), envelope.descriptors.len()));
@@ -121,7 +121,7 @@ fn start_sends_descriptor_and_absolute_path_of_the_log_file() {
     let mut controller = Controller::find_at(fake.path()).unwrap().unwrap();
     let log = fake.path().join("a.etl");
     assert_eq!(controller.start(&file_config("one", &log)).unwrap().config.name, "one");
-    assert_eq!(seen.lock().unwrap().take(), Some((Some(log.clone()), 1)));
+    assert_eq!(received_start.lock().unwrap().take(), Some((Some(log.clone()), 1)));
     assert!(log.exists(), "the file of an accepted session stays");
 }
 
@@ -145,7 +145,7 @@ fn refused_start_removes_a_new_log_file_and_keeps_an_old_one() {
 }
 
 #[test]
-fn missing_folder_is_refused_after_a_duplicate_name() {
+fn duplicate_name_is_reported_before_a_missing_folder() {
     let fake = FakeDaemon::new(|connection, envelope| {
         let answer = match envelope.message {
             Message::Control { session: SessionRef::Name(name), control: Control::Query } => match &*name {
@@ -160,15 +160,15 @@ fn missing_folder_is_refused_after_a_duplicate_name() {
     });
     let mut controller = Controller::find_at(fake.path()).unwrap().unwrap();
     let missing = fake.path().join("none/a.etl");
-    let mut status = |config: SessionConfig| controller.start(&config).unwrap_err().status();
-    assert_eq!(status(file_config("one", &missing)), Status::ERROR_PATH_NOT_FOUND);
-    assert_eq!(status(file_config("runs", &missing)), Status::ERROR_ALREADY_EXISTS);
+    let mut start_status = |config: SessionConfig| controller.start(&config).unwrap_err().status();
+    assert_eq!(start_status(file_config("one", &missing)), Status::ERROR_PATH_NOT_FOUND);
+    assert_eq!(start_status(file_config("runs", &missing)), Status::ERROR_ALREADY_EXISTS);
     let with_used_guid = SessionConfig { guid: Guid::from_u128(7), ..file_config("one", &missing) };
-    assert_eq!(status(with_used_guid), Status::ERROR_ALREADY_EXISTS);
+    assert_eq!(start_status(with_used_guid), Status::ERROR_ALREADY_EXISTS);
     std::os::unix::fs::symlink("/dev/null", fake.path().join("link")).unwrap();
     let denied = file_config("runs", &fake.path().join("link"));
     assert_eq!(
-        status(denied),
+        start_status(denied),
         Status::ERROR_ACCESS_DENIED,
         "a denied file is reported before a duplicate name"
     );
@@ -286,7 +286,7 @@ fn unexpected_kind_of_answer_is_an_error() {
 }
 
 #[test]
-fn controller_sees_daemon_exit_as_idle_and_uses_a_restarted_daemon() {
+fn controller_finds_no_sessions_after_daemon_exit_and_uses_a_restarted_daemon() {
     let fake = FakeDaemon::new(|_, _| {});
     let folder = fake.path().to_owned();
     let mut controller = Controller::find_at(&folder).unwrap().unwrap();
@@ -297,18 +297,18 @@ fn controller_sees_daemon_exit_as_idle_and_uses_a_restarted_daemon() {
     assert_eq!(error.status(), Status::ERROR_WMI_INSTANCE_NOT_FOUND);
     assert!(controller.query_all().unwrap().is_empty());
     assert!(controller.provider_entries().unwrap().is_empty());
-    let error = controller.start(&SessionConfig {
+    let result = controller.start(&SessionConfig {
         name: "s".into(),
         log_file_mode: EVENT_TRACE_REAL_TIME_MODE,
         ..Default::default()
     });
     assert!(
-        matches!(error, Err(Error::NoDaemon { .. })),
+        matches!(result, Err(Error::NoDaemon { .. })),
         "a controller made by `find_at` does not start a daemon"
     );
 
     let listener = Listener::bind(&socket, 0o600).unwrap();
-    let second = std::thread::spawn(move || {
+    let restarted = std::thread::spawn(move || {
         let mut connection = None;
         support::until("the controller connects", || {
             connection = listener.accept().unwrap();
@@ -324,6 +324,6 @@ fn controller_sees_daemon_exit_as_idle_and_uses_a_restarted_daemon() {
         }
     });
     assert_eq!(controller.query(&by_name("s")).unwrap().config.name, "new");
-    second.join().unwrap();
+    restarted.join().unwrap();
     fs::remove_dir_all(&folder).unwrap();
 }

@@ -20,7 +20,7 @@ use crate::support_daemon;
 use crate::support_daemon::{start_daemon_in_temp_folder, test_command, write_daemon_program};
 
 fn connect(folder: &Path) -> Controller {
-    Controller::find_at(folder).unwrap().expect("the daemon answers")
+    Controller::find_at(folder).unwrap().expect("the daemon does not answer")
 }
 
 fn file_config(name: &str, path: &Path) -> SessionConfig {
@@ -41,7 +41,7 @@ fn by_name(name: &str) -> SessionRef {
 }
 
 fn status<T: std::fmt::Debug>(result: Result<T>) -> Status {
-    result.expect_err("refused").status()
+    result.expect_err("the call was not refused").status()
 }
 
 #[test]
@@ -106,23 +106,23 @@ fn all_sessions_and_enabled_providers_are_listed() {
     let mut controller = connect(folder.path());
     assert!(controller.query_all().unwrap().is_empty());
     let names: Vec<String> = (0..40).map(|n| format!("session {n}")).collect();
-    let small = |name: &String| SessionConfig { buffer_size: 4, ..live_config(name) };
-    let ids: Vec<u64> = names.iter().map(|name| controller.start(&small(name)).unwrap().id).collect();
+    let small_config = |name: &String| SessionConfig { buffer_size: 4, ..live_config(name) };
+    let ids: Vec<u64> = names.iter().map(|name| controller.start(&small_config(name)).unwrap().id).collect();
     let mut listed: Vec<Properties> = controller.query_all().unwrap();
     listed.sort_by_key(|properties| ids.iter().position(|id| *id == properties.id));
     assert_eq!(listed.iter().map(|properties| properties.config.name.clone()).collect::<Vec<_>>(), names);
 
-    let guid = |n: u8| Guid::from_provider_name(&format!("provider {n}"));
+    let provider_guid = |n: u8| Guid::from_provider_name(&format!("provider {n}"));
     let params = EnableParams { level: 4, match_any: 0xF0, ..Default::default() };
     for n in 0..50 {
         let session = SessionRef::Id(ids[0]);
-        controller.enable(&session, guid(n), EnableCode::Enable, &params, 1000).unwrap();
+        controller.enable(&session, provider_guid(n), EnableCode::Enable, &params, 1000).unwrap();
     }
     let providers = controller.provider_entries().unwrap();
     assert_eq!(providers.len(), 50);
-    let one = providers.iter().find(|entry| entry.provider == guid(3)).unwrap();
+    let entry = providers.iter().find(|entry| entry.provider == provider_guid(3)).unwrap();
     let enable = EnableEntry { session: ids[0], level: 4, any: 0xF0, ..EnableEntry::default() };
-    assert_eq!(one.sessions, [enable]);
+    assert_eq!(entry.sessions, [enable]);
     for id in ids {
         controller.stop(&SessionRef::Id(id)).unwrap();
     }
@@ -152,14 +152,14 @@ fn refusals_have_documented_statuses_and_leave_no_file() {
     assert!(!other.exists());
 
     let absent = by_name("absent");
-    let unknown = Status::ERROR_WMI_INSTANCE_NOT_FOUND;
-    assert_eq!(status(controller.query(&absent)), unknown);
-    assert_eq!(status(controller.stop(&absent)), unknown);
-    assert_eq!(status(controller.flush(&absent, None)), unknown);
-    assert_eq!(status(controller.update(&absent, &Update::default())), unknown);
+    let not_found = Status::ERROR_WMI_INSTANCE_NOT_FOUND;
+    assert_eq!(status(controller.query(&absent)), not_found);
+    assert_eq!(status(controller.stop(&absent)), not_found);
+    assert_eq!(status(controller.flush(&absent, None)), not_found);
+    assert_eq!(status(controller.update(&absent, &Update::default())), not_found);
     let params = EnableParams::default();
     let provider = Guid::from_provider_name("p");
-    assert_eq!(status(controller.enable(&absent, provider, EnableCode::Enable, &params, 0)), unknown);
+    assert_eq!(status(controller.enable(&absent, provider, EnableCode::Enable, &params, 0)), not_found);
     controller.stop(&by_name("one")).unwrap();
 }
 
@@ -202,7 +202,8 @@ fn controller_role() {
     let name = format!("of {}", std::process::id());
     let mut controller = Controller::find_or_start(None).unwrap();
     let id = controller.start(&live_config(&name)).unwrap().id;
-    let again = Controller::find(None).unwrap().expect("the daemon runs now").query(&by_name(&name)).unwrap();
+    let again =
+        Controller::find(None).unwrap().expect("the daemon is not running").query(&by_name(&name)).unwrap();
     assert_eq!(again.id, id);
 }
 
@@ -281,8 +282,8 @@ fn refused_file_sequence_leaves_no_file() {
     controller.start(&live_config("sequence")).unwrap();
     assert_eq!(status(controller.start(&file_sequence(folder.path(), "a"))), Status::ERROR_ALREADY_EXISTS);
     assert!(!folder.path().join("a-1.etl").exists());
-    let two = SessionConfig { name: "two".into(), ..file_sequence(folder.path(), "%d") };
-    assert_eq!(status(controller.start(&two)), Status::ERROR_INVALID_PARAMETER);
+    let two_numbers = SessionConfig { name: "two".into(), ..file_sequence(folder.path(), "%d") };
+    assert_eq!(status(controller.start(&two_numbers)), Status::ERROR_INVALID_PARAMETER);
     assert_eq!(status(controller.increment(&by_name("sequence"))), Status::ERROR_INVALID_FUNCTION);
     assert_eq!(status(controller.increment(&by_name("absent"))), Status::ERROR_WMI_INSTANCE_NOT_FOUND);
     controller.stop(&by_name("sequence")).unwrap();

@@ -26,7 +26,7 @@ const GROUP: Guid = Guid::from_u128(0x6000);
 const MEMBER: Guid = Guid::from_u128(0x6001);
 const OTHER_PROVIDER: Guid = Guid::from_u128(0x6002);
 
-fn traits(name: &str) -> Vec<u8> {
+fn group_traits(name: &str) -> Vec<u8> {
     TraitsBuilder::new(name).group(&GROUP).finish().unwrap().to_vec()
 }
 
@@ -89,14 +89,14 @@ fn group_enables_current_and_later_members_besides_direct_enables() {
         let _daemon = DaemonInProcess::new(folder);
         let mut session = Recording::new(folder);
         let (calls, callback) = recording_callback();
-        let member = Provider::register_with_traits(MEMBER, &traits("Member"), Some(callback)).unwrap();
+        let member = Provider::register_with_traits(MEMBER, &group_traits("Member"), Some(callback)).unwrap();
         let outsider = Provider::register(OTHER_PROVIDER, None).unwrap();
         session.enable_at(GROUP, 2, 1, OF_GROUP);
         assert_eq!(*calls.lock().unwrap(), [(1, 2, 1)]);
         assert!(!outsider.enabled(0, 0));
         member.write(&event(1, 2, 1), &[]).unwrap();
         member.write(&event(2, 3, 1), &[]).unwrap();
-        let later = Provider::register_with_traits(OTHER_PROVIDER, &traits("Later"), None).unwrap();
+        let later = Provider::register_with_traits(OTHER_PROVIDER, &group_traits("Later"), None).unwrap();
         later.write(&event(3, 2, 1), &[]).unwrap();
 
         // The provider is also enabled directly: both enables apply, and each ends separately.
@@ -138,17 +138,17 @@ fn traits_set_later_join_the_group_once() {
             assert_eq!(provider.set_traits(wrong).unwrap_err().status(), Status::ERROR_INVALID_PARAMETER);
         }
         assert!(!provider.enabled(0, 0) && calls.lock().unwrap().is_empty());
-        provider.set_traits(&traits("Later")).unwrap();
+        provider.set_traits(&group_traits("Later")).unwrap();
         assert_eq!(*calls.lock().unwrap(), [(1, 5, 0)], "the callback runs before the call returns");
         provider.write(&event(1, 5, 1), &[]).unwrap();
         assert_eq!(
-            provider.set_traits(&traits("Later")).unwrap_err().status(),
+            provider.set_traits(&group_traits("Later")).unwrap_err().status(),
             Status::ERROR_INVALID_PARAMETER,
             "traits can be set only once"
         );
-        let named = Provider::register_with_traits(OTHER_PROVIDER, &traits("With"), None).unwrap();
+        let named = Provider::register_with_traits(OTHER_PROVIDER, &group_traits("With"), None).unwrap();
         assert_eq!(
-            named.set_traits(&traits("With")).unwrap_err().status(),
+            named.set_traits(&group_traits("With")).unwrap_err().status(),
             Status::ERROR_INVALID_PARAMETER,
             "the provider has traits already"
         );
@@ -181,14 +181,17 @@ fn session_without_a_daemon_cannot_enable_groups() {
         );
         // Traits can be set without a daemon.
         let provider = Provider::register(MEMBER, None).unwrap();
-        provider.set_traits(&traits("Alone")).unwrap();
+        provider.set_traits(&group_traits("Alone")).unwrap();
         assert_eq!(
-            provider.set_traits(&traits("Alone")).unwrap_err().status(),
+            provider.set_traits(&group_traits("Alone")).unwrap_err().status(),
             Status::ERROR_INVALID_PARAMETER
         );
         let stale = provider.handle().provider().unwrap();
         drop(provider);
-        assert_eq!(stale.set_traits(&traits("Alone")).unwrap_err().status(), Status::ERROR_INVALID_PARAMETER);
+        assert_eq!(
+            stale.set_traits(&group_traits("Alone")).unwrap_err().status(),
+            Status::ERROR_INVALID_PARAMETER
+        );
     });
 }
 
@@ -197,7 +200,7 @@ fn invalid_group_enable_is_refused_without_change() {
     run_in_own_process("groups::invalid_group_enable_is_refused_without_change", |folder| {
         let _daemon = DaemonInProcess::new(folder);
         let mut session = Recording::new(folder);
-        let member = Provider::register_with_traits(MEMBER, &traits("Member"), None).unwrap();
+        let member = Provider::register_with_traits(MEMBER, &group_traits("Member"), None).unwrap();
         let params_with_filter = |kind, data: &[u8]| EnableParams {
             filters: vec![Filter { kind, data: data.to_vec() }],
             ..params(4, 0, OF_GROUP)
@@ -233,8 +236,8 @@ fn invalid_group_enable_is_refused_without_change() {
 }
 
 #[test]
-fn events_are_decoded_by_the_guid_of_the_traits() {
-    run_in_own_process("groups::events_are_decoded_by_the_guid_of_the_traits", |folder| {
+fn events_carry_the_decode_guid_of_the_traits() {
+    run_in_own_process("groups::events_carry_the_decode_guid_of_the_traits", |folder| {
         let _daemon = DaemonInProcess::new(folder);
         let mut session = Recording::new(folder);
         let blob = TraitsBuilder::new("Decoded").decode_guid(&OTHER_PROVIDER).finish().unwrap().to_vec();
@@ -251,8 +254,8 @@ fn events_are_decoded_by_the_guid_of_the_traits() {
         let mut events = trace.events();
         while let Some(record) = events.next().unwrap() {
             if record.provider() == OTHER_PROVIDER {
-                let control = record.items().data_of(ExtType::CONTROL_GUID);
-                assert_eq!(control, Some(&MEMBER.to_bytes()[..]));
+                let control_guid = record.items().data_of(ExtType::CONTROL_GUID);
+                assert_eq!(control_guid, Some(&MEMBER.to_bytes()[..]));
                 assert_eq!(record.items().data_of(ExtType::PROV_TRAITS), Some(&blob[..]));
             }
         }
@@ -260,18 +263,18 @@ fn events_are_decoded_by_the_guid_of_the_traits() {
 }
 
 #[test]
-fn maximum_number_of_sessions_all_get_the_events() {
-    run_in_own_process("groups::maximum_number_of_sessions_all_get_the_events", |folder| {
+fn every_session_up_to_the_maximum_gets_the_event() {
+    run_in_own_process("groups::every_session_up_to_the_maximum_gets_the_event", |folder| {
         let _daemon = DaemonInProcess::new(folder);
-        let mut controller = Controller::find_at(folder).unwrap().expect("the daemon answers");
-        let member = Provider::register_with_traits(MEMBER, &traits("Member"), None).unwrap();
+        let mut controller = Controller::find_at(folder).unwrap().expect("the daemon does not answer");
+        let member = Provider::register_with_traits(MEMBER, &group_traits("Member"), None).unwrap();
         let config = |name: String, log_file_mode, guid| {
             let log_file = Some(folder.join(format!("{name}.etl")));
             SessionConfig { name, log_file_mode, log_file, guid, ..SessionConfig::default() }
         };
         let mut sessions = Vec::new();
-        // Eight sessions each: by the provider, by its group, and private ones that the process
-        // runs for the controller.
+        // Eight sessions that enable the provider, eight that enable its group, and eight private
+        // ones that the process runs for the controller.
         for (kind, mode, target, property) in [
             ("direct", EVENT_TRACE_FILE_MODE_SEQUENTIAL, MEMBER, 0),
             ("group", EVENT_TRACE_FILE_MODE_SEQUENTIAL, GROUP, OF_GROUP),

@@ -19,16 +19,20 @@ use traceweir_transport::socket::Listener;
 use crate::support::until;
 use crate::support_daemon::{run_in_own_process, test_command, write_daemon_program};
 
-fn status(result: traceweir::Result<()>) -> Status {
+const BAD_LENGTH: Status = Status::ERROR_BAD_LENGTH;
+const INVALID_PARAMETER: Status = Status::ERROR_INVALID_PARAMETER;
+const NOT_FOUND: Status = Status::ERROR_WMI_INSTANCE_NOT_FOUND;
+
+fn to_status(result: traceweir::Result<()>) -> Status {
     result.err().map_or(Status::ERROR_SUCCESS, |error| error.status())
 }
 
 fn set_status(session: u64, class: u32, bytes: &[u8]) -> Status {
-    status(set_bytes(Responder::FoundDaemon, session, class, Some(bytes), bytes.len()))
+    to_status(set_bytes(Responder::FoundDaemon, session, class, Some(bytes), bytes.len()))
 }
 
 fn query_status(session: u64, class: u32, length: usize) -> Status {
-    status(query_bytes(Responder::FoundDaemon, session, class, Some(&[0; 4]), length).result)
+    to_status(query_bytes(Responder::FoundDaemon, session, class, Some(&[0; 4]), length).result)
 }
 
 #[test]
@@ -42,7 +46,7 @@ fn silent_daemon_does_not_block_classes_that_need_no_daemon() {
         }
         assert_eq!(
             [query_status(0, 11, 7), query_status(9, 19, 3), query_status(0, 23, 3), query_status(0, 23, 4)],
-            [24, 24, 24, 87].map(Status)
+            [BAD_LENGTH, BAD_LENGTH, BAD_LENGTH, INVALID_PARAMETER]
         );
         assert_eq!(
             [
@@ -51,22 +55,22 @@ fn silent_daemon_does_not_block_classes_that_need_no_daemon() {
                 set_status(0, 18, &[1]),
                 set_status(9, 5, &[0; 8])
             ],
-            [50, 24, 87, 87].map(Status)
+            [Status::ERROR_NOT_SUPPORTED, BAD_LENGTH, INVALID_PARAMETER, INVALID_PARAMETER]
         );
         let providers =
             enumerate_bytes(Responder::FoundDaemon, 2, None, OutputBuffer { length: 0, is_null: true });
-        assert_eq!((status(providers.result), providers.return_length), (Status::ERROR_SUCCESS, Some(0)));
-        let branches =
+        assert_eq!((to_status(providers.result), providers.return_length), (Status::ERROR_SUCCESS, Some(0)));
+        let configure_branches =
             |count| configure_last_branch_record_bytes(Responder::FoundDaemon, 9, 0, Some(&[0; 120]), count);
-        assert_eq!(status(branches(5)), Status::ERROR_INVALID_PARAMETER);
+        assert_eq!(to_status(configure_branches(5)), Status::ERROR_INVALID_PARAMETER);
         // A call that waits for the daemon connects to it first.
-        assert!(silent.accept().unwrap().is_none(), "no call connected to the daemon");
+        assert!(silent.accept().unwrap().is_none(), "a call connected to the daemon");
         // A class that needs the daemon waits for it, then fails because the daemon does not
         // answer.
         let start = Instant::now();
         assert_eq!(query_status(9, 19, 4), Status::ERROR_NO_SYSTEM_RESOURCES);
         assert!(start.elapsed() > Duration::from_secs(2));
-        assert!(silent.accept().unwrap().is_some(), "the call connected to the daemon");
+        assert!(silent.accept().unwrap().is_some(), "the call did not connect to the daemon");
     });
 }
 
@@ -83,17 +87,17 @@ fn starting_role() {
     // Invalid calls, queries, and calls about an unknown session start no daemon.
     assert_eq!(
         [set_status(0, 5, &interval[..7]), set_status(7, 5, &interval), set_status(0, 6, &[0; 20])],
-        [24, 87, 87].map(Status)
+        [BAD_LENGTH, INVALID_PARAMETER, INVALID_PARAMETER]
     );
     assert_eq!(
         [set_status(7, 18, &[1]), set_status(7, 10, &[]), query_status(0, 5, 8), query_status(0, 19, 4)],
-        [4201, 4201, 0, 0].map(Status)
+        [NOT_FOUND, NOT_FOUND, Status::ERROR_SUCCESS, Status::ERROR_SUCCESS]
     );
     assert!(!daemon_runs());
     // The daemon keeps the settings, and refuses a caller without the right to profile the system.
     let outcome = set_status(0, 5, &interval);
     assert!(daemon_runs());
-    let mut daemon = Controller::find_at(folder).unwrap().expect("the daemon answers");
+    let mut daemon = Controller::find_at(folder).unwrap().expect("the daemon does not answer");
     let answer = daemon.query_information(&NO_SESSION, Query::SampledProfileInterval(0)).unwrap();
     let Answer::SampledProfileInterval(ProfileInterval { source: 0, interval }) = answer else {
         panic!("{answer:?}")
@@ -159,16 +163,19 @@ fn session_of_this_process_records_modules_of_its_providers() {
         session.set_information(&Set::ProviderBinaryTracking(false)).unwrap();
         enable(fourth);
         let in_process = || Responder::Private(&session);
-        assert_eq!(status(set_bytes(in_process(), id, 18, Some(&[0]), 1)), Status::ERROR_SUCCESS);
-        assert_eq!(status(set_bytes(in_process(), id, 10, None, 0)), Status::ERROR_NOT_SUPPORTED);
-        assert_eq!(status(set_bytes(in_process(), id, 10, Some(&[0; 15]), 15)), Status::ERROR_BAD_LENGTH);
+        assert_eq!(to_status(set_bytes(in_process(), id, 18, Some(&[0]), 1)), Status::ERROR_SUCCESS);
+        assert_eq!(to_status(set_bytes(in_process(), id, 10, None, 0)), Status::ERROR_NOT_SUPPORTED);
+        assert_eq!(to_status(set_bytes(in_process(), id, 10, Some(&[0; 15]), 15)), Status::ERROR_BAD_LENGTH);
         assert_eq!(
-            status(query_bytes(in_process(), id, 23, Some(&[0; 4]), 4).result),
+            to_status(query_bytes(in_process(), id, 23, Some(&[0; 4]), 4).result),
             Status::ERROR_NOT_SUPPORTED
         );
-        assert_eq!(status(query_bytes(in_process(), id, 19, Some(&[0; 4]), 4).result), Status::ERROR_SUCCESS);
         assert_eq!(
-            status(configure_last_branch_record_bytes(in_process(), id, 0, None, 0)),
+            to_status(query_bytes(in_process(), id, 19, Some(&[0; 4]), 4).result),
+            Status::ERROR_SUCCESS
+        );
+        assert_eq!(
+            to_status(configure_last_branch_record_bytes(in_process(), id, 0, None, 0)),
             Status::ERROR_NOT_SUPPORTED
         );
         let session = std::sync::Arc::new(session);

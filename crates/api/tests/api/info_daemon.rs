@@ -46,7 +46,7 @@ use table::{TableRow, guid};
 
 /// Environment variable that makes a process the caller `plain` or `guest`, with the sessions of
 /// the table.
-const LESSER_CALLER: &str = "TRACEWEIR_TEST_LESSER";
+const UNPRIVILEGED_CALLER: &str = "TRACEWEIR_TEST_UNPRIVILEGED";
 
 fn live_config(name: &str, mode: u32) -> SessionConfig {
     SessionConfig {
@@ -71,7 +71,7 @@ fn every_call_of_the_table_has_the_expected_result() {
             return;
         }
         let _daemon = DaemonInProcess::for_all_users(folder);
-        let mut controller = Controller::find_at(folder).unwrap().expect("the daemon answers");
+        let mut controller = Controller::find_at(folder).unwrap().expect("the daemon does not answer");
         let _provider = Provider::register(guid(0x7000), None).unwrap();
         let sessions = start_table_sessions(&mut controller, folder);
         let rows = TableRow::for_caller("any");
@@ -87,8 +87,8 @@ fn every_call_of_the_table_has_the_expected_result() {
             {
                 rustix::thread::remove_capability_from_bounding_set(capability).unwrap();
             }
-            test_command("info_daemon::lesser_role")
-                .env(LESSER_CALLER, format!("plain,{plain_list}"))
+            test_command("info_daemon::unprivileged_role")
+                .env(UNPRIVILEGED_CALLER, format!("plain,{plain_list}"))
                 .status()
                 .unwrap()
         });
@@ -103,11 +103,13 @@ fn every_call_of_the_table_has_the_expected_result() {
         assert!(copied.unwrap().success());
         let mut command = Command::new(copy);
         command
-            .args(test_command("info_daemon::lesser_role").get_args())
+            .args(test_command("info_daemon::unprivileged_role").get_args())
             .uid(GUEST_UID)
             .gid(GUEST_UID)
             .current_dir("/");
-        assert!(command.env(LESSER_CALLER, format!("guest,{session_list}")).status().unwrap().success());
+        assert!(
+            command.env(UNPRIVILEGED_CALLER, format!("guest,{session_list}")).status().unwrap().success()
+        );
     });
 }
 
@@ -137,12 +139,13 @@ fn start_table_sessions(controller: &mut Controller, folder: &Path) -> BTreeMap<
 
 #[test]
 #[ignore = "run by other tests in a separate process"]
-fn lesser_role() {
-    let Ok(role) = std::env::var(LESSER_CALLER) else { return };
+fn unprivileged_role() {
+    let Ok(role) = std::env::var(UNPRIVILEGED_CALLER) else { return };
     assert!(!can_profile());
     let (caller, sessions) = role.split_once(',').unwrap();
     let folder = std::env::var_os("TRACEWEIR_RUNTIME_DIR").unwrap();
-    let mut controller = Controller::find_at(Path::new(&folder)).unwrap().expect("the daemon answers");
+    let mut controller =
+        Controller::find_at(Path::new(&folder)).unwrap().expect("the daemon does not answer");
     let sessions = sessions.split(',').map(|session| {
         let (name, id) = session.split_once('=').unwrap();
         (name.to_owned(), id.parse().unwrap())
@@ -241,15 +244,15 @@ fn periodic_capture_state_runs_until_it_is_turned_off() {
         let _periodic = Provider::register(guid(1), Some(callback)).unwrap();
         let _idle = Provider::register(guid(2), Some(other_callback)).unwrap();
         session.enable(guid(1), 0);
-        let began = Instant::now();
-        let every = |seconds| {
+        let start = Instant::now();
+        let capture_every = |seconds| {
             let providers = vec![guid(1), guid(2), guid(9)];
             Set::PeriodicCaptureState(Some(PeriodicCaptureState { seconds, providers }))
         };
-        session.set(&every(10));
+        session.set(&capture_every(10));
         until("the callback was asked for its state twice", || recorded_codes(&calls) == [1, 2, 2]);
         let times: Vec<Duration> =
-            calls.lock().unwrap().iter().skip(1).map(|(_, at)| at.duration_since(began)).collect();
+            calls.lock().unwrap().iter().skip(1).map(|(_, at)| at.duration_since(start)).collect();
         assert!(times[0] >= Duration::from_millis(9_500), "one period after the call: {times:?}");
         assert!(times[1] >= Duration::from_millis(19_000), "{times:?}");
         session.set(&Set::PeriodicCaptureState(None));
@@ -295,7 +298,7 @@ fn binary_tracking_records_modules_at_the_start_of_the_file() {
 fn private_session_tracks_binaries_in_its_processes() {
     run_in_own_process("info_daemon::private_session_tracks_binaries_in_its_processes", |folder| {
         let _daemon = DaemonInProcess::new(folder);
-        let mut controller = Controller::find_at(folder).unwrap().expect("the daemon answers");
+        let mut controller = Controller::find_at(folder).unwrap().expect("the daemon does not answer");
         let _first = Provider::register(guid(1), None).unwrap();
         let log_file = folder.join("trace.etl");
         let config = SessionConfig {
@@ -328,7 +331,7 @@ fn private_session_tracks_binaries_in_its_processes() {
 fn query_returns_current_settings_until_session_ends() {
     run_in_own_process("info_daemon::query_returns_current_settings_until_session_ends", |folder| {
         let _daemon = DaemonInProcess::new(folder);
-        let mut controller = Controller::find_at(folder).unwrap().expect("the daemon answers");
+        let mut controller = Controller::find_at(folder).unwrap().expect("the daemon does not answer");
         let switch = ClassicEventId { class: class::THREAD, opcode: 36 };
         for expected in [vec![], vec![switch]] {
             let id = controller.start(&live_config("system", EVENT_TRACE_SYSTEM_LOGGER_MODE)).unwrap().id;
@@ -344,12 +347,12 @@ fn query_returns_current_settings_until_session_ends() {
                 let mask = Set::SystemTraceEnableFlags([0x10, 0, 0, 0, 0, 0, 0, last]);
                 controller.set_information(&session, &mask).unwrap();
                 let answer = controller.query_information(&session, Query::SystemTraceEnableFlags).unwrap();
-                let both = Answer::SystemTraceEnableFlags([0x10, 4, 0, 0, 0, 0, 0, last]);
-                assert_eq!(answer, both, "the flag is part of two groups");
+                let expected_mask = Answer::SystemTraceEnableFlags([0x10, 4, 0, 0, 0, 0, 0, last]);
+                assert_eq!(answer, expected_mask, "the flag is part of two groups");
             }
             controller.stop(&session).unwrap();
-            let gone = controller.query_information(&session, Query::StackTracing).unwrap_err();
-            assert_eq!(gone.status(), Status::ERROR_WMI_INSTANCE_NOT_FOUND);
+            let error = controller.query_information(&session, Query::StackTracing).unwrap_err();
+            assert_eq!(error.status(), Status::ERROR_WMI_INSTANCE_NOT_FOUND);
         }
         let one = controller.start(&live_config("one", EVENT_TRACE_NO_PER_PROCESSOR_BUFFERING)).unwrap().id;
         let many = controller.start(&live_config("many", 0)).unwrap().id;
@@ -381,8 +384,8 @@ fn equal_stacks_are_stored_once_and_every_event_finds_its_stack() {
             write(1);
             // Flushes first: events in the rings would be collected with the new setting.
             session.controller.flush(&session.session, None).unwrap();
-            let on = StackCaching { is_enabled: true, ..StackCaching::default() };
-            session.set(&Set::UnifiedStackCaching(on));
+            let caching = StackCaching { is_enabled: true, ..StackCaching::default() };
+            session.set(&Set::UnifiedStackCaching(caching));
             (0..50).for_each(|_| write(2));
             session.controller.flush(&session.session, None).unwrap();
             session.set(&Set::UnifiedStackCaching(StackCaching::default()));
@@ -393,18 +396,22 @@ fn equal_stacks_are_stored_once_and_every_event_finds_its_stack() {
                 stacks.observe(record);
                 let is_ours = record.provider() == guid(1);
                 is_ours.then(|| {
-                    let frames: Vec<u64> = stacks.frames(record).expect("the event has a stack").collect();
+                    let frames: Vec<u64> = stacks.frames(record).expect("the event has no stack").collect();
                     (record.descriptor().id, StackKey::from_record(record).map(|stack| stack.key), frames)
                 })
             });
             assert_eq!(seen.len(), 52);
             let keyed: Vec<_> = seen.iter().filter(|(id, ..)| *id == 2).collect();
             assert_eq!((keyed.len(), definitions), (50, 1), "the stack of 50 events is stored once");
-            assert!(keyed.iter().all(|event| event.1.is_some() && *event == keyed[0]), "{keyed:?}");
+            assert!(
+                keyed.iter().all(|event| matches!(event, (_, Some(_), _)) && *event == keyed[0]),
+                "{keyed:?}"
+            );
             let plain: Vec<_> = seen.iter().filter(|(id, ..)| *id != 2).collect();
             assert!(plain.iter().all(|(_, key, frames)| key.is_none() && frames.len() >= 4));
             // All frames except those of the calls themselves are the same.
-            assert_eq!(keyed[0].2.last(), plain[0].2.last());
+            let ((.., keyed_frames), (.., plain_frames)) = (keyed[0], plain[0]);
+            assert_eq!(keyed_frames.last(), plain_frames.last());
         },
     );
 }
@@ -413,15 +420,15 @@ fn equal_stacks_are_stored_once_and_every_event_finds_its_stack() {
 fn live_consumer_gets_modules_and_stacks_before_they_are_used() {
     run_in_own_process("info_daemon::live_consumer_gets_modules_and_stacks_before_they_are_used", |folder| {
         let _daemon = DaemonInProcess::new(folder);
-        let mut controller = Controller::find_at(folder).unwrap().expect("the daemon answers");
+        let mut controller = Controller::find_at(folder).unwrap().expect("the daemon does not answer");
         let session = SessionRef::Id(controller.start(&live_config("live", 0)).unwrap().id);
         let provider = Provider::register(guid(1), None).unwrap();
         let property = EVENT_ENABLE_PROPERTY_STACK_TRACE;
         let params = EnableParams { level: 4, property, ..EnableParams::default() };
         controller.enable(&session, guid(1), EnableCode::Enable, &params, 30_000).unwrap();
         let trace = consumer::Trace::live_at(folder, "live").unwrap();
-        let on = StackCaching { is_enabled: true, ..StackCaching::default() };
-        controller.set_information(&session, &Set::UnifiedStackCaching(on)).unwrap();
+        let caching = StackCaching { is_enabled: true, ..StackCaching::default() };
+        controller.set_information(&session, &Set::UnifiedStackCaching(caching)).unwrap();
         controller.set_information(&session, &Set::ProviderBinaryTracking(true)).unwrap();
         controller.flush(&session, None).unwrap();
         (0..3).for_each(|_| provider.write(&event(2), &[]).unwrap());
@@ -436,7 +443,7 @@ fn live_consumer_gets_modules_and_stacks_before_they_are_used() {
                     frames.push(
                         stacks
                             .frames(event.record)
-                            .expect("the stack is defined before the event")
+                            .expect("the stack is not defined before the event")
                             .collect::<Vec<u64>>(),
                     );
                 }

@@ -34,7 +34,7 @@ fn public_types_with_members_are_non_exhaustive() {
     // completely. The types in closed_types.txt are documented layouts, or closed by their meaning.
     let closed = include_str!("closed_types.txt");
     let mut closed: BTreeSet<&str> = closed.lines().filter(|line| !line.starts_with('#')).collect();
-    let mut open = Vec::new();
+    let mut unmarked = Vec::new();
     let lines: Vec<&str> = listing.lines().collect();
     for (index, line) in lines.iter().enumerate() {
         let Some(name) = line.strip_prefix("pub struct ").or_else(|| line.strip_prefix("pub enum ")) else {
@@ -46,31 +46,31 @@ fn public_types_with_members_are_non_exhaustive() {
         };
         let has_members = lines.get(index + 1).is_some_and(is_member) || line.contains("(pub ");
         if has_members && !line.contains("#[non_exhaustive]") && !closed.remove(name) {
-            open.push(name);
+            unmarked.push(name);
         }
     }
-    assert!(open.is_empty(), "neither #[non_exhaustive] nor in closed_types.txt: {open:#?}");
+    assert!(unmarked.is_empty(), "neither #[non_exhaustive] nor in closed_types.txt: {unmarked:#?}");
     assert!(closed.is_empty(), "in closed_types.txt, but not needed there: {closed:#?}");
 }
 
 /// Removes comments and the contents of literals.
 fn strip_comments_and_literals(source: &str) -> String {
-    let bytes: Vec<char> = source.chars().collect();
-    let at = |index: usize| bytes.get(index).copied().unwrap_or('\0');
+    let chars: Vec<char> = source.chars().collect();
+    let char_at = |index: usize| chars.get(index).copied().unwrap_or('\0');
     let (mut out, mut i) = (String::new(), 0);
-    while i < bytes.len() {
-        match at(i) {
-            '/' if at(i + 1) == '/' => {
-                while i < bytes.len() && at(i) != '\n' {
+    while i < chars.len() {
+        match char_at(i) {
+            '/' if char_at(i + 1) == '/' => {
+                while i < chars.len() && char_at(i) != '\n' {
                     i += 1;
                 }
             }
-            'r' if matches!(at(i + 1), '"' | '#') && !at(i.wrapping_sub(1)).is_alphanumeric() => {
-                let hashes = (i + 1..).take_while(|n| at(*n) == '#').count();
-                if at(i + 1 + hashes) == '"' {
+            'r' if matches!(char_at(i + 1), '"' | '#') && !char_at(i.wrapping_sub(1)).is_alphanumeric() => {
+                let hashes = (i + 1..).take_while(|n| char_at(*n) == '#').count();
+                if char_at(i + 1 + hashes) == '"' {
                     let end: String = std::iter::once('"').chain((0..hashes).map(|_| '#')).collect();
                     i += 2 + hashes;
-                    while i < bytes.len() && !bytes[i..].iter().take(end.len()).copied().eq(end.chars()) {
+                    while i < chars.len() && !chars[i..].iter().take(end.len()).copied().eq(end.chars()) {
                         i += 1;
                     }
                     i += end.len();
@@ -82,21 +82,21 @@ fn strip_comments_and_literals(source: &str) -> String {
             }
             '"' => {
                 i += 1;
-                while i < bytes.len() && at(i) != '"' {
-                    i += if at(i) == '\\' { 2 } else { 1 };
+                while i < chars.len() && char_at(i) != '"' {
+                    i += if char_at(i) == '\\' { 2 } else { 1 };
                 }
                 i += 1;
                 out.push_str("\"\"");
             }
-            '\'' if at(i + 1) == '\\' => {
+            '\'' if char_at(i + 1) == '\\' => {
                 i += 3;
-                while at(i) != '\'' {
+                while char_at(i) != '\'' {
                     i += 1;
                 }
                 i += 1;
                 out.push_str("' '");
             }
-            '\'' if at(i + 2) == '\'' => {
+            '\'' if char_at(i + 2) == '\'' => {
                 i += 3;
                 out.push_str("' '");
             }
@@ -109,11 +109,11 @@ fn strip_comments_and_literals(source: &str) -> String {
     out
 }
 
-/// An item as its source shows it: attributes, the text before the body, the body.
+/// An item as its source shows it: attributes, the declaration before the body, the body.
 #[derive(Clone, Debug)]
 struct SourceItem {
     attributes: Vec<String>,
-    head: String,
+    declaration: String,
     body: Option<String>,
 }
 
@@ -123,7 +123,7 @@ impl SourceItem {
     }
 
     fn is_public(&self) -> bool {
-        self.head.starts_with("pub ") && !self.is_hidden()
+        self.declaration.starts_with("pub ") && !self.is_hidden()
     }
 
     fn is_hidden(&self) -> bool {
@@ -133,7 +133,7 @@ impl SourceItem {
     /// Returns the kind and name of a named item: `struct`, `Session`.
     fn kind_and_name(&self) -> Option<(&str, &str)> {
         let mut kind = "";
-        for word in remove_visibility(&self.head).split_whitespace() {
+        for word in remove_visibility(&self.declaration).split_whitespace() {
             match word {
                 "struct" | "enum" | "trait" | "fn" | "type" | "static" | "mod" | "union" => kind = word,
                 "const" | "unsafe" | "async" | "extern" | "\"\"" | "mut" if kind.is_empty() => {
@@ -209,8 +209,8 @@ fn split_items(mut text: &str) -> Vec<SourceItem> {
                 _ => at += c.len_utf8(),
             }
         };
-        let head = normalize_spaces(&text[..at]);
-        all.push(SourceItem { attributes, head, body });
+        let declaration = normalize_spaces(&text[..at]);
+        all.push(SourceItem { attributes, declaration, body });
         text = rest;
     }
 }
@@ -313,7 +313,7 @@ impl CrateSource {
             if item.has_attribute("cfg(test)") {
                 continue;
             }
-            if let Some(tree) = remove_visibility(&item.head).strip_prefix("use ") {
+            if let Some(tree) = remove_visibility(&item.declaration).strip_prefix("use ") {
                 let is_public = item.is_public();
                 collect_imports(&[], tree, is_public, &mut self.modules[this].imports);
             } else if let Some(("mod", name)) = item.kind_and_name() {
@@ -380,8 +380,8 @@ impl CrateSource {
     fn find_impls(&self) -> BTreeMap<PathTarget, Vec<&SourceItem>> {
         let mut all: BTreeMap<PathTarget, Vec<&SourceItem>> = BTreeMap::new();
         for (index, module) in self.modules.iter().enumerate() {
-            for item in module.items.iter().filter(|item| item.head.starts_with("impl")) {
-                if let Some(target) = self.resolve(index, &[implemented_type(&item.head)], 0) {
+            for item in module.items.iter().filter(|item| item.declaration.starts_with("impl")) {
+                if let Some(target) = self.resolve(index, &[implemented_type(&item.declaration)], 0) {
                     all.entry(target).or_default().push(item);
                 }
             }
@@ -391,25 +391,25 @@ impl CrateSource {
 
     fn list_public_items(&self) -> String {
         let impls = self.find_impls();
-        let mut shown: BTreeMap<PathTarget, String> = BTreeMap::new();
+        let mut listed: BTreeMap<PathTarget, String> = BTreeMap::new();
         let mut entries = BTreeMap::new();
         // The root comes last: it repeats names that belong to modules.
         for (index, module) in self.modules.iter().enumerate().rev().filter(|(_, module)| module.is_public) {
             entries.insert(module.path.clone(), vec![format!("pub mod {}", module.path)]);
             for (at, item) in module.items.iter().enumerate() {
                 let target = PathTarget::Item(index, at);
-                if item.head.starts_with("macro_rules!")
+                if item.declaration.starts_with("macro_rules!")
                     && item.has_attribute("macro_export")
                     && !item.is_hidden()
                 {
-                    let name = item.head.trim_start_matches("macro_rules! ");
+                    let name = item.declaration.trim_start_matches("macro_rules! ");
                     entries
                         .insert(format!("traceweir::{name}!"), vec![format!("pub macro traceweir::{name}!")]);
                 }
                 if let Some((_, name)) = item.kind_and_name().filter(|_| item.is_public()) {
                     let path = format!("{}::{name}", module.path);
                     entries.insert(path.clone(), describe_item(item, &path, impls.get(&target)));
-                    shown.insert(target, path);
+                    listed.insert(target, path);
                 }
             }
         }
@@ -417,11 +417,11 @@ impl CrateSource {
             for import in module.imports.iter().filter(|import| import.is_public) {
                 let path = format!("{}::{}", module.path, import.name);
                 let entry = match self.resolve(index, &import.path, 0) {
-                    Some(target @ PathTarget::Item(inner, at)) => match shown.get(&target) {
+                    Some(target @ PathTarget::Item(inner, at)) => match listed.get(&target) {
                         Some(known) => vec![format!("pub use {path} = {known}")],
                         None => {
                             let item = &self.modules[inner].items[at];
-                            shown.insert(target, path.clone());
+                            listed.insert(target, path.clone());
                             describe_item(item, &path, impls.get(&target))
                         }
                     },
@@ -443,8 +443,8 @@ impl CrateSource {
 }
 
 /// Returns the name of the type that an impl block is for.
-fn implemented_type(head: &str) -> String {
-    let mut rest = head.trim_start_matches("unsafe ").trim_start_matches("impl").trim_start();
+fn implemented_type(declaration: &str) -> String {
+    let mut rest = declaration.trim_start_matches("unsafe ").trim_start_matches("impl").trim_start();
     if rest.starts_with('<') {
         let mut depth = 0;
         let is_closing = |(_, c): &(usize, char)| {
@@ -462,30 +462,33 @@ fn implemented_type(head: &str) -> String {
 /// Returns the lines of an item and its members.
 fn describe_item(item: &SourceItem, path: &str, impls: Option<&Vec<&SourceItem>>) -> Vec<String> {
     let (kind, name) = item.kind_and_name().unwrap();
-    let head = item.head.replacen(&format!("{kind} {name}"), &format!("{kind} {path}"), 1);
-    let head = remove_value(&head);
+    let declaration = item.declaration.replacen(&format!("{kind} {name}"), &format!("{kind} {path}"), 1);
+    let declaration = remove_value(&declaration);
     let mark = if item.has_attribute("non_exhaustive") { " #[non_exhaustive]" } else { "" };
-    let mut lines = vec![format!("{}{mark}", hide_private_parts(head))];
+    let mut lines = vec![format!("{}{mark}", hide_private_parts(declaration))];
     let body = item.body.as_deref().unwrap_or_default();
     match kind {
         "struct" => lines.extend(split_members(body).into_iter().filter(|field| field.starts_with("pub "))),
         "enum" => lines.extend(split_members(body)),
-        "trait" => {
-            lines.extend(split_items(body).into_iter().filter(|one| !one.is_hidden()).map(|one| one.head))
-        }
+        "trait" => lines.extend(
+            split_items(body).into_iter().filter(|inner| !inner.is_hidden()).map(|inner| inner.declaration),
+        ),
         _ => return lines,
     }
     let derived = item.attributes.iter().filter_map(|text| text.strip_prefix("[derive("));
     let mut impl_lines: Vec<String> = derived
-        .flat_map(|list| list.trim_end_matches(")]").split(',').map(|one| format!("impl {}", one.trim())))
+        .flat_map(|list| list.trim_end_matches(")]").split(',').map(|name| format!("impl {}", name.trim())))
         .collect();
     for block in impls.into_iter().flatten().filter(|block| !block.is_hidden()) {
-        if block.head.contains(" for ") {
-            impl_lines.push(block.head.replacen(&format!(" for {name}"), "", 1));
+        if block.declaration.contains(" for ") {
+            impl_lines.push(block.declaration.replacen(&format!(" for {name}"), "", 1));
         } else {
             let inner = split_items(block.body.as_deref().unwrap_or_default());
             impl_lines.extend(
-                inner.iter().filter(|one| one.is_public()).map(|one| remove_value(&one.head).to_owned()),
+                inner
+                    .iter()
+                    .filter(|item| item.is_public())
+                    .map(|item| remove_value(&item.declaration).to_owned()),
             );
         }
     }
@@ -497,21 +500,23 @@ fn describe_item(item: &SourceItem, path: &str, impls: Option<&Vec<&SourceItem>>
 }
 
 /// Removes the value of a constant or type alias.
-fn remove_value(head: &str) -> &str {
+fn remove_value(declaration: &str) -> &str {
     let has_value =
-        ["const ", "static ", "type "].iter().any(|word| remove_visibility(head).starts_with(word));
-    match head.split_once(" = ") {
-        Some((declared, _)) if has_value && !remove_visibility(head).starts_with("const fn") => declared,
-        _ => head,
+        ["const ", "static ", "type "].iter().any(|word| remove_visibility(declaration).starts_with(word));
+    match declaration.split_once(" = ") {
+        Some((declared, _)) if has_value && !remove_visibility(declaration).starts_with("const fn") => {
+            declared
+        }
+        _ => declaration,
     }
 }
 
 /// Replaces private fields of a tuple structure by an underscore.
-fn hide_private_parts(head: &str) -> String {
-    match head.split_once('(') {
-        Some((name, fields)) if head.contains("struct ") && !fields.starts_with("pub ") => {
+fn hide_private_parts(declaration: &str) -> String {
+    match declaration.split_once('(') {
+        Some((name, fields)) if declaration.contains("struct ") && !fields.starts_with("pub ") => {
             format!("{name}(_)")
         }
-        _ => head.to_owned(),
+        _ => declaration.to_owned(),
     }
 }

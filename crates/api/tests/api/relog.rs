@@ -219,8 +219,8 @@ fn header_keeps_its_fields_and_is_marked_as_relogged() {
 fn file_from_before_vista_is_relogged_in_the_current_layout() {
     let folder = tempfile::tempdir().unwrap();
     let mut writer = Writer::create(Vec::new(), Options { buffer_size: 4096, ..options() }).unwrap();
-    // An INSTANCE record of the old layout: 38 bytes of header (hexadecimal), with handles instead
-    // of classes.
+    // An INSTANCE record of the old layout: 0x38 bytes of header, with handles instead of
+    // classes.
     let mut old = vec![0; 0x40];
     old[..4].copy_from_slice(&[0x40, 0, 21, 0xC0]);
     old[0x10..0x18].copy_from_slice(&6_000_i64.to_le_bytes());
@@ -236,7 +236,8 @@ fn file_from_before_vista_is_relogged_in_the_current_layout() {
     relog_all(std::slice::from_ref(&input), &out, Settings::default());
     assert_eq!(broken_rules(&out), Vec::<String>::new());
     let events = read_events(&out);
-    let record = traceweir_format::header::Record::parse(&events[0].2, 0).unwrap();
+    let [(_, _, instance_bytes), (_, second_time, _)] = &events[..] else { panic!("{events:?}") };
+    let record = traceweir_format::header::Record::parse(instance_bytes, 0).unwrap();
     assert_eq!((record.instance().unwrap().id, record.thread_id(), record.process_id()), (77, 3, 4));
-    assert_eq!((record.payload()[0], events[1].1), (99, 7_000));
+    assert_eq!((record.payload()[0], *second_time), (99, 7_000));
 }

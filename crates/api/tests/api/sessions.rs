@@ -127,12 +127,12 @@ fn live_session_delivers_decoded_events() {
             .unwrap();
         session.enable(PROVIDER_NAME).stack_traces().properties(EnableProperties::SID).apply().unwrap();
         assert_eq!(Session::list().unwrap().len(), 1);
-        let again = Session::open("LIVE").unwrap();
-        assert_eq!(again.id().unwrap(), session.id().unwrap());
-        assert_eq!(again.query().unwrap().flush_timer, Duration::from_secs(1));
-        let updated = again.update().flush_timer(Duration::from_secs(2)).apply().unwrap();
+        let opened = Session::open("LIVE").unwrap();
+        assert_eq!(opened.id().unwrap(), session.id().unwrap());
+        assert_eq!(opened.query().unwrap().flush_timer, Duration::from_secs(1));
+        let updated = opened.update().flush_timer(Duration::from_secs(2)).apply().unwrap();
         assert_eq!(updated.flush_timer, Duration::from_secs(2));
-        drop(again);
+        drop(opened);
 
         register_provider();
         let (first, second) = (session.trace().unwrap().decoded(), Trace::live("live").unwrap().decoded());
@@ -175,7 +175,7 @@ fn controller_addresses_sessions_and_lists_providers_with_their_enables() {
         |folder| {
             let _daemon = DaemonInThread::new(folder);
             let file = folder.join("by-controller.etl");
-            let mut controller = Controller::find_at(folder).unwrap().expect("the daemon answers");
+            let mut controller = Controller::find_at(folder).unwrap().expect("the daemon does not answer");
             let builder = Session::builder("Live").daemon(&controller).log_file(&file).real_time();
             let (started, summary) = builder.maximum_file_kib(2048).start_with_summary().unwrap();
             assert_eq!(summary.mode, LogFileMode::REAL_TIME | LogFileMode::USE_KBYTES_FOR_SIZE);
@@ -190,10 +190,10 @@ fn controller_addresses_sessions_and_lists_providers_with_their_enables() {
             let filter = Filter::event_ids(&[7]);
             let enable = by_name.enable(provider).level(Level::Warning).all_keywords(Keywords::new(2));
             enable.keywords(Keywords::new(6)).filter(filter.clone()).apply().unwrap();
-            let entry = |controller: &mut Controller| {
+            let find_entry = |controller: &mut Controller| {
                 controller.providers().unwrap().into_iter().find(|provider| provider.guid == guid)
             };
-            let listed = entry(&mut controller).expect("the provider is enabled");
+            let listed = find_entry(&mut controller).expect("the provider is not enabled");
             assert!(listed.pids.is_empty() && !listed.is_group);
             let [enable] = &listed.sessions[..] else { panic!("{listed:?}") };
             assert_eq!((enable.session, enable.level), (summary.id, Level::Warning));
@@ -201,7 +201,7 @@ fn controller_addresses_sessions_and_lists_providers_with_their_enables() {
             assert_eq!((enable.name.as_str(), &enable.filters[..]), ("Contoso.Named", &[filter][..]));
             let request = by_name.request(guid, ControlCode::Disable);
             request.timeout(Duration::from_secs(30)).apply().unwrap();
-            assert_eq!(entry(&mut controller), None);
+            assert_eq!(find_entry(&mut controller), None);
 
             assert_eq!(controller.sessions().unwrap().len(), 1);
             let live = by_name.convert_to_real_time().unwrap();
@@ -221,10 +221,10 @@ fn builder_refuses_contradictory_modes() {
     let contradictory = LogFileMode::CIRCULAR | LogFileMode::SEQUENTIAL;
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("a.etl");
-    let status =
+    let start_status =
         |builder: traceweir::session::SessionBuilder| builder.in_process().start().unwrap_err().status();
     let builder = || Session::builder("refused");
-    assert_eq!(status(builder().log_file(&file).mode(contradictory)), Status::ERROR_INVALID_PARAMETER);
-    assert_eq!(status(builder().mode(LogFileMode::SEQUENTIAL)), Status::ERROR_BAD_PATHNAME);
+    assert_eq!(start_status(builder().log_file(&file).mode(contradictory)), Status::ERROR_INVALID_PARAMETER);
+    assert_eq!(start_status(builder().mode(LogFileMode::SEQUENTIAL)), Status::ERROR_BAD_PATHNAME);
     assert!(!file.exists());
 }

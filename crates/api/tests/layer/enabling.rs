@@ -31,7 +31,7 @@ impl fmt::Debug for CountedValue {
     }
 }
 
-/// Writes one event at each level used here, from one callsite each.
+/// Writes one event at each of two levels, from one callsite each.
 fn write_events(n: u32) {
     info!(name: "info", n, value = ?CountedValue);
     debug!(name: "debug", n, value = ?CountedValue);
@@ -65,8 +65,8 @@ fn callsites_follow_a_session_of_this_process() {
 }
 
 #[test]
-fn subscriber_of_one_thread_is_rebuilt_from_another() {
-    run_in_own_process("enabling::subscriber_of_one_thread_is_rebuilt_from_another", |folder| {
+fn enable_on_another_thread_reaches_a_thread_local_subscriber() {
+    run_in_own_process("enabling::enable_on_another_thread_reaches_a_thread_local_subscriber", |folder| {
         // The only subscriber; the thread that enables does not know it.
         let subscriber = tracing_subscriber::registry().with(LayerBuilder::new(PROVIDER).build().unwrap());
         let _guard = tracing::subscriber::set_default(subscriber);
@@ -134,7 +134,7 @@ fn daemon_session_enables_and_disables_a_running_program() {
     run_in_own_process("enabling::daemon_session_enables_and_disables_a_running_program", |folder| {
         let _daemon = DaemonInProcess::new(folder);
         install_layer(LayerBuilder::new(PROVIDER));
-        let mut controller = Controller::find_at(folder).unwrap().expect("the daemon answers");
+        let mut controller = Controller::find_at(folder).unwrap().expect("the daemon does not answer");
         let file = folder.join("daemon.etl");
         let session = SessionRef::Id(controller.start(&session_config(file.clone())).unwrap().id);
         write_events(0);
@@ -181,7 +181,8 @@ fn callsite_registered_during_an_enable_is_enabled() {
         }
         let seen = recording.stop_and_read();
         for n in 0..callsites.len() {
-            let times = seen.iter().filter(|e| e.field("n") == Some(format!("I64({n})").as_str())).count();
+            let times =
+                seen.iter().filter(|event| event.field("n") == Some(format!("I64({n})").as_str())).count();
             assert!((1..=2).contains(&times), "callsite {n}: {times} events");
         }
     });

@@ -68,7 +68,7 @@ struct LayerRecording {
 }
 
 impl LayerRecording {
-    /// Starts a session that enables everything of these providers.
+    /// Starts a session that enables all events of these providers.
     fn start(folder: &Path, providers: &[Guid]) -> Self {
         let file = folder.join("layer.etl");
         let session = PrivateSession::start(&session_config(file.clone())).unwrap();

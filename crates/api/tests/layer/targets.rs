@@ -80,10 +80,14 @@ fn rule_can_give_every_target_a_provider() {
         write_events(3);
         assert_eq!(RULE_CALLS.load(Ordering::Relaxed), 5, "the rule is called once for each target");
         let seen = recording.stop_and_read();
-        let count = |name: &str| seen.iter().filter(|event| event.provider_name == name).count();
+        let event_count = |name: &str| seen.iter().filter(|event| event.provider_name == name).count();
         // The events that the rule itself writes are not routed by the rule: they go to the layer's
         // provider.
-        assert_eq!((count(&names[0]), count(&names[1]), count(PROVIDER)), (6, 2, 6 + 5), "{seen:#?}");
+        assert_eq!(
+            (event_count(&names[0]), event_count(&names[1]), event_count(PROVIDER)),
+            (6, 2, 6 + 5),
+            "{seen:#?}"
+        );
     });
 }
 
@@ -158,12 +162,13 @@ fn layer_has_id_and_group_of_its_builder() {
         assert_eq!(read_events(&file)[0].provider_name, PROVIDER);
         let trace = traceweir_format::etl::Trace::open(std::fs::File::open(&file).unwrap()).unwrap();
         let mut events = trace.events();
-        let mut found = None;
+        let mut recorded_group = None;
         while let Some(record) = events.next().unwrap() {
             let traits = record.items().data_of(traceweir_format::spec::event::ExtType::PROV_TRAITS);
-            found = found.or(traits.and_then(|traits| Traits::parse(traits).unwrap().group()));
+            recorded_group =
+                recorded_group.or(traits.and_then(|traits| Traits::parse(traits).unwrap().group()));
         }
-        assert_eq!(found, Some(group));
+        assert_eq!(recorded_group, Some(group));
     });
 }
 
@@ -183,13 +188,13 @@ fn builder_refuses_invalid_options() {
             refusal_status(LayerBuilder::new(PROVIDER).with_target_provider("t", "")),
             invalid_parameter
         );
-        let many = |n: usize| {
+        let with_targets = |n: usize| {
             (0..n).fold(LayerBuilder::new(PROVIDER), |builder, index| {
                 builder.with_target_keyword(&format!("t{index}"), 1)
             })
         };
-        assert_eq!(refusal_status(many(MAX_TARGETS + 1)), invalid_parameter);
-        assert_eq!(refusal_status(many(MAX_TARGETS)), None);
+        assert_eq!(refusal_status(with_targets(MAX_TARGETS + 1)), invalid_parameter);
+        assert_eq!(refusal_status(with_targets(MAX_TARGETS)), None);
         assert!(
             refusal_status(LayerBuilder::new(&"n".repeat(70_000))).is_some(),
             "traits have at most 64 KiB"

@@ -145,7 +145,7 @@ fn write_and_register_in_callback(folder: &Path) {
 }
 
 #[test]
-fn blocked_callback_delays_registrations_by_a_second_in_all() {
+fn registrations_share_one_wait_for_a_blocked_callback() {
     ScenarioRunner::new().run("blocked callback");
 }
 
@@ -155,11 +155,11 @@ const SEND_TIMEOUT: Duration = Duration::from_secs(10);
 const CALLS: u32 = 6;
 
 fn register_while_callback_blocks(folder: &Path) {
-    let (began, callback_began) = channel();
+    let (began_sender, callback_began) = channel();
     let (unblock, may_end) = channel::<()>();
-    let (began, may_end) = (Mutex::new(began), Mutex::new(may_end));
+    let (began_sender, may_end) = (Mutex::new(began_sender), Mutex::new(may_end));
     let callback: EnableCallback = Box::new(move |_| {
-        began.lock().unwrap().send(()).unwrap();
+        began_sender.lock().unwrap().send(()).unwrap();
         let _ = may_end.lock().unwrap().recv();
     });
     let _blocking = Provider::register(PROVIDER, Some(callback)).unwrap();

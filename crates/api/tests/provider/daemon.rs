@@ -28,7 +28,7 @@ impl RealDaemon {
     pub(crate) fn start(runtime: &Path) -> Self {
         let options = Options { reserve_mb: 0, ..Options::new(RuntimeDir::from_path(runtime)) };
         let daemon = DaemonThread::start(options);
-        let controller = Controller::find_at(runtime).unwrap().expect("the daemon answers");
+        let controller = Controller::find_at(runtime).unwrap().expect("the daemon does not answer");
         Self { controller, _daemon: daemon }
     }
 }
@@ -51,7 +51,7 @@ pub(crate) fn region_params() -> RegionParams {
 }
 
 /// Returns the path of the socket on which a process listens.
-pub(crate) fn find_socket_of(dir: &RuntimeDir, pid: u32) -> Option<PathBuf> {
+pub(crate) fn find_socket(dir: &RuntimeDir, pid: u32) -> Option<PathBuf> {
     let sockets = dir.provider_sockets(usize::MAX).unwrap();
     sockets.into_iter().find(|socket| socket.pid == pid).map(|socket| socket.path)
 }
@@ -95,7 +95,7 @@ impl ProcessConnection {
     /// Connects to the socket of a process that started before the daemon, and sends it `Welcome`.
     pub(crate) fn knock(runtime: &Path, pid: u32) -> Self {
         let dir = RuntimeDir::from_path(runtime);
-        let socket = eventually("the provider's socket", || find_socket_of(&dir, pid));
+        let socket = eventually("the provider's socket exists", || find_socket(&dir, pid));
         let connection = Connection::connect(&socket, PATIENCE).unwrap();
         connection.send(0, &Message::Knock { versions: VERSIONS }, &[], PATIENCE).unwrap();
         Self::welcome(connection)
@@ -126,7 +126,7 @@ impl ProcessConnection {
     }
 
     pub(crate) fn receive(&mut self) -> Message {
-        let envelope = self.connection.receive(PATIENCE).unwrap().expect("the process sends a message");
+        let envelope = self.connection.receive(PATIENCE).unwrap().expect("the process sent no message");
         self.request = envelope.request;
         envelope.message
     }
@@ -217,10 +217,10 @@ impl ProcessConnection {
         let mut payloads = Vec::new();
         for ring in region.rings() {
             ring.poll().unwrap();
-            while let Some(head) = ring.peek().unwrap() {
-                let mut bytes = vec![0; head.length];
+            while let Some(record) = ring.peek().unwrap() {
+                let mut bytes = vec![0; record.length];
                 ring.take(&mut bytes);
-                payloads.push(Record::parse(&bytes, head.cpu).unwrap().payload().to_vec());
+                payloads.push(Record::parse(&bytes, record.cpu).unwrap().payload().to_vec());
             }
             ring.release();
         }

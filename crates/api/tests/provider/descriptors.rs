@@ -18,7 +18,7 @@ use traceweir_format::Guid;
 use traceweir_transport::runtime::RuntimeDir;
 use traceweir_transport::socket::BACKLOG;
 
-use crate::daemon::{RealDaemon, find_socket_of};
+use crate::daemon::{RealDaemon, find_socket};
 use crate::sandbox::refuse;
 use crate::{
     INFORMATION, PROVIDER, Scenario, ScenarioRunner, event, eventually, file_config, read_events, set_mark,
@@ -47,7 +47,7 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
 const EVENTS: u64 = 200_000;
 const FILE_CONTENT: &[u8] = b"the program's own";
 
-/// Runs a scenario under a daemon whose session enables everything, and returns the number of
+/// Runs a scenario under a daemon whose session enables all events, and returns the number of
 /// events in the file and of lost events.
 fn record_scenario(
     scenario: &str,
@@ -138,7 +138,7 @@ fn sandboxed_program_that_closes_one_descriptor_stays_traced() {
 }
 
 /// Runs a scenario that loses its descriptors `rounds` times. Each time the session counts the
-/// process, and events written later are recorded or counted.
+/// process, and events written later are recorded or counted as lost.
 fn check_recovery_in_sandbox(scenario: &str, rounds: u64) {
     let runner = ScenarioRunner::new();
     let mut daemon = RealDaemon::start(&runner.runtime());
@@ -146,12 +146,12 @@ fn check_recovery_in_sandbox(scenario: &str, rounds: u64) {
     daemon.controller.start(&file_config("log", path.clone())).unwrap();
     daemon.controller.enable(&session, PROVIDER, EnableCode::Enable, &EnableParams::default(), 0).unwrap();
     let child = runner.spawn(scenario);
-    let mut counted = || u64::from(daemon.controller.query(&session).unwrap().uncounted_processes);
+    let mut process_count = || u64::from(daemon.controller.query(&session).unwrap().uncounted_processes);
     for round in 1..=rounds {
-        let before = counted();
+        let before = process_count();
         runner.set_mark(&format!("ready {round}"));
         runner.wait_for_mark(&format!("closed {round}"));
-        until("the session counts a process that missed events", || counted() > before);
+        until("the session counts a process that missed events", || process_count() > before);
         runner.set_mark(&format!("counted {round}"));
     }
     runner.wait_for_mark("written");
@@ -165,13 +165,13 @@ fn check_recovery_in_sandbox(scenario: &str, rounds: u64) {
     // again.
     assert!(
         uncounted > rounds || written + lost >= rounds * EVENTS,
-        "{scenario}: {written} events, {lost} lost, {uncounted} times counted"
+        "{scenario}: {written} events, {lost} lost, {uncounted} processes counted"
     );
     assert!(written > 0, "{scenario}");
 }
 
 /// Returns the descriptors of this process with their link targets in /proc.
-fn descriptors() -> Vec<(i32, String)> {
+fn list_descriptors() -> Vec<(i32, String)> {
     let entries = std::fs::read_dir("/proc/self/fd").unwrap().flatten();
     let all = entries.filter_map(|entry| {
         let target = std::fs::read_link(entry.path()).ok()?;
@@ -184,22 +184,22 @@ fn descriptors() -> Vec<(i32, String)> {
 /// descriptors that the library has opened.
 fn register_in_a_sandbox() -> (Provider, Vec<(i32, String)>) {
     refuse(&[libc::SYS_close_range, libc::SYS_unshare]);
-    let before = descriptors();
+    let before = list_descriptors();
     let provider = Provider::register(PROVIDER, None).unwrap();
     assert!(provider.enabled(INFORMATION, 0));
-    let opened = || {
-        let mut new = descriptors();
+    let list_opened = || {
+        let mut new = list_descriptors();
         new.retain(|(number, target)| !before.contains(&(*number, target.clone())));
         new.retain(|(number, _)| {
             *number > 2 && std::fs::read_link(format!("/proc/self/fd/{number}")).is_ok()
         });
         new
     };
-    (provider, opened())
+    (provider, list_opened())
 }
 
 /// Writes events while the library recovers from lost descriptors, then events that must be
-/// recorded or counted.
+/// recorded or counted as lost.
 fn write_during_recovery(folder: &Path, provider: &Provider, round: u64) {
     for n in 0..1000_u64 {
         let _ = provider.write(&event(1), &[&n.to_le_bytes()]);
@@ -208,7 +208,7 @@ fn write_during_recovery(folder: &Path, provider: &Provider, round: u64) {
     wait_for_mark(folder, &format!("counted {round}"));
     until("the provider is enabled again", || provider.enabled(INFORMATION, 0));
     for n in 0..EVENTS {
-        // A lost event is counted.
+        // The library counts a lost event.
         let _ = provider.write(&event(2), &[&n.to_le_bytes()]);
     }
 }
@@ -242,7 +242,7 @@ fn close_all_in_a_sandbox_twice(folder: &Path) {
     close_all_above_stderr();
     write_during_recovery(folder, &provider, 1);
     wait_for_mark(folder, "ready 2");
-    let opened = descriptors();
+    let opened = list_descriptors();
     close_all_above_stderr();
     let opened: Vec<(i32, String)> = opened.into_iter().filter(|(number, _)| *number > 2).collect();
     let replaced = ReplacedDescriptors::open(&opened);
@@ -261,10 +261,10 @@ fn close_one_in_a_sandbox(folder: &Path) {
     let (provider, mut opened) = register_in_a_sandbox();
     let mut all = Vec::new();
     for (round, kind) in (1..).zip(CLOSED_KINDS) {
-        let of_kind: Vec<(i32, String)> = opened.into_iter().filter(|(_, target)| target == kind).collect();
-        assert!(!of_kind.is_empty(), "the library has no {kind}");
+        let same_kind: Vec<(i32, String)> = opened.into_iter().filter(|(_, target)| target == kind).collect();
+        assert!(!same_kind.is_empty(), "the library has no {kind}");
         wait_for_mark(folder, &format!("ready {round}"));
-        all.push(ReplacedDescriptors::open(&of_kind[..1]));
+        all.push(ReplacedDescriptors::open(&same_kind[..1]));
         // The library notices the closed descriptor when it wakes the daemon.
         let is_counted = || folder.join(format!("counted {round}")).exists();
         set_mark(folder, &format!("closed {round}"));
@@ -274,7 +274,7 @@ fn close_one_in_a_sandbox(folder: &Path) {
         });
         write_during_recovery(folder, &provider, round);
         let replaced_numbers: Vec<i32> = all.iter().flat_map(ReplacedDescriptors::numbers).collect();
-        opened = descriptors();
+        opened = list_descriptors();
         opened.retain(|(number, _)| *number > 2 && !replaced_numbers.contains(number));
     }
     wait_for_change_and_idle(folder, &provider);
@@ -295,15 +295,15 @@ struct ReplacedDescriptors {
 impl ReplacedDescriptors {
     fn open(opened: &[(i32, String)]) -> Self {
         let mut all = Self::default();
-        let of_kind = |kind: &str| {
+        let numbers_of_kind = |kind: &str| {
             let numbers = opened.iter().filter(|(_, target)| target.starts_with(kind)).map(|(n, _)| *n);
             numbers.collect::<Vec<i32>>()
         };
-        for number in of_kind("anon_inode:[eventfd]") {
+        for number in numbers_of_kind("anon_inode:[eventfd]") {
             let counter = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).unwrap();
             all.counters.push(move_descriptor(counter, number));
         }
-        for number in of_kind("socket:") {
+        for number in numbers_of_kind("socket:") {
             let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
             let (near, far) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).unwrap();
             // A number above those of the following descriptors.
@@ -311,7 +311,7 @@ impl ReplacedDescriptors {
             assert_eq!(rustix::io::write(&far, b"1"), Ok(1));
             all.sockets.push((move_descriptor(near, number), far));
         }
-        for number in of_kind("anon_inode:[eventpoll]") {
+        for number in numbers_of_kind("anon_inode:[eventpoll]") {
             let poll = move_descriptor(epoll::create(epoll::CreateFlags::CLOEXEC).unwrap(), number);
             for counter in &all.counters {
                 let data = epoll::EventData::new_u64(7);
@@ -331,13 +331,13 @@ impl ReplacedDescriptors {
 
     /// Asserts that nothing was closed, read, written or changed.
     fn check(self) {
-        let again = Err(rustix::io::Errno::AGAIN);
+        let would_block = Err(rustix::io::Errno::AGAIN);
         let mut byte = [0; 8];
         for counter in &self.counters {
-            assert_eq!(rustix::io::read(counter, &mut byte), again, "a counter was written");
+            assert_eq!(rustix::io::read(counter, &mut byte), would_block, "a counter was written");
         }
         for (near, far) in &self.sockets {
-            assert_eq!(rustix::io::read(far, &mut byte), again, "a socket was written or closed");
+            assert_eq!(rustix::io::read(far, &mut byte), would_block, "a socket was written or closed");
             assert_eq!(rustix::io::read(near, &mut byte), Ok(1), "a socket was read");
         }
         for poll in &self.polls {
@@ -381,7 +381,7 @@ fn close_a_pipe(_: &Path) {
     drop(writer);
     rustix::io::ioctl_fionbio(&reader, true).unwrap();
     // The read would block if any copy of the other end were still open.
-    assert_eq!(reader.read(&mut [0]).expect("no copy of the other end is open"), 0);
+    assert_eq!(reader.read(&mut [0]).expect("a copy of the other end is open"), 0);
     provider.write(&event(1), &[&1u64.to_le_bytes()]).unwrap();
 }
 
@@ -400,18 +400,18 @@ struct ProgramDescriptors {
 impl ProgramDescriptors {
     /// Opens enough files and counters to cover every number that the library could have used.
     fn open(folder: &Path) -> Self {
-        let file = |n: u32| {
+        let create_file = |n: u32| {
             let path = folder.join(format!("file {n}"));
             let mut file =
                 File::options().create(true).truncate(true).read(true).write(true).open(path).unwrap();
             file.write_all(FILE_CONTENT).unwrap();
             file
         };
-        let counter = || eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).unwrap();
+        let create_counter = || eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).unwrap();
         let (mut files, mut counters) = (Vec::new(), Vec::new());
         for n in 0..64 {
-            files.push(file(n));
-            counters.push(counter());
+            files.push(create_file(n));
+            counters.push(create_counter());
         }
         Self { files, counters }
     }
@@ -439,7 +439,7 @@ fn close_all(folder: &Path) {
     close_all_above_stderr();
     let program_descriptors = ProgramDescriptors::open(folder);
     for n in 0..EVENTS {
-        // A lost event is counted.
+        // The library counts a lost event.
         let _ = provider.write(&event(1), &[&n.to_le_bytes()]);
     }
     set_mark(folder, "written");
@@ -456,9 +456,9 @@ fn private_session_survives_closing_of_all_descriptors() {
     let runner = ScenarioRunner::new();
     runner.run("close all under a private session");
     let (events, lost) = read_events(&runner.path("first.etl"));
-    let (more, lost_later) = read_events(&runner.path("second.etl"));
-    assert_eq!(events.len() as u64 + more.len() as u64 + lost + lost_later, 2 * EVENTS);
-    assert!(!events.is_empty() && !more.is_empty());
+    let (later_events, lost_later) = read_events(&runner.path("second.etl"));
+    assert_eq!(events.len() as u64 + later_events.len() as u64 + lost + lost_later, 2 * EVENTS);
+    assert!(!events.is_empty() && !later_events.is_empty());
 }
 
 fn close_all_under_a_private_session(folder: &Path) {
@@ -469,7 +469,7 @@ fn close_all_under_a_private_session(folder: &Path) {
     let program_descriptors = ProgramDescriptors::open(folder);
     let write = || {
         for n in 0..EVENTS {
-            // A lost event is counted.
+            // The library counts a lost event.
             let _ = provider.write(&event(1), &[&n.to_le_bytes()]);
         }
     };
@@ -485,11 +485,11 @@ fn close_all_under_a_private_session(folder: &Path) {
 /// Returns the processor time that the threads of the library have used.
 fn library_cpu_time() -> Duration {
     let tasks = std::fs::read_dir("/proc/self/task").unwrap().flatten();
-    let of_library = tasks.filter(|task| {
+    let library_tasks = tasks.filter(|task| {
         let name = std::fs::read_to_string(task.path().join("comm")).unwrap_or_default();
         name.starts_with("traceweir")
     });
-    let used = of_library.filter_map(|task| {
+    let used = library_tasks.filter_map(|task| {
         let text = std::fs::read_to_string(task.path().join("schedstat")).ok()?;
         text.split_whitespace().next()?.parse::<u64>().ok()
     });
@@ -582,7 +582,7 @@ fn register_with_too_few_descriptors(_: &Path) {
     }
 }
 
-/// Number of connections of another user that are refused within a second.
+/// The most connections of another user that a process refuses within a second.
 const MAX_REFUSALS_PER_SECOND: u64 = 32;
 
 #[test]
@@ -600,7 +600,7 @@ fn connections_of_another_user_cost_little_and_do_not_block_the_daemon() {
     RuntimeDir::from_path(&runner.runtime()).ensure().unwrap();
     let child = runner.spawn("knocked at");
     let socket = eventually("the process listens", || {
-        find_socket_of(&RuntimeDir::from_path(&runner.runtime()), child.id())
+        find_socket(&RuntimeDir::from_path(&runner.runtime()), child.id())
     });
     // The system's runtime directory has the same mode.
     for folder in [runner.folder.path(), &runner.runtime(), &runner.runtime().join("providers")] {

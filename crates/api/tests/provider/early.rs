@@ -38,13 +38,14 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
     ("enabled until the daemon answers", expect_early_enable_to_be_reverted),
 ];
 
+/// Events that a process writes to each provider.
 pub(crate) const EVENT_COUNT: u64 = 200;
 const PROCESSES: u64 = 50;
 /// Minimum time for which the daemon is stopped while processes start and end.
 const MIN_STOP_TIME: Duration = Duration::from_secs(5);
 pub(crate) const OTHER_PROVIDER: Guid = Guid::from_u128(0x1f2e_3d4c_5b6a_4978_8796_a5b4_c3d2_e1f0);
 
-/// A daemon in a separate process, with a session that enables everything of [`PROVIDER`].
+/// A daemon in a separate process, with a session that enables all events of [`PROVIDER`].
 pub(crate) struct DaemonProcess {
     pub(crate) runner: ScenarioRunner,
     daemon: RunningScenario,
@@ -91,7 +92,7 @@ impl DaemonProcess {
         self.controller.query(&session()).unwrap().uncounted_processes.into()
     }
 
-    /// Stops the session once `expected` events are collected or counted, and returns the events
+    /// Stops the session once `expected` events are collected or counted as lost, and returns the events
     /// and lost events in the file.
     pub(crate) fn end(self, expected: u64) -> (u64, u64) {
         let (events, lost) = self.end_and_read(expected);
@@ -99,7 +100,7 @@ impl DaemonProcess {
     }
 
     fn end_and_read(mut self, expected: u64) -> (Vec<RecordedEvent>, u64) {
-        until("all events are collected or counted", || {
+        until("all events are collected or counted as lost", || {
             let properties = self.controller.query(&session()).unwrap();
             properties.events + properties.events_lost >= expected
         });
@@ -149,7 +150,7 @@ fn root_processes_lose_no_event_while_system_daemon_is_stopped() {
     let daemon_process = DaemonProcess::start_on(ScenarioRunner::new(), Scope::System);
     let runtime = RuntimeDir::from_path(&daemon_process.runner.runtime());
     let mode = |path: &Path| std::fs::symlink_metadata(path).unwrap().permissions().mode() & 0o7777;
-    let own = runtime.own().expect("the daemon has a folder for root's processes");
+    let own = runtime.own().expect("the daemon has no folder for root's processes");
     assert_eq!(mode(own.path()), 0o700);
     assert_eq!((mode(&own.control_socket()), mode(&own.path().join("enabled"))), (0o600, 0o600));
     assert!(
@@ -202,7 +203,7 @@ fn assert_no_event_is_lost_while_stopped(mut daemon_process: DaemonProcess) {
 
 /// Returns the values of the clock at the start and at the end of a process.
 fn read_lifetime(folder: &Path, process: u32) -> [i64; 2] {
-    let text = std::fs::read_to_string(folder.join(format!("span-{process}"))).unwrap();
+    let text = std::fs::read_to_string(folder.join(format!("lifetime-{process}"))).unwrap();
     let stamps: Vec<i64> = text.split(' ').map(|stamp| stamp.parse().unwrap()).collect();
     stamps.try_into().unwrap()
 }
@@ -259,8 +260,8 @@ fn stop_collects_events_of_ended_processes() {
     let controller = Connection::connect(&socket, PATIENCE).unwrap();
     let (role, program) = (Role::Controller, "stop".to_owned());
     send_message(&controller, 1, &Message::Hello { versions: VERSIONS, role, instance: 9, program }, &[]);
-    let next = || controller.receive(PATIENCE).unwrap().unwrap().message;
-    assert!(matches!(next(), Message::Welcome { .. }));
+    let receive_next = || controller.receive(PATIENCE).unwrap().unwrap().message;
+    assert!(matches!(receive_next(), Message::Welcome { .. }));
     daemon_process.stop_daemon();
     let all: Vec<RunningScenario> =
         (0..PROCESSES).map(|_| daemon_process.runner.spawn("write and end")).collect();
@@ -268,7 +269,7 @@ fn stop_collects_events_of_ended_processes() {
     // When the daemon continues, the connections of the processes and this request are all pending.
     send_message(&controller, 2, &Message::Control { session: session(), control: Control::Stop }, &[]);
     daemon_process.signal(Signal::CONT);
-    let Message::Properties(properties) = next() else { panic!("no properties") };
+    let Message::Properties(properties) = receive_next() else { panic!("no properties") };
     assert_eq!((properties.events, properties.events_lost), (PROCESSES * EVENT_COUNT, 0), "{properties:?}");
     daemon_process.controller.stop(&other).unwrap();
     daemon_process.runner.set_mark("leave");
@@ -289,8 +290,8 @@ fn write_and_end(folder: &Path) {
     for n in 0..EVENT_COUNT {
         other.write(&event(1), &[&n.to_le_bytes()]).unwrap();
     }
-    let span = format!("{start} {}", Counter::best().now());
-    std::fs::write(folder.join(format!("span-{}", std::process::id())), span).unwrap();
+    let lifetime = format!("{start} {}", Counter::best().now());
+    std::fs::write(folder.join(format!("lifetime-{}", std::process::id())), lifetime).unwrap();
 }
 
 #[test]
@@ -354,33 +355,34 @@ fn process_whose_registration_timed_out_reports_missed_events_at_enable() {
 
 #[test]
 fn enable_not_confirmed_by_daemon_is_removed() {
-    const ENDED: u64 = 0x10001;
-    const WANTED: u64 = 0x10002;
+    const ENDED_SESSION: u64 = 0x10001;
+    const RUNNING_SESSION: u64 = 0x10002;
     let runner = ScenarioRunner::new();
     let listener = listen(&runner.runtime());
     listener.take_descriptors().unwrap();
     // The file enables both sessions; the first has ended when the daemon reads the registration.
-    let enabled = |session, level| EnabledProvider {
+    let enable_entry = |session, level| EnabledProvider {
         target: PROVIDER,
         name: String::new(),
         session,
         region: region_params(),
         params: EnableParams { level, ..EnableParams::default() },
     };
-    let all = [enabled(ENDED, 5), enabled(WANTED, 3)];
+    let all = [enable_entry(ENDED_SESSION, 5), enable_entry(RUNNING_SESSION, 3)];
     traceweir_transport::enabled::write(&RuntimeDir::from_path(&runner.runtime()), &all).unwrap();
     let scenario = runner.spawn("enabled until the daemon answers");
     runner.wait_for_mark("registered");
     let mut process = ProcessConnection::accept(&listener);
-    for session in [ENDED, WANTED] {
+    for session in [ENDED_SESSION, RUNNING_SESSION] {
         let message = process.receive();
-        let is_memory = matches!(message, Message::Region { session: made_for, .. } if made_for == session);
-        assert!(is_memory, "{message:?}");
+        let is_region =
+            matches!(message, Message::Region { session: region_session, .. } if region_session == session);
+        assert!(is_region, "{message:?}");
     }
     let registration = process.await_register();
     let level = EnableParams { level: 3, ..EnableParams::default() };
-    process.send_new_region(WANTED);
-    process.enable(0, registration, WANTED, EnableCode::Enable, level);
+    process.send_new_region(RUNNING_SESSION);
+    process.enable(0, registration, RUNNING_SESSION, EnableCode::Enable, level);
     process.answer(&Message::Registered { registration });
     scenario.assert_success();
 }
@@ -399,9 +401,9 @@ fn process_that_ends_before_the_reply_has_sent_its_registration() {
     let listener = listen(&runner.runtime());
     runner.spawn("register and end").assert_success();
     let connection = eventually("the process connects", || listener.accept().unwrap());
-    let next = || connection.receive(PATIENCE).unwrap().unwrap().message;
-    assert!(matches!(next(), Message::Hello { role: Role::Provider, .. }));
-    assert!(matches!(next(), Message::Register { provider: PROVIDER, .. }));
+    let receive_next = || connection.receive(PATIENCE).unwrap().unwrap().message;
+    assert!(matches!(receive_next(), Message::Hello { role: Role::Provider, .. }));
+    assert!(matches!(receive_next(), Message::Register { provider: PROVIDER, .. }));
 }
 
 fn register_and_end(_folder: &Path) {
@@ -422,7 +424,7 @@ fn register_without_answer(folder: &Path) {
 }
 
 #[test]
-fn events_missed_before_a_late_enable_show_as_lost() {
+fn process_that_missed_events_is_counted_once() {
     let mut daemon_process = DaemonProcess::start();
     let id = daemon_process.controller.query(&session()).unwrap().id;
     let connection = Connection::connect(
@@ -451,11 +453,11 @@ fn events_missed_before_a_late_enable_show_as_lost() {
     until("the session counts the process", || {
         daemon_process.controller.query(&session()).unwrap().uncounted_processes == 1
     });
-    let traced = |controller: &mut Controller| {
+    let traced_count = |controller: &mut Controller| {
         let providers = controller.provider_entries().unwrap();
         providers.iter().flat_map(|provider| &provider.sessions).map(|session| session.traced).sum::<u32>()
     };
-    assert_eq!(traced(&mut daemon_process.controller), 1, "the registration stays enabled");
+    assert_eq!(traced_count(&mut daemon_process.controller), 1, "the registration stays enabled");
     daemon_process.controller.stop(&session()).unwrap();
     daemon_process.runner.set_mark("leave");
     daemon_process.daemon.assert_success();
@@ -471,26 +473,27 @@ fn send_message(connection: &Connection, request: u32, message: &Message, memory
 fn daemon_rejects_unsafe_memory_files() {
     let mut daemon_process = DaemonProcess::start();
     let id = daemon_process.controller.query(&session()).unwrap().id;
-    let wanted = traceweir_transport::enabled::read(
+    let enabled_provider = traceweir_transport::enabled::read(
         &RuntimeDir::from_path(&daemon_process.runner.runtime()),
         rustix::process::geteuid().as_raw(),
     );
-    let [wanted] = &wanted[..] else { panic!("{wanted:?}") };
-    assert_eq!((wanted.target, wanted.session), (PROVIDER, id));
-    let bytes = wanted.region.layout.region_bytes() as u64;
+    let [enabled_provider] = &enabled_provider[..] else { panic!("{enabled_provider:?}") };
+    assert_eq!((enabled_provider.target, enabled_provider.session), (PROVIDER, id));
+    let bytes = enabled_provider.region.layout.region_bytes() as u64;
     let unsealed = rustix::fs::memfd_create("unsealed", rustix::fs::MemfdFlags::ALLOW_SEALING).unwrap();
     rustix::fs::ftruncate(&unsealed, bytes).unwrap();
     let file = tempfile::tempfile().unwrap();
     file.set_len(bytes).unwrap();
-    let layout = Layout::new(wanted.region.layout.cpus(), 1 << 28).unwrap();
-    let huge = RegionParams { layout, wake_at: 1 << 26, ..wanted.region };
-    let small = create_memory(&RegionParams { layout: Layout::new(1, 1 << 16).unwrap(), ..wanted.region });
+    let layout = Layout::new(enabled_provider.region.layout.cpus(), 1 << 28).unwrap();
+    let huge = RegionParams { layout, wake_at: 1 << 26, ..enabled_provider.region };
+    let small =
+        create_memory(&RegionParams { layout: Layout::new(1, 1 << 16).unwrap(), ..enabled_provider.region });
     let offers = [
-        ("unsealed", wanted.region, unsealed, 2),
-        ("a file on disk", wanted.region, file.into(), 2),
-        ("smaller than announced", wanted.region, small.unwrap(), 2),
+        ("unsealed", enabled_provider.region, unsealed, 2),
+        ("a file on disk", enabled_provider.region, file.into(), 2),
+        ("smaller than announced", enabled_provider.region, small.unwrap(), 2),
         ("different layout", huge, create_memory(&huge).unwrap(), 2),
-        ("valid", wanted.region, create_memory(&wanted.region).unwrap(), 1),
+        ("valid", enabled_provider.region, create_memory(&enabled_provider.region).unwrap(), 1),
     ];
     for (name, params, memory, descriptors) in offers {
         let connection = Connection::connect(
@@ -509,11 +512,11 @@ fn daemon_rejects_unsafe_memory_files() {
         let register =
             Message::Register { registration: 7, provider: PROVIDER, traits: Vec::new(), classic: false };
         send_message(&connection, 2, &register, &[]);
-        let next = || connection.receive(PATIENCE).unwrap().unwrap();
-        assert!(matches!(next().message, Message::Welcome { .. }), "{name}");
+        let receive_next = || connection.receive(PATIENCE).unwrap().unwrap();
+        assert!(matches!(receive_next().message, Message::Welcome { .. }), "{name}");
         let mut received_descriptors = 0;
         loop {
-            let envelope = next();
+            let envelope = receive_next();
             match envelope.message {
                 Message::Region { session, .. } => {
                     assert_eq!(session, id);
@@ -529,13 +532,13 @@ fn daemon_rejects_unsafe_memory_files() {
         drop(connection);
     }
     let uncounted = daemon_process.controller.query(&session()).unwrap().uncounted_processes;
-    assert_eq!(uncounted, 4, "events in rejected memory are reported as lost");
+    assert_eq!(uncounted, 4, "each process with rejected memory is counted");
     daemon_process.controller.stop(&session()).unwrap();
     daemon_process.runner.set_mark("leave");
     daemon_process.daemon.assert_success();
 }
 
-/// Starts a session that enables everything of [`OTHER_PROVIDER`].
+/// Starts a session that enables all events of [`OTHER_PROVIDER`].
 fn start_other_session(daemon_process: &mut DaemonProcess, ring_bytes: u32) -> SessionRef {
     let config = file_config("other", daemon_process.runner.path("other.etl"));
     daemon_process.controller.start(&SessionConfig { ring_bytes, ..config }).unwrap();
@@ -558,16 +561,16 @@ fn stop_counts_a_process_that_could_not_be_accepted() {
     daemon_process.runner.spawn("write and end").assert_success();
     let properties = daemon_process.controller.stop(&session()).unwrap();
     prlimit(pid, Resource::Nofile, limit).unwrap();
-    let lost = (properties.events, properties.events_lost, properties.uncounted_processes);
-    assert_eq!(lost, (0, 0, 1), "the process is counted, its events are not");
+    let counts = (properties.events, properties.events_lost, properties.uncounted_processes);
+    assert_eq!(counts, (0, 0, 1), "the process is counted, its events are not");
     // A session that still runs gets the events.
-    until("the events in the other session", || {
+    until("the other session has the events or counts the process", || {
         let properties = daemon_process.controller.query(&other).unwrap();
         properties.events + properties.events_lost == EVENT_COUNT || properties.uncounted_processes > 0
     });
     let properties = daemon_process.controller.stop(&other).unwrap();
-    let lost = (properties.events, properties.events_lost, properties.uncounted_processes);
-    assert_eq!(lost, (EVENT_COUNT, 0, 0));
+    let counts = (properties.events, properties.events_lost, properties.uncounted_processes);
+    assert_eq!(counts, (EVENT_COUNT, 0, 0));
     daemon_process.runner.set_mark("leave");
     daemon_process.daemon.assert_success();
 }
@@ -587,7 +590,7 @@ fn ended_processes_lose_no_event_when_others_use_up_the_memory_of_a_session() {
         wait_for_mark(&folder, &format!("written-{}", process.id()));
     }
     daemon_process.signal(Signal::CONT);
-    // All events of a process are collected, or the process is counted.
+    // All events of a process are collected, or the session counts the process.
     let await_processes = |daemon_process: &mut DaemonProcess, count: u64| {
         eventually("all processes are collected from or counted", || {
             let properties = daemon_process.controller.query(&other).unwrap();

@@ -17,9 +17,9 @@ pub(crate) const SCENARIOS: &[Scenario] =
 const NO_RESOURCES: Status = Status::ERROR_NO_SYSTEM_RESOURCES;
 const SESSION: u64 = 0x10001;
 const NEXT_SESSION: u64 = 0x20001;
-/// Outlets of a process.
+/// The number of outlets of a process.
 const OUTLETS: u64 = 64;
-/// Sessions that can enable one registration.
+/// The most sessions that can enable one registration.
 const MAX_ENABLES: u64 = 32;
 
 #[test]

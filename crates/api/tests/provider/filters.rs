@@ -75,8 +75,8 @@ fn private_session_gets_events_that_pass_its_filters() {
 }
 
 fn filter_private_sessions(folder: &Path) {
-    let session = |name: &str| PrivateSession::start(&file_config(name, folder.join(name))).unwrap();
-    let [first, second, third] = ["one", "two", "three"].map(session);
+    let start_session = |name: &str| PrivateSession::start(&file_config(name, folder.join(name))).unwrap();
+    let [first, second, third] = ["one", "two", "three"].map(start_session);
     let registered_before = Provider::register(PROVIDER, None).unwrap();
     first.enable(PROVIDER, &params_with(vec![id_filter(true, &[2, 3])])).unwrap();
     second
@@ -149,47 +149,49 @@ fn callback_gets_filters_of_all_sessions_in_one_chain() {
 }
 
 fn pass_filters_to_callback(folder: &Path) {
-    let session = |name: &str| PrivateSession::start(&file_config(name, folder.join(name))).unwrap();
-    let (first, second) = (session("a"), session("b"));
+    let start_session = |name: &str| PrivateSession::start(&file_config(name, folder.join(name))).unwrap();
+    let (first, second) = (start_session("a"), start_session("b"));
     let (calls, callback) = recording_callback();
     let _provider = Provider::register(PROVIDER, Some(callback)).unwrap();
-    let last = || calls.lock().unwrap().last().cloned().unwrap();
-    let count = || calls.lock().unwrap().len();
+    let last_call = || calls.lock().unwrap().last().cloned().unwrap();
+    let call_count = || calls.lock().unwrap().len();
 
     first.enable(PROVIDER, &params_with(vec![schematized_filter(1, b"first")])).unwrap();
-    let [(1, data, first_bit)] = &filter_chain(&last())[..] else { panic!("{:?}", last()) };
+    let [(1, data, first_bit)] = &filter_chain(&last_call())[..] else { panic!("{:?}", last_call()) };
     assert_eq!((data.as_slice(), first_bit.count_ones()), (&b"first"[..], 1));
     second.enable(PROVIDER, &params_with(vec![schematized_filter(2, b"")])).unwrap();
-    let [(1, _, again), (2, _, second_bit)] = filter_chain(&last())[..] else { panic!("{:?}", last()) };
+    let [(1, _, again), (2, _, second_bit)] = filter_chain(&last_call())[..] else {
+        panic!("{:?}", last_call())
+    };
     assert!(again == *first_bit && second_bit.count_ones() == 1 && second_bit != *first_bit);
 
     // The same filters again are no change; other filters are, even those that the callback does
     // not see.
-    assert_eq!(count(), 2);
+    assert_eq!(call_count(), 2);
     second.enable(PROVIDER, &params_with(vec![schematized_filter(2, b"")])).unwrap();
-    assert_eq!(count(), 2);
+    assert_eq!(call_count(), 2);
     second.enable(PROVIDER, &params_with(vec![schematized_filter(2, b""), id_filter(true, &[1])])).unwrap();
-    assert_eq!((count(), filter_chain(&last()).len()), (3, 2));
+    assert_eq!((call_count(), filter_chain(&last_call()).len()), (3, 2));
     second.enable(PROVIDER, &params_with(vec![schematized_filter(2, b""), id_filter(true, &[2])])).unwrap();
-    assert_eq!((count(), filter_chain(&last()).len()), (4, 2));
+    assert_eq!((call_count(), filter_chain(&last_call()).len()), (4, 2));
 
     // Filters of the provider's own types arrive unchanged.
-    let own = |kind, data: &[u8]| Filter { kind, data: data.to_vec() };
-    first.enable(PROVIDER, &params_with(vec![own(9, b"nine"), own(3, b"three")])).unwrap();
-    assert_eq!(filter_chain(&last()).len(), 1, "only the filter of the other session is left");
-    assert_eq!(last().own_filters, [(9, b"nine".to_vec()), (3, b"three".to_vec())]);
-    second.enable(PROVIDER, &params_with(vec![own(9, b"other")])).unwrap();
-    assert_eq!(last().filter, Some((9, b"other".to_vec())), "the filter of this enable");
-    assert_eq!(last().own_filters.len(), 3);
+    let own_filter = |kind, data: &[u8]| Filter { kind, data: data.to_vec() };
+    first.enable(PROVIDER, &params_with(vec![own_filter(9, b"nine"), own_filter(3, b"three")])).unwrap();
+    assert_eq!(filter_chain(&last_call()).len(), 1, "only the filter of the other session is left");
+    assert_eq!(last_call().own_filters, [(9, b"nine".to_vec()), (3, b"three".to_vec())]);
+    second.enable(PROVIDER, &params_with(vec![own_filter(9, b"other")])).unwrap();
+    assert_eq!(last_call().filter, Some((9, b"other".to_vec())), "the filter of this enable");
+    assert_eq!(last_call().own_filters.len(), 3);
 
     let (late, callback) = recording_callback();
     let registered = Provider::register(PROVIDER, Some(callback)).unwrap();
     assert_eq!(late.lock().unwrap().iter().map(|call| call.own_filters.len()).collect::<Vec<_>>(), [3]);
     drop(registered);
     first.disable(PROVIDER).unwrap();
-    assert_eq!(last().own_filters, [(9, b"other".to_vec())]);
+    assert_eq!(last_call().own_filters, [(9, b"other".to_vec())]);
     second.disable(PROVIDER).unwrap();
-    assert_eq!(last(), CallbackCall { code: 0, filter: None, own_filters: vec![] });
+    assert_eq!(last_call(), CallbackCall { code: 0, filter: None, own_filters: vec![] });
 }
 
 #[test]
@@ -242,11 +244,11 @@ fn change_filters_during_writes(folder: &Path) {
     session.enable(PROVIDER, &params_with(vec![id_filter(true, &[1])])).unwrap();
     HANDLER_PROVIDER.set(Provider::register(PROVIDER, None).unwrap()).unwrap();
     alarm::start(300, write_in_handler);
-    let (stop, offered, changes) = (AtomicBool::new(false), AtomicU64::new(0), 2000);
+    let (is_stopping, offered, changes) = (AtomicBool::new(false), AtomicU64::new(0), 2000);
     std::thread::scope(|scope| {
         scope.spawn(|| {
             let provider = Provider::register(PROVIDER, None).unwrap();
-            while !stop.load(Ordering::Relaxed) {
+            while !is_stopping.load(Ordering::Relaxed) {
                 // A full ring loses events, which are counted and do not matter here.
                 let _ = provider.write(&event(1), &[&1u64.to_le_bytes()]);
                 let _ = provider.write(&event(3), &[&3u64.to_le_bytes()]);
@@ -264,7 +266,7 @@ fn change_filters_during_writes(folder: &Path) {
                 )
                 .unwrap();
         }
-        stop.store(true, Ordering::Relaxed);
+        is_stopping.store(true, Ordering::Relaxed);
     });
     alarm::stop();
     session.stop().unwrap();
@@ -296,25 +298,28 @@ fn filter_with_daemon(folder: &Path) {
     };
     let program = std::env::current_exe().unwrap().file_name().unwrap().to_string_lossy().to_uppercase();
     let program = name_list_filter(EVENT_FILTER_TYPE_EXECUTABLE_NAME, &format!("nobody; {program}\0"));
-    let pid = |pid: u32| Filter { kind: EVENT_FILTER_TYPE_PID, data: pid.to_le_bytes().to_vec() };
+    let pid_filter = |pid: u32| Filter { kind: EVENT_FILTER_TYPE_PID, data: pid.to_le_bytes().to_vec() };
 
     enable(&ahead, vec![program.clone(), id_filter(true, &[1])]).unwrap();
     let provider = Provider::register(PROVIDER, None).unwrap();
     assert!(provider.event_enabled(&event(1)) && !provider.event_enabled(&event(2)), "enabled ahead");
-    enable(&here, vec![pid(std::process::id()), name_filter(true, &["hundred"]), id_filter(false, &[1])])
-        .unwrap();
+    enable(
+        &here,
+        vec![pid_filter(std::process::id()), name_filter(true, &["hundred"]), id_filter(false, &[1])],
+    )
+    .unwrap();
     enable(
         &elsewhere,
-        vec![pid(std::process::id()), name_list_filter(EVENT_FILTER_TYPE_EXECUTABLE_NAME, "nobody")],
+        vec![pid_filter(std::process::id()), name_list_filter(EVENT_FILTER_TYPE_EXECUTABLE_NAME, "nobody")],
     )
     .unwrap();
     write_test_events(&provider);
     // Outside its new scope, the session gets nothing more.
-    enable(&here, vec![pid(1), name_filter(true, &["hundred"])]).unwrap();
+    enable(&here, vec![pid_filter(1), name_filter(true, &["hundred"])]).unwrap();
     enable(&elsewhere, vec![program, id_filter(true, &[4])]).unwrap();
     write_test_events(&provider);
     for filters in [
-        vec![pid(1), pid(2)],
+        vec![pid_filter(1), pid_filter(2)],
         vec![id_filter(true, &[])],
         vec![Filter { kind: EVENT_FILTER_TYPE_TRACEHANDLE, data: vec![0; 8] }],
         vec![Filter { kind: UNKNOWN_FILTER_TYPE, data: vec![] }],

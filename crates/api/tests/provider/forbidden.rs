@@ -61,7 +61,7 @@ fn traits_with_denied_group_are_not_set() {
     let scenario = runner.spawn("denied group");
     let mut process = ProcessConnection::accept(&listener);
     process.serve_registration(SESSION);
-    let registration = process.registered[0].0;
+    let (registration, _) = process.registered[0];
     for answer in [denial(), Message::Done] {
         match process.receive() {
             Message::SetTraits { registration: sender, traits } => {

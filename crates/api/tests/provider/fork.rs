@@ -37,9 +37,9 @@ fn write_events(provider: &Provider, from: u64) {
     }
 }
 
-/// Runs `body` in a child process that `make` creates, and asserts that the child succeeds.
-pub(crate) fn run_in_child(make: impl FnOnce() -> libc::pid_t, body: impl FnOnce()) {
-    match make() {
+/// Runs `body` in a child process that `create` creates, and asserts that the child succeeds.
+pub(crate) fn run_in_child(create: impl FnOnce() -> libc::pid_t, body: impl FnOnce()) {
+    match create() {
         0 => {
             // A child that panics must not stay alive because of its other threads.
             let ended = std::panic::catch_unwind(std::panic::AssertUnwindSafe(body));
@@ -48,7 +48,7 @@ pub(crate) fn run_in_child(make: impl FnOnce() -> libc::pid_t, body: impl FnOnce
         child => {
             assert!(child > 0);
             let mut status = 0;
-            // SAFETY: waits for the child that `make` created; `status` is a local variable.
+            // SAFETY: waits for the child that `create` created; `status` is a local variable.
             assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
             assert_eq!(status, 0, "exit status of the child");
         }
@@ -190,8 +190,8 @@ fn forked_child_does_not_affect_private_session_of_parent() {
     let runner = ScenarioRunner::new();
     runner.run("fork with a private session");
     let (seen, lost) = read_events(&runner.path("forked.etl"));
-    let found: HashSet<u64> = seen.iter().map(|event| event.payload_number()).collect();
-    assert_eq!(found, (0..2 * EVENT_COUNT).collect::<HashSet<_>>());
+    let numbers: HashSet<u64> = seen.iter().map(|event| event.payload_number()).collect();
+    assert_eq!(numbers, (0..2 * EVENT_COUNT).collect::<HashSet<_>>());
     assert_eq!(seen.len() as u64, 2 * EVENT_COUNT);
     assert!(lost <= EVENT_COUNT);
 }

@@ -52,15 +52,15 @@ fn start_session(folder: &Path, name: &str, property: u32) -> (PrivateSession, P
 pub(crate) fn read_records(path: &Path) -> Vec<Vec<u8>> {
     let trace = etl::Trace::open(std::fs::File::open(path).unwrap()).unwrap();
     assert!(trace.defects().is_empty(), "{:?}", trace.defects());
-    let mut found = Vec::new();
+    let mut records = Vec::new();
     let mut events = trace.events();
     while let Some(record) = events.next().unwrap() {
         assert!(!record.items_damaged());
         if record.provider() == PROVIDER {
-            found.push(record.bytes().to_vec());
+            records.push(record.bytes().to_vec());
         }
     }
-    found
+    records
 }
 
 /// Returns the types and data of the extended data items of a record.
@@ -97,34 +97,35 @@ fn write_with_all_items(folder: &Path) {
     provider.event(&event(2)).metadata(b"\x05\0\0a\0").related(&related).write(&[b"payload"]).unwrap();
     provider.write_string(INFORMATION, 0, "text").unwrap();
     assert_eq!(session.stop().unwrap().events, 3);
-    let found = read_records(&path);
-    assert_eq!(found.len(), 3);
+    let records = read_records(&path);
+    assert_eq!(records.len(), 3);
     let traits = ExtType::PROV_TRAITS;
     let with_related = [traits, ExtType::EVENT_SCHEMA_TL, ExtType::RELATED_ACTIVITYID];
-    for (record, event_items) in found.iter().zip([&[traits][..], &with_related, &[traits]]) {
+    for (record, event_items) in records.iter().zip([&[traits][..], &with_related, &[traits]]) {
         let is_always_available = |kind: &ExtType| !matches!(*kind, ExtType::PSM_KEY | ExtType::CONTAINER_ID);
         let types: Vec<ExtType> = item_types(record).into_iter().filter(is_always_available).collect();
-        let first = [ExtType::SID, ExtType::TS_ID, ExtType::PROCESS_START_KEY];
-        assert_eq!(types, [&first, event_items, &[ExtType::EVENT_KEY, ExtType::STACK_TRACE64]].concat());
+        let leading = [ExtType::SID, ExtType::TS_ID, ExtType::PROCESS_START_KEY];
+        assert_eq!(types, [&leading, event_items, &[ExtType::EVENT_KEY, ExtType::STACK_TRACE64]].concat());
         let uid = std::fs::metadata("/proc/self").unwrap().uid();
         let sid = [&[1, 2, 0, 0, 0, 0, 0, 22, 1, 0, 0, 0][..], &uid.to_le_bytes()].concat();
         assert_eq!(item_data(record, ExtType::SID), sid);
-        let audit: u32 = std::fs::read_to_string("/proc/self/sessionid").unwrap().trim().parse().unwrap();
+        let audit_session: u32 =
+            std::fs::read_to_string("/proc/self/sessionid").unwrap().trim().parse().unwrap();
         assert_eq!(
             item_data(record, ExtType::TS_ID),
-            if audit == u32::MAX { 0 } else { audit }.to_le_bytes()
+            if audit_session == u32::MAX { 0 } else { audit_session }.to_le_bytes()
         );
         let start_key = u64::from_le_bytes(item_data(record, ExtType::PROCESS_START_KEY).try_into().unwrap());
         assert!(is_start_key_of(start_key, std::process::id()), "{start_key:x}");
         let key = u64::from_le_bytes(item_data(record, ExtType::EVENT_KEY).try_into().unwrap());
         assert_eq!(key >> 32, start_key & 0xFFFF_FFFF);
     }
-    assert_eq!(Record::parse(&found[1], 0).unwrap().payload(), b"payload");
-    assert_eq!(item_data(&found[1], ExtType::RELATED_ACTIVITYID), related.to_bytes());
-    assert_eq!(item_data(&found[1], ExtType::EVENT_SCHEMA_TL), b"\x05\0\0a\0");
-    assert_eq!(Record::parse(&found[2], 0).unwrap().payload(), b"t\0e\0x\0t\0\0\0");
+    assert_eq!(Record::parse(&records[1], 0).unwrap().payload(), b"payload");
+    assert_eq!(item_data(&records[1], ExtType::RELATED_ACTIVITYID), related.to_bytes());
+    assert_eq!(item_data(&records[1], ExtType::EVENT_SCHEMA_TL), b"\x05\0\0a\0");
+    assert_eq!(Record::parse(&records[2], 0).unwrap().payload(), b"t\0e\0x\0t\0\0\0");
     assert_eq!(
-        Record::parse(&found[2], 0).unwrap().flags() & EVENT_HEADER_FLAG_STRING_ONLY,
+        Record::parse(&records[2], 0).unwrap().flags() & EVENT_HEADER_FLAG_STRING_ONLY,
         EVENT_HEADER_FLAG_STRING_ONLY
     );
     // Without the properties the file has the plain bytes, and unknown property bits change
@@ -151,11 +152,11 @@ fn write_with_event_keys(folder: &Path) {
     for session in [first, second, third] {
         assert_eq!(session.stop().unwrap().events, 100);
     }
-    let keys = |path: &Path| -> Vec<_> {
+    let read_keys = |path: &Path| -> Vec<_> {
         read_records(path).iter().map(|record| item_data(record, ExtType::EVENT_KEY)).collect()
     };
-    let mut first_keys = keys(&first_path);
-    assert_eq!(first_keys, keys(&second_path));
+    let mut first_keys = read_keys(&first_path);
+    assert_eq!(first_keys, read_keys(&second_path));
     first_keys.sort();
     first_keys.dedup();
     assert_eq!(first_keys.len(), 100);
@@ -182,20 +183,20 @@ fn stack_frames(record: &[u8]) -> Vec<u64> {
 /// Writes an event with each of the write functions.
 #[inline(never)]
 fn write_with_each_function(provider: &Provider) {
-    let found: ProviderRef = provider.handle().provider().unwrap();
+    let provider_ref: ProviderRef = provider.handle().provider().unwrap();
     provider.write(&event(1), &[b"one"]).unwrap();
     provider.write_transfer(&event(2), None, None, &[]).unwrap();
     provider.event(&event(3)).metadata(b"\x05\0\0a\0").write(&[]).unwrap();
     provider.event(&event(4)).exclude(1 << 63).flags(EVENT_WRITE_FLAG_NO_FAULTING).write(&[]).unwrap();
     provider.write_string(INFORMATION, 0, "five").unwrap();
     provider.write_string(INFORMATION, 0, &"six".repeat(1000)).unwrap();
-    found.write(&event(7), &[]).unwrap();
-    found
+    provider_ref.write(&event(7), &[]).unwrap();
+    provider_ref
         .event(&event(8))
         .flags(EVENT_WRITE_FLAG_NO_FAULTING | EVENT_WRITE_FLAG_INPRIVATE)
         .write(&[])
         .unwrap();
-    found.write_string(INFORMATION, 0, "nine").unwrap();
+    provider_ref.write_string(INFORMATION, 0, "nine").unwrap();
     black_box(());
 }
 
@@ -223,9 +224,9 @@ fn write_with_stacks(folder: &Path) {
         });
     }
     session.stop().unwrap();
-    let found = read_records(&path);
-    assert_eq!(found.len(), 18);
-    for (index, record) in found.iter().enumerate() {
+    let records = read_records(&path);
+    assert_eq!(records.len(), 18);
+    for (index, record) in records.iter().enumerate() {
         let frames = stack_frames(record);
         assert!(
             is_in_function(frames[0], write_with_each_function as fn(&Provider) as usize),
@@ -316,8 +317,8 @@ fn daemon_records_user_and_start_key_of_the_writer() {
     let stat = std::fs::read_to_string(stat).unwrap();
     child.assert_success();
     assert_eq!(controller.stop(&session).unwrap().events, 1);
-    let found = read_records(&path);
-    let [record] = &found[..] else { panic!("{} records", found.len()) };
+    let records = read_records(&path);
+    let [record] = &records[..] else { panic!("{} records", records.len()) };
     let uid = std::fs::metadata("/proc/self").unwrap().uid();
     assert_eq!(item_data(record, ExtType::SID)[12..], uid.to_le_bytes());
     let ticks: u64 = stat.rsplit(')').next().unwrap().split_whitespace().nth(19).unwrap().parse().unwrap();
@@ -325,7 +326,7 @@ fn daemon_records_user_and_start_key_of_the_writer() {
     assert_eq!(start_key & 0xFFFF_FFFF_FFFF, (ticks & 0xFFFF_FFFF) << 16 | u64::from(pid & 0xFFFF));
     let key = u64::from_le_bytes(item_data(record, ExtType::EVENT_KEY).try_into().unwrap());
     assert_eq!(key >> 32, start_key & 0xFFFF_FFFF);
-    let view = Record::parse(record, 0).unwrap();
-    assert_eq!((view.process_id(), view.activity()), (pid, Some(Guid::from_u128(9))));
-    assert_eq!(view.payload(), pid.to_le_bytes());
+    let parsed = Record::parse(record, 0).unwrap();
+    assert_eq!((parsed.process_id(), parsed.activity()), (pid, Some(Guid::from_u128(9))));
+    assert_eq!(parsed.payload(), pid.to_le_bytes());
 }

@@ -15,7 +15,7 @@ use traceweir_transport::message::{Message, Role, VERSIONS};
 use traceweir_transport::runtime::RuntimeDir;
 use traceweir_transport::socket::{BACKLOG, Connection, Listener};
 
-use crate::daemon::{FailedOrder, ProcessConnection, find_socket_of, listen};
+use crate::daemon::{FailedOrder, ProcessConnection, find_socket, listen};
 use crate::descriptors::close_all_above_stderr;
 use crate::early::{DaemonProcess, EVENT_COUNT, run_daemon};
 use crate::fork::{fork, run_in_child};
@@ -196,7 +196,7 @@ fn process_found_by_daemon_without_room_connects_later() {
     runner.wait_for_mark("registered");
     let listener = listen(&runner.runtime());
     let dir = RuntimeDir::from_path(&runner.runtime());
-    let socket = eventually("the provider's socket", || find_socket_of(&dir, running.id()));
+    let socket = eventually("the provider's socket exists", || find_socket(&dir, running.id()));
     let connection = Connection::connect(&socket, PATIENCE).unwrap();
     refuse_for_lack_of_resources(&connection);
     let process = serve_process_that_missed_events(&listener);
@@ -206,19 +206,19 @@ fn process_found_by_daemon_without_room_connects_later() {
 }
 
 #[test]
-fn refusal_that_comes_before_the_registrations_are_sent_is_heard() {
+fn refusal_that_arrives_while_registrations_are_sent_is_received() {
     let runner = ScenarioRunner::new();
     let running = runner.spawn("many registrations");
     runner.wait_for_mark("registered");
     let listener = listen(&runner.runtime());
     let dir = RuntimeDir::from_path(&runner.runtime());
-    let socket = eventually("the provider's socket", || find_socket_of(&dir, running.id()));
+    let socket = eventually("the provider's socket exists", || find_socket(&dir, running.id()));
     let connection = Connection::connect(&socket, PATIENCE).unwrap();
     refuse_for_lack_of_resources(&connection);
     // The refusal comes at once, while the process still sends.
     let mut ready = [PollFd::new(&listener, PollFlags::IN)];
     let limit = Timespec::try_from(PATIENCE).unwrap();
-    assert_eq!(poll(&mut ready, Some(&limit)).unwrap(), 1, "the process connects");
+    assert_eq!(poll(&mut ready, Some(&limit)).unwrap(), 1, "the process did not connect");
     refuse_for_lack_of_resources(&listener.accept().unwrap().unwrap());
     assert_eq!(ProcessConnection::accept(&listener).pid(), running.id());
     runner.set_mark("done");

@@ -9,7 +9,7 @@ use traceweir::{ControlCode, PrivateSession, Provider};
 use traceweir_transport::message::Message;
 use traceweir_transport::runtime::RuntimeDir;
 
-use crate::daemon::{ProcessConnection, find_socket_of, listen};
+use crate::daemon::{ProcessConnection, find_socket, listen};
 use crate::sandbox::refuse;
 use crate::{
     INFORMATION, PATIENCE, PROVIDER, Scenario, ScenarioRunner, all_events, event, file_config, read_events,
@@ -57,7 +57,7 @@ fn first_event_after_registration_reaches_existing_session() {
     assert_eq!(process.receive(), Message::Unregister { registration });
     runner.set_mark("unregister received");
     scenario.assert_success();
-    let socket = find_socket_of(&RuntimeDir::from_path(&runner.runtime()), process.pid());
+    let socket = find_socket(&RuntimeDir::from_path(&runner.runtime()), process.pid());
     assert_eq!(socket, None, "a process removes its socket when it ends");
 }
 

@@ -1,4 +1,4 @@
-//! Private sessions: every event is recorded or counted, however the session ends.
+//! Private sessions: every event is recorded or counted as lost, however the session ends.
 
 use std::collections::HashSet;
 use std::path::Path;
@@ -22,7 +22,7 @@ use crate::{
 
 pub(crate) const SCENARIOS: &[Scenario] = &[
     ("many threads", write_on_many_threads),
-    ("leave without a word", exit_without_stop),
+    ("exit without stop", exit_without_stop),
     ("write until killed", write_until_killed),
     ("signal handler", |folder| write_in_signal_handler(folder, 0)),
     // Stack and event key: the library takes both, also in the signal handler while it
@@ -42,14 +42,14 @@ const THREADS: u64 = 4;
 const EVENTS_PER_THREAD: u64 = 20_000;
 
 #[test]
-fn every_event_of_many_threads_is_recorded_or_counted() {
+fn every_event_of_many_threads_is_recorded_or_counted_as_lost() {
     let runner = ScenarioRunner::new();
     runner.run("many threads");
     check_many_threads_file(&runner.path("many.etl"));
 }
 
 #[test]
-fn every_event_of_many_threads_is_recorded_or_counted_without_rseq() {
+fn every_event_of_many_threads_is_recorded_or_counted_as_lost_without_rseq() {
     let runner = ScenarioRunner::new();
     runner.run_with("many threads", |command| {
         command.env("TRACEWEIR_NO_RSEQ", "1");
@@ -104,7 +104,7 @@ fn check_many_threads_file(file: &Path) {
 #[test]
 fn session_that_is_not_stopped_is_finalised_at_exit() {
     let runner = ScenarioRunner::new();
-    runner.run("leave without a word");
+    runner.run("exit without stop");
     let (seen, lost) = read_events(&runner.path("exit.etl"));
     assert_eq!((seen.len(), lost), (1000, 0));
 }
@@ -133,7 +133,7 @@ fn file_of_killed_process_is_valid_to_last_flush_and_can_be_repaired() {
     assert_eq!(repaired.dropped, 0);
     let (seen, _) = read_events(&repaired_path);
     let numbers: Vec<u64> = seen.iter().map(|event| event.payload_number()).collect();
-    assert!(numbers.len() >= 500, "flushed events are in the file: {}", numbers.len());
+    assert!(numbers.len() >= 500, "the file has only {} of the flushed events", numbers.len());
     assert_eq!(numbers, (0..numbers.len() as u64).collect::<Vec<_>>());
 }
 
@@ -239,11 +239,14 @@ fn start_refused_sessions(folder: &Path) {
 fn private_session_can_switch_to_another_file() {
     let runner = ScenarioRunner::new();
     runner.run("another file");
-    let payloads = |file: &str| {
+    let read_payloads = |file: &str| {
         read_events(&runner.path(file)).0.into_iter().map(|event| event.payload).collect::<Vec<_>>()
     };
-    assert_eq!((payloads("a.etl"), payloads("b.etl")), (vec![b"before".to_vec()], vec![b"after".to_vec()]));
-    assert_eq!(payloads("snapshot.etl"), [b"after".to_vec()]);
+    assert_eq!(
+        (read_payloads("a.etl"), read_payloads("b.etl")),
+        (vec![b"before".to_vec()], vec![b"after".to_vec()])
+    );
+    assert_eq!(read_payloads("snapshot.etl"), [b"after".to_vec()]);
 }
 
 fn switch_files(folder: &Path) {
@@ -251,12 +254,12 @@ fn switch_files(folder: &Path) {
     session.enable(PROVIDER, &all_events()).unwrap();
     let provider = Provider::register(PROVIDER, None).unwrap();
     provider.write(&event(1), &[b"before"]).unwrap();
-    let to = |name: &str| Update { log_file: Some(folder.join(name)), ..Update::default() };
-    assert_eq!(session.update(&to("a.etl")).unwrap_err().status(), Status::ERROR_BAD_PATHNAME);
-    let more = Update { maximum_buffers: Some(9), ..to("c.etl") };
-    assert_eq!(session.update(&more).unwrap_err().status(), Status::ERROR_INVALID_PARAMETER);
-    assert!(!folder.join("c.etl").exists(), "a refused session left a file");
-    let updated = session.update(&Update { flush_timer: Some(3), ..to("b.etl") }).unwrap();
+    let update_to = |name: &str| Update { log_file: Some(folder.join(name)), ..Update::default() };
+    assert_eq!(session.update(&update_to("a.etl")).unwrap_err().status(), Status::ERROR_BAD_PATHNAME);
+    let with_buffers = Update { maximum_buffers: Some(9), ..update_to("c.etl") };
+    assert_eq!(session.update(&with_buffers).unwrap_err().status(), Status::ERROR_INVALID_PARAMETER);
+    assert!(!folder.join("c.etl").exists(), "a refused update left a file");
+    let updated = session.update(&Update { flush_timer: Some(3), ..update_to("b.etl") }).unwrap();
     assert_eq!((updated.config.flush_timer, updated.config.log_file), (3, Some(folder.join("b.etl"))));
     let recorder = SessionConfig {
         log_file_mode: EVENT_TRACE_BUFFERING_MODE,
@@ -280,10 +283,10 @@ fn strings_activities_and_metadata_are_recorded_unchanged() {
     runner.run("kinds of events");
     let (seen, lost) = read_events(&runner.path("kinds.etl"));
     assert_eq!((seen.len(), lost), (4, 0));
-    let text = |s: &str| s.encode_utf16().chain([0]).flat_map(u16::to_le_bytes).collect::<Vec<u8>>();
-    let short = seen.iter().find(|event| event.payload == text("grüß dich")).unwrap();
+    let encode_text = |s: &str| s.encode_utf16().chain([0]).flat_map(u16::to_le_bytes).collect::<Vec<u8>>();
+    let short = seen.iter().find(|event| event.payload == encode_text("grüß dich")).unwrap();
     assert_eq!((short.id, short.flags & EVENT_HEADER_FLAG_STRING_ONLY), (0, EVENT_HEADER_FLAG_STRING_ONLY));
-    assert!(seen.iter().any(|event| event.payload == text(&"x".repeat(2000))));
+    assert!(seen.iter().any(|event| event.payload == encode_text(&"x".repeat(2000))));
 }
 
 fn write_each_kind_of_event(folder: &Path) {

@@ -95,27 +95,27 @@ type PassingAndFailing = (Vec<u8>, Vec<u8>);
 
 /// Returns whether a session gets the event. "All filters must pass"; filters by id and payload
 /// apply to manifest events, filters by name to TraceLogging events.
-fn is_recorded(row: Option<FilterRow>, tracelogging: bool) -> bool {
+fn is_recorded(row: Option<FilterRow>, is_tracelogging: bool) -> bool {
     let fails = |row: FilterRow, indices: &[usize]| indices.iter().any(|index| row[*index] == Fails);
-    let of_event: &[usize] = if tracelogging { &[NAMES] } else { &[IDS, PAYLOAD] };
-    row.is_some_and(|row| !row[..SCOPES].contains(&Fails) && !fails(row, of_event))
+    let event_filters: &[usize] = if is_tracelogging { &[NAMES] } else { &[IDS, PAYLOAD] };
+    row.is_some_and(|row| !row[..SCOPES].contains(&Fails) && !fails(row, event_filters))
 }
 
 /// Returns whether the event has a stack. "With several stack filters, a stack is taken only if
 /// each passes."
-fn is_stack_recorded(row: Option<FilterRow>, tracelogging: bool) -> bool {
-    let stack_filter = if tracelogging { STACKS_BY_NAME } else { STACKS_BY_ID };
+fn is_stack_recorded(row: Option<FilterRow>, is_tracelogging: bool) -> bool {
+    let stack_filter = if is_tracelogging { STACKS_BY_NAME } else { STACKS_BY_ID };
     let passes = |row: FilterRow| row[stack_filter] != Fails && row[STACKS_BY_LEVEL] != Fails;
-    is_recorded(row, tracelogging) && row.is_some_and(passes)
+    is_recorded(row, is_tracelogging) && row.is_some_and(passes)
 }
 
 fn payload_filter_up_to(most: i128) -> Vec<u8> {
-    let mut of = PayloadEvent::new(7, 0, false);
-    let field = of.field(Field::one(Shape::Fixed(8))).unwrap();
+    let mut payload_event = PayloadEvent::new(7, 0, false);
+    let field = payload_event.field(Field::one(Shape::Fixed(8))).unwrap();
     let number = Type::Integer { bytes: 8, signed: false };
-    of.predicate(field, number, PayloadOperator::LE, Operand::Number(most)).unwrap();
+    payload_event.predicate(field, number, PayloadOperator::LE, Operand::Number(most)).unwrap();
     let mut blob = Builder::new();
-    blob.add(&of, true).unwrap();
+    blob.add(&payload_event, true).unwrap();
     blob.finish().unwrap()
 }
 
@@ -123,7 +123,7 @@ fn payload_filter_up_to(most: i128) -> Vec<u8> {
 /// passing scopes, and process 1 is never the test.
 fn build_filters(row: FilterRow) -> Vec<Filter> {
     let program = std::env::current_exe().unwrap().file_name().unwrap().to_string_lossy().to_uppercase();
-    let scope = |name: &str| (encode::name_list(&["nobody", name]), encode::name_list(&["nobody"]));
+    let scope_data = |name: &str| (encode::name_list(&["nobody", name]), encode::name_list(&["nobody"]));
     let ids = || (encode::event_ids(true, &[7]), encode::event_ids(false, &[7]));
     let names = || {
         let encode_name = |filter_in| encode::event_names(Gate::default(), filter_in, &[NAME]);
@@ -133,10 +133,10 @@ fn build_filters(row: FilterRow) -> Vec<Filter> {
     let schematized = || encode::schematized(1, 0, b"data");
     let all_filters: [(u32, PassingAndFailing); 12] = [
         (EVENT_FILTER_TYPE_PID, (encode::pids(&[1, std::process::id()]), encode::pids(&[1]))),
-        (EVENT_FILTER_TYPE_EXECUTABLE_NAME, scope(&program)),
-        (EVENT_FILTER_TYPE_PACKAGE_ID, scope(control_group::PACKAGE)),
-        (EVENT_FILTER_TYPE_PACKAGE_APP_ID, scope(control_group::APPLICATION)),
-        (EVENT_FILTER_TYPE_CONTAINER, scope(&control_group::CONTAINER[..12])),
+        (EVENT_FILTER_TYPE_EXECUTABLE_NAME, scope_data(&program)),
+        (EVENT_FILTER_TYPE_PACKAGE_ID, scope_data(control_group::PACKAGE)),
+        (EVENT_FILTER_TYPE_PACKAGE_APP_ID, scope_data(control_group::APPLICATION)),
+        (EVENT_FILTER_TYPE_CONTAINER, scope_data(&control_group::CONTAINER[..12])),
         (EVENT_FILTER_TYPE_EVENT_ID, ids()),
         (EVENT_FILTER_TYPE_EVENT_NAME, names()),
         (EVENT_FILTER_TYPE_PAYLOAD, (payload_filter_up_to(u64::MAX.into()), payload_filter_up_to(0))),
@@ -215,18 +215,18 @@ impl FilterTable {
     fn write(&mut self, rows: &[Option<FilterRow>]) {
         let registered_after = Provider::register(PROVIDER, None).unwrap();
         for provider in [&self.registered_before, &registered_after] {
-            for tracelogging in [false, true] {
+            for is_tracelogging in [false, true] {
                 self.number += 1;
                 let number = self.number.to_le_bytes();
-                match tracelogging {
+                match is_tracelogging {
                     false => provider.write(&event(7), &[&number]),
                     true => provider.event(&event(0)).metadata(&self.metadata).write(&[&number]),
                 }
                 .unwrap();
                 for (expected, row) in self.expected.iter_mut().zip(rows) {
-                    let is_expected = is_recorded(*row, tracelogging);
+                    let is_expected = is_recorded(*row, is_tracelogging);
                     expected
-                        .extend(is_expected.then(|| (self.number, is_stack_recorded(*row, tracelogging))));
+                        .extend(is_expected.then(|| (self.number, is_stack_recorded(*row, is_tracelogging))));
                 }
             }
         }
@@ -239,8 +239,8 @@ impl FilterTable {
             let seen: Vec<_> =
                 read_events(file).0.iter().map(|event| (event.payload_number(), event.has_stack)).collect();
             assert!(!expected.is_empty(), "the table expects no events");
-            let differ = seen.iter().zip(expected).find(|(seen, expected)| seen != expected);
-            assert_eq!(differ, None, "the first difference: event found, event expected");
+            let first_difference = seen.iter().zip(expected).find(|(seen, expected)| seen != expected);
+            assert_eq!(first_difference, None, "event found, event expected");
             assert_eq!(seen.len(), expected.len());
         }
     }
@@ -256,7 +256,7 @@ fn enable(
     controller.enable(session, PROVIDER, code, params, timeout_ms).unwrap();
 }
 
-/// Runs a scenario in a new control group, if the machine allows to create one.
+/// Runs a scenario in a new control group, if the machine allows it.
 fn run_in_group(scenario: &str) {
     let group = ControlGroup::make();
     if group.is_none() {
@@ -277,8 +277,8 @@ fn filter_one_session(folder: &Path) {
     let mut rows: Vec<FilterRow> = Vec::new();
     for number in 0..3_usize.pow(6) * 2 {
         let mut row = NO_FILTERS;
-        for (index, unit) in (IDS..CALLBACK).zip([1, 3, 9, 27, 81, 243]) {
-            row[index] = EFFECTS[number / unit % 3];
+        for (index, divisor) in (IDS..CALLBACK).zip([1, 3, 9, 27, 81, 243]) {
+            row[index] = EFFECTS[number / divisor % 3];
         }
         row[CALLBACK] = EFFECTS[number / 729];
         rows.push(row);
@@ -287,8 +287,8 @@ fn filter_one_session(folder: &Path) {
     }
     for number in 0..3_usize.pow(6) {
         let mut row = NO_FILTERS;
-        for (index, unit) in (0..=SCOPES).zip([1, 3, 9, 27, 81, 243]) {
-            row[index] = EFFECTS[number / unit % 3];
+        for (index, divisor) in (0..=SCOPES).zip([1, 3, 9, 27, 81, 243]) {
+            row[index] = EFFECTS[number / divisor % 3];
         }
         rows.push(row);
     }
@@ -327,8 +327,8 @@ fn scope_two_sessions(folder: &Path) {
     let mut rows = vec![None];
     for number in 0..27_usize {
         let mut row = NO_FILTERS;
-        for (index, unit) in [PIDS, PROGRAMS, IDS].into_iter().zip([1, 3, 9]) {
-            row[index] = EFFECTS[number / unit % 3];
+        for (index, divisor) in [PIDS, PROGRAMS, IDS].into_iter().zip([1, 3, 9]) {
+            row[index] = EFFECTS[number / divisor % 3];
         }
         rows.push(Some(row));
     }
@@ -376,14 +376,14 @@ fn passes_level_and_keywords(params: &EnableParams, level: u8, keyword: u64) -> 
 
 /// Registers a provider after the enables, writes every event with it, and records which sessions
 /// must get them.
-fn write_every_event(table: &mut FilterTable, wanted: &[&EnableParams]) {
+fn write_every_event(table: &mut FilterTable, session_params: &[&EnableParams]) {
     let provider = Provider::register(PROVIDER, None).unwrap();
     for (level, keyword) in LEVELS.into_iter().flat_map(|level| (0..8).map(move |k| (level, k))) {
         table.number += 1;
         let is_expected: Vec<bool> =
-            wanted.iter().map(|params| passes_level_and_keywords(params, level, keyword)).collect();
+            session_params.iter().map(|params| passes_level_and_keywords(params, level, keyword)).collect();
         if let [expected] = is_expected[..] {
-            assert_eq!(provider.enabled(level, keyword), expected, "{wanted:?} {level} {keyword}");
+            assert_eq!(provider.enabled(level, keyword), expected, "{session_params:?} {level} {keyword}");
         }
         let descriptor = EventDescriptor { level, keyword, ..event(7) };
         provider.write(&descriptor, &[&table.number.to_le_bytes()]).unwrap();
@@ -433,8 +433,8 @@ fn enable_in_two_sessions_before_registration(folder: &Path) {
             enable_in(&mut table, other, other_params);
             for params in (0..640).map(params_of_row) {
                 enable_in(&mut table, all, &params);
-                let wanted = if all == 0 { [&params, other_params] } else { [other_params, &params] };
-                write_every_event(&mut table, &wanted);
+                let session_params = if all == 0 { [&params, other_params] } else { [other_params, &params] };
+                write_every_event(&mut table, &session_params);
             }
         }
     }

@@ -73,7 +73,7 @@ fn exclude_sessions(folder: &Path) {
     }
     drop(provider);
     let written_after_end =
-        handle.provider().and_then(|found| found.event(&event(1)).flags(u32::MAX).write(&[]));
+        handle.provider().and_then(|provider| provider.event(&event(1)).flags(u32::MAX).write(&[]));
     assert_eq!(written_after_end, Err(WriteError::InvalidHandle), "the handle is checked first");
 }
 
@@ -146,15 +146,15 @@ fn write_longest_strings(folder: &Path) {
     }
     let end = session.stop().unwrap();
     assert_eq!((end.events, end.events_lost), (9, 0));
-    let found = read_records(&path);
-    for (record, length) in found.iter().zip(lengths) {
+    let records = read_records(&path);
+    for (record, length) in records.iter().zip(lengths) {
         let text: Vec<u8> = [&[0xFC, 0][..]].repeat(length).concat();
         assert_eq!(record[HEADER_BYTES..], [&text[..], &[0, 0]].concat());
         assert_eq!(record[4..6], EVENT_HEADER_FLAG_STRING_ONLY.to_le_bytes());
         // The descriptor has only a level.
         assert_eq!(record[0x28..0x38], [0, 0, 0, 0, INFORMATION, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
     }
-    assert_eq!(found[8][HEADER_BYTES..], *b"a\0\0\0b\0\x3D\xD8\0\xDE\0\0");
+    assert_eq!(records[8][HEADER_BYTES..], *b"a\0\0\0b\0\x3D\xD8\0\xDE\0\0");
 }
 
 /// The test plays a daemon with three sessions: one with a large region, one with a small region,
@@ -186,8 +186,8 @@ fn full_session_withholds_event_from_all_but_independent_sessions() {
         let mut records = 0;
         for ring in region.rings() {
             ring.poll().unwrap();
-            while let Some(head) = ring.peek().unwrap() {
-                ring.take(&mut vec![0; head.length]);
+            while let Some(record) = ring.peek().unwrap() {
+                ring.take(&mut vec![0; record.length]);
                 records += 1;
             }
             ring.release();
@@ -197,7 +197,7 @@ fn full_session_withholds_event_from_all_but_independent_sessions() {
     let written: u64 = std::fs::read_to_string(runner.path("number"))
         .unwrap()
         .parse()
-        .expect("the scenario writes the number of events that reached all sessions");
+        .expect("the scenario did not write the number of events that reached all sessions");
     assert_eq!(counts, [(written, 2), (written, 2), (written + 2, 0)]);
     runner.set_mark("done");
     scenario.assert_success();

@@ -54,7 +54,7 @@ fn register_while_thread_is_stopped(folder: &Path) {
 /// Returns the id of a process's control thread once the thread waits for requests.
 fn wait_for_idle_control_thread(process: u32) -> libc::pid_t {
     let tasks = format!("/proc/{process}/task");
-    let thread = eventually("the control thread", || {
+    let thread = eventually("the control thread exists", || {
         std::fs::read_dir(&tasks).unwrap().map(|task| task.unwrap()).find(|task| {
             std::fs::read_to_string(task.path().join("comm")).is_ok_and(|name| name == "traceweir\n")
         })

@@ -9,8 +9,8 @@ use crate::{INFORMATION, PROVIDER, Scenario, ScenarioRunner, all_events, event, 
 
 pub(crate) const SCENARIOS: &[Scenario] = &[
     ("fill the table", fill_the_table),
-    ("stale handles", stale_handles),
-    ("limits of an event", limits_of_an_event),
+    ("stale handles", use_stale_handles),
+    ("limits of an event", write_at_the_limits),
 ];
 
 #[test]
@@ -33,16 +33,16 @@ fn handle_is_stale_after_its_registration_ends() {
     ScenarioRunner::new().run("stale handles");
 }
 
-fn stale_handles(folder: &Path) {
+fn use_stale_handles(folder: &Path) {
     assert!(Handle::from_raw(0).is_none());
     assert!(Handle::from_raw(u64::MAX).is_none());
     let session = PrivateSession::start(&file_config("stale", folder.join("stale.etl"))).unwrap();
     session.enable(PROVIDER, &all_events()).unwrap();
     let first = Provider::register(PROVIDER, None).unwrap().into_handle();
     assert_eq!(Handle::from_raw(first.to_raw()), Some(first));
-    let found = first.provider().unwrap();
-    assert!(found.enabled(INFORMATION, 0));
-    found.write(&event(1), &[&1u64.to_le_bytes()]).unwrap();
+    let provider = first.provider().unwrap();
+    assert!(provider.enabled(INFORMATION, 0));
+    provider.write(&event(1), &[&1u64.to_le_bytes()]).unwrap();
     first.unregister().unwrap();
 
     // Later registrations reuse the slot, as many as there are slots; the old handle matches none
@@ -52,11 +52,11 @@ fn stale_handles(folder: &Path) {
         assert_ne!(other.handle(), first);
     }
     assert!(Handle::from_raw(first.to_raw()).is_none());
-    assert!(!first.provider().is_ok_and(|found| found.enabled(0, 0)));
+    assert!(!first.provider().is_ok_and(|provider| provider.enabled(0, 0)));
     assert_eq!(first.unregister(), Err(WriteError::InvalidHandle));
     // The handle is checked before the other arguments.
     let blocks = [&[][..]; 200];
-    let written = first.provider().and_then(|found| found.write(&event(1), &blocks));
+    let written = first.provider().and_then(|provider| provider.write(&event(1), &blocks));
     assert_eq!(written, Err(WriteError::InvalidHandle));
     session.stop().unwrap();
     assert_eq!(read_events(&folder.join("stale.etl")).0.len(), 1);
@@ -67,7 +67,7 @@ fn event_has_at_most_128_blocks_and_64_kilobytes() {
     ScenarioRunner::new().run("limits of an event");
 }
 
-fn limits_of_an_event(folder: &Path) {
+fn write_at_the_limits(folder: &Path) {
     let provider = Provider::register(PROVIDER, None).unwrap();
     // A header has 80 bytes, and an event at most 65,535.
     let (too_many_blocks, too_large_payload) = ([&[0u8][..]; 129], vec![0u8; 65_535 - 80 + 1]);
@@ -92,7 +92,7 @@ fn limits_of_an_event(folder: &Path) {
     // An event too large for every session is not a loss; a withheld event is.
     assert_eq!((session.stop().unwrap().events_lost, small.stop().unwrap().events_lost), (1, 1));
     let (seen, lost) = read_events(&folder.join("limits.etl"));
-    let found: Vec<(u16, usize)> = seen.iter().map(|event| (event.id, event.payload.len())).collect();
-    assert_eq!((found, lost), (vec![(2, 128), (3, 65_455)], 1));
+    let ids_and_sizes: Vec<(u16, usize)> = seen.iter().map(|event| (event.id, event.payload.len())).collect();
+    assert_eq!((ids_and_sizes, lost), (vec![(2, 128), (3, 65_455)], 1));
     assert_eq!(read_events(&folder.join("small.etl")).1, 1);
 }

@@ -1,5 +1,5 @@
 //! Traits that name a provider while the daemon is stopped: sessions that enable the name collect the
-//! events, or count them as missed.
+//! events, or count the process as one that missed events.
 
 use std::path::Path;
 use std::time::Duration;
@@ -22,7 +22,7 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
 
 const NAME: &str = "Traceweir.Test.NamedLate";
 
-fn traits() -> Vec<u8> {
+fn name_traits() -> Vec<u8> {
     TraitsBuilder::new(NAME).finish().unwrap().to_vec()
 }
 
@@ -38,7 +38,7 @@ fn start_daemon_for_name() -> DaemonProcess {
 fn register_and_name() -> Provider {
     let provider = Provider::register(PROVIDER, None).unwrap();
     assert!(!provider.enabled(INFORMATION, 0), "the provider has no name yet");
-    provider.set_traits(&traits()).unwrap();
+    provider.set_traits(&name_traits()).unwrap();
     assert!(provider.enabled(INFORMATION, 0), "enabled by the daemon's file");
     for n in 0..EVENT_COUNT {
         provider.write(&event(1), &[&n.to_le_bytes()]).unwrap();
@@ -52,7 +52,7 @@ fn events_of_ended_process_are_collected_after_name_is_set_while_daemon_is_stopp
     daemon_process.stop_daemon();
     daemon_process.runner.spawn("name after registration").assert_success();
     daemon_process.signal(Signal::CONT);
-    until("all events are collected or counted", || {
+    until("all events are collected, or the process is counted", || {
         let properties = daemon_process.controller.query(&session()).unwrap();
         properties.events + u64::from(properties.uncounted_processes) * EVENT_COUNT >= EVENT_COUNT
     });
@@ -120,7 +120,7 @@ fn process_whose_traits_timed_out_reports_missed_events_at_enable() {
 
 fn set_traits_without_answer(folder: &Path) {
     let provider = Provider::register(PROVIDER, None).unwrap();
-    provider.set_traits(&traits()).unwrap();
+    provider.set_traits(&name_traits()).unwrap();
     set_mark(folder, "named");
     until("the provider is enabled", || provider.enabled(INFORMATION, 0));
     wait_for_mark(folder, "done");

@@ -37,13 +37,16 @@ fn plugin_library() -> PathBuf {
 
 /// Compares a library with the sources that cargo lists in the `.d` file beside it.
 fn is_newer_than_its_sources(library: &Path) -> bool {
-    let modified = |path: &Path| path.metadata().and_then(|metadata| metadata.modified()).ok();
-    let (Some(built), Ok(list)) = (modified(library), std::fs::read_to_string(library.with_extension("d")))
+    let modification_time = |path: &Path| path.metadata().and_then(|metadata| metadata.modified()).ok();
+    let (Some(built), Ok(list)) =
+        (modification_time(library), std::fs::read_to_string(library.with_extension("d")))
     else {
         return false;
     };
     let Some((_, sources)) = list.split_once(": ") else { return false };
-    sources.split_whitespace().all(|source| modified(Path::new(source)).is_some_and(|time| time <= built))
+    sources
+        .split_whitespace()
+        .all(|source| modification_time(Path::new(source)).is_some_and(|time| time <= built))
 }
 
 #[test]
@@ -51,12 +54,12 @@ fn library_with_a_provider_can_be_unloaded() {
     let library = plugin_library();
     let runner = ScenarioRunner::new();
     // This program holds the same code, but the library has a separate copy: the two share nothing.
-    let status = runner
+    let output = runner
         .command("unload")
         .env("PLUGIN_LIBRARY", &library)
         .env("PLUGIN_FILE", runner.path("plugin.etl"))
         .output();
-    assert_success(&status.unwrap());
+    assert_success(&output.unwrap());
     assert_eq!(read_module_path(&runner.path("plugin.etl")), library);
 }
 
@@ -67,13 +70,13 @@ fn deleted_or_renamed_library_is_recorded_with_its_path() {
     let folder = runner.path("").canonicalize().unwrap();
     for (change, recorded_name) in [("deleted", "copy.so"), ("renamed", "renamed.so")] {
         std::fs::copy(&library, folder.join("copy.so")).unwrap();
-        let done = runner
+        let output = runner
             .command("change a library")
             .env("PLUGIN_LIBRARY", folder.join("copy.so"))
             .env("PLUGIN_CHANGE", change)
             .env("PLUGIN_FILE", runner.path("changed.etl"))
             .output();
-        assert_success(&done.unwrap());
+        assert_success(&output.unwrap());
         assert_eq!(read_module_path(&runner.path("changed.etl")), folder.join(recorded_name), "{change}");
     }
 }
@@ -125,7 +128,7 @@ fn load_and_unload_library(_: &Path) {
             assert_eq!(libc::dlclose(library), 0);
         }
         let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
-        assert!(maps.contains(name.to_str().unwrap()), "the library is still mapped");
+        assert!(maps.contains(name.to_str().unwrap()), "the library is no longer mapped");
     }
 }
 
@@ -161,7 +164,7 @@ fn statically_linked_program_records_its_events() {
     // The versions of the project's Cargo.lock, so that nothing is downloaded.
     std::fs::copy(api.join("../../Cargo.lock"), package.join("Cargo.lock")).unwrap();
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("static");
-    let built = Command::new(env!("CARGO"))
+    let build_output = Command::new(env!("CARGO"))
         .args(["build", "--quiet", "--offline", "--target", &target])
         .current_dir(&package)
         .env("CARGO_TARGET_DIR", &folder)
@@ -170,7 +173,7 @@ fn statically_linked_program_records_its_events() {
         .env_remove("RUSTFLAGS")
         .env("CARGO_ENCODED_RUSTFLAGS", "-Ctarget-feature=+crt-static")
         .output();
-    assert_success(&built.unwrap());
+    assert_success(&build_output.unwrap());
     let program = folder.join(&target).join("debug/private_session");
     assert!(!has_interpreter(&std::fs::read(&program).unwrap()));
     let output = Command::new(program)
@@ -188,9 +191,9 @@ fn statically_linked_program_records_its_events() {
 #[cfg(target_env = "gnu")]
 fn has_interpreter(image: &[u8]) -> bool {
     const PT_INTERP: usize = 3;
-    let number = |at: usize, size: usize| {
+    let read_number = |at: usize, size: usize| {
         image[at..at + size].iter().rev().fold(0, |number, byte| number << 8 | usize::from(*byte))
     };
-    let (start, entry_size, count) = (number(0x20, 8), number(0x36, 2), number(0x38, 2));
-    (0..count).any(|segment| number(start + segment * entry_size, 4) == PT_INTERP)
+    let (start, entry_size, count) = (read_number(0x20, 8), read_number(0x36, 2), read_number(0x38, 2));
+    (0..count).any(|segment| read_number(start + segment * entry_size, 4) == PT_INTERP)
 }

@@ -1,5 +1,5 @@
 //! A fake daemon that answers `Hello`; the test answers everything else.
-#![allow(dead_code)] // Each test file uses its part.
+#![allow(dead_code)] // Each test program uses a part of this module.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -25,7 +25,7 @@ pub(crate) fn reply(connection: &Connection, request: u32, message: &Message) {
 /// A fake daemon with a temporary runtime directory.
 pub(crate) struct FakeDaemon {
     pub(crate) folder: TempDir,
-    stop: Arc<AtomicBool>,
+    is_stopping: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -36,7 +36,7 @@ impl FakeDaemon {
         Self::with_greeting(Message::Welcome { version: 1, daemon: 7 }, answer)
     }
 
-    /// Like [`new`](Self::new), with another answer to `Hello` than `Welcome`.
+    /// Like [`new`](Self::new), with an answer to `Hello` other than `Welcome`.
     pub(crate) fn with_greeting(
         greeting: Message,
         answer: impl Fn(&Connection, Envelope) + Send + Sync + 'static,
@@ -44,17 +44,17 @@ impl FakeDaemon {
         let folder = tempfile::tempdir().unwrap();
         let dir = RuntimeDir::from_path(folder.path());
         let listener = Listener::bind(&dir.control_socket(), 0o600).unwrap();
-        let stop = Arc::new(AtomicBool::new(false));
-        let (stopped, answer) = (Arc::clone(&stop), Arc::new(answer));
+        let is_stopping = Arc::new(AtomicBool::new(false));
+        let (should_stop, answer) = (Arc::clone(&is_stopping), Arc::new(answer));
         let thread = std::thread::spawn(move || {
             let mut conversations = Vec::new();
-            while !stopped.load(Ordering::Relaxed) {
+            while !should_stop.load(Ordering::Relaxed) {
                 match listener.accept().unwrap() {
                     Some(connection) => {
                         connection.take_descriptors().unwrap();
-                        let (greeting, answer, stopped) =
-                            (greeting.clone(), Arc::clone(&answer), Arc::clone(&stopped));
-                        let serve = move || serve_connection(&connection, &greeting, &*answer, &stopped);
+                        let (greeting, answer, should_stop) =
+                            (greeting.clone(), Arc::clone(&answer), Arc::clone(&should_stop));
+                        let serve = move || serve_connection(&connection, &greeting, &*answer, &should_stop);
                         conversations.push(std::thread::spawn(serve));
                     }
                     None => std::thread::sleep(Duration::from_millis(2)),
@@ -65,7 +65,7 @@ impl FakeDaemon {
                 let _ = conversation.join();
             }
         });
-        Self { folder, stop, thread: Some(thread) }
+        Self { folder, is_stopping, thread: Some(thread) }
     }
 
     pub(crate) fn path(&self) -> &Path {
@@ -75,7 +75,7 @@ impl FakeDaemon {
 
 impl Drop for FakeDaemon {
     fn drop(&mut self) {
-        self.stop.store(true, Ordering::Relaxed);
+        self.is_stopping.store(true, Ordering::Relaxed);
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }
@@ -86,9 +86,9 @@ fn serve_connection(
     connection: &Connection,
     greeting: &Message,
     answer: &impl Fn(&Connection, Envelope),
-    stopped: &AtomicBool,
+    should_stop: &AtomicBool,
 ) {
-    while !stopped.load(Ordering::Relaxed) {
+    while !should_stop.load(Ordering::Relaxed) {
         match connection.receive(Duration::from_millis(20)) {
             Ok(Some(Envelope { request, message: Message::Hello { .. }, .. })) => {
                 reply(connection, request, greeting);

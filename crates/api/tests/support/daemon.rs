@@ -1,5 +1,5 @@
 //! A real daemon for a test: in a thread, or in a separate process that can be killed.
-#![allow(dead_code)] // Each test file uses its part.
+#![allow(dead_code)] // Each test program uses a part of this module.
 
 use std::io::{Read, Seek, Write};
 use std::os::unix::fs::PermissionsExt;
@@ -23,7 +23,8 @@ const SEPARATE_TEST: &str = "TRACEWEIR_TEST_ALONE";
 const DAEMON_FOLDER: &str = "TRACEWEIR_TEST_DAEMON";
 /// Environment variable that makes this daemon serve all users.
 const DAEMON_FOR_ALL_USERS: &str = "TRACEWEIR_TEST_DAEMON_FOR_ALL";
-/// Environment variable that makes this daemon leave when it was idle for [`ON_DEMAND_IDLE_EXIT`].
+/// Environment variable that makes this daemon exit after it has been idle for
+/// [`ON_DEMAND_IDLE_EXIT`].
 const ON_DEMAND: &str = "TRACEWEIR_TEST_DAEMON_ON_DEMAND";
 
 /// Idle timeout of a daemon that is started on demand: clients on a busy machine connect in time.
@@ -43,8 +44,7 @@ fn options(folder: &Path, idle_exit: Option<Duration>) -> Options {
 /// controllers.
 pub(crate) fn run_in_own_process(name: &str, test: impl FnOnce(&Path)) {
     if std::env::var(SEPARATE_TEST).is_ok_and(|test| test == name) {
-        let folder = std::env::var_os("TRACEWEIR_RUNTIME_DIR")
-            .expect("the process that started this one sets the runtime directory");
+        let folder = std::env::var_os("TRACEWEIR_RUNTIME_DIR").expect("the runtime directory is not set");
         return test(Path::new(&folder));
     }
     let thread = std::thread::current();
@@ -110,9 +110,9 @@ pub(crate) fn run_daemon_role() {
 /// FOLDER`.
 pub(crate) fn write_daemon_program(folder: &Path) -> PathBuf {
     let path = folder.join("weir");
-    let this = std::env::current_exe().unwrap();
-    let run = format!("exec '{}' --exact daemon_role --include-ignored --nocapture", this.display());
-    std::fs::write(&path, format!("#!/bin/sh\n{ON_DEMAND}=1 {DAEMON_FOLDER}=\"$4\" {run}\n")).unwrap();
+    let program = std::env::current_exe().unwrap();
+    let exec_line = format!("exec '{}' --exact daemon_role --include-ignored --nocapture", program.display());
+    std::fs::write(&path, format!("#!/bin/sh\n{ON_DEMAND}=1 {DAEMON_FOLDER}=\"$4\" {exec_line}\n")).unwrap();
     std::fs::set_permissions(&path, PermissionsExt::from_mode(0o755)).unwrap();
     path
 }
@@ -141,7 +141,7 @@ impl DaemonInProcess {
         Self::spawn(folder, &mut test_command("daemon_role"))
     }
 
-    /// Starts a daemon that leaves when it was idle for [`ON_DEMAND_IDLE_EXIT`].
+    /// Starts a daemon that exits after it has been idle for [`ON_DEMAND_IDLE_EXIT`].
     pub(crate) fn on_demand(folder: &Path) -> Self {
         Self::spawn(folder, test_command("daemon_role").env(ON_DEMAND, "1"))
     }
@@ -157,16 +157,16 @@ impl DaemonInProcess {
         let mut command = test_command("daemon_role");
         let child = command.env(DAEMON_FOLDER, folder).stdout(Stdio::null());
         let child = child.stderr(std::fs::File::create(log).unwrap()).spawn().unwrap();
-        Self(child).wait_until_it_answers(folder)
+        Self(child).wait_until_ready(folder)
     }
 
     fn spawn(folder: &Path, command: &mut Command) -> Self {
         let child =
             command.env(DAEMON_FOLDER, folder).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
-        Self(child).wait_until_it_answers(folder)
+        Self(child).wait_until_ready(folder)
     }
 
-    fn wait_until_it_answers(self, folder: &Path) -> Self {
+    fn wait_until_ready(self, folder: &Path) -> Self {
         until("the daemon answers", || Controller::find_at(folder).is_ok_and(|found| found.is_some()));
         self
     }

@@ -15,7 +15,7 @@ pub(crate) struct Recording<'a> {
 impl<'a> Recording<'a> {
     /// Starts a session at the daemon of this runtime directory.
     pub(crate) fn new(folder: &'a Path) -> Self {
-        let mut controller = Controller::find_at(folder).unwrap().expect("the daemon answers");
+        let mut controller = Controller::find_at(folder).unwrap().expect("the daemon does not answer");
         let log_file = Some(folder.join("trace.etl"));
         let config = SessionConfig {
             name: "s".into(),
@@ -36,10 +36,10 @@ impl<'a> Recording<'a> {
         assert_eq!(self.controller.stop(&self.session).unwrap().events_lost, 0);
         let trace = etl::Trace::open(std::fs::File::open(self.folder.join("trace.etl")).unwrap()).unwrap();
         let mut events = trace.events();
-        let mut viewed = Vec::new();
+        let mut views = Vec::new();
         while let Some(record) = events.next().unwrap() {
-            viewed.extend(view(&record));
+            views.extend(view(&record));
         }
-        viewed
+        views
     }
 }

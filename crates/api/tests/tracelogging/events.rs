@@ -18,7 +18,7 @@ const ERROR_ARITHMETIC_OVERFLOW: u32 = 534;
 const KEYWORD: u64 = 0x20;
 const ERROR_LEVEL: Level = Level::Error;
 
-/// Module of a provider that macros name by a path.
+/// A module that names the provider by a path.
 mod other_module {
     pub(super) fn write() {
         traceweir::write_event!(super::EVENTS, "\u{e4}\x41\\", level(LogAlways), keyword(0));
@@ -131,19 +131,19 @@ define_provider!(LAZY, "Traceweir.Test.Lazy");
 #[test]
 fn values_are_evaluated_once_and_only_if_enabled() {
     let count = Cell::new(0);
-    let next = || {
+    let next_number = || {
         count.set(count.get() + 1);
         count.get()
     };
-    let text = || format!("{}", next());
+    let next_text = || format!("{}", next_number());
     let write = || {
         write_event!(
             LAZY,
             "E",
             level(Verbose),
-            u32("n", &next()),
-            str8("s", &text()),
-            str8("t", text().trim())
+            u32("n", &next_number()),
+            str8("s", &next_text()),
+            str8("t", next_text().trim())
         )
     };
     assert_eq!((write(), count.get()), (0, 0), "the provider is not registered");
@@ -154,7 +154,7 @@ fn values_are_evaluated_once_and_only_if_enabled() {
             provider_enabled!(LAZY, Level::Verbose, KEYWORD) && !LAZY.enabled(Level::from_int(6), KEYWORD)
         );
         assert_eq!((write(), count.get()), (0, 3));
-        assert_eq!(write_event!(LAZY, "E", level(6), u32("n", &next())), 0);
+        assert_eq!(write_event!(LAZY, "E", level(6), u32("n", &next_number())), 0);
         assert_eq!(count.get(), 3, "the session does not enable this level");
     });
     assert_eq!((write(), count.get()), (0, 3), "the session has ended");

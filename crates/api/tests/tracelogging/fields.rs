@@ -16,10 +16,10 @@ type FieldRow = (&'static str, Vec<u8>, Vec<u8>);
 
 /// Writes each row with the macro and the builder, and records the expected result.
 macro_rules! rows {
-    ($rows:ident, $builder:ident, $provider:ident: $($field:ident($name:literal, $($value:tt)*) = $add:ident($($given:expr),*) [$($types:expr),*] [$($data:expr),*])*) => {$(
+    ($rows:ident, $builder:ident, $provider:ident: $($field:ident($name:literal, $($value:tt)*) = $add:ident($($argument:expr),*) [$($types:expr),*] [$($data:expr),*])*) => {$(
         assert_eq!(write_event!(STATIC_PROVIDER, "E", $field($name, $($value)*)), 0, "{}", stringify!($field));
         $builder.reset("E", Level::Verbose, 1, 0);
-        assert_eq!($builder.$add($name, $($given),*).write(&$provider, None, None), 0);
+        assert_eq!($builder.$add($name, $($argument),*).write(&$provider, None, None), 0);
         $rows.push((stringify!($field), vec![$($types),*], Vec::<u8>::from([$(ExpectedBytes::bytes($data)),*].concat())));
     )*};
 }

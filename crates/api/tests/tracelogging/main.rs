@@ -55,7 +55,7 @@ fn record_events(providers: &[Guid], work: impl FnOnce()) -> Vec<WrittenEvent> {
 }
 
 fn read_events(file: &Path, providers: &[Guid]) -> Vec<WrittenEvent> {
-    let mut all = Vec::new();
+    let mut events = Vec::new();
     consumer::process(vec![Trace::open(file).unwrap()], |item| {
         if let Item::Event(event) = item
             && providers.contains(&event.record.provider())
@@ -63,7 +63,7 @@ fn read_events(file: &Path, providers: &[Guid]) -> Vec<WrittenEvent> {
             let record = event.record;
             let item_data =
                 |kind| record.items().find(|item| item.kind == kind).map(|item| item.data.to_vec());
-            all.push(WrittenEvent {
+            events.push(WrittenEvent {
                 provider: record.provider(),
                 descriptor: record.descriptor(),
                 activity: record.activity(),
@@ -77,7 +77,7 @@ fn read_events(file: &Path, providers: &[Guid]) -> Vec<WrittenEvent> {
         ControlFlow::Continue(())
     })
     .unwrap();
-    all
+    events
 }
 
 /// Returns the metadata of an event without tags, with these bytes of fields.

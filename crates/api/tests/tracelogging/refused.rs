@@ -7,18 +7,18 @@ use std::process::Command;
 
 /// Returns the source of each part, with the expected error message.
 fn invalid_programs() -> Vec<(String, &'static str)> {
-    let many = |field: &str, count: usize| {
+    let repeat_numbered = |field: &str, count: usize| {
         (0..count).map(|n| field.replace('#', &n.to_string())).collect::<String>()
     };
     let event = |fields: &str| format!("fn f() {{ traceweir::write_event!(P, \"E\", {fields}); }}");
     vec![
         (
-            event(&format!("{} u8(\"last\", &1)", many("str8(\"#\", \"\"),", 63))),
+            event(&format!("{} u8(\"last\", &1)", repeat_numbered("str8(\"#\", \"\"),", 63))),
             "too many blocks of data: an event has 128 at most",
         ),
-        (event(&many("raw_meta(\"#\", U8),", 129)), "too many fields: an event has 128 at most"),
+        (event(&repeat_numbered("raw_meta(\"#\", U8),", 129)), "too many fields: an event has 128 at most"),
         (
-            event(&format!("struct(\"s\", {{ {} }})", many("raw_meta(\"#\", U8),", 128))),
+            event(&format!("struct(\"s\", {{ {} }})", repeat_numbered("raw_meta(\"#\", U8),", 128))),
             "too many members: a structure has 127 at most",
         ),
         (event("color(1)"), "unknown option or field type color"),
@@ -125,10 +125,9 @@ fn macros_work_renamed_without_unsafe_and_inside_other_macros() {
 #[test]
 fn events_at_all_limits_compile() {
     let folder = tempfile::tempdir().unwrap();
-    let many = |field: &str, count: usize| field.repeat(count);
-    let blocks = many("str8(\"f\", \"\"),", 63);
-    let fields = many("raw_meta(\"f\", U8),", 128);
-    let members = many("raw_meta(\"f\", U8),", 127);
+    let blocks = "str8(\"f\", \"\"),".repeat(63);
+    let fields = "raw_meta(\"f\", U8),".repeat(128);
+    let members = "raw_meta(\"f\", U8),".repeat(127);
     let source = format!(
         "#![deny(warnings)]\nuse renamed as tracing;\ntracing::define_provider!(P, \"{}\", id(\"f73b8292-f610-4fa7-ba62-708353d162c4\"));\n\
          fn main() {{ tracing::write_event!(P, \"B\", {blocks}); tracing::write_event!(P, \"F\", {fields}); \

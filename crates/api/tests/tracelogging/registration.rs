@@ -106,7 +106,7 @@ fn providers_get_and_set_activity_ids_of_the_thread() {
 }
 
 #[test]
-fn dynamic_provider_has_its_given_id() {
+fn dynamic_provider_has_the_id_of_its_constructor() {
     let (id, group) = (Guid::from_u128(0x1234), Guid::from_u128(0x5678));
     let provider = DynamicProvider::new_with_id("Given", DynamicProvider::options().group_id(&group), &id);
     assert_eq!((provider.name(), provider.id()), ("Given", &id));

@@ -1,6 +1,6 @@
 //! A buffer for a program, aligned for the structure at its beginning.
 
-use super::layout::BufferHead;
+use super::layout::BufferHeader;
 
 /// Bytes stored in 64-bit words.
 #[derive(Default)]
@@ -9,7 +9,7 @@ pub(super) struct AlignedBytes {
     length_bytes: usize,
 }
 
-const _: () = assert!(align_of::<BufferHead>() <= align_of::<u64>());
+const _: () = assert!(align_of::<BufferHeader>() <= align_of::<u64>());
 
 impl AlignedBytes {
     /// Replaces the bytes. Unused bytes of the last word are 0.
@@ -26,7 +26,7 @@ impl AlignedBytes {
     }
 
     /// Returns the address of the bytes, which is valid until they are replaced or dropped.
-    pub(super) fn address(&self) -> *const BufferHead {
+    pub(super) fn address(&self) -> *const BufferHeader {
         self.words.as_ptr().cast()
     }
 
@@ -42,14 +42,14 @@ mod tests {
 
     #[test]
     fn bytes_are_unchanged_at_an_aligned_address() {
-        let (mut aligned, given) = (AlignedBytes::default(), *b"a buffer, and some more");
-        for length_bytes in [0, 7, 8, 9, 16, given.len(), 3] {
-            aligned.fill(&given[..length_bytes]);
+        let (mut aligned, source) = (AlignedBytes::default(), *b"a buffer, and some more");
+        for length_bytes in [0, 7, 8, 9, 16, source.len(), 3] {
+            aligned.fill(&source[..length_bytes]);
             assert!(aligned.address().is_aligned());
             // SAFETY: `aligned` holds `length_bytes` bytes at its address.
             let bytes =
                 unsafe { std::slice::from_raw_parts(aligned.address().cast::<u8>(), aligned.length_bytes()) };
-            assert_eq!(bytes, &given[..length_bytes]);
+            assert_eq!(bytes, &source[..length_bytes]);
         }
     }
 }

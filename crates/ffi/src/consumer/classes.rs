@@ -37,7 +37,7 @@ fn change_callbacks(change: impl FnOnce(&mut BTreeMap<Guid, EventCallback>) -> S
 ///
 /// # Safety
 ///
-/// `class` is NULL or a GUID. Any thread that processes traces may call the function until it is
+/// `class` is NULL or a GUID. Any thread that processes traces may call the callback until it is
 /// removed and these threads have returned.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn SetTraceCallback(class: *const Guid, callback: Option<EventCallback>) -> u32 {

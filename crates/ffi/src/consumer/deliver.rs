@@ -22,7 +22,7 @@ use super::layout::{
     EventTraceLogfile, LogfileBufferCallback, TraceLogfileHeader,
 };
 use super::record::Assembler;
-use super::schemas::DeliveringTraces;
+use super::schemas::ThreadDelivery;
 use super::{aligned::AlignedBytes, classes, references};
 
 /// Types of the classic events that report losses.
@@ -55,7 +55,7 @@ pub(super) struct LogfileWithNames {
 /// The callbacks of one trace, and the structures that they receive.
 pub(super) struct TraceConsumer {
     pub(super) handle: u64,
-    pub(super) is_raw: bool,
+    pub(super) has_raw_stamps: bool,
     on_event: OnEvent,
     on_buffer: OnBuffer,
     assembler: Assembler,
@@ -76,10 +76,15 @@ pub(super) struct TraceConsumer {
 unsafe impl Send for TraceConsumer {}
 
 impl TraceConsumer {
-    pub(super) fn new(on_event: OnEvent, on_buffer: OnBuffer, is_raw: bool, context: *mut c_void) -> Self {
+    pub(super) fn new(
+        on_event: OnEvent,
+        on_buffer: OnBuffer,
+        has_raw_stamps: bool,
+        context: *mut c_void,
+    ) -> Self {
         Self {
             handle: 0,
-            is_raw,
+            has_raw_stamps,
             on_event,
             on_buffer,
             assembler: Assembler::new(context),
@@ -99,10 +104,10 @@ impl TraceConsumer {
             self.call_class_callback(record, stamp);
         }
         match self.on_event {
-            // SAFETY: the function has this type by the contract of opening; its argument lives
-            // until it returns.
+            // SAFETY: the program opened the trace with a function of this type; its argument
+            // lives until it returns.
             OnEvent::Record(function) => unsafe { function(self.assembler.fill_record(record, stamp)) },
-            // SAFETY: as for `OnEvent::Record`: type and lifetime are those that opening requires.
+            // SAFETY: as for `OnEvent::Record`.
             OnEvent::Classic(function) => unsafe { function(self.assembler.fill_trace(record, stamp)) },
             OnEvent::Ignore => {}
         }
@@ -119,7 +124,7 @@ impl TraceConsumer {
 
     /// Delivers a loss as events of the class LOST_EVENT, without a payload.
     fn deliver_loss(&mut self, loss: &Loss) {
-        let stamp = if self.is_raw { loss.raw } else { loss.time.0 };
+        let stamp = if self.has_raw_stamps { loss.raw } else { loss.time.0 };
         let loss_types = [
             (loss.lost.events > 0 || loss.lost.buffers == 0, EVENTS_LOST_TYPE),
             (loss.lost.buffers > 0, BUFFERS_LOST_TYPE),
@@ -152,8 +157,8 @@ impl TraceConsumer {
                 log.events_lost = self.header.events_lost.saturating_add(self.events_lost);
                 log.current_time = self.last_time;
                 log.current_event = self.assembler.last_trace();
-                // SAFETY: the function has this type by the contract of opening; the structure and
-                // its names live as long as the consumer.
+                // SAFETY: the program opened the trace with a function of this type; the structure
+                // and its names live as long as the consumer.
                 unsafe { function(log) != 0 }
             }
             OnBuffer::Bytes(function, context) => {
@@ -183,8 +188,8 @@ impl TraceConsumer {
         let at = self.buffer_bytes.address();
         let size = u32::try_from(self.buffer_bytes.length_bytes()).unwrap_or(u32::MAX);
         let current = references::CurrentBuffer::new(self.handle, at.addr());
-        // SAFETY: the function has this type by the contract of opening; its arguments live until
-        // it returns.
+        // SAFETY: the program opened the trace with a function of this type; its arguments live
+        // until it returns.
         let continues = unsafe { function(at, size, &information, context) != 0 };
         // If the bytes move to `references`, their address stays the same.
         current.end_callback(&mut self.buffer_bytes);
@@ -196,17 +201,17 @@ fn is_classic(record: &Record<'_>) -> bool {
     record.family().has_hook() || matches!(record.family(), Family::Full | Family::Instance)
 }
 
-/// All traces that are processed together.
+/// The consumers of all traces that are processed together.
 pub(super) struct TraceDelivery {
     pub(super) consumers: Vec<TraceConsumer>,
     /// Whether a buffer callback ended the delivery.
     pub(super) is_cancelled: bool,
-    delivering: Rc<DeliveringTraces>,
+    thread_delivery: Rc<ThreadDelivery>,
 }
 
 impl TraceDelivery {
-    pub(super) fn new(delivering: Rc<DeliveringTraces>) -> Self {
-        Self { consumers: Vec::new(), is_cancelled: false, delivering }
+    pub(super) fn new(thread_delivery: Rc<ThreadDelivery>) -> Self {
+        Self { consumers: Vec::new(), is_cancelled: false, thread_delivery }
     }
 
     pub(super) fn add(&mut self, mut consumer: TraceConsumer, details: Arc<TraceDetails>) {
@@ -222,7 +227,7 @@ impl Handler for TraceDelivery {
         match (&consumer.on_event, &consumer.on_buffer) {
             // A trace opened with options and without an event callback needs no decoding.
             (OnEvent::Ignore, OnBuffer::Bytes(..)) => Interest::Buffers,
-            // The losses in a file are known beforehand.
+            // The losses of a file were read when it was opened.
             (_, OnBuffer::Ignore) if is_file => Interest::Events,
             _ => Interest::EventsAndBuffers,
         }
@@ -238,9 +243,9 @@ impl Handler for TraceDelivery {
     #[inline(always)]
     fn event(&mut self, event: Event<'_>) -> ControlFlow<()> {
         if let Some(consumer) = self.consumers.get_mut(event.trace) {
-            let stamp = if consumer.is_raw { event.record.time() } else { event.time.0 };
+            let stamp = if consumer.has_raw_stamps { event.record.time() } else { event.time.0 };
             consumer.last_time = event.time.0;
-            self.delivering.select_trace(event.trace);
+            self.thread_delivery.select_trace(event.trace);
             if Decoder::is_informative(event.record)
                 && let Some(details) = &consumer.details
             {
@@ -255,7 +260,7 @@ impl Handler for TraceDelivery {
         if let Some(consumer) = self.consumers.get_mut(loss.trace) {
             let lost = u32::try_from(loss.lost.events).unwrap_or(u32::MAX);
             consumer.events_lost = consumer.events_lost.saturating_add(lost);
-            self.delivering.select_trace(loss.trace);
+            self.thread_delivery.select_trace(loss.trace);
             consumer.deliver_loss(&loss);
         }
         ControlFlow::Continue(())

@@ -1,8 +1,8 @@
 //! Structures of evntcons.h and of the consumer half of evntrace.h.
 //!
 //! Source: Documented (evntcons.h, evntrace.h). A test compares every size and offset with what C
-//! compilers make of the headers. A field that is a union in C has the name of the member that is
-//! used here.
+//! compilers compute from the headers. A field that is a union in C has the name of the member that
+//! is used here.
 #![allow(missing_docs)] // The fields are documented with the published structures.
 
 use std::ffi::c_void;
@@ -90,9 +90,9 @@ pub type EventRecordCallback = unsafe extern "C" fn(*mut EventRecord);
 pub type LogfileBufferCallback = unsafe extern "C" fn(*mut EventTraceLogfile) -> u32;
 /// The published callback type ETW_BUFFER_CALLBACK.
 pub type BufferCallback =
-    unsafe extern "C" fn(*const BufferHead, u32, *const BufferCallbackInformation, *mut c_void) -> i32;
+    unsafe extern "C" fn(*const BufferHeader, u32, *const BufferCallbackInformation, *mut c_void) -> i32;
 /// The published callback type ETW_BUFFER_COMPLETION_CALLBACK.
-pub type BufferCompletionCallback = unsafe extern "C" fn(*const BufferHead, *mut c_void);
+pub type BufferCompletionCallback = unsafe extern "C" fn(*const BufferHeader, *mut c_void);
 
 /// EVENT_TRACE_LOGFILEW and A, which differ only in the character type of the names.
 #[repr(C)]
@@ -118,7 +118,7 @@ pub struct EventTraceLogfile {
 /// The published structure ETW_BUFFER_HEADER.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
-pub struct BufferHead {
+pub struct BufferHeader {
     pub reserved1: [u32; 4],
     pub time_stamp: i64,
     pub reserved2: [u32; 4],
@@ -177,8 +177,8 @@ pub const ETW_PROCESS_TRACE_MODE_RAW_TIMESTAMP: u32 = 1;
 
 const _: () = assert!(size_of::<EventTrace>() == 88 && size_of::<TraceLogfileHeader>() == 280);
 const _: () = assert!(size_of::<EventTraceLogfile>() == 448 && size_of::<OpenTraceOptions>() == 40);
-const _: () = assert!(size_of::<BufferHead>() == 72 && size_of::<ExtendedDataItem>() == 16);
-const _: () = assert!(size_of::<BufferHead>() == traceweir_format::buffer::HEADER_SIZE);
+const _: () = assert!(size_of::<BufferHeader>() == 72 && size_of::<ExtendedDataItem>() == 16);
+const _: () = assert!(size_of::<BufferHeader>() == traceweir_format::buffer::HEADER_SIZE);
 
 impl From<&LogFileHeader> for TraceLogfileHeader {
     fn from(header: &LogFileHeader) -> Self {
@@ -211,7 +211,7 @@ impl From<&LogFileHeader> for TraceLogfileHeader {
 
 impl From<&TimeZone> for TimeZoneInformation {
     fn from(zone: &TimeZone) -> Self {
-        let name = |text: &str| {
+        let encode_name = |text: &str| {
             let mut name = [0; 32];
             // The last unit stays 0.
             name.iter_mut().take(31).zip(text.encode_utf16()).for_each(|(to, from)| *to = from);
@@ -219,10 +219,10 @@ impl From<&TimeZone> for TimeZoneInformation {
         };
         Self {
             bias: zone.bias,
-            standard_name: name(&zone.standard_name),
+            standard_name: encode_name(&zone.standard_name),
             standard_date: zone.standard_date,
             standard_bias: zone.standard_bias,
-            daylight_name: name(&zone.daylight_name),
+            daylight_name: encode_name(&zone.daylight_name),
             daylight_date: zone.daylight_date,
             daylight_bias: zone.daylight_bias,
         }

@@ -1,4 +1,4 @@
-//! Opening traces: with the structure that has names and callbacks, or with options.
+//! Opens traces as an EVENT_TRACE_LOGFILE or ETW_OPEN_TRACE_OPTIONS describes them.
 //!
 //! Each function returns a handle. On failure it sets the thread's last error and returns
 //! INVALID_PROCESSTRACE_HANDLE.
@@ -33,7 +33,7 @@ pub unsafe extern "C" fn OpenTraceW(logfile: *mut EventTraceLogfile) -> u64 {
     handle_or_last_error(|| unsafe { open_by_structure(logfile, NameEncoding::Wide) })
 }
 
-/// Like [`OpenTraceW`], with names in bytes.
+/// Like [`OpenTraceW`], with byte strings as names.
 ///
 /// # Safety
 ///
@@ -87,8 +87,8 @@ unsafe fn open_by_structure(at: *mut EventTraceLogfile, encoding: NameEncoding) 
         Some(function) => OnBuffer::Logfile(function, LogfileWithNames::new(&filled, names)),
         None => OnBuffer::Ignore,
     };
-    let is_raw = structure.process_trace_mode & PROCESS_TRACE_MODE_RAW_TIMESTAMP != 0;
-    let consumer = TraceConsumer::new(on_event, on_buffer, is_raw, structure.context);
+    let has_raw_stamps = structure.process_trace_mode & PROCESS_TRACE_MODE_RAW_TIMESTAMP != 0;
+    let consumer = TraceConsumer::new(on_event, on_buffer, has_raw_stamps, structure.context);
     // SAFETY: the caller passes NULL or a writable `at`.
     unsafe { ptr::store(at, filled) };
     Ok(handles::add_trace(trace, consumer, None))
@@ -150,8 +150,8 @@ pub unsafe extern "C" fn OpenTraceFromRealTimeLogger(
 }
 
 /// Like [`OpenTraceFromRealTimeLogger`], with a limit for the memory of buffers that wait for the
-/// program ([`Trace::hold_up_to`]): 0 stands for the default, and the limit is never below that of
-/// the session. Memory partitions are not supported.
+/// program ([`Trace::hold_up_to`]): 0 stands for the default, and the limit is never less than the
+/// session's own queue. Memory partitions are not supported.
 ///
 /// # Safety
 ///
@@ -209,8 +209,8 @@ fn new_consumer(options: &OpenTraceOptions) -> Result<TraceConsumer, Status> {
     let context = options.buffer_callback_context;
     let on_buffer =
         options.buffer_callback.map_or(OnBuffer::Ignore, |function| OnBuffer::Bytes(function, context));
-    let is_raw = options.process_trace_modes != 0;
-    Ok(TraceConsumer::new(on_event, on_buffer, is_raw, options.event_callback_context))
+    let has_raw_stamps = options.process_trace_modes != 0;
+    Ok(TraceConsumer::new(on_event, on_buffer, has_raw_stamps, options.event_callback_context))
 }
 
 /// Opens a trace of buffers that the program supplies; [`Trace::from_buffers`].
@@ -245,7 +245,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn kernel_logger_name_ignores_case() {
+    fn kernel_logger_name_is_recognized_in_any_case() {
         assert!(is_kernel_logger("NT Kernel Logger") && is_kernel_logger("nt kernel logger"));
         assert!(!is_kernel_logger("NT Kernel Logger 2"));
     }

@@ -10,8 +10,6 @@
 //!    buffer while a callback runs.
 //! 2. The assembler adds flags that a file does not store: 32 or 64 bits, classic, private, whether
 //!    there are CPU times, and how the payload is described.
-//!
-//! Flags: `docs/spec` of the header, "a consumer adds the rest".
 
 use std::ffi::c_void;
 
@@ -44,7 +42,7 @@ const NO_ITEM: ExtendedDataItem =
 struct ItemSummary {
     count: u16,
     /// An item names the provider through which the event was enabled.
-    has_control: bool,
+    has_control_guid: bool,
     /// An item describes the event's fields.
     has_schema: bool,
 }
@@ -145,12 +143,12 @@ impl Assembler {
     #[inline(always)]
     fn fill_event(&mut self, record: &Record<'_>, flags: u16) {
         let bytes = record.bytes();
-        if let Some(head) = bytes.first_chunk::<{ size_of::<EventHeader>() }>() {
+        if let Some(header) = bytes.first_chunk::<{ size_of::<EventHeader>() }>() {
             // SAFETY: the chunk has the size of the structure, whose fields are numbers in the
             // file's order; little endian, as this crate's targets are.
-            self.record.event_header = unsafe { head.as_ptr().cast::<EventHeader>().read_unaligned() };
+            self.record.event_header = unsafe { header.as_ptr().cast::<EventHeader>().read_unaligned() };
         }
-        let ItemSummary { count, has_control, has_schema } = self.fill_items(record);
+        let ItemSummary { count, has_control_guid, has_schema } = self.fill_items(record);
         let header = &mut self.record.event_header;
         // In the file, the high byte is the record's marker.
         header.header_type &= 0xFF;
@@ -160,7 +158,7 @@ impl Assembler {
             header.event_property |= PROPERTY_XML;
         }
         let items_flag = if count == 0 { 0 } else { EVENT_HEADER_FLAG_EXTENDED_INFO };
-        let guid_flag = if has_control { EVENT_HEADER_FLAG_DECODE_GUID } else { 0 };
+        let guid_flag = if has_control_guid { EVENT_HEADER_FLAG_DECODE_GUID } else { 0 };
         header.flags = string_flag
             | flags
             | items_flag
@@ -170,22 +168,22 @@ impl Assembler {
 
     /// Fills in the extended data items of a record of family EVENT, in one pass.
     ///
-    /// Their links are those of the record: the parser has checked that its last item is not linked
-    /// to another, and that there are at most `MAX_ITEMS`.
+    /// The items keep the links that they have in the record: the parser has checked that the last
+    /// item is not linked to another, and that there are at most `MAX_ITEMS` items.
     #[inline(always)]
     fn fill_items(&mut self, record: &Record<'_>) -> ItemSummary {
         // One bit for each type of item; all types from 63 on share a bit.
         let (mut count, mut type_bits) = (0_u16, 0_u64);
-        for (to, (head, data)) in self.items.iter_mut().zip(record.items().published()) {
-            *to = make_item(head, data);
-            type_bits |= 1_u64 << (head >> 16 & 0xFFFF).min(63);
+        for (to, (first_word, data)) in self.items.iter_mut().zip(record.items().published()) {
+            *to = make_item(first_word, data);
+            type_bits |= 1_u64 << (first_word >> 16 & 0xFFFF).min(63);
             count = count.wrapping_add(1);
         }
         self.set_items(count);
         let has = |kind: ExtType| type_bits & (1 << kind.0) != 0;
         ItemSummary {
             count,
-            has_control: has(ExtType::CONTROL_GUID),
+            has_control_guid: has(ExtType::CONTROL_GUID),
             has_schema: has(ExtType::EVENT_SCHEMA_TL),
         }
     }
@@ -235,12 +233,12 @@ impl Assembler {
         Some(ExtendedDataItem { ext_type: ExtType::INSTANCE_INFO.0, data_size, data_ptr, ..NO_ITEM })
     }
 
-    /// Stores extended data items that were made here, in this order. Each item except the last is
-    /// linked to the next. Returns their number.
-    fn make_items<const N: usize>(&mut self, made: [Option<ExtendedDataItem>; N]) -> u16 {
+    /// Stores extended data items in this order, each except the last linked to the next. Returns
+    /// their number.
+    fn make_items<const N: usize>(&mut self, new_items: [Option<ExtendedDataItem>; N]) -> u16 {
         const { assert!(N <= MAX_ITEMS) };
         let mut count = 0_u16;
-        let mut remaining = made.into_iter().flatten().peekable();
+        let mut remaining = new_items.into_iter().flatten().peekable();
         for to in &mut self.items {
             let Some(item) = remaining.next() else { break };
             *to = ExtendedDataItem { linkage: u16::from(remaining.peek().is_some()), ..item };
@@ -315,11 +313,11 @@ const fn cpu_time_flag(kernel_time: u32, user_time: u32) -> u16 {
 
 /// Makes an extended data item from its first eight bytes and the address of its data.
 #[inline(always)]
-fn make_item(head: u64, data: &[u8]) -> ExtendedDataItem {
+fn make_item(first_word: u64, data: &[u8]) -> ExtendedDataItem {
     let at = data.as_ptr().expose_provenance() as u64;
     // SAFETY: the structure consists of numbers, four of 16 bits and one of 64, without padding;
     // little endian, as this crate's targets are.
-    unsafe { std::mem::transmute::<[u64; 2], ExtendedDataItem>([head, at]) }
+    unsafe { std::mem::transmute::<[u64; 2], ExtendedDataItem>([first_word, at]) }
 }
 
 /// Makes an extended data item that is not linked to another.

@@ -16,16 +16,16 @@ use traceweir::Status;
 use super::aligned::AlignedBytes;
 use super::lock;
 
-/// The references that a program holds to one buffer.
-struct BufferReference {
+/// The buffer of a running callback, or one that the program keeps.
+struct ReferencedBuffer {
     handle: u64,
     count: u32,
-    /// The bytes, after the callback has returned; `None` while the callback runs.
-    kept: Option<AlignedBytes>,
+    /// The bytes after the callback has returned; `None` while the callback runs.
+    kept_bytes: Option<AlignedBytes>,
 }
 
-/// Maps the address of a buffer to its reference.
-static REFERENCES: Mutex<BTreeMap<usize, BufferReference>> = Mutex::new(BTreeMap::new());
+/// Buffers by their address.
+static REFERENCES: Mutex<BTreeMap<usize, ReferencedBuffer>> = Mutex::new(BTreeMap::new());
 static RELEASED: Condvar = Condvar::new();
 
 /// The buffer of a running callback.
@@ -33,7 +33,7 @@ pub(super) struct CurrentBuffer(usize);
 
 impl CurrentBuffer {
     pub(super) fn new(handle: u64, at: usize) -> Self {
-        lock(&REFERENCES).insert(at, BufferReference { handle, count: 0, kept: None });
+        lock(&REFERENCES).insert(at, ReferencedBuffer { handle, count: 0, kept_bytes: None });
         Self(at)
     }
 
@@ -41,7 +41,7 @@ impl CurrentBuffer {
     pub(super) fn end_callback(self, bytes: &mut AlignedBytes) {
         let mut references = lock(&REFERENCES);
         match references.get_mut(&self.0) {
-            Some(reference) if reference.count > 0 => reference.kept = Some(std::mem::take(bytes)),
+            Some(buffer) if buffer.count > 0 => buffer.kept_bytes = Some(std::mem::take(bytes)),
             _ => drop(references.remove(&self.0)),
         }
     }
@@ -51,9 +51,9 @@ impl CurrentBuffer {
 pub(super) fn increment(handle: u64, at: usize) -> Status {
     let mut references = lock(&REFERENCES);
     match references.get_mut(&at) {
-        Some(reference) if reference.handle == handle && reference.kept.is_none() => {
-            let Some(count) = reference.count.checked_add(1) else { return Status::ERROR_OUTOFMEMORY };
-            reference.count = count;
+        Some(buffer) if buffer.handle == handle && buffer.kept_bytes.is_none() => {
+            let Some(count) = buffer.count.checked_add(1) else { return Status::ERROR_OUTOFMEMORY };
+            buffer.count = count;
             Status::ERROR_SUCCESS
         }
         _ => Status::ERROR_INVALID_PARAMETER,
@@ -63,21 +63,21 @@ pub(super) fn increment(handle: u64, at: usize) -> Status {
 /// Removes a reference to a buffer.
 pub(super) fn decrement(at: usize) -> Status {
     let mut references = lock(&REFERENCES);
-    let Some(reference) = references.get_mut(&at).filter(|reference| reference.count > 0) else {
+    let Some(buffer) = references.get_mut(&at).filter(|buffer| buffer.count > 0) else {
         return Status::ERROR_INVALID_PARAMETER;
     };
-    reference.count = reference.count.saturating_sub(1);
-    if reference.count == 0 && reference.kept.is_some() {
+    buffer.count = buffer.count.saturating_sub(1);
+    if buffer.count == 0 && buffer.kept_bytes.is_some() {
         references.remove(&at);
         RELEASED.notify_all();
     }
     Status::ERROR_SUCCESS
 }
 
-/// Waits until no buffer of these traces is kept.
+/// Waits until the program keeps no buffer of these traces.
 pub(super) fn wait_for_release(handles: &[u64]) {
     let mut references = lock(&REFERENCES);
-    while references.values().any(|reference| handles.contains(&reference.handle)) {
+    while references.values().any(|buffer| handles.contains(&buffer.handle)) {
         references = RELEASED.wait(references).unwrap_or_else(PoisonError::into_inner);
     }
 }

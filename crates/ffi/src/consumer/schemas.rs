@@ -36,7 +36,7 @@ struct LearnedSchemas {
 }
 
 impl TraceSchemas {
-    /// Starts without schemas. The file is not searched if its handle cannot be duplicated.
+    /// Starts without schemas. The file is not searched if its descriptor cannot be duplicated.
     pub(super) fn new(trace: &Trace) -> Arc<Self> {
         let file = trace.file().and_then(|file| file.try_clone().ok());
         Arc::new(Self(Mutex::new(LearnedSchemas { queries: QueryDecoder::default(), file })))
@@ -48,7 +48,7 @@ impl TraceSchemas {
         lock(&self.0).queries.decoder.observe(record);
     }
 
-    /// Asks for an answer, and searches for further schemas while the schema is missing.
+    /// Asks a question. While the schema is missing, learns further schemas and asks again.
     pub(super) fn ask<T>(&self, question: &mut impl FnMut(&mut QueryDecoder) -> Answer<T>) -> Answer<T> {
         let mut learned = lock(&self.0);
         let mut answer = question(&mut learned.queries);
@@ -63,18 +63,18 @@ impl TraceSchemas {
 }
 
 impl LearnedSchemas {
-    /// Loads the manifests of the programs that the trace names. Returns whether there were any.
+    /// Loads the manifests of the programs that the trace names. Returns whether one describes events.
     fn load_programs(&mut self) -> bool {
         let mut has_learned = false;
         for tracked in self.queries.decoder.take_tracked() {
             let Some(program) = open_program(Path::new(&tracked.path)) else { continue };
-            // The events stay undescribed if the program was replaced or has no manifest.
+            // The events stay undescribed if the program has been replaced or has no manifest.
             has_learned |= self.queries.decoder.add_tracked(&tracked, program).is_ok_and(|events| events > 0);
         }
         has_learned
     }
 
-    /// Reads the whole file for events that describe others, unless that was done before.
+    /// Reads the whole file for events that describe others, unless it was read before.
     fn search_file(&mut self) -> bool {
         let Some(trace) = self.file.take().and_then(|file| etl::Trace::open(file).ok()) else { return false };
         let mut events = trace.events();
@@ -88,16 +88,16 @@ impl LearnedSchemas {
 }
 
 /// The traces that a thread delivers, and the index of the trace whose event it delivers now.
-pub(super) struct DeliveringTraces {
+pub(super) struct ThreadDelivery {
     traces: Vec<Arc<TraceSchemas>>,
     current: Cell<usize>,
 }
 
 thread_local! {
-    static DELIVERING: RefCell<Option<Rc<DeliveringTraces>>> = const { RefCell::new(None) };
+    static DELIVERING: RefCell<Option<Rc<ThreadDelivery>>> = const { RefCell::new(None) };
 }
 
-impl DeliveringTraces {
+impl ThreadDelivery {
     /// Begins the delivery of traces by this thread.
     pub(super) fn begin(traces: Vec<Arc<TraceSchemas>>) -> (Rc<Self>, EndDelivery) {
         let this = Rc::new(Self { traces, current: Cell::new(0) });
@@ -122,7 +122,7 @@ impl DeliveringTraces {
 }
 
 /// Restores the previous delivery of the thread when dropped: callbacks may process other traces.
-pub(super) struct EndDelivery(Option<Rc<DeliveringTraces>>);
+pub(super) struct EndDelivery(Option<Rc<ThreadDelivery>>);
 
 impl Drop for EndDelivery {
     fn drop(&mut self) {

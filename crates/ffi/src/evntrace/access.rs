@@ -36,11 +36,11 @@ pub unsafe extern "C" fn EventAccessControl(
         let (Some(object), Some(account), 0..4) = (object, account, operation) else {
             return Status::ERROR_INVALID_PARAMETER;
         };
-        let set = || {
+        let set_access = || {
             let mut daemon = Controller::find_or_start(None)?;
             daemon.set_access(object, SecurityOperation(operation), &account, Rights(rights), allow != 0)
         };
-        set().into_status()
+        set_access().into_status()
     })
 }
 

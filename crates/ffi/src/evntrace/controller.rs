@@ -1,12 +1,13 @@
 //! evntrace.h for controllers: starting, controlling, stopping and listing sessions.
 //!
 //! ```text
-//!   StartTrace ─▶ check block ─▶ read name ─▶ apply the session's rules ─▶ start ─▶ fill block
+//!   StartTrace ─▶ check block ─▶ read name ─▶ make configuration ─▶ start ─▶ fill block
 //!   ControlTrace, StopTrace … ─▶ check block ─▶ find session ─▶ perform action ─▶ fill block
 //! ```
 //!
-//! A name that does not fit into the block is an error, but does not undo the action. Each function
-//! has a form for UTF-16 and one for UTF-8, which share one implementation here.
+//! StartTrace checks first that the session name fits into the block. After the other actions, a
+//! name that does not fit is an error, but the action is not undone. Each function has a form for
+//! UTF-16 and one for UTF-8, which share one implementation here.
 
 use traceweir::controller::{Controller, Properties};
 use traceweir::{Error, Status};

@@ -9,9 +9,9 @@ use crate::types::FilterDescriptor;
 use crate::types::controller::{EnableTraceParameters, EnableTraceParametersV1, TraceGuidProperties};
 use crate::{boundary, ptr};
 
-/// The structure has one filter at most.
+/// ENABLE_TRACE_PARAMETERS has at most one filter.
 const ENABLE_TRACE_PARAMETERS_VERSION: u32 = 1;
-/// The structure has an array of filters.
+/// ENABLE_TRACE_PARAMETERS has an array of filters.
 const ENABLE_TRACE_PARAMETERS_VERSION_2: u32 = 2;
 
 /// Enables or disables a provider, or asks it for its state; [`Controller::enable`].
@@ -116,24 +116,24 @@ unsafe fn read_options(at: *const EnableTraceParameters) -> Result<EnableParams,
     let Some(version) = (unsafe { ptr::read_value(at.cast::<u32>()) }) else {
         return Ok(EnableParams::default());
     };
-    let (first, count) = match version {
+    let (v1, count) = match version {
         ENABLE_TRACE_PARAMETERS_VERSION => {
             // SAFETY: the caller guarantees that the value can be read.
-            let first = unsafe { at.cast::<EnableTraceParametersV1>().read_unaligned() };
-            (first, u32::from(!first.enable_filter_desc.is_null()))
+            let v1 = unsafe { at.cast::<EnableTraceParametersV1>().read_unaligned() };
+            (v1, u32::from(!v1.enable_filter_desc.is_null()))
         }
         ENABLE_TRACE_PARAMETERS_VERSION_2 => {
             // SAFETY: the caller guarantees that the value can be read.
-            let all = unsafe { at.read_unaligned() };
-            (all.first, all.filter_desc_count)
+            let v2 = unsafe { at.read_unaligned() };
+            (v2.first, v2.filter_desc_count)
         }
         _ => return Err(Status::ERROR_INVALID_PARAMETER),
     };
     // SAFETY: the caller fulfils the `# Safety` section; `read` requires no more.
-    let filters = unsafe { filters::read(first.enable_filter_desc, count) }?;
+    let filters = unsafe { filters::read(v1.enable_filter_desc, count) }?;
     Ok(EnableParams {
-        property: first.enable_property,
-        source: first.source_id,
+        property: v1.enable_property,
+        source: v1.source_id,
         filters,
         ..EnableParams::default()
     })

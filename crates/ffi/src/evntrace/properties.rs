@@ -6,7 +6,7 @@
 //!                       ▲ LoggerNameOffset            ▲ LogFileNameOffset
 //! ```
 //!
-//! Either name may be first: its area ends where the other name or the end of the block is.
+//! Either name may come first: its area ends at the other name or at the end of the block.
 //! [`PropertiesBlock::open`] reports errors in a block before the action. [`PropertiesBlock::fill`]
 //! reports a name that does not fit after the action, with everything else filled in.
 

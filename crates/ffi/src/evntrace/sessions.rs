@@ -8,9 +8,8 @@
 //!
 //! 1. Only these calls start a daemon: StartTrace, EventAccessControl, EventAccessRemove, and
 //!    TraceSetInformation of a system-wide class.
-//! 2. Each call opens a connection. A call that waits for a disk, or without limit for a
-//!    provider, does not block other threads; and a forked child shares no connection with its
-//!    parent.
+//! 2. Each call opens its own connection. So a call that waits for a disk or a provider does not
+//!    block other threads, and a forked child shares no connection with its parent.
 //! 3. The table of sessions in this process is locked only for lookups and changes of the table.
 
 use std::path::PathBuf;
@@ -157,7 +156,7 @@ fn connect_to_daemon() -> Result<Controller> {
 
 /// Returns the error of actions that only sessions of the daemon support.
 fn refuse_in_process<T>() -> Result<T> {
-    Err(Error::refused(Status::ERROR_INVALID_FUNCTION, "a session in its own process has no such files"))
+    Err(Error::refused(Status::ERROR_INVALID_FUNCTION, "only sessions of the daemon support this action"))
 }
 
 impl TargetSession {

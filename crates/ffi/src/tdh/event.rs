@@ -100,11 +100,11 @@ impl EventQuery<'_> {
     /// As [`read_query`].
     unsafe fn read_contexts(&mut self, count: u32, context: *const TdhContext) -> Option<()> {
         let count = usize::try_from(count).ok().filter(|count| *count <= CONTEXT_TYPES)?;
-        let mut is_parameter_set = [false; CONTEXT_TYPES];
+        let mut parameters_set = [false; CONTEXT_TYPES];
         // SAFETY: the caller guarantees that `context` is NULL or valid.
         for context in unsafe { ptr::array(context, count) }? {
-            let is_parameter_set = is_parameter_set.get_mut(usize::try_from(context.parameter_type).ok()?)?;
-            if std::mem::replace(is_parameter_set, true) {
+            let is_set = parameters_set.get_mut(usize::try_from(context.parameter_type).ok()?)?;
+            if std::mem::replace(is_set, true) {
                 return None;
             }
             match context.parameter_type {

@@ -119,11 +119,12 @@ pub unsafe extern "C" fn TdhAggregatePayloadFilters(
         let (Some(handles), false) = (handles, descriptor.is_null()) else {
             return Status::ERROR_INVALID_PARAMETER;
         };
-        let found: Option<Vec<_>> =
+        let selected: Option<Vec<_>> =
             handles.iter().map(|handle| FILTERS.with_entry(handle.addr(), |filter| filter.clone())).collect();
-        let Some(found) = found else { return Status::ERROR_INVALID_PARAMETER };
+        let Some(selected) = selected else { return Status::ERROR_INVALID_PARAMETER };
         let is_required = |at: usize| flags.and_then(|flags| flags.get(at)).is_some_and(|flag| *flag != 0);
-        let blob = aggregate_filters(found.iter().enumerate().map(|(at, filter)| (filter, is_required(at))));
+        let blob =
+            aggregate_filters(selected.iter().enumerate().map(|(at, filter)| (filter, is_required(at))));
         match blob.map_err(|refusal| refusal.status()).and_then(|blob| allocate_descriptor(&blob)) {
             Ok(created) => {
                 // SAFETY: the caller passes NULL or a writable `descriptor`.

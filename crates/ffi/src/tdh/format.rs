@@ -12,11 +12,11 @@ use super::event::check_pointer_size;
 use crate::types::tdh::{EventMapEntry, EventMapInfo, TraceEventInfo};
 use crate::{boundary, ptr};
 
-/// Flags of maps whose entries are bits: of manifests, of classic classes, and flags of these.
+/// EVENTMAP_INFO_FLAG_MANIFEST_BITMAP, …_WBEM_BITMAP and …_WBEM_FLAG: the entries are bits.
 const MAP_BITS: u32 = 0x02 | 0x10 | 0x20;
-/// Maps that match text patterns.
+/// EVENTMAP_INFO_FLAG_MANIFEST_PATTERNMAP: the map matches text patterns.
 const MAP_PATTERN: u32 = 0x04;
-/// Names of classic classes by their index: they have no numbers.
+/// EVENTMAP_INFO_FLAG_WBEM_NO_MAP: the entries have names, but no values.
 const MAP_WBEM_NO_MAP: u32 = 0x40;
 /// The most entries of a map that are read.
 const MAX_ENTRIES: u32 = 1 << 20;

@@ -121,7 +121,7 @@ pub unsafe extern "C" fn TdhSetDecodingParameter(handle: *mut c_void, context: *
 }
 
 /// Returns an option of a handle: a number in the context itself, a text in the buffer whose
-/// address and size in bytes the context has.
+/// address and size in bytes the context contains.
 ///
 /// # Safety
 ///

@@ -204,20 +204,20 @@ pub unsafe extern "C" fn TdhEnumerateProviderFilters(
 /// Returns the addresses of structures, followed by the structures, for memory at `at`. Each
 /// structure begins at a multiple of eight.
 fn prepend_addresses(structures: &[Vec<u8>], at: usize) -> Vec<u8> {
-    const POINTER: usize = size_of::<usize>();
-    let mut next = structures.len().saturating_mul(POINTER);
+    const POINTER_BYTES: usize = size_of::<usize>();
+    let mut next = structures.len().saturating_mul(POINTER_BYTES);
     let (mut addresses, mut contents) = (Vec::with_capacity(next), Vec::new());
     for bytes in structures {
         addresses.extend(at.wrapping_add(next).to_ne_bytes());
         contents.extend_from_slice(bytes);
-        contents.resize(contents.len().next_multiple_of(POINTER), 0);
-        next = structures.len().saturating_mul(POINTER).saturating_add(contents.len());
+        contents.resize(contents.len().next_multiple_of(POINTER_BYTES), 0);
+        next = structures.len().saturating_mul(POINTER_BYTES).saturating_add(contents.len());
     }
     addresses.extend(contents);
     addresses
 }
 
-/// Calls `body` with a path.
+/// Calls `body` with the library and a path.
 ///
 /// # Safety
 ///
@@ -243,7 +243,7 @@ pub unsafe extern "C" fn TdhLoadManifest(path: *const u16) -> u32 {
     unsafe { with_path(path, |library, path| library.load_file(&path)) }
 }
 
-/// Unloads a manifest; [`Library::unload`].
+/// Unloads a manifest; [`Library::unload_file`].
 ///
 /// # Safety
 ///

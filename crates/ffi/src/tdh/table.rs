@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use traceweir::Status;
 
-/// The most entries that a program may have open.
+/// The most entries of one table.
 const MAX_ENTRIES: usize = 4096;
 
 /// The distance between handles, which are aligned as addresses would be.
@@ -20,22 +20,22 @@ static NEXT_HANDLE: AtomicUsize = AtomicUsize::new(HANDLE_STEP);
 /// Entries by their handle.
 #[derive(Debug)]
 pub(super) struct HandleTable<T> {
-    open: Mutex<Option<HashMap<usize, Arc<Mutex<T>>>>>,
+    entries: Mutex<Option<HashMap<usize, Arc<Mutex<T>>>>>,
 }
 
 impl<T> HandleTable<T> {
     pub(super) const fn new() -> Self {
-        Self { open: Mutex::new(None) }
+        Self { entries: Mutex::new(None) }
     }
 
     fn lock(&self) -> MutexGuard<'_, Option<HashMap<usize, Arc<Mutex<T>>>>> {
-        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+        self.entries.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Adds an entry and returns its handle.
     pub(super) fn add(&self, entry: T) -> Result<usize, Status> {
-        let mut open = self.lock();
-        let entries = open.get_or_insert_with(HashMap::new);
+        let mut table = self.lock();
+        let entries = table.get_or_insert_with(HashMap::new);
         if entries.len() >= MAX_ENTRIES {
             return Err(Status::ERROR_NOT_ENOUGH_MEMORY);
         }

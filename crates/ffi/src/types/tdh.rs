@@ -1,7 +1,7 @@
 //! Structures of tdh.h. A field that is a union in C has the name of its most common member.
 //!
-//! Source: Documented (tdh.h). A test compares every size and offset with what C compilers make of
-//! the header.
+//! Source: Documented (tdh.h). A test compares every size and offset with what C compilers compute
+//! from the header.
 #![allow(missing_docs)] // The fields are documented with the published structures.
 
 use traceweir::{EventDescriptor, Guid};

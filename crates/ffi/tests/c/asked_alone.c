@@ -1,8 +1,8 @@
-/* Information calls without a daemon that answers: errors in the call, and information that the
- * library has itself, do not depend on a daemon.
+/* Information calls while no daemon answers: errors in the arguments, and information of the library
+ * itself, do not depend on a daemon.
  *
- *   asked_alone FOLDER            no daemon runs: an idle system, and a private session, which
- *                                 writes tracked.etl
+ *   asked_alone FOLDER            no daemon runs: the answers are those of an idle system; a
+ *                                 private session writes tracked.etl
  *   asked_alone FOLDER STATUS     a socket exists and does not answer: queries that need a daemon
  *                                 return STATUS
  */
@@ -35,19 +35,19 @@ static ULONG list_guids(int info_class, void *in, ULONG in_length, void *out, UL
 
 /* Errors that the library finds without a daemon. */
 static void check_invalid_calls(void) {
-    static const int NOT_SET[] = {-1, 0, 1, 2, 7, 11, 12, 13, 14, 15, 17, 19, 22, 23, 25, 27, 29, 0x7FFFFFFF};
-    static const int NOT_QUERIED[] = {-1, 0, 1, 2, 6, 8, 9, 10, 12, 13, 15, 16, 18, 20, 21, 24, 26, 28, 29};
+    static const int NOT_SETTABLE[] = {-1, 0, 1, 2, 7, 11, 12, 13, 14, 15, 17, 19, 22, 23, 25, 27, 29, 0x7FFFFFFF};
+    static const int NOT_QUERYABLE[] = {-1, 0, 1, 2, 6, 8, 9, 10, 12, 13, 15, 16, 18, 20, 21, 24, 26, 28, 29};
     static const struct {
         int info_class;
         ULONG min_length;
-        int clears;
+        int can_clear;
     } LENGTHS[] = {{3, 24, 1}, {4, 4, 0},  {5, 8, 0},  {6, 4, 1},  {8, 24, 0},  {9, 4, 0},   {10, 16, 1},
                    {16, 8, 1}, {18, 1, 0}, {20, 4, 0}, {21, 4, 1}, {24, 12, 0}, {26, 12, 0}, {28, 8, 1}};
-    for (unsigned i = 0; i < sizeof NOT_SET / sizeof NOT_SET[0]; i++) {
-        EXPECT(ERROR_NOT_SUPPORTED, set_information(STALE_ID, NOT_SET[i], NULL, 8));
+    for (unsigned i = 0; i < sizeof NOT_SETTABLE / sizeof NOT_SETTABLE[0]; i++) {
+        EXPECT(ERROR_NOT_SUPPORTED, set_information(STALE_ID, NOT_SETTABLE[i], NULL, 8));
     }
-    for (unsigned i = 0; i < sizeof NOT_QUERIED / sizeof NOT_QUERIED[0]; i++) {
-        EXPECT(ERROR_NOT_SUPPORTED, query_information(STALE_ID, NOT_QUERIED[i], NULL, 8));
+    for (unsigned i = 0; i < sizeof NOT_QUERYABLE / sizeof NOT_QUERYABLE[0]; i++) {
+        EXPECT(ERROR_NOT_SUPPORTED, query_information(STALE_ID, NOT_QUERYABLE[i], NULL, 8));
         EXPECT(UNTOUCHED, returned);
     }
     memset(bytes, 0, sizeof bytes);
@@ -58,7 +58,7 @@ static void check_invalid_calls(void) {
         EXPECT(ERROR_INVALID_PARAMETER, set_information(STALE_ID, info_class, NULL, 0xFFFFFFFF));
         EXPECT(ERROR_BAD_LENGTH, min_length > 1 ? set_information(STALE_ID, info_class, bytes, min_length - 1) : ERROR_BAD_LENGTH);
         EXPECT(ERROR_BAD_LENGTH, min_length > 1 ? set_information(STALE_ID, info_class, bytes + 1, min_length - 1) : ERROR_BAD_LENGTH);
-        if (!LENGTHS[i].clears) {
+        if (!LENGTHS[i].can_clear) {
             EXPECT(ERROR_BAD_LENGTH, set_information(STALE_ID, info_class, NULL, 0));
             EXPECT(ERROR_BAD_LENGTH, set_information(STALE_ID, info_class, bytes, 0));
         }
@@ -159,41 +159,42 @@ static void check_local_information(void) {
     EXPECT(0, EventUnregister(reg));
 }
 
-/* Information that needs a daemon, and the status without one. */
-static void check_daemon_information(ULONG with_session, ULONG unknown, ULONG idle) {
+/* Calls that need a daemon, and their status without one: of calls about a session, of calls about a
+ * GUID, and of all others. */
+static void check_daemon_information(ULONG session_status, ULONG guid_status, ULONG other_status) {
     CLASSIC_EVENT_ID event;
     memset(&event, 0, sizeof event);
     event.EventGuid = THREAD_CLASS;
     event.Type = 36;
     memset(bytes, 0, sizeof bytes);
-    EXPECT(with_session, set_information(STALE_ID, TraceStackTracingInfo, &event, sizeof event));
-    EXPECT(with_session, set_information(STALE_ID, TraceStackTracingInfo, NULL, 0));
-    EXPECT(with_session, set_information(STALE_ID, TraceProviderBinaryTracking, bytes, 1));
+    EXPECT(session_status, set_information(STALE_ID, TraceStackTracingInfo, &event, sizeof event));
+    EXPECT(session_status, set_information(STALE_ID, TraceStackTracingInfo, NULL, 0));
+    EXPECT(session_status, set_information(STALE_ID, TraceProviderBinaryTracking, bytes, 1));
     /* The daemon checks the count in the buffer, not the library. */
     bytes[4] = 2;
-    EXPECT(with_session, set_information(STALE_ID, TracePeriodicCaptureStateListInfo, bytes, 8));
-    EXPECT(with_session, set_information(STALE_ID, TracePeriodicCaptureStateListInfo, NULL, 0));
-    EXPECT(with_session, query_information(STALE_ID, TraceStackTracingInfo, NULL, 0));
-    EXPECT(with_session, query_information(STALE_ID, TraceDisallowListQuery, bytes, 64));
-    EXPECT(with_session, query_information(STALE_ID, TraceStreamCount, bytes, 4));
+    EXPECT(session_status, set_information(STALE_ID, TracePeriodicCaptureStateListInfo, bytes, 8));
+    EXPECT(session_status, set_information(STALE_ID, TracePeriodicCaptureStateListInfo, NULL, 0));
+    EXPECT(session_status, query_information(STALE_ID, TraceStackTracingInfo, NULL, 0));
+    EXPECT(session_status, query_information(STALE_ID, TraceDisallowListQuery, bytes, 64));
+    EXPECT(session_status, query_information(STALE_ID, TraceStreamCount, bytes, 4));
     EXPECT(UNTOUCHED, returned);
-    EXPECT(with_session, TraceConfigureLastBranchRecord(STALE_ID, TRACE_LBR_CONFIGURATION_NONE, &event, 1));
+    EXPECT(session_status, TraceConfigureLastBranchRecord(STALE_ID, TRACE_LBR_CONFIGURATION_NONE, &event, 1));
     event.EventGuid = PROVIDER;
-    EXPECT(with_session, TraceConfigureLastBranchRecord(STALE_ID, TRACE_LBR_CONFIGURATION_NONE, &event, 1));
-    EXPECT(idle, query_information(STALE_ID, TraceMaxLoggersQuery, bytes, 4));
+    EXPECT(session_status, TraceConfigureLastBranchRecord(STALE_ID, TRACE_LBR_CONFIGURATION_NONE, &event, 1));
+    EXPECT(other_status, query_information(STALE_ID, TraceMaxLoggersQuery, bytes, 4));
     memset(bytes, 0, 16);
-    EXPECT(idle, query_information(0, TraceSampledProfileIntervalInfo, bytes, 8));
-    EXPECT(idle, query_information(0, TracePmcSessionInformation, NULL, 0));
-    EXPECT(idle, list_guids(TraceGuidQueryList, NULL, 0, NULL, 0));
-    EXPECT(idle, list_guids(TraceGroupQueryList, NULL, 0, NULL, 0));
-    EXPECT(idle, list_guids(TraceMaxLoggersQuery, NULL, 0, bytes, 4));
+    EXPECT(other_status, query_information(0, TraceSampledProfileIntervalInfo, bytes, 8));
+    EXPECT(other_status, query_information(0, TracePmcSessionInformation, NULL, 0));
+    EXPECT(other_status, list_guids(TraceGuidQueryList, NULL, 0, NULL, 0));
+    EXPECT(other_status, list_guids(TraceGroupQueryList, NULL, 0, NULL, 0));
+    EXPECT(other_status, list_guids(TraceMaxLoggersQuery, NULL, 0, bytes, 4));
     memset(bytes, 1, 16);
-    EXPECT(unknown, list_guids(TraceGuidQueryInfo, bytes, 16, NULL, 0));
-    EXPECT(unknown, list_guids(TraceGroupQueryInfo, bytes, 16, bytes, 64));
+    EXPECT(guid_status, list_guids(TraceGuidQueryInfo, bytes, 16, NULL, 0));
+    EXPECT(guid_status, list_guids(TraceGroupQueryInfo, bytes, 16, bytes, 64));
 }
 
-/* A private session supports one class: it records the modules of its providers, of those enabled
- * before and of those enabled later. */
+/* A private session supports one class: it records the modules of the providers that are
+ * enabled before and after the call. */
 static void check_private_session(const char *folder) {
     CONTROLTRACE_ID id = 0;
     REGHANDLE reg = 0, later = 0;

@@ -29,15 +29,15 @@ typedef struct {
 } EVENT;
 
 static EVENT make_event(ULONG flags, USHORT size) {
-    EVENT made;
-    memset(&made, 0, sizeof made);
-    made.Header.Size = (USHORT)(sizeof made.Header + size);
-    made.Header.Class.Type = EVENT_TRACE_TYPE_START;
-    made.Header.Class.Level = TRACE_LEVEL_WARNING;
-    made.Header.Class.Version = 2;
-    made.Header.Guid = Class;
-    made.Header.Flags = flags;
-    return made;
+    EVENT event;
+    memset(&event, 0, sizeof event);
+    event.Header.Size = (USHORT)(sizeof event.Header + size);
+    event.Header.Class.Type = EVENT_TRACE_TYPE_START;
+    event.Header.Class.Level = TRACE_LEVEL_WARNING;
+    event.Header.Class.Version = 2;
+    event.Header.Guid = Class;
+    event.Header.Flags = flags;
+    return event;
 }
 
 static void check_events(void) {
@@ -67,7 +67,7 @@ static void check_events(void) {
     EXPECT(ERROR_INVALID_PARAMETER, TraceEvent(logger, NULL));
 }
 
-static void check_instances(HANDLE kind) {
+static void check_instances(HANDLE class_handle) {
     struct {
         EVENT_INSTANCE_HEADER Header;
         UCHAR Data[4];
@@ -78,8 +78,8 @@ static void check_instances(HANDLE kind) {
     e.Header.Flags = WNODE_FLAG_TRACED_GUID;
     e.Header.Class.Type = EVENT_TRACE_TYPE_END;
     memcpy(e.Data, "inst", 4);
-    EXPECT(ERROR_SUCCESS, CreateTraceInstanceId(kind, &parent));
-    EXPECT(ERROR_SUCCESS, CreateTraceInstanceId(kind, &instance));
+    EXPECT(ERROR_SUCCESS, CreateTraceInstanceId(class_handle, &parent));
+    EXPECT(ERROR_SUCCESS, CreateTraceInstanceId(class_handle, &instance));
     EXPECT(ERROR_SUCCESS, TraceEventInstance(logger, &e.Header, &instance, &parent));
     EXPECT(ERROR_INVALID_PARAMETER, TraceEventInstance(logger, &e.Header, NULL, NULL));
     EXPECT(ERROR_INVALID_PARAMETER, TraceEventInstance(logger, NULL, &instance, NULL));
@@ -122,8 +122,8 @@ int main(void) {
     callback_status = 1234;
     ULONG status = 0;
     for (int tries = 0; tries < 20 && status == 0; tries++) {
-        /* On a slow machine the callback may run too late for the registration to return its
-         * status. */
+        /* On a slow machine the callback may run too late for the registration to return the
+         * status of the callback. */
         status = RegisterTraceGuidsW(control, &callback_status, &Control, 1, classes, NULL, NULL, &reg);
         EXPECT(ERROR_SUCCESS, UnregisterTraceGuids(reg));
     }

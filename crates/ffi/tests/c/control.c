@@ -1,6 +1,6 @@
 /* Controllers with a daemon: sessions from their start to their stop.
  *
- *   control FOLDER [daemon]      logs go there; daemon: without private sessions of this process
+ *   control FOLDER [daemon]      writes logs to FOLDER; with "daemon", starts no private session
  */
 #include "control.h"
 
@@ -192,7 +192,7 @@ static void check_private_session_of_processes(const char *folder) {
     EXPECT(0, UpdateTraceW(id, NULL, &other.p));
     EXPECT(7, other.p.FlushTimer);
     EXPECT(0, FlushTraceW(id, NULL, &empty_block(&other)->p));
-    /* A private session is in no list, as published. */
+    /* A private session is in no list, as documented. */
     empty_block(&other);
     EXPECT(0, QueryAllTracesW(blocks, 1, &running));
     EXPECT(0, running);
@@ -200,7 +200,7 @@ static void check_private_session_of_processes(const char *folder) {
     EXPECT(ERROR_WMI_INSTANCE_NOT_FOUND, query_session(id));
 }
 
-/* Filters, older functions, and the list of enabled providers. */
+/* Filters, older functions, and the list of registered providers. */
 static void check_enables(void) {
     CONTROLTRACE_ID id = 0;
     struct {
@@ -303,19 +303,20 @@ static void check_many_sessions(void) {
 static void check_access_rights(void) {
     GUID object = PROVIDER;
     unsigned char before[512], after[512], sid[16] = {1, 2, 0, 0, 0, 0, 0, 22, 1, 0, 0, 0, 0xE8, 3, 0, 0};
-    ULONG was = sizeof before, size = sizeof after;
-    EXPECT(0, EventAccessQuery(&object, before, &was));
+    ULONG size_before = sizeof before, size = sizeof after;
+    EXPECT(0, EventAccessQuery(&object, before, &size_before));
     EXPECT(0, EventAccessControl(&object, EventSecurityAddDACL, sid, TRACELOG_GUID_ENABLE, TRUE));
     EXPECT(0, EventAccessQuery(&object, after, &size));
-    EXPECT(was + 24, size);
+    EXPECT(size_before + 24, size);
     EXPECT(0, EventAccessRemove(&object));
     size = sizeof after;
     EXPECT(0, EventAccessQuery(&object, after, &size));
-    EXPECT(was, size);
+    EXPECT(size_before, size);
     EXPECT(0, memcmp(before, after, size));
 }
 
-/* Many threads that start, query and stop: each gets its own result, or a defined error. */
+/* Starts, enables and stops a session repeatedly, while other threads do the same. Returns NULL if
+ * each call succeeds or returns a defined error. */
 static void *control_repeatedly(void *number) {
     char name[16];
     WCHAR wide[16];

@@ -1,7 +1,7 @@
 /* Controllers without a daemon: errors are reported, queries find no sessions, and private sessions
  * run.
  *
- *   control_alone FOLDER      logs go there; the private sessions write own.etl and next.etl
+ *   control_alone FOLDER      writes logs to FOLDER; the private sessions write own.etl and next.etl
  */
 #include "control.h"
 
@@ -20,10 +20,10 @@ static ULONG start_session(void) {
     return status;
 }
 
-/* The table of errors of StartTrace that need no daemon. */
+/* Errors of StartTrace that the library reports without a daemon. */
 static void check_invalid_starts(const char *folder) {
     CONTROLTRACE_ID id = 7;
-    WCHAR longest[1025];
+    WCHAR name[1025];
     BLOCKA utf8_block;
     const char *file = path_in(folder, "never.etl");
     const ULONG SEQUENTIAL = EVENT_TRACE_FILE_MODE_SEQUENTIAL;
@@ -71,13 +71,13 @@ static void check_invalid_starts(const char *folder) {
     EXPECT(ERROR_BAD_LENGTH, start_session());
 
     for (unsigned i = 0; i < 1024; i++) {
-        longest[i] = u'x';
+        name[i] = u'x';
     }
-    longest[1024] = 0;
-    EXPECT(ERROR_INVALID_PARAMETER, StartTraceW(&id, longest, &file_block(&block, SEQUENTIAL, file)->p));
-    longest[0] = 0xD800;
-    longest[1] = 0;
-    EXPECT(ERROR_INVALID_PARAMETER, StartTraceW(&id, longest, &file_block(&block, SEQUENTIAL, file)->p));
+    name[1024] = 0;
+    EXPECT(ERROR_INVALID_PARAMETER, StartTraceW(&id, name, &file_block(&block, SEQUENTIAL, file)->p));
+    name[0] = 0xD800;
+    name[1] = 0;
+    EXPECT(ERROR_INVALID_PARAMETER, StartTraceW(&id, name, &file_block(&block, SEQUENTIAL, file)->p));
     EXPECT(ERROR_INVALID_PARAMETER, StartTraceW(&id, u"", &file_block(&block, SEQUENTIAL, file)->p));
     EXPECT(ERROR_INVALID_PARAMETER, StartTraceA(&id, "\xFF", &narrow_block(&utf8_block, SEQUENTIAL, file)->p));
     /* A file name without a terminator. */
@@ -97,7 +97,7 @@ static void check_invalid_starts(const char *folder) {
     EXPECT(ERROR_INVALID_PARAMETER, start_session());
     file_block(&block, SEQUENTIAL, file)->p.EnableFlags = EVENT_TRACE_FLAG_PROCESS;
     EXPECT(ERROR_INVALID_PARAMETER, start_session());
-    /* A file is required: there is none, or one with an empty name. */
+    /* A file is required, but its name is empty or missing. */
     file_block(&block, SEQUENTIAL, "");
     EXPECT(ERROR_BAD_PATHNAME, start_session());
     file_block(&block, 0, file)->p.LogFileNameOffset = 0;
@@ -151,7 +151,7 @@ static void check_lists(void) {
     EXPECT(0, count);
 }
 
-static void check_invalid_enables(CONTROLTRACE_ID id, ULONG if_valid) {
+static void check_invalid_enables(CONTROLTRACE_ID id, ULONG valid_status) {
     ENABLE_TRACE_PARAMETERS params;
     EVENT_FILTER_DESCRIPTOR filters[14];
     memset(&params, 0, sizeof params);
@@ -161,14 +161,14 @@ static void check_invalid_enables(CONTROLTRACE_ID id, ULONG if_valid) {
     EXPECT(ERROR_INVALID_PARAMETER, EnableTraceEx2(id, &PROVIDER, 3, 4, 0, 0, 0, NULL));
     for (ULONG version = 0; version < 4; version++) {
         params.Version = version;
-        EXPECT(version == 1 || version == 2 ? if_valid : ERROR_INVALID_PARAMETER, EnableTraceEx2(id, &PROVIDER, 1, 4, 0, 0, 0, &params));
+        EXPECT(version == 1 || version == 2 ? valid_status : ERROR_INVALID_PARAMETER, EnableTraceEx2(id, &PROVIDER, 1, 4, 0, 0, 0, &params));
     }
     params.Version = ENABLE_TRACE_PARAMETERS_VERSION_2;
     params.FilterDescCount = 1;
     EXPECT(ERROR_INVALID_PARAMETER, EnableTraceEx2(id, &PROVIDER, 1, 4, 0, 0, 0, &params));
     params.EnableFilterDesc = filters;
     /* Filters of type "none" are ignored. */
-    EXPECT(if_valid, EnableTraceEx2(id, &PROVIDER, 1, 4, 0, 0, 0, &params));
+    EXPECT(valid_status, EnableTraceEx2(id, &PROVIDER, 1, 4, 0, 0, 0, &params));
     params.FilterDescCount = 14;
     EXPECT(ERROR_INVALID_PARAMETER, EnableTraceEx2(id, &PROVIDER, 1, 4, 0, 0, 0, &params));
     params.FilterDescCount = 1;
@@ -179,11 +179,11 @@ static void check_invalid_enables(CONTROLTRACE_ID id, ULONG if_valid) {
     filters[0].Size = 4097;
     EXPECT(ERROR_INVALID_PARAMETER, EnableTraceEx2(id, &PROVIDER, 1, 4, 0, 0, 0, &params));
     EXPECT(ERROR_INVALID_PARAMETER, EnableTraceEx(&PROVIDER, NULL, id, 1, 4, 0, 0, 0, filters));
-    EXPECT(if_valid, EnableTraceEx(&PROVIDER, NULL, id, 1, 4, 0, 0, 0, NULL));
+    EXPECT(valid_status, EnableTraceEx(&PROVIDER, NULL, id, 1, 4, 0, 0, 0, NULL));
     EXPECT(ERROR_INVALID_PARAMETER, EnableTraceEx(NULL, NULL, id, 1, 4, 0, 0, 0, NULL));
     EXPECT(ERROR_INVALID_PARAMETER, EnableTrace(1, 1, 256, &PROVIDER, id));
     EXPECT(ERROR_INVALID_PARAMETER, EnableTrace(1, 1, 4, &PROVIDER, 0));
-    EXPECT(if_valid, EnableTrace(1, 1, 4, &PROVIDER, id));
+    EXPECT(valid_status, EnableTrace(1, 1, 4, &PROVIDER, id));
 }
 
 static void check_access_rights(void) {
@@ -251,7 +251,7 @@ static void check_private_session(const char *folder) {
     EXPECT(0, EnableTrace(1, 1, 4, &PROVIDER, id));
 
     /* The session is found by the id alone, and by the name with the mode or the id; a name alone
-     * is that of another session. */
+     * refers to a session of a daemon. */
     EXPECT(0, ControlTraceW(id, NULL, &empty_block(&other)->p, EVENT_TRACE_CONTROL_QUERY));
     EXPECT(id, other.p.Wnode.HistoricalContext);
     EXPECT(0, ControlTraceW(id, u"own \u00c4", &empty_block(&other)->p, EVENT_TRACE_CONTROL_QUERY));
@@ -287,7 +287,7 @@ static void check_private_session(const char *folder) {
  * continues. */
 static void check_forked_child(const char *folder) {
     CONTROLTRACE_ID id = 0;
-    int ended = 0;
+    int exit_status = 0;
     file_block(&block, EVENT_TRACE_PRIVATE_LOGGER_MODE | EVENT_TRACE_PRIVATE_IN_PROC, path_in(folder, "parent.etl"));
     EXPECT(0, StartTraceW(&id, u"parent", &block.p));
     pid_t child = fork();
@@ -297,8 +297,8 @@ static void check_forked_child(const char *folder) {
         EXPECT(ERROR_WMI_INSTANCE_NOT_FOUND, EnableTraceEx2(id, &PROVIDER, 1, 4, 0, 0, 0, NULL));
         _exit(0);
     }
-    EXPECT(child, waitpid(child, &ended, 0));
-    EXPECT(0, ended);
+    EXPECT(child, waitpid(child, &exit_status, 0));
+    EXPECT(0, exit_status);
     EXPECT(0, QueryTraceW(id, NULL, &empty_block(&other)->p));
     EXPECT(0, StopTraceW(id, NULL, &empty_block(&other)->p));
 }
@@ -323,7 +323,7 @@ static void check_full_file(const char *folder) {
     }
     EXPECT(ERROR_WMI_INSTANCE_NOT_FOUND, QueryTraceW(id, NULL, &empty_block(&other)->p));
     EXPECT(ERROR_WMI_INSTANCE_NOT_FOUND, StopTraceW(id, NULL, &empty_block(&other)->p));
-    /* Its name can be used again. */
+    /* The name of the session can be used again. */
     file_block(&block, EVENT_TRACE_PRIVATE_LOGGER_MODE | EVENT_TRACE_PRIVATE_IN_PROC, path_in(folder, "again.etl"));
     EXPECT(0, StartTraceW(&id, u"full", &block.p));
     EXPECT(0, StopTraceW(id, NULL, &empty_block(&other)->p));

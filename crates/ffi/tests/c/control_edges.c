@@ -1,7 +1,7 @@
 /* Controllers and memory: nothing is read or written outside of the caller's memory, wherever it
- * is; and only those names in a block are read that the call needs.
+ * is; and a call reads only those names in a block that it needs.
  *
- *   control_edges FOLDER      with a daemon; logs go there
+ *   control_edges FOLDER      needs a daemon; writes logs to FOLDER
  *
  * All memory that is passed ends at the end of a page, and the next page cannot be accessed.
  */
@@ -19,7 +19,7 @@ static unsigned char *edge;
 static const GUID PROVIDER = {0xC0FFEE0B, 0x1111, 0x2222, {1, 2, 3, 4, 5, 6, 7, 8}};
 static const GUID SYSTEM_CLASS = {0x3d6fa8d1, 0xfe05, 0x11d0, {0x9d, 0xda, 0x00, 0xc0, 0x4f, 0xd7, 0xba, 0x7c}};
 
-/* Returns the address of a number of bytes before the edge. */
+/* Returns the address of memory that ends at the edge. */
 static void *before_edge(size_t bytes) {
     return edge - bytes;
 }
@@ -35,16 +35,16 @@ static CONTROLTRACE_ID start_session(const WCHAR *name, ULONG mode, const char *
     return id;
 }
 
-/* A block of a number of bytes before the edge, at any alignment; an offset of 0 is none. */
+/* Makes a block that ends at the edge, at any alignment. An offset of 0 means no name. */
 static PEVENT_TRACE_PROPERTIES block_before_edge(ULONG bytes, ULONG name, ULONG file) {
-    EVENT_TRACE_PROPERTIES head;
-    memset(&head, 0, sizeof head);
-    head.Wnode.BufferSize = bytes;
-    head.Wnode.Flags = WNODE_FLAG_TRACED_GUID;
-    head.LoggerNameOffset = name;
-    head.LogFileNameOffset = file;
+    EVENT_TRACE_PROPERTIES structure;
+    memset(&structure, 0, sizeof structure);
+    structure.Wnode.BufferSize = bytes;
+    structure.Wnode.Flags = WNODE_FLAG_TRACED_GUID;
+    structure.LoggerNameOffset = name;
+    structure.LogFileNameOffset = file;
     memset(before_edge(bytes), 'x', bytes);
-    return (PEVENT_TRACE_PROPERTIES)memcpy(before_edge(bytes), &head, sizeof head);
+    return (PEVENT_TRACE_PROPERTIES)memcpy(before_edge(bytes), &structure, sizeof structure);
 }
 
 /* The session is called "edge" and has no file: its names take five units and one unit. */
@@ -60,7 +60,7 @@ static void check_name_areas(CONTROLTRACE_ID id) {
         EXPECT(more >= 5 ? 0 : ERROR_MORE_DATA, QueryTraceA(id, NULL, block_before_edge(size, name, 0)));
         EXPECT(more >= 2 ? 0 : ERROR_MORE_DATA, QueryTraceW(id, NULL, block_before_edge(size, 0, name)));
         EXPECT(0, QueryTraceA(id, NULL, block_before_edge(size, 0, name)));
-        /* Both names at one offset; that of the file in the last byte; the name after the file. */
+        /* Both names at one offset; the file name in the last byte; the session name after it. */
         EXPECT(more >= 10 ? 0 : ERROR_MORE_DATA, QueryTraceW(id, NULL, block_before_edge(size, name, name)));
         EXPECT(more >= 6 ? 0 : ERROR_MORE_DATA, QueryTraceA(id, NULL, block_before_edge(size, name, size - 1)));
         EXPECT(ERROR_MORE_DATA, QueryTraceW(id, NULL, block_before_edge(size, name, size - 1)));
@@ -106,7 +106,7 @@ static void check_names(CONTROLTRACE_ID id) {
 }
 
 /* Makes a block whose file name is not valid text. */
-static PEVENT_TRACE_PROPERTIES block_without_file_name(void) {
+static PEVENT_TRACE_PROPERTIES block_with_invalid_name(void) {
     file_block(&block, 0, "");
     for (unsigned i = 0; i < NAME_UNITS; i++) {
         block.file[i] = 0xD800;
@@ -125,22 +125,22 @@ static void check_unread_file_names(const char *folder) {
     CONTROLTRACE_ID file_sessions[] = {file, private_session};
     for (unsigned i = 0; i < 2; i++) {
         const char *name = path_in(folder, i == 0 ? "file.etl" : "private_session.etl");
-        EXPECT(0, QueryTraceW(file_sessions[i], NULL, block_without_file_name()));
+        EXPECT(0, QueryTraceW(file_sessions[i], NULL, block_with_invalid_name()));
         EXPECT(1, equals_wide(block.file, name));
-        EXPECT(0, FlushTraceW(file_sessions[i], NULL, block_without_file_name()));
+        EXPECT(0, FlushTraceW(file_sessions[i], NULL, block_with_invalid_name()));
         EXPECT(1, equals_wide(block.file, name));
-        EXPECT(ERROR_INVALID_FUNCTION, ControlTraceW(file_sessions[i], NULL, block_without_file_name(), EVENT_TRACE_CONTROL_INCREMENT_FILE));
-        EXPECT(ERROR_INVALID_PARAMETER, UpdateTraceW(file_sessions[i], NULL, block_without_file_name()));
-        EXPECT(0, QueryTraceW(file_sessions[i], NULL, block_without_file_name()));
+        EXPECT(ERROR_INVALID_FUNCTION, ControlTraceW(file_sessions[i], NULL, block_with_invalid_name(), EVENT_TRACE_CONTROL_INCREMENT_FILE));
+        EXPECT(ERROR_INVALID_PARAMETER, UpdateTraceW(file_sessions[i], NULL, block_with_invalid_name()));
+        EXPECT(0, QueryTraceW(file_sessions[i], NULL, block_with_invalid_name()));
     }
-    EXPECT(ERROR_INVALID_FUNCTION, ControlTraceW(private_session, NULL, block_without_file_name(), EVENT_TRACE_CONTROL_CONVERT_TO_REALTIME));
-    EXPECT(0, ControlTraceW(file, NULL, block_without_file_name(), EVENT_TRACE_CONTROL_CONVERT_TO_REALTIME));
-    EXPECT(0, StopTraceW(private_session, NULL, block_without_file_name()));
-    EXPECT(0, StopTraceW(file, NULL, block_without_file_name()));
-    EXPECT(ERROR_INVALID_PARAMETER, FlushTraceW(flight, NULL, block_without_file_name()));
+    EXPECT(ERROR_INVALID_FUNCTION, ControlTraceW(private_session, NULL, block_with_invalid_name(), EVENT_TRACE_CONTROL_CONVERT_TO_REALTIME));
+    EXPECT(0, ControlTraceW(file, NULL, block_with_invalid_name(), EVENT_TRACE_CONTROL_CONVERT_TO_REALTIME));
+    EXPECT(0, StopTraceW(private_session, NULL, block_with_invalid_name()));
+    EXPECT(0, StopTraceW(file, NULL, block_with_invalid_name()));
+    EXPECT(ERROR_INVALID_PARAMETER, FlushTraceW(flight, NULL, block_with_invalid_name()));
     EXPECT(0, FlushTraceW(flight, NULL, &file_block(&block, 0, path_in(folder, "snapshot.etl"))->p));
-    EXPECT(0, StopTraceW(flight, NULL, block_without_file_name()));
-    EXPECT(ERROR_WMI_INSTANCE_NOT_FOUND, FlushTraceW(flight, NULL, block_without_file_name()));
+    EXPECT(0, StopTraceW(flight, NULL, block_with_invalid_name()));
+    EXPECT(ERROR_WMI_INSTANCE_NOT_FOUND, FlushTraceW(flight, NULL, block_with_invalid_name()));
 }
 
 static void check_enable_parameters(CONTROLTRACE_ID id) {
@@ -150,8 +150,8 @@ static void check_enable_parameters(CONTROLTRACE_ID id) {
     memset(&params, 0, sizeof params);
     /* Version 1 has no count after the address. */
     params.Version = ENABLE_TRACE_PARAMETERS_VERSION;
-    const size_t FIRST = offsetof(ENABLE_TRACE_PARAMETERS, FilterDescCount);
-    EXPECT(0, EnableTraceEx2(id, &PROVIDER, 1, 4, 0, 0, 0, (PENABLE_TRACE_PARAMETERS)copy_before_edge(&params, FIRST)));
+    const size_t V1_BYTES = offsetof(ENABLE_TRACE_PARAMETERS, FilterDescCount);
+    EXPECT(0, EnableTraceEx2(id, &PROVIDER, 1, 4, 0, 0, 0, (PENABLE_TRACE_PARAMETERS)copy_before_edge(&params, V1_BYTES)));
     memset(&filter, 0, sizeof filter);
     filter.Type = EVENT_FILTER_TYPE_EVENT_ID;
     filter.Size = sizeof ids;
@@ -181,9 +181,9 @@ static void check_enable_parameters(CONTROLTRACE_ID id) {
     EXPECT(ERROR_INVALID_PARAMETER, EventAccessControl(&object, 0, copy_before_edge(invalid_sid, sizeof invalid_sid), 1, TRUE));
 }
 
-static ULONG query_information(CONTROLTRACE_ID id, int which, ULONG length, ULONG *returned) {
+static ULONG query_information(CONTROLTRACE_ID id, int info_class, ULONG length, ULONG *returned) {
     memset(before_edge(length), 0, length);
-    return TraceQueryInformation(id, (TRACE_INFO_CLASS)which, before_edge(length), length, returned);
+    return TraceQueryInformation(id, (TRACE_INFO_CLASS)info_class, before_edge(length), length, returned);
 }
 
 static void check_information(CONTROLTRACE_ID id) {
@@ -204,9 +204,9 @@ static void check_information(CONTROLTRACE_ID id) {
     EXPECT(ERROR_INVALID_PARAMETER, TraceSetInformation(id, TraceStackTracingInfo, copy_before_edge(events, sizeof events), sizeof events));
     /* A caller without the right to profile the system is refused for that reason, whatever the
      * events are. */
-    ULONG refused = TraceConfigureLastBranchRecord(id, TRACE_LBR_CONFIGURATION_NONE,
-                                                   (const CLASSIC_EVENT_ID *)copy_before_edge(events, sizeof events), 2);
-    EXPECT(1, refused == ERROR_INVALID_PARAMETER || refused == ERROR_PRIVILEGE_NOT_HELD);
+    ULONG status = TraceConfigureLastBranchRecord(id, TRACE_LBR_CONFIGURATION_NONE,
+                                                  (const CLASSIC_EVENT_ID *)copy_before_edge(events, sizeof events), 2);
+    EXPECT(1, status == ERROR_INVALID_PARAMETER || status == ERROR_PRIVILEGE_NOT_HELD);
     /* Providers are not read past the end of the buffer. */
     TRACE_PERIODIC_CAPTURE_STATE_INFO periodic = {3600, 0xFFFF, 0};
     EXPECT(ERROR_BAD_LENGTH, TraceSetInformation(id, TracePeriodicCaptureStateListInfo, copy_before_edge(&periodic, sizeof periodic), sizeof periodic));

@@ -1,5 +1,4 @@
-//! Controllers in C: the tables of the contract without a daemon and with one, and what their
-//! sessions recorded.
+//! Controllers in C, without a daemon and with one, and the events that their sessions record.
 
 use std::path::Path;
 use std::process::Command;
@@ -129,7 +128,7 @@ fn no_call_reads_or_writes_past_the_callers_memory() {
 }
 
 #[test]
-fn information_without_a_daemon_is_returned_if_none_runs() {
+fn calls_that_need_no_daemon_do_not_start_one() {
     let programs = ProgramFolder::new();
     let program = build_program(&programs, "gcc", "asked_alone.c", &[]);
     let (runtime, logs) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
@@ -151,12 +150,12 @@ fn information_without_a_daemon_is_returned_if_none_runs() {
 }
 
 #[test]
-fn information_without_a_daemon_is_returned_if_its_socket_is_unusable() {
+fn unusable_socket_fails_only_calls_that_need_a_daemon() {
     let programs = ProgramFolder::new();
     let program = build_program(&programs, "gcc", "asked_alone.c", &[]);
     let (runtime, logs) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-    // A stream socket: a daemon uses another type of socket, so none can answer here.
-    let _other = std::os::unix::net::UnixListener::bind(runtime.path().join("control.sock")).unwrap();
+    // A daemon uses another type of socket, so calls fail with ERROR_IO_DEVICE here.
+    let _stream_socket = std::os::unix::net::UnixListener::bind(runtime.path().join("control.sock")).unwrap();
     let mut command = Command::new(&program);
     command.arg(logs.path()).arg("1117").env("TRACEWEIR_RUNTIME_DIR", runtime.path());
     assert!(checked_rows(&expect_success(&mut command)) > 120);

@@ -5,7 +5,7 @@
 #include "check.h"
 
 static const GUID Provider = {0xC0FFEE08, 0x1111, 0x2222, {1, 2, 3, 4, 5, 6, 7, 8}};
-static const EVENT_DESCRIPTOR Event = {0, 0, 11, 4, 0, 0, 1}, Louder = {0, 0, 11, 6, 0, 0, 1};
+static const EVENT_DESCRIPTOR Event = {0, 0, 11, 4, 0, 0, 1}, TooVerbose = {0, 0, 11, 6, 0, 0, 1};
 /* Size, no tags, "Long enough for the moves", "n": a number. */
 static const char Metadata[] = "\x20\0\0Long enough for the moves\0n\0\x08";
 
@@ -35,8 +35,8 @@ int main(void) {
     EXPECT(has_shortcut, WRITE(&Event, 0, data));
     EXPECT(has_shortcut, WRITE(&Event, 3, data));
     /* No session listens; too many blocks; a missing block; a block of another type; too large;
-     * metadata shorter than any move. */
-    EXPECT(0, WRITE(&Louder, 1, data));
+     * metadata that is too short for the shortcut. */
+    EXPECT(0, WRITE(&TooVerbose, 1, data));
     EXPECT(0, WRITE(&Event, 129, data));
     data[2].Size = 4;
     EXPECT(0, WRITE(&Event, 3, data));

@@ -30,7 +30,7 @@ fn can_drop_privileges() -> bool {
 }
 
 #[test]
-fn every_call_of_the_table_of_information_returns_the_same_from_c() {
+fn every_row_of_the_information_table_holds_in_c() {
     if !can_drop_privileges() {
         return;
     }
@@ -47,9 +47,9 @@ fn every_call_of_the_table_of_information_returns_the_same_from_c() {
         command.arg(u8::from(fact).to_string());
     }
     let output = expect_success(command.arg(GUEST_UID.to_string()));
-    let all: u32 = output.lines().filter_map(|line| line.strip_prefix("rows: ")?.parse::<u32>().ok()).sum();
-    assert_eq!(output.matches("rows: ").count(), 3, "plain, guest, and all the others: {output}");
-    assert!(all > 2000, "{output}");
+    let rows: u32 = output.lines().filter_map(|line| line.strip_prefix("rows: ")?.parse::<u32>().ok()).sum();
+    assert_eq!(output.matches("rows: ").count(), 3, "one line for each caller: plain, guest, any: {output}");
+    assert!(rows > 2000, "{output}");
 }
 
 /// Returns a group of the C program by its number.
@@ -77,8 +77,12 @@ fn provider_that_may_not_join_a_group_is_refused_and_not_enabled() {
         let status = format!("-DSTATUS_OR_HRESULT={status}");
         let program = build_program(&programs, "gcc", "group_refused.c", &[mode, &status]);
         expect_success(daemon.command(&program).arg(GUEST_UID.to_string()));
-        let members = |group| daemon.controller().group_info(group).unwrap().members.len();
-        assert_eq!((members(closed_group), members(open_group)), (0, 0), "a member is left in a group");
+        let member_count = |group| daemon.controller().group_info(group).unwrap().members.len();
+        assert_eq!(
+            (member_count(closed_group), member_count(open_group)),
+            (0, 0),
+            "a member is left in a group"
+        );
         assert_eq!(recording.stop(0, |record| record.descriptor().id), [1]);
     }
 }

@@ -1,4 +1,4 @@
-//! Headers: each alone, all together in any order, and twice; in all standards, with all compilers,
+//! Headers: each alone, all together in many orders, and twice; in all standards, with all compilers,
 //! without a warning.
 
 use std::path::Path;
@@ -174,7 +174,7 @@ fn names_for_controllers_and_consumers_are_defined() {
     }
 }
 
-/// Without the check of the header, older compilers only warn, and the session is called "M".
+/// Without the check of the header, older compilers only warn, and the session is named "M".
 #[test]
 fn wide_text_of_32_bits_is_an_error_in_c_too() {
     let folder = tempfile::tempdir().unwrap();
@@ -195,7 +195,7 @@ fn wide_text_of_32_bits_is_an_error_in_c_too() {
 }
 
 #[test]
-fn status_codes_are_those_of_the_library() {
+fn header_defines_every_status_code_of_the_library() {
     let text = std::fs::read_to_string(crate_path("include/winerror.h")).unwrap();
     let mut in_header = 0;
     for line in text.lines() {
@@ -213,9 +213,9 @@ fn status_codes_are_those_of_the_library() {
 
 #[test]
 fn source_can_define_the_version_of_windows() {
-    let version_source = |given: &str, winnt: &str, winver: &str, ntddi: &str| {
+    let version_source = |definitions: &str, winnt: &str, winver: &str, ntddi: &str| {
         format!(
-            "{given}\n#include <windows.h>\n#if _WIN32_WINNT != {winnt} || WINVER != {winver} || NTDDI_VERSION != {ntddi}\n\
+            "{definitions}\n#include <windows.h>\n#if _WIN32_WINNT != {winnt} || WINVER != {winver} || NTDDI_VERSION != {ntddi}\n\
              #error wrong\n#endif\nextern int unit; int unit = 1;\n"
         )
     };
@@ -259,8 +259,7 @@ fn guids_are_declared_once_and_defined_where_a_source_asks_for_it() {
     let shared = "DEFINE_GUID(Shared, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11);\n";
     for language in [C, CPP] {
         let extension = language.extension;
-        // Declared by one source, defined by two: any of the three orders of headers gives one
-        // constant.
+        // One source declares the GUID, and two define it, with the headers in either order.
         let user = format!(
             "#include <evntprov.h>\n{shared}int main(void) {{ return !(Shared.Data1 == 1 && Shared.Data4[7] == 11); }}\n"
         );

@@ -10,23 +10,23 @@ static const GUID Activity = {0xA, 0, 0, {0}};
 static const GUID Related = {0xB, 0, 0, {0}};
 
 static EVENT_DESCRIPTOR make_event(USHORT id) {
-    EVENT_DESCRIPTOR made;
-    EventDescCreate(&made, id, 1, 0, 4, 3, 2, 0x5);
-    return made;
+    EVENT_DESCRIPTOR event;
+    EventDescCreate(&event, id, 1, 0, 4, 3, 2, 0x5);
+    return event;
 }
 
 static EVENT_DATA_DESCRIPTOR make_block(const void *data, ULONG size, UCHAR type) {
-    EVENT_DATA_DESCRIPTOR made;
-    EventDataDescCreate(&made, data, size);
-    made.Type = type;
-    return made;
+    EVENT_DATA_DESCRIPTOR block;
+    EventDataDescCreate(&block, data, size);
+    block.Type = type;
+    return block;
 }
 
 static void check_parameters(REGHANDLE reg) {
     static EVENT_DATA_DESCRIPTOR many[129];
     static UCHAR large[65536];
     EVENT_DESCRIPTOR e = make_event(99);
-    EVENT_DATA_DESCRIPTOR none = make_block(NULL, 1, 0), all = make_block(large, sizeof large, 0);
+    EVENT_DATA_DESCRIPTOR null_block = make_block(NULL, 1, 0), large_block = make_block(large, sizeof large, 0);
     for (unsigned i = 0; i < 129; i++) {
         many[i] = make_block("m", 1, 0);
     }
@@ -34,11 +34,11 @@ static void check_parameters(REGHANDLE reg) {
     EXPECT(ERROR_INVALID_PARAMETER, EventWriteTransfer(reg, NULL, NULL, NULL, 0, NULL));
     EXPECT(ERROR_INVALID_PARAMETER, EventWriteEx(reg, NULL, 0, 0, NULL, NULL, 0, NULL));
     EXPECT(ERROR_INVALID_PARAMETER, EventWrite(reg, &e, 1, NULL));
-    EXPECT(ERROR_INVALID_PARAMETER, EventWrite(reg, &e, 1, &none));
+    EXPECT(ERROR_INVALID_PARAMETER, EventWrite(reg, &e, 1, &null_block));
     EXPECT(ERROR_INVALID_PARAMETER, EventWrite(reg, &e, 129, many));
     EXPECT(ERROR_INVALID_PARAMETER, EventWrite(reg, &e, 0xFFFFFFFF, many));
     EXPECT(ERROR_INVALID_PARAMETER, EventWriteEx(reg, &e, 0, 4, NULL, NULL, 0, NULL));
-    EXPECT(ERROR_ARITHMETIC_OVERFLOW, EventWrite(reg, &e, 1, &all));
+    EXPECT(ERROR_ARITHMETIC_OVERFLOW, EventWrite(reg, &e, 1, &large_block));
     EXPECT(ERROR_INVALID_PARAMETER, EventWriteString(reg, 4, 5, NULL));
     EXPECT(TRUE, EventEnabled(reg, &e));
     EXPECT(TRUE, EventProviderEnabled(reg, 5, 5));
@@ -84,9 +84,9 @@ int main(void) {
     EVENT_DESCRIPTOR one = make_event(1), two = make_event(2), three = make_event(3);
     ULONG number = 0x01020304;
     EVENT_DATA_DESCRIPTOR data[3];
-    static WCHAR endless[40000];
+    static WCHAR too_long[40000];
     for (unsigned i = 0; i < 39999; i++) {
-        endless[i] = u'e';
+        too_long[i] = u'e';
     }
     EXPECT(ERROR_SUCCESS, EventRegister(&Provider, NULL, NULL, &reg));
     WAIT_UNTIL(EventProviderEnabled(reg, 4, 5));
@@ -99,7 +99,7 @@ int main(void) {
     EXPECT(ERROR_SUCCESS, EventWriteEx(reg, &three, 0, EVENT_WRITE_FLAG_NO_FAULTING, &Activity, NULL, 0, NULL));
     check_descriptor_types(reg);
     EXPECT(ERROR_SUCCESS, EventWriteString(reg, 3, 5, u"h\u00e4"));
-    EXPECT(ERROR_ARITHMETIC_OVERFLOW, EventWriteString(reg, 3, 5, endless));
+    EXPECT(ERROR_ARITHMETIC_OVERFLOW, EventWriteString(reg, 3, 5, too_long));
     EXPECT(ERROR_SUCCESS, EventUnregister(reg));
     return report_rows();
 }

@@ -1,4 +1,4 @@
-/* A program without tracing that loads and unloads a library with it, more than once. */
+/* A program without tracing that loads and unloads a plugin with tracing three times. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <stdint.h>

@@ -1,10 +1,10 @@
-/* The table of information classes, from C: each line is a call, and what it must return. The head
- * of the table describes the format of its lines.
+/* The table of information classes, from C: each line is a call, and what it must return. A comment
+ * in the table describes the format of its lines.
  *
  *   information_table TABLE FOLDER PMU LBR GUEST
- *       PMU, LBR: 1 if the machine has counters, records branches; GUEST: the id of a user
+ *       PMU: 1 if the machine has counters; LBR: 1 if it records branches; GUEST: a user id
  *   information_table TABLE FOLDER PMU LBR GUEST CALLER ID ID ID ID ID
- *       the same program again, with fewer privileges: the lines of `plain`, of `guest`
+ *       run by the first form with fewer privileges; checks only the lines of CALLER
  */
 #define _GNU_SOURCE
 
@@ -29,10 +29,10 @@ static CONTROLTRACE_ID sessions[SESSIONS];
 static unsigned char bytes[1 << 16], output[1 << 16], before[1 << 16];
 
 static GUID make_guid(ULONG number) {
-    GUID made;
-    memset(&made, 0, sizeof made);
-    made.Data1 = number;
-    return made;
+    GUID guid;
+    memset(&guid, 0, sizeof guid);
+    guid.Data1 = number;
+    return guid;
 }
 
 static CONTROLTRACE_ID start_session(const char *name, ULONG mode, const char *file) {
@@ -79,7 +79,7 @@ static size_t fill_buffer(char *text) {
     return at;
 }
 
-/* "IF?A:B", or just a word. */
+/* Returns A or B of "CONDITION?A:B", or the whole text if it has no condition. */
 static char *choose_alternative(char *text) {
     char *yes = strchr(text, '?');
     if (yes == NULL) {
@@ -102,13 +102,13 @@ typedef struct {
 } TABLE_LINE;
 
 static ULONG make_call(const TABLE_LINE *entry, void *input, ULONG length, ULONG *returned) {
-    TRACE_INFO_CLASS which = (TRACE_INFO_CLASS)entry->class_number;
+    TRACE_INFO_CLASS info_class = (TRACE_INFO_CLASS)entry->class_number;
     switch (entry->call[0]) {
-    case 's': return TraceSetInformation(entry->id, which, input, length);
-    case 'q': return TraceQueryInformation(entry->id, which, input, length, returned);
+    case 's': return TraceSetInformation(entry->id, info_class, input, length);
+    case 'q': return TraceQueryInformation(entry->id, info_class, input, length, returned);
     default: {
         int has_room = strcmp(entry->session, "no-out") != 0 && (length != 0 || input != NULL);
-        return EnumerateTraceGuidsEx(which, entry->input, entry->size, has_room ? output : NULL, length, returned);
+        return EnumerateTraceGuidsEx(info_class, entry->input, entry->size, has_room ? output : NULL, length, returned);
     }
     }
 }
@@ -125,18 +125,18 @@ static ULONG parse_length(const TABLE_LINE *entry) {
     if (strncmp(entry->length, "need", 4) != 0) {
         return (ULONG)strtoul(entry->length, NULL, 10);
     }
-    ULONG all = query_needed_length(entry);
-    return entry->length[4] == '-' && all > 0 ? all - 1 : all;
+    ULONG needed = query_needed_length(entry);
+    return entry->length[4] == '-' && needed > 0 ? needed - 1 : needed;
 }
 
-/* A failed call writes nothing, and a successful one nothing after the answer. */
+/* Returns whether a failed call wrote nothing, or a successful one nothing after its answer. */
 static int is_untouched(const TABLE_LINE *entry, ULONG status, ULONG returned) {
-    const unsigned char *after = entry->call[0] == 'e' ? output : bytes;
+    const unsigned char *buffer = entry->call[0] == 'e' ? output : bytes;
     size_t answer = status == 0 && returned != UNTOUCHED ? returned : 0;
-    return entry->call[0] == 's' || memcmp(after + answer, before + answer, sizeof before - answer) == 0;
+    return entry->call[0] == 's' || memcmp(buffer + answer, before + answer, sizeof before - answer) == 0;
 }
 
-/* Makes the call of a line, and the same call without a return length. */
+/* Checks the call of a line, and the same call without a return length. */
 static void check_line(TABLE_LINE *entry, unsigned number, const char *line) {
     ULONG returned = UNTOUCHED, length = parse_length(entry);
     memset(output, 0xEE, sizeof output);
@@ -200,11 +200,11 @@ static void check_lines_of_caller(const char *file, const char *caller) {
 /* Runs this program once more, with fewer privileges. */
 static void run_with_fewer_privileges(const char *caller, char **argv) {
     char ids[SESSIONS][24];
-    char *words[8 + SESSIONS] = {argv[0], argv[1], argv[2], argv[3], argv[4], argv[5], (char *)(uintptr_t)caller};
+    char *arguments[8 + SESSIONS] = {argv[0], argv[1], argv[2], argv[3], argv[4], argv[5], (char *)(uintptr_t)caller};
     int status = -1;
     for (int i = 0; i < SESSIONS; i++) {
         snprintf(ids[i], sizeof ids[i], "%llu", (unsigned long long)sessions[i]);
-        words[7 + i] = ids[i];
+        arguments[7 + i] = ids[i];
     }
     fflush(stdout);
     pid_t child = fork();
@@ -213,7 +213,7 @@ static void run_with_fewer_privileges(const char *caller, char **argv) {
         int is_limited = strcmp(caller, "plain") != 0 || (prctl(PR_CAPBSET_DROP, CAP_PERFMON, 0, 0, 0) == 0 &&
                                                     prctl(PR_CAPBSET_DROP, CAP_SYS_ADMIN, 0, 0, 0) == 0);
         if (is_limited) {
-            execv(argv[0], words);
+            execv(argv[0], arguments);
         }
         _exit(99);
     }
@@ -231,8 +231,8 @@ int main(int argc, char **argv) {
     has_branches = argv[4][0] == '1';
     if (argc > 6) {
         uid_t guest = (uid_t)strtoul(argv[5], NULL, 10);
-        /* Changed only after the program was started: other users may be unable to read the build
-         * folder. */
+        /* The user changes only now: other users may be unable to read the build folder, and so
+         * to start the program. */
         int is_user_changed = strcmp(argv[6], "guest") != 0 ||
                     (setgroups(0, NULL) == 0 && setresgid(guest, guest, guest) == 0 && setresuid(guest, guest, guest) == 0);
         EXPECT(1, is_user_changed);
@@ -247,7 +247,7 @@ int main(int argc, char **argv) {
     sessions[LIVE] = start_session("live", REAL_TIME, "");
     sessions[SYSTEM] = start_session("system", REAL_TIME | EVENT_TRACE_SYSTEM_LOGGER_MODE, "");
     sessions[SPARE] = start_session("spare", REAL_TIME | EVENT_TRACE_SYSTEM_LOGGER_MODE, "");
-    sessions[PRIVATE] = start_session("private", EVENT_TRACE_PRIVATE_LOGGER_MODE | 1, path_in(argv[2], "private.etl"));
+    sessions[PRIVATE] = start_session("private", EVENT_TRACE_PRIVATE_LOGGER_MODE | EVENT_TRACE_FILE_MODE_SEQUENTIAL, path_in(argv[2], "private.etl"));
     sessions[STOPPED] = start_session("stale", REAL_TIME, "");
     EXPECT(0, StopTraceW(sessions[STOPPED], NULL, &empty_block(&block)->p));
     memset(&params, 0, sizeof params);

@@ -36,7 +36,7 @@ fn check_offset(out: &mut String, name: &str, field: &str, offset: usize) {
     writeln!(out, "CHECK(offsetof({name}, {field}) == {offset});").unwrap();
 }
 
-/// Structures that Rust defines too.
+/// Adds the structures that Rust defines too.
 fn add_shared_structures(mut out: String) -> String {
     structure!(out, "GUID", Guid { "Data1": data1, "Data2": data2, "Data3": data3, "Data4": data4 });
     structure!(out, "EVENT_DESCRIPTOR", EventDescriptor {
@@ -71,7 +71,7 @@ fn add_shared_structures(mut out: String) -> String {
     out
 }
 
-/// Types that only C has, with their published sizes.
+/// Adds the types that only C has, with their published sizes.
 fn add_published_types(mut out: String) -> String {
     let sizes: [(&str, usize, usize); 41] = [
         ("BYTE", 1, 1),
@@ -160,7 +160,7 @@ macro_rules! constants {
     };
 }
 
-/// Constants that Rust has under the same name.
+/// Adds the constants that Rust has under the same name.
 fn add_shared_constants(mut out: String) -> String {
     constants!(out, event::{
         EVENT_WRITE_FLAG_NO_FAULTING, EVENT_WRITE_FLAG_INPRIVATE, EVENT_ACTIVITY_CTRL_GET_ID, EVENT_ACTIVITY_CTRL_SET_ID,
@@ -217,7 +217,7 @@ fn add_shared_constants(mut out: String) -> String {
 /// members count as members of the structure.
 fn parse_structures(header: &str) -> Vec<(String, Vec<String>)> {
     let text = std::fs::read_to_string(crate_path("include").join(header)).unwrap();
-    let mut found = Vec::new();
+    let mut structures = Vec::new();
     // For each open brace: the members so far.
     let mut open: Vec<Vec<String>> = Vec::new();
     for line in text.lines().map(str::trim) {
@@ -231,35 +231,38 @@ fn parse_structures(header: &str) -> Vec<(String, Vec<String>)> {
         {
             let name = name.trim().trim_end_matches(';').split(',').next().unwrap_or_default().trim();
             match (open.last_mut(), name) {
-                (None, name) => found.push((name.to_owned(), members)),
+                (None, name) => structures.push((name.to_owned(), members)),
                 (Some(outer), "") => outer.extend(members),
                 (Some(outer), name) => outer.push(name.to_owned()),
             }
         } else if let Some(members) = open.last_mut()
-            && let Some(declared) = line.strip_suffix(';')
+            && let Some(declaration) = line.strip_suffix(';')
             // Bit-fields have no offset.
-            && !declared.contains(" : ")
+            && !declaration.contains(" : ")
         {
-            let name = declared.split('[').next().unwrap_or_default();
+            let name = declaration.split('[').next().unwrap_or_default();
             members.push(name.rsplit([' ', '*']).next().unwrap_or_default().to_owned());
         }
     }
     assert!(open.is_empty(), "{header}: {open:?}");
-    found
+    structures
 }
 
-/// Checks that no structure and no member of the headers is missing from the unit.
-fn assert_complete(unit: &str) {
+/// Checks that no structure and no member of the headers is missing from the source.
+fn assert_complete(source: &str) {
     let mut count = 0;
     for header in
         ["windows.h", "guiddef.h", "evntprov.h", "evntrace.h", "evntcons.h", "traceweir/evntrace_consumer.h"]
     {
         for (name, members) in parse_structures(header) {
-            assert!(unit.contains(&format!("CHECK(sizeof({name}) == ")), "{header}: the size of {name}");
-            assert!(!members.is_empty(), "{header}: {name}");
+            assert!(
+                source.contains(&format!("CHECK(sizeof({name}) == ")),
+                "{header}: no check of the size of {name}"
+            );
+            assert!(!members.is_empty(), "{header}: {name} has no members");
             for member in members {
                 let row = format!("CHECK(offsetof({name}, {member}) == ");
-                assert!(unit.contains(&row), "{header}: {member} of {name}");
+                assert!(source.contains(&row), "{header}: no check of {member} of {name}");
                 count += 1;
             }
         }
@@ -273,16 +276,16 @@ fn c_and_rust_agree_on_every_structure_and_constant() {
                 #define HRESULT_FROM(code) __HRESULT_FROM_WIN32(code)\n\
                 #ifdef __cplusplus\n#define CHECK(what) static_assert(what, #what)\n#define ALIGN(type) alignof(type)\n\
                 #else\n#define CHECK(what) _Static_assert(what, #what)\n#define ALIGN(type) _Alignof(type)\n#endif\n";
-    let unit = consumer::add_checks(add_shared_constants(add_published_types(add_shared_structures(
+    let source = consumer::add_checks(add_shared_constants(add_published_types(add_shared_structures(
         prologue.to_owned(),
     ))));
-    assert!(unit.lines().count() > 150);
-    let unit = controller::add_checks(unit);
-    assert_complete(&unit);
+    assert!(source.lines().count() > 150);
+    let source = controller::add_checks(source);
+    assert_complete(&source);
     let folder = tempfile::tempdir().unwrap();
     for language in [C, CPP] {
         let file = folder.path().join(format!("layout.{}", language.extension));
-        std::fs::write(&file, &unit).unwrap();
+        std::fs::write(&file, &source).unwrap();
         for compiler in language.compilers() {
             for standard in language.standards {
                 let mut command = Command::new(compiler);

@@ -18,23 +18,23 @@ int main(void) {
     static UCHAR large[5000];
     ULONGLONG stamp = 0x1234567;
     BOOLEAN no = FALSE;
-    EVENT_DATA_DESCRIPTOR typed[3], all;
+    EVENT_DATA_DESCRIPTOR typed[3], large_block;
     REGHANDLE reg;
     EventDataDescCreate(&typed[0], traits, 5);
     typed[0].Type = EVENT_DATA_DESCRIPTOR_TYPE_PROVIDER_METADATA;
     EventDataDescCreate(&typed[1], &stamp, sizeof stamp);
     typed[1].Type = EVENT_DATA_DESCRIPTOR_TYPE_TIMESTAMP_OVERRIDE;
     EventDataDescCreate(&typed[2], "pay", 3);
-    EventDataDescCreate(&all, large, sizeof large);
+    EventDataDescCreate(&large_block, large, sizeof large);
     EXPECT(ERROR_SUCCESS, EventRegister(&Provider, NULL, NULL, &reg));
     WAIT_UNTIL(EventProviderEnabled(reg, 4, 1));
 
     EXPECT(ERROR_SUCCESS, write_event(reg, 1, 0, EVENT_WRITE_FLAG_INPRIVATE, 1, &typed[2]));
     /* All sessions are excluded. */
     EXPECT(ERROR_SUCCESS, write_event(reg, 2, ~0ull, 0, 1, &typed[2]));
-    EXPECT(ERROR_MORE_DATA, write_event(reg, 3, 0, 0, 1, &all));
-    /* Every event has the traits from now on, once; they enable descriptor types, which stay
-     * enabled. */
+    EXPECT(ERROR_MORE_DATA, write_event(reg, 3, 0, 0, 1, &large_block));
+    /* From now on, every event has the traits exactly once. Traits enable descriptor types, which
+     * stay enabled. */
     EXPECT(ERROR_SUCCESS, EventSetInformation(reg, EventProviderSetTraits, traits, 5));
     EXPECT(ERROR_INVALID_PARAMETER, EventSetInformation(reg, EventProviderSetTraits, other_traits, 5));
     EXPECT(ERROR_SUCCESS, EventSetInformation(reg, EventProviderUseDescriptorType, &no, 1));

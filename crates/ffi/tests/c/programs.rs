@@ -1,5 +1,5 @@
-//! C programs that check the tables of the contract, and what sessions record of them; plain,
-//! linked statically, under sanitizers and valgrind.
+//! C programs that check the status of published functions, and the events that sessions record of
+//! them: plain, linked statically, and under sanitizers and valgrind.
 
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
@@ -82,13 +82,13 @@ fn run_without_session(program: &Path, wrapper: &[&str]) {
     assert!(checked_rows(&output) > 200, "{output}");
 }
 
-/// Runs a program while a session records everything of a provider, under the command `wrapper`.
+/// Runs a program while a session records all events of a provider, under the command `wrapper`.
 fn record_program<T>(
     program: &Path,
     provider: Guid,
     wrapper: &[&str],
     params: &EnableParams,
-    lost: u64,
+    expected_lost: u64,
     view: impl FnMut(&Record<'_>) -> T,
 ) -> (String, Vec<T>) {
     let daemon = TestDaemon::new();
@@ -102,7 +102,7 @@ fn record_program<T>(
         }
     };
     let output = expect_success(&mut command);
-    (output, session.stop(lost, view))
+    (output, session.stop(expected_lost, view))
 }
 
 fn classic_params() -> EnableParams {
@@ -144,17 +144,18 @@ fn check_written_events(events: Vec<RecordedEvent>) {
         payload: payload.to_vec(),
     };
     let related = Guid::from_u128(0xB << 96).to_bytes();
-    let all = [&metadata[..], b"\x04\0P\0data"].concat();
+    let untyped_payload = [&metadata[..], b"\x04\0P\0data"].concat();
     let number = [4, 3, 2, 1];
-    let typed = vec![item(ExtType::EVENT_SCHEMA_TL, &metadata), item(ExtType::PROV_TRAITS, b"\x04\0P\0")];
+    let typed_items =
+        vec![item(ExtType::EVENT_SCHEMA_TL, &metadata), item(ExtType::PROV_TRAITS, b"\x04\0P\0")];
     let text = RecordedEvent { level: 3, ..event(0, 0, vec![], b"h\0\xE4\0\0\0") };
     let expected = [
         event(1, 0, vec![], b"\x04\x03\x02\x01text\0"),
         event(2, 0xA, vec![item(ExtType::RELATED_ACTIVITYID, &related)], &number),
         event(3, 0xA, vec![], b""),
-        event(4, 0, vec![], &all),
-        event(5, 0, typed, b"data"),
-        event(6, 0, vec![], &all),
+        event(4, 0, vec![], &untyped_payload),
+        event(5, 0, typed_items, b"data"),
+        event(6, 0, vec![], &untyped_payload),
         text,
     ];
     assert_eq!(events.len(), expected.len());
@@ -221,25 +222,26 @@ fn traits_time_stamps_and_sizes_are_honored() {
     for ((event, _), items) in events.iter().zip([&vec![], &traits, &traits]) {
         assert_eq!((&event.items, &event.payload[..]), (items, &b"pay"[..]));
     }
-    assert!(events[0].1 > 0x1234567 && events[2].1 == 0x1234567, "{events:?}");
+    let stamps: Vec<i64> = events.iter().map(|(_, stamp)| *stamp).collect();
+    assert!(stamps[0] > 0x1234567 && stamps[2] == 0x1234567, "{events:?}");
 }
 
 #[test]
-fn every_event_carries_traits_of_all_kinds() {
+fn every_event_carries_the_traits_of_its_provider() {
     let programs = ProgramFolder::new();
-    let decode = b"\x0d\xc0\xde\xc056789abcdef0";
-    let traits = [b" \0T\0\x13\0\x02", &decode[..], b"\x03\0\x05\x06\0\xc8own"].concat();
+    let decode_guid = b"\x0d\xc0\xde\xc056789abcdef0";
+    let traits = [b" \0T\0\x13\0\x02", &decode_guid[..], b"\x03\0\x05\x06\0\xc8own"].concat();
     for compiler in C.compilers() {
         let program = programs.build(compiler, &source_path("traits.c"), &[], Link::Shared);
         // The session knows the provider by its own GUID; the decode GUID selects the schema of the
         // events.
         let daemon = TestDaemon::new();
-        let session = daemon.record("traits", &[TRAITS, Guid::from_bytes(decode)], &all_levels());
+        let session = daemon.record("traits", &[TRAITS, Guid::from_bytes(decode_guid)], &all_levels());
         expect_success(&mut daemon.command(&program));
         let events = session.stop(0, |record| (record.provider(), copy_event(record).items));
         assert_eq!(events.len(), 5, "{events:?}");
         for (provider, items) in events {
-            assert_eq!(provider, Guid::from_bytes(decode));
+            assert_eq!(provider, Guid::from_bytes(decode_guid));
             for item in
                 [(ExtType::CONTROL_GUID, TRAITS.to_bytes().to_vec()), (ExtType::PROV_TRAITS, traits.clone())]
             {
@@ -250,7 +252,7 @@ fn every_event_carries_traits_of_all_kinds() {
 }
 
 #[test]
-fn callback_receives_the_session_and_its_context() {
+fn callback_receives_parameters_filter_and_context() {
     let programs = ProgramFolder::new();
     let program = programs.build("gcc", &source_path("callback.c"), &[], Link::Shared);
     let daemon = TestDaemon::new();
@@ -286,8 +288,8 @@ fn hello_example_writes_its_events() {
             let (_, events) =
                 record_program(&program, HELLO, &[], &all_levels(), 0, |record| record.payload().to_vec());
             let string: Vec<u8> = "that was all\0".encode_utf16().flat_map(u16::to_le_bytes).collect();
-            let greeted = [&b"\0\0\0\0world\0"[..], b"\x01\0\0\0Linux\0", b"\x02\0\0\0Windows\0"];
-            assert_eq!(events[..3], greeted);
+            let greetings = [&b"\0\0\0\0world\0"[..], b"\x01\0\0\0Linux\0", b"\x02\0\0\0Windows\0"];
+            assert_eq!(events[..3], greetings);
             assert_eq!(events[3..], [string]);
         }
     }
@@ -340,15 +342,15 @@ fn call_stack_begins_in_the_function_that_wrote() {
     let program = programs.build("gcc", &source_path("stack.c"), &[], Link::Shared);
     let params = EnableParams { property: EVENT_ENABLE_PROPERTY_STACK_TRACE, ..all_levels() };
     let view = |record: &Record<'_>| {
-        record.items().stack().expect("the event has a stack").frames().collect::<Vec<u64>>()
+        record.items().stack().expect("the event has no stack").frames().collect::<Vec<u64>>()
     };
     let (output, stacks) = record_program(&program, STACK, &[], &params, 0, view);
     let writers: Vec<u64> = output.lines().filter_map(|line| line.parse().ok()).collect();
     assert_eq!((writers.len(), stacks.len()), (4, 4));
     for (number, (writer, frames)) in writers.iter().zip(&stacks).enumerate() {
         // A writer consists of a call and little else.
-        let near = |frame: &u64| (*writer..writer + 64).contains(frame);
-        assert!(near(&frames[0]), "writer {number} at {writer:#x}: {frames:x?}");
+        let is_near = |frame: &u64| (*writer..writer + 64).contains(frame);
+        assert!(is_near(&frames[0]), "writer {number} at {writer:#x}: {frames:x?}");
     }
 }
 
@@ -359,7 +361,7 @@ const MAX_STACK_BYTES: u32 = 2048;
 /// the stack.
 const MAX_STACK_BYTES_UNOPTIMIZED: u32 = 12 << 10;
 
-/// Returns a payload filter on event 2, which every event with that id passes.
+/// Returns a payload filter that every event 2 of the program passes.
 fn payload_filter() -> Filter {
     let mut event = payload::Event::new(2, 0, false);
     let field = event.field(Field::one(Shape::Fixed(8))).unwrap();
@@ -372,32 +374,36 @@ fn payload_filter() -> Filter {
 
 #[test]
 fn a_signal_handler_on_a_small_stack_writes_whatever_sessions_ask_for() {
-    const STACK: u32 = EVENT_ENABLE_PROPERTY_STACK_TRACE;
-    const KEY: u32 = EVENT_ENABLE_PROPERTY_EVENT_KEY;
+    const STACK_TRACE: u32 = EVENT_ENABLE_PROPERTY_STACK_TRACE;
+    const EVENT_KEY: u32 = EVENT_ENABLE_PROPERTY_EVENT_KEY;
     let programs = ProgramFolder::new();
     // The loader resolves all functions at the start: resolving a function at its first call takes
     // 3 KiB of stack.
     let program = programs.build("gcc", &source_path("signal_stack.c"), &["-Wl,-z,now"], Link::Shared);
     let params_with = |property| EnableParams { property, ..all_levels() };
-    let filtered = EnableParams { filters: vec![payload_filter()], ..params_with(STACK) };
+    let filtered = EnableParams { filters: vec![payload_filter()], ..params_with(STACK_TRACE) };
     // Code without optimization needs more stack than the documented limit.
     let is_optimized = !cfg!(debug_assertions) || optimized_library_folder().is_some();
-    let (stack, max_depth) =
+    let (stack_bytes, max_depth) =
         if is_optimized { (8 << 10, MAX_STACK_BYTES) } else { (64 << 10, MAX_STACK_BYTES_UNOPTIMIZED) };
     let mut deepest = 0;
     for (name, sessions) in [
         ("plain", vec![params_with(0)]),
-        ("keys", vec![params_with(KEY | EVENT_ENABLE_PROPERTY_SID)]),
-        ("stacks", vec![params_with(STACK)]),
+        ("keys", vec![params_with(EVENT_KEY | EVENT_ENABLE_PROPERTY_SID)]),
+        ("stacks", vec![params_with(STACK_TRACE)]),
         ("filtered", vec![filtered.clone()]),
-        ("several", vec![params_with(0), params_with(KEY), params_with(STACK | KEY), filtered]),
+        (
+            "several",
+            vec![params_with(0), params_with(EVENT_KEY), params_with(STACK_TRACE | EVENT_KEY), filtered],
+        ),
     ] {
         for no_rseq in ["0", "1"] {
             let daemon = TestDaemon::new();
             let record = |(number, params)| daemon.record(&format!("{name}{number}"), &SIGNALLED, params);
             let recordings: Vec<_> = sessions.iter().enumerate().map(record).collect();
             let mut command = daemon.command(&program);
-            let output = expect_success(command.arg(stack.to_string()).env("TRACEWEIR_NO_RSEQ", no_rseq));
+            let output =
+                expect_success(command.arg(stack_bytes.to_string()).env("TRACEWEIR_NO_RSEQ", no_rseq));
             for line in output.lines().filter_map(|line| line.strip_prefix("depth ")) {
                 let depth: u32 = line.split(' ').next().unwrap().parse().unwrap();
                 assert!(depth <= max_depth, "{name}, TRACEWEIR_NO_RSEQ={no_rseq}: {line}");
@@ -405,7 +411,7 @@ fn a_signal_handler_on_a_small_stack_writes_whatever_sessions_ask_for() {
                 deepest = deepest.max(depth);
             }
             for (recording, params) in recordings.into_iter().zip(&sessions) {
-                let has_stack = params.property & STACK != 0;
+                let has_stack = params.property & STACK_TRACE != 0;
                 let stacks = recording.stop_with_any_loss(|record| record.items().stack().is_some());
                 assert!(
                     stacks.len() >= 20 && stacks.iter().all(|has| *has == has_stack),
@@ -425,11 +431,11 @@ fn shortcut_of_the_macros_writes_usual_events_and_refuses_others() {
     let (output, events) = record_program(&program, DESCRIBED, &[], &all_levels(), 0, copy_event);
     assert_eq!(checked_rows(&output), 16, "{output}");
     // Refused events are missing; the first event was written by the published function.
-    let has_sequences = events.len() > 1;
+    let has_shortcut = events.len() > 1;
     let payloads: Vec<&[u8]> = events.iter().map(|event| &event.payload[..]).collect();
     let number = &7_u32.to_le_bytes()[..];
-    let all = [number, number, &[], &[number, number].concat()[..]];
-    assert_eq!(payloads, all[..if has_sequences { 4 } else { 1 }]);
+    let expected = [number, number, &[], &[number, number].concat()[..]];
+    assert_eq!(payloads, expected[..if has_shortcut { 4 } else { 1 }]);
     for event in events.iter().skip(1) {
         let kinds: Vec<ExtType> = event.items.iter().map(|(kind, _)| *kind).collect();
         assert_eq!(kinds, [ExtType::PROV_TRAITS, ExtType::EVENT_SCHEMA_TL]);
@@ -439,9 +445,9 @@ fn shortcut_of_the_macros_writes_usual_events_and_refuses_others() {
 }
 
 /// Runs the programs with other compiler flags, or under a tool such as valgrind.
-fn run_under_tool(build: &[&str], wrapper: &[&str]) {
+fn run_under_tool(flags: &[&str], wrapper: &[&str]) {
     let programs = ProgramFolder::new();
-    let program = |name: &str| programs.build("gcc", &source_path(name), build, Link::Shared);
+    let program = |name: &str| programs.build("gcc", &source_path(name), flags, Link::Shared);
     run_without_session(&program("quiet.c"), wrapper);
     let (_, events) = record_program(&program("heard.c"), HEARD, wrapper, &all_levels(), 0, copy_event);
     check_written_events(events);
@@ -460,7 +466,8 @@ fn sanitizers_report_no_error() {
 fn valgrind_reports_no_error() {
     if has_program("valgrind") {
         // The library's thread still runs at the end, and holds memory.
-        let leaks = ["--leak-check=full", "--show-leak-kinds=definite", "--errors-for-leak-kinds=definite"];
-        run_under_tool(&[], &[&["valgrind", "--quiet", "--error-exitcode=9"], &leaks[..]].concat());
+        let leak_flags =
+            ["--leak-check=full", "--show-leak-kinds=definite", "--errors-for-leak-kinds=definite"];
+        run_under_tool(&[], &[&["valgrind", "--quiet", "--error-exitcode=9"], &leak_flags[..]].concat());
     }
 }

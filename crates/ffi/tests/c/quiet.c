@@ -49,19 +49,19 @@ static void check_registration_limit(void) {
 }
 
 static void check_writes(void) {
-    static const REGHANDLE bad[] = {0, 0x7777777700000009, ~0ull};
+    static const REGHANDLE invalid[] = {0, 0x7777777700000009, ~0ull};
     REGHANDLE reg;
     EVENT_DATA_DESCRIPTOR data;
     EventDataDescCreate(&data, "x", 1);
     for (unsigned i = 0; i < 3; i++) {
-        EXPECT(ERROR_INVALID_HANDLE, EventWrite(bad[i], &Event, 0, NULL));
-        EXPECT(ERROR_INVALID_HANDLE, EventWriteTransfer(bad[i], &Event, NULL, NULL, 1, &data));
-        EXPECT(ERROR_INVALID_HANDLE, EventWriteEx(bad[i], &Event, 0, 0, NULL, NULL, 1, &data));
-        EXPECT(ERROR_INVALID_HANDLE, EventWriteString(bad[i], 4, 0, u"text"));
-        EXPECT(ERROR_INVALID_HANDLE, EventWriteString(bad[i], 4, 0, NULL));
-        EXPECT(ERROR_INVALID_HANDLE, EventWrite(bad[i], NULL, 0, NULL));
-        EXPECT(FALSE, EventEnabled(bad[i], &Event));
-        EXPECT(FALSE, EventProviderEnabled(bad[i], 0, 0));
+        EXPECT(ERROR_INVALID_HANDLE, EventWrite(invalid[i], &Event, 0, NULL));
+        EXPECT(ERROR_INVALID_HANDLE, EventWriteTransfer(invalid[i], &Event, NULL, NULL, 1, &data));
+        EXPECT(ERROR_INVALID_HANDLE, EventWriteEx(invalid[i], &Event, 0, 0, NULL, NULL, 1, &data));
+        EXPECT(ERROR_INVALID_HANDLE, EventWriteString(invalid[i], 4, 0, u"text"));
+        EXPECT(ERROR_INVALID_HANDLE, EventWriteString(invalid[i], 4, 0, NULL));
+        EXPECT(ERROR_INVALID_HANDLE, EventWrite(invalid[i], NULL, 0, NULL));
+        EXPECT(FALSE, EventEnabled(invalid[i], &Event));
+        EXPECT(FALSE, EventProviderEnabled(invalid[i], 0, 0));
     }
     EXPECT(ERROR_SUCCESS, EventRegister(&Provider, NULL, NULL, &reg));
     /* No session listens: success, whatever the other parameters are. */
@@ -106,12 +106,12 @@ static void check_activities(void) {
     EXPECT(ERROR_INVALID_PARAMETER, EventActivityIdControl(EVENT_ACTIVITY_CTRL_SET_ID, NULL));
 }
 
-#define SET(reg, which, info, length) EventSetInformation(reg, (EVENT_INFO_CLASS)(which), info, length)
+#define SET(reg, info_class, info, length) EventSetInformation(reg, (EVENT_INFO_CLASS)(info_class), info, length)
 
 #define GUID_BYTES "0123456789abcdef"
 #define TRAITS(bytes) set_traits(bytes, sizeof(bytes) - 1)
 
-/* Returns the status of traits that are set first. */
+/* Registers a provider, and returns the status of setting its traits. */
 static ULONG set_traits(const char *bytes, ULONG length) {
     REGHANDLE reg;
     ULONG status;
@@ -131,7 +131,7 @@ static void check_traits(void) {
     EXPECT(ERROR_INVALID_PARAMETER, TRAITS("\x02\0\0"));
     EXPECT(ERROR_INVALID_PARAMETER, TRAITS("\x04\0\0"));
     EXPECT(ERROR_INVALID_PARAMETER, TRAITS("\x03\0P"));
-    /* A trait has at least its head, and lies within the traits. */
+    /* A trait has at least its header, and lies within the traits. */
     EXPECT(ERROR_SUCCESS, TRAITS("\x07\0P\0" "\x03\0\x7f"));
     EXPECT(ERROR_INVALID_PARAMETER, TRAITS("\x07\0P\0" "\x02\0\x7f"));
     EXPECT(ERROR_INVALID_PARAMETER, TRAITS("\x07\0P\0" "\0\0\x7f"));
@@ -164,11 +164,11 @@ static void check_information(void) {
     UCHAR broken[sizeof traits];
     BOOLEAN yes = TRUE, no = FALSE;
     ULONG wide = TRUE;
-    REGHANDLE reg, gone;
+    REGHANDLE reg, unregistered;
     const ULONG length = 31;
     EXPECT(ERROR_SUCCESS, EventRegister(&Provider, NULL, NULL, &reg));
-    EXPECT(ERROR_SUCCESS, EventRegister(&Provider, NULL, NULL, &gone));
-    EXPECT(ERROR_SUCCESS, EventUnregister(gone));
+    EXPECT(ERROR_SUCCESS, EventRegister(&Provider, NULL, NULL, &unregistered));
+    EXPECT(ERROR_SUCCESS, EventUnregister(unregistered));
     /* The class is checked first, then the handle, the pointer, the length. */
     EXPECT(ERROR_NOT_SUPPORTED, SET(0, MaxEventInfo, NULL, 0));
     EXPECT(ERROR_NOT_SUPPORTED, SET(reg, MaxEventInfo, NULL, 0));
@@ -178,12 +178,12 @@ static void check_information(void) {
     EXPECT(ERROR_NOT_SUPPORTED, SET(Unknown, 5, NULL, 1));
     EXPECT(ERROR_NOT_SUPPORTED, SET(reg, EventProviderSetReserved1, NULL, 0));
     EXPECT(ERROR_NOT_SUPPORTED, SET(0, EventProviderSetReserved1, NULL, 4));
-    for (int which = 0; which < 4; which++) {
-        if (which != EventProviderSetReserved1) {
-            EXPECT(ERROR_INVALID_PARAMETER, SET(0, which, &yes, 1));
-            EXPECT(ERROR_INVALID_PARAMETER, SET(gone, which, &yes, 1));
-            EXPECT(ERROR_INVALID_PARAMETER, SET(Unknown, which, &yes, 1));
-            EXPECT(ERROR_INVALID_PARAMETER, SET(reg, which, NULL, 1));
+    for (int info_class = 0; info_class < 4; info_class++) {
+        if (info_class != EventProviderSetReserved1) {
+            EXPECT(ERROR_INVALID_PARAMETER, SET(0, info_class, &yes, 1));
+            EXPECT(ERROR_INVALID_PARAMETER, SET(unregistered, info_class, &yes, 1));
+            EXPECT(ERROR_INVALID_PARAMETER, SET(Unknown, info_class, &yes, 1));
+            EXPECT(ERROR_INVALID_PARAMETER, SET(reg, info_class, NULL, 1));
         }
     }
     EXPECT(ERROR_SUCCESS, SET(reg, EventProviderBinaryTrackInfo, NULL, 0));
@@ -202,7 +202,7 @@ static void check_information(void) {
     EXPECT(ERROR_INVALID_PARAMETER, SET(reg, EventProviderSetTraits, traits, length - 1));
     EXPECT(ERROR_INVALID_PARAMETER, SET(reg, EventProviderSetTraits, traits, length + 1));
     memcpy(broken, traits, sizeof traits);
-    broken[4] = 2; /* a trait shorter than its head */
+    broken[4] = 2; /* a trait shorter than its header */
     EXPECT(ERROR_INVALID_PARAMETER, SET(reg, EventProviderSetTraits, broken, length));
     broken[4] = 4;
     broken[12] = 0x14; /* past the end */
@@ -230,7 +230,7 @@ static void check_information(void) {
     EtwGetTraitFromProviderTraits(broken, EtwProviderTraitTypeGroup, &trait, &size);
     EXPECT(1, size == 0 && trait == NULL);
     memcpy(broken, traits, sizeof traits);
-    /* A search stops at a trait that is shorter than its head; earlier traits are found. */
+    /* A search stops at a trait that is shorter than its header; earlier traits are found. */
     broken[8] = 2;
     EtwGetTraitFromProviderTraits(broken, EtwProviderTraitTypeGroup, &trait, &size);
     EXPECT(1, size == 0 && trait == NULL);
@@ -271,16 +271,16 @@ static ULONG WMIAPI control(WMIDPREQUESTCODE code, PVOID context, ULONG *size, P
 }
 
 static void check_classic_providers(void) {
-    static const TRACELOGGER_HANDLE bad[] = {0, 0x7777777700000009, ~0ull};
+    static const TRACELOGGER_HANDLE invalid[] = {0, 0x7777777700000009, ~0ull};
     TRACEGUID_HANDLE reg = 9;
     TRACE_GUID_REGISTRATION classes[2] = {{&Provider, NULL}, {&Provider, NULL}};
-    TRACE_GUID_REGISTRATION missing = {NULL, NULL};
+    TRACE_GUID_REGISTRATION null_class = {NULL, NULL};
     EVENT_INSTANCE_INFO one, two;
     EXPECT(ERROR_INVALID_PARAMETER, RegisterTraceGuidsW(NULL, NULL, &Provider, 0, NULL, NULL, NULL, &reg));
     EXPECT(0, reg);
     EXPECT(ERROR_INVALID_PARAMETER, RegisterTraceGuidsW(control, NULL, NULL, 0, NULL, NULL, NULL, &reg));
     EXPECT(ERROR_INVALID_PARAMETER, RegisterTraceGuidsW(control, NULL, &Provider, 0, NULL, NULL, NULL, NULL));
-    EXPECT(ERROR_INVALID_PARAMETER, RegisterTraceGuidsW(control, NULL, &Provider, 1, &missing, NULL, NULL, &reg));
+    EXPECT(ERROR_INVALID_PARAMETER, RegisterTraceGuidsW(control, NULL, &Provider, 1, &null_class, NULL, NULL, &reg));
     EXPECT(ERROR_INVALID_PARAMETER, RegisterTraceGuidsW(control, NULL, &Provider, ~0u, classes, NULL, NULL, &reg));
     EXPECT(ERROR_SUCCESS, RegisterTraceGuidsA(control, NULL, &Provider, 2, classes, "image", "resource", &reg));
     EXPECT(1, reg != 0 && classes[0].RegHandle != NULL && classes[0].RegHandle != classes[1].RegHandle);
@@ -301,17 +301,17 @@ static void check_classic_providers(void) {
     memset(&header, 0, sizeof header);
     memset(&instance, 0, sizeof instance);
     for (unsigned i = 0; i < 3; i++) {
-        EXPECT(ERROR_INVALID_HANDLE, TraceEvent(bad[i], &header));
-        EXPECT(ERROR_INVALID_HANDLE, TraceEvent(bad[i], NULL));
-        EXPECT(ERROR_INVALID_HANDLE, TraceEventInstance(bad[i], &instance, &one, NULL));
-        EXPECT(ERROR_INVALID_HANDLE, TraceEventInstance(bad[i], NULL, NULL, NULL));
-        EXPECT(ERROR_INVALID_HANDLE, TraceMessage(bad[i], TRACE_MESSAGE_GUID, &Provider, 1, "x", (SIZE_T)1, NULL, (SIZE_T)0));
-        EXPECT(ERROR_INVALID_HANDLE, TraceMessage(bad[i], TRACE_MESSAGE_GUID, NULL, 1, NULL));
+        EXPECT(ERROR_INVALID_HANDLE, TraceEvent(invalid[i], &header));
+        EXPECT(ERROR_INVALID_HANDLE, TraceEvent(invalid[i], NULL));
+        EXPECT(ERROR_INVALID_HANDLE, TraceEventInstance(invalid[i], &instance, &one, NULL));
+        EXPECT(ERROR_INVALID_HANDLE, TraceEventInstance(invalid[i], NULL, NULL, NULL));
+        EXPECT(ERROR_INVALID_HANDLE, TraceMessage(invalid[i], TRACE_MESSAGE_GUID, &Provider, 1, "x", (SIZE_T)1, NULL, (SIZE_T)0));
+        EXPECT(ERROR_INVALID_HANDLE, TraceMessage(invalid[i], TRACE_MESSAGE_GUID, NULL, 1, NULL));
         SetLastError(0);
-        EXPECT(0, GetTraceEnableLevel(bad[i]));
+        EXPECT(0, GetTraceEnableLevel(invalid[i]));
         EXPECT(ERROR_INVALID_HANDLE, GetLastError());
         SetLastError(0);
-        EXPECT(0, GetTraceEnableFlags(bad[i]));
+        EXPECT(0, GetTraceEnableFlags(invalid[i]));
         EXPECT(ERROR_INVALID_HANDLE, GetLastError());
     }
 
@@ -332,8 +332,8 @@ static void check_classic_providers(void) {
 static void check_status_texts(void) {
     CHAR narrow[64];
     WCHAR wide[64];
-    LPSTR made = NULL;
-    LPWSTR made_wide = NULL;
+    LPSTR allocated = NULL;
+    LPWSTR allocated_wide = NULL;
     const DWORD flags = FORMAT_MESSAGE_FROM_SYSTEM | FORMAT_MESSAGE_IGNORE_INSERTS;
     EXPECT(20, FormatMessageA(flags, NULL, ERROR_ACCESS_DENIED, 0, narrow, 64, NULL));
     EXPECT(0, strcmp(narrow, "permission refused\r\n"));
@@ -348,13 +348,13 @@ static void check_status_texts(void) {
     EXPECT(ERROR_INVALID_PARAMETER, GetLastError());
     EXPECT(0, FormatMessageA(FORMAT_MESSAGE_FROM_STRING, "text", 0, 0, narrow, 64, NULL));
     EXPECT(ERROR_NOT_SUPPORTED, GetLastError());
-    EXPECT(20, FormatMessageA(flags | FORMAT_MESSAGE_ALLOCATE_BUFFER, NULL, ERROR_ACCESS_DENIED, 0, (LPSTR)&made, 0, NULL));
-    EXPECT(0, strcmp(made, "permission refused\r\n"));
-    EXPECT(0, (ULONG_PTR)LocalFree(made));
-    EXPECT(20, FormatMessageW(flags | FORMAT_MESSAGE_ALLOCATE_BUFFER, NULL, ERROR_ACCESS_DENIED, 0, (LPWSTR)&made_wide, 99, NULL));
-    EXPECT(1, made_wide[17] == u'd' && made_wide[19] == u'\n' && made_wide[20] == 0);
-    made_wide[98] = 1;
-    EXPECT(0, (ULONG_PTR)LocalFree(made_wide));
+    EXPECT(20, FormatMessageA(flags | FORMAT_MESSAGE_ALLOCATE_BUFFER, NULL, ERROR_ACCESS_DENIED, 0, (LPSTR)&allocated, 0, NULL));
+    EXPECT(0, strcmp(allocated, "permission refused\r\n"));
+    EXPECT(0, (ULONG_PTR)LocalFree(allocated));
+    EXPECT(20, FormatMessageW(flags | FORMAT_MESSAGE_ALLOCATE_BUFFER, NULL, ERROR_ACCESS_DENIED, 0, (LPWSTR)&allocated_wide, 99, NULL));
+    EXPECT(1, allocated_wide[17] == u'd' && allocated_wide[19] == u'\n' && allocated_wide[20] == 0);
+    allocated_wide[98] = 1;
+    EXPECT(0, (ULONG_PTR)LocalFree(allocated_wide));
     EXPECT(0, (ULONG_PTR)LocalFree(NULL));
     EXPECT(0, FormatMessageA(0, NULL, ERROR_ACCESS_DENIED, 0, narrow, 64, NULL));
     EXPECT(ERROR_INVALID_PARAMETER, GetLastError());
@@ -363,10 +363,10 @@ static void check_status_texts(void) {
     EXPECT(20, FormatMessageA(flags | FORMAT_MESSAGE_FROM_HMODULE, NULL, ERROR_ACCESS_DENIED, 0x0409, narrow, 64, NULL));
     EXPECT(20, FormatMessageA(flags, NULL, ERROR_ACCESS_DENIED, MAKELANGID(LANG_NEUTRAL, SUBLANG_DEFAULT), narrow, 64, NULL));
     EXPECT(0x0409, MAKELANGID(LANG_ENGLISH, SUBLANG_DEFAULT));
-    made = narrow;
-    EXPECT(0, FormatMessageA(flags | FORMAT_MESSAGE_ALLOCATE_BUFFER, NULL, ERROR_ACCESS_DENIED, 0x0407, (LPSTR)&made, 0, NULL));
+    allocated = narrow;
+    EXPECT(0, FormatMessageA(flags | FORMAT_MESSAGE_ALLOCATE_BUFFER, NULL, ERROR_ACCESS_DENIED, 0x0407, (LPSTR)&allocated, 0, NULL));
     EXPECT(ERROR_RESOURCE_LANG_NOT_FOUND, GetLastError());
-    EXPECT(1, made == narrow);
+    EXPECT(1, allocated == narrow);
     EXPECT(19, FormatMessageA(flags | FORMAT_MESSAGE_MAX_WIDTH_MASK, NULL, ERROR_ACCESS_DENIED, 0, narrow, 64, NULL));
     EXPECT(0, strcmp(narrow, "permission refused "));
     EXPECT(20, FormatMessageA(flags | 12, NULL, ERROR_ACCESS_DENIED, 0, narrow, 64, NULL));

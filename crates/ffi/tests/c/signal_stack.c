@@ -16,8 +16,8 @@
 
 #define PAGE 4096
 #define PAINT 0xA5
-/* The size of the frame that the kernel makes for a handler, if it reports it: with the largest
- * registers, 8 KiB are not enough for the frame alone. */
+/* The size of the frame that the kernel makes for a handler, if the kernel reports that size: with
+ * large vector registers, 8 KiB are not enough for the frame alone. */
 #ifndef AT_MINSIGSTKSZ
 #define AT_MINSIGSTKSZ 51
 #endif

@@ -1,5 +1,5 @@
-/* Functions that write, one of each kind, with their addresses: the call stack of an event begins
- * in the function that wrote it. */
+/* Writes an event with each published function, and prints the address of the writer: the call stack
+ * of an event begins in the function that wrote it. */
 #include <evntprov.h>
 
 #include "check.h"
@@ -8,6 +8,7 @@ static const GUID Provider = {0xC0FFEE05, 0x1111, 0x2222, {1, 2, 3, 4, 5, 6, 7, 
 static const EVENT_DESCRIPTOR Event = {1, 0, 0, 4, 0, 0, 1};
 static REGHANDLE reg;
 
+/* Adding `rows` prevents a tail call, which would leave no frame of the writer. */
 #define WRITER __attribute__((noinline, noipa)) static ULONG
 
 WRITER call_event_write(void) { return EventWrite(reg, &Event, 0, NULL) + rows; }

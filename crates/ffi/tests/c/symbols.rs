@@ -25,19 +25,19 @@ fn library_has_its_soname_and_stays_loaded() {
 fn installed_files_are_found_by_pkg_config_and_work() {
     let folder = tempfile::tempdir().unwrap();
     let (prefix, library) = (folder.path().join("usr"), folder.path().join("usr/lib/libtraceweir.so.0"));
-    let built = std::env::current_exe().unwrap();
+    let test_program = std::env::current_exe().unwrap();
     let mut install = Command::new(crate_path("install.sh"));
-    expect_success(install.arg("--prefix").arg(&prefix).arg("--built").arg(built.parent().unwrap()));
+    expect_success(install.arg("--prefix").arg(&prefix).arg("--built").arg(test_program.parent().unwrap()));
     assert!(library.is_symlink() && prefix.join("lib/libtraceweir.a").is_file());
     let description = std::fs::read_to_string(prefix.join("lib/pkgconfig/traceweir.pc")).unwrap();
     assert!(!description.contains('@'), "{description}");
     if !has_program("pkg-config") {
         return;
     }
-    let query_pkg_config = |what: &str| {
+    let query_pkg_config = |option: &str| {
         let mut command = Command::new("pkg-config");
         let answer = expect_success(
-            command.args([what, "traceweir"]).env("PKG_CONFIG_PATH", prefix.join("lib/pkgconfig")),
+            command.args([option, "traceweir"]).env("PKG_CONFIG_PATH", prefix.join("lib/pkgconfig")),
         );
         answer.split_whitespace().map(str::to_owned).collect::<Vec<_>>()
     };

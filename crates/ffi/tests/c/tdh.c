@@ -20,7 +20,7 @@ static void print_text(const WCHAR *text) {
     }
 }
 
-/* A name or path from the command line. */
+/* Converts an argument of the command line to UTF-16. */
 static void widen(WCHAR *to, size_t room, const char *from) {
     size_t at = 0;
     for (; from[at] && at + 1 < room; at++) {
@@ -33,7 +33,7 @@ struct walk {
     PEVENT_RECORD event;
     PTRACE_EVENT_INFO info;
     ULONG pointer_size;
-    USHORT left;
+    USHORT remaining;
     PBYTE data;
     /* The values that counts and lengths refer to. */
     USHORT numbers[4096];
@@ -55,15 +55,15 @@ static ULONG format_element(struct walk *walk, PEVENT_MAP_INFO map, PEVENT_PROPE
     static WCHAR text[1 << 17];
     ULONG size = 0;
     ULONG status = TdhFormatProperty(walk->info, map, walk->pointer_size, property->nonStructType.InType, property->nonStructType.OutType,
-                                     length, walk->left, walk->data, &size, NULL, used);
+                                     length, walk->remaining, walk->data, &size, NULL, used);
     if (status == ERROR_INSUFFICIENT_BUFFER) {
         ULONG short_size = size - 1;
         EXPECT(ERROR_INSUFFICIENT_BUFFER,
            TdhFormatProperty(walk->info, map, walk->pointer_size, property->nonStructType.InType, property->nonStructType.OutType, length,
-                             walk->left, walk->data, &short_size, text, used));
+                             walk->remaining, walk->data, &short_size, text, used));
         EXPECT(size, short_size);
         status = TdhFormatProperty(walk->info, map, walk->pointer_size, property->nonStructType.InType, property->nonStructType.OutType,
-                                   length, walk->left, walk->data, &size, text, used);
+                                   length, walk->remaining, walk->data, &size, text, used);
     } else if (status == ERROR_EVT_INVALID_EVENT_DATA && map != NULL) {
         return format_element(walk, NULL, property, length, used);
     }
@@ -93,16 +93,16 @@ static int is_text_of_characters(PEVENT_PROPERTY_INFO property) {
            (out == TDH_OUTTYPE_STRING && (in == TDH_INTYPE_INT8 || in == TDH_INTYPE_UINT8 || in == TDH_INTYPE_UINT16));
 }
 
-static int is_one_of_its_name(const struct walk *walk, PEVENT_PROPERTY_INFO property) {
-    ULONG same = 0;
+static int has_unique_name(const struct walk *walk, PEVENT_PROPERTY_INFO property) {
+    ULONG count = 0;
     for (ULONG i = 0; i < walk->info->TopLevelPropertyCount; i++) {
         PWSTR one = TEI_PROPERTY_NAME(walk->info, &walk->info->EventPropertyInfoArray[i]), other = TEI_PROPERTY_NAME(walk->info, property);
         while (*one && *one == *other) {
             one++, other++;
         }
-        same += *one == *other;
+        count += *one == *other;
     }
-    return same == 1;
+    return count == 1;
 }
 
 static ULONG print_properties(struct walk *walk, ULONG first, ULONG end, int depth) {
@@ -112,10 +112,10 @@ static ULONG print_properties(struct walk *walk, ULONG first, ULONG end, int dep
         USHORT count = flags & PropertyParamCount ? walk->numbers[property->countPropertyIndex] : property->count;
         USHORT length = flags & PropertyParamLength ? walk->numbers[property->lengthPropertyIndex] : property->length;
         int is_array = (flags & (PropertyParamCount | PropertyParamFixedCount)) != 0;
-        int needs_none = !(flags & PropertyStruct) && (property->nonStructType.InType == TDH_INTYPE_NULL ||
+        int needs_no_bytes = !(flags & PropertyStruct) && (property->nonStructType.InType == TDH_INTYPE_NULL ||
                                                        ((flags & PropertyParamLength) && length == 0));
-        /* A payload may end before any field, for example that of an older version. */
-        if (depth == 0 && walk->left == 0 && count != 0 && !needs_none) {
+        /* A payload may end before any field: an older version of the event may have fewer. */
+        if (depth == 0 && walk->remaining == 0 && count != 0 && !needs_no_bytes) {
             return ERROR_SUCCESS;
         }
         for (USHORT element = 0; element < count; element++) {
@@ -129,27 +129,27 @@ static ULONG print_properties(struct walk *walk, ULONG first, ULONG end, int dep
             }
             USHORT used = 0;
             PEVENT_MAP_INFO map = query_map(walk, property);
-            int is_shown = !(is_array && is_text_of_characters(property));
-            if (walk->left >= 2 && property->nonStructType.InType == TDH_INTYPE_UINT16) {
+            int is_character = is_array && is_text_of_characters(property);
+            if (walk->remaining >= 2 && property->nonStructType.InType == TDH_INTYPE_UINT16) {
                 memcpy(&walk->numbers[i], walk->data, 2);
-            } else if (walk->left >= 1) {
-                /* As many bytes as a small number can have. */
-                memcpy(&walk->numbers[i], walk->data, property->length == 1 || walk->left < 2 ? 1 : 2);
+            } else if (walk->remaining >= 1) {
+                /* A count or length of another type: its low one or two bytes. */
+                memcpy(&walk->numbers[i], walk->data, property->length == 1 || walk->remaining < 2 ? 1 : 2);
             }
             printf("  ");
             print_text(TEI_PROPERTY_NAME(walk->info, property));
             putchar('=');
             ULONG status = format_element(walk, map, property, length, &used);
-            printf(is_shown ? "\n" : " (one of a text)\n");
+            printf(is_character ? " (one of a text)\n" : "\n");
             free(map);
             if (status != ERROR_SUCCESS) {
                 return status;
             }
-            if (depth == 0 && !is_array && is_one_of_its_name(walk, property)) {
+            if (depth == 0 && !is_array && has_unique_name(walk, property)) {
                 check_bytes(walk, property, used);
             }
             walk->data += used;
-            walk->left = (USHORT)(walk->left - used);
+            walk->remaining = (USHORT)(walk->remaining - used);
         }
     }
     return ERROR_SUCCESS;
@@ -189,7 +189,7 @@ static void print_event(PEVENT_RECORD event, TDH_HANDLE handle, PTDH_CONTEXT tmf
         printf(" (%u)\n", status);
     } else {
         walk.pointer_size = event->EventHeader.Flags & EVENT_HEADER_FLAG_32_BIT_HEADER ? 4 : 8;
-        walk.left = event->UserDataLength;
+        walk.remaining = event->UserDataLength;
         walk.data = event->UserData;
         status = print_properties(&walk, 0, walk.info->TopLevelPropertyCount, 0);
         printf("  end %u\n", status);

@@ -124,9 +124,10 @@ enum Expected {
     NoSchema,
     /// All fields of an event.
     Fields(String),
-    /// The fields that the payload contains, then the status of the missing field.
+    /// The fields that the payload contains, then ERROR_EVT_INVALID_EVENT_DATA (15005) for the missing
+    /// field.
     Truncated(String),
-    /// Any other line.
+    /// A message, whose lines are not compared.
     Message,
 }
 
@@ -149,9 +150,9 @@ fn compare_with_decoder(programs: &ProgramFolder, program: &Path, trace: &str) -
     let mut decoder = Decoder::new();
     decoder.add_manifest(&std::fs::read(&manifest).unwrap()).unwrap();
     decoder.add_tmf(&std::fs::read(&tmf).unwrap()).unwrap();
-    let read =
+    let opened =
         etl::Trace::open(std::fs::File::open(fixture_path(&format!("etl/{trace}.etl"))).unwrap()).unwrap();
-    let (mut events, mut dumped, mut expected) = (read.events(), Vec::new(), Vec::new());
+    let (mut events, mut dumped, mut expected) = (opened.events(), Vec::new(), Vec::new());
     while let Some(record) = events.next().unwrap() {
         if record.items_damaged() || matches!(record.family(), Family::Other(_)) {
             continue;
@@ -179,16 +180,16 @@ fn compare_with_decoder(programs: &ProgramFolder, program: &Path, trace: &str) -
     assert_eq!(shown.len(), expected.len(), "{trace}");
     let mut compared = 0;
     for (number, (shown, expected)) in shown.iter().zip(&expected).enumerate() {
-        let (head, fields) = shown.split_once('\n').unwrap();
+        let (first_line, fields) = shown.split_once('\n').unwrap();
         let fields = fields.split_once("rows: ").map_or(fields, |(fields, _)| fields);
         let fields: String =
             fields.lines().filter(|line| !is_not_a_field(line)).map(|line| format!("{line}\n")).collect();
         match expected {
             Expected::Message => continue,
             Expected::NoSchema => {
-                assert!(fields.is_empty() && head.parse::<u32>().is_ok(), "{trace} {number}: {shown}")
+                assert!(fields.is_empty() && first_line.parse::<u32>().is_ok(), "{trace} {number}: {shown}")
             }
-            Expected::Fields(expected) => assert_eq!(fields, *expected, "{trace} {number}: {head}"),
+            Expected::Fields(expected) => assert_eq!(fields, *expected, "{trace} {number}: {first_line}"),
             Expected::Truncated(expected) => {
                 assert!(
                     fields.ends_with("  end 15005\n") && fields.starts_with(expected.as_str()),
@@ -315,14 +316,14 @@ fn sanitizers_report_no_error_in_decoding_programs() {
 
 #[test]
 fn c_and_rust_agree_on_the_structures_of_tdh() {
-    let mut unit = String::from(
+    let mut source = String::from(
         "#include <tdh.h>\n#ifdef __cplusplus\n#define CHECK(what) static_assert(what, #what)\n\
          #else\n#define CHECK(what) _Static_assert(what, #what)\n#endif\n",
     );
     macro_rules! structure {
         ($c:literal, $rust:ty { $($c_field:literal: $field:ident),* $(,)? }) => {
-            writeln!(unit, "CHECK(sizeof({}) == {});", $c, size_of::<$rust>()).unwrap();
-            $(writeln!(unit, "CHECK(offsetof({}, {}) == {});", $c, $c_field, std::mem::offset_of!($rust, $field)).unwrap();)*
+            writeln!(source, "CHECK(sizeof({}) == {});", $c, size_of::<$rust>()).unwrap();
+            $(writeln!(source, "CHECK(offsetof({}, {}) == {});", $c, $c_field, std::mem::offset_of!($rust, $field)).unwrap();)*
         };
     }
     structure!("EVENT_RECORD", EventRecord {
@@ -394,12 +395,12 @@ fn c_and_rust_agree_on_the_structures_of_tdh() {
         ("TDH_OUTTYPE_DATETIME_UTC", OutType::DATETIME_UTC.0),
         ("TDH_OUTTYPE_NOPRINT", OutType::NOPRINT.0),
     ] {
-        writeln!(unit, "CHECK((int){name} == {value});").unwrap();
+        writeln!(source, "CHECK((int){name} == {value});").unwrap();
     }
     let folder = tempfile::tempdir().unwrap();
     for language in [C, CPP] {
         let file = folder.path().join(format!("tdh.{}", language.extension));
-        std::fs::write(&file, &unit).unwrap();
+        std::fs::write(&file, &source).unwrap();
         for compiler in language.compilers() {
             let mut command = Command::new(compiler);
             command.args(STRICT_FLAGS).arg("-fsyntax-only").arg(format!("-std={}", language.standards[0]));

@@ -8,9 +8,9 @@
 
 #include "check.h"
 
-static BYTE room[1 << 20];
+static BYTE buffer[1 << 20];
 
-static void query_message_file(const char *name) {
+static void set_message_file(const char *name) {
     static WCHAR path[4096];
     for (size_t at = 0; name[at] != 0 && at < 4095; at++) {
         path[at] = (WCHAR)(unsigned char)name[at];
@@ -25,12 +25,12 @@ static void query_message_file(const char *name) {
 }
 
 int main(int argc, char **argv) {
-    ULONG size = sizeof room;
-    ULONG status = TdhEnumerateProviders((PROVIDER_ENUMERATION_INFO *)room, &size);
-    ULONG count = status == ERROR_SUCCESS ? ((PROVIDER_ENUMERATION_INFO *)room)->NumberOfProviders : 0;
+    ULONG size = sizeof buffer;
+    ULONG status = TdhEnumerateProviders((PROVIDER_ENUMERATION_INFO *)buffer, &size);
+    ULONG count = status == ERROR_SUCCESS ? ((PROVIDER_ENUMERATION_INFO *)buffer)->NumberOfProviders : 0;
     printf("euid %u providers %u\n", (unsigned)geteuid(), (unsigned)count);
     if (argc > 1) {
-        query_message_file(argv[1]);
+        set_message_file(argv[1]);
     }
     return 0;
 }

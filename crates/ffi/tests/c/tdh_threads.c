@@ -1,5 +1,5 @@
 /* Threads that query events, each with separate schemas, while others load and unload a manifest
- * and create and delete handles and filters.
+ * and open and close handles.
  *
  *   tdh_threads MANIFEST
  */
@@ -14,19 +14,19 @@ enum { THREADS = 6, ROUNDS = 400 };
 
 static WCHAR manifest[300];
 
-static void *ask(void *number) {
-    ULONG_PTR which = (ULONG_PTR)number;
+static void *query_events(void *number) {
+    ULONG_PTR thread = (ULONG_PTR)number;
     static const char traits[] = {8, 0, 'p', 'r', 'o', 'v', 'X', 0};
     for (unsigned round = 0; round < ROUNDS; round++) {
-        /* An event with a name of its own, with one number. */
-        BYTE metadata[] = {12, 0, 0, 'E', (BYTE)('a' + which), (BYTE)('a' + round % 26), (BYTE)('a' + round / 26 % 26), 0, 'n', 0, TDH_INTYPE_UINT32, 0};
-        BYTE payload[4] = {(BYTE)round, (BYTE)which, 0, 0}, got[4];
-        BYTE room[1024];
+        /* An event with one number, and a name that no other thread uses. */
+        BYTE metadata[] = {12, 0, 0, 'E', (BYTE)('a' + thread), (BYTE)('a' + round % 26), (BYTE)('a' + round / 26 % 26), 0, 'n', 0, TDH_INTYPE_UINT32, 0};
+        BYTE payload[4] = {(BYTE)round, (BYTE)thread, 0, 0}, value[4];
+        BYTE buffer[1024];
         metadata[0] = sizeof metadata - 1;
         EVENT_HEADER_EXTENDED_DATA_ITEM items[2];
         EVENT_RECORD event;
-        ULONG size = sizeof room;
-        PTRACE_EVENT_INFO info = (PTRACE_EVENT_INFO)(void *)room;
+        ULONG size = sizeof buffer;
+        PTRACE_EVENT_INFO info = (PTRACE_EVENT_INFO)(void *)buffer;
         memset(&event, 0, sizeof event);
         memset(items, 0, sizeof items);
         items[0].ExtType = EVENT_HEADER_EXT_TYPE_PROV_TRAITS;
@@ -42,12 +42,12 @@ static void *ask(void *number) {
         if (TdhGetEventInformation(&event, 0, NULL, info, &size) != 0 || info->TopLevelPropertyCount != 1) {
             return (void *)"schema";
         }
-        const WCHAR *name = (const WCHAR *)(const void *)(room + info->EventNameOffset);
+        const WCHAR *name = (const WCHAR *)(const void *)(buffer + info->EventNameOffset);
         if (name[1] != (WCHAR)metadata[4] || name[2] != (WCHAR)metadata[5]) {
             return (void *)"the schema of another event";
         }
         PROPERTY_DATA_DESCRIPTOR step = {(ULONGLONG)(ULONG_PTR)u"n", 0xFFFFFFFFu, 0};
-        if (TdhGetProperty(&event, 0, NULL, 1, &step, sizeof got, got) != 0 || memcmp(got, payload, 4) != 0) {
+        if (TdhGetProperty(&event, 0, NULL, 1, &step, sizeof value, value) != 0 || memcmp(value, payload, 4) != 0) {
             return (void *)"property";
         }
         size = 0;
@@ -58,11 +58,11 @@ static void *ask(void *number) {
     return NULL;
 }
 
-static void *change(void *unused) {
+static void *change_library(void *unused) {
     (void)unused;
     for (unsigned round = 0; round < 20; round++) {
         TDH_HANDLE handle = NULL;
-        /* Another thread may have been first. */
+        /* Another thread may have unloaded the manifest first. */
         ULONG loaded = TdhLoadManifest(manifest), unloaded = TdhUnloadManifest(manifest);
         if (loaded != 0 || (unloaded != 0 && unloaded != ERROR_NOT_FOUND)) {
             return (void *)"manifest";
@@ -83,13 +83,13 @@ int main(int argc, char **argv) {
         manifest[i] = (WCHAR)(unsigned char)argv[1][i];
     }
     for (ULONG_PTR i = 0; i < THREADS; i++) {
-        EXPECT(0, pthread_create(&threads[i], NULL, i < 2 ? change : ask, (void *)i));
+        EXPECT(0, pthread_create(&threads[i], NULL, i < 2 ? change_library : query_events, (void *)i));
     }
     for (int i = 0; i < THREADS; i++) {
-        void *wrong = NULL;
-        EXPECT(0, pthread_join(threads[i], &wrong));
-        if (wrong != NULL) {
-            fprintf(stderr, "thread %d: %s\n", i, (const char *)wrong);
+        void *failure = NULL;
+        EXPECT(0, pthread_join(threads[i], &failure));
+        if (failure != NULL) {
+            fprintf(stderr, "thread %d: %s\n", i, (const char *)failure);
             return 1;
         }
     }

@@ -1,4 +1,4 @@
-/* Traits of all types: a decode GUID, a reserved type and a type of the provider; with every write
+/* Traits of several types: a decode GUID, a reserved type and a type of the provider; with every write
  * function. */
 #include <evntprov.h>
 

@@ -88,7 +88,7 @@ static ULONG query_outside_callback(void) {
 int main(int count, char **arguments) {
     EVENT_TRACE_LOGFILEA log = {0};
     PROCESSTRACE_HANDLE trace;
-    ULONG known;
+    ULONG open_status;
     if (count < 3) {
         return 2;
     }
@@ -105,8 +105,8 @@ int main(int count, char **arguments) {
     printf("ready\n");
     fflush(stdout);
     EXPECT(ERROR_SUCCESS, ProcessTrace(&trace, 1, NULL, NULL));
-    known = query_outside_callback();
+    open_status = query_outside_callback();
     EXPECT(ERROR_SUCCESS, CloseTrace(trace));
-    printf("later %u, closed %u\n", known, query_outside_callback());
+    printf("later %u, closed %u\n", open_status, query_outside_callback());
     return 0;
 }

@@ -1,5 +1,8 @@
-/* Prints the events of files in the way that the first argument selects; the others name the
- * files, after the two ends of a window or the number of buffers to relay. */
+/* Prints the events of files:
+ *   dump records|raw|classic|buffers FILES
+ *   dump window START END FILES     the events between two times
+ *   dump relay BUFFERS FILE         through a stream, to which this program adds the file's buffers
+ */
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -61,8 +64,8 @@ static unsigned kept_count, expected_count;
 static volatile unsigned returned;
 static PROCESSTRACE_HANDLE stream;
 
-static BOOL WINAPI on_buffer(const ETW_BUFFER_HEADER *buffer, ULONG size, const ETW_BUFFER_CALLBACK_INFORMATION *info, PVOID given) {
-    EXPECT(&context, given);
+static BOOL WINAPI on_buffer(const ETW_BUFFER_HEADER *buffer, ULONG size, const ETW_BUFFER_CALLBACK_INFORMATION *info, PVOID callback_context) {
+    EXPECT(&context, callback_context);
     EXPECT(++buffers, info->BuffersRead);
     EXPECT(size, buffer->FilledBytes);
     EXPECT(TRUE, info->LogfileHeader->NumberOfProcessors > 0);
@@ -75,13 +78,13 @@ static BOOL WINAPI on_buffer(const ETW_BUFFER_HEADER *buffer, ULONG size, const 
     return TRUE;
 }
 
-static void WINAPI on_completion(const ETW_BUFFER_HEADER *buffer, PVOID given) {
-    EXPECT(&context, given);
+static void WINAPI on_completion(const ETW_BUFFER_HEADER *buffer, PVOID callback_context) {
+    EXPECT(&context, callback_context);
     EXPECT(kept[returned], buffer);
     __atomic_store_n(&returned, returned + 1, __ATOMIC_RELEASE);
 }
 
-static volatile unsigned done_reading;
+static volatile unsigned has_read_file;
 
 static void *read_file(void *name) {
     ETW_OPEN_TRACE_OPTIONS options = {ETW_PROCESS_TRACE_MODE_NONE, NULL, NULL, on_buffer, &context};
@@ -93,7 +96,7 @@ static void *read_file(void *name) {
     PROCESSTRACE_HANDLE trace = OpenTraceFromFile(wide, &options, &header);
     EXPECT(TRUE, trace != INVALID_PROCESSTRACE_HANDLE && header.NumberOfProcessors > 0);
     EXPECT(ERROR_SUCCESS, ProcessTrace(&trace, 1, NULL, NULL));
-    __atomic_store_n(&done_reading, 1, __ATOMIC_RELEASE);
+    __atomic_store_n(&has_read_file, 1, __ATOMIC_RELEASE);
     EXPECT(ERROR_SUCCESS, CloseTrace(trace));
     return NULL;
 }
@@ -112,13 +115,13 @@ static void *feed(void *name) {
     /* All buffers are kept, and none was released: the ProcessTrace of the file waits. One that
      * did not wait would return in this time. */
     usleep(500000);
-    EXPECT(0, __atomic_load_n(&done_reading, __ATOMIC_ACQUIRE));
+    EXPECT(0, __atomic_load_n(&has_read_file, __ATOMIC_ACQUIRE));
     for (unsigned at = 0; at < expected_count; at++) {
         EXPECT(ERROR_SUCCESS, ProcessTraceBufferDecrementReference(kept[at]));
         EXPECT(ERROR_INVALID_PARAMETER, ProcessTraceBufferDecrementReference(kept[at]));
     }
     pthread_join(reader, NULL);
-    EXPECT(1, done_reading);
+    EXPECT(1, has_read_file);
     EXPECT(expected_count, kept_count);
     EXPECT(ERROR_CTX_CLOSE_PENDING, CloseTrace(stream));
     EXPECT(ERROR_INVALID_HANDLE, CloseTrace(stream));
@@ -137,20 +140,20 @@ static void relay_buffers(char *name) {
 
 int main(int count, char **arguments) {
     PROCESSTRACE_HANDLE traces[64] = {0};
-    const char *how = arguments[1];
+    const char *form = arguments[1];
     /* A call that never returns fails the test. */
     alarm(200);
-    if (strcmp(how, "relay") == 0) {
+    if (strcmp(form, "relay") == 0) {
         expected_count = (unsigned)strtoul(arguments[2], NULL, 10);
         EXPECT(TRUE, expected_count > 0 && expected_count <= MAX_BUFFERS);
         relay_buffers(arguments[3]);
         return 0;
     }
-    ULONG mode = strcmp(how, "classic") == 0 ? 0 : PROCESS_TRACE_MODE_EVENT_RECORD;
-    mode |= strcmp(how, "raw") == 0 ? PROCESS_TRACE_MODE_RAW_TIMESTAMP : 0;
-    BOOL with_buffers = strcmp(how, "buffers") == 0;
+    ULONG mode = strcmp(form, "classic") == 0 ? 0 : PROCESS_TRACE_MODE_EVENT_RECORD;
+    mode |= strcmp(form, "raw") == 0 ? PROCESS_TRACE_MODE_RAW_TIMESTAMP : 0;
+    BOOL with_buffers = strcmp(form, "buffers") == 0;
     FILETIME start = {0, 0}, end = {0, 0};
-    BOOL has_window = strcmp(how, "window") == 0;
+    BOOL has_window = strcmp(form, "window") == 0;
     int first = 2;
     if (has_window) {
         unsigned long long from = strtoull(arguments[2], NULL, 10), to = strtoull(arguments[3], NULL, 10);

@@ -1,5 +1,5 @@
 /* Opens the live session that the first argument names and prints its events; the second argument
- * says how it ends:
+ * says how the trace ends:
  *   stop      the session is stopped from outside
  *   inside    the callback closes the trace at event 99
  *   outside   another thread closes it after event 99
@@ -12,7 +12,7 @@
 
 static PROCESSTRACE_HANDLE trace;
 static const char *ending;
-static volatile int asked;
+static volatile int has_event_99;
 
 static void WINAPI on_event(PEVENT_RECORD event) {
     static int is_first = 1;
@@ -29,16 +29,16 @@ static void WINAPI on_event(PEVENT_RECORD event) {
     print_record(event);
     fflush(stdout);
     if (event->EventHeader.EventDescriptor.Id == 99) {
-        asked = 1;
+        has_event_99 = 1;
         if (strcmp(ending, "inside") == 0) {
             EXPECT(ERROR_CTX_CLOSE_PENDING, CloseTrace(trace));
         }
     }
 }
 
-static void *closer(void *unused) {
+static void *close_after_event_99(void *unused) {
     (void)unused;
-    WAIT_UNTIL(asked);
+    WAIT_UNTIL(has_event_99);
     EXPECT(ERROR_CTX_CLOSE_PENDING, CloseTrace(trace));
     return NULL;
 }
@@ -65,7 +65,7 @@ int main(int count, char **arguments) {
     printf("ready\n");
     fflush(stdout);
     if (strcmp(ending, "outside") == 0) {
-        EXPECT(0, pthread_create(&thread, NULL, closer, NULL));
+        EXPECT(0, pthread_create(&thread, NULL, close_after_event_99, NULL));
     }
     EXPECT(ERROR_SUCCESS, ProcessTrace(&trace, 1, NULL, NULL));
     if (strcmp(ending, "outside") == 0) {

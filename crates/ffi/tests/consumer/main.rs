@@ -71,7 +71,7 @@ fn expected_line(record: &Record<'_>, stamp: i64) -> String {
     if !record.pmc_counters().is_empty() {
         items.push((ExtType::PMC_COUNTERS.0, record.pmc_counters().to_vec()));
     }
-    let has = |kind: ExtType| items.iter().any(|item| item.0 == kind.0);
+    let has_item = |kind: ExtType| items.iter().any(|(item, _)| *item == kind.0);
     let mut flags = record.flags() & EVENT_HEADER_FLAG_STRING_ONLY;
     let is_32_bit = record.pointer_size() == 4;
     for (flag, is_set) in [
@@ -79,14 +79,14 @@ fn expected_line(record: &Record<'_>, stamp: i64) -> String {
         (EVENT_HEADER_FLAG_64_BIT_HEADER, !is_32_bit),
         (EVENT_HEADER_FLAG_EXTENDED_INFO, !items.is_empty()),
         (EVENT_HEADER_FLAG_NO_CPUTIME, record.cpu_times().unwrap_or((0, 0)) == (0, 0)),
-        (EVENT_HEADER_FLAG_DECODE_GUID, has(ExtType::CONTROL_GUID)),
+        (EVENT_HEADER_FLAG_DECODE_GUID, has_item(ExtType::CONTROL_GUID)),
     ] {
         flags |= if is_set { flag } else { 0 };
     }
     let property = match record.family() {
         Family::Event
             if descriptor.channel == CHANNEL_TRACELOGGING
-                || has(ExtType::EVENT_SCHEMA_TL)
+                || has_item(ExtType::EVENT_SCHEMA_TL)
                 || flags & EVENT_HEADER_FLAG_STRING_ONLY != 0 =>
         {
             0
@@ -124,12 +124,16 @@ fn expected_line(record: &Record<'_>, stamp: i64) -> String {
 }
 
 /// Returns the lines for a file that the Rust reader reads.
-fn expected_lines(file: &Path, line: impl Fn(&Record<'_>, i64) -> String, is_raw: bool) -> Vec<String> {
+fn expected_lines(
+    file: &Path,
+    line: impl Fn(&Record<'_>, i64) -> String,
+    has_raw_stamps: bool,
+) -> Vec<String> {
     let trace = Trace::open(std::fs::File::open(file).unwrap()).unwrap();
     let mut events = trace.events();
     let mut lines = Vec::new();
     while let Some(record) = events.next().unwrap() {
-        let stamp = if is_raw { record.time() } else { trace.clock().file_time(record.time()).0 };
+        let stamp = if has_raw_stamps { record.time() } else { trace.clock().file_time(record.time()).0 };
         lines.push(line(&record, stamp));
     }
     lines
@@ -141,12 +145,12 @@ fn run_program(program: &Path, arguments: &[&str], files: &[&Path]) -> Vec<Strin
 }
 
 #[track_caller]
-fn assert_same_lines(printed: &[String], expected: &[String], what: &Path) {
+fn assert_same_lines(printed: &[String], expected: &[String], label: &Path) {
     let differs = printed.iter().zip(expected).position(|(printed, expected)| printed != expected);
     if let Some(at) = differs {
-        panic!("{}: event {at}\n{}\nis not\n{}", what.display(), printed[at], expected[at]);
+        panic!("{}: event {at}\n{}\nis not\n{}", label.display(), printed[at], expected[at]);
     }
-    assert_eq!(printed.len(), expected.len(), "{}", what.display());
+    assert_eq!(printed.len(), expected.len(), "{}", label.display());
 }
 
 #[test]
@@ -195,7 +199,7 @@ fn items_of_unknown_types_arrive_unchanged() {
 fn older_callback_receives_the_same_events() {
     let programs = ProgramFolder::new();
     let dump = build_program(&programs, "dump.c", &[]);
-    let line = |record: &Record<'_>, stamp: i64| {
+    let classic_line = |record: &Record<'_>, stamp: i64| {
         let descriptor = record.descriptor();
         format!(
             "{stamp} {:08x} {} {} {} ids {} {} payload {} {:016x}",
@@ -212,7 +216,7 @@ fn older_callback_receives_the_same_events() {
     for file in list_fixtures() {
         assert_same_lines(
             &run_program(&dump, &["classic"], &[&file]),
-            &expected_lines(&file, line, false),
+            &expected_lines(&file, classic_line, false),
             &file,
         );
     }
@@ -220,7 +224,7 @@ fn older_callback_receives_the_same_events() {
 
 /// The class of events that report losses, as `print_record` prints it.
 const LOST_EVENT_CLASS: &str = " 6a399ae0 ";
-/// The beginning of the line for lost events.
+/// The part of a line that identifies lost events.
 const LOST_EVENTS: &str = " 6a399ae0 0 0 0 32 0 0 ";
 
 fn buffer_count(file: &Path) -> usize {
@@ -247,19 +251,22 @@ fn several_files_are_merged_by_time_and_cut_to_a_window() {
     let paths: Vec<&Path> = files.iter().map(PathBuf::as_path).collect();
     let mut expected: Vec<String> =
         files.iter().flat_map(|file| expected_lines(file, expected_line, false)).collect();
-    let time = |line: &String| line.split(' ').next().unwrap().parse::<i64>().unwrap();
+    let parse_time = |line: &String| line.split(' ').next().unwrap().parse::<i64>().unwrap();
     let printed = run_program(&dump, &["buffers"], &paths[..1]);
     assert!(printed.len() > 1);
     let mut printed = run_program(&dump, &["records"], &paths);
-    assert!(printed.windows(2).filter(|pair| time(&pair[0]) > time(&pair[1])).count() < printed.len() / 100);
+    assert!(
+        printed.windows(2).filter(|pair| parse_time(&pair[0]) > parse_time(&pair[1])).count()
+            < printed.len() / 100
+    );
     printed.sort();
     expected.sort();
     assert_same_lines(&printed, &expected, Path::new("all"));
     // The window includes both ends.
-    let mut times: Vec<i64> = expected.iter().map(time).collect();
+    let mut times: Vec<i64> = expected.iter().map(parse_time).collect();
     times.sort_unstable();
     let (from, to) = (times[times.len() / 4], times[times.len() / 2]);
-    expected.retain(|line| (from..=to).contains(&time(line)));
+    expected.retain(|line| (from..=to).contains(&parse_time(line)));
     let mut inside_window = run_program(&dump, &["window", &from.to_string(), &to.to_string()], &paths);
     inside_window.sort();
     assert_same_lines(&inside_window, &expected, Path::new("window"));
@@ -293,11 +300,11 @@ fn make_table_folder() -> tempfile::TempDir {
 
 fn run_table(program: &Path, wrapper: &[&str]) {
     let folder = make_table_folder();
-    let mut words: Vec<&str> = wrapper.to_vec();
+    let mut arguments: Vec<&str> = wrapper.to_vec();
     let name = program.to_str().unwrap();
-    words.push(name);
-    let mut command = Command::new(words[0]);
-    command.args(&words[1..]).arg(folder.path()).current_dir(folder.path());
+    arguments.push(name);
+    let mut command = Command::new(arguments[0]);
+    command.args(&arguments[1..]).arg(folder.path()).current_dir(folder.path());
     let output = expect_success(command.env("TRACEWEIR_RUNTIME_DIR", folder.path()));
     assert!(checked_rows(&output) > 280, "{output}");
 }
@@ -336,8 +343,9 @@ fn sanitizers_report_no_error() {
 fn valgrind_reports_no_error() {
     if has_program("valgrind") {
         let programs = ProgramFolder::new();
-        let leaks = ["--leak-check=full", "--show-leak-kinds=definite", "--errors-for-leak-kinds=definite"];
-        let wrapper = [&["valgrind", "--quiet", "--error-exitcode=9"], &leaks[..]].concat();
+        let leak_flags =
+            ["--leak-check=full", "--show-leak-kinds=definite", "--errors-for-leak-kinds=definite"];
+        let wrapper = [&["valgrind", "--quiet", "--error-exitcode=9"], &leak_flags[..]].concat();
         run_table(&build_program(&programs, "table.c", &[]), &wrapper);
     }
 }

@@ -17,11 +17,11 @@ static inline unsigned long long hash(unsigned long long seed, const void *data,
 
 static inline void print_record(const EVENT_RECORD *event) {
     const EVENT_HEADER *header = &event->EventHeader;
-    unsigned long long items = HASH_START;
+    unsigned long long item_hash = HASH_START;
     for (USHORT index = 0; index < event->ExtendedDataCount; index++) {
         const EVENT_HEADER_EXTENDED_DATA_ITEM *item = &event->ExtendedData[index];
-        items = hash(items, &item->ExtType, 2);
-        items = hash(items, (const void *)(uintptr_t)item->DataPtr, item->DataSize);
+        item_hash = hash(item_hash, &item->ExtType, 2);
+        item_hash = hash(item_hash, (const void *)(uintptr_t)item->DataPtr, item->DataSize);
         if (item->Linkage != (index + 1 < event->ExtendedDataCount)) {
             printf("item %u of %u is not linked as it should be\n", index, event->ExtendedDataCount);
         }
@@ -30,7 +30,7 @@ static inline void print_record(const EVENT_RECORD *event) {
            header->TimeStamp.QuadPart, header->ProviderId.Data1, header->EventDescriptor.Id, header->EventDescriptor.Version,
            header->EventDescriptor.Level, header->EventDescriptor.Opcode, header->EventDescriptor.Task, header->EventDescriptor.Keyword,
            GetEventProcessorIndex(event), header->ThreadId, header->ProcessId, header->Flags, header->EventProperty, header->ActivityId.Data1,
-           event->ExtendedDataCount, items, event->UserDataLength, hash(HASH_START, event->UserData, event->UserDataLength));
+           event->ExtendedDataCount, item_hash, event->UserDataLength, hash(HASH_START, event->UserData, event->UserDataLength));
 }
 
 #endif

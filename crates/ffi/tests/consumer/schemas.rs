@@ -64,7 +64,7 @@ fn run_decoder(program: &Path, file: &Path) -> Vec<String> {
 }
 
 #[test]
-fn events_are_decoded_by_the_program_that_their_trace_names() {
+fn trace_is_decoded_with_the_manifest_of_its_program() {
     let (programs, daemon) = (ProgramFolder::new(), TestDaemon::new());
     let (writer, reader) = (build_writer(&programs), build_program(&programs, "decode.c", &[]));
     let file = record_writer(&daemon, &writer);
@@ -89,7 +89,7 @@ fn events_are_decoded_by_the_program_that_their_trace_names() {
 }
 
 #[test]
-fn live_events_are_decoded_by_the_program_that_their_session_names() {
+fn live_session_is_decoded_with_the_manifest_of_its_program() {
     let (programs, daemon) = (ProgramFolder::new(), TestDaemon::new());
     let (writer, reader) = (build_writer(&programs), build_program(&programs, "decode.c", &[]));
     let mut controller = daemon.controller();
@@ -112,15 +112,15 @@ fn live_events_are_decoded_by_the_program_that_their_session_names() {
     assert_eq!(lines.split_last().unwrap().1, expected_lines());
 }
 
-/// Runs a consumer, calls `act` once the consumer is ready, and returns the lines it printed after
-/// that.
-fn run_consumer_while(mut command: Command, act: impl FnOnce()) -> Vec<String> {
+/// Runs a consumer, calls `action` once the consumer is ready, and returns the lines that the
+/// consumer prints afterwards.
+fn run_consumer_while(mut command: Command, action: impl FnOnce()) -> Vec<String> {
     let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
     let mut output = BufReader::new(child.stdout.take().unwrap());
     let mut line = String::new();
     output.read_line(&mut line).unwrap();
     assert_eq!(line, "ready\n");
-    act();
+    action();
     let mut remaining_output = String::new();
     output.read_to_string(&mut remaining_output).unwrap();
     assert!(child.wait().unwrap().success(), "{remaining_output}");
@@ -159,7 +159,7 @@ fn only_events_that_pass_a_payload_filter_arrive() {
 }
 
 #[test]
-fn all_required_filters_and_one_other_must_pass() {
+fn event_passes_all_required_filters_or_any_optional_one() {
     assert_eq!(run_filtered("both"), ["1 60", "2 0"]);
     assert_eq!(run_filtered("either"), ["1 0", "1 30", "1 50", "1 60", "1 70", "1 90", "2 0"]);
 }

@@ -7,23 +7,23 @@
 
 #include "../c/check.h"
 
-#define OPENS(wanted, call)                             \
-    do {                                                \
-        SetLastError(0);                                \
-        EXPECT(INVALID_PROCESSTRACE_HANDLE, call);          \
-        EXPECT(wanted, GetLastError());                     \
+#define OPEN_FAILS(status, call)                   \
+    do {                                           \
+        SetLastError(0);                           \
+        EXPECT(INVALID_PROCESSTRACE_HANDLE, call); \
+        EXPECT(status, GetLastError());            \
     } while (0)
 
-static char trace_name[4096], other[4096];
+static char trace_name[4096], folder[4096];
 static unsigned long long events, class_events;
-static PROCESSTRACE_HANDLE own;
-static int in_callback_close;
+static PROCESSTRACE_HANDLE own_trace;
+static int closed_in_callback;
 
 static const GUID event_trace_guid = {0x68FDD900, 0x4A3E, 0x11D1, {0x84, 0xF4, 0x00, 0x00, 0xF8, 0x04, 0x64, 0xE3}};
 
 static const char *path_in(const char *name) {
     static char path[4200];
-    snprintf(path, sizeof path, "%s/%s", other, name);
+    snprintf(path, sizeof path, "%s/%s", folder, name);
     return path;
 }
 
@@ -46,7 +46,7 @@ static void WINAPI count_class(PEVENT_TRACE event) {
     class_events++;
 }
 
-static void WINAPI count_old(PEVENT_TRACE event) {
+static void WINAPI count_replaced(PEVENT_TRACE event) {
     (void)event;
     events++;
 }
@@ -54,36 +54,36 @@ static void WINAPI count_old(PEVENT_TRACE event) {
 #define RECORDS PROCESS_TRACE_MODE_EVENT_RECORD
 
 static void check_open(void) {
-    OPENS(ERROR_INVALID_PARAMETER, OpenTraceA(NULL));
-    OPENS(ERROR_INVALID_PARAMETER, OpenTraceW(NULL));
-    OPENS(ERROR_BAD_PATHNAME, open_trace(NULL, NULL, RECORDS, count_event));
-    OPENS(ERROR_BAD_PATHNAME, open_trace("", NULL, RECORDS, count_event));
-    OPENS(ERROR_BAD_PATHNAME, open_trace(other, NULL, RECORDS, count_event));
-    OPENS(ERROR_INVALID_PARAMETER, open_trace(trace_name, "session", RECORDS, count_event));
-    OPENS(ERROR_INVALID_PARAMETER, open_trace(NULL, "session", RECORDS, count_event));
-    OPENS(ERROR_INVALID_PARAMETER, open_trace(trace_name, NULL, RECORDS | PROCESS_TRACE_MODE_REAL_TIME, count_event));
-    OPENS(ERROR_WMI_INSTANCE_NOT_FOUND, open_trace(NULL, "no such session", RECORDS | PROCESS_TRACE_MODE_REAL_TIME, count_event));
-    OPENS(ERROR_FILE_NOT_FOUND, open_trace(path_in("missing.etl"), NULL, RECORDS, count_event));
-    OPENS(ERROR_PATH_NOT_FOUND, open_trace(path_in("missing/missing.etl"), NULL, RECORDS, count_event));
-    OPENS(ERROR_FILE_CORRUPT, open_trace(path_in("empty"), NULL, RECORDS, count_event));
-    OPENS(ERROR_FILE_CORRUPT, open_trace(path_in("text"), NULL, RECORDS, count_event));
+    OPEN_FAILS(ERROR_INVALID_PARAMETER, OpenTraceA(NULL));
+    OPEN_FAILS(ERROR_INVALID_PARAMETER, OpenTraceW(NULL));
+    OPEN_FAILS(ERROR_BAD_PATHNAME, open_trace(NULL, NULL, RECORDS, count_event));
+    OPEN_FAILS(ERROR_BAD_PATHNAME, open_trace("", NULL, RECORDS, count_event));
+    OPEN_FAILS(ERROR_BAD_PATHNAME, open_trace(folder, NULL, RECORDS, count_event));
+    OPEN_FAILS(ERROR_INVALID_PARAMETER, open_trace(trace_name, "session", RECORDS, count_event));
+    OPEN_FAILS(ERROR_INVALID_PARAMETER, open_trace(NULL, "session", RECORDS, count_event));
+    OPEN_FAILS(ERROR_INVALID_PARAMETER, open_trace(trace_name, NULL, RECORDS | PROCESS_TRACE_MODE_REAL_TIME, count_event));
+    OPEN_FAILS(ERROR_WMI_INSTANCE_NOT_FOUND, open_trace(NULL, "no such session", RECORDS | PROCESS_TRACE_MODE_REAL_TIME, count_event));
+    OPEN_FAILS(ERROR_FILE_NOT_FOUND, open_trace(path_in("missing.etl"), NULL, RECORDS, count_event));
+    OPEN_FAILS(ERROR_PATH_NOT_FOUND, open_trace(path_in("missing/missing.etl"), NULL, RECORDS, count_event));
+    OPEN_FAILS(ERROR_FILE_CORRUPT, open_trace(path_in("empty"), NULL, RECORDS, count_event));
+    OPEN_FAILS(ERROR_FILE_CORRUPT, open_trace(path_in("text"), NULL, RECORDS, count_event));
     ETW_OPEN_TRACE_OPTIONS options = {ETW_PROCESS_TRACE_MODE_NONE, count_event, NULL, NULL, NULL};
-    ETW_OPEN_TRACE_OPTIONS odd = {(ETW_PROCESS_TRACE_MODES)2, count_event, NULL, NULL, NULL};
-    OPENS(ERROR_INVALID_PARAMETER, OpenTraceFromFile(NULL, &options, NULL));
-    OPENS(ERROR_INVALID_PARAMETER, OpenTraceFromFile(u"missing.etl", NULL, NULL));
-    OPENS(ERROR_INVALID_PARAMETER, OpenTraceFromFile(u"missing.etl", &odd, NULL));
-    OPENS(ERROR_BAD_PATHNAME, OpenTraceFromFile(u"", &options, NULL));
-    OPENS(ERROR_FILE_NOT_FOUND, OpenTraceFromFile(u"missing.etl", &options, NULL));
-    OPENS(ERROR_WMI_INSTANCE_NOT_FOUND, OpenTraceFromRealTimeLogger(u"none", &options, NULL));
-    OPENS(ERROR_WMI_INSTANCE_NOT_FOUND, OpenTraceFromRealTimeLoggerWithAllocationOptions(u"none", &options, 1 << 20, NULL, NULL));
-    OPENS(ERROR_NOT_SUPPORTED, OpenTraceFromRealTimeLoggerWithAllocationOptions(u"none", &options, 0, &options, NULL));
-    OPENS(ERROR_INVALID_PARAMETER, OpenTraceFromBufferStream(NULL, NULL, NULL));
-    OPENS(ERROR_INVALID_PARAMETER, OpenTraceFromBufferStream(&options, NULL, NULL));
+    ETW_OPEN_TRACE_OPTIONS unknown_mode = {(ETW_PROCESS_TRACE_MODES)2, count_event, NULL, NULL, NULL};
+    OPEN_FAILS(ERROR_INVALID_PARAMETER, OpenTraceFromFile(NULL, &options, NULL));
+    OPEN_FAILS(ERROR_INVALID_PARAMETER, OpenTraceFromFile(u"missing.etl", NULL, NULL));
+    OPEN_FAILS(ERROR_INVALID_PARAMETER, OpenTraceFromFile(u"missing.etl", &unknown_mode, NULL));
+    OPEN_FAILS(ERROR_BAD_PATHNAME, OpenTraceFromFile(u"", &options, NULL));
+    OPEN_FAILS(ERROR_FILE_NOT_FOUND, OpenTraceFromFile(u"missing.etl", &options, NULL));
+    OPEN_FAILS(ERROR_WMI_INSTANCE_NOT_FOUND, OpenTraceFromRealTimeLogger(u"none", &options, NULL));
+    OPEN_FAILS(ERROR_WMI_INSTANCE_NOT_FOUND, OpenTraceFromRealTimeLoggerWithAllocationOptions(u"none", &options, 1 << 20, NULL, NULL));
+    OPEN_FAILS(ERROR_NOT_SUPPORTED, OpenTraceFromRealTimeLoggerWithAllocationOptions(u"none", &options, 0, &options, NULL));
+    OPEN_FAILS(ERROR_INVALID_PARAMETER, OpenTraceFromBufferStream(NULL, NULL, NULL));
+    OPEN_FAILS(ERROR_INVALID_PARAMETER, OpenTraceFromBufferStream(&options, NULL, NULL));
 }
 
-static void WINAPI completed(const ETW_BUFFER_HEADER *buffer, PVOID given) {
+static void WINAPI completed(const ETW_BUFFER_HEADER *buffer, PVOID count) {
     (void)buffer;
-    ++*(unsigned *)given;
+    ++*(unsigned *)count;
 }
 
 static void check_process(void) {
@@ -102,16 +102,16 @@ static void check_process(void) {
     /* None of these calls used up a handle. */
     events = 0;
     EXPECT(ERROR_SUCCESS, ProcessTrace(many, 1, NULL, NULL));
-    unsigned long long of_one = events;
-    EXPECT(TRUE, of_one > 0);
+    unsigned long long events_per_trace = events;
+    EXPECT(TRUE, events_per_trace > 0);
     EXPECT(ERROR_SUCCESS, ProcessTrace(many + 1, 64, NULL, NULL));
-    EXPECT(65 * of_one, events);
+    EXPECT(65 * events_per_trace, events);
     EXPECT(ERROR_INVALID_HANDLE, ProcessTrace(many, 1, NULL, NULL));
     for (unsigned at = 0; at < 65; at++) {
         EXPECT(ERROR_SUCCESS, CloseTrace(many[at]));
         EXPECT(ERROR_INVALID_HANDLE, CloseTrace(many[at]));
     }
-    /* No events in an empty window; all events in one that covers everything. */
+    /* A window before the first event contains no events. */
     PROCESSTRACE_HANDLE trace = open_trace(trace_name, NULL, RECORDS, count_event);
     events = 0;
     EXPECT(ERROR_SUCCESS, ProcessTrace(&trace, 1, &early, &late));
@@ -175,12 +175,12 @@ static void check_queries(void) {
 }
 
 static void check_class_callbacks(void) {
-    GUID none = {1, 2, 3, {4, 5, 6, 7, 8, 9, 10, 11}};
+    GUID unknown_class = {1, 2, 3, {4, 5, 6, 7, 8, 9, 10, 11}};
     EXPECT(ERROR_INVALID_PARAMETER, SetTraceCallback(NULL, count_class));
-    EXPECT(ERROR_INVALID_PARAMETER, SetTraceCallback(&none, NULL));
+    EXPECT(ERROR_INVALID_PARAMETER, SetTraceCallback(&unknown_class, NULL));
     EXPECT(ERROR_INVALID_PARAMETER, RemoveTraceCallback(NULL));
-    EXPECT(ERROR_WMI_GUID_NOT_FOUND, RemoveTraceCallback(&none));
-    EXPECT(ERROR_SUCCESS, SetTraceCallback(&event_trace_guid, count_old));
+    EXPECT(ERROR_WMI_GUID_NOT_FOUND, RemoveTraceCallback(&unknown_class));
+    EXPECT(ERROR_SUCCESS, SetTraceCallback(&event_trace_guid, count_replaced));
     EXPECT(ERROR_SUCCESS, SetTraceCallback(&event_trace_guid, count_class));
     PROCESSTRACE_HANDLE trace = open_trace(trace_name, NULL, RECORDS, count_event);
     events = 0;
@@ -197,8 +197,8 @@ static void WINAPI call_library_in_callback(PEVENT_RECORD event) {
     unsigned char out[280];
     (void)event;
     events++;
-    EXPECT(ERROR_INVALID_HANDLE, ProcessTrace(&own, 1, NULL, NULL));
-    EXPECT(ERROR_SUCCESS, QueryTraceProcessingHandle(own, EtwQueryLogFileHeader, NULL, 0, out, sizeof out, &needed));
+    EXPECT(ERROR_INVALID_HANDLE, ProcessTrace(&own_trace, 1, NULL, NULL));
+    EXPECT(ERROR_SUCCESS, QueryTraceProcessingHandle(own_trace, EtwQueryLogFileHeader, NULL, 0, out, sizeof out, &needed));
     if (events == 3) {
         unsigned long long before = events;
         PROCESSTRACE_HANDLE inner = open_trace(trace_name, NULL, RECORDS, count_event);
@@ -206,11 +206,11 @@ static void WINAPI call_library_in_callback(PEVENT_RECORD event) {
         EXPECT(ERROR_SUCCESS, CloseTrace(inner));
         EXPECT(TRUE, events > before);
         events = before;
-        EXPECT(ERROR_CTX_CLOSE_PENDING, CloseTrace(own));
-        EXPECT(ERROR_INVALID_HANDLE, CloseTrace(own));
-        in_callback_close = 1;
-        own = open_trace(trace_name, NULL, RECORDS, NULL);
-        EXPECT(TRUE, own != INVALID_PROCESSTRACE_HANDLE);
+        EXPECT(ERROR_CTX_CLOSE_PENDING, CloseTrace(own_trace));
+        EXPECT(ERROR_INVALID_HANDLE, CloseTrace(own_trace));
+        closed_in_callback = 1;
+        own_trace = open_trace(trace_name, NULL, RECORDS, NULL);
+        EXPECT(TRUE, own_trace != INVALID_PROCESSTRACE_HANDLE);
     }
 }
 
@@ -221,13 +221,13 @@ static ULONG WINAPI stop_at_buffer(PEVENT_TRACE_LOGFILEA log) {
 
 static void check_callbacks(void) {
     events = 0;
-    own = open_trace(trace_name, NULL, RECORDS, call_library_in_callback);
-    PROCESSTRACE_HANDLE trace = own;
+    own_trace = open_trace(trace_name, NULL, RECORDS, call_library_in_callback);
+    PROCESSTRACE_HANDLE trace = own_trace;
     EXPECT(ERROR_SUCCESS, ProcessTrace(&trace, 1, NULL, NULL));
     EXPECT(3, events);
-    EXPECT(1, in_callback_close);
-    EXPECT(ERROR_SUCCESS, ProcessTrace(&own, 1, NULL, NULL));
-    EXPECT(ERROR_SUCCESS, CloseTrace(own));
+    EXPECT(1, closed_in_callback);
+    EXPECT(ERROR_SUCCESS, ProcessTrace(&own_trace, 1, NULL, NULL));
+    EXPECT(ERROR_SUCCESS, CloseTrace(own_trace));
     EVENT_TRACE_LOGFILEA log = {0};
     log.LogFileName = trace_name;
     log.BufferCallback = stop_at_buffer;
@@ -281,11 +281,11 @@ static void check_threads(void) {
 }
 
 static void check_handles(void) {
-    static const PROCESSTRACE_HANDLE wrong[] = {0, 1, 2, 0xFFFF, 0x7FFFFFFF, 0xFFFFFFFF, 0x100000000ull - 1, 0x8000000000000000ull,
+    static const PROCESSTRACE_HANDLE invalid[] = {0, 1, 2, 0xFFFF, 0x7FFFFFFF, 0xFFFFFFFF, 0x100000000ull - 1, 0x8000000000000000ull,
                                                 INVALID_PROCESSTRACE_HANDLE, INVALID_PROCESSTRACE_HANDLE - 1};
-    for (unsigned at = 0; at < sizeof wrong / sizeof *wrong; at++) {
-        EXPECT(ERROR_INVALID_HANDLE, CloseTrace(wrong[at]));
-        EXPECT(ERROR_INVALID_HANDLE, ProcessTrace(&wrong[at], 1, NULL, NULL));
+    for (unsigned at = 0; at < sizeof invalid / sizeof *invalid; at++) {
+        EXPECT(ERROR_INVALID_HANDLE, CloseTrace(invalid[at]));
+        EXPECT(ERROR_INVALID_HANDLE, ProcessTrace(&invalid[at], 1, NULL, NULL));
     }
 }
 
@@ -293,7 +293,7 @@ int main(int count, char **arguments) {
     if (count < 2) {
         return 2;
     }
-    snprintf(other, sizeof other, "%s", arguments[1]);
+    snprintf(folder, sizeof folder, "%s", arguments[1]);
     snprintf(trace_name, sizeof trace_name, "%s", path_in("manifest.etl"));
     check_handles();
     check_open();

@@ -25,7 +25,7 @@ static const GUID EXAMPLE = {0x6f0a4d5e, 0x3c41, 0x4a53, {0x9c, 0x0b, 0x1f, 0x2e
 static char folder[400], trace_file[450];
 /* A session that runs all the time and records the events of the providers. */
 static TRACEHANDLE lasting_session;
-static EVENT_DESCRIPTOR filtered;
+static EVENT_DESCRIPTOR filtered_event;
 /* The last number in a session name, and the number of callback calls, for all threads. */
 static unsigned long long session_number;
 static unsigned long long calls;
@@ -38,7 +38,7 @@ static inline HANDLE64 to_number(const void *handle) {
     return (HANDLE64)(ULONG_PTR)handle;
 }
 
-/* Providers. Their callbacks call the library, with their own handle as soon as it is known. */
+/* Providers. Their callback calls the library, with an invalid handle. */
 
 static void NTAPI on_enable(LPCGUID source, ULONG code, UCHAR level, ULONGLONG any, ULONGLONG all, PEVENT_FILTER_DESCRIPTOR filter, PVOID context) {
     static const EVENT_DESCRIPTOR event = {77, 0, 0, 4, 0, 0, 0x10};
@@ -155,8 +155,8 @@ static inline ULONG use_session(HANDLE64 handle) {
         BOOLEAN in;
         UCHAR reserved;
         USHORT count, one;
-    } some = {TRUE, 0, 1, 1};
-    EventFilterDescCreate(&ids, &some, 6, EVENT_FILTER_TYPE_EVENT_ID);
+    } event_ids = {TRUE, 0, 1, 1};
+    EventFilterDescCreate(&ids, &event_ids, 6, EVENT_FILTER_TYPE_EVENT_ID);
     memset(&parameters, 0, sizeof parameters);
     parameters.Version = ENABLE_TRACE_PARAMETERS_VERSION_2;
     parameters.EnableFilterDesc = &ids;
@@ -180,10 +180,10 @@ static inline ULONG end_session(HANDLE64 handle) {
 static unsigned long long delivered;
 
 static void WINAPI on_record(PEVENT_RECORD event) {
-    BYTE room[2048];
-    ULONG size = sizeof room;
+    BYTE buffer[2048];
+    ULONG size = sizeof buffer;
     __atomic_add_fetch(&delivered, 1, __ATOMIC_RELAXED);
-    TdhGetEventInformation(event, 0, NULL, (PTRACE_EVENT_INFO)(void *)room, &size);
+    TdhGetEventInformation(event, 0, NULL, (PTRACE_EVENT_INFO)(void *)buffer, &size);
 }
 
 static inline HANDLE64 make_trace(void) {
@@ -237,9 +237,9 @@ static inline ULONG end_decoding(HANDLE64 handle) {
 
 static inline HANDLE64 make_filter(void) {
     WCHAR state[] = u"state", seven[] = u"7";
-    PAYLOAD_FILTER_PREDICATE is = {state, PAYLOADFIELD_EQ, seven};
+    PAYLOAD_FILTER_PREDICATE equals = {state, PAYLOADFIELD_EQ, seven};
     PVOID filter = NULL;
-    EXPECT(ERROR_SUCCESS, TdhCreatePayloadFilter(&EXAMPLE, &filtered, FALSE, 1, &is, &filter));
+    EXPECT(ERROR_SUCCESS, TdhCreatePayloadFilter(&EXAMPLE, &filtered_event, FALSE, 1, &equals, &filter));
     return to_number(filter);
 }
 
@@ -278,12 +278,12 @@ static inline HANDLE64 make_text(void) {
 
 static inline ULONG end_text(HANDLE64 handle) {
     SetLastError(ERROR_SUCCESS);
-    void *left = LocalFree(address(handle));
-    EXPECT(left == NULL, GetLastError() == ERROR_SUCCESS);
+    void *remaining = LocalFree(address(handle));
+    EXPECT(remaining == NULL, GetLastError() == ERROR_SUCCESS);
     return GetLastError();
 }
 
-/* Buffers are kept in callbacks. */
+/* Buffers that callbacks keep. */
 static inline ULONG end_buffer(HANDLE64 handle) {
     return ProcessTraceBufferDecrementReference((const ETW_BUFFER_HEADER *)address(handle));
 }
@@ -330,8 +330,8 @@ static inline void open_kinds(const char *where, const char *manifest) {
     EXPECT(ERROR_INSUFFICIENT_BUFFER, TdhEnumerateManifestProviderEvents((LPGUID)(ULONG_PTR)&EXAMPLE, NULL, &size));
     events = (PROVIDER_EVENT_INFO *)malloc(size);
     EXPECT(ERROR_SUCCESS, TdhEnumerateManifestProviderEvents((LPGUID)(ULONG_PTR)&EXAMPLE, events, &size));
-    filtered = events->EventDescriptorsArray[2];
-    EXPECT(3, filtered.Id);
+    filtered_event = events->EventDescriptorsArray[2];
+    EXPECT(3, filtered_event.Id);
     free(events);
     lasting_session = make_session();
     EXPECT(ERROR_SUCCESS, EnableTraceEx2(lasting_session, &PROVIDER, EVENT_CONTROL_CODE_ENABLE_PROVIDER, 5, 0, 0, 0, NULL));

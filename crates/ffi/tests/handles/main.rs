@@ -36,13 +36,13 @@ fn run_program(program: &Path, shares_descriptor_table: bool) -> String {
     let mut command = daemon.command(program);
     command.arg(folder.path()).arg(crate_path("../../fixtures/manifests/everything.man"));
     if shares_descriptor_table {
-        let refuse_tables = || {
+        let refuse_separate_tables = || {
             refuse(&[libc::SYS_close_range, libc::SYS_unshare]);
             Ok(())
         };
         // SAFETY: the closure runs between fork and exec. The other threads hold no lock that it
         // takes, except that of the allocator, which the C library hands over to the child.
-        unsafe { command.pre_exec(refuse_tables) };
+        unsafe { command.pre_exec(refuse_separate_tables) };
     }
     expect_success(command.env("TRACEWEIR_MANIFESTS", "/nowhere"))
 }
@@ -92,10 +92,10 @@ fn find_thread_sanitizer() -> Option<SanitizerTools> {
     let triple = library
         .parent()
         .and_then(Path::file_name)
-        .expect("the folder of the library has a parent named after the target");
+        .expect("the folder of the library has no parent named after the target");
     let files = std::fs::read_dir(targets.join(triple).join("lib")).unwrap().map(|file| file.unwrap().path());
     let runtime = files.into_iter().find(|path| path.to_string_lossy().ends_with("_rt.tsan.a"));
-    let runtime = runtime.expect("Rust has a runtime of ThreadSanitizer for this target");
+    let runtime = runtime.expect("Rust has no runtime of ThreadSanitizer for this target");
     Some(SanitizerTools { library, runtime })
 }
 

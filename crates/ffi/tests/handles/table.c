@@ -14,9 +14,9 @@ static HANDLE64 all[KIND_COUNT][HANDLES_PER_KIND];
 static unsigned handle_count(unsigned kind) {
     return KINDS[kind].make == NULL ? 0 : kind == KIND_PRIVATE ? 3 : HANDLES_PER_KIND;
 }
-static unsigned at_work;
+static unsigned callback_calls;
 
-/* Prints the kinds that a wrong row was about. */
+/* Checks a row, and prints the kind and the handle of a wrong one. */
 static void expect(ULONG wanted, ULONG got, const char *what, const char *of, HANDLE64 handle) {
     rows++;
     if (wanted != got) {
@@ -77,11 +77,11 @@ static void check_foreign_handles(void) {
 }
 
 static void check_invented_handles(void) {
-    static const HANDLE64 known[] = {0, 2, 0xFFFF, 0x7FFFFFFF, 0xFFFFFFFF, 0x100000000ull - 1, 0x8000000000000000ull, ~0ull, ~0ull - 1};
+    static const HANDLE64 invented[] = {0, 2, 0xFFFF, 0x7FFFFFFF, 0xFFFFFFFF, 0x100000000ull - 1, 0x8000000000000000ull, ~0ull, ~0ull - 1};
     HANDLE64 seed = 0x9E3779B97F4A7C15ull;
     for (unsigned kind = 0; kind < KIND_COUNT; kind++) {
-        for (unsigned at = 0; at < sizeof known / sizeof *known; at++) {
-            check_refused(kind, known[at]);
+        for (unsigned at = 0; at < sizeof invented / sizeof *invented; at++) {
+            check_refused(kind, invented[at]);
         }
         for (unsigned round = 0; round < 40; round++) {
             seed ^= seed << 13, seed ^= seed >> 7, seed ^= seed << 17;
@@ -90,9 +90,9 @@ static void check_invented_handles(void) {
         /* Handles that differ from a valid one in one bit; for a logger, the lowest bits select
          * another registration. */
         for (unsigned bit = kind == KIND_LOGGER ? 10 : 0; bit < 64 && all[kind][0] != 0; bit++) {
-            HANDLE64 near = all[kind][0] ^ 1ull << bit;
-            if (!is_live(kind, near) && near > 1) {
-                check_refused(kind, near);
+            HANDLE64 similar = all[kind][0] ^ 1ull << bit;
+            if (!is_live(kind, similar) && similar > 1) {
+                check_refused(kind, similar);
             }
         }
     }
@@ -116,10 +116,10 @@ static void check_stale_handles(void) {
     }
 }
 
-/* A kept buffer: only its owner can release it, as many times as it was kept, and no more. */
+/* A kept buffer can be released as many times as it was kept, and no more. */
 
 static const ETW_BUFFER_HEADER *kept;
-static HANDLE64 keeper;
+static HANDLE64 keeping_trace;
 
 static void *give_back(void *unused) {
     (void)unused;
@@ -127,7 +127,7 @@ static void *give_back(void *unused) {
     /* The callback may not have returned yet. */
     usleep(50000);
     EXPECT(ERROR_INVALID_HANDLE, CloseTrace(to_number(kept)));
-    EXPECT(ERROR_INVALID_PARAMETER, ProcessTraceBufferIncrementReference(keeper, kept));
+    EXPECT(ERROR_INVALID_PARAMETER, ProcessTraceBufferIncrementReference(keeping_trace, kept));
     EXPECT(ERROR_SUCCESS, end_buffer(to_number(kept)));
     EXPECT(ERROR_SUCCESS, end_buffer(to_number(kept)));
     return NULL;
@@ -135,13 +135,13 @@ static void *give_back(void *unused) {
 
 static BOOL WINAPI keep(const ETW_BUFFER_HEADER *buffer, ULONG size, const ETW_BUFFER_CALLBACK_INFORMATION *information, PVOID context) {
     (void)size, (void)context;
-    EXPECT(keeper, information->TraceHandle);
+    EXPECT(keeping_trace, information->TraceHandle);
     if (kept == NULL) {
         EXPECT(ERROR_INVALID_PARAMETER, end_buffer(to_number(buffer)));
         EXPECT(ERROR_INVALID_HANDLE, ProcessTraceBufferIncrementReference(12345, buffer));
         EXPECT(ERROR_INVALID_PARAMETER, ProcessTraceBufferIncrementReference(all[KIND_TRACE][0], buffer));
-        EXPECT(ERROR_SUCCESS, ProcessTraceBufferIncrementReference(keeper, buffer));
-        EXPECT(ERROR_SUCCESS, ProcessTraceBufferIncrementReference(keeper, buffer));
+        EXPECT(ERROR_SUCCESS, ProcessTraceBufferIncrementReference(keeping_trace, buffer));
+        EXPECT(ERROR_SUCCESS, ProcessTraceBufferIncrementReference(keeping_trace, buffer));
         __atomic_store_n(&kept, buffer, __ATOMIC_RELEASE);
     }
     return TRUE;
@@ -152,13 +152,13 @@ static void check_buffers(void) {
     pthread_t other;
     ETW_OPEN_TRACE_OPTIONS options = {ETW_PROCESS_TRACE_MODE_NONE, NULL, NULL, keep, NULL};
     to_wide(path, trace_file);
-    keeper = OpenTraceFromFile(path, &options, NULL);
-    EXPECT(TRUE, keeper != INVALID_PROCESSTRACE_HANDLE);
+    keeping_trace = OpenTraceFromFile(path, &options, NULL);
+    EXPECT(TRUE, keeping_trace != INVALID_PROCESSTRACE_HANDLE);
     EXPECT(0, pthread_create(&other, NULL, give_back, NULL));
-    EXPECT(ERROR_SUCCESS, ProcessTrace(&keeper, 1, NULL, NULL));
+    EXPECT(ERROR_SUCCESS, ProcessTrace(&keeping_trace, 1, NULL, NULL));
     EXPECT(0, pthread_join(other, NULL));
     EXPECT(ERROR_INVALID_PARAMETER, end_buffer(to_number(kept)));
-    EXPECT(ERROR_SUCCESS, CloseTrace(keeper));
+    EXPECT(ERROR_SUCCESS, CloseTrace(keeping_trace));
 }
 
 /* Handles that are closed by their own callbacks. */
@@ -168,7 +168,7 @@ static HANDLE64 self;
 static void NTAPI end_self(LPCGUID source, ULONG code, UCHAR level, ULONGLONG any, ULONGLONG keywords, PEVENT_FILTER_DESCRIPTOR filter, PVOID context) {
     (void)source, (void)code, (void)level, (void)any, (void)keywords, (void)filter, (void)context;
     if (code == EVENT_CONTROL_CODE_ENABLE_PROVIDER) {
-        at_work++;
+        callback_calls++;
         EXPECT(ERROR_SUCCESS, use_provider(self));
         EXPECT(ERROR_SUCCESS, EventUnregister(self));
         check_refused(KIND_PROVIDER, self);
@@ -179,7 +179,7 @@ static ULONG WMIAPI end_classic_self(WMIDPREQUESTCODE code, PVOID context, ULONG
     (void)context, (void)size;
     if (code == WMI_ENABLE_EVENTS) {
         TRACEHANDLE current = GetTraceLoggerHandle(buffer);
-        at_work++;
+        callback_calls++;
         EXPECT(ERROR_SUCCESS, UnregisterTraceGuids(self));
         EXPECT(ERROR_INVALID_PARAMETER, UnregisterTraceGuids(self));
         EXPECT(ERROR_INVALID_HANDLE, use_logger(current));
@@ -189,7 +189,7 @@ static ULONG WMIAPI end_classic_self(WMIDPREQUESTCODE code, PVOID context, ULONG
 
 static void WINAPI end_trace_self(PEVENT_RECORD event) {
     (void)event;
-    at_work++;
+    callback_calls++;
     EXPECT(ERROR_INVALID_HANDLE, ProcessTrace(&self, 1, NULL, NULL));
     EXPECT(ERROR_SUCCESS, use_trace(self));
     EXPECT(ERROR_CTX_CLOSE_PENDING, CloseTrace(self));
@@ -199,14 +199,14 @@ static void WINAPI end_trace_self(PEVENT_RECORD event) {
 static void check_close_in_callbacks(void) {
     TRACE_GUID_REGISTRATION class_ = {&CLASS, NULL};
     EVENT_TRACE_LOGFILEA log;
-    at_work = 0;
+    callback_calls = 0;
     EXPECT(ERROR_SUCCESS, EventRegister(&PROVIDER, end_self, NULL, &self));
-    WAIT_UNTIL(at_work == 1);
-    EXPECT(1, at_work);
+    WAIT_UNTIL(callback_calls == 1);
+    EXPECT(1, callback_calls);
     check_refused(KIND_PROVIDER, self);
     EXPECT(ERROR_SUCCESS, RegisterTraceGuidsW(end_classic_self, NULL, &CLASSIC, 1, &class_, NULL, NULL, &self));
-    WAIT_UNTIL(at_work == 2);
-    EXPECT(2, at_work);
+    WAIT_UNTIL(callback_calls == 2);
+    EXPECT(2, callback_calls);
     check_refused(KIND_CLASSIC, self);
     EXPECT(ERROR_INVALID_PARAMETER, use_class(to_number(class_.RegHandle)));
     memset(&log, 0, sizeof log);
@@ -216,7 +216,7 @@ static void check_close_in_callbacks(void) {
     self = OpenTraceA(&log);
     PROCESSTRACE_HANDLE trace = self;
     EXPECT(ERROR_SUCCESS, ProcessTrace(&trace, 1, NULL, NULL));
-    EXPECT(3, at_work);
+    EXPECT(3, callback_calls);
 }
 
 int main(int argc, char **argv) {

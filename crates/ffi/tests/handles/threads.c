@@ -5,10 +5,10 @@
  */
 #include "kinds.h"
 
-enum { THREADS = 6, SLOTS = 4, MOST_PRIVATE = 2 };
+enum { THREADS = 6, SLOTS = 4, MAX_PRIVATE = 2 };
 
 static HANDLE64 slots[KIND_COUNT][SLOTS];
-static unsigned long long made[KIND_COUNT], ended[KIND_COUNT];
+static unsigned long long created[KIND_COUNT], ended[KIND_COUNT];
 static unsigned rounds = 120;
 
 static void report_wrong_status(const char *what, const char *of, ULONG status) {
@@ -17,23 +17,23 @@ static void report_wrong_status(const char *what, const char *of, ULONG status) 
 }
 
 /* A process may have only a limited number of private sessions. */
-static unsigned long long privates;
+static unsigned long long private_sessions;
 
 static BOOLEAN can_create(unsigned kind) {
-    if (kind != KIND_PRIVATE || __atomic_add_fetch(&privates, 1, __ATOMIC_RELAXED) <= MOST_PRIVATE) {
+    if (kind != KIND_PRIVATE || __atomic_add_fetch(&private_sessions, 1, __ATOMIC_RELAXED) <= MAX_PRIVATE) {
         return TRUE;
     }
-    __atomic_sub_fetch(&privates, 1, __ATOMIC_RELAXED);
+    __atomic_sub_fetch(&private_sessions, 1, __ATOMIC_RELAXED);
     return FALSE;
 }
 
 /* Another thread may have closed the handle at any time. */
 static void use_handle(unsigned kind, HANDLE64 handle) {
     ULONG status = handle == 0 ? KINDS[kind].zero_status : KINDS[kind].use(handle);
-    BOOLEAN known = status == ERROR_SUCCESS || status == (handle == 0 ? KINDS[kind].zero_status : KINDS[kind].wrong_status);
+    BOOLEAN is_expected = status == ERROR_SUCCESS || status == (handle == 0 ? KINDS[kind].zero_status : KINDS[kind].wrong_status);
     /* The session may have no free buffer because of other writers, or be about to stop. */
-    known |= kind == KIND_PROVIDER && (status == ERROR_NOT_ENOUGH_MEMORY || status == ERROR_MORE_DATA);
-    if (!known) {
+    is_expected |= kind == KIND_PROVIDER && (status == ERROR_NOT_ENOUGH_MEMORY || status == ERROR_MORE_DATA);
+    if (!is_expected) {
         report_wrong_status("use", KINDS[kind].name, status);
     }
 }
@@ -43,7 +43,7 @@ static void end_handle(unsigned kind, HANDLE64 handle) {
     if (status == ERROR_SUCCESS && handle != 0) {
         __atomic_add_fetch(&ended[kind], 1, __ATOMIC_RELAXED);
         if (kind == KIND_PRIVATE) {
-            __atomic_sub_fetch(&privates, 1, __ATOMIC_RELAXED);
+            __atomic_sub_fetch(&private_sessions, 1, __ATOMIC_RELAXED);
         }
     } else if (status != (handle == 0 ? KINDS[kind].zero_status : KINDS[kind].wrong_status) && (kind != KIND_SESSION || status != ERROR_ACTIVE_CONNECTIONS)) {
         /* A session that another thread is stopping may return either status. */
@@ -52,22 +52,22 @@ static void end_handle(unsigned kind, HANDLE64 handle) {
 }
 
 static void run_step(unsigned kind, unsigned slot, unsigned action) {
-    HANDLE64 there = __atomic_load_n(&slots[kind][slot], __ATOMIC_ACQUIRE);
+    HANDLE64 handle = __atomic_load_n(&slots[kind][slot], __ATOMIC_ACQUIRE);
     if (KINDS[kind].make == NULL) {
         use_handle(kind, kind == KIND_CLASS ? first_class : __atomic_load_n(&logger, __ATOMIC_ACQUIRE));
     } else if (action == 0 && can_create(kind)) {
         HANDLE64 next = KINDS[kind].make();
-        __atomic_add_fetch(&made[kind], 1, __ATOMIC_RELAXED);
+        __atomic_add_fetch(&created[kind], 1, __ATOMIC_RELAXED);
         end_handle(kind, __atomic_exchange_n(&slots[kind][slot], next, __ATOMIC_ACQ_REL));
     } else if (action == 1 && !KINDS[kind].can_repeat) {
-        /* Kept in the table: other threads go on using it. An address may be returned again, and
-         * would then belong to another thread. */
-        end_handle(kind, there);
+        /* The handle stays in its slot: other threads go on using it. An address is not closed here:
+         * it may be returned again, and would then belong to another thread. */
+        end_handle(kind, handle);
     } else if (KINDS[kind].use != NULL) {
-        use_handle(kind, there);
+        use_handle(kind, handle);
     }
     if (kind == KIND_TRACE) {
-        ULONG status = ProcessTrace(&there, 1, NULL, NULL);
+        ULONG status = ProcessTrace(&handle, 1, NULL, NULL);
         if (status != ERROR_SUCCESS && status != ERROR_INVALID_HANDLE) {
             report_wrong_status("processing", "trace", status);
         }
@@ -84,19 +84,19 @@ static void *worker(void *number) {
     return NULL;
 }
 
-/* Lists, information, texts and settings, while everything changes. */
-static void *asker(void *unused) {
+/* Queries lists, information and texts, while other threads change everything. */
+static void *query_repeatedly(void *unused) {
     static BLOCKW blocks[8][2];
-    PEVENT_TRACE_PROPERTIES places[8];
+    PEVENT_TRACE_PROPERTIES block_pointers[8];
     ULONG length;
     WCHAR text[100];
     unsigned char buffer[4096];
     (void)unused;
     for (unsigned round = 0; round < rounds; round++) {
         for (unsigned at = 0; at < 8; at++) {
-            places[at] = &empty_block(&blocks[at][0])->p;
+            block_pointers[at] = &empty_block(&blocks[at][0])->p;
         }
-        ULONG status = QueryAllTracesW(places, 8, &length);
+        ULONG status = QueryAllTracesW(block_pointers, 8, &length);
         if (status != ERROR_SUCCESS && status != ERROR_MORE_DATA) {
             report_wrong_status("list", "session", status);
         }
@@ -149,27 +149,27 @@ static void *listener(void *unused) {
 }
 
 static void *closer(void *unused) {
-    HANDLE64 before = 0;
+    HANDLE64 previous = 0;
     (void)unused;
     for (;;) {
-        HANDLE64 now = __atomic_load_n(&live, __ATOMIC_ACQUIRE);
-        if (now == 0 && before != 0) {
+        HANDLE64 current = __atomic_load_n(&live, __ATOMIC_ACQUIRE);
+        if (current == 0 && previous != 0) {
             return NULL;
         }
-        if (now != 0 && now != before) {
+        if (current != 0 && current != previous) {
             usleep(3000);
-            ULONG status = CloseTrace(now);
+            ULONG status = CloseTrace(current);
             if (status != ERROR_SUCCESS && status != ERROR_CTX_CLOSE_PENDING) {
                 report_wrong_status("closing", "live trace", status);
             }
-            before = now;
+            previous = current;
         }
         usleep(500);
     }
 }
 
 int main(int argc, char **argv) {
-    void *(*const others[])(void *) = {asker, listener, closer};
+    void *(*const others[])(void *) = {query_repeatedly, listener, closer};
     enum { OTHERS = sizeof others / sizeof *others };
     pthread_t threads[THREADS + OTHERS];
     if (argc < 3) {
@@ -191,8 +191,8 @@ int main(int argc, char **argv) {
             end_handle(kind, slots[kind][slot]);
         }
         /* Exactly one of the racing threads closed the handle. */
-        EXPECT(made[kind], ended[kind]);
-        printf("%s: %llu\n", KINDS[kind].name, made[kind]);
+        EXPECT(created[kind], ended[kind]);
+        printf("%s: %llu\n", KINDS[kind].name, created[kind]);
     }
     EXPECT(TRUE, calls > 0 && delivered > 0);
     close_kinds();

@@ -76,9 +76,9 @@ these numbers. Missing names are listed with the reason.
 ";
 
 /// Returns the state of a name on the page.
-fn describe_state(name: &str, header: &PublishedHeader, known: &BTreeSet<String>) -> String {
+fn describe_state(name: &str, header: &PublishedHeader, available: &BTreeSet<String>) -> String {
     let reason = MISSING_NAMES.iter().find(|(missing, _)| *missing == name).map(|(_, reason)| *reason);
-    match (known.contains(name), reason) {
+    match (available.contains(name), reason) {
         (true, None) => "done".to_owned(),
         (false, Some(reason)) => reason.to_owned(),
         (true, Some(_)) => panic!("{name} is in the headers: remove it from MISSING_NAMES"),
@@ -93,25 +93,25 @@ fn write_table(
     title: &str,
     names: &[&str],
     header: &PublishedHeader,
-    known: &BTreeSet<String>,
+    available: &BTreeSet<String>,
 ) {
     if names.is_empty() {
         return;
     }
     writeln!(page, "\n| {title} | |\n|---|---|").unwrap();
     for name in names {
-        writeln!(page, "| `{name}` | {} |", describe_state(name, header, known)).unwrap();
+        writeln!(page, "| `{name}` | {} |", describe_state(name, header, available)).unwrap();
     }
 }
 
 /// Writes how many names of windows-sys the headers have, and lists the missing names.
-fn write_missing(page: &mut String, what: &str, names: Vec<&str>, known: &BTreeSet<String>) {
+fn write_missing(page: &mut String, label: &str, names: Vec<&str>, available: &BTreeSet<String>) {
     let all = names.len();
-    let mut missing: Vec<&str> = names.into_iter().filter(|name| !known.contains(*name)).collect();
-    writeln!(page, "\n{what}: {} of {all}.", all - missing.len()).unwrap();
+    let mut missing: Vec<&str> = names.into_iter().filter(|name| !available.contains(*name)).collect();
+    writeln!(page, "\n{label}: {} of {all}.", all - missing.len()).unwrap();
     for (reason, prefixes) in MISSING_CONSTANTS {
-        let of_these = missing.extract_if(.., |name| prefixes.iter().any(|prefix| name.starts_with(prefix)));
-        write_names(page, reason, &of_these.collect::<Vec<_>>());
+        let explained = missing.extract_if(.., |name| prefixes.iter().any(|prefix| name.starts_with(prefix)));
+        write_names(page, reason, &explained.collect::<Vec<_>>());
     }
     write_names(page, "not yet", &missing);
 }
@@ -143,32 +143,32 @@ fn available_functions(words: &BTreeSet<String>) -> BTreeSet<String> {
 }
 
 fn generate_page() -> String {
-    let known = headers::collect_words();
-    let functions = available_functions(&known);
+    let available = headers::collect_words();
+    let functions = available_functions(&available);
     let mut page = PAGE_PROLOGUE.to_owned();
     for header in &HEADERS {
         writeln!(page, "\n## {}", header.name).unwrap();
         write_table(&mut page, "Function", header.functions, header, &functions);
-        write_table(&mut page, "Macro or inline function", header.macros, header, &known);
+        write_table(&mut page, "Macro or inline function", header.macros, header, &available);
     }
     page.push_str(CONSTANTS_SECTION);
     write_missing(
         &mut page,
         "numeric constants",
         constants::numeric_constants().into_iter().map(|(name, _)| name).collect(),
-        &known,
+        &available,
     );
     write_missing(
         &mut page,
         "GUIDs",
         constants::guid_constants().into_iter().map(|(name, _)| name).collect(),
-        &known,
+        &available,
     );
     write_missing(
         &mut page,
         "structures",
         structures::list_layouts().into_iter().map(|layout| layout.name).collect(),
-        &known,
+        &available,
     );
     page
 }

@@ -68,12 +68,12 @@ struct ReadyProgram {
     output: BufReader<std::process::ChildStdout>,
 }
 
-fn start_program(command: &mut Command, word: &str) -> ReadyProgram {
+fn start_program(command: &mut Command, ready_line: &str) -> ReadyProgram {
     let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
     let mut output = BufReader::new(child.stdout.take().unwrap());
     let mut line = String::new();
     output.read_line(&mut line).unwrap();
-    assert_eq!(line.trim_end(), word);
+    assert_eq!(line.trim_end(), ready_line);
     ReadyProgram { child, output }
 }
 
@@ -92,8 +92,8 @@ impl ReadyProgram {
 const HELLO: &str = "{3d1c9f52-6c1e-4a3b-9a52-0a8f0b1d7c11}";
 const COPIER: &str = "{5497b10c-c2dd-596b-c247-71d0da04daa1}";
 
-/// The sizes of the payloads that the greetings example writes, in bytes.
-const GREETINGS: [u16; 4] = [10, 10, 12, 26];
+/// The sizes of the payloads that the hello example writes, in bytes.
+const GREETING_SIZES: [u16; 4] = [10, 10, 12, 26];
 
 #[test]
 fn session_example_records_a_provider() {
@@ -118,7 +118,7 @@ fn session_example_records_a_provider() {
             sizes.push(record.payload().len());
         }
     }
-    assert_eq!(sizes, GREETINGS.map(usize::from));
+    assert_eq!(sizes, GREETING_SIZES.map(usize::from));
 }
 
 #[test]
@@ -155,17 +155,20 @@ fn consumer_example_reads_and_merges_files() {
     expect_success(&mut daemon.command(&hello));
     assert_eq!(recording.stop(0, |_| ()).len(), 4);
     let file = daemon.folder.path().join("greetings.etl");
-    let read = expect_success(Command::new(&consumer).arg(&file));
-    let ours: Vec<&str> = read.lines().filter(|line| line.contains(HELLO)).collect();
-    assert_eq!(ours.len(), 4, "{read}");
-    for (line, size) in ours.iter().zip(GREETINGS) {
+    let printed = expect_success(Command::new(&consumer).arg(&file));
+    let greetings: Vec<&str> = printed.lines().filter(|line| line.contains(HELLO)).collect();
+    assert_eq!(greetings.len(), 4, "{printed}");
+    for (line, size) in greetings.iter().zip(GREETING_SIZES) {
         assert!(line.ends_with(&format!(": {size} bytes")) && line.contains(" level 4 "), "{line}");
     }
     // The traces of two files are merged.
-    let twice = expect_success(Command::new(&consumer).arg(&file).arg(&file));
-    let stamps: Vec<&str> =
-        twice.lines().filter(|line| line.contains(HELLO)).filter_map(|line| line.split(' ').next()).collect();
-    assert!(stamps.len() == 8 && stamps.is_sorted(), "{twice}");
+    let printed_twice = expect_success(Command::new(&consumer).arg(&file).arg(&file));
+    let stamps: Vec<&str> = printed_twice
+        .lines()
+        .filter(|line| line.contains(HELLO))
+        .filter_map(|line| line.split(' ').next())
+        .collect();
+    assert!(stamps.len() == 8 && stamps.is_sorted(), "{printed_twice}");
     let missing = Command::new(&consumer).arg(daemon.folder.path().join("none.etl")).output().unwrap();
     assert_eq!(missing.status.code(), Some(1));
     assert!(String::from_utf8_lossy(&missing.stderr).contains("no such file (2)"), "{missing:?}");
@@ -233,8 +236,8 @@ fn list_example_shows_providers_with_their_processes_and_sessions() {
     let all = expect_success(daemon.command(&list).arg("-providers"));
     let mut lines = all.lines().skip_while(|line| *line != HELLO);
     assert_eq!(lines.next(), Some(HELLO), "{all}");
-    let of_process = lines.take_while(|line| line.starts_with(' ')).find(|line| line.starts_with(&process));
-    assert!(of_process.is_some_and(|line| line.ends_with(": level 4 keywords 0x30")), "{all}");
+    let process_line = lines.take_while(|line| line.starts_with(' ')).find(|line| line.starts_with(&process));
+    assert!(process_line.is_some_and(|line| line.ends_with(": level 4 keywords 0x30")), "{all}");
     provider.finish();
     recording.stop(0, |_| ());
 }

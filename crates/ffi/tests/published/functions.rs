@@ -31,14 +31,14 @@ impl_prototype!(A B C D E F G H I);
 impl_prototype!(A B C D E F G H I J);
 impl_prototype!(A B C D E F G H I J K);
 
-const fn parameter_sizes<F: Prototype>(_: F) -> &'static [usize] {
+const fn prototype_sizes<F: Prototype>(_: F) -> &'static [usize] {
     F::SIZES
 }
 
 /// Sizes are constants, so that no program needs to link the functions.
 macro_rules! functions {
     ($($name:ident($($parameter:tt)*))*) => {
-        vec![$((stringify!($name), { const SIZES: &[usize] = parameter_sizes(Etw::$name as unsafe extern "system" fn($($parameter)*) -> _); SIZES })),*]
+        vec![$((stringify!($name), { const SIZES: &[usize] = prototype_sizes(Etw::$name as unsafe extern "system" fn($($parameter)*) -> _); SIZES })),*]
     };
 }
 

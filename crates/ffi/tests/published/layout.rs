@@ -1,5 +1,5 @@
-//! Units of assertions generated from the windows-sys crate, for C and C++ compilers: names that
-//! both have must agree.
+//! Sources with assertions that are generated from the windows-sys crate: C and C++ compilers check
+//! that the headers agree with the crate on the names that both have.
 
 use std::fmt::Write as _;
 use std::process::Command;
@@ -30,7 +30,7 @@ pub(crate) trait IntegerConstant {
     fn to_bits(self) -> ConstantBits;
 }
 
-macro_rules! bits {
+macro_rules! impl_integer_constant {
     ($($kind:ty as $unsigned:ty),*) => {$(
         impl IntegerConstant for $kind {
             fn to_bits(self) -> ConstantBits {
@@ -41,9 +41,9 @@ macro_rules! bits {
     )*};
 }
 
-bits!(u8 as u8, u16 as u16, u32 as u32, i32 as u32, u64 as u64);
+impl_integer_constant!(u8 as u8, u16 as u16, u32 as u32, i32 as u32, u64 as u64);
 
-/// Ends of enumerations that have grown since the windows-sys crate was generated.
+/// Constants at the end of enumerations that have grown since the windows-sys crate was generated.
 const GROWN_CONSTANTS: [&str; 1] = ["MaxTraceSetInfoClass"];
 
 /// Returns the name of a member in C: the names of anonymous members are omitted.
@@ -52,10 +52,10 @@ fn member_in_c(member: &str) -> String {
     parts.collect::<Vec<_>>().join(".")
 }
 
-fn assert_compiles(language: &Language, unit: &str) {
+fn assert_compiles(language: &Language, source: &str) {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join(format!("unit.{}", language.extension));
-    std::fs::write(&file, unit).unwrap();
+    std::fs::write(&file, source).unwrap();
     for compiler in language.compilers() {
         let mut command = Command::new(compiler);
         command.args(STRICT_FLAGS).arg("-fsyntax-only").arg(format!("-std={}", language.standards[0]));
@@ -67,69 +67,72 @@ const CHECK: &str = "#define CHECK(what) _Static_assert(what, #what)\n";
 
 #[test]
 fn structures_have_the_layout_of_windows() {
-    let known = headers::collect_words();
-    let mut unit = format!("{}{CHECK}", headers::INCLUDE_ALL);
+    let header_words = headers::collect_words();
+    let mut source = format!("{}{CHECK}", headers::INCLUDE_ALL);
     let mut checked = 0;
     for StructureLayout { name, size, align, members } in structures::list_layouts() {
-        if !known.contains(name) {
+        if !header_words.contains(name) {
             continue;
         }
         checked += 1;
-        writeln!(unit, "CHECK(sizeof({name}) == {size}); CHECK(_Alignof({name}) == {align});").unwrap();
+        writeln!(source, "CHECK(sizeof({name}) == {size}); CHECK(_Alignof({name}) == {align});").unwrap();
         for (member, offset) in members {
-            writeln!(unit, "CHECK(offsetof({name}, {}) == {offset});", member_in_c(member)).unwrap();
+            writeln!(source, "CHECK(offsetof({name}, {}) == {offset});", member_in_c(member)).unwrap();
         }
     }
     assert!(checked >= 10, "only {checked} structures were checked");
-    assert_compiles(&C, &unit);
+    assert_compiles(&C, &source);
 }
 
 #[test]
 fn constants_have_the_values_of_windows() {
-    let known = headers::collect_words();
-    let mut unit = format!("{}{CHECK}", headers::INCLUDE_ALL);
+    let header_words = headers::collect_words();
+    let mut source = format!("{}{CHECK}", headers::INCLUDE_ALL);
     let mut checked = 0;
     for (name, ConstantBits { bits, bytes }) in constants::numeric_constants() {
-        if known.contains(name) {
+        if header_words.contains(name) {
             checked += 1;
             let kind = format!("uint{}_t", bytes * 8);
             let relation = if GROWN_CONSTANTS.contains(&name) { ">" } else { "==" };
-            writeln!(unit, "CHECK(({kind})({name}) {relation} ({kind}){bits:#x}ull);").unwrap();
+            writeln!(source, "CHECK(({kind})({name}) {relation} ({kind}){bits:#x}ull);").unwrap();
         }
     }
     assert!(checked >= 60, "only {checked} constants were checked");
-    assert_compiles(&C, &unit);
+    assert_compiles(&C, &source);
 }
 
 #[test]
 fn guids_and_session_names_have_the_values_of_windows() {
-    let known = headers::collect_words();
-    let mut unit =
+    let header_words = headers::collect_words();
+    let mut source =
         format!("#include <initguid.h>\n{}#include <string.h>\nint main(void) {{\n", headers::INCLUDE_ALL);
     let mut checked = 0;
     for (name, guid) in constants::guid_constants() {
-        if known.contains(name) {
+        if header_words.contains(name) {
             checked += 1;
             let last = guid.data4.map(|byte| byte.to_string()).join(", ");
             let GUID { data1, data2, data3, .. } = guid;
-            writeln!(unit, "    {{ static const GUID want = {{{data1}u, {data2}, {data3}, {{{last}}}}}; const GUID have = {name};").unwrap();
-            writeln!(unit, "    if (memcmp(&want, &have, sizeof want) != 0) return {checked}; }}").unwrap();
+            writeln!(source, "    {{ static const GUID want = {{{data1}u, {data2}, {data3}, {{{last}}}}}; const GUID have = {name};").unwrap();
+            writeln!(source, "    if (memcmp(&want, &have, sizeof want) != 0) return {checked}; }}").unwrap();
         }
     }
     for (name, text) in
-        constants::session_name_constants().into_iter().filter(|(name, _)| known.contains(*name))
+        constants::session_name_constants().into_iter().filter(|(name, _)| header_words.contains(*name))
     {
         checked += 1;
         let wide = format!("{}W", name.trim_end_matches('A'));
-        writeln!(unit, "    if (strcmp({name}, \"{text}\") != 0 || sizeof {wide} != sizeof u\"{text}\"")
+        writeln!(source, "    if (strcmp({name}, \"{text}\") != 0 || sizeof {wide} != sizeof u\"{text}\"")
             .unwrap();
-        writeln!(unit, "        || memcmp({wide}, u\"{text}\", sizeof u\"{text}\") != 0) return {checked};")
-            .unwrap();
+        writeln!(
+            source,
+            "        || memcmp({wide}, u\"{text}\", sizeof u\"{text}\") != 0) return {checked};"
+        )
+        .unwrap();
     }
-    unit.push_str("    return 0;\n}\n");
+    source.push_str("    return 0;\n}\n");
     let folder = tempfile::tempdir().unwrap();
     let (file, program) = (folder.path().join("guids.c"), folder.path().join("guids"));
-    std::fs::write(&file, unit).unwrap();
+    std::fs::write(&file, source).unwrap();
     expect_success(
         Command::new("gcc")
             .args(STRICT_FLAGS)
@@ -163,16 +166,16 @@ fn functions_have_the_prototypes_of_windows() {
     if !has_program("g++") {
         return;
     }
-    let known = headers::collect_words();
-    let mut unit = format!("{}{PROTOTYPE_CHECK}", headers::INCLUDE_ALL);
+    let header_words = headers::collect_words();
+    let mut source = format!("{}{PROTOTYPE_CHECK}", headers::INCLUDE_ALL);
     let mut checked = 0;
     for (name, sizes) in functions::list_functions() {
-        if known.contains(name) {
+        if header_words.contains(name) {
             checked += 1;
             let sizes = sizes.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
-            writeln!(unit, "SHAPE({name}, {sizes});").unwrap();
+            writeln!(source, "SHAPE({name}, {sizes});").unwrap();
         }
     }
     assert!(checked >= 18, "only {checked} functions were checked");
-    assert_compiles(&CPP, &unit);
+    assert_compiles(&CPP, &source);
 }

@@ -90,22 +90,22 @@ impl GuardedBlock {
 }
 
 prop_compose! {
-    /// A block that is mostly valid, most of the time.
+    /// A block that is often valid, or almost valid.
     fn any_block()(
         size in prop_oneof![0..200_usize, 120..400_usize, Just(120), Just(144), Just(2000)],
         content in proptest::collection::vec(any::<u8>(), 0..400),
         is_blank in any::<bool>(),
         flags in prop_oneof![Just(WNODE_FLAG_TRACED_GUID), Just(WNODE_FLAG_TRACED_GUID | WNODE_FLAG_VERSIONED_PROPERTIES), any::<u32>()],
         mode in prop_oneof![Just(EVENT_TRACE_REAL_TIME_MODE), Just(EVENT_TRACE_FILE_MODE_SEQUENTIAL), Just(EVENT_TRACE_BUFFERING_MODE), (0..32_u32).prop_map(|bit| 1 << bit), any::<u32>()],
-        offsets in (prop_oneof![Just(0_u32), 100..420_u32, any::<u32>()], prop_oneof![Just(0_u32), 100..420_u32, any::<u32>()]),
+        (file_offset, name_offset) in (prop_oneof![Just(0_u32), 100..420_u32, any::<u32>()], prop_oneof![Just(0_u32), 100..420_u32, any::<u32>()]),
         version in prop_oneof![Just(2_u32), any::<u32>()],
     ) -> GuardedBlock {
         let mut guarded = GuardedBlock::new(size.max(4), if is_blank { Vec::new() } else { content });
         guarded.write_u32(FLAGS_OFFSET, flags);
         // No session of this process is started: its files could be anywhere.
         guarded.write_u32(LOG_FILE_MODE_OFFSET, mode & !EVENT_TRACE_PRIVATE_IN_PROC);
-        guarded.write_u32(LOG_FILE_NAME_OFFSET, offsets.0);
-        guarded.write_u32(LOGGER_NAME_OFFSET, offsets.1);
+        guarded.write_u32(LOG_FILE_NAME_OFFSET, file_offset);
+        guarded.write_u32(LOGGER_NAME_OFFSET, name_offset);
         if flags & WNODE_FLAG_VERSIONED_PROPERTIES != 0 {
             // The library cannot detect addresses that do not belong to the caller.
             guarded.write_u32(V2_CONTROL_OFFSET, version);
@@ -202,7 +202,7 @@ proptest! {
         };
         let params = EnableTraceParameters { first, filter_desc_count: u32::try_from(descriptors.len()).unwrap() };
         let provider = Guid::from_u128(1);
-        // SAFETY: there are `count` filters, each with as many bytes as it says.
+        // SAFETY: there are `filter_desc_count` filters, each with as many bytes as it says.
         let status = unsafe { EnableTraceEx2(id, &provider, code, 4, 0, 0, 0, &params) };
         prop_assert!([Status::ERROR_INVALID_PARAMETER, Status::ERROR_WMI_INSTANCE_NOT_FOUND].contains(&Status(status)), "{}", status);
     }

@@ -1,6 +1,6 @@
 //! Support for tests of the C interface: compilers, the library as it was just built, and a daemon
 //! with a session to write to.
-#![allow(dead_code)] // Each test program uses a part of it.
+#![allow(dead_code)] // Each test program uses a part of this module.
 
 pub(crate) mod library;
 #[path = "../../../../tests/support/skip.rs"]
@@ -104,13 +104,13 @@ pub(crate) struct ProgramFolder {
 impl ProgramFolder {
     pub(crate) fn new() -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let built = library_folder();
+        let library = library_folder();
         for (name, file) in [
             ("libtraceweir.so", "libtraceweir_c.so"),
             ("libtraceweir.so.0", "libtraceweir_c.so"),
             ("libtraceweir.a", "libtraceweir_c.a"),
         ] {
-            symlink(built.join(file), folder.path().join(name)).unwrap();
+            symlink(library.join(file), folder.path().join(name)).unwrap();
         }
         Self { folder }
     }
@@ -171,7 +171,7 @@ fn library_folder() -> PathBuf {
         return std::path::absolute(folder).unwrap();
     }
     let this = std::env::current_exe().unwrap();
-    this.parent().expect("a program is in a folder").to_owned()
+    this.parent().expect("the test program is in no folder").to_owned()
 }
 
 /// Runs a command that must succeed.
@@ -220,7 +220,7 @@ impl TestDaemon {
     }
 
     pub(crate) fn controller(&self) -> Controller {
-        Controller::find_at(self.folder.path()).unwrap().expect("the daemon answers")
+        Controller::find_at(self.folder.path()).unwrap().expect("the daemon does not answer")
     }
 
     /// Makes a command for a program whose providers find this daemon.
@@ -230,7 +230,7 @@ impl TestDaemon {
         command
     }
 
-    /// Starts a session that records everything of some providers into a file.
+    /// Starts a session that records all events of some providers into a file.
     pub(crate) fn record(
         &self,
         name: &str,
@@ -289,7 +289,7 @@ impl RecordingSession<'_> {
     }
 
     /// Stops the session and returns a view of each provider event, in time order. Asserts that
-    /// `lost` events are missing.
+    /// `lost` events were lost.
     pub(crate) fn stop<T>(self, lost: u64, view: impl FnMut(&Record<'_>) -> T) -> Vec<T> {
         self.stop_with(lost, |_| (), view)
     }
@@ -304,7 +304,7 @@ impl RecordingSession<'_> {
         self.stop_and_check(Some(lost), on_session_event, view)
     }
 
-    /// Like [`Self::stop`], with any number of missing events.
+    /// Like [`Self::stop`], with any number of lost events.
     pub(crate) fn stop_with_any_loss<T>(self, view: impl FnMut(&Record<'_>) -> T) -> Vec<T> {
         self.stop_and_check(None, |_| (), view)
     }
@@ -319,14 +319,14 @@ impl RecordingSession<'_> {
         assert!(lost.is_none_or(|lost| end.events_lost == lost), "{} events lost", end.events_lost);
         let trace = etl::Trace::open(std::fs::File::open(&self.file).unwrap()).unwrap();
         let mut events = trace.events();
-        let mut viewed = Vec::new();
+        let mut views = Vec::new();
         while let Some(record) = events.next().unwrap() {
             if record.provider() == traceweir_format::spec::event::class::EVENT_TRACE {
                 on_session_event(&record);
             } else {
-                viewed.push(view(&record));
+                views.push(view(&record));
             }
         }
-        viewed
+        views
     }
 }

@@ -9,19 +9,19 @@
 TRACELOGGING_DEFINE_PROVIDER(g_p, "P", (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11));
 
 /* Replaces the function of the runtime, for one thread. */
-static GUID s_thread;
+static GUID s_thread_activity;
 static UINT32 s_created;
 extern "C" ULONG EventActivityIdControl(ULONG code, LPGUID id) {
-    GUID previous = s_thread;
+    GUID previous = s_thread_activity;
     switch (code) {
     case EVENT_ACTIVITY_CTRL_CREATE_ID:
         *id = GUID{++s_created, 0, 0, {}};
         return 0;
     case EVENT_ACTIVITY_CTRL_SET_ID:
-        s_thread = *id;
+        s_thread_activity = *id;
         return 0;
     case EVENT_ACTIVITY_CTRL_GET_SET_ID:
-        s_thread = *id;
+        s_thread_activity = *id;
         *id = previous;
         return 0;
     default:
@@ -29,25 +29,25 @@ extern "C" ULONG EventActivityIdControl(ULONG code, LPGUID id) {
     }
 }
 
-static std::string name() { return reinterpret_cast<const char *>(hook.metadata + 3); }
-static std::string field() { return reinterpret_cast<const char *>(hook.metadata + 3 + name().size() + 1); }
+static std::string event_name() { return reinterpret_cast<const char *>(hook.metadata + 3); }
+static std::string field_name() { return reinterpret_cast<const char *>(hook.metadata + 3 + event_name().size() + 1); }
 
 static void enable(UCHAR level, ULONGLONG any) { hook_enable(EVENT_CONTROL_CODE_ENABLE_PROVIDER, level, any, 0); }
 static void disable() { hook_enable(EVENT_CONTROL_CODE_DISABLE_PROVIDER, 0, 0, 0); }
 
 static void activity_has_an_id_and_does_not_change_the_thread() {
-    s_thread = GUID{99, 0, 0, {}};
+    s_thread_activity = GUID{99, 0, 0, {}};
     TraceLoggingActivity<g_p, 0x10, 4> a;
     CHECK(a.Provider() == g_p && *a.Id() == GUID{});
     TraceLoggingWriteStart(a, "Work", TraceLoggingInt32(7, "n"));
-    CHECK(name() == "Work" && hook.event.Opcode == 1 && hook.event.Level == 4 && hook.event.Keyword == 0x10);
+    CHECK(event_name() == "Work" && hook.event.Opcode == 1 && hook.event.Level == 4 && hook.event.Keyword == 0x10);
     CHECK(*a.Id() != GUID{} && hook.activity == *a.Id() && !hook.has_related && hook.payload_size == 4);
     TraceLoggingWriteTagged(a, "Step", TraceLoggingKeyword(1), TraceLoggingLevel(2));
-    CHECK(name() == "Step" && hook.event.Opcode == 0 && hook.event.Level == 2 && hook.event.Keyword == 0x11);
+    CHECK(event_name() == "Step" && hook.event.Opcode == 0 && hook.event.Level == 2 && hook.event.Keyword == 0x11);
     CHECK(hook.has_activity && hook.activity == *a.Id());
     TraceLoggingWriteStop(a, "Work", TraceLoggingHResult(0, "hr"));
-    CHECK(name() == "Work" && field() == "hr" && hook.event.Opcode == 2 && hook.activity == *a.Id());
-    CHECK((s_thread == GUID{99, 0, 0, {}}));
+    CHECK(event_name() == "Work" && field_name() == "hr" && hook.event.Opcode == 2 && hook.activity == *a.Id());
+    CHECK((s_thread_activity == GUID{99, 0, 0, {}}));
 }
 
 static void a_started_activity_stops_with_its_scope() {
@@ -59,7 +59,7 @@ static void a_started_activity_stops_with_its_scope() {
         id = *a.Id();
     }
     CHECK(hook.writes == writes + 2 && hook.event.Opcode == 2 && hook.event.Level == 3 && hook.event.Keyword == 0x10);
-    CHECK(name() == "Scope" && hook.metadata_size == 9 && hook.payload_size == 0 && hook.activity == id);
+    CHECK(event_name() == "Scope" && hook.metadata_size == 9 && hook.payload_size == 0 && hook.activity == id);
     { TraceLoggingActivity<g_p> never; }
     {
         TraceLoggingActivity<g_p> stopped;
@@ -92,58 +92,58 @@ static void activity_can_be_moved() {
         TraceLoggingActivity<g_p> b(std::move(a));
         CHECK(*b.Id() == id && *a.Id() == GUID{});
     }
-    CHECK(hook.writes == writes + 2 && name() == "Moved" && hook.event.Opcode == 2);
+    CHECK(hook.writes == writes + 2 && event_name() == "Moved" && hook.event.Opcode == 2);
 }
 
 static void thread_activity_sets_the_id_of_the_thread() {
     const GUID before{7, 7, 7, {}};
-    s_thread = before;
+    s_thread_activity = before;
     {
         TraceLoggingThreadActivity<g_p> outer;
         TraceLoggingWriteStart(outer, "Outer");
-        CHECK(s_thread == *outer.Id() && hook.has_related && hook.related == before);
+        CHECK(s_thread_activity == *outer.Id() && hook.has_related && hook.related == before);
         {
             TraceLoggingThreadActivity<g_p> inner;
             TraceLoggingWriteStart(inner, "Inner");
-            CHECK(s_thread == *inner.Id() && hook.related == *outer.Id());
+            CHECK(s_thread_activity == *inner.Id() && hook.related == *outer.Id());
         }
-        CHECK(name() == "Inner" && hook.event.Opcode == 2 && s_thread == *outer.Id());
+        CHECK(event_name() == "Inner" && hook.event.Opcode == 2 && s_thread_activity == *outer.Id());
         TraceLoggingWriteStop(outer, "Outer");
-        CHECK(s_thread == before && hook.activity == *outer.Id());
+        CHECK(s_thread_activity == before && hook.activity == *outer.Id());
     }
-    CHECK(s_thread == before);
+    CHECK(s_thread_activity == before);
 }
 
 static void setter_sets_the_id_of_the_thread() {
-    const GUID before = s_thread, id{3, 2, 1, {}};
+    const GUID before = s_thread_activity, id{3, 2, 1, {}};
     {
         TraceLoggingThreadActivityIdSetter by_reference(id);
-        CHECK(s_thread == id);
+        CHECK(s_thread_activity == id);
         const GUID other{4, 2, 1, {}};
         TraceLoggingThreadActivityIdSetter by_pointer(&other);
-        CHECK(s_thread == other);
+        CHECK(s_thread_activity == other);
     }
-    CHECK(s_thread == before);
+    CHECK(s_thread_activity == before);
 }
 
-static void of_a_function() {
-    const GUID before = s_thread;
+static void function_activity_has_its_name() {
+    const GUID before = s_thread_activity;
     TraceLoggingFunction(g_p, TraceLoggingInt32(5, "n"));
-    CHECK(name() == "of_a_function" && field() == "n" && hook.event.Opcode == 1 && s_thread != before);
+    CHECK(event_name() == "function_activity_has_its_name" && field_name() == "n" && hook.event.Opcode == 1 && s_thread_activity != before);
 }
 
 static void nothing_is_written_without_a_session() {
     disable();
-    const GUID before = s_thread;
+    const GUID before = s_thread_activity;
     UINT32 created = s_created;
     ULONG writes = hook.writes;
     {
         TraceLoggingThreadActivity<g_p> a;
         TraceLoggingWriteStart(a, "A");
-        CHECK(s_thread == before && *a.Id() == GUID{});
+        CHECK(s_thread_activity == before && *a.Id() == GUID{});
         enable(0, 0);
     }
-    CHECK(s_created == created && hook.writes == writes && s_thread == before);
+    CHECK(s_created == created && hook.writes == writes && s_thread_activity == before);
     enable(4, 0);
     TraceLoggingActivity<g_p, 0, 5> verbose;
     TraceLoggingWriteStart(verbose, "V");
@@ -156,13 +156,13 @@ static void from_a_template(const T &value, char in) {
     TraceLoggingWrite(g_p, "Template", TraceLoggingValue(value, "v"));
     CHECK(hook.metadata[hook.metadata_size - 1] == static_cast<UINT8>(in));
     TraceLoggingFunction(g_p, TraceLoggingValue(value, "v"));
-    CHECK(name() == "from_a_template");
+    CHECK(event_name() == "from_a_template");
 }
 
 inline void from_an_inline_function(int value) {
     TraceLoggingWrite(g_p, "Inline", TraceLoggingInt32(value));
     TraceLoggingFunction(g_p);
-    CHECK(name() == "from_an_inline_function");
+    CHECK(event_name() == "from_an_inline_function");
 }
 
 struct Object {
@@ -186,7 +186,7 @@ static void check_difficult_constructs() {
     auto lambda = [](auto value) { TraceLoggingWrite(g_p, "Lambda", TraceLoggingValue(value)); };
     lambda(1);
     lambda(u"wide");
-    CHECK(name() == "Lambda" && field() == "value" && hook.payload_size == 10);
+    CHECK(event_name() == "Lambda" && field_name() == "value" && hook.payload_size == 10);
     bool flag = true;
     TraceLoggingWrite(g_p, "Bool", TraceLoggingValue(flag), TraceLoggingValue(u'x', "c"));
     CHECK(hook.payload_size == 3 && memcmp(hook.metadata + 8, "flag\0\x84\3c\0\x86\2", 11) == 0);
@@ -204,11 +204,11 @@ int main(int argc, char **argv) {
     CHECK(TraceLoggingRegister(g_p) == S_OK);
     if (argc > 1) {
         TraceLoggingActivity<g_p> a;
-        std::string wrong = argv[1];
+        std::string wrong_call = argv[1];
         TraceLoggingWriteStart(a, "A");
-        if (wrong == "start") {
+        if (wrong_call == "start") {
             TraceLoggingWriteStart(a, "A");
-        } else if (wrong == "related") {
+        } else if (wrong_call == "related") {
             a.SetRelatedActivityId(GUID{});
         } else {
             TraceLoggingWriteStop(a, "A");
@@ -222,9 +222,9 @@ int main(int argc, char **argv) {
     activity_can_be_moved();
     thread_activity_sets_the_id_of_the_thread();
     setter_sets_the_id_of_the_thread();
-    const GUID before = s_thread;
-    of_a_function();
-    CHECK(name() == "of_a_function" && hook.event.Opcode == 2 && s_thread == before);
+    const GUID before = s_thread_activity;
+    function_activity_has_its_name();
+    CHECK(event_name() == "function_activity_has_its_name" && hook.event.Opcode == 2 && s_thread_activity == before);
     nothing_is_written_without_a_session();
     check_difficult_constructs();
     TraceLoggingUnregister(g_p);

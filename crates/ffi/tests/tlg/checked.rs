@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::compiler::{Compiler, SourceFolder, compilers, sources};
+use crate::compiler::{Compiler, SourceFolder, compilers, test_folder};
 use crate::generate::{self, Runtime};
 use crate::support::{SANITIZER_FLAGS, crate_path, expect_success, has_program, has_sanitizers};
 use crate::table;
@@ -13,9 +13,9 @@ use crate::table;
 fn list_sources(folder: &SourceFolder, compiler: Compiler) -> Vec<PathBuf> {
     let table =
         folder.write_source("table.c", &generate::program(&table::read_declarations(), Runtime::Hooks));
-    let mut sources_found = vec![table, sources().join("rules.c")];
+    let mut sources_found = vec![table, test_folder().join("rules.c")];
     if compiler.is_cpp {
-        sources_found.extend(["activity.cpp", "places.cpp"].map(|name| sources().join(name)));
+        sources_found.extend(["activity.cpp", "places.cpp"].map(|name| test_folder().join(name)));
     }
     sources_found
 }
@@ -52,20 +52,20 @@ fn valgrind_reports_no_error() {
 /// Returns the sections of an object: name and flags.
 fn list_sections(object: &Path) -> Vec<(String, String)> {
     let text = expect_success(Command::new("objdump").arg("-h").arg("-w").arg(object));
-    let section = |line: &str| {
+    let parse_section = |line: &str| {
         let mut words = line.split_whitespace();
         let name = words.nth(1)?.to_owned();
         Some((name, words.skip(5).collect::<Vec<_>>().join(" ")))
     };
     text.lines()
         .filter(|line| line.trim_start().starts_with(|c: char| c.is_ascii_digit()))
-        .filter_map(section)
+        .filter_map(parse_section)
         .collect()
 }
 
 fn compile_object(folder: &SourceFolder, compiler: Compiler, source: &Path, flags: &[&str]) -> PathBuf {
     let object = folder.path("object.o");
-    let out = object.to_str().expect("the path is valid UTF-8");
+    let out = object.to_str().expect("the path is not valid UTF-8");
     let flags = [flags, &["-c", "-O2", compiler.standards()[0], "-o", out]].concat();
     let output = folder.compile(compiler, source, &flags);
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
@@ -80,7 +80,7 @@ fn metadata_are_read_only_and_nothing_runs_before_main() {
     for compiler in compilers() {
         for pic in ["-fno-pic", "-fPIC"] {
             let object = compile_object(&folder, compiler, &source, &[pic]);
-            let bytes = std::fs::read(&object).expect("the object can be read");
+            let bytes = std::fs::read(&object).expect("cannot read the object");
             assert_eq!(
                 list_sections(&object).iter().any(|(name, _)| name == ".etw0"),
                 !compiler.is_cpp,
@@ -91,10 +91,13 @@ fn metadata_are_read_only_and_nothing_runs_before_main() {
                 bytes.windows(metadata.len()).any(|window| window == metadata),
                 "{compiler:?}: the metadata are not constants"
             );
-            // For tools: signature, size, version, 64 bits, magic; then the traits.
+            // The block that tools read: signature, size, version, 64 bits, magic; then the traits.
             let module_block = b"ETW0\x10\0\0\x01\x86\x0e\x04\x88\x2b\x05\x8a\xbb\x08\0Table\0";
             let blocks = bytes.windows(module_block.len()).filter(|window| window == module_block).count();
-            assert_eq!(blocks, 1, "{compiler:?} {pic}: the block of the module and its provider occurs once");
+            assert_eq!(
+                blocks, 1,
+                "{compiler:?} {pic}: the block of the module and its provider does not occur exactly once"
+            );
             for (name, flags) in list_sections(&object) {
                 let is_constructor = [".init_array", ".ctors"].iter().any(|prefix| name.starts_with(prefix));
                 assert!(!is_constructor, "{compiler:?} {pic}: {name}");
@@ -125,7 +128,7 @@ fn provider_can_be_declared_in_other_sources() {
     {
         let defined = compile_object(&folder, first, &define, &[]);
         let defining_object = folder.path("define.o");
-        std::fs::rename(&defined, &defining_object).expect("the object can be renamed");
+        std::fs::rename(&defined, &defining_object).expect("cannot rename the object");
         let declared = compile_object(&folder, second, &declare, &[]);
         let program = folder.path("two");
         expect_success(Command::new("gcc").arg(&defining_object).arg(&declared).arg("-o").arg(&program));

@@ -39,8 +39,8 @@ pub(crate) fn cpp_compilers() -> Vec<Compiler> {
     CPP.compilers().map(|program| Compiler { program, is_cpp: true }).collect()
 }
 
-/// Returns the folder of these tests, which has the sources.
-pub(crate) fn sources() -> PathBuf {
+/// Returns the folder of these tests, which contains the C and C++ sources.
+pub(crate) fn test_folder() -> PathBuf {
     crate_path("tests/tlg")
 }
 
@@ -49,7 +49,7 @@ pub(crate) struct SourceFolder(TempDir);
 
 impl SourceFolder {
     pub(crate) fn new() -> Self {
-        Self(tempfile::tempdir().expect("a temporary folder can be created"))
+        Self(tempfile::tempdir().expect("cannot create a temporary folder"))
     }
 
     pub(crate) fn path(&self, name: &str) -> PathBuf {
@@ -59,20 +59,20 @@ impl SourceFolder {
     /// Writes a source with this text.
     pub(crate) fn write_source(&self, name: &str, text: &str) -> PathBuf {
         let path = self.path(name);
-        std::fs::write(&path, text).expect("the source can be written");
+        std::fs::write(&path, text).expect("cannot write the source");
         path
     }
 
     fn command(compiler: Compiler, source: &Path, flags: &[&str]) -> Command {
         let mut command = Command::new(compiler.program);
-        command.arg("-I").arg(crate_path("include")).arg("-I").arg(sources());
+        command.arg("-I").arg(crate_path("include")).arg("-I").arg(test_folder());
         command.args(flags).arg(compiler.language_flag()).arg(source).arg("-xnone");
         command
     }
 
     /// Compiles a source and returns the compiler's output.
     pub(crate) fn compile(&self, compiler: Compiler, source: &Path, flags: &[&str]) -> Output {
-        Self::command(compiler, source, flags).output().expect("the compiler runs")
+        Self::command(compiler, source, flags).output().expect("cannot run the compiler")
     }
 
     /// Builds a program. If that fails, the test fails with the compiler's output.

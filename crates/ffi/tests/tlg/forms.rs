@@ -56,7 +56,7 @@ fn macro_shapes(kind: &FieldKind) -> Vec<MacroShape> {
         content,
     };
     if let FieldSample::Argument(arguments, _) = kind.sample {
-        let first = arguments.split(", ").next().expect("a macro has an argument");
+        let first = arguments.split(", ").next().expect("the macro has no argument");
         return vec![shape(name.to_owned(), arguments.to_owned(), first, FieldContent::Value)];
     }
     vec![
@@ -74,13 +74,18 @@ fn make_row(kind: &FieldKind, shape: &MacroShape) -> (String, EventDeclaration) 
     let fields: Vec<_> =
         ARGUMENT_FORMS.iter().map(|form| format!("TraceLogging{name}({arguments}{form})")).collect();
     let statement = format!("    TraceLoggingWrite(g_table, \"{name}\", {});\n", fields.join(", "));
-    let named = |name: &str, tag| Field {
+    let make_field = |name: &str, tag| Field {
         content: content(*kind),
         name: name.to_owned(),
         tag,
-        format_default: false,
+        has_default_format: false,
     };
-    let fields = vec![named(default_name, None), named("n", None), named("n", None), named("n", Some(TAG))];
+    let fields = vec![
+        make_field(default_name, None),
+        make_field("n", None),
+        make_field("n", None),
+        make_field("n", Some(TAG)),
+    ];
     (statement, EventDeclaration { name: name.clone(), attributes: Vec::new(), fields })
 }
 
@@ -100,10 +105,11 @@ fn every_macro_takes_an_optional_name_description_and_tags() {
         assert_eq!(
             printed.lines().count(),
             rows.len(),
-            "{compiler:?}: the program prints a line for each event"
+            "{compiler:?}: the program did not print one line for each event"
         );
         for (line, row) in printed.lines().zip(&rows) {
-            let (event, _types) = line.rsplit_once(' ').expect("the line ends with the types of the blocks");
+            let (event, _types) =
+                line.rsplit_once(' ').expect("the line does not end with the types of the blocks");
             assert_eq!(event, expected_line(row), "{compiler:?}: TraceLogging{}", row.name);
         }
     }

@@ -1,5 +1,5 @@
-//! Generates a program from the table that is valid C and C++. It writes each event once, and prints
-//! the arguments that the macros pass.
+//! Generates a program, valid as C and as C++, from the table. The program writes each event once, and
+//! prints the arguments that the macros pass.
 
 use std::fmt::Write;
 
@@ -28,7 +28,7 @@ static const UINT8 sample_sid[] = {1, 2, 0, 0, 0, 0, 0, 5, 0x20, 0, 0, 0, 0x20, 
 
 /// Returns the complete program for a table.
 pub(crate) fn program(table: &[EventDeclaration], runtime: Runtime) -> String {
-    program_with_statements(&table.iter().map(write_statement).collect::<Vec<_>>(), runtime)
+    program_with_statements(&table.iter().map(format_statement).collect::<Vec<_>>(), runtime)
 }
 
 /// Returns the complete program for events in C.
@@ -60,7 +60,7 @@ pub(crate) fn program_with_statements(events: &[String], runtime: Runtime) -> St
     text + "    TraceLoggingUnregister(g_table);\n    return 0;\n}\n"
 }
 
-fn write_statement(event: &EventDeclaration) -> String {
+fn format_statement(event: &EventDeclaration) -> String {
     let mut text = format!("    TraceLoggingWrite(g_table, \"{}\"", event.name);
     let version = event.attributes.iter().find(|(key, _)| key == "version").map_or(0, |(_, value)| *value);
     for (key, value) in &event.attributes {

@@ -1,5 +1,5 @@
-//! Generates a Rust program from the table. It writes each event with `write_event!`, and then each
-//! event with the builder, at run time.
+//! Generates a Rust program from the table. The program writes each event with `write_event!`, and
+//! then each event with the builder, at run time.
 //!
 //! The same text is a program for `traceweir` and for the published crates `tracelogging` and
 //! `tracelogging_dynamic`; only its first lines differ. Values are written as the bytes that must
@@ -34,17 +34,17 @@ impl TracingCrates {
 
 const PROVIDERS: &str = r#"use dynamic::{Channel, EventBuilder, InType, Level, Opcode, OutType};
 tlg::define_provider!(TABLE, "Table", id("00000001-0002-0003-0405-060708090a0b"));
-type Made<'a> = &'a dynamic::Provider;
-fn checked(status: u32) {
+type DynamicProvider<'a> = &'a dynamic::Provider;
+fn expect_success(status: u32) {
     assert_eq!(status, 0);
 }
 "#;
-const MAIN_HEAD: &str = r#"fn main() {
+const MAIN_START: &str = r#"fn main() {
     let (name, bytes) = ("Table", [1, 0, 0, 0, 2, 0, 3, 0, 4, 5, 6, 7, 8, 9, 10, 11]);
-    let made = std::pin::pin!(dynamic::Provider::new_with_id(name, &dynamic::Provider::options(), &id(bytes)));
-    // Safety: neither moves, and both are unregistered before the program ends.
-    checked(unsafe { TABLE.register() });
-    checked(unsafe { made.as_ref().register() });
+    let provider = std::pin::pin!(dynamic::Provider::new_with_id(name, &dynamic::Provider::options(), &id(bytes)));
+    // Safety: neither provider moves, and both are unregistered before the program ends.
+    expect_success(unsafe { TABLE.register() });
+    expect_success(unsafe { provider.as_ref().register() });
     let mut builder = EventBuilder::new();
 "#;
 
@@ -160,21 +160,24 @@ pub(crate) fn program(table: &[EventDeclaration], crates: TracingCrates) -> Stri
     for (i, events) in table.chunks(16).enumerate() {
         let _ = writeln!(text, "fn by_macro{i}() {{");
         events.iter().for_each(|event| text += &macro_statement(event));
-        let _ = writeln!(text, "}}\nfn by_builder{i}(builder: &mut EventBuilder, made: Made<'_>) {{");
+        let _ = writeln!(
+            text,
+            "}}\nfn by_builder{i}(builder: &mut EventBuilder, provider: DynamicProvider<'_>) {{"
+        );
         events.iter().for_each(|event| text += &builder_statement(event));
         text += "}\n";
     }
-    text += MAIN_HEAD;
+    text += MAIN_START;
     let parts = table.len().div_ceil(16);
     (0..parts).for_each(|i| text += &format!("    by_macro{i}();\n"));
-    (0..parts).for_each(|i| text += &format!("    by_builder{i}(&mut builder, &made);\n"));
-    text + "    checked(TABLE.unregister());\n    checked(made.unregister());\n}\n"
+    (0..parts).for_each(|i| text += &format!("    by_builder{i}(&mut builder, &provider);\n"));
+    text + "    expect_success(TABLE.unregister());\n    expect_success(provider.unregister());\n}\n"
 }
 
 fn macro_statement(event: &EventDeclaration) -> String {
     let EventDeclaration { name, fields, .. } = event;
     let mut text = format!(
-        "    checked(tlg::write_event!(TABLE, \"{name}\", keyword({})",
+        "    expect_success(tlg::write_event!(TABLE, \"{name}\", keyword({})",
         event.combine_attributes("keyword")
     );
     for option in ["level", "opcode", "channel"] {
@@ -197,9 +200,9 @@ fn macro_statement(event: &EventDeclaration) -> String {
 
 /// Returns the next field; for a structure, with its members.
 fn macro_field<'a>(remaining_fields: &mut impl Iterator<Item = &'a Field>) -> Option<String> {
-    let Field { content, name, tag, format_default } = remaining_fields.next()?;
+    let Field { content, name, tag, has_default_format } = remaining_fields.next()?;
     let mut tag = tag.map_or(String::new(), |tag| format!(", tag({tag})"));
-    if *format_default {
+    if *has_default_format {
         tag += ", format(Default)";
     }
     Some(match content {
@@ -217,12 +220,14 @@ fn macro_field<'a>(remaining_fields: &mut impl Iterator<Item = &'a Field>) -> Op
             )
         }
         FieldContent::Value(kind) | FieldContent::Array(kind) | FieldContent::Fixed(kind, _) => {
-            let &(_, form, format) =
-                MACRO_FORMS.iter().find(|form| form.0 == kind.name).expect("the kind has a form in Rust");
+            let &(_, form, format) = MACRO_FORMS
+                .iter()
+                .find(|(name, ..)| *name == kind.name)
+                .expect("the kind has no form in Rust");
             let format = if format.is_empty() { String::new() } else { format!(", format({format})") };
-            let slice = matches!(content, FieldContent::Array(_));
-            let value = format_values(kind, macro_value_type(kind, form), slice);
-            format!("{form}{}(\"{name}\", &{value}{tag}{format})", if slice { "_slice" } else { "" })
+            let is_slice = matches!(content, FieldContent::Array(_));
+            let value = format_values(kind, macro_value_type(kind, form), is_slice);
+            format!("{form}{}(\"{name}\", &{value}{tag}{format})", if is_slice { "_slice" } else { "" })
         }
     })
 }
@@ -245,7 +250,7 @@ fn macro_value_type<'a>(kind: &FieldKind, form: &'a str) -> &'a str {
 }
 
 fn find_adder(in_type: u8) -> (&'static str, &'static str) {
-    let found = BUILDER_ADDERS.iter().find(|adder| adder.0 == in_type);
+    let found = BUILDER_ADDERS.iter().find(|(adder_type, ..)| *adder_type == in_type);
     let &(_, add, value) =
         found.unwrap_or_else(|| panic!("the builder has no function for in type {in_type}"));
     (add, value)
@@ -282,26 +287,26 @@ fn builder_statement(event: &EventDeclaration) -> String {
             }
             FieldContent::Value(kind) | FieldContent::Array(kind) | FieldContent::Fixed(kind, _) => {
                 let (add, value_type) = find_adder(kind.in_type);
-                let slice = matches!(content, FieldContent::Array(_));
-                let by_reference = slice || !matches!(value_type.as_bytes(), [b'i' | b'u' | b'f', ..]);
-                let (suffix, and) =
-                    (if slice { "_sequence" } else { "" }, if by_reference { "&" } else { "" });
-                let value = format_values(kind, value_type, slice);
+                let is_slice = matches!(content, FieldContent::Array(_));
+                let is_reference = is_slice || !matches!(value_type.as_bytes(), [b'i' | b'u' | b'f', ..]);
+                let (suffix, reference_sign) =
+                    (if is_slice { "_sequence" } else { "" }, if is_reference { "&" } else { "" });
+                let value = format_values(kind, value_type, is_slice);
                 let out = kind.out_type;
                 write!(
                     text,
-                    "\n        .add_{add}{suffix}(\"{name}\", {and}{value}, OutType::from_int({out}), {tag})"
+                    "\n        .add_{add}{suffix}(\"{name}\", {reference_sign}{value}, OutType::from_int({out}), {tag})"
                 )
             }
         };
     }
-    text + ";\n    checked(builder.write(made, None, None));\n"
+    text + ";\n    expect_success(builder.write(provider, None, None));\n"
 }
 
 /// Returns one value, or an array of three.
-fn format_values(kind: &FieldKind, value_type: &str, slice: bool) -> String {
+fn format_values(kind: &FieldKind, value_type: &str, is_slice: bool) -> String {
     let formatted: Vec<_> = kind.bytes().iter().map(|bytes| format_value(value_type, bytes)).collect();
-    if slice { format!("[{}]", formatted.join(", ")) } else { formatted[0].clone() }
+    if is_slice { format!("[{}]", formatted.join(", ")) } else { formatted[0].clone() }
 }
 
 /// Returns a value with these bytes in the event.

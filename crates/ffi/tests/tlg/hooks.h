@@ -70,8 +70,8 @@ static inline HOOK_USED ULONG hook_set_information(REGHANDLE handle, EVENT_INFO_
     return hook.set_status;
 }
 
-static inline HOOK_USED ULONG hook_append(UINT8 *to, ULONG at, ULONG room, const EVENT_DATA_DESCRIPTOR *data) {
-    if (data->Size > room - at) {
+static inline HOOK_USED ULONG hook_append(UINT8 *to, ULONG at, ULONG capacity, const EVENT_DATA_DESCRIPTOR *data) {
+    if (data->Size > capacity - at) {
         abort();
     }
     if (data->Size != 0) {
@@ -157,7 +157,7 @@ static inline HOOK_USED void hook_print(void) {
 #define TLG_EVENT_UNREGISTER hook_unregister
 #define TLG_EVENT_WRITE_TRANSFER hook_write_transfer
 #define TLG_EVENT_WRITE_EX hook_write_ex
-#ifndef HOOK_NOT_SET_INFORMATION
+#ifndef HOOK_NO_SET_INFORMATION
 #define TLG_EVENT_SET_INFORMATION hook_set_information
 #endif
 

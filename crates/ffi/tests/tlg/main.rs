@@ -1,4 +1,4 @@
-//! `TraceLoggingProvider.h` and `TraceLoggingActivity.h`: what the macros make, in C and C++, with
+//! `TraceLoggingProvider.h` and `TraceLoggingActivity.h`: what the macros generate, in C and C++, with
 //! every installed compiler.
 //!
 //! ```text

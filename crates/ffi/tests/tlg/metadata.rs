@@ -19,7 +19,7 @@ fn encode_hex(bytes: &[u8]) -> String {
 /// blocks.
 pub(crate) fn expected_line(event: &EventDeclaration) -> String {
     let mut traits = TraitsBuilder::new("Table");
-    let traits = encode_hex(traits.finish().expect("a short name gives valid traits"));
+    let traits = encode_hex(traits.finish().expect("the traits are invalid"));
     format!(
         "event {} {traits} {} {}",
         encode_hex(&event.descriptor()),
@@ -38,11 +38,11 @@ fn metadata_from_c_and_cpp_equal_those_of_the_builder() {
         assert_eq!(
             printed.lines().count(),
             table.len(),
-            "{compiler:?}: the program prints a line for each event"
+            "{compiler:?}: the program did not print one line for each event"
         );
         for (line, event) in printed.lines().zip(&table) {
             let (printed_event, types) =
-                line.rsplit_once(' ').expect("the line ends with the types of the blocks");
+                line.rsplit_once(' ').expect("the line does not end with the types of the blocks");
             assert_eq!(printed_event, expected_line(event), "{compiler:?}: {}", event.name);
             assert!(
                 types.starts_with("0201") && types[4..].bytes().all(|digit| digit == b'0'),

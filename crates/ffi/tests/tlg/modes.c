@@ -3,7 +3,7 @@
 #ifdef WITH_OVERRIDE
 #include "hooks.h"
 #else
-#define HOOK_NOT_SET_INFORMATION
+#define HOOK_NO_SET_INFORMATION
 #include "hooks.h"
 #endif
 #include <TraceLoggingProvider.h>

@@ -82,6 +82,6 @@ int main() {
     generic_lambda(1LL);
     check_structured_bindings();
     TraceLoggingUnregister(g_places);
-    puts("all places do");
+    puts("all places work");
     return 0;
 }

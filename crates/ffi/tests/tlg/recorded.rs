@@ -106,9 +106,9 @@ pub(crate) fn record_program(program: &Path, provider: Guid) -> Vec<RecordedEven
 fn check_decoded(shown: &str) {
     let path = crate_path("../../fixtures/tracelogging/decoded.txt");
     if std::env::var_os("BLESS").is_some() {
-        return std::fs::write(path, shown).expect("the file can be written");
+        return std::fs::write(path, shown).expect("cannot write the file");
     }
-    let expected = std::fs::read_to_string(path).expect("the file can be read");
+    let expected = std::fs::read_to_string(path).expect("cannot read the file");
     for (recorded, expected) in shown.lines().zip(expected.lines()) {
         assert_eq!(recorded, expected);
     }
@@ -194,7 +194,7 @@ fn events_of_the_callback_during_registration_are_recorded() {
         let mut decoder = Decoder::new();
         let events = session.stop(0, |record| copy_event(&mut decoder, record));
         let lines: Vec<_> =
-            events.iter().map(|event| event.decoded.clone().expect("the event can be decoded")).collect();
+            events.iter().map(|event| event.decoded.clone().expect("cannot decode the event")).collect();
         let line = |name: &str, values: &str| (name.to_owned(), values.to_owned());
         let expected_lines = ["turn=1", "turn=2"].map(|turn| [line("State", "code=1"), line("After", turn)]);
         assert_eq!(lines, expected_lines.concat(), "{flags:?}");
@@ -214,7 +214,7 @@ fn record_example(compiler: Compiler, source: &str, provider: &str) -> String {
         Link::Shared,
         Guid::from_provider_name(provider),
     );
-    let line = |event: &RecordedEvent| {
+    let format_line = |event: &RecordedEvent| {
         let (name, values) = event.decoded.clone().unwrap_or_else(|error| panic!("{source}: {error}"));
         let (activity, related) = (u8::from(event.activity.is_some()), u8::from(event.related.is_some()));
         let line = format!(
@@ -223,7 +223,7 @@ fn record_example(compiler: Compiler, source: &str, provider: &str) -> String {
         );
         line.trim_end().to_owned() + "\n"
     };
-    events.iter().map(line).collect()
+    events.iter().map(format_line).collect()
 }
 
 #[test]

@@ -61,24 +61,24 @@ static void failed_registration_leaves_provider_unregistered(void) {
     hook.register_status = 0;
 }
 
-static ULONG s_notified;
-static void NTAPI notified(LPCGUID source, ULONG enabled, UCHAR level, ULONGLONG any, ULONGLONG all,
+static ULONG s_callback_calls;
+static void NTAPI on_enable(LPCGUID source, ULONG code, UCHAR level, ULONGLONG any, ULONGLONG all,
                        PEVENT_FILTER_DESCRIPTOR filter, PVOID context) {
-    CHECK(source && !filter && context == &s_notified && any == 0 && all == 0);
-    s_notified++;
-    CHECK(TraceLoggingProviderEnabled(g_rules, level, 0) == (enabled != EVENT_CONTROL_CODE_DISABLE_PROVIDER));
+    CHECK(source && !filter && context == &s_callback_calls && any == 0 && all == 0);
+    s_callback_calls++;
+    CHECK(TraceLoggingProviderEnabled(g_rules, level, 0) == (code != EVENT_CONTROL_CODE_DISABLE_PROVIDER));
 }
 
 static void callback_runs_after_the_state_changed(void) {
-    CHECK(TraceLoggingRegisterEx(g_rules, notified, &s_notified) == S_OK);
+    CHECK(TraceLoggingRegisterEx(g_rules, on_enable, &s_callback_calls) == S_OK);
     enable(4, 0, 0);
     hook_enable(EVENT_CONTROL_CODE_CAPTURE_STATE, 4, 0, 0);
     hook_enable(EVENT_CONTROL_CODE_DISABLE_PROVIDER, 0, 0, 0);
-    CHECK(s_notified == 3);
+    CHECK(s_callback_calls == 3);
     TraceLoggingUnregister(g_rules);
 }
 
-static void levels_and_keywords_are_tested(void) {
+static void level_and_keywords_decide_whether_provider_is_enabled(void) {
     CHECK(TraceLoggingRegister(g_rules) == S_OK);
     enable(3, 0x6, 0x2);
     CHECK(TraceLoggingProviderEnabled(g_rules, 3, 0) && !TraceLoggingProviderEnabled(g_rules, 4, 0));
@@ -146,7 +146,7 @@ static void attributes_have_defaults_and_rules_for_repeats(void) {
     CHECK(BYTES(metadata, "\6\0\x81\1E\0"));
 }
 
-static void a_name_is_the_source_text_of_the_value(void) {
+static void default_name_is_the_source_text_of_the_value(void) {
     int value = 1, array[2] = {1, 2};
     struct { char text[4]; } at = {"abc"}, *p = &at;
 #define CONSTANT 3
@@ -182,7 +182,7 @@ static void null_strings_are_empty(void) {
     CHECK(BYTES(payload, "\0\0\0\0\0\0\0\0\0\0\0\0"));
 }
 
-static void too_long_values_are_refused_and_not_truncated(void) {
+static void too_long_values_keep_a_size_that_is_refused(void) {
     static UINT64 many[0x2100];
     TraceLoggingWrite(g_rules, "E", TraceLoggingUInt64Array(many, 0x2100));
     CHECK(hook.payload_size == 2 + 0x10000);
@@ -284,16 +284,16 @@ int main(int argc, char **argv) {
     registering_sets_the_traits();
     failed_registration_leaves_provider_unregistered();
     callback_runs_after_the_state_changed();
-    levels_and_keywords_are_tested();
+    level_and_keywords_decide_whether_provider_is_enabled();
     CHECK(TraceLoggingRegister(g_rules) == S_OK);
     enable(0, 0, 0);
     arguments_are_evaluated_once_if_a_session_listens();
     activity_ids_are_passed_on();
     attributes_have_defaults_and_rules_for_repeats();
-    a_name_is_the_source_text_of_the_value();
+    default_name_is_the_source_text_of_the_value();
     macros_do_not_conflict_with_names_of_a_program();
     null_strings_are_empty();
-    too_long_values_are_refused_and_not_truncated();
+    too_long_values_keep_a_size_that_is_refused();
     an_event_has_up_to_128_blocks();
     packed_metadata_and_data_are_separate();
     values_choose_their_type();

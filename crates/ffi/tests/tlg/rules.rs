@@ -3,7 +3,7 @@
 
 use std::process::Command;
 
-use crate::compiler::{GCC, SourceFolder, compilers, cpp_compilers, sources};
+use crate::compiler::{GCC, SourceFolder, compilers, cpp_compilers, test_folder};
 use crate::support::{Link, ProgramFolder, crate_path, expect_success};
 
 #[test]
@@ -11,7 +11,7 @@ fn rules_hold_in_c_and_cpp() {
     let folder = SourceFolder::new();
     for compiler in compilers() {
         for flags in [["-O0", compiler.standards()[0]], ["-O2", compiler.standards()[1]]] {
-            let program = folder.build(compiler, &sources().join("rules.c"), &flags);
+            let program = folder.build(compiler, &test_folder().join("rules.c"), &flags);
             assert_eq!(
                 expect_success(&mut Command::new(program)),
                 "all rules hold\n",
@@ -66,10 +66,10 @@ fn events_work_wherever_cpp_allows_them() {
     for compiler in cpp_compilers() {
         for flags in [["-O0", compiler.standards()[0]], ["-O2", compiler.standards()[1]]] {
             let flags = [&flags[..], &EXTRA_WARNINGS].concat();
-            let program = folder.build(compiler, &sources().join("places.cpp"), &flags);
+            let program = folder.build(compiler, &test_folder().join("places.cpp"), &flags);
             assert_eq!(
                 expect_success(&mut Command::new(program)),
-                "all places do\n",
+                "all places work\n",
                 "{compiler:?} {flags:?}"
             );
         }
@@ -80,8 +80,8 @@ fn events_work_wherever_cpp_allows_them() {
 fn registering_a_registered_provider_is_asserted() {
     let folder = SourceFolder::new();
     for (flags, is_asserted) in [(vec!["-O0"], true), (vec!["-DNDEBUG"], false)] {
-        let program = folder.build(GCC, &sources().join("rules.c"), &flags);
-        let output = Command::new(program).arg("twice").output().expect("the program starts");
+        let program = folder.build(GCC, &test_folder().join("rules.c"), &flags);
+        let output = Command::new(program).arg("twice").output().expect("cannot start the program");
         let is_reported = String::from_utf8_lossy(&output.stderr).contains("registered already");
         assert_eq!((output.status.success(), is_reported), (!is_asserted, is_asserted), "{flags:?}");
     }
@@ -154,7 +154,7 @@ const INFORMATION_MODES: &[(&[&str], &str, &str)] = &[
         "0",
         "2 sets=0 status=c00000bb class=0 size=0",
     ),
-    // Not set: the macro of the source decides, or the features of the version of Windows.
+    // Without TLG_HAVE_EVENT_SET_INFORMATION, a macro of the source or the Windows version decides.
     (&["-DWITH_OVERRIDE"], "87", "1 sets=1 status=80070057 class=3 size=1"),
     (&["-DWITH_OVERRIDE", "-DWINVER=0x0601"], "0", "1 sets=1 status=00000000 class=3 size=1"),
     (&["-DWITH_FUNCTION"], "0", "1 sets=1 status=00000000 class=3 size=1"),
@@ -180,7 +180,7 @@ fn set_information_follows_its_mode() {
     for compiler in compilers() {
         for (flags, status, expected) in INFORMATION_MODES {
             let flags = [*flags, &[compiler.standards()[0]]].concat();
-            let program = folder.build(compiler, &sources().join("modes.c"), &flags);
+            let program = folder.build(compiler, &test_folder().join("modes.c"), &flags);
             let printed = expect_success(Command::new(program).arg(status));
             assert_eq!(printed.trim_end(), *expected, "{compiler:?} {flags:?}");
         }
@@ -199,10 +199,10 @@ fn failed_registration_returns_the_status_of_the_mode() {
             ),
         ] {
             let flags = [flag, "-DWITH_OVERRIDE", compiler.standards()[0]];
-            let program = folder.build(compiler, &sources().join("modes.c"), &flags);
-            for (given, expected) in rows {
-                let printed = expect_success(Command::new(&program).args(["register", given]));
-                assert_eq!(printed.trim_end(), expected, "{compiler:?} {flag} {given}");
+            let program = folder.build(compiler, &test_folder().join("modes.c"), &flags);
+            for (status, expected) in rows {
+                let printed = expect_success(Command::new(&program).args(["register", status]));
+                assert_eq!(printed.trim_end(), expected, "{compiler:?} {flag} {status}");
             }
         }
     }
@@ -214,7 +214,7 @@ fn set_information_returns_the_librarys_status_in_every_mode() {
     let no_daemon = SourceFolder::new();
     for compiler in compilers() {
         for mode in [None, Some("0"), Some("1"), Some("2")] {
-            for (kernel, link) in [(false, Link::Shared), (true, Link::Shared), (false, Link::Static)] {
+            for (is_kernel, link) in [(false, Link::Shared), (true, Link::Shared), (false, Link::Static)] {
                 if compiler.is_cpp && link == Link::Static {
                     continue; // The flag for the language would apply to the library too.
                 }
@@ -222,8 +222,8 @@ fn set_information_returns_the_librarys_status_in_every_mode() {
                 let mut flags = vec![compiler.standards()[0]];
                 flags.extend(compiler.is_cpp.then_some("-xc++"));
                 flags.extend(mode.as_deref());
-                flags.extend(kernel.then_some("-D_KERNEL_MODE"));
-                let source = sources().join("information.c");
+                flags.extend(is_kernel.then_some("-D_KERNEL_MODE"));
+                let source = test_folder().join("information.c");
                 let program = programs.build(compiler.program, &source, &flags, link);
                 let mut command = Command::new(program);
                 let printed = expect_success(command.env("TRACEWEIR_RUNTIME_DIR", no_daemon.path(".")));
@@ -343,8 +343,9 @@ fn invalid_statements_do_not_compile_and_are_explained() {
     let folder = SourceFolder::new();
     let prologue = "#include <TraceLoggingProvider.h>\nTRACELOGGING_DEFINE_PROVIDER(g, \"G\", (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11));\n";
     // With the two metadata blocks 129; rules.c has an event with 128.
-    let pairs: Vec<String> = (0..63).map(|i| format!("TraceLoggingBinary(\"x\", 1, \"f{i}\")")).collect();
-    let too_many_blocks = format!("TraceLoggingWrite(g, \"E\", {}, TraceLoggingInt8(1));", pairs.join(", "));
+    let binaries: Vec<String> = (0..63).map(|i| format!("TraceLoggingBinary(\"x\", 1, \"f{i}\")")).collect();
+    let too_many_blocks =
+        format!("TraceLoggingWrite(g, \"E\", {}, TraceLoggingInt8(1));", binaries.join(", "));
     let hundred_arguments = format!("TraceLoggingWrite(g, \"E\"{});", ", TraceLoggingLevel(1)".repeat(100));
     let long_name = format!("TraceLoggingWrite(g, \"{}\");", "x".repeat(0x8000));
     let long_statements = [
@@ -383,7 +384,7 @@ fn wchar_t_of_two_bytes_is_a_wchar() {
         let mut lines = printed.lines();
         let mut expect_line = |metadata: &[u8], payload: &[u8]| {
             let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
-            let line = lines.next().expect("the program prints a line for each event");
+            let line = lines.next().expect("the program did not print a line for each event");
             assert!(line.contains(&format!(" {} {} ", hex(metadata), hex(payload))), "{compiler:?}: {line}");
         };
         let (x, y) = (b"x\0\0\0", b"y\0\0\0");

@@ -1,5 +1,5 @@
-/* Writes its state in the enable callback, which runs while the provider is being registered; with
- * WITH_GROUP as a member of a group, by which it is enabled. */
+/* Writes its state in the enable callback, which runs while the provider is being registered. With
+ * WITH_GROUP, the provider is a member of a group. */
 #include <TraceLoggingProvider.h>
 
 #ifdef WITH_GROUP
@@ -9,7 +9,7 @@
 #endif
 TRACELOGGING_DEFINE_PROVIDER(provider, "Rundown", (0xC0FFEE10, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10) GROUP);
 
-static VOID NTAPI enabled(LPCGUID source, ULONG code, UCHAR level, ULONGLONG any, ULONGLONG all,
+static VOID NTAPI on_enable(LPCGUID source, ULONG code, UCHAR level, ULONGLONG any, ULONGLONG all,
                           PEVENT_FILTER_DESCRIPTOR filter, PVOID context) {
     (void)source, (void)level, (void)any, (void)all, (void)filter, (void)context;
     if (code == EVENT_CONTROL_CODE_ENABLE_PROVIDER) {
@@ -18,9 +18,9 @@ static VOID NTAPI enabled(LPCGUID source, ULONG code, UCHAR level, ULONGLONG any
 }
 
 int main(void) {
-    /* Once more, to check what a registration leaves behind. */
+    /* The second round checks what the first registration leaves behind. */
     for (UINT32 turn = 1; turn <= 2; turn++) {
-        if (TraceLoggingRegisterEx(provider, enabled, NULL) != 0) {
+        if (TraceLoggingRegisterEx(provider, on_enable, NULL) != 0) {
             return 1;
         }
         TraceLoggingWrite(provider, "After", TraceLoggingUInt32(turn, "turn"));

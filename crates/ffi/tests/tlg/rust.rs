@@ -9,7 +9,7 @@
 //!   the events in the session's file are equal, byte for byte
 //! ```
 //!
-//! The published crates come unchanged from the registry. On other systems than Windows they write
+//! The published crates come unchanged from the registry. On systems other than Windows they write
 //! nothing, so they are compiled with `--cfg windows`; the two libraries of Windows that they then
 //! link with are this library under those names.
 
@@ -25,13 +25,13 @@ use crate::recorded::{RecordedEvent, TABLE_PROVIDER, check_all_but_metadata, rec
 use crate::support::{ProgramFolder, crate_path, skip};
 use crate::table::{self, EventDeclaration};
 
-/// Rows for which the published macros use another number of bytes for the same tags and formats.
+/// Rows for which the published macros use a different number of bytes for the same tags and formats.
 ///
 /// They write a field's tags for every `tag(…)`, even if it is 0, and have a form of three bytes.
 /// The contract has 1, 2 and 4 bytes; the published builder and this project have no other. In the
 /// same way they write the byte of `format(Default)`, which is 0.
 const MACROS_DIFFER: [&str; 4] = ["EventTag6", "FieldTags0", "FieldTags6", "FormatDefault"];
-/// Rows for which the published builder uses another number of bytes: it always writes a field's
+/// Rows for which the published builder uses a different number of bytes: it always writes a field's
 /// tags in four bytes, and an event's tags in the fewest.
 const BUILDER_DIFFERS: [&str; 4] = ["FieldTags1", "FieldTags2", "FieldTags3", "FieldTags4"];
 
@@ -48,8 +48,8 @@ fn write_package(folder: &Path, source: &str, dependencies: &str) {
         "[package]\nname = \"table\"\nversion = \"0.0.0\"\nedition = \"2021\"\n[[bin]]\nname = \"table\"\npath = \"main.rs\"\n\
          [dependencies]\n{dependencies}\n[workspace]\n"
     );
-    std::fs::write(folder.join("Cargo.toml"), manifest).expect("the manifest can be written");
-    std::fs::write(folder.join("main.rs"), source).expect("the source can be written");
+    std::fs::write(folder.join("Cargo.toml"), manifest).expect("cannot write the manifest");
+    std::fs::write(folder.join("main.rs"), source).expect("cannot write the source");
 }
 
 fn run_cargo(folder: &Path, arguments: &[&str], target: &str, flags: &[String]) -> Output {
@@ -58,7 +58,7 @@ fn run_cargo(folder: &Path, arguments: &[&str], target: &str, flags: &[String]) 
     command.env("CARGO_TARGET_DIR", target_folder(target)).env("CARGO_ENCODED_RUSTFLAGS", flags.join("\x1f"));
     // The package is built once, so incremental builds and debug information are off.
     command.env("CARGO_INCREMENTAL", "0").env("CARGO_PROFILE_DEV_DEBUG", "0");
-    command.output().expect("cargo runs")
+    command.output().expect("cannot run cargo")
 }
 
 fn target_folder(name: &str) -> PathBuf {
@@ -98,8 +98,8 @@ fn find_differing_metadata<'a>(
 
 /// Returns the contents of metadata, which can be encoded in several ways.
 fn parse_metadata(metadata: &[u8]) -> (u32, &[u8], Vec<FieldMetadata<'_>>) {
-    let event = EventMetadata::parse(metadata).expect("the metadata are valid");
-    (event.tags, event.name, event.fields().map(|field| field.expect("the field is valid")).collect())
+    let event = EventMetadata::parse(metadata).expect("the metadata are invalid");
+    (event.tags, event.name, event.fields().map(|field| field.expect("the field is invalid")).collect())
 }
 
 #[test]
@@ -114,7 +114,7 @@ fn metadata_from_the_rust_macros_and_the_builder_equal_those_of_c() {
     );
     // The versions that the project uses, so that nothing is downloaded.
     std::fs::copy(crate_path("../../Cargo.lock"), folder.join("Cargo.lock"))
-        .expect("the lock file can be copied");
+        .expect("cannot copy the lock file");
     assert_built(&run_cargo(&folder, &["build", "--offline"], "nested", &[]));
     let recorded = record_program(&target_folder("nested/debug/table"), TABLE_PROVIDER);
     assert_eq!(find_differing_metadata(&events, &recorded), [Vec::<&str>::new(), Vec::new()]);
@@ -126,13 +126,13 @@ fn metadata_from_the_published_crates_are_the_same() {
         (events_with_rust_form(), SourceFolder::new(), ProgramFolder::new());
     let folder = source_folder.path(".");
     for library in ["libOneCore_apiset.so", "librpcrt4.so"] {
-        symlink(programs.path("libtraceweir.so"), programs.path(library)).expect("a link can be created");
+        symlink(programs.path("libtraceweir.so"), programs.path(library)).expect("cannot create a link");
     }
     let dependencies = "tracelogging = \"=1.2.4\"\ntracelogging_dynamic = \"=1.2.4\"";
     write_package(&folder, &program(&events, TracingCrates::Published), dependencies);
-    let fetched = [&["fetch", "--offline"][..], &["fetch"]]
+    let fetch_attempts = [&["fetch", "--offline"][..], &["fetch"]]
         .map(|arguments| move |folder: &Path| run_cargo(folder, arguments, "published-table", &[]));
-    if !fetched.iter().any(|fetch| fetch(&folder).status.success()) {
+    if !fetch_attempts.iter().any(|fetch| fetch(&folder).status.success()) {
         return skip("registry", "the packages tracelogging and tracelogging_dynamic cannot be fetched");
     }
     let libraries = programs.path(".").display().to_string();
@@ -146,8 +146,8 @@ fn metadata_from_the_published_crates_are_the_same() {
     ];
     let arguments = ["build", "--offline", "--target", &host_target()];
     assert_built(&run_cargo(&folder, &arguments, "published-table", &flags));
-    let built = target_folder("published-table").join(host_target()).join("debug/table");
-    let recorded = record_program(&built, TABLE_PROVIDER);
+    let program_path = target_folder("published-table").join(host_target()).join("debug/table");
+    let recorded = record_program(&program_path, TABLE_PROVIDER);
     assert_eq!(
         find_differing_metadata(&events, &recorded),
         [MACROS_DIFFER.to_vec(), BUILDER_DIFFERS.to_vec()]
@@ -156,7 +156,11 @@ fn metadata_from_the_published_crates_are_the_same() {
 
 /// Returns the system that the compiler runs on.
 fn host_target() -> String {
-    let output = Command::new("rustc").arg("-vV").output().expect("rustc runs").stdout;
+    let output = Command::new("rustc").arg("-vV").output().expect("cannot run rustc").stdout;
     let output = String::from_utf8_lossy(&output);
-    output.lines().find_map(|line| line.strip_prefix("host: ")).expect("rustc prints its host").to_owned()
+    output
+        .lines()
+        .find_map(|line| line.strip_prefix("host: "))
+        .expect("rustc did not print its host")
+        .to_owned()
 }

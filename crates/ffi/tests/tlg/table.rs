@@ -21,7 +21,7 @@ pub(crate) struct Field {
     pub(crate) name: String,
     pub(crate) tag: Option<u32>,
     /// Whether the field has `format=Default`: it is shown as its type implies.
-    pub(crate) format_default: bool,
+    pub(crate) has_default_format: bool,
 }
 
 pub(crate) enum FieldContent {
@@ -36,19 +36,23 @@ pub(crate) enum FieldContent {
 /// Reads the whole table.
 pub(crate) fn read_declarations() -> Vec<EventDeclaration> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/tracelogging/declarations.txt");
-    let text = std::fs::read_to_string(&path).expect("the table can be read");
+    let text = std::fs::read_to_string(&path).expect("cannot read the table");
     let mut table: Vec<EventDeclaration> = Vec::new();
     for line in text.lines().filter(|line| !line.starts_with('#') && !line.is_empty()) {
         if let Some(event) = line.strip_prefix("event ") {
             let mut words = event.split(' ');
-            let name = words.next().expect("an event has a name").to_owned();
+            let name = words.next().expect("an event has no name").to_owned();
             table.push(EventDeclaration {
                 name,
                 attributes: words.map(parse_attribute).collect(),
                 fields: Vec::new(),
             });
         } else {
-            table.last_mut().expect("fields follow an event").fields.push(parse_field(line.trim_start()));
+            table
+                .last_mut()
+                .expect("there is no event before the field")
+                .fields
+                .push(parse_field(line.trim_start()));
         }
     }
     table
@@ -65,24 +69,24 @@ fn parse_field(line: &str) -> Field {
     let (Some(content), Some(name), Some(rest)) = (content, name, rest) else {
         panic!("{line} is not a field")
     };
-    let tag = rest.trim().strip_prefix("tag=").map(|tag| tag.parse().expect("a tag is a number"));
-    let format_default = rest.trim() == "format=Default";
-    Field { content: parse_content(content.trim()), name: name.to_owned(), tag, format_default }
+    let tag = rest.trim().strip_prefix("tag=").map(|tag| tag.parse().expect("a tag is not a number"));
+    let has_default_format = rest.trim() == "format=Default";
+    Field { content: parse_content(content.trim()), name: name.to_owned(), tag, has_default_format }
 }
 
 fn parse_content(word: &str) -> FieldContent {
-    let number = |text: &str| text.parse().unwrap_or_else(|error| panic!("{word}: {error}"));
+    let parse_number = |text: &str| text.parse().unwrap_or_else(|error| panic!("{word}: {error}"));
     if let Some(count) = word.strip_prefix("Struct/") {
-        return FieldContent::Struct(number(count) as u8);
+        return FieldContent::Struct(parse_number(count) as u8);
     }
     if let Some(types) = word.strip_prefix("Packed:") {
-        let (in_type, out) = types.split_once(':').expect("a packed field has an in type and an out type");
-        return FieldContent::Packed(number(in_type) as u8, number(out) as u8);
+        let (in_type, out) = types.split_once(':').expect("a packed field lacks its in type or out type");
+        return FieldContent::Packed(parse_number(in_type) as u8, parse_number(out) as u8);
     }
     match word.strip_suffix(']').and_then(|array| array.split_once('[')) {
         None => FieldContent::Value(FieldKind::find(word)),
         Some((kind, "")) => FieldContent::Array(FieldKind::find(kind)),
-        Some((kind, count)) => FieldContent::Fixed(FieldKind::find(kind), number(count)),
+        Some((kind, count)) => FieldContent::Fixed(FieldKind::find(kind), parse_number(count)),
     }
 }
 

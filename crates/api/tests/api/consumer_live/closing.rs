@@ -9,14 +9,14 @@ fn no_callback_runs_after_close_returns() {
         let session = FakeSession::new(1, true, 1);
         let (trace, mut queue) = session.open();
         let closer = trace.closer();
-        let (closed, seen) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
-        let (was_closed, counter) = (Arc::clone(&closed), Arc::clone(&seen));
+        let (is_closed, seen) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
+        let (has_closed, counter) = (Arc::clone(&is_closed), Arc::clone(&seen));
         let consumer = std::thread::spawn(move || {
             process(vec![trace], |_| {
-                assert!(!was_closed.load(Ordering::SeqCst), "a callback ran after close returned");
+                assert!(!has_closed.load(Ordering::SeqCst), "a callback ran after close returned");
                 counter.fetch_add(1, Ordering::SeqCst);
                 std::thread::yield_now();
-                assert!(!was_closed.load(Ordering::SeqCst), "close returned during a callback");
+                assert!(!has_closed.load(Ordering::SeqCst), "close returned during a callback");
                 ControlFlow::Continue(())
             })
         });
@@ -27,7 +27,7 @@ fn no_callback_runs_after_close_returns() {
             seen.load(Ordering::SeqCst) > 30
         });
         closer.close();
-        closed.store(true, Ordering::SeqCst);
+        is_closed.store(true, Ordering::SeqCst);
         queue.push(&encode_buffer(0, time + 10, 0, &[time; 20]));
         consumer.join().unwrap().unwrap();
     }

@@ -71,12 +71,12 @@ fn forged_timestamps_are_kept_and_do_not_move_other_events() {
     queue.end();
     let (thread, delivered) = consume(vec![trace]);
     thread.join().unwrap().unwrap();
-    let of_cpu_0: Vec<i64> =
+    let cpu_0_times: Vec<i64> =
         event_times(&delivered).into_iter().filter(|t| ![20, 60, 80].contains(t)).collect();
-    assert_eq!(of_cpu_0, [10, 999_999, -5, 40], "the order of one processor is kept");
-    let of_cpu_1: Vec<i64> =
+    assert_eq!(cpu_0_times, [10, 999_999, -5, 40], "the order of one processor is kept");
+    let cpu_1_times: Vec<i64> =
         event_times(&delivered).into_iter().filter(|t| [20, 60, 80].contains(t)).collect();
-    assert_eq!(of_cpu_1, [20, 60, 80]);
+    assert_eq!(cpu_1_times, [20, 60, 80]);
 }
 
 #[test]
@@ -86,7 +86,9 @@ fn events_of_two_sessions_are_merged_by_wall_time() {
     let (thread, delivered) = consume(vec![first_trace, second_trace]);
     assert!(first_queue.push(&encode_buffer(0, 50, 0, &[10, 30, 50])));
     assert!(second_queue.push(&encode_buffer(0, 45, 0, &[20, 40])));
-    until("the events for which both sessions are complete", || event_times(&delivered).len() == 4);
+    until("the events are delivered for which both sessions are complete", || {
+        event_times(&delivered).len() == 4
+    });
     second_queue.end();
     until("the remaining events are delivered", || event_times(&delivered).len() == 5);
     first_queue.end();

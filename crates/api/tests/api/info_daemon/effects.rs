@@ -50,7 +50,7 @@ const PRIVILEGE_NOT_HELD: Status = Status::ERROR_PRIVILEGE_NOT_HELD;
 const WRITER: Guid = Guid::from_u128(0x5eed_0123_4567_4abc_9def_8899_aabb_ccdd);
 
 fn connect(folder: &Path) -> Controller {
-    Controller::find_at(folder).unwrap().expect("the daemon answers")
+    Controller::find_at(folder).unwrap().expect("the daemon does not answer")
 }
 
 fn status<T>(result: traceweir::Result<T>) -> Status {
@@ -64,7 +64,7 @@ fn move_thread_to(cpu: usize) -> bool {
     rustix::thread::sched_setaffinity(None, &only).is_ok()
 }
 
-/// Covers class 23.
+/// Covers class 23, TraceStreamCount.
 #[test]
 fn stream_count_matches_the_streams_of_the_trace() {
     run_in_own_process("info_daemon::effects::stream_count_matches_the_streams_of_the_trace", |folder| {
@@ -110,7 +110,7 @@ fn stream_count_matches_the_streams_of_the_trace() {
     });
 }
 
-/// Covers class 19.
+/// Covers class 19, TraceMaxLoggersQuery.
 #[test]
 fn max_loggers_is_the_number_of_sessions_that_can_run() {
     run_in_own_process(
@@ -123,16 +123,16 @@ fn max_loggers_is_the_number_of_sessions_that_can_run() {
             else {
                 panic!("the answer has another type")
             };
-            let small = |n: u32| SessionConfig {
+            let small_config = |n: u32| SessionConfig {
                 buffer_size: 4,
                 maximum_buffers: 1,
                 ..live_config(&n.to_string(), 0)
             };
-            let ids: Vec<u64> = (0..most).map(|n| controller.start(&small(n)).unwrap().id).collect();
-            assert_eq!(status(controller.start(&small(most))), Status::ERROR_NO_SYSTEM_RESOURCES);
+            let ids: Vec<u64> = (0..most).map(|n| controller.start(&small_config(n)).unwrap().id).collect();
+            assert_eq!(status(controller.start(&small_config(most))), Status::ERROR_NO_SYSTEM_RESOURCES);
             controller.stop(&SessionRef::Id(ids[0])).unwrap();
             assert_eq!(
-                status(controller.start(&small(most))),
+                status(controller.start(&small_config(most))),
                 SUCCESS,
                 "a stopped session makes room for another"
             );
@@ -140,7 +140,7 @@ fn max_loggers_is_the_number_of_sessions_that_can_run() {
     );
 }
 
-/// Covers class 17, and class 16 at its limits.
+/// Covers class 17, TracePeriodicCaptureStateInfo, and class 16 at its limits.
 #[test]
 fn periodic_capture_state_enforces_its_reported_limits() {
     run_in_own_process(
@@ -159,14 +159,16 @@ fn periodic_capture_state_enforces_its_reported_limits() {
             let _last = Provider::register(guid(most), Some(last_callback)).unwrap();
             session.enable(guid(1), 0);
             session.enable(guid(most), 0);
-            let every = |seconds: u32, count: u32| {
+            let capture_every = |seconds: u32, count: u32| {
                 let providers = (1..=count).map(guid).collect();
                 Set::PeriodicCaptureState(Some(PeriodicCaptureState { seconds, providers }))
             };
-            session.set(&every(least_seconds, most));
-            for refused in
-                [every(least_seconds, most + 1), every(least_seconds - 1, most), every(least_seconds, 0)]
-            {
+            session.set(&capture_every(least_seconds, most));
+            for refused in [
+                capture_every(least_seconds, most + 1),
+                capture_every(least_seconds - 1, most),
+                capture_every(least_seconds, 0),
+            ] {
                 assert_eq!(
                     status(session.controller.set_information(&session.session, &refused)),
                     INVALID_PARAMETER
@@ -184,7 +186,7 @@ fn periodic_capture_state_enforces_its_reported_limits() {
     );
 }
 
-/// Covers class 16.
+/// Covers class 16, TracePeriodicCaptureStateListInfo.
 #[test]
 fn captured_state_goes_to_all_sessions_that_enable_the_provider() {
     static PROVIDER: OnceLock<Provider> = OnceLock::new();
@@ -201,22 +203,22 @@ fn captured_state_goes_to_all_sessions_that_enable_the_provider() {
                     SessionConfig { name, log_file, log_file_mode: SEQUENTIAL, ..SessionConfig::default() };
                 SessionRef::Id(controller.start(&config).unwrap().id)
             });
-            let answer = |notice: &traceweir::provider::EnableNotice<'_>| {
+            let write_state = |notice: &traceweir::provider::EnableNotice<'_>| {
                 if notice.code == CAPTURE_STATE {
                     PROVIDER
                         .get()
-                        .expect("the provider is registered before its callback runs")
+                        .expect("the callback runs before the provider is registered")
                         .write(&event(9), &[])
                         .unwrap();
                 }
             };
-            PROVIDER.set(Provider::register(WRITER, Some(Box::new(answer))).unwrap()).ok().unwrap();
+            PROVIDER.set(Provider::register(WRITER, Some(Box::new(write_state))).unwrap()).ok().unwrap();
             let params = EnableParams { level: 4, ..EnableParams::default() };
             for session in &sessions[..2] {
                 controller.enable(session, WRITER, EnableCode::Enable, &params, 30_000).unwrap();
             }
-            let every = PeriodicCaptureState { seconds: 10, providers: vec![WRITER] };
-            controller.set_information(&sessions[0], &Set::PeriodicCaptureState(Some(every))).unwrap();
+            let periodic = PeriodicCaptureState { seconds: 10, providers: vec![WRITER] };
+            controller.set_information(&sessions[0], &Set::PeriodicCaptureState(Some(periodic))).unwrap();
             until("the provider has answered twice", || controller.query(&sessions[0]).unwrap().events >= 2);
             sessions.iter().for_each(|session| drop(controller.stop(session).unwrap()));
             let counts = files.map(|file| {
@@ -250,16 +252,16 @@ fn profile_sources_and_counters_match_the_machine() {
             |entry: &ProfileSource| entry.source != 0 && !(0x0800..0x1000).contains(&entry.source);
         assert_eq!(sources.iter().any(is_counter), has_counters, "{sources:?}");
         let has_perf = Path::new("/proc/sys/kernel/perf_event_paranoid").exists();
-        let faults = sources.iter().any(|entry| entry.description == "PageFaults");
-        assert_eq!(faults, has_perf, "the kernel counts page faults itself");
+        let has_faults = sources.iter().any(|entry| entry.description == "PageFaults");
+        assert_eq!(has_faults, has_perf, "the kernel counts page faults itself");
         let Answer::MaxPmcCounter(counters) = ask(Query::MaxPmcCounter).unwrap() else {
             panic!("the answer has another type")
         };
         assert_eq!(counters > 0, has_counters);
-        let watchdog =
+        let has_watchdog =
             std::fs::read_to_string("/proc/sys/kernel/nmi_watchdog").is_ok_and(|text| text.trim() == "1");
         let mut expected = vec![CounterOwner::default(); counters as usize];
-        if let (true, Some(first)) = (watchdog, expected.first_mut()) {
+        if let (true, Some(first)) = (has_watchdog, expected.first_mut()) {
             first.kind = 1;
         }
         let processors = u32::from(traceweir_transport::cpu::possible());
@@ -272,8 +274,8 @@ fn profile_sources_and_counters_match_the_machine() {
     });
 }
 
-/// Covers class 5: the interval applies to all sessions until it is set again, within the limits of
-/// class 7.
+/// Covers class 5, TraceSampledProfileIntervalInfo: the interval applies to all sessions until it is
+/// set again, within the limits of class 7.
 #[test]
 fn profile_interval_outlives_sessions_within_limits_of_its_source() {
     run_in_own_process(
@@ -283,7 +285,7 @@ fn profile_interval_outlives_sessions_within_limits_of_its_source() {
                 return;
             }
             let _daemon = DaemonInProcess::new(folder);
-            let interval = |controller: &mut Controller| {
+            let query_interval = |controller: &mut Controller| {
                 let answer =
                     controller.query_information(&NO_SESSION, Query::SampledProfileInterval(0)).unwrap();
                 let Answer::SampledProfileInterval(ProfileInterval { source: 0, interval }) = answer else {
@@ -298,18 +300,18 @@ fn profile_interval_outlives_sessions_within_limits_of_its_source() {
                 panic!("the answer has another type")
             };
             let (least, most) = (sources[0].min_interval, sources[0].max_interval);
-            assert_eq!(interval(&mut controller), 10_000.clamp(least, most), "the default interval");
+            assert_eq!(query_interval(&mut controller), 10_000.clamp(least, most), "the default interval");
             let session = SessionRef::Id(controller.start(&live_config("system", SYSTEM_LOGGER)).unwrap().id);
             for (requested, expected) in [(0, least), (u32::MAX, most), (50_000, 50_000.clamp(least, most))] {
                 let set = Set::SampledProfileInterval(ProfileInterval { source: 0, interval: requested });
                 controller.set_information(&NO_SESSION, &set).unwrap();
-                assert_eq!(interval(&mut controller), expected, "{requested}");
+                assert_eq!(query_interval(&mut controller), expected, "{requested}");
             }
             let unknown = Set::SampledProfileInterval(ProfileInterval { source: 77, interval: 20_000 });
             assert_eq!(status(controller.set_information(&NO_SESSION, &unknown)), INVALID_PARAMETER);
             controller.stop(&session).unwrap();
             drop(controller);
-            assert_eq!(interval(&mut connect(folder)), 50_000.clamp(least, most));
+            assert_eq!(query_interval(&mut connect(folder)), 50_000.clamp(least, most));
         },
     );
 }
@@ -347,7 +349,7 @@ pub(crate) fn can_get_kernel_events(controller: &mut Controller, session: &Sessi
     skip::can(is_available, "kernel events", "context switches are not available")
 }
 
-/// Covers class 4, and EnableFlags of the properties.
+/// Covers class 4, TraceSystemTraceEnableFlagsInfo, and EnableFlags of the properties.
 #[test]
 fn kernel_groups_and_enable_flags_share_one_mask() {
     run_in_own_process("info_daemon::effects::kernel_groups_and_enable_flags_share_one_mask", |folder| {
@@ -405,7 +407,7 @@ fn provider_lists_follow_registrations_and_enables() {
         let _daemon = DaemonInProcess::new(folder);
         let mut session = Recording::new(folder);
         let (registered, ahead, group) = (guid(1), guid(2), guid(3));
-        let list = |controller: &mut Controller, class| -> BTreeSet<Guid> {
+        let list_guids = |controller: &mut Controller, class| -> BTreeSet<Guid> {
             let output = OutputBuffer { length: 4096, is_null: false };
             let outcome = enumerate_bytes(Some(controller), class, None, output);
             outcome.result.unwrap();
@@ -414,32 +416,32 @@ fn provider_lists_follow_registrations_and_enables() {
             assert_eq!(all.iter().collect::<BTreeSet<_>>().len(), all.len(), "a provider is listed twice");
             all.into_iter().collect()
         };
-        let lists =
-            |session: &mut Recording<'_>| [0, 2, 12].map(|class| list(&mut session.controller, class));
+        let list_all =
+            |session: &mut Recording<'_>| [0, 2, 12].map(|class| list_guids(&mut session.controller, class));
         let none = BTreeSet::new();
-        assert_eq!(lists(&mut session), [none.clone(), none.clone(), none.clone()]);
+        assert_eq!(list_all(&mut session), [none.clone(), none.clone(), none.clone()]);
         let first = Provider::register(registered, None).unwrap();
         let second = Provider::register(registered, None).unwrap();
         session.enable(ahead, 0);
         session.enable(group, OF_GROUP);
         let set_of = |guids: &[Guid]| guids.iter().copied().collect::<BTreeSet<_>>();
         let all = [set_of(&[registered, ahead]), set_of(&[registered]), set_of(&[group])];
-        until("the provider is listed once, with both enables", || lists(&mut session) == all);
+        until("the provider is listed once, with both enables", || list_all(&mut session) == all);
         drop(first);
-        assert_eq!(lists(&mut session), all, "one registration is left");
+        assert_eq!(list_all(&mut session), all, "one registration is left");
         drop(second);
         let remaining = [set_of(&[ahead]), none.clone(), set_of(&[group])];
-        until("the last registration is no longer listed", || lists(&mut session) == remaining);
+        until("the last registration is no longer listed", || list_all(&mut session) == remaining);
         for (guid, property) in [(ahead, 0), (group, OF_GROUP)] {
             let params = EnableParams { property, ..EnableParams::default() };
             session.controller.enable(&session.session, guid, EnableCode::Disable, &params, 30_000).unwrap();
         }
-        assert_eq!(lists(&mut session), [none.clone(), none.clone(), none]);
+        assert_eq!(list_all(&mut session), [none.clone(), none.clone(), none]);
         session.stop(|_| None::<()>);
     });
 }
 
-/// Covers class 11.
+/// Covers class 11, TraceVersionInfo.
 #[test]
 fn version_is_that_of_the_library_with_and_without_daemon() {
     run_in_own_process(

@@ -1,11 +1,11 @@
 //! The table of `fixtures/information`: its lines, how a line becomes a call, and the check that no
 //! case is missing.
 //!
-//! - `set 3 min-1 system e*1 23 24 - any` (a byte too short) is a [`TableRow`]: `run` makes the call, and
-//!   `check` compares status and ReturnLength with the line.
+//! - `set 3 min-1 system e*1 23 24 - any` (a byte too short) is a [`TableRow`]: `make_call` makes the
+//!   call, and `check` compares status and ReturnLength with the line.
 //! - `none set 18 uneven bytes` is a [`TableGap`]: the case cannot occur, with the reason in one word.
 //!
-//! The head of the table describes the format of its lines; a C program runs the same lines.
+//! A comment in the table describes the format of its lines; a C program runs the same lines.
 
 use std::collections::BTreeMap;
 
@@ -67,7 +67,7 @@ impl TableRow<'static> {
                 panic!("line {line}: too few fields");
             };
             let class = class.parse().unwrap();
-            let buffer = (!buffer.starts_with("null")).then(|| bytes(buffer));
+            let buffer = (!buffer.starts_with("null")).then(|| parse_buffer(buffer));
             TableRow { line, call, class, case, session, buffer, length, status, returned, caller }
         })
     }
@@ -82,7 +82,7 @@ impl TableRow<'static> {
 
 impl TableRow<'_> {
     /// Returns the buffer length to pass.
-    fn length(&self, controller: &mut Controller, session: u64) -> usize {
+    fn parse_length(&self, controller: &mut Controller, session: u64) -> usize {
         match self.length {
             "need" => self.query_needed_length(controller, session),
             "need-1" => self.query_needed_length(controller, session).saturating_sub(1),
@@ -100,10 +100,10 @@ impl TableRow<'_> {
     }
 
     /// Makes the call, and returns its result.
-    fn make(&self, controller: &mut Controller, session: u64) -> CallResult {
+    fn make_call(&self, controller: &mut Controller, session: u64) -> CallResult {
         let status =
             |result: &traceweir::Result<()>| result.as_ref().err().map_or(0, |error| error.status().0);
-        let length = self.length(controller, session);
+        let length = self.parse_length(controller, session);
         let padded = self.buffer.clone().map(|mut bytes| {
             bytes.resize(bytes.len().max(length), 0);
             bytes
@@ -147,7 +147,7 @@ impl TableRow<'_> {
         machine: Machine,
     ) {
         let session = sessions.get(self.session).copied().unwrap_or(0);
-        let (status, returned) = self.make(controller, session);
+        let (status, returned) = self.make_call(controller, session);
         let line = TABLE.lines().nth(self.line - 1).unwrap();
         assert_eq!(
             status.to_string(),
@@ -166,7 +166,7 @@ impl TableRow<'_> {
 }
 
 /// Returns the bytes that a buffer of the table describes.
-fn bytes(text: &str) -> Vec<u8> {
+fn parse_buffer(text: &str) -> Vec<u8> {
     let mut out = Vec::new();
     for part in text.split('+') {
         let (kind, number) = part.split_once(['*', ':']).unwrap();
@@ -218,7 +218,7 @@ impl TableGap {
         gaps.collect()
     }
 
-    fn is(&self, call: &str, class: u32, case: &str) -> bool {
+    fn matches(&self, call: &str, class: u32, case: &str) -> bool {
         self.call == call && self.class.is_none_or(|gap_class| gap_class == class) && self.case == case
     }
 }
@@ -253,7 +253,7 @@ fn supports(call: &str, class: u32) -> bool {
 /// Returns whether a line fits the case that it names.
 fn fits_its_case(row: &TableRow<'_>) -> bool {
     let (is_enum, supports) = (row.call == "enum", supports(row.call, row.class));
-    let setting = MINIMUM_LENGTHS.iter().find(|setting| row.call == "set" && setting.0 == row.class);
+    let setting = MINIMUM_LENGTHS.iter().find(|(class, ..)| row.call == "set" && *class == row.class);
     let has_length = |length: usize| row.length == length.to_string();
     match (row.case, setting) {
         ("null", _) => (row.buffer.is_none() || row.session == "no-out") && row.length != "0",
@@ -275,9 +275,9 @@ fn fits_its_case(row: &TableRow<'_>) -> bool {
 }
 
 /// Returns whether these lines, all of one case, cover its callers and sessions.
-fn cover_case(found: &[&TableRow<'_>], call: &str, class: u32, case: &str) -> bool {
-    let has_caller = |caller: &str| found.iter().any(|row| row.caller == caller);
-    let has_session = |session: &str| found.iter().any(|row| row.session == session);
+fn cover_case(rows: &[&TableRow<'_>], call: &str, class: u32, case: &str) -> bool {
+    let has_caller = |caller: &str| rows.iter().any(|row| row.caller == caller);
+    let has_session = |session: &str| rows.iter().any(|row| row.session == session);
     let rules = InfoClass::from_number(class).map(InfoClass::rules);
     let needs_system_logger = supports(call, class) && rules.is_some_and(|rules| rules.is_of_system_loggers);
     match case {
@@ -301,12 +301,12 @@ fn table_has_every_case_of_every_class_and_call() {
     }
     for class in CLASSES {
         for (call, case) in CALLS.iter().flat_map(|call| CASES.map(|case| (*call, case))) {
-            let found: Vec<&TableRow<'_>> =
+            let case_rows: Vec<&TableRow<'_>> =
                 rows.iter().filter(|row| (row.call, row.class, row.case) == (call, class, case)).collect();
-            let is_gap = gaps.iter().any(|gap| gap.is(call, class, case));
-            assert_ne!(is_gap, cover_case(&found, call, class, case), "{call} {class} {case}");
+            let is_gap = gaps.iter().any(|gap| gap.matches(call, class, case));
+            assert_ne!(is_gap, cover_case(&case_rows, call, class, case), "{call} {class} {case}");
             assert!(
-                !is_gap || found.is_empty(),
+                !is_gap || case_rows.is_empty(),
                 "{call} {class} {case} is in the table as a gap and as a call"
             );
         }

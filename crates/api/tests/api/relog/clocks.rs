@@ -45,15 +45,26 @@ fn write_file_with_clock(folder: &Path, name: &str, clock: ClockSpec, delay: i64
     write_file(&folder.join(name), options, &records, counts)
 }
 
-/// Returns wall time, processor, process and payload of each event.
-fn read_wall_times(path: &Path) -> Vec<(i64, u16, u32, Vec<u8>)> {
+#[derive(Debug)]
+struct WallTimeEvent {
+    wall_time: i64,
+    cpu: u16,
+    process_id: u32,
+    payload: Vec<u8>,
+}
+
+fn read_wall_times(path: &Path) -> Vec<WallTimeEvent> {
     let trace = open_trace(path);
     let mut events = trace.events();
     let mut events_found = Vec::new();
     while let Some(record) = events.next().unwrap() {
         if record.hook().is_none() {
-            let time = trace.clock().file_time(record.time()).0;
-            events_found.push((time, record.cpu(), record.process_id(), record.payload().to_vec()));
+            events_found.push(WallTimeEvent {
+                wall_time: trace.clock().file_time(record.time()).0,
+                cpu: record.cpu(),
+                process_id: record.process_id(),
+                payload: record.payload().to_vec(),
+            });
         }
     }
     events_found
@@ -88,17 +99,17 @@ fn all_clock_types_are_reconciled_by_wall_time() {
         let mut expected: Vec<_> = paths.iter().flat_map(|path| read_wall_times(path)).collect();
         let mut found = read_wall_times(&out);
         assert_eq!(found.len(), expected.len());
-        let key = |event: &(i64, u16, u32, Vec<u8>)| (event.3.clone(), event.2);
+        let key = |event: &WallTimeEvent| (event.payload.clone(), event.process_id);
         expected.sort_by_key(key);
         found.sort_by_key(key);
         // A tick of the coarsest clock here is three units long.
         let tolerance = if first == 4 { 3 } else { 1 };
         for (expected_event, event) in expected.iter().zip(&found) {
             assert!(
-                (expected_event.0 - event.0).abs() <= tolerance,
+                (expected_event.wall_time - event.wall_time).abs() <= tolerance,
                 "in the clock of {first}: {expected_event:?}, {event:?}"
             );
-            assert_eq!((expected_event.1, expected_event.2, &expected_event.3), (event.1, event.2, &event.3));
+            assert_eq!((expected_event.cpu, key(expected_event)), (event.cpu, key(event)));
         }
     }
 }
@@ -106,7 +117,7 @@ fn all_clock_types_are_reconciled_by_wall_time() {
 #[test]
 fn one_clock_with_several_anchors_is_kept() {
     let folder = tempfile::tempdir().unwrap();
-    let part = |name: &str, seconds: i64| {
+    let write_part = |name: &str, seconds: i64| {
         let options = Options {
             anchor: 5_000 + seconds * 10_000_000,
             start_time: FileTime(START_TIME + seconds * 10_000_000),
@@ -115,7 +126,7 @@ fn one_clock_with_several_anchors_is_kept() {
         let records = [(0, encode_event(5_123 + seconds * 10_000_000, 1, name.as_bytes()))];
         write_file(&folder.path().join(name), options, &records, ended_after(9))
     };
-    let (first, second) = (part("early", 0), part("late", 3));
+    let (first, second) = (write_part("early", 0), write_part("late", 3));
     let out = folder.path().join("out.etl");
     relog_all(&[second.clone(), first.clone()], &out, Settings::default());
     assert_eq!(read_events(&out), [read_events(&first), read_events(&second)].concat());
@@ -144,7 +155,7 @@ fn timestamps_in_kernel_payloads_are_converted_too() {
 }
 
 #[test]
-fn cut_moves_the_start_by_whole_seconds_and_no_event() {
+fn cut_moves_the_start_by_whole_seconds_but_no_event_time() {
     let folder = tempfile::tempdir().unwrap();
     let records: Vec<(u16, Vec<u8>)> =
         (0..100).map(|n| (0, encode_event(5_000 + n * 1_234_567, 1, b"x"))).collect();
@@ -169,8 +180,12 @@ fn cut_moves_the_start_by_whole_seconds_and_no_event() {
     assert_eq!(read_events(&out), expected);
     assert_eq!(summary.start, FileTime(START_TIME + 30_000_000));
     assert_eq!(open_trace(&out).header().start_time, summary.start);
-    let last = expected.last().unwrap().1 - 5_000;
-    assert_eq!(summary.end, FileTime(START_TIME + last), "the end is the time of the last event");
+    let (_, last_time, _) = expected.last().unwrap();
+    assert_eq!(
+        summary.end,
+        FileTime(START_TIME + last_time - 5_000),
+        "the end is the time of the last event"
+    );
     assert_eq!(broken_rules(&out), Vec::<String>::new());
 }
 

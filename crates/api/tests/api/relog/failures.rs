@@ -56,22 +56,22 @@ fn callback_error_or_panic_leaves_the_output_unchanged() {
     let input = write_input(folder.path());
     let out = folder.path().join("out.etl");
     std::fs::write(&out, "precious").unwrap();
-    let relogger = || {
+    let new_relogger = || {
         let mut relogger = Relogger::new();
         relogger.add_file(&input).unwrap();
         relogger.set_output(&out);
         relogger
     };
     let mut count = 0;
-    let failing = |event: &Event<'_>, output: &mut Output| {
+    let fail_at_event_1000 = |event: &Event<'_>, output: &mut Output| {
         count += 1;
         output.keep(event)?;
         if count < 1_000 { Ok(()) } else { Err(Error::refused(Status::ERROR_BUSY, "enough")) }
     };
-    assert_eq!(relogger().process(failing).unwrap_err().status(), Status::ERROR_BUSY);
+    assert_eq!(new_relogger().process(fail_at_event_1000).unwrap_err().status(), Status::ERROR_BUSY);
     assert_eq!(count, 1_000);
     let panicking = |_: &Event<'_>, _: &mut Output| -> traceweir::Result<()> { panic!("on purpose") };
-    let caught = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| relogger().process(panicking)));
+    let caught = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| new_relogger().process(panicking)));
     assert!(caught.is_err());
     assert_eq!(file_names(folder.path()), ["in.etl", "out.etl"]);
     assert_eq!(std::fs::read(&out).unwrap(), b"precious");

@@ -4,16 +4,17 @@ use std::fmt::Write as _;
 use std::mem::offset_of;
 
 use traceweir_c::consumer::layout::{
-    BufferCallbackInformation, BufferContext, BufferHead, ETW_PROCESS_TRACE_MODE_RAW_TIMESTAMP, EventHeader,
-    EventRecord, EventTrace, EventTraceLogfile, ExtendedDataItem, InstanceItem, OpenTraceOptions,
-    PROCESS_TRACE_MODE_EVENT_RECORD, PROCESS_TRACE_MODE_RAW_TIMESTAMP, PROCESS_TRACE_MODE_REAL_TIME,
-    PartitionInformation, PartitionInformationV2, TimeZoneInformation, TraceLogfileHeader,
+    BufferCallbackInformation, BufferContext, BufferHeader, ETW_PROCESS_TRACE_MODE_RAW_TIMESTAMP,
+    EventHeader, EventRecord, EventTrace, EventTraceLogfile, ExtendedDataItem, InstanceItem,
+    OpenTraceOptions, PROCESS_TRACE_MODE_EVENT_RECORD, PROCESS_TRACE_MODE_RAW_TIMESTAMP,
+    PROCESS_TRACE_MODE_REAL_TIME, PartitionInformation, PartitionInformationV2, TimeZoneInformation,
+    TraceLogfileHeader,
 };
 use traceweir_format::spec::event::{self, ExtType};
 
 use super::{check_offset, check_size};
 
-/// Adds all structures and constants to the unit.
+/// Adds all structures and constants to the source.
 pub(super) fn add_checks(out: String) -> String {
     add_constants(add_published(add_traces(add_records(out))))
 }
@@ -55,7 +56,7 @@ fn add_traces(mut out: String) -> String {
     for name in ["EVENT_TRACE_LOGFILEW", "EVENT_TRACE_LOGFILEA"] {
         add_log_file(&mut out, name);
     }
-    structure!(out, "ETW_BUFFER_HEADER", BufferHead {
+    structure!(out, "ETW_BUFFER_HEADER", BufferHeader {
         "Reserved1": reserved1, "TimeStamp": time_stamp, "Reserved2": reserved2, "ClientContext": client_context,
         "Reserved3": reserved3, "FilledBytes": filled_bytes, "Reserved4": reserved4,
     });

@@ -13,7 +13,7 @@ use traceweir_format::spec::{access, enable, session};
 
 use super::{check_offset, check_size, parse_structures};
 
-/// The members of EVENT_TRACE_PROPERTIES, with which version 2 begins.
+/// Adds the members of EVENT_TRACE_PROPERTIES, with which version 2 begins.
 fn add_properties_members(out: &mut String, name: &str) {
     macro_rules! members {
         ($($c:literal $field:ident,)*) => {$(check_offset(out, name, $c, offset_of!(EventTraceProperties, $field));)*};
@@ -45,22 +45,22 @@ fn add_properties_members(out: &mut String, name: &str) {
 const HEADERS: [&str; 3] =
     ["traceweir/evntrace_control.h", "traceweir/evntrace_info.h", "traceweir/evntcons_access.h"];
 
-/// Adds all structures and constants to the unit, and checks that none of the headers is missing.
+/// Adds all structures and constants to the source, and checks that the headers define no others.
 pub(super) fn add_checks(out: String) -> String {
-    let unit = add_constants(add_published(add_structures(out)));
+    let source = add_constants(add_published(add_structures(out)));
     for (name, members) in HEADERS.into_iter().flat_map(parse_structures) {
-        assert!(unit.contains(&format!("CHECK(sizeof({name}) == ")), "no check of the size of {name}");
+        assert!(source.contains(&format!("CHECK(sizeof({name}) == ")), "no check of the size of {name}");
         for member in members {
             assert!(
-                unit.contains(&format!("CHECK(offsetof({name}, {member}) == ")),
+                source.contains(&format!("CHECK(offsetof({name}, {member}) == ")),
                 "no check of {member} of {name}"
             );
         }
     }
-    unit
+    source
 }
 
-/// Structures that Rust defines too.
+/// Adds the structures that Rust defines too.
 fn add_structures(mut out: String) -> String {
     let name = "EVENT_TRACE_PROPERTIES";
     check_size(&mut out, name, size_of::<EventTraceProperties>(), align_of::<EventTraceProperties>());
@@ -137,7 +137,7 @@ const PUBLISHED: &[PublishedStructure] = &[
     ("CONTROLTRACE_ID", 8, 8, &[]),
 ];
 
-/// Structures that only C has.
+/// Adds the structures that only C has.
 fn add_published(mut out: String) -> String {
     for (name, bytes, align, members) in PUBLISHED {
         check_size(&mut out, name, *bytes, *align);
@@ -148,7 +148,7 @@ fn add_published(mut out: String) -> String {
     out
 }
 
-/// Constants that Rust has under the same name.
+/// Adds the constants that Rust has under the same name.
 fn add_constants(mut out: String) -> String {
     let mut check = |name: &str, value: u32| writeln!(out, "CHECK({name} == {value}u);").unwrap();
     macro_rules! same {
