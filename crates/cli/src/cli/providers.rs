@@ -125,9 +125,9 @@ impl EnableArgs {
         request: &mut EnableRequest,
         known: &ManifestNames,
     ) -> Result<(), ArgumentError> {
-        let mask = |mask: &KeywordMask| known.resolve_mask(request.guid, mask);
-        let any = self.keywords.as_ref().map(mask).transpose()?;
-        let all = self.all.as_ref().map(mask).transpose()?;
+        let resolve_mask = |mask: &KeywordMask| known.resolve_mask(request.guid, mask);
+        let any = self.keywords.as_ref().map(resolve_mask).transpose()?;
+        let all = self.all.as_ref().map(resolve_mask).transpose()?;
         let level =
             self.level.as_ref().map(|level| known.resolve_level_option(request.guid, level)).transpose()?;
         request.level = level.unwrap_or(request.level);
@@ -142,7 +142,7 @@ Examples:
   weir disable App MyCompany.App           stop recording its events in the session
   weir disable App -p A,B -p C             disable several providers at once";
 
-/// Arguments of `weir disable`; only the provider of a specification is used.
+/// Arguments of `weir disable`, which ignores the level, keywords and options of a provider argument.
 #[derive(Debug, Args)]
 #[command(
     after_help = PROVIDER_SYNTAX,

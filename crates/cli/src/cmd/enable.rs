@@ -24,8 +24,8 @@ pub(super) fn enable(options: &EnableArgs) -> Result<CommandResult> {
     known.enabled = enabled_providers(&mut controller, &session);
     let requests = options.resolve(&known)?;
     for request in &requests {
-        let done = request.build_enable(&session, &options.pid).timeout(targets.timeout).apply();
-        warn_of_delay(done).with_context(|| format_context("enable", request, &targets.name))?;
+        let result = request.build_enable(&session, &options.pid).timeout(targets.timeout).apply();
+        warn_of_delay(result).with_context(|| format_context("enable", request, &targets.name))?;
     }
     sessions::note_idle_filters(&requests);
     if options.pid.is_empty() {
@@ -39,8 +39,8 @@ pub(super) fn enable(options: &EnableArgs) -> Result<CommandResult> {
     Ok(CommandResult::for_providers(requests))
 }
 
-/// Returns names and GUIDs of the providers that a session enables, both the names that enabled
-/// them and the registered names. A name that the session enables has the GUID of that enable.
+/// Returns names and GUIDs of the providers that a session enables, both the names in the enables
+/// and the registered names. A name in an enable has the GUID of that enable.
 fn enabled_providers(controller: &mut Controller, session: &Session) -> Vec<(String, Guid)> {
     let (Ok(session), Ok(all)) = (session.query(), controller.providers()) else {
         return Vec::new();
@@ -95,8 +95,8 @@ fn send_request(
     for request in &requests {
         let is_enabled = is_enabled(&mut controller, &session, request);
         let call = add_parameters(session.request(request.guid, code), request);
-        let done = call.timeout(options.timeout).apply();
-        warn_of_delay(done).with_context(|| format_context(verb, request, &options.name))?;
+        let result = call.timeout(options.timeout).apply();
+        warn_of_delay(result).with_context(|| format_context(verb, request, &options.name))?;
         if is_enabled == Some(false) {
             eprintln!("{} is not enabled in session {}", escape(&request.name), escape(&options.name));
         }

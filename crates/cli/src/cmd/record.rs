@@ -216,7 +216,7 @@ impl Recording<'_> {
 
     /// Polls the session and the recorded processes.
     fn should_continue(&mut self) -> Result<bool> {
-        let Some(session) = self.session.as_mut().filter(|s| !s.is_over()) else {
+        let Some(session) = self.session.as_mut().filter(|s| !s.is_released()) else {
             return Ok(self.has_command);
         };
         let Some(now) = session.query()? else {
@@ -240,7 +240,7 @@ impl Recording<'_> {
     /// Stops the session, prints a summary and returns the exit status.
     fn finish(mut self, end: EndReason, events: Sender<RecordingEvent>) -> Result<CommandOutcome> {
         if let Some(mut session) = self.session.take() {
-            if end != EndReason::InterruptedTwice && !self.has_container_warning && !session.is_over() {
+            if end != EndReason::InterruptedTwice && !self.has_container_warning && !session.is_released() {
                 // The session is stopped even if this request fails.
                 let _ = sessions::warn_of_left_out_processes(
                     session.controller(),

@@ -56,8 +56,8 @@ fn find_id(database: AccountDatabase, text: &str) -> Result<u32> {
     if let Ok(number) = text.parse() {
         return Ok(number);
     }
-    let find_by_name = |text_of_database: &str| {
-        accounts(text_of_database).find(|account| account.name == text).map(|account| account.id)
+    let find_by_name = |account_lines: &str| {
+        accounts(account_lines).find(|account| account.name == text).map(|account| account.id)
     };
     let found = find_by_name(&accounts::read(database.file)).or_else(|| {
         let mut getent = Command::new("getent");
