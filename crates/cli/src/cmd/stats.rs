@@ -26,7 +26,7 @@ struct EventTotals {
     bytes: u64,
 }
 
-/// The object that a row counts.
+/// The provider, event or process of a row.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 enum RowKey {
     Provider(Guid),
@@ -104,20 +104,20 @@ impl TraceStats {
             add_one(self.rows.entry(RowKey::Provider(guid)).or_default());
         }
         if matches!(by, GroupBy::All | GroupBy::Event) {
-            let d = record.descriptor();
+            let descriptor = record.descriptor();
             let name = event.found.as_ref().ok().and_then(|f| f.prepared.event_name.clone());
             let name =
-                name.unwrap_or_else(|| format!("{} v{}", format_unnamed_event(record), d.version).into());
+                name.unwrap_or_else(|| format!("{} v{}", format_unnamed_event(record), descriptor.version).into());
             let name = if name.len() > MAX_NAME_CHARS { truncate_name(&name).into() } else { name };
-            let id = if record.hook().is_some() { u16::from(d.opcode) } else { d.id };
-            add_one(self.rows.entry(RowKey::Event(guid, name, id, d.version)).or_default());
+            let id = if record.hook().is_some() { u16::from(descriptor.opcode) } else { descriptor.id };
+            add_one(self.rows.entry(RowKey::Event(guid, name, id, descriptor.version)).or_default());
         }
         if matches!(by, GroupBy::All | GroupBy::Process) {
             let pid = event.attributed.map_or(record.process_id(), |a| a.pid);
             // After exec, a process has the name of the new program instead of the name of its
             // parent.
             if let Some(name) = event.process
-                && self.processes.get(&pid).is_none_or(|known| **known != *name)
+                && self.processes.get(&pid).is_none_or(|old_name| **old_name != *name)
             {
                 self.processes.insert(pid, name.into());
             }
@@ -160,7 +160,7 @@ impl TraceStats {
         page: &mut String,
     ) {
         let seconds = self.seconds();
-        let rate = |n: u64| if seconds > 0.0 { n as f64 / seconds } else { 0.0 };
+        let events_per_second = |n: u64| if seconds > 0.0 { n as f64 / seconds } else { 0.0 };
         if !json {
             let _ = writeln!(
                 page,
@@ -175,7 +175,7 @@ impl TraceStats {
                 json_string(&label, &mut out);
                 page.push_str(&String::from_utf8_lossy(&out));
                 self.write_json_ids(key, page);
-                let rate = rate(count.events);
+                let rate = events_per_second(count.events);
                 let _ = writeln!(
                     page,
                     ",\"events\":{},\"bytes\":{},\"rate\":{rate:.3}}}",
@@ -184,7 +184,7 @@ impl TraceStats {
             } else {
                 let share = count.events as f64 * 100.0 / self.all.events.max(1) as f64;
                 let (events, bytes) = (format_number(count.events), format_number(count.bytes));
-                let rate = rate(count.events);
+                let rate = events_per_second(count.events);
                 let _ =
                     writeln!(page, "{events:>12} {bytes:>15} {rate:>12.1} {share:>6.1}%  {}", escape(&label));
             }
@@ -210,17 +210,17 @@ impl TraceStats {
     }
 
     fn row_label(&self, key: &RowKey) -> String {
-        let provider =
+        let provider_name =
             |guid: &Guid| self.providers.get(guid).map_or_else(|| guid.to_string(), |n| n.to_string());
         match key {
             RowKey::Provider(guid) => {
                 // Kernel events share one provider name; their class distinguishes them.
                 match traceweir_format::kernel::class_name(guid) {
-                    Some(class) => format!("{} ({class})", provider(guid)),
-                    None => provider(guid),
+                    Some(class) => format!("{} ({class})", provider_name(guid)),
+                    None => provider_name(guid),
                 }
             }
-            RowKey::Event(guid, name, ..) => format!("{}/{name}", provider(guid)),
+            RowKey::Event(guid, name, ..) => format!("{}/{name}", provider_name(guid)),
             RowKey::Process(NO_ID) => "(no process)".to_owned(),
             RowKey::Process(pid) => match self.processes.get(pid) {
                 Some(name) => format!("{name} ({pid})"),

@@ -5,20 +5,20 @@ const MAX_SUGGESTIONS: usize = 3;
 const MAX_WORD_BYTES: usize = 64;
 
 /// Returns names similar to a word, best first: names with a few typing errors, and names that
-/// begin with the word. `plain` returns the part of a name to compare.
+/// begin with the word. `normalize` returns the part of a name to compare.
 pub(super) fn find_similar_names(
     word: &str,
     names: impl Iterator<Item = String>,
-    plain: impl Fn(&str) -> String,
+    normalize: impl Fn(&str) -> String,
 ) -> Vec<String> {
     if word.is_empty() || word.len() > MAX_WORD_BYTES {
         return Vec::new();
     }
     let similar_distance = |name: &str| {
-        let plain = plain(name);
-        let distance = edit_distance(word, &plain);
+        let normalized = normalize(name);
+        let distance = edit_distance(word, &normalized);
         let has_few_typos = distance <= 2 && distance.saturating_mul(2) < word.chars().count().max(3);
-        let is_prefix = word.len() >= 3 && plain.starts_with(word);
+        let is_prefix = word.len() >= 3 && normalized.starts_with(word);
         (has_few_typos || is_prefix).then_some(distance)
     };
     let mut similar: Vec<(usize, String)> =
@@ -35,16 +35,16 @@ fn edit_distance(one: &str, other: &str) -> usize {
     for (row, letter) in one.chars().enumerate() {
         let mut current = vec![row.saturating_add(1)];
         for (column, other_letter) in other.iter().enumerate() {
-            let at = |row: &[usize], column: usize| row.get(column).copied().unwrap_or(usize::MAX);
+            let cell = |row: &[usize], column: usize| row.get(column).copied().unwrap_or(usize::MAX);
             let next = column.saturating_add(1);
-            let replaced = at(&above, column).saturating_add(usize::from(letter != *other_letter));
+            let replaced = cell(&above, column).saturating_add(usize::from(letter != *other_letter));
             let mut least =
-                replaced.min(at(&above, next).saturating_add(1)).min(at(&current, column).saturating_add(1));
+                replaced.min(cell(&above, next).saturating_add(1)).min(cell(&current, column).saturating_add(1));
             let left = column.checked_sub(1);
             if let Some(left) = left
                 .filter(|left| previous_letter == Some(*other_letter) && other.get(*left) == Some(&letter))
             {
-                least = least.min(at(&two_rows_above, left).saturating_add(1));
+                least = least.min(cell(&two_rows_above, left).saturating_add(1));
             }
             current.push(least);
         }
