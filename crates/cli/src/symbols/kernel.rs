@@ -89,14 +89,14 @@ impl KernelSymbols {
     pub(super) fn find_frames(&mut self, image: &str, address: u64) -> Option<Vec<SymbolFrame>> {
         let is_main = image == self.image;
         self.sources.iter_mut().filter(|source| is_main || source.has_modules).find_map(|source| {
-            let linked = address.wrapping_sub(source.load_offset);
-            let symbol = source.tables.iter().find_map(|table| table.lookup(linked))?;
+            let linked_address = address.wrapping_sub(source.load_offset);
+            let symbol = source.tables.iter().find_map(|table| table.lookup(linked_address))?;
             let module: Arc<str> = symbol.group.map_or(image.into(), |group| format!("[{group}]").into());
             if source.dwarf.is_some() {
-                return Some(find_elf_frames(&module, 0, linked, &source.tables, source.dwarf.as_mut()));
+                return Some(find_elf_frames(&module, 0, linked_address, &source.tables, source.dwarf.as_mut()));
             }
             let function = Some(Arc::from(demangle(&symbol.text())));
-            let offset = linked.wrapping_sub(symbol.start);
+            let offset = linked_address.wrapping_sub(symbol.start);
             Some(vec![SymbolFrame { module: Some(module), function, offset, ..SymbolFrame::default() }])
         })
     }
@@ -138,7 +138,7 @@ fn read_kernel_file(
     base: u64,
     id: Option<&DebugId>,
 ) -> Option<KernelSymbolSource> {
-    let parts = ElfParts { symbols: true, dwarf: !options.without_lines };
+    let parts = ElfParts { symbols: true, dwarf: !options.omits_lines };
     let is_match = |build_id: &[u8]| id.is_none_or(|id| id.matches_build_id(build_id));
     let (table, dwarf) = match Elf::read(search::open(path)?, parts, |identity| is_match(&identity.build_id))
     {
@@ -151,8 +151,8 @@ fn read_kernel_file(
 
 /// Finds a vmlinux in the folders of debug files.
 fn find_by_build_id(options: &SymbolOptions, base: u64, image: &LoadedImage) -> Option<KernelSymbolSource> {
-    let builds = image.id.as_ref().map(DebugId::possible_build_ids).unwrap_or_default();
-    let files = builds.iter().flat_map(|build| search::list_debug_files(options, "", build, None));
+    let build_ids = image.id.as_ref().map(DebugId::possible_build_ids).unwrap_or_default();
+    let files = build_ids.iter().flat_map(|build_id| search::list_debug_files(options, "", build_id, None));
     files.into_iter().find_map(|file| read_kernel_file(options, &file.path, base, image.id.as_ref()))
 }
 

@@ -50,7 +50,7 @@ pub(super) fn format_page(
 
 /// Formats pid, user and program of a process.
 fn format_process(pid: u32) -> String {
-    let user = processes::owner_of(pid).map(|uid| format_sid(&Sid::user(uid)));
+    let user = processes::uid_of(pid).map(|uid| format_sid(&Sid::user(uid)));
     let user = user.as_deref().map_or("-", |user| user.trim_start_matches("user "));
     let program = processes::program_of(pid).map_or_else(|| "-".to_owned(), |program| escape(&program));
     format!("{pid}  {user}  {program}")
