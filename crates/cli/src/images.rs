@@ -7,7 +7,7 @@
 //!   (process, base) ──▶ its images, oldest first; process 0 is the kernel
 //! ```
 //!
-//! An address belongs to the image that was loaded last before the time of the event. Unloading is ignored,
+//! An address belongs to the image that was loaded last before the event. Unloading is ignored,
 //! because no code runs in an unloaded image. The number of images is limited; addresses in
 //! further images stay unresolved.
 //!
@@ -254,8 +254,8 @@ impl LoadedImages {
     /// Interns a path; `None` if the limit is reached.
     fn intern_path(&mut self, bytes: &[u8]) -> Option<Arc<str>> {
         let text = String::from_utf8_lossy(bytes.get(..bytes.len().min(MAX_PATH_BYTES)).unwrap_or_default());
-        if let Some(known) = self.paths.get(&*text) {
-            return Some(Arc::clone(known));
+        if let Some(path) = self.paths.get(&*text) {
+            return Some(Arc::clone(path));
         }
         self.path_bytes = self.path_bytes.saturating_add(text.len());
         if self.path_bytes > MAX_TOTAL_PATH_BYTES {

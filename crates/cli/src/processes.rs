@@ -16,7 +16,7 @@ pub(crate) fn uid_of(pid: u32) -> Option<u32> {
     fs::metadata(format!("/proc/{pid}")).ok().map(|folder| folder.uid())
 }
 
-/// Returns the program of a process: the path of its file, else its name (`comm`).
+/// Returns the program of a process: the path of its file, or else its name (`comm`).
 pub(crate) fn program_of(pid: u32) -> Option<String> {
     let file = fs::read_link(format!("/proc/{pid}/exe")).ok();
     let read_comm =

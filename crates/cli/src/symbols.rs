@@ -59,7 +59,7 @@ pub(crate) struct SymbolFrame {
     pub module: Option<Arc<str>>,
     /// Demangled name.
     pub function: Option<Arc<str>>,
-    /// Offset of the address in the function, else in the module, else the address itself.
+    /// Offset of the address in the function, or else in the module, or else the address.
     pub offset: u64,
     /// Offset in the module of a function without a name, if known.
     pub start: Option<u64>,

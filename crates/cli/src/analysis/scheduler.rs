@@ -10,7 +10,7 @@
 //!     switch in between was lost, the time is not reported, and the gap is counted. A switch was
 //!     lost if the old thread is not the thread that ran there, or if that thread appears on
 //!     another processor.
-//! S2  A thread is absent between the switch away from it and the next switch to it on any processor.
+//! S2  A thread is absent from the switch away from it until a processor switches to it again.
 //!     Absences that began before the trace or end after it are not reported.
 //! S3  The first wake during an absence counts. Wakes of a running thread do not count.
 //! S4  The idle threads, which all have id 0, run but are never absent.

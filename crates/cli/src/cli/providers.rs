@@ -142,7 +142,7 @@ Examples:
   weir disable App MyCompany.App           stop recording its events in the session
   weir disable App -p A,B -p C             disable several providers at once";
 
-/// Arguments of `weir disable`, which ignores the level, keywords and options of a provider argument.
+/// Arguments of `weir disable`, which ignores level, keywords and options of its providers.
 #[derive(Debug, Args)]
 #[command(
     after_help = PROVIDER_SYNTAX,

@@ -74,8 +74,8 @@ pub(super) fn run(options: &AskArgs) -> Result<CommandOutcome> {
     Ok(CommandOutcome::Fine)
 }
 
-/// Returns the classes named on the command line, else all about the session or all about the
-/// system.
+/// Returns the classes named on the command line, or else all about the session or all about
+/// the system.
 fn classes_to_query(options: &AskArgs) -> Vec<InfoClass> {
     let has_session = options.session.is_some();
     if let Some(class) = options.classes.iter().find(|class| is_about_session(**class) && !has_session) {

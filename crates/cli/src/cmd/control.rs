@@ -211,9 +211,9 @@ pub(super) fn convert(options: &ConvertToRealtimeArgs) -> Result<CommandResult> 
     let file = session.query().with_context(context)?.log_file;
     let summary = session.convert_to_real_time().with_context(context)?;
     let (name, events) = (escape(&options.name), format_count(summary.events, "event"));
-    let finished = file.map_or_else(String::new, |file| format!("{} is finished; ", escape_path(&file)));
+    let finished_text = file.map_or_else(String::new, |file| format!("{} is finished; ", escape_path(&file)));
     eprintln!(
-        "{finished}session {name}: {events} so far, live from now on (weir watch {})",
+        "{finished_text}session {name}: {events} so far, live from now on (weir watch {})",
         quote_for_shell(&options.name)
     );
     Ok(CommandResult::for_running(summary))

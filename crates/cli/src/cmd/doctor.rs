@@ -87,7 +87,7 @@ fn exit_outcome(checks: &[DoctorCheck], requested: &[Need]) -> CommandOutcome {
     if needed.all(is_met) { CommandOutcome::Fine } else { CommandOutcome::Status(NOT_PERMITTED) }
 }
 
-/// Collects facts about the caller and the selected daemon, and what that daemon knows about a process.
+/// Collects facts about the caller and the selected daemon, and what the daemon knows of a process.
 fn query_daemon_view(options: &DoctorArgs, folders: &[RuntimeFolder], pid: u32) -> DaemonView {
     let is_running = |folder: &&RuntimeFolder| matches!(folder.state, FolderState::Running(_));
     let find_startable = || folders.iter().find(|folder| matches!(folder.state, FolderState::Startable));

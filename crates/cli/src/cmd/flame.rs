@@ -84,7 +84,7 @@ fn output_extension(options: &FlameArgs) -> Option<String> {
         .map(str::to_ascii_lowercase)
 }
 
-/// Returns the format that an option selects, else that of the file extension.
+/// Returns the format that an option selects, or else that of the file extension.
 fn output_format(options: &FlameArgs) -> FlameFormat {
     match output_extension(options).as_deref() {
         _ if options.collapsed => FlameFormat::Collapsed,

@@ -222,8 +222,8 @@ fn find_library_in(folder: &Path) -> Option<PathBuf> {
     LIBRARY_FILE_NAMES.map(|name| folder.join(name)).into_iter().find(|path| path.is_file())
 }
 
-/// Returns the folders that are searched for the library: next to this program, as in a build and in
-/// an installation, then the system's library folders.
+/// Returns the folders that are searched for the library: next to this program, as in a build and
+/// in an installation, then the system's library folders.
 fn library_folders() -> Vec<PathBuf> {
     let program = std::env::current_exe().ok();
     let program_folder = program.as_deref().and_then(Path::parent);

@@ -11,8 +11,8 @@
 //!          "code":{"InstructionPointer":[{…}]}
 //! ```
 //!
-//! All frames except the first are return addresses, which follow the call. The function of a return
-//! address is looked up one byte earlier, but the address is shown unchanged. A stack that a process captured
+//! All frames except the first are return addresses, which follow the call. Their functions are
+//! looked up one byte earlier, but the addresses are shown unchanged. A stack that a process captured
 //! itself contains only return addresses.
 
 use std::sync::Arc;

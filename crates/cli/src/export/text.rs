@@ -199,7 +199,7 @@ fn push_frames(event: &DescribedEvent<'_>, out: &mut Vec<u8>) {
     frames.for_each(|address| push_frame(event, (record.process_id(), record.time()), (address, false), out));
 }
 
-/// Appends the lines of one frame of a process at a time, with module or symbols if known.
+/// Appends the lines of a frame in a process at a given time, with module or symbols if known.
 /// `is_exact` means that the address is not a return address.
 pub(crate) fn push_frame(
     event: &DescribedEvent<'_>,

@@ -1,7 +1,7 @@
 //! Providers that a session enables by name, with any GUID.
 //!
-//! An enable by name uses the hash of the name as GUID. The daemon lists the enable under that GUID,
-//! and under the GUID of each provider that the enable reaches.
+//! An enable by name uses the hash of the name as GUID. The daemon lists it under this hash, and
+//! under the GUID of each provider that it reaches.
 
 use std::collections::BTreeSet;
 

@@ -248,7 +248,7 @@ pub(super) fn is_limit_in_kib(summary: &SessionSummary) -> bool {
     summary.mode.contains(LogFileMode::USE_KBYTES_FOR_SIZE)
 }
 
-/// Returns whether a session ended at its size limit: one more buffer would have exceeded the limit.
+/// Returns whether a session ended at its size limit, which one more buffer would have exceeded.
 pub(crate) fn is_at_limit(summary: &SessionSummary) -> bool {
     let continuing_modes = LogFileMode::CIRCULAR | LogFileMode::BUFFERING | LogFileMode::NEWFILE;
     let next_kib = (u64::from(summary.buffers_written) + 1) * u64::from(summary.buffer_kib);

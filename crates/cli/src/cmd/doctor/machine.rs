@@ -133,8 +133,8 @@ impl MachineState {
         }
     }
 
-    /// Returns the process that would open kernel events: the selected daemon if it runs, else this
-    /// process, because a daemon that it starts has the same privileges.
+    /// Returns the process that would open kernel events: the selected daemon if it runs, or else
+    /// this process, because a daemon that it starts has the same privileges.
     pub(super) fn server(&self) -> &ProcessPrivileges {
         self.facts.folders.iter().find_map(RuntimeFolder::privileges).unwrap_or(&self.own_process)
     }
@@ -208,8 +208,8 @@ fn detect_unwinder(files: RootFiles<'_>, config: Option<&str>) -> Option<KernelU
         ("CONFIG_UNWINDER_ORC", KernelUnwinder::Orc),
         ("CONFIG_UNWINDER_FRAME_POINTER", KernelUnwinder::FramePointers),
         ("CONFIG_UNWINDER_GUESS", KernelUnwinder::Guess),
-        // Architectures other than x86 have no unwinder option. Kernels with these options keep frame
-        // pointers.
+        // Architectures other than x86 have no unwinder option. With these options, the kernel
+        // keeps frame pointers.
         ("CONFIG_ARM64", KernelUnwinder::FramePointers),
         ("CONFIG_FRAME_POINTER", KernelUnwinder::FramePointers),
     ];
@@ -256,7 +256,7 @@ fn read_tracefs_state(files: RootFiles<'_>, has_kprobes: Option<bool>) -> Tracef
 }
 
 /// Returns the number of perf file descriptors of a system session with every kind of event. For
-/// each processor: tracepoints, the clock, faults, switches and the event that owns the ring.
+/// each processor: tracepoints, the clock, faults, switches and the event whose ring gets all records.
 pub(super) fn needed_descriptors(processors: u32) -> u64 {
     const OTHER_EVENTS: usize = 4;
     let per_processor = u64::try_from(tracepoints().count().saturating_add(OTHER_EVENTS)).unwrap_or(u64::MAX);

@@ -69,7 +69,7 @@ const OWN_DAEMON: CheckSubject = CheckSubject {
 const NAMED_DAEMON: CheckSubject = CheckSubject {
     name: "named_daemon",
     purpose: "TRACEWEIR_RUNTIME_DIR is set: only the daemon of that folder is used, and only by programs that have the same setting",
-    works_without: "the usual daemons still work, after unset TRACEWEIR_RUNTIME_DIR",
+    works_without: "the usual daemons still work, once TRACEWEIR_RUNTIME_DIR is unset",
 };
 
 /// Checks one folder. Events work if the last folder that is tried is usable.

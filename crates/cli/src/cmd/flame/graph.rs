@@ -167,7 +167,7 @@ impl FlameGraph {
             let without_stack = Joined { what: event.clone(), stack: Stack::default() };
             self.find_stack_node(facts, &without_stack, thread)
         });
-        // The node shows whether the stack was truncated, even if the thread was switched out long ago.
+        // The node shows whether the stack was truncated, however long ago it was recorded.
         self.truncated_count += u64::from(wait_node.is_some() && self.is_marked_truncated(node));
         self.add_weight(node, wait_node.is_none(), waited_ns);
     }

@@ -23,7 +23,7 @@ const STYLE: &str = include_str!("page.css");
 const SCRIPT: &str = include_str!("page.js");
 
 /// SHA-256 of the script in base 64; a test checks it.
-const SCRIPT_HASH: &str = "oVOv1HbfwWkWqGLLm5Hj1a3Se7nM84kYF8clT4xwEIA=";
+const SCRIPT_HASH: &str = "q1ObgbB77p6sLHGJeORIEF3Mz3hUfVY3oh3dYAhpu0Q=";
 
 /// Writes the page with the heaviest nodes, and returns the number of the other nodes.
 pub(super) fn write(graph: &FlameGraph, max_nodes: usize, out: &mut Vec<u8>) -> usize {

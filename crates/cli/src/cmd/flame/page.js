@@ -1,5 +1,5 @@
 "use strict";
-// A node is [function, parent, own, total]; parents come before their children, and node 0 is the sum of all stacks.
+// A node is [function, parent, own, total]. Parents come before their children; node 0 is the root.
 (() => {
   const data = JSON.parse(document.getElementById("data").textContent);
   const { functions, nodes } = data;

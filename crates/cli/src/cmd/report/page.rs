@@ -51,8 +51,8 @@ impl ReportPage {
         }
     }
 
-    /// Adds a table of rows, or their JSON objects. `columns` has the name of each column, and whether
-    /// it is aligned to the right.
+    /// Adds a table of rows, or their JSON objects. `columns` has the name of each column, and
+    /// whether it is aligned to the right.
     pub(super) fn add_table<T, const N: usize>(
         &mut self,
         title: &str,
