@@ -145,13 +145,7 @@ mod tests {
         let is_cut = |kernel: usize, user: usize| {
             is_truncated(&Stack { owner: None, kernel: vec![1; kernel], user: vec![1; user] })
         };
-        assert!(
-            is_cut(0, 127)
-                && is_cut(7, 120)
-                && is_cut(127, 0)
-                && is_cut(0, 192)
-                && is_cut(5, 192)
-        );
+        assert!(is_cut(0, 127) && is_cut(7, 120) && is_cut(127, 0) && is_cut(0, 192) && is_cut(5, 192));
         assert!(!is_cut(0, 0) && !is_cut(0, 126) && !is_cut(7, 121) && !is_cut(30, 40));
     }
 }

@@ -102,7 +102,8 @@ impl ThreadSelection {
             let name = processes.name(process).map(str::to_lowercase);
             name.is_some_and(|name| self.patterns.iter().any(|pattern| matches_pattern(pattern, &name)))
         };
-        (self.tids.is_empty() || self.tids.contains(&tid)) && (is_any_process || matches_pid() || matches_name())
+        (self.tids.is_empty() || self.tids.contains(&tid))
+            && (is_any_process || matches_pid() || matches_name())
     }
 
     /// Explains that the selection matches nothing, and suggests similar names. `noun`

@@ -122,8 +122,11 @@ impl<S> Scheduler<S> {
             self.threads.remove(&unexpected.thread);
         }
         self.start_absence(time, switch, stack);
-        let run =
-            running.map(|RunningThread { thread, since }| RunSpan { thread, from: since.min(time), to: time });
+        let run = running.map(|RunningThread { thread, since }| RunSpan {
+            thread,
+            from: since.min(time),
+            to: time,
+        });
         (run, self.end_absence(time, switch))
     }
 

@@ -42,7 +42,9 @@ fn resolve_providers(
     let mut requests = Vec::new();
     for provider in typed.iter().flat_map(|ProviderList(list)| list) {
         requests.push(
-            provider.resolve(manifest_names).unwrap_or_else(|error| exit_with_invalid_value(&error.to_string())),
+            provider
+                .resolve(manifest_names)
+                .unwrap_or_else(|error| exit_with_invalid_value(&error.to_string())),
         );
     }
     for file in files {
@@ -128,8 +130,11 @@ impl EnableArgs {
         let resolve_mask = |mask: &KeywordMask| manifest_names.resolve_mask(request.guid, mask);
         let any = self.keywords.as_ref().map(resolve_mask).transpose()?;
         let all = self.all.as_ref().map(resolve_mask).transpose()?;
-        let level =
-            self.level.as_ref().map(|level| manifest_names.resolve_level_option(request.guid, level)).transpose()?;
+        let level = self
+            .level
+            .as_ref()
+            .map(|level| manifest_names.resolve_level_option(request.guid, level))
+            .transpose()?;
         request.level = level.unwrap_or(request.level);
         request.keywords = any.unwrap_or(request.keywords);
         request.all_keywords = all.unwrap_or(request.all_keywords);
@@ -202,7 +207,11 @@ impl SessionProviderArgs {
     /// Resolves the providers with the names in `known`.
     pub(crate) fn resolve(&self, manifest_names: &ManifestNames) -> Result<Vec<EnableRequest>> {
         let mut requests = resolve_providers(&self.named, &[], manifest_names)?;
-        requests.extend(resolve_providers(&self.providers.provider, &self.providers.provider_file, manifest_names)?);
+        requests.extend(resolve_providers(
+            &self.providers.provider,
+            &self.providers.provider_file,
+            manifest_names,
+        )?);
         Ok(requests)
     }
 }

@@ -159,7 +159,8 @@ fn format_buffers(input: &TraceInput) -> String {
     let mut cpus: Vec<u16> = trace.buffers().iter().map(|b| b.cpu).collect();
     cpus.dedup();
     let (size, header_count, cpus) = (trace.header().buffer_size, trace.header().buffers_written, cpus.len());
-    let compression = if compressed > 0 { format!("{compressed} compressed") } else { "not compressed".to_owned() };
+    let compression =
+        if compressed > 0 { format!("{compressed} compressed") } else { "not compressed".to_owned() };
     format!(
         "{count} of {} bytes in {cpus} streams, {compression}; header says {header_count}",
         format_number(u64::from(size))
@@ -205,8 +206,7 @@ fn format_number_fields(input: &TraceInput, survey: &TraceSurvey) -> String {
         ClockKind::SystemTime => "system",
         ClockKind::CpuCycles => "cycles",
     };
-    let quote_or_null =
-        |time: Option<FileTime>| time.map_or("null".to_owned(), |time| format!("\"{time}\""));
+    let quote_or_null = |time: Option<FileTime>| time.map_or("null".to_owned(), |time| format!("\"{time}\""));
     format!(
         ",\"size\":{},\"mode\":\"{:#x}\",\"os\":\"{}.{}\",\"build\":{},\"cpus\":{},\"cpu_mhz\":{},\"pointer_size\":{},\
          \"clock\":\"{kind}\",\"clock_hz\":{},\"boot\":\"{}\",\"start\":\"{}\",\"end\":{end},\"finalised\":{},\

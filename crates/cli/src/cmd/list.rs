@@ -40,9 +40,7 @@ pub(super) fn run(options: &ListArgs) -> Result<CommandOutcome> {
 
 /// Returns the running sessions, then the sessions that ended by themselves and were not started
 /// again.
-fn list_sessions(
-    controller: &mut Controller,
-) -> Result<Vec<(SessionSummary, SessionState)>> {
+fn list_sessions(controller: &mut Controller) -> Result<Vec<(SessionSummary, SessionState)>> {
     let mut all: Vec<_> =
         controller.sessions()?.into_iter().map(|summary| (summary, SessionState::Running)).collect();
     for ended in controller.ended_sessions()? {

@@ -231,9 +231,10 @@ fn relog_by_description(
             if is_stopped() {
                 return Ok(ReadFlow::Stop);
             }
-            let (is_always_kept, dropped) =
+            let (is_always_kept, is_dropped) =
                 (selection.is_always_kept(&event.record), selection.is_dropped(event));
-            let is_kept = !dropped && (is_always_kept || selection.filter.accepts(event) && grep.accepts(event));
+            let is_kept =
+                !is_dropped && (is_always_kept || selection.filter.accepts(event) && grep.accepts(event));
             if is_kept {
                 out.write_record(event.file, &event.record, event.time)?;
             }

@@ -199,7 +199,8 @@ fn find_library(given: Option<&Path>) -> Result<PathBuf> {
         );
     }
     let mut magic = [0; 4];
-    let result = fs::File::open(&library).and_then(|mut file| std::io::Read::read_exact(&mut file, &mut magic));
+    let result =
+        fs::File::open(&library).and_then(|mut file| std::io::Read::read_exact(&mut file, &mut magic));
     match result {
         Ok(()) if magic == *b"\x7FELF" => Ok(library),
         Err(error) if error.kind() != ErrorKind::UnexpectedEof => {

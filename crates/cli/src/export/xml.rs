@@ -66,7 +66,8 @@ impl XmlSink {
             " />\r\n\t\t<Execution ProcessID=\"{pid}\" ThreadID=\"{tid}\" ProcessorID=\"{cpu}\" \
              KernelTime=\"{kernel}\" UserTime=\"{user}\" />\r\n"
         );
-        let channel = event.schema_match.as_ref().ok().and_then(|f| f.prepared.schema.names.channel.as_deref());
+        let channel =
+            event.schema_match.as_ref().ok().and_then(|f| f.prepared.schema.names.channel.as_deref());
         write_element("\t\t", "Channel", channel.unwrap_or_default(), out);
         out.extend_from_slice(b"\t\t<Computer />\r\n");
         if let Some(sid) = items::find_sid(record) {

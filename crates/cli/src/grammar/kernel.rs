@@ -156,7 +156,8 @@ impl KernelSelection {
             self.flags() & OWN_GROUPS & !PROCESS_GROUPS != 0 && other_groups.iter().any(|word| *word != 0);
         let absent = absent::remove_available_groups(&other_groups);
         other_groups.iter_mut().zip(absent).for_each(|(word, absent)| *word &= !absent);
-        has_both.then(|| (Self { groups: own_groups, stacks: self.stacks.clone() }, group_names(&other_groups)))
+        has_both
+            .then(|| (Self { groups: own_groups, stacks: self.stacks.clone() }, group_names(&other_groups)))
     }
 
     /// Returns the events to be followed by a call stack.

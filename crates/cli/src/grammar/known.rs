@@ -164,7 +164,8 @@ impl ManifestNames {
         let common: Vec<_> =
             WELL_KNOWN_KEYWORDS.iter().map(|(name, _)| strip_win_prefix(name)).filter(is_listed).collect();
         // The word may be the second word of a provider name without quotes.
-        let is_column = text.get(..name.range.start).is_some_and(|before| before.ends_with(char::is_whitespace));
+        let is_column =
+            text.get(..name.range.start).is_some_and(|before| before.ends_with(char::is_whitespace));
         let hint = if is_column { "; a provider name with blanks must be quoted" } else { "" };
         format!(
             "unknown keyword {:?}: expected bits (0x10) or a name; {provider_names}; all providers have {}{hint}",

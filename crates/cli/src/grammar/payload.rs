@@ -133,7 +133,9 @@ fn pass_operand(
         }
         Type::Integer { .. } => {
             let number = field.number(value);
-            use_operand(Operand::Number(number.ok_or_else(|| message("a number, or a name in the map of the field"))?))
+            use_operand(Operand::Number(
+                number.ok_or_else(|| message("a number, or a name in the map of the field"))?,
+            ))
         }
     }
 }

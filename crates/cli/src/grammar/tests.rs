@@ -308,7 +308,10 @@ fn filters_encode_to_documented_bytes() {
     let parse_filters = |text: &str| parse_provider(text).unwrap().encode_filters(&[]);
     let filter = |kind, data: &[u8]| Filter::from_parts(kind, data.to_vec());
     assert_eq!(parse_filters("A"), []);
-    assert_eq!(parse_filters("A@ids=1,0x102"), [filter(EVENT_FILTER_TYPE_EVENT_ID, &[1, 0, 2, 0, 1, 0, 2, 1])]);
+    assert_eq!(
+        parse_filters("A@ids=1,0x102"),
+        [filter(EVENT_FILTER_TYPE_EVENT_ID, &[1, 0, 2, 0, 1, 0, 2, 1])]
+    );
     assert_eq!(parse_filters("A@not-ids=3"), [filter(EVENT_FILTER_TYPE_EVENT_ID, &[0, 0, 1, 0, 3, 0])]);
     let names = [&[0; 16][..], &[0, 1, 2, 0], b"ab\0c\0"].concat();
     assert_eq!(parse_filters("A@names=\"ab,c\""), [filter(EVENT_FILTER_TYPE_EVENT_NAME, &names)]);

@@ -155,7 +155,9 @@ fn add_trace_settings(lines: &mut PageLines, summary: &SessionSummary) {
     if summary.flush_threshold > 0 {
         lines.add_line("Flush Threshold", format!("{} buffers", summary.flush_threshold));
     }
-    lines.add_line("Clock Type", page_clock_name(summary.clock)).add_line("File Mode", file_mode_name(summary));
+    lines
+        .add_line("Clock Type", page_clock_name(summary.clock))
+        .add_line("File Mode", file_mode_name(summary));
     lines.add_line("Log Mode", format!("{:#x} ({})", summary.mode.bits(), mode_names(summary.mode)));
     if summary.low_latency {
         lines.add_line("Low Latency", "On");

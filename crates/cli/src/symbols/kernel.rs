@@ -93,7 +93,13 @@ impl KernelSymbols {
             let symbol = source.tables.iter().find_map(|table| table.lookup(linked_address))?;
             let module: Arc<str> = symbol.group.map_or(image.into(), |group| format!("[{group}]").into());
             if source.dwarf.is_some() {
-                return Some(find_elf_frames(&module, 0, linked_address, &source.tables, source.dwarf.as_mut()));
+                return Some(find_elf_frames(
+                    &module,
+                    0,
+                    linked_address,
+                    &source.tables,
+                    source.dwarf.as_mut(),
+                ));
             }
             let function = Some(Arc::from(demangle(&symbol.text())));
             let offset = linked_address.wrapping_sub(symbol.start);

@@ -179,8 +179,8 @@ pub(super) fn find_elf_frames(
         frames.push(frame);
     }
     if frames.is_empty() {
-        let (function, offset) =
-            symbol_match.map_or((None, offset), |(text, symbol_offset)| (Some(Arc::from(text)), symbol_offset));
+        let (function, offset) = symbol_match
+            .map_or((None, offset), |(text, symbol_offset)| (Some(Arc::from(text)), symbol_offset));
         frames.push(SymbolFrame {
             module: Some(Arc::clone(name)),
             function,

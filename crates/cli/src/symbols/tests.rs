@@ -156,7 +156,9 @@ fn kernel_of_this_machine_resolves_its_functions() {
         let line = list.lines().find(|line| line.split(' ').nth(2) == Some(name))?;
         u64::from_str_radix(line.split(' ').next()?, 16).ok().filter(|address| *address != 0)
     };
-    let (Some(base), Some(fork)) = (find_address("_text").or(find_address("_stext")), find_address("kernel_clone")) else {
+    let (Some(base), Some(fork)) =
+        (find_address("_text").or(find_address("_stext")), find_address("kernel_clone"))
+    else {
         return crate::skip::skip("kallsyms", "addresses of the kernel are hidden");
     };
     let mut symbols = TraceSymbols::new(SymbolOptions::default());

@@ -88,7 +88,10 @@ fn switches_that_name_one_thread_report_that_thread() {
     assert_eq!(thread_return, Some(ThreadReturn { thread: 7, to: 50, absence, woken_at: None }));
     let (run, thread_return) = scheduler.record_switch(55, switch(0, NO_ID, 8, INITIALIZED), 'f');
     let absence = Some(Absence { from: 41, reason: None, stack: 'd' });
-    assert_eq!((run, thread_return), (None, Some(ThreadReturn { thread: 8, to: 55, absence, woken_at: None })));
+    assert_eq!(
+        (run, thread_return),
+        (None, Some(ThreadReturn { thread: 8, to: 55, absence, woken_at: None }))
+    );
     assert_eq!((scheduler.gaps, scheduler.threads.contains_key(&NO_ID)), (0, false));
     // The switch away from 8 is lost.
     let (run, _) = scheduler.record_switch(60, switch(0, NO_ID, 9, INITIALIZED), 'g');

@@ -215,7 +215,8 @@ fn check_open_files(machine: &MachineState) -> DoctorCheck {
         "echo \"$USER hard nofile {}\" | sudo tee -a /etc/security/limits.conf (of a service: LimitNOFILE=)",
         needed.saturating_mul(2).max(u64::from(u16::MAX))
     );
-    let step = format!("sudo prlimit --pid $$ --nofile={}", needed.saturating_mul(2).max(u64::from(u16::MAX)));
+    let step =
+        format!("sudo prlimit --pid $$ --nofile={}", needed.saturating_mul(2).max(u64::from(u16::MAX)));
     let check = FILES
         .limited(format!("{found}; all kernel events on {} processors take {needed}", machine.processors));
     let check = check.with_advice(Advice::with_steps(step, lasting_step));

@@ -96,8 +96,10 @@ impl TargetProcess {
             let words = find_status_field(&status, name).unwrap_or_default().split_whitespace();
             words.filter_map(|word| word.parse().ok()).collect()
         };
-        let namespace = |pid: &str, kind: &str| fs::read_link(root.join(format!("proc/{pid}/ns/{kind}"))).ok();
-        let is_other_namespace = |kind: &str| Some(namespace(&pid.to_string(), kind)? != namespace("self", kind)?);
+        let namespace =
+            |pid: &str, kind: &str| fs::read_link(root.join(format!("proc/{pid}/ns/{kind}"))).ok();
+        let is_other_namespace =
+            |kind: &str| Some(namespace(&pid.to_string(), kind)? != namespace("self", kind)?);
         let path = |name: &str| (root.to_owned(), format!("{process_folder}/{name}"));
         let start_read =
             |(root, path): (PathBuf, String)| PendingQuery::start(move || RootFiles(&root).read_bytes(&path));
@@ -166,9 +168,7 @@ impl TargetProcess {
         let folder = folder.display();
         match &daemon.sockets {
             None => SOCKET.limited(format!("{folder} cannot be read")),
-            Some(all)
-                if all.iter().any(|(pid, user)| *pid == self.inner_pid && Some(*user) == self.uid) =>
-            {
+            Some(all) if all.iter().any(|(pid, user)| *pid == self.inner_pid && Some(*user) == self.uid) => {
                 SOCKET.passed(format!("there is one in {folder}"))
             }
             Some(_) => SOCKET.limited(format!(
@@ -180,8 +180,9 @@ impl TargetProcess {
     fn check_user(&self, daemon: &DaemonView) -> DoctorCheck {
         match (self.uid, self.is_set_id) {
             _ if daemon.is_system => USER.passed("the system's daemon serves all users"),
-            (Some(uid), Err(no_answer)) if uid == daemon.caller_uid => USER
-                .limited(format!("yours (uid {uid}); whether its program is set-user-id is {no_answer}")),
+            (Some(uid), Err(no_answer)) if uid == daemon.caller_uid => {
+                USER.limited(format!("yours (uid {uid}); whether its program is set-user-id is {no_answer}"))
+            }
             (Some(uid), Ok(true)) if uid == daemon.caller_uid => USER
                 .missing(
                     "its program is set-user-id or set-group-id: it connects to the system's daemon only",
@@ -189,9 +190,7 @@ impl TargetProcess {
                 .with_advice(Advice::with_step(
                     "sudo systemctl start traceweir.socket, and record with --system",
                 )),
-            (Some(uid), Ok(false)) if uid == daemon.caller_uid => {
-                USER.passed(format!("yours (uid {uid})"))
-            }
+            (Some(uid), Ok(false)) if uid == daemon.caller_uid => USER.passed(format!("yours (uid {uid})")),
             (Some(uid), _) => USER
                 .missing(format!("another user's (uid {uid}): your own daemon serves only your programs"))
                 .with_advice(Advice::with_step(
@@ -339,9 +338,9 @@ fn find_library(maps: &str) -> Option<LibraryState> {
     let is_traceweir =
         |path: &&str| path.rsplit('/').next().is_some_and(|name| name.starts_with("libtraceweir"));
     match files.find(is_traceweir) {
-        None => u64::try_from(maps.len())
-            .is_ok_and(|len| len < MAX_FILE_BYTES)
-            .then_some(LibraryState::NotLoaded),
+        None => {
+            u64::try_from(maps.len()).is_ok_and(|len| len < MAX_FILE_BYTES).then_some(LibraryState::NotLoaded)
+        }
         Some(path) => Some(match path.strip_suffix(" (deleted)") {
             Some(path) => LibraryState::Replaced(path.to_owned()),
             None => LibraryState::Loaded(path.to_owned()),

@@ -124,7 +124,10 @@ struct CheckResults(Vec<DoctorCheck>);
 
 impl CheckResults {
     fn find_check(&self, name: &str) -> &DoctorCheck {
-        self.0.iter().find(|check| check.subject.name == name).unwrap_or_else(|| panic!("there is no check {name}"))
+        self.0
+            .iter()
+            .find(|check| check.subject.name == name)
+            .unwrap_or_else(|| panic!("there is no check {name}"))
     }
 
     fn advised_command(&self, name: &str) -> &str {
@@ -231,7 +234,9 @@ fn daemon_with_capabilities_meets_needs_of_an_unprivileged_caller() {
     assert!(lasting_step.contains("systemctl edit traceweir.service"), "{lasting_step}");
 
     let advice = FakeMachine::new().run_checks().find_check("capabilities").advice.clone().unwrap();
-    assert!(advice.step.contains("--ambient-caps +perfmon") && advice.lasting_step.unwrap().contains("setcap"));
+    assert!(
+        advice.step.contains("--ambient-caps +perfmon") && advice.lasting_step.unwrap().contains("setcap")
+    );
 }
 
 #[test]

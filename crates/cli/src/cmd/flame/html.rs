@@ -65,7 +65,8 @@ fn page_data(graph: &FlameGraph, nodes: &[ShownNode], hidden: usize) -> String {
     });
     let mut note = graph.format_total();
     if graph.count_without_stack > 0 {
-        note += &format!("; {} without a stack", format_count(graph.count_without_stack, graph.measure.noun()));
+        note +=
+            &format!("; {} without a stack", format_count(graph.count_without_stack, graph.measure.noun()));
     }
     if graph.truncated_count > 0 {
         note += &format!("; {}", graph.truncation_note());
@@ -145,7 +146,11 @@ mod tests {
             let word = three.iter().fold(0_u32, |word, byte| word << 8 | u32::from(*byte))
                 << (8 * (3 - three.len()));
             (0..4).map(move |index| {
-                if index > three.len() { '=' } else { char::from(DIGITS[(word >> (18 - 6 * index)) as usize & 63]) }
+                if index > three.len() {
+                    '='
+                } else {
+                    char::from(DIGITS[(word >> (18 - 6 * index)) as usize & 63])
+                }
             })
         });
         digits.collect()

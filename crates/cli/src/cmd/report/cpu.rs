@@ -219,8 +219,10 @@ impl SampleReport {
             format_percent(self.count_without_stack, self.total)
         ));
         if self.truncated_count > 0 {
-            let (truncated, share) =
-                (format_count(self.truncated_count, "stack"), format_percent(self.truncated_count, self.total));
+            let (truncated, share) = (
+                format_count(self.truncated_count, "stack"),
+                format_percent(self.truncated_count, self.total),
+            );
             page.add_line(&format!(
                 "truncated at the frame limit: {truncated} ({share} %); their outermost functions are not counted"
             ));

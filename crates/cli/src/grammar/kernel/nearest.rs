@@ -38,8 +38,9 @@ fn edit_distance(one: &str, other: &str) -> usize {
             let cell = |row: &[usize], column: usize| row.get(column).copied().unwrap_or(usize::MAX);
             let next = column.saturating_add(1);
             let replaced = cell(&above, column).saturating_add(usize::from(letter != *other_letter));
-            let mut least =
-                replaced.min(cell(&above, next).saturating_add(1)).min(cell(&current, column).saturating_add(1));
+            let mut least = replaced
+                .min(cell(&above, next).saturating_add(1))
+                .min(cell(&current, column).saturating_add(1));
             let left = column.checked_sub(1);
             if let Some(left) = left
                 .filter(|left| previous_letter == Some(*other_letter) && other.get(*left) == Some(&letter))

@@ -41,7 +41,8 @@ impl Condition {
     pub(super) fn parse(text: &str) -> Result<Self, String> {
         const SYNTAX: &str = "a payload filter is EVENT: FIELD OPERATOR VALUE, such as \"5: Port == 443\"";
         let (event, comparisons) = text.split_once(':').ok_or(SYNTAX)?;
-        let mut condition = Self { event: event.trim().to_owned(), is_disjunction: false, comparisons: Vec::new() };
+        let mut condition =
+            Self { event: event.trim().to_owned(), is_disjunction: false, comparisons: Vec::new() };
         let mut tokens = split_tokens(comparisons)?.into_iter();
         loop {
             condition

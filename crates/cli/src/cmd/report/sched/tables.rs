@@ -76,7 +76,9 @@ impl SchedReport {
         let over_limit: u64 = self.schedulers.values().map(|scheduler| scheduler.over_limit).sum();
         let mut object = summary_object(analysis, reading);
         object.number("switches", self.switches).number("wakes", self.wakes).number("gaps", gaps);
-        object.number("compact_batches", self.compact_batches).number("without_stack", self.count_without_stack);
+        object
+            .number("compact_batches", self.compact_batches)
+            .number("without_stack", self.count_without_stack);
         object.number("cut", self.truncated_count);
         put_fraction(&mut object, "seconds", seconds);
         object.raw("partial", if self.partial_traces.is_empty() { "false" } else { "true" });
@@ -106,10 +108,15 @@ impl SchedReport {
             ));
         }
         if over_limit > 0 {
-            page.add_line(&format!("{} of threads beyond the maximum number", format_count(over_limit, "event")));
+            page.add_line(&format!(
+                "{} of threads beyond the maximum number",
+                format_count(over_limit, "event")
+            ));
         }
-        let (count, share) =
-            (format_number(self.count_without_stack), format_percent(self.count_without_stack, self.switches));
+        let (count, share) = (
+            format_number(self.count_without_stack),
+            format_percent(self.count_without_stack, self.switches),
+        );
         page.add_line(&format!("without a stack: {count} switches ({share} %)"));
         if self.truncated_count > 0 {
             let share = format_percent(self.truncated_count, self.switches);
