@@ -284,10 +284,9 @@ impl LoadedImages {
         }
         let (mut pid, mut time) = (pid, time);
         for _ in 0..=MAX_ANCESTORS {
-            let last_end = self.lifetimes.end_before(pid, time);
+            let end = self.lifetimes.end_before(pid, time);
             let found = self.image_at(pid, address, time);
-            if let Some(found) = found.filter(|found| last_end.is_none_or(|end| end <= found.image.loaded_at))
-            {
+            if let Some(found) = found.filter(|found| end.is_none_or(|end| end <= found.image.loaded_at)) {
                 return Some(found);
             }
             (time, pid) = self.lifetimes.find_parent(pid, time)?;

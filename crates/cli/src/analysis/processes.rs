@@ -97,13 +97,12 @@ impl ThreadSelection {
     /// Returns whether a thread of a process is selected.
     pub(crate) fn contains(&self, processes: &ProcessTable, process: ProcessId, tid: u32) -> bool {
         let is_any_process = self.pids.is_empty() && self.patterns.is_empty();
-        let matches_pid = || processes.pid(process).is_some_and(|pid| self.pids.contains(&pid));
-        let matches_name = || {
+        let has_pid = || processes.pid(process).is_some_and(|pid| self.pids.contains(&pid));
+        let has_name = || {
             let name = processes.name(process).map(str::to_lowercase);
             name.is_some_and(|name| self.patterns.iter().any(|pattern| matches_pattern(pattern, &name)))
         };
-        (self.tids.is_empty() || self.tids.contains(&tid))
-            && (is_any_process || matches_pid() || matches_name())
+        (self.tids.is_empty() || self.tids.contains(&tid)) && (is_any_process || has_pid() || has_name())
     }
 
     /// Explains that the selection matches nothing, and suggests similar names. `noun`

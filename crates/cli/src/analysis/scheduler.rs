@@ -115,18 +115,15 @@ impl<S> Scheduler<S> {
             self.remove_from_other_cpu(thread, switch.cpu);
         }
         let before = self.cpus.insert(switch.cpu, RunningThread { thread: switch.new, since: time });
-        let running = before.filter(|running| running.thread == switch.old && switch.old != NO_ID);
+        let old = before.filter(|running| running.thread == switch.old && switch.old != NO_ID);
         if let Some(unexpected) = before.filter(|running| running.thread != switch.old) {
             self.gaps += 1;
             // The switch away from this thread is missing, so its state is unknown.
             self.threads.remove(&unexpected.thread);
         }
         self.start_absence(time, switch, stack);
-        let run = running.map(|RunningThread { thread, since }| RunSpan {
-            thread,
-            from: since.min(time),
-            to: time,
-        });
+        let run =
+            old.map(|RunningThread { thread, since }| RunSpan { thread, from: since.min(time), to: time });
         (run, self.end_absence(time, switch))
     }
 

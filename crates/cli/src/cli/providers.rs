@@ -37,18 +37,16 @@ impl ProviderArgs {
 fn resolve_providers(
     typed: &[ProviderList],
     files: &[PathBuf],
-    manifest_names: &ManifestNames,
+    names: &ManifestNames,
 ) -> Result<Vec<EnableRequest>> {
     let mut requests = Vec::new();
     for provider in typed.iter().flat_map(|ProviderList(list)| list) {
         requests.push(
-            provider
-                .resolve(manifest_names)
-                .unwrap_or_else(|error| exit_with_invalid_value(&error.to_string())),
+            provider.resolve(names).unwrap_or_else(|error| exit_with_invalid_value(&error.to_string())),
         );
     }
     for file in files {
-        match read_provider_file(file, manifest_names) {
+        match read_provider_file(file, names) {
             Ok(from_file) => requests.extend(from_file),
             Err(ProviderFileError::Invalid(reason)) => exit_with_invalid_value(&reason),
             Err(ProviderFileError::Unreadable(error)) => return Err(error),
@@ -113,10 +111,10 @@ pub(crate) struct EnableArgs {
 
 impl EnableArgs {
     /// Resolves the providers. Options override the level and keywords of a provider argument.
-    pub(crate) fn resolve(&self, manifest_names: &ManifestNames) -> Result<Vec<EnableRequest>> {
-        let mut requests = self.targets.resolve(manifest_names)?;
+    pub(crate) fn resolve(&self, names: &ManifestNames) -> Result<Vec<EnableRequest>> {
+        let mut requests = self.targets.resolve(names)?;
         for request in &mut requests {
-            self.override_level_and_keywords(request, manifest_names)
+            self.override_level_and_keywords(request, names)
                 .unwrap_or_else(|error| exit_with_invalid_value(&error.to_string()));
         }
         Ok(requests)
@@ -125,16 +123,13 @@ impl EnableArgs {
     fn override_level_and_keywords(
         &self,
         request: &mut EnableRequest,
-        manifest_names: &ManifestNames,
+        names: &ManifestNames,
     ) -> Result<(), ArgumentError> {
-        let resolve_mask = |mask: &KeywordMask| manifest_names.resolve_mask(request.guid, mask);
+        let resolve_mask = |mask: &KeywordMask| names.resolve_mask(request.guid, mask);
         let any = self.keywords.as_ref().map(resolve_mask).transpose()?;
         let all = self.all.as_ref().map(resolve_mask).transpose()?;
-        let level = self
-            .level
-            .as_ref()
-            .map(|level| manifest_names.resolve_level_option(request.guid, level))
-            .transpose()?;
+        let level =
+            self.level.as_ref().map(|level| names.resolve_level_option(request.guid, level)).transpose()?;
         request.level = level.unwrap_or(request.level);
         request.keywords = any.unwrap_or(request.keywords);
         request.all_keywords = all.unwrap_or(request.all_keywords);
@@ -204,14 +199,10 @@ pub(crate) struct SessionProviderArgs {
 }
 
 impl SessionProviderArgs {
-    /// Resolves the providers with the names in `known`.
-    pub(crate) fn resolve(&self, manifest_names: &ManifestNames) -> Result<Vec<EnableRequest>> {
-        let mut requests = resolve_providers(&self.named, &[], manifest_names)?;
-        requests.extend(resolve_providers(
-            &self.providers.provider,
-            &self.providers.provider_file,
-            manifest_names,
-        )?);
+    /// Resolves the providers with these names.
+    pub(crate) fn resolve(&self, names: &ManifestNames) -> Result<Vec<EnableRequest>> {
+        let mut requests = resolve_providers(&self.named, &[], names)?;
+        requests.extend(resolve_providers(&self.providers.provider, &self.providers.provider_file, names)?);
         Ok(requests)
     }
 }

@@ -17,12 +17,12 @@ use crate::text::escape;
 
 pub(super) fn enable(options: &EnableArgs) -> Result<CommandResult> {
     let targets = &options.targets;
-    let mut manifest_names = ManifestNames::load(&targets.manifest)?;
+    let mut names = ManifestNames::load(&targets.manifest)?;
     // Reports usage errors before connecting to a daemon.
-    options.resolve(&manifest_names)?;
+    options.resolve(&names)?;
     let (mut controller, session) = connect_to_session(targets.daemon_choice, &targets.name)?;
-    manifest_names.enabled = enabled_providers(&mut controller, &session);
-    let requests = options.resolve(&manifest_names)?;
+    names.enabled = enabled_providers(&mut controller, &session);
+    let requests = options.resolve(&names)?;
     for request in &requests {
         let result = request.build_enable(&session, &options.pid).timeout(targets.timeout).apply();
         warn_of_delay(result).with_context(|| format_context("enable", request, &targets.name))?;
@@ -86,11 +86,11 @@ fn send_request(
     code: ControlCode,
     add_parameters: impl for<'s> Fn(session::Enable<'s>, &EnableRequest) -> session::Enable<'s>,
 ) -> Result<CommandResult> {
-    let mut manifest_names = ManifestNames::load(&options.manifest)?;
-    options.resolve(&manifest_names)?;
+    let mut names = ManifestNames::load(&options.manifest)?;
+    options.resolve(&names)?;
     let (mut controller, session) = connect_to_session(options.daemon_choice, &options.name)?;
-    manifest_names.enabled = enabled_providers(&mut controller, &session);
-    let requests = options.resolve(&manifest_names)?;
+    names.enabled = enabled_providers(&mut controller, &session);
+    let requests = options.resolve(&names)?;
     let registered = sessions::query_registered_guids(&mut controller)?;
     for request in &requests {
         let is_enabled = is_enabled(&mut controller, &session, request);

@@ -67,7 +67,7 @@ pub(super) fn run(options: &FlameArgs) -> Result<CommandOutcome> {
     };
     out.flush()?;
     print_summary(&graph, format, hidden, output);
-    if measure == StackMeasure::Events && graph.count_without_stack == graph.event_count {
+    if measure == StackMeasure::Events && graph.no_stack_count == graph.event_count {
         print_stack_hint(&analysis.events_with_stacks());
     }
     reading.print_warnings();
@@ -141,14 +141,14 @@ fn print_summary(graph: &FlameGraph, format: FlameFormat, hidden: usize, output:
         Some(path) => eprintln!("{}: {total}", escape_path(path)),
         None => eprintln!("{total}"),
     }
-    if graph.count_without_stack > 0 {
+    if graph.no_stack_count > 0 {
         eprintln!(
             "without a stack: {} of {}",
-            format_number(graph.count_without_stack),
+            format_number(graph.no_stack_count),
             format_count(graph.event_count, graph.measure.noun())
         );
     }
-    if graph.truncated_count > 0 {
+    if graph.truncations > 0 {
         eprintln!("{}", graph.truncation_note());
     }
     if hidden > 0 && format != FlameFormat::Html {

@@ -159,10 +159,9 @@ fn format_buffers(input: &TraceInput) -> String {
     let mut cpus: Vec<u16> = trace.buffers().iter().map(|b| b.cpu).collect();
     cpus.dedup();
     let (size, header_count, cpus) = (trace.header().buffer_size, trace.header().buffers_written, cpus.len());
-    let compression =
-        if compressed > 0 { format!("{compressed} compressed") } else { "not compressed".to_owned() };
+    let state = if compressed > 0 { format!("{compressed} compressed") } else { "not compressed".to_owned() };
     format!(
-        "{count} of {} bytes in {cpus} streams, {compression}; header says {header_count}",
+        "{count} of {} bytes in {cpus} streams, {state}; header says {header_count}",
         format_number(u64::from(size))
     )
 }

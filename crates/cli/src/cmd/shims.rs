@@ -199,9 +199,8 @@ fn find_library(given: Option<&Path>) -> Result<PathBuf> {
         );
     }
     let mut magic = [0; 4];
-    let result =
-        fs::File::open(&library).and_then(|mut file| std::io::Read::read_exact(&mut file, &mut magic));
-    match result {
+    let read = fs::File::open(&library).and_then(|mut file| std::io::Read::read_exact(&mut file, &mut magic));
+    match read {
         Ok(()) if magic == *b"\x7FELF" => Ok(library),
         Err(error) if error.kind() != ErrorKind::UnexpectedEof => {
             Err(error).with_context(|| format!("cannot read {}", found.display()))

@@ -104,14 +104,13 @@ impl TraceStats {
             add_one(self.rows.entry(RowKey::Provider(guid)).or_default());
         }
         if matches!(by, GroupBy::All | GroupBy::Event) {
-            let descriptor = record.descriptor();
+            let d = record.descriptor();
             let name = event.schema_match.as_ref().ok().and_then(|f| f.prepared.event_name.clone());
-            let name = name.unwrap_or_else(|| {
-                format!("{} v{}", format_unnamed_event(record), descriptor.version).into()
-            });
+            let name =
+                name.unwrap_or_else(|| format!("{} v{}", format_unnamed_event(record), d.version).into());
             let name = if name.len() > MAX_NAME_CHARS { truncate_name(&name).into() } else { name };
-            let id = if record.hook().is_some() { u16::from(descriptor.opcode) } else { descriptor.id };
-            add_one(self.rows.entry(RowKey::Event(guid, name, id, descriptor.version)).or_default());
+            let id = if record.hook().is_some() { u16::from(d.opcode) } else { d.id };
+            add_one(self.rows.entry(RowKey::Event(guid, name, id, d.version)).or_default());
         }
         if matches!(by, GroupBy::All | GroupBy::Process) {
             let pid = event.attributed.map_or(record.process_id(), |a| a.pid);

@@ -68,8 +68,7 @@ pub(super) fn push_text(record: &Record<'_>, out: &mut Vec<u8>) {
 
 /// Appends the value of the item of this name, if the event has it.
 pub(super) fn push_item(record: &Record<'_>, name: &str, out: &mut Vec<u8>) {
-    if let Some((_, value)) = record.items().filter_map(parse_item).find(|(item_name, _)| *item_name == name)
-    {
+    if let Some((_, value)) = record.items().filter_map(parse_item).find(|(key, _)| *key == name) {
         push_item_value(&value, out);
     }
 }

@@ -64,16 +64,8 @@ impl TextSink {
     pub(crate) fn new(style: Style, show: ShownParts, is_colourful: bool) -> Self {
         let (walker, messages, message) = (Walker::default(), MessageExpander::default(), Vec::new());
         let (time_formatter, last_origins) = (TimeFormatter::new(b' '), Vec::new());
-        Self {
-            style,
-            is_colourful,
-            shows_stacks: show.stacks,
-            time_formatter,
-            walker,
-            messages,
-            message,
-            last_origins,
-        }
+        let shows_stacks = show.stacks;
+        Self { style, is_colourful, shows_stacks, time_formatter, walker, messages, message, last_origins }
     }
 
     fn paint(&self, code: &[u8], out: &mut Vec<u8>) {

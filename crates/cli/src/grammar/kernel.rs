@@ -149,15 +149,14 @@ impl KernelSelection {
     /// same stacks, and the names of the other groups that Linux has. Returns `None` if there are
     /// no other groups, or if only process, thread and image groups would be left.
     pub(crate) fn allowed_for_own_processes(&self) -> Option<(Self, Vec<String>)> {
-        let own_groups = [self.flags() & (OWN_GROUPS | NO_SYSCONFIG), 0, 0, 0, 0, 0, 0, 0];
+        let allowed = [self.flags() & (OWN_GROUPS | NO_SYSCONFIG), 0, 0, 0, 0, 0, 0, 0];
         let mut other_groups = self.groups;
-        other_groups.iter_mut().zip(own_groups).for_each(|(word, own)| *word &= !own);
+        other_groups.iter_mut().zip(allowed).for_each(|(word, own)| *word &= !own);
         let has_both =
             self.flags() & OWN_GROUPS & !PROCESS_GROUPS != 0 && other_groups.iter().any(|word| *word != 0);
         let absent = absent::remove_available_groups(&other_groups);
         other_groups.iter_mut().zip(absent).for_each(|(word, absent)| *word &= !absent);
-        has_both
-            .then(|| (Self { groups: own_groups, stacks: self.stacks.clone() }, group_names(&other_groups)))
+        has_both.then(|| (Self { groups: allowed, stacks: self.stacks.clone() }, group_names(&other_groups)))
     }
 
     /// Returns the events to be followed by a call stack.

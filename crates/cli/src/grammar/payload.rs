@@ -48,7 +48,7 @@ fn add_condition(builder: &mut Builder, events: &[&EventSchema], text: &str) -> 
     let mut is_found = false;
     for event in events.iter().filter(|event| condition.matches_event(event)) {
         is_found = true;
-        let mut layout = FilterLayout::new(event, condition.is_disjunction);
+        let mut layout = FilterLayout::new(event, condition.is_or);
         for comparison in &condition.comparisons {
             let field = layout.find(&comparison.field)?;
             let kind = comparable_type(&field)?;
@@ -113,29 +113,27 @@ fn find_operator(field: &ComparableField<'_>, sign: ComparisonSign) -> Result<Op
     })
 }
 
-/// Converts the value to the type of the field and passes it to `use_operand`.
+/// Converts the value to the type of the field and passes it to `pass`.
 fn pass_operand(
     field: &ComparableField<'_>,
     kind: Type,
     comparison: &Comparison,
-    use_operand: impl FnOnce(Operand<'_>) -> Result<(), String>,
+    pass: impl FnOnce(Operand<'_>) -> Result<(), String>,
 ) -> Result<(), String> {
     let value = comparison.value.as_str();
     let message = |what: &str| format!("{value:?} is not a value for {}: expected {what}", field.path);
     match kind {
-        Type::Utf16 | Type::Ansi => use_operand(Operand::Text(value)),
-        Type::Guid => use_operand(Operand::Guid(value.parse().map_err(|_| message("a GUID"))?)),
+        Type::Utf16 | Type::Ansi => pass(Operand::Text(value)),
+        Type::Guid => pass(Operand::Guid(value.parse().map_err(|_| message("a GUID"))?)),
         Type::Integer { .. } if matches!(comparison.sign, ComparisonSign::In | ComparisonSign::NotIn) => {
             let ends =
                 value.split_once("..").and_then(|(low, high)| field.number(low).zip(field.number(high)));
             let (low, high) = ends.ok_or_else(|| message("a range such as 1..10"))?;
-            use_operand(Operand::Range(low, high))
+            pass(Operand::Range(low, high))
         }
         Type::Integer { .. } => {
             let number = field.number(value);
-            use_operand(Operand::Number(
-                number.ok_or_else(|| message("a number, or a name in the map of the field"))?,
-            ))
+            pass(Operand::Number(number.ok_or_else(|| message("a number, or a name in its map"))?))
         }
     }
 }

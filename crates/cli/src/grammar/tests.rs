@@ -53,9 +53,9 @@ fn name_of_several_words_ends_at_a_colon() {
 fn name_means_the_provider_that_the_session_enables() {
     let (one, two) = (Guid::from_u128(1), Guid::from_u128(2));
     let enabled = vec![("Shop".to_owned(), one), ("Bar".to_owned(), one), ("Bar".to_owned(), two)];
-    let mut manifest_names = ManifestNames::default();
-    manifest_names.enabled = enabled;
-    let resolve = |text: &str| provider::parse_providers(text).unwrap()[0].resolve(&manifest_names);
+    let mut names = ManifestNames::default();
+    names.enabled = enabled;
+    let resolve = |text: &str| provider::parse_providers(text).unwrap()[0].resolve(&names);
     assert_eq!(resolve("shop").unwrap().guid, one);
     assert_eq!(resolve("*shop").unwrap().guid, Guid::from_provider_name("shop"));
     assert_eq!(resolve("Other").unwrap().guid, Guid::from_provider_name("Other"));
@@ -271,8 +271,8 @@ fn names_of_a_manifest_resolve() {
           <keywords><keyword name="Network" mask="0x10"/><keyword name="Disk" mask="0x4"/></keywords>
           <events><event value="7"/></events></provider></events></instrumentation></instrumentationManifest>"#;
     std::fs::write(&file, manifest).unwrap();
-    let manifest_names = ManifestNames::load(&[file]).unwrap();
-    let resolve = |text: &str| parse_providers(text).unwrap().0[0].resolve(&manifest_names);
+    let names = ManifestNames::load(&[file]).unwrap();
+    let resolve = |text: &str| parse_providers(text).unwrap().0[0].resolve(&names);
     let request = resolve("\"net company\":network|disk:4@all=Disk@stack-keywords=(Network)").unwrap();
     assert_eq!((request.guid, request.keywords, request.all_keywords), (MY_PROVIDER, 0x14, 4));
     assert_eq!(request.filters.stack_keywords, Some(0x10));
@@ -305,18 +305,15 @@ fn provider_file_has_one_provider_per_line() {
 
 #[test]
 fn filters_encode_to_documented_bytes() {
-    let parse_filters = |text: &str| parse_provider(text).unwrap().encode_filters(&[]);
+    let to_filters = |text: &str| parse_provider(text).unwrap().encode_filters(&[]);
     let filter = |kind, data: &[u8]| Filter::from_parts(kind, data.to_vec());
-    assert_eq!(parse_filters("A"), []);
-    assert_eq!(
-        parse_filters("A@ids=1,0x102"),
-        [filter(EVENT_FILTER_TYPE_EVENT_ID, &[1, 0, 2, 0, 1, 0, 2, 1])]
-    );
-    assert_eq!(parse_filters("A@not-ids=3"), [filter(EVENT_FILTER_TYPE_EVENT_ID, &[0, 0, 1, 0, 3, 0])]);
+    assert_eq!(to_filters("A"), []);
+    assert_eq!(to_filters("A@ids=1,0x102"), [filter(EVENT_FILTER_TYPE_EVENT_ID, &[1, 0, 2, 0, 1, 0, 2, 1])]);
+    assert_eq!(to_filters("A@not-ids=3"), [filter(EVENT_FILTER_TYPE_EVENT_ID, &[0, 0, 1, 0, 3, 0])]);
     let names = [&[0; 16][..], &[0, 1, 2, 0], b"ab\0c\0"].concat();
-    assert_eq!(parse_filters("A@names=\"ab,c\""), [filter(EVENT_FILTER_TYPE_EVENT_NAME, &names)]);
+    assert_eq!(to_filters("A@names=\"ab,c\""), [filter(EVENT_FILTER_TYPE_EVENT_NAME, &names)]);
     let names = [&[0; 16][..], &[0, 0, 1, 0], b"ab\0"].concat();
-    assert_eq!(parse_filters("A@not-names=ab"), [filter(EVENT_FILTER_TYPE_EVENT_NAME, &names)]);
+    assert_eq!(to_filters("A@not-names=ab"), [filter(EVENT_FILTER_TYPE_EVENT_NAME, &names)]);
     let exe = b"a\0;\0b\0";
     for (option, kind) in [
         ("exe", EVENT_FILTER_TYPE_EXECUTABLE_NAME),
@@ -324,17 +321,17 @@ fn filters_encode_to_documented_bytes() {
         ("app", EVENT_FILTER_TYPE_PACKAGE_APP_ID),
         ("container", EVENT_FILTER_TYPE_CONTAINER),
     ] {
-        assert_eq!(parse_filters(&format!("A@{option}=\"a,b\"")), [filter(kind, exe)]);
+        assert_eq!(to_filters(&format!("A@{option}=\"a,b\"")), [filter(kind, exe)]);
     }
-    assert_eq!(parse_filters("A@stack-ids=9"), [filter(EVENT_FILTER_TYPE_STACKWALK, &[1, 0, 1, 0, 9, 0])]);
+    assert_eq!(to_filters("A@stack-ids=9"), [filter(EVENT_FILTER_TYPE_STACKWALK, &[1, 0, 1, 0, 9, 0])]);
     let level = [&[4, 0, 0, 0, 0, 0, 0, 0][..], &[0; 8], &[2, 1], &[0; 6]].concat();
     assert_eq!(
-        parse_filters("A@stack-level=2@stack-keywords=4"),
+        to_filters("A@stack-level=2@stack-keywords=4"),
         [filter(EVENT_FILTER_TYPE_STACKWALK_LEVEL_KW, &level)]
     );
     let all =
         "A@pid=1@exe=a@package=b@app=c@container=d@ids=1@names=n@stack-ids=1@stack-names=n@stack-level=1";
-    let kinds: std::collections::BTreeSet<u32> = parse_filters(all).iter().map(Filter::kind).collect();
+    let kinds: std::collections::BTreeSet<u32> = to_filters(all).iter().map(Filter::kind).collect();
     assert_eq!(kinds.len(), 10, "each option must encode its own filter type");
 }
 

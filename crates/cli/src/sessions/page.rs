@@ -155,9 +155,7 @@ fn add_trace_settings(lines: &mut PageLines, summary: &SessionSummary) {
     if summary.flush_threshold > 0 {
         lines.add_line("Flush Threshold", format!("{} buffers", summary.flush_threshold));
     }
-    lines
-        .add_line("Clock Type", page_clock_name(summary.clock))
-        .add_line("File Mode", file_mode_name(summary));
+    lines.add_line("Clock Type", page_clock(summary.clock)).add_line("File Mode", file_mode_name(summary));
     lines.add_line("Log Mode", format!("{:#x} ({})", summary.mode.bits(), mode_names(summary.mode)));
     if summary.low_latency {
         lines.add_line("Low Latency", "On");
@@ -239,7 +237,7 @@ fn level_name(level: u8) -> String {
     format!("{level} ({name})")
 }
 
-fn page_clock_name(clock: Option<ClockKind>) -> &'static str {
+fn page_clock(clock: Option<ClockKind>) -> &'static str {
     match clock {
         Some(ClockKind::SystemTime) => "System",
         Some(ClockKind::CpuCycles) => "Cycle",
@@ -247,7 +245,7 @@ fn page_clock_name(clock: Option<ClockKind>) -> &'static str {
     }
 }
 
-fn json_clock_name(clock: Option<ClockKind>) -> &'static str {
+fn json_clock(clock: Option<ClockKind>) -> &'static str {
     match clock {
         Some(ClockKind::SystemTime) => "system",
         Some(ClockKind::CpuCycles) => "cycles",
@@ -317,7 +315,7 @@ fn put_settings(object: &mut JsonObject, summary: &SessionSummary) {
         .text("guid", &summary.guid.to_string())
         .mask("mode", summary.mode.bits())
         .text("modes", &mode_names(summary.mode))
-        .text("clock", json_clock_name(summary.clock))
+        .text("clock", json_clock(summary.clock))
         .optional("file", file.as_deref())
         .number("buffer_kib", summary.buffer_kib)
         .number("minimum_buffers", summary.minimum_buffers)

@@ -69,7 +69,7 @@ fn unseen_message(request: &EnableRequest) -> String {
     format!("no process with provider {} has been seen", escape(&request.name))
 }
 
-/// Prints a note for each filter that currently matches nothing. This is not an error, because a
+/// Prints a note for each filter that may match nothing. This is not an error, because a
 /// matching program may start later, but a wrong filter would look the same.
 pub(crate) fn note_idle_filters(requests: &[EnableRequest]) {
     for request in requests {

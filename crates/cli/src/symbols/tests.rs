@@ -152,13 +152,11 @@ fn running_kernel_does_not_resolve_other_boots_and_builds() {
 #[test]
 fn kernel_of_this_machine_resolves_its_functions() {
     let list = std::fs::read_to_string("/proc/kallsyms").unwrap_or_default();
-    let find_address = |name: &str| {
+    let find = |name: &str| {
         let line = list.lines().find(|line| line.split(' ').nth(2) == Some(name))?;
         u64::from_str_radix(line.split(' ').next()?, 16).ok().filter(|address| *address != 0)
     };
-    let (Some(base), Some(fork)) =
-        (find_address("_text").or(find_address("_stext")), find_address("kernel_clone"))
-    else {
+    let (Some(base), Some(fork)) = (find("_text").or(find("_stext")), find("kernel_clone")) else {
         return crate::skip::skip("kallsyms", "addresses of the kernel are hidden");
     };
     let mut symbols = TraceSymbols::new(SymbolOptions::default());

@@ -211,12 +211,11 @@ fn check_open_files(machine: &MachineState) -> DoctorCheck {
     if limit >= needed.saturating_mul(2) {
         return FILES.passed(format!("{found}; all kernel events together take {needed}"));
     }
+    let wanted = needed.saturating_mul(2).max(u64::from(u16::MAX));
     let lasting_step = format!(
-        "echo \"$USER hard nofile {}\" | sudo tee -a /etc/security/limits.conf (of a service: LimitNOFILE=)",
-        needed.saturating_mul(2).max(u64::from(u16::MAX))
+        "echo \"$USER hard nofile {wanted}\" | sudo tee -a /etc/security/limits.conf (of a service: LimitNOFILE=)"
     );
-    let step =
-        format!("sudo prlimit --pid $$ --nofile={}", needed.saturating_mul(2).max(u64::from(u16::MAX)));
+    let step = format!("sudo prlimit --pid $$ --nofile={wanted}");
     let check = FILES
         .limited(format!("{found}; all kernel events on {} processors take {needed}", machine.processors));
     let check = check.with_advice(Advice::with_steps(step, lasting_step));

@@ -96,10 +96,8 @@ impl TargetProcess {
             let words = find_status_field(&status, name).unwrap_or_default().split_whitespace();
             words.filter_map(|word| word.parse().ok()).collect()
         };
-        let namespace =
-            |pid: &str, kind: &str| fs::read_link(root.join(format!("proc/{pid}/ns/{kind}"))).ok();
-        let is_other_namespace =
-            |kind: &str| Some(namespace(&pid.to_string(), kind)? != namespace("self", kind)?);
+        let ns_link = |pid: &str, kind: &str| fs::read_link(root.join(format!("proc/{pid}/ns/{kind}"))).ok();
+        let is_other = |kind: &str| Some(ns_link(&pid.to_string(), kind)? != ns_link("self", kind)?);
         let path = |name: &str| (root.to_owned(), format!("{process_folder}/{name}"));
         let start_read =
             |(root, path): (PathBuf, String)| PendingQuery::start(move || RootFiles(&root).read_bytes(&path));
@@ -119,8 +117,8 @@ impl TargetProcess {
             exists: !status.is_empty(),
             uid: read_ids("Uid:").get(1).copied(),
             inner_pid: read_ids("NSpid:").last().copied().unwrap_or(pid),
-            has_other_pid_namespace: is_other_namespace("pid"),
-            has_other_mount_namespace: is_other_namespace("mnt"),
+            has_other_pid_namespace: is_other("pid"),
+            has_other_mount_namespace: is_other("mnt"),
             runtime_dir: environment.ok().flatten().map(|environment| find_runtime_dir(&environment)),
             library: maps.ok().flatten().and_then(|maps| find_library(&String::from_utf8_lossy(&maps))),
             is_set_id: set_id_query.wait_for_answer(deadline),

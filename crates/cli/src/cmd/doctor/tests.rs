@@ -124,10 +124,8 @@ struct CheckResults(Vec<DoctorCheck>);
 
 impl CheckResults {
     fn find_check(&self, name: &str) -> &DoctorCheck {
-        self.0
-            .iter()
-            .find(|check| check.subject.name == name)
-            .unwrap_or_else(|| panic!("there is no check {name}"))
+        let check = self.0.iter().find(|check| check.subject.name == name);
+        check.unwrap_or_else(|| panic!("there is no check {name}"))
     }
 
     fn advised_command(&self, name: &str) -> &str {

@@ -48,10 +48,8 @@ impl<'f> JoinedPrinter<'f> {
 
     /// Adds an event, and prints the earlier events that can get no further stack.
     pub(super) fn add_event(&mut self, event: &DescribedEvent<'_>, out: &mut Vec<u8>) -> ReadFlow {
-        let is_separate_event = !self.attach_stack(event);
-        if is_separate_event
-            && self.read_until.is_none()
-            && self.filter.accepts_header(&event.record, event.time)
+        let stands_alone = !self.attach_stack(event);
+        if stands_alone && self.read_until.is_none() && self.filter.accepts_header(&event.record, event.time)
         {
             self.add_text(event);
         }

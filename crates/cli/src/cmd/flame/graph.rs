@@ -50,9 +50,9 @@ pub(super) struct FlameGraph {
     pub(super) total_weight: u64,
     /// Number of samples, waits or events.
     pub(super) event_count: u64,
-    pub(super) count_without_stack: u64,
+    pub(super) no_stack_count: u64,
     /// Number of stacks that were truncated at the frame limit.
-    pub(super) truncated_count: u64,
+    pub(super) truncations: u64,
     /// Weight of samples of idle processors that were left out.
     idle_weight: u64,
     /// Weight of processes and threads that were not selected.
@@ -73,8 +73,8 @@ impl FlameGraph {
             measure,
             total_weight: 0,
             event_count: 0,
-            count_without_stack: 0,
-            truncated_count: 0,
+            no_stack_count: 0,
+            truncations: 0,
             idle_weight: 0,
             unselected_weight: 0,
             includes_idle: options.idle,
@@ -124,7 +124,7 @@ impl FlameGraph {
         }
         let path = self.paths.resolve(facts, joined, thread, innermost);
         let node = self.tree.find_or_add(path);
-        self.truncated_count += u64::from(is_truncated(&joined.stack));
+        self.truncations += u64::from(is_truncated(&joined.stack));
         self.add_weight(node, joined.stack.is_empty(), weight);
     }
 
@@ -132,7 +132,7 @@ impl FlameGraph {
         self.tree.add_weight(node, weight);
         self.total_weight = self.total_weight.saturating_add(weight);
         self.event_count += 1;
-        self.count_without_stack += u64::from(is_without_stack);
+        self.no_stack_count += u64::from(is_without_stack);
     }
 
     /// Adds the wait of the thread that the switch resumes. The thread waited at the stack where it
@@ -168,7 +168,7 @@ impl FlameGraph {
             self.find_stack_node(facts, &without_stack, thread)
         });
         // The node shows whether the stack was truncated, however long ago it was recorded.
-        self.truncated_count += u64::from(wait_node.is_some() && self.is_marked_truncated(node));
+        self.truncations += u64::from(wait_node.is_some() && self.is_marked_truncated(node));
         self.add_weight(node, wait_node.is_none(), waited_ns);
     }
 
@@ -212,7 +212,7 @@ impl FlameGraph {
     /// Formats how many stacks were truncated.
     pub(super) fn truncation_note(&self) -> String {
         let (truncated, all) =
-            (format_number(self.truncated_count), format_count(self.event_count, self.measure.noun()));
+            (format_number(self.truncations), format_count(self.event_count, self.measure.noun()));
         format!("truncated at the frame limit: the stacks of {truncated} of {all}, marked (cut)")
     }
 
@@ -249,8 +249,8 @@ pub(super) mod tests {
             measure: StackMeasure::Samples,
             total_weight: 0,
             event_count: 0,
-            count_without_stack: 0,
-            truncated_count: 0,
+            no_stack_count: 0,
+            truncations: 0,
             idle_weight: 0,
             unselected_weight: 0,
             includes_idle: false,

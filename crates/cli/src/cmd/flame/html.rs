@@ -64,11 +64,10 @@ fn page_data(graph: &FlameGraph, nodes: &[ShownNode], hidden: usize) -> String {
         format!("[{},{},{},{}]", function_index(node), node.parent, node.own_weight, node.total_weight)
     });
     let mut note = graph.format_total();
-    if graph.count_without_stack > 0 {
-        note +=
-            &format!("; {} without a stack", format_count(graph.count_without_stack, graph.measure.noun()));
+    if graph.no_stack_count > 0 {
+        note += &format!("; {} without a stack", format_count(graph.no_stack_count, graph.measure.noun()));
     }
-    if graph.truncated_count > 0 {
+    if graph.truncations > 0 {
         note += &format!("; {}", graph.truncation_note());
     }
     if hidden > 0 {
@@ -145,12 +144,8 @@ mod tests {
         let digits = bytes.chunks(3).flat_map(|three| {
             let word = three.iter().fold(0_u32, |word, byte| word << 8 | u32::from(*byte))
                 << (8 * (3 - three.len()));
-            (0..4).map(move |index| {
-                if index > three.len() {
-                    '='
-                } else {
-                    char::from(DIGITS[(word >> (18 - 6 * index)) as usize & 63])
-                }
+            (0..4).map(move |n| {
+                if n > three.len() { '=' } else { char::from(DIGITS[(word >> (18 - 6 * n)) as usize & 63]) }
             })
         });
         digits.collect()

@@ -65,8 +65,8 @@ struct SampleReport {
     idle: u64,
     /// Samples of processes and threads that were not selected.
     unselected: u64,
-    count_without_stack: u64,
-    truncated_count: u64,
+    no_stack_count: u64,
+    truncations: u64,
     /// Samples of threads beyond the maximum number of rows.
     over_limit: u64,
     /// Sampling intervals of the trace, in units of 100 ns.
@@ -90,8 +90,8 @@ impl SampleReport {
             total: 0,
             idle: 0,
             unselected: 0,
-            count_without_stack: 0,
-            truncated_count: 0,
+            no_stack_count: 0,
+            truncations: 0,
             over_limit: 0,
             intervals: BTreeSet::new(),
             first_ns: None,
@@ -132,10 +132,10 @@ impl SampleReport {
         }
         self.total += weight;
         if stack.is_empty() {
-            self.count_without_stack += weight;
+            self.no_stack_count += weight;
         }
         if is_truncated(stack) {
-            self.truncated_count += weight;
+            self.truncations += weight;
         }
         update_row(&mut self.by_process, process, |count| *count += weight);
         self.paths.learn_thread_name(facts, event, process, tid);
@@ -188,7 +188,7 @@ impl SampleReport {
         let seconds = self.first_ns.map_or(0.0, |first| self.last_ns.saturating_sub(first) as f64 / 1e9);
         let mut object = summary_object(analysis, reading);
         object.number("samples", self.total).number("idle", self.idle).number("others", self.unselected);
-        object.number("without_stack", self.count_without_stack).number("cut", self.truncated_count);
+        object.number("without_stack", self.no_stack_count).number("cut", self.truncations);
         object.number("processors", self.cpus.len() as u64);
         put_fraction(&mut object, "seconds", seconds);
         match self.interval_ns() {
@@ -215,14 +215,12 @@ impl SampleReport {
         page.add_line(&format!(
             "reported: {}; without a stack: {} ({} %), counted by their address alone",
             format_count(self.total, "sample"),
-            format_number(self.count_without_stack),
-            format_percent(self.count_without_stack, self.total)
+            format_number(self.no_stack_count),
+            format_percent(self.no_stack_count, self.total)
         ));
-        if self.truncated_count > 0 {
-            let (truncated, share) = (
-                format_count(self.truncated_count, "stack"),
-                format_percent(self.truncated_count, self.total),
-            );
+        if self.truncations > 0 {
+            let (truncated, share) =
+                (format_count(self.truncations, "stack"), format_percent(self.truncations, self.total));
             page.add_line(&format!(
                 "truncated at the frame limit: {truncated} ({share} %); their outermost functions are not counted"
             ));

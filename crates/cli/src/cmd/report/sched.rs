@@ -110,9 +110,9 @@ struct SchedReport {
     /// Events that contain several switches, which are not decoded.
     compact_batches: u64,
     /// Switches without a stack of either thread.
-    count_without_stack: u64,
+    no_stack_count: u64,
     /// Switches whose stack was truncated at the frame limit.
-    truncated_count: u64,
+    truncations: u64,
     first_ns: Option<i64>,
     last_ns: i64,
 }
@@ -134,8 +134,8 @@ impl SchedReport {
             switches: 0,
             wakes: 0,
             compact_batches: 0,
-            count_without_stack: 0,
-            truncated_count: 0,
+            no_stack_count: 0,
+            truncations: 0,
             first_ns: None,
             last_ns: 0,
         }
@@ -186,8 +186,8 @@ impl SchedReport {
     ) {
         let (event, stack) = (&joined.what, &joined.stack);
         self.switches += u64::from(is_inside);
-        self.count_without_stack += u64::from(is_inside && stack.is_empty());
-        self.truncated_count += u64::from(is_inside && is_truncated(stack));
+        self.no_stack_count += u64::from(is_inside && stack.is_empty());
+        self.truncations += u64::from(is_inside && is_truncated(stack));
         if switch.old == NO_ID || switch.new == NO_ID {
             self.partial_traces.insert(event.file);
         }

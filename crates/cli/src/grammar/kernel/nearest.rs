@@ -35,17 +35,16 @@ fn edit_distance(one: &str, other: &str) -> usize {
     for (row, letter) in one.chars().enumerate() {
         let mut current = vec![row.saturating_add(1)];
         for (column, other_letter) in other.iter().enumerate() {
-            let cell = |row: &[usize], column: usize| row.get(column).copied().unwrap_or(usize::MAX);
+            let at = |row: &[usize], column: usize| row.get(column).copied().unwrap_or(usize::MAX);
             let next = column.saturating_add(1);
-            let replaced = cell(&above, column).saturating_add(usize::from(letter != *other_letter));
-            let mut least = replaced
-                .min(cell(&above, next).saturating_add(1))
-                .min(cell(&current, column).saturating_add(1));
+            let replaced = at(&above, column).saturating_add(usize::from(letter != *other_letter));
+            let mut least =
+                replaced.min(at(&above, next).saturating_add(1)).min(at(&current, column).saturating_add(1));
             let left = column.checked_sub(1);
             if let Some(left) = left
                 .filter(|left| previous_letter == Some(*other_letter) && other.get(*left) == Some(&letter))
             {
-                least = least.min(cell(&two_rows_above, left).saturating_add(1));
+                least = least.min(at(&two_rows_above, left).saturating_add(1));
             }
             current.push(least);
         }

@@ -33,7 +33,7 @@ pub(super) struct Comparison {
 pub(super) struct Condition {
     pub(super) event: String,
     /// Whether one true comparison is enough.
-    pub(super) is_disjunction: bool,
+    pub(super) is_or: bool,
     pub(super) comparisons: Vec<Comparison>,
 }
 
@@ -41,23 +41,22 @@ impl Condition {
     pub(super) fn parse(text: &str) -> Result<Self, String> {
         const SYNTAX: &str = "a payload filter is EVENT: FIELD OPERATOR VALUE, such as \"5: Port == 443\"";
         let (event, comparisons) = text.split_once(':').ok_or(SYNTAX)?;
-        let mut condition =
-            Self { event: event.trim().to_owned(), is_disjunction: false, comparisons: Vec::new() };
+        let mut condition = Self { event: event.trim().to_owned(), is_or: false, comparisons: Vec::new() };
         let mut tokens = split_tokens(comparisons)?.into_iter();
         loop {
             condition
                 .comparisons
                 .push(parse_comparison(&mut tokens).map_err(|reason| format!("{reason}; {SYNTAX}"))?);
             let Some(connective) = tokens.next() else { return Ok(condition) };
-            let is_disjunction = match connective.text.to_ascii_lowercase().as_str() {
+            let is_or = match connective.text.to_ascii_lowercase().as_str() {
                 "and" | "&&" if !connective.is_quoted => false,
                 "or" | "||" if !connective.is_quoted => true,
                 _ => return Err(format!("expected and, or, or the end instead of {:?}", connective.text)),
             };
-            if condition.comparisons.len() > 1 && is_disjunction != condition.is_disjunction {
+            if condition.comparisons.len() > 1 && is_or != condition.is_or {
                 return Err("all comparisons are joined by and, or all by or".to_owned());
             }
-            condition.is_disjunction = is_disjunction;
+            condition.is_or = is_or;
         }
     }
 

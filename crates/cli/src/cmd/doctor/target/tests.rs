@@ -56,10 +56,8 @@ fn own_daemon() -> DaemonView {
 #[track_caller]
 fn expect(root: &TempDir, daemon: &DaemonView, name: &str, state: CheckState, text: &str) {
     let checks = TargetProcess::read(root.path(), PID).checks(daemon);
-    let check = checks
-        .iter()
-        .find(|check| check.subject.name == name)
-        .unwrap_or_else(|| panic!("there is no check {name}"));
+    let check = checks.iter().find(|check| check.subject.name == name);
+    let check = check.unwrap_or_else(|| panic!("there is no check {name}"));
     assert_eq!(check.state, state, "{}", check.found);
     assert!(check.found.contains(text), "{} does not contain {text:?}", check.found);
 }

@@ -73,13 +73,11 @@ impl SchedReport {
     fn add_headline(&self, analysis: &Analysis, reading: &ReadSummary, page: &mut ReportPage) {
         let seconds = self.first_ns.map_or(0.0, |first| self.last_ns.saturating_sub(first) as f64 / 1e9);
         let gaps: u64 = self.schedulers.values().map(|scheduler| scheduler.gaps).sum();
-        let over_limit: u64 = self.schedulers.values().map(|scheduler| scheduler.over_limit).sum();
+        let extra: u64 = self.schedulers.values().map(|scheduler| scheduler.over_limit).sum();
         let mut object = summary_object(analysis, reading);
         object.number("switches", self.switches).number("wakes", self.wakes).number("gaps", gaps);
-        object
-            .number("compact_batches", self.compact_batches)
-            .number("without_stack", self.count_without_stack);
-        object.number("cut", self.truncated_count);
+        object.number("compact_batches", self.compact_batches).number("without_stack", self.no_stack_count);
+        object.number("cut", self.truncations);
         put_fraction(&mut object, "seconds", seconds);
         object.raw("partial", if self.partial_traces.is_empty() { "false" } else { "true" });
         page.add_object(&object);
@@ -107,22 +105,17 @@ impl SchedReport {
                 format_count(self.compact_batches, "batch")
             ));
         }
-        if over_limit > 0 {
-            page.add_line(&format!(
-                "{} of threads beyond the maximum number",
-                format_count(over_limit, "event")
-            ));
+        if extra > 0 {
+            page.add_line(&format!("{} of threads beyond the maximum number", format_count(extra, "event")));
         }
-        let (count, share) = (
-            format_number(self.count_without_stack),
-            format_percent(self.count_without_stack, self.switches),
-        );
+        let (count, share) =
+            (format_number(self.no_stack_count), format_percent(self.no_stack_count, self.switches));
         page.add_line(&format!("without a stack: {count} switches ({share} %)"));
-        if self.truncated_count > 0 {
-            let share = format_percent(self.truncated_count, self.switches);
+        if self.truncations > 0 {
+            let share = format_percent(self.truncations, self.switches);
             page.add_line(&format!(
                 "truncated at the frame limit: {} ({share} %), marked (cut)",
-                format_count(self.truncated_count, "stack")
+                format_count(self.truncations, "stack")
             ));
         }
         page.add_losses(analysis, reading);
