@@ -227,14 +227,14 @@ mod tests {
     }
 
     #[test]
-    fn missing_privilege_hints_at_the_doctor() {
+    fn missing_privilege_hint_starts_with_weir_doctor() {
         let error = Error::refused(Status::ERROR_PRIVILEGE_NOT_HELD, "profiling takes CAP_PERFMON");
         assert!(find_hint(&error).unwrap().starts_with("weir doctor "));
         assert!(is_not_permitted(&error.into()));
     }
 
     #[test]
-    fn unreachable_daemon_of_the_system_hints_at_its_users_and_its_start() {
+    fn system_daemon_hint_contains_its_group_and_start_command() {
         let reason = "uid 1000 may not connect to /run/traceweir/control.sock: …";
         let refused = find_hint(&Error::refused(Status::ERROR_ACCESS_DENIED, reason)).unwrap();
         assert!(refused.contains("usermod -aG traceweir USER") && refused.contains("--user"), "{refused}");
@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn unresponsive_daemon_is_named_by_its_pid() {
+    fn unresponsive_daemon_hint_contains_its_pid() {
         let dir = tempfile::tempdir().unwrap();
         let socket = dir.path().join("control.sock");
         let error = Error::Unreachable { socket, reason: "silent".to_owned() };

@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn ends_stay_within_the_size_limit() {
+    fn stack_ends_stay_within_the_size_limit() {
         let (mut tree, mut functions) = (StackTree::new(99), FunctionTable::default());
         for (path, weight) in [("ab", 3), ("abcdef", 4), ("d", 5)] {
             add_stack(&mut tree, &mut functions, path, weight);

@@ -156,12 +156,12 @@ impl TraceStats {
         name: &str,
         rows: &[(&RowKey, &EventTotals)],
         max_rows: usize,
-        json: bool,
+        as_json: bool,
         page: &mut String,
     ) {
         let seconds = self.seconds();
         let events_per_second = |n: u64| if seconds > 0.0 { n as f64 / seconds } else { 0.0 };
-        if !json {
+        if !as_json {
             let _ = writeln!(
                 page,
                 "\n{:>12} {:>15} {:>12} {:>7}  {name}",
@@ -170,7 +170,7 @@ impl TraceStats {
         }
         for (key, count) in rows.iter().take(max_rows) {
             let label = self.row_label(key);
-            if json {
+            if as_json {
                 let mut out = format!("{{\"by\":\"{name}\",\"name\":").into_bytes();
                 json_string(&label, &mut out);
                 page.push_str(&String::from_utf8_lossy(&out));
@@ -189,7 +189,7 @@ impl TraceStats {
                     writeln!(page, "{events:>12} {bytes:>15} {rate:>12.1} {share:>6.1}%  {}", escape(&label));
             }
         }
-        if rows.len() > max_rows && !json {
+        if rows.len() > max_rows && !as_json {
             let _ = writeln!(
                 page,
                 "{:>12} more (--top 0 shows all)",

@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_with_two_guids_is_noted_with_both() {
+    fn note_lists_both_guids_of_a_name() {
         let request = parse_provider(NAME).unwrap();
         let (one, two) = (registered_provider(1, NAME, &[5]), registered_provider(2, NAME, &[5]));
         assert_eq!(same_name_note(&[unregistered_provider(&[5]), one.clone()], &request), None);

@@ -291,7 +291,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn note_on_stack_copies_names_ring_and_sysctl() {
+    fn stack_limit_note_contains_ring_size_and_sysctl() {
         assert_eq!(stack_limit_note(16 << 10, 16 << 10), None);
         assert_eq!(stack_limit_note(0, 0), None);
         let page_kib = rustix::param::page_size() >> 10;

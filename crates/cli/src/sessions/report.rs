@@ -285,7 +285,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn kernel_loss_names_perf_rings_and_their_limit() {
+    fn kernel_loss_message_contains_perf_rings_and_their_limit() {
         let mut summary = SessionSummary::default();
         (summary.buffer_kib, summary.maximum_buffers, summary.kernel_stack_bytes) = (64, 512, 16 << 10);
         (summary.events_lost, summary.lost.kernel) = (306, 306);

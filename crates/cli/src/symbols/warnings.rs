@@ -107,7 +107,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn warnings_about_many_files_are_one_line() {
+    fn warnings_about_many_files_are_one_line_each() {
         let mut warnings = SymbolWarnings::default();
         assert!(warnings.summary_lines().is_empty());
         warnings.note_missing("/a");

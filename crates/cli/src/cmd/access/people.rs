@@ -23,8 +23,8 @@ const USERS: AccountDatabase = AccountDatabase { file: accounts::USERS, getent_n
 const GROUPS: AccountDatabase =
     AccountDatabase { file: accounts::GROUPS, getent_name: "group", noun: "group" };
 
-/// Returns the SIDs of the named users and groups, and of everyone if asked for.
-pub(super) fn resolve_sids(users: &[String], groups: &[String], everyone: bool) -> Result<Vec<Sid>> {
+/// Returns the SIDs of the named users and groups, and of everyone if `with_everyone`.
+pub(super) fn resolve_sids(users: &[String], groups: &[String], with_everyone: bool) -> Result<Vec<Sid>> {
     let mut sids = Vec::new();
     for user in users {
         sids.push(Sid::user(find_id(USERS, user)?));
@@ -32,7 +32,7 @@ pub(super) fn resolve_sids(users: &[String], groups: &[String], everyone: bool) 
     for group in groups {
         sids.push(Sid::group(find_id(GROUPS, group)?));
     }
-    sids.extend(everyone.then_some(Sid::EVERYONE));
+    sids.extend(with_everyone.then_some(Sid::EVERYONE));
     Ok(sids)
 }
 

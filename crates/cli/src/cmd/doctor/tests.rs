@@ -238,7 +238,7 @@ fn daemon_with_capabilities_meets_needs_of_an_unprivileged_caller() {
 }
 
 #[test]
-fn advice_names_the_settings_that_hide_addresses() {
+fn advice_changes_the_sysctls_that_hide_addresses() {
     for (kptr, paranoid, command) in [
         ("0", "2", "sudo sysctl kernel.perf_event_paranoid=1"),
         ("1", "2", "sudo sysctl kernel.kptr_restrict=0 kernel.perf_event_paranoid=1"),
@@ -363,7 +363,7 @@ fn lockdown_mode_limits_kernel_events() {
 }
 
 #[test]
-fn root_in_a_container_has_no_privileges() {
+fn root_in_a_container_cannot_record_kernel_events() {
     let fake = FakeMachine::for_root();
     fake.create_link("proc/self/ns/pid", "pid:[4026532111]")
         .create_link("proc/self/ns/user", "user:[4026532110]");

@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn names_stay_in_the_data() {
+    fn hostile_name_does_not_end_the_data_element() {
         let hostile = "</script><script>alert(1)</script><!--\u{2028}\u{2029}{{script}}\"\\\u{1b}[31m";
         let mut out = Vec::new();
         write(&graph_with_stacks(&[(&[hostile], 1)]), 99, &mut out);

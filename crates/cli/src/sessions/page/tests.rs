@@ -137,7 +137,7 @@ fn page_has_expected_layout() {
 }
 
 #[test]
-fn page_names_kernel_events_of_a_system_logger() {
+fn page_lists_kernel_events_of_a_system_logger() {
     let summary = session_summary();
     assert!(!format_page(&summary, SessionState::Running, &[], None).contains("Kernel Events"));
     let stacks = vec![traceweir::controller::info::ClassicEventId {
