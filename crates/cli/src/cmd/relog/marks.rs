@@ -45,8 +45,8 @@ impl Marks {
     /// Writes the marks that precede an event of this time.
     #[inline]
     pub(super) fn write_before(&mut self, time: FileTime, output: &mut Output) -> Result<()> {
-        while let Some((time, text)) = self.0.pop_if(|(time, _)| *time < time) {
-            write_mark(time, &text, output)?;
+        while let Some((mark_time, text)) = self.0.pop_if(|(mark_time, _)| *mark_time < time) {
+            write_mark(mark_time, &text, output)?;
         }
         Ok(())
     }
