@@ -7,7 +7,7 @@ use traceweir::Status;
 pub(crate) const fn advice_for(status: Status) -> Option<&'static str> {
     Some(match status {
         Status::ERROR_SUCCESS => {
-            "No action is needed. Writers also get it if no session has enabled the provider."
+            "No action is needed. Writers also get this status if no session has enabled the provider."
         }
         Status::ERROR_INVALID_FUNCTION => {
             "The call needs another kind of session: for example, a next file needs the new-file mode. weir query NAME shows the mode."
@@ -20,7 +20,7 @@ pub(crate) const fn advice_for(status: Status) -> Option<&'static str> {
             "Use root or a member of the group traceweir for the system's daemon, or use your own daemon (--user). weir access show lists the rights."
         }
         Status::ERROR_INVALID_HANDLE => {
-            "The handle is 0, closed, or of another kind. Use the handle that the function that opened or registered returned."
+            "The handle is 0, closed, or of another kind. Use the handle that the open or register function returned."
         }
         Status::ERROR_NOT_ENOUGH_MEMORY => {
             "Events arrive faster than they are written: raise the size or the number of buffers (weir update NAME). Otherwise the machine is short of memory."
@@ -105,7 +105,7 @@ pub(crate) const fn advice_for(status: Status) -> Option<&'static str> {
         }
         Status::ERROR_RESOURCE_LANG_NOT_FOUND => "Texts are in English: use language 0.",
         Status::ERROR_INVALID_TIME => "The end of the range lies before its beginning, or a time is invalid.",
-        Status::ERROR_ACTIVE_CONNECTIONS => "The session is already being stopped: wait for it.",
+        Status::ERROR_ACTIVE_CONNECTIONS => "The session is already being stopped: wait until it has ended.",
         Status::ERROR_WMI_GUID_NOT_FOUND => {
             "No process has registered this GUID: weir providers lists the registered ones."
         }
@@ -126,7 +126,7 @@ pub(crate) const fn advice_for(status: Status) -> Option<&'static str> {
             "The manifest names a template for this event that it does not define."
         }
         Status::ERROR_EVT_INVALID_EVENT_DATA => {
-            "The event was written by another version than the schema describes, or was truncated: use the manifest of the program that wrote it."
+            "The event was written by a version other than the one that the schema describes, or was truncated: use the manifest of the program that wrote it."
         }
         Status::ERROR_MUI_FILE_NOT_FOUND => {
             "The texts of this culture are missing: compile the manifest with them (weir mc --culture)."

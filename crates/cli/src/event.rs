@@ -21,7 +21,7 @@ pub(crate) struct DescribedEvent<'e> {
     clock: &'e Clock,
     /// When the first trace starts.
     start: FileTime,
-    pub(crate) found: Result<SchemaMatch<'e, 'e>, Undecoded>,
+    pub(crate) schema_match: Result<SchemaMatch<'e, 'e>, Undecoded>,
     /// The thread that the event concerns, if it is not the thread in the header.
     pub(crate) attributed: Option<Actor>,
     /// Image name of the process.
@@ -88,14 +88,14 @@ pub(crate) fn describe_record<'e>(
     actors.follow(record);
     let located = decoder.locate(record);
     let decoder: &'e Decoder = decoder;
-    let found = located.map(|l| decoder.get(&l));
-    let attributed = match &found {
+    let schema_match = located.map(|location| decoder.get(&location));
+    let attributed = match &schema_match {
         Ok(found) => actors.attribute(record, found),
         Err(_) => actors.running(record),
     };
     let pid = attributed.map_or(record.process_id(), |a| a.pid);
     let process = actors.image_at(pid, record);
-    let provider = match &found {
+    let provider = match &schema_match {
         Ok(found) => found.prepared.schema.names.provider.as_deref(),
         Err(_) => None,
     };
@@ -109,7 +109,7 @@ pub(crate) fn describe_record<'e>(
         clock,
         start,
         time,
-        found,
+        schema_match,
         attributed,
         process,
         provider,

@@ -99,11 +99,11 @@ pub(crate) fn format_error(error: &anyhow::Error) -> String {
 
 /// Returns the Win32 status of an error, if it comes from a tracing crate.
 pub(crate) fn status_of(error: &anyhow::Error) -> Option<Status> {
-    let library_status = |e: &(dyn std::error::Error + 'static)| {
+    let find_status = |e: &(dyn std::error::Error + 'static)| {
         let format_status = || e.downcast_ref().map(traceweir_format::Error::status);
         e.downcast_ref().map(Error::status).or_else(format_status)
     };
-    error.chain().find_map(library_status)
+    error.chain().find_map(find_status)
 }
 
 /// Returns what the user can do about an error. The libraries name the cause only.
@@ -220,21 +220,21 @@ mod tests {
     #[test]
     fn status_of_an_error_has_number_and_name() {
         let refusal = |status| anyhow::Error::new(Error::refused(Status(status), "no")).context("cannot");
-        let status = |error: &anyhow::Error| format_status_suffix(status_of(error));
-        assert_eq!(status(&refusal(4201)), " (4201 ERROR_WMI_INSTANCE_NOT_FOUND)");
-        assert_eq!(status(&refusal(0x00FF_FFFF)), " (16777215)");
-        assert_eq!(status(&anyhow::anyhow!("a sentence of our own")), "");
+        let format_suffix = |error: &anyhow::Error| format_status_suffix(status_of(error));
+        assert_eq!(format_suffix(&refusal(4201)), " (4201 ERROR_WMI_INSTANCE_NOT_FOUND)");
+        assert_eq!(format_suffix(&refusal(0x00FF_FFFF)), " (16777215)");
+        assert_eq!(format_suffix(&anyhow::anyhow!("a sentence of our own")), "");
     }
 
     #[test]
-    fn missing_privilege_hints_at_the_doctor() {
+    fn missing_privilege_hint_starts_with_weir_doctor() {
         let error = Error::refused(Status::ERROR_PRIVILEGE_NOT_HELD, "profiling takes CAP_PERFMON");
         assert!(find_hint(&error).unwrap().starts_with("weir doctor "));
         assert!(is_not_permitted(&error.into()));
     }
 
     #[test]
-    fn unreachable_daemon_of_the_system_hints_at_its_users_and_its_start() {
+    fn system_daemon_hint_contains_its_group_and_start_command() {
         let reason = "uid 1000 may not connect to /run/traceweir/control.sock: …";
         let refused = find_hint(&Error::refused(Status::ERROR_ACCESS_DENIED, reason)).unwrap();
         assert!(refused.contains("usermod -aG traceweir USER") && refused.contains("--user"), "{refused}");
@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn unresponsive_daemon_is_named_by_its_pid() {
+    fn unresponsive_daemon_hint_contains_its_pid() {
         let dir = tempfile::tempdir().unwrap();
         let socket = dir.path().join("control.sock");
         let error = Error::Unreachable { socket, reason: "silent".to_owned() };
@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn hint_does_not_kill_running_daemon_with_full_queue() {
+    fn running_daemon_with_a_full_queue_gets_no_kill_hint() {
         let dir = tempfile::tempdir().unwrap();
         let socket = dir.path().join("control.sock");
         let listener = Listener::bind(&socket, 0o600).unwrap();

@@ -35,10 +35,10 @@ pub(crate) fn create_sink(
     format: OutputFormat,
     style: Style,
     show: ShownParts,
-    colour: bool,
+    is_colourful: bool,
 ) -> Box<dyn EventSink + Send> {
     match format {
-        OutputFormat::Text => Box::new(TextSink::new(style, show, colour)),
+        OutputFormat::Text => Box::new(TextSink::new(style, show, is_colourful)),
         OutputFormat::Jsonl => Box::new(json::JsonSink::new(style)),
         OutputFormat::Csv => Box::new(csv::CsvSink::new(style, show)),
         OutputFormat::Xml => Box::new(xml::XmlSink::new(style)),

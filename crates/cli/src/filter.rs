@@ -78,8 +78,8 @@ impl EventFilter {
 
     /// Returns whether the filter needs names or attribution in addition to headers.
     pub(crate) fn needs_description(&self) -> bool {
-        let by_names = !self.providers.is_empty() || !self.events.is_empty() || self.grep.is_some();
-        by_names || !self.pids.is_empty() || !self.tids.is_empty()
+        let uses_text = !self.providers.is_empty() || !self.events.is_empty() || self.grep.is_some();
+        uses_text || !self.pids.is_empty() || !self.tids.is_empty()
     }
 
     /// Returns the first and last wall time that pass.
@@ -89,8 +89,8 @@ impl EventFilter {
 
     /// Returns whether the filter uses names that only a schema contains.
     pub(crate) fn uses_names(&self) -> bool {
-        let by_pattern = |names: &[NamePattern]| names.iter().any(|n| matches!(n, NamePattern::Pattern(_)));
-        by_pattern(&self.providers) || by_pattern(&self.events) || self.grep.is_some()
+        let has_pattern = |names: &[NamePattern]| names.iter().any(|n| matches!(n, NamePattern::Pattern(_)));
+        has_pattern(&self.providers) || has_pattern(&self.events) || self.grep.is_some()
     }
 
     /// Applies the filters that need no decoding.
@@ -151,7 +151,7 @@ impl NamePattern {
                 *id == if event.record.hook().is_some() { u16::from(d.opcode) } else { d.id }
             }
             Self::Pattern(pattern) => {
-                let name = event.found.as_ref().ok().and_then(|f| f.prepared.event_name.as_deref());
+                let name = event.schema_match.as_ref().ok().and_then(|f| f.prepared.event_name.as_deref());
                 name.map(str::to_lowercase).is_some_and(|name| {
                     let part = name.rsplit_once('/').map(|(_, part)| part);
                     matches_pattern(pattern, &name) || part.is_some_and(|part| matches_pattern(pattern, part))

@@ -247,13 +247,13 @@ pub(crate) enum ProviderFileError {
 /// Reads the providers of a file, one per line.
 pub(crate) fn read_provider_file(
     path: &Path,
-    known: &ManifestNames,
+    names: &ManifestNames,
 ) -> Result<Vec<EnableRequest>, ProviderFileError> {
     let mut all = Vec::new();
     for (number, line) in file::read_lines(path).map_err(ProviderFileError::Unreadable)? {
         let to_error = |error| ProviderFileError::Invalid(format!("{}:{number}: {error}", path.display()));
         for provider in provider::parse_providers(&line).map_err(to_error)? {
-            all.push(provider.resolve(known).map_err(to_error)?);
+            all.push(provider.resolve(names).map_err(to_error)?);
         }
     }
     if all.is_empty() {

@@ -1,4 +1,4 @@
-//! Searches text in events, independent of the output format.
+//! Searches for text in events, independent of the output format.
 //!
 //! The search covers names, values without escapes and the message. For an event that cannot be
 //! decoded it covers the payload, read as 8-bit and as 16-bit text.
@@ -39,12 +39,12 @@ impl<'f> Grep<'f> {
         let Some(finder) = &self.finder else { return true };
         let out = &mut self.search_text;
         out.text.clear();
-        let name = event.found.as_ref().ok().and_then(|f| f.prepared.event_name.as_deref());
+        let name = event.schema_match.as_ref().ok().and_then(|f| f.prepared.event_name.as_deref());
         for (name, end) in [(event.process, b'\n'), (event.provider, b'/'), (name, b'\n')] {
             out.text.extend_from_slice(name.unwrap_or_default().as_bytes());
             out.text.push(end);
         }
-        match &event.found {
+        match &event.schema_match {
             Ok(found) => {
                 let schema = &found.prepared.schema;
                 let walked = self.walker.walk(schema, found.payload, event.record.pointer_size(), out);

@@ -7,12 +7,13 @@
 //!   (process, base) ──▶ its images, oldest first; process 0 is the kernel
 //! ```
 //!
-//! An address belongs to the image that was loaded last before its time. Unloading is ignored,
+//! An address belongs to the image that was loaded last before the event. Unloading is ignored,
 //! because no code runs in an unloaded image. The number of images is limited; addresses in
 //! further images stay unresolved.
 //!
-//! [`LoadedImages::find_exact`] is more exact than [`LoadedImages::find_name`]: the images of a
-//! process are gone when it ends, and a process begins with the images of its parent.
+//! [`LoadedImages::find_exact`] is more exact than [`LoadedImages::find_name`]: it knows that the
+//! images of a process are gone when the process ends, and that a process begins with the images of
+//! its parent.
 
 mod lives;
 
@@ -88,10 +89,10 @@ impl DebugId {
     /// padding.
     pub(crate) fn possible_build_ids(&self) -> Vec<Vec<u8>> {
         let bytes = self.to_bytes();
-        let fits = |length: &usize| bytes.iter().skip(*length).all(|byte| *byte == 0);
+        let can_have_length = |length: &usize| bytes.iter().skip(*length).all(|byte| *byte == 0);
         [Self::ID_BYTES, 16, 8]
             .into_iter()
-            .filter(fits)
+            .filter(can_have_length)
             .map(|length| bytes.iter().take(length).copied().collect())
             .collect()
     }
@@ -143,12 +144,12 @@ struct ImageFields {
 
 impl<'p> Visitor<'p> for ImageFields {
     fn value(&mut self, _: usize, field: &Field, value: Value<'p>) {
-        let number = || value.as_u64().unwrap_or(0);
+        let to_number = || value.as_u64().unwrap_or(0);
         match (&*field.name, value) {
-            ("ImageBase", _) => self.base = number(),
-            ("ImageSize", _) => self.size = number(),
-            ("ProcessId", _) => self.pid = u32::try_from(number()).unwrap_or(0),
-            ("Age", _) => self.age = u32::try_from(number()).unwrap_or(0),
+            ("ImageBase", _) => self.base = to_number(),
+            ("ImageSize", _) => self.size = to_number(),
+            ("ProcessId", _) => self.pid = u32::try_from(to_number()).unwrap_or(0),
+            ("Age", _) => self.age = u32::try_from(to_number()).unwrap_or(0),
             ("GuidSig", Value::Guid(guid)) => self.signature = guid,
             ("FileName" | "PdbFileName", _) => text(field, &value, Style::default(), &mut self.name),
             _ => {}
@@ -239,8 +240,9 @@ impl LoadedImages {
         let images = self.by_base.entry((fields.pid, fields.base)).or_default();
         // An unload or rundown event is about an image that is already known, or was loaded before
         // the trace.
-        let known = images.iter_mut().find(|known| known.loaded_at >= since && known.name() == image.name());
-        if let Some(known) = known.filter(|_| !is_load) {
+        let known_image =
+            images.iter_mut().find(|known| known.loaded_at >= since && known.name() == image.name());
+        if let Some(known) = known_image.filter(|_| !is_load) {
             known.id = known.id.take().or(image.id);
             return;
         }
@@ -252,8 +254,8 @@ impl LoadedImages {
     /// Interns a path; `None` if the limit is reached.
     fn intern_path(&mut self, bytes: &[u8]) -> Option<Arc<str>> {
         let text = String::from_utf8_lossy(bytes.get(..bytes.len().min(MAX_PATH_BYTES)).unwrap_or_default());
-        if let Some(known) = self.paths.get(&*text) {
-            return Some(Arc::clone(known));
+        if let Some(path) = self.paths.get(&*text) {
+            return Some(Arc::clone(path));
         }
         self.path_bytes = self.path_bytes.saturating_add(text.len());
         if self.path_bytes > MAX_TOTAL_PATH_BYTES {
@@ -282,9 +284,9 @@ impl LoadedImages {
         }
         let (mut pid, mut time) = (pid, time);
         for _ in 0..=MAX_ANCESTORS {
-            let ended = self.lifetimes.end_before(pid, time);
+            let end = self.lifetimes.end_before(pid, time);
             let found = self.image_at(pid, address, time);
-            if let Some(found) = found.filter(|found| ended.is_none_or(|end| end <= found.image.loaded_at)) {
+            if let Some(found) = found.filter(|found| end.is_none_or(|end| end <= found.image.loaded_at)) {
                 return Some(found);
             }
             (time, pid) = self.lifetimes.find_parent(pid, time)?;
@@ -349,19 +351,19 @@ mod tests {
 
     #[test]
     fn image_events_of_user_processes_are_ignored() {
-        let (mut forged, mut sound) = (Vec::new(), Vec::new());
+        let (mut user_event, mut kernel_event) = (Vec::new(), Vec::new());
         ClassicHeader { opcode: LOAD, class: class::IMAGE, ..ClassicHeader::default() }
-            .encode(&[0; 64], &mut forged)
+            .encode(&[0; 64], &mut user_event)
             .unwrap();
         PerfInfoHeader { pointer_size: 8, version: 3, hook: hook::IMAGE_LOAD, time: 0, counters: &[] }
-            .encode(&[0; 64], &mut sound)
+            .encode(&[0; 64], &mut kernel_event)
             .unwrap();
-        let [forged, sound] = [forged, sound].map(|bytes| {
+        let [user_event, kernel_event] = [user_event, kernel_event].map(|bytes| {
             let record = Record::parse(&bytes, 0).unwrap();
             assert_eq!((record.provider(), record.descriptor().opcode), (class::IMAGE, LOAD));
             LoadedImages::is_informative(&record)
         });
-        assert_eq!((forged, sound), (false, true));
+        assert_eq!((user_event, kernel_event), (false, true));
     }
 
     #[test]

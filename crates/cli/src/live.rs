@@ -49,9 +49,9 @@ pub(crate) fn read_events(
     consumer::process(vec![trace], |item| {
         let event = match item {
             Item::Event(event) => event,
-            Item::Lost(more) => {
-                lost.events = lost.events.saturating_add(more.events);
-                lost.buffers = lost.buffers.saturating_add(more.buffers);
+            Item::Lost(new_losses) => {
+                lost.events = lost.events.saturating_add(new_losses.events);
+                lost.buffers = lost.buffers.saturating_add(new_losses.buffers);
                 return ControlFlow::Continue(());
             }
             _ => return ControlFlow::Continue(()),
@@ -102,7 +102,7 @@ pub(crate) struct Screen {
 
 struct SharedScreen {
     state: Mutex<ScreenState>,
-    written: Condvar,
+    output_added: Condvar,
 }
 
 struct ScreenState {
@@ -114,7 +114,7 @@ struct ScreenState {
 impl Screen {
     pub(crate) fn open() -> Result<Self> {
         let state = Mutex::new(ScreenState { output: BufferedOutput::open(None)?, failure: None });
-        let shared = Arc::new(SharedScreen { state, written: Condvar::new() });
+        let shared = Arc::new(SharedScreen { state, output_added: Condvar::new() });
         let weak = Arc::downgrade(&shared);
         let flush_repeatedly = move || {
             while let Some(shared) = weak.upgrade() {
@@ -142,7 +142,7 @@ impl Screen {
         let result = append(state.output.buffer());
         state.output.flush_if_full()?;
         if !state.output.buffer().is_empty() {
-            self.shared.written.notify_one();
+            self.shared.output_added.notify_one();
         }
         Ok(result)
     }
@@ -166,7 +166,7 @@ impl SharedScreen {
     fn flush_when_written(&self) {
         let state = self.lock();
         let is_idle = |state: &mut ScreenState| state.output.buffer().is_empty();
-        let waited = self.written.wait_timeout_while(state, MAX_IDLE_WAIT, is_idle);
+        let waited = self.output_added.wait_timeout_while(state, MAX_IDLE_WAIT, is_idle);
         let (state, waited) = waited.unwrap_or_else(PoisonError::into_inner);
         drop(state);
         if waited.timed_out() {

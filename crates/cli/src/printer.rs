@@ -29,9 +29,9 @@ impl<'f> EventPrinter<'f> {
         format: OutputFormat,
         style: Style,
         show: ShownParts,
-        colour: bool,
+        is_colourful: bool,
     ) -> Self {
-        let sink = export::create_sink(format, style, show, colour);
+        let sink = export::create_sink(format, style, show, is_colourful);
         let remaining = filter.head.unwrap_or(u64::MAX);
         Self { filter, grep: Grep::new(filter, style), sink, remaining, counts: DecodeCounts::default() }
     }
@@ -71,21 +71,21 @@ struct DecodeCounts {
     events: u64,
     undecoded: u64,
     reasons: BTreeMap<&'static str, u64>,
-    /// Events without a schema that passed no filter.
+    /// Events without a schema that the filters rejected.
     without_schema: u64,
 }
 
 impl DecodeCounts {
     fn add_written(&mut self, event: &DescribedEvent<'_>, misfit: Option<&Undecoded>) {
         self.events += 1;
-        if let Some(reason) = event.found.as_ref().err().or(misfit) {
+        if let Some(reason) = event.schema_match.as_ref().err().or(misfit) {
             self.undecoded += 1;
             *self.reasons.entry(describe_reason(reason)).or_default() += 1;
         }
     }
 
     fn add_skipped(&mut self, event: &DescribedEvent<'_>) {
-        self.without_schema += u64::from(event.found.is_err());
+        self.without_schema += u64::from(event.schema_match.is_err());
     }
 
     fn report(&self, uses_names: bool) {

@@ -12,11 +12,11 @@ pub(crate) fn exists(pid: u32) -> bool {
 }
 
 /// Returns the user id of a process.
-pub(crate) fn owner_of(pid: u32) -> Option<u32> {
+pub(crate) fn uid_of(pid: u32) -> Option<u32> {
     fs::metadata(format!("/proc/{pid}")).ok().map(|folder| folder.uid())
 }
 
-/// Returns the program of a process: the path of its file, else its name (`comm`).
+/// Returns the program of a process: the path of its file, or else its name (`comm`).
 pub(crate) fn program_of(pid: u32) -> Option<String> {
     let file = fs::read_link(format!("/proc/{pid}/exe")).ok();
     let read_comm =
@@ -25,8 +25,8 @@ pub(crate) fn program_of(pid: u32) -> Option<String> {
     path.or_else(read_comm).filter(|name| !name.is_empty())
 }
 
-/// Returns whether any process runs a program of this file name, ignoring case, as the filter by
-/// program compares it.
+/// Returns whether any process runs a program of this file name, ignoring case, as the filter
+/// `@exe` compares names.
 pub(crate) fn is_program_running(name: &str) -> bool {
     let name = name.to_lowercase();
     let all = fs::read_dir("/proc").into_iter().flatten().flatten();
@@ -47,7 +47,7 @@ mod tests {
     fn this_process_exists_and_unknown_programs_do_not_run() {
         let pid = std::process::id();
         assert!(exists(pid) && !exists(u32::MAX));
-        assert_eq!(owner_of(pid), Some(rustix::process::geteuid().as_raw()));
+        assert_eq!(uid_of(pid), Some(rustix::process::geteuid().as_raw()));
         let program = program_of(pid).unwrap();
         assert_eq!(program, std::env::current_exe().unwrap().to_str().unwrap());
         assert!(is_program_running(&program.rsplit('/').next().unwrap().to_uppercase()));

@@ -25,14 +25,14 @@ pub(crate) struct Progress {
 
 impl Progress {
     /// Creates a bar for `total` bytes. It stays hidden if data goes to the same terminal.
-    pub(crate) fn new(total: u64, message: &'static str, data_on_terminal: bool) -> Self {
+    pub(crate) fn new(total: u64, message: &'static str, is_data_on_terminal: bool) -> Self {
         let bar = ProgressBar::with_draw_target(Some(total), ProgressDrawTarget::hidden());
         let template = "{msg} [{bar:30}] {bytes}/{total_bytes} {bytes_per_sec} {eta}";
         if let Ok(style) = ProgressStyle::with_template(template) {
             bar.set_style(style.progress_chars("=> "));
         }
         bar.set_message(message);
-        let is_allowed = std::io::stderr().is_terminal() && !data_on_terminal;
+        let is_allowed = std::io::stderr().is_terminal() && !is_data_on_terminal;
         Self { bar, started: Instant::now(), is_shown: false, is_allowed, calls: 0 }
     }
 

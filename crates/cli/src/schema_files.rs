@@ -56,8 +56,8 @@ pub(crate) fn read_schema_file(path: &Path) -> Result<Vec<u8>> {
 pub(crate) fn load_traced_programs(decoder: &mut Decoder) {
     for tracked in decoder.take_tracked() {
         let Some(file) = open_program(Path::new(&tracked.path)) else { continue };
-        // Most programs contain no manifest. A program with another manifest than the traced one is
-        // worth a warning.
+        // Most programs contain no manifest. A manifest that differs from the traced one is worth a
+        // warning.
         if let Err(Error::Binary(reason)) = decoder.add_tracked(&tracked, file) {
             eprintln!(
                 "warning: {}: {reason}; events of its providers may lack their names",

@@ -74,7 +74,7 @@ pub(crate) fn no_daemon_message(daemon_choice: DaemonChoice, default_message: &'
     }
 }
 
-/// Connects to the daemon; starts the user's own if none runs.
+/// Connects to the daemon; starts one if none runs.
 pub(crate) fn find_or_start_daemon(daemon_choice: DaemonChoice) -> Result<Controller> {
     note_overridden_flag(daemon_choice);
     Controller::find_or_start(daemon_choice.scope()).map_err(|error| add_folder_context(daemon_choice, error))
@@ -97,14 +97,14 @@ fn runtime_dir_from_env() -> Option<PathBuf> {
     std::env::var_os("TRACEWEIR_RUNTIME_DIR").filter(|folder| !folder.is_empty()).map(PathBuf::from)
 }
 
-/// Adds the runtime folder to a system error.
+/// Adds the runtime folder to an error of the operating system.
 fn add_folder_context(daemon_choice: DaemonChoice, error: Error) -> anyhow::Error {
-    let is_system = error.is_system();
+    let is_os_error = error.is_system();
     let folder = runtime_dir_from_env().or_else(|| {
         let dir = RuntimeDir::for_scope(daemon_choice.scope().unwrap_or(Scope::User)).ok()?;
         Some(dir.path().to_owned())
     });
-    match folder.filter(|_| is_system) {
+    match folder.filter(|_| is_os_error) {
         Some(folder) => anyhow!(error).context(format!("cannot reach a daemon in {}", escape_path(&folder))),
         None => anyhow!(error),
     }
@@ -144,13 +144,14 @@ pub(crate) struct StartedSession {
     controller: Controller,
     id: SessionId,
     name: String,
-    is_over: bool,
+    /// Whether the session has ended or is left running, so that it must not be stopped.
+    is_released: bool,
     /// The sampling interval before this session changed it.
     interval_before: Option<u32>,
 }
 
 impl StartedSession {
-    /// Starts a session for these providers; starts the user's own daemon if none runs.
+    /// Starts a session for these providers; starts a daemon if none runs.
     pub(crate) fn start(
         daemon_choice: DaemonChoice,
         plan: &SessionPlan,
@@ -205,15 +206,15 @@ impl StartedSession {
 
     fn new(controller: Controller, plan: &SessionPlan, summary: &SessionSummary) -> Self {
         let (id, name) = (summary.id, plan.name.clone());
-        Self { controller, id, name, is_over: false, interval_before: None }
+        Self { controller, id, name, is_released: false, interval_before: None }
     }
 
     /// Enables providers in these processes; in all processes if `pids` is empty.
     pub(crate) fn enable(&self, providers: &[EnableRequest], pids: &[u32]) -> Result<()> {
         let session = self.session();
         for request in providers {
-            let done = request.build_enable(&session, pids).timeout(ENABLE_TIMEOUT).apply();
-            warn_of_delay(done).with_context(|| format!("cannot enable {}", escape(&request.name)))?;
+            let result = request.build_enable(&session, pids).timeout(ENABLE_TIMEOUT).apply();
+            warn_of_delay(result).with_context(|| format!("cannot enable {}", escape(&request.name)))?;
         }
         Ok(())
     }
@@ -231,22 +232,21 @@ impl StartedSession {
 
     /// Returns settings and counters; `None` if the session has ended.
     pub(crate) fn query(&mut self) -> Result<Option<SessionSummary>> {
-        if self.is_over {
+        if self.is_released {
             return Ok(None);
         }
         match self.session().query() {
             Ok(summary) => Ok(Some(summary)),
             Err(error) if is_gone(&error) => {
-                self.is_over = true;
+                self.is_released = true;
                 Ok(None)
             }
             Err(error) => Err(error.into()),
         }
     }
 
-    /// Returns whether the session has ended or is left running, so that it must not be stopped.
-    pub(crate) fn is_over(&self) -> bool {
-        self.is_over
+    pub(crate) fn is_released(&self) -> bool {
+        self.is_released
     }
 
     /// Returns the connection to the daemon.
@@ -257,7 +257,7 @@ impl StartedSession {
     /// Stops the session, unless it has ended before. The daemon collects all events and finalises
     /// the file.
     pub(crate) fn stop(mut self) -> Result<SessionEnd> {
-        self.is_over = true;
+        self.is_released = true;
         let stopped = self.session().stop();
         // The interval is restored after the stop. Before the stop, the trace would record the
         // change, although all its samples have the same interval.
@@ -289,14 +289,14 @@ impl StartedSession {
     }
 
     pub(crate) fn leave_running(&mut self) {
-        self.is_over = true;
+        self.is_released = true;
         self.interval_before = None;
     }
 }
 
 impl Drop for StartedSession {
     fn drop(&mut self) {
-        if !self.is_over {
+        if !self.is_released {
             // The earlier failure is reported instead.
             let _ = self.session().stop();
         }
@@ -349,13 +349,13 @@ fn check_enables(providers: &[ProviderInfo], requests: &[EnableRequest]) -> Resu
 
 /// Turns a timeout into a warning: the provider is enabled, and slow processes apply the enable
 /// later.
-pub(crate) fn warn_of_delay(done: traceweir::Result<()>) -> Result<()> {
-    match done {
+pub(crate) fn warn_of_delay(result: traceweir::Result<()>) -> Result<()> {
+    match result {
         Err(error) if error.status() == Status::ERROR_TIMEOUT => {
             let status = format_status_suffix(Some(error.status()));
-            eprintln!("warning: some processes have not applied it yet: {error}{status}");
+            eprintln!("warning: some processes have not applied the change yet: {error}{status}");
             Ok(())
         }
-        done => Ok(done?),
+        result => Ok(result?),
     }
 }

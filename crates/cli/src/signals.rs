@@ -1,5 +1,5 @@
-//! Handles Ctrl-C and similar signals in a thread, because a signal handler may run only little
-//! code.
+//! Handles Ctrl-C and similar signals in a thread, because a signal handler may call only few
+//! functions.
 //!
 //! ```text
 //!   SIGINT, SIGTERM, SIGHUP ──one byte each──▶ socket pair ──▶ thread ──▶ on_signal(1), on_signal(2), …

@@ -59,7 +59,7 @@ pub(crate) struct SymbolFrame {
     pub module: Option<Arc<str>>,
     /// Demangled name.
     pub function: Option<Arc<str>>,
-    /// Offset of the address in the function, else in the module, else the address itself.
+    /// Offset of the address in the function, or else in the module, or else the address.
     pub offset: u64,
     /// Offset in the module of a function without a name, if known.
     pub start: Option<u64>,
@@ -140,12 +140,12 @@ impl TraceSymbols {
     /// A return address may be the first address of the next function. Callers subtract one from a
     /// return address.
     pub(crate) fn resolve(&mut self, process: u32, address: u64, time: i64) -> Arc<[SymbolFrame]> {
-        let Some(located) = self.images.find_exact(process, address, time) else {
+        let Some(location) = self.images.find_exact(process, address, time) else {
             let unresolved = SymbolFrame { offset: address, ..SymbolFrame::default() };
             return self.resolve_generated_code((process, address, time), unresolved);
         };
-        let (image, offset) = (located.image, address.saturating_sub(located.base));
-        if located.process == 0 && kernel::is_kernel_or_module(&image.path) {
+        let (image, offset) = (location.image, address.saturating_sub(location.base));
+        if location.process == 0 && kernel::is_kernel_or_module(&image.path) {
             let name = image.name().to_owned();
             return self.find_or_compute(SymbolLookup::Kernel(address), |symbols| {
                 symbols.resolve_in_kernel(&name, address, offset)
@@ -178,8 +178,8 @@ impl TraceSymbols {
         compute: impl FnOnce(&mut Self) -> Vec<SymbolFrame>,
     ) -> Arc<[SymbolFrame]> {
         self.lookup_count = self.lookup_count.saturating_add(1);
-        if let Some(known) = self.answers.get(&lookup) {
-            return Arc::clone(known);
+        if let Some(answer) = self.answers.get(&lookup) {
+            return Arc::clone(answer);
         }
         let frames: Arc<[SymbolFrame]> = compute(self).into();
         let text_bytes = |frame: &SymbolFrame| frame.function.as_ref().map_or(0, |name| name.len());
@@ -196,9 +196,9 @@ impl TraceSymbols {
     }
 
     fn find_or_add_slot(&mut self, key: ModuleKey) -> usize {
-        let next = self.modules.len();
-        let slot = *self.by_key.entry(key).or_insert(next);
-        if slot == next {
+        let next_slot = self.modules.len();
+        let slot = *self.by_key.entry(key).or_insert(next_slot);
+        if slot == next_slot {
             self.modules.push(ModuleSlot::default());
         }
         slot
@@ -243,7 +243,7 @@ impl TraceSymbols {
         }
     }
 
-    /// Drops the least recently used modules until `bytes` more fit.
+    /// Drops the least recently used modules, except `keep`, until `bytes` more fit.
     fn drop_old_modules(&mut self, keep: usize, bytes: usize) {
         let module_bytes = |slot: &ModuleSlot| slot.module.as_ref().map_or(0, ModuleSymbols::memory_bytes);
         let mut total = self.modules.iter().map(module_bytes).fold(bytes, usize::saturating_add);
@@ -275,10 +275,10 @@ impl TraceSymbols {
         (process, address, time): (u32, u64, i64),
         unresolved: SymbolFrame,
     ) -> Arc<[SymbolFrame]> {
-        let find = |symbols: &mut Self| {
+        let find_frame = |symbols: &mut Self| {
             vec![symbols.find_generated_frame(process, address, time).unwrap_or(unresolved)]
         };
-        self.find_or_compute(SymbolLookup::Generated(process, address), find)
+        self.find_or_compute(SymbolLookup::Generated(process, address), find_frame)
     }
 
     fn find_generated_frame(&mut self, process: u32, address: u64, time: i64) -> Option<SymbolFrame> {

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Returns the path of tracefs in a mount table: its own mount, else the folder below debugfs.
+/// Returns the path of tracefs in a mount table: its own mount, or else the folder below debugfs.
 pub(crate) fn find_mount(mounts: &str) -> Option<PathBuf> {
     let list_mounts = || {
         mounts.lines().filter_map(|line| {

@@ -57,7 +57,7 @@ pub(crate) struct TraceSet {
     /// Whether schemas are read from programs that the traces name.
     reads_programs: bool,
     /// Whether data goes to the terminal, where a progress bar would disturb.
-    data_on_terminal: bool,
+    is_data_on_terminal: bool,
 }
 
 /// The result of reading traces.
@@ -75,13 +75,13 @@ impl ReadSummary {
 }
 
 impl TraceSet {
-    pub(crate) fn open(paths: &[PathBuf], schemas: &SchemaArgs, data_on_terminal: bool) -> Result<Self> {
+    pub(crate) fn open(paths: &[PathBuf], schemas: &SchemaArgs, is_data_on_terminal: bool) -> Result<Self> {
         let inputs = input::open_paths(paths)?;
         let mut decoder = Decoder::new();
         load_schemas(&mut decoder, schemas)?;
         let actors = inputs.iter().map(|_| Actors::default()).collect();
-        let first = Definitions::default();
-        let stacks = inputs.iter().map(|_| first.with_shared_limit()).collect();
+        let definitions = Definitions::default();
+        let stacks = inputs.iter().map(|_| definitions.with_shared_limit()).collect();
         let (images, symbols, reads_programs) = (Vec::new(), Vec::new(), !schemas.no_binaries);
         let is_surveyed = false;
         Ok(Self {
@@ -93,7 +93,7 @@ impl TraceSet {
             stacks,
             is_surveyed,
             reads_programs,
-            data_on_terminal,
+            is_data_on_terminal,
         })
     }
 
@@ -132,7 +132,7 @@ impl TraceSet {
             stacks,
             is_surveyed,
             reads_programs,
-            data_on_terminal,
+            is_data_on_terminal,
         } = self;
         let traces: Vec<&Trace<TraceFile>> = inputs.iter().map(|i| &i.trace).collect();
         let total = traces.iter().map(|t| t.file_size()).sum();
@@ -143,13 +143,13 @@ impl TraceSet {
                 &traces,
                 decoder,
                 SurveyTargets { actors, images, symbols, stacks },
-                *data_on_terminal,
+                *is_data_on_terminal,
             )?;
             if *reads_programs {
                 load_traced_programs(decoder);
             }
         }
-        read_records(inputs, *data_on_terminal, |file, clock, record| {
+        read_records(inputs, *is_data_on_terminal, |file, clock, record| {
             let time = clock.file_time(record.time());
             // The survey comes before the filter, so that the output of an event does not depend on
             // the filter.
@@ -159,7 +159,7 @@ impl TraceSet {
                     &traces,
                     decoder,
                     SurveyTargets { actors, images, symbols, stacks },
-                    *data_on_terminal,
+                    *is_data_on_terminal,
                 )?;
                 if *reads_programs {
                     load_traced_programs(decoder);
@@ -183,13 +183,13 @@ impl TraceSet {
 #[inline]
 pub(crate) fn read_records(
     inputs: &[TraceInput],
-    data_on_terminal: bool,
+    is_data_on_terminal: bool,
     mut on_record: impl FnMut(usize, &Clock, &Record<'_>) -> Result<ReadFlow>,
 ) -> Result<ReadSummary> {
     let traces: Vec<&Trace<TraceFile>> = inputs.iter().map(|i| &i.trace).collect();
     let total = traces.iter().map(|t| t.file_size()).sum();
     let mut files = MergedFiles::new(traces.iter().copied());
-    let mut progress = Progress::new(total, "reading", data_on_terminal);
+    let mut progress = Progress::new(total, "reading", is_data_on_terminal);
     while let Some(file) = files.next_file() {
         progress.update(|| files.bytes_read());
         let (Some(record), Some(trace)) = (files.read(file)?, traces.get(file)) else { continue };
@@ -234,10 +234,10 @@ fn survey_traces(
     traces: &[&Trace<TraceFile>],
     decoder: &mut Decoder,
     SurveyTargets { actors, images, symbols, stacks }: SurveyTargets<'_>,
-    data_on_terminal: bool,
+    is_data_on_terminal: bool,
 ) -> Result<()> {
     let total = traces.iter().map(|t| t.file_size()).sum();
-    let mut progress = Progress::new(total, "looking for schemas", data_on_terminal);
+    let mut progress = Progress::new(total, "looking for schemas", is_data_on_terminal);
     let mut earlier_bytes = 0_u64;
     let (mut all_images, mut all_symbols) = (images.iter_mut(), symbols.iter_mut());
     for ((trace, actors), stacks) in traces.iter().zip(actors).zip(stacks) {
@@ -245,8 +245,8 @@ fn survey_traces(
         let mut symbols = all_symbols.next().map(RefCell::get_mut);
         let mut events = trace.events();
         loop {
-            let read = events.bytes_read();
-            progress.update(|| earlier_bytes.saturating_add(read));
+            let bytes_read = events.bytes_read();
+            progress.update(|| earlier_bytes.saturating_add(bytes_read));
             let Some(record) = events.next()? else { break };
             if let Some(symbols) = &mut symbols {
                 symbols.observe(&record);
@@ -280,25 +280,25 @@ fn collect_defects<'t>(
     for (input, stream) in inputs.iter().zip(streams) {
         let trace = &input.trace;
         let damage = stream.damage();
-        if let Some(archive) = &input.damage {
-            reading.warnings.push(format!("{}: {archive}", input.name));
+        if let Some(archive_damage) = &input.damage {
+            reading.warnings.push(format!("{}: {archive_damage}", input.name));
             reading.outcome = reading.outcome.max(CommandOutcome::Damaged);
         }
         let defects = trace.defects().iter().chain(&damage.defects);
-        let hidden = damage.count.saturating_sub(damage.defects.len() as u64);
+        let uncollected = damage.count.saturating_sub(damage.defects.len() as u64);
         for defect in defects.take(MAX_SHOWN_DEFECTS) {
             reading.warnings.push(format!("{}: {defect}", input.name));
         }
-        let all = trace.defects().len().saturating_add(damage.defects.len());
-        if all > MAX_SHOWN_DEFECTS || hidden > 0 {
-            let more = (all.saturating_sub(MAX_SHOWN_DEFECTS) as u64).saturating_add(hidden);
+        let defect_count = trace.defects().len().saturating_add(damage.defects.len());
+        if defect_count > MAX_SHOWN_DEFECTS || uncollected > 0 {
+            let more = (defect_count.saturating_sub(MAX_SHOWN_DEFECTS) as u64).saturating_add(uncollected);
             reading.warnings.push(format!("{}: and {more} more defects (weir check lists them)", input.name));
         }
-        if all > 0 {
+        if defect_count > 0 {
             reading.outcome = reading.outcome.max(CommandOutcome::Damaged);
         }
         if !trace.is_finalised() {
-            // This alone is no damage: a log that is still being written looks the same.
+            // This alone is not damage: a log that is still being written looks the same.
             reading.warnings.push(format!(
                 "{}: the session never finalised the file, or it is still being written",
                 input.name

@@ -143,7 +143,7 @@ impl FunctionTable {
         &mut self,
         symbols: &mut TraceSymbols,
         stack: &Stack,
-        at: CodeLocation<'_>,
+        location: CodeLocation<'_>,
         out: &mut Vec<FunctionId>,
     ) {
         let begin = out.len();
@@ -154,8 +154,8 @@ impl FunctionTable {
             let is_exact = stack.owner.is_some() && (index == 0 || index == stack.kernel.len());
             let address = if is_exact { address } else { address.saturating_sub(1) };
             let is_kernel = index < stack.kernel.len();
-            if is_kernel || may_be_user_code(address, at.pointer_size) {
-                self.resolve_frame(symbols, address, at, is_kernel, out);
+            if is_kernel || may_be_user_code(address, location.pointer_size) {
+                self.resolve_frame(symbols, address, location, is_kernel, out);
             } else {
                 out.push(
                     self.find_or_add(StackFunction { kind: CodeKind::Unknown, ..StackFunction::default() }),
@@ -172,10 +172,10 @@ impl FunctionTable {
         &mut self,
         symbols: &mut TraceSymbols,
         address: u64,
-        at: CodeLocation<'_>,
+        location: CodeLocation<'_>,
         out: &mut Vec<FunctionId>,
     ) {
-        self.resolve_frame(symbols, address, at, true, out);
+        self.resolve_frame(symbols, address, location, true, out);
     }
 
     /// Appends the functions at an address in the kernel part or the user part of a stack.
@@ -183,16 +183,16 @@ impl FunctionTable {
         &mut self,
         symbols: &mut TraceSymbols,
         address: u64,
-        at: CodeLocation<'_>,
+        location: CodeLocation<'_>,
         may_be_kernel: bool,
         out: &mut Vec<FunctionId>,
     ) {
-        for frame in symbols.resolve(at.process, address, at.time).iter() {
+        for frame in symbols.resolve(location.process, address, location.time).iter() {
             let kind = match &frame.module {
-                _ if may_be_kernel && is_canonical_kernel_address(address, at.pointer_size) => {
+                _ if may_be_kernel && is_canonical_kernel_address(address, location.pointer_size) => {
                     CodeKind::Kernel
                 }
-                Some(module) if is_program(at.program, module) => CodeKind::Program,
+                Some(module) if is_program(location.program, module) => CodeKind::Program,
                 Some(_) => CodeKind::Library,
                 None => CodeKind::Unknown,
             };
@@ -312,8 +312,8 @@ mod tests {
             ..StackFunction::default()
         };
         assert_eq!(function(Some("a.so"), CodeKind::Library).label(), "a.so!?");
-        let placed = StackFunction { block: Some(0x1200), ..function(Some("a.so"), CodeKind::Library) };
-        assert_eq!(placed.label(), "a.so+0x1200");
+        let with_block = StackFunction { block: Some(0x1200), ..function(Some("a.so"), CodeKind::Library) };
+        assert_eq!(with_block.label(), "a.so+0x1200");
         assert_eq!(function(None, CodeKind::Unknown).label(), "?");
         assert_eq!(function(None, CodeKind::Kernel).label(), "[kernel]");
         let long =
@@ -329,8 +329,8 @@ mod tests {
         let kernel = vec![0xFFFF_FFFF_8100_0000, 0x92F1_FCC0_0000_0000];
         let user = vec![0x40_1000, 0x92F1_FCC0_0000_0000, 0xFFFF_FFFF_8100_0000, 0x40_2000];
         let stack = Stack { owner: Some((7, 7)), kernel, user };
-        let at = CodeLocation { process: 7, time: 0, pointer_size: 8, program: None };
-        table.resolve_stack(&mut symbols, &stack, at, &mut out);
+        let location = CodeLocation { process: 7, time: 0, pointer_size: 8, program: None };
+        table.resolve_stack(&mut symbols, &stack, location, &mut out);
         let labels: Vec<String> = out.iter().rev().map(|id| table.get(*id).label()).collect();
         assert_eq!(labels, ["[kernel]", "?", "?", "?", "?", "?"]);
         assert!(out.iter().all(|id| table.get(*id).module_label() != "(other)"));
@@ -338,7 +338,7 @@ mod tests {
         out.clear();
         let user = vec![0x40_1000, 0xB000_0000];
         let narrow = Stack { owner: Some((7, 7)), kernel: vec![0xC000_0000], user };
-        table.resolve_stack(&mut symbols, &narrow, CodeLocation { pointer_size: 4, ..at }, &mut out);
+        table.resolve_stack(&mut symbols, &narrow, CodeLocation { pointer_size: 4, ..location }, &mut out);
         let kinds: Vec<CodeKind> = out.iter().rev().map(|id| table.get(*id).kind).collect();
         assert_eq!(kinds, [CodeKind::Kernel, CodeKind::Unknown, CodeKind::Unknown]);
     }

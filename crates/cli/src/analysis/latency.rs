@@ -59,7 +59,7 @@ impl Latencies {
 fn bucket_index(nanoseconds: u64) -> u16 {
     let width = 64 - nanoseconds.leading_zeros();
     let shift = width.saturating_sub(SUB_BUCKET_BITS + 1);
-    // The low bits hold at most 63; the shift is above them.
+    // `nanoseconds >> shift` is at most 63.
     ((shift << SUB_BUCKET_BITS) as u16).saturating_add((nanoseconds >> shift) as u16)
 }
 

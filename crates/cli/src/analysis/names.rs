@@ -133,7 +133,7 @@ impl TraceNames {
             return;
         }
         let name: String = name.chars().take(MAX_NAME_CHARS).collect();
-        let index = names_of_key.partition_point(|(then, _)| *then <= time);
+        let index = names_of_key.partition_point(|(name_time, _)| *name_time <= time);
         names_of_key.insert(index, (time, name.into()));
         self.count += 1;
     }
@@ -141,7 +141,7 @@ impl TraceNames {
     /// Returns the name of a key at a time.
     pub(super) fn name_at(&self, key: u64, time: i64) -> Option<Arc<str>> {
         let names_of_key = self.by_key.get(&key)?;
-        let next = names_of_key.partition_point(|(then, _)| *then <= time);
+        let next = names_of_key.partition_point(|(name_time, _)| *name_time <= time);
         names_of_key.get(next.saturating_sub(1)).map(|(_, name)| Arc::clone(name))
     }
 }
@@ -156,10 +156,10 @@ mod tests {
         names.add_name(7, 10, "a");
         names.add_name(7, 15, "a");
         names.add_name(7, 20, "b");
-        let at = |key, time| names.name_at(key, time);
-        assert_eq!(at(7, 5).as_deref(), Some("a"));
-        assert_eq!((at(7, 19).as_deref(), at(7, 20).as_deref()), (Some("a"), Some("b")));
-        assert_eq!(at(8, 5), None);
+        let name_at = |key, time| names.name_at(key, time);
+        assert_eq!(name_at(7, 5).as_deref(), Some("a"));
+        assert_eq!((name_at(7, 19).as_deref(), name_at(7, 20).as_deref()), (Some("a"), Some("b")));
+        assert_eq!(name_at(8, 5), None);
         assert_eq!(names.count, 2);
     }
 

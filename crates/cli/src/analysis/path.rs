@@ -42,18 +42,18 @@ pub(crate) struct Paths {
     /// The last name of each thread.
     thread_names: HashMap<(ProcessId, u32), Arc<str>>,
     /// Whether a path contains the thread.
-    by_thread: bool,
+    includes_threads: bool,
     /// Whether truncated stacks get a mark in place of their missing functions.
     pub(crate) marks_truncated: bool,
 }
 
 impl Paths {
-    pub(crate) fn new(by_thread: bool) -> Self {
-        Self { by_thread, ..Self::default() }
+    pub(crate) fn new(includes_threads: bool) -> Self {
+        Self { includes_threads, ..Self::default() }
     }
 
-    /// Finds the process of a thread at an event. If the trace does not contain it, the owner of
-    /// the stack is used.
+    /// Finds the process of a thread at an event. If the trace does not contain that process,
+    /// the owner of the stack is used.
     pub(crate) fn find_thread(
         &mut self,
         facts: &TraceFacts,
@@ -116,7 +116,7 @@ impl Paths {
         self.path.clear();
         self.path
             .push(self.functions.add_placeholder(&self.processes.label(thread.process), CodeKind::Process));
-        if self.by_thread {
+        if self.includes_threads {
             let label = match facts.thread_name(thread.tid, event.stamp) {
                 Some(name) => format!("{name} ({})", thread.tid),
                 None => format!("thread {}", thread.tid),
@@ -142,16 +142,10 @@ mod tests {
 
     #[test]
     fn stack_at_the_frame_limit_is_truncated() {
-        let truncated = |kernel: usize, user: usize| {
+        let is_cut = |kernel: usize, user: usize| {
             is_truncated(&Stack { owner: None, kernel: vec![1; kernel], user: vec![1; user] })
         };
-        assert!(
-            truncated(0, 127)
-                && truncated(7, 120)
-                && truncated(127, 0)
-                && truncated(0, 192)
-                && truncated(5, 192)
-        );
-        assert!(!truncated(0, 0) && !truncated(0, 126) && !truncated(7, 121) && !truncated(30, 40));
+        assert!(is_cut(0, 127) && is_cut(7, 120) && is_cut(127, 0) && is_cut(0, 192) && is_cut(5, 192));
+        assert!(!is_cut(0, 0) && !is_cut(0, 126) && !is_cut(7, 121) && !is_cut(30, 40));
     }
 }

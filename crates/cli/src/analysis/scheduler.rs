@@ -1,4 +1,4 @@
-//! Converts context switches and wakes to durations: which threads ran, which were away, and why.
+//! Converts context switches and wakes to durations: which threads ran, which were absent, and why.
 //!
 //! ```text
 //!   processor 0   ──[ idle ]──┤ A runs ├──[ B ]──┤ A ├──   a switch: new and old thread, reason
@@ -10,12 +10,12 @@
 //!     switch in between was lost, the time is not reported, and the gap is counted. A switch was
 //!     lost if the old thread is not the thread that ran there, or if that thread appears on
 //!     another processor.
-//! S2  A thread is away from the switch away from it to the next switch to it, on any processor.
+//! S2  A thread is absent from the switch away from it until a processor switches to it again.
 //!     Absences that began before the trace or end after it are not reported.
-//! S3  The first wake after a thread left counts. Wakes of a running thread do not count.
-//! S4  The idle threads, which all have id 0, run but are never away.
+//! S3  The first wake during an absence counts. Wakes of a running thread do not count.
+//! S4  The idle threads, which all have id 0, run but are never absent.
 //! S5  If a user records only their own threads, a switch names one thread and has [`NO_ID`] in
-//!     place of the other. [`NO_ID`] neither runs nor is away. The activity of the processor in
+//!     place of the other. [`NO_ID`] neither runs nor is absent. The activity of the processor in
 //!     that time is unknown, but is not a gap.
 //!
 //! The caller chooses the unit of time.
@@ -103,8 +103,8 @@ impl<S> Default for Scheduler<S> {
 }
 
 impl<S> Scheduler<S> {
-    /// Records a switch; `stack` is the caller's data for the thread that leaves. Returns the
-    /// time that the old thread ran, and the return of the new thread.
+    /// Records a switch; `stack` is the caller's data for the old thread. Returns the
+    /// time span that the old thread ran, and the return of the new thread.
     pub(crate) fn record_switch(
         &mut self,
         time: i64,
@@ -115,16 +115,16 @@ impl<S> Scheduler<S> {
             self.remove_from_other_cpu(thread, switch.cpu);
         }
         let before = self.cpus.insert(switch.cpu, RunningThread { thread: switch.new, since: time });
-        let ran = before.filter(|running| running.thread == switch.old && switch.old != NO_ID);
-        if let Some(lost) = before.filter(|running| running.thread != switch.old) {
+        let old = before.filter(|running| running.thread == switch.old && switch.old != NO_ID);
+        if let Some(unexpected) = before.filter(|running| running.thread != switch.old) {
             self.gaps += 1;
-            // The switch away from the lost thread is missing, so its state is unknown.
-            self.threads.remove(&lost.thread);
+            // The switch away from this thread is missing, so its state is unknown.
+            self.threads.remove(&unexpected.thread);
         }
         self.start_absence(time, switch, stack);
-        let ran =
-            ran.map(|RunningThread { thread, since }| RunSpan { thread, from: since.min(time), to: time });
-        (ran, self.end_absence(time, switch))
+        let run =
+            old.map(|RunningThread { thread, since }| RunSpan { thread, from: since.min(time), to: time });
+        (run, self.end_absence(time, switch))
     }
 
     /// Removes a thread that is now on `cpu` from another processor, if a switch was lost.
@@ -179,8 +179,8 @@ impl<S> Scheduler<S> {
             self.over_limit += 1;
             return None;
         }
-        let unknown = || ThreadState { absence: None, woken_at: None, cpu: None };
-        Some(self.threads.entry(thread).or_insert_with(unknown))
+        let new_state = || ThreadState { absence: None, woken_at: None, cpu: None };
+        Some(self.threads.entry(thread).or_insert_with(new_state))
     }
 }
 

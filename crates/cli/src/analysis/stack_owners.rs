@@ -32,18 +32,18 @@ pub(super) struct EventsWithStacks {
 impl EventsWithStacks {
     /// Counts a stack for the event that it belongs to.
     pub(super) fn observe_stack(&mut self, file: usize, stack: &StackWalk<'_>) {
-        let owner = self
+        let event = self
             .recent
             .iter()
             .rev()
-            .find(|(owner_file, time, _)| (*owner_file, *time) == (file, stack.event_time));
-        if let Some((.., hook)) = owner {
+            .find(|(event_file, time, _)| (*event_file, *time) == (file, stack.event_time));
+        if let Some((.., hook)) = event {
             let count = self.stacks.entry(*hook).or_default();
             *count = count.saturating_add(1);
         }
     }
 
-    /// Remembers an event that may own a following stack.
+    /// Remembers an event that a following stack may belong to.
     pub(super) fn observe_event(&mut self, file: usize, record: &Record<'_>, decoder: &mut Decoder) {
         let Some(hook) = record.hook() else { return };
         if !self.names.contains_key(&hook) {

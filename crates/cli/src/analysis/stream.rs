@@ -92,13 +92,13 @@ impl Analysis {
     ) -> Result<Self> {
         let mut traces = TraceSet::open(files, schemas, false)?;
         let start = traces.start();
-        let first = Definitions::default();
+        let definitions = Definitions::default();
         let mut facts: Vec<TraceFacts> = Vec::new();
         for input in &traces.inputs {
             let rate = u64::try_from(input.trace.header().perf_freq).unwrap_or(0);
-            facts.push(TraceFacts::new(first.with_shared_limit(), SymbolOptions::from(symbols), rate));
+            facts.push(TraceFacts::new(definitions.with_shared_limit(), SymbolOptions::from(symbols), rate));
         }
-        let by_name = !needed.events.is_empty();
+        let is_by_name = !needed.events.is_empty();
         // The header of a session that did not end contains no end time.
         let mut end =
             traces.inputs.iter().map(|input| input.trace.header().end_time).fold(start, FileTime::max);
@@ -107,17 +107,17 @@ impl Analysis {
             if let Some(facts) = facts.get_mut(file) {
                 facts.observe(record, &mut traces.decoder);
             }
-            if by_name {
+            if is_by_name {
                 traces.decoder.observe(record);
             }
             Ok(ReadFlow::Continue)
         })?;
-        if by_name && !schemas.no_binaries {
+        if is_by_name && !schemas.no_binaries {
             load_traced_programs(&mut traces.decoder);
         }
         let filter = EventFilter::for_events(&needed.events);
-        let nanos = |moment: Moment| moment.to_wall_time(start).0.saturating_sub(start.0).saturating_mul(100);
-        let window = TimeWindow { from: from.map_or(i64::MIN, nanos), to: to.map_or(i64::MAX, nanos) };
+        let to_ns = |moment: Moment| moment.to_wall_time(start).0.saturating_sub(start.0).saturating_mul(100);
+        let window = TimeWindow { from: from.map_or(i64::MIN, to_ns), to: to.map_or(i64::MAX, to_ns) };
         Ok(Self {
             traces,
             facts,
@@ -172,7 +172,7 @@ impl Analysis {
         mut on_event: impl FnMut(&mut TraceFacts, &Joined<ReportEvent>),
     ) -> Result<ReadSummary> {
         let Self { traces, facts, start, needed, filter, events_with_stacks, .. } = self;
-        let by_name = !needed.events.is_empty();
+        let is_by_name = !needed.events.is_empty();
         let TraceSet { inputs, decoder, .. } = traces;
         let mut converter = RecordConverter { walker: Walker::default(), needed, filter, start: *start };
         let mut joiner: Joiner<ReportEvent> = Joiner::default();
@@ -185,20 +185,20 @@ impl Analysis {
             let wall_time = clock.file_time(record.time());
             if let Some(trace_facts) = facts.get_mut(file) {
                 if let Some(stack) = StackWalk::parse(record) {
-                    if by_name {
+                    if is_by_name {
                         events_with_stacks.observe_stack(file, &stack);
                     }
                     joiner.attach(&stack, (file, record.cpu(), wall_time.0), &trace_facts.stacks, |_| 0);
                 } else if let Some(event) =
                     converter.convert_record(file, clock, record, trace_facts, decoder)
                 {
-                    if by_name {
+                    if is_by_name {
                         events_with_stacks.observe_event(file, record, decoder);
                     }
                     let claim = Claim::from_record(record, file, wall_time.0);
                     let frames = trace_facts.stacks.frames(record);
                     joiner.expect(claim, event, 0, frames.into_iter().flatten());
-                } else if by_name {
+                } else if is_by_name {
                     events_with_stacks.observe_event(file, record, decoder);
                 }
             }
@@ -368,8 +368,8 @@ impl RecordConverter<'_> {
         if !self.filter.accepts(&event) {
             return None;
         }
-        let header = (record.process_id(), record.thread_id());
-        let (pid, thread) = event.attributed.map_or(header, |about| (about.pid, about.tid));
+        let header_ids = (record.process_id(), record.thread_id());
+        let (pid, thread) = event.attributed.map_or(header_ids, |actor| (actor.pid, actor.tid));
         Some(Occurrence::Chosen { pid, thread })
     }
 }

@@ -243,21 +243,21 @@ mod tests {
             .map(|n| (functions.get(n.function).label(), n.parent, n.own_weight, n.total_weight))
             .collect();
         let row = |name: &str, parent, own, total| (name.to_owned(), parent, own, total);
-        let wanted = [
+        let expected = [
             row("(other)", 0, 0, 13),
             row("a", 0, 0, 8),
             row("b", 1, 4, 8),
             row("d", 0, 5, 5),
             row("c", 2, 4, 4),
         ];
-        assert_eq!((rows, left_out), (wanted.to_vec(), 0));
+        assert_eq!((rows, left_out), (expected.to_vec(), 0));
         let ends: Vec<_> =
             tree.stack_ends().iter().map(|(node, own)| (tree.path(*node).len(), *own)).collect();
         assert_eq!(ends, [(1, 5), (2, 4), (3, 4)]);
     }
 
     #[test]
-    fn ends_stay_within_the_size_limit() {
+    fn stack_ends_stay_within_the_size_limit() {
         let (mut tree, mut functions) = (StackTree::new(99), FunctionTable::default());
         for (path, weight) in [("ab", 3), ("abcdef", 4), ("d", 5)] {
             add_stack(&mut tree, &mut functions, path, weight);
@@ -289,11 +289,11 @@ mod tests {
             prop_assert_eq!(shown[0].total_weight, sum);
             prop_assert!(shown.len() <= 2 * max_shown + 2);
             prop_assert!(left_out == 0 || shown.len() > max_shown);
-            let at_root: u64 = tree.nodes[0].own_weight;
+            let root_weight: u64 = tree.nodes[0].own_weight;
             for (index, node) in shown.iter().enumerate() {
                 let children = shown.iter().enumerate().skip(1).filter(|(_, node)| node.parent == index);
                 let below: u64 = children.map(|(_, node)| node.total_weight).sum();
-                let own = if index == 0 { at_root } else { node.own_weight };
+                let own = if index == 0 { root_weight } else { node.own_weight };
                 prop_assert_eq!(own + below, node.total_weight);
                 prop_assert!(node.parent <= index);
             }

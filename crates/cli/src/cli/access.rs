@@ -103,7 +103,8 @@ pub(crate) struct AccessEntryArgs {
     /// Replace the whole list instead of adding to it
     #[arg(long)]
     pub(crate) only: bool,
-    /// Use the system's daemon [default for root, and where it runs and permits; else your own]
+    /// Use the system's daemon [default for root, and for other users if it
+    /// runs and admits them; otherwise your own daemon]
     #[arg(long, help_heading = DAEMON_HEADING)]
     pub(crate) system: bool,
 }

@@ -10,7 +10,8 @@ pub(super) const DAEMON_HEADING: &str = "Daemon (TRACEWEIR_RUNTIME_DIR, if set, 
 #[derive(Clone, Copy, Debug, Default, Args)]
 #[command(next_help_heading = DAEMON_HEADING)]
 pub(crate) struct DaemonChoice {
-    /// Use the system's daemon [default for root, and where it runs and permits; else your own]
+    /// Use the system's daemon [default for root, and for other users if it
+    /// runs and admits them; otherwise your own daemon]
     #[arg(long, conflicts_with = "user")]
     pub(crate) system: bool,
     /// Use your own daemon

@@ -37,7 +37,7 @@ pub(crate) struct DoctorArgs {
     pub(crate) daemon_choice: DaemonChoice,
 }
 
-/// A capability that `--need` can require.
+/// A kind of recording that `--need` can require.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
 pub(crate) enum Need {
     /// Events of programs, in sessions of your own
@@ -53,7 +53,7 @@ pub(crate) enum Need {
 }
 
 impl Need {
-    /// All needs, ordered so that each takes more privilege than the one before.
+    /// All needs, in the order of the page.
     pub(crate) const ALL: [Self; 5] =
         [Self::Events, Self::Samples, Self::Kernel, Self::Stacks, Self::Symbols];
 

@@ -51,8 +51,8 @@ pub(crate) struct KernelChange {
     /// Record these kernel events instead, as for weir start; none: stop recording kernel events
     #[arg(long, value_name = "WHAT", value_parser = parse_kernel)]
     pub(crate) kernel: Option<KernelSelection>,
-    /// Record call stacks with these kernel events: none, default (the useful ones of its groups),
-    /// all, or event names
+    /// Record call stacks with these kernel events: none, default (the useful ones of the
+    /// recorded groups), all, or event names
     #[arg(long, value_name = "EVENTS", value_parser = parse_stacks)]
     pub(crate) stacks: Option<StackSelection>,
     /// Sampling interval of each processor, for all sessions: 1ms, 125us

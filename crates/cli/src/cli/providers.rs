@@ -37,16 +37,16 @@ impl ProviderArgs {
 fn resolve_providers(
     typed: &[ProviderList],
     files: &[PathBuf],
-    known: &ManifestNames,
+    names: &ManifestNames,
 ) -> Result<Vec<EnableRequest>> {
     let mut requests = Vec::new();
     for provider in typed.iter().flat_map(|ProviderList(list)| list) {
         requests.push(
-            provider.resolve(known).unwrap_or_else(|error| exit_with_invalid_value(&error.to_string())),
+            provider.resolve(names).unwrap_or_else(|error| exit_with_invalid_value(&error.to_string())),
         );
     }
     for file in files {
-        match read_provider_file(file, known) {
+        match read_provider_file(file, names) {
             Ok(from_file) => requests.extend(from_file),
             Err(ProviderFileError::Invalid(reason)) => exit_with_invalid_value(&reason),
             Err(ProviderFileError::Unreadable(error)) => return Err(error),
@@ -111,10 +111,10 @@ pub(crate) struct EnableArgs {
 
 impl EnableArgs {
     /// Resolves the providers. Options override the level and keywords of a provider argument.
-    pub(crate) fn resolve(&self, known: &ManifestNames) -> Result<Vec<EnableRequest>> {
-        let mut requests = self.targets.resolve(known)?;
+    pub(crate) fn resolve(&self, names: &ManifestNames) -> Result<Vec<EnableRequest>> {
+        let mut requests = self.targets.resolve(names)?;
         for request in &mut requests {
-            self.override_level_and_keywords(request, known)
+            self.override_level_and_keywords(request, names)
                 .unwrap_or_else(|error| exit_with_invalid_value(&error.to_string()));
         }
         Ok(requests)
@@ -123,13 +123,13 @@ impl EnableArgs {
     fn override_level_and_keywords(
         &self,
         request: &mut EnableRequest,
-        known: &ManifestNames,
+        names: &ManifestNames,
     ) -> Result<(), ArgumentError> {
-        let mask = |mask: &KeywordMask| known.resolve_mask(request.guid, mask);
-        let any = self.keywords.as_ref().map(mask).transpose()?;
-        let all = self.all.as_ref().map(mask).transpose()?;
+        let resolve_mask = |mask: &KeywordMask| names.resolve_mask(request.guid, mask);
+        let any = self.keywords.as_ref().map(resolve_mask).transpose()?;
+        let all = self.all.as_ref().map(resolve_mask).transpose()?;
         let level =
-            self.level.as_ref().map(|level| known.resolve_level_option(request.guid, level)).transpose()?;
+            self.level.as_ref().map(|level| names.resolve_level_option(request.guid, level)).transpose()?;
         request.level = level.unwrap_or(request.level);
         request.keywords = any.unwrap_or(request.keywords);
         request.all_keywords = all.unwrap_or(request.all_keywords);
@@ -142,7 +142,7 @@ Examples:
   weir disable App MyCompany.App           stop recording its events in the session
   weir disable App -p A,B -p C             disable several providers at once";
 
-/// Arguments of `weir disable`; only the provider of a specification is used.
+/// Arguments of `weir disable`, which ignores level, keywords and options of its providers.
 #[derive(Debug, Args)]
 #[command(
     after_help = PROVIDER_SYNTAX,
@@ -199,10 +199,10 @@ pub(crate) struct SessionProviderArgs {
 }
 
 impl SessionProviderArgs {
-    /// Resolves the providers with the names in `known`.
-    pub(crate) fn resolve(&self, known: &ManifestNames) -> Result<Vec<EnableRequest>> {
-        let mut requests = resolve_providers(&self.named, &[], known)?;
-        requests.extend(resolve_providers(&self.providers.provider, &self.providers.provider_file, known)?);
+    /// Resolves the providers with these names.
+    pub(crate) fn resolve(&self, names: &ManifestNames) -> Result<Vec<EnableRequest>> {
+        let mut requests = resolve_providers(&self.named, &[], names)?;
+        requests.extend(resolve_providers(&self.providers.provider, &self.providers.provider_file, names)?);
         Ok(requests)
     }
 }

@@ -162,7 +162,7 @@ pub(crate) struct FlameArgs {
     /// Include samples of idle processors
     #[arg(long)]
     pub(crate) idle: bool,
-    /// Draw at most N nodes; the lightest others are merged into "(other)"
+    /// Draw at most N nodes; the lightest ones are merged into "(other)"
     #[arg(long, value_name = "N", default_value_t = 20_000, value_parser = parse_max_nodes)]
     pub(crate) nodes: usize,
     #[command(flatten)]

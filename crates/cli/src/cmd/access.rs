@@ -110,18 +110,18 @@ fn connect_to_change(daemon_choice: DaemonChoice) -> Result<Controller> {
 }
 
 /// Runs `weir access grant` and `deny`.
-fn add_entries(options: &AccessEntryArgs, allow: bool) -> Result<CommandOutcome> {
+fn add_entries(options: &AccessEntryArgs, is_grant: bool) -> Result<CommandOutcome> {
     let sids = people::resolve_sids(&options.users, &options.groups, options.everyone)?;
     let rights = options.rights.iter().fold(Rights::NONE, |all, right| all | *right);
     let mut controller = connect_to_change(options.daemon_choice())?;
     let object = find_object(&mut controller, &options.object, rights)?;
-    let verb = if allow { "granted" } else { "denied" };
+    let verb = if is_grant { "granted" } else { "denied" };
     for (number, sid) in sids.iter().enumerate() {
         let is_replacement = options.only && number == 0;
         let operation =
             if is_replacement { SecurityOperation::SET_DACL } else { SecurityOperation::ADD_DACL };
         controller
-            .set_access(object.guid, operation, sid, rights, allow)
+            .set_access(object.guid, operation, sid, rights, is_grant)
             .with_context(|| format!("cannot change the access list of {}", object.format_label()))?;
         eprintln!(
             "{}: {verb} {} to {}",
@@ -130,7 +130,7 @@ fn add_entries(options: &AccessEntryArgs, allow: bool) -> Result<CommandOutcome>
             people::format_sid(sid)
         );
     }
-    if allow {
+    if is_grant {
         let list = controller.access(object.guid)?;
         for sid in &sids {
             warn_if_denied(&list, sid, rights);
@@ -159,12 +159,12 @@ fn remove(options: &AccessRemoveArgs) -> Result<CommandOutcome> {
     controller
         .remove_access(object.guid)
         .with_context(|| format!("cannot remove the list of {}", object.format_label()))?;
-    let now = match (had_own_list, object.guid == DEFAULT_TRACE_SECURITY) {
+    let message = match (had_own_list, object.guid == DEFAULT_TRACE_SECURITY) {
         (false, _) => "had no list of its own",
         (true, true) => "the built-in list applies again",
         (true, false) => "the default applies again",
     };
-    eprintln!("{}: {now}", object.format_label());
+    eprintln!("{}: {message}", object.format_label());
     Ok(CommandOutcome::Fine)
 }
 

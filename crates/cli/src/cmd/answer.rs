@@ -26,7 +26,7 @@ pub(super) struct CommandResult {
     pub(super) outcome: CommandOutcome,
     /// A failure that leaves a session to report, such as a log file that no longer exists.
     pub(super) failure: Option<anyhow::Error>,
-    /// The session after the command, or at its end.
+    /// The session after the command; if the session has ended, its final state.
     pub(super) session: Option<(SessionSummary, SessionState)>,
     /// The providers that the command was about.
     pub(super) providers: Vec<EnableRequest>,
@@ -49,7 +49,7 @@ impl CommandResult {
     }
 }
 
-/// Prints the JSON object if asked for, and returns the outcome.
+/// Prints the JSON object if requested, and returns the outcome.
 pub(super) fn print_result(as_json: bool, result: Result<CommandResult>) -> Result<CommandOutcome> {
     if as_json {
         let text = format_object(&result) + "\n";

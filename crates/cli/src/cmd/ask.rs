@@ -60,12 +60,12 @@ pub(super) fn run(options: &AskArgs) -> Result<CommandOutcome> {
     };
     let mut answers = Vec::new();
     for class in classes {
-        let about = session.as_ref().filter(|_| is_about_session(class));
-        match query_class(daemon.as_mut(), about, class) {
+        let queried_session = session.as_ref().filter(|_| is_about_session(class));
+        match query_class(daemon.as_mut(), queried_session, class) {
             // If no class was named, classes for other kinds of sessions are left out.
             Err(e) if options.classes.is_empty() && is_about_session(class) && is_for_other_sessions(&e) => {}
-            other => {
-                answers.push((class, other.map_err(|e| anyhow!(e)).with_context(|| format_context(class))?))
+            result => {
+                answers.push((class, result.map_err(|e| anyhow!(e)).with_context(|| format_context(class))?))
             }
         }
     }
@@ -74,8 +74,8 @@ pub(super) fn run(options: &AskArgs) -> Result<CommandOutcome> {
     Ok(CommandOutcome::Fine)
 }
 
-/// Returns the classes named on the command line, else all about the session or all about the
-/// system.
+/// Returns the classes named on the command line, or else all about the session or all about
+/// the system.
 fn classes_to_query(options: &AskArgs) -> Vec<InfoClass> {
     let has_session = options.session.is_some();
     if let Some(class) = options.classes.iter().find(|class| is_about_session(**class) && !has_session) {
@@ -106,12 +106,12 @@ fn format_context(class: InfoClass) -> String {
 }
 
 fn format_objects(all: &[(InfoClass, ClassAnswer)]) -> String {
-    let object = |(class, answer): &(InfoClass, ClassAnswer)| {
+    let format_object = |(class, answer): &(InfoClass, ClassAnswer)| {
         let mut object = JsonObject::new();
         object.number("class", class.number()).text("name", class.name()).raw("answer", &answer.json);
         object.finish() + "\n"
     };
-    all.iter().map(object).collect()
+    all.iter().map(format_object).collect()
 }
 
 fn format_page(all: &[(InfoClass, ClassAnswer)]) -> String {

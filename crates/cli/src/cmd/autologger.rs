@@ -87,7 +87,7 @@ fn activation_hint(daemon_choice: DaemonChoice, runtime: &RuntimeDir) -> String 
     let pid = std::fs::read_to_string(runtime.lock_file()).unwrap_or_default();
     match pid.trim().parse::<u32>().ok().filter(|_| is_running) {
         Some(pid) => format!(
-            "it starts with the next daemon; one is running: kill {pid} ends it (and its sessions, whose files \
+            "the session starts with the next daemon: kill {pid} ends the running one (and its sessions, whose files \
              are finalised), weir daemon starts another"
         ),
         None => "it starts with the daemon: weir daemon, or any command that starts a session".to_owned(),
@@ -123,9 +123,9 @@ fn build_definition(options: &AddAutologger) -> Result<AutologgerDefinition> {
     for request in &requests {
         check_filters(request, &options.name)?;
         // Uses the name if the daemon derives the same GUID from it, because people read the file.
-        let by_name = AutologgerProvider::new(request.name.trim_start_matches('*')).ok();
-        let by_name = by_name.filter(|provider| provider.guid == request.guid).map(Ok);
-        let provider = by_name.unwrap_or_else(|| AutologgerProvider::new(&request.guid.to_string()));
+        let named_provider = AutologgerProvider::new(request.name.trim_start_matches('*')).ok();
+        let named_provider = named_provider.filter(|provider| provider.guid == request.guid).map(Ok);
+        let provider = named_provider.unwrap_or_else(|| AutologgerProvider::new(&request.guid.to_string()));
         let provider = provider.and_then(|provider| provider.with(&enable_params(request)));
         definition.providers.push(provider.map_err(|reason| anyhow!("{}: {reason}", escape(&request.name)))?);
     }
@@ -186,9 +186,9 @@ fn remove(options: &NamedAutologger) -> Result<()> {
     let all = open_autologgers(&find_runtime_dir(options.daemon_choice)?)?;
     let file = all.file(&options.name);
     let mode = all.get(&options.name).ok().flatten().map_or(0, |definition| definition.log_file_mode);
-    let removed =
+    let is_removed =
         all.remove(&options.name).with_context(|| format!("cannot remove {}", escape_path(&file)))?;
-    if !removed {
+    if !is_removed {
         return Err(not_found_error(&options.name));
     }
     let name = escape(&options.name);

@@ -24,15 +24,15 @@ pub(super) fn run(options: &CheckArgs) -> Result<CommandOutcome> {
     exit::process_each(&options.files.files, |path| check_path(path, options.json, &mut output))
 }
 
-fn check_path(path: &Path, json: bool, output: &mut BufferedOutput) -> Result<CommandOutcome> {
+fn check_path(path: &Path, as_json: bool, output: &mut BufferedOutput) -> Result<CommandOutcome> {
     let mut outcome = CommandOutcome::Fine;
     for file in input::open_path(path)? {
-        outcome = outcome.max(check_file(&file, json, output)?);
+        outcome = outcome.max(check_file(&file, as_json, output)?);
     }
     Ok(outcome)
 }
 
-fn check_file(file: &TraceInput, json: bool, output: &mut BufferedOutput) -> Result<CommandOutcome> {
+fn check_file(file: &TraceInput, as_json: bool, output: &mut BufferedOutput) -> Result<CommandOutcome> {
     let (mut faults, mut remarks) = (0_u64, 0_u64);
     let mut write_result = Ok(());
     let events = etl::check(&file.trace, &mut |finding| {
@@ -41,7 +41,7 @@ fn check_file(file: &TraceInput, json: bool, output: &mut BufferedOutput) -> Res
         if *count > MAX_SHOWN_FINDINGS || write_result.is_err() {
             return;
         }
-        write_finding(&file.name, &finding, json, output.buffer());
+        write_finding(&file.name, &finding, as_json, output.buffer());
         write_result = output.flush_if_full();
     })?;
     write_result?;
@@ -71,11 +71,11 @@ fn check_file(file: &TraceInput, json: bool, output: &mut BufferedOutput) -> Res
     Ok(outcome)
 }
 
-fn write_finding(file: &str, finding: &Finding, json: bool, out: &mut Vec<u8>) {
+fn write_finding(file: &str, finding: &Finding, as_json: bool, out: &mut Vec<u8>) {
     let Finding { rule, offset, detail } = finding;
     let is_remark = rule.is_remark();
     let advice = if *rule == Rule::NotFinalised { " (weir repair writes a finalised copy)" } else { "" };
-    if json {
+    if as_json {
         out.extend_from_slice(b"{\"file\":");
         json_string(file, out);
         let tail = format!(",\"rule\":\"{rule}\",\"remark\":{is_remark},\"offset\":{offset},\"detail\":");

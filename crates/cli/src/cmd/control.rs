@@ -137,16 +137,16 @@ pub(super) fn update(options: &UpdateArgs) -> Result<CommandResult> {
     if let Some(file) = log_file {
         update = update.log_file(file);
     }
-    let now = if is_changed { update.apply() } else { session.query() }.with_context(context)?;
+    let summary = if is_changed { update.apply() } else { session.query() }.with_context(context)?;
     let kernel = KernelState::query(&mut controller, &session);
-    eprintln!("session {} now: {}", escape(&options.name), format_settings(&now, kernel.as_ref()));
-    if let Some(reason) = options.max_buffers.and_then(|requested| buffer_count_note(requested, &now)) {
+    eprintln!("session {} now: {}", escape(&options.name), format_settings(&summary, kernel.as_ref()));
+    if let Some(reason) = options.max_buffers.and_then(|requested| buffer_count_note(requested, &summary)) {
         eprintln!("note: {reason}");
     }
     if options.flush_timer == Some(0) || options.max_buffers == Some(0) {
         eprintln!("note: 0 leaves a value as it is");
     }
-    Ok(CommandResult::for_running(now))
+    Ok(CommandResult::for_running(summary))
 }
 
 /// Formats the settings that an update can change.
@@ -171,14 +171,14 @@ fn format_settings(summary: &SessionSummary, kernel: Option<&KernelState>) -> St
 }
 
 /// Explains why the number of buffers differs from the requested number.
-fn buffer_count_note(requested: u32, now: &SessionSummary) -> Option<String> {
-    let maximum = now.maximum_buffers;
+fn buffer_count_note(requested: u32, summary: &SessionSummary) -> Option<String> {
+    let maximum = summary.maximum_buffers;
     let buffers = format_count(maximum.into(), "buffer");
     match requested.cmp(&maximum) {
         // 0 requests no change.
         _ if requested == 0 => None,
         Ordering::Equal => None,
-        _ if now.mode.contains(LogFileMode::BUFFERING) => Some(format!(
+        _ if summary.mode.contains(LogFileMode::BUFFERING) => Some(format!(
             "a flight recorder keeps the number of buffers it started with (--min-buffers): {buffers}, not {requested}"
         )),
         Ordering::Less => {
@@ -191,32 +191,32 @@ fn buffer_count_note(requested: u32, now: &SessionSummary) -> Option<String> {
 pub(super) fn increment(options: &IncrementArgs) -> Result<CommandResult> {
     let (_, session) = connect_to_session(options.daemon_choice, &options.name)?;
     let context = || format!("cannot switch to the next file of session {}", escape(&options.name));
-    let finished = session.query().with_context(context)?.log_file;
-    let file_context = || match &finished {
+    let finished_file = session.query().with_context(context)?.log_file;
+    let file_context = || match &finished_file {
         Some(file) => format!("{} after {}", context(), escape_path(file)),
         None => context(),
     };
-    let now = session.next_file().with_context(file_context)?;
+    let summary = session.next_file().with_context(file_context)?;
     let format_file =
         |file: Option<PathBuf>| file.as_deref().map_or_else(|| "a file".to_owned(), escape_path);
     let (name, finished, next) =
-        (escape(&options.name), format_file(finished), format_file(now.log_file.clone()));
+        (escape(&options.name), format_file(finished_file), format_file(summary.log_file.clone()));
     eprintln!("{finished} is finished; session {name} continues in {next}");
-    Ok(CommandResult::for_running(now))
+    Ok(CommandResult::for_running(summary))
 }
 
 pub(super) fn convert(options: &ConvertToRealtimeArgs) -> Result<CommandResult> {
     let (_, session) = connect_to_session(options.daemon_choice, &options.name)?;
     let context = || format_context("convert", &options.name);
     let file = session.query().with_context(context)?.log_file;
-    let now = session.convert_to_real_time().with_context(context)?;
-    let (name, events) = (escape(&options.name), format_count(now.events, "event"));
-    let finished = file.map_or_else(String::new, |file| format!("{} is finished; ", escape_path(&file)));
+    let summary = session.convert_to_real_time().with_context(context)?;
+    let (name, events) = (escape(&options.name), format_count(summary.events, "event"));
+    let finished_text = file.map_or_else(String::new, |file| format!("{} is finished; ", escape_path(&file)));
     eprintln!(
-        "{finished}session {name}: {events} so far, live from now on (weir watch {})",
+        "{finished_text}session {name}: {events} so far, live from now on (weir watch {})",
         quote_for_shell(&options.name)
     );
-    Ok(CommandResult::for_running(now))
+    Ok(CommandResult::for_running(summary))
 }
 
 fn make_absolute(path: Option<&PathBuf>) -> Result<Option<PathBuf>> {

@@ -2,7 +2,7 @@
 //!
 //! A service manager may pass a listening socket (`LISTEN_FDS`) and wait for `READY=1`
 //! (`NOTIFY_SOCKET`). With `--on-demand` the process leaves the terminal and process group of the
-//! process that started it, so that a Ctrl-C there does not end the sessions of all users, and it
+//! process that started it, so that a Ctrl-C there does not end the daemon's sessions, and it
 //! closes the inherited file descriptors.
 
 use std::os::fd::OwnedFd;
@@ -51,8 +51,8 @@ pub(super) fn run(options: &DaemonArgs) -> Result<CommandOutcome> {
         reserve_mb: settings.reserve_mb,
         ..defaults
     };
-    let ready = || notify_manager("READY=1");
-    run_with_ready(options, &Stopper::new()?, ready)
+    let notify_ready = || notify_manager("READY=1");
+    run_with_ready(options, &Stopper::new()?, notify_ready)
         .with_context(|| format!("the daemon at {folder} failed"))?;
     Ok(CommandOutcome::Fine)
 }
@@ -82,8 +82,8 @@ fn detach() -> Result<bool> {
     let null = std::fs::File::options().read(true).write(true).open("/dev/null").context("/dev/null")?;
     rustix::stdio::dup2_stdin(&null)?;
     rustix::stdio::dup2_stdout(&null)?;
-    let log = rustix::fs::fstat(rustix::stdio::stderr())?;
-    if FileType::from_raw_mode(log.st_mode) != FileType::RegularFile {
+    let stderr_stat = rustix::fs::fstat(rustix::stdio::stderr())?;
+    if FileType::from_raw_mode(stderr_stat.st_mode) != FileType::RegularFile {
         rustix::stdio::dup2_stderr(&null)?;
     }
     Ok(true)

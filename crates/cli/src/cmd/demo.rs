@@ -136,22 +136,22 @@ fn run_stage(options: &DemoArgs) -> Result<CommandOutcome> {
     let trace = session.session().trace()?;
     session.enable(&requests, &[])?;
     eprintln!("{SHOP_COUNT} processes write events of {PROVIDER}, which are recorded and shown live:\n");
-    let running = std::thread::spawn(move || -> Result<SessionEnd> {
+    let recording = std::thread::spawn(move || -> Result<SessionEnd> {
         let shops_result = run_shops();
         let stopped = session.stop()?;
         shops_result.map(|()| stopped)
     });
-    let live = print_live_events(trace)?;
-    let stopped = running.join().map_err(|_| anyhow::anyhow!("the demo's session failed"))??;
+    let live_count = print_live_events(trace)?;
+    let stopped = recording.join().map_err(|_| anyhow::anyhow!("the demo's session failed"))??;
     let outcome = match &stopped {
-        SessionEnd::ByUs(p) | SessionEnd::Before(p) => print_file_summary(p, live)?,
+        SessionEnd::ByUs(summary) | SessionEnd::Before(summary) => print_file_summary(summary, live_count)?,
         SessionEnd::WithDaemon(_) => bail!("the demo's daemon has ended too early"),
     };
     let recorded = count_recorded_events(path)?;
     let expected = u64::from(SHOP_COUNT * ORDERS_PER_SHOP) * EVENTS_PER_ORDER;
     ensure!(
-        recorded == expected && live == expected || outcome != CommandOutcome::Fine,
-        "{expected} events were written, {live} shown live, {recorded} recorded"
+        recorded == expected && live_count == expected || outcome != CommandOutcome::Fine,
+        "{expected} events were written, {live_count} shown live, {recorded} recorded"
     );
     eprintln!("\nNow try it on the file:");
     for verb in ["info", "dump --format jsonl", "stats", "check"] {
@@ -210,9 +210,9 @@ fn print_live_events(trace: Trace) -> Result<u64> {
     Ok(events)
 }
 
-fn print_file_summary(stopped: &SessionSummary, live: u64) -> Result<CommandOutcome> {
-    eprintln!("\n{live} events shown live, and in the file:");
-    let outcome = sessions::print_summary(stopped, true)?;
+fn print_file_summary(summary: &SessionSummary, live_count: u64) -> Result<CommandOutcome> {
+    eprintln!("\n{live_count} events shown live, and in the file:");
+    let outcome = sessions::print_summary(summary, true)?;
     if outcome == CommandOutcome::Fine {
         eprintln!("lost: nothing");
     }

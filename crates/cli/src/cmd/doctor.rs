@@ -3,8 +3,8 @@
 //! ```text
 //!   files below / ─┐
 //!                  ├─▶ MachineState ──▶ checks: perf, kernel, hardware, place ─┐
-//!   daemons ───────┘                                                      ├─▶ page │ objects
-//!   process (--pid) ─▶ TargetProcess ──▶ checks ─────────────────────────────────┘
+//!   daemons ───────┘                                                           ├─▶ page │ JSON
+//!   process (--pid) ─▶ TargetProcess ──▶ checks ───────────────────────────────┘
 //! ```
 //!
 //! 1. The command changes nothing and starts no daemon. It prints commands for a privileged user.
@@ -53,7 +53,7 @@ const MAX_SOCKETS_PER_USER: usize = 4096;
 
 pub(super) fn run(options: &DoctorArgs) -> Result<CommandOutcome> {
     let facts = SystemFacts {
-        is_restartable: is_restartable(),
+        has_rseq: is_restartable(),
         counter: Counter::best(),
         hardware_counters: counters(),
         folders: service::list_folders(options.daemon_choice.scope()),
@@ -87,7 +87,7 @@ fn exit_outcome(checks: &[DoctorCheck], requested: &[Need]) -> CommandOutcome {
     if needed.all(is_met) { CommandOutcome::Fine } else { CommandOutcome::Status(NOT_PERMITTED) }
 }
 
-/// Collects the facts that the selected daemon knows about a process.
+/// Collects facts about the caller and the selected daemon, and what the daemon knows of a process.
 fn query_daemon_view(options: &DoctorArgs, folders: &[RuntimeFolder], pid: u32) -> DaemonView {
     let is_running = |folder: &&RuntimeFolder| matches!(folder.state, FolderState::Running(_));
     let find_startable = || folders.iter().find(|folder| matches!(folder.state, FolderState::Startable));
@@ -112,8 +112,8 @@ fn query_daemon_view(options: &DoctorArgs, folders: &[RuntimeFolder], pid: u32) 
     let dir = folder.and_then(|folder| RuntimeDir::for_scope(folder.scope).ok());
     let sockets = dir.and_then(|dir| dir.provider_sockets(MAX_SOCKETS_PER_USER).ok());
     DaemonView {
-        own_user: rustix::process::geteuid().as_raw(),
-        runtime_dir: service::folder_from_env(),
+        caller_uid: rustix::process::geteuid().as_raw(),
+        caller_runtime_dir: service::folder_from_env(),
         folder: folder.map(|folder| folder.path.clone()).unwrap_or_default(),
         is_system: folder.is_some_and(RuntimeFolder::serves_system),
         sockets: sockets.map(|all| all.iter().map(|socket| (socket.pid, socket.uid)).collect()),

@@ -19,8 +19,8 @@ use crate::symbols;
 use crate::traces::TraceSet;
 
 pub(super) fn run(options: &DumpArgs) -> Result<CommandOutcome> {
-    let on_terminal = options.output.is_none() && std::io::stdout().is_terminal();
-    let mut traces = TraceSet::open(&options.files.files, &options.schemas, on_terminal)?;
+    let is_on_terminal = options.output.is_none() && std::io::stdout().is_terminal();
+    let mut traces = TraceSet::open(&options.files.files, &options.schemas, is_on_terminal)?;
     if options.show.stacks && options.format == OutputFormat::Text {
         traces.collect_images();
     }

@@ -17,15 +17,15 @@ use crate::text::escape;
 
 pub(super) fn enable(options: &EnableArgs) -> Result<CommandResult> {
     let targets = &options.targets;
-    let mut known = ManifestNames::load(&targets.manifest)?;
+    let mut names = ManifestNames::load(&targets.manifest)?;
     // Reports usage errors before connecting to a daemon.
-    options.resolve(&known)?;
+    options.resolve(&names)?;
     let (mut controller, session) = connect_to_session(targets.daemon_choice, &targets.name)?;
-    known.enabled = enabled_providers(&mut controller, &session);
-    let requests = options.resolve(&known)?;
+    names.enabled = enabled_providers(&mut controller, &session);
+    let requests = options.resolve(&names)?;
     for request in &requests {
-        let done = request.build_enable(&session, &options.pid).timeout(targets.timeout).apply();
-        warn_of_delay(done).with_context(|| format_context("enable", request, &targets.name))?;
+        let result = request.build_enable(&session, &options.pid).timeout(targets.timeout).apply();
+        warn_of_delay(result).with_context(|| format_context("enable", request, &targets.name))?;
     }
     sessions::note_idle_filters(&requests);
     if options.pid.is_empty() {
@@ -39,8 +39,8 @@ pub(super) fn enable(options: &EnableArgs) -> Result<CommandResult> {
     Ok(CommandResult::for_providers(requests))
 }
 
-/// Returns names and GUIDs of the providers that a session enables, both the names that enabled
-/// them and the registered names. A name that the session enables has the GUID of that enable.
+/// Returns names and GUIDs of the providers that a session enables, both the names in the enables
+/// and the registered names. A name in an enable has the GUID of that enable.
 fn enabled_providers(controller: &mut Controller, session: &Session) -> Vec<(String, Guid)> {
     let (Ok(session), Ok(all)) = (session.query(), controller.providers()) else {
         return Vec::new();
@@ -86,17 +86,17 @@ fn send_request(
     code: ControlCode,
     add_parameters: impl for<'s> Fn(session::Enable<'s>, &EnableRequest) -> session::Enable<'s>,
 ) -> Result<CommandResult> {
-    let mut known = ManifestNames::load(&options.manifest)?;
-    options.resolve(&known)?;
+    let mut names = ManifestNames::load(&options.manifest)?;
+    options.resolve(&names)?;
     let (mut controller, session) = connect_to_session(options.daemon_choice, &options.name)?;
-    known.enabled = enabled_providers(&mut controller, &session);
-    let requests = options.resolve(&known)?;
+    names.enabled = enabled_providers(&mut controller, &session);
+    let requests = options.resolve(&names)?;
     let registered = sessions::query_registered_guids(&mut controller)?;
     for request in &requests {
         let is_enabled = is_enabled(&mut controller, &session, request);
         let call = add_parameters(session.request(request.guid, code), request);
-        let done = call.timeout(options.timeout).apply();
-        warn_of_delay(done).with_context(|| format_context(verb, request, &options.name))?;
+        let result = call.timeout(options.timeout).apply();
+        warn_of_delay(result).with_context(|| format_context(verb, request, &options.name))?;
         if is_enabled == Some(false) {
             eprintln!("{} is not enabled in session {}", escape(&request.name), escape(&options.name));
         }

@@ -30,13 +30,13 @@ fn unknown_code_error(StatusCode { typed, status, .. }: &StatusCode) -> anyhow::
 }
 
 /// Formats one code; returns `None` for a code without a text.
-fn format_code_page(StatusCode { typed, status, named }: &StatusCode, json: bool) -> Option<String> {
+fn format_code_page(StatusCode { typed, status, named }: &StatusCode, as_json: bool) -> Option<String> {
     let win32 = status.win32();
     let (name, text, advice) = match named {
         Some(NamedStatus { name, text, advice }) => (*name, *text, Some(*advice)),
         None => (win32.name()?, status.meaning()?, advice_for(win32)),
     };
-    if json {
+    if as_json {
         let mut object = JsonObject::new();
         object.text("given", typed).number("code", status.0).text("hex", &format!("0x{:08X}", status.0));
         object.optional("alias", status.alias()).number("status", win32.0);

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   samples │ waits │ events by name ──▶ StackTree ───────┬──▶ html        a self-contained page
-//!                                                         ├──▶ speedscope  JSON of its schema
+//!                                                         ├──▶ speedscope  a JSON profile
 //!                                                         └──▶ collapsed   one line per stack
 //! ```
 //!
@@ -67,7 +67,7 @@ pub(super) fn run(options: &FlameArgs) -> Result<CommandOutcome> {
     };
     out.flush()?;
     print_summary(&graph, format, hidden, output);
-    if measure == StackMeasure::Events && graph.without_stack == graph.event_count {
+    if measure == StackMeasure::Events && graph.no_stack_count == graph.event_count {
         print_stack_hint(&analysis.events_with_stacks());
     }
     reading.print_warnings();
@@ -84,7 +84,7 @@ fn output_extension(options: &FlameArgs) -> Option<String> {
         .map(str::to_ascii_lowercase)
 }
 
-/// Returns the format that an option selects, else that of the file extension.
+/// Returns the format that an option selects, or else that of the file extension.
 fn output_format(options: &FlameArgs) -> FlameFormat {
     match output_extension(options).as_deref() {
         _ if options.collapsed => FlameFormat::Collapsed,
@@ -141,14 +141,14 @@ fn print_summary(graph: &FlameGraph, format: FlameFormat, hidden: usize, output:
         Some(path) => eprintln!("{}: {total}", escape_path(path)),
         None => eprintln!("{total}"),
     }
-    if graph.without_stack > 0 {
+    if graph.no_stack_count > 0 {
         eprintln!(
             "without a stack: {} of {}",
-            format_number(graph.without_stack),
+            format_number(graph.no_stack_count),
             format_count(graph.event_count, graph.measure.noun())
         );
     }
-    if graph.truncated > 0 {
+    if graph.truncations > 0 {
         eprintln!("{}", graph.truncation_note());
     }
     if hidden > 0 && format != FlameFormat::Html {

@@ -82,11 +82,11 @@ fn format_page(input: &TraceInput, survey: &TraceSurvey) -> String {
     let trace = &input.trace;
     let header = trace.header();
     let mut page = String::new();
-    let mut line = |name: &str, value: &str| {
+    let mut add_line = |name: &str, value: &str| {
         let _ = writeln!(page, "{name:<12} {value}");
     };
-    line("File", &format!("{} ({} bytes)", input.name, format_number(trace.file_size())));
-    line(
+    add_line("File", &format!("{} ({} bytes)", input.name, format_number(trace.file_size())));
+    add_line(
         "Session",
         &format!(
             "{}, logged to {}",
@@ -94,27 +94,27 @@ fn format_page(input: &TraceInput, survey: &TraceSurvey) -> String {
             name_or_placeholder(&header.file_name)
         ),
     );
-    line(
+    add_line(
         "Mode",
         &format!("{:#x} {}", header.log_file_mode, mode_names(LogFileMode::new(header.log_file_mode))),
     );
-    line("Machine", &format_machine(header, survey.system.as_deref()));
-    line("Clock", &format_clock(trace.clock()));
-    line("Started", &format!("{}, machine up since {}", header.start_time, header.boot_time));
+    add_line("Machine", &format_machine(header, survey.system.as_deref()));
+    add_line("Clock", &format_clock(trace.clock()));
+    add_line("Started", &format!("{}, machine up since {}", header.start_time, header.boot_time));
     if trace.is_finalised() {
         let span = header.end_time.0.saturating_sub(header.start_time.0) as f64 / 1e7;
-        line("Ended", &format!("{}, after {span:.3} s", header.end_time));
+        add_line("Ended", &format!("{}, after {span:.3} s", header.end_time));
     } else {
-        line("Ended", "not finalised, or still being written (weir repair writes a finalised copy)");
+        add_line("Ended", "not finalised, or still being written (weir repair writes a finalised copy)");
     }
     if let (Some(first), Some(last)) = (survey.first, survey.last) {
-        line("Events", &format!("{} from {first} to {last}", format_number(survey.events)));
+        add_line("Events", &format!("{} from {first} to {last}", format_number(survey.events)));
     } else {
-        line("Events", "none");
+        add_line("Events", "none");
     }
-    line("Buffers", &format_buffers(input));
-    line("Lost", &format!("{} events, {} buffers", header.events_lost, header.buffers_lost));
-    line("Providers", &survey.providers.len().to_string());
+    add_line("Buffers", &format_buffers(input));
+    add_line("Lost", &format!("{} events, {} buffers", header.events_lost, header.buffers_lost));
+    add_line("Providers", &survey.providers.len().to_string());
     let mut providers: Vec<_> = survey.providers.iter().collect();
     providers.sort_by_key(|(guid, (name, count))| (std::cmp::Reverse(*count), name, *guid));
     for (guid, (name, count)) in providers {
@@ -159,9 +159,9 @@ fn format_buffers(input: &TraceInput) -> String {
     let mut cpus: Vec<u16> = trace.buffers().iter().map(|b| b.cpu).collect();
     cpus.dedup();
     let (size, header_count, cpus) = (trace.header().buffer_size, trace.header().buffers_written, cpus.len());
-    let kind = if compressed > 0 { format!("{compressed} compressed") } else { "not compressed".to_owned() };
+    let state = if compressed > 0 { format!("{compressed} compressed") } else { "not compressed".to_owned() };
     format!(
-        "{count} of {} bytes in {cpus} streams, {kind}; header says {header_count}",
+        "{count} of {} bytes in {cpus} streams, {state}; header says {header_count}",
         format_number(u64::from(size))
     )
 }
@@ -205,7 +205,7 @@ fn format_number_fields(input: &TraceInput, survey: &TraceSurvey) -> String {
         ClockKind::SystemTime => "system",
         ClockKind::CpuCycles => "cycles",
     };
-    let optional = |t: Option<FileTime>| t.map_or("null".to_owned(), |t| format!("\"{t}\""));
+    let quote_or_null = |time: Option<FileTime>| time.map_or("null".to_owned(), |time| format!("\"{time}\""));
     format!(
         ",\"size\":{},\"mode\":\"{:#x}\",\"os\":\"{}.{}\",\"build\":{},\"cpus\":{},\"cpu_mhz\":{},\"pointer_size\":{},\
          \"clock\":\"{kind}\",\"clock_hz\":{},\"boot\":\"{}\",\"start\":\"{}\",\"end\":{end},\"finalised\":{},\
@@ -224,8 +224,8 @@ fn format_number_fields(input: &TraceInput, survey: &TraceSurvey) -> String {
         header.start_time,
         trace.is_finalised(),
         survey.events,
-        optional(survey.first),
-        optional(survey.last),
+        quote_or_null(survey.first),
+        quote_or_null(survey.last),
         trace.buffers().len(),
         trace.compressed_buffers(),
         trace.compressed_buffers() > 0,

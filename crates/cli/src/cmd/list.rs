@@ -25,7 +25,7 @@ pub(super) fn run(options: &ListArgs) -> Result<CommandOutcome> {
         eprintln!("{}", sessions::no_daemon_message(options.daemon_choice, message));
         return Ok(CommandOutcome::Fine);
     };
-    let sessions = list_running_and_failed_sessions(&mut controller)?;
+    let sessions = list_sessions(&mut controller)?;
     let text = if options.json {
         let providers = controller.providers()?;
         join_lines(
@@ -40,9 +40,7 @@ pub(super) fn run(options: &ListArgs) -> Result<CommandOutcome> {
 
 /// Returns the running sessions, then the sessions that ended by themselves and were not started
 /// again.
-fn list_running_and_failed_sessions(
-    controller: &mut Controller,
-) -> Result<Vec<(SessionSummary, SessionState)>> {
+fn list_sessions(controller: &mut Controller) -> Result<Vec<(SessionSummary, SessionState)>> {
     let mut all: Vec<_> =
         controller.sessions()?.into_iter().map(|summary| (summary, SessionState::Running)).collect();
     for ended in controller.ended_sessions()? {
@@ -64,7 +62,7 @@ fn format_session_table(sessions: &[(SessionSummary, SessionState)]) -> String {
         eprintln!("no session is running");
         return String::new();
     }
-    const HEAD: [&str; 10] = [
+    const HEADINGS: [&str; 10] = [
         "Name",
         "Type",
         "Status",
@@ -76,7 +74,7 @@ fn format_session_table(sessions: &[(SessionSummary, SessionState)]) -> String {
         "Mode",
         "File",
     ];
-    let mut rows = vec![HEAD.map(str::to_owned)];
+    let mut rows = vec![HEADINGS.map(str::to_owned)];
     rows.extend(sessions.iter().map(|(summary, state)| {
         let file = summary.log_file.as_ref().map_or_else(|| "-".to_owned(), |f| f.display().to_string());
         let (mut lost, undelivered) =

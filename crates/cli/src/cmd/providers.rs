@@ -67,7 +67,7 @@ fn matches_provider(provider: &ProviderInfo, pattern: &str) -> bool {
 }
 
 fn session_names(sessions: &[SessionSummary]) -> BTreeMap<SessionId, &str> {
-    sessions.iter().map(|provider| (provider.id, provider.name.as_str())).collect()
+    sessions.iter().map(|session| (session.id, session.name.as_str())).collect()
 }
 
 fn format_provider_table(
@@ -82,8 +82,8 @@ fn format_provider_table(
         }
         return String::new();
     }
-    const HEAD: [&str; 6] = ["Provider", "GUID", "Kind", "Groups", "Processes", "Enabled by"];
-    let mut rows = vec![HEAD.map(str::to_owned)];
+    const HEADINGS: [&str; 6] = ["Provider", "GUID", "Kind", "Groups", "Processes", "Enabled by"];
+    let mut rows = vec![HEADINGS.map(str::to_owned)];
     rows.extend(providers.iter().map(|provider| {
         let mut pids: Vec<_> = provider.pids.iter().take(MAX_SHOWN_PIDS).map(ToString::to_string).collect();
         if provider.pids.len() > MAX_SHOWN_PIDS {
@@ -109,18 +109,18 @@ fn format_enabling_sessions(
     provider: &ProviderInfo,
     names: &BTreeMap<SessionId, &str>,
 ) -> impl Iterator<Item = String> {
-    let by_name = |enable: &ProviderEnable| {
+    let format_named = |enable: &ProviderEnable| {
         let id = enable.session;
         let name = names.get(&id).map_or_else(|| format!("{:#x}", id.number()), |name| escape(name));
         format!("{name}:{}", format_enable(enable))
     };
     // Private sessions are not in the list of names.
-    let private =
+    let format_private =
         |enable: &ProviderEnable| format!("private {:#x}:{}", enable.session.number(), format_enable(enable));
-    provider.sessions.iter().map(by_name).chain(provider.private_sessions.iter().map(private))
+    provider.sessions.iter().map(format_named).chain(provider.private_sessions.iter().map(format_private))
 }
 
-/// Formats an enable with the syntax of the command line.
+/// Formats an enable in the style of the command line.
 fn format_enable(enable: &ProviderEnable) -> String {
     let (level, any, all) = (enable.level.as_int(), enable.keywords.bits(), enable.all_keywords.bits());
     let mut text = if any == 0 { "all".to_owned() } else { format!("{any:#x}") };
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn enables_print_in_command_line_syntax() {
+    fn enables_print_in_command_line_style() {
         assert_eq!(format_enable(&enable_by(5, 0, 0, 0)), "all");
         assert_eq!(format_enable(&enable_by(5, 4, 0, 0)), "all:4");
         assert_eq!(format_enable(&enable_by(5, 0, 0x10, 0)), "0x10");

@@ -94,7 +94,7 @@ fn record(options: &RecordArgs) -> Result<CommandOutcome> {
     let mut plan = sessions::build_plan(&name, Some(&options.output), &options.shape)?;
     // The daemon finalises the file however this process ends.
     plan.stop_on_drop = true;
-    let (mut session, first) =
+    let (mut session, first_summary) =
         StartedSession::start_with_kernel(options.daemon_choice, &mut plan, &options.kernel, &requests)?;
     session.enable(&requests, &options.pid)?;
     sessions::note_literal_percent_d(&plan);
@@ -109,14 +109,14 @@ fn record(options: &RecordArgs) -> Result<CommandOutcome> {
         Err(status) => return Ok(CommandOutcome::Status(status)),
     };
     let has_container_warning =
-        sessions::warn_of_left_out_processes(session.controller(), first.id, &requests)?;
+        sessions::warn_of_left_out_processes(session.controller(), first_summary.id, &requests)?;
     let registered = BTreeSet::new();
     let mut recording = Recording {
         options,
         requests,
         incoming,
         session: Some(session),
-        last_summary: first,
+        last_summary: first_summary,
         registered,
         has_name_note: false,
         has_container_warning,
@@ -214,18 +214,18 @@ impl Recording<'_> {
         }
     }
 
-    /// Polls the session and the recorded processes.
+    /// Polls the session and the recorded processes, and returns whether to continue.
     fn should_continue(&mut self) -> Result<bool> {
-        let Some(session) = self.session.as_mut().filter(|s| !s.is_over()) else {
+        let Some(session) = self.session.as_mut().filter(|s| !s.is_released()) else {
             return Ok(self.has_command);
         };
-        let Some(now) = session.query()? else {
+        let Some(summary) = session.query()? else {
             if self.has_command {
                 eprintln!("warning: the recording has ended; the command is still running");
             }
             return Ok(self.has_command);
         };
-        self.last_summary = now;
+        self.last_summary = summary;
         if self.requests.iter().any(|request| !self.registered.contains(&request.guid)) {
             let providers = session.controller().providers()?;
             self.registered.extend(sessions::registered_guids(&providers));
@@ -240,7 +240,7 @@ impl Recording<'_> {
     /// Stops the session, prints a summary and returns the exit status.
     fn finish(mut self, end: EndReason, events: Sender<RecordingEvent>) -> Result<CommandOutcome> {
         if let Some(mut session) = self.session.take() {
-            if end != EndReason::InterruptedTwice && !self.has_container_warning && !session.is_over() {
+            if end != EndReason::InterruptedTwice && !self.has_container_warning && !session.is_released() {
                 // The session is stopped even if this request fails.
                 let _ = sessions::warn_of_left_out_processes(
                     session.controller(),
@@ -254,13 +254,13 @@ impl Recording<'_> {
         let is_command_running = self.has_command && self.command_status.is_none();
         let waiting =
             (end != EndReason::InterruptedTwice && !is_command_running).then(|| WaitLine::new("stopping"));
-        let ended = self.wait_for_end(end);
+        let session_end = self.wait_for_end(end);
         drop(waiting);
-        let Some(ended) = ended? else {
+        let Some(session_end) = session_end? else {
             eprintln!("exited at once; the daemon finalises the file");
             return Ok(CommandOutcome::Status(INTERRUPTED));
         };
-        let outcome = self.print_summary(&ended)?;
+        let outcome = self.print_summary(&session_end)?;
         Ok(match self.command_status {
             Some(status) => CommandOutcome::Status(to_exit_status(status)),
             None if self.has_command => {
@@ -272,9 +272,9 @@ impl Recording<'_> {
     }
 
     /// Prints a summary and, if the recording ended early, the reason.
-    fn print_summary(&self, ended: &SessionEnd) -> Result<CommandOutcome> {
+    fn print_summary(&self, session_end: &SessionEnd) -> Result<CommandOutcome> {
         let file = &self.options.output;
-        let outcome = match ended {
+        let outcome = match session_end {
             SessionEnd::ByUs(summary) => sessions::print_summary(summary, false)?,
             SessionEnd::Before(summary) => {
                 let outcome = sessions::print_summary(summary, false)?;
@@ -293,8 +293,8 @@ impl Recording<'_> {
         Ok(outcome)
     }
 
-    /// Waits for the end of the session and, until Ctrl-C, of the command. Returns `None` if weir
-    /// should exit at once.
+    /// Waits for the end of the session and of the command; after Ctrl-C, only of the session.
+    /// Returns `None` if weir should exit at once.
     fn wait_for_end(&mut self, end: EndReason) -> Result<Option<SessionEnd>> {
         let mut is_interrupted = end != EndReason::Done;
         let mut deadline =
@@ -304,13 +304,13 @@ impl Recording<'_> {
             let timeout =
                 deadline.map_or(WAIT_WITHOUT_DEADLINE, |time| time.saturating_duration_since(Instant::now()));
             match self.incoming.recv_timeout(timeout) {
-                // Further Ctrl-C do not extend the deadline.
+                // Pressing Ctrl-C again does not extend the deadline.
                 Ok(RecordingEvent::Interrupt) if is_interrupted => {
                     deadline = deadline.or_else(|| Some(Instant::now() + STOP_REQUEST_TIMEOUT))
                 }
                 Ok(RecordingEvent::Interrupt) => is_interrupted = true,
-                Ok(RecordingEvent::Child(ended)) => {
-                    self.command_status = Some(ended.context("cannot wait for the command")?)
+                Ok(RecordingEvent::Child(status)) => {
+                    self.command_status = Some(status.context("cannot wait for the command")?)
                 }
                 Ok(RecordingEvent::Stopped(result)) => stopped = Some((*result)?),
                 Err(_) if deadline.is_some_and(|time| Instant::now() >= time) => return Ok(None),

@@ -62,16 +62,16 @@ pub(super) fn run(options: &RelogArgs) -> Result<CommandOutcome> {
     }
     let RelogOutput { mut output, counts, mut marks } = out;
     marks.write_remaining(&mut output)?;
-    let done = output.finish()?;
-    eprintln!("{}", report::format_summary(&path, &done, &counts));
+    let summary = output.finish()?;
+    eprintln!("{}", report::format_summary(&path, &summary, &counts));
     reading.print_warnings();
-    let outside =
+    let outside_warnings =
         Marks::new(&options.mark, traces.start()).warnings_outside(report::input_span(&traces, &counts));
-    let no_event = report::no_event_warning(&counts, &selection.filter);
-    report::invalid_items_warning(&done)
+    let no_event_warning = report::no_event_warning(&counts, &selection.filter);
+    report::invalid_items_warning(&summary)
         .into_iter()
-        .chain(no_event)
-        .chain(outside)
+        .chain(no_event_warning)
+        .chain(outside_warnings)
         .for_each(|text| exit::print_warning(&text));
     Ok(reading.outcome)
 }
@@ -112,7 +112,7 @@ struct EventSelection {
     filter: EventFilter,
     /// Providers that are left out.
     dropped: Option<EventFilter>,
-    bare: bool,
+    is_bare: bool,
 }
 
 impl EventSelection {
@@ -121,7 +121,7 @@ impl EventSelection {
         Self {
             filter: EventFilter::new(&options.filters, start),
             dropped: (!options.drop.is_empty()).then(|| EventFilter::new(&dropped, start)),
-            bare: options.bare,
+            is_bare: options.bare,
         }
     }
 
@@ -131,7 +131,7 @@ impl EventSelection {
 
     /// Returns whether an event is kept without applying the filters.
     fn is_always_kept(&self, record: &Record<'_>) -> bool {
-        relog::is_log_file_header(record) || !self.bare && is_context(record)
+        relog::is_log_file_header(record) || !self.is_bare && is_context(record)
     }
 
     fn is_dropped(&self, event: &DescribedEvent<'_>) -> bool {
@@ -165,8 +165,8 @@ struct EventCounts {
     read: u64,
     /// Times of the first and the last event read.
     span: Option<(FileTime, FileTime)>,
-    /// Number of events that were filtered.
-    filtered: u64,
+    /// Number of events that the filters were applied to.
+    tested: u64,
     /// Number of events that passed the filters.
     passed: u64,
 }
@@ -179,9 +179,9 @@ impl EventCounts {
         self.span = Some((first.min(time), last.max(time)));
     }
 
-    /// Counts a filtered event; returns whether `--head` allows more.
-    fn add_filtered(&mut self, is_kept: bool) -> ReadFlow {
-        self.filtered += 1;
+    /// Counts an event that the filters were applied to; returns whether `--head` allows more.
+    fn add_tested(&mut self, is_kept: bool) -> ReadFlow {
+        self.tested += 1;
         if !is_kept {
             return ReadFlow::Continue;
         }
@@ -201,13 +201,13 @@ fn relog_by_header(
         if is_stopped() {
             return Ok(ReadFlow::Stop);
         }
-        let (always_kept, time) = (selection.is_always_kept(record), clock.file_time(record.time()));
+        let (is_always_kept, time) = (selection.is_always_kept(record), clock.file_time(record.time()));
         out.counts.add_read(time);
-        let is_kept = always_kept || selection.filter.accepts_header(record, time);
+        let is_kept = is_always_kept || selection.filter.accepts_header(record, time);
         if is_kept {
             out.write_record(file, record, time)?;
         }
-        Ok(if always_kept { ReadFlow::Continue } else { out.counts.add_filtered(is_kept) })
+        Ok(if is_always_kept { ReadFlow::Continue } else { out.counts.add_tested(is_kept) })
     })
 }
 
@@ -218,29 +218,30 @@ fn relog_by_description(
     is_stopped: impl Fn() -> bool,
 ) -> Result<ReadSummary> {
     let mut grep = Grep::new(&selection.filter, Style::default());
-    let mut skipped = EventCounts::default();
+    let mut read_counts = EventCounts::default();
     let reading = traces.read(
         |record, time| {
-            skipped.add_read(time);
+            read_counts.add_read(time);
             let is_candidate =
                 selection.is_always_kept(record) || selection.filter.accepts_header(record, time);
-            skipped.filtered += u64::from(!is_candidate);
+            read_counts.tested += u64::from(!is_candidate);
             is_candidate || is_stopped()
         },
         |event| {
             if is_stopped() {
                 return Ok(ReadFlow::Stop);
             }
-            let (always_kept, dropped) =
+            let (is_always_kept, is_dropped) =
                 (selection.is_always_kept(&event.record), selection.is_dropped(event));
-            let is_kept = !dropped && (always_kept || selection.filter.accepts(event) && grep.accepts(event));
+            let is_kept =
+                !is_dropped && (is_always_kept || selection.filter.accepts(event) && grep.accepts(event));
             if is_kept {
                 out.write_record(event.file, &event.record, event.time)?;
             }
-            Ok(if always_kept { ReadFlow::Continue } else { out.counts.add_filtered(is_kept) })
+            Ok(if is_always_kept { ReadFlow::Continue } else { out.counts.add_tested(is_kept) })
         },
     )?;
-    (out.counts.read, out.counts.span) = (skipped.read, skipped.span);
-    out.counts.filtered += skipped.filtered;
+    (out.counts.read, out.counts.span) = (read_counts.read, read_counts.span);
+    out.counts.tested += read_counts.tested;
     Ok(reading)
 }

@@ -78,9 +78,9 @@ fn report_holes(file: &TraceInput) -> bool {
     for hole in holes.by_ref().take(MAX_SHOWN_HOLES) {
         eprintln!("{}: {hole}; the events there are lost", file.name);
     }
-    let more = holes.count() as u64;
-    if more > 0 {
-        eprintln!("{}: and {} more holes (weir check lists them)", file.name, format_number(more));
+    let more_holes = holes.count() as u64;
+    if more_holes > 0 {
+        eprintln!("{}: and {} more holes (weir check lists them)", file.name, format_number(more_holes));
     }
     file.trace.holes().next().is_some()
 }

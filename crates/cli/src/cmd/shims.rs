@@ -5,7 +5,7 @@
 //!   DIR/libadvapi32.so       ─▶ …/libtraceweir.so.0   dlopen("libadvapi32.so"),
 //!                                                     [DllImport("advapi32")]
 //!   DIR/advapi32.dll         ─▶ …                     [DllImport("advapi32.dll")], ctypes
-//!   DIR/libadvapi32.dll.so   ─▶ …                     the name that .NET derives from it
+//!   DIR/libadvapi32.dll.so   ─▶ …                     the name that .NET derives
 //!   DIR/tdh.dll …            sechost and tdh likewise
 //! ```
 //!
@@ -44,7 +44,7 @@ const LIBRARY_FILE_STEM: &str = "libtraceweir";
 const NAME_PATTERNS: [(&str, &str); 6] =
     [("lib", ".so"), ("", ".so"), ("", ".dll"), ("lib", ".dll"), ("", ".dll.so"), ("lib", ".dll.so")];
 
-/// Returns every file name under which a program may search a library.
+/// Returns every file name under which a program may search for a library.
 fn link_names() -> impl Iterator<Item = String> {
     WINDOWS_LIBRARIES
         .into_iter()
@@ -140,17 +140,17 @@ fn create_links(options: &ShimsArgs) -> Result<CommandOutcome> {
         }
     }
     for (name, path, entry) in links {
-        let done = match entry {
+        let action = match entry {
             ShimEntry::Ours(target) if target == library => "kept",
             ShimEntry::Nothing => "made",
             _ => "replaced",
         };
-        if done != "kept" {
+        if action != "kept" {
             open_folder
                 .put_link(&library, &name)
                 .with_context(|| format!("cannot create the link {}", path.display()))?;
         }
-        println!("{done} {} -> {}", path.display(), library.display());
+        println!("{action} {} -> {}", path.display(), library.display());
     }
     let absolute = std::path::absolute(folder).unwrap_or_else(|_| folder.clone());
     eprintln!("programs find them with LD_LIBRARY_PATH={}", absolute.display());
@@ -222,8 +222,8 @@ fn find_library_in(folder: &Path) -> Option<PathBuf> {
     LIBRARY_FILE_NAMES.map(|name| folder.join(name)).into_iter().find(|path| path.is_file())
 }
 
-/// Returns the folders in which the library is searched: next to this program, as in a build and in
-/// an installation, then the system's library folders.
+/// Returns the folders that are searched for the library: next to this program, as in a build and
+/// in an installation, then the system's library folders.
 fn library_folders() -> Vec<PathBuf> {
     let program = std::env::current_exe().ok();
     let program_folder = program.as_deref().and_then(Path::parent);
@@ -254,13 +254,13 @@ mod tests {
             "libtdh.so",
             "tdh.dll.so",
         ] {
-            assert!(all.iter().any(|known| known == name), "{name} in {all:?}");
+            assert!(all.iter().any(|link| link == name), "there is no {name} in {all:?}");
         }
         assert_eq!(all.len(), 18);
     }
 
     #[test]
-    fn only_links_to_the_library_are_ours_in_the_opened_folder() {
+    fn entries_are_inspected_in_the_opened_folder() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("shims");
         fs::create_dir(&path).unwrap();

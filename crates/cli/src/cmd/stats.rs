@@ -26,7 +26,7 @@ struct EventTotals {
     bytes: u64,
 }
 
-/// The object that a row counts.
+/// The provider, event or process of a row.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 enum RowKey {
     Provider(Guid),
@@ -105,7 +105,7 @@ impl TraceStats {
         }
         if matches!(by, GroupBy::All | GroupBy::Event) {
             let d = record.descriptor();
-            let name = event.found.as_ref().ok().and_then(|f| f.prepared.event_name.clone());
+            let name = event.schema_match.as_ref().ok().and_then(|f| f.prepared.event_name.clone());
             let name =
                 name.unwrap_or_else(|| format!("{} v{}", format_unnamed_event(record), d.version).into());
             let name = if name.len() > MAX_NAME_CHARS { truncate_name(&name).into() } else { name };
@@ -117,7 +117,7 @@ impl TraceStats {
             // After exec, a process has the name of the new program instead of the name of its
             // parent.
             if let Some(name) = event.process
-                && self.processes.get(&pid).is_none_or(|known| **known != *name)
+                && self.processes.get(&pid).is_none_or(|old_name| **old_name != *name)
             {
                 self.processes.insert(pid, name.into());
             }
@@ -156,12 +156,12 @@ impl TraceStats {
         name: &str,
         rows: &[(&RowKey, &EventTotals)],
         max_rows: usize,
-        json: bool,
+        as_json: bool,
         page: &mut String,
     ) {
         let seconds = self.seconds();
-        let rate = |n: u64| if seconds > 0.0 { n as f64 / seconds } else { 0.0 };
-        if !json {
+        let events_per_second = |n: u64| if seconds > 0.0 { n as f64 / seconds } else { 0.0 };
+        if !as_json {
             let _ = writeln!(
                 page,
                 "\n{:>12} {:>15} {:>12} {:>7}  {name}",
@@ -170,12 +170,12 @@ impl TraceStats {
         }
         for (key, count) in rows.iter().take(max_rows) {
             let label = self.row_label(key);
-            if json {
+            if as_json {
                 let mut out = format!("{{\"by\":\"{name}\",\"name\":").into_bytes();
                 json_string(&label, &mut out);
                 page.push_str(&String::from_utf8_lossy(&out));
                 self.write_json_ids(key, page);
-                let rate = rate(count.events);
+                let rate = events_per_second(count.events);
                 let _ = writeln!(
                     page,
                     ",\"events\":{},\"bytes\":{},\"rate\":{rate:.3}}}",
@@ -184,12 +184,12 @@ impl TraceStats {
             } else {
                 let share = count.events as f64 * 100.0 / self.all.events.max(1) as f64;
                 let (events, bytes) = (format_number(count.events), format_number(count.bytes));
-                let rate = rate(count.events);
+                let rate = events_per_second(count.events);
                 let _ =
                     writeln!(page, "{events:>12} {bytes:>15} {rate:>12.1} {share:>6.1}%  {}", escape(&label));
             }
         }
-        if rows.len() > max_rows && !json {
+        if rows.len() > max_rows && !as_json {
             let _ = writeln!(
                 page,
                 "{:>12} more (--top 0 shows all)",
@@ -210,17 +210,17 @@ impl TraceStats {
     }
 
     fn row_label(&self, key: &RowKey) -> String {
-        let provider =
+        let provider_name =
             |guid: &Guid| self.providers.get(guid).map_or_else(|| guid.to_string(), |n| n.to_string());
         match key {
             RowKey::Provider(guid) => {
                 // Kernel events share one provider name; their class distinguishes them.
                 match traceweir_format::kernel::class_name(guid) {
-                    Some(class) => format!("{} ({class})", provider(guid)),
-                    None => provider(guid),
+                    Some(class) => format!("{} ({class})", provider_name(guid)),
+                    None => provider_name(guid),
                 }
             }
-            RowKey::Event(guid, name, ..) => format!("{}/{name}", provider(guid)),
+            RowKey::Event(guid, name, ..) => format!("{}/{name}", provider_name(guid)),
             RowKey::Process(NO_ID) => "(no process)".to_owned(),
             RowKey::Process(pid) => match self.processes.get(pid) {
                 Some(name) => format!("{name} ({pid})"),

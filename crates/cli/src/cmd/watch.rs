@@ -42,19 +42,19 @@ pub(super) fn run(options: &WatchArgs) -> Result<CommandOutcome> {
         interrupt_stopper.stop();
     })?;
     let timer = options.duration.map(|duration| stop_after(duration, stopper.clone()));
-    let watched = print_events(options, &requests, trace);
+    let result = print_events(options, &requests, trace);
     drop(timer);
-    let is_requested = stopper.is_requested();
+    let is_stop_requested = stopper.is_stop_requested();
     let session_end = stopper.take_session_end();
-    let lost = match watched {
+    let lost = match result {
         // The reader closed the pipe.
         Err(error) if exit::is_closed_pipe(&error) => return Ok(CommandOutcome::Fine),
         Err(error) if is_daemon_disconnect(&error) => {
             return Err(daemon_ended_error(options, session_end.ok().as_ref()));
         }
-        watched => watched?,
+        result => result?,
     };
-    if !is_requested && options.filters.head.is_none() {
+    if !is_stop_requested && options.filters.head.is_none() {
         print_reason_of_end(options, session_end.as_ref().ok());
     }
     if lost.events > 0 || lost.buffers > 0 {
@@ -63,12 +63,12 @@ pub(super) fn run(options: &WatchArgs) -> Result<CommandOutcome> {
         return Ok(CommandOutcome::EventsLost);
     }
     Ok(match session_end? {
-        Some(SessionEnd::ByUs(mut p) | SessionEnd::Before(mut p)) => {
+        Some(SessionEnd::ByUs(mut summary) | SessionEnd::Before(mut summary)) => {
             if options.filters.head.is_some() {
                 // Losses after `--head` was reached do not count.
-                (p.real_time_events_lost, p.real_time_buffers_lost) = (0, 0);
+                (summary.real_time_events_lost, summary.real_time_buffers_lost) = (0, 0);
             }
-            sessions::report_losses(&p, true)
+            sessions::report_losses(&summary, true)
         }
         Some(SessionEnd::WithDaemon(_)) | None => CommandOutcome::Fine,
     })
@@ -77,15 +77,15 @@ pub(super) fn run(options: &WatchArgs) -> Result<CommandOutcome> {
 /// Prints why the events ended, if neither a signal nor an option ended the watching.
 fn print_reason_of_end(options: &WatchArgs, session_end: Option<&Option<SessionEnd>>) {
     match (session_end, &options.session) {
-        (Some(Some(SessionEnd::Before(p))), _) if p.end_status.is_none() => {
+        (Some(Some(SessionEnd::Before(summary))), _) if summary.end_status.is_none() => {
             eprintln!("the session was stopped by another process")
         }
-        (Some(Some(SessionEnd::Before(p))), _) => eprintln!("{}", sessions::describe_end(p)),
+        (Some(Some(SessionEnd::Before(summary))), _) => eprintln!("{}", sessions::describe_end(summary)),
         (_, Some(name)) => {
             let ended = sessions::connect_to_session(options.daemon_choice, name)
                 .and_then(|(_, session)| Ok(session.outcome()?));
             match ended {
-                Ok(p) => eprintln!("{}", sessions::describe_end(&p)),
+                Ok(summary) => eprintln!("{}", sessions::describe_end(&summary)),
                 Err(_) => eprintln!("session {} has ended", escape(name)),
             }
         }
@@ -98,7 +98,7 @@ fn is_daemon_disconnect(error: &anyhow::Error) -> bool {
 }
 
 fn daemon_ended_error(options: &WatchArgs, session_end: Option<&Option<SessionEnd>>) -> anyhow::Error {
-    let at = match session_end {
+    let location = match session_end {
         Some(Some(SessionEnd::WithDaemon(socket))) => format!(" at {}", escape_path(socket)),
         _ => String::new(),
     };
@@ -106,7 +106,7 @@ fn daemon_ended_error(options: &WatchArgs, session_end: Option<&Option<SessionEn
         .session
         .as_ref()
         .map_or_else(|| "the session".to_owned(), |n| format!("session {}", escape(n)));
-    anyhow!("the daemon{at} has ended, and {session} with it")
+    anyhow!("the daemon{location} has ended, and {session} with it")
 }
 
 fn print_events(
@@ -187,12 +187,12 @@ struct TemporarySession {
     running: Option<StartedSession>,
     ended: Result<Option<SessionEnd>>,
     /// Whether a signal or an option requested the end.
-    is_requested: bool,
+    is_stop_requested: bool,
 }
 
 impl WatchStopper {
     fn new(closer: Closer, session: Option<StartedSession>) -> Self {
-        let session = TemporarySession { running: session, ended: Ok(None), is_requested: false };
+        let session = TemporarySession { running: session, ended: Ok(None), is_stop_requested: false };
         Self { closer, session: Arc::new(Mutex::new(session)) }
     }
 
@@ -200,15 +200,15 @@ impl WatchStopper {
     /// another session at once.
     fn stop(&self) {
         let mut session = self.session.lock().unwrap_or_else(PoisonError::into_inner);
-        session.is_requested = true;
+        session.is_stop_requested = true;
         match session.running.take() {
             Some(started) => session.ended = started.stop().map(Some),
             None => self.closer.close(),
         }
     }
 
-    fn is_requested(&self) -> bool {
-        self.session.lock().unwrap_or_else(PoisonError::into_inner).is_requested
+    fn is_stop_requested(&self) -> bool {
+        self.session.lock().unwrap_or_else(PoisonError::into_inner).is_stop_requested
     }
 
     /// Returns how the temporary session ended, and stops it if it still runs.

@@ -41,7 +41,7 @@ impl CsvSink {
     /// Fills `cell` with the fields; returns an error if the payload does not fit its schema.
     fn fill_cell_with_fields(&mut self, event: &DescribedEvent<'_>) -> Option<Undecoded> {
         self.cell.clear();
-        let found = event.found.as_ref().ok()?;
+        let found = event.schema_match.as_ref().ok()?;
         let mut fields = TextFields::new(&mut self.cell, found.prepared, self.style);
         match self.walker.walk(
             &found.prepared.schema,
@@ -71,7 +71,7 @@ impl CsvSink {
         out.push(b',');
         out.extend_from_slice(&record.provider().to_ascii());
         out.push(b',');
-        let name = event.found.as_ref().ok().and_then(|f| f.prepared.event_name.as_deref());
+        let name = event.schema_match.as_ref().ok().and_then(|f| f.prepared.event_name.as_deref());
         push_cell(name.unwrap_or_default().as_bytes(), out);
         for number in [d.id, u16::from(d.version), u16::from(d.level), u16::from(d.opcode), d.task] {
             out.push(b',');
@@ -176,12 +176,12 @@ impl EventSink for CsvSink {
         push_cell(self.cell.trim_ascii_start(), out);
         out.push(b',');
         self.cell.clear();
-        if let Ok(found) = &event.found {
+        if let Ok(found) = &event.schema_match {
             self.messages.expand(found, record.pointer_size(), self.style, &mut self.cell);
         }
         push_cell(&self.cell, out);
         out.push(b',');
-        let undecoded = match &event.found {
+        let undecoded = match &event.schema_match {
             Ok(found) => misfit.as_ref().map(|reason| (reason, found.payload)),
             Err(reason) => Some((reason, record.payload())),
         };

@@ -11,8 +11,8 @@
 //!          "code":{"InstructionPointer":[{…}]}
 //! ```
 //!
-//! All frames except the first are return addresses, which follow the call. Such a function is
-//! looked up one byte earlier, but the address is shown unchanged. A stack that a process captured
+//! All frames except the first are return addresses, which follow the call. Their functions are
+//! looked up one byte earlier, but the addresses are shown unchanged. A stack that a process captured
 //! itself contains only return addresses.
 
 use std::sync::Arc;
@@ -111,7 +111,7 @@ fn resolve_code_fields(
     event: &DescribedEvent<'_>,
     walker: &mut Walker,
 ) -> Vec<(&'static str, ResolvedAddress)> {
-    let Some(found) = event.found.as_ref().ok().filter(|_| event.record.hook().is_some()) else {
+    let Some(found) = event.schema_match.as_ref().ok().filter(|_| event.record.hook().is_some()) else {
         return Vec::new();
     };
     let mut code = CodeFields::default();
@@ -119,10 +119,10 @@ fn resolve_code_fields(
     let _ = walker.walk(&found.prepared.schema, found.payload, event.record.pointer_size(), &mut code);
     let process = event.attributed.map_or(event.record.process_id(), |actor| actor.pid);
     let process_and_time = (process, event.record.time());
-    let resolved = |(index, address): (usize, u64)| {
+    let resolve_field = |(index, address): (usize, u64)| {
         Some((*CODE_FIELD_NAMES.get(index)?, resolve_address(event, process_and_time, address, true)?))
     };
-    code.0.into_iter().filter_map(resolved).collect()
+    code.0.into_iter().filter_map(resolve_field).collect()
 }
 
 /// Appends the lines below an event: its code addresses, then its stack.
@@ -225,7 +225,7 @@ fn push_objects<'n>(all: impl Iterator<Item = &'n ResolvedAddress>, out: &mut Ve
 }
 
 fn push_object(frame: &SymbolFrame, resolved: &ResolvedAddress, out: &mut Vec<u8>) {
-    let text = |key: &[u8], value: Option<&Arc<str>>, out: &mut Vec<u8>| {
+    let push_member = |key: &[u8], value: Option<&Arc<str>>, out: &mut Vec<u8>| {
         out.extend_from_slice(key);
         match value {
             Some(value) => json_string(value, out),
@@ -235,12 +235,12 @@ fn push_object(frame: &SymbolFrame, resolved: &ResolvedAddress, out: &mut Vec<u8
     out.extend_from_slice(b"{\"addr\":\"0x");
     hex_lower(resolved.address, out);
     out.push(b'"');
-    text(b",\"module\":", frame.module.as_ref(), out);
-    text(b",\"symbol\":", frame.function.as_ref(), out);
+    push_member(b",\"module\":", frame.module.as_ref(), out);
+    push_member(b",\"symbol\":", frame.function.as_ref(), out);
     out.extend_from_slice(b",\"offset\":");
     push_offset(frame.offset.saturating_add(resolved.lookup_offset), out);
     if frame.file.is_some() {
-        text(b",\"file\":", frame.file.as_ref(), out);
+        push_member(b",\"file\":", frame.file.as_ref(), out);
     }
     if let Some(line) = frame.line {
         out.extend_from_slice(b",\"line\":");

@@ -68,7 +68,7 @@ pub(super) fn push_text(record: &Record<'_>, out: &mut Vec<u8>) {
 
 /// Appends the value of the item of this name, if the event has it.
 pub(super) fn push_item(record: &Record<'_>, name: &str, out: &mut Vec<u8>) {
-    if let Some((_, value)) = record.items().filter_map(parse_item).find(|(known, _)| *known == name) {
+    if let Some((_, value)) = record.items().filter_map(parse_item).find(|(key, _)| *key == name) {
         push_item_value(&value, out);
     }
 }
@@ -85,13 +85,13 @@ fn push_item_value(value: &ItemValue, out: &mut Vec<u8>) {
 }
 
 fn parse_item(item: Item<'_>) -> Option<(&'static str, ItemValue)> {
-    let key = |data: &[u8]| data.try_into().ok().map(u64::from_le_bytes).map(ItemValue::Key);
+    let parse_key = |data: &[u8]| data.try_into().ok().map(u64::from_le_bytes).map(ItemValue::Key);
     Some(match item.kind {
         ExtType::SID => ("sid", ItemValue::Text(Sid::parse(item.data).ok()?.to_string())),
         ExtType::TS_ID => ("session", ItemValue::Number(u32::from_le_bytes(item.data.try_into().ok()?))),
         ExtType::PSM_KEY => ("app", ItemValue::Text(decode_utf16_z(item.data))),
-        ExtType::EVENT_KEY => ("event_key", key(item.data)?),
-        ExtType::PROCESS_START_KEY => ("start_key", key(item.data)?),
+        ExtType::EVENT_KEY => ("event_key", parse_key(item.data)?),
+        ExtType::PROCESS_START_KEY => ("start_key", parse_key(item.data)?),
         ExtType::CONTAINER_ID => {
             let text = item.data.split(|byte| *byte == 0).next().unwrap_or_default();
             ("container", ItemValue::Text(String::from_utf8_lossy(text).into_owned()))

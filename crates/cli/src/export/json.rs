@@ -37,7 +37,7 @@ impl JsonSink {
         out.extend_from_slice(b",\"guid\":\"");
         out.extend_from_slice(&record.provider().to_ascii());
         out.extend_from_slice(b"\",\"event\":");
-        push_name(event.found.as_ref().ok().and_then(|f| f.prepared.event_name.as_deref()), out);
+        push_name(event.schema_match.as_ref().ok().and_then(|f| f.prepared.event_name.as_deref()), out);
         for (key, number) in [
             (&b",\"id\":"[..], d.id),
             (b",\"version\":", u16::from(d.version)),
@@ -62,7 +62,7 @@ impl JsonSink {
 
     fn write_fields(&mut self, event: &DescribedEvent<'_>, out: &mut Vec<u8>) -> Option<Undecoded> {
         out.extend_from_slice(b",\"fields\":{");
-        let found = match &event.found {
+        let found = match &event.schema_match {
             Ok(found) => found,
             Err(reason) => {
                 out.push(b'}');

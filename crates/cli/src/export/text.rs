@@ -31,8 +31,8 @@ const MAX_SHOWN_BYTES: usize = 64;
 
 pub(crate) struct TextSink {
     style: Style,
-    colour: bool,
-    stacks: bool,
+    is_colourful: bool,
+    shows_stacks: bool,
     time_formatter: TimeFormatter,
     walker: Walker,
     messages: MessageExpander,
@@ -61,14 +61,15 @@ impl OriginText {
 const PROCESSOR_SLOTS: usize = 64;
 
 impl TextSink {
-    pub(crate) fn new(style: Style, show: ShownParts, colour: bool) -> Self {
+    pub(crate) fn new(style: Style, show: ShownParts, is_colourful: bool) -> Self {
         let (walker, messages, message) = (Walker::default(), MessageExpander::default(), Vec::new());
         let (time_formatter, last_origins) = (TimeFormatter::new(b' '), Vec::new());
-        Self { style, colour, stacks: show.stacks, time_formatter, walker, messages, message, last_origins }
+        let shows_stacks = show.stacks;
+        Self { style, is_colourful, shows_stacks, time_formatter, walker, messages, message, last_origins }
     }
 
     fn paint(&self, code: &[u8], out: &mut Vec<u8>) {
-        if self.colour {
+        if self.is_colourful {
             out.extend_from_slice(code);
         }
     }
@@ -78,7 +79,7 @@ impl TextSink {
     fn write_origin(&mut self, event: &DescribedEvent<'_>, out: &mut Vec<u8>) {
         let (record, actor) = (&event.record, event.attributed);
         let (pid, tid) = actor.map_or((record.process_id(), record.thread_id()), |a| (a.pid, a.tid));
-        let title = event.found.as_ref().ok().and_then(|f| f.prepared.title.as_deref());
+        let title = event.schema_match.as_ref().ok().and_then(|f| f.prepared.title.as_deref());
         let slot = usize::from(record.cpu()) % PROCESSOR_SLOTS;
         let cached = title.filter(|_| event.process.is_none()).zip(self.last_origins.get(slot));
         if let Some((_, last)) =
@@ -88,13 +89,13 @@ impl TextSink {
         }
         let start = out.len();
         self.write_new_origin(event, (pid, tid), title, out);
-        if title.is_some() && event.process.is_none() && !self.colour {
+        if title.is_some() && event.process.is_none() && !self.is_colourful {
             self.last_origins.resize_with(PROCESSOR_SLOTS, OriginText::default);
-            if let (Some(last), Some(words)) = (self.last_origins.get_mut(slot), out.get(start..)) {
+            if let (Some(last), Some(origin)) = (self.last_origins.get_mut(slot), out.get(start..)) {
                 last.writer = (record.cpu(), pid, tid);
                 last.title_len = title.map_or(0, <[u8]>::len);
                 last.text.clear();
-                last.text.extend_from_slice(words);
+                last.text.extend_from_slice(origin);
             }
         }
     }
@@ -127,7 +128,7 @@ impl TextSink {
 
     /// Writes the fields or the message of the event.
     fn write_payload(&mut self, event: &DescribedEvent<'_>, out: &mut Vec<u8>) -> Option<Undecoded> {
-        let found = match &event.found {
+        let found = match &event.schema_match {
             Ok(found) => found,
             Err(reason) => {
                 self.write_undecoded(reason, event.record.payload(), out);
@@ -186,7 +187,7 @@ fn write_untitled(event: &DescribedEvent<'_>, out: &mut Vec<u8>) {
         None => out.extend_from_slice(&record.provider().to_ascii()),
     }
     out.push(b'/');
-    match event.found.as_ref().ok().and_then(|f| f.prepared.event_name.as_deref()) {
+    match event.schema_match.as_ref().ok().and_then(|f| f.prepared.event_name.as_deref()) {
         Some(name) => push_line(name.as_bytes(), out),
         None => out.extend_from_slice(format_unnamed_event(record).as_bytes()),
     }
@@ -199,7 +200,7 @@ fn push_frames(event: &DescribedEvent<'_>, out: &mut Vec<u8>) {
     frames.for_each(|address| push_frame(event, (record.process_id(), record.time()), (address, false), out));
 }
 
-/// Appends the lines of one frame of a process at a time, with module or symbols if known.
+/// Appends the lines of a frame in a process at a given time, with module or symbols if known.
 /// `is_exact` means that the address is not a return address.
 pub(crate) fn push_frame(
     event: &DescribedEvent<'_>,
@@ -235,7 +236,7 @@ impl EventSink for TextSink {
         out.push(b'\n');
         if event.symbols.is_some() {
             frames::push_text(event, &mut self.walker, out);
-        } else if self.stacks {
+        } else if self.shows_stacks {
             push_frames(event, out);
         }
         misfit

@@ -66,7 +66,8 @@ impl XmlSink {
             " />\r\n\t\t<Execution ProcessID=\"{pid}\" ThreadID=\"{tid}\" ProcessorID=\"{cpu}\" \
              KernelTime=\"{kernel}\" UserTime=\"{user}\" />\r\n"
         );
-        let channel = event.found.as_ref().ok().and_then(|f| f.prepared.schema.names.channel.as_deref());
+        let channel =
+            event.schema_match.as_ref().ok().and_then(|f| f.prepared.schema.names.channel.as_deref());
         write_element("\t\t", "Channel", channel.unwrap_or_default(), out);
         out.extend_from_slice(b"\t\t<Computer />\r\n");
         if let Some(sid) = items::find_sid(record) {
@@ -76,7 +77,7 @@ impl XmlSink {
     }
 
     fn write_event_data(&mut self, event: &DescribedEvent<'_>, out: &mut Vec<u8>) -> Option<Undecoded> {
-        let found = match &event.found {
+        let found = match &event.schema_match {
             Ok(found) => found,
             Err(reason) => {
                 out.extend_from_slice(b"\t<BinaryEventData>");
@@ -97,7 +98,7 @@ impl XmlSink {
             style: self.style,
             scratch: &mut self.scratch,
             depth: 2,
-            array_items: None,
+            array_len: None,
             hides_padding,
             max_len,
         };
@@ -183,7 +184,7 @@ impl EventSink for XmlSink {
         let _ = write!(out, "<Event xmlns=\"{EVENT_NAMESPACE}\">\r\n");
         self.write_system(event, out);
         let misfit = self.write_event_data(event, out);
-        if let Ok(found) = &event.found {
+        if let Ok(found) = &event.schema_match {
             self.write_rendering_info(event, found, out);
         }
         if !matches!(event.record.family(), Family::Event) {
@@ -207,7 +208,7 @@ struct XmlFields<'a> {
     scratch: &'a mut Vec<u8>,
     depth: usize,
     /// Number of values of the open array.
-    array_items: Option<usize>,
+    array_len: Option<usize>,
     hides_padding: bool,
     max_len: usize,
 }
@@ -231,15 +232,15 @@ impl<'p> Visitor<'p> for XmlFields<'_> {
         text(field, &value, self.style, self.scratch);
         write_escaped(self.scratch, self.out);
         self.out.extend_from_slice(b"</Data>\r\n");
-        if let Some(n) = &mut self.array_items {
+        if let Some(n) = &mut self.array_len {
             *n = n.saturating_add(1);
         }
     }
     fn begin_array(&mut self, _: usize, _: &Field, _: usize) {
-        self.array_items = Some(0);
+        self.array_len = Some(0);
     }
     fn end_array(&mut self, _: usize, field: &Field) {
-        if self.array_items.take() == Some(0) {
+        if self.array_len.take() == Some(0) {
             self.write_indent();
             self.out.extend_from_slice(b"<Data Name=\"");
             write_escaped(field.name.as_bytes(), self.out);
@@ -247,7 +248,7 @@ impl<'p> Visitor<'p> for XmlFields<'_> {
         }
     }
     fn begin_struct(&mut self, _: usize, field: &Field) {
-        self.array_items = None;
+        self.array_len = None;
         self.write_indent();
         self.out.extend_from_slice(b"<ComplexData Name=\"");
         write_escaped(field.name.as_bytes(), self.out);

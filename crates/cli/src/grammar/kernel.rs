@@ -149,14 +149,14 @@ impl KernelSelection {
     /// same stacks, and the names of the other groups that Linux has. Returns `None` if there are
     /// no other groups, or if only process, thread and image groups would be left.
     pub(crate) fn allowed_for_own_processes(&self) -> Option<(Self, Vec<String>)> {
-        let own = [self.flags() & (OWN_GROUPS | NO_SYSCONFIG), 0, 0, 0, 0, 0, 0, 0];
+        let allowed = [self.flags() & (OWN_GROUPS | NO_SYSCONFIG), 0, 0, 0, 0, 0, 0, 0];
         let mut other_groups = self.groups;
-        other_groups.iter_mut().zip(own).for_each(|(word, own)| *word &= !own);
+        other_groups.iter_mut().zip(allowed).for_each(|(word, own)| *word &= !own);
         let has_both =
             self.flags() & OWN_GROUPS & !PROCESS_GROUPS != 0 && other_groups.iter().any(|word| *word != 0);
         let absent = absent::remove_available_groups(&other_groups);
         other_groups.iter_mut().zip(absent).for_each(|(word, absent)| *word &= !absent);
-        has_both.then(|| (Self { groups: own, stacks: self.stacks.clone() }, group_names(&other_groups)))
+        has_both.then(|| (Self { groups: allowed, stacks: self.stacks.clone() }, group_names(&other_groups)))
     }
 
     /// Returns the events to be followed by a call stack.
@@ -380,18 +380,18 @@ mod tests {
             let kernel = parse_kernel(name).unwrap();
             assert_eq!(default_stacks(&kernel.groups), kernel.events_with_stacks(None), "{name}");
         }
-        let plain = parse_kernel("cswitch").unwrap();
+        let cswitch = parse_kernel("cswitch").unwrap();
         assert_eq!(
-            event_names(&plain.events_with_stacks(Some(&StackSelection::Default))),
+            event_names(&cswitch.events_with_stacks(Some(&StackSelection::Default))),
             ["Thread/CSwitch"],
             "--stacks default must use the stacks of the group"
         );
         let (own, other_names) = parse_kernel("sched,priority").unwrap().allowed_for_own_processes().unwrap();
         assert_eq!((own.groups[0], other_names.join(" ")), (0x0100_0017, "DISPATCHER PRIORITY".to_owned()));
         assert_eq!(own.events_with_stacks(None).len(), 3);
-        let without_part = ["cpu", "dispatcher", "none", "registry", "disk"]
+        let without_own_part = ["cpu", "dispatcher", "none", "registry", "disk"]
             .map(|name| parse_kernel(name).unwrap().allowed_for_own_processes());
-        assert_eq!(without_part, [const { None }; 5]);
+        assert_eq!(without_own_part, [const { None }; 5]);
     }
 
     #[test]

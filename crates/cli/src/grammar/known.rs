@@ -37,7 +37,7 @@ impl ManifestNames {
             let is_folder = path.is_dir();
             for file in list_manifest_files(path)? {
                 match read_manifest(&read_schema_file(&file)?) {
-                    Ok(read) => providers.extend(read),
+                    Ok(schemas) => providers.extend(schemas),
                     // A folder may contain binaries without any metadata.
                     Err(_) if is_folder => {}
                     Err(e) => {
@@ -50,8 +50,8 @@ impl ManifestNames {
         Ok(Self { providers, enabled: Vec::new() })
     }
 
-    /// Returns the GUID of a name: from a manifest, else that of a provider that the session
-    /// enables, else the hash of the name.
+    /// Returns the GUID of a name: from a manifest, or else that of a provider that the
+    /// session enables, or else the hash of the name.
     fn find_guid(&self, name: &str, text: &str) -> Result<Guid, ArgumentError> {
         let folded = name.to_lowercase();
         let has_name = |p: &&ProviderSchemas| p.name.as_deref().is_some_and(|n| n.to_lowercase() == folded);
@@ -61,7 +61,7 @@ impl ManifestNames {
         let mut enabled: Vec<Guid> = self
             .enabled
             .iter()
-            .filter(|(known, _)| known.to_lowercase() == folded)
+            .filter(|(enabled_name, _)| enabled_name.to_lowercase() == folded)
             .map(|(_, id)| *id)
             .collect();
         enabled.sort_unstable();
@@ -117,7 +117,7 @@ impl ManifestNames {
             format!("; this provider has {}", provider_levels.join(", "))
         };
         let reason = format!("{:?} is not a level: {EXPECTED_LEVEL}{provider_levels}", name.text);
-        Err(ArgumentError::new(text, name.at.clone(), reason))
+        Err(ArgumentError::new(text, name.range.clone(), reason))
     }
 
     /// Encodes the payload filter, if there are conditions.
@@ -133,8 +133,8 @@ impl ManifestNames {
         let events: Vec<_> = self.provider_events(guid).collect();
         let encoded = payload::encode(&events, conditions.iter().map(|condition| condition.text.as_str()));
         encoded.map(Some).map_err(|(number, reason)| {
-            let at = conditions.get(number).map_or(0..text.len(), |condition| condition.at.clone());
-            ArgumentError::new(text, at, reason)
+            let range = conditions.get(number).map_or(0..text.len(), |condition| condition.range.clone());
+            ArgumentError::new(text, range, reason)
         })
     }
 
@@ -148,7 +148,7 @@ impl ManifestNames {
         let mut all = self.provider_keywords(guid).chain(common);
         let found = all.find(|(_, name)| strip_win_prefix(name).to_lowercase() == key);
         found.map(|(bits, _)| bits).ok_or_else(|| {
-            ArgumentError::new(text, name.at.clone(), self.unknown_keyword_message(guid, name, text))
+            ArgumentError::new(text, name.range.clone(), self.unknown_keyword_message(guid, name, text))
         })
     }
 
@@ -164,7 +164,8 @@ impl ManifestNames {
         let common: Vec<_> =
             WELL_KNOWN_KEYWORDS.iter().map(|(name, _)| strip_win_prefix(name)).filter(is_listed).collect();
         // The word may be the second word of a provider name without quotes.
-        let is_column = text.get(..name.at.start).is_some_and(|before| before.ends_with(char::is_whitespace));
+        let is_column =
+            text.get(..name.range.start).is_some_and(|before| before.ends_with(char::is_whitespace));
         let hint = if is_column { "; a provider name with blanks must be quoted" } else { "" };
         format!(
             "unknown keyword {:?}: expected bits (0x10) or a name; {provider_names}; all providers have {}{hint}",
@@ -198,33 +199,33 @@ fn strip_win_prefix(name: &str) -> &str {
 
 impl ParsedProvider {
     /// Resolves the names of provider, keywords and levels.
-    pub(crate) fn resolve(&self, known: &ManifestNames) -> Result<EnableRequest, ArgumentError> {
+    pub(crate) fn resolve(&self, names: &ManifestNames) -> Result<EnableRequest, ArgumentError> {
         let (name, guid) = match &self.id {
             ProviderSpelling::Guid(guid) => (None, *guid),
             ProviderSpelling::Hash(name) => (Some(name), Guid::from_provider_name(name)),
-            ProviderSpelling::Name(name) => (Some(name), known.find_guid(name, &self.text)?),
+            ProviderSpelling::Name(name) => (Some(name), names.find_guid(name, &self.text)?),
         };
         let name = name.or(self.label.as_ref());
-        let bits = |bits: &Option<KeywordBits>| {
-            bits.as_ref().map(|bits| known.resolve_keyword_bits(guid, bits, &self.text)).transpose()
+        let resolve_bits = |bits: &Option<KeywordBits>| {
+            bits.as_ref().map(|bits| names.resolve_keyword_bits(guid, bits, &self.text)).transpose()
         };
-        let level = |level: &Option<LevelSpelling>| {
-            level.as_ref().map(|level| known.resolve_level(guid, level, &self.text)).transpose()
+        let resolve_level = |level: &Option<LevelSpelling>| {
+            level.as_ref().map(|level| names.resolve_level(guid, level, &self.text)).transpose()
         };
         let mut filters = EnableFilters {
-            stack_keywords: bits(&self.stack_keywords)?,
-            stack_level: level(&self.stack_level)?,
+            stack_keywords: resolve_bits(&self.stack_keywords)?,
+            stack_level: resolve_level(&self.stack_level)?,
             ..self.filters.clone()
         };
-        if let Some(filter) = known.encode_payload_filter(guid, &self.payloads, &self.text)? {
+        if let Some(filter) = names.encode_payload_filter(guid, &self.payloads, &self.text)? {
             filters.payload = filter;
         }
         Ok(EnableRequest {
             name: name.map_or_else(|| format!("{{{guid}}}"), Clone::clone),
             guid,
-            keywords: bits(&self.any)?.unwrap_or(0),
-            all_keywords: bits(&self.all)?.unwrap_or(0),
-            level: level(&self.level)?.unwrap_or(0),
+            keywords: resolve_bits(&self.any)?.unwrap_or(0),
+            all_keywords: resolve_bits(&self.all)?.unwrap_or(0),
+            level: resolve_level(&self.level)?.unwrap_or(0),
             property: self.property,
             source: self.source.unwrap_or_default(),
             filters,

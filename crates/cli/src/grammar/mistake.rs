@@ -10,23 +10,23 @@ pub(crate) struct ArgumentError {
     /// The complete argument.
     text: String,
     /// Byte range of the error in the argument.
-    at: Range<usize>,
+    range: Range<usize>,
     /// The error, and what is expected at the position.
     reason: String,
 }
 
 impl ArgumentError {
-    pub(super) fn new(text: &str, at: Range<usize>, reason: impl Into<String>) -> Self {
-        Self { text: text.to_owned(), at, reason: reason.into() }
+    pub(super) fn new(text: &str, range: Range<usize>, reason: impl Into<String>) -> Self {
+        Self { text: text.to_owned(), range, reason: reason.into() }
     }
 }
 
 impl fmt::Display for ArgumentError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // The carets are placed under the escaped text.
-        let width = |part: Option<&str>| part.map_or(0, |part| escape(part).chars().count());
-        let before = width(self.text.get(..self.at.start));
-        let marked = width(self.text.get(self.at.clone())).max(1);
+        let count_chars = |part: Option<&str>| part.map_or(0, |part| escape(part).chars().count());
+        let before = count_chars(self.text.get(..self.range.start));
+        let marked = count_chars(self.text.get(self.range.clone())).max(1);
         let (text, carets) = (escape(&self.text), "^".repeat(marked));
         write!(f, "{}\n\n    {text}\n    {:before$}{carets}", self.reason, "")
     }

@@ -75,7 +75,7 @@ pub(super) fn read_option(
         } else {
             format!("unknown option {:?}: expected one of {}", name.text, list_option_names())
         };
-        return Err(scanner.error_at(start..name.at.end, reason));
+        return Err(scanner.error_at(start..name.range.end, reason));
     }
     match key.as_str() {
         "level" => read_once(scanner, start, &mut provider.level, |scanner| {
@@ -99,11 +99,11 @@ pub(super) fn read_option(
         key if key.starts_with("stack-") => read_stack_option(scanner, start, key, provider),
         key if OPTIONS_WITH_VALUE.contains(&key) => read_filter_option(scanner, start, key, provider),
         key if PROPERTY_OPTIONS.iter().any(|(flag, _)| *flag == key) => {
-            Err(scanner.error_at(name.at, format!("@{key} has no value")))
+            Err(scanner.error_at(name.range, format!("@{key} has no value")))
         }
         _ => {
             let reason = format!("unknown option {:?}: expected one of {}", name.text, list_option_names());
-            Err(scanner.error_at(name.at, reason))
+            Err(scanner.error_at(name.range, reason))
         }
     }
 }
@@ -111,8 +111,8 @@ pub(super) fn read_option(
 fn list_option_names() -> String {
     let flags =
         PROPERTY_OPTIONS.iter().map(|(name, _)| *name).filter(|name| !OPTIONS_WITH_VALUE.contains(name));
-    let valued = OPTIONS_WITH_VALUE.iter().map(|name| format!("{name}="));
-    let mut names: Vec<String> = flags.map(str::to_owned).chain(valued).collect();
+    let with_values = OPTIONS_WITH_VALUE.iter().map(|name| format!("{name}="));
+    let mut names: Vec<String> = flags.map(str::to_owned).chain(with_values).collect();
     names.sort_unstable();
     names.join(", ")
 }
@@ -199,7 +199,7 @@ fn read_payload_option(
     let Some(bytes) = parse_hex(&span.text).filter(|bytes| !bytes.is_empty()) else {
         let reason =
             "expected EVENT: FIELD OPERATOR VALUE, such as @payload=\"5: Port == 443\", with --manifest FILE";
-        return Err(scanner.error_at(span.at, reason));
+        return Err(scanner.error_at(span.range, reason));
     };
     provider.filters.payload = bytes;
     provider.filters.check().map_err(|reason| scanner.error_at(range_from(scanner, start), reason))
@@ -220,7 +220,7 @@ fn read_schematized_option(
     };
     let Some(bytes) = bytes.filter(|bytes| !bytes.is_empty()) else {
         let reason = "expected ID:HEX or ID.VERSION:HEX, such as 1:00ff, or the bytes of the filter and its header in hexadecimal";
-        return Err(scanner.error_at(span.at, reason));
+        return Err(scanner.error_at(span.range, reason));
     };
     if !provider.filters.schematized.is_empty() {
         return Err(scanner.error_at(range_from(scanner, start), "this option is given twice"));
@@ -240,9 +240,9 @@ fn parse_id_and_version(text: &str) -> Option<(u16, u8)> {
 fn parse_hex(text: &str) -> Option<Vec<u8>> {
     let digits = text.strip_prefix("0x").or_else(|| text.strip_prefix("0X")).unwrap_or(text);
     let (pairs, odd_digit) = digits.as_bytes().as_chunks::<2>();
-    let digit = |c: u8| char::from(c).to_digit(16).and_then(|digit| u8::try_from(digit).ok());
-    let byte = |[high, low]: &[u8; 2]| Some(digit(*high)? << 4 | digit(*low)?);
-    if odd_digit.is_empty() { pairs.iter().map(byte).collect() } else { None }
+    let to_digit = |c: u8| char::from(c).to_digit(16).and_then(|digit| u8::try_from(digit).ok());
+    let to_byte = |[high, low]: &[u8; 2]| Some(to_digit(*high)? << 4 | to_digit(*low)?);
+    if odd_digit.is_empty() { pairs.iter().map(to_byte).collect() } else { None }
 }
 
 /// Reads an option that selects processes or events.
@@ -277,7 +277,7 @@ fn read_filter_option(
     filters.check().map_err(|reason| scanner.error_at(range_from(scanner, start), reason))
 }
 
-/// Returns the list to extend; it is an error to include and exclude.
+/// Returns the list to extend. Including and excluding in one filter is an error.
 fn inclusion_list<'f, T>(
     scanner: &Scanner<'_>,
     start: usize,
@@ -332,7 +332,7 @@ fn read_names(scanner: &mut Scanner<'_>) -> Result<Vec<String>, ArgumentError> {
     };
     let is_invalid = |item: &&TextSpan| item.text.is_empty() || item.text.contains(['\0', ';']);
     match items.iter().find(is_invalid) {
-        Some(item) => Err(scanner.error_at(item.at.clone(), "expected a name without a semicolon")),
+        Some(item) => Err(scanner.error_at(item.range.clone(), "expected a name without a semicolon")),
         None => Ok(items.into_iter().map(|item| item.text).collect()),
     }
 }
@@ -353,7 +353,7 @@ fn read_event_ids(scanner: &mut Scanner<'_>) -> Result<Vec<u16>, ArgumentError> 
     Ok(ids)
 }
 
-/// Reads a list of numbers and ranges, in quotes or not. After a comma, anything but a number
+/// Reads a list of numbers and ranges, in quotes or not. After a comma, anything except a number
 /// begins another provider.
 fn read_number_ranges(scanner: &mut Scanner<'_>, expected: &str) -> Result<Vec<(u32, u32)>, ArgumentError> {
     const ENDS: &[char] = &['@', '+', ',', ';'];
@@ -367,7 +367,7 @@ fn read_number_ranges(scanner: &mut Scanner<'_>, expected: &str) -> Result<Vec<(
         }
         items
     };
-    let to_error = |item: &TextSpan| scanner.error_at(item.at.clone(), format!("expected {expected}"));
+    let to_error = |item: &TextSpan| scanner.error_at(item.range.clone(), format!("expected {expected}"));
     items.iter().map(|item| parse_range(&item.text).ok_or_else(|| to_error(item))).collect()
 }
 
@@ -379,13 +379,13 @@ fn is_number_next(scanner: &Scanner<'_>) -> bool {
 
 /// Parses a number, or two with a hyphen between them.
 fn parse_range(text: &str) -> Option<(u32, u32)> {
-    let number = |text: &str| match text.strip_prefix("0x") {
+    let parse_number = |text: &str| match text.strip_prefix("0x") {
         Some(hex) => u32::from_str_radix(hex, 16).ok(),
         None => text.parse().ok(),
     };
     match text.split_once('-') {
-        Some((first, last)) => number(first).zip(number(last)),
-        None => number(text).map(|number| (number, number)),
+        Some((first, last)) => parse_number(first).zip(parse_number(last)),
+        None => parse_number(text).map(|number| (number, number)),
     }
 }
 

@@ -45,22 +45,22 @@ pub(super) fn encode<'t>(
 
 fn add_condition(builder: &mut Builder, events: &[&EventSchema], text: &str) -> Result<(), String> {
     let condition = Condition::parse(text)?;
-    let mut is_known = false;
+    let mut is_found = false;
     for event in events.iter().filter(|event| condition.matches_event(event)) {
-        is_known = true;
-        let mut layout = FilterLayout::new(event, condition.any);
+        is_found = true;
+        let mut layout = FilterLayout::new(event, condition.is_or);
         for comparison in &condition.comparisons {
             let field = layout.find(&comparison.field)?;
             let kind = comparable_type(&field)?;
             let operator = find_operator(&field, comparison.sign)?;
-            let with_path = |error: traceweir_format::Error| format!("{}: {error}", field.path);
+            let add_path = |error: traceweir_format::Error| format!("{}: {error}", field.path);
             pass_operand(&field, kind, comparison, |operand| {
-                layout.event.predicate(field.at, kind, operator, operand).map_err(with_path)
+                layout.event.predicate(field.at, kind, operator, operand).map_err(add_path)
             })?;
         }
         builder.add(&layout.event, false).map_err(|error| error.to_string())?;
     }
-    if is_known { Ok(()) } else { Err(unknown_event_message(events, &condition.event)) }
+    if is_found { Ok(()) } else { Err(unknown_event_message(events, &condition.event)) }
 }
 
 fn unknown_event_message(events: &[&EventSchema], name: &str) -> String {
@@ -113,27 +113,27 @@ fn find_operator(field: &ComparableField<'_>, sign: ComparisonSign) -> Result<Op
     })
 }
 
-/// Converts the value to the type of the field and passes it to `to`.
+/// Converts the value to the type of the field and passes it to `pass`.
 fn pass_operand(
     field: &ComparableField<'_>,
     kind: Type,
     comparison: &Comparison,
-    to: impl FnOnce(Operand<'_>) -> Result<(), String>,
+    pass: impl FnOnce(Operand<'_>) -> Result<(), String>,
 ) -> Result<(), String> {
     let value = comparison.value.as_str();
-    let expected = |what: &str| format!("{value:?} is not a value for {}: expected {what}", field.path);
+    let message = |what: &str| format!("{value:?} is not a value for {}: expected {what}", field.path);
     match kind {
-        Type::Utf16 | Type::Ansi => to(Operand::Text(value)),
-        Type::Guid => to(Operand::Guid(value.parse().map_err(|_| expected("a GUID"))?)),
+        Type::Utf16 | Type::Ansi => pass(Operand::Text(value)),
+        Type::Guid => pass(Operand::Guid(value.parse().map_err(|_| message("a GUID"))?)),
         Type::Integer { .. } if matches!(comparison.sign, ComparisonSign::In | ComparisonSign::NotIn) => {
             let ends =
                 value.split_once("..").and_then(|(low, high)| field.number(low).zip(field.number(high)));
-            let (low, high) = ends.ok_or_else(|| expected("a range such as 1..10"))?;
-            to(Operand::Range(low, high))
+            let (low, high) = ends.ok_or_else(|| message("a range such as 1..10"))?;
+            pass(Operand::Range(low, high))
         }
         Type::Integer { .. } => {
             let number = field.number(value);
-            to(Operand::Number(number.ok_or_else(|| expected("a number, or a name of its map"))?))
+            pass(Operand::Number(number.ok_or_else(|| message("a number, or a name in its map"))?))
         }
     }
 }

@@ -85,7 +85,7 @@ fn write_texts(f: &mut Formatter<'_>, option: &str, list: &[String]) -> fmt::Res
     list.iter().try_for_each(|text| write!(f, "@{option}={}", quote(text)))
 }
 
-/// Returns a text unchanged if it has no special characters, else in quotes.
+/// Returns a text unchanged if it has no special characters, or else in quotes.
 fn quote(text: &str) -> String {
     let is_plain = |c: char| c.is_alphanumeric() || matches!(c, '-' | '_' | '.' | '/');
     // A name that looks like a GUID or a number must be quoted.

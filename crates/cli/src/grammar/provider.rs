@@ -45,7 +45,7 @@ fn parse_provider(scanner: &mut Scanner<'_>) -> Result<ParsedProvider, ArgumentE
         payloads: Vec::new(),
     };
     if scanner.take_char(':') {
-        // NAME:KEYWORDS:LEVEL, both of which may be empty.
+        // NAME:KEYWORDS:LEVEL, where KEYWORDS and LEVEL may be empty.
         if !matches!(scanner.peek(), Some(':' | '@') | None) {
             provider.any = Some(parse_keyword_bits(scanner, true)?);
         }
@@ -118,7 +118,7 @@ fn parse_id(scanner: &mut Scanner<'_>) -> Result<ProviderSpelling, ArgumentError
     }
     if !is_quoted && name.text.contains(['*', '?']) {
         let reason = "a provider is enabled by its whole name: wildcards choose only among recorded events";
-        return Err(scanner.error_at(name.at, reason));
+        return Err(scanner.error_at(name.range, reason));
     }
     if !is_hash && !is_quoted {
         check_name(scanner, &name)?;
@@ -132,11 +132,11 @@ fn check_name(scanner: &Scanner<'_>, name: &TextSpan) -> Result<(), ArgumentErro
     if is_number(&name.text) {
         let reason =
             "a number is not the name of a provider; keywords and level follow the name: NAME:KEYWORDS:LEVEL";
-        return Err(scanner.error_at(name.at.clone(), reason));
+        return Err(scanner.error_at(name.range.clone(), reason));
     }
     if name.text.contains('=') {
         let reason = "a name with = must be quoted; options begin with @, and a file of providers is given with -pf FILE";
-        return Err(scanner.error_at(name.at.clone(), reason));
+        return Err(scanner.error_at(name.range.clone(), reason));
     }
     Ok(())
 }

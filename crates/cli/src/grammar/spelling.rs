@@ -37,7 +37,7 @@ pub(super) enum LevelSpelling {
 /// The spelling that identifies a provider.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum ProviderSpelling {
-    /// By name: from a manifest, else the hash of the name.
+    /// By name: from a manifest, or else the hash of the name.
     Name(String),
     /// By the hash of its name.
     Hash(String),
@@ -59,19 +59,19 @@ pub(super) fn is_number(text: &str) -> bool {
 pub(super) fn parse_guid(scanner: &Scanner<'_>, span: &TextSpan) -> Result<Guid, ArgumentError> {
     let reason =
         || format!("{:?} is not a GUID: expected {{xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx}}", span.text);
-    span.text.parse().map_err(|_| scanner.error_at(span.at.clone(), reason()))
+    span.text.parse().map_err(|_| scanner.error_at(span.range.clone(), reason()))
 }
 
 /// Parses keyword bits: `term|term`, or `(term,term)`. A colon ends a term if `:LEVEL` may follow.
 pub(super) fn parse_keyword_bits(
     scanner: &mut Scanner<'_>,
-    colon_ends: bool,
+    ends_at_colon: bool,
 ) -> Result<KeywordBits, ArgumentError> {
     const ENDS_OUTSIDE_LIST: &[char] = &['|', '@', '+', ',', ';', '(', ')', ':'];
     const ENDS_INSIDE_LIST: &[char] = &['|', ',', ')', '('];
     let mut bits = KeywordBits::default();
     let is_list = scanner.take_char('(');
-    let ends = match (is_list, colon_ends) {
+    let ends = match (is_list, ends_at_colon) {
         (true, _) => ENDS_INSIDE_LIST,
         (false, true) => ENDS_OUTSIDE_LIST,
         (false, false) => {
@@ -114,7 +114,7 @@ impl KeywordBits {
             return Ok(());
         }
         self.bits |= parse_mask(&term.text).map_err(|_| {
-            scanner.error_at(term.at.clone(), format!("{:?} is not a number: {expected}", term.text))
+            scanner.error_at(term.range.clone(), format!("{:?} is not a number: {expected}", term.text))
         })?;
         Ok(())
     }
@@ -130,7 +130,7 @@ pub(super) fn parse_level_span(
         Err(_) if span.text.starts_with(char::is_alphabetic) => Ok(LevelSpelling::Name(span.clone())),
         Err(expected) => {
             let reason = format!("{:?} is not a level: {expected}", span.text);
-            Err(scanner.error_at(span.at.clone(), reason))
+            Err(scanner.error_at(span.range.clone(), reason))
         }
     }
 }
@@ -148,5 +148,5 @@ pub(super) fn parse_only_keyword_bits(text: &str) -> Result<KeywordBits, Argumen
 /// Parses a text that is only a level.
 pub(super) fn parse_only_level(text: &str) -> Result<LevelSpelling, ArgumentError> {
     let scanner = Scanner::new(text);
-    parse_level_span(&scanner, &TextSpan { text: text.trim().to_owned(), at: 0..text.len() })
+    parse_level_span(&scanner, &TextSpan { text: text.trim().to_owned(), range: 0..text.len() })
 }

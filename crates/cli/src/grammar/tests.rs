@@ -8,7 +8,7 @@ use super::filters::{EnableFilters, InclusionList};
 use super::*;
 
 /// The hash of the name "MyProvider".
-const HASHED: Guid = Guid::from_u128(0xb386_4c38_4273_58c5_545b_8b36_0834_3471);
+const MY_PROVIDER: Guid = Guid::from_u128(0xb386_4c38_4273_58c5_545b_8b36_0834_3471);
 
 #[test]
 fn names_are_hashed_and_guids_are_used_directly() {
@@ -24,13 +24,13 @@ fn names_are_hashed_and_guids_are_used_directly() {
         "#b3864c38-4273-58c5-545b-8b3608343471",
         "#{b3864c38-4273-58c5-545b-8b3608343471}",
     ] {
-        assert_eq!(parse_provider(text).unwrap().guid, HASHED, "{text}");
+        assert_eq!(parse_provider(text).unwrap().guid, MY_PROVIDER, "{text}");
     }
 }
 
 #[test]
 fn name_of_several_words_ends_at_a_colon() {
-    let guid = format!("{{{HASHED}}}");
+    let guid = format!("{{{MY_PROVIDER}}}");
     for (text, name, keywords, level) in [
         ("Name With Space:1:4", "Name With Space", 1, 4),
         ("Two Words:: , Other", "Two Words", 0, 0),
@@ -42,7 +42,7 @@ fn name_of_several_words_ends_at_a_colon() {
         let first =
             provider::parse_providers(text).unwrap().remove(0).resolve(&ManifestNames::default()).unwrap();
         assert_eq!((first.name.as_str(), first.keywords, first.level), (name, keywords, level), "{text}");
-        assert_eq!(first.guid == HASHED, text.starts_with('{'), "{text}");
+        assert_eq!(first.guid == MY_PROVIDER, text.starts_with('{'), "{text}");
     }
     for wrong in ["Name With Space", "A Net|Disk:4", "A 0x10:4", "A 0x10 5 Name"] {
         assert!(parse_provider(wrong).is_err(), "{wrong}");
@@ -53,9 +53,9 @@ fn name_of_several_words_ends_at_a_colon() {
 fn name_means_the_provider_that_the_session_enables() {
     let (one, two) = (Guid::from_u128(1), Guid::from_u128(2));
     let enabled = vec![("Shop".to_owned(), one), ("Bar".to_owned(), one), ("Bar".to_owned(), two)];
-    let mut known = ManifestNames::default();
-    known.enabled = enabled;
-    let resolve = |text: &str| provider::parse_providers(text).unwrap()[0].resolve(&known);
+    let mut names = ManifestNames::default();
+    names.enabled = enabled;
+    let resolve = |text: &str| provider::parse_providers(text).unwrap()[0].resolve(&names);
     assert_eq!(resolve("shop").unwrap().guid, one);
     assert_eq!(resolve("*shop").unwrap().guid, Guid::from_provider_name("shop"));
     assert_eq!(resolve("Other").unwrap().guid, Guid::from_provider_name("Other"));
@@ -178,7 +178,7 @@ fn options_set_properties_and_filters() {
         assert_eq!((request.property, request.filters), (property, filters), "{text}");
     }
     let source = parse_provider("A@all=0x6@source={b3864c38-4273-58c5-545b-8b3608343471}").unwrap();
-    assert_eq!((source.all_keywords, source.source), (6, HASHED));
+    assert_eq!((source.all_keywords, source.source), (6, MY_PROVIDER));
 }
 
 #[test]
@@ -271,12 +271,12 @@ fn names_of_a_manifest_resolve() {
           <keywords><keyword name="Network" mask="0x10"/><keyword name="Disk" mask="0x4"/></keywords>
           <events><event value="7"/></events></provider></events></instrumentation></instrumentationManifest>"#;
     std::fs::write(&file, manifest).unwrap();
-    let known = ManifestNames::load(&[file]).unwrap();
-    let resolve = |text: &str| parse_providers(text).unwrap().0[0].resolve(&known);
+    let names = ManifestNames::load(&[file]).unwrap();
+    let resolve = |text: &str| parse_providers(text).unwrap().0[0].resolve(&names);
     let request = resolve("\"net company\":network|disk:4@all=Disk@stack-keywords=(Network)").unwrap();
-    assert_eq!((request.guid, request.keywords, request.all_keywords), (HASHED, 0x14, 4));
+    assert_eq!((request.guid, request.keywords, request.all_keywords), (MY_PROVIDER, 0x14, 4));
     assert_eq!(request.filters.stack_keywords, Some(0x10));
-    assert_ne!(resolve("*\"Net Company\"").unwrap().guid, HASHED, "* must ignore the manifest");
+    assert_ne!(resolve("*\"Net Company\"").unwrap().guid, MY_PROVIDER, "* must ignore the manifest");
     let unknown = resolve("{b3864c38-4273-58c5-545b-8b3608343471}:Nett").unwrap_err().to_string();
     assert!(unknown.contains("Network (0x10), Disk (0x4)"), "{unknown}");
 }
@@ -285,15 +285,15 @@ fn names_of_a_manifest_resolve() {
 fn provider_file_has_one_provider_per_line() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("providers.txt");
-    let read = |text: &str| {
+    let read_text = |text: &str| {
         std::fs::write(&file, text).unwrap();
         read_provider_file(&file, &ManifestNames::default())
     };
     let text =
         "# ours\r\nA:0x1:4\r\n\r\n{b3864c38-4273-58c5-545b-8b3608343471} (0x1,0x2) 0x5 # theirs\r\nC+D\r\n";
-    let names: Vec<_> = read(text).ok().unwrap().into_iter().map(|w| w.name).collect();
+    let names: Vec<_> = read_text(text).ok().unwrap().into_iter().map(|w| w.name).collect();
     assert_eq!(names, ["A", "{b3864c38-4273-58c5-545b-8b3608343471}", "C", "D"]);
-    let Err(ProviderFileError::Invalid(reason)) = read("A\nB:zz\n") else {
+    let Err(ProviderFileError::Invalid(reason)) = read_text("A\nB:zz\n") else {
         panic!("an unknown keyword must make the file invalid")
     };
     assert!(reason.contains("providers.txt:2: ") && reason.contains("      ^^"), "{reason}");
@@ -305,15 +305,15 @@ fn provider_file_has_one_provider_per_line() {
 
 #[test]
 fn filters_encode_to_documented_bytes() {
-    let bytes = |text: &str| parse_provider(text).unwrap().encode_filters(&[]);
+    let to_filters = |text: &str| parse_provider(text).unwrap().encode_filters(&[]);
     let filter = |kind, data: &[u8]| Filter::from_parts(kind, data.to_vec());
-    assert_eq!(bytes("A"), []);
-    assert_eq!(bytes("A@ids=1,0x102"), [filter(EVENT_FILTER_TYPE_EVENT_ID, &[1, 0, 2, 0, 1, 0, 2, 1])]);
-    assert_eq!(bytes("A@not-ids=3"), [filter(EVENT_FILTER_TYPE_EVENT_ID, &[0, 0, 1, 0, 3, 0])]);
+    assert_eq!(to_filters("A"), []);
+    assert_eq!(to_filters("A@ids=1,0x102"), [filter(EVENT_FILTER_TYPE_EVENT_ID, &[1, 0, 2, 0, 1, 0, 2, 1])]);
+    assert_eq!(to_filters("A@not-ids=3"), [filter(EVENT_FILTER_TYPE_EVENT_ID, &[0, 0, 1, 0, 3, 0])]);
     let names = [&[0; 16][..], &[0, 1, 2, 0], b"ab\0c\0"].concat();
-    assert_eq!(bytes("A@names=\"ab,c\""), [filter(EVENT_FILTER_TYPE_EVENT_NAME, &names)]);
+    assert_eq!(to_filters("A@names=\"ab,c\""), [filter(EVENT_FILTER_TYPE_EVENT_NAME, &names)]);
     let names = [&[0; 16][..], &[0, 0, 1, 0], b"ab\0"].concat();
-    assert_eq!(bytes("A@not-names=ab"), [filter(EVENT_FILTER_TYPE_EVENT_NAME, &names)]);
+    assert_eq!(to_filters("A@not-names=ab"), [filter(EVENT_FILTER_TYPE_EVENT_NAME, &names)]);
     let exe = b"a\0;\0b\0";
     for (option, kind) in [
         ("exe", EVENT_FILTER_TYPE_EXECUTABLE_NAME),
@@ -321,17 +321,17 @@ fn filters_encode_to_documented_bytes() {
         ("app", EVENT_FILTER_TYPE_PACKAGE_APP_ID),
         ("container", EVENT_FILTER_TYPE_CONTAINER),
     ] {
-        assert_eq!(bytes(&format!("A@{option}=\"a,b\"")), [filter(kind, exe)]);
+        assert_eq!(to_filters(&format!("A@{option}=\"a,b\"")), [filter(kind, exe)]);
     }
-    assert_eq!(bytes("A@stack-ids=9"), [filter(EVENT_FILTER_TYPE_STACKWALK, &[1, 0, 1, 0, 9, 0])]);
+    assert_eq!(to_filters("A@stack-ids=9"), [filter(EVENT_FILTER_TYPE_STACKWALK, &[1, 0, 1, 0, 9, 0])]);
     let level = [&[4, 0, 0, 0, 0, 0, 0, 0][..], &[0; 8], &[2, 1], &[0; 6]].concat();
     assert_eq!(
-        bytes("A@stack-level=2@stack-keywords=4"),
+        to_filters("A@stack-level=2@stack-keywords=4"),
         [filter(EVENT_FILTER_TYPE_STACKWALK_LEVEL_KW, &level)]
     );
     let all =
         "A@pid=1@exe=a@package=b@app=c@container=d@ids=1@names=n@stack-ids=1@stack-names=n@stack-level=1";
-    let kinds: std::collections::BTreeSet<u32> = bytes(all).iter().map(Filter::kind).collect();
+    let kinds: std::collections::BTreeSet<u32> = to_filters(all).iter().map(Filter::kind).collect();
     assert_eq!(kinds.len(), 10, "each option must encode its own filter type");
 }
 
@@ -374,17 +374,17 @@ fn encode_number_filter(number: u64) -> Vec<u8> {
 prop_compose! {
     fn any_filters()(
         ids_in in any_inclusion_list(any_ids()), names in any_inclusion_list(any_texts()), pids in btree_set(any::<u32>(), 0..=8),
-        scopes in vec(any_texts(), 4), stack_ids in any_ids(), stack_names in any_texts(),
+        name_lists in vec(any_texts(), 4), stack_ids in any_ids(), stack_names in any_texts(),
         stack_level in any::<Option<u8>>(), stack_keywords in any::<Option<u64>>(),
         payload in proptest::option::of(any::<u64>()), schematized in proptest::option::of((any::<u16>(), any::<u8>(), vec(any::<u8>(), 0..9))),
     ) -> EnableFilters {
         // A name of only blanks is invalid.
-        let named = |list: Vec<String>| list.into_iter().filter(|name| !name.trim().is_empty()).collect();
-        let mut scopes = scopes.into_iter().map(named);
-        let mut scope = || scopes.next().unwrap_or_default();
+        let remove_blank_names = |list: Vec<String>| list.into_iter().filter(|name| !name.trim().is_empty()).collect();
+        let mut name_lists = name_lists.into_iter().map(remove_blank_names);
+        let mut next_list = || name_lists.next().unwrap_or_default();
         EnableFilters {
-            ids: ids_in, names, pids: pids.into_iter().collect(), exes: scope(), packages: scope(), apps: scope(),
-            containers: scope(), stack_ids, stack_names, stack_level, stack_keywords,
+            ids: ids_in, names, pids: pids.into_iter().collect(), exes: next_list(), packages: next_list(), apps: next_list(),
+            containers: next_list(), stack_ids, stack_names, stack_level, stack_keywords,
             payload: payload.map(encode_number_filter).unwrap_or_default(),
             schematized: schematized.map(|(id, version, data)| encode::schematized(id, version, &data)).unwrap_or_default(),
         }
@@ -401,8 +401,8 @@ prop_compose! {
         let name = name.filter(|name| !name.is_empty());
         let guid = name.as_deref().map_or(id, Guid::from_provider_name);
         let f = &filters;
-        let stacks = !f.stack_ids.is_empty() || !f.stack_names.is_empty() || f.stack_level.is_some() || f.stack_keywords.is_some();
-        let property = if stacks { property | EVENT_ENABLE_PROPERTY_STACK_TRACE } else { property };
+        let has_stacks = !f.stack_ids.is_empty() || !f.stack_names.is_empty() || f.stack_level.is_some() || f.stack_keywords.is_some();
+        let property = if has_stacks { property | EVENT_ENABLE_PROPERTY_STACK_TRACE } else { property };
         let name = name.unwrap_or_else(|| format!("{{{guid}}}"));
         EnableRequest { name, guid, keywords, all_keywords: all, level, property, source: Guid::from_u128(source), filters }
     }
@@ -410,7 +410,7 @@ prop_compose! {
 
 proptest! {
     #[test]
-    fn printed_providers_parse_to_the_same(request in any_enable_request()) {
+    fn printed_request_parses_to_an_equal_request(request in any_enable_request()) {
         let text = request.to_string();
         prop_assert_eq!(parse_provider(&text).map_err(|e| TestCaseError::fail(format!("{text}: {e}")))?, request);
     }

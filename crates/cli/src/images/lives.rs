@@ -26,7 +26,7 @@ pub(super) struct ProcessLifetimes {
     ends: HashMap<u32, Vec<i64>>,
     /// Times at which each pid was assigned, with the parent.
     starts: HashMap<u32, Vec<(i64, u32)>>,
-    /// Users of each pid, with the time since when they are valid.
+    /// Users of each pid, with the time from which each is valid.
     users: HashMap<u32, Vec<(i64, u32)>>,
     count: usize,
 }
@@ -40,10 +40,10 @@ struct ProcessFields {
 
 impl<'p> Visitor<'p> for ProcessFields {
     fn value(&mut self, _: usize, field: &Field, value: Value<'p>) {
-        let id = || value.as_u64().and_then(|id| u32::try_from(id).ok()).unwrap_or(0);
+        let to_id = || value.as_u64().and_then(|id| u32::try_from(id).ok()).unwrap_or(0);
         match (&*field.name, value) {
-            ("ProcessId", _) => self.pid = id(),
-            ("ParentId", _) => self.parent = id(),
+            ("ProcessId", _) => self.pid = to_id(),
+            ("ParentId", _) => self.parent = to_id(),
             ("UserSID", Value::Sid(bytes)) => self.user = parse_uid(bytes),
             _ => {}
         }
@@ -107,9 +107,9 @@ impl ProcessLifetimes {
 
     /// Returns when the process of a pid at a time began, and its parent.
     pub(super) fn find_parent(&self, pid: u32, time: i64) -> Option<(i64, u32)> {
-        let (began, parent) = find_last_before(self.starts.get(&pid)?, time)?;
-        let is_same_process = self.end_before(pid, time).is_none_or(|end| end <= began);
-        (is_same_process && parent != pid).then_some((began, parent))
+        let (start, parent) = find_last_before(self.starts.get(&pid)?, time)?;
+        let is_same_process = self.end_before(pid, time).is_none_or(|end| end <= start);
+        (is_same_process && parent != pid).then_some((start, parent))
     }
 
     /// Returns the user of the process of a pid at a time.
@@ -126,5 +126,5 @@ fn insert_by_time(entries: &mut Vec<(i64, u32)>, entry: (i64, u32)) {
 }
 
 fn find_last_before(entries: &[(i64, u32)], time: i64) -> Option<(i64, u32)> {
-    entries.get(entries.partition_point(|(at, _)| *at <= time).checked_sub(1)?).copied()
+    entries.get(entries.partition_point(|(start, _)| *start <= time).checked_sub(1)?).copied()
 }

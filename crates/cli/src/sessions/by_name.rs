@@ -1,7 +1,7 @@
 //! Providers that a session enables by name, with any GUID.
 //!
-//! An enable by name uses the hash of the name as GUID. The daemon lists it under that GUID, and
-//! under each GUID that it reaches.
+//! An enable by name uses the hash of the name as GUID. The daemon lists it under this hash, and
+//! under the GUID of each provider that it reaches.
 
 use std::collections::BTreeSet;
 
@@ -37,8 +37,8 @@ pub(super) fn is_listed_with_others(
     !provider.is_group && provider.pids.is_empty() && is_by_name && all.iter().any(is_reached)
 }
 
-/// Removes the hashes of names that no process has registered, if all their enables are listed with
-/// other GUIDs.
+/// Removes providers that no process has registered and whose GUID is the hash of a name, if all
+/// their enables are listed with other providers.
 pub(crate) fn remove_duplicate_listings(all: Vec<ProviderInfo>) -> Vec<ProviderInfo> {
     let is_duplicate = |provider: &ProviderInfo| {
         provider.private_sessions.is_empty()
@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn hash_is_listed_while_an_enable_reaches_nothing_else() {
+    fn name_hash_is_listed_unless_all_its_enables_reach_other_providers() {
         let count_listed = |all: &[ProviderInfo]| remove_duplicate_listings(all.to_vec()).len();
         assert_eq!(
             count_listed(&[unregistered_provider(&[5])]),
@@ -137,17 +137,17 @@ mod tests {
             count_listed(&[unregistered_provider(&[5]), registered_provider(1, "Some.Other", &[5])]),
             2
         );
-        let mut both = unregistered_provider(&[5]);
-        both.pids = vec![2];
+        let mut registered_hash = unregistered_provider(&[5]);
+        registered_hash.pids = vec![2];
         assert_eq!(
-            count_listed(&[both, registered_provider(1, NAME, &[5])]),
+            count_listed(&[registered_hash, registered_provider(1, NAME, &[5])]),
             2,
             "a registered hash must be listed"
         );
     }
 
     #[test]
-    fn a_name_with_two_guids_is_noted_with_both() {
+    fn note_lists_both_guids_of_a_name() {
         let request = parse_provider(NAME).unwrap();
         let (one, two) = (registered_provider(1, NAME, &[5]), registered_provider(2, NAME, &[5]));
         assert_eq!(same_name_note(&[unregistered_provider(&[5]), one.clone()], &request), None);

@@ -113,26 +113,26 @@ impl fmt::Display for DecodedFilter {
 
 fn decode_filter(filter: &Filter) -> Option<DecodedFilter> {
     let (data, option) = (filter.data(), option_name(filter.kind()));
-    let texts = |names: Vec<String>| names.into_iter().map(FilterValue::Text).collect::<Vec<_>>();
-    let decoded = |option, values| Some(DecodedFilter { option, values });
+    let to_texts = |names: Vec<String>| names.into_iter().map(FilterValue::Text).collect::<Vec<_>>();
+    let build = |option, values| Some(DecodedFilter { option, values });
     match filter.kind() {
-        spec::EVENT_FILTER_TYPE_PID => decoded(
+        spec::EVENT_FILTER_TYPE_PID => build(
             option,
             filter::pids(data).ok()?.into_iter().map(|pid| FilterValue::Number(pid.into())).collect(),
         ),
         spec::EVENT_FILTER_TYPE_EXECUTABLE_NAME
         | spec::EVENT_FILTER_TYPE_PACKAGE_ID
         | spec::EVENT_FILTER_TYPE_PACKAGE_APP_ID
-        | spec::EVENT_FILTER_TYPE_CONTAINER => decoded(option, texts(filter::names_as_given(data).ok()?)),
+        | spec::EVENT_FILTER_TYPE_CONTAINER => build(option, to_texts(filter::names_as_given(data).ok()?)),
         spec::EVENT_FILTER_TYPE_EVENT_ID | spec::EVENT_FILTER_TYPE_STACKWALK => {
             let ids = EventIds::parse(data).ok()?;
             let values = ids.ids().map(|id| FilterValue::Number(id.into())).collect();
-            decoded(list_option(filter.kind(), ids.filter_in), values)
+            build(list_option(filter.kind(), ids.filter_in), values)
         }
         spec::EVENT_FILTER_TYPE_EVENT_NAME | spec::EVENT_FILTER_TYPE_STACKWALK_NAME => {
             let names = EventNames::parse(data).ok()?;
             let values = names.names().map(|name| String::from_utf8_lossy(name).into_owned()).collect();
-            decoded(list_option(filter.kind(), names.filter_in), texts(values))
+            build(list_option(filter.kind(), names.filter_in), to_texts(values))
         }
         spec::EVENT_FILTER_TYPE_STACKWALK_LEVEL_KW => {
             let LevelKeyword { gate: Gate { any, all, level }, filter_in } =
@@ -141,11 +141,11 @@ fn decode_filter(filter: &Filter) -> Option<DecodedFilter> {
             let values = std::iter::once(FilterValue::Number(level.into()))
                 .chain(masks.map(FilterValue::Text))
                 .collect();
-            decoded(list_option(filter.kind(), filter_in), values)
+            build(list_option(filter.kind(), filter_in), values)
         }
         spec::EVENT_FILTER_TYPE_PAYLOAD => {
             let filters = payload::Filters::parse(data).ok()?;
-            decoded(
+            build(
                 option,
                 filters.iter().map(|filter| FilterValue::Text(describe_payload_filter(&filter))).collect(),
             )
@@ -153,7 +153,7 @@ fn decode_filter(filter: &Filter) -> Option<DecodedFilter> {
         spec::EVENT_FILTER_TYPE_SCHEMATIZED => {
             let header = Header::parse(data).ok()?;
             let hex: String = header.data.iter().map(|byte| format!("{byte:02x}")).collect();
-            decoded(option, vec![FilterValue::Text(format!("{}:{hex}", header.id))])
+            build(option, vec![FilterValue::Text(format!("{}:{hex}", header.id))])
         }
         _ => None,
     }
@@ -174,9 +174,9 @@ fn list_option(kind: u32, filter_in: bool) -> &'static str {
 /// Describes a payload filter: its event, and how many conditions it has. Names of fields are in
 /// the manifest, not in the filter.
 fn describe_payload_filter(filter: &payload::Filter<'_>) -> String {
-    let joined = if filter.any { "or" } else { "and" };
+    let operator = if filter.any { "or" } else { "and" };
     format!(
-        "{}: {} joined by {joined}",
+        "{}: {} joined by {operator}",
         filter.event_id,
         format_count(filter.predicates().count() as u64, "condition")
     )
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn unknown_filters_print_their_type() {
+    fn undecodable_filters_print_their_type() {
         assert_eq!(format_parts(spec::EVENT_FILTER_TYPE_EVENT_ID, Vec::new()), None);
         assert_eq!(format_parts(UNKNOWN_TYPE, vec![1, 2, 3]), None);
         let mut enable = ProviderEnable::default();

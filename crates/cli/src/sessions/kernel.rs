@@ -7,7 +7,7 @@
 //!   end      ─▶ stop ─▶ interval restored
 //! ```
 //!
-//! K1 All settings apply from the first event on. A setting made after the start misses some
+//! K1 The start request contains the settings, if it can: a setting made later misses the first
 //! events.
 //! K2 A request that would be refused is refused before the start, which truncates the file.
 
@@ -103,12 +103,12 @@ pub(super) fn stack_limit_note(requested_bytes: u32, granted_bytes: u32) -> Opti
     ))
 }
 
-/// Enables the groups beyond the EnableFlags, which the start cannot contain.
+/// Enables the groups beyond the EnableFlags, which the start request cannot contain.
 pub(super) fn request_extra_groups(session: &Session, kernel: &KernelSelection) -> Result<()> {
-    let done = if kernel.has_extra_groups() { set_groups(session, kernel.groups) } else { Ok(()) };
-    match done {
+    let result = if kernel.has_extra_groups() { set_groups(session, kernel.groups) } else { Ok(()) };
+    match result {
         Err(error) if find_allowed_part(&error, Some(kernel)).is_some() => Ok(()),
-        done => done,
+        result => result,
     }
 }
 
@@ -165,8 +165,8 @@ fn interval_bounds(controller: &mut Controller) -> Option<(u32, u32)> {
         .map(|timer| (timer.min_interval, timer.max_interval))
 }
 
-fn format_ms(interval: u32) -> String {
-    format!("{} ms", f64::from(interval) / INTERVAL_UNITS_PER_MS)
+fn format_ms(interval_100ns: u32) -> String {
+    format!("{} ms", f64::from(interval_100ns) / INTERVAL_UNITS_PER_MS)
 }
 
 pub(crate) fn change_kernel(
@@ -218,6 +218,10 @@ pub(super) fn query_interval(controller: &mut Controller) -> Option<u32> {
     }
 }
 
+fn join_or_none(names: Vec<String>) -> String {
+    if names.is_empty() { "none".to_owned() } else { names.join(", ") }
+}
+
 #[derive(Debug, Default)]
 pub(crate) struct KernelState {
     pub(crate) groups: GroupMask,
@@ -244,8 +248,6 @@ impl KernelState {
 
     /// Formats the settings that an update can change, in one line.
     pub(crate) fn format_summary(&self) -> String {
-        let join_or_none =
-            |names: Vec<String>| if names.is_empty() { "none".to_owned() } else { names.join(", ") };
         let interval = self
             .interval_100ns
             .map_or_else(String::new, |interval| format!(", sampled every {}", format_ms(interval)));
@@ -256,8 +258,6 @@ impl KernelState {
 
     /// Returns the lines for the page of a session.
     pub(super) fn format_lines(&self) -> Vec<(&'static str, String)> {
-        let join_or_none =
-            |names: Vec<String>| if names.is_empty() { "none".to_owned() } else { names.join(", ") };
         let mut lines = vec![
             ("Kernel Events", join_or_none(group_names(&self.groups))),
             ("  Stacks Of", join_or_none(event_names(&self.stacks))),
@@ -272,11 +272,11 @@ impl KernelState {
     }
 
     pub(super) fn format_json(&self) -> String {
-        let texts = |names: Vec<String>| json_array(names.iter().map(|name| format!("\"{name}\"")));
+        let quote_all = |names: Vec<String>| json_array(names.iter().map(|name| format!("\"{name}\"")));
         let mut object = JsonObject::new();
-        object.raw("groups", &texts(group_names(&self.groups)));
-        object.raw("masks", &texts(self.groups.iter().map(|word| format!("{word:#x}")).collect()));
-        object.raw("stacks", &texts(event_names(&self.stacks)));
+        object.raw("groups", &quote_all(group_names(&self.groups)));
+        object.raw("masks", &quote_all(self.groups.iter().map(|word| format!("{word:#x}")).collect()));
+        object.raw("stacks", &quote_all(event_names(&self.stacks)));
         match self.interval_100ns {
             Some(interval) => object.number("interval_100ns", interval),
             None => object.raw("interval_100ns", "null"),
@@ -291,7 +291,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn note_on_stack_copies_names_ring_and_sysctl() {
+    fn stack_limit_note_contains_ring_size_and_sysctl() {
         assert_eq!(stack_limit_note(16 << 10, 16 << 10), None);
         assert_eq!(stack_limit_note(0, 0), None);
         let page_kib = rustix::param::page_size() >> 10;

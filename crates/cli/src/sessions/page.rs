@@ -2,7 +2,7 @@
 //! object.
 //!
 //! ```text
-//!   Name, Status, Root Path, Segment         the collection
+//!   Name, Status, Root Path, Segment         logman's data collector set
 //!   Name\Name, Type, … File Mode             the trace: its settings
 //!   Kernel Events …                          kernel events
 //!   Events Lost …                            collected events, and lost ones by cause
@@ -22,7 +22,7 @@ use super::by_name::is_listed_with_others;
 use super::kernel::KernelState;
 use super::report::{is_at_limit, is_limit_in_kib};
 use super::{enable_text, mode_names};
-use crate::text::{JsonObject, escape, escape_path, format_number, json_array};
+use crate::text::{JsonObject, escape, escape_path, format_count, format_number, json_array};
 
 /// Whether a session is running or has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,7 +50,7 @@ struct EnabledProvider<'p> {
     enable: &'p ProviderEnable,
 }
 
-/// Returns the providers that a session enables.
+/// Returns the providers that a session enables, without name hashes that only stand for others.
 fn enabled_providers(id: SessionId, providers: &[ProviderInfo]) -> Vec<EnabledProvider<'_>> {
     let all = providers
         .iter()
@@ -67,7 +67,7 @@ fn provider_enables(provider: &ProviderInfo) -> impl Iterator<Item = &ProviderEn
 }
 
 impl<'p> EnabledProvider<'p> {
-    /// Returns the name that the provider registered, else the name that it was enabled by.
+    /// Returns the name that the provider registered, or else the name in the enable.
     fn name(&self) -> Option<&'p str> {
         [&self.provider.name, &self.enable.name].into_iter().map(String::as_str).find(|name| !name.is_empty())
     }
@@ -95,7 +95,7 @@ pub(crate) fn format_page(
     kernel: Option<&KernelState>,
 ) -> String {
     let mut lines = PageLines(String::new());
-    add_collection(&mut lines, summary, state);
+    add_collector_set(&mut lines, summary, state);
     add_trace_settings(lines.add_blank_line(), summary);
     for (name, value) in kernel.map(KernelState::format_lines).unwrap_or_default() {
         lines.add_line(name, value);
@@ -107,7 +107,7 @@ pub(crate) fn format_page(
     lines.0
 }
 
-fn add_collection(lines: &mut PageLines, summary: &SessionSummary, state: SessionState) {
+fn add_collector_set(lines: &mut PageLines, summary: &SessionSummary, state: SessionState) {
     lines.add_line("Name", escape(&summary.name)).add_line("Status", format_status(summary, state));
     if let Some(folder) = summary.log_file.as_deref().and_then(Path::parent) {
         lines.add_line("Root Path", escape_path(folder));
@@ -155,7 +155,7 @@ fn add_trace_settings(lines: &mut PageLines, summary: &SessionSummary) {
     if summary.flush_threshold > 0 {
         lines.add_line("Flush Threshold", format!("{} buffers", summary.flush_threshold));
     }
-    lines.add_line("Clock Type", clock_title(summary.clock)).add_line("File Mode", file_mode_name(summary));
+    lines.add_line("Clock Type", page_clock(summary.clock)).add_line("File Mode", file_mode_name(summary));
     lines.add_line("Log Mode", format!("{:#x} ({})", summary.mode.bits(), mode_names(summary.mode)));
     if summary.low_latency {
         lines.add_line("Low Latency", "On");
@@ -186,7 +186,7 @@ fn add_counters(lines: &mut PageLines, summary: &SessionSummary) {
         .add_line("Buffers Lost", format_number(summary.buffers_lost.into()))
         .add_line("Real-time Events Lost", format_number(summary.real_time_events_lost))
         .add_line("Real-time Buffers Lost", format_number(summary.real_time_buffers_lost.into()))
-        .add_line("Uncounted Processes", format_number(summary.uncounted_processes.into()))
+        .add_line("Unknown Losses", format_count(summary.uncounted_processes.into(), "process"))
         .add_line("Damaged Regions", format_number(summary.damaged_regions.into()))
         .add_line("Processes", format_number(summary.processes.into()))
         .add_line("Consumers", format_number(summary.consumers.into()))
@@ -200,9 +200,9 @@ fn add_provider(lines: &mut PageLines, enabled: &EnabledProvider<'_>) {
     let name = enabled.name().map_or_else(|| "-".to_owned(), escape);
     lines.add_line("Name", name).add_line("Provider Guid", format!("{{{}}}", provider.guid));
     lines.add_line("Level", level_name(enable.level.as_int()));
-    let mask = |bits: u64| format!("{bits:#x}");
-    lines.add_line("KeywordsAll", mask(enable.all_keywords.bits()));
-    lines.add_line("KeywordsAny", mask(enable.keywords.bits()));
+    let hex = |bits: u64| format!("{bits:#x}");
+    lines.add_line("KeywordsAll", hex(enable.all_keywords.bits()));
+    lines.add_line("KeywordsAny", hex(enable.keywords.bits()));
     lines
         .add_line("Properties", enable_text::format_properties(enable))
         .add_line("Filter Type", enable_text::format_filters(enable));
@@ -237,7 +237,7 @@ fn level_name(level: u8) -> String {
     format!("{level} ({name})")
 }
 
-fn clock_title(clock: Option<ClockKind>) -> &'static str {
+fn page_clock(clock: Option<ClockKind>) -> &'static str {
     match clock {
         Some(ClockKind::SystemTime) => "System",
         Some(ClockKind::CpuCycles) => "Cycle",
@@ -245,7 +245,7 @@ fn clock_title(clock: Option<ClockKind>) -> &'static str {
     }
 }
 
-fn clock_name(clock: Option<ClockKind>) -> &'static str {
+fn json_clock(clock: Option<ClockKind>) -> &'static str {
     match clock {
         Some(ClockKind::SystemTime) => "system",
         Some(ClockKind::CpuCycles) => "cycles",
@@ -263,7 +263,7 @@ pub(crate) fn format_json(
     let mut object = JsonObject::new();
     object
         .text("name", &summary.name)
-        .text("status", state_name(summary, state))
+        .text("status", json_status(summary, state))
         .text("status_text", &format_status(summary, state));
     put_settings(&mut object, summary);
     put_counters(&mut object, summary);
@@ -293,13 +293,13 @@ pub(crate) fn put_enable(object: &mut JsonObject, enable: &ProviderEnable) {
     object.number("traced", enable.traced);
 }
 
-/// Returns the name that a provider registered, else the first name that enabled it.
+/// Returns the name that a provider registered, or else the first name in its enables.
 pub(crate) fn provider_name(provider: &ProviderInfo) -> Option<&str> {
     let names = provider_enables(provider).map(|enable| enable.name.as_str());
     std::iter::once(provider.name.as_str()).chain(names).find(|name| !name.is_empty())
 }
 
-fn state_name(summary: &SessionSummary, state: SessionState) -> &'static str {
+fn json_status(summary: &SessionSummary, state: SessionState) -> &'static str {
     match state {
         SessionState::Running => "running",
         SessionState::Ended if summary.end_status.is_none() && !is_at_limit(summary) => "stopped",
@@ -315,7 +315,7 @@ fn put_settings(object: &mut JsonObject, summary: &SessionSummary) {
         .text("guid", &summary.guid.to_string())
         .mask("mode", summary.mode.bits())
         .text("modes", &mode_names(summary.mode))
-        .text("clock", clock_name(summary.clock))
+        .text("clock", json_clock(summary.clock))
         .optional("file", file.as_deref())
         .number("buffer_kib", summary.buffer_kib)
         .number("minimum_buffers", summary.minimum_buffers)

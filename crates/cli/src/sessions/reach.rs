@@ -69,19 +69,19 @@ fn unseen_message(request: &EnableRequest) -> String {
     format!("no process with provider {} has been seen", escape(&request.name))
 }
 
-/// Prints a note for each filter that currently matches nothing. This is not an error, because a
+/// Prints a note for each filter that may match nothing. This is not an error, because a
 /// matching program may start later, but a wrong filter would look the same.
 pub(crate) fn note_idle_filters(requests: &[EnableRequest]) {
     for request in requests {
         let (name, filters) = (escape(&request.name), &request.filters);
-        let excludes = filters.ids.as_ref().is_some_and(|ids| !ids.includes);
-        let ids = if excludes { "not-ids" } else { "ids" };
+        let is_exclusion = filters.ids.as_ref().is_some_and(|ids| !ids.includes);
+        let ids = if is_exclusion { "not-ids" } else { "ids" };
         let options = [(ids, filters.ids.is_some()), ("stack-ids", !filters.stack_ids.is_empty())];
         for (option, _) in options.iter().filter(|(_, is_used)| *is_used && request.is_hashed()) {
-            let instead = option.replace("ids", "names");
+            let replacement = option.replace("ids", "names");
             eprintln!(
                 "note: @{option} does not apply to TraceLogging events, which have names and no ids: if {name} writes such events, \
-                 use @{instead}"
+                 use @{replacement}"
             );
         }
         for pid in filters.pids.iter().filter(|pid| !processes::exists(**pid)) {
@@ -98,8 +98,8 @@ pub(crate) fn note_idle_filters(requests: &[EnableRequest]) {
     }
 }
 
-/// Warns about processes that are left out because they run in another container than the daemon;
-/// returns whether any process is left out.
+/// Warns about processes that are left out because they run in a container other than the
+/// daemon's; returns whether any process is left out.
 pub(crate) fn warn_of_left_out_processes(
     controller: &mut Controller,
     session: SessionId,
@@ -119,7 +119,7 @@ pub(crate) fn warn_of_left_out_processes(
         has_left_out = true;
         let (name, processes) = (escape(&request.name), format_count(left_out.into(), "process"));
         eprintln!(
-            "warning: not traced: {processes} with provider {name}, in another container than the daemon (by control group or PID \
+            "warning: not traced: {processes} with provider {name}, in a container other than the daemon's (by control group or PID \
              namespace); {name}@silos includes all containers, {name}@container=ID one of them"
         );
     }
@@ -208,16 +208,16 @@ pub(crate) fn check_pids(
     let own_uid = rustix::process::geteuid().as_raw();
     for pid in missing {
         match std::fs::metadata(format!("/proc/{pid}")).map(|m| m.uid()) {
-            Ok(owner) if owner != own_uid && !is_system_daemon => {
+            Ok(uid) if uid != own_uid && !is_system_daemon => {
                 let reason = format!(
-                    "process {pid} belongs to another user (uid {owner}), and this daemon serves only your own programs; \
+                    "process {pid} belongs to another user (uid {uid}), and this daemon serves only your own programs; \
                      the system's daemon (--system) serves those of all users"
                 );
                 return Err(Error::refused(Status::ERROR_ACCESS_DENIED, reason).into());
             }
             Ok(_) => {
-                let programs = requests.iter().filter(|request| !is_system_provider(&request.guid));
-                let names: Vec<_> = programs.map(|request| escape(&request.name)).collect();
+                let program_requests = requests.iter().filter(|request| !is_system_provider(&request.guid));
+                let names: Vec<_> = program_requests.map(|request| escape(&request.name)).collect();
                 eprintln!("warning: process {pid} has not registered {} so far", names.join(" or "));
             }
             Err(_) => eprintln!("warning: there is no process {pid}"),
@@ -276,22 +276,22 @@ mod tests {
     fn provider_matches_by_guid_group_control_guid_and_name() {
         let traits =
             TraitsBuilder::new("member").group(&GROUP).finish().expect("the traits must fit").to_vec();
-        let of_group = encode_event(&[Item { kind: ExtType::PROV_TRAITS, data: &traits }]);
+        let group_event = encode_event(&[Item { kind: ExtType::PROV_TRAITS, data: &traits }]);
         let traits = TraitsBuilder::new("SOME.NAME").finish().expect("the traits must fit").to_vec();
-        let named = encode_event(&[Item { kind: ExtType::PROV_TRAITS, data: &traits }]);
-        let controlled = encode_event(&[Item { kind: ExtType::CONTROL_GUID, data: &OTHER.to_bytes() }]);
+        let named_event = encode_event(&[Item { kind: ExtType::PROV_TRAITS, data: &traits }]);
+        let controlled_event = encode_event(&[Item { kind: ExtType::CONTROL_GUID, data: &OTHER.to_bytes() }]);
         let group = EVENT_ENABLE_PROPERTY_PROVIDER_GROUP;
         for (bytes, guid, property, is_match) in [
             (&encode_event(&[]), PROVIDER, 0, true),
             (&encode_event(&[]), OTHER, 0, false),
             (&encode_event(&[]), GROUP, group, false),
-            (&of_group, GROUP, group, true),
-            (&of_group, OTHER, group, false),
-            (&of_group, GROUP, 0, false),
-            (&of_group, PROVIDER, 0, true),
-            (&controlled, OTHER, 0, true),
-            (&named, Guid::from_provider_name("Some.Name"), 0, true),
-            (&of_group, Guid::from_provider_name("Some.Name"), 0, false),
+            (&group_event, GROUP, group, true),
+            (&group_event, OTHER, group, false),
+            (&group_event, GROUP, 0, false),
+            (&group_event, PROVIDER, 0, true),
+            (&controlled_event, OTHER, 0, true),
+            (&named_event, Guid::from_provider_name("Some.Name"), 0, true),
+            (&group_event, Guid::from_provider_name("Some.Name"), 0, false),
             (&encode_classic_event(OTHER), PROVIDER, 0, true),
             (&encode_classic_event(class::EVENT_TRACE), PROVIDER, 0, false),
         ] {

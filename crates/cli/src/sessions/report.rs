@@ -248,12 +248,12 @@ pub(super) fn is_limit_in_kib(summary: &SessionSummary) -> bool {
     summary.mode.contains(LogFileMode::USE_KBYTES_FOR_SIZE)
 }
 
-/// Returns whether one more buffer would have exceeded the size limit.
+/// Returns whether a session ended at its size limit, which one more buffer would have exceeded.
 pub(crate) fn is_at_limit(summary: &SessionSummary) -> bool {
-    let unlimited = LogFileMode::CIRCULAR | LogFileMode::BUFFERING | LogFileMode::NEWFILE;
+    let continuing_modes = LogFileMode::CIRCULAR | LogFileMode::BUFFERING | LogFileMode::NEWFILE;
     let next_kib = (u64::from(summary.buffers_written) + 1) * u64::from(summary.buffer_kib);
-    let is_over = summary.maximum_file_bytes.is_some_and(|limit| next_kib > limit >> 10);
-    is_over && summary.end_status.is_none() && !summary.mode.intersects(unlimited)
+    let is_full = summary.maximum_file_bytes.is_some_and(|limit| next_kib > limit >> 10);
+    is_full && summary.end_status.is_none() && !summary.mode.intersects(continuing_modes)
 }
 
 /// Describes why a session ended that this program did not stop.
@@ -285,7 +285,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn kernel_loss_names_perf_rings_and_their_limit() {
+    fn kernel_loss_message_contains_perf_rings_and_their_limit() {
         let mut summary = SessionSummary::default();
         (summary.buffer_kib, summary.maximum_buffers, summary.kernel_stack_bytes) = (64, 512, 16 << 10);
         (summary.events_lost, summary.lost.kernel) = (306, 306);
@@ -303,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn losses_of_unknown_size_are_reported_apart() {
+    fn losses_of_unknown_size_are_reported_separately() {
         let mut summary = SessionSummary::default();
         summary.uncounted_processes = 2;
         assert_eq!(describe_losses(&summary).as_deref(), Some("events of 2 processes, count unknown"));

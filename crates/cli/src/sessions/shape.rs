@@ -142,7 +142,7 @@ pub(crate) fn note_literal_percent_d(plan: &SessionPlan) {
 impl SessionPlan {
     /// Fills in buffers and flush timer that were not given.
     pub(crate) fn fill_in_defaults(&mut self) {
-        let buffer_count = |kib: u32, size: u32| (kib / size.max(1)).max(2);
+        let buffer_count = |total_kib: u32, size: u32| (total_kib / size.max(1)).max(2);
         let size = if self.buffer_kib == 0 { DEFAULT_BUFFER_KIB } else { self.buffer_kib };
         let (min, max) = (self.minimum_buffers, self.maximum_buffers);
         self.buffer_kib = size;
@@ -251,8 +251,9 @@ mod tests {
             planned_mode(file, &ShapeArgs { real_time: true, ..ShapeArgs::default() }),
             (real_time, None)
         );
-        let global_sequence = ShapeArgs { mode: vec![0x8000], ..ShapeArgs::default() };
-        assert_eq!(planned_mode(file, &global_sequence), (sequential | LogFileMode::new(0x8000), None));
+        let use_local = LogFileMode::USE_LOCAL_SEQUENCE;
+        let local_sequence = ShapeArgs { mode: vec![use_local.bits()], ..ShapeArgs::default() };
+        assert_eq!(planned_mode(file, &local_sequence), (sequential | use_local, None));
         let append = ShapeArgs { append: true, ..ShapeArgs::default() };
         assert_eq!(planned_mode(file, &append), (LogFileMode::APPEND, Some(ClockKind::SystemTime)));
     }

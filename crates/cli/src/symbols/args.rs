@@ -24,14 +24,14 @@ pub(crate) struct SymbolOptions {
     /// Folders and files from the command line.
     pub(super) paths: Vec<PathBuf>,
     /// Whether inlined functions and lines are left out.
-    pub(super) without_lines: bool,
+    pub(super) omits_lines: bool,
     /// A folder that replaces the root of the file system, in tests.
     pub(super) root: Option<PathBuf>,
 }
 
 impl From<&SymbolArgs> for SymbolOptions {
     fn from(args: &SymbolArgs) -> Self {
-        Self { paths: args.symbol_path.clone(), without_lines: args.no_lines, root: None }
+        Self { paths: args.symbol_path.clone(), omits_lines: args.no_lines, root: None }
     }
 }
 

@@ -65,9 +65,9 @@ fn map_file_name(process: u32) -> String {
 fn read_perf_map(options: &SymbolOptions, process: u32, user: Option<u32>) -> Option<SymbolTable> {
     let path = options.local_path(&format!("/tmp/{}", map_file_name(process)));
     let file = open_program(&path)?;
-    let found = file.metadata().ok()?;
-    let is_trusted = found.uid() == rustix::process::geteuid().as_raw() || Some(found.uid()) == user;
-    if !is_trusted || found.len() > MAX_LIST_BYTES {
+    let metadata = file.metadata().ok()?;
+    let is_trusted = metadata.uid() == rustix::process::geteuid().as_raw() || Some(metadata.uid()) == user;
+    if !is_trusted || metadata.len() > MAX_LIST_BYTES {
         return None;
     }
     listing::read_perf_map(file).ok()

@@ -138,7 +138,7 @@ fn read_kernel_file(
     base: u64,
     id: Option<&DebugId>,
 ) -> Option<KernelSymbolSource> {
-    let parts = ElfParts { symbols: true, dwarf: !options.without_lines };
+    let parts = ElfParts { symbols: true, dwarf: !options.omits_lines };
     let is_match = |build_id: &[u8]| id.is_none_or(|id| id.matches_build_id(build_id));
     let (table, dwarf) = match Elf::read(search::open(path)?, parts, |identity| is_match(&identity.build_id))
     {
@@ -151,8 +151,8 @@ fn read_kernel_file(
 
 /// Finds a vmlinux in the folders of debug files.
 fn find_by_build_id(options: &SymbolOptions, base: u64, image: &LoadedImage) -> Option<KernelSymbolSource> {
-    let builds = image.id.as_ref().map(DebugId::possible_build_ids).unwrap_or_default();
-    let files = builds.iter().flat_map(|build| search::list_debug_files(options, "", build, None));
+    let build_ids = image.id.as_ref().map(DebugId::possible_build_ids).unwrap_or_default();
+    let files = build_ids.iter().flat_map(|build_id| search::list_debug_files(options, "", build_id, None));
     files.into_iter().find_map(|file| read_kernel_file(options, &file.path, base, image.id.as_ref()))
 }
 

@@ -35,7 +35,7 @@ pub(super) fn file_name_of(path: &str) -> Arc<str> {
 }
 
 impl ModuleSymbols {
-    /// Loads the symbols of a file of which at least `min_size` bytes were mapped.
+    /// Loads the symbols of a file that has at least `min_size` bytes.
     pub(super) fn load(
         options: &SymbolOptions,
         (path, id): &ModuleKey,
@@ -63,17 +63,17 @@ impl ModuleSymbols {
         warnings: &mut SymbolWarnings,
     ) -> Self {
         let mut module = Self::default();
-        let parts = ElfParts { symbols: true, dwarf: !options.without_lines };
+        let parts = ElfParts { symbols: true, dwarf: !options.omits_lines };
         let program = find_program(options, (path, id), min_size, parts, warnings);
-        let (builds, link) = match &program {
+        let (build_ids, link) = match &program {
             Some(elf) => (vec![elf.identity.build_id.clone()], elf.identity.debug_link.clone()),
             None => (id.map(DebugId::possible_build_ids).unwrap_or_default(), None),
         };
         let is_complete = program
             .as_ref()
-            .is_some_and(|elf| !elf.is_stripped && (options.without_lines || elf.dwarf.is_some()));
+            .is_some_and(|elf| !elf.is_stripped && (options.omits_lines || elf.dwarf.is_some()));
         if !is_complete {
-            for build_id in builds {
+            for build_id in build_ids {
                 let link = link.as_ref().map(|(name, checksum)| (name.as_str(), *checksum));
                 if let Some(debug) = find_debug_file(options, path, (&build_id, link), parts) {
                     warnings.warn_if_truncated(&debug.symbols, path);
@@ -111,15 +111,15 @@ impl ModuleSymbols {
     fn load_pdb(options: &SymbolOptions, id: &DebugId, warnings: &mut SymbolWarnings) -> Self {
         for path in search::list_pdbs(options, &id.path, id.signature, id.age) {
             let Some(file) = search::open(&path) else { continue };
-            let about = path.display().to_string();
+            let name = path.display().to_string();
             match Pdb::read_file(file, |signature, age| (signature, age) == (id.signature, id.age)) {
                 Ok(Some(pdb)) => {
-                    warnings.warn_if_truncated(&pdb.symbols, &about);
+                    warnings.warn_if_truncated(&pdb.symbols, &name);
                     return Self { tables: vec![pdb.symbols], ..Self::default() };
                 }
                 Ok(None) => warnings
-                    .warn(&about, "it is not the PDB of the traced image: its signature or age differs"),
-                Err(error) => warnings.warn(&about, &format!("cannot be used for symbols: {error}")),
+                    .warn(&name, "it is not the PDB of the traced image: its signature or age differs"),
+                Err(error) => warnings.warn(&name, &format!("cannot be used for symbols: {error}")),
             }
         }
         Self::default()
@@ -179,8 +179,8 @@ pub(super) fn find_elf_frames(
         frames.push(frame);
     }
     if frames.is_empty() {
-        let (function, offset) =
-            symbol_match.map_or((None, offset), |(text, into)| (Some(Arc::from(text)), into));
+        let (function, offset) = symbol_match
+            .map_or((None, offset), |(text, symbol_offset)| (Some(Arc::from(text)), symbol_offset));
         frames.push(SymbolFrame {
             module: Some(Arc::clone(name)),
             function,
@@ -191,7 +191,7 @@ pub(super) fn find_elf_frames(
     frames
 }
 
-/// Returns whether no file is at a path.
+/// Returns whether no file that may be the program can be opened.
 fn is_program_missing(options: &SymbolOptions, path: &str) -> bool {
     search::list_programs(options, path).iter().all(|candidate| candidate.open().is_none())
 }
@@ -203,9 +203,9 @@ fn find_program(
     parts: ElfParts,
     warnings: &mut SymbolWarnings,
 ) -> Option<Elf> {
-    let builds = id.map(DebugId::possible_build_ids).unwrap_or_default();
+    let build_ids = id.map(DebugId::possible_build_ids).unwrap_or_default();
     let mut candidates = search::list_programs(options, path);
-    candidates.extend(builds.iter().flat_map(|build| search::list_executables(options, build)));
+    candidates.extend(build_ids.iter().flat_map(|build_id| search::list_executables(options, build_id)));
     let mut mismatch = None;
     for candidate in candidates {
         let Some(file) = candidate.open() else { continue };
@@ -256,7 +256,7 @@ fn compute_checksum(mut file: File) -> Option<u32> {
     loop {
         match file.read(&mut buffer).ok()? {
             0 => return Some(sum.sum()),
-            read => sum.update(buffer.get(..read)?),
+            count => sum.update(buffer.get(..count)?),
         }
     }
 }

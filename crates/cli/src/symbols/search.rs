@@ -47,8 +47,8 @@ fn relative_path(path: &str) -> Option<PathBuf> {
     (!clean.as_os_str().is_empty()).then_some(clean)
 }
 
-/// Returns the name if it contains no folder.
-fn without_folder(name: &str) -> Option<&str> {
+/// Returns a name if it is not empty and names no folder.
+fn check_plain_name(name: &str) -> Option<&str> {
     let is_plain = !name.is_empty() && name != "." && name != ".." && !name.contains(['/', '\0']);
     is_plain.then_some(name)
 }
@@ -64,7 +64,7 @@ pub(super) fn list_programs(options: &SymbolOptions, path: &str) -> Vec<SymbolFi
         if let Some(clean) = relative_path(path) {
             add(folder.join(&clean));
         }
-        if let Some(name) = path.rsplit('/').next().and_then(without_folder) {
+        if let Some(name) = path.rsplit('/').next().and_then(check_plain_name) {
             add(folder.join(name));
         }
     }
@@ -75,8 +75,8 @@ pub(super) fn list_programs(options: &SymbolOptions, path: &str) -> Vec<SymbolFi
 pub(super) fn list_executables(options: &SymbolOptions, build_id: &[u8]) -> Vec<SymbolFile> {
     let id = format_hex(build_id);
     let folders = list_caches(options).into_iter().chain(options.paths.iter().cloned());
-    let path = |folder: PathBuf| folder.join(&id).join("executable");
-    folders.map(|folder| SymbolFile { path: path(folder), is_named_by_trace: false }).collect()
+    let executable = |folder: PathBuf| folder.join(&id).join("executable");
+    folders.map(|folder| SymbolFile { path: executable(folder), is_named_by_trace: false }).collect()
 }
 
 /// Returns the files that may be the debug file of a program.
@@ -98,7 +98,7 @@ pub(super) fn list_debug_files(
             all.push(folder.join(format_hex(build_id)).join("debuginfo"));
         }
     }
-    if let Some(link) = link.and_then(without_folder) {
+    if let Some(link) = link.and_then(check_plain_name) {
         let folder = path.rsplit_once('/').map_or("", |(folder, _)| folder);
         if path.starts_with('/') {
             let folder = options.local_path(&format!("{folder}/"));
@@ -111,13 +111,13 @@ pub(super) fn list_debug_files(
             all.push(base.join(link));
         }
     }
-    let candidate = |is_named_by_trace| move |path| SymbolFile { path, is_named_by_trace };
-    near_program.into_iter().map(candidate(true)).chain(all.into_iter().map(candidate(false))).collect()
+    let to_file = |is_named_by_trace| move |path| SymbolFile { path, is_named_by_trace };
+    near_program.into_iter().map(to_file(true)).chain(all.into_iter().map(to_file(false))).collect()
 }
 
 /// Returns the files that may be a PDB.
 pub(super) fn list_pdbs(options: &SymbolOptions, path: &str, signature: Guid, age: u32) -> Vec<PathBuf> {
-    let Some(name) = path.rsplit(['\\', '/']).next().and_then(without_folder) else { return Vec::new() };
+    let Some(name) = path.rsplit(['\\', '/']).next().and_then(check_plain_name) else { return Vec::new() };
     let signature = signature.to_string().replace(['-', '{', '}'], "").to_uppercase();
     let store = format!("{signature}{age:X}");
     let mut all = Vec::new();
@@ -149,10 +149,10 @@ fn list_caches(options: &SymbolOptions) -> Vec<PathBuf> {
     if let Some(root) = &options.root {
         return vec![root.join("cache/debuginfod_client")];
     }
-    let variable = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
-    let home = variable("HOME");
-    let configured = variable("DEBUGINFOD_CACHE_PATH");
-    let default = variable("XDG_CACHE_HOME").or_else(|| home.as_ref().map(|home| home.join(".cache")));
+    let read_variable = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    let home = read_variable("HOME");
+    let configured = read_variable("DEBUGINFOD_CACHE_PATH");
+    let default = read_variable("XDG_CACHE_HOME").or_else(|| home.as_ref().map(|home| home.join(".cache")));
     let default = default.map(|cache| cache.join("debuginfod_client"));
     let older = home.map(|home| home.join(".debuginfod_client_cache"));
     [configured, default, older].into_iter().flatten().collect()
@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn debug_files_are_searched_by_build_id_and_by_link() {
+    fn debug_files_are_listed_by_build_id_and_by_link() {
         let options =
             SymbolOptions { paths: vec!["/sym".into()], root: Some("/r".into()), ..SymbolOptions::default() };
         let all = list_debug_files(&options, "/usr/bin/x", &[0xAB, 0xCD, 0xEF], Some("x.debug"));
@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn pdbs_are_searched_in_symbol_store_layout() {
+    fn pdbs_are_listed_in_symbol_store_layout() {
         let options = SymbolOptions { paths: vec!["/sym".into()], ..SymbolOptions::default() };
         let guid = Guid::from_u128(0x3844DBB9_2017_4967_BE7A_A4A2C20430FA);
         let all = list_pdbs(&options, "C:\\build\\Shop.pdb", guid, 0x1F);

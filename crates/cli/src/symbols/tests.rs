@@ -152,11 +152,11 @@ fn running_kernel_does_not_resolve_other_boots_and_builds() {
 #[test]
 fn kernel_of_this_machine_resolves_its_functions() {
     let list = std::fs::read_to_string("/proc/kallsyms").unwrap_or_default();
-    let address = |name: &str| {
+    let find = |name: &str| {
         let line = list.lines().find(|line| line.split(' ').nth(2) == Some(name))?;
         u64::from_str_radix(line.split(' ').next()?, 16).ok().filter(|address| *address != 0)
     };
-    let (Some(base), Some(fork)) = (address("_text").or(address("_stext")), address("kernel_clone")) else {
+    let (Some(base), Some(fork)) = (find("_text").or(find("_stext")), find("kernel_clone")) else {
         return crate::skip::skip("kallsyms", "addresses of the kernel are hidden");
     };
     let mut symbols = TraceSymbols::new(SymbolOptions::default());
@@ -171,7 +171,7 @@ fn pdb_of_a_symbol_store_resolves_windows_image() {
     write(&folder, "store/shop.pdb/3844DBB920174967BE7AA4A2C20430FA3/shop.pdb", &pdb);
     write(&folder, "flat/shop.pdb", &pdb);
     write(&folder, "broken/shop.pdb", &pdb[..5000]);
-    let identity_of = |age: u32| {
+    let build_debug_id = |age: u32| {
         let mut id = [0; 20];
         id[..16].copy_from_slice(&crate::pdb_file::SIGNATURE.to_bytes());
         id[16..].copy_from_slice(&age.to_le_bytes());
@@ -187,7 +187,7 @@ fn pdb_of_a_symbol_store_resolves_windows_image() {
         options.paths = vec![folder.path().join(source)];
         let mut symbols = TraceSymbols::new(options.clone());
         let base = 0x7FF6_0000_0000;
-        observe_debug_id(&mut symbols, (1200, base), identity_of(age), "C:\\build\\shop.pdb");
+        observe_debug_id(&mut symbols, (1200, base), build_debug_id(age), "C:\\build\\shop.pdb");
         observe_image(&mut symbols, LOAD, (1200, base, 0x1_0000), "\\Device\\HarddiskVolume1\\shop.exe", 1);
         let offset = if name == "-" { 0x1110 } else { 0x10 };
         assert_eq!(
@@ -204,12 +204,12 @@ fn pdb_of_a_symbol_store_resolves_windows_image() {
 fn named_system_map_is_relocated() {
     let (folder, mut options) = create_machine();
     write(&folder, "maps/System.map-6", "ffffffff81000000 T _text\nffffffff81000100 T do_work\n");
-    let moved = KERNEL_BASE + 0x1E0_0000;
+    let moved_base = KERNEL_BASE + 0x1E0_0000;
     for path in ["maps", "maps/System.map-6"] {
         options.paths = vec![folder.path().join(path)];
-        let mut symbols = kernel_trace_symbols(&options, moved, Some([7; 20]));
+        let mut symbols = kernel_trace_symbols(&options, moved_base, Some([7; 20]));
         assert_eq!(
-            resolve(&mut symbols, 5, moved + 0x110, 9),
+            resolve(&mut symbols, 5, moved_base + 0x110, 9),
             frame(KERNEL_IMAGE, "do_work", 0x10),
             "{path}"
         );
@@ -218,8 +218,8 @@ fn named_system_map_is_relocated() {
     // Two lists are ambiguous, so neither is used.
     write(&folder, "maps/System.map-7", "ffffffff81000000 T _text\nffffffff81000100 T other\n");
     options.paths = vec![folder.path().join("maps")];
-    let mut symbols = kernel_trace_symbols(&options, moved, None);
-    assert_eq!(resolve(&mut symbols, 5, moved + 0x110, 9), frame(KERNEL_IMAGE, "-", 0x110));
+    let mut symbols = kernel_trace_symbols(&options, moved_base, None);
+    assert_eq!(resolve(&mut symbols, 5, moved_base + 0x110, 9), frame(KERNEL_IMAGE, "-", 0x110));
 }
 
 #[test]
@@ -347,11 +347,11 @@ fn vdso_resolves_only_with_matching_build_id() {
         assert!(!std::fs::read_to_string("/proc/self/maps").unwrap().contains("[vdso]"));
         return;
     };
-    let read = |parts| {
+    let read_elf = |parts| {
         use traceweir_decode::symbols::Elf;
         Elf::read(std::io::Cursor::new(vdso_bytes.clone()), parts, |_| true).unwrap().unwrap()
     };
-    let elf = read(traceweir_decode::symbols::elf::ElfParts { symbols: true, dwarf: false });
+    let elf = read_elf(traceweir_decode::symbols::elf::ElfParts { symbols: true, dwarf: false });
     let mut id = [0; 20];
     id.iter_mut().zip(&elf.identity.build_id).for_each(|(to, from)| *to = *from);
     let (offset, name) = (0..vdso_bytes.len() as u64)
@@ -361,7 +361,7 @@ fn vdso_resolves_only_with_matching_build_id() {
         .unwrap();
     let (base, size) = (0x7FFF_0000_0000, vdso_bytes.len() as u64);
     let (_folder, options) = create_machine();
-    let function = |id: Option<[u8; 20]>| {
+    let resolve_function = |id: Option<[u8; 20]>| {
         let mut symbols = TraceSymbols::new(options.clone());
         if let Some(id) = id {
             observe_debug_id(&mut symbols, (7, base), id, "[vdso]");
@@ -371,10 +371,10 @@ fn vdso_resolves_only_with_matching_build_id() {
         assert_eq!(frames[0].module.as_deref(), Some("[vdso]"));
         frames[0].function.as_deref().map(str::to_owned)
     };
-    assert_eq!(function(Some(id)).as_ref(), Some(&name));
+    assert_eq!(resolve_function(Some(id)).as_ref(), Some(&name));
     id[0] ^= 1;
     assert_eq!(
-        (function(Some(id)), function(None)),
+        (resolve_function(Some(id)), resolve_function(None)),
         (None, None),
         "neither another build nor a trace without build id may resolve"
     );

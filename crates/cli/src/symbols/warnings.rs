@@ -22,9 +22,9 @@ pub(super) struct SymbolWarnings {
     printed: HashSet<String>,
     is_full: bool,
     /// Files that are assumed to be the traced files, because of their path only.
-    assumed: BTreeSet<String>,
+    assumed_files: BTreeSet<String>,
     /// Files that do not exist.
-    missing: BTreeSet<String>,
+    missing_files: BTreeSet<String>,
 }
 
 impl Drop for SymbolWarnings {
@@ -36,17 +36,17 @@ impl Drop for SymbolWarnings {
 impl SymbolWarnings {
     /// Records that a file is assumed to be the traced file, because the trace has no build id.
     pub(super) fn note_assumed(&mut self, path: &str) {
-        add_file(&mut self.assumed, path);
+        add_file(&mut self.assumed_files, path);
     }
 
     /// Records that neither a file nor a substitute exists.
     pub(super) fn note_missing(&mut self, path: &str) {
-        add_file(&mut self.missing, path);
+        add_file(&mut self.missing_files, path);
     }
 
     /// Returns the warnings about many files, one line each.
     fn summary_lines(&self) -> Vec<String> {
-        let (assumed, missing) = (&self.assumed, &self.missing);
+        let (assumed, missing) = (&self.assumed_files, &self.missing_files);
         let mut lines = Vec::new();
         if let Some(names) = format_file_list(assumed) {
             let paths = if assumed.len() == 1 { "the file at that path" } else { "the files at those paths" };
@@ -107,7 +107,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn warnings_about_many_files_are_one_line() {
+    fn warnings_about_many_files_are_one_line_each() {
         let mut warnings = SymbolWarnings::default();
         assert!(warnings.summary_lines().is_empty());
         warnings.note_missing("/a");
@@ -119,7 +119,7 @@ mod tests {
         let lines = warnings.summary_lines();
         assert_eq!(lines.len(), 2);
         assert!(lines[0].contains("/lib/0, /lib/1, /lib/2 and 6 more"), "{lines:?}");
-        warnings.assumed.clear();
-        warnings.missing.clear();
+        warnings.assumed_files.clear();
+        warnings.missing_files.clear();
     }
 }

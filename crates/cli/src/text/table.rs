@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-/// Formats a table. Columns are as wide as their widest cell; a line follows the head.
+/// Formats a table. Columns are as wide as their widest cell; hyphens underline the first row.
 /// `is_right_aligned` selects right-aligned columns.
 pub(crate) fn format_table<const N: usize>(rows: &[[String; N]], is_right_aligned: &[bool; N]) -> String {
     let cell_width =

@@ -23,8 +23,8 @@ const USERS: AccountDatabase = AccountDatabase { file: accounts::USERS, getent_n
 const GROUPS: AccountDatabase =
     AccountDatabase { file: accounts::GROUPS, getent_name: "group", noun: "group" };
 
-/// Returns the SIDs of the named users and groups, and of everyone if asked for.
-pub(super) fn resolve_sids(users: &[String], groups: &[String], everyone: bool) -> Result<Vec<Sid>> {
+/// Returns the SIDs of the named users and groups, and of everyone if `with_everyone`.
+pub(super) fn resolve_sids(users: &[String], groups: &[String], with_everyone: bool) -> Result<Vec<Sid>> {
     let mut sids = Vec::new();
     for user in users {
         sids.push(Sid::user(find_id(USERS, user)?));
@@ -32,7 +32,7 @@ pub(super) fn resolve_sids(users: &[String], groups: &[String], everyone: bool) 
     for group in groups {
         sids.push(Sid::group(find_id(GROUPS, group)?));
     }
-    sids.extend(everyone.then_some(Sid::EVERYONE));
+    sids.extend(with_everyone.then_some(Sid::EVERYONE));
     Ok(sids)
 }
 
@@ -56,8 +56,8 @@ fn find_id(database: AccountDatabase, text: &str) -> Result<u32> {
     if let Ok(number) = text.parse() {
         return Ok(number);
     }
-    let find_by_name = |text_of_database: &str| {
-        accounts(text_of_database).find(|account| account.name == text).map(|account| account.id)
+    let find_by_name = |account_lines: &str| {
+        accounts(account_lines).find(|account| account.name == text).map(|account| account.id)
     };
     let found = find_by_name(&accounts::read(database.file)).or_else(|| {
         let mut getent = Command::new("getent");

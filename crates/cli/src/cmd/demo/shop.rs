@@ -32,7 +32,7 @@ const EVENT_CONTROL_CODE_CAPTURE_STATE: u32 = 2;
 /// How often a shop without orders checks for requests.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
-/// Out types: `TlgInBOOL8` and UTF-8.
+/// Out types of TraceLogging fields.
 const OUT_BOOLEAN: u8 = 3;
 const OUT_UTF8: u8 = 35;
 
@@ -54,11 +54,11 @@ pub(crate) fn run_shop(options: &DemoShopArgs) -> Result<CommandOutcome> {
         shop.write_requested_state(order)?;
         shop.serve_order(options.first.wrapping_add(order))?;
     }
-    let last = Instant::now();
+    let last_order_time = Instant::now();
     let linger = Duration::from_millis(options.linger);
     loop {
         shop.write_requested_state(options.orders)?;
-        let remaining = linger.saturating_sub(last.elapsed());
+        let remaining = linger.saturating_sub(last_order_time.elapsed());
         if remaining.is_zero() {
             break;
         }

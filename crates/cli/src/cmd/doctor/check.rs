@@ -31,33 +31,33 @@ pub(super) struct CheckSubject {
     pub(super) name: &'static str,
     /// The features that need the subject.
     pub(super) purpose: &'static str,
-    /// The features that work without the subject.
-    pub(super) without: &'static str,
+    /// What still works without the subject.
+    pub(super) works_without: &'static str,
 }
 
-/// Commands that fix a finding.
+/// Steps that the user can take after a finding.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Advice {
-    /// Command whose effect lasts until the next boot, or for one run.
-    pub(super) now: String,
-    /// Command with a permanent effect; `None` if the effect of `now` is permanent.
-    pub(super) lasting: Option<String>,
+    /// Command or instruction. With a `lasting_step`, its effect ends with the boot or the run.
+    pub(super) step: String,
+    /// Command or instruction with a permanent effect.
+    pub(super) lasting_step: Option<String>,
 }
 
 impl Advice {
-    /// Returns advice with one command, whose effect is permanent.
-    pub(super) fn with_command(now: impl Into<String>) -> Option<Self> {
-        Some(Self { now: now.into(), lasting: None })
+    /// Returns advice without a separate step for a permanent effect.
+    pub(super) fn with_step(step: impl Into<String>) -> Option<Self> {
+        Some(Self { step: step.into(), lasting_step: None })
     }
 
-    /// Returns advice with a command for now and a command with a permanent effect.
-    pub(super) fn with_commands(now: impl Into<String>, lasting: impl Into<String>) -> Option<Self> {
-        Some(Self { now: now.into(), lasting: Some(lasting.into()) })
+    /// Returns advice with a temporary and a permanent step.
+    pub(super) fn with_steps(step: impl Into<String>, lasting_step: impl Into<String>) -> Option<Self> {
+        Some(Self { step: step.into(), lasting_step: Some(lasting_step.into()) })
     }
 
     /// Returns advice to change a kernel setting.
     pub(super) fn to_set_sysctl(name: &str, value: impl std::fmt::Display) -> Option<Self> {
-        Self::with_commands(
+        Self::with_steps(
             format!("sudo sysctl {name}={value}"),
             format!("echo '{name} = {value}' | sudo tee -a /etc/sysctl.d/60-traceweir.conf"),
         )
@@ -72,8 +72,7 @@ pub(super) struct DoctorCheck {
     /// The finding. It may contain names that other users chose, so printing code must escape it.
     pub(super) found: String,
     pub(super) advice: Option<Advice>,
-    /// Needs that this result blocks.
-    pub(super) blocks: Vec<Need>,
+    pub(super) blocked_needs: Vec<Need>,
 }
 
 impl CheckSubject {
@@ -93,7 +92,7 @@ impl CheckSubject {
     }
 
     fn build_check(self, state: CheckState, found: impl Into<String>) -> DoctorCheck {
-        DoctorCheck { subject: self, state, found: found.into(), advice: None, blocks: Vec::new() }
+        DoctorCheck { subject: self, state, found: found.into(), advice: None, blocked_needs: Vec::new() }
     }
 }
 
@@ -105,12 +104,12 @@ impl DoctorCheck {
 
     /// Adds the needs that the result blocks.
     pub(super) fn with_blocked_needs(mut self, needs: &[Need]) -> Self {
-        self.blocks.extend_from_slice(needs);
+        self.blocked_needs.extend_from_slice(needs);
         self
     }
 }
 
 /// Returns the names of the checks that block a need.
 pub(super) fn blocking_checks(checks: &[DoctorCheck], need: Need) -> impl Iterator<Item = &'static str> {
-    checks.iter().filter(move |check| check.blocks.contains(&need)).map(|check| check.subject.name)
+    checks.iter().filter(move |check| check.blocked_needs.contains(&need)).map(|check| check.subject.name)
 }

@@ -19,7 +19,7 @@ pub(super) fn checks(machine: &MachineState) -> Vec<DoctorCheck> {
 const COUNTERS: CheckSubject = CheckSubject {
     name: "hardware_counters",
     purpose: "profiles by cycles, cache misses and branches, and counters on kernel events",
-    without: "profiles by the timer",
+    works_without: "profiles by the timer still work",
 };
 
 fn check_counters(machine: &MachineState) -> DoctorCheck {
@@ -38,7 +38,7 @@ fn check_counters(machine: &MachineState) -> DoctorCheck {
 const BRANCHES: CheckSubject = CheckSubject {
     name: "branch_records",
     purpose: "the last branches before an event (LBR)",
-    without: "everything else",
+    works_without: "everything else still works",
 };
 
 fn check_branch_records(machine: &MachineState) -> DoctorCheck {
@@ -52,39 +52,39 @@ fn check_branch_records(machine: &MachineState) -> DoctorCheck {
 const RESTARTABLE_SEQUENCES: CheckSubject = CheckSubject {
     name: "rseq",
     purpose: "programs write events in restartable sequences, without a locked instruction",
-    without: "programs lock the ring for each event, which costs a few nanoseconds more",
+    works_without: "programs still write events, but lock the ring for each, which costs a few nanoseconds more",
 };
 
 fn check_restartable_sequences(machine: &MachineState) -> DoctorCheck {
-    if machine.facts.is_restartable {
+    if machine.facts.has_rseq {
         RESTARTABLE_SEQUENCES.passed("registered by the C library")
     } else {
-        let found = "not registered: glibc before 2.35 or another C library, another processor than x86-64, or TRACEWEIR_NO_RSEQ or GLIBC_TUNABLES=glibc.pthread.rseq=0 is set";
+        let found = "not registered: glibc before 2.35 or another C library, a processor other than x86-64, or TRACEWEIR_NO_RSEQ or GLIBC_TUNABLES=glibc.pthread.rseq=0 is set";
         RESTARTABLE_SEQUENCES
             .limited(found)
-            .with_advice(Advice::with_command("unset TRACEWEIR_NO_RSEQ GLIBC_TUNABLES"))
+            .with_advice(Advice::with_step("unset TRACEWEIR_NO_RSEQ GLIBC_TUNABLES"))
     }
 }
 
 const TIMESTAMP_COUNTER: CheckSubject = CheckSubject {
     name: "invariant_counter",
     purpose: "the processor's counter provides timestamps, if it runs at one rate on every processor and in every power state",
-    without: "CLOCK_MONOTONIC_RAW provides timestamps, which takes longer, and programs write under locks",
+    works_without: "timestamps still work, from CLOCK_MONOTONIC_RAW, which takes longer; programs write under locks",
 };
 
 fn check_timestamp_counter(machine: &MachineState) -> DoctorCheck {
     match machine.facts.counter {
         Counter::Cycles => TIMESTAMP_COUNTER.passed("used for timestamps"),
         Counter::Monotonic => TIMESTAMP_COUNTER
-            .limited("not used: the processor does not guarantee it, the virtual machine hides it, or TRACEWEIR_NO_TSC is set")
-            .with_advice(Advice::with_command("unset TRACEWEIR_NO_TSC")),
+            .limited("not used: the processor does not guarantee one rate, the virtual machine hides the guarantee, or TRACEWEIR_NO_TSC is set")
+            .with_advice(Advice::with_step("unset TRACEWEIR_NO_TSC")),
     }
 }
 
 const CLOCK: CheckSubject = CheckSubject {
     name: "clock_source",
-    purpose: "clock of the kernel, also for timestamps of its own events",
-    without: "a slow source (hpet, acpi_pm) makes every kernel event more expensive",
+    purpose: "the kernel's clock, which also timestamps kernel events",
+    works_without: "kernel events still work; a slow source (hpet, acpi_pm) makes each more expensive",
 };
 
 fn check_clock(machine: &MachineState) -> DoctorCheck {
@@ -93,7 +93,7 @@ fn check_clock(machine: &MachineState) -> DoctorCheck {
             let found = format!(
                 "{name}: slow; the kernel did not trust the processor's counter (dmesg | grep -i clocksource)"
             );
-            CLOCK.limited(found).with_advice(Advice::with_commands(
+            CLOCK.limited(found).with_advice(Advice::with_steps(
                 "echo tsc | sudo tee /sys/devices/system/clocksource/clocksource0/current_clocksource",
                 "tsc=reliable on the kernel's command line, if the machine's counter is known to be reliable",
             ))

@@ -21,11 +21,11 @@ pub(super) fn checks(machine: &MachineState) -> Vec<DoctorCheck> {
 const SYMBOLS: CheckSubject = CheckSubject {
     name: "kernel_symbols",
     purpose: "names of kernel functions in stacks: /proc/kallsyms, whose addresses kernel.kptr_restrict and perf_event_paranoid hide",
-    without: "addresses of kernel functions as numbers; names of programs' functions",
+    works_without: "addresses of kernel functions, and names of programs' functions, are still shown",
 };
 
-/// With `kptr_restrict` 0, addresses are shown to every user if `perf_event_paranoid` is at most 1;
-/// with 0 and 1 to CAP_SYSLOG; with 2 to none.
+/// The kernel shows addresses to every user if `kptr_restrict` is 0 and `perf_event_paranoid` at
+/// most 1, and to processes with CAP_SYSLOG if `kptr_restrict` is 0 or 1.
 fn check_symbols(machine: &MachineState) -> DoctorCheck {
     let level = machine.settings.kptr_restrict;
     let setting = level.map_or_else(
@@ -44,17 +44,17 @@ fn check_symbols(machine: &MachineState) -> DoctorCheck {
             SYMBOLS.passed(format!("hidden from this process, but not from the daemon; {setting}"))
         }
         AddressVisibility::Hidden => {
-            let paranoid_hides = machine.settings.paranoid.is_none_or(|level| level > 1);
-            let now = match (level, paranoid_hides) {
+            let is_hidden_by_paranoid = machine.settings.paranoid.is_none_or(|level| level > 1);
+            let step = match (level, is_hidden_by_paranoid) {
                 (Some(0), true) => "sudo sysctl kernel.perf_event_paranoid=1",
                 (_, true) => "sudo sysctl kernel.kptr_restrict=0 kernel.perf_event_paranoid=1",
                 (_, false) => "sudo sysctl kernel.kptr_restrict=0",
             };
-            let lasting = "the same names and values in /etc/sysctl.d/60-traceweir.conf; or run with CAP_SYSLOG, which sees addresses while kptr_restrict is 0 or 1";
+            let lasting_step = "the same names and values in /etc/sysctl.d/60-traceweir.conf; or run with CAP_SYSLOG, which sees addresses while kptr_restrict is 0 or 1";
             let found = format!("/proc/kallsyms shows no addresses; {setting}");
             SYMBOLS
                 .missing(found)
-                .with_advice(Advice::with_commands(now, lasting))
+                .with_advice(Advice::with_steps(step, lasting_step))
                 .with_blocked_needs(&[Symbols])
         }
     }
@@ -63,7 +63,7 @@ fn check_symbols(machine: &MachineState) -> DoctorCheck {
 const TRACEFS: CheckSubject = CheckSubject {
     name: "tracefs",
     purpose: "ids and layouts of tracepoints, the source of most kinds of kernel events",
-    without: "samples, page faults, context switches, processes, threads and images, which are perf records",
+    works_without: "samples, page faults, context switches, processes, threads and images still work: they are perf records",
 };
 
 fn check_tracefs(machine: &MachineState) -> DoctorCheck {
@@ -80,7 +80,7 @@ fn check_tracefs(machine: &MachineState) -> DoctorCheck {
             return TRACEFS
                 .passed("not mounted; the daemon uses a mount of its own, which no other process sees");
         }
-        let advice = Advice::with_commands(
+        let advice = Advice::with_steps(
             "sudo mount -t tracefs tracefs /sys/kernel/tracing",
             "echo 'tracefs /sys/kernel/tracing tracefs nosuid,nodev,noexec 0 0' | sudo tee -a /etc/fstab",
         );
@@ -93,7 +93,7 @@ fn check_tracefs(machine: &MachineState) -> DoctorCheck {
     if machine.server_has_any(&[CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH]) {
         return TRACEFS.passed(format!("mounted at {mount}; the daemon may read it, this process may not"));
     }
-    let advice = Advice::with_commands(
+    let advice = Advice::with_steps(
         format!("sudo mount -o remount,gid=$(id -g),mode=750 {mount}"),
         format!(
             "tracefs {mount} tracefs gid=GROUP,mode=750 0 0 in /etc/fstab; or the system's daemon, which may read it"
@@ -108,7 +108,7 @@ fn check_tracefs(machine: &MachineState) -> DoctorCheck {
 const TRACEPOINTS: CheckSubject = CheckSubject {
     name: "tracepoints",
     purpose: "each kind of kernel event needs its own tracepoints",
-    without: "the other kinds",
+    works_without: "the other kinds still work",
 };
 
 fn check_tracepoints(machine: &MachineState) -> DoctorCheck {
@@ -128,7 +128,7 @@ fn check_tracepoints(machine: &MachineState) -> DoctorCheck {
 const KPROBES: CheckSubject = CheckSubject {
     name: "kprobes",
     purpose: "paths as system calls received them, read inside the kernel",
-    without: "paths that /proc shows a moment later, best effort",
+    works_without: "paths still come from /proc a moment later, best effort",
 };
 
 fn check_kprobes(machine: &MachineState) -> DoctorCheck {
@@ -146,7 +146,7 @@ const KERNEL_STACKS: CheckSubject = CheckSubject {
     name: "kernel_stacks",
     purpose: "how the kernel unwinds its own stacks. On Windows, kernel stacks on x64 need the registry value DisablePagingExecutive = 1, because code and stacks that are paged out \
               cannot be walked; Linux never pages its kernel out, so no setting is needed: the build of the kernel decides",
-    without: "frames of programs",
+    works_without: "frames of programs are still recorded",
 };
 
 fn check_kernel_stacks(machine: &MachineState) -> DoctorCheck {
@@ -165,7 +165,7 @@ fn check_kernel_stacks(machine: &MachineState) -> DoctorCheck {
 const USER_STACKS: CheckSubject = CheckSubject {
     name: "user_stacks",
     purpose: "user stacks: by frame pointers, or by unwind tables from a copy of the stack for programs without them",
-    without: "programs that keep frame pointers (-fno-omit-frame-pointer, -C force-frame-pointers=yes)",
+    works_without: "programs that keep frame pointers (-fno-omit-frame-pointer, -C force-frame-pointers=yes) still have stacks",
 };
 
 fn check_user_stacks(machine: &MachineState) -> DoctorCheck {
@@ -181,14 +181,14 @@ fn check_user_stacks(machine: &MachineState) -> DoctorCheck {
 const LOCKDOWN: CheckSubject = CheckSubject {
     name: "lockdown",
     purpose: "a locked-down kernel (Secure Boot) does not expose its memory, not even to root",
-    without: "mode confidentiality closes tracefs, kprobes and kernel registers to every process; events of programs, samples and stacks work",
+    works_without: "events of programs, samples and stacks still work; mode confidentiality closes tracefs, kprobes and kernel registers to every process",
 };
 
 fn check_lockdown(machine: &MachineState) -> DoctorCheck {
     match machine.lockdown.as_deref() {
         Some("confidentiality") => LOCKDOWN
             .limited("confidentiality: only another boot can change it")
-            .with_advice(Advice::with_command(
+            .with_advice(Advice::with_step(
                 "boot with lockdown=integrity, or without lockdown= on the kernel's command line",
             )),
         Some(mode) => LOCKDOWN.passed(format!("{mode}: does not affect tracing")),
@@ -199,14 +199,14 @@ fn check_lockdown(machine: &MachineState) -> DoctorCheck {
 const SELINUX: CheckSubject = CheckSubject {
     name: "selinux",
     purpose: "a policy may deny perf events (class perf_event) and kernel addresses to a domain, whatever its capabilities",
-    without: "events of programs, unless the policy denies sockets too",
+    works_without: "events of programs still work, unless the policy denies sockets too",
 };
 
 fn check_selinux(machine: &MachineState) -> DoctorCheck {
     if machine.is_selinux_enforcing {
         SELINUX
             .limited("enforcing: only a trial shows whether the policy permits tracing")
-            .with_advice(Advice::with_command("sudo ausearch -m avc -ts recent | grep perf_event"))
+            .with_advice(Advice::with_step("sudo ausearch -m avc -ts recent | grep perf_event"))
     } else {
         SELINUX.passed("not enforcing")
     }

@@ -26,7 +26,7 @@ use super::process::ProcessPrivileges;
 use super::service::RuntimeFolder;
 use crate::tracefs;
 
-/// Bytes of `/proc/kallsyms` that must contain a symbol with an address, if addresses are shown.
+/// Bytes of `/proc/kallsyms` to search for an address.
 const ADDRESS_SEARCH_BYTES: u64 = 64 << 10;
 /// Bytes of `/proc/kallsyms` to search for the kind of unwinder.
 const UNWINDER_SEARCH_BYTES: u64 = 64 << 20;
@@ -35,12 +35,12 @@ const UNWINDER_SEARCH_BYTES: u64 = 64 << 20;
 #[derive(Debug)]
 pub(super) struct SystemFacts {
     /// Whether this process uses restartable sequences.
-    pub(super) is_restartable: bool,
+    pub(super) has_rseq: bool,
     /// The clock that timestamps records.
     pub(super) counter: Counter,
     /// Number of counters that the processor reports.
     pub(super) hardware_counters: Option<u32>,
-    /// The folders in which a daemon is searched, in that order.
+    /// The folders that are searched for a daemon, in this order.
     pub(super) folders: Vec<RuntimeFolder>,
 }
 
@@ -133,10 +133,10 @@ impl MachineState {
         }
     }
 
-    /// Returns the process that would open kernel events: the selected daemon if it runs, else this
-    /// process, because a daemon that it starts has the same privileges.
+    /// Returns the process that would open kernel events: the selected daemon if it runs, or else
+    /// this process, because a daemon that it starts has the same privileges.
     pub(super) fn server(&self) -> &ProcessPrivileges {
-        self.facts.folders.iter().find_map(RuntimeFolder::process).unwrap_or(&self.own_process)
+        self.facts.folders.iter().find_map(RuntimeFolder::privileges).unwrap_or(&self.own_process)
     }
 
     /// Returns whether the process that would open kernel events has one of these capabilities.
@@ -151,15 +151,15 @@ impl MachineState {
 }
 
 fn read_settings(files: RootFiles<'_>) -> KernelSettings {
-    let number = |name: &str| files.read_number(&format!("proc/sys/kernel/{name}"));
+    let read = |name: &str| files.read_number(&format!("proc/sys/kernel/{name}"));
     KernelSettings {
-        paranoid: number("perf_event_paranoid"),
-        kptr_restrict: number("kptr_restrict"),
-        max_stack: number("perf_event_max_stack"),
-        max_contexts: number("perf_event_max_contexts_per_stack"),
-        mlock_kib: number("perf_event_mlock_kb"),
-        sample_rate: number("perf_event_max_sample_rate"),
-        cpu_percent: number("perf_cpu_time_max_percent"),
+        paranoid: read("perf_event_paranoid"),
+        kptr_restrict: read("kptr_restrict"),
+        max_stack: read("perf_event_max_stack"),
+        max_contexts: read("perf_event_max_contexts_per_stack"),
+        mlock_kib: read("perf_event_mlock_kb"),
+        sample_rate: read("perf_event_max_sample_rate"),
+        cpu_percent: read("perf_cpu_time_max_percent"),
     }
 }
 
@@ -201,14 +201,15 @@ fn has_option(config: &str, option: &str) -> bool {
     config.lines().any(|line| line.strip_prefix(option) == Some("=y"))
 }
 
-/// Detects the unwinder from the build options, else from functions that only one kind has: their
-/// names are readable even where addresses are hidden.
+/// Detects the unwinder from the build options, or else from a function that only ORC kernels have:
+/// names of functions are readable even where addresses are hidden.
 fn detect_unwinder(files: RootFiles<'_>, config: Option<&str>) -> Option<KernelUnwinder> {
     const UNWINDER_OPTIONS: [(&str, KernelUnwinder); 5] = [
         ("CONFIG_UNWINDER_ORC", KernelUnwinder::Orc),
         ("CONFIG_UNWINDER_FRAME_POINTER", KernelUnwinder::FramePointers),
         ("CONFIG_UNWINDER_GUESS", KernelUnwinder::Guess),
-        // Other architectures than x86 have no unwinder option; these always keep frame pointers.
+        // Architectures other than x86 have no unwinder option. With these options, the kernel
+        // keeps frame pointers.
         ("CONFIG_ARM64", KernelUnwinder::FramePointers),
         ("CONFIG_FRAME_POINTER", KernelUnwinder::FramePointers),
     ];
@@ -230,12 +231,12 @@ fn bracketed_mode(modes: &str) -> Option<String> {
     Some(after_bracket.split_once(']')?.0.to_owned())
 }
 
-fn read_tracefs_state(files: RootFiles<'_>, kprobes_built: Option<bool>) -> TracefsState {
+fn read_tracefs_state(files: RootFiles<'_>, has_kprobes: Option<bool>) -> TracefsState {
     let filesystems = files.read_text("proc/filesystems").unwrap_or_default();
     let mut tracing = TracefsState {
         is_supported: filesystems.lines().any(|line| line.trim_start_matches("nodev").trim() == "tracefs"),
         mount: tracefs::find_mount(&files.read_text("proc/self/mounts").unwrap_or_default()),
-        has_kprobes: kprobes_built,
+        has_kprobes,
         ..TracefsState::default()
     };
     let Some(mount) = &tracing.mount else { return tracing };
@@ -254,8 +255,8 @@ fn read_tracefs_state(files: RootFiles<'_>, kprobes_built: Option<bool>) -> Trac
     tracing
 }
 
-/// Returns the number of perf file descriptors of a system session with every kind of event, on
-/// each processor: tracepoints, the clock, faults, switches and the event that carries the records.
+/// Returns the number of perf file descriptors of a system session with every kind of event. For
+/// each processor: tracepoints, the clock, faults, switches and the event whose ring gets all records.
 pub(super) fn needed_descriptors(processors: u32) -> u64 {
     const OTHER_EVENTS: usize = 4;
     let per_processor = u64::try_from(tracepoints().count().saturating_add(OTHER_EVENTS)).unwrap_or(u64::MAX);

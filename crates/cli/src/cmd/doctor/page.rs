@@ -12,11 +12,11 @@ pub(super) fn format_page(checks: &[DoctorCheck], requested: &[Need], shows_all:
     for need in Need::ALL {
         let blocking: Vec<&str> = blocking_checks(checks, need).collect();
         let mark = if requested.contains(&need) { '*' } else { ' ' };
-        let (is_met, reason) = match blocking.as_slice() {
+        let (answer, reason) = match blocking.as_slice() {
             [] => ("yes", String::new()),
             blocking => ("no", format!(" ({})", blocking.join(", "))),
         };
-        let _ = writeln!(text, "{mark} {:<8} {is_met:<4} {}{reason}", need.name(), need.description());
+        let _ = writeln!(text, "{mark} {:<8} {answer:<4} {}{reason}", need.name(), need.description());
     }
     let width = checks.iter().map(|check| check.subject.name.len()).max().unwrap_or(0);
     text.push('\n');
@@ -24,21 +24,21 @@ pub(super) fn format_page(checks: &[DoctorCheck], requested: &[Need], shows_all:
         let name = check.subject.name;
         let _ = writeln!(text, "{:<8} {name:<width$}  {}", check.state.name(), escape(&check.found));
         if shows_all || check.state != CheckState::Fine {
-            write_reasons(check, &mut text);
+            write_explanation(check, &mut text);
         }
     }
     text
 }
 
-fn write_reasons(check: &DoctorCheck, text: &mut String) {
+fn write_explanation(check: &DoctorCheck, text: &mut String) {
     let mut add_line = |label: &str, value: &str| {
         let _ = writeln!(text, "           {label:<8} {}", escape(value));
     };
     add_line("for", check.subject.purpose);
-    add_line("without", check.subject.without);
+    add_line("without", check.subject.works_without);
     if let Some(advice) = &check.advice {
-        add_line("now", &advice.now);
-        if let Some(lasting) = &advice.lasting {
+        add_line("now", &advice.step);
+        if let Some(lasting) = &advice.lasting_step {
             add_line("to last", lasting);
         }
     }
@@ -53,11 +53,11 @@ pub(super) fn format_objects(checks: &[DoctorCheck], requested: &[Need]) -> Stri
             .text("check", check.subject.name)
             .text("state", check.state.name())
             .text("found", &check.found);
-        object.text("purpose", check.subject.purpose).text("without", check.subject.without);
+        object.text("purpose", check.subject.purpose).text("without", check.subject.works_without);
         let advice = check.advice.as_ref();
-        object.optional("now", advice.map(|advice| advice.now.as_str()));
-        object.optional("lasting", advice.and_then(|advice| advice.lasting.as_deref()));
-        object.raw("blocks", &json_array(check.blocks.iter().map(|need| quote(need.name()))));
+        object.optional("now", advice.map(|advice| advice.step.as_str()));
+        object.optional("lasting", advice.and_then(|advice| advice.lasting_step.as_deref()));
+        object.raw("blocks", &json_array(check.blocked_needs.iter().map(|need| quote(need.name()))));
         object.finish() + "\n"
     });
     let need_lines = Need::ALL.into_iter().map(|need| {

@@ -46,11 +46,11 @@ pub(super) struct PendingQuery<T>(Option<Receiver<T>>);
 impl<T: Send + 'static> PendingQuery<T> {
     pub(super) fn start(query: impl FnOnce() -> T + Send + 'static) -> Self {
         let (sender, receiver) = sync_channel(1);
-        let answer = move || {
+        let run_query = move || {
             // The receiver is gone if the query took too long.
             let _ = sender.send(query());
         };
-        Self(std::thread::Builder::new().spawn(answer).ok().map(|_| receiver))
+        Self(std::thread::Builder::new().spawn(run_query).ok().map(|_| receiver))
     }
 
     /// Waits for the result until a deadline.
@@ -74,7 +74,7 @@ mod tests {
         assert_eq!(PendingQuery::start(|| 7).wait_for_answer(far_deadline()), Ok(7));
         let (release, blocked) = sync_channel::<()>(0);
         let blocked_query = PendingQuery::start(move || blocked.recv().is_ok());
-        let hangs =
+        let late =
             blocked_query.wait_for_answer(Instant::now()).expect_err("a query that blocks must time out");
         drop(release);
         let failed = PendingQuery::<()>::start(|| panic!("the query of this test panics"))
@@ -83,8 +83,8 @@ mod tests {
         let not_started = PendingQuery::<()>(None)
             .wait_for_answer(far_deadline())
             .expect_err("a query without a thread must fail");
-        assert_eq!((hangs, failed, not_started), (NoAnswer::Late, NoAnswer::Failed, NoAnswer::NotStarted));
-        assert!(hangs.to_string().contains("within 2 s") && hangs.to_string().contains("hangs"));
+        assert_eq!((late, failed, not_started), (NoAnswer::Late, NoAnswer::Failed, NoAnswer::NotStarted));
+        assert!(late.to_string().contains("within 2 s") && late.to_string().contains("hangs"));
         assert!(![failed, not_started].iter().any(|no_answer| no_answer.to_string().contains("hangs")));
     }
 }

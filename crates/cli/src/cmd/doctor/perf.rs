@@ -45,7 +45,7 @@ pub(super) fn checks(machine: &MachineState) -> Vec<DoctorCheck> {
 const PARANOID: CheckSubject = CheckSubject {
     name: "perf_event_paranoid",
     purpose: "what users without CAP_PERFMON may do with perf events, the source of kernel events",
-    without: "events of programs, and reading existing traces",
+    works_without: "events of programs, and reading existing traces, still work",
 };
 
 fn check_paranoid(machine: &MachineState) -> DoctorCheck {
@@ -78,17 +78,17 @@ const CAPABILITIES: CheckSubject = CheckSubject {
     name: "capabilities",
     purpose: "CAP_PERFMON (or CAP_SYS_ADMIN) opens kernel events of the whole machine; CAP_SYS_PTRACE reads namespaces and programs of other users' \
               processes; CAP_BPF is not needed",
-    without: "events of programs; kernel events of your own processes that need no tracepoint: samples, page faults, context switches, \
-              processes, threads and images",
+    works_without: "events of programs; kernel events of your own processes that need no tracepoint: samples, page faults, context switches, \
+              processes, threads and images still work",
 };
 
 /// Returns how to get the capabilities. A program with file capabilities ignores the environment
 /// variables that select the folders of daemons.
 fn capability_advice(machine: &MachineState) -> Option<Advice> {
     let has_system_daemon = machine.facts.folders.iter().any(super::service::RuntimeFolder::serves_system);
-    let now = "sudo weir record …, or with your own user: sudo setpriv --reuid \"$(id -u)\" --regid \"$(id -g)\" --init-groups \
+    let step = "sudo weir record …, or with your own user: sudo setpriv --reuid \"$(id -u)\" --regid \"$(id -g)\" --init-groups \
                --inh-caps +perfmon,+sys_ptrace,+syslog --ambient-caps +perfmon,+sys_ptrace,+syslog weir …";
-    let lasting = if has_system_daemon {
+    let lasting_step = if has_system_daemon {
         "sudo systemctl edit traceweir.service, with the lines [Service] and CapabilityBoundingSet=CAP_PERFMON CAP_SYSLOG, then \
          sudo systemctl restart traceweir.service"
     } else {
@@ -96,14 +96,14 @@ fn capability_advice(machine: &MachineState) -> Option<Advice> {
          (sudo setcap cap_perfmon,cap_sys_ptrace,cap_syslog=ep \"$(command -v weir)\" gives them to every user who may run weir, and that weir ignores \
          TRACEWEIR_RUNTIME_DIR and XDG_RUNTIME_DIR)"
     };
-    Advice::with_commands(now, lasting)
+    Advice::with_steps(step, lasting_step)
 }
 
 fn check_capabilities(machine: &MachineState) -> DoctorCheck {
     let (own, server) = (&machine.own_process, machine.server());
     let join_or_none = |names: Vec<&str>| if names.is_empty() { "none".to_owned() } else { names.join(" ") };
     let mut found = format!("this process: {}", join_or_none(own.capability_names()));
-    if let Some(folder) = machine.facts.folders.iter().find(|folder| folder.process().is_some()) {
+    if let Some(folder) = machine.facts.folders.iter().find(|folder| folder.privileges().is_some()) {
         found = format!("{found}; {}: {}", folder.daemon_name(), join_or_none(server.capability_names()));
     }
     if own.is_in_initial_user_namespace == Some(false) {
@@ -124,7 +124,7 @@ fn check_capabilities(machine: &MachineState) -> DoctorCheck {
 const MAX_STACK: CheckSubject = CheckSubject {
     name: "perf_event_max_stack",
     purpose: "maximum number of frames that the kernel walks; a stack has at most 192, or this if it is less",
-    without: "stacks are cut at that depth, their innermost frames kept",
+    works_without: "stacks still work, cut at that depth; the innermost frames are kept",
 };
 
 fn check_max_stack(machine: &MachineState) -> DoctorCheck {
@@ -147,8 +147,8 @@ fn check_max_stack(machine: &MachineState) -> DoctorCheck {
 
 const MAX_CONTEXTS: CheckSubject = CheckSubject {
     name: "perf_event_max_contexts_per_stack",
-    purpose: "how many changes between kernel and program one stack may show; two are usual",
-    without: "stacks of one context",
+    purpose: "how many contexts (kernel, program) one stack may contain; two are usual",
+    works_without: "stacks of one context still work",
 };
 
 fn check_contexts(machine: &MachineState) -> DoctorCheck {
@@ -169,7 +169,7 @@ const RINGS: CheckSubject = CheckSubject {
     name: "perf_event_mlock_kb",
     purpose: "memory for events that have not been read yet: a ring of 516 KiB for each processor; what exceeds perf_event_mlock_kb counts as locked \
               memory of the user (ulimit -l)",
-    without: "smaller rings, which overflow sooner; lost events are counted",
+    works_without: "smaller rings still work, but overflow sooner; lost events are counted",
 };
 
 fn check_rings(machine: &MachineState) -> DoctorCheck {
@@ -179,15 +179,15 @@ fn check_rings(machine: &MachineState) -> DoctorCheck {
     }
     let granted_kib = machine.settings.mlock_kib.and_then(|kib| u64::try_from(kib).ok()).unwrap_or(RING_KIB);
     let processors = u64::from(machine.processors.max(1));
-    let Some(locked_bytes) = server.locked_bytes else {
+    let Some(max_locked_bytes) = server.max_locked_bytes else {
         return RINGS
             .passed(format!("{granted_kib} KiB for each processor, and locked memory is not limited"));
     };
     let kib_per_processor =
-        granted_kib.saturating_add((locked_bytes / BYTES_PER_KIB).checked_div(processors).unwrap_or(0));
+        granted_kib.saturating_add((max_locked_bytes / BYTES_PER_KIB).checked_div(processors).unwrap_or(0));
     let found = format!(
         "{granted_kib} KiB for each of {processors} processors, and {} KiB of locked memory",
-        locked_bytes / BYTES_PER_KIB
+        max_locked_bytes / BYTES_PER_KIB
     );
     if kib_per_processor >= RING_KIB {
         RINGS.passed(found)
@@ -199,7 +199,7 @@ fn check_rings(machine: &MachineState) -> DoctorCheck {
 const FILES: CheckSubject = CheckSubject {
     name: "open_files",
     purpose: "a descriptor for each kernel event on each processor, and one for each program that is traced",
-    without: "fewer kinds of kernel events at a time",
+    works_without: "fewer kinds of kernel events at a time still work",
 };
 
 fn check_open_files(machine: &MachineState) -> DoctorCheck {
@@ -209,23 +209,23 @@ fn check_open_files(machine: &MachineState) -> DoctorCheck {
     let Some(limit) = hard else { return FILES.passed("not limited") };
     let found = format!("{limit} at most ({} to begin with)", soft.unwrap_or(limit));
     if limit >= needed.saturating_mul(2) {
-        return FILES.passed(format!("{found}; every kernel event takes {needed}"));
+        return FILES.passed(format!("{found}; all kernel events together take {needed}"));
     }
-    let lasting = format!(
-        "echo \"$USER hard nofile {}\" | sudo tee -a /etc/security/limits.conf (of a service: LimitNOFILE=)",
-        needed.saturating_mul(2).max(u64::from(u16::MAX))
+    let wanted = needed.saturating_mul(2).max(u64::from(u16::MAX));
+    let lasting_step = format!(
+        "echo \"$USER hard nofile {wanted}\" | sudo tee -a /etc/security/limits.conf (of a service: LimitNOFILE=)"
     );
-    let now = format!("sudo prlimit --pid $$ --nofile={}", needed.saturating_mul(2).max(u64::from(u16::MAX)));
+    let step = format!("sudo prlimit --pid $$ --nofile={wanted}");
     let check = FILES
-        .limited(format!("{found}; every kernel event on {} processors takes {needed}", machine.processors));
-    let check = check.with_advice(Advice::with_commands(now, lasting));
+        .limited(format!("{found}; all kernel events on {} processors take {needed}", machine.processors));
+    let check = check.with_advice(Advice::with_steps(step, lasting_step));
     if limit < needed { check.with_blocked_needs(&[Kernel]) } else { check }
 }
 
 const SAMPLE_RATE: CheckSubject = CheckSubject {
     name: "perf_event_max_sample_rate",
     purpose: "maximum samples per second, which limits the interval of a profile; the kernel lowers it when samples take too long",
-    without: "coarser profiles",
+    works_without: "coarser profiles still work",
 };
 
 fn check_sample_rate(machine: &MachineState) -> DoctorCheck {
@@ -241,7 +241,7 @@ fn check_sample_rate(machine: &MachineState) -> DoctorCheck {
 const CPU_SHARE: CheckSubject = CheckSubject {
     name: "perf_cpu_time_max_percent",
     purpose: "share of processor time that sampling may take before the kernel lowers the rate",
-    without: "sampling, at a rate that the kernel may lower",
+    works_without: "sampling still works, at a rate that the kernel may lower",
 };
 
 fn check_cpu_share(machine: &MachineState) -> DoctorCheck {

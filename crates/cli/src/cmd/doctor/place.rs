@@ -19,7 +19,7 @@ pub(super) fn checks(machine: &MachineState) -> Vec<DoctorCheck> {
 const NAMESPACE: CheckSubject = CheckSubject {
     name: "pid_namespace",
     purpose: "kernel events identify processes by the pids of the machine, which cannot be matched with the pids that a container sees",
-    without: "events of programs in the same container, and those of a daemon outside that is reached through a shared folder",
+    works_without: "events of programs in the same container, and those of a daemon outside that is reached through a shared folder, still work",
 };
 
 fn check_namespace(machine: &MachineState) -> DoctorCheck {
@@ -29,10 +29,10 @@ fn check_namespace(machine: &MachineState) -> DoctorCheck {
     match server.is_in_initial_pid_namespace.or(machine.own_process.is_in_initial_pid_namespace) {
         Some(true) => NAMESPACE.passed(format!("the machine's own{container_text}")),
         Some(false) => {
-            let advice = Advice::with_command(
+            let advice = Advice::with_step(
                 "start the container with --pid=host --cap-add PERFMON --cap-add SYS_PTRACE -v /sys/kernel/tracing:/sys/kernel/tracing:ro, or record on the host",
             );
-            let found = format!("its own{container_text}: processes outside are invisible");
+            let found = format!("not the machine's{container_text}: processes outside are invisible");
             NAMESPACE.missing(found).with_advice(advice).with_blocked_needs(&[Kernel])
         }
         None => NAMESPACE.limited(format!("not readable{container_text}")),
@@ -42,13 +42,13 @@ fn check_namespace(machine: &MachineState) -> DoctorCheck {
 const SANDBOX: CheckSubject = CheckSubject {
     name: "system_call_filter",
     purpose: "a seccomp filter, as containers and sandboxes install it, may refuse perf_event_open, memfd_create and other calls",
-    without: "what the filter lets through",
+    works_without: "system calls that the filter permits still work",
 };
 
 fn check_sandbox(machine: &MachineState) -> DoctorCheck {
-    if machine.own_process.is_filtered {
-        let found = "this process has one; that of Docker and Podman refuses perf_event_open unless CAP_PERFMON is added";
-        SANDBOX.limited(found).with_advice(Advice::with_command(
+    if machine.own_process.has_seccomp_filter {
+        let found = "this process has one; the filter of Docker and Podman refuses perf_event_open unless CAP_PERFMON is added";
+        SANDBOX.limited(found).with_advice(Advice::with_step(
             "start the container with --cap-add PERFMON, or --security-opt seccomp=unconfined",
         ))
     } else {
@@ -59,17 +59,17 @@ fn check_sandbox(machine: &MachineState) -> DoctorCheck {
 const SYSTEM_DAEMON: CheckSubject = CheckSubject {
     name: "system_daemon",
     purpose: "sessions for programs of all users and for the whole machine, from boot on",
-    without: "your own daemon, which is started on demand and serves your own programs",
+    works_without: "your own daemon, which is started on demand and serves your own programs, still works",
 };
 const OWN_DAEMON: CheckSubject = CheckSubject {
     name: "own_daemon",
     purpose: "your own sessions; it is started on demand",
-    without: "the system's daemon, if it runs and accepts you",
+    works_without: "the system's daemon, if it runs and accepts you, still works",
 };
 const NAMED_DAEMON: CheckSubject = CheckSubject {
     name: "named_daemon",
     purpose: "TRACEWEIR_RUNTIME_DIR is set: only the daemon of that folder is used, and only by programs that have the same setting",
-    without: "unset TRACEWEIR_RUNTIME_DIR to use the usual daemons",
+    works_without: "the usual daemons still work, once TRACEWEIR_RUNTIME_DIR is unset",
 };
 
 /// Checks one folder. Events work if the last folder that is tried is usable.
@@ -97,24 +97,24 @@ fn check_daemon(folder: &RuntimeFolder, is_last: bool) -> DoctorCheck {
         FolderState::Absent => subject.passed(format!("none runs in {path}; it is started when it is needed")),
         FolderState::Refused(reason) => {
             let check = subject.limited(format!("runs in {path}, and refuses you: {reason}"));
-            let check = check.with_advice(Advice::with_command("sudo usermod -aG traceweir \"$USER\", then log in again"));
+            let check = check.with_advice(Advice::with_step("sudo usermod -aG traceweir \"$USER\", then log in again"));
             if is_last { check.with_blocked_needs(&[Events]) } else { check }
         }
         // A daemon that does not answer is not skipped in favour of the next folder.
         FolderState::Unusable(reason) => {
-            let now = format!(
+            let step = format!(
                 "ls -ld {path}: the folder must belong to you alone (chmod 700) or to root; to end a daemon that hangs, kill the pid in daemon.lock"
             );
             subject
                 .missing(format!("{path} cannot be used: {reason}"))
-                .with_advice(Advice::with_command(now))
+                .with_advice(Advice::with_step(step))
                 .with_blocked_needs(&[Events])
         }
     }
 }
 
 fn advise_system_start() -> Option<Advice> {
-    Advice::with_commands(
+    Advice::with_steps(
         "sudo systemctl start traceweir.socket (or sudo weir daemon --system)",
         "sudo systemctl enable traceweir.socket",
     )
@@ -131,12 +131,12 @@ fn check_running_daemon(
     let found = format!("runs in {} as {process}, {program}", folder.path.display());
     match (daemon.is_same_program, daemon.pid) {
         (Some(false), Some(pid)) => {
-            let now = format!(
+            let step = format!(
                 "kill {pid} (its sessions end and their files are finalised), and the next command starts a new daemon"
             );
             subject
                 .limited(format!("{found}: not the file of this weir, maybe another release"))
-                .with_advice(Advice::with_command(now))
+                .with_advice(Advice::with_step(step))
         }
         (Some(true), _) => subject.passed(format!("{found}: this very weir, {}", env!("CARGO_PKG_VERSION"))),
         _ => subject

@@ -45,10 +45,9 @@ pub(super) struct ProcessPrivileges {
     pub(super) is_in_initial_pid_namespace: Option<bool>,
     /// The container that the control group names.
     pub(super) container: Option<String>,
-    /// Whether seccomp filters the system calls of the process.
-    pub(super) is_filtered: bool,
+    pub(super) has_seccomp_filter: bool,
     /// Memory that the process may lock; `None` if unlimited.
-    pub(super) locked_bytes: Option<u64>,
+    pub(super) max_locked_bytes: Option<u64>,
     /// Soft and hard limit of open files; `None` if unlimited.
     pub(super) open_files: (Option<u64>, Option<u64>),
 }
@@ -59,7 +58,7 @@ impl ProcessPrivileges {
         let files = RootFiles(root);
         let status = files.read_text(&format!("proc/{id}/status")).unwrap_or_default();
         let limits = files.read_text(&format!("proc/{id}/limits")).unwrap_or_default();
-        let groups = files.read_text(&format!("proc/{id}/cgroup")).unwrap_or_default();
+        let cgroups = files.read_text(&format!("proc/{id}/cgroup")).unwrap_or_default();
         let is_in_namespace = |kind: &str, initial: &str| {
             let link = fs::read_link(root.join(format!("proc/{id}/ns/{kind}"))).ok()?;
             Some(link.as_os_str() == initial)
@@ -70,9 +69,9 @@ impl ProcessPrivileges {
             capabilities: capabilities.unwrap_or(0),
             is_in_initial_user_namespace: is_in_namespace("user", INITIAL_USER_NAMESPACE),
             is_in_initial_pid_namespace: is_in_namespace("pid", INITIAL_PID_NAMESPACE),
-            container: container(&groups),
-            is_filtered: find_status_field(&status, "Seccomp:").is_some_and(|mode| mode != "0"),
-            locked_bytes: find_limits(&limits, "Max locked memory").0,
+            container: container(&cgroups),
+            has_seccomp_filter: find_status_field(&status, "Seccomp:").is_some_and(|mode| mode != "0"),
+            max_locked_bytes: find_limits(&limits, "Max locked memory").0,
             open_files: find_limits(&limits, "Max open files"),
         }
     }

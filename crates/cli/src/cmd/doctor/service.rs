@@ -12,7 +12,7 @@ use super::files::RootFiles;
 use super::process::ProcessPrivileges;
 use crate::processes;
 
-/// A runtime folder in which a daemon is searched.
+/// A runtime folder that is searched for a daemon.
 #[derive(Debug)]
 pub(super) struct RuntimeFolder {
     pub(super) scope: Scope,
@@ -37,20 +37,20 @@ pub(super) enum FolderState {
 
 #[derive(Debug)]
 pub(super) struct RunningDaemon {
-    /// Pid, from the lock file; `None` if that cannot be read.
+    /// Pid, from the lock file or `/proc/locks`; `None` if neither shows it.
     pub(super) pid: Option<u32>,
     /// Path of the program, if readable.
     pub(super) program: Option<String>,
     /// Whether the daemon runs the same file as this process; `None` if unknown.
     pub(super) is_same_program: Option<bool>,
-    pub(super) process: Option<ProcessPrivileges>,
+    pub(super) privileges: Option<ProcessPrivileges>,
 }
 
 impl RuntimeFolder {
-    /// Returns the process of the daemon, if it runs and accepts this user.
-    pub(super) fn process(&self) -> Option<&ProcessPrivileges> {
+    /// Returns the privileges of the daemon, if it runs and accepts this user.
+    pub(super) fn privileges(&self) -> Option<&ProcessPrivileges> {
         match &self.state {
-            FolderState::Running(daemon) => daemon.process.as_ref(),
+            FolderState::Running(daemon) => daemon.privileges.as_ref(),
             _ => None,
         }
     }
@@ -122,16 +122,16 @@ fn inspect_daemon(dir: &RuntimeDir) -> RunningDaemon {
         pid,
         program: pid.and_then(processes::program_of),
         is_same_program: own_program.zip(daemon_program).map(|(own, daemon)| own == daemon),
-        process: pid.map(|pid| ProcessPrivileges::read(Path::new("/"), &pid.to_string())),
+        privileges: pid.map(|pid| ProcessPrivileges::read(Path::new("/"), &pid.to_string())),
     }
 }
 
-/// Finds the process that holds a lock file which only its owner can read. The kernel lists all
-/// locks, as `3: FLOCK  ADVISORY  WRITE 4711 00:1a:93 0 EOF`.
+/// Finds the process that holds a lock whose file only the daemon's user can read. The kernel lists
+/// all locks, as `3: FLOCK  ADVISORY  WRITE 4711 00:1a:93 0 EOF`.
 fn find_lock_holder(file: &Path, locks: &str) -> Option<u32> {
-    let found = fs::metadata(file).ok()?;
-    let (major, minor) = (rustix::fs::major(found.dev()), rustix::fs::minor(found.dev()));
-    let lock_id = format!("{major:02x}:{minor:02x}:{}", found.ino());
+    let metadata = fs::metadata(file).ok()?;
+    let (major, minor) = (rustix::fs::major(metadata.dev()), rustix::fs::minor(metadata.dev()));
+    let lock_id = format!("{major:02x}:{minor:02x}:{}", metadata.ino());
     locks.lines().find_map(|line| {
         let words: Vec<&str> = line.split_whitespace().collect();
         let [_, "FLOCK", _, _, pid, file, ..] = *words.as_slice() else { return None };
@@ -167,7 +167,7 @@ mod tests {
 
     #[test]
     fn kernel_lists_lock_on_tmpfs_in_expected_format() {
-        // tmpfs, as runtime folders use: other file systems may number their files differently.
+        // Runtime folders are on tmpfs; other file systems may number their files differently.
         let Ok(folder) = tempfile::tempdir_in("/dev/shm") else {
             return skip::skip("shm", "there is no /dev/shm to write to");
         };

@@ -34,7 +34,7 @@ const SET_ID_MODE_BITS: u32 = 0o6000;
 pub(super) struct TargetProcess {
     pid: u32,
     exists: bool,
-    owner: Option<u32>,
+    uid: Option<u32>,
     /// Pid in the PID namespace of the process.
     inner_pid: u32,
     has_other_pid_namespace: Option<bool>,
@@ -42,10 +42,10 @@ pub(super) struct TargetProcess {
     /// The value of `TRACEWEIR_RUNTIME_DIR` of the process; the outer `None` if its environment is
     /// unreadable.
     runtime_dir: Option<Option<PathBuf>>,
-    library: Option<LoadedLibrary>,
+    library: Option<LibraryState>,
     /// Whether the program is set-user-id or set-group-id.
     is_set_id: Result<bool, NoAnswer>,
-    is_filtered: bool,
+    has_seccomp_filter: bool,
     /// The container that the control group names.
     container: Option<String>,
     missing_answers: MissingAnswers,
@@ -58,26 +58,26 @@ struct MissingAnswers {
     library: Option<NoAnswer>,
 }
 
-/// The traceweir library of C programs; Rust programs contain it.
+/// Whether a C program has loaded the traceweir library; Rust programs contain it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum LoadedLibrary {
+enum LibraryState {
     Loaded(String),
     /// The file has been replaced or removed since it was loaded.
     Replaced(String),
     NotLoaded,
 }
 
-/// The selected daemon, and what it knows about the process.
+/// The caller, the selected daemon, and what that daemon knows about the process.
 #[derive(Debug, Default)]
 pub(super) struct DaemonView {
-    pub(super) own_user: u32,
-    /// The folder in `TRACEWEIR_RUNTIME_DIR` of this process.
-    pub(super) runtime_dir: Option<PathBuf>,
+    pub(super) caller_uid: u32,
+    /// The folder in `TRACEWEIR_RUNTIME_DIR` of the caller.
+    pub(super) caller_runtime_dir: Option<PathBuf>,
     /// The folder of the selected daemon.
     pub(super) folder: PathBuf,
     /// Whether the selected daemon serves all users.
     pub(super) is_system: bool,
-    /// Pid and uid of the sockets in that folder; `None` if it is unreadable.
+    /// Pid and uid of the sockets in the subfolder `providers`; `None` if that is unreadable.
     pub(super) sockets: Option<Vec<(u32, u32)>>,
     /// Providers of the process that the daemon knows; `None` if no daemon answers.
     pub(super) provider_names: Option<Vec<String>>,
@@ -92,18 +92,18 @@ impl TargetProcess {
         let files = RootFiles(root);
         let process_folder = format!("proc/{pid}");
         let status = files.read_text(&format!("{process_folder}/status")).unwrap_or_default();
-        let ids = |name: &str| -> Vec<u32> {
+        let read_ids = |name: &str| -> Vec<u32> {
             let words = find_status_field(&status, name).unwrap_or_default().split_whitespace();
             words.filter_map(|word| word.parse().ok()).collect()
         };
-        let link = |pid: &str, kind: &str| fs::read_link(root.join(format!("proc/{pid}/ns/{kind}"))).ok();
-        let differs = |kind: &str| Some(link(&pid.to_string(), kind)? != link("self", kind)?);
+        let ns_link = |pid: &str, kind: &str| fs::read_link(root.join(format!("proc/{pid}/ns/{kind}"))).ok();
+        let is_other = |kind: &str| Some(ns_link(&pid.to_string(), kind)? != ns_link("self", kind)?);
         let path = |name: &str| (root.to_owned(), format!("{process_folder}/{name}"));
         let start_read =
             |(root, path): (PathBuf, String)| PendingQuery::start(move || RootFiles(&root).read_bytes(&path));
         let (environment, maps) = (start_read(path("environ")), start_read(path("maps")));
         let exe = root.join(format!("{process_folder}/exe"));
-        let program = PendingQuery::start(move || {
+        let set_id_query = PendingQuery::start(move || {
             fs::metadata(exe).is_ok_and(|metadata| metadata.mode() & SET_ID_MODE_BITS != 0)
         });
         let deadline = Instant::now().checked_add(ANSWER_TIMEOUT).unwrap_or_else(Instant::now);
@@ -115,14 +115,14 @@ impl TargetProcess {
         Self {
             pid,
             exists: !status.is_empty(),
-            owner: ids("Uid:").get(1).copied(),
-            inner_pid: ids("NSpid:").last().copied().unwrap_or(pid),
-            has_other_pid_namespace: differs("pid"),
-            has_other_mount_namespace: differs("mnt"),
+            uid: read_ids("Uid:").get(1).copied(),
+            inner_pid: read_ids("NSpid:").last().copied().unwrap_or(pid),
+            has_other_pid_namespace: is_other("pid"),
+            has_other_mount_namespace: is_other("mnt"),
             runtime_dir: environment.ok().flatten().map(|environment| find_runtime_dir(&environment)),
             library: maps.ok().flatten().and_then(|maps| find_library(&String::from_utf8_lossy(&maps))),
-            is_set_id: program.wait_for_answer(deadline),
-            is_filtered: find_status_field(&status, "Seccomp:").is_some_and(|mode| mode != "0"),
+            is_set_id: set_id_query.wait_for_answer(deadline),
+            has_seccomp_filter: find_status_field(&status, "Seccomp:").is_some_and(|mode| mode != "0"),
             container: container(&files.read_text(&format!("{process_folder}/cgroup")).unwrap_or_default()),
             missing_answers,
         }
@@ -147,16 +147,16 @@ impl TargetProcess {
     fn check_providers(&self, daemon: &DaemonView) -> DoctorCheck {
         let pid = self.pid;
         match &daemon.provider_names {
-            None => PROCESS.limited("no daemon is running; a daemon that starts finds running programs"),
+            None => PROCESS.limited("no daemon is running; a daemon that starts later also finds programs that are already running"),
             Some(names) if names.is_empty() => PROCESS
                 .missing(format!("the daemon knows of no provider in process {pid}"))
-                .with_advice(Advice::with_command("weir providers shows the known ones; the program must register one (EventRegister, TraceLoggingRegister, define_provider!)")),
+                .with_advice(Advice::with_step("weir providers lists the known providers; the program must register one (EventRegister, TraceLoggingRegister, define_provider!)")),
             Some(names) => {
                 let number = format_count(u64::try_from(names.len()).unwrap_or(0), "provider");
                 let shown_names: Vec<&str> = names.iter().take(MAX_SHOWN_PROVIDERS).map(String::as_str).collect();
                 PROCESS
                     .passed(format!("the daemon knows {number} of process {pid}: {}", shown_names.join(", ")))
-                    .with_advice(Advice::with_command("weir providers NAME shows which sessions enable one; events that level and keywords exclude are not written"))
+                    .with_advice(Advice::with_step("weir providers NAME lists the sessions that enable a provider; events that level and keywords exclude are not written"))
             }
         }
     }
@@ -166,9 +166,7 @@ impl TargetProcess {
         let folder = folder.display();
         match &daemon.sockets {
             None => SOCKET.limited(format!("{folder} cannot be read")),
-            Some(all)
-                if all.iter().any(|(pid, user)| *pid == self.inner_pid && Some(*user) == self.owner) =>
-            {
+            Some(all) if all.iter().any(|(pid, user)| *pid == self.inner_pid && Some(*user) == self.uid) => {
                 SOCKET.passed(format!("there is one in {folder}"))
             }
             Some(_) => SOCKET.limited(format!(
@@ -178,23 +176,22 @@ impl TargetProcess {
     }
 
     fn check_user(&self, daemon: &DaemonView) -> DoctorCheck {
-        match (self.owner, self.is_set_id) {
+        match (self.uid, self.is_set_id) {
             _ if daemon.is_system => USER.passed("the system's daemon serves all users"),
-            (Some(owner), Err(no_answer)) if owner == daemon.own_user => USER
-                .limited(format!("yours (uid {owner}); whether its program is set-user-id is {no_answer}")),
-            (Some(owner), Ok(true)) if owner == daemon.own_user => USER
+            (Some(uid), Err(no_answer)) if uid == daemon.caller_uid => {
+                USER.limited(format!("yours (uid {uid}); whether its program is set-user-id is {no_answer}"))
+            }
+            (Some(uid), Ok(true)) if uid == daemon.caller_uid => USER
                 .missing(
                     "its program is set-user-id or set-group-id: it connects to the system's daemon only",
                 )
-                .with_advice(Advice::with_command(
+                .with_advice(Advice::with_step(
                     "sudo systemctl start traceweir.socket, and record with --system",
                 )),
-            (Some(owner), Ok(false)) if owner == daemon.own_user => {
-                USER.passed(format!("yours (uid {owner})"))
-            }
-            (Some(owner), _) => USER
-                .missing(format!("another user's (uid {owner}): your own daemon serves only your programs"))
-                .with_advice(Advice::with_command(
+            (Some(uid), Ok(false)) if uid == daemon.caller_uid => USER.passed(format!("yours (uid {uid})")),
+            (Some(uid), _) => USER
+                .missing(format!("another user's (uid {uid}): your own daemon serves only your programs"))
+                .with_advice(Advice::with_step(
                     "sudo systemctl start traceweir.socket, and record with --system",
                 )),
             (None, _) => USER.limited("not readable"),
@@ -207,17 +204,17 @@ impl TargetProcess {
         }
         match &self.runtime_dir {
             None => FOLDER.limited("its environment is not shown to you (sudo weir doctor --pid shows it)"),
-            Some(named) if *named == daemon.runtime_dir => FOLDER.passed("same as yours"),
+            Some(named) if *named == daemon.caller_runtime_dir => FOLDER.passed("same as yours"),
             Some(Some(named)) => {
                 let named = named.display().to_string();
-                let now = format!("{RUNTIME_VARIABLE}={} weir …", quote_for_shell(&named));
+                let step = format!("{RUNTIME_VARIABLE}={} weir …", quote_for_shell(&named));
                 FOLDER
                     .missing(format!("its {RUNTIME_VARIABLE} is {named}, yours differs or is not set"))
-                    .with_advice(Advice::with_command(now))
+                    .with_advice(Advice::with_step(step))
             }
             Some(None) => FOLDER
                 .missing(format!("its {RUNTIME_VARIABLE} is not set, and yours is set"))
-                .with_advice(Advice::with_command(format!("unset {RUNTIME_VARIABLE}"))),
+                .with_advice(Advice::with_step(format!("unset {RUNTIME_VARIABLE}"))),
         }
     }
 
@@ -225,7 +222,7 @@ impl TargetProcess {
         match (self.has_other_mount_namespace, self.has_other_pid_namespace) {
             (Some(true), _) => NAMESPACE
                 .limited("it has a mount namespace of its own (a container, or a service with its own /tmp or /run): it may not see the daemon's folder")
-                .with_advice(Advice::with_command("share the daemon's folder with the container: -v /run/traceweir:/run/traceweir")),
+                .with_advice(Advice::with_step("share the daemon's folder with the container: -v /run/traceweir:/run/traceweir")),
             (_, Some(true)) => {
                 NAMESPACE.passed(format!("it has a PID namespace of its own, in which its pid is {}; the daemon translates pids", self.inner_pid))
             }
@@ -236,18 +233,18 @@ impl TargetProcess {
 
     fn check_container(&self, is_contained: bool) -> DoctorCheck {
         if !is_contained {
-            return CONTAINER.passed("the daemon does not see it in a container other than its own");
+            return CONTAINER.passed("in no container, or in the daemon's own");
         }
         let (reason, container_option) = match &self.container {
             Some(id) => (
-                format!("its control group names container {id}"),
+                format!("its control group names container {id}, which is not the daemon's"),
                 format!(", NAME@container={id} for this one"),
             ),
-            None => ("it is in another PID namespace than the daemon".to_owned(), String::new()),
+            None => ("its PID namespace is not the daemon's".to_owned(), String::new()),
         };
         CONTAINER
-            .missing(format!("{reason}, and the daemon runs outside it: only sessions that include containers trace it"))
-            .with_advice(Advice::with_command(format!(
+            .missing(format!("{reason}: only sessions that include containers trace this process"))
+            .with_advice(Advice::with_step(format!(
                 "enable the provider with NAME@silos for all containers{container_option}, or record with --pid {}; or run the daemon in the \
                  same control group",
                 self.pid
@@ -259,19 +256,19 @@ impl TargetProcess {
             return LIBRARY.limited(no_answer.to_string());
         }
         match &self.library {
-            None => LIBRARY.limited("not shown to you, or too long a list of mappings"),
-            Some(LoadedLibrary::Loaded(path)) => LIBRARY.passed(path.clone()),
-            Some(LoadedLibrary::Replaced(path)) => LIBRARY
-                .limited(format!("{path} was replaced or removed since the program loaded it"))
-                .with_advice(Advice::with_command("restart the program, so that it loads the library of the daemon's release")),
-            Some(LoadedLibrary::NotLoaded) => {
-                LIBRARY.passed("libtraceweir is not loaded: correct for a Rust program, which contains it; a C program cannot write events")
+            None => LIBRARY.limited("not shown to you, or the list of mappings is too long"),
+            Some(LibraryState::Loaded(path)) => LIBRARY.passed(path.clone()),
+            Some(LibraryState::Replaced(path)) => LIBRARY
+                .limited(format!("{path} has been replaced or removed since the program loaded it"))
+                .with_advice(Advice::with_step("restart the program, so that it loads the library of the daemon's release")),
+            Some(LibraryState::NotLoaded) => {
+                LIBRARY.passed("libtraceweir is not loaded: correct for a Rust program, which contains it; a C program needs it to write events")
             }
         }
     }
 
     fn check_sandbox(&self) -> DoctorCheck {
-        if self.is_filtered {
+        if self.has_seccomp_filter {
             SANDBOX.limited("its system calls are filtered (seccomp): the filter must permit socket, connect, sendmsg, recvmsg, mmap and membarrier")
         } else {
             SANDBOX.passed("its system calls are not filtered")
@@ -279,46 +276,46 @@ impl TargetProcess {
     }
 }
 
-const OTHER_PROCESSES: &str = "events of other processes";
+const OTHER_PROCESSES: &str = "events of other processes still arrive";
 const PROCESS: CheckSubject = CheckSubject {
     name: "process_providers",
     purpose: "a daemon enables only providers that it knows",
-    without: OTHER_PROCESSES,
+    works_without: OTHER_PROCESSES,
 };
 const SOCKET: CheckSubject = CheckSubject {
     name: "process_socket",
     purpose: "a daemon that starts later finds the process through its socket in the folder providers",
-    without: "a daemon that ran when the process registered",
+    works_without: "a daemon that ran when the process registered still knows the process",
 };
 const USER: CheckSubject = CheckSubject {
     name: "process_user",
     purpose: "your own daemon serves your own programs",
-    without: OTHER_PROCESSES,
+    works_without: OTHER_PROCESSES,
 };
 const FOLDER: CheckSubject = CheckSubject {
     name: "process_folder",
     purpose: "process and daemon must use the same folder, which TRACEWEIR_RUNTIME_DIR can set",
-    without: OTHER_PROCESSES,
+    works_without: OTHER_PROCESSES,
 };
 const NAMESPACE: CheckSubject = CheckSubject {
     name: "process_namespace",
     purpose: "a process in a container sees other folders and pids",
-    without: OTHER_PROCESSES,
+    works_without: OTHER_PROCESSES,
 };
 const CONTAINER: CheckSubject = CheckSubject {
     name: "process_container",
     purpose: "sessions trace processes outside the daemon's container only on request",
-    without: OTHER_PROCESSES,
+    works_without: OTHER_PROCESSES,
 };
 const LIBRARY: CheckSubject = CheckSubject {
     name: "process_library",
     purpose: "library and daemon of the same release use the same protocol",
-    without: "other releases with the same protocol version",
+    works_without: "other releases with the same protocol version still work",
 };
 const SANDBOX: CheckSubject = CheckSubject {
     name: "process_sandbox",
     purpose: "a process needs system calls to reach its daemon",
-    without: OTHER_PROCESSES,
+    works_without: OTHER_PROCESSES,
 };
 
 /// Returns the value of `TRACEWEIR_RUNTIME_DIR` in an environment block.
@@ -333,18 +330,18 @@ fn find_runtime_dir(environment: &[u8]) -> Option<PathBuf> {
 
 /// Finds the library in a list of mappings. A truncated list without the library returns `None`,
 /// because the missing part may contain it.
-fn find_library(maps: &str) -> Option<LoadedLibrary> {
+fn find_library(maps: &str) -> Option<LibraryState> {
     // The path follows addresses, permissions, offset, device and inode.
     let mut files = maps.lines().filter_map(|line| line.find('/').and_then(|start| line.get(start..)));
     let is_traceweir =
         |path: &&str| path.rsplit('/').next().is_some_and(|name| name.starts_with("libtraceweir"));
     match files.find(is_traceweir) {
-        None => u64::try_from(maps.len())
-            .is_ok_and(|len| len < MAX_FILE_BYTES)
-            .then_some(LoadedLibrary::NotLoaded),
+        None => {
+            u64::try_from(maps.len()).is_ok_and(|len| len < MAX_FILE_BYTES).then_some(LibraryState::NotLoaded)
+        }
         Some(path) => Some(match path.strip_suffix(" (deleted)") {
-            Some(path) => LoadedLibrary::Replaced(path.to_owned()),
-            None => LoadedLibrary::Loaded(path.to_owned()),
+            Some(path) => LibraryState::Replaced(path.to_owned()),
+            None => LibraryState::Loaded(path.to_owned()),
         }),
     }
 }

@@ -14,12 +14,12 @@ use super::process::{CAP_PERFMON, CAP_SYS_PTRACE, CAP_SYSLOG, ProcessPrivileges}
 use super::service::RunningDaemon;
 use super::*;
 
-/// A machine made of files: an unprivileged user of a typical distribution, without a daemon. Each
-/// test changes the files that it is about.
+/// The files of a typical distribution without a daemon, as an unprivileged user sees them. Each
+/// test changes the files that it needs.
 struct FakeMachine {
     root: TempDir,
     folders: Vec<RuntimeFolder>,
-    is_restartable: bool,
+    has_rseq: bool,
     counter: Counter,
 }
 
@@ -36,7 +36,7 @@ impl FakeMachine {
             },
         ];
         let root = tempfile::tempdir().unwrap();
-        let fake = Self { root, folders, is_restartable: true, counter: Counter::Cycles };
+        let fake = Self { root, folders, has_rseq: true, counter: Counter::Cycles };
         for (name, value) in [
             ("perf_event_paranoid", "2"),
             ("kptr_restrict", "1"),
@@ -114,8 +114,8 @@ impl FakeMachine {
     }
 
     fn run_checks(self) -> CheckResults {
-        let Self { root, folders, is_restartable, counter } = self;
-        let facts = SystemFacts { is_restartable, counter, hardware_counters: None, folders };
+        let Self { root, folders, has_rseq, counter } = self;
+        let facts = SystemFacts { has_rseq, counter, hardware_counters: None, folders };
         CheckResults(check_machine(&MachineState::read(root.path(), facts)))
     }
 }
@@ -124,11 +124,12 @@ struct CheckResults(Vec<DoctorCheck>);
 
 impl CheckResults {
     fn find_check(&self, name: &str) -> &DoctorCheck {
-        self.0.iter().find(|check| check.subject.name == name).unwrap_or_else(|| panic!("{name} is checked"))
+        let check = self.0.iter().find(|check| check.subject.name == name);
+        check.unwrap_or_else(|| panic!("there is no check {name}"))
     }
 
     fn advised_command(&self, name: &str) -> &str {
-        self.find_check(name).advice.as_ref().map_or("", |advice| &advice.now)
+        self.find_check(name).advice.as_ref().map_or("", |advice| &advice.step)
     }
 
     #[track_caller]
@@ -150,7 +151,7 @@ fn running_daemon(scope: Scope, process: ProcessPrivileges) -> RuntimeFolder {
         pid: Some(77),
         program: Some("/usr/bin/weir".to_owned()),
         is_same_program: Some(true),
-        process: Some(process),
+        privileges: Some(process),
     };
     RuntimeFolder { scope, path: "/run/traceweir".into(), state: FolderState::Running(daemon) }
 }
@@ -183,14 +184,14 @@ fn paranoid_levels_limit_ordinary_users() {
 }
 
 #[test]
-fn root_is_limited_only_by_the_kernel() {
+fn root_meets_every_need_at_the_strictest_paranoid_level() {
     let fake = FakeMachine::for_root();
     fake.set_sysctl("perf_event_paranoid", "4");
     let found = fake.run_checks();
     found.expect("perf_event_paranoid", Fine, "does not bind").expect("capabilities", Fine, "CAP_PERFMON");
     assert_eq!(found.met_needs(), "events samples kernel stacks symbols");
     assert_eq!(exit_outcome(&found.0, &Need::ALL), CommandOutcome::Fine);
-    assert!(found.0.iter().all(|check| check.blocks.is_empty()));
+    assert!(found.0.iter().all(|check| check.blocked_needs.is_empty()));
 }
 
 #[test]
@@ -208,7 +209,7 @@ fn unmet_need_exits_with_status_not_permitted() {
 }
 
 #[test]
-fn privileges_of_the_daemon_count() {
+fn daemon_with_capabilities_meets_needs_of_an_unprivileged_caller() {
     let process_with = |bits: &[u32]| {
         let machine = FakeMachine::new();
         let mask = bits.iter().fold(0_u64, |mask, bit| mask | 1 << bit);
@@ -227,15 +228,17 @@ fn privileges_of_the_daemon_count() {
     let found = fake.run_checks();
     let advice =
         found.expect("capabilities", Missing, "CAP_SYS_PTRACE").find_check("capabilities").advice.clone();
-    let lasting = advice.unwrap().lasting.unwrap();
-    assert!(lasting.contains("systemctl edit traceweir.service"), "{lasting}");
+    let lasting_step = advice.unwrap().lasting_step.unwrap();
+    assert!(lasting_step.contains("systemctl edit traceweir.service"), "{lasting_step}");
 
     let advice = FakeMachine::new().run_checks().find_check("capabilities").advice.clone().unwrap();
-    assert!(advice.now.contains("--ambient-caps +perfmon") && advice.lasting.unwrap().contains("setcap"));
+    assert!(
+        advice.step.contains("--ambient-caps +perfmon") && advice.lasting_step.unwrap().contains("setcap")
+    );
 }
 
 #[test]
-fn advice_names_the_settings_that_hide_addresses() {
+fn advice_changes_the_sysctls_that_hide_addresses() {
     for (kptr, paranoid, command) in [
         ("0", "2", "sudo sysctl kernel.perf_event_paranoid=1"),
         ("1", "2", "sudo sysctl kernel.kptr_restrict=0 kernel.perf_event_paranoid=1"),
@@ -256,7 +259,7 @@ fn advice_names_the_settings_that_hide_addresses() {
 }
 
 #[test]
-fn tracepoints_are_searched_where_tracefs_is_mounted() {
+fn missing_tracepoints_are_found_below_the_tracefs_mount() {
     let fake = FakeMachine::for_root();
     fake.write("proc/self/mounts", "proc /proc proc rw 0 0\n");
     let found = fake.run_checks();
@@ -275,7 +278,7 @@ fn tracepoints_are_searched_where_tracefs_is_mounted() {
     fake.write("proc/self/mounts", "").write("proc/filesystems", "nodev\tproc\n");
     assert_eq!(fake.run_checks().expect("tracefs", Missing, "CONFIG_TRACING").advised_command("tracefs"), "");
 
-    // As on old kernels, in a path with a blank.
+    // Old kernels have tracing in debugfs; this one is mounted at a path with a blank.
     let fake = FakeMachine::for_root();
     fake.write("proc/self/mounts", "none /sys/debug\\040files debugfs rw 0 0\n");
     fake.create_folder("sys/debug files/tracing/events/sched/sched_switch");
@@ -294,7 +297,7 @@ fn tracepoints_are_searched_where_tracefs_is_mounted() {
 }
 
 #[test]
-fn unreadable_tracefs_needs_privileges_of_the_daemon() {
+fn unreadable_tracefs_is_missing_unless_the_daemon_can_read_it() {
     let fake = FakeMachine::new();
     fake.remove_path("sys/kernel/tracing/events").create_folder("sys/kernel/tracing/events");
     let found = fake.run_checks();
@@ -360,7 +363,7 @@ fn lockdown_mode_limits_kernel_events() {
 }
 
 #[test]
-fn root_in_a_container_has_no_privileges() {
+fn root_in_a_container_cannot_record_kernel_events() {
     let fake = FakeMachine::for_root();
     fake.create_link("proc/self/ns/pid", "pid:[4026532111]")
         .create_link("proc/self/ns/user", "user:[4026532110]");
@@ -405,7 +408,7 @@ fn limits_are_compared_with_needs_of_a_system_session() {
     found.expect("open_files", Limited, "100 at most (64 to begin with)");
     assert_eq!(found.advised_command("perf_event_max_stack"), "sudo sysctl kernel.perf_event_max_stack=192");
     assert_eq!(found.advised_command("perf_event_mlock_kb"), "sudo sysctl kernel.perf_event_mlock_kb=516");
-    assert!(found.find_check("open_files").blocks.contains(&Need::Kernel));
+    assert!(found.find_check("open_files").blocked_needs.contains(&Need::Kernel));
 
     let fake = FakeMachine::new();
     fake.set_sysctl("perf_event_mlock_kb", "64")
@@ -430,7 +433,7 @@ fn processor_and_clocks_are_reported() {
         "tsc",
     );
     let mut fake = FakeMachine::new();
-    (fake.is_restartable, fake.counter) = (false, Counter::Monotonic);
+    (fake.has_rseq, fake.counter) = (false, Counter::Monotonic);
     fake.write("sys/bus/event_source/devices/cpu/events/cpu-cycles", "event=0x3c\n");
     fake.write("sys/bus/event_source/devices/cpu/caps/branches", "32\n");
     fake.write("sys/devices/system/clocksource/clocksource0/current_clocksource", "hpet\n");
@@ -480,7 +483,7 @@ fn events_need_a_reachable_daemon() {
 }
 
 #[test]
-fn unreadable_or_invalid_files_do_not_fail_the_checks() {
+fn unreadable_or_invalid_files_leave_only_events() {
     for text in [None, Some(""), Some("\u{0}\u{1b}[31m[[[]]] -9999999999999999999999 \n\n")] {
         let fake = FakeMachine::new();
         let files = [
@@ -520,7 +523,7 @@ fn page_explains_failed_checks_and_all_on_request() {
     // Each check explains its purpose, and what works without its subject.
     for check in &found.0 {
         assert!(
-            check.subject.purpose.len() > 20 && !check.subject.without.is_empty(),
+            check.subject.purpose.len() > 20 && !check.subject.works_without.is_empty(),
             "{}",
             check.subject.name
         );

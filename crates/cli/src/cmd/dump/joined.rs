@@ -48,8 +48,8 @@ impl<'f> JoinedPrinter<'f> {
 
     /// Adds an event, and prints the earlier events that can get no further stack.
     pub(super) fn add_event(&mut self, event: &DescribedEvent<'_>, out: &mut Vec<u8>) -> ReadFlow {
-        let is_own_event = !self.attach_stack(event);
-        if is_own_event && self.read_until.is_none() && self.filter.accepts_header(&event.record, event.time)
+        let stands_alone = !self.attach_stack(event);
+        if stands_alone && self.read_until.is_none() && self.filter.accepts_header(&event.record, event.time)
         {
             self.add_text(event);
         }
@@ -101,7 +101,7 @@ impl<'f> JoinedPrinter<'f> {
         }
     }
 
-    /// Prints the events that still wait, then the summary of undecoded events.
+    /// Prints the events that still wait for stacks, then the summary of undecoded events.
     pub(super) fn end(mut self, out: &mut Vec<u8>) {
         self.joiner.end();
         while let Some(joined) = self.joiner.next_ready() {

@@ -50,7 +50,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_stay_in_their_frame() {
+    fn separators_in_names_are_replaced() {
         assert_eq!(escape_label("a;b\nc 12"), escape_label("a:b\nc 12"));
         assert!(!escape_label("a;b\r\nc\u{2028}").contains([';', '\n', '\r']));
         assert_eq!(escape_label(""), "?");

@@ -50,14 +50,14 @@ pub(super) struct FlameGraph {
     pub(super) total_weight: u64,
     /// Number of samples, waits or events.
     pub(super) event_count: u64,
-    pub(super) without_stack: u64,
+    pub(super) no_stack_count: u64,
     /// Number of stacks that were truncated at the frame limit.
-    pub(super) truncated: u64,
+    pub(super) truncations: u64,
     /// Weight of samples of idle processors that were left out.
     idle_weight: u64,
     /// Weight of processes and threads that were not selected.
     unselected_weight: u64,
-    with_idle: bool,
+    includes_idle: bool,
     thread_selection: ThreadSelection,
     window: TimeWindow,
     schedulers: HashMap<usize, Scheduler<Option<NodeId>>>,
@@ -73,11 +73,11 @@ impl FlameGraph {
             measure,
             total_weight: 0,
             event_count: 0,
-            without_stack: 0,
-            truncated: 0,
+            no_stack_count: 0,
+            truncations: 0,
             idle_weight: 0,
             unselected_weight: 0,
-            with_idle: options.idle,
+            includes_idle: options.idle,
             thread_selection: ThreadSelection::new(&options.selection.process, &options.selection.thread),
             window,
             schedulers: HashMap::new(),
@@ -93,7 +93,7 @@ impl FlameGraph {
             Occurrence::Ready { thread } => {
                 self.schedulers.entry(event.file).or_default().record_wake(event.time_ns, thread)
             }
-            Occurrence::Sample { is_idle: true, weight, .. } if is_inside && !self.with_idle => {
+            Occurrence::Sample { is_idle: true, weight, .. } if is_inside && !self.includes_idle => {
                 self.idle_weight += weight
             }
             Occurrence::Sample { thread, address, weight, .. } if is_inside => {
@@ -124,7 +124,7 @@ impl FlameGraph {
         }
         let path = self.paths.resolve(facts, joined, thread, innermost);
         let node = self.tree.find_or_add(path);
-        self.truncated += u64::from(is_truncated(&joined.stack));
+        self.truncations += u64::from(is_truncated(&joined.stack));
         self.add_weight(node, joined.stack.is_empty(), weight);
     }
 
@@ -132,11 +132,11 @@ impl FlameGraph {
         self.tree.add_weight(node, weight);
         self.total_weight = self.total_weight.saturating_add(weight);
         self.event_count += 1;
-        self.without_stack += u64::from(is_without_stack);
+        self.no_stack_count += u64::from(is_without_stack);
     }
 
     /// Adds the wait of the thread that the switch resumes. The thread waited at the stack where it
-    /// left or, if that stack is unknown, at its current stack.
+    /// was switched out or, if that stack is unknown, at its current stack.
     fn add_switch(&mut self, facts: &mut TraceFacts, joined: &Joined<ReportEvent>, switch: ContextSwitch) {
         let event = &joined.what;
         let owner = joined.stack.owner.map(|(_, thread)| thread);
@@ -146,9 +146,9 @@ impl FlameGraph {
             } else {
                 None
             };
-        let (_, back) =
+        let (_, thread_return) =
             self.schedulers.entry(event.file).or_default().record_switch(event.time_ns, switch, old_node);
-        let Some(ThreadReturn { thread, to, absence: Some(absence), .. }) = back else { return };
+        let Some(ThreadReturn { thread, to, absence: Some(absence), .. }) = thread_return else { return };
         let waited_ns = self.window.overlap_ns(absence.from, to);
         if absence.reason.is_none() || waited_ns == 0 {
             return;
@@ -167,8 +167,8 @@ impl FlameGraph {
             let without_stack = Joined { what: event.clone(), stack: Stack::default() };
             self.find_stack_node(facts, &without_stack, thread)
         });
-        // The node shows whether the stack was truncated, even if the thread left long ago.
-        self.truncated += u64::from(wait_node.is_some() && self.is_marked_truncated(node));
+        // The node shows whether the stack was truncated, however long ago it was recorded.
+        self.truncations += u64::from(wait_node.is_some() && self.is_marked_truncated(node));
         self.add_weight(node, wait_node.is_none(), waited_ns);
     }
 
@@ -212,7 +212,7 @@ impl FlameGraph {
     /// Formats how many stacks were truncated.
     pub(super) fn truncation_note(&self) -> String {
         let (truncated, all) =
-            (format_number(self.truncated), format_count(self.event_count, self.measure.noun()));
+            (format_number(self.truncations), format_count(self.event_count, self.measure.noun()));
         format!("truncated at the frame limit: the stacks of {truncated} of {all}, marked (cut)")
     }
 
@@ -249,11 +249,11 @@ pub(super) mod tests {
             measure: StackMeasure::Samples,
             total_weight: 0,
             event_count: 0,
-            without_stack: 0,
-            truncated: 0,
+            no_stack_count: 0,
+            truncations: 0,
             idle_weight: 0,
             unselected_weight: 0,
-            with_idle: false,
+            includes_idle: false,
             thread_selection: ThreadSelection::default(),
             window: TimeWindow::default(),
             schedulers: HashMap::new(),

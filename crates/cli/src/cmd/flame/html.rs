@@ -23,7 +23,7 @@ const STYLE: &str = include_str!("page.css");
 const SCRIPT: &str = include_str!("page.js");
 
 /// SHA-256 of the script in base 64; a test checks it.
-const SCRIPT_HASH: &str = "hx9fIwozgzJUWIK4MyW2qbY/W9HAPBBSXL6dR5CKIkM=";
+const SCRIPT_HASH: &str = "q1ObgbB77p6sLHGJeORIEF3Mz3hUfVY3oh3dYAhpu0Q=";
 
 /// Writes the page with the heaviest nodes, and returns the number of the other nodes.
 pub(super) fn write(graph: &FlameGraph, max_nodes: usize, out: &mut Vec<u8>) -> usize {
@@ -64,10 +64,10 @@ fn page_data(graph: &FlameGraph, nodes: &[ShownNode], hidden: usize) -> String {
         format!("[{},{},{},{}]", function_index(node), node.parent, node.own_weight, node.total_weight)
     });
     let mut note = graph.format_total();
-    if graph.without_stack > 0 {
-        note += &format!("; {} without a stack", format_count(graph.without_stack, graph.measure.noun()));
+    if graph.no_stack_count > 0 {
+        note += &format!("; {} without a stack", format_count(graph.no_stack_count, graph.measure.noun()));
     }
-    if graph.truncated > 0 {
+    if graph.truncations > 0 {
         note += &format!("; {}", graph.truncation_note());
     }
     if hidden > 0 {
@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn names_stay_in_the_data() {
+    fn hostile_name_does_not_end_the_data_element() {
         let hostile = "</script><script>alert(1)</script><!--\u{2028}\u{2029}{{script}}\"\\\u{1b}[31m";
         let mut out = Vec::new();
         write(&graph_with_stacks(&[(&[hostile], 1)]), 99, &mut out);
@@ -135,7 +135,7 @@ mod tests {
         child.stdin.take().unwrap().write_all(SCRIPT.as_bytes()).unwrap();
         let text = String::from_utf8(child.wait_with_output().unwrap().stdout).unwrap();
         let digest: Vec<u8> =
-            (0..32).map(|at| u8::from_str_radix(&text[2 * at..2 * at + 2], 16).unwrap()).collect();
+            (0..32).map(|index| u8::from_str_radix(&text[2 * index..2 * index + 2], 16).unwrap()).collect();
         assert_eq!(base64(&digest), SCRIPT_HASH, "the script has changed: update its hash");
     }
 
@@ -144,8 +144,8 @@ mod tests {
         let digits = bytes.chunks(3).flat_map(|three| {
             let word = three.iter().fold(0_u32, |word, byte| word << 8 | u32::from(*byte))
                 << (8 * (3 - three.len()));
-            (0..4).map(move |at| {
-                if at > three.len() { '=' } else { char::from(DIGITS[(word >> (18 - 6 * at)) as usize & 63]) }
+            (0..4).map(move |n| {
+                if n > three.len() { '=' } else { char::from(DIGITS[(word >> (18 - 6 * n)) as usize & 63]) }
             })
         });
         digits.collect()

@@ -1,52 +1,52 @@
 "use strict";
-// A node is [function, parent, own, total]; parents come before their children, and node 0 is all there is.
+// A node is [function, parent, own, total]. Parents come before their children; node 0 is the root.
 (() => {
   const data = JSON.parse(document.getElementById("data").textContent);
   const { functions, nodes } = data;
-  const FN = 0, PARENT = 1, OWN = 2, TOTAL = 3, ROW = 20, NARROWEST = 0.3;
+  const FN = 0, PARENT = 1, OWN = 2, TOTAL = 3, ROW = 20, MIN_PIXELS = 0.3;
   const byId = (id) => document.getElementById(id);
   const graph = byId("graph"), status = byId("status"), search = byId("search"), matched = byId("matched");
   const children = nodes.map(() => []);
-  nodes.forEach((node, at) => { if (at > 0) children[node[PARENT]].push(at); });
-  const label = (at) => at === 0 ? "all" : functions[nodes[at][FN]][0];
-  const kind = (at) => at === 0 ? "all" : functions[nodes[at][FN]][1];
-  // By name, so that a function stands at the same place from one page to the next.
+  nodes.forEach((node, index) => { if (index > 0) children[node[PARENT]].push(index); });
+  const label = (index) => index === 0 ? "all" : functions[nodes[index][FN]][0];
+  const kind = (index) => index === 0 ? "all" : functions[nodes[index][FN]][1];
+  // Sorted by name, so that a function keeps its place from one page to the next.
   const byName = (a, b) => label(a) < label(b) ? -1 : label(a) > label(b) ? 1 : a - b;
   children.forEach((row) => row.sort(byName));
 
-  let zoomed = 0, wanted = "", focused = 0;
-  const grouped = (n) => String(n).replace(/\B(?=(\d{3})+(?!\d))/g, ",");
-  const amount = (n) => data.unit === "ns"
+  let zoomed = 0, searchText = "", focused = 0;
+  const formatNumber = (n) => String(n).replace(/\B(?=(\d{3})+(?!\d))/g, ",");
+  const formatAmount = (n) => data.unit === "ns"
     ? (n >= 1e9 ? (n / 1e9).toFixed(3) + " s" : n >= 1e6 ? (n / 1e6).toFixed(3) + " ms" : (n / 1e3).toFixed(1) + " µs")
-    : grouped(n) + " " + data.unit + (n === 1 ? "" : "s");
-  const percent = (part, whole) => (whole > 0 ? 100 * part / whole : 0).toFixed(2) + " %";
-  const describe = (at) => {
-    const node = nodes[at];
-    const inlined = at > 0 && functions[node[FN]][2] ? " (inlined)" : "";
-    const share = percent(node[TOTAL], nodes[0][TOTAL]);
-    const own = node[OWN] > 0 ? ", own " + amount(node[OWN]) : "";
-    return label(at) + inlined + ": " + amount(node[TOTAL]) + own + ", " + share + " of all";
+    : formatNumber(n) + " " + data.unit + (n === 1 ? "" : "s");
+  const formatPercent = (part, whole) => (whole > 0 ? 100 * part / whole : 0).toFixed(2) + " %";
+  const describe = (index) => {
+    const node = nodes[index];
+    const inlined = index > 0 && functions[node[FN]][2] ? " (inlined)" : "";
+    const share = formatPercent(node[TOTAL], nodes[0][TOTAL]);
+    const own = node[OWN] > 0 ? ", own " + formatAmount(node[OWN]) : "";
+    return label(index) + inlined + ": " + formatAmount(node[TOTAL]) + own + ", " + share + " of all";
   };
-  const matches = (at) => wanted !== "" && at > 0 && label(at).toLowerCase().includes(wanted);
-  const ancestors = (at) => {
+  const matches = (index) => searchText !== "" && index > 0 && label(index).toLowerCase().includes(searchText);
+  const ancestors = (index) => {
     const row = [];
-    for (let up = at; up !== 0; up = nodes[up][PARENT]) row.unshift(nodes[up][PARENT]);
+    for (let up = index; up !== 0; up = nodes[up][PARENT]) row.unshift(nodes[up][PARENT]);
     return row;
   };
 
-  function box(at, depth, left, width, extra) {
+  function box(index, depth, left, width, extra) {
     const div = document.createElement("div");
-    div.className = "node " + kind(at) + extra + (matches(at) ? " matched" : "");
+    div.className = "node " + kind(index) + extra + (matches(index) ? " matched" : "");
     div.style.left = left * 100 + "%";
     div.style.width = width * 100 + "%";
     div.style.top = depth * ROW + "px";
-    div.dataset.node = at;
+    div.dataset.node = index;
     div.dataset.depth = depth;
     div.setAttribute("role", "treeitem");
     div.setAttribute("aria-level", depth + 1);
-    div.tabIndex = at === focused ? 0 : -1;
-    div.textContent = label(at);
-    div.title = describe(at);
+    div.tabIndex = index === focused ? 0 : -1;
+    div.textContent = label(index);
+    div.title = describe(index);
     return div;
   }
 
@@ -54,18 +54,18 @@
     const pixels = Math.max(graph.clientWidth, 600);
     const page = document.createDocumentFragment();
     const up = ancestors(zoomed);
-    up.forEach((at, depth) => page.append(box(at, depth, 0, 1, " above")));
+    up.forEach((index, depth) => page.append(box(index, depth, 0, 1, " above")));
     let deepest = up.length, hidden = 0;
-    const waiting = [[zoomed, up.length, 0, 1]];
-    while (waiting.length > 0) {
-      const [at, depth, left, width] = waiting.pop();
-      page.append(box(at, depth, left, width, ""));
+    const pending = [[zoomed, up.length, 0, 1]];
+    while (pending.length > 0) {
+      const [index, depth, left, width] = pending.pop();
+      page.append(box(index, depth, left, width, ""));
       deepest = Math.max(deepest, depth);
       let from = left;
-      for (const child of children[at]) {
-        const wide = nodes[at][TOTAL] > 0 ? width * nodes[child][TOTAL] / nodes[at][TOTAL] : 0;
-        if (wide * pixels >= NARROWEST) waiting.push([child, depth + 1, from, wide]); else hidden += 1;
-        from += wide;
+      for (const child of children[index]) {
+        const childWidth = nodes[index][TOTAL] > 0 ? width * nodes[child][TOTAL] / nodes[index][TOTAL] : 0;
+        if (childWidth * pixels >= MIN_PIXELS) pending.push([child, depth + 1, from, childWidth]); else hidden += 1;
+        from += childWidth;
       }
     }
     graph.replaceChildren(page);
@@ -74,82 +74,82 @@
     graph.dataset.total = nodes[zoomed][TOTAL];
     graph.dataset.hidden = hidden;
     byId("out").disabled = zoomed === 0;
-    count();
+    showMatchedSum();
   }
 
-  // What is inside of a match is not counted again.
-  function count() {
+  // Nodes below a match are not counted again.
+  function showMatchedSum() {
     let sum = 0;
-    const waiting = [zoomed];
-    while (wanted !== "" && waiting.length > 0) {
-      const at = waiting.pop();
-      if (matches(at)) sum += nodes[at][TOTAL]; else waiting.push(...children[at]);
+    const pending = [zoomed];
+    while (searchText !== "" && pending.length > 0) {
+      const index = pending.pop();
+      if (matches(index)) sum += nodes[index][TOTAL]; else pending.push(...children[index]);
     }
     matched.dataset.sum = sum;
-    matched.textContent = wanted === "" ? "" : amount(sum) + ", " + percent(sum, nodes[zoomed][TOTAL]) + " of what is shown";
+    matched.textContent = searchText === "" ? "" : formatAmount(sum) + ", " + formatPercent(sum, nodes[zoomed][TOTAL]) + " of what is shown";
   }
 
-  function remember() {
-    const words = new URLSearchParams();
-    if (zoomed !== 0) words.set("zoom", zoomed);
-    if (wanted !== "") words.set("search", search.value);
-    history.replaceState(null, "", "#" + words);
+  function storeInUrl() {
+    const parameters = new URLSearchParams();
+    if (zoomed !== 0) parameters.set("zoom", zoomed);
+    if (searchText !== "") parameters.set("search", search.value);
+    history.replaceState(null, "", "#" + parameters);
   }
-  function zoom(at) {
-    zoomed = focused = at;
+  function zoom(index) {
+    zoomed = focused = index;
     draw();
-    remember();
-    focus(at);
+    storeInUrl();
+    focus(index);
   }
   function find(text) {
-    wanted = text.toLowerCase();
+    searchText = text.toLowerCase();
     draw();
-    remember();
+    storeInUrl();
   }
-  function focus(at) {
-    const there = graph.querySelector('[data-node="' + at + '"]');
-    if (!there) return false;
-    graph.querySelectorAll('[tabindex="0"]').forEach((it) => { it.tabIndex = -1; });
-    focused = at;
-    there.tabIndex = 0;
-    there.focus({ preventScroll: false });
+  function focus(index) {
+    const element = graph.querySelector('[data-node="' + index + '"]');
+    if (!element) return false;
+    graph.querySelectorAll('[tabindex="0"]').forEach((element) => { element.tabIndex = -1; });
+    focused = index;
+    element.tabIndex = 0;
+    element.focus({ preventScroll: false });
     return true;
   }
-  function beside(at, step) {
-    if (at === 0) return at;
-    const row = children[nodes[at][PARENT]];
-    for (let next = row.indexOf(at) + step; next >= 0 && next < row.length; next += step) {
+  function findSibling(index, step) {
+    if (index === 0) return index;
+    const row = children[nodes[index][PARENT]];
+    for (let next = row.indexOf(index) + step; next >= 0 && next < row.length; next += step) {
       if (graph.querySelector('[data-node="' + row[next] + '"]')) return row[next];
     }
-    return at;
+    return index;
   }
-  function restore() {
-    const words = new URLSearchParams(location.hash.slice(1));
-    const at = Number.parseInt(words.get("zoom") ?? "0", 10);
-    zoomed = focused = Number.isInteger(at) && at > 0 && at < nodes.length ? at : 0;
-    search.value = words.get("search") ?? "";
-    wanted = search.value.toLowerCase();
+  function readUrl() {
+    const parameters = new URLSearchParams(location.hash.slice(1));
+    const index = Number.parseInt(parameters.get("zoom") ?? "0", 10);
+    zoomed = focused = Number.isInteger(index) && index > 0 && index < nodes.length ? index : 0;
+    search.value = parameters.get("search") ?? "";
+    searchText = search.value.toLowerCase();
     draw();
   }
 
   const nodeOf = (event) => {
-    const it = event.target.closest(".node");
-    return it ? Number(it.dataset.node) : null;
+    const element = event.target.closest(".node");
+    return element ? Number(element.dataset.node) : null;
   };
-  graph.addEventListener("click", (event) => { const at = nodeOf(event); if (at !== null) zoom(at); });
+  graph.addEventListener("click", (event) => { const index = nodeOf(event); if (index !== null) zoom(index); });
   for (const kind of ["mouseover", "focusin"]) {
-    graph.addEventListener(kind, (event) => { const at = nodeOf(event); if (at !== null) status.textContent = describe(at); });
+    graph.addEventListener(kind, (event) => { const index = nodeOf(event); if (index !== null) status.textContent = describe(index); });
   }
   graph.addEventListener("keydown", (event) => {
-    const at = nodeOf(event);
-    if (at === null || event.ctrlKey || event.altKey || event.metaKey) return;
+    const index = nodeOf(event);
+    if (index === null || event.ctrlKey || event.altKey || event.metaKey) return;
     const steps = {
-      Enter: () => zoom(at),
-      " ": () => zoom(at),
-      ArrowUp: () => focus(nodes[at][PARENT]),
-      ArrowDown: () => children[at].some((child) => focus(child)),
-      ArrowLeft: () => focus(beside(at, -1)),
-      ArrowRight: () => focus(beside(at, 1)),
+      Enter: () => zoom(index),
+      " ": () => zoom(index),
+      ArrowUp: () => focus(nodes[index][PARENT]),
+      ArrowDown: () => children[index].some((child) => focus(child)),
+      ArrowLeft: () => focus(findSibling(index, -1)),
+      ArrowRight: () => focus(findSibling(index, 1)),
       Home: () => focus(0),
     };
     if (Object.hasOwn(steps, event.key)) { event.preventDefault(); steps[event.key](); }
@@ -165,8 +165,8 @@
   byId("tools").addEventListener("submit", (event) => event.preventDefault());
   byId("out").addEventListener("click", () => zoom(0));
   addEventListener("resize", draw);
-  addEventListener("hashchange", restore);
+  addEventListener("hashchange", readUrl);
   byId("title").textContent = data.title;
   byId("note").textContent = data.note;
-  restore();
+  readUrl();
 })();

@@ -97,11 +97,11 @@ mod tests {
         let profile = &all["profiles"][0];
         assert_eq!((merged, profile["samples"].as_array().unwrap().len()), (0, 3));
         assert_eq!(profile["weights"], serde_json::json!([3, 2, 1]));
-        let (truncated, merged) = write_and_parse(&graph, 2 * FRAME_BYTES);
-        let profile = &truncated["profiles"][0];
+        let (limited, merged) = write_and_parse(&graph, 2 * FRAME_BYTES);
+        let profile = &limited["profiles"][0];
         assert_eq!((merged, &profile["weights"]), (2, &serde_json::json!([3, 3])));
         assert_eq!(profile["samples"][1], serde_json::json!([0]));
-        assert_eq!(truncated["shared"]["frames"][0]["name"], "(other)");
+        assert_eq!(limited["shared"]["frames"][0]["name"], "(other)");
     }
 
     #[test]

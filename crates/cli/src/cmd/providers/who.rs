@@ -27,9 +27,9 @@ pub(super) fn format_page(
     typed_name: &str,
 ) -> String {
     let mut text = String::new();
-    let known = sessions::provider_name(provider).unwrap_or_default();
-    let is_typed_name = known.is_empty() && provider.guid.is_hash_of(typed_name);
-    let name = if is_typed_name { typed_name } else { known };
+    let known_name = sessions::provider_name(provider).unwrap_or_default();
+    let is_typed_name = known_name.is_empty() && provider.guid.is_hash_of(typed_name);
+    let name = if is_typed_name { typed_name } else { known_name };
     let name = if name.is_empty() { String::new() } else { escape(name) + " " };
     add_lines(
         &mut text,
@@ -42,15 +42,15 @@ pub(super) fn format_page(
     let processes = provider.pids.iter().map(|pid| format_process(*pid));
     let no_process = provider.pids.is_empty().then(|| "no process has registered it so far".to_owned());
     add_lines(&mut text, "Processes", processes.chain(no_process));
-    let is_idle = provider.sessions.is_empty() && provider.private_sessions.is_empty();
-    let no_session = is_idle.then(|| "no session".to_owned());
+    let has_no_session = provider.sessions.is_empty() && provider.private_sessions.is_empty();
+    let no_session = has_no_session.then(|| "no session".to_owned());
     add_lines(&mut text, "Enabled by", format_enabling_sessions(provider, names).chain(no_session));
     text
 }
 
 /// Formats pid, user and program of a process.
 fn format_process(pid: u32) -> String {
-    let user = processes::owner_of(pid).map(|uid| format_sid(&Sid::user(uid)));
+    let user = processes::uid_of(pid).map(|uid| format_sid(&Sid::user(uid)));
     let user = user.as_deref().map_or("-", |user| user.trim_start_matches("user "));
     let program = processes::program_of(pid).map_or_else(|| "-".to_owned(), |program| escape(&program));
     format!("{pid}  {user}  {program}")

@@ -30,15 +30,15 @@ impl CommandFailure {
     }
 }
 
-/// Searches a command as the later start does: a name in the folders of PATH, a path directly.
+/// Checks a command as its later start finds it: a name in the folders of PATH, a path directly.
 pub(super) fn check_command(program: &OsStr) -> Result<(), CommandFailure> {
     check_on_path(program, &std::env::var_os("PATH").unwrap_or_else(|| DEFAULT_PATH.into()))
 }
 
 fn check_on_path(program: &OsStr, path: &OsStr) -> Result<(), CommandFailure> {
-    let failure = |error| CommandFailure::new(program, error);
+    let to_failure = |error| CommandFailure::new(program, error);
     if program.as_bytes().contains(&b'/') {
-        return check_file(Path::new(program)).map_err(failure);
+        return check_file(Path::new(program)).map_err(to_failure);
     }
     let mut last_error = io::Error::from(io::ErrorKind::NotFound);
     for folder in std::env::split_paths(path) {
@@ -53,7 +53,7 @@ fn check_on_path(program: &OsStr, path: &OsStr) -> Result<(), CommandFailure> {
         let text = format!("cannot run {}: no such program on PATH", escape(&program.to_string_lossy()));
         return Err(CommandFailure { text, status: STATUS_NOT_FOUND });
     }
-    Err(failure(last_error))
+    Err(to_failure(last_error))
 }
 
 fn check_file(file: &Path) -> io::Result<()> {
@@ -79,14 +79,14 @@ mod tests {
         };
         let (run, text) = (create_file("run", 0o755), create_file("text", 0o644));
         let path = std::env::join_paths([Path::new("/nowhere"), dir.path()]).unwrap();
-        let status = |program: &OsStr| check_on_path(program, &path).err().map_or(0, |f| f.status);
-        assert_eq!(status("run".as_ref()), 0);
-        assert_eq!(status(run.as_os_str()), 0);
-        assert_eq!(status("text".as_ref()), STATUS_CANNOT_RUN, "a file without execute permission");
-        assert_eq!(status(text.as_os_str()), STATUS_CANNOT_RUN);
-        assert_eq!(status(dir.path().as_os_str()), STATUS_CANNOT_RUN, "a folder is not a program");
-        assert_eq!(status("none".as_ref()), STATUS_NOT_FOUND);
-        assert_eq!(status(dir.path().join("none").as_os_str()), STATUS_NOT_FOUND);
+        let exit_status = |program: &OsStr| check_on_path(program, &path).err().map_or(0, |f| f.status);
+        assert_eq!(exit_status("run".as_ref()), 0);
+        assert_eq!(exit_status(run.as_os_str()), 0);
+        assert_eq!(exit_status("text".as_ref()), STATUS_CANNOT_RUN, "a file without execute permission");
+        assert_eq!(exit_status(text.as_os_str()), STATUS_CANNOT_RUN);
+        assert_eq!(exit_status(dir.path().as_os_str()), STATUS_CANNOT_RUN, "a folder is not a program");
+        assert_eq!(exit_status("none".as_ref()), STATUS_NOT_FOUND);
+        assert_eq!(exit_status(dir.path().join("none").as_os_str()), STATUS_NOT_FOUND);
         assert!(check_on_path("none".as_ref(), &path).unwrap_err().text.contains("PATH"));
     }
 }

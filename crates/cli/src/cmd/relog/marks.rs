@@ -1,4 +1,4 @@
-//! Marks: self-describing events with a text that the user adds at a time.
+//! Marks: self-describing events with a text that the user adds at a given time.
 
 use anyhow::Result;
 use traceweir::relog::{Output, TraceEvent};
@@ -25,7 +25,7 @@ pub(super) struct Marks(Vec<(FileTime, String)>);
 impl Marks {
     pub(super) fn new(typed: &[(Moment, String)], start: FileTime) -> Self {
         let mut marks: Vec<_> =
-            typed.iter().map(|(at, text)| (at.to_wall_time(start), text.clone())).collect();
+            typed.iter().map(|(time, text)| (time.to_wall_time(start), text.clone())).collect();
         marks.sort_by_key(|(time, _)| *time);
         marks.reverse();
         Self(marks)
@@ -33,11 +33,11 @@ impl Marks {
 
     /// Returns warnings about marks outside the time span of the traces.
     pub(super) fn warnings_outside(self, (first, last): (FileTime, FileTime)) -> Vec<String> {
-        let outside = self.0.into_iter().rev().filter(|(at, _)| *at < first || *at > last);
+        let outside = self.0.into_iter().rev().filter(|(time, _)| *time < first || *time > last);
         outside
-            .map(|(at, text)| {
+            .map(|(time, text)| {
                 let text = escape(&text);
-                format!("the mark {text:?} at {at} is outside the trace, which is from {first} to {last}")
+                format!("the mark {text:?} at {time} is outside the trace, which is from {first} to {last}")
             })
             .collect()
     }
@@ -45,16 +45,16 @@ impl Marks {
     /// Writes the marks that precede an event of this time.
     #[inline]
     pub(super) fn write_before(&mut self, time: FileTime, output: &mut Output) -> Result<()> {
-        while let Some((at, text)) = self.0.pop_if(|(at, _)| *at < time) {
-            write_mark(at, &text, output)?;
+        while let Some((mark_time, text)) = self.0.pop_if(|(mark_time, _)| *mark_time < time) {
+            write_mark(mark_time, &text, output)?;
         }
         Ok(())
     }
 
     /// Writes the marks after the last event.
     pub(super) fn write_remaining(&mut self, output: &mut Output) -> Result<()> {
-        while let Some((at, text)) = self.0.pop() {
-            write_mark(at, &text, output)?;
+        while let Some((time, text)) = self.0.pop() {
+            write_mark(time, &text, output)?;
         }
         Ok(())
     }

@@ -14,7 +14,7 @@ pub(super) fn format_summary(path: &str, summary: &Summary, counts: &EventCounts
         (format_count(summary.events, "event"), format_count(u64::from(summary.buffers), "buffer"));
     let (bytes, span) =
         (format_count(summary.bytes, "byte"), format!("{} to {}", summary.start, summary.end));
-    // The header of the output is an event that was not read; all its other events were read.
+    // The header of the output is an event that was not read; all others except marks were read.
     let kept =
         summary.events.saturating_sub(1).saturating_sub(summary.injected).saturating_add(summary.folded);
     let left_out = match counts.read.saturating_sub(kept) {
@@ -41,7 +41,7 @@ pub(super) fn input_span(traces: &TraceSet, counts: &EventCounts) -> (FileTime, 
 
 /// Returns a warning if no event passed the filters.
 pub(super) fn no_event_warning(counts: &EventCounts, filter: &EventFilter) -> Option<String> {
-    let (first, last) = counts.span.filter(|_| counts.filtered > 0 && counts.passed == 0)?;
+    let (first, last) = counts.span.filter(|_| counts.tested > 0 && counts.passed == 0)?;
     let (from, to) = filter.time_span();
     let is_outside = from.is_some_and(|from| from > last) || to.is_some_and(|to| to < first);
     Some(if is_outside {

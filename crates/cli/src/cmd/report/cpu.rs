@@ -55,7 +55,7 @@ struct SampleReport {
     paths: Paths,
     thread_selection: ThreadSelection,
     window: TimeWindow,
-    with_idle: bool,
+    includes_idle: bool,
     by_function: HashMap<FunctionId, SampleCount>,
     /// By the label of the module.
     by_module: HashMap<String, SampleCount>,
@@ -65,8 +65,8 @@ struct SampleReport {
     idle: u64,
     /// Samples of processes and threads that were not selected.
     unselected: u64,
-    without_stack: u64,
-    truncated: u64,
+    no_stack_count: u64,
+    truncations: u64,
     /// Samples of threads beyond the maximum number of rows.
     over_limit: u64,
     /// Sampling intervals of the trace, in units of 100 ns.
@@ -82,7 +82,7 @@ impl SampleReport {
             paths: Paths::new(false),
             thread_selection: ThreadSelection::new(&options.selection.process, &options.selection.thread),
             window,
-            with_idle: options.idle,
+            includes_idle: options.idle,
             by_function: HashMap::new(),
             by_module: HashMap::new(),
             by_process: HashMap::new(),
@@ -90,8 +90,8 @@ impl SampleReport {
             total: 0,
             idle: 0,
             unselected: 0,
-            without_stack: 0,
-            truncated: 0,
+            no_stack_count: 0,
+            truncations: 0,
             over_limit: 0,
             intervals: BTreeSet::new(),
             first_ns: None,
@@ -120,7 +120,7 @@ impl SampleReport {
         self.cpus.insert(event.cpu);
         if is_idle {
             self.idle += weight;
-            if !self.with_idle {
+            if !self.includes_idle {
                 return;
             }
         }
@@ -132,10 +132,10 @@ impl SampleReport {
         }
         self.total += weight;
         if stack.is_empty() {
-            self.without_stack += weight;
+            self.no_stack_count += weight;
         }
         if is_truncated(stack) {
-            self.truncated += weight;
+            self.truncations += weight;
         }
         update_row(&mut self.by_process, process, |count| *count += weight);
         self.paths.learn_thread_name(facts, event, process, tid);
@@ -188,7 +188,7 @@ impl SampleReport {
         let seconds = self.first_ns.map_or(0.0, |first| self.last_ns.saturating_sub(first) as f64 / 1e9);
         let mut object = summary_object(analysis, reading);
         object.number("samples", self.total).number("idle", self.idle).number("others", self.unselected);
-        object.number("without_stack", self.without_stack).number("cut", self.truncated);
+        object.number("without_stack", self.no_stack_count).number("cut", self.truncations);
         object.number("processors", self.cpus.len() as u64);
         put_fraction(&mut object, "seconds", seconds);
         match self.interval_ns() {
@@ -196,11 +196,11 @@ impl SampleReport {
             None => object.raw("interval_ns", "null"),
         };
         page.add_object(&object);
-        let sample_count = self.total + self.unselected + if self.with_idle { 0 } else { self.idle };
+        let sample_count = self.total + self.unselected + if self.includes_idle { 0 } else { self.idle };
         let processors = format_count(self.cpus.len() as u64, "processor");
         page.add_line(&format!("{} in {seconds:.3} s on {processors}", format_count(sample_count, "sample")));
         page.add_line(&self.format_interval());
-        let idle = if self.with_idle { "reported as the others" } else { "left out (--idle)" };
+        let idle = if self.includes_idle { "reported like the others" } else { "left out (--idle)" };
         page.add_line(&format!(
             "of idle processors: {} ({} %), {idle}",
             format_number(self.idle),
@@ -215,12 +215,12 @@ impl SampleReport {
         page.add_line(&format!(
             "reported: {}; without a stack: {} ({} %), counted by their address alone",
             format_count(self.total, "sample"),
-            format_number(self.without_stack),
-            format_percent(self.without_stack, self.total)
+            format_number(self.no_stack_count),
+            format_percent(self.no_stack_count, self.total)
         ));
-        if self.truncated > 0 {
+        if self.truncations > 0 {
             let (truncated, share) =
-                (format_count(self.truncated, "stack"), format_percent(self.truncated, self.total));
+                (format_count(self.truncations, "stack"), format_percent(self.truncations, self.total));
             page.add_line(&format!(
                 "truncated at the frame limit: {truncated} ({share} %); their outermost functions are not counted"
             ));
@@ -238,12 +238,12 @@ impl SampleReport {
     }
 
     fn format_interval(&self) -> String {
-        let ms = |units: u64| format!("{} ms", format_ms(units.saturating_mul(100)));
+        let format_units = |units: u64| format!("{} ms", format_ms(units.saturating_mul(100)));
         match (self.interval_ns(), self.intervals.len()) {
-            (Some(interval), _) => format!("sampled every {}", ms(interval / 100)),
+            (Some(interval), _) => format!("sampled every {}", format_units(interval / 100)),
             (None, 0) => "the sampling interval is unknown".to_owned(),
             (None, _) => {
-                let all: Vec<String> = self.intervals.iter().map(|units| ms(*units)).collect();
+                let all: Vec<String> = self.intervals.iter().map(|units| format_units(*units)).collect();
                 format!("the sampling interval changed ({}): samples have different weights", all.join(", "))
             }
         }
@@ -272,7 +272,7 @@ impl SampleReport {
     }
 
     fn add_function_table(&self, title: &str, rows: &[(FunctionId, SampleCount)], page: &mut ReportPage) {
-        let head = [
+        let columns = [
             ("own", true),
             ("own %", true),
             ("all", true),
@@ -283,7 +283,7 @@ impl SampleReport {
         let cells = |(id, count): &(FunctionId, SampleCount)| {
             self.count_cells(count, &self.paths.functions.get(*id).label())
         };
-        page.add_table(title, head, rows, cells, |(id, count)| {
+        page.add_table(title, columns, rows, cells, |(id, count)| {
             let function = self.paths.functions.get(*id);
             let mut object = self.count_object("function", &function.label(), count);
             object
@@ -297,7 +297,7 @@ impl SampleReport {
     fn add_module_table(&self, page: &mut ReportPage) {
         let mut rows: Vec<_> = self.by_module.iter().collect();
         rows.sort_by_key(|(name, count)| (u64::MAX - count.own, u64::MAX - count.all, (*name).clone()));
-        let head = [
+        let columns = [
             ("own", true),
             ("own %", true),
             ("all", true),
@@ -307,7 +307,7 @@ impl SampleReport {
         ];
         page.add_table(
             "modules",
-            head,
+            columns,
             &rows,
             |(name, count)| self.count_cells(count, name),
             |(name, count)| self.count_object("module", name, count),
@@ -346,7 +346,7 @@ impl SampleReport {
         let label = |id: ProcessId| self.paths.processes.label(id);
         let mut rows: Vec<_> = self.by_process.iter().map(|(id, n)| (*id, *n)).collect();
         rows.sort_by_cached_key(|(id, n)| (u64::MAX - n, label(*id), *id));
-        let head = [("samples", true), ("%", true), ("ms", true), ("process", false)];
+        let columns = [("samples", true), ("%", true), ("ms", true), ("process", false)];
         let cells = |(id, n): &(ProcessId, u64)| {
             [
                 format_number(*n),
@@ -355,20 +355,20 @@ impl SampleReport {
                 format_name(&label(*id)),
             ]
         };
-        page.add_table("processes", head, &rows, cells, |(id, n)| self.process_object("process", *id, *n));
+        page.add_table("processes", columns, &rows, cells, |(id, n)| self.process_object("process", *id, *n));
     }
 
     fn add_thread_table(&self, page: &mut ReportPage) {
         let label = |id: ProcessId| self.paths.processes.label(id);
         let mut rows: Vec<_> = self.by_thread.iter().map(|(key, n)| (*key, *n)).collect();
         rows.sort_by_cached_key(|((id, tid), n)| (u64::MAX - n, label(*id), *tid));
-        let head = [("samples", true), ("%", true), ("ms", true), ("thread", false), ("process", false)];
+        let columns = [("samples", true), ("%", true), ("ms", true), ("thread", false), ("process", false)];
         let cells = |((id, tid), n): &((ProcessId, u32), u64)| {
             let share = format_share(*n, self.total);
             let thread = format_name(&self.paths.thread_label(*id, *tid));
             [format_number(*n), share, self.format_sample_time(*n), thread, format_name(&label(*id))]
         };
-        page.add_table("threads", head, &rows, cells, |((id, tid), n)| {
+        page.add_table("threads", columns, &rows, cells, |((id, tid), n)| {
             let mut object = self.process_object("thread", *id, *n);
             object.number("tid", *tid).optional("thread", self.paths.thread_name(*id, *tid));
             object

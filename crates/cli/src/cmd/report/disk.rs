@@ -192,7 +192,7 @@ impl DiskReport {
         rows.sort_by_cached_key(|(key, sum)| {
             (u64::MAX - sum.latency.sum_ns, u64::MAX - sum.operations(), self.row_label(key))
         });
-        let head = [
+        let columns = [
             ("reads", true),
             ("bytes", true),
             ("writes", true),
@@ -206,7 +206,7 @@ impl DiskReport {
         ];
         page.add_table(
             title,
-            head,
+            columns,
             &rows,
             |(key, sum)| {
                 let [p50, p99, max] = format_percentiles(&sum.latency);

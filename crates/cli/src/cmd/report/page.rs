@@ -51,27 +51,27 @@ impl ReportPage {
         }
     }
 
-    /// Adds a table of rows, or their JSON objects. `head` has the name of each column, and whether
-    /// it is aligned to the right.
+    /// Adds a table of rows, or their JSON objects. `columns` has the name of each column, and
+    /// whether it is aligned to the right.
     pub(super) fn add_table<T, const N: usize>(
         &mut self,
         title: &str,
-        head: [(&str, bool); N],
+        columns: [(&str, bool); N],
         rows: &[T],
-        cells: impl Fn(&T) -> [String; N],
-        object: impl Fn(&T) -> JsonObject,
+        to_cells: impl Fn(&T) -> [String; N],
+        to_object: impl Fn(&T) -> JsonObject,
     ) {
         let shown = rows.get(..rows.len().min(self.max_rows())).unwrap_or_default();
         if self.options.json {
-            shown.iter().for_each(|row| self.add_object(&object(row)));
+            shown.iter().for_each(|row| self.add_object(&to_object(row)));
             return;
         }
         if rows.is_empty() {
             return;
         }
-        let mut lines = vec![head.map(|(name, _)| name.to_owned())];
-        lines.extend(shown.iter().map(cells));
-        let _ = write!(self.text, "\n{title}\n{}", format_table(&lines, &head.map(|(_, right)| right)));
+        let mut lines = vec![columns.map(|(name, _)| name.to_owned())];
+        lines.extend(shown.iter().map(to_cells));
+        let _ = write!(self.text, "\n{title}\n{}", format_table(&lines, &columns.map(|(_, right)| right)));
         self.note_hidden_rows(rows.len() - shown.len());
     }
 

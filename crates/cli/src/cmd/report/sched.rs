@@ -48,8 +48,7 @@ struct ThreadTotals {
     switches: u64,
     waiting_ns: u64,
     ready_ns: u64,
-    /// Number of preemptions.
-    preempted: u64,
+    preemptions: u64,
     /// Wakeup latencies.
     latency: Latencies,
     waits: BTreeMap<WaitCause, WaitTotals>,
@@ -75,7 +74,7 @@ impl ThreadTotals {
         self.switches = self.switches.saturating_add(other.switches);
         self.waiting_ns = self.waiting_ns.saturating_add(other.waiting_ns);
         self.ready_ns = self.ready_ns.saturating_add(other.ready_ns);
-        self.preempted = self.preempted.saturating_add(other.preempted);
+        self.preemptions = self.preemptions.saturating_add(other.preemptions);
         self.latency.merge(&other.latency);
         for (cause, waits) in &other.waits {
             self.waits.entry(*cause).or_default().add(waits.count, waits.duration_ns);
@@ -100,8 +99,8 @@ struct SchedReport {
     rows: HashMap<(ProcessId, u32), ThreadTotals>,
     /// By trace index and processor number.
     processors: BTreeMap<(usize, u16), ProcessorTotals>,
-    /// Indices of traces with the switches of some threads only. The other time of their processors
-    /// is unknown.
+    /// Indices of traces with the switches of some threads only. The rest of the processors' time
+    /// is unknown there.
     partial_traces: BTreeSet<usize>,
     /// Stacks at which threads waited, weighted in nanoseconds.
     blocked_stacks: StackTree,
@@ -111,9 +110,9 @@ struct SchedReport {
     /// Events that contain several switches, which are not decoded.
     compact_batches: u64,
     /// Switches without a stack of either thread.
-    without_stack: u64,
+    no_stack_count: u64,
     /// Switches whose stack was truncated at the frame limit.
-    truncated: u64,
+    truncations: u64,
     first_ns: Option<i64>,
     last_ns: i64,
 }
@@ -135,8 +134,8 @@ impl SchedReport {
             switches: 0,
             wakes: 0,
             compact_batches: 0,
-            without_stack: 0,
-            truncated: 0,
+            no_stack_count: 0,
+            truncations: 0,
             first_ns: None,
             last_ns: 0,
         }
@@ -187,8 +186,8 @@ impl SchedReport {
     ) {
         let (event, stack) = (&joined.what, &joined.stack);
         self.switches += u64::from(is_inside);
-        self.without_stack += u64::from(is_inside && stack.is_empty());
-        self.truncated += u64::from(is_inside && is_truncated(stack));
+        self.no_stack_count += u64::from(is_inside && stack.is_empty());
+        self.truncations += u64::from(is_inside && is_truncated(stack));
         if switch.old == NO_ID || switch.new == NO_ID {
             self.partial_traces.insert(event.file);
         }
@@ -199,19 +198,19 @@ impl SchedReport {
         } else {
             None
         };
-        let (ran, back) =
+        let (run, thread_return) =
             self.schedulers.entry(event.file).or_default().record_switch(event.time_ns, switch, old_node);
-        if let Some(ran) = ran {
-            self.add_run(facts, event, ran);
+        if let Some(run) = run {
+            self.add_run(facts, event, run);
         }
         self.processors.entry((event.file, switch.cpu)).or_default().switches += u64::from(is_inside);
-        if let Some(back) = back {
+        if let Some(thread_return) = thread_return {
             let new_node = if owner == Some(switch.new) {
                 self.find_stack_node(facts, joined, switch.new)
             } else {
                 None
             };
-            self.add_return(facts, joined, back, new_node, is_inside);
+            self.add_return(facts, joined, thread_return, new_node, is_inside);
         }
     }
 
@@ -231,61 +230,63 @@ impl SchedReport {
         Some(self.blocked_stacks.find_or_add(path))
     }
 
-    fn add_run(&mut self, facts: &TraceFacts, event: &ReportEvent, ran: RunSpan) {
-        let run_ns = self.window.overlap_ns(ran.from, ran.to);
+    fn add_run(&mut self, facts: &TraceFacts, event: &ReportEvent, run: RunSpan) {
+        let run_ns = self.window.overlap_ns(run.from, run.to);
         let processor = self.processors.entry((event.file, event.cpu)).or_default();
-        if ran.thread == 0 {
+        if run.thread == 0 {
             processor.idle_ns = processor.idle_ns.saturating_add(run_ns);
             return;
         }
         processor.busy_ns = processor.busy_ns.saturating_add(run_ns);
-        let row = self.thread_row(facts, event, ran.thread);
+        let row = self.thread_row(facts, event, run.thread);
         row.running_ns = row.running_ns.saturating_add(run_ns);
     }
 
-    /// Adds the absence that ended when a thread returned.
+    /// Adds the wait or preemption that ended when a thread was switched in.
     fn add_return(
         &mut self,
         facts: &mut TraceFacts,
         joined: &Joined<ReportEvent>,
-        back: ThreadReturn<Option<NodeId>>,
+        thread_return: ThreadReturn<Option<NodeId>>,
         new_node: Option<NodeId>,
         is_inside: bool,
     ) {
         let (event, window) = (&joined.what, self.window);
-        let waits =
-            back.absence.as_ref().and_then(|absence| Some((absence.reason?, absence.stack.or(new_node))));
+        let waits = thread_return
+            .absence
+            .as_ref()
+            .and_then(|absence| Some((absence.reason?, absence.stack.or(new_node))));
         let cause = waits.and_then(|(reason, node)| {
             self.causes.find(facts.is_linux(), reason, node, &self.blocked_stacks, &self.paths.functions)
         });
-        let row = self.thread_row(facts, event, back.thread);
+        let row = self.thread_row(facts, event, thread_return.thread);
         row.switches += u64::from(is_inside);
-        if let Some(woken_at) = back.woken_at.filter(|_| is_inside) {
-            row.latency.add(u64::try_from(back.to.saturating_sub(woken_at)).unwrap_or(0));
+        if let Some(woken_at) = thread_return.woken_at.filter(|_| is_inside) {
+            row.latency.add(u64::try_from(thread_return.to.saturating_sub(woken_at)).unwrap_or(0));
         }
-        let Some(absence) = back.absence else {
-            if let Some(woken_at) = back.woken_at {
-                row.ready_ns = row.ready_ns.saturating_add(window.overlap_ns(woken_at, back.to));
+        let Some(absence) = thread_return.absence else {
+            if let Some(woken_at) = thread_return.woken_at {
+                row.ready_ns = row.ready_ns.saturating_add(window.overlap_ns(woken_at, thread_return.to));
             }
             return;
         };
         if absence.reason.is_none() {
-            row.preempted += u64::from(is_inside);
-            row.ready_ns = row.ready_ns.saturating_add(window.overlap_ns(absence.from, back.to));
+            row.preemptions += u64::from(is_inside);
+            row.ready_ns = row.ready_ns.saturating_add(window.overlap_ns(absence.from, thread_return.to));
             return;
         }
-        let wait_end = back.woken_at.unwrap_or(back.to).max(absence.from);
+        let wait_end = thread_return.woken_at.unwrap_or(thread_return.to).max(absence.from);
         let waited_ns = window.overlap_ns(absence.from, wait_end);
         row.waiting_ns = row.waiting_ns.saturating_add(waited_ns);
-        row.ready_ns = row.ready_ns.saturating_add(window.overlap_ns(wait_end, back.to));
+        row.ready_ns = row.ready_ns.saturating_add(window.overlap_ns(wait_end, thread_return.to));
         if let Some(cause) = cause {
             row.waits.entry(cause).or_default().add(u64::from(is_inside), waited_ns);
         }
-        let absent_ns = window.overlap_ns(absence.from, back.to);
-        self.add_blocked_stack(facts, joined, back.thread, absence.stack.or(new_node), absent_ns);
+        let absent_ns = window.overlap_ns(absence.from, thread_return.to);
+        self.add_blocked_stack(facts, joined, thread_return.thread, absence.stack.or(new_node), absent_ns);
     }
 
-    /// Adds the time that a selected thread was away to the stack at which it waited.
+    /// Adds the time that a selected thread did not run to the stack at which it waited.
     fn add_blocked_stack(
         &mut self,
         facts: &mut TraceFacts,

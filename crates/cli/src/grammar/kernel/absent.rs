@@ -51,7 +51,7 @@ const REASONS: [(&str, &str); 14] = [
     ("REGISTRY", "Linux has no registry"),
     ("REGISTRY_HIVE", "Linux has no registry"),
     ("REGISTRY_NOTIFICATION", "Linux has no registry"),
-    ("DBGPRINT", "kernel messages are in its log (dmesg)"),
+    ("DBGPRINT", "kernel messages are in the kernel's log (dmesg)"),
     ("JOB", "control groups are recorded with each process, not separately"),
     ("ALPC", "Linux has no such calls between processes"),
     ("DRIVER", "Linux has no driver stack: disk_io and disk_io_init record requests"),
@@ -72,10 +72,10 @@ pub(super) fn available_groups() -> impl Iterator<Item = &'static str> {
 /// Returns a line with name and reason for each group of a mask that has no events.
 pub(crate) fn describe_absent_groups(mask: &GroupMask) -> Vec<String> {
     let names = group_names(&remove_available_groups(mask));
-    let reason = |name: &str| {
+    let find_reason = |name: &str| {
         REASONS.iter().find(|(group, _)| *group == name).map_or(DEFAULT_REASON, |(_, reason)| reason)
     };
-    names.iter().map(|name| format!("{name}: {}", reason(name))).collect()
+    names.iter().map(|name| format!("{name}: {}", find_reason(name))).collect()
 }
 
 /// Returns a mask without the groups that have events, including their alternative bits.
@@ -96,7 +96,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_listed_group_has_events_or_a_reason() {
+    fn listed_groups_exist_and_are_in_one_list() {
         let is_group = |name: &str| KERNEL_GROUPS.iter().any(|(_, group)| *group == name);
         assert!(AVAILABLE.iter().all(|name| is_group(name)));
         for (name, reason) in REASONS {

@@ -5,20 +5,20 @@ const MAX_SUGGESTIONS: usize = 3;
 const MAX_WORD_BYTES: usize = 64;
 
 /// Returns names similar to a word, best first: names with a few typing errors, and names that
-/// begin with the word. `plain` returns the part of a name to compare.
+/// begin with the word. `normalize` returns the part of a name to compare.
 pub(super) fn find_similar_names(
     word: &str,
     names: impl Iterator<Item = String>,
-    plain: impl Fn(&str) -> String,
+    normalize: impl Fn(&str) -> String,
 ) -> Vec<String> {
     if word.is_empty() || word.len() > MAX_WORD_BYTES {
         return Vec::new();
     }
     let similar_distance = |name: &str| {
-        let plain = plain(name);
-        let distance = edit_distance(word, &plain);
+        let normalized = normalize(name);
+        let distance = edit_distance(word, &normalized);
         let has_few_typos = distance <= 2 && distance.saturating_mul(2) < word.chars().count().max(3);
-        let is_prefix = word.len() >= 3 && plain.starts_with(word);
+        let is_prefix = word.len() >= 3 && normalized.starts_with(word);
         (has_few_typos || is_prefix).then_some(distance)
     };
     let mut similar: Vec<(usize, String)> =

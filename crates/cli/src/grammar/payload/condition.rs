@@ -33,7 +33,7 @@ pub(super) struct Comparison {
 pub(super) struct Condition {
     pub(super) event: String,
     /// Whether one true comparison is enough.
-    pub(super) any: bool,
+    pub(super) is_or: bool,
     pub(super) comparisons: Vec<Comparison>,
 }
 
@@ -41,22 +41,22 @@ impl Condition {
     pub(super) fn parse(text: &str) -> Result<Self, String> {
         const SYNTAX: &str = "a payload filter is EVENT: FIELD OPERATOR VALUE, such as \"5: Port == 443\"";
         let (event, comparisons) = text.split_once(':').ok_or(SYNTAX)?;
-        let mut condition = Self { event: event.trim().to_owned(), any: false, comparisons: Vec::new() };
+        let mut condition = Self { event: event.trim().to_owned(), is_or: false, comparisons: Vec::new() };
         let mut tokens = split_tokens(comparisons)?.into_iter();
         loop {
             condition
                 .comparisons
                 .push(parse_comparison(&mut tokens).map_err(|reason| format!("{reason}; {SYNTAX}"))?);
             let Some(connective) = tokens.next() else { return Ok(condition) };
-            let any = match connective.text.to_ascii_lowercase().as_str() {
+            let is_or = match connective.text.to_ascii_lowercase().as_str() {
                 "and" | "&&" if !connective.is_quoted => false,
                 "or" | "||" if !connective.is_quoted => true,
                 _ => return Err(format!("expected and, or, or the end instead of {:?}", connective.text)),
             };
-            if condition.comparisons.len() > 1 && any != condition.any {
+            if condition.comparisons.len() > 1 && is_or != condition.is_or {
                 return Err("all comparisons are joined by and, or all by or".to_owned());
             }
-            condition.any = any;
+            condition.is_or = is_or;
         }
     }
 
@@ -83,11 +83,11 @@ struct ConditionToken {
 }
 
 fn parse_comparison(tokens: &mut impl Iterator<Item = ConditionToken>) -> Result<Comparison, String> {
-    let mut next = |what: &str| tokens.next().ok_or_else(|| format!("{what} is missing"));
-    let field = next("a field")?.text;
-    let mut typed = next("an operator")?.text.to_ascii_lowercase();
+    let mut next_token = |what: &str| tokens.next().ok_or_else(|| format!("{what} is missing"));
+    let field = next_token("a field")?.text;
+    let mut typed = next_token("an operator")?.text.to_ascii_lowercase();
     if matches!(typed.as_str(), "not" | "is") {
-        let second = next("an operator")?;
+        let second = next_token("an operator")?;
         if typed == "is" && !second.text.eq_ignore_ascii_case("not") {
             return Ok(Comparison { field, sign: ComparisonSign::Equal, value: second.text });
         }
@@ -111,7 +111,7 @@ fn parse_comparison(tokens: &mut impl Iterator<Item = ConditionToken>) -> Result
             ));
         }
     };
-    Ok(Comparison { field, sign, value: next("a value")?.text })
+    Ok(Comparison { field, sign, value: next_token("a value")?.text })
 }
 
 /// Splits a text into words, runs of operator characters, and texts in single quotes.

@@ -4,7 +4,7 @@ use traceweir_format::spec::enable::PayloadOperator as Operator;
 
 use super::*;
 
-/// Encodes `conditions` with the manifest that contains everything, or returns the error.
+/// Encodes `conditions` with the manifest `everything.man`, or returns the error.
 fn encode_conditions(conditions: &[&str]) -> Result<Vec<u8>, String> {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fixtures/manifests/everything.man");
     let providers = read_manifest(&std::fs::read(path).unwrap()).unwrap();
@@ -14,20 +14,20 @@ fn encode_conditions(conditions: &[&str]) -> Result<Vec<u8>, String> {
 
 #[test]
 fn operators_and_types_become_predicates() {
-    let number = |bytes, signed| Type::Integer { bytes, signed };
+    let integer = |bytes, signed| Type::Integer { bytes, signed };
     let guid = "b3864c38-4273-58c5-545b-8b3608343471";
     for (comparison, field, kind, operator, value) in [
-        ("U16 == 443", 5, number(2, false), Operator::EQ, Value::Numbers(443, 443)),
-        ("u16=0x1bb", 5, number(2, false), Operator::EQ, Value::Numbers(443, 443)),
-        ("I8 != -5", 2, number(1, true), Operator::NE, Value::Numbers(-5, -5)),
-        ("I64 < 7", 8, number(8, true), Operator::LT, Value::Numbers(7, 7)),
-        ("U8<=7", 3, number(1, false), Operator::LE, Value::Numbers(7, 7)),
-        ("Hex32 > 0xC0000000", 18, number(4, false), Operator::GT, Value::Numbers(0xC000_0000, 0xC000_0000)),
-        ("Pointer >= 1", 14, number(8, false), Operator::GE, Value::Numbers(1, 1)),
-        ("U32 % 100", 7, number(4, false), Operator::MODULO, Value::Numbers(100, 100)),
-        ("I32 in -1..10", 6, number(4, true), Operator::BETWEEN, Value::Numbers(-1, 10)),
-        ("I32 not in -1..10", 6, number(4, true), Operator::NOTBETWEEN, Value::Numbers(-1, 10)),
-        ("Boolean == true", 12, number(4, false), Operator::EQ, Value::Numbers(1, 1)),
+        ("U16 == 443", 5, integer(2, false), Operator::EQ, Value::Numbers(443, 443)),
+        ("u16=0x1bb", 5, integer(2, false), Operator::EQ, Value::Numbers(443, 443)),
+        ("I8 != -5", 2, integer(1, true), Operator::NE, Value::Numbers(-5, -5)),
+        ("I64 < 7", 8, integer(8, true), Operator::LT, Value::Numbers(7, 7)),
+        ("U8<=7", 3, integer(1, false), Operator::LE, Value::Numbers(7, 7)),
+        ("Hex32 > 0xC0000000", 18, integer(4, false), Operator::GT, Value::Numbers(0xC000_0000, 0xC000_0000)),
+        ("Pointer >= 1", 14, integer(8, false), Operator::GE, Value::Numbers(1, 1)),
+        ("U32 % 100", 7, integer(4, false), Operator::MODULO, Value::Numbers(100, 100)),
+        ("I32 in -1..10", 6, integer(4, true), Operator::BETWEEN, Value::Numbers(-1, 10)),
+        ("I32 not in -1..10", 6, integer(4, true), Operator::NOTBETWEEN, Value::Numbers(-1, 10)),
+        ("Boolean == true", 12, integer(4, false), Operator::EQ, Value::Numbers(1, 1)),
         (
             "Guid == {b3864c38-4273-58c5-545b-8b3608343471}",
             13,
@@ -53,19 +53,19 @@ fn operators_and_types_become_predicates() {
 
 #[test]
 fn events_are_found_by_id_version_and_name() {
-    let filters_of = |conditions: &[&str]| -> Vec<(u16, bool, usize)> {
+    let describe_filters = |conditions: &[&str]| -> Vec<(u16, bool, usize)> {
         let bytes = encode_conditions(conditions).unwrap_or_else(|e| panic!("{conditions:?}: {e}"));
         let filters = Filters::parse(&bytes).unwrap();
         filters.iter().map(|f| (f.event_id, f.any, f.predicates().count())).collect()
     };
-    assert_eq!(filters_of(&["1.2: U8 == 1 and U16 == 2"]), [(1, false, 2)]);
-    assert_eq!(filters_of(&["typesevent: U8 == 1 || U16 == 2 or U32 == 3"]), [(1, true, 3)]);
+    assert_eq!(describe_filters(&["1.2: U8 == 1 and U16 == 2"]), [(1, false, 2)]);
+    assert_eq!(describe_filters(&["typesevent: U8 == 1 || U16 == 2 or U32 == 3"]), [(1, true, 3)]);
     assert_eq!(
-        filters_of(&["1: U8 == 1", "2: Count > 3", "MapsEvent: State == 1"]),
+        describe_filters(&["1: U8 == 1", "2: Count > 3", "MapsEvent: State == 1"]),
         [(1, false, 1), (2, false, 1), (3, false, 1)]
     );
     // Strings of fixed length, and arrays that an earlier field counts, are skipped.
-    assert_eq!(filters_of(&["2: Name == x"]), [(2, false, 1)]);
+    assert_eq!(describe_filters(&["2: Name == x"]), [(2, false, 1)]);
 }
 
 #[test]

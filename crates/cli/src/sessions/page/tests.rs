@@ -99,7 +99,7 @@ Events Lost:            21
 Buffers Lost:           2
 Real-time Events Lost:  30
 Real-time Buffers Lost: 3
-Uncounted Processes:    2
+Unknown Losses:         2 processes
 Damaged Regions:        1
 Processes:              6
 Consumers:              1
@@ -137,7 +137,7 @@ fn page_has_expected_layout() {
 }
 
 #[test]
-fn page_names_kernel_events_of_a_system_logger() {
+fn page_lists_kernel_events_of_a_system_logger() {
     let summary = session_summary();
     assert!(!format_page(&summary, SessionState::Running, &[], None).contains("Kernel Events"));
     let stacks = vec![traceweir::controller::info::ClassicEventId {
@@ -201,7 +201,7 @@ fn object_fields_are_documented() {
     assert_eq!(object["providers"][0]["traced"], 1);
     assert_eq!(
         object["providers"][1]["name"], "MyCompany.Group",
-        "an unregistered provider must have the name that enabled it"
+        "an unregistered provider must have the name in its enable"
     );
     let filtered = &object["providers"][1]["filtered"];
     assert_eq!((&filtered[1]["option"], &filtered[1]["values"][1]), (&"ids".into(), &5.into()));

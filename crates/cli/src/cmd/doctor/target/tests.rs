@@ -43,8 +43,8 @@ fn replace_link(root: &TempDir, name: &str, to: &str) {
 /// Returns Anna's own daemon, which knows the process.
 fn own_daemon() -> DaemonView {
     DaemonView {
-        own_user: ANNA_UID,
-        runtime_dir: None,
+        caller_uid: ANNA_UID,
+        caller_runtime_dir: None,
         folder: "/run/user/1000/traceweir".into(),
         is_system: false,
         sockets: Some(vec![(1, ANNA_UID), (PID, ANNA_UID)]),
@@ -56,7 +56,8 @@ fn own_daemon() -> DaemonView {
 #[track_caller]
 fn expect(root: &TempDir, daemon: &DaemonView, name: &str, state: CheckState, text: &str) {
     let checks = TargetProcess::read(root.path(), PID).checks(daemon);
-    let check = checks.iter().find(|check| check.subject.name == name).expect("the check must exist");
+    let check = checks.iter().find(|check| check.subject.name == name);
+    let check = check.unwrap_or_else(|| panic!("there is no check {name}"));
     assert_eq!(check.state, state, "{}", check.found);
     assert!(check.found.contains(text), "{} does not contain {text:?}", check.found);
 }
@@ -101,7 +102,7 @@ fn unregistered_process_differs_from_unreachable_daemon() {
 
 #[test]
 fn processes_of_other_users_need_the_system_daemon() {
-    let others = DaemonView { own_user: 1001, ..own_daemon() };
+    let others = DaemonView { caller_uid: 1001, ..own_daemon() };
     expect(&new_process(), &others, "process_user", Missing, "another user's (uid 1000)");
     expect(&new_process(), &DaemonView { is_system: true, ..others }, "process_user", Fine, "all users");
     let root = new_process();
@@ -116,11 +117,11 @@ fn different_runtime_dir_is_found_in_the_environment() {
     write(&root, "environ", "A=1\0TRACEWEIR_RUNTIME_DIR=/srv/it's\0");
     expect(&root, &own_daemon(), "process_folder", Missing, "/srv/it's");
     let checks = TargetProcess::read(root.path(), PID).checks(&own_daemon());
-    let now = checks
+    let advice = checks
         .iter()
-        .find_map(|check| check.advice.as_ref().filter(|advice| advice.now.starts_with(RUNTIME_VARIABLE)));
-    assert_eq!(now.unwrap().now, "TRACEWEIR_RUNTIME_DIR='/srv/it'\\''s' weir …");
-    let same = DaemonView { runtime_dir: Some("/srv/it's".into()), ..own_daemon() };
+        .find_map(|check| check.advice.as_ref().filter(|advice| advice.step.starts_with(RUNTIME_VARIABLE)));
+    assert_eq!(advice.unwrap().step, "TRACEWEIR_RUNTIME_DIR='/srv/it'\\''s' weir …");
+    let same = DaemonView { caller_runtime_dir: Some("/srv/it's".into()), ..own_daemon() };
     expect(&root, &same, "process_folder", Fine, "");
     expect(&new_process(), &same, "process_folder", Missing, "yours is set");
     fs::remove_file(root.path().join("proc/4711/environ")).unwrap();
@@ -137,7 +138,7 @@ fn containers_sandboxes_and_replaced_libraries_are_reported() {
     expect(&root, &inner, "process_namespace", Fine, "its pid is 7");
     expect(&root, &inner, "process_socket", Fine, "there is one");
     expect(&root, &inner, "process_sandbox", Limited, "seccomp");
-    expect(&root, &inner, "process_library", Limited, "/opt/a b/libtraceweir.so.0 was replaced");
+    expect(&root, &inner, "process_library", Limited, "/opt/a b/libtraceweir.so.0 has been replaced");
     replace_link(&root, "ns/mnt", "mnt:[9]");
     expect(&root, &inner, "process_namespace", Limited, "mount namespace of its own");
     write(&root, "maps", &"7f02-7f03 r-xp 0 00:1 6 /usr/lib/other.so\n".repeat(50_000));
@@ -178,7 +179,7 @@ fn hanging_process_is_reported_after_timeout() {
 fn contained_process_is_reported_with_options_to_include_it() {
     let contained = DaemonView { is_contained: Some(true), ..own_daemon() };
     let root = new_process();
-    expect(&root, &contained, "process_container", Missing, "another PID namespace");
+    expect(&root, &contained, "process_container", Missing, "PID namespace is not the daemon's");
     let id = "4f1d0c3b5a69788796a5b4c3d2e1f00f";
     write(&root, "cgroup", &format!("0::/process_api/{id}\n"));
     expect(&root, &contained, "process_container", Missing, id);

@@ -17,7 +17,7 @@ use crate::traces::ReadSummary;
 const MAX_SHOWN_FRAMES: usize = 24;
 
 /// Columns of both processes and threads: name, and whether the column is aligned to the right.
-const TOTALS_HEAD: [(&str, bool); 10] = [
+const TOTALS_COLUMNS: [(&str, bool); 10] = [
     ("running ms", true),
     ("%", true),
     ("switches", true),
@@ -73,11 +73,11 @@ impl SchedReport {
     fn add_headline(&self, analysis: &Analysis, reading: &ReadSummary, page: &mut ReportPage) {
         let seconds = self.first_ns.map_or(0.0, |first| self.last_ns.saturating_sub(first) as f64 / 1e9);
         let gaps: u64 = self.schedulers.values().map(|scheduler| scheduler.gaps).sum();
-        let beyond: u64 = self.schedulers.values().map(|scheduler| scheduler.over_limit).sum();
+        let extra: u64 = self.schedulers.values().map(|scheduler| scheduler.over_limit).sum();
         let mut object = summary_object(analysis, reading);
         object.number("switches", self.switches).number("wakes", self.wakes).number("gaps", gaps);
-        object.number("compact_batches", self.compact_batches).number("without_stack", self.without_stack);
-        object.number("cut", self.truncated);
+        object.number("compact_batches", self.compact_batches).number("without_stack", self.no_stack_count);
+        object.number("cut", self.truncations);
         put_fraction(&mut object, "seconds", seconds);
         object.raw("partial", if self.partial_traces.is_empty() { "false" } else { "true" });
         page.add_object(&object);
@@ -105,17 +105,17 @@ impl SchedReport {
                 format_count(self.compact_batches, "batch")
             ));
         }
-        if beyond > 0 {
-            page.add_line(&format!("{} of threads beyond the maximum number", format_count(beyond, "event")));
+        if extra > 0 {
+            page.add_line(&format!("{} of threads beyond the maximum number", format_count(extra, "event")));
         }
         let (count, share) =
-            (format_number(self.without_stack), format_percent(self.without_stack, self.switches));
+            (format_number(self.no_stack_count), format_percent(self.no_stack_count, self.switches));
         page.add_line(&format!("without a stack: {count} switches ({share} %)"));
-        if self.truncated > 0 {
-            let share = format_percent(self.truncated, self.switches);
+        if self.truncations > 0 {
+            let share = format_percent(self.truncations, self.switches);
             page.add_line(&format!(
                 "truncated at the frame limit: {} ({share} %), marked (cut)",
-                format_count(self.truncated, "stack")
+                format_count(self.truncations, "stack")
             ));
         }
         page.add_losses(analysis, reading);
@@ -124,22 +124,22 @@ impl SchedReport {
     fn add_processor_table(&self, page: &mut ReportPage) {
         let rows: Vec<(&(usize, u16), &ProcessorTotals)> = self.processors.iter().collect();
         let known_ns = |processor: &ProcessorTotals| processor.busy_ns.saturating_add(processor.idle_ns);
-        let head =
+        let columns =
             [("processor", true), ("busy %", true), ("busy ms", true), ("idle ms", true), ("switches", true)];
         page.add_table(
             "processors, from their first to their last switch",
-            head,
+            columns,
             &rows,
             |((file, cpu), processor)| {
-                let unless_partial = |text: String| match self.partial_traces.contains(file) {
+                let hide_if_partial = |text: String| match self.partial_traces.contains(file) {
                     true => "not known".to_owned(),
                     false => text,
                 };
                 [
                     cpu.to_string(),
-                    unless_partial(format_percent(processor.busy_ns, known_ns(processor))),
-                    unless_partial(format_ms(processor.busy_ns)),
-                    unless_partial(format_ms(processor.idle_ns)),
+                    hide_if_partial(format_percent(processor.busy_ns, known_ns(processor))),
+                    hide_if_partial(format_ms(processor.busy_ns)),
+                    hide_if_partial(format_ms(processor.idle_ns)),
                     format_number(processor.switches),
                 ]
             },
@@ -171,11 +171,11 @@ impl SchedReport {
         let label = |id: ProcessId| self.paths.processes.label(id);
         let mut rows: Vec<_> = processes.iter().collect();
         rows.sort_by_cached_key(|(id, totals)| (u64::MAX - totals.running_ns, label(**id), **id));
-        let [a, b, c, d, e, f, g, h, i, j] = TOTALS_HEAD;
-        let head = [a, b, c, d, e, f, g, h, i, j, ("process", false)];
+        let [a, b, c, d, e, f, g, h, i, j] = TOTALS_COLUMNS;
+        let columns = [a, b, c, d, e, f, g, h, i, j, ("process", false)];
         page.add_table(
             "processes",
-            head,
+            columns,
             &rows,
             |(id, totals)| {
                 let [a, b, c, d, e, f, g, h, i, j] = self.totals_cells(totals, total_ns);
@@ -194,11 +194,11 @@ impl SchedReport {
         let label = |id: ProcessId| self.paths.processes.label(id);
         let mut rows = threads;
         rows.sort_by_cached_key(|((id, tid), totals)| (u64::MAX - totals.running_ns, label(*id), *tid));
-        let [a, b, c, d, e, f, g, h, i, j] = TOTALS_HEAD;
-        let head = [a, b, c, d, e, f, g, h, i, j, ("thread", false), ("process", false)];
+        let [a, b, c, d, e, f, g, h, i, j] = TOTALS_COLUMNS;
+        let columns = [a, b, c, d, e, f, g, h, i, j, ("thread", false), ("process", false)];
         page.add_table(
             "threads",
-            head,
+            columns,
             &rows,
             |((id, tid), totals)| {
                 let [a, b, c, d, e, f, g, h, i, j] = self.totals_cells(totals, total_ns);
@@ -239,7 +239,7 @@ impl SchedReport {
         object.optional("process", self.paths.processes.name(id));
         object.number("running_ns", totals.running_ns).number("switches", totals.switches);
         object.number("waiting_ns", totals.waiting_ns).number("ready_ns", totals.ready_ns);
-        object.number("pushed_aside", totals.preempted).number("wakes", totals.latency.count);
+        object.number("pushed_aside", totals.preemptions).number("wakes", totals.latency.count);
         put_percentiles(&totals.latency, &mut object);
         let reasons = totals.waits.iter().map(|(cause, waits)| {
             let mut object = JsonObject::new();
@@ -257,10 +257,10 @@ impl SchedReport {
         let label = |cause: WaitCause| cause.label(&self.paths.functions);
         let mut rows: Vec<_> = waits.iter().collect();
         rows.sort_by_cached_key(|(cause, waits)| (u64::MAX - waits.duration_ns, label(**cause)));
-        let head = [("waits", true), ("waiting ms", true), ("for", false)];
+        let columns = [("waits", true), ("waiting ms", true), ("for", false)];
         page.add_table(
             "waits, by cause",
-            head,
+            columns,
             &rows,
             |(cause, waits)| {
                 [format_number(waits.count), format_ms(waits.duration_ns), format_name(&label(**cause))]
