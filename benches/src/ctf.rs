@@ -12,10 +12,11 @@
 //! ```
 //!
 //! The first event of a stream is extended, and each event at which the high half of the time
-//! changes. A real recording would need LTTng's daemon and more time, so the trace is written here. The layout is that
-//! of a recording with the contexts vpid and vtid: the "large" event header, integers at byte
-//! boundaries, one stream file for each processor. The `index` folder of a recording is left out.
-//! Source: Documented ("Common Trace Format 1.8.3"), Observed on a recording of LTTng-UST 2.13.
+//! changes. A real recording would need LTTng's daemon and more time, so the trace is written here.
+//! The layout is that of a recording with the contexts vpid and vtid: the "large" event header,
+//! integers at byte boundaries, one stream file for each processor. The `index` folder of a
+//! recording is left out. Source: Documented ("Common Trace Format 1.8.3"), Observed on a recording
+//! of LTTng-UST 2.13.
 
 use std::fs::File;
 use std::io::Write;

@@ -1,5 +1,5 @@
-//! Programs in C that use `libtraceweir`: compiled on the measured machine, run once per round. Each
-//! prints a number.
+//! Programs in C that use `libtraceweir`: compiled on the measured machine, run once per round.
+//! Each prints a number.
 //!
 //! | Source | Number | Figure |
 //! |---|---|---|

@@ -8,10 +8,10 @@
 //!   cargo run --release -p traceweir-bench -- kernel [--json] [--record]      (as root, with perf)
 //! ```
 //!
-//! Absolute times differ from machine to machine; ratios of one run differ much less. So every figure
-//! is a ratio: Traceweir and the peer, the tool that it is compared with, run alternately on the same core, and a round in which either
-//! program did not see every event is discarded, because losing an event is cheaper than handling
-//! it. The benchmarks install nothing: a missing peer is
+//! Absolute times differ from machine to machine; ratios of one run differ much less. So every
+//! figure is a ratio: Traceweir and the peer, the tool that it is compared with, run alternately on
+//! the same core, and a round in which either program did not see every event is discarded, because
+//! losing an event is cheaper than handling it. The benchmarks install nothing: a missing peer is
 //! reported, and its figures are left out.
 //!
 //! The modules [`read`], [`mod@write`], [`presence`] and [`kernel`] describe what is measured and

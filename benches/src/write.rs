@@ -280,8 +280,8 @@ impl<'a> WriteBench<'a> {
         Ok(())
     }
 
-    /// Returns the nanoseconds per event of one tracer, and those of collecting its events. Lossy attempts
-    /// are counted in `rounds`.
+    /// Returns the nanoseconds per event of one tracer, and those of collecting its events. Lossy
+    /// attempts are counted in `rounds`.
     fn measure_cost(
         &self,
         tracer: MeasuredTracer,

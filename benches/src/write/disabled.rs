@@ -6,8 +6,8 @@
 //! ```
 //!
 //! The difference of two runs excludes all one-time work. The compiler must not know
-//! that the flag and the provider never change. Times are reported without a requirement: below a nanosecond
-//! they depend on the position of the code.
+//! that the flag and the provider never change. Times are reported without a requirement: below a
+//! nanosecond they depend on the position of the code.
 
 use std::hint::black_box;
 use std::path::Path;

@@ -6,8 +6,8 @@
 //!     sustained  file session; events that do not fit are discarded and counted
 //! ```
 //!
-//! The sessions have 8 sub-buffers of 1 and 4 MiB for each processor. The contexts vpid and vtid are
-//! on, because our events contain these ids too. An ordinary user's session
+//! The sessions have 8 sub-buffers of 1 and 4 MiB for each processor. The contexts vpid and vtid
+//! are on, because our events contain these ids too. An ordinary user's session
 //! daemon lives in the bench's own folder. Root's daemon has one fixed location on a machine: a
 //! running one is used and left running.
 

@@ -53,17 +53,18 @@ pub(crate) fn daemon_scope() -> CaptureScope {
 pub(crate) fn first_unavailable_group(mask: &GroupMask) -> Option<String> {
     let own = with_twins([OWN_GROUPS | NO_SYSCONFIG, 0, 0, 0, 0, 0, 0, 0]);
     let mut words = mask.iter().zip(&own).enumerate();
-    let (word, bits) = words.find_map(|(word, (asked, own))| {
-        let beyond = asked & !own;
-        (beyond != 0).then_some((word, beyond))
+    let (word, bits) = words.find_map(|(word, (requested, own))| {
+        let unavailable = requested & !own;
+        (unavailable != 0).then_some((word, unavailable))
     })?;
-    let mut beyond = GroupMask::default();
-    *beyond.get_mut(word)? = bits;
-    let named = KERNEL_GROUPS.iter().find(|(group, _)| has_group(&beyond, *group));
+    let mut unavailable = GroupMask::default();
+    *unavailable.get_mut(word)? = bits;
+    let named = KERNEL_GROUPS.iter().find(|(group, _)| has_group(&unavailable, *group));
     Some(named.map_or_else(|| format!("group {bits:#x} of word {word}"), |(_, name)| (*name).to_owned()))
 }
 
-/// Returns whether the mask asks for events, and not only for the description of the machine.
+/// Returns whether the mask requests events. `NO_SYSCONFIG` only omits the description of the
+/// machine.
 pub(crate) fn wants_events(mask: &GroupMask) -> bool {
     let [first, others @ ..] = mask;
     first & !NO_SYSCONFIG != 0 || others.iter().any(|word| *word != 0)
@@ -94,7 +95,7 @@ pub(crate) fn capture_settings(
     system: &System,
     machine: &Machine,
 ) -> CaptureSettings {
-    let counter = |id: &u32| {
+    let to_counter = |id: &u32| {
         let source = machine.source(*id)?;
         let (id, name) = (source.source, source.description.clone());
         Some(Counter { id, name, interval: system.interval_of(source) })
@@ -105,8 +106,8 @@ pub(crate) fn capture_settings(
         stacks: settings.stack_hooks(),
         registers: settings.register_hooks(),
         interval: machine.source(TIMER).map_or(base.interval, |timer| system.interval_of(timer)),
-        profile_sources: system.configured().iter().filter_map(counter).collect(),
-        counters: counters.iter().filter_map(counter).collect(),
+        profile_sources: system.configured().iter().filter_map(to_counter).collect(),
+        counters: counters.iter().filter_map(to_counter).collect(),
         counted,
         ..base.clone()
     }
@@ -187,7 +188,7 @@ pub(crate) struct CaptureStep {
     pub(crate) session: u64,
     pub(crate) config: SessionConfig,
     pub(crate) control: Option<CaptureControl>,
-    pub(crate) was: CaptureSettings,
+    pub(crate) previous: CaptureSettings,
     pub(crate) wanted: CaptureSettings,
 }
 
@@ -202,7 +203,7 @@ impl CaptureStep {
     /// Restores the previous state, which the kernel accepted before.
     fn undo(&self) {
         if let Some(control) = &self.control {
-            let _ = control.set(&self.was);
+            let _ = control.set(&self.previous);
         }
     }
 }
@@ -222,7 +223,7 @@ pub(crate) fn apply_capture_steps(steps: &[CaptureStep]) -> Result<Vec<Option<Op
     Ok(opened)
 }
 
-/// Returns the error for missing kernel events, with the published status.
+/// Returns the error for a failed capture, with the published status.
 fn capture_error(error: &traceweir_kernel::Error) -> Error {
     Error::Capture { status: error.status(), reason: format!("kernel events: {error}") }
 }

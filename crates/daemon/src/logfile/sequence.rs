@@ -40,8 +40,8 @@ impl From<UserIdentity> for FileOwner {
     }
 }
 
-/// Creates the files of a sequence in a folder, each with at most these mode bits and on these
-/// terms.
+/// Returns a function that creates the next file of a sequence in a folder, with at most these mode
+/// bits and on these terms.
 pub(crate) fn next_file(
     folder: OwnedFd,
     owner: FileOwner,
@@ -50,8 +50,8 @@ pub(crate) fn next_file(
     terms: FileTerms,
 ) -> NextFile {
     Box::new(move |name| {
-        let has_room = |file: &OwnedFd| check_free_space(file, &terms, files.reserve());
-        let file = open_as(&owner, &folder, name, rights, &has_room)?;
+        let check_space = |file: &OwnedFd| check_free_space(file, &terms, files.reserve());
+        let file = open_as(&owner, &folder, name, rights, &check_space)?;
         let claim = files.claim(check_descriptor(&file)?)?;
         Ok(SequenceFile { file: file.into(), claim: Box::new(claim) })
     })
@@ -91,8 +91,8 @@ fn open_as(
             open(owner.uid)
         };
         let thread = std::thread::Builder::new().name("weir-as-user".into()).spawn_scoped(scope, work);
-        let ended = thread.map_err(Error::File)?.join();
-        ended.unwrap_or_else(|_| {
+        let result = thread.map_err(Error::File)?.join();
+        result.unwrap_or_else(|_| {
             Err(properties_error(Status::ERROR_IO_DEVICE, "the next log file could not be opened"))
         })
     })
@@ -146,8 +146,8 @@ mod tests {
         let denied = Status::ERROR_ACCESS_DENIED;
         assert_eq!(open_in(&folder, "a", ann).err(), Some(denied), "the folder belongs to root");
         std::os::unix::fs::chown(&folder, Some(ann.uid), Some(ann.gid)).unwrap();
-        let made = open_in(&folder, "a", ann).unwrap().metadata().unwrap();
-        assert_eq!((made.uid(), made.gid(), made.mode() & 0o137), (ann.uid, ann.gid, 0));
+        let created = open_in(&folder, "a", ann).unwrap().metadata().unwrap();
+        assert_eq!((created.uid(), created.gid(), created.mode() & 0o137), (ann.uid, ann.gid, 0));
         assert_eq!(open_in(&folder, "b", bob).err(), Some(denied));
         assert_eq!(open_in(&folder, "a", bob).err(), Some(denied));
         fs::set_permissions(&folder, PermissionsExt::from_mode(0o775)).unwrap();

@@ -111,7 +111,7 @@ impl ProviderProcess {
         process::has_ended(self.peer.pid, self.key)
     }
 
-    pub(crate) fn has_enabled(&self, session: u64) -> bool {
+    pub(crate) fn is_enabled_for(&self, session: u64) -> bool {
         self.registrations.values().any(|registration| registration.sessions.contains(&session))
     }
 
@@ -132,6 +132,6 @@ impl TargetEnable {
     /// scope names processes or containers.
     fn is_for_containers(&self) -> bool {
         self.params.property & EVENT_ENABLE_PROPERTY_ENABLE_SILOS != 0
-            || self.scope.as_ref().is_some_and(Conditions::has_named_processes)
+            || self.scope.as_ref().is_some_and(Conditions::includes_containers)
     }
 }

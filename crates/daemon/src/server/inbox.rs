@@ -36,11 +36,11 @@ impl Stopper {
 
 /// A message of another thread to the loop.
 pub(super) enum InboxMessage {
-    /// A session has finished something.
+    /// Another thread has finished its work.
     Notice(Box<ThreadNotice>),
     /// The daemon has connected to a provider.
     Knocked(Connection),
-    /// An autologger can be started.
+    /// An autologger is ready to start, or all are prepared.
     Prepared(PrepareReport),
 }
 

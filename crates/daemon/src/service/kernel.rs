@@ -1,7 +1,7 @@
 //! System loggers: their capture settings, and how these change while the sessions run.
 //!
 //! ```text
-//!   Start ─▶ rights, limits ─▶ Running ─(own thread: open_capture)─▶ store_capture
+//!   Start ─▶ rights, limits ─▶ Starting ─(own thread: open_capture)─▶ mark_started
 //!   Update of EnableFlags ─┐
 //!   classes 3 to 9, 28     ├─▶ change ─(own thread: apply_capture_steps)─▶ KernelChanged
 //!   enable of a system     │         │            ─▶ stored, passed to the session, answered
@@ -40,7 +40,7 @@ use crate::logfile::PassedDescriptors;
 use crate::registry::{EnableTarget, Registry};
 
 pub(super) use loggers::SystemLoggers;
-use loggers::log_missing;
+use loggers::log_missing_events;
 pub(super) use requests::only_for_system_loggers;
 
 /// Work that waits until the current kernel change has finished.
@@ -51,7 +51,7 @@ pub(super) enum DeferredWork {
         message: Box<Message>,
         passed: PassedDescriptors,
     },
-    /// Compare the settings of a session with its capture.
+    /// Apply the current settings of a session to its capture.
     Adjust(u64),
 }
 
@@ -91,7 +91,7 @@ pub(super) enum FollowUp {
         reply_to: ReplyTo,
         id: u64,
         provider: Guid,
-        enabling: Option<Box<SystemProviderEnable>>,
+        enable: Option<Box<SystemProviderEnable>>,
         before: RequestedGroups,
     },
     Nothing,
@@ -153,8 +153,8 @@ pub(super) fn is_kernel_provider(provider: &Guid) -> bool {
 }
 
 impl SystemLoggers {
-    /// Queues a message while a kernel change is under way that it may affect; returns `None` if it
-    /// was queued.
+    /// Queues a message about the kernel while a kernel change is under way; returns any other
+    /// message.
     pub(super) fn defer(
         &mut self,
         core: &Core,
@@ -249,7 +249,7 @@ impl SystemLoggers {
                     self.store_capture(id, control, losses);
                 }
                 (opened, _) => {
-                    running.control.iter().for_each(|control| log_missing(&running.config.name, control));
+                    running.control.iter().for_each(|control| log_missing_events(&running.config.name, control));
                     drop_capture_on_thread(opened);
                 }
             }
@@ -274,8 +274,8 @@ impl SystemLoggers {
                     self.restore_groups(core, registry, id, before.unwrap_or_default());
                 }
             }
-            FollowUp::Enabled { reply_to, id, provider, enabling, before } if is_stored => {
-                match store_enable(registry, id, provider, enabling) {
+            FollowUp::Enabled { reply_to, id, provider, enable, before } if is_stored => {
+                match store_enable(registry, id, provider, enable) {
                     Ok(()) => core.turn.reply(reply_to, Message::Done),
                     Err(refusal) => {
                         core.turn.refuse(reply_to, refusal);
@@ -351,10 +351,10 @@ fn store_enable(
     registry: &mut Registry,
     id: u64,
     provider: Guid,
-    enabling: Option<Box<SystemProviderEnable>>,
+    enable: Option<Box<SystemProviderEnable>>,
 ) -> Result<(), Refusal> {
     let target = EnableTarget::Provider(provider);
-    match enabling.map(|enabling| *enabling) {
+    match enable.map(|enable| *enable) {
         Some(SystemProviderEnable { params, scope, name }) => {
             registry.enable(target, id, params, scope, &name)
         }

@@ -19,7 +19,7 @@ use super::access::ConnectedClient;
 use super::core::Core;
 use crate::error::Refusal;
 use crate::ids::{LinkId, ReplyTo};
-use crate::limits::{DescriptorLimit, MAX_LINKS_OF_PROCESS, MAX_PROVIDERS};
+use crate::limits::{DescriptorLimit, MAX_LINKS_OF_PROCESS, MAX_PROVIDER_LINKS};
 use crate::log::log_warning;
 use crate::process::ProcessKey;
 use crate::registry::{ProviderProcess, Registry};
@@ -63,10 +63,10 @@ impl ProviderControl {
         if self.registry.has_process(pid, instance) {
             return Err(Refusal::new(Status::ERROR_ALREADY_EXISTS, "this process is already connected"));
         }
-        if client.is_reserved {
+        if client.uses_reserved_descriptor {
             return full("the daemon has too few file descriptors left for another process");
         }
-        if self.registry.processes.len() >= MAX_PROVIDERS {
+        if self.registry.processes.len() >= MAX_PROVIDER_LINKS {
             return full("too many processes are connected");
         }
         // Processes that are not visible from the daemon's namespace all have the id 0.
@@ -77,7 +77,8 @@ impl ProviderControl {
         Ok(())
     }
 
-    /// Counts a process that is refused because of a limit in the sessions that enable providers.
+    /// Counts a process that was refused because of a limit, in every session that enables
+    /// providers.
     pub(super) fn count_refused_process(&self, core: &mut Core, process: Option<ProcessKey>) {
         for session in core.sessions.running_ids() {
             if self.registry.has_enables(session) {
@@ -126,7 +127,8 @@ impl ProviderControl {
         !self.waits.waits_replying_to(link).is_empty()
     }
 
-    /// Returns when [`tick`](Self::tick) next has work to do.
+    /// Returns when [`tick`](Self::tick) or [`retry_unserved`](Self::retry_unserved) next has work
+    /// to do.
     pub(super) fn deadline(&self) -> Option<Instant> {
         [self.waits.deadline(), self.unserved.deadline()].into_iter().flatten().min()
     }
@@ -150,7 +152,8 @@ impl ProviderControl {
         self.waits.remove(wait)
     }
 
-    /// Counts acknowledgements that have arrived, or that will never arrive.
+    /// Counts one acknowledgement for each wait; a disconnected process counts as one that has
+    /// acknowledged.
     fn count_acknowledgements(&mut self, core: &mut Core, waits: Vec<u64>) {
         for wait in waits {
             let failure = self.waits.failure(wait);

@@ -160,9 +160,9 @@ fn only_the_daemon_marks_sessions_as_independent() {
             controller.request(enable_message_with(session, PROVIDER, EnableCode::Enable, params, 0));
         }
         provider.receive_region(session);
-        let wanted = if mode == 0 { 0x1 } else { 0x1 | PROPERTY_INDEPENDENT };
+        let expected = if mode == 0 { 0x1 } else { 0x1 | PROPERTY_INDEPENDENT };
         for _ in 0..2 {
-            assert_eq!(provider.receive_enable().params.property, wanted, "{name}");
+            assert_eq!(provider.receive_enable().params.property, expected, "{name}");
         }
     }
 }

@@ -60,7 +60,7 @@ pub(crate) struct Daemon {
 }
 
 impl Daemon {
-    /// Starts a daemon that stays.
+    /// Starts a daemon that does not exit when it is idle.
     pub(crate) fn start() -> Self {
         Self::start_in(tempfile::tempdir().unwrap(), |_| {})
     }
@@ -162,7 +162,7 @@ impl Client {
     }
 
     pub(crate) fn receive_envelope(&mut self) -> Envelope {
-        self.connection.receive(PATIENCE).unwrap().expect("a message arrives")
+        self.connection.receive(PATIENCE).unwrap().expect("no message arrived")
     }
 
     pub(crate) fn receive(&mut self) -> Message {
@@ -217,7 +217,7 @@ impl Client {
     /// Receives an `Enable` of exactly one registration.
     pub(crate) fn receive_enable(&mut self) -> EnableMessage {
         let message = self.receive_enables();
-        assert_eq!(message.registrations.len(), 1, "the message is for one registration: {message:?}");
+        assert_eq!(message.registrations.len(), 1, "the message is not for one registration: {message:?}");
         message
     }
 

@@ -87,7 +87,7 @@ impl Request {
         ];
         let mut filters = vec![event_filter()];
         for ((kind, passing), effect) in KINDS.into_iter().zip(passing).zip(self.effects) {
-            let failing = if kind == EVENT_FILTER_TYPE_PID { encode::pids(&[1]) } else { wide("other") };
+            let failing = if kind == EVENT_FILTER_TYPE_PID { encode::pids(&[1]) } else { encode_name("other") };
             match effect {
                 Absent => {}
                 Passes => filters.push(Filter { kind, data: passing }),
@@ -112,7 +112,7 @@ fn event_filter() -> Filter {
     Filter { kind: EVENT_FILTER_TYPE_EVENT_ID, data: encode::event_ids(true, &[7]) }
 }
 
-fn wide(name: &str) -> Vec<u8> {
+fn encode_name(name: &str) -> Vec<u8> {
     encode::name_list(&[name])
 }
 

@@ -59,7 +59,7 @@ impl PrivateSessions {
                 // The daemon has the configuration already. Dropping it bounds the memory that a
                 // process can use in the daemon.
                 let config = SessionConfig::default();
-                (member.is_running, member.last) = (true, Properties { config, ..properties });
+                (member.is_running, member.last_report) = (true, Properties { config, ..properties });
                 None
             }
             Err(refusal) => {

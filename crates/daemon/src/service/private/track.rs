@@ -19,7 +19,7 @@ impl PrivateSessions {
         id: u64,
         on: bool,
     ) -> Result<(), Refusal> {
-        self.check_owner(core, reply_to, id, false)?;
+        self.check_controller(core, reply_to, id, false)?;
         if let Some(private) = self.all.get_mut(&id) {
             private.tracks_binaries = on;
         }

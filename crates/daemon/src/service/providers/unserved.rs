@@ -55,7 +55,7 @@ impl ProviderControl {
         self.unserved.next_attempt.get_or_insert(core.turn.now + RETRY_DELAY);
     }
 
-    /// Retries processes until a region cannot be created.
+    /// Retries up to [`MAX_PER_TICK`] processes, and stops at the first that gets no region.
     pub(in crate::service) fn retry_unserved(&mut self, core: &mut Core) {
         let now = core.turn.now;
         if self.unserved.next_attempt.is_none_or(|at| now < at) {

@@ -152,15 +152,15 @@ impl SessionTable {
             );
             return Ok(());
         }
-        let (_, owner) = access.process_and_identity(reply_to.link).ok_or_else(Refusal::not_running)?;
-        let (files, terms) = (self.files.clone(), FileTerms::for_log(&config, owner.uid));
+        let (_, identity) = access.process_and_identity(reply_to.link).ok_or_else(Refusal::not_running)?;
+        let (files, terms) = (self.files.clone(), FileTerms::for_log(&config, identity.uid));
         spawn_file_thread(move || match passed.open(&files, &terms) {
             Ok(OpenedFiles { file, claim, folder, rights }) => {
                 apply_disk_terms(&session, &terms);
                 let done = promise.completed_by(|properties| (properties, claim)).into_callback();
                 match (file, folder) {
                     (Some(file), Some(folder)) => {
-                        let next_file = next_file(folder, owner.into(), rights, files, terms);
+                        let next_file = next_file(folder, identity.into(), rights, files, terms);
                         session.update_with_sequence(update, file, next_file, done);
                     }
                     (file, _) => session.update(update, file, done),
@@ -201,8 +201,8 @@ impl SessionTable {
         if log_file.is_some() && mode & EVENT_TRACE_BUFFERING_MODE == 0 {
             return Err(Refusal::new(Status::ERROR_INVALID_PARAMETER, NO_SNAPSHOT));
         }
-        let (_, owner) = access.process_and_identity(reply_to.link).ok_or_else(Refusal::not_running)?;
-        let terms = FileTerms::for_snapshot(owner.uid);
+        let (_, identity) = access.process_and_identity(reply_to.link).ok_or_else(Refusal::not_running)?;
+        let terms = FileTerms::for_snapshot(identity.uid);
         self.count_change(id)?;
         let promise = promise_change(turn, id, reply_to, false, None);
         let Some(path) = log_file else {

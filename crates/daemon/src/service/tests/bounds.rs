@@ -152,7 +152,7 @@ fn buffers_of_all_sessions_together_are_bounded() {
 #[test]
 fn providers_leave_connections_for_controllers() {
     let mut service = service(Scope::System);
-    for link in 0..u64::try_from(MAX_PROVIDERS).unwrap() {
+    for link in 0..u64::try_from(MAX_PROVIDER_LINKS).unwrap() {
         let pid = u32::try_from(link).unwrap() + 2;
         service
             .providers
@@ -198,7 +198,7 @@ fn process_refused_at_hello_for_lack_of_room_is_counted_once() {
         |service: &Service| service.core.sessions.properties(session).unwrap().uncounted_processes;
     for link in [2, 3] {
         connect(&mut service, link, OWN_UID);
-        service.mark_reserved(link);
+        service.mark_reserved_descriptor(link);
         send(&mut service, link, hello(Role::Provider, 1));
         assert_eq!(
             take_sent(&mut service),
@@ -212,7 +212,7 @@ fn process_refused_at_hello_for_lack_of_room_is_counted_once() {
     assert_eq!(uncounted(&service), 1, "the same process, now without a region");
     service.remove_connection(4, service.now());
     connect(&mut service, 5, OWN_UID);
-    service.mark_reserved(5);
+    service.mark_reserved_descriptor(5);
     send(&mut service, 5, hello(Role::Consumer, 1));
     assert_eq!(uncounted(&service), 1, "a consumer writes no events");
 }

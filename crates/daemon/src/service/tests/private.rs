@@ -1,7 +1,7 @@
-//! Private sessions from outside: their owners, names and logger ids.
+//! Private sessions that controllers start: access to them, their names and logger ids.
 
 use traceweir_format::security::Sid;
-use traceweir_format::spec::access::Rights;
+use traceweir_format::spec::access::{Rights, SecurityOperation};
 use traceweir_format::spec::enable::EVENT_FILTER_TYPE_PID;
 use traceweir_format::spec::session::{EVENT_TRACE_FILE_MODE_SEQUENTIAL, EVENT_TRACE_PRIVATE_LOGGER_MODE};
 
@@ -29,7 +29,7 @@ fn grant(service: &mut Service, uid: u32, rights: Rights) {
     send(
         service,
         OWN_CONTROLLER,
-        Message::SetAccess { object: PROVIDER, operation: 2, sid, rights, allow: true },
+        Message::SetAccess { object: PROVIDER, operation: SecurityOperation::ADD_DACL.0, sid, rights, allow: true },
     );
     assert_eq!(take_sent(service), [format!("{OWN_CONTROLLER} Done")]);
 }
@@ -428,7 +428,7 @@ fn process_that_refuses_to_run_a_session_is_counted() {
     let mut service = service_with_guests(ALL);
     send(&mut service, ROOT_CONTROLLER, start_private("r"));
     let orders = take_orders(&mut service);
-    for ((link, order, session), status) in orders.into_iter().zip([0, 1450]) {
+    for ((link, order, session), status) in orders.into_iter().zip([0, Status::ERROR_NO_SYSTEM_RESOURCES.0]) {
         report_state(&mut service, link, (order, session), status);
     }
     assert_eq!(take_reported_counts(&mut service), [(5, 1)]);
@@ -598,7 +598,7 @@ fn enable_by_guid_takes_precedence_over_enable_by_name() {
     send(&mut service, ROOT_CONTROLLER, start_private_of_app("a"));
     send(&mut service, ROOT_CONTROLLER, enable_app_by_name("a", EnableCode::Enable, APP));
     take_orders_about_app(&mut service);
-    let own = |code| {
+    let enable_guid = |code| {
         let Message::EnableProvider { session, params, name, timeout_ms, .. } = enable_provider("a", code)
         else {
             unreachable!()
@@ -606,12 +606,12 @@ fn enable_by_guid_takes_precedence_over_enable_by_name() {
         let provider = Guid::from_u128(7);
         Message::EnableProvider { session, provider, code, params, name, timeout_ms }
     };
-    send(&mut service, ROOT_CONTROLLER, own(EnableCode::Enable));
+    send(&mut service, ROOT_CONTROLLER, enable_guid(EnableCode::Enable));
     assert_eq!(take_orders_about_app(&mut service), ["20 Enable 7"]);
     send(&mut service, ROOT_CONTROLLER, enable_app_by_name("a", EnableCode::Enable, APP));
     assert_eq!(take_orders_about_app(&mut service), ["20 Enable name"]);
     for _ in 0..2 {
-        send(&mut service, ROOT_CONTROLLER, own(EnableCode::Disable));
+        send(&mut service, ROOT_CONTROLLER, enable_guid(EnableCode::Disable));
         let orders = take_orders_about_app(&mut service);
         assert_eq!(orders, ["20 Disable 7", "20 Enable 7"], "the name still enables it");
     }
@@ -621,7 +621,7 @@ fn enable_by_guid_takes_precedence_over_enable_by_name() {
 fn enable_by_name_reaches_only_guids_that_the_starter_may_enable() {
     let allow = |service: &mut Service, object| {
         let (sid, rights) = (Sid::user(ANN_UID).to_bytes(), (ALL | Rights::WMIGUID_QUERY).0);
-        send(service, OWN_CONTROLLER, Message::SetAccess { object, operation: 2, sid, rights, allow: true });
+        send(service, OWN_CONTROLLER, Message::SetAccess { object, operation: SecurityOperation::ADD_DACL.0, sid, rights, allow: true });
     };
     let mut service = service_with_guests(ALL);
     allow(&mut service, Guid::from_provider_name(APP));
@@ -664,16 +664,16 @@ fn caller_waits_until_a_disabled_guid_is_enabled_by_its_name() {
     register_app(&mut service, 20, 7, true);
     send(&mut service, ROOT_CONTROLLER, start_private_of_app("a"));
     send(&mut service, ROOT_CONTROLLER, enable_app_by_name("a", EnableCode::Enable, APP));
-    let own = |code, timeout_ms| {
+    let enable_guid = |code, timeout_ms| {
         let Message::EnableProvider { session, params, name, .. } = enable_provider("a", code) else {
             unreachable!()
         };
         Message::EnableProvider { session, provider: Guid::from_u128(7), code, params, name, timeout_ms }
     };
-    send(&mut service, ROOT_CONTROLLER, own(EnableCode::Enable, 0));
+    send(&mut service, ROOT_CONTROLLER, enable_guid(EnableCode::Enable, 0));
     answer_orders(&mut service);
     take_sent(&mut service);
-    send(&mut service, ROOT_CONTROLLER, own(EnableCode::Disable, 60_000));
+    send(&mut service, ROOT_CONTROLLER, enable_guid(EnableCode::Disable, 60_000));
     let ordered: Vec<_> = service
         .take_effects()
         .into_iter()
