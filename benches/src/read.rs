@@ -164,21 +164,21 @@ impl ReadBench {
 
     /// Checks that every reader finds all events with the written values.
     fn verify(&self, traces: &BenchTraces) -> Result<()> {
-        let unequal = |reader, got: String| {
+        let wrong_events = |reader, got: String| {
             Err(Error::WrongEvents { reader, reason: format!("{got}, not {:?}", traces.expected) })
         };
         let (_, ours, _) = peer::run_our_decoder(&traces.etl)?;
         if ours != traces.expected {
-            return unequal("our decoder", format!("{ours:?}"));
+            return wrong_events("our decoder", format!("{ours:?}"));
         }
         let lines = self.printer.count_events(&traces.etl)?;
         if lines != traces.expected.events {
-            return unequal("our text", format!("{lines} lines"));
+            return wrong_events("our text", format!("{lines} lines"));
         }
         if let Some(babeltrace) = &self.babeltrace {
             let theirs = babeltrace.tally(&traces.ctf)?;
             if theirs != traces.expected {
-                return unequal("babeltrace2", format!("{theirs:?}"));
+                return wrong_events("babeltrace2", format!("{theirs:?}"));
             }
         }
         Ok(())

@@ -320,8 +320,8 @@ impl<'a> WriteBench<'a> {
     }
 
     fn run_native_round(&self, language: Language, load: &WriteLoad) -> Result<ours::OurRound> {
-        let missing = || Error::IncompleteRun(format!("no program for {}", language.cost_figure()));
-        let program = &self.find_programs(language).ok_or_else(missing)?.writer;
+        let missing_program = || Error::IncompleteRun(format!("no program for {}", language.cost_figure()));
+        let program = &self.find_programs(language).ok_or_else(missing_program)?.writer;
         self.daemon.run_native_round(&program.path, load, self.folder)
     }
 

@@ -81,16 +81,16 @@ impl Conditions {
 
     fn add(&mut self, requested: Filter) -> Result<(), Refusal> {
         let data = &requested.data;
-        let names = || filter::name_list(data).map(Some).map_err(|e| invalid_parameter(&e));
+        let parse_names = || filter::name_list(data).map(Some).map_err(|e| invalid_parameter(&e));
         match requested.kind {
             EVENT_FILTER_TYPE_PID => {
                 let pids = filter::pids(data).map_err(|e| invalid_parameter(&e))?;
                 self.processes = Some(pids.into_iter().filter_map(ProcessKey::from_pid).collect());
             }
-            EVENT_FILTER_TYPE_EXECUTABLE_NAME => self.executables = names()?,
-            EVENT_FILTER_TYPE_PACKAGE_ID => self.packages = names()?,
-            EVENT_FILTER_TYPE_PACKAGE_APP_ID => self.applications = names()?,
-            EVENT_FILTER_TYPE_CONTAINER => self.containers = names()?,
+            EVENT_FILTER_TYPE_EXECUTABLE_NAME => self.executables = parse_names()?,
+            EVENT_FILTER_TYPE_PACKAGE_ID => self.packages = parse_names()?,
+            EVENT_FILTER_TYPE_PACKAGE_APP_ID => self.applications = parse_names()?,
+            EVENT_FILTER_TYPE_CONTAINER => self.containers = parse_names()?,
             _ => return Ok(()),
         }
         self.filters.push(requested);

@@ -253,20 +253,20 @@ mod tests {
             ..SessionConfig::default()
         };
         let lockable = |per_cpu, process| move || LockableMemory { per_cpu, process };
-        let shared =
+        let shared_ring_bytes =
             |config: &SessionConfig, cpus| ring_bytes(config, cpus, CaptureScope::Everything, lockable(0, 0));
-        assert_eq!(shared(&config(64, 24), 2), 512 << 10);
-        assert_eq!(shared(&config(64, 512), 2), 16 << 20);
-        assert_eq!(shared(&config(64, 500), 2), 8 << 20, "the size is a power of two");
-        assert_eq!(shared(&config(16384, 1000), 2), 64 << 20);
-        let own = |cpus, per_cpu, process| {
+        assert_eq!(shared_ring_bytes(&config(64, 24), 2), 512 << 10);
+        assert_eq!(shared_ring_bytes(&config(64, 512), 2), 16 << 20);
+        assert_eq!(shared_ring_bytes(&config(64, 500), 2), 8 << 20, "the size is a power of two");
+        assert_eq!(shared_ring_bytes(&config(16384, 1000), 2), 64 << 20);
+        let own_ring_bytes = |cpus, per_cpu, process| {
             ring_bytes(&config(64, 512), cpus, CaptureScope::Own, lockable(per_cpu, process))
         };
-        assert_eq!(own(2, 516 << 10, 64 << 10), 512 << 10);
-        assert_eq!(own(2, 516 << 10, 8 << 20), 2 << 20);
-        assert_eq!(own(64, 516 << 10, 8 << 20), 512 << 10);
-        assert_eq!(own(2, 516 << 10, u64::MAX), 4 << 20);
-        assert_eq!(own(2, 0, 0), 64 << 10);
+        assert_eq!(own_ring_bytes(2, 516 << 10, 64 << 10), 512 << 10);
+        assert_eq!(own_ring_bytes(2, 516 << 10, 8 << 20), 2 << 20);
+        assert_eq!(own_ring_bytes(64, 516 << 10, 8 << 20), 512 << 10);
+        assert_eq!(own_ring_bytes(2, 516 << 10, u64::MAX), 4 << 20);
+        assert_eq!(own_ring_bytes(2, 0, 0), 64 << 10);
     }
 
     #[test]

@@ -73,14 +73,14 @@ impl PassedDescriptors {
 
     /// Checks that the descriptors match the files that the request names.
     pub(crate) fn check(&self, named: NamedFiles) -> Result<(), Refusal> {
-        let invalid = |reason: &str| Err(Refusal::new(Status::ERROR_INVALID_PARAMETER, reason));
+        let refuse = |reason: &str| Err(Refusal::new(Status::ERROR_INVALID_PARAMETER, reason));
         match (named, self.descriptors.len()) {
             (NamedFiles::Sequence, 2) | (NamedFiles::File, 1) | (NamedFiles::Nothing, 0) => Ok(()),
             (NamedFiles::File | NamedFiles::Sequence, 0) => {
-                invalid("a log file is named but none was passed along")
+                refuse("a log file is named but none was passed along")
             }
-            (NamedFiles::Sequence, 1) => invalid("the folder of the file sequence was not passed along"),
-            _ => invalid("more files were passed along than are named"),
+            (NamedFiles::Sequence, 1) => refuse("the folder of the file sequence was not passed along"),
+            _ => refuse("more files were passed along than are named"),
         }
     }
 

@@ -316,12 +316,12 @@ mod tests {
     fn scans_are_granted_at_a_steady_rate_with_a_reserve() {
         let mut translator = ThreadIdTranslator::new(1);
         let start = translator.last_grant;
-        let mut scans = |at: Duration| (0..100).filter(|_| translator.take_scan(start + at)).count();
-        assert_eq!(scans(Duration::ZERO), 16);
-        assert_eq!(scans(Duration::from_millis(99)), 0);
-        assert_eq!(scans(Duration::from_millis(100)), 1);
-        assert_eq!(scans(Duration::from_millis(350)), 2);
-        assert_eq!(scans(Duration::from_millis(400)), 1, "the remaining 50 ms count");
-        assert_eq!(scans(Duration::from_secs(3600)), 16);
+        let mut count_scans = |at: Duration| (0..100).filter(|_| translator.take_scan(start + at)).count();
+        assert_eq!(count_scans(Duration::ZERO), 16);
+        assert_eq!(count_scans(Duration::from_millis(99)), 0);
+        assert_eq!(count_scans(Duration::from_millis(100)), 1);
+        assert_eq!(count_scans(Duration::from_millis(350)), 2);
+        assert_eq!(count_scans(Duration::from_millis(400)), 1, "the remaining 50 ms count");
+        assert_eq!(count_scans(Duration::from_secs(3600)), 16);
     }
 }

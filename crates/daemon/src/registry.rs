@@ -339,15 +339,15 @@ impl Registry {
         let enable_count = self.enables.values().filter(|sessions| sessions.contains_key(&session)).count();
         let sessions = self.enables.get(&target);
         if !sessions.is_some_and(|sessions| sessions.contains_key(&session)) {
-            let full = |reason| Err(Refusal::new(Status::ERROR_NO_SYSTEM_RESOURCES, reason));
+            let limit_refusal = |reason| Err(Refusal::new(Status::ERROR_NO_SYSTEM_RESOURCES, reason));
             if sessions.is_some_and(|sessions| sessions.len() >= MAX_SESSIONS_PER_TARGET) {
-                return full(match target {
+                return limit_refusal(match target {
                     EnableTarget::Provider(_) => "eight sessions enable this provider already",
                     EnableTarget::Group(_) => "eight sessions enable this group already",
                 });
             }
             if enable_count >= MAX_ENABLES_PER_SESSION {
-                return full("a session enables at most 4096 providers");
+                return limit_refusal("a session enables at most 4096 providers");
             }
         }
         self.last_call_number = self.last_call_number.wrapping_add(1);

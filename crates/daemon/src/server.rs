@@ -177,15 +177,15 @@ impl Server {
         idle_exit: Option<Duration>,
         max_sessions: usize,
     ) -> Result<Self> {
-        let failed = |operation| move |e: Errno| Error::system(operation, e);
-        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(failed("epoll_create"))?;
+        let system_error = |operation| move |e: Errno| Error::system(operation, e);
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(system_error("epoll_create"))?;
         let inbox = Inbox::new()?;
         let hangups = signals.hangups.iter().map(|hangups| (hangups.as_fd(), HANGUPS));
         let listeners = served_folder.listeners().map(|(token, listener)| (listener.as_fd(), token));
         let watched = [(inbox.as_fd(), INBOX), (signals.stops.as_fd(), SIGNALS), (stopper.as_fd(), STOPPER)];
         for (fd, token) in watched.into_iter().chain(listeners).chain(hangups) {
             let data = epoll::EventData::new_u64(token);
-            epoll::add(&epoll, fd, data, epoll::EventFlags::IN).map_err(failed("epoll_ctl"))?;
+            epoll::add(&epoll, fd, data, epoll::EventFlags::IN).map_err(system_error("epoll_ctl"))?;
         }
         let janitor = Janitor::new();
         let access = AccessRules::open(runtime, rustix::process::geteuid().as_raw());

@@ -131,9 +131,9 @@ impl AccessLists {
 
     /// Returns the list that applies to an object.
     pub(crate) fn list_for(&self, object: Guid) -> &SecurityDescriptor {
-        let default = || self.all.get(&DEFAULT_TRACE_SECURITY).filter(|_| self.is_complete);
-        let kernel = || (object == SYSTEM_TRACE_CONTROL).then_some(&self.kernel_fallback);
-        self.all.get(&object).or_else(kernel).or_else(default).unwrap_or(&self.fallback)
+        let default_list = || self.all.get(&DEFAULT_TRACE_SECURITY).filter(|_| self.is_complete);
+        let kernel_list = || (object == SYSTEM_TRACE_CONTROL).then_some(&self.kernel_fallback);
+        self.all.get(&object).or_else(kernel_list).or_else(default_list).unwrap_or(&self.fallback)
     }
 
     pub(crate) fn has_list(&self, object: Guid) -> bool {

@@ -38,12 +38,12 @@ impl ProcessFacts {
 
     /// Creates the properties from the program name and the text of the control groups.
     pub(crate) fn from_text(executable: &str, groups: &str) -> Self {
-        let lower = |name: Option<String>| name.unwrap_or_default().to_lowercase();
+        let to_lower = |name: Option<String>| name.unwrap_or_default().to_lowercase();
         Self {
             executable: executable.to_lowercase(),
-            package: lower(cgroup::package(groups)),
-            application: lower(cgroup::application(groups)),
-            container: lower(cgroup::container(groups)),
+            package: to_lower(cgroup::package(groups)),
+            application: to_lower(cgroup::application(groups)),
+            container: to_lower(cgroup::container(groups)),
         }
     }
 

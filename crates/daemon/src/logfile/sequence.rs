@@ -100,16 +100,16 @@ fn open_as(
 
 /// Gives only the calling thread the rights of a user.
 fn become_user(owner: &FileOwner) -> Result<()> {
-    let failed = |_| {
+    let denied = |_| {
         properties_error(
             Status::ERROR_ACCESS_DENIED,
             "the daemon cannot take the rights of the user who started the session",
         )
     };
     let groups: Vec<Gid> = owner.groups.iter().copied().map(Gid::from_raw).collect();
-    set_thread_groups(&groups).map_err(failed)?;
-    set_thread_res_gid(None, Gid::from_raw(owner.gid), None).map_err(failed)?;
-    set_thread_res_uid(None, Uid::from_raw(owner.uid), None).map_err(failed)
+    set_thread_groups(&groups).map_err(denied)?;
+    set_thread_res_gid(None, Gid::from_raw(owner.gid), None).map_err(denied)?;
+    set_thread_res_uid(None, Uid::from_raw(owner.uid), None).map_err(denied)
 }
 
 #[cfg(test)]
@@ -185,17 +185,17 @@ mod tests {
             ..Default::default()
         };
         let me = geteuid().as_raw();
-        let next = |mib, name: &str| {
+        let open_next = |mib, name: &str| {
             let folder = OwnedFd::from(fs::File::open(dir.path()).unwrap());
             let terms = FileTerms::for_log(&config(mib), me);
             let mut next = next_file(folder, owner(me, &[]), 0o640, ClaimedFiles::default(), terms);
             next(&dir.path().join(name)).map(drop).map_err(|e| e.status())
         };
-        assert_eq!(next(u32::MAX, "a_2.etl"), Err(Status::ERROR_DISK_FULL));
+        assert_eq!(open_next(u32::MAX, "a_2.etl"), Err(Status::ERROR_DISK_FULL));
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0, "the created file is removed");
         fs::write(dir.path().join("a_2.etl"), "old").unwrap();
-        assert_eq!(next(u32::MAX, "a_2.etl"), Err(Status::ERROR_DISK_FULL));
+        assert_eq!(open_next(u32::MAX, "a_2.etl"), Err(Status::ERROR_DISK_FULL));
         assert_eq!(fs::read(dir.path().join("a_2.etl")).unwrap(), b"old", "an existing file stays");
-        assert_eq!(next(1, "a_3.etl"), Ok(()));
+        assert_eq!(open_next(1, "a_3.etl"), Ok(()));
     }
 }

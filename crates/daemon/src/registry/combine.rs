@@ -185,8 +185,8 @@ fn combine(direct: &EnableParams, group: &EnableParams) -> EnableParams {
 fn combine_filters(direct: &EnableParams, group: &EnableParams) -> Vec<Filter> {
     let asks_for_stacks = |params: &EnableParams| params.property & EVENT_ENABLE_PROPERTY_STACK_TRACE != 0;
     let limits_stacks = |params: &EnableParams| params.filters.iter().any(|f| is_of_stacks(f.kind));
-    let all_stacks = |params: &EnableParams| asks_for_stacks(params) && !limits_stacks(params);
-    let all_stacks = all_stacks(direct) || all_stacks(group);
+    let asks_for_all_stacks = |params: &EnableParams| asks_for_stacks(params) && !limits_stacks(params);
+    let all_stacks = asks_for_all_stacks(direct) || asks_for_all_stacks(group);
     let mut filters: Vec<Filter> = Vec::new();
     for filter in direct.filters.iter().chain(&group.filters) {
         let is_moot = is_of_single_events(filter.kind) || all_stacks && is_of_stacks(filter.kind);

@@ -143,11 +143,11 @@ impl Information {
         }
     }
 
-    /// Answers a query about the system. `shown`: the sessions that the requester may query.
+    /// Answers a query about the system. `shown_sessions`: the sessions that the requester may query.
     pub(super) fn answer_about_system(
         &self,
         sessions: &SessionTable,
-        shown: impl FnOnce() -> Vec<Properties>,
+        shown_sessions: impl FnOnce() -> Vec<Properties>,
         query: Query,
     ) -> Result<Answer, Refusal> {
         let machine = self.machine();
@@ -157,7 +157,7 @@ impl Information {
                 Answer::MaxLoggers(u32::try_from(sessions.max_sessions()).unwrap_or(u32::MAX))
             }
             Query::PmcSessions => {
-                let shown = shown().into_iter();
+                let shown = shown_sessions().into_iter();
                 let all = shown.filter_map(|properties| {
                     self.sessions.get(&properties.id)?.pmc_session((properties.id & 0xFFFF) as u16)
                 });

@@ -235,8 +235,8 @@ impl PrivateSessions {
 
     /// Returns the earliest deadline of a request.
     pub(super) fn deadline(&self) -> Option<Instant> {
-        let others = |pending: &UnansweredRequest| pending.others.as_ref().map(|(at, _)| *at);
-        self.pending.values().flat_map(|pending| [pending.deadline, others(pending)]).flatten().min()
+        let other_users_deadline = |pending: &UnansweredRequest| pending.others.as_ref().map(|(at, _)| *at);
+        self.pending.values().flat_map(|pending| [pending.deadline, other_users_deadline(pending)]).flatten().min()
     }
 
     /// Returns an order number for a request that may wait without a deadline; limits such requests
@@ -257,15 +257,15 @@ impl PrivateSessions {
     /// Checks that a user may make another request to processes.
     fn check_pending(&self, claimant: Claimant) -> Result<(), Refusal> {
         let holders = self.pending.values().map(|pending| pending.claimant);
-        let busy = |reason| Err(Refusal::new(Status::ERROR_BUSY, reason));
+        let busy_refusal = |reason| Err(Refusal::new(Status::ERROR_BUSY, reason));
         if self.pending.len() >= limits::MAX_PENDING_REQUESTS {
-            busy("too many requests about private sessions are under way")
+            busy_refusal("too many requests about private sessions are under way")
         } else if !claimant.is_below_limits(
             holders,
             limits::MAX_PENDING_REQUESTS_OF_GUEST,
             limits::MAX_PENDING_REQUESTS_OF_GUESTS,
         ) {
-            busy("you have too many requests about private sessions under way: wait for some of them")
+            busy_refusal("you have too many requests about private sessions under way: wait for some of them")
         } else {
             Ok(())
         }

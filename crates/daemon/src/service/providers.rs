@@ -58,20 +58,20 @@ impl ProviderControl {
         client: &ConnectedClient,
         instance: u64,
     ) -> Result<(), Refusal> {
-        let full = |reason| Err(Refusal::new(Status::ERROR_NO_SYSTEM_RESOURCES, reason));
+        let limit_refusal = |reason| Err(Refusal::new(Status::ERROR_NO_SYSTEM_RESOURCES, reason));
         let pid = client.peer.pid;
         if self.registry.has_process(pid, instance) {
             return Err(Refusal::new(Status::ERROR_ALREADY_EXISTS, "this process is already connected"));
         }
         if client.uses_reserved_descriptor {
-            return full("the daemon has too few file descriptors left for another process");
+            return limit_refusal("the daemon has too few file descriptors left for another process");
         }
         if self.registry.processes.len() >= MAX_PROVIDER_LINKS {
-            return full("too many processes are connected");
+            return limit_refusal("too many processes are connected");
         }
         // Processes that are not visible from the daemon's namespace all have the id 0.
         if pid != 0 && self.registry.connection_count(pid) >= MAX_LINKS_OF_PROCESS {
-            return full("this process has too many connections");
+            return limit_refusal("this process has too many connections");
         }
         self.registry.processes.insert(link, ProviderProcess::new(client.peer, client.process, instance));
         Ok(())

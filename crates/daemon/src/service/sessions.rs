@@ -169,16 +169,16 @@ impl SessionTable {
 
     /// Checks that a user may have another session.
     pub(super) fn check_session_limit(&self, claimant: Claimant) -> Result<(), Refusal> {
-        let full = |reason| Err(Refusal::new(Status::ERROR_NO_SYSTEM_RESOURCES, reason));
+        let limit_refusal = |reason| Err(Refusal::new(Status::ERROR_NO_SYSTEM_RESOURCES, reason));
         if self.all.len() >= self.max_sessions {
-            return full(format!("{} sessions are running, which is the limit", self.max_sessions));
+            return limit_refusal(format!("{} sessions are running, which is the limit", self.max_sessions));
         }
         let (per_guest, all_guests) = (
             limits::max_sessions_of_guest(self.max_sessions),
             limits::max_sessions_of_guests(self.max_sessions),
         );
         if !claimant.is_below_limits(self.all.values().map(|entry| entry.claimant), per_guest, all_guests) {
-            return full(format!(
+            return limit_refusal(format!(
                 "of {} sessions, users other than root and the daemon's own user may run {all_guests} in total and {per_guest} each: stop some",
                 self.max_sessions
             ));

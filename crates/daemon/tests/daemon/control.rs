@@ -64,36 +64,36 @@ fn names_guids_and_files_are_unique_and_sessions_limited() {
     let guid = Guid::from_u128(5);
     let first = controller.start(SessionConfig { guid, ..file_config("one", &path) });
     let start = |config: SessionConfig| Message::Start(Box::new(config));
-    let refused = |controller: &mut Client, config: SessionConfig, files: &[&OwnedFd]| {
+    let start_status = |controller: &mut Client, config: SessionConfig, files: &[&OwnedFd]| {
         status(&controller.request_with(start(config), files))
     };
-    assert_eq!(refused(&mut controller, real_time_config("ONE"), &[]), ALREADY_EXISTS, "the name is in use");
+    assert_eq!(start_status(&mut controller, real_time_config("ONE"), &[]), ALREADY_EXISTS, "the name is in use");
     assert_eq!(
-        refused(&mut controller, SessionConfig { guid, ..real_time_config("two") }, &[]),
+        start_status(&mut controller, SessionConfig { guid, ..real_time_config("two") }, &[]),
         ALREADY_EXISTS,
         "the GUID is in use"
     );
     let link = daemon.path("link.etl");
     fs::hard_link(&path, &link).unwrap();
     assert_eq!(
-        refused(&mut controller, file_config("two", &link), &[&open_log_file(&link)]),
+        start_status(&mut controller, file_config("two", &link), &[&open_log_file(&link)]),
         BAD_PATHNAME,
         "the file is in use"
     );
     assert_eq!(
-        refused(&mut controller, file_config("two", &link), &[]),
+        start_status(&mut controller, file_config("two", &link), &[]),
         INVALID_PARAMETER,
         "no descriptor was passed"
     );
     let folder = fs::File::open(daemon.path("")).unwrap().into();
     assert_eq!(
-        refused(&mut controller, file_config("two", &link), &[&folder]),
+        start_status(&mut controller, file_config("two", &link), &[&folder]),
         BAD_PATHNAME,
         "a folder is not a log file"
     );
     let second = controller.start(real_time_config("two"));
     assert_eq!(
-        refused(&mut controller, real_time_config("three"), &[]),
+        start_status(&mut controller, real_time_config("three"), &[]),
         NO_SYSTEM_RESOURCES,
         "the limit of sessions is reached"
     );

@@ -203,13 +203,13 @@ fn session_needs_disk_space_for_its_log_and_the_reserve() {
 fn sixty_four_sessions_run_and_one_more_is_refused() {
     let daemon = Daemon::start();
     let mut controller = daemon.controller();
-    let small = |n: usize| SessionConfig { buffer_size: 4, ..real_time_config(&format!("session {n}")) };
-    let ids: Vec<u64> = (0..64).map(|n| controller.start(small(n)).id).collect();
+    let small_config = |n: usize| SessionConfig { buffer_size: 4, ..real_time_config(&format!("session {n}")) };
+    let ids: Vec<u64> = (0..64).map(|n| controller.start(small_config(n)).id).collect();
     let loggers: std::collections::BTreeSet<u64> = ids.iter().map(|id| id & 0xFFFF).collect();
     assert_eq!(loggers.len(), 64);
-    assert_eq!(try_start(&mut controller, small(64), &[]), Err(NO_SYSTEM_RESOURCES));
+    assert_eq!(try_start(&mut controller, small_config(64), &[]), Err(NO_SYSTEM_RESOURCES));
     controller.stop(ids[7]);
-    assert!(try_start(&mut controller, small(64), &[]).is_ok());
+    assert!(try_start(&mut controller, small_config(64), &[]).is_ok());
     assert_eq!(
         status(&controller.control(ids[7], Control::Query)),
         WMI_INSTANCE_NOT_FOUND,

@@ -335,26 +335,26 @@ fn system_providers_need_system_logger_mode() {
     let mut controller = daemon.controller();
     let (plain, session) =
         (controller.start(real_time_config("plain")).id, controller.start(system_logger_config("s", 0)).id);
-    let ask = |controller: &mut Client, session, provider, code| {
+    let enable_status = |controller: &mut Client, session, provider, code| {
         controller.status(enable_keywords(session, provider, code, 1))
     };
     for code in [EnableCode::Enable, EnableCode::Disable, EnableCode::CaptureState] {
-        assert_eq!(ask(&mut controller, plain, system_provider("Process"), code), INVALID_PARAMETER);
-        assert_eq!(ask(&mut controller, plain, class::SYSTEM_TRACE_CONTROL, code), INVALID_PARAMETER);
+        assert_eq!(enable_status(&mut controller, plain, system_provider("Process"), code), INVALID_PARAMETER);
+        assert_eq!(enable_status(&mut controller, plain, class::SYSTEM_TRACE_CONTROL, code), INVALID_PARAMETER);
     }
     assert_eq!(
-        ask(&mut controller, session, class::SYSTEM_TRACE_CONTROL, EnableCode::Enable),
+        enable_status(&mut controller, session, class::SYSTEM_TRACE_CONTROL, EnableCode::Enable),
         INVALID_PARAMETER
     );
-    assert_eq!(ask(&mut controller, session, class::SYSTEM_TRACE_CONTROL, EnableCode::CaptureState), SUCCESS);
-    assert_eq!(ask(&mut controller, session, system_provider("Registry"), EnableCode::CaptureState), SUCCESS);
+    assert_eq!(enable_status(&mut controller, session, class::SYSTEM_TRACE_CONTROL, EnableCode::CaptureState), SUCCESS);
+    assert_eq!(enable_status(&mut controller, session, system_provider("Registry"), EnableCode::CaptureState), SUCCESS);
     let providers = vec![system_provider("Process"), PROVIDER];
     assert_eq!(controller.status(Message::CheckEnables { providers }), SUCCESS);
     let named =
         SessionConfig { log_file_mode: EVENT_TRACE_REAL_TIME_MODE, ..system_logger_config(CIRCULAR, 0) };
     let named = controller.start(named).id;
     assert_eq!(
-        ask(&mut controller, named, system_provider("Process"), EnableCode::Enable),
+        enable_status(&mut controller, named, system_provider("Process"), EnableCode::Enable),
         INVALID_PARAMETER,
         "the session does not have SYSTEM_LOGGER_MODE"
     );
@@ -366,20 +366,20 @@ fn six_system_loggers_run_besides_the_two_reserved_ones() {
     let mut controller = daemon.controller();
     let ids: Vec<u64> =
         (0..6).map(|n| controller.start(system_logger_config(&format!("system {n}"), 0)).id).collect();
-    let seventh = |controller: &mut Client| {
+    let start_seventh = |controller: &mut Client| {
         controller.request(Message::Start(Box::new(system_logger_config("one more", 0))))
     };
-    assert_eq!(status(&seventh(&mut controller)), NO_SYSTEM_RESOURCES);
+    assert_eq!(status(&start_seventh(&mut controller)), NO_SYSTEM_RESOURCES);
     for name in [KERNEL_LOGGER, CIRCULAR] {
         controller.start(SessionConfig {
             log_file_mode: EVENT_TRACE_REAL_TIME_MODE,
             ..system_logger_config(name, 0)
         });
     }
-    assert_eq!(status(&seventh(&mut controller)), NO_SYSTEM_RESOURCES);
+    assert_eq!(status(&start_seventh(&mut controller)), NO_SYSTEM_RESOURCES);
     controller.start(real_time_config("a plain one"));
     controller.stop(ids[2]);
-    assert_eq!(status(&seventh(&mut controller)), SUCCESS);
+    assert_eq!(status(&start_seventh(&mut controller)), SUCCESS);
 }
 
 #[test]
@@ -393,11 +393,11 @@ fn sample_interval_is_system_wide_and_changes_running_sessions() {
         let interval = |interval| {
             Set::SampledProfileInterval(traceweir_format::info::ProfileInterval { source: 0, interval })
         };
-        let ask = |controller: &mut Client, set: &Set| {
+        let set_status = |controller: &mut Client, set: &Set| {
             let (class, data) = (set.class().number(), set.to_bytes());
             controller.status(Message::SetInformation { session: SessionRef::Id(0), class, data })
         };
-        let first = ask(&mut controller, &interval(20_000));
+        let first = set_status(&mut controller, &interval(20_000));
         if !can(first != PRIVILEGE_NOT_HELD, "root", "profiling needs CAP_PERFMON") {
             return;
         }
@@ -407,7 +407,7 @@ fn sample_interval_is_system_wide_and_changes_running_sessions() {
             INVALID_PARAMETER,
             "not a setting of a session"
         );
-        assert_eq!(ask(&mut controller, &interval(10_000)), SUCCESS);
+        assert_eq!(set_status(&mut controller, &interval(10_000)), SUCCESS);
         controller.stop(session.id);
         read_hooks(&path);
     });
@@ -466,8 +466,8 @@ fn guest_gets_kernel_events_by_the_kernel_access_list() {
     );
     let id = root.start(system_logger_config("s", 0)).id;
     let mut reader = client_as_user(&daemon, ANN, Role::Consumer);
-    let read = || Message::OpenConsumer { session: SessionRef::Id(id) };
-    assert_eq!(reader.status(read()), PRIVILEGE_NOT_HELD, "another user started the session");
+    let open_consumer = || Message::OpenConsumer { session: SessionRef::Id(id) };
+    assert_eq!(reader.status(open_consumer()), PRIVILEGE_NOT_HELD, "another user started the session");
     assert_eq!(update_flags(&mut guest, id, CSWITCH), PRIVILEGE_NOT_HELD);
     assert_eq!(
         set_information(&mut guest, id, &Set::SystemTraceEnableFlags([CSWITCH, 0, 0, 0, 0, 0, 0, 0])),

@@ -49,7 +49,7 @@ use FilterEffect::{Absent, Fails, Passes};
 #[derive(Clone, Copy, Debug)]
 struct Request {
     effects: [FilterEffect; 5],
-    silos: bool,
+    has_silos: bool,
 }
 
 const KINDS: [u32; 5] = [
@@ -65,7 +65,7 @@ impl Request {
         let mut all = vec![None];
         for row in 0..243_usize {
             let effects = [1, 3, 9, 27, 81].map(|unit| [Absent, Passes, Fails][row / unit % 3]);
-            all.extend([false, true].map(|silos| Some(Self { effects, silos })));
+            all.extend([false, true].map(|has_silos| Some(Self { effects, has_silos })));
         }
         all
     }
@@ -74,7 +74,7 @@ impl Request {
     /// with ENABLE_SILOS, or by filters that name processes or containers.
     fn includes(&self, contained: bool) -> bool {
         let names_processes = self.effects[0] != Absent || self.effects[4] != Absent;
-        !self.effects.contains(&Fails) && (!contained || self.silos || names_processes)
+        !self.effects.contains(&Fails) && (!contained || self.has_silos || names_processes)
     }
 
     fn resolved(&self) -> (EnableParams, ProcessScope) {
@@ -94,7 +94,7 @@ impl Request {
                 Fails => filters.push(Filter { kind, data: failing }),
             }
         }
-        let property = if self.silos { EVENT_ENABLE_PROPERTY_ENABLE_SILOS } else { 0 };
+        let property = if self.has_silos { EVENT_ENABLE_PROPERTY_ENABLE_SILOS } else { 0 };
         let params = EnableParams {
             level: 4,
             match_any: 6,

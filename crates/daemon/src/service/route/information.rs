@@ -258,8 +258,8 @@ impl Service {
                     check_no_session(session)?;
                 }
                 let Core { access, sessions, information, .. } = &self.core;
-                let shown = || sessions.sessions_shown_to(access, reply_to.link);
-                information.answer_about_system(sessions, shown, query)?
+                let shown_sessions = || sessions.sessions_shown_to(access, reply_to.link);
+                information.answer_about_system(sessions, shown_sessions, query)?
             }
         };
         self.core.turn.reply(reply_to, Message::Information { data: answer.to_bytes() });

@@ -124,13 +124,13 @@ fn guest_with_session_rights_cannot_read_kernel_events_of_others() {
     let id = service.core.sessions.running_ids().pop().unwrap();
     let session = || SessionRef::Id(id);
     let control = |control| Message::Control { session: session(), control };
-    let mine = || Some("/mine.etl".into());
-    let to_file = Update { log_file: mine(), ..Update::default() };
+    let guest_file = || Some("/mine.etl".into());
+    let to_file = Update { log_file: guest_file(), ..Update::default() };
     let live = Update { real_time: Some(true), ..Update::default() };
     let exposing = [
         Control::Update(to_file),
         Control::Update(live),
-        Control::Flush { log_file: mine() },
+        Control::Flush { log_file: guest_file() },
         Control::ConvertToRealTime,
     ];
     for control_request in exposing {
@@ -153,8 +153,8 @@ fn guest_with_session_rights_cannot_read_kernel_events_of_others() {
             .set_list(provider, Some(list_granting(Rights::TRACELOG_GUID_ENABLE)));
         assert_eq!(answer(&mut service, 2, capture_state(provider)), refused);
     }
-    let read = || Message::OpenConsumer { session: session() };
-    assert_eq!(answer(&mut service, 3, read()), "3 refused ERROR_PRIVILEGE_NOT_HELD");
+    let open_consumer = || Message::OpenConsumer { session: session() };
+    assert_eq!(answer(&mut service, 3, open_consumer()), "3 refused ERROR_PRIVILEGE_NOT_HELD");
     assert!(
         answer(&mut service, 2, control(Control::Query)).contains("Properties"),
         "a request that shows no events"
@@ -162,7 +162,7 @@ fn guest_with_session_rights_cannot_read_kernel_events_of_others() {
     let rights = Rights::TRACELOG_ACCESS_KERNEL_LOGGER | Rights::TRACELOG_GUID_ENABLE;
     service.core.access.rules_mut().lists.set_list(SYSTEM_TRACE_CONTROL, Some(list_granting(rights)));
     assert_eq!(answer(&mut service, 2, capture_state(SYSTEM_TRACE_CONTROL)), "2 Done");
-    assert!(answer(&mut service, 3, read()).starts_with("3 Consumer"));
+    assert!(answer(&mut service, 3, open_consumer()).starts_with("3 Consumer"));
     answer(&mut service, 2, control(Control::Stop));
 }
 

@@ -42,7 +42,7 @@ struct ModelRegistration {
     provider: Guid,
     group: Option<Guid>,
     has_traits: bool,
-    classic: bool,
+    is_classic: bool,
     /// The session that a classic registration follows.
     followed_session: Option<u64>,
 }
@@ -55,7 +55,7 @@ struct Call {
     session: u64,
     values: Values,
     /// The call applies only to processes with the test's own id.
-    own_only: bool,
+    is_own_only: bool,
 }
 
 #[derive(Default)]
@@ -78,7 +78,7 @@ impl Model {
             } else {
                 registration.provider == call.guid
             };
-            is_target && (!call.own_only || is_own(key.0))
+            is_target && (!call.is_own_only || is_own(key.0))
         };
         self.calls.iter().filter(applies).collect()
     }
@@ -89,16 +89,16 @@ impl Model {
         for call in self.calls_for(key) {
             by_session.entry(call.session).or_default().push(call.values);
         }
-        if registration.classic {
+        if registration.is_classic {
             by_session.retain(|session, _| registration.followed_session == Some(*session));
         }
         let combine = |values: Vec<Values>| match values[..] {
-            [(level, any, _)] if registration.classic => (level, any & 0xFFFF_FFFF, 0),
+            [(level, any, _)] if registration.is_classic => (level, any & 0xFFFF_FFFF, 0),
             [one] => one,
             [(l, any, all), (m, some, every)] => {
-                let highest = |l: u8| if l == 0 { 255 } else { l };
-                let full = |any: u64| if any == 0 { u64::MAX } else { any };
-                (highest(l).max(highest(m)), full(any) | full(some), all & every)
+                let nonzero_level = |l: u8| if l == 0 { 255 } else { l };
+                let nonzero_mask = |any: u64| if any == 0 { u64::MAX } else { any };
+                (nonzero_level(l).max(nonzero_level(m)), nonzero_mask(any) | nonzero_mask(some), all & every)
             }
             _ => panic!("{values:?}"),
         };
@@ -106,18 +106,18 @@ impl Model {
     }
 
     fn enable(&mut self, call: Call) -> bool {
-        let same = |other: &Call| (other.guid, other.is_group) == (call.guid, call.is_group);
-        let others = self.calls.iter().filter(|other| same(other) && other.session != call.session).count();
+        let has_same_target = |other: &Call| (other.guid, other.is_group) == (call.guid, call.is_group);
+        let others = self.calls.iter().filter(|other| has_same_target(other) && other.session != call.session).count();
         if others >= 8 {
             return false;
         }
-        self.calls.retain(|other| !(same(other) && other.session == call.session));
+        self.calls.retain(|other| !(has_same_target(other) && other.session == call.session));
         for (key, registration) in &mut self.registered {
-            if registration.classic && !call.is_group && registration.provider == call.guid {
-                let applies = !call.own_only || is_own(key.0);
-                let had = registration.followed_session == Some(call.session);
+            if registration.is_classic && !call.is_group && registration.provider == call.guid {
+                let applies = !call.is_own_only || is_own(key.0);
+                let was_followed = registration.followed_session == Some(call.session);
                 registration.followed_session =
-                    if applies { Some(call.session) } else { registration.followed_session.filter(|_| !had) };
+                    if applies { Some(call.session) } else { registration.followed_session.filter(|_| !was_followed) };
             }
         }
         self.calls.push(call);
@@ -126,10 +126,10 @@ impl Model {
 
     fn disable(&mut self, matches: impl Fn(&Call) -> bool) {
         for call in self.calls.iter().filter(|call| matches(call) && !call.is_group) {
-            let had = |registration: &&mut ModelRegistration| {
+            let is_followed = |registration: &&mut ModelRegistration| {
                 registration.provider == call.guid && registration.followed_session == Some(call.session)
             };
-            self.registered.values_mut().filter(had).for_each(|registration| registration.followed_session = None);
+            self.registered.values_mut().filter(is_followed).for_each(|registration| registration.followed_session = None);
         }
         self.calls.retain(|call| !matches(call));
     }
@@ -165,7 +165,7 @@ impl Processes {
                             EnableCode::Enable => {
                                 if registered
                                     .get(&(link, registration))
-                                    .is_some_and(|registration| registration.classic)
+                                    .is_some_and(|registration| registration.is_classic)
                                 {
                                     enabled.clear();
                                 }
@@ -298,7 +298,7 @@ impl Simulation {
         send(&mut self.service, link, Message::Register { registration, provider, traits, classic });
         self.model.register(
             (link, registration),
-            ModelRegistration { provider, group, has_traits, classic, followed_session: None },
+            ModelRegistration { provider, group, has_traits, is_classic: classic, followed_session: None },
         );
     }
 
@@ -307,7 +307,7 @@ impl Simulation {
         let (traits, group) = self.traits();
         send(&mut self.service, link, Message::SetTraits { registration, traits });
         let registration = self.model.registered.get_mut(&(link, registration)).unwrap();
-        if registration.has_traits || registration.classic {
+        if registration.has_traits || registration.is_classic {
             self.receive();
             assert_eq!(self.processes.refused.pop(), Some(Status::ERROR_INVALID_PARAMETER));
         } else {
@@ -316,7 +316,7 @@ impl Simulation {
     }
 
     fn call(&mut self, code: EnableCode) {
-        let (guid, is_group, own_only) =
+        let (guid, is_group, is_own_only) =
             (self.random.guid(), self.random.below(3) == 0, self.random.below(4) == 0);
         let index = usize::try_from(self.random.below(self.sessions.len() as u64)).unwrap();
         let session = self.sessions[index];
@@ -332,7 +332,7 @@ impl Simulation {
             match_all: values.2,
             property: if is_group { EVENT_ENABLE_PROPERTY_PROVIDER_GROUP } else { 0 },
             source: Guid::NULL,
-            filters: if own_only { vec![own] } else { vec![] },
+            filters: if is_own_only { vec![own] } else { vec![] },
         };
         let (session_ref, params) = (SessionRef::Id(session), Box::new(params));
         send(
@@ -349,7 +349,7 @@ impl Simulation {
         );
         self.receive();
         let is_accepted = match code {
-            EnableCode::Enable => self.model.enable(Call { guid, is_group, session, values, own_only }),
+            EnableCode::Enable => self.model.enable(Call { guid, is_group, session, values, is_own_only }),
             _ => {
                 self.model
                     .disable(|call| (call.guid, call.is_group, call.session) == (guid, is_group, session));
@@ -411,7 +411,7 @@ fn every_registration_receives_the_combination_of_all_enables() {
         for (key, registration) in &simulation.model.registered {
             let sessions = simulation.model.expected(*key).len();
             combined +=
-                usize::from(simulation.model.calls_for(*key).len() > sessions && !registration.classic);
+                usize::from(simulation.model.calls_for(*key).len() > sessions && !registration.is_classic);
             classic += usize::from(registration.followed_session.is_some());
         }
     }

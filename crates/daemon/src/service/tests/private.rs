@@ -144,7 +144,7 @@ fn requests_of_other_guests_reach_no_process_of_the_session() {
     answer_orders(&mut service);
     take_sent(&mut service);
     let timer = || Control::Update(Update { flush_timer: Some(1), ..Update::default() });
-    let all = || {
+    let all_requests = || {
         let mut all: Vec<Message> =
             [Control::Query, timer(), Control::Flush { log_file: None }, Control::Outcome, Control::Stop]
                 .map(|request| control_session("a", request))
@@ -154,12 +154,12 @@ fn requests_of_other_guests_reach_no_process_of_the_session() {
         all.splice(1..1, codes.map(|code| enable_provider("a", code)));
         all
     };
-    for message in all() {
+    for message in all_requests() {
         let what = format!("{message:?}");
         send(&mut service, BOB_CONTROLLER, message);
         assert_eq!(take_sent(&mut service), ["3 refused ERROR_ACCESS_DENIED"], "{what}");
     }
-    for message in all().into_iter().filter(|message| !format!("{message:?}").contains("Outcome")) {
+    for message in all_requests().into_iter().filter(|message| !format!("{message:?}").contains("Outcome")) {
         let what = format!("{message:?}");
         send(&mut service, ANN_CONTROLLER, message);
         let orders = answer_orders(&mut service);
@@ -573,7 +573,7 @@ fn enable_by_name_reaches_processes_that_chose_another_guid() {
     send(&mut service, 22, Message::Register { registration, provider, traits, classic: false });
     assert_eq!(take_orders_about_app(&mut service), ["22 Enable 10"]);
     send(&mut service, ROOT_CONTROLLER, enable_app_by_name("a", EnableCode::CaptureState, ""));
-    let each = |code: &str| {
+    let orders_for_all = |code: &str| {
         let guid_order = |link: u32, guid: u32| format!("{link} {code} {guid}");
         let name = |link: u32| format!("{link} {code} name");
         [
@@ -586,9 +586,9 @@ fn enable_by_name_reaches_processes_that_chose_another_guid() {
             name(22),
         ]
     };
-    assert_eq!(take_orders_about_app(&mut service), each("CaptureState"));
+    assert_eq!(take_orders_about_app(&mut service), orders_for_all("CaptureState"));
     send(&mut service, ROOT_CONTROLLER, enable_app_by_name("a", EnableCode::Disable, ""));
-    assert_eq!(take_orders_about_app(&mut service), each("Disable"));
+    assert_eq!(take_orders_about_app(&mut service), orders_for_all("Disable"));
 }
 
 #[test]
@@ -762,7 +762,7 @@ fn guid_with_two_names_stays_enabled_until_both_are_disabled() {
     send(&mut service, 20, Message::Register { registration: 2, provider, traits, classic: false });
     send(&mut service, ROOT_CONTROLLER, start_private_of_app("a"));
     send(&mut service, ROOT_CONTROLLER, enable_app_by_name("a", EnableCode::Enable, APP));
-    let other = |code, level| {
+    let enable_other_name = |code, level| {
         let Message::EnableProvider { session, timeout_ms, .. } = enable_provider("a", code) else {
             unreachable!()
         };
@@ -770,7 +770,7 @@ fn guid_with_two_names_stays_enabled_until_both_are_disabled() {
         let params = Box::new(EnableParams { level, ..EnableParams::default() });
         Message::EnableProvider { session, provider, code, params, name, timeout_ms }
     };
-    send(&mut service, ROOT_CONTROLLER, other(EnableCode::Enable, 3));
+    send(&mut service, ROOT_CONTROLLER, enable_other_name(EnableCode::Enable, 3));
     service.take_effects();
     let mut orders_about_guid = |message| {
         send(&mut service, ROOT_CONTROLLER, message);
@@ -784,5 +784,5 @@ fn guid_with_two_names_stays_enabled_until_both_are_disabled() {
     };
     let name_disabled = orders_about_guid(enable_app_by_name("a", EnableCode::Disable, ""));
     assert_eq!(name_disabled, [(EnableCode::Enable, 3)], "with the parameters of the other name");
-    assert_eq!(orders_about_guid(other(EnableCode::Disable, 0)), [(EnableCode::Disable, 0)]);
+    assert_eq!(orders_about_guid(enable_other_name(EnableCode::Disable, 0)), [(EnableCode::Disable, 0)]);
 }
