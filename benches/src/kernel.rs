@@ -21,7 +21,7 @@
 //! 2. The capture that runs first changes from round to round. A round in which either capture lost
 //!    an event is discarded.
 //! 3. The captures' own processor time, on another processor, is reported separately: that of the
-//!    session's collector, and that of perf.
+//!    session's threads, and that of perf.
 
 mod perf;
 mod workload;

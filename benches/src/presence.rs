@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   presence_1000_registrations   one process, 1,000 registrations
-//!                                   − the same without registrations       ≤ 16 MiB
+//!                                   − the same without registrations      ≤ 16 MiB
 //!   presence_switches             context switches of its threads
 //!                                   in ten seconds                        none
 //!   presence_each_of_200          200 processes, enabled, one event

@@ -19,7 +19,7 @@ use super::{STACK_BYTES, StackCapture};
 use crate::error::{Error, Result};
 use crate::process::{self, program_error};
 
-/// Memory of perf's rings; ours have the same size.
+/// Size of each of perf's rings.
 const RING_SIZE: &str = "2M";
 /// Timeout for perf to inspect the machine's processes.
 const START_TIMEOUT: Duration = Duration::from_secs(30);

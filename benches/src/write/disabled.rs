@@ -5,9 +5,9 @@
 //!   extra                    = one pass with a disabled site − one pass with a flag test
 //! ```
 //!
-//! The difference of two runs excludes all one-time work. The compiler must not know
-//! that the flag and the provider never change. Times are reported without a requirement: below a
-//! nanosecond they depend on the position of the code.
+//! The difference of two runs excludes all one-time work. The compiler must not know that the flag
+//! and the provider never change. Times are reported without a requirement: below a nanosecond they
+//! depend on the position of the code.
 
 use std::hint::black_box;
 use std::path::Path;

@@ -7,9 +7,9 @@
 //! ```
 //!
 //! The sessions have 8 sub-buffers of 1 and 4 MiB for each processor. The contexts vpid and vtid
-//! are on, because our events contain these ids too. An ordinary user's session
-//! daemon lives in the bench's own folder. Root's daemon has one fixed location on a machine: a
-//! running one is used and left running.
+//! are on, because our events contain these ids too. An ordinary user's session daemon runs in the
+//! bench's own folder. Root's daemon has one fixed location on a machine: if one runs already, it
+//! is used and not stopped.
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};

@@ -110,7 +110,7 @@ pub(crate) fn linker_options(library: &Path) -> [String; 5] {
     ["-xnone".to_owned(), format!("-L{folder}"), rpath, "-ltraceweir".to_owned(), "-lpthread".to_owned()]
 }
 
-/// Returns the folder of the library for C, which cargo rebuilds if this program runs under it.
+/// Returns the folder of the library for C, which is rebuilt if cargo runs this program.
 pub(crate) fn find_library() -> Result<PathBuf> {
     let this = this_program()?;
     let folder = this.ancestors().nth(2).unwrap_or(Path::new(".")).join("c");

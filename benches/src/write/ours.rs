@@ -78,7 +78,7 @@ pub(crate) struct OurRound {
     pub(crate) collected: u64,
     /// Number of offered events, including the warm-up.
     pub(crate) offered: u64,
-    /// Processor nanoseconds of the session's collector.
+    /// Processor nanoseconds of the session's threads.
     pub(crate) drain_ns: u64,
 }
 
@@ -88,7 +88,7 @@ impl OurRound {
         self.failed == 0 && self.lost == 0 && self.collected == self.offered
     }
 
-    /// Returns the processor nanoseconds of the session's collector per event.
+    /// Returns the processor nanoseconds of the session's threads per event.
     #[allow(clippy::cast_precision_loss)] // Counts and nanoseconds are far below 2⁵³.
     pub(crate) fn drain_ns_per_event(&self) -> f64 {
         self.drain_ns as f64 / self.collected.max(1) as f64
@@ -209,8 +209,8 @@ impl Drop for BenchDaemon {
     }
 }
 
-/// Returns the `weir` to measure: the given one, or the one next to this program, which cargo
-/// rebuilds if this program runs under it.
+/// Returns the `weir` to measure: the given one, or the one next to this program, which is
+/// rebuilt if cargo runs this program.
 pub(crate) fn find_weir(given: Option<&Path>) -> Result<PathBuf> {
     if let Some(given) = given {
         return Ok(given.to_owned());

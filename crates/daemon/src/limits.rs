@@ -114,9 +114,9 @@ pub(crate) fn max_sessions_of_guests(max_sessions: usize) -> usize {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ConnectionCounts {
     pub(crate) all: usize,
-    /// Of those, connections of guests.
+    /// Connections of guests.
     pub(crate) guests: usize,
-    /// Of those, connections of the same user as the new one.
+    /// Connections of the same user as the new one.
     pub(crate) of_user: usize,
     /// Of those, connections that have not sent `Hello`.
     pub(crate) before_hello_of_user: usize,

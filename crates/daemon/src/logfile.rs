@@ -7,11 +7,11 @@
 //!
 //! The daemon opens no file by name for a caller, so it never writes where the caller could not. It
 //! opens only the files of autologgers by name, because no caller requests those
-//! (`autologger/logs.rs`). A caller passes a descriptor. It must be a regular file, open for
-//! reading and writing, and not the file of another session. After the first file of a file
-//! sequence comes the folder, in which the daemon creates the other files with the rights of the
-//! caller (`logfile/sequence.rs`). Even inspecting a file may wait for the server of a remote file
-//! system, and so may closing it: the loop does neither.
+//! (`autologger/logs.rs`). A caller passes a descriptor. It must refer to a regular file that is
+//! open for reading and writing and is not the file of another session. After the first file of a
+//! file sequence comes the folder, in which the daemon creates the other files with the rights of
+//! the caller (`logfile/sequence.rs`). Even inspecting a file may wait for the server of a remote
+//! file system, and so may closing it: the loop does neither.
 //!
 //! Disk space: the file system must have as much space as the maximum size of the file, and the
 //! file system of `/` must have the reserve in addition. This applies to the first file of a

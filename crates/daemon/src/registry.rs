@@ -27,7 +27,7 @@
 //! 4. `regions` of a process holds a session exactly while one of its registrations is enabled
 //!    there (and a region could be created).
 //!
-//! `registry/combine.rs` combines all enables of a session into what it wants from one
+//! `registry/combine.rs` combines all enables of a session into the parameters for one
 //! registration. This module holds data only: sending, attaching and waiting are the service's
 //! work.
 
@@ -74,7 +74,7 @@ pub(crate) struct ProviderRegistration {
     name: String,
     /// The hash of the provider's name, if it differs from the GUID.
     name_hash: Option<Guid>,
-    /// Sessions that enable the registration by its name and have the right to.
+    /// Sessions that enable the registration by its name, if their controllers have the right.
     by_name: BTreeSet<u64>,
 }
 

@@ -31,7 +31,7 @@ pub struct DaemonSettings {
     pub max_sessions: u32,
     /// MB that a new log leaves free on the file system of `/`; 0: it may use all.
     pub reserve_mb: u32,
-    /// Seconds without work after which the daemon exits; `None`: not set here.
+    /// Seconds without work after which the daemon exits; `None`: not set.
     pub idle_exit: Option<u32>,
 }
 

@@ -40,8 +40,8 @@ pub(crate) struct AccessLists {
     is_complete: bool,
     /// The list for a GUID that has no list, while there is no default list.
     fallback: SecurityDescriptor,
-    /// The list for the GUID of the kernel while it has no list: the right to control sessions does
-    /// not include the right to observe the whole machine.
+    /// The list for the GUID of the kernel while none is set for it: the right to control sessions
+    /// does not include the right to observe the whole machine.
     kernel_fallback: SecurityDescriptor,
     controllers: BTreeSet<Sid>,
     consumers: BTreeSet<Sid>,

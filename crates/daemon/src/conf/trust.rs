@@ -4,7 +4,7 @@
 //!   the folder    a folder, not a link; owned by root or the daemon's user; not writable by others
 //!   the file      a plain file, not a link; owned by root or the daemon's user; not writable by
 //!                 others; not larger than the limit of its kind
-//!   replacement   written next to it under a hidden name, synced, renamed, and the folder synced
+//!   replacement   written next to the file under a hidden name, synced, renamed, and the folder synced
 //! ```
 //!
 //! A user who can create a configuration file could make the daemon write to any file that the

@@ -11,7 +11,7 @@
 //! ```
 //!
 //! Enables of one session combine like the enables of two sessions; each is set and removed
-//! separately. The registration receives the combination. It passes all events that one of the
+//! separately. The registration receives the combination, which passes all events that one of the
 //! enables asks for, and possibly an event that only the combination passes, which an enabled
 //! provider may write anyway. A filter of single events in the direct enable is dropped while the
 //! group's enable, which cannot have one, asks for everything; a filter of stacks is dropped while

@@ -85,7 +85,7 @@ impl ProviderProcess {
         self.is_in_scope(&enable.scope) && (enable.is_for_containers() || !self.is_contained())
     }
 
-    /// Returns whether only its container keeps an enable from applying to this process.
+    /// Returns whether an enable leaves this process out only because it runs in a container.
     pub(super) fn is_left_out_by(&self, enable: &TargetEnable) -> bool {
         self.is_in_scope(&enable.scope) && !enable.is_for_containers() && self.is_contained()
     }

@@ -27,8 +27,8 @@ use crate::process::ProcessKey;
 
 /// Maximum number of connections accepted in one turn.
 const MAX_ACCEPTS_PER_TURN: usize = 64;
-/// How long a guest's process that the daemon connected to may take to send `Hello`; it may be
-/// stopped, and should be found nevertheless.
+/// How long a guest's process that the daemon connected to may take to send `Hello`: a stopped
+/// process should be found too.
 const KNOCKED_HELLO_TIMEOUT: Duration = Duration::from_secs(60);
 /// How long the listener pauses when no descriptor is left.
 const LISTENER_PAUSE: Duration = Duration::from_millis(100);
@@ -54,7 +54,7 @@ impl Server {
                     // Most likely out of descriptors: trying again at once would loop forever.
                     log_warning!("no connection can be accepted: {e}");
                     for (_, listener) in self.served_folder.listeners() {
-                        // It may be paused already.
+                        // The listener may be paused already.
                         let _ = epoll::delete(&self.epoll, listener);
                     }
                     self.paused_until = Some(Instant::now() + LISTENER_PAUSE);

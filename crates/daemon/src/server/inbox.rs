@@ -71,7 +71,7 @@ impl Inbox {
     /// Removes and returns all messages. Clears the eventfd first, so that no later message is
     /// missed.
     pub(super) fn take_all(&self) -> Vec<InboxMessage> {
-        // Fails only if it is already cleared.
+        // Fails only if the eventfd is already clear.
         let _ = rustix::io::read(&*self.wake, &mut [0u8; 8]);
         self.receiver.try_iter().collect()
     }

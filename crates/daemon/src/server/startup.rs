@@ -162,7 +162,7 @@ impl ServedFolder {
     /// memory.
     pub(super) fn has_unaccepted(&self) -> bool {
         let no_wait = Timespec { tv_sec: 0, tv_nsec: 0 };
-        // If the system does not report it, a connection may wait.
+        // If polling fails, a connection may wait.
         let is_ready = |listener: &Listener| {
             poll(&mut [PollFd::new(listener, PollFlags::IN)], Some(&no_wait)).map_or(true, |ready| ready > 0)
         };
@@ -243,7 +243,7 @@ fn take_lock(runtime: &RuntimeDir, is_socket_activated: bool) -> Result<File> {
             Err(e) => return Err(Error::system("locking the lock file", e)),
         }
     }
-    // For administrators; the daemon never reads it.
+    // The process id is for administrators; the daemon never reads it.
     let _ = file.set_len(0).and_then(|()| writeln!(file, "{}", std::process::id()));
     Ok(file)
 }

@@ -12,7 +12,7 @@
 //! 2. The first user of a turn is the one after the last of the previous turn, and likewise for the
 //!    connections of each user: no client waits forever. A connection that was hung up is dropped
 //!    once all its messages are handled, in a later turn if need be. Until then, new connections of
-//!    the same guest wait with their `Hello`: one of them may replace it.
+//!    the same guest wait with their `Hello`: one of them may replace the old connection.
 //! 3. All guests together therefore delay root by at most two slices, one message, and the
 //!    connections that are accepted in one turn.
 //! 4. Messages of processes of root and the daemon's own user, including new connections, are

@@ -143,7 +143,8 @@ impl Information {
         }
     }
 
-    /// Answers a query about the system. `shown_sessions`: the sessions that the requester may query.
+    /// Answers a query about the system. `shown_sessions`: the sessions that the requester may
+    /// query.
     pub(super) fn answer_about_system(
         &self,
         sessions: &SessionTable,

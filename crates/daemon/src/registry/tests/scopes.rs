@@ -5,7 +5,7 @@
 //!   a session    off, or: process ids × programs × packages × applications × containers, 1 + 243×2
 //!                each absent, passing and failing; with ENABLE_SILOS and without it
 //!   a process    in a container or not; its program and control groups are given here as text
-//!   in time      registered before the enable, after it, and after the session was disabled
+//!   in time      registered before the enable, after it, and after the disable
 //! ```
 //!
 //! | Sessions | Cases | |

@@ -86,7 +86,7 @@ impl PrivateSessions {
         self.conclude_if_answered(core, order);
     }
 
-    /// Removes a process that has disconnected from its private sessions.
+    /// Removes a disconnected process from its private sessions.
     pub(in crate::service) fn remove_provider(&mut self, core: &mut Core, link: LinkId) {
         for private in self.all.values_mut() {
             private.remove_member(link);

@@ -8,7 +8,7 @@
 //!                that the process sent ─▶ Done
 //!   Enable of a classic registration by another session ─▶ that session has it from now on, the
 //!                                                          previous one is not informed
-//!   Unregister, Disable ─▶ last one of the session in this process?  CloseSession, Ack ─▶ detach
+//!   Unregister, Disable ─▶ last enabled one of the process?  CloseSession, Ack ─▶ detach
 //!   Failed (a registration, timeout) ─▶ enabled too late: counts as a loss of unknown size
 //!   Failed ─▶ logged, reported to the controller that waits; not enabled there until the next
 //!             enable or registration tries again

@@ -3,7 +3,7 @@
 //! ```text
 //!   attach fails, or takes one of the last descriptors
 //!        ├─▶ unserved ──tick, a second later──▶ attach … ─▶ Region, Enable
-//!        └─ counted as a process in the session's properties: its events are not kept or counted
+//!        └─ counted in the session's uncounted_processes: its events are neither kept nor counted
 //! ```
 //!
 //! A controller that waits for its enable gets an error at once. The enable stays in effect and is

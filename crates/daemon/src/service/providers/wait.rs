@@ -6,7 +6,7 @@
 //!
 //!   Failed { order }     ─▶ the wait of that order ─▶ set_failure(wait): the reply reports it
 //!   Ack { order }        ─▶ all awaited up to it ─▶ acknowledge(wait) ─▶ the last one: purpose
-//!   process disconnected ─▶ all it is awaited for ─▶ acknowledge(wait)
+//!   process disconnected ─▶ all waits for it ─▶ acknowledge(wait)
 //!   deadline             ─▶ expired_waits(now) ─▶ the purpose is carried out anyway
 //!   controller gone      ─▶ waits_replying_to(link) ─▶ removed
 //! ```

@@ -99,7 +99,7 @@ impl SessionTable {
         let promise = turn.promise(move |outcome| ThreadNotice::Started { id, outcome });
         let (post, files) = (turn.post(), self.files.clone());
         spawn_file_thread(move || {
-            // Before the file is opened, because opening empties it.
+            // The capture comes first, because opening the file empties it.
             let kernel_capture = match wanted.map(|wanted| open_capture(&wanted, &config)).transpose() {
                 Ok(kernel_capture) => kernel_capture.flatten(),
                 Err(e) => return promise.deliver(Err(e)),

@@ -141,8 +141,7 @@ impl Model {
     }
 }
 
-/// The state that processes have after the messages they received, kept as the provider library
-/// keeps it.
+/// The state that processes have after the messages they received, as in the provider library.
 #[derive(Default)]
 struct Processes {
     enabled: BTreeMap<(LinkId, u32), BTreeMap<u64, Values>>,

@@ -534,8 +534,8 @@ fn last_digits(guid: Guid) -> String {
     guid.to_string().rsplit('-').next().unwrap().trim_start_matches('0').to_owned()
 }
 
-/// Returns the orders that processes received about private sessions: the connection, and what,
-/// with the GUID or "name" for its hash.
+/// Returns the orders that processes received about private sessions: connection, order, and GUID
+/// or, for the hash of [`APP`], "name".
 fn take_orders_about_app(service: &mut Service) -> Vec<String> {
     let order = |effect| match effect {
         LinkEffect::Send { link, message: Message::PrivateStart { .. }, .. } => Some(format!("{link} start")),
@@ -561,7 +561,7 @@ fn enable_by_name_reaches_processes_that_chose_another_guid() {
         take_orders_about_app(&mut service),
         ["20 start", "20 Enable name", "20 Enable 7", "20 Enable name"]
     );
-    // Processes that come later, with the name or before it.
+    // Processes that register later, with the name or before they set it.
     register_app(&mut service, 21, 8, true);
     assert_eq!(take_orders_about_app(&mut service), ["21 start", "21 Enable name", "21 Enable 8"]);
     register_app(&mut service, 22, 9, false);
