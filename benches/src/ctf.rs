@@ -31,7 +31,6 @@ const UUID: [u8; 16] = *b"traceweir bench!";
 const PACKET_HEAD_BYTES: usize = 0x54;
 /// Size of a packet in bytes, equal to the buffer size of the `.etl`.
 const PACKET_BYTES: usize = 0x10000;
-/// Size of the longest event in bytes.
 const MAX_EVENT_BYTES: usize = 0x16 + PAYLOAD_BYTES;
 /// The event id of an extended header, which has a 32-bit id and a 64-bit time.
 const EXTENDED_EVENT_ID: u16 = u16::MAX;

@@ -2,7 +2,6 @@
 
 use std::path::{Path, PathBuf};
 
-/// The result of a part of a measurement.
 pub(crate) type Result<T> = std::result::Result<T, Error>;
 
 /// The reason why a measurement failed.
@@ -26,8 +25,8 @@ pub(crate) enum Error {
     /// Traceweir or the peer did not complete the measured work.
     #[error("{0}")]
     IncompleteRun(String),
-    /// Traceweir or the peer read other events than were written.
-    #[error("{reader} read other events than were written: {reason}")]
+    /// Traceweir or the peer read events other than those that were written.
+    #[error("{reader} read events other than those that were written: {reason}")]
     WrongEvents { reader: &'static str, reason: String },
 }
 

@@ -32,7 +32,6 @@ const START_STAMP: i64 = 1_000_000;
 /// The properties of the file to write.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct EtlLayout {
-    /// Number of processors.
     pub(crate) cpus: u16,
     /// Size of a buffer in bytes.
     pub(crate) buffer_size: u32,

@@ -11,7 +11,6 @@ use crate::etl::{self, EtlLayout};
 use crate::figure::{Figure, FigureUnit, Requirement, Rounds};
 use crate::{peer, process};
 
-/// Size of the file in bytes.
 const FILE_BYTES: u64 = 4 << 30;
 /// Bytes that must stay free on the disk.
 const RESERVE_BYTES: u64 = 1 << 30;

@@ -9,7 +9,6 @@
 //! its source about every second event. A trace in which one processor writes at a time would
 //! favour a merge that works in runs.
 
-/// Size of a payload in bytes.
 pub(crate) const PAYLOAD_BYTES: usize = 40;
 /// The text of each event.
 pub(crate) const TEXT: &str = "abcdefghijklmnopqrstuvwxyza";

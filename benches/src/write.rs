@@ -13,7 +13,7 @@
 //!   tracelogging_c_disabled_extra_…, …_cpp_… a disabled TraceLoggingWrite    a flag test
 //!   filtered_id_vs_write                     a filtered event                the event, written
 //!   filtered_pid_extra_instructions          a site in a filtered process    a disabled site
-//!   sustained_vs_lttng                       all processors, paced, a file  LTTng-UST, file
+//!   sustained_vs_lttng                       all processors, paced, a file   LTTng-UST, file
 //!
 //!   ours: weir daemon, file session; LTTng-UST with the contexts vpid and vtid
 //!   the flag test of TraceLoggingWrite is in the same language

@@ -20,7 +20,6 @@ use crate::figure;
 use crate::peer::this_program;
 use crate::process::program_error;
 
-/// The amount of work.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct SwitchLoad {
     /// Number of times that the byte goes back and forth in a batch.

@@ -34,7 +34,6 @@ pub(crate) struct WriteLoad {
     pub(crate) threads: usize,
     /// Size of an event's payload in bytes: u32, u64 and a text.
     pub(crate) payload: usize,
-    /// The timing of the events.
     pub(crate) pattern: LoadPattern,
 }
 

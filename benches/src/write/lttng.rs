@@ -187,10 +187,7 @@ fn check_trace_size(bytes: u64, minimum: u64) -> Result<()> {
     if bytes >= minimum {
         return Ok(());
     }
-    Err(Error::WrongEvents {
-        reader: "LTTng",
-        reason: format!("the trace has {bytes} bytes, less than {minimum}"),
-    })
+    Err(Error::IncompleteRun(format!("LTTng's trace has {bytes} bytes, less than {minimum}")))
 }
 
 fn folder_bytes(folder: &Path) -> u64 {

@@ -139,7 +139,6 @@ impl BenchDaemon {
         &self.runtime
     }
 
-    /// Returns the process id of the daemon.
     pub(crate) fn pid(&self) -> u32 {
         self.child.id()
     }

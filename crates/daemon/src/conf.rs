@@ -86,7 +86,6 @@ impl ConfEntry {
         }
     }
 
-    /// Returns the value as a 32-bit number.
     pub(crate) fn as_u32(&self) -> Result<u32, ConfigError> {
         self.as_number(u64::from(u32::MAX)).map(|number| u32::try_from(number).unwrap_or(u32::MAX))
     }

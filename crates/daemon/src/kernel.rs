@@ -138,7 +138,7 @@ impl LockableMemory {
 }
 
 /// Returns a processor's share of the session's own memory, within bounds. It is the size in bytes
-/// of its ring or, where the ring is limited, of its backlog.
+/// of its ring or, if locked memory limits the ring, of the memory into which a relay empties it.
 fn memory_share(config: &SessionConfig, cpus: u16) -> u64 {
     let memory = (u64::from(config.buffer_size) << 10).saturating_mul(u64::from(config.maximum_buffers));
     let (min, max) = RING_BYTES;

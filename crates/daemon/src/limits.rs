@@ -133,7 +133,6 @@ impl ConnectionCounts {
         self.before_hello_of_user >= MAX_LINKS_BEFORE_HELLO_OF_GUEST
     }
 
-    /// Returns whether another connection may be accepted.
     pub(crate) fn is_below_total_limit(self) -> bool {
         self.all < MAX_LINKS
     }

@@ -52,7 +52,6 @@ pub(crate) struct PassedDescriptors {
 }
 
 impl PassedDescriptors {
-    /// Wraps the descriptors of a request.
     pub(crate) fn new(descriptors: Vec<OwnedFd>, janitor: &Janitor) -> Self {
         Self { descriptors, janitor: janitor.clone() }
     }
@@ -156,7 +155,6 @@ impl FileTerms {
         Self { is_for_root: uid == 0, ..Self::default() }
     }
 
-    /// Returns whether the file may use the blocks reserved for root.
     pub(crate) fn may_use_reserved_blocks(&self) -> bool {
         self.is_for_root
     }

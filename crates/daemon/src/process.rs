@@ -49,7 +49,7 @@ impl ProcessKey {
 }
 
 /// Returns whether the process with this id and key has ended. A process that its parent has not
-/// reaped has ended too. If `/proc` does not show processes of this kind, the answer is no.
+/// reaped has ended too. If `/proc` cannot be read, the answer is no.
 pub(crate) fn has_ended(pid: u32, key: Option<ProcessKey>) -> bool {
     let stat = |process: &str| cgroup::read_limited(&format!("/proc/{process}/stat"));
     // The id 0 stands for a process of a namespace that is not visible from here.
@@ -247,7 +247,7 @@ mod tests {
         child.kill().unwrap();
         let deadline = Instant::now() + Duration::from_secs(60);
         while !has_ended(pid, key) {
-            assert!(Instant::now() < deadline, "a process that is not reaped has ended");
+            assert!(Instant::now() < deadline, "the killed process still counts as running");
             std::thread::sleep(Duration::from_millis(1));
         }
         assert_eq!(ProcessKey::from_pid(pid), key, "the process is not reaped yet");

@@ -128,7 +128,6 @@ impl AutologgerProvider {
         lines
     }
 
-    /// Corrects values that cannot be used.
     pub(super) fn correct(&mut self) -> Option<Correction> {
         let corrected = self.level.min(255);
         let note =

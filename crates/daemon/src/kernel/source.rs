@@ -21,7 +21,6 @@ pub(crate) struct CaptureLosses {
 }
 
 impl CaptureLosses {
-    /// Creates counters for a number of processors.
     pub(crate) fn new(cpus: u16) -> Self {
         let by_cpu = (0..cpus).map(|_| AtomicU64::new(0)).collect();
         Self { by_cpu, too_large: AtomicU64::new(0), unread: AtomicU64::new(0) }

@@ -40,7 +40,7 @@ const EXCLUDING_PROPERTIES: u32 =
 impl Registry {
     /// Returns the parameters that a session sets for a registration; `None` if no enable of the
     /// session applies to this process. The source is null: the daemon does not store which caller
-    /// enabled.
+    /// enabled it.
     pub(crate) fn combined_params(&self, link: LinkId, number: u32, session: u64) -> Option<EnableParams> {
         let process = self.processes.get(&link)?;
         let registration = process.registrations.get(&number)?;
@@ -82,10 +82,10 @@ impl Registry {
         wanted.map(|(number, _)| *number).collect()
     }
 
-    /// Groups registrations of a process by their parameters for a session. Registrations with the
-    /// same provider and group have the same parameters, which are combined once: a process can
-    /// have many registrations, and the parameters can be large.
-    pub(crate) fn group_by_params(
+    /// Batches registrations of a process by their parameters for a session. Registrations of the
+    /// same provider, group, kind and name have the same parameters, which are combined once: a
+    /// process can have many registrations, and the parameters can be large.
+    pub(crate) fn batch_by_params(
         &self,
         link: LinkId,
         numbers: &[u32],
@@ -104,15 +104,15 @@ impl Registry {
         }
         let mut numbers_by_key: Vec<Vec<u32>> = numbers_by_key.into_values().collect();
         numbers_by_key.sort_unstable();
-        let mut groups: Vec<(Option<EnableParams>, Vec<u32>)> = Vec::new();
+        let mut batches: Vec<(Option<EnableParams>, Vec<u32>)> = Vec::new();
         for numbers in numbers_by_key {
             let params = numbers.first().and_then(|first| self.combined_params(link, *first, session));
-            match groups.last_mut() {
+            match batches.last_mut() {
                 Some((last, others)) if *last == params => others.extend(numbers),
-                _ => groups.push((params, numbers)),
+                _ => batches.push((params, numbers)),
             }
         }
-        groups
+        batches
     }
 
     /// Returns the sessions and enables that apply to this registration of this process: those of

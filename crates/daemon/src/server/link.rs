@@ -86,7 +86,6 @@ impl ClientLink {
         self.takes_descriptors
     }
 
-    /// Reads the next message.
     pub(super) fn receive(&self) -> Received {
         if self.is_closing || self.is_reading_paused {
             return Received::Nothing;

@@ -157,7 +157,6 @@ impl TestServer {
         act_as(uid, move || Connection::connect(&socket, TIME_LIMIT).unwrap())
     }
 
-    /// Returns the number of connections of a user.
     fn count_links_of(&self, uid: u32) -> usize {
         self.server.links.values().filter(|link| link.peer().uid == uid).count()
     }

@@ -69,7 +69,6 @@ pub(super) fn rights_for(is_live: bool, has_file: bool) -> Rights {
 }
 
 impl AccessControl {
-    /// Creates access control by these rules, without connections.
     pub(super) fn new(rules: AccessRules) -> Self {
         Self {
             rules,
@@ -117,7 +116,6 @@ impl AccessControl {
         self.client(link).map(|client| client.peer)
     }
 
-    /// Formats the peer of a connection for the log.
     pub(super) fn peer_name(&self, link: LinkId) -> PeerName {
         PeerName(self.peer(link))
     }

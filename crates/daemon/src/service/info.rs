@@ -34,7 +34,7 @@ pub(super) struct Information {
 /// The providers whose state a session requests periodically.
 #[derive(Debug)]
 struct PeriodicCapture {
-    every: Duration,
+    period: Duration,
     next: Instant,
     providers: Vec<Guid>,
 }
@@ -61,8 +61,8 @@ impl Information {
         let mut due = Vec::new();
         for (session, periodic) in self.periodic.iter_mut().filter(|(_, periodic)| periodic.next <= now) {
             // A daemon that was delayed requests the state once, not once per missed period.
-            let on_schedule = periodic.next + periodic.every;
-            periodic.next = if on_schedule > now { on_schedule } else { now + periodic.every };
+            let on_schedule = periodic.next + periodic.period;
+            periodic.next = if on_schedule > now { on_schedule } else { now + periodic.period };
             due.push((*session, periodic.providers.clone()));
         }
         due
@@ -100,7 +100,6 @@ impl Information {
         Ok(Some(settings))
     }
 
-    /// Replaces the settings of the system.
     pub(super) fn set_system(&mut self, system: System) {
         self.system = system;
     }
@@ -122,9 +121,9 @@ impl Information {
     ) {
         self.periodic.remove(&session);
         let Some(PeriodicCaptureState { seconds, providers }) = periodic else { return };
-        let every = Duration::from_secs(u64::from(*seconds));
-        let (next, providers) = (now + every, providers.clone());
-        self.periodic.insert(session, PeriodicCapture { every, next, providers });
+        let period = Duration::from_secs(u64::from(*seconds));
+        let (next, providers) = (now + period, providers.clone());
+        self.periodic.insert(session, PeriodicCapture { period, next, providers });
     }
 
     pub(super) fn answer_about_session(

@@ -162,7 +162,7 @@ impl SystemLoggers {
         message: Message,
         passed: PassedDescriptors,
     ) -> Result<Option<(Message, PassedDescriptors)>, Refusal> {
-        if self.changing.is_none() || !is_about_kernel(&message) {
+        if self.current_change.is_none() || !is_about_kernel(&message) {
             return Ok(Some((message, passed)));
         }
         let claimant = core.access.claimant(reply_to.link);
@@ -204,7 +204,7 @@ impl SystemLoggers {
             self.commit_change(core, registry, change, Vec::new());
             return;
         }
-        self.changing = Some(change);
+        self.current_change = Some(change);
         let promise = core.turn.promise(|outcome| ThreadNotice::KernelChanged { outcome });
         spawn_file_thread(move || promise.deliver(kernel::apply_capture_steps(&steps)));
     }
@@ -215,7 +215,7 @@ impl SystemLoggers {
         registry: &mut Registry,
         outcome: traceweir_session::Result<Vec<Option<OpenCapture>>>,
     ) {
-        let Some(change) = self.changing.take() else { return };
+        let Some(change) = self.current_change.take() else { return };
         match outcome {
             Ok(opened) => self.commit_change(core, registry, change, opened),
             Err(e) => match change.follow_up {
@@ -311,7 +311,7 @@ impl SystemLoggers {
         if !self.all.contains_key(&id) {
             return;
         }
-        if self.changing.is_some() {
+        if self.current_change.is_some() {
             self.defer_adjustment(id);
         } else {
             let (groups, settings) = (self.requested_groups(id), Box::new(core.information.settings(id)));

@@ -165,7 +165,6 @@ struct UnansweredRequest {
 }
 
 impl UnansweredRequest {
-    /// Creates a request that waits for no process yet.
     fn new(reply_to: Option<ReplyTo>, claimant: Claimant, session: u64, purpose: RequestPurpose) -> Self {
         Self {
             reply_to,

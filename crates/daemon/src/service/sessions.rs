@@ -149,7 +149,6 @@ impl SessionTable {
         }
     }
 
-    /// Returns the maximum number of sessions.
     pub(super) fn max_sessions(&self) -> usize {
         self.max_sessions
     }

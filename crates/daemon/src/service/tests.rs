@@ -44,7 +44,6 @@ fn service_with_notices(scope: Scope, uid: u32, max_sessions: usize) -> (Service
     (service, notices)
 }
 
-/// Creates a service whose notices are ignored.
 fn service(scope: Scope) -> Service {
     service_with_notices(scope, OWN_UID, 4).0
 }

@@ -77,7 +77,6 @@ impl Daemon {
         RuntimeDir::from_path(&self.dir.path().join("run"))
     }
 
-    /// Returns a path in the test's folder.
     pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.dir.path().join(name)
     }
@@ -289,7 +288,6 @@ pub(crate) struct EnableMessage {
 }
 
 impl EnableMessage {
-    /// Returns the first registration.
     pub(crate) fn registration(&self) -> u32 {
         self.registrations[0]
     }
@@ -344,7 +342,6 @@ pub(crate) fn open_log_file(path: &Path) -> OwnedFd {
     OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path).unwrap().into()
 }
 
-/// The configuration of a sequential session with a file.
 pub(crate) fn file_config(name: &str, path: &Path) -> SessionConfig {
     SessionConfig {
         log_file_mode: EVENT_TRACE_FILE_MODE_SEQUENTIAL,

@@ -28,7 +28,7 @@ pub(in crate::service) struct SystemLoggers {
     pub(super) scope: CaptureScope,
     pub(super) all: BTreeMap<u64, SystemLogger>,
     /// The change that is under way.
-    pub(super) changing: Option<CaptureChange>,
+    pub(super) current_change: Option<CaptureChange>,
     pub(super) deferred: VecDeque<DeferredWork>,
     /// Losses of sessions that are stopping, which are final once they have stopped.
     stopping_losses: BTreeMap<u64, Arc<CaptureLosses>>,
@@ -57,14 +57,14 @@ impl SystemLoggers {
     /// Creates an empty list for a daemon with this scope.
     pub(in crate::service) fn with_scope(scope: CaptureScope) -> Self {
         let (all, deferred, stopping_losses) = (BTreeMap::new(), VecDeque::new(), BTreeMap::new());
-        Self { scope, all, changing: None, deferred, stopping_losses }
+        Self { scope, all, current_change: None, deferred, stopping_losses }
     }
 
     /// Simulates a kernel change that takes long.
     #[cfg(test)]
     pub(in crate::service) fn simulate_change(&mut self) {
         let (steps, new_settings) = (Vec::new(), NewSettings::System(Default::default()));
-        self.changing = Some(CaptureChange { steps, new_settings, follow_up: FollowUp::Nothing });
+        self.current_change = Some(CaptureChange { steps, new_settings, follow_up: FollowUp::Nothing });
     }
 
     /// Checks that another system logger may start.
@@ -164,7 +164,7 @@ impl SystemLoggers {
     /// Removes and returns the next deferred work, unless a change is under way: the first that is
     /// not a guest's, else the first.
     pub(in crate::service) fn take_next_deferred(&mut self) -> Option<DeferredWork> {
-        if self.changing.is_some() {
+        if self.current_change.is_some() {
             return None;
         }
         let index = self.deferred.iter().position(|waiting| !waiting.is_from_guest()).unwrap_or(0);

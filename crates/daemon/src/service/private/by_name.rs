@@ -113,7 +113,7 @@ impl PrivateSessions {
             let Some(member) = private.members.get(&link) else { break };
             let old_hash = member.by_name.get(&provider).copied();
             let new_hash = self.find_reaching_hash(core, registry, private, link, provider);
-            let is_enabled_itself = private.enables.contains_key(&provider);
+            let is_enabled_directly = private.enables.contains_key(&provider);
             let is_full = old_hash.is_none() && member.by_name.len() >= MAX_GUIDS_BY_NAME;
             if new_hash.is_some() && is_full {
                 // Registrations do not change meanwhile, so a second attempt would not help.
@@ -133,7 +133,7 @@ impl PrivateSessions {
                     }
                 }
                 None => {
-                    if member.by_name.remove(&provider).is_some() && !is_enabled_itself {
+                    if member.by_name.remove(&provider).is_some() && !is_enabled_directly {
                         orders.push(OrderByName::Disable { provider });
                     }
                 }

@@ -435,7 +435,6 @@ fn mark_independent(sessions: &SessionTable, session: u64, params: &mut EnablePa
     params.property |= if is_independent { PROPERTY_INDEPENDENT } else { 0 };
 }
 
-/// Sends an enable message to some registrations of a process.
 pub(super) fn send_enable(
     core: &mut Core,
     link: LinkId,

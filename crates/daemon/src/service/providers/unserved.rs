@@ -75,9 +75,9 @@ impl ProviderControl {
     /// `false` if there is still no region.
     fn enable_missing(&mut self, core: &mut Core, link: LinkId, session: u64) -> bool {
         let missing = self.registry.missing_registrations(link, session);
-        let groups = self.registry.group_by_params(link, &missing, session).into_iter();
-        let mut groups = groups.filter_map(|(params, numbers)| Some((params?, numbers)));
-        groups.all(|(params, numbers)| {
+        let batches = self.registry.batch_by_params(link, &missing, session).into_iter();
+        let mut batches = batches.filter_map(|(params, numbers)| Some((params?, numbers)));
+        batches.all(|(params, numbers)| {
             self.enable_registrations(core, link, &numbers, session, params, 0).is_ok()
         })
     }

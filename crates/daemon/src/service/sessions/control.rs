@@ -86,7 +86,6 @@ impl SessionTable {
         if shows_events(control) { access.check_kernel_access(link, &config) } else { Ok(()) }
     }
 
-    /// Replies with the properties of a session.
     pub(in crate::service) fn query(
         &self,
         turn: &mut ServiceTurn,
