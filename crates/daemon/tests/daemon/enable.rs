@@ -156,23 +156,6 @@ fn waiting_call_delays_no_other_client() {
 }
 
 #[test]
-fn ninth_session_of_a_provider_is_refused() {
-    let daemon = Daemon::start();
-    let mut controller = daemon.controller();
-    let ids: Vec<u64> = (0..9).map(|i| controller.start(real_time_config(&i.to_string())).id).collect();
-    for id in &ids[..8] {
-        controller.enable(*id, PROVIDER);
-    }
-    assert_eq!(
-        controller.status(enable_message(ids[8], PROVIDER, EnableCode::Enable, 0)),
-        NO_SYSTEM_RESOURCES
-    );
-    controller.enable(ids[0], PROVIDER);
-    controller.stop(ids[3]);
-    controller.enable(ids[8], PROVIDER);
-}
-
-#[test]
 fn state_is_captured_from_enabled_registrations() {
     let daemon = Daemon::start();
     let mut controller = daemon.controller();
