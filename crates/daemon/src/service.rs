@@ -114,18 +114,18 @@ impl Service {
         std::mem::take(&mut self.core.turn.effects)
     }
 
-    /// Adds a connection. `is_knocked`: the daemon opened it.
+    /// Adds a connection. `is_from_knock`: the daemon opened it.
     pub(crate) fn add_connection(
         &mut self,
         link: LinkId,
         peer: Peer,
         process: Option<ProcessKey>,
-        is_knocked: bool,
+        is_from_knock: bool,
         now: Instant,
     ) {
         self.core.turn.now = now;
-        self.core.access.add_client(link, ConnectedClient::new(peer, process, is_knocked, now));
-        if is_knocked {
+        self.core.access.add_client(link, ConnectedClient::new(peer, process, is_from_knock, now));
+        if is_from_knock {
             self.core.turn.send(link, Message::Knock { versions: VERSIONS });
         }
     }
@@ -160,7 +160,7 @@ impl Service {
 
     /// Returns whether a connection that the daemon accepted has not completed `Hello`.
     pub(crate) fn is_before_hello(&self, link: LinkId) -> bool {
-        self.core.access.client(link).is_some_and(|client| client.role.is_none() && !client.is_knocked)
+        self.core.access.client(link).is_some_and(|client| client.role.is_none() && !client.is_from_knock)
     }
 
     /// Returns whether a connection may send files: only controllers may.
@@ -337,7 +337,7 @@ impl Service {
         let keeps_daemon_busy = |client: &ConnectedClient| match client.role {
             Some(Role::Consumer) => true,
             Some(Role::Provider | Role::Controller) => false,
-            None => !client.is_knocked,
+            None => !client.is_from_knock,
         };
         // A controller that may be in the middle of its work is given time: its last message counts
         // as use. Queries by a controller that has disconnected do not.

@@ -74,9 +74,9 @@ impl Server {
         }
     }
 
-    pub(super) fn add_link(&mut self, connection: Connection, is_knocked: bool) {
+    pub(super) fn add_link(&mut self, connection: Connection, is_from_knock: bool) {
         let peer = connection.peer();
-        if !self.can_accept(&connection, is_knocked) {
+        if !self.can_accept(&connection, is_from_knock) {
             let reason = format!(
                 "too many connections: the daemon accepts {MAX_LINKS}, and of one user who does not control it {MAX_LINKS_OF_GUEST}, {MAX_LINKS_BEFORE_HELLO_OF_GUEST} of them before Hello"
             );
@@ -105,25 +105,25 @@ impl Server {
             return;
         }
         self.links.insert(id, link);
-        self.service.add_connection(id, peer, process, is_knocked, Instant::now());
+        self.service.add_connection(id, peer, process, is_from_knock, Instant::now());
         if uses_reserved_descriptor {
             self.service.mark_reserved_descriptor(id);
         }
         if let Some(identity) = identity {
             self.service.set_identity(id, identity);
         }
-        self.expect_within(id, hello_timeout(is_knocked, is_guest));
+        self.expect_within(id, hello_timeout(is_from_knock, is_guest));
     }
 
     /// Returns whether the limits permit another connection of this peer. Guests leave connections
     /// for users who control the daemon.
-    fn can_accept(&mut self, connection: &Connection, is_knocked: bool) -> bool {
+    fn can_accept(&mut self, connection: &Connection, is_from_knock: bool) -> bool {
         let peer = connection.peer();
         let mut connections = self.count_connections(peer.uid);
         if !self.service.access().is_guest(&peer) {
             return connections.is_below_total_limit();
         }
-        if !is_knocked && connections.has_too_many_before_hello() {
+        if !is_from_knock && connections.has_too_many_before_hello() {
             // A `Hello` that has arrived counts, even if the loop had no time to read it.
             for id in self.links_before_hello(peer.uid) {
                 self.serve_link(id, EventFlags::IN, Some(Instant::now()));
@@ -134,7 +134,7 @@ impl Server {
         let may_control =
             || access.admits(&UserIdentity::with_groups(&peer, connection.peer_groups()), Role::Controller);
         let exceeds_guest_limits = !connections.is_below_guest_limits()
-            || (!is_knocked && connections.has_too_many_before_hello())
+            || (!is_from_knock && connections.has_too_many_before_hello())
             || self.descriptors.is_reserved(connection, true);
         connections.is_below_total_limit() && (!exceeds_guest_limits || may_control())
     }
@@ -193,8 +193,8 @@ fn peer_process(connection: &Connection) -> Option<ProcessKey> {
 }
 
 /// Returns how long a new connection may take to send `Hello`; `None`: without limit.
-fn hello_timeout(is_knocked: bool, guest: bool) -> Option<Duration> {
-    match (is_knocked, guest) {
+fn hello_timeout(is_from_knock: bool, is_guest: bool) -> Option<Duration> {
+    match (is_from_knock, is_guest) {
         (false, _) => Some(LINK_TIMEOUT),
         (true, true) => Some(KNOCKED_HELLO_TIMEOUT),
         (true, false) => None,

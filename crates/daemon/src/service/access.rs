@@ -145,7 +145,7 @@ impl AccessControl {
     pub(super) fn admit(&self, link: LinkId, versions: (u16, u16), role: Role) -> Result<u16, Refusal> {
         let version = common_version(versions).map_err(|e| Refusal::new(e.status(), e.to_string()))?;
         let client = self.client(link).ok_or_else(closed_connection)?;
-        if client.is_knocked && role != Role::Provider {
+        if client.is_from_knock && role != Role::Provider {
             return Err(Refusal::new(
                 Status::ERROR_INVALID_PARAMETER,
                 "a connection that the daemon opened is for a provider only",

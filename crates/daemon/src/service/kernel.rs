@@ -3,7 +3,7 @@
 //! ```text
 //!   Start ─▶ rights, limits ─▶ Starting ─(own thread: open_capture)─▶ mark_started
 //!   Update of EnableFlags ─┐
-//!   classes 3 to 9, 28     ├─▶ change ─(own thread: apply_capture_steps)─▶ KernelChanged
+//!   classes 3–6, 8, 9, 28  ├─▶ change ─(own thread: apply_capture_steps)─▶ KernelChanged
 //!   enable of a system     │         │            ─▶ stored, passed to the session, answered
 //!   provider               ┘         └─ one at a time: later requests wait in order, guests last
 //! ```

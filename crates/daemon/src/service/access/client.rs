@@ -22,7 +22,7 @@ pub(in crate::service) struct ConnectedClient {
     pub(in crate::service) identity: UserIdentity,
     pub(in crate::service) role: Option<Role>,
     /// The daemon opened the connection, so only a provider can be at its other end.
-    pub(in crate::service) is_knocked: bool,
+    pub(in crate::service) is_from_knock: bool,
     /// The connection uses one of the descriptors reserved for controllers and sessions.
     pub(in crate::service) uses_reserved_descriptor: bool,
     /// When the client last sent a message.
@@ -32,12 +32,12 @@ pub(in crate::service) struct ConnectedClient {
 }
 
 impl ConnectedClient {
-    /// Creates the state of a connection that has just been made. `is_knocked`: the daemon opened
-    /// it.
+    /// Creates the state of a connection that has just been made. `is_from_knock`: the daemon
+    /// opened it.
     pub(in crate::service) fn new(
         peer: Peer,
         process: Option<ProcessKey>,
-        is_knocked: bool,
+        is_from_knock: bool,
         now: Instant,
     ) -> Self {
         Self {
@@ -46,7 +46,7 @@ impl ConnectedClient {
             could_profile: may_profile(peer.pid, peer.uid),
             identity: UserIdentity::without_groups(&peer),
             role: None,
-            is_knocked,
+            is_from_knock,
             uses_reserved_descriptor: false,
             last_message: now,
             consumer_state: ConsumerState::Nothing,
