@@ -22,7 +22,9 @@ impl Babeltrace {
     /// Searches `PATH`.
     pub(crate) fn find() -> Option<Self> {
         let ended = process::run(Command::new("babeltrace2").arg("--version"), Stdio::piped()).ok()?;
-        ended.has_succeeded.then(|| Self { version: ended.stdout.lines().next().unwrap_or_default().to_owned() })
+        ended
+            .has_succeeded
+            .then(|| Self { version: ended.stdout.lines().next().unwrap_or_default().to_owned() })
     }
 
     /// Decodes a trace without output.

@@ -133,7 +133,12 @@ pub(crate) fn write_traces(folder: &Path, events: u64) -> Result<BenchTraces> {
     let etl_written =
         etl::write(&etl, EtlLayout { cpus: CPUS, buffer_size: BUFFER_BYTES, events, bytes: u64::MAX })?;
     ctf::write(&ctf, events, CPUS)?;
-    Ok(BenchTraces { etl, etl_written, ctf, expected: EventTally { events, sum: sample::sum_of_values(events) } })
+    Ok(BenchTraces {
+        etl,
+        etl_written,
+        ctf,
+        expected: EventTally { events, sum: sample::sum_of_values(events) },
+    })
 }
 
 /// The rounds of each figure.

@@ -305,7 +305,9 @@ impl<'a> WriteBench<'a> {
                 MeasuredTracer::Ours(writer) => {
                     cost_if_lossless(&self.daemon.run_round(writer, &load, self.folder)?)
                 }
-                MeasuredTracer::Native(language) => cost_if_lossless(&self.run_native_round(language, &load)?),
+                MeasuredTracer::Native(language) => {
+                    cost_if_lossless(&self.run_native_round(language, &load)?)
+                }
             };
             if let Some(written) = written {
                 return Ok((Some(written.ns_per_event()), drain));

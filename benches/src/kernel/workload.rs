@@ -70,7 +70,8 @@ impl Workload {
         sent.unwrap_or(Ok(()))
             .and_then(|()| self.answers.read_line(&mut line))
             .map_err(Error::file(Path::new("the workload")))?;
-        let unexpected = || Error::IncompleteRun(format!("the workload printed {line:?} instead of nanoseconds"));
+        let unexpected =
+            || Error::IncompleteRun(format!("the workload printed {line:?} instead of nanoseconds"));
         line.trim().parse().map_err(|_| unexpected())
     }
 }

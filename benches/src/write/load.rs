@@ -179,7 +179,9 @@ fn pin_thread(processor: usize) -> Result<()> {
 }
 
 fn thread_cpu_time() -> Result<Duration> {
-    clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).map(Duration::from).map_err(Error::system("reading the thread's clock"))
+    clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID)
+        .map(Duration::from)
+        .map_err(Error::system("reading the thread's clock"))
 }
 
 /// Emits `events` events and adds their number and processor time to `written`.

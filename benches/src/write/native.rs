@@ -82,9 +82,7 @@ impl NativePrograms {
         };
         let compile = |language: Language| {
             let programs = Self::compile(folder, language, &library);
-            programs
-                .map_err(|reason| eprintln!("TraceLogging from {language:?} is left out: {reason}"))
-                .ok()
+            programs.map_err(|reason| eprintln!("TraceLogging from {language:?} is left out: {reason}")).ok()
         };
         Language::ALL.into_iter().filter_map(compile).collect()
     }

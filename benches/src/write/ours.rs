@@ -193,10 +193,7 @@ impl BenchDaemon {
         std::fs::remove_file(&file).map_err(Error::file(&file))?;
         match OurRound::parse(&ended.stdout) {
             Some(round) if ended.has_succeeded => Ok(round),
-            _ => Err(program_error(
-                &command,
-                format!("failed: {}{}", ended.stdout, ended.stderr.trim()),
-            )),
+            _ => Err(program_error(&command, format!("failed: {}{}", ended.stdout, ended.stderr.trim()))),
         }
     }
 }
@@ -345,8 +342,8 @@ pub(crate) struct WriterOptions {
 
 /// The role `ours`: runs one round and prints its result.
 pub(crate) fn run_round(file: &Path, writer: &WriterOptions, arguments: &[String]) -> Result<()> {
-    let load =
-        WriteLoad::parse(arguments).ok_or_else(|| Error::IncompleteRun(format!("not a load: {arguments:?}")))?;
+    let load = WriteLoad::parse(arguments)
+        .ok_or_else(|| Error::IncompleteRun(format!("not a load: {arguments:?}")))?;
     wait_for_daemon()?;
     let filter = writer.filter.map(FilterKind::filter);
     let session = start_session(session_with_lttng_memory(file, &load), filter)?;

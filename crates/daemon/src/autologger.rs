@@ -115,7 +115,8 @@ impl Autologgers {
     /// Writes a definition file in the form that the daemon reads; replaces an existing one
     /// atomically.
     pub fn put(&self, definition: &AutologgerDefinition) -> std::io::Result<()> {
-        let invalid_input = |e: ConfigError| std::io::Error::new(std::io::ErrorKind::InvalidInput, e.to_string());
+        let invalid_input =
+            |e: ConfigError| std::io::Error::new(std::io::ErrorKind::InvalidInput, e.to_string());
         check_name(&definition.name).map_err(invalid_input)?;
         let text = definition.to_text();
         AutologgerDefinition::parse(&definition.name, &text).map_err(invalid_input)?;

@@ -77,7 +77,8 @@ impl DaemonFolders {
 }
 
 fn user_folder(variable: &str, default: &str) -> Option<PathBuf> {
-    let read_absolute = |name: &str| trusted_variable(name).map(PathBuf::from).filter(|path| path.is_absolute());
+    let read_absolute =
+        |name: &str| trusted_variable(name).map(PathBuf::from).filter(|path| path.is_absolute());
     let base = read_absolute(variable).or_else(|| read_absolute("HOME").map(|home| home.join(default)))?;
     Some(base.join("traceweir"))
 }

@@ -296,8 +296,14 @@ mod tests {
         assert_eq!(open_status(true, vec![]), Status::ERROR_INVALID_PARAMETER);
         assert_eq!(open_status(false, vec![read_write()]), Status::ERROR_INVALID_PARAMETER);
         assert_eq!(open_status(true, vec![read_write(), read_write()]), Status::ERROR_INVALID_PARAMETER);
-        assert_eq!(open_status(true, vec![open(OpenOptions::new().read(true))]), Status::ERROR_INVALID_PARAMETER);
-        assert_eq!(open_status(true, vec![open(OpenOptions::new().write(true))]), Status::ERROR_INVALID_PARAMETER);
+        assert_eq!(
+            open_status(true, vec![open(OpenOptions::new().read(true))]),
+            Status::ERROR_INVALID_PARAMETER
+        );
+        assert_eq!(
+            open_status(true, vec![open(OpenOptions::new().write(true))]),
+            Status::ERROR_INVALID_PARAMETER
+        );
         let append = open(OpenOptions::new().read(true).append(true));
         assert_eq!(open_status(true, vec![append]), Status::ERROR_INVALID_PARAMETER);
         let folder = OwnedFd::from(File::open(dir.path()).unwrap());

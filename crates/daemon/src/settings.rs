@@ -146,7 +146,11 @@ mod tests {
             file.with_environment(|requested| (requested == name).then(|| value.to_owned()))
         };
         assert_eq!(with_variable("TRACEWEIR_MAX_SESSIONS", "32").max_sessions, 32);
-        assert_eq!(with_variable("TRACEWEIR_MAX_SESSIONS", "257").max_sessions, 100, "an invalid value is ignored");
+        assert_eq!(
+            with_variable("TRACEWEIR_MAX_SESSIONS", "257").max_sessions,
+            100,
+            "an invalid value is ignored"
+        );
         assert_eq!(with_variable("TRACEWEIR_MAX_SESSIONS", " 256\n").max_sessions, 256);
         for text in ["31", "", "-1", "many"] {
             assert_eq!(with_variable("TRACEWEIR_MAX_SESSIONS", text).max_sessions, 100, "{text:?}");

@@ -172,14 +172,19 @@ fn invalid_operations_and_sids_are_refused_with_87() {
         );
     }
     for sid in [&sid[..11], &[], &[sid.as_slice(), &[0]].concat()] {
-        assert_eq!(AccessChange::new(SecurityOperation::SET_DACL.0, sid, 1, true).unwrap_err().status, Status::ERROR_INVALID_PARAMETER);
+        assert_eq!(
+            AccessChange::new(SecurityOperation::SET_DACL.0, sid, 1, true).unwrap_err().status,
+            Status::ERROR_INVALID_PARAMETER
+        );
     }
 }
 
 #[test]
 fn number_and_size_of_lists_are_limited() {
     let mut access = AccessRules::new(Scope::System, 0);
-    let add = |uid: u32| AccessChange::new(SecurityOperation::ADD_DACL.0, &Sid::user(uid).to_bytes(), 1, true).unwrap();
+    let add = |uid: u32| {
+        AccessChange::new(SecurityOperation::ADD_DACL.0, &Sid::user(uid).to_bytes(), 1, true).unwrap()
+    };
     let entries = (0..2380).map(|uid| Ace::new(AceKind::Allow, Sid::user(uid), Rights(1))).collect();
     let dacl = Some(Acl { entries });
     access.lists.set_list(OBJECT, Some(SecurityDescriptor { dacl, ..SecurityDescriptor::default() }));
@@ -234,12 +239,8 @@ fn entry() -> impl Strategy<Value = Ace> {
         (0..6_u32).prop_map(Sid::group),
         Just("S-1-5-32-544".parse().unwrap()),
     ];
-    (kind, prop_oneof![Just(0), Just(INHERIT_ONLY)], 0..0x2000_u32, sid).prop_map(|(kind, flags, rights, sid)| Ace {
-        kind,
-        flags,
-        rights: Rights(rights),
-        sid,
-    })
+    (kind, prop_oneof![Just(0), Just(INHERIT_ONLY)], 0..0x2000_u32, sid)
+        .prop_map(|(kind, flags, rights, sid)| Ace { kind, flags, rights: Rights(rights), sid })
 }
 
 proptest! {
@@ -272,7 +273,8 @@ fn stored_rules() -> (tempfile::TempDir, AccessListFolder, impl Fn() -> AccessRu
 }
 
 fn list_granting(uid: u32, right: Rights) -> Vec<u8> {
-    let change = AccessChange::new(SecurityOperation::SET_DACL.0, &Sid::user(uid).to_bytes(), right.0, true).unwrap();
+    let change =
+        AccessChange::new(SecurityOperation::SET_DACL.0, &Sid::user(uid).to_bytes(), right.0, true).unwrap();
     AccessRules::new(Scope::System, 0).lists.compute_change(OBJECT, &change).unwrap().unwrap().1
 }
 

@@ -80,7 +80,9 @@ pub(super) fn format_filter(filter: &Filter) -> Option<String> {
     KINDS.iter().filter(|(_, kind, _)| *kind == filter.kind).find_map(|(name, _, encoding)| {
         let values = match encoding {
             FilterEncoding::Ids(includes) => format!("[{}]", decode_ids(*includes, &filter.data)?.join(", ")),
-            FilterEncoding::Names(includes) => format!("[{}]", decode_names(*includes, &filter.data)?.join(", ")),
+            FilterEncoding::Names(includes) => {
+                format!("[{}]", decode_names(*includes, &filter.data)?.join(", "))
+            }
             FilterEncoding::Level => decode_level(&filter.data)?.to_string(),
             FilterEncoding::Joined => format!("[{}]", decode_joined_names(&filter.data)?.join(", ")),
         };

@@ -197,7 +197,8 @@ impl AutologgerStarter {
         state.refused.clear();
         let providers: Vec<_> =
             definition.providers.into_iter().filter(|provider| provider.enabled).collect();
-        self.running.insert(definition.name.clone(), EnablingSession { state, enables_left: providers.len() });
+        self.running
+            .insert(definition.name.clone(), EnablingSession { state, enables_left: providers.len() });
         let requests = providers.into_iter().map(|provider| {
             let request =
                 self.add_request(StarterRequest::Enable(definition.name.clone(), provider.heading.clone()));

@@ -183,9 +183,7 @@ mod tests {
         assert!(reason(&path).contains("UTF-8"));
         assert_eq!((remove_file(&path).unwrap(), remove_file(&path).unwrap()), (true, false));
         let mut remaining = dir.path().read_dir().unwrap().flatten();
-        assert!(
-            !remaining.any(|entry| entry.file_name().to_string_lossy().starts_with(UNFINISHED_PREFIX))
-        );
+        assert!(!remaining.any(|entry| entry.file_name().to_string_lossy().starts_with(UNFINISHED_PREFIX)));
     }
 
     #[test]

@@ -370,7 +370,10 @@ fn only_an_enable_by_name_matches_names() {
     let other = EnableTarget::Provider(Guid::from_u128(3));
     registry.enable(other, 5, EnableParams::default(), None, NAME).unwrap();
     registry.set_controller(other, 5, root());
-    assert!(registry.matches_of_registration(1, 0).is_empty(), "an enable of a GUID other than the hash matches no name");
+    assert!(
+        registry.matches_of_registration(1, 0).is_empty(),
+        "an enable of a GUID other than the hash matches no name"
+    );
     let group = EnableTarget::Group(Guid::from_provider_name(NAME));
     registry.enable(group, 6, EnableParams::default(), None, NAME).unwrap();
     registry.set_controller(group, 6, root());

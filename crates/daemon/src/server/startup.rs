@@ -229,8 +229,8 @@ fn take_lock(runtime: &RuntimeDir, is_socket_activated: bool) -> Result<File> {
             Err(Errno::WOULDBLOCK) => {
                 // With an inherited socket a connection proves nothing: it may wait in the
                 // queue of this daemon's own socket.
-                let answers =
-                    !is_socket_activated && Connection::connect(&runtime.control_socket(), KNOCK_TIMEOUT).is_ok();
+                let answers = !is_socket_activated
+                    && Connection::connect(&runtime.control_socket(), KNOCK_TIMEOUT).is_ok();
                 if answers || Instant::now() >= until {
                     return Err(Error::AlreadyRunning(runtime.path().to_owned()));
                 }
@@ -487,7 +487,9 @@ mod tests {
         runtime.ensure().unwrap();
         let count_busy = || {
             let mut search = OwnFolderSearch::default();
-            search.knock(&runtime, &mut UserFolderSearch::default(), |_| panic!("a busy socket accepted a connection"));
+            search.knock(&runtime, &mut UserFolderSearch::default(), |_| {
+                panic!("a busy socket accepted a connection")
+            });
             search.busy.len()
         };
         let (path, _listener, _waiting) = busy_socket(&runtime, 1);

@@ -249,7 +249,10 @@ impl SystemLoggers {
                     self.store_capture(id, control, losses);
                 }
                 (opened, _) => {
-                    running.control.iter().for_each(|control| log_missing_events(&running.config.name, control));
+                    running
+                        .control
+                        .iter()
+                        .for_each(|control| log_missing_events(&running.config.name, control));
                     drop_capture_on_thread(opened);
                 }
             }

@@ -235,7 +235,11 @@ impl PrivateSessions {
     /// Returns the earliest deadline of a request.
     pub(super) fn deadline(&self) -> Option<Instant> {
         let other_users_deadline = |pending: &UnansweredRequest| pending.others.as_ref().map(|(at, _)| *at);
-        self.pending.values().flat_map(|pending| [pending.deadline, other_users_deadline(pending)]).flatten().min()
+        self.pending
+            .values()
+            .flat_map(|pending| [pending.deadline, other_users_deadline(pending)])
+            .flatten()
+            .min()
     }
 
     /// Returns an order number for a request that may wait without a deadline; limits such requests

@@ -205,7 +205,8 @@ fn each_operation_of_a_controller_needs_its_right() {
         ACCESS_DENIED,
         "the right is checked before the name"
     );
-    for control in [Control::Stop, Control::Flush { log_file: None }, Control::Update(timer), Control::Query] {
+    for control in [Control::Stop, Control::Flush { log_file: None }, Control::Update(timer), Control::Query]
+    {
         assert_eq!(ann.status(control_message(control.clone())), ACCESS_DENIED, "{control:?}");
         assert_eq!(status(&root.request(control_message(Control::Query))), SUCCESS);
     }

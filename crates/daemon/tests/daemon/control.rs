@@ -67,7 +67,11 @@ fn names_guids_and_files_are_unique_and_sessions_limited() {
     let start_status = |controller: &mut Client, config: SessionConfig, files: &[&OwnedFd]| {
         status(&controller.request_with(start(config), files))
     };
-    assert_eq!(start_status(&mut controller, real_time_config("ONE"), &[]), ALREADY_EXISTS, "the name is in use");
+    assert_eq!(
+        start_status(&mut controller, real_time_config("ONE"), &[]),
+        ALREADY_EXISTS,
+        "the name is in use"
+    );
     assert_eq!(
         start_status(&mut controller, SessionConfig { guid, ..real_time_config("two") }, &[]),
         ALREADY_EXISTS,
@@ -113,7 +117,10 @@ fn contradictory_properties_are_refused() {
         ..file_config("x", &daemon.path("x.etl"))
     };
     let file = open_log_file(&daemon.path("x.etl"));
-    assert_eq!(status(&controller.request_with(Message::Start(Box::new(two_modes)), &[&file])), INVALID_PARAMETER);
+    assert_eq!(
+        status(&controller.request_with(Message::Start(Box::new(two_modes)), &[&file])),
+        INVALID_PARAMETER
+    );
     let no_mode = SessionConfig { log_file_mode: 0, ..real_time_config("x") };
     assert_eq!(controller.status(Message::Start(Box::new(no_mode))), BAD_PATHNAME);
     controller.start(real_time_config("x"));

@@ -76,7 +76,11 @@ fn provider_name_is_kept_with_its_enable_and_must_be_printable() {
         };
         providers.first().map(|entry| entry.sessions[0].name.clone()).unwrap_or_default()
     };
-    assert_eq!(name_after(enable_by_name("\u{1b}[2J"), INVALID_PARAMETER), "", "no terminal control sequences");
+    assert_eq!(
+        name_after(enable_by_name("\u{1b}[2J"), INVALID_PARAMETER),
+        "",
+        "no terminal control sequences"
+    );
     assert_eq!(name_after(enable_by_name(&"n".repeat(256)), INVALID_PARAMETER), "");
     assert_eq!(name_after(enable_by_name("My Provider"), SUCCESS), "My Provider");
     assert_eq!(name_after(enable_by_name(""), SUCCESS), "My Provider", "an empty name changes nothing");
@@ -209,8 +213,7 @@ fn process_filter_enables_only_those_processes() {
     provider.register_quietly(1, PROVIDER);
     let (own, other) = (std::process::id(), SleepingProcess::new());
     let mut filter = |pids: &[u32]| {
-        let message =
-            enable_message_with(session, PROVIDER, EnableCode::Enable, params_for_pids(pids), 0);
+        let message = enable_message_with(session, PROVIDER, EnableCode::Enable, params_for_pids(pids), 0);
         assert_eq!(controller.request(message), Message::Done);
     };
 
@@ -342,7 +345,11 @@ fn program_name_filter_applies_now_and_later() {
     early.register_quietly(1, PROVIDER);
     assert_eq!(enable(&format!("other;{program}")), Message::Done);
     early.receive_region(session);
-    assert_eq!(early.receive_enable().params, EnableParams::default(), "the daemon itself applies the scope filter");
+    assert_eq!(
+        early.receive_enable().params,
+        EnableParams::default(),
+        "the daemon itself applies the scope filter"
+    );
     let mut late = daemon.provider();
     late.register(2, PROVIDER);
     late.receive_region(session);

@@ -114,7 +114,8 @@ fn session_ends_when_its_next_file_cannot_be_opened() {
     until("the session has ended", || controller.status(outcome()) == SUCCESS);
     let end = expect_properties(controller.request(outcome()));
     assert_eq!(Status(end.end_status), BAD_PATHNAME);
-    let in_files = count_final_events(&folder.join("log-1.etl")) + count_final_events(&folder.join("log-2.etl"));
+    let in_files =
+        count_final_events(&folder.join("log-1.etl")) + count_final_events(&folder.join("log-2.etl"));
     assert_eq!(in_files as u64 + end.events_lost, 5_000);
     assert!(in_files > 0 && lost < 5_000);
     controller.stop(other.id);
@@ -133,7 +134,10 @@ fn increment_needs_a_file_sequence_and_conversion_a_file() {
     assert_eq!(status(&controller.control(with_file, Control::Increment)), INVALID_FUNCTION);
     assert_eq!(status(&controller.control(77, Control::Increment)), WMI_INSTANCE_NOT_FOUND);
     let converted = expect_properties(controller.control(with_file, Control::ConvertToRealTime));
-    assert_eq!((converted.config.log_file, converted.config.log_file_mode & 0x12F), (None, EVENT_TRACE_REAL_TIME_MODE));
+    assert_eq!(
+        (converted.config.log_file, converted.config.log_file_mode & 0x12F),
+        (None, EVENT_TRACE_REAL_TIME_MODE)
+    );
     assert_eq!(count_final_events(&path), 0, "the file is final");
     let other = controller.start(file_config("other", &path)).id;
     controller.stop(other);
@@ -203,7 +207,8 @@ fn session_needs_disk_space_for_its_log_and_the_reserve() {
 fn sixty_four_sessions_run_and_one_more_is_refused() {
     let daemon = Daemon::start();
     let mut controller = daemon.controller();
-    let small_config = |n: usize| SessionConfig { buffer_size: 4, ..real_time_config(&format!("session {n}")) };
+    let small_config =
+        |n: usize| SessionConfig { buffer_size: 4, ..real_time_config(&format!("session {n}")) };
     let ids: Vec<u64> = (0..64).map(|n| controller.start(small_config(n)).id).collect();
     let loggers: std::collections::BTreeSet<u64> = ids.iter().map(|id| id & 0xFFFF).collect();
     assert_eq!(loggers.len(), 64);

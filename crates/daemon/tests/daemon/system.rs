@@ -184,8 +184,7 @@ fn kernel_logger_has_its_guid_and_the_events_of_its_flags() {
     again(5, || {
         let daemon = Daemon::start();
         let (mut controller, path) = (daemon.controller(), daemon.path("a.etl"));
-        let config =
-            SessionConfig { guid: Guid::from_u128(7), ..kernel_logger(&path, CSWITCH | REGISTRY) };
+        let config = SessionConfig { guid: Guid::from_u128(7), ..kernel_logger(&path, CSWITCH | REGISTRY) };
         let Some(session) = start_kernel_session(&mut controller, config) else { return };
         assert_eq!(
             (session.config.guid, session.config.enable_flags),
@@ -339,15 +338,27 @@ fn system_providers_need_system_logger_mode() {
         controller.status(enable_keywords(session, provider, code, 1))
     };
     for code in [EnableCode::Enable, EnableCode::Disable, EnableCode::CaptureState] {
-        assert_eq!(enable_status(&mut controller, plain, system_provider("Process"), code), INVALID_PARAMETER);
-        assert_eq!(enable_status(&mut controller, plain, class::SYSTEM_TRACE_CONTROL, code), INVALID_PARAMETER);
+        assert_eq!(
+            enable_status(&mut controller, plain, system_provider("Process"), code),
+            INVALID_PARAMETER
+        );
+        assert_eq!(
+            enable_status(&mut controller, plain, class::SYSTEM_TRACE_CONTROL, code),
+            INVALID_PARAMETER
+        );
     }
     assert_eq!(
         enable_status(&mut controller, session, class::SYSTEM_TRACE_CONTROL, EnableCode::Enable),
         INVALID_PARAMETER
     );
-    assert_eq!(enable_status(&mut controller, session, class::SYSTEM_TRACE_CONTROL, EnableCode::CaptureState), SUCCESS);
-    assert_eq!(enable_status(&mut controller, session, system_provider("Registry"), EnableCode::CaptureState), SUCCESS);
+    assert_eq!(
+        enable_status(&mut controller, session, class::SYSTEM_TRACE_CONTROL, EnableCode::CaptureState),
+        SUCCESS
+    );
+    assert_eq!(
+        enable_status(&mut controller, session, system_provider("Registry"), EnableCode::CaptureState),
+        SUCCESS
+    );
     let providers = vec![system_provider("Process"), PROVIDER];
     assert_eq!(controller.status(Message::CheckEnables { providers }), SUCCESS);
     let named =
@@ -479,7 +490,8 @@ fn guest_gets_kernel_events_by_the_kernel_access_list() {
     );
     assert_eq!(query_groups(&mut guest, id), [0; 8], "nothing has changed");
     let (object, sid, rights) = (class::SYSTEM_TRACE_CONTROL, ann.to_bytes(), all.0);
-    let grant_to_itself = Message::SetAccess { object, operation: SecurityOperation::ADD_DACL.0, sid, rights, allow: true };
+    let grant_to_itself =
+        Message::SetAccess { object, operation: SecurityOperation::ADD_DACL.0, sid, rights, allow: true };
     assert_eq!(guest.status(grant_to_itself), ACCESS_DENIED);
     grant(&mut root, class::SYSTEM_TRACE_CONTROL, ann, Rights::TRACELOG_ACCESS_KERNEL_LOGGER);
     if is_accepted(&guest.request(enable_keywords(

@@ -131,7 +131,10 @@ fn is_full_queue_read() -> bool {
     let uncounted = root.query(session).uncounted_processes;
     if received.len() < CALLS + 1 || uncounted > 0 {
         let (count, elapsed) = (received.len(), began.elapsed());
-        assert!(elapsed >= READ_LIMIT, "dropped after {elapsed:?} and {count} messages: {uncounted} uncounted");
+        assert!(
+            elapsed >= READ_LIMIT,
+            "dropped after {elapsed:?} and {count} messages: {uncounted} uncounted"
+        );
         return false;
     }
     assert!(matches!(received[0], Message::Region { .. }), "{:?}", received[0]);

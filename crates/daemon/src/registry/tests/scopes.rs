@@ -87,7 +87,8 @@ impl Request {
         ];
         let mut filters = vec![event_filter()];
         for ((kind, passing), effect) in KINDS.into_iter().zip(passing).zip(self.effects) {
-            let failing = if kind == EVENT_FILTER_TYPE_PID { encode::pids(&[1]) } else { encode_name("other") };
+            let failing =
+                if kind == EVENT_FILTER_TYPE_PID { encode::pids(&[1]) } else { encode_name("other") };
             match effect {
                 Absent => {}
                 Passes => filters.push(Filter { kind, data: passing }),

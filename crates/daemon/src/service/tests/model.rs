@@ -107,7 +107,8 @@ impl Model {
 
     fn enable(&mut self, call: Call) -> bool {
         let has_same_target = |other: &Call| (other.guid, other.is_group) == (call.guid, call.is_group);
-        let others = self.calls.iter().filter(|other| has_same_target(other) && other.session != call.session).count();
+        let others =
+            self.calls.iter().filter(|other| has_same_target(other) && other.session != call.session).count();
         if others >= 8 {
             return false;
         }
@@ -116,8 +117,11 @@ impl Model {
             if registration.is_classic && !call.is_group && registration.provider == call.guid {
                 let applies = !call.is_own_only || is_own(key.0);
                 let was_followed = registration.followed_session == Some(call.session);
-                registration.followed_session =
-                    if applies { Some(call.session) } else { registration.followed_session.filter(|_| !was_followed) };
+                registration.followed_session = if applies {
+                    Some(call.session)
+                } else {
+                    registration.followed_session.filter(|_| !was_followed)
+                };
             }
         }
         self.calls.push(call);
@@ -129,7 +133,10 @@ impl Model {
             let is_followed = |registration: &&mut ModelRegistration| {
                 registration.provider == call.guid && registration.followed_session == Some(call.session)
             };
-            self.registered.values_mut().filter(is_followed).for_each(|registration| registration.followed_session = None);
+            self.registered
+                .values_mut()
+                .filter(is_followed)
+                .for_each(|registration| registration.followed_session = None);
         }
         self.calls.retain(|call| !matches(call));
     }

@@ -29,7 +29,13 @@ fn grant(service: &mut Service, uid: u32, rights: Rights) {
     send(
         service,
         OWN_CONTROLLER,
-        Message::SetAccess { object: PROVIDER, operation: SecurityOperation::ADD_DACL.0, sid, rights, allow: true },
+        Message::SetAccess {
+            object: PROVIDER,
+            operation: SecurityOperation::ADD_DACL.0,
+            sid,
+            rights,
+            allow: true,
+        },
     );
     assert_eq!(take_sent(service), [format!("{OWN_CONTROLLER} Done")]);
 }
@@ -621,7 +627,11 @@ fn enable_by_guid_takes_precedence_over_enable_by_name() {
 fn enable_by_name_reaches_only_guids_that_the_starter_may_enable() {
     let allow = |service: &mut Service, object| {
         let (sid, rights) = (Sid::user(ANN_UID).to_bytes(), (ALL | Rights::WMIGUID_QUERY).0);
-        send(service, OWN_CONTROLLER, Message::SetAccess { object, operation: SecurityOperation::ADD_DACL.0, sid, rights, allow: true });
+        send(
+            service,
+            OWN_CONTROLLER,
+            Message::SetAccess { object, operation: SecurityOperation::ADD_DACL.0, sid, rights, allow: true },
+        );
     };
     let mut service = service_with_guests(ALL);
     allow(&mut service, Guid::from_provider_name(APP));
