@@ -142,21 +142,17 @@ mod tests {
     #[test]
     fn environment_overrides_the_file() {
         let file = DaemonSettings { max_sessions: 100, ..DaemonSettings::default() };
-        let with_variable = |name: &'static str, value: &'static str| {
+        let apply = |name: &'static str, value: &'static str| {
             file.with_environment(|requested| (requested == name).then(|| value.to_owned()))
         };
-        assert_eq!(with_variable("TRACEWEIR_MAX_SESSIONS", "32").max_sessions, 32);
-        assert_eq!(
-            with_variable("TRACEWEIR_MAX_SESSIONS", "257").max_sessions,
-            100,
-            "an invalid value is ignored"
-        );
-        assert_eq!(with_variable("TRACEWEIR_MAX_SESSIONS", " 256\n").max_sessions, 256);
+        assert_eq!(apply("TRACEWEIR_MAX_SESSIONS", "32").max_sessions, 32);
+        assert_eq!(apply("TRACEWEIR_MAX_SESSIONS", "257").max_sessions, 100, "an invalid value is ignored");
+        assert_eq!(apply("TRACEWEIR_MAX_SESSIONS", " 256\n").max_sessions, 256);
         for text in ["31", "", "-1", "many"] {
-            assert_eq!(with_variable("TRACEWEIR_MAX_SESSIONS", text).max_sessions, 100, "{text:?}");
+            assert_eq!(apply("TRACEWEIR_MAX_SESSIONS", text).max_sessions, 100, "{text:?}");
         }
-        assert_eq!(with_variable("TRACEWEIR_RESERVE_MB", "0").reserve_mb, 0);
-        assert_eq!(with_variable("TRACEWEIR_IDLE_EXIT", "9").idle_exit, Some(9));
+        assert_eq!(apply("TRACEWEIR_RESERVE_MB", "0").reserve_mb, 0);
+        assert_eq!(apply("TRACEWEIR_IDLE_EXIT", "9").idle_exit, Some(9));
     }
 
     #[test]

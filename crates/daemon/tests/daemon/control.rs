@@ -112,13 +112,13 @@ fn names_guids_and_files_are_unique_and_sessions_limited() {
 fn contradictory_properties_are_refused() {
     let daemon = Daemon::start();
     let mut controller = daemon.controller();
-    let two_modes = SessionConfig {
+    let modes = SessionConfig {
         log_file_mode: EVENT_TRACE_FILE_MODE_SEQUENTIAL | EVENT_TRACE_FILE_MODE_CIRCULAR,
         ..file_config("x", &daemon.path("x.etl"))
     };
     let file = open_log_file(&daemon.path("x.etl"));
     assert_eq!(
-        status(&controller.request_with(Message::Start(Box::new(two_modes)), &[&file])),
+        status(&controller.request_with(Message::Start(Box::new(modes)), &[&file])),
         INVALID_PARAMETER
     );
     let no_mode = SessionConfig { log_file_mode: 0, ..real_time_config("x") };

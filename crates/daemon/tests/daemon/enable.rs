@@ -345,11 +345,7 @@ fn program_name_filter_applies_now_and_later() {
     early.register_quietly(1, PROVIDER);
     assert_eq!(enable(&format!("other;{program}")), Message::Done);
     early.receive_region(session);
-    assert_eq!(
-        early.receive_enable().params,
-        EnableParams::default(),
-        "the daemon itself applies the scope filter"
-    );
+    assert_eq!(early.receive_enable().params, EnableParams::default(), "the daemon applies the filter");
     let mut late = daemon.provider();
     late.register(2, PROVIDER);
     late.receive_region(session);

@@ -334,29 +334,23 @@ fn system_providers_need_system_logger_mode() {
     let mut controller = daemon.controller();
     let (plain, session) =
         (controller.start(real_time_config("plain")).id, controller.start(system_logger_config("s", 0)).id);
-    let enable_status = |controller: &mut Client, session, provider, code| {
+    let enable = |controller: &mut Client, session, provider, code| {
         controller.status(enable_keywords(session, provider, code, 1))
     };
     for code in [EnableCode::Enable, EnableCode::Disable, EnableCode::CaptureState] {
-        assert_eq!(
-            enable_status(&mut controller, plain, system_provider("Process"), code),
-            INVALID_PARAMETER
-        );
-        assert_eq!(
-            enable_status(&mut controller, plain, class::SYSTEM_TRACE_CONTROL, code),
-            INVALID_PARAMETER
-        );
+        assert_eq!(enable(&mut controller, plain, system_provider("Process"), code), INVALID_PARAMETER);
+        assert_eq!(enable(&mut controller, plain, class::SYSTEM_TRACE_CONTROL, code), INVALID_PARAMETER);
     }
     assert_eq!(
-        enable_status(&mut controller, session, class::SYSTEM_TRACE_CONTROL, EnableCode::Enable),
+        enable(&mut controller, session, class::SYSTEM_TRACE_CONTROL, EnableCode::Enable),
         INVALID_PARAMETER
     );
     assert_eq!(
-        enable_status(&mut controller, session, class::SYSTEM_TRACE_CONTROL, EnableCode::CaptureState),
+        enable(&mut controller, session, class::SYSTEM_TRACE_CONTROL, EnableCode::CaptureState),
         SUCCESS
     );
     assert_eq!(
-        enable_status(&mut controller, session, system_provider("Registry"), EnableCode::CaptureState),
+        enable(&mut controller, session, system_provider("Registry"), EnableCode::CaptureState),
         SUCCESS
     );
     let providers = vec![system_provider("Process"), PROVIDER];
@@ -365,7 +359,7 @@ fn system_providers_need_system_logger_mode() {
         SessionConfig { log_file_mode: EVENT_TRACE_REAL_TIME_MODE, ..system_logger_config(CIRCULAR, 0) };
     let named = controller.start(named).id;
     assert_eq!(
-        enable_status(&mut controller, named, system_provider("Process"), EnableCode::Enable),
+        enable(&mut controller, named, system_provider("Process"), EnableCode::Enable),
         INVALID_PARAMETER,
         "the session does not have SYSTEM_LOGGER_MODE"
     );

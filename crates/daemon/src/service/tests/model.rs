@@ -44,7 +44,7 @@ struct ModelRegistration {
     has_traits: bool,
     is_classic: bool,
     /// The session that a classic registration follows.
-    followed_session: Option<u64>,
+    follows: Option<u64>,
 }
 
 /// One enable call that is in effect.
@@ -90,7 +90,7 @@ impl Model {
             by_session.entry(call.session).or_default().push(call.values);
         }
         if registration.is_classic {
-            by_session.retain(|session, _| registration.followed_session == Some(*session));
+            by_session.retain(|session, _| registration.follows == Some(*session));
         }
         let combine = |values: Vec<Values>| match values[..] {
             [(level, any, _)] if registration.is_classic => (level, any & 0xFFFF_FFFF, 0),
@@ -116,12 +116,9 @@ impl Model {
         for (key, registration) in &mut self.registered {
             if registration.is_classic && !call.is_group && registration.provider == call.guid {
                 let applies = !call.is_own_only || is_own(key.0);
-                let was_followed = registration.followed_session == Some(call.session);
-                registration.followed_session = if applies {
-                    Some(call.session)
-                } else {
-                    registration.followed_session.filter(|_| !was_followed)
-                };
+                let was_followed = registration.follows == Some(call.session);
+                registration.follows =
+                    if applies { Some(call.session) } else { registration.follows.filter(|_| !was_followed) };
             }
         }
         self.calls.push(call);
@@ -131,20 +128,20 @@ impl Model {
     fn disable(&mut self, matches: impl Fn(&Call) -> bool) {
         for call in self.calls.iter().filter(|call| matches(call) && !call.is_group) {
             let is_followed = |registration: &&mut ModelRegistration| {
-                registration.provider == call.guid && registration.followed_session == Some(call.session)
+                registration.provider == call.guid && registration.follows == Some(call.session)
             };
             self.registered
                 .values_mut()
                 .filter(is_followed)
-                .for_each(|registration| registration.followed_session = None);
+                .for_each(|registration| registration.follows = None);
         }
         self.calls.retain(|call| !matches(call));
     }
 
     fn register(&mut self, key: (LinkId, u32), registration: ModelRegistration) {
         self.registered.insert(key, registration);
-        let followed_session = self.calls_for(key).last().map(|call| call.session);
-        self.registered.get_mut(&key).unwrap().followed_session = followed_session;
+        let follows = self.calls_for(key).last().map(|call| call.session);
+        self.registered.get_mut(&key).unwrap().follows = follows;
     }
 }
 
@@ -304,7 +301,7 @@ impl Simulation {
         send(&mut self.service, link, Message::Register { registration, provider, traits, classic });
         self.model.register(
             (link, registration),
-            ModelRegistration { provider, group, has_traits, is_classic: classic, followed_session: None },
+            ModelRegistration { provider, group, has_traits, is_classic: classic, follows: None },
         );
     }
 
@@ -418,7 +415,7 @@ fn every_registration_receives_the_combination_of_all_enables() {
             let sessions = simulation.model.expected(*key).len();
             combined +=
                 usize::from(simulation.model.calls_for(*key).len() > sessions && !registration.is_classic);
-            classic += usize::from(registration.followed_session.is_some());
+            classic += usize::from(registration.follows.is_some());
         }
     }
     assert!(combined > 0 && classic > 0, "the steps must cover both cases: {combined}, {classic}");

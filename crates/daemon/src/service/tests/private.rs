@@ -25,17 +25,11 @@ const ANN_PROCESS: LinkId = 10;
 const BOB_PROCESS: LinkId = 11;
 
 fn grant(service: &mut Service, uid: u32, rights: Rights) {
-    let (sid, rights) = (Sid::user(uid).to_bytes(), rights.0);
+    let (operation, sid, rights) = (SecurityOperation::ADD_DACL.0, Sid::user(uid).to_bytes(), rights.0);
     send(
         service,
         OWN_CONTROLLER,
-        Message::SetAccess {
-            object: PROVIDER,
-            operation: SecurityOperation::ADD_DACL.0,
-            sid,
-            rights,
-            allow: true,
-        },
+        Message::SetAccess { object: PROVIDER, operation, sid, rights, allow: true },
     );
     assert_eq!(take_sent(service), [format!("{OWN_CONTROLLER} Done")]);
 }
