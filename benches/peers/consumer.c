@@ -1,5 +1,5 @@
-// Our reader in C: OpenTrace and ProcessTrace read the file that the argument names. The callback only
-// counts the events.
+// A consumer in C that uses Traceweir: OpenTrace and ProcessTrace read the file that the argument names.
+// The callback only counts the events.
 #include <evntcons.h>
 #include <inttypes.h>
 #include <stdio.h>

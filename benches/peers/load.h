@@ -2,13 +2,13 @@
 // program includes this file and defines `emit`. src/write/load.rs is the same load in Rust.
 //
 //   PROGRAM burst THREADS PAYLOAD EVENTS BURSTS PAUSE_US
-//     bursts that fit into the buffers, with pauses in which they are emptied
+//     bursts that fit into the buffers, with pauses in which the tracer empties the buffers
 //   PROGRAM paced THREADS PAYLOAD RATE MILLISECONDS
-//     RATE events a second by all threads start_together, in steps of a millisecond
+//     RATE events a second by all threads together, in steps of a millisecond
 //
 // The program prints one line: events, processor nanoseconds of the writing threads inside `emit`,
-// nanoseconds of the longest thread. Thread t stays on processor t. Bursts begin start_together; the
-// first WARM_BURSTS touch all memory and are not counted.
+// wall nanoseconds of the slowest thread. Thread t stays on processor t. All threads begin a burst at the
+// same time; the first WARM_BURSTS touch all memory and are not counted.
 #ifndef LOAD_H
 #define LOAD_H
 #include <pthread.h>
@@ -46,7 +46,7 @@ static void sleep_ns(uint64_t ns)
     nanosleep(&t, NULL);
 }
 
-static void write_counted(job *j, uint64_t count)
+static void write_measured(job *j, uint64_t count)
 {
     uint64_t before = nanoseconds(CLOCK_THREAD_CPUTIME_ID);
     emit(j->thread, payload, count);
@@ -59,7 +59,7 @@ static void write_bursts(job *j)
     for (uint64_t burst = 0; burst < WARM_BURSTS + bursts; burst++) {
         pthread_barrier_wait(&start_together);
         if (burst < WARM_BURSTS) emit(j->thread, payload, events);
-        else write_counted(j, events);
+        else write_measured(j, events);
         sleep_ns(pause_us * 1000u);
     }
 }
@@ -72,7 +72,7 @@ static void write_paced(job *j)
         uint64_t now = nanoseconds(CLOCK_MONOTONIC) - start;
         if (now > end) now = end;
         uint64_t due = (uint64_t)((double)rate / threads * (double)now / 1e9);
-        if (due > j->events) write_counted(j, due - j->events);
+        if (due > j->events) write_measured(j, due - j->events);
         if (now == end) return;
         uint64_t spent = nanoseconds(CLOCK_MONOTONIC) - start;
         if (spent / 1000000u == now / 1000000u) sleep_ns(1000000u - spent % 1000000u);

@@ -5,7 +5,7 @@
 //!   Events::next ──▶ Decoder::find ──▶ Walker::walk ──▶ EventTally (sums) or TextLines
 //! ```
 //!
-//! One thread, one pass, no knowledge of the file, as in any program that uses the library.
+//! One thread, one pass, no knowledge of the file in advance.
 
 use std::fs::File;
 use std::hint::black_box;
@@ -27,8 +27,8 @@ use crate::process;
 /// Buffered text is written out when it reaches this many bytes.
 const FLUSH_BYTES: usize = 1 << 18;
 
-/// The bench's events as a reader saw them; events of the session itself are decoded too, but not
-/// counted.
+/// Number and sum of the sample events that a reader decoded. Events of the session itself are
+/// decoded too, but not counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct EventTally {
     pub(crate) events: u64,
@@ -53,7 +53,7 @@ pub(crate) fn decode(path: &Path) -> Result<EventTally> {
                 total.sum = total.sum.wrapping_add(values.sum);
             }
         }
-        black_box((record.time(), record.process_id(), record.thread_id(), record.cpu(), values.text_bytes));
+        black_box((record.time(), record.process_id(), record.thread_id(), record.cpu(), values.text_sum));
     }
     Ok(total)
 }
@@ -66,11 +66,11 @@ pub(crate) fn decode_and_report(path: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Accumulates each value, so that the compiler cannot skip any.
+/// Sums over all values, so that the compiler cannot skip any.
 #[derive(Default)]
 struct ValueSum {
     sum: u64,
-    text_bytes: u64,
+    text_sum: u64,
 }
 
 impl<'p> Visitor<'p> for ValueSum {
@@ -79,7 +79,7 @@ impl<'p> Visitor<'p> for ValueSum {
         match value {
             Value::Text8(text) | Value::Text16(text) | Value::Bytes(text) => {
                 let ends = text.first().zip(text.last()).map_or(0, |(a, b)| u64::from(*a) + u64::from(*b));
-                self.text_bytes += ends + text.len() as u64;
+                self.text_sum += ends + text.len() as u64;
             }
             number => self.sum = self.sum.wrapping_add(number.as_u64().unwrap_or(0)),
         }
@@ -90,27 +90,27 @@ impl<'p> Visitor<'p> for ValueSum {
     fn end_struct(&mut self, _: usize, _: &Field) {}
 }
 
-/// Prints a line for each event with the facts that the peer prints: time, processor, process,
+/// Prints a line for each event with the facts that babeltrace2 prints: time, processor, process,
 /// thread, names and fields.
 pub(crate) fn print(path: &Path) -> Result<()> {
     let trace = Trace::open(File::open(path).map_err(Error::file(path))?)?;
     let mut decoder = Decoder::new();
-    let mut line = TextLines::default();
+    let mut lines = TextLines::default();
     let mut out = std::io::stdout().lock();
     let mut events = trace.events();
     while let Some(record) = events.next()? {
-        line.write_head(trace.clock().file_time(record.time()), &record);
+        lines.write_head(trace.clock().file_time(record.time()), &record);
         match decoder.find(&record) {
-            Ok(found) => line.write_body(&found.prepared.schema, &record, found.payload),
-            Err(reason) => line.out.extend_from_slice(reason.to_string().as_bytes()),
+            Ok(found) => lines.write_body(&found.prepared.schema, &record, found.payload),
+            Err(reason) => lines.out.extend_from_slice(reason.to_string().as_bytes()),
         }
-        line.out.push(b'\n');
-        if line.out.len() >= FLUSH_BYTES {
-            out.write_all(&line.out).map_err(Error::file(path))?;
-            line.out.clear();
+        lines.out.push(b'\n');
+        if lines.out.len() >= FLUSH_BYTES {
+            out.write_all(&lines.out).map_err(Error::file(path))?;
+            lines.out.clear();
         }
     }
-    out.write_all(&line.out).map_err(Error::file(path))
+    out.write_all(&lines.out).map_err(Error::file(path))
 }
 
 /// Lines of text under construction.
@@ -118,7 +118,7 @@ pub(crate) fn print(path: &Path) -> Result<()> {
 struct TextLines {
     out: Vec<u8>,
     walker: Walker,
-    /// The last second and its text: many events share it.
+    /// The second of the last event, as number and as text; many events share it.
     second: (i64, Vec<u8>),
 }
 

@@ -8,8 +8,8 @@
 //!   figure: consumer_c_vs_rust
 //! ```
 //!
-//! Both callbacks get the whole event, and neither reads it. Because the Rust callback could, the
-//! compiler cannot optimise the event away.
+//! Both callbacks get the whole event, and neither reads it. `black_box` keeps the compiler from
+//! removing the event.
 
 use std::hint::black_box;
 use std::ops::ControlFlow;

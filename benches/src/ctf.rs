@@ -5,16 +5,18 @@
 //!   packet context   20 u64 begin │ 28 u64 end │ 30 u64 content bits │ 38 u64 packet bits
 //!                    40 u64 number │ 48 u64 discarded │ 50 u32 cpu
 //!                    54 events … content │ zeros … packet
-//!   usual event      00 u16 id │ 02 u32 low half of the time │ 06 i32 vpid │ 0A i32 vtid
+//!   compact event    00 u16 id │ 02 u32 low half of the time │ 06 i32 vpid │ 0A i32 vtid
 //!                    0E payload
-//!   first event of   00 u16 FFFF │ 02 u32 id │ 06 u64 time │ 0E i32 vpid │ 12 i32 vtid
-//!   a stream         16 payload
+//!   extended event   00 u16 FFFF │ 02 u32 id │ 06 u64 time │ 0E i32 vpid │ 12 i32 vtid
+//!                    16 payload
 //! ```
 //!
-//! A real recording would need a daemon and time, so the trace is written here. The layout is that
-//! of a recording with the contexts vpid and vtid: the "large" event header, integers at byte
-//! boundaries, one stream file for each processor. The `index` folder of a recording is left out.
-//! Source: Documented ("Common Trace Format 1.8.3"), Observed on a recording of LTTng-UST 2.13.
+//! The first event of a stream is extended, and each event at which the high half of the time
+//! changes. A real recording would need LTTng's daemon and more time, so the trace is written here.
+//! The layout is that of a recording with the contexts vpid and vtid: the "large" event header,
+//! integers at byte boundaries, one stream file for each processor. The `index` folder of a
+//! recording is left out. Source: Documented ("Common Trace Format 1.8.3"), Observed on a recording
+//! of LTTng-UST 2.13.
 
 use std::fs::File;
 use std::io::Write;
@@ -29,9 +31,8 @@ const UUID: [u8; 16] = *b"traceweir bench!";
 const PACKET_HEAD_BYTES: usize = 0x54;
 /// Size of a packet in bytes, equal to the buffer size of the `.etl`.
 const PACKET_BYTES: usize = 0x10000;
-/// Size of the longest event in bytes.
 const MAX_EVENT_BYTES: usize = 0x16 + PAYLOAD_BYTES;
-/// The event id that announces an extended header with another id and a 64-bit time.
+/// The event id of an extended header, which has a 32-bit id and a 64-bit time.
 const EXTENDED_EVENT_ID: u16 = u16::MAX;
 /// Time of the first event in nanoseconds of the trace's clock.
 const FIRST_NANOS: u64 = 2_000_000_000_000;
@@ -177,11 +178,11 @@ mod tests {
                 assert_eq!((word(packet + 0x18), word(packet + 0x38)), (cpu, PACKET_BYTES as u64 * 8));
                 assert!(word(packet + 0x20) < word(packet + 0x28));
                 let content = usize::try_from(word(packet + 0x30) / 8).unwrap();
-                // Only the first event of a stream has a 64-bit time, which takes eight bytes more.
-                let first = if packet == 0 { 8 } else { 0 };
-                let usual = MAX_EVENT_BYTES - 8;
-                assert_eq!((content - PACKET_HEAD_BYTES - first) % usual, 0);
-                events += (content - PACKET_HEAD_BYTES - first) / usual;
+                // Only the first event of a stream is extended, by eight bytes.
+                let extension = if packet == 0 { 8 } else { 0 };
+                let compact = MAX_EVENT_BYTES - 8;
+                assert_eq!((content - PACKET_HEAD_BYTES - extension) % compact, 0);
+                events += (content - PACKET_HEAD_BYTES - extension) / compact;
             }
         }
         assert_eq!(events, 5_000);

@@ -1,14 +1,13 @@
-//! Errors of measurements.
+//! Errors of measurements. The peer is the tool that Traceweir is compared with.
 
 use std::path::{Path, PathBuf};
 
-/// The result of a part of a measurement.
 pub(crate) type Result<T> = std::result::Result<T, Error>;
 
 /// The reason why a measurement failed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Error {
-    /// The library rejected a trace.
+    /// `traceweir-format` rejected a trace.
     #[error(transparent)]
     Format(#[from] traceweir_format::Error),
     /// An operation on a file or folder failed.
@@ -20,14 +19,14 @@ pub(crate) enum Error {
     /// A child process failed.
     #[error("{program}: {reason}")]
     Program { program: String, reason: String },
-    /// A call to the measured library failed.
+    /// A call to `traceweir` failed.
     #[error(transparent)]
     Traceweir(#[from] traceweir::Error),
     /// Traceweir or the peer did not complete the measured work.
     #[error("{0}")]
     IncompleteRun(String),
-    /// Traceweir or the peer did not read the events that were written.
-    #[error("{reader} did not read the written events: {reason}")]
+    /// Traceweir or the peer read events other than those that were written.
+    #[error("{reader} read events other than those that were written: {reason}")]
     WrongEvents { reader: &'static str, reason: String },
 }
 

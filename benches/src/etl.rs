@@ -5,8 +5,8 @@
 //!   padded to a multiple of eight
 //! ```
 //!
-//! One record is encoded; for each event, only its stamp, thread and payload are replaced. So a
-//! file is written at the speed of its disk.
+//! One record is encoded as a template. Each event is a copy of it with another stamp, thread and
+//! payload, so that writing the file is as fast as the disk.
 
 use std::fs::File;
 use std::path::Path;
@@ -32,7 +32,6 @@ const START_STAMP: i64 = 1_000_000;
 /// The properties of the file to write.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct EtlLayout {
-    /// Number of processors.
     pub(crate) cpus: u16,
     /// Size of a buffer in bytes.
     pub(crate) buffer_size: u32,
@@ -51,13 +50,13 @@ pub(crate) struct WrittenTrace {
     pub(crate) bytes: u64,
 }
 
-pub(crate) fn write(path: &Path, shape: EtlLayout) -> Result<WrittenTrace> {
+pub(crate) fn write(path: &Path, layout: EtlLayout) -> Result<WrittenTrace> {
     let file = File::create(path).map_err(Error::file(path))?;
     let start_time = FileTime::from_unix(START_SECONDS.cast_signed(), 0);
     let options = Options {
-        buffer_size: shape.buffer_size,
+        buffer_size: layout.buffer_size,
         session_name: "bench".into(),
-        processors: shape.cpus.into(),
+        processors: layout.cpus.into(),
         anchor: START_STAMP,
         start_time,
         boot_time: start_time,
@@ -68,8 +67,8 @@ pub(crate) fn write(path: &Path, shape: EtlLayout) -> Result<WrittenTrace> {
     let mut record = encode_template()?;
     let payload_offset = payload_offset(&record)?;
     let mut events = 0;
-    while events < shape.events && writer.position() < shape.bytes {
-        let sample = SampleEvent::new(events, shape.cpus);
+    while events < layout.events && writer.position() < layout.bytes {
+        let sample = SampleEvent::new(events, layout.cpus);
         let time = START_STAMP + sample.units().cast_signed();
         record[THREAD_ID_OFFSET..THREAD_ID_OFFSET + 4].copy_from_slice(&sample.thread().to_le_bytes());
         record[TIME_OFFSET..TIME_OFFSET + 8].copy_from_slice(&time.to_le_bytes());
@@ -118,23 +117,23 @@ mod tests {
     use crate::sample::sum_of_values;
 
     #[test]
-    fn written_events_read_back_in_order() {
+    fn written_events_are_read_back() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("small.etl");
-        let shape = EtlLayout { cpus: 3, buffer_size: 0x1000, events: 5_000, bytes: u64::MAX };
-        let made = write(&path, shape).unwrap();
+        let layout = EtlLayout { cpus: 3, buffer_size: 0x1000, events: 5_000, bytes: u64::MAX };
+        let written = write(&path, layout).unwrap();
         let tally = consume::decode(&path).unwrap();
-        assert_eq!((made.events, tally.events, tally.sum), (5_000, 5_000, sum_of_values(5_000)));
-        assert_eq!(made.bytes % 0x1000, 0);
+        assert_eq!((written.events, tally.events, tally.sum), (5_000, 5_000, sum_of_values(5_000)));
+        assert_eq!(written.bytes % 0x1000, 0);
     }
 
     #[test]
-    fn a_file_ends_when_it_is_large_enough() {
+    fn file_ends_at_the_requested_size() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("sized.etl");
-        let shape = EtlLayout { cpus: 2, buffer_size: 0x1000, events: u64::MAX, bytes: 0x20000 };
-        let made = write(&path, shape).unwrap();
-        assert!((0x20000..0x24000).contains(&made.bytes), "{}", made.bytes);
-        assert_eq!(consume::decode(&path).unwrap().events, made.events);
+        let layout = EtlLayout { cpus: 2, buffer_size: 0x1000, events: u64::MAX, bytes: 0x20000 };
+        let written = write(&path, layout).unwrap();
+        assert!((0x20000..0x24000).contains(&written.bytes), "{}", written.bytes);
+        assert_eq!(consume::decode(&path).unwrap().events, written.events);
     }
 }

@@ -24,7 +24,7 @@ pub(crate) struct Rounds {
 }
 
 impl Rounds {
-    /// Adds a round; `None`: the program did not see every event.
+    /// Adds a round; `None` means that the program lost events.
     pub(crate) fn add(&mut self, ours: Option<f64>, peer: Option<f64>) {
         match ours.zip(peer) {
             Some(pair) => self.pairs.push(pair),
@@ -37,7 +37,7 @@ impl Rounds {
         self.lossy += 1;
     }
 
-    /// Returns the figure; `None` without a single good round.
+    /// Returns the figure; `None` without a single lossless round.
     pub(crate) fn figure(
         &self,
         name: &'static str,
@@ -99,7 +99,7 @@ pub(crate) enum FigureUnit {
     PacedEventsPerSecond,
     /// Machine instructions of one pass.
     Instructions,
-    /// The cost of one thing as a multiple of another.
+    /// One cost as a multiple of another.
     Times,
     /// A plain number; `peer` is the limit.
     Count,
@@ -239,7 +239,7 @@ pub(crate) fn format_table(figures: &[Figure]) -> String {
 mod tests {
     use super::*;
 
-    const WANTED: Requirement = Requirement::at_least(5.0, 10.0);
+    const REQUIREMENT: Requirement = Requirement::at_least(5.0, 10.0);
 
     #[test]
     fn a_figure_is_the_ratio_of_medians_and_the_spread_of_ratios() {
@@ -247,7 +247,7 @@ mod tests {
         for (ours, peer) in [(20.0, 2.0), (21.0, 2.0), (19.0, 2.0)] {
             rounds.add(Some(ours), Some(peer));
         }
-        let f = rounds.figure("x", FigureUnit::EventsPerSecond, WANTED).unwrap();
+        let f = rounds.figure("x", FigureUnit::EventsPerSecond, REQUIREMENT).unwrap();
         assert_eq!((f.ours, f.peer, f.ratio, f.rounds), (20.0, 2.0, 10.0, 3));
         assert!((f.spread - 0.1).abs() < 1e-9);
         assert_eq!(f.verdict(), "target reached");
@@ -257,10 +257,10 @@ mod tests {
     fn lossy_round_is_discarded_but_reported() {
         let mut rounds = Rounds::default();
         rounds.add(Some(1000.0), None);
-        assert!(rounds.figure("x", FigureUnit::EventsPerSecond, WANTED).is_none());
+        assert!(rounds.figure("x", FigureUnit::EventsPerSecond, REQUIREMENT).is_none());
         rounds.add(Some(6.0), Some(2.0));
         rounds.add(Some(8.0), Some(2.0));
-        let f = rounds.figure("x", FigureUnit::EventsPerSecond, WANTED).unwrap();
+        let f = rounds.figure("x", FigureUnit::EventsPerSecond, REQUIREMENT).unwrap();
         assert_eq!((f.ours, f.rounds, f.lossy_rounds), (7.0, 2, 1));
         assert_eq!(
             f.to_json(),

@@ -1,5 +1,5 @@
-//! Programs in C that use the installed library: compiled on the measured machine, run once per
-//! round. Each prints a number.
+//! Programs in C that use `libtraceweir`: compiled on the measured machine, run once per round.
+//! Each prints a number.
 //!
 //! | Source | Number | Figure |
 //! |---|---|---|
@@ -24,12 +24,12 @@ impl CProgram {
     /// Compiles a source of `peers` into a folder; if that fails, prints why the figure is left
     /// out.
     pub(crate) fn compile(folder: &Path, source: &str, figure: &str) -> Option<Self> {
-        let made = native::find_library().and_then(|library| {
+        let program = native::find_library().and_then(|library| {
             let (options, libraries) = (native::c_options(), native::linker_options(&library));
             let libraries: Vec<&str> = libraries.iter().map(String::as_str).collect();
             Program::compile_by("cc", folder, source, &options, &libraries)
         });
-        made.map(Self).map_err(|reason| eprintln!("{figure} is left out: {reason}")).ok()
+        program.map(Self).map_err(|reason| eprintln!("{figure} is left out: {reason}")).ok()
     }
 
     /// Runs the program and returns its run time and the number that it prints.
@@ -42,7 +42,7 @@ impl CProgram {
 pub(crate) fn run_and_parse_number<T: FromStr>(command: &mut Command) -> Result<(Duration, T)> {
     let ended = process::run(command, Stdio::piped())?;
     match ended.stdout.trim().parse() {
-        Ok(number) if ended.success => Ok((ended.time, number)),
+        Ok(number) if ended.has_succeeded => Ok((ended.time, number)),
         _ => Err(program_error(command, ended.stderr)),
     }
 }

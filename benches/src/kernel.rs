@@ -15,13 +15,13 @@
 //!                                                                       not unwound
 //! ```
 //!
-//! 1. Both programs measure the very same processes, and the added time counts from the batches
-//!    right before: the memory pages of a process and the current speed of the machine change a
-//!    switch by more than capturing does.
+//! 1. Both captures record the same two processes, and the added time is relative to the batches
+//!    right before: the memory pages of a process and the current speed of the machine change the
+//!    duration of a switch by more than capturing does.
 //! 2. The capture that runs first changes from round to round. A round in which either capture lost
 //!    an event is discarded.
 //! 3. The captures' own processor time, on another processor, is reported separately: that of the
-//!    session's threads, and of perf.
+//!    session's threads, and that of perf.
 
 mod perf;
 mod workload;
@@ -46,12 +46,12 @@ pub(crate) use self::workload::{echo, ping_pong};
 
 /// The enable flag EVENT_TRACE_FLAG_CSWITCH.
 const CSWITCH: u32 = 0x10;
-/// The class and type of a context switch.
+/// The class GUID and event type of a context switch.
 const SWITCH: ClassicEventId =
     ClassicEventId { class: Guid::from_u128(0x3d6f_a8d1_fe05_11d0_9dda_00c0_4fd7_ba7c), opcode: 36 };
 const BUFFER_KIB: u32 = 256;
 const BUFFERS: u32 = 64;
-/// Bytes of user stack that are copied where stacks are unwound.
+/// Bytes of user stack that are copied with each switch when stacks are unwound.
 const STACK_BYTES: u32 = 2048;
 
 /// The options of the measurement.
@@ -87,8 +87,8 @@ pub(crate) fn run(arguments: &KernelOptions) -> Result<()> {
     let daemon = BenchDaemon::start(&ours::find_weir(arguments.weir.as_deref())?, folder.path())?;
     let mut bench = KernelBench { daemon, folder: folder.path(), workload: Workload::start()? };
     let load = SwitchLoad { passes: arguments.passes, batches: arguments.batches, pause: Duration::ZERO };
-    // Stack bytes fill a ring within a thousand switches, so both programs get time to empty
-    // theirs.
+    // Stack bytes fill a ring within a thousand switches, so both captures get time to empty
+    // their rings.
     let with_pauses =
         SwitchLoad { passes: 150, batches: arguments.batches * 4, pause: Duration::from_millis(10) };
     let mut figures = Vec::new();
@@ -111,7 +111,7 @@ enum StackCapture {
 
 impl StackCapture {
     /// Returns the names of the figures: for the added time, and for the captures' own time.
-    const fn names(self) -> [&'static str; 2] {
+    const fn figure_names(self) -> [&'static str; 2] {
         match self {
             Self::Plain => ["kernel_vs_perf", "kernel_capture_cpu"],
             Self::Chains => ["kernel_stacks_vs_perf", "kernel_stacks_capture_cpu"],
@@ -138,7 +138,7 @@ struct KernelBench<'a> {
 struct CaptureCost {
     /// Duration of a switch while it is captured.
     switch_ns: f64,
-    /// Processor time for capturing it.
+    /// Processor time of capturing it.
     capture_ns: f64,
 }
 
@@ -169,15 +169,15 @@ impl KernelBench<'_> {
                     capture_ns,
                 });
             }
-            let show = |run: Option<AddedCost>| match run {
+            let describe = |run: Option<AddedCost>| match run {
                 Some(AddedCost { alone_ns, added_ns, .. }) => format!("{alone_ns:.0} + {added_ns:.0}"),
                 None => "lossy".to_owned(),
             };
-            eprintln!("round {}: ns a switch: ours {}, perf {}", round + 1, show(ours), show(perf));
+            eprintln!("round {}: ns a switch: ours {}, perf {}", round + 1, describe(ours), describe(perf));
             added.add(ours.map(|cost| cost.added_ns), perf.map(|cost| cost.added_ns));
             cpu.add(ours.map(|cost| cost.capture_ns), perf.map(|cost| cost.capture_ns));
         }
-        let [time, own] = kind.names();
+        let [time, own] = kind.figure_names();
         let time = added.figure(time, FigureUnit::Nanoseconds, kind.requirement());
         let own = cpu.figure(own, FigureUnit::Nanoseconds, Requirement::report_only());
         Ok(time.into_iter().chain(own).collect())

@@ -8,13 +8,14 @@
 //!   cargo run --release -p traceweir-bench -- kernel [--json] [--record]      (as root, with perf)
 //! ```
 //!
-//! Absolute figures differ from machine to machine; ratios of one run do not. So every figure is a
-//! ratio: Traceweir and the peer run alternately on the same core, and a round in which either
-//! program did not see every event is discarded, because losing an event is cheaper than handling
-//! it. Nothing is installed: a missing peer is named, and its figures are left out.
+//! Absolute times differ from machine to machine; ratios of one run differ much less. So every
+//! figure is a ratio: Traceweir and the peer, the tool that it is compared with, run alternately on
+//! the same core, and a round in which either program did not see every event is discarded, because
+//! losing an event is cheaper than handling it. The benchmarks install nothing: a missing peer is
+//! reported, and its figures are left out.
 //!
 //! The modules [`read`], [`mod@write`], [`presence`] and [`kernel`] describe what is measured and
-//! how fair it is; [`figure`] describes how rounds become a figure.
+//! why it is fair; [`figure`] describes how a figure is computed from rounds.
 #![deny(unsafe_code)]
 
 mod consume;
@@ -131,7 +132,7 @@ enum BenchCommand {
 }
 
 fn main() -> ExitCode {
-    let done = match BenchArguments::parse().command {
+    let result = match BenchArguments::parse().command {
         BenchCommand::Read(arguments) => read::run(&arguments),
         BenchCommand::Write(arguments) => write::run(&arguments),
         BenchCommand::Presence(arguments) => presence::run(&arguments),
@@ -147,7 +148,7 @@ fn main() -> ExitCode {
         BenchCommand::Hold { file } => presence::run_hold_role(&file),
         BenchCommand::Present { registrations, write } => presence::run_present_role(registrations, write),
     };
-    match done {
+    match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("error: {error}");

@@ -1,7 +1,7 @@
 //! Measures memory while reading a file much larger than the allowed memory.
 //!
 //! A real (not sparse) file of 4 GiB is written and decoded completely by a child process, which
-//! reports its peak. The limit grows with the memory that is needed at least: one buffer for each
+//! reports its peak. The limit includes the memory that any reader needs: one buffer for each
 //! processor.
 
 use std::path::Path;
@@ -11,7 +11,6 @@ use crate::etl::{self, EtlLayout};
 use crate::figure::{Figure, FigureUnit, Requirement, Rounds};
 use crate::{peer, process};
 
-/// Size of the file in bytes.
 const FILE_BYTES: u64 = 4 << 30;
 /// Bytes that must stay free on the disk.
 const RESERVE_BYTES: u64 = 1 << 30;
@@ -23,11 +22,11 @@ const MIB: f64 = 1024.0 * 1024.0;
 const CASES: [(&str, u16, u32); 2] =
     [("read_memory", 2, 64 << 10), ("read_memory_large_buffers", 8, 1 << 20)];
 
-/// Measures all cases; cases without enough disk space are named and left out.
+/// Measures all cases, or none if the disk has too little space.
 pub(crate) fn measure(folder: &Path) -> Result<Vec<Figure>> {
     let free = process::free_bytes(folder)?;
     if free < FILE_BYTES + RESERVE_BYTES {
-        eprintln!("read_memory left out: {} has {} MiB free, 5 GiB are wanted", folder.display(), free >> 20);
+        eprintln!("read_memory left out: {} has {} MiB free, 5 GiB are needed", folder.display(), free >> 20);
         return Ok(Vec::new());
     }
     let mut figures = Vec::new();
@@ -45,12 +44,12 @@ pub(crate) fn measure(folder: &Path) -> Result<Vec<Figure>> {
 }
 
 fn peak_mib(path: &Path, cpus: u16, buffer_size: u32) -> Result<f64> {
-    let made = etl::write(path, EtlLayout { cpus, buffer_size, events: u64::MAX, bytes: FILE_BYTES })?;
-    let read = peer::decode(path);
+    let written = etl::write(path, EtlLayout { cpus, buffer_size, events: u64::MAX, bytes: FILE_BYTES })?;
+    let decoded = peer::run_our_decoder(path);
     std::fs::remove_file(path).map_err(Error::file(path))?;
-    let (_, tally, peak_kib) = read?;
-    if tally.events != made.events {
-        let reason = format!("{} of {} in the large file", tally.events, made.events);
+    let (_, tally, peak_kib) = decoded?;
+    if tally.events != written.events {
+        let reason = format!("{} of {} in the large file", tally.events, written.events);
         return Err(Error::WrongEvents { reader: "our reader", reason });
     }
     // The KiB of a process are far below 2⁵³.

@@ -1,4 +1,4 @@
-//! The programs that are run: the installed babeltrace2, and the built `weir`.
+//! Child processes that read traces: the installed babeltrace2, the built `weir`, and this program.
 
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -19,10 +19,12 @@ pub(crate) struct Babeltrace {
 }
 
 impl Babeltrace {
-    /// Searches for it in `PATH`.
+    /// Searches `PATH`.
     pub(crate) fn find() -> Option<Self> {
         let ended = process::run(Command::new("babeltrace2").arg("--version"), Stdio::piped()).ok()?;
-        ended.success.then(|| Self { version: ended.stdout.lines().next().unwrap_or_default().to_owned() })
+        ended
+            .has_succeeded
+            .then(|| Self { version: ended.stdout.lines().next().unwrap_or_default().to_owned() })
     }
 
     /// Decodes a trace without output.
@@ -36,7 +38,7 @@ impl Babeltrace {
         process::run(Command::new("babeltrace2").arg(trace), Stdio::null())
     }
 
-    /// Returns the events that it sees, parsed from its text.
+    /// Counts the events in the text that babeltrace2 prints.
     pub(crate) fn tally(&self, trace: &Path) -> Result<EventTally> {
         let number = |line: &[u8], name: &str| {
             let from = memmem::find(line, name.as_bytes()).map_or(line.len(), |at| at + name.len());
@@ -52,17 +54,17 @@ impl Babeltrace {
     }
 }
 
-/// Returns whether a peer's run counts: it succeeded and reported no loss.
+/// Returns whether a program succeeded and reported no loss.
 pub(crate) fn is_without_loss(ended: &ChildResult) -> bool {
-    ended.success && !ended.stderr.contains("discarded") && !ended.stderr.contains("lost")
+    ended.has_succeeded && !ended.stderr.contains("discarded") && !ended.stderr.contains("lost")
 }
 
-/// The program that prints our text.
+/// The program that prints a trace for Traceweir.
 #[derive(Clone, Debug)]
 pub(crate) enum TracePrinter {
     /// The command-line tool.
     Weir(PathBuf),
-    /// This program's own loop over the library.
+    /// This program's `print`.
     Library(PathBuf),
 }
 
@@ -112,13 +114,13 @@ impl TracePrinter {
     }
 }
 
-/// Runs this program as a decoder over a file; returns its tally and its peak memory in KiB.
-pub(crate) fn decode(trace: &Path) -> Result<(ChildResult, EventTally, u64)> {
+/// Runs this program's `decode` on a file; returns its tally and its peak memory in KiB.
+pub(crate) fn run_our_decoder(trace: &Path) -> Result<(ChildResult, EventTally, u64)> {
     let mut command = Command::new(this_program()?);
     let ended = process::run(command.arg("decode").arg(trace), Stdio::piped())?;
     let numbers: Vec<u64> = ended.stdout.split_whitespace().filter_map(|n| n.parse().ok()).collect();
     match numbers[..] {
-        [events, sum, peak] if ended.success => Ok((ended, EventTally { events, sum }, peak)),
+        [events, sum, peak] if ended.has_succeeded => Ok((ended, EventTally { events, sum }, peak)),
         _ => Err(program_error(&command, format!("did not decode: {}", ended.stderr.trim()))),
     }
 }

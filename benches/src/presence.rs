@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   presence_1000_registrations   one process, 1,000 registrations
-//!                                   − the same program without any        ≤ 16 MiB
+//!                                   − the same without registrations      ≤ 16 MiB
 //!   presence_switches             context switches of its threads
 //!                                   in ten seconds                        none
 //!   presence_each_of_200          200 processes, enabled, one event
@@ -76,7 +76,7 @@ fn measure_one_process(daemon: &BenchDaemon) -> Result<Vec<Figure>> {
     let switches = with.switches()?.saturating_sub(before);
     let memory =
         limit_figure("presence_1000_registrations", FigureUnit::Mebibytes, added as f64 / 1024.0, LIMIT_MIB);
-    // None are allowed, but a ratio needs a limit above 0: one switch is already the whole limit.
+    // No switch is allowed; the peer is 1 because a ratio needs a divisor above 0.
     let mut rounds = Rounds::default();
     rounds.add(Some(switches as f64), Some(1.0));
     let quiet = rounds.figure("presence_switches", FigureUnit::Count, Requirement::at_most(0.0, 0.0));
@@ -87,7 +87,7 @@ fn measure_one_process(daemon: &BenchDaemon) -> Result<Vec<Figure>> {
 fn measure_many_processes(daemon: &BenchDaemon, file: &Path) -> Result<Option<Figure>> {
     eprintln!("{PROCESSES} processes");
     let session = ChildRole::start(daemon, &["hold", &file.to_string_lossy()])?;
-    let sum = |arguments: &[&str]| -> Result<(u64, u64)> {
+    let measure = |arguments: &[&str]| -> Result<(u64, u64)> {
         let before = memory_kib(daemon.pid())?;
         let roles =
             (0..PROCESSES).map(|_| ChildRole::start(daemon, arguments)).collect::<Result<Vec<_>>>()?;
@@ -95,12 +95,12 @@ fn measure_many_processes(daemon: &BenchDaemon, file: &Path) -> Result<Option<Fi
         let all = roles.iter().map(ChildRole::memory_kib).sum::<Result<u64>>()?;
         Ok((all, memory_kib(daemon.pid())?.saturating_sub(before)))
     };
-    let (without, _) = sum(&["present", "0"])?;
-    let (with, daemon_grew) = sum(&["present", "1", "--write"])?;
+    let (without, _) = measure(&["present", "0"])?;
+    let (with, daemon_growth) = measure(&["present", "1", "--write"])?;
     drop(session);
     let added = with.saturating_sub(without);
-    eprintln!("processes took {added} KiB more, the daemon {daemon_grew} KiB");
-    let each = (added + daemon_grew) as f64 / f64::from(PROCESSES);
+    eprintln!("processes took {added} KiB more, the daemon {daemon_growth} KiB");
+    let each = (added + daemon_growth) as f64 / f64::from(PROCESSES);
     Ok(limit_figure("presence_each_of_200", FigureUnit::Kibibytes, each, LIMIT_KIB_EACH))
 }
 
@@ -163,8 +163,8 @@ fn parse_pss_kib(rollup: &str) -> Option<u64> {
 
 fn parse_switches(status: &str) -> u64 {
     let lines = status.lines().filter_map(|l| l.split_once(':'));
-    let ours = lines.filter(|(name, _)| name.ends_with("voluntary_ctxt_switches"));
-    ours.filter_map(|(_, value)| value.trim().parse::<u64>().ok()).sum()
+    let counts = lines.filter(|(name, _)| name.ends_with("voluntary_ctxt_switches"));
+    counts.filter_map(|(_, value)| value.trim().parse::<u64>().ok()).sum()
 }
 
 /// The role `present`: registers, writes an event if requested, prints `ready`, and stays.
@@ -194,8 +194,8 @@ pub(crate) fn run_hold_role(file: &Path) -> Result<()> {
 
 fn print_ready_and_wait() -> Result<()> {
     println!("ready");
-    let mut nothing = [0];
-    std::io::stdin().read(&mut nothing).map(drop).map_err(Error::file(Path::new("standard input")))
+    let mut byte = [0];
+    std::io::stdin().read(&mut byte).map(drop).map_err(Error::file(Path::new("standard input")))
 }
 
 #[cfg(test)]
@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn a_figure_within_its_limit_is_accepted() {
+    fn limit_figure_is_the_used_part_of_the_limit() {
         assert!(
             limit_figure("x", FigureUnit::Mebibytes, 4.0, 16.0)
                 .unwrap()

@@ -2,8 +2,8 @@
 //!
 //! A cost is the processor time, user and system, of the whole process from its start to its end:
 //! of all its threads, and without the time in which other processes had the core. So a tool that
-//! uses more cores has no advantage here. Neighbours that share caches or the core's other thread
-//! still increase it: record figures on a quiet machine.
+//! uses more cores has no advantage here. Other processes that share caches or the core still
+//! increase the time: record figures on a quiet machine.
 
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
@@ -20,12 +20,12 @@ use crate::error::{Error, Result};
 /// It is the last allowed core: the first one serves more interrupts.
 pub(crate) fn pin_to_last_core() -> Result<usize> {
     let this = Pid::from_raw(0);
-    let allowed = sched_getaffinity(this).map_err(Error::system("allowed processors"))?;
+    let allowed = sched_getaffinity(this).map_err(Error::system("querying the allowed processors"))?;
     let last = (0..CpuSet::count()).rev().find(|&cpu| allowed.is_set(cpu).unwrap_or(false)).unwrap_or(0);
     let mut only = CpuSet::new();
     only.set(last)
         .and_then(|()| sched_setaffinity(this, &only))
-        .map_err(Error::system("choosing a processor"))?;
+        .map_err(Error::system("pinning to a processor"))?;
     Ok(last)
 }
 
@@ -38,13 +38,13 @@ pub(crate) fn measure_own_time(work: impl FnOnce()) -> Result<Duration> {
 
 #[derive(Debug)]
 pub(crate) struct ChildResult {
-    /// Its processor time.
+    /// Processor time of the child.
     pub(crate) time: Duration,
-    /// Its standard output, if captured.
+    /// Standard output, if captured.
     pub(crate) stdout: String,
-    /// Its standard error.
+    /// Standard error.
     pub(crate) stderr: String,
-    pub(crate) success: bool,
+    pub(crate) has_succeeded: bool,
 }
 
 /// Runs a command to its end.
@@ -54,7 +54,7 @@ pub(crate) fn run(command: &mut Command, stdout: Stdio) -> Result<ChildResult> {
     let Output { status, stdout, stderr } = ended.map_err(|e| program_error(command, e.to_string()))?;
     let time = time_of_children()?.saturating_sub(before);
     let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
-    Ok(ChildResult { time, stdout: text(stdout), stderr: text(stderr), success: status.success() })
+    Ok(ChildResult { time, stdout: text(stdout), stderr: text(stderr), has_succeeded: status.success() })
 }
 
 /// Returns the processor time of all children that have ended.
@@ -108,7 +108,7 @@ mod tests {
         );
         let idle = run(Command::new("sleep").arg("0.3"), Stdio::null());
         let (busy, idle) = (busy.unwrap(), idle.unwrap());
-        assert!(busy.success && idle.success);
+        assert!(busy.has_succeeded && idle.has_succeeded);
         assert!(idle.time < Duration::from_millis(200) && busy.time > Duration::ZERO, "{idle:?} {busy:?}");
     }
 

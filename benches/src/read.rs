@@ -3,23 +3,23 @@
 //! ```text
 //!   figure                       ours                           peer
 //!   decode_vs_babeltrace_dummy   .etl, decode every field       CTF, babeltrace2, dummy sink
-//!   decode_vs_memcpy             the same, in bytes             memcpy of 128 MiB
+//!   decode_vs_memcpy             the same, bytes per second     memcpy of 128 MiB
 //!   consumer_c_vs_rust           .etl, count from C             the same from Rust
 //!   text_vs_babeltrace_text      .etl, weir dump, text          CTF, babeltrace2, text
 //!   read_memory                  4 GiB .etl, peak resident      a limit
-//!   tdh_info_ns                  TdhGetEventInformation from C  a microsecond
+//!   tdh_info_ns                  TdhGetEventInformation from C  a limit of 1 µs
 //! ```
 //!
-//! What makes the comparison fair
-//! * Both traces hold the same values, two processors' events in 64 KiB buffers, and both programs
-//!   have to merge them. This is checked before the first round: counts and sums must match the
-//!   written ones.
+//! The comparison is fair:
+//! * Both traces hold the same events of two processors in 64 KiB buffers, and every reader has to
+//!   merge them. A check before the first round compares the events and values that each reader
+//!   finds with those that were written.
 //! * Whole processes are compared, start and end included, each on the same core. Files are in the
 //!   page cache.
-//! * Our events carry their own description, which makes them three times as large as the peer's;
-//!   events are counted, not bytes.
-//! * A self-describing event must be recognised by its bytes each time. Nothing is known about the
-//!   file beforehand.
+//! * Each event of the `.etl` contains its schema, so it is three times as large as in CTF. Readers
+//!   are compared in events per second, and only memcpy in bytes.
+//! * Our reader knows no schema in advance: it finds the schema of each event by the bytes of its
+//!   metadata.
 
 use std::hint::black_box;
 use std::path::{Path, PathBuf};
@@ -85,7 +85,7 @@ pub(crate) fn run(arguments: &ReadOptions) -> Result<()> {
         Some(found) => eprintln!("peer: {}", found.version),
         None => eprintln!("peer: babeltrace2 is not installed; its figures are left out"),
     }
-    eprintln!("text by {}", bench.printer.describe());
+    eprintln!("our text is printed by {}", bench.printer.describe());
 
     let mut figures = bench.measure_speed(arguments, &folder.path().join("speed"))?;
     figures.extend(measure_schemas(folder.path(), arguments.rounds)?);
@@ -101,12 +101,12 @@ pub(crate) fn run(arguments: &ReadOptions) -> Result<()> {
     arguments.output.report("read", &machine, &circumstances, &figures)
 }
 
-/// Measures the time of a schema query in C against its limit.
+/// Measures the time of a schema query in C, compared with its limit.
 fn measure_schemas(folder: &Path, rounds: u32) -> Result<Option<Figure>> {
-    let Some(asker) = CProgram::compile(folder, "tdh", "tdh_info_ns") else { return Ok(None) };
+    let Some(query) = CProgram::compile(folder, "tdh", "tdh_info_ns") else { return Ok(None) };
     let mut measured = Rounds::default();
     for _ in 0..rounds {
-        let (_, nanoseconds) = asker.run(None)?;
+        let (_, nanoseconds) = query.run(None)?;
         measured.add(Some(nanoseconds), Some(MAX_SCHEMA_NS));
     }
     Ok(measured.figure("tdh_info_ns", FigureUnit::Nanoseconds, Requirement::at_most(1.0, 0.25)))
@@ -121,7 +121,7 @@ struct ReadBench {
 /// The traces of one run and their expected content.
 pub(crate) struct BenchTraces {
     etl: PathBuf,
-    made: WrittenTrace,
+    etl_written: WrittenTrace,
     ctf: PathBuf,
     expected: EventTally,
 }
@@ -130,10 +130,15 @@ pub(crate) struct BenchTraces {
 pub(crate) fn write_traces(folder: &Path, events: u64) -> Result<BenchTraces> {
     std::fs::create_dir_all(folder).map_err(Error::file(folder))?;
     let (etl, ctf) = (folder.join("trace.etl"), folder.join("ctf"));
-    let made =
+    let etl_written =
         etl::write(&etl, EtlLayout { cpus: CPUS, buffer_size: BUFFER_BYTES, events, bytes: u64::MAX })?;
     ctf::write(&ctf, events, CPUS)?;
-    Ok(BenchTraces { etl, made, ctf, expected: EventTally { events, sum: sample::sum_of_values(events) } })
+    Ok(BenchTraces {
+        etl,
+        etl_written,
+        ctf,
+        expected: EventTally { events, sum: sample::sum_of_values(events) },
+    })
 }
 
 /// The rounds of each figure.
@@ -147,9 +152,9 @@ struct ReadRounds {
 
 impl ReadBench {
     fn measure_speed(&self, arguments: &ReadOptions, folder: &Path) -> Result<Vec<Figure>> {
-        eprintln!("making {} events", arguments.events);
+        eprintln!("writing {} events", arguments.events);
         let traces = write_traces(folder, arguments.events)?;
-        eprintln!("checking that both programs see all of them");
+        eprintln!("checking that every reader finds all of them");
         self.verify(&traces)?;
         let mut measured = ReadRounds::default();
         let mut buffers = CopyBuffers::new();
@@ -162,23 +167,23 @@ impl ReadBench {
         Ok(self.to_figures(&measured))
     }
 
-    /// Checks that both programs see every event with the written values.
+    /// Checks that every reader finds all events with the written values.
     fn verify(&self, traces: &BenchTraces) -> Result<()> {
-        let unequal = |reader, got: String| {
+        let wrong_events = |reader, got: String| {
             Err(Error::WrongEvents { reader, reason: format!("{got}, not {:?}", traces.expected) })
         };
-        let (_, ours, _) = peer::decode(&traces.etl)?;
+        let (_, ours, _) = peer::run_our_decoder(&traces.etl)?;
         if ours != traces.expected {
-            return unequal("our decoder", format!("{ours:?}"));
+            return wrong_events("our decoder", format!("{ours:?}"));
         }
         let lines = self.printer.count_events(&traces.etl)?;
         if lines != traces.expected.events {
-            return unequal("our text", format!("{lines} lines"));
+            return wrong_events("our text", format!("{lines} lines"));
         }
         if let Some(babeltrace) = &self.babeltrace {
             let theirs = babeltrace.tally(&traces.ctf)?;
             if theirs != traces.expected {
-                return unequal("babeltrace2", format!("{theirs:?}"));
+                return wrong_events("babeltrace2", format!("{theirs:?}"));
             }
         }
         Ok(())
@@ -190,23 +195,24 @@ impl ReadBench {
         buffers: &mut CopyBuffers,
         measured: &mut ReadRounds,
     ) -> Result<()> {
-        let events = rate_per_second(traces.made.events);
-        let (decoded, tally, _) = peer::decode(&traces.etl)?;
+        let events_per_second = rate_of(traces.etl_written.events);
+        let (decoded, tally, _) = peer::run_our_decoder(&traces.etl)?;
         let decoded = (tally == traces.expected).then_some(decoded.time);
-        measured.copy.add(decoded.map(rate_per_second(traces.made.bytes)), Some(buffers.copy_rate()?));
+        measured.copy.add(decoded.map(rate_of(traces.etl_written.bytes)), Some(buffers.copy_rate()?));
         if let Some(in_c) = &self.consumer {
-            let (theirs, seen) = in_c.run::<u64>(Some(&traces.etl))?;
-            let (ours, counted) = consumer::run_ours(&traces.etl)?;
-            let same = seen == counted && counted >= traces.made.events;
-            measured.consumer.add(same.then(|| events(theirs)), same.then(|| events(ours)));
+            let (c_time, c_events) = in_c.run::<u64>(Some(&traces.etl))?;
+            let (rust_time, rust_events) = consumer::run_ours(&traces.etl)?;
+            let is_lossless = c_events == rust_events && c_events >= traces.etl_written.events;
+            let rate = |time| is_lossless.then(|| events_per_second(time));
+            measured.consumer.add(rate(c_time), rate(rust_time));
         }
         let Some(babeltrace) = &self.babeltrace else { return Ok(()) };
-        let whole = |ended: process::ChildResult| is_without_loss(&ended).then_some(ended.time);
-        let dummy = whole(babeltrace.decode_to_dummy(&traces.ctf)?);
-        measured.dummy.add(decoded.map(&events), dummy.map(&events));
-        let ours = whole(self.printer.print_to_null(&traces.etl)?);
-        let theirs = whole(babeltrace.print_to_null(&traces.ctf)?);
-        measured.text.add(ours.map(&events), theirs.map(&events));
+        let time_if_lossless = |ended: process::ChildResult| is_without_loss(&ended).then_some(ended.time);
+        let dummy = time_if_lossless(babeltrace.decode_to_dummy(&traces.ctf)?);
+        measured.dummy.add(decoded.map(&events_per_second), dummy.map(&events_per_second));
+        let ours = time_if_lossless(self.printer.print_to_null(&traces.etl)?);
+        let theirs = time_if_lossless(babeltrace.print_to_null(&traces.ctf)?);
+        measured.text.add(ours.map(&events_per_second), theirs.map(&events_per_second));
         Ok(())
     }
 
@@ -218,7 +224,7 @@ impl ReadBench {
             Requirement::at_least(accept, target),
         ) {
             Some(figure) => figures.push(figure),
-            None => eprintln!("{name} left out: no round in which both programs saw every event"),
+            None => eprintln!("{name} left out: no round in which both programs read every event"),
         };
         if self.babeltrace.is_some() {
             add(&measured.dummy, "decode_vs_babeltrace_dummy", FigureUnit::EventsPerSecond, 5.0, 10.0);
@@ -232,9 +238,9 @@ impl ReadBench {
     }
 }
 
-/// Returns a function that converts the time for `amount` to a rate.
+/// Returns a function from the time that `amount` took to its rate per second.
 #[allow(clippy::cast_precision_loss)] // Amounts are far below 2⁵³.
-fn rate_per_second(amount: u64) -> impl Fn(Duration) -> f64 {
+fn rate_of(amount: u64) -> impl Fn(Duration) -> f64 {
     move |time| amount as f64 / time.as_secs_f64().max(1e-9)
 }
 
@@ -246,7 +252,7 @@ struct CopyBuffers {
 
 impl CopyBuffers {
     fn new() -> Self {
-        // Pages are allocated only when they are written.
+        // Not zeros: the kernel allocates pages only when they are written.
         Self { from: vec![1; COPY_BYTES], to: vec![2; COPY_BYTES] }
     }
 
@@ -257,7 +263,7 @@ impl CopyBuffers {
             let (from, to) = (&self.from, &mut self.to);
             best = best.min(process::measure_own_time(|| black_box(to).copy_from_slice(black_box(from)))?);
         }
-        Ok(rate_per_second(COPY_BYTES as u64)(best))
+        Ok(rate_of(COPY_BYTES as u64)(best))
     }
 }
 
@@ -266,9 +272,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_rate_is_an_amount_over_its_time() {
-        assert!((rate_per_second(10)(Duration::from_secs(2)) - 5.0).abs() < 1e-9);
-        assert!(rate_per_second(10)(Duration::ZERO).is_finite());
+    fn rate_is_amount_divided_by_time() {
+        assert!((rate_of(10)(Duration::from_secs(2)) - 5.0).abs() < 1e-9);
+        assert!(rate_of(10)(Duration::ZERO).is_finite());
     }
 
     #[test]

@@ -70,7 +70,7 @@ fn write(
     Ok(path)
 }
 
-/// Returns the folder of recorded figures: in this package, or in the tree of the working
+/// Returns the folder `recorded` of this package; without cargo, `benches/recorded` of the working
 /// directory.
 fn default_folder() -> PathBuf {
     std::env::var_os("CARGO_MANIFEST_DIR")

@@ -1,4 +1,4 @@
-//! The events that Traceweir and the peer read: the same values, once as `.etl` and once as CTF.
+//! The events that Traceweir and babeltrace2 read: the same values, once as `.etl` and once as CTF.
 //!
 //! ```text
 //!   payload, 40 bytes   00 u32 seq │ 04 u64 val │ 0C 27 letters and a NUL
@@ -9,7 +9,6 @@
 //! its source about every second event. A trace in which one processor writes at a time would
 //! favour a merge that works in runs.
 
-/// Size of a payload in bytes.
 pub(crate) const PAYLOAD_BYTES: usize = 40;
 /// The text of each event.
 pub(crate) const TEXT: &str = "abcdefghijklmnopqrstuvwxyza";
@@ -17,7 +16,7 @@ pub(crate) const TEXT: &str = "abcdefghijklmnopqrstuvwxyza";
 pub(crate) const PROVIDER: &str = "anchors";
 /// Name of the events.
 pub(crate) const EVENT: &str = "ev";
-/// Id of the process that wrote them.
+/// Process id of the events.
 pub(crate) const PROCESS_ID: u32 = 4242;
 /// 100 ns units between two successive events of the trace, on any processors.
 pub(crate) const STEP_UNITS: u64 = 2;
@@ -78,7 +77,7 @@ impl SampleEvent {
     }
 }
 
-/// Returns the sum over all numbers of the first `events` events.
+/// Returns the sum over both number fields of the first `events` events.
 pub(crate) fn sum_of_values(events: u64) -> u64 {
     (0..events).fold(0, |sum, index| sum.wrapping_add(SampleEvent { index, cpu: 0 }.sum()))
 }

@@ -5,7 +5,7 @@
 //!   figure                                   ours                            peer
 //!   write_40_vs_lttng, write_200_…           Provider::write, three blocks   LTTng-UST, snapshot
 //!   write_vs_floor                           the same                        a copy into memory
-//!   two_threads_vs_one                       two threads : one thread        the same of the copy
+//!   two_threads_vs_one                       two threads : one thread        the same for the copy
 //!   tracelogging_rust_vs_lttng               write_event!, three fields      LTTng-UST, snapshot
 //!   tracelogging_c_vs_lttng, …_cpp_…         TraceLoggingWrite               LTTng-UST, snapshot
 //!   disabled_extra_instructions              a disabled site                 a flag test
@@ -13,25 +13,25 @@
 //!   tracelogging_c_disabled_extra_…, …_cpp_… a disabled TraceLoggingWrite    a flag test
 //!   filtered_id_vs_write                     a filtered event                the event, written
 //!   filtered_pid_extra_instructions          a site in a filtered process    a disabled site
-//!   sustained_vs_lttng                       both processors, paced, a file  LTTng-UST, file
+//!   sustained_vs_lttng                       all processors, paced, a file   LTTng-UST, file
 //!
 //!   ours: weir daemon, file session; LTTng-UST with the contexts vpid and vtid
 //!   the flag test of TraceLoggingWrite is in the same language
 //! ```
 //!
-//! What makes the comparison fair
+//! The comparison is fair:
 //! * Every tracer runs the same load (see [`load`]): the same bursts, pauses, processors and
 //!   clocks. They run alternately, round by round.
 //! * A round in which a tracer lost an event is discarded, reported, and repeated with longer
 //!   pauses: losing an event is cheaper than writing it.
 //! * Bursts fit into half a ring, so that the collector can empty it in the pauses. Waking the
 //!   collector is part of our cost.
-//! * The peer's snapshot session has an idle consumer; ours writes a file all the while. Our
-//!   regions and buffers together are not larger than its sub-buffers.
-//! * Our text includes its length, as all Rust text does; LTTng's tracepoint searches for the end
+//! * LTTng's snapshot session has an idle consumer; our session writes a file all the while. Our
+//!   regions and buffers together are not larger than LTTng's sub-buffers.
+//! * Our writer in Rust knows the length of its text; LTTng's tracepoint searches for the end
 //!   of a C string, and so do our macros in C and C++. The plain copy knows all sizes.
 //!
-//! In addition to the named figures, the cost with the ring's lock (`TRACEWEIR_NO_RSEQ=1`) and that
+//! In addition to these figures, the cost with the ring's lock (`TRACEWEIR_NO_RSEQ=1`) and that
 //! of collecting are reported without a requirement.
 
 pub(crate) mod disabled;
@@ -60,7 +60,7 @@ use program::Floor;
 /// Attempts at a round without loss; the pauses double each time.
 const MAX_ATTEMPTS: u32 = 5;
 const FIRST_PAUSE_US: u64 = 3_000;
-/// The least part of its rate that a paced round must reach.
+/// The smallest fraction of the requested rate that a paced round must reach.
 const MIN_RATE_FRACTION: f64 = 0.99;
 
 /// The options of the measurement.
@@ -174,7 +174,7 @@ impl<'a> WriteBench<'a> {
             figures.extend(disabled::measure_native(native, self.folder)?);
         }
         if self.is_selected("filtered_pid_extra_instructions") {
-            figures.extend(disabled::measure_left_out(&self.daemon, self.folder)?);
+            figures.extend(disabled::measure_excluded(&self.daemon, self.folder)?);
         }
         if self.is_selected("sustained_vs_lttng") {
             figures.extend(self.measure_sustained()?);
@@ -214,18 +214,18 @@ impl<'a> WriteBench<'a> {
             tracelogging,
             native: [c, cpp],
         } = &costs;
-        let (against_lttng, described) = (Requirement::at_most(0.4, 0.2), Requirement::at_most(0.3, 0.2));
+        let (plain, tracelogging_write) = (Requirement::at_most(0.4, 0.2), Requirement::at_most(0.3, 0.2));
         let figures = [
-            small.figure(NAMES[0], FigureUnit::Nanoseconds, against_lttng),
-            large.figure(NAMES[1], FigureUnit::Nanoseconds, against_lttng),
+            small.figure(NAMES[0], FigureUnit::Nanoseconds, plain),
+            large.figure(NAMES[1], FigureUnit::Nanoseconds, plain),
             floor.figure(NAMES[2], FigureUnit::Nanoseconds, Requirement::towards(1.5)),
             threads.figure(NAMES[3], FigureUnit::Times, Requirement::at_most(1.25, 1.1)),
             fallback.figure(NAMES[4], FigureUnit::Nanoseconds, Requirement::report_only()),
             drain.figure(NAMES[5], FigureUnit::Nanoseconds, Requirement::report_only()),
             filtered.figure(NAMES[6], FigureUnit::Nanoseconds, Requirement::at_most(0.25, 0.1)),
-            tracelogging.figure(NAMES[7], FigureUnit::Nanoseconds, described),
-            c.figure(NAMES[8], FigureUnit::Nanoseconds, described),
-            cpp.figure(NAMES[9], FigureUnit::Nanoseconds, described),
+            tracelogging.figure(NAMES[7], FigureUnit::Nanoseconds, tracelogging_write),
+            c.figure(NAMES[8], FigureUnit::Nanoseconds, tracelogging_write),
+            cpp.figure(NAMES[9], FigureUnit::Nanoseconds, tracelogging_write),
         ];
         Ok(figures.into_iter().flatten().filter(|f| self.is_selected(f.name)).collect())
     }
@@ -242,14 +242,14 @@ impl<'a> WriteBench<'a> {
                 self.measure_cost(MeasuredTracer::Filtered(FilterKind::Ids), 1, 40, &mut costs.filtered)?.0;
             let names =
                 self.measure_cost(MeasuredTracer::Filtered(FilterKind::Names), 1, 40, &mut costs.filtered)?.0;
-            eprintln!("kept back by 64 ids {:.2?} ns, by 16 names {:.2?} ns", ids, names);
+            eprintln!("rejected by 64 ids {:.2?} ns, by 16 names {:.2?} ns", ids, names);
             costs.filtered.add(ids.zip(names).map(|(ids, names)| ids.max(names)), ours);
         }
         if self.is_selected("two_threads_vs_one") {
             let (ours_two, _) = self.measure_cost(fast, 2, 40, &mut costs.threads)?;
             let (floor_two, _) = self.measure_cost(MeasuredTracer::Floor, 2, 40, &mut costs.threads)?;
-            let times = |two: Option<f64>, one: Option<f64>| two.zip(one).map(|(two, one)| two / one);
-            costs.threads.add(times(ours_two, ours), times(floor_two, floor));
+            let ratio = |two: Option<f64>, one: Option<f64>| two.zip(one).map(|(two, one)| two / one);
+            costs.threads.add(ratio(ours_two, ours), ratio(floor_two, floor));
         }
         if self.lttng.is_none() {
             return Ok(());
@@ -257,8 +257,8 @@ impl<'a> WriteBench<'a> {
         let lttng = self.measure_cost(MeasuredTracer::Lttng, 1, 40, &mut costs.small)?.0;
         costs.small.add(ours, lttng);
         if self.is_selected("tracelogging_rust_vs_lttng") {
-            let described = MeasuredTracer::Ours(EventWriter::TraceLogging);
-            let ours = self.measure_cost(described, 1, 40, &mut costs.tracelogging)?.0;
+            let tracer = MeasuredTracer::Ours(EventWriter::TraceLogging);
+            let ours = self.measure_cost(tracer, 1, 40, &mut costs.tracelogging)?.0;
             costs.tracelogging.add(ours, lttng);
         }
         for (language, rounds) in Language::ALL.into_iter().zip(&mut costs.native) {
@@ -280,8 +280,8 @@ impl<'a> WriteBench<'a> {
         Ok(())
     }
 
-    /// Returns the nanoseconds per event of one tracer, and those of collecting it. Lossy attempts
-    /// are counted in `rounds`.
+    /// Returns the nanoseconds per event of one tracer, and those of collecting its events. Lossy
+    /// attempts are counted in `rounds`.
     fn measure_cost(
         &self,
         tracer: MeasuredTracer,
@@ -289,7 +289,7 @@ impl<'a> WriteBench<'a> {
         payload: usize,
         rounds: &mut Rounds,
     ) -> Result<(Option<f64>, Option<f64>)> {
-        let collected = |round: &ours::OurRound| {
+        let cost_if_lossless = |round: &ours::OurRound| {
             let drain = round.is_without_loss().then(|| round.drain_ns_per_event());
             (drain.map(|_| round.written), drain)
         };
@@ -298,14 +298,16 @@ impl<'a> WriteBench<'a> {
             let (written, drain) = match tracer {
                 MeasuredTracer::Floor => (Some(self.floor.run(&load)?), None),
                 MeasuredTracer::Lttng => (self.run_lttng_round(LttngSession::Snapshot, &load)?, None),
-                MeasuredTracer::Filtered(by) => {
-                    let round = self.daemon.run_filtered_round(by, &load, self.folder)?;
+                MeasuredTracer::Filtered(filter) => {
+                    let round = self.daemon.run_filtered_round(filter, &load, self.folder)?;
                     (round.is_without_loss().then_some(round.written), None)
                 }
                 MeasuredTracer::Ours(writer) => {
-                    collected(&self.daemon.run_round(writer, &load, self.folder)?)
+                    cost_if_lossless(&self.daemon.run_round(writer, &load, self.folder)?)
                 }
-                MeasuredTracer::Native(language) => collected(&self.run_native_round(language, &load)?),
+                MeasuredTracer::Native(language) => {
+                    cost_if_lossless(&self.run_native_round(language, &load)?)
+                }
             };
             if let Some(written) = written {
                 return Ok((Some(written.ns_per_event()), drain));
@@ -320,16 +322,16 @@ impl<'a> WriteBench<'a> {
     }
 
     fn run_native_round(&self, language: Language, load: &WriteLoad) -> Result<ours::OurRound> {
-        let missing = || Error::IncompleteRun(format!("no program for {}", language.cost_figure()));
-        let program = &self.find_programs(language).ok_or_else(missing)?.writer;
+        let missing_program = || Error::IncompleteRun(format!("no program for {}", language.cost_figure()));
+        let program = &self.find_programs(language).ok_or_else(missing_program)?.writer;
         self.daemon.run_native_round(&program.path, load, self.folder)
     }
 
     /// Returns a load with bursts of a little less than half a ring.
     fn burst_load(&self, tracer: MeasuredTracer, threads: usize, payload: usize, pause_us: u64) -> WriteLoad {
-        let described =
+        let is_self_describing =
             matches!(tracer, MeasuredTracer::Ours(EventWriter::TraceLogging) | MeasuredTracer::Native(_));
-        let head = ours::HEAD_BYTES + if described { ours::SELF_DESCRIBED_BYTES } else { 0 };
+        let head = ours::HEAD_BYTES + if is_self_describing { ours::SELF_DESCRIBED_BYTES } else { 0 };
         let record = (head + payload as u64).next_multiple_of(8);
         let events = u64::from(ours::RING_BYTES) * 7 / 16 / record;
         let bursts = if self.arguments.quick { 30 } else { 150 };
@@ -350,12 +352,12 @@ impl<'a> WriteBench<'a> {
         })?;
         let theirs = self.search_rate("LTTng", |load| self.run_lttng_round(LttngSession::File, load))?;
         let Some((ours, theirs)) = ours.zip(theirs) else {
-            eprintln!("sustained_vs_lttng left out: a tracer lost events at every rate");
+            eprintln!("sustained_vs_lttng left out: a tracer sustained no rate");
             return Ok(None);
         };
         let mut rounds = Rounds::default();
         rounds.add(Some(ours.rate), Some(theirs.rate));
-        (0..ours.lost_rounds + theirs.lost_rounds).for_each(|_| rounds.discard());
+        (0..ours.failed_rounds + theirs.failed_rounds).for_each(|_| rounds.discard());
         Ok(rounds.figure(
             "sustained_vs_lttng",
             FigureUnit::PacedEventsPerSecond,
@@ -366,22 +368,22 @@ impl<'a> WriteBench<'a> {
     fn search_rate(
         &self,
         tracer: &str,
-        round: impl Fn(&WriteLoad) -> Result<Option<WriteResult>>,
+        run_round: impl Fn(&WriteLoad) -> Result<Option<WriteResult>>,
     ) -> Result<Option<sustained::Sustained>> {
         let (length_ms, confirmations) = if self.arguments.quick { (2_000, 1) } else { (10_000, 3) };
         let threads = std::thread::available_parallelism().map_or(1, usize::from);
         sustained::search_rate(confirmations, |rate| {
             #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // Positive and far below 2⁶⁴.
             let pattern = LoadPattern::Paced { rate: rate as u64, length_ms };
-            let written = round(&WriteLoad { threads, payload: 40, pattern })?;
-            let kept = written.is_some_and(|w| w.rate() >= rate * MIN_RATE_FRACTION);
-            let word = match written {
+            let written = run_round(&WriteLoad { threads, payload: 40, pattern })?;
+            let is_sustained = written.is_some_and(|w| w.rate() >= rate * MIN_RATE_FRACTION);
+            let outcome = match written {
                 None => "lost events",
-                Some(_) if kept => "kept",
-                Some(_) => "was late",
+                Some(_) if is_sustained => "kept up",
+                Some(_) => "fell behind",
             };
-            eprintln!("{tracer} {word} at {:.2} M events/s", rate / 1e6);
-            Ok(kept)
+            eprintln!("{tracer} {outcome} at {:.2} M events/s", rate / 1e6);
+            Ok(is_sustained)
         })
     }
 }

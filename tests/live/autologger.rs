@@ -89,7 +89,7 @@ fn definition_that_the_daemon_would_refuse_cannot_be_added() {
     assert!(!daemon.path("autologger.d/A.conf").exists());
     let corrected = add(&["--mode", "0x9"]).expect(0);
     assert!(
-        corrected.stderr.contains("LogFileMode 0x9 cannot be honoured: 0x1 it is"),
+        corrected.stderr.contains("LogFileMode 0x9 cannot be used: it becomes 0x1"),
         "{}",
         corrected.stderr
     );

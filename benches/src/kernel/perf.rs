@@ -19,7 +19,7 @@ use super::{STACK_BYTES, StackCapture};
 use crate::error::{Error, Result};
 use crate::process::{self, program_error};
 
-/// Memory of perf's rings; ours have the same size.
+/// Size of each of perf's rings.
 const RING_SIZE: &str = "2M";
 /// Timeout for perf to inspect the machine's processes.
 const START_TIMEOUT: Duration = Duration::from_secs(30);
@@ -41,7 +41,7 @@ impl Perf {
         let [requests, answers] = [folder.join("perf-requests"), folder.join("perf-answers")];
         for fifo in [&requests, &answers] {
             let _ = std::fs::remove_file(fifo);
-            mkfifo(fifo, Mode::S_IRUSR | Mode::S_IWUSR).map_err(Error::system("a pipe with a name"))?;
+            mkfifo(fifo, Mode::S_IRUSR | Mode::S_IWUSR).map_err(Error::system("creating a named pipe"))?;
         }
         let before = process::time_of_children()?;
         let mut command = Command::new("perf");
@@ -69,19 +69,19 @@ impl Perf {
 
     fn enable(&mut self, requests: &Path, answers: &Path) -> Result<()> {
         // Opened for reading and writing, so that neither end waits for the other.
-        let both = |path: &Path| File::options().read(true).write(true).open(path).map_err(Error::file(path));
-        let (mut request, mut answer) = (both(requests)?, both(answers)?);
+        let open = |path: &Path| File::options().read(true).write(true).open(path).map_err(Error::file(path));
+        let (mut request, mut answer) = (open(requests)?, open(answers)?);
         request.write_all(b"enable\n").map_err(Error::file(requests))?;
         let (send, receive) = std::sync::mpsc::channel();
         std::thread::spawn(move || {
             let _ = answer.read(&mut [0; 16]);
             let _ = send.send(());
         });
-        let begun = Instant::now();
+        let start = Instant::now();
         while receive.recv_timeout(Duration::from_millis(20)).is_err() {
-            let is_over = self.child.try_wait().map_err(Error::file(answers))?.is_some();
-            if is_over || begun.elapsed() > START_TIMEOUT {
-                return Err(program_error(&self.command, "does not begin to record".into()));
+            let has_ended = self.child.try_wait().map_err(Error::file(answers))?.is_some();
+            if has_ended || start.elapsed() > START_TIMEOUT {
+                return Err(program_error(&self.command, "has not begun to record".into()));
             }
         }
         Ok(())

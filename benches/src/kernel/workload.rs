@@ -20,7 +20,6 @@ use crate::figure;
 use crate::peer::this_program;
 use crate::process::program_error;
 
-/// The amount of work.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct SwitchLoad {
     /// Number of times that the byte goes back and forth in a batch.
@@ -56,12 +55,12 @@ impl Workload {
 
     /// Runs the batches and returns the nanoseconds per switch of the median batch.
     pub(super) fn run(&mut self, load: SwitchLoad) -> Result<f64> {
-        let mut took = Vec::new();
+        let mut ns_per_switch = Vec::new();
         for _ in 0..load.batches {
             std::thread::sleep(load.pause);
-            took.push(self.run_batch(load.passes)? / (2.0 * f64::from(load.passes)));
+            ns_per_switch.push(self.run_batch(load.passes)? / (2.0 * f64::from(load.passes)));
         }
-        figure::median_of(took.into_iter())
+        figure::median_of(ns_per_switch.into_iter())
             .ok_or_else(|| Error::IncompleteRun("no batches to measure".into()))
     }
 
@@ -71,8 +70,9 @@ impl Workload {
         sent.unwrap_or(Ok(()))
             .and_then(|()| self.answers.read_line(&mut line))
             .map_err(Error::file(Path::new("the workload")))?;
-        let wrong = || Error::IncompleteRun(format!("the workload printed {line:?} instead of nanoseconds"));
-        line.trim().parse().map_err(|_| wrong())
+        let unexpected =
+            || Error::IncompleteRun(format!("the workload printed {line:?} instead of nanoseconds"));
+        line.trim().parse().map_err(|_| unexpected())
     }
 }
 
@@ -86,28 +86,28 @@ impl Drop for Workload {
 /// Runs one process of the workload, which prints the nanoseconds of each batch.
 pub(crate) fn ping_pong() -> Result<()> {
     pin_to_first()?;
-    let pipe = || std::io::pipe().map_err(Error::file(Path::new("a pipe")));
-    let ((mut from_there, to_here), (from_here, mut to_there)) = (pipe()?, pipe()?);
+    let create_pipe = || std::io::pipe().map_err(Error::file(Path::new("a pipe")));
+    let ((mut from_echo, echo_output), (echo_input, mut to_echo)) = (create_pipe()?, create_pipe()?);
     let mut echo = Command::new(this_program()?);
-    echo.arg0("echo").arg("echo").stdin(from_here).stdout(to_here);
+    echo.arg0("echo").arg("echo").stdin(echo_input).stdout(echo_output);
     let mut child = echo.spawn().map_err(|e| program_error(&echo, e.to_string()))?;
     drop(echo);
     let mut byte = [1];
     let mut pass = |times: u32| -> std::io::Result<()> {
         for _ in 0..times {
-            to_there.write_all(&byte)?;
-            from_there.read_exact(&mut byte)?;
+            to_echo.write_all(&byte)?;
+            from_echo.read_exact(&mut byte)?;
         }
         Ok(())
     };
     for request in std::io::stdin().lock().lines() {
-        let in_pipe = || Error::file(Path::new("a pipe"));
-        let passes = request.map_err(in_pipe())?.trim().parse().unwrap_or(0);
-        let begun = Instant::now();
-        pass(passes).map_err(in_pipe())?;
-        println!("{}", begun.elapsed().as_nanos());
+        let pipe_error = || Error::file(Path::new("a pipe"));
+        let passes = request.map_err(pipe_error())?.trim().parse().unwrap_or(0);
+        let start = Instant::now();
+        pass(passes).map_err(pipe_error())?;
+        println!("{}", start.elapsed().as_nanos());
     }
-    drop(to_there);
+    drop(to_echo);
     let _ = child.wait();
     Ok(())
 }
@@ -124,10 +124,10 @@ pub(crate) fn echo() -> Result<()> {
 
 fn pin_to_first() -> Result<()> {
     let this = Pid::from_raw(0);
-    let allowed = sched_getaffinity(this).map_err(Error::system("allowed processors"))?;
+    let allowed = sched_getaffinity(this).map_err(Error::system("querying the allowed processors"))?;
     let first = (0..CpuSet::count()).find(|&cpu| allowed.is_set(cpu).unwrap_or(false)).unwrap_or(0);
     let mut only = CpuSet::new();
     only.set(first)
         .and_then(|()| sched_setaffinity(this, &only))
-        .map_err(Error::system("choosing a processor"))
+        .map_err(Error::system("pinning to a processor"))
 }

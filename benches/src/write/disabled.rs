@@ -5,9 +5,9 @@
 //!   extra                    = one pass with a disabled site − one pass with a flag test
 //! ```
 //!
-//! The difference of two runs excludes all one-time work. Neither loop may know the address of its
-//! flag or its provider in advance. Times are reported without a requirement: below a nanosecond
-//! they depend on the position of the code.
+//! The difference of two runs excludes all one-time work. The compiler must not know that the flag
+//! and the provider never change. Times are reported without a requirement: below a nanosecond they
+//! depend on the position of the code.
 
 use std::hint::black_box;
 use std::path::Path;
@@ -38,7 +38,7 @@ pub(crate) enum LoopSite {
     /// A disabled provider is asked whether it is enabled.
     Provider,
     /// The same for a provider that a session has enabled, but not in this process.
-    LeftOut,
+    Excluded,
     /// A disabled `write_event!`.
     TraceLogging,
     Flag,
@@ -47,7 +47,7 @@ pub(crate) enum LoopSite {
 /// The role `disabled`: runs the passes and prints the nanoseconds.
 pub(crate) fn run_loop(site: LoopSite, passes: u64) -> Result<()> {
     let nanoseconds = match site {
-        LoopSite::Provider | LoopSite::LeftOut => {
+        LoopSite::Provider | LoopSite::Excluded => {
             let provider = Provider::register(ours::PROVIDER, None)?;
             if provider.enabled(LEVEL, KEYWORD) {
                 return Err(Error::IncompleteRun("the provider is enabled".to_owned()));
@@ -96,7 +96,7 @@ fn test_flag(flag: &AtomicBool, passes: u64) {
     }
 }
 
-/// Runs where an event would be written.
+/// Called where an event would be written.
 #[cold]
 #[inline(never)]
 fn count_reached() {
@@ -111,27 +111,27 @@ fn measure_ns(work: impl FnOnce()) -> u128 {
 }
 
 fn has_valgrind_for(name: &str) -> bool {
-    let installed = process::run(Command::new("valgrind").arg("--version"), Stdio::null());
-    let counted = installed.is_ok_and(|ended| ended.success);
-    if !counted {
+    let version = process::run(Command::new("valgrind").arg("--version"), Stdio::null());
+    let is_installed = version.is_ok_and(|ended| ended.has_succeeded);
+    if !is_installed {
         eprintln!("{name} left out: valgrind is not installed");
     }
-    counted
+    is_installed
 }
 
 /// Measures a site in a process that a filter excludes, compared with a disabled one; `None` if
 /// valgrind is not installed.
-pub(crate) fn measure_left_out(daemon: &BenchDaemon, folder: &Path) -> Result<Option<Figure>> {
+pub(crate) fn measure_excluded(daemon: &BenchDaemon, folder: &Path) -> Result<Option<Figure>> {
     const NAME: &str = "filtered_pid_extra_instructions";
     if !has_valgrind_for(NAME) {
         return Ok(None);
     }
     let session = ExcludingSession::start(daemon, &folder.join("elsewhere.etl"))?;
-    let left_out = instructions_per_pass(LoopSite::LeftOut, daemon.runtime());
+    let excluded = instructions_per_pass(LoopSite::Excluded, daemon.runtime());
     session.stop()?;
     Ok(difference_figure(
         NAME,
-        left_out?,
+        excluded?,
         instructions_per_pass(LoopSite::Provider, &folder.join("no-daemon"))?,
         Requirement::at_most(0.0, 0.0),
     ))
@@ -146,8 +146,8 @@ pub(crate) fn measure(folder: &Path) -> Result<Option<Figure>> {
     let folder = &folder.join("no-daemon");
     let (provider, flag) =
         (instructions_per_pass(LoopSite::Provider, folder)?, instructions_per_pass(LoopSite::Flag, folder)?);
-    let [ours, plain] = [LoopSite::Provider, LoopSite::Flag].map(|site| ns_per_pass(site, folder));
-    eprintln!("a disabled site takes {:.2} ns, a flag test {:.2} ns", ours?, plain?);
+    let [provider_ns, flag_ns] = [LoopSite::Provider, LoopSite::Flag].map(|site| ns_per_pass(site, folder));
+    eprintln!("a disabled site takes {:.2} ns, a flag test {:.2} ns", provider_ns?, flag_ns?);
     Ok(difference_figure(NAME, provider, flag, Requirement::at_most(2.0, 1.0)))
 }
 
@@ -172,10 +172,10 @@ pub(crate) fn measure_native(native: &NativePrograms, folder: &Path) -> Result<O
         return Ok(None);
     }
     let folder = folder.join("no-daemon");
-    let native_instructions = |what: &str| {
+    let native_instructions = |site: &str| {
         instructions_per_pass_of(|passes| {
             let mut command = Command::new("valgrind");
-            command.args(CACHEGRIND).arg(&native.disabled.path).arg(what).arg(passes.to_string());
+            command.args(CACHEGRIND).arg(&native.disabled.path).arg(site).arg(passes.to_string());
             command.env("TRACEWEIR_RUNTIME_DIR", &folder);
             command
         })
@@ -188,8 +188,8 @@ pub(crate) fn measure_native(native: &NativePrograms, folder: &Path) -> Result<O
     ))
 }
 
-/// Returns a figure that bounds the difference, rounded to hundredths of an instruction: background
-/// threads change it by a millionth.
+/// Returns a figure whose ratio is the difference, rounded to hundredths of an instruction:
+/// background threads change it by a millionth.
 fn difference_figure(name: &'static str, ours: f64, peer: f64, requirement: Requirement) -> Option<Figure> {
     let mut rounds = Rounds::default();
     rounds.add(Some(ours), Some(peer));
@@ -218,7 +218,7 @@ fn instructions_per_pass_of(command: impl Fn(u64) -> Command) -> Result<f64> {
 fn count_instructions(mut command: Command) -> Result<u64> {
     let ended = process::run(&mut command, Stdio::null())?;
     let counted = ended.stderr.lines().find_map(parse_instructions);
-    counted.filter(|_| ended.success).ok_or_else(|| program_error(&command, ended.stderr))
+    counted.filter(|_| ended.has_succeeded).ok_or_else(|| program_error(&command, ended.stderr))
 }
 
 /// Parses the number in valgrind's line `==1== I refs: 1,234`.
@@ -235,7 +235,7 @@ fn ns_per_pass(site: LoopSite, folder: &Path) -> Result<f64> {
     Ok(total as f64 / TIMED_PASSES as f64)
 }
 
-/// Adds the arguments of the role, and the daemon of this folder if there is one.
+/// Adds the arguments of the role, and sets the runtime folder.
 fn add_role_arguments<'c>(
     command: &'c mut Command,
     site: LoopSite,
@@ -244,7 +244,7 @@ fn add_role_arguments<'c>(
 ) -> &'c mut Command {
     let name = match site {
         LoopSite::Provider => "provider",
-        LoopSite::LeftOut => "left-out",
+        LoopSite::Excluded => "excluded",
         LoopSite::TraceLogging => "trace-logging",
         LoopSite::Flag => "flag",
     };

@@ -1,5 +1,4 @@
-//! Filters that reject an event: the cost compared with writing it, and that an excluded process
-//! pays nothing.
+//! The cost of an event that a filter rejects, and of a site in an excluded process.
 //!
 //! ```text
 //!   filtered_id_vs_write             an event that 64 ids, or 16 names, reject (the larger cost)

@@ -1,15 +1,15 @@
 //! The load that is put on every measured tracer, and its result.
 //!
 //! ```text
-//!   burst   ▓▓▓▓        ▓▓▓▓        ▓▓▓▓        fits into the buffers, emptied in the pauses
+//!   burst   ▓▓▓▓        ▓▓▓▓        ▓▓▓▓        fits into the buffers; emptied in the pauses
 //!           ▓▓▓▓        ▓▓▓▓        ▓▓▓▓        threads begin a burst together; only ▓ counts
 //!
 //!   paced   ▓ ▓ ▓ ▓ ▓ ▓ ▓ ▓ ▓ ▓ ▓ ▓ ▓ ▓ ▓        each millisecond the events that are due by then
 //! ```
 //!
-//! Thread t stays on processor t. `peers/load.h` is the same in C, for the peers; both take the
-//! same arguments and print the same line: events, processor nanoseconds inside the writing,
-//! nanoseconds of the longest thread.
+//! Thread t stays on processor t. `peers/load.h` is the same load in C; both take the same
+//! arguments and print the same line: events, processor nanoseconds of writing, wall nanoseconds of
+//! the slowest thread.
 
 use std::fmt;
 use std::str::FromStr;
@@ -34,7 +34,6 @@ pub(crate) struct WriteLoad {
     pub(crate) threads: usize,
     /// Size of an event's payload in bytes: u32, u64 and a text.
     pub(crate) payload: usize,
-    /// The timing of the events.
     pub(crate) pattern: LoadPattern,
 }
 
@@ -103,8 +102,8 @@ impl WriteLoad {
                 }
                 LoadPattern::Paced { rate, length_ms } => {
                     #[allow(clippy::cast_precision_loss)] // Rates are far below 2⁵³.
-                    let each = rate as f64 / self.threads as f64;
-                    write_paced(&barrier, each, Duration::from_millis(length_ms), emit)?
+                    let rate_per_thread = rate as f64 / self.threads as f64;
+                    write_paced(&barrier, rate_per_thread, Duration::from_millis(length_ms), emit)?
                 }
             };
             written.wall = started.elapsed();
@@ -114,12 +113,12 @@ impl WriteLoad {
             let threads: Vec<_> = (0..self.threads).map(|t| scope.spawn(move || work(t))).collect();
             let mut sum = WriteResult::default();
             for thread in threads {
-                let one = thread
+                let result = thread
                     .join()
                     .map_err(|_| Error::IncompleteRun("a writing thread panicked".to_owned()))??;
-                sum.events += one.events;
-                sum.cpu += one.cpu;
-                sum.wall = sum.wall.max(one.wall);
+                sum.events += result.events;
+                sum.cpu += result.cpu;
+                sum.wall = sum.wall.max(result.wall);
             }
             Ok(sum)
         })
@@ -129,11 +128,11 @@ impl WriteLoad {
 /// The events that were written, and the time that they took.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct WriteResult {
-    /// Number of events that count.
+    /// Number of events, without the warm-up.
     pub(crate) events: u64,
-    /// Processor time of the writing threads inside the writing.
+    /// Processor time of the writing threads inside `emit`.
     pub(crate) cpu: Duration,
-    /// Time from the first to the last event of the longest thread.
+    /// Wall time of the slowest thread, including the warm-up and pauses.
     pub(crate) wall: Duration,
 }
 
@@ -176,15 +175,17 @@ fn pin_thread(processor: usize) -> Result<()> {
     let count = thread::available_parallelism().map_or(1, usize::from);
     only.set(processor % count)
         .and_then(|()| sched_setaffinity(Pid::from_raw(0), &only))
-        .map_err(Error::system("choosing a processor"))
+        .map_err(Error::system("pinning to a processor"))
 }
 
 fn thread_cpu_time() -> Result<Duration> {
-    clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).map(Duration::from).map_err(Error::system("thread time"))
+    clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID)
+        .map(Duration::from)
+        .map_err(Error::system("reading the thread's clock"))
 }
 
-/// Calls `emit` for `events` events and adds them to `written`.
-fn emit_counted(written: &mut WriteResult, events: u64, emit: &impl Fn(u64)) -> Result<()> {
+/// Emits `events` events and adds their number and processor time to `written`.
+fn emit_measured(written: &mut WriteResult, events: u64, emit: &impl Fn(u64)) -> Result<()> {
     let before = thread_cpu_time()?;
     emit(events);
     written.cpu += thread_cpu_time()?.saturating_sub(before);
@@ -205,7 +206,7 @@ fn write_bursts(
         if burst < WARM_BURSTS {
             emit(events);
         } else {
-            emit_counted(&mut written, events, emit)?;
+            emit_measured(&mut written, events, emit)?;
         }
         thread::sleep(pause);
     }
@@ -222,7 +223,7 @@ fn write_paced(barrier: &Barrier, rate: f64, length: Duration, emit: &impl Fn(u6
         let due = (rate * now.as_secs_f64()) as u64;
         if due > written.events {
             let events = due - written.events;
-            emit_counted(&mut written, events, emit)?;
+            emit_measured(&mut written, events, emit)?;
         }
         if now == length {
             return Ok(written);
@@ -250,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn load_reads_back_from_its_arguments() {
+    fn load_is_parsed_from_its_arguments() {
         let paced = WriteLoad {
             threads: 2,
             payload: 200,
@@ -286,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn result_reads_back_from_its_line() {
+    fn result_is_parsed_from_its_line() {
         let written = WriteResult { events: 4, cpu: Duration::from_nanos(100), wall: Duration::from_secs(2) };
         assert_eq!(written.to_string().parse::<WriteResult>().unwrap(), written);
         assert!((written.ns_per_event() - 25.0).abs() < 1e-9 && (written.rate() - 2.0).abs() < 1e-9);

@@ -1,15 +1,15 @@
 //! LTTng-UST, the fastest peer, as Debian ships it.
 //!
 //! ```text
-//!   lttng-sessiond (ours, or a running one) ── a session for each round ── peers/lttng.c
+//!   lttng-sessiond (our own, or a running one) ── a session for each round ── peers/lttng.c
 //!     costs      snapshot session: the newest events in memory; the consumer is idle
-//!     sustained  file session; events without room are dropped and counted
+//!     sustained  file session; events that do not fit are discarded and counted
 //! ```
 //!
-//! Both have 8 sub-buffers for each processor, of 1 and of 4 MiB, and the contexts vpid and vtid,
-//! without which its events would lack facts that each of ours has. An ordinary user's session
-//! daemon lives in the bench's own folder. Root's daemon has one fixed location on a machine: a
-//! running one is used and left running.
+//! The sessions have 8 sub-buffers of 1 and 4 MiB for each processor. The contexts vpid and vtid
+//! are on, because our events contain these ids too. An ordinary user's session daemon runs in the
+//! bench's own folder. Root's daemon has one fixed location on a machine: if one runs already, it
+//! is used and not stopped.
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -28,12 +28,12 @@ use crate::write::program::Program;
 const SUB_BUFFERS: u64 = 8;
 const SESSION: &str = "traceweir-bench";
 const CHANNEL: &str = "channel";
-/// The least size of a snapshot in bytes; less means that nothing was traced.
+/// The smallest size of a snapshot in bytes; less means that nothing was traced.
 const MIN_SNAPSHOT_BYTES: u64 = 1 << 20;
 
 impl LttngSession {
-    /// Returns the size of a sub-buffer in MiB. A shared disk stalls for tens of milliseconds now
-    /// and then: with smaller buffers, file sessions would measure other users of the disk.
+    /// Returns the size of a sub-buffer in MiB. A shared disk stalls now and then for tens
+    /// of milliseconds: with smaller buffers, a file session would measure other users of the disk.
     const fn sub_buffer_mib(self) -> u64 {
         match self {
             Self::Snapshot => 1,
@@ -65,7 +65,7 @@ pub(crate) enum LttngSession {
 }
 
 impl Lttng {
-    /// Starts LTTng; `Err` is the reason why it is left out.
+    /// Starts LTTng; `Err` is the reason why its figures are left out.
     pub(crate) fn start(folder: &Path) -> std::result::Result<Self, String> {
         let version = process::run(Command::new("lttng").arg("--version"), Stdio::piped())
             .map_err(|_| "lttng is not installed (Debian: lttng-tools)".to_owned())?;
@@ -102,7 +102,7 @@ impl Lttng {
         self.run_lttng(&["--no-sessiond", "list"]).is_ok()
     }
 
-    /// Runs one round: a fresh session, the load, and the lost events. `None` if events were lost.
+    /// Runs one round in a new session; returns `None` if events were lost.
     pub(crate) fn run_round(
         &self,
         kind: LttngSession,
@@ -111,7 +111,7 @@ impl Lttng {
     ) -> Result<Option<WriteResult>> {
         let output = folder.join("lttng-output");
         let round = self.trace_load(kind, load, &output);
-        // Remove what a failed round left; there is normally nothing to remove.
+        // A successful round ends its session here too.
         let _ = self.run_lttng(&["destroy", SESSION]);
         match std::fs::remove_dir_all(&output) {
             Err(e) if e.kind() != std::io::ErrorKind::NotFound => return Err(Error::file(&output)(e)),
@@ -121,8 +121,8 @@ impl Lttng {
     }
 
     fn trace_load(&self, kind: LttngSession, load: &WriteLoad, output: &Path) -> Result<Option<WriteResult>> {
-        let to = format!("--output={}", output.display());
-        let mut create = vec!["create", SESSION, &to];
+        let output_option = format!("--output={}", output.display());
+        let mut create = vec!["create", SESSION, &output_option];
         create.extend((kind == LttngSession::Snapshot).then_some("--snapshot"));
         self.run_lttng(&create)?;
         let (size, number) =
@@ -154,7 +154,7 @@ impl Lttng {
     fn run_lttng(&self, arguments: &[&str]) -> Result<String> {
         let mut command = Command::new("lttng");
         let ended = process::run(command.args(arguments).env("LTTNG_HOME", &self.home), Stdio::piped())?;
-        if ended.success {
+        if ended.has_succeeded {
             return Ok(ended.stdout);
         }
         Err(program_error(
@@ -172,25 +172,22 @@ impl Drop for Lttng {
     }
 }
 
-/// Returns the lost events and packets in a listing of a session.
+/// Returns the number of discarded events and lost packets in a listing of a session.
 fn parse_lost(listing: &str) -> u64 {
-    let counted = |line: &str| {
+    let parse_line = |line: &str| {
         let line = line.trim();
         let value = line.strip_prefix("Discarded events:").or_else(|| line.strip_prefix("Lost packets:"))?;
         // A number that cannot be parsed counts as loss.
         Some(value.trim().parse().unwrap_or(u64::MAX))
     };
-    listing.lines().filter_map(counted).fold(0, u64::saturating_add)
+    listing.lines().filter_map(parse_line).fold(0, u64::saturating_add)
 }
 
-fn check_trace_size(bytes: u64, least: u64) -> Result<()> {
-    if bytes >= least {
+fn check_trace_size(bytes: u64, minimum: u64) -> Result<()> {
+    if bytes >= minimum {
         return Ok(());
     }
-    Err(Error::WrongEvents {
-        reader: "LTTng",
-        reason: format!("its trace has {bytes} bytes where {least} are the least"),
-    })
+    Err(Error::IncompleteRun(format!("LTTng's trace has {bytes} bytes, less than {minimum}")))
 }
 
 fn folder_bytes(folder: &Path) -> u64 {

@@ -1,13 +1,13 @@
-//! TraceLogging from C and from C++: programs of the bench, compiled on the measured machine, with
-//! the installed library.
+//! TraceLogging from C and from C++: programs of the bench, compiled on the measured machine with
+//! `libtraceweir`.
 //!
 //! ```text
 //!   cargo build --profile c -p traceweir-ffi ─▶ target/c/libtraceweir.so ┐
 //!   peers/tracelogging.c, peers/disabled.c ── cc -O2, c++ -O2 ───────────┴─▶ run, or valgrind
 //! ```
 //!
-//! One source serves both languages. A missing compiler or library is named, and its figures are
-//! left out.
+//! One source serves both languages. A missing compiler or library is reported, and its figures
+//! are left out.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -80,12 +80,11 @@ impl NativePrograms {
                 return Vec::new();
             }
         };
-        let make = |language: Language| {
-            let made = Self::compile(folder, language, &library);
-            made.map_err(|reason| eprintln!("{} and its like are left out: {reason}", language.cost_figure()))
-                .ok()
+        let compile = |language: Language| {
+            let programs = Self::compile(folder, language, &library);
+            programs.map_err(|reason| eprintln!("TraceLogging from {language:?} is left out: {reason}")).ok()
         };
-        Language::ALL.into_iter().filter_map(make).collect()
+        Language::ALL.into_iter().filter_map(compile).collect()
     }
 
     fn compile(folder: &Path, language: Language, library: &Path) -> Result<Self> {
@@ -104,12 +103,12 @@ pub(crate) fn c_options() -> Vec<&'static str> {
 
 /// Returns the linker options for the library in a folder.
 pub(crate) fn linker_options(library: &Path) -> [String; 5] {
-    let at = library.display();
-    let path = format!("-Wl,-rpath,{at},--disable-new-dtags");
-    ["-xnone".to_owned(), format!("-L{at}"), path, "-ltraceweir".to_owned(), "-lpthread".to_owned()]
+    let folder = library.display();
+    let rpath = format!("-Wl,-rpath,{folder},--disable-new-dtags");
+    ["-xnone".to_owned(), format!("-L{folder}"), rpath, "-ltraceweir".to_owned(), "-lpthread".to_owned()]
 }
 
-/// Returns the folder of the library for C, which cargo rebuilds if this program runs under it.
+/// Returns the folder of the library for C, which is rebuilt if cargo runs this program.
 pub(crate) fn find_library() -> Result<PathBuf> {
     let this = this_program()?;
     let folder = this.ancestors().nth(2).unwrap_or(Path::new(".")).join("c");
@@ -117,14 +116,14 @@ pub(crate) fn find_library() -> Result<PathBuf> {
         let mut build = Command::new(cargo);
         build.args(["build", "--quiet", "--profile", "c", "--package", "traceweir-ffi"]);
         let ended = process::run(&mut build, Stdio::null())?;
-        if !ended.success {
+        if !ended.has_succeeded {
             return Err(program_error(&build, ended.stderr));
         }
     }
     if folder.join("libtraceweir.so").is_file() {
         return Ok(folder);
     }
-    let reason = "is not there; make it with: cargo build --profile c -p traceweir-ffi".to_owned();
+    let reason = "does not exist; build it with: cargo build --profile c -p traceweir-ffi".to_owned();
     Err(Error::Program { program: folder.join("libtraceweir.so").display().to_string(), reason })
 }
 
@@ -134,7 +133,7 @@ mod tests {
     use crate::write::program::write_sources;
 
     #[test]
-    fn the_programs_compile_strictly_in_both_languages() {
+    fn programs_compile_without_warnings_in_both_languages() {
         let _alone = process::lock_children();
         let folder = tempfile::tempdir().unwrap();
         write_sources(folder.path()).unwrap();
@@ -147,7 +146,7 @@ mod tests {
                     crate::skip::skip("peers", &format!("there is no {}", language.compiler()));
                     continue;
                 };
-                assert!(ended.success, "{language:?} {source}: {}", ended.stderr);
+                assert!(ended.has_succeeded, "{language:?} {source}: {}", ended.stderr);
             }
         }
     }

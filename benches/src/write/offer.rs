@@ -1,4 +1,4 @@
-//! The events that rounds offer, and the filters that reject them.
+//! The events that the rounds write, and the filters that reject them.
 
 use std::hint::black_box;
 
@@ -21,7 +21,7 @@ pub(crate) fn emit(provider: &Provider, text: &[u8], count: u64) -> u64 {
     let mut failed = 0;
     for i in 0..count {
         #[allow(clippy::cast_possible_truncation)]
-        // The low half is the number, as in the program of the peer.
+        // The low half is the number, as in `peers/lttng.c`.
         let (number, value) = ((i as u32).to_le_bytes(), i.wrapping_mul(0x9e37).to_le_bytes());
         let written = provider.write(&DESCRIPTOR, &[&number, &value, black_box(text)]);
         failed += u64::from(written.is_err());

@@ -3,11 +3,11 @@
 //! ```text
 //!   traceweir-bench write ──▶ weir daemon               TRACEWEIR_RUNTIME_DIR = a temporary folder
 //!                         └─▶ traceweir-bench ours …    start, enable, register, load, stop
-//!                               prints written events │ failed, lost, collected, drain nanoseconds
+//!                               prints the fields of OurRound
 //! ```
 //!
-//! The session writes a sequential file. Regions and buffers together have as many bytes as the
-//! peer's sub-buffers. A round counts if no write failed and the session collected exactly the
+//! The session writes a sequential file. Regions and buffers together have at most as many bytes
+//! as LTTng's sub-buffers. A round counts if no write failed and the session collected exactly the
 //! offered events.
 
 use std::hint::black_box;
@@ -42,7 +42,7 @@ const PACED_RING_BYTES: u32 = 16 << 20;
 /// Bytes before an event's payload in a ring: the ring's prefix and the event's header.
 pub(crate) const HEAD_BYTES: u64 = 16 + 80;
 /// Additional bytes of an event of `emit_tracelogging` and of `peers/tracelogging.c`, slightly
-/// rounded up: traits and metadata with their heads.
+/// rounded up: provider traits and event metadata with their headers.
 pub(crate) const SELF_DESCRIBED_BYTES: u64 = 96;
 const BUFFER_KIB: u32 = 256;
 const START_TIMEOUT: Duration = Duration::from_secs(20);
@@ -139,7 +139,6 @@ impl BenchDaemon {
         &self.runtime
     }
 
-    /// Returns the process id of the daemon.
     pub(crate) fn pid(&self) -> u32 {
         self.child.id()
     }
@@ -152,11 +151,11 @@ impl BenchDaemon {
     /// Like [`run_round`](Self::run_round), with every event rejected by a filter.
     pub(crate) fn run_filtered_round(
         &self,
-        by: FilterKind,
+        filter: FilterKind,
         load: &WriteLoad,
         folder: &Path,
     ) -> Result<OurRound> {
-        self.run_round_with(EventWriter::Sequence, Some(by), load, folder)
+        self.run_round_with(EventWriter::Sequence, Some(filter), load, folder)
     }
 
     /// Runs one round by a program in another language, which registers the same provider.
@@ -174,12 +173,12 @@ impl BenchDaemon {
     fn run_round_with(
         &self,
         writer: EventWriter,
-        by: Option<FilterKind>,
+        filter: Option<FilterKind>,
         load: &WriteLoad,
         folder: &Path,
     ) -> Result<OurRound> {
         let mut command = self.command("ours")?;
-        command.args(by.map(|by| format!("--filter={}", by.name())));
+        command.args(filter.map(|filter| format!("--filter={}", filter.name())));
         command.args((writer == EventWriter::TraceLogging).then_some("--tracelogging"));
         if writer == EventWriter::Lock {
             command.env("TRACEWEIR_NO_RSEQ", "1");
@@ -193,11 +192,8 @@ impl BenchDaemon {
         let ended = process::run(&mut command, Stdio::piped())?;
         std::fs::remove_file(&file).map_err(Error::file(&file))?;
         match OurRound::parse(&ended.stdout) {
-            Some(round) if ended.success => Ok(round),
-            _ => Err(program_error(
-                &command,
-                format!("did not end well: {}{}", ended.stdout, ended.stderr.trim()),
-            )),
+            Some(round) if ended.has_succeeded => Ok(round),
+            _ => Err(program_error(&command, format!("failed: {}{}", ended.stdout, ended.stderr.trim()))),
         }
     }
 }
@@ -209,8 +205,8 @@ impl Drop for BenchDaemon {
     }
 }
 
-/// Returns the `weir` to measure: the given one, or the one next to this program, which cargo
-/// rebuilds if this program runs under it.
+/// Returns the `weir` to measure: the given one, or the one next to this program, which is
+/// rebuilt if cargo runs this program.
 pub(crate) fn find_weir(given: Option<&Path>) -> Result<PathBuf> {
     if let Some(given) = given {
         return Ok(given.to_owned());
@@ -222,7 +218,7 @@ pub(crate) fn find_weir(given: Option<&Path>) -> Result<PathBuf> {
             build.arg("--release");
         }
         let ended = process::run(&mut build, Stdio::null())?;
-        if !ended.success {
+        if !ended.has_succeeded {
             return Err(program_error(&build, ended.stderr));
         }
     }
@@ -230,7 +226,7 @@ pub(crate) fn find_weir(given: Option<&Path>) -> Result<PathBuf> {
     if neighbour.is_file() {
         return Ok(neighbour);
     }
-    let reason = "is not there; make it with: cargo build --release -p traceweir-cli".to_owned();
+    let reason = "does not exist; build it with: cargo build --release -p traceweir-cli".to_owned();
     Err(Error::Program { program: neighbour.display().to_string(), reason })
 }
 
@@ -255,8 +251,8 @@ pub(crate) fn plain_session(file: &Path) -> SessionBuilder {
     Session::builder(format!("bench-{}", std::process::id())).log_file(file).scope(Scope::Named)
 }
 
-/// Returns a sequential session with as much memory as the peer under the same load.
-fn session_like_the_peers(file: &Path, load: &WriteLoad) -> SessionBuilder {
+/// Returns a sequential session with as much memory as LTTng under the same load.
+fn session_with_lttng_memory(file: &Path, load: &WriteLoad) -> SessionBuilder {
     let processors = thread::available_parallelism().map_or(1, usize::from) as u64;
     let (kind, ring_bytes) = match load.pattern {
         LoadPattern::Burst { .. } => (LttngSession::Snapshot, RING_BYTES),
@@ -281,13 +277,13 @@ pub(crate) fn start_session(session: SessionBuilder, filter: Option<Filter>) -> 
     Ok(session)
 }
 
-/// Returns the number of buffers that fit into the peer's memory in addition to the region of one
+/// Returns the number of buffers that fit into LTTng's memory in addition to the region of one
 /// process. Only the rings that are written to, one for each processor, and the control blocks
 /// count; the rings of the other write path are never touched and take no memory.
 fn buffers_beside_regions(processors: u64, kind: LttngSession, ring_bytes: u32) -> u32 {
     let region = ((1 + 2 * processors) * 256).next_multiple_of(4096) + processors * u64::from(ring_bytes);
-    let room = kind.memory_bytes(processors).saturating_sub(region);
-    u32::try_from(room / (u64::from(BUFFER_KIB) << 10)).unwrap_or(u32::MAX)
+    let rest = kind.memory_bytes(processors).saturating_sub(region);
+    u32::try_from(rest / (u64::from(BUFFER_KIB) << 10)).unwrap_or(u32::MAX)
 }
 
 /// Registers the bench's provider; fails if it is not enabled after that.
@@ -299,7 +295,7 @@ pub(crate) fn register() -> Result<Provider> {
     Err(Error::IncompleteRun("the provider is not enabled after its registration".to_owned()))
 }
 
-/// Like [`emit`], with the same three fields by `write_event!`.
+/// Like [`emit`], but writes the three fields by `write_event!`.
 #[inline(never)]
 fn emit_tracelogging(text: &[u8], count: u64) -> u64 {
     let mut failed = 0;
@@ -346,14 +342,13 @@ pub(crate) struct WriterOptions {
 
 /// The role `ours`: runs one round and prints its result.
 pub(crate) fn run_round(file: &Path, writer: &WriterOptions, arguments: &[String]) -> Result<()> {
-    let load =
-        WriteLoad::parse(arguments).ok_or_else(|| Error::IncompleteRun(format!("no load: {arguments:?}")))?;
+    let load = WriteLoad::parse(arguments)
+        .ok_or_else(|| Error::IncompleteRun(format!("not a load: {arguments:?}")))?;
     wait_for_daemon()?;
     let filter = writer.filter.map(FilterKind::filter);
-    let session = start_session(session_like_the_peers(file, &load), filter)?;
+    let session = start_session(session_with_lttng_memory(file, &load), filter)?;
     let (written, failed) = match &writer.program {
-        // The results of its macros are ignored; the session's counts show events that did not
-        // arrive.
+        // The program ignores failed writes; the session's counts show missing events.
         Some(program) => (Program::run_program_at(program, &load)?, 0),
         None => write_here(writer, &load)?,
     };
@@ -372,20 +367,20 @@ pub(crate) fn run_round(file: &Path, writer: &WriterOptions, arguments: &[String
 
 /// Writes in this process; returns the written events and the number of failed writes.
 fn write_here(writer: &WriterOptions, load: &WriteLoad) -> Result<(WriteResult, u64)> {
-    let &WriterOptions { filter: by, tracelogging, .. } = writer;
+    let &WriterOptions { filter, tracelogging, .. } = writer;
     let (text, failed) = (load.text(), AtomicU64::new(0));
     let provider = register()?;
     if tracelogging {
         register_tracelogging()?;
     }
     let written = load.run(&|count| {
-        let bad = match by {
-            Some(by) => by.emit(&provider, &text, count).unwrap_or(count),
+        let failed_writes = match filter {
+            Some(filter) => filter.emit(&provider, &text, count).unwrap_or(count),
             None if tracelogging => emit_tracelogging(&text, count),
             None => emit(&provider, &text, count),
         };
-        if bad > 0 {
-            failed.fetch_add(bad, Ordering::Relaxed);
+        if failed_writes > 0 {
+            failed.fetch_add(failed_writes, Ordering::Relaxed);
         }
     })?;
     drop(provider);
@@ -397,17 +392,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn round_reads_back_from_its_lines_and_is_whole_only_without_loss() {
+    fn round_is_parsed_from_its_lines_and_checked_for_loss() {
         let written =
             WriteResult { events: 9, cpu: Duration::from_nanos(90), wall: Duration::from_micros(1) };
-        let whole = OurRound { written, failed: 0, lost: 0, collected: 10, offered: 10, drain_ns: 20 };
-        assert_eq!(OurRound::parse(&whole.to_lines()), Some(whole));
-        assert!(whole.is_without_loss() && (whole.drain_ns_per_event() - 2.0).abs() < 1e-9);
+        let lossless = OurRound { written, failed: 0, lost: 0, collected: 10, offered: 10, drain_ns: 20 };
+        assert_eq!(OurRound::parse(&lossless.to_lines()), Some(lossless));
+        assert!(lossless.is_without_loss() && (lossless.drain_ns_per_event() - 2.0).abs() < 1e-9);
         for lossy in [
-            OurRound { failed: 1, ..whole },
-            OurRound { lost: 1, ..whole },
-            OurRound { collected: 9, ..whole },
-            OurRound { collected: 11, ..whole },
+            OurRound { failed: 1, ..lossless },
+            OurRound { lost: 1, ..lossless },
+            OurRound { collected: 9, ..lossless },
+            OurRound { collected: 11, ..lossless },
         ] {
             assert!(!lossy.is_without_loss(), "{lossy:?}");
         }
@@ -415,7 +410,7 @@ mod tests {
     }
 
     #[test]
-    fn regions_and_buffers_fit_into_the_memory_of_the_peer() {
+    fn regions_and_buffers_fit_into_the_memory_of_lttng() {
         for (kind, ring_bytes) in
             [(LttngSession::Snapshot, RING_BYTES), (LttngSession::File, PACED_RING_BYTES)]
         {
@@ -423,8 +418,8 @@ mod tests {
                 let buffers = buffers_beside_regions(processors, kind, ring_bytes);
                 let buffers = u64::from(buffers) * u64::from(BUFFER_KIB << 10);
                 let rings = processors * u64::from(ring_bytes);
-                let peer = kind.memory_bytes(processors);
-                assert!(buffers + rings <= peer && buffers + rings + (1 << 19) > peer, "{processors}");
+                let limit = kind.memory_bytes(processors);
+                assert!(buffers + rings <= limit && buffers + rings + (1 << 19) > limit, "{processors}");
             }
         }
     }

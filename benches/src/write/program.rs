@@ -8,7 +8,7 @@ use crate::error::{Error, Result};
 use crate::process::{self, program_error};
 use crate::write::load::{WriteLoad, WriteResult};
 
-/// All sources; each program includes what it needs.
+/// All sources and headers.
 const SOURCES: [(&str, &str); 8] = [
     ("load.h", include_str!("../../peers/load.h")),
     ("floor.c", include_str!("../../peers/floor.c")),
@@ -28,7 +28,7 @@ pub(crate) fn write_sources(folder: &Path) -> Result<()> {
     Ok(())
 }
 
-/// A compiled peer.
+/// A compiled program.
 #[derive(Clone, Debug)]
 pub(crate) struct Program {
     pub(crate) path: PathBuf,
@@ -54,7 +54,7 @@ impl Program {
         let mut command = Command::new(compiler);
         command.current_dir(folder).args(options).arg("-I.").arg("-o").arg(&path).arg(format!("{name}.c"));
         let ended = process::run(command.args(libraries), Stdio::null())?;
-        if ended.success {
+        if ended.has_succeeded {
             Ok(Self { path })
         } else {
             Err(program_error(&command, ended.stderr.trim().to_owned()))
@@ -68,7 +68,7 @@ impl Program {
         Self::finish(command)
     }
 
-    /// Runs a program in the environment of this process.
+    /// Runs the program at `path` under a load.
     pub(crate) fn run_program_at(path: &Path, load: &WriteLoad) -> Result<WriteResult> {
         let mut command = Command::new(path);
         command.args(load.arguments());
@@ -77,10 +77,10 @@ impl Program {
 
     fn finish(mut command: Command) -> Result<WriteResult> {
         let ended = process::run(&mut command, Stdio::piped())?;
-        if ended.success {
+        if ended.has_succeeded {
             ended.stdout.parse()
         } else {
-            Err(program_error(&command, format!("did not end well: {}", ended.stderr.trim())))
+            Err(program_error(&command, format!("failed: {}", ended.stderr.trim())))
         }
     }
 }
@@ -106,7 +106,7 @@ mod tests {
     use crate::write::load::LoadPattern;
 
     #[test]
-    fn the_floor_compiles_and_counts_as_the_load_says() {
+    fn floor_writes_the_events_of_the_load() {
         let _alone = process::lock_children();
         let folder = tempfile::tempdir().unwrap();
         let Ok(floor) = Floor::compile(folder.path()) else {

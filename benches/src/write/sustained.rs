@@ -1,12 +1,12 @@
 //! Searches for the highest paced rate without loss.
 //!
 //! ```text
-//!   1. from a rate that is surely sustained, × 1.5 until a round loses events
-//!   2. halve the distance between the best sustained and the worst lossy rate, down to 4 %
-//!   3. that rate must hold in three successive rounds; else 3 % less, again
+//!   1. from a rate that is surely sustained, × 1.5 until a round fails
+//!   2. halve the distance between the best sustained and the lowest failed rate, down to 4 %
+//!   3. confirm the best rate in successive rounds; if one fails, reduce the rate by 3 % and repeat
 //! ```
 //!
-//! A round holds if no event was lost, all were collected, and the writers were not late by more
+//! A round succeeds if no event was lost, all were collected, and the writers were not late by more
 //! than 1 %: a tracer that slows its writers down so much that they cannot offer more has not
 //! sustained the rate.
 
@@ -25,38 +25,38 @@ const PRECISION: f64 = 1.04;
 pub(crate) struct Sustained {
     /// Sustained rate in events per second.
     pub(crate) rate: f64,
-    /// Number of rounds that did not hold during the search.
-    pub(crate) lost_rounds: u32,
+    /// Number of rounds that failed during the search.
+    pub(crate) failed_rounds: u32,
 }
 
-/// Runs the search; `holds` runs one round at a rate and returns whether no event
-/// was lost. Returns `None` if not even the lowest rate holds.
+/// Runs the search; `run_round` runs one round at a rate and returns whether it succeeded. Returns
+/// `None` if not even the lowest rate succeeds.
 pub(crate) fn search_rate(
     confirmations: u32,
-    mut holds: impl FnMut(f64) -> Result<bool>,
+    mut run_round: impl FnMut(f64) -> Result<bool>,
 ) -> Result<Option<Sustained>> {
-    let mut lost_rounds = 0;
-    let mut holds = |rate: f64, lost: &mut u32| -> Result<bool> {
-        let is_held = holds(rate)?;
-        *lost += u32::from(!is_held);
-        Ok(is_held)
+    let mut failed_rounds = 0;
+    let mut is_sustained = |rate: f64, failed: &mut u32| -> Result<bool> {
+        let has_succeeded = run_round(rate)?;
+        *failed += u32::from(!has_succeeded);
+        Ok(has_succeeded)
     };
-    let (mut best, mut lost) = (FIRST_RATE / STEP_UP, FIRST_RATE);
-    while lost < MAX_RATE && holds(lost, &mut lost_rounds)? {
-        (best, lost) = (lost, lost * STEP_UP);
+    let (mut best, mut failed) = (FIRST_RATE / STEP_UP, FIRST_RATE);
+    while failed < MAX_RATE && is_sustained(failed, &mut failed_rounds)? {
+        (best, failed) = (failed, failed * STEP_UP);
     }
-    while lost / best > PRECISION {
-        let middle = f64::midpoint(best, lost);
-        *(if holds(middle, &mut lost_rounds)? { &mut best } else { &mut lost }) = middle;
+    while failed / best > PRECISION {
+        let middle = f64::midpoint(best, failed);
+        *(if is_sustained(middle, &mut failed_rounds)? { &mut best } else { &mut failed }) = middle;
     }
     let mut rate = best;
     while rate > FIRST_RATE / 2.0 {
         let mut confirmed = 0;
-        while confirmed < confirmations && holds(rate, &mut lost_rounds)? {
+        while confirmed < confirmations && is_sustained(rate, &mut failed_rounds)? {
             confirmed += 1;
         }
         if confirmed == confirmations {
-            return Ok(Some(Sustained { rate, lost_rounds }));
+            return Ok(Some(Sustained { rate, failed_rounds }));
         }
         rate *= STEP_DOWN;
     }
@@ -68,7 +68,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_search_ends_just_below_the_limit() {
+    fn search_ends_just_below_the_limit() {
         for limit in [4e5, 7.3e6, 1.1e8] {
             let mut rounds = 0;
             let found = search_rate(3, |rate| {
@@ -82,17 +82,17 @@ mod tests {
     }
 
     #[test]
-    fn rate_that_holds_only_once_is_not_sustained() {
-        let mut after = 0;
+    fn rate_that_is_not_confirmed_is_not_sustained() {
+        let mut fast_rounds = 0;
         let found = search_rate(3, |rate| {
-            after += u32::from(rate > 3e6);
-            Ok(rate <= 3e6 || after % 3 != 0)
+            fast_rounds += u32::from(rate > 3e6);
+            Ok(rate <= 3e6 || fast_rounds % 3 != 0)
         });
         assert!(found.unwrap().unwrap().rate <= 3e6);
     }
 
     #[test]
-    fn search_finds_no_rate_if_everything_is_lost() {
+    fn search_finds_no_rate_if_every_round_fails() {
         assert_eq!(search_rate(3, |_| Ok(false)).unwrap(), None);
     }
 }

@@ -11,6 +11,7 @@
 //!      └─▶ its list ─ none ─▶ the list of DefaultTraceSecurityGuid ─ none ─▶ the built-in one
 //!            entries in their order: the first entry for the guest decides about each right;
 //!            a right that no entry decides is not granted
+//!   the GUID of the kernel has a built-in list of its own, and no default list
 //! ```
 //!
 //! 1. A guest is a user other than root and the daemon's own user. No list applies to those two,
@@ -23,7 +24,7 @@
 //!    forgotten with the session: that GUID is never used again.
 //!
 //! `identity` holds identities, `lists` the access lists, `store` their files; `service/access`
-//! defines what each request needs.
+//! defines the rights that each request needs.
 
 mod identity;
 mod lists;

@@ -19,7 +19,7 @@ pub struct Account<'a> {
     pub name: &'a str,
     /// The user or group id.
     pub id: u32,
-    fourth: &'a str,
+    fourth_field: &'a str,
 }
 
 impl Account<'_> {
@@ -27,7 +27,7 @@ impl Account<'_> {
     /// have it as their primary group.
     #[must_use]
     pub fn has_member(&self, user: &str) -> bool {
-        self.fourth.split(',').any(|member| member == user)
+        self.fourth_field.split(',').any(|member| member == user)
     }
 }
 
@@ -43,7 +43,7 @@ pub fn accounts(text: &str) -> impl Iterator<Item = Account<'_>> {
         let mut fields = line.split(':');
         let name = fields.next()?;
         let id = fields.nth(1)?.parse().ok()?;
-        Some(Account { name, id, fourth: fields.next().unwrap_or_default() })
+        Some(Account { name, id, fourth_field: fields.next().unwrap_or_default() })
     })
 }
 

@@ -12,7 +12,7 @@
 //!
 //! 1. A definition file that is invalid, or that other users may write, affects only its own
 //!    session: the log names file and line, and the stored state has the Win32 status.
-//! 2. A log file is opened with the daemon's rights, so the file that names it must be trusted
+//! 2. A log file is opened with the daemon's rights, so the definition file must be trusted
 //!    (`conf/trust`), and no link that others can change is followed on the way to it (`logs`).
 //! 3. Only a session that started uses up a generation, so a failed start does not make the next
 //!    start overwrite an older log.
@@ -98,27 +98,28 @@ impl Autologgers {
             .then(|| logs::log_path(&self.folders, definition, logs::next_generation(definition, counter)))
     }
 
-    /// Checks a definition as the daemon will: returns what would be corrected, or the reason why
-    /// it would not start.
+    /// Checks a definition as the daemon will. Returns the corrections, or the reason why the
+    /// session would not start.
     pub fn check(&self, definition: &AutologgerDefinition) -> Result<Vec<Correction>, ConfigError> {
         let mut corrected = definition.clone();
-        let notes = corrected.correct();
+        let corrections = corrected.correct();
         let config = corrected.config(self.log_file(&corrected));
-        let refused = |e: Refusal| ConfigError::new(0, format!("{e} (status {})", e.status.0));
-        Config::for_autologger(config, cpu::possible()).map_err(|e| refused(e.into()))?;
+        let config_error = |e: Refusal| ConfigError::new(0, format!("{e} (status {})", e.status.0));
+        Config::for_autologger(config, cpu::possible()).map_err(|e| config_error(e.into()))?;
         for provider in &corrected.providers {
-            filter::resolve_filters(&provider.guid, provider.params()).map_err(refused)?;
+            filter::resolve_filters(&provider.guid, provider.params()).map_err(config_error)?;
         }
-        Ok(notes)
+        Ok(corrections)
     }
 
     /// Writes a definition file in the form that the daemon reads; replaces an existing one
     /// atomically.
     pub fn put(&self, definition: &AutologgerDefinition) -> std::io::Result<()> {
-        let invalid = |e: ConfigError| std::io::Error::new(std::io::ErrorKind::InvalidInput, e.to_string());
-        check_name(&definition.name).map_err(invalid)?;
+        let invalid_input =
+            |e: ConfigError| std::io::Error::new(std::io::ErrorKind::InvalidInput, e.to_string());
+        check_name(&definition.name).map_err(invalid_input)?;
         let text = definition.to_text();
-        AutologgerDefinition::parse(&definition.name, &text).map_err(invalid)?;
+        AutologgerDefinition::parse(&definition.name, &text).map_err(invalid_input)?;
         folders::create_folder(&self.folders.autologgers())?;
         trust::replace_file(&self.file(&definition.name), text.as_bytes())
     }
@@ -136,7 +137,7 @@ impl Autologgers {
     }
 }
 
-/// Checks that a session of this name can have a file.
+/// Checks that a definition file can have this name.
 fn check_name(name: &str) -> Result<(), ConfigError> {
     if trust::is_file_name(name) && name.len() <= 200 {
         return Ok(());

@@ -86,7 +86,6 @@ impl ConfEntry {
         }
     }
 
-    /// Returns the value as a 32-bit number.
     pub(crate) fn as_u32(&self) -> Result<u32, ConfigError> {
         self.as_number(u64::from(u32::MAX)).map(|number| u32::try_from(number).unwrap_or(u32::MAX))
     }
@@ -128,12 +127,12 @@ impl ConfEntry {
     }
 }
 
-/// Parses a text into sections, the one without a heading first.
+/// Parses a text into sections. The first section has no heading and may be empty.
 pub(crate) fn parse(text: &str) -> Result<Vec<ConfSection>, ConfigError> {
     if text.len() > MAX_FILE_BYTES {
         return Err(ConfigError::new(0, format!("the file has more than {MAX_FILE_BYTES} bytes")));
     }
-    let (mut done, mut section) = (Vec::new(), ConfSection::default());
+    let (mut sections, mut section) = (Vec::new(), ConfSection::default());
     for (number, line) in (1..).zip(text.lines()) {
         let line = line.trim();
         if line.is_empty() || line.starts_with('#') {
@@ -143,7 +142,7 @@ pub(crate) fn parse(text: &str) -> Result<Vec<ConfSection>, ConfigError> {
             let heading = parse_heading(remaining)
                 .ok_or_else(|| ConfigError::new(number, "a section is [NAME] or [GUID]"))?;
             let next = ConfSection { heading: heading.to_owned(), line: number, entries: Vec::new() };
-            done.push(std::mem::replace(&mut section, next));
+            sections.push(std::mem::replace(&mut section, next));
             continue;
         }
         let entry = parse_entry(line, number)?;
@@ -152,8 +151,8 @@ pub(crate) fn parse(text: &str) -> Result<Vec<ConfSection>, ConfigError> {
         }
         section.entries.push(entry);
     }
-    done.push(section);
-    Ok(done)
+    sections.push(section);
+    Ok(sections)
 }
 
 /// Returns the text before the closing bracket.
@@ -168,8 +167,8 @@ fn parse_entry(line: &str, number: usize) -> Result<ConfEntry, ConfigError> {
         return Err(ConfigError::new(number, "a line is NAME = VALUE, [SECTION] or # a comment"));
     };
     let name = name.trim();
-    let is_name = |c: char| c.is_ascii_alphanumeric() || c == '_';
-    if name.is_empty() || !name.chars().all(is_name) {
+    let is_name_char = |c: char| c.is_ascii_alphanumeric() || c == '_';
+    if name.is_empty() || !name.chars().all(is_name_char) {
         return Err(ConfigError::new(number, "a name has letters, digits and underscores only"));
     }
     let (value, after) =
@@ -200,8 +199,8 @@ fn parse_value(text: &str, may_be_list: bool) -> Result<(ConfValue, &str), Strin
         Some(digits) => u64::from_str_radix(digits, 16),
         None => digits.parse(),
     };
-    let wanted = || "a value is a number (10, 0x1F), text in quotes or a list in brackets".to_owned();
-    Ok((ConfValue::Number(number.map_err(|_| wanted())?), remaining))
+    let invalid_value = || "a value is a number (10, 0x1F), text in quotes or a list in brackets".to_owned();
+    Ok((ConfValue::Number(number.map_err(|_| invalid_value())?), remaining))
 }
 
 fn parse_quoted(text: &str) -> Result<(String, &str), String> {
@@ -265,8 +264,8 @@ mod tests {
         assert_eq!(parse_only_value("0xFFFFFFFFFFFFFFFF # all"), ConfValue::Number(u64::MAX));
         assert_eq!(parse_only_value(r#""a \"b\" \\ # c" # d"#), ConfValue::Text(r#"a "b" \ # c"#.into()));
         assert_eq!(parse_only_value("[]"), ConfValue::List(vec![]));
-        let both = ConfValue::List(vec![ConfValue::Number(1), ConfValue::Text("x,y]".into())]);
-        assert_eq!(parse_only_value(r#"[ 1 , "x,y]", ]"#), both);
+        let list = ConfValue::List(vec![ConfValue::Number(1), ConfValue::Text("x,y]".into())]);
+        assert_eq!(parse_only_value(r#"[ 1 , "x,y]", ]"#), list);
     }
 
     #[test]
@@ -328,7 +327,7 @@ mod tests {
     #[test]
     fn entries_check_their_type_and_range() {
         let sections = parse("N = 5\nT = \"t\"\nL = [1, 70000]\nS = [\"a\", \"b\"]").unwrap();
-        let [n, t, l, s] = &sections[0].entries[..] else { panic!("four entries") };
+        let [n, t, l, s] = &sections[0].entries[..] else { panic!("there are not four entries") };
         assert_eq!((n.as_number(5), n.as_u32()), (Ok(5), Ok(5)));
         assert_eq!(n.as_number(4).unwrap_err().line, 1);
         assert!(n.as_text().is_err() && t.as_u32().is_err() && n.as_texts().is_err());

@@ -44,7 +44,7 @@ pub(crate) struct Conditions {
     packages: Option<Vec<String>>,
     applications: Option<Vec<String>>,
     containers: Option<Vec<String>>,
-    /// The filters that the conditions were made from, unchanged.
+    /// The filters that the conditions were parsed from, unchanged.
     filters: Vec<Filter>,
 }
 
@@ -64,9 +64,9 @@ impl Conditions {
             && self.containers.as_ref().is_none_or(|names| facts().is_in_container(names))
     }
 
-    /// Returns whether the conditions name single processes or containers. Such conditions include
-    /// processes in containers.
-    pub(crate) fn has_named_processes(&self) -> bool {
+    /// Returns whether the conditions include processes in containers: they name single processes
+    /// or containers.
+    pub(crate) fn includes_containers(&self) -> bool {
         self.processes.is_some() || self.containers.is_some()
     }
 
@@ -81,16 +81,16 @@ impl Conditions {
 
     fn add(&mut self, requested: Filter) -> Result<(), Refusal> {
         let data = &requested.data;
-        let names = || filter::name_list(data).map(Some).map_err(|e| invalid_parameter(&e));
+        let parse_names = || filter::name_list(data).map(Some).map_err(|e| invalid_parameter(&e));
         match requested.kind {
             EVENT_FILTER_TYPE_PID => {
                 let pids = filter::pids(data).map_err(|e| invalid_parameter(&e))?;
                 self.processes = Some(pids.into_iter().filter_map(ProcessKey::from_pid).collect());
             }
-            EVENT_FILTER_TYPE_EXECUTABLE_NAME => self.executables = names()?,
-            EVENT_FILTER_TYPE_PACKAGE_ID => self.packages = names()?,
-            EVENT_FILTER_TYPE_PACKAGE_APP_ID => self.applications = names()?,
-            EVENT_FILTER_TYPE_CONTAINER => self.containers = names()?,
+            EVENT_FILTER_TYPE_EXECUTABLE_NAME => self.executables = parse_names()?,
+            EVENT_FILTER_TYPE_PACKAGE_ID => self.packages = parse_names()?,
+            EVENT_FILTER_TYPE_PACKAGE_APP_ID => self.applications = parse_names()?,
+            EVENT_FILTER_TYPE_CONTAINER => self.containers = parse_names()?,
             _ => return Ok(()),
         }
         self.filters.push(requested);
@@ -121,7 +121,7 @@ pub(crate) fn resolve_filters(
 }
 
 fn invalid_parameter(error: &traceweir_format::Error) -> Refusal {
-    Refusal::new(Status::ERROR_INVALID_PARAMETER, format!("no such filter: {error}"))
+    Refusal::new(Status::ERROR_INVALID_PARAMETER, format!("invalid filter: {error}"))
 }
 
 #[cfg(test)]
@@ -214,15 +214,15 @@ mod tests {
 
     #[test]
     fn group_enable_rejects_filters_of_single_events() {
-        let group = |kind, data| {
+        let resolve_group = |kind, data| {
             let property = EVENT_ENABLE_PROPERTY_PROVIDER_GROUP;
             let filters = vec![Filter { kind, data }];
             resolve_filters(&PROVIDER, EnableParams { property, filters, ..EnableParams::default() })
         };
         assert_eq!(
-            group(EVENT_FILTER_TYPE_EVENT_ID, vec![1, 0, 1, 0, 7, 0]).unwrap_err().status,
+            resolve_group(EVENT_FILTER_TYPE_EVENT_ID, vec![1, 0, 1, 0, 7, 0]).unwrap_err().status,
             Status::ERROR_INVALID_PARAMETER
         );
-        assert!(group(PROVIDER_TYPE, vec![]).is_ok());
+        assert!(resolve_group(PROVIDER_TYPE, vec![]).is_ok());
     }
 }

@@ -36,10 +36,10 @@ impl DaemonFolders {
     /// Returns the folders of a daemon; `None` for a user without a home.
     #[must_use]
     pub fn for_runtime(runtime: &RuntimeDir) -> Option<Self> {
-        let is_systems =
+        let is_system_folder =
             || RuntimeDir::for_scope(Scope::System).is_ok_and(|system| system.path() == runtime.path());
         match runtime.scope {
-            Scope::System if is_systems() => Some(Self {
+            Scope::System if is_system_folder() => Some(Self {
                 config: "/etc/traceweir".into(),
                 state: "/var/lib/traceweir".into(),
                 logs: "/var/log/traceweir".into(),
@@ -77,8 +77,9 @@ impl DaemonFolders {
 }
 
 fn user_folder(variable: &str, default: &str) -> Option<PathBuf> {
-    let absolute = |name: &str| trusted_variable(name).map(PathBuf::from).filter(|path| path.is_absolute());
-    let base = absolute(variable).or_else(|| absolute("HOME").map(|home| home.join(default)))?;
+    let read_absolute =
+        |name: &str| trusted_variable(name).map(PathBuf::from).filter(|path| path.is_absolute());
+    let base = read_absolute(variable).or_else(|| read_absolute("HOME").map(|home| home.join(default)))?;
     Some(base.join("traceweir"))
 }
 

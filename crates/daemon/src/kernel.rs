@@ -53,17 +53,18 @@ pub(crate) fn daemon_scope() -> CaptureScope {
 pub(crate) fn first_unavailable_group(mask: &GroupMask) -> Option<String> {
     let own = with_twins([OWN_GROUPS | NO_SYSCONFIG, 0, 0, 0, 0, 0, 0, 0]);
     let mut words = mask.iter().zip(&own).enumerate();
-    let (word, bits) = words.find_map(|(word, (asked, own))| {
-        let beyond = asked & !own;
-        (beyond != 0).then_some((word, beyond))
+    let (word, bits) = words.find_map(|(word, (requested, own))| {
+        let unavailable = requested & !own;
+        (unavailable != 0).then_some((word, unavailable))
     })?;
-    let mut beyond = GroupMask::default();
-    *beyond.get_mut(word)? = bits;
-    let named = KERNEL_GROUPS.iter().find(|(group, _)| has_group(&beyond, *group));
+    let mut unavailable = GroupMask::default();
+    *unavailable.get_mut(word)? = bits;
+    let named = KERNEL_GROUPS.iter().find(|(group, _)| has_group(&unavailable, *group));
     Some(named.map_or_else(|| format!("group {bits:#x} of word {word}"), |(_, name)| (*name).to_owned()))
 }
 
-/// Returns whether the mask asks for events, and not only for the description of the machine.
+/// Returns whether the mask requests events. `NO_SYSCONFIG` only omits the description of the
+/// machine.
 pub(crate) fn wants_events(mask: &GroupMask) -> bool {
     let [first, others @ ..] = mask;
     first & !NO_SYSCONFIG != 0 || others.iter().any(|word| *word != 0)
@@ -94,7 +95,7 @@ pub(crate) fn capture_settings(
     system: &System,
     machine: &Machine,
 ) -> CaptureSettings {
-    let counter = |id: &u32| {
+    let to_counter = |id: &u32| {
         let source = machine.source(*id)?;
         let (id, name) = (source.source, source.description.clone());
         Some(Counter { id, name, interval: system.interval_of(source) })
@@ -105,8 +106,8 @@ pub(crate) fn capture_settings(
         stacks: settings.stack_hooks(),
         registers: settings.register_hooks(),
         interval: machine.source(TIMER).map_or(base.interval, |timer| system.interval_of(timer)),
-        profile_sources: system.configured().iter().filter_map(counter).collect(),
-        counters: counters.iter().filter_map(counter).collect(),
+        profile_sources: system.configured().iter().filter_map(to_counter).collect(),
+        counters: counters.iter().filter_map(to_counter).collect(),
         counted,
         ..base.clone()
     }
@@ -137,7 +138,7 @@ impl LockableMemory {
 }
 
 /// Returns a processor's share of the session's own memory, within bounds. It is the size in bytes
-/// of its ring or, where the ring is limited, of its backlog.
+/// of its ring or, if locked memory limits the ring, of the memory into which a relay empties it.
 fn memory_share(config: &SessionConfig, cpus: u16) -> u64 {
     let memory = (u64::from(config.buffer_size) << 10).saturating_mul(u64::from(config.maximum_buffers));
     let (min, max) = RING_BYTES;
@@ -187,7 +188,7 @@ pub(crate) struct CaptureStep {
     pub(crate) session: u64,
     pub(crate) config: SessionConfig,
     pub(crate) control: Option<CaptureControl>,
-    pub(crate) was: CaptureSettings,
+    pub(crate) previous: CaptureSettings,
     pub(crate) wanted: CaptureSettings,
 }
 
@@ -202,7 +203,7 @@ impl CaptureStep {
     /// Restores the previous state, which the kernel accepted before.
     fn undo(&self) {
         if let Some(control) = &self.control {
-            let _ = control.set(&self.was);
+            let _ = control.set(&self.previous);
         }
     }
 }
@@ -222,7 +223,7 @@ pub(crate) fn apply_capture_steps(steps: &[CaptureStep]) -> Result<Vec<Option<Op
     Ok(opened)
 }
 
-/// Returns the error for missing kernel events, with the published status.
+/// Returns the error for a failed capture, with the published status.
 fn capture_error(error: &traceweir_kernel::Error) -> Error {
     Error::Capture { status: error.status(), reason: format!("kernel events: {error}") }
 }
@@ -252,20 +253,20 @@ mod tests {
             ..SessionConfig::default()
         };
         let lockable = |per_cpu, process| move || LockableMemory { per_cpu, process };
-        let shared =
+        let shared_ring_bytes =
             |config: &SessionConfig, cpus| ring_bytes(config, cpus, CaptureScope::Everything, lockable(0, 0));
-        assert_eq!(shared(&config(64, 24), 2), 512 << 10);
-        assert_eq!(shared(&config(64, 512), 2), 16 << 20);
-        assert_eq!(shared(&config(64, 500), 2), 8 << 20, "the size is a power of two");
-        assert_eq!(shared(&config(16384, 1000), 2), 64 << 20);
-        let own = |cpus, per_cpu, process| {
+        assert_eq!(shared_ring_bytes(&config(64, 24), 2), 512 << 10);
+        assert_eq!(shared_ring_bytes(&config(64, 512), 2), 16 << 20);
+        assert_eq!(shared_ring_bytes(&config(64, 500), 2), 8 << 20, "the size is a power of two");
+        assert_eq!(shared_ring_bytes(&config(16384, 1000), 2), 64 << 20);
+        let own_ring_bytes = |cpus, per_cpu, process| {
             ring_bytes(&config(64, 512), cpus, CaptureScope::Own, lockable(per_cpu, process))
         };
-        assert_eq!(own(2, 516 << 10, 64 << 10), 512 << 10);
-        assert_eq!(own(2, 516 << 10, 8 << 20), 2 << 20);
-        assert_eq!(own(64, 516 << 10, 8 << 20), 512 << 10);
-        assert_eq!(own(2, 516 << 10, u64::MAX), 4 << 20);
-        assert_eq!(own(2, 0, 0), 64 << 10);
+        assert_eq!(own_ring_bytes(2, 516 << 10, 64 << 10), 512 << 10);
+        assert_eq!(own_ring_bytes(2, 516 << 10, 8 << 20), 2 << 20);
+        assert_eq!(own_ring_bytes(64, 516 << 10, 8 << 20), 512 << 10);
+        assert_eq!(own_ring_bytes(2, 516 << 10, u64::MAX), 4 << 20);
+        assert_eq!(own_ring_bytes(2, 0, 0), 64 << 10);
     }
 
     #[test]

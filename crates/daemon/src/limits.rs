@@ -2,8 +2,9 @@
 //!
 //! ```text
 //!   connections   0 ─────────── all guests ─────────── all providers ─────────────── total
-//!                    3072, before Hello 64 of one guest    3840                      4096
-//!                                      controllers and consumers always find a place ─┘
+//!                                 3072                     3840                      4096
+//!                  one guest: 1024, of these 64 before Hello
+//!                                      reserved for controllers and consumers ────────┘
 //!   descriptors   0 ── guests' providers ── all providers ── controllers, consumers, sessions
 //!                     reserved from guests: a quarter (at most 1024)
 //!                     reserved from all providers: a sixteenth (32 to 256)
@@ -36,9 +37,10 @@ pub(crate) const MAX_LINKS_OF_GUEST: usize = 1024;
 pub(crate) const MAX_LINKS_BEFORE_HELLO_OF_GUEST: usize = 64;
 /// Of those, connections of all guests who may not control the daemon.
 const MAX_LINKS_OF_GUESTS: usize = 3072;
-/// Maximum number of connected processes that register providers.
-pub(crate) const MAX_PROVIDERS: usize = 3840;
-/// Connections of one process: each copy of the provider library in its modules has one.
+/// Of those, connections of processes that register providers.
+pub(crate) const MAX_PROVIDER_LINKS: usize = 3840;
+/// Maximum number of connections of one process: each copy of the provider library in its modules
+/// has one.
 pub(crate) const MAX_LINKS_OF_PROCESS: usize = 8;
 /// Maximum number of registrations of all processes of one user: as many as 128 processes can have,
 /// and few enough to be searched.
@@ -112,9 +114,9 @@ pub(crate) fn max_sessions_of_guests(max_sessions: usize) -> usize {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ConnectionCounts {
     pub(crate) all: usize,
-    /// Of those, connections of guests.
+    /// Connections of guests.
     pub(crate) guests: usize,
-    /// Of those, connections of the same user as the new one.
+    /// Connections of the same user as the new one.
     pub(crate) of_user: usize,
     /// Of those, connections that have not sent `Hello`.
     pub(crate) before_hello_of_user: usize,
@@ -126,12 +128,11 @@ impl ConnectionCounts {
         self.of_user < MAX_LINKS_OF_GUEST && self.guests < MAX_LINKS_OF_GUESTS && self.is_below_total_limit()
     }
 
-    /// Returns whether a guest has as many connections without `Hello` as it may have.
+    /// Returns whether a guest has reached its limit of connections before `Hello`.
     pub(crate) fn has_too_many_before_hello(self) -> bool {
         self.before_hello_of_user >= MAX_LINKS_BEFORE_HELLO_OF_GUEST
     }
 
-    /// Returns whether another connection may be accepted.
     pub(crate) fn is_below_total_limit(self) -> bool {
         self.all < MAX_LINKS
     }
@@ -159,9 +160,9 @@ impl DescriptorLimit {
 
     /// Returns whether a new descriptor has a reserved number: reserved from guests, or from all
     /// providers.
-    pub(crate) fn is_reserved(self, made: impl AsFd, for_guest: bool) -> bool {
+    pub(crate) fn is_reserved(self, descriptor: impl AsFd, for_guest: bool) -> bool {
         let reserve = if for_guest { (self.limit / 4).min(1024) } else { self.reserve() };
-        u64::try_from(made.as_fd().as_raw_fd()).is_ok_and(|number| number >= self.limit - reserve)
+        u64::try_from(descriptor.as_fd().as_raw_fd()).is_ok_and(|number| number >= self.limit - reserve)
     }
 }
 
@@ -181,13 +182,13 @@ mod tests {
 
     #[test]
     fn last_descriptors_are_reserved_from_guests_and_from_providers() {
-        let made = std::fs::File::open("/dev/null").unwrap();
-        let number = u64::try_from(made.as_raw_fd()).unwrap();
-        let scarce = |limit, guest| DescriptorLimit::limited_to(limit).is_reserved(&made, guest);
-        assert_eq!((scarce(number + 2000, true), scarce(number + 2000, false)), (false, false));
-        let some = number + number / 8 + 1;
-        assert!(scarce(some, true));
-        assert_eq!((scarce(number + 1, true), scarce(1, false)), (true, true));
+        let file = std::fs::File::open("/dev/null").unwrap();
+        let number = u64::try_from(file.as_raw_fd()).unwrap();
+        let is_reserved = |limit, guest| DescriptorLimit::limited_to(limit).is_reserved(&file, guest);
+        assert_eq!((is_reserved(number + 2000, true), is_reserved(number + 2000, false)), (false, false));
+        let slightly_more = number + number / 8 + 1;
+        assert!(is_reserved(slightly_more, true));
+        assert_eq!((is_reserved(number + 1, true), is_reserved(1, false)), (true, true));
     }
 
     #[test]
@@ -205,7 +206,7 @@ mod tests {
             connections(4095, 0, 4095).is_below_total_limit()
                 && !connections(4096, 0, 0).is_below_total_limit()
         );
-        const { assert!(MAX_LINKS_OF_GUESTS < MAX_PROVIDERS && MAX_PROVIDERS < MAX_LINKS) };
+        const { assert!(MAX_LINKS_OF_GUESTS < MAX_PROVIDER_LINKS && MAX_PROVIDER_LINKS < MAX_LINKS) };
     }
 
     #[test]

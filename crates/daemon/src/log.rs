@@ -1,6 +1,6 @@
 //! The daemon's own log: a small number of lines on standard error.
 //!
-//! A line is `time level message`. No client can fill a disk with it: each minute permits
+//! A line is `time level message`. No client can fill a disk with lines: each minute permits
 //! [`MAX_LINES_PER_MINUTE`] lines; further ones are counted, and one line reports their number when
 //! the next minute begins. Lines that any user can cause have separate limits of the same size, so
 //! that they displace nothing else:
@@ -24,7 +24,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use traceweir_format::time::FileTime;
 
-/// Maximum number of lines in one minute.
+/// Maximum number of lines in one minute, after the line that begins it.
 const MAX_LINES_PER_MINUTE: u32 = 120;
 /// Maximum number of characters in a line.
 const MAX_LINE_CHARS: usize = 1000;
@@ -47,11 +47,11 @@ pub(crate) enum LogLevel {
 struct MinuteCount {
     began: Option<Instant>,
     lines: u32,
-    left_out: u32,
+    dropped: u32,
 }
 
 impl MinuteCount {
-    const NEW: Self = Self { began: None, lines: 0, left_out: 0 };
+    const NEW: Self = Self { began: None, lines: 0, dropped: 0 };
 }
 
 static MINUTE: Mutex<MinuteCount> = Mutex::new(MinuteCount::NEW);
@@ -74,9 +74,9 @@ impl LogLevel {
 
 /// Writes a line, unless the limit of its kind is reached.
 pub(crate) fn write_limited(level: LogLevel, message: fmt::Arguments<'_>) {
-    let Some(left_out) = level.line_counter().map_or(Some(0), count_line) else { return };
-    if left_out > 0 {
-        write_line(LogLevel::Warning, &format!("{left_out} lines were dropped"));
+    let Some(dropped) = level.line_counter().map_or(Some(0), count_line) else { return };
+    if dropped > 0 {
+        write_line(LogLevel::Warning, &format!("{dropped} lines were dropped"));
     }
     write_line(level, &message.to_string());
 }
@@ -85,12 +85,12 @@ pub(crate) fn write_limited(level: LogLevel, message: fmt::Arguments<'_>) {
 fn count_line(minute: &Mutex<MinuteCount>) -> Option<u32> {
     let mut minute = minute.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
     if minute.began.is_none_or(|began| began.elapsed() > Duration::from_secs(60)) {
-        let left_out = minute.left_out;
+        let dropped = minute.dropped;
         *minute = MinuteCount { began: Some(Instant::now()), ..MinuteCount::NEW };
-        return Some(left_out);
+        return Some(dropped);
     }
     if minute.lines >= MAX_LINES_PER_MINUTE {
-        minute.left_out = minute.left_out.saturating_add(1);
+        minute.dropped = minute.dropped.saturating_add(1);
         return None;
     }
     minute.lines += 1;
@@ -159,11 +159,11 @@ mod tests {
         let clients = Mutex::new(MinuteCount::NEW);
         let counted = (0..MAX_LINES_PER_MINUTE + 30).filter(|_| count_line(&clients).is_some()).count();
         assert_eq!(counted as u32, MAX_LINES_PER_MINUTE + 1);
-        assert_eq!(clients.lock().unwrap().left_out, 29);
-        let own = |level: LogLevel| level.line_counter().map(std::ptr::from_ref);
-        assert_ne!(own(LogLevel::Client), own(LogLevel::Info));
-        assert_ne!(own(LogLevel::Client), own(LogLevel::Refused));
-        assert_eq!(own(LogLevel::Audit), None, "audit lines have no limit");
+        assert_eq!(clients.lock().unwrap().dropped, 29);
+        let counter = |level: LogLevel| level.line_counter().map(std::ptr::from_ref);
+        assert_ne!(counter(LogLevel::Client), counter(LogLevel::Info));
+        assert_ne!(counter(LogLevel::Client), counter(LogLevel::Refused));
+        assert_eq!(counter(LogLevel::Audit), None, "audit lines have no limit");
     }
 
     #[test]

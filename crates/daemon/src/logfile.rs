@@ -7,11 +7,11 @@
 //!
 //! The daemon opens no file by name for a caller, so it never writes where the caller could not. It
 //! opens only the files of autologgers by name, because no caller requests those
-//! (`autologger/logs.rs`). A caller passes a descriptor. It must be a regular file, open for
-//! reading and writing, and not the file of another session. After the first file of a file
-//! sequence comes the folder, in which the daemon creates the other files with the rights of the
-//! caller (`logfile/sequence.rs`). Even inspecting a file may wait for the server of a remote file
-//! system, and so may closing it: the loop does neither.
+//! (`autologger/logs.rs`). A caller passes a descriptor. It must refer to a regular file that is
+//! open for reading and writing and is not the file of another session. After the first file of a
+//! file sequence comes the folder, in which the daemon creates the other files with the rights of
+//! the caller (`logfile/sequence.rs`). Even inspecting a file may wait for the server of a remote
+//! file system, and so may closing it: the loop does neither.
 //!
 //! Disk space: the file system must have as much space as the maximum size of the file, and the
 //! file system of `/` must have the reserve in addition. This applies to the first file of a
@@ -52,7 +52,6 @@ pub(crate) struct PassedDescriptors {
 }
 
 impl PassedDescriptors {
-    /// Wraps the descriptors of a request.
     pub(crate) fn new(descriptors: Vec<OwnedFd>, janitor: &Janitor) -> Self {
         Self { descriptors, janitor: janitor.clone() }
     }
@@ -73,19 +72,19 @@ impl PassedDescriptors {
 
     /// Checks that the descriptors match the files that the request names.
     pub(crate) fn check(&self, named: NamedFiles) -> Result<(), Refusal> {
-        let invalid = |reason: &str| Err(Refusal::new(Status::ERROR_INVALID_PARAMETER, reason));
+        let refuse = |reason: &str| Err(Refusal::new(Status::ERROR_INVALID_PARAMETER, reason));
         match (named, self.descriptors.len()) {
             (NamedFiles::Sequence, 2) | (NamedFiles::File, 1) | (NamedFiles::Nothing, 0) => Ok(()),
             (NamedFiles::File | NamedFiles::Sequence, 0) => {
-                invalid("a log file is named but none was passed along")
+                refuse("a log file is named but none was passed along")
             }
-            (NamedFiles::Sequence, 1) => invalid("the folder of the file sequence was not passed along"),
-            _ => invalid("more files were passed along than are named"),
+            (NamedFiles::Sequence, 1) => refuse("the folder of the file sequence was not passed along"),
+            _ => refuse("more files were passed along than are named"),
         }
     }
 
-    /// Opens and empties the file, with the claim on it and the folder; all empty if the request
-    /// has no descriptor. May block.
+    /// Checks, claims and empties the passed file. The result is empty if the request has no
+    /// descriptor. May block.
     pub(crate) fn open(self, files: &ClaimedFiles, terms: &FileTerms) -> Result<OpenedFiles> {
         let opened = self.check_file(files, terms)?;
         if let Some(file) = opened.file.as_ref().filter(|_| !terms.appends) {
@@ -133,7 +132,7 @@ impl NamedFiles {
 /// The conditions for opening a file.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct FileTerms {
-    /// The session continues the file instead of emptying it.
+    /// Whether the session continues the file instead of emptying it.
     appends: bool,
     /// The maximum size of the file. This space must be free in addition to the reserve; `None`:
     /// not checked.
@@ -156,7 +155,6 @@ impl FileTerms {
         Self { is_for_root: uid == 0, ..Self::default() }
     }
 
-    /// Returns whether the file may use the blocks reserved for root.
     pub(crate) fn may_use_reserved_blocks(&self) -> bool {
         self.is_for_root
     }
@@ -218,19 +216,19 @@ impl Drop for FileClaim {
 }
 
 fn check_descriptor(fd: &OwnedFd) -> Result<ClaimKey> {
-    let bad = |reason| properties_error(Status::ERROR_BAD_PATHNAME, reason);
-    let invalid = |reason| properties_error(Status::ERROR_INVALID_PARAMETER, reason);
-    let stat = rustix::fs::fstat(fd).map_err(|_| bad("the log file cannot be inspected"))?;
+    let bad_path = |reason| properties_error(Status::ERROR_BAD_PATHNAME, reason);
+    let invalid_parameter = |reason| properties_error(Status::ERROR_INVALID_PARAMETER, reason);
+    let stat = rustix::fs::fstat(fd).map_err(|_| bad_path("the log file cannot be inspected"))?;
     if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
-        return Err(bad("the log file is not a regular file"));
+        return Err(bad_path("the log file is not a regular file"));
     }
-    let flags = rustix::fs::fcntl_getfl(fd).map_err(|_| bad("the log file cannot be inspected"))?;
+    let flags = rustix::fs::fcntl_getfl(fd).map_err(|_| bad_path("the log file cannot be inspected"))?;
     if flags & OFlags::RWMODE != OFlags::RDWR {
-        return Err(invalid("the log file must be open for reading and writing"));
+        return Err(invalid_parameter("the log file must be open for reading and writing"));
     }
     // Buffers are written at fixed offsets; with O_APPEND the kernel would put them elsewhere.
     if flags.contains(OFlags::APPEND) {
-        return Err(invalid("the log file must not be open for appending"));
+        return Err(invalid_parameter("the log file must not be open for appending"));
     }
     Ok((stat.st_dev, stat.st_ino))
 }
@@ -250,11 +248,11 @@ fn check_folder(fd: &OwnedFd) -> Result<()> {
 /// the system's own file system.
 fn check_free_space(file: impl AsFd, terms: &FileTerms, reserve: u64) -> Result<()> {
     let Some(max_bytes) = terms.max_bytes else { return Ok(()) };
-    let unknown = |_| properties_error(Status::ERROR_BAD_PATHNAME, "the log file cannot be inspected");
-    let stat = rustix::fs::fstat(&file).map_err(unknown)?;
+    let inspect_error = |_| properties_error(Status::ERROR_BAD_PATHNAME, "the log file cannot be inspected");
+    let stat = rustix::fs::fstat(&file).map_err(inspect_error)?;
     let is_system = rustix::fs::stat("/").is_ok_and(|root| root.st_dev == stat.st_dev);
     let needed = max_bytes.saturating_add(if is_system { reserve } else { 0 });
-    let system = rustix::fs::fstatvfs(&file).map_err(unknown)?;
+    let system = rustix::fs::fstatvfs(&file).map_err(inspect_error)?;
     let file_bytes = u64::try_from(stat.st_blocks).unwrap_or(0).saturating_mul(512);
     let blocks = if terms.is_for_root { system.f_bfree } else { system.f_bavail };
     let free = blocks.saturating_mul(system.f_frsize).saturating_add(file_bytes);
@@ -279,7 +277,7 @@ mod tests {
         PassedDescriptors::new(files, &Janitor::new())
     }
 
-    fn status(named: bool, files: Vec<OwnedFd>) -> Status {
+    fn open_status(named: bool, files: Vec<OwnedFd>) -> Status {
         let passed = passed(files);
         let checked = passed.check(NamedFiles::from_mode(0, named)).err().map(|refusal| refusal.status);
         let opened =
@@ -292,20 +290,26 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("log.etl");
         let open = |options: &mut OpenOptions| OwnedFd::from(options.open(&path).unwrap());
-        let both = || open(OpenOptions::new().read(true).write(true).create(true).truncate(false));
-        assert_eq!(status(true, vec![both()]), Status::ERROR_SUCCESS);
-        assert_eq!(status(false, vec![]), Status::ERROR_SUCCESS);
-        assert_eq!(status(true, vec![]), Status::ERROR_INVALID_PARAMETER);
-        assert_eq!(status(false, vec![both()]), Status::ERROR_INVALID_PARAMETER);
-        assert_eq!(status(true, vec![both(), both()]), Status::ERROR_INVALID_PARAMETER);
-        assert_eq!(status(true, vec![open(OpenOptions::new().read(true))]), Status::ERROR_INVALID_PARAMETER);
-        assert_eq!(status(true, vec![open(OpenOptions::new().write(true))]), Status::ERROR_INVALID_PARAMETER);
+        let read_write = || open(OpenOptions::new().read(true).write(true).create(true).truncate(false));
+        assert_eq!(open_status(true, vec![read_write()]), Status::ERROR_SUCCESS);
+        assert_eq!(open_status(false, vec![]), Status::ERROR_SUCCESS);
+        assert_eq!(open_status(true, vec![]), Status::ERROR_INVALID_PARAMETER);
+        assert_eq!(open_status(false, vec![read_write()]), Status::ERROR_INVALID_PARAMETER);
+        assert_eq!(open_status(true, vec![read_write(), read_write()]), Status::ERROR_INVALID_PARAMETER);
+        assert_eq!(
+            open_status(true, vec![open(OpenOptions::new().read(true))]),
+            Status::ERROR_INVALID_PARAMETER
+        );
+        assert_eq!(
+            open_status(true, vec![open(OpenOptions::new().write(true))]),
+            Status::ERROR_INVALID_PARAMETER
+        );
         let append = open(OpenOptions::new().read(true).append(true));
-        assert_eq!(status(true, vec![append]), Status::ERROR_INVALID_PARAMETER);
+        assert_eq!(open_status(true, vec![append]), Status::ERROR_INVALID_PARAMETER);
         let folder = OwnedFd::from(File::open(dir.path()).unwrap());
-        assert_eq!(status(true, vec![folder]), Status::ERROR_BAD_PATHNAME);
+        assert_eq!(open_status(true, vec![folder]), Status::ERROR_BAD_PATHNAME);
         let device = OwnedFd::from(OpenOptions::new().read(true).write(true).open("/dev/null").unwrap());
-        assert_eq!(status(true, vec![device]), Status::ERROR_BAD_PATHNAME);
+        assert_eq!(open_status(true, vec![device]), Status::ERROR_BAD_PATHNAME);
     }
 
     #[test]

@@ -6,7 +6,7 @@
 //!   any other thread, also the main one    ──▶ aborts the program at once
 //! ```
 //!
-//! A thread that died alone would leave others waiting for it, and its counters wrong.
+//! If only the thread ended, other threads would wait for it, and its counters would be wrong.
 
 use traceweir_kernel::is_blocking_worker;
 use traceweir_session::is_contained;

@@ -1,5 +1,5 @@
 //! Process information from `/proc`: start time, namespace or container, threads.
-//! `traceweir_session::identity` names processes for the readers of their events.
+//! `traceweir_session::identity` describes processes to the readers of a trace.
 //!
 //! ```text
 //!   the process's view       NSpid line of /proc/PID/task/TID/status             the daemon's view
@@ -23,7 +23,7 @@ use traceweir_format::linux::stat_fields;
 use traceweir_session::identity::{start_ticks, ticks_in};
 use traceweir_session::{Threads, cgroup};
 
-/// The thread id reported for a thread that has ended and is unknown.
+/// The thread id recorded for a thread that was not found.
 const UNKNOWN_THREAD_ID: u32 = u32::MAX;
 /// One scan of a process's threads is granted per this interval.
 const SCAN_INTERVAL: Duration = Duration::from_millis(100);
@@ -49,7 +49,7 @@ impl ProcessKey {
 }
 
 /// Returns whether the process with this id and key has ended. A process that its parent has not
-/// reaped has ended too. If `/proc` does not show processes of this kind, the answer is no.
+/// reaped has ended too. If `/proc` cannot be read, the answer is no.
 pub(crate) fn has_ended(pid: u32, key: Option<ProcessKey>) -> bool {
     let stat = |process: &str| cgroup::read_limited(&format!("/proc/{process}/stat"));
     // The id 0 stands for a process of a namespace that is not visible from here.
@@ -116,8 +116,8 @@ pub(crate) fn thread_id_recording(pid: u32) -> Threads {
     Threads::Translated(Box::new(move |tid| translator.translate(tid)))
 }
 
-/// Returns whether a process runs in a container: in another PID namespace than the daemon, or in a
-/// container, according to its control groups, that the daemon is not in. A process that is not
+/// Returns whether a process runs in a container: in a PID namespace other than the daemon's, or in
+/// a container, according to its control groups, that the daemon is not in. A process that is not
 /// visible from the daemon's namespace has the id 0. If the information is not available, the
 /// answer is no.
 pub(crate) fn is_contained(pid: u32) -> bool {
@@ -151,7 +151,8 @@ fn namespace_depth(process: &str) -> Option<usize> {
 /// Translates thread ids of one process's namespace into the daemon's.
 struct ThreadIdTranslator {
     pid: u32,
-    known: HashMap<u32, u32>,
+    /// The daemon's ids of threads, by the ids that the process sees.
+    outer_ids: HashMap<u32, u32>,
     scans_left: u32,
     last_grant: Instant,
 }
@@ -160,15 +161,15 @@ impl ThreadIdTranslator {
     /// Starts with the main thread: a process that writes and ends at once often has no other.
     fn new(pid: u32) -> Self {
         let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
-        let known = namespace_ids(&status).map(|(outer, inner)| (inner, outer)).into_iter().collect();
-        Self { pid, known, scans_left: MAX_SAVED_SCANS, last_grant: Instant::now() }
+        let outer_ids = namespace_ids(&status).map(|(outer, inner)| (inner, outer)).into_iter().collect();
+        Self { pid, outer_ids, scans_left: MAX_SAVED_SCANS, last_grant: Instant::now() }
     }
 
     fn translate(&mut self, tid: u32) -> u32 {
-        if !self.known.contains_key(&tid) && self.take_scan(Instant::now()) {
+        if !self.outer_ids.contains_key(&tid) && self.take_scan(Instant::now()) {
             self.scan_threads();
         }
-        self.known.get(&tid).copied().unwrap_or(UNKNOWN_THREAD_ID)
+        self.outer_ids.get(&tid).copied().unwrap_or(UNKNOWN_THREAD_ID)
     }
 
     /// Takes one scan from the reserve; returns `false` if the reserve is empty.
@@ -181,22 +182,22 @@ impl ThreadIdTranslator {
             self.scans_left = MAX_SAVED_SCANS;
             self.last_grant = now;
         }
-        let left = self.scans_left > 0;
+        let has_scan = self.scans_left > 0;
         self.scans_left = self.scans_left.saturating_sub(1);
-        left
+        has_scan
     }
 
     /// Reads all threads of the process. Ended threads stay known, because their last records may
     /// not have been collected yet.
     fn scan_threads(&mut self) {
-        if self.known.len() > MAX_THREADS {
-            self.known.clear();
+        if self.outer_ids.len() > MAX_THREADS {
+            self.outer_ids.clear();
         }
         let Ok(tasks) = fs::read_dir(format!("/proc/{}/task", self.pid)) else { return };
         for task in tasks.flatten().take(MAX_THREADS) {
             let status = fs::read_to_string(task.path().join("status")).unwrap_or_default();
             if let Some((outer, inner)) = namespace_ids(&status) {
-                self.known.insert(inner, outer);
+                self.outer_ids.insert(inner, outer);
             }
         }
     }
@@ -246,7 +247,7 @@ mod tests {
         child.kill().unwrap();
         let deadline = Instant::now() + Duration::from_secs(60);
         while !has_ended(pid, key) {
-            assert!(Instant::now() < deadline, "a process that is not reaped has ended");
+            assert!(Instant::now() < deadline, "the killed process still counts as running");
             std::thread::sleep(Duration::from_millis(1));
         }
         assert_eq!(ProcessKey::from_pid(pid), key, "the process is not reaped yet");
@@ -276,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn only_processes_that_are_not_visible_count_as_contained() {
+    fn process_that_is_not_visible_counts_as_contained() {
         let own = std::process::id();
         assert!(!is_contained(own) && !is_in_other_namespace(own));
         assert!(!is_contained(u32::MAX), "the process does not exist");
@@ -294,7 +295,7 @@ mod tests {
     #[test]
     fn threads_are_found_and_invented_ids_are_unknown() {
         let mut translator = ThreadIdTranslator::new(std::process::id());
-        assert_eq!(translator.known.len(), 1);
+        assert_eq!(translator.outer_ids.len(), 1);
         assert_eq!(translator.translate(0x7FFF_FFFE), UNKNOWN_THREAD_ID);
         // The main thread's number in the innermost namespace is its process id there, in whichever
         // namespace the test runs.
@@ -315,12 +316,12 @@ mod tests {
     fn scans_are_granted_at_a_steady_rate_with_a_reserve() {
         let mut translator = ThreadIdTranslator::new(1);
         let start = translator.last_grant;
-        let mut scans = |at: Duration| (0..100).filter(|_| translator.take_scan(start + at)).count();
-        assert_eq!(scans(Duration::ZERO), 16);
-        assert_eq!(scans(Duration::from_millis(99)), 0);
-        assert_eq!(scans(Duration::from_millis(100)), 1);
-        assert_eq!(scans(Duration::from_millis(350)), 2);
-        assert_eq!(scans(Duration::from_millis(400)), 1, "the remaining 50 ms count");
-        assert_eq!(scans(Duration::from_secs(3600)), 16);
+        let mut count_scans = |at: Duration| (0..100).filter(|_| translator.take_scan(start + at)).count();
+        assert_eq!(count_scans(Duration::ZERO), 16);
+        assert_eq!(count_scans(Duration::from_millis(99)), 0);
+        assert_eq!(count_scans(Duration::from_millis(100)), 1);
+        assert_eq!(count_scans(Duration::from_millis(350)), 2);
+        assert_eq!(count_scans(Duration::from_millis(400)), 1, "the remaining 50 ms count");
+        assert_eq!(count_scans(Duration::from_secs(3600)), 16);
     }
 }

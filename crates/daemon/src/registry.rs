@@ -7,7 +7,7 @@
 //!                         awaited         order ─▶ wait
 //!   registered    target ─▶ { (link, number) }   all registrations by GUID; group members also by
 //!                                                the GUID of their group
-//!   by_name_hash  hash ─▶ { (link, number) }     registrations whose name has another hash than
+//!   by_name_hash  hash ─▶ { (link, number) }     registrations whose name has a hash other than
 //!                                                their GUID
 //!   enables       target ─▶ session ─▶ enable    also for GUIDs that no process has registered
 //!   disallowed    session ─▶ { provider }        providers that an enable of their group leaves out
@@ -27,7 +27,7 @@
 //! 4. `regions` of a process holds a session exactly while one of its registrations is enabled
 //!    there (and a region could be created).
 //!
-//! `registry/combine.rs` combines all enables of a session into what it wants from one
+//! `registry/combine.rs` combines all enables of a session into the parameters for one
 //! registration. This module holds data only: sending, attaching and waiting are the service's
 //! work.
 
@@ -56,7 +56,7 @@ pub(crate) use process::ProviderProcess;
 
 /// Maximum number of sessions that enable one provider directly, or one group.
 const MAX_SESSIONS_PER_TARGET: usize = 8;
-/// Maximum number of providers that one session enables.
+/// Maximum number of providers and groups that one session enables.
 const MAX_ENABLES_PER_SESSION: usize = 4096;
 /// Maximum total length of the provider names kept for one process; longer names are not kept.
 const MAX_NAME_BYTES: usize = 32 * 1024;
@@ -67,14 +67,14 @@ pub(crate) struct ProviderRegistration {
     /// The group named by the provider's traits.
     pub(crate) group: Option<Guid>,
     /// A classic registration follows one session at a time, and gets only a level and 32 flags.
-    pub(crate) classic: bool,
+    pub(crate) is_classic: bool,
     /// Sessions for which the registration is enabled.
     pub(crate) sessions: BTreeSet<u64>,
     has_traits: bool,
     name: String,
     /// The hash of the provider's name, if it differs from the GUID.
     name_hash: Option<Guid>,
-    /// Sessions that enable the registration by its name and have the right to.
+    /// Sessions that enable the registration by its name, if their controllers have the right.
     by_name: BTreeSet<u64>,
 }
 
@@ -160,12 +160,12 @@ pub(crate) struct Registry {
     /// Number of registrations per user; users without registrations have no entry.
     user_counts: BTreeMap<u32, usize>,
     last_call_number: u64,
-    /// Whether `enables` has changed call_number the last [`Registry::take_changed`].
+    /// Whether `enables` has changed since the last [`Registry::take_changed`].
     is_changed: bool,
 }
 
 impl Registry {
-    /// Returns whether this process already has a connection.
+    /// Returns whether this copy of the provider library already has a connection.
     pub(crate) fn has_process(&self, pid: u32, instance: u64) -> bool {
         self.processes.values().any(|process| process.peer.pid == pid && process.instance == instance)
     }
@@ -205,7 +205,7 @@ impl Registry {
         let new = ProviderRegistration {
             provider,
             group: None,
-            classic,
+            is_classic: classic,
             sessions: BTreeSet::new(),
             has_traits: false,
             name: String::new(),
@@ -225,7 +225,7 @@ impl Registry {
         Traits::parse_strict(traits).map_err(|e| invalid_parameter(&e.to_string()))?;
         match self.registration_mut(link, number) {
             None => Err(invalid_parameter("no such registration")),
-            Some(registration) if registration.classic => {
+            Some(registration) if registration.is_classic => {
                 Err(invalid_parameter("a classic provider has no traits"))
             }
             Some(registration) if registration.has_traits => {
@@ -336,24 +336,24 @@ impl Registry {
         scope: ProcessScope,
         name: &str,
     ) -> Result<(), Refusal> {
-        let session_count = self.enables.values().filter(|sessions| sessions.contains_key(&session)).count();
+        let enable_count = self.enables.values().filter(|sessions| sessions.contains_key(&session)).count();
         let sessions = self.enables.get(&target);
         if !sessions.is_some_and(|sessions| sessions.contains_key(&session)) {
-            let full = |reason| Err(Refusal::new(Status::ERROR_NO_SYSTEM_RESOURCES, reason));
+            let limit_refusal = |reason| Err(Refusal::new(Status::ERROR_NO_SYSTEM_RESOURCES, reason));
             if sessions.is_some_and(|sessions| sessions.len() >= MAX_SESSIONS_PER_TARGET) {
-                return full(match target {
+                return limit_refusal(match target {
                     EnableTarget::Provider(_) => "eight sessions enable this provider already",
                     EnableTarget::Group(_) => "eight sessions enable this group already",
                 });
             }
-            if session_count >= MAX_ENABLES_PER_SESSION {
-                return full("a session enables at most 4096 providers");
+            if enable_count >= MAX_ENABLES_PER_SESSION {
+                return limit_refusal("a session enables at most 4096 providers");
             }
         }
         self.last_call_number = self.last_call_number.wrapping_add(1);
         let sessions = self.enables.entry(target).or_default();
-        let before = sessions.remove(&session).map(|enable| enable.name).filter(|_| name.is_empty());
-        let name = before.unwrap_or_else(|| name.to_owned());
+        let previous_name = sessions.remove(&session).map(|enable| enable.name).filter(|_| name.is_empty());
+        let name = previous_name.unwrap_or_else(|| name.to_owned());
         sessions.insert(
             session,
             TargetEnable {
@@ -376,7 +376,7 @@ impl Registry {
         self.enables.values().any(|sessions| sessions.contains_key(&session))
     }
 
-    /// Returns whether the enables have changed call_number the last call of this function.
+    /// Returns whether the enables have changed since the last call of this function.
     pub(crate) fn take_changed(&mut self) -> bool {
         std::mem::take(&mut self.is_changed)
     }
@@ -486,7 +486,7 @@ impl Registry {
                 continue;
             };
             groups.extend(registration.group);
-            entry.is_classic |= registration.classic;
+            entry.is_classic |= registration.is_classic;
             if entry.name.is_empty() {
                 entry.name.clone_from(&registration.name);
             }

@@ -69,8 +69,8 @@ use link::ClientLink;
 pub struct Options {
     /// The folder with the daemon's sockets.
     pub runtime: RuntimeDir,
-    /// The daemon exits after this time without session, pre-enable, consumer or system setting;
-    /// `None`: it stays.
+    /// The daemon exits after this time without sessions, consumers and system settings; `None`: it
+    /// stays.
     pub idle_exit: Option<Duration>,
     /// A listening socket passed by a service manager.
     pub listener: Option<OwnedFd>,
@@ -135,6 +135,7 @@ const CLOSE_KERNEL_TIMEOUT: Duration = Duration::from_secs(20);
 /// How long clients may take to read queued messages when the daemon exits.
 const FLUSH_TIMEOUT: Duration = Duration::from_millis(500);
 
+// Epoll tokens; those of links are higher than `FIRST_LINK`.
 const LISTENER: u64 = 0;
 const INBOX: u64 = 1;
 const SIGNALS: u64 = 2;
@@ -155,7 +156,7 @@ struct Server {
     janitor: Janitor,
     descriptors: DescriptorLimit,
     /// Whether the log already reports that the janitor is stuck.
-    is_stuck: bool,
+    is_janitor_stuck: bool,
     inbox: Inbox,
     signals: startup::Signals,
     stop_requests: u32,
@@ -176,15 +177,15 @@ impl Server {
         idle_exit: Option<Duration>,
         max_sessions: usize,
     ) -> Result<Self> {
-        let failed = |operation| move |e: Errno| Error::system(operation, e);
-        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(failed("epoll_create"))?;
+        let system_error = |operation| move |e: Errno| Error::system(operation, e);
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(system_error("epoll_create"))?;
         let inbox = Inbox::new()?;
         let hangups = signals.hangups.iter().map(|hangups| (hangups.as_fd(), HANGUPS));
         let listeners = served_folder.listeners().map(|(token, listener)| (listener.as_fd(), token));
         let watched = [(inbox.as_fd(), INBOX), (signals.stops.as_fd(), SIGNALS), (stopper.as_fd(), STOPPER)];
         for (fd, token) in watched.into_iter().chain(listeners).chain(hangups) {
             let data = epoll::EventData::new_u64(token);
-            epoll::add(&epoll, fd, data, epoll::EventFlags::IN).map_err(failed("epoll_ctl"))?;
+            epoll::add(&epoll, fd, data, epoll::EventFlags::IN).map_err(system_error("epoll_ctl"))?;
         }
         let janitor = Janitor::new();
         let access = AccessRules::open(runtime, rustix::process::geteuid().as_raw());
@@ -209,7 +210,7 @@ impl Server {
             starter: AutologgerStarter::new(DaemonFolders::for_runtime(runtime)),
             janitor,
             descriptors: DescriptorLimit::current(),
-            is_stuck: false,
+            is_janitor_stuck: false,
             inbox,
             signals,
             stop_requests: 0,
@@ -222,23 +223,23 @@ impl Server {
     }
 
     fn serve(&mut self) -> Result<()> {
-        let mut leave_by = None;
+        let mut exit_deadline = None;
         loop {
             self.apply_effects();
             let now = Instant::now();
-            if self.stop_requests > 0 && leave_by.is_none() {
+            if self.stop_requests > 0 && exit_deadline.is_none() {
                 self.service.shut_down(now);
-                leave_by = Some(now + FINISH_TIMEOUT);
+                exit_deadline = Some(now + FINISH_TIMEOUT);
                 continue;
             }
             if self.service.is_finished() || self.should_exit_idle(now) || self.is_superseded(now) {
                 break;
             }
-            if leave_by.is_some_and(|by| by <= now) || self.stop_requests > 1 {
+            if exit_deadline.is_some_and(|by| by <= now) || self.stop_requests > 1 {
                 log_warning!("exiting without having finished {:?}", self.service.unfinished_names());
                 break;
             }
-            let next = [leave_by, self.next_deadline()].into_iter().flatten().min();
+            let next = [exit_deadline, self.next_deadline()].into_iter().flatten().min();
             self.run_turn(next)?;
         }
         self.flush_all();
@@ -341,14 +342,14 @@ impl Server {
     /// Logs once when the descriptors that clients sent cannot be closed, and once when they can
     /// again.
     fn watch_janitor(&mut self) {
-        let kept = self.janitor.kept();
-        let is_stuck = kept >= MANY_UNCLOSED;
-        if is_stuck && !self.is_stuck {
-            log_client!("{kept} file descriptors that clients sent cannot be closed yet");
-        } else if self.is_stuck && !is_stuck {
+        let unclosed = self.janitor.kept();
+        let is_stuck = unclosed >= MANY_UNCLOSED;
+        if is_stuck && !self.is_janitor_stuck {
+            log_client!("{unclosed} file descriptors that clients sent cannot be closed yet");
+        } else if self.is_janitor_stuck && !is_stuck {
             log_client!("file descriptors that clients sent are being closed again");
         }
-        self.is_stuck = is_stuck;
+        self.is_janitor_stuck = is_stuck;
     }
 
     fn next_deadline(&self) -> Option<Instant> {

@@ -73,7 +73,7 @@ pub(crate) struct Service {
     system_loggers: kernel::SystemLoggers,
     private_sessions: PrivateSessions,
     /// The random number of this run.
-    daemon: u64,
+    run_id: u64,
     janitor: Janitor,
     is_shutting_down: bool,
     /// When the daemon was last in use, not counting messages of connected controllers.
@@ -81,12 +81,12 @@ pub(crate) struct Service {
 }
 
 impl Service {
-    /// Creates an empty service. `daemon` is a random number chosen for this run, `post` receives
-    /// the reports of session threads, and the janitor closes unrequested descriptors.
+    /// Creates an empty service. `run_id` is a random number chosen for this run, `post` receives
+    /// the reports of session threads, and the janitor closes unused descriptors.
     pub(crate) fn new(
         access: AccessRules,
         max_sessions: usize,
-        daemon: u64,
+        run_id: u64,
         post: NoticeSender,
         janitor: Janitor,
         now: Instant,
@@ -102,7 +102,7 @@ impl Service {
             providers: ProviderControl::default(),
             system_loggers: kernel::SystemLoggers::default(),
             private_sessions: PrivateSessions::default(),
-            daemon,
+            run_id,
             janitor,
             is_shutting_down: false,
             last_used: now,
@@ -114,18 +114,18 @@ impl Service {
         std::mem::take(&mut self.core.turn.effects)
     }
 
-    /// Adds a connection. `knocked`: the daemon opened it.
+    /// Adds a connection. `is_from_knock`: the daemon opened it.
     pub(crate) fn add_connection(
         &mut self,
         link: LinkId,
         peer: Peer,
         process: Option<ProcessKey>,
-        knocked: bool,
+        is_from_knock: bool,
         now: Instant,
     ) {
         self.core.turn.now = now;
-        self.core.access.add_client(link, ConnectedClient::new(peer, process, knocked, now));
-        if knocked {
+        self.core.access.add_client(link, ConnectedClient::new(peer, process, is_from_knock, now));
+        if is_from_knock {
             self.core.turn.send(link, Message::Knock { versions: VERSIONS });
         }
     }
@@ -147,9 +147,9 @@ impl Service {
     }
 
     /// Marks a connection as using one of the descriptors reserved for controllers and sessions.
-    pub(crate) fn mark_reserved(&mut self, link: LinkId) {
+    pub(crate) fn mark_reserved_descriptor(&mut self, link: LinkId) {
         if let Some(client) = self.core.access.client_mut(link) {
-            client.is_reserved = true;
+            client.uses_reserved_descriptor = true;
         }
     }
 
@@ -160,7 +160,7 @@ impl Service {
 
     /// Returns whether a connection that the daemon accepted has not completed `Hello`.
     pub(crate) fn is_before_hello(&self, link: LinkId) -> bool {
-        self.core.access.client(link).is_some_and(|client| client.role.is_none() && !client.knocked)
+        self.core.access.client(link).is_some_and(|client| client.role.is_none() && !client.is_from_knock)
     }
 
     /// Returns whether a connection may send files: only controllers may.
@@ -254,7 +254,7 @@ impl Service {
             Ok(version)
         });
         match admitted {
-            Ok(version) => turn.reply(reply_to, Message::Welcome { version, daemon: self.daemon }),
+            Ok(version) => turn.reply(reply_to, Message::Welcome { version, daemon: self.run_id }),
             Err(refusal) => {
                 let (uid, pid) = access.peer(reply_to.link).map_or((0, 0), |peer| (peer.uid, peer.pid));
                 log_refusal!("{program} of uid {uid}, process {pid}: {refusal}");
@@ -300,7 +300,7 @@ impl Service {
             ThreadNotice::ConsumerOpened { id, reply_to, outcome } => {
                 sessions.handle_opened_consumer(turn, access, id, reply_to, outcome);
             }
-            ThreadNotice::AccessSaved { outcome } => access.list_saved(turn, outcome),
+            ThreadNotice::AccessSaved { outcome } => access.handle_saved_list(turn, outcome),
         }
     }
 
@@ -334,10 +334,10 @@ impl Service {
     /// Returns since when the daemon has been idle; `None` while it is in use, or while a new
     /// connection has not sent `Hello` yet.
     pub(crate) fn idle_since(&self) -> Option<Instant> {
-        let needs = |client: &ConnectedClient| match client.role {
+        let keeps_daemon_busy = |client: &ConnectedClient| match client.role {
             Some(Role::Consumer) => true,
             Some(Role::Provider | Role::Controller) => false,
-            None => !client.knocked,
+            None => !client.is_from_knock,
         };
         // A controller that may be in the middle of its work is given time: its last message counts
         // as use. Queries by a controller that has disconnected do not.
@@ -348,7 +348,7 @@ impl Service {
         let is_idle = self.core.sessions.is_empty()
             && self.private_sessions.is_empty()
             && self.core.information.has_no_system_settings()
-            && !self.core.access.clients().any(needs);
+            && !self.core.access.clients().any(keeps_daemon_busy);
         last_used.filter(|_| is_idle)
     }
 
@@ -364,8 +364,8 @@ impl Service {
         self.providers.count_unread_losses(&mut self.core, link);
     }
 
-    /// Counts a process that is refused because of a limit in the sessions that enable providers:
-    /// it may write events that no session gets.
+    /// Counts a process that was refused because of a limit, in every session that enables
+    /// providers: it may write events that no session gets.
     pub(crate) fn count_refused_process(&mut self, process: Option<ProcessKey>) {
         self.providers.count_refused_process(&mut self.core, process);
     }

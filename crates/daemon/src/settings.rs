@@ -7,8 +7,8 @@
 //!   command line, else environment, else file, else default
 //! ```
 //!
-//! An invalid file does not keep a daemon from starting: the log reports a line that cannot be
-//! used, and its default applies.
+//! An invalid file does not keep a daemon from starting. A value that cannot be used is logged, and
+//! its default applies; a file with a syntax error is logged and ignored.
 
 use std::ops::RangeInclusive;
 
@@ -31,7 +31,7 @@ pub struct DaemonSettings {
     pub max_sessions: u32,
     /// MB that a new log leaves free on the file system of `/`; 0: it may use all.
     pub reserve_mb: u32,
-    /// Seconds without work after which the daemon exits; `None`: not set here.
+    /// Seconds without work after which the daemon exits; `None`: not set.
     pub idle_exit: Option<u32>,
 }
 
@@ -64,7 +64,7 @@ impl DaemonSettings {
             for entry in &section.entries {
                 match entry.as_u32() {
                     Ok(value) if index == 0 && self.set(&entry.name, value) => {}
-                    Ok(_) => report(&format!("line {}: {}", entry.line, unknown(entry, index))),
+                    Ok(_) => report(&format!("line {}: {}", entry.line, rejection_reason(entry, index))),
                     Err(error) => report(&error.to_string()),
                 }
             }
@@ -90,24 +90,24 @@ impl DaemonSettings {
         ] {
             let Some(text) = variable(name) else { continue };
             if !text.trim().parse().is_ok_and(|value| self.set(setting, value)) {
-                log_warning!("{name}={text:?} is not valid: {}", expected(setting));
+                log_warning!("{name}={text:?} is not valid: {}", expected_value(setting));
             }
         }
         self
     }
 }
 
-fn unknown(entry: &ConfEntry, section: usize) -> String {
+fn rejection_reason(entry: &ConfEntry, section: usize) -> String {
     match (entry.name.as_str(), section) {
         ("max_sessions" | "reserve_mb" | "idle_exit", 0) => {
-            format!("{} is not valid: {}", entry.name, expected(&entry.name))
+            format!("{} is not valid: {}", entry.name, expected_value(&entry.name))
         }
         (name, 0) => format!("there is no setting {name}"),
         (name, _) => format!("settings have no sections: {name} is not read"),
     }
 }
 
-fn expected(setting: &str) -> String {
+fn expected_value(setting: &str) -> String {
     match setting {
         "max_sessions" => format!("give {} to {} sessions", MAX_SESSIONS.start(), MAX_SESSIONS.end()),
         _ => "give a whole number".to_owned(),
@@ -119,7 +119,7 @@ mod tests {
     use super::*;
     use std::cell::RefCell;
 
-    fn applied(text: &str) -> (DaemonSettings, Vec<String>) {
+    fn apply_text(text: &str) -> (DaemonSettings, Vec<String>) {
         let (mut settings, reports) = (DaemonSettings::default(), RefCell::new(Vec::new()));
         settings.apply(&conf::parse(text).unwrap(), |reason| reports.borrow_mut().push(reason.to_owned()));
         (settings, reports.into_inner())
@@ -127,11 +127,11 @@ mod tests {
 
     #[test]
     fn settings_apply_and_invalid_lines_are_reported() {
-        let (settings, reports) = applied("max_sessions = 256\nreserve_mb = 0\nidle_exit = 5");
+        let (settings, reports) = apply_text("max_sessions = 256\nreserve_mb = 0\nidle_exit = 5");
         assert_eq!(settings, DaemonSettings { max_sessions: 256, reserve_mb: 0, idle_exit: Some(5) });
         assert_eq!(reports, [""; 0]);
         let (settings, reports) =
-            applied("max_sessions = 31\nmax_session = 40\nreserve_mb = \"x\"\n[a]\nidle_exit = 1");
+            apply_text("max_sessions = 31\nmax_session = 40\nreserve_mb = \"x\"\n[a]\nidle_exit = 1");
         assert_eq!(settings, DaemonSettings::default());
         for (line, word) in ["32 to 256", "no setting", "number", "no sections"].iter().enumerate() {
             assert!(reports.iter().any(|reason| reason.contains(word)), "{line} {word}: {reports:?}");
@@ -142,17 +142,17 @@ mod tests {
     #[test]
     fn environment_overrides_the_file() {
         let file = DaemonSettings { max_sessions: 100, ..DaemonSettings::default() };
-        let with = |name: &'static str, value: &'static str| {
+        let apply = |name: &'static str, value: &'static str| {
             file.with_environment(|requested| (requested == name).then(|| value.to_owned()))
         };
-        assert_eq!(with("TRACEWEIR_MAX_SESSIONS", "32").max_sessions, 32);
-        assert_eq!(with("TRACEWEIR_MAX_SESSIONS", "257").max_sessions, 100, "an invalid value is ignored");
-        assert_eq!(with("TRACEWEIR_MAX_SESSIONS", " 256\n").max_sessions, 256);
+        assert_eq!(apply("TRACEWEIR_MAX_SESSIONS", "32").max_sessions, 32);
+        assert_eq!(apply("TRACEWEIR_MAX_SESSIONS", "257").max_sessions, 100, "an invalid value is ignored");
+        assert_eq!(apply("TRACEWEIR_MAX_SESSIONS", " 256\n").max_sessions, 256);
         for text in ["31", "", "-1", "many"] {
-            assert_eq!(with("TRACEWEIR_MAX_SESSIONS", text).max_sessions, 100, "{text:?}");
+            assert_eq!(apply("TRACEWEIR_MAX_SESSIONS", text).max_sessions, 100, "{text:?}");
         }
-        assert_eq!(with("TRACEWEIR_RESERVE_MB", "0").reserve_mb, 0);
-        assert_eq!(with("TRACEWEIR_IDLE_EXIT", "9").idle_exit, Some(9));
+        assert_eq!(apply("TRACEWEIR_RESERVE_MB", "0").reserve_mb, 0);
+        assert_eq!(apply("TRACEWEIR_IDLE_EXIT", "9").idle_exit, Some(9));
     }
 
     #[test]

@@ -3,7 +3,7 @@
 //! User, group and supplementary groups are those that the kernel attached to the connection. If
 //! the kernel does not provide the supplementary groups (before Linux 4.13, or for a user with a
 //! thousand groups), they are looked up by user in the user and group files. They are not looked up
-//! by process: the process id may belong to another process since the connection was made.
+//! by process: another process may have got the process id since the connection was made.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

@@ -40,8 +40,8 @@ pub(crate) struct AccessLists {
     is_complete: bool,
     /// The list for a GUID that has no list, while there is no default list.
     fallback: SecurityDescriptor,
-    /// The list for the GUID of the kernel while it has no list: the right to control sessions does
-    /// not include the right to observe the whole machine.
+    /// The list for the GUID of the kernel while none is set for it: the right to control sessions
+    /// does not include the right to observe the whole machine.
     kernel_fallback: SecurityDescriptor,
     controllers: BTreeSet<Sid>,
     consumers: BTreeSet<Sid>,
@@ -58,9 +58,9 @@ pub(super) struct StoredLists {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum AccessChange {
-    /// Add one entry, or replace all entries of its kind by it.
+    /// Add one entry to its ACL: the SACL for audit entries, else the DACL.
     Entry {
-        /// Whether the entry replaces all others.
+        /// Whether the entry replaces all others of the ACL.
         replaces: bool,
         entry: Ace,
     },
@@ -98,13 +98,13 @@ impl fmt::Display for AccessChange {
             AceKind::Deny => "deny",
             AceKind::Audit => "audit",
         };
-        let others = if *replaces { ", replacing all other entries of the kind" } else { "" };
+        let others = if *replaces { ", replacing all other entries of its ACL" } else { "" };
         write!(f, "{verb} {sid} {rights}{others}")
     }
 }
 
 impl AccessLists {
-    /// Creates the built-in list for a daemon of this user and this controlling group.
+    /// Creates the built-in lists for a daemon of this user and this group of controllers.
     pub(super) fn built_in(uid: u32, group: Option<u32>) -> Self {
         let mut lists = Self {
             all: BTreeMap::new(),
@@ -114,7 +114,7 @@ impl AccessLists {
             controllers: BTreeSet::new(),
             consumers: BTreeSet::new(),
         };
-        lists.collect_named_sids();
+        lists.collect_granted_sids();
         lists
     }
 
@@ -125,15 +125,15 @@ impl AccessLists {
             self.fallback = deny_all_list();
             self.kernel_fallback = deny_all_list();
         }
-        self.collect_named_sids();
+        self.collect_granted_sids();
         self
     }
 
     /// Returns the list that applies to an object.
     pub(crate) fn list_for(&self, object: Guid) -> &SecurityDescriptor {
-        let default = || self.all.get(&DEFAULT_TRACE_SECURITY).filter(|_| self.is_complete);
-        let kernel = || (object == SYSTEM_TRACE_CONTROL).then_some(&self.kernel_fallback);
-        self.all.get(&object).or_else(kernel).or_else(default).unwrap_or(&self.fallback)
+        let default_list = || self.all.get(&DEFAULT_TRACE_SECURITY).filter(|_| self.is_complete);
+        let kernel_list = || (object == SYSTEM_TRACE_CONTROL).then_some(&self.kernel_fallback);
+        self.all.get(&object).or_else(kernel_list).or_else(default_list).unwrap_or(&self.fallback)
     }
 
     pub(crate) fn has_list(&self, object: Guid) -> bool {
@@ -148,12 +148,12 @@ impl AccessLists {
         self.list_for(object).dacl.as_ref().map_or(wanted, |dacl| missing_in_list(dacl, identity, wanted))
     }
 
-    /// Returns whether any list grants a right that is useful to a controller.
+    /// Returns whether any list grants this identity a right that is useful to a controller.
     pub(super) fn can_admit_controller(&self, identity: &UserIdentity) -> bool {
         identity.matches_any(&self.controllers)
     }
 
-    /// Returns whether any list grants a right that is useful to a consumer.
+    /// Returns whether any list grants this identity a right that is useful to a consumer.
     pub(super) fn can_admit_consumer(&self, identity: &UserIdentity) -> bool {
         identity.matches_any(&self.consumers)
     }
@@ -198,11 +198,11 @@ impl AccessLists {
             Some(list) => drop(self.all.insert(object, list)),
             None => drop(self.all.remove(&object)),
         }
-        self.collect_named_sids();
+        self.collect_granted_sids();
     }
 
-    /// Collects the SIDs that lists name, so that admission need not search all lists.
-    fn collect_named_sids(&mut self) {
+    /// Collects the SIDs that lists grant rights to, so that admission need not search all lists.
+    fn collect_granted_sids(&mut self) {
         let (mut controllers, mut consumers) = (BTreeSet::new(), BTreeSet::new());
         // The default list applies, or the fallback in its place.
         let lists = self.all.values().chain([self.list_for(DEFAULT_TRACE_SECURITY)]);
@@ -222,19 +222,19 @@ impl AccessLists {
 /// Returns the wanted rights that a list does not grant. Entries apply in their order: the first
 /// that matches the identity decides about each right that it contains.
 fn missing_in_list(list: &Acl, identity: &UserIdentity, wanted: Rights) -> Rights {
-    let (mut open, mut denied) = (wanted, Rights::NONE);
+    let (mut undecided, mut denied) = (wanted, Rights::NONE);
     for entry in list.entries.iter().filter(|entry| !entry.is_inherit_only() && identity.matches(&entry.sid))
     {
         match entry.kind {
-            AceKind::Allow => open = open.without(entry.rights),
+            AceKind::Allow => undecided = undecided.without(entry.rights),
             AceKind::Deny => {
-                denied = denied | (open & entry.rights);
-                open = open.without(entry.rights);
+                denied = denied | (undecided & entry.rights);
+                undecided = undecided.without(entry.rights);
             }
             AceKind::Audit => {}
         }
     }
-    open | denied
+    undecided | denied
 }
 
 /// Returns a list that grants nothing to any guest.

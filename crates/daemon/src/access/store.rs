@@ -7,7 +7,7 @@
 //!
 //! 1. A file holds the bytes of a self-relative security descriptor.
 //! 2. `conf/trust` defines which files and folders are trusted, and how a file is replaced.
-//! 3. A file that is not trusted or malformed counts as a list that grants nothing. If the folder
+//! 3. A file that is malformed or not trusted counts as a list that grants nothing. If the folder
 //!    cannot be read, or holds more than the maximum number of lists, GUIDs without a list grant
 //!    nothing. The log reports both.
 
@@ -46,12 +46,12 @@ impl AccessListFolder {
     }
 
     fn read_lists_into(&self, stored: &mut StoredLists) -> Result<(), ConfigError> {
-        let failed = |e: io::Error| ConfigError::new(0, e.to_string());
+        let io_error = |e: io::Error| ConfigError::new(0, e.to_string());
         if !trust::check_folder(&self.0)? {
             return Ok(());
         }
-        for entry in fs::read_dir(&self.0).map_err(failed)? {
-            let entry = entry.map_err(failed)?;
+        for entry in fs::read_dir(&self.0).map_err(io_error)? {
+            let entry = entry.map_err(io_error)?;
             let name = entry.file_name();
             let name = name.to_string_lossy();
             if name.starts_with(trust::UNFINISHED_PREFIX) {

@@ -13,6 +13,8 @@ use super::*;
 
 const OBJECT: Guid = Guid::from_u128(0x1234);
 const OTHER: Guid = Guid::from_u128(0x5678);
+/// The flag of an entry that applies only to children of its object.
+const INHERIT_ONLY: u8 = 8;
 
 fn guest(uid: u32, gid: u32, groups: &[u32]) -> UserIdentity {
     UserIdentity::with_groups(&Peer { pid: 1, uid, gid }, Some(groups.to_vec()))
@@ -58,9 +60,9 @@ fn user_daemon_admits_only_its_user_and_root_despite_lists() {
 #[test]
 fn system_daemon_admits_all_providers_and_listed_controllers() {
     let mut access = AccessRules::new(Scope::System, 0);
-    let stranger = guest(3_999_999_999, 3_999_999_999, &[]);
-    assert!(access.admits(&stranger, Role::Provider));
-    assert!(!access.admits(&stranger, Role::Controller) && !access.admits(&stranger, Role::Consumer));
+    let other_user = guest(3_999_999_999, 3_999_999_999, &[]);
+    assert!(access.admits(&other_user, Role::Provider));
+    assert!(!access.admits(&other_user, Role::Controller) && !access.admits(&other_user, Role::Consumer));
     change_list(
         &mut access,
         OBJECT,
@@ -80,7 +82,7 @@ fn system_daemon_admits_all_providers_and_listed_controllers() {
     let (by_user, by_group) = (guest(1001, 1, &[]), guest(7, 1, &[50]));
     assert!(access.admits(&by_user, Role::Controller) && !access.admits(&by_user, Role::Consumer));
     assert!(!access.admits(&by_group, Role::Controller) && access.admits(&by_group, Role::Consumer));
-    assert!(!access.admits(&stranger, Role::Controller));
+    assert!(!access.admits(&other_user, Role::Controller));
     access.lists.set_list(OBJECT, None);
     assert!(!access.admits(&by_user, Role::Controller) && !access.admits(&by_group, Role::Consumer));
 }
@@ -97,8 +99,8 @@ fn group_members_have_all_rights_and_everyone_may_register() {
         assert!(
             has_right(&access, &guest(50, 50, &[]), right) && has_right(&access, &guest(0, 0, &[]), right)
         );
-        let of_everyone = [Rights::TRACELOG_REGISTER_GUIDS, Rights::TRACELOG_JOIN_GROUP].contains(&right);
-        assert_eq!(has_right(&access, &guest(1000, 1, &[91]), right), of_everyone, "{right}");
+        let is_for_everyone = [Rights::TRACELOG_REGISTER_GUIDS, Rights::TRACELOG_JOIN_GROUP].contains(&right);
+        assert_eq!(has_right(&access, &guest(1000, 1, &[91]), right), is_for_everyone, "{right}");
     }
     assert!(access.admits(&guest(1000, 90, &[]), Role::Controller));
     assert!(access.admits(&guest(1000, 1, &[90]), Role::Consumer));
@@ -148,12 +150,12 @@ fn object_without_list_uses_the_default_list() {
 fn audit_entries_are_kept_and_grant_nothing() {
     let mut access = AccessRules::new(Scope::System, 0);
     let before = access.lists.list_for(OBJECT).dacl.clone();
-    let strange = Rights(0xF0F0_0400);
-    change_list(&mut access, OBJECT, SecurityOperation::ADD_SACL, Sid::EVERYONE, strange, true);
-    change_list(&mut access, OBJECT, SecurityOperation::ADD_SACL, Sid::user(5), strange, false);
+    let unnamed_bits = Rights(0xF0F0_0400);
+    change_list(&mut access, OBJECT, SecurityOperation::ADD_SACL, Sid::EVERYONE, unnamed_bits, true);
+    change_list(&mut access, OBJECT, SecurityOperation::ADD_SACL, Sid::user(5), unnamed_bits, false);
     let list = access.lists.list_for(OBJECT);
     let kinds: Vec<_> = list.sacl.iter().flat_map(|acl| &acl.entries).map(|e| (e.kind, e.rights)).collect();
-    assert_eq!(kinds, [(AceKind::Audit, strange); 2], "bits without a name are kept");
+    assert_eq!(kinds, [(AceKind::Audit, unnamed_bits); 2], "bits without a name are kept");
     assert_eq!(list.dacl, before);
     change_list(&mut access, OBJECT, SecurityOperation::SET_SACL, Sid::user(6), Rights(1), true);
     assert_eq!(access.lists.list_for(OBJECT).sacl.as_ref().map(|acl| acl.entries.len()), Some(1));
@@ -170,14 +172,19 @@ fn invalid_operations_and_sids_are_refused_with_87() {
         );
     }
     for sid in [&sid[..11], &[], &[sid.as_slice(), &[0]].concat()] {
-        assert_eq!(AccessChange::new(0, sid, 1, true).unwrap_err().status, Status::ERROR_INVALID_PARAMETER);
+        assert_eq!(
+            AccessChange::new(SecurityOperation::SET_DACL.0, sid, 1, true).unwrap_err().status,
+            Status::ERROR_INVALID_PARAMETER
+        );
     }
 }
 
 #[test]
 fn number_and_size_of_lists_are_limited() {
     let mut access = AccessRules::new(Scope::System, 0);
-    let add = |uid: u32| AccessChange::new(2, &Sid::user(uid).to_bytes(), 1, true).unwrap();
+    let add = |uid: u32| {
+        AccessChange::new(SecurityOperation::ADD_DACL.0, &Sid::user(uid).to_bytes(), 1, true).unwrap()
+    };
     let entries = (0..2380).map(|uid| Ace::new(AceKind::Allow, Sid::user(uid), Rights(1))).collect();
     let dacl = Some(Acl { entries });
     access.lists.set_list(OBJECT, Some(SecurityDescriptor { dacl, ..SecurityDescriptor::default() }));
@@ -188,9 +195,9 @@ fn number_and_size_of_lists_are_limited() {
             access.lists.set_list(OBJECT, Some(list));
             None
         }
-        Err(refusal) => Some(refusal.status.0),
+        Err(refusal) => Some(refusal.status),
     });
-    assert_eq!(refused, Some(234));
+    assert_eq!(refused, Some(Status::ERROR_MORE_DATA));
     assert!(access.lists.compute_change(OBJECT, &add(1)).is_ok(), "a repeated entry takes no space");
     let many =
         (0..lists::MAX_LISTS as u128).map(|number| (Guid::from_u128(number << 64), lists::deny_all_list()));
@@ -212,7 +219,7 @@ fn is_granted(entries: &[Ace], identity: &UserIdentity, right: u32) -> bool {
         return true;
     }
     for entry in entries {
-        if entry.flags & 8 == 0 && identity.matches(&entry.sid) && entry.rights.0 & right != 0 {
+        if entry.flags & INHERIT_ONLY == 0 && identity.matches(&entry.sid) && entry.rights.0 & right != 0 {
             match entry.kind {
                 AceKind::Allow => return true,
                 AceKind::Deny => return false,
@@ -232,12 +239,8 @@ fn entry() -> impl Strategy<Value = Ace> {
         (0..6_u32).prop_map(Sid::group),
         Just("S-1-5-32-544".parse().unwrap()),
     ];
-    (kind, prop_oneof![Just(0_u8), Just(8)], 0..0x2000_u32, sid).prop_map(|(kind, flags, rights, sid)| Ace {
-        kind,
-        flags,
-        rights: Rights(rights),
-        sid,
-    })
+    (kind, prop_oneof![Just(0), Just(INHERIT_ONLY)], 0..0x2000_u32, sid)
+        .prop_map(|(kind, flags, rights, sid)| Ace { kind, flags, rights: Rights(rights), sid })
 }
 
 proptest! {
@@ -270,7 +273,8 @@ fn stored_rules() -> (tempfile::TempDir, AccessListFolder, impl Fn() -> AccessRu
 }
 
 fn list_granting(uid: u32, right: Rights) -> Vec<u8> {
-    let change = AccessChange::new(0, &Sid::user(uid).to_bytes(), right.0, true).unwrap();
+    let change =
+        AccessChange::new(SecurityOperation::SET_DACL.0, &Sid::user(uid).to_bytes(), right.0, true).unwrap();
     AccessRules::new(Scope::System, 0).lists.compute_change(OBJECT, &change).unwrap().unwrap().1
 }
 
@@ -297,7 +301,7 @@ fn stored_list_is_read_back_with_its_bytes_and_modes() {
 fn untrusted_list_grants_nothing_and_affects_no_other() {
     let (dir, folder, open) = stored_rules();
     let register = Rights::TRACELOG_REGISTER_GUIDS;
-    let everyone = guest(1000, 1, &[]);
+    let ann = guest(1000, 1, &[]);
     folder.save(OTHER, &list_granting(1000, register)).unwrap();
     let file = dir.path().join("security.d").join(OBJECT.to_string());
     let good = list_granting(1000, register);
@@ -305,26 +309,26 @@ fn untrusted_list_grants_nothing_and_affects_no_other() {
     no_dacl[2] = 0;
     for (what, bytes) in [("cut", &good[..good.len() - 1]), ("empty", &[]), ("null DACL", &no_dacl)] {
         fs::write(&file, bytes).unwrap();
-        assert!(!has_right(&open(), &everyone, register), "{what}");
+        assert!(!has_right(&open(), &ann, register), "{what}");
     }
     fs::write(&file, &good).unwrap();
-    assert!(has_right(&open(), &everyone, register), "the list is valid");
+    assert!(has_right(&open(), &ann, register), "the list is valid");
     fs::set_permissions(&file, fs::Permissions::from_mode(0o666)).unwrap();
-    assert!(!has_right(&open(), &everyone, register), "other users could have written it");
+    assert!(!has_right(&open(), &ann, register), "other users could have written it");
     fs::remove_file(&file).unwrap();
     symlink(OTHER.to_string(), &file).unwrap();
-    assert!(!has_right(&open(), &everyone, register), "a symbolic link is not followed");
+    assert!(!has_right(&open(), &ann, register), "a symbolic link is not followed");
     fs::remove_file(&file).unwrap();
     fs::write(dir.path().join("security.d/.new-x"), b"left over").unwrap();
     fs::write(dir.path().join("security.d/README"), b"not a list").unwrap();
     let access = open();
-    assert!(has_right(&access, &everyone, register), "removed: the default applies again");
-    assert!(access.missing_rights(&everyone, OTHER, register).is_empty());
+    assert!(has_right(&access, &ann, register), "removed: the default applies again");
+    assert!(access.missing_rights(&ann, OTHER, register).is_empty());
     assert!(!dir.path().join("security.d/.new-x").exists());
 }
 
 #[test]
-fn folder_writable_by_others_makes_all_lists_strict() {
+fn folder_writable_by_others_grants_guests_nothing() {
     let (dir, folder, open) = stored_rules();
     folder.save(DEFAULT_TRACE_SECURITY, &list_granting(1000, Rights::WMIGUID_QUERY)).unwrap();
     assert!(has_right(&open(), &guest(1000, 1, &[]), Rights::WMIGUID_QUERY));

@@ -49,9 +49,10 @@ const UNSUPPORTED_MODES: u32 = EVENT_TRACE_FILE_MODE_NEWFILE
     | EVENT_TRACE_BLOCKING_MODE;
 const FILE_MODES: u32 =
     EVENT_TRACE_FILE_MODE_SEQUENTIAL | EVENT_TRACE_FILE_MODE_CIRCULAR | EVENT_TRACE_FILE_MODE_APPEND;
+/// Modes that need a maximum size.
 const SIZED_MODES: u32 = EVENT_TRACE_FILE_MODE_CIRCULAR | EVENT_TRACE_FILE_MODE_PREALLOCATE;
 
-/// A session that runs from the daemon's start on.
+/// The definition of a session that runs from the daemon's start on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AutologgerDefinition {
     /// The session's name, which is also the file's.
@@ -84,7 +85,7 @@ pub struct AutologgerDefinition {
 }
 
 impl AutologgerDefinition {
-    /// Creates a session with the published defaults, which is started.
+    /// Creates the definition of a session that is started, with the published defaults.
     #[must_use]
     pub fn new(name: &str, guid: Guid) -> Self {
         Self {
@@ -195,15 +196,15 @@ impl AutologgerDefinition {
 
     /// Corrects values that cannot be used; returns the corrections.
     pub fn correct(&mut self) -> Vec<Correction> {
-        let mut notes = Vec::new();
-        let mut note = |name: &str, given: String, used: String| {
-            notes.push(Correction(format!("{name} {given} cannot be honoured: {used} it is")));
+        let mut corrections = Vec::new();
+        let mut correct = |name: &str, given: String, used: String| {
+            corrections.push(Correction(format!("{name} {given} cannot be used: it becomes {used}")));
         };
         let mode = self.log_file_mode & !UNSUPPORTED_MODES;
         let kinds = FILE_MODES | EVENT_TRACE_REAL_TIME_MODE | EVENT_TRACE_BUFFERING_MODE;
         let mode = if mode & kinds == 0 { mode | EVENT_TRACE_FILE_MODE_SEQUENTIAL } else { mode };
         if mode != self.log_file_mode {
-            note("LogFileMode", format!("{:#x}", self.log_file_mode), format!("{mode:#x}"));
+            correct("LogFileMode", format!("{:#x}", self.log_file_mode), format!("{mode:#x}"));
             self.log_file_mode = mode;
         }
         let size = if mode & SIZED_MODES != 0 && self.max_file_size == 0 {
@@ -221,14 +222,14 @@ impl AutologgerDefinition {
             ("BufferSize", &mut self.buffer_size, buffer),
         ] {
             if *value != corrected {
-                note(name, value.to_string(), corrected.to_string());
+                correct(name, value.to_string(), corrected.to_string());
                 *value = corrected;
             }
         }
         for provider in &mut self.providers {
-            notes.extend(provider.correct());
+            corrections.extend(provider.correct());
         }
-        notes
+        corrections
     }
 
     /// Returns whether the session writes a file.

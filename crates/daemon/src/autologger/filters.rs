@@ -6,7 +6,7 @@
 //!   EventNames = ["A", "B"]        likewise          EVENT_FILTER_EVENT_NAME
 //!   StackIds, StackNames           the same for stacks, with Not… too
 //!   StackLevel = 3                 stacks of events up to this level    EVENT_FILTER_LEVEL_KW
-//!   ExecutableNames = ["app"]      only in these processes
+//!   ExecutableNames = ["app"]      only processes of these programs
 //!   PackageIds, AppIds, Containers likewise
 //! ```
 //!
@@ -56,13 +56,13 @@ const KINDS: [(&str, u32, FilterEncoding); 13] = [
 
 /// Parses the filter that a line sets; `None` if its name is not that of a filter.
 pub(super) fn parse_filter(entry: &ConfEntry) -> Result<Option<Filter>, ConfigError> {
-    let Some((name, kind, shape)) = KINDS.iter().find(|(name, ..)| *name == entry.name) else {
+    let Some((name, kind, encoding)) = KINDS.iter().find(|(name, ..)| *name == entry.name) else {
         return Ok(None);
     };
-    let data = match shape {
-        FilterEncoding::Ids(wanted) => Some(encode::event_ids(*wanted, &entry.as_u16s()?)),
-        FilterEncoding::Names(wanted) => {
-            Some(encode::event_names(Gate::default(), *wanted, &entry.as_texts()?))
+    let data = match encoding {
+        FilterEncoding::Ids(includes) => Some(encode::event_ids(*includes, &entry.as_u16s()?)),
+        FilterEncoding::Names(includes) => {
+            Some(encode::event_names(Gate::default(), *includes, &entry.as_texts()?))
         }
         FilterEncoding::Level => u8::try_from(entry.as_number(255)?)
             .ok()
@@ -77,10 +77,12 @@ pub(super) fn parse_filter(entry: &ConfEntry) -> Result<Option<Filter>, ConfigEr
 
 /// Returns the line that sets a filter; `None` if no line can.
 pub(super) fn format_filter(filter: &Filter) -> Option<String> {
-    KINDS.iter().filter(|(_, kind, _)| *kind == filter.kind).find_map(|(name, _, shape)| {
-        let values = match shape {
-            FilterEncoding::Ids(wanted) => format!("[{}]", decode_ids(*wanted, &filter.data)?.join(", ")),
-            FilterEncoding::Names(wanted) => format!("[{}]", decode_names(*wanted, &filter.data)?.join(", ")),
+    KINDS.iter().filter(|(_, kind, _)| *kind == filter.kind).find_map(|(name, _, encoding)| {
+        let values = match encoding {
+            FilterEncoding::Ids(includes) => format!("[{}]", decode_ids(*includes, &filter.data)?.join(", ")),
+            FilterEncoding::Names(includes) => {
+                format!("[{}]", decode_names(*includes, &filter.data)?.join(", "))
+            }
             FilterEncoding::Level => decode_level(&filter.data)?.to_string(),
             FilterEncoding::Joined => format!("[{}]", decode_joined_names(&filter.data)?.join(", ")),
         };
@@ -94,15 +96,15 @@ fn join_names(names: &[String]) -> Option<Vec<u8>> {
     names.iter().all(is_valid).then(|| encode::name_list(names))
 }
 
-fn decode_ids(wanted: bool, data: &[u8]) -> Option<Vec<String>> {
-    let filter = EventIds::parse(data).ok().filter(|filter| filter.filter_in == wanted)?;
+fn decode_ids(includes: bool, data: &[u8]) -> Option<Vec<String>> {
+    let filter = EventIds::parse(data).ok().filter(|filter| filter.filter_in == includes)?;
     Some(filter.ids().map(|id| id.to_string()).collect())
 }
 
 /// Returns the names of a filter. A filter that is limited to a level or keywords has no text form.
-fn decode_names(wanted: bool, data: &[u8]) -> Option<Vec<String>> {
+fn decode_names(includes: bool, data: &[u8]) -> Option<Vec<String>> {
     let filter = EventNames::parse(data).ok()?;
-    if filter.gate != Gate::default() || filter.filter_in != wanted {
+    if filter.gate != Gate::default() || filter.filter_in != includes {
         return None;
     }
     filter.names().map(|name| std::str::from_utf8(name).ok().map(quote)).collect()

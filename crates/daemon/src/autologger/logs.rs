@@ -120,7 +120,7 @@ mod tests {
         assert_eq!(
             open_status(&root.join("way/a.etl")),
             Status::ERROR_SUCCESS,
-            "an own link in a folder that only this user writes"
+            "a link of this user, in a folder that no other user can write"
         );
         fs::set_permissions(root, Permissions::from_mode(0o777)).unwrap();
         assert_eq!(

@@ -128,11 +128,10 @@ impl AutologgerProvider {
         lines
     }
 
-    /// Corrects values that cannot be used.
     pub(super) fn correct(&mut self) -> Option<Correction> {
         let corrected = self.level.min(255);
         let note =
-            format!("EnableLevel {} of {} cannot be honoured: {corrected} it is", self.level, self.heading);
+            format!("EnableLevel {} of {} cannot be used: it becomes {corrected}", self.level, self.heading);
         (std::mem::replace(&mut self.level, corrected) != corrected).then_some(Correction(note))
     }
 

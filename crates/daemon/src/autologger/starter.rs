@@ -77,8 +77,8 @@ fn prepare_autologger(all: &Autologgers, name: &str) -> Result<Option<ReadyAutol
     let Some(mut definition) = all.get(name).map_err(invalid)?.filter(|definition| definition.start) else {
         return Ok(None);
     };
-    for corrected in definition.correct() {
-        log_info!("autologger {name:?}: {}", corrected.0);
+    for correction in definition.correct() {
+        log_info!("autologger {name:?}: {}", correction.0);
     }
     let state = all.state(name);
     let generation = logs::next_generation(&definition, state.file_counter);
@@ -117,7 +117,7 @@ enum StarterRequest {
 /// A session that runs and whose providers are being enabled.
 struct EnablingSession {
     state: AutologgerState,
-    left: usize,
+    enables_left: usize,
 }
 
 /// The autologgers that are being started.
@@ -126,19 +126,19 @@ pub(crate) struct AutologgerStarter {
     requests: BTreeMap<u32, StarterRequest>,
     running: BTreeMap<String, EnablingSession>,
     last_request: u32,
-    is_all_prepared: bool,
+    is_preparation_done: bool,
 }
 
 impl AutologgerStarter {
     /// Creates the starter; `folders` is `None` if there are no folders for autologgers.
     pub(crate) fn new(folders: Option<DaemonFolders>) -> Self {
-        let is_all_prepared = folders.is_none();
+        let is_preparation_done = folders.is_none();
         Self {
             folders,
             requests: BTreeMap::new(),
             running: BTreeMap::new(),
             last_request: 0,
-            is_all_prepared,
+            is_preparation_done,
         }
     }
 
@@ -148,13 +148,13 @@ impl AutologgerStarter {
 
     /// Returns whether all autologgers have started or failed.
     pub(crate) fn is_done(&self) -> bool {
-        self.is_all_prepared && self.requests.is_empty()
+        self.is_preparation_done && self.requests.is_empty()
     }
 
     /// Handles a report of the preparing thread; returns the requests to make next.
     pub(crate) fn handle_prepared(&mut self, prepared: PrepareReport) -> Vec<Envelope> {
         let PrepareReport::Session(mut ready) = prepared else {
-            self.is_all_prepared = true;
+            self.is_preparation_done = true;
             return Vec::new();
         };
         let (path, file) = ready.log.take().unzip();
@@ -197,7 +197,8 @@ impl AutologgerStarter {
         state.refused.clear();
         let providers: Vec<_> =
             definition.providers.into_iter().filter(|provider| provider.enabled).collect();
-        self.running.insert(definition.name.clone(), EnablingSession { state, left: providers.len() });
+        self.running
+            .insert(definition.name.clone(), EnablingSession { state, enables_left: providers.len() });
         let requests = providers.into_iter().map(|provider| {
             let request =
                 self.add_request(StarterRequest::Enable(definition.name.clone(), provider.heading.clone()));
@@ -219,7 +220,7 @@ impl AutologgerStarter {
     /// Records whether a provider was enabled; the session runs in any case.
     fn handle_enabled(&mut self, session: &str, provider: String, message: Message) {
         let Some(running) = self.running.get_mut(session) else { return };
-        running.left = running.left.saturating_sub(1);
+        running.enables_left = running.enables_left.saturating_sub(1);
         if let Message::Refused { status, reason } = message {
             log_warning!("autologger {session:?}: {provider} is not enabled: {reason} (status {status})");
             running.state.refused.push((provider, status));
@@ -227,9 +228,9 @@ impl AutologgerStarter {
         self.store_when_complete(session);
     }
 
-    /// Stores the state of a session once all its providers have been answered.
+    /// Stores the state of a session once all its enables have been answered.
     fn store_when_complete(&mut self, session: &str) {
-        if self.running.get(session).is_none_or(|running| running.left > 0) {
+        if self.running.get(session).is_none_or(|running| running.enables_left > 0) {
             return;
         }
         if let (Some(running), Some(folders)) = (self.running.remove(session), &self.folders) {

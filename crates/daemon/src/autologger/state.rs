@@ -31,11 +31,11 @@ impl AutologgerState {
         let text = trust::read_text(&state_file(folders, name)).ok().flatten().unwrap_or_default();
         let mut state = Self::default();
         for section in conf::parse(&text).unwrap_or_default() {
-            let word = |name: &str| section.entries.iter().find(|entry| entry.name == name)?.as_u32().ok();
+            let number = |name: &str| section.entries.iter().find(|entry| entry.name == name)?.as_u32().ok();
             if section.heading.is_empty() {
-                state.status = word("Status");
-                state.file_counter = word("FileCounter").unwrap_or(0);
-            } else if let Some(status) = word("Status") {
+                state.status = number("Status");
+                state.file_counter = number("FileCounter").unwrap_or(0);
+            } else if let Some(status) = number("Status") {
                 state.refused.push((section.heading.clone(), status));
             }
         }
@@ -55,7 +55,7 @@ impl AutologgerState {
         trust::replace_file(&path, text.as_bytes())
     }
 
-    /// Removes the state; a file that cannot be removed is overwritten by the next start.
+    /// Removes the state. If that fails, a later autologger of this name continues with this state.
     pub(super) fn remove(folders: &DaemonFolders, name: &str) {
         let _ = std::fs::remove_file(state_file(folders, name));
     }

@@ -1,10 +1,10 @@
 //! Which files a daemon trusts, and how it writes its own files.
 //!
 //! ```text
-//!   the folder    a folder, no link; owned by root or the daemon's user; not writable by others
-//!   the file      a plain file, no link; owned by root or the daemon's user; not writable by
+//!   the folder    a folder, not a link; owned by root or the daemon's user; not writable by others
+//!   the file      a plain file, not a link; owned by root or the daemon's user; not writable by
 //!                 others; not larger than the limit of its kind
-//!   replacement   written next to it under a hidden name, synced, renamed, and the folder synced
+//!   replacement   written next to the file under a hidden name, synced, renamed, and the folder synced
 //! ```
 //!
 //! A user who can create a configuration file could make the daemon write to any file that the
@@ -154,7 +154,7 @@ mod tests {
     use std::os::unix::fs::symlink;
 
     fn reason(path: &Path) -> String {
-        read_text(path).expect_err("refused").reason
+        read_text(path).expect_err("the file was read").reason
     }
 
     #[test]
@@ -182,10 +182,8 @@ mod tests {
         fs::write(&path, [0xFF]).unwrap();
         assert!(reason(&path).contains("UTF-8"));
         assert_eq!((remove_file(&path).unwrap(), remove_file(&path).unwrap()), (true, false));
-        let left = dir.path().read_dir().unwrap().flatten();
-        assert!(
-            !left.into_iter().any(|entry| entry.file_name().to_string_lossy().starts_with(UNFINISHED_PREFIX))
-        );
+        let mut remaining = dir.path().read_dir().unwrap().flatten();
+        assert!(!remaining.any(|entry| entry.file_name().to_string_lossy().starts_with(UNFINISHED_PREFIX)));
     }
 
     #[test]
@@ -193,8 +191,8 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("a.conf");
         fs::write(&path, "").unwrap();
-        let is_changed = std::os::unix::fs::chown(&path, Some(54_321), None).is_ok();
-        if crate::skip::can(is_changed, "root", "changing the owner of a file needs root") {
+        let can_chown = std::os::unix::fs::chown(&path, Some(54_321), None).is_ok();
+        if crate::skip::can(can_chown, "root", "changing the owner of a file needs root") {
             assert!(reason(&path).contains("54321"));
         }
     }

@@ -12,7 +12,7 @@
 //! [`traceweir_session::cgroup`] parses control groups. Names are stored in lower case and compared
 //! without regard to case. A container id of hexadecimal digits may be given by its first twelve
 //! digits or more, as container tools print it. The user who runs a process names its control
-//! groups: a name proves nothing, and decides only which processes are asked to write.
+//! groups: a name proves nothing, and decides only which processes are enabled.
 
 use std::fs;
 
@@ -38,12 +38,12 @@ impl ProcessFacts {
 
     /// Creates the properties from the program name and the text of the control groups.
     pub(crate) fn from_text(executable: &str, groups: &str) -> Self {
-        let lower = |name: Option<String>| name.unwrap_or_default().to_lowercase();
+        let to_lower = |name: Option<String>| name.unwrap_or_default().to_lowercase();
         Self {
             executable: executable.to_lowercase(),
-            package: lower(cgroup::package(groups)),
-            application: lower(cgroup::application(groups)),
-            container: lower(cgroup::container(groups)),
+            package: to_lower(cgroup::package(groups)),
+            application: to_lower(cgroup::application(groups)),
+            container: to_lower(cgroup::container(groups)),
         }
     }
 
@@ -60,12 +60,12 @@ impl ProcessFacts {
     }
 
     pub(super) fn is_in_container(&self, names: &[String]) -> bool {
-        let short = |name: &String| {
+        let is_id_prefix = |name: &String| {
             name.len() >= MIN_CONTAINER_ID_DIGITS
                 && self.container.starts_with(name.as_str())
                 && cgroup::is_container_id(&self.container)
         };
-        names.iter().any(|name| *name == self.container || short(name))
+        names.iter().any(|name| *name == self.container || is_id_prefix(name))
     }
 }
 
@@ -101,8 +101,8 @@ mod tests {
         let docker = format!("0::/system.slice/docker-{ID}.scope");
         let kube = format!("9:name=systemd:/\n4:memory:/kubepods/pod1/{ID}\n0::/\n");
         let docker_unit = format!("docker-{ID}.scope");
-        // The control groups, and the package, application and container that match; an empty name:
-        // none does.
+        // The control groups, and the package, application and container that they name; empty if
+        // they name none.
         for (groups, package, application, container) in [
             ("0::/system.slice/Nginx.service", "nginx.service", "nginx", ""),
             ("0::/u/app-flatpak-org.x.Y-4711.scope", "org.x.y", "org.x.y", ""),
@@ -114,7 +114,7 @@ mod tests {
             ("0::/", "", "", ""),
         ] {
             let facts = ProcessFacts::from_text("program", groups);
-            let lists = |name: &str| ["other".to_owned(), name.to_owned()];
+            let list_with = |name: &str| ["other".to_owned(), name.to_owned()];
             for (name, is_match) in [
                 (package, ProcessFacts::is_in_package as fn(&ProcessFacts, &[String]) -> bool),
                 (application, ProcessFacts::is_application),
@@ -124,10 +124,10 @@ mod tests {
                 if name.is_empty() {
                     continue;
                 }
-                assert!(is_match(&facts, &lists(name)), "{groups}: {name:?} matches");
-                assert!(!is_match(&facts, &lists(&name[1..])), "{groups}: names match as a whole");
+                assert!(is_match(&facts, &list_with(name)), "{groups}: {name:?} matches");
+                assert!(!is_match(&facts, &list_with(&name[1..])), "{groups}: names match as a whole");
                 assert!(
-                    !is_match(&ProcessFacts::default(), &lists(name)),
+                    !is_match(&ProcessFacts::default(), &list_with(name)),
                     "a process without properties does not match {name}"
                 );
             }

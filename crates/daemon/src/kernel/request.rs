@@ -27,13 +27,11 @@ impl RequestedGroups {
         Self::default().with_flags(flags)
     }
 
-    /// Replaces the EnableFlags.
     pub(crate) fn with_flags(mut self, flags: u32) -> Self {
         self.mask = with_enable_flags(self.mask, flags);
         self
     }
 
-    /// Replaces the mask.
     pub(crate) fn with_mask(mut self, mask: GroupMask) -> Self {
         self.mask = with_twins(mask);
         self

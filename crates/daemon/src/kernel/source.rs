@@ -21,14 +21,13 @@ pub(crate) struct CaptureLosses {
 }
 
 impl CaptureLosses {
-    /// Creates counters for a number of processors.
     pub(crate) fn new(cpus: u16) -> Self {
         let by_cpu = (0..cpus).map(|_| AtomicU64::new(0)).collect();
         Self { by_cpu, too_large: AtomicU64::new(0), unread: AtomicU64::new(0) }
     }
 
     /// Returns the number of lost events for each processor.
-    pub(crate) fn all(&self) -> Vec<u64> {
+    pub(crate) fn lost_by_cpu(&self) -> Vec<u64> {
         self.by_cpu.iter().map(|lost| lost.load(Relaxed)).collect()
     }
 
@@ -37,14 +36,14 @@ impl CaptureLosses {
         for (counter, lost) in self.by_cpu.iter().zip(by_cpu) {
             counter.store(*lost, Relaxed);
         }
-        let of_cpus = by_cpu.iter().fold(0, |sum: u64, lost| sum.saturating_add(*lost));
-        self.too_large.store(lost.saturating_sub(of_cpus), Relaxed);
+        let lost_on_cpus = by_cpu.iter().fold(0, |sum: u64, lost| sum.saturating_add(*lost));
+        self.too_large.store(lost.saturating_sub(lost_on_cpus), Relaxed);
         self.unread.store(unread, Relaxed);
     }
 
     /// Returns the losses as messages; empty if nothing was lost.
     pub(crate) fn messages(&self) -> Vec<String> {
-        let by_cpu = self.all().into_iter().enumerate().filter(|(_, lost)| *lost > 0);
+        let by_cpu = self.lost_by_cpu().into_iter().enumerate().filter(|(_, lost)| *lost > 0);
         let mut messages: Vec<String> = by_cpu
             .map(|(cpu, lost)| format!("{lost} kernel events of processor {cpu} found no room"))
             .collect();
@@ -69,7 +68,7 @@ impl KernelCapture {
         Self { capture, control, losses }
     }
 
-    fn note_losses(&self) {
+    fn store_losses(&self) {
         self.losses.store(self.capture.lost(), self.capture.lost_by_cpu(), self.control.abandoned_reads());
     }
 }
@@ -102,7 +101,7 @@ impl capture::Capture for KernelCapture {
 
     fn poll(&mut self, clock: &dyn CaptureClock, all: bool) {
         self.capture.poll(&ClockAdapter(clock), all);
-        self.note_losses();
+        self.store_losses();
     }
 
     fn peek(&self, stream: u16) -> Option<Captured> {
@@ -124,6 +123,6 @@ impl capture::Capture for KernelCapture {
 
     fn end(&mut self, clock: &dyn CaptureClock) {
         self.capture.end(&ClockAdapter(clock));
-        self.note_losses();
+        self.store_losses();
     }
 }

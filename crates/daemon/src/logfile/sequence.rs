@@ -40,8 +40,8 @@ impl From<UserIdentity> for FileOwner {
     }
 }
 
-/// Creates the files of a sequence in a folder, each with at most these mode bits and on these
-/// terms.
+/// Returns a function that creates the next file of a sequence in a folder, with at most these mode
+/// bits and on these terms.
 pub(crate) fn next_file(
     folder: OwnedFd,
     owner: FileOwner,
@@ -50,8 +50,8 @@ pub(crate) fn next_file(
     terms: FileTerms,
 ) -> NextFile {
     Box::new(move |name| {
-        let has_room = |file: &OwnedFd| check_free_space(file, &terms, files.reserve());
-        let file = open_as(&owner, &folder, name, rights, &has_room)?;
+        let check_space = |file: &OwnedFd| check_free_space(file, &terms, files.reserve());
+        let file = open_as(&owner, &folder, name, rights, &check_space)?;
         let claim = files.claim(check_descriptor(&file)?)?;
         Ok(SequenceFile { file: file.into(), claim: Box::new(claim) })
     })
@@ -91,8 +91,8 @@ fn open_as(
             open(owner.uid)
         };
         let thread = std::thread::Builder::new().name("weir-as-user".into()).spawn_scoped(scope, work);
-        let ended = thread.map_err(Error::File)?.join();
-        ended.unwrap_or_else(|_| {
+        let result = thread.map_err(Error::File)?.join();
+        result.unwrap_or_else(|_| {
             Err(properties_error(Status::ERROR_IO_DEVICE, "the next log file could not be opened"))
         })
     })
@@ -100,16 +100,16 @@ fn open_as(
 
 /// Gives only the calling thread the rights of a user.
 fn become_user(owner: &FileOwner) -> Result<()> {
-    let failed = |_| {
+    let denied = |_| {
         properties_error(
             Status::ERROR_ACCESS_DENIED,
             "the daemon cannot take the rights of the user who started the session",
         )
     };
     let groups: Vec<Gid> = owner.groups.iter().copied().map(Gid::from_raw).collect();
-    set_thread_groups(&groups).map_err(failed)?;
-    set_thread_res_gid(None, Gid::from_raw(owner.gid), None).map_err(failed)?;
-    set_thread_res_uid(None, Uid::from_raw(owner.uid), None).map_err(failed)
+    set_thread_groups(&groups).map_err(denied)?;
+    set_thread_res_gid(None, Gid::from_raw(owner.gid), None).map_err(denied)?;
+    set_thread_res_uid(None, Uid::from_raw(owner.uid), None).map_err(denied)
 }
 
 #[cfg(test)]
@@ -146,8 +146,8 @@ mod tests {
         let denied = Status::ERROR_ACCESS_DENIED;
         assert_eq!(open_in(&folder, "a", ann).err(), Some(denied), "the folder belongs to root");
         std::os::unix::fs::chown(&folder, Some(ann.uid), Some(ann.gid)).unwrap();
-        let made = open_in(&folder, "a", ann).unwrap().metadata().unwrap();
-        assert_eq!((made.uid(), made.gid(), made.mode() & 0o137), (ann.uid, ann.gid, 0));
+        let created = open_in(&folder, "a", ann).unwrap().metadata().unwrap();
+        assert_eq!((created.uid(), created.gid(), created.mode() & 0o137), (ann.uid, ann.gid, 0));
         assert_eq!(open_in(&folder, "b", bob).err(), Some(denied));
         assert_eq!(open_in(&folder, "a", bob).err(), Some(denied));
         fs::set_permissions(&folder, PermissionsExt::from_mode(0o775)).unwrap();
@@ -185,17 +185,17 @@ mod tests {
             ..Default::default()
         };
         let me = geteuid().as_raw();
-        let next = |mib, name: &str| {
+        let open_next = |mib, name: &str| {
             let folder = OwnedFd::from(fs::File::open(dir.path()).unwrap());
             let terms = FileTerms::for_log(&config(mib), me);
             let mut next = next_file(folder, owner(me, &[]), 0o640, ClaimedFiles::default(), terms);
             next(&dir.path().join(name)).map(drop).map_err(|e| e.status())
         };
-        assert_eq!(next(u32::MAX, "a_2.etl"), Err(Status::ERROR_DISK_FULL));
+        assert_eq!(open_next(u32::MAX, "a_2.etl"), Err(Status::ERROR_DISK_FULL));
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0, "the created file is removed");
         fs::write(dir.path().join("a_2.etl"), "old").unwrap();
-        assert_eq!(next(u32::MAX, "a_2.etl"), Err(Status::ERROR_DISK_FULL));
+        assert_eq!(open_next(u32::MAX, "a_2.etl"), Err(Status::ERROR_DISK_FULL));
         assert_eq!(fs::read(dir.path().join("a_2.etl")).unwrap(), b"old", "an existing file stays");
-        assert_eq!(next(1, "a_3.etl"), Ok(()));
+        assert_eq!(open_next(1, "a_3.etl"), Ok(()));
     }
 }

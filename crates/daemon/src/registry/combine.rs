@@ -11,7 +11,7 @@
 //! ```
 //!
 //! Enables of one session combine like the enables of two sessions; each is set and removed
-//! separately. The registration receives the combination. It passes all events that one of the
+//! separately. The registration receives the combination, which passes all events that one of the
 //! enables asks for, and possibly an event that only the combination passes, which an enabled
 //! provider may write anyway. A filter of single events in the direct enable is dropped while the
 //! group's enable, which cannot have one, asks for everything; a filter of stacks is dropped while
@@ -40,15 +40,15 @@ const EXCLUDING_PROPERTIES: u32 =
 impl Registry {
     /// Returns the parameters that a session sets for a registration; `None` if no enable of the
     /// session applies to this process. The source is null: the daemon does not store which caller
-    /// enabled.
+    /// enabled it.
     pub(crate) fn combined_params(&self, link: LinkId, number: u32, session: u64) -> Option<EnableParams> {
         let process = self.processes.get(&link)?;
         let registration = process.registrations.get(&number)?;
-        let own = self.enables_for(process, registration).filter(|(enabling, _)| *enabling == session);
+        let enables = self.enables_for(process, registration).filter(|(enabling, _)| *enabling == session);
         let mut combined =
-            own.map(|(_, enable)| enable.params.clone()).reduce(|one, other| combine(&one, &other))?;
+            enables.map(|(_, enable)| enable.params.clone()).reduce(|one, other| combine(&one, &other))?;
         combined.source = Guid::NULL;
-        Some(if registration.classic { classic_params(&combined) } else { combined })
+        Some(if registration.is_classic { classic_params(&combined) } else { combined })
     }
 
     /// Returns the sessions that a new registration is enabled for: all that want it, or for a
@@ -57,7 +57,7 @@ impl Registry {
         let Some(process) = self.processes.get(&link) else { return Vec::new() };
         let Some(registration) = process.registrations.get(&number) else { return Vec::new() };
         let enables = self.enables_for(process, registration);
-        let mut sessions: Vec<u64> = if registration.classic {
+        let mut sessions: Vec<u64> = if registration.is_classic {
             enables
                 .max_by_key(|(_, enable)| enable.call_number)
                 .map(|(session, _)| session)
@@ -82,37 +82,37 @@ impl Registry {
         wanted.map(|(number, _)| *number).collect()
     }
 
-    /// Groups registrations of a process by their parameters for a session. Registrations with the
-    /// same provider and group have the same parameters, which are combined once: a process can
-    /// have many registrations, and the parameters can be large.
-    pub(crate) fn group_by_params(
+    /// Batches registrations of a process by their parameters for a session. Registrations of the
+    /// same provider, group, kind and name have the same parameters, which are combined once: a
+    /// process can have many registrations, and the parameters can be large.
+    pub(crate) fn batch_by_params(
         &self,
         link: LinkId,
         numbers: &[u32],
         session: u64,
     ) -> Vec<(Option<EnableParams>, Vec<u32>)> {
         let Some(process) = self.processes.get(&link) else { return Vec::new() };
-        let mut alike: BTreeMap<_, Vec<u32>> = BTreeMap::new();
+        let mut numbers_by_key: BTreeMap<_, Vec<u32>> = BTreeMap::new();
         for number in numbers {
             if let Some(registration) = process.registrations.get(number) {
                 let by_name = registration.name_hash.filter(|_| registration.by_name.contains(&session));
-                alike
-                    .entry((registration.provider, registration.group, registration.classic, by_name))
+                numbers_by_key
+                    .entry((registration.provider, registration.group, registration.is_classic, by_name))
                     .or_default()
                     .push(*number);
             }
         }
-        let mut alike: Vec<Vec<u32>> = alike.into_values().collect();
-        alike.sort_unstable();
-        let mut groups: Vec<(Option<EnableParams>, Vec<u32>)> = Vec::new();
-        for numbers in alike {
+        let mut numbers_by_key: Vec<Vec<u32>> = numbers_by_key.into_values().collect();
+        numbers_by_key.sort_unstable();
+        let mut batches: Vec<(Option<EnableParams>, Vec<u32>)> = Vec::new();
+        for numbers in numbers_by_key {
             let params = numbers.first().and_then(|first| self.combined_params(link, *first, session));
-            match groups.last_mut() {
+            match batches.last_mut() {
                 Some((last, others)) if *last == params => others.extend(numbers),
-                _ => groups.push((params, numbers)),
+                _ => batches.push((params, numbers)),
             }
         }
-        groups
+        batches
     }
 
     /// Returns the sessions and enables that apply to this registration of this process: those of
@@ -127,8 +127,8 @@ impl Registry {
             .map(|(_, session, enable)| (session, enable))
     }
 
-    /// Returns the enables of this registration, for whichever processes. Only this function
-    /// applies the disallow lists, which exempt providers from the enables of their group.
+    /// Returns the enables of this registration, without regard to their process scopes. Only this
+    /// function applies the disallow lists, which exempt providers from the enables of their group.
     fn enables_of<'a>(
         &'a self,
         registration: &'a ProviderRegistration,
@@ -171,12 +171,12 @@ impl Registry {
 fn combine(direct: &EnableParams, group: &EnableParams) -> EnableParams {
     let level = |params: &EnableParams| if params.level == 0 { u8::MAX } else { params.level };
     let any = |params: &EnableParams| if params.match_any == 0 { u64::MAX } else { params.match_any };
-    let (one, both) = (direct.property | group.property, direct.property & group.property);
+    let (either, both) = (direct.property | group.property, direct.property & group.property);
     EnableParams {
         level: level(direct).max(level(group)),
         match_any: any(direct) | any(group),
         match_all: direct.match_all & group.match_all,
-        property: one & !EXCLUDING_PROPERTIES | both & EXCLUDING_PROPERTIES,
+        property: either & !EXCLUDING_PROPERTIES | both & EXCLUDING_PROPERTIES,
         source: Guid::NULL,
         filters: combine_filters(direct, group),
     }
@@ -185,8 +185,8 @@ fn combine(direct: &EnableParams, group: &EnableParams) -> EnableParams {
 fn combine_filters(direct: &EnableParams, group: &EnableParams) -> Vec<Filter> {
     let asks_for_stacks = |params: &EnableParams| params.property & EVENT_ENABLE_PROPERTY_STACK_TRACE != 0;
     let limits_stacks = |params: &EnableParams| params.filters.iter().any(|f| is_of_stacks(f.kind));
-    let all_stacks = |params: &EnableParams| asks_for_stacks(params) && !limits_stacks(params);
-    let all_stacks = all_stacks(direct) || all_stacks(group);
+    let asks_for_all_stacks = |params: &EnableParams| asks_for_stacks(params) && !limits_stacks(params);
+    let all_stacks = asks_for_all_stacks(direct) || asks_for_all_stacks(group);
     let mut filters: Vec<Filter> = Vec::new();
     for filter in direct.filters.iter().chain(&group.filters) {
         let is_moot = is_of_single_events(filter.kind) || all_stacks && is_of_stacks(filter.kind);

@@ -13,12 +13,12 @@ impl Registry {
     /// Replaces the list of a session. Returns, by process, the registrations that change: those of
     /// providers added to or removed from the list whose group the session enables.
     pub(crate) fn set_disallowed(&mut self, session: u64, providers: &[Guid]) -> Vec<(LinkId, Vec<u32>)> {
-        let now: BTreeSet<Guid> = providers.iter().copied().collect();
-        let before = self.disallowed.remove(&session).unwrap_or_default();
-        let changed: Vec<Guid> = now.symmetric_difference(&before).copied().collect();
+        let new_list: BTreeSet<Guid> = providers.iter().copied().collect();
+        let old_list = self.disallowed.remove(&session).unwrap_or_default();
+        let changed: Vec<Guid> = new_list.symmetric_difference(&old_list).copied().collect();
         self.is_changed |= !changed.is_empty();
-        if !now.is_empty() {
-            self.disallowed.insert(session, now);
+        if !new_list.is_empty() {
+            self.disallowed.insert(session, new_list);
         }
         let mut affected: Vec<(LinkId, Vec<u32>)> = Vec::new();
         for (link, number) in changed

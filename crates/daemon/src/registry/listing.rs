@@ -10,21 +10,21 @@ use crate::ids::LinkId;
 
 impl Registry {
     /// Returns a page of the registrations of a provider, starting at an index; `None` if the
-    /// provider is neither registered nor enabled. Only sessions accepted by `shown` are listed.
+    /// provider is neither registered nor enabled. Only sessions accepted by `is_shown` are listed.
     pub(crate) fn registrations_page(
         &self,
         provider: Guid,
         from: u32,
-        shown: &dyn Fn(u64) -> bool,
+        is_shown: &dyn Fn(u64) -> bool,
     ) -> Option<Message> {
         let target = EnableTarget::Provider(provider);
         if !self.is_known(target) {
             return None;
         }
-        let none = BTreeSet::new();
-        let all = self.registered.get(&target).unwrap_or(&none);
+        let empty = BTreeSet::new();
+        let all = self.registered.get(&target).unwrap_or(&empty);
         if all.is_empty() {
-            let enables = self.enables.get(&target).into_iter().flatten().filter(|(id, _)| shown(**id));
+            let enables = self.enables.get(&target).into_iter().flatten().filter(|(id, _)| is_shown(**id));
             let sessions = enables.map(|(id, enable)| enable_entry(*id, &enable.params)).collect();
             let unregistered = RegistrationEntry { pid: 0, is_ahead: true, is_classic: false, sessions };
             return Some(Message::registrations_page(1, [unregistered].into_iter().skip(from as usize)));
@@ -32,7 +32,7 @@ impl Registry {
         let entries = all
             .iter()
             .skip(from as usize)
-            .filter_map(|(link, number)| self.registration_entry(*link, *number, shown));
+            .filter_map(|(link, number)| self.registration_entry(*link, *number, is_shown));
         Some(Message::registrations_page(all.len(), entries))
     }
 
@@ -40,17 +40,17 @@ impl Registry {
         &self,
         link: LinkId,
         number: u32,
-        shown: &dyn Fn(u64) -> bool,
+        is_shown: &dyn Fn(u64) -> bool,
     ) -> Option<RegistrationEntry> {
         let process = self.processes.get(&link)?;
         let registration = process.registrations.get(&number)?;
-        let sessions = registration.sessions.iter().filter(|id| shown(**id));
+        let sessions = registration.sessions.iter().filter(|id| is_shown(**id));
         let enables =
             sessions.filter_map(|id| Some(enable_entry(*id, &self.combined_params(link, number, *id)?)));
         Some(RegistrationEntry {
             pid: process.peer.pid,
             is_ahead: false,
-            is_classic: registration.classic,
+            is_classic: registration.is_classic,
             sessions: enables.collect(),
         })
     }

@@ -85,7 +85,7 @@ impl ProviderProcess {
         self.is_in_scope(&enable.scope) && (enable.is_for_containers() || !self.is_contained())
     }
 
-    /// Returns whether only its container keeps an enable from applying to this process.
+    /// Returns whether an enable leaves this process out only because it runs in a container.
     pub(super) fn is_left_out_by(&self, enable: &TargetEnable) -> bool {
         self.is_in_scope(&enable.scope) && !enable.is_for_containers() && self.is_contained()
     }
@@ -111,7 +111,7 @@ impl ProviderProcess {
         process::has_ended(self.peer.pid, self.key)
     }
 
-    pub(crate) fn has_enabled(&self, session: u64) -> bool {
+    pub(crate) fn is_enabled_for(&self, session: u64) -> bool {
         self.registrations.values().any(|registration| registration.sessions.contains(&session))
     }
 
@@ -132,6 +132,6 @@ impl TargetEnable {
     /// scope names processes or containers.
     fn is_for_containers(&self) -> bool {
         self.params.property & EVENT_ENABLE_PROPERTY_ENABLE_SILOS != 0
-            || self.scope.as_ref().is_some_and(Conditions::has_named_processes)
+            || self.scope.as_ref().is_some_and(Conditions::includes_containers)
     }
 }

@@ -218,18 +218,18 @@ fn enable_includes_contained_processes_by_name_or_property() {
     for link in [1, 2] {
         registry.register(link, 0, PROVIDER, &[], false).unwrap();
     }
-    let wanted = |registry: &Registry| [1, 2].map(|link| registry.sessions_wanting(link, 0));
+    let wanting_sessions = |registry: &Registry| [1, 2].map(|link| registry.sessions_wanting(link, 0));
     enable(&mut registry, 5).unwrap();
-    assert_eq!(wanted(&registry), [vec![5], vec![]]);
+    assert_eq!(wanting_sessions(&registry), [vec![5], vec![]]);
     assert_eq!(registry.combined_params(2, 0, 5), None);
     let property = EVENT_ENABLE_PROPERTY_ENABLE_SILOS;
     let silos = EnableParams { property, ..EnableParams::default() };
     registry.enable(EnableTarget::Provider(PROVIDER), 5, silos, None, "").unwrap();
-    assert_eq!(wanted(&registry), [vec![5], vec![5]]);
+    assert_eq!(wanting_sessions(&registry), [vec![5], vec![5]]);
     assert_eq!(registry.combined_params(2, 0, 5).unwrap().property, property);
     assert!(
-        Conditions::from_processes(Vec::new()).has_named_processes()
-            && !Conditions::default().has_named_processes()
+        Conditions::from_processes(Vec::new()).includes_containers()
+            && !Conditions::default().includes_containers()
     );
 }
 
@@ -252,8 +252,8 @@ fn provider_list_continues_after_any_key() {
         registry.providers(after, &BTreeSet::new()).map(|entry| (entry.provider, entry.is_group)).collect()
     };
     let all = keys(None);
-    let wanted = [1, 2, 3, 4, 9].map(|guid| (Guid::from_u128(guid), false));
-    assert_eq!(all, [&wanted[..], &[(group, true)]].concat());
+    let providers = [1, 2, 3, 4, 9].map(|guid| (Guid::from_u128(guid), false));
+    assert_eq!(all, [&providers[..], &[(group, true)]].concat());
     assert_eq!(keys(Some((2, false))), all[2..]);
     assert_eq!(keys(Some((5, false))), all[4..], "a key that is no longer listed");
     assert_eq!(keys(Some((3, true))), []);
@@ -277,7 +277,7 @@ fn registrations_of_one_user_are_bounded_across_processes() {
         registry.register(links, 0, PROVIDER, &[], false).unwrap_err().status,
         Status::ERROR_NO_SYSTEM_RESOURCES
     );
-    registry.register(1000, 0, PROVIDER, &[], false).expect("another user has its own limit");
+    registry.register(1000, 0, PROVIDER, &[], false).expect("the limit of one user applies to another");
     registry.unregister(0, 5).unwrap();
     registry.register(links, 0, PROVIDER, &[], false).unwrap();
     assert!(registry.register(links, 1, PROVIDER, &[], false).is_err());
@@ -331,8 +331,8 @@ fn name_finds_registrations_with_another_guid_now_and_later() {
     registry.register(1, 1, Guid::from_provider_name(NAME), &traits_named(NAME), false).unwrap();
     registry.register(1, 2, PROVIDER, &traits_named("Some.Other"), false).unwrap();
     enable_by_name(&mut registry, 5, 4);
-    let wanted = |registry: &Registry| [0, 1, 2].map(|number| registry.sessions_wanting(1, number));
-    assert_eq!(wanted(&registry), [vec![5], vec![5], vec![]]);
+    let wanting_sessions = |registry: &Registry| [0, 1, 2].map(|number| registry.sessions_wanting(1, number));
+    assert_eq!(wanting_sessions(&registry), [vec![5], vec![5], vec![]]);
     assert_eq!(registry.combined_params(1, 0, 5).unwrap().level, 4);
     let target = EnableTarget::Provider(Guid::from_provider_name(NAME));
     assert_eq!(registry.registrations_reached(target, 5), [(1, 0), (1, 1)]);
@@ -370,7 +370,10 @@ fn only_an_enable_by_name_matches_names() {
     let other = EnableTarget::Provider(Guid::from_u128(3));
     registry.enable(other, 5, EnableParams::default(), None, NAME).unwrap();
     registry.set_controller(other, 5, root());
-    assert!(registry.matches_of_registration(1, 0).is_empty(), "a GUID that a manifest has for the name");
+    assert!(
+        registry.matches_of_registration(1, 0).is_empty(),
+        "an enable of a GUID other than the hash matches no name"
+    );
     let group = EnableTarget::Group(Guid::from_provider_name(NAME));
     registry.enable(group, 6, EnableParams::default(), None, NAME).unwrap();
     registry.set_controller(group, 6, root());

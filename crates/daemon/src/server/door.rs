@@ -27,8 +27,8 @@ use crate::process::ProcessKey;
 
 /// Maximum number of connections accepted in one turn.
 const MAX_ACCEPTS_PER_TURN: usize = 64;
-/// How long a guest's process that the daemon connected to may take to send `Hello`; it may be
-/// stopped, and should be found nevertheless.
+/// How long a guest's process that the daemon connected to may take to send `Hello`: a stopped
+/// process should be found too.
 const KNOCKED_HELLO_TIMEOUT: Duration = Duration::from_secs(60);
 /// How long the listener pauses when no descriptor is left.
 const LISTENER_PAUSE: Duration = Duration::from_millis(100);
@@ -54,7 +54,7 @@ impl Server {
                     // Most likely out of descriptors: trying again at once would loop forever.
                     log_warning!("no connection can be accepted: {e}");
                     for (_, listener) in self.served_folder.listeners() {
-                        // It may be paused already.
+                        // The listener may be paused already.
                         let _ = epoll::delete(&self.epoll, listener);
                     }
                     self.paused_until = Some(Instant::now() + LISTENER_PAUSE);
@@ -74,9 +74,9 @@ impl Server {
         }
     }
 
-    pub(super) fn add_link(&mut self, connection: Connection, knocked: bool) {
+    pub(super) fn add_link(&mut self, connection: Connection, is_from_knock: bool) {
         let peer = connection.peer();
-        if !self.can_accept(&connection, knocked) {
+        if !self.can_accept(&connection, is_from_knock) {
             let reason = format!(
                 "too many connections: the daemon accepts {MAX_LINKS}, and of one user who does not control it {MAX_LINKS_OF_GUEST}, {MAX_LINKS_BEFORE_HELLO_OF_GUEST} of them before Hello"
             );
@@ -91,39 +91,39 @@ impl Server {
         let is_guest = self.service.access().is_guest(&peer);
         // A guest's controller may send descriptors again after `Hello`. Processes of root and the
         // daemon's own user send memory.
-        let set = if is_guest { connection.refuse_descriptors() } else { connection.take_descriptors() };
-        if set.is_err() {
+        let result = if is_guest { connection.refuse_descriptors() } else { connection.take_descriptors() };
+        if result.is_err() {
             return;
         }
         let identity = is_guest.then(|| UserIdentity::with_groups(&peer, connection.peer_groups()));
         let process = peer_process(&connection);
         self.last_link += 1;
         let id = self.last_link;
-        let is_reserved = self.descriptors.is_reserved(&connection, false);
+        let uses_reserved_descriptor = self.descriptors.is_reserved(&connection, false);
         let mut link = ClientLink::new(connection);
         if link.watch(&self.epoll, id).is_err() {
             return;
         }
         self.links.insert(id, link);
-        self.service.add_connection(id, peer, process, knocked, Instant::now());
-        if is_reserved {
-            self.service.mark_reserved(id);
+        self.service.add_connection(id, peer, process, is_from_knock, Instant::now());
+        if uses_reserved_descriptor {
+            self.service.mark_reserved_descriptor(id);
         }
         if let Some(identity) = identity {
             self.service.set_identity(id, identity);
         }
-        self.expect_within(id, hello_timeout(knocked, is_guest));
+        self.expect_within(id, hello_timeout(is_from_knock, is_guest));
     }
 
     /// Returns whether the limits permit another connection of this peer. Guests leave connections
     /// for users who control the daemon.
-    fn can_accept(&mut self, connection: &Connection, knocked: bool) -> bool {
+    fn can_accept(&mut self, connection: &Connection, is_from_knock: bool) -> bool {
         let peer = connection.peer();
         let mut connections = self.count_connections(peer.uid);
         if !self.service.access().is_guest(&peer) {
             return connections.is_below_total_limit();
         }
-        if !knocked && connections.has_too_many_before_hello() {
+        if !is_from_knock && connections.has_too_many_before_hello() {
             // A `Hello` that has arrived counts, even if the loop had no time to read it.
             for id in self.links_before_hello(peer.uid) {
                 self.serve_link(id, EventFlags::IN, Some(Instant::now()));
@@ -133,10 +133,10 @@ impl Server {
         let access = self.service.access();
         let may_control =
             || access.admits(&UserIdentity::with_groups(&peer, connection.peer_groups()), Role::Controller);
-        let is_one_too_many = !connections.is_below_guest_limits()
-            || (!knocked && connections.has_too_many_before_hello())
+        let exceeds_guest_limits = !connections.is_below_guest_limits()
+            || (!is_from_knock && connections.has_too_many_before_hello())
             || self.descriptors.is_reserved(connection, true);
-        connections.is_below_total_limit() && (!is_one_too_many || may_control())
+        connections.is_below_total_limit() && (!exceeds_guest_limits || may_control())
     }
 
     fn count_connections(&self, uid: u32) -> ConnectionCounts {
@@ -193,8 +193,8 @@ fn peer_process(connection: &Connection) -> Option<ProcessKey> {
 }
 
 /// Returns how long a new connection may take to send `Hello`; `None`: without limit.
-fn hello_timeout(knocked: bool, guest: bool) -> Option<Duration> {
-    match (knocked, guest) {
+fn hello_timeout(is_from_knock: bool, is_guest: bool) -> Option<Duration> {
+    match (is_from_knock, is_guest) {
         (false, _) => Some(LINK_TIMEOUT),
         (true, true) => Some(KNOCKED_HELLO_TIMEOUT),
         (true, false) => None,

@@ -36,11 +36,11 @@ impl Stopper {
 
 /// A message of another thread to the loop.
 pub(super) enum InboxMessage {
-    /// A session has finished something.
+    /// Another thread has finished its work.
     Notice(Box<ThreadNotice>),
     /// The daemon has connected to a provider.
     Knocked(Connection),
-    /// An autologger can be started.
+    /// An autologger is ready to start, or all are prepared.
     Prepared(PrepareReport),
 }
 
@@ -71,7 +71,7 @@ impl Inbox {
     /// Removes and returns all messages. Clears the eventfd first, so that no later message is
     /// missed.
     pub(super) fn take_all(&self) -> Vec<InboxMessage> {
-        // Fails only if it is already cleared.
+        // Fails only if the eventfd is already clear.
         let _ = rustix::io::read(&*self.wake, &mut [0u8; 8]);
         self.receiver.try_iter().collect()
     }

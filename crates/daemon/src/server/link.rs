@@ -18,7 +18,8 @@ use crate::ids::LinkId;
 pub(super) const MAX_QUEUED_BYTES: usize = 1 << 20;
 /// Bytes that a queued descriptor counts for, since descriptors are scarcer than bytes.
 const DESCRIPTOR_WEIGHT_BYTES: usize = 4096;
-/// Bytes from which a queue is long: its writer is held back, and its reader gets a deadline.
+/// Bytes from which a queue is long: controllers of guests that fill it are held back, and its
+/// client gets a deadline.
 const LONG_QUEUE_BYTES: usize = MAX_QUEUED_BYTES / 2;
 
 pub(super) struct ClientLink {
@@ -26,7 +27,7 @@ pub(super) struct ClientLink {
     queue: VecDeque<QueuedMessage>,
     weight: usize,
     watched: Option<EventFlags>,
-    closing: bool,
+    is_closing: bool,
     takes_descriptors: bool,
     /// When the link is dropped unless it becomes active before.
     pub(super) expires: Option<Instant>,
@@ -64,7 +65,7 @@ impl ClientLink {
             queue: VecDeque::new(),
             weight: 0,
             watched: None,
-            closing: false,
+            is_closing: false,
             takes_descriptors: false,
             expires: None,
             is_crowded: false,
@@ -85,9 +86,8 @@ impl ClientLink {
         self.takes_descriptors
     }
 
-    /// Reads the next message.
     pub(super) fn receive(&self) -> Received {
-        if self.closing || self.is_reading_paused {
+        if self.is_closing || self.is_reading_paused {
             return Received::Nothing;
         }
         match self.connection.receive(Duration::ZERO) {
@@ -151,14 +151,14 @@ impl ClientLink {
     /// Returns whether the other end is closed.
     fn is_hung_up(&self) -> bool {
         let mut fds = [PollFd::new(&self.connection, PollFlags::empty())];
-        let now = Timespec { tv_sec: 0, tv_nsec: 0 };
-        poll(&mut fds, Some(&now)).is_ok_and(|_| fds[0].revents().contains(PollFlags::HUP))
+        let no_wait = Timespec { tv_sec: 0, tv_nsec: 0 };
+        poll(&mut fds, Some(&no_wait)).is_ok_and(|_| fds[0].revents().contains(PollFlags::HUP))
     }
 
     /// Registers with epoll for messages to read, and for space to write if something is queued.
     pub(super) fn watch(&mut self, epoll: &OwnedFd, id: LinkId) -> rustix::io::Result<()> {
         let mut wanted =
-            if self.closing || self.is_reading_paused { EventFlags::empty() } else { EventFlags::IN };
+            if self.is_closing || self.is_reading_paused { EventFlags::empty() } else { EventFlags::IN };
         wanted.set(EventFlags::OUT, self.has_queued());
         let data = EventData::new_u64(id);
         match self.watched.replace(wanted) {
@@ -170,17 +170,17 @@ impl ClientLink {
 
     /// Stops reading from the link.
     pub(super) fn close(&mut self) {
-        self.closing = true;
+        self.is_closing = true;
     }
 
     /// Returns whether the link is dropped once all was sent.
     pub(super) fn is_closing(&self) -> bool {
-        self.closing
+        self.is_closing
     }
 
     /// Returns whether the link is closed and all was sent.
     pub(super) fn is_finished(&self) -> bool {
-        self.closing && self.queue.is_empty()
+        self.is_closing && self.queue.is_empty()
     }
 
     pub(super) fn has_long_queue(&self) -> bool {

@@ -17,8 +17,8 @@ use crate::ids::LinkId;
 impl Server {
     pub(super) fn flush_link(&mut self, id: LinkId) {
         let Some(link) = self.links.get_mut(&id) else { return };
-        let alive = link.flush() && link.watch(&self.epoll, id).is_ok();
-        if !alive || link.is_finished() {
+        let is_alive = link.flush() && link.watch(&self.epoll, id).is_ok();
+        if !is_alive || link.is_finished() {
             return self.drop_link(id);
         }
         self.mark_relieved(id);
@@ -43,7 +43,7 @@ impl Server {
         self.service.remove_connection(id, Instant::now());
     }
 
-    /// Sets the deadline for activity on a link that is new or closed.
+    /// Sets or removes the deadline of a link; a closed link keeps its deadline.
     pub(super) fn expect_within(&mut self, id: LinkId, within: Option<Duration>) {
         let Some(link) = self.links.get_mut(&id) else { return };
         if within.is_none() && link.is_closing() {

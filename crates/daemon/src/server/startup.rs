@@ -57,7 +57,7 @@ const LOCK_TIMEOUT_FOR_MANAGER: Duration = Duration::from_secs(60);
 /// have missed the system's folder while the daemon missed its socket.
 const SEARCH_AGAIN_DELAY: Duration = Duration::from_secs(1);
 /// Maximum number of sockets that are retried because their queue is full: per user in the daemon's
-/// own folder, per folder of a user, and in total for each of the two.
+/// own folder, per folder of a user, and in total for each of the two searches.
 const MAX_BUSY_OF_USER: usize = 16;
 const MAX_BUSY_OF_FOLDER: usize = 16;
 const MAX_BUSY: usize = 256;
@@ -95,18 +95,18 @@ impl OwnSocket {
 /// A socket file: its path, and its identity when it was created.
 struct SocketFile {
     path: PathBuf,
-    created: Option<(u64, u64)>,
+    identity: Option<(u64, u64)>,
 }
 
 impl SocketFile {
     fn new(path: PathBuf) -> Self {
-        let created = file_identity(&path);
-        Self { path, created }
+        let identity = file_identity(&path);
+        Self { path, identity }
     }
 
     /// Returns whether another file has this path now.
     fn is_replaced(&self) -> bool {
-        file_identity(&self.path).is_some_and(|now| Some(now) != self.created)
+        file_identity(&self.path).is_some_and(|now| Some(now) != self.identity)
     }
 }
 
@@ -161,10 +161,10 @@ impl ServedFolder {
     /// Returns whether a connection waits to be accepted through which a process may have sent
     /// memory.
     pub(super) fn has_unaccepted(&self) -> bool {
-        let now = Timespec { tv_sec: 0, tv_nsec: 0 };
-        // If the system does not report it, a connection may wait.
+        let no_wait = Timespec { tv_sec: 0, tv_nsec: 0 };
+        // If polling fails, a connection may wait.
         let is_ready = |listener: &Listener| {
-            poll(&mut [PollFd::new(listener, PollFlags::IN)], Some(&now)).map_or(true, |ready| ready > 0)
+            poll(&mut [PollFd::new(listener, PollFlags::IN)], Some(&no_wait)).map_or(true, |ready| ready > 0)
         };
         let mut listeners = self.listeners().filter(|(token, _)| self.receives_memory(*token));
         listeners.any(|(_, listener)| is_ready(listener))
@@ -214,27 +214,27 @@ impl ServedFolder {
 
 /// Takes the lock. A holder that answers connections is a running daemon; any other holder gets
 /// time to exit.
-fn take_lock(runtime: &RuntimeDir, activated: bool) -> Result<File> {
+fn take_lock(runtime: &RuntimeDir, is_socket_activated: bool) -> Result<File> {
     let path = runtime.lock_file();
     let nofollow = i32::try_from(OFlags::NOFOLLOW.bits()).unwrap_or(0);
     let mut options = OpenOptions::new();
     options.read(true).write(true).create(true).truncate(false).mode(0o600).custom_flags(nofollow);
     let mut file = options.open(&path).map_err(|e| Error::system("lock file", e))?;
-    let until = Instant::now() + if activated { LOCK_TIMEOUT_FOR_MANAGER } else { LOCK_TIMEOUT };
+    let until = Instant::now() + if is_socket_activated { LOCK_TIMEOUT_FOR_MANAGER } else { LOCK_TIMEOUT };
     let mut is_logged = false;
     loop {
         match flock(&file, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => break,
             Err(Errno::INTR) => {}
             Err(Errno::WOULDBLOCK) => {
-                // With an inherited socket a connection proves nothing: it may be this daemon's own
-                // backlog.
-                let answers =
-                    !activated && Connection::connect(&runtime.control_socket(), KNOCK_TIMEOUT).is_ok();
+                // With an inherited socket a connection proves nothing: it may wait in the
+                // queue of this daemon's own socket.
+                let answers = !is_socket_activated
+                    && Connection::connect(&runtime.control_socket(), KNOCK_TIMEOUT).is_ok();
                 if answers || Instant::now() >= until {
                     return Err(Error::AlreadyRunning(runtime.path().to_owned()));
                 }
-                if activated && !is_logged {
+                if is_socket_activated && !is_logged {
                     is_logged = true;
                     log_info!("waiting for the daemon that holds {} to end its sessions", path.display());
                 }
@@ -243,7 +243,7 @@ fn take_lock(runtime: &RuntimeDir, activated: bool) -> Result<File> {
             Err(e) => return Err(Error::system("locking the lock file", e)),
         }
     }
-    // For administrators; the daemon never reads it.
+    // The process id is for administrators; the daemon never reads it.
     let _ = file.set_len(0).and_then(|()| writeln!(file, "{}", std::process::id()));
     Ok(file)
 }
@@ -262,22 +262,22 @@ fn raise_descriptor_limit() {
 
 /// Connects to all running providers, on a separate thread. The first passes do not
 /// wait: a socket whose queue is full must not delay the others.
-pub(super) fn knock(runtime: RuntimeDir, janitor: Janitor, found: Arc<dyn Fn(Connection) + Send + Sync>) {
+pub(super) fn knock(runtime: RuntimeDir, janitor: Janitor, on_found: Arc<dyn Fn(Connection) + Send + Sync>) {
     let work = move || {
-        let found = |connection: Connection| found(connection.with_janitor(&janitor));
+        let on_found = |connection: Connection| on_found(connection.with_janitor(&janitor));
         let mut search = OwnFolderSearch::default();
         let mut users = UserFolderSearch::default();
-        search.knock(&runtime, &mut users, found);
+        search.knock(&runtime, &mut users, on_found);
         if runtime.is_for_all_users() {
-            users.knock(found);
+            users.knock(on_found);
             std::thread::sleep(SEARCH_AGAIN_DELAY);
-            users.knock(found);
+            users.knock(on_found);
         }
-        search.knock_at_busy_sockets(found);
-        users.knock_at_busy_sockets(found);
+        search.knock_at_busy_sockets(on_found);
+        users.knock_at_busy_sockets(on_found);
     };
     if let Err(e) = std::thread::Builder::new().name("weir-knock".into()).spawn(work) {
-        log_warning!("running providers are not searched: {e}");
+        log_warning!("running providers are not searched for: {e}");
     }
 }
 
@@ -290,7 +290,7 @@ struct OwnFolderSearch {
 
 impl OwnFolderSearch {
     /// Connects to all sockets without waiting.
-    fn knock(&mut self, runtime: &RuntimeDir, users: &mut UserFolderSearch, found: impl Fn(Connection)) {
+    fn knock(&mut self, runtime: &RuntimeDir, users: &mut UserFolderSearch, on_found: impl Fn(Connection)) {
         let sockets = runtime.provider_sockets(MAX_SOCKETS).unwrap_or_else(|e| {
             log_warning!("running providers cannot be found: {e}");
             Vec::new()
@@ -307,7 +307,7 @@ impl OwnFolderSearch {
                 users.announced.insert((socket.uid, socket.pid));
             }
             if let Ok(connection) = connected {
-                found(connection);
+                on_found(connection);
             }
             let busy = busy_of_user.entry(socket.uid).or_default();
             if is_busy && *busy < MAX_BUSY_OF_USER && self.busy.len() < MAX_BUSY {
@@ -318,10 +318,10 @@ impl OwnFolderSearch {
     }
 
     /// Connects to the sockets whose queue was full.
-    fn knock_at_busy_sockets(&mut self, found: impl Fn(Connection)) {
+    fn knock_at_busy_sockets(&mut self, on_found: impl Fn(Connection)) {
         for socket in std::mem::take(&mut self.busy) {
             if let Ok(connection) = socket.connect(KNOCK_TIMEOUT) {
-                found(connection);
+                on_found(connection);
             }
         }
     }
@@ -348,7 +348,7 @@ fn is_shortage(error: &std::io::Error) -> bool {
 
 impl UserFolderSearch {
     /// Connects to new sockets without waiting.
-    fn knock(&mut self, found: impl Fn(Connection)) {
+    fn knock(&mut self, on_found: impl Fn(Connection)) {
         let folders = user_folders().unwrap_or_else(|e| {
             log_warning!("providers of users cannot be found: {e}");
             Vec::new()
@@ -368,7 +368,7 @@ impl UserFolderSearch {
                 match socket.connect(Duration::ZERO) {
                     Ok(connection) => {
                         *connections += 1;
-                        found(connection);
+                        on_found(connection);
                     }
                     Err(traceweir_transport::Error::System { source, .. }) if is_shortage(&source) => {
                         self.tried.remove(&socket.file_id);
@@ -389,10 +389,10 @@ impl UserFolderSearch {
     }
 
     /// Connects to the sockets whose queue was full.
-    fn knock_at_busy_sockets(&mut self, found: impl Fn(Connection)) {
+    fn knock_at_busy_sockets(&mut self, on_found: impl Fn(Connection)) {
         for socket in std::mem::take(&mut self.busy) {
             if let Ok(connection) = socket.connect(KNOCK_TIMEOUT) {
-                found(connection);
+                on_found(connection);
             }
         }
     }
@@ -487,7 +487,9 @@ mod tests {
         runtime.ensure().unwrap();
         let count_busy = || {
             let mut search = OwnFolderSearch::default();
-            search.knock(&runtime, &mut UserFolderSearch::default(), |_| panic!("all are busy"));
+            search.knock(&runtime, &mut UserFolderSearch::default(), |_| {
+                panic!("a busy socket accepted a connection")
+            });
             search.busy.len()
         };
         let (path, _listener, _waiting) = busy_socket(&runtime, 1);

@@ -7,12 +7,12 @@
 //! ```
 //!
 //! 1. A connection may send [`MAX_MESSAGES_IN_A_ROW`] messages in a row, a controller of root or
-//!    the daemon's own user one, and a guest's only as many as begin within its user's slice.
+//!    the daemon's own user one, and a guest only as many as begin within the slice of that user.
 //!    Further messages stay ready for the next turn.
 //! 2. The first user of a turn is the one after the last of the previous turn, and likewise for the
 //!    connections of each user: no client waits forever. A connection that was hung up is dropped
 //!    once all its messages are handled, in a later turn if need be. Until then, new connections of
-//!    the same guest wait with their `Hello`: one of them may replace it.
+//!    the same guest wait with their `Hello`: one of them may replace the old connection.
 //! 3. All guests together therefore delay root by at most two slices, one message, and the
 //!    connections that are accepted in one turn.
 //! 4. Messages of processes of root and the daemon's own user, including new connections, are
@@ -66,14 +66,14 @@ pub(super) struct TurnSchedule {
     paused_for_queue: BTreeMap<LinkId, LinkId>,
     /// Connections accepted in this turn, at a listener that receives memory.
     accepted: usize,
-    /// Whether connections may wait there that this turn did not accept.
+    /// Whether connections that this turn did not accept may wait at such a listener.
     are_more_waiting: bool,
     /// 1 if accepting failed in this turn and the listeners pause, else 0.
     pauses: usize,
     /// The controllers that wait until connections are accepted.
     waiting: BTreeMap<LinkId, ListenerProgress>,
     /// Controllers that the loop does not read from while the listeners pause.
-    paused: Vec<LinkId>,
+    paused_for_listeners: Vec<LinkId>,
 }
 
 /// The accepted connections and pauses since a controller began to wait.
@@ -201,15 +201,15 @@ impl Server {
         if flags.contains(EventFlags::OUT) {
             self.flush_link(id);
         }
-        if self.paused_until.is_some() && !self.turns.paused.contains(&id) {
-            self.turns.paused.push(id);
+        if self.paused_until.is_some() && !self.turns.paused_for_listeners.contains(&id) {
+            self.turns.paused_for_listeners.push(id);
             self.set_reading_paused(id, true);
         }
     }
 
     /// Reads again from controllers that waited until the listeners resume.
     pub(super) fn resume_paused(&mut self) {
-        for id in std::mem::take(&mut self.turns.paused) {
+        for id in std::mem::take(&mut self.turns.paused_for_listeners) {
             self.set_reading_paused(id, false);
         }
     }
@@ -266,10 +266,10 @@ impl Server {
         if flags.contains(EventFlags::OUT) {
             self.flush_link(id);
         }
-        let ended = flags.intersects(HUNG_UP);
+        let has_ended = flags.intersects(HUNG_UP);
         // Messages sent before the end still count, those of a guest in later turns if need be.
         let mut is_unread = false;
-        let max_messages = if ended { usize::MAX } else { MAX_MESSAGES_IN_A_ROW };
+        let max_messages = if has_ended { usize::MAX } else { MAX_MESSAGES_IN_A_ROW };
         for _ in 0..max_messages {
             let Some(link) = self.links.get(&id) else { return };
             self.turns.crowded = None;
@@ -287,11 +287,11 @@ impl Server {
             // began.
             let is_reading_paused = self.pause_for_crowded(id) || self.is_own_controller(id);
             is_unread = until.is_some_and(|until| Instant::now() >= until);
-            if (is_reading_paused && !ended) || is_unread {
+            if (is_reading_paused && !has_ended) || is_unread {
                 break;
             }
         }
-        if ended && !is_unread {
+        if has_ended && !is_unread {
             self.drop_link(id);
         }
         self.apply_effects();
@@ -339,14 +339,14 @@ impl Server {
     /// Reads again from controllers whose processes have a short queue or are gone.
     pub(super) fn resume_uncrowded(&mut self) {
         let is_crowded = |process: &LinkId| self.links.get(process).is_some_and(|link| link.is_crowded);
-        let free: Vec<LinkId> = self
+        let relieved: Vec<LinkId> = self
             .turns
             .paused_for_queue
             .iter()
             .filter(|(_, process)| !is_crowded(process))
             .map(|(id, _)| *id)
             .collect();
-        for id in free {
+        for id in relieved {
             self.turns.paused_for_queue.remove(&id);
             self.set_reading_paused(id, false);
         }
@@ -421,8 +421,8 @@ mod tests {
     #[test]
     fn request_waits_for_a_few_pauses_of_the_listeners() {
         let mut turns = TurnSchedule::default();
-        for rest in 1..MAX_LISTENER_PAUSES {
-            assert_eq!(run_turn(&mut turns, 0, true, true), RequestStart::Later, "{rest}");
+        for pause in 1..MAX_LISTENER_PAUSES {
+            assert_eq!(run_turn(&mut turns, 0, true, true), RequestStart::Later, "{pause}");
             assert_eq!(
                 run_turn(&mut turns, 0, false, true),
                 RequestStart::Later,

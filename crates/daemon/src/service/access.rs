@@ -50,7 +50,7 @@ pub(super) struct AccessControl {
     clients: BTreeMap<LinkId, ConnectedClient>,
     changes: PendingChanges,
     /// GUIDs that were generated for sessions which run, or whose outcome is kept.
-    generated: BTreeSet<Guid>,
+    generated_guids: BTreeSet<Guid>,
 }
 
 /// Returns the rights that running a session requires.
@@ -69,13 +69,12 @@ pub(super) fn rights_for(is_live: bool, has_file: bool) -> Rights {
 }
 
 impl AccessControl {
-    /// Creates access control by these rules, without connections.
     pub(super) fn new(rules: AccessRules) -> Self {
         Self {
             rules,
             clients: BTreeMap::new(),
             changes: PendingChanges::default(),
-            generated: BTreeSet::new(),
+            generated_guids: BTreeSet::new(),
         }
     }
 
@@ -117,7 +116,6 @@ impl AccessControl {
         self.client(link).map(|client| client.peer)
     }
 
-    /// Formats the peer of a connection for the log.
     pub(super) fn peer_name(&self, link: LinkId) -> PeerName {
         PeerName(self.peer(link))
     }
@@ -147,7 +145,7 @@ impl AccessControl {
     pub(super) fn admit(&self, link: LinkId, versions: (u16, u16), role: Role) -> Result<u16, Refusal> {
         let version = common_version(versions).map_err(|e| Refusal::new(e.status(), e.to_string()))?;
         let client = self.client(link).ok_or_else(closed_connection)?;
-        if client.knocked && role != Role::Provider {
+        if client.is_from_knock && role != Role::Provider {
             return Err(Refusal::new(
                 Status::ERROR_INVALID_PARAMETER,
                 "a connection that the daemon opened is for a provider only",

@@ -34,7 +34,7 @@ pub(super) struct Information {
 /// The providers whose state a session requests periodically.
 #[derive(Debug)]
 struct PeriodicCapture {
-    every: Duration,
+    period: Duration,
     next: Instant,
     providers: Vec<Guid>,
 }
@@ -61,8 +61,8 @@ impl Information {
         let mut due = Vec::new();
         for (session, periodic) in self.periodic.iter_mut().filter(|(_, periodic)| periodic.next <= now) {
             // A daemon that was delayed requests the state once, not once per missed period.
-            let on_schedule = periodic.next + periodic.every;
-            periodic.next = if on_schedule > now { on_schedule } else { now + periodic.every };
+            let on_schedule = periodic.next + periodic.period;
+            periodic.next = if on_schedule > now { on_schedule } else { now + periodic.period };
             due.push((*session, periodic.providers.clone()));
         }
         due
@@ -100,7 +100,6 @@ impl Information {
         Ok(Some(settings))
     }
 
-    /// Replaces the settings of the system.
     pub(super) fn set_system(&mut self, system: System) {
         self.system = system;
     }
@@ -122,9 +121,9 @@ impl Information {
     ) {
         self.periodic.remove(&session);
         let Some(PeriodicCaptureState { seconds, providers }) = periodic else { return };
-        let every = Duration::from_secs(u64::from(*seconds));
-        let (next, providers) = (now + every, providers.clone());
-        self.periodic.insert(session, PeriodicCapture { every, next, providers });
+        let period = Duration::from_secs(u64::from(*seconds));
+        let (next, providers) = (now + period, providers.clone());
+        self.periodic.insert(session, PeriodicCapture { period, next, providers });
     }
 
     pub(super) fn answer_about_session(
@@ -143,11 +142,12 @@ impl Information {
         }
     }
 
-    /// Answers a query about the system. `shown`: the sessions that the requester may query.
+    /// Answers a query about the system. `shown_sessions`: the sessions that the requester may
+    /// query.
     pub(super) fn answer_about_system(
         &self,
         sessions: &SessionTable,
-        shown: impl FnOnce() -> Vec<Properties>,
+        shown_sessions: impl FnOnce() -> Vec<Properties>,
         query: Query,
     ) -> Result<Answer, Refusal> {
         let machine = self.machine();
@@ -157,7 +157,7 @@ impl Information {
                 Answer::MaxLoggers(u32::try_from(sessions.max_sessions()).unwrap_or(u32::MAX))
             }
             Query::PmcSessions => {
-                let shown = shown().into_iter();
+                let shown = shown_sessions().into_iter();
                 let all = shown.filter_map(|properties| {
                     self.sessions.get(&properties.id)?.pmc_session((properties.id & 0xFFFF) as u16)
                 });

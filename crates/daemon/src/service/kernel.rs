@@ -1,9 +1,9 @@
 //! System loggers: their capture settings, and how these change while the sessions run.
 //!
 //! ```text
-//!   Start ─▶ rights, limits ─▶ Running ─(own thread: open_capture)─▶ store_capture
+//!   Start ─▶ rights, limits ─▶ Starting ─(own thread: open_capture)─▶ mark_started
 //!   Update of EnableFlags ─┐
-//!   classes 3 to 9, 28     ├─▶ change ─(own thread: apply_capture_steps)─▶ KernelChanged
+//!   classes 3–6, 8, 9, 28  ├─▶ change ─(own thread: apply_capture_steps)─▶ KernelChanged
 //!   enable of a system     │         │            ─▶ stored, passed to the session, answered
 //!   provider               ┘         └─ one at a time: later requests wait in order, guests last
 //! ```
@@ -40,7 +40,7 @@ use crate::logfile::PassedDescriptors;
 use crate::registry::{EnableTarget, Registry};
 
 pub(super) use loggers::SystemLoggers;
-use loggers::log_missing;
+use loggers::log_missing_events;
 pub(super) use requests::only_for_system_loggers;
 
 /// Work that waits until the current kernel change has finished.
@@ -51,7 +51,7 @@ pub(super) enum DeferredWork {
         message: Box<Message>,
         passed: PassedDescriptors,
     },
-    /// Compare the settings of a session with its capture.
+    /// Apply the current settings of a session to its capture.
     Adjust(u64),
 }
 
@@ -91,7 +91,7 @@ pub(super) enum FollowUp {
         reply_to: ReplyTo,
         id: u64,
         provider: Guid,
-        enabling: Option<Box<SystemProviderEnable>>,
+        enable: Option<Box<SystemProviderEnable>>,
         before: RequestedGroups,
     },
     Nothing,
@@ -153,8 +153,8 @@ pub(super) fn is_kernel_provider(provider: &Guid) -> bool {
 }
 
 impl SystemLoggers {
-    /// Queues a message while a kernel change is under way that it may affect; returns `None` if it
-    /// was queued.
+    /// Queues a message about the kernel while a kernel change is under way; returns any other
+    /// message.
     pub(super) fn defer(
         &mut self,
         core: &Core,
@@ -162,7 +162,7 @@ impl SystemLoggers {
         message: Message,
         passed: PassedDescriptors,
     ) -> Result<Option<(Message, PassedDescriptors)>, Refusal> {
-        if self.changing.is_none() || !is_about_kernel(&message) {
+        if self.current_change.is_none() || !is_about_kernel(&message) {
             return Ok(Some((message, passed)));
         }
         let claimant = core.access.claimant(reply_to.link);
@@ -204,7 +204,7 @@ impl SystemLoggers {
             self.commit_change(core, registry, change, Vec::new());
             return;
         }
-        self.changing = Some(change);
+        self.current_change = Some(change);
         let promise = core.turn.promise(|outcome| ThreadNotice::KernelChanged { outcome });
         spawn_file_thread(move || promise.deliver(kernel::apply_capture_steps(&steps)));
     }
@@ -215,7 +215,7 @@ impl SystemLoggers {
         registry: &mut Registry,
         outcome: traceweir_session::Result<Vec<Option<OpenCapture>>>,
     ) {
-        let Some(change) = self.changing.take() else { return };
+        let Some(change) = self.current_change.take() else { return };
         match outcome {
             Ok(opened) => self.commit_change(core, registry, change, opened),
             Err(e) => match change.follow_up {
@@ -249,7 +249,10 @@ impl SystemLoggers {
                     self.store_capture(id, control, losses);
                 }
                 (opened, _) => {
-                    running.control.iter().for_each(|control| log_missing(&running.config.name, control));
+                    running
+                        .control
+                        .iter()
+                        .for_each(|control| log_missing_events(&running.config.name, control));
                     drop_capture_on_thread(opened);
                 }
             }
@@ -274,8 +277,8 @@ impl SystemLoggers {
                     self.restore_groups(core, registry, id, before.unwrap_or_default());
                 }
             }
-            FollowUp::Enabled { reply_to, id, provider, enabling, before } if is_stored => {
-                match store_enable(registry, id, provider, enabling) {
+            FollowUp::Enabled { reply_to, id, provider, enable, before } if is_stored => {
+                match store_enable(registry, id, provider, enable) {
                     Ok(()) => core.turn.reply(reply_to, Message::Done),
                     Err(refusal) => {
                         core.turn.refuse(reply_to, refusal);
@@ -311,7 +314,7 @@ impl SystemLoggers {
         if !self.all.contains_key(&id) {
             return;
         }
-        if self.changing.is_some() {
+        if self.current_change.is_some() {
             self.defer_adjustment(id);
         } else {
             let (groups, settings) = (self.requested_groups(id), Box::new(core.information.settings(id)));
@@ -351,10 +354,10 @@ fn store_enable(
     registry: &mut Registry,
     id: u64,
     provider: Guid,
-    enabling: Option<Box<SystemProviderEnable>>,
+    enable: Option<Box<SystemProviderEnable>>,
 ) -> Result<(), Refusal> {
     let target = EnableTarget::Provider(provider);
-    match enabling.map(|enabling| *enabling) {
+    match enable.map(|enable| *enable) {
         Some(SystemProviderEnable { params, scope, name }) => {
             registry.enable(target, id, params, scope, &name)
         }

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   Start ─▶ checks, in the published order ─▶ Starting ─▶ Started ─▶ Running ─▶ Properties
-//!   Stop ─▶ Stopping, CloseSession to all ─▶ Acks, or a second ─▶ Session::stop ─▶ Stopped
+//!   Stop ─▶ Stopping, CloseSession to all ─▶ Acks, or one second ─▶ Session::stop ─▶ Stopped
 //!       ─▶ Properties
 //!   end by itself, shut down ─▶ as Stop, without a reply
 //! ```
@@ -53,11 +53,11 @@ impl Service {
         let settings = self.core.information.settings_at_start(properties, &stacks)?;
         self.core.sessions.check_name(&properties.name, &properties.guid)?;
         self.private_sessions.check_name(&properties.name)?;
-        let (pid, owner) =
+        let (pid, identity) =
             self.core.access.process_and_identity(reply_to.link).ok_or_else(Refusal::not_running)?;
         passed.check(NamedFiles::from_mode(properties.log_file_mode, properties.log_file.is_some()))?;
         // The published order checks disk space before the number of sessions and their memory.
-        let terms = FileTerms::for_log(properties, owner.uid);
+        let terms = FileTerms::for_log(properties, identity.uid);
         let claimant = self.core.access.claimant(reply_to.link);
         let limits = self.core.sessions.check_session_limit(claimant);
         let limits = limits.and_then(|()| {
@@ -86,7 +86,7 @@ impl Service {
             id,
             config,
             wanted,
-            RequestedLogFile { passed, terms, pid, owner },
+            RequestedLogFile { passed, terms, pid, identity },
         );
         Ok(())
     }
@@ -147,8 +147,8 @@ impl Service {
                 self.system_loggers.adjust_capture(&mut self.core, &mut self.providers.registry, id);
                 self.core.turn.reply_with_properties(reply_to, Ok(properties));
                 // The connection that the session is tied to may have closed while it started.
-                let has_lost_owner = tied_to.is_some_and(|link| self.core.access.client(link).is_none());
-                if ended.is_some() || self.is_shutting_down || has_lost_owner {
+                let has_lost_connection = tied_to.is_some_and(|link| self.core.access.client(link).is_none());
+                if ended.is_some() || self.is_shutting_down || has_lost_connection {
                     self.begin_stop(id, None);
                 }
             }
@@ -211,6 +211,6 @@ impl Service {
 }
 
 fn random_guid() -> Result<Guid, Refusal> {
-    let none = || Refusal::new(Status::ERROR_NO_SYSTEM_RESOURCES, "no random numbers");
-    traceweir_session::config::new_guid().ok_or_else(none)
+    let no_random = || Refusal::new(Status::ERROR_NO_SYSTEM_RESOURCES, "no random numbers");
+    traceweir_session::config::new_guid().ok_or_else(no_random)
 }

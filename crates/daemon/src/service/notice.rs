@@ -1,8 +1,8 @@
 //! Threads that work for the service, and their reports.
 //!
-//! A session calls its callback exactly once, on its own thread. [`NoticePromise`] guarantees this:
-//! if a session drops its callback without calling it, the service receives [`Error::Ended`], so no
-//! client waits forever.
+//! A session calls its callback exactly once, on one of its threads. [`NoticePromise`] guarantees
+//! this: if a session drops its callback without calling it, the service receives [`Error::Ended`],
+//! so no client waits forever.
 
 use std::sync::Arc;
 
@@ -115,8 +115,8 @@ impl<T> Drop for NoticePromise<T> {
 /// Stack size of a thread for file operations.
 pub(super) const FILE_THREAD_STACK_BYTES: usize = 2 << 20;
 
-/// Runs file operations, which may block, on a separate thread. If no thread can be created,
-/// the closure is dropped, and its promise with it.
+/// Runs work that may block, such as file operations, on a separate thread. If no thread can be
+/// created, the closure is dropped, and its promise with it.
 pub(super) fn spawn_file_thread(work: impl FnOnce() + Send + 'static) {
     // A new thread that finds no memory for its signal stack aborts the process.
     if let Err(e) = check_headroom(FILE_THREAD_STACK_BYTES) {

@@ -85,7 +85,7 @@ pub(super) struct PrivateSessions {
     all: BTreeMap<u64, PrivateSessionEntry>,
     pending: BTreeMap<u32, UnansweredRequest>,
     last_order: u32,
-    last_logger: u16,
+    last_logger_id: u16,
     /// When a request was last concluded.
     pub(super) last_used: Option<Instant>,
 }
@@ -98,7 +98,7 @@ struct PrivateSessionEntry {
     starter: u32,
     /// The identity of that user with all groups.
     identity: UserIdentity,
-    owner: Claimant,
+    claimant: Claimant,
     participants: ProcessScope,
     members: BTreeMap<LinkId, SessionMember>,
     /// Whether a process has the file's plain name.
@@ -106,7 +106,7 @@ struct PrivateSessionEntry {
     enables: BTreeMap<Guid, EnabledProvider>,
     tied_to: Option<LinkId>,
     /// The sums of processes that have disconnected.
-    gone: Properties,
+    disconnected_sums: Properties,
     /// Number of processes that refused to run the session, or did not report at its end.
     uncounted: u32,
     /// Whether the session records the modules of its providers.
@@ -132,7 +132,7 @@ struct SessionMember {
     is_named: bool,
     /// Whether the process belongs to a user other than the starter.
     has_other_user: bool,
-    last: Properties,
+    last_report: Properties,
     /// The GUIDs that the process was ordered to enable because of a name, each with the hash of
     /// that name. A GUID stays here when its registration goes: the process keeps its enables.
     by_name: BTreeMap<Guid, Guid>,
@@ -165,7 +165,6 @@ struct UnansweredRequest {
 }
 
 impl UnansweredRequest {
-    /// Creates a request that waits for no process yet.
     fn new(reply_to: Option<ReplyTo>, claimant: Claimant, session: u64, purpose: RequestPurpose) -> Self {
         Self {
             reply_to,
@@ -213,14 +212,14 @@ impl PrivateSessions {
         let stopping = self.pending.values().map(|pending| pending.session);
         let used: BTreeSet<u64> = self.all.keys().copied().chain(stopping).map(|id| id & 0xFFFF).collect();
         for _ in PRIVATE_LOGGER_IDS {
-            let next = self.last_logger.saturating_add(1);
-            self.last_logger =
+            let next = self.last_logger_id.saturating_add(1);
+            self.last_logger_id =
                 if PRIVATE_LOGGER_IDS.contains(&next) { next } else { *PRIVATE_LOGGER_IDS.start() };
-            if !used.contains(&self.last_logger.into()) {
+            if !used.contains(&self.last_logger_id.into()) {
                 break;
             }
         }
-        self.last_logger
+        self.last_logger_id
     }
 
     /// Returns whether there are neither sessions nor pending requests.
@@ -235,8 +234,12 @@ impl PrivateSessions {
 
     /// Returns the earliest deadline of a request.
     pub(super) fn deadline(&self) -> Option<Instant> {
-        let others = |pending: &UnansweredRequest| pending.others.as_ref().map(|(at, _)| *at);
-        self.pending.values().flat_map(|pending| [pending.deadline, others(pending)]).flatten().min()
+        let other_users_deadline = |pending: &UnansweredRequest| pending.others.as_ref().map(|(at, _)| *at);
+        self.pending
+            .values()
+            .flat_map(|pending| [pending.deadline, other_users_deadline(pending)])
+            .flatten()
+            .min()
     }
 
     /// Returns an order number for a request that may wait without a deadline; limits such requests
@@ -257,15 +260,15 @@ impl PrivateSessions {
     /// Checks that a user may make another request to processes.
     fn check_pending(&self, claimant: Claimant) -> Result<(), Refusal> {
         let holders = self.pending.values().map(|pending| pending.claimant);
-        let busy = |reason| Err(Refusal::new(Status::ERROR_BUSY, reason));
+        let busy_refusal = |reason| Err(Refusal::new(Status::ERROR_BUSY, reason));
         if self.pending.len() >= limits::MAX_PENDING_REQUESTS {
-            busy("too many requests about private sessions are under way")
+            busy_refusal("too many requests about private sessions are under way")
         } else if !claimant.is_below_limits(
             holders,
             limits::MAX_PENDING_REQUESTS_OF_GUEST,
             limits::MAX_PENDING_REQUESTS_OF_GUESTS,
         ) {
-            busy("you have too many requests about private sessions under way: wait for some of them")
+            busy_refusal("you have too many requests about private sessions under way: wait for some of them")
         } else {
             Ok(())
         }
@@ -306,8 +309,8 @@ impl PrivateSessionEntry {
     /// Returns whether a process has groups that the starter does not have, and could thus write
     /// where the starter cannot.
     fn is_outranked_by(&self, process: &UserIdentity) -> bool {
-        let has_starter = |group: &u32| *group == self.identity.gid || self.identity.groups.contains(group);
-        self.starter != 0 && !(has_starter(&process.gid) && process.groups.iter().all(has_starter))
+        let starter_has = |group: &u32| *group == self.identity.gid || self.identity.groups.contains(group);
+        self.starter != 0 && !(starter_has(&process.gid) && process.groups.iter().all(starter_has))
     }
 
     /// Returns the log file name of a process: the name as given for the first process.
@@ -321,9 +324,9 @@ impl PrivateSessionEntry {
 
     /// Returns the session's properties: the sums of all its processes.
     fn properties(&self, id: u64) -> Properties {
-        let mut sum = self.gone.clone();
+        let mut sum = self.disconnected_sums.clone();
         for member in self.members.values().filter(|member| member.is_running) {
-            add(&mut sum, &member.last);
+            add(&mut sum, &member.last_report);
             sum.processes = sum.processes.saturating_add(1);
         }
         sum.uncounted_processes = sum.uncounted_processes.saturating_add(self.uncounted);
@@ -346,7 +349,7 @@ impl PrivateSessionEntry {
     /// Removes a process that has disconnected; its last report still counts.
     fn remove_member(&mut self, link: LinkId) {
         if let Some(member) = self.members.remove(&link).filter(|member| member.is_running) {
-            add(&mut self.gone, &member.last);
+            add(&mut self.disconnected_sums, &member.last_report);
         }
     }
 }
@@ -397,9 +400,9 @@ impl PrivateSessions {
         self.all.keys().copied().chain(stopping.map(|pending| pending.session)).collect()
     }
 
-    /// Makes the numbering of loggers wrap around.
+    /// Makes the next logger id wrap around.
     pub(super) fn wrap_logger_ids(&mut self) {
-        self.last_logger = *PRIVATE_LOGGER_IDS.end();
+        self.last_logger_id = *PRIVATE_LOGGER_IDS.end();
     }
 }
 
@@ -413,13 +416,13 @@ mod tests {
             config: SessionConfig::default(),
             starter,
             identity: UserIdentity::without_groups(&Peer { pid: 1, uid: starter, gid: starter }),
-            owner: Claimant { uid: starter, is_guest: starter != 0 },
+            claimant: Claimant { uid: starter, is_guest: starter != 0 },
             participants: resolve_participants(&Guid::NULL, filters).unwrap(),
             members: BTreeMap::new(),
             is_named: false,
             enables: BTreeMap::new(),
             tied_to: None,
-            gone: Properties::default(),
+            disconnected_sums: Properties::default(),
             uncounted: 0,
             tracks_binaries: false,
         }
@@ -435,7 +438,7 @@ mod tests {
     }
 
     #[test]
-    fn processes_of_the_starter_take_part_and_all_for_root() {
+    fn session_includes_processes_of_its_starter_and_all_for_root() {
         let me = std::process::id();
         for (starter, user, takes_part) in
             [(1000, 1000, true), (1000, 1001, false), (1000, 0, false), (0, 1000, true), (0, 0, true)]
@@ -446,7 +449,7 @@ mod tests {
     }
 
     #[test]
-    fn process_in_other_groups_than_the_starter_takes_no_part() {
+    fn process_in_groups_that_the_starter_is_not_in_takes_no_part() {
         let peer = Peer { pid: 1, uid: 1000, gid: 1000 };
         let with_groups = |groups: &[u32]| UserIdentity::with_groups(&peer, Some(groups.to_vec()));
         let session = PrivateSessionEntry { identity: with_groups(&[27, 50]), ..private(1000, &[]) };

@@ -19,7 +19,7 @@ use super::access::ConnectedClient;
 use super::core::Core;
 use crate::error::Refusal;
 use crate::ids::{LinkId, ReplyTo};
-use crate::limits::{DescriptorLimit, MAX_LINKS_OF_PROCESS, MAX_PROVIDERS};
+use crate::limits::{DescriptorLimit, MAX_LINKS_OF_PROCESS, MAX_PROVIDER_LINKS};
 use crate::log::log_warning;
 use crate::process::ProcessKey;
 use crate::registry::{ProviderProcess, Registry};
@@ -58,26 +58,27 @@ impl ProviderControl {
         client: &ConnectedClient,
         instance: u64,
     ) -> Result<(), Refusal> {
-        let full = |reason| Err(Refusal::new(Status::ERROR_NO_SYSTEM_RESOURCES, reason));
+        let limit_refusal = |reason| Err(Refusal::new(Status::ERROR_NO_SYSTEM_RESOURCES, reason));
         let pid = client.peer.pid;
         if self.registry.has_process(pid, instance) {
             return Err(Refusal::new(Status::ERROR_ALREADY_EXISTS, "this process is already connected"));
         }
-        if client.is_reserved {
-            return full("the daemon has too few file descriptors left for another process");
+        if client.uses_reserved_descriptor {
+            return limit_refusal("the daemon has too few file descriptors left for another process");
         }
-        if self.registry.processes.len() >= MAX_PROVIDERS {
-            return full("too many processes are connected");
+        if self.registry.processes.len() >= MAX_PROVIDER_LINKS {
+            return limit_refusal("too many processes are connected");
         }
         // Processes that are not visible from the daemon's namespace all have the id 0.
         if pid != 0 && self.registry.connection_count(pid) >= MAX_LINKS_OF_PROCESS {
-            return full("this process has too many connections");
+            return limit_refusal("this process has too many connections");
         }
         self.registry.processes.insert(link, ProviderProcess::new(client.peer, client.process, instance));
         Ok(())
     }
 
-    /// Counts a process that is refused because of a limit in the sessions that enable providers.
+    /// Counts a process that was refused because of a limit, in every session that enables
+    /// providers.
     pub(super) fn count_refused_process(&self, core: &mut Core, process: Option<ProcessKey>) {
         for session in core.sessions.running_ids() {
             if self.registry.has_enables(session) {
@@ -126,7 +127,8 @@ impl ProviderControl {
         !self.waits.waits_replying_to(link).is_empty()
     }
 
-    /// Returns when [`tick`](Self::tick) next has work to do.
+    /// Returns when [`tick`](Self::tick) or [`retry_unserved`](Self::retry_unserved) next has work
+    /// to do.
     pub(super) fn deadline(&self) -> Option<Instant> {
         [self.waits.deadline(), self.unserved.deadline()].into_iter().flatten().min()
     }
@@ -150,7 +152,8 @@ impl ProviderControl {
         self.waits.remove(wait)
     }
 
-    /// Counts acknowledgements that have arrived, or that will never arrive.
+    /// Counts one acknowledgement for each wait; a disconnected process counts as one that has
+    /// acknowledged.
     fn count_acknowledgements(&mut self, core: &mut Core, waits: Vec<u64>) {
         for wait in waits {
             let failure = self.waits.failure(wait);

@@ -3,7 +3,7 @@
 //! ```text
 //!   Start, Control ─▶ sessions, or private where processes run it   Query… ─▶ a page, at once
 //!   EnableProvider, CheckEnables ─▶ providers, or private            …Access… ─▶ access
-//!   …Information, QueryRegistrations ─▶ information                  QueryKernelLosses ─▶ kernel
+//!   QueryRegistrations ─▶ providers    …Information ─▶ information   QueryKernelLosses ─▶ kernel
 //! ```
 
 mod information;
@@ -265,7 +265,7 @@ impl Service {
     }
 
     /// Finds a private session by id or name, or by the GUID of its provider if no other session
-    /// has that.
+    /// has that GUID.
     pub(super) fn find_private(&self, session: &SessionRef) -> Option<u64> {
         self.private_sessions.find(session).or_else(|| match session {
             SessionRef::Name(name) if self.core.sessions.find_any(session).is_none() => {

@@ -32,7 +32,7 @@ pub(super) use control::UpdateRequest;
 pub(super) use start::{RequestedLogFile, check_config};
 
 pub(super) enum SessionPhase {
-    /// The session's threads and its header are being created.
+    /// The session's threads and the header of its log file are being created.
     Starting {
         /// The start request to reply to.
         reply_to: ReplyTo,
@@ -55,7 +55,7 @@ pub(super) struct SessionEntry {
     pub(super) guid: Guid,
     /// The log file.
     pub(super) file: Option<FileClaim>,
-    /// Maximum size of the session's buffers in bytes.
+    /// Maximum size of all buffers of the session in bytes.
     pub(super) pool_bytes: u64,
     pub(super) uncounted: UncountedProcesses,
     /// Number of updates and flushes under way.
@@ -63,7 +63,7 @@ pub(super) struct SessionEntry {
     /// The process that started the session, for the log.
     pub(super) starter: PeerName,
     /// The user that the session's resources are charged to.
-    pub(super) owner: Claimant,
+    pub(super) claimant: Claimant,
     /// The connection that the session ends with.
     pub(super) tied_to: Option<LinkId>,
     pub(super) state: SessionPhase,
@@ -118,7 +118,7 @@ pub(super) struct SessionTable {
     max_sessions: usize,
     pub(super) pool_budget: u64,
     generation: u64,
-    last_logger: u16,
+    last_logger_id: u16,
     all: BTreeMap<u64, SessionEntry>,
     /// Final properties of the last sessions, the latest first.
     outcomes: VecDeque<Properties>,
@@ -132,7 +132,7 @@ pub(super) struct SessionTable {
 }
 
 impl SessionTable {
-    /// Creates an empty list for at most `max_sessions` sessions of a daemon that started at this
+    /// Creates an empty table for at most `max_sessions` sessions of a daemon that started at this
     /// time.
     pub(super) fn new(max_sessions: usize, started: SystemTime) -> Self {
         let seconds = started.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
@@ -140,7 +140,7 @@ impl SessionTable {
             max_sessions,
             pool_budget: limits::max_pool_bytes(),
             generation: seconds & 0xFFFF_FFFF,
-            last_logger: 0,
+            last_logger_id: 0,
             all: BTreeMap::new(),
             outcomes: VecDeque::new(),
             files: ClaimedFiles::default(),
@@ -149,7 +149,6 @@ impl SessionTable {
         }
     }
 
-    /// Returns the maximum number of sessions.
     pub(super) fn max_sessions(&self) -> usize {
         self.max_sessions
     }
@@ -169,16 +168,16 @@ impl SessionTable {
 
     /// Checks that a user may have another session.
     pub(super) fn check_session_limit(&self, claimant: Claimant) -> Result<(), Refusal> {
-        let full = |reason| Err(Refusal::new(Status::ERROR_NO_SYSTEM_RESOURCES, reason));
+        let limit_refusal = |reason| Err(Refusal::new(Status::ERROR_NO_SYSTEM_RESOURCES, reason));
         if self.all.len() >= self.max_sessions {
-            return full(format!("{} sessions are running, which is the limit", self.max_sessions));
+            return limit_refusal(format!("{} sessions are running, which is the limit", self.max_sessions));
         }
         let (per_guest, all_guests) = (
             limits::max_sessions_of_guest(self.max_sessions),
             limits::max_sessions_of_guests(self.max_sessions),
         );
-        if !claimant.is_below_limits(self.all.values().map(|entry| entry.owner), per_guest, all_guests) {
-            return full(format!(
+        if !claimant.is_below_limits(self.all.values().map(|entry| entry.claimant), per_guest, all_guests) {
+            return limit_refusal(format!(
                 "of {} sessions, users other than root and the daemon's own user may run {all_guests} in total and {per_guest} each: stop some",
                 self.max_sessions
             ));
@@ -199,14 +198,14 @@ impl SessionTable {
     pub(super) fn next_id(&mut self) -> u64 {
         let slots = u16::try_from(self.max_sessions.max(64)).unwrap_or(u16::MAX);
         let is_free = |logger: u16| !self.all.keys().any(|id| id & 0xFFFF == u64::from(logger));
-        let mut logger = self.last_logger;
+        let mut logger = self.last_logger_id;
         for _ in 0..slots {
             logger = if logger >= slots { 1 } else { logger + 1 };
             if is_free(logger) {
                 break;
             }
         }
-        self.last_logger = logger;
+        self.last_logger_id = logger;
         self.next_id_with_logger(logger)
     }
 

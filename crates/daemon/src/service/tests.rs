@@ -20,7 +20,7 @@ use traceweir_transport::message::{
 };
 use traceweir_transport::runtime::Scope;
 
-use crate::limits::{DescriptorLimit, MAX_PROVIDERS};
+use crate::limits::{DescriptorLimit, MAX_PROVIDER_LINKS};
 use crate::registry::ProviderProcess;
 
 const OWN_UID: u32 = 1000;
@@ -44,7 +44,6 @@ fn service_with_notices(scope: Scope, uid: u32, max_sessions: usize) -> (Service
     (service, notices)
 }
 
-/// Creates a service whose notices are ignored.
 fn service(scope: Scope) -> Service {
     service_with_notices(scope, OWN_UID, 4).0
 }
@@ -76,7 +75,7 @@ fn hello(role: Role, instance: u64) -> Message {
 
 /// Summarizes what was sent: replies by name or status, and closes.
 fn take_sent(service: &mut Service) -> Vec<String> {
-    let text = |effect| match effect {
+    let describe = |effect| match effect {
         LinkEffect::Send { link, message: Message::Refused { status, .. }, .. } => {
             format!("{link} refused {}", Status(status).name().unwrap())
         }
@@ -89,7 +88,7 @@ fn take_sent(service: &mut Service) -> Vec<String> {
         LinkEffect::Send { link, message, .. } => format!("{link} {message:?}"),
         LinkEffect::Close { link } => format!("{link} close"),
     };
-    service.take_effects().into_iter().map(text).collect()
+    service.take_effects().into_iter().map(describe).collect()
 }
 
 /// Creates a service with a controller at link 1.
@@ -160,7 +159,7 @@ fn unsupported_version_is_refused() {
 }
 
 #[test]
-fn process_has_one_provider_connection_at_a_time() {
+fn library_instance_has_one_connection_at_a_time() {
     let mut service = service(Scope::User);
     for link in 1..=3 {
         connect(&mut service, link, OWN_UID);
@@ -351,12 +350,12 @@ fn nonstoppable_session_runs_until_the_daemon_shuts_down() {
     let (mut service, notices) = service_with_notices(Scope::User, own, 4);
     connect(&mut service, 1, own);
     send(&mut service, 1, hello(Role::Controller, 1));
-    let raw = SessionConfig {
+    let config = SessionConfig {
         name: "boot".into(),
         log_file_mode: EVENT_TRACE_REAL_TIME_MODE | EVENT_TRACE_NONSTOPPABLE_MODE,
         ..SessionConfig::default()
     };
-    send(&mut service, 1, Message::Start(Box::new(raw.clone())));
+    send(&mut service, 1, Message::Start(Box::new(config.clone())));
     assert_eq!(
         take_sent(&mut service),
         ["1 welcome 77", "1 refused ERROR_INVALID_PARAMETER"],
@@ -364,7 +363,7 @@ fn nonstoppable_session_runs_until_the_daemon_shuts_down() {
     );
     service.add_own_link(service.now());
     let passed = PassedDescriptors::new(Vec::new(), &service.janitor);
-    service.start(ReplyTo { link: OWN_LINK, request: 9 }, raw, passed).unwrap();
+    service.start(ReplyTo { link: OWN_LINK, request: 9 }, config, passed).unwrap();
     deliver_notice(&mut service, &notices);
     take_sent(&mut service);
     let session = SessionRef::Name("BOOT".into());

@@ -51,7 +51,6 @@ impl ServiceTurn {
         self.effects.push(LinkEffect::Send { link, request: 0, message, descriptors });
     }
 
-    /// Replies to a request.
     pub(super) fn reply(&mut self, reply_to: ReplyTo, message: Message) {
         self.reply_with(reply_to, message, Vec::new());
     }

@@ -46,7 +46,7 @@ pub(crate) fn client_as_user(daemon: &Daemon, uid: u32, role: Role) -> Client {
     Client::connect_as(connect_as_user(daemon, uid), role)
 }
 
-/// Returns the status with which a user is refused when connecting; 0: the user is admitted.
+/// Returns the status with which a user is refused when connecting, or success.
 fn admission_status(daemon: &Daemon, uid: u32, role: Role) -> Status {
     Client::new(connect_as_user(daemon, uid)).status(hello_message(role, new_instance()))
 }
@@ -86,16 +86,16 @@ fn assert_needs_right(
     root: &mut Client,
     ann: &mut Client,
     (object, right): (Guid, Rights),
-    ask: &dyn Fn() -> Message,
+    make_request: &dyn Fn() -> Message,
 ) -> Message {
-    let answer = ann.request(ask());
+    let answer = ann.request(make_request());
     let Message::Refused { reason, .. } = &answer else { panic!("not refused: {answer:?}") };
     assert_eq!(status(&answer), ACCESS_DENIED);
     for word in [right.to_string(), object.to_string(), format!("--user {ANN}")] {
         assert!(reason.contains(&word), "{word}: {reason}");
     }
     grant(root, object, Sid::user(ANN), right);
-    let answer = ann.request(ask());
+    let answer = ann.request(make_request());
     assert_eq!(status(&answer), SUCCESS, "{answer:?}");
     answer
 }
@@ -132,8 +132,8 @@ fn information_needs_the_rights_of_its_session_and_providers() {
         }
     };
     assert_needs_right(&mut root, &mut ann, (PROVIDER, Rights::TRACELOG_GUID_ENABLE), &periodic);
-    let nobody = Message::QueryRegistrations { provider: PROVIDER, from: 0 };
-    assert_eq!(ann.status(nobody), WMI_GUID_NOT_FOUND);
+    let query = Message::QueryRegistrations { provider: PROVIDER, from: 0 };
+    assert_eq!(ann.status(query), WMI_GUID_NOT_FOUND);
 }
 
 #[test]
@@ -144,7 +144,7 @@ fn each_operation_of_a_controller_needs_its_right() {
     let daemon = Daemon::start_for_all(tempfile::tempdir().unwrap());
     let mut root = daemon.controller();
     assert_eq!(admission_status(&daemon, ANN, Role::Controller), ACCESS_DENIED, "no list names Ann");
-    // A right that is of no use here, but names Ann.
+    // A right on another object admits Ann as a controller.
     grant(&mut root, Guid::from_u128(1), Sid::user(ANN), Rights::WMIGUID_SET);
     let mut ann = client_as_user(&daemon, ANN, Role::Controller);
     let realtime = (SESSION, Rights::TRACELOG_CREATE_REALTIME);
@@ -175,7 +175,7 @@ fn each_operation_of_a_controller_needs_its_right() {
         "a grant to Ann does not admit Bob"
     );
 
-    // A real_time_config session is allowed, one with a file is not.
+    // A real-time session is allowed, one with a file is not.
     assert_eq!(ann.status(control_message(Control::Flush { log_file: None })), SUCCESS);
     let timer = Update { flush_timer: Some(3), ..Update::default() };
     assert_eq!(ann.status(control_message(Control::Update(timer.clone()))), SUCCESS);
@@ -205,8 +205,9 @@ fn each_operation_of_a_controller_needs_its_right() {
         ACCESS_DENIED,
         "the right is checked before the name"
     );
-    for order in [Control::Stop, Control::Flush { log_file: None }, Control::Update(timer), Control::Query] {
-        assert_eq!(ann.status(control_message(order.clone())), ACCESS_DENIED, "{order:?}");
+    for control in [Control::Stop, Control::Flush { log_file: None }, Control::Update(timer), Control::Query]
+    {
+        assert_eq!(ann.status(control_message(control.clone())), ACCESS_DENIED, "{control:?}");
         assert_eq!(status(&root.request(control_message(Control::Query))), SUCCESS);
     }
     assert_eq!(status(&root.request(control_message(Control::Stop))), SUCCESS);
@@ -257,7 +258,7 @@ fn only_sessions_that_may_be_queried_are_listed() {
         )),
         Message::Done
     );
-    assert_eq!(names(&mut bob), [""; 0], "denied by name, granted by group");
+    assert_eq!(names(&mut bob), [""; 0], "the denial for Bob precedes the grant to the group");
     assert_eq!(admission_status(&daemon, ANN, Role::Controller), ACCESS_DENIED, "Ann is not in the group");
 }
 
@@ -333,7 +334,6 @@ fn secure_session_is_written_only_with_the_right() {
         assert_eq!(client.receive_enable().code, EnableCode::Enable);
     }
     ann.assert_quiet();
-    // A call that waits does not wait for Ann's process.
     bob.assert_quiet();
     ann.register_quietly(2, PROVIDER);
     grant(&mut root, SESSION, Sid::user(ANN), Rights::TRACELOG_LOG_EVENT);
@@ -507,10 +507,10 @@ fn list_of_a_generated_guid_ends_with_its_session_and_is_never_saved() {
         other => panic!("{other:?}"),
     };
     let session = root.start(real_time_config("s"));
-    let made_up = session.config.guid;
-    grant(&mut root, made_up, Sid::user(ANN), Rights::WMIGUID_QUERY);
+    let generated_guid = session.config.guid;
+    grant(&mut root, generated_guid, Sid::user(ANN), Rights::WMIGUID_QUERY);
     grant(&mut root, SESSION, Sid::user(ANN), Rights::WMIGUID_QUERY);
-    let mut both = vec![made_up, SESSION];
+    let mut both = vec![generated_guid, SESSION];
     both.sort();
     assert_eq!(lists(&mut root), both);
     let folder = daemon.runtime().path().join("security.d");
@@ -518,7 +518,7 @@ fn list_of_a_generated_guid_ends_with_its_session_and_is_never_saved() {
     assert_eq!(files(), [std::ffi::OsString::from(SESSION.to_string())]);
     root.stop(session.id);
     assert_eq!(lists(&mut root), both, "its outcome can still be queried");
-    // As many sessions as outcomes are kept.
+    // The daemon keeps the outcomes of the last 64 sessions.
     for _ in 0..64 {
         let id = root.start(real_time_config("other")).id;
         root.stop(id);

@@ -112,14 +112,14 @@ fn generations_wrap_over_restarts_and_failed_starts_use_none() {
     let log = dir.path().join("app.etl");
     let generation = |dir: &TempDir, n: u32| dir.path().join(format!("app.etl.000{n}")).exists();
     let file_name = format!("FileName = \"{}\"\nFileMax = 2", log.display());
-    for (counter, there) in [(1, [true, false]), (2, [true, true]), (1, [true, true])] {
+    for (counter, exist) in [(1, [true, false]), (2, [true, true]), (1, [true, true])] {
         write_definition(dir.path(), "App", &definition_text(1, &file_name));
         dir = Daemon::start_in(dir, |_| {}).stop();
         assert_eq!(
             stored_state(dir.path(), "App"),
             AutologgerState { status: Some(SUCCESS.0), file_counter: counter, ..AutologgerState::default() }
         );
-        assert_eq!([generation(&dir, 1), generation(&dir, 2)], there);
+        assert_eq!([generation(&dir, 1), generation(&dir, 2)], exist);
     }
     assert!(!log.exists(), "each generation has its number");
     let nowhere = format!("FileName = \"{}/none/a.etl\"\nFileMax = 2", dir.path().display());

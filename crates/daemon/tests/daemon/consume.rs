@@ -1,4 +1,4 @@
-//! Tests of real_time_config consumers.
+//! Live consumers.
 
 use traceweir_format::spec::session::EVENT_TRACE_BUFFERING_MODE;
 use traceweir_transport::live::{ConsumerEnds, Next, QueueReader};

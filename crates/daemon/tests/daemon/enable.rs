@@ -62,12 +62,12 @@ fn provider_name_is_kept_with_its_enable_and_must_be_printable() {
     let daemon = Daemon::start();
     let mut controller = daemon.controller();
     let session = controller.start(real_time_config("s")).id;
-    let called = |name: &str| {
+    let enable_by_name = |name: &str| {
         let (session, code) = (SessionRef::Id(session), EnableCode::Enable);
         let (params, name) = (Box::default(), name.to_owned());
         Message::EnableProvider { session, provider: PROVIDER, code, params, name, timeout_ms: 0 }
     };
-    let mut name_of = |message: Message, status: Status| {
+    let mut name_after = |message: Message, status: Status| {
         assert_eq!(controller.status(message), status);
         let Message::Providers { providers, .. } =
             controller.request(Message::QueryProviders { after: None })
@@ -76,12 +76,16 @@ fn provider_name_is_kept_with_its_enable_and_must_be_printable() {
         };
         providers.first().map(|entry| entry.sessions[0].name.clone()).unwrap_or_default()
     };
-    assert_eq!(name_of(called("\u{1b}[2J"), INVALID_PARAMETER), "", "no terminal control sequences");
-    assert_eq!(name_of(called(&"n".repeat(256)), INVALID_PARAMETER), "");
-    assert_eq!(name_of(called("My Provider"), SUCCESS), "My Provider");
-    assert_eq!(name_of(called(""), SUCCESS), "My Provider", "an empty name changes nothing");
+    assert_eq!(
+        name_after(enable_by_name("\u{1b}[2J"), INVALID_PARAMETER),
+        "",
+        "no terminal control sequences"
+    );
+    assert_eq!(name_after(enable_by_name(&"n".repeat(256)), INVALID_PARAMETER), "");
+    assert_eq!(name_after(enable_by_name("My Provider"), SUCCESS), "My Provider");
+    assert_eq!(name_after(enable_by_name(""), SUCCESS), "My Provider", "an empty name changes nothing");
     let long = "é".repeat(255);
-    assert_eq!(name_of(called(&long), SUCCESS), long);
+    assert_eq!(name_after(enable_by_name(&long), SUCCESS), long);
 }
 
 #[test]
@@ -156,23 +160,6 @@ fn waiting_call_delays_no_other_client() {
 }
 
 #[test]
-fn ninth_session_of_a_provider_is_refused() {
-    let daemon = Daemon::start();
-    let mut controller = daemon.controller();
-    let ids: Vec<u64> = (0..9).map(|i| controller.start(real_time_config(&i.to_string())).id).collect();
-    for id in &ids[..8] {
-        controller.enable(*id, PROVIDER);
-    }
-    assert_eq!(
-        controller.status(enable_message(ids[8], PROVIDER, EnableCode::Enable, 0)),
-        NO_SYSTEM_RESOURCES
-    );
-    controller.enable(ids[0], PROVIDER);
-    controller.stop(ids[3]);
-    controller.enable(ids[8], PROVIDER);
-}
-
-#[test]
 fn state_is_captured_from_enabled_registrations() {
     let daemon = Daemon::start();
     let mut controller = daemon.controller();
@@ -190,8 +177,8 @@ fn state_is_captured_from_enabled_registrations() {
     provider.receive_enable();
     assert_eq!(controller.request(enable_message(b, PROVIDER, EnableCode::CaptureState, 0)), Message::Done);
     assert_eq!(controller.request(enable_message(a, PROVIDER, EnableCode::CaptureState, 0)), Message::Done);
-    let asked = provider.receive_enable();
-    assert_eq!((asked.session, asked.code, asked.params.level), (a, EnableCode::CaptureState, 3));
+    let capture = provider.receive_enable();
+    assert_eq!((capture.session, capture.code, capture.params.level), (a, EnableCode::CaptureState, 3));
     provider.assert_quiet();
 }
 
@@ -225,9 +212,8 @@ fn process_filter_enables_only_those_processes() {
     let mut provider = daemon.provider();
     provider.register_quietly(1, PROVIDER);
     let (own, other) = (std::process::id(), SleepingProcess::new());
-    let mut filter = |pids_wanted: &[u32]| {
-        let message =
-            enable_message_with(session, PROVIDER, EnableCode::Enable, params_for_pids(pids_wanted), 0);
+    let mut filter = |pids: &[u32]| {
+        let message = enable_message_with(session, PROVIDER, EnableCode::Enable, params_for_pids(pids), 0);
         assert_eq!(controller.request(message), Message::Done);
     };
 
@@ -258,7 +244,7 @@ fn process_filter_enables_only_those_processes() {
 }
 
 fn failed_message(order: u32, registration: Option<u32>, session: u64) -> Message {
-    Message::Failed { order, registration, session, status: 1450, reason: "no room".into() }
+    Message::Failed { order, registration, session, status: NO_SYSTEM_RESOURCES.0, reason: "no room".into() }
 }
 
 #[test]
@@ -284,7 +270,9 @@ fn process_that_cannot_map_its_region_is_reported_and_retried() {
         }
         let Message::Enable { order, .. } = envelope.message else { panic!("{:?}", envelope.message) };
         other.acknowledge(order);
-        let Message::Refused { status: 1450, reason } = controller.receive() else { panic!("not refused") };
+        let answer = controller.receive();
+        assert_eq!(status(&answer), NO_SYSTEM_RESOURCES);
+        let Message::Refused { reason, .. } = answer else { panic!("not refused") };
         assert!(reason.contains("no room") && reason.contains("process"), "{reason}");
     }
     until("its region is detached", || controller.query(session).processes == 1);
@@ -357,7 +345,7 @@ fn program_name_filter_applies_now_and_later() {
     early.register_quietly(1, PROVIDER);
     assert_eq!(enable(&format!("other;{program}")), Message::Done);
     early.receive_region(session);
-    assert_eq!(early.receive_enable().params, EnableParams::default(), "the scope filter is not sent");
+    assert_eq!(early.receive_enable().params, EnableParams::default(), "the daemon applies the filter");
     let mut late = daemon.provider();
     late.register(2, PROVIDER);
     late.receive_region(session);

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use traceweir_format::Guid;
-use traceweir_format::spec::enable::EVENT_ENABLE_PROPERTY_PROVIDER_GROUP as OF_GROUP;
+use traceweir_format::spec::enable::EVENT_ENABLE_PROPERTY_PROVIDER_GROUP as PROVIDER_GROUP;
 use traceweir_format::tracelogging::TraitsBuilder;
 use traceweir_transport::message::{EnableCode, EnableParams, Message, ProviderEntry};
 
@@ -17,7 +17,7 @@ fn group_traits(group: Guid) -> Vec<u8> {
 }
 
 fn group_params(level: u8) -> EnableParams {
-    EnableParams { level, property: OF_GROUP, ..EnableParams::default() }
+    EnableParams { level, property: PROVIDER_GROUP, ..EnableParams::default() }
 }
 
 fn enable_group_message(session: u64, code: EnableCode, level: u8, timeout_ms: u32) -> Message {
@@ -69,8 +69,7 @@ fn group_enable_waits_for_every_member_in_every_process() {
     two.acknowledge(enable.order);
     assert_eq!(controller.receive(), Message::Done);
 
-    // An additional direct enable affects only those registrations; they receive the combination,
-    // without waiting.
+    // An additional direct enable affects only the registrations of its provider.
     let params = EnableParams { level: 5, match_any: 6, match_all: 4, ..EnableParams::default() };
     assert_eq!(
         controller.request(enable_message_with(session, PROVIDER, EnableCode::Enable, params, 0)),
@@ -98,7 +97,7 @@ fn group_enable_waits_for_every_member_in_every_process() {
     assert_eq!(
         (enable.registration(), enable.code, enable.params.level),
         (1, EnableCode::Enable, 5),
-        "what is left"
+        "the direct enable is left"
     );
     one.acknowledge(enable.order);
     let enable = two.receive_enable();
@@ -203,7 +202,7 @@ fn latest_session_takes_over_a_classic_provider() {
     assert_eq!(
         (params.level, params.match_any, params.match_all, params.property),
         (0, 0, 0, 0),
-        "only 32 bits"
+        "only the low 32 bits of the mask"
     );
     controller.enable(b, PROVIDER);
     provider.receive_region(b);
@@ -234,18 +233,18 @@ fn enable_without_timeout_returns_at_once_and_with_one_in_time() {
     let mut provider = daemon.provider();
     register_member(&mut provider, 1, PROVIDER);
     assert_eq!(provider.receive(), Message::Registered { registration: 1 });
-    // The process sends nothing all the time.
+    // The process acknowledges nothing.
     for target in
         [enable_message, |session, _, code, timeout| enable_group_message(session, code, 1, timeout)]
     {
         assert_eq!(controller.request(target(session, PROVIDER, EnableCode::Enable, 0)), Message::Done);
-        let begun = Instant::now();
+        let start = Instant::now();
         assert_eq!(controller.status(target(session, PROVIDER, EnableCode::Enable, 60)), TIMEOUT);
-        assert!(begun.elapsed() >= Duration::from_millis(60));
+        assert!(start.elapsed() >= Duration::from_millis(60));
         assert_eq!(controller.status(target(session, PROVIDER, EnableCode::CaptureState, 10)), TIMEOUT);
         assert_eq!(controller.status(target(session, PROVIDER, EnableCode::Disable, 10)), TIMEOUT);
-        let still = list_providers(&mut controller);
-        assert!(still.iter().all(|entry| entry.sessions.is_empty()), "timed out, and applied: {still:?}");
+        let listed = list_providers(&mut controller);
+        assert!(listed.iter().all(|entry| entry.sessions.is_empty()), "timed out, and applied: {listed:?}");
         assert_eq!(
             controller.request(target(session, PROVIDER, EnableCode::Disable, u32::MAX)),
             Message::Done,

@@ -70,12 +70,12 @@ fn unrequested_descriptors_are_closed() {
         let answer = controller.request_with(Message::QueryAll { from: 0 }, &four);
         assert!(matches!(answer, Message::Sessions { .. }));
     }
-    let both = SessionConfig {
+    let config = SessionConfig {
         log_file: Some("/tmp/x.etl".into()),
         log_file_mode: EVENT_TRACE_FILE_MODE_SEQUENTIAL,
         ..real_time_config("s")
     };
-    assert_eq!(status(&controller.request_with(Message::Start(Box::new(both)), &four)), INVALID_PARAMETER);
+    assert_eq!(status(&controller.request_with(Message::Start(Box::new(config)), &four)), INVALID_PARAMETER);
     assert_eq!(
         status(&controller.request_with(Message::Start(Box::new(real_time_config("s"))), &four)),
         INVALID_PARAMETER
@@ -94,18 +94,18 @@ fn client_that_never_reads_is_dropped_and_delays_no_other() {
         controller.start(real_time_config(&format!("{i}-{}", "n".repeat(900))));
     }
     let mute = daemon.controller();
-    let mut dropped = false;
+    let mut is_dropped = false;
     for request in 1..2000 {
         match mute.connection.send(request, &Message::QueryAll { from: 0 }, &[], PATIENCE) {
             Ok(()) => {}
             Err(Error::Closed) => {
-                dropped = true;
+                is_dropped = true;
                 break;
             }
             Err(e) => panic!("{e}"),
         }
     }
-    assert!(dropped, "the daemon queued megabytes of replies for it");
+    assert!(is_dropped, "the daemon queued megabytes of replies for it");
     let Message::Sessions { total, .. } = controller.request(Message::QueryAll { from: 0 }) else {
         panic!("unexpected reply")
     };
@@ -241,23 +241,23 @@ fn descriptor_whose_close_blocks_delays_no_client() {
     };
     // First from clients that only connect.
     for role in [Role::Provider, Role::Controller, Role::Consumer] {
-        let stranger = daemon.connection();
-        can_send_descriptor(&stranger, &hello_message(role, new_instance()), linger());
-        can_send_descriptor(&stranger, &Message::Done, linger());
+        let connection = daemon.connection();
+        can_send_descriptor(&connection, &hello_message(role, new_instance()), linger());
+        can_send_descriptor(&connection, &Message::Done, linger());
     }
     // Then from an admitted client, with a request and in place of a log file.
-    let guest = daemon.controller();
-    assert!(can_send_descriptor(&guest.connection, &Message::QueryAll { from: 0 }, linger()));
-    let to_it = SessionConfig {
+    let admitted = daemon.controller();
+    assert!(can_send_descriptor(&admitted.connection, &Message::QueryAll { from: 0 }, linger()));
+    let config = SessionConfig {
         log_file: Some("/tmp/x.etl".into()),
         log_file_mode: EVENT_TRACE_FILE_MODE_SEQUENTIAL,
         ..real_time_config("s")
     };
-    assert!(can_send_descriptor(&guest.connection, &Message::Start(Box::new(to_it)), linger()));
+    assert!(can_send_descriptor(&admitted.connection, &Message::Start(Box::new(config)), linger()));
     // And with a message that is never read, because the connection is closed before.
-    send(guest.connection.as_fd(), b"no message", SendFlags::NOSIGNAL).unwrap();
+    send(admitted.connection.as_fd(), b"no message", SendFlags::NOSIGNAL).unwrap();
     for _ in 0..8 {
-        can_send_descriptor(&guest.connection, &Message::QueryAll { from: 0 }, linger());
+        can_send_descriptor(&admitted.connection, &Message::QueryAll { from: 0 }, linger());
     }
     let id = controller.start(real_time_config("answers")).id;
     controller.stop(id);
@@ -298,12 +298,12 @@ fn other_users_cannot_send_descriptors_unless_they_control_sessions() {
 #[test]
 fn connections_of_one_process_are_limited() {
     let daemon = Daemon::start();
-    let few: Vec<Client> = (0..8).map(|_| daemon.provider()).collect();
-    let mut more = Client::new(daemon.connection());
-    assert_eq!(more.status(hello_message(Role::Provider, new_instance())), NO_SYSTEM_RESOURCES);
-    more.assert_closed();
+    let clients: Vec<Client> = (0..8).map(|_| daemon.provider()).collect();
+    let mut ninth = Client::new(daemon.connection());
+    assert_eq!(ninth.status(hello_message(Role::Provider, new_instance())), NO_SYSTEM_RESOURCES);
+    ninth.assert_closed();
     daemon.controller();
-    drop(few);
+    drop(clients);
     until("there is room again", || {
         let answer = Client::new(daemon.connection()).request(hello_message(Role::Provider, new_instance()));
         matches!(answer, Message::Welcome { .. })

@@ -106,8 +106,8 @@ fn daemon_on_demand_gives_way_to_a_service_manager_once_its_sessions_have_ended(
     std::fs::rename(&other, &socket).unwrap();
     let stopper = Stopper::new().unwrap();
     let options = Options { listener: Some(listener), ..Options::new(runtime) };
-    let for_second = stopper.clone();
-    let second = std::thread::spawn(move || run_until(options, &for_second));
+    let second_stopper = stopper.clone();
+    let second = std::thread::spawn(move || run_until(options, &second_stopper));
     // The connection waits in the queue of the service manager's socket.
     let waiting = Connection::connect(&socket, PATIENCE).unwrap();
     assert_eq!(controller.query(session).id, session, "the session goes on");
@@ -205,7 +205,7 @@ fn idle_daemon_exits_despite_connected_providers() {
     provider.assert_closed();
 }
 
-/// Accepts a knock as a listening provider does, whether or not a daemon runs.
+/// Accepts the knock of a daemon at the socket of a provider.
 pub(crate) fn answer_knock(listener: &Listener, instance: u64) -> Client {
     let connection = eventually("a knock", || listener.accept().unwrap());
     connection.take_descriptors().unwrap();
@@ -315,12 +315,12 @@ fn unresponsive_provider_socket_delays_no_other() {
     let dir = tempfile::tempdir().unwrap();
     let runtime = RuntimeDir::from_path(&dir.path().join("run"));
     runtime.ensure().unwrap();
-    let deaf: Vec<_> =
+    let listeners: Vec<_> =
         (1..5).map(|pid| Listener::bind(&runtime.new_provider_socket(pid), 0o600).unwrap()).collect();
     let daemon = Daemon::start_in(dir, |_| {});
     let mut controller = daemon.controller();
     let session = controller.start(real_time_config("session")).id;
     controller.stop(session);
-    drop(deaf);
+    drop(listeners);
     Connection::connect(&daemon.runtime().control_socket(), PATIENCE).unwrap();
 }

@@ -73,8 +73,8 @@ fn file_sequence_holds_every_event_once_in_complete_files() {
     let mut controller = daemon.controller();
     let folder = daemon.path("logs");
     fs::create_dir(&folder).unwrap();
-    let config = file_sequence(&folder, "row", 40);
-    let first = folder.join("row-1.etl");
+    let config = file_sequence(&folder, "log", 40);
+    let first = folder.join("log-1.etl");
     assert_eq!(
         try_start(&mut controller, config.clone(), &[&open_log_file(&first)]),
         Err(INVALID_PARAMETER),
@@ -89,7 +89,7 @@ fn file_sequence_holds_every_event_once_in_complete_files() {
     let end = stop_while_written(&mut controller, &mut provider, session.id);
     assert_eq!((end.events, end.events_lost), (5_000 - lost as u64, lost as u64));
     let files: Vec<PathBuf> =
-        (1..).map(|n| folder.join(format!("row-{n}.etl"))).take_while(|p| p.exists()).collect();
+        (1..).map(|n| folder.join(format!("log-{n}.etl"))).take_while(|p| p.exists()).collect();
     assert!(files.len() > 3, "{} files", files.len());
     assert_eq!(end.config.log_file.as_ref(), files.last());
     assert_eq!(files.iter().map(|path| count_final_events(path)).sum::<usize>(), 5_000 - lost);
@@ -103,10 +103,10 @@ fn session_ends_when_its_next_file_cannot_be_opened() {
     let folder = daemon.path("logs");
     fs::create_dir(&folder).unwrap();
     // The third file is in use by another session.
-    let third = folder.join("row-3.etl");
+    let third = folder.join("log-3.etl");
     let other = controller.start(file_config("other", &third));
-    let files = [&open_log_file(&folder.join("row-1.etl")), &open_folder(&folder)];
-    let session = try_start(&mut controller, file_sequence(&folder, "row", 40), &files).unwrap();
+    let files = [&open_log_file(&folder.join("log-1.etl")), &open_folder(&folder)];
+    let session = try_start(&mut controller, file_sequence(&folder, "log", 40), &files).unwrap();
     let (mut provider, region) = connect_writer(&daemon, &mut controller, session.id);
     let lost = write_events(region, 5_000);
     acknowledge_close(&mut provider, session.id);
@@ -114,9 +114,10 @@ fn session_ends_when_its_next_file_cannot_be_opened() {
     until("the session has ended", || controller.status(outcome()) == SUCCESS);
     let end = expect_properties(controller.request(outcome()));
     assert_eq!(Status(end.end_status), BAD_PATHNAME);
-    let there = count_final_events(&folder.join("row-1.etl")) + count_final_events(&folder.join("row-2.etl"));
-    assert_eq!(there as u64 + end.events_lost, 5_000);
-    assert!(there > 0 && lost < 5_000);
+    let in_files =
+        count_final_events(&folder.join("log-1.etl")) + count_final_events(&folder.join("log-2.etl"));
+    assert_eq!(in_files as u64 + end.events_lost, 5_000);
+    assert!(in_files > 0 && lost < 5_000);
     controller.stop(other.id);
     assert_eq!(count_final_events(&third), 0, "nothing was written to the third file");
 }
@@ -125,15 +126,18 @@ fn session_ends_when_its_next_file_cannot_be_opened() {
 fn increment_needs_a_file_sequence_and_conversion_a_file() {
     let daemon = Daemon::start();
     let (mut controller, path) = (daemon.controller(), daemon.path("a.etl"));
-    let live_one = controller.start(real_time_config("live")).id;
+    let live = controller.start(real_time_config("live")).id;
     let with_file = controller.start(file_config("file", &path)).id;
     for control in [Control::Increment, Control::ConvertToRealTime] {
-        assert_eq!(status(&controller.control(live_one, control)), INVALID_FUNCTION);
+        assert_eq!(status(&controller.control(live, control)), INVALID_FUNCTION);
     }
     assert_eq!(status(&controller.control(with_file, Control::Increment)), INVALID_FUNCTION);
     assert_eq!(status(&controller.control(77, Control::Increment)), WMI_INSTANCE_NOT_FOUND);
-    let now = expect_properties(controller.control(with_file, Control::ConvertToRealTime));
-    assert_eq!((now.config.log_file, now.config.log_file_mode & 0x12F), (None, EVENT_TRACE_REAL_TIME_MODE));
+    let converted = expect_properties(controller.control(with_file, Control::ConvertToRealTime));
+    assert_eq!(
+        (converted.config.log_file, converted.config.log_file_mode & 0x12F),
+        (None, EVENT_TRACE_REAL_TIME_MODE)
+    );
     assert_eq!(count_final_events(&path), 0, "the file is final");
     let other = controller.start(file_config("other", &path)).id;
     controller.stop(other);
@@ -160,8 +164,8 @@ fn append_continues_a_log_and_leaves_other_files_unchanged() {
     let before = fs::read(&path).unwrap();
     let other_size = SessionConfig { buffer_size: 128, ..config() };
     assert_eq!(try_start(&mut controller, other_size, &[&open_log_file(&path)]), Err(INVALID_PARAMETER));
-    let counter = SessionConfig { clock: 1, ..config() };
-    assert_eq!(try_start(&mut controller, counter, &[&open_log_file(&path)]), Err(INVALID_PARAMETER));
+    let other_clock = SessionConfig { clock: 1, ..config() };
+    assert_eq!(try_start(&mut controller, other_clock, &[&open_log_file(&path)]), Err(INVALID_PARAMETER));
     assert_eq!(fs::read(&path).unwrap(), before);
     let letter = daemon.path("letter");
     fs::write(&letter, "Dear friend").unwrap();
@@ -203,13 +207,14 @@ fn session_needs_disk_space_for_its_log_and_the_reserve() {
 fn sixty_four_sessions_run_and_one_more_is_refused() {
     let daemon = Daemon::start();
     let mut controller = daemon.controller();
-    let small = |n: usize| SessionConfig { buffer_size: 4, ..real_time_config(&format!("session {n}")) };
-    let ids: Vec<u64> = (0..64).map(|n| controller.start(small(n)).id).collect();
+    let small_config =
+        |n: usize| SessionConfig { buffer_size: 4, ..real_time_config(&format!("session {n}")) };
+    let ids: Vec<u64> = (0..64).map(|n| controller.start(small_config(n)).id).collect();
     let loggers: std::collections::BTreeSet<u64> = ids.iter().map(|id| id & 0xFFFF).collect();
     assert_eq!(loggers.len(), 64);
-    assert_eq!(try_start(&mut controller, small(64), &[]), Err(NO_SYSTEM_RESOURCES));
+    assert_eq!(try_start(&mut controller, small_config(64), &[]), Err(NO_SYSTEM_RESOURCES));
     controller.stop(ids[7]);
-    assert!(try_start(&mut controller, small(64), &[]).is_ok());
+    assert!(try_start(&mut controller, small_config(64), &[]).is_ok());
     assert_eq!(
         status(&controller.control(ids[7], Control::Query)),
         WMI_INSTANCE_NOT_FOUND,

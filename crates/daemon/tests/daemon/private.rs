@@ -61,13 +61,13 @@ fn first_process_gets_the_plain_file_name_unless_it_fails() {
     let (_, _, config) = receive_start(&mut two);
     let numbered = format!("/x/app.etl_{}", std::process::id());
     assert_eq!(config.log_file.as_deref(), Some(numbered.as_ref()));
-    send_state(&one, order, session, 112, 0);
+    send_state(&one, order, session, DISK_FULL.0, 0);
     send_state(&two, order, session, 0, 5);
     let answer = controller.receive_envelope();
     assert_eq!(answer.request, request);
-    let now = expect_properties(answer.message);
+    let started = expect_properties(answer.message);
     assert_eq!(
-        (now.id, now.processes, now.events),
+        (started.id, started.processes, started.events),
         (session, 1, 5),
         "a start succeeds if one process runs the session"
     );
@@ -98,8 +98,8 @@ fn sums_include_disconnected_processes_without_waiting_for_them() {
     send_state(&two, order, session, 0, 20);
     assert_eq!(expect_properties(controller.receive()).events, 30);
     // Reports of a process that takes no part are ignored.
-    let stranger = daemon.provider();
-    send_state(&stranger, order, session, 0, 1000);
+    let outsider = daemon.provider();
+    send_state(&outsider, order, session, 0, 1000);
     send_state(&one, 4711, session, 0, 11);
     send_state(&one, 0, 4711, 0, 1000);
 
@@ -120,14 +120,14 @@ fn session_fails_with_the_first_reason_if_all_processes_refuse() {
     one.register_quietly(1, PROVIDER);
     controller.send(&start_message(private_config("App")));
     let (order, session, _) = receive_start(&mut one);
-    send_state(&one, order, session, 1450, 0);
+    send_state(&one, order, session, NO_SYSTEM_RESOURCES.0, 0);
     assert_eq!(status(&controller.receive()), NO_SYSTEM_RESOURCES);
     assert_eq!(controller.status(query_message("App")), WMI_INSTANCE_NOT_FOUND);
     one.assert_quiet();
 }
 
 #[test]
-fn private_sessions_are_not_counted_and_end_with_their_connection() {
+fn private_sessions_have_their_own_limit_and_end_with_their_connection() {
     let daemon = Daemon::start_in(tempfile::tempdir().unwrap(), |options| options.max_sessions = 1);
     let mut controller = daemon.controller();
     controller.start(real_time_config("one"));
@@ -147,7 +147,7 @@ fn private_sessions_are_not_counted_and_end_with_their_connection() {
     for n in 0..256 {
         controller.request(start_message(private_config(&format!("p{n}"))));
     }
-    assert_eq!(controller.status(start_message(private_config("past"))), NO_SYSTEM_RESOURCES);
+    assert_eq!(controller.status(start_message(private_config("one more"))), NO_SYSTEM_RESOURCES);
 }
 
 #[test]

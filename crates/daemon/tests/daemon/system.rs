@@ -1,5 +1,5 @@
-//! Sessions that receive kernel events: how they start, what they want while they run, and what
-//! their files contain. Uses real captures where this machine permits them.
+//! Sessions that receive kernel events: how they start, which events they request while they
+//! run, and what their files contain. Uses real captures where this machine permits them.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -11,7 +11,7 @@ use traceweir_format::etl::{Trace, check};
 use traceweir_format::info::{Answer, GroupMask, Query, Set};
 use traceweir_format::kernel::hook;
 use traceweir_format::security::Sid;
-use traceweir_format::spec::access::{DEFAULT_TRACE_SECURITY, Rights};
+use traceweir_format::spec::access::{DEFAULT_TRACE_SECURITY, Rights, SecurityOperation};
 use traceweir_format::spec::event::class;
 use traceweir_format::spec::info::InfoClass;
 use traceweir_format::spec::session::{
@@ -31,9 +31,15 @@ const CIRCULAR: &str = "Circular Kernel Context Logger";
 
 const CSWITCH: u32 = 0x10;
 const DISPATCHER: u32 = 0x800;
+const REGISTRY: u32 = 0x2_0000;
+const PROFILE: u32 = 0x100_0000;
 const SWITCH: u16 = hook::CONTEXT_SWITCH;
 const READY: u16 = hook::READY_THREAD;
 const STACK: u16 = hook::STACK_WALK;
+
+/// Statuses of a daemon that cannot capture kernel events.
+const UNSUPPORTED: u32 = Status::ERROR_NOT_SUPPORTED.0;
+const UNPRIVILEGED: u32 = PRIVILEGE_NOT_HELD.0;
 
 /// Starts a session that receives kernel events; `None` if this machine provides none.
 fn start_kernel_session(controller: &mut Client, config: SessionConfig) -> Option<Properties> {
@@ -41,7 +47,7 @@ fn start_kernel_session(controller: &mut Client, config: SessionConfig) -> Optio
     let files: Vec<_> = file.iter().collect();
     match controller.request_with(Message::Start(Box::new(config)), &files) {
         Message::Properties(properties) => Some(*properties),
-        Message::Refused { status: 50 | 1314, reason } => {
+        Message::Refused { status: UNSUPPORTED | UNPRIVILEGED, reason } => {
             assert!(reason.contains("kernel events"), "{reason}");
             skip("kernel events", &reason);
             None
@@ -55,7 +61,7 @@ fn start_kernel_session(controller: &mut Client, config: SessionConfig) -> Optio
 fn is_accepted(answer: &Message) -> bool {
     match answer {
         Message::Done => true,
-        Message::Refused { status: 50 | 1314, reason } => {
+        Message::Refused { status: UNSUPPORTED | UNPRIVILEGED, reason } => {
             assert!(reason.contains("kernel events"), "{reason}");
             skip("kernel events", reason);
             false
@@ -112,8 +118,8 @@ fn stack_tracing(events: &[(Guid, u8)]) -> Set {
     Set::StackTracing(events.iter().map(id).collect())
 }
 
-/// Runs two threads that wait for each other this many times; returns the id of the one that ends
-/// with it.
+/// Runs two threads that wait for each other this many times; returns the id of the second, which
+/// has ended.
 fn switch_threads(rounds: usize) -> i32 {
     let (to, from) = (sync_channel::<()>(0), sync_channel::<()>(0));
     std::thread::scope(|scope| {
@@ -130,9 +136,13 @@ fn switch_threads(rounds: usize) -> i32 {
     })
 }
 
-/// A kernel event: its hook, its time, and the beginning of its payload: a time for a stack, two
-/// threads for a context switch.
-type KernelEvent = (u16, i64, i64);
+#[derive(Clone, Copy, Default)]
+struct KernelEvent {
+    hook: u16,
+    time: i64,
+    /// The first eight bytes of the payload: a time for a stack, two threads for a context switch.
+    payload: i64,
+}
 
 /// Returns the kernel events of a valid trace, in the order of each processor.
 fn read_hooks(path: &Path) -> BTreeMap<u16, Vec<KernelEvent>> {
@@ -149,22 +159,22 @@ fn read_hooks_so_far(path: &Path) -> BTreeMap<u16, Vec<KernelEvent>> {
     let mut seen: BTreeMap<u16, Vec<KernelEvent>> = BTreeMap::new();
     while let Some(record) = events.next().unwrap() {
         if let Some(hook) = record.hook() {
-            let first = record.payload().first_chunk().map_or(0, |first| i64::from_le_bytes(*first));
-            seen.entry(record.cpu()).or_default().push((hook, record.time(), first));
+            let payload = record.payload().first_chunk().map_or(0, |bytes| i64::from_le_bytes(*bytes));
+            seen.entry(record.cpu()).or_default().push(KernelEvent { hook, time: record.time(), payload });
         }
     }
     seen
 }
 
 fn count_hook(hooks: &BTreeMap<u16, Vec<KernelEvent>>, hook: u16) -> usize {
-    hooks.values().flatten().filter(|event| event.0 == hook).count()
+    hooks.values().flatten().filter(|event| event.hook == hook).count()
 }
 
 /// Counts the switches to a thread, and away from it.
 fn count_switches(hooks: &BTreeMap<u16, Vec<KernelEvent>>, thread: i32) -> usize {
     let thread = i64::from(thread);
     let involves_thread = |event: &&KernelEvent| {
-        event.0 == SWITCH && (event.2 & 0xFFFF_FFFF == thread || event.2 >> 32 == thread)
+        event.hook == SWITCH && (event.payload & 0xFFFF_FFFF == thread || event.payload >> 32 == thread)
     };
     hooks.values().flatten().filter(involves_thread).count()
 }
@@ -174,16 +184,15 @@ fn kernel_logger_has_its_guid_and_the_events_of_its_flags() {
     again(5, || {
         let daemon = Daemon::start();
         let (mut controller, path) = (daemon.controller(), daemon.path("a.etl"));
-        let config =
-            SessionConfig { guid: Guid::from_u128(7), ..kernel_logger(&path, CSWITCH | 0x0002_0000) };
+        let config = SessionConfig { guid: Guid::from_u128(7), ..kernel_logger(&path, CSWITCH | REGISTRY) };
         let Some(session) = start_kernel_session(&mut controller, config) else { return };
         assert_eq!(
             (session.config.guid, session.config.enable_flags),
-            (class::SYSTEM_TRACE_CONTROL, 0x2_0010)
+            (class::SYSTEM_TRACE_CONTROL, CSWITCH | REGISTRY)
         );
-        let again = Message::Start(Box::new(kernel_logger(&daemon.path("b.etl"), 1)));
+        let second_start = Message::Start(Box::new(kernel_logger(&daemon.path("b.etl"), 1)));
         assert_eq!(
-            status(&controller.request_with(again, &[&open_log_file(&daemon.path("b.etl"))])),
+            status(&controller.request_with(second_start, &[&open_log_file(&daemon.path("b.etl"))])),
             ALREADY_EXISTS
         );
         switch_threads(300);
@@ -221,17 +230,17 @@ fn stacks_follow_the_listed_events_once_requested() {
         let seen = read_hooks(&path);
         assert!(count_hook(&seen, STACK) >= 200, "{} stacks", count_hook(&seen, STACK));
         for events in seen.values() {
-            let mut event = (0, 0, 0);
-            for &(hook, time, of) in events {
-                if hook == STACK {
+            let mut event = KernelEvent::default();
+            for next in events {
+                if next.hook == STACK {
                     // The kernel's part and the program's part may be two stacks.
                     assert_eq!(
-                        (event.0, event.1),
-                        (READY, of),
+                        (event.hook, event.time),
+                        (READY, next.payload),
                         "a stack follows the event that it belongs to"
                     );
                 } else {
-                    event = (hook, time, of);
+                    event = *next;
                 }
             }
         }
@@ -314,8 +323,8 @@ fn events_are_captured_only_while_requested() {
         let after = switch_threads(200);
         controller.stop(session.id);
         let seen = read_hooks(&path);
-        let of_each = [before, wanted, after].map(|thread| count_switches(&seen, thread));
-        assert!(of_each[0] == 0 && of_each[1] >= 100 && of_each[2] == 0, "{of_each:?}");
+        let switches = [before, wanted, after].map(|thread| count_switches(&seen, thread));
+        assert!(switches[0] == 0 && switches[1] >= 100 && switches[2] == 0, "{switches:?}");
     });
 }
 
@@ -325,26 +334,32 @@ fn system_providers_need_system_logger_mode() {
     let mut controller = daemon.controller();
     let (plain, session) =
         (controller.start(real_time_config("plain")).id, controller.start(system_logger_config("s", 0)).id);
-    let ask = |controller: &mut Client, session, provider, code| {
+    let enable = |controller: &mut Client, session, provider, code| {
         controller.status(enable_keywords(session, provider, code, 1))
     };
     for code in [EnableCode::Enable, EnableCode::Disable, EnableCode::CaptureState] {
-        assert_eq!(ask(&mut controller, plain, system_provider("Process"), code), INVALID_PARAMETER);
-        assert_eq!(ask(&mut controller, plain, class::SYSTEM_TRACE_CONTROL, code), INVALID_PARAMETER);
+        assert_eq!(enable(&mut controller, plain, system_provider("Process"), code), INVALID_PARAMETER);
+        assert_eq!(enable(&mut controller, plain, class::SYSTEM_TRACE_CONTROL, code), INVALID_PARAMETER);
     }
     assert_eq!(
-        ask(&mut controller, session, class::SYSTEM_TRACE_CONTROL, EnableCode::Enable),
+        enable(&mut controller, session, class::SYSTEM_TRACE_CONTROL, EnableCode::Enable),
         INVALID_PARAMETER
     );
-    assert_eq!(ask(&mut controller, session, class::SYSTEM_TRACE_CONTROL, EnableCode::CaptureState), SUCCESS);
-    assert_eq!(ask(&mut controller, session, system_provider("Registry"), EnableCode::CaptureState), SUCCESS);
+    assert_eq!(
+        enable(&mut controller, session, class::SYSTEM_TRACE_CONTROL, EnableCode::CaptureState),
+        SUCCESS
+    );
+    assert_eq!(
+        enable(&mut controller, session, system_provider("Registry"), EnableCode::CaptureState),
+        SUCCESS
+    );
     let providers = vec![system_provider("Process"), PROVIDER];
     assert_eq!(controller.status(Message::CheckEnables { providers }), SUCCESS);
     let named =
         SessionConfig { log_file_mode: EVENT_TRACE_REAL_TIME_MODE, ..system_logger_config(CIRCULAR, 0) };
     let named = controller.start(named).id;
     assert_eq!(
-        ask(&mut controller, named, system_provider("Process"), EnableCode::Enable),
+        enable(&mut controller, named, system_provider("Process"), EnableCode::Enable),
         INVALID_PARAMETER,
         "the session does not have SYSTEM_LOGGER_MODE"
     );
@@ -356,20 +371,20 @@ fn six_system_loggers_run_besides_the_two_reserved_ones() {
     let mut controller = daemon.controller();
     let ids: Vec<u64> =
         (0..6).map(|n| controller.start(system_logger_config(&format!("system {n}"), 0)).id).collect();
-    let seventh = |controller: &mut Client| {
+    let start_seventh = |controller: &mut Client| {
         controller.request(Message::Start(Box::new(system_logger_config("one more", 0))))
     };
-    assert_eq!(status(&seventh(&mut controller)), NO_SYSTEM_RESOURCES);
+    assert_eq!(status(&start_seventh(&mut controller)), NO_SYSTEM_RESOURCES);
     for name in [KERNEL_LOGGER, CIRCULAR] {
         controller.start(SessionConfig {
             log_file_mode: EVENT_TRACE_REAL_TIME_MODE,
             ..system_logger_config(name, 0)
         });
     }
-    assert_eq!(status(&seventh(&mut controller)), NO_SYSTEM_RESOURCES);
+    assert_eq!(status(&start_seventh(&mut controller)), NO_SYSTEM_RESOURCES);
     controller.start(real_time_config("a plain one"));
     controller.stop(ids[2]);
-    assert_eq!(status(&seventh(&mut controller)), SUCCESS);
+    assert_eq!(status(&start_seventh(&mut controller)), SUCCESS);
 }
 
 #[test]
@@ -377,17 +392,17 @@ fn sample_interval_is_system_wide_and_changes_running_sessions() {
     again(5, || {
         let daemon = Daemon::start();
         let (mut controller, path) = (daemon.controller(), daemon.path("a.etl"));
-        let Some(session) = start_kernel_session(&mut controller, kernel_logger(&path, 0x0100_0000)) else {
+        let Some(session) = start_kernel_session(&mut controller, kernel_logger(&path, PROFILE)) else {
             return;
         };
         let interval = |interval| {
             Set::SampledProfileInterval(traceweir_format::info::ProfileInterval { source: 0, interval })
         };
-        let ask = |controller: &mut Client, set: &Set| {
+        let set_status = |controller: &mut Client, set: &Set| {
             let (class, data) = (set.class().number(), set.to_bytes());
             controller.status(Message::SetInformation { session: SessionRef::Id(0), class, data })
         };
-        let first = ask(&mut controller, &interval(20_000));
+        let first = set_status(&mut controller, &interval(20_000));
         if !can(first != PRIVILEGE_NOT_HELD, "root", "profiling needs CAP_PERFMON") {
             return;
         }
@@ -397,7 +412,7 @@ fn sample_interval_is_system_wide_and_changes_running_sessions() {
             INVALID_PARAMETER,
             "not a setting of a session"
         );
-        assert_eq!(ask(&mut controller, &interval(10_000)), SUCCESS);
+        assert_eq!(set_status(&mut controller, &interval(10_000)), SUCCESS);
         controller.stop(session.id);
         read_hooks(&path);
     });
@@ -456,8 +471,8 @@ fn guest_gets_kernel_events_by_the_kernel_access_list() {
     );
     let id = root.start(system_logger_config("s", 0)).id;
     let mut reader = client_as_user(&daemon, ANN, Role::Consumer);
-    let read = || Message::OpenConsumer { session: SessionRef::Id(id) };
-    assert_eq!(reader.status(read()), PRIVILEGE_NOT_HELD, "another user started the session");
+    let open_consumer = || Message::OpenConsumer { session: SessionRef::Id(id) };
+    assert_eq!(reader.status(open_consumer()), PRIVILEGE_NOT_HELD, "another user started the session");
     assert_eq!(update_flags(&mut guest, id, CSWITCH), PRIVILEGE_NOT_HELD);
     assert_eq!(
         set_information(&mut guest, id, &Set::SystemTraceEnableFlags([CSWITCH, 0, 0, 0, 0, 0, 0, 0])),
@@ -469,8 +484,9 @@ fn guest_gets_kernel_events_by_the_kernel_access_list() {
     );
     assert_eq!(query_groups(&mut guest, id), [0; 8], "nothing has changed");
     let (object, sid, rights) = (class::SYSTEM_TRACE_CONTROL, ann.to_bytes(), all.0);
-    let to_himself = Message::SetAccess { object, operation: 2, sid, rights, allow: true };
-    assert_eq!(guest.status(to_himself), ACCESS_DENIED);
+    let grant_to_itself =
+        Message::SetAccess { object, operation: SecurityOperation::ADD_DACL.0, sid, rights, allow: true };
+    assert_eq!(guest.status(grant_to_itself), ACCESS_DENIED);
     grant(&mut root, class::SYSTEM_TRACE_CONTROL, ann, Rights::TRACELOG_ACCESS_KERNEL_LOGGER);
     if is_accepted(&guest.request(enable_keywords(
         id,

@@ -23,7 +23,7 @@ fn register_message(registration: u32) -> Message {
     Message::Register { registration, provider: PROVIDER, traits: Vec::new(), classic: false }
 }
 
-/// Ends a churn, also when the test fails.
+/// Ends the loop of another thread, also when the test fails.
 struct EndOnDrop<'a>(&'a AtomicBool);
 
 impl Drop for EndOnDrop<'_> {
@@ -58,7 +58,7 @@ fn user_who_registers_endlessly_delays_neither_root_nor_others() {
     let clients_of_ann: Vec<Client> = (0..7).map(|_| client_as_user(&daemon, ANN, Role::Provider)).collect();
     let is_over = AtomicBool::new(false);
     let (rounds, slowest) = std::thread::scope(|scope| {
-        let churner = scope.spawn(|| register_endlessly(&clients_of_ann, &is_over));
+        let registering = scope.spawn(|| register_endlessly(&clients_of_ann, &is_over));
         let end = EndOnDrop(&is_over);
         let mut slowest = Duration::ZERO;
         for _ in 0..10 {
@@ -75,7 +75,7 @@ fn user_who_registers_endlessly_delays_neither_root_nor_others() {
             slowest = slowest.max(began.elapsed());
         }
         drop(end);
-        (churner.join().unwrap(), slowest)
+        (registering.join().unwrap(), slowest)
     });
     assert!(rounds > 0 && slowest < MAX_DELAY, "{slowest:?} during {rounds} rounds");
 }
@@ -130,8 +130,11 @@ fn is_full_queue_read() -> bool {
     });
     let uncounted = root.query(session).uncounted_processes;
     if received.len() < CALLS + 1 || uncounted > 0 {
-        let (count, took) = (received.len(), began.elapsed());
-        assert!(took >= READ_LIMIT, "dropped after {took:?} and {count} messages: {uncounted} uncounted");
+        let (count, elapsed) = (received.len(), began.elapsed());
+        assert!(
+            elapsed >= READ_LIMIT,
+            "dropped after {elapsed:?} and {count} messages: {uncounted} uncounted"
+        );
         return false;
     }
     assert!(matches!(received[0], Message::Region { .. }), "{:?}", received[0]);
@@ -143,11 +146,11 @@ fn is_full_queue_read() -> bool {
 fn wait_while_growing(number: &AtomicUsize, full: usize) {
     let mut last = (0, Instant::now());
     until("the calls are held back", || {
-        let now = number.load(Ordering::Relaxed);
-        if now != last.0 {
-            last = (now, Instant::now());
+        let count = number.load(Ordering::Relaxed);
+        if count != last.0 {
+            last = (count, Instant::now());
         }
-        now == full || (now > 0 && last.1.elapsed() > Duration::from_millis(500))
+        count == full || (count > 0 && last.1.elapsed() > Duration::from_millis(500))
     });
 }
 

@@ -60,7 +60,7 @@ pub(crate) struct Daemon {
 }
 
 impl Daemon {
-    /// Starts a daemon that stays.
+    /// Starts a daemon that does not exit when it is idle.
     pub(crate) fn start() -> Self {
         Self::start_in(tempfile::tempdir().unwrap(), |_| {})
     }
@@ -77,7 +77,6 @@ impl Daemon {
         RuntimeDir::from_path(&self.dir.path().join("run"))
     }
 
-    /// Returns a path in the test's folder.
     pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.dir.path().join(name)
     }
@@ -162,7 +161,7 @@ impl Client {
     }
 
     pub(crate) fn receive_envelope(&mut self) -> Envelope {
-        self.connection.receive(PATIENCE).unwrap().expect("a message arrives")
+        self.connection.receive(PATIENCE).unwrap().expect("no message arrived")
     }
 
     pub(crate) fn receive(&mut self) -> Message {
@@ -217,7 +216,7 @@ impl Client {
     /// Receives an `Enable` of exactly one registration.
     pub(crate) fn receive_enable(&mut self) -> EnableMessage {
         let message = self.receive_enables();
-        assert_eq!(message.registrations.len(), 1, "the message is for one registration: {message:?}");
+        assert_eq!(message.registrations.len(), 1, "the message is not for one registration: {message:?}");
         message
     }
 
@@ -289,7 +288,6 @@ pub(crate) struct EnableMessage {
 }
 
 impl EnableMessage {
-    /// Returns the first registration.
     pub(crate) fn registration(&self) -> u32 {
         self.registrations[0]
     }
@@ -344,7 +342,6 @@ pub(crate) fn open_log_file(path: &Path) -> OwnedFd {
     OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path).unwrap().into()
 }
 
-/// The configuration of a sequential session with a file.
 pub(crate) fn file_config(name: &str, path: &Path) -> SessionConfig {
     SessionConfig {
         log_file_mode: EVENT_TRACE_FILE_MODE_SEQUENTIAL,

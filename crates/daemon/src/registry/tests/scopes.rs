@@ -5,7 +5,7 @@
 //!   a session    off, or: process ids × programs × packages × applications × containers, 1 + 243×2
 //!                each absent, passing and failing; with ENABLE_SILOS and without it
 //!   a process    in a container or not; its program and control groups are given here as text
-//!   in time      registered before the enable, after it, and after the session was disabled
+//!   in time      registered before the enable, after it, and after the disable
 //! ```
 //!
 //! | Sessions | Cases | |
@@ -49,7 +49,7 @@ use FilterEffect::{Absent, Fails, Passes};
 #[derive(Clone, Copy, Debug)]
 struct Request {
     effects: [FilterEffect; 5],
-    silos: bool,
+    has_silos: bool,
 }
 
 const KINDS: [u32; 5] = [
@@ -65,7 +65,7 @@ impl Request {
         let mut all = vec![None];
         for row in 0..243_usize {
             let effects = [1, 3, 9, 27, 81].map(|unit| [Absent, Passes, Fails][row / unit % 3]);
-            all.extend([false, true].map(|silos| Some(Self { effects, silos })));
+            all.extend([false, true].map(|has_silos| Some(Self { effects, has_silos })));
         }
         all
     }
@@ -74,7 +74,7 @@ impl Request {
     /// with ENABLE_SILOS, or by filters that name processes or containers.
     fn includes(&self, contained: bool) -> bool {
         let names_processes = self.effects[0] != Absent || self.effects[4] != Absent;
-        !self.effects.contains(&Fails) && (!contained || self.silos || names_processes)
+        !self.effects.contains(&Fails) && (!contained || self.has_silos || names_processes)
     }
 
     fn resolved(&self) -> (EnableParams, ProcessScope) {
@@ -87,14 +87,15 @@ impl Request {
         ];
         let mut filters = vec![event_filter()];
         for ((kind, passing), effect) in KINDS.into_iter().zip(passing).zip(self.effects) {
-            let failing = if kind == EVENT_FILTER_TYPE_PID { encode::pids(&[1]) } else { wide("other") };
+            let failing =
+                if kind == EVENT_FILTER_TYPE_PID { encode::pids(&[1]) } else { encode_name("other") };
             match effect {
                 Absent => {}
                 Passes => filters.push(Filter { kind, data: passing }),
                 Fails => filters.push(Filter { kind, data: failing }),
             }
         }
-        let property = if self.silos { EVENT_ENABLE_PROPERTY_ENABLE_SILOS } else { 0 };
+        let property = if self.has_silos { EVENT_ENABLE_PROPERTY_ENABLE_SILOS } else { 0 };
         let params = EnableParams {
             level: 4,
             match_any: 6,
@@ -112,7 +113,7 @@ fn event_filter() -> Filter {
     Filter { kind: EVENT_FILTER_TYPE_EVENT_ID, data: encode::event_ids(true, &[7]) }
 }
 
-fn wide(name: &str) -> Vec<u8> {
+fn encode_name(name: &str) -> Vec<u8> {
     encode::name_list(&[name])
 }
 

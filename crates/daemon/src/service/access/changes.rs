@@ -88,7 +88,7 @@ impl AccessControl {
             return Err(Refusal::new(Status::ERROR_BUSY, "too many changes of access lists are under way"));
         }
         if let Some(peer) = self.peer(reply_to.link) {
-            let is_temporary = self.generated.contains(&object);
+            let is_temporary = self.generated_guids.contains(&object);
             self.changes.waiting.push_back(ChangeRequest { reply_to, peer, object, change, is_temporary });
         }
         self.begin_next_change(turn);
@@ -102,7 +102,7 @@ impl AccessControl {
         {
             // An earlier change may have removed the right to this one.
             let permitted = self.check_right(request.reply_to.link, request.object, Rights::WMIGUID_SET);
-            let exists = !request.is_temporary || self.generated.contains(&request.object);
+            let exists = !request.is_temporary || self.generated_guids.contains(&request.object);
             let permitted =
                 permitted.and_then(|()| if exists { Ok(()) } else { Err(Refusal::not_running()) });
             match permitted.and_then(|()| self.rules.lists.compute_change(request.object, &request.change)) {
@@ -133,19 +133,19 @@ impl AccessControl {
     }
 
     pub(in crate::service) fn add_generated(&mut self, guid: Guid) {
-        self.generated.insert(guid);
+        self.generated_guids.insert(guid);
     }
 
     /// Removes a generated GUID, and its access list, when its session is no longer known.
     pub(in crate::service) fn forget_generated(&mut self, guid: Guid) {
-        if self.generated.remove(&guid) && self.rules.lists.has_list(guid) {
+        if self.generated_guids.remove(&guid) && self.rules.lists.has_list(guid) {
             self.rules.lists.set_list(guid, None);
             log_info!("access to {guid} is removed with its session, whose GUID was generated");
         }
     }
 
     /// Handles the result of saving a change; if saving failed, the list stays unchanged.
-    pub(in crate::service) fn list_saved(&mut self, turn: &mut ServiceTurn, outcome: SaveOutcome) {
+    pub(in crate::service) fn handle_saved_list(&mut self, turn: &mut ServiceTurn, outcome: SaveOutcome) {
         self.finish_change(turn, outcome);
         self.begin_next_change(turn);
     }

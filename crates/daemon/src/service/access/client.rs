@@ -22,9 +22,9 @@ pub(in crate::service) struct ConnectedClient {
     pub(in crate::service) identity: UserIdentity,
     pub(in crate::service) role: Option<Role>,
     /// The daemon opened the connection, so only a provider can be at its other end.
-    pub(in crate::service) knocked: bool,
+    pub(in crate::service) is_from_knock: bool,
     /// The connection uses one of the descriptors reserved for controllers and sessions.
-    pub(in crate::service) is_reserved: bool,
+    pub(in crate::service) uses_reserved_descriptor: bool,
     /// When the client last sent a message.
     pub(in crate::service) last_message: Instant,
     /// The session that a consumer reads and its consumer number there.
@@ -32,11 +32,12 @@ pub(in crate::service) struct ConnectedClient {
 }
 
 impl ConnectedClient {
-    /// Creates the state of a connection that has just been made. `knocked`: the daemon opened it.
+    /// Creates the state of a connection that has just been made. `is_from_knock`: the daemon
+    /// opened it.
     pub(in crate::service) fn new(
         peer: Peer,
         process: Option<ProcessKey>,
-        knocked: bool,
+        is_from_knock: bool,
         now: Instant,
     ) -> Self {
         Self {
@@ -45,8 +46,8 @@ impl ConnectedClient {
             could_profile: may_profile(peer.pid, peer.uid),
             identity: UserIdentity::without_groups(&peer),
             role: None,
-            knocked,
-            is_reserved: false,
+            is_from_knock,
+            uses_reserved_descriptor: false,
             last_message: now,
             consumer_state: ConsumerState::Nothing,
         }

@@ -28,10 +28,10 @@ pub(in crate::service) struct SystemLoggers {
     pub(super) scope: CaptureScope,
     pub(super) all: BTreeMap<u64, SystemLogger>,
     /// The change that is under way.
-    pub(super) changing: Option<CaptureChange>,
+    pub(super) current_change: Option<CaptureChange>,
     pub(super) deferred: VecDeque<DeferredWork>,
     /// Losses of sessions that are stopping, which are final once they have stopped.
-    leaving: BTreeMap<u64, Arc<CaptureLosses>>,
+    stopping_losses: BTreeMap<u64, Arc<CaptureLosses>>,
 }
 
 /// A system logger, from its start request on.
@@ -40,7 +40,7 @@ pub(super) struct SystemLogger {
     pub(super) groups: RequestedGroups,
     /// Whether a thread is opening the capture; until it reports, no other capture is opened.
     pub(super) is_starting: bool,
-    /// The last settings of the capture, or its first ones.
+    /// The current settings of the capture, or those with which it will be opened.
     pub(super) wanted: CaptureSettings,
     /// `None` while there is no capture.
     pub(super) control: Option<CaptureControl>,
@@ -56,15 +56,15 @@ impl Default for SystemLoggers {
 impl SystemLoggers {
     /// Creates an empty list for a daemon with this scope.
     pub(in crate::service) fn with_scope(scope: CaptureScope) -> Self {
-        let (all, deferred, leaving) = (BTreeMap::new(), VecDeque::new(), BTreeMap::new());
-        Self { scope, all, changing: None, deferred, leaving }
+        let (all, deferred, stopping_losses) = (BTreeMap::new(), VecDeque::new(), BTreeMap::new());
+        Self { scope, all, current_change: None, deferred, stopping_losses }
     }
 
     /// Simulates a kernel change that takes long.
     #[cfg(test)]
     pub(in crate::service) fn simulate_change(&mut self) {
         let (steps, new_settings) = (Vec::new(), NewSettings::System(Default::default()));
-        self.changing = Some(CaptureChange { steps, new_settings, follow_up: FollowUp::Nothing });
+        self.current_change = Some(CaptureChange { steps, new_settings, follow_up: FollowUp::Nothing });
     }
 
     /// Checks that another system logger may start.
@@ -139,7 +139,7 @@ impl SystemLoggers {
 
     pub(super) fn store_capture(&mut self, id: u64, control: CaptureControl, losses: Arc<CaptureLosses>) {
         let Some(running) = self.all.get_mut(&id) else { return };
-        log_missing(&running.config.name, &control);
+        log_missing_events(&running.config.name, &control);
         (running.control, running.losses) = (Some(control), Some(losses));
     }
 
@@ -148,7 +148,7 @@ impl SystemLoggers {
         self.deferred.retain(|waiting| !waiting.is_adjustment_of(id));
         let Some(SystemLogger { control, losses, .. }) = self.all.remove(&id) else { return };
         if let Some(losses) = losses {
-            self.leaving.insert(id, losses);
+            self.stopping_losses.insert(id, losses);
         }
         // This may be the last handle of the capture.
         drop_capture_on_thread(control);
@@ -164,7 +164,7 @@ impl SystemLoggers {
     /// Removes and returns the next deferred work, unless a change is under way: the first that is
     /// not a guest's, else the first.
     pub(in crate::service) fn take_next_deferred(&mut self) -> Option<DeferredWork> {
-        if self.changing.is_some() {
+        if self.current_change.is_some() {
             return None;
         }
         let index = self.deferred.iter().position(|waiting| !waiting.is_from_guest()).unwrap_or(0);
@@ -173,7 +173,7 @@ impl SystemLoggers {
 
     /// Returns the losses of a session that has stopped, as messages.
     pub(in crate::service) fn take_loss_messages(&mut self, id: u64) -> Vec<String> {
-        self.leaving.remove(&id).map(|losses| losses.messages()).unwrap_or_default()
+        self.stopping_losses.remove(&id).map(|losses| losses.messages()).unwrap_or_default()
     }
 
     /// Returns all groups that a session wants.
@@ -216,14 +216,14 @@ impl SystemLoggers {
                 None => kernel::wants_events(&wanted.groups.0),
             };
             let (config, control) = (running.config.clone(), running.control.clone());
-            let was = running.wanted.clone();
-            is_due.then_some(CaptureStep { session: *id, config, control, was, wanted })
+            let previous = running.wanted.clone();
+            is_due.then_some(CaptureStep { session: *id, config, control, previous, wanted })
         });
         changed.collect()
     }
 }
 
-pub(super) fn log_missing(name: &str, control: &CaptureControl) {
+pub(super) fn log_missing_events(name: &str, control: &CaptureControl) {
     let missing = control.missing_events();
     if !missing.is_empty() {
         log_client!("session {name:?}: this kernel does not have {}", missing.join(", "));
@@ -240,7 +240,7 @@ mod tests {
     use traceweir_transport::socket::Janitor;
 
     #[test]
-    fn losses_include_the_last_drain() {
+    fn losses_include_the_last_poll() {
         let mut system_loggers = SystemLoggers::with_scope(CaptureScope::Own);
         let losses = Arc::new(CaptureLosses::new(2));
         let running = SystemLogger {
@@ -254,7 +254,7 @@ mod tests {
         system_loggers.all.insert(7, running);
         losses.store(1, &[1, 0], 0);
         system_loggers.forget(7);
-        // The session ends: its capture finds more.
+        // The last poll of the capture finds more losses.
         losses.store(9, &[1, 5], 2);
         let expected = [
             "1 kernel events of processor 0 found no room",

@@ -92,7 +92,7 @@ impl SystemLoggers {
         let (id, running) = core.sessions.find_running(session)?;
         core.access.check_right(reply_to.link, running.properties().config.guid, Rights::WMIGUID_QUERY)?;
         let losses = self.all.get(&id).and_then(|running| running.losses.as_ref());
-        let lost = losses.map(|losses| losses.all()).unwrap_or_default();
+        let lost = losses.map(|losses| losses.lost_by_cpu()).unwrap_or_default();
         core.turn.reply(reply_to, Message::KernelLosses { lost });
         Ok(())
     }
@@ -131,9 +131,9 @@ impl SystemLoggers {
         let before = self.requested_groups(id);
         let groups = before.clone().with_provider(provider, groups);
         self.check_changed_groups(core, reply_to, id, &groups)?;
-        let enabling = is_wanted.then(|| Box::new(SystemProviderEnable { params, scope, name }));
+        let enable = is_wanted.then(|| Box::new(SystemProviderEnable { params, scope, name }));
         let settings = Box::new(core.information.settings(id));
-        let follow_up = FollowUp::Enabled { reply_to, id, provider, enabling, before };
+        let follow_up = FollowUp::Enabled { reply_to, id, provider, enable, before };
         self.begin_change(core, registry, NewSettings::Session { id, groups, settings }, follow_up);
         Ok(())
     }

@@ -59,7 +59,7 @@ impl PrivateSessions {
                 // The daemon has the configuration already. Dropping it bounds the memory that a
                 // process can use in the daemon.
                 let config = SessionConfig::default();
-                (member.is_running, member.last) = (true, Properties { config, ..properties });
+                (member.is_running, member.last_report) = (true, Properties { config, ..properties });
                 None
             }
             Err(refusal) => {
@@ -86,7 +86,7 @@ impl PrivateSessions {
         self.conclude_if_answered(core, order);
     }
 
-    /// Removes a process that has disconnected from its private sessions.
+    /// Removes a disconnected process from its private sessions.
     pub(in crate::service) fn remove_provider(&mut self, core: &mut Core, link: LinkId) {
         for private in self.all.values_mut() {
             private.remove_member(link);

@@ -106,46 +106,46 @@ impl PrivateSessions {
         is_due: impl Fn(Guid, Guid) -> bool,
     ) -> Vec<OrderByName> {
         let mut orders = Vec::new();
-        let mut left_out = 0_usize;
+        let mut over_limit = 0_usize;
         let mut has_dropped_unregistered = false;
         for provider in guids {
             let Some(private) = self.all.get(&id) else { break };
             let Some(member) = private.members.get(&link) else { break };
-            let before = member.by_name.get(&provider).copied();
-            let now = self.find_reaching_hash(core, registry, private, link, provider);
-            let is_enabled_itself = private.enables.contains_key(&provider);
-            let is_full = before.is_none() && member.by_name.len() >= MAX_GUIDS_BY_NAME;
-            if now.is_some() && is_full {
+            let old_hash = member.by_name.get(&provider).copied();
+            let new_hash = self.find_reaching_hash(core, registry, private, link, provider);
+            let is_enabled_directly = private.enables.contains_key(&provider);
+            let is_full = old_hash.is_none() && member.by_name.len() >= MAX_GUIDS_BY_NAME;
+            if new_hash.is_some() && is_full {
                 // Registrations do not change meanwhile, so a second attempt would not help.
                 let is_first = !std::mem::replace(&mut has_dropped_unregistered, true);
                 if !(is_first && self.drop_unregistered(registry, id, link, &mut orders)) {
-                    left_out = left_out.saturating_add(1);
+                    over_limit = over_limit.saturating_add(1);
                     continue;
                 }
             }
             let private = self.all.get_mut(&id);
             let Some(member) = private.and_then(|private| private.members.get_mut(&link)) else { break };
-            match now {
+            match new_hash {
                 Some(hash) => {
                     member.by_name.insert(provider, hash);
-                    if before != now || is_due(provider, hash) {
+                    if old_hash != new_hash || is_due(provider, hash) {
                         orders.push(OrderByName::Enable { provider, hash });
                     }
                 }
                 None => {
-                    if member.by_name.remove(&provider).is_some() && !is_enabled_itself {
+                    if member.by_name.remove(&provider).is_some() && !is_enabled_directly {
                         orders.push(OrderByName::Disable { provider });
                     }
                 }
             }
         }
-        if left_out > 0
+        if over_limit > 0
             && let Some(private) = self.all.get(&id)
         {
             let pid = registry.processes.get(&link).map_or(0, |process| process.peer.pid);
             let name = &private.config.name;
             log_refusal!(
-                "private session {name:?} enables {MAX_GUIDS_BY_NAME} GUIDs by name in process {pid}, the limit: {left_out} more are not enabled"
+                "private session {name:?} enables {MAX_GUIDS_BY_NAME} GUIDs by name in process {pid}, the limit: {over_limit} more are not enabled"
             );
         }
         orders
@@ -227,20 +227,20 @@ impl PrivateSessions {
         }
     }
 
-    /// Returns the parameters of an order: those of the name for an enable, `to_disable` for a
+    /// Returns the parameters of an order: those of the name for an enable, `disable_params` for a
     /// disable.
     pub(super) fn params_for(
         &self,
         id: u64,
         order: OrderByName,
-        to_disable: &EnableParams,
+        disable_params: &EnableParams,
     ) -> Option<(EnableCode, EnableParams)> {
         match order {
             OrderByName::Enable { hash, .. } => {
                 let enabled = self.all.get(&id)?.enables.get(&hash)?;
                 Some((EnableCode::Enable, enabled.params.clone()))
             }
-            OrderByName::Disable { .. } => Some((EnableCode::Disable, to_disable.clone())),
+            OrderByName::Disable { .. } => Some((EnableCode::Disable, disable_params.clone())),
         }
     }
 

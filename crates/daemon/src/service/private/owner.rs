@@ -18,7 +18,7 @@ use crate::service::core::Core;
 impl PrivateSessions {
     /// Checks that the requester may control the session. Only the starter and root may name a
     /// file, because processes open it with the rights of their own users.
-    pub(in crate::service) fn check_owner(
+    pub(in crate::service) fn check_controller(
         &self,
         core: &Core,
         reply_to: ReplyTo,

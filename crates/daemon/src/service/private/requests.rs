@@ -63,9 +63,9 @@ impl PrivateSessions {
             let reason = format!("{MAX_PRIVATE_SESSIONS} private sessions are running, the limit");
             return Err(Refusal::new(Status::ERROR_NO_SYSTEM_RESOURCES, reason));
         }
-        let owner = core.access.claimant(reply_to.link);
-        let owners = self.all.values().map(|private| private.owner);
-        if !owner.is_below_limits(owners, MAX_PRIVATE_SESSIONS_OF_GUEST, MAX_PRIVATE_SESSIONS) {
+        let claimant = core.access.claimant(reply_to.link);
+        let claimants = self.all.values().map(|private| private.claimant);
+        if !claimant.is_below_limits(claimants, MAX_PRIVATE_SESSIONS_OF_GUEST, MAX_PRIVATE_SESSIONS) {
             let reason =
                 format!("you run {MAX_PRIVATE_SESSIONS_OF_GUEST} private sessions, the limit for one user");
             return Err(Refusal::new(Status::ERROR_NO_SYSTEM_RESOURCES, reason));
@@ -74,7 +74,7 @@ impl PrivateSessions {
         let (_, identity) =
             core.access.process_and_identity(reply_to.link).ok_or_else(Refusal::not_running)?;
         let starter = identity.uid;
-        let order = self.next_order(owner)?;
+        let order = self.next_order(claimant)?;
         let id = core.sessions.next_id_with_logger(self.next_logger_id());
         let tied_to = config.tied.then_some(reply_to.link);
         let provider = config.guid;
@@ -83,13 +83,13 @@ impl PrivateSessions {
             config,
             starter,
             identity,
-            owner,
+            claimant,
             participants,
             members: BTreeMap::new(),
             is_named: false,
             enables: BTreeMap::new(),
             tied_to,
-            gone: Properties::default(),
+            disconnected_sums: Properties::default(),
             uncounted: 0,
             tracks_binaries: false,
         };
@@ -101,7 +101,7 @@ impl PrivateSessions {
             .collect();
         links.dedup();
         let waiting = links.into_iter().filter(|link| self.join(core, registry, id, *link, order)).collect();
-        let pending = UnansweredRequest::new(Some(reply_to), owner, id, RequestPurpose::Start);
+        let pending = UnansweredRequest::new(Some(reply_to), claimant, id, RequestPurpose::Start);
         self.await_processes(core, order, pending, waiting, Some(ANSWER_TIMEOUT));
         Ok(())
     }
@@ -199,7 +199,7 @@ impl PrivateSessions {
         id: u64,
         control: Control,
     ) -> Result<(), Refusal> {
-        self.check_owner(core, reply_to, id, names_file(&control))?;
+        self.check_controller(core, reply_to, id, names_file(&control))?;
         match control {
             Control::Query => {
                 self.request_from_members(core, registry, reply_to, id, RequestPurpose::Query, |_| {
@@ -286,7 +286,7 @@ impl PrivateSessions {
         // If too many requests are under way, the daemon does not wait for answers; the processes
         // get the order nevertheless.
         let claimant: Claimant =
-            reply_to.map_or(private.owner, |reply_to| core.access.claimant(reply_to.link));
+            reply_to.map_or(private.claimant, |reply_to| core.access.claimant(reply_to.link));
         let order = self.next_order(claimant);
         let uid =
             reply_to.and_then(|reply_to| core.access.uid(reply_to.link).ok()).unwrap_or(private.starter);
@@ -317,8 +317,8 @@ impl PrivateSessions {
         call: EnableCall,
     ) -> Result<(), Refusal> {
         call.check_name()?;
-        let EnableCall { provider, code, params, name: called, timeout_ms } = call;
-        self.check_owner(core, reply_to, id, false)?;
+        let EnableCall { provider, code, params, name: given_name, timeout_ms } = call;
+        self.check_controller(core, reply_to, id, false)?;
         if provider.is_null() || params.property & EVENT_ENABLE_PROPERTY_PROVIDER_GROUP != 0 {
             return Err(invalid_parameter("a private session enables providers by their GUID, not groups"));
         }
@@ -348,8 +348,8 @@ impl PrivateSessions {
                     .enables
                     .remove(&provider)
                     .map(|enabled| enabled.name)
-                    .filter(|_| called.is_empty());
-                let name = before.unwrap_or(called);
+                    .filter(|_| given_name.is_empty());
+                let name = before.unwrap_or(given_name);
                 is_by_name = provider.is_hash_of(&name);
                 private
                     .enables

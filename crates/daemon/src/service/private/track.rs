@@ -17,11 +17,11 @@ impl PrivateSessions {
         registry: &Registry,
         reply_to: ReplyTo,
         id: u64,
-        on: bool,
+        is_on: bool,
     ) -> Result<(), Refusal> {
-        self.check_owner(core, reply_to, id, false)?;
+        self.check_controller(core, reply_to, id, false)?;
         if let Some(private) = self.all.get_mut(&id) {
-            private.tracks_binaries = on;
+            private.tracks_binaries = is_on;
         }
         self.request_modules(core, registry, id, None, None);
         Ok(())

@@ -208,7 +208,7 @@ impl ProviderControl {
         wait: Option<u64>,
     ) -> Result<bool, Refusal> {
         let mut last_order = None;
-        for (combined, numbers) in self.registry.group_by_params(link, numbers, call.session) {
+        for (combined, numbers) in self.registry.batch_by_params(link, numbers, call.session) {
             let effects_before = core.turn.effects.len();
             let order = match (wait, self.registry.processes.get_mut(&link)) {
                 (Some(_), Some(process)) => process.next_order(),

@@ -8,7 +8,7 @@
 //!                that the process sent ─▶ Done
 //!   Enable of a classic registration by another session ─▶ that session has it from now on, the
 //!                                                          previous one is not informed
-//!   Unregister, Disable ─▶ last one of the session in this process?  CloseSession, Ack ─▶ detach
+//!   Unregister, Disable ─▶ last enabled one of the process?  CloseSession, Ack ─▶ detach
 //!   Failed (a registration, timeout) ─▶ enabled too late: counts as a loss of unknown size
 //!   Failed ─▶ logged, reported to the controller that waits; not enabled there until the next
 //!             enable or registration tries again
@@ -192,21 +192,21 @@ impl ProviderControl {
         if !self.open_region(core, link, session)? {
             return Ok(());
         }
-        let (mut enabled, mut replaced) = (Vec::new(), BTreeSet::new());
+        let (mut enabled, mut replaced_sessions) = (Vec::new(), BTreeSet::new());
         for number in numbers {
             let Some(registration) = self.registry.registration_mut(link, *number) else { continue };
-            if registration.classic {
-                replaced.append(&mut registration.sessions);
+            if registration.is_classic {
+                replaced_sessions.append(&mut registration.sessions);
             }
             registration.sessions.insert(session);
             enabled.push(*number);
         }
-        replaced.remove(&session);
+        replaced_sessions.remove(&session);
         send_enable(core, link, enabled.clone(), session, EnableCode::Enable, params, order);
         if core.information.tracks_binaries(session) {
             core.turn.request_modules(link, enabled, session);
         }
-        for other in replaced {
+        for other in replaced_sessions {
             self.close_unused_region(core, link, other);
         }
         Ok(())
@@ -246,7 +246,8 @@ impl ProviderControl {
         params: RegionParams,
         passed: &mut PassedDescriptors,
     ) {
-        // Guests cannot read that file, and must not fill the daemon's descriptor table.
+        // Guests cannot read the file of enabled providers, and must not fill the daemon's
+        // descriptor table.
         if core.access.is_guest(reply_to.link) {
             return core.turn.reject_out_of_role(reply_to);
         }
@@ -367,7 +368,7 @@ impl ProviderControl {
     /// Closes the region of a process for a session if none of its registrations is enabled there.
     fn close_unused_region(&mut self, core: &mut Core, link: LinkId, session: u64) {
         let Some(process) = self.registry.processes.get_mut(&link) else { return };
-        if process.has_enabled(session) {
+        if process.is_enabled_for(session) {
             return;
         }
         let Some(source) = process.regions.remove(&session) else { return };
@@ -434,7 +435,6 @@ fn mark_independent(sessions: &SessionTable, session: u64, params: &mut EnablePa
     params.property |= if is_independent { PROPERTY_INDEPENDENT } else { 0 };
 }
 
-/// Sends an enable message to some registrations of a process.
 pub(super) fn send_enable(
     core: &mut Core,
     link: LinkId,

@@ -3,7 +3,7 @@
 //! ```text
 //!   attach fails, or takes one of the last descriptors
 //!        ├─▶ unserved ──tick, a second later──▶ attach … ─▶ Region, Enable
-//!        └─ counted as a process in the session's properties: its events are not kept or counted
+//!        └─ counted in the session's uncounted_processes: its events are neither kept nor counted
 //! ```
 //!
 //! A controller that waits for its enable gets an error at once. The enable stays in effect and is
@@ -55,7 +55,7 @@ impl ProviderControl {
         self.unserved.next_attempt.get_or_insert(core.turn.now + RETRY_DELAY);
     }
 
-    /// Retries processes until a region cannot be created.
+    /// Retries up to [`MAX_PER_TICK`] processes, and stops at the first that gets no region.
     pub(in crate::service) fn retry_unserved(&mut self, core: &mut Core) {
         let now = core.turn.now;
         if self.unserved.next_attempt.is_none_or(|at| now < at) {
@@ -75,9 +75,9 @@ impl ProviderControl {
     /// `false` if there is still no region.
     fn enable_missing(&mut self, core: &mut Core, link: LinkId, session: u64) -> bool {
         let missing = self.registry.missing_registrations(link, session);
-        let groups = self.registry.group_by_params(link, &missing, session).into_iter();
-        let mut groups = groups.filter_map(|(params, numbers)| Some((params?, numbers)));
-        groups.all(|(params, numbers)| {
+        let batches = self.registry.batch_by_params(link, &missing, session).into_iter();
+        let mut batches = batches.filter_map(|(params, numbers)| Some((params?, numbers)));
+        batches.all(|(params, numbers)| {
             self.enable_registrations(core, link, &numbers, session, params, 0).is_ok()
         })
     }

@@ -1,12 +1,12 @@
 //! Operations that wait for processes to acknowledge orders.
 //!
 //! ```text
-//!   Process.awaited: order ─▶ wait
-//!   Waits: wait ─▶ { missing processes, deadline, purpose }, the processes, by deadline
+//!   ProviderProcess.awaited: order ─▶ wait
+//!   Waits: wait ─▶ { number of missing processes, deadline, purpose }
 //!
 //!   Failed { order }     ─▶ the wait of that order ─▶ set_failure(wait): the reply reports it
 //!   Ack { order }        ─▶ all awaited up to it ─▶ acknowledge(wait) ─▶ the last one: purpose
-//!   process disconnected ─▶ all it is awaited for ─▶ acknowledge(wait)
+//!   process disconnected ─▶ all waits for it ─▶ acknowledge(wait)
 //!   deadline             ─▶ expired_waits(now) ─▶ the purpose is carried out anyway
 //!   controller gone      ─▶ waits_replying_to(link) ─▶ removed
 //! ```
@@ -41,7 +41,7 @@ struct AcknowledgementWait {
 /// All waits, by id and by deadline.
 #[derive(Debug, Default)]
 pub(super) struct Waits {
-    last: u64,
+    last_id: u64,
     all: BTreeMap<u64, AcknowledgementWait>,
     deadlines: BTreeSet<(Instant, u64)>,
     /// Number of waits for regions to be closed.
@@ -52,8 +52,8 @@ pub(super) struct Waits {
 
 impl Waits {
     pub(super) fn next_id(&mut self) -> u64 {
-        self.last += 1;
-        self.last
+        self.last_id += 1;
+        self.last_id
     }
 
     /// Begins a wait for `missing` processes (not zero). `failure` is set if other processes have

@@ -15,8 +15,8 @@
 //!   others             ─▶ kept
 //! ```
 //!
-//! The checks run in the published order; the first failing check decides. A
-//! request that fails changes nothing.
+//! The checks run in the published order; below each are the Win32 errors that it returns. The
+//! first failing check decides. A request that fails changes nothing.
 
 use traceweir_format::info::{Branches, Query, Set, StackCaching};
 use traceweir_format::spec::access::Rights;
@@ -207,9 +207,9 @@ impl Service {
     /// Turns the cache of equal stacks of a session on or off. Guests may have many sessions, so
     /// their caches are small.
     fn cache_stacks(&mut self, id: u64) {
-        let is_guests = self.core.sessions.get_mut(id).is_some_and(|entry| entry.owner.is_guest);
+        let is_started_by_guest = self.core.sessions.get_mut(id).is_some_and(|entry| entry.claimant.is_guest);
         let (cache, scope) = self.core.information.settings(id).stack_cache();
-        let max_bytes = if is_guests { MAX_GUEST_CACHE_BYTES } else { u32::MAX };
+        let max_bytes = if is_started_by_guest { MAX_GUEST_CACHE_BYTES } else { u32::MAX };
         if let Some(session) = self.core.sessions.running_session(id) {
             let cache = cache.map(|caching| StackCaching { bytes: caching.bytes.min(max_bytes), ..caching });
             session.cache_stacks(cache, scope);
@@ -258,8 +258,8 @@ impl Service {
                     check_no_session(session)?;
                 }
                 let Core { access, sessions, information, .. } = &self.core;
-                let shown = || sessions.sessions_shown_to(access, reply_to.link);
-                information.answer_about_system(sessions, shown, query)?
+                let shown_sessions = || sessions.sessions_shown_to(access, reply_to.link);
+                information.answer_about_system(sessions, shown_sessions, query)?
             }
         };
         self.core.turn.reply(reply_to, Message::Information { data: answer.to_bytes() });
@@ -276,7 +276,7 @@ impl Service {
         is_privileged: bool,
     ) -> Result<(u64, SessionConfig), Refusal> {
         if let Some(private) = self.find_private(session).filter(|_| !session.is_nothing()) {
-            self.private_sessions.check_owner(&self.core, reply_to, private, false)?;
+            self.private_sessions.check_controller(&self.core, reply_to, private, false)?;
             if is_privileged {
                 self.core.access.check_profiling(reply_to.link)?;
             }

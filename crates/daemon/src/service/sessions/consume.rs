@@ -1,4 +1,4 @@
-//! Live consumers: one connection reads one session while it stays open.
+//! Live consumers: a connection reads one session until it is closed.
 
 use traceweir_format::buffer::{BufferHeader, HEADER_SIZE};
 use traceweir_format::spec::access::Rights;

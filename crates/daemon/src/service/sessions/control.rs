@@ -86,7 +86,6 @@ impl SessionTable {
         if shows_events(control) { access.check_kernel_access(link, &config) } else { Ok(()) }
     }
 
-    /// Replies with the properties of a session.
     pub(in crate::service) fn query(
         &self,
         turn: &mut ServiceTurn,
@@ -152,15 +151,15 @@ impl SessionTable {
             );
             return Ok(());
         }
-        let (_, owner) = access.process_and_identity(reply_to.link).ok_or_else(Refusal::not_running)?;
-        let (files, terms) = (self.files.clone(), FileTerms::for_log(&config, owner.uid));
+        let (_, identity) = access.process_and_identity(reply_to.link).ok_or_else(Refusal::not_running)?;
+        let (files, terms) = (self.files.clone(), FileTerms::for_log(&config, identity.uid));
         spawn_file_thread(move || match passed.open(&files, &terms) {
             Ok(OpenedFiles { file, claim, folder, rights }) => {
                 apply_disk_terms(&session, &terms);
                 let done = promise.completed_by(|properties| (properties, claim)).into_callback();
                 match (file, folder) {
                     (Some(file), Some(folder)) => {
-                        let next_file = next_file(folder, owner.into(), rights, files, terms);
+                        let next_file = next_file(folder, identity.into(), rights, files, terms);
                         session.update_with_sequence(update, file, next_file, done);
                     }
                     (file, _) => session.update(update, file, done),
@@ -201,8 +200,8 @@ impl SessionTable {
         if log_file.is_some() && mode & EVENT_TRACE_BUFFERING_MODE == 0 {
             return Err(Refusal::new(Status::ERROR_INVALID_PARAMETER, NO_SNAPSHOT));
         }
-        let (_, owner) = access.process_and_identity(reply_to.link).ok_or_else(Refusal::not_running)?;
-        let terms = FileTerms::for_snapshot(owner.uid);
+        let (_, identity) = access.process_and_identity(reply_to.link).ok_or_else(Refusal::not_running)?;
+        let terms = FileTerms::for_snapshot(identity.uid);
         self.count_change(id)?;
         let promise = promise_change(turn, id, reply_to, false, None);
         let Some(path) = log_file else {

@@ -37,7 +37,7 @@ pub(in crate::service) struct RequestedLogFile {
     pub(in crate::service) passed: PassedDescriptors,
     pub(in crate::service) terms: FileTerms,
     pub(in crate::service) pid: u32,
-    pub(in crate::service) owner: UserIdentity,
+    pub(in crate::service) identity: UserIdentity,
 }
 
 impl SessionTable {
@@ -46,7 +46,7 @@ impl SessionTable {
         &mut self,
         access: &AccessControl,
         reply_to: ReplyTo,
-        owner: Claimant,
+        claimant: Claimant,
         config: &SessionConfig,
     ) -> u64 {
         let id = self.next_id();
@@ -59,7 +59,7 @@ impl SessionTable {
             changes: 0,
             tied_to: config.tied.then_some(reply_to.link),
             starter: access.peer_name(reply_to.link),
-            owner,
+            claimant,
             state: SessionPhase::Starting { reply_to, ended: None },
         };
         self.insert(id, entry);
@@ -95,11 +95,11 @@ impl SessionTable {
         wanted: Option<CaptureSettings>,
         log_file: RequestedLogFile,
     ) {
-        let RequestedLogFile { passed, terms, pid, owner } = log_file;
+        let RequestedLogFile { passed, terms, pid, identity } = log_file;
         let promise = turn.promise(move |outcome| ThreadNotice::Started { id, outcome });
         let (post, files) = (turn.post(), self.files.clone());
         spawn_file_thread(move || {
-            // Before the file is opened, because opening empties it.
+            // The capture comes first, because opening the file empties it.
             let kernel_capture = match wanted.map(|wanted| open_capture(&wanted, &config)).transpose() {
                 Ok(kernel_capture) => kernel_capture.flatten(),
                 Err(e) => return promise.deliver(Err(e)),
@@ -109,7 +109,7 @@ impl SessionTable {
                 let on_end = Box::new(move |ended: traceweir_session::Ended| {
                     post(ThreadNotice::Ended { id, status: ended.status });
                 });
-                let next_file = folder.map(|folder| next_file(folder, owner.into(), rights, files, terms));
+                let next_file = folder.map(|folder| next_file(folder, identity.into(), rights, files, terms));
                 let starter = (pid, pid);
                 let may_use_reserved_blocks = terms.may_use_reserved_blocks();
                 let options = StartOptions { id, file, next_file, may_use_reserved_blocks, starter, on_end };

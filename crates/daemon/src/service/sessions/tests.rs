@@ -14,7 +14,7 @@ fn entry(name: &str, guid: u128) -> SessionEntry {
         changes: 0,
         tied_to: None,
         starter: PeerName(None),
-        owner: Claimant { uid: 0, is_guest: false },
+        claimant: Claimant { uid: 0, is_guest: false },
         state,
     }
 }
@@ -27,7 +27,7 @@ fn guests_cannot_use_all_sessions_nor_one_guest_all_of_theirs() {
         let mut started = 0;
         while sessions.check_session_limit(claimant).is_ok() {
             let id = sessions.next_id();
-            sessions.insert(id, SessionEntry { owner: claimant, pool_bytes: 0, ..entry("s", id.into()) });
+            sessions.insert(id, SessionEntry { claimant, pool_bytes: 0, ..entry("s", id.into()) });
             started += 1;
         }
         assert_eq!(

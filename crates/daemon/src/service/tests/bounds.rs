@@ -50,19 +50,19 @@ fn process_without_region_is_counted_and_served_when_there_is_room() {
         ["2 welcome 77", "2 registered 1"],
         "the process gets no region, and no enable without a region"
     );
-    let uncounted = |service: &Service| {
+    let uncounted_processes = |service: &Service| {
         let properties = service.core.sessions.properties(session).unwrap();
         assert_eq!((properties.events_lost, properties.lost_by_cause.sum()), (0, 0));
         properties.uncounted_processes
     };
-    assert_eq!(uncounted(&service), 1);
+    assert_eq!(uncounted_processes(&service), 1);
     send(&mut service, 1, enable(SessionRef::Id(session), 5000));
     assert_eq!(
         take_sent(&mut service),
         ["1 refused ERROR_NO_SYSTEM_RESOURCES"],
         "a waiting controller gets the error"
     );
-    assert_eq!(uncounted(&service), 1, "the same process counts once");
+    assert_eq!(uncounted_processes(&service), 1, "the same process counts once");
     let next_attempt = service.deadline().unwrap();
     service.tick(next_attempt);
     assert_eq!(take_sent(&mut service), [] as [String; 0], "there is still no region");
@@ -152,7 +152,7 @@ fn buffers_of_all_sessions_together_are_bounded() {
 #[test]
 fn providers_leave_connections_for_controllers() {
     let mut service = service(Scope::System);
-    for link in 0..u64::try_from(MAX_PROVIDERS).unwrap() {
+    for link in 0..u64::try_from(MAX_PROVIDER_LINKS).unwrap() {
         let pid = u32::try_from(link).unwrap() + 2;
         service
             .providers
@@ -194,25 +194,25 @@ fn process_refused_at_hello_for_lack_of_room_is_counted_once() {
     let session = start_session(&mut service, &notices);
     send(&mut service, 1, enable(SessionRef::Id(session), 0));
     take_sent(&mut service);
-    let uncounted =
+    let uncounted_processes =
         |service: &Service| service.core.sessions.properties(session).unwrap().uncounted_processes;
     for link in [2, 3] {
         connect(&mut service, link, OWN_UID);
-        service.mark_reserved(link);
+        service.mark_reserved_descriptor(link);
         send(&mut service, link, hello(Role::Provider, 1));
         assert_eq!(
             take_sent(&mut service),
             [format!("{link} refused ERROR_NO_SYSTEM_RESOURCES"), format!("{link} close")]
         );
-        assert_eq!(uncounted(&service), 1);
+        assert_eq!(uncounted_processes(&service), 1);
         service.remove_connection(link, service.now());
     }
     service.providers.descriptors = DescriptorLimit::limited_to(0);
     register_process(&mut service, 4);
-    assert_eq!(uncounted(&service), 1, "the same process, now without a region");
+    assert_eq!(uncounted_processes(&service), 1, "the same process, now without a region");
     service.remove_connection(4, service.now());
     connect(&mut service, 5, OWN_UID);
-    service.mark_reserved(5);
+    service.mark_reserved_descriptor(5);
     send(&mut service, 5, hello(Role::Consumer, 1));
-    assert_eq!(uncounted(&service), 1, "a consumer writes no events");
+    assert_eq!(uncounted_processes(&service), 1, "a consumer writes no events");
 }

@@ -62,12 +62,12 @@ fn session_whose_collector_panics_fails_and_frees_its_name() {
     while service.core.sessions.session(failing).is_some() {
         service.handle_notice(next(), service.now());
     }
-    let outcome = service.core.sessions.outcome(&SessionRef::Id(failing)).expect("the outcome is kept");
+    let outcome = service.core.sessions.outcome(&SessionRef::Id(failing)).expect("the outcome was not kept");
     assert_eq!(outcome.end_status, FAULT.0);
     assert_eq!(service.core.sessions.running_ids(), [healthy]);
-    let query =
+    let flush =
         Message::Control { session: SessionRef::Id(healthy), control: Control::Flush { log_file: None } };
-    send(&mut service, 1, query);
+    send(&mut service, 1, flush);
     service.handle_notice(next(), service.now());
     assert!(take_sent(&mut service)[0].contains("Properties"), "the other session works");
     assert_ne!(start(&mut service, &notices, "failing"), failing);
@@ -99,6 +99,6 @@ fn panic_ends_the_program_unless_contained() {
     if thread == "a session" {
         return session_whose_collector_panics_fails_and_frees_its_name();
     }
-    let alone = std::thread::spawn(|| panic!("uncontained panic"));
-    assert!(alone.join().is_err(), "the program did not abort");
+    let thread = std::thread::spawn(|| panic!("uncontained panic"));
+    assert!(thread.join().is_err(), "the program did not abort");
 }

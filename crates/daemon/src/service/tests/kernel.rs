@@ -124,19 +124,19 @@ fn guest_with_session_rights_cannot_read_kernel_events_of_others() {
     let id = service.core.sessions.running_ids().pop().unwrap();
     let session = || SessionRef::Id(id);
     let control = |control| Message::Control { session: session(), control };
-    let mine = || Some("/mine.etl".into());
-    let to_file = Update { log_file: mine(), ..Update::default() };
+    let guest_file = || Some("/mine.etl".into());
+    let to_file = Update { log_file: guest_file(), ..Update::default() };
     let live = Update { real_time: Some(true), ..Update::default() };
     let exposing = [
         Control::Update(to_file),
         Control::Update(live),
-        Control::Flush { log_file: mine() },
+        Control::Flush { log_file: guest_file() },
         Control::ConvertToRealTime,
     ];
     for control_request in exposing {
         assert_eq!(answer(&mut service, 2, control(control_request.clone())), refused, "{control_request:?}");
     }
-    let state = |provider| Message::EnableProvider {
+    let capture_state = |provider| Message::EnableProvider {
         session: session(),
         provider,
         code: EnableCode::CaptureState,
@@ -151,18 +151,18 @@ fn guest_with_session_rights_cannot_read_kernel_events_of_others() {
             .rules_mut()
             .lists
             .set_list(provider, Some(list_granting(Rights::TRACELOG_GUID_ENABLE)));
-        assert_eq!(answer(&mut service, 2, state(provider)), refused);
+        assert_eq!(answer(&mut service, 2, capture_state(provider)), refused);
     }
-    let read = || Message::OpenConsumer { session: session() };
-    assert_eq!(answer(&mut service, 3, read()), "3 refused ERROR_PRIVILEGE_NOT_HELD");
+    let open_consumer = || Message::OpenConsumer { session: session() };
+    assert_eq!(answer(&mut service, 3, open_consumer()), "3 refused ERROR_PRIVILEGE_NOT_HELD");
     assert!(
         answer(&mut service, 2, control(Control::Query)).contains("Properties"),
         "a request that shows no events"
     );
     let rights = Rights::TRACELOG_ACCESS_KERNEL_LOGGER | Rights::TRACELOG_GUID_ENABLE;
     service.core.access.rules_mut().lists.set_list(SYSTEM_TRACE_CONTROL, Some(list_granting(rights)));
-    assert_eq!(answer(&mut service, 2, state(SYSTEM_TRACE_CONTROL)), "2 Done");
-    assert!(answer(&mut service, 3, read()).starts_with("3 Consumer"));
+    assert_eq!(answer(&mut service, 2, capture_state(SYSTEM_TRACE_CONTROL)), "2 Done");
+    assert!(answer(&mut service, 3, open_consumer()).starts_with("3 Consumer"));
     answer(&mut service, 2, control(Control::Stop));
 }
 
@@ -195,7 +195,7 @@ fn session_without_capture_gets_one_once_it_runs() {
     let ThreadNotice::Started { id, outcome: Ok(mut started) } =
         notices.recv_timeout(Duration::from_secs(30)).unwrap()
     else {
-        panic!("the session starts even without kernel events");
+        panic!("the session did not start");
     };
     started.kernel = None;
     let groups = RequestedGroups::from_flags(CSWITCH);
@@ -223,8 +223,8 @@ fn requests_during_a_kernel_change_are_answered_after_it_in_order() {
     send(&mut service, 1, set_information(id, &Set::StackTracing(stacks)));
     send(&mut service, 1, set_information(id, &Set::SystemTraceEnableFlags([0; 8])));
     send(&mut service, 1, Message::Control { session: SessionRef::Id(id), control: Control::Query });
-    let now = take_sent(&mut service);
-    assert!(now.len() == 1 && now[0].contains("Properties"), "other requests do not wait: {now:?}");
+    let sent = take_sent(&mut service);
+    assert!(sent.len() == 1 && sent[0].contains("Properties"), "other requests do not wait: {sent:?}");
     let mut answers = next(&mut service);
     while answers.len() < 3 {
         answers.extend(next(&mut service));

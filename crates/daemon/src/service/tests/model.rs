@@ -1,8 +1,8 @@
 //! Model test of the orders that registrations receive: after each random step of processes and
 //! controllers, every registration must have received exactly what a naive model predicts.
 //!
-//! The model keeps all calls in a list and searches it each time. Only for classic registrations it
-//! stores the owning session, because there the order of calls decides.
+//! The model keeps all calls in a list and searches it each time. Only for a classic registration
+//! it stores the session that the registration follows, because there the order of calls decides.
 
 use std::collections::BTreeMap;
 
@@ -16,8 +16,9 @@ const SESSIONS: usize = 10;
 /// One of the GUIDs names both a provider and a group.
 const GUIDS: u128 = 3;
 
+/// A level, and the masks of `match_any` and `match_all`.
 type Values = (u8, u64, u64);
-type Registered = BTreeMap<(LinkId, u32), ModelRegistration>;
+type RegistrationTable = BTreeMap<(LinkId, u32), ModelRegistration>;
 
 /// A small random number generator; the seed is all that is needed to repeat a failure.
 struct Random(u64);
@@ -41,9 +42,9 @@ struct ModelRegistration {
     provider: Guid,
     group: Option<Guid>,
     has_traits: bool,
-    classic: bool,
+    is_classic: bool,
     /// The session that a classic registration follows.
-    owner: Option<u64>,
+    follows: Option<u64>,
 }
 
 /// One enable call that is in effect.
@@ -54,12 +55,12 @@ struct Call {
     session: u64,
     values: Values,
     /// The call applies only to processes with the test's own id.
-    own_only: bool,
+    is_own_only: bool,
 }
 
 #[derive(Default)]
 struct Model {
-    registered: Registered,
+    registered: RegistrationTable,
     calls: Vec<Call>,
 }
 
@@ -77,7 +78,7 @@ impl Model {
             } else {
                 registration.provider == call.guid
             };
-            is_target && (!call.own_only || is_own(key.0))
+            is_target && (!call.is_own_only || is_own(key.0))
         };
         self.calls.iter().filter(applies).collect()
     }
@@ -88,16 +89,16 @@ impl Model {
         for call in self.calls_for(key) {
             by_session.entry(call.session).or_default().push(call.values);
         }
-        if registration.classic {
-            by_session.retain(|session, _| registration.owner == Some(*session));
+        if registration.is_classic {
+            by_session.retain(|session, _| registration.follows == Some(*session));
         }
         let combine = |values: Vec<Values>| match values[..] {
-            [(level, any, _)] if registration.classic => (level, any & 0xFFFF_FFFF, 0),
+            [(level, any, _)] if registration.is_classic => (level, any & 0xFFFF_FFFF, 0),
             [one] => one,
             [(l, any, all), (m, some, every)] => {
-                let highest = |l: u8| if l == 0 { 255 } else { l };
-                let full = |any: u64| if any == 0 { u64::MAX } else { any };
-                (highest(l).max(highest(m)), full(any) | full(some), all & every)
+                let nonzero_level = |l: u8| if l == 0 { 255 } else { l };
+                let nonzero_mask = |any: u64| if any == 0 { u64::MAX } else { any };
+                (nonzero_level(l).max(nonzero_level(m)), nonzero_mask(any) | nonzero_mask(some), all & every)
             }
             _ => panic!("{values:?}"),
         };
@@ -105,18 +106,19 @@ impl Model {
     }
 
     fn enable(&mut self, call: Call) -> bool {
-        let same = |other: &Call| (other.guid, other.is_group) == (call.guid, call.is_group);
-        let others = self.calls.iter().filter(|other| same(other) && other.session != call.session).count();
+        let has_same_target = |other: &Call| (other.guid, other.is_group) == (call.guid, call.is_group);
+        let others =
+            self.calls.iter().filter(|other| has_same_target(other) && other.session != call.session).count();
         if others >= 8 {
             return false;
         }
-        self.calls.retain(|other| !(same(other) && other.session == call.session));
+        self.calls.retain(|other| !(has_same_target(other) && other.session == call.session));
         for (key, registration) in &mut self.registered {
-            if registration.classic && !call.is_group && registration.provider == call.guid {
-                let applies = !call.own_only || is_own(key.0);
-                let had = registration.owner == Some(call.session);
-                registration.owner =
-                    if applies { Some(call.session) } else { registration.owner.filter(|_| !had) };
+            if registration.is_classic && !call.is_group && registration.provider == call.guid {
+                let applies = !call.is_own_only || is_own(key.0);
+                let was_followed = registration.follows == Some(call.session);
+                registration.follows =
+                    if applies { Some(call.session) } else { registration.follows.filter(|_| !was_followed) };
             }
         }
         self.calls.push(call);
@@ -125,32 +127,34 @@ impl Model {
 
     fn disable(&mut self, matches: impl Fn(&Call) -> bool) {
         for call in self.calls.iter().filter(|call| matches(call) && !call.is_group) {
-            let had = |registration: &&mut ModelRegistration| {
-                registration.provider == call.guid && registration.owner == Some(call.session)
+            let is_followed = |registration: &&mut ModelRegistration| {
+                registration.provider == call.guid && registration.follows == Some(call.session)
             };
-            self.registered.values_mut().filter(had).for_each(|registration| registration.owner = None);
+            self.registered
+                .values_mut()
+                .filter(is_followed)
+                .for_each(|registration| registration.follows = None);
         }
         self.calls.retain(|call| !matches(call));
     }
 
     fn register(&mut self, key: (LinkId, u32), registration: ModelRegistration) {
         self.registered.insert(key, registration);
-        let owner = self.calls_for(key).last().map(|call| call.session);
-        self.registered.get_mut(&key).unwrap().owner = owner;
+        let follows = self.calls_for(key).last().map(|call| call.session);
+        self.registered.get_mut(&key).unwrap().follows = follows;
     }
 }
 
-/// The state that processes have after the messages they received, kept as the provider library
-/// keeps it.
+/// The state that processes have after the messages they received, as in the provider library.
 #[derive(Default)]
 struct Processes {
     enabled: BTreeMap<(LinkId, u32), BTreeMap<u64, Values>>,
     regions: BTreeMap<LinkId, Vec<u64>>,
-    refused: Vec<u32>,
+    refused: Vec<Status>,
 }
 
 impl Processes {
-    fn receive(&mut self, service: &mut Service, registered: &Registered) {
+    fn receive(&mut self, service: &mut Service, registered: &RegistrationTable) {
         let effects = service.take_effects();
         for effect in effects {
             let LinkEffect::Send { link, message, .. } = effect else { panic!("{effect:?}") };
@@ -164,7 +168,7 @@ impl Processes {
                             EnableCode::Enable => {
                                 if registered
                                     .get(&(link, registration))
-                                    .is_some_and(|registration| registration.classic)
+                                    .is_some_and(|registration| registration.is_classic)
                                 {
                                     enabled.clear();
                                 }
@@ -191,7 +195,7 @@ impl Processes {
                         service.now(),
                     );
                 }
-                Message::Refused { status, .. } => self.refused.push(status),
+                Message::Refused { status, .. } => self.refused.push(Status(status)),
                 _ => {}
             }
         }
@@ -205,7 +209,7 @@ struct Simulation {
     processes: Processes,
     sessions: Vec<u64>,
     random: Random,
-    next: u32,
+    last_number: u32,
 }
 
 impl Simulation {
@@ -232,16 +236,16 @@ impl Simulation {
             processes: Processes::default(),
             sessions: Vec::new(),
             random: Random(seed),
-            next: 0,
+            last_number: 0,
         };
         (0..SESSIONS).for_each(|_| simulation.start());
         simulation
     }
 
     fn start(&mut self) {
-        self.next += 1;
+        self.last_number += 1;
         let config = SessionConfig {
-            name: format!("s{}", self.next),
+            name: format!("s{}", self.last_number),
             log_file_mode: EVENT_TRACE_REAL_TIME_MODE,
             buffer_size: 4,
             minimum_buffers: 2,
@@ -251,9 +255,9 @@ impl Simulation {
         send(&mut self.service, 1, Message::Start(Box::new(config)));
         deliver_notice(&mut self.service, &self.notices);
         self.service.take_effects();
-        let known = self.sessions.clone();
+        let existing = self.sessions.clone();
         self.sessions
-            .extend(self.service.core.sessions.running_ids().into_iter().filter(|id| !known.contains(id)));
+            .extend(self.service.core.sessions.running_ids().into_iter().filter(|id| !existing.contains(id)));
     }
 
     fn traits(&mut self) -> (Vec<u8>, Option<Guid>) {
@@ -265,7 +269,7 @@ impl Simulation {
         (traits.finish().unwrap().to_vec(), group)
     }
 
-    fn some_registration(&mut self) -> Option<(LinkId, u32)> {
+    fn pick_registration(&mut self) -> Option<(LinkId, u32)> {
         let all: Vec<_> = self.model.registered.keys().copied().collect();
         let index = self.random.below(all.len().max(1) as u64);
         all.get(usize::try_from(index).unwrap()).copied()
@@ -275,7 +279,7 @@ impl Simulation {
         match self.random.below(20) {
             0..5 if self.model.registered.len() < 12 => self.register(),
             0..7 => {
-                let Some((link, registration)) = self.some_registration() else { return };
+                let Some((link, registration)) = self.pick_registration() else { return };
                 send(&mut self.service, link, Message::Unregister { registration });
                 self.model.registered.remove(&(link, registration));
                 self.processes.enabled.remove(&(link, registration));
@@ -288,8 +292,8 @@ impl Simulation {
     }
 
     fn register(&mut self) {
-        self.next += 1;
-        let (link, registration) = (2 + self.random.below(3), self.next);
+        self.last_number += 1;
+        let (link, registration) = (2 + self.random.below(3), self.last_number);
         let (provider, classic) = (self.random.guid(), self.random.below(4) == 0);
         let (traits, group) =
             if classic || self.random.below(2) == 0 { (vec![], None) } else { self.traits() };
@@ -297,25 +301,25 @@ impl Simulation {
         send(&mut self.service, link, Message::Register { registration, provider, traits, classic });
         self.model.register(
             (link, registration),
-            ModelRegistration { provider, group, has_traits, classic, owner: None },
+            ModelRegistration { provider, group, has_traits, is_classic: classic, follows: None },
         );
     }
 
     fn set_traits(&mut self) {
-        let Some((link, registration)) = self.some_registration() else { return };
+        let Some((link, registration)) = self.pick_registration() else { return };
         let (traits, group) = self.traits();
         send(&mut self.service, link, Message::SetTraits { registration, traits });
         let registration = self.model.registered.get_mut(&(link, registration)).unwrap();
-        if registration.has_traits || registration.classic {
+        if registration.has_traits || registration.is_classic {
             self.receive();
-            assert_eq!(self.processes.refused.pop(), Some(87));
+            assert_eq!(self.processes.refused.pop(), Some(Status::ERROR_INVALID_PARAMETER));
         } else {
             (registration.has_traits, registration.group) = (true, group);
         }
     }
 
     fn call(&mut self, code: EnableCode) {
-        let (guid, is_group, own_only) =
+        let (guid, is_group, is_own_only) =
             (self.random.guid(), self.random.below(3) == 0, self.random.below(4) == 0);
         let index = usize::try_from(self.random.below(self.sessions.len() as u64)).unwrap();
         let session = self.sessions[index];
@@ -331,7 +335,7 @@ impl Simulation {
             match_all: values.2,
             property: if is_group { EVENT_ENABLE_PROPERTY_PROVIDER_GROUP } else { 0 },
             source: Guid::NULL,
-            filters: if own_only { vec![own] } else { vec![] },
+            filters: if is_own_only { vec![own] } else { vec![] },
         };
         let (session_ref, params) = (SessionRef::Id(session), Box::new(params));
         send(
@@ -348,14 +352,14 @@ impl Simulation {
         );
         self.receive();
         let is_accepted = match code {
-            EnableCode::Enable => self.model.enable(Call { guid, is_group, session, values, own_only }),
+            EnableCode::Enable => self.model.enable(Call { guid, is_group, session, values, is_own_only }),
             _ => {
                 self.model
                     .disable(|call| (call.guid, call.is_group, call.session) == (guid, is_group, session));
                 true
             }
         };
-        assert_eq!(self.processes.refused.pop(), (!is_accepted).then_some(1450));
+        assert_eq!(self.processes.refused.pop(), (!is_accepted).then_some(Status::ERROR_NO_SYSTEM_RESOURCES));
     }
 
     fn stop_one(&mut self) {
@@ -389,11 +393,11 @@ impl Simulation {
             );
         }
         for (link, regions) in &self.processes.regions {
-            let uses = |session: &u64| {
+            let is_used = |session: &u64| {
                 let mut own = self.processes.enabled.iter().filter(|(key, _)| key.0 == *link);
                 own.any(|(_, enabled)| enabled.contains_key(session))
             };
-            assert!(regions.iter().all(uses), "{context}: a region that no registration uses");
+            assert!(regions.iter().all(is_used), "{context}: a region that no registration uses");
         }
     }
 }
@@ -410,8 +414,8 @@ fn every_registration_receives_the_combination_of_all_enables() {
         for (key, registration) in &simulation.model.registered {
             let sessions = simulation.model.expected(*key).len();
             combined +=
-                usize::from(simulation.model.calls_for(*key).len() > sessions && !registration.classic);
-            classic += usize::from(registration.owner.is_some());
+                usize::from(simulation.model.calls_for(*key).len() > sessions && !registration.is_classic);
+            classic += usize::from(registration.follows.is_some());
         }
     }
     assert!(combined > 0 && classic > 0, "the steps must cover both cases: {combined}, {classic}");

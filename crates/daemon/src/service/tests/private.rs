@@ -1,7 +1,7 @@
-//! Private sessions from outside: their owners, names and logger ids.
+//! Private sessions that controllers start: access to them, their names and logger ids.
 
 use traceweir_format::security::Sid;
-use traceweir_format::spec::access::Rights;
+use traceweir_format::spec::access::{Rights, SecurityOperation};
 use traceweir_format::spec::enable::EVENT_FILTER_TYPE_PID;
 use traceweir_format::spec::session::{EVENT_TRACE_FILE_MODE_SEQUENTIAL, EVENT_TRACE_PRIVATE_LOGGER_MODE};
 
@@ -25,11 +25,11 @@ const ANN_PROCESS: LinkId = 10;
 const BOB_PROCESS: LinkId = 11;
 
 fn grant(service: &mut Service, uid: u32, rights: Rights) {
-    let (sid, rights) = (Sid::user(uid).to_bytes(), rights.0);
+    let (operation, sid, rights) = (SecurityOperation::ADD_DACL.0, Sid::user(uid).to_bytes(), rights.0);
     send(
         service,
         OWN_CONTROLLER,
-        Message::SetAccess { object: PROVIDER, operation: 2, sid, rights, allow: true },
+        Message::SetAccess { object: PROVIDER, operation, sid, rights, allow: true },
     );
     assert_eq!(take_sent(service), [format!("{OWN_CONTROLLER} Done")]);
 }
@@ -144,7 +144,7 @@ fn requests_of_other_guests_reach_no_process_of_the_session() {
     answer_orders(&mut service);
     take_sent(&mut service);
     let timer = || Control::Update(Update { flush_timer: Some(1), ..Update::default() });
-    let all = || {
+    let all_requests = || {
         let mut all: Vec<Message> =
             [Control::Query, timer(), Control::Flush { log_file: None }, Control::Outcome, Control::Stop]
                 .map(|request| control_session("a", request))
@@ -154,12 +154,12 @@ fn requests_of_other_guests_reach_no_process_of_the_session() {
         all.splice(1..1, codes.map(|code| enable_provider("a", code)));
         all
     };
-    for message in all() {
+    for message in all_requests() {
         let what = format!("{message:?}");
         send(&mut service, BOB_CONTROLLER, message);
         assert_eq!(take_sent(&mut service), ["3 refused ERROR_ACCESS_DENIED"], "{what}");
     }
-    for message in all().into_iter().filter(|message| !format!("{message:?}").contains("Outcome")) {
+    for message in all_requests().into_iter().filter(|message| !format!("{message:?}").contains("Outcome")) {
         let what = format!("{message:?}");
         send(&mut service, ANN_CONTROLLER, message);
         let orders = answer_orders(&mut service);
@@ -428,7 +428,7 @@ fn process_that_refuses_to_run_a_session_is_counted() {
     let mut service = service_with_guests(ALL);
     send(&mut service, ROOT_CONTROLLER, start_private("r"));
     let orders = take_orders(&mut service);
-    for ((link, order, session), status) in orders.into_iter().zip([0, 1450]) {
+    for ((link, order, session), status) in orders.into_iter().zip([0, Status::ERROR_NO_SYSTEM_RESOURCES.0]) {
         report_state(&mut service, link, (order, session), status);
     }
     assert_eq!(take_reported_counts(&mut service), [(5, 1)]);
@@ -534,8 +534,8 @@ fn last_digits(guid: Guid) -> String {
     guid.to_string().rsplit('-').next().unwrap().trim_start_matches('0').to_owned()
 }
 
-/// Returns the orders that processes received about private sessions: the connection, and what,
-/// with the GUID or "name" for its hash.
+/// Returns the orders that processes received about private sessions: connection, order, and GUID
+/// or, for the hash of [`APP`], "name".
 fn take_orders_about_app(service: &mut Service) -> Vec<String> {
     let order = |effect| match effect {
         LinkEffect::Send { link, message: Message::PrivateStart { .. }, .. } => Some(format!("{link} start")),
@@ -561,7 +561,7 @@ fn enable_by_name_reaches_processes_that_chose_another_guid() {
         take_orders_about_app(&mut service),
         ["20 start", "20 Enable name", "20 Enable 7", "20 Enable name"]
     );
-    // Processes that come later, with the name or before it.
+    // Processes that register later, with the name or before they set it.
     register_app(&mut service, 21, 8, true);
     assert_eq!(take_orders_about_app(&mut service), ["21 start", "21 Enable name", "21 Enable 8"]);
     register_app(&mut service, 22, 9, false);
@@ -573,7 +573,7 @@ fn enable_by_name_reaches_processes_that_chose_another_guid() {
     send(&mut service, 22, Message::Register { registration, provider, traits, classic: false });
     assert_eq!(take_orders_about_app(&mut service), ["22 Enable 10"]);
     send(&mut service, ROOT_CONTROLLER, enable_app_by_name("a", EnableCode::CaptureState, ""));
-    let each = |code: &str| {
+    let orders_for_all = |code: &str| {
         let guid_order = |link: u32, guid: u32| format!("{link} {code} {guid}");
         let name = |link: u32| format!("{link} {code} name");
         [
@@ -586,9 +586,9 @@ fn enable_by_name_reaches_processes_that_chose_another_guid() {
             name(22),
         ]
     };
-    assert_eq!(take_orders_about_app(&mut service), each("CaptureState"));
+    assert_eq!(take_orders_about_app(&mut service), orders_for_all("CaptureState"));
     send(&mut service, ROOT_CONTROLLER, enable_app_by_name("a", EnableCode::Disable, ""));
-    assert_eq!(take_orders_about_app(&mut service), each("Disable"));
+    assert_eq!(take_orders_about_app(&mut service), orders_for_all("Disable"));
 }
 
 #[test]
@@ -598,7 +598,7 @@ fn enable_by_guid_takes_precedence_over_enable_by_name() {
     send(&mut service, ROOT_CONTROLLER, start_private_of_app("a"));
     send(&mut service, ROOT_CONTROLLER, enable_app_by_name("a", EnableCode::Enable, APP));
     take_orders_about_app(&mut service);
-    let own = |code| {
+    let enable_guid = |code| {
         let Message::EnableProvider { session, params, name, timeout_ms, .. } = enable_provider("a", code)
         else {
             unreachable!()
@@ -606,12 +606,12 @@ fn enable_by_guid_takes_precedence_over_enable_by_name() {
         let provider = Guid::from_u128(7);
         Message::EnableProvider { session, provider, code, params, name, timeout_ms }
     };
-    send(&mut service, ROOT_CONTROLLER, own(EnableCode::Enable));
+    send(&mut service, ROOT_CONTROLLER, enable_guid(EnableCode::Enable));
     assert_eq!(take_orders_about_app(&mut service), ["20 Enable 7"]);
     send(&mut service, ROOT_CONTROLLER, enable_app_by_name("a", EnableCode::Enable, APP));
     assert_eq!(take_orders_about_app(&mut service), ["20 Enable name"]);
     for _ in 0..2 {
-        send(&mut service, ROOT_CONTROLLER, own(EnableCode::Disable));
+        send(&mut service, ROOT_CONTROLLER, enable_guid(EnableCode::Disable));
         let orders = take_orders_about_app(&mut service);
         assert_eq!(orders, ["20 Disable 7", "20 Enable 7"], "the name still enables it");
     }
@@ -621,7 +621,11 @@ fn enable_by_guid_takes_precedence_over_enable_by_name() {
 fn enable_by_name_reaches_only_guids_that_the_starter_may_enable() {
     let allow = |service: &mut Service, object| {
         let (sid, rights) = (Sid::user(ANN_UID).to_bytes(), (ALL | Rights::WMIGUID_QUERY).0);
-        send(service, OWN_CONTROLLER, Message::SetAccess { object, operation: 2, sid, rights, allow: true });
+        send(
+            service,
+            OWN_CONTROLLER,
+            Message::SetAccess { object, operation: SecurityOperation::ADD_DACL.0, sid, rights, allow: true },
+        );
     };
     let mut service = service_with_guests(ALL);
     allow(&mut service, Guid::from_provider_name(APP));
@@ -664,16 +668,16 @@ fn caller_waits_until_a_disabled_guid_is_enabled_by_its_name() {
     register_app(&mut service, 20, 7, true);
     send(&mut service, ROOT_CONTROLLER, start_private_of_app("a"));
     send(&mut service, ROOT_CONTROLLER, enable_app_by_name("a", EnableCode::Enable, APP));
-    let own = |code, timeout_ms| {
+    let enable_guid = |code, timeout_ms| {
         let Message::EnableProvider { session, params, name, .. } = enable_provider("a", code) else {
             unreachable!()
         };
         Message::EnableProvider { session, provider: Guid::from_u128(7), code, params, name, timeout_ms }
     };
-    send(&mut service, ROOT_CONTROLLER, own(EnableCode::Enable, 0));
+    send(&mut service, ROOT_CONTROLLER, enable_guid(EnableCode::Enable, 0));
     answer_orders(&mut service);
     take_sent(&mut service);
-    send(&mut service, ROOT_CONTROLLER, own(EnableCode::Disable, 60_000));
+    send(&mut service, ROOT_CONTROLLER, enable_guid(EnableCode::Disable, 60_000));
     let ordered: Vec<_> = service
         .take_effects()
         .into_iter()
@@ -762,7 +766,7 @@ fn guid_with_two_names_stays_enabled_until_both_are_disabled() {
     send(&mut service, 20, Message::Register { registration: 2, provider, traits, classic: false });
     send(&mut service, ROOT_CONTROLLER, start_private_of_app("a"));
     send(&mut service, ROOT_CONTROLLER, enable_app_by_name("a", EnableCode::Enable, APP));
-    let other = |code, level| {
+    let enable_other_name = |code, level| {
         let Message::EnableProvider { session, timeout_ms, .. } = enable_provider("a", code) else {
             unreachable!()
         };
@@ -770,7 +774,7 @@ fn guid_with_two_names_stays_enabled_until_both_are_disabled() {
         let params = Box::new(EnableParams { level, ..EnableParams::default() });
         Message::EnableProvider { session, provider, code, params, name, timeout_ms }
     };
-    send(&mut service, ROOT_CONTROLLER, other(EnableCode::Enable, 3));
+    send(&mut service, ROOT_CONTROLLER, enable_other_name(EnableCode::Enable, 3));
     service.take_effects();
     let mut orders_about_guid = |message| {
         send(&mut service, ROOT_CONTROLLER, message);
@@ -784,5 +788,5 @@ fn guid_with_two_names_stays_enabled_until_both_are_disabled() {
     };
     let name_disabled = orders_about_guid(enable_app_by_name("a", EnableCode::Disable, ""));
     assert_eq!(name_disabled, [(EnableCode::Enable, 3)], "with the parameters of the other name");
-    assert_eq!(orders_about_guid(other(EnableCode::Disable, 0)), [(EnableCode::Disable, 0)]);
+    assert_eq!(orders_about_guid(enable_other_name(EnableCode::Disable, 0)), [(EnableCode::Disable, 0)]);
 }

@@ -35,7 +35,7 @@ impl ChangingThread {
         Self { pid: pid.recv().unwrap(), commands, done }
     }
 
-    fn raise(&self, is_raised: bool) {
+    fn set_raised(&self, is_raised: bool) {
         self.commands.send(is_raised).unwrap();
         self.done.recv().unwrap();
     }
@@ -61,23 +61,23 @@ fn profiling_right_is_needed_when_connecting_and_when_requesting() {
     }
     let mut service = service(Scope::User);
     let process = ChangingThread::new();
-    process.raise(false);
+    process.set_raised(false);
     process.connect(&mut service, 1);
-    let refused = |service: &Service, link| {
+    let refusal_status = |service: &Service, link| {
         service.core.access.check_profiling(link).err().map(|refusal| refusal.status)
     };
-    assert_eq!(refused(&service, 1), Some(Status::ERROR_PRIVILEGE_NOT_HELD));
-    process.raise(true);
+    assert_eq!(refusal_status(&service, 1), Some(Status::ERROR_PRIVILEGE_NOT_HELD));
+    process.set_raised(true);
     assert_eq!(
-        refused(&service, 1),
+        refusal_status(&service, 1),
         Some(Status::ERROR_PRIVILEGE_NOT_HELD),
         "a right gained after connecting does not count"
     );
     process.connect(&mut service, 2);
-    assert_eq!(refused(&service, 2), None);
-    process.raise(false);
+    assert_eq!(refusal_status(&service, 2), None);
+    process.set_raised(false);
     assert_eq!(
-        refused(&service, 2),
+        refusal_status(&service, 2),
         Some(Status::ERROR_PRIVILEGE_NOT_HELD),
         "a right lost after connecting does not count"
     );
