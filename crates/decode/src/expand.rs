@@ -31,8 +31,8 @@ struct Inserts {
 }
 
 impl MessageExpander {
-    /// Appends the message of an event, if there is one, and returns whether the payload fits the
-    /// schema.
+    /// Appends the message of an event and returns whether the payload fits the schema. Returns
+    /// `None` if the event has no message.
     pub fn expand(
         &mut self,
         found: &SchemaMatch<'_, '_>,

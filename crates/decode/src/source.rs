@@ -354,8 +354,8 @@ impl Decoder {
 
     fn find_manifest_schema(&mut self, provider: Guid, d: &EventDescriptor) -> Option<u32> {
         let key = (provider, d.id, d.version);
-        if let Some(known) = self.resolved.get(&key) {
-            return *known;
+        if let Some(schema) = self.resolved.get(&key) {
+            return *schema;
         }
         let best = self.events.get(&(provider, d.id)).and_then(|list| choose_schema(list, d.version));
         self.resolved.insert(key, best);

@@ -8,7 +8,7 @@
 //! Invariants:
 //! 1. Before the first switch of a processor, the thread that this switch leaves was running.
 //! 2. After a switch that does not name its new thread, no thread is known until the next switch.
-//! 3. A processor takes a few bytes, and the 16-bit processor number bounds their number.
+//! 3. The memory is bounded: a few bytes for each 16-bit processor number.
 
 use traceweir_format::header::{NO_ID, Record};
 use traceweir_format::kernel::hook;
@@ -53,8 +53,8 @@ impl Processors {
             self.0.resize(cpu.saturating_add(1), None);
         }
         match self.0.get_mut(cpu) {
-            Some(Some(known)) if !is_ahead => known.last = new,
-            Some(unknown @ None) => *unknown = Some(ProcessorSwitches { first: old, last: new }),
+            Some(Some(switches)) if !is_ahead => switches.last = new,
+            Some(slot @ None) => *slot = Some(ProcessorSwitches { first: old, last: new }),
             _ => {}
         }
     }

@@ -153,14 +153,14 @@ enum ValueNames {
 impl NamedField {
     /// Returns the names as a map that has the name of the field.
     fn build_map(&self) -> ValueMap {
-        let owned =
+        let to_entries =
             |pairs: &[(u64, &str)]| pairs.iter().map(|(v, n)| (*v, (*n).to_owned())).collect::<Vec<_>>();
         match self.names {
-            Sequence(row) => {
-                ValueMap::new(self.field, false, (0..).zip(row).map(|(v, n)| (v, (*n).to_owned())))
+            Sequence(names) => {
+                ValueMap::new(self.field, false, (0..).zip(names).map(|(v, n)| (v, (*n).to_owned())))
             }
-            Values(values) => ValueMap::new(self.field, false, owned(values)),
-            Bits(bits) => ValueMap::new(self.field, true, owned(bits)),
+            Values(values) => ValueMap::new(self.field, false, to_entries(values)),
+            Bits(bits) => ValueMap::new(self.field, true, to_entries(bits)),
         }
     }
 }
@@ -399,17 +399,17 @@ mod tests {
     }
 
     #[test]
-    fn named_fields_exist_and_carry_their_names() {
+    fn named_fields_exist_and_have_maps() {
         for named in &NAMED_FIELDS {
             for opcode in named.types {
                 let newest = build_schema(&named.class, *opcode, u8::MAX).unwrap();
                 let version_2 = build_schema(&named.class, *opcode, 2).unwrap();
-                let known = [&newest, &version_2].into_iter().any(|s| {
+                let has_map = [&newest, &version_2].into_iter().any(|s| {
                     s.top().iter().any(|f| {
                         &*f.name == named.field && matches!(f.kind, FieldKind::Value { map: Some(_), .. })
                     })
                 });
-                assert!(known, "{} of {} type {opcode:#x}", named.field, named.class);
+                assert!(has_map, "{} of {} type {opcode:#x}", named.field, named.class);
             }
         }
         let switch = build_schema(&class::THREAD, CONTEXT_SWITCH, 2).unwrap();

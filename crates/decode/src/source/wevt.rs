@@ -28,7 +28,7 @@
 //! each record spends from a budget that a sound blob does not use up
 //! (`WevtReader::spend_bytes`), and so do the fields of events.
 //!
-//! This project defines SYMB: the message compiler keeps symbols in the header it writes, and
+//! This project defines SYMB: the message compiler puts symbols only into its C header, and
 //! without them an event without a task has no name. Other readers skip elements with an unknown
 //! signature.
 //!

@@ -1,8 +1,8 @@
 //! The providers that a process has schemas for: manifests that it loaded, and installed ones.
 //!
 //! ```text
-//!   TdhLoadManifest ────────┐
-//!   installed folders ────────┼──▶ Decoder ──▶ by TraceLogging metadata, then in this order
+//!   TdhLoadManifest ──────────┐
+//!   installed folders ────────┼──▶ Decoder: TraceLogging metadata first, then these in this order
 //!   TdhLoadManifestFromBinary ┘
 //! ```
 //!
@@ -36,7 +36,7 @@ const MAX_FILES: usize = 4096;
 /// The size limit of a file, in bytes.
 const MAX_FILE_BYTES: u64 = 64 << 20;
 
-/// The source that a manifest was loaded from, which identifies it for unloading.
+/// The place that a manifest was loaded from. It identifies the manifest for unloading.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ManifestOrigin {
     /// A file with an XML manifest.
@@ -110,7 +110,7 @@ impl Library {
     }
 
     fn load(&mut self, origin: ManifestOrigin, providers: Vec<ProviderSchemas>) -> Answer<()> {
-        if self.loaded.iter().any(|(known, _)| *known == origin) {
+        if self.loaded.iter().any(|(loaded, _)| *loaded == origin) {
             self.unload(&origin)?;
         }
         match self.queries.decoder.add_providers(providers.clone(), origin.precedence()) {
@@ -131,7 +131,7 @@ impl Library {
             && !self
                 .loaded
                 .iter()
-                .any(|(known, _)| matches!(known, ManifestOrigin::File(p) | ManifestOrigin::Binary(p) if *p == path))
+                .any(|(loaded, _)| matches!(loaded, ManifestOrigin::File(p) | ManifestOrigin::Binary(p) if *p == path))
         {
             return Err(Refusal::NoFile);
         }
@@ -142,9 +142,9 @@ impl Library {
     /// Unloads a manifest.
     pub fn unload(&mut self, origin: &ManifestOrigin) -> Answer<()> {
         let before = self.loaded.len();
-        self.loaded.retain(|(known, _)| known != origin);
+        self.loaded.retain(|(loaded, _)| loaded != origin);
         if self.loaded.len() == before {
-            return Err(Refusal::NotFound("such manifest that was loaded"));
+            return Err(Refusal::NotFound("loaded manifest of this origin"));
         }
         self.rebuild_decoder();
         Ok(())
@@ -250,10 +250,10 @@ impl Library {
 
     /// Returns whether a manifest describes a provider.
     pub fn knows(&mut self, provider: Guid) -> bool {
-        self.providers().any(|known| known.id == provider)
+        self.providers().any(|described| described.id == provider)
     }
 
-    /// Returns the TRACE_EVENT_INFO of an event in a manifest, and its descriptor there.
+    /// Returns the TRACE_EVENT_INFO and the descriptor of an event in a manifest.
     pub fn manifest_event_info(
         &mut self,
         provider: Guid,

@@ -1,4 +1,5 @@
-//! Lists the providers, and the names and events of a provider.
+//! Lists the providers, and the keywords, levels, channels, tasks, opcodes, events and filters of a
+//! provider.
 
 use std::collections::BTreeMap;
 
@@ -58,14 +59,14 @@ impl EventFieldType {
 /// The published name of the kernel event provider.
 const KERNEL_PROVIDER_NAME: &str = "Windows Kernel Trace";
 
-/// DECODING_SOURCE numbers of manifests and of classic classes.
+/// DECODING_SOURCE numbers of manifests and of MOF classes, and the number of sources.
 const SOURCE_MANIFEST: u32 = 0;
 const SOURCE_CLASSIC: u32 = 1;
 const SOURCE_COUNT: u32 = 4;
 
 /// Encodes a PROVIDER_ENUMERATION_INFO of all providers, or of those with one decoding source.
 pub(super) fn encode_providers<'s>(
-    known: impl Iterator<Item = &'s ProviderSchemas>,
+    providers: impl Iterator<Item = &'s ProviderSchemas>,
     source: Option<u32>,
 ) -> Answer<Vec<u8>> {
     if source.is_some_and(|source| source >= SOURCE_COUNT) {
@@ -76,7 +77,7 @@ pub(super) fn encode_providers<'s>(
     if is_wanted(SOURCE_CLASSIC) {
         all.insert(class::SYSTEM_TRACE_CONTROL.to_bytes(), (SOURCE_CLASSIC, KERNEL_PROVIDER_NAME));
     }
-    for provider in known.filter(|_| is_wanted(SOURCE_MANIFEST)) {
+    for provider in providers.filter(|_| is_wanted(SOURCE_MANIFEST)) {
         all.entry(provider.id.to_bytes())
             .or_insert((SOURCE_MANIFEST, provider.name.as_deref().unwrap_or_default()));
     }
@@ -91,7 +92,7 @@ pub(super) fn encode_providers<'s>(
 
 /// Encodes a PROVIDER_FIELD_INFOARRAY of a provider's names: all of a kind, or those for a value.
 pub(super) fn encode_fields<'s>(
-    known: impl Iterator<Item = &'s ProviderSchemas>,
+    descriptions: impl Iterator<Item = &'s ProviderSchemas>,
     kind: EventFieldType,
     value: Option<u64>,
 ) -> Answer<Vec<u8>> {
@@ -101,7 +102,7 @@ pub(super) fn encode_fields<'s>(
         Some(value) => name.value == value,
     };
     let mut all: Vec<_> =
-        known.flat_map(|provider| kind.select_names(&provider.named)).filter(is_wanted).collect();
+        descriptions.flat_map(|description| kind.select_names(&description.named)).filter(is_wanted).collect();
     all.sort();
     all.dedup();
     if all.is_empty() {
@@ -119,17 +120,17 @@ pub(super) fn encode_fields<'s>(
 }
 
 /// Encodes a PROVIDER_EVENT_INFO of a provider's events.
-pub(super) fn encode_events<'s>(known: impl Iterator<Item = &'s ProviderSchemas>) -> Answer<Vec<u8>> {
-    let mut is_known = false;
+pub(super) fn encode_events<'s>(descriptions: impl Iterator<Item = &'s ProviderSchemas>) -> Answer<Vec<u8>> {
+    let mut is_described = false;
     let mut all: BTreeMap<(u16, u8), &EventDescriptor> = BTreeMap::new();
-    for provider in known {
-        is_known = true;
-        for event in &provider.events {
+    for description in descriptions {
+        is_described = true;
+        for event in &description.events {
             all.entry((event.descriptor.id, event.descriptor.version)).or_insert(&event.descriptor);
         }
     }
     if all.is_empty() {
-        return Err(if is_known { Refusal::Empty } else { Refusal::NoMetadata });
+        return Err(if is_described { Refusal::Empty } else { Refusal::NoMetadata });
     }
     let mut out = Vec::new();
     out.put_u32(to_u32_count(all.len())).put_u32(0);
@@ -137,15 +138,15 @@ pub(super) fn encode_events<'s>(known: impl Iterator<Item = &'s ProviderSchemas>
     append_texts(out, TextTable::default())
 }
 
-/// Encodes a PROVIDER_FILTER_INFO for each filter that a provider accepts, ordered by number.
-pub(super) fn encode_filters<'s>(known: impl Iterator<Item = &'s ProviderSchemas>) -> Answer<Vec<Vec<u8>>> {
-    let mut is_known = false;
+/// Encodes a PROVIDER_FILTER_INFO for each filter that a provider accepts, ordered by id.
+pub(super) fn encode_filters<'s>(descriptions: impl Iterator<Item = &'s ProviderSchemas>) -> Answer<Vec<Vec<u8>>> {
+    let mut is_described = false;
     let mut all: BTreeMap<(u8, u8), &FilterSchema> = BTreeMap::new();
-    for filter in known.inspect(|_| is_known = true).flat_map(|provider| &provider.filters) {
+    for filter in descriptions.inspect(|_| is_described = true).flat_map(|description| &description.filters) {
         all.entry((filter.id, filter.version)).or_insert(filter);
     }
     if all.is_empty() {
-        return Err(if is_known {
+        return Err(if is_described {
             Refusal::NotFound("filter of this provider")
         } else {
             Refusal::NoMetadata

@@ -17,7 +17,7 @@ use crate::schema::{Count, Field, FieldKind, MAX_DEPTH, Schema};
 use crate::value::Value;
 use crate::walk::{Visitor, Walker};
 
-/// One step of the path to a property: a name, and the element if it is an array.
+/// One step of the path to a property: a name, and an element if the name is that of an array.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PropertyStep<'n> {
     /// Name of the property, case-sensitive.
@@ -56,7 +56,7 @@ pub(super) fn find_property<'p>(
 /// Resolves names to indexes of fields.
 fn resolve_path(schema: &Schema, steps: &[PropertyStep<'_>]) -> Answer<Vec<ResolvedStep>> {
     if steps.is_empty() || steps.len() > MAX_DEPTH.saturating_add(1) {
-        return Err(Refusal::Invalid("a property is named by itself, or by its structures and itself"));
+        return Err(Refusal::Invalid("a path names a property, after the structures that contain it"));
     }
     let mut path = Vec::with_capacity(steps.len());
     let (mut first, mut scope) = (0, schema.top());

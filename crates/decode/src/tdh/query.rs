@@ -1,4 +1,4 @@
-//! Queries about one event, for a decoder that has its schema: the decoder of a
+//! Queries about one event to a decoder that has the event's schema: the decoder of a
 //! [`Library`](super::Library), or one that has read a trace.
 
 use std::borrow::Cow;
@@ -127,7 +127,7 @@ fn complete_info<'i>(
     let bytes = info.bytes().ok_or(Refusal::TooLarge)?;
     let Some(open) = info.open_property() else { return Ok(bytes.into()) };
     let mut counter = ElementCounter { index: open.index(), count: 0 };
-    // If the payload is too short, the elements that it holds count.
+    // If the payload is too short, the elements before its end are counted.
     let _ = Walker::default().walk(info.property_schema(event_schema), payload, pointer_size, &mut counter);
     Ok(info.with_open_property(open, counter.count).into())
 }

@@ -16,7 +16,7 @@ use crate::schema::{Schema, SchemaNames, SchemaOrigin, ValueMap};
 use crate::source::provider::{EventSchema, FilterSchema, ProviderNames, ProviderSchemas, ValueName};
 
 /// The most fields of all events together.
-const MAX_FIELDS: usize = 1 << 20;
+const MAX_TOTAL_FIELDS: usize = 1 << 20;
 
 /// A limit on the total size of definitions that are used more than once.
 ///
@@ -31,7 +31,7 @@ impl SizeBudget {
     /// Creates the budget of a manifest of `size` bytes.
     pub(super) fn new(size: usize) -> Self {
         Self {
-            fields: size.saturating_add(16 << 10).min(MAX_FIELDS),
+            fields: size.saturating_add(16 << 10).min(MAX_TOTAL_FIELDS),
             map_bytes: size.saturating_mul(4).saturating_add(16 << 10),
         }
     }
@@ -85,7 +85,7 @@ fn collect_names(
     };
     let to_names =
         |definitions: &[RawDefinition]| definitions.iter().map(|d| to_name(d, d.value)).collect::<Vec<_>>();
-    let opcode = |d: &RawDefinition, task: u64| to_name(d, d.value << 16 | task & 0xFFFF);
+    let to_opcode_name = |d: &RawDefinition, task: u64| to_name(d, d.value << 16 | task & 0xFFFF);
     let task_opcodes =
         provider.tasks.iter().flat_map(|t| t.opcodes.iter().map(move |d| (d, t.definition.value)));
     let mut named = ProviderNames {
@@ -98,7 +98,7 @@ fn collect_names(
             .iter()
             .map(|d| (d, 0))
             .chain(task_opcodes)
-            .map(|(d, task)| opcode(d, task))
+            .map(|(d, task)| to_opcode_name(d, task))
             .collect(),
     };
     add_used_predefined(&mut named.levels, winmeta::LEVELS, 0, |value| {
@@ -148,7 +148,7 @@ pub(super) fn resolve_maps<'m>(
             entries.push((entry.value, text.as_ref().to_owned()));
         }
         maps.entry(map.name.as_str())
-            .or_insert_with(|| Arc::new(ValueMap::new(&map.name, map.bits, entries)));
+            .or_insert_with(|| Arc::new(ValueMap::new(&map.name, map.is_bit_map, entries)));
     }
     Ok(maps)
 }
@@ -171,8 +171,8 @@ impl<'m> NameTable<'m> {
             predefined.iter().map(|(name, value)| (*name, (*value, strip_win_prefix(name).into()))).collect();
         let mut defined: HashMap<&str, _> = HashMap::new();
         for definition in definitions {
-            let display = || (definition.value, display_name(definition, strings));
-            defined.entry(definition.name.trim()).or_insert_with(display);
+            let entry = || (definition.value, display_name(definition, strings));
+            defined.entry(definition.name.trim()).or_insert_with(entry);
         }
         entries.extend(defined);
         Self { kind, entries }
@@ -257,24 +257,24 @@ impl<'m> NameTables<'m> {
 }
 
 /// Builds the table of channels by id and by name. Channels without a number get the next free one,
-/// as from the message compiler.
+/// as the message compiler assigns it.
 fn build_channel_table(channels: &[RawChannel]) -> NameTable<'_> {
     let mut taken = [false; 256];
     for value in channels.iter().filter_map(|channel| channel.value) {
-        if let Some(taken) = taken.get_mut(usize::from(value)) {
-            *taken = true;
+        if let Some(is_taken) = taken.get_mut(usize::from(value)) {
+            *is_taken = true;
         }
     }
     let mut next = usize::from(FIRST_MANIFEST_CHANNEL);
     let mut entries = HashMap::with_capacity(channels.len());
     for channel in channels {
         let well_known =
-            winmeta::CHANNELS.iter().find(|(name, _)| channel.imported && *name == channel.name.trim());
+            winmeta::CHANNELS.iter().find(|(name, _)| channel.is_imported && *name == channel.name.trim());
         let value = match (channel.value, well_known) {
             (Some(value), _) => u64::from(value),
             (None, Some((_, value))) => *value,
             (None, None) => {
-                next = next.saturating_add(taken.iter().skip(next).take_while(|taken| **taken).count());
+                next = next.saturating_add(taken.iter().skip(next).take_while(|is_taken| **is_taken).count());
                 let value = u64::try_from(next).unwrap_or(u64::MAX);
                 next = next.saturating_add(1);
                 value

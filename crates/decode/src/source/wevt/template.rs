@@ -104,16 +104,16 @@ impl WevtReader<'_> {
             return Ok(cached.clone());
         }
         let mut map = self.cursor_at(offset)?;
-        let bits = match map.array()? {
+        let is_bit_map = match map.array()? {
             b"VMAP" => false,
             b"BMAP" => true,
             _ => return Err(map.invalid("signature is neither VMAP nor BMAP").into()),
         };
         let (size, name, first, second) = (map.u32()?, map.u32()?, map.u32()?, map.u32()?);
-        let fits = |header: u32, n: u32| n.checked_mul(8).and_then(|n| n.checked_add(header)) == Some(size);
-        let count = if fits(20, second) {
+        let has_size = |header: u32, n: u32| n.checked_mul(8).and_then(|n| n.checked_add(header)) == Some(size);
+        let count = if has_size(20, second) {
             second
-        } else if fits(16, first) {
+        } else if has_size(16, first) {
             map.seek(map.position().saturating_sub(4))?;
             first
         } else {
@@ -123,7 +123,7 @@ impl WevtReader<'_> {
         let name = self.texts.read_record(name)?;
         self.spend_map_text(&name)?;
         let entries = self.read_map_entries(&mut map, count)?;
-        let map = Arc::new(ValueMap::new(&name, bits, entries));
+        let map = Arc::new(ValueMap::new(&name, is_bit_map, entries));
         self.maps.insert(offset, map.clone());
         Ok(map)
     }
@@ -139,7 +139,7 @@ impl WevtReader<'_> {
         Ok(entries)
     }
 
-    /// Subtracts a text that a map copies from the budget.
+    /// Charges the budget for a text that a map copies.
     fn spend_map_text(&mut self, text: &str) -> Result<()> {
         let remaining = self.map_text_left.checked_sub(text.len());
         self.map_text_left = remaining.ok_or(Error::Schema("too much text in maps"))?;

@@ -32,7 +32,7 @@ pub(in crate::source) struct SharedTexts<'a> {
 }
 
 impl<'a> SharedTexts<'a> {
-    /// Creates the texts of `bytes`. `kind` names the structure in errors.
+    /// Creates a reader of the texts in `bytes`. `kind` names the structure in errors.
     pub(in crate::source) fn new(kind: &'static str, bytes: &'a [u8]) -> Self {
         Self { kind, bytes, texts_by_start: HashMap::default(), budget: bytes.len() }
     }

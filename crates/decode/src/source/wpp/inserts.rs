@@ -9,7 +9,7 @@
 //! |---|---|
 //! | `%0` | the standard prefix: dropped; a formatter shows these values from the event |
 //! | `%1`, `%2` | component and type name, replaced by text |
-//! | `%3` … `%9` | thread, time, kernel/user time, sequence, process, CPU: dropped with format |
+//! | `%3` … `%9` | thread, time, kernel/user time, sequence, process, CPU: dropped, with format |
 //! | `%10` … | the argument of that number, counted from `%1`; a missing format becomes `!s!` |
 //! | `%!FUNC!`, `LEVEL`, `FLAGS`, `FILE`, `COMPNAME`, `SUBCOMP` | text; empty if unknown |
 //! | `%!STDPREFIX!` | dropped, as `%0` |
@@ -70,7 +70,7 @@ impl<'a> MessageTokens<'a> {
     }
 }
 
-/// Returns how many of the digits at the start of `remaining` are the number of an insert: at most two,
+/// Returns how many digits at the start of `remaining` are the number of an insert: at most two,
 /// unless a format follows.
 fn number_digits(remaining: &str) -> usize {
     let digits = remaining.bytes().take(5).take_while(u8::is_ascii_digit).count();

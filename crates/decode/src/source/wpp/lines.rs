@@ -45,7 +45,7 @@ pub(super) fn parse_argument(line: &str) -> Option<ArgumentLine<'_>> {
     is_item.then_some(ArgumentLine { expression, item, names, number })
 }
 
-/// Returns the position of the parenthesis that closes after `inner`.
+/// Returns the position of the parenthesis whose closing one comes directly after `inner`.
 fn find_opening_parenthesis(inner: &str) -> Option<usize> {
     let mut depth = 0_usize;
     for (at, byte) in inner.bytes().enumerate().rev() {

@@ -18,12 +18,12 @@
 //!   the mark "TMF:", then the lines that a TMF file would have, one message for each annotation
 //! ```
 //!
-//! The annotation is between its procedure and the procedure's end; the procedure gives the
+//! The annotation is between the records of its procedure's start and end; the procedure gives the
 //! function if the line has none.
 //!
 //! Invariants: no stream may be longer than the file, and the streams that are read may in total be
 //! at most a few times as long as the file, so a hostile directory that repeats pages cannot
-//! multiply a small file. A sparse file counts by the blocks that are stored of it. The `pdb2`
+//! multiply a small file. A sparse file counts only as its stored blocks. The `pdb2`
 //! crate reads the container and the module list; this module uses only those of its parts that
 //! check every length. This module parses the records.
 //!
@@ -88,16 +88,16 @@ pub fn load_file(file: File) -> Result<ParsedFormats> {
 /// Returns the length for the read limits of a regular file. Returns an error if the file is not
 /// regular or too large.
 pub(crate) fn effective_file_length(file: &File) -> Result<u64> {
-    let found = file.metadata().map_err(unreadable_binary)?;
-    if !found.is_file() || found.len() > MAX_FILE_BYTES {
+    let metadata = file.metadata().map_err(unreadable_binary)?;
+    if !metadata.is_file() || metadata.len() > MAX_FILE_BYTES {
         return Err(Error::Binary("not a regular file of at most 8 GiB".into()));
     }
-    Ok(length_from_stored_blocks(&found))
+    Ok(length_from_stored_blocks(&metadata))
 }
 
 /// Returns the length for the read limits of a file, from the blocks that are stored of it.
-fn length_from_stored_blocks(found: &Metadata) -> u64 {
-    match found.blocks().saturating_mul(BLOCK_BYTES) {
+fn length_from_stored_blocks(metadata: &Metadata) -> u64 {
+    match metadata.blocks().saturating_mul(BLOCK_BYTES) {
         // Some file systems do not report blocks.
         0 => u64::MAX,
         stored => stored.saturating_mul(MAX_BYTES_PER_STORED_BYTE).saturating_add(EXTRA_READ_BYTES),

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use object::elf::{SHF_EXECINSTR, SHT_DYNSYM, SHT_PROGBITS, SHT_STRTAB, SHT_SYMTAB};
 
-use super::super::table::MAX_NAME;
+use super::super::table::MAX_NAME_BYTES;
 use super::*;
 
 const SYMBOLS_ONLY: ElfParts = ElfParts { symbols: true, dwarf: false };
@@ -100,11 +100,11 @@ fn search_for_the_end_of_a_name_is_bounded() {
 
 #[test]
 fn overlapping_names_fill_the_table_up_to_its_limit() {
-    let mut names = vec![b'a'; MAX_NAME];
+    let mut names = vec![b'a'; MAX_NAME_BYTES];
     names.push(0);
     let table = read_symbol_table(build_file_with_symbols(&encode_functions((0..20_000).map(|_| 0)), &names));
     assert!(table.is_cut() && table.len() > 1000, "{}", table.len());
-    assert!(table.lookup(0x1000).is_some_and(|symbol| symbol.name.len() == MAX_NAME));
+    assert!(table.lookup(0x1000).is_some_and(|symbol| symbol.name.len() == MAX_NAME_BYTES));
 }
 
 /// A file that counts the bytes that are read.

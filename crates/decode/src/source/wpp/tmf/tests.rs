@@ -49,7 +49,7 @@ fn the_sample_gives_its_messages_in_order() {
     assert_eq!(
         parsed.warnings,
         [
-            (18, "the directive is not used"),
+            (18, "the directive is skipped"),
             (38, "the item type is not known: from here on the payload is raw")
         ]
     );
@@ -194,7 +194,7 @@ fn faulty_message_does_not_affect_others() {
         ("#typev t 1 \"no end\n{\na, ItemLong -- 10\n}\n", "the message text does not end"),
         ("#typev t 1 \"no end\n", "the message text does not end"),
         ("not a line of this format\n", "the line is neither a GUID, a directive nor a comment"),
-        ("#enumv e\n{\nx, 1\n}\n", "the directive is not used"),
+        ("#enumv e\n{\nx, 1\n}\n", "the directive is skipped"),
     ] {
         let parsed = parse(&file_with_lines(&format!("{bad}{good}"))).unwrap();
         assert_eq!(parsed.formats.len(), 1, "{bad}");
