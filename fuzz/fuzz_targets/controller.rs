@@ -32,8 +32,11 @@ const FILE_NAME_OFFSET: usize = 112;
 const FLAGS_OFFSET: usize = 44;
 /// Offsets of the count and the address of filters.
 const FILTER_OFFSETS: [usize; 2] = [124, 128];
-/// The mode of a session in its own process, which is masked because its files could be anywhere.
-const EVENT_TRACE_PRIVATE_LOGGER_MODE: u32 = 0x0002_0000;
+/// The mode of a session that runs in this process. It is masked, because its log files could be
+/// anywhere.
+const EVENT_TRACE_PRIVATE_IN_PROC: u32 = 0x0002_0000;
+/// EVENT_TRACE_PRIVATE_IN_PROC, EVENT_TRACE_PRIVATE_LOGGER_MODE and EVENT_TRACE_BUFFERING_MODE.
+const TARGET_MODE: u32 = 0x0002_0C00;
 const PROVIDER: Guid = Guid::from_u128(0xF022);
 const CLASSIC_PROVIDER: Guid = Guid::from_u128(0xF023);
 static CLASSIC_LOGGER: AtomicU64 = AtomicU64::new(0);
@@ -53,8 +56,7 @@ unsafe extern "C" fn on_control(_: u32, _: *mut c_void, _: *mut u32, buffer: *mu
 static TARGET: LazyLock<TargetObjects> = LazyLock::new(|| {
     work_folder();
     let mut block = GuardedMemory::new(2000, &2000_u32.to_le_bytes());
-    // In this process, and in memory only.
-    for (at, value) in [(FLAGS_OFFSET, WNODE_FLAG_TRACED_GUID), (MODE_OFFSET, 0x0002_0C00), (116, 144)] {
+    for (at, value) in [(FLAGS_OFFSET, WNODE_FLAG_TRACED_GUID), (MODE_OFFSET, TARGET_MODE), (116, 144)] {
         block.write_at(at, &value.to_le_bytes());
     }
     let name: Vec<u16> = "the session of this fuzz target".encode_utf16().chain([0]).collect();
@@ -95,7 +97,7 @@ fn take_properties(arguments: &mut Arguments<'_>, filters: &FilterArguments) -> 
     {
         block.write_at(
             MODE_OFFSET,
-            &(u32::from_le_bytes(mode) & !EVENT_TRACE_PRIVATE_LOGGER_MODE).to_le_bytes(),
+            &(u32::from_le_bytes(mode) & !EVENT_TRACE_PRIVATE_IN_PROC).to_le_bytes(),
         );
     }
     block.write_at(FILTER_OFFSETS[0], &(filters.descriptors.len() as u32).to_le_bytes());
@@ -148,9 +150,9 @@ fn call_control(arguments: &mut Arguments<'_>) {
 }
 
 fn call_lists(arguments: &mut Arguments<'_>) {
-    let none = Arguments(&[]).take_filters();
+    let no_filters = Arguments(&[]).take_filters();
     let mut blocks: Vec<GuardedMemory> =
-        (0..arguments.take_u8() % 5).map(|_| take_properties(arguments, &none)).collect();
+        (0..arguments.take_u8() % 5).map(|_| take_properties(arguments, &no_filters)).collect();
     let mut addresses: Vec<*mut EventTraceProperties> =
         blocks.iter_mut().map(GuardedMemory::address).collect();
     let (mut total, is_wide) = (0, arguments.take_u8() & 1 == 0);
@@ -355,10 +357,10 @@ fn call_classic(arguments: &mut Arguments<'_>) {
             data_type: 0,
         });
         let mut fields = fields.chain(std::iter::repeat(MofField { data_ptr: 0, length: 0, data_type: 0 }));
-        for place in bytes[48..].chunks_exact_mut(16) {
+        for slot in bytes[48..].chunks_exact_mut(16) {
             let field = fields.next().expect("the iterator has no end");
-            place[..8].copy_from_slice(&field.data_ptr.to_le_bytes());
-            place[8..12].copy_from_slice(&field.length.to_le_bytes());
+            slot[..8].copy_from_slice(&field.data_ptr.to_le_bytes());
+            slot[8..12].copy_from_slice(&field.length.to_le_bytes());
         }
     }
     let mut event_memory = GuardedMemory::new(bytes.len(), &bytes);

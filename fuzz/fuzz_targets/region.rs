@@ -1,7 +1,7 @@
 //! Fuzzes a region of shared memory: its process fills it with any bytes while the owner drains it.
 //!
 //! The first byte chooses the size; then steps of eleven bytes follow: operation and ring (1),
-//! which word (2), its value (8).
+//! number of the word (2), value of the word (8).
 #![no_main]
 
 use std::os::fd::AsFd;
@@ -54,9 +54,9 @@ fuzz_target!(|data: &[u8]| {
             6 => drain_ring(&mut reader.rings()[ring], &layout),
             _ => reader.give_back(),
         }
-        let now = reader.lost();
-        assert!(now >= lost, "the number of lost events must not fall");
-        lost = now;
+        let lost_now = reader.lost();
+        assert!(lost_now >= lost, "the number of lost events must not fall");
+        lost = lost_now;
     }
     reader.rings().iter_mut().for_each(|ring| drain_ring(ring, &layout));
 });

@@ -1,4 +1,4 @@
-//! Tests with files whose symbols demand more work than they are worth.
+//! Tests with hostile files whose symbols demand much work.
 
 use std::cell::Cell;
 use std::io::{self, Cursor, Read, Seek, SeekFrom};
@@ -26,8 +26,8 @@ fn build_file(body: &[u8], sections: &[(u32, u32, u32, std::ops::Range<usize>)])
     }
     file.extend(body);
     file.extend([0; 64]);
-    for (kind, flags, link, place) in sections {
-        let (at, size) = (HEADER_BYTES + place.start, place.len());
+    for (kind, flags, link, range) in sections {
+        let (at, size) = (HEADER_BYTES + range.start, range.len());
         file.extend([0; 4]);
         file.extend(kind.to_le_bytes());
         for word in [u64::from(*flags), 0, at as u64, size as u64] {
@@ -91,10 +91,10 @@ fn oversized_symbol_table_does_not_hide_the_other() {
 
 #[test]
 fn search_for_the_end_of_a_name_is_bounded() {
-    let began = Instant::now();
+    let start = Instant::now();
     let table =
         read_symbol_table(build_file_with_symbols(&encode_functions(0..400_000), &vec![b'a'; 8 << 20]));
-    assert!(began.elapsed() < Duration::from_secs(30), "{:?}", began.elapsed());
+    assert!(start.elapsed() < Duration::from_secs(30), "{:?}", start.elapsed());
     assert!(table.is_empty() && table.is_cut());
 }
 
