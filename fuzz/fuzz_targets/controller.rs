@@ -22,6 +22,9 @@ use traceweir_c::format_message::{FormatMessageA, FormatMessageW, LocalFree};
 use traceweir_c::types::controller::*;
 use traceweir_c::types::{EventInstanceInfo, MessageArgument, MofField, TraceGuidRegistration};
 use traceweir_format::info::{Answer, Query, Set};
+use traceweir_format::spec::session::{
+    EVENT_TRACE_BUFFERING_MODE, EVENT_TRACE_PRIVATE_IN_PROC, EVENT_TRACE_PRIVATE_LOGGER_MODE,
+};
 use traceweir_fuzz::given::{Arguments, FilterArguments, GuardedMemory, work_folder};
 
 /// The most calls of one input.
@@ -32,11 +35,9 @@ const FILE_NAME_OFFSET: usize = 112;
 const FLAGS_OFFSET: usize = 44;
 /// Offsets of the count and the address of filters.
 const FILTER_OFFSETS: [usize; 2] = [124, 128];
-/// The mode of a session that runs in this process. It is masked, because its log files could be
-/// anywhere.
-const EVENT_TRACE_PRIVATE_IN_PROC: u32 = 0x0002_0000;
-/// EVENT_TRACE_PRIVATE_IN_PROC, EVENT_TRACE_PRIVATE_LOGGER_MODE and EVENT_TRACE_BUFFERING_MODE.
-const TARGET_MODE: u32 = 0x0002_0C00;
+/// The mode of the session of this target: in this process, and in memory only.
+const TARGET_MODE: u32 =
+    EVENT_TRACE_PRIVATE_IN_PROC | EVENT_TRACE_PRIVATE_LOGGER_MODE | EVENT_TRACE_BUFFERING_MODE;
 const PROVIDER: Guid = Guid::from_u128(0xF022);
 const CLASSIC_PROVIDER: Guid = Guid::from_u128(0xF023);
 static CLASSIC_LOGGER: AtomicU64 = AtomicU64::new(0);
@@ -92,6 +93,7 @@ fn take_properties(arguments: &mut Arguments<'_>, filters: &FilterArguments) -> 
     block.content().iter_mut().filter(|byte| **byte == b'/').for_each(|byte| *byte = b'_');
     let size = block.size();
     block.write_at(0, &size.to_le_bytes());
+    // The log files of a session in this process could be anywhere.
     if let Some(mode) =
         block.content().get(MODE_OFFSET..).and_then(|remaining| remaining.first_chunk()).copied()
     {

@@ -1,15 +1,15 @@
 //! Seeds for the targets that call C functions, in the order in which they read their arguments
 //! (`traceweir_fuzz::given`). A call of the controller target begins with the number of the call.
 
+use traceweir_format::Guid;
+use traceweir_format::spec::enable::EVENT_FILTER_TYPE_SCHEMATIZED;
+use traceweir_format::spec::session::{EVENT_TRACE_FILE_MODE_SEQUENTIAL, EVENT_TRACE_REAL_TIME_MODE};
 use traceweir_format::wire::Put;
-use traceweir_format::{Guid, spec::enable::EVENT_FILTER_TYPE_SCHEMATIZED};
 
 use super::{EVERYTHING, Seeds, TMF, filter, security};
 
 const WNODE_FLAG_TRACED_GUID: u32 = 0x0002_0000;
 const WNODE_FLAG_VERSIONED_PROPERTIES: u32 = 0x0080_0000;
-const EVENT_TRACE_FILE_MODE_SEQUENTIAL: u32 = 1;
-const EVENT_TRACE_REAL_TIME_MODE: u32 = 0x100;
 const FORMAT_MESSAGE_ALLOCATE_BUFFER: u32 = 0x100;
 
 /// Appends a length and the bytes.
