@@ -73,16 +73,16 @@ pub struct InsertFormat {
     pub width: u8,
     /// The smallest number of digits, or the largest number of characters of a text.
     pub precision: Option<u8>,
-    /// Aligns the value to the left, with the padding on its right.
-    pub left: bool,
+    /// Pads on the right of the value.
+    pub is_left_aligned: bool,
     /// Pads numbers with zeros.
-    pub zero: bool,
+    pub has_zero_padding: bool,
     /// Puts a plus sign before decimal numbers that are not negative.
-    pub plus: bool,
+    pub has_plus: bool,
     /// Puts a space before decimal numbers that are not negative.
-    pub space: bool,
+    pub has_space: bool,
     /// Puts `0x` before hexadecimal numbers other than 0, and `0` before octal ones.
-    pub alternate: bool,
+    pub has_radix_prefix: bool,
 }
 
 /// The form that a formatted value takes.
@@ -234,9 +234,17 @@ impl InsertFormat {
             "p" => Conversion::Pointer,
             _ => return None,
         };
-        let has = |flag| flags.contains(flag);
-        let (left, zero, plus, space, alternate) = (has('-'), has('0'), has('+'), has(' '), has('#'));
-        Some(Self { conversion, width, precision, left, zero, plus, space, alternate })
+        let has = |flag: char| flags.contains(flag);
+        Some(Self {
+            conversion,
+            width,
+            precision,
+            is_left_aligned: has('-'),
+            has_zero_padding: has('0'),
+            has_plus: has('+'),
+            has_space: has(' '),
+            has_radix_prefix: has('#'),
+        })
     }
 
     /// Returns whether the format shows the field's own text, not its number.
@@ -266,10 +274,10 @@ impl InsertFormat {
             Conversion::Character => return self.push_character(raw, out),
             Conversion::Text | Conversion::Decimal => (self.sign_prefix(value), value.unsigned_abs(), 10),
             Conversion::Unsigned => ("", u128::from(raw), 10),
-            Conversion::Octal if self.alternate && raw != 0 => ("0", u128::from(raw), 8),
+            Conversion::Octal if self.has_radix_prefix && raw != 0 => ("0", u128::from(raw), 8),
             Conversion::Octal => ("", u128::from(raw), 8),
-            Conversion::UpperHex if self.alternate && raw != 0 => ("0X", u128::from(raw), 16),
-            _ if self.alternate && raw != 0 => ("0x", u128::from(raw), 16),
+            Conversion::UpperHex if self.has_radix_prefix && raw != 0 => ("0X", u128::from(raw), 16),
+            _ if self.has_radix_prefix && raw != 0 => ("0x", u128::from(raw), 16),
             _ => ("", u128::from(raw), 16),
         };
         let min_digits = match (self.conversion, self.precision) {
@@ -295,7 +303,7 @@ impl InsertFormat {
     }
 
     fn sign_prefix(&self, value: i128) -> &'static str {
-        match (value < 0, self.plus, self.space) {
+        match (value < 0, self.has_plus, self.has_space) {
             (true, ..) => "-",
             (false, true, _) => "+",
             (false, false, true) => " ",
@@ -308,17 +316,17 @@ impl InsertFormat {
     fn push_padded(&self, prefix: &str, body: &str, is_number: bool, out: &mut Vec<u8>) {
         let length = prefix.len().saturating_add(body.chars().count());
         let missing = usize::from(self.width).saturating_sub(length);
-        let has_zeros = is_number && self.zero && !self.left && self.precision.is_none();
+        let has_zeros = is_number && self.has_zero_padding && !self.is_left_aligned && self.precision.is_none();
         let fill_if = |wanted: bool, with: u8, out: &mut Vec<u8>| {
             if wanted {
                 out.resize(out.len().saturating_add(missing), with);
             }
         };
-        fill_if(!self.left && !has_zeros, b' ', out);
+        fill_if(!self.is_left_aligned && !has_zeros, b' ', out);
         out.extend_from_slice(prefix.as_bytes());
         fill_if(has_zeros, b'0', out);
         out.extend_from_slice(body.as_bytes());
-        fill_if(self.left, b' ', out);
+        fill_if(self.is_left_aligned, b' ', out);
     }
 }
 

@@ -17,7 +17,7 @@
 //! J2  A stack belongs to the newest event with its time stamp whose thread matches and that lacks
 //! this part. An event of the same processor is preferred.
 //! J3  The number and the bytes of waiting events are bounded: beyond the limit the oldest event is
-//! released early. Stacks that come after that are counted as late.
+//! released early. A stack that comes after that belongs to no event.
 //!
 //! A context switch has two threads: Windows walks the stack of the thread that is switched in,
 //! Linux traces have the stack of the thread that is switched out. An event whose record names no
@@ -184,14 +184,13 @@ pub struct Joiner<T> {
     bytes: usize,
     /// The latest wall time.
     now: i64,
-    late: u64,
     has_ended: bool,
 }
 
 impl<T> Default for Joiner<T> {
     fn default() -> Self {
         let (waiting, by_stamp) = (VecDeque::new(), HashMap::new());
-        Self { waiting, first: 0, by_stamp, bytes: 0, now: i64::MIN, late: 0, has_ended: false }
+        Self { waiting, first: 0, by_stamp, bytes: 0, now: i64::MIN, has_ended: false }
     }
 }
 
@@ -237,7 +236,6 @@ impl<T> Joiner<T> {
         self.now = self.now.max(wall);
         let waiting = self.find_waiting(walk, source, cpu).and_then(|at| self.waiting.get_mut(at));
         let (Some(waiting), Some(frames)) = (waiting, walk.frames(definitions)) else {
-            self.late = self.late.saturating_add(1);
             return false;
         };
         let stack = &mut waiting.joined.stack;
@@ -312,12 +310,6 @@ impl<T> Joiner<T> {
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.waiting.is_empty()
-    }
-
-    /// Returns the number of stacks that no waiting event matched, or whose stack key is undefined.
-    #[must_use]
-    pub const fn late(&self) -> u64 {
-        self.late
     }
 }
 

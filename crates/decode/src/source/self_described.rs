@@ -183,8 +183,8 @@ impl CachedSchema {
     }
 }
 
-/// Hashes the length and a few words from the middle and the end to a slot. The names of events and
-/// fields are there.
+/// Hashes the length and a few words from the middle and the end, where the names of events and
+/// fields are, to a slot.
 #[inline(always)]
 fn repeat_slot(items: &[u8]) -> usize {
     let end = items.len();

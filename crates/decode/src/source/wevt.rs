@@ -181,8 +181,8 @@ impl<'a> WevtReader<'a> {
                 signature => self.read_name_table(signature, element, &mut tables)?,
             }
         }
-        let named = tables.take_names();
-        let mut provider = ProviderSchemas { id, name, named, ..ProviderSchemas::default() };
+        let value_names = tables.take_names();
+        let mut provider = ProviderSchemas { id, name, value_names, ..ProviderSchemas::default() };
         for offset in event_lists {
             self.read_events(offset, &tables, &mut provider)?;
         }

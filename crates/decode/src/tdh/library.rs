@@ -248,11 +248,6 @@ impl Library {
         lists::encode_filters(self.providers().filter(has_id(provider)))
     }
 
-    /// Returns whether a manifest describes a provider.
-    pub fn knows(&mut self, provider: Guid) -> bool {
-        self.providers().any(|described| described.id == provider)
-    }
-
     /// Returns the TRACE_EVENT_INFO and the descriptor of an event in a manifest.
     pub fn manifest_event_info(
         &mut self,
@@ -266,14 +261,14 @@ impl Library {
     }
 
     fn find_manifest_event(&mut self, provider: Guid, descriptor: &EventDescriptor) -> Answer<&EventSchema> {
-        let is_known = self.knows(provider);
+        let is_described = self.providers().any(|described| described.id == provider);
         let mut events = self.providers().filter(has_id(provider)).flat_map(|p| &p.events);
         let mut has_events = false;
         let found = events.find(|event| {
             has_events = true;
             (event.descriptor.id, event.descriptor.version) == (descriptor.id, descriptor.version)
         });
-        found.ok_or(match (is_known, has_events) {
+        found.ok_or(match (is_described, has_events) {
             (false, _) => Refusal::NoMetadata,
             (true, false) => Refusal::Empty,
             (true, true) => Refusal::NotFound("such event in the manifest"),

@@ -45,13 +45,13 @@ impl EventFieldType {
         self as u32
     }
 
-    fn select_names(self, named: &ProviderNames) -> &[ValueName] {
+    fn select_names(self, names: &ProviderNames) -> &[ValueName] {
         match self {
-            Self::Keyword => &named.keywords,
-            Self::Level => &named.levels,
-            Self::Channel => &named.channels,
-            Self::Task => &named.tasks,
-            Self::Opcode => &named.opcodes,
+            Self::Keyword => &names.keywords,
+            Self::Level => &names.levels,
+            Self::Channel => &names.channels,
+            Self::Task => &names.tasks,
+            Self::Opcode => &names.opcodes,
         }
     }
 }
@@ -102,7 +102,7 @@ pub(super) fn encode_fields<'s>(
         Some(value) => name.value == value,
     };
     let mut all: Vec<_> =
-        descriptions.flat_map(|description| kind.select_names(&description.named)).filter(is_wanted).collect();
+        descriptions.flat_map(|description| kind.select_names(&description.value_names)).filter(is_wanted).collect();
     all.sort();
     all.dedup();
     if all.is_empty() {

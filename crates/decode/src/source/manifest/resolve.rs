@@ -67,8 +67,8 @@ fn resolve_provider(
         .iter()
         .map(|filter| resolver.resolve_filter(filter, budget))
         .collect::<Result<Vec<_>>>()?;
-    let named = collect_names(provider, &resolver.tables, strings, &events);
-    Ok(ProviderSchemas { id: provider.id, name: resolver.name, named, events, filters })
+    let value_names = collect_names(provider, &resolver.tables, strings, &events);
+    Ok(ProviderSchemas { id: provider.id, name: resolver.name, value_names, events, filters })
 }
 
 /// Returns the names that a provider defines, and the predefined ones that its events use.
@@ -88,7 +88,7 @@ fn collect_names(
     let to_opcode_name = |d: &RawDefinition, task: u64| to_name(d, d.value << 16 | task & 0xFFFF);
     let task_opcodes =
         provider.tasks.iter().flat_map(|t| t.opcodes.iter().map(move |d| (d, t.definition.value)));
-    let mut named = ProviderNames {
+    let mut value_names = ProviderNames {
         keywords: to_names(&provider.keywords),
         levels: to_names(&provider.levels),
         channels: tables.channels.list_names(),
@@ -101,17 +101,17 @@ fn collect_names(
             .map(|(d, task)| to_opcode_name(d, task))
             .collect(),
     };
-    add_used_predefined(&mut named.levels, winmeta::LEVELS, 0, |value| {
+    add_used_predefined(&mut value_names.levels, winmeta::LEVELS, 0, |value| {
         events.iter().any(|e| u64::from(e.descriptor.level) == value)
     });
     let is_opcode_used = |value: u64| events.iter().any(|e| u64::from(e.descriptor.opcode) == value >> 16);
-    add_used_predefined(&mut named.opcodes, winmeta::OPCODES, 16, is_opcode_used);
+    add_used_predefined(&mut value_names.opcodes, winmeta::OPCODES, 16, is_opcode_used);
     // Keywords stay in the order of the manifest, because they are displayed in that order.
-    for list in [&mut named.levels, &mut named.channels, &mut named.tasks, &mut named.opcodes] {
+    for list in [&mut value_names.levels, &mut value_names.channels, &mut value_names.tasks, &mut value_names.opcodes] {
         list.sort();
         list.dedup();
     }
-    named
+    value_names
 }
 
 /// Adds predefined names of used numbers that have no name from the provider.

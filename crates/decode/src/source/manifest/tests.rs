@@ -106,18 +106,18 @@ fn names_are_message_texts_if_these_exist() {
         |names: &[ValueName]| names.iter().map(|n| (n.value, n.name.to_string())).collect::<Vec<_>>();
     let entry = |value, name: &str| (value, name.to_owned());
     assert_eq!(
-        list_names(&provider.named.levels),
+        list_names(&provider.value_names.levels),
         [entry(0, "win:LogAlways"), entry(2, "win:Error"), entry(16, "Chatty")]
     );
-    assert_eq!(list_names(&provider.named.tasks), [entry(10, "Connect"), entry(11, "Bare")]);
+    assert_eq!(list_names(&provider.value_names.tasks), [entry(10, "Connect"), entry(11, "Bare")]);
     let retries = [
         entry(1 << 16, "win:Start"),
         entry(30 << 16 | 10, "Retry"),
         entry(40 << 16, "Retry"),
         entry(41 << 16, "Refresh"),
     ];
-    assert_eq!(list_names(&provider.named.opcodes), retries);
-    assert!(list_names(&provider.named.channels).contains(&entry(16, "Traceweir-Example/Fixed")));
+    assert_eq!(list_names(&provider.value_names.opcodes), retries);
+    assert!(list_names(&provider.value_names.channels).contains(&entry(16, "Traceweir-Example/Fixed")));
 }
 
 #[test]

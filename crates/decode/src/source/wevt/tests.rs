@@ -39,7 +39,7 @@ fn events_get_names_messages_and_keywords() {
         ["Example-Provider", "Work task", "Own begin", "Error", "Example-Provider/Operational",]
     );
     assert_eq!(n.keywords, [(0x10, "Network".into()), (1 << 40, "DiskKeyword".into())]);
-    let levels = &read_with_messages(&compile_test_manifest(true))[0].named.levels;
+    let levels = &read_with_messages(&compile_test_manifest(true))[0].value_names.levels;
     let levels: Vec<_> =
         levels.iter().map(|level| (level.value, &*level.name, level.text.as_deref())).collect();
     assert_eq!(levels, [(2, "win:Error", Some("Error")), (4, "win:Informational", None)]);
