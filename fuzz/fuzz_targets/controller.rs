@@ -82,8 +82,7 @@ static TARGET: LazyLock<TargetObjects> = LazyLock::new(|| {
     target
 });
 
-/// Reads a block of properties with a correct size, and with valid filters if it states that it has
-/// some.
+/// Reads a block of properties. Its size field and its filters are valid.
 fn take_properties(arguments: &mut Arguments<'_>, filters: &FilterArguments) -> GuardedMemory {
     let mut block = arguments.take_memory();
     if block.size() < 4 {

@@ -87,8 +87,8 @@ impl Renderer {
     }
 }
 
-/// Returns the most values and structures that the walker may visit: each byte may be a value inside
-/// eight structures, and values of size 0 have an allowance.
+/// Returns the most values and structures that the walker may visit: each byte may be a value
+/// inside eight structures, and values of size 0 have an allowance.
 fn max_visited_values(schema: &Schema, payload: usize) -> usize {
     payload * (MAX_DEPTH + 1) + (payload + schema.fields().len()) * 2 + 64 + MAX_DEPTH
 }

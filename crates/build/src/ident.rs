@@ -27,8 +27,8 @@ const RUST_KEYWORDS: &str = " abstract as async await become box break const con
     for gen if impl in let loop macro match mod move mut override priv pub ref return self Self static struct super trait \
     true try type typeof union unsafe unsized use virtual where while yield ";
 
-/// Maximum length of a name in characters. A longer name is cut and ends with a hash of the complete
-/// name, so that cut names stay distinct.
+/// Maximum length of a name in characters. A longer name is cut and ends with a hash of the
+/// complete name, so that cut names stay distinct.
 ///
 /// Names are combined with others, so long ones would make a header many times as long as its
 /// manifest. A symbol is never cut in C, because programs use it as the manifest spells it
@@ -61,8 +61,8 @@ impl UsedNames {
         self.make_unique_with(name, &[""])
     }
 
-    /// Like [`Self::make_unique`], for a name that is used with each of several endings: the result is
-    /// unused with all of them.
+    /// Like [`Self::make_unique`], for a name that is used with each of several endings: the result
+    /// is unused with all of them.
     pub(crate) fn make_unique_with(&mut self, name: String, endings: &[&str]) -> String {
         let mut number = self.0.get(&name).copied().unwrap_or(0).max(1);
         let mut candidate = name.clone();

@@ -1,5 +1,5 @@
-//! A parsed manifest. The generators ([`rust`](crate::rust), [`c`](crate::c)) add the files that can
-//! be generated from it.
+//! A parsed manifest. The generators ([`rust`](crate::rust), [`c`](crate::c)) add the files that
+//! can be generated from it.
 
 use std::io::Read;
 use std::path::{Path, PathBuf};

@@ -238,10 +238,10 @@ impl Actors {
         let header = Actor { pid: record.process_id(), tid: record.thread_id() };
         let actor = match (ids.pid, ids.tid) {
             (Some(pid), Some(tid)) => Actor { pid, tid },
-            // A configuration event names the process of a service; its header names the thread
-            // that requested it.
+            // The payload of a configuration event names the process of a service; the header names
+            // the thread that requested the event.
             (Some(pid), None) if record.provider() == class::CONFIG => Actor { pid, tid: header.tid },
-            // An image is loaded by a thread of its own process, or by the process that starts it.
+            // An image is loaded by a thread of its own process, or by the parent process.
             (Some(pid), None) if is_image_load(record) && pid == header.pid => header,
             (Some(pid), None) => Actor { pid, tid: NO_ID },
             (None, Some(tid)) => Actor { pid: self.process_of(tid, record.time()).unwrap_or(NO_ID), tid },

@@ -188,7 +188,8 @@ fn end_part(parts: &mut Vec<MessagePart>, text: &str, insert: Option<Insert>) {
 }
 
 impl Insert {
-    /// Parses an insert from what follows the percent sign; returns it with the text after it.
+    /// Parses an insert from the text after its percent sign; returns the insert and the text that
+    /// follows it.
     fn parse(escape: &str) -> Option<(Self, &str)> {
         let digits = escape.bytes().take(2).take_while(u8::is_ascii_digit).count();
         let (number, mut after) = escape.split_at_checked(digits)?;

@@ -1,4 +1,4 @@
-//! Finds the schema of an event: the lookup order, and the caches that make it cheap.
+//! Finds the schema of an event: the lookup order, and the caches that make lookups cheap.
 //!
 //! ```text
 //!   EVENT with metadata ──────────────▶ tracelogging   (cache by the metadata's bytes)

@@ -22,7 +22,7 @@
 //! A context switch has two threads: Windows walks the stack of the thread that is switched in,
 //! Linux traces have the stack of the thread that is switched out. An event whose record names no
 //! thread (PERFINFO headers) belongs to the thread that ran on its processor: the first stack from
-//! that processor names it.
+//! that processor names this thread.
 //!
 //! Sources: Documented ("StackWalk_Event class"); that user parts come late and from other
 //! processors is Observed.
@@ -224,8 +224,8 @@ impl<T> Joiner<T> {
     }
 
     /// Adds a stack from trace `source`, processor `cpu`, at the wall time `wall`. Returns whether
-    /// the stack belongs to a waiting event. `update` may change the caller's data about that event,
-    /// and returns by how many bytes the data grew.
+    /// the stack belongs to a waiting event. `update` may change the caller's data about that
+    /// event, and returns by how many bytes the data grew.
     pub fn attach(
         &mut self,
         walk: &StackWalk<'_>,
@@ -267,8 +267,8 @@ impl<T> Joiner<T> {
             if event.claim.cpu == cpu {
                 return Some(at);
             }
-            // A kernel part comes from the processor of its event, so it cannot belong to an event of
-            // another processor whose thread is unknown.
+            // A kernel part comes from the processor of its event, so it cannot belong to an event
+            // of another processor whose thread is unknown.
             if event.claim.threads != StackThreads::Running || !walk.is_kernel() {
                 on_other_cpu = on_other_cpu.or(Some(at));
             }

@@ -14,8 +14,8 @@
 //! small, and object handles. Offsets in the structures count from their start, 0 is "none", and
 //! texts are NUL-terminated UTF-16.
 //!
-//! Invariants: [`MAX_ANSWER_BYTES`] bounds each structure that is built from a schema; a text that a
-//! schema repeats is stored once. Payloads are walked within the bounds of [`walk`](crate::walk).
+//! Invariants: [`MAX_ANSWER_BYTES`] bounds each structure that is built from a schema; a text that
+//! a schema repeats is stored once. Payloads are walked within the bounds of [`walk`](crate::walk).
 //!
 //! Source: Documented ("TRACE_EVENT_INFO", "EVENT_PROPERTY_INFO", "EVENT_MAP_INFO",
 //! "PROVIDER_ENUMERATION_INFO", "PROVIDER_FIELD_INFOARRAY", "PROVIDER_EVENT_INFO",

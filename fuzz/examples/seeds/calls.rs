@@ -147,7 +147,8 @@ fn enable_schematized_and_write() -> Vec<u8> {
     out
 }
 
-/// Returns a call of TraceSetInformation (0), TraceQueryInformation (1) or EnumerateTraceGuidsEx (2).
+/// Returns a call of TraceSetInformation (0), TraceQueryInformation (1) or EnumerateTraceGuidsEx
+/// (2).
 fn information_call(class: u32, function: u8, content: &[u8]) -> Vec<u8> {
     let mut out = vec![4];
     out.put_u32(class).put_u64(0).put_u8(function);

@@ -1,8 +1,8 @@
 //! The write functions of one event.
 //!
 //! The statements follow the payload: each field is appended to the one before. `n3_` is the count
-//! or length that field 3 holds, and `s0_` the structure that is being written. No argument has such
-//! a name.
+//! or length that field 3 holds, and `s0_` the structure that is being written. No argument has
+//! such a name.
 
 use traceweir_decode::schema::{Count, Field, FieldKind, Length, Schema};
 

@@ -31,7 +31,7 @@ use self::lines::LineTable;
 use self::units::Units;
 use super::effort::WorkBudget;
 
-/// The most bytes of unit contents that are kept; beyond it, all units are dropped.
+/// The most bytes of unit contents that are kept; beyond this limit, all units are dropped.
 const MAX_CACHED_BYTES: usize = 256 << 20;
 /// The most steps for reading one unit.
 const MAX_UNIT_STEPS: u64 = 64 << 20;

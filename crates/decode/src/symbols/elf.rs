@@ -6,8 +6,8 @@
 //! ```
 //!
 //! The loader decides where a program is in memory; symbols have the addresses that the linker
-//! assigned. [`ElfIdentity::base`] is the linked address of the first byte of the file, so `linked =
-//! address - loaded base + ElfIdentity::base`.
+//! assigned. [`ElfIdentity::base`] is the linked address of the first byte of the file, so `linked
+//! = address - loaded base + ElfIdentity::base`.
 //!
 //! Not supported: symbols in a compressed `.gnu_debugdata`, sections compressed with anything but
 //! zlib, DWARF in separate files for each unit (`.dwo`).
@@ -73,8 +73,8 @@ pub struct ElfParts {
 pub struct Elf {
     /// The properties that identify the file.
     pub identity: ElfIdentity,
-    /// Functions by address; empty if not requested, and [cut](SymbolTable::is_cut) if there are too
-    /// many.
+    /// Functions by address; empty if not requested, and [cut](SymbolTable::is_cut) if there are
+    /// too many.
     pub symbols: SymbolTable,
     /// Whether the file has only the symbols that other programs need.
     pub is_stripped: bool,

@@ -171,8 +171,8 @@ impl RuleChecker<'_> {
 
     /// Checks that all symbols of a manifest, which are names in one C header, are unique.
     fn check_symbols<'m>(&mut self, manifest: &'m RawManifest) {
-        // The number that each symbol names. A symbol may name one number twice; providers and events
-        // have `None`, and their symbols are unique.
+        // The number that each symbol names. A symbol may name one number twice; providers and
+        // events have `None`, and their symbols are unique.
         let mut symbols: HashMap<&'m str, Option<u64>> = HashMap::new();
         let mut add_symbol = |offset: u64, symbol: &'m Option<String>, value: Option<u64>| {
             let Some((symbol, previous)) = symbol.as_deref().map(|s| (s, symbols.insert(s, value))) else {

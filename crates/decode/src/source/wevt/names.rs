@@ -132,7 +132,7 @@ impl WevtReader<'_> {
             let value = if layout.has_wide_value { u64_at(entry, 0) } else { u64::from(u32_at(entry, 0)) };
             let message = self.messages.get(u32_at(entry, layout.message)).filter(|t| !t.is_empty()).cloned();
             let name_offset = u32_at(entry, layout.name);
-            // An unreadable name is ignored here; below it is an error if it is the display name.
+            // An unreadable name is ignored here, and refused below if it is the display name.
             let record_name = if name_offset == 0 {
                 None
             } else {

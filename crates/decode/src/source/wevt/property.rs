@@ -1,4 +1,4 @@
-//! An entry of a property array, in the two encodings that share it.
+//! An entry of a property array, and the rules that its two encodings share.
 //!
 //! TEMP items of compiled manifests and EVENT_PROPERTY_INFO hold the same facts under different
 //! flag bits. Both readers translate their bits into [`Property`]; the rules for counts and lengths

@@ -95,7 +95,7 @@ pub(crate) fn effective_file_length(file: &File) -> Result<u64> {
     Ok(length_from_stored_blocks(&metadata))
 }
 
-/// Returns the length for the read limits of a file, from the blocks that are stored of it.
+/// Returns the length for the read limits of a file, from its stored blocks.
 fn length_from_stored_blocks(metadata: &Metadata) -> u64 {
     match metadata.blocks().saturating_mul(BLOCK_BYTES) {
         // Some file systems do not report blocks.

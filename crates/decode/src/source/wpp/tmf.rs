@@ -15,8 +15,8 @@
 //!
 //! A text may contain quotes and line ends, since the source may: it ends at the last quote of its
 //! line that is followed by nothing or by `//`, and continues in the next line if there is none. An
-//! unreadable line loses its message, or its argument and the later ones, never the file. Directives
-//! other than `#typev` and `#type` are skipped with their block.
+//! unreadable line loses its message, or its argument and the later ones, never the file.
+//! Directives other than `#typev` and `#type` are skipped with their block.
 //!
 //! Source: Documented in outline ("Trace Message Format File", which declares the syntax internal);
 //! the syntax as in public readers of such files.

@@ -201,8 +201,8 @@ enum NameSource {
 }
 
 impl<'a> NameResolver<'_, 'a> {
-    /// Returns the name of an entry of a unit, if it has one; the outer `None` means that the budget
-    /// is used up.
+    /// Returns the name of an entry of a unit, if it has one; the outer `None` means that the
+    /// budget is used up.
     fn find(
         &mut self,
         (unit, start): (&Unit<'a>, usize),

@@ -167,8 +167,8 @@ where
     }
 }
 
-/// Returns the text at an offset, if it ends within [`MAX_NAME_BYTES`] bytes, and the number of bytes
-/// that were read.
+/// Returns the text at an offset, if it ends within [`MAX_NAME_BYTES`] bytes, and the number of
+/// bytes that were read.
 pub(super) fn read_name_at(strings: &[u8], at: usize) -> (Option<&[u8]>, usize) {
     let bytes = strings.get(at..at.saturating_add(MAX_NAME_BYTES).saturating_add(1).min(strings.len()));
     let bytes = bytes.unwrap_or_default();
