@@ -26,11 +26,11 @@ pub(crate) fn manifest_symbols(providers: &[ProviderDefinition]) -> UsedNames {
         let events = provider.events.iter().filter_map(|event| event.event.schema.names.event.as_deref());
         let names = name_tables(provider).into_iter().flat_map(|(_, names)| names);
         let entries = provider.maps.iter().flat_map(|map| &map.entries);
-        let all = events
+        let symbols = events
             .chain(provider.symbol.as_deref())
             .chain(names.filter_map(|name| name.symbol.as_deref()))
             .chain(entries.filter_map(|(_, _, symbol)| symbol.as_deref()));
-        all.for_each(|symbol| used_names.reserve(symbol));
+        symbols.for_each(|symbol| used_names.reserve(symbol));
     }
     used_names
 }

@@ -67,7 +67,7 @@ impl<T: Clone + PartialEq> IdSpans<T> {
     /// that `meaning` holds, in bytes.
     fn record(&mut self, id: u32, life: LifeEvent, time: i64, meaning: T, size: usize) {
         let cost = BYTES_PER_SPAN.saturating_add(size);
-        let fits = self.bytes.saturating_add(cost) <= MAX_SPAN_BYTES;
+        let is_within_limit = self.bytes.saturating_add(cost) <= MAX_SPAN_BYTES;
         let last = self.by_id.get_mut(&id).and_then(|spans| spans.last_mut());
         let continues_last =
             last.as_ref().is_some_and(|s| s.until == i64::MAX && s.meaning == meaning);
@@ -81,7 +81,7 @@ impl<T: Clone + PartialEq> IdSpans<T> {
                 _ => span.until = time,
             }
         }
-        if (continues_last && life != LifeEvent::Start) || !fits {
+        if (continues_last && life != LifeEvent::Start) || !is_within_limit {
             return;
         }
         let from = if life == LifeEvent::Start { time } else { free_since };

@@ -78,11 +78,11 @@ pub fn aggregate_filters<'f>(filters: impl Iterator<Item = (&'f PayloadFilter, b
 }
 
 fn encode_filters(filters: &[(&Event, bool)]) -> Answer<Vec<u8>> {
-    let mut all = Builder::new();
+    let mut builder = Builder::new();
     for (event, required) in filters {
-        all.add(event, *required).map_err(refuse_filter)?;
+        builder.add(event, *required).map_err(refuse_filter)?;
     }
-    all.finish().map_err(refuse_filter)
+    builder.finish().map_err(refuse_filter)
 }
 
 fn refuse_filter(error: Error) -> Refusal {

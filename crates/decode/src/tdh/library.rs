@@ -6,8 +6,8 @@
 //!   TdhLoadManifestFromBinary ┘
 //! ```
 //!
-//! Installed manifests are read at the first query about an event that does not describe itself,
-//! and then kept. Unloading a manifest rebuilds the decoder from the remaining manifests. An
+//! Installed manifests are read at the first query about providers, or about an event that does not
+//! describe itself, and then kept. Unloading a manifest rebuilds the decoder from the remaining manifests. An
 //! unusable manifest changes nothing.
 
 use std::borrow::Cow;

@@ -59,32 +59,32 @@ impl EventFieldType {
 /// The published name of the kernel event provider.
 const KERNEL_PROVIDER_NAME: &str = "Windows Kernel Trace";
 
-/// DECODING_SOURCE numbers of manifests and of MOF classes, and the number of sources.
-const SOURCE_MANIFEST: u32 = 0;
-const SOURCE_CLASSIC: u32 = 1;
-const SOURCE_COUNT: u32 = 4;
+/// The DECODING_SOURCE numbers of manifests and of MOF classes, and the number of all sources.
+const DECODING_SOURCE_XML_FILE: u32 = 0;
+const DECODING_SOURCE_WBEM: u32 = 1;
+const DECODING_SOURCE_COUNT: u32 = 4;
 
 /// Encodes a PROVIDER_ENUMERATION_INFO of all providers, or of those with one decoding source.
 pub(super) fn encode_providers<'s>(
     providers: impl Iterator<Item = &'s ProviderSchemas>,
     source: Option<u32>,
 ) -> Answer<Vec<u8>> {
-    if source.is_some_and(|source| source >= SOURCE_COUNT) {
+    if source.is_some_and(|source| source >= DECODING_SOURCE_COUNT) {
         return Err(Refusal::Invalid("no such decoding source"));
     }
-    let is_wanted = |wanted: u32| source.is_none_or(|source| source == wanted);
-    let mut all: BTreeMap<[u8; 16], (u32, &str)> = BTreeMap::new();
-    if is_wanted(SOURCE_CLASSIC) {
-        all.insert(class::SYSTEM_TRACE_CONTROL.to_bytes(), (SOURCE_CLASSIC, KERNEL_PROVIDER_NAME));
+    let is_wanted = |candidate: u32| source.is_none_or(|source| source == candidate);
+    let mut entries: BTreeMap<[u8; 16], (u32, &str)> = BTreeMap::new();
+    if is_wanted(DECODING_SOURCE_WBEM) {
+        entries.insert(class::SYSTEM_TRACE_CONTROL.to_bytes(), (DECODING_SOURCE_WBEM, KERNEL_PROVIDER_NAME));
     }
-    for provider in providers.filter(|_| is_wanted(SOURCE_MANIFEST)) {
-        all.entry(provider.id.to_bytes())
-            .or_insert((SOURCE_MANIFEST, provider.name.as_deref().unwrap_or_default()));
+    for provider in providers.filter(|_| is_wanted(DECODING_SOURCE_XML_FILE)) {
+        entries.entry(provider.id.to_bytes())
+            .or_insert((DECODING_SOURCE_XML_FILE, provider.name.as_deref().unwrap_or_default()));
     }
-    let mut texts = TextTable::new(all.len().saturating_mul(24).saturating_add(8));
+    let mut texts = TextTable::new(entries.len().saturating_mul(24).saturating_add(8));
     let mut out = Vec::new();
-    out.put_u32(to_u32_count(all.len())).put_u32(0);
-    for (id, (source, name)) in &all {
+    out.put_u32(to_u32_count(entries.len())).put_u32(0);
+    for (id, (source, name)) in &entries {
         out.put(id).put_u32(*source).put_u32(texts.add(name));
     }
     append_texts(out, texts)
@@ -101,17 +101,17 @@ pub(super) fn encode_fields<'s>(
         Some(value) if kind == EventFieldType::Keyword => name.value != 0 && name.value & value == name.value,
         Some(value) => name.value == value,
     };
-    let mut all: Vec<_> =
+    let mut names: Vec<_> =
         descriptions.flat_map(|description| kind.select_names(&description.value_names)).filter(is_wanted).collect();
-    all.sort();
-    all.dedup();
-    if all.is_empty() {
+    names.sort();
+    names.dedup();
+    if names.is_empty() {
         return Err(Refusal::NotFound("such field of the provider"));
     }
-    let mut texts = TextTable::new(all.len().saturating_mul(16).saturating_add(8));
+    let mut texts = TextTable::new(names.len().saturating_mul(16).saturating_add(8));
     let mut out = Vec::new();
-    out.put_u32(to_u32_count(all.len())).put_u32(kind.code());
-    for name in all {
+    out.put_u32(to_u32_count(names.len())).put_u32(kind.code());
+    for name in names {
         out.put_u32(texts.add(&name.name))
             .put_u32(texts.add_optional(name.text.as_deref()))
             .put_u64(name.value);
@@ -122,30 +122,30 @@ pub(super) fn encode_fields<'s>(
 /// Encodes a PROVIDER_EVENT_INFO of a provider's events.
 pub(super) fn encode_events<'s>(descriptions: impl Iterator<Item = &'s ProviderSchemas>) -> Answer<Vec<u8>> {
     let mut is_described = false;
-    let mut all: BTreeMap<(u16, u8), &EventDescriptor> = BTreeMap::new();
+    let mut descriptors: BTreeMap<(u16, u8), &EventDescriptor> = BTreeMap::new();
     for description in descriptions {
         is_described = true;
         for event in &description.events {
-            all.entry((event.descriptor.id, event.descriptor.version)).or_insert(&event.descriptor);
+            descriptors.entry((event.descriptor.id, event.descriptor.version)).or_insert(&event.descriptor);
         }
     }
-    if all.is_empty() {
+    if descriptors.is_empty() {
         return Err(if is_described { Refusal::Empty } else { Refusal::NoMetadata });
     }
     let mut out = Vec::new();
-    out.put_u32(to_u32_count(all.len())).put_u32(0);
-    out.extend(all.values().flat_map(|descriptor| descriptor.to_bytes()));
+    out.put_u32(to_u32_count(descriptors.len())).put_u32(0);
+    out.extend(descriptors.values().flat_map(|descriptor| descriptor.to_bytes()));
     append_texts(out, TextTable::default())
 }
 
 /// Encodes a PROVIDER_FILTER_INFO for each filter that a provider accepts, ordered by id.
 pub(super) fn encode_filters<'s>(descriptions: impl Iterator<Item = &'s ProviderSchemas>) -> Answer<Vec<Vec<u8>>> {
     let mut is_described = false;
-    let mut all: BTreeMap<(u8, u8), &FilterSchema> = BTreeMap::new();
+    let mut filters: BTreeMap<(u8, u8), &FilterSchema> = BTreeMap::new();
     for filter in descriptions.inspect(|_| is_described = true).flat_map(|description| &description.filters) {
-        all.entry((filter.id, filter.version)).or_insert(filter);
+        filters.entry((filter.id, filter.version)).or_insert(filter);
     }
-    if all.is_empty() {
+    if filters.is_empty() {
         return Err(if is_described {
             Refusal::NotFound("filter of this provider")
         } else {
@@ -153,8 +153,8 @@ pub(super) fn encode_filters<'s>(descriptions: impl Iterator<Item = &'s Provider
         });
     }
     let mut bytes_left = MAX_ANSWER_BYTES;
-    let mut encoded = Vec::with_capacity(all.len());
-    for filter in all.into_values() {
+    let mut encoded = Vec::with_capacity(filters.len());
+    for filter in filters.into_values() {
         let bytes = encode_filter_info(filter);
         bytes_left = bytes_left.checked_sub(bytes.len()).ok_or(Refusal::TooLarge)?;
         encoded.push(bytes);

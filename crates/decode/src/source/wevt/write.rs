@@ -7,7 +7,7 @@
 //!
 //! Elements are in the order of the message compiler. The name tables hold the names that the
 //! manifest defines and the predefined ones that its events use. Reading the result with
-//! [`super::providers`] gives the schemas of the definitions.
+//! [`super::read_providers`] gives the schemas of the definitions.
 //!
 //! Source: as for the reader; the order of elements Observed on the CLR's event resources.
 

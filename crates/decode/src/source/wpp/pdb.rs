@@ -156,8 +156,8 @@ fn read_annotations(mut symbols: SymbolIter<'_>, parser: &mut TmfParser) -> Resu
         let (index, bytes) = (symbol.index().0, symbol.raw_bytes());
         match wire::u16_at(bytes, 0) {
             S_ANNOTATION => {
-                let inside = procedure.as_ref().filter(|(end, _)| index < *end);
-                parser.function = inside.and_then(|(_, name)| name.clone());
+                let enclosing = procedure.as_ref().filter(|(end, _)| index < *end);
+                parser.function = enclosing.and_then(|(_, name)| name.clone());
                 read_message(bytes, parser)?;
             }
             kind if S_PROCEDURES.contains(&kind) => {
@@ -224,8 +224,8 @@ impl<'s, R: Read + Seek> Source<'s> for BoundedFile<R> {
         let mut bytes = Vec::with_capacity(usize::try_from(view_bytes).unwrap_or(0));
         for slice in slices {
             self.file.seek(SeekFrom::Start(slice.offset))?;
-            let read = (&mut self.file).take(slice.size as u64).read_to_end(&mut bytes)?;
-            if read != slice.size {
+            let read_bytes = (&mut self.file).take(slice.size as u64).read_to_end(&mut bytes)?;
+            if read_bytes != slice.size {
                 return Err(io::ErrorKind::UnexpectedEof.into());
             }
         }

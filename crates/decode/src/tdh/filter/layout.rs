@@ -184,7 +184,7 @@ impl<'s> FilterLayout<'s> {
                 "{name} cannot be compared: a filter sees the fields before {end}, whose size only a decoder finds"
             );
         }
-        let all: Vec<_> = self.fields.iter().map(|field| field.path.as_str()).collect();
-        format!("there is no field {name:?}: the event has {}", all.join(", "))
+        let paths: Vec<_> = self.fields.iter().map(|field| field.path.as_str()).collect();
+        format!("there is no field {name:?}: the event has {}", paths.join(", "))
     }
 }
