@@ -352,8 +352,8 @@ mod tests {
                 assert!(event.ends_with(name) || *name == "Info", "{event}");
                 assert_eq!(schema.event_name().as_deref(), Some(event), "{event}");
                 let expected: Vec<_> = shape.fields.iter().map(|f| f.name).collect();
-                let found: Vec<_> = schema.top().iter().map(|f| &*f.name).collect();
-                assert_eq!(found, expected, "{event}");
+                let names: Vec<_> = schema.top().iter().map(|f| &*f.name).collect();
+                assert_eq!(names, expected, "{event}");
             }
         }
     }

@@ -7,8 +7,8 @@
 //! ```
 //!
 //! Installed manifests are read at the first query about providers, or about an event that does not
-//! describe itself, and then kept. Unloading a manifest rebuilds the decoder from the remaining manifests. An
-//! unusable manifest changes nothing.
+//! describe itself, and then kept. Unloading a manifest rebuilds the decoder from the remaining
+//! manifests. An unusable manifest changes nothing.
 
 use std::borrow::Cow;
 use std::fs::File;
@@ -216,7 +216,7 @@ impl Library {
     pub fn map(&mut self, event: &LookupEvent<'_>, name: &str) -> Answer<Vec<u8>> {
         let queries = self.queries(event);
         let provider =
-            queries.decoder.find_event(event).map_or(event.provider, |found| found.prepared.schema.provider);
+            queries.decoder.find_event(event).map_or(event.provider, |schema_match| schema_match.prepared.schema.provider);
         queries.map(event, name).or_else(|refusal| {
             let mut events = self.providers().filter(has_id(provider)).flat_map(|p| &p.events);
             events
@@ -264,11 +264,11 @@ impl Library {
         let is_described = self.providers().any(|described| described.id == provider);
         let mut events = self.providers().filter(has_id(provider)).flat_map(|p| &p.events);
         let mut has_events = false;
-        let found = events.find(|event| {
+        let event = events.find(|event| {
             has_events = true;
             (event.descriptor.id, event.descriptor.version) == (descriptor.id, descriptor.version)
         });
-        found.ok_or(match (is_described, has_events) {
+        event.ok_or(match (is_described, has_events) {
             (false, _) => Refusal::NoMetadata,
             (true, false) => Refusal::Empty,
             (true, true) => Refusal::NotFound("such event in the manifest"),

@@ -43,7 +43,7 @@ pub(super) fn find_property<'p>(
     let path = resolve_path(schema, steps)?;
     let mut finder = PropertyFinder { path: &path, ..PropertyFinder::default() };
     let end = Walker::default().walk(schema, payload, pointer_size, &mut finder);
-    match (finder.found, end) {
+    match (finder.range, end) {
         // The visitor also sees the end of structures and arrays that the payload cuts short.
         (Some(range), Ok(_) | Err(Undecoded::TooLarge)) => {
             payload.get(range).ok_or(Refusal::Data("the payload ends before the property"))
@@ -98,7 +98,8 @@ struct PropertyFinder<'w> {
     open: Option<(usize, usize)>,
     /// The start of the property if the last value is or contains it; its end is not known yet.
     pending: Option<PendingProperty>,
-    found: Option<Range<usize>>,
+    /// The range of the property in the payload, once it has ended.
+    range: Option<Range<usize>>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -141,7 +142,7 @@ impl PropertyFinder<'_> {
 
     fn end_property(&mut self) {
         if let Some((start, _)) = self.open.take_if(|(_, depth)| *depth == self.depth) {
-            self.found = Some(start..self.offset);
+            self.range = Some(start..self.offset);
         }
     }
 }
@@ -210,13 +211,13 @@ impl<'p> Visitor<'p> for PropertyFinder<'_> {
                 }
             };
             if end <= offset {
-                self.found = Some(start..end);
+                self.range = Some(start..end);
             }
         }
         self.offset = offset;
     }
 
     fn is_full(&self) -> bool {
-        self.found.is_some()
+        self.range.is_some()
     }
 }

@@ -441,7 +441,7 @@ mod tests {
 
     #[test]
     fn all_mistakes_are_reported_at_once_with_their_lines() {
-        let found = find_mistakes(
+        let mistakes = find_mistakes(
             "<keywords><keyword name=\"K\" mask=\"x\"/></keywords>
             <maps><valueMap name=\"M\"><map value=\"0x100000000\" message=\"$(string.no)\"/></valueMap></maps>
             <templates><template tid=\"T\">
@@ -454,12 +454,12 @@ mod tests {
             <event value=\"1\" symbol=\"Two\" template=\"U\"/>
             <event value=\"2\" symbol=\"Two\"/></events>",
         );
-        let lines: Vec<usize> = found.iter().map(|m| m.0).collect();
-        assert_eq!(lines, [3, 4, 4, 6, 7, 8, 8, 9, 11, 11, 12, 12, 13], "{found:#?}");
+        let lines: Vec<usize> = mistakes.iter().map(|m| m.0).collect();
+        assert_eq!(lines, [3, 4, 4, 6, 7, 8, 8, 9, 11, 11, 12, 12, 13], "{mistakes:#?}");
         for (part, line) in
             [("mask x", 3), ("32 bits", 4), ("no string table", 4), ("Nothing", 6), ("length", 7)]
         {
-            assert!(found.iter().any(|m| m.0 == line && m.1.contains(part)), "{part}: {found:#?}");
+            assert!(mistakes.iter().any(|m| m.0 == line && m.1.contains(part)), "{part}: {mistakes:#?}");
         }
     }
 

@@ -296,10 +296,10 @@ mod tests {
                 "string a is defined twice",
             ),
         ] {
-            let found = find_mistakes(inside);
+            let mistakes = find_mistakes(inside);
             assert!(
-                found.len() == 1 && found.iter().all(|reason| reason.contains(expected)),
-                "{inside}: {expected}: {found:#?}"
+                mistakes.len() == 1 && mistakes.iter().all(|reason| reason.contains(expected)),
+                "{inside}: {expected}: {mistakes:#?}"
             );
         }
     }

@@ -73,9 +73,9 @@ pub(super) fn split_quoted(line: &str) -> Option<(&str, &str, &str)> {
 /// Returns the values after keys that occur in this order; each value extends to the next key.
 pub(super) fn find_keyed_values<const N: usize>(comment: &str, keys: [&str; N]) -> [Option<Arc<str>>; N] {
     let start = |key: &str| {
-        let mut found = comment.match_indices(key).map(|(at, _)| at);
+        let mut positions = comment.match_indices(key).map(|(at, _)| at);
         // A key is a complete word: SRC= may not be the end of another key.
-        found.find(|&at| {
+        positions.find(|&at| {
             comment
                 .get(..at)
                 .is_some_and(|before| !before.ends_with(|c: char| c.is_alphanumeric() || c == '_'))

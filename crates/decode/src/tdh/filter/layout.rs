@@ -172,8 +172,8 @@ impl<'s> FilterLayout<'s> {
                 .rsplit_once('.')
                 .is_some_and(|(_, field_name)| field_name.to_lowercase() == lowercase_name)
         };
-        let found = self.fields.iter().find(has_path).or_else(|| self.fields.iter().find(has_name));
-        found.cloned().ok_or_else(|| self.missing_field_error(name))
+        let field = self.fields.iter().find(has_path).or_else(|| self.fields.iter().find(has_name));
+        field.cloned().ok_or_else(|| self.missing_field_error(name))
     }
 
     fn missing_field_error(&self, name: &str) -> String {
