@@ -41,7 +41,7 @@ fuzz_target!(|data: &[u8]| {
     for step in steps.chunks_exact(11) {
         let ring = usize::from(step[0] >> 4) % layout.rings();
         let word = usize::from(u16::from_le_bytes([step[1], step[2]])) * 8;
-        let value = u64::from_le_bytes(step[3..].try_into().expect("eight bytes"));
+        let value = u64::from_le_bytes(step[3..].try_into().expect("the value has eight bytes"));
         let (control, data) = (layout.control_offset(ring), layout.data_offset(ring));
         let data_offset = word % ring_bytes as usize;
         let store = |at: usize| {

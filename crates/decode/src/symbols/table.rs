@@ -300,7 +300,7 @@ mod tests {
         assert_eq!(
             table.kernel_start().collect::<Vec<_>>(),
             [1],
-            "the symbol of the kernel itself must count, not that of a module"
+            "the symbol of the kernel itself must be used, not that of a module"
         );
         assert_eq!((table.len(), table.groups.len()), (5, 1));
         assert_eq!(table.lookup(3).and_then(|symbol| symbol.group).map(|group| &**group), Some("ext4"));

@@ -117,7 +117,7 @@ pub(in crate::source) fn compile_test_manifest(flag_word: bool) -> Vec<u8> {
     b.0.put(b"WEVT");
     let block_size = b.reserve_u32();
     b.0.put_u32(u32::MAX).put_u32(9);
-    // The type numbers are wrong on purpose, because only signatures count.
+    // The type numbers are wrong on purpose, because only signatures matter.
     let elements: Vec<_> = (0..9)
         .map(|_| {
             b.0.put_u32(77);

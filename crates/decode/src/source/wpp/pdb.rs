@@ -23,7 +23,7 @@
 //!
 //! Invariants: no stream may be longer than the file, and the streams that are read may in total be
 //! at most a few times as long as the file, so a hostile directory that repeats pages cannot
-//! multiply a small file. A sparse file counts only as its stored blocks. The `pdb2`
+//! multiply a small file. The limits of a sparse file follow from its stored blocks. The `pdb2`
 //! crate reads the container and the module list; this module uses only those of its parts that
 //! check every length. This module parses the records.
 //!
@@ -104,7 +104,7 @@ fn length_from_stored_blocks(metadata: &Metadata) -> u64 {
     }
 }
 
-/// Reads a PDB that counts as no longer than `max_length`.
+/// Reads a PDB within limits that follow from its length or `max_length`, whichever is less.
 fn load_with_max_length<R: Read + Seek + Send>(file: R, max_length: u64) -> Result<ParsedFormats> {
     let mut pdb = PDB::open(BoundedFile::new(file, max_length).map_err(unreadable_binary)?)
         .map_err(unreadable_binary)?;
@@ -195,7 +195,7 @@ pub(crate) struct BoundedFile<R> {
 }
 
 impl<R: Read + Seek> BoundedFile<R> {
-    /// Creates the limits of a file that counts as no longer than `max_length`.
+    /// Creates the limits of a file from its length or `max_length`, whichever is less.
     pub(crate) fn new(mut file: R, max_length: u64) -> io::Result<Self> {
         let length = file.seek(SeekFrom::End(0))?.min(max_length);
         let budget = length.saturating_mul(MAX_READ_MULTIPLE).saturating_add(EXTRA_READ_BYTES);

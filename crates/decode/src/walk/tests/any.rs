@@ -37,7 +37,7 @@ fn walk_slowly(schema: &Schema, payload: &[u8]) -> (Vec<(usize, usize)>, Option<
             }
             _ => 1,
         };
-        let FieldKind::Value { input, .. } = field.kind else { panic!("simple schemas have no structures") };
+        let FieldKind::Value { input, .. } = field.kind else { panic!("{} is a structure", field.name) };
         let size = SIMPLE_TYPES.iter().find(|s| s.0 == input).unwrap().1;
         for _ in 0..count {
             let bytes_left = &payload[at..];

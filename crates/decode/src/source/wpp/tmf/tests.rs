@@ -10,7 +10,7 @@ const GUID: &str = "6f1c2b5a-0d3e-4a77-9c58-1b2f3a4d5e6f";
 fn field_types(format: &MessageFormat) -> Vec<(&str, InType, OutType)> {
     let type_of = |field: &'_ Field| match field.kind {
         FieldKind::Value { input, output, .. } => (input, output),
-        FieldKind::Struct { .. } => panic!("WPP fields are never structures"),
+        FieldKind::Struct { .. } => panic!("{} is a structure", field.name),
     };
     format.schema.top().iter().map(|f| (&*f.name, type_of(f).0, type_of(f).1)).collect()
 }
@@ -58,7 +58,7 @@ fn the_sample_gives_its_messages_in_order() {
 #[test]
 fn sample_keeps_the_facts_of_the_source() {
     let parsed = parse(SAMPLE).unwrap();
-    let [first, second, .., last] = &parsed.formats[..] else { panic!() };
+    let [first, second, .., last] = &parsed.formats[..] else { panic!("{parsed:?}") };
     assert_eq!(first.guid, GUID.parse().unwrap());
     assert_eq!(first.schema.provider, first.guid);
     assert_eq!(first.schema.origin, SchemaOrigin::Wpp);
@@ -114,7 +114,9 @@ fn the_sample_types_its_arguments() {
             ("this", InType::POINTER, null)
         ]
     );
-    let FieldKind::Value { map: Some(irql), .. } = &parsed.formats[1].schema.top()[2].kind else { panic!() };
+    let FieldKind::Value { map: Some(irql), .. } = &parsed.formats[1].schema.top()[2].kind else {
+        panic!("the third field has no map")
+    };
     assert_eq!(irql.value(2), Some("DPC"));
 }
 
