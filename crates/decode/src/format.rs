@@ -31,7 +31,7 @@ use crate::value::Value;
 /// Options for the display of values.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Style {
-    /// Shows mapped values as numbers.
+    /// Whether mapped values are shown as numbers.
     pub numeric: bool,
 }
 

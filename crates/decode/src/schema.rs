@@ -255,21 +255,21 @@ impl Field {
         }
     }
 
-    /// Returns the field with another count.
+    /// Returns the field with this count.
     #[must_use]
     pub fn with_count(mut self, count: Count) -> Self {
         self.count = count;
         self
     }
 
-    /// Returns the field with another length.
+    /// Returns the field with this length.
     #[must_use]
     pub fn with_length(mut self, length: Length) -> Self {
         self.length = length;
         self
     }
 
-    /// Returns the field with a map; structures keep none.
+    /// Returns the field with this map; structures have none.
     #[must_use]
     pub fn with_map(mut self, map: Option<Arc<ValueMap>>) -> Self {
         if let FieldKind::Value { map: m, .. } = &mut self.kind {

@@ -63,7 +63,7 @@ use self_described::SelfDescribedCache;
 pub use tracked::MAX_TRACKED;
 use tracked::TrackedFiles;
 
-/// The most schema fields that a trace's own manifests and embedded schemas may take.
+/// The most fields in the manifests and embedded schemas of a trace.
 pub const MAX_KEPT_FIELDS: usize = 1 << 20;
 
 /// The most bytes that may be derived from schemas of files and traces. The events of a complete
@@ -278,7 +278,7 @@ impl Decoder {
     }
 
     /// Returns the schema of a self-describing event whose metadata repeats that of a recent event.
-    /// Most events take this path, so it contains no call.
+    /// Most events take this path, so all of it is inlined.
     #[inline(always)]
     fn find_repeated(&self, record: &Record<'_>) -> Option<usize> {
         let has_sound_items = record.family() == Family::Event && !record.items_damaged();

@@ -74,7 +74,7 @@ pub enum Refusal {
     /// The number is not an EVENT_FIELD_TYPE.
     #[error("there is no such kind of field")]
     NoSuchKind,
-    /// The payload does not fit, or a map has no name for the value.
+    /// The payload does not fit its schema, or a map has no name for the value.
     #[error("{0}")]
     Data(&'static str),
     /// The file is not a program with a compiled manifest.

@@ -40,7 +40,7 @@ pub(super) struct Processors(Vec<Option<ProcessorSwitches>>);
 
 impl Processors {
     /// Records a context switch and ignores other records. With `is_ahead`, the switch is read
-    /// ahead of time order and sets only the thread that ran when the trace began.
+    /// ahead of time order, and only the first switch of a processor is recorded.
     #[inline]
     pub(super) fn record_switch(&mut self, record: &Record<'_>, is_ahead: bool) {
         if record.hook() != Some(hook::CONTEXT_SWITCH) {
@@ -59,8 +59,8 @@ impl Processors {
         }
     }
 
-    /// Returns the thread that runs on a processor at a time, which is after the last switch or
-    /// before the first one.
+    /// Returns the thread that runs on a processor at a time after the last switch or before the
+    /// first one; `None` for times between.
     pub(super) fn running_thread(&self, cpu: u16, time: i64) -> Option<u32> {
         let ProcessorSwitches { first, last } = (*self.0.get(usize::from(cpu))?)?;
         let switch = match time {

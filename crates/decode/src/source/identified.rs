@@ -28,7 +28,7 @@ const MAX_SECTION_BYTES: u64 = 64 << 20;
 const MAX_HEADER_BYTES: u64 = 16 << 20;
 /// The most sections of a file; linkers create a few dozen.
 pub(crate) const MAX_SECTIONS: usize = 2048;
-/// The size limit of a section of notes, in bytes; one with a build id has 36.
+/// The size limit of a section of notes, in bytes. A section with a build id has 36.
 const MAX_NOTES_BYTES: u64 = 64 << 10;
 /// The bytes that reading one name subtracts from the budget.
 const NAME_READ_BYTES: u64 = 4096;

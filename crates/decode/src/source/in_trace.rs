@@ -212,7 +212,7 @@ impl Decoder {
 
     fn add_embedded(&mut self, mut info: EmbeddedEvent, size: usize) {
         let d = info.descriptor;
-        // In manifest events this GUID is the GUID of their task; only the decoding source shows
+        // In manifest events, `event_guid` is the GUID of the task; only the decoding source shows
         // that it is a class.
         let is_classic = info.is_classic();
         // The kernel tables take precedence over the trace.

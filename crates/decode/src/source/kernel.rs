@@ -186,7 +186,7 @@ const CONFIG_IDE_CHANNEL: u8 = 0x17;
 const EVENT_INFO: u8 = 32;
 const EVENT_MAP: u8 = 33;
 
-/// The fields with names, of all shapes.
+/// All fields whose values or bits have names.
 static NAMED_FIELDS: [NamedField; 17] = [
     named_field(class::EVENT_TRACE, &[PARTITION_INFO], "PartitionType", Values(PARTITION)),
     named_field(class::PROCESS, &[1, 2, 3, 4, 0x27], "Flags", Bits(PROCESS_FLAGS)),

@@ -39,7 +39,7 @@ impl ProviderSchemas {
     }
 }
 
-/// The names that a provider has for numbers of its events, by value.
+/// The names that a provider has for the numbers of its events.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ProviderNames {
     /// Names of keyword bits.

@@ -60,7 +60,7 @@ struct RepeatedItems {
 }
 
 const REPEAT_SLOT_COUNT: usize = 256;
-/// The most bytes of items that are remembered.
+/// The most bytes of items that are remembered of one event.
 const MAX_ITEMS_BYTES: usize = 1024;
 
 impl SelfDescribedCache {

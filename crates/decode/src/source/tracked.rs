@@ -85,8 +85,8 @@ impl Decoder {
         !self.tracked.untaken.is_empty()
     }
 
-    /// Adds the schemas of the providers that `binary` lists from its file. Returns the number of
-    /// events.
+    /// Adds the schemas of the providers that `binary` lists, read from its `file`. Returns the
+    /// number of events.
     ///
     /// Returns an error if the file has a different build id or no manifest.
     pub fn add_tracked<R: Read + Seek>(&mut self, binary: &BinaryPath, file: R) -> Result<usize> {

@@ -72,7 +72,7 @@ pub struct MessageFormat {
     pub number: u16,
     /// The arguments and the text.
     pub schema: Schema,
-    /// The names of its component, function, level and flags.
+    /// The names of the message's component, function, level and flags.
     pub info: WppInfo,
 }
 

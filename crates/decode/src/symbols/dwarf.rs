@@ -39,7 +39,7 @@ const MAX_UNIT_STEPS: u64 = 64 << 20;
 const MAX_UNIT_TIME: Duration = Duration::from_secs(10);
 /// The most time for all units of a file together.
 const MAX_FILE_TIME: Duration = Duration::from_secs(60);
-/// The most units that may cover one address.
+/// The most units that are searched for one address.
 const MAX_CANDIDATES: usize = 8;
 
 type Slice<'a> = EndianSlice<'a, RunTimeEndian>;

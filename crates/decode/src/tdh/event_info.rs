@@ -41,7 +41,7 @@ const TEMPLATE_EVENT_DATA: u32 = 1;
 pub struct EventInfo {
     /// Empty if the structure would be too large.
     bytes: Vec<u8>,
-    /// The schema whose fields are the properties, if the event's own schema is not that schema.
+    /// The schema whose fields are the properties; `None` if it is the event's own schema.
     listed_schema: Option<Schema>,
     /// The property that extends to the end of the payload.
     open_property: Option<OpenProperty>,
@@ -158,7 +158,7 @@ fn encode_event_info(schema: &Schema, property_schema: &Schema) -> Vec<u8> {
     let fields = property_schema.fields();
     let fixed_bytes = PROPERTIES_OFFSET.saturating_add(fields.len().saturating_mul(PROPERTY_BYTES));
     let mut texts = TextTable::new(fixed_bytes);
-    let (provider, event_guid) = provider_and_class(schema);
+    let (provider, event_guid) = provider_and_event_guid(schema);
     let names = &schema.names;
     let mut out = Vec::with_capacity(fixed_bytes.saturating_mul(2));
     out.put(&provider.to_bytes()).put(&event_guid.to_bytes()).put(&[0; 16]);
@@ -187,8 +187,8 @@ fn encode_event_info(schema: &Schema, property_schema: &Schema) -> Vec<u8> {
     out
 }
 
-/// Returns the provider and class GUIDs; only classic events have a separate class.
-fn provider_and_class(schema: &Schema) -> (Guid, Guid) {
+/// Returns the provider GUID and the event GUID, which only classic events and WPP messages have.
+fn provider_and_event_guid(schema: &Schema) -> (Guid, Guid) {
     match schema.origin {
         SchemaOrigin::Kernel if schema.provider == class::EVENT_TRACE => (schema.provider, schema.provider),
         SchemaOrigin::Kernel => (class::SYSTEM_TRACE_CONTROL, schema.provider),

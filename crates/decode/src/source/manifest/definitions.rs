@@ -403,7 +403,7 @@ impl Definer<'_> {
     }
 }
 
-/// Returns a field whose count or length refers to an array, and the name of the array.
+/// Returns the names of a field whose count or length refers to an array, and of this array.
 fn find_array_used_as_size(layout: &TemplateLayout) -> Option<(&str, &str)> {
     layout.fields.iter().find_map(|field| {
         let (count, length) = (field.count, field.length);

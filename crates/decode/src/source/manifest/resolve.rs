@@ -20,8 +20,8 @@ const MAX_TOTAL_FIELDS: usize = 1 << 20;
 
 /// A limit on the total size of definitions that are used more than once.
 ///
-/// A template of many fields in many events, or a long text in many map entries, takes few bytes of
-/// XML each. The result stays within a small multiple of the manifest's size.
+/// An event that uses a large template, or a map entry that uses a long text, takes few bytes of XML.
+/// With the limit, the result stays within a small multiple of the manifest's size.
 pub(super) struct SizeBudget {
     fields: usize,
     map_bytes: usize,

@@ -56,7 +56,7 @@ impl<'t> Tag<'t> {
         if value.trim().is_empty() { None } else { Some(value.into_owned()) }
     }
 
-    /// Removes and returns an attribute that must be present.
+    /// Removes and returns an attribute that must be present but may be empty.
     pub(super) fn take_required(&mut self, name: &str) -> Result<String> {
         let is_present = self.attribute(name).is_some();
         let text = self.take_text(name);
@@ -67,7 +67,7 @@ impl<'t> Tag<'t> {
         manifest_error(self.offset, format!("element {} has no attribute {name}", self.name))
     }
 
-    /// Returns an attribute that events, fields and filters do not have; attributes of other
+    /// Returns an attribute that an event, field or filter must not have; attributes of other
     /// namespaces are allowed.
     pub(super) fn unknown_attribute(&self) -> Option<&'t str> {
         let attributes: &[&str] = match self.name {

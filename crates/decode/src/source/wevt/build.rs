@@ -87,8 +87,8 @@ impl PatchedBytes {
     }
 }
 
-/// Builds the messages that [`compile_test_manifest`] refers to. Id 9 and the ids of the last
-/// level, opcode and map value are missing on purpose.
+/// Builds the messages that [`compile_test_manifest`] refers to. Ids 9 and 99
+/// are missing on purpose.
 pub(in crate::source) fn encode_messages() -> Vec<u8> {
     encode_message_table(&[
         (1, "Error\r\n"),

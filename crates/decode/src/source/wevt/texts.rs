@@ -83,7 +83,7 @@ impl<'a> SharedTexts<'a> {
         Ok(Some(self.intern_label(start, text)?).filter(|t| !t.is_empty()))
     }
 
-    /// Returns the start of a record's text, and its bytes with padding.
+    /// Returns the start of a record's text, and the bytes of the text with padding.
     fn find_record(&self, offset: u32) -> Result<(usize, &'a [u8])> {
         let mut cursor = self.cursor_at(offset)?;
         let size = usize::try_from(cursor.u32()?).unwrap_or(usize::MAX);

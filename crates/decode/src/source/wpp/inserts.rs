@@ -27,7 +27,7 @@ use super::WppInfo;
 
 /// The longest text between exclamation marks that is read as a format.
 const MAX_FORMAT_BYTES: usize = 32;
-/// The size limit of a text in bytes. A text that inserts names too often is cut there.
+/// The size limit of a text in bytes. A text that inserts names too often is cut at this size.
 const MAX_TEXT_BYTES: usize = 128 << 10;
 /// The number of the first argument.
 pub(super) const FIRST_ARGUMENT: u16 = 10;

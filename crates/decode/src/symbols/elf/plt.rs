@@ -38,7 +38,7 @@ const MAX_STUB_SECTION_BYTES: u64 = 8 << 20;
 /// The sections of stubs, each with the section of relocations that fill its slots.
 const STUB_SECTIONS: [(&[u8], &[u8]); 3] =
     [(b".plt", b".rela.plt"), (b".plt.sec", b".rela.plt"), (b".plt.got", b".rela.dyn")];
-/// The size of a stub in bytes if the section has no entry size.
+/// The size of a stub in bytes if the section has no usual entry size.
 const DEFAULT_STUB_BYTES: usize = 16;
 
 /// Returns the slot that a stub at an address jumps through.

@@ -68,7 +68,7 @@ where
     table
 }
 
-/// Returns the end addresses of code sections; no function extends past them.
+/// Returns the end addresses of code sections; no function of unknown size extends past them.
 fn code_section_ends<'data, Elf, R>(sections: &SectionTable<'data, Elf, R>, endian: Endianness) -> Vec<u64>
 where
     Elf: FileHeader<Endian = Endianness>,
