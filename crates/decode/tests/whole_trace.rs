@@ -181,7 +181,7 @@ fn build_trace(compressed: bool) -> Vec<u8> {
 }
 
 #[test]
-fn every_event_of_a_trace_becomes_json() {
+fn every_described_event_of_a_trace_becomes_json() {
     for compressed in [false, true] {
         let file = build_trace(compressed);
         let trace = Trace::open(&file[..]).expect("the written file can be opened");

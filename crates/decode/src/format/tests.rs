@@ -408,7 +408,7 @@ fn assert_mapped_as(map: Option<Arc<ValueMap>>, value: u32, text: &str, json: &s
 }
 
 #[test]
-fn mapped_values_are_their_names() {
+fn mapped_values_are_shown_as_names() {
     let names = || value_map(false, &[(7, "Seven "), (0, "None"), (u64::from(u32::MAX), "a\"b")]);
     assert_mapped_as(names(), 7, "Seven", "\"Seven\"");
     assert_mapped_as(names(), 0, "None", "\"None\"");

@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn damage_never_panics() {
+    fn damaged_input_never_panics() {
         for_each_damaged_copy(
             &encode_message_table(&[(5, "five\r\n"), (6, "six"), (90, "ninety")]),
             |bytes| {

@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn damage_never_panics() {
+    fn damaged_input_never_panics() {
         let file = elf_sections(
             true,
             &[(".note.gnu.build-id", 7, &encode_build_id_note(&[1])), (binary::ELF_SECTION, 1, b"CRIM")],

@@ -48,7 +48,7 @@ fn a_function_of_this_program_is_found_by_symbol_and_by_line() {
 }
 
 #[test]
-fn file_is_read_only_if_its_identity_is_accepted() {
+fn rejected_identity_prevents_reading() {
     let read = |is_accepted| Elf::read(Cursor::new(read_own_program()), ALL_PARTS, |_| is_accepted).unwrap();
     assert!(read(false).is_none());
     assert!(read(true).is_some());

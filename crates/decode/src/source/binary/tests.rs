@@ -226,7 +226,7 @@ fn first_bytes_decide_the_kind() {
 }
 
 #[test]
-fn damage_never_panics() {
+fn damaged_input_never_panics() {
     // Containers around small contents; other tests damage the contents.
     let texts = encode_message_table(&[(1, "Oops")]);
     let section = resource_section(&[

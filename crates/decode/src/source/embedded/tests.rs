@@ -201,7 +201,7 @@ fn hostile_counts_and_texts_are_refused() {
 }
 
 #[test]
-fn damage_never_panics() {
+fn damaged_input_never_panics() {
     for_each_damaged_copy(&encode_info(&ROWS, 5, 0xA0, &["FILEIO", "CREATE"]), |bytes| {
         let _ = parse_event_info(bytes);
     });

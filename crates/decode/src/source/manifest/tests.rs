@@ -243,7 +243,7 @@ fn error_offsets_count_bytes_of_the_file() {
 }
 
 #[test]
-fn prefixed_elements_count_only_in_the_namespace_of_manifests() {
+fn prefixed_elements_of_other_namespaces_are_ignored() {
     let xml = r#"<e:instrumentationManifest xmlns:e="http://schemas.microsoft.com/win/2004/08/events" xmlns:x="x">
         <e:events><e:provider name="P" guid="{6f0a4d5e-3c41-4a53-9c0b-1f2e3d4c5b6a}">
         <e:events><e:event value="1"/><x:event value="2"/><y:event value="3"/></e:events></e:provider></e:events>

@@ -132,7 +132,7 @@ fn the_size_field_ends_the_blob() {
 }
 
 #[test]
-fn damage_never_panics() {
+fn damaged_input_never_panics() {
     let table = MessageTable::parse(&encode_messages()).unwrap();
     for flag_word in [true, false] {
         for_each_damaged_copy(&compile_test_manifest(flag_word), |blob| {

@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn unknown_types_are_not_guessed() {
+    fn unknown_item_types_are_refused_and_case_is_ignored() {
         assert_eq!(build_field("x", "ItemLonger", "", &mut NameLists::default()), None);
         assert!(
             build_field("x", "itemhexdump", "", &mut NameLists::default()).is_some(),

@@ -42,7 +42,7 @@ fn empty_arrays_are_announced_and_closed() {
 }
 
 #[test]
-fn array_cut_short_is_closed_and_an_error() {
+fn array_cut_short_is_closed_and_reported() {
     let schema = array_of(InType::UINT16, Count::Fixed(3));
     let (calls, result) = walk(&schema, &[1, 0, 2, 0, 3], 8);
     let value = |v| Call::Value(0, Value::U16(v));

@@ -63,7 +63,7 @@ fn boolean_is_true_if_any_of_its_four_bytes_is_set() {
 }
 
 #[test]
-fn null_takes_nothing() {
+fn null_takes_no_bytes() {
     let schema = schema_of(vec![field_of(InType::NULL), field_of(InType::UINT8), field_of(InType::NULL)]);
     assert_eq!(values_of(&schema, &[7], 0), [Value::Null, Value::U8(7), Value::Null]);
 }

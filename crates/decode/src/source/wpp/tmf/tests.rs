@@ -56,7 +56,7 @@ fn the_sample_gives_its_messages_in_order() {
 }
 
 #[test]
-fn sample_keeps_the_facts_of_the_source() {
+fn messages_of_the_sample_have_names_from_their_source() {
     let parsed = parse(SAMPLE).unwrap();
     let [first, second, .., last] = &parsed.formats[..] else { panic!("{parsed:?}") };
     assert_eq!(first.guid, GUID.parse().unwrap());
@@ -86,7 +86,7 @@ fn sample_keeps_the_facts_of_the_source() {
 }
 
 #[test]
-fn the_sample_types_its_arguments() {
+fn arguments_of_the_sample_have_their_types() {
     let parsed = parse(SAMPLE).unwrap();
     let null = OutType::NULL;
     assert_eq!(
