@@ -48,7 +48,6 @@ impl Manifest {
     }
 }
 
-/// Returns the source of the modules.
 fn generate_module(manifest: &Manifest, resource_file: &str, resource_size: usize) -> String {
     let mut code = SourceText::default();
     code.push(format!(

@@ -69,7 +69,6 @@ pub(super) struct TraceSchemas {
     spent_fields: usize,
 }
 
-/// The chunks of one provider's manifest.
 #[derive(Debug, Default)]
 struct ManifestChunks {
     total: u16,
@@ -86,7 +85,6 @@ impl TraceSchemas {
         self.spent_fields = MAX_KEPT_FIELDS - fields;
     }
 
-    /// Returns the size of all incomplete manifests, in bytes.
     #[cfg(test)]
     pub(super) fn incomplete_bytes(&self) -> usize {
         self.incomplete_bytes

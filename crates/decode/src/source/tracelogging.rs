@@ -59,7 +59,6 @@ fn parse_name(bytes: &[u8]) -> Option<Arc<str>> {
     (!bytes.is_empty()).then(|| ansi(bytes).into())
 }
 
-/// The fields of an event as a tree.
 struct FieldTree<'a> {
     nodes: Vec<FieldNode<'a>>,
     /// Indexes of the fields outside any structure.

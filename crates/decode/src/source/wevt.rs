@@ -145,7 +145,6 @@ impl<'a> WevtReader<'a> {
         }
     }
 
-    /// Returns a cursor at an offset of the blob.
     fn cursor_at(&self, offset: u32) -> Result<Cursor<'a>> {
         let mut cursor = Cursor::new("compiled manifest", self.blob);
         cursor.seek(usize::try_from(offset).unwrap_or(usize::MAX))?;

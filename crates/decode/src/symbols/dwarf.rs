@@ -132,7 +132,6 @@ pub struct FunctionSite {
     pub is_inlined: bool,
 }
 
-/// The functions and lines of one unit.
 #[derive(Debug, Default)]
 struct UnitContents {
     functions: DwarfFunctions,

@@ -195,7 +195,6 @@ impl SymbolTable {
         Symbol { name: self.names.get(at..end).unwrap_or_default(), start: entry.start, group }
     }
 
-    /// Marks the table as incomplete.
     pub(super) fn mark_cut(&mut self) {
         self.is_cut = true;
     }

@@ -298,7 +298,6 @@ pub(super) fn read_bounded_file(path: &Path) -> Answer<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Opens a regular file.
 pub(super) fn open_regular_file(path: &Path) -> Answer<File> {
     plain::open(path).map_err(refuse_unreadable)
 }

@@ -42,7 +42,6 @@ struct FieldScope<'t> {
     depth: usize,
 }
 
-/// Lays out a template as a flat list.
 pub(super) fn lay_out(template: &RawTemplate, maps: &Maps<'_>) -> Result<TemplateLayout> {
     let mut builder = LayoutBuilder { maps, fields: Vec::new(), scopes: Vec::new(), reserved: 0 };
     builder.reserve_indexes(&template.fields, None, template.offset)?;

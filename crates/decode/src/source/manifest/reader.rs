@@ -237,7 +237,6 @@ impl DefinitionCollector<'_> {
         Ok(self.manifest)
     }
 
-    /// Reads an element and returns its kind.
     fn read_element(&mut self, parent: Element, tag: Tag<'_>) -> Result<Element> {
         Ok(match (parent, tag.name) {
             (Element::Outside, "instrumentationManifest" | "assembly" | "instrumentation" | "events") => {
@@ -379,7 +378,6 @@ impl DefinitionCollector<'_> {
         Ok(Element::Provider)
     }
 
-    /// Returns the open provider.
     fn current_provider(&mut self, tag: &Tag<'_>) -> Result<&mut RawProvider> {
         self.manifest
             .providers

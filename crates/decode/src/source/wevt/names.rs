@@ -30,7 +30,6 @@ use super::WevtReader;
 use crate::Result;
 use crate::source::provider::{ProviderNames, ValueName};
 
-/// The name tables of one provider.
 #[derive(Default)]
 pub(super) struct WevtNameTables {
     pub(super) levels: WevtNameTable,

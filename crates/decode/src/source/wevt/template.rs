@@ -98,7 +98,6 @@ impl WevtReader<'_> {
         })
     }
 
-    /// Returns the map at an offset.
     fn cached_map(&mut self, offset: u32) -> Result<Arc<ValueMap>> {
         if let Some(cached) = self.maps.get(&offset) {
             return Ok(cached.clone());

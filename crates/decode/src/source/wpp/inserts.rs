@@ -32,7 +32,6 @@ const MAX_TEXT_BYTES: usize = 128 << 10;
 /// The number of the first argument.
 pub(super) const FIRST_ARGUMENT: u16 = 10;
 
-/// A token of a message text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum MessageToken<'a> {
     /// Characters without a percent sign.
@@ -117,7 +116,6 @@ impl<'a> Iterator for MessageTokens<'a> {
 /// The field that an insert shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct FieldRef {
-    /// Index of the field.
     pub(super) index: usize,
     /// Whether the field is raw bytes. Raw bytes ignore the format in the text.
     pub(super) is_raw: bool,

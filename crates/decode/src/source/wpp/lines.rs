@@ -97,7 +97,6 @@ pub(super) fn parse_name(text: &str) -> Option<Arc<str>> {
     (!text.is_empty()).then(|| text.into())
 }
 
-/// Cuts a text to the longest allowed name.
 fn cut_name(text: &str) -> &str {
     let ends = text.char_indices().map(|(at, _)| at).chain([text.len()]);
     text.get(..ends.take_while(|&end| end <= MAX_NAME_BYTES).last().unwrap_or(0)).unwrap_or(text)

@@ -233,7 +233,6 @@ impl<'s, R: Read + Seek> Source<'s> for BoundedFile<R> {
     }
 }
 
-/// The bytes of one stream.
 struct StreamBytes(Vec<u8>);
 
 impl fmt::Debug for StreamBytes {

@@ -57,7 +57,6 @@ struct FunctionRange {
     function: usize,
 }
 
-/// The functions of a unit.
 #[derive(Debug, Default)]
 pub(super) struct DwarfFunctions {
     functions: Vec<DwarfFunction>,

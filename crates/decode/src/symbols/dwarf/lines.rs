@@ -37,7 +37,6 @@ struct LineSequence {
     rows: std::ops::Range<usize>,
 }
 
-/// The line table of a unit.
 #[derive(Debug, Default)]
 pub(super) struct LineTable {
     rows: Vec<LineRow>,

@@ -37,7 +37,6 @@ struct UnitRange {
     unit: usize,
 }
 
-/// The units of a file.
 #[derive(Debug, Default)]
 pub(super) struct Units {
     /// Start offsets of the units, ascending.

@@ -82,7 +82,6 @@ where
     code.filter(|section| section.sh_size(endian).into() > 0).map(end_address).collect()
 }
 
-/// Reads the symbol tables of one file.
 pub(super) struct SymbolReader<'s, 'data, Elf: FileHeader<Endian = Endianness>, R: ReadRef<'data>> {
     pub(super) sections: &'s SectionTable<'data, Elf, R>,
     pub(super) endian: Endianness,

@@ -105,7 +105,6 @@ impl WrittenNameTables {
         }
     }
 
-    /// Writes the table of a signature.
     pub(super) fn write(
         &mut self,
         blob: &mut PatchedBlob,
