@@ -190,7 +190,7 @@ mod tests {
                 identifiers.iter().all(|name| name.len() < 2 * MAX_NAME_CHARS && name.is_ascii()),
                 "{identifiers:?}"
             );
-            assert_eq!(identifiers[0], to_identifier(&others[0]), "the same name must be cut in the same way");
+            assert_eq!(identifiers[0], to_identifier(&others[0]), "equal names must be cut alike");
         }
         let exact = "x".repeat(MAX_NAME_CHARS);
         assert_eq!((to_c_name(&exact), to_c_name(&format!("{exact}x")).len()), (exact, MAX_NAME_CHARS + 17));

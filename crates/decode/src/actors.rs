@@ -182,12 +182,12 @@ impl Actors {
     }
 
     /// Learns from a process or thread event.
-    pub fn observe(&mut self, record: &Record<'_>, schema_match: &SchemaMatch<'_, '_>) {
+    pub fn observe(&mut self, record: &Record<'_>, matched: &SchemaMatch<'_, '_>) {
         let (class, Some(life)) = (record.provider(), LifeEvent::from_opcode(record.descriptor().opcode))
         else {
             return;
         };
-        let ids = self.read_payload_ids(record, schema_match);
+        let ids = self.read_payload_ids(record, matched);
         let time = record.time();
         match (ids.pid, ids.tid, ids.image) {
             (Some(pid), _, Some(image)) if class == class::PROCESS => {
@@ -201,10 +201,10 @@ impl Actors {
         }
     }
 
-    fn read_payload_ids(&mut self, record: &Record<'_>, schema_match: &SchemaMatch<'_, '_>) -> PayloadIds {
+    fn read_payload_ids(&mut self, record: &Record<'_>, matched: &SchemaMatch<'_, '_>) -> PayloadIds {
         let mut ids = PayloadIds::default();
         // A payload that ends early still gives the ids before its end.
-        let _ = self.walker.walk(&schema_match.prepared.schema, schema_match.payload, record.pointer_size(), &mut ids);
+        let _ = self.walker.walk(&matched.prepared.schema, matched.payload, record.pointer_size(), &mut ids);
         ids
     }
 
@@ -232,9 +232,9 @@ impl Actors {
 
     /// Returns the process and thread that a kernel event is about, if they differ from those in
     /// its header.
-    pub fn attribute(&mut self, record: &Record<'_>, schema_match: &SchemaMatch<'_, '_>) -> Option<Actor> {
+    pub fn attribute(&mut self, record: &Record<'_>, matched: &SchemaMatch<'_, '_>) -> Option<Actor> {
         record.hook()?;
-        let ids = self.read_payload_ids(record, schema_match);
+        let ids = self.read_payload_ids(record, matched);
         let header = Actor { pid: record.process_id(), tid: record.thread_id() };
         let actor = match (ids.pid, ids.tid) {
             (Some(pid), Some(tid)) => Actor { pid, tid },

@@ -35,18 +35,18 @@ impl MessageExpander {
     /// `None` if the event has no message.
     pub fn expand(
         &mut self,
-        schema_match: &SchemaMatch<'_, '_>,
+        matched: &SchemaMatch<'_, '_>,
         pointer_size: usize,
         style: Style,
         out: &mut Vec<u8>,
     ) -> Option<Result<(), Undecoded>> {
-        let message = schema_match.prepared.message.as_ref()?;
+        let message = matched.prepared.message.as_ref()?;
         self.inserts.text.clear();
         self.inserts.ends.clear();
         (self.inserts.depth, self.inserts.style) = (0, style);
         // If the payload ends early, later inserts stay as written.
-        let schema = &schema_match.prepared.schema;
-        let walked = self.walker.walk(schema, schema_match.payload, pointer_size, &mut self.inserts);
+        let schema = &matched.prepared.schema;
+        let walked = self.walker.walk(schema, matched.payload, pointer_size, &mut self.inserts);
         let inserts = &self.inserts;
         message.expand(out, &mut |number, spec, out| inserts.append_insert(number, spec, out));
         Some(walked.map(|_| ()))

@@ -137,7 +137,7 @@ impl Elf {
     ) -> Result<Option<Self>> {
         let (cache, bytes_left) = (ReadCache::new(file), Cell::new(MAX_HEADER_BYTES));
         let reader = LimitedReader { file: &cache, bytes_left: &bytes_left };
-        let contents = match reader.read_bytes_at(0, 16).map_err(|()| Error::Binary("not an ELF file".into()))? {
+        let elf = match reader.read_bytes_at(0, 16).map_err(|()| Error::Binary("not an ELF file".into()))? {
             [0x7F, b'E', b'L', b'F', ELFCLASS32, ..] => {
                 read_contents::<FileHeader32<Endianness>, _>(reader, &bytes_left, parts, accept)?
             }
@@ -146,7 +146,7 @@ impl Elf {
             }
             _ => return Err(Error::Binary("not an ELF file".into())),
         };
-        let Some(ElfContents { identity, symbols, is_stripped, starts, dwarf_sections, endian }) = contents
+        let Some(ElfContents { identity, symbols, is_stripped, starts, dwarf_sections, endian }) = elf
         else {
             return Ok(None);
         };

@@ -131,7 +131,7 @@ impl Library {
             && !self
                 .loaded
                 .iter()
-                .any(|(loaded, _)| matches!(loaded, ManifestOrigin::File(p) | ManifestOrigin::Binary(p) if *p == path))
+                .any(|(other, _)| matches!(other, ManifestOrigin::File(p) | ManifestOrigin::Binary(p) if *p == path))
         {
             return Err(Refusal::NoFile);
         }
@@ -216,7 +216,7 @@ impl Library {
     pub fn map(&mut self, event: &LookupEvent<'_>, name: &str) -> Answer<Vec<u8>> {
         let queries = self.queries(event);
         let provider =
-            queries.decoder.find_event(event).map_or(event.provider, |schema_match| schema_match.prepared.schema.provider);
+            queries.decoder.find_event(event).map_or(event.provider, |matched| matched.prepared.schema.provider);
         queries.map(event, name).or_else(|refusal| {
             let mut events = self.providers().filter(has_id(provider)).flat_map(|p| &p.events);
             events

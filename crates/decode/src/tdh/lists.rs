@@ -102,7 +102,7 @@ pub(super) fn encode_fields<'s>(
         Some(value) => name.value == value,
     };
     let mut names: Vec<_> =
-        descriptions.flat_map(|description| kind.select_names(&description.value_names)).filter(is_wanted).collect();
+        descriptions.flat_map(|schemas| kind.select_names(&schemas.value_names)).filter(is_wanted).collect();
     names.sort();
     names.dedup();
     if names.is_empty() {

@@ -177,7 +177,7 @@ fn filter_info_lists_the_fields_of_filters() {
     let [first, second] = <[Vec<u8>; 2]>::try_from(filters.unwrap()).unwrap();
     assert_eq!(first[..4], [2, 3, 0, 0], "filters must be ordered by id");
     assert_eq!(first[12..16], [1, 0, 0, 0]);
-    assert_eq!(first.len(), 16 + 24 + 4 + 4, "the structure must have a property and two texts of one character");
+    assert_eq!(first.len(), 16 + 24 + 4 + 4, "one property and two texts of one character");
     assert_eq!((second[..4].to_vec(), second.len()), (vec![9, 0, 0, 0], 16));
     assert_eq!(list_filters("").unwrap_err().status(), Status::ERROR_NOT_FOUND);
     assert_eq!(Library::new().filter_list(PROVIDER).unwrap_err().status(), Status::ERROR_FILE_NOT_FOUND);

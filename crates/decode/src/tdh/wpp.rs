@@ -115,8 +115,8 @@ impl WppMessages {
         Ok(match name {
             "FormattedString" => {
                 let mut text = Vec::new();
-                let schema_match = SchemaMatch { prepared, payload: event.payload };
-                if let Some(walked) = expander.expand(&schema_match, facts.pointer_size, Style::default(), &mut text)
+                let matched = SchemaMatch { prepared, payload: event.payload };
+                if let Some(walked) = expander.expand(&matched, facts.pointer_size, Style::default(), &mut text)
                 {
                     walked?;
                 }

@@ -88,7 +88,7 @@ fn collect_names(
     let to_opcode_name = |d: &RawDefinition, task: u64| to_name(d, d.value << 16 | task & 0xFFFF);
     let task_opcodes =
         provider.tasks.iter().flat_map(|t| t.opcodes.iter().map(move |d| (d, t.definition.value)));
-    let mut value_names = ProviderNames {
+    let mut names = ProviderNames {
         keywords: to_names(&provider.keywords),
         levels: to_names(&provider.levels),
         channels: tables.channels.list_names(),
@@ -101,17 +101,17 @@ fn collect_names(
             .map(|(d, task)| to_opcode_name(d, task))
             .collect(),
     };
-    add_used_predefined(&mut value_names.levels, winmeta::LEVELS, 0, |value| {
+    add_used_predefined(&mut names.levels, winmeta::LEVELS, 0, |value| {
         events.iter().any(|e| u64::from(e.descriptor.level) == value)
     });
     let is_opcode_used = |value: u64| events.iter().any(|e| u64::from(e.descriptor.opcode) == value >> 16);
-    add_used_predefined(&mut value_names.opcodes, winmeta::OPCODES, 16, is_opcode_used);
+    add_used_predefined(&mut names.opcodes, winmeta::OPCODES, 16, is_opcode_used);
     // Keywords stay in the order of the manifest, because they are displayed in that order.
-    for list in [&mut value_names.levels, &mut value_names.channels, &mut value_names.tasks, &mut value_names.opcodes] {
+    for list in [&mut names.levels, &mut names.channels, &mut names.tasks, &mut names.opcodes] {
         list.sort();
         list.dedup();
     }
-    value_names
+    names
 }
 
 /// Adds predefined names of used numbers that have no name from the provider.

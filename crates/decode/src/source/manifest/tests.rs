@@ -189,7 +189,7 @@ fn members_follow_the_top_level_and_references_are_indexes() {
 #[test]
 fn maps_name_values_and_bits() {
     let provider = everything_provider();
-    let [state, access, version] = provider.events[2].schema.top() else { panic!("the event must have three fields") };
+    let [state, access, version] = provider.events[2].schema.top() else { panic!("not three fields") };
     let state = value_map_of(state).unwrap();
     assert_eq!((&*state.name, state.bits, state.entries().len()), ("State", false, 2));
     assert_eq!((state.value(1), state.value(2), state.value(3)), (Some("Open"), Some("Closed"), None));
@@ -216,11 +216,11 @@ fn the_manifest_of_an_event_source_is_read() {
 #[test]
 fn every_encoding_gives_the_same_schemas() {
     let text = std::str::from_utf8(EVERYTHING).unwrap();
-    let encode_utf16 = |unit: fn(u16) -> [u8; 2]| -> Vec<u8> {
+    let encode = |unit: fn(u16) -> [u8; 2]| -> Vec<u8> {
         "\u{FEFF}".encode_utf16().chain(text.encode_utf16()).flat_map(unit).collect()
     };
     let expected = format!("{:?}", parse(EVERYTHING).unwrap());
-    for bytes in [encode_utf16(u16::to_le_bytes), encode_utf16(u16::to_be_bytes), [b"\xEF\xBB\xBF", EVERYTHING].concat()] {
+    for bytes in [encode(u16::to_le_bytes), encode(u16::to_be_bytes), [b"\xEF\xBB\xBF", EVERYTHING].concat()] {
         assert_eq!(format!("{:?}", parse(&bytes).unwrap()), expected);
     }
     // In a trace, a line end and the terminator may follow the text.

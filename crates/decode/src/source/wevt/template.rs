@@ -109,10 +109,10 @@ impl WevtReader<'_> {
             _ => return Err(map.invalid("signature is neither VMAP nor BMAP").into()),
         };
         let (size, name, first, second) = (map.u32()?, map.u32()?, map.u32()?, map.u32()?);
-        let has_size = |header: u32, n: u32| n.checked_mul(8).and_then(|n| n.checked_add(header)) == Some(size);
-        let count = if has_size(20, second) {
+        let fits = |header: u32, n: u32| n.checked_mul(8).and_then(|n| n.checked_add(header)) == Some(size);
+        let count = if fits(20, second) {
             second
-        } else if has_size(16, first) {
+        } else if fits(16, first) {
             map.seek(map.position().saturating_sub(4))?;
             first
         } else {
