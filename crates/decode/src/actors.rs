@@ -69,8 +69,7 @@ impl<T: Clone + PartialEq> IdSpans<T> {
         let cost = BYTES_PER_SPAN.saturating_add(size);
         let is_within_limit = self.bytes.saturating_add(cost) <= MAX_SPAN_BYTES;
         let last = self.by_id.get_mut(&id).and_then(|spans| spans.last_mut());
-        let continues_last =
-            last.as_ref().is_some_and(|s| s.until == i64::MAX && s.meaning == meaning);
+        let continues_last = last.as_ref().is_some_and(|s| s.until == i64::MAX && s.meaning == meaning);
         // Without a start event the span begins when the id was last free, or before the trace.
         let free_since = last.as_ref().map_or(i64::MIN, |s| if s.until == i64::MAX { time } else { s.until });
         if let Some(span) = last.filter(|s| s.until == i64::MAX) {

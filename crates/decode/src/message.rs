@@ -317,7 +317,8 @@ impl InsertFormat {
     fn push_padded(&self, prefix: &str, body: &str, is_number: bool, out: &mut Vec<u8>) {
         let length = prefix.len().saturating_add(body.chars().count());
         let missing = usize::from(self.width).saturating_sub(length);
-        let has_zeros = is_number && self.has_zero_padding && !self.is_left_aligned && self.precision.is_none();
+        let has_zeros =
+            is_number && self.has_zero_padding && !self.is_left_aligned && self.precision.is_none();
         let fill_if = |wanted: bool, with: u8, out: &mut Vec<u8>| {
             if wanted {
                 out.resize(out.len().saturating_add(missing), with);

@@ -93,7 +93,11 @@ fn push_integer(output: OutType, value: &Value<'_>, out: &mut Vec<u8>) {
             push_meaning(has_meaning.then_some(code), out);
         }
         OutType::DATETIME | OutType::DATETIME_UTC | OutType::CIMDATETIME if bits > U32_MAX => {
-            address::push_date(&FileTime(extended.cast_signed()).civil(), output == OutType::DATETIME_UTC, out);
+            address::push_date(
+                &FileTime(extended.cast_signed()).civil(),
+                output == OutType::DATETIME_UTC,
+                out,
+            );
         }
         _ if is_unsigned_out_type(output) => decimal(bits, out),
         _ if value.is_signed() || is_signed_out_type(output) => decimal(sign_extend(value), out),

@@ -195,7 +195,8 @@ pub fn parse_event_map(payload: &[u8]) -> Result<(Guid, ValueMap)> {
         return Err(Error::Schema("pattern maps match texts and name no values"));
     }
     let wbem_flags = map::WBEM_VALUEMAP | map::WBEM_FLAG;
-    let is_bit_map = flags & (map::MANIFEST_BITMAP | map::WBEM_BITMAP) != 0 || flags & wbem_flags == wbem_flags;
+    let is_bit_map =
+        flags & (map::MANIFEST_BITMAP | map::WBEM_BITMAP) != 0 || flags & wbem_flags == wbem_flags;
     let mut entries = Vec::new();
     // Each entry gets a copy of its text. A few entries may share a text, but not all of them a
     // long one.

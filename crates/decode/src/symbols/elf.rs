@@ -146,8 +146,7 @@ impl Elf {
             }
             _ => return Err(Error::Binary("not an ELF file".into())),
         };
-        let Some(ElfContents { identity, symbols, is_stripped, starts, dwarf_sections, endian }) = elf
-        else {
+        let Some(ElfContents { identity, symbols, is_stripped, starts, dwarf_sections, endian }) = elf else {
             return Ok(None);
         };
         let dwarf = read_dwarf_sections(cache.into_inner(), &dwarf_sections)
@@ -192,11 +191,8 @@ where
     } else {
         SymbolTable::default()
     };
-    let starts = if parts.symbols && is_stripped {
-        starts::read_starts(&sections, endian, file)
-    } else {
-        Vec::new()
-    };
+    let starts =
+        if parts.symbols && is_stripped { starts::read_starts(&sections, endian, file) } else { Vec::new() };
     let dwarf_sections =
         if parts.dwarf { locate_dwarf_sections::<Elf, R>(&sections, endian, file) } else { Vec::new() };
     let endian = if endian == Endianness::Big { RunTimeEndian::Big } else { RunTimeEndian::Little };

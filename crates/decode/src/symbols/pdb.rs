@@ -88,8 +88,7 @@ impl Pdb {
             return Ok(None);
         }
         let stream = pdb.raw_stream(StreamIndex(DEBUG_STREAM)).map_err(unreadable_pdb)?;
-        let optional_stream =
-            |which| stream.as_ref().and_then(|stream| find_optional_stream(stream, which));
+        let optional_stream = |which| stream.as_ref().and_then(|stream| find_optional_stream(stream, which));
         if optional_stream(OMAP_STREAM).is_some() {
             return Err(Error::Binary("the code of the image was moved after linking".into()));
         }

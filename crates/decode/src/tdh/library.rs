@@ -215,8 +215,10 @@ impl Library {
     /// Returns the EVENT_MAP_INFO of a map by its name: a map of the event, or any of its provider.
     pub fn map(&mut self, event: &LookupEvent<'_>, name: &str) -> Answer<Vec<u8>> {
         let queries = self.queries(event);
-        let provider =
-            queries.decoder.find_event(event).map_or(event.provider, |matched| matched.prepared.schema.provider);
+        let provider = queries
+            .decoder
+            .find_event(event)
+            .map_or(event.provider, |matched| matched.prepared.schema.provider);
         queries.map(event, name).or_else(|refusal| {
             let mut events = self.providers().filter(has_id(provider)).flat_map(|p| &p.events);
             events

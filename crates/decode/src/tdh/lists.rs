@@ -78,7 +78,8 @@ pub(super) fn encode_providers<'s>(
         entries.insert(class::SYSTEM_TRACE_CONTROL.to_bytes(), (DECODING_SOURCE_WBEM, KERNEL_PROVIDER_NAME));
     }
     for provider in providers.filter(|_| is_wanted(DECODING_SOURCE_XML_FILE)) {
-        entries.entry(provider.id.to_bytes())
+        entries
+            .entry(provider.id.to_bytes())
             .or_insert((DECODING_SOURCE_XML_FILE, provider.name.as_deref().unwrap_or_default()));
     }
     let mut texts = TextTable::new(entries.len().saturating_mul(24).saturating_add(8));
@@ -139,7 +140,9 @@ pub(super) fn encode_events<'s>(descriptions: impl Iterator<Item = &'s ProviderS
 }
 
 /// Encodes a PROVIDER_FILTER_INFO for each filter that a provider accepts, ordered by id.
-pub(super) fn encode_filters<'s>(descriptions: impl Iterator<Item = &'s ProviderSchemas>) -> Answer<Vec<Vec<u8>>> {
+pub(super) fn encode_filters<'s>(
+    descriptions: impl Iterator<Item = &'s ProviderSchemas>,
+) -> Answer<Vec<Vec<u8>>> {
     let mut is_described = false;
     let mut filters: BTreeMap<(u8, u8), &FilterSchema> = BTreeMap::new();
     for filter in descriptions.inspect(|_| is_described = true).flat_map(|description| &description.filters) {

@@ -172,8 +172,9 @@ fn filter_info_lists_the_fields_of_filters() {
         library.load_memory(manifest_text(filters).as_bytes())?;
         library.filter_list(PROVIDER)
     };
-    let filters =
-        list_filters("<filter name='G' value='9'/><filter name='F' value='2' version='3' tid='T' message='m'/>");
+    let filters = list_filters(
+        "<filter name='G' value='9'/><filter name='F' value='2' version='3' tid='T' message='m'/>",
+    );
     let [first, second] = <[Vec<u8>; 2]>::try_from(filters.unwrap()).unwrap();
     assert_eq!(first[..4], [2, 3, 0, 0], "filters must be ordered by id");
     assert_eq!(first[12..16], [1, 0, 0, 0]);

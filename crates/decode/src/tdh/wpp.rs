@@ -116,7 +116,8 @@ impl WppMessages {
             "FormattedString" => {
                 let mut text = Vec::new();
                 let matched = SchemaMatch { prepared, payload: event.payload };
-                if let Some(walked) = expander.expand(&matched, facts.pointer_size, Style::default(), &mut text)
+                if let Some(walked) =
+                    expander.expand(&matched, facts.pointer_size, Style::default(), &mut text)
                 {
                     walked?;
                 }

@@ -175,7 +175,10 @@ fn classic_maps_count_by_position_or_hold_texts() {
     let at = |n: u32| 0x10 + 8 * 3 + 16 + n * 8;
     let texts = [("0x1", at(1)), ("22 ", at(0)), ("x", at(2))];
     assert_eq!(entries(map::WBEM_VALUEMAP, 1, &texts), (false, vec![1, 22]));
-    assert!(parse_event_map(&encode_map(map::MANIFEST_PATTERNMAP, 0, &rows)).is_err(), "pattern maps name no values");
+    assert!(
+        parse_event_map(&encode_map(map::MANIFEST_PATTERNMAP, 0, &rows)).is_err(),
+        "pattern maps name no values"
+    );
 }
 
 #[test]

@@ -258,7 +258,8 @@ impl DefinitionCollector<'_> {
             },
             (Element::Task, "opcodes") => Element::TaskOpcodes,
             (Element::Localization, "resources") => {
-                let is_preferred = tag.attribute_equals("culture", self.culture.as_deref().unwrap_or("en-US"));
+                let is_preferred =
+                    tag.attribute_equals("culture", self.culture.as_deref().unwrap_or("en-US"));
                 self.manifest.has_culture |= is_preferred;
                 Element::Resources { is_preferred }
             }

@@ -220,7 +220,8 @@ fn every_encoding_gives_the_same_schemas() {
         "\u{FEFF}".encode_utf16().chain(text.encode_utf16()).flat_map(unit).collect()
     };
     let expected = format!("{:?}", parse(EVERYTHING).unwrap());
-    for bytes in [encode(u16::to_le_bytes), encode(u16::to_be_bytes), [b"\xEF\xBB\xBF", EVERYTHING].concat()] {
+    for bytes in [encode(u16::to_le_bytes), encode(u16::to_be_bytes), [b"\xEF\xBB\xBF", EVERYTHING].concat()]
+    {
         assert_eq!(format!("{:?}", parse(&bytes).unwrap()), expected);
     }
     // In a trace, a line end and the terminator may follow the text.

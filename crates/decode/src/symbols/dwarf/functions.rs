@@ -107,7 +107,8 @@ impl DwarfFunctions {
                 Some((_, level)) if is_inlined => level.saturating_add(1),
                 _ => 0,
             };
-            if level >= MAX_DEPTH || enclosing.len() >= MAX_ENCLOSING || self.functions.len() >= MAX_FUNCTIONS {
+            if level >= MAX_DEPTH || enclosing.len() >= MAX_ENCLOSING || self.functions.len() >= MAX_FUNCTIONS
+            {
                 continue;
             }
             enclosing.push((depth, level));
@@ -230,7 +231,8 @@ impl<'a> NameResolver<'_, 'a> {
 
     fn read_name(&self, (unit, start): (&Unit<'a>, usize), entry: &Entry<'a>) -> NameSource {
         for kind in [DW_AT_linkage_name, DW_AT_MIPS_linkage_name, DW_AT_name] {
-            let text = entry.attr_value(kind).and_then(|value| read_text(self.info, unit, value, MAX_NAME_BYTES));
+            let text =
+                entry.attr_value(kind).and_then(|value| read_text(self.info, unit, value, MAX_NAME_BYTES));
             if let Some(text) = text {
                 return NameSource::Name(Some(demangle(&text.to_string_lossy()).into()));
             }
