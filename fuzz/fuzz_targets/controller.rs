@@ -96,10 +96,7 @@ fn take_properties(arguments: &mut Arguments<'_>, filters: &FilterArguments) -> 
     if let Some(mode) =
         block.content().get(MODE_OFFSET..).and_then(|remaining| remaining.first_chunk()).copied()
     {
-        block.write_at(
-            MODE_OFFSET,
-            &(u32::from_le_bytes(mode) & !EVENT_TRACE_PRIVATE_IN_PROC).to_le_bytes(),
-        );
+        block.write_at(MODE_OFFSET, &(u32::from_le_bytes(mode) & !EVENT_TRACE_PRIVATE_IN_PROC).to_le_bytes());
     }
     block.write_at(FILTER_OFFSETS[0], &(filters.descriptors.len() as u32).to_le_bytes());
     block.write_at(

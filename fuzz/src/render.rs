@@ -170,7 +170,12 @@ impl RecordRenderer {
                     "the payload must be the end of the record"
                 );
                 for numeric in [false, true] {
-                    self.renderer.render_payload(found.prepared, found.payload, record.pointer_size(), numeric);
+                    self.renderer.render_payload(
+                        found.prepared,
+                        found.payload,
+                        record.pointer_size(),
+                        numeric,
+                    );
                 }
             }
             Err(error) => {

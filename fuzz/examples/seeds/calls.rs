@@ -54,10 +54,7 @@ pub(super) fn controller_seeds() -> Seeds {
         ("start", start_call(WNODE_FLAG_TRACED_GUID, EVENT_TRACE_FILE_MODE_SEQUENTIAL)),
         (
             "start-2",
-            start_call(
-                WNODE_FLAG_TRACED_GUID | WNODE_FLAG_VERSIONED_PROPERTIES,
-                EVENT_TRACE_REAL_TIME_MODE,
-            ),
+            start_call(WNODE_FLAG_TRACED_GUID | WNODE_FLAG_VERSIONED_PROPERTIES, EVENT_TRACE_REAL_TIME_MODE),
         ),
         ("query", control_call(0)),
         ("update", control_call(1)),
