@@ -3,8 +3,8 @@
 #
 #   fuzz/run.sh [seconds] [target…]       by default 60 seconds for each of all targets
 #
-# Prints a line for each target, and the whole output of the targets that fail. Exits with 1 if a target
-# failed; the inputs are in fuzz/artifacts/<target>. `cargo +nightly fuzz run <target>` works as well.
+# Prints a line for each target, and the end of the output of each target that fails. Exits with 1 if a
+# target failed; the inputs are in fuzz/artifacts/<target>. `cargo +nightly fuzz run <target>` works as well.
 set -eu
 
 here=$(CDPATH='' cd -- "$(dirname -- "$0")" && pwd)

@@ -22,6 +22,9 @@ use traceweir_c::format_message::{FormatMessageA, FormatMessageW, LocalFree};
 use traceweir_c::types::controller::*;
 use traceweir_c::types::{EventInstanceInfo, MessageArgument, MofField, TraceGuidRegistration};
 use traceweir_format::info::{Answer, Query, Set};
+use traceweir_format::spec::session::{
+    EVENT_TRACE_BUFFERING_MODE, EVENT_TRACE_PRIVATE_IN_PROC, EVENT_TRACE_PRIVATE_LOGGER_MODE,
+};
 use traceweir_fuzz::given::{Arguments, FilterArguments, GuardedMemory, work_folder};
 
 /// The most calls of one input.
@@ -32,8 +35,9 @@ const FILE_NAME_OFFSET: usize = 112;
 const FLAGS_OFFSET: usize = 44;
 /// Offsets of the count and the address of filters.
 const FILTER_OFFSETS: [usize; 2] = [124, 128];
-/// The mode of a session in its own process, which is masked because its files could be anywhere.
-const EVENT_TRACE_PRIVATE_LOGGER_MODE: u32 = 0x0002_0000;
+/// The mode of the session of this target: in this process, and in memory only.
+const TARGET_MODE: u32 =
+    EVENT_TRACE_PRIVATE_IN_PROC | EVENT_TRACE_PRIVATE_LOGGER_MODE | EVENT_TRACE_BUFFERING_MODE;
 const PROVIDER: Guid = Guid::from_u128(0xF022);
 const CLASSIC_PROVIDER: Guid = Guid::from_u128(0xF023);
 static CLASSIC_LOGGER: AtomicU64 = AtomicU64::new(0);
@@ -53,8 +57,7 @@ unsafe extern "C" fn on_control(_: u32, _: *mut c_void, _: *mut u32, buffer: *mu
 static TARGET: LazyLock<TargetObjects> = LazyLock::new(|| {
     work_folder();
     let mut block = GuardedMemory::new(2000, &2000_u32.to_le_bytes());
-    // In this process, and in memory only.
-    for (at, value) in [(FLAGS_OFFSET, WNODE_FLAG_TRACED_GUID), (MODE_OFFSET, 0x0002_0C00), (116, 144)] {
+    for (at, value) in [(FLAGS_OFFSET, WNODE_FLAG_TRACED_GUID), (MODE_OFFSET, TARGET_MODE), (116, 144)] {
         block.write_at(at, &value.to_le_bytes());
     }
     let name: Vec<u16> = "the session of this fuzz target".encode_utf16().chain([0]).collect();
@@ -79,8 +82,7 @@ static TARGET: LazyLock<TargetObjects> = LazyLock::new(|| {
     target
 });
 
-/// Reads a block of properties with a correct size, and with valid filters if it states that it has
-/// some.
+/// Reads a block of properties. Its size field and its filters are valid.
 fn take_properties(arguments: &mut Arguments<'_>, filters: &FilterArguments) -> GuardedMemory {
     let mut block = arguments.take_memory();
     if block.size() < 4 {
@@ -90,13 +92,11 @@ fn take_properties(arguments: &mut Arguments<'_>, filters: &FilterArguments) -> 
     block.content().iter_mut().filter(|byte| **byte == b'/').for_each(|byte| *byte = b'_');
     let size = block.size();
     block.write_at(0, &size.to_le_bytes());
+    // The log files of a session in this process could be anywhere.
     if let Some(mode) =
         block.content().get(MODE_OFFSET..).and_then(|remaining| remaining.first_chunk()).copied()
     {
-        block.write_at(
-            MODE_OFFSET,
-            &(u32::from_le_bytes(mode) & !EVENT_TRACE_PRIVATE_LOGGER_MODE).to_le_bytes(),
-        );
+        block.write_at(MODE_OFFSET, &(u32::from_le_bytes(mode) & !EVENT_TRACE_PRIVATE_IN_PROC).to_le_bytes());
     }
     block.write_at(FILTER_OFFSETS[0], &(filters.descriptors.len() as u32).to_le_bytes());
     block.write_at(
@@ -148,9 +148,9 @@ fn call_control(arguments: &mut Arguments<'_>) {
 }
 
 fn call_lists(arguments: &mut Arguments<'_>) {
-    let none = Arguments(&[]).take_filters();
+    let no_filters = Arguments(&[]).take_filters();
     let mut blocks: Vec<GuardedMemory> =
-        (0..arguments.take_u8() % 5).map(|_| take_properties(arguments, &none)).collect();
+        (0..arguments.take_u8() % 5).map(|_| take_properties(arguments, &no_filters)).collect();
     let mut addresses: Vec<*mut EventTraceProperties> =
         blocks.iter_mut().map(GuardedMemory::address).collect();
     let (mut total, is_wide) = (0, arguments.take_u8() & 1 == 0);
@@ -355,10 +355,10 @@ fn call_classic(arguments: &mut Arguments<'_>) {
             data_type: 0,
         });
         let mut fields = fields.chain(std::iter::repeat(MofField { data_ptr: 0, length: 0, data_type: 0 }));
-        for place in bytes[48..].chunks_exact_mut(16) {
+        for slot in bytes[48..].chunks_exact_mut(16) {
             let field = fields.next().expect("the iterator has no end");
-            place[..8].copy_from_slice(&field.data_ptr.to_le_bytes());
-            place[8..12].copy_from_slice(&field.length.to_le_bytes());
+            slot[..8].copy_from_slice(&field.data_ptr.to_le_bytes());
+            slot[8..12].copy_from_slice(&field.length.to_le_bytes());
         }
     }
     let mut event_memory = GuardedMemory::new(bytes.len(), &bytes);

@@ -147,10 +147,10 @@ fn rebuild_filters(filters: &payload::Filters<'_>) -> Option<Vec<u8>> {
             event.field(field).ok()?;
         }
         for predicate in filter.predicates() {
-            let has_two =
+            let is_range =
                 matches!(predicate.operator, PayloadOperator::BETWEEN | PayloadOperator::NOTBETWEEN);
             let operand = match predicate.value {
-                Value::Numbers(low, high) if has_two => Operand::Range(low, high),
+                Value::Numbers(low, high) if is_range => Operand::Range(low, high),
                 Value::Numbers(number, _) => Operand::Number(number),
                 Value::Guid(guid) => Operand::Guid(guid),
                 Value::Text(text) => Operand::Text(text),

@@ -17,8 +17,8 @@ fn check_compiled(data: &[u8]) {
     let messages = MessageTable::parse(&compiled.messages).expect("a compiled message table can be parsed");
     // A manifest may be within its limits while its compiled form exceeds those of a reader.
     let Ok(read) = wevt::read_providers(&compiled.template, &messages) else { return };
-    let events = |n: usize| definitions.get(n).map_or(0, |p| p.events.len());
-    assert!(read.iter().enumerate().all(|(n, p)| p.events.len() == events(n)));
+    let event_count = |n: usize| definitions.get(n).map_or(0, |p| p.events.len());
+    assert!(read.iter().enumerate().all(|(n, p)| p.events.len() == event_count(n)));
 }
 
 /// Checks that a manifest that compiles becomes code in which names and texts stay in their places.
@@ -36,10 +36,10 @@ fuzz_target!(|data: &[u8]| {
     check_compiled(data);
     check_generated_code(data);
     let Ok(providers) = manifest::parse(data) else { return };
-    let mut render = Renderer::default();
+    let mut renderer = Renderer::default();
     for provider in &providers {
         for event in provider.events.iter().take(64) {
-            render.render_payload(
+            renderer.render_payload(
                 &PreparedSchema::new(event.schema.clone()),
                 &data[..data.len().min(128)],
                 8,
@@ -47,7 +47,7 @@ fuzz_target!(|data: &[u8]| {
             );
         }
     }
-    let mut renderer = RecordRenderer::default();
+    let mut record_renderer = RecordRenderer::default();
     let descriptor = EventDescriptor { id: 0xFFFE, task: 0xFFFE, opcode: 0xFE, ..Default::default() };
     let chunk = [&[1, 1, 0, 0x5B, 1, 0, 0, 0], &data[..data.len().min(0xFF00 - 80)]].concat();
     let first = providers.first();
@@ -58,6 +58,6 @@ fuzz_target!(|data: &[u8]| {
         EventHeader { provider: id, descriptor, ..Default::default() }
             .encode(payload, &mut bytes)
             .expect("the event fits into a record");
-        renderer.render_record(&Record::parse(&bytes, 0).expect("an encoded record can be parsed"));
+        record_renderer.render_record(&Record::parse(&bytes, 0).expect("an encoded record can be parsed"));
     }
 });

@@ -11,19 +11,19 @@ const MAX_CHARS_PER_INSERT: usize = 1024;
 fuzz_target!(|data: &[u8]| {
     let text = String::from_utf8_lossy(data);
     let message = EventMessage::parse(&text);
-    for supplied in [true, false] {
+    for has_inserts in [true, false] {
         let mut out = Vec::new();
         let mut inserts = 0;
         message.expand(&mut out, &mut |number, spec, out| {
             inserts += 1;
-            if supplied {
+            if has_inserts {
                 match spec {
                     Some(spec) if spec.is_text() => spec.push_text("é\"x", out),
                     Some(spec) => spec.push_number(-(number as i128) << (number % 60), 8, out),
                     None => out.push(b'x'),
                 }
             }
-            supplied
+            has_inserts
         });
         assert!(std::str::from_utf8(&out).is_ok(), "the message must be UTF-8");
         assert!(out.len() <= text.len() * 3 + inserts * MAX_CHARS_PER_INSERT);

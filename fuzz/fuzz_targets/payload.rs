@@ -8,7 +8,7 @@ use traceweir_fuzz::{Renderer, schema};
 fuzz_target!(|data: &[u8]| {
     let Some((schema, pointer_size, payload)) = schema::schema_from_bytes(data) else { return };
     let prepared = PreparedSchema::new(schema);
-    let mut render = Renderer::default();
-    render.render_payload(&prepared, payload, pointer_size, false);
-    render.render_payload(&prepared, payload, pointer_size, true);
+    let mut renderer = Renderer::default();
+    renderer.render_payload(&prepared, payload, pointer_size, false);
+    renderer.render_payload(&prepared, payload, pointer_size, true);
 });

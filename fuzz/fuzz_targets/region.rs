@@ -1,7 +1,7 @@
 //! Fuzzes a region of shared memory: its process fills it with any bytes while the owner drains it.
 //!
 //! The first byte chooses the size; then steps of eleven bytes follow: operation and ring (1),
-//! which word (2), its value (8).
+//! number of the word (2), value of the word (8).
 #![no_main]
 
 use std::os::fd::AsFd;
@@ -41,7 +41,7 @@ fuzz_target!(|data: &[u8]| {
     for step in steps.chunks_exact(11) {
         let ring = usize::from(step[0] >> 4) % layout.rings();
         let word = usize::from(u16::from_le_bytes([step[1], step[2]])) * 8;
-        let value = u64::from_le_bytes(step[3..].try_into().expect("eight bytes"));
+        let value = u64::from_le_bytes(step[3..].try_into().expect("the value has eight bytes"));
         let (control, data) = (layout.control_offset(ring), layout.data_offset(ring));
         let data_offset = word % ring_bytes as usize;
         let store = |at: usize| {
@@ -54,9 +54,9 @@ fuzz_target!(|data: &[u8]| {
             6 => drain_ring(&mut reader.rings()[ring], &layout),
             _ => reader.give_back(),
         }
-        let now = reader.lost();
-        assert!(now >= lost, "the number of lost events must not fall");
-        lost = now;
+        let lost_now = reader.lost();
+        assert!(lost_now >= lost, "the number of lost events must not fall");
+        lost = lost_now;
     }
     reader.rings().iter_mut().for_each(|ring| drain_ring(ring, &layout));
 });

@@ -1,5 +1,5 @@
 //! Fuzzes relogging of any file, alone and with itself: an error that leaves no file, or a file
-//! with the kept events and no fault that they did not have.
+//! without faults that has the kept events.
 #![no_main]
 
 use std::path::Path;
@@ -21,18 +21,18 @@ fn relog(input: &Path, output: &Path, times: u8, settings: Settings, changes: u8
     relogger.set_output(output);
     relogger.set(settings);
     let mut number = 0_u64;
-    let done = relogger.process(|event: &Event<'_>, output: &mut Output| {
+    let summary = relogger.process(|event: &Event<'_>, output: &mut Output| {
         number += 1;
         match (changes & 7, number % 3) {
             (1, 0) => return Ok(()),
-            // An edit may be rejected; the file is intact all the same.
+            // A rejected edit leaves the output intact.
             (2, 0) => drop(change_event(event).and_then(|event| output.inject(&event))),
             (3, 0) => drop(inject_event(event, output)),
             _ => {}
         }
         output.keep(event)
     })?;
-    Ok(done.events)
+    Ok(summary.events)
 }
 
 fn change_event(event: &Event<'_>) -> traceweir::Result<TraceEvent> {

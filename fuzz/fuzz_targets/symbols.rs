@@ -9,11 +9,11 @@ use traceweir_decode::symbols::elf::{ElfParts, build_id_of_notes};
 use traceweir_decode::symbols::table::{MAX_SYMBOLS, MAX_TOTAL_NAME_BYTES};
 use traceweir_decode::symbols::{Dwarf, Elf, Pdb, SymbolTable, demangle, listing};
 
-/// Number of queried addresses: the first ones, and around each result.
+/// The number of queried addresses at the start of the address space.
 const ADDRESS_COUNT: u64 = 64;
 /// The most functions at one address.
 const MAX_SITES: usize = 128;
-/// The longest returned name.
+/// The longest demangled name, in bytes.
 const MAX_NAME_BYTES: usize = 4096;
 
 fn check_table(table: &SymbolTable) {

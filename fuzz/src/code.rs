@@ -29,8 +29,8 @@ pub fn check_c(text: &str) {
         assert!(code.bytes().all(|b| b.is_ascii_graphic() || b == b' '), "{line}");
         assert!(!code.ends_with('\\') && !code.contains("??"), "{line}");
         if let Some(directive) = code.trim_start().strip_prefix('#') {
-            let known = ["include", "ifndef", "define", "endif", "if "];
-            assert!(known.iter().any(|word| directive.starts_with(word)), "{line}");
+            let directives = ["include", "ifndef", "define", "endif", "if "];
+            assert!(directives.iter().any(|word| directive.starts_with(word)), "{line}");
         }
         let count =
             |brace: char| i64::try_from(code.matches(brace).count()).expect("the count of braces fits");

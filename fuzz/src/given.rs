@@ -100,8 +100,8 @@ impl Arguments<'_> {
     }
 }
 
-/// Splits an input into traits, metadata and payload. The first byte is the length of the traits, the
-/// next two bytes are the length of the metadata.
+/// Splits an input into traits, metadata and payload. The first byte is the length of the traits,
+/// the next two bytes are the length of the metadata.
 pub fn split_event_input(input: &[u8]) -> Option<(&[u8], &[u8], &[u8])> {
     let ([traits_length, low, high], remaining) = input.split_first_chunk()?;
     let (traits, remaining) = remaining.split_at_checked((*traits_length).into())?;

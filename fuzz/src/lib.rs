@@ -5,9 +5,8 @@
 //!   bytes ──▶ decoder under test ──▶ Record or Schema ──▶ Renderer (text, JSON, message) ──▶ asserts
 //! ```
 //!
-//! A target finds more than panics: output that is not JSON, more values than a payload can hold,
-//! bytes that were read twice or not at all, a single allocation that no input of this size
-//! justifies.
+//! A target finds more than panics: output that is not JSON, more values than a payload can hold, a
+//! walk that goes backwards, a single allocation that no input of this size justifies.
 
 mod code;
 pub mod given;

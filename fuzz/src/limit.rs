@@ -37,8 +37,8 @@ unsafe impl GlobalAlloc for LimitedAllocator {
 
     unsafe fn realloc(&self, ptr: *mut u8, layout: Layout, new_size: usize) -> *mut u8 {
         abort_if_too_large(new_size);
-        // SAFETY: `ptr` came from `System` with `layout`, as every pointer of this allocator does, and
-        // the caller passes a new size that is not zero and does not overflow.
+        // SAFETY: `ptr` came from `System` with `layout`, as every pointer of this allocator does,
+        // and the caller passes a new size that is not zero and does not overflow.
         unsafe { System.realloc(ptr, layout, new_size) }
     }
 

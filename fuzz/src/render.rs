@@ -36,7 +36,7 @@ impl Renderer {
         *self = Self { style: Style { numeric }, ..Self::default() };
         let schema = &prepared.schema;
         self.json.push(b'{');
-        let mut keyed = KeyedRenderer { render: self, prepared };
+        let mut keyed = KeyedRenderer { renderer: self, prepared };
         let result = Walker::default().walk(schema, payload, pointer_size, &mut keyed);
         if let Ok(remaining) = &result {
             assert!(payload.ends_with(remaining), "the remaining bytes must be the end of the payload");
@@ -87,8 +87,8 @@ impl Renderer {
     }
 }
 
-/// Returns the most values that the walker documents: each byte may be one value inside each level
-/// of structures, and values of size 0 have an allowance.
+/// Returns the most values and structures that the walker may visit: each byte may be a value
+/// inside eight structures, and values of size 0 have an allowance.
 fn max_visited_values(schema: &Schema, payload: usize) -> usize {
     payload * (MAX_DEPTH + 1) + (payload + schema.fields().len()) * 2 + 64 + MAX_DEPTH
 }
@@ -99,16 +99,16 @@ fn check_json(bytes: &[u8]) {
 }
 
 struct KeyedRenderer<'r> {
-    render: &'r mut Renderer,
+    renderer: &'r mut Renderer,
     prepared: &'r PreparedSchema,
 }
 
 impl KeyedRenderer<'_> {
     /// Writes a comma if one is due, and the key if an object is open.
     fn push_key(&mut self, index: usize) {
-        self.render.push_separator();
-        if self.render.in_array.last() != Some(&true) {
-            self.render.json.extend_from_slice(self.prepared.json_key(index));
+        self.renderer.push_separator();
+        if self.renderer.in_array.last() != Some(&true) {
+            self.renderer.json.extend_from_slice(self.prepared.json_key(index));
         }
     }
 }
@@ -116,38 +116,38 @@ impl KeyedRenderer<'_> {
 impl<'p> Visitor<'p> for KeyedRenderer<'_> {
     fn value(&mut self, index: usize, field: &Field, value: Value<'p>) {
         self.push_key(index);
-        let render = &mut *self.render;
-        render.visited += 1;
-        json(field, &value, render.style, &mut render.json);
-        text(field, &value, render.style, &mut render.text);
-        render.end_field();
+        let renderer = &mut *self.renderer;
+        renderer.visited += 1;
+        json(field, &value, renderer.style, &mut renderer.json);
+        text(field, &value, renderer.style, &mut renderer.text);
+        renderer.end_field();
     }
 
     fn begin_array(&mut self, index: usize, _: &Field, _: usize) {
         self.push_key(index);
-        self.render.json.push(b'[');
-        self.render.in_array.push(true);
+        self.renderer.json.push(b'[');
+        self.renderer.in_array.push(true);
     }
 
     fn end_array(&mut self, _: usize, _: &Field) {
-        assert_eq!(self.render.in_array.pop(), Some(true));
-        self.render.json.push(b']');
-        self.render.end_field();
+        assert_eq!(self.renderer.in_array.pop(), Some(true));
+        self.renderer.json.push(b']');
+        self.renderer.end_field();
     }
 
     fn begin_struct(&mut self, index: usize, _: &Field) {
         self.push_key(index);
-        self.render.visited += 1;
-        self.render.json.push(b'{');
-        self.render.in_array.push(false);
-        self.render.depth += 1;
+        self.renderer.visited += 1;
+        self.renderer.json.push(b'{');
+        self.renderer.in_array.push(false);
+        self.renderer.depth += 1;
     }
 
     fn end_struct(&mut self, _: usize, _: &Field) {
-        assert_eq!(self.render.in_array.pop(), Some(false));
-        self.render.depth -= 1;
-        self.render.json.push(b'}');
-        self.render.end_field();
+        assert_eq!(self.renderer.in_array.pop(), Some(false));
+        self.renderer.depth -= 1;
+        self.renderer.json.push(b'}');
+        self.renderer.end_field();
     }
 }
 
@@ -156,7 +156,7 @@ impl<'p> Visitor<'p> for KeyedRenderer<'_> {
 pub struct RecordRenderer {
     /// The decoder, for manifests and message formats.
     pub decoder: Decoder,
-    render: Renderer,
+    renderer: Renderer,
 }
 
 impl RecordRenderer {
@@ -170,7 +170,12 @@ impl RecordRenderer {
                     "the payload must be the end of the record"
                 );
                 for numeric in [false, true] {
-                    self.render.render_payload(found.prepared, found.payload, record.pointer_size(), numeric);
+                    self.renderer.render_payload(
+                        found.prepared,
+                        found.payload,
+                        record.pointer_size(),
+                        numeric,
+                    );
                 }
             }
             Err(error) => {

@@ -67,7 +67,6 @@ impl Manifest {
     }
 }
 
-/// Returns the source of the header.
 fn generate_header(manifest: &Manifest, options: &COptions) -> String {
     let mut code = SourceText::default();
     let guard = format!("TRACEWEIR_MC_{}_H", to_constant_name(&manifest.stem()));
@@ -118,7 +117,6 @@ impl HeaderSymbols {
     }
 }
 
-/// Returns the source of the file with the resource.
 fn generate_resource_file(manifest: &Manifest, bytes: &[u8]) -> String {
     let mut code = SourceText::default();
     code.push(format!(

@@ -34,8 +34,8 @@ impl SourceText {
     }
 }
 
-/// Makes a name or message safe for a single-line comment, in both languages and at any position of
-/// the line.
+/// Makes a name or message safe for a single-line comment in C and Rust, at any position of the
+/// line.
 pub(crate) fn sanitize_comment(text: &str) -> String {
     const MAX_CHARS: usize = 160;
     let mut out = String::new();
@@ -60,7 +60,8 @@ pub(crate) fn sanitize_comment(text: &str) -> String {
     out.trim().to_owned()
 }
 
-/// Returns a string literal, valid in both languages, for a text.
+/// Returns a string literal for a text; `escape` encodes characters that are not the same in C and
+/// Rust.
 pub(crate) fn quote_literal(text: &str, escape: impl Fn(u32) -> String) -> String {
     let mut out = String::from("\"");
     for c in text.chars() {

@@ -34,7 +34,7 @@ pub enum Error {
     Compile {
         /// The manifest with the error.
         name: String,
-        /// The reason why they cannot be compiled.
+        /// The reason why the definitions cannot be compiled.
         source: traceweir_decode::Error,
     },
 }

@@ -1,4 +1,4 @@
-//! Identifiers identifiers from arbitrary names.
+//! Identifiers from arbitrary names.
 //!
 //! | Name | C macro or constant | Rust constant | Rust function or argument | Rust type |
 //! |---|---|---|---|---|
@@ -6,7 +6,7 @@
 //! | `Microsoft-Quic` | `Microsoft_Quic` | `MICROSOFT_QUIC` | `microsoft_quic` | `MicrosoftQuic` |
 //! | `1st type` | `_1st_type` | `_1ST_TYPE` | `_1st_type` | `_1stType` |
 //!
-//! Keywords of the languages get an underscore after them, and a name that is already used in its
+//! Keywords of C, C++ and Rust get an underscore after them, and a name that is already used in its
 //! scope gets a number.
 
 use std::borrow::Cow;
@@ -27,8 +27,8 @@ const RUST_KEYWORDS: &str = " abstract as async await become box break const con
     for gen if impl in let loop macro match mod move mut override priv pub ref return self Self static struct super trait \
     true try type typeof union unsafe unsized use virtual where while yield ";
 
-/// Maximum length of a name in characters. A longer name is cut and ends with a hash of the complete
-/// name, so that cut names stay distinct.
+/// Maximum length of a name in characters. A longer name is cut and ends with a hash of the
+/// complete name, so that cut names stay distinct.
 ///
 /// Names are combined with others, so long ones would make a header many times as long as its
 /// manifest. A symbol is never cut in C, because programs use it as the manifest spells it
@@ -61,8 +61,8 @@ impl UsedNames {
         self.make_unique_with(name, &[""])
     }
 
-    /// Like [`Self::make_unique`], for a name that is used with each of several endings: the result is
-    /// unused with all of them.
+    /// Like [`Self::make_unique`], for a name that is used with each of several endings: the result
+    /// is unused with all of them.
     pub(crate) fn make_unique_with(&mut self, name: String, endings: &[&str]) -> String {
         let mut number = self.0.get(&name).copied().unwrap_or(0).max(1);
         let mut candidate = name.clone();
@@ -183,14 +183,14 @@ mod tests {
     fn long_names_stay_distinct() {
         let long = "ü1Name-".repeat(100);
         let others = [format!("{long}A"), format!("{long}B")];
-        for identifier in [to_constant_name, to_snake_case, to_camel_case, to_c_name] {
-            let identifiers = others.each_ref().map(|name| identifier(name));
+        for to_identifier in [to_constant_name, to_snake_case, to_camel_case, to_c_name] {
+            let identifiers = others.each_ref().map(|name| to_identifier(name));
             assert_ne!(identifiers[0], identifiers[1]);
             assert!(
                 identifiers.iter().all(|name| name.len() < 2 * MAX_NAME_CHARS && name.is_ascii()),
                 "{identifiers:?}"
             );
-            assert_eq!(identifiers[0], identifier(&others[0]), "the same name must be cut in the same way");
+            assert_eq!(identifiers[0], to_identifier(&others[0]), "equal names must be cut alike");
         }
         let exact = "x".repeat(MAX_NAME_CHARS);
         assert_eq!((to_c_name(&exact), to_c_name(&format!("{exact}x")).len()), (exact, MAX_NAME_CHARS + 17));
@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn name_is_used_with_all_its_endings() {
+    fn unique_name_is_unused_with_each_ending() {
         let mut used_names = UsedNames::default();
         let names = ["on_enabled", "on", "on"]
             .map(|name| used_names.make_unique_with(name.to_owned(), &["", "_enabled"]));

@@ -7,9 +7,9 @@
 //!                         └─ resource ────▶ WEVT_TEMPLATE and messages, for section .etw_manifest
 //! ```
 //!
-//! The resource is part of the program. A provider registered by generated code announces to each
-//! session the file that contains it. A reader of the trace on the same machine finds names, fields
-//! and messages there, so nothing has to be registered.
+//! The resource is part of the program. A provider registered by generated code announces the
+//! program's file to each session. A reader of the trace on the same machine finds names, fields
+//! and messages in this file, so nothing has to be registered.
 //!
 //! In a build script:
 //!

@@ -1,5 +1,5 @@
-//! A parsed manifest. The generators ([`rust`](crate::rust), [`c`](crate::c)) add the files that can
-//! be generated from it.
+//! A parsed manifest. The generators ([`rust`](crate::rust), [`c`](crate::c)) add the files that
+//! can be generated from it.
 
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -34,9 +34,9 @@ impl Manifest {
     pub fn open_in(path: impl AsRef<Path>, culture: &str) -> Result<Self> {
         let path = path.as_ref();
         let mut bytes = Vec::new();
-        let read =
+        let result =
             std::fs::File::open(path).and_then(|file| file.take(MAX_FILE_BYTES).read_to_end(&mut bytes));
-        read.map_err(|source| Error::File { path: path.to_owned(), source })?;
+        result.map_err(|source| Error::File { path: path.to_owned(), source })?;
         Self::parse(&path.to_string_lossy(), &bytes, culture)
     }
 

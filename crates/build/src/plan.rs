@@ -19,25 +19,24 @@ impl PlannedEvent<'_> {
     }
 }
 
-/// Returns the symbols that the manifest defines; no generated name may equal one of them. A
-/// manifest defines each symbol only once.
+/// Returns the symbols that the manifest defines; no generated name may equal one of them.
 pub(crate) fn manifest_symbols(providers: &[ProviderDefinition]) -> UsedNames {
     let mut used_names = UsedNames::default();
     for provider in providers {
         let events = provider.events.iter().filter_map(|event| event.event.schema.names.event.as_deref());
         let names = name_tables(provider).into_iter().flat_map(|(_, names)| names);
         let entries = provider.maps.iter().flat_map(|map| &map.entries);
-        let all = events
+        let symbols = events
             .chain(provider.symbol.as_deref())
             .chain(names.filter_map(|name| name.symbol.as_deref()))
             .chain(entries.filter_map(|(_, _, symbol)| symbol.as_deref()));
-        all.for_each(|symbol| used_names.reserve(symbol));
+        symbols.for_each(|symbol| used_names.reserve(symbol));
     }
     used_names
 }
 
-/// Returns the events of a provider. An event without a symbol is named after its number, with a
-/// name that is not `used_names` yet.
+/// Returns the events of a provider. An event without a symbol is named after its id, with a name
+/// that is not in `used_names` yet.
 pub(crate) fn plan_events<'m>(
     provider: &'m ProviderDefinition,
     used_names: &mut UsedNames,
@@ -112,7 +111,7 @@ pub(crate) fn value_form(input: InType) -> ValueForm {
         InType::SID => ValueForm::Sid,
         InType::COUNTEDSTRING => ValueForm::Counted16,
         InType::COUNTEDANSISTRING | InType::COUNTEDBINARY => ValueForm::Counted8,
-        // The manifest reader accepts no other type.
+        // UINT8: the manifest reader accepts no other type.
         _ => ValueForm::Number("u8", "UCHAR"),
     }
 }
@@ -125,17 +124,17 @@ pub(crate) fn field_form(field: &Field) -> Option<ValueForm> {
     }
 }
 
-/// Returns the field that determines the value of a counting field, so that the caller does not
-/// have to pass it: the first array that it counts, or the first single value whose length it is.
+/// Returns the field whose size is the value of a counting field, so that programs do not pass this
+/// value: the first array that the field at `index` counts, or the first value whose length it is.
 pub(crate) fn find_measured_field(fields: &[Field], first: usize, index: usize) -> Option<usize> {
-    let counts = |field: &Field| Count::Field(u16::try_from(index).unwrap_or(u16::MAX)) == field.count;
-    let measures = |field: &Field| {
+    let is_counted = |field: &Field| Count::Field(u16::try_from(index).unwrap_or(u16::MAX)) == field.count;
+    let is_measured = |field: &Field| {
         field.count == Count::One && Length::Field(u16::try_from(index).unwrap_or(u16::MAX)) == field.length
     };
     let counting_field = fields.get(index.checked_sub(first)?)?;
     if counting_field.count != Count::One {
         return None;
     }
-    let position = fields.iter().position(|field| counts(field) || measures(field))?;
+    let position = fields.iter().position(|field| is_counted(field) || is_measured(field))?;
     first.checked_add(position)
 }

@@ -29,8 +29,8 @@ use crate::{Result, plan};
 use types::StructureTypes;
 
 impl Manifest {
-    /// Returns the source of one Rust module per provider; they include the resource from
-    /// `resource_file` in the same folder.
+    /// Returns the source of one Rust module per provider, and of a static that includes the
+    /// resource from `resource_file` in the same folder.
     pub fn rust_module(&self, resource_file: &str) -> Result<String> {
         Ok(generate_module(self, resource_file, self.resource()?.len()))
     }
@@ -48,7 +48,6 @@ impl Manifest {
     }
 }
 
-/// Returns the source of the modules.
 fn generate_module(manifest: &Manifest, resource_file: &str, resource_size: usize) -> String {
     let mut code = SourceText::default();
     code.push(format!(

@@ -29,9 +29,9 @@ use crate::source::SchemaMatch;
 use crate::value::Value;
 use crate::walk::{Visitor, Walker};
 
-/// The most memory for spans of one kind.
+/// The most bytes for spans of one kind.
 const MAX_SPAN_BYTES: usize = 24 << 20;
-/// The memory of one span without its text.
+/// The bytes of one span without its text.
 const BYTES_PER_SPAN: usize = 96;
 
 /// The high bytes of the hook ids of process and thread events.
@@ -67,20 +67,20 @@ impl<T: Clone + PartialEq> IdSpans<T> {
     /// that `meaning` holds, in bytes.
     fn record(&mut self, id: u32, life: LifeEvent, time: i64, meaning: T, size: usize) {
         let cost = BYTES_PER_SPAN.saturating_add(size);
-        let fits = self.bytes.saturating_add(cost) <= MAX_SPAN_BYTES;
+        let is_within_limit = self.bytes.saturating_add(cost) <= MAX_SPAN_BYTES;
         let last = self.by_id.get_mut(&id).and_then(|spans| spans.last_mut());
-        let known = last.as_ref().is_some_and(|s| s.until == i64::MAX && s.meaning == meaning);
+        let continues_last = last.as_ref().is_some_and(|s| s.until == i64::MAX && s.meaning == meaning);
         // Without a start event the span begins when the id was last free, or before the trace.
         let free_since = last.as_ref().map_or(i64::MIN, |s| if s.until == i64::MAX { time } else { s.until });
         if let Some(span) = last.filter(|s| s.until == i64::MAX) {
             match life {
-                LifeEvent::End if known => span.until = time,
-                LifeEvent::Rundown if known => {}
+                LifeEvent::End if continues_last => span.until = time,
+                LifeEvent::Rundown if continues_last => {}
                 // The trace has no end event for the previous span.
                 _ => span.until = time,
             }
         }
-        if (known && life != LifeEvent::Start) || !fits {
+        if (continues_last && life != LifeEvent::Start) || !is_within_limit {
             return;
         }
         let from = if life == LifeEvent::Start { time } else { free_since };
@@ -142,8 +142,8 @@ pub struct Actors {
     walker: Walker,
 }
 
-/// The process, thread and image name in the payload of an event. The first process id and the
-/// first thread id count.
+/// The process, thread and image name in the payload of an event. Later process and thread ids in
+/// the payload are ignored.
 #[derive(Default)]
 struct PayloadIds {
     pid: Option<u32>,
@@ -181,14 +181,14 @@ impl Actors {
     }
 
     /// Learns from a process or thread event.
-    pub fn observe(&mut self, record: &Record<'_>, found: &SchemaMatch<'_, '_>) {
+    pub fn observe(&mut self, record: &Record<'_>, matched: &SchemaMatch<'_, '_>) {
         let (class, Some(life)) = (record.provider(), LifeEvent::from_opcode(record.descriptor().opcode))
         else {
             return;
         };
-        let names = self.read_payload_ids(record, found);
+        let ids = self.read_payload_ids(record, matched);
         let time = record.time();
-        match (names.pid, names.tid, names.image) {
+        match (ids.pid, ids.tid, ids.image) {
             (Some(pid), _, Some(image)) if class == class::PROCESS => {
                 let size = image.len();
                 self.processes.record(pid, life, time, image, size);
@@ -200,11 +200,11 @@ impl Actors {
         }
     }
 
-    fn read_payload_ids(&mut self, record: &Record<'_>, found: &SchemaMatch<'_, '_>) -> PayloadIds {
-        let mut names = PayloadIds::default();
+    fn read_payload_ids(&mut self, record: &Record<'_>, matched: &SchemaMatch<'_, '_>) -> PayloadIds {
+        let mut ids = PayloadIds::default();
         // A payload that ends early still gives the ids before its end.
-        let _ = self.walker.walk(&found.prepared.schema, found.payload, record.pointer_size(), &mut names);
-        names
+        let _ = self.walker.walk(&matched.prepared.schema, matched.payload, record.pointer_size(), &mut ids);
+        ids
     }
 
     /// Reads a context switch ahead of time order, to learn which threads run when the trace
@@ -231,16 +231,16 @@ impl Actors {
 
     /// Returns the process and thread that a kernel event is about, if they differ from those in
     /// its header.
-    pub fn attribute(&mut self, record: &Record<'_>, found: &SchemaMatch<'_, '_>) -> Option<Actor> {
+    pub fn attribute(&mut self, record: &Record<'_>, matched: &SchemaMatch<'_, '_>) -> Option<Actor> {
         record.hook()?;
-        let names = self.read_payload_ids(record, found);
+        let ids = self.read_payload_ids(record, matched);
         let header = Actor { pid: record.process_id(), tid: record.thread_id() };
-        let actor = match (names.pid, names.tid) {
+        let actor = match (ids.pid, ids.tid) {
             (Some(pid), Some(tid)) => Actor { pid, tid },
-            // A configuration event names the process of a service; its header names the thread
-            // that requested it.
+            // The payload of a configuration event names the process of a service; the header names
+            // the thread that requested the event.
             (Some(pid), None) if record.provider() == class::CONFIG => Actor { pid, tid: header.tid },
-            // An image is loaded by a thread of its own process, or by the process that starts it.
+            // An image is loaded by a thread of its own process, or by the parent process.
             (Some(pid), None) if is_image_load(record) && pid == header.pid => header,
             (Some(pid), None) => Actor { pid, tid: NO_ID },
             (None, Some(tid)) => Actor { pid: self.process_of(tid, record.time()).unwrap_or(NO_ID), tid },
@@ -286,9 +286,9 @@ mod tests {
         spans.record(42, LifeEvent::Rundown, 100, 7, 0);
         spans.record(42, LifeEvent::End, 200, 7, 0);
         spans.record(42, LifeEvent::Start, 300, 9, 0);
-        let at = |t| spans.find(42, t).copied();
+        let process_at = |time| spans.find(42, time).copied();
         assert_eq!(
-            (at(0), at(150), at(299), at(301), at(i64::MAX)),
+            (process_at(0), process_at(150), process_at(299), process_at(301), process_at(i64::MAX)),
             (Some(7), Some(7), Some(9), Some(9), Some(9))
         );
         assert_eq!(spans.find(43, 0), None);

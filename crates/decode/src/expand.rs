@@ -31,22 +31,22 @@ struct Inserts {
 }
 
 impl MessageExpander {
-    /// Appends the message of an event, if there is one, and returns whether the payload fits the
-    /// schema.
+    /// Appends the message of an event and returns whether the payload fits the schema. Returns
+    /// `None` if the event has no message.
     pub fn expand(
         &mut self,
-        found: &SchemaMatch<'_, '_>,
+        matched: &SchemaMatch<'_, '_>,
         pointer_size: usize,
         style: Style,
         out: &mut Vec<u8>,
     ) -> Option<Result<(), Undecoded>> {
-        let message = found.prepared.message.as_ref()?;
+        let message = matched.prepared.message.as_ref()?;
         self.inserts.text.clear();
         self.inserts.ends.clear();
         (self.inserts.depth, self.inserts.style) = (0, style);
         // If the payload ends early, later inserts stay as written.
-        let schema = &found.prepared.schema;
-        let walked = self.walker.walk(schema, found.payload, pointer_size, &mut self.inserts);
+        let schema = &matched.prepared.schema;
+        let walked = self.walker.walk(schema, matched.payload, pointer_size, &mut self.inserts);
         let inserts = &self.inserts;
         message.expand(out, &mut |number, spec, out| inserts.append_insert(number, spec, out));
         Some(walked.map(|_| ()))

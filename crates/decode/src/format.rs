@@ -31,7 +31,7 @@ use crate::value::Value;
 /// Options for the display of values.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Style {
-    /// Shows mapped values as numbers.
+    /// Whether mapped values are shown as numbers.
     pub numeric: bool,
 }
 
@@ -89,8 +89,8 @@ fn push_map_names(map: &ValueMap, value: &Value<'_>, out: &mut Vec<u8>) -> bool 
     let start = out.len();
     let mut unnamed = bits;
     for (mask, name) in map.entries() {
-        let matches = if *mask == 0 { bits == 0 } else { bits & mask == *mask };
-        if matches {
+        let is_match = if *mask == 0 { bits == 0 } else { bits & mask == *mask };
+        if is_match {
             if out.len() > start {
                 out.push(b'|');
             }

@@ -17,7 +17,7 @@
 //! | `%0` | end of the message | | `%` and another character | that character |
 //!
 //! A format is `[-0+ #]* [width] [.precision] [h l ll w I I32 I64] conversion`, the conversion one
-//! of `s S c C d i u x X o p`. Anything else between exclamation marks is text: `Hello %1!` greets.
+//! of `s S c C d i u x X o p`. Anything else after an exclamation mark is text, as in `Hello %1!`.
 //! A size prefix is accepted and ignored, because a field has its own size; `*` is not a width
 //! here, because it would count inserts differently from the field numbers.
 //!
@@ -60,9 +60,9 @@ struct Insert {
     spec: Option<InsertFormat>,
 }
 
-/// Supplies inserts: gets the number of an insert, from 1 on, and its format, and appends its text
-/// or returns false.
-pub type Supply<'a> = dyn FnMut(usize, Option<&InsertFormat>, &mut Vec<u8>) -> bool + 'a;
+/// Supplies inserts: gets the number of an insert, from 1 on, and its format. Appends the text of
+/// the insert, or returns false.
+pub type InsertSupplier<'a> = dyn FnMut(usize, Option<&InsertFormat>, &mut Vec<u8>) -> bool + 'a;
 
 /// The format of an insert, between exclamation marks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -74,15 +74,15 @@ pub struct InsertFormat {
     /// The smallest number of digits, or the largest number of characters of a text.
     pub precision: Option<u8>,
     /// Pads on the right of the value.
-    pub left: bool,
+    pub is_left_aligned: bool,
     /// Pads numbers with zeros.
-    pub zero: bool,
+    pub has_zero_padding: bool,
     /// Puts a plus sign before decimal numbers that are not negative.
-    pub plus: bool,
+    pub has_plus: bool,
     /// Puts a space before decimal numbers that are not negative.
-    pub space: bool,
+    pub has_space: bool,
     /// Puts `0x` before hexadecimal numbers other than 0, and `0` before octal ones.
-    pub alternate: bool,
+    pub has_radix_prefix: bool,
 }
 
 /// The form that a formatted value takes.
@@ -156,10 +156,10 @@ impl EventMessage {
 
     /// Appends the message to `out`.
     ///
-    /// For each insert, `insert` gets the number, from 1 on, and the format, if there is one; it
-    /// appends the text and returns true. If it returns false, what it appended is removed and the
-    /// insert stays as written.
-    pub fn expand(&self, out: &mut Vec<u8>, insert: &mut Supply<'_>) {
+    /// For each insert, `supplier` gets the number, from 1 on, and the format, if there is one; it
+    /// appends the text and returns true. If it returns false, the text that it appended is removed
+    /// and the insert stays as written.
+    pub fn expand(&self, out: &mut Vec<u8>, supplier: &mut InsertSupplier<'_>) {
         let mut start = 0;
         let end = out.len().saturating_add(MAX_EXPANDED_BYTES);
         for part in &self.parts {
@@ -168,9 +168,9 @@ impl EventMessage {
                 out.extend_from_slice("…".as_bytes());
                 return;
             }
-            let supplied =
-                part.insert.as_ref().is_some_and(|i| insert(usize::from(i.number), i.spec.as_ref(), out));
-            if !supplied {
+            let is_supplied =
+                part.insert.as_ref().is_some_and(|i| supplier(usize::from(i.number), i.spec.as_ref(), out));
+            if !is_supplied {
                 out.truncate(before);
                 out.extend_from_slice(self.text.get(start..part.end).unwrap_or_default().as_bytes());
             }
@@ -188,7 +188,8 @@ fn end_part(parts: &mut Vec<MessagePart>, text: &str, insert: Option<Insert>) {
 }
 
 impl Insert {
-    /// Parses an insert from what follows the percent sign; returns it with the text after it.
+    /// Parses an insert from the text after its percent sign; returns the insert and the text that
+    /// follows it.
     fn parse(escape: &str) -> Option<(Self, &str)> {
         let digits = escape.bytes().take(2).take_while(u8::is_ascii_digit).count();
         let (number, mut after) = escape.split_at_checked(digits)?;
@@ -234,9 +235,17 @@ impl InsertFormat {
             "p" => Conversion::Pointer,
             _ => return None,
         };
-        let has = |flag| flags.contains(flag);
-        let (left, zero, plus, space, alternate) = (has('-'), has('0'), has('+'), has(' '), has('#'));
-        Some(Self { conversion, width, precision, left, zero, plus, space, alternate })
+        let has = |flag: char| flags.contains(flag);
+        Some(Self {
+            conversion,
+            width,
+            precision,
+            is_left_aligned: has('-'),
+            has_zero_padding: has('0'),
+            has_plus: has('+'),
+            has_space: has(' '),
+            has_radix_prefix: has('#'),
+        })
     }
 
     /// Returns whether the format shows the field's own text, not its number.
@@ -261,15 +270,15 @@ impl InsertFormat {
         let mask = u64::MAX.checked_shr(64_u32.saturating_sub(bits)).unwrap_or(u64::MAX);
         #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // Keeps the low 64 bits.
         let raw = value as u64 & mask;
-        let hex = matches!(self.conversion, Conversion::Hex | Conversion::UpperHex | Conversion::Pointer);
+        let is_hex = matches!(self.conversion, Conversion::Hex | Conversion::UpperHex | Conversion::Pointer);
         let (prefix, magnitude, radix) = match self.conversion {
             Conversion::Character => return self.push_character(raw, out),
             Conversion::Text | Conversion::Decimal => (self.sign_prefix(value), value.unsigned_abs(), 10),
             Conversion::Unsigned => ("", u128::from(raw), 10),
-            Conversion::Octal if self.alternate && raw != 0 => ("0", u128::from(raw), 8),
+            Conversion::Octal if self.has_radix_prefix && raw != 0 => ("0", u128::from(raw), 8),
             Conversion::Octal => ("", u128::from(raw), 8),
-            Conversion::UpperHex if self.alternate && raw != 0 => ("0X", u128::from(raw), 16),
-            _ if self.alternate && raw != 0 => ("0x", u128::from(raw), 16),
+            Conversion::UpperHex if self.has_radix_prefix && raw != 0 => ("0X", u128::from(raw), 16),
+            _ if self.has_radix_prefix && raw != 0 => ("0x", u128::from(raw), 16),
             _ => ("", u128::from(raw), 16),
         };
         let min_digits = match (self.conversion, self.precision) {
@@ -278,11 +287,11 @@ impl InsertFormat {
             (Conversion::Text, _) | (_, None) => 1,
             (_, Some(precision)) => usize::from(precision),
         };
-        let upper = hex && self.conversion != Conversion::Hex;
+        let is_upper = is_hex && self.conversion != Conversion::Hex;
         let mut buffer = [0; MAX_DIGITS];
         self.push_padded(
             prefix,
-            format_digits(magnitude, radix, upper, min_digits, &mut buffer),
+            format_digits(magnitude, radix, is_upper, min_digits, &mut buffer),
             !self.is_text(),
             out,
         );
@@ -295,7 +304,7 @@ impl InsertFormat {
     }
 
     fn sign_prefix(&self, value: i128) -> &'static str {
-        match (value < 0, self.plus, self.space) {
+        match (value < 0, self.has_plus, self.has_space) {
             (true, ..) => "-",
             (false, true, _) => "+",
             (false, false, true) => " ",
@@ -303,22 +312,23 @@ impl InsertFormat {
         }
     }
 
-    /// Appends prefix and body. Zeros go between the two, spaces around them; with a precision or
-    /// `-` no zeros are added.
-    fn push_padded(&self, prefix: &str, body: &str, number: bool, out: &mut Vec<u8>) {
+    /// Appends prefix and body. Zeros go between the two, spaces around them. Only numbers without
+    /// a precision or `-` get zeros.
+    fn push_padded(&self, prefix: &str, body: &str, is_number: bool, out: &mut Vec<u8>) {
         let length = prefix.len().saturating_add(body.chars().count());
         let missing = usize::from(self.width).saturating_sub(length);
-        let zeros = number && self.zero && !self.left && self.precision.is_none();
+        let has_zeros =
+            is_number && self.has_zero_padding && !self.is_left_aligned && self.precision.is_none();
         let fill_if = |wanted: bool, with: u8, out: &mut Vec<u8>| {
             if wanted {
                 out.resize(out.len().saturating_add(missing), with);
             }
         };
-        fill_if(!self.left && !zeros, b' ', out);
+        fill_if(!self.is_left_aligned && !has_zeros, b' ', out);
         out.extend_from_slice(prefix.as_bytes());
-        fill_if(zeros, b'0', out);
+        fill_if(has_zeros, b'0', out);
         out.extend_from_slice(body.as_bytes());
-        fill_if(self.left, b' ', out);
+        fill_if(self.is_left_aligned, b' ', out);
     }
 }
 
@@ -331,7 +341,7 @@ const MAX_DIGITS: usize = 255;
 fn format_digits(
     mut number: u128,
     radix: u8,
-    upper: bool,
+    is_upper: bool,
     min_digits: usize,
     buffer: &mut [u8; MAX_DIGITS],
 ) -> &str {
@@ -340,7 +350,7 @@ fn format_digits(
         let Some(cell) = start.checked_sub(1).and_then(|at| buffer.get_mut(at)) else { break };
         let digit = u32::try_from(number.checked_rem(radix.into()).unwrap_or(0)).unwrap_or(0);
         let digit = char::from_digit(digit, radix.into()).unwrap_or('0');
-        let digit = if upper { digit.to_ascii_uppercase() } else { digit };
+        let digit = if is_upper { digit.to_ascii_uppercase() } else { digit };
         *cell = u8::try_from(digit).unwrap_or(b'0');
         number = number.checked_div(radix.into()).unwrap_or(0);
         start = start.saturating_sub(1);

@@ -2,7 +2,7 @@
 //!
 //! Such a path may lead to a pipe, where opening waits until a process writes, or to a device,
 //! where opening has side effects. The file type is checked on the open file, not on the path, so
-//! the file cannot be exchanged between the two.
+//! the file cannot be exchanged after the check.
 
 use std::fs::File;
 use std::io;

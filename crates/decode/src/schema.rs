@@ -106,10 +106,10 @@ pub struct Field {
 }
 
 impl PartialEq for Field {
-    /// Compares the descriptions; `fast_path` and `has_listed_length` do not count.
+    /// Compares the descriptions, without `fast_path` and `has_listed_length`.
     fn eq(&self, other: &Self) -> bool {
-        let compared = |f: &Self| (f.count, f.length, f.tags, f.referenced);
-        self.name == other.name && self.kind == other.kind && compared(self) == compared(other)
+        let sizes_and_tags = |f: &Self| (f.count, f.length, f.tags, f.referenced);
+        self.name == other.name && self.kind == other.kind && sizes_and_tags(self) == sizes_and_tags(other)
     }
 }
 
@@ -255,21 +255,21 @@ impl Field {
         }
     }
 
-    /// Returns the field with another count.
+    /// Returns the field with this count.
     #[must_use]
     pub fn with_count(mut self, count: Count) -> Self {
         self.count = count;
         self
     }
 
-    /// Returns the field with another length.
+    /// Returns the field with this length.
     #[must_use]
     pub fn with_length(mut self, length: Length) -> Self {
         self.length = length;
         self
     }
 
-    /// Returns the field with a map; structures keep none.
+    /// Returns the field with this map; structures have none.
     #[must_use]
     pub fn with_map(mut self, map: Option<Arc<ValueMap>>) -> Self {
         if let FieldKind::Value { map: m, .. } = &mut self.kind {
@@ -426,7 +426,7 @@ mod tests {
     }
 
     #[test]
-    fn members_have_one_owner() {
+    fn structures_cannot_share_members() {
         let s = |first, members| Field::new("s", FieldKind::Struct { first, members });
         assert!(Schema::default().seal(vec![s(2, 1), s(3, 1), int("a"), int("b")], 2).is_ok());
         assert!(Schema::default().seal(vec![s(2, 2), s(3, 1), int("a"), int("b")], 2).is_err());
@@ -435,9 +435,9 @@ mod tests {
 
     #[test]
     fn references_must_name_a_value() {
-        let by = |i| int("a").with_count(Count::Field(i));
-        let sealed = Schema::default().seal(vec![int("n"), by(0)], 2).unwrap();
+        let counted_by = |i| int("a").with_count(Count::Field(i));
+        let sealed = Schema::default().seal(vec![int("n"), counted_by(0)], 2).unwrap();
         assert!(sealed.fields()[0].referenced && !sealed.fields()[1].referenced);
-        assert!(Schema::default().seal(vec![int("n"), by(2)], 2).is_err());
+        assert!(Schema::default().seal(vec![int("n"), counted_by(2)], 2).is_err());
     }
 }

@@ -1,4 +1,4 @@
-//! Finds the schema of an event: the lookup order, and the caches that make it cheap.
+//! Finds the schema of an event: the lookup order, and the caches that make lookups cheap.
 //!
 //! ```text
 //!   EVENT with metadata ──────────────▶ tracelogging   (cache by the metadata's bytes)
@@ -63,7 +63,7 @@ use self_described::SelfDescribedCache;
 pub use tracked::MAX_TRACKED;
 use tracked::TrackedFiles;
 
-/// The most schema fields that a trace's own manifests and embedded schemas may take.
+/// The most fields in the manifests and embedded schemas of a trace.
 pub const MAX_KEPT_FIELDS: usize = 1 << 20;
 
 /// The most bytes that may be derived from schemas of files and traces. The events of a complete
@@ -278,7 +278,7 @@ impl Decoder {
     }
 
     /// Returns the schema of a self-describing event whose metadata repeats that of a recent event.
-    /// Most events take this path, so it contains no call.
+    /// Most events take this path, so all of it is inlined.
     #[inline(always)]
     fn find_repeated(&self, record: &Record<'_>) -> Option<usize> {
         let has_sound_items = record.family() == Family::Event && !record.items_damaged();
@@ -354,8 +354,8 @@ impl Decoder {
 
     fn find_manifest_schema(&mut self, provider: Guid, d: &EventDescriptor) -> Option<u32> {
         let key = (provider, d.id, d.version);
-        if let Some(known) = self.resolved.get(&key) {
-            return *known;
+        if let Some(schema) = self.resolved.get(&key) {
+            return *schema;
         }
         let best = self.events.get(&(provider, d.id)).and_then(|list| choose_schema(list, d.version));
         self.resolved.insert(key, best);

@@ -17,12 +17,12 @@
 //! J2  A stack belongs to the newest event with its time stamp whose thread matches and that lacks
 //! this part. An event of the same processor is preferred.
 //! J3  The number and the bytes of waiting events are bounded: beyond the limit the oldest event is
-//! released early. Stacks that come after that are counted as late.
+//! released early. A stack that comes after that belongs to no event.
 //!
 //! A context switch has two threads: Windows walks the stack of the thread that is switched in,
 //! Linux traces have the stack of the thread that is switched out. An event whose record names no
 //! thread (PERFINFO headers) belongs to the thread that ran on its processor: the first stack from
-//! that processor names it.
+//! that processor names this thread.
 //!
 //! Sources: Documented ("StackWalk_Event class"); that user parts come late and from other
 //! processors is Observed.
@@ -36,10 +36,10 @@ use traceweir_format::stack_walk::{StackWalk, is_kernel_address};
 use traceweir_format::time::UNITS_PER_SECOND;
 use traceweir_format::wire::u32_at;
 
-/// How long an event waits for its stack, in units of 100 ns. In the traces examined no stack came
-/// later than a tenth of this time.
+/// The time that an event waits for its stack, in units of 100 ns. In the traces examined, no stack
+/// came later than a tenth of this time.
 pub const WINDOW: i64 = 2 * UNITS_PER_SECOND;
-/// The most events that wait.
+/// The most events that wait for their stacks.
 const MAX_WAITING_EVENTS: usize = 1 << 17;
 /// The most bytes that waiting events hold.
 const MAX_WAITING_BYTES: usize = 64 << 20;
@@ -184,14 +184,13 @@ pub struct Joiner<T> {
     bytes: usize,
     /// The latest wall time.
     now: i64,
-    late: u64,
     has_ended: bool,
 }
 
 impl<T> Default for Joiner<T> {
     fn default() -> Self {
         let (waiting, by_stamp) = (VecDeque::new(), HashMap::new());
-        Self { waiting, first: 0, by_stamp, bytes: 0, now: i64::MIN, late: 0, has_ended: false }
+        Self { waiting, first: 0, by_stamp, bytes: 0, now: i64::MIN, has_ended: false }
     }
 }
 
@@ -216,45 +215,45 @@ impl<T> Joiner<T> {
         self.push_event(claim, Joined { what, stack: Stack::default() }, bytes, true);
     }
 
-    fn push_event(&mut self, claim: Claim, joined: Joined<T>, bytes: usize, has_user: bool) {
+    fn push_event(&mut self, claim: Claim, joined: Joined<T>, bytes: usize, is_complete: bool) {
         let bytes = bytes.saturating_add(EVENT_OVERHEAD_BYTES).saturating_add(size_of::<T>());
         self.bytes = self.bytes.saturating_add(bytes);
         self.now = self.now.max(claim.wall);
-        self.waiting.push_back(WaitingEvent { claim, joined, bytes, has_kernel: has_user, has_user });
+        let (has_kernel, has_user) = (is_complete, is_complete);
+        self.waiting.push_back(WaitingEvent { claim, joined, bytes, has_kernel, has_user });
     }
 
     /// Adds a stack from trace `source`, processor `cpu`, at the wall time `wall`. Returns whether
-    /// the stack belongs to a waiting event. `found` gets the caller's data about that event, may
-    /// change the data, and returns by how many bytes they grew.
+    /// the stack belongs to a waiting event. `update` may change the caller's data about that
+    /// event, and returns by how many bytes the data grew.
     pub fn attach(
         &mut self,
         walk: &StackWalk<'_>,
         (source, cpu, wall): (usize, u16, i64),
         definitions: &Definitions,
-        found: impl FnOnce(&mut T) -> usize,
+        update: impl FnOnce(&mut T) -> usize,
     ) -> bool {
         self.now = self.now.max(wall);
-        let owner = self.find_owner(walk, source, cpu).and_then(|at| self.waiting.get_mut(at));
-        let (Some(waiting), Some(frames)) = (owner, walk.frames(definitions)) else {
-            self.late = self.late.saturating_add(1);
+        let waiting = self.find_waiting(walk, source, cpu).and_then(|at| self.waiting.get_mut(at));
+        let (Some(waiting), Some(frames)) = (waiting, walk.frames(definitions)) else {
             return false;
         };
         let stack = &mut waiting.joined.stack;
         stack.owner = Some((walk.process_id, walk.thread_id));
-        // The stack's thread is now known, so only its stacks match from here on.
+        // From here on, only stacks of this thread match.
         waiting.claim.threads = StackThreads::One(walk.thread_id);
         let frame_bytes = stack.add_frames(walk, frames.take(MAX_FRAMES)).saturating_mul(8);
         // One stack-walk event may hold both parts.
         waiting.has_kernel |= walk.is_kernel();
         waiting.has_user |= !stack.user.is_empty();
-        let added_bytes = frame_bytes.saturating_add(found(&mut waiting.joined.what));
+        let added_bytes = frame_bytes.saturating_add(update(&mut waiting.joined.what));
         waiting.bytes = waiting.bytes.saturating_add(added_bytes);
         self.bytes = self.bytes.saturating_add(added_bytes);
         true
     }
 
     /// Returns the index of the waiting event that a stack belongs to (J2).
-    fn find_owner(&self, walk: &StackWalk<'_>, source: usize, cpu: u16) -> Option<usize> {
+    fn find_waiting(&self, walk: &StackWalk<'_>, source: usize, cpu: u16) -> Option<usize> {
         let numbers = self.by_stamp.get(&(source, walk.event_time))?;
         let lacks_part =
             |event: &WaitingEvent<T>| if walk.is_kernel() { !event.has_kernel } else { !event.has_user };
@@ -268,8 +267,8 @@ impl<T> Joiner<T> {
             if event.claim.cpu == cpu {
                 return Some(at);
             }
-            // Kernel parts come from the processor of their event, so only such a part may name the
-            // thread of an event without one.
+            // A kernel part comes from the processor of its event, so it cannot belong to an event
+            // of another processor whose thread is unknown.
             if event.claim.threads != StackThreads::Running || !walk.is_kernel() {
                 on_other_cpu = on_other_cpu.or(Some(at));
             }
@@ -277,7 +276,7 @@ impl<T> Joiner<T> {
         on_other_cpu
     }
 
-    /// Releases the oldest event if its waiting time or the limits have ended (J1).
+    /// Releases the oldest event if its waiting time has passed or a limit is exceeded (J1).
     pub fn next_ready(&mut self) -> Option<Joined<T>> {
         let oldest = self.waiting.front()?;
         let is_due = self.has_ended
@@ -311,12 +310,6 @@ impl<T> Joiner<T> {
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.waiting.is_empty()
-    }
-
-    /// Returns the number of stacks that no waiting event matched, or whose stack key is undefined.
-    #[must_use]
-    pub const fn late(&self) -> u64 {
-        self.late
     }
 }
 

@@ -14,8 +14,8 @@
 //! small, and object handles. Offsets in the structures count from their start, 0 is "none", and
 //! texts are NUL-terminated UTF-16.
 //!
-//! Invariants: [`MAX_ANSWER_BYTES`] bounds what is built from a schema; a text that a schema
-//! repeats is stored once. Payloads are walked within the bounds of [`walk`](crate::walk).
+//! Invariants: [`MAX_ANSWER_BYTES`] bounds each structure that is built from a schema; a text that
+//! a schema repeats is stored once. Payloads are walked within the bounds of [`walk`](crate::walk).
 //!
 //! Source: Documented ("TRACE_EVENT_INFO", "EVENT_PROPERTY_INFO", "EVENT_MAP_INFO",
 //! "PROVIDER_ENUMERATION_INFO", "PROVIDER_FIELD_INFOARRAY", "PROVIDER_EVENT_INFO",
@@ -71,10 +71,10 @@ pub enum Refusal {
     /// The arguments of the query are not valid.
     #[error("{0}")]
     Invalid(&'static str),
-    /// No names of this kind exist.
+    /// The number is not an EVENT_FIELD_TYPE.
     #[error("there is no such kind of field")]
     NoSuchKind,
-    /// The payload does not fit, or a map has no name for the value.
+    /// The payload does not fit its schema, or a map has no name for the value.
     #[error("{0}")]
     Data(&'static str),
     /// The file is not a program with a compiled manifest.

@@ -36,8 +36,7 @@ pub enum Value<'p> {
 }
 
 impl Value<'_> {
-    /// Returns an integer as an unsigned number, sign-extended. Counts and map lookups use this
-    /// form.
+    /// Returns an integer as an unsigned number, sign-extended. Counts and lengths use this form.
     #[inline]
     #[must_use]
     #[allow(clippy::cast_sign_loss)] // Keeps the two's complement.
@@ -57,7 +56,7 @@ impl Value<'_> {
     }
 
     /// Returns the bits of an integer in the width of its type, without sign extension. Hexadecimal
-    /// forms show these bits.
+    /// forms and map lookups use these bits.
     #[must_use]
     pub fn bits(&self) -> Option<u64> {
         Some(match *self {

@@ -181,7 +181,7 @@ fn build_trace(compressed: bool) -> Vec<u8> {
 }
 
 #[test]
-fn every_event_of_a_trace_becomes_json() {
+fn every_described_event_of_a_trace_becomes_json() {
     for compressed in [false, true] {
         let file = build_trace(compressed);
         let trace = Trace::open(&file[..]).expect("the written file can be opened");
@@ -190,20 +190,20 @@ fn every_event_of_a_trace_becomes_json() {
         while let Some(record) = events.next().expect("the written events can be read") {
             decoder.observe(&record);
         }
-        let (mut seen, mut failed) = (Vec::new(), Vec::new());
+        let (mut lines, mut failed) = (Vec::new(), Vec::new());
         let mut events = trace.events();
         while let Some(record) = events.next().expect("the written events can be read") {
             match decode_to_line(&mut decoder, &record) {
-                Ok(line) => seen.push(line),
+                Ok(line) => lines.push(line),
                 Err(reason) => failed.push(reason),
             }
         }
         assert_eq!(failed, [Undecoded::NoMessageFormat]);
-        assert!(seen[0].starts_with("EventTrace/Header {"), "{}", seen[0]);
-        assert_eq!(seen[1], r#"Hello {"at":[{"x":1,"x_2":"0xab"},{"x":2,"x_2":"0xcd"}],"who":"wörld"}"#);
-        assert_eq!(seen[2], r#"Later {"n":2,"v":[7,9]}"#, "a later manifest must describe the event");
-        assert!(seen[3].starts_with("ManifestData {"));
-        assert_eq!(seen[4], r#"StringOnly {"Message":"plain"}"#);
-        assert_eq!(seen[5], r#"Process/Terminate {"ProcessId":4}"#);
+        assert!(lines[0].starts_with("EventTrace/Header {"), "{}", lines[0]);
+        assert_eq!(lines[1], r#"Hello {"at":[{"x":1,"x_2":"0xab"},{"x":2,"x_2":"0xcd"}],"who":"wörld"}"#);
+        assert_eq!(lines[2], r#"Later {"n":2,"v":[7,9]}"#, "a later manifest must describe the event");
+        assert!(lines[3].starts_with("ManifestData {"));
+        assert_eq!(lines[4], r#"StringOnly {"Message":"plain"}"#);
+        assert_eq!(lines[5], r#"Process/Terminate {"ProcessId":4}"#);
     }
 }

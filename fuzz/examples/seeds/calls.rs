@@ -1,10 +1,16 @@
 //! Seeds for the targets that call C functions, in the order in which they read their arguments
-//! (`traceweir_fuzz::given`).
+//! (`traceweir_fuzz::given`). A call of the controller target begins with the number of the call.
 
+use traceweir_format::Guid;
+use traceweir_format::spec::enable::EVENT_FILTER_TYPE_SCHEMATIZED;
+use traceweir_format::spec::session::{EVENT_TRACE_FILE_MODE_SEQUENTIAL, EVENT_TRACE_REAL_TIME_MODE};
 use traceweir_format::wire::Put;
-use traceweir_format::{Guid, spec::enable::EVENT_FILTER_TYPE_SCHEMATIZED};
 
 use super::{EVERYTHING, Seeds, TMF, filter, security};
+
+const WNODE_FLAG_TRACED_GUID: u32 = 0x0002_0000;
+const WNODE_FLAG_VERSIONED_PROPERTIES: u32 = 0x0080_0000;
+const FORMAT_MESSAGE_ALLOCATE_BUFFER: u32 = 0x100;
 
 /// Appends a length and the bytes.
 fn put_bytes(out: &mut Vec<u8>, data: &[u8]) {
@@ -45,13 +51,16 @@ fn trace_properties(flags: u32, mode: u32) -> Vec<u8> {
 
 pub(super) fn controller_seeds() -> Seeds {
     vec![
-        ("start", start_call(0x0002_0000, 1)),
-        ("start-2", start_call(0x0082_0000, 0x100)),
+        ("start", start_call(WNODE_FLAG_TRACED_GUID, EVENT_TRACE_FILE_MODE_SEQUENTIAL)),
+        (
+            "start-2",
+            start_call(WNODE_FLAG_TRACED_GUID | WNODE_FLAG_VERSIONED_PROPERTIES, EVENT_TRACE_REAL_TIME_MODE),
+        ),
         ("query", control_call(0)),
         ("update", control_call(1)),
         ("lists", list_calls()),
         ("enable-and-write", enable_and_write()),
-        ("schematized", schematized()),
+        ("schematized", enable_schematized_and_write()),
         ("set-stacks", information_call(3, 0, &[0x9C, 0xCA, 0x11, 0x3D, 0, 0, 0, 0])),
         ("set-capture", information_call(16, 0, &capture_state_info())),
         ("set-3-9", set_information_of_classes(3..10)),
@@ -81,15 +90,15 @@ fn control_call(code: u8) -> Vec<u8> {
     let mut out = vec![1];
     put_filters(&mut out, &[]);
     out.put_u8(0).put_u16(0).put_u16(0).put_u8(0);
-    put_memory(&mut out, 800, &trace_properties(0x0002_0000, 0));
+    put_memory(&mut out, 800, &trace_properties(WNODE_FLAG_TRACED_GUID, 0));
     out.put_u8(code);
     out
 }
 
 fn list_calls() -> Vec<u8> {
     let mut out = vec![2, 2];
-    put_memory(&mut out, 800, &trace_properties(0x0002_0000, 0));
-    put_memory(&mut out, 200, &trace_properties(0x0002_0000, 0));
+    put_memory(&mut out, 800, &trace_properties(WNODE_FLAG_TRACED_GUID, 0));
+    put_memory(&mut out, 200, &trace_properties(WNODE_FLAG_TRACED_GUID, 0));
     out
 }
 
@@ -110,7 +119,7 @@ fn put_write(out: &mut Vec<u8>) {
     out.put_guid(&Guid::from_u128(1)).put_guid(&Guid::from_u128(2)).put_u64(0).put_u32(0);
 }
 
-/// Returns calls that enable a provider with several filters, and write.
+/// Returns calls that enable a provider with several filters, and write an event.
 fn enable_and_write() -> Vec<u8> {
     let seed_named = |name: &str| {
         filter::filter_seeds().into_iter().find(|seed| seed.0 == name).expect("the seed exists").1
@@ -125,7 +134,8 @@ fn enable_and_write() -> Vec<u8> {
     out
 }
 
-fn schematized() -> Vec<u8> {
+/// Returns calls that enable a provider with all schematized filters, and write.
+fn enable_schematized_and_write() -> Vec<u8> {
     let mut seeds: Vec<Vec<u8>> = filter::filter_seeds().into_iter().map(|seed| seed.1).collect();
     seeds.retain(|seed| seed[..4] == EVENT_FILTER_TYPE_SCHEMATIZED.to_le_bytes());
     let mut out = Vec::new();
@@ -134,9 +144,11 @@ fn schematized() -> Vec<u8> {
     out
 }
 
-fn information_call(class: u32, kind: u8, content: &[u8]) -> Vec<u8> {
+/// Returns a call of TraceSetInformation (0), TraceQueryInformation (1) or EnumerateTraceGuidsEx
+/// (2).
+fn information_call(class: u32, function: u8, content: &[u8]) -> Vec<u8> {
     let mut out = vec![4];
-    out.put_u32(class).put_u64(0).put_u8(kind);
+    out.put_u32(class).put_u64(0).put_u8(function);
     let size = if content.is_empty() { 4000 } else { content.len() };
     put_memory(&mut out, u16::try_from(size).expect("the length fits"), content);
     put_memory(&mut out, 16, &[]);
@@ -170,7 +182,7 @@ fn format_message_calls() -> Vec<u8> {
     for (flags, code) in [(0x1000, 5), (0x1100, 4201), (0x3010, 0x8007_0005)] {
         out.put_u8(6).put_u32(flags).put_u32(code).put_u32(0);
         put_memory(&mut out, 80, &[]);
-        if flags & 0x100 != 0 {
+        if flags & FORMAT_MESSAGE_ALLOCATE_BUFFER != 0 {
             out.put_u32(9);
         }
     }
@@ -198,7 +210,7 @@ fn classic_calls() -> Vec<u8> {
     out
 }
 
-/// Returns files after the bytes that choose how they are opened, and the same files in buffers.
+/// Returns trace files after the bytes that choose how to open them, and one of them in buffers.
 pub(super) fn consumer_seeds(files: Seeds) -> Seeds {
     let mut seeds = Vec::new();
     for (name, file) in files {
@@ -219,7 +231,7 @@ pub(super) fn consumer_seeds(files: Seeds) -> Seeds {
     seeds
 }
 
-/// Returns files after the bytes that choose repetition, changes and output.
+/// Returns trace files after the bytes that choose repetition, changes and output.
 pub(super) fn relog_seeds(files: Seeds) -> Seeds {
     let options: [[u8; 4]; 4] = [[1, 0, 0, 0], [2, 1, 4, 3], [1, 2, 2, 2], [2, 3, 1, 15]];
     let names = ["plain", "compressed", "unfinished", "empty"];

@@ -31,12 +31,12 @@ pub(crate) fn build_pe(body: &[u8]) -> Vec<u8> {
     const SECTION_RVA: u32 = 0x1000;
     const SUBDIRECTORY: u32 = 0x8000_0000;
     let mut resources = Vec::new();
-    let directory = |out: &mut Vec<u8>, named: u16, ids: u16, entry: (u32, u32)| {
+    let put_directory = |out: &mut Vec<u8>, named: u16, ids: u16, entry: (u32, u32)| {
         out.put(&[0; 12]).put_u16(named).put_u16(ids).put_u32(entry.0).put_u32(entry.1);
     };
-    directory(&mut resources, 1, 0, (88 | SUBDIRECTORY, 24 | SUBDIRECTORY));
-    directory(&mut resources, 0, 1, (1, 48 | SUBDIRECTORY));
-    directory(&mut resources, 0, 1, (0x409, 72));
+    put_directory(&mut resources, 1, 0, (88 | SUBDIRECTORY, 24 | SUBDIRECTORY));
+    put_directory(&mut resources, 0, 1, (1, 48 | SUBDIRECTORY));
+    put_directory(&mut resources, 0, 1, (0x409, 72));
     let data = 120;
     resources.put_u32(SECTION_RVA + data).put_u32(to_u32(body.len())).put_u64(0);
     resources.put_u16(13).put_wide_z("WEVT_TEMPLATE");
@@ -109,10 +109,10 @@ pub(crate) fn build_multi_stream_file(streams: &[&[u8]]) -> Vec<u8> {
         pages.resize(pages.len().next_multiple_of(PAGE_BYTES), 0);
     }
     let mut file = b"Microsoft C/C++ MSF 7.00\r\n\x1aDS\0\0\0".to_vec();
-    let all = to_u32(5 + pages.len() / PAGE_BYTES);
+    let page_count = to_u32(5 + pages.len() / PAGE_BYTES);
     file.put_u32(to_u32(PAGE_BYTES))
         .put_u32(1)
-        .put_u32(all)
+        .put_u32(page_count)
         .put_u32(to_u32(directory.len()))
         .put_u32(0)
         .put_u32(3);

@@ -105,7 +105,7 @@ fn seeds_of_all_targets() -> Vec<(&'static str, Seeds)> {
 
 type Seeds = Vec<(&'static str, Vec<u8>)>;
 
-fn build_trace(compressed: bool, records: &[Vec<u8>], finish: bool) -> Vec<u8> {
+fn build_trace(compressed: bool, records: &[Vec<u8>], is_finished: bool) -> Vec<u8> {
     let mut file = Vec::new();
     let options = Options {
         buffer_size: 2048,
@@ -120,7 +120,7 @@ fn build_trace(compressed: bool, records: &[Vec<u8>], finish: bool) -> Vec<u8> {
         writer.write_record(cpu % 2, record).expect("the record fits into a buffer");
     }
     writer.flush().expect("writing to memory cannot fail");
-    if finish {
+    if is_finished {
         writer
             .finish(Summary { end_time: FileTime(132_000_001_000_000_000), ..Summary::default() })
             .expect("finishing a file in memory cannot fail");

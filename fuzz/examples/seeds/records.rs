@@ -23,7 +23,7 @@ fn encode_record(encode: impl FnOnce(&mut Vec<u8>) -> Result<()>) -> Vec<u8> {
 }
 
 /// Returns records: TraceLogging, manifest chunk, string; kernel and classic events; a message; an
-/// embedded schema, a map and an event of it.
+/// embedded schema, its map and an event that it describes.
 pub(crate) fn all_records() -> Vec<Vec<u8>> {
     vec![
         tracelogging_event(),

@@ -1,4 +1,5 @@
-//! Regions as a process may leave them: complete records, a marker at the end, a head without records.
+//! Regions as a process may leave them: complete records, a marker at the end, a head without
+//! records.
 
 use traceweir_format::wire::Put;
 

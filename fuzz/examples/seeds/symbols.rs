@@ -77,15 +77,15 @@ fn build_elf() -> Vec<u8> {
         (".strtab", 3, 0, 0, 0, b"\0sell\0".to_vec()),
     ];
     sections.extend(build_debug_info().map(|(name, bytes)| (name, 1, 0, 0, 0, bytes)));
-    let (mut names, mut starts) = (vec![0], Vec::new());
+    let (mut names, mut name_offsets) = (vec![0], Vec::new());
     for (name, ..) in sections.iter().chain([&(".shstrtab", 3, 0, 0, 0, Vec::new())]) {
-        starts.push(u32::try_from(names.len()).expect("the number fits"));
+        name_offsets.push(u32::try_from(names.len()).expect("the number fits"));
         names.put_ansi_z(name);
     }
     sections.push((".shstrtab", 3, 0, 0, 0, names));
     let (mut body, mut headers) = (Vec::new(), vec![0; 64]);
     let header_bytes = 64 + 56;
-    for ((_, kind, flags, link, entry, content), name) in sections.iter().zip(starts) {
+    for ((_, kind, flags, link, entry, content), name) in sections.iter().zip(name_offsets) {
         headers.put_u32(name).put_u32(*kind).put_u64(*flags).put_u64(TEXT_ADDRESS);
         headers.put_u64((header_bytes + body.len()) as u64).put_u64(content.len() as u64);
         headers.put_u32(*link).put_u32(0).put_u64(1).put_u64(*entry);

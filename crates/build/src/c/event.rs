@@ -19,7 +19,6 @@ struct FieldParameters {
     blocks: Vec<String>,
 }
 
-/// Writes the descriptor, the function and the macros of an event.
 pub(super) fn write_event(code: &mut SourceText, event: &PlannedEvent<'_>, context: &str, prefix: &str) {
     let (d, symbol) = (&event.definition.event.descriptor, &event.symbol);
     let descriptor = to_c_symbol(symbol);

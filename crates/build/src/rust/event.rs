@@ -1,8 +1,8 @@
 //! The write functions of one event.
 //!
 //! The statements follow the payload: each field is appended to the one before. `n3_` is the count
-//! or length that field 3 holds, and `s0_` the structure that is being written. No argument has such a
-//! name.
+//! or length that field 3 holds, and `s0_` the structure that is being written. No argument has
+//! such a name.
 
 use traceweir_decode::schema::{Count, Field, FieldKind, Length, Schema};
 
@@ -126,15 +126,16 @@ impl PayloadScope<'_> {
     /// Returns the expression for the count or length that a field holds.
     fn size_expression(&self, index: usize) -> String {
         let measured = find_measured_field(self.fields, self.first, index);
-        let by = measured.and_then(|by| Some((by, self.fields.get(by.checked_sub(self.first)?)?)));
-        match by {
+        let measured =
+            measured.and_then(|index| Some((index, self.fields.get(index.checked_sub(self.first)?)?)));
+        match measured {
             None => format!("payload.size({})", self.field_expression(index)),
-            Some((by, field))
+            Some((measured, field))
                 if field.count == Count::One && field_form(field) == Some(ValueForm::Text16) =>
             {
-                format!("::traceweir::manifest::utf16_len({})", self.field_expression(by))
+                format!("::traceweir::manifest::utf16_len({})", self.field_expression(measured))
             }
-            Some((by, _)) => format!("{}.len()", self.field_expression(by)),
+            Some((measured, _)) => format!("{}.len()", self.field_expression(measured)),
         }
     }
 

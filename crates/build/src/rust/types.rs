@@ -141,7 +141,7 @@ fn value_type(form: ValueForm, length: Length, lifetime: &str) -> String {
 fn holds_references(schema: &Schema, field: &Field) -> bool {
     let FieldKind::Struct { first, members } = field.kind else { return false };
     schema.members(first, members).iter().any(|member| {
-        let by_reference = matches!(
+        let is_reference = matches!(
             field_form(member),
             None | Some(
                 ValueForm::Text16
@@ -152,6 +152,6 @@ fn holds_references(schema: &Schema, field: &Field) -> bool {
                     | ValueForm::Sid
             )
         );
-        by_reference || member.count != Count::One
+        is_reference || member.count != Count::One
     })
 }

@@ -8,7 +8,7 @@
 //! Invariants:
 //! 1. Before the first switch of a processor, the thread that this switch leaves was running.
 //! 2. After a switch that does not name its new thread, no thread is known until the next switch.
-//! 3. A processor takes a few bytes, and the 16-bit processor number bounds their number.
+//! 3. The memory is bounded: a few bytes for each 16-bit processor number.
 
 use traceweir_format::header::{NO_ID, Record};
 use traceweir_format::kernel::hook;
@@ -40,7 +40,7 @@ pub(super) struct Processors(Vec<Option<ProcessorSwitches>>);
 
 impl Processors {
     /// Records a context switch and ignores other records. With `is_ahead`, the switch is read
-    /// ahead of time order and sets only the thread that ran when the trace began.
+    /// ahead of time order, and only the first switch of a processor is recorded.
     #[inline]
     pub(super) fn record_switch(&mut self, record: &Record<'_>, is_ahead: bool) {
         if record.hook() != Some(hook::CONTEXT_SWITCH) {
@@ -53,14 +53,14 @@ impl Processors {
             self.0.resize(cpu.saturating_add(1), None);
         }
         match self.0.get_mut(cpu) {
-            Some(Some(known)) if !is_ahead => known.last = new,
-            Some(unknown @ None) => *unknown = Some(ProcessorSwitches { first: old, last: new }),
+            Some(Some(switches)) if !is_ahead => switches.last = new,
+            Some(slot @ None) => *slot = Some(ProcessorSwitches { first: old, last: new }),
             _ => {}
         }
     }
 
-    /// Returns the thread that runs on a processor at a time, which is after the last switch or
-    /// before the first one.
+    /// Returns the thread that runs on a processor at a time after the last switch or before the
+    /// first one; `None` for times between.
     pub(super) fn running_thread(&self, cpu: u16, time: i64) -> Option<u32> {
         let ProcessorSwitches { first, last } = (*self.0.get(usize::from(cpu))?)?;
         let switch = match time {

@@ -63,14 +63,14 @@ pub(super) fn push_sid(bytes: &[u8], out: &mut Vec<u8>) {
 /// Converts a SYSTEMTIME to a date; returns `None` if it is not valid.
 pub(super) fn parse_system_time(words: [u16; 8]) -> Option<Civil> {
     let [year, month, _, day, hour, minute, second, milliseconds] = words;
-    let small = |n: u16| u8::try_from(n).ok();
+    let to_u8 = |n: u16| u8::try_from(n).ok();
     let civil = Civil {
         year: i32::from(year),
-        month: small(month)?,
-        day: small(day)?,
-        hour: small(hour).filter(|h| *h < 24)?,
-        minute: small(minute).filter(|m| *m < 60)?,
-        second: small(second).filter(|s| *s < 60)?,
+        month: to_u8(month)?,
+        day: to_u8(day)?,
+        hour: to_u8(hour).filter(|h| *h < 24)?,
+        minute: to_u8(minute).filter(|m| *m < 60)?,
+        second: to_u8(second).filter(|s| *s < 60)?,
         units: u32::from(milliseconds).checked_mul(10_000).filter(|u| *u < 10_000_000)?,
     };
     FileTime::from_civil(&civil).map(|_| civil)

@@ -50,7 +50,7 @@ pub(super) fn push_bytes_lower(bytes: &[u8], out: &mut Vec<u8>) {
 /// exponent.
 pub fn push_float<F: Into<f64> + std::fmt::Display + std::fmt::LowerExp + Copy>(value: F, out: &mut Vec<u8>) {
     let magnitude = value.into().abs();
-    let plain = magnitude == 0.0 || (1e-5..1e16).contains(&magnitude) || !magnitude.is_finite();
+    let is_plain = magnitude == 0.0 || (1e-5..1e16).contains(&magnitude) || !magnitude.is_finite();
     // Writing to a vector cannot fail.
-    let _ = if plain { write!(out, "{value}") } else { write!(out, "{value:e}") };
+    let _ = if is_plain { write!(out, "{value}") } else { write!(out, "{value:e}") };
 }

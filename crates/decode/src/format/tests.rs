@@ -30,7 +30,7 @@ fn format_field(field: Field, bytes: &[u8], style: Style) -> (String, String) {
     let schema = Schema::default().seal(vec![field], 1).unwrap();
     let mut output = TextAndJson { style, ..TextAndJson::default() };
     let remaining = Walker::default().walk(&schema, bytes, 8, &mut output).unwrap();
-    assert!(remaining.is_empty(), "the value takes all bytes");
+    assert!(remaining.is_empty(), "the value must take all bytes");
     (String::from_utf8(output.text).unwrap(), String::from_utf8(output.json).unwrap())
 }
 
@@ -143,7 +143,7 @@ fn hexadecimal_is_upper_case_in_text_and_a_string_in_json_when_64_bits_wide() {
 }
 
 #[test]
-fn hexadecimal_types_ignore_out_types_that_do_not_suit_them() {
+fn hexadecimal_types_ignore_unsuitable_out_types() {
     for output in [OutType::STRING, OutType::XML, OutType::GUID, OutType::REDUCEDSTRING, OutType(299)] {
         assert_row(InType::HEXINT32, output, &[0x10, 0, 0, 0], "0x10", "16");
         assert_row(InType::HEXINT64, output, &[0x10, 0, 0, 0, 0, 0, 0, 0], "0x10", "\"0x10\"");
@@ -151,7 +151,7 @@ fn hexadecimal_types_ignore_out_types_that_do_not_suit_them() {
 }
 
 #[test]
-fn floats_read_back_and_non_finite_numbers_have_names() {
+fn floats_keep_all_digits_and_non_finite_numbers_have_names() {
     let assert_float =
         |v: f64, text: &str, json: &str| assert_row(InType::DOUBLE, DEFAULT, &v.to_le_bytes(), text, json);
     assert_float(0.1, "0.1", "0.1");
@@ -390,8 +390,8 @@ fn unknown_out_types_behave_as_the_default() {
     }
 }
 
-fn value_map(bits: bool, entries: &[(u64, &str)]) -> Option<Arc<ValueMap>> {
-    Some(Arc::new(ValueMap::new("m", bits, entries.iter().map(|(v, t)| (*v, (*t).to_owned())))))
+fn value_map(is_bit_map: bool, entries: &[(u64, &str)]) -> Option<Arc<ValueMap>> {
+    Some(Arc::new(ValueMap::new("m", is_bit_map, entries.iter().map(|(v, t)| (*v, (*t).to_owned())))))
 }
 
 #[track_caller]
@@ -408,7 +408,7 @@ fn assert_mapped_as(map: Option<Arc<ValueMap>>, value: u32, text: &str, json: &s
 }
 
 #[test]
-fn mapped_values_are_their_names() {
+fn mapped_values_are_shown_as_names() {
     let names = || value_map(false, &[(7, "Seven "), (0, "None"), (u64::from(u32::MAX), "a\"b")]);
     assert_mapped_as(names(), 7, "Seven", "\"Seven\"");
     assert_mapped_as(names(), 0, "None", "\"None\"");
@@ -419,7 +419,7 @@ fn mapped_values_are_their_names() {
     assert_eq!(
         format_field(signed, &[0xFF; 4], Style::default()).0,
         "a\"b",
-        "the map applies to the 32 bits of the value"
+        "the map must apply to the 32 bits of the value"
     );
 }
 
@@ -436,7 +436,7 @@ fn bit_maps_join_names_and_keep_unknown_bits() {
 }
 
 #[test]
-fn texts_have_no_map() {
+fn texts_ignore_maps() {
     let field = Field::value("f", InType::ANSISTRING, DEFAULT).with_map(value_map(false, &[(0, "None")]));
     assert_eq!(format_field(field, b"x\0", Style::default()), ("x".into(), "\"x\"".into()));
 }
@@ -452,18 +452,18 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(4000))]
 
     #[test]
-    fn json_of_any_value_parses_and_text_is_text(
+    fn json_of_any_value_parses_and_text_is_utf8(
         (input, output, bytes) in any_value(),
         length in prop_oneof![Just(Length::Natural), (0_u16..20).prop_map(Length::Fixed)],
-        with_map: bool,
-        bits: bool,
+        has_map: bool,
+        is_bit_map: bool,
     ) {
-        let map = if with_map { value_map(bits, &[(1, "one\""), (2, "two\n"), (0x40, "\\")]) } else { None };
+        let map = if has_map { value_map(is_bit_map, &[(1, "one\""), (2, "two\n"), (0x40, "\\")]) } else { None };
         let field = Field::value("f", InType(input), OutType(output)).with_length(length).with_map(map);
         let schema = Schema::default().seal(vec![field], 1).unwrap();
         let mut output = TextAndJson::default();
-        let done = Walker::default().walk(&schema, &bytes, 8, &mut output).is_ok();
-        if done && !bytes.is_empty() {
+        let is_decoded = Walker::default().walk(&schema, &bytes, 8, &mut output).is_ok();
+        if is_decoded && !bytes.is_empty() {
             let value: Result<serde_json::Value, _> = serde_json::from_slice(&output.json);
             prop_assert!(value.is_ok(), "{}", String::from_utf8_lossy(&output.json));
         }

@@ -66,7 +66,7 @@ pub(super) const fn is_narrow(value: &Value<'_>) -> bool {
 }
 
 fn push_integer(output: OutType, value: &Value<'_>, out: &mut Vec<u8>) {
-    let (wide, bits) = (value.as_u64().unwrap_or(0), value.bits().unwrap_or(0));
+    let (extended, bits) = (value.as_u64().unwrap_or(0), value.bits().unwrap_or(0));
     match output {
         OutType::HEXINT8
         | OutType::HEXINT16
@@ -75,7 +75,7 @@ fn push_integer(output: OutType, value: &Value<'_>, out: &mut Vec<u8>) {
         | OutType::CODE_POINTER => {
             push_hex(bits, out);
         }
-        OutType::BOOLEAN => out.extend_from_slice(if wide == 0 { b"false" } else { b"true" }),
+        OutType::BOOLEAN => out.extend_from_slice(if extended == 0 { b"false" } else { b"true" }),
         OutType::STRING if is_character(value) => push_character(bits, is_narrow(value), out),
         OutType::PORT if bits <= PORT_MAX => decimal(u16::try_from(bits).unwrap_or(0).swap_bytes(), out),
         OutType::IPV4 if bits <= U32_MAX => {
@@ -93,7 +93,11 @@ fn push_integer(output: OutType, value: &Value<'_>, out: &mut Vec<u8>) {
             push_meaning(has_meaning.then_some(code), out);
         }
         OutType::DATETIME | OutType::DATETIME_UTC | OutType::CIMDATETIME if bits > U32_MAX => {
-            address::push_date(&FileTime(wide.cast_signed()).civil(), output == OutType::DATETIME_UTC, out);
+            address::push_date(
+                &FileTime(extended.cast_signed()).civil(),
+                output == OutType::DATETIME_UTC,
+                out,
+            );
         }
         _ if is_unsigned_out_type(output) => decimal(bits, out),
         _ if value.is_signed() || is_signed_out_type(output) => decimal(sign_extend(value), out),

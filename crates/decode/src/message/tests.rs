@@ -2,8 +2,8 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// Expands with `values` as the inserts: a number of four bytes, or its text without a number
-/// format.
+/// Expands a message with `values` as the inserts: as four-byte numbers if the format is numeric,
+/// otherwise as text.
 fn expand_with_integers(message: &str, values: &[i128]) -> String {
     let mut out = b">".to_vec();
     EventMessage::parse(message).expand(&mut out, &mut |number, spec, out| {
@@ -104,28 +104,28 @@ fn formats_are_honoured() {
 
 #[test]
 fn numbers_of_eight_bytes_keep_all_digits() {
-    let number = |format: &str, value: i128| {
+    let format_number = |format: &str, value: i128| {
         let mut out = Vec::new();
         InsertFormat::parse(format).unwrap().push_number(value, 8, &mut out);
         String::from_utf8(out).unwrap()
     };
-    assert_eq!(number("d", i128::from(u64::MAX)), "18446744073709551615");
-    assert_eq!(number("d", i128::from(i64::MIN)), "-9223372036854775808");
-    assert_eq!(number("x", -1), "ffffffffffffffff");
-    assert_eq!(number("p", 1), "0000000000000001");
-    assert_eq!(number(".300d", 1).len(), 255);
+    assert_eq!(format_number("d", i128::from(u64::MAX)), "18446744073709551615");
+    assert_eq!(format_number("d", i128::from(i64::MIN)), "-9223372036854775808");
+    assert_eq!(format_number("x", -1), "ffffffffffffffff");
+    assert_eq!(format_number("p", 1), "0000000000000001");
+    assert_eq!(format_number(".300d", 1).len(), 255);
 }
 
 #[test]
 fn padding_counts_characters_and_is_bounded() {
-    let text = |format: &str, text: &str| {
+    let format_text = |format: &str, text: &str| {
         let mut out = Vec::new();
         InsertFormat::parse(format).unwrap().push_text(text, &mut out);
         String::from_utf8(out).unwrap()
     };
-    assert_eq!(text("4s", "äö"), "  äö");
-    assert_eq!(text(".1s", "äö"), "ä");
-    assert_eq!(text("99999s", "").len(), 255);
+    assert_eq!(format_text("4s", "äö"), "  äö");
+    assert_eq!(format_text(".1s", "äö"), "ä");
+    assert_eq!(format_text("99999s", "").len(), 255);
 }
 
 #[test]
@@ -137,14 +137,14 @@ fn invalid_formats_are_refused() {
 
 proptest! {
     #[test]
-    fn any_text_is_a_message(message in any::<String>(), values in prop::collection::vec(any::<i64>(), 0..4)) {
+    fn any_text_expands_in_the_same_way_twice(message in any::<String>(), values in prop::collection::vec(any::<i64>(), 0..4)) {
         let values: Vec<_> = values.into_iter().map(i128::from).collect();
         let once = expand_with_integers(&message, &values);
         prop_assert_eq!(once, expand_with_integers(&message, &values));
     }
 
     #[test]
-    fn escapes_in_any_order_are_a_message(
+    fn expansion_of_any_escapes_is_bounded(
         message in "(%[0-9a-z%!. ]?|![-+0 #]?[0-9*]{0,4}(I64)?[sdxXupc]!|[a\r\n]){0,12}"
     ) {
         let out = expand_with_integers(&message, &[1, -2, i128::from(u64::MAX)]);
@@ -157,7 +157,7 @@ proptest! {
     }
 
     #[test]
-    fn plain_numbers_are_those_of_the_standard_library(value in any::<i64>(), width in 0..40_usize) {
+    fn numbers_are_padded_as_in_the_standard_library(value in any::<i64>(), width in 0..40_usize) {
         let mut out = Vec::new();
         InsertFormat::parse(&format!("{width}d")).unwrap().push_number(value.into(), 8, &mut out);
         out.push(b' ');

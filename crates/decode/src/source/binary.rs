@@ -49,11 +49,11 @@ pub enum ProviderFileKind {
 /// Guesses the kind of a file from its first bytes.
 #[must_use]
 pub fn detect_file_kind(bytes: &[u8]) -> ProviderFileKind {
-    let text =
+    let without_mark =
         [&b"\xEF\xBB\xBF"[..], b"\xFF\xFE", b"\xFE\xFF"].iter().find_map(|bom| bytes.strip_prefix(*bom));
     // In UTF-16 every second byte of markup is NUL; skipping NULs lets one test serve all three
     // encodings.
-    let first = text.unwrap_or(bytes).iter().find(|b| !matches!(b, 0 | b' ' | b'\t' | b'\r' | b'\n'));
+    let first = without_mark.unwrap_or(bytes).iter().find(|b| !matches!(b, 0 | b' ' | b'\t' | b'\r' | b'\n'));
     match bytes {
         [0x7F, b'E', b'L', b'F', ..] => ProviderFileKind::Elf,
         [b'M', b'Z', ..] => ProviderFileKind::Pe,

@@ -1,5 +1,5 @@
-//! Built-in schemas: of plain strings, and of the chunks in which an
-//! event source sends its manifest.
+//! Built-in schemas: of plain strings, and of the chunks in which an event source sends its
+//! manifest.
 
 use traceweir_format::spec::types::{InType, OutType};
 

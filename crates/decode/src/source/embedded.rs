@@ -26,7 +26,7 @@
 //!
 //! Offsets count from the start of the structure, 0 is "none", texts are NUL-terminated UTF-16.
 //! Maps arrive in separate records, before or after the events that use them: an
-//! [`EmbeddedEvent`] keeps their names until the decoder has seen the map.
+//! [`EmbeddedEvent`] keeps the names of its maps until the decoder has seen these maps.
 //!
 //! Texts are shared, and their total size may not exceed the payload; the payload also bounds the
 //! number of properties. BinXML is not read.
@@ -122,8 +122,8 @@ pub fn parse_event_info(payload: &[u8]) -> Result<EmbeddedEvent> {
 ///
 /// Names are in the order of their bits, but bits without a name leave no gap. The bits that
 /// usually have no name are the highest ones, which stand for channels, and those below them, which
-/// are predefined. If there are as many names as bits, with or without these unnamed bits,
-/// each name has its bit.
+/// are predefined. If there are as many names as bits, with or without these unnamed bits, each
+/// name has its bit; otherwise the bits of all names are 0.
 fn pair_keywords(offset: u32, keyword: u64, texts: &mut SharedTexts<'_>) -> Result<Vec<(u64, Arc<str>)>> {
     if offset == 0 {
         return Ok(Vec::new());
@@ -195,7 +195,8 @@ pub fn parse_event_map(payload: &[u8]) -> Result<(Guid, ValueMap)> {
         return Err(Error::Schema("pattern maps match texts and name no values"));
     }
     let wbem_flags = map::WBEM_VALUEMAP | map::WBEM_FLAG;
-    let bits = flags & (map::MANIFEST_BITMAP | map::WBEM_BITMAP) != 0 || flags & wbem_flags == wbem_flags;
+    let is_bit_map =
+        flags & (map::MANIFEST_BITMAP | map::WBEM_BITMAP) != 0 || flags & wbem_flags == wbem_flags;
     let mut entries = Vec::new();
     // Each entry gets a copy of its text. A few entries may share a text, but not all of them a
     // long one.
@@ -203,7 +204,7 @@ pub fn parse_event_map(payload: &[u8]) -> Result<(Guid, ValueMap)> {
     for index in 0..count {
         let (text, value) = (info.u32()?, info.u32()?);
         let value = match (flags & map::WBEM_NO_MAP != 0, value_type) {
-            (true, _) if bits => 1_u64.checked_shl(index),
+            (true, _) if is_bit_map => 1_u64.checked_shl(index),
             (true, _) => Some(index.into()),
             (false, 0) => Some(value.into()),
             (false, _) => parse_number(&texts.read_terminated(value)?),
@@ -212,10 +213,10 @@ pub fn parse_event_map(payload: &[u8]) -> Result<(Guid, ValueMap)> {
         budget = budget.checked_sub(text.len()).ok_or(Error::Schema("too much text in a map"))?;
         entries.extend(value.map(|v| (v, text.to_string())));
     }
-    Ok((provider, ValueMap::new(&texts.read_terminated(name)?, bits, entries)))
+    Ok((provider, ValueMap::new(&texts.read_terminated(name)?, is_bit_map, entries)))
 }
 
-/// Parses a number as classic classes write it: decimal, or hexadecimal with `0x`.
+/// Parses a number as MOF classes write it: decimal, or hexadecimal with `0x`.
 fn parse_number(text: &str) -> Option<u64> {
     let text = text.trim();
     match text.strip_prefix("0x").or_else(|| text.strip_prefix("0X")) {

@@ -34,7 +34,7 @@ pub struct LookupEvent<'p> {
     pub traits: Option<&'p [u8]>,
     /// Content of the TraceLogging metadata item.
     pub metadata: Option<&'p [u8]>,
-    /// The provider that enabled the event, if another one decodes it.
+    /// The provider GUID that sessions enable, if the event carries another one.
     pub control: Option<Guid>,
     /// Payload, which may begin with metadata.
     pub payload: &'p [u8],

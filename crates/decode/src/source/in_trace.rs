@@ -69,7 +69,6 @@ pub(super) struct TraceSchemas {
     spent_fields: usize,
 }
 
-/// The chunks of one provider's manifest.
 #[derive(Debug, Default)]
 struct ManifestChunks {
     total: u16,
@@ -86,7 +85,6 @@ impl TraceSchemas {
         self.spent_fields = MAX_KEPT_FIELDS - fields;
     }
 
-    /// Returns the size of all incomplete manifests, in bytes.
     #[cfg(test)]
     pub(super) fn incomplete_bytes(&self) -> usize {
         self.incomplete_bytes
@@ -154,8 +152,8 @@ impl Decoder {
         }
     }
 
-    /// Learns from an event that carries schemas for other events. Returns whether the event
-    /// carries any.
+    /// Learns from an event that carries schemas for other events or names a file with them.
+    /// Returns whether the event is of this kind.
     #[inline]
     pub fn observe(&mut self, record: &Record<'_>) -> bool {
         let is_informative = Self::is_informative(record);
@@ -212,14 +210,14 @@ impl Decoder {
 
     fn add_embedded(&mut self, mut info: EmbeddedEvent, size: usize) {
         let d = info.descriptor;
-        // In manifest events this GUID is the GUID of their task; only the decoding source shows
+        // In manifest events, `event_guid` is the GUID of the task; only the decoding source shows
         // that it is a class.
-        let classic = info.is_classic();
+        let is_classic = info.is_classic();
         // The kernel tables take precedence over the trace.
-        if classic && shape_of(&info.event_guid, d.opcode, d.version).is_some() {
+        if is_classic && shape_of(&info.event_guid, d.opcode, d.version).is_some() {
             return;
         }
-        let key = (info.provider, info.event_guid, d.id, d.version, if classic { d.opcode } else { 0 });
+        let key = (info.provider, info.event_guid, d.id, d.version, if is_classic { d.opcode } else { 0 });
         let fields = info.schema.fields().len();
         if self.in_trace.embedded.contains(&key) || !self.in_trace.spend_budget(fields, size) {
             return;
@@ -239,7 +237,7 @@ impl Decoder {
         for (index, name) in missing_maps {
             self.in_trace.fields_without_map.entry((info.provider, name)).or_default().push((schema, index));
         }
-        if classic {
+        if is_classic {
             self.classic.insert((info.event_guid, d.opcode, d.version), Some(schema));
         } else {
             self.add_candidate(
@@ -250,7 +248,7 @@ impl Decoder {
         }
     }
 
-    /// Gives a map to the embedded schemas that wait for it.
+    /// Stores a map and gives it to the embedded schemas that wait for it.
     fn add_map(&mut self, provider: Guid, map: Arc<ValueMap>, size: usize) {
         let key = (provider, map.name.clone());
         if self.in_trace.maps.contains_key(&key) || !self.in_trace.spend_budget(map.entries().len(), size) {

@@ -18,8 +18,8 @@
 //!                                                  │ Lznt1Text  BINARY, natural   XML
 //! ```
 //!
-//! Two conventions hold for schemas of [`SchemaOrigin::Kernel`] only. BINARY of natural length is the
-//! rest of the payload, and the last field. With the out type XML, the bytes are not the text
+//! Two conventions hold for schemas of [`SchemaOrigin::Kernel`] only. BINARY of natural length is
+//! the rest of the payload, and the last field. With the out type XML, the bytes are not the text
 //! itself but a `u32` of the text's size in bytes, then an LZNT1 stream of UTF-16 text, which the
 //! formatter unpacks. `ETWTIME` marks a stamp of the session's raw clock, which must be known to
 //! show the stamp as a time.
@@ -153,14 +153,14 @@ enum ValueNames {
 impl NamedField {
     /// Returns the names as a map that has the name of the field.
     fn build_map(&self) -> ValueMap {
-        let owned =
+        let to_entries =
             |pairs: &[(u64, &str)]| pairs.iter().map(|(v, n)| (*v, (*n).to_owned())).collect::<Vec<_>>();
         match self.names {
-            Sequence(row) => {
-                ValueMap::new(self.field, false, (0..).zip(row).map(|(v, n)| (v, (*n).to_owned())))
+            Sequence(names) => {
+                ValueMap::new(self.field, false, (0..).zip(names).map(|(v, n)| (v, (*n).to_owned())))
             }
-            Values(values) => ValueMap::new(self.field, false, owned(values)),
-            Bits(bits) => ValueMap::new(self.field, true, owned(bits)),
+            Values(values) => ValueMap::new(self.field, false, to_entries(values)),
+            Bits(bits) => ValueMap::new(self.field, true, to_entries(bits)),
         }
     }
 }
@@ -186,7 +186,7 @@ const CONFIG_IDE_CHANNEL: u8 = 0x17;
 const EVENT_INFO: u8 = 32;
 const EVENT_MAP: u8 = 33;
 
-/// The fields with names, of all shapes.
+/// All fields whose values or bits have names.
 static NAMED_FIELDS: [NamedField; 17] = [
     named_field(class::EVENT_TRACE, &[PARTITION_INFO], "PartitionType", Values(PARTITION)),
     named_field(class::PROCESS, &[1, 2, 3, 4, 0x27], "Flags", Bits(PROCESS_FLAGS)),
@@ -352,8 +352,8 @@ mod tests {
                 assert!(event.ends_with(name) || *name == "Info", "{event}");
                 assert_eq!(schema.event_name().as_deref(), Some(event), "{event}");
                 let expected: Vec<_> = shape.fields.iter().map(|f| f.name).collect();
-                let found: Vec<_> = schema.top().iter().map(|f| &*f.name).collect();
-                assert_eq!(found, expected, "{event}");
+                let names: Vec<_> = schema.top().iter().map(|f| &*f.name).collect();
+                assert_eq!(names, expected, "{event}");
             }
         }
     }
@@ -399,17 +399,17 @@ mod tests {
     }
 
     #[test]
-    fn named_fields_exist_and_carry_their_names() {
+    fn named_fields_exist_and_have_maps() {
         for named in &NAMED_FIELDS {
             for opcode in named.types {
                 let newest = build_schema(&named.class, *opcode, u8::MAX).unwrap();
                 let version_2 = build_schema(&named.class, *opcode, 2).unwrap();
-                let known = [&newest, &version_2].into_iter().any(|s| {
+                let has_map = [&newest, &version_2].into_iter().any(|s| {
                     s.top().iter().any(|f| {
                         &*f.name == named.field && matches!(f.kind, FieldKind::Value { map: Some(_), .. })
                     })
                 });
-                assert!(known, "{} of {} type {opcode:#x}", named.field, named.class);
+                assert!(has_map, "{} of {} type {opcode:#x}", named.field, named.class);
             }
         }
         let switch = build_schema(&class::THREAD, CONTEXT_SWITCH, 2).unwrap();

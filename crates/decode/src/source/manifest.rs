@@ -66,7 +66,7 @@ use crate::{Error, Result};
 /// Keywords that every provider has without declaring them, with their bits.
 pub const WELL_KNOWN_KEYWORDS: &[(&str, u64)] = winmeta::KEYWORDS;
 
-/// The size limit of a manifest, in bytes. One of 187 events has 170 KiB.
+/// The size limit of a manifest, in bytes. A manifest of 187 events has 170 KiB.
 const MAX_MANIFEST_BYTES: usize = 64 << 20;
 
 /// The most characters of a reason, which may quote the manifest.

@@ -69,10 +69,10 @@ impl MessageTable {
         let length = usize::from(entries.u16()?);
         let flags = entries.u16()?;
         // An entry of length 0 would let one block claim four billion ids.
-        let text = length
+        let text_bytes = length
             .checked_sub(ENTRY_HEADER_BYTES)
             .ok_or_else(|| entries.invalid("entry shorter than its header"))?;
-        let bytes = entries.bytes(text)?;
+        let bytes = entries.bytes(text_bytes)?;
         let text = match flags {
             MESSAGE_RESOURCE_UNICODE => text::utf16(text::until_nul16(bytes)),
             _ => text::ansi(text::until_nul8(bytes)),
@@ -87,7 +87,7 @@ impl MessageTable {
         self.texts.get(&id).filter(|_| id != NO_MESSAGE)
     }
 
-    /// Returns the number of bytes of its resource that the table takes.
+    /// Returns the number of bytes that the table takes in its resource.
     #[must_use]
     pub const fn resource_bytes(&self) -> usize {
         self.end
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn blocks_that_share_entries_are_refused_before_they_multiply() {
+    fn blocks_that_share_entries_are_refused() {
         let (blocks, entries) = (2000_u32, 2000_u32);
         let mut bytes = Vec::new();
         bytes.put_u32(blocks);
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn damage_never_panics() {
+    fn damaged_input_never_panics() {
         for_each_damaged_copy(
             &encode_message_table(&[(5, "five\r\n"), (6, "six"), (90, "ninety")]),
             |bytes| {

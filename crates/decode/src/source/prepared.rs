@@ -93,13 +93,13 @@ fn build_title(schema: &Schema, event_name: &Option<Arc<str>>) -> Option<Box<[u8
 }
 
 fn build_labels(schema: &Schema) -> Vec<Box<[u8]>> {
-    let label = |name: &str| {
+    let build_label = |name: &str| {
         let mut label = vec![b' '];
         push_word(name.as_bytes(), &mut label);
         label.push(b'=');
         label.into()
     };
-    schema.fields().iter().map(|f| label(&f.name)).collect()
+    schema.fields().iter().map(|f| build_label(&f.name)).collect()
 }
 
 fn build_json_keys(schema: &Schema) -> Vec<Box<[u8]>> {
@@ -144,7 +144,7 @@ mod tests {
     use traceweir_format::spec::types::{InType, OutType};
 
     #[test]
-    fn fields_of_one_name_are_numbered() {
+    fn fields_with_equal_names_are_numbered() {
         let field = |name| Field::value(name, InType::UINT8, OutType::NULL);
         let fields = vec![field("a"), field("a"), field("a_2"), field("a"), field("q\"")];
         let prepared = PreparedSchema::new(Schema::default().seal(fields, 5).unwrap());

@@ -15,7 +15,7 @@ pub struct ProviderSchemas {
     /// Name of the provider.
     pub name: Option<Arc<str>>,
     /// Names that the provider defines for numbers, and the predefined names that it uses.
-    pub named: ProviderNames,
+    pub value_names: ProviderNames,
     /// Events of the provider.
     pub events: Vec<EventSchema>,
     /// Filters that the provider accepts from sessions; compiled manifests are read without them.
@@ -26,12 +26,12 @@ impl ProviderSchemas {
     /// Returns keyword bits with a name each; a keyword with both a message text and a name comes
     /// twice.
     pub fn keywords(&self) -> impl Iterator<Item = (u64, &str)> {
-        self.named.keywords.iter().flat_map(ValueName::value_with_names)
+        self.value_names.keywords.iter().flat_map(ValueName::value_with_names)
     }
 
     /// Returns the provider's own levels, in the same form as [`Self::keywords`].
     pub fn levels(&self) -> impl Iterator<Item = (u64, &str)> {
-        self.named
+        self.value_names
             .levels
             .iter()
             .filter(|level| !level.name.starts_with("win:"))
@@ -39,7 +39,7 @@ impl ProviderSchemas {
     }
 }
 
-/// The names that a provider has for numbers of its events, by value.
+/// The names that a provider has for the numbers of its events.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ProviderNames {
     /// Names of keyword bits.

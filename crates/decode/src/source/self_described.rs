@@ -60,7 +60,7 @@ struct RepeatedItems {
 }
 
 const REPEAT_SLOT_COUNT: usize = 256;
-/// The most bytes of items that are remembered.
+/// The most bytes of items that are remembered of one event.
 const MAX_ITEMS_BYTES: usize = 1024;
 
 impl SelfDescribedCache {
@@ -69,10 +69,10 @@ impl SelfDescribedCache {
     #[inline(always)]
     pub(super) fn find_repeated(&self, record: &[u8], items: &[u8]) -> Option<usize> {
         let repeat = self.repeats.get(repeat_slot(items))?;
-        let same = chunk::<16>(record, PROVIDER_OFFSET) == Some(&repeat.provider)
+        let is_same = chunk::<16>(record, PROVIDER_OFFSET) == Some(&repeat.provider)
             && *repeat.items == *items
             && !items.is_empty();
-        same.then_some(repeat.index)
+        is_same.then_some(repeat.index)
     }
 
     #[cold]
@@ -124,14 +124,14 @@ impl SelfDescribedCache {
         slot: usize,
     ) -> Result<usize, Undecoded> {
         let hash = full_hash(&provider, traits, metadata);
-        let known = self.by_hash.get(&hash).and_then(|list| {
-            let same = |i: &&u32| {
+        let cached = self.by_hash.get(&hash).and_then(|list| {
+            let is_same = |i: &&u32| {
                 let entry = usize::try_from(**i).ok().and_then(|i| self.entries.get(i));
                 entry.is_some_and(|e| e.matches(&provider, traits, metadata))
             };
-            list.iter().find(same).copied()
+            list.iter().find(is_same).copied()
         });
-        let id = match known {
+        let id = match cached {
             Some(id) => id,
             None => self.parse_and_insert(provider, traits, metadata, hash)?,
         };
@@ -184,7 +184,7 @@ impl CachedSchema {
 }
 
 /// Hashes the length and a few words from the middle and the end, where the names of events and
-/// fields are.
+/// fields are, to a slot.
 #[inline(always)]
 fn repeat_slot(items: &[u8]) -> usize {
     let end = items.len();
@@ -195,7 +195,7 @@ fn repeat_slot(items: &[u8]) -> usize {
     usize::try_from(mixed.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 56).unwrap_or(0)
 }
 
-/// Hashes the length and a few words; a comparison follows.
+/// Hashes the length and a few words to a slot; the caller compares the bytes.
 #[inline]
 fn cheap_hash(provider: &Guid, metadata: &[u8]) -> usize {
     let tail = metadata.len().saturating_sub(8);
@@ -231,15 +231,15 @@ mod tests {
     #[test]
     fn the_cache_is_bounded_in_entries_and_bytes() {
         let mut cache = SelfDescribedCache::default();
-        let mut emptied = 0;
+        let mut clear_count = 0;
         for n in 0..MAX_ENTRIES * 2 + 10 {
             let before = cache.entries.len();
             let index = cache.find(Guid::NULL, None, &metadata(&n.to_string(), 0)).unwrap();
             assert_eq!(cache.get(index).unwrap().event_name.as_deref(), Some(&*n.to_string()));
-            emptied += usize::from(cache.entries.len() < before);
+            clear_count += usize::from(cache.entries.len() < before);
             assert!(cache.entries.len() <= MAX_ENTRIES);
         }
-        assert_eq!(emptied, 2);
+        assert_eq!(clear_count, 2);
         for n in 0..100 {
             cache.find(Guid::NULL, None, &metadata(&n.to_string(), 3000)).unwrap();
             assert!(cache.bytes <= MAX_CACHE_BYTES && cache.entries.len() < MAX_ENTRIES);

@@ -130,7 +130,7 @@ fn encode_chunks(xml: &str, count: usize) -> Vec<Vec<u8>> {
 }
 
 /// Builds a TRACE_EVENT_INFO of one field, which may name a map. With an event GUID it describes a
-/// classic class.
+/// MOF class.
 fn encode_info(event_guid: Guid, descriptor: EventDescriptor, field: &str, map: Option<&str>) -> Vec<u8> {
     encode_info_from(u32::from(!event_guid.is_null()), event_guid, descriptor, field, map)
 }
@@ -220,10 +220,10 @@ fn messages_need_their_format() {
         out
     };
     let mut decoder = Decoder::new();
-    let known = message(10, Some(guid));
-    assert_eq!(schema_field_names(&mut decoder, &known), Err(Undecoded::NoMessageFormat));
+    let described = message(10, Some(guid));
+    assert_eq!(schema_field_names(&mut decoder, &described), Err(Undecoded::NoMessageFormat));
     assert_eq!(decoder.add_tmf(TMF).unwrap().formats, 5);
-    let found = decoder.find(&Record::parse(&known, 0).unwrap()).unwrap();
+    let found = decoder.find(&Record::parse(&described, 0).unwrap()).unwrap();
     assert_eq!((found.prepared.schema.origin, found.payload.len()), (SchemaOrigin::Wpp, 8));
     assert!(found.prepared.message.is_some());
     for other in [message(99, Some(guid)), message(10, Some(OTHER)), message(10, None)] {

@@ -59,7 +59,6 @@ fn parse_name(bytes: &[u8]) -> Option<Arc<str>> {
     (!bytes.is_empty()).then(|| ansi(bytes).into())
 }
 
-/// The fields of an event as a tree.
 struct FieldTree<'a> {
     nodes: Vec<FieldNode<'a>>,
     /// Indexes of the fields outside any structure.
@@ -76,14 +75,14 @@ impl<'a> FieldTree<'a> {
         let mut tree = Self { nodes: Vec::new(), top: Vec::new() };
         // Structures that still miss members, the innermost last, with the number of members that
         // each misses.
-        let mut open: Vec<(usize, u8)> = Vec::new();
+        let mut structs: Vec<(usize, u8)> = Vec::new();
         for field in metadata.fields() {
             let field = field?;
             let index = tree.nodes.len();
             if index >= MAX_FIELDS {
                 return Err(Error::Schema("too many fields"));
             }
-            match open.last_mut() {
+            match structs.last_mut() {
                 Some((parent, missing)) => {
                     *missing = missing.saturating_sub(1);
                     if let Some(node) = tree.nodes.get_mut(*parent) {
@@ -92,13 +91,13 @@ impl<'a> FieldTree<'a> {
                 }
                 None => tree.top.push(index),
             }
-            open.pop_if(|(_, missing)| *missing == 0);
+            structs.pop_if(|(_, missing)| *missing == 0);
             if let Some(members @ 1..) = field.members() {
-                open.push((index, members));
+                structs.push((index, members));
             }
             tree.nodes.push(FieldNode { field, members: Vec::new() });
         }
-        if open.is_empty() { Ok(tree) } else { Err(Error::Schema("structure without all of its members")) }
+        if structs.is_empty() { Ok(tree) } else { Err(Error::Schema("structure without all of its members")) }
     }
 
     /// Returns the fields of a schema, and how many of them are outside any structure.
@@ -189,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn names_tags_and_group_come_from_the_blobs() {
+    fn names_tags_and_group_come_from_traits_and_metadata() {
         let (id, group) = (Guid::from_provider_name("p"), Guid::from_provider_name("g"));
         let mut traits = TraitsBuilder::new("Provider");
         let traits = traits.group(&group).finish().unwrap();

@@ -47,12 +47,12 @@ impl TrackedFiles {
         if self.known_guids.len() >= MAX_TRACKED && !self.known_guids.contains_key(&key) {
             return;
         }
-        let known = self.known_guids.entry(key).or_default();
-        binary.guids.retain(|guid| !known.contains(guid));
-        if binary.guids.is_empty() || known.len() >= MAX_TRACKED {
+        let known_guids = self.known_guids.entry(key).or_default();
+        binary.guids.retain(|guid| !known_guids.contains(guid));
+        if binary.guids.is_empty() || known_guids.len() >= MAX_TRACKED {
             return;
         }
-        known.extend_from_slice(&binary.guids);
+        known_guids.extend_from_slice(&binary.guids);
         // A file in the list is read once for all its providers.
         let is_same_file =
             |listed: &&mut BinaryPath| listed.path == binary.path && listed.build_id == binary.build_id;
@@ -85,10 +85,10 @@ impl Decoder {
         !self.tracked.untaken.is_empty()
     }
 
-    /// Adds the schemas of the providers that `binary` lists from its file. Returns the number of
-    /// events.
+    /// Adds the schemas of the providers that `binary` lists, read from its `file`. Returns the
+    /// number of events.
     ///
-    /// Returns an error if the file has another build id or no manifest.
+    /// Returns an error if the file has a different build id or no manifest.
     pub fn add_tracked<R: Read + Seek>(&mut self, binary: &BinaryPath, file: R) -> Result<usize> {
         let mut events = 0_usize;
         for provider in identified::load_identified(file, &binary.build_id)? {
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn damage_never_panics() {
+    fn damaged_input_never_panics() {
         let file = elf_sections(
             true,
             &[(".note.gnu.build-id", 7, &encode_build_id_note(&[1])), (binary::ELF_SECTION, 1, b"CRIM")],

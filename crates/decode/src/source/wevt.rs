@@ -28,7 +28,7 @@
 //! each record spends from a budget that a sound blob does not use up
 //! (`WevtReader::spend_bytes`), and so do the fields of events.
 //!
-//! This project defines SYMB: the message compiler keeps symbols in the header it writes, and
+//! This project defines SYMB: the message compiler puts symbols only into its C header, and
 //! without them an event without a task has no name. Other readers skip elements with an unknown
 //! signature.
 //!
@@ -145,7 +145,6 @@ impl<'a> WevtReader<'a> {
         }
     }
 
-    /// Returns a cursor at an offset of the blob.
     fn cursor_at(&self, offset: u32) -> Result<Cursor<'a>> {
         let mut cursor = Cursor::new("compiled manifest", self.blob);
         cursor.seek(usize::try_from(offset).unwrap_or(usize::MAX))?;
@@ -181,8 +180,8 @@ impl<'a> WevtReader<'a> {
                 signature => self.read_name_table(signature, element, &mut tables)?,
             }
         }
-        let named = tables.take_names();
-        let mut provider = ProviderSchemas { id, name, named, ..ProviderSchemas::default() };
+        let value_names = tables.take_names();
+        let mut provider = ProviderSchemas { id, name, value_names, ..ProviderSchemas::default() };
         for offset in event_lists {
             self.read_events(offset, &tables, &mut provider)?;
         }

@@ -72,7 +72,7 @@ pub struct MessageFormat {
     pub number: u16,
     /// The arguments and the text.
     pub schema: Schema,
-    /// The location of the message in its source code.
+    /// The names of the message's component, function, level and flags.
     pub info: WppInfo,
 }
 

@@ -15,7 +15,7 @@ const MAX_MANGLED_BYTES: usize = 8 << 10;
 const MAX_DEMANGLED_BYTES: usize = 4 << 10;
 /// The longest Microsoft name in bytes: its demangler recurses one level for each letter.
 const MAX_MICROSOFT_BYTES: usize = 512;
-/// The most digits in a Microsoft name: each may repeat what was printed before.
+/// The most digits in a Microsoft name: each may repeat an earlier part of the name.
 const MAX_MICROSOFT_DIGITS: usize = 24;
 
 /// A text with a limited size.
@@ -35,7 +35,7 @@ impl Write for LimitedText {
 /// most 4 KiB.
 #[must_use]
 pub fn demangle(name: &str) -> String {
-    // Linkers append a version. Compilers append the name of a part that they split off a function.
+    // Linkers append a version. Compilers append a suffix to a part that they split off a function.
     let (mangled, suffix) = split_suffix(name);
     let text = demangle_rust(mangled).or_else(|| demangle_cpp(mangled)).or_else(|| demangle_microsoft(name));
     let mut text = match text {
@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn names_that_expand_without_end_stay_mangled() {
+    fn demangled_names_are_bounded() {
         // Each template argument is twice as long as the one before.
         let mut bomb = String::from("_Z1fI1aS_S_E");
         for at in 0..30 {

@@ -13,7 +13,8 @@
 //! 1. Sections are in memory unchanged; everything else is derived from them within `WorkBudget`
 //!    and the limits below.
 //! 2. A unit that is only partly readable keeps the entries that were read, and is not read again.
-//! 3. Names and paths are cut; loops and chains of references are followed for a few steps only.
+//! 3. Overlong names and paths are cut or left out; loops and chains of references are followed for
+//!    a few steps only.
 
 mod functions;
 mod lines;
@@ -30,15 +31,15 @@ use self::lines::LineTable;
 use self::units::Units;
 use super::effort::WorkBudget;
 
-/// The most bytes of unit contents that are kept; beyond it, all units are dropped.
+/// The most bytes of unit contents that are kept; beyond this limit, all units are dropped.
 const MAX_CACHED_BYTES: usize = 256 << 20;
-/// The steps for reading one unit.
-const UNIT_STEPS: u64 = 64 << 20;
-/// The time for reading one unit.
-const UNIT_TIME: Duration = Duration::from_secs(10);
-/// The time for all units of a file together.
-const FILE_TIME: Duration = Duration::from_secs(60);
-/// The most units that may cover one address.
+/// The most steps for reading one unit.
+const MAX_UNIT_STEPS: u64 = 64 << 20;
+/// The most time for reading one unit.
+const MAX_UNIT_TIME: Duration = Duration::from_secs(10);
+/// The most time for all units of a file together.
+const MAX_FILE_TIME: Duration = Duration::from_secs(60);
+/// The most units that are searched for one address.
 const MAX_CANDIDATES: usize = 8;
 
 type Slice<'a> = EndianSlice<'a, RunTimeEndian>;
@@ -50,8 +51,8 @@ fn is_code(range: &gimli::Range) -> bool {
     range.begin > 1 && range.begin < range.end
 }
 
-/// Returns a text of a unit, if it ends within `max_bytes` bytes. Text sections may have no
-/// terminator, so the search stops there.
+/// Returns a text of a unit, if it ends within `max_bytes` bytes. A section without a terminator is
+/// not searched further.
 fn read_text<'a>(
     info: &Info<'a>,
     unit: &Unit<'a>,
@@ -60,8 +61,8 @@ fn read_text<'a>(
 ) -> Option<Slice<'a>> {
     let read_terminated = |section: &Slice<'a>, at: usize| {
         let tail = section.slice().get(at..)?;
-        let near = tail.get(..tail.len().min(max_bytes.saturating_add(1)))?;
-        Some(Slice::new(near.get(..memchr::memchr(0, near)?)?, section.endian()))
+        let bytes = tail.get(..tail.len().min(max_bytes.saturating_add(1)))?;
+        Some(Slice::new(bytes.get(..memchr::memchr(0, bytes)?)?, section.endian()))
     };
     match value {
         AttributeValue::String(text) => Some(text).filter(|text| text.len() <= max_bytes),
@@ -104,7 +105,7 @@ impl Sections {
     }
 
     fn get(&self, id: SectionId) -> &[u8] {
-        self.0.iter().find(|(known, _)| *known == id).map_or(&[], |(_, bytes)| bytes)
+        self.0.iter().find(|(section_id, _)| *section_id == id).map_or(&[], |(_, bytes)| bytes)
     }
 
     fn parse_info(&self, endian: RunTimeEndian) -> Info<'_> {
@@ -131,7 +132,6 @@ pub struct FunctionSite {
     pub is_inlined: bool,
 }
 
-/// The functions and lines of one unit.
 #[derive(Debug, Default)]
 struct UnitContents {
     functions: DwarfFunctions,
@@ -195,17 +195,17 @@ impl Dwarf {
         if let Some(contents) = self.cached_units.get(&unit) {
             return Arc::clone(contents);
         }
-        let began = Instant::now();
-        let read = self.units.as_ref().filter(|_| self.spent_time < FILE_TIME).and_then(|units| {
+        let start = Instant::now();
+        let contents = self.units.as_ref().filter(|_| self.spent_time < MAX_FILE_TIME).and_then(|units| {
             let info = self.sections.parse_info(self.endian);
-            let mut budget = WorkBudget::new(UNIT_STEPS, UNIT_TIME);
-            let (unit, first) = units.open(&info, unit)?;
+            let mut budget = WorkBudget::new(MAX_UNIT_STEPS, MAX_UNIT_TIME);
+            let (unit, unit_start) = units.open(&info, unit)?;
             let lines = LineTable::read(&info, &unit, &mut budget);
-            let functions = DwarfFunctions::read(&info, (&unit, first), units, &mut budget);
+            let functions = DwarfFunctions::read(&info, (&unit, unit_start), units, &mut budget);
             Some(UnitContents { functions, lines })
         });
-        let contents = Arc::new(read.unwrap_or_default());
-        self.spent_time = self.spent_time.saturating_add(began.elapsed());
+        let contents = Arc::new(contents.unwrap_or_default());
+        self.spent_time = self.spent_time.saturating_add(start.elapsed());
         self.cached_bytes = self.cached_bytes.saturating_add(contents.bytes());
         if self.cached_bytes > MAX_CACHED_BYTES {
             self.cached_units.clear();
@@ -215,7 +215,7 @@ impl Dwarf {
         contents
     }
 
-    /// Returns the memory that this takes, in bytes.
+    /// Returns the memory that the sections and the units take, in bytes.
     #[must_use]
     pub fn bytes(&self) -> usize {
         self.sections.0.iter().fold(self.cached_bytes, |sum, (_, bytes)| sum.saturating_add(bytes.len()))

@@ -20,7 +20,6 @@ pub(super) struct WorkBudget {
 }
 
 impl WorkBudget {
-    /// Creates a budget of steps and time.
     pub(super) fn new(steps: u64, time: Duration) -> Self {
         let now = Instant::now();
         Self { steps_left: steps, deadline: now.checked_add(time).unwrap_or(now), steps_since_clock: 0 }

@@ -6,8 +6,8 @@
 //! ```
 //!
 //! The loader decides where a program is in memory; symbols have the addresses that the linker
-//! assigned. [`ElfIdentity::base`] is the linked address of the first byte of the file, so `linked =
-//! address - loaded base + ElfIdentity::base`.
+//! assigned. [`ElfIdentity::base`] is the linked address of the first byte of the file, so `linked
+//! = address - loaded base + ElfIdentity::base`.
 //!
 //! Not supported: symbols in a compressed `.gnu_debugdata`, sections compressed with anything but
 //! zlib, DWARF in separate files for each unit (`.dwo`).
@@ -53,7 +53,7 @@ pub struct ElfIdentity {
     pub build_id: Vec<u8>,
     /// The linked address of the first byte.
     pub base: u64,
-    /// The number of bytes from the base to the end of what is loaded.
+    /// The number of bytes from the base to the end of the last loaded segment.
     pub extent: u64,
     /// The name of the separate debug file, and its checksum.
     pub debug_link: Option<(String, u32)>,
@@ -62,9 +62,9 @@ pub struct ElfIdentity {
 /// The parts of a file to read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ElfParts {
-    /// Reads the symbols.
+    /// Whether to read the symbols.
     pub symbols: bool,
-    /// Reads inlined functions and lines.
+    /// Whether to read inlined functions and lines.
     pub dwarf: bool,
 }
 
@@ -73,8 +73,8 @@ pub struct ElfParts {
 pub struct Elf {
     /// The properties that identify the file.
     pub identity: ElfIdentity,
-    /// Functions by address; empty if not requested, and [cut](SymbolTable::is_cut) if there are too
-    /// many.
+    /// Functions by address; empty if not requested, and [cut](SymbolTable::is_cut) if there are
+    /// too many.
     pub symbols: SymbolTable,
     /// Whether the file has only the symbols that other programs need.
     pub is_stripped: bool,
@@ -85,7 +85,7 @@ pub struct Elf {
     pub dwarf: Option<Dwarf>,
 }
 
-/// Finds the GNU build id in notes, in the form in which a kernel shows its own.
+/// Finds the GNU build id in ELF notes. A kernel shows its own notes in this form.
 #[must_use]
 pub fn build_id_of_notes(mut notes: &[u8]) -> Option<&[u8]> {
     const NOTE_HEADER_BYTES: usize = 12;
@@ -111,7 +111,7 @@ struct DwarfSection {
     offset: u64,
     size: u64,
     /// The uncompressed size, if the section is compressed.
-    unpacked: Option<u64>,
+    unpacked_bytes: Option<u64>,
 }
 
 /// The result of reading the headers and symbols.
@@ -137,7 +137,7 @@ impl Elf {
     ) -> Result<Option<Self>> {
         let (cache, bytes_left) = (ReadCache::new(file), Cell::new(MAX_HEADER_BYTES));
         let reader = LimitedReader { file: &cache, bytes_left: &bytes_left };
-        let found = match reader.read_bytes_at(0, 16).map_err(|()| Error::Binary("not an ELF file".into()))? {
+        let elf = match reader.read_bytes_at(0, 16).map_err(|()| Error::Binary("not an ELF file".into()))? {
             [0x7F, b'E', b'L', b'F', ELFCLASS32, ..] => {
                 read_contents::<FileHeader32<Endianness>, _>(reader, &bytes_left, parts, accept)?
             }
@@ -146,8 +146,7 @@ impl Elf {
             }
             _ => return Err(Error::Binary("not an ELF file".into())),
         };
-        let Some(ElfContents { identity, symbols, is_stripped, starts, dwarf_sections, endian }) = found
-        else {
+        let Some(ElfContents { identity, symbols, is_stripped, starts, dwarf_sections, endian }) = elf else {
             return Ok(None);
         };
         let dwarf = read_dwarf_sections(cache.into_inner(), &dwarf_sections)
@@ -155,7 +154,7 @@ impl Elf {
         Ok(Some(Self { identity, symbols, is_stripped, starts, dwarf }))
     }
 
-    /// Returns the memory that this takes, in bytes.
+    /// Returns the memory that symbols, starts and DWARF data take, in bytes.
     #[must_use]
     pub fn bytes(&self) -> usize {
         let starts = size_of::<u64>().saturating_mul(self.starts.capacity());
@@ -188,15 +187,12 @@ where
     let symbols = if parts.symbols {
         let machine = header.e_machine(endian);
         let mask = if machine == EM_ARM { !1 } else { u64::MAX };
-        symbols::read_symbols::<Elf, R>(&sections, (endian, file), bytes_left, (machine, mask))
+        symbols::read_symbols::<Elf, R>(&sections, endian, file, bytes_left, machine, mask)
     } else {
         SymbolTable::default()
     };
-    let starts = if parts.symbols && is_stripped {
-        starts::read_starts(&sections, (endian, file))
-    } else {
-        Vec::new()
-    };
+    let starts =
+        if parts.symbols && is_stripped { starts::read_starts(&sections, endian, file) } else { Vec::new() };
     let dwarf_sections =
         if parts.dwarf { locate_dwarf_sections::<Elf, R>(&sections, endian, file) } else { Vec::new() };
     let endian = if endian == Endianness::Big { RunTimeEndian::Big } else { RunTimeEndian::Little };
@@ -279,7 +275,7 @@ where
         }
         let (mut offset, mut size): (u64, u64) =
             (section.sh_offset(endian).into(), section.sh_size(endian).into());
-        let mut unpacked = None;
+        let mut unpacked_bytes = None;
         if section.sh_flags(endian).into() & u64::from(SHF_COMPRESSED) != 0 {
             let Ok(Some((packed, at, stored))) = section.compression(endian, file) else { return Vec::new() };
             let unpacked_size: u64 = packed.ch_size(endian).into();
@@ -288,13 +284,13 @@ where
             {
                 return Vec::new();
             }
-            (offset, size, unpacked) = (at, stored, Some(unpacked_size));
+            (offset, size, unpacked_bytes) = (at, stored, Some(unpacked_size));
         }
-        match bytes_left.checked_sub(unpacked.unwrap_or(size).max(size)) {
+        match bytes_left.checked_sub(unpacked_bytes.unwrap_or(size).max(size)) {
             Some(remaining) => bytes_left = remaining,
             None => return Vec::new(),
         }
-        parts.push(DwarfSection { id, offset, size, unpacked });
+        parts.push(DwarfSection { id, offset, size, unpacked_bytes });
     }
     parts
 }
@@ -309,7 +305,7 @@ fn read_dwarf_sections<R: Read + Seek>(mut file: R, parts: &[DwarfSection]) -> O
         }
         file.seek(SeekFrom::Start(part.offset)).ok()?;
         let stored = (&mut file).take(part.size);
-        let bytes = match part.unpacked {
+        let bytes = match part.unpacked_bytes {
             None => read_exactly(stored, part.size)?,
             Some(unpacked_size) => read_exactly(ZlibDecoder::new(stored), unpacked_size)?,
         };

@@ -1,4 +1,4 @@
-//! Reads lists of symbols as text: of a running kernel, of a built kernel, of code that a program
+//! Reads text lists of symbols: of a running kernel, of a kernel build, and of code that a program
 //! generated at run time.
 //!
 //! ```text
@@ -12,7 +12,7 @@
 
 use std::io::{self, BufRead, BufReader, Read};
 
-use super::table::{MAX_NAME, MAX_SYMBOLS, SymbolRank, SymbolTable};
+use super::table::{MAX_NAME_BYTES, MAX_SYMBOLS, SymbolRank, SymbolTable};
 
 /// The most bytes of a list that are read.
 const MAX_LIST_BYTES: u64 = 256 << 20;
@@ -36,7 +36,7 @@ pub fn read_kernel_symbols(from: impl Read) -> io::Result<SymbolTable> {
     })
 }
 
-/// Reads the functions that a program generated at run time, from the list that it wrote.
+/// Reads the functions that a program generated at run time, from the perf map that it wrote.
 pub fn read_perf_map(from: impl Read) -> io::Result<SymbolTable> {
     read_lines(from, |line, table| {
         let mut parts = line.splitn(3, |byte| *byte == b' ');
@@ -56,9 +56,9 @@ fn read_lines(
     let mut line = Vec::new();
     while table.len() < MAX_SYMBOLS {
         line.clear();
-        // A line without an end is cut, and the rest is read as another line.
-        let longest = u64::try_from(MAX_NAME).unwrap_or(u64::MAX);
-        if (&mut from).take(longest).read_until(b'\n', &mut line)? == 0 {
+        // A longer line is read as several lines.
+        let max_line = u64::try_from(MAX_NAME_BYTES).unwrap_or(u64::MAX);
+        if (&mut from).take(max_line).read_until(b'\n', &mut line)? == 0 {
             break;
         }
         parse_line(line.trim_ascii_end(), &mut table);
@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn generated_code_has_names_with_blanks() {
+    fn perf_map_names_may_contain_blanks() {
         let list = "7f0000001000 40 Interpreter: do it()\n0x7f0000001040 10 stub\n7f x y\n7f0000002000 20\n";
         let table = read_perf_map(list.as_bytes()).unwrap();
         assert_eq!(table.lookup(0x7F00_0000_103F).unwrap().text(), "Interpreter: do it()");
@@ -104,10 +104,10 @@ mod tests {
     }
 
     #[test]
-    fn line_without_an_end_is_cut() {
+    fn endless_line_gives_no_symbol_and_repeated_lines_give_one() {
         let table = read_kernel_symbols(io::repeat(b'f').take(4 << 20)).unwrap();
         assert!(table.is_empty());
-        let same = "0 T a\n".repeat(100_000);
-        assert_eq!(read_kernel_symbols(same.as_bytes()).unwrap().len(), 1);
+        let repeated = "0 T a\n".repeat(100_000);
+        assert_eq!(read_kernel_symbols(repeated.as_bytes()).unwrap().len(), 1);
     }
 }

@@ -60,7 +60,7 @@ fn unreadable_pdb(error: impl std::fmt::Display) -> Error {
 }
 
 impl Pdb {
-    /// Reads a regular file on disk, as [`Pdb::read`].
+    /// Like [`Pdb::read`], for a regular file on disk.
     pub fn read_file(file: File, accept: impl FnOnce(Guid, u32) -> bool) -> Result<Option<Self>> {
         let max_length = effective_file_length(&file)?;
         Self::read_with_max_length(BufReader::new(file), max_length, accept)
@@ -87,12 +87,12 @@ impl Pdb {
         if !accept(signature, debug.age().unwrap_or(information.age)) {
             return Ok(None);
         }
-        let tables = pdb.raw_stream(StreamIndex(DEBUG_STREAM)).map_err(unreadable_pdb)?;
-        let optional = |which| tables.as_ref().and_then(|tables| find_optional_stream(tables, which));
-        if optional(OMAP_STREAM).is_some() {
+        let stream = pdb.raw_stream(StreamIndex(DEBUG_STREAM)).map_err(unreadable_pdb)?;
+        let optional_stream = |which| stream.as_ref().and_then(|stream| find_optional_stream(stream, which));
+        if optional_stream(OMAP_STREAM).is_some() {
             return Err(Error::Binary("the code of the image was moved after linking".into()));
         }
-        let headers = optional(SECTION_HEADERS_STREAM).map(|index| pdb.raw_stream(StreamIndex(index)));
+        let headers = optional_stream(SECTION_HEADERS_STREAM).map(|index| pdb.raw_stream(StreamIndex(index)));
         let headers = headers.transpose().map_err(unreadable_pdb)?.flatten();
         let headers: &[u8] = headers.as_ref().map_or(&[], |headers| headers);
         let section_addresses: Vec<u32> = headers
@@ -167,7 +167,7 @@ mod tests {
     use crate::pdb_file::{AGE, SIGNATURE, functions};
 
     #[test]
-    fn functions_are_found_by_their_distance_from_the_base() {
+    fn functions_are_found_by_offset_from_the_image_base() {
         let read = Pdb::read(Cursor::new(functions(u16::MAX)), |signature, age| {
             (signature, age) == (SIGNATURE, AGE)
         });
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn other_pdb_and_pdb_of_moved_code_are_not_read() {
+    fn pdbs_with_other_age_or_moved_code_are_not_read() {
         assert!(Pdb::read(Cursor::new(functions(u16::MAX)), |_, age| age != AGE).unwrap().is_none());
         assert!(Pdb::read(Cursor::new(functions(8)), |_, _| true).is_err());
     }

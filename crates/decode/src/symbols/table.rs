@@ -3,7 +3,7 @@
 //! ```text
 //!   start ──▶ sorted ──▶ the last start at or before an address, if its end is after the address
 //!   names     one block of bytes; an entry has the offset of its name
-//!   groups    the owners of symbols in a list: modules of a kernel
+//!   groups    the kernel modules that symbols of a list belong to
 //! ```
 //!
 //! Invariants:
@@ -12,7 +12,7 @@
 //! 2. A symbol of unknown size extends to the next one, but not past the end of its section if that
 //!    is known, nor further than [`MAX_UNSIZED_BYTES`].
 //! 3. At most [`MAX_SYMBOLS`] entries and [`MAX_TOTAL_NAME_BYTES`] bytes of names are kept; other
-//!    symbols are left out, and [`SymbolTable::is_cut`] reports it.
+//!    symbols are left out, and [`SymbolTable::is_cut`] returns true.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -22,12 +22,12 @@ pub const MAX_SYMBOLS: usize = 4 << 20;
 /// The most bytes of names that are kept of a file.
 pub const MAX_TOTAL_NAME_BYTES: usize = 128 << 20;
 /// The longest name in bytes; compilers make some of a few thousand bytes.
-pub const MAX_NAME: usize = 16 << 10;
+pub const MAX_NAME_BYTES: usize = 16 << 10;
 /// The largest extent in bytes of a symbol of unknown size.
 pub const MAX_UNSIZED_BYTES: u64 = 64 << 10;
 /// The most groups of a list.
 const MAX_GROUPS: usize = 4096;
-/// The number of entries before the nearest one that are checked, because symbols may overlap.
+/// The most entries that a lookup checks, backwards from the nearest, because symbols may overlap.
 const MAX_OVERLAPPING_SYMBOLS: usize = 16;
 
 #[derive(Clone, Copy, Debug)]
@@ -49,7 +49,7 @@ pub struct Symbol<'t> {
     pub name: &'t [u8],
     /// Start address of the symbol.
     pub start: u64,
-    /// The owner of the symbol, if a list names one.
+    /// The kernel module of the symbol, if a list names one.
     pub group: Option<&'t Arc<str>>,
 }
 
@@ -68,7 +68,7 @@ pub enum SymbolRank {
     Global,
     /// A symbol that only its own program can use.
     Local,
-    /// A symbol that another may replace.
+    /// A symbol that another symbol may replace.
     Weak,
 }
 
@@ -102,7 +102,7 @@ impl SymbolTable {
         group: Option<&str>,
     ) {
         let name_bytes = self.names.len().saturating_add(name.len());
-        if name.is_empty() || name.len() > MAX_NAME {
+        if name.is_empty() || name.len() > MAX_NAME_BYTES {
             return;
         }
         if self.entries.len() >= MAX_SYMBOLS || name_bytes > MAX_TOTAL_NAME_BYTES {
@@ -121,9 +121,9 @@ impl SymbolTable {
             SymbolRank::Local => 1,
             SymbolRank::Weak => 2,
         };
-        for (known, start_name) in self.kernel_start.iter_mut().zip(KERNEL_START_NAMES) {
+        for (address, start_name) in self.kernel_start.iter_mut().zip(KERNEL_START_NAMES) {
             if name == start_name && group == 0 {
-                known.get_or_insert(start);
+                address.get_or_insert(start);
             }
         }
         self.names.extend_from_slice(name);
@@ -137,8 +137,8 @@ impl SymbolTable {
         });
     }
 
-    /// Returns the number of a group, counted from 1; symbols of one group are added one after the
-    /// other.
+    /// Returns the number of a group, counted from 1, or 0 for no group. Symbols of one group are
+    /// added one after the other.
     fn find_or_add_group(&mut self, name: Option<&str>) -> Option<u16> {
         let Some(name) = name else { return Some(0) };
         let has_name = |group: &Arc<str>| **group == *name;
@@ -183,7 +183,7 @@ impl SymbolTable {
         Some(self.symbol_of_entry(entry))
     }
 
-    /// Returns the addresses of the first byte of a kernel, by each of its names.
+    /// Returns the addresses of `_text` and `_stext` of the kernel, if the table has them.
     pub fn kernel_start(&self) -> impl Iterator<Item = u64> {
         self.kernel_start.into_iter().flatten()
     }
@@ -195,7 +195,6 @@ impl SymbolTable {
         Symbol { name: self.names.get(at..end).unwrap_or_default(), start: entry.start, group }
     }
 
-    /// Marks the table as incomplete.
     pub(super) fn mark_cut(&mut self) {
         self.is_cut = true;
     }
@@ -291,7 +290,7 @@ mod tests {
         table.push(1, 1, b"a", SymbolRank::Global);
         table.push_in_group(2, 1, b"b", SymbolRank::Global, Some("ext4"));
         table.push_in_group(3, 1, b"c", SymbolRank::Global, Some("ext4"));
-        table.push(4, 1, &[b'x'; MAX_NAME + 1], SymbolRank::Global);
+        table.push(4, 1, &[b'x'; MAX_NAME_BYTES + 1], SymbolRank::Global);
         table.push(5, 1, b"", SymbolRank::Global);
         table.push(u64::MAX, 9, b"top", SymbolRank::Global);
         table.push_in_group(7, 1, b"_text", SymbolRank::Global, Some("ext4"));
@@ -300,7 +299,7 @@ mod tests {
         assert_eq!(
             table.kernel_start().collect::<Vec<_>>(),
             [1],
-            "the symbol of the kernel itself must count, not that of a module"
+            "the symbol of the kernel itself must be used, not that of a module"
         );
         assert_eq!((table.len(), table.groups.len()), (5, 1));
         assert_eq!(table.lookup(3).and_then(|symbol| symbol.group).map(|group| &**group), Some("ext4"));

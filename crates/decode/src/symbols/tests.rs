@@ -48,8 +48,8 @@ fn a_function_of_this_program_is_found_by_symbol_and_by_line() {
 }
 
 #[test]
-fn file_with_another_identity_is_not_read() {
-    let read = |wanted| Elf::read(Cursor::new(read_own_program()), ALL_PARTS, |_| wanted).unwrap();
+fn rejected_identity_prevents_reading() {
+    let read = |is_accepted| Elf::read(Cursor::new(read_own_program()), ALL_PARTS, |_| is_accepted).unwrap();
     assert!(read(false).is_none());
     assert!(read(true).is_some());
 }
@@ -84,7 +84,6 @@ fn damaged_elf_files_give_errors_or_fewer_symbols() {
     }
 }
 
-/// DWARF with random bytes changed.
 #[test]
 fn damaged_sections_give_errors_or_fewer_functions() {
     let bytes = read_own_program();
@@ -154,10 +153,10 @@ fn shared_range_list_ends_reading_early() {
     assert_eq!(sites.first().and_then(|site| site.function.as_deref()), Some("f"));
     assert_eq!(sites.first().map(|site| site.start), Some(17));
     // Ten thousand functions with a hundred thousand ranges each.
-    let began = Instant::now();
+    let start = Instant::now();
     let mut hostile = Dwarf::new(build_shared_ranges(10_000, 100_000), gimli::RunTimeEndian::Little);
     let _ = hostile.find(18);
-    assert!(began.elapsed() < Duration::from_secs(40), "{:?}", began.elapsed());
+    assert!(start.elapsed() < Duration::from_secs(40), "{:?}", start.elapsed());
 }
 
 #[test]

@@ -41,10 +41,10 @@ const TEMPLATE_EVENT_DATA: u32 = 1;
 pub struct EventInfo {
     /// Empty if the structure would be too large.
     bytes: Vec<u8>,
-    /// The schema whose fields are the properties, if it is not the schema of the event.
-    listed: Option<Schema>,
+    /// The schema whose fields are the properties; `None` if it is the event's own schema.
+    listed_schema: Option<Schema>,
     /// The property that extends to the end of the payload.
-    to_end: Option<OpenProperty>,
+    open_property: Option<OpenProperty>,
 }
 
 /// A property that extends to the end of the payload.
@@ -52,7 +52,7 @@ pub struct EventInfo {
 pub enum OpenProperty {
     /// An array of elements, with the property's index.
     Elements(usize),
-    /// A string of bytes, with the property's index.
+    /// A byte string, with the property's index.
     Bytes(usize),
 }
 
@@ -99,21 +99,21 @@ impl EventInfo {
 
     /// Like [`EventInfo::encode`], for a payload that follows metadata of these sizes.
     pub(super) fn encode_with_metadata(schema: &Schema, metadata_sizes: Option<MetadataSizes>) -> Self {
-        let listed = if schema.origin == SchemaOrigin::Wpp {
+        let listed_schema = if schema.origin == SchemaOrigin::Wpp {
             Some(wpp_property_schema())
         } else {
             expand_prefixes(schema, metadata_sizes)
         };
-        let property_schema = listed.as_ref().unwrap_or(schema);
-        let to_end = OpenProperty::find(property_schema);
+        let property_schema = listed_schema.as_ref().unwrap_or(schema);
+        let open_property = OpenProperty::find(property_schema);
         let bytes = encode_event_info(schema, property_schema);
         let bytes = if bytes.len() > MAX_ANSWER_BYTES { Vec::new() } else { bytes };
-        Self { bytes, listed, to_end }
+        Self { bytes, listed_schema, open_property }
     }
 
     /// Returns the size of the structure in memory, in bytes.
     pub(super) fn memory_bytes(&self) -> usize {
-        let fields = self.listed.as_ref().map_or(0, |schema| schema.fields().len());
+        let fields = self.listed_schema.as_ref().map_or(0, |schema| schema.fields().len());
         fields.saturating_mul(size_of::<Field>()).saturating_add(self.bytes.len())
     }
 
@@ -127,13 +127,13 @@ impl EventInfo {
     /// event.
     #[must_use]
     pub fn property_schema<'s>(&'s self, event_schema: &'s Schema) -> &'s Schema {
-        self.listed.as_ref().unwrap_or(event_schema)
+        self.listed_schema.as_ref().unwrap_or(event_schema)
     }
 
     /// Returns the property whose count or length depends on the payload.
     #[must_use]
     pub const fn open_property(&self) -> Option<OpenProperty> {
-        self.to_end
+        self.open_property
     }
 
     /// Returns the bytes with the count or length of the open property filled in.
@@ -158,7 +158,7 @@ fn encode_event_info(schema: &Schema, property_schema: &Schema) -> Vec<u8> {
     let fields = property_schema.fields();
     let fixed_bytes = PROPERTIES_OFFSET.saturating_add(fields.len().saturating_mul(PROPERTY_BYTES));
     let mut texts = TextTable::new(fixed_bytes);
-    let (provider, event_guid) = provider_and_class(schema);
+    let (provider, event_guid) = provider_and_event_guid(schema);
     let names = &schema.names;
     let mut out = Vec::with_capacity(fixed_bytes.saturating_mul(2));
     out.put(&provider.to_bytes()).put(&event_guid.to_bytes()).put(&[0; 16]);
@@ -177,7 +177,8 @@ fn encode_event_info(schema: &Schema, property_schema: &Schema) -> Vec<u8> {
     out.put_u32(texts.add_optional(event)).put_u32(0);
     let count = |fields: &[Field]| u32::try_from(fields.len()).unwrap_or(u32::MAX);
     out.put_u32(count(fields)).put_u32(count(property_schema.top()));
-    let template = if matches!(decoding_source(schema.origin), 0 | 3) { TEMPLATE_EVENT_DATA } else { 0 };
+    let is_classic = matches!(schema.origin, SchemaOrigin::Kernel | SchemaOrigin::Wpp);
+    let template = if is_classic { 0 } else { TEMPLATE_EVENT_DATA };
     out.put_u32(template | schema.tags << 4);
     for field in fields {
         put_property(field, &mut texts, &mut out);
@@ -186,8 +187,8 @@ fn encode_event_info(schema: &Schema, property_schema: &Schema) -> Vec<u8> {
     out
 }
 
-/// Returns the provider and class GUIDs; only classic events have a separate class.
-fn provider_and_class(schema: &Schema) -> (Guid, Guid) {
+/// Returns the provider GUID and the event GUID, which only classic events and WPP messages have.
+fn provider_and_event_guid(schema: &Schema) -> (Guid, Guid) {
     match schema.origin {
         SchemaOrigin::Kernel if schema.provider == class::EVENT_TRACE => (schema.provider, schema.provider),
         SchemaOrigin::Kernel => (class::SYSTEM_TRACE_CONTROL, schema.provider),

@@ -1,7 +1,7 @@
 //! Payload filters: predicates on the fields of an event, as TdhCreatePayloadFilter takes them.
 //!
 //! ```text
-//!   manifest ──▶ FilterLayout: fields up to the last compared one ─┐
+//!   manifest ──▶ FilterLayout: fields that a filter can describe ──┐
 //!   predicates: name, operator, value as text ─────────────────────┴─▶ payload::Event ─▶ one blob
 //! ```
 //!
@@ -28,7 +28,7 @@ pub struct FieldPredicate {
     pub field: String,
     /// The comparison operator.
     pub operator: Operator,
-    /// The value to compare with, as text; a comma separates two numbers.
+    /// The value to compare with, as text; a comma separates the two numbers of a range.
     pub value: String,
 }
 
@@ -65,24 +65,24 @@ impl PayloadFilter {
     }
 }
 
-/// Encodes several filters of one provider as one blob. A filter with the flag must match; of the
-/// others, one must match.
+/// Encodes several filters of one provider as one blob. Each filter with `true` must match; of the
+/// others, at least one must match.
 pub fn aggregate_filters<'f>(filters: impl Iterator<Item = (&'f PayloadFilter, bool)>) -> Answer<Vec<u8>> {
     let filters: Vec<_> = filters.collect();
-    let has_one_provider =
+    let has_same_provider =
         filters.windows(2).all(|pair| matches!(pair, [(a, _), (b, _)] if a.provider == b.provider));
-    if !has_one_provider {
-        return Err(Refusal::Invalid("filters of one blob are those of one provider"));
+    if !has_same_provider {
+        return Err(Refusal::Invalid("all filters of one blob must have the same provider"));
     }
     encode_filters(&filters.iter().map(|(filter, required)| (&filter.event, *required)).collect::<Vec<_>>())
 }
 
 fn encode_filters(filters: &[(&Event, bool)]) -> Answer<Vec<u8>> {
-    let mut all = Builder::new();
+    let mut builder = Builder::new();
     for (event, required) in filters {
-        all.add(event, *required).map_err(refuse_filter)?;
+        builder.add(event, *required).map_err(refuse_filter)?;
     }
-    all.finish().map_err(refuse_filter)
+    builder.finish().map_err(refuse_filter)
 }
 
 fn refuse_filter(error: Error) -> Refusal {

@@ -1,14 +1,14 @@
 //! The providers that a process has schemas for: manifests that it loaded, and installed ones.
 //!
 //! ```text
-//!   TdhLoadManifest ────────┐
-//!   installed folders ────────┼──▶ Decoder ──▶ by TraceLogging metadata, then in this order
+//!   TdhLoadManifest ──────────┐
+//!   installed folders ────────┼──▶ Decoder: TraceLogging metadata first, then these in this order
 //!   TdhLoadManifestFromBinary ┘
 //! ```
 //!
-//! Installed manifests are read at the first query about an event that does not describe itself,
-//! and then kept. Unloading a manifest rebuilds the decoder from the remaining manifests. An
-//! unusable manifest changes nothing.
+//! Installed manifests are read at the first query about providers, or about an event that does not
+//! describe itself, and then kept. Unloading a manifest rebuilds the decoder from the remaining
+//! manifests. An unusable manifest changes nothing.
 
 use std::borrow::Cow;
 use std::fs::File;
@@ -36,7 +36,7 @@ const MAX_FILES: usize = 4096;
 /// The size limit of a file, in bytes.
 const MAX_FILE_BYTES: u64 = 64 << 20;
 
-/// The source that a manifest was loaded from, which identifies it for unloading.
+/// The place that a manifest was loaded from. It identifies the manifest for unloading.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ManifestOrigin {
     /// A file with an XML manifest.
@@ -110,7 +110,7 @@ impl Library {
     }
 
     fn load(&mut self, origin: ManifestOrigin, providers: Vec<ProviderSchemas>) -> Answer<()> {
-        if self.loaded.iter().any(|(known, _)| *known == origin) {
+        if self.loaded.iter().any(|(loaded, _)| *loaded == origin) {
             self.unload(&origin)?;
         }
         match self.queries.decoder.add_providers(providers.clone(), origin.precedence()) {
@@ -131,7 +131,7 @@ impl Library {
             && !self
                 .loaded
                 .iter()
-                .any(|(known, _)| matches!(known, ManifestOrigin::File(p) | ManifestOrigin::Binary(p) if *p == path))
+                .any(|(other, _)| matches!(other, ManifestOrigin::File(p) | ManifestOrigin::Binary(p) if *p == path))
         {
             return Err(Refusal::NoFile);
         }
@@ -142,9 +142,9 @@ impl Library {
     /// Unloads a manifest.
     pub fn unload(&mut self, origin: &ManifestOrigin) -> Answer<()> {
         let before = self.loaded.len();
-        self.loaded.retain(|(known, _)| known != origin);
+        self.loaded.retain(|(loaded, _)| loaded != origin);
         if self.loaded.len() == before {
-            return Err(Refusal::NotFound("such manifest that was loaded"));
+            return Err(Refusal::NotFound("loaded manifest of this origin"));
         }
         self.rebuild_decoder();
         Ok(())
@@ -215,8 +215,10 @@ impl Library {
     /// Returns the EVENT_MAP_INFO of a map by its name: a map of the event, or any of its provider.
     pub fn map(&mut self, event: &LookupEvent<'_>, name: &str) -> Answer<Vec<u8>> {
         let queries = self.queries(event);
-        let provider =
-            queries.decoder.find_event(event).map_or(event.provider, |found| found.prepared.schema.provider);
+        let provider = queries
+            .decoder
+            .find_event(event)
+            .map_or(event.provider, |matched| matched.prepared.schema.provider);
         queries.map(event, name).or_else(|refusal| {
             let mut events = self.providers().filter(has_id(provider)).flat_map(|p| &p.events);
             events
@@ -248,12 +250,7 @@ impl Library {
         lists::encode_filters(self.providers().filter(has_id(provider)))
     }
 
-    /// Returns whether a manifest describes a provider.
-    pub fn knows(&mut self, provider: Guid) -> bool {
-        self.providers().any(|known| known.id == provider)
-    }
-
-    /// Returns the TRACE_EVENT_INFO of an event in a manifest, and its descriptor there.
+    /// Returns the TRACE_EVENT_INFO and the descriptor of an event in a manifest.
     pub fn manifest_event_info(
         &mut self,
         provider: Guid,
@@ -266,14 +263,14 @@ impl Library {
     }
 
     fn find_manifest_event(&mut self, provider: Guid, descriptor: &EventDescriptor) -> Answer<&EventSchema> {
-        let is_known = self.knows(provider);
+        let is_described = self.providers().any(|described| described.id == provider);
         let mut events = self.providers().filter(has_id(provider)).flat_map(|p| &p.events);
         let mut has_events = false;
-        let found = events.find(|event| {
+        let event = events.find(|event| {
             has_events = true;
             (event.descriptor.id, event.descriptor.version) == (descriptor.id, descriptor.version)
         });
-        found.ok_or(match (is_known, has_events) {
+        event.ok_or(match (is_described, has_events) {
             (false, _) => Refusal::NoMetadata,
             (true, false) => Refusal::Empty,
             (true, true) => Refusal::NotFound("such event in the manifest"),
@@ -303,7 +300,6 @@ pub(super) fn read_bounded_file(path: &Path) -> Answer<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Opens a regular file.
 pub(super) fn open_regular_file(path: &Path) -> Answer<File> {
     plain::open(path).map_err(refuse_unreadable)
 }

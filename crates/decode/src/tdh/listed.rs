@@ -1,5 +1,5 @@
-//! The schemas whose fields are the properties that TDH lists, where they are not the schema of the
-//! event: all counts and lengths are fields, and WPP messages have ten properties of fixed names.
+//! The schemas whose fields are the properties that TDH lists, if these differ from the event's own
+//! fields: all counts and lengths are fields, and WPP messages have ten properties of fixed names.
 //!
 //! Self-describing events have 16-bit numbers before arrays and bytes. TDH lists such a number as a
 //! separate property, to which the array or the bytes refer:
@@ -78,17 +78,17 @@ pub(super) fn expand_prefixes(schema: &Schema, metadata_sizes: Option<MetadataSi
     }
     expansion.add_level(schema, 0, schema.top().len())?;
     let top = expansion.fields.len();
-    while let Some((owner, first, members)) = expansion.levels.pop_front() {
+    while let Some((structure, first, members)) = expansion.levels.pop_front() {
         let start = u16::try_from(expansion.fields.len()).ok()?;
         expansion.add_level(schema, first, members)?;
         let count = u16::try_from(expansion.fields.len()).ok()?.checked_sub(start)?;
-        expansion.fields.get_mut(owner)?.kind = FieldKind::Struct { first: start, members: count };
+        expansion.fields.get_mut(structure)?.kind = FieldKind::Struct { first: start, members: count };
     }
     expansion.update_references(schema);
-    let mut expand_prefixes = Schema::default();
-    expand_prefixes.origin = schema.origin;
-    expand_prefixes.provider = schema.provider;
-    expand_prefixes.seal(expansion.fields, top).ok()
+    let mut expanded = Schema::default();
+    expanded.origin = schema.origin;
+    expanded.provider = schema.provider;
+    expanded.seal(expansion.fields, top).ok()
 }
 
 struct PrefixExpansion {
@@ -123,7 +123,7 @@ impl PrefixExpansion {
         Some(())
     }
 
-    /// Adds the field for the number before a field.
+    /// Adds the field for the count or length that precedes a field; returns its index.
     fn add_number_field(&mut self, name: &str, kind: &str) -> Option<u16> {
         let index = u16::try_from(self.fields.len()).ok()?;
         self.fields.push(Field::value(&format!("{name}.{kind}"), InType::UINT16, OutType::NULL));

@@ -1,4 +1,5 @@
-//! Lists the providers, and the names and events of a provider.
+//! Lists the providers, and the keywords, levels, channels, tasks, opcodes, events and filters of a
+//! provider.
 
 use std::collections::BTreeMap;
 
@@ -44,13 +45,13 @@ impl EventFieldType {
         self as u32
     }
 
-    fn select_names(self, named: &ProviderNames) -> &[ValueName] {
+    fn select_names(self, names: &ProviderNames) -> &[ValueName] {
         match self {
-            Self::Keyword => &named.keywords,
-            Self::Level => &named.levels,
-            Self::Channel => &named.channels,
-            Self::Task => &named.tasks,
-            Self::Opcode => &named.opcodes,
+            Self::Keyword => &names.keywords,
+            Self::Level => &names.levels,
+            Self::Channel => &names.channels,
+            Self::Task => &names.tasks,
+            Self::Opcode => &names.opcodes,
         }
     }
 }
@@ -58,32 +59,33 @@ impl EventFieldType {
 /// The published name of the kernel event provider.
 const KERNEL_PROVIDER_NAME: &str = "Windows Kernel Trace";
 
-/// DECODING_SOURCE numbers of manifests and of classic classes.
-const SOURCE_MANIFEST: u32 = 0;
-const SOURCE_CLASSIC: u32 = 1;
-const SOURCE_COUNT: u32 = 4;
+/// The DECODING_SOURCE numbers of manifests and of MOF classes, and the number of all sources.
+const DECODING_SOURCE_XML_FILE: u32 = 0;
+const DECODING_SOURCE_WBEM: u32 = 1;
+const DECODING_SOURCE_COUNT: u32 = 4;
 
 /// Encodes a PROVIDER_ENUMERATION_INFO of all providers, or of those with one decoding source.
 pub(super) fn encode_providers<'s>(
-    known: impl Iterator<Item = &'s ProviderSchemas>,
+    providers: impl Iterator<Item = &'s ProviderSchemas>,
     source: Option<u32>,
 ) -> Answer<Vec<u8>> {
-    if source.is_some_and(|source| source >= SOURCE_COUNT) {
+    if source.is_some_and(|source| source >= DECODING_SOURCE_COUNT) {
         return Err(Refusal::Invalid("no such decoding source"));
     }
-    let is_wanted = |wanted: u32| source.is_none_or(|source| source == wanted);
-    let mut all: BTreeMap<[u8; 16], (u32, &str)> = BTreeMap::new();
-    if is_wanted(SOURCE_CLASSIC) {
-        all.insert(class::SYSTEM_TRACE_CONTROL.to_bytes(), (SOURCE_CLASSIC, KERNEL_PROVIDER_NAME));
+    let is_wanted = |candidate: u32| source.is_none_or(|source| source == candidate);
+    let mut entries: BTreeMap<[u8; 16], (u32, &str)> = BTreeMap::new();
+    if is_wanted(DECODING_SOURCE_WBEM) {
+        entries.insert(class::SYSTEM_TRACE_CONTROL.to_bytes(), (DECODING_SOURCE_WBEM, KERNEL_PROVIDER_NAME));
     }
-    for provider in known.filter(|_| is_wanted(SOURCE_MANIFEST)) {
-        all.entry(provider.id.to_bytes())
-            .or_insert((SOURCE_MANIFEST, provider.name.as_deref().unwrap_or_default()));
+    for provider in providers.filter(|_| is_wanted(DECODING_SOURCE_XML_FILE)) {
+        entries
+            .entry(provider.id.to_bytes())
+            .or_insert((DECODING_SOURCE_XML_FILE, provider.name.as_deref().unwrap_or_default()));
     }
-    let mut texts = TextTable::new(all.len().saturating_mul(24).saturating_add(8));
+    let mut texts = TextTable::new(entries.len().saturating_mul(24).saturating_add(8));
     let mut out = Vec::new();
-    out.put_u32(to_u32_count(all.len())).put_u32(0);
-    for (id, (source, name)) in &all {
+    out.put_u32(to_u32_count(entries.len())).put_u32(0);
+    for (id, (source, name)) in &entries {
         out.put(id).put_u32(*source).put_u32(texts.add(name));
     }
     append_texts(out, texts)
@@ -91,7 +93,7 @@ pub(super) fn encode_providers<'s>(
 
 /// Encodes a PROVIDER_FIELD_INFOARRAY of a provider's names: all of a kind, or those for a value.
 pub(super) fn encode_fields<'s>(
-    known: impl Iterator<Item = &'s ProviderSchemas>,
+    descriptions: impl Iterator<Item = &'s ProviderSchemas>,
     kind: EventFieldType,
     value: Option<u64>,
 ) -> Answer<Vec<u8>> {
@@ -100,17 +102,17 @@ pub(super) fn encode_fields<'s>(
         Some(value) if kind == EventFieldType::Keyword => name.value != 0 && name.value & value == name.value,
         Some(value) => name.value == value,
     };
-    let mut all: Vec<_> =
-        known.flat_map(|provider| kind.select_names(&provider.named)).filter(is_wanted).collect();
-    all.sort();
-    all.dedup();
-    if all.is_empty() {
+    let mut names: Vec<_> =
+        descriptions.flat_map(|schemas| kind.select_names(&schemas.value_names)).filter(is_wanted).collect();
+    names.sort();
+    names.dedup();
+    if names.is_empty() {
         return Err(Refusal::NotFound("such field of the provider"));
     }
-    let mut texts = TextTable::new(all.len().saturating_mul(16).saturating_add(8));
+    let mut texts = TextTable::new(names.len().saturating_mul(16).saturating_add(8));
     let mut out = Vec::new();
-    out.put_u32(to_u32_count(all.len())).put_u32(kind.code());
-    for name in all {
+    out.put_u32(to_u32_count(names.len())).put_u32(kind.code());
+    for name in names {
         out.put_u32(texts.add(&name.name))
             .put_u32(texts.add_optional(name.text.as_deref()))
             .put_u64(name.value);
@@ -119,41 +121,43 @@ pub(super) fn encode_fields<'s>(
 }
 
 /// Encodes a PROVIDER_EVENT_INFO of a provider's events.
-pub(super) fn encode_events<'s>(known: impl Iterator<Item = &'s ProviderSchemas>) -> Answer<Vec<u8>> {
-    let mut is_known = false;
-    let mut all: BTreeMap<(u16, u8), &EventDescriptor> = BTreeMap::new();
-    for provider in known {
-        is_known = true;
-        for event in &provider.events {
-            all.entry((event.descriptor.id, event.descriptor.version)).or_insert(&event.descriptor);
+pub(super) fn encode_events<'s>(descriptions: impl Iterator<Item = &'s ProviderSchemas>) -> Answer<Vec<u8>> {
+    let mut is_described = false;
+    let mut descriptors: BTreeMap<(u16, u8), &EventDescriptor> = BTreeMap::new();
+    for description in descriptions {
+        is_described = true;
+        for event in &description.events {
+            descriptors.entry((event.descriptor.id, event.descriptor.version)).or_insert(&event.descriptor);
         }
     }
-    if all.is_empty() {
-        return Err(if is_known { Refusal::Empty } else { Refusal::NoMetadata });
+    if descriptors.is_empty() {
+        return Err(if is_described { Refusal::Empty } else { Refusal::NoMetadata });
     }
     let mut out = Vec::new();
-    out.put_u32(to_u32_count(all.len())).put_u32(0);
-    out.extend(all.values().flat_map(|descriptor| descriptor.to_bytes()));
+    out.put_u32(to_u32_count(descriptors.len())).put_u32(0);
+    out.extend(descriptors.values().flat_map(|descriptor| descriptor.to_bytes()));
     append_texts(out, TextTable::default())
 }
 
-/// Encodes a PROVIDER_FILTER_INFO for each filter that a provider accepts, ordered by number.
-pub(super) fn encode_filters<'s>(known: impl Iterator<Item = &'s ProviderSchemas>) -> Answer<Vec<Vec<u8>>> {
-    let mut is_known = false;
-    let mut all: BTreeMap<(u8, u8), &FilterSchema> = BTreeMap::new();
-    for filter in known.inspect(|_| is_known = true).flat_map(|provider| &provider.filters) {
-        all.entry((filter.id, filter.version)).or_insert(filter);
+/// Encodes a PROVIDER_FILTER_INFO for each filter that a provider accepts, ordered by id.
+pub(super) fn encode_filters<'s>(
+    descriptions: impl Iterator<Item = &'s ProviderSchemas>,
+) -> Answer<Vec<Vec<u8>>> {
+    let mut is_described = false;
+    let mut filters: BTreeMap<(u8, u8), &FilterSchema> = BTreeMap::new();
+    for filter in descriptions.inspect(|_| is_described = true).flat_map(|description| &description.filters) {
+        filters.entry((filter.id, filter.version)).or_insert(filter);
     }
-    if all.is_empty() {
-        return Err(if is_known {
+    if filters.is_empty() {
+        return Err(if is_described {
             Refusal::NotFound("filter of this provider")
         } else {
             Refusal::NoMetadata
         });
     }
     let mut bytes_left = MAX_ANSWER_BYTES;
-    let mut encoded = Vec::with_capacity(all.len());
-    for filter in all.into_values() {
+    let mut encoded = Vec::with_capacity(filters.len());
+    for filter in filters.into_values() {
         let bytes = encode_filter_info(filter);
         bytes_left = bytes_left.checked_sub(bytes.len()).ok_or(Refusal::TooLarge)?;
         encoded.push(bytes);

@@ -17,7 +17,7 @@ use crate::schema::{Count, Field, FieldKind, MAX_DEPTH, Schema};
 use crate::value::Value;
 use crate::walk::{Visitor, Walker};
 
-/// One step of the path to a property: a name, and the element if it is an array.
+/// One step of the path to a property: a name, and an element if the name is that of an array.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PropertyStep<'n> {
     /// Name of the property, case-sensitive.
@@ -43,7 +43,7 @@ pub(super) fn find_property<'p>(
     let path = resolve_path(schema, steps)?;
     let mut finder = PropertyFinder { path: &path, ..PropertyFinder::default() };
     let end = Walker::default().walk(schema, payload, pointer_size, &mut finder);
-    match (finder.found, end) {
+    match (finder.range, end) {
         // The visitor also sees the end of structures and arrays that the payload cuts short.
         (Some(range), Ok(_) | Err(Undecoded::TooLarge)) => {
             payload.get(range).ok_or(Refusal::Data("the payload ends before the property"))
@@ -56,7 +56,7 @@ pub(super) fn find_property<'p>(
 /// Resolves names to indexes of fields.
 fn resolve_path(schema: &Schema, steps: &[PropertyStep<'_>]) -> Answer<Vec<ResolvedStep>> {
     if steps.is_empty() || steps.len() > MAX_DEPTH.saturating_add(1) {
-        return Err(Refusal::Invalid("a property is named by itself, or by its structures and itself"));
+        return Err(Refusal::Invalid("a path names a property, after the structures that contain it"));
     }
     let mut path = Vec::with_capacity(steps.len());
     let (mut first, mut scope) = (0, schema.top());
@@ -98,7 +98,8 @@ struct PropertyFinder<'w> {
     open: Option<(usize, usize)>,
     /// The start of the property if the last value is or contains it; its end is not known yet.
     pending: Option<PendingProperty>,
-    found: Option<Range<usize>>,
+    /// The range of the property in the payload, once it has ended.
+    range: Option<Range<usize>>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -141,7 +142,7 @@ impl PropertyFinder<'_> {
 
     fn end_property(&mut self) {
         if let Some((start, _)) = self.open.take_if(|(_, depth)| *depth == self.depth) {
-            self.found = Some(start..self.offset);
+            self.range = Some(start..self.offset);
         }
     }
 }
@@ -210,13 +211,13 @@ impl<'p> Visitor<'p> for PropertyFinder<'_> {
                 }
             };
             if end <= offset {
-                self.found = Some(start..end);
+                self.range = Some(start..end);
             }
         }
         self.offset = offset;
     }
 
     fn is_full(&self) -> bool {
-        self.found.is_some()
+        self.range.is_some()
     }
 }

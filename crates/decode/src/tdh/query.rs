@@ -1,4 +1,4 @@
-//! Queries about one event, for a decoder that has its schema: the decoder of a
+//! Queries about one event to a decoder that has the event's schema: the decoder of a
 //! [`Library`](super::Library), or one that has read a trace.
 
 use std::borrow::Cow;
@@ -32,13 +32,13 @@ pub struct QueryDecoder {
 impl QueryDecoder {
     /// Returns the TRACE_EVENT_INFO of an event; the caller fills in the descriptor.
     pub fn event_info(&mut self, event: &LookupEvent<'_>, pointer_size: usize) -> Answer<Cow<'_, [u8]>> {
-        let found = self.decoder.find_event(event)?;
-        let schema = &found.prepared.schema;
-        if let Some(sizes) = metadata_sizes(event, &found) {
+        let matched = self.decoder.find_event(event)?;
+        let schema = &matched.prepared.schema;
+        if let Some(sizes) = metadata_sizes(event, &matched) {
             let info = EventInfo::encode_with_metadata(schema, Some(sizes));
             return Ok(complete_info(&info, schema, event.payload, pointer_size)?.into_owned().into());
         }
-        complete_info(self.infos.get_or_encode(found.prepared), schema, found.payload, pointer_size)
+        complete_info(self.infos.get_or_encode(matched.prepared), schema, matched.payload, pointer_size)
     }
 
     /// Returns the bytes of a property.
@@ -48,14 +48,14 @@ impl QueryDecoder {
         pointer_size: usize,
         path: &[PropertyStep<'_>],
     ) -> Answer<&'p [u8]> {
-        let found = self.decoder.find_event(event)?;
-        let schema = &found.prepared.schema;
-        if let Some(sizes) = metadata_sizes(event, &found) {
+        let matched = self.decoder.find_event(event)?;
+        let schema = &matched.prepared.schema;
+        if let Some(sizes) = metadata_sizes(event, &matched) {
             let info = EventInfo::encode_with_metadata(schema, Some(sizes));
             return property::find_property(info.property_schema(schema), event.payload, pointer_size, path);
         }
-        let info = self.infos.get_or_encode(found.prepared);
-        property::find_property(info.property_schema(schema), found.payload, pointer_size, path)
+        let info = self.infos.get_or_encode(matched.prepared);
+        property::find_property(info.property_schema(schema), matched.payload, pointer_size, path)
     }
 
     /// Returns the EVENT_MAP_INFO of a map of the event, by its name.
@@ -110,8 +110,8 @@ impl Hasher for SchemaIdHasher {
 /// Returns the sizes of the metadata before the payload that a schema describes; `None` if the
 /// schema describes the complete payload, which is the usual case.
 #[inline]
-fn metadata_sizes(event: &LookupEvent<'_>, found: &SchemaMatch<'_, '_>) -> Option<MetadataSizes> {
-    let size = event.payload.len().checked_sub(found.payload.len()).filter(|size| *size > 0)?;
+fn metadata_sizes(event: &LookupEvent<'_>, matched: &SchemaMatch<'_, '_>) -> Option<MetadataSizes> {
+    let size = event.payload.len().checked_sub(matched.payload.len()).filter(|size| *size > 0)?;
     let traits = u16_at(event.payload, 0);
     let metadata = u16::try_from(size).ok()?.checked_sub(traits)?;
     Some([traits, metadata])
@@ -127,7 +127,7 @@ fn complete_info<'i>(
     let bytes = info.bytes().ok_or(Refusal::TooLarge)?;
     let Some(open) = info.open_property() else { return Ok(bytes.into()) };
     let mut counter = ElementCounter { index: open.index(), count: 0 };
-    // If the payload is too short, the elements that it holds count.
+    // If the payload is too short, the elements before its end are counted.
     let _ = Walker::default().walk(info.property_schema(event_schema), payload, pointer_size, &mut counter);
     Ok(info.with_open_property(open, counter.count).into())
 }

@@ -68,8 +68,8 @@ fn missing_properties_and_invalid_paths_are_different_errors() {
     let (schema, status) = (rows_schema(), |steps: &[PropertyStep<'_>]| {
         find_property(&rows_schema(), ROWS_PAYLOAD, 8, steps).unwrap_err().status()
     });
-    assert_eq!(status(&[step("N")]), Status::ERROR_NOT_FOUND, "names are case-sensitive");
-    assert_eq!(status(&[step("id")]), Status::ERROR_NOT_FOUND, "a member needs its structure");
+    assert_eq!(status(&[step("N")]), Status::ERROR_NOT_FOUND, "names must be case-sensitive");
+    assert_eq!(status(&[step("id")]), Status::ERROR_NOT_FOUND, "a member must need its structure");
     assert_eq!(status(&[element("rows", 2)]), Status::ERROR_NOT_FOUND);
     assert_eq!(status(&[element("words", 3)]), Status::ERROR_NOT_FOUND);
     assert_eq!(status(&[element("chars", 3)]), Status::ERROR_NOT_FOUND);
@@ -78,7 +78,7 @@ fn missing_properties_and_invalid_paths_are_different_errors() {
     assert_eq!(
         status(&[step("rows"), step("id")]),
         Status::ERROR_INVALID_PARAMETER,
-        "the row needs an index"
+        "the row must need an index"
     );
     assert_eq!(status(&[]), Status::ERROR_INVALID_PARAMETER);
     assert_eq!(
@@ -152,39 +152,40 @@ fn event_info_is_encoded_once_for_each_schema() {
     let [one, other] = ["one", "other"]
         .map(|name| MetadataBuilder::new(name, 0).add_field("n", 4, 0, 0).finish().unwrap().to_vec());
     let mut queries = QueryDecoder::default();
-    let mut address = |metadata| queries.event_info(&event(metadata), 8).unwrap().as_ptr();
-    let first = address(&one);
-    assert_ne!(address(&other), first);
-    assert_eq!(address(&one), first);
+    let mut info_address = |metadata| queries.event_info(&event(metadata), 8).unwrap().as_ptr();
+    let first = info_address(&one);
+    assert_ne!(info_address(&other), first);
+    assert_eq!(info_address(&one), first);
 }
 
 #[test]
 fn filter_info_lists_the_fields_of_filters() {
-    let text = |inside: &str| {
+    let manifest_text = |filters: &str| {
         format!(
             "<instrumentationManifest><provider name='P' guid='{PROVIDER}'><templates><template tid='T'>\
-             <data name='a' inType='win:UInt8'/></template></templates><filters>{inside}</filters></provider>\
+             <data name='a' inType='win:UInt8'/></template></templates><filters>{filters}</filters></provider>\
              </instrumentationManifest>"
         )
     };
-    let list = |inside: &str| {
+    let list_filters = |filters: &str| {
         let mut library = Library::new();
-        library.load_memory(text(inside).as_bytes())?;
+        library.load_memory(manifest_text(filters).as_bytes())?;
         library.filter_list(PROVIDER)
     };
-    let filters =
-        list("<filter name='G' value='9'/><filter name='F' value='2' version='3' tid='T' message='m'/>");
+    let filters = list_filters(
+        "<filter name='G' value='9'/><filter name='F' value='2' version='3' tid='T' message='m'/>",
+    );
     let [first, second] = <[Vec<u8>; 2]>::try_from(filters.unwrap()).unwrap();
-    assert_eq!(first[..4], [2, 3, 0, 0], "filters must be ordered by number");
+    assert_eq!(first[..4], [2, 3, 0, 0], "filters must be ordered by id");
     assert_eq!(first[12..16], [1, 0, 0, 0]);
-    assert_eq!(first.len(), 16 + 24 + 4 + 4, "a property, and two texts of one character");
+    assert_eq!(first.len(), 16 + 24 + 4 + 4, "one property and two texts of one character");
     assert_eq!((second[..4].to_vec(), second.len()), (vec![9, 0, 0, 0], 16));
-    assert_eq!(list("").unwrap_err().status(), Status::ERROR_NOT_FOUND);
+    assert_eq!(list_filters("").unwrap_err().status(), Status::ERROR_NOT_FOUND);
     assert_eq!(Library::new().filter_list(PROVIDER).unwrap_err().status(), Status::ERROR_FILE_NOT_FOUND);
     for wrong in
         ["<filter name='F'/>", "<filter name='F' value='256'/>", "<filter name='F' value='1' tid='U'/>"]
     {
-        assert_eq!(list(wrong).unwrap_err().status(), Status::ERROR_XML_PARSE_ERROR, "{wrong}");
+        assert_eq!(list_filters(wrong).unwrap_err().status(), Status::ERROR_XML_PARSE_ERROR, "{wrong}");
     }
 }
 
@@ -230,7 +231,7 @@ fn encoded_map_reads_back_and_its_texts_end_with_a_blank() {
     assert_eq!(parse_event_map(&[&PROVIDER.to_bytes()[..], &bytes].concat()), Ok((PROVIDER, map.clone())));
     let text: Vec<u8> = "red \0green \0".encode_utf16().flat_map(u16::to_le_bytes).collect();
     assert!(bytes.ends_with(&text));
-    assert_eq!(bytes[4], 2, "the flag of a bitmap");
+    assert_eq!(bytes[4], 2, "the map must have the flag of a bitmap");
     let classic = encode_map_info(&map, crate::schema::SchemaOrigin::Kernel);
     assert_eq!(classic[4], 16);
     assert!(!classic.ends_with(&text));
@@ -242,9 +243,9 @@ fn names_are_returned_only_if_they_cover_all_bits() {
     assert_eq!(map_names(true, entries(), &Value::U32(5)), Ok(vec!["read", "run"]));
     assert_eq!(map_names(true, entries(), &Value::U8(0)), Ok(vec!["none"]));
     assert_eq!(map_names(false, entries(), &Value::U16(4)), Ok(vec!["run"]));
-    for (bits, number) in [(true, 7), (true, 2), (false, 5)] {
+    for (is_bit_map, number) in [(true, 7), (true, 2), (false, 5)] {
         assert_eq!(
-            map_names(bits, entries(), &Value::U32(number)).unwrap_err().status(),
+            map_names(is_bit_map, entries(), &Value::U32(number)).unwrap_err().status(),
             Status::ERROR_EVT_INVALID_EVENT_DATA
         );
     }

@@ -54,7 +54,6 @@ impl<'t> TextTable<'t> {
         at
     }
 
-    /// Returns the offset of the next text.
     fn next_offset(&self) -> u32 {
         u32::try_from(self.base.saturating_add(self.bytes.len())).unwrap_or(u32::MAX)
     }
@@ -65,7 +64,6 @@ impl<'t> TextTable<'t> {
         self.bytes.extend(units.chain([0]).flat_map(u16::to_le_bytes));
     }
 
-    /// Returns the encoded texts.
     pub(super) fn into_bytes(self) -> Vec<u8> {
         self.bytes
     }

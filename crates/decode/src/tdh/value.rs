@@ -87,11 +87,11 @@ impl<'p> Visitor<'p> for FirstValue<'p> {
 /// The most names that are returned for a number.
 const MAX_MAP_NAMES: usize = 64;
 
-/// Returns the names that the entries of a map have for a number: one for a value, one for each of
-/// its bits. Returns an error if the number or one of its bits has no name; the caller then shows
-/// the number.
+/// Returns the names of a number in a map: one name for a value, or one for each set bit in a bit
+/// map. Returns an error if the number or one of its bits has no name; the caller then shows the
+/// number.
 pub fn map_names<T>(
-    bits: bool,
+    is_bit_map: bool,
     entries: impl Iterator<Item = (u32, T)>,
     value: &Value<'_>,
 ) -> Answer<Vec<T>> {
@@ -99,12 +99,12 @@ pub fn map_names<T>(
     let number = value.bits().and_then(|bits| u32::try_from(bits).ok()).ok_or(NO_NAME)?;
     let mut unnamed_bits = number;
     let mut names = Vec::new();
-    for (named, name) in entries {
-        let is_named = if bits && named != 0 { number & named == named } else { number == named };
+    for (entry, name) in entries {
+        let is_named = if is_bit_map && entry != 0 { number & entry == entry } else { number == entry };
         if is_named && names.len() < MAX_MAP_NAMES {
             names.push(name);
-            unnamed_bits &= !named;
-            if !bits {
+            unnamed_bits &= !entry;
+            if !is_bit_map {
                 return Ok(names);
             }
         }

@@ -115,8 +115,9 @@ impl WppMessages {
         Ok(match name {
             "FormattedString" => {
                 let mut text = Vec::new();
-                let found = SchemaMatch { prepared, payload: event.payload };
-                if let Some(walked) = expander.expand(&found, facts.pointer_size, Style::default(), &mut text)
+                let matched = SchemaMatch { prepared, payload: event.payload };
+                if let Some(walked) =
+                    expander.expand(&matched, facts.pointer_size, Style::default(), &mut text)
                 {
                     walked?;
                 }

@@ -49,8 +49,9 @@ impl Walker {
     }
 }
 
-/// Returns the name that the pointer at the start of `remaining` stands for. `remaining` is a log-file header
-/// event, which `schema` describes, from `LoggerName` or from `LogFileName` to its end.
+/// Returns the name that the pointer at the start of `remaining` stands for. `remaining` is the
+/// payload of a log-file header event from `LoggerName` or `LogFileName` to its end; `schema`
+/// describes the event.
 ///
 /// The clock field decides which of the two fields the pointer is: with the wrong guess, part of a
 /// time or of the session's name is in the place of the clock. Returns `None` if neither guess
@@ -87,8 +88,8 @@ struct HeaderNames<'p> {
 
 impl<'p> Visitor<'p> for HeaderNames<'p> {
     fn value(&mut self, _: usize, field: &Field, value: Value<'p>) {
-        for (name, (_, holder)) in self.names.iter_mut().zip(NAME_FIELDS) {
-            if &*field.name == holder {
+        for (name, (_, name_field)) in self.names.iter_mut().zip(NAME_FIELDS) {
+            if &*field.name == name_field {
                 *name = Some(value);
             }
         }

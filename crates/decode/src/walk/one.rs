@@ -117,9 +117,9 @@ impl<'p, V: Visitor<'p>> PayloadWalk<'_, 'p, V> {
         usize::try_from(value).map_err(|_| self.fail_field(field, "count or length is impossible"))
     }
 
-    fn read_counted(&mut self, field: &Field, reversed: bool) -> WalkResult<&'p [u8]> {
+    fn read_counted(&mut self, field: &Field, is_big_endian: bool) -> WalkResult<&'p [u8]> {
         let prefix = *self.take_array::<2>(field)?;
-        let length = if reversed { u16::from_be_bytes(prefix) } else { u16::from_le_bytes(prefix) };
+        let length = if is_big_endian { u16::from_be_bytes(prefix) } else { u16::from_le_bytes(prefix) };
         self.take_bytes(field, usize::from(length))
     }
 

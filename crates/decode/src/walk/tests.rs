@@ -1,4 +1,4 @@
-//! Tests of the walker, and what they share.
+//! Tests of the walker, and the helpers that they share.
 //!
 //! ```text
 //!   types    each type by itself          ends   where payloads stop
@@ -53,9 +53,9 @@ impl<'p> Visitor<'p> for Recorder<'p> {
 type RecordedWalk<'p> = (Vec<Call<'p>>, Result<&'p [u8], Undecoded>);
 
 fn walk<'p>(schema: &Schema, payload: &'p [u8], pointer_size: usize) -> RecordedWalk<'p> {
-    let mut seen = Recorder::default();
-    let remaining = Walker::default().walk(schema, payload, pointer_size, &mut seen);
-    (seen.0, remaining)
+    let mut calls = Recorder::default();
+    let remaining = Walker::default().walk(schema, payload, pointer_size, &mut calls);
+    (calls.0, remaining)
 }
 
 fn seal_schema(fields: Vec<Field>, top: usize) -> Schema {
@@ -113,10 +113,10 @@ fn struct_field(first: u16, members: u16) -> Field {
 /// Returns the values of a walk that succeeds and leaves `remaining` bytes.
 #[track_caller]
 fn values_of<'p>(schema: &Schema, payload: &'p [u8], remaining: usize) -> Vec<Value<'p>> {
-    let (seen, result) = walk(schema, payload, 8);
+    let (calls, result) = walk(schema, payload, 8);
     assert_eq!(result.map(<[u8]>::len), Ok(remaining));
     let value = |s| if let Call::Value(_, v) = s { Some(v) } else { None };
-    seen.into_iter().filter_map(value).collect()
+    calls.into_iter().filter_map(value).collect()
 }
 
 #[track_caller]
@@ -127,9 +127,9 @@ fn assert_too_short(schema: &Schema, payload: &[u8], at: usize) {
 
 #[track_caller]
 fn assert_bad_field(schema: &Schema, payload: &[u8], at: usize) -> Vec<String> {
-    let (seen, result) = walk(schema, payload, 8);
+    let (calls, result) = walk(schema, payload, 8);
     assert!(matches!(&result, Err(Undecoded::BadField { offset, .. }) if *offset == at), "{result:?}");
-    seen.iter().map(|s| format!("{s:?}")).collect()
+    calls.iter().map(|s| format!("{s:?}")).collect()
 }
 
 const GUID: Guid = Guid::from_u128(0x00112233_4455_6677_8899_aabbccddeeff);

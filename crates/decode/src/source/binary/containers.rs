@@ -66,10 +66,10 @@ pub(in crate::source) fn read_section_providers(section: &[u8]) -> Result<Vec<Pr
         };
         remaining = remaining.get(messages.resource_bytes().next_multiple_of(4)..).unwrap_or_default();
         providers.extend(wevt::read_providers(blob, &messages)?);
-        while let [0, 0, 0, 0, padded @ ..] = remaining {
-            remaining = padded;
+        while let [0, 0, 0, 0, after @ ..] = remaining {
+            remaining = after;
         }
-        // A tail that does not begin a manifest is other padding.
+        // Bytes that do not begin a manifest are padding as well.
         if !remaining.starts_with(b"CRIM") {
             return Ok(providers);
         }
@@ -84,8 +84,7 @@ fn read_pe<'data, Pe: ImageNtHeaders>(
     let directory =
         file.data_directories().resource_directory(bytes, &sections).map_err(unreadable_binary)?;
     let directory = directory.ok_or_else(|| Error::NoMetadata("the PE file has no resources".into()))?;
-    let data = |resource: (u32, u32)| {
-        let (address, size) = resource;
+    let read_resource = |(address, size): (u32, u32)| {
         let data = sections.pe_data_at(bytes, address).and_then(|d| d.get(..usize::try_from(size).ok()?));
         data.ok_or_else(|| Error::Binary("a resource is outside the file".into()))
     };
@@ -94,10 +93,10 @@ fn read_pe<'data, Pe: ImageNtHeaders>(
         blob.ok_or_else(|| Error::NoMetadata(format!("the PE file has no resource {WEVT_TEMPLATE}")))?;
     let messages = find_resource(directory, |id| id.id() == Some(RT_MESSAGETABLE), Some(ENGLISH_US))?;
     let messages = match messages {
-        Some(resource) => MessageTable::parse(data(resource)?)?,
+        Some(resource) => MessageTable::parse(read_resource(resource)?)?,
         None => MessageTable::default(),
     };
-    wevt::read_providers(data(blob)?, &messages)
+    wevt::read_providers(read_resource(blob)?, &messages)
 }
 
 /// Returns address and size of the resource of a type, named 1, in `language` if it exists, else in

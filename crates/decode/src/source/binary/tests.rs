@@ -19,11 +19,11 @@ fn resource_section(resources: &[Resource<'_>]) -> Vec<u8> {
     const SUBDIRECTORY: u32 = 0x8000_0000;
     let mut b = PatchedBytes::default();
     let types: Vec<_> = resources.chunk_by(|a, b| a.0 == b.0).collect();
-    let directory = |b: &mut PatchedBytes, named: usize, ids: usize| {
+    let put_directory = |b: &mut PatchedBytes, named: usize, ids: usize| {
         b.0.put(&[0; 12]).put_u16(named as u16).put_u16(ids as u16);
     };
     let named = types.iter().filter(|t| t[0].0.is_err()).count();
-    directory(&mut b, named, types.len() - named);
+    put_directory(&mut b, named, types.len() - named);
     let (mut name_holes, mut type_holes) = (Vec::new(), Vec::new());
     for t in &types {
         match t[0].0 {
@@ -36,11 +36,11 @@ fn resource_section(resources: &[Resource<'_>]) -> Vec<u8> {
     }
     for (t, hole) in types.iter().zip(type_holes) {
         b.fill_u32(hole, b.position() | SUBDIRECTORY);
-        directory(&mut b, 0, 1);
+        put_directory(&mut b, 0, 1);
         b.0.put_u32(1);
         let languages = b.reserve_u32();
         b.fill_u32(languages, b.position() | SUBDIRECTORY);
-        directory(&mut b, 0, t.len());
+        put_directory(&mut b, 0, t.len());
         let mut entries = Vec::new();
         for (_, language, _) in *t {
             b.0.put_u32((*language).into());
@@ -110,7 +110,7 @@ pub(in crate::source) fn elf_sections(wide: bool, sections: &[(&str, u32, &[u8])
     contents.push((3, strings));
     let size: usize = contents.iter().map(|c| c.1.len().next_multiple_of(8)).sum();
     let table_at = (header + size).next_multiple_of(8);
-    let word = |out: &mut Vec<u8>, v: usize| {
+    let put_word = |out: &mut Vec<u8>, v: usize| {
         if wide {
             out.put_u64(v as u64)
         } else {
@@ -120,28 +120,28 @@ pub(in crate::source) fn elf_sections(wide: bool, sections: &[(&str, u32, &[u8])
     let mut out = Vec::new();
     out.put(b"\x7FELF").put(&[if wide { 2 } else { 1 }, 1, 1]).put(&[0; 9]);
     out.put_u16(3).put_u16(if wide { 62 } else { 3 }).put_u32(1);
-    word(&mut out, 0);
-    word(&mut out, 0);
-    word(&mut out, table_at);
+    put_word(&mut out, 0);
+    put_word(&mut out, 0);
+    put_word(&mut out, table_at);
     out.put_u32(0).put_u16(header as u16).put_u16(0).put_u16(0).put_u16(entry as u16);
     out.put_u16(contents.len() as u16 + 1).put_u16(contents.len() as u16);
     assert_eq!(out.len(), header);
-    let mut places = Vec::new();
+    let mut offsets = Vec::new();
     for (_, body) in &contents {
-        places.push(out.len());
+        offsets.push(out.len());
         out.put(body);
         out.resize(header + (out.len() - header).next_multiple_of(8), 0);
     }
     out.resize(table_at + entry, 0);
-    for (((kind, body), at), name) in contents.iter().zip(places).zip(names) {
+    for (((kind, body), at), name) in contents.iter().zip(offsets).zip(names) {
         out.put_u32(name as u32).put_u32(*kind);
-        word(&mut out, 0);
-        word(&mut out, 0);
-        word(&mut out, at);
-        word(&mut out, body.len());
+        put_word(&mut out, 0);
+        put_word(&mut out, 0);
+        put_word(&mut out, at);
+        put_word(&mut out, body.len());
         out.put_u64(0);
-        word(&mut out, 4);
-        word(&mut out, 0);
+        put_word(&mut out, 4);
+        put_word(&mut out, 0);
     }
     out
 }
@@ -226,7 +226,7 @@ fn first_bytes_decide_the_kind() {
 }
 
 #[test]
-fn damage_never_panics() {
+fn damaged_input_never_panics() {
     // Containers around small contents; other tests damage the contents.
     let texts = encode_message_table(&[(1, "Oops")]);
     let section = resource_section(&[

@@ -125,7 +125,7 @@ fn an_event_gets_names_and_fields() {
 
 #[test]
 fn keywords_are_paired_with_bits_only_when_that_is_certain() {
-    let masks = |keyword, names: &[&str]| -> Vec<u64> {
+    let keyword_masks = |keyword, names: &[&str]| -> Vec<u64> {
         parse_event_info(&encode_info(&[], 0, keyword, names))
             .unwrap()
             .schema
@@ -135,17 +135,17 @@ fn keywords_are_paired_with_bits_only_when_that_is_certain() {
             .map(|k| k.0)
             .collect()
     };
-    assert_eq!(masks(0x1_0800, &["a", "b"]), [0x800, 0x1_0000]);
-    assert_eq!(masks(0x4000_0000_0000_0020, &["a"]), [0x20], "the channel bit must get no name");
+    assert_eq!(keyword_masks(0x1_0800, &["a", "b"]), [0x800, 0x1_0000]);
+    assert_eq!(keyword_masks(0x4000_0000_0000_0020, &["a"]), [0x20], "the channel bit must get no name");
     assert_eq!(
-        masks(0x8001_0000_0000_0001, &["a", "b"]),
+        keyword_masks(0x8001_0000_0000_0001, &["a", "b"]),
         [1, 1 << 48],
         "a predefined keyword must get its name"
     );
-    assert_eq!(masks(0x8001_0000_0000_0001, &["a"]), [1]);
-    assert_eq!(masks(0x7, &["a"]), [0], "one name must not be paired with three bits");
-    assert_eq!(masks(0x1, &["a", "b"]), [0, 0]);
-    assert!(masks(0x1, &[]).is_empty());
+    assert_eq!(keyword_masks(0x8001_0000_0000_0001, &["a"]), [1]);
+    assert_eq!(keyword_masks(0x7, &["a"]), [0], "one name must not be paired with three bits");
+    assert_eq!(keyword_masks(0x1, &["a", "b"]), [0, 0]);
+    assert!(keyword_masks(0x1, &[]).is_empty());
 }
 
 #[test]
@@ -166,15 +166,19 @@ fn classic_maps_count_by_position_or_hold_texts() {
         (map.bits, map.entries().iter().map(|e| e.0).collect::<Vec<_>>())
     };
     let rows = [("a", 9), ("b", 4)];
-    assert_eq!(entries(0x02, 0, &rows), (true, vec![9, 4]), "bits must keep their order");
-    assert_eq!(entries(0x48, 0, &rows), (false, vec![0, 1]));
-    assert_eq!(entries(0x50, 0, &rows), (true, vec![1, 2]));
-    assert_eq!(entries(0x28, 0, &rows), (true, vec![9, 4]));
+    assert_eq!(entries(map::MANIFEST_BITMAP, 0, &rows), (true, vec![9, 4]), "bits must keep their order");
+    assert_eq!(entries(map::WBEM_NO_MAP | map::WBEM_VALUEMAP, 0, &rows), (false, vec![0, 1]));
+    assert_eq!(entries(map::WBEM_NO_MAP | map::WBEM_BITMAP, 0, &rows), (true, vec![1, 2]));
+    assert_eq!(entries(map::WBEM_FLAG | map::WBEM_VALUEMAP, 0, &rows), (true, vec![9, 4]));
     // Entries of 8 bytes from 0x10 on, the name (16 bytes), then the texts: the value of each is
     // the text of the next.
     let at = |n: u32| 0x10 + 8 * 3 + 16 + n * 8;
-    assert_eq!(entries(0x08, 1, &[("0x1", at(1)), ("22 ", at(0)), ("x", at(2))]), (false, vec![1, 22]));
-    assert!(parse_event_map(&encode_map(4, 0, &rows)).is_err(), "a pattern map must be refused");
+    let texts = [("0x1", at(1)), ("22 ", at(0)), ("x", at(2))];
+    assert_eq!(entries(map::WBEM_VALUEMAP, 1, &texts), (false, vec![1, 22]));
+    assert!(
+        parse_event_map(&encode_map(map::MANIFEST_PATTERNMAP, 0, &rows)).is_err(),
+        "pattern maps name no values"
+    );
 }
 
 #[test]
@@ -184,7 +188,7 @@ fn hostile_counts_and_texts_are_refused() {
     assert!(parse_event_info(&many).is_err());
     assert!(
         parse_event_info(&encode_info(&ROWS, 8, 0, &[])).is_err(),
-        "more top-level properties than properties"
+        "more top-level properties than properties must be refused"
     );
     let self_member: PropertyRow = (1, [0, 1], "", 1, 0, 0, "Self");
     assert!(parse_event_info(&encode_info(&[self_member], 1, 0, &[])).is_err());
@@ -200,7 +204,7 @@ fn hostile_counts_and_texts_are_refused() {
 }
 
 #[test]
-fn damage_never_panics() {
+fn damaged_input_never_panics() {
     for_each_damaged_copy(&encode_info(&ROWS, 5, 0xA0, &["FILEIO", "CREATE"]), |bytes| {
         let _ = parse_event_info(bytes);
     });

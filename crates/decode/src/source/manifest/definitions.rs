@@ -12,8 +12,8 @@
 //! and symbols are unique, symbols are identifiers, types are those of manifests, bytes have a
 //! length. [`rules`](super::rules) has the rules that apply to the definitions as written.
 //!
-//! Events of a channel get the keyword bit that the message compiler reserves for it: the highest
-//! for the first channel of the manifest, the next lower for the next.
+//! Events of a channel get the keyword bit that the message compiler reserves for the channel: the
+//! highest for the first channel of the manifest, the next lower for the next.
 //!
 //! Source: Documented ("EventManifest Schema", "Defining Channels"); the channels' bits as Event
 //! Viewer shows them in the keywords of logged events (0x8000000000000000 for the first channel of
@@ -35,7 +35,7 @@ use crate::Error;
 use crate::schema::{Count, Length, ValueMap};
 use crate::source::provider::EventSchema;
 
-/// The most channels of a provider: each takes one of the reserved bits.
+/// The most channels of a provider: each takes one of the reserved keyword bits.
 const MAX_CHANNELS: usize = 8;
 
 /// The default culture of texts. A manifest without texts of this culture is valid.
@@ -127,13 +127,13 @@ pub struct EventDefinition {
 /// Reads a manifest for a compiler, with texts of `culture` if the manifest has them. Returns all
 /// mistakes if there are any.
 pub fn read_definitions(xml: &[u8], culture: &str) -> Result<Vec<ProviderDefinition>, Vec<ManifestMistake>> {
-    let list_byte_mistake = |error: Error| {
+    let mistake_in_bytes = |error: Error| {
         vec![to_mistake(error, |offset| String::from_utf8_lossy(bytes_before(xml, offset)).into_owned())]
     };
     if xml.len() > MAX_MANIFEST_BYTES {
-        return Err(list_byte_mistake(manifest_error(0, "the manifest is larger than 64 MiB")));
+        return Err(mistake_in_bytes(manifest_error(0, "the manifest is larger than 64 MiB")));
     }
-    let document = Document::decode(xml).map_err(list_byte_mistake)?;
+    let document = Document::decode(xml).map_err(mistake_in_bytes)?;
     let mut mistakes = Vec::new();
     let providers = match reader::read_collecting_mistakes(&document.text, culture, &mut mistakes) {
         Ok(manifest) => {
@@ -343,7 +343,7 @@ impl Definer<'_> {
     fn define_maps(
         &mut self,
         provider: &RawProvider,
-        known: &HashMap<&str, Arc<ValueMap>>,
+        resolved: &HashMap<&str, Arc<ValueMap>>,
     ) -> Vec<MapDefinition> {
         let mut seen = HashSet::new();
         let mut maps = Vec::new();
@@ -362,7 +362,7 @@ impl Definer<'_> {
                 };
                 entries.push((value, self.strings.resolve(&entry.message), entry.symbol.clone()));
             }
-            let map = known.get(raw.name.as_str()).cloned().unwrap_or_default();
+            let map = resolved.get(raw.name.as_str()).cloned().unwrap_or_default();
             maps.push(MapDefinition { symbol: raw.symbol.clone(), map, entries });
         }
         maps
@@ -403,13 +403,13 @@ impl Definer<'_> {
     }
 }
 
-/// Returns a field whose count or length refers to an array, and the name of the array.
+/// Returns the names of a field whose count or length refers to an array, and of this array.
 fn find_array_used_as_size(layout: &TemplateLayout) -> Option<(&str, &str)> {
     layout.fields.iter().find_map(|field| {
         let (count, length) = (field.count, field.length);
-        let counted = if let Count::Field(index) = count { Some(index) } else { None };
-        let measured = if let Length::Field(index) = length { Some(index) } else { None };
-        let sizes = counted.into_iter().chain(measured);
+        let count_index = if let Count::Field(index) = count { Some(index) } else { None };
+        let length_index = if let Length::Field(index) = length { Some(index) } else { None };
+        let sizes = count_index.into_iter().chain(length_index);
         let array = sizes
             .filter_map(|index| layout.fields.get(usize::from(index)))
             .find(|f| f.count != Count::One)?;
@@ -441,7 +441,7 @@ mod tests {
 
     #[test]
     fn all_mistakes_are_reported_at_once_with_their_lines() {
-        let found = find_mistakes(
+        let mistakes = find_mistakes(
             "<keywords><keyword name=\"K\" mask=\"x\"/></keywords>
             <maps><valueMap name=\"M\"><map value=\"0x100000000\" message=\"$(string.no)\"/></valueMap></maps>
             <templates><template tid=\"T\">
@@ -454,17 +454,17 @@ mod tests {
             <event value=\"1\" symbol=\"Two\" template=\"U\"/>
             <event value=\"2\" symbol=\"Two\"/></events>",
         );
-        let lines: Vec<usize> = found.iter().map(|m| m.0).collect();
-        assert_eq!(lines, [3, 4, 4, 6, 7, 8, 8, 9, 11, 11, 12, 12, 13], "{found:#?}");
+        let lines: Vec<usize> = mistakes.iter().map(|m| m.0).collect();
+        assert_eq!(lines, [3, 4, 4, 6, 7, 8, 8, 9, 11, 11, 12, 12, 13], "{mistakes:#?}");
         for (part, line) in
             [("mask x", 3), ("32 bits", 4), ("no string table", 4), ("Nothing", 6), ("length", 7)]
         {
-            assert!(found.iter().any(|m| m.0 == line && m.1.contains(part)), "{part}: {found:#?}");
+            assert!(mistakes.iter().any(|m| m.0 == line && m.1.contains(part)), "{part}: {mistakes:#?}");
         }
     }
 
     #[test]
-    fn mistakes_have_a_bound_and_broken_xml_a_line() {
+    fn mistakes_are_bounded_and_broken_xml_has_a_line() {
         assert!(
             find_mistakes(&"<events><event/></events>\n".repeat(5000)).len()
                 <= MAX_MISTAKES.saturating_add(1)

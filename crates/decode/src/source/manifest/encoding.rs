@@ -58,10 +58,10 @@ impl<'a> Document<'a> {
         Ok(Self { text: Cow::Borrowed(text), encoding: Encoding::Utf8 { mark_bytes } })
     }
 
-    fn decode_utf16(bytes: &[u8], mark_bytes: u64, unit: fn([u8; 2]) -> u16) -> Result<Self> {
+    fn decode_utf16(bytes: &[u8], mark_bytes: u64, to_unit: fn([u8; 2]) -> u16) -> Result<Self> {
         let (pairs, odd) = bytes.as_chunks::<2>();
         let mut text = String::with_capacity(pairs.len());
-        for decoded in char::decode_utf16(pairs.iter().map(|&pair| unit(pair))) {
+        for decoded in char::decode_utf16(pairs.iter().map(|&pair| to_unit(pair))) {
             match decoded {
                 Ok(c) => text.push(c),
                 Err(_) => return Err(manifest_error(utf16_offset(&text, mark_bytes), "text is not UTF-16")),
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn broken_text_is_refused_where_it_breaks() {
+    fn invalid_text_is_refused_with_its_offset() {
         for (bytes, at) in [
             (&b"<a>\xff</a>"[..], 3),
             (b"\xEF\xBB\xBF<\xff", 4),

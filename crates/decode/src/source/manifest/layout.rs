@@ -11,7 +11,7 @@
 //!
 //! Top-level fields come first, then the members of each structure, in the order of the structures
 //! in the list: the members of a structure always come after it. A count or length names an earlier
-//! field of the same structure, or a field before the structure in those around it.
+//! field of the same structure, or a field before it in an enclosing structure or the template.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -42,7 +42,6 @@ struct FieldScope<'t> {
     depth: usize,
 }
 
-/// Lays out a template as a flat list.
 pub(super) fn lay_out(template: &RawTemplate, maps: &Maps<'_>) -> Result<TemplateLayout> {
     let mut builder = LayoutBuilder { maps, fields: Vec::new(), scopes: Vec::new(), reserved: 0 };
     builder.reserve_indexes(&template.fields, None, template.offset)?;

@@ -57,13 +57,13 @@ pub(super) struct RawChannel {
     pub(super) value: Option<u8>,
     pub(super) message: Option<String>,
     pub(super) symbol: Option<String>,
-    pub(super) imported: bool,
+    pub(super) is_imported: bool,
 }
 
 pub(super) struct RawMap {
     pub(super) offset: u64,
     pub(super) name: String,
-    pub(super) bits: bool,
+    pub(super) is_bit_map: bool,
     pub(super) symbol: Option<String>,
     pub(super) entries: Vec<RawMapEntry>,
 }
@@ -123,25 +123,26 @@ pub(super) struct RawFilter {
     pub(super) message: Option<String>,
 }
 
-/// The string tables of all cultures in one: the text of the preferred culture (en-US by default)
-/// if it has one, else of the first culture that has it.
+/// The string tables of all cultures in one. A text is that of the preferred culture (en-US by
+/// default) if this culture has it, else that of the first culture that has it.
 ///
 /// This uses the standard hasher on purpose: names come from the manifest and may be chosen to
 /// collide under a simpler one.
 #[derive(Default)]
 pub(super) struct StringTables {
+    /// For each id, whether the text is that of the preferred culture, and the text.
     texts: HashMap<String, (bool, Arc<str>)>,
 }
 
 impl StringTables {
-    /// Adds a text of a culture; `preferred` is whether it is the preferred one. The first text
-    /// of a culture stays. Returns whether the preferred culture already had one.
-    pub(super) fn add(&mut self, id: String, preferred: bool, text: &str) -> bool {
-        let known = self.texts.get(&id).map(|(known, _)| *known);
-        if known.is_none_or(|known| preferred && !known) {
-            self.texts.insert(id, (preferred, text.into()));
+    /// Adds a text of the preferred culture or of another one. The first text of a culture stays.
+    /// Returns whether the preferred culture already had a text with this id.
+    pub(super) fn add(&mut self, id: String, is_preferred: bool, text: &str) -> bool {
+        let had_preferred = self.texts.get(&id).map(|(is_preferred, _)| *is_preferred);
+        if had_preferred.is_none_or(|had_preferred| is_preferred && !had_preferred) {
+            self.texts.insert(id, (is_preferred, text.into()));
         }
-        preferred && known == Some(true)
+        is_preferred && had_preferred == Some(true)
     }
 
     /// Returns whether a message attribute refers to a text that no table has.

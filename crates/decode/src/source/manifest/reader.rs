@@ -48,8 +48,8 @@ enum Element {
     Events,
     Filters,
     Localization,
-    Resources { preferred: bool },
-    StringTable { preferred: bool },
+    Resources { is_preferred: bool },
+    StringTable { is_preferred: bool },
     Ignored,
 }
 
@@ -89,9 +89,9 @@ fn read_into(text: &str, mut collector: DefinitionCollector<'_>) -> Result<RawMa
                 return Err(manifest_error(offset, "document type declarations are not accepted"));
             }
             Event::GeneralRef(entity) => {
-                let predefined =
+                let is_predefined =
                     quick_xml::escape::resolve_predefined_entity(&entity.xml10_content()).is_some();
-                if !predefined && !entity.is_char_ref() {
+                if !is_predefined && !entity.is_char_ref() {
                     return Err(manifest_error(
                         offset,
                         "entities other than the predefined ones are not accepted",
@@ -151,7 +151,7 @@ fn error_text(error: &quick_xml::Error) -> String {
     }
 }
 
-/// Returns whether an element has the prefix of another namespace than that of manifests.
+/// Returns whether an element has the prefix of a namespace other than that of manifests.
 fn is_foreign(resolver: &NamespaceResolver, name: QName<'_>) -> bool {
     name.prefix().is_some()
         && resolver.resolve_element(name).0 != ResolveResult::Bound(Namespace(EVENTS_NAMESPACE))
@@ -237,7 +237,6 @@ impl DefinitionCollector<'_> {
         Ok(self.manifest)
     }
 
-    /// Reads an element and returns its kind.
     fn read_element(&mut self, parent: Element, tag: Tag<'_>) -> Result<Element> {
         Ok(match (parent, tag.name) {
             (Element::Outside, "instrumentationManifest" | "assembly" | "instrumentation" | "events") => {
@@ -259,11 +258,12 @@ impl DefinitionCollector<'_> {
             },
             (Element::Task, "opcodes") => Element::TaskOpcodes,
             (Element::Localization, "resources") => {
-                let preferred = tag.attribute_equals("culture", self.culture.as_deref().unwrap_or("en-US"));
-                self.manifest.has_culture |= preferred;
-                Element::Resources { preferred }
+                let is_preferred =
+                    tag.attribute_equals("culture", self.culture.as_deref().unwrap_or("en-US"));
+                self.manifest.has_culture |= is_preferred;
+                Element::Resources { is_preferred }
             }
-            (Element::Resources { preferred }, "stringTable") => Element::StringTable { preferred },
+            (Element::Resources { is_preferred }, "stringTable") => Element::StringTable { is_preferred },
             (Element::Outside | Element::Task | Element::Localization | Element::Resources { .. }, _) => {
                 Element::Ignored
             }
@@ -271,19 +271,19 @@ impl DefinitionCollector<'_> {
         })
     }
 
-    /// Reads an element that defines something.
+    /// Reads an element that is a definition.
     fn read_definition(&mut self, parent: Element, mut tag: Tag<'_>) -> Result<Element> {
         self.definition_count = self.definition_count.saturating_add(1);
         if self.definition_count > MAX_DEFINITIONS {
             return Err(manifest_error(tag.offset, "too many definitions"));
         }
         match parent {
-            Element::StringTable { preferred } => {
+            Element::StringTable { is_preferred } => {
                 if tag.name == "string" {
                     let (id, text) = (tag.take_required("id")?, tag.take_required("value")?);
-                    let twice = format!("string {id} is defined twice");
-                    if self.manifest.strings.add(id, preferred, &text) && self.mistakes.is_some() {
-                        return Err(manifest_error(tag.offset, twice));
+                    let reason = format!("string {id} is defined twice");
+                    if self.manifest.strings.add(id, is_preferred, &text) && self.mistakes.is_some() {
+                        return Err(manifest_error(tag.offset, reason));
                     }
                 }
                 Ok(Element::Ignored)
@@ -379,7 +379,6 @@ impl DefinitionCollector<'_> {
         Ok(Element::Provider)
     }
 
-    /// Returns the open provider.
     fn current_provider(&mut self, tag: &Tag<'_>) -> Result<&mut RawProvider> {
         self.manifest
             .providers

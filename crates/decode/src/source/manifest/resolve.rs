@@ -16,12 +16,12 @@ use crate::schema::{Schema, SchemaNames, SchemaOrigin, ValueMap};
 use crate::source::provider::{EventSchema, FilterSchema, ProviderNames, ProviderSchemas, ValueName};
 
 /// The most fields of all events together.
-const MAX_FIELDS: usize = 1 << 20;
+const MAX_TOTAL_FIELDS: usize = 1 << 20;
 
 /// A limit on the total size of definitions that are used more than once.
 ///
-/// A template of many fields in many events, or a long text in many map entries, takes few bytes of
-/// XML each. The result stays within a small multiple of the manifest's size.
+/// An event that uses a large template, or a map entry that uses a long text, takes few bytes of XML.
+/// With the limit, the result stays within a small multiple of the manifest's size.
 pub(super) struct SizeBudget {
     fields: usize,
     map_bytes: usize,
@@ -31,7 +31,7 @@ impl SizeBudget {
     /// Creates the budget of a manifest of `size` bytes.
     pub(super) fn new(size: usize) -> Self {
         Self {
-            fields: size.saturating_add(16 << 10).min(MAX_FIELDS),
+            fields: size.saturating_add(16 << 10).min(MAX_TOTAL_FIELDS),
             map_bytes: size.saturating_mul(4).saturating_add(16 << 10),
         }
     }
@@ -67,8 +67,8 @@ fn resolve_provider(
         .iter()
         .map(|filter| resolver.resolve_filter(filter, budget))
         .collect::<Result<Vec<_>>>()?;
-    let named = collect_names(provider, &resolver.tables, strings, &events);
-    Ok(ProviderSchemas { id: provider.id, name: resolver.name, named, events, filters })
+    let value_names = collect_names(provider, &resolver.tables, strings, &events);
+    Ok(ProviderSchemas { id: provider.id, name: resolver.name, value_names, events, filters })
 }
 
 /// Returns the names that a provider defines, and the predefined ones that its events use.
@@ -85,10 +85,10 @@ fn collect_names(
     };
     let to_names =
         |definitions: &[RawDefinition]| definitions.iter().map(|d| to_name(d, d.value)).collect::<Vec<_>>();
-    let opcode = |d: &RawDefinition, task: u64| to_name(d, d.value << 16 | task & 0xFFFF);
+    let to_opcode_name = |d: &RawDefinition, task: u64| to_name(d, d.value << 16 | task & 0xFFFF);
     let task_opcodes =
         provider.tasks.iter().flat_map(|t| t.opcodes.iter().map(move |d| (d, t.definition.value)));
-    let mut named = ProviderNames {
+    let mut names = ProviderNames {
         keywords: to_names(&provider.keywords),
         levels: to_names(&provider.levels),
         channels: tables.channels.list_names(),
@@ -98,20 +98,20 @@ fn collect_names(
             .iter()
             .map(|d| (d, 0))
             .chain(task_opcodes)
-            .map(|(d, task)| opcode(d, task))
+            .map(|(d, task)| to_opcode_name(d, task))
             .collect(),
     };
-    add_used_predefined(&mut named.levels, winmeta::LEVELS, 0, |value| {
+    add_used_predefined(&mut names.levels, winmeta::LEVELS, 0, |value| {
         events.iter().any(|e| u64::from(e.descriptor.level) == value)
     });
     let is_opcode_used = |value: u64| events.iter().any(|e| u64::from(e.descriptor.opcode) == value >> 16);
-    add_used_predefined(&mut named.opcodes, winmeta::OPCODES, 16, is_opcode_used);
+    add_used_predefined(&mut names.opcodes, winmeta::OPCODES, 16, is_opcode_used);
     // Keywords stay in the order of the manifest, because they are displayed in that order.
-    for list in [&mut named.levels, &mut named.channels, &mut named.tasks, &mut named.opcodes] {
+    for list in [&mut names.levels, &mut names.channels, &mut names.tasks, &mut names.opcodes] {
         list.sort();
         list.dedup();
     }
-    named
+    names
 }
 
 /// Adds predefined names of used numbers that have no name from the provider.
@@ -148,7 +148,7 @@ pub(super) fn resolve_maps<'m>(
             entries.push((entry.value, text.as_ref().to_owned()));
         }
         maps.entry(map.name.as_str())
-            .or_insert_with(|| Arc::new(ValueMap::new(&map.name, map.bits, entries)));
+            .or_insert_with(|| Arc::new(ValueMap::new(&map.name, map.is_bit_map, entries)));
     }
     Ok(maps)
 }
@@ -171,8 +171,8 @@ impl<'m> NameTable<'m> {
             predefined.iter().map(|(name, value)| (*name, (*value, strip_win_prefix(name).into()))).collect();
         let mut defined: HashMap<&str, _> = HashMap::new();
         for definition in definitions {
-            let display = || (definition.value, display_name(definition, strings));
-            defined.entry(definition.name.trim()).or_insert_with(display);
+            let entry = || (definition.value, display_name(definition, strings));
+            defined.entry(definition.name.trim()).or_insert_with(entry);
         }
         entries.extend(defined);
         Self { kind, entries }
@@ -257,24 +257,24 @@ impl<'m> NameTables<'m> {
 }
 
 /// Builds the table of channels by id and by name. Channels without a number get the next free one,
-/// as from the message compiler.
+/// as the message compiler assigns it.
 fn build_channel_table(channels: &[RawChannel]) -> NameTable<'_> {
     let mut taken = [false; 256];
     for value in channels.iter().filter_map(|channel| channel.value) {
-        if let Some(taken) = taken.get_mut(usize::from(value)) {
-            *taken = true;
+        if let Some(is_taken) = taken.get_mut(usize::from(value)) {
+            *is_taken = true;
         }
     }
     let mut next = usize::from(FIRST_MANIFEST_CHANNEL);
     let mut entries = HashMap::with_capacity(channels.len());
     for channel in channels {
         let well_known =
-            winmeta::CHANNELS.iter().find(|(name, _)| channel.imported && *name == channel.name.trim());
+            winmeta::CHANNELS.iter().find(|(name, _)| channel.is_imported && *name == channel.name.trim());
         let value = match (channel.value, well_known) {
             (Some(value), _) => u64::from(value),
             (None, Some((_, value))) => *value,
             (None, None) => {
-                next = next.saturating_add(taken.iter().skip(next).take_while(|taken| **taken).count());
+                next = next.saturating_add(taken.iter().skip(next).take_while(|is_taken| **is_taken).count());
                 let value = u64::try_from(next).unwrap_or(u64::MAX);
                 next = next.saturating_add(1);
                 value

@@ -34,7 +34,7 @@ const GENERATED_SUFFIXES: [&str; 3] = ["_value", "_AssumeEnabled", "_Activity"];
 /// The bits for a provider's keywords, below the reserved ones.
 const KEYWORD_BITS: u64 = (1 << 48) - 1;
 
-/// Reports every rule that a manifest breaks, with its offset.
+/// Reports each definition that breaks a rule, with its offset.
 pub(super) fn check_manifest(manifest: &RawManifest, report: &mut dyn FnMut(u64, String)) {
     let mut rules = RuleChecker { report };
     let (mut ids, mut names) = (HashSet::new(), HashSet::new());
@@ -124,7 +124,7 @@ impl RuleChecker<'_> {
                 self.report(channel.offset, format!("channel {name} or its chid is defined twice"));
             }
             let Some(value) = channel.value else { continue };
-            if value < winmeta::FIRST_MANIFEST_CHANNEL && !channel.imported {
+            if value < winmeta::FIRST_MANIFEST_CHANNEL && !channel.is_imported {
                 self.report(
                     channel.offset,
                     format!("channel {name}: {value:#x} is reserved, its value is from 0x10 to 0xff"),
@@ -171,14 +171,14 @@ impl RuleChecker<'_> {
 
     /// Checks that all symbols of a manifest, which are names in one C header, are unique.
     fn check_symbols<'m>(&mut self, manifest: &'m RawManifest) {
-        // The number that a symbol stands for, which may be named twice, or `None` for something
-        // unique.
-        let mut known: HashMap<&'m str, Option<u64>> = HashMap::new();
+        // The number that each symbol names. A symbol may name one number twice; providers and
+        // events have `None`, and their symbols are unique.
+        let mut symbols: HashMap<&'m str, Option<u64>> = HashMap::new();
         let mut add_symbol = |offset: u64, symbol: &'m Option<String>, value: Option<u64>| {
-            let Some((symbol, before)) = symbol.as_deref().map(|s| (s, known.insert(s, value))) else {
+            let Some((symbol, previous)) = symbol.as_deref().map(|s| (s, symbols.insert(s, value))) else {
                 return;
             };
-            if before.is_some_and(|before| value.is_none() || before != value) {
+            if previous.is_some_and(|previous| value.is_none() || previous != value) {
                 self.report(offset, format!("symbol {symbol} already names something else"));
             }
         };
@@ -199,9 +199,9 @@ impl RuleChecker<'_> {
         for event in manifest.providers.iter().flat_map(|provider| &provider.events) {
             let Some(symbol) = event.symbol.as_deref() else { continue };
             for generated in GENERATED_SUFFIXES
-                .map(|ending| format!("{symbol}{ending}"))
+                .map(|suffix| format!("{symbol}{suffix}"))
                 .iter()
-                .filter(|generated| known.contains_key(generated.as_str()))
+                .filter(|generated| symbols.contains_key(generated.as_str()))
             {
                 self.report(
                     event.offset,
@@ -296,10 +296,10 @@ mod tests {
                 "string a is defined twice",
             ),
         ] {
-            let found = find_mistakes(inside);
+            let mistakes = find_mistakes(inside);
             assert!(
-                found.len() == 1 && found.iter().all(|reason| reason.contains(expected)),
-                "{inside}: {expected}: {found:#?}"
+                mistakes.len() == 1 && mistakes.iter().all(|reason| reason.contains(expected)),
+                "{inside}: {expected}: {mistakes:#?}"
             );
         }
     }

@@ -56,21 +56,21 @@ impl<'t> Tag<'t> {
         if value.trim().is_empty() { None } else { Some(value.into_owned()) }
     }
 
-    /// Removes and returns an attribute that must be present.
+    /// Removes and returns an attribute that must be present but may be empty.
     pub(super) fn take_required(&mut self, name: &str) -> Result<String> {
-        let present = self.attribute(name).is_some();
+        let is_present = self.attribute(name).is_some();
         let text = self.take_text(name);
-        text.or_else(|| present.then(String::new)).ok_or_else(|| self.missing_attribute(name))
+        text.or_else(|| is_present.then(String::new)).ok_or_else(|| self.missing_attribute(name))
     }
 
     fn missing_attribute(&self, name: &str) -> crate::Error {
         manifest_error(self.offset, format!("element {} has no attribute {name}", self.name))
     }
 
-    /// Returns an attribute that events, fields and filters do not have; attributes of other
+    /// Returns an attribute that an event, field or filter must not have; attributes of other
     /// namespaces are allowed.
     pub(super) fn unknown_attribute(&self) -> Option<&'t str> {
-        let known: &[&str] = match self.name {
+        let attributes: &[&str] = match self.name {
             "event" => &[
                 "value",
                 "version",
@@ -92,7 +92,7 @@ impl<'t> Tag<'t> {
             _ => return None,
         };
         let keys = self.attributes.iter().map(|(key, _)| *key);
-        keys.filter(|key| *key != "xmlns" && !key.contains(':')).find(|key| !known.contains(key))
+        keys.filter(|key| *key != "xmlns" && !key.contains(':')).find(|key| !attributes.contains(key))
     }
 
     /// Parses a number up to `max`, decimal or hexadecimal with `0x`.
@@ -113,9 +113,9 @@ impl<'t> Tag<'t> {
         Ok(self.parse_optional_number(name, u8::MAX.into())?.and_then(|n| u8::try_from(n).ok()))
     }
 
-    /// Reads a name for a number, which is in attribute `value`.
-    pub(super) fn read_definition(&mut self, value: &str, max: u64) -> Result<RawDefinition> {
-        let value = self.parse_required_number(value, max)?;
+    /// Reads a name for a number. The number is in attribute `number_attribute`.
+    pub(super) fn read_definition(&mut self, number_attribute: &str, max: u64) -> Result<RawDefinition> {
+        let value = self.parse_required_number(number_attribute, max)?;
         Ok(RawDefinition {
             offset: self.offset,
             name: self.take_required("name")?,
@@ -126,7 +126,7 @@ impl<'t> Tag<'t> {
     }
 
     pub(super) fn read_channel(&mut self) -> Result<RawChannel> {
-        let (value, imported) = (self.parse_optional_byte("value")?, self.name == "importChannel");
+        let (value, is_imported) = (self.parse_optional_byte("value")?, self.name == "importChannel");
         Ok(RawChannel {
             offset: self.offset,
             id: self.take_text("chid"),
@@ -134,16 +134,16 @@ impl<'t> Tag<'t> {
             value,
             message: self.take_text("message"),
             symbol: self.take_text("symbol"),
-            imported,
+            is_imported,
         })
     }
 
     pub(super) fn read_map(&mut self) -> Result<RawMap> {
-        let (offset, bits) = (self.offset, self.name == "bitMap");
+        let (offset, is_bit_map) = (self.offset, self.name == "bitMap");
         Ok(RawMap {
             offset,
             name: self.take_required("name")?,
-            bits,
+            is_bit_map,
             symbol: self.take_text("symbol"),
             entries: Vec::new(),
         })

@@ -84,7 +84,7 @@ fn descriptor_has_the_numbers_of_the_names() {
 }
 
 #[test]
-fn names_are_the_messages_where_they_resolve() {
+fn names_are_message_texts_if_these_exist() {
     let names: Vec<_> = everything_provider().events.into_iter().map(|e| e.schema.names).collect();
     let names_of = |index: usize| {
         let n = &names[index];
@@ -106,18 +106,18 @@ fn names_are_the_messages_where_they_resolve() {
         |names: &[ValueName]| names.iter().map(|n| (n.value, n.name.to_string())).collect::<Vec<_>>();
     let entry = |value, name: &str| (value, name.to_owned());
     assert_eq!(
-        list_names(&provider.named.levels),
+        list_names(&provider.value_names.levels),
         [entry(0, "win:LogAlways"), entry(2, "win:Error"), entry(16, "Chatty")]
     );
-    assert_eq!(list_names(&provider.named.tasks), [entry(10, "Connect"), entry(11, "Bare")]);
+    assert_eq!(list_names(&provider.value_names.tasks), [entry(10, "Connect"), entry(11, "Bare")]);
     let retries = [
         entry(1 << 16, "win:Start"),
         entry(30 << 16 | 10, "Retry"),
         entry(40 << 16, "Retry"),
         entry(41 << 16, "Refresh"),
     ];
-    assert_eq!(list_names(&provider.named.opcodes), retries);
-    assert!(list_names(&provider.named.channels).contains(&entry(16, "Traceweir-Example/Fixed")));
+    assert_eq!(list_names(&provider.value_names.opcodes), retries);
+    assert!(list_names(&provider.value_names.channels).contains(&entry(16, "Traceweir-Example/Fixed")));
 }
 
 #[test]
@@ -189,7 +189,7 @@ fn members_follow_the_top_level_and_references_are_indexes() {
 #[test]
 fn maps_name_values_and_bits() {
     let provider = everything_provider();
-    let [state, access, version] = provider.events[2].schema.top() else { panic!("three fields") };
+    let [state, access, version] = provider.events[2].schema.top() else { panic!("not three fields") };
     let state = value_map_of(state).unwrap();
     assert_eq!((&*state.name, state.bits, state.entries().len()), ("State", false, 2));
     assert_eq!((state.value(1), state.value(2), state.value(3)), (Some("Open"), Some("Closed"), None));
@@ -216,11 +216,12 @@ fn the_manifest_of_an_event_source_is_read() {
 #[test]
 fn every_encoding_gives_the_same_schemas() {
     let text = std::str::from_utf8(EVERYTHING).unwrap();
-    let wide = |unit: fn(u16) -> [u8; 2]| -> Vec<u8> {
+    let encode = |unit: fn(u16) -> [u8; 2]| -> Vec<u8> {
         "\u{FEFF}".encode_utf16().chain(text.encode_utf16()).flat_map(unit).collect()
     };
     let expected = format!("{:?}", parse(EVERYTHING).unwrap());
-    for bytes in [wide(u16::to_le_bytes), wide(u16::to_be_bytes), [b"\xEF\xBB\xBF", EVERYTHING].concat()] {
+    for bytes in [encode(u16::to_le_bytes), encode(u16::to_be_bytes), [b"\xEF\xBB\xBF", EVERYTHING].concat()]
+    {
         assert_eq!(format!("{:?}", parse(&bytes).unwrap()), expected);
     }
     // In a trace, a line end and the terminator may follow the text.
@@ -243,7 +244,7 @@ fn error_offsets_count_bytes_of_the_file() {
 }
 
 #[test]
-fn prefixed_elements_count_only_in_the_namespace_of_manifests() {
+fn prefixed_elements_of_other_namespaces_are_ignored() {
     let xml = r#"<e:instrumentationManifest xmlns:e="http://schemas.microsoft.com/win/2004/08/events" xmlns:x="x">
         <e:events><e:provider name="P" guid="{6f0a4d5e-3c41-4a53-9c0b-1f2e3d4c5b6a}">
         <e:events><e:event value="1"/><x:event value="2"/><y:event value="3"/></e:events></e:provider></e:events>
@@ -253,7 +254,7 @@ fn prefixed_elements_count_only_in_the_namespace_of_manifests() {
 }
 
 #[test]
-fn used_names_must_be_defined() {
+fn undefined_names_and_invalid_numbers_are_refused() {
     for (provider, reason) in [
         (r#"<events><event/></events>"#, "element event has no attribute value"),
         (r#"<events><event value="65536"/></events>"#, "value 65536 is not a number up to 65535"),
@@ -270,8 +271,8 @@ fn used_names_must_be_defined() {
     ] {
         let (refusal, at) = parse_refusal(&manifest_of_provider(provider));
         assert_eq!(refusal, reason);
-        let element = ["<event", "<level ", "<keyword "].iter().any(|start| at.starts_with(start));
-        assert!(element, "{at}");
+        let is_element = ["<event", "<level ", "<keyword "].iter().any(|start| at.starts_with(start));
+        assert!(is_element, "{at}");
     }
 }
 

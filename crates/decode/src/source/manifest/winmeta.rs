@@ -5,7 +5,7 @@
 //! because tools differ in both (`win:HResult`, `win:HRESULT`, `xs:GUID`, `win:GUID`).
 //!
 //! Source: Documented ("LevelType Complex Type", "OpcodeType Complex Type", "KeywordType Complex
-//! Type", "InputType Complex Type", and the constants of winmeta.h). Types that only classic
+//! Type", "InputType Complex Type", and the constants of winmeta.h). Types that only MOF
 //! classes have are named after their TDH_INTYPE constants.
 
 use traceweir_format::spec::types::{InType, OutType};
@@ -186,7 +186,7 @@ pub(super) fn find_out_type(name: &str) -> OutType {
 
 fn find_by_local_name<T: Copy>(table: &[(&str, T)], name: &str) -> Option<T> {
     let local = name.rsplit_once(':').map_or(name, |(_, local)| local);
-    table.iter().find(|(known, _)| known.eq_ignore_ascii_case(local)).map(|(_, value)| *value)
+    table.iter().find(|(type_name, _)| type_name.eq_ignore_ascii_case(local)).map(|(_, value)| *value)
 }
 
 #[cfg(test)]

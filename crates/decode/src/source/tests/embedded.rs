@@ -4,7 +4,7 @@ use super::*;
 use traceweir_format::kernel::hook;
 
 #[test]
-fn trace_manifest_precedes_embedded_schema_precedes_user_manifest() {
+fn precedence_is_trace_manifest_then_embedded_schema_then_user_manifest() {
     let mut decoder = Decoder::new();
     let record = plain_event(1, 0, &[]);
     assert_eq!(decoder.add_manifest(manifest_xml(&[(1, 0, "given"), (1, 7, "given7")]).as_bytes()), Ok(2));

@@ -6,12 +6,12 @@ use traceweir_format::kernel::hook;
 #[test]
 fn kernel_events_are_in_the_tables() {
     let mut decoder = Decoder::new();
-    let name = |decoder: &mut Decoder, record: &[u8]| {
+    let event_name = |decoder: &mut Decoder, record: &[u8]| {
         decoder.find(&Record::parse(record, 0).unwrap()).unwrap().prepared.event_name.clone()
     };
     for compact in [false, true] {
         assert_eq!(
-            name(&mut decoder, &encode_system(hook::PROCESS_START, 4, compact)).as_deref(),
+            event_name(&mut decoder, &encode_system(hook::PROCESS_START, 4, compact)).as_deref(),
             Some("Process/Start")
         );
     }
@@ -19,9 +19,9 @@ fn kernel_events_are_in_the_tables() {
     let header =
         PerfInfoHeader { pointer_size: 8, version: 2, hook: hook::SAMPLED_PROFILE, time: 0, counters: &[] };
     header.encode(&[0; 16], &mut sample).unwrap();
-    assert!(name(&mut decoder, &sample).is_some());
+    assert!(event_name(&mut decoder, &sample).is_some());
     assert_eq!(
-        name(&mut decoder, &encode_classic(class::PROCESS, 1, 4, &[])).as_deref(),
+        event_name(&mut decoder, &encode_classic(class::PROCESS, 1, 4, &[])).as_deref(),
         Some("Process/Start")
     );
     let mut instance = Vec::new();
@@ -38,7 +38,7 @@ fn kernel_events_are_in_the_tables() {
         instance: Some(Instance { id: 1, parent_id: 0, parent_class: Guid::NULL }),
     };
     header.encode(&[], &mut instance).unwrap();
-    assert_eq!(name(&mut decoder, &instance).as_deref(), Some("Process/Start"));
+    assert_eq!(event_name(&mut decoder, &instance).as_deref(), Some("Process/Start"));
 }
 
 #[test]
@@ -66,7 +66,7 @@ fn kernel_versions_past_the_tables_use_the_newest_layout() {
 }
 
 #[test]
-fn classic_events_are_found_by_class_and_type_when_merging_described_them() {
+fn embedded_schemas_describe_classic_events_by_class_and_type() {
     let mut decoder = Decoder::new();
     let descriptor = |opcode, version| EventDescriptor { opcode, version, ..Default::default() };
     let record = encode_classic(CLASS, 10, 2, &[0; 4]);

@@ -32,7 +32,7 @@ fn provider_id_comes_from_the_event_not_the_manifest() {
 }
 
 #[test]
-fn chunks_out_of_order_wait_for_the_next_set() {
+fn chunks_out_of_order_are_dropped() {
     let mut decoder = Decoder::new();
     let record = plain_event(1, 0, &[]);
     let set = encode_chunks(&manifest_xml(&[(1, 0, "a")]), 3);

@@ -1,5 +1,5 @@
-//! Events that carry their own metadata (TraceLogging): when two share a schema, and what is not
-//! metadata.
+//! Events that carry their own metadata (TraceLogging): the schema cache, bad metadata, and
+//! metadata in the payload.
 
 use super::*;
 
@@ -45,7 +45,7 @@ fn metadata_with_equal_hashes_stays_distinct() {
 }
 
 #[test]
-fn traits_and_providers_are_part_of_the_identity() {
+fn schemas_differ_by_provider_and_traits() {
     let mut metadata = MetadataBuilder::new("e", 0);
     let metadata = metadata.finish().unwrap();
     let mut decoder = Decoder::new();
@@ -70,7 +70,7 @@ fn bad_metadata_is_reported() {
 }
 
 #[test]
-fn metadata_in_the_payload_is_found_on_its_channel() {
+fn metadata_in_the_payload_is_found_only_on_the_tracelogging_channel() {
     let mut traits = TraitsBuilder::new("Late.Provider");
     let mut metadata = MetadataBuilder::new("Late", 0);
     let metadata = metadata.add_field("n", 8, 0, 0).finish().unwrap();

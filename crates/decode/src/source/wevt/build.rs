@@ -42,7 +42,7 @@ pub(in crate::source) fn encode_message_table(messages: &[(u32, &str)]) -> Vec<u
     out
 }
 
-/// Bytes with numbers that are filled in when they are known.
+/// Bytes with holes: numbers that are filled in when they are known.
 #[derive(Default)]
 pub(in crate::source) struct PatchedBytes(pub(in crate::source) Vec<u8>);
 
@@ -51,7 +51,7 @@ impl PatchedBytes {
         self.0.len() as u32
     }
 
-    /// Reserves space for a number and returns its offset.
+    /// Appends a hole and returns its offset.
     pub(in crate::source) fn reserve_u32(&mut self) -> usize {
         self.0.put_u32(0);
         self.0.len() - 4
@@ -61,12 +61,12 @@ impl PatchedBytes {
         self.0[hole..hole + 4].copy_from_slice(&value.to_le_bytes());
     }
 
-    /// Fills a hole with the current offset.
+    /// Fills a hole with the current end of the bytes.
     pub(in crate::source) fn fill_position(&mut self, hole: usize) {
         self.fill_u32(hole, self.position());
     }
 
-    /// Writes the text records whose offsets belong into these holes.
+    /// Writes text records and fills their offsets into the holes.
     pub(in crate::source) fn put_text_records(&mut self, names: Vec<(usize, &str)>) {
         for (hole, name) in names {
             self.fill_position(hole);
@@ -87,8 +87,8 @@ impl PatchedBytes {
     }
 }
 
-/// Builds the messages that [`compile_test_manifest`] refers to. Id 9 and the ids of the last
-/// level, opcode and map value are missing on purpose.
+/// Builds the messages that [`compile_test_manifest`] refers to. Ids 9 and 99
+/// are missing on purpose.
 pub(in crate::source) fn encode_messages() -> Vec<u8> {
     encode_message_table(&[
         (1, "Error\r\n"),
@@ -117,7 +117,7 @@ pub(in crate::source) fn compile_test_manifest(flag_word: bool) -> Vec<u8> {
     b.0.put(b"WEVT");
     let block_size = b.reserve_u32();
     b.0.put_u32(u32::MAX).put_u32(9);
-    // The type numbers are wrong on purpose, because only signatures count.
+    // The type numbers are wrong on purpose, because only signatures matter.
     let elements: Vec<_> = (0..9)
         .map(|_| {
             b.0.put_u32(77);

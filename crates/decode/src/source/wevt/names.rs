@@ -30,7 +30,6 @@ use super::WevtReader;
 use crate::Result;
 use crate::source::provider::{ProviderNames, ValueName};
 
-/// The name tables of one provider.
 #[derive(Default)]
 pub(super) struct WevtNameTables {
     pub(super) levels: WevtNameTable,
@@ -48,31 +47,31 @@ pub(super) struct WevtNameTable {
     names: Vec<ValueName>,
 }
 
-/// The size of an entry and the offsets in it.
+/// The size of an entry and the offsets of its message and name.
 struct NameEntryLayout {
     size: usize,
-    wide_value: bool,
+    has_wide_value: bool,
     message: usize,
     name: usize,
-    prefer_name: bool,
+    prefers_name: bool,
 }
 
 impl WevtNameTables {
-    /// Returns the table for a signature.
+    /// Returns the table for a signature, and the layout of its entries.
     fn table_for(&mut self, signature: &[u8; 4]) -> Option<(&mut WevtNameTable, NameEntryLayout)> {
         let layout = |size, message, name| NameEntryLayout {
             size,
-            wide_value: false,
+            has_wide_value: false,
             message,
             name,
-            prefer_name: false,
+            prefers_name: false,
         };
         Some(match signature {
             b"LEVL" => (&mut self.levels, layout(12, 4, 8)),
             b"TASK" => (&mut self.tasks, layout(28, 4, 24)),
             b"OPCO" => (&mut self.opcodes, layout(12, 4, 8)),
-            b"KEYW" => (&mut self.keywords, NameEntryLayout { wide_value: true, ..layout(16, 8, 12) }),
-            b"CHAN" => (&mut self.channels, NameEntryLayout { prefer_name: true, ..layout(16, 12, 4) }),
+            b"KEYW" => (&mut self.keywords, NameEntryLayout { has_wide_value: true, ..layout(16, 8, 12) }),
+            b"CHAN" => (&mut self.channels, NameEntryLayout { prefers_name: true, ..layout(16, 12, 4) }),
             _ => return None,
         })
     }
@@ -107,7 +106,7 @@ impl WevtNameTable {
         self.entries.get(&offset).cloned()
     }
 
-    /// Returns all names, by value.
+    /// Removes and returns all names, sorted by value.
     fn take_names(&mut self) -> Vec<ValueName> {
         self.names.sort();
         self.names.dedup();
@@ -116,7 +115,7 @@ impl WevtNameTable {
 }
 
 impl WevtReader<'_> {
-    /// Reads one name table; ignores other elements. The cursor is after the signature.
+    /// Reads an element if it is a name table. The cursor is after the signature.
     pub(super) fn read_name_table(
         &mut self,
         signature: &[u8; 4],
@@ -129,10 +128,10 @@ impl WevtReader<'_> {
             let offset = u32::try_from(element.position()).unwrap_or(u32::MAX);
             let entry = element.bytes(layout.size)?;
             self.spend_bytes(layout.size)?;
-            let value = if layout.wide_value { u64_at(entry, 0) } else { u64::from(u32_at(entry, 0)) };
+            let value = if layout.has_wide_value { u64_at(entry, 0) } else { u64::from(u32_at(entry, 0)) };
             let message = self.messages.get(u32_at(entry, layout.message)).filter(|t| !t.is_empty()).cloned();
             let name_offset = u32_at(entry, layout.name);
-            // An unreadable name is ignored here; below it is an error if it is the display name.
+            // An unreadable name is ignored here, and refused below if it is the display name.
             let record_name = if name_offset == 0 {
                 None
             } else {
@@ -142,7 +141,7 @@ impl WevtReader<'_> {
                 table.names.push(ValueName { value, name, text: message.clone() });
             }
             let name = match message {
-                Some(message) if !layout.prefer_name => Some(message),
+                Some(message) if !layout.prefers_name => Some(message),
                 message => self.texts.read_record_label(name_offset)?.or(message),
             };
             if let Some(name) = name {

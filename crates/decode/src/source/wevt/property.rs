@@ -1,4 +1,4 @@
-//! An entry of a property array, in the two encodings that share it.
+//! An entry of a property array, and the rules that its two encodings share.
 //!
 //! TEMP items of compiled manifests and EVENT_PROPERTY_INFO hold the same facts under different
 //! flag bits. Both readers translate their bits into [`Property`]; the rules for counts and lengths
@@ -20,7 +20,7 @@ pub(in crate::source) enum SizeRule {
     Implied,
     /// The number is the count or length.
     Fixed,
-    /// The number is the index of the property that holds it.
+    /// The number is the index of the property that holds the count or length.
     Reference,
 }
 
@@ -68,7 +68,7 @@ impl Property {
     }
 }
 
-/// Returns whether a number of bytes or characters applies to a type; all others define their own
+/// Returns whether a type takes a length in bytes or characters; the other types define their own
 /// size.
 fn has_explicit_length(input: InType) -> bool {
     matches!(input, InType::UNICODESTRING | InType::ANSISTRING | InType::BINARY)
@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn unflagged_numbers_count_only_for_suitable_types() {
+    fn counts_and_lengths_depend_on_flag_and_type() {
         use SizeRule::{Fixed, Implied, Reference};
         let (one, natural) = (Count::One, Length::Natural);
         assert_eq!(convert_property(InType::UINT32, (Implied, 1), (Implied, 4)), (one, natural));
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn members_have_one_owner() {
+    fn structures_cannot_share_members() {
         let structure = |first, members| Field::new("s", FieldKind::Struct { first, members });
         let value = || Field::value("v", InType::UINT8, OutType::NULL);
         assert!(check_members(&[structure(2, 1), structure(3, 1), value(), value()]).is_ok());

@@ -98,13 +98,12 @@ impl WevtReader<'_> {
         })
     }
 
-    /// Returns the map at an offset.
     fn cached_map(&mut self, offset: u32) -> Result<Arc<ValueMap>> {
         if let Some(cached) = self.maps.get(&offset) {
             return Ok(cached.clone());
         }
         let mut map = self.cursor_at(offset)?;
-        let bits = match map.array()? {
+        let is_bit_map = match map.array()? {
             b"VMAP" => false,
             b"BMAP" => true,
             _ => return Err(map.invalid("signature is neither VMAP nor BMAP").into()),
@@ -123,7 +122,7 @@ impl WevtReader<'_> {
         let name = self.texts.read_record(name)?;
         self.spend_map_text(&name)?;
         let entries = self.read_map_entries(&mut map, count)?;
-        let map = Arc::new(ValueMap::new(&name, bits, entries));
+        let map = Arc::new(ValueMap::new(&name, is_bit_map, entries));
         self.maps.insert(offset, map.clone());
         Ok(map)
     }
@@ -139,7 +138,7 @@ impl WevtReader<'_> {
         Ok(entries)
     }
 
-    /// Subtracts a text that a map copies from the budget.
+    /// Charges the budget for a text that a map copies.
     fn spend_map_text(&mut self, text: &str) -> Result<()> {
         let remaining = self.map_text_left.checked_sub(text.len());
         self.map_text_left = remaining.ok_or(Error::Schema("too much text in maps"))?;

@@ -39,7 +39,7 @@ fn events_get_names_messages_and_keywords() {
         ["Example-Provider", "Work task", "Own begin", "Error", "Example-Provider/Operational",]
     );
     assert_eq!(n.keywords, [(0x10, "Network".into()), (1 << 40, "DiskKeyword".into())]);
-    let levels = &read_with_messages(&compile_test_manifest(true))[0].named.levels;
+    let levels = &read_with_messages(&compile_test_manifest(true))[0].value_names.levels;
     let levels: Vec<_> =
         levels.iter().map(|level| (level.value, &*level.name, level.text.as_deref())).collect();
     assert_eq!(levels, [(2, "win:Error", Some("Error")), (4, "win:Informational", None)]);
@@ -105,11 +105,11 @@ fn item_flags_decide_count_and_length() {
 fn maps_of_both_versions_read_alike() {
     for flag_word in [true, false] {
         let providers = read_with_messages(&compile_test_manifest(flag_word));
-        let map = |field: usize| match &providers[0].events[0].schema.fields()[field].kind {
+        let map_of = |field: usize| match &providers[0].events[0].schema.fields()[field].kind {
             FieldKind::Value { map: Some(map), .. } => map.clone(),
             kind => panic!("{kind:?} has no map"),
         };
-        let (size, access) = (map(0), map(5));
+        let (size, access) = (map_of(0), map_of(5));
         assert_eq!(
             (&*size.name, size.bits, size.value(1), size.value(9)),
             ("SizeMap", false, Some("Small"), Some("Large"))
@@ -132,7 +132,7 @@ fn the_size_field_ends_the_blob() {
 }
 
 #[test]
-fn damage_never_panics() {
+fn damaged_input_never_panics() {
     let table = MessageTable::parse(&encode_messages()).unwrap();
     for flag_word in [true, false] {
         for_each_damaged_copy(&compile_test_manifest(flag_word), |blob| {
@@ -214,15 +214,15 @@ fn events_may_share_a_template_but_not_without_bound() {
     let sound = blob_with_template(100, 20, value, &encode_text_record("Field"));
     let events = &read_providers(&sound.0, &MessageTable::default()).unwrap()[0].events;
     assert!(events.len() == 100 && events.iter().all(|e| e.schema.top().len() == 20));
-    let none = MessageTable::default();
+    let no_messages = MessageTable::default();
     assert_refused_quickly(
         &blob_with_template(4000, 4000, value, &encode_text_record("Field")),
-        &none,
+        &no_messages,
         "too many fields in all events",
     );
     assert_refused_quickly(
         &blob_with_template(1, 4097, value, &encode_text_record("Field")),
-        &none,
+        &no_messages,
         "too many items",
     );
 }

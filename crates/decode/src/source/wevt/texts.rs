@@ -32,7 +32,7 @@ pub(in crate::source) struct SharedTexts<'a> {
 }
 
 impl<'a> SharedTexts<'a> {
-    /// Creates the texts of `bytes`. `kind` names the structure in errors.
+    /// Creates a reader of the texts in `bytes`. `kind` names the structure in errors.
     pub(in crate::source) fn new(kind: &'static str, bytes: &'a [u8]) -> Self {
         Self { kind, bytes, texts_by_start: HashMap::default(), budget: bytes.len() }
     }
@@ -83,7 +83,7 @@ impl<'a> SharedTexts<'a> {
         Ok(Some(self.intern_label(start, text)?).filter(|t| !t.is_empty()))
     }
 
-    /// Returns the start of a record's text, and its bytes with padding.
+    /// Returns the start of a record's text, and the bytes of the text with padding.
     fn find_record(&self, offset: u32) -> Result<(usize, &'a [u8])> {
         let mut cursor = self.cursor_at(offset)?;
         let size = usize::try_from(cursor.u32()?).unwrap_or(usize::MAX);

@@ -7,7 +7,7 @@
 //!
 //! Elements are in the order of the message compiler. The name tables hold the names that the
 //! manifest defines and the predefined ones that its events use. Reading the result with
-//! [`super::providers`] gives the schemas of the definitions.
+//! [`super::read_providers`] gives the schemas of the definitions.
 //!
 //! Source: as for the reader; the order of elements Observed on the CLR's event resources.
 
@@ -155,7 +155,7 @@ fn write_events(
     blob.end_structure(start)
 }
 
-/// Writes the symbols of events, which the message compiler puts only into the header.
+/// Writes the symbols of events, which the message compiler puts only into its C header.
 fn write_symbols(blob: &mut PatchedBlob, events: &[&EventDefinition]) -> Result<()> {
     let events_with_symbol =
         || events.iter().filter_map(|e| Some((&e.event.descriptor, e.event.schema.names.event.as_deref()?)));
@@ -170,7 +170,7 @@ fn write_symbols(blob: &mut PatchedBlob, events: &[&EventDefinition]) -> Result<
     blob.end_structure(start)
 }
 
-/// Bytes with numbers that are filled in when they are known.
+/// Bytes with holes: numbers that are filled in when they are known.
 #[derive(Default)]
 struct PatchedBlob {
     bytes: Vec<u8>,
@@ -182,7 +182,7 @@ impl PatchedBlob {
             .map_err(|_| Error::Schema("the compiled manifest is larger than 4 GiB"))
     }
 
-    /// Reserves space for a number and returns its offset.
+    /// Appends a hole and returns its offset.
     fn reserve_u32(&mut self) -> usize {
         let at = self.bytes.len();
         self.bytes.put_u32(0);
@@ -195,7 +195,7 @@ impl PatchedBlob {
         }
     }
 
-    /// Fills a hole with the current offset.
+    /// Fills a hole with the current end of the bytes.
     fn fill_position(&mut self, hole: usize) -> Result<()> {
         self.fill_u32(hole, self.position()?);
         Ok(())
@@ -226,7 +226,7 @@ impl PatchedBlob {
         self.bytes.resize(padded, 0);
     }
 
-    /// Writes the text records whose offsets belong into these holes.
+    /// Writes text records and fills their offsets into the holes.
     fn put_text_records<'n>(&mut self, names: impl IntoIterator<Item = (usize, &'n str)>) -> Result<()> {
         for (hole, name) in names {
             self.fill_position(hole)?;

@@ -9,7 +9,7 @@
 //! |---|---|
 //! | `%0` | the standard prefix: dropped; a formatter shows these values from the event |
 //! | `%1`, `%2` | component and type name, replaced by text |
-//! | `%3` … `%9` | thread, time, kernel/user time, sequence, process, CPU: dropped with format |
+//! | `%3` … `%9` | thread, time, kernel/user time, sequence, process, CPU: dropped, with format |
 //! | `%10` … | the argument of that number, counted from `%1`; a missing format becomes `!s!` |
 //! | `%!FUNC!`, `LEVEL`, `FLAGS`, `FILE`, `COMPNAME`, `SUBCOMP` | text; empty if unknown |
 //! | `%!STDPREFIX!` | dropped, as `%0` |
@@ -27,12 +27,11 @@ use super::WppInfo;
 
 /// The longest text between exclamation marks that is read as a format.
 const MAX_FORMAT_BYTES: usize = 32;
-/// The size limit of a text in bytes. A text that inserts names too often is cut there.
+/// The size limit of a text in bytes. A text that inserts names too often is cut at this size.
 const MAX_TEXT_BYTES: usize = 128 << 10;
 /// The number of the first argument.
 pub(super) const FIRST_ARGUMENT: u16 = 10;
 
-/// A token of a message text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum MessageToken<'a> {
     /// Characters without a percent sign.
@@ -70,7 +69,7 @@ impl<'a> MessageTokens<'a> {
     }
 }
 
-/// Returns how many of the digits at the start of `remaining` are the number of an insert: at most two,
+/// Returns how many digits at the start of `remaining` are the number of an insert: at most two,
 /// unless a format follows.
 fn number_digits(remaining: &str) -> usize {
     let digits = remaining.bytes().take(5).take_while(u8::is_ascii_digit).count();
@@ -117,7 +116,6 @@ impl<'a> Iterator for MessageTokens<'a> {
 /// The field that an insert shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct FieldRef {
-    /// Index of the field.
     pub(super) index: usize,
     /// Whether the field is raw bytes. Raw bytes ignore the format in the text.
     pub(super) is_raw: bool,

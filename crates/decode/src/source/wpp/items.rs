@@ -7,8 +7,9 @@
 //!   ItemSetLong(Read,Write,Delete)   u32, bit → name   ItemSid       SID
 //! ```
 //!
-//! Names compare ignoring case. Names in parentheses count from value 0 or bit 0. `ItemEnum` refers
-//! to a type in the PDB: its number is shown, its names are not looked up.
+//! Item types are compared ignoring case. The list entries in parentheses name the values or bits
+//! from 0 on. `ItemEnum` refers to a type in the PDB: the value is shown as a number, because the
+//! names are not looked up.
 //!
 //! Source: Documented for the meaning ("What are the WPP extended format specification strings?",
 //! `defaultwpp.ini` of the Windows SDK); sizes as in public readers of WPP traces.
@@ -20,7 +21,7 @@ use traceweir_format::spec::types::{InType, OutType};
 
 use crate::schema::{Count, Field, Length, ValueMap};
 
-/// The most names that all lists of one file may hold together.
+/// The most names in all lists of one file together.
 const MAX_NAMES: usize = 1_000_000;
 
 /// Item name, in type, out type, and the length in bytes if the type needs one (else 0).
@@ -89,46 +90,46 @@ pub(super) struct NameLists {
 }
 
 impl NameLists {
-    /// Returns the map of the names in the parentheses of an `item`, if it is a list or a set and
-    /// the limit allows it.
+    /// Returns the map of the names in the parentheses of an item type. Returns `None` if the type
+    /// is neither a list nor a set, or if the file has too many names.
     fn find_or_add(&mut self, item: &str, input: InType, names: &str) -> Option<Arc<ValueMap>> {
-        let bits = starts_with_ignoring_case(item, "ItemSet");
-        if !bits && !starts_with_ignoring_case(item, "ItemList") || names.trim().is_empty() {
+        let is_set = starts_with_ignoring_case(item, "ItemSet");
+        if !is_set && !starts_with_ignoring_case(item, "ItemList") || names.trim().is_empty() {
             return None;
         }
         let key = format!("{item}({names})");
         if let Some(map) = self.maps.get(&key) {
             return Some(map.clone());
         }
-        let width = input.size(8).unwrap_or(0).saturating_mul(8);
+        let bit_count = input.size(8).unwrap_or(0).saturating_mul(8);
         let count = names.split(',').count();
         self.name_count = self.name_count.saturating_add(count);
         if self.name_count > MAX_NAMES {
             return None;
         }
         let entries = names.split(',').zip(0_u32..).filter_map(|(name, index)| {
-            let value = if bits { 1_u64.checked_shl(index) } else { Some(u64::from(index)) };
-            // Bits past the width of the value can never be set.
+            let value = if is_set { 1_u64.checked_shl(index) } else { Some(u64::from(index)) };
             let name = name.trim();
+            // Names of bits that the type does not have are dropped.
             value
-                .filter(|_| !name.is_empty() && (!bits || (index as usize) < width))
+                .filter(|_| !name.is_empty() && (!is_set || (index as usize) < bit_count))
                 .map(|v| (v, name.to_owned()))
         });
-        let map = Arc::new(ValueMap::new(item, bits, entries));
+        let map = Arc::new(ValueMap::new(item, is_set, entries));
         self.maps.insert(key, map.clone());
         Some(map)
     }
 }
 
-/// Returns the field of an argument: its name, item type, and the names in parentheses after the
-/// type. Returns `None` for an unknown type.
+/// Builds the field of an argument from its name, its item type and the names in parentheses after
+/// the type. Returns `None` for an unknown type.
 pub(super) fn build_field(name: &str, item: &str, names: &str, maps: &mut NameLists) -> Option<Field> {
     let &(_, input, output, length) = ITEM_TYPES.iter().find(|row| row.0.eq_ignore_ascii_case(item))?;
     let length = if length == 0 { Length::Natural } else { Length::Fixed(length) };
     Some(Field::value(name, input, output).with_length(length).with_map(maps.find_or_add(item, input, names)))
 }
 
-/// Creates a field for the rest of the payload.
+/// Creates a field of raw bytes for the rest of the payload.
 pub(super) fn raw_field_to_end(name: &str) -> Field {
     Field::value(name, InType::UINT8, OutType::HEXINT8).with_count(Count::ToEnd)
 }
@@ -230,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn unknown_types_are_not_guessed() {
+    fn unknown_item_types_are_refused_and_case_is_ignored() {
         assert_eq!(build_field("x", "ItemLonger", "", &mut NameLists::default()), None);
         assert!(
             build_field("x", "itemhexdump", "", &mut NameLists::default()).is_some(),

@@ -45,7 +45,7 @@ pub(super) fn parse_argument(line: &str) -> Option<ArgumentLine<'_>> {
     is_item.then_some(ArgumentLine { expression, item, names, number })
 }
 
-/// Returns the position of the parenthesis that closes after `inner`.
+/// Returns the position of the parenthesis whose closing one comes directly after `inner`.
 fn find_opening_parenthesis(inner: &str) -> Option<usize> {
     let mut depth = 0_usize;
     for (at, byte) in inner.bytes().enumerate().rev() {
@@ -73,9 +73,9 @@ pub(super) fn split_quoted(line: &str) -> Option<(&str, &str, &str)> {
 /// Returns the values after keys that occur in this order; each value extends to the next key.
 pub(super) fn find_keyed_values<const N: usize>(comment: &str, keys: [&str; N]) -> [Option<Arc<str>>; N] {
     let start = |key: &str| {
-        let mut found = comment.match_indices(key).map(|(at, _)| at);
+        let mut positions = comment.match_indices(key).map(|(at, _)| at);
         // A key is a complete word: SRC= may not be the end of another key.
-        found.find(|&at| {
+        positions.find(|&at| {
             comment
                 .get(..at)
                 .is_some_and(|before| !before.ends_with(|c: char| c.is_alphanumeric() || c == '_'))
@@ -97,7 +97,6 @@ pub(super) fn parse_name(text: &str) -> Option<Arc<str>> {
     (!text.is_empty()).then(|| text.into())
 }
 
-/// Cuts a text to the longest allowed name.
 fn cut_name(text: &str) -> &str {
     let ends = text.char_indices().map(|(at, _)| at).chain([text.len()]);
     text.get(..ends.take_while(|&end| end <= MAX_NAME_BYTES).last().unwrap_or(0)).unwrap_or(text)

@@ -18,12 +18,12 @@
 //!   the mark "TMF:", then the lines that a TMF file would have, one message for each annotation
 //! ```
 //!
-//! The annotation is between its procedure and the procedure's end; the procedure gives the
+//! The annotation is between the records of its procedure's start and end; the procedure gives the
 //! function if the line has none.
 //!
 //! Invariants: no stream may be longer than the file, and the streams that are read may in total be
 //! at most a few times as long as the file, so a hostile directory that repeats pages cannot
-//! multiply a small file. A sparse file counts by the blocks that are stored of it. The `pdb2`
+//! multiply a small file. The limits of a sparse file follow from its stored blocks. The `pdb2`
 //! crate reads the container and the module list; this module uses only those of its parts that
 //! check every length. This module parses the records.
 //!
@@ -88,23 +88,23 @@ pub fn load_file(file: File) -> Result<ParsedFormats> {
 /// Returns the length for the read limits of a regular file. Returns an error if the file is not
 /// regular or too large.
 pub(crate) fn effective_file_length(file: &File) -> Result<u64> {
-    let found = file.metadata().map_err(unreadable_binary)?;
-    if !found.is_file() || found.len() > MAX_FILE_BYTES {
+    let metadata = file.metadata().map_err(unreadable_binary)?;
+    if !metadata.is_file() || metadata.len() > MAX_FILE_BYTES {
         return Err(Error::Binary("not a regular file of at most 8 GiB".into()));
     }
-    Ok(length_from_stored_blocks(&found))
+    Ok(length_from_stored_blocks(&metadata))
 }
 
-/// Returns the length for the read limits of a file, from the blocks that are stored of it.
-fn length_from_stored_blocks(found: &Metadata) -> u64 {
-    match found.blocks().saturating_mul(BLOCK_BYTES) {
+/// Returns the length for the read limits of a file, from its stored blocks.
+fn length_from_stored_blocks(metadata: &Metadata) -> u64 {
+    match metadata.blocks().saturating_mul(BLOCK_BYTES) {
         // Some file systems do not report blocks.
         0 => u64::MAX,
         stored => stored.saturating_mul(MAX_BYTES_PER_STORED_BYTE).saturating_add(EXTRA_READ_BYTES),
     }
 }
 
-/// Reads a PDB that counts as no longer than `max_length`.
+/// Reads a PDB within limits that follow from its length or `max_length`, whichever is less.
 fn load_with_max_length<R: Read + Seek + Send>(file: R, max_length: u64) -> Result<ParsedFormats> {
     let mut pdb = PDB::open(BoundedFile::new(file, max_length).map_err(unreadable_binary)?)
         .map_err(unreadable_binary)?;
@@ -156,8 +156,8 @@ fn read_annotations(mut symbols: SymbolIter<'_>, parser: &mut TmfParser) -> Resu
         let (index, bytes) = (symbol.index().0, symbol.raw_bytes());
         match wire::u16_at(bytes, 0) {
             S_ANNOTATION => {
-                let inside = procedure.as_ref().filter(|(end, _)| index < *end);
-                parser.function = inside.and_then(|(_, name)| name.clone());
+                let enclosing = procedure.as_ref().filter(|(end, _)| index < *end);
+                parser.function = enclosing.and_then(|(_, name)| name.clone());
                 read_message(bytes, parser)?;
             }
             kind if S_PROCEDURES.contains(&kind) => {
@@ -195,7 +195,7 @@ pub(crate) struct BoundedFile<R> {
 }
 
 impl<R: Read + Seek> BoundedFile<R> {
-    /// Creates the limits of a file that counts as no longer than `max_length`.
+    /// Creates the limits of a file from its length or `max_length`, whichever is less.
     pub(crate) fn new(mut file: R, max_length: u64) -> io::Result<Self> {
         let length = file.seek(SeekFrom::End(0))?.min(max_length);
         let budget = length.saturating_mul(MAX_READ_MULTIPLE).saturating_add(EXTRA_READ_BYTES);
@@ -224,8 +224,8 @@ impl<'s, R: Read + Seek> Source<'s> for BoundedFile<R> {
         let mut bytes = Vec::with_capacity(usize::try_from(view_bytes).unwrap_or(0));
         for slice in slices {
             self.file.seek(SeekFrom::Start(slice.offset))?;
-            let read = (&mut self.file).take(slice.size as u64).read_to_end(&mut bytes)?;
-            if read != slice.size {
+            let read_bytes = (&mut self.file).take(slice.size as u64).read_to_end(&mut bytes)?;
+            if read_bytes != slice.size {
                 return Err(io::ErrorKind::UnexpectedEof.into());
             }
         }
@@ -233,7 +233,6 @@ impl<'s, R: Read + Seek> Source<'s> for BoundedFile<R> {
     }
 }
 
-/// The bytes of one stream.
 struct StreamBytes(Vec<u8>);
 
 impl fmt::Debug for StreamBytes {

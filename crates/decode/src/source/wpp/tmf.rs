@@ -15,8 +15,8 @@
 //!
 //! A text may contain quotes and line ends, since the source may: it ends at the last quote of its
 //! line that is followed by nothing or by `//`, and continues in the next line if there is none. An
-//! unreadable line loses its message, or the arguments from there on, never the file. Directives
-//! other than `#typev` and `#type` are skipped with their block.
+//! unreadable line loses its message, or its argument and the later ones, never the file.
+//! Directives other than `#typev` and `#type` are skipped with their block.
 //!
 //! Source: Documented in outline ("Trace Message Format File", which declares the syntax internal);
 //! the syntax as in public readers of such files.
@@ -215,7 +215,7 @@ impl TmfParser {
         self.end_message()?;
         let (keyword, remaining) = line.split_once(char::is_whitespace).unwrap_or((line, ""));
         if !matches!(keyword, "#typev" | "#type") {
-            self.warn("the directive is not used");
+            self.warn("the directive is skipped");
             return Ok(());
         }
         self.parse_message_line(remaining, 1);
@@ -288,8 +288,8 @@ impl TmfParser {
 
     fn parse_argument_line(&mut self, line: &str) {
         let Some(draft) = self.draft.as_mut().filter(|draft| !draft.has_unknown_argument) else { return };
-        let known = parse_argument(line).filter(|_| draft.fields.len() < MAX_ARGUMENTS);
-        let Some(ArgumentLine { expression, item, names, number }) = known else {
+        let argument = parse_argument(line).filter(|_| draft.fields.len() < MAX_ARGUMENTS);
+        let Some(ArgumentLine { expression, item, names, number }) = argument else {
             draft.has_unknown_argument = true;
             draft.fields.push(items::raw_field_to_end("Data"));
             // No insert has this number, so none shows the bytes.

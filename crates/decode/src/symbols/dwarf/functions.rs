@@ -18,7 +18,7 @@ use gimli::{
 
 use super::super::demangle;
 use super::super::effort::WorkBudget;
-use super::super::table::MAX_NAME;
+use super::super::table::MAX_NAME_BYTES;
 use super::units::Units;
 use super::{Info, Slice, Unit, is_code, read_text};
 
@@ -35,13 +35,13 @@ const MAX_ENCLOSING: usize = 1024;
 /// The most references that are followed from a function to the entry with its name.
 const MAX_NAME_REFERENCES: usize = 8;
 /// The most bytes of names of a unit.
-const MAX_NAME_BYTES: usize = 64 << 20;
+const MAX_UNIT_NAME_BYTES: usize = 64 << 20;
 /// The most other units that are kept open while one is read.
 const MAX_OPEN_UNITS: usize = 8;
 /// The number of steps that opening another unit costs.
 const OPEN_UNIT_STEPS: usize = 4096;
 
-/// A function, or one that was inlined into another.
+/// A function, possibly inlined into another.
 #[derive(Debug)]
 pub(super) struct DwarfFunction {
     pub(super) name: Option<Arc<str>>,
@@ -57,18 +57,17 @@ struct FunctionRange {
     function: usize,
 }
 
-/// The functions of a unit.
 #[derive(Debug, Default)]
 pub(super) struct DwarfFunctions {
-    all: Vec<DwarfFunction>,
+    functions: Vec<DwarfFunction>,
     /// Address ranges of the functions, by depth and then by start.
     by_depth: Vec<Vec<FunctionRange>>,
-    spans: usize,
+    range_count: usize,
     name_bytes: usize,
 }
 
 impl DwarfFunctions {
-    /// Reads a unit, which begins at an offset.
+    /// Reads the functions of a unit that begins at offset `start`.
     pub(super) fn read<'a>(
         info: &Info<'a>,
         (unit, start): (&Unit<'a>, usize),
@@ -78,8 +77,8 @@ impl DwarfFunctions {
         let mut functions = Self::default();
         let names = NameResolver { info, units, names_by_offset: HashMap::new(), open_units: Vec::new() };
         let _ = functions.read_entries((unit, start), names, budget);
-        for spans in &mut functions.by_depth {
-            spans.sort_by_key(|span| span.begin);
+        for ranges in &mut functions.by_depth {
+            ranges.sort_by_key(|range| range.begin);
         }
         functions
     }
@@ -108,18 +107,19 @@ impl DwarfFunctions {
                 Some((_, level)) if is_inlined => level.saturating_add(1),
                 _ => 0,
             };
-            if level >= MAX_DEPTH || enclosing.len() >= MAX_ENCLOSING || self.all.len() >= MAX_FUNCTIONS {
+            if level >= MAX_DEPTH || enclosing.len() >= MAX_ENCLOSING || self.functions.len() >= MAX_FUNCTIONS
+            {
                 continue;
             }
             enclosing.push((depth, level));
             if self.add_ranges(names.info, unit, (&entry, level), budget)? {
                 // Beyond the limit no name is resolved, because resolved names stay in the cache.
-                let fits = self.name_bytes <= MAX_NAME_BYTES;
-                let name = if fits { names.find((unit, start), &entry, budget)? } else { None };
+                let may_resolve = self.name_bytes <= MAX_UNIT_NAME_BYTES;
+                let name = if may_resolve { names.find((unit, start), &entry, budget)? } else { None };
                 let bytes = name.as_ref().map_or(0, |name| name.len());
                 budget.spend(bytes)?;
                 self.name_bytes = self.name_bytes.saturating_add(bytes);
-                self.all.push(DwarfFunction {
+                self.functions.push(DwarfFunction {
                     name,
                     call_file: read_number_attribute(&entry, DW_AT_call_file).unwrap_or(u64::MAX),
                     call_line: read_number_attribute(&entry, DW_AT_call_line)
@@ -130,7 +130,7 @@ impl DwarfFunctions {
         Some(())
     }
 
-    /// Adds the address ranges of the next function; returns false if it has no code.
+    /// Adds the address ranges of the next function; returns false if the function has no code.
     fn add_ranges<'a>(
         &mut self,
         info: &Info<'a>,
@@ -139,21 +139,21 @@ impl DwarfFunctions {
         budget: &mut WorkBudget,
     ) -> Option<bool> {
         let Ok(mut ranges) = info.die_ranges(unit, entry) else { return Some(false) };
-        let (function, mut has_code) = (self.all.len(), false);
+        let (function, mut has_code) = (self.functions.len(), false);
         while let Ok(Some(range)) = ranges.next() {
             budget.spend(1)?;
             if !is_code(&range) {
                 continue;
             }
-            if self.spans >= MAX_RANGES {
+            if self.range_count >= MAX_RANGES {
                 return None;
             }
             if self.by_depth.len() <= level {
                 self.by_depth.resize_with(level.saturating_add(1), Vec::new);
             }
-            let spans = self.by_depth.get_mut(level)?;
-            spans.push(FunctionRange { begin: range.begin, end: range.end, function });
-            self.spans = self.spans.saturating_add(1);
+            let level_ranges = self.by_depth.get_mut(level)?;
+            level_ranges.push(FunctionRange { begin: range.begin, end: range.end, function });
+            self.range_count = self.range_count.saturating_add(1);
             has_code = true;
         }
         Some(has_code)
@@ -162,18 +162,18 @@ impl DwarfFunctions {
     /// Returns the functions at an address, the outermost first, with the start of the range that
     /// holds the address.
     pub(super) fn find(&self, address: u64) -> Vec<(&DwarfFunction, u64)> {
-        let find_at_depth = |spans: &Vec<FunctionRange>| {
-            let after = spans.partition_point(|span| span.begin <= address);
-            let span = spans.get(after.checked_sub(1)?).filter(|span| address < span.end)?;
-            Some((self.all.get(span.function)?, span.begin))
+        let find_at_depth = |ranges: &Vec<FunctionRange>| {
+            let after = ranges.partition_point(|range| range.begin <= address);
+            let range = ranges.get(after.checked_sub(1)?).filter(|range| address < range.end)?;
+            Some((self.functions.get(range.function)?, range.begin))
         };
         self.by_depth.iter().map_while(find_at_depth).collect()
     }
 
     pub(super) fn bytes(&self) -> usize {
-        let functions = self.all.capacity().saturating_mul(size_of::<DwarfFunction>());
-        let spans = self.spans.saturating_mul(size_of::<FunctionRange>()).saturating_mul(2);
-        functions.saturating_add(spans).saturating_add(self.name_bytes)
+        let functions = self.functions.capacity().saturating_mul(size_of::<DwarfFunction>());
+        let ranges = self.range_count.saturating_mul(size_of::<FunctionRange>()).saturating_mul(2);
+        functions.saturating_add(ranges).saturating_add(self.name_bytes)
     }
 }
 
@@ -188,7 +188,7 @@ fn read_number_attribute(entry: &Entry<'_>, name: gimli::DwAt) -> Option<u64> {
 struct NameResolver<'i, 'a> {
     info: &'i Info<'a>,
     units: &'i Units,
-    /// Resolved names by the offset of the entry that has them.
+    /// Resolved names by the offset of the entry that was referred to.
     names_by_offset: HashMap<usize, Option<Arc<str>>>,
     open_units: Vec<(usize, Arc<Unit<'a>>)>,
 }
@@ -201,7 +201,8 @@ enum NameSource {
 }
 
 impl<'a> NameResolver<'_, 'a> {
-    /// Returns the name of an entry of a unit; `None` when the effort is used up.
+    /// Returns the name of an entry of a unit, if it has one; the outer `None` means that the
+    /// budget is used up.
     fn find(
         &mut self,
         (unit, start): (&Unit<'a>, usize),
@@ -230,7 +231,8 @@ impl<'a> NameResolver<'_, 'a> {
 
     fn read_name(&self, (unit, start): (&Unit<'a>, usize), entry: &Entry<'a>) -> NameSource {
         for kind in [DW_AT_linkage_name, DW_AT_MIPS_linkage_name, DW_AT_name] {
-            let text = entry.attr_value(kind).and_then(|value| read_text(self.info, unit, value, MAX_NAME));
+            let text =
+                entry.attr_value(kind).and_then(|value| read_text(self.info, unit, value, MAX_NAME_BYTES));
             if let Some(text) = text {
                 return NameSource::Name(Some(demangle(&text.to_string_lossy()).into()));
             }

@@ -17,7 +17,7 @@ use super::{Info, Slice, Unit, is_code, read_text};
 const MAX_ROWS: usize = 8 << 20;
 /// The most source files of a unit.
 const MAX_FILES: usize = 1 << 15;
-/// The longest path.
+/// The longest path, in bytes.
 const MAX_PATH_BYTES: usize = 4096;
 /// The most bytes of all paths of a unit together.
 const MAX_TOTAL_PATH_BYTES: usize = 8 << 20;
@@ -37,7 +37,6 @@ struct LineSequence {
     rows: std::ops::Range<usize>,
 }
 
-/// The line table of a unit.
 #[derive(Debug, Default)]
 pub(super) struct LineTable {
     rows: Vec<LineRow>,
@@ -76,8 +75,8 @@ impl LineTable {
         Some(())
     }
 
-    /// Adds the sequence of the rows from `first` on, which ends at address `end`. Drops it if it
-    /// has no code.
+    /// Adds the sequence of the rows from `first` on, which ends at address `end`. Drops the
+    /// sequence if it has no code.
     fn end_sequence(&mut self, first: usize, end: u64) {
         let after = self.rows.len();
         let Some(rows) = self.rows.get_mut(first..) else { return };
@@ -102,9 +101,9 @@ impl LineTable {
         for number in 0..=count {
             budget.spend(1)?;
             let Some(file) = header.file(number) else { continue };
-            let read = |value: AttributeValue<Slice<'a>>| read_text(info, unit, value, MAX_PATH_BYTES);
-            let folder = file.directory(header).and_then(read);
-            let Some(name) = read(file.path_name()) else { continue };
+            let read_path = |value: AttributeValue<Slice<'a>>| read_text(info, unit, value, MAX_PATH_BYTES);
+            let folder = file.directory(header).and_then(read_path);
+            let Some(name) = read_path(file.path_name()) else { continue };
             let parts = [unit.comp_dir, folder, Some(name)];
             let path = join_path(parts.into_iter().flatten());
             self.path_bytes = self.path_bytes.saturating_add(path.len());
@@ -118,7 +117,7 @@ impl LineTable {
 
     /// Returns source file and line at an address.
     pub(super) fn find(&self, address: u64) -> (Option<Arc<str>>, Option<u32>) {
-        let row = || {
+        let find_row = || {
             let after = self.sequences.partition_point(|sequence| sequence.begin <= address);
             let sequence =
                 self.sequences.get(after.checked_sub(1)?).filter(|sequence| address < sequence.end)?;
@@ -126,7 +125,7 @@ impl LineTable {
             rows.get(rows.partition_point(|row| row.address <= address).checked_sub(1)?)
         };
         // Line 0 marks compiler-generated code without a line.
-        row().map_or((None, None), |row| {
+        find_row().map_or((None, None), |row| {
             (self.file(row.file.into()), Some(row.line).filter(|line| *line != 0))
         })
     }
@@ -136,7 +135,7 @@ impl LineTable {
         self.files.get(&number).cloned()
     }
 
-    /// Returns the memory that the table takes.
+    /// Returns the memory that the table takes, in bytes.
     pub(super) fn memory_bytes(&self) -> usize {
         let rows = self.rows.capacity().saturating_mul(size_of::<LineRow>());
         let sequences = self.sequences.capacity().saturating_mul(size_of::<LineSequence>());

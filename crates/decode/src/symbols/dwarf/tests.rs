@@ -1,4 +1,4 @@
-//! Tests with sections that demand more work than they are worth.
+//! Tests with hostile sections that demand much work.
 
 use std::time::{Duration, Instant};
 
@@ -62,10 +62,10 @@ fn sound_unit_has_its_functions() {
 
 #[test]
 fn search_for_the_end_of_a_text_is_bounded() {
-    let began = Instant::now();
+    let start = Instant::now();
     let hostile = build_sections(50_000, &ABBREVIATIONS, vec![b'a'; 64 << 20], build_line_program(3));
     assert_eq!(function_name_at(hostile, CODE_START + 40), None);
-    assert!(began.elapsed() < Duration::from_secs(15), "{:?}", began.elapsed());
+    assert!(start.elapsed() < Duration::from_secs(15), "{:?}", start.elapsed());
 }
 
 #[test]

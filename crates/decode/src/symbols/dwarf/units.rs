@@ -14,13 +14,13 @@ use super::{Info, Slice, Unit, is_code};
 const MAX_UNITS: usize = 1 << 18;
 /// The most address ranges of all units.
 const MAX_RANGES: usize = 4 << 20;
-/// The steps for reading all units.
+/// The most steps for reading all units.
 const MAX_STEPS: u64 = 64 << 20;
-/// The time for reading all units.
+/// The most time for reading all units.
 const MAX_TIME: Duration = Duration::from_secs(20);
 /// The number of steps that a unit costs besides its ranges.
 const UNIT_STEPS: usize = 256;
-/// The number of ranges before the nearest one that are checked, because ranges of units may
+/// The most ranges that a lookup checks, backwards from the nearest, because ranges of units may
 /// overlap.
 const MAX_OVERLAPPING_RANGES: usize = 64;
 
@@ -37,13 +37,12 @@ struct UnitRange {
     unit: usize,
 }
 
-/// The units of a file.
 #[derive(Debug, Default)]
 pub(super) struct Units {
     /// Start offsets of the units, ascending.
     starts: Vec<usize>,
     /// Address ranges sorted by start.
-    spans: Vec<UnitRange>,
+    ranges: Vec<UnitRange>,
 }
 
 impl Units {
@@ -51,7 +50,7 @@ impl Units {
         let mut units = Self::default();
         let mut budget = WorkBudget::new(MAX_STEPS, MAX_TIME);
         let _ = units.read_entries(info, &mut budget);
-        units.spans.sort_unstable_by_key(|span| (span.begin, span.end));
+        units.ranges.sort_unstable_by_key(|range| (range.begin, range.end));
         units
     }
 
@@ -71,8 +70,8 @@ impl Units {
             let Ok(mut ranges) = info.unit_ranges(&parsed) else { continue };
             while let Ok(Some(range)) = ranges.next() {
                 budget.spend(1)?;
-                if is_code(&range) && self.spans.len() < MAX_RANGES {
-                    self.spans.push(UnitRange { begin: range.begin, end: range.end, unit });
+                if is_code(&range) && self.ranges.len() < MAX_RANGES {
+                    self.ranges.push(UnitRange { begin: range.begin, end: range.end, unit });
                 }
             }
         }
@@ -81,9 +80,9 @@ impl Units {
 
     /// Returns the units that cover an address.
     pub(super) fn find(&self, address: u64) -> impl Iterator<Item = usize> {
-        let after = self.spans.partition_point(|span| span.begin <= address);
-        let before = self.spans.get(..after).unwrap_or_default().iter().rev().take(MAX_OVERLAPPING_RANGES);
-        before.filter(move |span| address < span.end).map(|span| span.unit)
+        let after = self.ranges.partition_point(|range| range.begin <= address);
+        let before = self.ranges.get(..after).unwrap_or_default().iter().rev().take(MAX_OVERLAPPING_RANGES);
+        before.filter(move |range| address < range.end).map(|range| range.unit)
     }
 
     /// Opens a unit by its number; also returns its start.

@@ -10,11 +10,11 @@
 //! named by the slot that its code jumps through.
 //!
 //! Invariants:
-//! 1. A stub whose code is not one of these, or whose slot no relocation fills with a symbol, has
-//!    no name.
+//! 1. A stub whose code has another form, or whose slot no relocation fills with a symbol, has no
+//!    name.
 //! 2. Slots ([`MAX_SLOTS`]) and bytes of each section ([`MAX_SECTION_BYTES`],
 //!    [`MAX_STUB_SECTION_BYTES`]) are bounded; each stub and each relocation is subtracted from the
-//!    effort.
+//!    budget.
 
 use std::collections::HashMap;
 
@@ -38,7 +38,7 @@ const MAX_STUB_SECTION_BYTES: u64 = 8 << 20;
 /// The sections of stubs, each with the section of relocations that fill its slots.
 const STUB_SECTIONS: [(&[u8], &[u8]); 3] =
     [(b".plt", b".rela.plt"), (b".plt.sec", b".rela.plt"), (b".plt.got", b".rela.dyn")];
-/// The size of a stub in bytes if the section has no entry size.
+/// The size of a stub in bytes if the section has no usual entry size.
 const DEFAULT_STUB_BYTES: usize = 16;
 
 /// Returns the slot that a stub at an address jumps through.
@@ -79,8 +79,8 @@ fn find_aarch64_slot(code: &[u8], address: u64) -> Option<u64> {
     let pages = (adrp >> 5 & 0x7_FFFF) << 2 | (adrp >> 29 & 3);
     // The page offset has 21 bits with a sign.
     let pages = i64::from((pages << 11).cast_signed() >> 11);
-    let here = address.wrapping_add(u64::try_from(at).ok()?) & !0xFFF;
-    let page = here.wrapping_add_signed(pages.checked_mul(4096)?);
+    let stub_page = address.wrapping_add(u64::try_from(at).ok()?) & !0xFFF;
+    let page = stub_page.wrapping_add_signed(pages.checked_mul(4096)?);
     Some(page.wrapping_add(u64::from(ldr >> 10 & 0xFFF) << 3))
 }
 
@@ -100,16 +100,16 @@ where
             let (_, section) = self.sections.section_by_name(self.endian, name)?;
             self.is_within(section, max_bytes).then_some(section)
         };
-        let present = STUB_SECTIONS
-            .iter()
-            .filter_map(|(name, filled)| Some((section_named(name, MAX_STUB_SECTION_BYTES)?, *filled)));
-        let (stubs, mut filled): (Vec<_>, Vec<_>) = present.unzip();
+        let present = STUB_SECTIONS.iter().filter_map(|(name, relocations)| {
+            Some((section_named(name, MAX_STUB_SECTION_BYTES)?, *relocations))
+        });
+        let (stubs, mut relocations): (Vec<_>, Vec<_>) = present.unzip();
         if !matches!(machine, EM_X86_64 | EM_AARCH64) {
             return Some(());
         }
         let mut slots = HashMap::new();
-        filled.dedup();
-        for section in filled.into_iter().filter_map(|name| section_named(name, MAX_SECTION_BYTES)) {
+        relocations.dedup();
+        for section in relocations.into_iter().filter_map(|name| section_named(name, MAX_SECTION_BYTES)) {
             self.read_slots((machine, section), budget, &mut slots)?;
         }
         for section in stubs {
@@ -180,10 +180,10 @@ where
         for (address, stub) in (start..).step_by(size).zip(code.chunks_exact(size)) {
             budget.spend(1)?;
             let slot = find_slot(machine, stub, address);
-            let Some(called) = slot.and_then(|slot| slots.get(&slot)) else { continue };
-            budget.spend_for_bytes(called.len())?;
+            let Some(function) = slot.and_then(|slot| slots.get(&slot)) else { continue };
+            budget.spend_for_bytes(function.len())?;
             name.clear();
-            name.extend_from_slice(called);
+            name.extend_from_slice(function);
             name.extend_from_slice(b"@plt");
             table.push(address, u64::try_from(size).unwrap_or(0), &name, SymbolRank::Local);
             if table.is_cut() {

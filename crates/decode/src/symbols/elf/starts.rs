@@ -26,7 +26,8 @@ const ENTRY_BYTES: usize = 8;
 /// Returns the linked start addresses of functions, ascending; empty if the file has no such table.
 pub(super) fn read_starts<'data, Elf, R>(
     sections: &SectionTable<'data, Elf, R>,
-    (endian, file): (Endianness, R),
+    endian: Endianness,
+    file: R,
 ) -> Vec<u64>
 where
     Elf: FileHeader<Endian = Endianness>,

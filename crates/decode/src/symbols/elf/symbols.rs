@@ -2,16 +2,16 @@
 //!
 //! ```text
 //!   .symtab, .dynsym   name ─┐ value, size, kind, section
-//!   .strtab, .dynstr   ──────┴─▶ a text up to the next NUL, at most MAX_NAME bytes
+//!   .strtab, .dynstr   ──────┴─▶ a text up to the next NUL, at most MAX_NAME_BYTES bytes
 //! ```
 //!
 //! Invariants:
-//! 1. One table of each kind is read, as in the format: a hostile file may list thousands that
-//!    overlap.
-//! 2. A name ends within [`MAX_NAME`] bytes or is ignored: in a block without any NUL, searching
-//!    for it again and again would take too long.
-//! 3. A function of unknown size ends with its section: the next bytes are no part of it, for
-//!    example stubs.
+//! 1. Only the first table of each kind is read: the format allows one, and a hostile file may list
+//!    thousands that overlap.
+//! 2. A name ends within [`MAX_NAME_BYTES`] bytes or is ignored: if the strings have no NUL, each
+//!    unbounded search would read all of them.
+//! 3. A function of unknown size ends with its section: the bytes after the section, for example
+//!    stubs, do not belong to the function.
 //! 4. If reading ends before the last symbol (limits, effort, a table that is too large), the
 //!    result is marked as [cut](SymbolTable::is_cut).
 
@@ -26,23 +26,25 @@ use object::read::elf::{FileHeader, SectionHeader, SectionTable, Sym};
 use object::{Endianness, ReadRef, SectionIndex};
 
 use super::super::effort::WorkBudget;
-use super::super::table::{MAX_NAME, SymbolRank, SymbolTable};
+use super::super::table::{MAX_NAME_BYTES, SymbolRank, SymbolTable};
 
-/// The size limits of the table of symbols and of the block of their names, in bytes.
+/// The size limit of a symbol table and of its string table, in bytes.
 const MAX_SECTION_BYTES: u64 = 256 << 20;
-/// The steps for all symbols of a file: one for each, plus those of
+/// The most steps for all symbols of a file: one for each symbol, plus those of
 /// [`WorkBudget::spend_for_bytes`] for its name.
 const MAX_STEPS: u64 = 64 << 20;
-/// The time for all symbols of a file.
+/// The most time for all symbols of a file.
 const MAX_TIME: Duration = Duration::from_secs(20);
 
 /// Reads the functions in the symbol tables of a file; clears the address bits that are not in
 /// `address_mask`.
 pub(super) fn read_symbols<'data, Elf, R>(
     sections: &SectionTable<'data, Elf, R>,
-    (endian, file): (Endianness, R),
+    endian: Endianness,
+    file: R,
     bytes_left: &Cell<u64>,
-    (machine, address_mask): (u16, u64),
+    machine: u16,
+    address_mask: u64,
 ) -> SymbolTable
 where
     Elf: FileHeader<Endian = Endianness>,
@@ -51,7 +53,7 @@ where
     let mut table = SymbolTable::default();
     let mut budget = WorkBudget::new(MAX_STEPS, MAX_TIME);
     let reader = SymbolReader { sections, endian, file, bytes_left, address_mask };
-    // Stored in the table at the end: until then, a cut table means a full table.
+    // Stored in the table at the end: until then, `is_cut` means that the table is full.
     let mut is_complete = true;
     for kind in [SHT_SYMTAB, SHT_DYNSYM] {
         let Some(section) = sections.iter().find(|section| section.sh_type(endian) == kind) else { continue };
@@ -66,7 +68,7 @@ where
     table
 }
 
-/// Returns the end addresses of code sections; no function extends past them.
+/// Returns the end addresses of code sections; no function of unknown size extends past them.
 fn code_section_ends<'data, Elf, R>(sections: &SectionTable<'data, Elf, R>, endian: Endianness) -> Vec<u64>
 where
     Elf: FileHeader<Endian = Endianness>,
@@ -74,13 +76,12 @@ where
 {
     let code =
         sections.iter().filter(|section| section.sh_flags(endian).into() & u64::from(SHF_EXECINSTR) != 0);
-    let end = |section: &Elf::SectionHeader| {
+    let end_address = |section: &Elf::SectionHeader| {
         section.sh_addr(endian).into().saturating_add(section.sh_size(endian).into())
     };
-    code.filter(|section| section.sh_size(endian).into() > 0).map(end).collect()
+    code.filter(|section| section.sh_size(endian).into() > 0).map(end_address).collect()
 }
 
-/// Reads the symbol tables of one file.
 pub(super) struct SymbolReader<'s, 'data, Elf: FileHeader<Endian = Endianness>, R: ReadRef<'data>> {
     pub(super) sections: &'s SectionTable<'data, Elf, R>,
     pub(super) endian: Endianness,
@@ -165,14 +166,14 @@ where
     }
 }
 
-/// Returns the text at an offset, if it ends within [`MAX_NAME`] bytes, and the number of bytes
-/// that were read.
+/// Returns the text at an offset, if it ends within [`MAX_NAME_BYTES`] bytes, and the number of
+/// bytes that were read.
 pub(super) fn read_name_at(strings: &[u8], at: usize) -> (Option<&[u8]>, usize) {
-    let near = strings.get(at..at.saturating_add(MAX_NAME).saturating_add(1).min(strings.len()));
-    let near = near.unwrap_or_default();
-    match memchr::memchr(0, near) {
-        Some(end) => (near.get(..end), end),
-        None => (None, near.len()),
+    let bytes = strings.get(at..at.saturating_add(MAX_NAME_BYTES).saturating_add(1).min(strings.len()));
+    let bytes = bytes.unwrap_or_default();
+    match memchr::memchr(0, bytes) {
+        Some(end) => (bytes.get(..end), end),
+        None => (None, bytes.len()),
     }
 }
 

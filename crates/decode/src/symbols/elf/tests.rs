@@ -1,4 +1,4 @@
-//! Tests with files whose symbols demand more work than they are worth.
+//! Tests with hostile files whose symbols demand much work.
 
 use std::cell::Cell;
 use std::io::{self, Cursor, Read, Seek, SeekFrom};
@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use object::elf::{SHF_EXECINSTR, SHT_DYNSYM, SHT_PROGBITS, SHT_STRTAB, SHT_SYMTAB};
 
-use super::super::table::MAX_NAME;
+use super::super::table::MAX_NAME_BYTES;
 use super::*;
 
 const SYMBOLS_ONLY: ElfParts = ElfParts { symbols: true, dwarf: false };
@@ -26,8 +26,8 @@ fn build_file(body: &[u8], sections: &[(u32, u32, u32, std::ops::Range<usize>)])
     }
     file.extend(body);
     file.extend([0; 64]);
-    for (kind, flags, link, place) in sections {
-        let (at, size) = (HEADER_BYTES + place.start, place.len());
+    for (kind, flags, link, range) in sections {
+        let (at, size) = (HEADER_BYTES + range.start, range.len());
         file.extend([0; 4]);
         file.extend(kind.to_le_bytes());
         for word in [u64::from(*flags), 0, at as u64, size as u64] {
@@ -91,20 +91,20 @@ fn oversized_symbol_table_does_not_hide_the_other() {
 
 #[test]
 fn search_for_the_end_of_a_name_is_bounded() {
-    let began = Instant::now();
+    let start = Instant::now();
     let table =
         read_symbol_table(build_file_with_symbols(&encode_functions(0..400_000), &vec![b'a'; 8 << 20]));
-    assert!(began.elapsed() < Duration::from_secs(30), "{:?}", began.elapsed());
+    assert!(start.elapsed() < Duration::from_secs(30), "{:?}", start.elapsed());
     assert!(table.is_empty() && table.is_cut());
 }
 
 #[test]
 fn overlapping_names_fill_the_table_up_to_its_limit() {
-    let mut names = vec![b'a'; MAX_NAME];
+    let mut names = vec![b'a'; MAX_NAME_BYTES];
     names.push(0);
     let table = read_symbol_table(build_file_with_symbols(&encode_functions((0..20_000).map(|_| 0)), &names));
     assert!(table.is_cut() && table.len() > 1000, "{}", table.len());
-    assert!(table.lookup(0x1000).is_some_and(|symbol| symbol.name.len() == MAX_NAME));
+    assert!(table.lookup(0x1000).is_some_and(|symbol| symbol.name.len() == MAX_NAME_BYTES));
 }
 
 /// A file that counts the bytes that are read.

@@ -1,5 +1,5 @@
 //! The fields of an event as a payload filter describes them: from the start of the payload to the
-//! first field whose size the payload alone does not give.
+//! first field whose size only a decoder can find.
 
 use traceweir_format::filter::payload::{self, Shape, Type};
 use traceweir_format::spec::types::{InType, OutType};
@@ -10,7 +10,7 @@ use crate::source::EventSchema;
 /// Filters apply to events of processes on this machine, which have 8-byte pointers.
 const POINTER_SIZE: usize = 8;
 
-/// A field that can be compared.
+/// A field that a filter describes.
 #[derive(Clone, Debug)]
 pub struct ComparableField<'s> {
     /// The field's name, after the names of the structures that contain it.
@@ -47,7 +47,7 @@ impl ComparableField<'_> {
         })
     }
 
-    /// Parses a number: decimal, hexadecimal, or the name that the field's map has for it.
+    /// Parses a value as a number: decimal, hexadecimal, a Boolean, or a name in the field's map.
     #[must_use]
     pub fn number(&self, text: &str) -> Option<i128> {
         let text = text.trim();
@@ -63,16 +63,16 @@ impl ComparableField<'_> {
             "false" if is_boolean => Some(0),
             name => {
                 let mut entries = self.map.into_iter().flat_map(ValueMap::entries);
-                entries.find(|(_, known)| known.to_lowercase() == name).map(|(value, _)| i128::from(*value))
+                entries.find(|(_, entry)| entry.to_lowercase() == name).map(|(value, _)| i128::from(*value))
             }
         })
     }
 }
 
-/// The filter of an event, with all fields that a filter can describe.
+/// The filter of an event under construction, with all fields that a filter can describe.
 #[derive(Debug)]
 pub struct FilterLayout<'s> {
-    /// The filter that has been built so far; predicates are added to it.
+    /// The filter; the caller adds predicates to it.
     pub event: payload::Event,
     schema: &'s Schema,
     fields: Vec<ComparableField<'s>>,
@@ -157,7 +157,7 @@ impl<'s> FilterLayout<'s> {
         }
     }
 
-    /// Returns the number in the filter of a field of the schema.
+    /// Returns the number that a field of the schema has in the filter.
     fn filter_field_number(&self, index: u16) -> Option<u8> {
         self.fields.iter().find(|field| field.index == usize::from(index)).map(|field| field.at)
     }
@@ -172,8 +172,8 @@ impl<'s> FilterLayout<'s> {
                 .rsplit_once('.')
                 .is_some_and(|(_, field_name)| field_name.to_lowercase() == lowercase_name)
         };
-        let found = self.fields.iter().find(has_path).or_else(|| self.fields.iter().find(has_name));
-        found.cloned().ok_or_else(|| self.missing_field_error(name))
+        let field = self.fields.iter().find(has_path).or_else(|| self.fields.iter().find(has_name));
+        field.cloned().ok_or_else(|| self.missing_field_error(name))
     }
 
     fn missing_field_error(&self, name: &str) -> String {
@@ -184,7 +184,7 @@ impl<'s> FilterLayout<'s> {
                 "{name} cannot be compared: a filter sees the fields before {end}, whose size only a decoder finds"
             );
         }
-        let all: Vec<_> = self.fields.iter().map(|field| field.path.as_str()).collect();
-        format!("there is no field {name:?}: the event has {}", all.join(", "))
+        let paths: Vec<_> = self.fields.iter().map(|field| field.path.as_str()).collect();
+        format!("there is no field {name:?}: the event has {}", paths.join(", "))
     }
 }

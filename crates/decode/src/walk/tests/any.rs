@@ -20,7 +20,7 @@ const SIMPLE_TYPES: [(InType, usize); 8] = [
     (InType::ANSISTRING, 0),
 ];
 
-/// Walks simple types slowly and obviously, as the oracle. Returns the offset and size of each
+/// Walks simple types in the plainest way, as the oracle. Returns the offset and size of each
 /// value, and the bytes left if the walk succeeds.
 fn walk_slowly(schema: &Schema, payload: &[u8]) -> (Vec<(usize, usize)>, Option<usize>) {
     let (mut at, mut found) = (0, Vec::new());
@@ -37,7 +37,7 @@ fn walk_slowly(schema: &Schema, payload: &[u8]) -> (Vec<(usize, usize)>, Option<
             }
             _ => 1,
         };
-        let FieldKind::Value { input, .. } = field.kind else { panic!("simple schemas have no structures") };
+        let FieldKind::Value { input, .. } = field.kind else { panic!("{} is a structure", field.name) };
         let size = SIMPLE_TYPES.iter().find(|s| s.0 == input).unwrap().1;
         for _ in 0..count {
             let bytes_left = &payload[at..];
@@ -46,8 +46,8 @@ fn walk_slowly(schema: &Schema, payload: &[u8]) -> (Vec<(usize, usize)>, Option<
                 Some(n) => (n, n + 1),
                 None => (bytes_left.len(), bytes_left.len()),
             };
-            let no_string = size == 0 && bytes_left.is_empty() && field.count != Count::One;
-            if step > bytes_left.len() || no_string {
+            let lacks_string = size == 0 && bytes_left.is_empty() && field.count != Count::One;
+            if step > bytes_left.len() || lacks_string {
                 return (found, None);
             }
             found.push((at, text));
@@ -113,16 +113,16 @@ proptest! {
     ) {
         let schema = schema_of(fields);
         let (expected, bytes_left) = walk_slowly(&schema, &payload);
-        let (seen, result) = walk(&schema, &payload, 8);
+        let (calls, result) = walk(&schema, &payload, 8);
         prop_assert_eq!(result.as_ref().map(|r| r.len()).ok(), bytes_left);
-        let sizes: Vec<_> = seen.iter().filter_map(|s| match s {
+        let sizes: Vec<_> = calls.iter().filter_map(|s| match s {
             Call::Value(_, v) => Some(value_bytes(v)),
             _ => None,
         }).collect();
         if bytes_left.is_some() {
             prop_assert_eq!(&sizes, &expected.iter().map(|e| e.1).collect::<Vec<_>>());
-            for (seen, (at, size)) in seen.iter().filter(|s| matches!(s, Call::Value(..))).zip(expected) {
-                let Call::Value(_, value) = seen else { unreachable!() };
+            for (call, (at, size)) in calls.iter().filter(|s| matches!(s, Call::Value(..))).zip(expected) {
+                let Call::Value(_, value) = call else { unreachable!() };
                 let bytes = &payload[at..at + size];
                 match value {
                     Value::Text8(text) => prop_assert_eq!(*text, bytes),
@@ -142,18 +142,18 @@ proptest! {
     ) {
         let top = top.min(fields.len());
         let Ok(schema) = Schema::default().seal(fields, top) else { return Ok(()) };
-        let (seen, result) = walk(&schema, &payload, if narrow { 4 } else { 8 });
+        let (calls, result) = walk(&schema, &payload, if narrow { 4 } else { 8 });
         if let Ok(remaining) = result {
             prop_assert!(payload.ends_with(remaining));
         }
         let allowance = (payload.len() + schema.fields().len()) * 2 + 64;
-        let values = seen.iter().filter(|s| matches!(s, Call::Value(..))).count();
+        let values = calls.iter().filter(|s| matches!(s, Call::Value(..))).count();
         prop_assert!(values <= payload.len() + allowance, "{} values", values);
-        let begun = seen.iter().filter(|s| matches!(s, Call::Array(..) | Call::Struct(_))).count();
+        let begun = calls.iter().filter(|s| matches!(s, Call::Array(..) | Call::Struct(_))).count();
         prop_assert!(begun <= 2 * (payload.len() * (MAX_DEPTH + 1) + allowance), "{} arrays and structures", begun);
         let mut open = Vec::new();
-        for seen in seen {
-            match seen {
+        for call in calls {
+            match call {
                 Call::Array(i, _) => open.push((true, i)),
                 Call::Struct(i) => open.push((false, i)),
                 Call::EndArray(i) => prop_assert_eq!(open.pop(), Some((true, i))),

@@ -21,12 +21,12 @@ fn arrays_of_each_count_are_announced_and_closed() {
     );
     let by_field =
         schema_of(vec![field_of(InType::UINT8), field_of(InType::UINT16).with_count(Count::Field(0))]);
-    let (seen, remaining) = walk(&by_field, &[2, 1, 0, 2, 0], 8);
-    assert_eq!((&seen[1..], remaining), (&elements(1)[..], Ok(&[][..])));
+    let (calls, remaining) = walk(&by_field, &[2, 1, 0, 2, 0], 8);
+    assert_eq!((&calls[1..], remaining), (&elements(1)[..], Ok(&[][..])));
 }
 
 #[test]
-fn empty_arrays_are_arrays() {
+fn empty_arrays_are_announced_and_closed() {
     let nothing = [Call::Array(0, 0), Call::EndArray(0)];
     assert_eq!(walk(&array_of(InType::UINT16, Count::Fixed(0)), &[], 8).0, nothing);
     assert_eq!(walk(&array_of(InType::UINT16, Count::ToEnd), &[], 8).0, nothing);
@@ -42,11 +42,11 @@ fn empty_arrays_are_arrays() {
 }
 
 #[test]
-fn array_cut_short_is_closed_and_an_error() {
+fn array_cut_short_is_closed_and_reported() {
     let schema = array_of(InType::UINT16, Count::Fixed(3));
-    let (seen, result) = walk(&schema, &[1, 0, 2, 0, 3], 8);
+    let (calls, result) = walk(&schema, &[1, 0, 2, 0, 3], 8);
     let value = |v| Call::Value(0, Value::U16(v));
-    assert_eq!(seen, [Call::Array(0, 3), value(1), value(2), Call::EndArray(0)]);
+    assert_eq!(calls, [Call::Array(0, 3), value(1), value(2), Call::EndArray(0)]);
     assert_eq!(result, Err(Undecoded::PayloadTooShort { field: "f".into(), offset: 4 }));
 }
 
@@ -132,9 +132,9 @@ fn structures_repeat_to_the_end_of_the_payload() {
         field_of(InType::UINT8),
         field_of(InType::ANSISTRING),
     ];
-    let seen = values_of(&seal_schema(fields, 1), b"\x01a\0\x02b\0\x03", 0);
+    let calls = values_of(&seal_schema(fields, 1), b"\x01a\0\x02b\0\x03", 0);
     assert_eq!(
-        seen,
+        calls,
         [Value::U8(1), Value::Text8(b"a"), Value::U8(2), Value::Text8(b"b"), Value::U8(3), Value::Text8(b"")]
     );
 }
@@ -146,8 +146,8 @@ fn members_refer_to_their_own_element() {
         field_of(InType::UINT8),
         field_of(InType::UINT8).with_count(Count::Field(1)),
     ];
-    let seen = values_of(&seal_schema(fields, 1), &[2, 0, 1, 10, 2, 20, 21], 0);
-    assert_eq!(seen, [1, 10, 2, 20, 21].map(Value::U8));
+    let calls = values_of(&seal_schema(fields, 1), &[2, 0, 1, 10, 2, 20, 21], 0);
+    assert_eq!(calls, [1, 10, 2, 20, 21].map(Value::U8));
 }
 
 #[test]
@@ -166,7 +166,7 @@ fn each_integer_type_can_be_a_count() {
 }
 
 #[test]
-fn counts_that_are_not_known_yet_are_errors() {
+fn references_to_unread_or_text_fields_are_errors() {
     let forward =
         schema_of(vec![field_of(InType::UINT8).with_count(Count::Field(1)), field_of(InType::UINT8)]);
     assert_bad_field(&forward, &[1, 1], 0);

@@ -52,9 +52,9 @@ fn hostile_counts_of_empty_values_are_bounded() {
     for field in [empty, field_of(InType::NULL), no_text.clone(), field_of(InType::NONNULLTERMINATEDSTRING)] {
         for count in [Count::Fixed(u16::MAX), Count::Prefixed] {
             let schema = schema_of(vec![field.clone().with_count(count)]);
-            let (seen, result) = walk(&schema, &[0xFF, 0xFF], 8);
+            let (calls, result) = walk(&schema, &[0xFF, 0xFF], 8);
             assert!(matches!(result, Err(Undecoded::BadField { .. })), "{field:?}");
-            assert!(seen.len() < 200, "{} for {field:?}", seen.len());
+            assert!(calls.len() < 200, "{} for {field:?}", calls.len());
         }
     }
     // Arrays of arrays of arrays of empty values.
@@ -62,13 +62,13 @@ fn hostile_counts_of_empty_values_are_bounded() {
         .map(|first| struct_field(first, 1).with_count(Count::Fixed(u16::MAX)))
         .collect();
     fields.push(no_text.with_count(Count::Fixed(u16::MAX)));
-    let (seen, result) = walk(&seal_schema(fields, 1), &[1; 100], 8);
-    assert!(result.is_err() && seen.len() < 2000, "{}", seen.len());
+    let (calls, result) = walk(&seal_schema(fields, 1), &[1; 100], 8);
+    assert!(result.is_err() && calls.len() < 2000, "{}", calls.len());
     // Each element of 4,001 members needs one byte only.
     let mut fields = vec![struct_field(1, 4001).with_count(Count::ToEnd), field_of(InType::UINT8)];
     fields.resize(4002, field_of(InType::NULL));
-    let (seen, result) = walk(&seal_schema(fields, 1), &[1; 1000], 8);
-    assert!(result.is_err() && seen.len() < 20_000, "{}", seen.len());
+    let (calls, result) = walk(&seal_schema(fields, 1), &[1; 1000], 8);
+    assert!(result.is_err() && calls.len() < 20_000, "{}", calls.len());
 }
 
 #[test]

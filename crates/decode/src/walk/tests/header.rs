@@ -87,7 +87,7 @@ fn pointer_of_header_event_is_formatted_as_its_name() {
     for pointer_size in [4, 8] {
         for (session, file) in NAMES {
             let payload = header_payload(session, file, pointer_size);
-            let text = |at: usize, end: usize, opcode| {
+            let format_pointer = |at: usize, end: usize, opcode| {
                 let remaining = &payload[at..end];
                 let decoded =
                     decode_value(InType::POINTER, OutType::NULL, 0, pointer_size, remaining).unwrap();
@@ -98,12 +98,12 @@ fn pointer_of_header_event_is_formatted_as_its_name() {
                 String::from_utf8(out).unwrap()
             };
             let (second, end) = (POINTERS_OFFSET + pointer_size, payload.len());
-            assert_eq!(text(POINTERS_OFFSET, end, 0), session);
-            assert_eq!(text(second, end, 0), file);
+            assert_eq!(format_pointer(POINTERS_OFFSET, end, 0), session);
+            assert_eq!(format_pointer(second, end, 0), file);
             // Another event, and bytes that end before the names.
-            assert_eq!(text(POINTERS_OFFSET, end, 5), "0x5");
+            assert_eq!(format_pointer(POINTERS_OFFSET, end, 5), "0x5");
             for end in second..second + 0x110 - POINTERS_OFFSET - 8 {
-                assert_eq!(text(POINTERS_OFFSET, end, 0), "0x5");
+                assert_eq!(format_pointer(POINTERS_OFFSET, end, 0), "0x5");
             }
         }
     }

@@ -43,11 +43,11 @@ fn each_fixed_type_takes_its_size() {
 }
 
 #[test]
-fn pointers_have_the_size_of_the_event() {
+fn pointers_have_the_pointer_size_of_the_event() {
     let schema = schema_of(vec![field_of(InType::POINTER), field_of(InType::SIZET)]);
     let payload = [1, 0, 0, 0, 2, 0, 0, 0];
-    let (seen, remaining) = walk(&schema, &payload, 4);
-    assert_eq!(seen, [Call::Value(0, Value::Pointer(1)), Call::Value(1, Value::Pointer(2))]);
+    let (calls, remaining) = walk(&schema, &payload, 4);
+    assert_eq!(calls, [Call::Value(0, Value::Pointer(1)), Call::Value(1, Value::Pointer(2))]);
     assert_eq!(remaining, Ok(&[][..]));
     assert_eq!(
         values_of(&schema, &payload, 0),
@@ -57,13 +57,13 @@ fn pointers_have_the_size_of_the_event() {
 }
 
 #[test]
-fn booleans_have_four_bytes_and_any_of_them_counts() {
+fn boolean_is_true_if_any_of_its_four_bytes_is_set() {
     let schema = array_of(InType::BOOLEAN, Count::ToEnd);
     assert_eq!(values_of(&schema, &[0, 0, 0, 0, 0, 0, 0, 1], 0), [Value::Bool(false), Value::Bool(true)]);
 }
 
 #[test]
-fn null_takes_nothing() {
+fn null_takes_no_bytes() {
     let schema = schema_of(vec![field_of(InType::NULL), field_of(InType::UINT8), field_of(InType::NULL)]);
     assert_eq!(values_of(&schema, &[7], 0), [Value::Null, Value::U8(7), Value::Null]);
 }
@@ -184,12 +184,12 @@ fn sid_blocks_are_four_zeros_or_two_pointers_and_a_sid() {
     let schema = schema_of(vec![field_of(InType::WBEMSID), field_of(InType::UINT8)]);
     for pointer_size in [4, 8] {
         let none = [0, 0, 0, 0, 7];
-        let (seen, remaining) = walk(&schema, &none, pointer_size);
-        assert_eq!(seen, [Call::Value(0, Value::Null), Call::Value(1, Value::U8(7))]);
+        let (calls, remaining) = walk(&schema, &none, pointer_size);
+        assert_eq!(calls, [Call::Value(0, Value::Null), Call::Value(1, Value::U8(7))]);
         assert_eq!(remaining, Ok(&[][..]));
         let payload = [&vec![1; pointer_size * 2][..], &SID, &[7]].concat();
-        let (seen, remaining) = walk(&schema, &payload, pointer_size);
-        assert_eq!(seen, [Call::Value(0, Value::Sid(&SID)), Call::Value(1, Value::U8(7))]);
+        let (calls, remaining) = walk(&schema, &payload, pointer_size);
+        assert_eq!(calls, [Call::Value(0, Value::Sid(&SID)), Call::Value(1, Value::U8(7))]);
         assert_eq!(remaining, Ok(&[][..]));
     }
     assert_too_short(&schema, &[1; 3], 0);

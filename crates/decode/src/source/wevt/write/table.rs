@@ -43,7 +43,7 @@ impl WrittenNameTable {
     }
 }
 
-/// The entries that one event uses, by offset.
+/// The offsets of the entries that one event uses; 0 for none.
 pub(super) struct UsedOffsets {
     pub(super) opcode: u32,
     pub(super) level: u32,
@@ -105,7 +105,6 @@ impl WrittenNameTables {
         }
     }
 
-    /// Writes the table of a signature.
     pub(super) fn write(
         &mut self,
         blob: &mut PatchedBlob,
@@ -134,12 +133,12 @@ impl WrittenNameTables {
 
     pub(super) fn offsets_used_by(&self, event: &EventSchema) -> UsedOffsets {
         let (descriptor, names) = (&event.descriptor, &event.schema.names);
-        let opcode = |task| {
+        let opcode_offset = |task| {
             self.opcodes.offset_of(opcode_value(descriptor.opcode.into(), task), names.opcode.as_deref())
         };
         UsedOffsets {
-            opcode: match opcode(descriptor.task) {
-                0 => opcode(0),
+            opcode: match opcode_offset(descriptor.task) {
+                0 => opcode_offset(0),
                 offset => offset,
             },
             level: self.levels.offset_of(descriptor.level.into(), names.level.as_deref()),

@@ -168,7 +168,7 @@ fn write_fragment(blob: &mut PatchedBlob, fields: &[Field]) -> Result<()> {
     Ok(())
 }
 
-/// Fills in a size that counts from after itself.
+/// Fills in a size that counts the bytes after it.
 fn fill_size_after(blob: &mut PatchedBlob, hole: usize) -> Result<()> {
     let size = blob.position()?.saturating_sub(u32::try_from(hole).unwrap_or(u32::MAX)).saturating_sub(4);
     blob.fill_u32(hole, size);

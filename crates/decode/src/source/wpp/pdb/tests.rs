@@ -175,13 +175,13 @@ fn shared_module_stream_is_read_within_the_budget() {
 fn holes_of_a_file_are_not_read_into_memory() {
     let mut file = tempfile::tempfile().unwrap();
     io::Write::write_all(&mut file, &build_pdb(&encode_two_messages(), &[])).unwrap();
-    let found = file.metadata().unwrap();
+    let metadata = file.metadata().unwrap();
     assert_eq!(load_file(file.try_clone().unwrap()).unwrap().formats.len(), 2);
     file.set_len(1 << 30).unwrap();
     assert_eq!(load_file(file.try_clone().unwrap()).unwrap().formats.len(), 2);
     let mut bounded = BoundedFile::new(&file, length_from_stored_blocks(&file.metadata().unwrap())).unwrap();
     let slice = |size: usize| [SourceSlice { offset: 0, size }];
-    assert!(bounded.view(&slice(found.len() as usize)).is_ok());
+    assert!(bounded.view(&slice(metadata.len() as usize)).is_ok());
     assert!(bounded.view(&slice(8 << 20)).is_err());
     // A stream above the memory limit is refused however long the file is.
     let mut unlimited = BoundedFile::new(&file, u64::MAX).unwrap();

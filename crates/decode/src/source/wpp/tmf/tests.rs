@@ -10,7 +10,7 @@ const GUID: &str = "6f1c2b5a-0d3e-4a77-9c58-1b2f3a4d5e6f";
 fn field_types(format: &MessageFormat) -> Vec<(&str, InType, OutType)> {
     let type_of = |field: &'_ Field| match field.kind {
         FieldKind::Value { input, output, .. } => (input, output),
-        FieldKind::Struct { .. } => panic!("WPP fields are never structures"),
+        FieldKind::Struct { .. } => panic!("{} is a structure", field.name),
     };
     format.schema.top().iter().map(|f| (&*f.name, type_of(f).0, type_of(f).1)).collect()
 }
@@ -27,13 +27,13 @@ fn message_text(format: &MessageFormat) -> &str {
 #[test]
 fn the_sample_gives_its_messages_in_order() {
     let parsed = parse(SAMPLE).unwrap();
-    let seen: Vec<_> = parsed
+    let found: Vec<_> = parsed
         .formats
         .iter()
         .map(|f| (f.number, f.info.type_name.as_deref().unwrap(), message_text(f)))
         .collect();
     assert_eq!(
-        seen,
+        found,
         [
             (10, "queue_c41", "QueueInsert depth is %1!d! of %2!u! (100%%)"),
             (11, "queue_c58", "open \"%1!s!\" as %2!s! // see %3!s!"),
@@ -49,16 +49,16 @@ fn the_sample_gives_its_messages_in_order() {
     assert_eq!(
         parsed.warnings,
         [
-            (18, "the directive is not used"),
+            (18, "the directive is skipped"),
             (38, "the item type is not known: from here on the payload is raw")
         ]
     );
 }
 
 #[test]
-fn sample_keeps_the_facts_of_the_source() {
+fn messages_of_the_sample_have_names_from_their_source() {
     let parsed = parse(SAMPLE).unwrap();
-    let [first, second, .., last] = &parsed.formats[..] else { panic!() };
+    let [first, second, .., last] = &parsed.formats[..] else { panic!("{parsed:?}") };
     assert_eq!(first.guid, GUID.parse().unwrap());
     assert_eq!(first.schema.provider, first.guid);
     assert_eq!(first.schema.origin, SchemaOrigin::Wpp);
@@ -86,7 +86,7 @@ fn sample_keeps_the_facts_of_the_source() {
 }
 
 #[test]
-fn the_sample_types_its_arguments() {
+fn arguments_of_the_sample_have_their_types() {
     let parsed = parse(SAMPLE).unwrap();
     let null = OutType::NULL;
     assert_eq!(
@@ -114,7 +114,9 @@ fn the_sample_types_its_arguments() {
             ("this", InType::POINTER, null)
         ]
     );
-    let FieldKind::Value { map: Some(irql), .. } = &parsed.formats[1].schema.top()[2].kind else { panic!() };
+    let FieldKind::Value { map: Some(irql), .. } = &parsed.formats[1].schema.top()[2].kind else {
+        panic!("the third field has no map")
+    };
     assert_eq!(irql.value(2), Some("DPC"));
 }
 
@@ -194,7 +196,7 @@ fn faulty_message_does_not_affect_others() {
         ("#typev t 1 \"no end\n{\na, ItemLong -- 10\n}\n", "the message text does not end"),
         ("#typev t 1 \"no end\n", "the message text does not end"),
         ("not a line of this format\n", "the line is neither a GUID, a directive nor a comment"),
-        ("#enumv e\n{\nx, 1\n}\n", "the directive is not used"),
+        ("#enumv e\n{\nx, 1\n}\n", "the directive is skipped"),
     ] {
         let parsed = parse(&file_with_lines(&format!("{bad}{good}"))).unwrap();
         assert_eq!(parsed.formats.len(), 1, "{bad}");
