@@ -11,11 +11,11 @@
 //! - S2 If older buffers may be gone before newer ones are read, each buffer defines the keys that
 //!   it uses.
 //! - S3 If the definition does not fit into the buffer, the event stays unchanged.
-//! - S4 Processes can fill the cache, but not exceed it.
+//! - S4 Processes can fill the cache, but cannot make it larger.
 //!
 //! The stacks of kernel events are separate events. Each becomes two events: the definition, and an
-//! event that names the key. They are stored once if either information class is set
-//! (TraceStackCachingInfo applies only to them).
+//! event that names the key. Stacks of kernel events are stored once if either information class is
+//! set (TraceStackCachingInfo applies only to them).
 //!
 //! Stacks of 32-bit processes stay unchanged: their items hold only 32 bits of a key.
 
@@ -54,7 +54,7 @@ pub(crate) struct StackCache {
     defined: Option<HashSet<u64>>,
 }
 
-/// Position of a stack in a record: start and end of its frames.
+/// Position of a stack in a record; `frames` are the start and end of its frames.
 enum StackPosition {
     /// The stack is an extended data item with this start and end.
     Item { item: (usize, usize), frames: (usize, usize) },
