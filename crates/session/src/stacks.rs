@@ -27,7 +27,7 @@ use traceweir_format::header::{Record, event, perfinfo};
 use traceweir_format::info::StackCaching;
 use traceweir_format::kernel::hook;
 use traceweir_format::spec::event::{EVENT_HEADER_FLAG_EXTENDED_INFO, ExtType, HeaderType};
-use traceweir_format::stack_key::{KEY_ITEM, KEY_OFFSET, MIN_FRAMES, put_definition, put_reference};
+use traceweir_format::stack_key::{KEY_ITEM_BYTES, KEY_OFFSET, MIN_FRAMES, put_definition, put_reference};
 use traceweir_format::wire::{u8_at, u16_at, u64_at};
 
 /// Bytes of a cache entry in addition to its frames.
@@ -180,7 +180,7 @@ fn put_with_key(record: &[u8], item_at: (usize, usize), key: u64, out: &mut Vec<
     let (item, tail) = (record.get(item_at.0..)?, record.get(item_at.1..length)?);
     let linkage = u16_at(item, 4);
     out.extend_from_slice(record.get(..item_at.0)?);
-    for word in [KEY_ITEM as u16, ExtType::STACK_KEY64.0, linkage, (KEY_ITEM - ITEM_HEAD) as u16] {
+    for word in [KEY_ITEM_BYTES as u16, ExtType::STACK_KEY64.0, linkage, (KEY_ITEM_BYTES - ITEM_HEAD) as u16] {
         out.extend_from_slice(&word.to_le_bytes());
     }
     out.extend_from_slice(item.get(ITEM_HEAD..ITEM_HEAD.checked_add(8)?)?);
