@@ -2,7 +2,7 @@
 //! replies.
 //!
 //! ```text
-//!   Session ──Command, Source──▶ collector ──Job──▶ writer
+//!   Session ──command, source──▶ collector ──Job──▶ writer
 //!      ▲                             │                │
 //!      └───────────── Done ──────────┴────────────────┤
 //!   owner of the session ◀──────── Ended ─────────────┘

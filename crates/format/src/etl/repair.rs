@@ -324,10 +324,9 @@ impl<R: ReadAt, W: WriteAt> RepairedFile<'_, R, W> {
         &mut self,
         buffer: &BufferRef,
         whole_records: &WholeRecords,
-        header: BufferHeader,
+        mut header: BufferHeader,
         image: &mut [u8],
     ) -> Result<()> {
-        let mut header = header;
         let at = self.report.bytes;
         let end = at.saturating_add(image.len() as u64);
         if end > self.max_bytes {

@@ -171,7 +171,7 @@ impl Set {
                 remove_duplicates(ids.clone()).len() != ids.len(),
                 "a profile source is named twice",
             ),
-            Self::PmcCounterList(ids) => reject_if(ids.contains(&0), "the timer is no counter"),
+            Self::PmcCounterList(ids) => reject_if(ids.contains(&0), "the timer is not a counter"),
             Self::PeriodicCaptureState(capture) => capture.as_ref().map_or(Ok(()), check_capture_state),
             Self::CutPeriodicCaptureState => {
                 bad_length("the buffer is shorter than the number of providers says")

@@ -60,7 +60,7 @@ fn new_file_sequence(config: &Config, next: Option<NextFile>) -> Result<Option<F
     let pattern = config.properties().log_file.clone();
     match next.zip(pattern) {
         Some((next, pattern)) => Ok(Some(FileSequence::new(pattern, next))),
-        None => refuse(Status::ERROR_BAD_PATHNAME, "the folder of a file sequence was not passed along"),
+        None => refuse(Status::ERROR_BAD_PATHNAME, "the pattern or the file opener of a file sequence is missing"),
     }
 }
 

@@ -19,7 +19,7 @@ use crate::config::NOT_IN_FILES;
 use crate::modules;
 
 /// Largest length of the kernel's name and of its release; the kernel's own limit.
-const MAX_FACT_CHARS: usize = 64;
+const MAX_KERNEL_TEXT_CHARS: usize = 64;
 
 /// The facts about a session that every file's header states.
 #[derive(Clone, Debug)]
@@ -111,7 +111,7 @@ fn encode_system_record(time: i64) -> Vec<u8> {
 fn system_name() -> String {
     let read_kernel_text = |name: &str| {
         let text = std::fs::read_to_string(Path::new("/proc/sys/kernel").join(name)).unwrap_or_default();
-        text.trim().chars().take(MAX_FACT_CHARS).collect::<String>()
+        text.trim().chars().take(MAX_KERNEL_TEXT_CHARS).collect::<String>()
     };
     let system = match read_kernel_text("ostype") {
         name if name.is_empty() => "Linux".to_owned(),

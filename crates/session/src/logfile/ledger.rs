@@ -4,8 +4,8 @@
 //! ```text
 //!   write ──▶ record size and modification time ──▶ …
 //!             ──▶ compare before the next write, at a flush, at the stop
-//!               file is shorter        ──▶ the buffers after its end are gone
-//!               other size or time     ──▶ at the flush or stop, read and compare each buffer's header
+//!               shorter             ──▶ the buffers after the end of the file are gone
+//!               other size or time  ──▶ at the flush or stop, read and compare the buffer headers
 //! ```
 //!
 //! The time alone proves nothing (a backup tool may set it, a network file system may correct it),
