@@ -247,7 +247,7 @@ mod tests {
             saved_offset,
             ..Default::default()
         };
-        assert_eq!(header(0x100, 0x80).valid_bytes(0x400), 0x100, "SavedOffset was used in place of a possible Offset");
+        assert_eq!(header(0x100, 0x80).valid_bytes(0x400), 0x100, "a possible Offset was not used");
         assert_eq!(header(0, 0x80).valid_bytes(0x400), 0x80);
         assert_eq!(header(0x500, 0).valid_bytes(0x400), 0x400);
         assert_eq!(header(0x100, 0).valid_bytes(0x90), 0x90, "the valid bytes exceed a truncated file");

@@ -342,7 +342,7 @@ mod tests {
             let record = Record::parse(&before, 0).unwrap();
             assert!(has_key(&record));
             move_key(&record, bytes, 1 << 26);
-            assert_eq!(bytes.iter().zip(&before).filter(|(a, b)| a != b).count(), 1, "more than one byte of the key changed");
+            assert_eq!(bytes.iter().zip(&before).filter(|(a, b)| a != b).count(), 1, "other bytes changed");
         }
         moved.observe(&Record::parse(&definition, 0).unwrap());
         let event = Record::parse(&event, 0).unwrap();

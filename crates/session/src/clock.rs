@@ -219,7 +219,7 @@ mod tests {
         clock.rebase(&anchor(11_000, 500_090_000), rate);
         assert_eq!(clock.stamp(11_000), 500_090_000, "a clock set forward is not followed");
         clock.rebase(&anchor(12_000, 500_091_000 - MAX_BACK_UNITS), rate);
-        assert_eq!(clock.stamp(12_000), 500_091_000 - MAX_BACK_UNITS, "a clock set back a little is not followed");
+        assert_eq!(clock.stamp(12_000), 500_091_000 - MAX_BACK_UNITS, "a small step back is not followed");
         let before = clock.stamp(13_000);
         clock.rebase(&anchor(13_000, 5), rate);
         assert_eq!(clock.stamp(13_000), before, "a clock set far back is followed");

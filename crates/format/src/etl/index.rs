@@ -157,9 +157,9 @@ impl<R: ReadAt + ?Sized> IndexWalk<'_, R> {
         let mut at = 0_u64;
         loop {
             let left = self.length.saturating_sub(at);
-            let mut first_bytes = [0; HEADER_SIZE + PEEK_BYTES];
-            let got = if left < HEADER_SIZE as u64 { 0 } else { self.source.read_at(at, &mut first_bytes)? };
-            let (Some(raw), Some(body)) = (first_bytes.first_chunk(), first_bytes.get(HEADER_SIZE..got)) else {
+            let mut bytes = [0; HEADER_SIZE + PEEK_BYTES];
+            let length = if left < HEADER_SIZE as u64 { 0 } else { self.source.read_at(at, &mut bytes)? };
+            let (Some(raw), Some(body)) = (bytes.first_chunk(), bytes.get(HEADER_SIZE..length)) else {
                 match self.handle_end(at, left)? {
                     Some(next) => at = next,
                     None => return Ok(()),
@@ -359,9 +359,9 @@ impl<R: ReadAt + ?Sized> IndexWalk<'_, R> {
     fn cut_previous(&mut self, end: u64) -> Result<()> {
         let Some(last) = self.index.buffers.pop() else { return Ok(()) };
         let size = u32::try_from(end.saturating_sub(last.offset)).unwrap_or(last.size);
-        let mut first_bytes = [0; HEADER_SIZE + PEEK_BYTES];
-        let got = self.source.read_at(last.offset, &mut first_bytes)?;
-        if let (Some(raw), Some(body)) = (first_bytes.first_chunk(), first_bytes.get(HEADER_SIZE..got)) {
+        let mut bytes = [0; HEADER_SIZE + PEEK_BYTES];
+        let length = self.source.read_at(last.offset, &mut bytes)?;
+        if let (Some(raw), Some(body)) = (bytes.first_chunk(), bytes.get(HEADER_SIZE..length)) {
             self.add_buffer(last.offset, size, &BufferHeader::parse(raw), body)?;
         }
         self.report_bad_size(last.offset);
@@ -405,11 +405,11 @@ impl<R: ReadAt + ?Sized> IndexWalk<'_, R> {
             at = at.max(self.source.next_data(at).saturating_sub(HEADER_SIZE as u64));
             block.resize(size, 0);
             size = size.saturating_mul(2).min(*SEARCH_BLOCK_BYTES.end());
-            let got = self.source.read_at(at, &mut block)?;
-            if got < HEADER_SIZE {
+            let length = self.source.read_at(at, &mut block)?;
+            if length < HEADER_SIZE {
                 break;
             }
-            let states = block.get(buffer::at::STATE..got.saturating_sub(AFTER_STATE)).unwrap_or_default();
+            let states = block.get(buffer::at::STATE..length.saturating_sub(AFTER_STATE)).unwrap_or_default();
             for hit in memchr::memmem::find_iter(states, &STATE) {
                 let Some(raw) = block.get(hit..).and_then(|rest| rest.first_chunk()) else { break };
                 let offset = at.saturating_add(hit as u64);
@@ -418,7 +418,7 @@ impl<R: ReadAt + ?Sized> IndexWalk<'_, R> {
                     break;
                 }
             }
-            at = at.saturating_add(got.saturating_sub(HEADER_SIZE.saturating_sub(1)) as u64);
+            at = at.saturating_add(length.saturating_sub(HEADER_SIZE.saturating_sub(1)) as u64);
         }
         self.search_block = block;
         Ok(found)
@@ -432,8 +432,8 @@ impl<R: ReadAt + ?Sized> IndexWalk<'_, R> {
             return Ok(false);
         }
         let mut body = [0; PEEK_BYTES];
-        let got = self.source.read_at(at.saturating_add(HEADER_SIZE as u64), &mut body)?;
-        let body = body.get(..got).unwrap_or_default();
+        let length = self.source.read_at(at.saturating_add(HEADER_SIZE as u64), &mut body)?;
+        let body = body.get(..length).unwrap_or_default();
         let first =
             self.inspect_first_record(at, buffer.buffer_size, buffer.is_compressed(), buffer, body)?;
         let is_empty = buffer.offset as usize == HEADER_SIZE;
@@ -451,11 +451,11 @@ impl<R: ReadAt + ?Sized> IndexWalk<'_, R> {
             }
             let want = usize::try_from(left).unwrap_or(block.len()).min(block.len());
             let Some(part) = block.get_mut(..want) else { break };
-            let got = self.source.read_at(at, part)?;
-            if got == 0 || part.iter().take(got).any(|&b| b != 0) {
-                return Ok(got == 0);
+            let length = self.source.read_at(at, part)?;
+            if length == 0 || part.iter().take(length).any(|&b| b != 0) {
+                return Ok(length == 0);
             }
-            (at, left) = (at.saturating_add(got as u64), left.saturating_sub(got as u64));
+            (at, left) = (at.saturating_add(length as u64), left.saturating_sub(length as u64));
         }
         Ok(true)
     }
@@ -514,9 +514,9 @@ impl<R: ReadAt + ?Sized> IndexWalk<'_, R> {
             let mut packed = [0; 4 * PEEK_BYTES];
             let want = packed.len().min((size as usize).saturating_sub(HEADER_SIZE));
             let packed = packed.get_mut(..want).unwrap_or_default();
-            let got = self.source.read_at(offset.saturating_add(HEADER_SIZE as u64), packed)?;
+            let length = self.source.read_at(offset.saturating_add(HEADER_SIZE as u64), packed)?;
             // A prefix is enough. Loading the buffer reports damage.
-            let packed = packed.get(..got).unwrap_or_default();
+            let packed = packed.get(..length).unwrap_or_default();
             let _ = xpress::decompress_prefix(
                 packed,
                 PEEK_BYTES.min(valid),

@@ -30,7 +30,7 @@ pub(super) struct Lane {
     at: usize,
     next: Option<Measure>,
     /// Time of the records before the first stamp.
-    inherited_time: i64,
+    inherited: i64,
     is_unordered: bool,
     /// Offsets of group heads in time order, if `is_unordered`.
     group_heads: Vec<u32>,
@@ -44,10 +44,10 @@ impl Lane {
     pub(super) fn open(
         (buffer, cpu): (usize, u16),
         loaded: Loaded,
-        inherited_time: i64,
+        inherited: i64,
         has_old_instances: bool,
     ) -> (Self, Result<()>) {
-        let mut lane = Self { buffer, cpu, inherited_time, has_old_instances, time: inherited_time, ..Self::default() };
+        let mut lane = Self { buffer, cpu, inherited, has_old_instances, time: inherited, ..Self::default() };
         lane.at = loaded.start;
         let (is_ordered, scan_result) = lane.check_order(&loaded);
         lane.is_unordered = !is_ordered;
@@ -111,7 +111,7 @@ impl Lane {
                 return false;
             };
             self.at = head as usize;
-            self.time = self.inherited_time;
+            self.time = self.inherited;
         }
         self.measure_next();
         self.next.is_some()
@@ -172,7 +172,7 @@ impl Lane {
             }
             match measure(remaining, loaded.base.saturating_add(at as u64), self.has_old_instances) {
                 Ok(Some(m)) => {
-                    let stamp = time_of(remaining, m.family).or(time).unwrap_or(self.inherited_time);
+                    let stamp = time_of(remaining, m.family).or(time).unwrap_or(self.inherited);
                     is_ordered &= time.is_none_or(|previous| previous <= stamp);
                     time = Some(stamp);
                     at = at.saturating_add(align8(m.size));
@@ -196,7 +196,7 @@ impl Lane {
         let stamp = |at: u32| {
             let remaining = self.bytes_from(at as usize);
             let family = self.measure_at(at as usize).map(|m| m.family);
-            family.and_then(|family| time_of(remaining, family)).unwrap_or(self.inherited_time)
+            family.and_then(|family| time_of(remaining, family)).unwrap_or(self.inherited)
         };
         // Sorted in place: a copy of the stamps would take more memory than the buffer.
         heads.sort_unstable_by_key(|&at| (stamp(at), at));

@@ -356,7 +356,7 @@ impl<R: ReadAt, W: WriteAt> RepairedFile<'_, R, W> {
             header.buffer_type = BufferType::GENERIC.0;
         }
         self.sessions.renumber(buffer, header);
-        for (field, value) in [(buffer::at::STATE, header.state), (buffer::at::BUFFER_SIZE, header.buffer_size)] {
+        for (field, value) in [(buffer::at::STATE, STATE_FLUSH), (buffer::at::BUFFER_SIZE, header.buffer_size)] {
             patch(image, field, &value.to_le_bytes());
         }
         for (field, value) in [

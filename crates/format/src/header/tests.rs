@@ -135,7 +135,7 @@ fn messages_read_back_with_any_optional_fields() {
         let record = Record::new(&bytes, measured, 0, 99);
         assert_eq!(record.payload(), b"args");
         assert_eq!(record.descriptor().id, 77);
-        assert_eq!(record.time(), header.time.unwrap_or(99), "a message without a stamp did not inherit the time");
+        assert_eq!(record.time(), header.time.unwrap_or(99), "the time is not inherited");
         assert_eq!(record.provider(), header.guid.unwrap_or(Guid::NULL));
         assert_eq!((record.thread_id(), record.process_id()), header.ids.unwrap_or((NO_ID, NO_ID)));
         assert_eq!(message::sequence(&bytes), header.sequence);

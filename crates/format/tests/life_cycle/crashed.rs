@@ -22,7 +22,7 @@ fn unfinalised_file_is_read_to_its_last_event() {
             );
             let report = assert_repairs(&file);
             assert_eq!((report.buffers, report.salvaged, report.dropped), (13, 0, 0));
-            assert_eq!(report.end_time, FileTime(START.0 + 125), "the end time is not that of the last event");
+            assert_eq!(report.end_time, FileTime(START.0 + 125), "not the time of the last event");
         }
     }
 }

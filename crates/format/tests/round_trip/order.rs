@@ -182,7 +182,10 @@ proptest! {
     fn arbitrary_stamps_lose_no_event(stamps in proptest::collection::vec((0_u16..3, any::<i64>()), 0..80)) {
         let buffers: Vec<_> = stamps
             .chunks(4)
-            .map(|chunk| (chunk[0].0, chunk.iter().enumerate().map(|(n, (_, stamp))| encode_event(*stamp, n, 8)).collect::<Vec<_>>()))
+            .map(|chunk| {
+                let records = chunk.iter().enumerate().map(|(n, (_, stamp))| encode_event(*stamp, n, 8));
+                (chunk[0].0, records.collect::<Vec<_>>())
+            })
             .collect();
         let bytes = build_file(options(), &buffers);
         let mut events = read_data_events(&bytes);
@@ -190,6 +193,7 @@ proptest! {
         events.sort_by(|a, b| a.bytes.cmp(&b.bytes));
         written.sort_by(|a, b| a.bytes.cmp(&b.bytes));
         prop_assert_eq!(events.len(), written.len());
-        prop_assert!(events.iter().zip(&written).all(|(read, written)| (&read.bytes, read.time) == (&written.bytes, written.time)));
+        let is_same = |read: &ReadEvent, written: &ReadEvent| (&read.bytes, read.time) == (&written.bytes, written.time);
+        prop_assert!(events.iter().zip(&written).all(|(read, written)| is_same(read, written)));
     }
 }

@@ -94,7 +94,7 @@ fn log_file_is_required_unless_live_or_buffering() {
     }
     for mode in [REAL_TIME, BUFFERING] {
         assert_eq!(status(SessionConfig { log_file: None, ..config_with(mode) }), None, "{mode:#x}");
-        assert_eq!(status(config_with(mode)), None, "{mode:#x} with one");
+        assert_eq!(status(config_with(mode)), None, "{mode:#x} with a log file");
     }
 }
 
