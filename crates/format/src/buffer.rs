@@ -158,7 +158,8 @@ impl BufferHeader {
     /// the end of the buffer, and the walk over the records ends at the filler.
     #[must_use]
     pub fn valid_bytes(&self, available: usize) -> usize {
-        let is_plausible = |n: u32| (HEADER_SIZE as u64..=u64::from(self.buffer_size)).contains(&u64::from(n));
+        let is_plausible =
+            |n: u32| (HEADER_SIZE as u64..=u64::from(self.buffer_size)).contains(&u64::from(n));
         let valid = if is_plausible(self.offset) {
             self.offset
         } else if is_plausible(self.saved_offset) {

@@ -210,7 +210,11 @@ mod tests {
         );
         assert_eq!(error_offset(&[0x03, 0xb0, 0x02, b'a', 0xff, 0x00]), 4, "a copy past the stated length");
         assert_eq!(error_offset(&[0x02, 0xb0, 0x02, b'a', 0xff]), 4, "half a copy");
-        assert_eq!(error_offset(&[0x00, 0x30, b'a', 0x00, 0x30, b'b']), 5, "a chunk after an incomplete chunk");
+        assert_eq!(
+            error_offset(&[0x00, 0x30, b'a', 0x00, 0x30, b'b']),
+            5,
+            "a chunk after an incomplete chunk"
+        );
     }
 
     proptest! {

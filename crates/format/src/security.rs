@@ -264,7 +264,8 @@ impl SecurityDescriptor {
                 Ok(Some(part.rest()))
             }
         };
-        let sid = |offset| part_bytes(offset)?.map(|bytes| Sid::read(&mut Cursor::new("SID", bytes))).transpose();
+        let sid =
+            |offset| part_bytes(offset)?.map(|bytes| Sid::read(&mut Cursor::new("SID", bytes))).transpose();
         let list = |offset, bit| match control & bit {
             0 => Ok(None),
             _ => part_bytes(offset)?.map(Acl::read).transpose(),

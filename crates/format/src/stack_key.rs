@@ -317,9 +317,11 @@ mod tests {
     #[test]
     fn key_means_first_definition_at_or_after_the_event_or_the_last() {
         let mut definitions = Definitions::default();
-        for record in
-            [encode_definition(7, &[1, 2, 3, 4], 10), encode_definition(7, &[1, 2, 3, 4], 11), encode_definition(7, &[9; 4], 20)]
-        {
+        for record in [
+            encode_definition(7, &[1, 2, 3, 4], 10),
+            encode_definition(7, &[1, 2, 3, 4], 11),
+            encode_definition(7, &[9; 4], 20),
+        ] {
             let record = Record::parse(&record, 0).unwrap();
             assert!(Definitions::is_informative(&record));
             definitions.observe(&record);

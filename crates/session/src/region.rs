@@ -256,7 +256,11 @@ mod tests {
         // One region was claimed above. A quarter of the budget is left for the smallest rings.
         assert_eq!((claimed + 1) * 16 * (1 << 20), GIB / 4 * 3);
         assert!(regions.claim().unwrap().0.layout.ring_bytes() == MIN_RING_BYTES);
-        assert_eq!(regions.claim_existing(&preview, true), Some(cost), "the region of an ended process is refused");
+        assert_eq!(
+            regions.claim_existing(&preview, true),
+            Some(cost),
+            "the region of an ended process is refused"
+        );
     }
 
     #[test]

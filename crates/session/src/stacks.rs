@@ -180,7 +180,8 @@ fn put_with_key(record: &[u8], item_at: (usize, usize), key: u64, out: &mut Vec<
     let (item, tail) = (record.get(item_at.0..)?, record.get(item_at.1..length)?);
     let linkage = u16_at(item, 4);
     out.extend_from_slice(record.get(..item_at.0)?);
-    for word in [KEY_ITEM_BYTES as u16, ExtType::STACK_KEY64.0, linkage, (KEY_ITEM_BYTES - ITEM_HEAD) as u16] {
+    for word in [KEY_ITEM_BYTES as u16, ExtType::STACK_KEY64.0, linkage, (KEY_ITEM_BYTES - ITEM_HEAD) as u16]
+    {
         out.extend_from_slice(&word.to_le_bytes());
     }
     out.extend_from_slice(item.get(ITEM_HEAD..ITEM_HEAD.checked_add(8)?)?);

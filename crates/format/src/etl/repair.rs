@@ -101,7 +101,8 @@ pub fn repair<R: ReadAt, W: WriteAt>(trace: &Trace<R>, sink: W) -> Result<Repair
         let length = trace.source().read_at(buffer.offset, &mut image)?;
         image.truncate(length);
         if let Some(mut header) = image.first_chunk().map(BufferHeader::parse) {
-            let is_known = header.buffer_type <= BufferType::DBG_INFO.0 || !trace.header().has_modern_buffers();
+            let is_known =
+                header.buffer_type <= BufferType::DBG_INFO.0 || !trace.header().has_modern_buffers();
             let has_first = buffer.offset != 0 || whole_records.count > 0;
             let is_intact = has_first
                 && damage.is_none()
@@ -337,7 +338,8 @@ impl<R: ReadAt, W: WriteAt> RepairedFile<'_, R, W> {
             self.fix_flush_marker(&header)?;
         }
         self.sink.write_at(at, image)?;
-        self.previous = Some(WrittenBuffer { offset: at, header, is_header: begins_session(buffer, &header) });
+        self.previous =
+            Some(WrittenBuffer { offset: at, header, is_header: begins_session(buffer, &header) });
         self.latest = self.latest.max(whole_records.last_time.unwrap_or(self.latest));
         self.highest_cpu = self.highest_cpu.max(buffer.cpu);
         self.report.bytes = end;
@@ -356,7 +358,9 @@ impl<R: ReadAt, W: WriteAt> RepairedFile<'_, R, W> {
             header.buffer_type = BufferType::GENERIC.0;
         }
         self.sessions.renumber(buffer, header);
-        for (field, value) in [(buffer::at::STATE, STATE_FLUSH), (buffer::at::BUFFER_SIZE, header.buffer_size)] {
+        for (field, value) in
+            [(buffer::at::STATE, STATE_FLUSH), (buffer::at::BUFFER_SIZE, header.buffer_size)]
+        {
             patch(image, field, &value.to_le_bytes());
         }
         for (field, value) in [

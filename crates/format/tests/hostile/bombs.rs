@@ -15,7 +15,8 @@ fn compression_bomb(records: &[Vec<u8>], len: usize) -> Vec<u8> {
     let mut tokens: Vec<(bool, Vec<u8>)> = plain.iter().map(|&b| (false, vec![b])).collect();
     tokens.push((true, encode_long_copy(1, (len - plain.len()) as u32)));
     for group in tokens.chunks(32) {
-        let flags = (0..32).fold(0_u32, |f, i| f << 1 | u32::from(group.get(i).is_none_or(|(is_copy, _)| *is_copy)));
+        let flags =
+            (0..32).fold(0_u32, |f, i| f << 1 | u32::from(group.get(i).is_none_or(|(is_copy, _)| *is_copy)));
         stream.put_u32(flags);
         group.iter().for_each(|(_, bytes)| stream.extend(bytes));
     }

@@ -15,8 +15,7 @@ fn file_with_stream(offset: u32, stream: &[u8]) -> Vec<u8> {
 /// Encodes a copy of any length: code 7, half 15, byte 255, 16-bit 0, then 32 bits.
 pub(super) fn encode_long_copy(distance: u16, length: u32) -> Vec<u8> {
     let mut copy = Vec::new();
-    copy
-        .put_u16((distance - 1) << 3 | 7)
+    copy.put_u16((distance - 1) << 3 | 7)
         .put_u8(0x0F)
         .put_u8(0xFF)
         .put_u16(0)

@@ -81,7 +81,6 @@ fn truncated_last_buffer_keeps_its_whole_records() {
             assert_eq!(report.salvaged, salvaged);
             assert_eq!(report.buffers, 12 + salvaged);
         }
-
     }
 }
 

@@ -79,8 +79,10 @@ fn wrapped_file_of_many_processors_is_read_in_time_order() {
     let all = read_data_events(&file);
     let wrapped = wrap_file(&file, 7);
     let events = read_data_events(&wrapped);
-    let expected: Vec<_> =
-        all.into_iter().filter(|event| Record::parse(&event.bytes, 0).unwrap().descriptor().id >= 10).collect();
+    let expected: Vec<_> = all
+        .into_iter()
+        .filter(|event| Record::parse(&event.bytes, 0).unwrap().descriptor().id >= 10)
+        .collect();
     assert_eq!(events, expected);
     assert_eq!(check_file(&wrapped), []);
 }

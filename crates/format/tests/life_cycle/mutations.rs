@@ -134,7 +134,8 @@ fn find_faults(mutated: &[u8]) -> Vec<String> {
     compare_counts("bytes", report.bytes, sink.len() as u64);
     let header = repaired.header();
     compare_counts("BuffersWritten", header.buffers_written.into(), repaired.buffers().len() as u64);
-    let loss_counts = |header: &LogFileHeader| (u64::from(header.events_lost), u64::from(header.buffers_lost));
+    let loss_counts =
+        |header: &LogFileHeader| (u64::from(header.events_lost), u64::from(header.buffers_lost));
     compare_counts("EventsLost", loss_counts(header).0, loss_counts(trace.header()).0);
     compare_counts("BuffersLost", loss_counts(header).1, loss_counts(trace.header()).1);
     // An event that ends with the fixed fields cannot hold terminated names.

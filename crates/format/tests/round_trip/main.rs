@@ -7,8 +7,8 @@ mod order;
 use std::collections::BTreeMap;
 
 use fake::{
-    ANCHOR, Buffer, PROVIDER, ReadEvent, START, build_file, check_file, encode_event, encode_record, options,
-    read_data_events, read_events, encode_unstamped_message,
+    ANCHOR, Buffer, PROVIDER, ReadEvent, START, build_file, check_file, encode_event, encode_record,
+    encode_unstamped_message, options, read_data_events, read_events,
 };
 use traceweir_format::Guid;
 use traceweir_format::buffer::HEADER_SIZE;
@@ -256,12 +256,9 @@ fn every_buffer_size_holds_the_largest_record_it_can() {
             assert_eq!(check_file(&bytes), [], "{buffer_size}");
             let events = read_data_events(&bytes);
             assert_eq!(events.len(), 5);
-            assert!(
-                events
-                    .iter()
-                    .zip(&records)
-                    .all(|(event, record)| record.starts_with(&event.bytes) && event.bytes.len() == payload + 0x50)
-            );
+            assert!(events.iter().zip(&records).all(
+                |(event, record)| record.starts_with(&event.bytes) && event.bytes.len() == payload + 0x50
+            ));
         }
     }
 }

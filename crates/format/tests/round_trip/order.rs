@@ -46,7 +46,14 @@ fn records_without_a_stamp_follow_the_record_before_them() {
     let bytes = build_file(
         Options { buffer_size: 2048, ..options() },
         &[
-            (0, vec![encode_event(ANCHOR + 10, 1, 8), encode_unstamped_message(2), encode_event(ANCHOR + 30, 3, 8)]),
+            (
+                0,
+                vec![
+                    encode_event(ANCHOR + 10, 1, 8),
+                    encode_unstamped_message(2),
+                    encode_event(ANCHOR + 30, 3, 8),
+                ],
+            ),
             (1, vec![encode_event(ANCHOR + 5, 4, 8)]),
             (0, vec![encode_unstamped_message(5), encode_unstamped_message(6)]),
             (0, vec![encode_unstamped_message(7), encode_event(ANCHOR + 40, 8, 8)]),

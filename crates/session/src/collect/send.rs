@@ -126,7 +126,8 @@ impl Collector {
             self.unreported_bytes = 0;
             return;
         }
-        let merged_stamp = |stream: &CpuStream| stream.merged_up_to.map_or(i64::MIN, |raw| self.clock.stamp(raw));
+        let merged_stamp =
+            |stream: &CpuStream| stream.merged_up_to.map_or(i64::MIN, |raw| self.clock.stamp(raw));
         // No stream writes a stamp below its last stamp or below the stamp up to which it was
         // merged.
         let streams = self.streams.iter().filter(|stream| !stream.is_late);

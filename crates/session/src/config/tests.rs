@@ -77,7 +77,11 @@ fn invalid_flag_combinations_are_rejected() {
     ] {
         assert_eq!(status(config_with(mode)), INVALID, "{mode:#x}");
     }
-    assert_eq!(status(SessionConfig { maximum_file_size: 0, ..config_with(CIRCULAR) }), INVALID, "circular without a limit");
+    assert_eq!(
+        status(SessionConfig { maximum_file_size: 0, ..config_with(CIRCULAR) }),
+        INVALID,
+        "circular without a limit"
+    );
     assert_eq!(status(SessionConfig { clock: 4, ..config_with(SEQUENTIAL) }), INVALID);
     assert_eq!(status(config_with(APPEND)), INVALID, "append with a counter");
     let guid = SYSTEM_TRACE_CONTROL;
@@ -121,7 +125,11 @@ fn unsupported_modes_are_reported_after_invalid_ones() {
 
 #[test]
 fn system_loggers_are_recognised_by_mode_guid_or_name() {
-    let kernel = SessionConfig { name: "nt kernel logger".into(), guid: SYSTEM_TRACE_CONTROL, ..config_with(SEQUENTIAL) };
+    let kernel = SessionConfig {
+        name: "nt kernel logger".into(),
+        guid: SYSTEM_TRACE_CONTROL,
+        ..config_with(SEQUENTIAL)
+    };
     let circular = SessionConfig { name: "circular kernel context logger".into(), ..config_with(SEQUENTIAL) };
     let global = SessionConfig { guid: GLOBAL_LOGGER, ..config_with(SEQUENTIAL) };
     for system in [config_with(SEQUENTIAL | SYSTEM_LOGGER), kernel.clone(), circular, global] {
@@ -138,7 +146,11 @@ fn system_loggers_are_recognised_by_mode_guid_or_name() {
     }
     assert_eq!(status(SessionConfig { clock: 9, ..kernel.clone() }), INVALID);
     assert_eq!(status(SessionConfig { enable_flags: 1, ..config_with(SEQUENTIAL) }), INVALID);
-    assert_eq!(status(SessionConfig { guid: SYSTEM_TRACE_CONTROL, ..config_with(SEQUENTIAL) }), INVALID, "another name");
+    assert_eq!(
+        status(SessionConfig { guid: SYSTEM_TRACE_CONTROL, ..config_with(SEQUENTIAL) }),
+        INVALID,
+        "another name"
+    );
     let other_guid = SessionConfig { guid: Guid::from_u128(7), ..kernel };
     assert_eq!(
         Config::new(other_guid, 4).unwrap().properties().guid,
@@ -157,7 +169,8 @@ fn file_sequence_needs_placeholder_and_two_buffers() {
     assert_eq!(status(sequence("/tmp/a%d.etl", 128)), None);
     assert_eq!(status(sequence("/tmp/a%d.etl", 127)), INVALID, "under two buffers");
     assert_eq!(status(sequence("/tmp/a%d.etl", 0)), INVALID, "no limit");
-    let plain_status = |maximum_file_size| status(SessionConfig { maximum_file_size, ..config_with(SEQUENTIAL | KBYTES) });
+    let plain_status =
+        |maximum_file_size| status(SessionConfig { maximum_file_size, ..config_with(SEQUENTIAL | KBYTES) });
     assert_eq!([128, 127, 0].map(plain_status), [None, INVALID, None], "a plain file");
     for path in ["/tmp/a.etl", "/tmp/%d%d.etl", "/tmp%d/a.etl"] {
         assert_eq!(status(sequence(path, 1000)), INVALID, "{path}");
@@ -170,14 +183,29 @@ fn enable_flags_and_filters_need_the_right_kind_of_session() {
     use traceweir_transport::message::Filter;
     assert_eq!(status(SessionConfig { enable_flags: 1, ..config_with(SEQUENTIAL) }), INVALID);
     let filters = |kind| vec![Filter { kind, data: vec![0; 4] }];
-    assert_eq!(status(SessionConfig { filters: filters(EVENT_FILTER_TYPE_PID), ..config_with(SEQUENTIAL) }), INVALID);
-    assert_eq!(status(SessionConfig { filters: filters(EVENT_FILTER_TYPE_PID), ..config_with(SEQUENTIAL | PRIVATE | IN_PROC) }), None);
     assert_eq!(
-        status(SessionConfig { filters: filters(EVENT_FILTER_TYPE_EXECUTABLE_NAME), ..config_with(SEQUENTIAL | PRIVATE | IN_PROC) }),
+        status(SessionConfig { filters: filters(EVENT_FILTER_TYPE_PID), ..config_with(SEQUENTIAL) }),
+        INVALID
+    );
+    assert_eq!(
+        status(SessionConfig {
+            filters: filters(EVENT_FILTER_TYPE_PID),
+            ..config_with(SEQUENTIAL | PRIVATE | IN_PROC)
+        }),
         None
     );
     assert_eq!(
-        status(SessionConfig { filters: filters(EVENT_FILTER_TYPE_EVENT_ID), ..config_with(SEQUENTIAL | PRIVATE | IN_PROC) }),
+        status(SessionConfig {
+            filters: filters(EVENT_FILTER_TYPE_EXECUTABLE_NAME),
+            ..config_with(SEQUENTIAL | PRIVATE | IN_PROC)
+        }),
+        None
+    );
+    assert_eq!(
+        status(SessionConfig {
+            filters: filters(EVENT_FILTER_TYPE_EVENT_ID),
+            ..config_with(SEQUENTIAL | PRIVATE | IN_PROC)
+        }),
         INVALID
     );
     let with_options = Config::new(SessionConfig { options: 6, ..config_with(SEQUENTIAL) }, 4).unwrap();
@@ -210,8 +238,16 @@ fn sizes_and_numbers_are_adjusted_values() {
         (p.buffer_size, p.minimum_buffers, p.maximum_buffers, p.flush_timer, p.clock)
     };
     assert_eq!(adjusted_values(config_with(SEQUENTIAL), 16 * GIB), (64, 8, 28, 0, 1), "defaults");
-    assert_eq!(adjusted_values(config_with(REAL_TIME), 16 * GIB), (64, 8, 28, 1, 1), "real-time session without a flush timer");
-    assert_eq!(adjusted_values(config_with(SEQUENTIAL | ONE_STREAM), 16 * GIB), (64, 2, 22, 0, 1), "one stream");
+    assert_eq!(
+        adjusted_values(config_with(REAL_TIME), 16 * GIB),
+        (64, 8, 28, 1, 1),
+        "real-time session without a flush timer"
+    );
+    assert_eq!(
+        adjusted_values(config_with(SEQUENTIAL | ONE_STREAM), 16 * GIB),
+        (64, 2, 22, 0, 1),
+        "one stream"
+    );
     let config_with_sizes = |buffer_size, minimum_buffers, maximum_buffers| SessionConfig {
         buffer_size,
         minimum_buffers,
@@ -221,9 +257,16 @@ fn sizes_and_numbers_are_adjusted_values() {
     assert_eq!(adjusted_values(config_with_sizes(1, 3, 5), 16 * GIB), (4, 8, 8, 0, 1), "raised");
     assert_eq!(adjusted_values(config_with_sizes(65, 10, 12), 16 * GIB), (68, 10, 12, 0, 1), "rounded");
     assert_eq!(adjusted_values(config_with_sizes(99_999, 10, 12), GIB), (16_384, 10, 12, 0, 1), "lowered");
-    assert_eq!(adjusted_values(config_with_sizes(16_384, 100, 200), GIB), (16_384, 16, 16, 0, 1), "a quarter of the memory");
-    let long =
-        SessionConfig { name: "n".repeat(1023), log_file: Some("f".repeat(1023).into()), ..config_with_sizes(4, 0, 0) };
+    assert_eq!(
+        adjusted_values(config_with_sizes(16_384, 100, 200), GIB),
+        (16_384, 16, 16, 0, 1),
+        "a quarter of the memory"
+    );
+    let long = SessionConfig {
+        name: "n".repeat(1023),
+        log_file: Some("f".repeat(1023).into()),
+        ..config_with_sizes(4, 0, 0)
+    };
     assert_eq!(adjusted_values(long, 16 * GIB).0, 8, "the names do not fit the header buffer");
     let flight = SessionConfig { maximum_buffers: 50, minimum_buffers: 9, ..config_with(BUFFERING) };
     assert_eq!(adjusted_values(flight, 16 * GIB), (64, 9, 9, 0, 1), "a flight recorder has its minimum");
@@ -248,7 +291,11 @@ fn file_size_limits_are_in_mib_or_kib() {
     assert_eq!(file_limit(&config_with(SEQUENTIAL)), FileLimit::Stop(100 << 20));
     assert_eq!(file_limit(&config_with(CIRCULAR | KBYTES)), FileLimit::Wrap(100 << 10));
     assert_eq!(file_limit(&SessionConfig { maximum_file_size: 0, ..config_with(0) }), FileLimit::None);
-    assert_eq!(status(SessionConfig { maximum_file_size: 127, ..config_with(CIRCULAR | KBYTES) }), INVALID, "under two buffers");
+    assert_eq!(
+        status(SessionConfig { maximum_file_size: 127, ..config_with(CIRCULAR | KBYTES) }),
+        INVALID,
+        "under two buffers"
+    );
     assert_eq!(status(SessionConfig { maximum_file_size: 128, ..config_with(CIRCULAR | KBYTES) }), None);
 }
 
@@ -257,7 +304,8 @@ fn ring_holds_two_of_the_largest_records() {
     for (buffer_size, ring_bytes, maximum) in
         [(4, 0, 0), (64, 0, 0), (64, 1, 0), (1024, 0, 4000), (16_384, 0, 0)]
     {
-        let config = SessionConfig { buffer_size, ring_bytes, maximum_buffers: maximum, ..config_with(SEQUENTIAL) };
+        let config =
+            SessionConfig { buffer_size, ring_bytes, maximum_buffers: maximum, ..config_with(SEQUENTIAL) };
         for cpus in [1, 2, 128] {
             let config =
                 Config::with_memory(config.clone(), cpus, 64 * GIB, SessionStarter::Controller).unwrap();

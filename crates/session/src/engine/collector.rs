@@ -97,7 +97,9 @@ impl CollectorThread {
         }
         if due.flush {
             self.flush_all();
-        } else if self.is_low_latency && self.mode.is_real_time() && (drained.has_taken || self.has_undelivered)
+        } else if self.is_low_latency
+            && self.mode.is_real_time()
+            && (drained.has_taken || self.has_undelivered)
         {
             self.has_undelivered = !self.collector.deliver();
         }

@@ -60,7 +60,9 @@ fn new_file_sequence(config: &Config, next: Option<NextFile>) -> Result<Option<F
     let pattern = config.properties().log_file.clone();
     match next.zip(pattern) {
         Some((next, pattern)) => Ok(Some(FileSequence::new(pattern, next))),
-        None => refuse(Status::ERROR_BAD_PATHNAME, "the pattern or the file opener of a file sequence is missing"),
+        None => {
+            refuse(Status::ERROR_BAD_PATHNAME, "the pattern or the file opener of a file sequence is missing")
+        }
     }
 }
 

@@ -196,7 +196,8 @@ fn read_log(path: &Path) -> Vec<LoggedEvent> {
 
 /// Like [`read_log`], but allows findings of some rules.
 fn read_log_except(path: &Path, allowed_rules: &[Rule]) -> Vec<LoggedEvent> {
-    let trace = Trace::open(File::open(path).expect("the log file is missing")).expect("the log file is not a trace");
+    let trace =
+        Trace::open(File::open(path).expect("the log file is missing")).expect("the log file is not a trace");
     let mut findings = Vec::new();
     check(&trace, &mut |finding| findings.push(finding)).expect("the trace cannot be checked");
     findings.retain(|finding| !allowed_rules.contains(&finding.rule));

@@ -29,7 +29,8 @@ struct SequenceCheck {
 
 /// Returns whether `Offset` is impossible for any buffer or for the size of this buffer.
 pub(super) fn has_bad_offset(header: &BufferHeader, buffer: &BufferRef) -> bool {
-    let exceeds_buffer = !buffer.is_compressed && header.offset > header.with_minimum_size(buffer.size).buffer_size;
+    let exceeds_buffer =
+        !buffer.is_compressed && header.offset > header.with_minimum_size(buffer.size).buffer_size;
     (header.offset as usize) < HEADER_SIZE || !header.offset.is_multiple_of(8) || exceeds_buffer
 }
 
@@ -129,7 +130,8 @@ impl<R: ReadAt> Checker<'_, R> {
 
     fn check_buffer_offset(&mut self, header: &BufferHeader, buffer: &BufferRef) {
         if has_bad_offset(header, buffer) {
-            let detail = format!("Offset {:#x} in a buffer of {:#x} bytes", header.offset, header.buffer_size);
+            let detail =
+                format!("Offset {:#x} in a buffer of {:#x} bytes", header.offset, header.buffer_size);
             self.report_buffer_finding(Rule::BufferOffset, buffer.offset, buffer::at::OFFSET, detail);
         }
     }

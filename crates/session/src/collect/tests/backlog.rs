@@ -323,8 +323,13 @@ fn no_completeness_stamp_while_a_backlog_is_partly_collected() {
         region.publish(0, early, 0, &LARGE_PAYLOAD);
     }
     region.publish(1, early, 0, &PAYLOAD);
-    fixture.collector.add_source(SessionSource { backlog_streams: (0..usize::from(CPUS)).collect(), ..source });
-    assert!(fixture.collector.report_interval_bytes() <= SLICE_BYTES, "the first turn stays within the interval");
+    fixture
+        .collector
+        .add_source(SessionSource { backlog_streams: (0..usize::from(CPUS)).collect(), ..source });
+    assert!(
+        fixture.collector.report_interval_bytes() <= SLICE_BYTES,
+        "the first turn stays within the interval"
+    );
     fixture.collector.drain(DrainReach::BeforeDrain);
     assert!(fixture.collector.deliver());
     let mut processors = BTreeSet::new();

@@ -78,7 +78,8 @@ fn adopted_events_are_read_in_time_order_in_every_log_mode() {
 
 #[test]
 fn flight_recorder_sorts_backlogs_adopted_in_reverse_order() {
-    let fixture = SessionFixture::with_file(SessionConfig { minimum_buffers: 12, ..session_config(BUFFERING) });
+    let fixture =
+        SessionFixture::with_file(SessionConfig { minimum_buffers: 12, ..session_config(BUFFERING) });
     let (attached, early) = (fixture.attach_writer(1), [(); 10].map(|()| fixture.start_early_process()));
     let mut next = 0..;
     for _ in 0..4 {
@@ -102,7 +103,8 @@ fn flight_recorder_sorts_backlogs_adopted_in_reverse_order() {
 
 #[test]
 fn snapshot_contains_adopted_events_in_partial_buffers() {
-    let fixture = SessionFixture::with_file(SessionConfig { minimum_buffers: 12, ..session_config(BUFFERING) });
+    let fixture =
+        SessionFixture::with_file(SessionConfig { minimum_buffers: 12, ..session_config(BUFFERING) });
     fixture.write_and_adopt(|| {});
     let path = fixture.folder.path().join("snapshot.etl");
     let file = open_file(&path);
@@ -123,8 +125,7 @@ fn adopted_events_keep_their_stamps_in_the_next_file_of_a_sequence() {
     fixture.write_and_adopt(|| drop(wait_for_reply(|done| fixture.session.increment(done)).unwrap()));
     fixture.stop();
     let [before, after] = files.map(|path| read_log_except(&path, &[Rule::TimeAcrossBuffers]));
-    let event_numbers =
-        |events: &[LoggedEvent]| events.iter().map(|event| event.number).collect::<Vec<_>>();
+    let event_numbers = |events: &[LoggedEvent]| events.iter().map(|event| event.number).collect::<Vec<_>>();
     assert_eq!(event_numbers(&before), (1..EARLY_EVENTS).step_by(2).collect::<Vec<_>>());
     assert_eq!(event_numbers(&after), (0..=EARLY_EVENTS).step_by(2).collect::<Vec<_>>());
     let mut events = [before, after].concat();

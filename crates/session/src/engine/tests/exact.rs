@@ -43,7 +43,10 @@ fn assert_all_events_counted(config: SessionConfig, writer_count: usize, events:
     let (accepted, lost) = write_from_threads(&writers, events, extra_bytes);
     let after = fixture.stop();
     let read = read_log(&fixture.log_path());
-    assert_eq!(unique_numbers(&read.iter().map(|event| event.number).collect::<Vec<_>>()), unique_numbers(&accepted));
+    assert_eq!(
+        unique_numbers(&read.iter().map(|event| event.number).collect::<Vec<_>>()),
+        unique_numbers(&accepted)
+    );
     assert_eq!(after.events_lost, lost);
     assert_eq!(after.lost_by_cause.no_room, lost);
     assert_eq!((after.events, after.damaged_regions), (accepted.len() as u64, 0));
@@ -86,7 +89,8 @@ fn compressed_file_loses_nothing() {
 #[test]
 fn two_buffers_are_enough_for_many_cpus() {
     // Memory for two buffers, with many CPUs.
-    let config = SessionConfig { minimum_buffers: 2, maximum_buffers: 2, ..session_config(SEQUENTIAL | ONE_STREAM) };
+    let config =
+        SessionConfig { minimum_buffers: 2, maximum_buffers: 2, ..session_config(SEQUENTIAL | ONE_STREAM) };
     assert_all_events_counted(config, 4, 2_000, 300);
 }
 

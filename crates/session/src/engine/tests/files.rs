@@ -32,7 +32,8 @@ fn read_sequence(fixture: &SessionFixture, files: u32) -> (Vec<Vec<u64>>, (u64, 
     let mut losses = (0, 0);
     let events = (1..=files).map(|number| {
         let path = fixture.folder.path().join(format!("part-{number}.etl"));
-        let trace = Trace::open(File::open(&path).expect("the file is missing")).expect("the file is not a trace");
+        let trace =
+            Trace::open(File::open(&path).expect("the file is missing")).expect("the file is not a trace");
         let header = trace.header();
         assert_eq!(header.file_name, path.to_str().expect("the file has no name"));
         losses.0 += u64::from(header.events_lost);
@@ -89,7 +90,11 @@ fn increment_begins_the_next_file_at_once() {
     writer.write(1, 0).unwrap();
     let after = wait_for_reply(|done| fixture.session.increment(done)).unwrap();
     assert_eq!(after.config.log_file, Some(fixture.folder.path().join("part-2.etl")));
-    assert_eq!(read_numbers(&fixture.folder.path().join("part-1.etl")), [1], "the first file is not finalised");
+    assert_eq!(
+        read_numbers(&fixture.folder.path().join("part-1.etl")),
+        [1],
+        "the first file is not finalised"
+    );
     writer.write(2, 0).unwrap();
     fixture.stop();
     assert_eq!(read_numbers(&fixture.folder.path().join("part-2.etl")), [2]);
@@ -275,12 +280,16 @@ fn unsuitable_file_is_rejected_and_stays_unchanged() {
     let invalid = Status::ERROR_INVALID_PARAMETER;
     assert_eq!(try_with(append_config(), &good), Status::ERROR_SUCCESS);
     assert_eq!(try_with(SessionConfig { buffer_size: 32, ..append_config() }, &good), invalid);
-    assert_eq!(try_with(SessionConfig { log_file_mode: APPEND | ONE_STREAM, ..append_config() }, &good), invalid);
+    assert_eq!(
+        try_with(SessionConfig { log_file_mode: APPEND | ONE_STREAM, ..append_config() }, &good),
+        invalid
+    );
     assert_eq!(try_with(append_config(), b"a letter to a friend"), invalid);
     assert_eq!(try_with(append_config(), &good[..good.len() - 1]), invalid);
-    for other in
-        [session_config(SEQUENTIAL), SessionConfig { clock: 2, maximum_file_size: 1, ..session_config(CIRCULAR) }]
-    {
+    for other in [
+        session_config(SEQUENTIAL),
+        SessionConfig { clock: 2, maximum_file_size: 1, ..session_config(CIRCULAR) },
+    ] {
         let fixture = SessionFixture::with_file(other);
         fixture.stop();
         assert_eq!(try_with(append_config(), &std::fs::read(fixture.log_path()).unwrap()), invalid);
@@ -295,7 +304,10 @@ fn session_with_a_file_can_become_live() {
         writer.write(number, 0).unwrap();
     }
     let after = wait_for_reply(|done| fixture.session.convert_to_real_time(done)).unwrap();
-    assert_eq!((after.config.log_file_mode, after.config.log_file, after.config.flush_timer), (REAL_TIME, None, 1));
+    assert_eq!(
+        (after.config.log_file_mode, after.config.log_file, after.config.flush_timer),
+        (REAL_TIME, None, 1)
+    );
     assert_eq!(read_numbers(&fixture.log_path()), (0..100).collect::<Vec<_>>(), "the file is not final");
     let live = wait_for_reply(|done| fixture.session.open_consumer(done)).unwrap();
     let mut queue = QueueReader::open(live.ends, live.slots, live.buffer_bytes).unwrap();
@@ -317,7 +329,8 @@ fn session_with_a_file_can_become_live() {
 
 #[test]
 fn full_buffers_wait_for_the_flush_threshold_or_a_flush() {
-    let config = SessionConfig { flush_threshold: 6, minimum_buffers: 40, ..session_config(SEQUENTIAL | ONE_STREAM) };
+    let config =
+        SessionConfig { flush_threshold: 6, minimum_buffers: 40, ..session_config(SEQUENTIAL | ONE_STREAM) };
     let fixture = SessionFixture::with_file(config);
     let writer = fixture.attach_writer(1);
     let mut written_counts = BTreeSet::new();
@@ -340,7 +353,8 @@ fn full_buffers_wait_for_the_flush_threshold_or_a_flush() {
 
 #[test]
 fn flush_threshold_does_not_block_a_session_of_few_buffers() {
-    let config = SessionConfig { flush_threshold: u32::MAX, maximum_buffers: 1, ..session_config(SEQUENTIAL) };
+    let config =
+        SessionConfig { flush_threshold: u32::MAX, maximum_buffers: 1, ..session_config(SEQUENTIAL) };
     let fixture = SessionFixture::with_file(config);
     let writer = fixture.attach_writer(1);
     for number in 0..3_000 {
@@ -356,7 +370,8 @@ fn flush_threshold_does_not_block_a_session_of_few_buffers() {
 
 #[test]
 fn largest_buffers_can_be_written() {
-    let config = SessionConfig { buffer_size: 16_384, minimum_buffers: 2, ..session_config(SEQUENTIAL | ONE_STREAM) };
+    let config =
+        SessionConfig { buffer_size: 16_384, minimum_buffers: 2, ..session_config(SEQUENTIAL | ONE_STREAM) };
     let fixture = SessionFixture::with_file(config);
     let writer = fixture.attach_writer(1);
     assert_eq!(fixture.session.properties().config.buffer_size, 16_384);

@@ -28,7 +28,8 @@ impl LiveReader {
                 Next::Buffer(_) => {
                     let header =
                         BufferHeader::parse(self.buffer.first_chunk().expect("the buffer has no header"));
-                    let mut records = Records::new(&self.buffer, HEADER_SIZE, 0, header.processor_index, false);
+                    let mut records =
+                        Records::new(&self.buffer, HEADER_SIZE, 0, header.processor_index, false);
                     while let Some(record) = records.next().expect("the record is invalid") {
                         events.push(u64::from_le_bytes(
                             *record.payload().first_chunk().expect("the payload is not a number"),
@@ -99,7 +100,10 @@ fn full_session_refuses_writes_until_a_consumer_opens() {
 #[test]
 fn live_consumer_and_file_get_everything() {
     for low_latency in [false, true] {
-        let fixture = SessionFixture::with_file(SessionConfig { low_latency, ..session_config(SEQUENTIAL | REAL_TIME) });
+        let fixture = SessionFixture::with_file(SessionConfig {
+            low_latency,
+            ..session_config(SEQUENTIAL | REAL_TIME)
+        });
         let writer = fixture.attach_writer(1);
         let mut reader = fixture.open_reader().unwrap();
         assert_eq!(fixture.session.properties().consumers, 1);
@@ -168,7 +172,8 @@ fn consumer_that_never_reads_loses_a_known_number_of_events_and_the_file_none() 
 
 #[test]
 fn live_session_without_consumer_bounds_its_backlog() {
-    let fixture = SessionFixture::without_file(SessionConfig { maximum_buffers: 1, ..session_config(REAL_TIME) });
+    let fixture =
+        SessionFixture::without_file(SessionConfig { maximum_buffers: 1, ..session_config(REAL_TIME) });
     let writer = fixture.attach_writer(1);
     let mut written = 0;
     for number in 0..20_000 {

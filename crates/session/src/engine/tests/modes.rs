@@ -125,7 +125,8 @@ fn unwritable_file_starts_no_session() {
     let path = folder.path().join("log.etl");
     drop(open_file(&path));
     let file = File::options().read(true).open(&path).unwrap();
-    let config = Config::new(SessionConfig { log_file: Some(path), ..session_config(SEQUENTIAL) }, CPUS).unwrap();
+    let config =
+        Config::new(SessionConfig { log_file: Some(path), ..session_config(SEQUENTIAL) }, CPUS).unwrap();
     let options = StartOptions {
         id: 1,
         file: Some(file),
@@ -422,7 +423,8 @@ fn update_has_the_same_buffer_limit_as_a_start() {
         let update = Update { maximum_buffers: Some(maximum_buffers), ..Update::default() };
         wait_for_reply(|done| fixture.session.update(update, None, done)).unwrap().config.maximum_buffers
     };
-    let config = SessionConfig { maximum_buffers: u32::MAX, log_file: Some("x".into()), ..session_config(SEQUENTIAL) };
+    let config =
+        SessionConfig { maximum_buffers: u32::MAX, log_file: Some("x".into()), ..session_config(SEQUENTIAL) };
     let at_start = Config::new(config, CPUS).unwrap().properties().maximum_buffers;
     assert_eq!(set_maximum(u32::MAX), at_start);
     let minimum = fixture.session.properties().config.minimum_buffers;

@@ -181,7 +181,8 @@ fn writer_panic_on_last_buffers_still_answers_the_stop() {
 
 #[test]
 fn writer_panic_counts_flight_recorder_history_as_lost() {
-    let fixture = SessionFixture::with_file(SessionConfig { minimum_buffers: 64, ..session_config(BUFFERING) });
+    let fixture =
+        SessionFixture::with_file(SessionConfig { minimum_buffers: 64, ..session_config(BUFFERING) });
     let writer = fixture.attach_writer(4711);
     (0..100).for_each(|number| writer.write(number, 1000).unwrap());
     fixture.session.flush(None, Box::new(|_| panic!("panic of the test on the writer thread")));
