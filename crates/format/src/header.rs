@@ -227,16 +227,8 @@ impl<'b> Record<'b> {
             time_of(bytes, family).unwrap_or(inherited_time)
         };
         let is_old_instance = family == Family::Instance && header == classic::OLD_INSTANCE_SIZE;
-        Self {
-            bytes,
-            time,
-            family,
-            pointer_size,
-            items_damaged,
-            is_old_instance,
-            cpu,
-            payload: payload as u16,
-        }
+        let payload = payload as u16;
+        Self { bytes, time, family, pointer_size, items_damaged, is_old_instance, cpu, payload }
     }
 
     /// Parses a single record, for example in a test or a real-time stream.

@@ -198,15 +198,8 @@ impl Session {
     ) -> SessionSource {
         let id = self.shared().new_source_id();
         let writer = writer.with_message_sequence(self.shared().message_sequence.clone());
-        SessionSource {
-            id,
-            writer,
-            reader: Some(reader),
-            wake,
-            cost,
-            lost: 0,
-            backlog_streams: BTreeSet::new(),
-        }
+        let backlog_streams = BTreeSet::new();
+        SessionSource { id, writer, reader: Some(reader), wake, cost, lost: 0, backlog_streams }
     }
 
     /// Adds a region of this process, for private sessions.

@@ -23,7 +23,7 @@ use traceweir_format::spec::session::{
 const UNDEFINED_BIT: u32 = 0x4000_0000;
 const GIB: u64 = 1 << 30;
 
-fn config_with(mode: u32) -> SessionConfig {
+fn config(mode: u32) -> SessionConfig {
     let log_file = Some(PathBuf::from("/tmp/a.etl"));
     SessionConfig {
         name: "s".into(),
@@ -75,37 +75,37 @@ fn invalid_flag_combinations_are_rejected() {
         SEQUENTIAL | BLOCKING,
         SEQUENTIAL | UNDEFINED_BIT,
     ] {
-        assert_eq!(status(config_with(mode)), INVALID, "{mode:#x}");
+        assert_eq!(status(config(mode)), INVALID, "{mode:#x}");
     }
     assert_eq!(
-        status(SessionConfig { maximum_file_size: 0, ..config_with(CIRCULAR) }),
+        status(SessionConfig { maximum_file_size: 0, ..config(CIRCULAR) }),
         INVALID,
         "circular without a limit"
     );
-    assert_eq!(status(SessionConfig { clock: 4, ..config_with(SEQUENTIAL) }), INVALID);
-    assert_eq!(status(config_with(APPEND)), INVALID, "append with a counter");
+    assert_eq!(status(SessionConfig { clock: 4, ..config(SEQUENTIAL) }), INVALID);
+    assert_eq!(status(config(APPEND)), INVALID, "append with a counter");
     let guid = SYSTEM_TRACE_CONTROL;
-    assert_eq!(status(SessionConfig { guid, ..config_with(SEQUENTIAL) }), INVALID);
+    assert_eq!(status(SessionConfig { guid, ..config(SEQUENTIAL) }), INVALID);
     for name in [String::new(), "x".repeat(1024)] {
-        assert_eq!(status(SessionConfig { name, ..config_with(SEQUENTIAL) }), INVALID);
+        assert_eq!(status(SessionConfig { name, ..config(SEQUENTIAL) }), INVALID);
     }
 }
 
 #[test]
 fn log_file_is_required_unless_live_or_buffering() {
     for mode in [0, SEQUENTIAL, CIRCULAR, SEQUENTIAL | REAL_TIME, PRIVATE | IN_PROC] {
-        assert_eq!(status(SessionConfig { log_file: None, ..config_with(mode) }), BAD_PATH, "{mode:#x}");
+        assert_eq!(status(SessionConfig { log_file: None, ..config(mode) }), BAD_PATH, "{mode:#x}");
     }
     for mode in [REAL_TIME, BUFFERING] {
-        assert_eq!(status(SessionConfig { log_file: None, ..config_with(mode) }), None, "{mode:#x}");
-        assert_eq!(status(config_with(mode)), None, "{mode:#x} with a log file");
+        assert_eq!(status(SessionConfig { log_file: None, ..config(mode) }), None, "{mode:#x}");
+        assert_eq!(status(config(mode)), None, "{mode:#x} with a log file");
     }
 }
 
 #[test]
 fn unsupported_modes_are_reported_after_invalid_ones() {
     for mode in [PRIVATE, SEQUENTIAL | PRIVATE | IN_PROC | SYSTEM_LOGGER] {
-        assert_eq!(status(config_with(mode)), NOT_SUPPORTED, "{mode:#x}");
+        assert_eq!(status(config(mode)), NOT_SUPPORTED, "{mode:#x}");
     }
     for mode in [
         SEQUENTIAL | PRIVATE | IN_PROC,
@@ -118,21 +118,18 @@ fn unsupported_modes_are_reported_after_invalid_ones() {
         CIRCULAR | PREALLOCATE,
         SEQUENTIAL | PERSIST_ON_SHUTDOWN,
     ] {
-        assert_eq!(status(config_with(mode)), None, "{mode:#x}");
+        assert_eq!(status(config(mode)), None, "{mode:#x}");
     }
-    assert_eq!(status(SessionConfig { clock: 2, ..config_with(APPEND) }), None, "append");
+    assert_eq!(status(SessionConfig { clock: 2, ..config(APPEND) }), None, "append");
 }
 
 #[test]
 fn system_loggers_are_recognised_by_mode_guid_or_name() {
-    let kernel = SessionConfig {
-        name: "nt kernel logger".into(),
-        guid: SYSTEM_TRACE_CONTROL,
-        ..config_with(SEQUENTIAL)
-    };
-    let circular = SessionConfig { name: "circular kernel context logger".into(), ..config_with(SEQUENTIAL) };
-    let global = SessionConfig { guid: GLOBAL_LOGGER, ..config_with(SEQUENTIAL) };
-    for system in [config_with(SEQUENTIAL | SYSTEM_LOGGER), kernel.clone(), circular, global] {
+    let kernel =
+        SessionConfig { name: "nt kernel logger".into(), guid: SYSTEM_TRACE_CONTROL, ..config(SEQUENTIAL) };
+    let circular = SessionConfig { name: "circular kernel context logger".into(), ..config(SEQUENTIAL) };
+    let global = SessionConfig { guid: GLOBAL_LOGGER, ..config(SEQUENTIAL) };
+    for system in [config(SEQUENTIAL | SYSTEM_LOGGER), kernel.clone(), circular, global] {
         assert!(is_system_logger(&system));
         assert_eq!(status(system.clone()), None, "{system:?}");
         assert_eq!(status(SessionConfig { enable_flags: 0x0002_0013, ..system.clone() }), None, "{system:?}");
@@ -145,9 +142,9 @@ fn system_loggers_are_recognised_by_mode_guid_or_name() {
         assert_eq!(status(paged), INVALID, "paged memory");
     }
     assert_eq!(status(SessionConfig { clock: 9, ..kernel.clone() }), INVALID);
-    assert_eq!(status(SessionConfig { enable_flags: 1, ..config_with(SEQUENTIAL) }), INVALID);
+    assert_eq!(status(SessionConfig { enable_flags: 1, ..config(SEQUENTIAL) }), INVALID);
     assert_eq!(
-        status(SessionConfig { guid: SYSTEM_TRACE_CONTROL, ..config_with(SEQUENTIAL) }),
+        status(SessionConfig { guid: SYSTEM_TRACE_CONTROL, ..config(SEQUENTIAL) }),
         INVALID,
         "another name"
     );
@@ -164,13 +161,13 @@ fn file_sequence_needs_placeholder_and_two_buffers() {
     let sequence = |path: &str, maximum_file_size| SessionConfig {
         log_file: Some(path.into()),
         maximum_file_size,
-        ..config_with(NEWFILE | KBYTES)
+        ..config(NEWFILE | KBYTES)
     };
     assert_eq!(status(sequence("/tmp/a%d.etl", 128)), None);
     assert_eq!(status(sequence("/tmp/a%d.etl", 127)), INVALID, "under two buffers");
     assert_eq!(status(sequence("/tmp/a%d.etl", 0)), INVALID, "no limit");
     let plain_status =
-        |maximum_file_size| status(SessionConfig { maximum_file_size, ..config_with(SEQUENTIAL | KBYTES) });
+        |maximum_file_size| status(SessionConfig { maximum_file_size, ..config(SEQUENTIAL | KBYTES) });
     assert_eq!([128, 127, 0].map(plain_status), [None, INVALID, None], "a plain file");
     for path in ["/tmp/a.etl", "/tmp/%d%d.etl", "/tmp%d/a.etl"] {
         assert_eq!(status(sequence(path, 1000)), INVALID, "{path}");
@@ -181,47 +178,47 @@ fn file_sequence_needs_placeholder_and_two_buffers() {
 fn enable_flags_and_filters_need_the_right_kind_of_session() {
     use traceweir_format::spec::enable::EVENT_FILTER_TYPE_EVENT_ID;
     use traceweir_transport::message::Filter;
-    assert_eq!(status(SessionConfig { enable_flags: 1, ..config_with(SEQUENTIAL) }), INVALID);
+    assert_eq!(status(SessionConfig { enable_flags: 1, ..config(SEQUENTIAL) }), INVALID);
     let filters = |kind| vec![Filter { kind, data: vec![0; 4] }];
     assert_eq!(
-        status(SessionConfig { filters: filters(EVENT_FILTER_TYPE_PID), ..config_with(SEQUENTIAL) }),
+        status(SessionConfig { filters: filters(EVENT_FILTER_TYPE_PID), ..config(SEQUENTIAL) }),
         INVALID
     );
     assert_eq!(
         status(SessionConfig {
             filters: filters(EVENT_FILTER_TYPE_PID),
-            ..config_with(SEQUENTIAL | PRIVATE | IN_PROC)
+            ..config(SEQUENTIAL | PRIVATE | IN_PROC)
         }),
         None
     );
     assert_eq!(
         status(SessionConfig {
             filters: filters(EVENT_FILTER_TYPE_EXECUTABLE_NAME),
-            ..config_with(SEQUENTIAL | PRIVATE | IN_PROC)
+            ..config(SEQUENTIAL | PRIVATE | IN_PROC)
         }),
         None
     );
     assert_eq!(
         status(SessionConfig {
             filters: filters(EVENT_FILTER_TYPE_EVENT_ID),
-            ..config_with(SEQUENTIAL | PRIVATE | IN_PROC)
+            ..config(SEQUENTIAL | PRIVATE | IN_PROC)
         }),
         INVALID
     );
-    let with_options = Config::new(SessionConfig { options: 6, ..config_with(SEQUENTIAL) }, 4).unwrap();
+    let with_options = Config::new(SessionConfig { options: 6, ..config(SEQUENTIAL) }, 4).unwrap();
     assert_eq!(with_options.properties().options, 6);
     assert!(
-        Config::for_autologger(config_with(SEQUENTIAL | NONSTOPPABLE), 4).is_ok(),
+        Config::for_autologger(config(SEQUENTIAL | NONSTOPPABLE), 4).is_ok(),
         "a non-stoppable autologger is rejected"
     );
-    let sequence = SessionConfig { log_file: Some("/tmp/a%d.etl".into()), ..config_with(NEWFILE) };
+    let sequence = SessionConfig { log_file: Some("/tmp/a%d.etl".into()), ..config(NEWFILE) };
     assert!(Config::new(sequence.clone(), 4).is_ok() && Config::for_autologger(sequence, 4).is_err());
 }
 
 #[test]
 fn flush_threshold_leaves_a_buffer_for_each_stream() {
     let threshold = |wanted, maximum_buffers| {
-        let config = SessionConfig { flush_threshold: wanted, maximum_buffers, ..config_with(SEQUENTIAL) };
+        let config = SessionConfig { flush_threshold: wanted, maximum_buffers, ..config(SEQUENTIAL) };
         Config::with_memory(config, 4, 16 * GIB, SessionStarter::Controller)
             .unwrap()
             .properties()
@@ -232,46 +229,35 @@ fn flush_threshold_leaves_a_buffer_for_each_stream() {
 
 #[test]
 fn sizes_and_numbers_are_adjusted_values() {
-    let adjusted_values = |config: SessionConfig, memory| {
+    let adjust = |config: SessionConfig, memory| {
         let config = Config::with_memory(config, 4, memory, SessionStarter::Controller).unwrap();
         let p = config.properties();
         (p.buffer_size, p.minimum_buffers, p.maximum_buffers, p.flush_timer, p.clock)
     };
-    assert_eq!(adjusted_values(config_with(SEQUENTIAL), 16 * GIB), (64, 8, 28, 0, 1), "defaults");
+    assert_eq!(adjust(config(SEQUENTIAL), 16 * GIB), (64, 8, 28, 0, 1), "defaults");
     assert_eq!(
-        adjusted_values(config_with(REAL_TIME), 16 * GIB),
+        adjust(config(REAL_TIME), 16 * GIB),
         (64, 8, 28, 1, 1),
         "real-time session without a flush timer"
     );
-    assert_eq!(
-        adjusted_values(config_with(SEQUENTIAL | ONE_STREAM), 16 * GIB),
-        (64, 2, 22, 0, 1),
-        "one stream"
-    );
-    let config_with_sizes = |buffer_size, minimum_buffers, maximum_buffers| SessionConfig {
+    assert_eq!(adjust(config(SEQUENTIAL | ONE_STREAM), 16 * GIB), (64, 2, 22, 0, 1), "one stream");
+    let sized = |buffer_size, minimum_buffers, maximum_buffers| SessionConfig {
         buffer_size,
         minimum_buffers,
         maximum_buffers,
-        ..config_with(SEQUENTIAL)
+        ..config(SEQUENTIAL)
     };
-    assert_eq!(adjusted_values(config_with_sizes(1, 3, 5), 16 * GIB), (4, 8, 8, 0, 1), "raised");
-    assert_eq!(adjusted_values(config_with_sizes(65, 10, 12), 16 * GIB), (68, 10, 12, 0, 1), "rounded");
-    assert_eq!(adjusted_values(config_with_sizes(99_999, 10, 12), GIB), (16_384, 10, 12, 0, 1), "lowered");
-    assert_eq!(
-        adjusted_values(config_with_sizes(16_384, 100, 200), GIB),
-        (16_384, 16, 16, 0, 1),
-        "a quarter of the memory"
-    );
-    let long = SessionConfig {
-        name: "n".repeat(1023),
-        log_file: Some("f".repeat(1023).into()),
-        ..config_with_sizes(4, 0, 0)
-    };
-    assert_eq!(adjusted_values(long, 16 * GIB).0, 8, "the names do not fit the header buffer");
-    let flight = SessionConfig { maximum_buffers: 50, minimum_buffers: 9, ..config_with(BUFFERING) };
-    assert_eq!(adjusted_values(flight, 16 * GIB), (64, 9, 9, 0, 1), "a flight recorder has its minimum");
+    assert_eq!(adjust(sized(1, 3, 5), 16 * GIB), (4, 8, 8, 0, 1), "raised");
+    assert_eq!(adjust(sized(65, 10, 12), 16 * GIB), (68, 10, 12, 0, 1), "rounded");
+    assert_eq!(adjust(sized(99_999, 10, 12), GIB), (16_384, 10, 12, 0, 1), "lowered");
+    assert_eq!(adjust(sized(16_384, 100, 200), GIB), (16_384, 16, 16, 0, 1), "a quarter of the memory");
+    let long =
+        SessionConfig { name: "n".repeat(1023), log_file: Some("f".repeat(1023).into()), ..sized(4, 0, 0) };
+    assert_eq!(adjust(long, 16 * GIB).0, 8, "the names do not fit the header buffer");
+    let flight = SessionConfig { maximum_buffers: 50, minimum_buffers: 9, ..config(BUFFERING) };
+    assert_eq!(adjust(flight, 16 * GIB), (64, 9, 9, 0, 1), "a flight recorder has its minimum");
     assert!(
-        !Config::with_memory(config_with(SEQUENTIAL), 4, GIB, SessionStarter::Controller)
+        !Config::with_memory(config(SEQUENTIAL), 4, GIB, SessionStarter::Controller)
             .unwrap()
             .properties()
             .guid
@@ -282,21 +268,21 @@ fn sizes_and_numbers_are_adjusted_values() {
 #[test]
 fn flight_recorder_has_no_flush_timer() {
     for (mode, seconds) in [(SEQUENTIAL, 5), (REAL_TIME, 5), (BUFFERING, 0)] {
-        assert_eq!(Config::flush_seconds(&SessionConfig { flush_timer: 5, ..config_with(mode) }), seconds);
+        assert_eq!(Config::flush_seconds(&SessionConfig { flush_timer: 5, ..config(mode) }), seconds);
     }
 }
 
 #[test]
 fn file_size_limits_are_in_mib_or_kib() {
-    assert_eq!(file_limit(&config_with(SEQUENTIAL)), FileLimit::Stop(100 << 20));
-    assert_eq!(file_limit(&config_with(CIRCULAR | KBYTES)), FileLimit::Wrap(100 << 10));
-    assert_eq!(file_limit(&SessionConfig { maximum_file_size: 0, ..config_with(0) }), FileLimit::None);
+    assert_eq!(file_limit(&config(SEQUENTIAL)), FileLimit::Stop(100 << 20));
+    assert_eq!(file_limit(&config(CIRCULAR | KBYTES)), FileLimit::Wrap(100 << 10));
+    assert_eq!(file_limit(&SessionConfig { maximum_file_size: 0, ..config(0) }), FileLimit::None);
     assert_eq!(
-        status(SessionConfig { maximum_file_size: 127, ..config_with(CIRCULAR | KBYTES) }),
+        status(SessionConfig { maximum_file_size: 127, ..config(CIRCULAR | KBYTES) }),
         INVALID,
         "under two buffers"
     );
-    assert_eq!(status(SessionConfig { maximum_file_size: 128, ..config_with(CIRCULAR | KBYTES) }), None);
+    assert_eq!(status(SessionConfig { maximum_file_size: 128, ..config(CIRCULAR | KBYTES) }), None);
 }
 
 #[test]
@@ -305,7 +291,7 @@ fn ring_holds_two_of_the_largest_records() {
         [(4, 0, 0), (64, 0, 0), (64, 1, 0), (1024, 0, 4000), (16_384, 0, 0)]
     {
         let config =
-            SessionConfig { buffer_size, ring_bytes, maximum_buffers: maximum, ..config_with(SEQUENTIAL) };
+            SessionConfig { buffer_size, ring_bytes, maximum_buffers: maximum, ..config(SEQUENTIAL) };
         for cpus in [1, 2, 128] {
             let config =
                 Config::with_memory(config.clone(), cpus, 64 * GIB, SessionStarter::Controller).unwrap();
