@@ -265,7 +265,7 @@ fn encode_thread(n: u32, time: i64, out: &mut Vec<u8>, expected: &mut String) ->
     encode_kernel(hook, 3, &class::THREAD, &values, true, time, n, out, expected)
 }
 
-/// Encodes an image event. Loads and unloads have hook ids of the process group; rundown events
+/// Encodes an image event. A load has a hook id of the process group; unload and rundown events
 /// have hook ids of the image group.
 fn encode_image(n: u32, time: i64, out: &mut Vec<u8>, expected: &mut String) -> Result<()> {
     let hook =
@@ -321,7 +321,7 @@ fn encode_kernel(
     let (shape, name) = shape_of(class, opcode, version).ok_or("the table lacks the event")?;
     let mut payload = Vec::new();
     for field in shape.fields {
-        let value = values.iter().find(|v| v.0 == field.name).map(|v| &v.1);
+        let value = values.iter().find(|(name, _)| *name == field.name).map(|(_, value)| value);
         put_value(field.ty, value, &mut payload)
             .ok_or_else(|| format!("{name}: no value for {}", field.name))?;
     }

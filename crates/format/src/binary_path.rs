@@ -103,20 +103,20 @@ impl BinaryPath {
     /// Parses a payload; fails if it does not have the form that [`to_payload`](Self::to_payload)
     /// writes.
     pub fn parse(payload: &[u8]) -> Result<Self> {
-        let bad = |reason| Error::Invalid { what: "binary path", offset: 0, reason };
+        let invalid = |reason| Error::Invalid { what: "binary path", offset: 0, reason };
         if payload.len() < GUIDS_OFFSET {
-            return Err(bad("shorter than its fixed part"));
+            return Err(invalid("shorter than its fixed part"));
         }
         let count = u32_at(payload, 0x0C) as usize;
         if count > MAX_GUIDS {
-            return Err(bad("too many GUIDs"));
+            return Err(invalid("too many GUIDs"));
         }
         let end = GUIDS_OFFSET.saturating_add(count.saturating_mul(16));
-        let rest = payload.get(end..).ok_or_else(|| bad("GUIDs exceed the payload"))?;
+        let rest = payload.get(end..).ok_or_else(|| invalid("GUIDs exceed the payload"))?;
         let guids =
             (0..count).map(|i| guid_at(payload, GUIDS_OFFSET.saturating_add(i.saturating_mul(16)))).collect();
-        let (path, rest) = split_text(rest, MAX_PATH_UNITS).ok_or_else(|| bad("path without NUL"))?;
-        let (build_id, _) = split_text(rest, MAX_BUILD_ID).ok_or_else(|| bad("build id without NUL"))?;
+        let (path, rest) = split_text(rest, MAX_PATH_UNITS).ok_or_else(|| invalid("path without NUL"))?;
+        let (build_id, _) = split_text(rest, MAX_BUILD_ID).ok_or_else(|| invalid("build id without NUL"))?;
         Ok(Self { tag: u64_at(payload, 0), process_id: u32_at(payload, PROCESS_ID), guids, path, build_id })
     }
 }

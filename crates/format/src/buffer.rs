@@ -158,10 +158,11 @@ impl BufferHeader {
     /// the end of the buffer, and the walk over the records ends at the filler.
     #[must_use]
     pub fn valid_bytes(&self, available: usize) -> usize {
-        let plausible = |n: u32| (HEADER_SIZE as u64..=u64::from(self.buffer_size)).contains(&u64::from(n));
-        let valid = if plausible(self.offset) {
+        let is_plausible =
+            |n: u32| (HEADER_SIZE as u64..=u64::from(self.buffer_size)).contains(&u64::from(n));
+        let valid = if is_plausible(self.offset) {
             self.offset
-        } else if plausible(self.saved_offset) {
+        } else if is_plausible(self.saved_offset) {
             self.saved_offset
         } else {
             self.buffer_size
@@ -178,16 +179,17 @@ pub struct Records<'b> {
     base: u64,
     cpu: u16,
     time: i64,
-    old_instances: bool,
+    has_old_instances: bool,
 }
 
 impl<'b> Records<'b> {
     /// Starts at offset `at` of a (decompressed) buffer whose valid bytes are `bytes`.
     ///
-    /// `base` is added to offsets in errors; `old_instances` is explained at [`header::measure`].
+    /// `base` is added to offsets in errors; `has_old_instances` is explained at
+    /// [`header::measure`].
     #[must_use]
-    pub const fn new(bytes: &'b [u8], at: usize, base: u64, cpu: u16, old_instances: bool) -> Self {
-        Self { bytes, at, base, cpu, time: 0, old_instances }
+    pub const fn new(bytes: &'b [u8], at: usize, base: u64, cpu: u16, has_old_instances: bool) -> Self {
+        Self { bytes, at, base, cpu, time: 0, has_old_instances }
     }
 
     /// Returns the offset of the next record.
@@ -202,7 +204,7 @@ impl<'b> Records<'b> {
     pub fn next(&mut self) -> Result<Option<Record<'b>>> {
         let rest = self.bytes.get(self.at..).unwrap_or_default();
         let offset = self.base.saturating_add(self.at as u64);
-        let Some(measure) = header::measure(rest, offset, self.old_instances)? else {
+        let Some(measure) = header::measure(rest, offset, self.has_old_instances)? else {
             return Ok(None);
         };
         let record = Record::new(rest, measure, self.cpu, self.time);
@@ -246,10 +248,10 @@ mod tests {
             saved_offset,
             ..Default::default()
         };
-        assert_eq!(header(0x100, 0x80).valid_bytes(0x400), 0x100, "a possible Offset wins over SavedOffset");
+        assert_eq!(header(0x100, 0x80).valid_bytes(0x400), 0x100, "a possible Offset was not used");
         assert_eq!(header(0, 0x80).valid_bytes(0x400), 0x80);
         assert_eq!(header(0x500, 0).valid_bytes(0x400), 0x400);
-        assert_eq!(header(0x100, 0).valid_bytes(0x90), 0x90, "a truncated file limits the valid bytes");
+        assert_eq!(header(0x100, 0).valid_bytes(0x90), 0x90, "the valid bytes exceed a truncated file");
     }
 
     #[test]

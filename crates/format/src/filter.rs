@@ -185,8 +185,8 @@ impl<'a> Header<'a> {
     }
 }
 
-/// Appends a schematized filter to a chain, with the bit of its session. Filters in a chain begin
-/// at multiples of eight.
+/// Appends a schematized filter to a chain, with the bit of its session. `last` is the offset of
+/// the last filter in the chain. Filters in a chain begin at multiples of eight.
 pub fn append_to_chain(chain: &mut Vec<u8>, last: &mut usize, filter: &[u8], instance: u64) {
     let start = crate::wire::align8(chain.len());
     chain.resize(start, 0);
@@ -195,8 +195,8 @@ pub fn append_to_chain(chain: &mut Vec<u8>, last: &mut usize, filter: &[u8], ins
         *next = u32::try_from(distance).unwrap_or(0).to_le_bytes();
     }
     chain.extend_from_slice(filter);
-    if let Some(head) = chain.get_mut(start..).and_then(|b| b.first_chunk_mut::<HEADER_BYTES>()) {
-        let [_, _, _, _, _, _, _, _, instance_field @ .., _, _, _, _, n0, n1, n2, n3] = head;
+    if let Some(header) = chain.get_mut(start..).and_then(|b| b.first_chunk_mut::<HEADER_BYTES>()) {
+        let [_, _, _, _, _, _, _, _, instance_field @ .., _, _, _, _, n0, n1, n2, n3] = header;
         if let Some(instance_field) = instance_field.first_chunk_mut::<8>() {
             *instance_field = instance.to_le_bytes();
         }
@@ -220,7 +220,7 @@ impl<'a> EventIds<'a> {
         let mut cursor = Cursor::new(WHAT, bytes);
         let (filter_in, _, count) = (cursor.u8()? != 0, cursor.u8()?, usize::from(cursor.u16()?));
         if count == 0 || count > spec::MAX_EVENT_FILTER_EVENT_ID_COUNT {
-            return Err(invalid(WHAT, "it holds 1 to 64 ids"));
+            return Err(invalid(WHAT, "it must hold 1 to 64 ids"));
         }
         match cursor.rest().as_chunks() {
             (ids, []) if ids.len() == count => Ok(Self { filter_in, ids }),
@@ -312,7 +312,7 @@ impl LevelKeyword {
     pub fn parse(bytes: &[u8]) -> Result<Self> {
         const WHAT: &str = "filter of level and keyword";
         if bytes.len() != LEVEL_KW_BYTES {
-            return Err(invalid(WHAT, "it has 24 bytes"));
+            return Err(invalid(WHAT, "it must have 24 bytes"));
         }
         let mut cursor = Cursor::new(WHAT, bytes);
         Ok(Self { gate: Gate::read(&mut cursor)?, filter_in: cursor.u8()? != 0 })
@@ -323,7 +323,7 @@ impl LevelKeyword {
 pub fn pids(bytes: &[u8]) -> Result<Vec<u32>> {
     let (ids, remaining) = bytes.as_chunks();
     if !remaining.is_empty() || ids.is_empty() || ids.len() > spec::MAX_EVENT_FILTER_PID_COUNT {
-        return Err(invalid("filter of process ids", "it holds 1 to 8 ids of four bytes"));
+        return Err(invalid("filter of process ids", "it must hold 1 to 8 ids of four bytes"));
     }
     Ok(ids.iter().map(|id| u32::from_le_bytes(*id)).collect())
 }
@@ -342,7 +342,7 @@ pub fn names_as_given(bytes: &[u8]) -> Result<Vec<String>> {
     if !bytes.len().is_multiple_of(2)
         || bytes.get(text.len()..).is_some_and(|remaining| remaining.iter().any(|byte| *byte != 0))
     {
-        return Err(invalid(WHAT, "it is one text of 16-bit units"));
+        return Err(invalid(WHAT, "it must be one text of 16-bit units"));
     }
     let units = text.as_chunks().0.iter().map(|unit| u16::from_le_bytes(*unit));
     let text: core::result::Result<String, _> = char::decode_utf16(units).collect();

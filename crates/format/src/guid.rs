@@ -198,8 +198,8 @@ impl FromStr for Guid {
         let s = s.strip_prefix('{').and_then(|r| r.strip_suffix('}')).unwrap_or(s);
         let s = s.strip_prefix('(').and_then(|r| r.strip_suffix(')')).unwrap_or(s);
         let bytes = s.as_bytes();
-        let dashed = bytes.len() == 36 && [8, 13, 18, 23].iter().all(|&i| bytes.get(i) == Some(&b'-'));
-        if !dashed && bytes.len() != 32 {
+        let has_dashes = bytes.len() == 36 && [8, 13, 18, 23].iter().all(|&i| bytes.get(i) == Some(&b'-'));
+        if !has_dashes && bytes.len() != 32 {
             return Err(ParseGuidError);
         }
         let mut value = 0_u128;

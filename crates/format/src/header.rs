@@ -90,7 +90,7 @@ pub(crate) const MAX_HEADER: usize = 0x40;
 
 /// Returns family and sizes from the first eight bytes of a record; `None` for an unknown marker.
 #[inline]
-fn classify(head: &[u8; 8], old_instances: bool) -> Option<Measure> {
+fn classify(head: &[u8; 8], has_old_instances: bool) -> Option<Measure> {
     let (size_in_marker, size_after_marker) =
         (u16::from_le_bytes([head[0], head[1]]), u16::from_le_bytes([head[4], head[5]]));
     let (family, pointer_size, header, size) = match head[3] >> 4 {
@@ -110,10 +110,10 @@ fn classify(head: &[u8; 8], old_instances: bool) -> Option<Measure> {
             HeaderType::FULL_HEADER64 => (Family::Full, 8, classic::SIZE, size_in_marker),
             HeaderType::FULL_HEADER32 => (Family::Full, 4, classic::SIZE, size_in_marker),
             HeaderType::INSTANCE64 => {
-                (Family::Instance, 8, classic::instance_size(old_instances), size_in_marker)
+                (Family::Instance, 8, classic::instance_size(has_old_instances), size_in_marker)
             }
             HeaderType::INSTANCE32 => {
-                (Family::Instance, 4, classic::instance_size(old_instances), size_in_marker)
+                (Family::Instance, 4, classic::instance_size(has_old_instances), size_in_marker)
             }
             HeaderType(other) => (Family::Other(other), 8, 8, size_in_marker),
         },
@@ -151,21 +151,21 @@ pub(crate) fn measure_event(bytes: &[u8]) -> Option<Measure> {
 /// Reads the marker at the start of `bytes`, which extend to the end of the buffer; `None` at
 /// filler or at the end.
 ///
-/// `offset` is the offset of `bytes`, for errors; `old_instances` selects the short INSTANCE header
-/// of layouts before 1.1.
+/// `offset` is the offset of `bytes`, for errors; `has_old_instances` selects the short INSTANCE
+/// header of layouts before 1.1.
 #[inline]
-pub fn measure(bytes: &[u8], offset: u64, old_instances: bool) -> Result<Option<Measure>> {
+pub fn measure(bytes: &[u8], offset: u64, has_old_instances: bool) -> Result<Option<Measure>> {
     match measure_event(bytes) {
         Some(event) => Ok(Some(event)),
-        None => measure_any(bytes, offset, old_instances),
+        None => measure_any(bytes, offset, has_old_instances),
     }
 }
 
-fn measure_any(bytes: &[u8], offset: u64, old_instances: bool) -> Result<Option<Measure>> {
+fn measure_any(bytes: &[u8], offset: u64, has_old_instances: bool) -> Result<Option<Measure>> {
     let Some(head) = chunk::<8>(bytes, 0).filter(|h| !h.starts_with(&[0xFF; 4])) else {
         return Ok(None);
     };
-    let Some(measure) = classify(head, old_instances) else {
+    let Some(measure) = classify(head, has_old_instances) else {
         return Err(Error::Invalid { what: "record", offset, reason: "unknown marker" });
     };
     if measure.size < measure.header {
@@ -198,7 +198,7 @@ pub struct Record<'b> {
     family: Family,
     pointer_size: u8,
     items_damaged: bool,
-    old_instance: bool,
+    is_old_instance: bool,
     cpu: u16,
     payload: u16,
 }
@@ -226,11 +226,12 @@ impl<'b> Record<'b> {
         } else {
             time_of(bytes, family).unwrap_or(inherited_time)
         };
-        let old_instance = family == Family::Instance && header == classic::OLD_INSTANCE_SIZE;
-        Self { bytes, time, family, pointer_size, items_damaged, old_instance, cpu, payload: payload as u16 }
+        let is_old_instance = family == Family::Instance && header == classic::OLD_INSTANCE_SIZE;
+        let payload = payload as u16;
+        Self { bytes, time, family, pointer_size, items_damaged, is_old_instance, cpu, payload }
     }
 
-    /// Parses a single record, for instance in a test or a real-time stream.
+    /// Parses a single record, for example in a test or a real-time stream.
     pub fn parse(bytes: &'b [u8], cpu: u16) -> Result<Self> {
         let measure = measure(bytes, 0, false)?;
         let measure = measure.ok_or(Error::Invalid {
@@ -322,7 +323,7 @@ impl<'b> Record<'b> {
         match self.family {
             Family::System | Family::Compact | Family::PerfInfo => class_of(u16_at(self.bytes, 0x06)),
             Family::Full | Family::Event => guid_at(self.bytes, 0x18),
-            Family::Instance if self.old_instance => Guid::NULL,
+            Family::Instance if self.is_old_instance => Guid::NULL,
             Family::Instance => guid_at(self.bytes, 0x18),
             Family::Message => message::guid(self.bytes).unwrap_or(Guid::NULL),
             Family::Other(_) => Guid::NULL,
@@ -392,7 +393,7 @@ impl<'b> Record<'b> {
     /// Returns instance and parent instance of an INSTANCE event.
     #[must_use]
     pub fn instance(&self) -> Option<classic::Instance> {
-        (self.family == Family::Instance).then(|| classic::Instance::read(self.bytes, self.old_instance))
+        (self.family == Family::Instance).then(|| classic::Instance::read(self.bytes, self.is_old_instance))
     }
 
     /// Returns the PMC counter values between a PERFINFO header and its payload.

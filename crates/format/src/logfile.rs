@@ -431,7 +431,7 @@ mod tests {
         };
         assert_eq!(clock(1, 0, 5).rate, 10_000_000);
         assert_eq!(clock(9, 0, 132_400_000_000_000_000).kind, ClockKind::SystemTime);
-        assert_eq!(clock(3, 3_000_000, 5).kind, ClockKind::Qpc, "a cycle clock without a speed is not used");
+        assert_eq!(clock(3, 3_000_000, 5).kind, ClockKind::Qpc, "a cycle clock without a speed was used");
         assert_eq!(clock(2, 10, 5).kind, ClockKind::SystemTime);
     }
 }

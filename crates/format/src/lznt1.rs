@@ -196,21 +196,25 @@ mod tests {
     #[test]
     fn defects_are_errors_with_an_offset() {
         let mut out = Vec::new();
-        let mut offset = |stream: &[u8]| match decompress(stream, 100, &mut out) {
+        let mut error_offset = |stream: &[u8]| match decompress(stream, 100, &mut out) {
             Err(Error::Invalid { offset, .. } | Error::Truncated { offset, .. }) => offset,
             other => panic!("{other:?}"),
         };
-        assert_eq!(offset(&[]), 0);
-        assert_eq!(offset(&[0, 0]), 2, "the end mark before the stated length");
-        assert_eq!(offset(&[0x01, 0xc0, 0, 0]), 2, "signature 4");
+        assert_eq!(error_offset(&[]), 0);
+        assert_eq!(error_offset(&[0, 0]), 2, "the end mark before the stated length");
+        assert_eq!(error_offset(&[0x01, 0xc0, 0, 0]), 2, "signature 4");
         assert_eq!(
-            offset(&[0x03, 0xb0, 0x02, b'a', 0x00, 0x10]),
+            error_offset(&[0x03, 0xb0, 0x02, b'a', 0x00, 0x10]),
             4,
             "a copy from two bytes back after one byte"
         );
-        assert_eq!(offset(&[0x03, 0xb0, 0x02, b'a', 0xff, 0x00]), 4, "a copy past the stated length");
-        assert_eq!(offset(&[0x02, 0xb0, 0x02, b'a', 0xff]), 4, "half a copy");
-        assert_eq!(offset(&[0x00, 0x30, b'a', 0x00, 0x30, b'b']), 5, "a chunk after an incomplete chunk");
+        assert_eq!(error_offset(&[0x03, 0xb0, 0x02, b'a', 0xff, 0x00]), 4, "a copy past the stated length");
+        assert_eq!(error_offset(&[0x02, 0xb0, 0x02, b'a', 0xff]), 4, "half a copy");
+        assert_eq!(
+            error_offset(&[0x00, 0x30, b'a', 0x00, 0x30, b'b']),
+            5,
+            "a chunk after an incomplete chunk"
+        );
     }
 
     proptest! {

@@ -157,17 +157,17 @@ pub struct Acl {
 impl Acl {
     /// Parses the list at the start of `bytes`.
     fn read(bytes: &[u8]) -> Result<Self> {
-        let mut head = Cursor::new(WHAT_ACL, bytes);
-        let revision = head.u8()?;
+        let mut header = Cursor::new(WHAT_ACL, bytes);
+        let revision = header.u8()?;
         if revision != ACL_REVISION && revision != ACL_REVISION_DS {
-            return Err(head.invalid("unknown revision"));
+            return Err(header.invalid("unknown revision"));
         }
-        head.u8()?;
-        let size = usize::from(head.u16()?);
-        let count = head.u16()?;
-        head.u16()?;
-        head.seek(0)?;
-        let mut cursor = Cursor::new(WHAT_ACL, head.bytes(size)?);
+        header.u8()?;
+        let size = usize::from(header.u16()?);
+        let count = header.u16()?;
+        header.u16()?;
+        header.seek(0)?;
+        let mut cursor = Cursor::new(WHAT_ACL, header.bytes(size)?);
         cursor.bytes(ACL_HEAD_BYTES)?;
         // Memory is not allocated by the count: each entry must be present in the bytes first.
         let mut entries = Vec::new();
@@ -264,7 +264,8 @@ impl SecurityDescriptor {
                 Ok(Some(part.rest()))
             }
         };
-        let sid = |offset| part_bytes(offset)?.map(|at| Sid::read(&mut Cursor::new("SID", at))).transpose();
+        let sid =
+            |offset| part_bytes(offset)?.map(|bytes| Sid::read(&mut Cursor::new("SID", bytes))).transpose();
         let list = |offset, bit| match control & bit {
             0 => Ok(None),
             _ => part_bytes(offset)?.map(Acl::read).transpose(),

@@ -42,7 +42,7 @@ const VERSION: u8 = 2;
 /// The fewest frames of a stack that is replaced by a key.
 pub const MIN_FRAMES: usize = 4;
 /// Size of the extended data item that holds a key, in bytes.
-pub const KEY_ITEM: usize = ITEM_HEAD + 16;
+pub const KEY_ITEM_BYTES: usize = ITEM_HEAD + 16;
 /// Bytes of definitions kept for all traces that are read together; beyond that, keys are not
 /// resolved.
 const MAX_DEFINITION_BYTES: usize = 64 << 20;
@@ -290,15 +290,15 @@ mod tests {
             move_key(&record, &mut bytes, 1 << 26);
             let moved = Record::parse(&bytes, 0).unwrap();
             let at = if hook >= STACK_KEY_KERNEL { KEY_OFFSET } else { 0 };
-            let mut wanted = payload.clone();
-            wanted[at..at + key_bytes].copy_from_slice(&((1_u64 << 26) + 5).to_le_bytes()[..key_bytes]);
-            assert_eq!(moved.payload(), wanted, "{hook:#x}");
+            let mut expected = payload.clone();
+            expected[at..at + key_bytes].copy_from_slice(&((1_u64 << 26) + 5).to_le_bytes()[..key_bytes]);
+            assert_eq!(moved.payload(), expected, "{hook:#x}");
         }
         let (other, _) = walk(STACK_WALK, 8);
         assert!(!has_key(&Record::parse(&other, 0).unwrap()));
     }
 
-    fn event(key: u64, time: i64) -> Vec<u8> {
+    fn encode_event(key: u64, time: i64) -> Vec<u8> {
         let mut data = Vec::new();
         data.put_u64(0).put_u64(key);
         let items = [Item { kind: ExtType::STACK_KEY64, data: &data }];
@@ -307,7 +307,7 @@ mod tests {
         out
     }
 
-    fn definition(key: u64, frames: &[u64], time: i64) -> Vec<u8> {
+    fn encode_definition(key: u64, frames: &[u64], time: i64) -> Vec<u8> {
         let bytes: Vec<u8> = frames.iter().flat_map(|frame| frame.to_le_bytes()).collect();
         let mut out = Vec::new();
         put_definition(key, &bytes, time, &mut out).unwrap();
@@ -316,17 +316,19 @@ mod tests {
 
     #[test]
     fn key_means_first_definition_at_or_after_the_event_or_the_last() {
-        let mut known = Definitions::default();
-        for record in
-            [definition(7, &[1, 2, 3, 4], 10), definition(7, &[1, 2, 3, 4], 11), definition(7, &[9; 4], 20)]
-        {
+        let mut definitions = Definitions::default();
+        for record in [
+            encode_definition(7, &[1, 2, 3, 4], 10),
+            encode_definition(7, &[1, 2, 3, 4], 11),
+            encode_definition(7, &[9; 4], 20),
+        ] {
             let record = Record::parse(&record, 0).unwrap();
             assert!(Definitions::is_informative(&record));
-            known.observe(&record);
+            definitions.observe(&record);
         }
         let frames = |key, time| {
-            let event = event(key, time);
-            known.frames(&Record::parse(&event, 0).unwrap()).map(Iterator::collect::<Vec<u64>>)
+            let event = encode_event(key, time);
+            definitions.frames(&Record::parse(&event, 0).unwrap()).map(Iterator::collect::<Vec<u64>>)
         };
         assert_eq!((frames(7, 5), frames(7, 10)), (Some(vec![1, 2, 3, 4]), Some(vec![1, 2, 3, 4])));
         assert_eq!((frames(7, 15), frames(7, 30)), (Some(vec![9; 4]), Some(vec![9; 4])));
@@ -336,13 +338,13 @@ mod tests {
     #[test]
     fn keys_of_events_and_definitions_move_together() {
         let mut moved = Definitions::default();
-        let (mut event, mut definition) = (event(7, 5), definition(7, &[1, 2, 3, 4], 5));
+        let (mut event, mut definition) = (encode_event(7, 5), encode_definition(7, &[1, 2, 3, 4], 5));
         for bytes in [&mut event, &mut definition] {
             let before = bytes.clone();
             let record = Record::parse(&before, 0).unwrap();
             assert!(has_key(&record));
             move_key(&record, bytes, 1 << 26);
-            assert_eq!(bytes.iter().zip(&before).filter(|(a, b)| a != b).count(), 1, "only the key changes");
+            assert_eq!(bytes.iter().zip(&before).filter(|(a, b)| a != b).count(), 1, "other bytes changed");
         }
         moved.observe(&Record::parse(&definition, 0).unwrap());
         let event = Record::parse(&event, 0).unwrap();
@@ -356,13 +358,13 @@ mod tests {
         let mut traces = [first.with_shared_limit(), first.with_shared_limit(), first];
         let frames = [3; 6_000];
         for key in 0..1_500 {
-            let bytes = definition(key, &frames, 1);
+            let bytes = encode_definition(key, &frames, 1);
             let trace = key as usize % traces.len();
             traces[trace].observe(&Record::parse(&bytes, 0).unwrap());
         }
-        let known: usize = traces.iter().map(|trace| trace.by_key.len()).sum();
-        assert_eq!(known, MAX_DEFINITION_BYTES / (frames.len() * 8 + DEFINITION_OVERHEAD_BYTES));
-        assert!(traces.iter().all(|trace| trace.by_key.len() > 100), "each trace keeps some definitions");
+        let count: usize = traces.iter().map(|trace| trace.by_key.len()).sum();
+        assert_eq!(count, MAX_DEFINITION_BYTES / (frames.len() * 8 + DEFINITION_OVERHEAD_BYTES));
+        assert!(traces.iter().all(|trace| trace.by_key.len() > 100), "a trace has few definitions");
     }
 
     #[test]
@@ -381,7 +383,7 @@ mod tests {
         EventHeader { provider: class::STACK_WALK, descriptor, time: 10, ..EventHeader::default() }
             .encode(&payload, &mut modern)
             .unwrap();
-        let mut known = Definitions::default();
+        let mut definitions = Definitions::default();
         for forged in [classic, modern] {
             let forged = Record::parse(&forged, 0).unwrap();
             assert_eq!(
@@ -389,10 +391,10 @@ mod tests {
                 (class::STACK_WALK, type_of(STACK_KEY_CREATE))
             );
             assert!(!Definitions::is_informative(&forged));
-            known.observe(&forged);
+            definitions.observe(&forged);
         }
-        let event = event(7, 5);
-        assert!(known.frames(&Record::parse(&event, 0).unwrap()).is_none());
+        let event = encode_event(7, 5);
+        assert!(definitions.frames(&Record::parse(&event, 0).unwrap()).is_none());
     }
 
     #[test]
@@ -402,8 +404,8 @@ mod tests {
         let mut out = Vec::new();
         EventHeader { items: &items, ..EventHeader::default() }.encode(b"", &mut out).unwrap();
         let record = Record::parse(&out, 0).unwrap();
-        let none = Definitions::default();
-        assert_eq!(none.frames(&record).unwrap().collect::<Vec<u64>>(), [5, 6]);
+        let empty = Definitions::default();
+        assert_eq!(empty.frames(&record).unwrap().collect::<Vec<u64>>(), [5, 6]);
         assert_eq!(StackKey::from_record(&record), None);
     }
 }

@@ -133,49 +133,49 @@ mod tests {
         out
     }
 
-    fn parse_frames(bytes: &[u8], known: &Definitions) -> Option<(bool, Vec<u64>)> {
+    fn parse_frames(bytes: &[u8], definitions: &Definitions) -> Option<(bool, Vec<u64>)> {
         let walk = StackWalk::parse(&Record::parse(bytes, 0).unwrap())?;
         assert_eq!((walk.event_time, walk.process_id, walk.thread_id, walk.time), (90, 7, 8, 100));
-        Some((walk.is_kernel(), walk.frames(known)?.collect()))
+        Some((walk.is_kernel(), walk.frames(definitions)?.collect()))
     }
 
     #[test]
     fn stack_walk_has_frames_or_a_key() {
-        let mut known = Definitions::default();
+        let mut definitions = Definitions::default();
         let mut definition = Vec::new();
         put_definition(5, &[3_u64, 4].map(u64::to_le_bytes).concat(), 120, &mut definition).unwrap();
-        known.observe(&Record::parse(&definition, 0).unwrap());
+        definitions.observe(&Record::parse(&definition, 0).unwrap());
         let kernel = 0xFFFF_8000_0000_0001;
         assert_eq!(
-            parse_frames(&encode_walk(STACK_WALK, &[kernel, 2], 8), &known),
+            parse_frames(&encode_walk(STACK_WALK, &[kernel, 2], 8), &definitions),
             Some((true, [kernel, 2].to_vec()))
         );
         assert_eq!(
-            parse_frames(&encode_walk(STACK_WALK, &[1, 2], 8), &known),
+            parse_frames(&encode_walk(STACK_WALK, &[1, 2], 8), &definitions),
             Some((false, [1, 2].to_vec()))
         );
         assert_eq!(
-            parse_frames(&encode_walk(STACK_WALK, &[0x8000_0001], 4), &known),
+            parse_frames(&encode_walk(STACK_WALK, &[0x8000_0001], 4), &definitions),
             Some((true, [0x8000_0001].to_vec()))
         );
         assert_eq!(
-            parse_frames(&encode_walk(STACK_KEY_KERNEL, &[5], 8), &known),
+            parse_frames(&encode_walk(STACK_KEY_KERNEL, &[5], 8), &definitions),
             Some((true, [3, 4].to_vec()))
         );
         assert_eq!(
-            parse_frames(&encode_walk(STACK_KEY_USER, &[5], 4), &known),
+            parse_frames(&encode_walk(STACK_KEY_USER, &[5], 4), &definitions),
             Some((false, [3, 4].to_vec()))
         );
         assert_eq!(
-            parse_frames(&encode_walk(STACK_KEY_USER, &[6], 8), &known),
+            parse_frames(&encode_walk(STACK_KEY_USER, &[6], 8), &definitions),
             None,
-            "the key has no definition"
+            "a key without a definition has frames"
         );
-        assert_eq!(parse_frames(&encode_walk(STACK_WALK, &[], 8), &known), Some((false, Vec::new())));
+        assert_eq!(parse_frames(&encode_walk(STACK_WALK, &[], 8), &definitions), Some((false, Vec::new())));
     }
 
     #[test]
-    fn short_or_forged_record_is_no_stack() {
+    fn short_or_forged_record_is_not_a_stack() {
         let mut out = Vec::new();
         ClassicHeader { opcode: type_of(STACK_WALK), class: class::STACK_WALK, ..ClassicHeader::default() }
             .encode(&[0; 32], &mut out)

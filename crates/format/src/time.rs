@@ -6,7 +6,7 @@
 //!
 //! The anchor is the stamp of the file's first event; it corresponds to the header's StartTime.
 //! Stamps before the anchor are legal. Source: Documented ("TRACE_LOGFILE_HEADER", "Retrieving
-//! event data"), Observed on clock type 1 and 2.
+//! event data"), Observed on clock types 1 and 2.
 
 use core::fmt;
 

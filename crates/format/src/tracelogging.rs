@@ -121,7 +121,7 @@ impl<'a> Traits<'a> {
     /// Returns the data of the first trait of a type.
     #[must_use]
     pub fn get(&self, kind: u8) -> Option<&'a [u8]> {
-        self.iter().find(|t| t.0 == kind).map(|t| t.1)
+        self.iter().find(|(found, _)| *found == kind).map(|(_, data)| data)
     }
 
     /// Returns the group that the provider belongs to.
@@ -201,8 +201,8 @@ impl<'a> EventMetadata<'a> {
     #[must_use]
     pub fn fields(&self) -> Fields<'a> {
         let mut cursor = Cursor::new(METADATA_NAME, self.blob);
-        let failed = cursor.seek(self.fields).is_err();
-        Fields { cursor, failed }
+        let has_failed = cursor.seek(self.fields).is_err();
+        Fields { cursor, has_failed }
     }
 }
 
@@ -210,18 +210,18 @@ impl<'a> EventMetadata<'a> {
 #[derive(Clone, Debug)]
 pub struct Fields<'a> {
     cursor: Cursor<'a>,
-    failed: bool,
+    has_failed: bool,
 }
 
 impl<'a> Iterator for Fields<'a> {
     type Item = Result<FieldMetadata<'a>>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        if self.failed || self.cursor.is_empty() {
+        if self.has_failed || self.cursor.is_empty() {
             return None;
         }
         let field = FieldMetadata::read(&mut self.cursor);
-        self.failed = field.is_err();
+        self.has_failed = field.is_err();
         Some(field)
     }
 }

@@ -60,12 +60,12 @@ impl SessionClock {
         self.counter
     }
 
-    /// Returns the start of the session, which file headers name.
+    /// Returns the start of the session, which file headers contain.
     pub(crate) fn anchor(&self) -> &Anchor {
         &self.start
     }
 
-    /// Returns the stamp of a file header for `anchor`.
+    /// Returns the time of `anchor` as a stamp, for a file header.
     pub(crate) fn anchor_stamp(&self, anchor: &Anchor) -> i64 {
         if self.kind == ClockKind::SystemTime { anchor.wall.0 } else { counter_stamp(anchor.counter) }
     }
@@ -188,7 +188,7 @@ mod tests {
                 );
             }
             assert_eq!(clock.anchor_stamp(clock.anchor()), 500_000_000);
-            assert!(clock.stamp(0) <= 500_000_000, "a counter value before the start");
+            assert!(clock.stamp(0) <= 500_000_000, "a counter value before the start has a later stamp");
         }
     }
 
@@ -217,12 +217,12 @@ mod tests {
         let rate = fixed_point_rate(10_000_000);
         let mut clock = system_clock(10_000_000);
         clock.rebase(&anchor(11_000, 500_090_000), rate);
-        assert_eq!(clock.stamp(11_000), 500_090_000, "moved forward");
+        assert_eq!(clock.stamp(11_000), 500_090_000, "a clock set forward is not followed");
         clock.rebase(&anchor(12_000, 500_091_000 - MAX_BACK_UNITS), rate);
-        assert_eq!(clock.stamp(12_000), 500_091_000 - MAX_BACK_UNITS, "moved back a little");
+        assert_eq!(clock.stamp(12_000), 500_091_000 - MAX_BACK_UNITS, "a small step back is not followed");
         let before = clock.stamp(13_000);
         clock.rebase(&anchor(13_000, 5), rate);
-        assert_eq!(clock.stamp(13_000), before, "a clock set far back is not followed");
-        assert_eq!(clock.stamp(14_000), before + 1_000, "stamps continue to increase");
+        assert_eq!(clock.stamp(13_000), before, "a clock set far back is followed");
+        assert_eq!(clock.stamp(14_000), before + 1_000, "stamps stand still");
     }
 }

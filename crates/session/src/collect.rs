@@ -12,18 +12,18 @@
 //!   exempt.
 //! - K4 A region that breaks the rules of its rings is dropped at once and disturbs no other.
 //! - K5 Events that a process counts as lost are added once.
-//! - K6 While the session can store no more events, regions are closed and writers see the reason.
-//!   They are opened again before a new consumer gets its reply.
+//! - K6 While the session can store no more events, its regions are closed, and writes fail with
+//!   that reason. The regions are opened again before a new consumer gets its reply.
 //! - K7 With a capture, records are merged up to the start of the last poll of the capture, so that
 //!   a long poll does not delay the stamp of an event.
 //! - K8 A process that attaches during a drain takes part from the next stream on, so that the
 //!   drain does not delay the stamps of its events.
-//! - K9 Memory that a process filled before it attached holds older events. Events that their
-//!   stream has already passed keep their stamps: they go into the late stream of their CPU, whose
-//!   buffers hold no other events. Stamps of a late stream decrease only when another backlog
-//!   begins. The buffer is used further, so that no process can make the session send nearly empty
-//!   buffers, and its records are sorted before they are written to a file. Live consumers get each
-//!   backlog as a separate piece.
+//! - K9 An adopted region holds older events. Events that their stream has already passed keep
+//!   their stamps: they go into the late stream of their CPU, whose buffers hold no other events.
+//!   Stamps of a late stream decrease only when another backlog begins. That backlog goes into the
+//!   same buffer, so that no process can make the session send nearly empty buffers. The records of
+//!   a late buffer are sorted before they are written to a file. Live consumers get each backlog as
+//!   a separate piece.
 //! - K10 Live consumers get a completeness stamp only when no backlog is partly collected.
 //!
 //! ```text
@@ -75,7 +75,7 @@ struct CpuStream {
     /// `key` on the session's clock.
     time: i64,
     /// Raw stamp up to which all records were merged, by the last merge that left no records.
-    merged: Option<u64>,
+    merged_up_to: Option<u64>,
     /// Written stamp of the last captured event, which its stack repeats. `None` if the event was
     /// not written.
     captured_time: Option<i64>,
@@ -88,7 +88,7 @@ struct CpuStream {
 pub(crate) struct DrainResult {
     /// Whether records were collected.
     pub(crate) has_taken: bool,
-    /// Whether records wait for the next drain because they are younger than this one.
+    /// Whether records younger than the drain wait for the next one.
     pub(crate) has_waiting: bool,
 }
 
@@ -131,7 +131,7 @@ pub(crate) struct Collector {
     /// Cache that stores equal stacks once, if enabled.
     stacks: Option<StackCache>,
     /// The capture of kernel events, if the session has one.
-    capturing: Option<ActiveCapture>,
+    capture: Option<ActiveCapture>,
 }
 
 impl Collector {
@@ -167,7 +167,7 @@ impl Collector {
             unreported_bytes: 0,
             is_closed: false,
             stacks: None,
-            capturing: None,
+            capture: None,
         }
     }
 
@@ -175,15 +175,15 @@ impl Collector {
     /// second capture would report the same events again, and replacing the first would lose events
     /// that it has not delivered yet.
     pub(crate) fn start_capture(&mut self, source: Box<dyn Capture>) {
-        if self.capturing.is_none() {
-            self.capturing = Some(ActiveCapture::new(source, &self.clock));
+        if self.capture.is_none() {
+            self.capture = Some(ActiveCapture::new(source, &self.clock));
         }
     }
 
     /// Ends the capture and takes in its rundown, for the last drain.
     pub(crate) fn end_capture(&mut self) {
-        if let Some(capturing) = &mut self.capturing {
-            capturing.end(&self.clock);
+        if let Some(capture) = &mut self.capture {
+            capture.end(&self.clock);
         }
     }
 
@@ -193,7 +193,7 @@ impl Collector {
         if let Some(reader) = source.reader.as_mut().filter(|_| self.is_closed) {
             reader.set_closed(true);
         }
-        self.has_backlog |= !source.backlog.is_empty();
+        self.has_backlog |= !source.backlog_streams.is_empty();
         self.sources.push(source);
     }
 
@@ -246,8 +246,8 @@ impl Collector {
     pub(crate) fn do_housekeeping(&mut self) {
         self.send_late();
         self.clock.update_base();
-        if let Some(capturing) = &mut self.capturing {
-            capturing.update_clocks(&self.clock);
+        if let Some(capture) = &mut self.capture {
+            capture.update_clocks(&self.clock);
         }
         for reader in self.sources.iter_mut().filter_map(|source| source.reader.as_mut()) {
             reader.give_back();
@@ -277,7 +277,7 @@ impl Collector {
                 break;
             }
         }
-        // Backlogs of regions that were adopted after their stream was finished.
+        // Backlogs of regions that were adopted after the streams had been drained.
         for stream_index in 0..streams {
             if self.has_backlog {
                 self.merge_backlog(stream_index, usize::MAX, &mut outcome);
@@ -299,8 +299,8 @@ impl Collector {
     ) -> bool {
         let counter = self.clock.counter();
         let mut now = counter.now();
-        // After the counter was read: a process that gets its memory here and attaches later writes
-        // later (K8).
+        // After the counter was read: a process that attaches later writes only stamps after `now`
+        // (K8).
         for source in self.shared.take_attached() {
             self.add_source(source);
         }
@@ -309,7 +309,7 @@ impl Collector {
         }
         let mut max_ahead_ticks = self.max_ahead_ticks;
         // Younger events of processes wait for the next poll too, however long this poll took.
-        if self.capturing.is_some() {
+        if self.capture.is_some() {
             max_ahead_ticks = max_ahead_ticks.saturating_add(now.saturating_sub(self.drain_start));
             now = self.drain_start;
         }
@@ -318,27 +318,27 @@ impl Collector {
             // Read after the rings: no valid stamp is younger.
             DrainReach::All => MergeLimit { now: counter.now(), max_ahead_ticks: 0, bytes },
         };
-        let (width, cpus) = (self.shared.cpus_per_stream(), self.cpus);
+        let (cpus_per_stream, cpus) = (self.shared.cpus_per_stream(), self.cpus);
         (outcome.has_more, outcome.bytes) = (false, 0);
         self.with_filler(
             stream_index,
             |_| true,
-            |readers, capturing, filler| {
-                let rings = stream_rings(readers, stream_index, width, cpus);
-                let Some(capturing) = capturing else {
+            |readers, capture, filler| {
+                let rings = stream_rings(readers, stream_index, cpus_per_stream, cpus);
+                let Some(capture) = capture else {
                     return merge_all(open_lanes(rings, outcome), limit, filler, outcome);
                 };
                 let mut mixed: Vec<(usize, StreamRing<'_>)> =
                     rings.map(|(source, ring)| (source, StreamRing::Region(ring))).collect();
                 // Captured records have no source process.
-                mixed.push((usize::MAX, capturing.ring(u16::try_from(stream_index).unwrap_or(u16::MAX))));
+                mixed.push((usize::MAX, capture.ring(u16::try_from(stream_index).unwrap_or(u16::MAX))));
                 let rings = mixed.iter_mut().map(|(source, ring)| (*source, ring));
                 merge_all(open_lanes(rings, outcome), limit, filler, outcome);
             },
         );
         self.unreported_bytes = self.unreported_bytes.saturating_add(outcome.bytes);
         if let Some(stream) = self.streams.get_mut(stream_index).filter(|_| !outcome.has_more) {
-            stream.merged = Some(now);
+            stream.merged_up_to = Some(now);
         }
         outcome.has_more
     }
@@ -352,11 +352,11 @@ impl Collector {
         let first_unpassed =
             stream.key.max(self.clock.first_raw(stream.time)).min(self.clock.counter().now());
         let late_stream = stream_index.saturating_add(usize::from(self.shared.streams));
-        let (width, cpus, start) = (self.shared.cpus_per_stream(), self.cpus, self.start);
+        let (cpus_per_stream, cpus, start) = (self.shared.cpus_per_stream(), self.cpus, self.start);
         let mut late = MergeOutcome::default();
-        let has_backlog = |source: &SessionSource| source.backlog.contains(&stream_index);
+        let has_backlog = |source: &SessionSource| source.backlog_streams.contains(&stream_index);
         self.with_filler(late_stream, has_backlog, |readers, _, filler| {
-            let rings = stream_rings(readers, stream_index, width, cpus);
+            let rings = stream_rings(readers, stream_index, cpus_per_stream, cpus);
             let mut lanes = open_lanes(rings, &mut late);
             lanes.retain(|lane| lane.stamp() < first_unpassed);
             if let Some(first) = lanes.iter().map(RingLane::stamp).min() {
@@ -372,14 +372,14 @@ impl Collector {
         outcome.damaged.append(&mut late.damaged);
         if !late.has_more {
             for source in &mut self.sources {
-                source.backlog.remove(&stream_index);
+                source.backlog_streams.remove(&stream_index);
             }
-            self.has_backlog = self.sources.iter().any(|source| !source.backlog.is_empty());
+            self.has_backlog = self.sources.iter().any(|source| !source.backlog_streams.is_empty());
         }
         late.has_more
     }
 
-    /// Calls `merge` with the regions of the chosen sources, the capture, and the filler of a
+    /// Calls `merge` with the regions of the chosen sources, the capture and the filler of a
     /// stream.
     fn with_filler(
         &mut self,
@@ -406,7 +406,7 @@ impl Collector {
             last_offset: 0,
             stacks: self.stacks.as_mut(),
         };
-        merge(&mut readers, self.capturing.as_mut(), &mut filler);
+        merge(&mut readers, self.capture.as_mut(), &mut filler);
     }
 
     /// Polls the capture, and polls again if the first poll was slow (as during a rundown): events
@@ -415,12 +415,12 @@ impl Collector {
     fn poll_capture(&mut self, reach: DrainReach) -> u64 {
         let counter = self.clock.counter();
         let mut polled = counter.now();
-        let Some(capturing) = &mut self.capturing else { return polled };
-        capturing.poll(&self.clock, reach == DrainReach::All);
+        let Some(capture) = &mut self.capture else { return polled };
+        capture.poll(&self.clock, reach == DrainReach::All);
         let now = counter.now();
         if now.saturating_sub(polled) >= self.max_ahead_ticks / 2 {
             polled = now;
-            capturing.poll(&self.clock, reach == DrainReach::All);
+            capture.poll(&self.clock, reach == DrainReach::All);
         }
         polled
     }
@@ -446,8 +446,8 @@ impl Collector {
 
     /// Counts the events that the capture has lost.
     fn count_capture_losses(&mut self) {
-        let Some(capturing) = &mut self.capturing else { return };
-        let lost = capturing.take_new_losses();
+        let Some(capture) = &mut self.capture else { return };
+        let lost = capture.take_new_losses();
         self.shared.stats.no_room.fetch_add(lost.later, Relaxed);
         self.shared.stats.kernel.fetch_add(lost.in_kernel, Relaxed);
     }
@@ -474,7 +474,7 @@ impl Collector {
             self.shared.release_source(&mut source);
         }
         // Last, because the capture may have caused the panic and may panic again.
-        self.capturing = None;
+        self.capture = None;
     }
 
     /// Drops all regions at the end of the session. The capture is closed when the collector is
@@ -499,7 +499,7 @@ fn split_sources(
 fn stream_rings<'r>(
     readers: &'r mut [Option<&mut RegionReader>],
     stream_index: usize,
-    width: usize,
+    cpus_per_stream: usize,
     cpus: usize,
 ) -> impl Iterator<Item = (usize, &'r mut RingReader)> {
     let readers =
@@ -509,8 +509,8 @@ fn stream_rings<'r>(
         let rings = fast
             .iter_mut()
             .skip(stream_index)
-            .take(width)
-            .chain(locked.iter_mut().skip(stream_index).take(width));
+            .take(cpus_per_stream)
+            .chain(locked.iter_mut().skip(stream_index).take(cpus_per_stream));
         rings.map(move |ring| (source, ring))
     })
 }
@@ -531,7 +531,7 @@ fn open_lanes<'r, R: MergeRing + 'r>(
     lanes
 }
 
-/// Merges lanes into buffers, up to a moment that is read after the rings were polled.
+/// Merges lanes into buffers, up to the limit. `limit` is called after the rings were polled.
 fn merge_all<R: MergeRing>(
     mut lanes: Vec<RingLane<'_, R>>,
     limit: impl FnOnce() -> MergeLimit,

@@ -34,7 +34,7 @@ use traceweir_transport::message::{MAX_NAME, SessionConfig};
 use crate::error::{Result, refuse};
 use crate::region::{Regions, wake_at};
 
-/// Default of the largest number of sessions.
+/// Default limit of the number of sessions.
 pub const DEFAULT_MAX_SESSIONS: u32 = 64;
 /// Default, minimum and maximum size of a buffer.
 const DEFAULT_BUFFER_KIB: u32 = 64;
@@ -45,7 +45,7 @@ const SPARE_BUFFERS: u32 = 20;
 /// Largest ring size that is chosen by default.
 const MAX_DEFAULT_RING_BYTES: u64 = 8 << 20;
 
-/// Bytes of a header buffer without the names, with some reserve.
+/// Bytes of a header buffer in addition to the names, rounded up.
 const HEADER_EVENT_BYTES: usize = 1024;
 
 /// GUID of the global logger.
@@ -53,7 +53,7 @@ const GLOBAL_LOGGER: Guid = Guid::from_u128(0xe890_8abc_aa84_11d2_9a93_0080_5f85
 /// EnableFlags bit of an internal extension block, which callers must not set.
 const ENABLE_EXTENSION: u32 = 0x8000_0000;
 
-/// The component that starts a session: some modes are allowed for one of them only.
+/// The component that starts a session: some modes are allowed for one component only.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum SessionStarter {
     /// A controller, by a request.
@@ -87,57 +87,57 @@ pub(crate) enum FileLimit {
 impl Config {
     /// Checks flag combinations (in the published order of errors) and adjusts sizes and numbers of
     /// buffers for `cpus` CPUs.
-    pub fn new(raw: SessionConfig, cpus: u16) -> Result<Self> {
-        Self::with_memory(raw, cpus, memory(), SessionStarter::Controller)
+    pub fn new(properties: SessionConfig, cpus: u16) -> Result<Self> {
+        Self::with_memory(properties, cpus, memory(), SessionStarter::Controller)
     }
 
     /// Like [`new`](Self::new), for a session that the daemon starts by itself: it may be
     /// non-stoppable, but not a file sequence.
-    pub fn for_autologger(raw: SessionConfig, cpus: u16) -> Result<Self> {
-        Self::with_memory(raw, cpus, memory(), SessionStarter::Autologger)
+    pub fn for_autologger(properties: SessionConfig, cpus: u16) -> Result<Self> {
+        Self::with_memory(properties, cpus, memory(), SessionStarter::Autologger)
     }
 
     /// Like [`new`](Self::new), for a private session that a controller starts in other processes.
-    pub fn for_private(mut raw: SessionConfig, cpus: u16) -> Result<Self> {
-        raw.log_file_mode |= EVENT_TRACE_PRIVATE_LOGGER_MODE | EVENT_TRACE_PRIVATE_IN_PROC;
-        let mut config = Self::new(raw, cpus)?;
+    pub fn for_private(mut properties: SessionConfig, cpus: u16) -> Result<Self> {
+        properties.log_file_mode |= EVENT_TRACE_PRIVATE_LOGGER_MODE | EVENT_TRACE_PRIVATE_IN_PROC;
+        let mut config = Self::new(properties, cpus)?;
         config.properties.log_file_mode &= !EVENT_TRACE_PRIVATE_IN_PROC;
         Ok(config)
     }
 
     fn with_memory(
-        mut raw: SessionConfig,
+        mut properties: SessionConfig,
         cpus: u16,
         memory_bytes: u64,
         starter: SessionStarter,
     ) -> Result<Self> {
-        let mode = Mode(raw.log_file_mode);
-        check_names(&raw)?;
-        mode.check(&raw, starter)?;
-        if is_system_logger(&raw) {
+        let mode = Mode(properties.log_file_mode);
+        check_names(&properties)?;
+        mode.check(&properties, starter)?;
+        if is_system_logger(&properties) {
             mode.check_system()?;
         }
-        if raw.guid == SYSTEM_TRACE_CONTROL && !is_kernel_logger(&raw) {
+        if properties.guid == SYSTEM_TRACE_CONTROL && !is_kernel_logger(&properties) {
             return refuse(Status::ERROR_INVALID_PARAMETER, "this GUID belongs to the NT Kernel Logger");
         }
-        if raw.log_file.is_none() && mode.needs_path() {
+        if properties.log_file.is_none() && mode.needs_path() {
             return refuse(Status::ERROR_BAD_PATHNAME, "a log file is needed and none is named");
         }
-        if raw.clock > 3 {
+        if properties.clock > 3 {
             return refuse(Status::ERROR_INVALID_PARAMETER, "the clock must be 0, 1, 2 or 3");
         }
-        check_enable_flags(&raw, raw.enable_flags)?;
-        check_filters(&raw)?;
+        check_enable_flags(&properties, properties.enable_flags)?;
+        check_filters(&properties)?;
         mode.check_supported()?;
-        if is_system_logger(&raw) && mode.is_private() {
+        if is_system_logger(&properties) && mode.is_private() {
             let reason = "kernel events are collected by the daemon: a private session gets none";
             return refuse(Status::ERROR_NOT_SUPPORTED, reason);
         }
-        if is_kernel_logger(&raw) {
+        if is_kernel_logger(&properties) {
             // Replaces any GUID that was given.
-            raw.guid = SYSTEM_TRACE_CONTROL;
+            properties.guid = SYSTEM_TRACE_CONTROL;
         }
-        let mut config = Self { properties: raw, cpus: cpus.clamp(1, abi::MAX_CPUS), memory_bytes };
+        let mut config = Self { properties, cpus: cpus.clamp(1, abi::MAX_CPUS), memory_bytes };
         config.adjust();
         config.check_limit()?;
         Ok(config)
@@ -195,8 +195,8 @@ impl Config {
         let min_bytes = u64::from(self.properties.buffer_size) << 11;
         match file_limit(&self.properties) {
             FileLimit::Stop(bytes) | FileLimit::Wrap(bytes) | FileLimit::Next(bytes) if bytes < min_bytes => {
-                let reason = "the limit of a log file leaves room for two buffers at least, \
-                           its header and one of events: raise it, or make the buffers smaller";
+                let reason = "the limit of a log file must leave room for two buffers, \
+                           one for the header and one for events: raise it, or make the buffers smaller";
                 refuse(Status::ERROR_INVALID_PARAMETER, reason)
             }
             _ => Ok(()),
@@ -229,7 +229,7 @@ impl Config {
         self.cpus
     }
 
-    /// Returns the number of streams that are ordered by time: one per CPU, or one in all.
+    /// Returns the number of streams: one per CPU, or one for all CPUs.
     pub(crate) fn streams(&self) -> u16 {
         stream_count(&self.properties, self.cpus)
     }
@@ -250,14 +250,14 @@ impl Config {
         // Room for two of the largest records.
         let min_bytes = (abi::size_in_ring(max_record) as u64).saturating_mul(2).next_power_of_two();
         let ring_bytes = self.ring_bytes(min_bytes);
-        let full = RegionParams {
+        let largest = RegionParams {
             layout: Layout::new(self.cpus, ring_bytes)?,
             clock,
             wake_at: if self.properties.low_latency { 1 } else { wake_at(ring_bytes) },
             max_record: u32::try_from(max_record).unwrap_or(u32::MAX),
         };
         let min_bytes = u32::try_from(min_bytes).unwrap_or(abi::MAX_RING_BYTES);
-        Ok(Regions::new(full, min_bytes, cpu::online(), self.memory_bytes))
+        Ok(Regions::new(largest, min_bytes, cpu::online(), self.memory_bytes))
     }
 
     /// Returns the ring size: the requested one or a share of the session's memory, within limits,
@@ -297,32 +297,32 @@ pub(crate) fn file_limit(properties: &SessionConfig) -> FileLimit {
 
 /// Returns whether a session receives kernel events, by mode, GUID or name.
 #[must_use]
-pub fn is_system_logger(raw: &SessionConfig) -> bool {
-    Mode(raw.log_file_mode).is_system()
-        || [SYSTEM_TRACE_CONTROL, GLOBAL_LOGGER].contains(&raw.guid)
-        || has_reserved_slot(raw)
+pub fn is_system_logger(properties: &SessionConfig) -> bool {
+    Mode(properties.log_file_mode).is_system()
+        || [SYSTEM_TRACE_CONTROL, GLOBAL_LOGGER].contains(&properties.guid)
+        || has_reserved_slot(properties)
 }
 
-fn is_kernel_logger(raw: &SessionConfig) -> bool {
-    raw.name.eq_ignore_ascii_case(KERNEL_LOGGER_NAME)
+fn is_kernel_logger(properties: &SessionConfig) -> bool {
+    properties.name.eq_ignore_ascii_case(KERNEL_LOGGER_NAME)
 }
 
 /// Returns whether a session is one of the two with a reserved slot among the system loggers, by
 /// name.
 #[must_use]
-pub fn has_reserved_slot(raw: &SessionConfig) -> bool {
-    is_kernel_logger(raw) || raw.name.eq_ignore_ascii_case(CIRCULAR_KERNEL_CONTEXT_LOGGER_NAME)
+pub fn has_reserved_slot(properties: &SessionConfig) -> bool {
+    is_kernel_logger(properties) || properties.name.eq_ignore_ascii_case(CIRCULAR_KERNEL_CONTEXT_LOGGER_NAME)
 }
 
 /// Returns the number of buffer streams of a session on a machine with `cpus` CPUs.
 #[must_use]
-pub fn stream_count(raw: &SessionConfig, cpus: u16) -> u16 {
-    if Mode(raw.log_file_mode).is_one_stream() { 1 } else { cpus.clamp(1, abi::MAX_CPUS) }
+pub fn stream_count(properties: &SessionConfig, cpus: u16) -> u16 {
+    if Mode(properties.log_file_mode).is_one_stream() { 1 } else { cpus.clamp(1, abi::MAX_CPUS) }
 }
 
 /// Checks that only system loggers select groups of kernel events.
-pub fn check_enable_flags(raw: &SessionConfig, flags: u32) -> Result<()> {
-    if flags & ENABLE_EXTENSION != 0 || flags != 0 && !is_system_logger(raw) {
+pub fn check_enable_flags(properties: &SessionConfig, flags: u32) -> Result<()> {
+    if flags & ENABLE_EXTENSION != 0 || flags != 0 && !is_system_logger(properties) {
         let reason = "EnableFlags select kernel events, which this session does not receive: they must be 0";
         return refuse(Status::ERROR_INVALID_PARAMETER, reason);
     }
@@ -330,27 +330,27 @@ pub fn check_enable_flags(raw: &SessionConfig, flags: u32) -> Result<()> {
 }
 
 /// Checks that only private sessions have filters, by process id or executable name.
-fn check_filters(raw: &SessionConfig) -> Result<()> {
+fn check_filters(properties: &SessionConfig) -> Result<()> {
     let supported = [EVENT_FILTER_TYPE_PID, EVENT_FILTER_TYPE_EXECUTABLE_NAME];
-    let reason = match raw.filters.as_slice() {
+    let reason = match properties.filters.as_slice() {
         [] => return Ok(()),
-        _ if !Mode(raw.log_file_mode).is_private() => "filters of a session are for private sessions only",
+        _ if !Mode(properties.log_file_mode).is_private() => "only a private session can have filters",
         filters if filters.iter().any(|filter| !supported.contains(&filter.kind)) => {
-            "filters of a session are process ids and executable names"
+            "filters of a session must be process ids and executable names"
         }
         _ => return Ok(()),
     };
     refuse(Status::ERROR_INVALID_PARAMETER, reason)
 }
 
-fn check_names(raw: &SessionConfig) -> Result<()> {
+fn check_names(properties: &SessionConfig) -> Result<()> {
     let utf16_length = |text: &str| text.encode_utf16().count();
-    if raw.name.is_empty() || utf16_length(&raw.name) > MAX_NAME {
-        return refuse(Status::ERROR_INVALID_PARAMETER, "a session name has 1 to 1,023 characters");
+    if properties.name.is_empty() || utf16_length(&properties.name) > MAX_NAME {
+        return refuse(Status::ERROR_INVALID_PARAMETER, "a session name must have 1 to 1,023 characters");
     }
-    let path = raw.log_file.as_ref().map_or(0, |path| utf16_length(&path.to_string_lossy()));
+    let path = properties.log_file.as_ref().map_or(0, |path| utf16_length(&path.to_string_lossy()));
     if path > MAX_NAME {
-        return refuse(Status::ERROR_INVALID_PARAMETER, "a log-file name has at most 1,023 characters");
+        return refuse(Status::ERROR_INVALID_PARAMETER, "a log-file name must have at most 1,023 characters");
     }
     Ok(())
 }

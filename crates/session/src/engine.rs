@@ -12,11 +12,12 @@
 //!
 //! - E1 A request is answered once: by the thread that carried it out, or with
 //!   [`Error::Ended`](crate::Error::Ended) by the thread that finds that the session has ended.
-//! - E2 The answer to a flush or stop comes when everything published before the call is written or
-//!   counted.
+//! - E2 The answer to a flush or stop comes when every event published before the call is written
+//!   or counted as lost.
 //! - E3 The session stops by itself when the last handle is dropped.
-//! - E4 No process can make the session wait: each wakes the collector through a separate
-//!   descriptor, from which the collector never reads.
+//! - E4 No process can make the session wait. Each process wakes the collector through a separate
+//!   eventfd. The process could make a read from it block, so the collector only polls it
+//!   (edge-triggered) and never reads it.
 //! - E5 A thread that panics ends this session only ([`crate::fault`]).
 
 mod collector;
@@ -55,13 +56,13 @@ pub struct StartOptions {
     pub file: Option<File>,
     /// Opens the further files of a file sequence; required in that mode.
     pub next_file: Option<NextFile>,
-    /// Whether its files may use the blocks that file systems reserve for root. Otherwise they are
-    /// written only while unreserved space is free, whatever privileges the writing process has.
+    /// Whether the session's files may use the blocks that file systems reserve for root. Otherwise
+    /// the files grow only while unreserved space is free, even if this process is privileged.
     pub may_use_reserved_blocks: bool,
     /// Ids of the process and thread that start the session, for the header.
     pub starter: (u32, u32),
-    /// Called once, from the session's thread, when the session ends by itself (limit reached, disk
-    /// full, [`FAULT`](crate::FAULT)). The owner must still call `stop`.
+    /// Called once, on the writer thread, when the session ends by itself (limit reached, disk
+    /// full, [`FAULT`](crate::FAULT)). [`Session::stop`] must still be called.
     pub on_end: Box<dyn FnOnce(Ended) + Send>,
 }
 
@@ -70,7 +71,7 @@ pub struct StartOptions {
 pub struct AttachedRegion {
     /// Id for [`Session::detach`].
     pub source: SourceId,
-    /// Layout of its region.
+    /// Layout of the region.
     pub params: RegionParams,
     /// Memory file of the region.
     pub memory: OwnedFd,
@@ -78,19 +79,18 @@ pub struct AttachedRegion {
     pub wake: OwnedFd,
 }
 
-/// A running session. Its collector and its file writer are separate threads; this handle sends
-/// them commands and may be shared.
+/// The handle of a running session. It sends commands to the session's threads and may be cloned.
 #[derive(Clone)]
 pub struct Session {
-    handle: Arc<SessionHandle>,
+    inner: Arc<StopOnDrop>,
 }
 
-/// Stops the session when the last handle is dropped.
-struct SessionHandle {
+/// Stops the session when the last [`Session`] is dropped.
+struct StopOnDrop {
     shared: Arc<SharedState>,
 }
 
-impl Drop for SessionHandle {
+impl Drop for StopOnDrop {
     fn drop(&mut self) {
         // Fails only if the session has already stopped.
         let _ = self.shared.post(CollectorCommand::Stop(None));
@@ -101,11 +101,11 @@ impl Session {
     /// Starts the threads and writes the file's header.
     pub fn start(config: Config, options: StartOptions) -> Result<Self> {
         let shared = start::start(config, options)?;
-        Ok(Self { handle: Arc::new(SessionHandle { shared }) })
+        Ok(Self { inner: Arc::new(StopOnDrop { shared }) })
     }
 
     fn shared(&self) -> &SharedState {
-        &self.handle.shared
+        &self.inner.shared
     }
 
     fn post(&self, command: CollectorCommand) {
@@ -115,12 +115,12 @@ impl Session {
     }
 
     /// Creates a region for a process. The more regions there are, the smaller the rings of a new
-    /// one; beyond the session's share of the machine's memory it has no rings and only counts lost
-    /// events.
-    pub fn attach(&self, process: impl Into<Identity>, threads: Threads) -> Result<AttachedRegion> {
+    /// one. Beyond the session's share of the machine's memory, a new region has no rings and only
+    /// counts lost events.
+    pub fn attach(&self, process: impl Into<Identity>, thread_ids: Threads) -> Result<AttachedRegion> {
         let regions = &self.shared().regions;
         let (params, cost) = regions.claim()?;
-        let attached = self.attach_with(params, cost, RegionWriter::new(process, threads));
+        let attached = self.attach_with(params, cost, RegionWriter::new(process, thread_ids));
         if attached.is_err() {
             regions.give_back(cost);
         }
@@ -148,14 +148,14 @@ impl Session {
 
     /// Adopts a region that a process created with the layout of an earlier
     /// [`next_region`](Self::next_region).
-    /// Returns the id to detach it, and the descriptor that wakes the collector. The region of a
+    /// Returns the source id and the descriptor that wakes the collector. The region of a
     /// process that has ended is adopted even if the regions of other processes use up the memory.
     pub fn adopt(
         &self,
         memory: BorrowedFd<'_>,
         params: &RegionParams,
         process: impl Into<Identity>,
-        threads: Threads,
+        thread_ids: Threads,
         has_ended: bool,
     ) -> Result<(SourceId, OwnedFd)> {
         let regions = &self.shared().regions;
@@ -167,10 +167,10 @@ impl Session {
         let adopt = || {
             let reader = RegionReader::adopt(memory, params)?;
             let (wake, peer_wake) = self.shared().new_wake()?;
-            let backlog = (0..usize::from(self.shared().streams)).collect();
-            let source = self.new_source(reader, Some(wake), cost, RegionWriter::new(process, threads));
+            let backlog_streams = (0..usize::from(self.shared().streams)).collect();
+            let source = self.new_source(reader, Some(wake), cost, RegionWriter::new(process, thread_ids));
             let id = source.id;
-            self.shared().attach(SessionSource { backlog, ..source })?;
+            self.shared().attach(SessionSource { backlog_streams, ..source })?;
             Ok((id, peer_wake))
         };
         adopt().inspect_err(|_| regions.give_back(cost))
@@ -197,8 +197,9 @@ impl Session {
         writer: RegionWriter,
     ) -> SessionSource {
         let id = self.shared().new_source_id();
-        let writer = writer.with_sequence(self.shared().sequence.clone());
-        SessionSource { id, writer, reader: Some(reader), wake, cost, lost: 0, backlog: BTreeSet::new() }
+        let writer = writer.with_message_sequence(self.shared().message_sequence.clone());
+        let backlog_streams = BTreeSet::new();
+        SessionSource { id, writer, reader: Some(reader), wake, cost, lost: 0, backlog_streams }
     }
 
     /// Adds a region of this process, for private sessions.
@@ -206,10 +207,11 @@ impl Session {
         self.attach_source(region, None, RegionCost::default(), RegionWriter::new(process, Threads::AsGiven))
     }
 
-    /// Returns the largest region layout and a wake descriptor, for private sessions.
+    /// Creates a wake descriptor and returns it with the largest region layout, for private
+    /// sessions.
     pub fn region_params(&self) -> Result<(RegionParams, OwnedFd)> {
-        let (session_end, peer_wake) = self.shared().new_wake()?;
-        self.shared().keep_wake(session_end);
+        let (session_wake, peer_wake) = self.shared().new_wake()?;
+        self.shared().keep_wake(session_wake);
         Ok((*self.shared().regions.largest_params(), peer_wake))
     }
 
@@ -231,8 +233,8 @@ impl Session {
         self.shared().properties()
     }
 
-    /// Stops the session from using root's reserved blocks, starting with its next file, because
-    /// another user has chosen this file.
+    /// Denies root's reserved blocks to the files that the session opens from now on. Call it
+    /// before the session opens a file for a user other than root.
     pub fn give_up_reserved_blocks(&self) {
         self.shared().may_use_reserved_blocks.store(false, Relaxed);
     }
@@ -248,14 +250,14 @@ impl Session {
         self.post(CollectorCommand::Update(update, file, None, done));
     }
 
-    /// Changes properties and begins another file sequence: the name is a pattern, `file` is its
-    /// first file.
+    /// Changes properties and begins another file sequence: the log file name in `update` is the
+    /// pattern, `file` is the first file.
     pub fn update_with_sequence(&self, update: Update, file: File, next: NextFile, done: Done<Properties>) {
         self.post(CollectorCommand::Update(update, Some(file), Some(next), done));
     }
 
-    /// Continues in the next file of its sequence. Fails if the log is no file sequence, or if the
-    /// next file cannot be opened; the session then continues in its current file.
+    /// Continues in the next file of the file sequence. Fails if the log is not a file sequence, or
+    /// if the next file cannot be opened; the session then continues in its current file.
     pub fn increment(&self, done: Done<Properties>) {
         self.post(CollectorCommand::Increment(done));
     }
@@ -271,19 +273,19 @@ impl Session {
         self.post(CollectorCommand::CacheStacks(cache, owners));
     }
 
-    /// Returns the enabled groups of kernel events. The first word is EnableFlags of the
+    /// Returns the enabled kernel groups. The first word is EnableFlags of the
     /// properties.
     #[must_use]
     pub fn groups(&self) -> GroupMask {
         self.shared().groups()
     }
 
-    /// Changes the enabled groups of kernel events.
+    /// Changes the enabled kernel groups.
     pub fn set_groups(&self, mask: GroupMask) {
         self.shared().set_groups(mask);
     }
 
-    /// Sets the bytes of user stack that are copied with an event, as properties report them.
+    /// Sets the number of user-stack bytes per event that [`properties`](Self::properties) reports.
     pub fn set_stack_bytes(&self, bytes: u32) {
         self.shared().change_config(|config| config.stack_bytes = bytes);
     }
@@ -294,7 +296,7 @@ impl Session {
         self.post(CollectorCommand::Stop(Some(done)));
     }
 
-    /// Adds a live consumer (at most eight).
+    /// Adds a live consumer; a session has at most eight.
     pub fn open_consumer(&self, done: Done<OpenedConsumer>) {
         self.post(CollectorCommand::OpenConsumer(done));
     }

@@ -5,7 +5,7 @@
 //!            ├─▶ Job::Fault ──▶ the writer notifies the owner
 //!            └─▶ refuses every command except stop, which finishes the file with the
 //!                buffers that had reached the writer
-//!   writer panics ────▶ notifies the owner; the file stays unfinalised, like that of a killed process
+//!   writer panics ────▶ notifies the owner; the file stays unfinalised, as after a kill
 //!            └─▶ counts later buffers as lost, until the stop
 //! ```
 //!
@@ -20,18 +20,18 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use traceweir_format::spec::status::Status;
 
-/// Status of a session that ended by a panic; the C library returns the same status.
+/// Status of a session that a panic ended. The C library returns the same status after a panic.
 pub const FAULT: Status = Status::ERROR_NOACCESS;
 
 thread_local! {
-    /// Number of calls of [`contained`] that this thread is in.
+    /// Number of calls of [`contain_panic`] that this thread is in.
     static DEPTH: Cell<u32> = const { Cell::new(0) };
 }
 
 /// Runs `work` and returns whether it completed without a panic.
 ///
-/// After a panic, the data that `work` changed may be inconsistent: count it and drop it, but do
-/// not use it.
+/// After a panic, the data that `work` changed may be inconsistent: count its events and drop it,
+/// but do not use it otherwise.
 pub(crate) fn contain_panic(work: impl FnOnce()) -> bool {
     DEPTH.set(DEPTH.get().saturating_add(1));
     let completed = catch_unwind(AssertUnwindSafe(work)).is_ok();

@@ -54,7 +54,7 @@ pub struct Identity {
     pub container: Option<String>,
 }
 
-/// Creates an identity with nothing but a process id.
+/// Creates an identity with only a process id.
 impl From<u32> for Identity {
     fn from(pid: u32) -> Self {
         Self { pid, ..Self::default() }
@@ -62,8 +62,8 @@ impl From<u32> for Identity {
 }
 
 impl Identity {
-    /// Reads the identity of a process of this namespace. The caller knows the
-    /// user more reliably than `/proc`.
+    /// Reads the identity of a process of this PID namespace. The caller knows the user more
+    /// reliably than `/proc`.
     #[must_use]
     pub fn read(pid: u32, user: u32) -> Self {
         let audit_session = read_limited(&format!("/proc/{pid}/sessionid"))
@@ -152,7 +152,7 @@ mod tests {
         let key = identity.start_key.unwrap();
         assert_eq!(key & 0xFFFF, u64::from(std::process::id() & 0xFFFF));
         assert_eq!(key >> 16 & 0xFFFF_FFFF, start_ticks(std::process::id()).unwrap() & 0xFFFF_FFFF);
-        assert_eq!(Identity::read(std::process::id(), 7), identity, "the same on each read");
+        assert_eq!(Identity::read(std::process::id(), 7), identity, "two reads differ");
     }
 
     #[test]
@@ -206,9 +206,9 @@ mod tests {
     }
 
     #[test]
-    fn unknown_items_are_left_out() {
+    fn items_of_unknown_facts_are_left_out() {
         let items = Identity::from(1).encode_items(abi::FLAGS);
-        assert_eq!(items.bytes.len(), 16, "only the audit session");
+        assert_eq!(items.bytes.len(), 16, "items other than the audit session");
         assert!(Identity::from(1).encode_items(abi::WITH_SID | abi::KEEP_STAMP).bytes.is_empty());
     }
 }

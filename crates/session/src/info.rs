@@ -84,7 +84,7 @@ impl Settings {
             Set::ContextRegister { events, .. } => self.registers.clone_from(events),
             // The session stores the group masks; EnableFlags is their first word.
             Set::SystemTraceEnableFlags(_) => {}
-            // `check` has rejected a truncated list; the daemon carries out the other.
+            // `check` has rejected a truncated list; the daemon carries out a complete one.
             Set::PeriodicCaptureState(_) | Set::CutPeriodicCaptureState => {}
             Set::SampledProfileInterval(_) | Set::ProfileSourceConfig(_) => {}
         }
@@ -129,7 +129,7 @@ impl Settings {
     pub fn stack_cache(&self) -> (Option<StackCaching>, StackOwners) {
         match (self.all_stacks, self.kernel_stacks) {
             (Some(all), _) => (Some(all), StackOwners::All),
-            (None, kernels) => (kernels, StackOwners::Kernel),
+            (None, kernel) => (kernel, StackOwners::Kernel),
         }
     }
 
@@ -213,7 +213,7 @@ fn hook_ids(events: &[ClassicEventId]) -> Vec<u16> {
 /// Sets a list that may be set once in the life of a session.
 fn set_once<T: Clone>(setting: &mut Option<Vec<T>>, list: &[T]) -> Result<()> {
     if setting.is_some() {
-        return invalid("this is set once in the life of a session");
+        return invalid("this can be set only once in the life of a session");
     }
     *setting = Some(list.to_vec());
     Ok(())

@@ -7,7 +7,7 @@
 //!   circular         header │ 7 │ 8 │ 3 │ 4 │ 5 │ 6 │
 //!                    never past the limit; the last buffers of each CPU are there
 //!   appending        header │ 1 │ 2 ┊ 3 │ 4 │ …
-//!                    an earlier file, continued; counts of its header are sums
+//!                    an earlier file, continued; the counts in its header are sums
 //!   file sequence    header │ 1 │ 2 │  header │ 1 │ …
 //!                    at the limit the next file begins; each is complete and has separate counts
 //!   preallocated     header │ 1 │ 2 │ zeros       limit
@@ -70,7 +70,7 @@ impl WriteFailure {
     }
 }
 
-/// Storage that keeps its I/O error, because errors of the format crate contain only text.
+/// Storage that keeps the error of a failed write: errors of the format crate contain only text.
 struct LogDisk {
     storage: Box<dyn Storage>,
     failure: WriteFailure,
@@ -104,7 +104,7 @@ pub(crate) enum AppendResult {
     AlreadyEnded,
     /// The file was finalised now, for this reason; `ERROR_SUCCESS` at the limit.
     Ended(Status),
-    /// The buffer belongs into the next file of the sequence.
+    /// The file is full: the buffer belongs in the next file of the sequence.
     Full,
 }
 
@@ -119,13 +119,13 @@ pub(crate) struct LogFile {
     anchor: Anchor,
     clock: SessionClock,
     failure: WriteFailure,
-    /// Events and buffers lost before the file began, which it does not count.
+    /// Events and buffers lost before the file began, which the file does not count.
     losses_before: (u64, u32),
-    /// Events and buffers lost that its header counted before it was continued.
+    /// Lost events and buffers that the header of a continued file already counted.
     previous_losses: (u32, u32),
-    /// Stamp of its last event before it was continued.
+    /// Stamp of the last event that a continued file already had.
     floor: i64,
-    /// Time at which it was finalised.
+    /// Time at which the file was finalised.
     end_time: Option<FileTime>,
     /// Time at which the session stopped; a file that is finalised earlier ends at that earlier
     /// time.
@@ -215,7 +215,7 @@ impl LogFile {
         self._claim = Some(claim);
     }
 
-    /// Returns the stamp that later events must not be below.
+    /// Returns the lowest stamp that later events may have.
     pub(crate) fn floor(&self) -> i64 {
         self.floor
     }
@@ -263,8 +263,8 @@ impl LogFile {
         let mut offset = self.writer.position();
         buffers.iter_mut().for_each(Buffer::sort_records);
         let mut batch: Vec<InPlace<'_>> = buffers.iter_mut().map(as_in_place).collect();
-        let result = self.writer.append_all_in_place(&mut batch).is_ok();
-        if !result {
+        let is_written = self.writer.append_all_in_place(&mut batch).is_ok();
+        if !is_written {
             self.truncate_to_written();
             return false;
         }

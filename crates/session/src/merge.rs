@@ -23,7 +23,7 @@ use std::time::Duration;
 
 use traceweir_transport::ring::{Damaged, RecordHead, RingReader};
 
-/// Limit by which a stamp may be ahead of now and still be believed.
+/// A stamp that is at least this far ahead of now does not come from this machine's counter (M3).
 pub(crate) const MAX_FUTURE: Duration = Duration::from_millis(10);
 
 /// Bytes taken from a ring after which they are given back to its writer.
@@ -35,7 +35,7 @@ pub(crate) trait MergeRing {
     fn peek(&mut self) -> Result<Option<RecordHead>, Damaged>;
     fn take(&mut self, out: &mut [u8]);
     fn release(&mut self);
-    /// Returns whether its records come from a capture instead of a process.
+    /// Returns whether the records of this ring come from a capture instead of a process.
     #[inline(always)]
     fn is_captured(&self) -> bool {
         false
@@ -69,7 +69,7 @@ pub(crate) struct RingLane<'r, R> {
     pub(crate) ring: &'r mut R,
     pub(crate) source: usize,
     next: RecordHead,
-    taken: usize,
+    taken_bytes: usize,
 }
 
 impl<'r, R: MergeRing> RingLane<'r, R> {
@@ -79,7 +79,7 @@ impl<'r, R: MergeRing> RingLane<'r, R> {
             return Ok(None);
         }
         match ring.peek()? {
-            Some(next) => Ok(Some(Self { ring, source, next, taken: 0 })),
+            Some(next) => Ok(Some(Self { ring, source, next, taken_bytes: 0 })),
             None => {
                 // Only the unused end of the ring was read.
                 ring.release();
@@ -97,7 +97,7 @@ impl<'r, R: MergeRing> RingLane<'r, R> {
 /// Limits of a merge, in ticks of the counter.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct MergeLimit {
-    /// Value of the counter now.
+    /// Counter value up to which records are merged: now or an earlier moment.
     pub(crate) now: u64,
     /// Ticks by which a stamp may be ahead of `now` and make its record wait; with 0, no record
     /// waits.
@@ -202,17 +202,17 @@ impl LaneRun<'_> {
             if !sink.put(lane.source, lane.ring, &lane.next, stamp) {
                 for lane in &mut *lanes {
                     lane.ring.release();
-                    lane.taken = 0;
+                    lane.taken_bytes = 0;
                 }
                 sink.wait_for_space();
                 continue;
             }
             outcome.has_taken = true;
-            lane.taken = lane.taken.saturating_add(lane.next.length);
+            lane.taken_bytes = lane.taken_bytes.saturating_add(lane.next.length);
             *bytes_left = bytes_left.saturating_sub(lane.next.length.max(1));
-            if lane.taken >= RELEASE_AFTER_BYTES {
+            if lane.taken_bytes >= RELEASE_AFTER_BYTES {
                 lane.ring.release();
-                lane.taken = 0;
+                lane.taken_bytes = 0;
             }
             match lane.ring.peek() {
                 Ok(Some(next)) => lane.next = next,
@@ -245,7 +245,7 @@ mod tests {
     struct FakeRing {
         records: VecDeque<(u64, u64)>,
         polled: usize,
-        released: bool,
+        is_released: bool,
     }
 
     const DAMAGED_STAMP: u64 = u64::MAX;
@@ -266,18 +266,18 @@ mod tests {
         }
 
         fn take(&mut self, out: &mut [u8]) {
-            self.released = false;
+            self.is_released = false;
             self.polled -= 1;
             let (_, number) = self.records.pop_front().unwrap();
             out.copy_from_slice(&number.to_le_bytes());
         }
 
         fn release(&mut self) {
-            self.released = true;
+            self.is_released = true;
         }
     }
 
-    /// Collects (stamp, number); refuses each `refuse_every`-th time.
+    /// Collects (stamp, number); refuses each `refuse_every`-th call of `put`.
     #[derive(Default)]
     struct CollectingSink {
         records: Vec<(u64, u64)>,
@@ -339,7 +339,7 @@ mod tests {
         let stamps: Vec<_> = sink.records.iter().map(|r| r.0).collect();
         assert_eq!(stamps, [10, 11, 12, 14, 15, 30]);
         assert!(outcome.has_taken && outcome.has_waiting && outcome.damaged.is_empty());
-        assert!(rings[..2].iter().all(|r| r.released));
+        assert!(rings[..2].iter().all(|r| r.is_released));
         let later = merge_rings(&mut rings, MergeLimit { now: 200, ..LIMIT_AT_100 }, &mut sink);
         assert_eq!(sink.records.len(), 8);
         assert!(!later.has_waiting);
@@ -360,7 +360,7 @@ mod tests {
     }
 
     #[test]
-    fn damage_ends_its_own_lane_only() {
+    fn damaged_ring_ends_only_its_own_lane() {
         let mut sink = CollectingSink::default();
         let outcome =
             merge_rings(&mut fake_rings(&[&[10, DAMAGED_STAMP, 11], &[5, 20]]), LIMIT_AT_100, &mut sink);
@@ -387,7 +387,8 @@ mod tests {
             let mut numbers: Vec<u64> = sink.records.iter().map(|r| r.1).collect();
             numbers.sort_unstable();
             prop_assert_eq!(numbers, (1..=all.len() as u64).collect::<Vec<_>>());
-            // Waiting records came with the second drain; within each drain, stamps increase.
+            // Waiting records came with the second merge; within each merge, stamps do not
+            // decrease.
             let decreases = sink.records.windows(2).filter(|w| w[0].0 > w[1].0).count();
             prop_assert!(decreases <= 1);
         }

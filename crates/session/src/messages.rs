@@ -2,7 +2,7 @@
 //! replies.
 //!
 //! ```text
-//!   Session ──Command, Source──▶ collector ──Job──▶ writer
+//!   Session ──command, source──▶ collector ──Job──▶ writer
 //!      ▲                             │                │
 //!      └───────────── Done ──────────┴────────────────┤
 //!   owner of the session ◀──────── Ended ─────────────┘
@@ -29,7 +29,8 @@ use crate::record::RegionWriter;
 use crate::region::RegionCost;
 use crate::stacks::StackOwners;
 
-/// Completion callback of a request. Called on the session's thread; must be quick.
+/// Completion callback of a request. Called on a thread of the session, or on the requesting thread
+/// if the session has ended; must be quick.
 pub type Done<T> = Box<dyn FnOnce(Result<T>) + Send>;
 
 /// Opens or creates the next file of a sequence, by name. Called on the session's writer thread; if
@@ -58,7 +59,7 @@ pub struct OpenedConsumer {
     pub id: ConsumerId,
     /// Descriptors for the consumer.
     pub ends: ConsumerEnds,
-    /// Number of slots of its queue.
+    /// Number of slots of the consumer's queue.
     pub slots: u32,
     /// Size of a slot in bytes.
     pub buffer_bytes: u32,
@@ -79,8 +80,8 @@ pub(crate) struct SessionSource {
     pub(crate) cost: RegionCost,
     /// Lost events of the process that are already counted.
     pub(crate) lost: u64,
-    /// Streams that have not yet collected the events that the region held when it was adopted.
-    pub(crate) backlog: BTreeSet<usize>,
+    /// Indexes of the streams that have not yet collected their part of the backlog.
+    pub(crate) backlog_streams: BTreeSet<usize>,
 }
 
 /// A command to the collector.
@@ -122,7 +123,7 @@ impl CollectorCommand {
 pub(crate) enum Job {
     /// A buffer of the pool.
     Buffer(Buffer),
-    /// A piece for live consumers only.
+    /// A copy of records for live consumers only.
     Live(Buffer),
     /// A record that names a provider's module, for the front of this file and of all later ones.
     Module(Vec<u8>),
@@ -131,7 +132,7 @@ pub(crate) enum Job {
     Complete(i64),
     /// Writes the held buffers.
     WriteOut,
-    /// Answers when everything before is written.
+    /// Answers when all earlier buffers are written.
     Flush(Done<Properties>),
     /// Writes a flight recorder's snapshot.
     Snapshot {

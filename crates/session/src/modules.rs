@@ -8,7 +8,7 @@
 //! This way a reader of a file learns of modules before the first event, and every file of a
 //! sequence, a circular log and the snapshot of a flight recorder are complete in themselves. The
 //! header buffer is written again as soon as a module is known, so a file that was never finalised
-//! has them too. There, module records have the stamp of the header.
+//! has the module records too. In the header buffer, they have the stamp of the header.
 //!
 //! The record stands among the events, at the time when it came, if the header buffer has no room
 //! (small buffers, very many modules), if it must not change (compressed or continued files), and
@@ -16,7 +16,7 @@
 //!
 //! - M1 The record of a process is checked, and the process id in it replaced by the true one.
 //! - M2 Records of the same content are kept once.
-//! - M3 All of them together leave [`RESERVED_BYTES`] bytes of the header buffer free.
+//! - M3 All kept records together leave [`RESERVED_BYTES`] bytes of the header buffer free.
 
 use traceweir_format::binary_path::{BinaryPath, PROCESS_ID};
 use traceweir_format::header::{Record, classic};
@@ -24,8 +24,8 @@ use traceweir_format::header::{Record, classic};
 /// Bytes that the header buffer needs for itself: its header, the log-file header with two names of
 /// 1023 units, the system's record.
 const RESERVED_BYTES: usize = 8 << 10;
-/// Largest total size of records, whatever the size of buffers.
-const MAX_RECORD_BYTES: usize = 256 << 10;
+/// Largest total size of the kept records, whatever the size of buffers.
+const MAX_KEPT_BYTES: usize = 256 << 10;
 /// Position of the time stamp in a record.
 const TIME_RANGE: std::ops::Range<usize> = 0x10..0x18;
 
@@ -54,7 +54,7 @@ impl Modules {
     pub(crate) fn new(buffer_bytes: usize) -> Self {
         Self {
             payloads: Vec::new(),
-            free_bytes: buffer_bytes.saturating_sub(RESERVED_BYTES).min(MAX_RECORD_BYTES),
+            free_bytes: buffer_bytes.saturating_sub(RESERVED_BYTES).min(MAX_KEPT_BYTES),
         }
     }
 

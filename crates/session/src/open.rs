@@ -6,8 +6,8 @@
 //!       └───┴──┘           user can replace it
 //!   folder (descriptor) ── name ──▶ missing:  created, exclusively, never through a link
 //!                                   exists:   must be a plain file, not a link; in a folder that
-//!                                             all users can write, a file of the user with one
-//!                                             name
+//!                                             all users can write, it must belong to the user and
+//!                                             have no other hard link
 //! ```
 //!
 //! Opening a log file does not truncate it. Controllers open the file of a session with their own
@@ -99,7 +99,7 @@ fn open_existing(folder: BorrowedFd<'_>, name: &Path, flags: OFlags, user: u32) 
     match FileType::from_raw_mode(before.st_mode) {
         FileType::RegularFile => {}
         FileType::Symlink => return refuse(Status::ERROR_ACCESS_DENIED, LINK_REASON),
-        _ => return refuse(Status::ERROR_BAD_PATHNAME, "this is no plain file"),
+        _ => return refuse(Status::ERROR_BAD_PATHNAME, "this is not a plain file"),
     }
     let file = match rustix::fs::openat(folder, name, flags, Mode::empty()) {
         Ok(file) => file,
@@ -108,7 +108,7 @@ fn open_existing(folder: BorrowedFd<'_>, name: &Path, flags: OFlags, user: u32) 
     };
     let stat = rustix::fs::fstat(&file).map_err(file_error)?;
     if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
-        return refuse(Status::ERROR_BAD_PATHNAME, "this is no plain file");
+        return refuse(Status::ERROR_BAD_PATHNAME, "this is not a plain file");
     }
     let folder_stat = rustix::fs::fstat(folder).map_err(file_error)?;
     let is_foreign = stat.st_uid != user || stat.st_nlink != 1;

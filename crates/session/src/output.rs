@@ -7,7 +7,8 @@
 //!   Job::…      ──▶ requests, in order: earlier buffers are written before the answer
 //! ```
 //!
-//! - O1 Every buffer is written, kept or counted, and returns to the pool.
+//! - O1 Every buffer is written, kept by the flight recorder or counted as lost. Each returns to
+//!   the pool in the end.
 //! - O2 When the file ends without a stop, the owner is notified once; later buffers count as not
 //!   written, and live delivery continues.
 //! - O3 A held buffer is written before any request is answered, at each flush, and when the
@@ -74,7 +75,8 @@ pub(crate) struct Output {
     /// Number of free buffers that a flight recorder keeps by dropping its oldest, so that the
     /// collector need not wait.
     min_free_buffers: u32,
-    /// Set when the session is being finalised, with the callback of the request.
+    /// Set when the session is being finalised; contains the callback of the request, if it has
+    /// one.
     stop_request: Option<Option<Done<Properties>>>,
     /// The job that follows the buffers being written; still served if this thread panics.
     next_job: Option<Job>,
@@ -151,8 +153,8 @@ impl Output {
                 Job::Update(update) => self.update(*update),
                 Job::Increment(done) => {
                     self.write_out();
-                    let begun = self.next_file();
-                    done(begun.map(|()| self.shared.properties()));
+                    let changed = self.next_file();
+                    done(changed.map(|()| self.shared.properties()));
                 }
                 Job::Convert(done) => {
                     self.write_out();
@@ -183,7 +185,7 @@ impl Output {
     }
 
     /// Takes the buffers that already wait, up to the size of one write. Returns the job after
-    /// them, if it is no buffer.
+    /// them, if it is not a buffer.
     fn take_waiting_buffers(&mut self, jobs: &Receiver<Job>) -> Option<Job> {
         // The collector needs free buffers meanwhile.
         let limit = self.max_buffers_per_write().min(self.shared.maximum_buffers() / 4);
@@ -333,7 +335,7 @@ impl Output {
             LogTarget::FlightRecorder(_, None) | LogTarget::None => None,
         };
         if matches!(self.log, LogTarget::FlightRecorder(..)) {
-            // It is written, or the error is reported below.
+            // The history is written, or the error is reported below.
             (self.log, self.partial) = (LogTarget::None, Vec::new());
         }
         self.end_live();

@@ -5,8 +5,8 @@
 //!                                                    └──count_finished: one job less in progress
 //! ```
 //!
-//! - P1 At most `maximum` buffers exist, and at least one: it is allocated before the session
-//!   starts, and one is enough for everything, if slowly.
+//! - P1 At most `maximum` buffers exist, and at least one, which is allocated before the session
+//!   starts. The session works, if slowly, with a single buffer.
 //! - P2 The minimum number of buffers is allocated before the start as well, as far as they are
 //!   [small](MAX_PREALLOCATED_BYTES); others are allocated on demand. No buffer is freed before the
 //!   session ends, and none is lost when a thread panics, so that P1 still holds.
@@ -65,9 +65,9 @@ impl AlignedBytes {
     /// Appends bytes, if there is memory; otherwise changes nothing and returns `false`.
     #[must_use]
     pub(crate) fn try_extend(&mut self, added: &[u8]) -> bool {
-        let target_buffers = self.memory.len().saturating_add(added.len());
-        let fits = target_buffers <= self.memory.capacity()
-            || (check_headroom(target_buffers).is_ok() && self.memory.try_reserve(added.len()).is_ok());
+        let total_bytes = self.memory.len().saturating_add(added.len());
+        let fits = total_bytes <= self.memory.capacity()
+            || (check_headroom(total_bytes).is_ok() && self.memory.try_reserve(added.len()).is_ok());
         if fits {
             self.memory.extend_from_slice(added);
         }
@@ -106,7 +106,7 @@ pub(crate) struct Buffer {
     pub(crate) filled: usize,
     /// CPU of the records.
     pub(crate) cpu: u16,
-    /// Whether the records are older than records of this CPU that were sent before.
+    /// Whether the buffer belongs to a late stream.
     pub(crate) is_late: bool,
     /// Number of records in the buffer.
     pub(crate) events: u32,
@@ -124,6 +124,13 @@ pub(crate) struct Buffer {
     pub(crate) delivered: usize,
     /// Events in the delivered bytes.
     pub(crate) delivered_events: u32,
+}
+
+/// A record with a stamp, and the records without a stamp that follow it.
+struct RecordGroup {
+    stamp: i64,
+    start: usize,
+    end: usize,
 }
 
 impl Buffer {
@@ -173,30 +180,28 @@ impl Buffer {
         let Some(latest) = self.latest_before_decrease.take() else { return };
         self.time = self.time.max(latest);
         let Some(mut groups) = self.find_record_groups() else { return };
-        if groups.is_sorted_by_key(|group| group.0) {
+        if groups.is_sorted_by_key(|group| group.stamp) {
             return;
         }
         let Some(mut sorted) = AlignedBytes::with_capacity(self.filled) else { return };
         // Equal stamps keep their order.
-        groups.sort_unstable_by_key(|&(stamp, start, _)| (stamp, start));
-        for (_, start, end) in groups {
+        groups.sort_unstable_by_key(|group| (group.stamp, group.start));
+        for RecordGroup { start, end, .. } in groups {
             if !sorted.try_extend(self.bytes.get(start..end).unwrap_or_default()) {
                 return;
             }
         }
-        if let Some(total_bytes) =
-            self.bytes.get_mut(HEADER_SIZE..self.filled).filter(|r| r.len() == sorted.len())
-        {
-            total_bytes.copy_from_slice(&sorted);
+        let records = self.bytes.get_mut(HEADER_SIZE..self.filled);
+        if let Some(records) = records.filter(|records| records.len() == sorted.len()) {
+            records.copy_from_slice(&sorted);
         }
     }
 
-    /// Returns stamp, start and end of each record with a stamp, together with the following
-    /// records that have none. `None` if there is no memory for them.
-    fn find_record_groups(&self) -> Option<Vec<(i64, usize, usize)>> {
-        let mut groups: Vec<(i64, usize, usize)> = Vec::new();
+    /// Returns the record groups of the buffer; `None` if there is no memory for them.
+    fn find_record_groups(&self) -> Option<Vec<RecordGroup>> {
+        let mut groups: Vec<RecordGroup> = Vec::new();
         let count = self.events as usize;
-        check_headroom(count.saturating_mul(size_of::<(i64, usize, usize)>())).ok()?;
+        check_headroom(count.saturating_mul(size_of::<RecordGroup>())).ok()?;
         groups.try_reserve_exact(count).ok()?;
         let bytes = self.bytes.get(..self.filled)?;
         let mut records = Records::new(bytes, HEADER_SIZE, 0, self.cpu, false);
@@ -204,8 +209,8 @@ impl Buffer {
         while let Some(record) = records.next().ok()? {
             let end = start.saturating_add(record.bytes().len().next_multiple_of(8));
             match (time_of(record.bytes(), record.family()), groups.last_mut()) {
-                (None, Some(group)) => group.2 = end,
-                (stamp, _) => groups.push((stamp.unwrap_or(i64::MIN), start, end)),
+                (None, Some(group)) => group.end = end,
+                (stamp, _) => groups.push(RecordGroup { stamp: stamp.unwrap_or(i64::MIN), start, end }),
             }
             start = end;
         }
@@ -217,8 +222,8 @@ impl Buffer {
         self.filled <= HEADER_SIZE
     }
 
-    /// Copies the records after the first `from` bytes, if there is memory. The copy is only as
-    /// large as its records.
+    /// Copies the records from offset `start` on, which are `events` events, if there is memory.
+    /// The copy is only as large as its header and records.
     pub(crate) fn copy_from(&self, start: usize, events: u32) -> Option<Self> {
         let records = self.bytes.get(start..self.filled).unwrap_or_default();
         let mut bytes = AlignedBytes::with_capacity(HEADER_SIZE.saturating_add(records.len()))?;
@@ -406,8 +411,8 @@ mod tests {
 
     #[test]
     fn first_buffer_is_reused_without_memory_for_more() {
-        let refused = Pool::new(usize::MAX, 4).unwrap_err();
-        assert_eq!(refused.status(), Status::ERROR_NOT_ENOUGH_MEMORY);
+        let error = Pool::new(usize::MAX, 4).unwrap_err();
+        assert_eq!(error.status(), Status::ERROR_NOT_ENOUGH_MEMORY);
         // One buffer exists, and no other can be allocated.
         let pool = Pool { buffer_bytes: usize::MAX, ..Pool::new(1024, 4).unwrap() };
         for _ in 0..3 {
@@ -416,7 +421,7 @@ mod tests {
             assert_eq!(
                 pool.wait_for_buffer(),
                 PoolWait::NoneInProgress,
-                "the waiting thread learns it and submits partly filled buffers"
+                "the waiting thread has to submit partly filled buffers"
             );
             pool.count_submitted();
             pool.return_buffer(buffer);
@@ -429,7 +434,7 @@ mod tests {
     #[test]
     fn finished_job_wakes_waiting_thread() {
         let pool = Arc::new(Pool::new(1024, 1).unwrap());
-        assert_eq!(pool.wait_for_buffer(), PoolWait::Again, "a buffer is free");
+        assert_eq!(pool.wait_for_buffer(), PoolWait::Again, "no buffer is free");
         let buffer = pool.try_take().unwrap();
         assert_eq!(pool.wait_for_buffer(), PoolWait::NoneInProgress);
         pool.count_submitted();

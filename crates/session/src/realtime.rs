@@ -10,10 +10,10 @@
 //!
 //! - V1 Buffers that a consumer does not get are counted, and the flags of the next buffer it gets
 //!   report them.
-//! - V2 Delivery does not affect the file: the buffer's bytes are unchanged when it returns.
-//! - V3 A buffer may be delivered in pieces, each once: `delivered` is the position.
+//! - V2 Delivery does not affect the file: it leaves the bytes of the buffer unchanged.
+//! - V3 A buffer may be delivered in pieces, each once: [`Buffer::delivered`] is the position.
 //! - V4 The header of a late buffer has no stamp: consumers sort its events separately from those
-//!   of its CPU.
+//!   of the normal stream of its CPU.
 
 use std::collections::VecDeque;
 
@@ -31,7 +31,7 @@ use crate::stats::SessionStats;
 /// Largest number of consumers of a session.
 pub(crate) const MAX_CONSUMERS: usize = 8;
 
-/// The session's end of a consumer's queue.
+/// The writing side of a consumer's queue.
 pub(crate) trait ConsumerQueue {
     fn push(&mut self, buffer: &[u8]) -> bool;
     fn set_lost(&mut self, buffers: u64, events: u64);
@@ -68,11 +68,11 @@ struct LiveConsumer<Q> {
 }
 
 impl<Q: ConsumerQueue> LiveConsumer<Q> {
-    /// Delivers a piece, after writing the header `head` to its start.
-    fn deliver(&mut self, head: &BufferHeader, piece: &mut [u8], events: u32, stats: &SessionStats) {
-        let head = BufferHeader { flags: head.flags | self.pending_flags, ..*head };
-        if let Some(header) = piece.first_chunk_mut() {
-            *header = head.to_bytes();
+    /// Delivers a piece, after writing `header` to its start.
+    fn deliver(&mut self, header: &BufferHeader, piece: &mut [u8], events: u32, stats: &SessionStats) {
+        let header = BufferHeader { flags: header.flags | self.pending_flags, ..*header };
+        if let Some(start) = piece.first_chunk_mut() {
+            *start = header.to_bytes();
         }
         if self.queue.push(piece) {
             self.pending_flags = 0;
@@ -81,7 +81,7 @@ impl<Q: ConsumerQueue> LiveConsumer<Q> {
         stats.count_undelivered(events);
         self.report_lost(1, u64::from(events));
         // The next buffer reports these loss flags. A later buffer marks the end of a flush again.
-        self.pending_flags |= head.flags & (BUFFER_FLAG_EVENTS_LOST | BUFFER_FLAG_BUFFER_LOST);
+        self.pending_flags |= header.flags & (BUFFER_FLAG_EVENTS_LOST | BUFFER_FLAG_BUFFER_LOST);
     }
 
     fn report_lost(&mut self, buffers: u64, events: u64) {
@@ -104,7 +104,7 @@ pub(crate) struct Realtime<Q> {
     /// Largest number of buffers in the backlog.
     max_backlog: usize,
     logger_id: u16,
-    sequence: i64,
+    sequence_number: i64,
     next_id: u64,
 }
 
@@ -117,12 +117,12 @@ impl<Q: ConsumerQueue> Realtime<Q> {
             buffer_bytes,
             max_backlog,
             logger_id,
-            sequence: 0,
+            sequence_number: 0,
             next_id: 1,
         }
     }
 
-    /// Returns whether the backlog has dropped a buffer and no consumer has opened since.
+    /// Returns whether the backlog is full and has dropped a buffer, and there is no consumer.
     pub(crate) fn is_full(&self) -> bool {
         self.backlog_lost.0 > 0 && self.consumers.is_empty() && self.backlog.len() >= self.max_backlog
     }
@@ -137,7 +137,7 @@ impl<Q: ConsumerQueue> Realtime<Q> {
         self.consumers.len()
     }
 
-    /// Returns the number of slots that a new consumer's queue needs at least.
+    /// Returns the number of buffers in the backlog, all of which the first consumer's queue takes.
     pub(crate) fn backlog_len(&self) -> usize {
         self.backlog.len()
     }
@@ -163,21 +163,21 @@ impl<Q: ConsumerQueue> Realtime<Q> {
     /// Pushes the undelivered part of a buffer to all consumers. The header temporarily replaces
     /// the bytes before that part.
     fn push(&mut self, buffer: &mut Buffer, events: u32, stats: &SessionStats) {
-        self.sequence = self.sequence.saturating_add(1);
+        self.sequence_number = self.sequence_number.saturating_add(1);
         let start = buffer.delivered.saturating_sub(HEADER_SIZE);
-        let head = self.buffer_header(buffer, buffer.filled.saturating_sub(start));
+        let header = self.buffer_header(buffer, buffer.filled.saturating_sub(start));
         let Some(piece) = buffer.bytes.get_mut(start..buffer.filled) else { return };
-        let Some(before) = piece.first_chunk::<HEADER_SIZE>().copied() else { return };
+        let Some(replaced) = piece.first_chunk::<HEADER_SIZE>().copied() else { return };
         for consumer in &mut self.consumers {
-            consumer.deliver(&head, piece, events, stats);
+            consumer.deliver(&header, piece, events, stats);
         }
-        if let Some(header) = piece.first_chunk_mut() {
-            *header = before;
+        if let Some(start) = piece.first_chunk_mut() {
+            *start = replaced;
         }
     }
 
-    fn buffer_header(&self, buffer: &Buffer, valid: usize) -> BufferHeader {
-        let offset = u32::try_from(valid).unwrap_or(u32::MAX);
+    fn buffer_header(&self, buffer: &Buffer, valid_bytes: usize) -> BufferHeader {
+        let offset = u32::try_from(valid_bytes).unwrap_or(u32::MAX);
         let marker = if buffer.ends_flush { BUFFER_FLAG_FLUSH_MARKER } else { 0 };
         BufferHeader {
             buffer_size: u32::try_from(self.buffer_bytes).unwrap_or(u32::MAX),
@@ -185,7 +185,7 @@ impl<Q: ConsumerQueue> Realtime<Q> {
             current_offset: offset,
             // No stamp: a late buffer does not show up to which stamp its CPU is complete.
             time_stamp: if buffer.is_late { 0 } else { buffer.time },
-            sequence_number: self.sequence,
+            sequence_number: self.sequence_number,
             processor_index: buffer.cpu,
             logger_id: self.logger_id,
             state: STATE_FLUSH,
@@ -238,9 +238,9 @@ impl<Q: ConsumerQueue> Realtime<Q> {
     pub(crate) fn open(&mut self, queue: Q, stats: &SessionStats) -> ConsumerId {
         let id = ConsumerId(self.next_id);
         self.next_id = self.next_id.saturating_add(1);
-        let first = self.consumers.is_empty();
+        let is_first = self.consumers.is_empty();
         self.consumers.push(LiveConsumer { id, queue, buffers_lost: 0, events_lost: 0, pending_flags: 0 });
-        if !first {
+        if !is_first {
             return id;
         }
         for mut piece in std::mem::take(&mut self.backlog) {

@@ -39,7 +39,7 @@ const LINKAGE_OFFSET: usize = 4;
 
 /// Treatment of a process's thread ids.
 pub enum Threads {
-    /// Unchanged: the process is in the namespace of this process.
+    /// Unchanged: the process is in the PID namespace of this process.
     AsGiven,
     /// Translated by this function, which is called once for each new id.
     Translated(Box<dyn FnMut(u32) -> u32 + Send>),
@@ -84,8 +84,7 @@ pub(crate) struct RegionWriter {
     threads: Threads,
     translated_ids: HashMap<u32, u32>,
     identity: Identity,
-    /// Its extended data items for each combination of flags that was asked for: at most
-    /// thirty-two.
+    /// The encoded extended data items for each requested combination of the five flags.
     items: HashMap<u16, EncodedItems>,
     sequence: MessageSequence,
 }
@@ -98,7 +97,7 @@ impl RegionWriter {
     }
 
     /// Sets the sequence that numbers the messages of the process.
-    pub(crate) fn with_sequence(self, sequence: MessageSequence) -> Self {
+    pub(crate) fn with_message_sequence(self, sequence: MessageSequence) -> Self {
         Self { sequence, ..self }
     }
 
@@ -109,9 +108,9 @@ impl RegionWriter {
         items.bytes.len()
     }
 
-    /// Inserts the extended data items into a signed record, which lies after room for them; the
-    /// record then begins at the start of `space`. Returns its length, or `None` if it would have
-    /// more items than a record can have.
+    /// Inserts the extended data items into a signed record, which lies at the end of `space`,
+    /// after room for the items, and is moved to its start. Returns the new length of the record,
+    /// or `None` if it would have more items than a record can have.
     pub(crate) fn add_items(&self, space: &mut [u8], flags: u16) -> Option<usize> {
         let items = self.items.get(&(flags & abi::WITH_ITEMS))?;
         let (total_length, gap) = (space.len(), items.bytes.len());
@@ -119,7 +118,7 @@ impl RegionWriter {
         if gap == 0 || !matches!(kind, HeaderType::EVENT_HEADER64 | HeaderType::EVENT_HEADER32) {
             space.copy_within(gap.., 0);
             let length = total_length.checked_sub(gap)?;
-            // The bytes after it may become its padding.
+            // The bytes after the record may become its padding.
             space.get_mut(length..)?.fill(0);
             return Some(length);
         }

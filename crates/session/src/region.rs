@@ -14,18 +14,18 @@
 //! back when few events come. So address space costs nothing. The limit applies to the memory that
 //! regions *can* use if every process is busy at once:
 //!
-//! - G1 A region counts for the rings that can fill: those of CPUs that are online, and one for
-//!   each CPU, because a thread writes either to the rings of restartable sequences or to the
-//!   locked rings, and nearly always all threads of a process use the same kind. (A process that
-//!   fills more fills memory that the kernel charges to it, as it could without Traceweir.)
+//! - G1 A region counts with the rings that can fill: one for each online CPU. A thread writes
+//!   either to the rings of restartable sequences or to the locked rings, and nearly always all
+//!   threads of a process use the same kind. (If a process fills both kinds, the kernel charges
+//!   that memory to the process.)
 //! - G2 The sum stays within a quarter of the machine's memory, the same share that the buffers of
 //!   a session may have.
 //! - G3 Half of this share is kept for the smallest rings, so that thousands of processes have
 //!   rings before one has none.
-//! - G4 Many processes may make a region of the announced size before the session adopts the first
-//!   one. They may use half of the memory that is kept for the smallest rings. A process that has
-//!   ended fills no more memory, so its region is adopted even if the memory is used up: otherwise
-//!   its events would be lost.
+//! - G4 Many processes may create a region of the announced size before the session adopts the
+//!   first one. They may use half of the memory that is kept for the smallest rings. A process that
+//!   has ended fills no more memory, so its region is adopted even if the memory is used up:
+//!   otherwise its events would be lost.
 //! - G5 Address space has a much higher limit, which includes processes that have ended: a session
 //!   with huge rings on many CPUs must not use up the address space of its owner.
 
@@ -37,7 +37,7 @@ use crate::error::Result;
 
 /// Address space of all regions of a session, in bytes: a hundredth of that of a process.
 const MAX_ADDRESS_BYTES: u64 = 1 << 40;
-/// A large region takes at most this fraction of what is left for large ones.
+/// Number of shares of the budget left for large regions. A large region takes at most one share.
 const LARGE_REGION_SHARES: u64 = 8;
 
 /// Memory and address space of regions.
@@ -80,17 +80,17 @@ pub(crate) struct Regions {
     largest: RegionParams,
     /// Bytes of the smallest useful ring.
     min_ring_bytes: u32,
-    online: u16,
+    online_cpus: u16,
     budget: RegionCost,
     used: Mutex<RegionCost>,
 }
 
 impl Regions {
-    /// Creates regions like `largest` at first, with rings of at least `min_ring_bytes` bytes, for
-    /// a machine with `online` CPUs and `memory` bytes.
-    pub(crate) fn new(largest: RegionParams, min_ring_bytes: u32, online: u16, memory: u64) -> Self {
+    /// Creates the layout rules: the first regions are like `largest`, later ones have smaller
+    /// rings of at least `min_ring_bytes` bytes. `memory` is the machine's memory in bytes.
+    pub(crate) fn new(largest: RegionParams, min_ring_bytes: u32, online_cpus: u16, memory: u64) -> Self {
         let budget = RegionCost { memory: memory / 4, addresses: MAX_ADDRESS_BYTES };
-        Self { largest, min_ring_bytes, online, budget, used: Mutex::default() }
+        Self { largest, min_ring_bytes, online_cpus, budget, used: Mutex::default() }
     }
 
     /// Returns the largest region layout.
@@ -113,7 +113,7 @@ impl Regions {
         self.choose_next(used).map(|(params, _)| params)
     }
 
-    /// Claims a region that a process has made with the layout of an earlier
+    /// Claims a region that a process has created with the layout of an earlier
     /// [preview](Self::preview). Returns its cost; `None` if the layout does not belong to this
     /// session, the address space is used up, or the memory is used up and the process still runs.
     pub(crate) fn claim_existing(&self, params: &RegionParams, has_ended: bool) -> Option<RegionCost> {
@@ -157,7 +157,7 @@ impl Regions {
     }
 
     fn cost_of(&self, params: &RegionParams) -> RegionCost {
-        let rings = u64::from(params.layout.cpus().min(self.online).max(1));
+        let rings = u64::from(params.layout.cpus().min(self.online_cpus).max(1));
         let memory = u64::from(params.layout.ring_bytes()).saturating_mul(rings);
         RegionCost { memory, addresses: params.layout.region_bytes() as u64 }
     }
@@ -236,16 +236,16 @@ mod tests {
     }
 
     #[test]
-    fn adopted_regions_count_and_must_have_a_session_layout() {
+    fn adopted_region_uses_the_budget_and_must_have_a_session_layout() {
         let regions = test_regions(8 << 20, 2, 2, 4 * GIB);
         let preview = regions.preview().unwrap();
-        assert_eq!(regions.preview().unwrap(), preview, "a preview claims nothing");
+        assert_eq!(regions.preview().unwrap(), preview, "the preview claimed a region");
         let cost = regions.claim_existing(&preview, false).unwrap();
         regions.give_back(cost);
         assert_eq!(regions.claim().unwrap(), (preview, cost));
         let larger = with_ring_bytes(&preview, 16 << 20).unwrap();
-        let (eager, none) = (RegionParams { wake_at: 3, ..preview }, with_ring_bytes(&preview, 0).unwrap());
-        for other in [larger, eager, none, RegionParams { max_record: 1 << 30, ..preview }] {
+        let (eager, empty) = (RegionParams { wake_at: 3, ..preview }, with_ring_bytes(&preview, 0).unwrap());
+        for other in [larger, eager, empty, RegionParams { max_record: 1 << 30, ..preview }] {
             for has_ended in [false, true] {
                 assert_eq!(regions.claim_existing(&other, has_ended), None, "{other:?}");
             }
@@ -256,7 +256,11 @@ mod tests {
         // One region was claimed above. A quarter of the budget is left for the smallest rings.
         assert_eq!((claimed + 1) * 16 * (1 << 20), GIB / 4 * 3);
         assert!(regions.claim().unwrap().0.layout.ring_bytes() == MIN_RING_BYTES);
-        assert_eq!(regions.claim_existing(&preview, true), Some(cost), "it fills no more memory");
+        assert_eq!(
+            regions.claim_existing(&preview, true),
+            Some(cost),
+            "the region of an ended process is refused"
+        );
     }
 
     #[test]
@@ -270,8 +274,8 @@ mod tests {
     #[test]
     fn regions_of_ended_processes_stay_within_address_limit() {
         let regions = test_regions(1 << 28, 1024, 1, 1 << 50);
-        let full = *regions.largest_params();
-        let claims = std::iter::from_fn(|| regions.claim_existing(&full, true)).take(1000);
+        let largest = *regions.largest_params();
+        let claims = std::iter::from_fn(|| regions.claim_existing(&largest, true)).take(1000);
         let sum: u64 = claims.map(|cost| cost.addresses).sum();
         assert!(sum > 0 && sum <= MAX_ADDRESS_BYTES, "{sum:#x}");
     }

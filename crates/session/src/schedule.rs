@@ -9,7 +9,7 @@
 
 use std::time::{Duration, Instant};
 
-/// Interval of drain and housekeeping, if nothing else is due.
+/// Interval of housekeeping, and of drains if nothing else is due.
 pub(crate) const HOUSEKEEPING_INTERVAL: Duration = Duration::from_secs(1);
 /// Pause between drains in low latency mode, while events arrive.
 const LOW_LATENCY_PAUSE: Duration = Duration::from_millis(1);
@@ -17,9 +17,7 @@ const LOW_LATENCY_PAUSE: Duration = Duration::from_millis(1);
 /// Tasks that are due.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Due {
-    /// The collector is to send partly filled buffers out.
     pub(crate) flush: bool,
-    /// Housekeeping is due.
     pub(crate) housekeeping: bool,
 }
 
@@ -111,8 +109,8 @@ mod tests {
     fn flush_is_due_once_a_period() {
         let start = Instant::now();
         let mut schedule = Schedule::new(start, 3);
-        let ticks = (1..=9).filter(|&s| schedule.take_due(start + Duration::from_secs(s)).flush).count();
-        assert_eq!(ticks, 3);
+        let flushes = (1..=9).filter(|&s| schedule.take_due(start + Duration::from_secs(s)).flush).count();
+        assert_eq!(flushes, 3);
         schedule.set_period(start, 0);
         assert!(!schedule.take_due(start + Duration::from_secs(99)).flush);
     }

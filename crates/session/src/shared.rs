@@ -35,9 +35,9 @@ struct CurrentConfig {
 impl CurrentConfig {
     fn new(properties: SessionConfig) -> Self {
         let mask = groups::with_enable_flags(GroupMask::default(), properties.enable_flags);
-        let mut configured = Self { properties, further_groups: [0; 7] };
-        configured.set_groups(mask);
-        configured
+        let mut config = Self { properties, further_groups: [0; 7] };
+        config.set_groups(mask);
+        config
     }
 
     fn groups(&self) -> GroupMask {
@@ -63,8 +63,7 @@ pub(crate) struct SharedState {
     pub(crate) flush_threshold: u32,
     /// Upper limit of the number of buffers, whatever an update requests.
     affordable_buffers: u32,
-    /// Sequence numbers of messages.
-    pub(crate) sequence: MessageSequence,
+    pub(crate) message_sequence: MessageSequence,
     pub(crate) stats: SessionStats,
     pub(crate) pool: Pool,
     config: Mutex<CurrentConfig>,
@@ -89,7 +88,7 @@ pub(crate) struct SharedState {
     /// Whether the session can store no more events: there is no log, and the backlog for the first
     /// consumer is full.
     is_full: AtomicBool,
-    /// Whether its files may use the blocks that file systems reserve for root.
+    /// Whether files that the session opens may use the blocks that file systems reserve for root.
     pub(crate) may_use_reserved_blocks: AtomicBool,
 }
 
@@ -118,7 +117,7 @@ impl SharedState {
             regions: config.regions(counter)?,
             flush_threshold: properties.flush_threshold,
             affordable_buffers: config.affordable_buffers(),
-            sequence: MessageSequence::from_mode(properties.log_file_mode),
+            message_sequence: MessageSequence::from_mode(properties.log_file_mode),
             stats: SessionStats::default(),
             pool,
             config: Mutex::new(CurrentConfig::new(properties)),
@@ -147,11 +146,11 @@ impl SharedState {
     /// Creates an eventfd that wakes the collector. Returns the session's descriptor, which must
     /// stay open, and the descriptor for the process.
     pub(crate) fn new_wake(&self) -> Result<(OwnedFd, OwnedFd)> {
-        let session_end = new_event()?;
-        let peer_end =
-            session_end.try_clone().map_err(|e| Error::Transport(TransportError::system("dup", e)))?;
-        self.listen_to(&session_end)?;
-        Ok((session_end, peer_end))
+        let session_wake = new_event()?;
+        let peer_wake =
+            session_wake.try_clone().map_err(|e| Error::Transport(TransportError::system("dup", e)))?;
+        self.listen_to(&session_wake)?;
+        Ok((session_wake, peer_wake))
     }
 
     /// Keeps a wake descriptor until the session ends.
@@ -159,11 +158,11 @@ impl SharedState {
         lock(&self.wakes).push(wake);
     }
 
-    /// Waits at most `pause` for a command or a wake.
-    pub(crate) fn wait(&self, pause: std::time::Duration) {
+    /// Waits at most `max_wait` for a command or a wake.
+    pub(crate) fn wait(&self, max_wait: std::time::Duration) {
         let timeout = rustix::event::Timespec {
-            tv_sec: i64::try_from(pause.as_secs()).unwrap_or(1),
-            tv_nsec: i64::from(pause.subsec_nanos()),
+            tv_sec: i64::try_from(max_wait.as_secs()).unwrap_or(1),
+            tv_nsec: i64::from(max_wait.subsec_nanos()),
         };
         let mut events = Vec::with_capacity(16);
         // An interrupted wait ends early: every caller then checks all events.
@@ -204,7 +203,6 @@ impl SharedState {
         std::mem::take(&mut *attached_sources)
     }
 
-    /// Wakes the collector.
     fn wake_collector(&self) {
         // Fails only if the eventfd counter overflows, and then the collector is awake.
         let _ = rustix::io::write(&self.command_event, &1_u64.to_ne_bytes());
@@ -222,7 +220,7 @@ impl SharedState {
     }
 
     /// Returns whether a command or a source waits.
-    pub(crate) fn has_commands(&self) -> bool {
+    pub(crate) fn has_commands_or_sources(&self) -> bool {
         self.has_attached_sources.load(Relaxed)
             || lock(&self.commands).as_ref().is_some_and(|queue| !queue.is_empty())
     }
@@ -285,17 +283,17 @@ impl SharedState {
         change(&mut lock(&self.config).properties);
     }
 
-    /// Returns the groups of kernel events that the session wants.
+    /// Returns the enabled kernel groups.
     pub(crate) fn groups(&self) -> GroupMask {
         lock(&self.config).groups()
     }
 
-    /// Changes the groups of kernel events that the session wants.
+    /// Changes the enabled kernel groups.
     pub(crate) fn set_groups(&self, mask: GroupMask) {
         lock(&self.config).set_groups(groups::with_twins(mask));
     }
 
-    /// Changes the groups of kernel events by their first word.
+    /// Changes the enabled kernel groups by the first word of their mask.
     pub(crate) fn set_enable_flags(&self, flags: u32) {
         let mut config = lock(&self.config);
         let mask = groups::with_enable_flags(config.groups(), flags);
@@ -323,7 +321,7 @@ impl SharedState {
     /// Changes the maximum number of buffers, within the same limits as at the start.
     pub(crate) fn set_maximum_buffers(&self, requested: u32) {
         let config = &mut lock(&self.config).properties;
-        // The memory of a flight recorder is its minimum.
+        // A flight recorder always has its minimum number of buffers.
         if Mode(config.log_file_mode).is_buffering() {
             return;
         }

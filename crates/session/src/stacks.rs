@@ -11,11 +11,11 @@
 //! - S2 If older buffers may be gone before newer ones are read, each buffer defines the keys that
 //!   it uses.
 //! - S3 If the definition does not fit into the buffer, the event stays unchanged.
-//! - S4 Processes can fill the cache, but not exceed it.
+//! - S4 Processes can fill the cache, but cannot make it larger.
 //!
 //! The stacks of kernel events are separate events. Each becomes two events: the definition, and an
-//! event that names the key. They are stored once if either information class is set
-//! (TraceStackCachingInfo applies only to them).
+//! event that names the key. Stacks of kernel events are stored once if either information class is
+//! set (TraceStackCachingInfo applies only to them).
 //!
 //! Stacks of 32-bit processes stay unchanged: their items hold only 32 bits of a key.
 
@@ -27,7 +27,7 @@ use traceweir_format::header::{Record, event, perfinfo};
 use traceweir_format::info::StackCaching;
 use traceweir_format::kernel::hook;
 use traceweir_format::spec::event::{EVENT_HEADER_FLAG_EXTENDED_INFO, ExtType, HeaderType};
-use traceweir_format::stack_key::{KEY_ITEM, KEY_OFFSET, MIN_FRAMES, put_definition, put_reference};
+use traceweir_format::stack_key::{KEY_ITEM_BYTES, KEY_OFFSET, MIN_FRAMES, put_definition, put_reference};
 use traceweir_format::wire::{u8_at, u16_at, u64_at};
 
 /// Bytes of a cache entry in addition to its frames.
@@ -54,7 +54,7 @@ pub(crate) struct StackCache {
     defined: Option<HashSet<u64>>,
 }
 
-/// Position of a stack in a record: start and end of its frames.
+/// Position of a stack in a record; `frames` are the start and end of its frames.
 enum StackPosition {
     /// The stack is an extended data item with this start and end.
     Item { item: (usize, usize), frames: (usize, usize) },
@@ -180,7 +180,8 @@ fn put_with_key(record: &[u8], item_at: (usize, usize), key: u64, out: &mut Vec<
     let (item, tail) = (record.get(item_at.0..)?, record.get(item_at.1..length)?);
     let linkage = u16_at(item, 4);
     out.extend_from_slice(record.get(..item_at.0)?);
-    for word in [KEY_ITEM as u16, ExtType::STACK_KEY64.0, linkage, (KEY_ITEM - ITEM_HEAD) as u16] {
+    for word in [KEY_ITEM_BYTES as u16, ExtType::STACK_KEY64.0, linkage, (KEY_ITEM_BYTES - ITEM_HEAD) as u16]
+    {
         out.extend_from_slice(&word.to_le_bytes());
     }
     out.extend_from_slice(item.get(ITEM_HEAD..ITEM_HEAD.checked_add(8)?)?);

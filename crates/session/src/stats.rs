@@ -70,7 +70,7 @@ impl SessionStats {
         self.lost_by_cause().sum()
     }
 
-    /// Counts a buffer that could not be written.
+    /// Counts a buffer of `events` events that could not be written.
     pub(crate) fn count_unwritten(&self, events: u32) {
         self.log_buffers_lost.fetch_add(1, Relaxed);
         self.not_written.fetch_add(u64::from(events), Relaxed);
@@ -82,7 +82,7 @@ impl SessionStats {
         self.overwritten.fetch_add(found.events, Relaxed);
     }
 
-    /// Counts a buffer that a live consumer, or the backlog, did not take.
+    /// Counts a buffer of `events` events that a live consumer, or the backlog, did not take.
     pub(crate) fn count_undelivered(&self, events: u32) {
         self.real_time_buffers_lost.fetch_add(1, Relaxed);
         self.real_time_events_lost.fetch_add(u64::from(events), Relaxed);

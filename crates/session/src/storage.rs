@@ -42,7 +42,7 @@ pub(crate) trait Storage: Send {
     fn truncate(&mut self, length: u64) -> io::Result<()>;
     /// Extends the storage to `length`, with blocks allocated on the device.
     fn reserve(&mut self, length: u64) -> io::Result<()>;
-    /// Returns its current state, if it is a file that other processes could change.
+    /// Returns the current state of the storage, if it is a file that other processes could change.
     fn state(&self) -> Option<FileState> {
         None
     }
@@ -62,7 +62,7 @@ pub(crate) struct FileState {
 
 /// Alignment that devices require of addresses, offsets and lengths.
 pub(crate) const ALIGNMENT: usize = 4096;
-/// Bytes per second from which on the data rate is high.
+/// Bytes per second at which the data rate counts as high.
 const HIGH_RATE_BYTES_PER_SECOND: u64 = 8 << 20;
 /// A device that takes longer per byte, on average, is slow: 100 MB/s.
 const SLOW_NS_PER_BYTE: u64 = 10;

@@ -16,9 +16,9 @@
 //! these rules too, and nothing in the file shows whether this one is intact. Stamps are such a
 //! case: a provider may supply stamps (EVENT_DATA_DESCRIPTOR_TYPE_TIMESTAMP_OVERRIDE,
 //! WNODE_FLAG_USE_TIMESTAMP) that are earlier than the stamps around them. Records do not show
-//! where a stamp came from. A session may also collect events late, from memory that a process
-//! filled before the session got it, and write them into separate buffers. Readers sort the events,
-//! so none is lost. A file with nothing but remarks is sound.
+//! where a stamp came from. A session may also collect events late, from memory that a process had
+//! filled before the session adopted it, and write them into separate buffers. Readers sort the
+//! events, so none is lost. A file with nothing but remarks is sound.
 //!
 //! Buffers from before Windows Vista lack or misuse most header fields: only their `Offset`,
 //! processor, records and stamps are checked. Where `Offset` is impossible, filler is not checked,
@@ -193,19 +193,19 @@ impl<R: ReadAt> Checker<'_, R> {
         buffers.sort_by_key(|(b, _)| b.offset);
         self.check_buffer_headers(&buffers);
         if self.is_circular() {
-            // File order is order of acquisition, except in wrapped files.
+            // File order is the order of acquisition, except in wrapped files.
             buffers.sort_by_key(|(b, _)| b.sequence);
         }
-        for (buffer, head) in &buffers {
+        for (buffer, header) in &buffers {
             let (loaded, damage) =
                 self.loader.load(self.trace.source(), buffer, self.trace.session_buffer_size())?;
             if let Some(defect) = damage {
                 self.report_finding(Rule::Compression, buffer.offset, defect.to_string());
             }
             if buffer.has_records {
-                self.check_records(buffer, head, &loaded);
+                self.check_records(buffer, header, &loaded);
             }
-            self.check_filler(buffer, head)?;
+            self.check_filler(buffer, header)?;
             self.loader.recycle(loaded);
         }
         Ok(())
@@ -216,40 +216,40 @@ impl<R: ReadAt> Checker<'_, R> {
     }
 
     /// Checks the bytes between `Offset` and the end of a plain buffer.
-    fn check_filler(&mut self, buffer: &BufferRef, head: &BufferHeader) -> Result<()> {
-        if buffer.compressed
-            || heads::has_bad_offset(head, buffer)
+    fn check_filler(&mut self, buffer: &BufferRef, header: &BufferHeader) -> Result<()> {
+        if buffer.is_compressed
+            || heads::has_bad_offset(header, buffer)
             || !self.trace.header().has_modern_buffers()
         {
             return Ok(());
         }
         let end = buffer.offset.saturating_add(u64::from(buffer.size));
-        let mut at = buffer.offset.saturating_add(u64::from(head.offset));
+        let mut at = buffer.offset.saturating_add(u64::from(header.offset));
         let mut block = [0; 4096];
         while at < end {
             let left = usize::try_from(end.saturating_sub(at)).unwrap_or(usize::MAX);
             let part = block.get_mut(..left.min(4096)).unwrap_or_default();
-            let got = self.trace.source().read_at(at, part)?;
-            if let Some(bad) = part.iter().take(got).position(|&byte| byte != FILLER) {
+            let length = self.trace.source().read_at(at, part)?;
+            if let Some(bad) = part.iter().take(length).position(|&byte| byte != FILLER) {
                 let detail = "a byte other than 0xFF after the records of the buffer".to_string();
                 self.report_finding(Rule::Filler, at.saturating_add(bad as u64), detail);
                 break;
             }
-            if got == 0 {
+            if length == 0 {
                 break;
             }
-            at = at.saturating_add(got as u64);
+            at = at.saturating_add(length as u64);
         }
         Ok(())
     }
 
-    fn check_records(&mut self, buffer: &BufferRef, head: &BufferHeader, loaded: &Loaded) {
+    fn check_records(&mut self, buffer: &BufferRef, header: &BufferHeader, loaded: &Loaded) {
         let mut walk = crate::buffer::Records::new(
             &loaded.bytes,
             loaded.start,
             loaded.base,
             buffer.cpu,
-            self.trace.old_instances(),
+            self.trace.has_old_instances(),
         );
         let mut previous: Option<i64> = None;
         loop {
@@ -282,7 +282,7 @@ impl<R: ReadAt> Checker<'_, R> {
             previous = time.or(previous);
         }
         // A header buffer carries the clock anchor, which later events may precede.
-        let is_header = buffer.offset == 0 || head.kind() == BufferType::HEADER;
+        let is_header = buffer.offset == 0 || header.kind() == BufferType::HEADER;
         if let Some(time) = previous.filter(|_| !is_header) {
             self.last_stamps.insert(buffer.cpu, time);
         }

@@ -45,14 +45,14 @@ pub struct BufferRef {
     /// The processor whose events the buffer holds.
     pub cpu: u16,
     /// Bytes that the loaded buffer takes in memory.
-    pub(super) memory: u32,
+    pub(super) memory_bytes: u32,
     pub(super) sequence: i64,
     pub(super) has_records: bool,
     /// Whether `first_time` comes from the buffer itself.
-    pub(super) stamped: bool,
-    pub(super) compressed: bool,
+    pub(super) is_stamped: bool,
+    pub(super) is_compressed: bool,
     /// Whether the buffer has a loss flag: events or buffers before it were lost.
-    pub(super) after_loss: bool,
+    pub(super) follows_loss: bool,
 }
 
 /// The result of the walk.
@@ -68,7 +68,7 @@ pub(super) struct Index {
     /// The loss flags of all buffers, combined.
     pub(super) loss_flags: u16,
     /// Whether a data buffer starts with a kernel event.
-    pub(super) kernel_events: bool,
+    pub(super) has_kernel_events: bool,
 }
 
 /// The most defects that a pass over the events keeps.
@@ -98,14 +98,14 @@ impl Index {
             source,
             length: source.len(),
             session_size: logfile.plausible_buffer_size(),
-            modern: logfile.has_modern_buffers(),
-            circular: logfile.log_file_mode & EVENT_TRACE_FILE_MODE_CIRCULAR != 0,
+            is_modern: logfile.has_modern_buffers(),
+            is_circular: logfile.log_file_mode & EVENT_TRACE_FILE_MODE_CIRCULAR != 0,
             anchor,
             last_times: BTreeMap::new(),
             scratch: Vec::new(),
             search_block: Vec::new(),
             hole: None,
-            fixed_size: logfile.plausible_buffer_size().is_some()
+            has_fixed_size: logfile.plausible_buffer_size().is_some()
                 && (logfile.log_file_mode & EVENT_TRACE_COMPRESSED_MODE == 0
                     || !logfile.has_modern_buffers()),
             index: Self::default(),
@@ -127,10 +127,10 @@ struct IndexWalk<'r, R: ?Sized> {
     session_size: Option<u32>,
     /// Whether size, sequence number, flags and type of buffer headers are valid (Windows Vista and
     /// later).
-    modern: bool,
-    circular: bool,
+    is_modern: bool,
+    is_circular: bool,
     anchor: i64,
-    /// The stamp that a processor's next buffer inherits if it has none.
+    /// The stamp that the next buffer of each processor inherits if it has none.
     last_times: BTreeMap<u16, i64>,
     scratch: Vec<u8>,
     search_block: Vec<u8>,
@@ -138,7 +138,7 @@ struct IndexWalk<'r, R: ?Sized> {
     hole: Option<u64>,
     /// Whether all buffers have the session's size, so that steps of that size lead from a hole to
     /// the next buffer.
-    fixed_size: bool,
+    has_fixed_size: bool,
     index: Index,
 }
 
@@ -157,9 +157,9 @@ impl<R: ReadAt + ?Sized> IndexWalk<'_, R> {
         let mut at = 0_u64;
         loop {
             let left = self.length.saturating_sub(at);
-            let mut head = [0; HEADER_SIZE + PEEK_BYTES];
-            let got = if left < HEADER_SIZE as u64 { 0 } else { self.source.read_at(at, &mut head)? };
-            let (Some(raw), Some(body)) = (head.first_chunk(), head.get(HEADER_SIZE..got)) else {
+            let mut bytes = [0; HEADER_SIZE + PEEK_BYTES];
+            let length = if left < HEADER_SIZE as u64 { 0 } else { self.source.read_at(at, &mut bytes)? };
+            let (Some(raw), Some(body)) = (bytes.first_chunk(), bytes.get(HEADER_SIZE..length)) else {
                 match self.handle_end(at, left)? {
                     Some(next) => at = next,
                     None => return Ok(()),
@@ -212,8 +212,8 @@ impl<R: ReadAt + ?Sized> IndexWalk<'_, R> {
             self.index.add_defect(Error::Invalid { what: "buffer header", offset: start, reason });
             return Ok(None);
         }
-        if core::mem::take(&mut self.fixed_size)
-            && self.modern
+        if core::mem::take(&mut self.has_fixed_size)
+            && self.is_modern
             && let Some(found) = self.search_header(start.saturating_add(1))?
         {
             return Ok(Some(found));
@@ -242,11 +242,11 @@ impl<R: ReadAt + ?Sized> IndexWalk<'_, R> {
     ) -> Result<BufferCandidate> {
         let claimed = buffer.buffer_size;
         let is_possible = (HEADER_SIZE as u32..=MAX_CLAIMED_BYTES).contains(&claimed);
-        if !self.modern {
+        if !self.is_modern {
             return self.inspect_old_candidate(at, left, claimed, is_possible);
         }
         let fits = is_possible && u64::from(claimed) <= left;
-        let session = self.session_size.filter(|_| self.fixed_size);
+        let session = self.session_size.filter(|_| self.has_fixed_size);
         // `Trace::open` has read the first buffer as a plain buffer.
         if let Some(size) = session.filter(|_| at == 0 || !buffer.is_compressed()) {
             // The last buffer may be truncated, so that its size does not fit. Any other size must
@@ -296,9 +296,9 @@ impl<R: ReadAt + ?Sized> IndexWalk<'_, R> {
         }
         let limit = self.session_size.unwrap_or(MAX_BUFFER);
         let size_in_file = u32::try_from(end.saturating_sub(at)).unwrap_or(u32::MAX);
-        // A buffer that is larger than any of the session is not searched again.
-        let has_records_at = size_in_file <= limit && self.has_records_at(at, size_in_file, buffer, body)?;
-        if at == 0 || self.hole.is_none() && has_records_at {
+        // No buffer of the session is larger than the limit, so larger ranges are not inspected.
+        let has_records = size_in_file <= limit && self.has_records_at(at, size_in_file, buffer, body)?;
+        if at == 0 || self.hole.is_none() && has_records {
             self.report_bad_size(at);
             return Ok(BufferCandidate::Buffer(size_in_file.min(limit)));
         }
@@ -308,7 +308,7 @@ impl<R: ReadAt + ?Sized> IndexWalk<'_, R> {
     /// Finds a header within the last buffer, which ends at `at`, in a file whose buffers differ in
     /// size.
     fn search_within_previous(&mut self, at: u64) -> Result<Option<u64>> {
-        let Some(last) = self.index.buffers.last().filter(|_| !self.fixed_size && self.modern) else {
+        let Some(last) = self.index.buffers.last().filter(|_| !self.has_fixed_size && self.is_modern) else {
             return Ok(None);
         };
         let from = last.offset.saturating_add(HEADER_SIZE as u64);
@@ -359,9 +359,9 @@ impl<R: ReadAt + ?Sized> IndexWalk<'_, R> {
     fn cut_previous(&mut self, end: u64) -> Result<()> {
         let Some(last) = self.index.buffers.pop() else { return Ok(()) };
         let size = u32::try_from(end.saturating_sub(last.offset)).unwrap_or(last.size);
-        let mut head = [0; HEADER_SIZE + PEEK_BYTES];
-        let got = self.source.read_at(last.offset, &mut head)?;
-        if let (Some(raw), Some(body)) = (head.first_chunk(), head.get(HEADER_SIZE..got)) {
+        let mut bytes = [0; HEADER_SIZE + PEEK_BYTES];
+        let length = self.source.read_at(last.offset, &mut bytes)?;
+        if let (Some(raw), Some(body)) = (bytes.first_chunk(), bytes.get(HEADER_SIZE..length)) {
             self.add_buffer(last.offset, size, &BufferHeader::parse(raw), body)?;
         }
         self.report_bad_size(last.offset);
@@ -376,10 +376,10 @@ impl<R: ReadAt + ?Sized> IndexWalk<'_, R> {
         if next == self.length {
             return Ok(true);
         }
-        let mut head = [0; HEADER_SIZE];
-        let is_complete = self.source.read_at(next, &mut head)? == HEADER_SIZE;
-        let head = BufferHeader::parse(&head);
-        Ok(is_complete && (is_plausible_header(&head) || Some(head.buffer_size) == self.session_size))
+        let mut raw = [0; HEADER_SIZE];
+        let is_complete = self.source.read_at(next, &mut raw)? == HEADER_SIZE;
+        let header = BufferHeader::parse(&raw);
+        Ok(is_complete && (is_plausible_header(&header) || Some(header.buffer_size) == self.session_size))
     }
 
     /// Returns whether records follow a header that has a wrong size.
@@ -405,11 +405,11 @@ impl<R: ReadAt + ?Sized> IndexWalk<'_, R> {
             at = at.max(self.source.next_data(at).saturating_sub(HEADER_SIZE as u64));
             block.resize(size, 0);
             size = size.saturating_mul(2).min(*SEARCH_BLOCK_BYTES.end());
-            let got = self.source.read_at(at, &mut block)?;
-            if got < HEADER_SIZE {
+            let length = self.source.read_at(at, &mut block)?;
+            if length < HEADER_SIZE {
                 break;
             }
-            let states = block.get(buffer::at::STATE..got.saturating_sub(AFTER_STATE)).unwrap_or_default();
+            let states = block.get(buffer::at::STATE..length.saturating_sub(AFTER_STATE)).unwrap_or_default();
             for hit in memchr::memmem::find_iter(states, &STATE) {
                 let Some(raw) = block.get(hit..).and_then(|rest| rest.first_chunk()) else { break };
                 let offset = at.saturating_add(hit as u64);
@@ -418,7 +418,7 @@ impl<R: ReadAt + ?Sized> IndexWalk<'_, R> {
                     break;
                 }
             }
-            at = at.saturating_add(got.saturating_sub(HEADER_SIZE.saturating_sub(1)) as u64);
+            at = at.saturating_add(length.saturating_sub(HEADER_SIZE.saturating_sub(1)) as u64);
         }
         self.search_block = block;
         Ok(found)
@@ -432,8 +432,8 @@ impl<R: ReadAt + ?Sized> IndexWalk<'_, R> {
             return Ok(false);
         }
         let mut body = [0; PEEK_BYTES];
-        let got = self.source.read_at(at.saturating_add(HEADER_SIZE as u64), &mut body)?;
-        let body = body.get(..got).unwrap_or_default();
+        let length = self.source.read_at(at.saturating_add(HEADER_SIZE as u64), &mut body)?;
+        let body = body.get(..length).unwrap_or_default();
         let first =
             self.inspect_first_record(at, buffer.buffer_size, buffer.is_compressed(), buffer, body)?;
         let is_empty = buffer.offset as usize == HEADER_SIZE;
@@ -451,46 +451,46 @@ impl<R: ReadAt + ?Sized> IndexWalk<'_, R> {
             }
             let want = usize::try_from(left).unwrap_or(block.len()).min(block.len());
             let Some(part) = block.get_mut(..want) else { break };
-            let got = self.source.read_at(at, part)?;
-            if got == 0 || part.iter().take(got).any(|&b| b != 0) {
-                return Ok(got == 0);
+            let length = self.source.read_at(at, part)?;
+            if length == 0 || part.iter().take(length).any(|&b| b != 0) {
+                return Ok(length == 0);
             }
-            (at, left) = (at.saturating_add(got as u64), left.saturating_sub(got as u64));
+            (at, left) = (at.saturating_add(length as u64), left.saturating_sub(length as u64));
         }
         Ok(true)
     }
 
     fn add_buffer(&mut self, offset: u64, size: u32, buffer: &BufferHeader, body: &[u8]) -> Result<()> {
         // `Trace::open` has read the first buffer as a plain buffer.
-        let compressed = self.modern && buffer.is_compressed() && offset != 0;
+        let is_compressed = self.is_modern && buffer.is_compressed() && offset != 0;
         let BufferStart { has_records, family, time } =
-            self.inspect_first_record(offset, size, compressed, buffer, body)?;
-        let is_header = offset == 0 || self.modern && buffer.kind() == BufferType::HEADER;
-        self.index.kernel_events |= !is_header && family.is_some_and(Family::has_hook);
+            self.inspect_first_record(offset, size, is_compressed, buffer, body)?;
+        let is_header = offset == 0 || self.is_modern && buffer.kind() == BufferType::HEADER;
+        self.index.has_kernel_events |= !is_header && family.is_some_and(Family::has_hook);
         // Unknown flags are damage, which makes the loss flags meaningless.
         let trusted_flags =
-            if self.modern && buffer.flags & !KNOWN_BUFFER_FLAGS == 0 { buffer.flags } else { 0 };
+            if self.is_modern && buffer.flags & !KNOWN_BUFFER_FLAGS == 0 { buffer.flags } else { 0 };
         self.index.loss_flags |= trusted_flags & BUFFER_FLAGS_OF_LOSS;
-        let after_loss = trusted_flags & BUFFER_FLAGS_OF_LOSS != 0;
-        let cpu = if self.modern { buffer.processor_index } else { buffer.processor_index & 0xFF };
+        let follows_loss = trusted_flags & BUFFER_FLAGS_OF_LOSS != 0;
+        let cpu = if self.is_modern { buffer.processor_index } else { buffer.processor_index & 0xFF };
         let inherited = self.last_times.get(&cpu).copied().unwrap_or(self.anchor);
         let first_time = time.unwrap_or(inherited);
         self.last_times.insert(cpu, first_time);
-        let sequence = if self.modern { buffer.sequence_number } else { 0 };
+        let sequence = if self.is_modern { buffer.sequence_number } else { 0 };
         let valid = u32::try_from(buffer.with_minimum_size(size).valid_bytes(size as usize)).unwrap_or(size);
-        let memory = if compressed { buffer.offset.min(MAX_BUFFER) } else { valid };
-        let stamped = time.is_some();
+        let memory_bytes = if is_compressed { buffer.offset.min(MAX_BUFFER) } else { valid };
+        let is_stamped = time.is_some();
         let found = BufferRef {
             offset,
             first_time,
             size,
             cpu,
-            memory,
+            memory_bytes,
             sequence,
             has_records,
-            stamped,
-            compressed,
-            after_loss,
+            is_stamped,
+            is_compressed,
+            follows_loss,
         };
         self.index.buffers.push(found);
         Ok(())
@@ -500,23 +500,23 @@ impl<R: ReadAt + ?Sized> IndexWalk<'_, R> {
         &mut self,
         offset: u64,
         size: u32,
-        compressed: bool,
+        is_compressed: bool,
         buffer: &BufferHeader,
         body: &[u8],
     ) -> Result<BufferStart> {
-        let valid = if compressed {
+        let valid = if is_compressed {
             buffer.offset as usize
         } else {
             buffer.with_minimum_size(size).valid_bytes(size as usize)
         };
         let valid = valid.saturating_sub(HEADER_SIZE);
-        let first = if compressed {
+        let first = if is_compressed {
             let mut packed = [0; 4 * PEEK_BYTES];
             let want = packed.len().min((size as usize).saturating_sub(HEADER_SIZE));
             let packed = packed.get_mut(..want).unwrap_or_default();
-            let got = self.source.read_at(offset.saturating_add(HEADER_SIZE as u64), packed)?;
+            let length = self.source.read_at(offset.saturating_add(HEADER_SIZE as u64), packed)?;
             // A prefix is enough. Loading the buffer reports damage.
-            let packed = packed.get(..got).unwrap_or_default();
+            let packed = packed.get(..length).unwrap_or_default();
             let _ = xpress::decompress_prefix(
                 packed,
                 PEEK_BYTES.min(valid),
@@ -527,9 +527,9 @@ impl<R: ReadAt + ?Sized> IndexWalk<'_, R> {
         } else {
             body.get(..valid.min(body.len())).unwrap_or_default()
         };
-        let holds_events = !self.modern || buffer.kind().holds_events();
+        let holds_events = !self.is_modern || buffer.kind().holds_events();
         let Some(marker) = first.first_chunk::<8>() else {
-            return Ok(BufferStart { has_records: compressed && holds_events, family: None, time: None });
+            return Ok(BufferStart { has_records: is_compressed && holds_events, family: None, time: None });
         };
         // The record extends past the bytes read here: only its header is inspected.
         let mut padded = [0; header::MAX_HEADER];
@@ -545,7 +545,7 @@ impl<R: ReadAt + ?Sized> IndexWalk<'_, R> {
     fn finish(mut self) -> Index {
         // A wrapped file holds newer buffers before older ones. Sequence numbers order buffers with
         // equal times.
-        let sequence = |b: &BufferRef| if self.circular { b.sequence } else { 0 };
+        let sequence = |b: &BufferRef| if self.is_circular { b.sequence } else { 0 };
         self.index.buffers.sort_by_key(|b| (b.cpu, b.first_time, sequence(b)));
         self.index
     }

@@ -24,7 +24,7 @@ pub(super) struct Lane {
     /// Stamp of the next record.
     pub(super) time: i64,
     /// Whether the bytes are in memory.
-    pub(super) resident: bool,
+    pub(super) is_resident: bool,
     loaded: Loaded,
     /// Offset of the next record.
     at: usize,
@@ -35,7 +35,7 @@ pub(super) struct Lane {
     /// Offsets of group heads in time order, if `is_unordered`.
     group_heads: Vec<u32>,
     group: usize,
-    old_instances: bool,
+    has_old_instances: bool,
 }
 
 impl Lane {
@@ -45,9 +45,9 @@ impl Lane {
         (buffer, cpu): (usize, u16),
         loaded: Loaded,
         inherited: i64,
-        old_instances: bool,
+        has_old_instances: bool,
     ) -> (Self, Result<()>) {
-        let mut lane = Self { buffer, cpu, inherited, old_instances, time: inherited, ..Self::default() };
+        let mut lane = Self { buffer, cpu, inherited, has_old_instances, time: inherited, ..Self::default() };
         lane.at = loaded.start;
         let (is_ordered, scan_result) = lane.check_order(&loaded);
         lane.is_unordered = !is_ordered;
@@ -61,7 +61,7 @@ impl Lane {
 
     fn set_bytes(&mut self, loaded: Loaded) {
         self.loaded = loaded;
-        self.resident = true;
+        self.is_resident = true;
         if self.is_unordered {
             self.group_heads = self.find_group_heads();
         }
@@ -80,7 +80,7 @@ impl Lane {
 
     /// Frees the bytes until they are needed again.
     pub(super) fn free_bytes(&mut self) -> Loaded {
-        self.resident = false;
+        self.is_resident = false;
         self.group_heads = Vec::new();
         core::mem::take(&mut self.loaded)
     }
@@ -150,7 +150,7 @@ impl Lane {
     /// Measures the record at an offset; `None` at a defect, which the scan has reported.
     #[inline]
     fn measure_at(&self, at: usize) -> Option<Measure> {
-        measure(self.bytes_from(at), 0, self.old_instances).ok().flatten()
+        measure(self.bytes_from(at), 0, self.has_old_instances).ok().flatten()
     }
 
     fn is_next_unstamped(&self) -> bool {
@@ -170,7 +170,7 @@ impl Lane {
                 at = at.wrapping_add(align8(event.size));
                 continue;
             }
-            match measure(remaining, loaded.base.saturating_add(at as u64), self.old_instances) {
+            match measure(remaining, loaded.base.saturating_add(at as u64), self.has_old_instances) {
                 Ok(Some(m)) => {
                     let stamp = time_of(remaining, m.family).or(time).unwrap_or(self.inherited);
                     is_ordered &= time.is_none_or(|previous| previous <= stamp);

@@ -38,9 +38,9 @@ impl Loader {
         buffer: &BufferRef,
         session_size: u32,
     ) -> Result<(Loaded, Option<Error>)> {
-        let mut bytes = self.take_spare(buffer.memory as usize);
-        if !buffer.compressed {
-            read_bytes(source, buffer.offset, buffer.memory, &mut bytes)?;
+        let mut bytes = self.take_spare(buffer.memory_bytes as usize);
+        if !buffer.is_compressed {
+            read_bytes(source, buffer.offset, buffer.memory_bytes, &mut bytes)?;
             let valid =
                 parse_header(&bytes).map_or(0, |h| h.with_minimum_size(buffer.size).valid_bytes(bytes.len()));
             bytes.truncate(valid);
@@ -100,7 +100,7 @@ pub fn unpack(buffer: &[u8], into: &mut Vec<u8>) -> Result<BufferHeader> {
     if !header.is_compressed() {
         let valid = header.offset as usize;
         if valid < HEADER_SIZE || valid > buffer.len() {
-            return Err(invalid("its valid bytes are incomplete"));
+            return Err(invalid("the valid bytes are incomplete"));
         }
         into.extend_from_slice(buffer.get(..valid).unwrap_or_default());
         return Ok(header);
@@ -124,8 +124,8 @@ fn parse_header(bytes: &[u8]) -> Option<BufferHeader> {
 
 fn read_bytes<R: ReadAt + ?Sized>(source: &R, offset: u64, size: u32, into: &mut Vec<u8>) -> Result<()> {
     into.resize(size as usize, 0);
-    let got = source.read_at(offset, into)?;
-    into.truncate(got);
+    let length = source.read_at(offset, into)?;
+    into.truncate(length);
     Ok(())
 }
 

@@ -157,7 +157,7 @@ impl<'t, R: ReadAt> Events<'t, R> {
             events.queue_unstamped(index, b.cpu, b.first_time);
             events.queue_stamped(index, b.cpu);
         }
-        let largest = buffers.iter().map(|b| b.memory as usize).max().unwrap_or(0);
+        let largest = buffers.iter().map(|b| b.memory_bytes as usize).max().unwrap_or(0);
         events.budget = open_bytes_budget(largest, cpus, trace.file_size());
         events
     }
@@ -270,7 +270,7 @@ impl<'t, R: ReadAt> Events<'t, R> {
     fn swap_with_first(&mut self, position: MergePosition) -> bool {
         let Some(mut top) = self.heap.peek_mut() else { return false };
         let slot = top.0.slot;
-        if !self.lanes.get(slot).is_some_and(|l| l.resident) {
+        if !self.lanes.get(slot).is_some_and(|l| l.is_resident) {
             return false;
         }
         top.0 = position;
@@ -310,7 +310,7 @@ impl<'t, R: ReadAt> Events<'t, R> {
     fn open(&mut self, position: MergePosition) -> Result<Option<usize>> {
         let Some(buffer) = self.trace.buffers().get(position.buffer()).copied() else { return Ok(None) };
         let next = position.buffer().saturating_add(1);
-        if buffer.stamped {
+        if buffer.is_stamped {
             self.queue_stamped(next, buffer.cpu);
         }
         if !buffer.has_records {
@@ -324,19 +324,19 @@ impl<'t, R: ReadAt> Events<'t, R> {
             (position.buffer(), position.cpu()),
             loaded,
             position.time(),
-            self.trace.old_instances(),
+            self.trace.has_old_instances(),
         );
         for defect in damage.into_iter().chain(scan_result.err()) {
             self.damage.add(defect);
         }
         self.open_bytes = self.open_bytes.saturating_add(lane.memory_bytes());
-        let done = lane.is_finished();
+        let is_finished = lane.is_finished();
         let slot = self.free.pop().unwrap_or(self.lanes.len());
         match self.lanes.get_mut(slot) {
             Some(free) => *free = lane,
             None => self.lanes.push(lane),
         }
-        if done {
+        if is_finished {
             self.close(slot);
             return Ok(None);
         }
@@ -344,7 +344,7 @@ impl<'t, R: ReadAt> Events<'t, R> {
     }
 
     fn load(&mut self, buffer: &BufferRef) -> Result<(Loaded, Option<Error>)> {
-        self.free_lanes(buffer.memory as usize);
+        self.free_lanes(buffer.memory_bytes as usize);
         self.loader.load(self.trace.source(), buffer, self.trace.session_buffer_size())
     }
 
@@ -362,31 +362,31 @@ impl<'t, R: ReadAt> Events<'t, R> {
     /// Queues the processor's first buffer from `index` on that has a stamp.
     fn queue_stamped(&mut self, index: usize, cpu: u16) {
         let following = self.trace.buffers().iter().enumerate().skip(index);
-        if let Some((buffer, b)) = following.take_while(|(_, b)| b.cpu == cpu).find(|(_, b)| b.stamped) {
+        if let Some((buffer, b)) = following.take_while(|(_, b)| b.cpu == cpu).find(|(_, b)| b.is_stamped) {
             self.heap.push(Reverse(MergePosition::new(b.first_time, cpu, buffer, NOT_OPEN)));
         }
     }
 
     /// Queues the buffer at `index` if it is the processor's and has no stamp.
     fn queue_unstamped(&mut self, index: usize, cpu: u16, time: i64) {
-        if self.trace.buffers().get(index).is_some_and(|b| b.cpu == cpu && !b.stamped) {
+        if self.trace.buffers().get(index).is_some_and(|b| b.cpu == cpu && !b.is_stamped) {
             self.heap.push(Reverse(MergePosition::new(time, cpu, index, NOT_OPEN)));
         }
     }
 
-    /// Frees the bytes of the lanes that are needed last, until `more` bytes fit the budget and at
-    /// least half of the budget is free.
-    fn free_lanes(&mut self, more: usize) {
-        if self.open_bytes.saturating_add(more) <= self.budget {
+    /// Frees the bytes of the lanes that are needed last, until `more_bytes` bytes fit the budget
+    /// and at least half of the budget is free.
+    fn free_lanes(&mut self, more_bytes: usize) {
+        if self.open_bytes.saturating_add(more_bytes) <= self.budget {
             return;
         }
         let mut resident: Vec<(i64, usize)> = Vec::new();
         resident.extend(
-            self.lanes.iter().enumerate().filter(|(_, l)| l.resident).map(|(slot, l)| (l.time, slot)),
+            self.lanes.iter().enumerate().filter(|(_, l)| l.is_resident).map(|(slot, l)| (l.time, slot)),
         );
         resident.sort_unstable();
         // Freeing several at once keeps the search cheap when very many small buffers are open.
-        let goal = self.budget.saturating_sub(more).min(self.budget / 2);
+        let goal = self.budget.saturating_sub(more_bytes).min(self.budget / 2);
         while let Some((_, slot)) = resident.pop().filter(|_| self.open_bytes > goal) {
             if let Some(lane) = self.lanes.get_mut(slot) {
                 self.open_bytes = self.open_bytes.saturating_sub(lane.memory_bytes());
@@ -407,7 +407,7 @@ impl<'t, R: ReadAt> Events<'t, R> {
 
     /// Returns the stamp of the next event without loading a buffer. The stamp is exact except for
     /// a buffer whose stamps decrease.
-    pub(super) fn estimated_time(&mut self) -> Option<i64> {
+    pub(super) fn estimate_time(&mut self) -> Option<i64> {
         if let Some(slot) = self.current.filter(|_| core::mem::take(&mut self.is_returned)) {
             let lane = self.lanes.get_mut(slot).and_then(|lane| lane.step().then_some(&*lane));
             match lane.map(|lane| MergePosition::new(lane.time, lane.cpu, lane.buffer, slot)) {
@@ -448,7 +448,7 @@ impl<'t, R: ReadAt> Events<'t, R> {
         if let Some((slot, lane)) = self.current.take().and_then(|slot| Some((slot, self.lanes.get(slot)?))) {
             self.heap.push(Reverse(MergePosition::new(lane.time, lane.cpu, lane.buffer, slot)));
         }
-        for lane in self.lanes.iter_mut().filter(|l| l.resident) {
+        for lane in self.lanes.iter_mut().filter(|l| l.is_resident) {
             self.open_bytes = self.open_bytes.saturating_sub(lane.memory_bytes());
             drop(lane.free_bytes());
         }
@@ -457,17 +457,17 @@ impl<'t, R: ReadAt> Events<'t, R> {
     /// Loads the bytes of a lane again if they were freed; `None` if the file has changed
     /// meanwhile.
     fn make_resident(&mut self, slot: usize) -> Result<Option<usize>> {
-        let missing = self.lanes.get(slot).filter(|l| !l.resident).map(|l| l.buffer);
+        let missing = self.lanes.get(slot).filter(|l| !l.is_resident).map(|l| l.buffer);
         let Some(buffer) = missing.and_then(|b| self.trace.buffers().get(b)).copied() else {
             return Ok(Some(slot));
         };
         let (loaded, _) = self.load(&buffer)?;
-        self.count_reload(buffer.size.max(buffer.memory), buffer.offset);
+        self.count_reload(buffer.size.max(buffer.memory_bytes), buffer.offset);
         let Some(lane) = self.lanes.get_mut(slot) else { return Ok(None) };
         let is_unchanged = lane.restore_bytes(loaded);
         self.open_bytes = self.open_bytes.saturating_add(lane.memory_bytes());
         if !is_unchanged {
-            let reason = "its bytes changed while the file was read";
+            let reason = "the bytes changed while the file was read";
             self.damage.add(Error::Invalid { what: "buffer", offset: buffer.offset, reason });
             self.close(slot);
             return Ok(None);

@@ -149,7 +149,7 @@ struct FileMemory {
 impl FileQueue {
     /// Queues a file by the time of its next event. Returns false if the file has no more events.
     fn push<R: ReadAt>(&mut self, file: usize, events: &mut Events<'_, R>, clock: &Clock) -> bool {
-        let time = events.estimated_time();
+        let time = events.estimate_time();
         self.set_memory(file, events.resident_bytes());
         let Some(raw) = time else { return false };
         if events.has_used_up_reloads() && events.resident_bytes() > 0 {
@@ -241,7 +241,7 @@ mod tests {
         assert_eq!(
             (queue.take_excess_file(), queue.take_excess_file()),
             (None, None),
-            "one file always keeps its memory"
+            "the only file with memory freed it"
         );
         assert_eq!((queue.total_bytes, queue.open_order.len()), (MAX_OPEN_BYTES * 2, 1));
     }

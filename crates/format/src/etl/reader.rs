@@ -51,8 +51,8 @@ impl<R: ReadAt> Trace<R> {
     /// [`Trace::defects`].
     pub fn open(source: R) -> Result<Self> {
         let length = source.len();
-        let head = read_head(&source)?;
-        let first = parse_first_event(&head)?;
+        let first_bytes = read_first_bytes(&source)?;
+        let first = parse_first_event(&first_bytes)?;
         let header = LogFileHeader::parse(&first)?;
         let clock = header.clock(first.time());
         let index = Index::build(&source, &header, first.time())?;
@@ -88,10 +88,10 @@ impl<R: ReadAt> Trace<R> {
     #[must_use]
     pub fn buffers_as_written(&self) -> Vec<BufferRef> {
         let mut buffers = self.index.buffers.clone();
-        let wraps = self.header.log_file_mode & EVENT_TRACE_FILE_MODE_CIRCULAR != 0;
+        let is_circular = self.header.log_file_mode & EVENT_TRACE_FILE_MODE_CIRCULAR != 0;
         // The header buffer is first in every file; after it, a circular file may hold newer
         // buffers before older ones.
-        buffers.sort_by_key(|b| (b.offset != 0, if wraps { b.sequence } else { 0 }, b.offset));
+        buffers.sort_by_key(|b| (b.offset != 0, if is_circular { b.sequence } else { 0 }, b.offset));
         buffers
     }
 
@@ -113,9 +113,9 @@ impl<R: ReadAt> Trace<R> {
 
     /// Returns the header of a buffer as stored in the file.
     pub fn buffer_header(&self, buffer: &BufferRef) -> Result<BufferHeader> {
-        let mut head = [0; HEADER_SIZE];
-        self.source.read_at(buffer.offset, &mut head)?;
-        Ok(BufferHeader::parse(&head).with_minimum_size(buffer.size))
+        let mut raw = [0; HEADER_SIZE];
+        self.source.read_at(buffer.offset, &mut raw)?;
+        Ok(BufferHeader::parse(&raw).with_minimum_size(buffer.size))
     }
 
     /// Returns, for each processor that lost events, the start time of its last buffer with a loss
@@ -124,9 +124,9 @@ impl<R: ReadAt> Trace<R> {
     pub fn last_losses(&self) -> Vec<(u16, i64)> {
         let mut losses: Vec<(u16, i64)> = Vec::new();
         // Buffers are sorted by processor and time, so the last one of a processor remains.
-        for b in self.index.buffers.iter().filter(|b| b.after_loss) {
-            match losses.last_mut().filter(|last| last.0 == b.cpu) {
-                Some(last) => last.1 = b.first_time,
+        for b in self.index.buffers.iter().filter(|b| b.follows_loss) {
+            match losses.last_mut().filter(|(cpu, _)| *cpu == b.cpu) {
+                Some((_, time)) => *time = b.first_time,
                 None => losses.push((b.cpu, b.first_time)),
             }
         }
@@ -136,7 +136,7 @@ impl<R: ReadAt> Trace<R> {
     /// Returns the number of compressed buffers.
     #[must_use]
     pub fn compressed_buffers(&self) -> usize {
-        self.index.buffers.iter().filter(|b| b.compressed).count()
+        self.index.buffers.iter().filter(|b| b.is_compressed).count()
     }
 
     /// Returns the defects in the sequence of buffers.
@@ -167,10 +167,10 @@ impl<R: ReadAt> Trace<R> {
     /// Returns whether any buffer other than a header buffer starts with a kernel event (SYSTEM,
     /// COMPACT or PERFINFO).
     ///
-    /// The result is an estimate without reading: kernel events later in a buffer are not seen.
+    /// This is an estimate that reads no buffer: kernel events later in a buffer are not seen.
     #[must_use]
     pub fn seems_to_hold_kernel_events(&self) -> bool {
-        self.index.kernel_events
+        self.index.has_kernel_events
     }
 
     /// Returns whether the session finalised the file.
@@ -190,8 +190,8 @@ impl<R: ReadAt> Trace<R> {
         let (claimed, actual) = (u64::from(header.buffers_written), self.index.buffers.len() as u64);
         let newest = self.index.buffers.iter().map(|b| b.sequence).max().unwrap_or(0);
         let has_newest = u64::try_from(newest).is_ok_and(|n| n.saturating_add(1) >= claimed);
-        let wrapped = header.log_file_mode & EVENT_TRACE_FILE_MODE_CIRCULAR != 0 && has_newest;
-        (self.is_finalised() && claimed > actual && !wrapped).then_some((claimed, actual))
+        let has_wrapped = header.log_file_mode & EVENT_TRACE_FILE_MODE_CIRCULAR != 0 && has_newest;
+        (self.is_finalised() && claimed > actual && !has_wrapped).then_some((claimed, actual))
     }
 
     /// Returns the size of the file in bytes.
@@ -215,8 +215,8 @@ impl<R: ReadAt> Trace<R> {
     /// Reads the log-file header event without regard to the end of its buffer.
     pub(super) fn read_first_record(&self) -> Result<Vec<u8>> {
         let mut bytes = alloc::vec![0; FIRST_EVENT_BYTES];
-        let got = self.source.read_at(HEADER_SIZE as u64, &mut bytes)?;
-        bytes.truncate(got);
+        let length = self.source.read_at(HEADER_SIZE as u64, &mut bytes)?;
+        bytes.truncate(length);
         let size = measure(&bytes, HEADER_SIZE as u64, false)?.map_or(0, |m| m.size);
         bytes.truncate(size);
         bytes.resize(align8(size), 0);
@@ -232,12 +232,12 @@ impl<R: ReadAt> Trace<R> {
         self.header.plausible_buffer_size().unwrap_or(MAX_BUFFER)
     }
 
-    pub(super) fn old_instances(&self) -> bool {
+    pub(super) fn has_old_instances(&self) -> bool {
         self.header.has_old_instances()
     }
 
     /// Returns where the walk over the buffers ended: at the end of the file, or at bytes that are
-    /// no buffer.
+    /// not a buffer.
     pub(super) fn end_of_buffers(&self) -> u64 {
         self.index.end
     }
@@ -250,28 +250,28 @@ impl<R: ReadAt> Trace<R> {
 
     /// Returns the payload of the first event and the offset of the names in it.
     pub(super) fn read_header_payload(&self) -> Result<(Vec<u8>, usize)> {
-        let head = read_head(&self.source)?;
-        let payload = parse_first_event(&head)?.payload().to_vec();
+        let first_bytes = read_first_bytes(&self.source)?;
+        let payload = parse_first_event(&first_bytes)?.payload().to_vec();
         Ok((payload, logfile::at::in_payload(logfile::at::NAMES, self.is_64_bit)))
     }
 }
 
 /// Reads the bytes that hold the first event.
-pub(super) fn read_head<R: ReadAt>(source: &R) -> Result<Vec<u8>> {
-    let mut head = alloc::vec![0; FIRST_EVENT_BYTES];
-    let got = source.read_at(0, &mut head)?;
-    head.truncate(got);
-    Ok(head)
+pub(super) fn read_first_bytes<R: ReadAt>(source: &R) -> Result<Vec<u8>> {
+    let mut bytes = alloc::vec![0; FIRST_EVENT_BYTES];
+    let length = source.read_at(0, &mut bytes)?;
+    bytes.truncate(length);
+    Ok(bytes)
 }
 
-/// Returns the record that holds the log-file header.
-pub(super) fn parse_first_event(head: &[u8]) -> Result<Record<'_>> {
+/// Returns the record that holds the log-file header, given the first bytes of the file.
+pub(super) fn parse_first_event(bytes: &[u8]) -> Result<Record<'_>> {
     let not_etl = |offset, reason| Error::NotAnEtl { offset, reason };
-    let Some(raw) = head.first_chunk::<HEADER_SIZE>() else {
+    let Some(raw) = bytes.first_chunk::<HEADER_SIZE>() else {
         return Err(not_etl(0, "the file is shorter than a buffer header"));
     };
     let buffer = BufferHeader::parse(raw);
-    let body = head.get(HEADER_SIZE..).unwrap_or_default();
+    let body = bytes.get(HEADER_SIZE..).unwrap_or_default();
     let at = HEADER_SIZE as u64;
     let measured = measure(body, at, false)
         .map_err(|_| not_etl(at, "the first buffer does not begin with a log-file header event"))?

@@ -66,7 +66,8 @@ pub struct Repair {
     pub unpadded: u32,
     /// Events in the new file.
     pub events: u64,
-    /// Time of the last event, now the end of the session.
+    /// End of the session in the new file: the time that the input states, or that of its last
+    /// event.
     pub end_time: FileTime,
     /// Size of the new file in bytes.
     pub bytes: u64,
@@ -94,25 +95,26 @@ pub fn repair<R: ReadAt, W: WriteAt>(trace: &Trace<R>, sink: W) -> Result<Repair
         let (loaded, damage) = loader.load(trace.source(), buffer, trace.session_buffer_size())?;
         let mut whole_records = WholeRecords::empty(loaded.start);
         if buffer.has_records {
-            whole_records = find_whole_records(&loaded.bytes, loaded.start, trace.old_instances());
+            whole_records = find_whole_records(&loaded.bytes, loaded.start, trace.has_old_instances());
         }
         image.resize(buffer.size as usize, 0);
-        let got = trace.source().read_at(buffer.offset, &mut image)?;
-        image.truncate(got);
-        if let Some(mut head) = image.first_chunk().map(BufferHeader::parse) {
-            let is_known = head.buffer_type <= BufferType::DBG_INFO.0 || !trace.header().has_modern_buffers();
+        let length = trace.source().read_at(buffer.offset, &mut image)?;
+        image.truncate(length);
+        if let Some(mut header) = image.first_chunk().map(BufferHeader::parse) {
+            let is_known =
+                header.buffer_type <= BufferType::DBG_INFO.0 || !trace.header().has_modern_buffers();
             let has_first = buffer.offset != 0 || whole_records.count > 0;
-            let intact = has_first
+            let is_intact = has_first
                 && damage.is_none()
                 && whole_records.is_undamaged
-                && repaired.is_sound(&head, buffer, got);
-            if buffer.offset != 0 && whole_records.count == 0 && (!intact || !is_known) {
+                && repaired.is_sound(&header, buffer, length);
+            if buffer.offset != 0 && whole_records.count == 0 && (!is_intact || !is_known) {
                 repaired.report.dropped = repaired.report.dropped.saturating_add(1);
             } else {
-                if !intact {
-                    repaired.rebuild(buffer, &loaded, &mut whole_records, &mut head, &mut image)?;
+                if !is_intact {
+                    repaired.rebuild(buffer, &loaded, &mut whole_records, &mut header, &mut image)?;
                 }
-                repaired.write_buffer(buffer, &whole_records, head, &mut image)?;
+                repaired.write_buffer(buffer, &whole_records, header, &mut image)?;
             }
         }
         loader.recycle(loaded);
@@ -158,12 +160,12 @@ impl SessionNumbers {
             return Ok(sessions);
         }
         for buffer in buffers {
-            let head = trace.buffer_header(buffer)?;
-            sessions.highest = sessions.highest.max(head.sequence_number);
-            if begins_session(buffer, &head) {
+            let header = trace.buffer_header(buffer)?;
+            sessions.highest = sessions.highest.max(header.sequence_number);
+            if begins_session(buffer, &header) {
                 sessions.end_session(&mut votes);
             } else {
-                let votes = votes.entry(head.logger_id).or_default();
+                let votes = votes.entry(header.logger_id).or_default();
                 *votes = votes.saturating_add(1);
             }
         }
@@ -179,30 +181,30 @@ impl SessionNumbers {
     }
 
     /// Sets the logger id of the buffer's session and makes its sequence number unique.
-    fn renumber(&mut self, buffer: &BufferRef, head: &mut BufferHeader) {
-        if begins_session(buffer, head) {
+    fn renumber(&mut self, buffer: &BufferRef, header: &mut BufferHeader) {
+        if begins_session(buffer, header) {
             self.current = self.current.saturating_add(1);
             self.used.clear();
         } else if let Some(id) = self.logger_ids.get(self.current) {
-            head.logger_id = *id;
+            header.logger_id = *id;
         }
-        if !self.used.insert(head.sequence_number) {
+        if !self.used.insert(header.sequence_number) {
             self.highest = self.highest.saturating_add(1);
-            head.sequence_number = self.highest;
-            self.used.insert(head.sequence_number);
+            header.sequence_number = self.highest;
+            self.used.insert(header.sequence_number);
         }
     }
 }
 
-fn begins_session(buffer: &BufferRef, head: &BufferHeader) -> bool {
-    buffer.offset == 0 || head.kind() == BufferType::HEADER
+fn begins_session(buffer: &BufferRef, header: &BufferHeader) -> bool {
+    buffer.offset == 0 || header.kind() == BufferType::HEADER
 }
 
 /// The last buffer that was written to the new file.
 #[derive(Clone, Copy)]
 struct WrittenBuffer {
     offset: u64,
-    head: BufferHeader,
+    header: BufferHeader,
     is_header: bool,
 }
 
@@ -234,16 +236,16 @@ impl<R: ReadAt, W: WriteAt> RepairedFile<'_, R, W> {
     }
 
     /// Returns whether size, offset and compression of a buffer can stay unchanged.
-    fn is_sound(&self, head: &BufferHeader, buffer: &BufferRef, size: usize) -> bool {
-        let offset = head.offset as usize;
-        let fits = if buffer.compressed {
+    fn is_sound(&self, header: &BufferHeader, buffer: &BufferRef, size: usize) -> bool {
+        let offset = header.offset as usize;
+        let fits = if buffer.is_compressed {
             size <= offset
         } else {
-            offset <= size && !(self.is_modern() && head.is_compressed())
+            offset <= size && !(self.is_modern() && header.is_compressed())
         };
         // Buffers from before Windows Vista all have the session's size.
         let has_valid_size = self.is_modern() || size == self.session_size as usize;
-        head.buffer_size as usize == size
+        header.buffer_size as usize == size
             && fits
             && has_valid_size
             && offset >= HEADER_SIZE
@@ -256,7 +258,7 @@ impl<R: ReadAt, W: WriteAt> RepairedFile<'_, R, W> {
         buffer: &BufferRef,
         loaded: &Loaded,
         whole_records: &mut WholeRecords,
-        head: &mut BufferHeader,
+        header: &mut BufferHeader,
         image: &mut Vec<u8>,
     ) -> Result<()> {
         // The padding of the last record may be missing.
@@ -272,19 +274,19 @@ impl<R: ReadAt, W: WriteAt> RepairedFile<'_, R, W> {
         let valid = HEADER_SIZE.saturating_add(align8(records.len()));
         let size = self.rebuilt_size(valid);
         if self.is_modern() {
-            head.flags &= !BUFFER_FLAG_COMPRESSED;
+            header.flags &= !BUFFER_FLAG_COMPRESSED;
         }
-        head.offset = u32::try_from(valid).unwrap_or(u32::MAX);
-        head.saved_offset = head.offset;
-        head.current_offset = head.offset;
-        head.buffer_size = u32::try_from(size).unwrap_or(u32::MAX);
+        header.offset = u32::try_from(valid).unwrap_or(u32::MAX);
+        header.saved_offset = header.offset;
+        header.current_offset = header.offset;
+        header.buffer_size = u32::try_from(size).unwrap_or(u32::MAX);
         image.clear();
         image.resize(HEADER_SIZE, 0);
         image.extend_from_slice(records);
         image.resize(valid, 0);
         image.resize(size, FILLER);
         self.report.salvaged = self.report.salvaged.saturating_add(1);
-        patch(image, 0, &head.to_bytes());
+        patch(image, 0, &header.to_bytes());
         Ok(())
     }
 
@@ -323,21 +325,21 @@ impl<R: ReadAt, W: WriteAt> RepairedFile<'_, R, W> {
         &mut self,
         buffer: &BufferRef,
         whole_records: &WholeRecords,
-        head: BufferHeader,
+        mut header: BufferHeader,
         image: &mut [u8],
     ) -> Result<()> {
-        let mut head = head;
         let at = self.report.bytes;
         let end = at.saturating_add(image.len() as u64);
         if end > self.max_bytes {
             return Err(Error::TooLarge { what: "repaired file", size: end, limit: self.max_bytes });
         }
         if self.is_modern() {
-            self.fix_header(buffer, &mut head, image);
-            self.fix_flush_marker(&head)?;
+            self.fix_header(buffer, &mut header, image);
+            self.fix_flush_marker(&header)?;
         }
         self.sink.write_at(at, image)?;
-        self.previous = Some(WrittenBuffer { offset: at, head, is_header: begins_session(buffer, &head) });
+        self.previous =
+            Some(WrittenBuffer { offset: at, header, is_header: begins_session(buffer, &header) });
         self.latest = self.latest.max(whole_records.last_time.unwrap_or(self.latest));
         self.highest_cpu = self.highest_cpu.max(buffer.cpu);
         self.report.bytes = end;
@@ -347,28 +349,30 @@ impl<R: ReadAt, W: WriteAt> RepairedFile<'_, R, W> {
     }
 
     /// Replaces impossible values of header fields, and wrong filler.
-    fn fix_header(&mut self, buffer: &BufferRef, head: &mut BufferHeader, image: &mut [u8]) {
-        head.state = STATE_FLUSH;
-        head.flags &= KNOWN_BUFFER_FLAGS;
+    fn fix_header(&mut self, buffer: &BufferRef, header: &mut BufferHeader, image: &mut [u8]) {
+        header.state = STATE_FLUSH;
+        header.flags &= KNOWN_BUFFER_FLAGS;
         if buffer.offset == 0 {
-            head.buffer_type = BufferType::HEADER.0;
-        } else if head.buffer_type > BufferType::DBG_INFO.0 {
-            head.buffer_type = BufferType::GENERIC.0;
+            header.buffer_type = BufferType::HEADER.0;
+        } else if header.buffer_type > BufferType::DBG_INFO.0 {
+            header.buffer_type = BufferType::GENERIC.0;
         }
-        self.sessions.renumber(buffer, head);
-        for (field, value) in [(buffer::at::STATE, head.state), (buffer::at::BUFFER_SIZE, head.buffer_size)] {
+        self.sessions.renumber(buffer, header);
+        for (field, value) in
+            [(buffer::at::STATE, STATE_FLUSH), (buffer::at::BUFFER_SIZE, header.buffer_size)]
+        {
             patch(image, field, &value.to_le_bytes());
         }
         for (field, value) in [
-            (buffer::at::FLAGS, head.flags),
-            (buffer::at::TYPE, head.buffer_type),
-            (buffer::at::LOGGER_ID, head.logger_id),
+            (buffer::at::FLAGS, header.flags),
+            (buffer::at::TYPE, header.buffer_type),
+            (buffer::at::LOGGER_ID, header.logger_id),
         ] {
             patch(image, field, &value.to_le_bytes());
         }
-        patch(image, buffer::at::SEQUENCE_NUMBER, &head.sequence_number.to_le_bytes());
-        if !head.is_compressed() {
-            image.get_mut(head.offset as usize..).unwrap_or_default().fill(FILLER);
+        patch(image, buffer::at::SEQUENCE_NUMBER, &header.sequence_number.to_le_bytes());
+        if !header.is_compressed() {
+            image.get_mut(header.offset as usize..).unwrap_or_default().fill(FILLER);
         }
     }
 
@@ -376,11 +380,11 @@ impl<R: ReadAt, W: WriteAt> RepairedFile<'_, R, W> {
     /// circular file, the last buffer written may be anywhere.
     fn fix_flush_marker(&mut self, next: &BufferHeader) -> Result<()> {
         let is_circular = self.trace.header().log_file_mode & EVENT_TRACE_FILE_MODE_CIRCULAR != 0;
-        let Some(WrittenBuffer { offset, head, is_header }) = self.previous.filter(|_| !is_circular) else {
+        let Some(WrittenBuffer { offset, header, is_header }) = self.previous.filter(|_| !is_circular) else {
             return Ok(());
         };
-        if !is_header && next.kind() != BufferType::HEADER && head.flags & BUFFER_FLAG_FLUSH_MARKER != 0 {
-            let flags = head.flags & !BUFFER_FLAG_FLUSH_MARKER;
+        if !is_header && next.kind() != BufferType::HEADER && header.flags & BUFFER_FLAG_FLUSH_MARKER != 0 {
+            let flags = header.flags & !BUFFER_FLAG_FLUSH_MARKER;
             self.sink.write_at(offset.saturating_add(buffer::at::FLAGS as u64), &flags.to_le_bytes())?;
         }
         Ok(())
@@ -388,11 +392,11 @@ impl<R: ReadAt, W: WriteAt> RepairedFile<'_, R, W> {
 
     /// Sets the fields of the log-file header.
     fn finish(mut self) -> Result<Repair> {
-        let Some(WrittenBuffer { offset, head, .. }) = self.previous else {
+        let Some(WrittenBuffer { offset, header: last_header, .. }) = self.previous else {
             return Err(Error::NotAnEtl { offset: 0, reason: "the header buffer is incomplete" });
         };
         if self.is_modern() {
-            set_flush_marker(&mut self.sink, offset, head.flags)?;
+            set_flush_marker(&mut self.sink, offset, last_header.flags)?;
         }
         let header = self.trace.header();
         // An end time of 0 would mark the file as not finalised.
@@ -459,11 +463,11 @@ impl WholeRecords {
     }
 }
 
-fn find_whole_records(bytes: &[u8], start: usize, old_instances: bool) -> WholeRecords {
+fn find_whole_records(bytes: &[u8], start: usize, has_old_instances: bool) -> WholeRecords {
     let mut whole_records = WholeRecords::empty(start);
     loop {
         let remaining = bytes.get(whole_records.end..).unwrap_or_default();
-        match header::measure(remaining, 0, old_instances) {
+        match header::measure(remaining, 0, has_old_instances) {
             Ok(Some(m)) => {
                 whole_records.last_time = header::time_of(remaining, m.family).max(whole_records.last_time);
                 whole_records.count = whole_records.count.saturating_add(1);

@@ -37,7 +37,7 @@ use crate::{Error, Result, header, xpress};
 fn check_buffer(cpu: u16, records: &[u8]) -> Result<()> {
     let invalid = |reason| Err(Error::Invalid { what: "records to be written", offset: 0, reason });
     if cpu > MAX_PROCESSOR {
-        return invalid("the processor index has eleven bits");
+        return invalid("the processor index exceeds eleven bits");
     }
     if records.len() != align8(records.len()) {
         return invalid("not padded to a multiple of eight");
@@ -83,20 +83,20 @@ impl InPlace<'_> {
 
     fn records(&self) -> Result<&[u8]> {
         let Some(valid) = self.bytes.get(..self.filled) else {
-            return Self::reject("filled beyond its end");
+            return Self::reject("filled beyond the end");
         };
-        valid.get(HEADER_SIZE..).map_or_else(|| Self::reject("no space for its header"), Ok)
+        valid.get(HEADER_SIZE..).map_or_else(|| Self::reject("no space for the header"), Ok)
     }
 
     /// Writes header and filler into the buffer.
-    fn write_header(&mut self, head: &BufferHeader) -> Result<()> {
-        if self.bytes.len() != head.buffer_size as usize {
+    fn write_header(&mut self, header: &BufferHeader) -> Result<()> {
+        if self.bytes.len() != header.buffer_size as usize {
             return Self::reject("not of the session's size");
         }
         if let Some(filler) = self.bytes.get_mut(self.filled..) {
             filler.fill(FILLER);
         }
-        header::patch(self.bytes, 0, &head.to_bytes());
+        header::patch(self.bytes, 0, &header.to_bytes());
         Ok(())
     }
 }
@@ -110,7 +110,8 @@ pub struct Writer<W> {
     position: u64,
     length: u64,
     max_bytes: Option<u64>,
-    sequence: i64,
+    next_sequence: i64,
+    /// Offset and flags of the last buffer.
     last_buffer: Option<(u64, u16)>,
     header_size: u32,
     compressor: xpress::Compressor,
@@ -130,7 +131,7 @@ impl<W: WriteAt> Writer<W> {
             position: 0,
             length: 0,
             max_bytes: None,
-            sequence: 1,
+            next_sequence: 1,
             last_buffer: None,
             header_size: 0,
             compressor: xpress::Compressor::default(),
@@ -157,7 +158,7 @@ impl<W: WriteAt> Writer<W> {
         let mut writer = Self::new(sink, options);
         writer.reopened_header_is_64_bit = Some(tail.is_64_bit);
         (writer.position, writer.length) = (tail.length(), tail.length());
-        (writer.sequence, writer.header_size) = (i64::from(tail.buffers), size);
+        (writer.next_sequence, writer.header_size) = (i64::from(tail.buffers), size);
         writer.patch_header(logfile::at::END_TIME, &0_i64.to_le_bytes())?;
         writer.patch_header(logfile::at::BUFFERS_WRITTEN, &0_u32.to_le_bytes())?;
         if let Some(at) = tail.last_buffer() {
@@ -260,7 +261,7 @@ impl<W: WriteAt> Writer<W> {
 
     fn append_flagged(&mut self, cpu: u16, time: i64, loss_flags: u16, records: &[u8]) -> Result<()> {
         check_buffer(cpu, records)?;
-        let mut head = self.buffer_header(cpu, time, loss_flags, records.len())?;
+        let mut header = self.buffer_header(cpu, time, loss_flags, records.len())?;
         let mut image = core::mem::take(&mut self.image);
         image.clear();
         image.resize(HEADER_SIZE, 0);
@@ -269,14 +270,14 @@ impl<W: WriteAt> Writer<W> {
             self.compressor.compress(records, &mut self.packed);
             let is_smaller = self.packed.len() < records.len();
             image.extend_from_slice(if is_smaller { &self.packed } else { records });
-            head.flags |= if is_smaller { BUFFER_FLAG_COMPRESSED } else { 0 };
-            head.buffer_size = u32::try_from(image.len()).unwrap_or(head.buffer_size);
+            header.flags |= if is_smaller { BUFFER_FLAG_COMPRESSED } else { 0 };
+            header.buffer_size = u32::try_from(image.len()).unwrap_or(header.buffer_size);
         } else {
             image.extend_from_slice(records);
-            image.resize(head.buffer_size as usize, FILLER);
+            image.resize(header.buffer_size as usize, FILLER);
         }
-        header::patch(&mut image, 0, &head.to_bytes());
-        let result = self.write_buffer(&head, &image);
+        header::patch(&mut image, 0, &header.to_bytes());
+        let result = self.write_buffer(&header, &image);
         self.image = image;
         result
     }
@@ -286,9 +287,9 @@ impl<W: WriteAt> Writer<W> {
         if self.options.compressed {
             return self.append_flagged(buffer.cpu, buffer.time, buffer.loss_flags, buffer.records()?);
         }
-        let head = self.checked_header(&buffer, self.sequence)?;
-        buffer.write_header(&head)?;
-        self.write_buffer(&head, buffer.bytes)
+        let header = self.checked_header(&buffer, self.next_sequence)?;
+        buffer.write_header(&header)?;
+        self.write_buffer(&header, buffer.bytes)
     }
 
     /// Returns whether the next `buffers` buffers of the session's size are contiguous in the file:
@@ -304,16 +305,16 @@ impl<W: WriteAt> Writer<W> {
     /// contiguous](Self::can_append_contiguously). On failure nothing changes, except for bytes
     /// after the last buffer.
     pub fn append_all_in_place(&mut self, buffers: &mut [InPlace<'_>]) -> Result<()> {
-        let mut heads = Vec::with_capacity(buffers.len());
-        for (sequence, buffer) in (self.sequence..).zip(&mut *buffers) {
-            let head = self.checked_header(buffer, sequence)?;
-            buffer.write_header(&head)?;
-            heads.push(head);
+        let mut headers = Vec::with_capacity(buffers.len());
+        for (sequence, buffer) in (self.next_sequence..).zip(&mut *buffers) {
+            let header = self.checked_header(buffer, sequence)?;
+            buffer.write_header(&header)?;
+            headers.push(header);
         }
         let pieces: Vec<&[u8]> = buffers.iter().map(|b| &*b.bytes).collect();
         self.sink.write_pieces_at(self.position, &pieces)?;
-        for head in &heads {
-            self.record_buffer(head, self.position);
+        for header in &headers {
+            self.record_buffer(header, self.position);
         }
         Ok(())
     }
@@ -321,8 +322,8 @@ impl<W: WriteAt> Writer<W> {
     fn checked_header(&self, buffer: &InPlace<'_>, sequence: i64) -> Result<BufferHeader> {
         let records = buffer.records()?;
         check_buffer(buffer.cpu, records)?;
-        let head = self.buffer_header(buffer.cpu, buffer.time, buffer.loss_flags, records.len())?;
-        Ok(BufferHeader { sequence_number: sequence, ..head })
+        let header = self.buffer_header(buffer.cpu, buffer.time, buffer.loss_flags, records.len())?;
+        Ok(BufferHeader { sequence_number: sequence, ..header })
     }
 
     /// Returns the header of the next buffer, which has `records` bytes of records.
@@ -337,7 +338,7 @@ impl<W: WriteAt> Writer<W> {
             saved_offset: offset,
             current_offset: offset,
             time_stamp: time,
-            sequence_number: self.sequence,
+            sequence_number: self.next_sequence,
             processor_index: cpu,
             logger_id: self.options.logger_id,
             state: STATE_FLUSH,
@@ -349,22 +350,22 @@ impl<W: WriteAt> Writer<W> {
 
     /// Writes a complete buffer at its offset. On failure nothing changes, except for bytes after
     /// the last buffer.
-    fn write_buffer(&mut self, head: &BufferHeader, image: &[u8]) -> Result<()> {
+    fn write_buffer(&mut self, header: &BufferHeader, image: &[u8]) -> Result<()> {
         let size = image.len() as u64;
         let wraps = self.max_bytes.is_some_and(|limit| self.position.saturating_add(size) > limit);
         let at = if wraps { u64::from(self.header_size) } else { self.position };
         self.sink.write_at(at, image)?;
-        self.record_buffer(head, at);
+        self.record_buffer(header, at);
         Ok(())
     }
 
     /// Records that a buffer with this header is in the file.
-    fn record_buffer(&mut self, head: &BufferHeader, at: u64) {
-        self.last_buffer = Some((at, head.flags));
-        self.position = at.saturating_add(u64::from(head.buffer_size));
+    fn record_buffer(&mut self, header: &BufferHeader, at: u64) {
+        self.last_buffer = Some((at, header.flags));
+        self.position = at.saturating_add(u64::from(header.buffer_size));
         self.length = self.length.max(self.position);
-        self.sequence = self.sequence.saturating_add(1);
-        let processors = u32::from(head.processor_index).saturating_add(1);
+        self.next_sequence = self.next_sequence.saturating_add(1);
+        let processors = u32::from(header.processor_index).saturating_add(1);
         self.options.processors = self.options.processors.max(processors);
     }
 
@@ -417,7 +418,7 @@ impl<W: WriteAt> Writer<W> {
     /// Returns the number of buffers written so far, including the header buffer.
     #[must_use]
     pub fn buffers_written(&self) -> u32 {
-        u32::try_from(self.sequence).unwrap_or(u32::MAX)
+        u32::try_from(self.next_sequence).unwrap_or(u32::MAX)
     }
 
     /// Writes pending records, finalises the file and returns the sink.

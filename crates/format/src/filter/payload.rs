@@ -138,11 +138,11 @@ impl Field {
 
     /// Returns whether a field at `index` refers only to earlier fields.
     const fn refers_only_before(&self, index: usize) -> bool {
-        let length = match self.shape {
+        let is_length_earlier = match self.shape {
             Shape::Length { field, .. } => (field as usize) < index,
             _ => true,
         };
-        length
+        is_length_earlier
             && match self.count {
                 Count::Field(field) => (field as usize) < index,
                 Count::Fixed(_) => true,
@@ -311,7 +311,7 @@ fn read_filter<'a>(cursor: &mut Cursor<'a>) -> Result<Filter<'a>> {
     if flags & !(ANY_FLAG | REQUIRED_FLAG) != 0
         || !(1..=MAX_PAYLOAD_PREDICATES).contains(&usize::from(predicates))
     {
-        return Err(cursor.invalid("a filter has 1 to 8 predicates and no unknown flag"));
+        return Err(cursor.invalid("a filter must have 1 to 8 predicates and no unknown flag"));
     }
     let (any, required) = (flags & ANY_FLAG != 0, flags & REQUIRED_FLAG != 0);
     let filter = Filter {
@@ -391,8 +391,8 @@ const fn takes_range(operator: Operator) -> bool {
 #[must_use]
 pub fn fold(character: u32) -> u32 {
     if character < 0x80 {
-        let lower = character.wrapping_sub(u32::from(b'a')) < 26;
-        return character ^ u32::from(lower) << 5;
+        let is_lower = character.wrapping_sub(u32::from(b'a')) < 26;
+        return character ^ u32::from(is_lower) << 5;
     }
     let Some(c) = char::from_u32(character) else { return character };
     let mut upper = c.to_uppercase();

@@ -105,7 +105,7 @@ fn call_rejects_too_many_repeated_and_misplaced_filters() {
     assert_eq!(
         check_filters(&[(EVENT_FILTER_TYPE_NONE, vec![1; 9999]), (EVENT_FILTER_TYPE_NONE, vec![])]),
         Ok(()),
-        "filters of type NONE are not counted"
+        "filters of type NONE are counted"
     );
     for (kind, right) in [(EVENT_FILTER_TYPE_SYSTEM_FLAGS, 4), (EVENT_FILTER_TYPE_TRACEHANDLE, 8)] {
         assert!(check_filters(&[(kind, vec![0; right])]).is_err());
@@ -148,7 +148,7 @@ fn views_return_the_encoded_values() {
 #[test]
 fn gate_ignores_all_mask_if_any_mask_is_zero() {
     let gate = |any, all, level| Gate { any, all, level };
-    assert!(gate(0, 8, 0).admits(255, 1), "the all mask is ignored");
+    assert!(gate(0, 8, 0).admits(255, 1), "the all mask is not ignored");
     assert!(gate(1, 8, 0).admits(3, 9) && !gate(1, 8, 0).admits(3, 1) && !gate(1, 8, 0).admits(3, 8));
     assert!(gate(1, 8, 3).admits(3, 0) && !gate(1, 8, 3).admits(4, 0) && gate(1, 8, 3).admits(0, 0));
 }
@@ -167,7 +167,7 @@ fn chain_returns_each_filter_with_its_session() {
     assert_eq!(filters, [(0, 1, 3), (1, 2, 0), (2, 4, 1000), (3, 8, 8)]);
     let next_offsets: Vec<u32> = Header::chain(&chain).map(|h| h.next).collect();
     assert_eq!(next_offsets, [32, 24, 1024, 0]);
-    assert_eq!(Header::chain(&chain[..50]).count(), 1, "a truncated chain ends early");
+    assert_eq!(Header::chain(&chain[..50]).count(), 1, "a truncated chain does not end early");
     assert_eq!(Header::chain(&[]).count(), 0);
 }
 

@@ -134,7 +134,7 @@ pub fn drop_damaged_items(record: &Record<'_>, bytes: &mut [u8]) -> bool {
 /// Appends an INSTANCE record of a layout before 1.1 in the current layout, padded to a multiple of
 /// eight. Returns false for any other record.
 pub fn modernise(record: &Record<'_>, out: &mut Vec<u8>) -> Result<bool> {
-    let Some(instance) = record.instance().filter(|_| record.old_instance) else { return Ok(false) };
+    let Some(instance) = record.instance().filter(|_| record.is_old_instance) else { return Ok(false) };
     let d = record.descriptor();
     let header = ClassicHeader {
         pointer_size: record.pointer_size,

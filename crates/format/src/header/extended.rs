@@ -117,14 +117,14 @@ impl<'b> ExtendedItems<'b> {
     #[inline(always)]
     pub fn published(self) -> impl Iterator<Item = (u64, &'b [u8])> {
         /// The published structure reserves the field of the item size and has one bit of linkage.
-        const PUBLISHED: u64 = 0xFFFF_0001_FFFF_0000;
+        const PUBLISHED_BITS: u64 = 0xFFFF_0001_FFFF_0000;
         let mut remaining = self.remaining;
         core::iter::from_fn(move || {
             let (head, after) = remaining.split_first_chunk::<ITEM_HEAD>()?;
             let head = u64::from_le_bytes(*head);
             let [size, _, _, _] = split_head(head);
             remaining = remaining.get(usize::from(size)..)?;
-            Some((head & PUBLISHED, after))
+            Some((head & PUBLISHED_BITS, after))
         })
     }
 }

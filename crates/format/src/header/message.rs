@@ -167,13 +167,13 @@ impl MessageHeader {
     fn flags(&self) -> u16 {
         let mut flags =
             if self.pointer_size == 4 { TRACE_MESSAGE_POINTER32 } else { TRACE_MESSAGE_POINTER64 };
-        for (present, flag) in [
+        for (is_present, flag) in [
             (self.sequence.is_some(), TRACE_MESSAGE_SEQUENCE),
             (self.guid.is_some(), TRACE_MESSAGE_GUID),
             (self.time.is_some(), TRACE_MESSAGE_TIMESTAMP),
             (self.ids.is_some(), TRACE_MESSAGE_SYSTEMINFO),
         ] {
-            flags |= if present { flag } else { 0 };
+            flags |= if is_present { flag } else { 0 };
         }
         flags
     }

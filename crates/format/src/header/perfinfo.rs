@@ -24,9 +24,9 @@ const PEBS_FLAG: u8 = 0x80;
 /// Returns the size of a header with the optional fields that its flag byte selects.
 #[inline]
 pub(super) const fn header_size(flags: u8) -> usize {
-    let items = (flags & COUNTERS_MASK) as usize;
+    let counters = (flags & COUNTERS_MASK) as usize;
     let pebs = (flags & PEBS_FLAG != 0) as usize;
-    SIZE.saturating_add(items.saturating_mul(8)).saturating_add(pebs.saturating_mul(8))
+    SIZE.saturating_add(counters.saturating_mul(8)).saturating_add(pebs.saturating_mul(8))
 }
 
 pub(super) fn counters(record: &[u8]) -> &[u8] {

@@ -15,7 +15,7 @@ const PROVIDER: Guid = Guid::from_u128(0x01020304_0506_0708_090a_0b0c0d0e0f10);
 fn encode_record(write: impl FnOnce(&mut Vec<u8>) -> Result<()>) -> Vec<u8> {
     let mut out = Vec::new();
     write(&mut out).unwrap();
-    assert_eq!(out.len() % 8, 0, "records are padded to eight");
+    assert_eq!(out.len() % 8, 0, "the record is not padded to eight bytes");
     out
 }
 
@@ -135,7 +135,7 @@ fn messages_read_back_with_any_optional_fields() {
         let record = Record::new(&bytes, measured, 0, 99);
         assert_eq!(record.payload(), b"args");
         assert_eq!(record.descriptor().id, 77);
-        assert_eq!(record.time(), header.time.unwrap_or(99), "a message without a stamp inherits the time");
+        assert_eq!(record.time(), header.time.unwrap_or(99), "the time is not inherited");
         assert_eq!(record.provider(), header.guid.unwrap_or(Guid::NULL));
         assert_eq!((record.thread_id(), record.process_id()), header.ids.unwrap_or((NO_ID, NO_ID)));
         assert_eq!(message::sequence(&bytes), header.sequence);

@@ -171,7 +171,7 @@ impl Set {
                 remove_duplicates(ids.clone()).len() != ids.len(),
                 "a profile source is named twice",
             ),
-            Self::PmcCounterList(ids) => reject_if(ids.contains(&0), "the timer is no counter"),
+            Self::PmcCounterList(ids) => reject_if(ids.contains(&0), "the timer is not a counter"),
             Self::PeriodicCaptureState(capture) => capture.as_ref().map_or(Ok(()), check_capture_state),
             Self::CutPeriodicCaptureState => {
                 bad_length("the buffer is shorter than the number of providers says")
@@ -264,7 +264,7 @@ fn check_capture_state(capture: &PeriodicCaptureState) -> Result<()> {
     reject_if(capture.providers.is_empty(), "a period and no provider")?;
     let is_too_often = capture.seconds < MIN_CAPTURE_STATE_PERIOD;
     reject_if(is_too_often, "the period is shorter than TracePeriodicCaptureStateInfo allows")?;
-    reject_if(capture.providers.iter().any(Guid::is_null), "the null GUID is no provider")
+    reject_if(capture.providers.iter().any(Guid::is_null), "the null GUID is not a provider")
 }
 
 /// Removes duplicates and keeps the first of each. Any process may pass a long list, so duplicates

@@ -159,7 +159,7 @@ impl PayloadLayout {
     /// Returns the field at an index of the tail.
     ///
     /// # Panics
-    /// If the field has another name: values of the tail are given in the order of the table.
+    /// If the field has a different name: values of the tail are given in the order of the table.
     #[must_use]
     pub const fn tail_field(&self, mut index: usize, name: &str) -> TailField {
         let mut remaining = self.fields;
@@ -176,7 +176,7 @@ impl PayloadLayout {
             index = index.saturating_sub(1);
             remaining = after;
         }
-        panic!("the tail of the payload has another field at this index")
+        panic!("the tail of the payload has a different field at this index")
     }
 }
 
@@ -217,7 +217,7 @@ impl FrontField {
     /// [`value_size`](Self::value_size) of the field: a value of another size does not compile.
     #[inline(always)]
     pub fn write<const SIZE: usize, V: FrontValue>(self, value: V, front: &mut [u8]) {
-        const { assert!(V::SIZE == SIZE, "the value has another size than its field") };
+        const { assert!(V::SIZE == SIZE, "the size of the value differs from its field") };
         if let Some(bytes) = front.get_mut(self.offset..self.offset.saturating_add(self.size)) {
             value.write(self.ty, bytes);
         }
@@ -345,7 +345,7 @@ where
 /// assert_eq!(payload, [5, 0, 0, 0, 7, 0, 0, 0, b'a', 0, 0, 0]);
 /// ```
 ///
-/// A value of another size than its field does not compile:
+/// A value whose size differs from its field does not compile:
 ///
 /// ```compile_fail
 /// use traceweir_format::kernel::{PayloadLayout, hook};

@@ -96,7 +96,7 @@ mod tests {
         assert_eq!(events_named("SampledProfile"), [(class::PERF_INFO, 46)]);
         assert_eq!(events_named("Process/Start"), [(class::PROCESS, 1)]);
         assert_eq!(events_named("DiskIo/Read"), [(class::DISK_IO, 10)]);
-        assert!(events_named("DiskIo").len() > 4, "a class name finds all its events");
+        assert!(events_named("DiskIo").len() > 4, "the class name does not find all its events");
         for unknown in ["Start", "", "/", "Thread/", "0x", "0xFFFF", "0x10524", "Nothing"] {
             assert_eq!(events_named(unknown), [], "{unknown}");
         }

@@ -77,7 +77,7 @@ fn unlisted_version_takes_the_next_lower_shape() {
     assert_eq!(
         shape_of(&class::PROCESS, 0x27, 0).unwrap().0.version,
         2,
-        "a version below the lowest uses the lowest"
+        "a version below the lowest does not use the lowest"
     );
     assert!(shape_of(&class::PROCESS, 0x99, 2).is_none());
     assert!(shape_of(&class::HEAP, 0x20, 2).is_none());

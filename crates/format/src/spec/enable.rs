@@ -140,7 +140,7 @@ impl From<EnableProperties> for u32 {
     }
 }
 
-/// The caller's security identifier is added to each event.
+/// The user's security identifier is added to each event.
 pub const EVENT_ENABLE_PROPERTY_SID: u32 = 0x0000_0001;
 /// The terminal session is added to each event.
 pub const EVENT_ENABLE_PROPERTY_TS_ID: u32 = 0x0000_0002;

@@ -337,7 +337,7 @@ pub const BUFFER_FLAG_BUFFER_LOST: u16 = 0x0004;
 pub const BUFFER_FLAG_RTBACKUP_CORRUPT: u16 = 0x0008;
 /// The buffer comes from a real-time backup file.
 pub const BUFFER_FLAG_RTBACKUP: u16 = 0x0010;
-/// The processor index has 16 bits.
+/// The processor index has eleven bits instead of eight.
 pub const BUFFER_FLAG_PROC_INDEX: u16 = 0x0020;
 /// The bytes after the header are compressed.
 pub const BUFFER_FLAG_COMPRESSED: u16 = 0x0040;
@@ -390,7 +390,7 @@ mod tests {
             "REAL_TIME | 0x40000000"
         );
         let all = LOG_FILE_MODES.iter().fold(LogFileMode::NONE, |mode, (bit, _)| mode | (*bit).into());
-        assert_eq!(all.bits(), !0x4000_0000, "every bit except 0x40000000 has a name");
+        assert_eq!(all.bits(), !0x4000_0000, "a bit other than 0x40000000 has no name");
     }
 
     #[test]

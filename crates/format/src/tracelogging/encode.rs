@@ -116,18 +116,18 @@ impl<'a> MetadataEncoder<'a> {
                 Arity::Variable => ARITY_VARIABLE,
                 Arity::Custom(_) => ARITY_CUSTOM,
             };
-        let named = self.put_name(field.name);
-        let typed = if tags != 0 {
-            named.put_byte(input | CONTINUATION_BIT).put_byte(out | CONTINUATION_BIT).put_tags(tags)
+        let encoder = self.put_name(field.name);
+        let encoder = if tags != 0 {
+            encoder.put_byte(input | CONTINUATION_BIT).put_byte(out | CONTINUATION_BIT).put_tags(tags)
         } else if out != 0 {
-            named.put_byte(input | CONTINUATION_BIT).put_byte(out)
+            encoder.put_byte(input | CONTINUATION_BIT).put_byte(out)
         } else {
-            named.put_byte(input)
+            encoder.put_byte(input)
         };
         match field.arity {
-            Arity::Scalar | Arity::Variable => typed,
-            Arity::Fixed(count) => typed.put_u16(count),
-            Arity::Custom(schema) => typed.put_u16(schema.len() as u16).put_bytes(schema),
+            Arity::Scalar | Arity::Variable => encoder,
+            Arity::Fixed(count) => encoder.put_u16(count),
+            Arity::Custom(schema) => encoder.put_u16(schema.len() as u16).put_bytes(schema),
         }
     }
 }

@@ -61,9 +61,9 @@ fn tags_in_more_bytes_than_needed_are_read() {
         assert_eq!(metadata.name, b"e");
         metadata.tags
     };
-    assert_eq!(tags(&[0x80, 0x00]), 0, "a real trace has this form");
+    assert_eq!(tags(&[0x80, 0x00]), 0, "the form of a real trace");
     assert_eq!(tags(&[0x81, 0x80, 0x00]), 1 << 21);
-    assert_eq!(tags(&[0x80, 0x80, 0x80, 0x81, 0xFF, 0x7F]), 1, "the fifth byte and later mean nothing");
+    assert_eq!(tags(&[0x80, 0x80, 0x80, 0x81, 0xFF, 0x7F]), 1, "bytes after the fourth are not ignored");
 }
 
 #[test]
@@ -186,8 +186,8 @@ fn strict_parse_rejects_what_parse_tolerates() {
         assert_eq!(Traits::parse(&blob).unwrap().iter().count(), trait_count, "{traits:x?}");
         assert!(Traits::parse_strict(&blob).is_err(), "{traits:x?}");
     }
-    let fine = blob(&[&group[..], &[4, 0, 77, 9], &[3, 0, 200]].concat());
-    let traits = Traits::parse_strict(&fine).unwrap();
+    let valid = blob(&[&group[..], &[4, 0, 77, 9], &[3, 0, 200]].concat());
+    let traits = Traits::parse_strict(&valid).unwrap();
     assert_eq!((traits.get(77), traits.get(200), traits.get(2)), (Some(&[9][..]), Some(&[][..]), None));
     assert!(Traits::parse_strict(&[3, 0, b'p']).is_err(), "accepted an unterminated name");
     assert!(Traits::parse_strict(&[3, 0, 0]).is_ok(), "rejected an empty name");
@@ -199,7 +199,7 @@ fn truncated_metadata_is_an_error_or_ends_early() {
     builder.add_field("a", 8, 4, 3).add_fixed_array("b", 8, 0, 0, 2).add_custom("c", 5, 0, b"xyz");
     let blob = builder.finish().unwrap().to_vec();
     for end in 0..blob.len() {
-        assert!(EventMetadata::parse(&blob[..end]).is_err(), "the size is beyond the bytes at {end}");
+        assert!(EventMetadata::parse(&blob[..end]).is_err(), "accepted a size beyond the {end} bytes");
         let mut truncated = blob[..end].to_vec();
         if let Some(size) = truncated.first_chunk_mut() {
             *size = (end as u16).to_le_bytes();

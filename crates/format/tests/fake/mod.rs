@@ -50,8 +50,8 @@ pub(crate) fn encode_record(write: impl FnOnce(&mut Vec<u8>) -> Result<()>) -> V
     out
 }
 
-/// Encodes an event with a number as its id and `payload` bytes with this number.
-pub(crate) fn encode_event(time: i64, number: usize, payload: usize) -> Vec<u8> {
+/// Encodes an event with a number as its id and `payload_bytes` bytes with this number.
+pub(crate) fn encode_event(time: i64, number: usize, payload_bytes: usize) -> Vec<u8> {
     let header = EventHeader {
         time,
         provider: PROVIDER,
@@ -60,11 +60,11 @@ pub(crate) fn encode_event(time: i64, number: usize, payload: usize) -> Vec<u8> 
         descriptor: EventDescriptor { id: number as u16, ..Default::default() },
         ..Default::default()
     };
-    encode_record(|out| header.encode(&vec![number as u8; payload], out))
+    encode_record(|out| header.encode(&vec![number as u8; payload_bytes], out))
 }
 
 /// Encodes a WPP message without a stamp.
-pub(crate) fn unstamped_message(number: u16) -> Vec<u8> {
+pub(crate) fn encode_unstamped_message(number: u16) -> Vec<u8> {
     let header = MessageHeader { number, pointer_size: 8, sequence: None, guid: None, time: None, ids: None };
     encode_record(|out| header.encode(b"args", out))
 }
@@ -111,7 +111,7 @@ pub(crate) fn read_events(bytes: &[u8]) -> Vec<ReadEvent> {
 
 /// Like [`read_events`], without the events of the header buffer.
 pub(crate) fn read_data_events(bytes: &[u8]) -> Vec<ReadEvent> {
-    read_events(bytes).into_iter().filter(|s| !is_log_file_header(&s.bytes)).collect()
+    read_events(bytes).into_iter().filter(|event| !is_log_file_header(&event.bytes)).collect()
 }
 
 pub(crate) fn is_log_file_header(record: &[u8]) -> bool {
@@ -135,9 +135,9 @@ pub(crate) fn buffer_headers(bytes: &[u8]) -> Vec<(usize, BufferHeader)> {
     let mut found = Vec::new();
     let mut at = 0;
     while at < bytes.len() {
-        let head = BufferHeader::parse(bytes[at..].first_chunk::<HEADER_SIZE>().unwrap());
-        found.push((at, head));
-        at += head.buffer_size as usize;
+        let header = BufferHeader::parse(bytes[at..].first_chunk::<HEADER_SIZE>().unwrap());
+        found.push((at, header));
+        at += header.buffer_size as usize;
     }
     found
 }

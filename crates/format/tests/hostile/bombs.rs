@@ -11,15 +11,16 @@ use traceweir_format::kernel::hook;
 fn compression_bomb(records: &[Vec<u8>], len: usize) -> Vec<u8> {
     let mut plain = records.concat();
     plain.push(0xFF);
-    let mut report = Vec::new();
+    let mut stream = Vec::new();
     let mut tokens: Vec<(bool, Vec<u8>)> = plain.iter().map(|&b| (false, vec![b])).collect();
     tokens.push((true, encode_long_copy(1, (len - plain.len()) as u32)));
     for group in tokens.chunks(32) {
-        let flags = (0..32).fold(0_u32, |f, i| f << 1 | u32::from(group.get(i).is_none_or(|t| t.0)));
-        report.put_u32(flags);
-        group.iter().for_each(|t| report.extend(&t.1));
+        let flags =
+            (0..32).fold(0_u32, |f, i| f << 1 | u32::from(group.get(i).is_none_or(|(is_copy, _)| *is_copy)));
+        stream.put_u32(flags);
+        group.iter().for_each(|(_, bytes)| stream.extend(bytes));
     }
-    report
+    stream
 }
 
 /// Builds a file with a compression bomb on each of 2,048 processors. Every eighth bomb has three
@@ -124,17 +125,17 @@ fn very_many_open_buffers_take_bounded_time_and_memory() {
             time,
             counters: &[],
         };
-        let mut records = encode_record(|report| perf(ANCHOR + 1).encode(b"", report));
+        let mut records = encode_record(|out| perf(ANCHOR + 1).encode(b"", out));
         perf(ANCHOR + 2 * count - n).encode(b"", &mut records).unwrap();
         let size = (HEADER_SIZE + records.len()) as u32;
-        let head = BufferHeader {
+        let header = BufferHeader {
             buffer_size: size,
             offset: size,
             sequence_number: n + 1,
             flags: BUFFER_FLAG_PROC_INDEX,
             ..Default::default()
         };
-        bytes.put(&head.to_bytes()).put(&records);
+        bytes.put(&header.to_bytes()).put(&records);
     }
     let ((events, damage), peak) = measure_peak(|| read_in_order(&bytes, u64::MAX));
     assert_eq!((events, damage), (1 + 2 * count as u64, 0));

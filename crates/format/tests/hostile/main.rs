@@ -104,7 +104,7 @@ fn read_check_and_repair(bytes: &[u8]) -> Result<ReadReport, Error> {
             record.items().count(),
             record.instance(),
         );
-        assert!(report.events <= 64 * MIB as u64, "the reader returns events without end");
+        assert!(report.events <= 64 * MIB as u64, "the reader returns too many events");
     }
     report.defects.extend(events.damage().defects.iter().cloned());
     let readable = check(&trace, &mut |_| ())?;
@@ -124,12 +124,12 @@ fn offset_of(error: &Error) -> u64 {
     }
 }
 
-fn event_id(seen: &ReadEvent) -> usize {
-    usize::from(Record::parse(&seen.bytes, 0).unwrap().descriptor().id)
+fn event_id(event: &ReadEvent) -> usize {
+    usize::from(Record::parse(&event.bytes, 0).unwrap().descriptor().id)
 }
 
 fn append_compressed_buffer(bytes: &mut Vec<u8>, cpu: u16, offset: u32, sequence: i64, stream: &[u8]) {
-    let head = BufferHeader {
+    let header = BufferHeader {
         buffer_size: (HEADER_SIZE + stream.len()) as u32,
         saved_offset: offset,
         offset,
@@ -140,18 +140,18 @@ fn append_compressed_buffer(bytes: &mut Vec<u8>, cpu: u16, offset: u32, sequence
         flags: BUFFER_FLAG_PROC_INDEX | BUFFER_FLAG_COMPRESSED,
         ..BufferHeader::default()
     };
-    bytes.put(&head.to_bytes()).put(stream);
+    bytes.put(&header.to_bytes()).put(stream);
 }
 
 #[test]
 fn truncated_file_gives_its_whole_records_and_reports_the_end() {
     for compressed in [false, true] {
-        let whole = small_file(compressed);
-        let all = read_events(&whole);
-        let starts = buffer_headers(&whole);
-        let first_event = HEADER_SIZE + Record::parse(&whole[HEADER_SIZE..], 0).unwrap().bytes().len();
-        for length in 0..whole.len() {
-            let truncated = &whole[..length];
+        let original = small_file(compressed);
+        let all = read_events(&original);
+        let starts = buffer_headers(&original);
+        let first_event = HEADER_SIZE + Record::parse(&original[HEADER_SIZE..], 0).unwrap().bytes().len();
+        for length in 0..original.len() {
+            let truncated = &original[..length];
             let (outcome, peak) = measure_peak(|| read_check_and_repair(truncated));
             assert!(peak < MIB, "{peak} bytes for a file of {length}");
             let Ok(outcome) = outcome else {
@@ -160,7 +160,7 @@ fn truncated_file_gives_its_whole_records_and_reports_the_end() {
                 continue;
             };
             assert!(length >= first_event);
-            let end_of = |&(at, head): &(usize, BufferHeader)| at + head.buffer_size as usize;
+            let end_of = |&(at, header): &(usize, BufferHeader)| at + header.buffer_size as usize;
             let whole_buffers = starts.iter().filter(|b| end_of(b) <= length).count();
             let min_events = if whole_buffers == 0 { 1 } else { 1 + 2 * (whole_buffers as u64 - 1) };
             assert!(
@@ -174,22 +174,22 @@ fn truncated_file_gives_its_whole_records_and_reports_the_end() {
             let end = if compressed { length + 1024 } else { length };
             assert!(outcome.defects.iter().all(|d| offset_of(d) <= end as u64));
             assert!(!check_file(truncated).is_empty());
-            assert!(read_damaged(truncated).0.iter().all(|s| all.contains(s)));
+            assert!(read_damaged(truncated).0.iter().all(|event| all.contains(event)));
         }
     }
 }
 
 #[test]
 fn flipped_bit_damages_no_other_buffer_of_a_plain_file() {
-    let whole = small_file(false);
+    let original = small_file(false);
     let ids: BTreeSet<usize> = (0..24).collect();
     for (buffer, (at, _)) in
-        buffer_headers(&whole).into_iter().enumerate().filter(|(n, _)| [1, 6, 12].contains(n))
+        buffer_headers(&original).into_iter().enumerate().filter(|(n, _)| [1, 6, 12].contains(n))
     {
         let records = [HEADER_SIZE, HEADER_SIZE + 120].map(|r| r..r + 0x50);
         for byte in (0..HEADER_SIZE).chain(records.into_iter().flatten()) {
             for bit in 0..8 {
-                let mut damaged = whole.clone();
+                let mut damaged = original.clone();
                 damaged[at + byte] ^= 1 << bit;
                 let position = || format!("bit {bit} of byte {byte:#x} of buffer {buffer}");
                 let outcome =
@@ -199,7 +199,7 @@ fn flipped_bit_damages_no_other_buffer_of_a_plain_file() {
                 let read_ids: BTreeSet<_> = read_damaged(&damaged)
                     .0
                     .iter()
-                    .filter(|s| s.cpu < 3 && s.bytes[2] == 19)
+                    .filter(|event| event.cpu < 3 && event.bytes[2] == 19)
                     .map(event_id)
                     .collect();
                 assert!(
@@ -214,11 +214,11 @@ fn flipped_bit_damages_no_other_buffer_of_a_plain_file() {
 
 #[test]
 fn flipped_bit_of_the_header_buffer_is_an_error_or_tolerated() {
-    let whole = small_file(false);
+    let original = small_file(false);
     let mut rejected = 0;
     for byte in 0..HEADER_SIZE + 0x180 {
         for bit in 0..8 {
-            let mut damaged = whole.clone();
+            let mut damaged = original.clone();
             damaged[byte] ^= 1 << bit;
             match read_check_and_repair(&damaged) {
                 Ok(outcome) => {
@@ -234,7 +234,7 @@ fn flipped_bit_of_the_header_buffer_is_an_error_or_tolerated() {
                 }
                 Err(error) => {
                     assert!((0x48..0x50).contains(&byte), "bit {bit} of byte {byte:#x}: {error}");
-                    assert!(offset_of(&error) < whole.len() as u64);
+                    assert!(offset_of(&error) < original.len() as u64);
                     rejected += 1;
                 }
             }
@@ -245,13 +245,13 @@ fn flipped_bit_of_the_header_buffer_is_an_error_or_tolerated() {
 
 #[test]
 fn flipped_bit_in_a_compressed_file_keeps_earlier_buffers() {
-    let whole = small_file(true);
-    let starts = buffer_headers(&whole);
-    for byte in 0..whole.len() {
+    let original = small_file(true);
+    let starts = buffer_headers(&original);
+    for byte in 0..original.len() {
         let before =
             starts.iter().filter(|(at, _)| *at > 0 && *at + HEADER_SIZE <= byte).count().saturating_sub(1);
         for bit in 0..8 {
-            let mut damaged = whole.clone();
+            let mut damaged = original.clone();
             damaged[byte] ^= 1 << bit;
             let (outcome, peak) = measure_peak(|| read_check_and_repair(&damaged));
             assert!(peak < 36 * MIB, "bit {bit} of byte {byte:#x} takes {peak} bytes");
@@ -304,7 +304,7 @@ fn offsets_past_the_end_are_not_followed() {
             assert!(outcome.events <= 25);
             assert!(peak < MIB, "{value:#x}: {peak}");
             if !compressed && value != 0x48 {
-                assert_eq!(outcome.events, 25, "{value:#x}: filler ends the walk");
+                assert_eq!(outcome.events, 25, "{value:#x}: filler does not end the walk");
             }
         }
     }
@@ -337,6 +337,6 @@ fn file_truncated_while_reading_is_reported() {
     while events.next().unwrap().is_some() {
         remaining_events += 1;
     }
-    assert!(remaining_events < 512, "only buffers in memory can still be read");
+    assert!(remaining_events < 512, "buffers that are not in memory were read");
     assert!(events.damage().count > 0);
 }

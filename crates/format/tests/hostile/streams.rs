@@ -14,14 +14,13 @@ fn file_with_stream(offset: u32, stream: &[u8]) -> Vec<u8> {
 
 /// Encodes a copy of any length: code 7, half 15, byte 255, 16-bit 0, then 32 bits.
 pub(super) fn encode_long_copy(distance: u16, length: u32) -> Vec<u8> {
-    let mut report = Vec::new();
-    report
-        .put_u16((distance - 1) << 3 | 7)
+    let mut copy = Vec::new();
+    copy.put_u16((distance - 1) << 3 | 7)
         .put_u8(0x0F)
         .put_u8(0xFF)
         .put_u16(0)
         .put_u32(length.wrapping_sub(3));
-    report
+    copy
 }
 
 #[test]
@@ -73,7 +72,7 @@ fn large_claimed_size_of_a_short_file_allocates_little() {
         overwrite(&mut bytes, 0x30, &size.to_le_bytes());
         overwrite(&mut bytes, 0x68, &(16_u32 << 20).to_le_bytes());
         assert_eq!(bytes.len(), 1024);
-        let ((outcome, findings), peak) = measure_peak(|| {
+        let ((events, findings), peak) = measure_peak(|| {
             let trace = Trace::open(&bytes).unwrap();
             let mut events = trace.events();
             let mut count = 0;
@@ -82,7 +81,7 @@ fn large_claimed_size_of_a_short_file_allocates_little() {
             }
             (count, check_file(&bytes))
         });
-        assert_eq!(outcome, 1, "{size:#x}");
+        assert_eq!(events, 1, "{size:#x}");
         assert!(!findings.is_empty());
         assert!(peak < MIB, "{size:#x}: {peak}");
     }

@@ -7,12 +7,12 @@ use traceweir_format::Error;
 #[test]
 fn unfinalised_file_is_read_to_its_last_event() {
     for compressed in [false, true] {
-        let whole = small_file(compressed);
+        let original = small_file(compressed);
         for count in [0_u32, 1, 5, 9999] {
-            let mut file = whole.clone();
+            let mut file = original.clone();
             undo_finalising(&mut file);
             overwrite(&mut file, BUFFERS_WRITTEN_OFFSET, &count.to_le_bytes());
-            assert_eq!(read_data_events(&file), read_data_events(&whole));
+            assert_eq!(read_data_events(&file), read_data_events(&original));
             assert_eq!(
                 check_file(&file),
                 [
@@ -22,7 +22,7 @@ fn unfinalised_file_is_read_to_its_last_event() {
             );
             let report = assert_repairs(&file);
             assert_eq!((report.buffers, report.salvaged, report.dropped), (13, 0, 0));
-            assert_eq!(report.end_time, FileTime(START.0 + 125), "the end time is that of the last event");
+            assert_eq!(report.end_time, FileTime(START.0 + 125), "not the time of the last event");
         }
     }
 }
@@ -40,11 +40,11 @@ fn writer_that_never_finishes_leaves_an_unfinalised_file() {
         assert!(!Trace::open(&sink).unwrap().is_finalised());
         assert_eq!(read_data_events(&sink).len(), 20);
         assert_repairs(&sink);
-        let (report, _) = repair_file(&sink);
+        let (repaired, _) = repair_file(&sink);
         assert_eq!(
-            Trace::open(&report).unwrap().header().processors,
+            Trace::open(&repaired).unwrap().header().processors,
             2,
-            "the writer started with one processor"
+            "the number of processors was not raised"
         );
     }
 }
@@ -54,7 +54,7 @@ fn truncated_last_buffer_keeps_its_whole_records() {
     for compressed in [false, true] {
         let mut file = small_file(compressed);
         undo_finalising(&mut file);
-        let (last, head) = *buffer_headers(&file).last().unwrap();
+        let (last, _) = *buffer_headers(&file).last().unwrap();
         let events = read_data_events(&file).len();
         // Records of 120 and 180 bytes, then padding and filler.
         let cuts: &[(usize, usize)] = if compressed {
@@ -81,7 +81,6 @@ fn truncated_last_buffer_keeps_its_whole_records() {
             assert_eq!(report.salvaged, salvaged);
             assert_eq!(report.buffers, 12 + salvaged);
         }
-        assert!(head.buffer_size > 0);
     }
 }
 
@@ -129,8 +128,8 @@ fn preallocated_zeros_are_left_out() {
             file.resize(length + tail, 0);
             let trace = Trace::open(&file).unwrap();
             assert_eq!(trace.defects().len(), 1);
-            let zeros = trace.defects()[0].to_string().contains("zeros to the end");
-            assert_eq!(zeros, tail >= HEADER_SIZE, "{tail}");
+            let reports_zeros = trace.defects()[0].to_string().contains("zeros to the end");
+            assert_eq!(reports_zeros, tail >= HEADER_SIZE, "{tail}");
             assert!(check_file(&file).contains(&(Rule::BufferSequence, length as u64)));
             let report = assert_repairs(&file);
             assert_eq!((report.bytes, report.dropped), (length as u64, 0));
@@ -141,8 +140,8 @@ fn preallocated_zeros_are_left_out() {
 /// Makes the last record of each data buffer unreadable. Returns the number of data buffers.
 fn damage_last_records(file: &mut [u8]) -> usize {
     let data = buffer_headers(file).split_off(1);
-    for (at, head) in &data {
-        overwrite(file, at + OFFSET, &(head.offset - 8).to_le_bytes());
+    for (at, header) in &data {
+        overwrite(file, at + OFFSET, &(header.offset - 8).to_le_bytes());
     }
     data.len()
 }

@@ -26,7 +26,7 @@ fn numbered_file(buffers: usize, compressed: bool) -> Vec<u8> {
 
 /// Returns the range of each buffer.
 fn buffer_ranges(file: &[u8]) -> Vec<Range<usize>> {
-    buffer_headers(file).into_iter().map(|(at, head)| at..at + head.buffer_size as usize).collect()
+    buffer_headers(file).into_iter().map(|(at, header)| at..at + header.buffer_size as usize).collect()
 }
 
 /// Computes the expected result: the records of the undamaged buffers, sorted by time, and the
@@ -42,11 +42,11 @@ fn expected_result(file: &[u8], damaged: &[bool]) -> (Vec<ReadEvent>, Vec<(u64, 
             continue;
         }
         match holes.last_mut().filter(|(at, size)| at + size == range.start as u64) {
-            Some(last) => last.1 += range.len() as u64,
+            Some((_, size)) => *size += range.len() as u64,
             None => holes.push((range.start as u64, range.len() as u64)),
         }
     }
-    events.sort_by_key(|s| s.time);
+    events.sort_by_key(|event| event.time);
     let tail = holes.pop_if(|(at, size)| *at + *size == file.len() as u64).map(|(at, _)| at);
     (events, holes, tail)
 }
@@ -56,7 +56,7 @@ fn find_holes(file: &[u8]) -> Vec<(u64, u64)> {
 }
 
 fn without_header_event(events: Vec<ReadEvent>) -> Vec<ReadEvent> {
-    events.into_iter().filter(|s| !fake::is_log_file_header(&s.bytes)).collect()
+    events.into_iter().filter(|event| !fake::is_log_file_header(&event.bytes)).collect()
 }
 
 /// Damages the chosen buffers and compares with the expected result.
@@ -69,14 +69,14 @@ fn assert_damage(intact: &[u8], damaged: &[bool], damage: impl Fn(&mut [u8])) {
     let (read, _) = read_damaged(&damaged_file);
     assert_eq!(without_header_event(read), events, "the events of undamaged buffers differ");
     let trace = Trace::open(damaged_file.as_slice()).unwrap();
-    let is_zeros_to_the_end = |defect: &Error| defect.to_string().contains("zeros to the end");
-    let zeros = trace.defects().iter().any(is_zeros_to_the_end);
-    if let Some(at) = tail.filter(|_| !zeros) {
+    let reports_zeros = |defect: &Error| defect.to_string().contains("zeros to the end");
+    let ends_with_zeros = trace.defects().iter().any(reports_zeros);
+    if let Some(at) = tail.filter(|_| !ends_with_zeros) {
         holes.push((at, intact.len() as u64 - at));
     }
-    assert!(!zeros || tail.is_some(), "zeros reported in the middle: {:?}", trace.defects());
+    assert!(!ends_with_zeros || tail.is_some(), "zeros reported in the middle: {:?}", trace.defects());
     assert_eq!(find_holes(&damaged_file), holes);
-    assert_eq!(trace.defects().len(), holes.len() + usize::from(zeros), "{:?}", trace.defects());
+    assert_eq!(trace.defects().len(), holes.len() + usize::from(ends_with_zeros), "{:?}", trace.defects());
     let (repaired, report) = repair_file(&damaged_file);
     assert_eq!(check_file(&repaired), []);
     assert_eq!(read_data_events(&repaired), events);
@@ -141,7 +141,7 @@ fn one_header_with_a_wrong_size_loses_no_other_buffer_of_a_compressed_file() {
             let damaged: Vec<_> = (0..21).map(|k| k == n).collect();
             let read = without_header_event(read_damaged(&damaged_file).0);
             let others = expected_result(&intact, &damaged).0;
-            assert!(others.iter().all(|s| read.contains(s)), "size {value} of buffer {n}");
+            assert!(others.iter().all(|event| read.contains(event)), "size {value} of buffer {n}");
             assert!(!check_file(&damaged_file).is_empty());
         }
     }
@@ -232,7 +232,7 @@ fn holes_of_sparse_files_are_skipped_without_reading_them() {
 fn hostile_bytes_are_indexed_in_linear_time() {
     let header_buffer = |compressed| numbered_file(0, compressed);
     let size = 512 << 10;
-    let head = |buffer_size: u32, flags: u16| traceweir_format::buffer::BufferHeader {
+    let header = |buffer_size: u32, flags: u16| traceweir_format::buffer::BufferHeader {
         buffer_size,
         saved_offset: HEADER_SIZE as u32,
         offset: HEADER_SIZE as u32,
@@ -243,11 +243,11 @@ fn hostile_bytes_are_indexed_in_linear_time() {
     // Adjacent headers that all claim to be large, headers among other bytes, and bytes that
     // contain the state of a header.
     let tiles: Vec<Vec<u8>> = vec![
-        head(1024, BUFFER_FLAG_PROC_INDEX).to_bytes().to_vec(),
-        head(1024, BUFFER_FLAG_PROC_INDEX | BUFFER_FLAG_COMPRESSED).to_bytes().to_vec(),
-        [&head(72, BUFFER_FLAG_PROC_INDEX).to_bytes()[..], &[0x77; 32]].concat(),
-        [&head(72, BUFFER_FLAG_PROC_INDEX).to_bytes()[..], &[0x77; 1500]].concat(),
-        [&head(900, BUFFER_FLAG_PROC_INDEX).to_bytes()[..], &[0x77; 3000]].concat(),
+        header(1024, BUFFER_FLAG_PROC_INDEX).to_bytes().to_vec(),
+        header(1024, BUFFER_FLAG_PROC_INDEX | BUFFER_FLAG_COMPRESSED).to_bytes().to_vec(),
+        [&header(72, BUFFER_FLAG_PROC_INDEX).to_bytes()[..], &[0x77; 32]].concat(),
+        [&header(72, BUFFER_FLAG_PROC_INDEX).to_bytes()[..], &[0x77; 1500]].concat(),
+        [&header(900, BUFFER_FLAG_PROC_INDEX).to_bytes()[..], &[0x77; 3000]].concat(),
         [3, 0, 0, 0].to_vec(),
         [3, 0, 0, 0, 0x48, 0, 0, 0, 0, 0, 0, 0].to_vec(),
         vec![0],

@@ -33,7 +33,7 @@ use traceweir_format::wire::Put;
 
 /// File offset of the log-file header, the payload of the first event.
 const HEADER_PAYLOAD_OFFSET: usize = 0x68;
-/// Offsets in a buffer header.
+/// Offsets of fields in a buffer header.
 const SAVED_OFFSET: usize = 0x04;
 const SEQUENCE_NUMBER: usize = 0x18;
 const PROCESSOR_INDEX: usize = 0x28;
@@ -44,7 +44,7 @@ const FLAGS: usize = 0x34;
 const TYPE: usize = 0x36;
 /// File offsets of fields of the log-file header, in the 64-bit layout.
 const END_TIME_OFFSET: usize = HEADER_PAYLOAD_OFFSET + 0x10;
-const LOG_FILE_MODE: usize = HEADER_PAYLOAD_OFFSET + 0x20;
+const LOG_FILE_MODE_OFFSET: usize = HEADER_PAYLOAD_OFFSET + 0x20;
 const BUFFERS_WRITTEN_OFFSET: usize = HEADER_PAYLOAD_OFFSET + 0x24;
 
 /// Undoes finalising, as if the session had crashed.
@@ -67,12 +67,13 @@ fn assert_repairs(file: &[u8]) -> Repair {
     assert_eq!(check_file(&sink), []);
     // Finalising changes the bytes of the header event.
     let without_header_bytes = |events: Vec<ReadEvent>| -> Vec<ReadEvent> {
-        events
-            .into_iter()
-            .map(
-                |s| if fake::is_log_file_header(&s.bytes) { ReadEvent { bytes: Vec::new(), ..s } } else { s },
-            )
-            .collect()
+        let clear_header = |mut event: ReadEvent| {
+            if fake::is_log_file_header(&event.bytes) {
+                event.bytes.clear();
+            }
+            event
+        };
+        events.into_iter().map(clear_header).collect()
     };
     assert!(
         without_header_bytes(read_events(&sink)) == without_header_bytes(before.clone()),
@@ -88,17 +89,13 @@ fn assert_repairs(file: &[u8]) -> Repair {
 fn repaired_file_ends_at_its_last_event_or_its_stated_end() {
     let file = small_file(false);
     let (sink, report) = repair_file(&file);
-    assert_eq!((sink, report.end_time), (file, FileTime(START.0 + 10_000)), "repair changes a sound file");
+    assert_eq!((sink, report.end_time), (file, FileTime(START.0 + 10_000)), "repair changed a sound file");
     let mut empty = Vec::new();
     drop(Writer::create(&mut empty, options()).unwrap());
     assert_eq!(assert_repairs(&empty).end_time, START);
     let unset = Options { start_time: FileTime(0), boot_time: FileTime(0), ..options() };
     let mut empty = Vec::new();
     drop(Writer::create(&mut empty, unset).unwrap());
-    assert_eq!(
-        assert_repairs(&empty).end_time,
-        FileTime(1),
-        "an end time of 0 would mean an unfinalised file"
-    );
+    assert_eq!(assert_repairs(&empty).end_time, FileTime(1), "the end time marks an unfinalised file");
     assert!(Writer::create(Vec::new(), options()).unwrap().finish(Summary::default()).is_ok());
 }

@@ -20,7 +20,7 @@ pub(super) fn circular_file() -> Vec<u8> {
 }
 
 fn event_ids(events: &[ReadEvent]) -> Vec<u16> {
-    events.iter().map(|s| Record::parse(&s.bytes, 0).unwrap().descriptor().id).collect()
+    events.iter().map(|event| Record::parse(&event.bytes, 0).unwrap().descriptor().id).collect()
 }
 
 /// Returns the file after wrapping: only `slots_in_file` data buffers fit, and later ones replaced
@@ -43,13 +43,13 @@ fn circular_file_that_did_not_wrap_reads_like_a_sequential_file() {
 }
 
 #[test]
-fn circular_file_without_its_newest_buffers_misses_buffers() {
-    let whole = circular_file();
-    let truncated = &whole[..6 * 1024];
+fn circular_file_without_its_newest_buffers_reports_missing_buffers() {
+    let original = circular_file();
+    let truncated = &original[..6 * 1024];
     assert_eq!(Trace::open(truncated).unwrap().missing_buffers(), Some((11, 6)));
     assert_eq!(check_file(truncated), [(Rule::BuffersWritten, BUFFERS_WRITTEN_OFFSET as u64)]);
-    assert_eq!(Trace::open(&whole[..]).unwrap().missing_buffers(), None);
-    assert_eq!(Trace::open(&wrap_file(&whole, 3)[..]).unwrap().missing_buffers(), None);
+    assert_eq!(Trace::open(&original[..]).unwrap().missing_buffers(), None);
+    assert_eq!(Trace::open(&wrap_file(&original, 3)[..]).unwrap().missing_buffers(), None);
 }
 
 #[test]
@@ -59,7 +59,7 @@ fn wrapped_circular_file_is_read_in_order_of_acquisition() {
         assert_eq!(
             Trace::open(&file).unwrap().header().buffers_written,
             11,
-            "the count includes overwritten buffers"
+            "the count lacks overwritten buffers"
         );
         assert_eq!(
             event_ids(&read_data_events(&file)),
@@ -75,12 +75,14 @@ fn wrapped_circular_file_is_read_in_order_of_acquisition() {
 #[test]
 fn wrapped_file_of_many_processors_is_read_in_time_order() {
     let mut file = small_file(false);
-    overwrite(&mut file, LOG_FILE_MODE, &EVENT_TRACE_FILE_MODE_CIRCULAR.to_le_bytes());
+    overwrite(&mut file, LOG_FILE_MODE_OFFSET, &EVENT_TRACE_FILE_MODE_CIRCULAR.to_le_bytes());
     let all = read_data_events(&file);
     let wrapped = wrap_file(&file, 7);
     let events = read_data_events(&wrapped);
-    let expected: Vec<_> =
-        all.into_iter().filter(|s| Record::parse(&s.bytes, 0).unwrap().descriptor().id >= 10).collect();
+    let expected: Vec<_> = all
+        .into_iter()
+        .filter(|event| Record::parse(&event.bytes, 0).unwrap().descriptor().id >= 10)
+        .collect();
     assert_eq!(events, expected);
     assert_eq!(check_file(&wrapped), []);
 }
@@ -108,14 +110,14 @@ fn appended_session_follows_the_first_session() {
     overwrite(&mut both, END_TIME_OFFSET, &(START.0 + 2_000_000).to_le_bytes());
     assert_eq!(check_file(&both), []);
     let events = read_events(&both);
-    let headers = events.iter().filter(|s| fake::is_log_file_header(&s.bytes)).count();
-    assert_eq!((events.len(), headers), (6, 2), "the second header is an event");
+    let headers = events.iter().filter(|event| fake::is_log_file_header(&event.bytes)).count();
+    assert_eq!((events.len(), headers), (6, 2), "the second header is not an event");
     assert_eq!(event_ids(&read_data_events(&both)), [1, 2, 3, 4]);
     let trace = Trace::open(&both).unwrap();
     assert_eq!(
         (trace.clock().kind, trace.clock().anchor),
         (ClockKind::SystemTime, START.0),
-        "the first header anchors the clock"
+        "the first header does not anchor the clock"
     );
     undo_finalising(&mut both);
     assert_repairs(&both);
@@ -138,7 +140,7 @@ fn one_stream_for_all_processors_is_read_as_processor_0() {
     let bytes = build_file(Options { log_file_mode: mode, ..options() }, &buffer_plan);
     let trace = Trace::open(&bytes).unwrap();
     assert_eq!((trace.header().processors, trace.header().log_file_mode), (1, mode));
-    assert!(read_data_events(&bytes).iter().all(|s| s.cpu == 0));
+    assert!(read_data_events(&bytes).iter().all(|event| event.cpu == 0));
     assert_eq!(check_file(&bytes), []);
 }
 
@@ -158,10 +160,10 @@ fn plain_and_compressed_buffers_may_be_mixed() {
         time,
         counters: &[],
     };
-    let stored = encode_record(|out| perf(ANCHOR + 2).encode(&noise, out));
+    let noise_record = encode_record(|out| perf(ANCHOR + 2).encode(&noise, out));
     let buffer_plan = [
         (0, vec![encode_event(ANCHOR + 1, 1, 500)]),
-        (0, vec![stored]),
+        (0, vec![noise_record]),
         (0, vec![encode_event(ANCHOR + 3, 3, 500)]),
     ];
     let mixed = build_file(Options { compressed: true, ..options() }, &buffer_plan);
@@ -170,19 +172,19 @@ fn plain_and_compressed_buffers_may_be_mixed() {
     assert_eq!(
         flags[1..],
         [(true, true), (false, true), (true, true)],
-        "no buffer is larger than its content"
+        "a buffer is larger than its content"
     );
     assert_eq!(check_file(&mixed), []);
     assert_eq!(read_data_events(&mixed).len(), 3);
 
     // The flag of the buffer decides, not the mode of the file.
     let mut without_mode = mixed.clone();
-    overwrite(&mut without_mode, LOG_FILE_MODE, &1_u32.to_le_bytes());
+    overwrite(&mut without_mode, LOG_FILE_MODE_OFFSET, &1_u32.to_le_bytes());
     assert_eq!(read_data_events(&without_mode), read_data_events(&mixed));
     let first = (buffer_headers(&mixed)[1].0 + FLAGS) as u64;
-    assert_eq!(check_file(&without_mode), [(Rule::Compression, first)], "reported once per file");
+    assert_eq!(check_file(&without_mode), [(Rule::Compression, first)], "not reported once per file");
     let (again, report) = repair_file(&without_mode);
-    assert_eq!((again, report.salvaged), (without_mode, 0), "repair does not change the mode");
+    assert_eq!((again, report.salvaged), (without_mode, 0), "repair changed the file");
 }
 
 #[test]

@@ -103,7 +103,7 @@ fn find_faults(mutated: &[u8]) -> Vec<String> {
         Err(error) => return vec![format!("not repaired: {error}")],
     };
     let mut faults = Vec::new();
-    let mut assert_count = |what: &str, actual: u64, expected: u64| {
+    let mut compare_counts = |what: &str, actual: u64, expected: u64| {
         if actual != expected {
             faults.push(format!("{what}: {actual} instead of {expected}"));
         }
@@ -117,30 +117,31 @@ fn find_faults(mutated: &[u8]) -> Vec<String> {
     while events.next().unwrap().is_some() {
         read += 1;
     }
-    assert_count("damage", events.damage().count, 0);
-    assert_count("events", report.events, read);
+    compare_counts("damage", events.damage().count, 0);
+    compare_counts("events", report.events, read);
     let mut readable_before = 0;
     let mut events = trace.events();
     while events.next().unwrap().is_some() {
         readable_before += 1;
     }
     // Repair keeps the log-file header event even if its buffer ends before it.
-    assert_count(
+    compare_counts(
         "events kept",
         read,
         if read == readable_before + 1 && report.salvaged > 0 { read } else { readable_before },
     );
-    assert_count("buffers", u64::from(report.buffers), repaired.buffers().len() as u64);
-    assert_count("bytes", report.bytes, sink.len() as u64);
+    compare_counts("buffers", u64::from(report.buffers), repaired.buffers().len() as u64);
+    compare_counts("bytes", report.bytes, sink.len() as u64);
     let header = repaired.header();
-    assert_count("BuffersWritten", header.buffers_written.into(), repaired.buffers().len() as u64);
-    let loss_counts = |trace: &LogFileHeader| (u64::from(trace.events_lost), u64::from(trace.buffers_lost));
-    assert_count("EventsLost", loss_counts(header).0, loss_counts(trace.header()).0);
-    assert_count("BuffersLost", loss_counts(header).1, loss_counts(trace.header()).1);
+    compare_counts("BuffersWritten", header.buffers_written.into(), repaired.buffers().len() as u64);
+    let loss_counts =
+        |header: &LogFileHeader| (u64::from(header.events_lost), u64::from(header.buffers_lost));
+    compare_counts("EventsLost", loss_counts(header).0, loss_counts(trace.header()).0);
+    compare_counts("BuffersLost", loss_counts(header).1, loss_counts(trace.header()).1);
     // An event that ends with the fixed fields cannot hold terminated names.
     let first = Record::parse(&sink[HEADER_SIZE..], 0).unwrap();
-    let fixed = if first.pointer_size() == 8 { 0x118 } else { 0x110 };
-    let has_names = first.payload().len() >= fixed + 4;
+    let fixed_bytes = if first.pointer_size() == 8 { 0x118 } else { 0x110 };
+    let has_names = first.payload().len() >= fixed_bytes + 4;
     let mut findings = Vec::new();
     let checked_events = check(&repaired, &mut |finding| {
         // Repair changes neither the content of records nor the mode.
@@ -151,7 +152,7 @@ fn find_faults(mutated: &[u8]) -> Vec<String> {
             findings.push(format!("{}: {}", finding.rule, finding.detail));
         }
     });
-    assert_count("checked events", checked_events.unwrap(), read);
+    compare_counts("checked events", checked_events.unwrap(), read);
     faults.extend(findings);
     faults
 }

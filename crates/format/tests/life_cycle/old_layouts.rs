@@ -136,7 +136,7 @@ fn windows_xp_buffers_have_the_size_of_the_session() {
     let trace = Trace::open(&file).unwrap();
     assert_eq!((trace.buffers().len(), trace.defects()), (3, &[][..]));
     assert_eq!(trace.clock().kind, ClockKind::SystemTime);
-    let events: Vec<_> = read_events(&file).iter().map(|s| (s.cpu, s.time)).collect();
+    let events: Vec<_> = read_events(&file).iter().map(|event| (event.cpu, event.time)).collect();
     assert_eq!(events, [(0, ANCHOR), (0, ANCHOR + 1), (1, ANCHOR + 2)]);
     assert_eq!(check_file(&file), []);
 }

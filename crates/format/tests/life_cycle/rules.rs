@@ -132,7 +132,7 @@ fn different_logger_id_is_reported() {
     assert_eq!(
         check_file(&every_other),
         [(Rule::LoggerId, (2 * 1024 + LOGGER_ID) as u64)],
-        "reported once per file"
+        "not reported once per file"
     );
     let mut header = small_file(false);
     overwrite(&mut header, LOGGER_ID, &[8]);
@@ -160,7 +160,7 @@ fn wrong_filler_is_reported() {
     assert_eq!(
         check_file(&many),
         [(Rule::Filler, 1020), (Rule::Filler, end as u64 + 1)],
-        "reported once per buffer"
+        "not reported once per buffer"
     );
 }
 
@@ -191,8 +191,8 @@ fn repeated_sequence_number_is_reported() {
 #[test]
 fn wrong_unpacked_size_is_reported() {
     let file = small_file(true);
-    let (at, head) = buffer_headers(&file)[3];
-    assert_breaks_in(file.clone(), Rule::Compression, at, at + OFFSET, &(head.offset + 8).to_le_bytes());
+    let (at, header) = buffer_headers(&file)[3];
+    assert_breaks_in(file.clone(), Rule::Compression, at, at + OFFSET, &(header.offset + 8).to_le_bytes());
     assert_breaks_in(file.clone(), Rule::Compression, at, at + OFFSET, &((16 << 20) + 8_u32).to_le_bytes());
     let mut damaged = file.clone();
     overwrite(&mut damaged, at + HEADER_SIZE, &[0xFF; 8]);
@@ -205,7 +205,7 @@ fn wrong_unpacked_size_is_reported() {
 fn compressed_buffer_without_mode_is_reported() {
     let file = small_file(true);
     let first = buffer_headers(&file)[1].0;
-    assert_breaks_in(file, Rule::Compression, first + FLAGS, LOG_FILE_MODE, &1_u32.to_le_bytes());
+    assert_breaks_in(file, Rule::Compression, first + FLAGS, LOG_FILE_MODE_OFFSET, &1_u32.to_le_bytes());
 }
 
 #[test]
@@ -217,15 +217,15 @@ fn compressed_buffer_larger_than_its_content_is_reported() {
         stream.put_u32(0).put(part);
     }
     let mut bytes = build_file(Options { compressed: true, ..options() }, &[(0, vec![record])]);
-    let (at, head) = buffer_headers(&bytes)[1];
+    let (at, header) = buffer_headers(&bytes)[1];
     bytes.truncate(at + HEADER_SIZE);
     bytes.put(&stream);
     let size = (HEADER_SIZE + stream.len()) as u32;
-    assert!(size > head.offset);
+    assert!(size > header.offset);
     overwrite(&mut bytes, at, &size.to_le_bytes());
     overwrite(&mut bytes, at + FLAGS, &(0x61_u16).to_le_bytes());
     assert_eq!(check_file(&bytes), [(Rule::Compression, at as u64)]);
-    assert_eq!(read_data_events(&bytes).len(), 1, "the buffer is still readable");
+    assert_eq!(read_data_events(&bytes).len(), 1, "the buffer is not readable");
 }
 
 #[test]
@@ -244,7 +244,7 @@ fn invalid_record_is_reported() {
     assert_breaks(Rule::Record, first + 120, first + 120 + 2, &[19, 0]);
     let mut file = small_file(false);
     overwrite(&mut file, first, &[0, 0, 0, 0]);
-    assert_eq!(read_damaged(&file).1, 1, "the reader reports the record as well");
+    assert_eq!(read_damaged(&file).1, 1, "the reader does not report the record");
 }
 
 #[test]

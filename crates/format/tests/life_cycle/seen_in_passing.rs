@@ -12,8 +12,8 @@ fn loss_flags_are_gathered_from_all_buffers() {
         for (index, flag) in
             [(0, BUFFER_FLAG_RTBACKUP_CORRUPT), (3, BUFFER_FLAG_EVENTS_LOST), (12, BUFFER_FLAG_BUFFER_LOST)]
         {
-            let (at, head) = headers[index];
-            overwrite(&mut file, at + FLAGS, &(head.flags | flag).to_le_bytes());
+            let (at, header) = headers[index];
+            overwrite(&mut file, at + FLAGS, &(header.flags | flag).to_le_bytes());
         }
         let trace = Trace::open(&file).unwrap();
         assert_eq!(
@@ -27,11 +27,11 @@ fn loss_flags_are_gathered_from_all_buffers() {
 fn damaged_flags_report_no_loss() {
     let mut unknown = small_file(false);
     overwrite(&mut unknown, 1024 + FLAGS, &0x0126_u16.to_le_bytes());
-    assert_eq!(Trace::open(&unknown).unwrap().loss_flags(), 0, "loss flags with an unknown flag are ignored");
+    assert_eq!(Trace::open(&unknown).unwrap().loss_flags(), 0, "loss flags beside an unknown flag");
     let mut old = small_file(false);
     overwrite(&mut old, HEADER_PAYLOAD_OFFSET + 4, &[5, 1, 1, 5]);
     overwrite(&mut old, 1024 + FLAGS, &[0x26]);
-    assert_eq!(Trace::open(&old).unwrap().loss_flags(), 0, "buffers of Windows XP have no flags");
+    assert_eq!(Trace::open(&old).unwrap().loss_flags(), 0, "flags of Windows XP buffers are not ignored");
 }
 
 #[test]
@@ -69,7 +69,7 @@ fn kernel_event_at_the_start_of_a_buffer_is_reported() {
 }
 
 #[test]
-fn header_buffers_do_not_count_as_kernel_events() {
+fn header_buffers_are_not_reported_as_kernel_events() {
     let mut both = small_file(false);
     both.extend(small_file(false));
     assert!(!Trace::open(&both).unwrap().seems_to_hold_kernel_events(), "header buffers of two sessions");

@@ -7,8 +7,8 @@ mod order;
 use std::collections::BTreeMap;
 
 use fake::{
-    ANCHOR, Buffer, PROVIDER, ReadEvent, START, build_file, check_file, encode_event, encode_record, options,
-    read_data_events, read_events, unstamped_message,
+    ANCHOR, Buffer, PROVIDER, ReadEvent, START, build_file, check_file, encode_event, encode_record,
+    encode_unstamped_message, options, read_data_events, read_events,
 };
 use traceweir_format::Guid;
 use traceweir_format::buffer::HEADER_SIZE;
@@ -122,18 +122,18 @@ fn every_header_family_reads_back_byte_for_byte() {
         assert_eq!(check_file(&file), []);
         assert_eq!(events.len(), records.len());
         let mut previous_time = 0;
-        for (events, written) in events.iter().zip(&records) {
-            assert_eq!(events.cpu, 5);
-            assert_eq!(events.bytes, written[..events.bytes.len()], "the record without its padding");
-            let record = Record::parse(&events.bytes, 5).unwrap();
+        for (event, written) in events.iter().zip(&records) {
+            assert_eq!(event.cpu, 5);
+            assert_eq!(event.bytes, written[..event.bytes.len()], "the record without its padding");
+            let record = Record::parse(&event.bytes, 5).unwrap();
             assert_eq!(record.payload(), b"payload of nineteen", "{:?}", record.family());
             let stamp = if record.family() == Family::Message && record.time() == 0 {
                 previous_time
             } else {
                 record.time()
             };
-            assert_eq!(events.time, stamp);
-            previous_time = events.time;
+            assert_eq!(event.time, stamp);
+            previous_time = event.time;
         }
     }
 }
@@ -144,9 +144,9 @@ fn headers_keep_every_field() {
     let events = read_data_events(&file);
     let families: Vec<_> = events
         .iter()
-        .map(|s| {
-            let r = Record::parse(&s.bytes, 0).unwrap();
-            (r.family(), r.pointer_size(), r.thread_id(), r.process_id())
+        .map(|event| {
+            let record = Record::parse(&event.bytes, 0).unwrap();
+            (record.family(), record.pointer_size(), record.thread_id(), record.process_id())
         })
         .collect();
     let families_of_width = |width| {
@@ -188,7 +188,7 @@ fn log_file_header_matches_the_options() {
         assert_eq!(
             (header.buffer_size, header.processors, header.maximum_file_size),
             (1024, 10, 9),
-            "a higher index raises the number of processors"
+            "a higher index did not raise the number of processors"
         );
         assert_eq!((header.buffers_written, header.events_lost, header.buffers_lost), (2, 3, 2));
         assert_eq!(
@@ -234,7 +234,7 @@ fn records_of_the_header_buffer_read_back() {
             &[(0, vec![encode_event(ANCHOR + 1, 1, 8)])],
         );
         let hooks: Vec<_> =
-            read_events(&bytes).iter().map(|s| Record::parse(&s.bytes, 0).unwrap().hook()).collect();
+            read_events(&bytes).iter().map(|event| Record::parse(&event.bytes, 0).unwrap().hook()).collect();
         assert_eq!(hooks, [Some(hook::LOG_FILE_HEADER), Some(hook::GROUP_MASKS), None]);
         assert_eq!(check_file(&bytes), []);
     }
@@ -256,18 +256,15 @@ fn every_buffer_size_holds_the_largest_record_it_can() {
             assert_eq!(check_file(&bytes), [], "{buffer_size}");
             let events = read_data_events(&bytes);
             assert_eq!(events.len(), 5);
-            assert!(
-                events
-                    .iter()
-                    .zip(&records)
-                    .all(|(s, r)| r.starts_with(&s.bytes) && s.bytes.len() == payload + 0x50)
-            );
+            assert!(events.iter().zip(&records).all(
+                |(event, record)| record.starts_with(&event.bytes) && event.bytes.len() == payload + 0x50
+            ));
         }
     }
 }
 
 #[test]
-fn oversized_record_is_rejected() {
+fn impossible_sizes_of_buffers_and_records_are_rejected() {
     for size in [0, 512, 1025, (16 << 20) + 1024] {
         assert!(Writer::create(Vec::new(), Options { buffer_size: size, ..options() }).is_err(), "{size}");
     }
@@ -292,7 +289,7 @@ fn impossible_options_are_rejected_with_the_reason() {
     unpadded.pop();
     for (invalid, reason) in [
         (Options { buffer_size: 1025, ..options() }, "multiple of 1,024"),
-        (Options { logger_id: 0, ..options() }, "session number is 0"),
+        (Options { logger_id: 0, ..options() }, "logger id is 0"),
         (Options { cpu_speed_mhz: 0, ..options() }, "processor speed is 0"),
         (Options { header_records: unpadded, ..options() }, "multiple of eight"),
     ] {
@@ -328,7 +325,7 @@ fn highest_processor_reads_back() {
         options(),
         &[(2047, vec![encode_event(ANCHOR, 1, 1)]), (256, vec![encode_event(ANCHOR, 2, 1)])],
     );
-    assert_eq!(read_data_events(&bytes).iter().map(|s| s.cpu).collect::<Vec<_>>(), [256, 2047]);
+    assert_eq!(read_data_events(&bytes).iter().map(|event| event.cpu).collect::<Vec<_>>(), [256, 2047]);
     let trace = Trace::open(&bytes).unwrap();
     assert_eq!((trace.header().processors, trace.header().versions), (2048, [10, 0, 2, 0]));
 }

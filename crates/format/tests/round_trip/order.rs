@@ -46,26 +46,33 @@ fn records_without_a_stamp_follow_the_record_before_them() {
     let bytes = build_file(
         Options { buffer_size: 2048, ..options() },
         &[
-            (0, vec![encode_event(ANCHOR + 10, 1, 8), unstamped_message(2), encode_event(ANCHOR + 30, 3, 8)]),
+            (
+                0,
+                vec![
+                    encode_event(ANCHOR + 10, 1, 8),
+                    encode_unstamped_message(2),
+                    encode_event(ANCHOR + 30, 3, 8),
+                ],
+            ),
             (1, vec![encode_event(ANCHOR + 5, 4, 8)]),
-            (0, vec![unstamped_message(5), unstamped_message(6)]),
-            (0, vec![unstamped_message(7), encode_event(ANCHOR + 40, 8, 8)]),
+            (0, vec![encode_unstamped_message(5), encode_unstamped_message(6)]),
+            (0, vec![encode_unstamped_message(7), encode_event(ANCHOR + 40, 8, 8)]),
             (1, vec![encode_event(ANCHOR + 20, 9, 8), encode_event(ANCHOR + 35, 10, 8)]),
         ],
     );
     let events = read_data_events(&bytes);
     assert_eq!(event_ids(&events), [4, 1, 2, 9, 3, 5, 6, 7, 10, 8]);
-    let times: Vec<_> = events.iter().map(|s| s.time - ANCHOR).collect();
+    let times: Vec<_> = events.iter().map(|event| event.time - ANCHOR).collect();
     assert_eq!(times, [5, 10, 10, 20, 30, 30, 30, 30, 35, 40]);
 
     // The same rule applies in a buffer whose stamps decrease.
     let shuffled = vec![
-        unstamped_message(1),
+        encode_unstamped_message(1),
         encode_event(ANCHOR + 9, 2, 8),
-        unstamped_message(3),
-        unstamped_message(4),
+        encode_unstamped_message(3),
+        encode_unstamped_message(4),
         encode_event(ANCHOR + 6, 5, 8),
-        unstamped_message(6),
+        encode_unstamped_message(6),
     ];
     assert_eq!(event_ids(&read_data_events(&build_file(options(), &[(0, shuffled)]))), [1, 5, 6, 2, 3, 4]);
 }
@@ -87,7 +94,7 @@ fn peek_time_returns_the_stamp_of_the_next_event() {
 }
 
 fn event_ids(events: &[ReadEvent]) -> Vec<u16> {
-    events.iter().map(|s| Record::parse(&s.bytes, 0).unwrap().descriptor().id).collect()
+    events.iter().map(|event| Record::parse(&event.bytes, 0).unwrap().descriptor().id).collect()
 }
 
 /// The plan of a buffer: processor, first stamp, steps from stamp to stamp, payload size.
@@ -127,13 +134,13 @@ fn sort_all_events(buffers: &[Buffer]) -> Vec<ReadEvent> {
             records.iter().map(|r| ReadEvent::from_record(&Record::parse(r, *cpu).unwrap()))
         })
         .collect();
-    events.sort_by_key(|s| (s.time, s.cpu));
+    events.sort_by_key(|event| (event.time, event.cpu));
     events
 }
 
 /// Returns the buffers in reading order of ties within a processor: by first stamp, then file
 /// order.
-fn by_first_stamp(mut buffers: Vec<Buffer>) -> Vec<Buffer> {
+fn sort_by_first_stamp(mut buffers: Vec<Buffer>) -> Vec<Buffer> {
     buffers.sort_by_key(|(_, records)| Record::parse(&records[0], 0).unwrap().time());
     buffers
 }
@@ -144,13 +151,13 @@ proptest! {
     #[test]
     fn merge_equals_a_stable_sort(plans in buffer_plans(0..12, 30), compressed: bool) {
         let (bytes, buffers) = build_from_plans(&plans, compressed);
-        prop_assert_eq!(read_data_events(&bytes), sort_all_events(&by_first_stamp(buffers)));
+        prop_assert_eq!(read_data_events(&bytes), sort_all_events(&sort_by_first_stamp(buffers)));
     }
 
     #[test]
     fn merge_equals_a_stable_sort_if_stamps_decrease_within_buffers(plans in buffer_plans(-12..12, 20), compressed: bool) {
         let (bytes, buffers) = build_from_plans(&plans, compressed);
-        prop_assert_eq!(read_data_events(&bytes), sort_all_events(&by_first_stamp(buffers)));
+        prop_assert_eq!(read_data_events(&bytes), sort_all_events(&sort_by_first_stamp(buffers)));
     }
 
     #[test]
@@ -171,9 +178,9 @@ proptest! {
         let bytes = writer.finish(Summary::default()).unwrap();
         prop_assert_eq!(check_file(&bytes), []);
         let events = read_data_events(&bytes);
-        prop_assert!(events.is_sorted_by_key(|s| (s.time, s.cpu)));
+        prop_assert!(events.is_sorted_by_key(|event| (event.time, event.cpu)));
         for (cpu, expected) in written {
-            let events_of_cpu: Vec<_> = events.iter().filter(|s| s.cpu == cpu).cloned().collect();
+            let events_of_cpu: Vec<_> = events.iter().filter(|event| event.cpu == cpu).cloned().collect();
             prop_assert_eq!(events_of_cpu, expected);
         }
     }
@@ -182,7 +189,10 @@ proptest! {
     fn arbitrary_stamps_lose_no_event(stamps in proptest::collection::vec((0_u16..3, any::<i64>()), 0..80)) {
         let buffers: Vec<_> = stamps
             .chunks(4)
-            .map(|c| (c[0].0, c.iter().enumerate().map(|(n, s)| encode_event(s.1, n, 8)).collect::<Vec<_>>()))
+            .map(|chunk| {
+                let records = chunk.iter().enumerate().map(|(n, (_, stamp))| encode_event(*stamp, n, 8));
+                (chunk[0].0, records.collect::<Vec<_>>())
+            })
             .collect();
         let bytes = build_file(options(), &buffers);
         let mut events = read_data_events(&bytes);
@@ -190,6 +200,7 @@ proptest! {
         events.sort_by(|a, b| a.bytes.cmp(&b.bytes));
         written.sort_by(|a, b| a.bytes.cmp(&b.bytes));
         prop_assert_eq!(events.len(), written.len());
-        prop_assert!(events.iter().zip(&written).all(|(s, w)| s.bytes == w.bytes && s.time == w.time));
+        let is_same = |read: &ReadEvent, written: &ReadEvent| (&read.bytes, read.time) == (&written.bytes, written.time);
+        prop_assert!(events.iter().zip(&written).all(|(read, written)| is_same(read, written)));
     }
 }

@@ -1,7 +1,7 @@
 //! Copies records into the buffer of their stream, signs them, and adds extended data items.
 //!
-//! A record that is too large with its items (for 64 KiB or the buffer) is dropped and counted
-//! under `no_room`.
+//! A record that exceeds 64 KiB or the buffer together with its items is dropped and counted under
+//! `no_room`.
 
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering::Relaxed;
@@ -27,7 +27,6 @@ use crate::stacks::StackCache;
 /// Copies records into the buffer of a stream.
 pub(super) struct BufferFiller<'a, 'w> {
     pub(super) streams: &'a mut [CpuStream],
-    /// Index of the stream.
     pub(super) stream_index: usize,
     pub(super) writers: &'a mut [&'w mut RegionWriter],
     pub(super) clock: &'a SessionClock,
@@ -127,7 +126,7 @@ impl BufferFiller<'_, '_> {
         }
         let Some(record) = space.get_mut(gap.unwrap_or(0)..total_length) else { return false };
         ring.take(record);
-        // A late record counts as written now (M4, K3).
+        // A late record gets the stamp of its predecessor (M4), or one after completeness (K3).
         stream.key = stream.key.max(stamp);
         stream.time = stream.time.max(self.clock.stamp(stream.key));
         let latest = stream.time;
@@ -192,18 +191,18 @@ impl BufferFiller<'_, '_> {
             return;
         }
         let mut modules = self.shared.modules.lock().unwrap_or_else(PoisonError::into_inner);
-        let kept = modules.add(record);
-        if kept == ModuleAdded::New {
+        let added = modules.add(record);
+        if added == ModuleAdded::New {
             let _ = self.jobs.send(Job::Module(record.to_vec()));
         }
-        if kept != ModuleAdded::NoRoom && self.shared.keeps_modules_at_front() {
+        if added != ModuleAdded::NoRoom && self.shared.keeps_modules_at_front() {
             buffer.filled = start;
             buffer.events = buffer.events.saturating_sub(1);
             self.events = self.events.saturating_sub(1);
         }
     }
 
-    /// Like [`put_flagged`](Self::put_flagged), for any record while equal stacks are stored once.
+    /// Stores any record and replaces its stack by a key.
     #[cold]
     fn put_with_stack_key<R: MergeRing>(
         &mut self,
@@ -256,8 +255,8 @@ impl BufferFiller<'_, '_> {
 }
 
 impl BufferFiller<'_, '_> {
-    /// Skips a captured record that is too large, and the stacks that follow it, which would
-    /// otherwise belong to another event.
+    /// Skips a captured record that is too large. The stacks that follow it are skipped later,
+    /// because they would seem to belong to another event.
     #[cold]
     fn skip_captured<R: MergeRing>(&mut self, ring: &mut R, is_stack: bool) -> bool {
         ring.take(&mut []);

@@ -13,9 +13,9 @@ use crate::messages::Job;
 use crate::pool::Buffer;
 use crate::shared::SharedState;
 
-/// The least bytes that a live consumer holds to sort events.
+/// Lower limit of the bytes that a live consumer holds to sort events.
 const MIN_CONSUMER_BYTES: usize = 1 << 20;
-/// The most bytes that a live consumer holds to sort events.
+/// Upper limit of the bytes that a live consumer holds to sort events.
 const MAX_CONSUMER_BYTES: usize = 64 << 20;
 
 impl Collector {
@@ -68,8 +68,8 @@ impl Collector {
         is_all_sent
     }
 
-    /// Sends live consumers the new records. With `ends_flush`, marks the last
-    /// piece as the end of a flush.
+    /// Sends live consumers the new records. With `ends_flush`, marks the last piece as the end of
+    /// a flush. Returns whether all were sent.
     fn deliver_pieces(&mut self, ends_flush: bool) -> bool {
         let is_new = |b: &Buffer| b.filled > b.delivered;
         let last = self.streams.iter().rposition(|s| s.buffer.as_ref().is_some_and(is_new));
@@ -126,11 +126,12 @@ impl Collector {
             self.unreported_bytes = 0;
             return;
         }
-        let merged = |stream: &CpuStream| stream.merged.map_or(i64::MIN, |raw| self.clock.stamp(raw));
+        let merged_stamp =
+            |stream: &CpuStream| stream.merged_up_to.map_or(i64::MIN, |raw| self.clock.stamp(raw));
         // No stream writes a stamp below its last stamp or below the stamp up to which it was
         // merged.
         let streams = self.streams.iter().filter(|stream| !stream.is_late);
-        let next = streams.map(|stream| stream.time.max(merged(stream))).min();
+        let next = streams.map(|stream| stream.time.max(merged_stamp(stream))).min();
         let complete = next.unwrap_or(0).saturating_sub(1);
         if complete > self.complete.max(0) && self.deliver_pieces(false) {
             self.send_complete(complete);
@@ -149,7 +150,7 @@ fn mark_new_losses(buffer: &mut Buffer, shared: &SharedState, reported_lost: &mu
 }
 
 /// Sends live consumers the new records of a buffer. Returns false if the writer is busy or has
-/// ended, or without memory.
+/// ended, or if there is no memory for a copy.
 pub(super) fn deliver_piece(
     buffer: &mut Buffer,
     ends_flush: bool,
@@ -180,7 +181,7 @@ pub(super) fn submit(mut buffer: Buffer, shared: &SharedState, jobs: &Sender<Job
     mark_new_losses(&mut buffer, shared, reported_lost);
     shared.pool.count_submitted();
     if let Err(rejected) = jobs.send(Job::Buffer(buffer)) {
-        // The writer thread has ended: its buffers are lost.
+        // The writer thread has ended: the buffer is lost.
         if let Job::Buffer(buffer) = rejected.0 {
             shared.stats.count_unwritten(buffer.events);
             shared.pool.return_buffer(buffer);

@@ -1,5 +1,5 @@
-//! Tests that events keep their time and order, and that completeness stamps of live consumers stay
-//! true.
+//! Tests that events keep their stamps and order, and that completeness stamps of live consumers
+//! stay true.
 
 use super::*;
 use std::collections::{BTreeSet, VecDeque};
@@ -60,7 +60,7 @@ impl Region {
             wake: None,
             cost,
             lost: 0,
-            backlog: BTreeSet::new(),
+            backlog_streams: BTreeSet::new(),
         };
         let heads = vec![0; params.layout.rings()];
         (Self { memory: File::from(memory), layout: params.layout, heads }, source)
@@ -104,19 +104,19 @@ fn read_events(buffer: &Buffer) -> Vec<(u32, i64)> {
 
 impl CollectorFixture {
     fn new(clock: u32) -> Self {
-        let raw = SessionConfig {
+        let config = SessionConfig {
             name: "s".into(),
             log_file_mode: REAL_TIME,
             clock,
             ring_bytes: 1,
             ..SessionConfig::default()
         };
-        Self::with_config(raw)
+        Self::with_config(config)
     }
 
-    fn with_config(raw: SessionConfig) -> Self {
-        let clock = raw.clock;
-        let config = Config::new(raw, CPUS).unwrap();
+    fn with_config(config: SessionConfig) -> Self {
+        let clock = config.clock;
+        let config = Config::new(config, CPUS).unwrap();
         let counter = Counter::best();
         let shared = Arc::new(SharedState::new(1, &config, counter).unwrap());
         let (region, source) = Region::new(&shared, 1);
@@ -192,7 +192,7 @@ fn late_record_is_stamped_after_completeness_on_every_clock() {
 }
 
 #[test]
-fn clock_set_back_keeps_completeness() {
+fn completeness_stamp_does_not_decrease_after_the_clock_is_set_back() {
     let mut fixture = CollectorFixture::new(2);
     let now = fixture.now();
     fixture.publish(0, now, 0);
@@ -209,7 +209,7 @@ fn clock_set_back_keeps_completeness() {
 }
 
 #[test]
-fn flush_completes_the_end_of_the_previous_one() {
+fn flush_completes_the_last_stamp_of_the_previous_flush() {
     let mut fixture = CollectorFixture::new(2);
     // A request also collects what is published while it drains, which can be more than the
     // completeness stamp covers.
@@ -231,7 +231,7 @@ fn flush_completes_the_end_of_the_previous_one() {
 }
 
 #[test]
-fn record_with_own_stamp_keeps_it() {
+fn record_with_keep_stamp_flag_keeps_its_stamp() {
     let mut fixture = CollectorFixture::new(1);
     fixture.deliver();
     let now = fixture.now();
@@ -245,7 +245,7 @@ fn no_completeness_stamp_while_a_piece_is_refused() {
     let now = fixture.now();
     fixture.publish(0, now, 0);
     let (_, complete) = fixture.deliver();
-    // The writer has a long backlog and takes no more pieces.
+    // The writer is busy and takes no more pieces.
     let shared = Arc::clone(&fixture.collector.shared);
     let max_bytes = shared.pool.buffer_bytes() * shared.maximum_buffers();
     while shared.reserve_piece(64) {}
@@ -262,9 +262,9 @@ fn no_completeness_stamp_while_a_piece_is_refused() {
 }
 
 #[test]
-fn consumers_get_events_of_idle_cpus_in_time() {
+fn consumers_get_the_event_of_an_idle_cpu_in_time() {
     const PAYLOAD: [u8; 8 << 10] = [0; 8 << 10];
-    let raw = SessionConfig {
+    let config = SessionConfig {
         name: "s".into(),
         log_file_mode: REAL_TIME,
         clock: 1,
@@ -272,11 +272,11 @@ fn consumers_get_events_of_idle_cpus_in_time() {
         maximum_buffers: 16,
         ..SessionConfig::default()
     };
-    let mut fixture = CollectorFixture::with_config(raw);
+    let mut fixture = CollectorFixture::with_config(config);
     let shared = Arc::clone(&fixture.collector.shared);
     shared.stats.consumers.store(1, Relaxed);
-    let idle = fixture.now();
-    fixture.publish(1, idle, 0);
+    let idle_stamp = fixture.now();
+    fixture.publish(1, idle_stamp, 0);
     let (mut sent, mut complete, mut has_idle_event) = (0, None, false);
     while complete.is_none() && sent < fixture.collector.report_interval_bytes() * 2 {
         for _ in 0..8 {
@@ -289,7 +289,7 @@ fn consumers_get_events_of_idle_cpus_in_time() {
             match job {
                 Job::Buffer(buffer) | Job::Live(buffer) => {
                     let stamps: Vec<i64> = read_events(&buffer).into_iter().map(|(_, stamp)| stamp).collect();
-                    has_idle_event |= stamps.contains(&idle.cast_signed());
+                    has_idle_event |= stamps.contains(&idle_stamp.cast_signed());
                     assert!(complete.is_none_or(|complete| stamps.iter().all(|&stamp| stamp > complete)));
                 }
                 Job::Complete(stamp) => complete = Some(stamp),
@@ -298,15 +298,15 @@ fn consumers_get_events_of_idle_cpus_in_time() {
         }
     }
     assert!(
-        has_idle_event && complete.is_some_and(|complete| complete >= idle.cast_signed()),
+        has_idle_event && complete.is_some_and(|complete| complete >= idle_stamp.cast_signed()),
         "{complete:?}"
     );
 }
 
 #[test]
-fn process_that_attaches_during_a_drain_keeps_its_time() {
+fn event_of_a_process_attached_during_a_drain_keeps_its_stamp() {
     const PAYLOAD: [u8; 8 << 10] = [0; 8 << 10];
-    let raw = SessionConfig {
+    let config = SessionConfig {
         name: "s".into(),
         log_file_mode: REAL_TIME,
         clock: 1,
@@ -316,15 +316,15 @@ fn process_that_attaches_during_a_drain_keeps_its_time() {
         maximum_buffers: 4,
         ..SessionConfig::default()
     };
-    let CollectorFixture { mut collector, jobs, mut region } = CollectorFixture::with_config(raw);
+    let CollectorFixture { mut collector, jobs, mut region } = CollectorFixture::with_config(config);
     let (counter, shared) = (collector.clock.counter(), Arc::clone(&collector.shared));
     let pool = shared.maximum_buffers() * shared.pool.buffer_bytes();
-    assert!(pool < SLICE_BYTES, "the first turn waits for a buffer");
+    assert!(pool < SLICE_BYTES, "the first turn does not wait for a buffer");
     for _ in 0..=SLICE_BYTES / PAYLOAD.len() {
         region.publish(0, counter.now(), 0, &PAYLOAD);
     }
-    let (mut late, source) = Region::new(&shared, 2);
-    let attached_stamp = std::thread::spawn(move || {
+    let (mut new_region, source) = Region::new(&shared, 2);
+    let writer_thread = std::thread::spawn(move || {
         let (mut attached_stamp, mut source, mut all) = (0, Some(source), Vec::new());
         for job in jobs {
             let Job::Buffer(buffer) = job else { panic!("an unexpected job was sent") };
@@ -332,7 +332,7 @@ fn process_that_attaches_during_a_drain_keeps_its_time() {
                 // In the first turn: one process attaches and writes, then the other one writes.
                 shared.attach(source).unwrap();
                 attached_stamp = counter.now();
-                late.publish(0, attached_stamp, 0, &[]);
+                new_region.publish(0, attached_stamp, 0, &[]);
                 region.publish(0, counter.now(), 0, &[]);
             }
             all.extend(read_events(&buffer));
@@ -345,17 +345,17 @@ fn process_that_attaches_during_a_drain_keeps_its_time() {
     collector.drain(DrainReach::All);
     collector.flush();
     drop(collector);
-    let (attached_stamp, all) = attached_stamp.join().unwrap();
+    let (attached_stamp, all) = writer_thread.join().unwrap();
     assert!(all.is_sorted_by_key(|(_, stamp)| *stamp));
-    let late: Vec<i64> = all.iter().filter(|(process, _)| *process == 2).map(|(_, stamp)| *stamp).collect();
-    assert_eq!(late, [attached_stamp]);
+    let stamps: Vec<i64> = all.iter().filter(|(process, _)| *process == 2).map(|(_, stamp)| *stamp).collect();
+    assert_eq!(stamps, [attached_stamp]);
 }
 
-/// A capture with slow polls: an event happens in the middle of each poll and is reported by the
-/// next.
+/// A capture with slow polls: an event happens in the middle of each poll and is reported by
+/// the next.
 struct SlowCapture {
     wake: OwnedFd,
-    polls: VecDeque<Duration>,
+    poll_times: VecDeque<Duration>,
     happened: VecDeque<u64>,
     reported: VecDeque<u64>,
     /// Counter in the middle of each poll.
@@ -369,7 +369,7 @@ impl Capture for SlowCapture {
 
     fn poll(&mut self, clock: &dyn CaptureClock, _: bool) {
         self.reported.extend(self.happened.drain(..).map(|ns| clock.raw(ns)));
-        let half = self.polls.pop_front().unwrap_or_default() / 2;
+        let half = self.poll_times.pop_front().unwrap_or_default() / 2;
         std::thread::sleep(half);
         let now = Anchor::now(Counter::best());
         self.middles.lock().unwrap().push(now.counter.cast_signed());
@@ -398,13 +398,13 @@ impl Capture for SlowCapture {
 }
 
 #[test]
-fn events_during_a_slow_poll_keep_their_time() {
+fn events_during_a_slow_poll_keep_their_stamps() {
     let mut fixture = CollectorFixture::new(1);
     let middles = Arc::new(Mutex::new(Vec::new()));
-    let polls = [60, 2, 2, 60, 60, 2].map(Duration::from_millis).into();
+    let poll_times = [60, 2, 2, 60, 60, 2].map(Duration::from_millis).into();
     let wake = eventfd(0, EventfdFlags::NONBLOCK).unwrap();
     let (happened, reported) = (VecDeque::new(), VecDeque::new());
-    let slow = SlowCapture { wake, polls, happened, reported, middles: Arc::clone(&middles) };
+    let slow = SlowCapture { wake, poll_times, happened, reported, middles: Arc::clone(&middles) };
     fixture.collector.start_capture(Box::new(slow));
     let ticks = |millis: u64| millis * fixture.collector.clock.frequency() / 1000;
     let (half_poll_ticks, error) = (ticks(45), ticks(1).cast_signed());

@@ -11,19 +11,19 @@ use crate::error::{Result, refuse};
 
 /// The placeholder for the number.
 const PLACEHOLDER: &[u8] = b"%d";
-/// Digits of the largest number, less the two bytes that they replace.
+/// Digits of the largest number, less the two characters of the placeholder.
 const EXTRA_CHARS: usize = 8;
 
-/// Rejects a path that is no valid pattern.
+/// Rejects a path that is not a valid pattern.
 pub fn check_sequence_pattern(pattern: &Path) -> Result<()> {
     let count_placeholders =
         |bytes: &[u8]| bytes.windows(PLACEHOLDER.len()).filter(|&w| w == PLACEHOLDER).count();
     let invalid = |reason| refuse(Status::ERROR_INVALID_PARAMETER, reason);
     if count_placeholders(pattern.as_os_str().as_bytes()) != 1 {
-        return invalid("the name of a file sequence has one %d, for the number");
+        return invalid("the name of a file sequence must have one %d, for the number");
     }
     if count_placeholders(pattern.file_name().unwrap_or_default().as_bytes()) != 1 {
-        return invalid("the %d of a file sequence stands in the name of the file, not of its folder");
+        return invalid("the %d of a file sequence must be in the name of the file, not of its folder");
     }
     let length = pattern.to_string_lossy().encode_utf16().count();
     if length.saturating_add(EXTRA_CHARS) > MAX_NAME {

@@ -45,7 +45,7 @@ use super::SessionStarter;
 use super::file_sequence::check_sequence_pattern;
 use crate::error::{Result, refuse};
 
-/// The only bit without a name.
+/// The only bit of LogFileMode without a documented name.
 const UNDEFINED_BIT: u32 = 0x4000_0000;
 
 /// Flags of a session that its file header does not show.
@@ -148,7 +148,7 @@ impl Mode {
     }
 
     /// Rejects invalid combinations.
-    pub(super) fn check(self, raw: &SessionConfig, starter: SessionStarter) -> Result<()> {
+    pub(super) fn check(self, properties: &SessionConfig, starter: SessionStarter) -> Result<()> {
         let invalid = |reason| refuse(Status::ERROR_INVALID_PARAMETER, reason);
         for (first, second, reason) in EXCLUSIVE_FLAGS {
             if self.has_any(first) && self.has_any(second) {
@@ -161,17 +161,17 @@ impl Mode {
         if self.has_any(NEWFILE) && starter == SessionStarter::Autologger {
             return invalid("an autologger session starts no new files");
         }
-        if self.has_any(APPEND) && raw.clock != 2 {
+        if self.has_any(APPEND) && properties.clock != 2 {
             return invalid("an appending session uses system time (clock 2)");
         }
         if self.has_any(IN_PROC) && !self.has_any(PRIVATE) {
-            return invalid("an in-process session is a private one");
+            return invalid("an in-process session must be private");
         }
-        if self.has_any(CIRCULAR | NEWFILE | PREALLOCATE) && raw.maximum_file_size == 0 {
+        if self.has_any(CIRCULAR | NEWFILE | PREALLOCATE) && properties.maximum_file_size == 0 {
             return invalid("this kind of log needs a maximum size");
         }
         if self.has_any(NEWFILE)
-            && let Some(path) = &raw.log_file
+            && let Some(path) = &properties.log_file
         {
             check_sequence_pattern(path)?;
         }

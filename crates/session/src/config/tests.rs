@@ -19,11 +19,11 @@ use traceweir_format::spec::session::{
     EVENT_TRACE_USE_PAGED_MEMORY as PAGED,
 };
 
-/// The only mode bit without a name.
+/// The only bit of LogFileMode without a documented name.
 const UNDEFINED_BIT: u32 = 0x4000_0000;
 const GIB: u64 = 1 << 30;
 
-fn raw(mode: u32) -> SessionConfig {
+fn config(mode: u32) -> SessionConfig {
     let log_file = Some(PathBuf::from("/tmp/a.etl"));
     SessionConfig {
         name: "s".into(),
@@ -34,8 +34,8 @@ fn raw(mode: u32) -> SessionConfig {
     }
 }
 
-fn status(raw: SessionConfig) -> Option<Status> {
-    Config::with_memory(raw, 4, 16 * GIB, SessionStarter::Controller).err().map(|e| e.status())
+fn status(config: SessionConfig) -> Option<Status> {
+    Config::with_memory(config, 4, 16 * GIB, SessionStarter::Controller).err().map(|e| e.status())
 }
 
 const INVALID: Option<Status> = Some(Status::ERROR_INVALID_PARAMETER);
@@ -75,33 +75,37 @@ fn invalid_flag_combinations_are_rejected() {
         SEQUENTIAL | BLOCKING,
         SEQUENTIAL | UNDEFINED_BIT,
     ] {
-        assert_eq!(status(raw(mode)), INVALID, "{mode:#x}");
+        assert_eq!(status(config(mode)), INVALID, "{mode:#x}");
     }
-    assert_eq!(status(SessionConfig { maximum_file_size: 0, ..raw(2) }), INVALID, "circular without a limit");
-    assert_eq!(status(SessionConfig { clock: 4, ..raw(1) }), INVALID);
-    assert_eq!(status(raw(APPEND)), INVALID, "append with a counter");
+    assert_eq!(
+        status(SessionConfig { maximum_file_size: 0, ..config(CIRCULAR) }),
+        INVALID,
+        "circular without a limit"
+    );
+    assert_eq!(status(SessionConfig { clock: 4, ..config(SEQUENTIAL) }), INVALID);
+    assert_eq!(status(config(APPEND)), INVALID, "append with a counter");
     let guid = SYSTEM_TRACE_CONTROL;
-    assert_eq!(status(SessionConfig { guid, ..raw(1) }), INVALID);
+    assert_eq!(status(SessionConfig { guid, ..config(SEQUENTIAL) }), INVALID);
     for name in [String::new(), "x".repeat(1024)] {
-        assert_eq!(status(SessionConfig { name, ..raw(1) }), INVALID);
+        assert_eq!(status(SessionConfig { name, ..config(SEQUENTIAL) }), INVALID);
     }
 }
 
 #[test]
 fn log_file_is_required_unless_live_or_buffering() {
     for mode in [0, SEQUENTIAL, CIRCULAR, SEQUENTIAL | REAL_TIME, PRIVATE | IN_PROC] {
-        assert_eq!(status(SessionConfig { log_file: None, ..raw(mode) }), BAD_PATH, "{mode:#x}");
+        assert_eq!(status(SessionConfig { log_file: None, ..config(mode) }), BAD_PATH, "{mode:#x}");
     }
     for mode in [REAL_TIME, BUFFERING] {
-        assert_eq!(status(SessionConfig { log_file: None, ..raw(mode) }), None, "{mode:#x}");
-        assert_eq!(status(raw(mode)), None, "{mode:#x} with one");
+        assert_eq!(status(SessionConfig { log_file: None, ..config(mode) }), None, "{mode:#x}");
+        assert_eq!(status(config(mode)), None, "{mode:#x} with a log file");
     }
 }
 
 #[test]
 fn unsupported_modes_are_reported_after_invalid_ones() {
     for mode in [PRIVATE, SEQUENTIAL | PRIVATE | IN_PROC | SYSTEM_LOGGER] {
-        assert_eq!(status(raw(mode)), NOT_SUPPORTED, "{mode:#x}");
+        assert_eq!(status(config(mode)), NOT_SUPPORTED, "{mode:#x}");
     }
     for mode in [
         SEQUENTIAL | PRIVATE | IN_PROC,
@@ -114,17 +118,18 @@ fn unsupported_modes_are_reported_after_invalid_ones() {
         CIRCULAR | PREALLOCATE,
         SEQUENTIAL | PERSIST_ON_SHUTDOWN,
     ] {
-        assert_eq!(status(raw(mode)), None, "{mode:#x}");
+        assert_eq!(status(config(mode)), None, "{mode:#x}");
     }
-    assert_eq!(status(SessionConfig { clock: 2, ..raw(4) }), None, "append");
+    assert_eq!(status(SessionConfig { clock: 2, ..config(APPEND) }), None, "append");
 }
 
 #[test]
 fn system_loggers_are_recognised_by_mode_guid_or_name() {
-    let kernel = SessionConfig { name: "nt kernel logger".into(), guid: SYSTEM_TRACE_CONTROL, ..raw(1) };
-    let circular = SessionConfig { name: "circular kernel context logger".into(), ..raw(1) };
-    let global = SessionConfig { guid: GLOBAL_LOGGER, ..raw(1) };
-    for system in [raw(SEQUENTIAL | SYSTEM_LOGGER), kernel.clone(), circular, global] {
+    let kernel =
+        SessionConfig { name: "nt kernel logger".into(), guid: SYSTEM_TRACE_CONTROL, ..config(SEQUENTIAL) };
+    let circular = SessionConfig { name: "circular kernel context logger".into(), ..config(SEQUENTIAL) };
+    let global = SessionConfig { guid: GLOBAL_LOGGER, ..config(SEQUENTIAL) };
+    for system in [config(SEQUENTIAL | SYSTEM_LOGGER), kernel.clone(), circular, global] {
         assert!(is_system_logger(&system));
         assert_eq!(status(system.clone()), None, "{system:?}");
         assert_eq!(status(SessionConfig { enable_flags: 0x0002_0013, ..system.clone() }), None, "{system:?}");
@@ -137,8 +142,12 @@ fn system_loggers_are_recognised_by_mode_guid_or_name() {
         assert_eq!(status(paged), INVALID, "paged memory");
     }
     assert_eq!(status(SessionConfig { clock: 9, ..kernel.clone() }), INVALID);
-    assert_eq!(status(SessionConfig { enable_flags: 1, ..raw(1) }), INVALID);
-    assert_eq!(status(SessionConfig { guid: SYSTEM_TRACE_CONTROL, ..raw(1) }), INVALID, "another name");
+    assert_eq!(status(SessionConfig { enable_flags: 1, ..config(SEQUENTIAL) }), INVALID);
+    assert_eq!(
+        status(SessionConfig { guid: SYSTEM_TRACE_CONTROL, ..config(SEQUENTIAL) }),
+        INVALID,
+        "another name"
+    );
     let other_guid = SessionConfig { guid: Guid::from_u128(7), ..kernel };
     assert_eq!(
         Config::new(other_guid, 4).unwrap().properties().guid,
@@ -152,49 +161,65 @@ fn file_sequence_needs_placeholder_and_two_buffers() {
     let sequence = |path: &str, maximum_file_size| SessionConfig {
         log_file: Some(path.into()),
         maximum_file_size,
-        ..raw(0x2008)
+        ..config(NEWFILE | KBYTES)
     };
     assert_eq!(status(sequence("/tmp/a%d.etl", 128)), None);
     assert_eq!(status(sequence("/tmp/a%d.etl", 127)), INVALID, "under two buffers");
     assert_eq!(status(sequence("/tmp/a%d.etl", 0)), INVALID, "no limit");
-    let plain = |maximum_file_size| status(SessionConfig { maximum_file_size, ..raw(0x2001) });
-    assert_eq!((plain(128), plain(127), plain(0)), (None, INVALID, None), "a plain file");
+    let plain_status =
+        |maximum_file_size| status(SessionConfig { maximum_file_size, ..config(SEQUENTIAL | KBYTES) });
+    assert_eq!([128, 127, 0].map(plain_status), [None, INVALID, None], "a plain file");
     for path in ["/tmp/a.etl", "/tmp/%d%d.etl", "/tmp%d/a.etl"] {
         assert_eq!(status(sequence(path, 1000)), INVALID, "{path}");
     }
 }
 
 #[test]
-fn flags_and_filters_are_rejected_for_other_sessions() {
+fn enable_flags_and_filters_need_the_right_kind_of_session() {
     use traceweir_format::spec::enable::EVENT_FILTER_TYPE_EVENT_ID;
     use traceweir_transport::message::Filter;
-    assert_eq!(status(SessionConfig { enable_flags: 1, ..raw(1) }), INVALID);
+    assert_eq!(status(SessionConfig { enable_flags: 1, ..config(SEQUENTIAL) }), INVALID);
     let filters = |kind| vec![Filter { kind, data: vec![0; 4] }];
-    assert_eq!(status(SessionConfig { filters: filters(EVENT_FILTER_TYPE_PID), ..raw(1) }), INVALID);
-    assert_eq!(status(SessionConfig { filters: filters(EVENT_FILTER_TYPE_PID), ..raw(0x20801) }), None);
     assert_eq!(
-        status(SessionConfig { filters: filters(EVENT_FILTER_TYPE_EXECUTABLE_NAME), ..raw(0x20801) }),
+        status(SessionConfig { filters: filters(EVENT_FILTER_TYPE_PID), ..config(SEQUENTIAL) }),
+        INVALID
+    );
+    assert_eq!(
+        status(SessionConfig {
+            filters: filters(EVENT_FILTER_TYPE_PID),
+            ..config(SEQUENTIAL | PRIVATE | IN_PROC)
+        }),
         None
     );
     assert_eq!(
-        status(SessionConfig { filters: filters(EVENT_FILTER_TYPE_EVENT_ID), ..raw(0x20801) }),
+        status(SessionConfig {
+            filters: filters(EVENT_FILTER_TYPE_EXECUTABLE_NAME),
+            ..config(SEQUENTIAL | PRIVATE | IN_PROC)
+        }),
+        None
+    );
+    assert_eq!(
+        status(SessionConfig {
+            filters: filters(EVENT_FILTER_TYPE_EVENT_ID),
+            ..config(SEQUENTIAL | PRIVATE | IN_PROC)
+        }),
         INVALID
     );
-    let echoed = Config::new(SessionConfig { options: 6, ..raw(1) }, 4).unwrap();
-    assert_eq!(echoed.properties().options, 6);
+    let with_options = Config::new(SessionConfig { options: 6, ..config(SEQUENTIAL) }, 4).unwrap();
+    assert_eq!(with_options.properties().options, 6);
     assert!(
-        Config::for_autologger(raw(SEQUENTIAL | NONSTOPPABLE), 4).is_ok(),
-        "an autologger may be non-stoppable"
+        Config::for_autologger(config(SEQUENTIAL | NONSTOPPABLE), 4).is_ok(),
+        "a non-stoppable autologger is rejected"
     );
-    let sequence = SessionConfig { log_file: Some("/tmp/a%d.etl".into()), ..raw(8) };
+    let sequence = SessionConfig { log_file: Some("/tmp/a%d.etl".into()), ..config(NEWFILE) };
     assert!(Config::new(sequence.clone(), 4).is_ok() && Config::for_autologger(sequence, 4).is_err());
 }
 
 #[test]
 fn flush_threshold_leaves_a_buffer_for_each_stream() {
     let threshold = |wanted, maximum_buffers| {
-        let raw = SessionConfig { flush_threshold: wanted, maximum_buffers, ..raw(1) };
-        Config::with_memory(raw, 4, 16 * GIB, SessionStarter::Controller)
+        let config = SessionConfig { flush_threshold: wanted, maximum_buffers, ..config(SEQUENTIAL) };
+        Config::with_memory(config, 4, 16 * GIB, SessionStarter::Controller)
             .unwrap()
             .properties()
             .flush_threshold
@@ -203,32 +228,36 @@ fn flush_threshold_leaves_a_buffer_for_each_stream() {
 }
 
 #[test]
-fn sizes_and_numbers_are_adjusted() {
-    let adjusted = |raw: SessionConfig, memory| {
-        let config = Config::with_memory(raw, 4, memory, SessionStarter::Controller).unwrap();
+fn sizes_and_numbers_are_adjusted_values() {
+    let adjust = |config: SessionConfig, memory| {
+        let config = Config::with_memory(config, 4, memory, SessionStarter::Controller).unwrap();
         let p = config.properties();
         (p.buffer_size, p.minimum_buffers, p.maximum_buffers, p.flush_timer, p.clock)
     };
-    assert_eq!(adjusted(raw(SEQUENTIAL), 16 * GIB), (64, 8, 28, 0, 1), "defaults");
-    assert_eq!(adjusted(raw(REAL_TIME), 16 * GIB), (64, 8, 28, 1, 1), "real-time ticks");
-    assert_eq!(adjusted(raw(SEQUENTIAL | ONE_STREAM), 16 * GIB), (64, 2, 22, 0, 1), "one stream");
-    let given = |buffer_size, minimum_buffers, maximum_buffers| SessionConfig {
+    assert_eq!(adjust(config(SEQUENTIAL), 16 * GIB), (64, 8, 28, 0, 1), "defaults");
+    assert_eq!(
+        adjust(config(REAL_TIME), 16 * GIB),
+        (64, 8, 28, 1, 1),
+        "real-time session without a flush timer"
+    );
+    assert_eq!(adjust(config(SEQUENTIAL | ONE_STREAM), 16 * GIB), (64, 2, 22, 0, 1), "one stream");
+    let sized = |buffer_size, minimum_buffers, maximum_buffers| SessionConfig {
         buffer_size,
         minimum_buffers,
         maximum_buffers,
-        ..raw(1)
+        ..config(SEQUENTIAL)
     };
-    assert_eq!(adjusted(given(1, 3, 5), 16 * GIB), (4, 8, 8, 0, 1), "raised");
-    assert_eq!(adjusted(given(65, 10, 12), 16 * GIB), (68, 10, 12, 0, 1), "rounded");
-    assert_eq!(adjusted(given(99_999, 10, 12), GIB), (16_384, 10, 12, 0, 1), "lowered");
-    assert_eq!(adjusted(given(16_384, 100, 200), GIB), (16_384, 16, 16, 0, 1), "a quarter of the memory");
+    assert_eq!(adjust(sized(1, 3, 5), 16 * GIB), (4, 8, 8, 0, 1), "raised");
+    assert_eq!(adjust(sized(65, 10, 12), 16 * GIB), (68, 10, 12, 0, 1), "rounded");
+    assert_eq!(adjust(sized(99_999, 10, 12), GIB), (16_384, 10, 12, 0, 1), "lowered");
+    assert_eq!(adjust(sized(16_384, 100, 200), GIB), (16_384, 16, 16, 0, 1), "a quarter of the memory");
     let long =
-        SessionConfig { name: "n".repeat(1023), log_file: Some("f".repeat(1023).into()), ..given(4, 0, 0) };
-    assert_eq!(adjusted(long, 16 * GIB).0, 8, "the names fit the header buffer");
-    let flight = SessionConfig { maximum_buffers: 50, minimum_buffers: 9, ..raw(0x400) };
-    assert_eq!(adjusted(flight, 16 * GIB), (64, 9, 9, 0, 1), "a flight recorder has its minimum");
+        SessionConfig { name: "n".repeat(1023), log_file: Some("f".repeat(1023).into()), ..sized(4, 0, 0) };
+    assert_eq!(adjust(long, 16 * GIB).0, 8, "the names do not fit the header buffer");
+    let flight = SessionConfig { maximum_buffers: 50, minimum_buffers: 9, ..config(BUFFERING) };
+    assert_eq!(adjust(flight, 16 * GIB), (64, 9, 9, 0, 1), "a flight recorder has its minimum");
     assert!(
-        !Config::with_memory(raw(SEQUENTIAL), 4, GIB, SessionStarter::Controller)
+        !Config::with_memory(config(SEQUENTIAL), 4, GIB, SessionStarter::Controller)
             .unwrap()
             .properties()
             .guid
@@ -239,17 +268,21 @@ fn sizes_and_numbers_are_adjusted() {
 #[test]
 fn flight_recorder_has_no_flush_timer() {
     for (mode, seconds) in [(SEQUENTIAL, 5), (REAL_TIME, 5), (BUFFERING, 0)] {
-        assert_eq!(Config::flush_seconds(&SessionConfig { flush_timer: 5, ..raw(mode) }), seconds);
+        assert_eq!(Config::flush_seconds(&SessionConfig { flush_timer: 5, ..config(mode) }), seconds);
     }
 }
 
 #[test]
-fn limits_count_mib_or_kib() {
-    assert_eq!(file_limit(&raw(SEQUENTIAL)), FileLimit::Stop(100 << 20));
-    assert_eq!(file_limit(&raw(CIRCULAR | KBYTES)), FileLimit::Wrap(100 << 10));
-    assert_eq!(file_limit(&SessionConfig { maximum_file_size: 0, ..raw(0) }), FileLimit::None);
-    assert_eq!(status(SessionConfig { maximum_file_size: 127, ..raw(0x2002) }), INVALID, "under two buffers");
-    assert_eq!(status(SessionConfig { maximum_file_size: 128, ..raw(0x2002) }), None);
+fn file_size_limits_are_in_mib_or_kib() {
+    assert_eq!(file_limit(&config(SEQUENTIAL)), FileLimit::Stop(100 << 20));
+    assert_eq!(file_limit(&config(CIRCULAR | KBYTES)), FileLimit::Wrap(100 << 10));
+    assert_eq!(file_limit(&SessionConfig { maximum_file_size: 0, ..config(0) }), FileLimit::None);
+    assert_eq!(
+        status(SessionConfig { maximum_file_size: 127, ..config(CIRCULAR | KBYTES) }),
+        INVALID,
+        "under two buffers"
+    );
+    assert_eq!(status(SessionConfig { maximum_file_size: 128, ..config(CIRCULAR | KBYTES) }), None);
 }
 
 #[test]
@@ -257,10 +290,11 @@ fn ring_holds_two_of_the_largest_records() {
     for (buffer_size, ring_bytes, maximum) in
         [(4, 0, 0), (64, 0, 0), (64, 1, 0), (1024, 0, 4000), (16_384, 0, 0)]
     {
-        let raw = SessionConfig { buffer_size, ring_bytes, maximum_buffers: maximum, ..raw(1) };
+        let config =
+            SessionConfig { buffer_size, ring_bytes, maximum_buffers: maximum, ..config(SEQUENTIAL) };
         for cpus in [1, 2, 128] {
             let config =
-                Config::with_memory(raw.clone(), cpus, 64 * GIB, SessionStarter::Controller).unwrap();
+                Config::with_memory(config.clone(), cpus, 64 * GIB, SessionStarter::Controller).unwrap();
             let regions = config.regions(Counter::Cycles).unwrap();
             let params = regions.largest_params();
             let ring = params.layout.ring_bytes();

@@ -23,9 +23,9 @@ use crate::schedule::{HOUSEKEEPING_INTERVAL, Schedule};
 use crate::shared::SharedState;
 use crate::stats::SessionStats;
 
-/// Consecutive wakes that may find nothing before the thread pauses after each.
+/// Number of consecutive wakes without work that the thread accepts before it pauses.
 const MAX_IDLE_WAKES: u32 = 100;
-/// Pause after a wake that finds nothing, beyond [`MAX_IDLE_WAKES`].
+/// Pause after each wake without work beyond [`MAX_IDLE_WAKES`].
 const IDLE_PAUSE: Duration = Duration::from_millis(1);
 
 /// The state of the collector thread.
@@ -34,13 +34,13 @@ pub(super) struct CollectorThread {
     collector: Collector,
     jobs: Sender<Job>,
     schedule: Schedule,
-    low_latency: bool,
+    is_low_latency: bool,
     mode: Mode,
     /// Whether live consumers still lack records because the writer was busy.
     has_undelivered: bool,
-    /// Sources to drop after the next drain.
+    /// Sources to remove after the next drain.
     leaving: Vec<SourceId>,
-    /// Set when the session is to stop, with the callback of the request.
+    /// Set when the session is to stop; contains the callback of the request, if it has one.
     stop_request: Option<Option<Done<Properties>>>,
 }
 
@@ -52,7 +52,7 @@ impl CollectorThread {
             collector,
             jobs,
             schedule: Schedule::new(Instant::now(), Config::flush_seconds(&config)),
-            low_latency: config.low_latency,
+            is_low_latency: config.low_latency,
             mode: Mode(config.log_file_mode),
             has_undelivered: false,
             leaving: Vec::new(),
@@ -71,7 +71,7 @@ impl CollectorThread {
         let mut idle = 0_u32;
         loop {
             self.shared.wait(self.schedule.time_to_next_task(Instant::now()));
-            let had_commands = self.shared.has_commands();
+            let had_commands = self.shared.has_commands_or_sources();
             if self.run_commands().is_break() {
                 break;
             }
@@ -97,7 +97,9 @@ impl CollectorThread {
         }
         if due.flush {
             self.flush_all();
-        } else if self.low_latency && self.mode.is_real_time() && (drained.has_taken || self.has_undelivered)
+        } else if self.is_low_latency
+            && self.mode.is_real_time()
+            && (drained.has_taken || self.has_undelivered)
         {
             self.has_undelivered = !self.collector.deliver();
         }
@@ -105,7 +107,7 @@ impl CollectorThread {
             self.collector.do_housekeeping();
         }
         let is_active = drained.has_taken || drained.has_waiting || self.has_undelivered;
-        self.schedule.plan_next_drain(Instant::now(), self.low_latency && is_active);
+        self.schedule.plan_next_drain(Instant::now(), self.is_low_latency && is_active);
         is_active || due.flush || due.housekeeping
     }
 
@@ -222,7 +224,7 @@ impl CollectorThread {
     fn convert(&mut self, done: Done<Properties>) {
         let has_file = self.shared.config().log_file.is_some();
         if !has_file || self.mode.is_buffering() || self.mode.is_private() {
-            let reason = "only a session with a log file that is not private can become a live one";
+            let reason = "only a session that has a log file and is not private can become a live one";
             return done(refuse(Status::ERROR_INVALID_FUNCTION, reason));
         }
         self.collect_all();

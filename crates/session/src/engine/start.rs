@@ -20,17 +20,17 @@ use crate::messages::NextFile;
 use crate::output::{FileSequence, Output};
 use crate::shared::SharedState;
 
-/// Stack size of a session's thread: nothing deep runs there.
+/// Stack size of a session's thread, which makes no deep calls.
 const STACK_BYTES: usize = 256 << 10;
 
-/// Nice value of a session's threads: writers must not keep the collector from a CPU.
+/// Nice value of a session's threads: busy processes must not keep the collector from a CPU.
 const NICE_VALUE: i32 = -10;
 
 /// Starts a session's threads.
 pub(super) fn start(mut config: Config, options: StartOptions) -> Result<Arc<SharedState>> {
     let logger_id = u16::try_from(options.id & 0xFFFF).unwrap_or(0);
     if logger_id == 0 {
-        return refuse(Status::ERROR_INVALID_PARAMETER, "the logger id of a session is not 0");
+        return refuse(Status::ERROR_INVALID_PARAMETER, "the logger id of a session must not be 0");
     }
     let counter = Counter::best();
     let clock = SessionClock::start(config.properties().clock, counter);
@@ -60,7 +60,9 @@ fn new_file_sequence(config: &Config, next: Option<NextFile>) -> Result<Option<F
     let pattern = config.properties().log_file.clone();
     match next.zip(pattern) {
         Some((next, pattern)) => Ok(Some(FileSequence::new(pattern, next))),
-        None => refuse(Status::ERROR_BAD_PATHNAME, "the folder of a file sequence was not passed along"),
+        None => {
+            refuse(Status::ERROR_BAD_PATHNAME, "the pattern or the file opener of a file sequence is missing")
+        }
     }
 }
 
@@ -98,7 +100,7 @@ fn spawn_threads(shared: &Arc<SharedState>, mut output: Output, clock: SessionCl
     Ok(())
 }
 
-/// Raises the priority of this thread, if allowed: daemons of ordinary users run without.
+/// Raises the priority of this thread. Without the privilege, the priority stays unchanged.
 fn raise_priority() {
     let _ = rustix::process::setpriority_process(Some(rustix::thread::gettid()), NICE_VALUE);
 }

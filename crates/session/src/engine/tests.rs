@@ -43,12 +43,12 @@ struct SessionFixture {
     ended: Receiver<Ended>,
 }
 
-fn wait_for_reply<T: Send + 'static>(ask: impl FnOnce(Done<T>)) -> Result<T> {
+fn wait_for_reply<T: Send + 'static>(send_request: impl FnOnce(Done<T>)) -> Result<T> {
     let (sender, answers) = channel();
-    ask(Box::new(move |answer| {
+    send_request(Box::new(move |answer| {
         let _ = sender.send(answer);
     }));
-    answers.recv_timeout(TIMEOUT).expect("the session answers within the timeout")
+    answers.recv_timeout(TIMEOUT).expect("the session did not answer in time")
 }
 
 fn session_config(mode: u32) -> SessionConfig {
@@ -65,41 +65,41 @@ fn session_config(mode: u32) -> SessionConfig {
 
 impl SessionFixture {
     /// Starts a session with a file `log.etl`.
-    fn with_file(raw: SessionConfig) -> Self {
-        let folder = tempfile::tempdir().expect("a temporary folder can be created");
+    fn with_file(config: SessionConfig) -> Self {
+        let folder = tempfile::tempdir().expect("no temporary folder could be created");
         let path = folder.path().join("log.etl");
         let file = open_file(&path);
-        Self::start(SessionConfig { log_file: Some(path), ..raw }, Some(file), folder)
+        Self::start(SessionConfig { log_file: Some(path), ..config }, Some(file), folder)
     }
 
     /// Starts a session without a file.
-    fn without_file(raw: SessionConfig) -> Self {
-        Self::start(raw, None, tempfile::tempdir().expect("a temporary folder can be created"))
+    fn without_file(config: SessionConfig) -> Self {
+        Self::start(config, None, tempfile::tempdir().expect("no temporary folder could be created"))
     }
 
-    fn start(raw: SessionConfig, file: Option<File>, folder: tempfile::TempDir) -> Self {
-        Self::try_start(raw, file, None, folder).expect("the session starts")
+    fn start(config: SessionConfig, file: Option<File>, folder: tempfile::TempDir) -> Self {
+        Self::try_start(config, file, None, folder).expect("the session did not start")
     }
 
     fn start_with_sequence(
-        raw: SessionConfig,
+        config: SessionConfig,
         file: File,
         folder: tempfile::TempDir,
         next: NextFile,
     ) -> Self {
-        Self::try_start(raw, Some(file), Some(next), folder).expect("the session starts")
+        Self::try_start(config, Some(file), Some(next), folder).expect("the session did not start")
     }
 
     fn try_start(
-        raw: SessionConfig,
+        config: SessionConfig,
         file: Option<File>,
         next_file: Option<NextFile>,
         folder: tempfile::TempDir,
     ) -> Result<Self, (Error, tempfile::TempDir)> {
         let (sender, ended) = channel();
-        let on_end = Box::new(move |end| sender.send(end).expect("the test still runs"));
+        let on_end = Box::new(move |end| sender.send(end).expect("the test has ended"));
         let cpus = traceweir_transport::cpu::possible().max(CPUS);
-        let config = Config::new(raw, cpus).expect("the configuration is valid");
+        let config = Config::new(config, cpus).expect("the configuration is invalid");
         let options = StartOptions {
             id: 0x10007,
             file,
@@ -119,20 +119,20 @@ impl SessionFixture {
     }
 
     fn flush(&self) -> Properties {
-        wait_for_reply(|done| self.session.flush(None, done)).expect("the flush succeeds")
+        wait_for_reply(|done| self.session.flush(None, done)).expect("the flush failed")
     }
 
     fn stop(&self) -> Properties {
-        wait_for_reply(|done| self.session.stop(done)).expect("the stop succeeds")
+        wait_for_reply(|done| self.session.stop(done)).expect("the stop failed")
     }
 
     /// Attaches a process that writes to the session.
     fn attach_writer(&self, pid: u32) -> TestWriter {
-        let attached = self.session.attach(pid, Threads::AsGiven).expect("the session attaches a process");
+        let attached = self.session.attach(pid, Threads::AsGiven).expect("the session attached no process");
         // Outlets are never freed.
         let outlet: &'static Outlet = Box::leak(Box::new(Outlet::new()));
         let source = RegionSource::File { memory: attached.memory, wake: attached.wake };
-        let ticket = outlet.open(source, &attached.params).expect("the outlet opens the region");
+        let ticket = outlet.open(source, &attached.params).expect("the outlet did not open the region");
         TestWriter { outlet, ticket, source: attached.source }
     }
 }
@@ -144,7 +144,7 @@ fn open_file(path: &Path) -> File {
         .create(true)
         .truncate(false)
         .open(path)
-        .expect("the file can be opened")
+        .expect("the file cannot be opened")
 }
 
 /// A process that writes to a session.
@@ -164,7 +164,7 @@ impl TestWriter {
         let thread_id = u32::try_from(number % 1000).unwrap_or(0) + 1;
         EventHeader { thread_id, ..Default::default() }
             .encode(&payload, &mut record)
-            .expect("the record can be encoded");
+            .expect("the record cannot be encoded");
         self.write_record(&record)
     }
 
@@ -180,32 +180,42 @@ impl TestWriter {
     }
 }
 
-/// Reads (process, CPU, number, stamp) of each event of a file in the reader's order, after a check
-/// of its rules.
-fn read_log(path: &Path) -> Vec<(u32, u16, u64, i64)> {
+/// An event of a log file.
+#[derive(Clone, Debug)]
+struct LoggedEvent {
+    process_id: u32,
+    cpu: u16,
+    number: u64,
+    stamp: i64,
+}
+
+/// Reads the events of a file in the reader's order, after a check of the rules of the format.
+fn read_log(path: &Path) -> Vec<LoggedEvent> {
     read_log_except(path, &[])
 }
 
 /// Like [`read_log`], but allows findings of some rules.
-fn read_log_except(path: &Path, allowed_rules: &[Rule]) -> Vec<(u32, u16, u64, i64)> {
-    let trace = Trace::open(File::open(path).expect("the log file exists")).expect("the log file is a trace");
+fn read_log_except(path: &Path, allowed_rules: &[Rule]) -> Vec<LoggedEvent> {
+    let trace =
+        Trace::open(File::open(path).expect("the log file is missing")).expect("the log file is not a trace");
     let mut findings = Vec::new();
-    check(&trace, &mut |finding| findings.push(finding)).expect("the trace can be checked");
+    check(&trace, &mut |finding| findings.push(finding)).expect("the trace cannot be checked");
     findings.retain(|finding| !allowed_rules.contains(&finding.rule));
     assert_eq!(findings, [], "the log file breaks rules of the format");
     let mut trace_events = trace.events();
     let mut events = Vec::new();
-    while let Some(event) = trace_events.next().expect("the event can be read") {
+    while let Some(event) = trace_events.next().expect("the event cannot be read") {
         if event.hook().is_none() {
             let number = event.payload().first_chunk().map_or(u64::MAX, |bytes| u64::from_le_bytes(*bytes));
-            events.push((event.process_id(), event.cpu(), number, event.time()));
+            let (process_id, cpu, stamp) = (event.process_id(), event.cpu(), event.time());
+            events.push(LoggedEvent { process_id, cpu, number, stamp });
         }
     }
     events
 }
 
 fn read_numbers(path: &Path) -> Vec<u64> {
-    read_log(path).into_iter().map(|e| e.2).collect()
+    read_log(path).into_iter().map(|event| event.number).collect()
 }
 
 /// Returns the numbers as a set; asserts that none occurs twice.

@@ -8,7 +8,7 @@
 //!                                    /caps/branches  the processor records branches
 //! ```
 //!
-//! Some processors report how many counters can be used at once; Linux does not. Otherwise
+//! Some processors report how many counters can be used at once; Linux does not. For others,
 //! [`ASSUMED_COUNTERS`] is used, which every processor with counters has.
 
 use std::collections::BTreeSet;
@@ -153,8 +153,8 @@ impl Machine {
         self.max_counters
     }
 
-    /// Returns the users of a processor's counters. Other users are not reported by the system; the
-    /// kernel's watchdog takes one counter.
+    /// Returns the users of a processor's counters. The only known user is the kernel's watchdog,
+    /// which takes one counter: Linux does not report others.
     pub(super) fn counter_owners(&self, processor: u32) -> Result<Answer> {
         if processor >= self.processors {
             return invalid("no such processor");

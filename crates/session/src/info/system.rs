@@ -9,9 +9,9 @@ use super::machine::{Machine, is_clock};
 use crate::error::Result;
 
 /// Default interval of a clock, in 100 ns.
-const DEFAULT_TIMER: u32 = 10_000;
+const DEFAULT_CLOCK_INTERVAL: u32 = 10_000;
 /// Default interval of a counter.
-const DEFAULT_COUNTER: u32 = 65_536;
+const DEFAULT_COUNTER_INTERVAL: u32 = 65_536;
 
 /// The settings of the system, which outlive sessions.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -78,5 +78,5 @@ impl System {
 
 /// Returns the default interval of a source.
 const fn default_interval(source: u32) -> u32 {
-    if is_clock(source) { DEFAULT_TIMER } else { DEFAULT_COUNTER }
+    if is_clock(source) { DEFAULT_CLOCK_INTERVAL } else { DEFAULT_COUNTER_INTERVAL }
 }

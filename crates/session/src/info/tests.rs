@@ -69,7 +69,7 @@ fn failed_set_leaves_lists_unchanged() {
 }
 
 #[test]
-fn missing_hardware_is_not_supported_whatever_the_buffer_contains() {
+fn setting_for_missing_hardware_is_not_supported_whatever_it_contains() {
     let (machine, mut settings, mut system) =
         (machine_without_counters(), Settings::default(), System::default());
     for set in [
@@ -84,7 +84,7 @@ fn missing_hardware_is_not_supported_whatever_the_buffer_contains() {
     assert_eq!(
         status(settings.set(&Set::LbrEventList(vec![]), &machine)),
         OK,
-        "clearing works without support"
+        "a list cannot be cleared without support"
     );
     let interval = |source, interval| Set::SampledProfileInterval(ProfileInterval { source, interval });
     assert_eq!(status(system.set(&Set::ProfileSourceConfig(vec![2, 2]), &machine)), NOT_SUPPORTED);
@@ -148,7 +148,7 @@ fn intervals_stay_within_bounds_and_persist() {
 }
 
 #[test]
-fn machine_with_counters_lists_reads_and_owns_them() {
+fn machine_with_counters_lists_and_accepts_them() {
     let (machine, mut settings, mut system) =
         (machine_with_counters(), Settings::default(), System::default());
     let ids: Vec<u32> = machine.sources().iter().map(|source| source.source).collect();
@@ -175,9 +175,9 @@ fn machine_with_counters_lists_reads_and_owns_them() {
     assert_eq!(status(settings.set(&Set::PmcCounterList(vec![0x2000]), &machine)), INVALID);
     assert_eq!(settings.pmc_session(3), None);
     assert_eq!(status(settings.set(&Set::PmcCounterList(vec![19, 0x1001]), &machine)), OK);
-    assert_eq!(status(settings.set(&Set::PmcCounterList(vec![19]), &machine)), INVALID, "may be set once");
+    assert_eq!(status(settings.set(&Set::PmcCounterList(vec![19]), &machine)), INVALID, "set twice");
     assert_eq!(status(settings.set(&Set::PmcEventList(vec![SWITCH]), &machine)), OK);
-    assert_eq!(status(settings.set(&Set::PmcEventList(vec![SWITCH]), &machine)), INVALID, "may be set once");
+    assert_eq!(status(settings.set(&Set::PmcEventList(vec![SWITCH]), &machine)), INVALID, "set twice");
     let session =
         PmcSession { logger_id: 3, sources: vec![19, 0x1001], hook_ids: vec![hook::CONTEXT_SWITCH] };
     assert_eq!(settings.pmc_session(3), Some(session));
@@ -204,7 +204,7 @@ fn machine_with_counters_lists_reads_and_owns_them() {
 }
 
 #[test]
-fn registers_and_caches_are_kept_in_bounds() {
+fn stack_cache_sizes_are_adjusted_and_rejected_registers_change_nothing() {
     let (machine, mut settings) = (machine_without_counters(), Settings::default());
     settings.set(&Set::ContextRegister { types: 3, events: vec![SWITCH] }, &machine).unwrap();
     assert_eq!(status(settings.set(&Set::ContextRegister { types: 1, events: vec![] }, &machine)), INVALID);
@@ -272,7 +272,7 @@ fn branches_and_events_are_set_together_or_not_at_all() {
     assert_eq!(
         status(settings.set_branches(&branches(1, &[unknown_class]), &machine_without_counters())),
         NOT_SUPPORTED,
-        "the machine is checked first"
+        "the machine is not checked first"
     );
     assert_eq!(settings, before);
     settings.set_branches(&branches(0, &[]), &machine).unwrap();

@@ -40,7 +40,7 @@ impl LogFile {
             Err(error @ FormatError::Io { .. }) => return Err(Error::Format(error)),
             Err(_) => {
                 return invalid(
-                    "the file is no sequential trace in good order: repair it, or choose another file",
+                    "the file is not an intact sequential trace: repair it, or choose another file",
                 );
             }
         };
@@ -67,16 +67,16 @@ impl LogFile {
 fn check_tail(tail: &Tail, facts: &SessionFacts, anchor: &Anchor) -> Result<()> {
     let header = &tail.header;
     if header.clock_type != facts.clock.kind() {
-        return invalid("the file to be continued has another clock");
+        return invalid("the file to be continued uses a different clock");
     }
     if header.buffer_size != facts.config.buffer_size.saturating_mul(1024) {
-        return invalid("the file to be continued has another buffer size: give the session the same");
+        return invalid("the file to be continued has a different buffer size: give the session the same");
     }
     if header.pointer_size != POINTER_SIZE {
-        return invalid("the file to be continued has another pointer size");
+        return invalid("the file to be continued has a different pointer size");
     }
     if header.processors != facts.processors {
-        return invalid("the file to be continued was written with another number of processors");
+        return invalid("the file to be continued was written with a different number of processors");
     }
     if tail.last_time > anchor.wall.0.saturating_add(MAX_AHEAD_UNITS) {
         return invalid("the file to be continued ends later than now: is the system's time right?");

@@ -18,8 +18,8 @@ use crate::clock::SessionClock;
 use crate::config::NOT_IN_FILES;
 use crate::modules;
 
-/// Longest text about the system; the kernel's own limit.
-const MAX_FACT_CHARS: usize = 64;
+/// Largest length of the kernel's name and of its release; the kernel's own limit.
+const MAX_KERNEL_TEXT_CHARS: usize = 64;
 
 /// The facts about a session that every file's header states.
 #[derive(Clone, Debug)]
@@ -27,11 +27,12 @@ pub(crate) struct SessionFacts {
     pub(crate) config: SessionConfig,
     pub(crate) logger_id: u16,
     pub(crate) processors: u32,
+    /// Ids of the process and thread that started the session.
     pub(crate) starter: (u32, u32),
     pub(crate) clock: SessionClock,
     /// Module records for the front of each file.
     pub(crate) modules: Vec<Vec<u8>>,
-    /// Groups of kernel events, if it is a system logger.
+    /// Enabled kernel groups, if the session is a system logger.
     pub(crate) groups: Option<GroupMask>,
 }
 
@@ -101,7 +102,7 @@ fn encode_system_record(time: i64) -> Vec<u8> {
     text.push(0);
     let header = PerfInfoHeader { pointer_size: 8, version: 2, hook: hook::BUILD_INFO, time, counters: &[] };
     let mut record = Vec::new();
-    // A text of this size always fits a record; the file is valid without it.
+    // A text of this size always fits a record; the file is valid without the record.
     let encoded = header.encode(&text, &mut record);
     if encoded.is_ok() { record } else { Vec::new() }
 }
@@ -110,7 +111,7 @@ fn encode_system_record(time: i64) -> Vec<u8> {
 fn system_name() -> String {
     let read_kernel_text = |name: &str| {
         let text = std::fs::read_to_string(Path::new("/proc/sys/kernel").join(name)).unwrap_or_default();
-        text.trim().chars().take(MAX_FACT_CHARS).collect::<String>()
+        text.trim().chars().take(MAX_KERNEL_TEXT_CHARS).collect::<String>()
     };
     let system = match read_kernel_text("ostype") {
         name if name.is_empty() => "Linux".to_owned(),

@@ -4,8 +4,8 @@
 //! ```text
 //!   write ──▶ record size and modification time ──▶ …
 //!             ──▶ compare before the next write, at a flush, at the stop
-//!               shorter       ──▶ the buffers after its end are gone
-//!               another time  ──▶ at the flush or stop, read and compare each buffer's header
+//!               shorter             ──▶ the buffers after the end of the file are gone
+//!               other size or time  ──▶ at the flush or stop, read and compare the buffer headers
 //! ```
 //!
 //! The time alone proves nothing (a backup tool may set it, a network file system may correct it),
@@ -35,7 +35,7 @@ struct LedgerEntry {
     offset: u64,
     events: u32,
     size: u32,
-    /// Low 32 bits of its time.
+    /// Low 32 bits of the buffer's stamp.
     time: u32,
     is_lost: bool,
 }
@@ -156,8 +156,8 @@ fn mark_lost(entry: &mut LedgerEntry, overwritten: &mut Overwritten) {
 
 fn read_header(storage: &dyn Storage, offset: u64) -> Option<BufferHeader> {
     let mut raw = [0; HEADER_SIZE];
-    let got = storage.read_at(&mut raw, offset).ok()?;
-    (got == HEADER_SIZE).then(|| BufferHeader::parse(&raw))
+    let bytes_read = storage.read_at(&mut raw, offset).ok()?;
+    (bytes_read == HEADER_SIZE).then(|| BufferHeader::parse(&raw))
 }
 
 /// Returns the low 32 bits of a stamp, of which only equality matters.

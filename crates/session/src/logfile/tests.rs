@@ -50,13 +50,13 @@ impl Storage for MemoryStorage {
         let fits = bytes.len().min(self.capacity.saturating_sub(start));
         self.changes.fetch_add(1, Relaxed);
         self.lock().write_at(offset, &bytes[..fits]).unwrap();
-        if fits < bytes.len() { Err(io::Error::from_raw_os_error(28)) } else { Ok(()) }
+        if fits < bytes.len() { Err(rustix::io::Errno::NOSPC.into()) } else { Ok(()) }
     }
 
     fn reserve(&mut self, length: u64) -> io::Result<()> {
         let length = usize::try_from(length).unwrap();
         if length > self.capacity {
-            return Err(io::Error::from_raw_os_error(28));
+            return Err(rustix::io::Errno::NOSPC.into());
         }
         self.lock().resize(length, 0);
         Ok(())
@@ -161,9 +161,9 @@ fn sequential_file_conforms_to_the_format() {
     assert_eq!(check_file(&bytes), []);
     assert_eq!(read_numbers(&bytes, 1), (10..20).chain(30..40).collect::<Vec<_>>());
     let trace = Trace::open(bytes.as_slice()).unwrap();
-    let h = trace.header();
-    assert_eq!((h.buffers_written, h.events_lost, h.buffers_lost), (6, 77, 3));
-    assert_eq!((h.session_name.as_str(), h.file_name.as_str()), ("session", "/logs/a.etl"));
+    let header = trace.header();
+    assert_eq!((header.buffers_written, header.events_lost, header.buffers_lost), (6, 77, 3));
+    assert_eq!((header.session_name.as_str(), header.file_name.as_str()), ("session", "/logs/a.etl"));
     assert_eq!(trace.starter(), (11, 10), "thread, process");
     let system = system_name(&trace);
     assert!(system.contains(" (traceweir ") && !system.starts_with("Windows"), "{system}");
@@ -173,8 +173,7 @@ fn sequential_file_conforms_to_the_format() {
 fn limit_ends_a_sequential_file_and_later_counts_reach_its_header() {
     let (facts, storage) = (test_facts(SEQUENTIAL, 15), MemoryStorage::new(usize::MAX));
     let mut file = create_log(&facts, &storage);
-    let mut next = event_buffer(&facts, 0, 0..9);
-    assert_eq!(file.append(&mut next, || (0, 0)), AppendResult::Appended);
+    assert_eq!(file.append(&mut event_buffer(&facts, 0, 0..9), || (0, 0)), AppendResult::Appended);
     assert_eq!(file.append(&mut event_buffer(&facts, 0, 9..18), || (0, 0)), AppendResult::Appended);
     assert_eq!(
         file.append(&mut event_buffer(&facts, 0, 18..27), || (9, 1)),
@@ -293,11 +292,11 @@ fn preallocated_file_has_full_length_until_finalised() {
     let (facts, storage) = (test_facts(SEQUENTIAL | PREALLOCATE, 24), MemoryStorage::new(23 << 10));
     let result = LogFile::create(Box::new(storage.clone()), &facts, None, *facts.clock.anchor());
     assert_eq!(result.err().map(|e| e.status()), Some(Status::ERROR_DISK_FULL));
-    assert!(storage.lock().len() <= BUFFER_BYTES, "nothing stays reserved");
+    assert!(storage.lock().len() <= BUFFER_BYTES, "blocks stay reserved");
 }
 
 #[test]
-fn file_counts_losses_of_its_own_time() {
+fn file_counts_only_losses_after_its_start() {
     let (facts, storage) = (test_facts(NEWFILE, 16), MemoryStorage::new(usize::MAX));
     let mut file = create_log(&facts, &storage);
     file.set_losses_before((100, 3));
@@ -326,35 +325,34 @@ fn file_of_a_sequence_is_full_but_not_ended_at_its_limit() {
 }
 
 /// Returns a buffer whose second half has lower stamps than the first.
-fn with_decreasing_stamps(facts: &SessionFacts, numbers: std::ops::Range<u32>) -> Buffer {
+fn unsorted_buffer(facts: &SessionFacts, numbers: std::ops::Range<u32>) -> Buffer {
     let middle = numbers.start.midpoint(numbers.end);
-    let mut with_decreasing_stamps = event_buffer(facts, 0, middle..numbers.end);
-    with_decreasing_stamps.expect_lower_stamps();
+    let mut buffer = event_buffer(facts, 0, middle..numbers.end);
+    buffer.expect_lower_stamps();
     let lower = event_buffer(facts, 0, numbers.start..middle);
     let records = &lower.bytes[HEADER_SIZE..lower.filled];
-    let end = with_decreasing_stamps.filled + records.len();
-    with_decreasing_stamps.bytes[with_decreasing_stamps.filled..end].copy_from_slice(records);
-    (with_decreasing_stamps.filled, with_decreasing_stamps.time, with_decreasing_stamps.events) =
-        (end, lower.time, with_decreasing_stamps.events + lower.events);
-    with_decreasing_stamps
+    let end = buffer.filled + records.len();
+    buffer.bytes[buffer.filled..end].copy_from_slice(records);
+    (buffer.filled, buffer.time, buffer.events) = (end, lower.time, buffer.events + lower.events);
+    buffer
 }
 
 #[test]
 fn buffers_with_decreasing_stamps_are_written_sorted() {
     for mode in [SEQUENTIAL, SEQUENTIAL | COMPRESSED] {
-        for in_a_batch in [false, true] {
+        for is_batch in [false, true] {
             let (facts, storage) = (test_facts(mode, 0), MemoryStorage::new(usize::MAX));
             let mut file = create_log(&facts, &storage);
-            let mut buffers = [0, 20, 40].map(|at| with_decreasing_stamps(&facts, at..at + 20));
-            if !in_a_batch || !file.append_batch(&mut buffers) {
+            let mut buffers = [0, 20, 40].map(|at| unsorted_buffer(&facts, at..at + 20));
+            if !is_batch || !file.append_batch(&mut buffers) {
                 for buffer in &mut buffers {
                     assert_eq!(file.append(buffer, || (0, 0)), AppendResult::Appended);
                 }
             }
             let last = facts.clock.anchor_stamp(facts.clock.anchor()) + 59;
-            assert_eq!(buffers[2].time, last, "the stamp of a buffer is the latest");
+            assert_eq!(buffers[2].time, last, "the stamp of the buffer is not the latest");
             assert_eq!(file.finalise((0, 0)), None);
-            assert_eq!(check_file(&storage.lock()), [], "mode {mode:#x}, in a batch: {in_a_batch}");
+            assert_eq!(check_file(&storage.lock()), [], "mode {mode:#x}, in a batch: {is_batch}");
             assert_eq!(read_numbers(&storage.lock(), 0), (0..60).collect::<Vec<_>>());
         }
     }
@@ -389,7 +387,7 @@ fn file_written_only_by_its_session_is_intact() {
 }
 
 #[test]
-fn changed_modification_time_alone_is_no_damage() {
+fn changed_modification_time_alone_is_not_damage() {
     let (_, storage, mut file) = write_six_buffers(SEQUENTIAL, 0);
     storage.change_as_other_process(|_| ());
     assert_eq!(file.take_overwritten(), INTACT);
@@ -414,7 +412,7 @@ fn buffers_cut_off_by_another_process_are_counted_once() {
                 );
             }
             assert_eq!(file.take_overwritten(), lost, "cut to {size}, continues: {continues}");
-            assert_eq!(file.take_overwritten(), INTACT, "counted once");
+            assert_eq!(file.take_overwritten(), INTACT, "counted twice");
         }
     }
 }
@@ -447,7 +445,7 @@ fn replacement_by_another_trace_is_noticed() {
 }
 
 #[test]
-fn circular_log_overwriting_itself_is_no_damage() {
+fn circular_log_counts_only_buffers_overwritten_by_another_process() {
     let (facts, storage, mut file) = write_six_buffers(CIRCULAR, 20);
     for at in 6..20 {
         assert_eq!(

@@ -10,7 +10,7 @@
 //! - F1 A buffer is in one file: the file changes only between buffers.
 //! - F2 A loss is counted in the header of the file during which it was noticed, so the headers of
 //!   a sequence sum up to the session's counts.
-//! - F3 While the next file cannot be opened, the previous one stays unchanged.
+//! - F3 If the next file cannot be opened, the current file stays open, unless it is full.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -99,7 +99,7 @@ impl Output {
         Ok(())
     }
 
-    /// Returns the stamp that later events must not be below.
+    /// Returns the lowest stamp that later events may have.
     pub(crate) fn floor(&self) -> i64 {
         if let LogTarget::File(file) = &self.log { file.floor() } else { i64::MIN }
     }

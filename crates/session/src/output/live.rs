@@ -11,9 +11,9 @@ use crate::ids::ConsumerId;
 use crate::messages::OpenedConsumer;
 use crate::realtime::{MAX_CONSUMERS, Realtime};
 
-/// Slots of a consumer's queue: in low latency mode, in which a slot may hold only a few events,
-/// and the minimum.
-const SLOTS: (usize, usize) = (1024, 8);
+/// Slots of a consumer's queue in low latency mode, in which a slot may hold only a few events.
+const LOW_LATENCY_SLOTS: usize = 1024;
+const MIN_SLOTS: usize = 8;
 /// Largest address space of a queue; only used pages take memory.
 const MAX_QUEUE_BYTES: usize = 256 << 20;
 
@@ -42,11 +42,11 @@ impl Output {
             let reason = "a session has at most eight live consumers";
             return refuse(Status::ERROR_NO_SYSTEM_RESOURCES, reason);
         }
-        let (many, least) = SLOTS;
         let bytes = self.shared.pool.buffer_bytes();
-        let wanted = if self.facts.config.low_latency { many } else { self.shared.maximum_buffers() };
-        let afford = MAX_QUEUE_BYTES.checked_div(bytes).unwrap_or(0).max(least);
-        let slots = wanted.clamp(least, afford).max(live.backlog_len());
+        let slots =
+            if self.facts.config.low_latency { LOW_LATENCY_SLOTS } else { self.shared.maximum_buffers() };
+        let affordable = MAX_QUEUE_BYTES.checked_div(bytes).unwrap_or(0).max(MIN_SLOTS);
+        let slots = slots.clamp(MIN_SLOTS, affordable).max(live.backlog_len());
         let slots = u32::try_from(slots).unwrap_or(u32::MAX);
         let buffer_bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
         let options = self.facts.options(self.facts.config.log_file.as_deref(), self.facts.clock.anchor());

@@ -18,7 +18,7 @@ struct ReceivedState {
     /// Stamps of the buffers.
     stamps: Vec<i64>,
     lost: (u64, u64),
-    ended: bool,
+    has_ended: bool,
 }
 
 impl FakeQueue {
@@ -29,7 +29,7 @@ impl FakeQueue {
     }
 
     fn numbers(&self) -> Vec<u32> {
-        self.state.lock().unwrap().buffers.iter().flat_map(|b| b.1.clone()).collect()
+        self.state.lock().unwrap().buffers.iter().flat_map(|(_, numbers)| numbers.clone()).collect()
     }
 
     fn stamps(&self) -> Vec<i64> {
@@ -37,7 +37,7 @@ impl FakeQueue {
     }
 
     fn flags(&self) -> Vec<u16> {
-        self.state.lock().unwrap().buffers.iter().map(|b| b.0 & !BUFFER_FLAG_PROC_INDEX).collect()
+        self.state.lock().unwrap().buffers.iter().map(|(flags, _)| flags & !BUFFER_FLAG_PROC_INDEX).collect()
     }
 }
 
@@ -47,16 +47,16 @@ impl ConsumerQueue for FakeQueue {
         if state.buffers.len() >= state.capacity {
             return false;
         }
-        let head = BufferHeader::parse(buffer.first_chunk().unwrap());
-        assert_eq!(head.valid_bytes(buffer.len()), buffer.len());
+        let header = BufferHeader::parse(buffer.first_chunk().unwrap());
+        assert_eq!(header.valid_bytes(buffer.len()), buffer.len());
         let mut records =
-            traceweir_format::buffer::Records::new(buffer, HEADER_SIZE, 0, head.processor_index, false);
+            traceweir_format::buffer::Records::new(buffer, HEADER_SIZE, 0, header.processor_index, false);
         let mut numbers = Vec::new();
         while let Some(record) = records.next().unwrap() {
             numbers.push(record.thread_id());
         }
-        state.buffers.push((head.flags, numbers));
-        state.stamps.push(head.time_stamp);
+        state.buffers.push((header.flags, numbers));
+        state.stamps.push(header.time_stamp);
         true
     }
 
@@ -67,7 +67,7 @@ impl ConsumerQueue for FakeQueue {
     }
 
     fn end(&mut self) {
-        self.state.lock().unwrap().ended = true;
+        self.state.lock().unwrap().has_ended = true;
     }
 }
 
@@ -98,7 +98,7 @@ fn first_consumer_gets_the_backlog_and_later_ones_new_buffers() {
     live.deliver(&mut event_buffer(0, 0..5), &stats);
     live.deliver(&mut event_buffer(1, 5..7), &stats);
     live.deliver(&mut event_buffer(0, 7..9), &stats);
-    assert_eq!(live.backlog_len(), 2, "small pieces of a CPU share a buffer");
+    assert_eq!(live.backlog_len(), 2, "small pieces of a CPU do not share a buffer");
     let (first, second) = (FakeQueue::with_capacity(9), FakeQueue::with_capacity(9));
     let id = live.open(first.clone(), &stats);
     live.open(second.clone(), &stats);
@@ -107,7 +107,7 @@ fn first_consumer_gets_the_backlog_and_later_ones_new_buffers() {
     assert_eq!(second.numbers(), [9, 10, 11]);
     live.close(id);
     live.end(&stats);
-    assert!(first.state.lock().unwrap().ended && second.state.lock().unwrap().ended);
+    assert!(first.state.lock().unwrap().has_ended && second.state.lock().unwrap().has_ended);
     assert_eq!(loss_counts(&stats), (0, 0));
 }
 
@@ -133,7 +133,7 @@ fn full_backlog_drops_and_reports_the_newest() {
     assert_eq!(
         (received.state.lock().unwrap().lost, loss_counts(&stats)),
         ((2, 92), (2, 92)),
-        "counted once"
+        "counted twice"
     );
 }
 
@@ -187,7 +187,7 @@ fn late_buffer(stamps: &[u32]) -> Buffer {
 }
 
 #[test]
-fn late_buffers_have_no_stamp_and_stay_separate() {
+fn late_buffers_have_no_stamp_and_stay_separate_from_others() {
     let (mut live, stats) = (Realtime::new(BUFFER_BYTES, 10, 1), SessionStats::default());
     let deliver = |live: &mut Realtime<FakeQueue>, numbers, time| {
         live.deliver(&mut Buffer { time, ..event_buffer(0, numbers) }, &stats);

@@ -1,4 +1,5 @@
-//! Tests of records of every family, signed and with added items, and of forged ones.
+//! Tests of signed records of every record family, with and without added items, and of forged
+//! records.
 
 use super::*;
 use traceweir_format::Guid;
@@ -58,7 +59,7 @@ fn every_family_gets_true_process_id_and_stamp() {
         assert_eq!(read_ids_and_time(&record), (7, 42, 1234));
         assert!(
             RegionWriter::new(43, Threads::AsGiven).sign(&mut record, StampPolicy::Kept { latest: i64::MAX }),
-            "rejected a record with its stamp"
+            "rejected a record that keeps its stamp"
         );
         assert_eq!(read_ids_and_time(&record), (7, 43, 1234));
     }
@@ -96,7 +97,7 @@ fn items_are_inserted_after_the_header() {
         let mut expected = encode_event(&all);
         RegionWriter::new(42, Threads::AsGiven).sign_header(&mut expected, StampPolicy::Ours(1234));
         let signed = sign_with_items(&mut writer, &encode_event(process_items), abi::FLAGS).unwrap();
-        assert_eq!(signed, expected, "the record equals the encoding by the format crate");
+        assert_eq!(signed, expected, "the record differs from the encoding by the format crate");
         assert_eq!(Record::parse(&signed, 0).unwrap().payload(), b"payload!");
     }
     let with_key = sign_with_items(&mut writer, &encode_event(&[PROCESS_ITEM]), abi::WITH_START_KEY).unwrap();

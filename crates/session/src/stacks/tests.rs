@@ -88,15 +88,15 @@ fn stack_is_defined_once_and_each_event_refers_to_it() {
     assert_eq!(frames, [&first[..], &first, &second, &first, &[1, 2, 3]]);
     let keys: Vec<_> = events.iter().map(|(_, key)| *key).collect();
     assert!(keys[0].is_some() && keys[0] == keys[1] && keys[1] == keys[3] && keys[2] != keys[0]);
-    assert_eq!(keys[4], None, "too short for a key");
+    assert_eq!(keys[4], None, "a short stack has a key");
     let mut next = StackBuffer::new(4096);
-    assert_eq!(next.put(&mut stacks, &encode_event(&first)), 0, "the file defines the key");
+    assert_eq!(next.put(&mut stacks, &encode_event(&first)), 0, "the file defines the key twice");
     stacks.forget_definitions(false);
-    assert_eq!(next.put(&mut stacks, &encode_event(&first)), 1, "another file does not");
+    assert_eq!(next.put(&mut stacks, &encode_event(&first)), 1, "another file lacks the definition");
 }
 
 #[test]
-fn each_buffer_defines_its_keys_if_buffers_may_be_gone() {
+fn each_buffer_defines_its_keys_if_older_buffers_may_be_gone() {
     let mut stacks = new_cache(1 << 20, true);
     let mut keys = Vec::new();
     for _ in 0..2 {
@@ -107,7 +107,7 @@ fn each_buffer_defines_its_keys_if_buffers_may_be_gone() {
         assert!(events.iter().all(|(frames, _)| frames.as_deref() == Some(&[1, 2, 3, 4])));
         keys.push(events[0].1);
     }
-    assert_eq!(keys[0], keys[1], "the same key");
+    assert_eq!(keys[0], keys[1], "the keys differ");
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! Limits the logs of other users to space that is not reserved for root.
+//! Limits the logs of users other than root to space that is not reserved for root.
 //!
 //! ```text
 //!   file system:  [ used | free for all users (f_bavail) | reserved for root ]
@@ -10,9 +10,9 @@
 //! blocks. The system's daemon runs as root and writes the logs of all users: the kernel would let
 //! a log without limit use those blocks, so the free space is checked here.
 //!
-//! The file system is queried once for a share of its free space, or once a second, and not for
-//! each write: the sessions of a daemon together cannot use up more than there was (there are at
-//! most [`FREE_SPACE_SHARES`]), and the fuller it is, the more often it is queried.
+//! A log does not query the file system for each write. After a query it may use one of
+//! [`FREE_SPACE_SHARES`] shares of the free space, for at most a second. A daemon has at most that
+//! many sessions, so together they cannot use more than the free space.
 //!
 //! - M1 Overwriting older bytes takes no space, so a circular log continues and a header is
 //!   completed on a full disk; but only if the file has all its blocks, because its owner may
@@ -25,16 +25,16 @@ use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::time::{Duration, Instant};
 
-/// Fraction of the free space that is used without another query: no daemon has more sessions.
+/// Number of shares of the free space; a daemon has at most this many sessions.
 const FREE_SPACE_SHARES: u64 = 256;
 /// Largest share, because other processes write too.
 const MAX_SHARE_BYTES: u64 = 16 << 20;
-/// Validity of a query.
+/// Time for which a log relies on the result of a query.
 const QUERY_VALIDITY: Duration = Duration::from_secs(1);
 
 /// The space that a log may still use.
 pub(super) struct UnreservedSpace {
-    /// End of its bytes.
+    /// Length of the file.
     end: u64,
     /// Bytes that need no further query.
     share_bytes: u64,
@@ -147,7 +147,7 @@ mod tests {
     #[test]
     fn user_log_does_not_use_blocks_reserved_for_root() {
         let Some(system) = HalfReservedFileSystem::mount() else {
-            return crate::skip::skip("root", "a file system that keeps room back cannot be mounted here");
+            return crate::skip::skip("root", "a file system with reserved blocks cannot be mounted here");
         };
         let mut storage = LogStorage::without_reserved_blocks(system.open("guests"));
         let end = write_until_full(&mut storage, 0);

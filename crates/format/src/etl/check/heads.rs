@@ -14,7 +14,7 @@ use crate::text::until_nul16;
 use crate::wire::u32_at;
 use crate::{Result, logfile};
 
-/// State of the checks that compare several buffers.
+/// State of the rules that compare several buffers.
 #[derive(Default)]
 struct SequenceCheck {
     /// The number of sessions so far: an appended session counts its buffers from the start again.
@@ -23,14 +23,15 @@ struct SequenceCheck {
     sequences: Vec<(u32, i64, u64)>,
     /// The logger id of the session's data buffers.
     logger_id: Option<u16>,
-    logger_id_reported: bool,
-    compression_reported: bool,
+    has_reported_logger_id: bool,
+    has_reported_compression: bool,
 }
 
 /// Returns whether `Offset` is impossible for any buffer or for the size of this buffer.
-pub(super) fn has_bad_offset(head: &BufferHeader, buffer: &BufferRef) -> bool {
-    let exceeds_buffer = !buffer.compressed && head.offset > head.with_minimum_size(buffer.size).buffer_size;
-    (head.offset as usize) < HEADER_SIZE || !head.offset.is_multiple_of(8) || exceeds_buffer
+pub(super) fn has_bad_offset(header: &BufferHeader, buffer: &BufferRef) -> bool {
+    let exceeds_buffer =
+        !buffer.is_compressed && header.offset > header.with_minimum_size(buffer.size).buffer_size;
+    (header.offset as usize) < HEADER_SIZE || !header.offset.is_multiple_of(8) || exceeds_buffer
 }
 
 impl<R: ReadAt> Checker<'_, R> {
@@ -103,22 +104,22 @@ impl<R: ReadAt> Checker<'_, R> {
 
     /// Checks the headers of buffers, which are in file order.
     pub(super) fn check_buffer_headers(&mut self, buffers: &[(BufferRef, BufferHeader)]) {
-        let modern = self.trace.header().has_modern_buffers();
+        let is_modern = self.trace.header().has_modern_buffers();
         let mut state =
             SequenceCheck { sequences: Vec::with_capacity(buffers.len()), ..SequenceCheck::default() };
-        for (index, (buffer, head)) in buffers.iter().enumerate() {
-            self.check_buffer_offset(head, buffer);
+        for (index, (buffer, header)) in buffers.iter().enumerate() {
+            self.check_buffer_offset(header, buffer);
             self.check_processor(buffer);
-            if !modern {
+            if !is_modern {
                 continue;
             }
-            self.check_buffer_state(head, buffer.offset);
-            self.check_buffer_kind(head, buffer);
-            self.check_compression(head, buffer, &mut state);
+            self.check_buffer_state(header, buffer.offset);
+            self.check_buffer_kind(header, buffer);
+            self.check_compression(header, buffer, &mut state);
             let next = buffers.get(index.saturating_add(1)).map(|(_, next)| next.kind());
-            self.check_flush_marker(head, buffer.offset, next);
-            self.check_logger_id(head, buffer.offset, &mut state);
-            state.sequences.push((state.session, head.sequence_number, buffer.offset));
+            self.check_flush_marker(header, buffer.offset, next);
+            self.check_logger_id(header, buffer.offset, &mut state);
+            state.sequences.push((state.session, header.sequence_number, buffer.offset));
         }
         self.check_sequence_numbers(state.sequences);
     }
@@ -127,9 +128,10 @@ impl<R: ReadAt> Checker<'_, R> {
         self.report_finding(rule, buffer.saturating_add(field as u64), detail);
     }
 
-    fn check_buffer_offset(&mut self, head: &BufferHeader, buffer: &BufferRef) {
-        if has_bad_offset(head, buffer) {
-            let detail = format!("Offset {:#x} in a buffer of {:#x} bytes", head.offset, head.buffer_size);
+    fn check_buffer_offset(&mut self, header: &BufferHeader, buffer: &BufferRef) {
+        if has_bad_offset(header, buffer) {
+            let detail =
+                format!("Offset {:#x} in a buffer of {:#x} bytes", header.offset, header.buffer_size);
             self.report_buffer_finding(Rule::BufferOffset, buffer.offset, buffer::at::OFFSET, detail);
         }
     }
@@ -144,45 +146,45 @@ impl<R: ReadAt> Checker<'_, R> {
         }
     }
 
-    fn check_buffer_state(&mut self, head: &BufferHeader, at: u64) {
-        if head.state != STATE_FLUSH {
-            let detail = format!("state {}", head.state);
+    fn check_buffer_state(&mut self, header: &BufferHeader, at: u64) {
+        if header.state != STATE_FLUSH {
+            let detail = format!("state {}", header.state);
             self.report_buffer_finding(Rule::BufferState, at, buffer::at::STATE, detail);
         }
     }
 
-    fn check_buffer_kind(&mut self, head: &BufferHeader, buffer: &BufferRef) {
+    fn check_buffer_kind(&mut self, header: &BufferHeader, buffer: &BufferRef) {
         let at = buffer.offset;
-        if head.is_compressed() && !buffer.compressed {
+        if header.is_compressed() && !buffer.is_compressed {
             let detail = "the header buffer is marked as compressed".to_string();
             self.report_buffer_finding(Rule::BufferKind, at, buffer::at::FLAGS, detail);
         }
-        if head.flags & !KNOWN_BUFFER_FLAGS != 0 {
-            let detail = format!("unknown flags {:#06x}", head.flags);
+        if header.flags & !KNOWN_BUFFER_FLAGS != 0 {
+            let detail = format!("unknown flags {:#06x}", header.flags);
             self.report_buffer_finding(Rule::BufferKind, at, buffer::at::FLAGS, detail);
         }
-        if head.buffer_type > BufferType::DBG_INFO.0 {
-            let detail = format!("unknown type {}", head.buffer_type);
+        if header.buffer_type > BufferType::DBG_INFO.0 {
+            let detail = format!("unknown type {}", header.buffer_type);
             self.report_buffer_finding(Rule::BufferKind, at, buffer::at::TYPE, detail);
         }
-        if at == 0 && head.kind() != BufferType::HEADER {
-            let detail = format!("the first buffer has type {}", head.buffer_type);
+        if at == 0 && header.kind() != BufferType::HEADER {
+            let detail = format!("the first buffer has type {}", header.buffer_type);
             self.report_buffer_finding(Rule::FirstBuffer, at, buffer::at::TYPE, detail);
         }
     }
 
-    fn check_compression(&mut self, head: &BufferHeader, buffer: &BufferRef, state: &mut SequenceCheck) {
-        if !buffer.compressed {
+    fn check_compression(&mut self, header: &BufferHeader, buffer: &BufferRef, state: &mut SequenceCheck) {
+        if !buffer.is_compressed {
             return;
         }
-        let announced = self.trace.header().log_file_mode & EVENT_TRACE_COMPRESSED_MODE != 0;
-        if !announced && !state.compression_reported {
-            state.compression_reported = true;
+        let is_announced = self.trace.header().log_file_mode & EVENT_TRACE_COMPRESSED_MODE != 0;
+        if !is_announced && !state.has_reported_compression {
+            state.has_reported_compression = true;
             let detail = "a compressed buffer, which the log-file mode does not announce".to_string();
             self.report_buffer_finding(Rule::Compression, buffer.offset, buffer::at::FLAGS, detail);
         }
-        if head.buffer_size > head.offset {
-            let (packed, unpacked) = (head.buffer_size, head.offset);
+        if header.buffer_size > header.offset {
+            let (packed, unpacked) = (header.buffer_size, header.offset);
             let detail = format!("{packed:#x} bytes compressed, {unpacked:#x} unpacked");
             self.report_buffer_finding(Rule::Compression, buffer.offset, buffer::at::BUFFER_SIZE, detail);
         }
@@ -190,33 +192,33 @@ impl<R: ReadAt> Checker<'_, R> {
 
     /// Checks that only the last buffer of each session has the flush marker: the last buffer of
     /// the file, or the buffer before another session's header buffer.
-    fn check_flush_marker(&mut self, head: &BufferHeader, at: u64, next: Option<BufferType>) {
-        let marked = head.flags & BUFFER_FLAG_FLUSH_MARKER != 0;
+    fn check_flush_marker(&mut self, header: &BufferHeader, at: u64, next: Option<BufferType>) {
+        let is_marked = header.flags & BUFFER_FLAG_FLUSH_MARKER != 0;
         let is_last = next.is_none();
-        let is_header = at == 0 || head.kind() == BufferType::HEADER;
+        let is_header = at == 0 || header.kind() == BufferType::HEADER;
         let may_be_marked = is_last || is_header || next == Some(BufferType::HEADER);
         if !self.trace.is_finalised()
             || self.is_circular()
-            || (marked || !is_last) && (!marked || may_be_marked)
+            || (is_marked || !is_last) && (!is_marked || may_be_marked)
         {
             return;
         }
-        let which = if marked { "a buffer in the middle of the file" } else { "the last buffer" };
-        let detail = format!("{which} {} the flush marker", if marked { "has" } else { "lacks" });
+        let which = if is_marked { "a buffer in the middle of the file" } else { "the last buffer" };
+        let detail = format!("{which} {} the flush marker", if is_marked { "has" } else { "lacks" });
         self.report_buffer_finding(Rule::FlushMarker, at, buffer::at::FLAGS, detail);
     }
 
     /// Checks the logger id and counts the sessions. Each session has one logger id.
-    fn check_logger_id(&mut self, head: &BufferHeader, at: u64, state: &mut SequenceCheck) {
-        if at == 0 || head.kind() == BufferType::HEADER {
+    fn check_logger_id(&mut self, header: &BufferHeader, at: u64, state: &mut SequenceCheck) {
+        if at == 0 || header.kind() == BufferType::HEADER {
             state.session = state.session.saturating_add(1);
             state.logger_id = None;
             return;
         }
-        let expected = *state.logger_id.get_or_insert(head.logger_id);
-        if head.logger_id != expected && !state.logger_id_reported {
-            state.logger_id_reported = true;
-            let detail = format!("session number {} after {expected}", head.logger_id);
+        let expected = *state.logger_id.get_or_insert(header.logger_id);
+        if header.logger_id != expected && !state.has_reported_logger_id {
+            state.has_reported_logger_id = true;
+            let detail = format!("logger id {} after {expected}", header.logger_id);
             self.report_buffer_finding(Rule::LoggerId, at, buffer::at::LOGGER_ID, detail);
         }
     }

@@ -21,7 +21,7 @@ const COMPRESSED_HEADER_STEP: usize = 0x200;
 /// The session's properties that the file header records.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Session buffer size in bytes: a multiple of 1,024 up to 16 MiB.
+    /// Buffer size of the session in bytes: a multiple of 1,024 up to 16 MiB.
     pub buffer_size: u32,
     /// Whether buffers are compressed.
     pub compressed: bool,
@@ -109,7 +109,7 @@ impl Options {
             return invalid("buffer size is not a multiple of 1,024 from 1 KiB to 16 MiB");
         }
         if self.logger_id == 0 {
-            return invalid("the session number is 0");
+            return invalid("the logger id is 0");
         }
         if self.os_version[0] < 6 {
             return invalid("the OS version is older than 6.0");

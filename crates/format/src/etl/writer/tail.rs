@@ -13,7 +13,7 @@
 
 use crate::buffer::{BufferHeader, HEADER_SIZE, MIN_BUFFER};
 use crate::etl::ReadAt;
-use crate::etl::reader::{parse_first_event, read_head};
+use crate::etl::reader::{parse_first_event, read_first_bytes};
 use crate::header::system;
 use crate::logfile::LogFileHeader;
 use crate::spec::session::{EVENT_TRACE_COMPRESSED_MODE, EVENT_TRACE_FILE_MODE_CIRCULAR};
@@ -55,8 +55,8 @@ fn reject<T>(offset: u64, reason: &'static str) -> Result<T> {
 impl Tail {
     /// Finds the end of a file.
     pub fn find<R: ReadAt>(source: &R) -> Result<Self> {
-        let head = read_head(source)?;
-        let first = parse_first_event(&head)?;
+        let first_bytes = read_first_bytes(source)?;
+        let first = parse_first_event(&first_bytes)?;
         let header = LogFileHeader::parse(&first)?;
         if header.log_file_mode & (EVENT_TRACE_COMPRESSED_MODE | EVENT_TRACE_FILE_MODE_CIRCULAR) != 0 {
             return reject(0, "circular or compressed: only a sequential log is continued");
@@ -111,13 +111,13 @@ impl<R: ReadAt> PlainFile<'_, R> {
         if !is_complete || self.source.read_at(self.offset_of(number), &mut raw)? != HEADER_SIZE {
             return Ok(None);
         }
-        let head = BufferHeader::parse(&raw);
-        let filled = head.offset as usize;
-        let is_valid = head.buffer_size == self.size
-            && !head.is_compressed()
+        let header = BufferHeader::parse(&raw);
+        let filled = header.offset as usize;
+        let is_valid = header.buffer_size == self.size
+            && !header.is_compressed()
             && (HEADER_SIZE..=self.size as usize).contains(&filled)
             && filled == align8(filled);
-        Ok(is_valid.then_some(head))
+        Ok(is_valid.then_some(header))
     }
 
     /// Counts the whole buffers.
@@ -156,7 +156,7 @@ impl<R: ReadAt> PlainFile<'_, R> {
         let mut latest =
             if header.clock_type == ClockKind::SystemTime.number() { header.end_time.0 } else { 0 };
         for number in buffers.saturating_sub(reads).max(1)..buffers {
-            latest = self.read_buffer_header(number)?.map_or(latest, |head| latest.max(head.time_stamp));
+            latest = self.read_buffer_header(number)?.map_or(latest, |buffer| latest.max(buffer.time_stamp));
         }
         Ok(latest)
     }
@@ -269,9 +269,9 @@ mod tests {
                 [1000].into_iter().chain(2000..2000 + old).chain(3000..3000 + new).collect();
             assert_eq!(read_times(&file), expected, "{old} old and {new} new buffers");
             let trace = Trace::open(file.as_slice()).unwrap();
-            let h = trace.header();
-            assert_eq!((h.events_lost, h.buffers_lost, h.end_time), (11, 1, FileTime(4000)));
-            assert_eq!(h.processors, if new > 0 { 2 } else { 1 });
+            let header = trace.header();
+            assert_eq!((header.events_lost, header.buffers_lost, header.end_time), (11, 1, FileTime(4000)));
+            assert_eq!(header.processors, if new > 0 { 2 } else { 1 });
         }
     }
 
@@ -281,19 +281,19 @@ mod tests {
         let tail = Tail::find(&file).unwrap();
         drop(Writer::reopen(&mut file, &tail).unwrap());
         assert!(!Trace::open(file.as_slice()).unwrap().is_finalised());
-        assert_eq!(Tail::find(&file).unwrap().length(), tail.length(), "the file can be continued again");
+        assert_eq!(Tail::find(&file).unwrap().length(), tail.length(), "the file cannot be continued again");
     }
 
     #[test]
     fn unfinished_file_ends_with_its_last_whole_buffer() {
-        let whole = unfinished_file(3);
+        let original = unfinished_file(3);
         for extra in [0, 1, 100, BUFFER_BYTES - 1, BUFFER_BYTES, 5 * BUFFER_BYTES + 7] {
-            let mut file = whole.clone();
-            file.resize(whole.len() + extra, 0);
-            assert_eq!(Tail::find(&file).unwrap().length(), whole.len() as u64, "{extra} zeros");
+            let mut file = original.clone();
+            file.resize(original.len() + extra, 0);
+            assert_eq!(Tail::find(&file).unwrap().length(), original.len() as u64, "{extra} zeros");
         }
         for cut in 1..BUFFER_BYTES {
-            let file = whole[..whole.len() - cut].to_vec();
+            let file = original[..original.len() - cut].to_vec();
             assert_eq!(Tail::find(&file).unwrap().length(), 3 * BUFFER_BYTES as u64, "{cut} bytes missing");
         }
     }

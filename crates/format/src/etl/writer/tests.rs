@@ -69,11 +69,11 @@ fn several_buffers_in_one_write_give_the_same_file_as_single_writes() {
     batched.append_all_in_place(&mut placed).unwrap();
     assert!(
         batched.can_append_contiguously(1) && !batched.can_append_contiguously(2),
-        "the log wraps after one more buffer"
+        "the log does not wrap after one more buffer"
     );
     assert_eq!(single.finish(Summary::default()), batched.finish(Summary::default()));
     let packed = Writer::create(Vec::new(), options(true)).unwrap();
-    assert!(!packed.can_append_contiguously(1), "compressed buffers differ in size");
+    assert!(!packed.can_append_contiguously(1), "compressed buffers count as contiguous");
 }
 
 #[test]
@@ -91,7 +91,7 @@ fn in_place_buffer_keeps_only_loss_flags() {
     );
     assert!(
         writer.append_in_place(buffer_in_place(&mut buffer[..512], 1, 0, 256)).is_err(),
-        "accepted a buffer of another size"
+        "accepted a buffer of a different size"
     );
     assert!(
         writer.append_in_place(buffer_in_place(&mut buffer, 1, 0, filled + 1)).is_err(),

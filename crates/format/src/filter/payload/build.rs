@@ -48,10 +48,10 @@ impl Event {
     pub fn field(&mut self, field: Field) -> Result<u8> {
         let index = self.fields.len();
         if index >= MAX_FIELDS || !field.refers_only_before(index) {
-            return Err(invalid("a payload has at most 128 fields, each described by earlier ones"));
+            return Err(invalid("a payload must have at most 128 fields, which refer only to earlier ones"));
         }
         if matches!(field, Field { shape: Shape::Length { unit: 0, .. }, .. }) {
-            return Err(invalid("a unit has at least one byte"));
+            return Err(invalid("a unit must have at least one byte"));
         }
         self.fields.push(field);
         to_u8(index)

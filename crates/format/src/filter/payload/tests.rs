@@ -30,7 +30,7 @@ fn built_filter_reads_back() {
     assert_eq!(
         fields,
         [Field::one(Shape::Fixed(4)), Field::one(Shape::Utf16Z)],
-        "fields after the last used one are left out"
+        "fields after the last used one were kept"
     );
     let predicates: Vec<_> = filter.predicates().collect();
     let between = Predicate { field: 0, kind: U32, operator: Operator::BETWEEN, value: Value::Numbers(3, 9) };

@@ -39,18 +39,18 @@ impl CollectorFixture {
         for &(cpu, stamp) in records {
             region.publish(cpu, stamp, 0, &PAYLOAD);
         }
-        SessionSource { backlog: (0..usize::from(CPUS)).collect(), ..source }
+        SessionSource { backlog_streams: (0..usize::from(CPUS)).collect(), ..source }
     }
 
     /// Returns copies of the submitted buffers with sorted records. The pool gets the originals
     /// back.
     fn take_buffers(&self) -> Vec<Buffer> {
-        self.buffers_and_pieces().0
+        self.take_buffers_and_pieces().0
     }
 
     /// Returns the submitted buffers, and the pieces that live consumers got. Asserts that stamps
     /// of all are in order.
-    fn buffers_and_pieces(&self) -> (Vec<Buffer>, Vec<Buffer>) {
+    fn take_buffers_and_pieces(&self) -> (Vec<Buffer>, Vec<Buffer>) {
         let pool = &self.collector.shared.pool;
         let (mut sent, mut pieces) = (Vec::new(), Vec::new());
         for job in self.jobs.try_iter() {
@@ -73,8 +73,8 @@ impl CollectorFixture {
         }
         let live = pieces.iter().filter(|_| self.collector.shared.mode().is_real_time());
         for buffer in sent.iter().chain(live) {
-            assert!(read_events(buffer).is_sorted_by_key(|event| event.1), "{:?}", read_events(buffer));
-            assert_eq!(read_events(buffer).last().map(|event| event.1), Some(buffer.time));
+            assert!(read_events(buffer).is_sorted_by_key(|(_, stamp)| *stamp), "{:?}", read_events(buffer));
+            assert_eq!(read_events(buffer).last().map(|(_, stamp)| *stamp), Some(buffer.time));
         }
         (sent, pieces)
     }
@@ -88,8 +88,8 @@ impl CollectorFixture {
 }
 
 /// Returns process and stamp of each event in late buffers, or in the others.
-fn event_stamps(buffers: &[Buffer], late: bool) -> Vec<(u32, i64)> {
-    buffers.iter().filter(|buffer| buffer.is_late == late).flat_map(read_events).collect()
+fn event_stamps(buffers: &[Buffer], is_late: bool) -> Vec<(u32, i64)> {
+    buffers.iter().filter(|buffer| buffer.is_late == is_late).flat_map(read_events).collect()
 }
 
 /// Writes the buffers to a file and returns process and stamp of each event that a reader returns.
@@ -148,9 +148,9 @@ fn backlogs_share_a_buffer_even_if_stamps_decrease() {
         fixture.deliver();
         fixture.adopt(2, &at[1..3]);
         fixture.adopt(3, &at[3..6]);
-        assert_eq!(fixture.buffers_and_pieces().0.len(), 0);
+        assert_eq!(fixture.take_buffers_and_pieces().0.len(), 0);
         fixture.adopt(4, &[at[0], at[3]]);
-        let (buffers, pieces) = fixture.buffers_and_pieces();
+        let (buffers, pieces) = fixture.take_buffers_and_pieces();
         assert_eq!(buffers.len(), 0, "mode {mode:#x}");
         let stamp = |index: usize| at[index].cast_signed();
         let before = [(2, 1), (2, 2), (3, 3), (3, 4), (3, 5)].map(|(process, at)| (process, stamp(at)));
@@ -159,7 +159,7 @@ fn backlogs_share_a_buffer_even_if_stamps_decrease() {
         // Housekeeping submits all late buffers, except those of a flight recorder, whose history
         // has only full buffers.
         fixture.collector.do_housekeeping();
-        let (mut buffers, pieces) = fixture.buffers_and_pieces();
+        let (mut buffers, pieces) = fixture.take_buffers_and_pieces();
         if mode == BUFFERING {
             assert_eq!(buffers.len(), 0);
             buffers = fixture.collector.take_partial();
@@ -218,7 +218,7 @@ fn late_buffer_is_submitted_if_the_writer_takes_no_piece() {
 }
 
 #[test]
-fn forged_stamps_of_a_backlog_share_one_buffer_within_the_session() {
+fn forged_stamps_before_the_session_become_its_start_in_one_buffer() {
     let mut fixture = CollectorFixture::new(1);
     let now = fixture.now();
     fixture.publish(0, now, 0);
@@ -249,8 +249,8 @@ fn backlog_adopted_during_a_drain_is_collected_by_that_drain() {
     });
     let early = fixture.now();
     fixture.deliver();
-    // The first stream is done in the first turn; in the turn of the second, the collector waits
-    // for all buffers.
+    // The first stream is done in the first turn; in the turn of the second, the collector has to
+    // wait for a free buffer.
     for _ in 0..=SLICE_BYTES / LARGE_PAYLOAD.len() {
         let now = fixture.now();
         fixture.region.publish(1, now, 0, &LARGE_PAYLOAD);
@@ -323,8 +323,13 @@ fn no_completeness_stamp_while_a_backlog_is_partly_collected() {
         region.publish(0, early, 0, &LARGE_PAYLOAD);
     }
     region.publish(1, early, 0, &PAYLOAD);
-    fixture.collector.add_source(SessionSource { backlog: (0..usize::from(CPUS)).collect(), ..source });
-    assert!(fixture.collector.report_interval_bytes() <= SLICE_BYTES, "the first turn exceeds the interval");
+    fixture
+        .collector
+        .add_source(SessionSource { backlog_streams: (0..usize::from(CPUS)).collect(), ..source });
+    assert!(
+        fixture.collector.report_interval_bytes() <= SLICE_BYTES,
+        "the first turn stays within the interval"
+    );
     fixture.collector.drain(DrainReach::BeforeDrain);
     assert!(fixture.collector.deliver());
     let mut processors = BTreeSet::new();
@@ -333,7 +338,7 @@ fn no_completeness_stamp_while_a_backlog_is_partly_collected() {
             Job::Buffer(buffer) | Job::Live(buffer) => {
                 processors.extend(buffer.is_late.then_some(buffer.cpu))
             }
-            Job::Complete(_) => assert_eq!(processors.len(), 2, "complete before all was sent"),
+            Job::Complete(_) => assert_eq!(processors.len(), 2, "the completeness stamp was sent too early"),
             _ => panic!("an unexpected job was sent"),
         }
     }
@@ -375,7 +380,7 @@ fn any_step() -> impl Strategy<Value = Step> {
 
 proptest! {
     #[test]
-    fn file_with_backlogs_is_read_in_order_of_true_stamps(
+    fn events_of_backlogs_are_read_from_a_file_in_time_order(
         steps in prop::collection::vec(any_step(), 1..10),
         mode in prop::sample::select(MODES.to_vec()),
     ) {
@@ -394,8 +399,8 @@ proptest! {
                 process += 1;
                 let mut records: Vec<(u16, u64)> =
                     early.iter().map(|(cpu, moment)| (*cpu, *moment.get(&moments))).collect();
-                records.sort_unstable_by_key(|record| record.1);
-                expected.extend(records.iter().map(|record| (process, record.1.cast_signed())));
+                records.sort_unstable_by_key(|(_, stamp)| *stamp);
+                expected.extend(records.iter().map(|(_, stamp)| (process, stamp.cast_signed())));
                 let source = fixture.early_source(process, &records);
                 fixture.collector.add_source(source);
             }
@@ -417,7 +422,7 @@ proptest! {
         expected.sort_unstable_by_key(|&(process, stamp)| (stamp, process));
         if !buffers.is_empty() {
             let read = write_and_read(buffers);
-            prop_assert!(read.is_sorted_by_key(|event| event.1), "{:?}", read);
+            prop_assert!(read.is_sorted_by_key(|(_, stamp)| *stamp), "{:?}", read);
             let mut read = read;
             read.sort_unstable_by_key(|&(process, stamp)| (stamp, process));
             prop_assert_eq!(read, expected);

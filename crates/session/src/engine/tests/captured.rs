@@ -1,5 +1,4 @@
-//! Tests of captured records: one order with those of processes, one clock, only the time set by
-//! the session.
+//! Tests that captured records are merged by time with the records of processes.
 
 use super::*;
 use std::collections::VecDeque;
@@ -14,6 +13,8 @@ use traceweir_transport::clock::Anchor;
 
 use crate::capture::{Capture, CaptureClock, Captured};
 
+const SECOND_CAPTURE_HOOK: u16 = 0x0021;
+
 /// An event to capture: nanoseconds, hook, payload.
 type PendingEvent = (u64, u16, Vec<u8>);
 
@@ -23,6 +24,7 @@ struct FakeCapture {
     queue: VecDeque<(u64, bool, Vec<u8>)>,
     wake: OwnedFd,
     lost: Arc<Mutex<u64>>,
+    /// Hook of an event that is captured when the capture ends.
     last_hook: Option<u16>,
 }
 
@@ -88,7 +90,7 @@ fn captured_and_written_records_are_merged_with_stacks_after_events() {
         queue: VecDeque::new(),
         wake: eventfd(0, EventfdFlags::NONBLOCK).unwrap(),
         lost: Arc::new(Mutex::new(100)),
-        last_hook: Some(0x0021),
+        last_hook: Some(SECOND_CAPTURE_HOOK),
     };
     fixture.session.capture(Box::new(second));
     let writer = fixture.attach_writer(4711);
@@ -96,8 +98,8 @@ fn captured_and_written_records_are_merged_with_stacks_after_events() {
     // Each number is captured and written, in turns.
     for number in 0..50_u64 {
         let stack: Vec<u8> = [0_u64, 9, 8, 7].iter().flat_map(|word| word.to_le_bytes()).collect();
-        let event = (now(), hook::CONTEXT_SWITCH, number.to_le_bytes().to_vec());
-        let time = event.0;
+        let time = now();
+        let event = (time, hook::CONTEXT_SWITCH, number.to_le_bytes().to_vec());
         pending.lock().unwrap().extend([event, (time, hook::STACK_WALK, stack)]);
         std::thread::sleep(Duration::from_micros(200));
         writer.write(number, 0).unwrap();
@@ -118,7 +120,7 @@ fn captured_and_written_records_are_merged_with_stacks_after_events() {
                 assert_eq!(i64::from_le_bytes(*event.payload().first_chunk().unwrap()), last)
             }
             Some(hook::END_GROUP_MASKS) => records.push(("end", 0)),
-            Some(0x0021) => panic!("a session has one capture"),
+            Some(SECOND_CAPTURE_HOOK) => panic!("the session used a second capture"),
             Some(_) => {}
             None => records.push(("written", u64::from_le_bytes(*event.payload().first_chunk().unwrap()))),
         }
@@ -172,7 +174,7 @@ fn stack_is_dropped_with_an_event_too_large_for_a_buffer() {
     );
 }
 
-/// A capture that closes only after `may_close`, as perf events take seconds.
+/// A capture that closes only after `may_close`, as the close of perf events can take seconds.
 struct SlowClosingCapture {
     inner: FakeCapture,
     may_close: Option<Receiver<()>>,
@@ -184,8 +186,8 @@ impl Capture for SlowClosingCapture {
         self.inner.wake()
     }
 
-    fn poll(&mut self, clock: &dyn CaptureClock, events: bool) {
-        self.inner.poll(clock, events);
+    fn poll(&mut self, clock: &dyn CaptureClock, all: bool) {
+        self.inner.poll(clock, all);
     }
 
     fn peek(&self, stream: u16) -> Option<Captured> {
@@ -208,7 +210,7 @@ impl Capture for SlowClosingCapture {
 impl Drop for SlowClosingCapture {
     fn drop(&mut self) {
         // Fails if the test has ended, whatever its result.
-        let _ = self.may_close.take().map(|gate| gate.recv());
+        let _ = self.may_close.take().map(|may_close| may_close.recv());
         let _ = self.closed.send(());
     }
 }
@@ -217,7 +219,7 @@ impl Drop for SlowClosingCapture {
 fn closing_a_capture_does_not_delay_the_stop_or_the_end_time() {
     let fixture = SessionFixture::with_file(session_config(0));
     let (close, may_close) = channel();
-    let (closed, is_closed) = channel();
+    let (closed, close_notices) = channel();
     let inner = FakeCapture {
         pending: Arc::default(),
         queue: VecDeque::new(),
@@ -231,12 +233,12 @@ fn closing_a_capture_does_not_delay_the_stop_or_the_end_time() {
         let _ = done.send(outcome.is_ok());
     }));
     let answer = stopped.recv_timeout(Duration::from_secs(60));
-    let opened_gate = Anchor::now(traceweir_transport::clock::Counter::best()).wall;
+    let close_allowed = Anchor::now(traceweir_transport::clock::Counter::best()).wall;
     drop(close);
     assert_eq!(answer, Ok(true), "the stop waited for the capture to close");
-    assert_eq!(is_closed.recv_timeout(Duration::from_secs(60)), Ok(()), "the capture is not closed");
+    assert_eq!(close_notices.recv_timeout(Duration::from_secs(60)), Ok(()), "the capture is not closed");
     let trace = Trace::open(File::open(fixture.log_path()).unwrap()).unwrap();
-    assert!(trace.header().end_time <= opened_gate);
+    assert!(trace.header().end_time <= close_allowed);
     let (mut events, mut last) = (trace.events(), None);
     while let Some(event) = events.next().unwrap() {
         last = event.hook().or(last);

@@ -6,49 +6,49 @@ use proptest::prelude::*;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 
 /// Starts a session that writes a file sequence `part-N.etl`; only `files` files can be created.
-fn start_sequence(maximum_kib: u32, raw: SessionConfig, files: u32) -> SessionFixture {
-    let folder = tempfile::tempdir().expect("a temporary folder can be created");
+fn start_sequence(maximum_kib: u32, config: SessionConfig, files: u32) -> SessionFixture {
+    let folder = tempfile::tempdir().expect("no temporary folder could be created");
     let pattern = folder.path().join("part-%d.etl");
     let first = open_file(&folder.path().join("part-1.etl"));
-    let raw = SessionConfig { log_file: Some(pattern), maximum_file_size: maximum_kib, ..raw };
-    SessionFixture::start_with_sequence(raw, first, folder, next_file(files))
+    let config = SessionConfig { log_file: Some(pattern), maximum_file_size: maximum_kib, ..config };
+    SessionFixture::start_with_sequence(config, first, folder, file_opener(files))
 }
 
-/// Opens up to `max_files` files, then fails.
-fn next_file(max_files: u32) -> NextFile {
-    let mut made = 1;
+/// Returns a function that opens files until `max_files` exist, and then fails.
+fn file_opener(max_files: u32) -> NextFile {
+    let mut opened = 1;
     Box::new(move |name| {
-        made += 1;
-        if made > max_files {
-            return Err(Error::File(std::io::Error::from_raw_os_error(13)));
+        opened += 1;
+        if opened > max_files {
+            return Err(Error::File(rustix::io::Errno::ACCESS.into()));
         }
         Ok(SequenceFile { file: open_file(name), claim: Box::new(()) })
     })
 }
 
-/// Returns the numbers in each file of a sequence, and the sums of their headers: events lost,
-/// buffers lost, buffers written.
-fn read_sequence(fixture: &SessionFixture, files: u32) -> (Vec<Vec<u64>>, (u64, u64, u64)) {
-    let mut sums = (0, 0, 0);
+/// Returns the numbers in each file of a sequence, and the lost events and buffers that the headers
+/// count together.
+fn read_sequence(fixture: &SessionFixture, files: u32) -> (Vec<Vec<u64>>, (u64, u64)) {
+    let mut losses = (0, 0);
     let events = (1..=files).map(|number| {
         let path = fixture.folder.path().join(format!("part-{number}.etl"));
-        let trace = Trace::open(File::open(&path).expect("the file exists")).expect("the file is a trace");
-        let h = trace.header();
-        assert_eq!(h.file_name, path.to_str().expect("the file has a name"));
-        sums.0 += u64::from(h.events_lost);
-        sums.1 += u64::from(h.buffers_lost);
-        sums.2 += u64::from(h.buffers_written);
-        let first = trace.events().next().expect("the event can be read").map(|event| event.hook());
-        assert_eq!(first, Some(Some(0)), "the header is the first event");
+        let trace =
+            Trace::open(File::open(&path).expect("the file is missing")).expect("the file is not a trace");
+        let header = trace.header();
+        assert_eq!(header.file_name, path.to_str().expect("the file has no name"));
+        losses.0 += u64::from(header.events_lost);
+        losses.1 += u64::from(header.buffers_lost);
+        let first = trace.events().next().expect("the event cannot be read").map(|event| event.hook());
+        assert_eq!(first, Some(Some(0)), "the header is not the first event");
         read_numbers(&path)
     });
-    (events.collect(), sums)
+    (events.collect(), losses)
 }
 
 fn current_file_number(fixture: &SessionFixture) -> u32 {
-    let name = fixture.session.properties().config.log_file.expect("the file has a name");
-    let name = name.file_name().and_then(|n| n.to_str()).expect("the file has a name").to_owned();
-    name.trim_start_matches("part-").trim_end_matches(".etl").parse().expect("the payload is a number")
+    let name = fixture.session.properties().config.log_file.expect("the file has no name");
+    let name = name.file_name().and_then(|n| n.to_str()).expect("the file has no name").to_owned();
+    name.trim_start_matches("part-").trim_end_matches(".etl").parse().expect("the file name has no number")
 }
 
 proptest! {
@@ -65,20 +65,20 @@ proptest! {
         let fixture = start_sequence(maximum, session_config(mode), u32::MAX);
         let writer = fixture.attach_writer(1);
         for (number, &size) in sizes.iter().enumerate() {
-            writer.write(number as u64, size).expect("the event is written");
+            writer.write(number as u64, size).expect("the event was not written");
             if increments.contains(&number) {
-                wait_for_reply(|done| fixture.session.increment(done)).expect("the next file begins");
+                wait_for_reply(|done| fixture.session.increment(done)).expect("the next file did not begin");
             }
         }
         let after = fixture.stop();
         let files = current_file_number(&fixture);
-        let (read, sums) = read_sequence(&fixture, files);
+        let (read, losses) = read_sequence(&fixture, files);
         prop_assert_eq!(after.events_lost, 0);
-        prop_assert_eq!((sums.0, sums.1), (0, 0));
+        prop_assert_eq!(losses, (0, 0));
         prop_assert_eq!(unique_numbers(&read.concat()), (0..sizes.len() as u64).collect());
         for number in 1..=files {
             let path = fixture.folder.path().join(format!("part-{number}.etl"));
-            prop_assert!(path.metadata().expect("the file exists").len() <= u64::from(maximum) << 10);
+            prop_assert!(path.metadata().expect("the file is missing").len() <= u64::from(maximum) << 10);
         }
     }
 }
@@ -88,9 +88,13 @@ fn increment_begins_the_next_file_at_once() {
     let fixture = start_sequence(1 << 20, session_config(NEWFILE | KBYTES), u32::MAX);
     let writer = fixture.attach_writer(1);
     writer.write(1, 0).unwrap();
-    let now = wait_for_reply(|done| fixture.session.increment(done)).unwrap();
-    assert_eq!(now.config.log_file, Some(fixture.folder.path().join("part-2.etl")));
-    assert_eq!(read_numbers(&fixture.folder.path().join("part-1.etl")), [1], "the first file is finalised");
+    let after = wait_for_reply(|done| fixture.session.increment(done)).unwrap();
+    assert_eq!(after.config.log_file, Some(fixture.folder.path().join("part-2.etl")));
+    assert_eq!(
+        read_numbers(&fixture.folder.path().join("part-1.etl")),
+        [1],
+        "the first file is not finalised"
+    );
     writer.write(2, 0).unwrap();
     fixture.stop();
     assert_eq!(read_numbers(&fixture.folder.path().join("part-2.etl")), [2]);
@@ -127,20 +131,20 @@ fn file_sequence_ends_if_next_file_cannot_be_opened() {
     assert_eq!(ended, Ended { status: Status::ERROR_ACCESS_DENIED });
     let after = fixture.stop();
     assert_eq!(after.end_status, Status::ERROR_ACCESS_DENIED.0);
-    let (read, sums) = read_sequence(&fixture, 3);
+    let (read, losses) = read_sequence(&fixture, 3);
     assert_eq!(unique_numbers(&read.concat()).len() as u64 + after.events_lost, 2_000);
-    assert_eq!((sums.0, sums.1), (after.events_lost, u64::from(after.log_buffers_lost)));
+    assert_eq!(losses, (after.events_lost, u64::from(after.log_buffers_lost)));
 }
 
 #[test]
 fn file_sequence_needs_a_file_opener_and_can_be_replaced() {
     let folder = tempfile::tempdir().unwrap();
-    let raw = SessionConfig {
+    let config = SessionConfig {
         log_file: Some(folder.path().join("%d.etl")),
         maximum_file_size: 1,
-        ..session_config(8)
+        ..session_config(NEWFILE)
     };
-    let config = Config::new(raw, CPUS).unwrap();
+    let config = Config::new(config, CPUS).unwrap();
     let file = Some(open_file(&folder.path().join("1.etl")));
     let options = StartOptions {
         id: 1,
@@ -159,12 +163,12 @@ fn file_sequence_needs_a_file_opener_and_can_be_replaced() {
         let pattern = fixture.folder.path().join(name);
         let first = open_file(&crate::config::sequence_file_name(&pattern, 1));
         let update = Update { log_file: Some(pattern), ..Update::default() };
-        wait_for_reply(|done| fixture.session.update_with_sequence(update, first, next_file(9), done))
+        wait_for_reply(|done| fixture.session.update_with_sequence(update, first, file_opener(9), done))
             .map_err(|e| e.status())
     };
     assert_eq!(switch_to("plain.etl"), Err(Status::ERROR_INVALID_PARAMETER));
-    let now = switch_to("other-%d.etl").unwrap();
-    assert_eq!(now.config.log_file, Some(fixture.folder.path().join("other-1.etl")));
+    let after = switch_to("other-%d.etl").unwrap();
+    assert_eq!(after.config.log_file, Some(fixture.folder.path().join("other-1.etl")));
     assert_eq!(switch_to("other-%d.etl"), Err(Status::ERROR_BAD_PATHNAME), "the same name again");
     writer.write(2, 0).unwrap();
     wait_for_reply(|done| fixture.session.increment(done)).unwrap();
@@ -174,18 +178,18 @@ fn file_sequence_needs_a_file_opener_and_can_be_replaced() {
     assert_eq!((read("part-1.etl"), read("other-1.etl"), read("other-2.etl")), (vec![1], vec![2], vec![3]));
 }
 
-/// Properties of an appending session.
-fn appending() -> SessionConfig {
-    SessionConfig { clock: 2, ..session_config(4) }
+/// Returns the configuration of an appending session.
+fn append_config() -> SessionConfig {
+    SessionConfig { clock: 2, ..session_config(APPEND) }
 }
 
 fn append_to(
     folder: tempfile::TempDir,
-    raw: SessionConfig,
+    config: SessionConfig,
 ) -> Result<SessionFixture, (Error, tempfile::TempDir)> {
     let path = folder.path().join("log.etl");
     SessionFixture::try_start(
-        SessionConfig { log_file: Some(path.clone()), ..raw },
+        SessionConfig { log_file: Some(path.clone()), ..config },
         Some(open_file(&path)),
         None,
         folder,
@@ -196,7 +200,7 @@ fn append_to(
 fn file_can_be_appended_to_repeatedly() {
     let mut folder = tempfile::tempdir().unwrap();
     for round in 0..4_u64 {
-        let fixture = append_to(folder, appending()).expect("the session starts");
+        let fixture = append_to(folder, append_config()).expect("the session did not start");
         let writer = fixture.attach_writer(u32::try_from(round).unwrap() + 1);
         for at in 0..500 {
             writer.write(round * 500 + at, 60).unwrap();
@@ -215,7 +219,7 @@ fn losses_of_an_appended_file_are_summed() {
     let mut folder = tempfile::tempdir().unwrap();
     let mut lost = 0;
     for _ in 0..2 {
-        let fixture = append_to(folder, SessionConfig { ring_bytes: 1, ..appending() }).unwrap();
+        let fixture = append_to(folder, SessionConfig { ring_bytes: 1, ..append_config() }).unwrap();
         let writer = fixture.attach_writer(1);
         for number in 0..20_000 {
             let _ = writer.write(number, 900);
@@ -229,18 +233,18 @@ fn losses_of_an_appended_file_are_summed() {
 
 #[test]
 fn file_left_by_a_crash_is_continued_after_its_last_whole_buffer() {
-    let fixture = append_to(tempfile::tempdir().unwrap(), appending()).unwrap();
+    let fixture = append_to(tempfile::tempdir().unwrap(), append_config()).unwrap();
     let writer = fixture.attach_writer(1);
     for number in 0..100 {
         writer.write(number, 60).unwrap();
     }
     fixture.flush();
     // State after a crash: no final header, and half a buffer.
-    let left = std::fs::read(fixture.log_path()).unwrap();
+    let crashed = std::fs::read(fixture.log_path()).unwrap();
     fixture.stop();
-    let torn = [left.clone(), left[left.len() - 5000..].to_vec()].concat();
+    let torn = [crashed.clone(), crashed[crashed.len() - 5000..].to_vec()].concat();
     std::fs::write(fixture.log_path(), torn).unwrap();
-    let fixture = append_to(fixture.folder, appending()).unwrap();
+    let fixture = append_to(fixture.folder, append_config()).unwrap();
     fixture.attach_writer(1).write(100, 60).unwrap();
     fixture.stop();
     assert_eq!(read_numbers(&fixture.log_path()), (0..=100).collect::<Vec<_>>());
@@ -248,17 +252,17 @@ fn file_left_by_a_crash_is_continued_after_its_last_whole_buffer() {
 
 #[test]
 fn unsuitable_file_is_rejected_and_stays_unchanged() {
-    let fixture = append_to(tempfile::tempdir().unwrap(), appending()).unwrap();
+    let fixture = append_to(tempfile::tempdir().unwrap(), append_config()).unwrap();
     fixture.attach_writer(1).write(1, 0).unwrap();
     fixture.stop();
     let folder = fixture.folder.path().to_owned();
     let path = folder.join("log.etl");
     let good = std::fs::read(&path).unwrap();
-    let try_with = |raw: SessionConfig, bytes: &[u8]| {
+    let try_with = |config: SessionConfig, bytes: &[u8]| {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("log.etl");
         std::fs::write(&path, bytes).unwrap();
-        match append_to(folder, raw) {
+        match append_to(folder, config) {
             Ok(fixture) => {
                 fixture.stop();
                 Status::ERROR_SUCCESS
@@ -274,17 +278,21 @@ fn unsuitable_file_is_rejected_and_stays_unchanged() {
         }
     };
     let invalid = Status::ERROR_INVALID_PARAMETER;
-    assert_eq!(try_with(appending(), &good), Status::ERROR_SUCCESS);
-    assert_eq!(try_with(SessionConfig { buffer_size: 32, ..appending() }, &good), invalid);
-    assert_eq!(try_with(SessionConfig { log_file_mode: APPEND | ONE_STREAM, ..appending() }, &good), invalid);
-    assert_eq!(try_with(appending(), b"a letter to a friend"), invalid);
-    assert_eq!(try_with(appending(), &good[..good.len() - 1]), invalid);
-    for other in
-        [session_config(SEQUENTIAL), SessionConfig { clock: 2, maximum_file_size: 1, ..session_config(2) }]
-    {
+    assert_eq!(try_with(append_config(), &good), Status::ERROR_SUCCESS);
+    assert_eq!(try_with(SessionConfig { buffer_size: 32, ..append_config() }, &good), invalid);
+    assert_eq!(
+        try_with(SessionConfig { log_file_mode: APPEND | ONE_STREAM, ..append_config() }, &good),
+        invalid
+    );
+    assert_eq!(try_with(append_config(), b"a letter to a friend"), invalid);
+    assert_eq!(try_with(append_config(), &good[..good.len() - 1]), invalid);
+    for other in [
+        session_config(SEQUENTIAL),
+        SessionConfig { clock: 2, maximum_file_size: 1, ..session_config(CIRCULAR) },
+    ] {
         let fixture = SessionFixture::with_file(other);
         fixture.stop();
-        assert_eq!(try_with(appending(), &std::fs::read(fixture.log_path()).unwrap()), invalid);
+        assert_eq!(try_with(append_config(), &std::fs::read(fixture.log_path()).unwrap()), invalid);
     }
 }
 
@@ -295,21 +303,24 @@ fn session_with_a_file_can_become_live() {
     for number in 0..100 {
         writer.write(number, 0).unwrap();
     }
-    let now = wait_for_reply(|done| fixture.session.convert_to_real_time(done)).unwrap();
-    assert_eq!((now.config.log_file_mode, now.config.log_file, now.config.flush_timer), (REAL_TIME, None, 1));
-    assert_eq!(read_numbers(&fixture.log_path()), (0..100).collect::<Vec<_>>(), "the file is final");
+    let after = wait_for_reply(|done| fixture.session.convert_to_real_time(done)).unwrap();
+    assert_eq!(
+        (after.config.log_file_mode, after.config.log_file, after.config.flush_timer),
+        (REAL_TIME, None, 1)
+    );
+    assert_eq!(read_numbers(&fixture.log_path()), (0..100).collect::<Vec<_>>(), "the file is not final");
     let live = wait_for_reply(|done| fixture.session.open_consumer(done)).unwrap();
     let mut queue = QueueReader::open(live.ends, live.slots, live.buffer_bytes).unwrap();
     writer.write(100, 0).unwrap();
     fixture.flush();
     let mut bytes = Vec::new();
-    assert!(matches!(queue.pop(&mut bytes), Ok(Next::Buffer(_))), "the next event is live");
+    assert!(matches!(queue.pop(&mut bytes), Ok(Next::Buffer(_))), "the next event is not live");
     let twice = wait_for_reply(|done| fixture.session.convert_to_real_time(done)).unwrap_err();
     assert_eq!(twice.status(), Status::ERROR_INVALID_FUNCTION);
     assert_eq!(fixture.stop().events, 101);
     assert_eq!(read_numbers(&fixture.log_path()).len(), 100);
-    for raw in [session_config(BUFFERING), session_config(SEQUENTIAL | PRIVATE | IN_PROC)] {
-        let fixture = SessionFixture::with_file(raw);
+    for config in [session_config(BUFFERING), session_config(SEQUENTIAL | PRIVATE | IN_PROC)] {
+        let fixture = SessionFixture::with_file(config);
         let error = wait_for_reply(|done| fixture.session.convert_to_real_time(done)).unwrap_err();
         assert_eq!(error.status(), Status::ERROR_INVALID_FUNCTION);
         fixture.stop();
@@ -317,21 +328,22 @@ fn session_with_a_file_can_become_live() {
 }
 
 #[test]
-fn full_buffers_wait_for_the_threshold_or_a_flush() {
-    let raw = SessionConfig { flush_threshold: 6, minimum_buffers: 40, ..session_config(0x1000_0001) };
-    let fixture = SessionFixture::with_file(raw);
+fn full_buffers_wait_for_the_flush_threshold_or_a_flush() {
+    let config =
+        SessionConfig { flush_threshold: 6, minimum_buffers: 40, ..session_config(SEQUENTIAL | ONE_STREAM) };
+    let fixture = SessionFixture::with_file(config);
     let writer = fixture.attach_writer(1);
-    let mut records = BTreeSet::new();
+    let mut written_counts = BTreeSet::new();
     let mut offered = 0;
     while fixture.session.properties().buffers_written < 13 {
         writer.write(offered, 2000).unwrap();
         offered += 1;
-        records.insert(fixture.session.properties().buffers_written);
+        written_counts.insert(fixture.session.properties().buffers_written);
         std::thread::sleep(Duration::from_micros(200));
     }
-    records.insert(fixture.session.properties().buffers_written);
+    written_counts.insert(fixture.session.properties().buffers_written);
     let is_whole_batch = |written: &u32| *written == 1 || *written >= 7;
-    assert!(records.iter().all(is_whole_batch), "the header, then six at least: {records:?}");
+    assert!(written_counts.iter().all(is_whole_batch), "a batch is too small: {written_counts:?}");
     writer.write(offered, 0).unwrap();
     fixture.flush();
     assert!(fixture.session.properties().buffers_written > 13);
@@ -341,8 +353,9 @@ fn full_buffers_wait_for_the_threshold_or_a_flush() {
 
 #[test]
 fn flush_threshold_does_not_block_a_session_of_few_buffers() {
-    let raw = SessionConfig { flush_threshold: u32::MAX, maximum_buffers: 1, ..session_config(1) };
-    let fixture = SessionFixture::with_file(raw);
+    let config =
+        SessionConfig { flush_threshold: u32::MAX, maximum_buffers: 1, ..session_config(SEQUENTIAL) };
+    let fixture = SessionFixture::with_file(config);
     let writer = fixture.attach_writer(1);
     for number in 0..3_000 {
         writer.write(number, 900).unwrap();
@@ -357,8 +370,9 @@ fn flush_threshold_does_not_block_a_session_of_few_buffers() {
 
 #[test]
 fn largest_buffers_can_be_written() {
-    let raw = SessionConfig { buffer_size: 16_384, minimum_buffers: 2, ..session_config(0x1000_0001) };
-    let fixture = SessionFixture::with_file(raw);
+    let config =
+        SessionConfig { buffer_size: 16_384, minimum_buffers: 2, ..session_config(SEQUENTIAL | ONE_STREAM) };
+    let fixture = SessionFixture::with_file(config);
     let writer = fixture.attach_writer(1);
     assert_eq!(fixture.session.properties().config.buffer_size, 16_384);
     for number in 0..400 {
@@ -398,13 +412,13 @@ fn claim_on_a_file_ends_with_the_file() {
     let folder = tempfile::tempdir().unwrap();
     let first = open_file(&folder.path().join("part-1.etl"));
     let log_file = Some(folder.path().join("part-%d.etl"));
-    let raw = SessionConfig { log_file, maximum_file_size: 100, ..session_config(8) };
+    let config = SessionConfig { log_file, maximum_file_size: 100, ..session_config(NEWFILE) };
     let claim_count = Arc::clone(&claims);
     let next: NextFile = Box::new(move |name| {
         claim_count.fetch_add(1, SeqCst);
         Ok(SequenceFile { file: open_file(name), claim: Box::new(Claim(Arc::clone(&claim_count))) })
     });
-    let fixture = SessionFixture::start_with_sequence(raw, first, folder, next);
+    let fixture = SessionFixture::start_with_sequence(config, first, folder, next);
     for _ in 0..5 {
         wait_for_reply(|done| fixture.session.increment(done)).unwrap();
         assert_eq!(claims.load(SeqCst), 1);
@@ -429,13 +443,13 @@ fn update_follows_the_published_rules() {
     let (before, after) = (fixture.session.properties(), update(&fixture, zeros).unwrap());
     assert_eq!(before.config, after.config);
     fixture.stop();
-    let fixture = append_to(tempfile::tempdir().unwrap(), appending()).unwrap();
+    let fixture = append_to(tempfile::tempdir().unwrap(), append_config()).unwrap();
     assert_eq!(update(&fixture, live(true)).err(), invalid, "append and real-time");
     fixture.stop();
     let fixture = SessionFixture::with_file(session_config(SEQUENTIAL | PRIVATE | IN_PROC));
-    let extra_bytes = Update { maximum_buffers: Some(50), ..Update::default() };
+    let more_buffers = Update { maximum_buffers: Some(50), ..Update::default() };
     assert_eq!(
-        (update(&fixture, extra_bytes).err(), update(&fixture, live(true)).err()),
+        (update(&fixture, more_buffers).err(), update(&fixture, live(true)).err()),
         (invalid, invalid),
         "private"
     );

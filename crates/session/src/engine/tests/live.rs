@@ -1,4 +1,4 @@
-//! Tests of live consumers of whole sessions.
+//! Tests of live consumers of complete sessions.
 
 use super::*;
 use traceweir_format::buffer::{BufferHeader, HEADER_SIZE, Records};
@@ -24,14 +24,15 @@ impl LiveReader {
     fn read(&mut self) -> Option<Vec<u64>> {
         let mut events = Vec::new();
         loop {
-            match self.queue.pop(&mut self.buffer).expect("the queue is valid") {
+            match self.queue.pop(&mut self.buffer).expect("the queue is damaged") {
                 Next::Buffer(_) => {
-                    let head =
-                        BufferHeader::parse(self.buffer.first_chunk().expect("the buffer has a header"));
-                    let mut records = Records::new(&self.buffer, HEADER_SIZE, 0, head.processor_index, false);
-                    while let Some(record) = records.next().expect("the record is valid") {
+                    let header =
+                        BufferHeader::parse(self.buffer.first_chunk().expect("the buffer has no header"));
+                    let mut records =
+                        Records::new(&self.buffer, HEADER_SIZE, 0, header.processor_index, false);
+                    while let Some(record) = records.next().expect("the record is invalid") {
                         events.push(u64::from_le_bytes(
-                            *record.payload().first_chunk().expect("the payload is a number"),
+                            *record.payload().first_chunk().expect("the payload is not a number"),
                         ));
                     }
                 }
@@ -47,7 +48,7 @@ impl LiveReader {
         let mut events = Vec::new();
         while events.len() < count {
             assert!(std::time::Instant::now() < deadline, "{} of {count} events arrived", events.len());
-            events.append(&mut self.read().expect("the queue has not ended"));
+            events.append(&mut self.read().expect("the queue has ended"));
             std::thread::sleep(Duration::from_millis(1));
         }
         events
@@ -55,8 +56,8 @@ impl LiveReader {
 
     fn read_to_end(&mut self) -> Vec<u64> {
         let mut events = Vec::new();
-        while let Some(mut extra_bytes) = self.read() {
-            events.append(&mut extra_bytes);
+        while let Some(mut more) = self.read() {
+            events.append(&mut more);
         }
         events
     }
@@ -65,28 +66,28 @@ impl LiveReader {
 #[test]
 fn full_session_refuses_writes_until_a_consumer_opens() {
     let small =
-        SessionConfig { buffer_size: 4, minimum_buffers: 2, maximum_buffers: 4, ..session_config(0x100) };
+        SessionConfig { buffer_size: 4, minimum_buffers: 2, maximum_buffers: 4, ..session_config(REAL_TIME) };
     let fixture = SessionFixture::without_file(small);
     let writer = fixture.attach_writer(1);
     let (mut offered, mut refused_writes) = (0, 0);
     let mut write = |writer: &TestWriter| {
-        let written = writer.write(offered, 900);
+        let result = writer.write(offered, 900);
         offered += 1;
-        refused_writes += u64::from(written.is_err());
-        written
+        refused_writes += u64::from(result.is_err());
+        result
     };
     let deadline = std::time::Instant::now() + TIMEOUT;
     while write(&writer) != Err(WriteFailure::OwnerFull) {
         assert!(std::time::Instant::now() < deadline, "the session never became full");
         fixture.flush();
     }
-    // A process that attaches now finds the session full as well, once the collector knows it.
+    // The flush makes the collector close the region of a process that attaches now.
     let other = fixture.attach_writer(2);
     fixture.flush();
     assert_eq!(write(&other), Err(WriteFailure::OwnerFull));
     let mut reader = fixture.open_reader().unwrap();
     assert_eq!((write(&writer), write(&other)), (Ok(()), Ok(())));
-    // The backlog has filled the queue; new buffers need room there.
+    // The backlog has filled the queue; reading makes room for new buffers.
     let mut received = reader.read().unwrap();
     let end = fixture.stop();
     received.append(&mut reader.read_to_end());
@@ -99,7 +100,10 @@ fn full_session_refuses_writes_until_a_consumer_opens() {
 #[test]
 fn live_consumer_and_file_get_everything() {
     for low_latency in [false, true] {
-        let fixture = SessionFixture::with_file(SessionConfig { low_latency, ..session_config(0x101) });
+        let fixture = SessionFixture::with_file(SessionConfig {
+            low_latency,
+            ..session_config(SEQUENTIAL | REAL_TIME)
+        });
         let writer = fixture.attach_writer(1);
         let mut reader = fixture.open_reader().unwrap();
         assert_eq!(fixture.session.properties().consumers, 1);
@@ -140,15 +144,15 @@ fn first_consumer_gets_earlier_events() {
 }
 
 #[test]
-fn consumer_that_never_reads_delays_no_other_and_has_exact_losses() {
+fn consumer_that_never_reads_loses_a_known_number_of_events_and_the_file_none() {
     let fixture = SessionFixture::with_file(session_config(SEQUENTIAL | REAL_TIME));
     let writer = fixture.attach_writer(1);
     let mut idle = fixture.open_reader().unwrap();
     let total = 20_000;
-    let (mut taken, mut lost) = (0_u64, 0);
+    let (mut written, mut lost) = (0_u64, 0);
     for number in 0..total {
         match writer.write(number, 200) {
-            Ok(()) => taken += 1,
+            Ok(()) => written += 1,
             Err(_) => lost += 1,
         }
         if number % 200 == 0 {
@@ -157,9 +161,9 @@ fn consumer_that_never_reads_delays_no_other_and_has_exact_losses() {
     }
     let after = fixture.stop();
     assert_eq!(after.events_lost, lost);
-    assert_eq!(read_numbers(&fixture.log_path()).len() as u64, taken, "the file lacks events");
+    assert_eq!(read_numbers(&fixture.log_path()).len() as u64, written, "the file lacks events");
     let received = unique_numbers(&idle.read_to_end()).len() as u64;
-    assert_eq!(received + after.real_time_events_lost, taken);
+    assert_eq!(received + after.real_time_events_lost, written);
     assert!(after.real_time_events_lost > 0, "the queue lost no events");
     let (buffers, events) = idle.queue.lost();
     let counted = (u64::from(after.real_time_buffers_lost), after.real_time_events_lost);
@@ -168,11 +172,12 @@ fn consumer_that_never_reads_delays_no_other_and_has_exact_losses() {
 
 #[test]
 fn live_session_without_consumer_bounds_its_backlog() {
-    let fixture = SessionFixture::without_file(SessionConfig { maximum_buffers: 1, ..session_config(0x100) });
+    let fixture =
+        SessionFixture::without_file(SessionConfig { maximum_buffers: 1, ..session_config(REAL_TIME) });
     let writer = fixture.attach_writer(1);
-    let mut taken = 0;
+    let mut written = 0;
     for number in 0..20_000 {
-        taken += u64::from(writer.write(number, 200).is_ok());
+        written += u64::from(writer.write(number, 200).is_ok());
         if number % 200 == 0 {
             fixture.flush();
         }
@@ -181,12 +186,12 @@ fn live_session_without_consumer_bounds_its_backlog() {
     assert!(full.real_time_events_lost > 0, "the backlog is not bounded");
     let mut late = fixture.open_reader().unwrap();
     let after = fixture.stop();
-    assert_eq!(unique_numbers(&late.read_to_end()).len() as u64 + after.real_time_events_lost, taken);
-    assert_eq!(after.events, taken);
+    assert_eq!(unique_numbers(&late.read_to_end()).len() as u64 + after.real_time_events_lost, written);
+    assert_eq!(after.events, written);
 }
 
 #[test]
-fn consumers_are_counted_and_limited() {
+fn session_counts_its_consumers_and_refuses_the_ninth() {
     let fixture = SessionFixture::without_file(session_config(REAL_TIME));
     let mut readers: Vec<LiveReader> = (0..8).map(|_| fixture.open_reader().unwrap()).collect();
     let error = wait_for_reply(|done| fixture.session.open_consumer(done)).unwrap_err();
@@ -198,8 +203,8 @@ fn consumers_are_counted_and_limited() {
     readers.push(fixture.open_reader().unwrap());
     fixture.stop();
     assert!(readers.iter_mut().all(|r| r.read().is_none()));
-    let without_live = SessionFixture::with_file(session_config(SEQUENTIAL));
-    let error = wait_for_reply(|done| without_live.session.open_consumer(done)).unwrap_err();
+    let not_live = SessionFixture::with_file(session_config(SEQUENTIAL));
+    let error = wait_for_reply(|done| not_live.session.open_consumer(done)).unwrap_err();
     assert_eq!(error.status(), Status::ERROR_WMI_INSTANCE_NOT_FOUND);
 }
 

@@ -4,7 +4,7 @@ use super::*;
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
-/// Writes numbers from two CPUs in turns. Returns which number was written where. Calls `pause`
+/// Writes numbers from two CPUs in turns. Returns the CPU of each number. Calls `pause`
 /// after every 50 events.
 fn write_from_two_cpus(
     writer: &TestWriter,
@@ -34,20 +34,22 @@ fn write_from_two_cpus(
 /// Asserts that the file has the last events of each CPU without a gap. Returns their number.
 fn assert_suffixes(path: &Path, offered: &[(u16, u64)]) -> usize {
     let events = read_log(path);
-    for cpu in offered.iter().map(|o| o.0).collect::<BTreeSet<_>>() {
-        let read: Vec<u64> = events.iter().filter(|e| e.1 == cpu).map(|e| e.2).collect();
-        let written: Vec<u64> = offered.iter().filter(|o| o.0 == cpu).map(|o| o.1).collect();
+    for cpu in offered.iter().map(|(cpu, _)| *cpu).collect::<BTreeSet<_>>() {
+        let read: Vec<u64> =
+            events.iter().filter(|event| event.cpu == cpu).map(|event| event.number).collect();
+        let written: Vec<u64> =
+            offered.iter().filter(|(written_on, _)| *written_on == cpu).map(|(_, number)| *number).collect();
         assert!(written.ends_with(&read), "processor {cpu}: {} of {} events read", read.len(), written.len());
     }
-    let newest = events.iter().map(|e| e.2).max();
-    assert_eq!(newest, offered.last().map(|o| o.1), "the newest event is missing");
+    let newest = events.iter().map(|event| event.number).max();
+    assert_eq!(newest, offered.last().map(|(_, number)| *number), "the newest event is missing");
     events.len()
 }
 
 #[test]
 fn circular_log_keeps_newest_events() {
-    let raw = SessionConfig { maximum_file_size: 160, ..session_config(0x2002) };
-    let fixture = SessionFixture::with_file(raw);
+    let config = SessionConfig { maximum_file_size: 160, ..session_config(CIRCULAR | KBYTES) };
+    let fixture = SessionFixture::with_file(config);
     let writer = fixture.attach_writer(1);
     let offered = write_from_two_cpus(&writer, 0..5_000, || {});
     let after = fixture.stop();
@@ -59,8 +61,8 @@ fn circular_log_keeps_newest_events() {
 
 #[test]
 fn flight_recorder_writes_snapshots_on_request() {
-    let raw = SessionConfig { minimum_buffers: 12, ..session_config(0x400) };
-    let fixture = SessionFixture::with_file(raw);
+    let config = SessionConfig { minimum_buffers: 12, ..session_config(BUFFERING) };
+    let fixture = SessionFixture::with_file(config);
     let writer = fixture.attach_writer(1);
     let snapshot = |name: &str| {
         let path = fixture.folder.path().join(name);
@@ -97,8 +99,8 @@ fn flight_recorder_without_a_file_rejects_flush() {
 
 #[test]
 fn size_limit_ends_a_sequential_session_and_counts_later_events() {
-    let raw = SessionConfig { maximum_file_size: 64, ..session_config(0x2001) };
-    let fixture = SessionFixture::with_file(raw);
+    let config = SessionConfig { maximum_file_size: 64, ..session_config(SEQUENTIAL | KBYTES) };
+    let fixture = SessionFixture::with_file(config);
     let writer = fixture.attach_writer(1);
     for number in 0..2_000 {
         writer.write(number, 100).unwrap();
@@ -109,13 +111,11 @@ fn size_limit_ends_a_sequential_session_and_counts_later_events() {
     assert_eq!(fixture.ended.recv_timeout(TIMEOUT).unwrap(), Ended { status: Status::ERROR_SUCCESS });
     let after = fixture.stop();
     assert!(fixture.log_path().metadata().unwrap().len() <= 64 << 10);
-    let read = read_numbers(&fixture.log_path());
-    let prefix: Vec<u64> = (0..read.len() as u64).collect();
-    assert_eq!(unique_numbers(&read).len(), prefix.len());
+    let read = unique_numbers(&read_numbers(&fixture.log_path()));
     assert_eq!(read.len() as u64 + after.events_lost, 2_000);
     assert_eq!(after.lost_by_cause.not_written, after.events_lost);
     let header = Trace::open(File::open(fixture.log_path()).unwrap()).unwrap().header().clone();
-    assert_eq!(u64::from(header.events_lost), after.events_lost, "the header has another count");
+    assert_eq!(u64::from(header.events_lost), after.events_lost, "the header has a different count");
     assert_eq!(after.end_status, 0);
 }
 
@@ -125,7 +125,8 @@ fn unwritable_file_starts_no_session() {
     let path = folder.path().join("log.etl");
     drop(open_file(&path));
     let file = File::options().read(true).open(&path).unwrap();
-    let config = Config::new(SessionConfig { log_file: Some(path), ..session_config(1) }, CPUS).unwrap();
+    let config =
+        Config::new(SessionConfig { log_file: Some(path), ..session_config(SEQUENTIAL) }, CPUS).unwrap();
     let options = StartOptions {
         id: 1,
         file: Some(file),
@@ -151,8 +152,8 @@ fn full_disk_ends_the_session_with_a_valid_file() {
     let cpus = traceweir_transport::cpu::possible().max(CPUS);
     let config = Config::new(SessionConfig { log_file: Some("x".into()), ..small_config() }, cpus).unwrap();
     let regions = config.regions(traceweir_transport::clock::Counter::best()).unwrap();
-    let region = regions.largest_params().layout.region_bytes();
-    let blocks = (region + (100 << 10)) / 512;
+    let region_bytes = regions.largest_params().layout.region_bytes();
+    let blocks = (region_bytes + (100 << 10)) / 512;
     let script = format!("trap '' XFSZ; ulimit -f {blocks}; exec \"$0\" --exact \"$1\"");
     let name = "engine::tests::modes::full_disk_ends_the_session_with_a_valid_file";
     let program = std::env::current_exe().unwrap();
@@ -168,7 +169,7 @@ fn full_disk_ends_the_session_with_a_valid_file() {
 }
 
 fn small_config() -> SessionConfig {
-    SessionConfig { buffer_size: 4, ring_bytes: 1, ..session_config(1) }
+    SessionConfig { buffer_size: 4, ring_bytes: 1, ..session_config(SEQUENTIAL) }
 }
 
 fn fill_the_disk() {
@@ -209,8 +210,8 @@ fn flush_writes_everything_published_before_it() {
         for at in 0..10 {
             writer.write((round - 1) * 10 + at, 0).unwrap();
         }
-        let now = fixture.flush();
-        assert_eq!(now.events, round * 10);
+        let flushed = fixture.flush();
+        assert_eq!(flushed.events, round * 10);
         // The file is not finalised yet, but its events are readable.
         let trace = Trace::open(File::open(fixture.log_path()).unwrap()).unwrap();
         let mut events = trace.events();
@@ -225,7 +226,7 @@ fn flush_writes_everything_published_before_it() {
 
 #[test]
 fn flush_timer_writes_partial_buffers() {
-    let fixture = SessionFixture::with_file(SessionConfig { flush_timer: 1, ..session_config(1) });
+    let fixture = SessionFixture::with_file(SessionConfig { flush_timer: 1, ..session_config(SEQUENTIAL) });
     fixture.attach_writer(1).write(5, 0).unwrap();
     let deadline = std::time::Instant::now() + TIMEOUT;
     while fixture.session.properties().buffers_written < 2 {
@@ -237,7 +238,7 @@ fn flush_timer_writes_partial_buffers() {
 }
 
 #[test]
-fn update_changes_file_and_buffer_numbers() {
+fn update_changes_file_flush_timer_and_maximum_buffers() {
     let fixture = SessionFixture::with_file(session_config(SEQUENTIAL));
     let writer = fixture.attach_writer(1);
     writer.write(1, 0).unwrap();
@@ -251,17 +252,17 @@ fn update_changes_file_and_buffer_numbers() {
         log_file: Some(second.clone()),
         ..Update::default()
     };
-    let now = update(change.clone(), Some(open_file(&second))).unwrap();
-    assert_eq!((now.config.flush_timer, now.config.maximum_buffers), (7, 99));
-    assert_eq!(now.config.log_file.as_ref(), Some(&second));
+    let after = update(change.clone(), Some(open_file(&second))).unwrap();
+    assert_eq!((after.config.flush_timer, after.config.maximum_buffers), (7, 99));
+    assert_eq!(after.config.log_file.as_ref(), Some(&second));
     writer.write(2, 0).unwrap();
     assert_eq!(
         update(change, Some(open_file(&second))),
         Err(Status::ERROR_BAD_PATHNAME),
         "the same name again"
     );
-    let nameless = Update { log_file: Some("/x".into()), ..Update::default() };
-    assert_eq!(update(nameless, None), Err(Status::ERROR_BAD_PATHNAME));
+    let without_file = Update { log_file: Some("/x".into()), ..Update::default() };
+    assert_eq!(update(without_file, None), Err(Status::ERROR_BAD_PATHNAME));
     let unchanged = update(Update { flush_timer: Some(0), ..Update::default() }, None).unwrap();
     assert_eq!(unchanged.config.flush_timer, 7);
     fixture.stop();
@@ -272,9 +273,9 @@ fn update_changes_file_and_buffer_numbers() {
 fn longest_names_fit_the_smallest_buffers() {
     let folder = tempfile::tempdir().unwrap();
     let file = open_file(&folder.path().join("short.etl"));
-    let raw = SessionConfig { name: "n".repeat(1023), buffer_size: 4, ..session_config(1) };
+    let config = SessionConfig { name: "n".repeat(1023), buffer_size: 4, ..session_config(SEQUENTIAL) };
     let fixture = SessionFixture::start(
-        SessionConfig { log_file: Some("f".repeat(1023).into()), ..raw },
+        SessionConfig { log_file: Some("f".repeat(1023).into()), ..config },
         Some(file),
         folder,
     );
@@ -310,12 +311,12 @@ fn needless_wakes_do_not_disturb_the_session() {
 fn requests_after_the_stop_are_refused() {
     let fixture = SessionFixture::with_file(session_config(SEQUENTIAL));
     fixture.stop();
-    let ended = |error: Error| assert_eq!(error.status(), Status::ERROR_WMI_INSTANCE_NOT_FOUND);
-    ended(fixture.session.attach(1, Threads::AsGiven).unwrap_err());
-    ended(wait_for_reply(|done| fixture.session.flush(None, done)).unwrap_err());
-    ended(wait_for_reply(|done| fixture.session.stop(done)).unwrap_err());
-    ended(wait_for_reply(|done| fixture.session.open_consumer(done)).unwrap_err());
-    ended(wait_for_reply(|done| fixture.session.update(Update::default(), None, done)).unwrap_err());
+    let assert_ended = |error: Error| assert_eq!(error.status(), Status::ERROR_WMI_INSTANCE_NOT_FOUND);
+    assert_ended(fixture.session.attach(1, Threads::AsGiven).unwrap_err());
+    assert_ended(wait_for_reply(|done| fixture.session.flush(None, done)).unwrap_err());
+    assert_ended(wait_for_reply(|done| fixture.session.stop(done)).unwrap_err());
+    assert_ended(wait_for_reply(|done| fixture.session.open_consumer(done)).unwrap_err());
+    assert_ended(wait_for_reply(|done| fixture.session.update(Update::default(), None, done)).unwrap_err());
     fixture.session.detach(SourceId(1));
     fixture.session.close_consumer(ConsumerId(1));
 }
@@ -326,7 +327,7 @@ fn dropping_all_handles_finalises_the_file() {
     let path = folder.path().join("log.etl");
     let fixture = SessionFixture { session: session.clone(), folder, ended };
     fixture.attach_writer(1).write(9, 0).unwrap();
-    let shared = Arc::downgrade(&fixture.session.handle.shared);
+    let shared = Arc::downgrade(&fixture.session.inner.shared);
     let SessionFixture { session: other, folder: _folder, .. } = fixture;
     drop((session, other));
     let deadline = std::time::Instant::now() + TIMEOUT;
@@ -351,18 +352,18 @@ fn private_session_reads_memory_of_its_own_process() {
     assert!(outlet.close());
     fixture.stop();
     let read = read_log(&fixture.log_path());
-    assert_eq!(read.iter().map(|e| e.2).collect::<BTreeSet<_>>(), (0..1000).collect());
-    assert!(read.iter().all(|e| e.0 == 4711));
+    assert_eq!(read.iter().map(|event| event.number).collect::<BTreeSet<_>>(), (0..1000).collect());
+    assert!(read.iter().all(|event| event.process_id == 4711));
 }
 
-/// Properties with the buffers of a `weir record` session.
+/// Returns a configuration with the buffers of a `weir record` session.
 fn record_config() -> SessionConfig {
     SessionConfig {
         buffer_size: 256,
         minimum_buffers: 16,
         maximum_buffers: 128,
         ring_bytes: 0,
-        ..session_config(1)
+        ..session_config(SEQUENTIAL)
     }
 }
 
@@ -382,7 +383,7 @@ fn two_hundred_processes_get_rings_with_128_cpus() {
     };
     let session = Session::start(config, options).unwrap();
     let attached: Vec<_> = (0..200)
-        .map(|pid| session.attach(pid, Threads::AsGiven).expect("the session attaches a process"))
+        .map(|pid| session.attach(pid, Threads::AsGiven).expect("the session attached no process"))
         .collect();
     for (number, region) in attached.iter().enumerate() {
         let (ring, record) = (region.params.layout.ring_bytes(), region.params.max_record);
@@ -404,8 +405,8 @@ fn region_beyond_the_memory_share_only_counts_losses() {
     assert!(without_rings.write(1, 0).is_err());
     assert!(without_rings.write(2, 0).is_err());
     normal.write(3, 0).unwrap();
-    let now = fixture.flush();
-    assert_eq!((now.events_lost, now.lost_by_cause.no_region), (2, 2));
+    let flushed = fixture.flush();
+    assert_eq!((flushed.events_lost, flushed.lost_by_cause.no_region), (2, 2));
     for (_, cost) in claimed {
         shared.regions.give_back(cost);
     }
@@ -418,14 +419,15 @@ fn region_beyond_the_memory_share_only_counts_losses() {
 #[test]
 fn update_has_the_same_buffer_limit_as_a_start() {
     let fixture = SessionFixture::with_file(session_config(SEQUENTIAL));
-    let max_buffers = |maximum_buffers| {
+    let set_maximum = |maximum_buffers| {
         let update = Update { maximum_buffers: Some(maximum_buffers), ..Update::default() };
         wait_for_reply(|done| fixture.session.update(update, None, done)).unwrap().config.maximum_buffers
     };
-    let raw = SessionConfig { maximum_buffers: u32::MAX, log_file: Some("x".into()), ..session_config(1) };
-    let at_start = Config::new(raw, CPUS).unwrap().properties().maximum_buffers;
-    assert_eq!(max_buffers(u32::MAX), at_start);
-    let least = fixture.session.properties().config.minimum_buffers;
-    assert_eq!(max_buffers(1), least);
+    let config =
+        SessionConfig { maximum_buffers: u32::MAX, log_file: Some("x".into()), ..session_config(SEQUENTIAL) };
+    let at_start = Config::new(config, CPUS).unwrap().properties().maximum_buffers;
+    assert_eq!(set_maximum(u32::MAX), at_start);
+    let minimum = fixture.session.properties().config.minimum_buffers;
+    assert_eq!(set_maximum(1), minimum);
     fixture.stop();
 }

@@ -1,4 +1,4 @@
-//! Tests of panics: the session ends, requests are answered, and every event is counted.
+//! Tests of panics: the session ends, requests are answered, and each unwritten event is counted.
 
 use super::*;
 
@@ -14,13 +14,14 @@ use crate::capture::{Capture, CaptureClock, Captured};
 /// A capture that panics in one of its calls, and when it is dropped.
 struct PanickingCapture {
     wake: OwnedFd,
+    /// Polls before the one that panics.
     polls: u32,
-    at_end: bool,
+    panics_at_end: bool,
 }
 
 impl PanickingCapture {
-    fn boxed(polls: u32, at_end: bool) -> Box<Self> {
-        Box::new(Self { wake: eventfd(0, EventfdFlags::NONBLOCK).unwrap(), polls, at_end })
+    fn boxed(polls: u32, panics_at_end: bool) -> Box<Self> {
+        Box::new(Self { wake: eventfd(0, EventfdFlags::NONBLOCK).unwrap(), polls, panics_at_end })
     }
 }
 
@@ -44,7 +45,7 @@ impl Capture for PanickingCapture {
     }
 
     fn end(&mut self, _: &dyn CaptureClock) {
-        assert!(!self.at_end, "panic of the test at the end");
+        assert!(!self.panics_at_end, "panic of the test at the end");
     }
 }
 
@@ -62,20 +63,20 @@ fn collector_panic_ends_the_session_and_finishes_the_file() {
     fixture.flush();
     fixture.session.capture(PanickingCapture::boxed(0, false));
     assert_eq!(
-        fixture.ended.recv_timeout(TIMEOUT).expect("the session ends"),
+        fixture.ended.recv_timeout(TIMEOUT).expect("the session did not end"),
         Ended { status: crate::FAULT }
     );
     assert!(matches!(wait_for_reply(|done| fixture.session.flush(None, done)), Err(Error::Ended)));
     assert_eq!(fixture.stop().end_status, crate::FAULT.0);
     assert!(
         matches!(wait_for_reply(|done| fixture.session.stop(done)), Err(Error::Ended)),
-        "the stop is answered once"
+        "the stop was answered twice"
     );
     assert_eq!(read_numbers(&fixture.log_path()), [0, 1, 2]);
 }
 
 #[test]
-fn collector_panic_counts_partly_filled_buffers() {
+fn collector_panic_counts_events_in_partly_filled_buffers_as_lost() {
     let fixture = SessionFixture::with_file(session_config(0));
     let writer = fixture.attach_writer(4711);
     fixture.session.capture(PanickingCapture::boxed(u32::MAX, true));
@@ -91,14 +92,14 @@ fn collector_panic_counts_partly_filled_buffers() {
 }
 
 #[test]
-fn writer_panic_ends_the_session_and_leaves_the_file() {
+fn writer_panic_ends_the_session_and_leaves_the_file_unfinalised() {
     let fixture = SessionFixture::with_file(session_config(0));
     let writer = fixture.attach_writer(4711);
     (0..3).for_each(|number| writer.write(number, 0).unwrap());
     fixture.flush();
     fixture.session.flush(None, Box::new(|_| panic!("panic of the test on the writer thread")));
     assert_eq!(
-        fixture.ended.recv_timeout(TIMEOUT).expect("the session ends"),
+        fixture.ended.recv_timeout(TIMEOUT).expect("the session did not end"),
         Ended { status: crate::FAULT }
     );
     assert!(matches!(wait_for_reply(|done| fixture.session.flush(None, done)), Err(Error::Ended)));
@@ -117,11 +118,11 @@ fn writer_panic_ends_the_session_and_leaves_the_file() {
 /// Returns the number of events in a file that is not finalised.
 fn count_unfinalised(path: &Path) -> u64 {
     let trace = Trace::open(File::open(path).unwrap()).unwrap();
-    let (mut events, mut records) = (trace.events(), 0);
+    let (mut events, mut count) = (trace.events(), 0);
     while let Some(event) = events.next().unwrap() {
-        records += u64::from(event.hook().is_none());
+        count += u64::from(event.hook().is_none());
     }
-    records
+    count
 }
 
 /// Makes the writer wait until the returned sender is dropped, so that later jobs queue up.
@@ -151,21 +152,21 @@ fn writer_panic_on_last_buffers_still_answers_the_stop() {
     let folder = tempfile::tempdir().unwrap();
     let first = folder.path().join("part-1.etl");
     let log_file = Some(folder.path().join("part-%d.etl"));
-    let raw = SessionConfig {
+    let config = SessionConfig {
         log_file,
         maximum_file_size: 64,
         minimum_buffers: 64,
         ..session_config(NEWFILE | KBYTES)
     };
     let next: NextFile = Box::new(|_| panic!("panic of the test"));
-    let fixture = SessionFixture::start_with_sequence(raw, open_file(&first), folder, next);
+    let fixture = SessionFixture::start_with_sequence(config, open_file(&first), folder, next);
     let release = block_writer(&fixture);
     let writer = fixture.attach_writer(4711);
     // About seven buffers, of which three fit into the file.
     (0..100).for_each(|number| writer.write(number, 1000).unwrap());
     let answers = request_queued_stop(&fixture);
     drop(release);
-    let properties = answers.recv_timeout(TIMEOUT).unwrap().expect("the stop succeeds");
+    let properties = answers.recv_timeout(TIMEOUT).unwrap().expect("the stop failed");
     assert_eq!(fixture.ended.recv_timeout(TIMEOUT).unwrap(), Ended { status: crate::FAULT });
     assert_eq!(properties.end_status, crate::FAULT.0);
     let (written, lost) = (count_unfinalised(&first), properties.lost_by_cause.not_written);
@@ -173,19 +174,20 @@ fn writer_panic_on_last_buffers_still_answers_the_stop() {
     assert_eq!(
         (properties.events, written + lost),
         (100, 100),
-        "buffers in the hand of the writer are not counted"
+        "buffers that the writer had are not counted"
     );
     assert_eq!(properties.number_of_buffers, properties.free_buffers, "buffers are missing in the pool");
 }
 
 #[test]
-fn writer_panic_counts_flight_recorder_history() {
-    let fixture = SessionFixture::with_file(SessionConfig { minimum_buffers: 64, ..session_config(0x400) });
+fn writer_panic_counts_flight_recorder_history_as_lost() {
+    let fixture =
+        SessionFixture::with_file(SessionConfig { minimum_buffers: 64, ..session_config(BUFFERING) });
     let writer = fixture.attach_writer(4711);
     (0..100).for_each(|number| writer.write(number, 1000).unwrap());
     fixture.session.flush(None, Box::new(|_| panic!("panic of the test on the writer thread")));
     assert_eq!(
-        fixture.ended.recv_timeout(TIMEOUT).expect("the session ends"),
+        fixture.ended.recv_timeout(TIMEOUT).expect("the session did not end"),
         Ended { status: crate::FAULT }
     );
     let properties = fixture.stop();
@@ -236,12 +238,12 @@ impl Capture for PanicsOnFourthRecord {
 }
 
 #[test]
-fn collector_panic_in_a_drain_counts_collected_events() {
+fn collector_panic_in_a_drain_counts_collected_events_as_lost() {
     let fixture = SessionFixture::with_file(session_config(0));
     let wake = eventfd(0, EventfdFlags::NONBLOCK).unwrap();
     fixture.session.capture(Box::new(PanicsOnFourthRecord { wake, raw: None, taken: 0 }));
     assert_eq!(
-        fixture.ended.recv_timeout(TIMEOUT).expect("the session ends"),
+        fixture.ended.recv_timeout(TIMEOUT).expect("the session did not end"),
         Ended { status: crate::FAULT }
     );
     let properties = fixture.stop();
