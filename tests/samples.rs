@@ -307,11 +307,11 @@ fn check_events(facts: &SampleFacts, lines: &str) {
         }
     }
     assert_eq!(count, facts.events);
-    let owned = |rows: &[(&str, u64, u64)]| -> BTreeSet<_> {
+    let to_set = |rows: &[(&str, u64, u64)]| -> BTreeSet<_> {
         rows.iter().map(|r| (r.0.to_owned(), r.1, r.2)).collect()
     };
-    assert_eq!(undecoded, owned(facts.undecoded), "events without schema");
-    assert_eq!(extra_bytes, owned(facts.extra_bytes), "events with bytes after their last field");
+    assert_eq!(undecoded, to_set(facts.undecoded), "events without schema");
+    assert_eq!(extra_bytes, to_set(facts.extra_bytes), "events with bytes after their last field");
 }
 
 /// Checks the keys of an event and the form of its values.
@@ -330,11 +330,11 @@ fn check_keys_and_values(event: &Value) {
         assert!(event[key].as_i64().is_some_and(|id| id >= -1), "{key}: {event}");
     }
     assert!(text("keywords").starts_with("0x") && event["fields"].is_object(), "{event}");
-    let bytes = |key: &str| event[key].as_str().map_or(0, |hex| hex.len() as u64 / 2);
+    let byte_count = |key: &str| event[key].as_str().map_or(0, |hex| hex.len() as u64 / 2);
     let len = event["len"].as_u64().expect("each event has a length");
     assert_eq!(event["undecoded"].is_null(), event["raw"].is_null(), "{event}");
-    assert!(event["raw"].is_null() || bytes("raw") == len, "{event}");
-    assert!(bytes("extra") <= len, "{event}");
+    assert!(event["raw"].is_null() || byte_count("raw") == len, "{event}");
+    assert!(byte_count("extra") <= len, "{event}");
 }
 
 /// Returns the events of a sample, or `None` where the samples are absent.

@@ -1,4 +1,5 @@
-//! Exhausted space: the session stops cleanly, and the file up to that point is valid.
+//! Exhausted disk space, address space and descriptors: sessions end with valid files, and the daemon
+//! continues.
 
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -73,7 +74,7 @@ fn fill_until_session_ends(runtime: &Path, file: PathBuf) -> u32 {
 }
 
 /// Starts a daemon after these shell commands, which limit it.
-fn limited_daemon(limits: &str, runtime: &Path) -> KillOnDrop {
+fn start_limited_daemon(limits: &str, runtime: &Path) -> KillOnDrop {
     let script = format!(r#"{limits}; exec "$0" daemon --runtime-dir "$1""#);
     let mut command = Command::new("sh");
     command.args(["-c", &script]).arg(crate::fixture::weir()).arg(runtime).stdin(Stdio::null());
@@ -84,7 +85,7 @@ fn limited_daemon(limits: &str, runtime: &Path) -> KillOnDrop {
 fn daemon_without_address_space_refuses_requests_and_keeps_its_sessions() {
     let folder = tempfile::tempdir().expect("a temporary folder can be made");
     let runtime = folder.path().join("run");
-    let mut daemon = limited_daemon("ulimit -v 500000", &runtime);
+    let mut daemon = start_limited_daemon("ulimit -v 500000", &runtime);
     let mut control = DaemonConnection::open(&runtime, Role::Controller);
     let file = folder.path().join("first.etl");
     let first = control.start(file_session_config("first", &file));
@@ -131,7 +132,7 @@ fn daemon_without_address_space_refuses_requests_and_keeps_its_sessions() {
 fn providers_leave_descriptors_for_controllers() {
     let folder = tempfile::tempdir().expect("a temporary folder can be made");
     let runtime = folder.path().join("run");
-    let daemon = limited_daemon("ulimit -n 96", &runtime);
+    let daemon = start_limited_daemon("ulimit -n 96", &runtime);
     drop(DaemonConnection::open(&runtime, Role::Controller));
     let providers = (0..14).map(|_| {
         let (name, value) = role_variable(&format!("providers {}", runtime.display()));
@@ -172,9 +173,9 @@ pub(crate) fn run_role(words: &[&str]) {
 fn file_size_limit_ends_the_session_cleanly() {
     let folder = tempfile::tempdir().expect("a temporary folder can be made");
     let runtime = folder.path().join("run");
-    // 24 MiB in blocks of 512 bytes (dash) or 1024 (bash); beyond that, writes fail instead of
-    // killing the daemon.
-    let _daemon = limited_daemon("trap '' XFSZ; ulimit -f 49152", &runtime);
+    // 24 MiB in blocks of 512 bytes (dash), 48 MiB in blocks of 1,024 (bash). Beyond that, writes
+    // fail instead of killing the daemon.
+    let _daemon = start_limited_daemon("trap '' XFSZ; ulimit -f 49152", &runtime);
     let status = fill_until_session_ends(&runtime, folder.path().join("limited.etl"));
     assert_eq!(status, Status::ERROR_DISK_FULL.0);
 }

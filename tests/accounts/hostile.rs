@@ -117,7 +117,7 @@ fn write_random_word(
 fn resident_kib(pid: u32) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).expect("the daemon still runs");
     let line = status.lines().find(|l| l.starts_with("VmRSS")).expect("the status has a resident size");
-    line.split_whitespace().nth(1).and_then(|n| n.parse().ok()).expect("the argument is a number")
+    line.split_whitespace().nth(1).and_then(|n| n.parse().ok()).expect("the resident size is a number")
 }
 
 #[test]

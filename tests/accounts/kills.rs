@@ -1,5 +1,5 @@
-//! Writers killed at any time: every event whose call had returned is in the file or counted, at
-//! most one more per thread, and none is torn.
+//! Writers killed at any time: every event whose call had returned is in the file or counted as lost,
+//! at most one more event per thread is in the file, and no event is torn.
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::Stdio;
@@ -32,7 +32,7 @@ impl RandomNumbers {
 enum Pace {
     /// Writes bursts with pauses between them.
     Bursts,
-    /// Wakes the owner at the first event each time.
+    /// Wakes the owner at the first event of each burst.
     Waking,
     /// Writes faster than any owner reads.
     Flooding,
@@ -120,8 +120,8 @@ fn writers_killed_at_random_times_leave_nothing_torn_and_nothing_uncounted() {
     assert!(kills >= 1_000, "{kills}");
 }
 
-/// Each named point (`ring/mod.rs` lists them), the write paths that pass it, and the pace at which
-/// a writer passes it often.
+/// Each named point (`ring.rs` lists them), the write paths that pass it, and the pace at which a
+/// writer passes it often.
 const POINTS: [(&str, &[WritePath], Pace); 10] = [
     ("before_write", &WritePath::BOTH, Pace::Bursts),
     ("published", &[WritePath::Sequence], Pace::Bursts),
@@ -162,7 +162,7 @@ pub(crate) fn run_role(words: &[&str]) {
 }
 
 #[test]
-fn process_killed_while_registering_is_counted_apart_from_lost_events() {
+fn process_that_ends_while_registering_is_counted_apart_from_lost_events() {
     let daemon = Daemon::start();
     let file = daemon.path("registering.etl");
     let mut control = daemon.connect();

@@ -100,9 +100,9 @@ impl Writer {
 /// Counts that a writer prints at its end.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Report {
-    /// Write calls made while the provider was enabled.
+    /// Number of write calls.
     pub(crate) offered: u64,
-    /// Calls among `offered` that returned an error.
+    /// Number of write calls that returned an error.
     pub(crate) refused: u64,
 }
 
@@ -113,7 +113,7 @@ impl Report {
             output.lines().find_map(|l| l.split_once("report ").map(|(_, r)| r)).unwrap_or_else(|| {
                 panic!("the writer printed no report:\n{output}");
             });
-        let mut numbers = line.split(' ').map(|n| n.parse::<u64>().expect("the argument is a number"));
+        let mut numbers = line.split(' ').map(|n| n.parse::<u64>().expect("the report has only numbers"));
         let mut next = || numbers.next().expect("the report has two numbers");
         Self { offered: next(), refused: next() }
     }
@@ -147,7 +147,7 @@ pub(crate) fn role_variable(words: &str) -> (&'static str, String) {
     (ROLE_VARIABLE, words.to_owned())
 }
 
-/// One number per thread, in a shared page.
+/// Counters of a writer's threads, in a shared page.
 pub(crate) struct Progress {
     page: *const AtomicU64,
 }
@@ -158,7 +158,7 @@ unsafe impl Send for Progress {}
 unsafe impl Sync for Progress {}
 
 impl Progress {
-    pub(crate) const THREADS: usize = 512;
+    pub(crate) const COUNTERS: usize = 512;
 
     pub(crate) fn open(path: &std::path::Path) -> Self {
         let file = std::fs::File::options()
@@ -185,7 +185,7 @@ impl Progress {
     }
 
     pub(crate) fn counter(&self, thread: usize) -> &AtomicU64 {
-        assert!(thread < Self::THREADS);
+        assert!(thread < Self::COUNTERS);
         // SAFETY: the index is inside the page, which is never unmapped; zero bytes are a valid
         // atomic.
         unsafe { &*self.page.add(thread) }

@@ -49,7 +49,7 @@ fn find_cycles(imports: &BTreeSet<Import>) -> Vec<Cycle> {
             .filter(|import| files.contains(&import.from) && files.contains(&import.to))
             .cloned()
             .collect();
-        // One import shows an edge.
+        // One import is enough to show an edge.
         imports.dedup_by(|next, first| (&next.from, &next.to) == (&first.from, &first.to));
         cycles.push(Cycle { files, imports });
     }

@@ -44,7 +44,7 @@ impl Baseline {
 }
 
 fn parse_count(line: &str) -> (String, u64) {
-    let (name, number) = line.rsplit_once(':').expect("the text is a number");
+    let (name, number) = line.rsplit_once(':').expect("the line has a count");
     (name.to_owned(), number.parse().expect("the text is a number"))
 }
 

@@ -56,7 +56,7 @@ impl DecodedEvent {
     }
 
     pub(super) fn matches_line(&self, line: &EventLine) -> bool {
-        let ms = self.event["ms"].as_f64().expect("the line has a time").max(0.0);
+        let ms = self.event["ms"].as_f64().expect("the event has a time").max(0.0);
         self.name == line.name
             && (ms - line.ms).abs() <= TOLERANCE_MS
             && self.event["cpu"] == line.cpu
@@ -84,7 +84,7 @@ pub(super) struct DecodedTrace {
 }
 
 impl DecodedTrace {
-    /// Reads a trace and keeps the events at the time of a line.
+    /// Reads a trace and keeps the events at the times of EVENT lines.
     pub(super) fn read(path: &Path, schemas: &Path, lines: &[EventLine]) -> Self {
         let mut times: Vec<f64> = lines.iter().map(|l| l.ms).collect();
         times.sort_by(f64::total_cmp);
@@ -114,7 +114,7 @@ impl DecodedTrace {
             *self.hidden.entry(reason).or_default() += 1;
             return;
         }
-        let ms = event["ms"].as_f64().expect("the line has a time").max(0.0);
+        let ms = event["ms"].as_f64().expect("the event has a time").max(0.0);
         let near = times.partition_point(|t| *t < ms - TOLERANCE_MS);
         if times.get(near).is_some_and(|t| *t <= ms + TOLERANCE_MS) {
             self.candidates.push(DecodedEvent { index, name: name.clone(), event, numbers: Value::Null });
@@ -164,16 +164,16 @@ fn hidden_reason(event: &Value) -> Option<&'static str> {
     match event["provider"].as_str() {
         _ if guid == "def2fe46-7bd6-4b80-bd94-f57fe20d0ce3" => Some("kernel stacks"),
         _ if guid == "ce1dbfb4-137e-4da6-87b0-3f59aa102cbc" && opcode == 0x2E => {
-            let busy = fields["Flags"].as_u64().is_some_and(|f| f & 3 != 0);
-            (fields["ThreadId"] == 0 && !busy).then_some("samples of the idle thread")
+            let is_busy = fields["Flags"].as_u64().is_some_and(|f| f & 3 != 0);
+            (fields["ThreadId"] == 0 && !is_busy).then_some("samples of the idle thread")
         }
         Some(RUNTIME) => match id {
             82 => Some("CLR stacks"),
             190 => Some("CLR maps of IL to native code"),
             143 | 144 => {
                 let flags = fields["MethodFlags"].as_str().unwrap_or_default();
-                let shown = flags.contains("Jitted") || (id == 143 && flags.contains("Dynamic"));
-                (!shown).then_some("CLR methods that are not jitted")
+                let is_shown = flags.contains("Jitted") || (id == 143 && flags.contains("Dynamic"));
+                (!is_shown).then_some("CLR methods that are not jitted")
             }
             _ => None,
         },
@@ -189,9 +189,9 @@ fn parse_line(line: &str) -> Value {
 }
 
 /// Calls `each` for every line that `weir dump` prints, without storing them all.
-fn for_each_line(path: &Path, schemas: &Path, numeric: bool, mut each: impl FnMut(usize, &str)) {
+fn for_each_line(path: &Path, schemas: &Path, is_numeric: bool, mut each: impl FnMut(usize, &str)) {
     let mut command = weir_command(["dump", "--format", "jsonl", "--manifest"]);
-    command.arg(schemas).arg(path).args(numeric.then_some("--numeric"));
+    command.arg(schemas).arg(path).args(is_numeric.then_some("--numeric"));
     let mut weir = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().expect("weir starts");
     let stdout: ChildStdout = weir.stdout.take().expect("standard output is a pipe");
     for (index, line) in BufReader::new(stdout).lines().enumerate() {
@@ -203,17 +203,17 @@ fn for_each_line(path: &Path, schemas: &Path, numeric: bool, mut each: impl FnMu
 /// Returns the raw time of the first event: the zero of the trace.
 fn start_ticks(path: &Path) -> i64 {
     const FIRST_STAMP_OFFSET: usize = 0x58;
-    let mut head = [0; FIRST_STAMP_OFFSET + 8];
+    let mut bytes = [0; FIRST_STAMP_OFFSET + 8];
     let mut file = std::fs::File::open(path).expect("the sample opens");
     if path.extension().is_some_and(|e| e == "zip") {
         let mut archive = zip::ZipArchive::new(file).expect("the sample is a ZIP archive");
         archive
             .by_index(0)
             .expect("the archive has a trace")
-            .read_exact(&mut head)
+            .read_exact(&mut bytes)
             .expect("the file has a header");
     } else {
-        file.read_exact(&mut head).expect("the file has a header");
+        file.read_exact(&mut bytes).expect("the file has a header");
     }
-    i64::from_le_bytes(head[FIRST_STAMP_OFFSET..].try_into().expect("the slice has eight bytes"))
+    i64::from_le_bytes(bytes[FIRST_STAMP_OFFSET..].try_into().expect("the slice has eight bytes"))
 }

@@ -41,7 +41,7 @@ use stage::Fixture;
 
 /// Process id of the daemon; set for the inner program only.
 pub(crate) const DAEMON_PID_VARIABLE: &str = "TRACEWEIR_CONFORMANCE_DAEMON";
-/// Runtime folder of the daemon of this run; set for the inner program only.
+/// Temporary folder of this run; set for the inner program only.
 const FOLDER_VARIABLE: &str = "TRACEWEIR_CONFORMANCE_FOLDER";
 
 fn all_rules() -> Vec<&'static Rule> {
@@ -86,9 +86,9 @@ fn run_with_daemon(arguments: &[String]) -> ExitCode {
         .env(FOLDER_VARIABLE, folder.path())
         .status()
         .expect("this program runs again");
-    let (log, exit_status) = (daemon.log(), daemon.has_ended());
-    if let Some(ended) = exit_status {
-        eprintln!("the daemon ended meanwhile ({ended}):\n{log}");
+    let (log, exit_status) = (daemon.log(), daemon.exit_status());
+    if let Some(exit_status) = exit_status {
+        eprintln!("the daemon ended meanwhile ({exit_status}):\n{log}");
         return ExitCode::FAILURE;
     }
     if log.contains("panicked") {

@@ -19,7 +19,7 @@ use crate::daemon_process::DaemonProcess;
 /// runs until its input ends. Each byte of the input is the id of an event, which the process
 /// writes with level 4 and keyword 1; then it prints another line.
 pub(crate) const PROVIDER_VARIABLE: &str = "TRACEWEIR_CONFORMANCE_PROVIDER";
-/// Makes such a process record itself into this file, in a private session.
+/// Makes such a process record its own events into this file, in a private session.
 const RECORD_VARIABLE: &str = "TRACEWEIR_CONFORMANCE_RECORD";
 
 /// Makes such a process enter the control group of this folder first.
@@ -55,8 +55,8 @@ pub(crate) fn run_provider_process(provider: &OsStr) -> ExitCode {
     ExitCode::SUCCESS
 }
 
-fn print_line(what: &str) {
-    println!("{what}");
+fn print_line(line: &str) {
+    println!("{line}");
     std::io::stdout().flush().expect("standard output is open");
 }
 
@@ -68,8 +68,8 @@ pub(crate) struct OtherProcess {
 }
 
 impl OtherProcess {
-    /// Starts the process and waits until it has registered. It uses the daemon of this folder, or
-    /// that of this run.
+    /// Starts the process and waits until it has registered. It uses the daemon of `folder`, or
+    /// without one the daemon of this run.
     pub(crate) fn start(provider: Guid, folder: Option<&Path>) -> Self {
         let mut command = Command::new(std::env::current_exe().expect("this program has a path"));
         if let Some(folder) = folder {
@@ -94,7 +94,7 @@ impl OtherProcess {
         Self::spawn(command, provider)
     }
 
-    /// Starts the process where no daemon is; it records itself into a file.
+    /// Starts the process without a daemon; it records its own events into a file.
     pub(crate) fn start_without_daemon(provider: Guid, folder: &Path, file: &Path) -> Self {
         let mut command = Command::new(std::env::current_exe().expect("this program has a path"));
         command.env("TRACEWEIR_RUNTIME_DIR", folder).env(RECORD_VARIABLE, file);
@@ -143,7 +143,7 @@ impl OtherProcess {
         self.activity
     }
 
-    /// Stops all its threads with SIGSTOP, until it is killed.
+    /// Stops the process with SIGSTOP until drop kills it.
     pub(crate) fn freeze(&self) {
         let id = Pid::from_child(&self.child);
         kill_process(id, Signal::STOP).expect("the process can be stopped");
@@ -182,7 +182,7 @@ impl Daemon {
     }
 
     /// Returns the exit status if the daemon has ended.
-    pub(crate) fn has_ended(&mut self) -> Option<ExitStatus> {
+    pub(crate) fn exit_status(&mut self) -> Option<ExitStatus> {
         self.process.has_ended()
     }
 }

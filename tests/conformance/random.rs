@@ -9,8 +9,8 @@
 //!
 //! | Variable | |
 //! |---|---|
-//! | `TRACEWEIR_STEPS` | calls in all; default 100,000 |
-//! | `TRACEWEIR_SEED` | seed of another run than the default one |
+//! | `TRACEWEIR_STEPS` | total number of calls; default 100,000 |
+//! | `TRACEWEIR_SEED` | seed of the random numbers |
 //!
 //! All rules here share one run.
 
@@ -93,16 +93,16 @@ fn run_once(fixture: &Fixture) -> &'static Findings {
 
 fn run(fixture: &Fixture, steps: u64, seed: u64) -> Findings {
     let mut findings = Findings::default();
-    // After this first part, objects that are made only once exist, and temporary memory has reached
-    // its peak.
+    // After this first part, all objects that are made only once exist, and temporary memory has
+    // reached its peak.
     run_threads(fixture, steps / 10, seed ^ 1, &mut findings);
     let before = [ProcessResources::of_daemon(), ProcessResources::of_this_process()];
     let start = Instant::now();
     let times = run_threads(fixture, steps, seed, &mut findings);
     print_times(steps, start.elapsed(), &times);
     println!("    {} logs, in which {} events were due", findings.logs, findings.events);
-    for (before, now) in before.iter().zip([ProcessResources::of_daemon, ProcessResources::of_this_process]) {
-        findings.leaks.extend(before.wait_for_growth(now));
+    for (before, measure) in before.iter().zip([ProcessResources::of_daemon, ProcessResources::of_this_process]) {
+        findings.leaks.extend(before.wait_for_growth(measure));
     }
     findings
 }

@@ -7,7 +7,7 @@ use std::sync::Mutex;
 
 use crate::stage::Fixture;
 
-/// One rule of the contract and the test that pins it.
+/// One rule of the contract and the test that checks it.
 pub(crate) struct Rule {
     /// Part and section, as in `controller 3.2 #11`.
     pub(crate) section: &'static str,
@@ -15,7 +15,6 @@ pub(crate) struct Rule {
     pub(crate) mark: char,
     /// The rule in one sentence.
     pub(crate) sentence: &'static str,
-    /// Name of the test.
     pub(crate) test: &'static str,
     pub(crate) check: fn(&Fixture),
 }
@@ -116,7 +115,7 @@ fn docs_path() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/conformance.md")
 }
 
-/// Returns whether the table in the docs is that of this run. With `write`, writes it instead.
+/// Returns whether the table in the docs is that of this run. With `write`, writes the table instead.
 pub(crate) fn check_docs(
     outcomes: &[(&Rule, Outcome)],
     untested_rules: &[&UntestedRule],

@@ -1,4 +1,4 @@
-//! Helpers of rules: the daemon, sessions and providers, and the recorded events.
+//! Helpers for rules: the daemon, sessions and providers, and the recorded events.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -315,7 +315,6 @@ pub(crate) fn event(id: u16) -> EventDescriptor {
     event_with(id, LEVEL, KEYWORD)
 }
 
-/// Returns an event descriptor.
 pub(crate) fn event_with(id: u16, level: u8, keyword: u64) -> EventDescriptor {
     EventDescriptor { id, level, keyword, ..EventDescriptor::default() }
 }

@@ -14,7 +14,7 @@ use crate::stage::Measurement;
 use crate::util::daemon_process::DaemonProcess;
 use crate::util::{Process, Run, eventually, weir, weir_command};
 
-/// The smallest possible session memory, of which the rings get a share.
+/// Options of a session with the smallest possible memory, of which the rings get a share.
 const SMALL_SESSION: [&str; 6] = ["--kernel", "cswitch", "--buffer-size", "64", "--max-buffers", "16"];
 /// Many more switches than a ring of such a session holds.
 const ROUNDS: u64 = 40_000;
@@ -99,11 +99,11 @@ fn recording_with_lost_events_exits_with_status_4() {
     });
 }
 
-/// Makes many more switches happen than the rings hold, while the daemon is stopped.
+/// Causes many more switches than the rings hold, while the daemon is stopped.
 fn overflow_rings(measurement: &Measurement, daemon: &DaemonProcess) {
     daemon.signal(Signal::STOP);
     let workload = measurement.workload(["switches".to_owned(), ROUNDS.to_string()]);
-    let done = std::process::Command::new(&workload[0]).args(&workload[1..]).output();
+    let output = std::process::Command::new(&workload[0]).args(&workload[1..]).output();
     daemon.signal(Signal::CONT);
-    assert!(done.unwrap().status.success());
+    assert!(output.unwrap().status.success());
 }

@@ -146,8 +146,8 @@ fn ordinary_user_unwinds_without_losing_kernel_events() {
         let user = User::new();
         let _daemon = user.start_daemon();
         let cpus = allowed_processors();
-        let busy = &cpus[..cpus.len().min(2)];
-        let script = User::counting_script(busy, 200_000);
+        let busy_cpus = &cpus[..cpus.len().min(2)];
+        let script = User::counting_script(busy_cpus, 200_000);
         // Each buffer of 64 KiB gives memory for one sample. The script causes a quarter of that;
         // other processes of the account are sampled, too.
         let sample_capacity = 1024 * cpus.len().min(16) as u64;
@@ -181,13 +181,13 @@ fn ordinary_user_unwinds_without_losing_kernel_events() {
         let summary = report.json().remove(0);
         let sample_count =
             summary["samples"].as_u64().unwrap_or(0) + summary["events_lost"].as_u64().unwrap_or(0);
-        let is_lost = summary["events_lost"] != 0;
+        let has_losses = summary["events_lost"] != 0;
         let reason = format!(
             "{sample_count} samples, memory for {sample_capacity}, a thread waited {delay:?} for a processor"
         );
         // Two causes of losses say nothing about the rings: more samples than the memory holds,
         // and a machine so busy that no thread can empty a ring in time.
-        if is_lost && (sample_count > sample_capacity || delay > HALF_RING_FILL_TIME) {
+        if has_losses && (sample_count > sample_capacity || delay > HALF_RING_FILL_TIME) {
             assert_eq!(attempts.get(), MAX_ATTEMPTS, "{reason}");
             return skip::record("a machine and an account that are not busy", &reason);
         }

@@ -106,7 +106,7 @@ fn later_process_records_its_first_event_and_finalises_at_exit() {
     let daemon = Daemon::start();
     let (mut controller, file) = (connect_controller(&daemon), daemon.path("app.etl"));
     let (session, started) = start_and_enable(&mut controller, &private_config("App", &file));
-    assert_eq!(started.processes, 0, "a session without processes starts");
+    assert_eq!(started.processes, 0, "the session has a process before one runs");
     run_shop(&daemon, 4);
     assert_eq!(
         shop_events_in(&file).len(),
@@ -135,7 +135,7 @@ fn session_filters_limit_the_participating_processes() {
         let filters = vec![Filter { kind, data }];
         SessionConfig { filters, ..private_config(name, &daemon.path(&format!("{name}.etl"))) }
     };
-    let utf16 = |path_text: &str| path_text.encode_utf16().flat_map(u16::to_le_bytes).collect::<Vec<u8>>();
+    let utf16 = |text: &str| text.encode_utf16().flat_map(u16::to_le_bytes).collect::<Vec<u8>>();
     let pid = shops[1].id().to_le_bytes().to_vec();
     for (config, processes) in [
         (filtered_config("Pid", EVENT_FILTER_TYPE_PID, pid), 1),

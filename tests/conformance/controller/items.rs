@@ -13,18 +13,18 @@ use crate::stage::{Fixture, RecordedEvent, event};
 #[rustfmt::skip]
 pub(crate) const RULES: &[Rule] = &[
     rule!("controller 6.1 #0x001", P, "SID: item 2 is S-1-22-1-uid", sid_item_has_the_user_id),
-    rule!("controller 6.1 #0x002", P, "TS_ID: item 3 is the audit session, else 0",
+    rule!("controller 6.1 #0x002", P, "TS_ID: item 3 is the id of the audit session, or 0",
         ts_id_item_has_the_audit_session),
     rule!("controller 6.1 #0x004", D, "STACK_TRACE: item 6 has the frames of the writer",
         stack_item_has_the_frames_of_the_writer),
-    rule!("api 4", D, "192 frames at most; the deepest are dropped", stack_item_has_at_most_192_frames),
-    rule!("controller 6.1 #0x004", D, "an event that its stack makes larger than 64 KiB → 234, and counted as lost",
+    rule!("api 4", D, "a stack has at most 192 frames; the outermost are dropped", stack_item_has_at_most_192_frames),
+    rule!("controller 6.1 #0x004", D, "an event that its stack makes larger than 64 KiB → 234, and it is counted as lost",
         event_too_large_with_its_stack_is_lost),
     rule!("controller 6.1 #0x008", P, "PSM_KEY: item 9 names the unit or application",
         psm_key_item_names_the_unit),
-    rule!("controller 6.1 #0x080", D, "PROCESS_START_KEY: item 13 is the same in all events of a process and in no other's",
+    rule!("controller 6.1 #0x080", D, "PROCESS_START_KEY: item 13 is the same in all events of a process and differs between processes",
         process_start_key_identifies_the_process),
-    rule!("controller 6.1 #0x100", D, "EVENT_KEY: item 10 is the same in all sessions that get the event, and of no other event",
+    rule!("controller 6.1 #0x100", D, "EVENT_KEY: item 10 is the same in all sessions that get the event, and differs between events",
         event_key_identifies_the_event),
     rule!("decision 31", P, "the high half of an event key is the low half of the process start key",
         event_key_contains_the_process_start_key),
@@ -32,7 +32,7 @@ pub(crate) const RULES: &[Rule] = &[
         exclude_inprivate_drops_in_private_events),
     rule!("controller 6.1 #0x800", P, "SOURCE_CONTAINER_TRACKING: item 16 names the container",
         container_item_names_the_container),
-    rule!("controller 6.1", D, "without a property an event has no such item",
+    rule!("controller 6.1", D, "without properties an event has none of these items",
         events_have_no_unrequested_items),
 ];
 
@@ -140,7 +140,7 @@ fn psm_key_item_names_the_unit(fixture: &Fixture) {
     assert_eq!(key.is_some(), has_unit, "{:?}", control_group_names());
     assert!(
         key.is_none_or(|text| text.len() > 2 && text.ends_with(&[0, 0])),
-        "the key is not a terminated text"
+        "the key is not NUL-terminated text"
     );
 }
 
@@ -167,12 +167,12 @@ fn process_start_key_identifies_the_process(fixture: &Fixture) {
             .map(|event| find_item(event, ExtType::PROCESS_START_KEY))
             .collect()
     };
-    let (own_session, others) = (keys(std::process::id()), keys(other.id()));
+    let (own, others) = (keys(std::process::id()), keys(other.id()));
     assert!(
-        own_session[0].as_ref().is_some_and(|key| key.len() == 8) && own_session[0] == own_session[1],
-        "{own_session:?}"
+        own[0].as_ref().is_some_and(|key| key.len() == 8) && own[0] == own[1],
+        "{own:?}"
     );
-    assert!(others[0].is_some() && others[0] == others[1] && others[0] != own_session[0], "{others:?}");
+    assert!(others[0].is_some() && others[0] == others[1] && others[0] != own[0], "{others:?}");
 }
 
 fn event_key_identifies_the_event(fixture: &Fixture) {

@@ -27,24 +27,24 @@ use crate::stage::{
 #[rustfmt::skip]
 pub(crate) const RULES: &[Rule] = &[
     rule!("controller 3.1", D, "a session is a system logger by its mode or by its name; NT Kernel Logger has its own GUID",
-        loggers_by_mode_and_name),
-    rule!("controller 3.1", D, "a system logger by its name has no paged memory → 87",
+        mode_or_name_makes_a_system_logger),
+    rule!("controller 3.1", D, "paged memory for a system logger by name → 87",
         named_system_logger_refuses_paged_memory),
     rule!("controller 2.1 #14", D, "system logger and new-file: discouraged, accepted",
         system_logger_accepts_new_file_mode),
     rule!("decision 10", P, "the seventh system logger besides the two reserved ones → 1450",
         seventh_unnamed_system_logger_is_refused),
-    rule!("controller 9.1", P, "EnableFlags of a system logger are reported; those of EXTENSION → 87",
+    rule!("controller 9.1", P, "EnableFlags of a system logger are reported; flags with EXTENSION → 87",
         enable_flags_of_system_loggers_are_reported),
-    rule!("controller 4.1 #EnableFlags", D, "system loggers: replaces the first word of the mask; 0 turns all kernel events off",
+    rule!("controller 4.1 #EnableFlags", D, "the flags of a system logger replace the first word of the mask; 0 disables all kernel events",
         flags_are_replaced),
-    rule!("controller 2 #0x2000000", D, "SYSTEM_LOGGER_MODE: receives kernel events of the requested groups",
+    rule!("controller 2 #0x2000000", D, "a session with SYSTEM_LOGGER_MODE receives kernel events of the requested groups",
         kernel_events_arrive),
     rule!("controller 9.1", P, "groups that have no source on Linux are accepted and produce no events",
         groups_without_a_source_are_accepted),
     rule!("controller 9.2", D, "each system provider enables groups by its keywords",
-        system_providers_switch_groups),
-    rule!("controller 9.4", D, "capture state of SystemTraceControlGuid is for system loggers; elsewhere → 87",
+        system_providers_enable_groups),
+    rule!("controller 9.4", D, "capture state of SystemTraceControlGuid for a session that is not a system logger → 87",
         kernel_state_needs_a_system_logger),
 ];
 
@@ -80,7 +80,7 @@ fn start_with_flags(fixture: &Fixture, flags: u32) -> Option<Session> {
     }
 }
 
-fn loggers_by_mode_and_name(fixture: &Fixture) {
+fn mode_or_name_makes_a_system_logger(fixture: &Fixture) {
     let by_mode = fixture.start(&system_logger_config(fixture));
     assert_eq!(group_mask(fixture, &by_mode), [0; 8]);
     let named = |name: &str| SessionConfig { name: name.into(), guid: new_guid(), ..fixture.config() };
@@ -104,7 +104,7 @@ fn named_system_logger_refuses_paged_memory(fixture: &Fixture) {
 fn system_logger_accepts_new_file_mode(fixture: &Fixture) {
     let config = SessionConfig {
         log_file_mode: EVENT_TRACE_FILE_MODE_NEWFILE | EVENT_TRACE_SYSTEM_LOGGER_MODE,
-        log_file: Some(fixture.folder().join(format!("row-{}-%d.etl", crate::stage::unique_number()))),
+        log_file: Some(fixture.folder().join(format!("sequence-{}-%d.etl", crate::stage::unique_number()))),
         maximum_file_size: 1,
         ..fixture.config()
     };
@@ -123,7 +123,7 @@ fn seventh_unnamed_system_logger_is_refused(fixture: &Fixture) {
     assert_eq!(
         fixture.start_status(&system_logger_config(fixture)),
         NO_SYSTEM_RESOURCES,
-        "the reserved places were taken"
+        "a place of the named system loggers was used"
     );
     drop(others);
     assert_eq!(fixture.start_status(&system_logger_config(fixture)), SUCCESS);
@@ -145,11 +145,11 @@ fn flags_are_replaced(fixture: &Fixture) {
     assert_eq!(
         group_mask(fixture, &session),
         [0x11, 4, 0, 0, 0, 0, 0, 0],
-        "the group of the alternative name is missing"
+        "the group of the same events in the second word is missing"
     );
     let mask = [0x1, 0, 0, 0, 0, 0, 0, 0];
-    let further = fixture.connect().set_information(&session.id, &Set::SystemTraceEnableFlags(mask));
-    assert_eq!(status(further), SUCCESS);
+    let result = fixture.connect().set_information(&session.id, &Set::SystemTraceEnableFlags(mask));
+    assert_eq!(status(result), SUCCESS);
     assert_eq!(group_mask(fixture, &session), mask);
     assert_eq!(update_flags(fixture, &session, 0x3), SUCCESS);
     assert_eq!(group_mask(fixture, &session), [3, 0, 0, 0, 0, 0, 0, 0]);
@@ -163,7 +163,7 @@ fn kernel_events_arrive(fixture: &Fixture) {
         std::thread::sleep(std::time::Duration::from_millis(1));
     }
     let file = fixture.stop(session).config.log_file.expect("the session has a file");
-    let seen = hooks(&file);
+    let seen = hook_ids(&file);
     let count = |hook| seen.iter().filter(|seen_hook| **seen_hook == hook).count();
     assert!(count(hook::CONTEXT_SWITCH) >= 20, "{} context switches", count(hook::CONTEXT_SWITCH));
     assert_eq!(
@@ -174,13 +174,13 @@ fn kernel_events_arrive(fixture: &Fixture) {
 }
 
 /// Returns the hook ids of the kernel events of a file.
-fn hooks(file: &Path) -> Vec<u16> {
+fn hook_ids(file: &Path) -> Vec<u16> {
     let trace = Trace::open(File::open(file).expect("the file opens")).expect("the file is a trace");
-    let (mut events, mut hooks) = (trace.events(), Vec::new());
+    let (mut events, mut hook_ids) = (trace.events(), Vec::new());
     while let Some(record) = events.next().expect("every record can be read") {
-        hooks.extend(record.hook());
+        hook_ids.extend(record.hook());
     }
-    hooks
+    hook_ids
 }
 
 fn groups_without_a_source_are_accepted(fixture: &Fixture) {
@@ -190,15 +190,15 @@ fn groups_without_a_source_are_accepted(fixture: &Fixture) {
     let file = fixture.stop(session).config.log_file.expect("the session has a file");
     let without_a_source = [0x09, 0x1A];
     assert!(
-        hooks(&file).iter().all(|hook| !without_a_source.contains(&(hook >> 8))),
+        hook_ids(&file).iter().all(|hook| !without_a_source.contains(&(hook >> 8))),
         "events without a source were recorded"
     );
 }
 
-fn system_providers_switch_groups(fixture: &Fixture) {
+fn system_providers_enable_groups(fixture: &Fixture) {
     let Some(session) = start_with_flags(fixture, 0x1) else { return };
     let provider = |name: &str| {
-        SYSTEM_PROVIDERS.iter().find(|(known, _)| *known == name).expect("the system provider exists").1
+        SYSTEM_PROVIDERS.iter().find(|(known, _)| *known == name).expect("there is no such system provider").1
     };
     let keywords = |match_any| EnableParams { match_any, ..EnableParams::default() };
     fixture.enable(&session, provider("Scheduler"), &keywords(0x200));

@@ -14,12 +14,12 @@ use crate::stage::{
 
 #[rustfmt::skip]
 pub(crate) const RULES: &[Rule] = &[
-    rule!("provider 9", H, "size, marker 0x90, number and flags, then the arguments in order",
+    rule!("provider 9", H, "a message has size, marker 0x90, number and flags, then the arguments in order",
         message_has_its_header),
     rule!("provider 9", D, "sequence, GUID, time stamp, thread, process follow in this order, each if flagged",
         message_parts_follow_in_order),
     rule!("provider 9 #4", D, "a component id takes the place of the GUID", component_id_replaces_the_guid),
-    rule!("provider 9 #1", D, "numbered from 1 in a session with a sequence mode",
+    rule!("provider 9 #1", D, "messages are numbered in a session with a sequence mode",
         messages_are_numbered_with_a_sequence_mode),
     rule!("provider 9 #1", D, "without a sequence mode the number is 0",
         message_without_sequence_mode_has_number_0),
@@ -29,13 +29,13 @@ pub(crate) const RULES: &[Rule] = &[
     rule!("provider 9", D, "fields without their flag are unknown to a reader",
         unflagged_message_parts_are_unknown),
     rule!("provider 9", D, "GUID and component at once → 87", guid_and_component_are_refused_together),
-    rule!("provider 9", D, "unknown flags → 87; the obsolete 16 is accepted",
+    rule!("provider 9", D, "unknown flags → 87; the obsolete flag 16 is accepted",
         unknown_message_flags_are_refused),
-    rule!("provider 9", D, "no logger → 6", message_without_logger_is_refused),
-    rule!("provider 9", D, "larger than the buffer allows → 234, and counted as lost",
+    rule!("provider 9", D, "a handle that is not a logger → 6", message_without_logger_is_refused),
+    rule!("provider 9", D, "a message larger than the buffer → 234, and it is counted as lost",
         too_large_message_is_refused),
     rule!("api 4", H, "a message beyond 64 KiB → 234", message_beyond_64_kib_is_refused),
-    rule!("provider 9", D, "no free space → 8, and counted as lost", message_without_free_space_is_lost),
+    rule!("provider 9", D, "a message without free space → 8, and it is counted as lost", message_without_free_space_is_lost),
 ];
 
 /// Starts a session with this additional mode. Returns the logger handle to write to.
@@ -125,8 +125,8 @@ fn message_without_sequence_mode_has_number_0(fixture: &Fixture) {
 }
 
 fn pointer_size_is_set_by_the_runtime(fixture: &Fixture) {
-    for given in [0, 0x40, 0x80, 0xC0] {
-        assert_eq!(write_one_message(fixture, 0, given, &Guid::NULL)[6], 0x80, "{given:#x}");
+    for requested in [0, 0x40, 0x80, 0xC0] {
+        assert_eq!(write_one_message(fixture, 0, requested, &Guid::NULL)[6], 0x80, "{requested:#x}");
     }
 }
 
@@ -178,9 +178,9 @@ fn message_without_logger_is_refused(_fixture: &Fixture) {
 fn too_large_message_is_refused(fixture: &Fixture) {
     let config = SessionConfig { buffer_size: 16, ..fixture.config() };
     let (session, provider, logger) = ClassicProvider::start(fixture, &config);
-    let most = (16 << 10) - 72 - 8;
+    let max_bytes = (16 << 10) - 72 - 8;
     let write = |bytes| status_of(trace_message(logger, 0, &provider.class, 1, &[&vec![0; bytes]]));
-    assert_eq!((write(most), write(most + 1)), (SUCCESS, MORE_DATA));
+    assert_eq!((write(max_bytes), write(max_bytes + 1)), (SUCCESS, MORE_DATA));
     assert_eq!(fixture.stop(session).events_lost, 1);
 }
 

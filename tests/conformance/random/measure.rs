@@ -14,8 +14,7 @@ pub(super) struct ProcessResources {
     memory_kib: u64,
 }
 
-/// Memory that may be added without being a leak: the allocator keeps some for each thread of the
-/// peak.
+/// Growth that is not a leak: the allocator keeps memory of threads that have ended.
 const SLACK_KIB: u64 = 24 << 10;
 
 impl ProcessResources {
@@ -44,11 +43,11 @@ impl ProcessResources {
         }
     }
 
-    /// Returns the resources that have grown, after giving everything time to end.
-    pub(super) fn wait_for_growth(&self, now: impl Fn() -> Self) -> Vec<String> {
+    /// Waits for threads and sessions to end, and returns the resources that have grown.
+    pub(super) fn wait_for_growth(&self, measure: impl Fn() -> Self) -> Vec<String> {
         let start = Instant::now();
         loop {
-            let growth = self.list_growth(&now());
+            let growth = self.list_growth(&measure());
             if growth.is_empty() || start.elapsed() > PATIENCE {
                 return growth;
             }

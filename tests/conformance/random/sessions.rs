@@ -1,4 +1,5 @@
-//! Sessions of one actor: start, stop, update, flush, next file, conversion; allowed and not.
+//! Sessions of one actor: start, stop, update, flush, next file, conversion; valid calls and invalid
+//! ones.
 
 use std::path::PathBuf;
 
@@ -20,7 +21,7 @@ const APPEND: u32 = EVENT_TRACE_FILE_MODE_APPEND;
 const BUFFERING: u32 = EVENT_TRACE_BUFFERING_MODE;
 const REAL_TIME: u32 = EVENT_TRACE_REAL_TIME_MODE;
 
-/// Kinds of sessions: mode and file size limit. The first ones are also used for shared sessions.
+/// Kinds of sessions: mode and file size limit. Shared sessions use the first `SINGLE_FILE_KINDS`.
 const SESSION_KINDS: [(u32, u32); 15] = [
     (SEQUENTIAL, 0),
     (EVENT_TRACE_FILE_MODE_CIRCULAR | EVENT_TRACE_USE_KBYTES_FOR_SIZE, 64),
@@ -70,7 +71,7 @@ impl Actor<'_> {
     pub(super) fn start(&mut self) {
         let (name, kind) = (self.random_index(NAMES), self.random_index(SESSION_KINDS.len()));
         let mut config = self.small_config(self.name(name), kind);
-        let is_continued = config.log_file_mode == APPEND && self.is_one_of(2);
+        let is_continued = config.log_file_mode == APPEND && self.one_in(2);
         let before = self.appended.take_if(|_| is_continued);
         if let Some((path, _)) = &before {
             config.log_file = Some(path.clone());
@@ -186,8 +187,7 @@ impl Actor<'_> {
         }
     }
 
-    /// Ends the file or file sequence of a session and checks it. A later session may continue an
-    /// appended one.
+    /// Ends the file or file sequence of a session and checks it. A later session may append to it.
     fn end_file(&mut self, model: &mut ModelSession, lost: u64) {
         let (files, kept_events) = (model.files(), model.kept_events());
         let expected = std::mem::take(&mut model.enabled_providers.expected);
@@ -207,7 +207,7 @@ impl Actor<'_> {
     pub(super) fn flush(&mut self) {
         let name = self.random_index(NAMES);
         let reference = self.reference(name);
-        if !self.is_one_of(3) {
+        if !self.one_in(3) {
             let answer = self.controller.flush(&reference, None);
             return self.compare("flush", name, answer);
         }
@@ -236,16 +236,16 @@ impl Actor<'_> {
     pub(super) fn update(&mut self) {
         let name = self.random_index(NAMES);
         let (seconds, buffers) = (self.random_below(4) as u32, self.random_below(3) as u32 * 30);
-        let real_time = self.is_one_of(3).then(|| self.is_one_of(2));
-        let switches_file = self.is_one_of(8);
+        let real_time = self.one_in(3).then(|| self.one_in(2));
+        let switches_file = self.one_in(8);
         let reference = self.reference(name);
         let Some(mut model) = self.running[name].take() else {
             let answer = status(self.controller.update(&reference, &Update::default()));
             return self.expect("update", answer, &[INSTANCE_NOT_FOUND]);
         };
         let has_file = model.config.log_file.is_some();
-        let switches = real_time.is_some_and(|on| on != model.has(REAL_TIME));
-        let is_allowed = !switches || has_file && !model.has(BUFFERING | APPEND);
+        let changes_mode = real_time.is_some_and(|on| on != model.has(REAL_TIME));
+        let is_allowed = !changes_mode || has_file && !model.has(BUFFERING | APPEND);
         let switches_file = switches_file && is_allowed && has_file && !model.has(BUFFERING);
         let log_file = switches_file.then(|| self.path(model.config.log_file_mode));
         let update = Update {
@@ -276,7 +276,7 @@ impl Actor<'_> {
         let config = self.running[name].as_ref().map(|model| model.config.clone()).unwrap_or_default();
         let flags = (Update { enable_flags: Some(1), ..Update::default() }, INVALID_PARAMETER);
         let (update, expected_status) = match config.log_file_mode {
-            _ if self.is_one_of(3) => flags,
+            _ if self.one_in(3) => flags,
             mode if mode & EVENT_TRACE_FILE_MODE_NEWFILE != 0 => (
                 Update { log_file: Some(self.fixture.unique_path()), ..Update::default() },
                 INVALID_PARAMETER,
@@ -299,7 +299,7 @@ impl Actor<'_> {
         let answer = self.controller.increment(&reference);
         match &mut self.running[name] {
             Some(model) if model.file_pattern.is_some() => {
-                // At least one further: the sequence may have advanced by itself meanwhile.
+                // The sequence advances by one file or more: it also advances by itself.
                 let before = model.files().len() as u32;
                 if let (Ok(properties), Some(file_pattern)) = (&answer, &model.file_pattern) {
                     let now = (2..=before + 1)
