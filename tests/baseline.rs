@@ -204,7 +204,7 @@ fn find_event<'t>(
 /// Loads a sample with its text. Returns `None` where the samples are absent.
 fn load_pair(pair: &SamplePair) -> Option<(Baseline, DecodedTrace)> {
     let (trace, text, schemas) = (sample(pair.trace)?, sample(pair.text)?, sample("clretwrc.dll")?);
-    let baseline = Baseline::parse(&std::fs::read_to_string(text).expect("the text can be read"));
+    let baseline = Baseline::parse(&std::fs::read_to_string(text).expect("the text cannot be read"));
     let trace = DecodedTrace::read(&trace, &schemas, &baseline.events);
     Some((baseline, trace))
 }

@@ -41,7 +41,7 @@ impl Ledger {
         let (events_lost, buffers_lost) = (u64::from(header.events_lost), header.buffers_lost);
         let mut ledger = Self { events_lost, buffers_lost, ..Self::default() };
         let mut events = trace.events();
-        while let Some(record) = events.next().expect("every record can be read") {
+        while let Some(record) = events.next().expect("a record cannot be read") {
             ledger.add_event(&record);
         }
         assert_eq!(events.damage().count, 0, "{}: {:?}", path.display(), events.damage());
@@ -119,10 +119,10 @@ pub(crate) fn assert_sound(path: &Path) {
             findings.push(finding);
         }
     };
-    etl::check(&trace, &mut keep_faults).expect("the file can be checked");
+    etl::check(&trace, &mut keep_faults).expect("the file cannot be checked");
     assert!(findings.is_empty(), "{}: {findings:?}", path.display());
 }
 
 fn open_trace(path: &Path) -> Trace<File> {
-    Trace::open(File::open(path).expect("the file opens")).expect("the file is a trace")
+    Trace::open(File::open(path).expect("the file cannot be opened")).expect("the file is not a trace")
 }

@@ -199,7 +199,7 @@ pub(super) fn little_endian(bytes: &[u8], at: usize, size: usize) -> i128 {
 /// TIME_ZONE_INFORMATION.
 fn utc_offset(ours: &DecodedEvent, _: &DecodedTrace) -> Value {
     let hex = &ours.text("TimeZoneInformation")[..8];
-    let bias = u32::from_str_radix(hex, 16).expect("the field is hexadecimal").swap_bytes();
+    let bias = u32::from_str_radix(hex, 16).expect("the field is not hexadecimal").swap_bytes();
     (bias as i32).into()
 }
 
@@ -261,7 +261,7 @@ fn response_time(ours: &DecodedEvent, _: &DecodedTrace) -> Value {
 }
 
 fn hard_fault_time(ours: &DecodedEvent, trace: &DecodedTrace) -> Value {
-    let ms = ours.event["ms"].as_f64().expect("the event has a time");
+    let ms = ours.event["ms"].as_f64().expect("the event has no time");
     let now = trace.start_ticks + (ms * 10_000.0).round() as i64;
     milliseconds(i128::from(now) - ours.number("InitialTime"))
 }
@@ -273,7 +273,7 @@ fn process_name(ours: &DecodedEvent, _: &DecodedTrace) -> Value {
 
 fn eight_bytes_as_a_number(ours: &DecodedEvent, _: &DecodedTrace) -> Value {
     let number =
-        u64::from_str_radix(ours.text("PhysicalAddr"), 16).expect("the field has eight bytes").swap_bytes();
+        u64::from_str_radix(ours.text("PhysicalAddr"), 16).expect("the field does not have eight bytes").swap_bytes();
     (number as i64).into()
 }
 
@@ -283,7 +283,7 @@ fn file_name_of_module(ours: &DecodedEvent, _: &DecodedTrace) -> Value {
 }
 
 fn type_name(ours: &DecodedEvent, trace: &DecodedTrace) -> Value {
-    let pid = ours.event["pid"].as_i64().expect("the event has a process id");
+    let pid = ours.event["pid"].as_i64().expect("the event has no process id");
     trace.types.get(&(pid, ours.number("TypeID"))).map_or("", |name| name).into()
 }
 

@@ -115,7 +115,7 @@ fn run_threads(fixture: &Fixture, steps: u64, seed: u64, findings: &mut Findings
             .map(|number| scope.spawn(move || Actor::new(fixture, number, seed).play(steps / THREADS)))
             .collect();
         for thread in threads {
-            let results = thread.join().expect("an actor does not panic");
+            let results = thread.join().expect("an actor panicked");
             findings.divergences.extend(results.divergences);
             findings.broken_logs.extend(results.broken_logs);
             findings.logs += results.logs;
@@ -127,7 +127,7 @@ fn run_threads(fixture: &Fixture, steps: u64, seed: u64, findings: &mut Findings
         }
     });
     let mut controller = fixture.connect();
-    for session in controller.query_all().expect("the sessions can be listed") {
+    for session in controller.query_all().expect("the sessions cannot be listed") {
         let stopped = status(controller.stop(&SessionRef::Id(session.id)));
         if stopped != SUCCESS || !session.config.name.starts_with(actor::SHARED) {
             findings

@@ -14,7 +14,7 @@ pub(crate) fn parse_csv(text: &str) -> Vec<Vec<String>> {
             '"' => {
                 assert!(cell.is_empty(), "a quote is inside an unquoted cell: {cell}");
                 loop {
-                    match chars.next().expect("a quoted cell ends") {
+                    match chars.next().expect("a quoted cell does not end") {
                         '"' if chars.peek() == Some(&'"') => {
                             chars.next();
                             cell.push('"');

@@ -50,7 +50,7 @@ const TRACEPOINTS: [&str; 15] = [
     "sock:inet_sock_set_state",
 ];
 
-/// A kind of event, and the thread it is_of_workload.
+/// A kind of event, and the thread that it concerns.
 type EventKey = (&'static str, u64);
 
 #[test]
@@ -216,7 +216,7 @@ fn compare_connections(samples: &[Sample], trace: &Trace, port: u64) {
     }
 }
 
-/// An event that is_of_workload a processor. `kind` is `None` for events that are not compared; a mark is a
+/// An event that concerns a processor. `kind` is `None` for events that are not compared; a mark is a
 /// switch to a thread of the workload.
 struct ProcessorEvent<'a> {
     cpu: u64,

@@ -21,7 +21,7 @@ const ROUNDS: u64 = 40_000;
 
 /// Runs `weir` with the daemon of this folder.
 fn weir_in(folder: &Path, args: &[&str]) -> Run {
-    let out = weir_command(args).env("TRACEWEIR_RUNTIME_DIR", folder).output().expect("weir starts");
+    let out = weir_command(args).env("TRACEWEIR_RUNTIME_DIR", folder).output().expect("weir did not start");
     let (stdout, stderr) = (out.stdout, String::from_utf8_lossy(&out.stderr).into_owned());
     Run { code: out.status.code().unwrap_or(-1), stdout, stderr }
 }
@@ -63,7 +63,7 @@ fn check_file_and_losses(file: &Path, min_lost: u64) {
     let checked = weir(["check".as_ref(), file.as_os_str()]).expect(4);
     assert!(checked.text().contains("sound") || checked.stderr.contains("sound"), "{}", checked.stderr);
     let trace = Trace::read(file, &[]);
-    let header = trace.events_named("EventTrace/Header").next().expect("the file has a header event");
+    let header = trace.events_named("EventTrace/Header").next().expect("the file has no header event");
     let lost = header.number("EventsLost");
     assert!(lost >= min_lost.max(1), "the file counts {lost} losses, {min_lost} were reported");
     let recorded = trace.events_named("Thread/CSwitch").count() as u64;

@@ -156,10 +156,10 @@ fn function_shares_match_perf_within_three_standard_errors() {
                     measurement.record_complete(&["--kernel", "cpu", "--interval", "1ms"], &command);
                 perf::read_samples(&data, false).map(|samples| (recording, samples))
             })
-            .expect("perf loses no events in one of the attempts");
+            .expect("perf lost events in each attempt");
         let pid = recording.output.number("pid");
         let rows = recording.report("cpu", &["--process", &pid.to_string()]);
-        let summary = rows.iter().find(|row| row["by"] == "summary").expect("the report has a summary");
+        let summary = rows.iter().find(|row| row["by"] == "summary").expect("the report has no summary");
         let weir_samples = as_f64(&summary["samples"]);
         let by_perf: Vec<_> = samples.iter().filter(|sample| sample.tid == pid).collect();
         assert!(

@@ -121,7 +121,7 @@ fn reported_sleep_time_is_the_time_that_the_program_measured() {
         let naps = row["waits"]
             .as_array()
             .and_then(|all| all.iter().find(|wait| wait["reason"] == "UserRequest"))
-            .expect("the thread has such waits");
+            .expect("the thread has no such waits");
         assert!(
             float_field(naps, "times") >= 20.0
                 && float_field(naps, "ns") >= min_wait_ns

@@ -86,7 +86,7 @@ fn perf_record_succeeds(uid: Option<u32>, folder: &Path, arguments: &[&str]) -> 
     if let Some(uid) = uid {
         command.uid(uid).gid(uid).env_clear().env("PATH", "/usr/bin:/bin:/usr/local/bin");
     }
-    command.status().expect("perf runs").success()
+    command.status().expect("perf did not run").success()
 }
 
 #[test]
@@ -107,7 +107,7 @@ fn needs_are_met_exactly_where_perf_succeeds() {
     // Copied by another process: a descriptor open for writing in this one might be inherited by a
     // child, and would keep the program from being executed.
     let copied = Command::new("cp").arg(env!("CARGO_BIN_EXE_weir")).arg(&program).status();
-    assert!(copied.expect("cp runs").success());
+    assert!(copied.expect("cp did not run").success());
     for uid in [None, Some(ORDINARY_USER)] {
         let mut command = match uid {
             None => weir_command(["doctor", "--json", "--user"]),

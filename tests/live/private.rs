@@ -23,7 +23,7 @@ use crate::util::{Daemon, Process, eventually};
 const PRIVATE_SEQUENTIAL: u32 = EVENT_TRACE_FILE_MODE_SEQUENTIAL | EVENT_TRACE_PRIVATE_LOGGER_MODE;
 
 fn connect_controller(daemon: &Daemon) -> Controller {
-    Controller::find_at(daemon.folder()).unwrap().expect("the daemon runs")
+    Controller::find_at(daemon.folder()).unwrap().expect("the daemon did not run")
 }
 
 fn private_config(name: &str, file: &Path) -> SessionConfig {
@@ -121,7 +121,7 @@ fn later_process_records_its_first_event_and_finalises_at_exit() {
     );
     let others = std::fs::read_dir(daemon.folder()).unwrap().flatten();
     let others = others.filter(|entry| entry.file_name().to_string_lossy().starts_with("app.etl_"));
-    let other = others.map(|entry| entry.path()).next().expect("the second process has a separate file");
+    let other = others.map(|entry| entry.path()).next().expect("the second process has no separate file");
     assert_eq!(shop_events_in(&other).len(), 2 * EVENTS_PER_ORDER);
     assert_eq!(controller.stop(&session).unwrap().processes, 0);
 }

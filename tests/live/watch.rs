@@ -26,7 +26,7 @@ fn events_appear_while_the_program_runs_and_the_session_is_removed() {
     );
     watch.signal(Signal::INT);
     for line in lines {
-        serde_json::from_str::<Value>(&line.unwrap()).expect("every line is complete");
+        serde_json::from_str::<Value>(&line.unwrap()).expect("a line is not complete JSON");
     }
     watch.finish().expect(0);
     assert_eq!(running_sessions(&daemon).len(), 0);

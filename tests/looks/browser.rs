@@ -81,7 +81,7 @@ impl Browser {
         let attach = json!({"targetId": target["targetId"], "flatten": true});
         let attached = browser.call("Target.attachToTarget", attach);
         browser.session_id =
-            attached["sessionId"].as_str().expect("the browser returns a session id").to_owned();
+            attached["sessionId"].as_str().expect("the browser does not return a session id").to_owned();
         browser
     }
 
@@ -108,7 +108,7 @@ impl Browser {
         loop {
             if let Some(end) = self.received.iter().position(|byte| *byte == 0) {
                 let message: Vec<u8> = self.received.drain(..=end).collect();
-                return serde_json::from_slice(&message[..end]).expect("the browser sends JSON");
+                return serde_json::from_slice(&message[..end]).expect("the browser does not send JSON");
             }
             assert!(Instant::now() < deadline, "the browser does not answer");
             let wait = rustix::event::Timespec { tv_sec: 0, tv_nsec: 200_000_000 };

@@ -184,7 +184,7 @@ fn compare(objects: &[Value], simulated: &SimulatedTimes, is_complete: bool) {
         let row = threads
             .iter()
             .find(|row| number(row, "tid") == u64::from(*tid))
-            .expect("the report has a row of each thread");
+            .expect("the report has no row of a thread");
         let times = ["running_ns", "waiting_ns", "ready_ns"].map(|key| micros(row, key));
         assert_eq!(times, [*running, *waiting, *ready], "thread {tid} of {objects:#?}");
         if is_complete {

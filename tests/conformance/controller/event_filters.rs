@@ -288,7 +288,7 @@ fn name_filter_of_wrong_size_is_refused(fixture: &Fixture) {
     assert_eq!(enable_status(fixture, new_guid(), &params_with(0, longest)), SUCCESS);
 }
 
-/// Returns a payload filter for event 3 with a number of at maximum `maximum`.
+/// Returns a payload filter for event 3 with a number of at most `maximum`.
 fn payload_filter(maximum: i128) -> Filter {
     let mut event = Event::new(3, 0, false);
     let field = event.field(Field::one(Shape::Fixed(4))).unwrap();

@@ -90,7 +90,7 @@ fn recorded_frames(fixture: &Fixture, depth: u32) -> Vec<u64> {
     let (session, provider, _guid) = fixture.start_with_provider(&params_with(STACK));
     write_deep(&provider, depth);
     let seen = fixture.stop_and_read(session);
-    let stack = find_item(&seen[0], ExtType::STACK_TRACE64).expect("the event has a stack");
+    let stack = find_item(&seen[0], ExtType::STACK_TRACE64).expect("the event has no stack");
     let words: Vec<u64> = stack.as_chunks().0.iter().map(|word| u64::from_le_bytes(*word)).collect();
     assert_eq!(words[0], 0, "the stack continues in another event");
     words[1..].to_vec()
@@ -183,7 +183,7 @@ fn event_key_identifies_the_event(fixture: &Fixture) {
         provider.write(&event(id), &[]).unwrap();
     }
     let keys = |seen: Vec<RecordedEvent>| -> Vec<Vec<u8>> {
-        seen.iter().map(|event| find_item(event, ExtType::EVENT_KEY).expect("the event has a key")).collect()
+        seen.iter().map(|event| find_item(event, ExtType::EVENT_KEY).expect("the event has no key")).collect()
     };
     let (mut one, two) = (keys(fixture.stop_and_read(first)), keys(fixture.stop_and_read(second)));
     assert_eq!(one, two);

@@ -123,7 +123,7 @@ fn ninth_private_session_of_a_process_is_refused(fixture: &Fixture) {
     let _provider = Provider::register(guid, None).unwrap();
     let mut sessions: Vec<Session> = (0..8).map(|_| fixture.start(&private_config(fixture, guid))).collect();
     assert_eq!(fixture.start_status(&private_config(fixture, guid)), NO_SYSTEM_RESOURCES);
-    let _own = PrivateSession::start(&fixture.config()).expect("in-process sessions have a separate limit");
+    let _own = PrivateSession::start(&fixture.config()).expect("in-process sessions share the limit");
     fixture.stop(sessions.pop().unwrap());
     assert_eq!(fixture.start_status(&private_config(fixture, guid)), SUCCESS);
 }

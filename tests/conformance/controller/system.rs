@@ -162,7 +162,7 @@ fn kernel_events_arrive(fixture: &Fixture) {
     for _ in 0..20 {
         std::thread::sleep(std::time::Duration::from_millis(1));
     }
-    let file = fixture.stop(session).config.log_file.expect("the session has a file");
+    let file = fixture.stop(session).config.log_file.expect("the session has no file");
     let seen = hook_ids(&file);
     let count = |hook| seen.iter().filter(|seen_hook| **seen_hook == hook).count();
     assert!(count(hook::CONTEXT_SWITCH) >= 20, "{} context switches", count(hook::CONTEXT_SWITCH));
@@ -175,9 +175,9 @@ fn kernel_events_arrive(fixture: &Fixture) {
 
 /// Returns the hook ids of the kernel events of a file.
 fn hook_ids(file: &Path) -> Vec<u16> {
-    let trace = Trace::open(File::open(file).expect("the file opens")).expect("the file is a trace");
+    let trace = Trace::open(File::open(file).expect("the file cannot be opened")).expect("the file is not a trace");
     let (mut events, mut hook_ids) = (trace.events(), Vec::new());
-    while let Some(record) = events.next().expect("every record can be read") {
+    while let Some(record) = events.next().expect("a record cannot be read") {
         hook_ids.extend(record.hook());
     }
     hook_ids
@@ -187,7 +187,7 @@ fn groups_without_a_source_are_accepted(fixture: &Fixture) {
     // The groups REGISTRY, ALPC and DRIVER.
     let Some(session) = start_with_flags(fixture, 0x0092_0000) else { return };
     assert_eq!(group_mask(fixture, &session), [0x0092_0000, 0x10, 0, 0, 0, 0, 0, 0]);
-    let file = fixture.stop(session).config.log_file.expect("the session has a file");
+    let file = fixture.stop(session).config.log_file.expect("the session has no file");
     let without_a_source = [0x09, 0x1A];
     assert!(
         hook_ids(&file).iter().all(|hook| !without_a_source.contains(&(hook >> 8))),

@@ -32,7 +32,7 @@ pub(crate) const RULES: &[Rule] = &[
 
 #[track_caller]
 fn update_session(fixture: &Fixture, session: &Session, update: Update) -> Properties {
-    fixture.connect().update(&session.id, &update).expect("the session changes")
+    fixture.connect().update(&session.id, &update).expect("the session was not updated")
 }
 
 fn flush_timer_changes(fixture: &Fixture) {

@@ -51,8 +51,8 @@ impl Request {
 
     /// Adds a filter of processes that passes this process, or does not.
     pub(super) fn with_process_filter(mut self, by_name: bool, passes: bool) -> Self {
-        let program = std::env::current_exe().expect("this program has a path");
-        let program = program.file_name().expect("the path has a file name").to_string_lossy().into_owned();
+        let program = std::env::current_exe().expect("this program has no path");
+        let program = program.file_name().expect("the path has no file name").to_string_lossy().into_owned();
         let filter = match (by_name, passes) {
             (false, true) => (EVENT_FILTER_TYPE_PID, encode::pids(&[1, std::process::id()])),
             (false, false) => (EVENT_FILTER_TYPE_PID, encode::pids(&[1])),

@@ -253,5 +253,5 @@ impl Actor<'_> {
 }
 
 fn member_traits(actor: &Actor<'_>) -> Vec<u8> {
-    TraitsBuilder::new("Member").group(&actor.group()).finish().expect("the traits fit into a block").to_vec()
+    TraitsBuilder::new("Member").group(&actor.group()).finish().expect("the traits do not fit into a block").to_vec()
 }
