@@ -1,5 +1,5 @@
-//! Exhausted disk space, address space and descriptors: sessions end with valid files, and the daemon
-//! continues.
+//! Exhausted disk space, address space and descriptors: sessions end with valid files, and the
+//! daemon continues.
 
 use std::io::Read;
 use std::path::{Path, PathBuf};

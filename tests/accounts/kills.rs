@@ -1,5 +1,5 @@
-//! Writers killed at any time: every event whose call had returned is in the file or counted as lost,
-//! at most one more event per thread is in the file, and no event is torn.
+//! Writers killed at any time: every event whose call had returned is in the file or counted as
+//! lost, at most one more event per thread is in the file, and no event is torn.
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::Stdio;

@@ -1,4 +1,4 @@
-//! The events that a file holds or a consumer received, to be compared with those that were offered.
+//! The events that a file holds or a consumer received, to be compared with those offered.
 
 use std::collections::HashMap;
 use std::fs::File;

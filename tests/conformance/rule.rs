@@ -115,7 +115,7 @@ fn docs_path() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/conformance.md")
 }
 
-/// Returns whether the table in the docs is that of this run. With `write`, writes the table instead.
+/// Returns whether the docs have the table of this run. With `write`, writes the table instead.
 pub(crate) fn check_docs(
     outcomes: &[(&Rule, Outcome)],
     untested_rules: &[&UntestedRule],

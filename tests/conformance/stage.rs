@@ -143,7 +143,7 @@ impl Fixture {
         self.start_config_with_provider(&self.config(), params)
     }
 
-    /// Like [`start_with_provider`](Self::start_with_provider), for a session of this configuration.
+    /// Like [`start_with_provider`](Self::start_with_provider), with this configuration.
     #[track_caller]
     pub(crate) fn start_config_with_provider(
         &self,

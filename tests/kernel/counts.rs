@@ -216,8 +216,8 @@ fn compare_connections(samples: &[Sample], trace: &Trace, port: u64) {
     }
 }
 
-/// An event that concerns a processor. `kind` is `None` for events that are not compared; a mark is a
-/// switch to a thread of the workload.
+/// An event that concerns a processor. `kind` is `None` for events that are not compared; a mark is
+/// a switch to a thread of the workload.
 struct ProcessorEvent<'a> {
     cpu: u64,
     kind: Option<&'a str>,

@@ -1,4 +1,4 @@
-//! Checks that a file of kernel events has the events that CPU analysis needs, in the required order.
+//! Checks that a file of kernel events has what CPU analysis needs, in the required order.
 
 use std::collections::BTreeSet;
 

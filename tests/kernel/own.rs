@@ -78,8 +78,8 @@ impl User {
         Process::start(&mut command).finish()
     }
 
-    /// Returns a shell script that counts on each of these processors once a file `go` exists, makes
-    /// a file `counted`, and ends once a file `end` exists.
+    /// Returns a shell script that counts on each of these processors once a file `go` exists,
+    /// makes a file `counted`, and ends once a file `end` exists.
     fn counting_script(cpus: &[usize], count: u32) -> String {
         let counter = format!("i=0; while [ $i -lt {count} ]; do i=$((i+1)); done");
         let start = |cpu: &usize| format!("taskset -c {cpu} sh -c '{counter}' &");
@@ -95,8 +95,8 @@ fn allowed_processors() -> Vec<usize> {
     (0..CpuSet::MAX_CPU).filter(|cpu| allowed.is_set(*cpu)).collect()
 }
 
-/// Keeps a thread from reading the rings, as on a busy machine: stops it until the result is dropped
-/// or, without the right to do so, pins it to one shared processor and lowers its priority.
+/// Keeps a thread from reading the rings, as on a busy machine: stops it until the result is
+/// dropped or, without the right to do so, pins it to one shared processor and lowers its priority.
 fn stop_or_slow_down(thread: u64, cpu: usize) -> Option<StoppedThread> {
     let thread = i32::try_from(thread).ok().and_then(Pid::from_raw).expect("the thread id is not valid");
     let stopped = StoppedThread::stop(thread.as_raw_pid()).ok();

@@ -110,7 +110,7 @@ fn stop_reports_the_events_that_circular_files_and_recorders_kept() {
     for (session, options) in [("Ring", &circular[..]), ("Recorder", &recorder)] {
         let file = daemon.path("kept.etl");
         daemon.weir([&["start", session, "-o", arg(&file), "-p", SHOP], options].concat()).expect(0);
-        // The memory of each process holds all its events for the session, however late the collector runs.
+        // The memory of each process holds all its events, however late the collector runs.
         for _ in 0..10 {
             run_shop(&daemon, 1_000);
         }

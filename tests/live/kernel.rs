@@ -1,5 +1,5 @@
-//! Kernel events from the command line: selection, notes and errors, and one file with the events of
-//! programs.
+//! Kernel events from the command line: selection, notes and errors, and one file with the events
+//! of programs.
 
 use std::process::Command;
 

@@ -233,8 +233,8 @@ fn times_match_the_simulated_machine() {
     outcome.unwrap();
 }
 
-/// Builds a trace of a thread that waits 2.8 ms for a sleep and 0.9 ms for a page, is then scheduled
-/// 200 µs and 100 µs late, and runs for the rest of 10 ms.
+/// Builds a trace of a thread that waits 2.8 ms for a sleep and 0.9 ms for a page, is then
+/// scheduled 200 µs and 100 µs late, and runs for the rest of 10 ms.
 fn sleeping_thread_trace() -> TraceBuilder {
     let mut trace = build_trace();
     trace.add_process(300, "busy");

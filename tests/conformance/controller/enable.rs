@@ -38,7 +38,7 @@ pub(crate) const RULES: &[Rule] = &[
     rule!("controller 6", D, "an enable ends with its session", an_enable_ends_with_its_session),
     rule!("controller 6", D, "timeout 0 returns at once", no_timeout_does_not_wait),
     rule!("controller 6", D, "with a timeout the call returns after all callbacks", a_timeout_waits_for_callbacks),
-    rule!("controller 6", D, "timeout → 1460, and the enable stays in force", enable_that_timed_out_stays_in_force),
+    rule!("controller 6", D, "an enable that times out → 1460, and it stays in force", enable_that_timed_out_stays_in_force),
     rule!("controller 6", D, "0xFFFFFFFF waits without limit", infinite_timeout_waits_for_callbacks),
     rule!("controller 6", D, "a null provider GUID, or session id 0 → 87", an_enable_needs_provider_and_session),
     rule!("controller 6", D, "a session that is not running → 4201", an_enable_needs_a_running_session),

@@ -26,13 +26,13 @@ pub(crate) const RULES: &[Rule] = &[
         chain_holds_the_filters_of_all_sessions),
     rule!("controller 7 #SCHEMATIZED", P, "a Size field that differs from the filter's size, or more than 1,024 bytes → 87",
         schematized_filter_of_wrong_size_is_refused),
-    rule!("controller 7 #EVENT_ID", D, "FilterIn: only events with a listed id arrive; otherwise all except those", ids_in_and_out),
+    rule!("controller 7 #EVENT_ID", D, "FilterIn: only events with a listed id arrive; otherwise all except those", id_filter_selects_or_excludes_ids),
     rule!("controller 7 #EVENT_ID", D, "filters of event ids do not apply to TraceLogging events",
         id_filter_ignores_tracelogging),
     rule!("controller 7 #EVENT_ID", P, "no id, more than 64 ids, or a number of ids other than Count → 87",
         id_filter_has_1_to_64_ids),
     rule!("controller 7 #EVENT_NAME", D, "FilterIn: only events with a listed name arrive; otherwise all except those",
-        names_in_and_out),
+        name_filter_selects_or_excludes_names),
     rule!("controller 7 #EVENT_NAME", D, "filters of names apply to TraceLogging events only",
         name_filter_ignores_manifest_events),
     rule!("controller 7 #EVENT_NAME", D, "events outside the filter's level and keywords are not affected",
@@ -201,7 +201,7 @@ fn schematized_filter_of_wrong_size_is_refused(fixture: &Fixture) {
     );
 }
 
-fn ids_in_and_out(fixture: &Fixture) {
+fn id_filter_selects_or_excludes_ids(fixture: &Fixture) {
     assert_eq!(recorded_by_kind(fixture, vec![id_filter(EVENT_ID, true, &[2, 3, 9])]).0, [2, 3]);
     assert_eq!(recorded_by_kind(fixture, vec![id_filter(EVENT_ID, false, &[2, 3, 9])]).0, [1, 4]);
 }
@@ -236,7 +236,7 @@ fn name_filters(part: LevelKeywords, filter_in: bool, names: &[&str]) -> Vec<Fil
     vec![name_filter(EVENT_NAME, part, filter_in, names)]
 }
 
-fn names_in_and_out(fixture: &Fixture) {
+fn name_filter_selects_or_excludes_names(fixture: &Fixture) {
     assert_eq!(recorded_by_kind(fixture, name_filters(EVERYTHING, true, &["start", "other"])).1, [100, 102]);
     assert_eq!(recorded_by_kind(fixture, name_filters(EVERYTHING, false, &["start", "other"])).1, [101, 103]);
 }

@@ -1,5 +1,5 @@
-//! Private sessions that a controller starts in the processes of a provider. The last two rules test
-//! in-process sessions.
+//! Private sessions that a controller starts in the processes of a provider. The last two rules
+//! test in-process sessions.
 
 use std::path::{Path, PathBuf};
 
@@ -42,7 +42,7 @@ pub(crate) const RULES: &[Rule] = &[
         other_session_filters_are_refused),
     rule!("controller 1.2 #FilterDescCount", D, "filters of a session that is not private → 87",
         session_filters_need_a_private_session),
-    rule!("controller 10", D, "an enable of a provider group → 87", private_session_refuses_groups),
+    rule!("controller 10", D, "an enable of a provider group by a private session of a controller → 87", private_session_refuses_groups),
     rule!("controller 5", D, "private sessions that controllers start are never listed",
         private_sessions_of_controllers_are_not_listed),
     rule!("controller 10", D, "private sessions that controllers start do not count toward the limit of 64 sessions",
@@ -53,7 +53,7 @@ pub(crate) const RULES: &[Rule] = &[
         private_session_has_no_increment_or_convert),
     rule!("controller 10", P, "LoggerThreadId is a thread of the process that the session runs in",
         logger_thread_is_in_the_process),
-    rule!("controller 2 #0x20000", D, "a controller that starts an in-process session → 87",
+    rule!("controller 2 #0x20000", D, "an in-process session that a controller starts → 87",
         controller_cannot_start_in_process_session),
     rule!("controller 2.1 #9", D, "private and paged memory: the paged flag is ignored",
         paged_flag_of_private_session_is_ignored),

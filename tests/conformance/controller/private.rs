@@ -21,7 +21,7 @@ pub(crate) const RULES: &[Rule] = &[
         private_session_gets_events_of_its_process),
     rule!("controller 10", D, "a fourth in-process session → 1450",
         fourth_in_process_session_is_refused),
-    rule!("controller 10", D, "real-time, new-file or preallocate → 87",
+    rule!("controller 10", D, "an in-process session with real-time, new-file or preallocate → 87",
         private_session_modes_are_limited),
     rule!("controller 10", D, "an enable of a provider group by an in-process session → 87", in_process_session_refuses_groups),
     rule!("controller 10", D, "a private session and a daemon's session both get an event",

@@ -37,7 +37,7 @@ pub(crate) const RULES: &[Rule] = &[
     rule!("controller 9.1", P, "EnableFlags of a system logger are reported; flags with EXTENSION → 87",
         enable_flags_of_system_loggers_are_reported),
     rule!("controller 4.1 #EnableFlags", D, "the flags of a system logger replace the first word of the mask; 0 disables all kernel events",
-        flags_are_replaced),
+        update_replaces_enable_flags),
     rule!("controller 2 #0x2000000", D, "a session with SYSTEM_LOGGER_MODE receives kernel events of the requested groups",
         kernel_events_arrive),
     rule!("controller 9.1", P, "groups that have no source on Linux are accepted and produce no events",
@@ -140,7 +140,7 @@ fn enable_flags_of_system_loggers_are_reported(fixture: &Fixture) {
     assert_eq!(group_mask(fixture, &session), [NO_SYSCONFIG, 0, 0, 0, 0, 0, 0, 0]);
 }
 
-fn flags_are_replaced(fixture: &Fixture) {
+fn update_replaces_enable_flags(fixture: &Fixture) {
     let Some(session) = start_with_flags(fixture, 0x11) else { return };
     assert_eq!(
         group_mask(fixture, &session),

@@ -97,7 +97,7 @@ impl ClassicProvider {
         Self { control, class, notices, registration }
     }
 
-    /// Registers a provider and enables it in a new session. Returns the logger handle as the third value.
+    /// Registers a provider and enables it in a new session. The third value is the logger handle.
     pub(super) fn start(fixture: &Fixture, config: &SessionConfig) -> (Session, Self, u64) {
         let (session, provider) = (fixture.start(config), Self::register());
         fixture.enable(&session, provider.control, &EnableParams::default());

@@ -17,7 +17,7 @@ pub(crate) const RULES: &[Rule] = &[
     rule!("provider 6", D, "an unknown class → 50", unknown_information_classes_are_refused),
     rule!("provider 6", P, "the class is checked before the handle and the buffer", class_is_checked_first),
     rule!("provider 6 #BinaryTrackInfo", D, "no buffer is used; one is tolerated", tracking_needs_no_buffer),
-    rule!("provider 6 #SetReserved1", P, "an unused class → 50", reserved_class_is_not_supported),
+    rule!("provider 6 #SetReserved1", P, "the reserved class → 50", reserved_class_is_not_supported),
     rule!("provider 6 #SetTraits", D, "sets the traits, once", set_traits_class_sets_traits_once),
     rule!("provider 6 #SetTraits", D, "turns on descriptor types", traits_turn_types_on),
     rule!("provider 6 #UseDescriptorType", D, "TRUE: descriptor types apply; FALSE: they are ignored again",

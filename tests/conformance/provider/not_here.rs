@@ -17,7 +17,7 @@ pub(crate) const UNTESTED_RULES: &[UntestedRule] = &[
         "a rule for callers"),
     untested!("provider 3", P, "calls of different registrations may overlap",
         "a permission that this library does not use"),
-    untested!("provider 4.1", D, "desc NULL; n > 0 with NULL data → 87", "C façade"),
+    untested!("provider 4.1", D, "a NULL descriptor, or NULL data with n > 0 → 87", "C façade"),
     untested!("provider 4.4", P, "header flags that the consumer adds",
         "the consumer's half of the contract (decision 29)"),
     untested!("decision 38", P, "stacks have no more frames than kernel.perf_event_max_stack",

@@ -30,7 +30,7 @@ pub(crate) const RULES: &[Rule] = &[
         unregistering_in_the_callback_does_not_wait),
     rule!("provider 2", O, "writing with a stale handle → 6", stale_handles_do_not_write),
     rule!("provider 2", D, "a stale handle is not enabled", stale_handles_are_not_enabled),
-    rule!("provider 2", D, "registrations are find_entry while they exist", registrations_are_listed),
+    rule!("provider 2", D, "registrations are listed while they exist", registrations_are_listed),
     rule!("provider 2", P, "without a daemon a registration succeeds; it is announced when a daemon appears",
         later_daemon_learns_of_registrations),
 ];

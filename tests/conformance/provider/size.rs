@@ -21,7 +21,7 @@ pub(crate) const RULES: &[Rule] = &[
 /// Bytes before the payload of an event without extended data items.
 const EVENT_HEADER_BYTES: usize = 80;
 
-/// Checks the statuses of writes with these payload sizes in a session with buffers of `buffer_kib` KiB.
+/// Checks the statuses of writes with these payload sizes in a session with buffers of this size.
 fn check_write_statuses(
     fixture: &Fixture,
     buffer_kib: u32,

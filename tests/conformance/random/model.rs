@@ -1,5 +1,5 @@
-//! The model: sessions as requested, their enables of each provider, and the events that their files
-//! must hold.
+//! The model: sessions as requested, their enables of each provider, and the events that their
+//! files must hold.
 //!
 //! ```text
 //!   controller call ──▶ ModelSession      the configuration that every later answer must show
@@ -100,7 +100,7 @@ impl Request {
         Self { params, ..Self::default() }
     }
 
-    /// Returns the values that a list of providers shows: level, masks, properties, types of filters.
+    /// Returns the values that a list of providers shows: level, masks, properties, filter types.
     /// The list marks a group separately.
     pub(super) fn listed_values(&self) -> (u8, u64, u64, u32, Vec<u32>) {
         let params = &self.params;
@@ -184,7 +184,7 @@ impl EnabledProviders {
         }
     }
 
-    /// Records that an event was written. With `is_certain`, all sessions had free space for the event.
+    /// Records a write. With `is_certain`, all sessions had free space for the event.
     pub(super) fn record_write(
         &mut self,
         provider: usize,

@@ -1,5 +1,4 @@
-//! Sessions of one actor: start, stop, update, flush, next file, conversion; valid calls and invalid
-//! ones.
+//! Sessions of one actor: start, stop, update, flush, next file, conversion; valid and invalid calls.
 
 use std::path::PathBuf;
 
