@@ -221,13 +221,13 @@ impl ModelSession {
     pub(super) fn new(id: u64, requested: &SessionConfig, expected: ExpectedEvents) -> Self {
         let config = adjust_config(requested);
         let is_file_sequence = config.log_file_mode & EVENT_TRACE_FILE_MODE_NEWFILE != 0;
-        let drops_old_events = EVENT_TRACE_FILE_MODE_CIRCULAR | EVENT_TRACE_BUFFERING_MODE;
+        let dropping_modes = EVENT_TRACE_FILE_MODE_CIRCULAR | EVENT_TRACE_BUFFERING_MODE;
         Self {
             id,
             file_pattern: requested.log_file.clone().filter(|_| is_file_sequence),
             enabled_providers: EnabledProviders { expected, ..EnabledProviders::default() },
             found: 0,
-            is_all_in_files: config.log_file.is_some() && config.log_file_mode & drops_old_events == 0,
+            is_all_in_files: config.log_file.is_some() && config.log_file_mode & dropping_modes == 0,
             config,
         }
     }
