@@ -308,7 +308,7 @@ fn check_events(facts: &SampleFacts, lines: &str) {
     }
     assert_eq!(count, facts.events);
     let to_set = |rows: &[(&str, u64, u64)]| -> BTreeSet<_> {
-        rows.iter().map(|r| (r.0.to_owned(), r.1, r.2)).collect()
+        rows.iter().map(|&(provider, id, version)| (provider.to_owned(), id, version)).collect()
     };
     assert_eq!(undecoded, to_set(facts.undecoded), "events without schema");
     assert_eq!(extra_bytes, to_set(facts.extra_bytes), "events with bytes after their last field");

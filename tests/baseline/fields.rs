@@ -177,12 +177,13 @@ fn number_value(number: i128) -> Value {
 }
 
 fn name_or_number(number: i128, names: &[(i128, &str)]) -> Value {
-    names.iter().find(|n| n.0 == number).map_or_else(|| number_value(number), |n| n.1.into())
+    let named = names.iter().find(|(value, _)| *value == number);
+    named.map_or_else(|| number_value(number), |(_, name)| (*name).into())
 }
 
 fn flag_names(bits: i128, names: &[(i128, &str)]) -> Value {
-    let known: Vec<_> = names.iter().filter(|n| bits & n.0 != 0).map(|n| n.1).collect();
-    let unknown = names.iter().fold(bits, |bits, n| bits & !n.0);
+    let known: Vec<_> = names.iter().filter(|(bit, _)| bits & bit != 0).map(|(_, name)| *name).collect();
+    let unknown = names.iter().fold(bits, |bits, (bit, _)| bits & !bit);
     let mut text = known.join(", ");
     if unknown != 0 {
         text.push_str(&format!(", {unknown:#x}"));

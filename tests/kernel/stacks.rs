@@ -51,7 +51,7 @@ fn stacks_of_switches_and_wakeups_match_perf_frame_by_frame() {
             }
             let mut by_weir = Stacks::new();
             for event in &recording.trace().events {
-                let key = match event.name.as_str() {
+                let key @ (_, thread, _) = match event.name.as_str() {
                     "Thread/CSwitch" => (event.cpu, event.number("OldThreadId"), "switch"),
                     "Thread/ReadyThread" if event.number("AdjustReason") == 1 => {
                         (event.cpu, event.running_thread.unwrap_or(0), "wake")
@@ -59,7 +59,7 @@ fn stacks_of_switches_and_wakeups_match_perf_frame_by_frame() {
                     "DiskIo/WriteInit" => (event.cpu, event.number("IssuingThreadId"), "write"),
                     _ => continue,
                 };
-                if workload_threads.contains(&key.1) {
+                if workload_threads.contains(&thread) {
                     by_weir.entry(key).or_default().push(event.stack.clone());
                 }
             }
@@ -136,7 +136,7 @@ fn compare_stacks(by_perf: &Stacks, by_weir: &Stacks) {
     }
     // Most stacks have user frames, too.
     let has_user_frame = |stack: &Vec<u64>| stack.iter().any(|frame| *frame < USER_SPACE_END);
-    let switches = by_weir.iter().filter(|(key, _)| key.2 == "switch").flat_map(|(_, stacks)| stacks);
+    let switches = by_weir.iter().filter(|((_, _, kind), _)| *kind == "switch").flat_map(|(_, stacks)| stacks);
     let with_user_frames = switches.filter(|stack| has_user_frame(stack)).count();
     assert!(with_user_frames * 100 >= kinds["switch"].0 * 90, "{with_user_frames} have frames of the program");
 }

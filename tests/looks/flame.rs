@@ -86,11 +86,11 @@ fn collapsed_stacks_are_lines_of_functions_and_a_weight() {
     ];
     assert_eq!(stacks, wanted.map(|(stack, weight)| (stack.to_owned(), weight)));
     let all = run_collapsed(&path, &[]);
-    assert_eq!(all.iter().map(|stack| stack.1).sum::<u64>(), 85);
+    assert_eq!(all.iter().map(|(_, weight)| weight).sum::<u64>(), 85);
     assert!(all.iter().all(|(stack, _)| stack.split(';').count() <= 4), "a name adds frames: {all:?}");
-    assert_eq!(run_collapsed(&path, &["--idle"]).iter().map(|stack| stack.1).sum::<u64>(), 90);
+    assert_eq!(run_collapsed(&path, &["--idle"]).iter().map(|(_, weight)| weight).sum::<u64>(), 90);
     let threads = run_collapsed(&path, &["--by-thread", "--thread", "102"]);
-    assert_eq!(threads.iter().map(|stack| stack.1).sum::<u64>(), 30);
+    assert_eq!(threads.iter().map(|(_, weight)| weight).sum::<u64>(), 30);
     assert!(
         threads.iter().all(|(stack, _)| stack.starts_with("app (100);thread 102;app+0x0")),
         "{threads:?}"
@@ -114,7 +114,7 @@ fn speedscope_files_follow_the_published_schema() {
         let names: Vec<String> = sample.as_array().unwrap().iter().map(frame_name).collect();
         stacks.push((names.join(";"), weight.as_u64().unwrap()));
     }
-    assert_eq!(stacks.iter().map(|stack| stack.1).sum::<u64>(), profile["endValue"].as_u64().unwrap());
+    assert_eq!(stacks.iter().map(|(_, weight)| weight).sum::<u64>(), profile["endValue"].as_u64().unwrap());
     assert!(stacks.contains(&("app (100);app+0x0;lib.so+0x0;kernel+0x0".to_owned(), 10)), "{stacks:?}");
     assert!(
         stacks.iter().any(|(stack, _)| stack.starts_with(HOSTILE[1])),

@@ -101,8 +101,8 @@ fn changes_without_a_daemon_fail(fixture: &Fixture) {
     assert_eq!(status(controller.stop(&session)), INSTANCE_NOT_FOUND);
     assert_eq!(status(controller.update(&session, &Update::default())), INSTANCE_NOT_FOUND);
     assert_eq!(status(controller.flush(&session, None)), INSTANCE_NOT_FOUND);
-    let enable = (EnableCode::Enable, EnableParams::default());
-    assert_eq!(status(controller.enable(&session, new_guid(), enable.0, &enable.1, 0)), INSTANCE_NOT_FOUND);
+    let enabled = controller.enable(&session, new_guid(), EnableCode::Enable, &EnableParams::default(), 0);
+    assert_eq!(status(enabled), INSTANCE_NOT_FOUND);
     assert!(Controller::find_at(&folder).unwrap().is_none());
 }
 

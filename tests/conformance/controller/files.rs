@@ -221,14 +221,14 @@ fn conversion_needs_a_file_session(fixture: &Fixture) {
 fn start_needs_enough_disk_space(fixture: &Fixture) {
     let path = fixture.unique_path();
     std::fs::write(&path, "precious").unwrap();
-    let huge = |mode| SessionConfig {
+    let huge_config = |mode| SessionConfig {
         log_file_mode: mode,
         maximum_file_size: u32::MAX,
         log_file: Some(path.clone()),
         ..fixture.config()
     };
     for mode in [SEQUENTIAL, EVENT_TRACE_FILE_MODE_CIRCULAR, SEQUENTIAL | PREALLOCATE] {
-        assert_eq!(fixture.start_status(&huge(mode)), DISK_FULL, "mode {mode:#x}");
+        assert_eq!(fixture.start_status(&huge_config(mode)), DISK_FULL, "mode {mode:#x}");
         assert_eq!(std::fs::read(&path).unwrap(), b"precious");
     }
 }

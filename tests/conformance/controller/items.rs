@@ -4,7 +4,7 @@ use std::os::unix::fs::MetadataExt;
 
 use traceweir::controller::{EnableParams, SessionConfig};
 use traceweir::{Provider, WriteError};
-use traceweir_format::spec::event::ExtType;
+use traceweir_format::spec::event::{EVENT_WRITE_FLAG_INPRIVATE, ExtType};
 
 use crate::other::OtherProcess;
 use crate::rule::{Rule, rule};
@@ -204,7 +204,7 @@ fn exclude_inprivate_drops_in_private_events(fixture: &Fixture) {
     let (strict, provider, guid) = fixture.start_with_provider(&params_with(EXCLUDE_INPRIVATE));
     let other = fixture.start(&fixture.config());
     fixture.enable(&other, guid, &EnableParams::default());
-    provider.event(&event(1)).flags(2).write(&[]).unwrap();
+    provider.event(&event(1)).flags(EVENT_WRITE_FLAG_INPRIVATE).write(&[]).unwrap();
     provider.write(&event(2), &[]).unwrap();
     let ids = |seen: Vec<RecordedEvent>| seen.iter().map(|event| event.descriptor.id).collect::<Vec<_>>();
     assert_eq!(

@@ -7,6 +7,7 @@ use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use traceweir::Status;
 use traceweir::consumer::{self, Item, Trace};
 use traceweir::controller::{EnableParams, SessionConfig};
+use traceweir_format::spec::session::*;
 
 use crate::rule::{Rule, rule};
 use crate::stage::{
@@ -73,21 +74,18 @@ pub(crate) const RULES: &[Rule] = &[
         flush_timer_writes_the_file),
 ];
 
-const SEQUENTIAL: u32 = 0x1;
-const CIRCULAR: u32 = 0x2;
-const APPEND: u32 = 0x4;
-const NEWFILE: u32 = 0x8;
-const PREALLOCATE: u32 = 0x20;
-const REAL_TIME: u32 = 0x100;
-const BUFFERING: u32 = 0x400;
-const PRIVATE: u32 = 0x800;
-const USE_KBYTES_FOR_SIZE: u32 = 0x2000;
-const IN_PROC: u32 = 0x2_0000;
-const PAGED: u32 = 0x0100_0000;
-const SYSTEM_LOGGER: u32 = 0x0200_0000;
-const COMPRESSED: u32 = 0x0400_0000;
-const INDEPENDENT: u32 = 0x0800_0000;
-const NO_PER_PROCESSOR_BUFFERING: u32 = 0x1000_0000;
+const SEQUENTIAL: u32 = EVENT_TRACE_FILE_MODE_SEQUENTIAL;
+const CIRCULAR: u32 = EVENT_TRACE_FILE_MODE_CIRCULAR;
+const APPEND: u32 = EVENT_TRACE_FILE_MODE_APPEND;
+const NEWFILE: u32 = EVENT_TRACE_FILE_MODE_NEWFILE;
+const PREALLOCATE: u32 = EVENT_TRACE_FILE_MODE_PREALLOCATE;
+const REAL_TIME: u32 = EVENT_TRACE_REAL_TIME_MODE;
+const BUFFERING: u32 = EVENT_TRACE_BUFFERING_MODE;
+const PRIVATE: u32 = EVENT_TRACE_PRIVATE_LOGGER_MODE;
+const IN_PROC: u32 = EVENT_TRACE_PRIVATE_IN_PROC;
+const PAGED: u32 = EVENT_TRACE_USE_PAGED_MEMORY;
+const COMPRESSED: u32 = EVENT_TRACE_COMPRESSED_MODE;
+const INDEPENDENT: u32 = EVENT_TRACE_INDEPENDENT_SESSION_MODE;
 
 /// Returns a configuration in which only the flags can be invalid.
 fn config_with(fixture: &Fixture, mode: u32) -> SessionConfig {
@@ -144,7 +142,7 @@ fn real_time_events_are_delivered(fixture: &Fixture) {
 }
 
 fn obsolete_flags_are_ignored(fixture: &Fixture) {
-    assert_all_accepted(fixture, &[0x200 | SEQUENTIAL, 0x1000 | SEQUENTIAL]);
+    assert_all_accepted(fixture, &[EVENT_TRACE_DELAY_OPEN_FILE_MODE | SEQUENTIAL, EVENT_TRACE_ADD_HEADER_MODE | SEQUENTIAL]);
 }
 
 fn buffering_mode_writes_only_at_a_flush(fixture: &Fixture) {
@@ -164,7 +162,7 @@ fn buffering_mode_writes_only_at_a_flush(fixture: &Fixture) {
 }
 
 fn file_size_can_be_in_kib(fixture: &Fixture) {
-    let mode = CIRCULAR | USE_KBYTES_FOR_SIZE;
+    let mode = CIRCULAR | EVENT_TRACE_USE_KBYTES_FOR_SIZE;
     let config =
         SessionConfig { log_file_mode: mode, maximum_file_size: 256, buffer_size: 16, ..fixture.config() };
     let (session, provider, _guid) = fixture.start_config_with_provider(&config, &EnableParams::default());
@@ -176,11 +174,12 @@ fn file_size_can_be_in_kib(fixture: &Fixture) {
 }
 
 fn reserved_flags_are_ignored(fixture: &Fixture) {
-    assert_all_accepted(fixture, &[0x10_0000 | SEQUENTIAL, 0x20_0000 | SEQUENTIAL]);
+    assert_all_accepted(fixture, &[EVENT_TRACE_MODE_RESERVED | SEQUENTIAL, EVENT_TRACE_LOST_EVENTS_DEBUG_MODE | SEQUENTIAL]);
 }
 
 fn shutdown_flags_are_accepted(fixture: &Fixture) {
-    assert_all_accepted(fixture, &[0x40_0000 | SEQUENTIAL, 0x80_0000 | SEQUENTIAL]);
+    let flags = [EVENT_TRACE_STOP_ON_HYBRID_SHUTDOWN, EVENT_TRACE_PERSIST_ON_HYBRID_SHUTDOWN];
+    assert_all_accepted(fixture, &flags.map(|flag| flag | SEQUENTIAL));
 }
 
 fn paged_memory_is_accepted(fixture: &Fixture) {
@@ -201,7 +200,7 @@ fn logs_are_compressed(fixture: &Fixture) {
 }
 
 fn one_stream_serves_all_processors(fixture: &Fixture) {
-    let config = SessionConfig { log_file_mode: NO_PER_PROCESSOR_BUFFERING | SEQUENTIAL, ..fixture.config() };
+    let config = SessionConfig { log_file_mode: EVENT_TRACE_NO_PER_PROCESSOR_BUFFERING | SEQUENTIAL, ..fixture.config() };
     let (session, provider, _guid) = fixture.start_config_with_provider(&config, &EnableParams::default());
     let allowed = sched_getaffinity(None).unwrap();
     let cpus: Vec<usize> = (0..CpuSet::MAX_CPU).filter(|cpu| allowed.is_set(*cpu)).collect();
@@ -226,7 +225,7 @@ fn one_stream_serves_all_processors(fixture: &Fixture) {
 }
 
 fn triage_dump_flag_is_accepted(fixture: &Fixture) {
-    assert_all_accepted(fixture, &[0x8000_0000 | SEQUENTIAL]);
+    assert_all_accepted(fixture, &[EVENT_TRACE_ADDTO_TRIAGE_DUMP | SEQUENTIAL]);
 }
 
 fn internal_flags_are_refused(fixture: &Fixture) {
@@ -303,19 +302,20 @@ fn size_limit_is_required(fixture: &Fixture) {
 }
 
 fn global_and_local_sequence_are_refused(fixture: &Fixture) {
-    assert_all_refused(fixture, &[0xC000 | SEQUENTIAL]);
+    assert_all_refused(fixture, &[EVENT_TRACE_USE_GLOBAL_SEQUENCE | EVENT_TRACE_USE_LOCAL_SEQUENCE | SEQUENTIAL]);
 }
 
 fn system_logger_refuses_paged_memory(fixture: &Fixture) {
-    assert_all_refused(fixture, &[SYSTEM_LOGGER | PAGED | SEQUENTIAL]);
+    assert_all_refused(fixture, &[EVENT_TRACE_SYSTEM_LOGGER_MODE | PAGED | SEQUENTIAL]);
 }
 
 fn only_autologgers_are_non_stoppable(fixture: &Fixture) {
-    assert_all_refused(fixture, &[0x40 | SEQUENTIAL]);
+    assert_all_refused(fixture, &[EVENT_TRACE_NONSTOPPABLE_MODE | SEQUENTIAL]);
 }
 
 fn both_shutdown_flags_are_refused(fixture: &Fixture) {
-    assert_all_refused(fixture, &[0xC0_0000 | SEQUENTIAL]);
+    let both = EVENT_TRACE_STOP_ON_HYBRID_SHUTDOWN | EVENT_TRACE_PERSIST_ON_HYBRID_SHUTDOWN;
+    assert_all_refused(fixture, &[both | SEQUENTIAL]);
 }
 
 fn session_without_file_and_mode_is_refused(fixture: &Fixture) {
@@ -345,7 +345,7 @@ fn compressed_excludes_circular_and_append(fixture: &Fixture) {
 
 fn a_full_log_ends_the_session(fixture: &Fixture) {
     let config = SessionConfig {
-        log_file_mode: SEQUENTIAL | USE_KBYTES_FOR_SIZE,
+        log_file_mode: SEQUENTIAL | EVENT_TRACE_USE_KBYTES_FOR_SIZE,
         maximum_file_size: 128,
         buffer_size: 16,
         ..fixture.config()
@@ -366,7 +366,7 @@ fn a_full_log_ends_the_session(fixture: &Fixture) {
 
 fn a_circular_log_keeps_the_newest(fixture: &Fixture) {
     let config = SessionConfig {
-        log_file_mode: CIRCULAR | USE_KBYTES_FOR_SIZE,
+        log_file_mode: CIRCULAR | EVENT_TRACE_USE_KBYTES_FOR_SIZE,
         maximum_file_size: 128,
         buffer_size: 8,
         ..fixture.config()
@@ -388,7 +388,7 @@ fn a_circular_log_keeps_the_newest(fixture: &Fixture) {
 /// Starts a real-time session with a small store and no consumer, and fills the store. Returns
 /// the statuses of all writes.
 fn fill_store(fixture: &Fixture) -> (crate::stage::Session, Vec<Status>) {
-    let mode = REAL_TIME | NO_PER_PROCESSOR_BUFFERING;
+    let mode = REAL_TIME | EVENT_TRACE_NO_PER_PROCESSOR_BUFFERING;
     let config = SessionConfig {
         log_file_mode: mode,
         log_file: None,

@@ -48,6 +48,12 @@ pub(crate) const RULES: &[Rule] = &[
         kernel_state_needs_a_system_logger),
 ];
 
+/// Kernel groups: bits of the first word of a mask, and the twin of CSWITCH in the second word.
+const PROCESS: u32 = 0x1;
+const THREAD: u32 = 0x2;
+const CSWITCH: u32 = 0x10;
+const CSWITCH_TWIN: u32 = 4;
+
 fn system_logger_config(fixture: &Fixture) -> SessionConfig {
     SessionConfig {
         log_file_mode: EVENT_TRACE_FILE_MODE_SEQUENTIAL | EVENT_TRACE_SYSTEM_LOGGER_MODE,
@@ -83,13 +89,13 @@ fn start_with_flags(fixture: &Fixture, flags: u32) -> Option<Session> {
 fn mode_or_name_makes_a_system_logger(fixture: &Fixture) {
     let by_mode = fixture.start(&system_logger_config(fixture));
     assert_eq!(group_mask(fixture, &by_mode), [0; 8]);
-    let named = |name: &str| SessionConfig { name: name.into(), guid: new_guid(), ..fixture.config() };
-    let kernel = fixture.start(&named("nt kernel logger"));
+    let named_config = |name: &str| SessionConfig { name: name.into(), guid: new_guid(), ..fixture.config() };
+    let kernel = fixture.start(&named_config("nt kernel logger"));
     assert_eq!(kernel.properties.config.guid, class::SYSTEM_TRACE_CONTROL);
     assert_eq!(group_mask(fixture, &kernel), [0; 8]);
-    let circular = fixture.start(&named(CIRCULAR_KERNEL_CONTEXT_LOGGER_NAME));
+    let circular = fixture.start(&named_config(CIRCULAR_KERNEL_CONTEXT_LOGGER_NAME));
     assert_eq!(group_mask(fixture, &circular), [0; 8]);
-    assert_eq!(fixture.start_status(&named(KERNEL_LOGGER_NAME)), ALREADY_EXISTS);
+    assert_eq!(fixture.start_status(&named_config(KERNEL_LOGGER_NAME)), ALREADY_EXISTS);
     let plain = fixture.start(&fixture.config());
     let query_result = fixture.connect().query_information(&plain.id, Query::SystemTraceEnableFlags);
     assert_eq!(status(query_result), INVALID_PARAMETER);
@@ -114,9 +120,9 @@ fn system_logger_accepts_new_file_mode(fixture: &Fixture) {
 fn seventh_unnamed_system_logger_is_refused(fixture: &Fixture) {
     let others: Vec<Session> = (0..6).map(|_| fixture.start(&system_logger_config(fixture))).collect();
     assert_eq!(fixture.start_status(&system_logger_config(fixture)), NO_SYSTEM_RESOURCES);
-    let named = |name: &str| SessionConfig { name: name.into(), ..system_logger_config(fixture) };
+    let named_config = |name: &str| SessionConfig { name: name.into(), ..system_logger_config(fixture) };
     let named_loggers =
-        [KERNEL_LOGGER_NAME, CIRCULAR_KERNEL_CONTEXT_LOGGER_NAME].map(|name| fixture.start(&named(name)));
+        [KERNEL_LOGGER_NAME, CIRCULAR_KERNEL_CONTEXT_LOGGER_NAME].map(|name| fixture.start(&named_config(name)));
     assert_eq!(fixture.start_status(&system_logger_config(fixture)), NO_SYSTEM_RESOURCES);
     assert_eq!(fixture.start_status(&fixture.config()), SUCCESS, "the limit applies to other sessions");
     drop(named_loggers);
@@ -141,24 +147,24 @@ fn enable_flags_of_system_loggers_are_reported(fixture: &Fixture) {
 }
 
 fn update_replaces_enable_flags(fixture: &Fixture) {
-    let Some(session) = start_with_flags(fixture, 0x11) else { return };
+    let Some(session) = start_with_flags(fixture, PROCESS | CSWITCH) else { return };
     assert_eq!(
         group_mask(fixture, &session),
-        [0x11, 4, 0, 0, 0, 0, 0, 0],
-        "the group of the same events in the second word is missing"
+        [PROCESS | CSWITCH, CSWITCH_TWIN, 0, 0, 0, 0, 0, 0],
+        "the twin of CSWITCH is missing"
     );
-    let mask = [0x1, 0, 0, 0, 0, 0, 0, 0];
+    let mask = [PROCESS, 0, 0, 0, 0, 0, 0, 0];
     let result = fixture.connect().set_information(&session.id, &Set::SystemTraceEnableFlags(mask));
     assert_eq!(status(result), SUCCESS);
     assert_eq!(group_mask(fixture, &session), mask);
-    assert_eq!(update_flags(fixture, &session, 0x3), SUCCESS);
-    assert_eq!(group_mask(fixture, &session), [3, 0, 0, 0, 0, 0, 0, 0]);
+    assert_eq!(update_flags(fixture, &session, PROCESS | THREAD), SUCCESS);
+    assert_eq!(group_mask(fixture, &session), [PROCESS | THREAD, 0, 0, 0, 0, 0, 0, 0]);
     assert_eq!(update_flags(fixture, &session, 0), SUCCESS);
     assert_eq!(group_mask(fixture, &session), [0; 8]);
 }
 
 fn kernel_events_arrive(fixture: &Fixture) {
-    let Some(session) = start_with_flags(fixture, 0x10) else { return };
+    let Some(session) = start_with_flags(fixture, CSWITCH) else { return };
     for _ in 0..20 {
         std::thread::sleep(std::time::Duration::from_millis(1));
     }
@@ -196,22 +202,22 @@ fn groups_without_a_source_are_accepted(fixture: &Fixture) {
 }
 
 fn system_providers_enable_groups(fixture: &Fixture) {
-    let Some(session) = start_with_flags(fixture, 0x1) else { return };
+    let Some(session) = start_with_flags(fixture, PROCESS) else { return };
     let provider = |name: &str| {
         SYSTEM_PROVIDERS.iter().find(|(known, _)| *known == name).expect("there is no such system provider").1
     };
     let keywords = |match_any| EnableParams { match_any, ..EnableParams::default() };
     fixture.enable(&session, provider("Scheduler"), &keywords(0x200));
     fixture.enable(&session, provider("Process"), &keywords(0x801));
-    assert_eq!(group_mask(fixture, &session), [0x13, 4, 0, 0, 0, 0, 0, 0]);
+    assert_eq!(group_mask(fixture, &session), [PROCESS | THREAD | CSWITCH, CSWITCH_TWIN, 0, 0, 0, 0, 0, 0]);
     fixture.disable(&session, provider("Process"));
     assert_eq!(
         group_mask(fixture, &session),
-        [0x11, 4, 0, 0, 0, 0, 0, 0],
+        [PROCESS | CSWITCH, CSWITCH_TWIN, 0, 0, 0, 0, 0, 0],
         "groups of EnableFlags were disabled"
     );
     fixture.disable(&session, provider("Scheduler"));
-    assert_eq!(group_mask(fixture, &session), [0x1, 0, 0, 0, 0, 0, 0, 0]);
+    assert_eq!(group_mask(fixture, &session), [PROCESS, 0, 0, 0, 0, 0, 0, 0]);
 }
 
 fn kernel_state_needs_a_system_logger(fixture: &Fixture) {

@@ -94,14 +94,14 @@ fn event_enabled_applies_id_filters(fixture: &Fixture) {
         ..EnableParams::default()
     };
     let (session, provider, guid) = fixture.start_with_provider(&by_id(1, 7));
-    let enabled = |id| provider.event_enabled(&event(id));
-    assert!(enabled(7) && !enabled(8));
+    let is_enabled = |id| provider.event_enabled(&event(id));
+    assert!(is_enabled(7) && !is_enabled(8));
     assert!(provider.enabled(LEVEL, KEYWORD), "level and keyword alone disable the event");
     fixture.enable(&session, guid, &by_id(0, 7));
-    assert!(!enabled(7) && enabled(8));
+    assert!(!is_enabled(7) && is_enabled(8));
     let plain = fixture.start(&fixture.config());
     fixture.enable(&plain, guid, &EnableParams::default());
-    assert!(enabled(7) && enabled(8), "a session without filter does not enable all events");
+    assert!(is_enabled(7) && is_enabled(8), "a session without filter does not enable all events");
 }
 
 fn enabled_never_misses_a_session(fixture: &Fixture) {

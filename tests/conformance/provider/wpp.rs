@@ -38,6 +38,13 @@ pub(crate) const RULES: &[Rule] = &[
     rule!("provider 9", D, "a message without free space → 8, and it is counted as lost", message_without_free_space_is_lost),
 ];
 
+/// Flags of a message: the parts of its header.
+const SEQUENCE: u32 = 1;
+const GUID: u32 = 2;
+const COMPONENT: u32 = 4;
+const TIME_STAMP: u32 = 8;
+const SYSTEM_INFO: u32 = 32;
+
 /// Starts a session with this additional mode. Returns the logger handle to write to.
 fn start_with_provider(fixture: &Fixture, mode: u32) -> (Session, ClassicProvider, u64) {
     let config = fixture.config();
@@ -73,21 +80,21 @@ fn message_has_its_header(fixture: &Fixture) {
 
 fn message_parts_follow_in_order(fixture: &Fixture) {
     let id = Guid::from_u128(0x0102_0304_0506_0708_090A_0B0C_0D0E_0F10);
-    let record = write_one_message(fixture, EVENT_TRACE_USE_LOCAL_SEQUENCE, 1 | 2 | 8 | 32, &id);
+    let record = write_one_message(fixture, EVENT_TRACE_USE_LOCAL_SEQUENCE, SEQUENCE | GUID | TIME_STAMP | SYSTEM_INFO, &id);
     assert_eq!((&record[8..12], &record[12..28]), (&1_u32.to_le_bytes()[..], &id.to_bytes()[..]));
     assert_ne!(record[28..36], [0; 8], "the time stamp is zero");
     assert_eq!(record[36..40], thread_id().to_le_bytes());
     assert_eq!(record[40..44], std::process::id().to_le_bytes());
     assert_eq!(&record[44..44 + 13], b"two arguments");
-    let record = write_one_message(fixture, 0, 8 | 32, &id);
+    let record = write_one_message(fixture, 0, TIME_STAMP | SYSTEM_INFO, &id);
     assert_eq!(record[16..20], thread_id().to_le_bytes());
-    let record = write_one_message(fixture, 0, 2, &id);
+    let record = write_one_message(fixture, 0, GUID, &id);
     assert_eq!((&record[8..24], &record[24..37]), (&id.to_bytes()[..], &b"two arguments"[..]));
 }
 
 fn component_id_replaces_the_guid(fixture: &Fixture) {
     let id = Guid { data1: 0xC0DE, ..Guid::from_u128(7) };
-    let record = write_one_message(fixture, EVENT_TRACE_USE_LOCAL_SEQUENCE, 1 | 4 | 32, &id);
+    let record = write_one_message(fixture, EVENT_TRACE_USE_LOCAL_SEQUENCE, SEQUENCE | COMPONENT | SYSTEM_INFO, &id);
     assert_eq!((&record[8..12], &record[12..16]), (&[1, 0, 0, 0][..], &[0xDE, 0xC0, 0, 0][..]));
     assert_eq!(record[16..20], thread_id().to_le_bytes());
 }
@@ -96,7 +103,7 @@ fn component_id_replaces_the_guid(fixture: &Fixture) {
 fn sequence_numbers(fixture: &Fixture, mode: u32, count: u16) -> Vec<u32> {
     let (session, provider, logger) = start_with_provider(fixture, mode);
     for number in 0..count {
-        trace_message(logger, 1 | 2 | 8, &provider.class, number, &[]).unwrap();
+        trace_message(logger, SEQUENCE | GUID | TIME_STAMP, &provider.class, number, &[]).unwrap();
     }
     let mut numbers = stop_and_map(fixture, session, |record| {
         u32::from_le_bytes(*record.bytes()[8..].first_chunk().unwrap())
@@ -131,14 +138,14 @@ fn pointer_size_is_set_by_the_runtime(fixture: &Fixture) {
 }
 
 fn only_low_message_flags_are_stored(fixture: &Fixture) {
-    let record = write_one_message(fixture, 0, 0xABCD_0000 | 2, &Guid::from_u128(9));
+    let record = write_one_message(fixture, 0, 0xABCD_0000 | GUID, &Guid::from_u128(9));
     assert_eq!(record[6..8], [0x82, 0]);
 }
 
 fn unflagged_message_parts_are_unknown(fixture: &Fixture) {
     let (session, provider, logger) = start_with_provider(fixture, 0);
     trace_message(logger, 0, &provider.class, 1, &[]).unwrap();
-    trace_message(logger, 2 | 32, &provider.class, 2, &[]).unwrap();
+    trace_message(logger, GUID | SYSTEM_INFO, &provider.class, 2, &[]).unwrap();
     let mut seen = stop_and_map(fixture, session, |record| {
         (record.descriptor().id, record.provider(), record.thread_id(), record.process_id())
     });
@@ -155,7 +162,7 @@ fn message_status(fixture: &Fixture, flags: u32) -> Status {
 
 fn guid_and_component_are_refused_together(fixture: &Fixture) {
     assert_eq!(
-        (message_status(fixture, 2 | 4), message_status(fixture, 63)),
+        (message_status(fixture, GUID | COMPONENT), message_status(fixture, 63)),
         (INVALID_PARAMETER, INVALID_PARAMETER)
     );
 }
@@ -171,7 +178,7 @@ fn message_without_logger_is_refused(_fixture: &Fixture) {
     let modern = Provider::register(new_guid(), None).unwrap();
     for wrong in [0, 1, u64::MAX, modern.handle().to_raw()] {
         // The logger is checked before the flags.
-        assert_eq!(status_of(trace_message(wrong, 2 | 4, &Guid::NULL, 1, &[])), INVALID_HANDLE, "{wrong:#x}");
+        assert_eq!(status_of(trace_message(wrong, GUID | COMPONENT, &Guid::NULL, 1, &[])), INVALID_HANDLE, "{wrong:#x}");
     }
 }
 

@@ -7,7 +7,8 @@ use traceweir_format::spec::enable::{
     EVENT_ENABLE_PROPERTY_EXCLUDE_INPRIVATE, EVENT_ENABLE_PROPERTY_STACK_TRACE,
 };
 use traceweir_format::spec::event::{
-    EVENT_HEADER_FLAG_EXTENDED_INFO, EVENT_HEADER_FLAG_STRING_ONLY, ExtType,
+    EVENT_HEADER_FLAG_EXTENDED_INFO, EVENT_HEADER_FLAG_STRING_ONLY,
+    EVENT_WRITE_FLAG_INPRIVATE as INPRIVATE, EVENT_WRITE_FLAG_NO_FAULTING as NO_FAULTING, ExtType,
 };
 use traceweir_format::spec::session::{
     EVENT_TRACE_FILE_MODE_SEQUENTIAL, EVENT_TRACE_INDEPENDENT_SESSION_MODE, EVENT_TRACE_REAL_TIME_MODE,
@@ -203,9 +204,9 @@ fn all_write_functions_write_the_same(fixture: &Fixture) {
     let (activity, related) = (Guid::from_u128(5), Guid::from_u128(6));
     let (descriptor, data) = (event(1), [&b"the"[..], b"data"]);
     provider.write(&descriptor, &data).unwrap();
-    provider.event(&descriptor).flags(1).write(&data).unwrap();
+    provider.event(&descriptor).flags(NO_FAULTING).write(&data).unwrap();
     provider.write_transfer(&descriptor, Some(&activity), Some(&related), &data).unwrap();
-    provider.event(&descriptor).activity(&activity).related(&related).flags(1).write(&data).unwrap();
+    provider.event(&descriptor).activity(&activity).related(&related).flags(NO_FAULTING).write(&data).unwrap();
     let mut seen = stop_and_map(fixture, session, |record| record.bytes().to_vec());
     for record in &mut seen {
         // All fields except the time.
@@ -233,7 +234,7 @@ fn excluded_session_does_not_get_the_event(fixture: &Fixture) {
 
 fn no_faulting_changes_nothing(fixture: &Fixture) {
     let (session, provider, _guid) = fixture.start_with_provider(&EnableParams::default());
-    provider.event(&event(1)).flags(1).write(&[b"x"]).unwrap();
+    provider.event(&event(1)).flags(NO_FAULTING).write(&[b"x"]).unwrap();
     assert_eq!(fixture.stop_and_read(session)[0].payload, b"x");
 }
 
@@ -243,7 +244,7 @@ fn in_private_events_can_be_excluded(fixture: &Fixture) {
     let (without, provider, guid) = fixture.start_with_provider(&strict);
     let with = fixture.start(&fixture.config());
     fixture.enable(&with, guid, &EnableParams::default());
-    for (id, flags) in [(1, 0), (2, 2), (3, 3), (4, 1)] {
+    for (id, flags) in [(1, 0), (2, INPRIVATE), (3, INPRIVATE | NO_FAULTING), (4, NO_FAULTING)] {
         provider.event(&event(id)).flags(flags).write(&[]).unwrap();
     }
     let ids =

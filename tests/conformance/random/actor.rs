@@ -132,11 +132,11 @@ impl<'s> Actor<'s> {
     fn next_operation(&mut self) -> (&'static str, u64, Operation<'s>) {
         let all = Self::OPERATIONS.iter().map(|(_, weight, _)| weight).sum();
         let mut remaining_weight = self.random_below(all);
-        for operation in Self::OPERATIONS {
-            if remaining_weight < operation.1 {
+        for operation @ (_, weight, _) in Self::OPERATIONS {
+            if remaining_weight < weight {
                 return operation;
             }
-            remaining_weight -= operation.1;
+            remaining_weight -= weight;
         }
         Self::OPERATIONS[0]
     }

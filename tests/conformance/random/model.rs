@@ -53,13 +53,13 @@ impl Request {
     pub(super) fn with_process_filter(mut self, by_name: bool, passes: bool) -> Self {
         let program = std::env::current_exe().expect("this program has no path");
         let program = program.file_name().expect("the path has no file name").to_string_lossy().into_owned();
-        let filter = match (by_name, passes) {
+        let (kind, data) = match (by_name, passes) {
             (false, true) => (EVENT_FILTER_TYPE_PID, encode::pids(&[1, std::process::id()])),
             (false, false) => (EVENT_FILTER_TYPE_PID, encode::pids(&[1])),
             (true, true) => (EVENT_FILTER_TYPE_EXECUTABLE_NAME, encode::name_list(&["other", &program])),
             (true, false) => (EVENT_FILTER_TYPE_EXECUTABLE_NAME, encode::name_list(&["other"])),
         };
-        self.params.filters.push(Filter { kind: filter.0, data: filter.1 });
+        self.params.filters.push(Filter { kind, data });
         Self { excludes_this_process: self.excludes_this_process || !passes, ..self }
     }
 
@@ -327,13 +327,13 @@ fn adjust_config(requested: &SessionConfig) -> SessionConfig {
     };
     let is_real_time = mode & EVENT_TRACE_REAL_TIME_MODE != 0;
     let is_file_sequence = mode & EVENT_TRACE_FILE_MODE_NEWFILE != 0;
-    let named = |path: &PathBuf| if is_file_sequence { numbered_path(path, 1) } else { path.clone() };
+    let first_path = |path: &PathBuf| if is_file_sequence { numbered_path(path, 1) } else { path.clone() };
     SessionConfig {
         minimum_buffers,
         maximum_buffers,
         clock: requested.clock.max(1),
         flush_timer: if is_real_time { requested.flush_timer.max(1) } else { requested.flush_timer },
-        log_file: requested.log_file.as_ref().map(named),
+        log_file: requested.log_file.as_ref().map(first_path),
         ..requested.clone()
     }
 }

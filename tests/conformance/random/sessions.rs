@@ -108,34 +108,34 @@ impl Actor<'_> {
     pub(super) fn start_with_wrong_config(&mut self) {
         let (name, kind) = (self.random_index(NAMES), self.random_index(SINGLE_FILE_KINDS));
         let config = self.small_config(self.name(name), kind);
-        let mode = |log_file_mode| SessionConfig { log_file_mode, ..config.clone() };
+        let with_mode = |log_file_mode| SessionConfig { log_file_mode, ..config.clone() };
         let log_file = Some(self.fixture.folder().join("no such folder").join("x.etl"));
         let (wrong, allowed): (_, &[Status]) = match self.random_below(12) {
-            0 => (mode(SEQUENTIAL | EVENT_TRACE_FILE_MODE_CIRCULAR), &[INVALID_PARAMETER]),
+            0 => (with_mode(SEQUENTIAL | EVENT_TRACE_FILE_MODE_CIRCULAR), &[INVALID_PARAMETER]),
             1 => (SessionConfig { clock: 9, ..config }, &[INVALID_PARAMETER]),
-            2 => (SessionConfig { log_file: None, ..mode(SEQUENTIAL) }, &[BAD_PATHNAME]),
+            2 => (SessionConfig { log_file: None, ..with_mode(SEQUENTIAL) }, &[BAD_PATHNAME]),
             3 => (SessionConfig { name: String::new(), ..config }, &[INVALID_PARAMETER]),
             4 => (
-                SessionConfig { maximum_file_size: 0, ..mode(EVENT_TRACE_FILE_MODE_CIRCULAR) },
+                SessionConfig { maximum_file_size: 0, ..with_mode(EVENT_TRACE_FILE_MODE_CIRCULAR) },
                 &[INVALID_PARAMETER],
             ),
             5 => {
                 let log_file = Some(self.fixture.unique_path());
-                (SessionConfig { maximum_file_size: 64, log_file, ..mode(NEW_FILE) }, &[INVALID_PARAMETER])
+                (SessionConfig { maximum_file_size: 64, log_file, ..with_mode(NEW_FILE) }, &[INVALID_PARAMETER])
             }
-            6 => (SessionConfig { clock: 1, ..mode(APPEND) }, &[INVALID_PARAMETER]),
-            7 => (mode(APPEND | REAL_TIME), &[INVALID_PARAMETER]),
+            6 => (SessionConfig { clock: 1, ..with_mode(APPEND) }, &[INVALID_PARAMETER]),
+            7 => (with_mode(APPEND | REAL_TIME), &[INVALID_PARAMETER]),
             8 => (
                 SessionConfig {
                     maximum_file_size: 0,
-                    ..mode(SEQUENTIAL | EVENT_TRACE_FILE_MODE_PREALLOCATE)
+                    ..with_mode(SEQUENTIAL | EVENT_TRACE_FILE_MODE_PREALLOCATE)
                 },
                 &[INVALID_PARAMETER],
             ),
             9 => (
                 SessionConfig {
                     maximum_file_size: 64,
-                    ..mode(
+                    ..with_mode(
                         EVENT_TRACE_FILE_MODE_CIRCULAR
                             | EVENT_TRACE_USE_KBYTES_FOR_SIZE
                             | EVENT_TRACE_COMPRESSED_MODE,
@@ -144,9 +144,9 @@ impl Actor<'_> {
                 &[INVALID_PARAMETER],
             ),
             _ if self.running[name].is_some() => {
-                (SessionConfig { log_file, ..mode(SEQUENTIAL) }, &[ALREADY_EXISTS])
+                (SessionConfig { log_file, ..with_mode(SEQUENTIAL) }, &[ALREADY_EXISTS])
             }
-            _ => (SessionConfig { log_file, ..mode(SEQUENTIAL) }, &[PATH_NOT_FOUND]),
+            _ => (SessionConfig { log_file, ..with_mode(SEQUENTIAL) }, &[PATH_NOT_FOUND]),
         };
         let answer = status(self.controller.start(&wrong));
         self.expect(&format!("wrong start {:#x}", wrong.log_file_mode), answer, allowed);
