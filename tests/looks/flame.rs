@@ -225,7 +225,7 @@ fn hostile_names_stay_text_on_the_page() {
     assert_eq!(
         (page.matches("<script").count(), page.matches("</script").count()),
         (2, 2),
-        "the page has other scripts than its two"
+        "the page has more than its two scripts"
     );
     assert_eq!(page.matches("<img").count(), 0);
     for outside in ["http://", "https://", "src=\"", "href=", "url(", "@import"] {
