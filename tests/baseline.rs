@@ -168,7 +168,9 @@ fn is_same_process(line: &EventLine, event: &Value) -> bool {
         line.process.is_empty() || line.process == format!("Process({})", line.pid) || *pid != line.pid;
     // TraceEvent prints the header of a file before it knows the processes.
     let is_header = line.name.starts_with("Windows Kernel/EventTrace") && ours.is_none();
-    is_unknown || is_header || ours.is_some_and(|name| name.strip_suffix(".exe").unwrap_or(name) == line.process)
+    is_unknown
+        || is_header
+        || ours.is_some_and(|name| name.strip_suffix(".exe").unwrap_or(name) == line.process)
 }
 
 fn values_match(value: &str, our_values: &OurValues, ours: &DecodedEvent) -> bool {

@@ -374,7 +374,7 @@ fn primitive_types_have_the_written_values() {
 #[test]
 fn structure_keeps_its_members() {
     let Some(events) = dump_sample(&SELF_DESCRIBING) else { return };
-    let event = events.iter().find(|e| e["provider"] == "MySource").expect("the trace does not have the event");
+    let event = events.iter().find(|e| e["provider"] == "MySource").expect("the event is missing");
     assert_eq!((&event["event"], &event["id"]), (&"TestEvent".into(), &3.into()));
     assert_eq!(event["guid"], "a61ea624-4944-55fc-c2a8-37838829438d");
     assert_eq!(event["fields"], serde_json::json!({ "a": { "b": "Hello", "c": "World!" } }));

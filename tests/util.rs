@@ -83,7 +83,7 @@ pub(crate) fn weir_command<I: AsRef<std::ffi::OsStr>>(args: impl IntoIterator<It
 
 /// Runs `weir` and waits for its end.
 pub(crate) fn weir<I: AsRef<std::ffi::OsStr>>(args: impl IntoIterator<Item = I>) -> Run {
-    let Output { status, stdout, stderr } = weir_command(args).output().expect("weir did not start");
+    let Output { status, stdout, stderr } = weir_command(args).output().expect("cannot run weir");
     let stderr = String::from_utf8_lossy(&stderr).into_owned();
     let code = status.code().unwrap_or_else(|| panic!("weir was killed ({status}): {stderr}"));
     Run { code, stdout, stderr }

@@ -31,8 +31,8 @@ impl Steps<'_> {
         let output = self.output(step);
         // Text of standard error may come before the JSON: the step stores both streams.
         let output: Value =
-            output.find('{').map_or("", |at| &output[at..]).parse().expect("the output does not end with JSON");
-        let text = |entry: &Value, key: &str| entry[key].as_str().expect("the value is not a string").to_owned();
+            output.find('{').map_or("", |at| &output[at..]).parse().expect("the output has no JSON");
+        let text = |entry: &Value, key: &str| entry[key].as_str().expect("no string value").to_owned();
         let entries = output["entries"].as_array().expect("the output has no entries");
         entries
             .iter()
@@ -54,13 +54,13 @@ fn system_daemon_serves_guests_as_access_lists_grant() {
     if !mount.is_ok_and(|status| status.success()) {
         return crate::util::skip("namespaces", "private mount namespaces are not allowed here");
     }
-    let folder = tempfile::tempdir().expect("a temporary folder cannot be made");
+    let folder = tempfile::tempdir().expect("no temporary folder");
     let work = folder.path();
     std::fs::set_permissions(work, std::os::unix::fs::PermissionsExt::from_mode(0o755))
         .expect("the folder cannot be opened to all users");
     let (script, weir) = (work.join("access.sh"), work.join("weir"));
     std::fs::write(&script, SCRIPT).expect("the script cannot be written");
-    assert!(Command::new("cp").arg(crate::fixture::weir()).arg(&weir).status().expect("cp did not run").success());
+    assert!(Command::new("cp").arg(crate::fixture::weir()).arg(&weir).status().expect("cp failed").success());
     let mut script_command = Command::new("unshare");
     script_command.args(["-m", "sh"]).arg(&script).arg(&weir).arg(work).stdin(Stdio::null());
     let script_run = script_command.output().expect("unshare did not run");

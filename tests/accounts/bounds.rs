@@ -83,7 +83,7 @@ fn start_limited_daemon(limits: &str, runtime: &Path) -> KillOnDrop {
 
 #[test]
 fn daemon_without_address_space_refuses_requests_and_keeps_its_sessions() {
-    let folder = tempfile::tempdir().expect("a temporary folder cannot be made");
+    let folder = tempfile::tempdir().expect("no temporary folder");
     let runtime = folder.path().join("run");
     let mut daemon = start_limited_daemon("ulimit -v 500000", &runtime);
     let mut control = DaemonConnection::open(&runtime, Role::Controller);
@@ -130,7 +130,7 @@ fn daemon_without_address_space_refuses_requests_and_keeps_its_sessions() {
 
 #[test]
 fn providers_leave_descriptors_for_controllers() {
-    let folder = tempfile::tempdir().expect("a temporary folder cannot be made");
+    let folder = tempfile::tempdir().expect("no temporary folder");
     let runtime = folder.path().join("run");
     let daemon = start_limited_daemon("ulimit -n 96", &runtime);
     drop(DaemonConnection::open(&runtime, Role::Controller));
@@ -171,7 +171,7 @@ pub(crate) fn run_role(words: &[&str]) {
 
 #[test]
 fn file_size_limit_ends_the_session_cleanly() {
-    let folder = tempfile::tempdir().expect("a temporary folder cannot be made");
+    let folder = tempfile::tempdir().expect("no temporary folder");
     let runtime = folder.path().join("run");
     // 24 MiB in blocks of 512 bytes (dash), 48 MiB in blocks of 1,024 (bash). Beyond that, writes
     // fail instead of killing the daemon.
@@ -182,9 +182,9 @@ fn file_size_limit_ends_the_session_cleanly() {
 
 #[test]
 fn full_disk_ends_the_session_cleanly() {
-    let folder = tempfile::tempdir().expect("a temporary folder cannot be made");
+    let folder = tempfile::tempdir().expect("no temporary folder");
     let disk = folder.path().join("disk");
-    std::fs::create_dir(&disk).expect("a temporary folder cannot be made");
+    std::fs::create_dir(&disk).expect("no temporary folder");
     let mounted =
         Command::new("mount").args(["-t", "tmpfs", "-o", "size=24m", "weir-test"]).arg(&disk).output();
     if !mounted.is_ok_and(|o| o.status.success()) {

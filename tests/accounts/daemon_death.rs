@@ -50,7 +50,7 @@ fn killed_daemon_leaves_valid_files_and_providers_reconnect() {
     daemon.wait();
 
     let unfinished =
-        Trace::open(std::fs::File::open(&file).expect("the file does not exist")).expect("the file is not a trace");
+        Trace::open(std::fs::File::open(&file).expect("cannot open")).expect("the file is not a trace");
     assert!(!unfinished.is_finalised(), "the killed daemon finalised the file");
     let repaired = daemon.path("repaired.etl");
     let sink = std::fs::File::create(&repaired).expect("a file cannot be created");
@@ -108,7 +108,7 @@ fn stale_socket_is_replaced_but_a_live_daemon_is_not() {
         .args(["daemon", "--runtime-dir"])
         .arg(daemon.runtime())
         .output()
-        .expect("weir did not start");
+        .expect("cannot run weir");
     assert!(!second.status.success());
     let text = String::from_utf8_lossy(&second.stderr);
     assert!(text.contains("already running"), "{text}");

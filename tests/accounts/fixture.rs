@@ -28,10 +28,8 @@ pub(crate) struct Daemon {
 
 impl Daemon {
     pub(crate) fn start() -> Self {
-        let folder = tempfile::Builder::new()
-            .prefix("weir-accounts-")
-            .tempdir()
-            .expect("a temporary folder cannot be made");
+        let folder =
+            tempfile::Builder::new().prefix("weir-accounts-").tempdir().expect("no temporary folder");
         let process = DaemonProcess::start(&folder.path().join("run"), Stdio::inherit());
         Self { process, folder }
     }
@@ -149,11 +147,8 @@ impl DaemonConnection {
         self.socket
             .send(self.last_request, message, descriptors, PATIENCE)
             .expect("the daemon does not accept a request");
-        let answer = self
-            .socket
-            .receive(PATIENCE)
-            .expect("the daemon did not answer")
-            .expect("the answer did not arrive before the timeout");
+        let answer =
+            self.socket.receive(PATIENCE).expect("the daemon did not answer").expect("the answer timed out");
         assert_eq!(answer.request, self.last_request, "{:?}", answer.message);
         answer
     }
@@ -237,7 +232,7 @@ pub(crate) fn open_consumer(daemon: &Daemon, session: u64) -> (DaemonConnection,
     let Message::Consumer { slots, buffer_bytes, .. } = answer.message else {
         panic!("{:?}", answer.message)
     };
-    let [queue, cursor, signal] = <[_; 3]>::try_from(answer.descriptors).expect("the answer does not have three descriptors");
+    let [queue, cursor, signal] = <[_; 3]>::try_from(answer.descriptors).expect("not three descriptors");
     let reader = QueueReader::open(ConsumerEnds { queue, cursor, signal }, slots, buffer_bytes)
         .expect("the queue cannot be opened");
     (connection, reader)

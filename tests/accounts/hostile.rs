@@ -32,7 +32,7 @@ fn corrupt_region(runtime: &Path, round: u64, random: &mut impl FnMut() -> u64) 
     let socket = RuntimeDir::from_path(runtime).control_socket();
     let connection = Connection::connect(&socket, PATIENCE).expect("the daemon does not accept a connection");
     let send =
-        |message: &Message| connection.send(1, message, &[], PATIENCE).expect("the daemon does not accept a message");
+        |message: &Message| connection.send(1, message, &[], PATIENCE).expect("the message was not sent");
     send(&Message::Hello {
         versions: VERSIONS,
         role: Role::Provider,
@@ -44,10 +44,10 @@ fn corrupt_region(runtime: &Path, round: u64, random: &mut impl FnMut() -> u64) 
         let envelope = connection
             .receive(PATIENCE)
             .expect("the daemon does not send a message")
-            .expect("the answer did not arrive before the timeout");
+            .expect("the answer timed out");
         match envelope.message {
             Message::Region { params, .. } => {
-                let [memory, wake] = <[_; 2]>::try_from(envelope.descriptors).expect("the message does not have two descriptors");
+                let [memory, wake] = <[_; 2]>::try_from(envelope.descriptors).expect("not two descriptors");
                 let bytes = params.layout.region_bytes();
                 // SAFETY: a fresh mapping of a sealed memory file of that size, unmapped below.
                 let base = unsafe {
@@ -157,7 +157,8 @@ fn process_that_corrupts_its_region_spoils_only_its_own_records() {
 fn honest_ledger(path: &Path) -> Ledger {
     use traceweir_format::etl::Trace;
     use traceweir_format::wire::u32_at;
-    let trace = Trace::open(std::fs::File::open(path).expect("the file cannot be opened")).expect("the file is not a trace");
+    let trace =
+        Trace::open(std::fs::File::open(path).expect("cannot open")).expect("the file is not a trace");
     let mut ledger = Ledger::default();
     let mut events = trace.events();
     while let Some(record) = events.next().expect("a record cannot be read") {
@@ -184,7 +185,7 @@ fn invalid_messages_close_only_their_connection() {
             None,
         )
         .expect("a socket cannot be made");
-        let address = rustix::net::SocketAddrUnix::new(&socket).expect("the path does not fit into an address");
+        let address = rustix::net::SocketAddrUnix::new(&socket).expect("the path is too long");
         rustix::net::connect(&raw, &address).expect("the daemon does not accept a connection");
         let bytes: Vec<u8> = (0..length)
             .map(|_| {

@@ -152,10 +152,10 @@ pub(crate) fn run_role(words: &[&str]) {
     let socket = RuntimeDir::from_path(words[0].as_ref()).control_socket();
     let connection = Connection::connect(&socket, PATIENCE).expect("the daemon does not accept a connection");
     let send =
-        |message: &Message| connection.send(1, message, &[], PATIENCE).expect("the daemon does not accept a message");
+        |message: &Message| connection.send(1, message, &[], PATIENCE).expect("the message was not sent");
     let (role, program) = (Role::Provider, "registering".to_owned());
     send(&Message::Hello { versions: VERSIONS, role, instance: 1, program });
-    connection.receive(PATIENCE).expect("the daemon did not answer").expect("the answer did not arrive before the timeout");
+    connection.receive(PATIENCE).expect("the daemon did not answer").expect("the answer timed out");
     writeln!(std::io::stdout(), "\n{CONNECTED}").expect("standard output is not open");
     std::io::stdin().read_line(&mut String::new()).expect("the parent wrote no line");
     send(&Message::Register { registration: 1, provider: PROVIDER, traits: Vec::new(), classic: false });

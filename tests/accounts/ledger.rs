@@ -124,5 +124,5 @@ pub(crate) fn assert_sound(path: &Path) {
 }
 
 fn open_trace(path: &Path) -> Trace<File> {
-    Trace::open(File::open(path).expect("the file cannot be opened")).expect("the file is not a trace")
+    Trace::open(File::open(path).expect("cannot open")).expect("the file is not a trace")
 }

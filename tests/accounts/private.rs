@@ -57,8 +57,8 @@ fn private_session_command(folder: &std::path::Path, events: u64, path: WritePat
 #[test]
 fn private_session_is_finalised_at_exit_without_loss() {
     for path in WritePath::BOTH {
-        let folder = tempfile::tempdir().expect("a temporary folder cannot be made");
-        let status = private_session_command(folder.path(), 20_000, path).status().expect("the child did not run");
+        let folder = tempfile::tempdir().expect("no temporary folder");
+        let status = private_session_command(folder.path(), 20_000, path).status().expect("no child ran");
         assert!(status.success(), "{status}");
         let file = folder.path().join("p.etl");
         assert_sound(&file);
@@ -71,9 +71,9 @@ fn private_session_is_finalised_at_exit_without_loss() {
 #[test]
 fn killed_private_session_is_valid_to_its_last_flushed_buffer() {
     for path in WritePath::BOTH {
-        let folder = tempfile::tempdir().expect("a temporary folder cannot be made");
+        let folder = tempfile::tempdir().expect("no temporary folder");
         let mut session_process =
-            private_session_command(folder.path(), u64::MAX, path).spawn().expect("the child did not run");
+            private_session_command(folder.path(), u64::MAX, path).spawn().expect("no child ran");
         let progress = Progress::open(&folder.path().join("progress"));
         until("two flushes", || progress.counter(1).load(Ordering::Acquire) >= 8_192);
         session_process.kill().expect("the child has ended");
@@ -81,7 +81,7 @@ fn killed_private_session_is_valid_to_its_last_flushed_buffer() {
         let flushed = progress.counter(1).load(Ordering::Acquire);
         let file = folder.path().join("p.etl");
         let trace =
-            Trace::open(std::fs::File::open(&file).expect("the file does not exist")).expect("the file is not a trace");
+            Trace::open(std::fs::File::open(&file).expect("cannot open")).expect("the file is not a trace");
         assert!(!trace.is_finalised());
         let repaired = folder.path().join("repaired.etl");
         repair(&trace, std::fs::File::create(&repaired).expect("a file cannot be created"))

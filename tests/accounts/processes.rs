@@ -43,8 +43,8 @@ fn write_events(provider: &Provider, writer: u32, numbers: std::ops::Range<u64>)
 
 /// Writes as writer 0 in the parent, before and after the fork, and as writer 1 in the child: until
 /// a write succeeds (at most ten thousand attempts), then a hundred more.
-fn write_around_fork(progress_path: &str, fork_process: impl Fn() -> libc::pid_t) {
-    let progress = Progress::open(progress_path.as_ref());
+fn write_around_fork(counters: &str, fork_process: impl Fn() -> libc::pid_t) {
+    let progress = Progress::open(counters.as_ref());
     let provider = Provider::register(PROVIDER, None).expect("the provider did not register");
     let mut refused = write_events(&provider, 0, 0..100);
     let child = fork_process();
@@ -155,12 +155,13 @@ struct ScenarioOutcome {
 /// Runs a scenario against a session.
 fn run_scenario(scenario: &str, path: WritePath) -> ScenarioOutcome {
     let daemon = Daemon::start();
-    let progress_path = daemon.path("progress");
-    let progress = Progress::open(&progress_path);
+    let counters = daemon.path("progress");
+    let progress = Progress::open(&counters);
     let file = daemon.path("scenario.etl");
     let mut control = daemon.connect();
     let session = control.start(file_session_config("scenario", &file));
-    let mut command = daemon.role_command(role_variable(&format!("special {scenario} {}", progress_path.display())));
+    let mut command =
+        daemon.role_command(role_variable(&format!("special {scenario} {}", counters.display())));
     path.set_variable(&mut command);
     let report = collect_reports(vec![command.spawn().expect("the scenario did not start")]);
     let last = control.stop(session);

@@ -113,7 +113,7 @@ impl Report {
             output.lines().find_map(|l| l.split_once("report ").map(|(_, r)| r)).unwrap_or_else(|| {
                 panic!("the writer printed no report:\n{output}");
             });
-        let mut numbers = line.split(' ').map(|n| n.parse::<u64>().expect("the report has a word that is not a number"));
+        let mut numbers = line.split(' ').map(|n| n.parse::<u64>().expect("the report has other words"));
         let mut next = || numbers.next().expect("the report has fewer than two numbers");
         Self { offered: next(), refused: next() }
     }

@@ -165,9 +165,9 @@ pub(super) fn is_default(theirs: &str, ours: &DecodedEvent) -> bool {
 
 /// Returns whether a name matches the pattern, in which `*` stands for any text.
 pub(super) fn matches_pattern(pattern: &str, event: &str) -> bool {
-    let (prefix, suffix) = pattern.split_once('*').unwrap_or((pattern, ""));
+    let (start, end) = pattern.split_once('*').unwrap_or((pattern, ""));
     match pattern.contains('*') {
-        true => event.len() >= prefix.len() + suffix.len() && event.starts_with(prefix) && event.ends_with(suffix),
+        true => event.len() >= start.len() + end.len() && event.starts_with(start) && event.ends_with(end),
         false => event == pattern,
     }
 }
@@ -273,8 +273,7 @@ fn process_name(ours: &DecodedEvent, _: &DecodedTrace) -> Value {
 }
 
 fn eight_bytes_as_a_number(ours: &DecodedEvent, _: &DecodedTrace) -> Value {
-    let number =
-        u64::from_str_radix(ours.text("PhysicalAddr"), 16).expect("the field does not have eight bytes").swap_bytes();
+    let number = u64::from_str_radix(ours.text("PhysicalAddr"), 16).expect("not eight bytes").swap_bytes();
     (number as i64).into()
 }
 

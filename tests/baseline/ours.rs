@@ -192,7 +192,7 @@ fn parse_line(line: &str) -> Value {
 fn for_each_line(path: &Path, schemas: &Path, is_numeric: bool, mut each: impl FnMut(usize, &str)) {
     let mut command = weir_command(["dump", "--format", "jsonl", "--manifest"]);
     command.arg(schemas).arg(path).args(is_numeric.then_some("--numeric"));
-    let mut weir = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().expect("weir did not start");
+    let mut weir = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().expect("cannot run weir");
     let stdout: ChildStdout = weir.stdout.take().expect("standard output is not a pipe");
     for (index, line) in BufReader::new(stdout).lines().enumerate() {
         each(index, &line.expect("the output is not UTF-8"));

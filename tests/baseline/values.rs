@@ -50,8 +50,8 @@ fn numbers_match(theirs: &str, ours: &str) -> bool {
         return with_thousands_separators(b).starts_with(prefix);
     }
     let Some(a) = number(theirs) else { return false };
-    let fit_into = |bits: u32| a.abs() < 1 << bits && b.abs() < 1 << bits;
-    a == b || (fit_into(32) && a as u32 == b as u32) || (fit_into(64) && !fit_into(32) && a as u64 == b as u64)
+    let fit = |bits: u32| a.abs() < 1 << bits && b.abs() < 1 << bits;
+    a == b || (fit(32) && a as u32 == b as u32) || (fit(64) && !fit(32) && a as u64 == b as u64)
 }
 
 fn with_thousands_separators(number: i128) -> String {

@@ -415,7 +415,8 @@ fn filters_and_marks_without_effect_are_reported() {
     assert!(!out.exists());
     let stderr = relog_stderr(&["--from", "10s", "--to", "12s"], 0);
     assert!(
-        stderr.contains("warning: no event is in the range of --from and --to: the events are from 2024-05-01"),
+        stderr
+            .contains("warning: no event is in the range of --from and --to: the events are from 2024-05-01"),
         "{stderr}"
     );
     for nothing in [&["--provider", "none.such"][..], &["--level", "0", "--cpu", "1"], &["--drop", "*"]] {

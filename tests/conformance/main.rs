@@ -75,8 +75,7 @@ fn main() -> ExitCode {
 
 /// Starts the daemon and runs this program again with it.
 fn run_with_daemon(arguments: &[String]) -> ExitCode {
-    let folder =
-        tempfile::Builder::new().prefix("weir-rules-").tempdir().expect("a temporary folder cannot be made");
+    let folder = tempfile::Builder::new().prefix("weir-rules-").tempdir().expect("no temporary folder");
     let runtime = folder.path().join("run");
     let mut daemon = Daemon::start(&runtime);
     let status = Command::new(std::env::current_exe().expect("this program has no path"))
@@ -85,7 +84,7 @@ fn run_with_daemon(arguments: &[String]) -> ExitCode {
         .env(DAEMON_PID_VARIABLE, daemon.id().to_string())
         .env(FOLDER_VARIABLE, folder.path())
         .status()
-        .expect("this program did not run again");
+        .expect("this program did not start");
     let (log, exit_status) = (daemon.log(), daemon.exit_status());
     if let Some(exit_status) = exit_status {
         eprintln!("the daemon ended meanwhile ({exit_status}):\n{log}");

@@ -103,7 +103,7 @@ impl OtherProcess {
 
     fn spawn(mut command: Command, provider: Guid) -> Self {
         command.env(PROVIDER_VARIABLE, provider.to_string()).stdin(Stdio::piped()).stdout(Stdio::piped());
-        let mut child = command.spawn().expect("this program did not run again");
+        let mut child = command.spawn().expect("this program did not start");
         let output = BufReader::new(child.stdout.take().expect("standard output is not a pipe"));
         let mut other = Self { child, activity: Guid::NULL, output };
         let line = other.read_line();

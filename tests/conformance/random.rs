@@ -4,7 +4,7 @@
 //!   thread ──▶ its own controller ──▶ its own names and providers: each answer must be that of
 //!      │                              its model, and its logs must hold the predicted events
 //!      └──────────────────────────▶ shared names and providers: each answer must be possible
-//!   main   ──▶ warm up, measure, run, clean up, measure: nothing may have leaked
+//!   main   ──▶ warm up, read, run, clean up, read: nothing may have leaked
 //! ```
 //!
 //! | Variable | |
@@ -101,8 +101,9 @@ fn run(fixture: &Fixture, steps: u64, seed: u64) -> Findings {
     let times = run_threads(fixture, steps, seed, &mut findings);
     print_times(steps, start.elapsed(), &times);
     println!("    {} logs, in which {} events were due", findings.logs, findings.events);
-    for (before, measure) in before.iter().zip([ProcessResources::of_daemon, ProcessResources::of_this_process]) {
-        findings.leaks.extend(before.wait_for_growth(measure));
+    for (before, read) in before.iter().zip([ProcessResources::of_daemon, ProcessResources::of_this_process])
+    {
+        findings.leaks.extend(before.wait_for_growth(read));
     }
     findings
 }

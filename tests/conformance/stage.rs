@@ -205,7 +205,8 @@ impl Drop for Session {
 /// rule of the format.
 #[track_caller]
 pub(crate) fn events_of(path: &Path) -> Vec<RecordedEvent> {
-    let trace = Trace::open(std::fs::File::open(path).expect("the file cannot be opened")).expect("the file is not a trace");
+    let trace =
+        Trace::open(std::fs::File::open(path).expect("cannot open")).expect("the file is not a trace");
     let mut findings = Vec::new();
     traceweir_format::etl::check(&trace, &mut |finding| findings.push(format!("{finding:?}")))
         .expect("the file cannot be checked");
@@ -234,7 +235,8 @@ pub(crate) fn events_of(path: &Path) -> Vec<RecordedEvent> {
 /// Returns the header of a file.
 #[track_caller]
 pub(crate) fn header_of(path: &Path) -> LogFileHeader {
-    let trace = Trace::open(std::fs::File::open(path).expect("the file cannot be opened")).expect("the file is not a trace");
+    let trace =
+        Trace::open(std::fs::File::open(path).expect("cannot open")).expect("the file is not a trace");
     trace.header().clone()
 }
 

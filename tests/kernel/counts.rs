@@ -87,12 +87,14 @@ fn compare_threads(
     workload_threads: &BTreeSet<u64>,
     output: &WorkloadOutput,
 ) -> Vec<String> {
-    let is_of_workload = |(_, thread): &EventKey| workload_threads.contains(thread);
+    let in_workload = |(_, thread): &EventKey| workload_threads.contains(thread);
     let mut issued = BTreeSet::new();
-    let by_perf =
-        samples.iter().flat_map(|sample| perf_keys(sample, workload_threads, &mut issued)).filter(is_of_workload);
+    let by_perf = samples
+        .iter()
+        .flat_map(|sample| perf_keys(sample, workload_threads, &mut issued))
+        .filter(in_workload);
     let by_perf = count_by_key(by_perf);
-    let by_weir = count_by_key(trace.events.iter().flat_map(weir_keys).filter(is_of_workload));
+    let by_weir = count_by_key(trace.events.iter().flat_map(weir_keys).filter(in_workload));
     let differences = list_differences(&by_perf, &by_weir);
     let mut totals: BTreeMap<&str, u64> = BTreeMap::new();
     by_weir.iter().for_each(|((kind, _), count)| *totals.entry(kind).or_default() += count);

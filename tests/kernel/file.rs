@@ -76,8 +76,8 @@ fn file_has_everything_that_analysis_needs_in_order() {
         check_kernel_images_come_first(&trace);
         check_images_are_identified(&trace);
         check_end_rundown(&trace);
-        let count_with_stack = |name| trace.events_named(name).filter(|event| !event.stack.is_empty()).count();
-        assert!(count_with_stack("Thread/CSwitch") > 100 && count_with_stack("Thread/ReadyThread") > 100);
+        let stack_count = |name| trace.events_named(name).filter(|event| !event.stack.is_empty()).count();
+        assert!(stack_count("Thread/CSwitch") > 100 && stack_count("Thread/ReadyThread") > 100);
     });
 }
 

@@ -21,7 +21,7 @@ const ROUNDS: u64 = 40_000;
 
 /// Runs `weir` with the daemon of this folder.
 fn weir_in(folder: &Path, args: &[&str]) -> Run {
-    let out = weir_command(args).env("TRACEWEIR_RUNTIME_DIR", folder).output().expect("weir did not start");
+    let out = weir_command(args).env("TRACEWEIR_RUNTIME_DIR", folder).output().expect("cannot run weir");
     let (stdout, stderr) = (out.stdout, String::from_utf8_lossy(&out.stderr).into_owned());
     Run { code: out.status.code().unwrap_or(-1), stdout, stderr }
 }

@@ -38,11 +38,11 @@ struct User {
 
 impl User {
     fn new() -> Self {
-        let folder = tempfile::tempdir().expect("a temporary folder cannot be made");
+        let folder = tempfile::tempdir().expect("no temporary folder");
         let weir = folder.path().join("weir");
         // Copied by another process: a descriptor open for writing in this one might be inherited
         // by a child of another test, and would keep the copy from being executed.
-        let copied = Command::new("cp").arg(daemon_process::weir()).arg(&weir).status().expect("cp did not run");
+        let copied = Command::new("cp").arg(daemon_process::weir()).arg(&weir).status().expect("cp failed");
         assert!(copied.success());
         if geteuid().is_root() {
             std::os::unix::fs::chown(folder.path(), Some(USER_ID), Some(USER_ID)).expect("chown failed");

@@ -136,9 +136,10 @@ fn compare_stacks(by_perf: &Stacks, by_weir: &Stacks) {
     }
     // Most stacks have user frames, too.
     let has_user_frame = |stack: &Vec<u64>| stack.iter().any(|frame| *frame < USER_SPACE_END);
-    let switches = by_weir.iter().filter(|((_, _, kind), _)| *kind == "switch").flat_map(|(_, stacks)| stacks);
-    let with_user_frames = switches.filter(|stack| has_user_frame(stack)).count();
-    assert!(with_user_frames * 100 >= kinds["switch"].0 * 90, "{with_user_frames} have frames of the program");
+    let switches =
+        by_weir.iter().filter(|((_, _, kind), _)| *kind == "switch").flat_map(|(_, stacks)| stacks);
+    let user_stacks = switches.filter(|stack| has_user_frame(stack)).count();
+    assert!(user_stacks * 100 >= kinds["switch"].0 * 90, "{user_stacks} have frames of the program");
 }
 
 #[test]

@@ -107,7 +107,7 @@ fn needs_are_met_exactly_where_perf_succeeds() {
     // Copied by another process: a descriptor open for writing in this one might be inherited by a
     // child, and would keep the program from being executed.
     let copied = Command::new("cp").arg(env!("CARGO_BIN_EXE_weir")).arg(&program).status();
-    assert!(copied.expect("cp did not run").success());
+    assert!(copied.expect("cp failed").success());
     for uid in [None, Some(ORDINARY_USER)] {
         let mut command = match uid {
             None => weir_command(["doctor", "--json", "--user"]),

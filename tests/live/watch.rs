@@ -40,10 +40,7 @@ fn session_continues_after_watch_ends() {
     let run = daemon.weir(["watch", "live", "--head", "3", "--event", "Brew"]).expect(0);
     let text = run.text();
     assert_eq!(text.lines().count(), 3, "{text}");
-    assert!(
-        text.lines().all(|l| l.contains("Traceweir.Demo.CoffeeShop/Brew dose={grams=")),
-        "{text}"
-    );
+    assert!(text.lines().all(|l| l.contains("Traceweir.Demo.CoffeeShop/Brew dose={grams=")), "{text}");
 
     let mut watch = daemon.spawn_weir(["watch", "Live", "--format", "csv"]);
     let mut lines = BufReader::new(watch.stdout()).lines();
@@ -72,11 +69,7 @@ fn end_of_the_session_ends_watch() {
     super::run_shop(&daemon, 2);
     daemon.weir(["stop", "Short"]).expect(0);
     let text = watch.finish().expect(0).text();
-    assert_eq!(
-        text.matches("<EventName>Brew").count().max(text.matches(">Brew<").count()),
-        2,
-        "{text}"
-    );
+    assert_eq!(text.matches("<EventName>Brew").count().max(text.matches(">Brew<").count()), 2, "{text}");
     assert!(text.trim_end().ends_with("</Events>"), "the XML document is not closed");
 }
 

@@ -69,14 +69,8 @@ impl Browser {
         command.process_group(0);
         let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
         let (received, session_id) = (Vec::new(), String::new());
-        let mut browser = Self {
-            child,
-            requests: to_browser,
-            answers: from_browser,
-            received,
-            last_id: 0,
-            session_id,
-        };
+        let mut browser =
+            Self { child, requests: to_browser, answers: from_browser, received, last_id: 0, session_id };
         let target = browser.call("Target.createTarget", json!({"url": "about:blank"}));
         let attach = json!({"targetId": target["targetId"], "flatten": true});
         let attached = browser.call("Target.attachToTarget", attach);

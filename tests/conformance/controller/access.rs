@@ -124,7 +124,7 @@ fn read_dacl(fixture: &Fixture, object: Guid) -> Vec<Ace> {
 
 #[track_caller]
 fn change_access_list(fixture: &Fixture, object: Guid, operation: SecurityOperation, sid: Sid, allow: bool) {
-    fixture.connect().set_access(object, operation, &sid, ENABLE_RIGHT, allow).expect("the access list was not changed");
+    fixture.connect().set_access(object, operation, &sid, ENABLE_RIGHT, allow).expect("set_access failed");
 }
 
 fn unknown_guid_has_the_default_list(fixture: &Fixture) {

@@ -87,12 +87,7 @@ fn id_filter(kind: u32, filter_in: bool, id_list: &[u16]) -> Filter {
 type LevelKeywords = (u64, u64, u8);
 const EVERYTHING: LevelKeywords = (0, 0, 0);
 
-fn name_filter(
-    kind: u32,
-    (any, all, level): LevelKeywords,
-    filter_in: bool,
-    names: &[&str],
-) -> Filter {
+fn name_filter(kind: u32, (any, all, level): LevelKeywords, filter_in: bool, names: &[&str]) -> Filter {
     let listed: Vec<u8> = names.iter().flat_map(|name| [name.as_bytes(), b"\0"].concat()).collect();
     let count = u16::try_from(names.len()).unwrap().to_le_bytes();
     let level = [level, u8::from(filter_in)];

@@ -29,7 +29,7 @@ const INDEPENDENT: u32 = EVENT_TRACE_INDEPENDENT_SESSION_MODE | EVENT_TRACE_FILE
 
 /// Starts two sessions for one provider: an event of 5,000 bytes fits only into the buffers of the
 /// large one.
-fn start_small_and_large(fixture: &Fixture, small_mode: u32, large_mode: u32) -> (Session, Session, Provider) {
+fn start_pair(fixture: &Fixture, small_mode: u32, large_mode: u32) -> (Session, Session, Provider) {
     let guid = new_guid();
     let provider = Provider::register(guid, None).unwrap();
     let start = |mode, buffer_size| {
@@ -48,7 +48,7 @@ fn stop_and_count(fixture: &Fixture, session: Session) -> (u64, u64) {
 
 fn event_that_fails_in_one_session_reaches_none(fixture: &Fixture) {
     let (small, large, provider) =
-        start_small_and_large(fixture, EVENT_TRACE_FILE_MODE_SEQUENTIAL, EVENT_TRACE_FILE_MODE_SEQUENTIAL);
+        start_pair(fixture, EVENT_TRACE_FILE_MODE_SEQUENTIAL, EVENT_TRACE_FILE_MODE_SEQUENTIAL);
     assert_eq!(provider.write(&event(1), &[&[0; 5_000]]).map_err(|e| e.status()), Err(MORE_DATA));
     provider.write(&event(2), &[b"fits"]).unwrap();
     assert_eq!((stop_and_count(fixture, small), stop_and_count(fixture, large)), ((1, 1), (1, 1)));
@@ -58,7 +58,7 @@ fn independent_sessions_fail_alone(fixture: &Fixture) {
     for (small_mode, large_mode) in
         [(INDEPENDENT, EVENT_TRACE_FILE_MODE_SEQUENTIAL), (EVENT_TRACE_FILE_MODE_SEQUENTIAL, INDEPENDENT)]
     {
-        let (small, large, provider) = start_small_and_large(fixture, small_mode, large_mode);
+        let (small, large, provider) = start_pair(fixture, small_mode, large_mode);
         assert_eq!(provider.write(&event(1), &[&[0; 5_000]]).map_err(|e| e.status()), Err(MORE_DATA));
         assert_eq!(
             (stop_and_count(fixture, small), stop_and_count(fixture, large)),

@@ -168,10 +168,7 @@ fn process_start_key_identifies_the_process(fixture: &Fixture) {
             .collect()
     };
     let (own, others) = (keys(std::process::id()), keys(other.id()));
-    assert!(
-        own[0].as_ref().is_some_and(|key| key.len() == 8) && own[0] == own[1],
-        "{own:?}"
-    );
+    assert!(own[0].as_ref().is_some_and(|key| key.len() == 8) && own[0] == own[1], "{own:?}");
     assert!(others[0].is_some() && others[0] == others[1] && others[0] != own[0], "{others:?}");
 }
 

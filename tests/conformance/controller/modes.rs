@@ -86,6 +86,7 @@ const IN_PROC: u32 = EVENT_TRACE_PRIVATE_IN_PROC;
 const PAGED: u32 = EVENT_TRACE_USE_PAGED_MEMORY;
 const COMPRESSED: u32 = EVENT_TRACE_COMPRESSED_MODE;
 const INDEPENDENT: u32 = EVENT_TRACE_INDEPENDENT_SESSION_MODE;
+const ONE_STREAM: u32 = EVENT_TRACE_NO_PER_PROCESSOR_BUFFERING;
 
 /// Returns a configuration in which only the flags can be invalid.
 fn config_with(fixture: &Fixture, mode: u32) -> SessionConfig {
@@ -142,7 +143,8 @@ fn real_time_events_are_delivered(fixture: &Fixture) {
 }
 
 fn obsolete_flags_are_ignored(fixture: &Fixture) {
-    assert_all_accepted(fixture, &[EVENT_TRACE_DELAY_OPEN_FILE_MODE | SEQUENTIAL, EVENT_TRACE_ADD_HEADER_MODE | SEQUENTIAL]);
+    let flags = [EVENT_TRACE_DELAY_OPEN_FILE_MODE, EVENT_TRACE_ADD_HEADER_MODE];
+    assert_all_accepted(fixture, &flags.map(|flag| flag | SEQUENTIAL));
 }
 
 fn buffering_mode_writes_only_at_a_flush(fixture: &Fixture) {
@@ -174,7 +176,8 @@ fn file_size_can_be_in_kib(fixture: &Fixture) {
 }
 
 fn reserved_flags_are_ignored(fixture: &Fixture) {
-    assert_all_accepted(fixture, &[EVENT_TRACE_MODE_RESERVED | SEQUENTIAL, EVENT_TRACE_LOST_EVENTS_DEBUG_MODE | SEQUENTIAL]);
+    let flags = [EVENT_TRACE_MODE_RESERVED, EVENT_TRACE_LOST_EVENTS_DEBUG_MODE];
+    assert_all_accepted(fixture, &flags.map(|flag| flag | SEQUENTIAL));
 }
 
 fn shutdown_flags_are_accepted(fixture: &Fixture) {
@@ -200,7 +203,7 @@ fn logs_are_compressed(fixture: &Fixture) {
 }
 
 fn one_stream_serves_all_processors(fixture: &Fixture) {
-    let config = SessionConfig { log_file_mode: EVENT_TRACE_NO_PER_PROCESSOR_BUFFERING | SEQUENTIAL, ..fixture.config() };
+    let config = SessionConfig { log_file_mode: ONE_STREAM | SEQUENTIAL, ..fixture.config() };
     let (session, provider, _guid) = fixture.start_config_with_provider(&config, &EnableParams::default());
     let allowed = sched_getaffinity(None).unwrap();
     let cpus: Vec<usize> = (0..CpuSet::MAX_CPU).filter(|cpu| allowed.is_set(*cpu)).collect();
@@ -302,7 +305,8 @@ fn size_limit_is_required(fixture: &Fixture) {
 }
 
 fn global_and_local_sequence_are_refused(fixture: &Fixture) {
-    assert_all_refused(fixture, &[EVENT_TRACE_USE_GLOBAL_SEQUENCE | EVENT_TRACE_USE_LOCAL_SEQUENCE | SEQUENTIAL]);
+    let both = EVENT_TRACE_USE_GLOBAL_SEQUENCE | EVENT_TRACE_USE_LOCAL_SEQUENCE;
+    assert_all_refused(fixture, &[both | SEQUENTIAL]);
 }
 
 fn system_logger_refuses_paged_memory(fixture: &Fixture) {
@@ -388,7 +392,7 @@ fn a_circular_log_keeps_the_newest(fixture: &Fixture) {
 /// Starts a real-time session with a small store and no consumer, and fills the store. Returns
 /// the statuses of all writes.
 fn fill_store(fixture: &Fixture) -> (crate::stage::Session, Vec<Status>) {
-    let mode = REAL_TIME | EVENT_TRACE_NO_PER_PROCESSOR_BUFFERING;
+    let mode = REAL_TIME | ONE_STREAM;
     let config = SessionConfig {
         log_file_mode: mode,
         log_file: None,
@@ -398,15 +402,15 @@ fn fill_store(fixture: &Fixture) -> (crate::stage::Session, Vec<Status>) {
         ..fixture.config()
     };
     let (session, provider, _guid) = fixture.start_config_with_provider(&config, &EnableParams::default());
-    let mut statuses = Vec::new();
+    let mut results = Vec::new();
     until("an event is lost", || {
         for _ in 0..10 {
-            statuses.push(provider.write(&event(1), &[&[0; 1_000]]).map_or_else(|e| e.status(), |()| SUCCESS));
+            results.push(provider.write(&event(1), &[&[0; 1_000]]).map_or_else(|e| e.status(), |()| SUCCESS));
         }
         fixture.connect().flush(&session.id, None).unwrap();
-        statuses.last() == Some(&LOG_FILE_FULL)
+        results.last() == Some(&LOG_FILE_FULL)
     });
-    (session, statuses)
+    (session, results)
 }
 
 fn first_consumer_gets_stored_events(fixture: &Fixture) {
@@ -449,6 +453,6 @@ fn flush_timer_writes_the_file(fixture: &Fixture) {
 }
 
 fn full_store_is_reported_to_writers(fixture: &Fixture) {
-    let (_session, statuses) = fill_store(fixture);
-    assert_eq!(statuses.last(), Some(&LOG_FILE_FULL));
+    let (_session, results) = fill_store(fixture);
+    assert_eq!(results.last(), Some(&LOG_FILE_FULL));
 }

@@ -165,11 +165,8 @@ fn real_time_sessions_get_a_flush_timer(fixture: &Fixture) {
     let live =
         SessionConfig { log_file_mode: EVENT_TRACE_REAL_TIME_MODE, log_file: None, ..fixture.config() };
     assert_eq!(fixture.start(&live).properties.config.flush_timer, 1);
-    let slow = SessionConfig {
-        flush_timer: 7,
-        log_file_mode: EVENT_TRACE_REAL_TIME_MODE,
-        ..fixture.config()
-    };
+    let slow =
+        SessionConfig { flush_timer: 7, log_file_mode: EVENT_TRACE_REAL_TIME_MODE, ..fixture.config() };
     assert_eq!(fixture.start(&slow).properties.config.flush_timer, 7);
 }
 

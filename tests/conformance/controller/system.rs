@@ -121,8 +121,8 @@ fn seventh_unnamed_system_logger_is_refused(fixture: &Fixture) {
     let others: Vec<Session> = (0..6).map(|_| fixture.start(&system_logger_config(fixture))).collect();
     assert_eq!(fixture.start_status(&system_logger_config(fixture)), NO_SYSTEM_RESOURCES);
     let named_config = |name: &str| SessionConfig { name: name.into(), ..system_logger_config(fixture) };
-    let named_loggers =
-        [KERNEL_LOGGER_NAME, CIRCULAR_KERNEL_CONTEXT_LOGGER_NAME].map(|name| fixture.start(&named_config(name)));
+    let named_loggers = [KERNEL_LOGGER_NAME, CIRCULAR_KERNEL_CONTEXT_LOGGER_NAME]
+        .map(|name| fixture.start(&named_config(name)));
     assert_eq!(fixture.start_status(&system_logger_config(fixture)), NO_SYSTEM_RESOURCES);
     assert_eq!(fixture.start_status(&fixture.config()), SUCCESS, "the limit applies to other sessions");
     drop(named_loggers);
@@ -181,7 +181,7 @@ fn kernel_events_arrive(fixture: &Fixture) {
 
 /// Returns the hook ids of the kernel events of a file.
 fn hook_ids(file: &Path) -> Vec<u16> {
-    let trace = Trace::open(File::open(file).expect("the file cannot be opened")).expect("the file is not a trace");
+    let trace = Trace::open(File::open(file).expect("cannot open")).expect("the file is not a trace");
     let (mut events, mut hook_ids) = (trace.events(), Vec::new());
     while let Some(record) = events.next().expect("a record cannot be read") {
         hook_ids.extend(record.hook());

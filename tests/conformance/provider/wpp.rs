@@ -4,7 +4,9 @@ use traceweir::classic::trace_message;
 use traceweir::controller::SessionConfig;
 use traceweir::{Guid, Provider, Status};
 use traceweir_format::header::Family;
-use traceweir_format::spec::session::{EVENT_TRACE_USE_GLOBAL_SEQUENCE, EVENT_TRACE_USE_LOCAL_SEQUENCE};
+use traceweir_format::spec::session::{
+    EVENT_TRACE_USE_GLOBAL_SEQUENCE, EVENT_TRACE_USE_LOCAL_SEQUENCE as LOCAL_SEQUENCE,
+};
 
 use super::classic::{ClassicProvider, status_of, stop_and_map};
 use crate::rule::{Rule, rule};
@@ -80,7 +82,7 @@ fn message_has_its_header(fixture: &Fixture) {
 
 fn message_parts_follow_in_order(fixture: &Fixture) {
     let id = Guid::from_u128(0x0102_0304_0506_0708_090A_0B0C_0D0E_0F10);
-    let record = write_one_message(fixture, EVENT_TRACE_USE_LOCAL_SEQUENCE, SEQUENCE | GUID | TIME_STAMP | SYSTEM_INFO, &id);
+    let record = write_one_message(fixture, LOCAL_SEQUENCE, SEQUENCE | GUID | TIME_STAMP | SYSTEM_INFO, &id);
     assert_eq!((&record[8..12], &record[12..28]), (&1_u32.to_le_bytes()[..], &id.to_bytes()[..]));
     assert_ne!(record[28..36], [0; 8], "the time stamp is zero");
     assert_eq!(record[36..40], thread_id().to_le_bytes());
@@ -94,7 +96,7 @@ fn message_parts_follow_in_order(fixture: &Fixture) {
 
 fn component_id_replaces_the_guid(fixture: &Fixture) {
     let id = Guid { data1: 0xC0DE, ..Guid::from_u128(7) };
-    let record = write_one_message(fixture, EVENT_TRACE_USE_LOCAL_SEQUENCE, SEQUENCE | COMPONENT | SYSTEM_INFO, &id);
+    let record = write_one_message(fixture, LOCAL_SEQUENCE, SEQUENCE | COMPONENT | SYSTEM_INFO, &id);
     assert_eq!((&record[8..12], &record[12..16]), (&[1, 0, 0, 0][..], &[0xDE, 0xC0, 0, 0][..]));
     assert_eq!(record[16..20], thread_id().to_le_bytes());
 }
@@ -114,12 +116,8 @@ fn sequence_numbers(fixture: &Fixture, mode: u32, count: u16) -> Vec<u32> {
 }
 
 fn messages_are_numbered_with_a_sequence_mode(fixture: &Fixture) {
-    assert_eq!(sequence_numbers(fixture, EVENT_TRACE_USE_LOCAL_SEQUENCE, 5), [1, 2, 3, 4, 5]);
-    assert_eq!(
-        sequence_numbers(fixture, EVENT_TRACE_USE_LOCAL_SEQUENCE, 2),
-        [1, 2],
-        "the sessions share a counter"
-    );
+    assert_eq!(sequence_numbers(fixture, LOCAL_SEQUENCE, 5), [1, 2, 3, 4, 5]);
+    assert_eq!(sequence_numbers(fixture, LOCAL_SEQUENCE, 2), [1, 2], "the sessions share a counter");
     let (one, two) = (
         sequence_numbers(fixture, EVENT_TRACE_USE_GLOBAL_SEQUENCE, 3),
         sequence_numbers(fixture, EVENT_TRACE_USE_GLOBAL_SEQUENCE, 3),
@@ -178,7 +176,11 @@ fn message_without_logger_is_refused(_fixture: &Fixture) {
     let modern = Provider::register(new_guid(), None).unwrap();
     for wrong in [0, 1, u64::MAX, modern.handle().to_raw()] {
         // The logger is checked before the flags.
-        assert_eq!(status_of(trace_message(wrong, GUID | COMPONENT, &Guid::NULL, 1, &[])), INVALID_HANDLE, "{wrong:#x}");
+        assert_eq!(
+            status_of(trace_message(wrong, GUID | COMPONENT, &Guid::NULL, 1, &[])),
+            INVALID_HANDLE,
+            "{wrong:#x}"
+        );
     }
 }
 

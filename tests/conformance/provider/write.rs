@@ -7,8 +7,8 @@ use traceweir_format::spec::enable::{
     EVENT_ENABLE_PROPERTY_EXCLUDE_INPRIVATE, EVENT_ENABLE_PROPERTY_STACK_TRACE,
 };
 use traceweir_format::spec::event::{
-    EVENT_HEADER_FLAG_EXTENDED_INFO, EVENT_HEADER_FLAG_STRING_ONLY,
-    EVENT_WRITE_FLAG_INPRIVATE as INPRIVATE, EVENT_WRITE_FLAG_NO_FAULTING as NO_FAULTING, ExtType,
+    EVENT_HEADER_FLAG_EXTENDED_INFO, EVENT_HEADER_FLAG_STRING_ONLY, EVENT_WRITE_FLAG_INPRIVATE as INPRIVATE,
+    EVENT_WRITE_FLAG_NO_FAULTING as NO_FAULTING, ExtType,
 };
 use traceweir_format::spec::session::{
     EVENT_TRACE_FILE_MODE_SEQUENTIAL, EVENT_TRACE_INDEPENDENT_SESSION_MODE, EVENT_TRACE_REAL_TIME_MODE,
@@ -152,7 +152,7 @@ fn first_failure_is_returned(fixture: &Fixture) {
 
 /// Writes an event that does not fit into the smaller one of two sessions with these additional
 /// modes. Returns its status, and the lost and recorded events of the large and the small session.
-fn write_to_small_and_large(fixture: &Fixture, large_mode: u32, small_mode: u32) -> (Status, [(u64, usize); 2]) {
+fn write_to_pair(fixture: &Fixture, large_mode: u32, small_mode: u32) -> (Status, [(u64, usize); 2]) {
     let (guid, config) = (new_guid(), |mode, buffer_size| SessionConfig {
         log_file_mode: EVENT_TRACE_FILE_MODE_SEQUENTIAL | mode,
         buffer_size,
@@ -171,17 +171,17 @@ fn write_to_small_and_large(fixture: &Fixture, large_mode: u32, small_mode: u32)
 }
 
 fn failed_event_is_withheld_from_all_sessions(fixture: &Fixture) {
-    assert_eq!(write_to_small_and_large(fixture, 0, 0), (MORE_DATA, [(1, 0), (1, 0)]));
+    assert_eq!(write_to_pair(fixture, 0, 0), (MORE_DATA, [(1, 0), (1, 0)]));
 }
 
 fn independent_session_fails_alone(fixture: &Fixture) {
     assert_eq!(
-        write_to_small_and_large(fixture, 0, EVENT_TRACE_INDEPENDENT_SESSION_MODE),
+        write_to_pair(fixture, 0, EVENT_TRACE_INDEPENDENT_SESSION_MODE),
         (MORE_DATA, [(0, 1), (1, 0)]),
         "the failure of the independent session affects the other"
     );
     assert_eq!(
-        write_to_small_and_large(fixture, EVENT_TRACE_INDEPENDENT_SESSION_MODE, 0),
+        write_to_pair(fixture, EVENT_TRACE_INDEPENDENT_SESSION_MODE, 0),
         (MORE_DATA, [(0, 1), (1, 0)]),
         "the independent session shares the failure of the other"
     );
@@ -206,7 +206,13 @@ fn all_write_functions_write_the_same(fixture: &Fixture) {
     provider.write(&descriptor, &data).unwrap();
     provider.event(&descriptor).flags(NO_FAULTING).write(&data).unwrap();
     provider.write_transfer(&descriptor, Some(&activity), Some(&related), &data).unwrap();
-    provider.event(&descriptor).activity(&activity).related(&related).flags(NO_FAULTING).write(&data).unwrap();
+    provider
+        .event(&descriptor)
+        .activity(&activity)
+        .related(&related)
+        .flags(NO_FAULTING)
+        .write(&data)
+        .unwrap();
     let mut seen = stop_and_map(fixture, session, |record| record.bytes().to_vec());
     for record in &mut seen {
         // All fields except the time.

@@ -183,7 +183,7 @@ impl<'s> Actor<'s> {
     }
 
     /// Returns the enabled providers of each session of this actor.
-    pub(super) fn enabled_providers_of_all(&mut self) -> impl Iterator<Item = &mut EnabledProviders> {
+    pub(super) fn all_enabled(&mut self) -> impl Iterator<Item = &mut EnabledProviders> {
         let sessions = self.running.iter_mut().flatten().map(|model| &mut model.enabled_providers);
         sessions.chain(
             self.private_session.as_mut().map(|private_session| &mut private_session.enabled_providers),
@@ -279,11 +279,11 @@ impl<'s> Actor<'s> {
             if listed != expected_values {
                 self.record_divergence(format!("providers: {listed:x?}, and not {expected_values:x?}"));
             }
-            let registered_provider = if is_group { MEMBER } else { provider };
+            let member = if is_group { MEMBER } else { provider };
             let is_registered = entry.is_some_and(|entry| entry.pids == [std::process::id()]);
             let was_registered =
-                self.unregistered[registered_provider].is_some_and(|time| time.elapsed() < UNREGISTER_NOTICE_TIME);
-            if is_registered == self.registered[registered_provider].is_empty() && !(is_registered && was_registered) {
+                self.unregistered[member].is_some_and(|time| time.elapsed() < UNREGISTER_NOTICE_TIME);
+            if is_registered == self.registered[member].is_empty() && !(is_registered && was_registered) {
                 self.record_divergence(format!("provider {provider}: registered is {is_registered}"));
             }
         }

@@ -30,9 +30,7 @@ impl Actor<'_> {
         }
         let kept_events = if lost == 0 { kept_events } else { KeptEvents::Some };
         match expected.find_fault(&seen, kept_events) {
-            Some(fault) => {
-                self.record_broken_log(&files.first().cloned().unwrap_or_default(), fault)
-            }
+            Some(fault) => self.record_broken_log(&files.first().cloned().unwrap_or_default(), fault),
             None => {
                 self.results.events +=
                     expected.required.len() as u64 * u64::from(kept_events == KeptEvents::All)

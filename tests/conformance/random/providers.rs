@@ -153,10 +153,10 @@ impl Actor<'_> {
             .flatten()
             .any(|model| model.enabled_providers.requests.contains_key(&provider));
         let is_known = is_enabled || !self.registered[provider].is_empty();
-        let was_known_recently = self.unregistered[provider].is_some_and(|at| at.elapsed() < UNREGISTER_NOTICE_TIME);
+        let was_known = self.unregistered[provider].is_some_and(|at| at.elapsed() < UNREGISTER_NOTICE_TIME);
         let target = Target::Provider(provider);
         let outcome = self.change_enable(name, target, EnableCode::CaptureState, &EnableParams::default(), 0);
-        let allowed: &[Status] = match (self.running_status(name), is_known, was_known_recently) {
+        let allowed: &[Status] = match (self.running_status(name), is_known, was_known) {
             (SUCCESS, true, _) => &[SUCCESS],
             (SUCCESS, false, true) => &[SUCCESS, INVALID_FUNCTION],
             (SUCCESS, false, false) => &[INVALID_FUNCTION],
@@ -194,7 +194,7 @@ impl Actor<'_> {
         }
         // A first registration receives all earlier changes, so none is unconfirmed any more.
         if self.registered[provider].is_empty() {
-            self.enabled_providers_of_all().for_each(|enabled_providers| {
+            self.all_enabled().for_each(|enabled_providers| {
                 enabled_providers.unconfirmed.retain(|other| *other != provider)
             });
         }
@@ -244,7 +244,8 @@ impl Actor<'_> {
             let descriptor = event_with(event.id, event.level, event.keyword);
             let outcome =
                 registration.write(&descriptor, &[&number.to_le_bytes(), &filler]).err().map(|e| e.status());
-            self.enabled_providers_of_all().for_each(|enabled| enabled.record_write(provider, &event, number, outcome.is_none()));
+            self.all_enabled()
+                .for_each(|enabled| enabled.record_write(provider, &event, number, outcome.is_none()));
             if outcome.is_some_and(|outcome| outcome != NOT_ENOUGH_MEMORY) {
                 self.record_divergence(format!("write: {outcome:?}"));
             }
@@ -253,5 +254,5 @@ impl Actor<'_> {
 }
 
 fn member_traits(actor: &Actor<'_>) -> Vec<u8> {
-    TraitsBuilder::new("Member").group(&actor.group()).finish().expect("the traits do not fit into a block").to_vec()
+    TraitsBuilder::new("Member").group(&actor.group()).finish().expect("the traits are too large").to_vec()
 }

@@ -121,7 +121,10 @@ impl Actor<'_> {
             ),
             5 => {
                 let log_file = Some(self.fixture.unique_path());
-                (SessionConfig { maximum_file_size: 64, log_file, ..with_mode(NEW_FILE) }, &[INVALID_PARAMETER])
+                (
+                    SessionConfig { maximum_file_size: 64, log_file, ..with_mode(NEW_FILE) },
+                    &[INVALID_PARAMETER],
+                )
             }
             6 => (SessionConfig { clock: 1, ..with_mode(APPEND) }, &[INVALID_PARAMETER]),
             7 => (with_mode(APPEND | REAL_TIME), &[INVALID_PARAMETER]),
