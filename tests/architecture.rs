@@ -22,7 +22,7 @@ fn indented_block<'a>(page: &'a str, marker: &str) -> impl Iterator<Item = &'a s
 }
 
 fn read_page() -> String {
-    std::fs::read_to_string(root().join("ARCHITECTURE.md")).expect("ARCHITECTURE.md is readable")
+    std::fs::read_to_string(root().join("ARCHITECTURE.md")).expect("ARCHITECTURE.md is not readable")
 }
 
 /// Returns the folder of a package of this workspace. Folder and package have the same name, except
@@ -63,8 +63,8 @@ fn dependencies(manifest: &Path) -> BTreeSet<String> {
 fn edges_of_manifests() -> Edges {
     let mut edges = Edges::new();
     for parent in ["crates", "compat", "examples"] {
-        for entry in std::fs::read_dir(root().join(parent)).expect("the folder is readable") {
-            let path = entry.expect("the entry is readable").path();
+        for entry in std::fs::read_dir(root().join(parent)).expect("the folder is not readable") {
+            let path = entry.expect("the entry is not readable").path();
             let manifest = path.join("Cargo.toml");
             if !manifest.is_file() {
                 continue;
@@ -86,7 +86,7 @@ fn documented_edges_match_the_manifests() {
     let mut documented = Edges::new();
     for line in indented_block(&page, "an edge that is not listed needs") {
         let (from, to) = line.split_once('→').unwrap_or_else(|| panic!("not an edge: {line}"));
-        let from = from.split_whitespace().last().expect("each line names a crate").to_owned();
+        let from = from.split_whitespace().last().expect("a line names no crate").to_owned();
         let to = to
             .split(',')
             .map(|name| name.trim().to_owned())
@@ -113,9 +113,9 @@ fn program_that_only_writes_events_links_no_decoder() {
         ])
         .current_dir(root())
         .output()
-        .expect("cargo runs");
+        .expect("cargo did not run");
     assert!(tree.status.success(), "{}", String::from_utf8_lossy(&tree.stderr));
-    let tree = String::from_utf8(tree.stdout).expect("package names are UTF-8");
+    let tree = String::from_utf8(tree.stdout).expect("package names are not UTF-8");
     let packages: BTreeSet<&str> = tree.lines().filter_map(|line| line.split(' ').next()).collect();
     assert!(packages.contains("traceweir-transport"), "{packages:?}");
     for parser in ["traceweir-decode", "quick-xml", "object", "pdb2", "gimli"] {
@@ -128,14 +128,14 @@ fn shown_folders_exist_and_are_shown_once() {
     let page = read_page();
     let mut shown = BTreeSet::new();
     for line in indented_block(&page, "Folder names; the package is") {
-        let name = line.split_whitespace().next().expect("the line names a folder");
+        let name = line.split_whitespace().next().expect("the line does not name a folder");
         let is_crate = line.starts_with("      ");
         let path = if is_crate { format!("crates/{name}") } else { name.to_owned() };
         assert!(root().join(&path).is_dir(), "{path} is not a folder");
         assert!(shown.insert(path), "{name} is shown twice");
     }
-    for entry in std::fs::read_dir(root().join("crates")).expect("the folder is readable") {
-        let name = entry.expect("the entry is readable").file_name();
+    for entry in std::fs::read_dir(root().join("crates")).expect("the folder is not readable") {
+        let name = entry.expect("the entry is not readable").file_name();
         let path = format!("crates/{}/", name.to_string_lossy());
         assert!(shown.contains(&path), "{path} is not shown");
     }

@@ -79,8 +79,8 @@ struct FieldComparison {
     lines: usize,
     fields: usize,
     agreeing_fields: usize,
-    /// Fields among `agreeing_fields` that neither side has: TraceEvent prints a default for fields that the
-    /// version of the event lacks.
+    /// Fields among `agreeing_fields` that neither side has: TraceEvent prints a default for fields
+    /// that the version of the event lacks.
     absent: usize,
     /// Number of differing fields by the name of the rule that explains them.
     explained: BTreeMap<&'static str, usize>,
@@ -112,11 +112,11 @@ impl FieldComparison {
     fn check_process_and_thread(&mut self, line: &EventLine, ours: &DecodedEvent) {
         let event = &ours.event;
         let attributed = &event["attributed"];
-        let is = |key: &str, id: i64| event[key] == id || attributed[key] == id;
+        let has_id = |key: &str, id: i64| event[key] == id || attributed[key] == id;
         // Here TraceEvent prints the response time as the thread.
         let is_misread = line.name.ends_with("/DiskIO/FlushBuffers")
             && i128::from(line.tid) == ours.number("HighResResponseTime");
-        if !is("pid", line.pid) || !(is("tid", line.tid) || is_misread) {
+        if !has_id("pid", line.pid) || !(has_id("tid", line.tid) || is_misread) {
             self.record_difference(line, &format!("process {} thread {}; ours: {event}", line.pid, line.tid));
         }
         // For the start of a request TraceEvent does not attribute the event; it prints the header.
@@ -153,8 +153,8 @@ impl FieldComparison {
             let count = self.explained.get(rule.name).copied().unwrap_or(0);
             println!("{count:>5} ({:.2} %) {}: {}", percent(count), rule.name, rule.reason);
         }
-        for record_difference in &self.unexplained {
-            println!("FAULT {record_difference}");
+        for difference in &self.unexplained {
+            println!("FAULT {difference}");
         }
     }
 }
@@ -164,15 +164,17 @@ impl FieldComparison {
 fn is_same_process(line: &EventLine, event: &Value) -> bool {
     let ours = event["process"].as_str();
     let pid = event["attributed"].get("pid").unwrap_or(&event["pid"]);
-    let unknown =
+    let is_unknown =
         line.process.is_empty() || line.process == format!("Process({})", line.pid) || *pid != line.pid;
-    // TraceEvent prints the head of a file before it knows the processes.
-    let is_head = line.name.starts_with("Windows Kernel/EventTrace") && ours.is_none();
-    unknown || is_head || ours.is_some_and(|name| name.strip_suffix(".exe").unwrap_or(name) == line.process)
+    // TraceEvent prints the header of a file before it knows the processes.
+    let is_header = line.name.starts_with("Windows Kernel/EventTrace") && ours.is_none();
+    is_unknown
+        || is_header
+        || ours.is_some_and(|name| name.strip_suffix(".exe").unwrap_or(name) == line.process)
 }
 
-fn values_match(value: &str, find_our_values: &OurValues, ours: &DecodedEvent) -> bool {
-    match find_our_values {
+fn values_match(value: &str, our_values: &OurValues, ours: &DecodedEvent) -> bool {
+    match our_values {
         OurValues::Values(values) => values.iter().any(|v| values_agree(value, v)),
         OurValues::Default => is_default(value, ours),
     }
@@ -185,16 +187,16 @@ fn find_event<'t>(
     trace: &'t DecodedTrace,
     matched_indexes: &mut Vec<usize>,
 ) -> &'t DecodedEvent {
-    let matches_pattern = |o: &DecodedEvent, field: &str, value: &str| {
+    let field_matches = |o: &DecodedEvent, field: &str, value: &str| {
         values_match(value, &find_our_values(&line.name, field, o, trace), o)
     };
     let score = |o: &&DecodedEvent| {
-        line.fields.iter().filter(|(field, value)| matches_pattern(o, field, value)).count()
+        line.fields.iter().filter(|(field, value)| field_matches(o, field, value)).count()
     };
-    let free =
+    let candidates =
         trace.candidates.iter().filter(|o| o.matches_line(line) && !matched_indexes.contains(&o.index));
     // The first of several equal events, because both print in the order of the file.
-    let best = free.rev().max_by_key(score);
+    let best = candidates.rev().max_by_key(score);
     let best =
         best.unwrap_or_else(|| panic!("no event is {:.3} {} of {} bytes", line.ms, line.name, line.len));
     matched_indexes.push(best.index);
@@ -204,7 +206,7 @@ fn find_event<'t>(
 /// Loads a sample with its text. Returns `None` where the samples are absent.
 fn load_pair(pair: &SamplePair) -> Option<(Baseline, DecodedTrace)> {
     let (trace, text, schemas) = (sample(pair.trace)?, sample(pair.text)?, sample("clretwrc.dll")?);
-    let baseline = Baseline::parse(&std::fs::read_to_string(text).expect("the text can be read"));
+    let baseline = Baseline::parse(&std::fs::read_to_string(text).expect("the text cannot be read"));
     let trace = DecodedTrace::read(&trace, &schemas, &baseline.events);
     Some((baseline, trace))
 }
@@ -260,6 +262,6 @@ fn check_counts(pair: &SamplePair, baseline: &Baseline, trace: &DecodedTrace) {
         ours.is_empty() && missing.is_empty(),
         "{name}: counts differ: ours {ours:?}, missing {missing:?}"
     );
-    let (printed, not): (u64, u64) = (baseline.counts.values().sum(), trace.hidden.values().sum());
-    assert_eq!(printed + not, pair.events as u64, "{name}");
+    let (printed, hidden): (u64, u64) = (baseline.counts.values().sum(), trace.hidden.values().sum());
+    assert_eq!(printed + hidden, pair.events as u64, "{name}");
 }

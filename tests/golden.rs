@@ -73,7 +73,7 @@ fn run_view(trace: &str, view: &str) -> Run {
 
 /// Runs a prepared command and waits for its end.
 pub(crate) fn finish(command: &mut Command) -> Run {
-    let output = command.output().expect("weir starts");
+    let output = command.output().expect("cannot run weir");
     let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
     let code =
         output.status.code().unwrap_or_else(|| panic!("weir was killed ({}): {stderr}", output.status));

@@ -100,7 +100,7 @@ fn record_and_compare(daemon: &Daemon, program: &Path, manifests: &[Manifest], e
         let d = record.descriptor();
         let key = (record.provider(), d.id, d.version);
         if expected.contains_key(&key) {
-            let definition = definition(manifests, key);
+            let definition = find_definition(manifests, key);
             let found = decoder.find(&record).unwrap_or_else(|e| panic!("{key:?}: {e}"));
             assert_eq!(found.prepared.schema.fields(), definition.event.schema.fields());
             assert_eq!(found.prepared.schema.names.event, definition.event.schema.names.event);
@@ -113,12 +113,12 @@ fn record_and_compare(daemon: &Daemon, program: &Path, manifests: &[Manifest], e
             recorded_payloads.get(key),
             Some(payloads),
             "{key:?} {}",
-            event_symbol(definition(manifests, *key))
+            event_symbol(find_definition(manifests, *key))
         );
     }
 }
 
-fn definition(manifests: &[Manifest], (provider, id, version): (Guid, u16, u8)) -> &EventDefinition {
+fn find_definition(manifests: &[Manifest], (provider, id, version): (Guid, u16, u8)) -> &EventDefinition {
     let providers = manifests.iter().flat_map(Manifest::providers).filter(|p| p.id == provider);
     let mut events = providers.flat_map(|p| &p.events);
     events.find(|e| (e.event.descriptor.id, e.event.descriptor.version) == (id, version)).unwrap()
@@ -260,13 +260,13 @@ fn mistakes_are_listed_with_their_lines_and_no_file_is_written() {
         .replace("level=\"Chatty\"", "level=\"Loud\"")
         .replace("map=\"Guards\"", "map=\"Nails\"");
     std::fs::write(&file, wrong).unwrap();
-    let run_command = weir(["mc", arg(&file), "--out", arg(folder.path())]).expect(1);
+    let run = weir(["mc", arg(&file), "--out", arg(folder.path())]).expect(1);
     assert!(
-        run_command.stderr.contains("wrong.man:") && run_command.stderr.contains("level Loud is not defined"),
+        run.stderr.contains("wrong.man:") && run.stderr.contains("level Loud is not defined"),
         "{}",
-        run_command.stderr
+        run.stderr
     );
-    assert!(run_command.stderr.contains("map Nails is not defined"), "{}", run_command.stderr);
+    assert!(run.stderr.contains("map Nails is not defined"), "{}", run.stderr);
     assert_eq!(folder.path().read_dir().unwrap().count(), 1);
     weir(["mc", "/no/such/file.man"]).expect(1);
 }
@@ -383,9 +383,6 @@ fn live_events_are_decoded_by_their_program_too() {
         run_command(program.env("TRACEWEIR_RUNTIME_DIR", daemon.folder()));
         (!watch.is_running()).then_some(())
     });
-    let recorded_payloads = watch.finish().expect(0).text();
-    assert!(
-        recorded_payloads.contains("valve now open") && recorded_payloads.contains("Example-Greenhouse"),
-        "{recorded_payloads}"
-    );
+    let text = watch.finish().expect(0).text();
+    assert!(text.contains("valve now open") && text.contains("Example-Greenhouse"), "{text}");
 }

@@ -237,18 +237,18 @@ fn check_info(facts: &SampleFacts, path: &Path) {
     assert_eq!(info["compressed_buffers"], facts.compressed_buffers);
     assert_eq!(info["buffer_size"], facts.buffer_bytes);
     assert_eq!((&info["events_lost"], &info["buffers_lost"]), (&facts.events_lost.into(), &0.into()));
-    let by_provider = info["providers"].as_array().expect("the output lists providers").iter();
+    let by_provider = info["providers"].as_array().expect("the output does not list providers").iter();
     assert_eq!(
-        by_provider.map(|p| p["events"].as_u64().expect("each provider has a count")).sum::<u64>(),
+        by_provider.map(|p| p["events"].as_u64().expect("a provider has no count")).sum::<u64>(),
         facts.events as u64
     );
 }
 
 fn check_headers(facts: &SampleFacts, path: &Path) {
-    let trace = Trace::open(read_trace_bytes(path)).expect("the trace opens");
+    let trace = Trace::open(read_trace_bytes(path)).expect("the trace cannot be opened");
     let mut headers = [0; 7];
     let mut events = trace.events();
-    while let Some(record) = events.next().expect("no read fails") {
+    while let Some(record) = events.next().expect("a record cannot be read") {
         let index = match (record.family(), record.pointer_size()) {
             (Family::System, 8) => 0,
             (Family::System, _) => 1,
@@ -267,16 +267,16 @@ fn check_headers(facts: &SampleFacts, path: &Path) {
 /// Returns the bytes of a trace, unpacked.
 fn read_trace_bytes(path: &Path) -> Vec<u8> {
     let mut bytes = Vec::new();
-    let mut file = std::fs::File::open(path).expect("the sample opens");
+    let mut file = std::fs::File::open(path).expect("the sample cannot be opened");
     if path.extension().is_some_and(|e| e == "zip") {
-        let mut archive = zip::ZipArchive::new(file).expect("the sample is a ZIP archive");
+        let mut archive = zip::ZipArchive::new(file).expect("the sample is not a ZIP archive");
         archive
             .by_index(0)
-            .expect("the archive has a trace")
+            .expect("the archive has no trace")
             .read_to_end(&mut bytes)
-            .expect("the trace unpacks");
+            .expect("the trace cannot be unpacked");
     } else {
-        file.read_to_end(&mut bytes).expect("the sample reads");
+        file.read_to_end(&mut bytes).expect("the sample cannot be read");
     }
     bytes
 }
@@ -288,15 +288,15 @@ fn check_events(facts: &SampleFacts, lines: &str) {
         let event: Value = serde_json::from_str(line).unwrap_or_else(|e| panic!("{e}: {line}"));
         count += 1;
         check_keys_and_values(&event);
-        let time = event["time"].as_str().expect("each event has a time").to_owned();
+        let time = event["time"].as_str().expect("an event has no time").to_owned();
         assert!(before <= time, "an event at {time} follows one at {before}");
         before = time;
         let identity = || {
             let provider = event["provider"].as_str().unwrap_or_default().to_owned();
             (
                 provider,
-                event["id"].as_u64().expect("each event has an id"),
-                event["version"].as_u64().expect("each event has a version"),
+                event["id"].as_u64().expect("an event has no id"),
+                event["version"].as_u64().expect("an event has no version"),
             )
         };
         if !event["undecoded"].is_null() {
@@ -307,11 +307,11 @@ fn check_events(facts: &SampleFacts, lines: &str) {
         }
     }
     assert_eq!(count, facts.events);
-    let owned = |rows: &[(&str, u64, u64)]| -> BTreeSet<_> {
-        rows.iter().map(|r| (r.0.to_owned(), r.1, r.2)).collect()
+    let to_set = |rows: &[(&str, u64, u64)]| -> BTreeSet<_> {
+        rows.iter().map(|&(provider, id, version)| (provider.to_owned(), id, version)).collect()
     };
-    assert_eq!(undecoded, owned(facts.undecoded), "events without schema");
-    assert_eq!(extra_bytes, owned(facts.extra_bytes), "events with bytes after their last field");
+    assert_eq!(undecoded, to_set(facts.undecoded), "events without schema");
+    assert_eq!(extra_bytes, to_set(facts.extra_bytes), "events with bytes after their last field");
 }
 
 /// Checks the keys of an event and the form of its values.
@@ -330,11 +330,11 @@ fn check_keys_and_values(event: &Value) {
         assert!(event[key].as_i64().is_some_and(|id| id >= -1), "{key}: {event}");
     }
     assert!(text("keywords").starts_with("0x") && event["fields"].is_object(), "{event}");
-    let bytes = |key: &str| event[key].as_str().map_or(0, |hex| hex.len() as u64 / 2);
-    let len = event["len"].as_u64().expect("each event has a length");
+    let byte_count = |key: &str| event[key].as_str().map_or(0, |hex| hex.len() as u64 / 2);
+    let len = event["len"].as_u64().expect("an event has no length");
     assert_eq!(event["undecoded"].is_null(), event["raw"].is_null(), "{event}");
-    assert!(event["raw"].is_null() || bytes("raw") == len, "{event}");
-    assert!(bytes("extra") <= len, "{event}");
+    assert!(event["raw"].is_null() || byte_count("raw") == len, "{event}");
+    assert!(byte_count("extra") <= len, "{event}");
 }
 
 /// Returns the events of a sample, or `None` where the samples are absent.
@@ -365,7 +365,7 @@ fn primitive_types_have_the_written_values() {
     assert_eq!(*mercury, expected);
     let names: Vec<_> = events[2..]
         .iter()
-        .map(|e| e["fields"]["string_type"].as_str().expect("each event has a name"))
+        .map(|e| e["fields"]["string_type"].as_str().expect("an event has no name"))
         .collect();
     assert_eq!(names, ["Mercury", "Venus", "Earth", "Mars", "Jupiter"]);
     assert_eq!(events[2]["time"], "2021-09-09T14:59:35.8001567Z");
@@ -374,7 +374,7 @@ fn primitive_types_have_the_written_values() {
 #[test]
 fn structure_keeps_its_members() {
     let Some(events) = dump_sample(&SELF_DESCRIBING) else { return };
-    let event = events.iter().find(|e| e["provider"] == "MySource").expect("the trace has the event");
+    let event = events.iter().find(|e| e["provider"] == "MySource").expect("the event is missing");
     assert_eq!((&event["event"], &event["id"]), (&"TestEvent".into(), &3.into()));
     assert_eq!(event["guid"], "a61ea624-4944-55fc-c2a8-37838829438d");
     assert_eq!(event["fields"], serde_json::json!({ "a": { "b": "Hello", "c": "World!" } }));
@@ -388,7 +388,7 @@ fn array_of_code_units_is_text() {
     for event in &scripts {
         let (script, raw) = (
             &event["fields"]["Script"],
-            event["fields"]["Raw Script"].as_str().expect("the field is a string"),
+            event["fields"]["Raw Script"].as_str().expect("the field is not a string"),
         );
         assert!(script.is_string() && !raw.is_empty(), "{event}");
     }
@@ -404,11 +404,11 @@ fn packed_xml_is_unpacked() {
     let packed = events.iter().filter(|e| e["guid"] == "ed54dff8-c409-4cf6-bf83-05e1e61a09c4");
     let found: Vec<_> = packed
         .map(|e| {
-            let xml = e["fields"]["Xml"].as_str().expect("the field is a string");
+            let xml = e["fields"]["Xml"].as_str().expect("the field is not a string");
             let tag = xml.trim_start_matches('<').split('>').next().unwrap_or_default().to_owned();
             assert!(xml.ends_with(&format!("</{tag}>")), "{xml}");
             // The unpacked bytes end with a terminator.
-            (e["len"].as_u64().expect("each event has a length"), (xml.encode_utf16().count() + 1) * 2, tag)
+            (e["len"].as_u64().expect("an event has no length"), (xml.encode_utf16().count() + 1) * 2, tag)
         })
         .collect();
     let expected = [(412, 1052, "WinSPR"), (633, 2348, "Metrics"), (4146, 17_888, "SystemConfig")];
@@ -420,7 +420,7 @@ fn kernel_events_have_their_names_and_numbers() {
     let Some(events) = dump_sample(&SHUTDOWN) else { return };
     let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
     for event in &events {
-        *counts.entry(event["event"].as_str().expect("each event has a name")).or_default() += 1;
+        *counts.entry(event["event"].as_str().expect("an event has no name")).or_default() += 1;
     }
     let expected = [
         ("EventTrace/EndExtension", 2),
@@ -449,7 +449,7 @@ fn kernel_events_have_their_names_and_numbers() {
     assert_eq!((names.len(), names.iter().filter(|n| !n.is_empty()).count()), (3058, 94));
     assert!(names.contains(&"Win32k Raw Input Thread"));
     let masks =
-        events.iter().find(|e| e["event"] == "EventTrace/Extension").expect("the trace has group masks");
+        events.iter().find(|e| e["event"] == "EventTrace/Extension").expect("the trace has no group masks");
     assert_eq!(masks["fields"]["KernelEventVersion"], 70);
 }
 
@@ -479,7 +479,7 @@ fn stack_belongs_to_the_event_that_carries_it() {
     let args = ["dump", "--format", "jsonl", "--provider", "System.Threading.Tasks.TplEventSource"];
     let events = weir(args.map(std::ffi::OsStr::new).into_iter().chain([path.as_os_str()])).expect(0).json();
     assert_eq!(events.len(), 8);
-    let stack = events[0]["stack"].as_array().expect("the event has a stack");
+    let stack = events[0]["stack"].as_array().expect("the event has no stack");
     assert!(
         stack.len() > 10 && stack.iter().all(|f| f.as_str().is_some_and(|f| f.starts_with("0x"))),
         "{stack:?}"

@@ -24,12 +24,12 @@ pub(crate) use wait::eventually;
 /// Returns the root folder of the project.
 pub(crate) fn root() -> PathBuf {
     let cli = Path::new(env!("CARGO_MANIFEST_DIR"));
-    cli.ancestors().nth(2).expect("the crate is two folders below the root").to_owned()
+    cli.ancestors().nth(2).expect("the crate is not two folders below the root").to_owned()
 }
 
 /// Returns the path of the static C library, which cargo builds into the folder of the tests.
 pub(crate) fn c_library() -> PathBuf {
-    let test = std::env::current_exe().expect("the test program has a path");
+    let test = std::env::current_exe().expect("the test program has no path");
     test.with_file_name("libtraceweir_c.a")
 }
 
@@ -58,7 +58,7 @@ pub(crate) struct Run {
 
 impl Run {
     pub(crate) fn text(&self) -> String {
-        String::from_utf8(self.stdout.clone()).expect("output is UTF-8")
+        String::from_utf8(self.stdout.clone()).expect("the output is not UTF-8")
     }
 
     /// Parses the lines of standard output as JSON objects.
@@ -83,7 +83,7 @@ pub(crate) fn weir_command<I: AsRef<std::ffi::OsStr>>(args: impl IntoIterator<It
 
 /// Runs `weir` and waits for its end.
 pub(crate) fn weir<I: AsRef<std::ffi::OsStr>>(args: impl IntoIterator<Item = I>) -> Run {
-    let Output { status, stdout, stderr } = weir_command(args).output().expect("weir starts");
+    let Output { status, stdout, stderr } = weir_command(args).output().expect("cannot run weir");
     let stderr = String::from_utf8_lossy(&stderr).into_owned();
     let code = status.code().unwrap_or_else(|| panic!("weir was killed ({status}): {stderr}"));
     Run { code, stdout, stderr }
@@ -116,7 +116,7 @@ impl From<Child> for Process {
 
 impl Process {
     pub(crate) fn start(command: &mut Command) -> Self {
-        Self(command.spawn().expect("the program starts"))
+        Self(command.spawn().expect("the program did not start"))
     }
 
     pub(crate) fn id(&self) -> u32 {
@@ -124,17 +124,17 @@ impl Process {
     }
 
     pub(crate) fn signal(&self, signal: Signal) {
-        let pid = i32::try_from(self.id()).ok().and_then(Pid::from_raw).expect("the process id is valid");
-        kill_process(pid, signal).expect("the process still runs");
+        let pid = i32::try_from(self.id()).ok().and_then(Pid::from_raw).expect("the process id is not valid");
+        kill_process(pid, signal).expect("the process has ended");
     }
 
     pub(crate) fn is_running(&mut self) -> bool {
-        self.0.try_wait().expect("the process can be waited for").is_none()
+        self.0.try_wait().expect("the process cannot be waited for").is_none()
     }
 
     /// Returns the standard output, to be read while the process runs.
     pub(crate) fn stdout(&mut self) -> std::process::ChildStdout {
-        self.0.stdout.take().expect("standard output is a pipe")
+        self.0.stdout.take().expect("standard output is not a pipe")
     }
 
     /// Waits for the end of the process and returns its exit code and its output.
@@ -142,15 +142,15 @@ impl Process {
         let (mut stdout, mut stderr) = (Vec::new(), Vec::new());
         let out = self.0.stdout.take().map(|mut out| {
             std::thread::spawn(move || {
-                out.read_to_end(&mut stdout).expect("standard output can be read");
+                out.read_to_end(&mut stdout).expect("standard output cannot be read");
                 stdout
             })
         });
         if let Some(mut err) = self.0.stderr.take() {
-            err.read_to_end(&mut stderr).expect("standard error can be read");
+            err.read_to_end(&mut stderr).expect("standard error cannot be read");
         }
-        let stdout = out.map(|out| out.join().expect("standard output was read")).unwrap_or_default();
-        let status = self.0.wait().expect("the process can be waited for");
+        let stdout = out.map(|out| out.join().expect("the reading thread panicked")).unwrap_or_default();
+        let status = self.0.wait().expect("the process cannot be waited for");
         let stderr = String::from_utf8_lossy(&stderr).into_owned();
         let code = status.code().unwrap_or_else(|| panic!("the process was killed ({status}): {stderr}"));
         Run { code, stdout, stderr }

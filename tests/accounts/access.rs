@@ -31,9 +31,9 @@ impl Steps<'_> {
         let output = self.output(step);
         // Text of standard error may come before the JSON: the step stores both streams.
         let output: Value =
-            output.find('{').map_or("", |at| &output[at..]).parse().expect("the output ends with JSON");
-        let text = |entry: &Value, key: &str| entry[key].as_str().expect("the value is a string").to_owned();
-        let entries = output["entries"].as_array().expect("the output has entries");
+            output.find('{').map_or("", |at| &output[at..]).parse().expect("the output has no JSON");
+        let text = |entry: &Value, key: &str| entry[key].as_str().expect("no string value").to_owned();
+        let entries = output["entries"].as_array().expect("the output has no entries");
         entries
             .iter()
             .map(|e| (format!("{} {}", text(e, "kind"), text(e, "who")), text(e, "rights")))
@@ -54,16 +54,16 @@ fn system_daemon_serves_guests_as_access_lists_grant() {
     if !mount.is_ok_and(|status| status.success()) {
         return crate::util::skip("namespaces", "private mount namespaces are not allowed here");
     }
-    let folder = tempfile::tempdir().expect("a temporary folder can be made");
+    let folder = tempfile::tempdir().expect("no temporary folder");
     let work = folder.path();
     std::fs::set_permissions(work, std::os::unix::fs::PermissionsExt::from_mode(0o755))
-        .expect("the folder can be opened to all users");
+        .expect("the folder cannot be opened to all users");
     let (script, weir) = (work.join("access.sh"), work.join("weir"));
-    std::fs::write(&script, SCRIPT).expect("the script can be written");
-    assert!(Command::new("cp").arg(crate::fixture::weir()).arg(&weir).status().expect("cp runs").success());
+    std::fs::write(&script, SCRIPT).expect("the script cannot be written");
+    assert!(Command::new("cp").arg(crate::fixture::weir()).arg(&weir).status().expect("cp failed").success());
     let mut script_command = Command::new("unshare");
     script_command.args(["-m", "sh"]).arg(&script).arg(&weir).arg(work).stdin(Stdio::null());
-    let script_run = script_command.output().expect("unshare runs");
+    let script_run = script_command.output().expect("unshare did not run");
     assert!(script_run.status.success(), "{}", String::from_utf8_lossy(&script_run.stderr));
     let steps = Steps(work);
 
@@ -129,7 +129,7 @@ fn system_daemon_serves_guests_as_access_lists_grant() {
     // machine.
     steps.expect("member-kernel-refused", 77, &["1314", "CAP_PERFMON"]);
     assert_eq!(
-        std::fs::read(work.join("bert/old.etl")).expect("the old log exists"),
+        std::fs::read(work.join("bert/old.etl")).expect("the old log does not exist"),
         b"old\n",
         "a refused session changed the file"
     );
@@ -137,7 +137,7 @@ fn system_daemon_serves_guests_as_access_lists_grant() {
     steps.expect("member-kernel-list", 77, &["WMIGUID_SET"]);
     steps.expect("record-refused", 77, &["TRACELOG_GUID_ENABLE on provider", remedy[0]]);
     assert_eq!(
-        std::fs::read(work.join("anna/old.etl")).expect("the old log exists"),
+        std::fs::read(work.join("anna/old.etl")).expect("the old log does not exist"),
         b"old\n",
         "a refused session changed the file"
     );

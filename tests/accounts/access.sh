@@ -1,6 +1,6 @@
 #!/bin/sh
-# Runs the system daemon and commands of three users in a private mount namespace: its /run and /etc
-# are not those of the machine.
+# Runs the system daemon and commands of three users in a private mount namespace with its own /run
+# and /etc.
 #
 #   unshare -m sh access.sh WEIR FOLDER
 #
@@ -27,7 +27,7 @@ begin_daemon() {
         [ -S /run/traceweir/control.sock ] && return
         sleep 0.05
     done
-    echo 'the daemon does not come up' >&2
+    echo 'the daemon did not start' >&2
     exit 1
 }
 end_daemon() {

@@ -1,4 +1,5 @@
-//! Exhausted space: the session stops cleanly, and the file up to that point is valid.
+//! Exhausted disk space, address space and descriptors: sessions end with valid files, and the
+//! daemon continues.
 
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -15,7 +16,7 @@ use crate::roles::{Writer, role_variable};
 
 /// Builds a command that runs this binary as a child with a role.
 fn role_command(runtime: &Path) -> Command {
-    let mut command = Command::new(std::env::current_exe().expect("the test program has a path"));
+    let mut command = Command::new(std::env::current_exe().expect("the test program has no path"));
     command.args(["--exact", "role", "--nocapture", "--test-threads=1"]);
     command.env("TRACEWEIR_RUNTIME_DIR", runtime);
     command.stdin(Stdio::null()).stdout(Stdio::null());
@@ -37,7 +38,7 @@ fn fill_until_session_ends(runtime: &Path, file: PathBuf) -> u32 {
     let session = control.start(config);
     let mut role = Writer::new(0, 1, u64::MAX);
     (role.filler_bytes, role.burst_events, role.pause_ms) = (4_000, 50, 2);
-    let mut child = KillOnDrop(writer_command(runtime, &role).spawn().expect("a writer starts"));
+    let mut child = KillOnDrop(writer_command(runtime, &role).spawn().expect("a writer did not start"));
     until("the session ends by itself", || {
         let query = Message::Control { session: SessionRef::Id(session), control: Control::Query };
         match control.ask(&query, &[]).message {
@@ -48,13 +49,13 @@ fn fill_until_session_ends(runtime: &Path, file: PathBuf) -> u32 {
             _ => false,
         }
     });
-    child.0.kill().expect("the writer still runs");
+    child.0.kill().expect("the writer has ended");
     assert_sound(&file);
     let ledger = Ledger::read(&file);
     let numbers = ledger.thread_numbers(0, 0);
     assert!(numbers.len() > 500, "the file has only {} events", numbers.len());
     assert_eq!(numbers[0], 0);
-    let last = *numbers.last().expect("the file has events");
+    let last = *numbers.last().expect("the file has no events");
     assert!(
         last + 1 - numbers.len() as u64 <= ledger.events_lost,
         "missing events that are not counted as lost"
@@ -73,25 +74,25 @@ fn fill_until_session_ends(runtime: &Path, file: PathBuf) -> u32 {
 }
 
 /// Starts a daemon after these shell commands, which limit it.
-fn limited_daemon(limits: &str, runtime: &Path) -> KillOnDrop {
+fn start_limited_daemon(limits: &str, runtime: &Path) -> KillOnDrop {
     let script = format!(r#"{limits}; exec "$0" daemon --runtime-dir "$1""#);
     let mut command = Command::new("sh");
     command.args(["-c", &script]).arg(crate::fixture::weir()).arg(runtime).stdin(Stdio::null());
-    KillOnDrop(command.spawn().expect("sh starts"))
+    KillOnDrop(command.spawn().expect("sh did not start"))
 }
 
 #[test]
 fn daemon_without_address_space_refuses_requests_and_keeps_its_sessions() {
-    let folder = tempfile::tempdir().expect("a temporary folder can be made");
+    let folder = tempfile::tempdir().expect("no temporary folder");
     let runtime = folder.path().join("run");
-    let mut daemon = limited_daemon("ulimit -v 500000", &runtime);
+    let mut daemon = start_limited_daemon("ulimit -v 500000", &runtime);
     let mut control = DaemonConnection::open(&runtime, Role::Controller);
     let file = folder.path().join("first.etl");
     let first = control.start(file_session_config("first", &file));
     let mut role = Writer::new(0, 1, 20_000);
     (role.burst_events, role.pause_ms) = (250, 1);
     let first_writer =
-        writer_command(&runtime, &role).stdout(Stdio::piped()).spawn().expect("a writer starts");
+        writer_command(&runtime, &role).stdout(Stdio::piped()).spawn().expect("a writer did not start");
     // Each session takes 64 MiB, so that a few exhaust the address space.
     let mut started = Vec::new();
     let status = (0..64).find_map(|n| {
@@ -108,10 +109,10 @@ fn daemon_without_address_space_refuses_requests_and_keeps_its_sessions() {
         None
     });
     assert_eq!(status, Some(Status::ERROR_NOT_ENOUGH_MEMORY.0), "after {} sessions", started.len());
-    assert!(daemon.0.try_wait().expect("the daemon can be waited for").is_none(), "the daemon ended");
+    assert!(daemon.0.try_wait().expect("the daemon cannot be waited for").is_none(), "the daemon ended");
     // A process that registers now may get no region. That must not end the daemon or a session.
     let second_writer = writer_command(&runtime, &Writer::new(1, 1, 1_000)).stdout(Stdio::piped()).spawn();
-    collect_reports(vec![first_writer, second_writer.expect("a writer starts")]);
+    collect_reports(vec![first_writer, second_writer.expect("a writer did not start")]);
     for session in started {
         control.stop(session);
     }
@@ -129,14 +130,14 @@ fn daemon_without_address_space_refuses_requests_and_keeps_its_sessions() {
 
 #[test]
 fn providers_leave_descriptors_for_controllers() {
-    let folder = tempfile::tempdir().expect("a temporary folder can be made");
+    let folder = tempfile::tempdir().expect("no temporary folder");
     let runtime = folder.path().join("run");
-    let daemon = limited_daemon("ulimit -n 96", &runtime);
+    let daemon = start_limited_daemon("ulimit -n 96", &runtime);
     drop(DaemonConnection::open(&runtime, Role::Controller));
     let providers = (0..14).map(|_| {
         let (name, value) = role_variable(&format!("providers {}", runtime.display()));
         let mut command = role_command(&runtime);
-        KillOnDrop(command.env(name, value).stdin(Stdio::piped()).spawn().expect("providers start"))
+        KillOnDrop(command.env(name, value).stdin(Stdio::piped()).spawn().expect("providers did not start"))
     });
     let providers: Vec<KillOnDrop> = providers.collect();
     let descriptors = format!("/proc/{}/fd", daemon.0.id());
@@ -170,20 +171,20 @@ pub(crate) fn run_role(words: &[&str]) {
 
 #[test]
 fn file_size_limit_ends_the_session_cleanly() {
-    let folder = tempfile::tempdir().expect("a temporary folder can be made");
+    let folder = tempfile::tempdir().expect("no temporary folder");
     let runtime = folder.path().join("run");
-    // 24 MiB in blocks of 512 bytes (dash) or 1024 (bash); beyond that, writes fail instead of
-    // killing the daemon.
-    let _daemon = limited_daemon("trap '' XFSZ; ulimit -f 49152", &runtime);
+    // 24 MiB in blocks of 512 bytes (dash), 48 MiB in blocks of 1,024 (bash). Beyond that, writes
+    // fail instead of killing the daemon.
+    let _daemon = start_limited_daemon("trap '' XFSZ; ulimit -f 49152", &runtime);
     let status = fill_until_session_ends(&runtime, folder.path().join("limited.etl"));
     assert_eq!(status, Status::ERROR_DISK_FULL.0);
 }
 
 #[test]
 fn full_disk_ends_the_session_cleanly() {
-    let folder = tempfile::tempdir().expect("a temporary folder can be made");
+    let folder = tempfile::tempdir().expect("no temporary folder");
     let disk = folder.path().join("disk");
-    std::fs::create_dir(&disk).expect("a temporary folder can be made");
+    std::fs::create_dir(&disk).expect("no temporary folder");
     let mounted =
         Command::new("mount").args(["-t", "tmpfs", "-o", "size=24m", "weir-test"]).arg(&disk).output();
     if !mounted.is_ok_and(|o| o.status.success()) {
@@ -198,12 +199,12 @@ fn full_disk_ends_the_session_cleanly() {
                 .arg(&runtime)
                 .stdin(Stdio::null())
                 .spawn()
-                .expect("weir daemon starts"),
+                .expect("weir daemon did not start"),
         );
         let status = fill_until_session_ends(&runtime, disk.join("full.etl"));
         assert_eq!(status, Status::ERROR_DISK_FULL.0);
     });
-    let unmounted = Command::new("umount").arg("-l").arg(&disk).status().expect("umount runs");
+    let unmounted = Command::new("umount").arg("-l").arg(&disk).status().expect("umount did not run");
     if let Err(failure) = outcome {
         std::panic::resume_unwind(failure);
     }

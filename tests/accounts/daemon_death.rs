@@ -50,11 +50,11 @@ fn killed_daemon_leaves_valid_files_and_providers_reconnect() {
     daemon.wait();
 
     let unfinished =
-        Trace::open(std::fs::File::open(&file).expect("the file exists")).expect("the file is a trace");
+        Trace::open(std::fs::File::open(&file).expect("cannot open")).expect("the file is not a trace");
     assert!(!unfinished.is_finalised(), "the killed daemon finalised the file");
     let repaired = daemon.path("repaired.etl");
-    let sink = std::fs::File::create(&repaired).expect("a file can be created");
-    repair(&unfinished, sink).expect("the trace can be repaired");
+    let sink = std::fs::File::create(&repaired).expect("a file cannot be created");
+    repair(&unfinished, sink).expect("the trace cannot be repaired");
     assert_sound(&repaired);
     assert!(Ledger::read(&repaired).thread_numbers(0, 0).len() >= 500);
 
@@ -64,8 +64,8 @@ fn killed_daemon_leaves_valid_files_and_providers_reconnect() {
     let session = control.start(file_session_config("second", &second));
     until("the running provider is enabled", || control.query(session).processes == 1);
     until("events of the provider arrive", || control.flush(session).events > 100);
-    child.kill().expect("the writer still runs");
-    child.wait().expect("the writer ends");
+    child.kill().expect("the writer has ended");
+    child.wait().expect("the writer cannot be waited for");
     let last = control.stop(session);
     let numbers = Ledger::read(&second).thread_numbers(0, 0);
     assert!(numbers.len() > 100);
@@ -89,8 +89,8 @@ fn provider_registered_before_the_daemon_starts_is_enabled() {
     let mut control = daemon.connect();
     let session = control.start(file_session_config("late", &file));
     until("events of the provider arrive", || control.flush(session).events > 100);
-    child.kill().expect("the writer still runs");
-    child.wait().expect("the writer ends");
+    child.kill().expect("the writer has ended");
+    child.wait().expect("the writer cannot be waited for");
     let last = control.stop(session);
     let numbers = Ledger::read(&file).thread_numbers(0, 0);
     let span = numbers.last().unwrap() - numbers[0] + 1;
@@ -108,7 +108,7 @@ fn stale_socket_is_replaced_but_a_live_daemon_is_not() {
         .args(["daemon", "--runtime-dir"])
         .arg(daemon.runtime())
         .output()
-        .expect("weir starts");
+        .expect("cannot run weir");
     assert!(!second.status.success());
     let text = String::from_utf8_lossy(&second.stderr);
     assert!(text.contains("already running"), "{text}");

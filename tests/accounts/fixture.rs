@@ -28,10 +28,8 @@ pub(crate) struct Daemon {
 
 impl Daemon {
     pub(crate) fn start() -> Self {
-        let folder = tempfile::Builder::new()
-            .prefix("weir-accounts-")
-            .tempdir()
-            .expect("a temporary folder can be made");
+        let folder =
+            tempfile::Builder::new().prefix("weir-accounts-").tempdir().expect("no temporary folder");
         let process = DaemonProcess::start(&folder.path().join("run"), Stdio::inherit());
         Self { process, folder }
     }
@@ -68,7 +66,7 @@ impl Daemon {
 
     /// Builds a command that runs this binary as a child with a role, connected to this daemon.
     pub(crate) fn role_command(&self, variable: (&str, String)) -> Command {
-        let mut command = Command::new(std::env::current_exe().expect("the test program has a path"));
+        let mut command = Command::new(std::env::current_exe().expect("the test program has no path"));
         command.args(["--exact", "role", "--nocapture", "--test-threads=1"]);
         command.env("TRACEWEIR_RUNTIME_DIR", self.runtime()).env(variable.0, variable.1);
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::inherit());
@@ -79,7 +77,7 @@ impl Daemon {
     pub(crate) fn spawn_writer(&self, writer: &Writer, path: WritePath) -> Child {
         let mut command = self.role_command(writer.role_variable());
         path.set_variable(&mut command);
-        command.spawn().expect("a writer starts")
+        command.spawn().expect("a writer did not start")
     }
 }
 
@@ -115,7 +113,7 @@ impl Drop for KillOnDrop {
 pub(crate) fn collect_reports(writers: Vec<Child>) -> Report {
     let mut sum = Report::default();
     for writer in writers {
-        let output = writer.wait_with_output().expect("a writer ends");
+        let output = writer.wait_with_output().expect("the output of a writer cannot be read");
         let text = String::from_utf8_lossy(&output.stdout);
         assert!(output.status.success(), "a writer failed ({}):\n{text}", output.status);
         let report = Report::parse(&text);
@@ -148,12 +146,9 @@ impl DaemonConnection {
         self.last_request += 1;
         self.socket
             .send(self.last_request, message, descriptors, PATIENCE)
-            .expect("the daemon accepts a request");
-        let answer = self
-            .socket
-            .receive(PATIENCE)
-            .expect("the daemon answers")
-            .expect("the answer arrives before the timeout");
+            .expect("the daemon does not accept a request");
+        let answer =
+            self.socket.receive(PATIENCE).expect("the daemon did not answer").expect("the answer timed out");
         assert_eq!(answer.request, self.last_request, "{:?}", answer.message);
         answer
     }
@@ -169,7 +164,7 @@ impl DaemonConnection {
     /// Starts a session, enables the writers' provider and returns the session id.
     #[track_caller]
     pub(crate) fn start(&mut self, config: SessionConfig) -> u64 {
-        let id = self.try_start(config).expect("the session starts");
+        let id = self.try_start(config).expect("the session did not start");
         self.enable(id, PROVIDER);
         id
     }
@@ -184,7 +179,7 @@ impl DaemonConnection {
                 .create(true)
                 .truncate(true)
                 .open(path)
-                .expect("the log file opens")
+                .expect("the log file cannot be opened")
         });
         let descriptors: Vec<BorrowedFd<'_>> = file.iter().map(|f| f.as_fd()).collect();
         match self.ask(&Message::Start(Box::new(config)), &descriptors).message {
@@ -237,9 +232,9 @@ pub(crate) fn open_consumer(daemon: &Daemon, session: u64) -> (DaemonConnection,
     let Message::Consumer { slots, buffer_bytes, .. } = answer.message else {
         panic!("{:?}", answer.message)
     };
-    let [queue, cursor, signal] = <[_; 3]>::try_from(answer.descriptors).expect("three descriptors");
+    let [queue, cursor, signal] = <[_; 3]>::try_from(answer.descriptors).expect("not three descriptors");
     let reader = QueueReader::open(ConsumerEnds { queue, cursor, signal }, slots, buffer_bytes)
-        .expect("the queue can be opened");
+        .expect("the queue cannot be opened");
     (connection, reader)
 }
 

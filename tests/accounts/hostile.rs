@@ -15,14 +15,14 @@ use crate::roles::{PROVIDER, Writer, role_variable};
 
 /// The child role, with the arguments `RUNTIME REGIONS SEED`.
 pub(crate) fn run_role(words: &[&str]) {
-    let mut random_state: u64 = words[2].parse().expect("the seed is a number");
+    let mut random_state: u64 = words[2].parse().expect("the seed is not a number");
     let mut random = move || {
         random_state ^= random_state << 13;
         random_state ^= random_state >> 7;
         random_state ^= random_state << 17;
         random_state
     };
-    for round in 0..words[1].parse::<u64>().expect("the argument is a number") {
+    for round in 0..words[1].parse::<u64>().expect("the argument is not a number") {
         corrupt_region(words[0].as_ref(), round, &mut random);
     }
 }
@@ -30,9 +30,9 @@ pub(crate) fn run_role(words: &[&str]) {
 /// Registers without the library and fills its region with random words while the owner reads.
 fn corrupt_region(runtime: &Path, round: u64, random: &mut impl FnMut() -> u64) {
     let socket = RuntimeDir::from_path(runtime).control_socket();
-    let connection = Connection::connect(&socket, PATIENCE).expect("the daemon accepts a connection");
+    let connection = Connection::connect(&socket, PATIENCE).expect("the daemon does not accept a connection");
     let send =
-        |message: &Message| connection.send(1, message, &[], PATIENCE).expect("the daemon accepts a message");
+        |message: &Message| connection.send(1, message, &[], PATIENCE).expect("the message was not sent");
     send(&Message::Hello {
         versions: VERSIONS,
         role: Role::Provider,
@@ -43,11 +43,11 @@ fn corrupt_region(runtime: &Path, round: u64, random: &mut impl FnMut() -> u64) 
     loop {
         let envelope = connection
             .receive(PATIENCE)
-            .expect("the daemon sends a message")
-            .expect("the answer arrives before the timeout");
+            .expect("the daemon does not send a message")
+            .expect("the answer timed out");
         match envelope.message {
             Message::Region { params, .. } => {
-                let [memory, wake] = <[_; 2]>::try_from(envelope.descriptors).expect("two descriptors");
+                let [memory, wake] = <[_; 2]>::try_from(envelope.descriptors).expect("not two descriptors");
                 let bytes = params.layout.region_bytes();
                 // SAFETY: a fresh mapping of a sealed memory file of that size, unmapped below.
                 let base = unsafe {
@@ -60,7 +60,7 @@ fn corrupt_region(runtime: &Path, round: u64, random: &mut impl FnMut() -> u64) 
                         0,
                     )
                 }
-                .expect("the region can be mapped");
+                .expect("the region cannot be mapped");
                 for _ in 0..40 {
                     for _ in 0..200 {
                         write_random_word(base.cast(), &params, round, random);
@@ -75,7 +75,7 @@ fn corrupt_region(runtime: &Path, round: u64, random: &mut impl FnMut() -> u64) 
                     std::thread::sleep(Duration::from_micros(random() % 300));
                 }
                 // SAFETY: mapped above, not used any more.
-                unsafe { rustix::mm::munmap(base, bytes) }.expect("the region can be unmapped");
+                unsafe { rustix::mm::munmap(base, bytes) }.expect("the region cannot be unmapped");
                 return;
             }
             Message::Refused { .. } => return,
@@ -115,9 +115,9 @@ fn write_random_word(
 }
 
 fn resident_kib(pid: u32) -> u64 {
-    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).expect("the daemon still runs");
-    let line = status.lines().find(|l| l.starts_with("VmRSS")).expect("the status has a resident size");
-    line.split_whitespace().nth(1).and_then(|n| n.parse().ok()).expect("the argument is a number")
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).expect("the daemon has ended");
+    let line = status.lines().find(|l| l.starts_with("VmRSS")).expect("the status has no resident size");
+    line.split_whitespace().nth(1).and_then(|n| n.parse().ok()).expect("the resident size is not a number")
 }
 
 #[test]
@@ -130,7 +130,7 @@ fn process_that_corrupts_its_region_spoils_only_its_own_records() {
     let mut corrupters: Vec<_> = (0..2_u64)
         .map(|n| {
             let words = format!("hostile {} 60 {}", daemon.runtime().display(), 0x9E37_79B9 + n);
-            daemon.role_command(role_variable(&words)).spawn().expect("a corrupting process starts")
+            daemon.role_command(role_variable(&words)).spawn().expect("a corrupting process did not start")
         })
         .collect();
     let mut honest = Writer::new(3, 2, 6_000);
@@ -141,7 +141,7 @@ fn process_that_corrupts_its_region_spoils_only_its_own_records() {
         daemon.spawn_writer(&other, WritePath::Lock)
     }]);
     for corrupter in &mut corrupters {
-        assert!(corrupter.wait().expect("a corrupting process ends").success());
+        assert!(corrupter.wait().expect("a corrupting process cannot be waited for").success());
     }
     let last = control.stop(session);
     assert_sound(&file);
@@ -157,10 +157,11 @@ fn process_that_corrupts_its_region_spoils_only_its_own_records() {
 fn honest_ledger(path: &Path) -> Ledger {
     use traceweir_format::etl::Trace;
     use traceweir_format::wire::u32_at;
-    let trace = Trace::open(std::fs::File::open(path).expect("the file opens")).expect("the file is a trace");
+    let trace =
+        Trace::open(std::fs::File::open(path).expect("cannot open")).expect("the file is not a trace");
     let mut ledger = Ledger::default();
     let mut events = trace.events();
-    while let Some(record) = events.next().expect("every record can be read") {
+    while let Some(record) = events.next().expect("a record cannot be read") {
         if record.provider() == PROVIDER && matches!(u32_at(record.payload(), 0), 3 | 4) {
             ledger.add_event(&record);
         }
@@ -183,9 +184,9 @@ fn invalid_messages_close_only_their_connection() {
             rustix::net::SocketFlags::CLOEXEC,
             None,
         )
-        .expect("a socket can be made");
-        let address = rustix::net::SocketAddrUnix::new(&socket).expect("the path fits into an address");
-        rustix::net::connect(&raw, &address).expect("the daemon accepts a connection");
+        .expect("a socket cannot be made");
+        let address = rustix::net::SocketAddrUnix::new(&socket).expect("the path is too long");
+        rustix::net::connect(&raw, &address).expect("the daemon does not accept a connection");
         let bytes: Vec<u8> = (0..length)
             .map(|_| {
                 random_state = random_state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);

@@ -1,5 +1,5 @@
-//! Writers killed at any time: every event whose call had returned is in the file or counted, at
-//! most one more per thread, and none is torn.
+//! Writers killed at any time: every event whose call had returned is in the file or counted as
+//! lost, at most one more event per thread is in the file, and no event is torn.
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::Stdio;
@@ -32,7 +32,7 @@ impl RandomNumbers {
 enum Pace {
     /// Writes bursts with pauses between them.
     Bursts,
-    /// Wakes the owner at the first event each time.
+    /// Wakes the owner at the first event of each burst.
     Waking,
     /// Writes faster than any owner reads.
     Flooding,
@@ -68,7 +68,7 @@ fn kill_writers(path: WritePath, rounds: u32, at_once: u32, pace: Pace, point: O
                     let passes = if pace == Pace::Bursts { 2_000 } else { 20 };
                     command.env("TRACEWEIR_TEST_POINT", format!("{point}:{}", 1 + random.next_below(passes)));
                 }
-                command.spawn().expect("a writer starts")
+                command.spawn().expect("a writer did not start")
             })
             .collect();
         for (child, (_, page)) in children.iter_mut().zip(progress.iter().rev().take(at_once as usize).rev())
@@ -76,11 +76,11 @@ fn kill_writers(path: WritePath, rounds: u32, at_once: u32, pace: Pace, point: O
             if point.is_none() {
                 until("the writer writes", || page.counter(0).load(Ordering::Acquire) > 0);
                 std::thread::sleep(Duration::from_micros(random.next_below(3_000)));
-                child.kill().expect("the writer still runs");
+                child.kill().expect("the writer has ended");
             }
             let mut status = None;
             until("the writer is killed", || {
-                status = child.try_wait().expect("the writer is ours");
+                status = child.try_wait().expect("the writer cannot be waited for");
                 status.is_some()
             });
             assert!(status.is_some_and(|s| !s.success()), "the writer was not killed: {status:?}");
@@ -120,8 +120,8 @@ fn writers_killed_at_random_times_leave_nothing_torn_and_nothing_uncounted() {
     assert!(kills >= 1_000, "{kills}");
 }
 
-/// Each named point (`ring/mod.rs` lists them), the write paths that pass it, and the pace at which
-/// a writer passes it often.
+/// Each named point (`ring.rs` lists them), the write paths that pass it, and the pace at which a
+/// writer passes it often.
 const POINTS: [(&str, &[WritePath], Pace); 10] = [
     ("before_write", &WritePath::BOTH, Pace::Bursts),
     ("published", &[WritePath::Sequence], Pace::Bursts),
@@ -150,33 +150,33 @@ const CONNECTED: &str = "connected";
 /// The child role: connects, waits for a line, registers and ends.
 pub(crate) fn run_role(words: &[&str]) {
     let socket = RuntimeDir::from_path(words[0].as_ref()).control_socket();
-    let connection = Connection::connect(&socket, PATIENCE).expect("the daemon accepts a connection");
+    let connection = Connection::connect(&socket, PATIENCE).expect("the daemon does not accept a connection");
     let send =
-        |message: &Message| connection.send(1, message, &[], PATIENCE).expect("the daemon accepts a message");
+        |message: &Message| connection.send(1, message, &[], PATIENCE).expect("the message was not sent");
     let (role, program) = (Role::Provider, "registering".to_owned());
     send(&Message::Hello { versions: VERSIONS, role, instance: 1, program });
-    connection.receive(PATIENCE).expect("the daemon answers").expect("the answer arrives before the timeout");
-    writeln!(std::io::stdout(), "\n{CONNECTED}").expect("standard output is open");
-    std::io::stdin().read_line(&mut String::new()).expect("the parent writes a line");
+    connection.receive(PATIENCE).expect("the daemon did not answer").expect("the answer timed out");
+    writeln!(std::io::stdout(), "\n{CONNECTED}").expect("standard output is not open");
+    std::io::stdin().read_line(&mut String::new()).expect("the parent wrote no line");
     send(&Message::Register { registration: 1, provider: PROVIDER, traits: Vec::new(), classic: false });
 }
 
 #[test]
-fn process_killed_while_registering_is_counted_apart_from_lost_events() {
+fn process_that_ends_while_registering_is_counted_apart_from_lost_events() {
     let daemon = Daemon::start();
     let file = daemon.path("registering.etl");
     let mut control = daemon.connect();
     let session = control.start(file_session_config("registering", &file));
     let role = role_variable(&format!("registering {}", daemon.runtime().display()));
-    let mut child = daemon.role_command(role).stdin(Stdio::piped()).spawn().expect("a child starts");
-    let output = BufReader::new(child.stdout.take().expect("the stream is a pipe"));
-    assert!(output.lines().any(|line| line.expect("the output is UTF-8") == CONNECTED));
+    let mut child = daemon.role_command(role).stdin(Stdio::piped()).spawn().expect("a child did not start");
+    let output = BufReader::new(child.stdout.take().expect("the stream is not a pipe"));
+    assert!(output.lines().any(|line| line.expect("the output is not UTF-8") == CONNECTED));
     // The daemon learns of the registration only after its process has ended.
     daemon.signal(Signal::STOP);
     let stat = format!("/proc/{}/stat", daemon.pid());
     until("the daemon is stopped", || std::fs::read_to_string(&stat).is_ok_and(|s| s.contains(") T ")));
-    child.stdin.take().expect("the stream is a pipe").write_all(b"\n").expect("the child reads");
-    assert!(child.wait().expect("the child ends").success());
+    child.stdin.take().expect("the stream is not a pipe").write_all(b"\n").expect("the child does not read");
+    assert!(child.wait().expect("the child cannot be waited for").success());
     daemon.signal(Signal::CONT);
     until("the process is counted", || control.query(session).uncounted_processes == 1);
 

@@ -1,4 +1,4 @@
-//! The events that a file or a consumer holds, to be compared with those that were offered.
+//! The events that a file holds or a consumer received, to be compared with those offered.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -14,7 +14,7 @@ use crate::roles::PROVIDER;
 #[derive(Debug, Default)]
 pub(crate) struct Ledger {
     numbers: HashMap<(u32, u32), Vec<u64>>,
-    last_by_cpu: HashMap<u16, i64>,
+    last_time_by_cpu: HashMap<u16, i64>,
     /// Process ids by writer.
     pub(crate) pids: HashMap<u32, u32>,
     /// Losses that the header of the file counts.
@@ -23,8 +23,8 @@ pub(crate) struct Ledger {
 }
 
 impl Ledger {
-    /// Reads a file. Fails the test if it breaks a rule of the format or is not in time order on
-    /// each processor.
+    /// Reads a finalised file. Fails the test if a record is damaged or torn, or if the events of a
+    /// processor are not in time order.
     pub(crate) fn read(path: &Path) -> Self {
         let trace = open_trace(path);
         assert_ne!(trace.header().end_time.0, 0, "{} is not finalised", path.display());
@@ -41,14 +41,14 @@ impl Ledger {
         let (events_lost, buffers_lost) = (u64::from(header.events_lost), header.buffers_lost);
         let mut ledger = Self { events_lost, buffers_lost, ..Self::default() };
         let mut events = trace.events();
-        while let Some(record) = events.next().expect("every record can be read") {
+        while let Some(record) = events.next().expect("a record cannot be read") {
             ledger.add_event(&record);
         }
         assert_eq!(events.damage().count, 0, "{}: {:?}", path.display(), events.damage());
         ledger
     }
 
-    /// Adds one event of the writers' provider.
+    /// Adds an event, unless it is of another provider.
     pub(crate) fn add_event(&mut self, record: &Record<'_>) {
         if record.provider() != PROVIDER {
             return;
@@ -56,7 +56,7 @@ impl Ledger {
         let payload = record.payload();
         let (writer, thread, number) = (u32_at(payload, 0), u32_at(payload, 4), u64_at(payload, 8));
         assert!(payload[16..].iter().all(|&b| b == 0x5A), "torn event: {payload:02x?}");
-        let last = self.last_by_cpu.entry(record.cpu()).or_insert(i64::MIN);
+        let last = self.last_time_by_cpu.entry(record.cpu()).or_insert(i64::MIN);
         assert!(
             *last <= record.time(),
             "time goes back on processor {}: {last} {}",
@@ -119,10 +119,10 @@ pub(crate) fn assert_sound(path: &Path) {
             findings.push(finding);
         }
     };
-    etl::check(&trace, &mut keep_faults).expect("the file can be checked");
+    etl::check(&trace, &mut keep_faults).expect("the file cannot be checked");
     assert!(findings.is_empty(), "{}: {findings:?}", path.display());
 }
 
 fn open_trace(path: &Path) -> Trace<File> {
-    Trace::open(File::open(path).expect("the file opens")).expect("the file is a trace")
+    Trace::open(File::open(path).expect("cannot open")).expect("the file is not a trace")
 }

@@ -24,16 +24,16 @@ fn real_time_config(name: &str) -> SessionConfig {
 fn read_available(queue: &mut QueueReader, ledger: &mut Ledger) -> bool {
     let mut buffer = Vec::new();
     loop {
-        match queue.pop(&mut buffer).expect("the queue is sound") {
+        match queue.pop(&mut buffer).expect("the queue is damaged") {
             Next::Ended => return true,
             Next::Empty => return false,
             Next::Buffer(bytes) => {
-                let head = buffer[..HEADER_SIZE].try_into().expect("the buffer has a header");
-                let header = BufferHeader::parse(head);
+                let header = buffer[..HEADER_SIZE].try_into().expect("the buffer has no header");
+                let header = BufferHeader::parse(header);
                 let valid = header.valid_bytes(bytes);
                 let mut records =
                     Records::new(&buffer[..valid], HEADER_SIZE, 0, header.processor_index, false);
-                while let Some(record) = records.next().expect("every record can be read") {
+                while let Some(record) = records.next().expect("a record cannot be read") {
                     ledger.add_event(&record);
                 }
             }
@@ -67,11 +67,11 @@ fn live_consumer_gets_every_event_once_or_counts_it() {
         let children = (0..4).map(|n| daemon.spawn_writer(&Writer::new(n, 2, 10_000), path)).collect();
         let report = collect_reports(children);
         let last = control.stop(session);
-        let (ledger, lost) = reading.join().expect("the consumer ends");
+        let (ledger, (_, events_lost)) = reading.join().expect("the consumer panicked");
         let missing: u64 = (0..4).map(|w| ledger.count_missing(w, 2, 10_000)).sum();
         assert_eq!(report.offered, 80_000);
         assert_eq!(missing, last.events_lost + last.real_time_events_lost, "{last:?}");
-        assert_eq!(lost.1, last.real_time_events_lost, "the consumer counts different losses");
+        assert_eq!(events_lost, last.real_time_events_lost, "the consumer counts different losses");
         assert_eq!(report.refused, last.events_lost);
     }
 }
@@ -97,20 +97,20 @@ fn consumer_that_never_reads_delays_no_writer_and_has_its_own_loss_count() {
     (writer.filler_bytes, writer.burst_events, writer.pause_ms) = (200, 500, 4);
     collect_reports(vec![daemon.spawn_writer(&writer, WritePath::Sequence)]);
     let last = control.stop(session);
-    let (ledger, busy_lost) = reading.join().expect("the consumer ends");
+    let (ledger, (_, busy_events_lost)) = reading.join().expect("the consumer panicked");
     let in_file = Ledger::read(&file);
     assert_eq!(
         in_file.count_missing(0, 2, 60_000),
         last.events_lost,
         "the idle consumer caused losses in the file"
     );
-    assert_eq!(ledger.count_missing(0, 2, 60_000), last.events_lost + busy_lost.1);
+    assert_eq!(ledger.count_missing(0, 2, 60_000), last.events_lost + busy_events_lost);
     let mut late = Ledger::default();
     assert!(read_available(&mut idle, &mut late), "the queue does not end after the queued buffers");
-    let idle_lost = idle.lost();
-    assert!(idle_lost.0 > 0 && idle_lost.1 > 0, "{idle_lost:?}");
-    assert_eq!(late.count_missing(0, 2, 60_000), last.events_lost + idle_lost.1);
-    assert_eq!(last.real_time_events_lost, idle_lost.1 + busy_lost.1);
+    let (idle_buffers_lost, idle_events_lost) = idle.lost();
+    assert!(idle_buffers_lost > 0 && idle_events_lost > 0, "{idle_buffers_lost}, {idle_events_lost}");
+    assert_eq!(late.count_missing(0, 2, 60_000), last.events_lost + idle_events_lost);
+    assert_eq!(last.real_time_events_lost, idle_events_lost + busy_events_lost);
 }
 
 #[test]

@@ -23,18 +23,18 @@ pub(crate) fn run_role(words: &[&str]) {
         flush_timer: 1,
         ..SessionConfig::default()
     };
-    let session = PrivateSession::start(&config).expect("the private session starts");
-    session.enable(PROVIDER, &EnableParams::default()).expect("the provider can be enabled");
-    let provider = Provider::register(PROVIDER, None).expect("the provider registers");
+    let session = PrivateSession::start(&config).expect("the private session did not start");
+    session.enable(PROVIDER, &EnableParams::default()).expect("the provider cannot be enabled");
+    let provider = Provider::register(PROVIDER, None).expect("the provider did not register");
     let progress = Progress::open(words[2].as_ref());
-    for number in 0..words[1].parse().expect("the argument is a number") {
+    for number in 0..words[1].parse().expect("the argument is not a number") {
         write_event(&provider, 0, 0, number, &[0x5A; 24]);
         progress.counter(0).store(number + 1, Ordering::Release);
         if number % 256 == 255 {
             std::thread::sleep(std::time::Duration::from_millis(1));
         }
         if number % 4_096 == 4_095 {
-            session.flush(None).expect("the session can be flushed");
+            session.flush(None).expect("the session cannot be flushed");
             progress.counter(1).store(number + 1, Ordering::Release);
         }
     }
@@ -46,7 +46,7 @@ fn private_session_command(folder: &std::path::Path, events: u64, path: WritePat
     let words =
         format!("private {} {events} {}", folder.join("p.etl").display(), folder.join("progress").display());
     let (name, value) = role_variable(&words);
-    let mut command = Command::new(std::env::current_exe().expect("the test program has a path"));
+    let mut command = Command::new(std::env::current_exe().expect("the test program has no path"));
     command.args(["--exact", "role", "--nocapture", "--test-threads=1"]).env(name, value);
     // A folder without a daemon: private sessions need none.
     command.env("TRACEWEIR_RUNTIME_DIR", folder.join("no-daemon")).stdin(Stdio::null()).stdout(Stdio::null());
@@ -57,8 +57,8 @@ fn private_session_command(folder: &std::path::Path, events: u64, path: WritePat
 #[test]
 fn private_session_is_finalised_at_exit_without_loss() {
     for path in WritePath::BOTH {
-        let folder = tempfile::tempdir().expect("a temporary folder can be made");
-        let status = private_session_command(folder.path(), 20_000, path).status().expect("the child runs");
+        let folder = tempfile::tempdir().expect("no temporary folder");
+        let status = private_session_command(folder.path(), 20_000, path).status().expect("no child ran");
         assert!(status.success(), "{status}");
         let file = folder.path().join("p.etl");
         assert_sound(&file);
@@ -71,21 +71,21 @@ fn private_session_is_finalised_at_exit_without_loss() {
 #[test]
 fn killed_private_session_is_valid_to_its_last_flushed_buffer() {
     for path in WritePath::BOTH {
-        let folder = tempfile::tempdir().expect("a temporary folder can be made");
+        let folder = tempfile::tempdir().expect("no temporary folder");
         let mut session_process =
-            private_session_command(folder.path(), u64::MAX, path).spawn().expect("the child runs");
+            private_session_command(folder.path(), u64::MAX, path).spawn().expect("no child ran");
         let progress = Progress::open(&folder.path().join("progress"));
         until("two flushes", || progress.counter(1).load(Ordering::Acquire) >= 8_192);
-        session_process.kill().expect("the child still runs");
-        session_process.wait().expect("the child ends");
+        session_process.kill().expect("the child has ended");
+        session_process.wait().expect("the child cannot be waited for");
         let flushed = progress.counter(1).load(Ordering::Acquire);
         let file = folder.path().join("p.etl");
         let trace =
-            Trace::open(std::fs::File::open(&file).expect("the file exists")).expect("the file is a trace");
+            Trace::open(std::fs::File::open(&file).expect("cannot open")).expect("the file is not a trace");
         assert!(!trace.is_finalised());
         let repaired = folder.path().join("repaired.etl");
-        repair(&trace, std::fs::File::create(&repaired).expect("a file can be created"))
-            .expect("the trace can be repaired");
+        repair(&trace, std::fs::File::create(&repaired).expect("a file cannot be created"))
+            .expect("the trace cannot be repaired");
         assert_sound(&repaired);
         let numbers = Ledger::read(&repaired).thread_numbers(0, 0);
         assert!(numbers.len() as u64 + 500 >= flushed, "{} of {flushed} flushed events", numbers.len());

@@ -34,7 +34,7 @@ pub(crate) fn run_role(words: &[&str]) {
 
 fn print_report(offered: u64, refused: u64) {
     use std::io::Write as _;
-    writeln!(std::io::stdout(), "\nreport {offered} {refused}").expect("standard output is open");
+    writeln!(std::io::stdout(), "\nreport {offered} {refused}").expect("standard output is not open");
 }
 
 fn write_events(provider: &Provider, writer: u32, numbers: std::ops::Range<u64>) -> u64 {
@@ -43,9 +43,9 @@ fn write_events(provider: &Provider, writer: u32, numbers: std::ops::Range<u64>)
 
 /// Writes as writer 0 in the parent, before and after the fork, and as writer 1 in the child: until
 /// a write succeeds (at most ten thousand attempts), then a hundred more.
-fn write_around_fork(pages: &str, fork_process: impl Fn() -> libc::pid_t) {
-    let progress = Progress::open(pages.as_ref());
-    let provider = Provider::register(PROVIDER, None).expect("the provider registers");
+fn write_around_fork(counters: &str, fork_process: impl Fn() -> libc::pid_t) {
+    let progress = Progress::open(counters.as_ref());
+    let provider = Provider::register(PROVIDER, None).expect("the provider did not register");
     let mut refused = write_events(&provider, 0, 0..100);
     let child = fork_process();
     if child == 0 {
@@ -70,11 +70,11 @@ fn write_around_fork(pages: &str, fork_process: impl Fn() -> libc::pid_t) {
 
 /// Writes as writer 0, then as writer 1 in the same process after exec.
 fn write_around_exec() {
-    let provider = Provider::register(PROVIDER, None).expect("the provider registers");
+    let provider = Provider::register(PROVIDER, None).expect("the provider did not register");
     write_events(&provider, 0, 0..100);
     let (name, value) = Writer::new(1, 1, 100).role_variable();
     let mut command =
-        std::process::Command::new(std::env::current_exe().expect("the test program has a path"));
+        std::process::Command::new(std::env::current_exe().expect("the test program has no path"));
     command.args(["--exact", "role", "--nocapture", "--test-threads=1"]).env(name, value);
     panic!("exec failed: {}", command.exec());
 }
@@ -95,7 +95,7 @@ fn write_from_handler() {
 /// hundred microseconds.
 fn write_in_signal_handler() {
     let provider = PROVIDER_OF_HANDLER
-        .get_or_init(|| Provider::register(PROVIDER, None).expect("the provider registers"));
+        .get_or_init(|| Provider::register(PROVIDER, None).expect("the provider did not register"));
     alarm::start(100, write_from_handler);
     let mut refused = 0;
     for burst in 0..100 {
@@ -139,7 +139,7 @@ fn write_in_sandbox(forbidden: &str) {
         "threads" => &[libc::SYS_clone, libc::SYS_clone3],
         other => panic!("no such sandbox: {other}"),
     });
-    let provider = Provider::register(PROVIDER, None).expect("registering succeeds in a sandbox");
+    let provider = Provider::register(PROVIDER, None).expect("registering failed in a sandbox");
     let refused = write_events(&provider, 0, 0..100);
     print_report(100, refused);
 }
@@ -155,14 +155,15 @@ struct ScenarioOutcome {
 /// Runs a scenario against a session.
 fn run_scenario(scenario: &str, path: WritePath) -> ScenarioOutcome {
     let daemon = Daemon::start();
-    let pages = daemon.path("progress");
-    let progress = Progress::open(&pages);
+    let counters = daemon.path("progress");
+    let progress = Progress::open(&counters);
     let file = daemon.path("scenario.etl");
     let mut control = daemon.connect();
     let session = control.start(file_session_config("scenario", &file));
-    let mut command = daemon.role_command(role_variable(&format!("special {scenario} {}", pages.display())));
+    let mut command =
+        daemon.role_command(role_variable(&format!("special {scenario} {}", counters.display())));
     path.set_variable(&mut command);
-    let report = collect_reports(vec![command.spawn().expect("the scenario begins")]);
+    let report = collect_reports(vec![command.spawn().expect("the scenario did not start")]);
     let last = control.stop(session);
     assert_sound(&file);
     let offered_by_child = progress.counter(0).load(Ordering::Acquire);

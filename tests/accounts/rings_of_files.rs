@@ -42,7 +42,7 @@ fn circular_file_keeps_the_newest_events_within_its_limit() {
             (100, 500, 2, Placement::Pinned);
         collect_reports(vec![daemon.spawn_writer(&writer, path)]);
         let last = control.stop(session);
-        let size = file.metadata().expect("the file exists").len();
+        let size = file.metadata().expect("cannot open").len();
         assert!(size <= 2 << 20, "{size} bytes");
         assert_sound(&file);
         let ledger = Ledger::read(&file);
@@ -99,7 +99,7 @@ fn sequential_file_stops_at_its_limit_and_counts_later_events() {
         let query = Message::Control { session: SessionRef::Id(session), control: Control::Query };
         matches!(control.ask(&query, &[]).message, Message::Refused { status, .. } if status == Status::ERROR_WMI_INSTANCE_NOT_FOUND.0)
     });
-    assert!(file.metadata().expect("the file exists").len() <= 512 << 10);
+    assert!(file.metadata().expect("cannot open").len() <= 512 << 10);
     assert_sound(&file);
     let ledger = Ledger::read(&file);
     let numbers = ledger.thread_numbers(0, 0);
@@ -111,6 +111,6 @@ fn sequential_file_stops_at_its_limit_and_counts_later_events() {
         ledger.events_lost
     );
     // The events before the end are consecutive, except those that the file counts as lost.
-    let last = *numbers.last().expect("the file has events");
+    let last = *numbers.last().expect("the file has no events");
     assert!(last + 1 - numbers.len() as u64 <= ledger.events_lost);
 }

@@ -83,7 +83,7 @@ impl Writer {
     }
 
     fn parse(words: &[&str]) -> Self {
-        let number = |i: usize| words[i].parse::<u64>().expect("the argument is a number");
+        let number = |i: usize| words[i].parse::<u64>().expect("the argument is not a number");
         Self {
             number: number(0) as u32,
             threads: number(1) as u32,
@@ -100,9 +100,9 @@ impl Writer {
 /// Counts that a writer prints at its end.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Report {
-    /// Write calls made while the provider was enabled.
+    /// Number of write calls.
     pub(crate) offered: u64,
-    /// Calls among `offered` that returned an error.
+    /// Number of write calls that returned an error.
     pub(crate) refused: u64,
 }
 
@@ -113,16 +113,16 @@ impl Report {
             output.lines().find_map(|l| l.split_once("report ").map(|(_, r)| r)).unwrap_or_else(|| {
                 panic!("the writer printed no report:\n{output}");
             });
-        let mut numbers = line.split(' ').map(|n| n.parse::<u64>().expect("the argument is a number"));
-        let mut next = || numbers.next().expect("the report has two numbers");
+        let mut numbers = line.split(' ').map(|n| n.parse::<u64>().expect("the report has other words"));
+        let mut next = || numbers.next().expect("the report has fewer than two numbers");
         Self { offered: next(), refused: next() }
     }
 
     fn print(self) {
         // The harness captures `println!` but not the stream itself.
         let mut out = std::io::stdout();
-        writeln!(out, "\nreport {} {}", self.offered, self.refused).expect("standard output is open");
-        out.flush().expect("standard output is open");
+        writeln!(out, "\nreport {} {}", self.offered, self.refused).expect("standard output is not open");
+        out.flush().expect("standard output is not open");
     }
 }
 
@@ -147,7 +147,7 @@ pub(crate) fn role_variable(words: &str) -> (&'static str, String) {
     (ROLE_VARIABLE, words.to_owned())
 }
 
-/// One number per thread, in a shared page.
+/// Counters of a writer's threads, in a shared page.
 pub(crate) struct Progress {
     page: *const AtomicU64,
 }
@@ -158,7 +158,7 @@ unsafe impl Send for Progress {}
 unsafe impl Sync for Progress {}
 
 impl Progress {
-    pub(crate) const THREADS: usize = 512;
+    pub(crate) const COUNTERS: usize = 512;
 
     pub(crate) fn open(path: &std::path::Path) -> Self {
         let file = std::fs::File::options()
@@ -167,8 +167,8 @@ impl Progress {
             .create(true)
             .truncate(false)
             .open(path)
-            .expect("the progress file opens");
-        file.set_len(4096).expect("the progress file can grow");
+            .expect("the progress file cannot be opened");
+        file.set_len(4096).expect("the progress file cannot grow");
         // SAFETY: a fresh shared mapping of one page of the file, never unmapped.
         let page = unsafe {
             rustix::mm::mmap(
@@ -180,12 +180,12 @@ impl Progress {
                 0,
             )
         }
-        .expect("the progress file can be mapped");
+        .expect("the progress file cannot be mapped");
         Self { page: page.cast_const().cast() }
     }
 
     pub(crate) fn counter(&self, thread: usize) -> &AtomicU64 {
-        assert!(thread < Self::THREADS);
+        assert!(thread < Self::COUNTERS);
         // SAFETY: the index is inside the page, which is never unmapped; zero bytes are a valid
         // atomic.
         unsafe { &*self.page.add(thread) }
@@ -200,7 +200,7 @@ pub(crate) fn write_event(provider: &Provider, writer: u32, thread: u32, number:
 }
 
 fn write_events(role: &Writer) -> Report {
-    let provider = Provider::register(PROVIDER, None).expect("the provider registers");
+    let provider = Provider::register(PROVIDER, None).expect("the provider did not register");
     let progress = role.progress.as_deref().map(Progress::open);
     let refused = AtomicU64::new(0);
     std::thread::scope(|scope| {

@@ -129,7 +129,7 @@ fn two_hundred_simultaneous_processes_lose_none_of_their_few_events() {
             (writer.burst_events, writer.pause_ms) = (1, 100);
             children.push(KillOnDrop(daemon.spawn_writer(&writer, path)));
         }
-        until("all writers write at once", || control.query(session).processes == WRITERS);
+        until("all writers take part", || control.query(session).processes == WRITERS);
         let before = control.flush(session).events;
         until("all writers continue", || {
             control.flush(session).events > before + u64::from(2 * WRITERS)

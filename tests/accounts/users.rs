@@ -28,7 +28,7 @@ impl User<'_> {
     }
 
     fn weir(&self, args: &[&str]) -> Output {
-        self.command().args(args).output().expect("weir starts")
+        self.command().args(args).output().expect("cannot run weir")
     }
 }
 
@@ -56,7 +56,7 @@ fn two_users_neither_see_nor_disturb_each_other() {
         crate::util::skip("root", "switching to two other users requires root");
         return;
     }
-    let folder = tempfile::tempdir().expect("a temporary folder can be made");
+    let folder = tempfile::tempdir().expect("no temporary folder");
     // A run that was killed may have left processes of these users.
     kill_processes_of_both_users();
     let _kill_on_drop = KillUserProcessesOnDrop;
@@ -64,15 +64,15 @@ fn two_users_neither_see_nor_disturb_each_other() {
     let weir = shared.join("weir");
     // Copied by another process: a descriptor open for writing in this one might be inherited by a
     // child of another test, and would keep the copy from being executed.
-    assert!(Command::new("cp").arg(crate::fixture::weir()).arg(&weir).status().expect("cp runs").success());
+    assert!(Command::new("cp").arg(crate::fixture::weir()).arg(&weir).status().expect("cp failed").success());
     std::fs::set_permissions(shared, std::fs::Permissions::from_mode(0o1777))
-        .expect("the folder can be shared");
+        .expect("the folder cannot be shared");
     for uid in [ANNA, BERT] {
         let home = shared.join(uid.to_string());
-        std::fs::create_dir(&home).expect("a temporary folder can be made");
-        std::os::unix::fs::chown(&home, Some(uid), Some(uid)).expect("chown");
+        std::fs::create_dir(&home).expect("no temporary folder");
+        std::os::unix::fs::chown(&home, Some(uid), Some(uid)).expect("chown failed");
         std::fs::set_permissions(&home, std::fs::Permissions::from_mode(0o700))
-            .expect("the folder can be made private");
+            .expect("the folder cannot be made private");
     }
     let anna = User { uid: ANNA, weir: &weir, shared };
     let bert = User { uid: BERT, weir: &weir, shared };
@@ -88,8 +88,12 @@ fn two_users_neither_see_nor_disturb_each_other() {
     // Naming Anna's runtime folder does not help.
     let runtime = shared.join(format!("traceweir-{ANNA}"));
     for args in [&["list"][..], &["stop", "secret"], &["watch", "secret"]] {
-        let attempt =
-            bert.command().env("TRACEWEIR_RUNTIME_DIR", &runtime).args(args).output().expect("weir starts");
+        let attempt = bert
+            .command()
+            .env("TRACEWEIR_RUNTIME_DIR", &runtime)
+            .args(args)
+            .output()
+            .expect("cannot run weir");
         assert!(!attempt.status.success(), "{args:?}: {}", combined_output(&attempt));
         assert!(!combined_output(&attempt).contains("Some.Provider"), "{}", combined_output(&attempt));
     }
@@ -101,6 +105,6 @@ fn two_users_neither_see_nor_disturb_each_other() {
     assert!(query.status.success(), "{}", combined_output(&query));
     let ended = anna.weir(&["stop", "secret"]);
     assert!(ended.status.success(), "{}", combined_output(&ended));
-    let file = shared.join(ANNA.to_string()).join("anna.etl").metadata().expect("the trace file exists");
+    let file = shared.join(ANNA.to_string()).join("anna.etl").metadata().expect("there is no trace");
     assert_eq!(std::os::unix::fs::MetadataExt::uid(&file), ANNA);
 }

@@ -49,7 +49,7 @@ fn find_cycles(imports: &BTreeSet<Import>) -> Vec<Cycle> {
             .filter(|import| files.contains(&import.from) && files.contains(&import.to))
             .cloned()
             .collect();
-        // One import shows an edge.
+        // One import is enough to show an edge.
         imports.dedup_by(|next, first| (&next.from, &next.to) == (&first.from, &first.to));
         cycles.push(Cycle { files, imports });
     }
@@ -64,7 +64,7 @@ fn cycles_of(sources: &Sources, root: &str) -> Vec<Cycle> {
 /// Adds the source files below a folder; `prefix` is its path in the result.
 fn add_sources(folder: &Path, prefix: &str, sources: &mut Sources) {
     for entry in std::fs::read_dir(folder).unwrap_or_else(|e| panic!("{}: {e}", folder.display())) {
-        let path = entry.expect("the entry is readable").path();
+        let path = entry.expect("the entry is not readable").path();
         let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
         let key = if prefix.is_empty() { name } else { format!("{prefix}/{name}") };
         if path.is_dir() {
@@ -80,8 +80,8 @@ fn add_sources(folder: &Path, prefix: &str, sources: &mut Sources) {
 fn crate_folders() -> BTreeMap<String, std::path::PathBuf> {
     let mut folders = BTreeMap::from([("benches".to_owned(), root().join("benches"))]);
     for parent in ["crates", "compat", "examples"] {
-        for entry in std::fs::read_dir(root().join(parent)).expect("the folder is readable") {
-            let path = entry.expect("the entry is readable").path();
+        for entry in std::fs::read_dir(root().join(parent)).expect("the folder is not readable") {
+            let path = entry.expect("the entry is not readable").path();
             if path.join("Cargo.toml").is_file() {
                 let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
                 let name = if parent == "crates" { name } else { format!("{parent}/{name}") };

@@ -144,7 +144,7 @@ impl Crate {
         false
     }
 
-    /// Returns what a path in a module leads to; nothing for items of other crates.
+    /// Returns the targets of a path in a module; none for items of other crates.
     fn resolve(
         &self,
         from: ModuleId,
@@ -179,7 +179,7 @@ impl Crate {
         targets
     }
 
-    /// Returns what a name in a module stands for: a module and an item may share a name.
+    /// Returns the targets of a name in a module: a module and an item may share a name.
     fn find_name(
         &self,
         id: ModuleId,
@@ -432,9 +432,9 @@ impl Scanner<'_> {
     fn add_inline_module(&mut self, name: &str, body: TokenStream) {
         let Module { file, folder, .. } = self.module();
         let (file, folder) = (file.clone(), join_path(folder, name));
-        let new_child_module = self.new_child_module(name, file, folder);
-        let new_child_module = self.krate.add_module(self.sources, new_child_module, body);
-        self.module().children.entry(name.to_owned()).or_default().push(new_child_module);
+        let child = self.new_child_module(name, file, folder);
+        let id = self.krate.add_module(self.sources, child, body);
+        self.module().children.entry(name.to_owned()).or_default().push(id);
     }
 
     fn add_file_module(&mut self, name: &str, path: Option<&str>) {
@@ -451,16 +451,16 @@ impl Scanner<'_> {
                 (found, join_path(folder, name))
             }
         };
-        let new_child_module = self.new_child_module(name, file, folder);
-        let new_child_module = self.krate.add_file(self.sources, new_child_module);
-        self.module().children.entry(name.to_owned()).or_default().push(new_child_module);
+        let child = self.new_child_module(name, file, folder);
+        let id = self.krate.add_file(self.sources, child);
+        self.module().children.entry(name.to_owned()).or_default().push(id);
     }
 
     fn new_child_module(&self, name: &str, file: String, folder: String) -> Module {
         Module { name: name.to_owned(), file, folder, parent: Some(self.module), ..Module::default() }
     }
 
-    /// Returns the path of an item of this module.
+    /// Returns the path of an item of this module from the root of the crate.
     fn path_from_root(&self, item: &str) -> Path {
         let mut path = vec![item.to_owned()];
         let mut id = self.module;

@@ -139,18 +139,18 @@ pub(super) fn find_our_values(
     trace: &DecodedTrace,
 ) -> OurValues {
     let row = FIELDS.iter().find(|row| row.1 == field && matches_pattern(row.0, event));
-    let named = |name: &str| {
+    let values_of = |name: &str| {
         let both =
             [DecodedEvent::field(&ours.event["fields"], name), DecodedEvent::field(&ours.numbers, name)];
         OurValues::Values(both.into_iter().flatten().cloned().collect())
     };
     match row.map(|row| &row.2) {
-        None => named(field),
-        Some(Renamed(name)) => named(name),
+        None => values_of(field),
+        Some(Renamed(name)) => values_of(name),
         Some(Named(name, names)) => OurValues::Values(vec![name_or_number(ours.number(name), names)]),
         Some(Computed(compute)) => OurValues::Values(vec![compute(ours, trace)]),
         // A newer version of the event may have the field.
-        Some(Absent) => match named(field) {
+        Some(Absent) => match values_of(field) {
             OurValues::Values(values) if values.is_empty() => OurValues::Default,
             values => values,
         },
@@ -165,9 +165,9 @@ pub(super) fn is_default(theirs: &str, ours: &DecodedEvent) -> bool {
 
 /// Returns whether a name matches the pattern, in which `*` stands for any text.
 pub(super) fn matches_pattern(pattern: &str, event: &str) -> bool {
-    let (head, tail) = pattern.split_once('*').unwrap_or((pattern, ""));
+    let (start, end) = pattern.split_once('*').unwrap_or((pattern, ""));
     match pattern.contains('*') {
-        true => event.len() >= head.len() + tail.len() && event.starts_with(head) && event.ends_with(tail),
+        true => event.len() >= start.len() + end.len() && event.starts_with(start) && event.ends_with(end),
         false => event == pattern,
     }
 }
@@ -177,12 +177,13 @@ fn number_value(number: i128) -> Value {
 }
 
 fn name_or_number(number: i128, names: &[(i128, &str)]) -> Value {
-    names.iter().find(|n| n.0 == number).map_or_else(|| number_value(number), |n| n.1.into())
+    let named = names.iter().find(|(value, _)| *value == number);
+    named.map_or_else(|| number_value(number), |(_, name)| (*name).into())
 }
 
 fn flag_names(bits: i128, names: &[(i128, &str)]) -> Value {
-    let known: Vec<_> = names.iter().filter(|n| bits & n.0 != 0).map(|n| n.1).collect();
-    let unknown = names.iter().fold(bits, |bits, n| bits & !n.0);
+    let known: Vec<_> = names.iter().filter(|(bit, _)| bits & bit != 0).map(|(_, name)| *name).collect();
+    let unknown = names.iter().fold(bits, |bits, (bit, _)| bits & !bit);
     let mut text = known.join(", ");
     if unknown != 0 {
         text.push_str(&format!(", {unknown:#x}"));
@@ -199,7 +200,7 @@ pub(super) fn little_endian(bytes: &[u8], at: usize, size: usize) -> i128 {
 /// TIME_ZONE_INFORMATION.
 fn utc_offset(ours: &DecodedEvent, _: &DecodedTrace) -> Value {
     let hex = &ours.text("TimeZoneInformation")[..8];
-    let bias = u32::from_str_radix(hex, 16).expect("the field is hexadecimal").swap_bytes();
+    let bias = u32::from_str_radix(hex, 16).expect("the field is not hexadecimal").swap_bytes();
     (bias as i32).into()
 }
 
@@ -235,9 +236,9 @@ fn civil_date(mut days: i64) -> (i64, i64, i64) {
 /// Replaces the NT path in a name by a drive letter; a name without a volume is on the system
 /// drive.
 fn with_drive_letter(name: &str, trace: &DecodedTrace) -> Value {
-    let matches_pattern =
-        |path: &str| name.get(..path.len()).is_some_and(|head| head.eq_ignore_ascii_case(path));
-    let best = trace.volumes.iter().filter(|(nt, _)| matches_pattern(nt)).max_by_key(|(nt, _)| nt.len());
+    let is_prefix =
+        |path: &str| name.get(..path.len()).is_some_and(|prefix| prefix.eq_ignore_ascii_case(path));
+    let best = trace.volumes.iter().filter(|(nt, _)| is_prefix(nt)).max_by_key(|(nt, _)| nt.len());
     match best {
         Some((nt, dos)) => format!("{dos}{}", &name[nt.len()..]).into(),
         None if name.starts_with("\\Windows\\") => format!("C:{name}").into(),
@@ -261,7 +262,7 @@ fn response_time(ours: &DecodedEvent, _: &DecodedTrace) -> Value {
 }
 
 fn hard_fault_time(ours: &DecodedEvent, trace: &DecodedTrace) -> Value {
-    let ms = ours.event["ms"].as_f64().expect("the line has a time");
+    let ms = ours.event["ms"].as_f64().expect("the event has no time");
     let now = trace.start_ticks + (ms * 10_000.0).round() as i64;
     milliseconds(i128::from(now) - ours.number("InitialTime"))
 }
@@ -272,8 +273,7 @@ fn process_name(ours: &DecodedEvent, _: &DecodedTrace) -> Value {
 }
 
 fn eight_bytes_as_a_number(ours: &DecodedEvent, _: &DecodedTrace) -> Value {
-    let number =
-        u64::from_str_radix(ours.text("PhysicalAddr"), 16).expect("the field has eight bytes").swap_bytes();
+    let number = u64::from_str_radix(ours.text("PhysicalAddr"), 16).expect("not eight bytes").swap_bytes();
     (number as i64).into()
 }
 
@@ -283,19 +283,19 @@ fn file_name_of_module(ours: &DecodedEvent, _: &DecodedTrace) -> Value {
 }
 
 fn type_name(ours: &DecodedEvent, trace: &DecodedTrace) -> Value {
-    let pid = ours.event["pid"].as_i64().expect("the event has a process id");
+    let pid = ours.event["pid"].as_i64().expect("the event has no process id");
     trace.types.get(&(pid, ours.number("TypeID"))).map_or("", |name| name).into()
 }
 
 /// Sums four generations, and a fifth that newer versions add after the fields of the schema.
-fn sum_of_generations(ours: &DecodedEvent, field: &str, left_over_at: usize) -> i128 {
+fn sum_of_generations(ours: &DecodedEvent, field: &str, rest_offset: usize) -> i128 {
     let four: i128 = (0..4).map(|generation| ours.number(&format!("{field}{generation}"))).sum();
     let rest = ours.undecoded_bytes();
-    if rest.is_empty() { four } else { four + little_endian(&rest, left_over_at, 8) }
+    if rest.is_empty() { four } else { four + little_endian(&rest, rest_offset, 8) }
 }
 
 /// Returns the oldest generation of which something was promoted.
 fn promoted_generation(ours: &DecodedEvent, _: &DecodedTrace) -> Value {
-    let promoted = |generation: i128| ours.number(&format!("TotalPromotedSize{generation}")) != 0;
-    number_value((1..=2).rev().find(|g| promoted(*g)).unwrap_or(0))
+    let has_promoted = |generation: i128| ours.number(&format!("TotalPromotedSize{generation}")) != 0;
+    number_value((1..=2).rev().find(|g| has_promoted(*g)).unwrap_or(0))
 }

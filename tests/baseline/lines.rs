@@ -44,26 +44,26 @@ impl Baseline {
 }
 
 fn parse_count(line: &str) -> (String, u64) {
-    let (name, number) = line.rsplit_once(':').expect("the text is a number");
-    (name.to_owned(), number.parse().expect("the text is a number"))
+    let (name, number) = line.rsplit_once(':').expect("the line has no count");
+    (name.to_owned(), number.parse().expect("the text is not a number"))
 }
 
 fn parse_event(line: &str) -> EventLine {
-    let (ms, rest) = line.split_once(": ").expect("the line has a time");
-    let (name, rest) = rest.split_once(" PID=").expect("the line has a process id");
-    let (pid, rest) = rest.split_once("; TID=").expect("the line has a thread id");
-    let (tid, rest) = rest.split_once("; PName=").expect("the line has a process name");
-    let (process, rest) = rest.split_once("; ProceNum=").expect("the line has a processor number");
-    let (cpu, rest) = rest.split_once("; DataLen=").expect("the line has a length");
-    let (len, rest) = rest.split_once(';').expect("the line has fields");
+    let (ms, rest) = line.split_once(": ").expect("the line has no time");
+    let (name, rest) = rest.split_once(" PID=").expect("the line has no process id");
+    let (pid, rest) = rest.split_once("; TID=").expect("the line has no thread id");
+    let (tid, rest) = rest.split_once("; PName=").expect("the line has no process name");
+    let (process, rest) = rest.split_once("; ProceNum=").expect("the line has no processor number");
+    let (cpu, rest) = rest.split_once("; DataLen=").expect("the line has no length");
+    let (len, rest) = rest.split_once(';').expect("the line has no fields");
     EventLine {
-        ms: ms.replace(',', "").parse().expect("the text is a number"),
+        ms: ms.replace(',', "").parse().expect("the text is not a number"),
         name: name.to_owned(),
-        pid: pid.parse().expect("the text is a number"),
-        tid: tid.parse().expect("the text is a number"),
+        pid: pid.parse().expect("the text is not a number"),
+        tid: tid.parse().expect("the text is not a number"),
         process: process.to_owned(),
-        cpu: cpu.parse().expect("the text is a number"),
-        len: len.parse().expect("the text is a number"),
+        cpu: cpu.parse().expect("the text is not a number"),
+        len: len.parse().expect("the text is not a number"),
         fields: parse_fields(rest),
     }
 }
@@ -79,7 +79,7 @@ fn parse_fields(rest: &str) -> Vec<(String, String)> {
             Some((name, value)) => fields.push((name.to_owned(), value.to_owned())),
             None if part.is_empty() => {}
             None => {
-                let (_, value) = fields.last_mut().expect("the first part has a name");
+                let (_, value) = fields.last_mut().expect("the first part has no name");
                 value.push_str("; ");
                 value.push_str(part);
             }

@@ -51,12 +51,12 @@ impl DecodedEvent {
     /// schema.
     pub(super) fn undecoded_bytes(&self) -> Vec<u8> {
         let hex = self.event["extra"].as_str().or(self.event["raw"].as_str()).unwrap_or_default();
-        let byte = |i| u8::from_str_radix(&hex[i..i + 2], 16).expect("the text is hexadecimal");
+        let byte = |i| u8::from_str_radix(&hex[i..i + 2], 16).expect("the text is not hexadecimal");
         (0..hex.len()).step_by(2).map(byte).collect()
     }
 
     pub(super) fn matches_line(&self, line: &EventLine) -> bool {
-        let ms = self.event["ms"].as_f64().expect("the line has a time").max(0.0);
+        let ms = self.event["ms"].as_f64().expect("the event has no time").max(0.0);
         self.name == line.name
             && (ms - line.ms).abs() <= TOLERANCE_MS
             && self.event["cpu"] == line.cpu
@@ -84,7 +84,7 @@ pub(super) struct DecodedTrace {
 }
 
 impl DecodedTrace {
-    /// Reads a trace and keeps the events at the time of a line.
+    /// Reads a trace and keeps the events at the times of EVENT lines.
     pub(super) fn read(path: &Path, schemas: &Path, lines: &[EventLine]) -> Self {
         let mut times: Vec<f64> = lines.iter().map(|l| l.ms).collect();
         times.sort_by(f64::total_cmp);
@@ -108,13 +108,13 @@ impl DecodedTrace {
         let name = trace_event_name(
             event["provider"].as_str().unwrap_or_default(),
             event["event"].as_str(),
-            event["id"].as_u64().expect("the value has an id"),
+            event["id"].as_u64().expect("the value has no id"),
         );
         if let Some(reason) = hidden_reason(&event) {
             *self.hidden.entry(reason).or_default() += 1;
             return;
         }
-        let ms = event["ms"].as_f64().expect("the line has a time").max(0.0);
+        let ms = event["ms"].as_f64().expect("the event has no time").max(0.0);
         let near = times.partition_point(|t| *t < ms - TOLERANCE_MS);
         if times.get(near).is_some_and(|t| *t <= ms + TOLERANCE_MS) {
             self.candidates.push(DecodedEvent { index, name: name.clone(), event, numbers: Value::Null });
@@ -134,12 +134,12 @@ impl DecodedTrace {
                 }
             }
             "Type/BulkType" => {
-                let pid = event["pid"].as_i64().expect("the event has a process id");
-                for value in fields["Values"].as_array().expect("the field is an array") {
-                    let id = number(value["TypeID"].as_str().expect("the value has an id"))
-                        .expect("the text is a number");
+                let pid = event["pid"].as_i64().expect("the event has no process id");
+                for value in fields["Values"].as_array().expect("the field is not an array") {
+                    let id = number(value["TypeID"].as_str().expect("the value has no id"))
+                        .expect("the text is not a number");
                     self.types
-                        .insert((pid, id), value["Name"].as_str().expect("the type has a name").to_owned());
+                        .insert((pid, id), value["Name"].as_str().expect("the type has no name").to_owned());
                 }
             }
             _ => {}
@@ -164,16 +164,16 @@ fn hidden_reason(event: &Value) -> Option<&'static str> {
     match event["provider"].as_str() {
         _ if guid == "def2fe46-7bd6-4b80-bd94-f57fe20d0ce3" => Some("kernel stacks"),
         _ if guid == "ce1dbfb4-137e-4da6-87b0-3f59aa102cbc" && opcode == 0x2E => {
-            let busy = fields["Flags"].as_u64().is_some_and(|f| f & 3 != 0);
-            (fields["ThreadId"] == 0 && !busy).then_some("samples of the idle thread")
+            let is_busy = fields["Flags"].as_u64().is_some_and(|f| f & 3 != 0);
+            (fields["ThreadId"] == 0 && !is_busy).then_some("samples of the idle thread")
         }
         Some(RUNTIME) => match id {
             82 => Some("CLR stacks"),
             190 => Some("CLR maps of IL to native code"),
             143 | 144 => {
                 let flags = fields["MethodFlags"].as_str().unwrap_or_default();
-                let shown = flags.contains("Jitted") || (id == 143 && flags.contains("Dynamic"));
-                (!shown).then_some("CLR methods that are not jitted")
+                let is_shown = flags.contains("Jitted") || (id == 143 && flags.contains("Dynamic"));
+                (!is_shown).then_some("CLR methods that are not jitted")
             }
             _ => None,
         },
@@ -189,31 +189,31 @@ fn parse_line(line: &str) -> Value {
 }
 
 /// Calls `each` for every line that `weir dump` prints, without storing them all.
-fn for_each_line(path: &Path, schemas: &Path, numeric: bool, mut each: impl FnMut(usize, &str)) {
+fn for_each_line(path: &Path, schemas: &Path, is_numeric: bool, mut each: impl FnMut(usize, &str)) {
     let mut command = weir_command(["dump", "--format", "jsonl", "--manifest"]);
-    command.arg(schemas).arg(path).args(numeric.then_some("--numeric"));
-    let mut weir = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().expect("weir starts");
-    let stdout: ChildStdout = weir.stdout.take().expect("standard output is a pipe");
+    command.arg(schemas).arg(path).args(is_numeric.then_some("--numeric"));
+    let mut weir = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().expect("cannot run weir");
+    let stdout: ChildStdout = weir.stdout.take().expect("standard output is not a pipe");
     for (index, line) in BufReader::new(stdout).lines().enumerate() {
-        each(index, &line.expect("output is UTF-8"));
+        each(index, &line.expect("the output is not UTF-8"));
     }
-    assert_eq!(weir.wait().expect("weir ends").code(), Some(0), "{}", path.display());
+    assert_eq!(weir.wait().expect("weir cannot be waited for").code(), Some(0), "{}", path.display());
 }
 
 /// Returns the raw time of the first event: the zero of the trace.
 fn start_ticks(path: &Path) -> i64 {
     const FIRST_STAMP_OFFSET: usize = 0x58;
-    let mut head = [0; FIRST_STAMP_OFFSET + 8];
-    let mut file = std::fs::File::open(path).expect("the sample opens");
+    let mut bytes = [0; FIRST_STAMP_OFFSET + 8];
+    let mut file = std::fs::File::open(path).expect("the sample cannot be opened");
     if path.extension().is_some_and(|e| e == "zip") {
-        let mut archive = zip::ZipArchive::new(file).expect("the sample is a ZIP archive");
+        let mut archive = zip::ZipArchive::new(file).expect("the sample is not a ZIP archive");
         archive
             .by_index(0)
-            .expect("the archive has a trace")
-            .read_exact(&mut head)
-            .expect("the file has a header");
+            .expect("the archive has no trace")
+            .read_exact(&mut bytes)
+            .expect("the file has no header");
     } else {
-        file.read_exact(&mut head).expect("the file has a header");
+        file.read_exact(&mut bytes).expect("the file has no header");
     }
-    i64::from_le_bytes(head[FIRST_STAMP_OFFSET..].try_into().expect("the slice has eight bytes"))
+    i64::from_le_bytes(bytes[FIRST_STAMP_OFFSET..].try_into().expect("the slice does not have eight bytes"))
 }

@@ -63,7 +63,7 @@ pub(super) const RULES: &[Rule] = &[
     },
     Rule {
         name: "the process of ImageID",
-        reason: "TraceEvent reads it four bytes too early in 64-bit events, so that it is always 0",
+        reason: "TraceEvent reads the process id four bytes too early in 64-bit events, so that it is always 0",
         event: "KernelTraceControl/ImageID",
         field: "ProcessID",
         explains: |_, value, ours| value == "0" && ours.event["pid"] == ours.event["fields"]["ProcessId"],
@@ -83,7 +83,7 @@ pub(super) const RULES: &[Rule] = &[
     },
     Rule {
         name: "UDP read as version 0",
-        reason: "only that has context and dsize; here the first is the process and the size of version 2, joined",
+        reason: "only version 0 has context and dsize; here context is the process id and the size of version 2, joined",
         event: "Windows Kernel/UdpIp/*",
         field: "*",
         explains: |field, value, ours| match field {

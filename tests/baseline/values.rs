@@ -24,12 +24,12 @@ pub(super) fn values_agree(theirs: &str, ours: &Value) -> bool {
 }
 
 fn truncated_prefix(theirs: &str) -> Option<&str> {
-    theirs.strip_suffix("...").filter(|head| head.chars().count() == TRUNCATED_CHARS)
+    theirs.strip_suffix("...").filter(|prefix| prefix.chars().count() == TRUNCATED_CHARS)
 }
 
 fn texts_match(theirs: &str, ours: &str) -> bool {
     match truncated_prefix(theirs) {
-        Some(head) => ours.starts_with(head) && ours.chars().count() > TRUNCATED_CHARS,
+        Some(prefix) => ours.starts_with(prefix) && ours.chars().count() > TRUNCATED_CHARS,
         None => theirs == ours,
     }
 }
@@ -46,12 +46,12 @@ pub(super) fn number(text: &str) -> Option<i128> {
 /// Compares numbers; TraceEvent does not distinguish signed from unsigned.
 fn numbers_match(theirs: &str, ours: &str) -> bool {
     let Some(b) = number(ours) else { return false };
-    if let Some(head) = truncated_prefix(theirs) {
-        return with_thousands_separators(b).starts_with(head);
+    if let Some(prefix) = truncated_prefix(theirs) {
+        return with_thousands_separators(b).starts_with(prefix);
     }
     let Some(a) = number(theirs) else { return false };
-    let within = |bits: u32| a.abs() < 1 << bits && b.abs() < 1 << bits;
-    a == b || (within(32) && a as u32 == b as u32) || (within(64) && !within(32) && a as u64 == b as u64)
+    let fit = |bits: u32| a.abs() < 1 << bits && b.abs() < 1 << bits;
+    a == b || (fit(32) && a as u32 == b as u32) || (fit(64) && !fit(32) && a as u64 == b as u64)
 }
 
 fn with_thousands_separators(number: i128) -> String {
@@ -79,12 +79,12 @@ fn flags_match(theirs: &str, ours: &str) -> bool {
         return false;
     }
     let ours: Vec<_> = ours.split('|').collect();
-    let cut = truncated_prefix(theirs);
-    let mut names: Vec<_> = cut.unwrap_or(theirs).split([',', '|']).map(str::trim).collect();
-    let last = cut.and_then(|_| names.pop());
+    let prefix = truncated_prefix(theirs);
+    let mut names: Vec<_> = prefix.unwrap_or(theirs).split([',', '|']).map(str::trim).collect();
+    let last = prefix.and_then(|_| names.pop());
     names.iter().all(|n| ours.contains(n))
         && match last {
-            Some(head) => ours.iter().any(|o| o.starts_with(head)) && names.len() < ours.len(),
+            Some(prefix) => ours.iter().any(|o| o.starts_with(prefix)) && names.len() < ours.len(),
             None => names.len() == ours.len(),
         }
 }

@@ -116,7 +116,7 @@ fn truncated_archive_is_read_as_far_as_possible_and_reported() {
 }
 
 #[test]
-fn file_that_is_no_trace_fails_with_a_reason() {
+fn file_that_is_not_a_trace_fails_with_a_reason() {
     let folder = make_folder();
     let folder_path = folder.path().join("folder.etl");
     std::fs::create_dir(&folder_path).unwrap();

@@ -90,7 +90,7 @@ fn colours_are_printed_only_to_terminals_without_no_color() {
         !piped.text().contains(ESCAPE) && !piped.stderr.contains(ESCAPE),
         "colours are printed to a pipe"
     );
-    let on_terminal = |no_color: Option<&str>| {
+    let run_on_terminal = |no_color: Option<&str>| {
         let command = format!("{} dump {}", env!("CARGO_BIN_EXE_weir"), arg(&trace));
         let mut script = Command::new("script");
         script
@@ -107,7 +107,7 @@ fn colours_are_printed_only_to_terminals_without_no_color() {
             .filter(|o| o.status.success())
             .map(|o| String::from_utf8_lossy(&o.stdout).into_owned())
     };
-    let (Some(coloured), Some(without_colours)) = (on_terminal(None), on_terminal(Some("1"))) else {
+    let (Some(coloured), Some(without_colours)) = (run_on_terminal(None), run_on_terminal(Some("1"))) else {
         return skip("script", "there is no `script` to make a terminal with");
     };
     assert!(coloured.contains(ESCAPE), "{coloured}");
@@ -125,8 +125,8 @@ fn hostile_names_cannot_reach_the_terminal() {
     let path = write_file(&folder, "hostile.etl", &maker.finish());
     for verb in ["dump", "stats", "info"] {
         let printed = weir([verb, arg(&path)]).expect(0).text();
-        let control = |c: char| c.is_control() && c != '\n';
-        assert!(!printed.contains(control), "{verb}: {printed:?}");
+        let is_unsafe = |c: char| c.is_control() && c != '\n';
+        assert!(!printed.contains(is_unsafe), "{verb}: {printed:?}");
     }
     let lines = weir(["dump", arg(&path)]).expect(0).text().lines().count();
     assert_eq!(lines, 2, "an event has more than one line");

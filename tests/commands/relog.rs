@@ -1,4 +1,4 @@
-//! `weir relog`: rewrites one or more files to one without losing events.
+//! `weir relog`: rewrites one or more files into one without losing events.
 
 use serde_json::Value;
 use traceweir_format::etl::Summary;
@@ -151,16 +151,16 @@ fn schema_events_are_kept_unless_bare() {
 #[test]
 fn several_files_become_one_with_one_clock_and_all_losses() {
     let folder = make_folder();
-    let lossy = |mut maker: TraceMaker, events_lost| {
+    let finish_lossy = |mut maker: TraceMaker, events_lost| {
         write_five_events(&mut maker);
         let end_time = FileTime(start_time().0 + 99_999);
         maker.finish_with(Summary { end_time, events_lost, buffers_lost: 1 })
     };
-    let first = write_file(&folder, "first.etl", &lossy(TraceMaker::new(session_options("first")), 3));
+    let first = write_file(&folder, "first.etl", &finish_lossy(TraceMaker::new(session_options("first")), 3));
     let mut options = session_options("second");
     options.perf_freq = 20_000_000;
     options.start_time = FileTime(start_time().0 + 1250);
-    let second = write_file(&folder, "second.etl", &lossy(TraceMaker::new(options), 4));
+    let second = write_file(&folder, "second.etl", &finish_lossy(TraceMaker::new(options), 4));
     let out = folder.path().join("out.etl");
     weir(["relog", arg(&second), arg(&first), "-o", arg(&out)]).expect(4);
     let merged = dump_jsonl(&out, &[]).expect(4).json();
@@ -351,7 +351,7 @@ fn output_is_readable_by_no_more_users_than_the_input() {
     let folder = make_folder();
     let input = write_file(&folder, "in.etl", &five_events());
     let out = folder.path().join("out.etl");
-    let relogged = |input_mode: u32, options: &[&str]| {
+    let output_mode = |input_mode: u32, options: &[&str]| {
         std::fs::set_permissions(&input, std::fs::Permissions::from_mode(input_mode)).unwrap();
         let script = format!("umask 022; exec \"$0\" relog \"$1\" -o \"$2\" {}", options.join(" "));
         let mut shell = std::process::Command::new("sh");
@@ -359,11 +359,11 @@ fn output_is_readable_by_no_more_users_than_the_input() {
         finish(&mut shell).expect(0);
         out.metadata().unwrap().permissions().mode() & 0o777
     };
-    assert_eq!(relogged(0o644, &[]), 0o640, "the mode is not that of session files");
-    assert_eq!(relogged(0o600, &["--force"]), 0o600);
-    assert_eq!(relogged(0o644, &["--force"]), 0o600, "the mode of the replaced file was not kept");
+    assert_eq!(output_mode(0o644, &[]), 0o640, "the mode is not that of session files");
+    assert_eq!(output_mode(0o600, &["--force"]), 0o600);
+    assert_eq!(output_mode(0o644, &["--force"]), 0o600, "the mode of the replaced file was not kept");
     std::fs::remove_file(&out).unwrap();
-    assert_eq!(relogged(0o444, &[]), 0o640, "the owner cannot write the file");
+    assert_eq!(output_mode(0o444, &[]), 0o640, "the owner cannot write the file");
 }
 
 #[test]
@@ -410,21 +410,22 @@ fn filters_and_marks_without_effect_are_reported() {
         relog.extend(options);
         weir(&relog).expect(code).stderr
     };
-    let run = relog_stderr(&["--from", "10s", "--to", "5s"], 1);
-    assert!(run.contains("1901 ERROR_INVALID_TIME") && run.contains("later than --to"), "{run}");
+    let stderr = relog_stderr(&["--from", "10s", "--to", "5s"], 1);
+    assert!(stderr.contains("1901 ERROR_INVALID_TIME") && stderr.contains("later than --to"), "{stderr}");
     assert!(!out.exists());
-    let run = relog_stderr(&["--from", "10s", "--to", "12s"], 0);
+    let stderr = relog_stderr(&["--from", "10s", "--to", "12s"], 0);
     assert!(
-        run.contains("warning: no event is in the range of --from and --to: the events are from 2024-05-01"),
-        "{run}"
+        stderr
+            .contains("warning: no event is in the range of --from and --to: the events are from 2024-05-01"),
+        "{stderr}"
     );
     for nothing in [&["--provider", "none.such"][..], &["--level", "0", "--cpu", "1"], &["--drop", "*"]] {
-        let run = relog_stderr(nothing, 0);
-        assert!(run.contains("warning: no event passed the filters"), "{nothing:?}: {run}");
+        let stderr = relog_stderr(nothing, 0);
+        assert!(stderr.contains("warning: no event passed the filters"), "{nothing:?}: {stderr}");
     }
-    let run = relog_stderr(&["--mark", "1h=late", "--mark", "-1h=early", "--mark", "200us=inside"], 0);
-    assert_eq!(run.matches("is outside the trace").count(), 2, "{run}");
-    assert!(run.contains("\"late\"") && run.contains("\"early\""), "{run}");
+    let stderr = relog_stderr(&["--mark", "1h=late", "--mark", "-1h=early", "--mark", "200us=inside"], 0);
+    assert_eq!(stderr.matches("is outside the trace").count(), 2, "{stderr}");
+    assert!(stderr.contains("\"late\"") && stderr.contains("\"early\""), "{stderr}");
     assert!(
         !relog_stderr(&["--provider", "Shop.A"], 0).contains("warning"),
         "a filter with matches is reported"
@@ -446,11 +447,11 @@ fn kept_and_dropped_events_add_up() {
         (number(" event"), if stderr.contains(" left out") { number(" left out") } else { 0 })
     };
     let five = write_file(&folder, "five.etl", &five_events());
-    let of_five = |options: &[&str]| counts(&[arg(&five)], options);
-    assert_eq!((of_five(&[]), of_five(&["--provider", "Shop.A"])), ((6, 0), (3, 3)));
-    assert_eq!((of_five(&["--cpu", "1"]), of_five(&["--drop", "*"])), ((3, 3), (1, 5)));
+    let counts_of_five = |options: &[&str]| counts(&[arg(&five)], options);
+    assert_eq!((counts_of_five(&[]), counts_of_five(&["--provider", "Shop.A"])), ((6, 0), (3, 3)));
+    assert_eq!((counts_of_five(&["--cpu", "1"]), counts_of_five(&["--drop", "*"])), ((3, 3), (1, 5)));
     assert_eq!(
-        of_five(&["--mark", "200us=here", "--cpu", "1"]),
+        counts_of_five(&["--mark", "200us=here", "--cpu", "1"]),
         (4, 3),
         "an inserted mark counts as a read event"
     );

@@ -85,7 +85,7 @@ fn sound_file_is_copied_unchanged() {
 }
 
 #[test]
-fn file_that_is_no_trace_leaves_no_output() {
+fn file_that_is_not_a_trace_leaves_no_output() {
     let folder = make_folder();
     let path = write_file(&folder, "note.etl", b"Dear reader");
     let out = folder.path().join("out.etl");

@@ -18,7 +18,7 @@ use super::{arg, make_folder, write_file};
 use crate::golden::{SelfDescribing, TraceMaker, session_options};
 use crate::util::{Daemon, Run, c_library, root, weir};
 
-/// `layout` is the return address of `here`: within `add`, which is inlined into `sell`.
+/// `place` is the return address of `here`: within `add`, which is inlined into `sell`.
 const SHOP: &str = r#"#include <stdio.h>
 void *place;
 __attribute__((noinline)) void here(void) { place = __builtin_return_address(0); }
@@ -116,19 +116,19 @@ fn run_program(program: &Path, image: &Path) -> ProgramOutput {
 
 fn parse_output(out: &str, image: &Path) -> ProgramOutput {
     let (first, maps) = out.split_once('\n').unwrap();
-    let number = |hex: &str| u64::from_str_radix(hex.trim_start_matches("0x"), 16).unwrap();
+    let parse_hex = |hex: &str| u64::from_str_radix(hex.trim_start_matches("0x"), 16).unwrap();
     let image_maps: Vec<[u64; 3]> = maps
         .lines()
         .filter(|line| line.ends_with(image.to_str().unwrap()))
         .map(|line| {
             let (range, rest) = line.split_once(' ').unwrap();
             let (from, to) = range.split_once('-').unwrap();
-            [from, to, rest.split(' ').nth(1).unwrap()].map(number)
+            [from, to, rest.split(' ').nth(1).unwrap()].map(parse_hex)
         })
         .collect();
     let base = image_maps[0][0] - image_maps[0][2];
     let size = image_maps.last().unwrap()[1] - base;
-    ProgramOutput { addresses: first.split(' ').map(number).collect(), base, size }
+    ProgramOutput { addresses: first.split(' ').map(parse_hex).collect(), base, size }
 }
 
 /// Writes the events of an image load, with an image id if `id` is given.
@@ -289,7 +289,7 @@ fn stubs_are_named_after_their_target_and_never_after_preceding_code() {
                 write_file(&folder, "stubs.etl", &stack_trace_file(&output, &program, Some(&build_id())));
             let names = modules_and_functions(&dump_symbols(&path, &[]));
             let functions: Vec<&str> = names.iter().map(|(_, function)| function.as_str()).collect();
-            // The first and the last byte of the same stub, the one before, and one in its own
+            // The first and the last byte of one stub, the stub before it, and a stub in another
             // section.
             assert_eq!((functions[0], functions[1]), ("atoi@plt", "atoi@plt"), "{flags:?}: {names:?}");
             assert!(functions[2] == "-" || functions[2].ends_with("@plt"), "{flags:?}: {names:?}");
@@ -315,8 +315,8 @@ fn stripped_program_gets_names_from_its_debug_file() {
         ("shop", "shop::cart::sell"),
         UNRESOLVED,
     ]);
-    let run_of = |options: &[&str]| modules_and_functions(&dump_symbols(&path, options));
-    assert_eq!(run_of(&[]), stripped);
+    let resolve_with = |options: &[&str]| modules_and_functions(&dump_symbols(&path, options));
+    assert_eq!(resolve_with(&[]), stripped);
     let offset = output.addresses[0] - output.base;
     assert_eq!(frames(&dump_symbols(&path, &[]))[0]["offset"], offset);
     // By build id, in the layouts of debug packages, of a cache and of a plain tree.
@@ -325,11 +325,11 @@ fn stripped_program_gets_names_from_its_debug_file() {
         format!("b/00/{}.debug", &BUILD_ID[2..]),
         format!("c/{BUILD_ID}/debuginfo"),
     ] {
-        let to = folder.path().join(&layout);
-        std::fs::create_dir_all(to.parent().unwrap()).unwrap();
-        std::fs::copy(&debug, &to).unwrap();
+        let copy = folder.path().join(&layout);
+        std::fs::create_dir_all(copy.parent().unwrap()).unwrap();
+        std::fs::copy(&debug, &copy).unwrap();
         let root = folder.path().join(&layout[..1]);
-        assert_eq!(run_of(&["--symbol-path", arg(&root)]), expected, "{layout}");
+        assert_eq!(resolve_with(&["--symbol-path", arg(&root)]), expected, "{layout}");
         // Even if the program no longer exists.
         let gone = write_file(
             &folder,
@@ -349,12 +349,12 @@ fn stripped_program_gets_names_from_its_debug_file() {
             .arg("--add-gnu-debuglink=shop.debug")
             .arg(&program),
     );
-    assert_eq!(run_of(&[]), expected);
+    assert_eq!(resolve_with(&[]), expected);
     std::fs::create_dir(folder.path().join(".debug")).unwrap();
     std::fs::rename(&debug, folder.path().join(".debug/shop.debug")).unwrap();
-    assert_eq!(run_of(&[]), expected);
+    assert_eq!(resolve_with(&[]), expected);
     std::fs::write(folder.path().join(".debug/shop.debug"), "no ELF file").unwrap();
-    assert_eq!(run_of(&[]), stripped);
+    assert_eq!(resolve_with(&[]), stripped);
 }
 
 #[test]

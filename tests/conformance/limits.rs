@@ -17,19 +17,19 @@ use crate::stage::{
 
 #[rustfmt::skip]
 pub(crate) const RULES: &[Rule] = &[
-    rule!("controller 3.2 #15", D, "64 sessions; the 65th → 1450, and nothing has changed",
+    rule!("controller 3.2 #15", D, "a 65th session → 1450, and nothing changes",
         sixty_fifth_session_is_refused),
     rule!("controller 3.2 #14, #15", P, "the free disk space is checked before the number of sessions",
         full_disk_is_reported_before_session_limit),
-    rule!("provider 2", D, "1,024 registrations in a process; one more → 1450", registration_1025_is_refused),
-    rule!("controller 6", D, "8 sessions enable a provider; the ninth → 1450, and nothing has changed",
+    rule!("provider 2", D, "a 1,025th registration in a process → 1450", registration_1025_is_refused),
+    rule!("controller 6", D, "a ninth session that enables a provider → 1450, and nothing changes",
         ninth_enable_of_a_provider_is_refused),
     rule!("api 4", D, "a buffer of 16 MiB works; larger sizes are clamped, not refused",
         buffers_of_16_mib_are_the_largest),
-    rule!("api 4", D, "128 blocks fill an event to its last byte", event_of_128_blocks_is_written),
-    rule!("api 4", D, "the number of sessions can be set from 32 to 256; one more → 1450",
+    rule!("api 4", D, "an event of 128 blocks can have the maximum size", event_of_128_blocks_is_written),
+    rule!("api 4", D, "the session limit can be set from 32 to 256; one more session → 1450",
         session_limit_can_be_configured),
-    rule!("controller 10", D, "private sessions do not count against the 64",
+    rule!("controller 10", D, "private sessions do not count toward the limit of 64 sessions",
         private_sessions_do_not_count_as_sessions),
 ];
 
@@ -99,7 +99,7 @@ fn ninth_enable_of_a_provider_is_refused(fixture: &Fixture) {
     for session in &sessions {
         fixture.enable(session, guid, &EnableParams::default());
     }
-    let entry = || {
+    let find_entry = || {
         fixture
             .connect()
             .provider_entries()
@@ -108,9 +108,9 @@ fn ninth_enable_of_a_provider_is_refused(fixture: &Fixture) {
             .find(|entry| entry.provider == guid)
             .unwrap()
     };
-    let before = entry();
+    let before = find_entry();
     assert_eq!(status(fixture.try_enable(&ninth, guid, &EnableParams::default())), NO_SYSTEM_RESOURCES);
-    assert_eq!(entry(), before);
+    assert_eq!(find_entry(), before);
     assert_eq!(before.sessions.len(), 8);
     fixture.enable(&sessions[0], guid, &crate::stage::enable_params(4, 0, 0));
     provider.write(&event(1), &[b"to eight"]).unwrap();

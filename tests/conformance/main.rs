@@ -41,7 +41,7 @@ use stage::Fixture;
 
 /// Process id of the daemon; set for the inner program only.
 pub(crate) const DAEMON_PID_VARIABLE: &str = "TRACEWEIR_CONFORMANCE_DAEMON";
-/// Runtime folder of the daemon of this run; set for the inner program only.
+/// Temporary folder of this run; set for the inner program only.
 const FOLDER_VARIABLE: &str = "TRACEWEIR_CONFORMANCE_FOLDER";
 
 fn all_rules() -> Vec<&'static Rule> {
@@ -75,20 +75,19 @@ fn main() -> ExitCode {
 
 /// Starts the daemon and runs this program again with it.
 fn run_with_daemon(arguments: &[String]) -> ExitCode {
-    let folder =
-        tempfile::Builder::new().prefix("weir-rules-").tempdir().expect("a temporary folder can be made");
+    let folder = tempfile::Builder::new().prefix("weir-rules-").tempdir().expect("no temporary folder");
     let runtime = folder.path().join("run");
     let mut daemon = Daemon::start(&runtime);
-    let status = Command::new(std::env::current_exe().expect("this program has a path"))
+    let status = Command::new(std::env::current_exe().expect("this program has no path"))
         .args(arguments)
         .env("TRACEWEIR_RUNTIME_DIR", &runtime)
         .env(DAEMON_PID_VARIABLE, daemon.id().to_string())
         .env(FOLDER_VARIABLE, folder.path())
         .status()
-        .expect("this program runs again");
-    let (log, exit_status) = (daemon.log(), daemon.has_ended());
-    if let Some(ended) = exit_status {
-        eprintln!("the daemon ended meanwhile ({ended}):\n{log}");
+        .expect("this program did not start");
+    let (log, exit_status) = (daemon.log(), daemon.exit_status());
+    if let Some(exit_status) = exit_status {
+        eprintln!("the daemon ended meanwhile ({exit_status}):\n{log}");
         return ExitCode::FAILURE;
     }
     if log.contains("panicked") {

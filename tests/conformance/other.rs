@@ -19,7 +19,7 @@ use crate::daemon_process::DaemonProcess;
 /// runs until its input ends. Each byte of the input is the id of an event, which the process
 /// writes with level 4 and keyword 1; then it prints another line.
 pub(crate) const PROVIDER_VARIABLE: &str = "TRACEWEIR_CONFORMANCE_PROVIDER";
-/// Makes such a process record itself into this file, in a private session.
+/// Makes such a process record its own events into this file, in a private session.
 const RECORD_VARIABLE: &str = "TRACEWEIR_CONFORMANCE_RECORD";
 
 /// Makes such a process enter the control group of this folder first.
@@ -30,7 +30,7 @@ pub(crate) fn run_provider_process(provider: &OsStr) -> ExitCode {
     if let Some(group) = std::env::var_os(GROUP_VARIABLE) {
         control_group::enter(Path::new(&group), std::process::id());
     }
-    let guid: Guid = provider.to_str().and_then(|text| text.parse().ok()).expect("the variable has a GUID");
+    let guid: Guid = provider.to_str().and_then(|text| text.parse().ok()).expect("the variable has no GUID");
     let private_session = std::env::var_os(RECORD_VARIABLE).map(|file| {
         let log_file = Some(file.into());
         let config = SessionConfig {
@@ -39,25 +39,25 @@ pub(crate) fn run_provider_process(provider: &OsStr) -> ExitCode {
             log_file,
             ..Default::default()
         };
-        let session = PrivateSession::start(&config).expect("the private session starts");
-        session.enable(guid, &Default::default()).expect("the provider can be enabled");
+        let session = PrivateSession::start(&config).expect("the private session did not start");
+        session.enable(guid, &Default::default()).expect("the provider cannot be enabled");
         session
     });
-    let provider = Provider::register(guid, None).expect("the provider registers");
+    let provider = Provider::register(guid, None).expect("the provider did not register");
     print_line(&format!("registered {}", activity::create()));
     let mut id = [0];
     while matches!(std::io::stdin().read(&mut id), Ok(1)) {
         let descriptor = EventDescriptor { id: id[0].into(), level: 4, keyword: 1, ..Default::default() };
-        provider.write(&descriptor, &[]).expect("the event is written");
+        provider.write(&descriptor, &[]).expect("the event is not written");
         print_line("written");
     }
     drop(private_session);
     ExitCode::SUCCESS
 }
 
-fn print_line(what: &str) {
-    println!("{what}");
-    std::io::stdout().flush().expect("standard output is open");
+fn print_line(line: &str) {
+    println!("{line}");
+    std::io::stdout().flush().expect("standard output is not open");
 }
 
 /// A process with one provider, and an activity id that it made. Drop kills it.
@@ -68,10 +68,10 @@ pub(crate) struct OtherProcess {
 }
 
 impl OtherProcess {
-    /// Starts the process and waits until it has registered. It uses the daemon of this folder, or
-    /// that of this run.
+    /// Starts the process and waits until it has registered. It uses the daemon of `folder`, or
+    /// without one the daemon of this run.
     pub(crate) fn start(provider: Guid, folder: Option<&Path>) -> Self {
-        let mut command = Command::new(std::env::current_exe().expect("this program has a path"));
+        let mut command = Command::new(std::env::current_exe().expect("this program has no path"));
         if let Some(folder) = folder {
             command.env("TRACEWEIR_RUNTIME_DIR", folder);
         }
@@ -80,41 +80,41 @@ impl OtherProcess {
 
     /// Starts the process as a program at this path, which is made first.
     pub(crate) fn start_as(program: &Path, provider: Guid) -> Self {
-        let this_program = std::env::current_exe().expect("this program has a path");
+        let this_program = std::env::current_exe().expect("this program has no path");
         if std::fs::hard_link(&this_program, program).is_err() {
-            std::fs::copy(&this_program, program).expect("this program can be copied");
+            std::fs::copy(&this_program, program).expect("this program cannot be copied");
         }
         Self::spawn(Command::new(program), provider)
     }
 
     /// Starts the process in a control group.
     pub(crate) fn start_in_group(group: &Path, provider: Guid) -> Self {
-        let mut command = Command::new(std::env::current_exe().expect("this program has a path"));
+        let mut command = Command::new(std::env::current_exe().expect("this program has no path"));
         command.env(GROUP_VARIABLE, group);
         Self::spawn(command, provider)
     }
 
-    /// Starts the process where no daemon is; it records itself into a file.
+    /// Starts the process without a daemon; it records its own events into a file.
     pub(crate) fn start_without_daemon(provider: Guid, folder: &Path, file: &Path) -> Self {
-        let mut command = Command::new(std::env::current_exe().expect("this program has a path"));
+        let mut command = Command::new(std::env::current_exe().expect("this program has no path"));
         command.env("TRACEWEIR_RUNTIME_DIR", folder).env(RECORD_VARIABLE, file);
         Self::spawn(command, provider)
     }
 
     fn spawn(mut command: Command, provider: Guid) -> Self {
         command.env(PROVIDER_VARIABLE, provider.to_string()).stdin(Stdio::piped()).stdout(Stdio::piped());
-        let mut child = command.spawn().expect("this program runs again");
-        let output = BufReader::new(child.stdout.take().expect("standard output is a pipe"));
+        let mut child = command.spawn().expect("this program did not start");
+        let output = BufReader::new(child.stdout.take().expect("standard output is not a pipe"));
         let mut other = Self { child, activity: Guid::NULL, output };
         let line = other.read_line();
-        let activity = line.strip_prefix("registered ").expect("the process has registered");
-        other.activity = activity.trim().parse().expect("the process prints an activity id");
+        let activity = line.strip_prefix("registered ").expect("the process has not registered");
+        other.activity = activity.trim().parse().expect("the process does not print an activity id");
         other
     }
 
     fn read_line(&mut self) -> String {
         let mut line = String::new();
-        self.output.read_line(&mut line).expect("the process prints a line");
+        self.output.read_line(&mut line).expect("the process does not print a line");
         line
     }
 
@@ -123,16 +123,16 @@ impl OtherProcess {
         self.child
             .stdin
             .as_ref()
-            .expect("standard input is a pipe")
+            .expect("standard input is not a pipe")
             .write_all(&[id])
-            .expect("the process reads its input");
+            .expect("the process does not read its input");
         assert_eq!(self.read_line(), "written\n");
     }
 
     /// Lets the process end by itself, and waits for it.
     pub(crate) fn exit_and_wait(mut self) {
         drop(self.child.stdin.take());
-        assert!(self.child.wait().expect("the process ends").success());
+        assert!(self.child.wait().expect("the process cannot be waited for").success());
     }
 
     pub(crate) fn id(&self) -> u32 {
@@ -143,10 +143,10 @@ impl OtherProcess {
         self.activity
     }
 
-    /// Stops all its threads with SIGSTOP, until it is killed.
+    /// Stops the process with SIGSTOP until drop kills it.
     pub(crate) fn freeze(&self) {
         let id = Pid::from_child(&self.child);
-        kill_process(id, Signal::STOP).expect("the process can be stopped");
+        kill_process(id, Signal::STOP).expect("the process cannot be stopped");
     }
 }
 
@@ -168,7 +168,7 @@ impl Daemon {
     #[track_caller]
     pub(crate) fn start(folder: &Path) -> Self {
         let log = folder.with_extension("log");
-        let process = DaemonProcess::start(folder, File::create(&log).expect("the log can be created"));
+        let process = DaemonProcess::start(folder, File::create(&log).expect("the log cannot be created"));
         Self { process, log }
     }
 
@@ -182,7 +182,7 @@ impl Daemon {
     }
 
     /// Returns the exit status if the daemon has ended.
-    pub(crate) fn has_ended(&mut self) -> Option<ExitStatus> {
+    pub(crate) fn exit_status(&mut self) -> Option<ExitStatus> {
         self.process.has_ended()
     }
 }

@@ -4,13 +4,13 @@
 //!   thread ──▶ its own controller ──▶ its own names and providers: each answer must be that of
 //!      │                              its model, and its logs must hold the predicted events
 //!      └──────────────────────────▶ shared names and providers: each answer must be possible
-//!   main   ──▶ warm up, measure, run, clean up, measure: nothing may have leaked
+//!   main   ──▶ warm up, read, run, clean up, read: nothing may have leaked
 //! ```
 //!
 //! | Variable | |
 //! |---|---|
-//! | `TRACEWEIR_STEPS` | calls in all; default 100,000 |
-//! | `TRACEWEIR_SEED` | seed of another run than the default one |
+//! | `TRACEWEIR_STEPS` | total number of calls; default 100,000 |
+//! | `TRACEWEIR_SEED` | seed of the random numbers |
 //!
 //! All rules here share one run.
 
@@ -93,16 +93,17 @@ fn run_once(fixture: &Fixture) -> &'static Findings {
 
 fn run(fixture: &Fixture, steps: u64, seed: u64) -> Findings {
     let mut findings = Findings::default();
-    // After this first part, objects that are made only once exist, and temporary memory has reached
-    // its peak.
+    // After this first part, all objects that are made only once exist, and temporary memory has
+    // reached its peak.
     run_threads(fixture, steps / 10, seed ^ 1, &mut findings);
     let before = [ProcessResources::of_daemon(), ProcessResources::of_this_process()];
     let start = Instant::now();
     let times = run_threads(fixture, steps, seed, &mut findings);
     print_times(steps, start.elapsed(), &times);
     println!("    {} logs, in which {} events were due", findings.logs, findings.events);
-    for (before, now) in before.iter().zip([ProcessResources::of_daemon, ProcessResources::of_this_process]) {
-        findings.leaks.extend(before.wait_for_growth(now));
+    for (before, read) in before.iter().zip([ProcessResources::of_daemon, ProcessResources::of_this_process])
+    {
+        findings.leaks.extend(before.wait_for_growth(read));
     }
     findings
 }
@@ -115,7 +116,7 @@ fn run_threads(fixture: &Fixture, steps: u64, seed: u64, findings: &mut Findings
             .map(|number| scope.spawn(move || Actor::new(fixture, number, seed).play(steps / THREADS)))
             .collect();
         for thread in threads {
-            let results = thread.join().expect("an actor does not panic");
+            let results = thread.join().expect("an actor panicked");
             findings.divergences.extend(results.divergences);
             findings.broken_logs.extend(results.broken_logs);
             findings.logs += results.logs;
@@ -127,7 +128,7 @@ fn run_threads(fixture: &Fixture, steps: u64, seed: u64, findings: &mut Findings
         }
     });
     let mut controller = fixture.connect();
-    for session in controller.query_all().expect("the sessions can be listed") {
+    for session in controller.query_all().expect("the sessions cannot be listed") {
         let stopped = status(controller.stop(&SessionRef::Id(session.id)));
         if stopped != SUCCESS || !session.config.name.starts_with(actor::SHARED) {
             findings

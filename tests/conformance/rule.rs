@@ -7,7 +7,7 @@ use std::sync::Mutex;
 
 use crate::stage::Fixture;
 
-/// One rule of the contract and the test that pins it.
+/// One rule of the contract and the test that checks it.
 pub(crate) struct Rule {
     /// Part and section, as in `controller 3.2 #11`.
     pub(crate) section: &'static str,
@@ -15,7 +15,6 @@ pub(crate) struct Rule {
     pub(crate) mark: char,
     /// The rule in one sentence.
     pub(crate) sentence: &'static str,
-    /// Name of the test.
     pub(crate) test: &'static str,
     pub(crate) check: fn(&Fixture),
 }
@@ -73,14 +72,14 @@ impl Rule {
     pub(crate) fn run(&self, fixture: &Fixture) -> Outcome {
         static PANIC: Mutex<String> = Mutex::new(String::new());
         std::panic::set_hook(Box::new(|info| {
-            *PANIC.lock().expect("the panic text is not poisoned") = info.to_string()
+            *PANIC.lock().expect("the panic text is poisoned") = info.to_string()
         }));
         let outcome = catch_unwind(AssertUnwindSafe(|| (self.check)(fixture)));
         let _ = std::panic::take_hook();
         match outcome {
             Ok(()) => Outcome::Holds,
             Err(_) => {
-                Outcome::Fails(PANIC.lock().expect("the panic text is not poisoned").replace('\n', "\n    "))
+                Outcome::Fails(PANIC.lock().expect("the panic text is poisoned").replace('\n', "\n    "))
             }
         }
     }
@@ -98,12 +97,12 @@ fn build_table(outcomes: &[(&Rule, Outcome)], untested_rules: &[&UntestedRule]) 
         let result = if matches!(outcome, Outcome::Holds) { "holds" } else { "**fails**" };
         let Rule { section, mark, sentence, test, .. } = rule;
         writeln!(text, "| {section} | {mark} | {} | `{test}` | {result} |", escape_pipes(sentence))
-            .expect("writing to a string succeeds");
+            .expect("writing to a string failed");
     }
     text.push_str("\n## Not tested here\n\n| Section | Mark | Rule | Why |\n|---|---|---|---|\n");
     for UntestedRule { section, mark, sentence, reason } in untested_rules {
         writeln!(text, "| {section} | {mark} | {} | {} |", escape_pipes(sentence), escape_pipes(reason))
-            .expect("writing to a string succeeds");
+            .expect("writing to a string failed");
     }
     text
 }
@@ -116,7 +115,7 @@ fn docs_path() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/conformance.md")
 }
 
-/// Returns whether the table in the docs is that of this run. With `write`, writes it instead.
+/// Returns whether the docs have the table of this run. With `write`, writes the table instead.
 pub(crate) fn check_docs(
     outcomes: &[(&Rule, Outcome)],
     untested_rules: &[&UntestedRule],
@@ -124,7 +123,7 @@ pub(crate) fn check_docs(
 ) -> bool {
     let current = build_table(outcomes, untested_rules);
     if write {
-        std::fs::write(docs_path(), current).expect("the docs can be written");
+        std::fs::write(docs_path(), current).expect("the docs cannot be written");
         return true;
     }
     let is_same = std::fs::read_to_string(docs_path()).is_ok_and(|stored| stored == current);

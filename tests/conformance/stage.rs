@@ -1,4 +1,4 @@
-//! Helpers of rules: the daemon, sessions and providers, and the recorded events.
+//! Helpers for rules: the daemon, sessions and providers, and the recorded events.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -80,7 +80,7 @@ impl Fixture {
 
     /// Opens a new connection to the daemon.
     pub(crate) fn connect(&self) -> Controller {
-        Controller::find(None).expect("the search for the daemon succeeds").expect("the daemon answers")
+        Controller::find(None).expect("the search for the daemon failed").expect("the daemon did not answer")
     }
 
     /// Returns a file name that is unique in this run.
@@ -106,7 +106,7 @@ impl Fixture {
     /// Starts a session.
     #[track_caller]
     pub(crate) fn start(&self, config: &SessionConfig) -> Session {
-        let properties = self.connect().start(config).expect("the session starts");
+        let properties = self.connect().start(config).expect("the session did not start");
         Session { id: SessionRef::Id(properties.id), properties, is_stopped: false }
     }
 
@@ -125,7 +125,7 @@ impl Fixture {
     /// Enables a provider and waits for the callbacks of this process.
     #[track_caller]
     pub(crate) fn enable(&self, session: &Session, provider: Guid, params: &EnableParams) {
-        self.try_enable(session, provider, params).expect("the provider is enabled");
+        self.try_enable(session, provider, params).expect("the provider is not enabled");
     }
 
     pub(crate) fn try_enable(
@@ -143,7 +143,7 @@ impl Fixture {
         self.start_config_with_provider(&self.config(), params)
     }
 
-    /// Like [`start_with_provider`](Self::start_with_provider), for a session of this configuration.
+    /// Like [`start_with_provider`](Self::start_with_provider), with this configuration.
     #[track_caller]
     pub(crate) fn start_config_with_provider(
         &self,
@@ -151,7 +151,7 @@ impl Fixture {
         params: &EnableParams,
     ) -> (Session, Provider, Guid) {
         let (guid, session) = (new_guid(), self.start(config));
-        let provider = Provider::register(guid, None).expect("the provider registers");
+        let provider = Provider::register(guid, None).expect("the provider did not register");
         self.enable(&session, guid, params);
         (session, provider, guid)
     }
@@ -159,7 +159,7 @@ impl Fixture {
     /// Returns the current properties of a session.
     #[track_caller]
     pub(crate) fn query(&self, session: &Session) -> Properties {
-        self.connect().query(&session.id).expect("the session can be queried")
+        self.connect().query(&session.id).expect("the session cannot be queried")
     }
 
     /// Disables a provider.
@@ -172,7 +172,7 @@ impl Fixture {
             &EnableParams::default(),
             ENABLE_TIMEOUT_MS,
         );
-        outcome.expect("the provider is disabled");
+        outcome.expect("the provider is not disabled");
     }
 
     /// Stops a session and returns the events in its file.
@@ -184,7 +184,7 @@ impl Fixture {
     /// Stops a session and returns its final properties.
     #[track_caller]
     pub(crate) fn stop(&self, mut session: Session) -> Properties {
-        let end = self.connect().stop(&session.id).expect("the session stops");
+        let end = self.connect().stop(&session.id).expect("the session did not stop");
         session.is_stopped = true;
         end
     }
@@ -205,14 +205,15 @@ impl Drop for Session {
 /// rule of the format.
 #[track_caller]
 pub(crate) fn events_of(path: &Path) -> Vec<RecordedEvent> {
-    let trace = Trace::open(std::fs::File::open(path).expect("the file opens")).expect("the file is a trace");
+    let trace =
+        Trace::open(std::fs::File::open(path).expect("cannot open")).expect("the file is not a trace");
     let mut findings = Vec::new();
     traceweir_format::etl::check(&trace, &mut |finding| findings.push(format!("{finding:?}")))
-        .expect("the file can be checked");
+        .expect("the file cannot be checked");
     assert!(findings.is_empty(), "{}: {findings:?}", path.display());
     let mut recorded = Vec::new();
     let mut events = trace.events();
-    while let Some(record) = events.next().expect("every record can be read") {
+    while let Some(record) = events.next().expect("a record cannot be read") {
         if record.hook().is_some() {
             continue;
         }
@@ -234,7 +235,8 @@ pub(crate) fn events_of(path: &Path) -> Vec<RecordedEvent> {
 /// Returns the header of a file.
 #[track_caller]
 pub(crate) fn header_of(path: &Path) -> LogFileHeader {
-    let trace = Trace::open(std::fs::File::open(path).expect("the file opens")).expect("the file is a trace");
+    let trace =
+        Trace::open(std::fs::File::open(path).expect("cannot open")).expect("the file is not a trace");
     trace.header().clone()
 }
 
@@ -266,7 +268,7 @@ impl CallbackLog {
     pub(crate) fn callback(&self) -> Option<EnableCallback> {
         let calls = Arc::clone(&self.0);
         Some(Box::new(move |notice| {
-            calls.lock().expect("no callback panicked").push(CallbackCall {
+            calls.lock().expect("a callback panicked").push(CallbackCall {
                 source: notice.source,
                 code: notice.code,
                 level: notice.level,
@@ -279,13 +281,13 @@ impl CallbackLog {
     }
 
     pub(crate) fn all(&self) -> Vec<CallbackCall> {
-        self.0.lock().expect("no callback panicked").clone()
+        self.0.lock().expect("a callback panicked").clone()
     }
 
     /// Returns the last call. Fails if there was none.
     #[track_caller]
     pub(crate) fn last(&self) -> CallbackCall {
-        self.all().pop().expect("the callback was called")
+        self.all().pop().expect("the callback was not called")
     }
 }
 
@@ -315,7 +317,6 @@ pub(crate) fn event(id: u16) -> EventDescriptor {
     event_with(id, LEVEL, KEYWORD)
 }
 
-/// Returns an event descriptor.
 pub(crate) fn event_with(id: u16, level: u8, keyword: u64) -> EventDescriptor {
     EventDescriptor { id, level, keyword, ..EventDescriptor::default() }
 }

@@ -228,7 +228,7 @@ impl SelfDescribing {
         Self { provider, group: None, header }
     }
 
-    /// Writes the event with its traits and metadata, followed by `further_items` extended data items.
+    /// Writes the event with its traits and metadata, followed by `further_items`.
     pub(crate) fn write(
         &self,
         maker: &mut TraceMaker,

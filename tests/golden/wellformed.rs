@@ -14,7 +14,7 @@ pub(crate) fn parse_csv(text: &str) -> Vec<Vec<String>> {
             '"' => {
                 assert!(cell.is_empty(), "a quote is inside an unquoted cell: {cell}");
                 loop {
-                    match chars.next().expect("a quoted cell ends") {
+                    match chars.next().expect("a quoted cell does not end") {
                         '"' if chars.peek() == Some(&'"') => {
                             chars.next();
                             cell.push('"');
@@ -64,8 +64,8 @@ pub(crate) fn parse_xml(text: &str) -> Vec<String> {
         }
     }
     assert_eq!(depth, 0, "an element is not closed");
-    let forbidden = |c: char| (c < ' ' && !"\t\r\n".contains(c)) || matches!(c, '\u{FFFE}' | '\u{FFFF}');
-    assert!(!text.contains(forbidden), "a character is not allowed in XML 1.0");
+    let is_forbidden = |c: char| (c < ' ' && !"\t\r\n".contains(c)) || matches!(c, '\u{FFFE}' | '\u{FFFF}');
+    assert!(!text.contains(is_forbidden), "a character is not allowed in XML 1.0");
     names
 }
 
@@ -86,7 +86,7 @@ fn all_formats_hold_the_same_events() {
         assert!(events > 0, "{trace}");
         assert_eq!(rows.len() - 1, events, "{trace}: CSV rows");
         assert_eq!(elements.iter().filter(|n| *n == "Event").count(), events, "{trace}: XML events");
-        assert_eq!(lines, events, "{trace}: lines of text, one an event whatever its texts hold");
+        assert_eq!(lines, events, "{trace}: lines of text");
         let column = |name: &str| rows[0].iter().position(|c| c == name).unwrap();
         for (object, row) in json.iter().zip(&rows[1..]) {
             assert_eq!(row.len(), rows[0].len(), "{trace}: cells of {row:?}");

@@ -116,7 +116,7 @@ def decode_string(string):
 
 
 class Collector(IEtlFileObserver):
-    """Returns the events by stamp: kind, payload bytes, and the reader's object."""
+    """Collects the events by stamp: kind, payload bytes, and the reader's object."""
 
     def __init__(self):
         self.found = {}
@@ -139,7 +139,7 @@ class Collector(IEtlFileObserver):
         self.add(event.source.system_header.system_time, "system", event.source.mof_data, event)
 
     def on_win_trace(self, event):
-        fail("etl-parser takes an event for a message")
+        fail("etl-parser mistakes an event for a message")
 
 
 def compare_kernel_fields(where, wanted, event):

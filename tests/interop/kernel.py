@@ -72,12 +72,12 @@ def assert_same(what, wanted, found):
         fail(f"{what}: only in the dump {only[0]}, only in the reader {only[1]}")
 
 
-def number(value):
+def parse_number(value):
     return int(value, 16) if isinstance(value, str) and value.startswith("0x") else value
 
 
 def field_values(event, names):
-    return tuple(number(event["fields"][name]) for name in names)
+    return tuple(parse_number(event["fields"][name]) for name in names)
 
 
 def compare_with_dissect(path, dump):
@@ -96,9 +96,9 @@ def compare_with_dissect(path, dump):
                 ready[READY.unpack(payload)[:4]] += 1
     if count != len(dump):
         fail(f"{path.name}, dissect.etl: {count} events, the dump has {len(dump)}")
-    named = [e for e in dump if e["provider"] == "Windows Kernel"]
+    kernel_events = [e for e in dump if e["provider"] == "Windows Kernel"]
     guids = {guid for guid, _, _ in shapes}
-    wanted = Counter((e["guid"], e["opcode"], e["len"]) for e in named if e["guid"] in guids)
+    wanted = Counter((e["guid"], e["opcode"], e["len"]) for e in kernel_events if e["guid"] in guids)
     assert_same(f"{path.name}, dissect.etl: class, type and length", wanted, shapes)
     events_named = lambda name: [e for e in dump if e["event"] == name]
     assert_same("context switches", Counter(field_values(e, CSWITCH_FIELDS) for e in events_named("Thread/CSwitch")), switches)
@@ -123,7 +123,7 @@ class Collector(IEtlFileObserver):
         self.add_event(event, event.source.system_header.header)
 
     def on_win_trace(self, event):
-        fail("etl-parser takes an event for a message")
+        fail("etl-parser mistakes an event for a message")
 
     def add_event(self, event, header):
         self.count += 1

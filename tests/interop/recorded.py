@@ -3,8 +3,8 @@
     recorded.py FILE EVENTS THREADS     recorded from the example `ticker`, which numbers the events
                                         of each thread
 
-Both readers must find the same set, no event twice, in time order on each processor. The number of
-missing events must be the number that the file counts as lost.
+Each reader must find only offered events, and none twice. The number of missing events must be the
+number that the file counts as lost.
 """
 
 import struct
@@ -64,7 +64,7 @@ class Collector(IEtlFileObserver):
         pass
 
     def on_win_trace(self, event):
-        fail("etl-parser takes an event for a message")
+        fail("etl-parser mistakes an event for a message")
 
 
 def read_with_etl_parser(path):

@@ -46,8 +46,8 @@ TRACEWEIR_RUNTIME_DIR=$runtime TRACEWEIR_DAEMON=$built/weir \
     "$built/weir" record -p Example-Ticker -o "$work/recorded.etl" -- "$built/examples/ticker" "${1:-20000}" 3
 "$python" "$here/recorded.py" "$work/recorded.etl" "${1:-20000}" 3
 
-# The same recording, relogged. On a busy machine the session may have lost events: these are
-# counted, and this exit status reports them.
+# The same recording, relogged. On a busy machine the session may have lost events: exit
+# status 4 reports them.
 "$built/weir" relog "$work/recorded.etl" -o "$work/recorded-again.etl" --force || [ $? -eq 4 ]
 "$python" "$here/recorded.py" "$work/recorded-again.etl" "${1:-20000}" 3
 

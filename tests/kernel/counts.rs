@@ -50,7 +50,7 @@ const TRACEPOINTS: [&str; 15] = [
     "sock:inet_sock_set_state",
 ];
 
-/// A kind of event, and the thread it concerns.
+/// A kind of event, and the thread that it concerns.
 type EventKey = (&'static str, u64);
 
 #[test]
@@ -87,12 +87,14 @@ fn compare_threads(
     workload_threads: &BTreeSet<u64>,
     output: &WorkloadOutput,
 ) -> Vec<String> {
-    let concerns = |(_, thread): &EventKey| workload_threads.contains(thread);
+    let in_workload = |(_, thread): &EventKey| workload_threads.contains(thread);
     let mut issued = BTreeSet::new();
-    let by_perf =
-        samples.iter().flat_map(|sample| perf_keys(sample, workload_threads, &mut issued)).filter(concerns);
+    let by_perf = samples
+        .iter()
+        .flat_map(|sample| perf_keys(sample, workload_threads, &mut issued))
+        .filter(in_workload);
     let by_perf = count_by_key(by_perf);
-    let by_weir = count_by_key(trace.events.iter().flat_map(weir_keys).filter(concerns));
+    let by_weir = count_by_key(trace.events.iter().flat_map(weir_keys).filter(in_workload));
     let differences = list_differences(&by_perf, &by_weir);
     let mut totals: BTreeMap<&str, u64> = BTreeMap::new();
     by_weir.iter().for_each(|((kind, _), count)| *totals.entry(kind).or_default() += count);
@@ -216,8 +218,8 @@ fn compare_connections(samples: &[Sample], trace: &Trace, port: u64) {
     }
 }
 
-/// An event that concerns a processor. `kind` is `None` for events that are not compared; a mark is a
-/// switch to a thread of the workload.
+/// An event that concerns a processor. `kind` is `None` for events that are not compared; a mark is
+/// a switch to a thread of the workload.
 struct ProcessorEvent<'a> {
     cpu: u64,
     kind: Option<&'a str>,

@@ -64,7 +64,7 @@ impl Trace {
             let mut event = Event {
                 name,
                 cpu,
-                time_ms: object["ms"].as_f64().expect("each event has a time"),
+                time_ms: object["ms"].as_f64().expect("an event has no time"),
                 provider: object["provider"].as_str().unwrap_or("").to_owned(),
                 tid: object["tid"].as_i64().unwrap_or(-1),
                 fields: object["fields"].take(),
@@ -72,7 +72,7 @@ impl Trace {
                 stack: Vec::new(),
             };
             if event.name == "StackWalk/Stack" {
-                let index = *last_indexes.get(&cpu).expect("a stack follows its event");
+                let index = *last_indexes.get(&cpu).expect("a stack has no event before it");
                 append_stack(&mut events[index], &event);
                 continue;
             }
@@ -102,6 +102,6 @@ fn append_stack(event: &mut Event, stack: &Event) {
         event.time_ms,
         stack.time_ms
     );
-    let frames = stack.fields["Stack"].as_array().expect("a stack-walk event has frames");
-    event.stack.extend(frames.iter().map(|frame| parse_number(frame).expect("each frame is an address")));
+    let frames = stack.fields["Stack"].as_array().expect("a stack-walk event has no frames");
+    event.stack.extend(frames.iter().map(|frame| parse_number(frame).expect("a frame is not an address")));
 }

@@ -1,4 +1,4 @@
-//! Checks that a file of kernel events has the events that CPU analysis needs, in the required order.
+//! Checks that a file of kernel events has what CPU analysis needs, in the required order.
 
 use std::collections::BTreeSet;
 
@@ -52,9 +52,9 @@ fn file_has_everything_that_analysis_needs_in_order() {
         let command = measurement.workload(["mixed".as_ref(), on_disk.as_os_str(), "100".as_ref()]);
         let recording = measurement.record_complete(&["--kernel", "sched"], &command);
         let trace = recording.trace();
-        let position = |name: &str, last: bool| {
+        let position = |name: &str, is_last: bool| {
             let has_name = |event: &Event| event.name == name;
-            let index = if last {
+            let index = if is_last {
                 trace.events.iter().rposition(has_name)
             } else {
                 trace.events.iter().position(has_name)
@@ -76,8 +76,8 @@ fn file_has_everything_that_analysis_needs_in_order() {
         check_kernel_images_come_first(&trace);
         check_images_are_identified(&trace);
         check_end_rundown(&trace);
-        let stacks = |name| trace.events_named(name).filter(|event| !event.stack.is_empty()).count();
-        assert!(stacks("Thread/CSwitch") > 100 && stacks("Thread/ReadyThread") > 100);
+        let stack_count = |name| trace.events_named(name).filter(|event| !event.stack.is_empty()).count();
+        assert!(stack_count("Thread/CSwitch") > 100 && stack_count("Thread/ReadyThread") > 100);
     });
 }
 
@@ -110,7 +110,7 @@ fn check_images_are_identified(trace: &Trace) {
 /// never switched to, and are ignored.
 #[track_caller]
 fn check_end_rundown(trace: &Trace) {
-    let ran: BTreeSet<u64> =
+    let switched_to: BTreeSet<u64> =
         trace.events_named("Thread/CSwitch").map(|event| event.number("NewThreadId")).collect();
     for (class, field) in [("Process", "ProcessId"), ("Thread", "TThreadId"), ("Image", "ImageBase")] {
         let key = |event: &Event| (event.number("ProcessId"), event.number(field));
@@ -123,7 +123,7 @@ fn check_end_rundown(trace: &Trace) {
             .events_named(&at_end)
             .map(key)
             .filter(|key| {
-                !known.contains(key) && ran.contains(if class == "Thread" { &key.1 } else { &key.0 })
+                !known.contains(key) && switched_to.contains(if class == "Thread" { &key.1 } else { &key.0 })
             })
             .collect();
         assert!(unexpected.is_empty(), "{class} in the end rundown only: {unexpected:x?}");

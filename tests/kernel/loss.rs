@@ -14,14 +14,14 @@ use crate::stage::Measurement;
 use crate::util::daemon_process::DaemonProcess;
 use crate::util::{Process, Run, eventually, weir, weir_command};
 
-/// The smallest possible session memory, of which the rings get a share.
+/// Options of a session with the smallest possible memory, of which the rings get a share.
 const SMALL_SESSION: [&str; 6] = ["--kernel", "cswitch", "--buffer-size", "64", "--max-buffers", "16"];
 /// Many more switches than a ring of such a session holds.
 const ROUNDS: u64 = 40_000;
 
 /// Runs `weir` with the daemon of this folder.
 fn weir_in(folder: &Path, args: &[&str]) -> Run {
-    let out = weir_command(args).env("TRACEWEIR_RUNTIME_DIR", folder).output().expect("weir starts");
+    let out = weir_command(args).env("TRACEWEIR_RUNTIME_DIR", folder).output().expect("cannot run weir");
     let (stdout, stderr) = (out.stdout, String::from_utf8_lossy(&out.stderr).into_owned());
     Run { code: out.status.code().unwrap_or(-1), stdout, stderr }
 }
@@ -63,7 +63,7 @@ fn check_file_and_losses(file: &Path, min_lost: u64) {
     let checked = weir(["check".as_ref(), file.as_os_str()]).expect(4);
     assert!(checked.text().contains("sound") || checked.stderr.contains("sound"), "{}", checked.stderr);
     let trace = Trace::read(file, &[]);
-    let header = trace.events_named("EventTrace/Header").next().expect("the file has a header event");
+    let header = trace.events_named("EventTrace/Header").next().expect("the file has no header event");
     let lost = header.number("EventsLost");
     assert!(lost >= min_lost.max(1), "the file counts {lost} losses, {min_lost} were reported");
     let recorded = trace.events_named("Thread/CSwitch").count() as u64;
@@ -99,11 +99,11 @@ fn recording_with_lost_events_exits_with_status_4() {
     });
 }
 
-/// Makes many more switches happen than the rings hold, while the daemon is stopped.
+/// Causes many more switches than the rings hold, while the daemon is stopped.
 fn overflow_rings(measurement: &Measurement, daemon: &DaemonProcess) {
     daemon.signal(Signal::STOP);
     let workload = measurement.workload(["switches".to_owned(), ROUNDS.to_string()]);
-    let done = std::process::Command::new(&workload[0]).args(&workload[1..]).output();
+    let output = std::process::Command::new(&workload[0]).args(&workload[1..]).output();
     daemon.signal(Signal::CONT);
-    assert!(done.unwrap().status.success());
+    assert!(output.unwrap().status.success());
 }

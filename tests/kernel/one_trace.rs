@@ -28,8 +28,8 @@ fn event_lies_between_the_switches_to_and_from_its_thread() {
                 "events are out of order, or older than the session"
             );
             between = events_between_switches(&trace);
-            // The kernel occasionally skips switches from idle for all listeners: then the test tries
-            // again.
+            // The kernel occasionally skips switches from idle for all listeners: then the test
+            // tries again.
             if between * 2 >= EVENT_COUNT {
                 return;
             }

@@ -38,15 +38,15 @@ struct User {
 
 impl User {
     fn new() -> Self {
-        let folder = tempfile::tempdir().expect("a temporary folder can be made");
+        let folder = tempfile::tempdir().expect("no temporary folder");
         let weir = folder.path().join("weir");
         // Copied by another process: a descriptor open for writing in this one might be inherited
         // by a child of another test, and would keep the copy from being executed.
-        let copied = Command::new("cp").arg(daemon_process::weir()).arg(&weir).status().expect("cp runs");
+        let copied = Command::new("cp").arg(daemon_process::weir()).arg(&weir).status().expect("cp failed");
         assert!(copied.success());
         if geteuid().is_root() {
-            std::os::unix::fs::chown(folder.path(), Some(USER_ID), Some(USER_ID)).expect("chown");
-            std::fs::set_permissions(&weir, std::fs::Permissions::from_mode(0o755)).expect("chmod");
+            std::os::unix::fs::chown(folder.path(), Some(USER_ID), Some(USER_ID)).expect("chown failed");
+            std::fs::set_permissions(&weir, std::fs::Permissions::from_mode(0o755)).expect("chmod failed");
         }
         Self { folder, weir }
     }
@@ -78,8 +78,8 @@ impl User {
         Process::start(&mut command).finish()
     }
 
-    /// Returns a shell script that counts on each of these processors once a file `go` exists, makes
-    /// a file `counted`, and ends once a file `end` exists.
+    /// Returns a shell script that counts on each of these processors once a file `go` exists,
+    /// makes a file `counted`, and ends once a file `end` exists.
     fn counting_script(cpus: &[usize], count: u32) -> String {
         let counter = format!("i=0; while [ $i -lt {count} ]; do i=$((i+1)); done");
         let start = |cpu: &usize| format!("taskset -c {cpu} sh -c '{counter}' &");
@@ -91,14 +91,14 @@ impl User {
 
 /// Returns the processors that this test may use.
 fn allowed_processors() -> Vec<usize> {
-    let allowed = sched_getaffinity(None).expect("the processors of this process can be read");
+    let allowed = sched_getaffinity(None).expect("the processors of this process cannot be read");
     (0..CpuSet::MAX_CPU).filter(|cpu| allowed.is_set(*cpu)).collect()
 }
 
-/// Keeps a thread from reading the rings, as on a busy machine: stops it until the result is dropped
-/// or, without the right to do so, pins it to one shared processor and lowers its priority.
+/// Keeps a thread from reading the rings, as on a busy machine: stops it until the result is
+/// dropped or, without the right to do so, pins it to one shared processor and lowers its priority.
 fn stop_or_slow_down(thread: u64, cpu: usize) -> Option<StoppedThread> {
-    let thread = i32::try_from(thread).ok().and_then(Pid::from_raw).expect("the thread id is valid");
+    let thread = i32::try_from(thread).ok().and_then(Pid::from_raw).expect("the thread id is not valid");
     let stopped = StoppedThread::stop(thread.as_raw_pid()).ok();
     if stopped.is_none() {
         slow_down_thread(thread, cpu);
@@ -109,8 +109,8 @@ fn stop_or_slow_down(thread: u64, cpu: usize) -> Option<StoppedThread> {
 fn slow_down_thread(thread: Pid, cpu: usize) {
     let mut only = CpuSet::new();
     only.set(cpu);
-    sched_setaffinity(Some(thread), &only).expect("the thread can be pinned");
-    setpriority_process(Some(thread), 19).expect("the priority can be lowered");
+    sched_setaffinity(Some(thread), &only).expect("the thread cannot be pinned");
+    setpriority_process(Some(thread), 19).expect("the priority cannot be lowered");
 }
 
 /// Runs `work` and returns the longest time that a thread of this process waited for a processor.
@@ -129,7 +129,7 @@ fn with_longest_delay<T>(work: impl FnOnce() -> T) -> (T, Duration) {
         });
         let result = catch_unwind(AssertUnwindSafe(work));
         is_done.store(true, Relaxed);
-        let longest = probe.join().expect("the probe thread ends");
+        let longest = probe.join().expect("the probe thread panicked");
         (result.unwrap_or_else(|panic| resume_unwind(panic)), longest)
     })
 }
@@ -146,8 +146,8 @@ fn ordinary_user_unwinds_without_losing_kernel_events() {
         let user = User::new();
         let _daemon = user.start_daemon();
         let cpus = allowed_processors();
-        let busy = &cpus[..cpus.len().min(2)];
-        let script = User::counting_script(busy, 200_000);
+        let busy_cpus = &cpus[..cpus.len().min(2)];
+        let script = User::counting_script(busy_cpus, 200_000);
         // Each buffer of 64 KiB gives memory for one sample. The script causes a quarter of that;
         // other processes of the account are sampled, too.
         let sample_capacity = 1024 * cpus.len().min(16) as u64;
@@ -171,23 +171,23 @@ fn ordinary_user_unwinds_without_losing_kernel_events() {
             return skip("kernel events", &run.stderr);
         };
         let stopped = stop_or_slow_down(collector, cpus[0]);
-        std::fs::write(user.path("go"), "").expect("a file can be written");
+        std::fs::write(user.path("go"), "").expect("a file cannot be written");
         let counting_ended = || user.path("counted").exists().then_some(());
         let ((), delay) = with_longest_delay(|| eventually("the end of the counting", counting_ended));
         drop(stopped);
-        std::fs::write(user.path("end"), "").expect("a file can be written");
+        std::fs::write(user.path("end"), "").expect("a file cannot be written");
         let recorded = recording.finish().expect(0);
         let report = user.weir(&["report", "cpu", "--json", "a.etl"]);
         let summary = report.json().remove(0);
         let sample_count =
             summary["samples"].as_u64().unwrap_or(0) + summary["events_lost"].as_u64().unwrap_or(0);
-        let is_lost = summary["events_lost"] != 0;
+        let has_losses = summary["events_lost"] != 0;
         let reason = format!(
             "{sample_count} samples, memory for {sample_capacity}, a thread waited {delay:?} for a processor"
         );
         // Two causes of losses say nothing about the rings: more samples than the memory holds,
         // and a machine so busy that no thread can empty a ring in time.
-        if is_lost && (sample_count > sample_capacity || delay > HALF_RING_FILL_TIME) {
+        if has_losses && (sample_count > sample_capacity || delay > HALF_RING_FILL_TIME) {
             assert_eq!(attempts.get(), MAX_ATTEMPTS, "{reason}");
             return skip::record("a machine and an account that are not busy", &reason);
         }

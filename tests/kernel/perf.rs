@@ -75,7 +75,7 @@ pub(crate) fn read_samples(data: &Path, has_stacks: bool) -> Option<Vec<Sample>>
     if has_stacks {
         command.arg("-D");
     }
-    let out = command.arg("-i").arg(data).output().expect("perf script starts");
+    let out = command.arg("-i").arg(data).output().expect("perf script did not start");
     let stderr = String::from_utf8_lossy(&out.stderr);
     assert!(out.status.success(), "perf script: {stderr}");
     if stderr.contains("lost") {
@@ -134,7 +134,7 @@ pub(crate) fn count_by_key<K: Ord>(keys: impl IntoIterator<Item = K>) -> BTreeMa
 pub(crate) fn innermost_functions(data: &Path, tid: u64) -> Vec<String> {
     let mut command = Command::new("perf");
     command.args(["script", "--no-inline", "-G", "-F", "tid,ip,sym", "--tid", &tid.to_string(), "-i"]);
-    let out = command.arg(data).output().expect("perf script starts");
+    let out = command.arg(data).output().expect("perf script did not start");
     let text = String::from_utf8_lossy(&out.stdout).into_owned();
     text.lines().filter_map(|line| line.split_whitespace().nth(2).map(str::to_owned)).collect()
 }

@@ -136,10 +136,10 @@ impl Inventory {
         assert!(orphans.is_empty(), "threads without a process: {orphans:?}");
     }
 
-    /// Fails if more than one in a thousand addresses lies outside of every known image. Checked
-    /// are the innermost user frame and the kernel frames of all processes, and all frames of
-    /// `workload_pid`, which has frame pointers. Without frame pointers the outer frames are arbitrary stack
-    /// contents, for perf too.
+    /// Fails if more than one in a thousand addresses lies outside every known image. Checks the
+    /// innermost user frame and the kernel frames of all processes, and all frames of
+    /// `workload_pid`, which has frame pointers. Without frame pointers the outer frames are
+    /// arbitrary stack contents, for perf too.
     #[track_caller]
     fn check_addresses(&self, trace: &Trace, workload_pid: u64) {
         let (mut address_count, mut unknown_addresses) = (0_usize, Vec::new());

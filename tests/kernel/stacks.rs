@@ -51,7 +51,7 @@ fn stacks_of_switches_and_wakeups_match_perf_frame_by_frame() {
             }
             let mut by_weir = Stacks::new();
             for event in &recording.trace().events {
-                let key = match event.name.as_str() {
+                let key @ (_, thread, _) = match event.name.as_str() {
                     "Thread/CSwitch" => (event.cpu, event.number("OldThreadId"), "switch"),
                     "Thread/ReadyThread" if event.number("AdjustReason") == 1 => {
                         (event.cpu, event.running_thread.unwrap_or(0), "wake")
@@ -59,7 +59,7 @@ fn stacks_of_switches_and_wakeups_match_perf_frame_by_frame() {
                     "DiskIo/WriteInit" => (event.cpu, event.number("IssuingThreadId"), "write"),
                     _ => continue,
                 };
-                if workload_threads.contains(&key.1) {
+                if workload_threads.contains(&thread) {
                     by_weir.entry(key).or_default().push(event.stack.clone());
                 }
             }
@@ -136,9 +136,10 @@ fn compare_stacks(by_perf: &Stacks, by_weir: &Stacks) {
     }
     // Most stacks have user frames, too.
     let has_user_frame = |stack: &Vec<u64>| stack.iter().any(|frame| *frame < USER_SPACE_END);
-    let switches = by_weir.iter().filter(|(key, _)| key.2 == "switch").flat_map(|(_, stacks)| stacks);
-    let with_user = switches.filter(|stack| has_user_frame(stack)).count();
-    assert!(with_user * 100 >= kinds["switch"].0 * 90, "{with_user} have frames of the program");
+    let switches =
+        by_weir.iter().filter(|((_, _, kind), _)| *kind == "switch").flat_map(|(_, stacks)| stacks);
+    let user_stacks = switches.filter(|stack| has_user_frame(stack)).count();
+    assert!(user_stacks * 100 >= kinds["switch"].0 * 90, "{user_stacks} have frames of the program");
 }
 
 #[test]
@@ -156,10 +157,10 @@ fn function_shares_match_perf_within_three_standard_errors() {
                     measurement.record_complete(&["--kernel", "cpu", "--interval", "1ms"], &command);
                 perf::read_samples(&data, false).map(|samples| (recording, samples))
             })
-            .expect("perf loses no events in one of the attempts");
+            .expect("perf lost events in each attempt");
         let pid = recording.output.number("pid");
         let rows = recording.report("cpu", &["--process", &pid.to_string()]);
-        let summary = rows.iter().find(|row| row["by"] == "summary").expect("the report has a summary");
+        let summary = rows.iter().find(|row| row["by"] == "summary").expect("the report has no summary");
         let weir_samples = as_f64(&summary["samples"]);
         let by_perf: Vec<_> = samples.iter().filter(|sample| sample.tid == pid).collect();
         assert!(

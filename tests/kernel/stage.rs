@@ -142,7 +142,7 @@ impl WorkloadOutput {
 fn compiled_workload() -> Option<PathBuf> {
     static BUILT: OnceLock<Option<(TempDir, PathBuf)>> = OnceLock::new();
     let built = BUILT.get_or_init(|| {
-        let folder = tempfile::tempdir().expect("a temporary folder can be made");
+        let folder = tempfile::tempdir().expect("no temporary folder");
         let program = folder.path().join("workload");
         let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/kernel/workload.c");
         let mut compiler = Command::new("cc");

@@ -11,7 +11,6 @@ fn float_field(row: &Value, name: &str) -> f64 {
     row[name].as_f64().unwrap_or_else(|| panic!("no number {name}: {row}"))
 }
 
-/// Returns the row of a function, by its own samples.
 #[track_caller]
 fn find_function_row<'a>(rows: &'a [Value], name: &str) -> &'a Value {
     let row = rows.iter().find(|row| row["by"] == "function" && row["function"] == name);
@@ -122,7 +121,7 @@ fn reported_sleep_time_is_the_time_that_the_program_measured() {
         let naps = row["waits"]
             .as_array()
             .and_then(|all| all.iter().find(|wait| wait["reason"] == "UserRequest"))
-            .expect("waits");
+            .expect("the thread has no such waits");
         assert!(
             float_field(naps, "times") >= 20.0
                 && float_field(naps, "ns") >= min_wait_ns
@@ -162,10 +161,11 @@ fn sum_field(trace: &Trace, name: &str, (key, value): (&str, u64), field: &str) 
 #[track_caller]
 fn check_forks_and_traffic(recording: &Recording) {
     let (trace, leader) = (recording.trace(), recording.output.number("leader"));
-    // 10 that end, 10 that run another program (recorded as an end and a start), and the partner.
+    // 10 that end, 10 that run another program (recorded as an end and a start), and the partner
+    // of the ping-pong.
     let children = |name| {
-        let parent = move |event: &&Event| event.number("ParentId") == leader;
-        trace.events_named(name).filter(parent).collect::<Vec<_>>()
+        let is_child = move |event: &&Event| event.number("ParentId") == leader;
+        trace.events_named(name).filter(is_child).collect::<Vec<_>>()
     };
     assert_eq!((children("Process/Start").len(), children("Process/End").len()), (31, 31));
     let mut codes: Vec<u64> =

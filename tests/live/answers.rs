@@ -1,5 +1,5 @@
-//! Results of the session commands: statuses as text and as JSON, provider names that stay known,
-//! and messages.
+//! Results of the session commands: statuses as text and as JSON, provider names that the daemon
+//! remembers, and messages.
 
 use serde_json::Value;
 
@@ -68,9 +68,9 @@ fn provider_enabled_by_its_manifest_name_keeps_that_name() {
     let daemon = Daemon::start();
     let manifest = root().join("fixtures/manifests/everything.man");
     daemon.weir(["start", "App", "-p", EVERYTHING_NAME, "--manifest", arg(&manifest)]).expect(0);
-    let enabled = || running_sessions(&daemon)[0]["providers"].as_array().unwrap().clone();
+    let providers = || running_sessions(&daemon)[0]["providers"].as_array().unwrap().clone();
     assert_eq!(
-        (&enabled()[0]["guid"], &enabled()[0]["name"]),
+        (&providers()[0]["guid"], &providers()[0]["name"]),
         (&EVERYTHING_GUID.into(), &EVERYTHING_NAME.into())
     );
     let page = daemon.weir(["query", "App"]).expect(0).text();
@@ -81,16 +81,16 @@ fn provider_enabled_by_its_manifest_name_keeps_that_name() {
 
     daemon.weir(["enable", "App", &format!("{}:0x10:4", EVERYTHING_NAME.to_lowercase())]).expect(0);
     assert_eq!(
-        (enabled().len(), &enabled()[0]["any"]),
+        (providers().len(), &providers()[0]["any"]),
         (1, &"0x10".into()),
         "the second enable added a provider"
     );
     daemon.weir(["enable", "App", &format!("{{{EVERYTHING_GUID}}}")]).expect(0);
-    assert_eq!(enabled()[0]["name"].as_str().map(str::to_lowercase), Some(EVERYTHING_NAME.to_lowercase()));
+    assert_eq!(providers()[0]["name"].as_str().map(str::to_lowercase), Some(EVERYTHING_NAME.to_lowercase()));
     // `*NAME` means the GUID hashed from the name, which is another provider; then the name alone
     // is ambiguous.
     daemon.weir(["enable", "App", &format!("*{EVERYTHING_NAME}")]).expect(0);
-    assert_eq!(enabled().len(), 2);
+    assert_eq!(providers().len(), 2);
     let run = daemon.weir(["disable", "App", EVERYTHING_NAME]).expect(2);
     assert!(
         run.stderr.contains(EVERYTHING_GUID) && run.stderr.contains("Usage: weir disable"),
@@ -100,7 +100,7 @@ fn provider_enabled_by_its_manifest_name_keeps_that_name() {
     daemon.weir(["disable", "App", &format!("*{EVERYTHING_NAME}")]).expect(0);
     let run = daemon.weir(["disable", "App", EVERYTHING_NAME]).expect(0);
     assert!(!run.stderr.contains("not enabled"), "{}", run.stderr);
-    assert_eq!(enabled(), Vec::<Value>::new());
+    assert_eq!(providers(), Vec::<Value>::new());
 }
 
 #[test]

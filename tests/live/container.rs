@@ -9,7 +9,7 @@ use crate::control_group::{self, CONTAINER, ControlGroup};
 use crate::util::{Daemon, Process, eventually, skip, weir_command};
 
 /// Starts the sample program in the group. It serves orders until it is killed.
-fn open_contained_shop(daemon: &Daemon, group: &ControlGroup) -> Process {
+fn start_shop_in_group(daemon: &Daemon, group: &ControlGroup) -> Process {
     let shop = weir_command(["demo-shop", "--pause", "1", "--orders", "1000000"]);
     let mut command = Command::new("sh");
     // The shell enters the group and then becomes the program, so the program is in the group
@@ -27,19 +27,19 @@ fn untraced_containers_are_reported_with_the_option_that_includes_them() {
     };
     let daemon = Daemon::start();
     let file = daemon.path("a.etl");
-    let shop = open_contained_shop(&daemon, &group);
+    let shop = start_shop_in_group(&daemon, &group);
     let pid = shop.id().to_string();
     eventually("the provider is listed", || {
         let all = daemon.weir(["providers", SHOP, "--json"]).expect(0).json();
         all.iter().any(|p| p["pids"].as_array().is_some_and(|pids| !pids.is_empty())).then_some(())
     });
 
-    let container_check = || -> Value {
+    let find_container_check = || -> Value {
         let all = daemon.weir(["doctor", "--pid", &pid, "--json"]).json();
         let is_container_check = |check: &&Value| check["check"] == "process_container";
         all.iter().find(is_container_check).unwrap_or_else(|| panic!("{all:?}")).clone()
     };
-    let found = container_check();
+    let found = find_container_check();
     assert_eq!(found["state"], "missing", "{found}");
     assert!(found.to_string().contains(CONTAINER) && found.to_string().contains("@silos"), "{found}");
 

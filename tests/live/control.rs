@@ -106,11 +106,11 @@ fn stop_reports_the_events_that_circular_files_and_recorders_kept() {
     let daemon = Daemon::start();
     let circular = ["--circular", "--max-size", "1"];
     let recorder = ["--mode", "buffering", "--buffer-size", "4", "--max-buffers", "16"];
-    // One after the other: an event that finds no room in one session is lost in both.
+    // One after the other: an event without space in one session is lost in both.
     for (session, options) in [("Ring", &circular[..]), ("Recorder", &recorder)] {
         let file = daemon.path("kept.etl");
         daemon.weir([&["start", session, "-o", arg(&file), "-p", SHOP], options].concat()).expect(0);
-        // The memory of each process holds all its events for Ring, however late the collector runs.
+        // The memory of each process holds all its events, however late the collector runs.
         for _ in 0..10 {
             run_shop(&daemon, 1_000);
         }
@@ -291,7 +291,7 @@ fn unwritable_file_is_named_once() {
 }
 
 /// Starts a session whose file holds the events of two orders, and returns the file.
-fn session_with_file(daemon: &Daemon, name: &str) -> std::path::PathBuf {
+fn start_session_with_file(daemon: &Daemon, name: &str) -> std::path::PathBuf {
     let file = daemon.path(&format!("{name}.etl"));
     daemon.weir(["start", name, "-p", SHOP, "-o", arg(&file)]).expect(0);
     run_shop(daemon, 2);
@@ -316,7 +316,7 @@ fn stop_damaged(daemon: &Daemon, name: &str) -> Value {
 #[test]
 fn log_file_emptied_by_another_process_is_reported() {
     let daemon = Daemon::start();
-    let file = session_with_file(&daemon, "Emptied");
+    let file = start_session_with_file(&daemon, "Emptied");
     std::fs::File::create(&file).unwrap();
     run_shop(&daemon, 3);
     let session = stop_damaged(&daemon, "Emptied");
@@ -335,7 +335,7 @@ fn log_file_emptied_by_another_process_is_reported() {
 fn log_file_overwritten_by_another_process_is_reported() {
     use std::os::unix::fs::FileExt;
     let daemon = Daemon::start();
-    let file = session_with_file(&daemon, "Overwritten");
+    let file = start_session_with_file(&daemon, "Overwritten");
     let modification_time = |file: &std::path::Path| file.metadata().unwrap().modified().unwrap();
     let (before, size) = (modification_time(&file), file.metadata().unwrap().len() as usize);
     let other_writer = std::fs::OpenOptions::new().write(true).open(&file).unwrap();
@@ -352,7 +352,7 @@ fn log_file_overwritten_by_another_process_is_reported() {
 fn counts_do_not_depend_on_the_location_of_the_log_file() {
     let daemon = Daemon::start();
     for (name, remove) in [("Renamed", false), ("Removed", true)] {
-        let file = session_with_file(&daemon, name);
+        let file = start_session_with_file(&daemon, name);
         if remove {
             std::fs::remove_file(&file).unwrap();
         } else {

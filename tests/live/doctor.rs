@@ -31,8 +31,8 @@ fn machine_is_described_as_text_and_as_json() {
     assert_eq!(find_object(&objects, "check", "named_daemon")["state"], "ok");
     // The exit status depends on the needs.
     for need in ["samples", "kernel", "stacks", "symbols"] {
-        let met = find_object(&objects, "need", need)["met"] == true;
-        absent.weir(["doctor", "--need", need]).expect(if met { 0 } else { 77 });
+        let is_met = find_object(&objects, "need", need)["met"] == true;
+        absent.weir(["doctor", "--need", need]).expect(if is_met { 0 } else { 77 });
     }
     absent.weir(["doctor", "--need", "magic"]).expect(2);
 }
@@ -69,8 +69,8 @@ fn process_is_described_by_its_providers_and_socket() {
         assert_eq!(find_object(&objects, "check", check)["state"], "ok", "{check}");
     }
     // With another runtime folder, the report names the folder that the process uses.
-    let elsewhere = Daemon::start();
-    let objects = elsewhere.weir(["doctor", "--json", "--pid", &pid]).expect(0).json();
+    let other_daemon = Daemon::start();
+    let objects = other_daemon.weir(["doctor", "--json", "--pid", &pid]).expect(0).json();
     assert_eq!(find_object(&objects, "check", "process_providers")["state"], "missing");
     let folder = find_object(&objects, "check", "process_folder");
     assert!(folder["now"].as_str().unwrap().contains(daemon.folder().to_str().unwrap()), "{folder}");
@@ -86,7 +86,7 @@ fn perf_record_succeeds(uid: Option<u32>, folder: &Path, arguments: &[&str]) -> 
     if let Some(uid) = uid {
         command.uid(uid).gid(uid).env_clear().env("PATH", "/usr/bin:/bin:/usr/local/bin");
     }
-    command.status().expect("perf runs").success()
+    command.status().expect("perf did not run").success()
 }
 
 #[test]
@@ -107,7 +107,7 @@ fn needs_are_met_exactly_where_perf_succeeds() {
     // Copied by another process: a descriptor open for writing in this one might be inherited by a
     // child, and would keep the program from being executed.
     let copied = Command::new("cp").arg(env!("CARGO_BIN_EXE_weir")).arg(&program).status();
-    assert!(copied.expect("cp runs").success());
+    assert!(copied.expect("cp failed").success());
     for uid in [None, Some(ORDINARY_USER)] {
         let mut command = match uid {
             None => weir_command(["doctor", "--json", "--user"]),
@@ -120,8 +120,8 @@ fn needs_are_met_exactly_where_perf_succeeds() {
         let output =
             command.env_clear().env("TMPDIR", folder.path()).current_dir(folder.path()).output().unwrap();
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-        let path_text = String::from_utf8(output.stdout).unwrap();
-        let objects: Vec<Value> = path_text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        let text = String::from_utf8(output.stdout).unwrap();
+        let objects: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
         if find_object(&objects, "check", "pid_namespace")["state"] != "ok" {
             return skip("perf", "in a PID namespace, weir doctor reports fewer capabilities than perf has");
         }
@@ -134,8 +134,8 @@ fn needs_are_met_exactly_where_perf_succeeds() {
             if need == "kernel" && uid.is_none() && !Path::new("/sys/kernel/tracing/events").is_dir() {
                 continue;
             }
-            let met = find_object(&objects, "need", need)["met"] == true;
-            assert_eq!(met, perf_record_succeeds(uid, folder.path(), perf_options), "{need} for {uid:?}");
+            let is_met = find_object(&objects, "need", need)["met"] == true;
+            assert_eq!(is_met, perf_record_succeeds(uid, folder.path(), perf_options), "{need} for {uid:?}");
         }
     }
 }

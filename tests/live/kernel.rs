@@ -1,5 +1,5 @@
-//! Kernel events from the command line: selection, notes and errors, and one file with the events of
-//! programs.
+//! Kernel events from the command line: selection, notes and errors, and one file with the events
+//! of programs.
 
 use std::process::Command;
 
@@ -300,8 +300,8 @@ fn file_names_are_best_effort_without_probes() {
     let file = daemon.path("a.etl");
     let run = daemon.weir(["record", "--kernel", "disk_file_io", "-o", arg(&file), "--", "true"]);
     if has_kernel_events(&run) {
-        let events = std::path::Path::new("/sys/kernel/tracing");
-        let has_probes = !events.join("events").is_dir() || events.join("kprobe_events").exists();
+        let tracefs = std::path::Path::new("/sys/kernel/tracing");
+        let has_probes = !tracefs.join("events").is_dir() || tracefs.join("kprobe_events").exists();
         assert_eq!(run.stderr.contains("file names are best effort"), !has_probes, "{}", run.stderr);
     }
 }

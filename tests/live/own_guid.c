@@ -1,5 +1,5 @@
 /* Registers one or two providers of one name, whose GUIDs are not the hash of the name:
- * own_guid COUNT [two] */
+ * own_guid EVENTS [two] */
 #include <TraceLoggingProvider.h>
 
 #include <stdlib.h>

@@ -23,7 +23,7 @@ use crate::util::{Daemon, Process, eventually};
 const PRIVATE_SEQUENTIAL: u32 = EVENT_TRACE_FILE_MODE_SEQUENTIAL | EVENT_TRACE_PRIVATE_LOGGER_MODE;
 
 fn connect_controller(daemon: &Daemon) -> Controller {
-    Controller::find_at(daemon.folder()).unwrap().expect("the daemon runs")
+    Controller::find_at(daemon.folder()).unwrap().expect("the daemon did not run")
 }
 
 fn private_config(name: &str, file: &Path) -> SessionConfig {
@@ -106,7 +106,7 @@ fn later_process_records_its_first_event_and_finalises_at_exit() {
     let daemon = Daemon::start();
     let (mut controller, file) = (connect_controller(&daemon), daemon.path("app.etl"));
     let (session, started) = start_and_enable(&mut controller, &private_config("App", &file));
-    assert_eq!(started.processes, 0, "a session without processes starts");
+    assert_eq!(started.processes, 0, "the session has a process before one runs");
     run_shop(&daemon, 4);
     assert_eq!(
         shop_events_in(&file).len(),
@@ -121,7 +121,7 @@ fn later_process_records_its_first_event_and_finalises_at_exit() {
     );
     let others = std::fs::read_dir(daemon.folder()).unwrap().flatten();
     let others = others.filter(|entry| entry.file_name().to_string_lossy().starts_with("app.etl_"));
-    let other = others.map(|entry| entry.path()).next().expect("the second process has a separate file");
+    let other = others.map(|entry| entry.path()).next().expect("the second process has no separate file");
     assert_eq!(shop_events_in(&other).len(), 2 * EVENTS_PER_ORDER);
     assert_eq!(controller.stop(&session).unwrap().processes, 0);
 }
@@ -135,7 +135,7 @@ fn session_filters_limit_the_participating_processes() {
         let filters = vec![Filter { kind, data }];
         SessionConfig { filters, ..private_config(name, &daemon.path(&format!("{name}.etl"))) }
     };
-    let utf16 = |path_text: &str| path_text.encode_utf16().flat_map(u16::to_le_bytes).collect::<Vec<u8>>();
+    let utf16 = |text: &str| text.encode_utf16().flat_map(u16::to_le_bytes).collect::<Vec<u8>>();
     let pid = shops[1].id().to_le_bytes().to_vec();
     for (config, processes) in [
         (filtered_config("Pid", EVENT_FILTER_TYPE_PID, pid), 1),

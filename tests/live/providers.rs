@@ -60,28 +60,28 @@ fn providers_are_read_from_lists_files_and_repeated_flags() {
         "# ours\nOne:0x1:warning\n{b3864c38-4273-58c5-545b-8b3608343471} (0x1,0x2) 0x5 # theirs\n";
     std::fs::write(&list, list_text).unwrap();
     daemon.weir(["start", "Many", "-pf", arg(&list), "-p", "Two+Three::4", "-p", "*Four@all=0x3"]).expect(0);
-    let enabled = |name: &str| {
+    let enabled_settings = |name: &str| {
         let all = daemon.weir(["query", name, "--json"]).expect(0).json();
-        let settings = |p: &Value| (p["level"].as_u64().unwrap(), p["any"].to_string(), p["all"].to_string());
-        let mut found: Vec<_> = all[0]["providers"].as_array().unwrap().iter().map(settings).collect();
+        let parse = |p: &Value| (p["level"].as_u64().unwrap(), p["any"].to_string(), p["all"].to_string());
+        let mut found: Vec<_> = all[0]["providers"].as_array().unwrap().iter().map(parse).collect();
         found.sort();
         found
     };
-    let row = |level, any: &str, all: &str| (level, format!("\"{any}\""), format!("\"{all}\""));
+    let settings = |level, any: &str, all: &str| (level, format!("\"{any}\""), format!("\"{all}\""));
     let all = [
-        row(0, "0x0", "0x0"),
-        row(0, "0x0", "0x3"),
-        row(3, "0x1", "0x0"),
-        row(4, "0x0", "0x0"),
-        row(5, "0x3", "0x0"),
+        settings(0, "0x0", "0x0"),
+        settings(0, "0x0", "0x3"),
+        settings(3, "0x1", "0x0"),
+        settings(4, "0x0", "0x0"),
+        settings(5, "0x3", "0x0"),
     ];
-    assert_eq!(enabled("Many"), all);
+    assert_eq!(enabled_settings("Many"), all);
     daemon.weir(["disable", "Many", "-pf", arg(&list), "-p", "Two;Three"]).expect(0);
-    assert_eq!(enabled("Many"), [row(0, "0x0", "0x3")]);
+    assert_eq!(enabled_settings("Many"), [settings(0, "0x0", "0x3")]);
     daemon.weir(["enable", "Many", "Four", "Five", "--level", "2"]).expect(0);
     assert_eq!(
-        enabled("Many"),
-        [row(2, "0x0", "0x0"), row(2, "0x0", "0x0")],
+        enabled_settings("Many"),
+        [settings(2, "0x0", "0x0"), settings(2, "0x0", "0x0")],
         "an enable does not replace the earlier one"
     );
 }
@@ -144,8 +144,8 @@ fn payload_conditions_and_provider_filters_reach_the_session() {
     assert_eq!(filters, ["0x80000000", "0x80000100"]);
 }
 
-/// Program of [`only_events_with_matching_fields_are_recorded`]: writes an event of a manifest for
-/// each state and version.
+/// The program that [`only_events_with_matching_fields_are_recorded`] runs: writes one event of a
+/// manifest for each pair of state and version.
 #[test]
 #[ignore = "another test runs this one as a separate program"]
 fn writes_events_of_a_manifest() {
@@ -231,7 +231,7 @@ fn one_provider_is_shown_with_its_programs_under_the_requested_name() {
 }
 
 #[test]
-fn only_named_processes_are_enabled() {
+fn only_listed_processes_are_enabled() {
     let daemon = Daemon::start();
     let file = daemon.path("a.etl");
     let (chosen, _other) = (start_shop(&daemon), start_shop(&daemon));
@@ -347,7 +347,7 @@ fn user_id_and_session_id_of_an_event_are_shown() {
 }
 
 #[test]
-fn unknown_provider_cannot_be_asked_for_state() {
+fn capture_state_of_an_unknown_provider_is_refused() {
     let daemon = Daemon::start();
     daemon.weir(["start", "Asking"]).expect(0);
     let run = daemon.weir(["capture-state", "Asking", "Nobody.Has.It"]).expect(1);

@@ -96,7 +96,7 @@ fn second_ctrl_c_exits_at_once_with_a_finalised_file() {
     let file = daemon.path("a.etl");
     // The stop waits a second for a process that does not answer. On a machine that takes longer
     // than that to deliver two signals, the stop completes first; then the test tries again.
-    let left_at_once = (0..10).any(|_| {
+    let exited_at_once = (0..10).any(|_| {
         let shop = start_shop(&daemon);
         let mut recording = daemon.spawn_weir(["record", "-p", SHOP, "-o", arg(&file), "--low-latency"]);
         wait_for_session_with_events(&daemon, "weir-record-");
@@ -112,7 +112,7 @@ fn second_ctrl_c_exits_at_once_with_a_finalised_file() {
         assert!(!shop_events_in(&file).is_empty());
         run.code == 130
     });
-    assert!(left_at_once, "the second SIGINT never ended the command at once");
+    assert!(exited_at_once, "the second SIGINT never ended the command at once");
 }
 
 #[test]

@@ -12,14 +12,14 @@ use crate::util::{root, skip};
 /// Returns the output of a step of the script. Fails unless the step ended with this status.
 #[track_caller]
 fn step_output(work: &Path, name: &str, status: &str) -> String {
-    let path_text = std::fs::read_to_string(work.join("out").join(name)).unwrap();
+    let text = std::fs::read_to_string(work.join("out").join(name)).unwrap();
     let code = std::fs::read_to_string(work.join("out").join(format!("{name}.code"))).unwrap();
-    assert_eq!(code.trim(), status, "{name}: {path_text}");
-    path_text
+    assert_eq!(code.trim(), status, "{name}: {text}");
+    text
 }
 
-fn parse_json_lines(path_text: &str) -> Vec<Value> {
-    path_text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect()
+fn parse_json_lines(text: &str) -> Vec<Value> {
+    text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect()
 }
 
 #[test]
@@ -45,8 +45,8 @@ fn root_records_running_and_later_programs_of_other_users() {
     let script_run = command.env_remove("TRACEWEIR_RUNTIME_DIR").output().unwrap();
     assert!(script_run.status.success(), "{}", String::from_utf8_lossy(&script_run.stderr));
     let pid = |name: &str| -> u64 {
-        let path_text = std::fs::read_to_string(work.join("out").join(format!("{name}.pid"))).unwrap();
-        path_text.trim().parse().unwrap()
+        let text = std::fs::read_to_string(work.join("out").join(format!("{name}.pid"))).unwrap();
+        text.trim().parse().unwrap()
     };
 
     let output = step_output(work, "record", "0");

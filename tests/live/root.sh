@@ -31,12 +31,12 @@ step() { # NAME COMMAND…
     "$@" >"$work/out/$name" 2>&1 || code=$?
     echo "$code" >"$work/out/$name.code"
 }
-as() { # UID COMMAND…: a user whose folder is in the temporary folder
+as() { # UID COMMAND…: runs a command as a user with a runtime folder in the temporary folder
     uid=$1
     shift
     (cd / && exec setpriv "--reuid=$uid" "--regid=$uid" --clear-groups env "TMPDIR=$work/tmp" "$@")
 }
-open_shop() { # UID NAME: begins a shop, whose process id is in FOLDER/out/NAME.pid
+start_shop() { # UID NAME: starts a shop; its process id is in FOLDER/out/NAME.pid
     (cd / && exec setpriv "--reuid=$1" "--regid=$1" --clear-groups env "TMPDIR=$work/tmp" \
         "$weir" demo-shop --pause 1 --orders 100000000 >/dev/null 2>&1) &
     processes="$processes $!"
@@ -47,15 +47,15 @@ open_shop() { # UID NAME: begins a shop, whose process id is in FOLDER/out/NAME.
         done
         sleep 0.05
     done
-    echo "shop $2 does not come up" >&2
+    echo "shop $2 did not start" >&2
     exit 1
 }
 
 # Two programs that run before the daemon, and a killed one that left its socket. Also a link to a
 # file that must not be changed.
-open_shop 65534 running
-open_shop 65533 other
-open_shop 65533 killed
+start_shop 65534 running
+start_shop 65533 other
+start_shop 65533 killed
 killed=$(cat "$work/out/killed.pid")
 kill -9 "$killed"
 wait "$killed" 2>/dev/null || true
@@ -72,7 +72,7 @@ for _ in $(seq 30); do
         ! grep -q "\"pid\":$(cat "$work/out/other.pid")," "$work/out/dump" || break
 done
 step start "$weir" start Root -p "$shop" -o "$work/start.etl"
-open_shop 65534 later
+start_shop 65534 later
 for _ in $(seq 600); do
     step providers "$weir" providers "$shop" --json
     ! grep -q "[^0-9]$(cat "$work/out/later.pid")[^0-9]" "$work/out/providers" || break

@@ -143,7 +143,7 @@ fn on_demand_daemon_keeps_no_descriptor_of_its_starter() {
     assert!(daemon.is_answering());
 
     let file = std::fs::File::open(&lock).unwrap();
-    rustix::fs::flock(&file, lock_exclusively).expect("no process holds the lock");
+    rustix::fs::flock(&file, lock_exclusively).expect("a process holds the lock");
     let nonblocking = rustix::fs::OFlags::WRONLY | rustix::fs::OFlags::NONBLOCK;
     let reader = rustix::fs::open(&fifo, nonblocking, rustix::fs::Mode::empty());
     assert_eq!(reader.err(), Some(rustix::io::Errno::NXIO), "a process reads the pipe");

@@ -26,7 +26,7 @@ fn events_appear_while_the_program_runs_and_the_session_is_removed() {
     );
     watch.signal(Signal::INT);
     for line in lines {
-        serde_json::from_str::<Value>(&line.unwrap()).expect("every line is complete");
+        serde_json::from_str::<Value>(&line.unwrap()).expect("a line is not complete JSON");
     }
     watch.finish().expect(0);
     assert_eq!(running_sessions(&daemon).len(), 0);
@@ -38,12 +38,9 @@ fn session_continues_after_watch_ends() {
     daemon.weir(["start", "Live", "--mode", "real-time", "--low-latency", "-p", SHOP]).expect(0);
     let _shop = start_shop(&daemon);
     let run = daemon.weir(["watch", "live", "--head", "3", "--event", "Brew"]).expect(0);
-    let path_text = run.text();
-    assert_eq!(path_text.lines().count(), 3, "{path_text}");
-    assert!(
-        path_text.lines().all(|l| l.contains("Traceweir.Demo.CoffeeShop/Brew dose={grams=")),
-        "{path_text}"
-    );
+    let text = run.text();
+    assert_eq!(text.lines().count(), 3, "{text}");
+    assert!(text.lines().all(|l| l.contains("Traceweir.Demo.CoffeeShop/Brew dose={grams=")), "{text}");
 
     let mut watch = daemon.spawn_weir(["watch", "Live", "--format", "csv"]);
     let mut lines = BufReader::new(watch.stdout()).lines();
@@ -71,13 +68,9 @@ fn end_of_the_session_ends_watch() {
     eventually("a consumer is connected", || (running_sessions(&daemon)[0]["consumers"] == 1).then_some(()));
     super::run_shop(&daemon, 2);
     daemon.weir(["stop", "Short"]).expect(0);
-    let path_text = watch.finish().expect(0).text();
-    assert_eq!(
-        path_text.matches("<EventName>Brew").count().max(path_text.matches(">Brew<").count()),
-        2,
-        "{path_text}"
-    );
-    assert!(path_text.trim_end().ends_with("</Events>"), "the XML document is not closed");
+    let text = watch.finish().expect(0).text();
+    assert_eq!(text.matches("<EventName>Brew").count().max(text.matches(">Brew<").count()), 2, "{text}");
+    assert!(text.trim_end().ends_with("</Events>"), "the XML document is not closed");
 }
 
 #[test]

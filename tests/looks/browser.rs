@@ -44,7 +44,7 @@ struct Browser {
     received: Vec<u8>,
     last_id: u64,
     /// DevTools session of the page; empty before it is attached.
-    session_options: String,
+    session_id: String,
 }
 
 impl Browser {
@@ -68,20 +68,14 @@ impl Browser {
         // one process group.
         command.process_group(0);
         let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
-        let (received, session_options) = (Vec::new(), String::new());
-        let mut browser = Self {
-            child,
-            requests: to_browser,
-            answers: from_browser,
-            received,
-            last_id: 0,
-            session_options,
-        };
+        let (received, session_id) = (Vec::new(), String::new());
+        let mut browser =
+            Self { child, requests: to_browser, answers: from_browser, received, last_id: 0, session_id };
         let target = browser.call("Target.createTarget", json!({"url": "about:blank"}));
         let attach = json!({"targetId": target["targetId"], "flatten": true});
         let attached = browser.call("Target.attachToTarget", attach);
-        browser.session_options =
-            attached["sessionId"].as_str().expect("the browser returns a session id").to_owned();
+        browser.session_id =
+            attached["sessionId"].as_str().expect("the browser does not return a session id").to_owned();
         browser
     }
 
@@ -89,8 +83,8 @@ impl Browser {
     fn call(&mut self, method: &str, parameters: Value) -> Value {
         self.last_id += 1;
         let mut request = json!({"id": self.last_id, "method": method, "params": parameters});
-        if !self.session_options.is_empty() {
-            request["sessionId"] = self.session_options.clone().into();
+        if !self.session_id.is_empty() {
+            request["sessionId"] = self.session_id.clone().into();
         }
         self.requests.write_all(format!("{request}\0").as_bytes()).unwrap();
         let deadline = Instant::now() + ANSWER_TIMEOUT;
@@ -108,7 +102,7 @@ impl Browser {
         loop {
             if let Some(end) = self.received.iter().position(|byte| *byte == 0) {
                 let message: Vec<u8> = self.received.drain(..=end).collect();
-                return serde_json::from_slice(&message[..end]).expect("the browser sends JSON");
+                return serde_json::from_slice(&message[..end]).expect("the browser does not send JSON");
             }
             assert!(Instant::now() < deadline, "the browser does not answer");
             let wait = rustix::event::Timespec { tv_sec: 0, tv_nsec: 200_000_000 };
@@ -132,8 +126,8 @@ impl Browser {
     fn open(&mut self, url: &str) {
         self.call("Page.navigate", json!({"url": url}));
         let deadline = Instant::now() + ANSWER_TIMEOUT;
-        let drawn = "document.readyState === 'complete' && document.querySelectorAll('.node').length";
-        while self.evaluate(drawn).as_u64().unwrap_or(0) == 0 {
+        let node_count = "document.readyState === 'complete' && document.querySelectorAll('.node').length";
+        while self.evaluate(node_count).as_u64().unwrap_or(0) == 0 {
             assert!(Instant::now() < deadline, "the page is not drawn");
             std::thread::sleep(Duration::from_millis(50));
         }
@@ -178,10 +172,10 @@ impl Drop for Browser {
 
 /// Returns the sample sums that the page shows: of the zoomed node, and of the search matches.
 fn shown_samples(browser: &mut Browser) -> (u64, u64) {
-    let number = |value: Value| value.as_str().and_then(|text| text.parse().ok()).unwrap_or(u64::MAX);
+    let parse = |value: Value| value.as_str().and_then(|text| text.parse().ok()).unwrap_or(u64::MAX);
     let total = browser.evaluate("document.getElementById('graph').dataset.total");
     let matched = browser.evaluate("document.getElementById('matched').dataset.sum");
-    (number(total), number(matched))
+    (parse(total), parse(matched))
 }
 
 #[test]

@@ -89,15 +89,15 @@ fn samples_are_counted_by_function_module_process_and_thread() {
 fn report_covers_only_the_requested_processes_threads_and_times() {
     let mut trace = build_trace();
     let path = trace.write();
-    let samples = |arguments: &[&str]| number(&run_report("cpu", &path, arguments)[0], "samples");
-    assert_eq!(samples(&["--process", "APP"]), 46);
-    assert_eq!(samples(&["--process", "200", "--process", "app"]), 50);
-    assert_eq!(samples(&["--process", "o*"]), 4);
-    assert_eq!(samples(&["--thread", "102"]), 10);
-    assert_eq!(samples(&["--idle"]), 100);
+    let sample_count = |arguments: &[&str]| number(&run_report("cpu", &path, arguments)[0], "samples");
+    assert_eq!(sample_count(&["--process", "APP"]), 46);
+    assert_eq!(sample_count(&["--process", "200", "--process", "app"]), 50);
+    assert_eq!(sample_count(&["--process", "o*"]), 4);
+    assert_eq!(sample_count(&["--thread", "102"]), 10);
+    assert_eq!(sample_count(&["--idle"]), 100);
     // Samples are at 2 ms, 3 ms, …, and both ends of the range are included.
-    assert_eq!(samples(&["--from", "2ms", "--to", "11ms"]), 10);
-    assert_eq!(samples(&["--from", "51ms"]), 1);
+    assert_eq!(sample_count(&["--from", "2ms", "--to", "11ms"]), 10);
+    assert_eq!(sample_count(&["--from", "51ms"]), 1);
 }
 
 #[test]
@@ -230,7 +230,7 @@ fn windows_trace_has_the_sample_counts_of_microsofts_reader() {
     let baseline_count = |name: &str| {
         let line =
             baseline.lines().find_map(|line| line.strip_prefix(&format!("COUNT Windows Kernel/{name}:")));
-        line.and_then(|count| count.parse::<u64>().ok()).unwrap_or_else(|| panic!("{name} is counted"))
+        line.and_then(|count| count.parse::<u64>().ok()).unwrap_or_else(|| panic!("{name} has no count"))
     };
     let objects = run_report("cpu", &path, &[]);
     assert_eq!(number(&objects[0], "samples"), baseline_count("PerfInfo/Sample"));

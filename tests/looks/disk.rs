@@ -52,10 +52,10 @@ fn operations_are_counted_by_disk_process_and_file() {
     assert_eq!(
         number(find_row(&objects, "file", "/data/a"), "reads"),
         100,
-        "the file that is named at the end of the trace"
+        "the name at the end of the trace was not used"
     );
     assert_eq!(number(find_row(&objects, "file", "/data/b"), "writes"), 1);
-    assert_eq!(number(find_row(&objects, "file", "(no file)"), "flushes"), 1, "a flush has no file");
+    assert_eq!(number(find_row(&objects, "file", "(no file)"), "flushes"), 1, "the flush has a file");
     assert_eq!(rows_by(&objects, "file").len(), 3);
 }
 

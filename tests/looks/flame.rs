@@ -28,7 +28,7 @@ pub(super) fn build_trace() -> TraceBuilder {
     trace.add_image(100, APP_BASE, 0x1000, "/nowhere/app");
     trace.add_image(100, LIB_BASE, 0x1000, "/nowhere/lib.so");
     let mut time = 1000;
-    let mut sample = |trace: &mut TraceBuilder, ids: (u32, u32), frames: &[u64]| {
+    let mut add_sample = |trace: &mut TraceBuilder, ids: (u32, u32), frames: &[u64]| {
         time += 100;
         trace.add_sample(time, 0, ids.1, frames[0]);
         trace.add_stack(time, 0, ids, frames);
@@ -36,9 +36,9 @@ pub(super) fn build_trace() -> TraceBuilder {
     for index in 0..60 {
         let tid = 101 + u32::from(index % 2 == 0);
         match index {
-            0..30 => sample(&mut trace, (100, tid), &[APP_BASE + 0x10, APP_BASE + 0x20]),
-            30..50 => sample(&mut trace, (100, tid), &[LIB_BASE + 0x10, APP_BASE + 0x20]),
-            _ => sample(&mut trace, (100, tid), &[KERNEL + 0x10, LIB_BASE + 0x10, APP_BASE + 0x20]),
+            0..30 => add_sample(&mut trace, (100, tid), &[APP_BASE + 0x10, APP_BASE + 0x20]),
+            30..50 => add_sample(&mut trace, (100, tid), &[LIB_BASE + 0x10, APP_BASE + 0x20]),
+            _ => add_sample(&mut trace, (100, tid), &[KERNEL + 0x10, LIB_BASE + 0x10, APP_BASE + 0x20]),
         }
     }
     for (pid, name) in (500..).zip(HOSTILE) {
@@ -47,7 +47,7 @@ pub(super) fn build_trace() -> TraceBuilder {
         trace.add_image(pid, APP_BASE, 0x1000, name);
     }
     for pid in [500, 501, 502, 500, 501] {
-        (0..5).for_each(|_| sample(&mut trace, (pid, pid + 50), &[APP_BASE + 0x10]));
+        (0..5).for_each(|_| add_sample(&mut trace, (pid, pid + 50), &[APP_BASE + 0x10]));
     }
     (0..5).for_each(|_| {
         time += 100;
@@ -86,11 +86,11 @@ fn collapsed_stacks_are_lines_of_functions_and_a_weight() {
     ];
     assert_eq!(stacks, wanted.map(|(stack, weight)| (stack.to_owned(), weight)));
     let all = run_collapsed(&path, &[]);
-    assert_eq!(all.iter().map(|stack| stack.1).sum::<u64>(), 85);
+    assert_eq!(all.iter().map(|(_, weight)| weight).sum::<u64>(), 85);
     assert!(all.iter().all(|(stack, _)| stack.split(';').count() <= 4), "a name adds frames: {all:?}");
-    assert_eq!(run_collapsed(&path, &["--idle"]).iter().map(|stack| stack.1).sum::<u64>(), 90);
+    assert_eq!(run_collapsed(&path, &["--idle"]).iter().map(|(_, weight)| weight).sum::<u64>(), 90);
     let threads = run_collapsed(&path, &["--by-thread", "--thread", "102"]);
-    assert_eq!(threads.iter().map(|stack| stack.1).sum::<u64>(), 30);
+    assert_eq!(threads.iter().map(|(_, weight)| weight).sum::<u64>(), 30);
     assert!(
         threads.iter().all(|(stack, _)| stack.starts_with("app (100);thread 102;app+0x0")),
         "{threads:?}"
@@ -108,13 +108,13 @@ fn speedscope_files_follow_the_published_schema() {
     let (frames, profile) = (file["shared"]["frames"].as_array().unwrap(), &file["profiles"][0]);
     let (samples, weights) = (profile["samples"].as_array().unwrap(), profile["weights"].as_array().unwrap());
     assert_eq!(samples.len(), weights.len());
-    let label = |at: &Value| frames[at.as_u64().unwrap() as usize]["name"].as_str().unwrap().to_owned();
+    let frame_name = |at: &Value| frames[at.as_u64().unwrap() as usize]["name"].as_str().unwrap().to_owned();
     let mut stacks: Vec<(String, u64)> = Vec::new();
     for (sample, weight) in samples.iter().zip(weights) {
-        let names: Vec<String> = sample.as_array().unwrap().iter().map(label).collect();
+        let names: Vec<String> = sample.as_array().unwrap().iter().map(frame_name).collect();
         stacks.push((names.join(";"), weight.as_u64().unwrap()));
     }
-    assert_eq!(stacks.iter().map(|stack| stack.1).sum::<u64>(), profile["endValue"].as_u64().unwrap());
+    assert_eq!(stacks.iter().map(|(_, weight)| weight).sum::<u64>(), profile["endValue"].as_u64().unwrap());
     assert!(stacks.contains(&("app (100);app+0x0;lib.so+0x0;kernel+0x0".to_owned(), 10)), "{stacks:?}");
     assert!(
         stacks.iter().any(|(stack, _)| stack.starts_with(HOSTILE[1])),
@@ -183,7 +183,7 @@ fn picture_file_names_are_refused_for_a_page() {
     assert!(run.stderr.contains("flame.html") && run.stderr.contains("--collapsed"), "{}", run.stderr);
     assert!(!picture.exists());
     run_flame(&trace.write(), &["-o", picture.to_str().unwrap(), "--collapsed"]).expect(0);
-    assert!(picture.exists(), "--collapsed accepts any file name");
+    assert!(picture.exists(), "--collapsed refused a file name");
 }
 
 #[test]
@@ -225,7 +225,7 @@ fn hostile_names_stay_text_on_the_page() {
     assert_eq!(
         (page.matches("<script").count(), page.matches("</script").count()),
         (2, 2),
-        "scripts besides the two of the page"
+        "the page has more than its two scripts"
     );
     assert_eq!(page.matches("<img").count(), 0);
     for outside in ["http://", "https://", "src=\"", "href=", "url(", "@import"] {

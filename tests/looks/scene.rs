@@ -148,7 +148,7 @@ impl TraceBuilder {
         self.add_perf_event(time, cpu, hook::STACK_WALK, 2, &payload);
     }
 
-    /// Adds a stack by its key, of the kernel part or the user part.
+    /// Adds the key of the kernel part or the user part of a stack.
     pub(super) fn add_stack_key(
         &mut self,
         event_time: i64,
@@ -216,7 +216,7 @@ impl TraceBuilder {
         self.add_perf_event(time, 0, hook::DISK_FLUSH, 3, &payload);
     }
 
-    /// Adds the name of a disk, at the end of the trace.
+    /// Adds the name of a disk, at the start of the trace.
     pub(super) fn add_disk_name(&mut self, number: u32, name: &str) {
         let mut payload = Vec::new();
         payload.put_u32(number).put_u32(512).put_u32(1).put_u32(1).put_u64(9).put(&[0; 16]);
@@ -227,7 +227,7 @@ impl TraceBuilder {
         self.add_system_event(hook::CONFIG_PHYSICAL_DISK, 0, &payload);
     }
 
-    /// Adds the name of a file, at the end of the trace.
+    /// Adds a rundown event with the name of a file.
     pub(super) fn add_file_name(&mut self, time: i64, key: u64, name: &str) {
         let mut payload = Vec::new();
         payload.put_u64(key).put_wide_z(name);

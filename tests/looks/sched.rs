@@ -20,7 +20,7 @@ const PID: u32 = 100;
 /// The wait reason of all waiting threads.
 const REASON: u8 = DELAY_EXECUTION;
 
-/// A simulated machine with two processors and the threads 1 to 5, and its accumulated times.
+/// Accumulated times of a simulated machine with two processors and the threads 1 to 5.
 #[derive(Default)]
 struct SimulatedTimes {
     /// Running, waiting and ready microseconds by thread.
@@ -112,8 +112,8 @@ fn simulate(ticks: &[Tick], (from, to): (i64, i64), trace: &mut TraceBuilder) ->
         }
         let old = running_on[usize::from(cpu)];
         let may_run = |state| matches!(state, ThreadState::Unknown | ThreadState::Ready { .. });
-        let is_free = tid == 0 || (may_run(threads[tid as usize].state) && !running_on.contains(&Some(tid)));
-        if !is_free || old == Some(tid) {
+        let can_run = tid == 0 || (may_run(threads[tid as usize].state) && !running_on.contains(&Some(tid)));
+        if !can_run || old == Some(tid) {
             continue;
         }
         // The first switch of a processor is from its idle thread, which was never seen to start.
@@ -184,7 +184,7 @@ fn compare(objects: &[Value], simulated: &SimulatedTimes, is_complete: bool) {
         let row = threads
             .iter()
             .find(|row| number(row, "tid") == u64::from(*tid))
-            .expect("the report has a row of each thread");
+            .expect("the report has no row of a thread");
         let times = ["running_ns", "waiting_ns", "ready_ns"].map(|key| micros(row, key));
         assert_eq!(times, [*running, *waiting, *ready], "thread {tid} of {objects:#?}");
         if is_complete {
@@ -233,8 +233,8 @@ fn times_match_the_simulated_machine() {
     outcome.unwrap();
 }
 
-/// Builds a trace of a thread that waits 3 ms for a sleep and 1 ms for a page, is scheduled late by
-/// 200 µs and 100 µs, and runs for the rest of 10 ms.
+/// Builds a trace of a thread that waits 2.8 ms for a sleep and 0.9 ms for a page, is then
+/// scheduled 200 µs and 100 µs late, and runs for the rest of 10 ms.
 fn sleeping_thread_trace() -> TraceBuilder {
     let mut trace = build_trace();
     trace.add_process(300, "busy");

@@ -22,19 +22,19 @@ fn build_trace() -> TraceBuilder {
         trace.add_process(pid, name);
         trace.add_thread(pid, tid);
     }
-    let call = |trace: &mut TraceBuilder, time, cpu| {
+    let add_call = |trace: &mut TraceBuilder, time, cpu| {
         trace.add_perf_event(time, cpu, ENTER, 2, &0x1000_u64.to_le_bytes())
     };
-    call(&mut trace, 10, 0);
+    add_call(&mut trace, 10, 0);
     trace.add_switch(20, 0, (101, 201), WAITING, USER_REQUEST);
-    call(&mut trace, 30, 0);
-    call(&mut trace, 31, 1);
+    add_call(&mut trace, 30, 0);
+    add_call(&mut trace, 31, 1);
     trace.add_switch(40, 1, (0, 101), INITIALIZED, EXECUTIVE);
-    call(&mut trace, 50, 1);
+    add_call(&mut trace, 50, 1);
     trace.add_perf_event(51, 1, EXIT, 2, &(-110_i32).to_le_bytes());
     trace.add_switch(60, 0, (201, 999), WAITING, USER_REQUEST);
-    call(&mut trace, 70, 0);
-    call(&mut trace, 71, 7);
+    add_call(&mut trace, 70, 0);
+    add_call(&mut trace, 71, 7);
     trace
 }
 

@@ -40,13 +40,13 @@ pub(super) struct WriteCall {
 pub(super) fn build_call(schema: &Schema, template: &str, variant: Variant) -> WriteCall {
     let builder =
         ValueBuilder { schema, template, variant, prefix: format!("{}::", provider_module(schema)) };
-    let mut build_call = WriteCall::default();
-    builder.fields(schema.top(), 0, &mut |_, rust, c, bytes| {
-        build_call.rust.extend(rust);
-        build_call.c.push(c);
-        build_call.bytes.extend(bytes);
+    let mut call = WriteCall::default();
+    builder.add_fields(schema.top(), 0, &mut |_, rust, c, bytes| {
+        call.rust.extend(rust);
+        call.c.push(c);
+        call.bytes.extend(bytes);
     });
-    build_call
+    call
 }
 
 pub(super) fn provider_module(schema: &Schema) -> String {
@@ -98,21 +98,21 @@ impl ValueBuilder<'_> {
 
     /// Returns the number of elements or units of the fields whose size field `index` holds.
     fn referenced_size(&self, index: u16) -> usize {
-        let small = matches!(
+        let is_byte = matches!(
             self.schema.fields()[usize::from(index)].kind,
             FieldKind::Value { input: InType::UINT8, .. }
         );
-        let most = match (self.is_nested(), small) {
+        let largest = match (self.is_nested(), is_byte) {
             (true, _) => 40,
             (false, true) => 255,
             (false, false) => 300,
         };
-        self.variant.choose(2, 0, most)
+        self.variant.choose(2, 0, largest)
     }
 
     /// Builds the values of consecutive fields. `add` gets the index, the Rust value (`None` for a
     /// size field, which is not passed), the C value and the bytes.
-    fn fields(
+    fn add_fields(
         &self,
         fields: &[Field],
         first: usize,
@@ -135,7 +135,7 @@ impl ValueBuilder<'_> {
                 _ => panic!("manifests have no such count"),
             };
             let (rust, c, bytes) = match (&field.kind, count) {
-                (FieldKind::Struct { .. }, _) => self.struct_value(index, field, count),
+                (FieldKind::Struct { .. }, _) => self.struct_value(field, count),
                 (FieldKind::Value { input, .. }, None) => self.single_value(*input, field.length, index),
                 (FieldKind::Value { input, .. }, Some(count)) => {
                     self.array_value(*input, field.length, index, count)
@@ -145,13 +145,13 @@ impl ValueBuilder<'_> {
         }
     }
 
-    fn struct_value(&self, index: usize, field: &Field, count: Option<usize>) -> (String, String, Vec<u8>) {
+    fn struct_value(&self, field: &Field, count: Option<usize>) -> (String, String, Vec<u8>) {
         let FieldKind::Struct { first, members } = field.kind else { panic!("the field is not a structure") };
         let members = self.schema.members(first, members);
         let (mut values, mut bytes) = (Vec::new(), Vec::new());
         for _ in 0..count.unwrap_or(1) {
             let mut named = String::new();
-            self.fields(members, first.into(), &mut |at, rust, _, more| {
+            self.add_fields(members, first.into(), &mut |at, rust, _, more| {
                 if let Some(rust) = rust {
                     let name = members[at - usize::from(first)].name.to_lowercase();
                     let name = if name == "type" { "type_" } else { &name };
@@ -159,10 +159,9 @@ impl ValueBuilder<'_> {
                 }
                 bytes.extend(more);
             });
-            let (head, tail) = self.template.split_at(1);
-            values.push(format!("{}{}{tail}{} {{ {named} }}", self.prefix, head.to_uppercase(), field.name));
+            let (first, rest) = self.template.split_at(1);
+            values.push(format!("{}{}{rest}{} {{ {named} }}", self.prefix, first.to_uppercase(), field.name));
         }
-        let _ = index;
         let rust = match count {
             None => format!("&{}", values[0]),
             Some(_) => format!("&[{}]", values.join(", ")),

@@ -15,7 +15,7 @@ pub(crate) fn retry(times: u32, check: impl Fn()) {
     check();
 }
 
-/// Like [`retry`], for checks that an idle processor without perf events can disturb.
+/// Like [`retry`], for checks that fail where the kernel skips perf events of idle processors.
 ///
 /// Every second attempt keeps all processors busy: some kernels (seen with Linux 6.18) report no
 /// perf events from the idle task of a processor, so that switches to a thread that wakes an idle

@@ -70,7 +70,7 @@ impl ControlGroup {
 /// Moves a process into the control group at `folder`.
 #[track_caller]
 pub(crate) fn enter(folder: &Path, pid: u32) {
-    std::fs::write(folder.join("cgroup.procs"), pid.to_string()).expect("the group accepts the process");
+    std::fs::write(folder.join("cgroup.procs"), pid.to_string()).expect("the group refused the process");
 }
 
 impl Drop for ControlGroup {

@@ -31,7 +31,7 @@ impl DaemonProcess {
     pub(crate) fn start_by(mut command: Command, runtime: &Path, log: impl Into<Stdio>) -> Self {
         command.args(["daemon", "--runtime-dir"]).arg(runtime);
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
-        let mut daemon = Self(command.spawn().expect("weir daemon starts"));
+        let mut daemon = Self(command.spawn().expect("weir daemon did not start"));
         let socket = RuntimeDir::from_path(runtime).control_socket();
         until("the daemon accepts connections", || {
             let ended = daemon.has_ended();
@@ -46,16 +46,16 @@ impl DaemonProcess {
     }
 
     pub(crate) fn signal(&self, signal: Signal) {
-        kill_process(Pid::from_child(&self.0), signal).expect("the daemon still runs");
+        kill_process(Pid::from_child(&self.0), signal).expect("the daemon has ended");
     }
 
     /// Returns the exit status if the daemon has ended.
     pub(crate) fn has_ended(&mut self) -> Option<ExitStatus> {
-        self.0.try_wait().expect("the daemon can be waited for")
+        self.0.try_wait().expect("the daemon cannot be waited for")
     }
 
     pub(crate) fn wait(&mut self) -> ExitStatus {
-        self.0.wait().expect("the daemon ends")
+        self.0.wait().expect("the daemon cannot be waited for")
     }
 
     /// Ends the daemon with SIGTERM, as a service manager does, and waits for it.

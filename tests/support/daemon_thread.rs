@@ -44,7 +44,7 @@ impl DaemonThread {
     pub(crate) fn wait(mut self) {
         until("the daemon ends", || self.has_left());
         if let Some(thread) = self.thread.take() {
-            thread.join().expect("the daemon does not panic").expect("the daemon returns no error");
+            thread.join().expect("the daemon panicked").expect("the daemon returned an error");
         }
     }
 }

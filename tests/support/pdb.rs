@@ -72,15 +72,15 @@ fn procedure(kind: u16, name: &str, (section, offset, length): (u16, u32, u32)) 
     symbol(kind, &body)
 }
 
-fn public(name: &str, flags: u32, (section, offset): (u16, u32)) -> Vec<u8> {
+fn public_symbol(name: &str, flags: u32, (section, offset): (u16, u32)) -> Vec<u8> {
     let mut body = Vec::new();
     body.put_u32(flags).put_u32(offset).put_u16(section).put_ansi_z(name);
     symbol(0x110E, &body)
 }
 
 /// Builds a PDB with `shop::sell` at 0x1100, 0x40 bytes long, `helper` at 0x5010 and the public
-/// symbol `shop::other` at 0x1200. `moved` is the stream that maps moved code (OMAP), or the number
-/// of no stream.
+/// symbol `shop::other` at 0x1200. `moved` is the stream that maps moved code (OMAP), or
+/// `u16::MAX` for none.
 ///
 /// Streams: 1 identity, 3 debug information, 5 a module, 6 global symbols, 7 section headers.
 pub(crate) fn functions(moved: u16) -> Vec<u8> {
@@ -92,9 +92,9 @@ pub(crate) fn functions(moved: u16) -> Vec<u8> {
     symbols.put(&procedure(0x110F, "helper", (2, 0x10, 0x20)));
     symbols.put(&procedure(0x110F, "of no section", (9, 0x10, 0x20)));
     let globals = [
-        public("?sell@shop@@YAXXZ", 2, (1, 0x100)),
-        public("?other@shop@@YAXXZ", 2, (1, 0x200)),
-        public("data", 0, (1, 0x300)),
+        public_symbol("?sell@shop@@YAXXZ", 2, (1, 0x100)),
+        public_symbol("?other@shop@@YAXXZ", 2, (1, 0x200)),
+        public_symbol("data", 0, (1, 0x300)),
     ]
     .concat();
     let modules = module(5, u32::try_from(symbols.len()).unwrap());

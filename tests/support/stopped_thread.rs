@@ -20,7 +20,7 @@ impl StoppedThread {
 impl Drop for StoppedThread {
     fn drop(&mut self) {
         if ptrace_request(libc::PTRACE_DETACH, self.0).is_err() {
-            // The thread has ended. Its process ends only when this is noticed.
+            // The thread has ended. Its process ends only after this process has waited for it.
             let _ = wait_for_thread(self.0);
         }
     }

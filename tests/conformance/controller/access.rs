@@ -18,21 +18,21 @@ pub(crate) const RULES: &[Rule] = &[
     rule!("decision 36", P, "a log belongs to the user who started the session and has the mode 0640 without the bits of that user's umask",
         logs_belong_to_the_starting_user),
     rule!("decision 36", P, "sequential and circular sessions replace an existing file", files_are_replaced),
-    rule!("decision 36", P, "in a folder that every user can write to, a file with a second hard link is not replaced → 5",
-        file_with_a_second_name_is_not_replaced),
-    rule!("decision 36", P, "a path through a link that others could change → 5",
+    rule!("decision 36", P, "replacing a file with a second hard link in a folder that every user can write to → 5",
+        file_with_a_second_link_is_not_replaced),
+    rule!("decision 36", P, "a path through a symbolic link that other users could change → 5",
         links_that_others_could_change_are_refused),
-    rule!("controller 8", H, "the values of the rights", rights_have_their_values),
+    rule!("controller 8", H, "rights have the values of the public headers", rights_have_their_values),
     rule!("controller 8", D, "an unknown GUID has the descriptor of DefaultTraceSecurityGuid",
         unknown_guid_has_the_default_list),
-    rule!("controller 8", D, "everyone may register providers by default", everyone_registers),
+    rule!("controller 8", D, "everyone may register providers by default", everyone_may_register),
     rule!("controller 8 #0", D, "set DACL: one entry replaces all others", set_dacl_replaces_all_entries),
     rule!("controller 8 #2", D, "add DACL: adds one entry that allows or denies", add_dacl_adds_one_entry),
     rule!("controller 8 #1, #3", D, "set and add SACL: Allow is ignored, and the DACL stays",
         audit_entries_keep_the_dacl),
-    rule!("controller 8", D, "an operation from 4 on → 87", unknown_access_operation_is_refused),
+    rule!("controller 8", D, "an operation above 3 → 87", unknown_access_operation_is_refused),
     rule!("controller 8", D, "remove: the default applies again", removed_list_restores_the_default),
-    rule!("controller 8", P, "stored as self-relative descriptors in security.d, named by the GUID",
+    rule!("controller 8", P, "access lists are stored as self-relative descriptors in security.d, named by the GUID",
         access_lists_are_stored_as_files),
     rule!("controller 8", P, "SIDs S-1-22-1-uid, S-1-22-2-gid, S-1-1-0 (everyone) and S-1-5-18 (root)",
         users_and_groups_have_sids),
@@ -64,8 +64,8 @@ fn files_are_replaced(fixture: &Fixture) {
     }
 }
 
-fn file_with_a_second_name_is_not_replaced(fixture: &Fixture) {
-    let folder = fixture.folder().join("everybody's");
+fn file_with_a_second_link_is_not_replaced(fixture: &Fixture) {
+    let folder = fixture.folder().join("writable by all");
     std::fs::create_dir(&folder).unwrap();
     std::fs::set_permissions(&folder, PermissionsExt::from_mode(0o1777)).unwrap();
     let path = folder.join("a.etl");
@@ -123,8 +123,8 @@ fn read_dacl(fixture: &Fixture, object: Guid) -> Vec<Ace> {
 }
 
 #[track_caller]
-fn change_access_list(fixture: &Fixture, object: Guid, operation: SecurityOperation, who: Sid, allow: bool) {
-    fixture.connect().set_access(object, operation, &who, ENABLE_RIGHT, allow).expect("the list changes");
+fn change_access_list(fixture: &Fixture, object: Guid, operation: SecurityOperation, sid: Sid, allow: bool) {
+    fixture.connect().set_access(object, operation, &sid, ENABLE_RIGHT, allow).expect("set_access failed");
 }
 
 fn unknown_guid_has_the_default_list(fixture: &Fixture) {
@@ -135,7 +135,7 @@ fn unknown_guid_has_the_default_list(fixture: &Fixture) {
     fixture.connect().remove_access(DEFAULT_TRACE_SECURITY).unwrap();
 }
 
-fn everyone_registers(fixture: &Fixture) {
+fn everyone_may_register(fixture: &Fixture) {
     let allows_registering = |entry: &Ace| {
         (entry.kind, entry.sid) == (AceKind::Allow, Sid::EVERYONE)
             && entry.rights.contains(Rights::TRACELOG_REGISTER_GUIDS)
@@ -146,9 +146,9 @@ fn everyone_registers(fixture: &Fixture) {
 
 fn set_dacl_replaces_all_entries(fixture: &Fixture) {
     let object = new_guid();
-    for who in [Sid::user(1_000), Sid::group(7)] {
-        change_access_list(fixture, object, SecurityOperation::SET_DACL, who, true);
-        assert_eq!(read_dacl(fixture, object), [Ace::new(AceKind::Allow, who, ENABLE_RIGHT)]);
+    for sid in [Sid::user(1_000), Sid::group(7)] {
+        change_access_list(fixture, object, SecurityOperation::SET_DACL, sid, true);
+        assert_eq!(read_dacl(fixture, object), [Ace::new(AceKind::Allow, sid, ENABLE_RIGHT)]);
     }
     fixture.connect().remove_access(object).unwrap();
 }
@@ -168,7 +168,7 @@ fn add_dacl_adds_one_entry(fixture: &Fixture) {
 fn audit_entries_keep_the_dacl(fixture: &Fixture) {
     let object = new_guid();
     let before = read_dacl(fixture, object);
-    let audit = |who| Ace::new(AceKind::Audit, who, ENABLE_RIGHT);
+    let audit = |sid| Ace::new(AceKind::Audit, sid, ENABLE_RIGHT);
     let (one, two) = (Sid::user(1_000), Sid::user(1_001));
     change_access_list(fixture, object, SecurityOperation::SET_SACL, one, false);
     change_access_list(fixture, object, SecurityOperation::ADD_SACL, two, true);

@@ -10,41 +10,41 @@ use traceweir_format::spec::event::ExtType;
 use traceweir_format::spec::session::{EVENT_TRACE_FILE_MODE_NEWFILE, EVENT_TRACE_FILE_MODE_SEQUENTIAL};
 use traceweir_transport::runtime::RuntimeDir;
 
-use super::daemon::{connect_to, make_folder_with, write_trusted_file};
+use super::daemon::{connect_to, make_folder_with};
 use crate::other::{Daemon, OtherProcess};
 use crate::rule::{Rule, rule};
 use crate::stage::{ACCESS_DENIED, Fixture, INSTANCE_NOT_FOUND, events_of, new_guid, status};
 
 #[rustfmt::skip]
 pub(crate) const RULES: &[Rule] = &[
-    rule!("controller 11 #Start", D, "1: the session runs before the first client is answered",
+    rule!("controller 11 #Start", D, "Start 1: the session runs before the first client is answered",
         autologger_runs_before_the_first_client),
-    rule!("controller 11 #Start", D, "0, the default: it is not started",
+    rule!("controller 11 #Start", D, "Start 0, the default: the session is not started",
         autologger_without_start_does_not_run),
-    rule!("controller 11 #Guid", D, "required", autologger_needs_a_guid),
-    rule!("controller 11", D, "defaults: sequential file of 100 MiB, clock 1, no flush timer, the name in the folder of logs",
+    rule!("controller 11 #Guid", D, "a definition without a GUID starts no session", autologger_needs_a_guid),
+    rule!("controller 11", D, "defaults: sequential file of 100 MiB, clock 1, no flush timer, a file with the session's name in the folder of logs",
         autologger_has_defaults),
-    rule!("controller 11", D, "buffers, clock, timer, mode and size are as given",
-        autologger_takes_its_values),
-    rule!("controller 11 #BufferSize", D, "below 1 MiB; larger sizes are corrected",
+    rule!("controller 11", D, "buffers, clock, timer, mode and size are those of the definition",
+        autologger_uses_the_values_of_its_definition),
+    rule!("controller 11 #BufferSize", D, "a buffer size of 1 MiB or more is corrected to less",
         autologger_buffers_stay_below_a_mib),
-    rule!("controller 11 #FileMax", D, "2 to 16 generations in turn, each with its number .NNNN",
+    rule!("controller 11 #FileMax", D, "FileMax 2 to 16: starts write to that many files in turn, with the suffixes .NNNN",
         log_generations_rotate),
-    rule!("api 4", D, "a FileMax beyond 16 is 16", at_most_sixteen_generations),
-    rule!("controller 11 #FileCounter", D, "maintained by the runtime", file_counter_is_maintained),
-    rule!("controller 11 #Status", D, "the Win32 code of the last start", status_of_the_last_start_is_stored),
-    rule!("controller 11 #LogFileMode", D, "no new-file mode: corrected", autologger_has_no_file_sequence),
-    rule!("controller 11 #Enabled", D, "0, the default: the provider is not enabled",
+    rule!("api 4", D, "a FileMax above 16 counts as 16", at_most_sixteen_generations),
+    rule!("controller 11 #FileCounter", D, "the daemon stores the number of the newest file", file_counter_is_maintained),
+    rule!("controller 11 #Status", D, "the daemon stores the Win32 code of the last start", status_of_the_last_start_is_stored),
+    rule!("controller 11 #LogFileMode", D, "new-file mode is corrected to a sequential file", autologger_has_no_file_sequence),
+    rule!("controller 11 #Enabled", D, "Enabled 0, the default: the provider is not enabled",
         autologger_providers_are_disabled_by_default),
-    rule!("controller 11 #EnableLevel, #MatchAnyKeyword, #MatchAllKeyword", D, "a provider is enabled with them; they are 0 by default",
+    rule!("controller 11 #EnableLevel, #MatchAnyKeyword, #MatchAllKeyword", D, "a provider is enabled with these values; they are 0 by default",
         autologger_enables_providers_with_their_values),
-    rule!("controller 11 #MatchAllKeyword", D, "MatchAnyKeyword 0 is everything; then MatchAllKeyword is unused",
-        all_is_unused_without_any),
-    rule!("controller 11 #EnableFlags", D, "the flags of a classic provider", flags_of_a_classic_provider),
-    rule!("controller 11 #EnableProperty", D, "the properties of an enable", properties_of_an_enable),
+    rule!("controller 11 #MatchAllKeyword", D, "MatchAnyKeyword 0 matches every keyword, and MatchAllKeyword is then unused",
+        autologger_ignores_match_all_without_match_any),
+    rule!("controller 11 #EnableFlags", D, "a classic provider is enabled with these flags", enable_flags_set_match_any),
+    rule!("controller 11 #EnableProperty", D, "events get the extended data items of these properties", enable_property_adds_items),
     rule!("controller 11", D, "a value that cannot be honoured is corrected, and the session runs",
         autologger_corrects_invalid_values),
-    rule!("controller 2 #0x40", D, "a non-stoppable autologger: stop is refused → 5",
+    rule!("controller 2 #0x40", D, "a stop of a non-stoppable autologger → 5",
         non_stoppable_autologger_cannot_be_stopped),
     rule!("controller 11", D, "WMI_GLOBAL_LOGGER_ID (1) with no global logger running → 4201",
         global_logger_is_not_running),
@@ -57,12 +57,12 @@ struct AutologgerDaemon {
 }
 
 impl AutologgerDaemon {
-    /// Starts a daemon whose definition has these lines and a GUID.
+    /// Starts a daemon whose autologger definition has a GUID and these lines.
     fn start_with(fixture: &Fixture, lines: &str) -> Self {
         Self::start_with_only(fixture, &format!("Start = 1\nGuid = \"{}\"\n{lines}\n", new_guid()))
     }
 
-    /// Starts a daemon whose definition has only these lines.
+    /// Starts a daemon whose autologger definition is `text`.
     fn start_with_only(fixture: &Fixture, text: &str) -> Self {
         let folder = make_folder_with(fixture, "autologger.d/Boot.conf", text);
         let mut daemon = Self { daemon: None, folder };
@@ -70,7 +70,6 @@ impl AutologgerDaemon {
         daemon
     }
 
-    /// Restarts the daemon.
     fn restart(&mut self) {
         self.daemon = None;
         self.daemon = Some(Daemon::start(&self.folder));
@@ -92,7 +91,7 @@ impl AutologgerDaemon {
             .state("Boot")
     }
 
-    /// Returns level, any and all that the session has for a provider.
+    /// Returns the level and the masks (any, all) with which the session enabled a provider.
     fn level_and_masks(&self, guid: Guid) -> Option<(u8, u64, u64)> {
         let all = self.controller().provider_entries().unwrap();
         let entry = all.into_iter().find(|entry| entry.provider == guid)?;
@@ -143,7 +142,7 @@ fn autologger_has_defaults(fixture: &Fixture) {
     assert_eq!(config.log_file, Some(autologger.folder.join("log/Boot.etl")));
 }
 
-fn autologger_takes_its_values(fixture: &Fixture) {
+fn autologger_uses_the_values_of_its_definition(fixture: &Fixture) {
     let lines = "BufferSize = 128\nMinimumBuffers = 70\nMaximumBuffers = 90\nClockType = 2\nFlushTimer = 7\n\
                  LogFileMode = 2\nMaxFileSize = 33\n";
     let path = fixture.unique_path();
@@ -208,7 +207,6 @@ fn status_of_the_last_start_is_stored(fixture: &Fixture) {
     let autologger =
         AutologgerDaemon::start_with(fixture, &format!("FileName = \"{}\"\n", missing.display()));
     assert_eq!((autologger.query(), autologger.state().status), (Err(INSTANCE_NOT_FOUND), Some(3)));
-    write_trusted_file(&autologger.folder.join("autologger.d/Boot.conf"), "Start = 1\n");
 }
 
 fn autologger_has_no_file_sequence(fixture: &Fixture) {
@@ -229,14 +227,14 @@ fn autologger_providers_are_disabled_by_default(fixture: &Fixture) {
 
 fn autologger_enables_providers_with_their_values(fixture: &Fixture) {
     let (one, two) = (new_guid(), new_guid());
-    let given = "EnableLevel = 5\nMatchAnyKeyword = 0x300000007\nMatchAllKeyword = 4";
+    let lines = "EnableLevel = 5\nMatchAnyKeyword = 0x300000007\nMatchAllKeyword = 4";
     let autologger =
-        AutologgerDaemon::start_with(fixture, &(provider_lines(one, given) + &provider_lines(two, "")));
+        AutologgerDaemon::start_with(fixture, &(provider_lines(one, lines) + &provider_lines(two, "")));
     assert_eq!(autologger.level_and_masks(one), Some((5, 0x3_0000_0007, 4)));
     assert_eq!(autologger.level_and_masks(two), Some((0, 0, 0)));
 }
 
-fn all_is_unused_without_any(fixture: &Fixture) {
+fn autologger_ignores_match_all_without_match_any(fixture: &Fixture) {
     let guid = new_guid();
     let autologger = AutologgerDaemon::start_with(fixture, &provider_lines(guid, "MatchAllKeyword = 0x80"));
     let mut other = OtherProcess::start(guid, Some(&autologger.folder));
@@ -244,14 +242,14 @@ fn all_is_unused_without_any(fixture: &Fixture) {
     assert_eq!(autologger.stop().len(), 1, "MatchAllKeyword was applied without MatchAnyKeyword");
 }
 
-fn flags_of_a_classic_provider(fixture: &Fixture) {
+fn enable_flags_set_match_any(fixture: &Fixture) {
     let guid = new_guid();
     let autologger =
         AutologgerDaemon::start_with(fixture, &provider_lines(guid, "EnableFlags = 0x30\nEnableLevel = 2"));
     assert_eq!(autologger.level_and_masks(guid), Some((2, 0x30, 0)));
 }
 
-fn properties_of_an_enable(fixture: &Fixture) {
+fn enable_property_adds_items(fixture: &Fixture) {
     let guid = new_guid();
     let autologger = AutologgerDaemon::start_with(fixture, &provider_lines(guid, "EnableProperty = 0x80"));
     let mut other = OtherProcess::start(guid, Some(&autologger.folder));

@@ -28,7 +28,7 @@ pub(crate) const RULES: &[Rule] = &[
     rule!("controller 2 #0x4000", D, "messages are numbered through all sessions",
         messages_are_numbered_through_all_sessions),
     rule!("controller 2 #0x4000, #0x8000", D, "without either, messages have the number 0",
-        session_numbers_nothing),
+        messages_have_no_numbers_by_default),
 ];
 
 const CLASS: Guid = Guid::from_u128(0xC1A5_5000);
@@ -47,7 +47,7 @@ fn register_with_log(control: Guid) -> (Registration, Arc<Mutex<Vec<ReceivedNoti
 }
 
 fn last_notice(notices: &Mutex<Vec<ReceivedNotice>>) -> ReceivedNotice {
-    *notices.lock().unwrap().last().expect("the provider got a notice")
+    *notices.lock().unwrap().last().expect("the provider got no notice")
 }
 
 fn enable_level_and_flags(fixture: &Fixture) {
@@ -127,6 +127,6 @@ fn messages_are_numbered_through_all_sessions(fixture: &Fixture) {
     assert_eq!(all, (first[0]..first[0] + 8).collect::<Vec<_>>());
 }
 
-fn session_numbers_nothing(fixture: &Fixture) {
+fn messages_have_no_numbers_by_default(fixture: &Fixture) {
     assert_eq!(message_numbers(fixture, 0), [0; 4]);
 }

@@ -13,8 +13,8 @@ use crate::stage::{
 
 #[rustfmt::skip]
 pub(crate) const RULES: &[Rule] = &[
-    rule!("controller 4 #QUERY", D, "fills everything: configuration, counters, names",
-        a_query_fills_everything),
+    rule!("controller 4 #QUERY", D, "returns the id, the configuration and the names",
+        a_query_returns_the_configuration),
     rule!("controller 4 #QUERY", D, "a session is found by id and by name, ignoring case",
         sessions_are_found_by_id_and_name),
     rule!("controller 4 #STOP", D, "everything written before is in the file, and its header is final",
@@ -22,17 +22,17 @@ pub(crate) const RULES: &[Rule] = &[
     rule!("controller 4 #STOP", D, "all providers are disabled", a_stop_disables_providers),
     rule!("controller 4 #STOP", D, "the name, the GUID and the file are free again", a_stop_frees_the_names),
     rule!("controller 4 #FLUSH", D, "active buffers are written", a_flush_writes_active_buffers),
-    rule!("controller 4 #FLUSH", D, "in buffering mode each call writes a snapshot to the file it names",
+    rule!("controller 4 #FLUSH", D, "in buffering mode each FLUSH writes a snapshot to the file that it names",
         each_flush_is_a_snapshot),
     rule!("controller 4", D, "no id and no name → 87", a_session_must_be_named),
-    rule!("controller 4", D, "a session that is not running → 4201, for each code",
+    rule!("controller 4", D, "any control code for a session that is not running → 4201",
         commands_on_a_stopped_session_fail),
     rule!("controller 4", D, "stop while a stop is in progress → 2402", second_stop_is_refused),
     rule!("controller 4", D, "a flush into the file of another session → 161",
         snapshots_do_not_overwrite_logs),
 ];
 
-fn a_query_fills_everything(fixture: &Fixture) {
+fn a_query_returns_the_configuration(fixture: &Fixture) {
     let config = SessionConfig { flush_timer: 5, maximum_file_size: 30, ..fixture.config() };
     let session = fixture.start(&config);
     let properties = fixture.query(&session);
@@ -71,7 +71,7 @@ fn a_stop_disables_providers(fixture: &Fixture) {
     fixture.enable(&session, guid, &EnableParams::default());
     assert!(provider.enabled(LEVEL, KEYWORD));
     fixture.stop(session);
-    until("the last call", || calls.last().code == 0);
+    until("the disabling callback", || calls.last().code == 0);
     assert!(!provider.enabled(LEVEL, KEYWORD));
 }
 

@@ -21,23 +21,23 @@ use crate::stage::{
 #[rustfmt::skip]
 pub(crate) const RULES: &[Rule] = &[
     rule!("decision 2", P, "a search for a daemon starts none", search_for_a_daemon_starts_none),
-    rule!("decision 2", P, "no daemon: lists are empty; a session by name or id → 4201",
+    rule!("decision 2", P, "without a daemon, lists are empty, and a query by name or id → 4201",
         idle_system_has_empty_lists),
-    rule!("decision 2", P, "no daemon: stop, update, flush and enable → 4201 and start nothing",
+    rule!("decision 2", P, "without a daemon, stop, update, flush and enable → 4201 and start no daemon",
         changes_without_a_daemon_fail),
     rule!("decision 2", P, "sessions of two daemons are independent", daemons_do_not_share_sessions),
     rule!("decision 2", P, "a daemon that does not answer is an error that names its socket",
-        a_daemon_that_does_not_answer),
+        unresponsive_daemon_is_an_error),
     rule!("decision 32", P, "low latency: an event is collected when it is written, without a flush",
         low_latency_collects_events_when_written),
-    rule!("decision 8", P, "a missing file → 2; a file in a missing folder → 3",
-        missing_file_and_folder_have_their_statuses),
+    rule!("decision 8", P, "opening a missing file → 2; opening a file in a missing folder → 3",
+        missing_file_and_missing_folder_differ),
     rule!("api 5.1", P, "a log file that is a folder → 161", folder_is_not_a_log_file),
     rule!("api 5.1", P, "a path with a component that is too long → 161", too_long_path_component_is_refused),
     rule!("api 5.1", P, "a path through a file that is not a folder → 161", path_through_a_file_is_refused),
 ];
 
-/// Starts a daemon with these settings. Returns its folder, too.
+/// Starts a daemon with these settings, and returns it with its folder.
 pub(crate) fn start_with_settings(fixture: &Fixture, settings: &str) -> (PathBuf, Daemon) {
     let folder = make_folder_with(fixture, "traceweir.conf", settings);
     let daemon = Daemon::start(&folder);
@@ -52,7 +52,7 @@ pub(super) fn make_folder_with(fixture: &Fixture, name: &str, text: &str) -> Pat
 }
 
 /// Writes a file that a daemon trusts: only its user may write the file and the folders around it.
-pub(super) fn write_trusted_file(path: &Path, text: &str) {
+fn write_trusted_file(path: &Path, text: &str) {
     for folder in [path.parent().and_then(Path::parent), path.parent()].into_iter().flatten() {
         if std::fs::create_dir(folder).is_ok() {
             std::fs::set_permissions(folder, PermissionsExt::from_mode(0o700)).unwrap();
@@ -66,7 +66,7 @@ fn unused_folder(fixture: &Fixture) -> PathBuf {
     fixture.folder().join(format!("daemon {}", unique_number()))
 }
 
-/// Connects a controller and ends its daemon.
+/// Starts a daemon, connects a controller and ends the daemon.
 fn connect_and_end_daemon(fixture: &Fixture) -> (PathBuf, Controller) {
     let folder = unused_folder(fixture);
     let daemon = Daemon::start(&folder);
@@ -90,19 +90,19 @@ fn idle_system_has_empty_lists(fixture: &Fixture) {
     let (_folder, mut controller) = connect_and_end_daemon(fixture);
     assert_eq!(controller.query_all().unwrap(), []);
     assert_eq!(controller.provider_entries().unwrap(), []);
-    for session in [SessionRef::Id(0x1_0001), SessionRef::Name("somebody".to_owned())] {
+    for session in [SessionRef::Id(0x1_0001), SessionRef::Name("no such session".to_owned())] {
         assert_eq!(status(controller.query(&session)), INSTANCE_NOT_FOUND);
     }
 }
 
 fn changes_without_a_daemon_fail(fixture: &Fixture) {
     let (folder, mut controller) = connect_and_end_daemon(fixture);
-    let session = SessionRef::Name("somebody".to_owned());
+    let session = SessionRef::Name("no such session".to_owned());
     assert_eq!(status(controller.stop(&session)), INSTANCE_NOT_FOUND);
     assert_eq!(status(controller.update(&session, &Update::default())), INSTANCE_NOT_FOUND);
     assert_eq!(status(controller.flush(&session, None)), INSTANCE_NOT_FOUND);
-    let enable = (EnableCode::Enable, EnableParams::default());
-    assert_eq!(status(controller.enable(&session, new_guid(), enable.0, &enable.1, 0)), INSTANCE_NOT_FOUND);
+    let enabled = controller.enable(&session, new_guid(), EnableCode::Enable, &EnableParams::default(), 0);
+    assert_eq!(status(enabled), INSTANCE_NOT_FOUND);
     assert!(Controller::find_at(&folder).unwrap().is_none());
 }
 
@@ -118,7 +118,7 @@ fn daemons_do_not_share_sessions(fixture: &Fixture) {
     there.stop(&SessionRef::Id(id)).unwrap();
 }
 
-fn a_daemon_that_does_not_answer(fixture: &Fixture) {
+fn unresponsive_daemon_is_an_error(fixture: &Fixture) {
     let folder = make_folder_with(fixture, "note", "");
     let socket = RuntimeDir::from_path(&folder).control_socket();
     let _listener = Listener::bind(&socket, 0o600).unwrap();
@@ -129,8 +129,7 @@ fn a_daemon_that_does_not_answer(fixture: &Fixture) {
 fn low_latency_collects_events_when_written(fixture: &Fixture) {
     let config = SessionConfig { low_latency: true, ..fixture.config() };
     let (session, provider, _guid) = fixture.start_config_with_provider(&config, &EnableParams::default());
-    // Everything is polled once a second anyway: by that alone these events would take five
-    // minutes.
+    // The session polls once a second anyway: polling alone would take five minutes.
     let start = Instant::now();
     for number in 1..=300 {
         provider.write(&event(1), &[]).unwrap();
@@ -139,7 +138,7 @@ fn low_latency_collects_events_when_written(fixture: &Fixture) {
     }
 }
 
-fn missing_file_and_folder_have_their_statuses(fixture: &Fixture) {
+fn missing_file_and_missing_folder_differ(fixture: &Fixture) {
     assert_eq!(status(Trace::open(fixture.unique_path())), FILE_NOT_FOUND);
     assert_eq!(status(Trace::open(fixture.folder().join("missing").join("x.etl"))), PATH_NOT_FOUND);
 }

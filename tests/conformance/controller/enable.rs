@@ -22,8 +22,8 @@ use crate::stage::{
 pub(crate) const RULES: &[Rule] = &[
     rule!("controller 6 #ENABLE", D, "events of the provider arrive", enabling_lets_events_through),
     rule!("controller 6 #DISABLE", D, "events of the provider arrive no more", disabling_stops_events),
-    rule!("controller 6 #CAPTURE_STATE", D, "the callback is called and may write the state",
-        state_is_captured),
+    rule!("controller 6 #CAPTURE_STATE", D, "the callback is called with the code 2",
+        capture_state_calls_the_callback),
     rule!("controller 6", D, "each call replaces level, masks and properties; nothing is merged",
         each_call_replaces),
     rule!("controller 6", D, "each call replaces all filters; none given removes them",
@@ -32,17 +32,17 @@ pub(crate) const RULES: &[Rule] = &[
         provider_is_enabled_before_it_registers),
     rule!("controller 6", D, "the source of an enable reaches the callback, and is zero at a later registration",
         source_of_an_enable_reaches_the_callback),
-    rule!("controller 9.2", P, "a system provider on a session that is no system logger → 87",
+    rule!("controller 9.2", P, "a system provider on a session that is not a system logger → 87",
         system_providers_need_a_system_logger),
-    rule!("controller 6", D, "an enable stays when its controller exits", an_enable_outlives_its_controller),
+    rule!("controller 6", D, "an enable outlives the controller that made it", an_enable_outlives_its_controller),
     rule!("controller 6", D, "an enable ends with its session", an_enable_ends_with_its_session),
     rule!("controller 6", D, "timeout 0 returns at once", no_timeout_does_not_wait),
-    rule!("controller 6", D, "otherwise the call returns after all callbacks", a_timeout_waits_for_callbacks),
-    rule!("controller 6", D, "timeout → 1460, and the enable stays in force", late_enable_stays_in_force),
+    rule!("controller 6", D, "with a timeout the call returns after all callbacks", a_timeout_waits_for_callbacks),
+    rule!("controller 6", D, "an enable that times out → 1460, and it stays in force", enable_that_timed_out_stays_in_force),
     rule!("controller 6", D, "0xFFFFFFFF waits without limit", infinite_timeout_waits_for_callbacks),
-    rule!("controller 6", D, "no provider, or id 0 → 87", an_enable_needs_provider_and_session),
+    rule!("controller 6", D, "a null provider GUID, or session id 0 → 87", an_enable_needs_provider_and_session),
     rule!("controller 6", D, "a session that is not running → 4201", an_enable_needs_a_running_session),
-    rule!("controller 6", P, "capture-state of an unknown GUID → 1", capture_state_of_unknown_guid),
+    rule!("controller 6", P, "capture-state of an unknown GUID → 1", capture_state_of_an_unknown_guid_fails),
     rule!("controller 6", P, "disabling a provider that is not enabled succeeds",
         disabling_a_disabled_provider_succeeds),
     rule!("controller 6.1 #0x010", D, "events whose keyword is 0 are dropped", keyword_0_is_ignored),
@@ -66,14 +66,12 @@ fn disabling_stops_events(fixture: &Fixture) {
     assert_eq!(fixture.stop_and_read(session), []);
 }
 
-fn state_is_captured(fixture: &Fixture) {
+fn capture_state_calls_the_callback(fixture: &Fixture) {
     let (calls, guid, session) = (CallbackLog::default(), new_guid(), fixture.start(&fixture.config()));
     let _provider = Provider::register(guid, calls.callback()).unwrap();
     fixture.enable(&session, guid, &enable_params(3, 6, 2));
-    let capture = |params: &EnableParams| {
-        fixture.connect().enable(&session.id, guid, EnableCode::CaptureState, params, 10_000)
-    };
-    capture(&EnableParams::default()).unwrap();
+    let params = EnableParams::default();
+    fixture.connect().enable(&session.id, guid, EnableCode::CaptureState, &params, 10_000).unwrap();
     assert_eq!(calls.last().code, 2);
 }
 
@@ -93,7 +91,7 @@ fn each_call_replaces_filters(fixture: &Fixture) {
     let other_process = Filter { kind: EVENT_FILTER_TYPE_PID, data: 1u32.to_le_bytes().to_vec() };
     let (session, provider, guid) = fixture
         .start_with_provider(&EnableParams { filters: vec![other_process], ..EnableParams::default() });
-    assert!(!provider.enabled(LEVEL, KEYWORD), "a provider of another process is enabled");
+    assert!(!provider.enabled(LEVEL, KEYWORD), "a process that the filter does not list is enabled");
     fixture.enable(&session, guid, &EnableParams::default());
     assert!(provider.enabled(LEVEL, KEYWORD));
 }
@@ -127,7 +125,7 @@ fn an_enable_ends_with_its_session(fixture: &Fixture) {
     assert!(!second.enabled(LEVEL, KEYWORD), "a session of the same name inherited the enable");
 }
 
-/// A callback that blocks once it is called, until the rule releases it.
+/// The state of a callback that blocks until the rule releases it.
 #[derive(Default)]
 struct BlockingCallback {
     called: AtomicBool,
@@ -145,12 +143,12 @@ impl BlockingCallback {
     }
 
     fn wait_until_called(&self) {
-        until("the callback has run", || self.called.load(Ordering::Acquire));
+        until("the callback is called", || self.called.load(Ordering::Acquire));
     }
 }
 
-/// Releases the callback at the end of the rule, even after a panic: unregistering its provider
-/// waits for it.
+/// Releases the callback at the end of the rule, even after a panic, because unregistering the
+/// provider waits for the callback.
 struct CallbackGuard(Arc<BlockingCallback>);
 
 impl std::ops::Deref for CallbackGuard {
@@ -211,7 +209,7 @@ fn a_timeout_waits_for_callbacks(fixture: &Fixture) {
     assert_enable_waits(fixture, 120_000);
 }
 
-fn late_enable_stays_in_force(fixture: &Fixture) {
+fn enable_that_timed_out_stays_in_force(fixture: &Fixture) {
     let (guid, session) = (new_guid(), fixture.start(&fixture.config()));
     let (provider, callback) = register_blocking_provider(guid);
     assert_eq!(enable_within(fixture, &session.id, guid, 100), TIMEOUT);
@@ -240,7 +238,7 @@ fn an_enable_needs_a_running_session(fixture: &Fixture) {
     assert_eq!(enable_within(fixture, &old, new_guid(), 0), INSTANCE_NOT_FOUND);
 }
 
-fn capture_state_of_unknown_guid(fixture: &Fixture) {
+fn capture_state_of_an_unknown_guid_fails(fixture: &Fixture) {
     let (guid, session) = (new_guid(), fixture.start(&fixture.config()));
     let mut controller = fixture.connect();
     let mut capture = || {
@@ -248,11 +246,11 @@ fn capture_state_of_unknown_guid(fixture: &Fixture) {
     };
     assert_eq!(capture(), INVALID_FUNCTION);
     let provider = Provider::register(guid, None).unwrap();
-    assert_eq!(capture(), SUCCESS, "the provider is registered");
+    assert_eq!(capture(), SUCCESS, "the registered provider is unknown");
     drop(provider);
     until("the end of the registration", || capture() == INVALID_FUNCTION);
     fixture.enable(&session, guid, &EnableParams::default());
-    assert_eq!(capture(), SUCCESS, "the provider is enabled in advance");
+    assert_eq!(capture(), SUCCESS, "the enabled provider is unknown");
 }
 
 fn disabling_a_disabled_provider_succeeds(fixture: &Fixture) {

@@ -20,47 +20,47 @@ use crate::stage::{
 
 #[rustfmt::skip]
 pub(crate) const RULES: &[Rule] = &[
-    rule!("controller 7 #SCHEMATIZED", D, "the callback gets the filter, with the bit of the session in it",
-        a_schema_reaches_the_callback),
+    rule!("controller 7 #SCHEMATIZED", D, "the callback gets the filter, with the bit of its session",
+        schematized_filter_reaches_the_callback),
     rule!("controller 7 #SCHEMATIZED", D, "one descriptor holds the chain of all sessions' filters",
-        one_chain_of_all_sessions),
-    rule!("controller 7 #SCHEMATIZED", P, "a size that is not that of the filter, or over 1,024 bytes → 87",
-        schemas_have_their_size),
-    rule!("controller 7 #EVENT_ID", D, "FilterIn: only the listed ids; else all but those", ids_in_and_out),
+        chain_holds_the_filters_of_all_sessions),
+    rule!("controller 7 #SCHEMATIZED", P, "a Size field that differs from the filter's size, or more than 1,024 bytes → 87",
+        schematized_filter_of_wrong_size_is_refused),
+    rule!("controller 7 #EVENT_ID", D, "FilterIn: only events with a listed id arrive; otherwise all except those", id_filter_selects_or_excludes_ids),
     rule!("controller 7 #EVENT_ID", D, "filters of event ids do not apply to TraceLogging events",
         id_filter_ignores_tracelogging),
-    rule!("controller 7 #EVENT_ID", P, "1 to 64 ids, and as many as the count; else → 87",
+    rule!("controller 7 #EVENT_ID", P, "no id, more than 64 ids, or a number of ids other than Count → 87",
         id_filter_has_1_to_64_ids),
-    rule!("controller 7 #EVENT_NAME", D, "FilterIn: only the listed names; else all but those",
-        names_in_and_out),
+    rule!("controller 7 #EVENT_NAME", D, "FilterIn: only events with a listed name arrive; otherwise all except those",
+        name_filter_selects_or_excludes_names),
     rule!("controller 7 #EVENT_NAME", D, "filters of names apply to TraceLogging events only",
         name_filter_ignores_manifest_events),
-    rule!("controller 7 #EVENT_NAME", D, "events outside of the level/keyword part are not affected",
+    rule!("controller 7 #EVENT_NAME", D, "events outside the filter's level and keywords are not affected",
         name_filter_affects_only_its_level_and_keywords),
     rule!("controller 7 #EVENT_NAME", D, "MatchAllKeyword is unused when MatchAnyKeyword is 0",
         match_all_is_unused_without_match_any),
     rule!("decision 20", P, "Level 0 of a name filter means all levels", name_filter_level_0_is_all),
     rule!("controller 7 #EVENT_NAME", P, "a wrong number of names, or more than 4,096 bytes → 87",
-        names_have_their_size),
-    rule!("controller 7 #PAYLOAD", D, "only events whose payload passes arrive; other ids pass",
+        name_filter_of_wrong_size_is_refused),
+    rule!("controller 7 #PAYLOAD", D, "events with the filter's id arrive only if their payload passes; other ids always arrive",
         payload_filter_selects_events),
     rule!("controller 7 #PAYLOAD", P, "data that no library function built, or more than 4,096 bytes → 87",
         malformed_payload_filter_is_refused),
     rule!("api 4", H, "8 predicates per payload filter; a ninth is refused", ninth_predicate_is_refused),
     rule!("controller 7", D, "all filters of a call must pass", all_filters_must_pass),
-    rule!("controller 7 #STACKWALK", D, "a stack is taken for the listed ids only; the events all arrive",
+    rule!("controller 7 #STACKWALK", D, "of the manifest events, only those with a listed id get a stack; all events arrive",
         stacks_are_selected_by_id),
-    rule!("controller 7 #STACKWALK_NAME", D, "the same by name, for TraceLogging events",
+    rule!("controller 7 #STACKWALK_NAME", D, "of the TraceLogging events, only those with a listed name get a stack",
         stacks_are_selected_by_name),
-    rule!("controller 7 #STACKWALK_LEVEL_KW", D, "the same by level and keyword, for any event",
+    rule!("controller 7 #STACKWALK_LEVEL_KW", D, "only events with the filter's level and keywords get a stack",
         stacks_are_selected_by_level_and_keyword),
     rule!("controller 7", D, "stack filters without the stack property: no stacks at all",
         stack_filters_need_the_stack_property),
     rule!("controller 7", P, "with several stack filters each must pass", all_stack_filters_must_pass),
-    rule!("controller 7 #STACKWALK_LEVEL_KW", P, "it has 24 bytes; else → 87", level_filters_have_their_size),
-    rule!("controller 7", P, "a group has no filters of ids, names or payloads → 87",
+    rule!("controller 7 #STACKWALK_LEVEL_KW", P, "a size other than 24 bytes → 87", level_filter_of_wrong_size_is_refused),
+    rule!("controller 7", P, "a filter of ids, names or payloads for a group → 87",
         event_filters_are_refused_for_groups),
-    rule!("controller 7 #SYSTEM_FLAGS, #TRACEHANDLE", P, "for another provider than the kernel's → 87",
+    rule!("controller 7 #SYSTEM_FLAGS, #TRACEHANDLE", P, "for a provider other than the kernel's → 87",
         kernel_filters_are_refused_for_other_providers),
 ];
 
@@ -83,25 +83,20 @@ fn id_filter(kind: u32, filter_in: bool, id_list: &[u16]) -> Filter {
     filter(kind, &[&[u8::from(filter_in), 0], &count, &listed])
 }
 
-/// The level/keyword part: any, all, level.
+/// The part of a filter that selects by level and keywords: any, all, level.
 type LevelKeywords = (u64, u64, u8);
 const EVERYTHING: LevelKeywords = (0, 0, 0);
 
-fn name_filter(
-    kind: u32,
-    (any, all, level): LevelKeywords,
-    filter_in: bool,
-    name_filters: &[&str],
-) -> Filter {
-    let listed: Vec<u8> = name_filters.iter().flat_map(|name| [name.as_bytes(), b"\0"].concat()).collect();
-    let count = u16::try_from(name_filters.len()).unwrap().to_le_bytes();
-    let head = [level, u8::from(filter_in)];
-    filter(kind, &[&any.to_le_bytes(), &all.to_le_bytes(), &head, &count, &listed])
+fn name_filter(kind: u32, (any, all, level): LevelKeywords, filter_in: bool, names: &[&str]) -> Filter {
+    let listed: Vec<u8> = names.iter().flat_map(|name| [name.as_bytes(), b"\0"].concat()).collect();
+    let count = u16::try_from(names.len()).unwrap().to_le_bytes();
+    let level = [level, u8::from(filter_in)];
+    filter(kind, &[&any.to_le_bytes(), &all.to_le_bytes(), &level, &count, &listed])
 }
 
 fn level_keyword((any, all, level): LevelKeywords, filter_in: bool) -> Filter {
-    let head = [level, u8::from(filter_in), 0, 0, 0, 0, 0, 0];
-    filter(STACKWALK_LEVEL_KW, &[&any.to_le_bytes(), &all.to_le_bytes(), &head])
+    let level = [level, u8::from(filter_in), 0, 0, 0, 0, 0, 0];
+    filter(STACKWALK_LEVEL_KW, &[&any.to_le_bytes(), &all.to_le_bytes(), &level])
 }
 
 fn schematized_filter(id: u16, data: &[u8]) -> Filter {
@@ -113,7 +108,7 @@ fn params_with(property: u32, filters: Vec<Filter>) -> EnableParams {
     EnableParams { property, filters, ..EnableParams::default() }
 }
 
-/// TraceLogging events that follow the events 1 to 4 (level 4, keyword 1, a number as payload):
+/// The TraceLogging events that [`write_test_events`] writes after the manifest events 1 to 4:
 /// name, level, keyword. Their numbers start at 100.
 const NAMED_EVENTS: [(&str, u8, u64); 4] =
     [("start", 4, 1), ("stop", 4, 2), ("start", 5, 3), ("pause", 2, 4)];
@@ -168,7 +163,7 @@ fn received_chain(calls: &CallbackLog) -> Vec<(u16, Vec<u8>, u64)> {
     Header::chain(&bytes).map(|filter| (filter.id, filter.data.to_vec(), filter.instance)).collect()
 }
 
-fn a_schema_reaches_the_callback(fixture: &Fixture) {
+fn schematized_filter_reaches_the_callback(fixture: &Fixture) {
     let (calls, guid, session) = (CallbackLog::default(), new_guid(), fixture.start(&fixture.config()));
     let _provider = Provider::register(guid, calls.callback()).unwrap();
     fixture.enable(&session, guid, &params_with(0, vec![schematized_filter(7, b"as agreed")]));
@@ -176,7 +171,7 @@ fn a_schema_reaches_the_callback(fixture: &Fixture) {
     assert_eq!((&data[..], bit.count_ones()), (&b"as agreed"[..], 1));
 }
 
-fn one_chain_of_all_sessions(fixture: &Fixture) {
+fn chain_holds_the_filters_of_all_sessions(fixture: &Fixture) {
     let (calls, guid) = (CallbackLog::default(), new_guid());
     let _provider = Provider::register(guid, calls.callback()).unwrap();
     let (one, two) = (fixture.start(&fixture.config()), fixture.start(&fixture.config()));
@@ -188,7 +183,7 @@ fn one_chain_of_all_sessions(fixture: &Fixture) {
     assert_eq!(received_chain(&calls).len(), 1);
 }
 
-fn schemas_have_their_size(fixture: &Fixture) {
+fn schematized_filter_of_wrong_size_is_refused(fixture: &Fixture) {
     let mut wrong_size = schematized_filter(1, b"data");
     wrong_size.data[16] += 1;
     assert_all_refused(
@@ -201,7 +196,7 @@ fn schemas_have_their_size(fixture: &Fixture) {
     );
 }
 
-fn ids_in_and_out(fixture: &Fixture) {
+fn id_filter_selects_or_excludes_ids(fixture: &Fixture) {
     assert_eq!(recorded_by_kind(fixture, vec![id_filter(EVENT_ID, true, &[2, 3, 9])]).0, [2, 3]);
     assert_eq!(recorded_by_kind(fixture, vec![id_filter(EVENT_ID, false, &[2, 3, 9])]).0, [1, 4]);
 }
@@ -232,11 +227,11 @@ fn id_filter_has_1_to_64_ids(fixture: &Fixture) {
     );
 }
 
-fn name_filters(part: LevelKeywords, filter_in: bool, name_filters: &[&str]) -> Vec<Filter> {
-    vec![name_filter(EVENT_NAME, part, filter_in, name_filters)]
+fn name_filters(part: LevelKeywords, filter_in: bool, names: &[&str]) -> Vec<Filter> {
+    vec![name_filter(EVENT_NAME, part, filter_in, names)]
 }
 
-fn names_in_and_out(fixture: &Fixture) {
+fn name_filter_selects_or_excludes_names(fixture: &Fixture) {
     assert_eq!(recorded_by_kind(fixture, name_filters(EVERYTHING, true, &["start", "other"])).1, [100, 102]);
     assert_eq!(recorded_by_kind(fixture, name_filters(EVERYTHING, false, &["start", "other"])).1, [101, 103]);
 }
@@ -270,7 +265,7 @@ fn name_filter_level_0_is_all(fixture: &Fixture) {
     );
 }
 
-fn names_have_their_size(fixture: &Fixture) {
+fn name_filter_of_wrong_size_is_refused(fixture: &Fixture) {
     let good = || name_filter(EVENT_NAME, EVERYTHING, true, &["one", "two"]);
     let mut more = good();
     more.data[18] = 3;
@@ -288,12 +283,12 @@ fn names_have_their_size(fixture: &Fixture) {
     assert_eq!(enable_status(fixture, new_guid(), &params_with(0, longest)), SUCCESS);
 }
 
-/// Returns a payload filter for event 3 with a number of at most `most`.
-fn payload_filter(most: i128) -> Filter {
+/// Returns a payload filter for event 3 with a number of at most `maximum`.
+fn payload_filter(maximum: i128) -> Filter {
     let mut event = Event::new(3, 0, false);
     let field = event.field(Field::one(Shape::Fixed(4))).unwrap();
     let kind = Type::Integer { bytes: 4, signed: false };
-    event.predicate(field, kind, PayloadOperator::LE, Operand::Number(most)).unwrap();
+    event.predicate(field, kind, PayloadOperator::LE, Operand::Number(maximum)).unwrap();
     let mut builder = Builder::new();
     builder.add(&event, false).unwrap();
     Filter { kind: PAYLOAD, data: builder.finish().unwrap() }
@@ -329,8 +324,8 @@ fn all_filters_must_pass(fixture: &Fixture) {
         recorded_by_kind(fixture, vec![by_id(), payload_filter(2), by_name]),
         (vec![2], vec![100, 102, 103])
     );
-    let elsewhere = filter(EVENT_FILTER_TYPE_PID, &[&1u32.to_le_bytes()]);
-    assert_eq!(recorded_numbers(fixture, 0, vec![by_id(), elsewhere]).0, [0_u32; 0]);
+    let other_process = filter(EVENT_FILTER_TYPE_PID, &[&1u32.to_le_bytes()]);
+    assert_eq!(recorded_numbers(fixture, 0, vec![by_id(), other_process]).0, [0_u32; 0]);
 }
 
 fn numbers_with_stack(fixture: &Fixture, filters: Vec<Filter>) -> Vec<u32> {
@@ -383,7 +378,7 @@ fn all_stack_filters_must_pass(fixture: &Fixture) {
     );
 }
 
-fn level_filters_have_their_size(fixture: &Fixture) {
+fn level_filter_of_wrong_size_is_refused(fixture: &Fixture) {
     let wrong = [0, 18, 23, 25, 48].map(|bytes| filter(STACKWALK_LEVEL_KW, &[&vec![0; bytes]]));
     assert_all_refused(fixture, wrong.to_vec());
 }

@@ -1,4 +1,4 @@
-//! Sessions that share failures of writes, and groups of providers that are enabled together.
+//! Write failures that sessions share, and provider groups.
 
 use traceweir::controller::{EnableCode, EnableParams, SessionConfig};
 use traceweir::{Guid, Provider};
@@ -15,7 +15,7 @@ use crate::stage::{
 
 #[rustfmt::skip]
 pub(crate) const RULES: &[Rule] = &[
-    rule!("controller 2.2", D, "an event that fails in one session is published to none", one_fails_for_all),
+    rule!("controller 2.2", D, "an event that cannot be written to one session is written to none", event_that_fails_in_one_session_reaches_none),
     rule!("controller 2 #0x8000000", D, "an independent session neither shares the failures of other sessions nor causes theirs",
         independent_sessions_fail_alone),
     rule!("controller 6 #PROVIDER_GROUP", D, "the GUID names a group: its members are enabled",
@@ -29,7 +29,7 @@ const INDEPENDENT: u32 = EVENT_TRACE_INDEPENDENT_SESSION_MODE | EVENT_TRACE_FILE
 
 /// Starts two sessions for one provider: an event of 5,000 bytes fits only into the buffers of the
 /// large one.
-fn small_and_large(fixture: &Fixture, small: u32, large: u32) -> (Session, Session, Provider) {
+fn start_pair(fixture: &Fixture, small_mode: u32, large_mode: u32) -> (Session, Session, Provider) {
     let guid = new_guid();
     let provider = Provider::register(guid, None).unwrap();
     let start = |mode, buffer_size| {
@@ -37,33 +37,33 @@ fn small_and_large(fixture: &Fixture, small: u32, large: u32) -> (Session, Sessi
         fixture.enable(&session, guid, &EnableParams::default());
         session
     };
-    (start(small, 4), start(large, 64), provider)
+    (start(small_mode, 4), start(large_mode, 64), provider)
 }
 
-/// Stops a session and returns its events and losses.
+/// Stops a session and returns how many events it recorded and lost.
 fn stop_and_count(fixture: &Fixture, session: Session) -> (u64, u64) {
     let end = fixture.stop(session);
     (end.events, end.events_lost)
 }
 
-fn one_fails_for_all(fixture: &Fixture) {
+fn event_that_fails_in_one_session_reaches_none(fixture: &Fixture) {
     let (small, large, provider) =
-        small_and_large(fixture, EVENT_TRACE_FILE_MODE_SEQUENTIAL, EVENT_TRACE_FILE_MODE_SEQUENTIAL);
+        start_pair(fixture, EVENT_TRACE_FILE_MODE_SEQUENTIAL, EVENT_TRACE_FILE_MODE_SEQUENTIAL);
     assert_eq!(provider.write(&event(1), &[&[0; 5_000]]).map_err(|e| e.status()), Err(MORE_DATA));
     provider.write(&event(2), &[b"fits"]).unwrap();
     assert_eq!((stop_and_count(fixture, small), stop_and_count(fixture, large)), ((1, 1), (1, 1)));
 }
 
 fn independent_sessions_fail_alone(fixture: &Fixture) {
-    for (of_small, of_large) in
+    for (small_mode, large_mode) in
         [(INDEPENDENT, EVENT_TRACE_FILE_MODE_SEQUENTIAL), (EVENT_TRACE_FILE_MODE_SEQUENTIAL, INDEPENDENT)]
     {
-        let (small, large, provider) = small_and_large(fixture, of_small, of_large);
+        let (small, large, provider) = start_pair(fixture, small_mode, large_mode);
         assert_eq!(provider.write(&event(1), &[&[0; 5_000]]).map_err(|e| e.status()), Err(MORE_DATA));
         assert_eq!(
             (stop_and_count(fixture, small), stop_and_count(fixture, large)),
             ((0, 1), (1, 0)),
-            "{of_small:#x}"
+            "{small_mode:#x}"
         );
     }
 }

@@ -21,26 +21,26 @@ use crate::stage::{
 pub(crate) const RULES: &[Rule] = &[
     rule!("controller 2 #0x4", D, "append continues an existing file and keeps its events",
         a_file_is_continued),
-    rule!("decision 6", P, "append to a file of another clock or buffer size → 87, and the file is unchanged",
+    rule!("decision 6", P, "append to a file with another clock or buffer size → 87, and the file is unchanged",
         append_needs_the_same_clock_and_buffer_size),
-    rule!("controller 2 #0x4", D, "append to a file of another number of processors → 87",
+    rule!("controller 2 #0x4", D, "append to a file with another number of processors → 87",
         append_needs_the_same_number_of_processors),
-    rule!("decision 6", P, "append to a file that does not exist creates it", appending_creates),
-    rule!("controller 2.2 #NEWFILE", P, "new-file: the counter starts at 1 and replaces %d; each file has its own header",
+    rule!("decision 6", P, "append to a file that does not exist creates it", append_creates_a_missing_file),
+    rule!("controller 2.2 #NEWFILE", P, "new-file: the file number starts at 1 and replaces %d; each file has its own header",
         file_sequence_is_numbered),
     rule!("decision 36", P, "new-file sessions replace existing files", file_sequence_replaces_files),
-    rule!("controller 2 #0x20", D, "preallocate: the file has its size from the start and is cut at the stop",
-        sizes_are_reserved),
+    rule!("controller 2 #0x20", D, "preallocate: the file has its maximum size from the start; the stop truncates it",
+        preallocated_file_has_its_maximum_size),
     rule!("controller 4 #INCREMENT_FILE", D, "a new-file session switches to its next file at once",
         increment_switches_to_the_next_file),
     rule!("controller 4", P, "INCREMENT_FILE without new-file mode → 1", increment_needs_new_file_mode),
     rule!("controller 4 #CONVERT_TO_REALTIME", D, "a file session becomes a real-time session; writing the file ends",
-        a_file_becomes_live),
+        file_session_becomes_real_time),
     rule!("controller 4", P, "CONVERT of a session that is not file-based → 1",
         conversion_needs_a_file_session),
-    rule!("controller 3.2 #14", D, "less free space than the log may take → 112, and an old file is unchanged",
+    rule!("controller 3.2 #14", D, "less free space than the log may take → 112, and an existing file is unchanged",
         start_needs_enough_disk_space),
-    rule!("controller 3.2 #14", P, "reserve_mb more must be free on the file system of /, and there only; 0 disables it",
+    rule!("controller 3.2 #14", P, "on the file system of / only, reserve_mb must also stay free; 0 disables the check",
         reserve_of_the_system_disk_is_kept),
 ];
 
@@ -85,18 +85,18 @@ fn append_needs_the_same_clock_and_buffer_size(fixture: &Fixture) {
 
 fn append_needs_the_same_number_of_processors(fixture: &Fixture) {
     let path = fixture.unique_path();
-    let one = |mode| SessionConfig { log_file_mode: mode, ..append_config(fixture, &path) };
-    fixture.stop(fixture.start(&one(SEQUENTIAL | NO_PER_PROCESSOR_BUFFERING)));
+    let config = |mode| SessionConfig { log_file_mode: mode, ..append_config(fixture, &path) };
+    fixture.stop(fixture.start(&config(SEQUENTIAL | NO_PER_PROCESSOR_BUFFERING)));
     assert_eq!(header_of(&path).processors, 1);
     let has_several_processors = traceweir_transport::cpu::possible() > 1;
     assert_eq!(
-        fixture.start_status(&one(APPEND)),
+        fixture.start_status(&config(APPEND)),
         if has_several_processors { INVALID_PARAMETER } else { SUCCESS }
     );
-    assert_eq!(fixture.start_status(&one(APPEND | NO_PER_PROCESSOR_BUFFERING)), SUCCESS);
+    assert_eq!(fixture.start_status(&config(APPEND | NO_PER_PROCESSOR_BUFFERING)), SUCCESS);
 }
 
-fn appending_creates(fixture: &Fixture) {
+fn append_creates_a_missing_file(fixture: &Fixture) {
     let path = fixture.unique_path();
     let (session, provider, _guid) =
         fixture.start_config_with_provider(&append_config(fixture, &path), &EnableParams::default());
@@ -113,10 +113,10 @@ fn file_sequence_config(fixture: &Fixture) -> (SessionConfig, impl Fn(u32) -> Pa
         log_file_mode: NEWFILE | USE_KBYTES_FOR_SIZE | NO_PER_PROCESSOR_BUFFERING,
         maximum_file_size: 64,
         buffer_size: 8,
-        log_file: Some(folder.join(format!("row {number}-%d.etl"))),
+        log_file: Some(folder.join(format!("sequence {number}-%d.etl"))),
         ..fixture.config()
     };
-    (config, move |n| folder.join(format!("row {number}-{n}.etl")))
+    (config, move |n| folder.join(format!("sequence {number}-{n}.etl")))
 }
 
 fn file_sequence_is_numbered(fixture: &Fixture) {
@@ -153,7 +153,7 @@ fn file_sequence_replaces_files(fixture: &Fixture) {
     assert_eq!((events_of(&path(1)), events_of(&path(2))), (vec![], vec![]));
 }
 
-fn sizes_are_reserved(fixture: &Fixture) {
+fn preallocated_file_has_its_maximum_size(fixture: &Fixture) {
     let mode = SEQUENTIAL | PREALLOCATE;
     let config = SessionConfig { log_file_mode: mode, maximum_file_size: 8, ..fixture.config() };
     let (session, provider, _guid) = fixture.start_config_with_provider(&config, &EnableParams::default());
@@ -186,7 +186,7 @@ fn increment_needs_new_file_mode(fixture: &Fixture) {
     }
 }
 
-fn a_file_becomes_live(fixture: &Fixture) {
+fn file_session_becomes_real_time(fixture: &Fixture) {
     let (session, provider, _guid) = fixture.start_with_provider(&EnableParams::default());
     let path = session.properties.config.log_file.clone().unwrap();
     provider.write(&event(1), &[]).unwrap();
@@ -221,14 +221,14 @@ fn conversion_needs_a_file_session(fixture: &Fixture) {
 fn start_needs_enough_disk_space(fixture: &Fixture) {
     let path = fixture.unique_path();
     std::fs::write(&path, "precious").unwrap();
-    let huge = |mode| SessionConfig {
+    let huge_config = |mode| SessionConfig {
         log_file_mode: mode,
         maximum_file_size: u32::MAX,
         log_file: Some(path.clone()),
         ..fixture.config()
     };
     for mode in [SEQUENTIAL, EVENT_TRACE_FILE_MODE_CIRCULAR, SEQUENTIAL | PREALLOCATE] {
-        assert_eq!(fixture.start_status(&huge(mode)), DISK_FULL, "mode {mode:#x}");
+        assert_eq!(fixture.start_status(&huge_config(mode)), DISK_FULL, "mode {mode:#x}");
         assert_eq!(std::fs::read(&path).unwrap(), b"precious");
     }
 }
@@ -236,9 +236,9 @@ fn start_needs_enough_disk_space(fixture: &Fixture) {
 fn reserve_of_the_system_disk_is_kept(fixture: &Fixture) {
     let device = |path: &Path| std::fs::metadata(path).unwrap().dev();
     let is_system_disk = device(fixture.folder()) == device(Path::new("/"));
-    for (reserve, refusal) in [(u32::MAX, if is_system_disk { DISK_FULL } else { SUCCESS }), (0, SUCCESS)] {
+    for (reserve, expected) in [(u32::MAX, if is_system_disk { DISK_FULL } else { SUCCESS }), (0, SUCCESS)] {
         let (folder, _daemon) = start_with_settings(fixture, &format!("reserve_mb = {reserve}\n"));
         let started = connect_to(&folder).start(&fixture.config());
-        assert_eq!(status(started), refusal, "reserve of {reserve} MB");
+        assert_eq!(status(started), expected, "reserve of {reserve} MB");
     }
 }

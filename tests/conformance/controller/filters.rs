@@ -15,36 +15,36 @@ use crate::stage::{CallbackLog, Fixture, INVALID_PARAMETER, KEYWORD, LEVEL, SUCC
 
 #[rustfmt::skip]
 pub(crate) const RULES: &[Rule] = &[
-    rule!("controller 7", D, "one filter of a type; a repeated type → 87", a_type_comes_once),
-    rule!("api 4", H, "13 filters at most; more → 87", more_than_13_filters_are_refused),
-    rule!("controller 7 #NONE", D, "a descriptor of type 0 is ignored", none_is_ignored),
-    rule!("controller 7 #PID", D, "only the processes named are enabled", pid_filter_selects_processes),
-    rule!("controller 7 #PID", D, "1 to 8 ids of four bytes; else → 87", pid_filter_has_1_to_8_ids),
-    rule!("controller 7 #PID", D, "matched against the processes that exist at the call: a restarted process is not enabled",
+    rule!("controller 7", D, "two filters of one type → 87", repeated_filter_type_is_refused),
+    rule!("api 4", H, "more than 13 filters → 87", more_than_13_filters_are_refused),
+    rule!("controller 7 #NONE", D, "a descriptor of type 0 is ignored", filter_of_type_0_is_ignored),
+    rule!("controller 7 #PID", D, "only the listed processes are enabled", pid_filter_selects_processes),
+    rule!("controller 7 #PID", D, "no id, more than 8 ids, or a part of an id → 87", pid_filter_has_1_to_8_ids),
+    rule!("controller 7 #PID", D, "only processes that exist at the call match: a restarted process is not enabled",
         pid_filter_ignores_restarted_processes),
-    rule!("controller 7 #PID", D, "not valid for private sessions → 87",
+    rule!("controller 7 #PID", D, "a filter of process ids for a private session → 87",
         pid_filter_is_refused_for_private_sessions),
-    rule!("controller 7 #EXECUTABLE_NAME", D, "the file name of the program, compared without regard to case",
+    rule!("controller 7 #EXECUTABLE_NAME", D, "the file name of the program matches, ignoring case",
         executable_name_filter_ignores_case),
-    rule!("controller 7 #EXECUTABLE_NAME", P, "later processes too",
+    rule!("controller 7 #EXECUTABLE_NAME", P, "processes that start later match too",
         executable_name_filter_applies_to_later_processes),
     rule!("controller 7 #PACKAGE_ID, #PACKAGE_APP_ID, #CONTAINER", P, "a process whose control group has another name is not enabled",
         other_control_groups_are_not_enabled),
-    rule!("controller 7 #PACKAGE_ID, #PACKAGE_APP_ID, #CONTAINER", P, "a process whose control group has one of the names is enabled, and so are later ones",
+    rule!("controller 7 #PACKAGE_ID, #PACKAGE_APP_ID, #CONTAINER", P, "a process whose control group has one of the names is enabled, even if it starts later",
         named_control_groups_are_enabled),
-    rule!("controller 7", P, "filters of names: UTF-16, at least one name, 1,024 bytes at most; else → 87",
-        name_lists_are_checked),
+    rule!("controller 7", P, "a filter of names that is not UTF-16, has no name or more than 1,024 bytes → 87",
+        malformed_name_filter_is_refused),
     rule!("controller 7", P, "an unknown type with the top bit set → 87", unknown_filter_types_are_refused),
     rule!("controller 7", P, "types without the top bit go to the callback unchanged",
         provider_defined_filters_reach_the_callback),
-    rule!("controller 7", P, "the provider's own filters have 1,024 bytes at most; more → 87",
-        own_filters_are_bounded),
+    rule!("controller 7", P, "a provider-defined filter of more than 1,024 bytes → 87",
+        provider_defined_filters_are_bounded),
     rule!("controller 7", P, "a refused filter leaves the enable unchanged", a_refusal_changes_nothing),
 ];
 
 const PID: u32 = 0x8000_0004;
 const EXECUTABLE_NAME: u32 = 0x8000_0008;
-/// Filter types: executables, packages, applications, containers.
+/// The types of filters of names.
 const NAME_FILTERS: [u32; 4] = [
     EXECUTABLE_NAME,
     EVENT_FILTER_TYPE_PACKAGE_ID,
@@ -66,7 +66,7 @@ fn pid_bytes(ids: &[u32]) -> Vec<u8> {
     ids.iter().flat_map(|id| id.to_le_bytes()).collect()
 }
 
-fn a_type_comes_once(fixture: &Fixture) {
+fn repeated_filter_type_is_refused(fixture: &Fixture) {
     assert_eq!(enable_status(fixture, vec![(7, vec![1]), (7, vec![2])]), INVALID_PARAMETER);
     assert_eq!(
         enable_status(fixture, vec![(PID, pid_bytes(&[1])), (PID, pid_bytes(&[2]))]),
@@ -81,7 +81,7 @@ fn more_than_13_filters_are_refused(fixture: &Fixture) {
     assert_eq!(enable_status(fixture, many(14)), INVALID_PARAMETER);
 }
 
-fn none_is_ignored(fixture: &Fixture) {
+fn filter_of_type_0_is_ignored(fixture: &Fixture) {
     assert_eq!(enable_status(fixture, vec![(0, vec![]), (0, vec![9; 5])]), SUCCESS);
 }
 
@@ -92,7 +92,7 @@ fn pid_filter_selects_processes(fixture: &Fixture) {
     fixture.enable(&session, guid, &params_with(vec![(PID, pid_bytes(&[1, std::process::id()]))]));
     assert!(provider.enabled(LEVEL, KEYWORD));
     fixture.enable(&session, guid, &params_with(vec![(PID, pid_bytes(&[1]))]));
-    assert!(!provider.enabled(LEVEL, KEYWORD), "a process that is no longer named is still enabled");
+    assert!(!provider.enabled(LEVEL, KEYWORD), "a process that is no longer listed is still enabled");
 }
 
 fn pid_filter_has_1_to_8_ids(fixture: &Fixture) {
@@ -175,8 +175,8 @@ fn named_control_groups_are_enabled(fixture: &Fixture) {
     let names = [control_group::PACKAGE, control_group::APPLICATION, control_group::CONTAINER];
     for (kind, name) in NAME_FILTERS.into_iter().skip(1).zip(names) {
         let (guid, session) = (new_guid(), fixture.start(&fixture.config()));
-        // Processes in containers are included only if the enable asks for all of them, or names
-        // theirs.
+        // A process in a container is enabled only if the enable includes all containers or
+        // names that one.
         let enable = |names: &str| {
             let property = EVENT_ENABLE_PROPERTY_ENABLE_SILOS;
             let params = EnableParams { property, ..params_with(vec![(kind, utf16_bytes(names))]) };
@@ -199,7 +199,7 @@ fn named_control_groups_are_enabled(fixture: &Fixture) {
     }
 }
 
-fn name_lists_are_checked(fixture: &Fixture) {
+fn malformed_name_filter_is_refused(fixture: &Fixture) {
     for kind in NAME_FILTERS {
         let longest = utf16_bytes(&"n".repeat(512));
         assert_eq!(enable_status(fixture, vec![(kind, longest.clone())]), SUCCESS, "{kind:#x}");
@@ -229,7 +229,7 @@ fn provider_defined_filters_reach_the_callback(fixture: &Fixture) {
     assert_eq!(calls.last().filter, Some((0x1234, b"for the provider".to_vec())));
 }
 
-fn own_filters_are_bounded(fixture: &Fixture) {
+fn provider_defined_filters_are_bounded(fixture: &Fixture) {
     assert_eq!(enable_status(fixture, vec![(0x1234, vec![1; 1024])]), SUCCESS);
     assert_eq!(enable_status(fixture, vec![(0x1234, vec![1; 1025])]), INVALID_PARAMETER);
 }

@@ -4,7 +4,7 @@ use std::os::unix::fs::MetadataExt;
 
 use traceweir::controller::{EnableParams, SessionConfig};
 use traceweir::{Provider, WriteError};
-use traceweir_format::spec::event::ExtType;
+use traceweir_format::spec::event::{EVENT_WRITE_FLAG_INPRIVATE, ExtType};
 
 use crate::other::OtherProcess;
 use crate::rule::{Rule, rule};
@@ -13,18 +13,18 @@ use crate::stage::{Fixture, RecordedEvent, event};
 #[rustfmt::skip]
 pub(crate) const RULES: &[Rule] = &[
     rule!("controller 6.1 #0x001", P, "SID: item 2 is S-1-22-1-uid", sid_item_has_the_user_id),
-    rule!("controller 6.1 #0x002", P, "TS_ID: item 3 is the audit session, else 0",
+    rule!("controller 6.1 #0x002", P, "TS_ID: item 3 is the id of the audit session, or 0",
         ts_id_item_has_the_audit_session),
     rule!("controller 6.1 #0x004", D, "STACK_TRACE: item 6 has the frames of the writer",
         stack_item_has_the_frames_of_the_writer),
-    rule!("api 4", D, "192 frames at most; the deepest are dropped", stack_item_has_at_most_192_frames),
-    rule!("controller 6.1 #0x004", D, "an event that its stack makes larger than 64 KiB → 234, and counted as lost",
+    rule!("api 4", D, "a stack has at most 192 frames; the outermost are dropped", stack_item_has_at_most_192_frames),
+    rule!("controller 6.1 #0x004", D, "an event that its stack makes larger than 64 KiB → 234, and it is counted as lost",
         event_too_large_with_its_stack_is_lost),
     rule!("controller 6.1 #0x008", P, "PSM_KEY: item 9 names the unit or application",
         psm_key_item_names_the_unit),
-    rule!("controller 6.1 #0x080", D, "PROCESS_START_KEY: item 13 is the same in all events of a process and in no other's",
+    rule!("controller 6.1 #0x080", D, "PROCESS_START_KEY: item 13 is the same in all events of a process and differs between processes",
         process_start_key_identifies_the_process),
-    rule!("controller 6.1 #0x100", D, "EVENT_KEY: item 10 is the same in all sessions that get the event, and of no other event",
+    rule!("controller 6.1 #0x100", D, "EVENT_KEY: item 10 is the same in all sessions that get the event, and differs between events",
         event_key_identifies_the_event),
     rule!("decision 31", P, "the high half of an event key is the low half of the process start key",
         event_key_contains_the_process_start_key),
@@ -32,7 +32,7 @@ pub(crate) const RULES: &[Rule] = &[
         exclude_inprivate_drops_in_private_events),
     rule!("controller 6.1 #0x800", P, "SOURCE_CONTAINER_TRACKING: item 16 names the container",
         container_item_names_the_container),
-    rule!("controller 6.1", D, "without a property an event has no such item",
+    rule!("controller 6.1", D, "without properties an event has none of these items",
         events_have_no_unrequested_items),
 ];
 
@@ -90,7 +90,7 @@ fn recorded_frames(fixture: &Fixture, depth: u32) -> Vec<u64> {
     let (session, provider, _guid) = fixture.start_with_provider(&params_with(STACK));
     write_deep(&provider, depth);
     let seen = fixture.stop_and_read(session);
-    let stack = find_item(&seen[0], ExtType::STACK_TRACE64).expect("the event has a stack");
+    let stack = find_item(&seen[0], ExtType::STACK_TRACE64).expect("the event has no stack");
     let words: Vec<u64> = stack.as_chunks().0.iter().map(|word| u64::from_le_bytes(*word)).collect();
     assert_eq!(words[0], 0, "the stack continues in another event");
     words[1..].to_vec()
@@ -142,7 +142,7 @@ fn psm_key_item_names_the_unit(fixture: &Fixture) {
     assert_eq!(key.is_some(), has_unit, "{:?}", control_group_names());
     assert!(
         key.is_none_or(|text| text.len() > 2 && text.ends_with(&[0, 0])),
-        "the key is not a terminated text"
+        "the key is not NUL-terminated text"
     );
 }
 
@@ -169,12 +169,9 @@ fn process_start_key_identifies_the_process(fixture: &Fixture) {
             .map(|event| find_item(event, ExtType::PROCESS_START_KEY))
             .collect()
     };
-    let (own_session, others) = (keys(std::process::id()), keys(other.id()));
-    assert!(
-        own_session[0].as_ref().is_some_and(|key| key.len() == 8) && own_session[0] == own_session[1],
-        "{own_session:?}"
-    );
-    assert!(others[0].is_some() && others[0] == others[1] && others[0] != own_session[0], "{others:?}");
+    let (own, others) = (keys(std::process::id()), keys(other.id()));
+    assert!(own[0].as_ref().is_some_and(|key| key.len() == 8) && own[0] == own[1], "{own:?}");
+    assert!(others[0].is_some() && others[0] == others[1] && others[0] != own[0], "{others:?}");
 }
 
 fn event_key_identifies_the_event(fixture: &Fixture) {
@@ -185,7 +182,7 @@ fn event_key_identifies_the_event(fixture: &Fixture) {
         provider.write(&event(id), &[]).unwrap();
     }
     let keys = |seen: Vec<RecordedEvent>| -> Vec<Vec<u8>> {
-        seen.iter().map(|event| find_item(event, ExtType::EVENT_KEY).expect("the event has a key")).collect()
+        seen.iter().map(|event| find_item(event, ExtType::EVENT_KEY).expect("the event has no key")).collect()
     };
     let (mut one, two) = (keys(fixture.stop_and_read(first)), keys(fixture.stop_and_read(second)));
     assert_eq!(one, two);
@@ -206,7 +203,7 @@ fn exclude_inprivate_drops_in_private_events(fixture: &Fixture) {
     let (strict, provider, guid) = fixture.start_with_provider(&params_with(EXCLUDE_INPRIVATE));
     let other = fixture.start(&fixture.config());
     fixture.enable(&other, guid, &EnableParams::default());
-    provider.event(&event(1)).flags(2).write(&[]).unwrap();
+    provider.event(&event(1)).flags(EVENT_WRITE_FLAG_INPRIVATE).write(&[]).unwrap();
     provider.write(&event(2), &[]).unwrap();
     let ids = |seen: Vec<RecordedEvent>| seen.iter().map(|event| event.descriptor.id).collect::<Vec<_>>();
     assert_eq!(

@@ -8,9 +8,9 @@ use crate::stage::{Fixture, enable_params, event_with};
 
 #[rustfmt::skip]
 pub(crate) const RULES: &[Rule] = &[
-    rule!("controller 6.2", D, "an event passes by the published formula, for every mix of level and masks",
+    rule!("controller 6.2", D, "events pass by the published formula, for several mixes of level and masks",
         events_pass_by_the_published_formula),
-    rule!("controller 6.2", D, "the whole truth table of levels, masks and keyword 0, as reported and as delivered",
+    rule!("controller 6.2", D, "the formula holds for a whole table of levels, masks and keyword 0, in enabled checks and in recorded events",
         complete_truth_table_matches),
     rule!("controller 6.2", H, "a session level of 0 lets all levels through",
         session_level_0_passes_all_levels),
@@ -99,7 +99,7 @@ fn sessions_are_matched_independently(fixture: &Fixture) {
     }
 }
 
-/// Returns every combination of what sessions can ask for: level, any, all, keyword 0.
+/// Returns all combinations of the tested levels, masks and treatments of keyword 0.
 fn all_enable_params() -> Vec<EnableParams> {
     let mut all = Vec::new();
     for level in LEVELS {

@@ -7,6 +7,7 @@ use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use traceweir::Status;
 use traceweir::consumer::{self, Item, Trace};
 use traceweir::controller::{EnableParams, SessionConfig};
+use traceweir_format::spec::session::*;
 
 use crate::rule::{Rule, rule};
 use crate::stage::{
@@ -16,12 +17,12 @@ use crate::stage::{
 
 #[rustfmt::skip]
 pub(crate) const RULES: &[Rule] = &[
-    rule!("controller 2 #0x0", D, "with a file name: sequential, without a limit", no_mode_is_sequential),
-    rule!("controller 2 #0x100", D, "events are delivered to consumers at a flush", real_time_is_delivered),
+    rule!("controller 2 #0x0", D, "mode 0 with a file name: sequential, without a size limit", no_mode_is_sequential),
+    rule!("controller 2 #0x100", D, "events are delivered to consumers at a flush", real_time_events_are_delivered),
     rule!("controller 2 #0x200, #0x1000", P, "obsolete flags are accepted and ignored",
         obsolete_flags_are_ignored),
-    rule!("controller 2 #0x400", D, "in memory only, written by an explicit flush, the newest events kept",
-        buffering_is_written_when_asked),
+    rule!("controller 2 #0x400", D, "the newest events stay in memory and are written only by a flush",
+        buffering_mode_writes_only_at_a_flush),
     rule!("controller 2 #0x2000", D, "the file size is counted in KiB", file_size_can_be_in_kib),
     rule!("controller 2 #0x100000, #0x200000", P, "MODE_RESERVED and LOST_EVENTS_DEBUG_MODE are ignored",
         reserved_flags_are_ignored),
@@ -29,11 +30,11 @@ pub(crate) const RULES: &[Rule] = &[
         shutdown_flags_are_accepted),
     rule!("controller 2 #0x1000000", D, "pageable memory is accepted", paged_memory_is_accepted),
     rule!("controller 2 #0x4000000", D, "the log file is compressed", logs_are_compressed),
-    rule!("controller 2 #0x10000000", D, "one stream for all processors; events carry no processor number",
+    rule!("controller 2 #0x10000000", D, "all processors share one stream, and events have processor number 0",
         one_stream_serves_all_processors),
-    rule!("controller 2 #0x80000000", D, "ADDTO_TRIAGE_DUMP is accepted", triage_is_accepted),
+    rule!("controller 2 #0x80000000", D, "ADDTO_TRIAGE_DUMP is accepted", triage_dump_flag_is_accepted),
     rule!("controller 2", P, "internal flags → 87", internal_flags_are_refused),
-    rule!("controller 2.1 #1", O, "sequential and circular → 87", sequential_is_not_circular),
+    rule!("controller 2.1 #1", O, "sequential and circular → 87", sequential_excludes_circular),
     rule!("controller 2.1 #1", D, "two file modes → 87", file_modes_exclude_each_other),
     rule!("controller 2.1 #2", D, "append with real-time or private → 87",
         append_excludes_real_time_and_private),
@@ -41,12 +42,12 @@ pub(crate) const RULES: &[Rule] = &[
         append_needs_system_time),
     rule!("controller 2.1 #4", D, "buffering with any file mode or real-time → 87",
         buffering_excludes_file_modes_and_real_time),
-    rule!("controller 2.1 #5", D, "private and real-time → 87", private_is_not_real_time),
-    rule!("controller 2.1 #6", D, "private and independent → 87", private_is_not_independent),
-    rule!("controller 2.1 #7", D, "private and preallocate → 87", private_does_not_preallocate),
-    rule!("controller 2.1 #8", D, "private and new-file → 87", private_has_no_new_files),
-    rule!("controller 2.1 #10", P, "in-process without private → 87", in_process_is_private),
-    rule!("controller 2.1 #11", D, "new-file with no or more than one %d → 87", new_files_have_one_number),
+    rule!("controller 2.1 #5", D, "private and real-time → 87", private_excludes_real_time),
+    rule!("controller 2.1 #6", D, "private and independent → 87", private_excludes_independent),
+    rule!("controller 2.1 #7", D, "private and preallocate → 87", private_excludes_preallocate),
+    rule!("controller 2.1 #8", D, "private and new-file → 87", private_excludes_new_file),
+    rule!("controller 2.1 #10", P, "in-process without private → 87", in_process_needs_private),
+    rule!("controller 2.1 #11", D, "new-file with no or more than one %d → 87", new_file_name_needs_one_number),
     rule!("controller 2.1 #11", D, "circular, new-file or preallocate without a size → 87",
         size_limit_is_required),
     rule!("controller 2.1 #12", D, "global and local sequence → 87", global_and_local_sequence_are_refused),
@@ -62,32 +63,30 @@ pub(crate) const RULES: &[Rule] = &[
         compressed_excludes_circular_and_append),
     rule!("controller 2.2", D, "sequential at its limit: the session stops by itself; later calls → 4201",
         a_full_log_ends_the_session),
-    rule!("controller 2.2", D, "circular: the file never exceeds the limit; the newest events are in it, in time order",
+    rule!("controller 2.2", D, "circular: the file never exceeds the limit and holds the newest events in time order",
         a_circular_log_keeps_the_newest),
-    rule!("controller 2.2", D, "real-time without consumers: events gather in a bounded store, the first consumer gets them",
+    rule!("controller 2.2", D, "real-time without consumers: a bounded store keeps events for the first consumer",
         first_consumer_gets_stored_events),
-    rule!("controller 2.2", D, "the store is full: events are lost and counted", a_full_store_loses_events),
-    rule!("controller 2.2", D, "the store is full: writers get 0xC0000188",
+    rule!("controller 2.2", D, "real-time without consumers: when the store is full, lost events are counted", a_full_store_loses_events),
+    rule!("controller 2.2", D, "real-time without consumers: when the store is full, writers get 0xC0000188",
         full_store_is_reported_to_writers),
     rule!("controller 2.2", D, "real-time and file: each tick of the flush timer writes partly filled buffers",
         flush_timer_writes_the_file),
 ];
 
-const SEQUENTIAL: u32 = 0x1;
-const CIRCULAR: u32 = 0x2;
-const APPEND: u32 = 0x4;
-const NEWFILE: u32 = 0x8;
-const PREALLOCATE: u32 = 0x20;
-const REAL_TIME: u32 = 0x100;
-const BUFFERING: u32 = 0x400;
-const PRIVATE: u32 = 0x800;
-const USE_KBYTES_FOR_SIZE: u32 = 0x2000;
-const IN_PROC: u32 = 0x2_0000;
-const PAGED: u32 = 0x0100_0000;
-const SYSTEM_LOGGER: u32 = 0x0200_0000;
-const COMPRESSED: u32 = 0x0400_0000;
-const INDEPENDENT: u32 = 0x0800_0000;
-const NO_PER_PROCESSOR_BUFFERING: u32 = 0x1000_0000;
+const SEQUENTIAL: u32 = EVENT_TRACE_FILE_MODE_SEQUENTIAL;
+const CIRCULAR: u32 = EVENT_TRACE_FILE_MODE_CIRCULAR;
+const APPEND: u32 = EVENT_TRACE_FILE_MODE_APPEND;
+const NEWFILE: u32 = EVENT_TRACE_FILE_MODE_NEWFILE;
+const PREALLOCATE: u32 = EVENT_TRACE_FILE_MODE_PREALLOCATE;
+const REAL_TIME: u32 = EVENT_TRACE_REAL_TIME_MODE;
+const BUFFERING: u32 = EVENT_TRACE_BUFFERING_MODE;
+const PRIVATE: u32 = EVENT_TRACE_PRIVATE_LOGGER_MODE;
+const IN_PROC: u32 = EVENT_TRACE_PRIVATE_IN_PROC;
+const PAGED: u32 = EVENT_TRACE_USE_PAGED_MEMORY;
+const COMPRESSED: u32 = EVENT_TRACE_COMPRESSED_MODE;
+const INDEPENDENT: u32 = EVENT_TRACE_INDEPENDENT_SESSION_MODE;
+const ONE_STREAM: u32 = EVENT_TRACE_NO_PER_PROCESSOR_BUFFERING;
 
 /// Returns a configuration in which only the flags can be invalid.
 fn config_with(fixture: &Fixture, mode: u32) -> SessionConfig {
@@ -108,7 +107,7 @@ fn assert_all_refused(fixture: &Fixture, modes: &[u32]) {
 fn assert_all_accepted(fixture: &Fixture, modes: &[u32]) {
     for mode in modes {
         let session = fixture.start(&config_with(fixture, *mode));
-        assert_eq!(session.properties.config.log_file_mode & mode, *mode, "the flag is not reported");
+        assert_eq!(session.properties.config.log_file_mode & mode, *mode, "mode {mode:#x} is not reported");
         assert_eq!(fixture.stop_and_read(session), [], "mode {mode:#x}");
     }
 }
@@ -121,7 +120,7 @@ fn no_mode_is_sequential(fixture: &Fixture) {
     assert_eq!(header_of(&config.log_file.unwrap()).maximum_file_size, 0);
 }
 
-fn real_time_is_delivered(fixture: &Fixture) {
+fn real_time_events_are_delivered(fixture: &Fixture) {
     let config =
         SessionConfig { log_file_mode: REAL_TIME, log_file: None, flush_timer: 60, ..fixture.config() };
     let (session, provider, _guid) = fixture.start_config_with_provider(&config, &EnableParams::default());
@@ -144,10 +143,11 @@ fn real_time_is_delivered(fixture: &Fixture) {
 }
 
 fn obsolete_flags_are_ignored(fixture: &Fixture) {
-    assert_all_accepted(fixture, &[0x200 | SEQUENTIAL, 0x1000 | SEQUENTIAL]);
+    let flags = [EVENT_TRACE_DELAY_OPEN_FILE_MODE, EVENT_TRACE_ADD_HEADER_MODE];
+    assert_all_accepted(fixture, &flags.map(|flag| flag | SEQUENTIAL));
 }
 
-fn buffering_is_written_when_asked(fixture: &Fixture) {
+fn buffering_mode_writes_only_at_a_flush(fixture: &Fixture) {
     let config =
         SessionConfig { log_file_mode: BUFFERING, buffer_size: 4, minimum_buffers: 4, ..fixture.config() };
     let (session, provider, _guid) = fixture.start_config_with_provider(&config, &EnableParams::default());
@@ -159,12 +159,12 @@ fn buffering_is_written_when_asked(fixture: &Fixture) {
     fixture.connect().flush(&session.id, None).unwrap();
     let seen = events_of(&log_file);
     assert_eq!(seen.last().unwrap().descriptor.id, 1_999, "the newest event is missing");
-    assert!(seen.len() < 2_000, "the oldest events are still recorded: {}", seen.len());
+    assert!(seen.len() < 2_000, "the oldest events were kept: {} events", seen.len());
     fixture.stop(session);
 }
 
 fn file_size_can_be_in_kib(fixture: &Fixture) {
-    let mode = CIRCULAR | USE_KBYTES_FOR_SIZE;
+    let mode = CIRCULAR | EVENT_TRACE_USE_KBYTES_FOR_SIZE;
     let config =
         SessionConfig { log_file_mode: mode, maximum_file_size: 256, buffer_size: 16, ..fixture.config() };
     let (session, provider, _guid) = fixture.start_config_with_provider(&config, &EnableParams::default());
@@ -176,11 +176,13 @@ fn file_size_can_be_in_kib(fixture: &Fixture) {
 }
 
 fn reserved_flags_are_ignored(fixture: &Fixture) {
-    assert_all_accepted(fixture, &[0x10_0000 | SEQUENTIAL, 0x20_0000 | SEQUENTIAL]);
+    let flags = [EVENT_TRACE_MODE_RESERVED, EVENT_TRACE_LOST_EVENTS_DEBUG_MODE];
+    assert_all_accepted(fixture, &flags.map(|flag| flag | SEQUENTIAL));
 }
 
 fn shutdown_flags_are_accepted(fixture: &Fixture) {
-    assert_all_accepted(fixture, &[0x40_0000 | SEQUENTIAL, 0x80_0000 | SEQUENTIAL]);
+    let flags = [EVENT_TRACE_STOP_ON_HYBRID_SHUTDOWN, EVENT_TRACE_PERSIST_ON_HYBRID_SHUTDOWN];
+    assert_all_accepted(fixture, &flags.map(|flag| flag | SEQUENTIAL));
 }
 
 fn paged_memory_is_accepted(fixture: &Fixture) {
@@ -195,17 +197,17 @@ fn logs_are_compressed(fixture: &Fixture) {
     }
     assert_eq!(fixture.stop_and_read(session).len(), 100);
     let path = config.log_file.unwrap();
-    assert!(std::fs::metadata(&path).unwrap().len() < 100_000, "100 events of 1,000 equal bytes");
+    assert!(std::fs::metadata(&path).unwrap().len() < 100_000, "100,000 equal bytes were not compressed");
     let trace = traceweir_format::etl::Trace::open(std::fs::File::open(path).unwrap()).unwrap();
     assert!(trace.is_compressed());
 }
 
 fn one_stream_serves_all_processors(fixture: &Fixture) {
-    let config = SessionConfig { log_file_mode: NO_PER_PROCESSOR_BUFFERING | SEQUENTIAL, ..fixture.config() };
+    let config = SessionConfig { log_file_mode: ONE_STREAM | SEQUENTIAL, ..fixture.config() };
     let (session, provider, _guid) = fixture.start_config_with_provider(&config, &EnableParams::default());
     let allowed = sched_getaffinity(None).unwrap();
     let cpus: Vec<usize> = (0..CpuSet::MAX_CPU).filter(|cpu| allowed.is_set(*cpu)).collect();
-    // Alternating: in separate streams the events would not be in this order.
+    // The processors alternate: separate streams would not keep this order.
     for (number, cpu) in (0..200).zip(cpus.iter().cycle()) {
         let mut one_cpu = CpuSet::new();
         one_cpu.set(*cpu);
@@ -221,12 +223,12 @@ fn one_stream_serves_all_processors(fixture: &Fixture) {
     let trace = traceweir_format::etl::Trace::open(std::fs::File::open(&path).unwrap()).unwrap();
     let mut records = trace.events();
     while let Some(record) = records.next().unwrap() {
-        assert_eq!(record.cpu(), 0, "the event has a processor number");
+        assert_eq!(record.cpu(), 0, "the event has another processor number");
     }
 }
 
-fn triage_is_accepted(fixture: &Fixture) {
-    assert_all_accepted(fixture, &[0x8000_0000 | SEQUENTIAL]);
+fn triage_dump_flag_is_accepted(fixture: &Fixture) {
+    assert_all_accepted(fixture, &[EVENT_TRACE_ADDTO_TRIAGE_DUMP | SEQUENTIAL]);
 }
 
 fn internal_flags_are_refused(fixture: &Fixture) {
@@ -235,7 +237,7 @@ fn internal_flags_are_refused(fixture: &Fixture) {
     }
 }
 
-fn sequential_is_not_circular(fixture: &Fixture) {
+fn sequential_excludes_circular(fixture: &Fixture) {
     assert_all_refused(fixture, &[SEQUENTIAL | CIRCULAR]);
 }
 
@@ -264,27 +266,27 @@ fn buffering_excludes_file_modes_and_real_time(fixture: &Fixture) {
     );
 }
 
-fn private_is_not_real_time(fixture: &Fixture) {
+fn private_excludes_real_time(fixture: &Fixture) {
     assert_all_refused(fixture, &[PRIVATE | REAL_TIME, PRIVATE | IN_PROC | REAL_TIME]);
 }
 
-fn private_is_not_independent(fixture: &Fixture) {
+fn private_excludes_independent(fixture: &Fixture) {
     assert_all_refused(fixture, &[PRIVATE | INDEPENDENT, PRIVATE | IN_PROC | INDEPENDENT]);
 }
 
-fn private_does_not_preallocate(fixture: &Fixture) {
+fn private_excludes_preallocate(fixture: &Fixture) {
     assert_all_refused(fixture, &[PRIVATE | PREALLOCATE, PRIVATE | IN_PROC | PREALLOCATE]);
 }
 
-fn private_has_no_new_files(fixture: &Fixture) {
+fn private_excludes_new_file(fixture: &Fixture) {
     assert_all_refused(fixture, &[PRIVATE | NEWFILE, PRIVATE | IN_PROC | NEWFILE]);
 }
 
-fn in_process_is_private(fixture: &Fixture) {
+fn in_process_needs_private(fixture: &Fixture) {
     assert_all_refused(fixture, &[IN_PROC | SEQUENTIAL, IN_PROC]);
 }
 
-fn new_files_have_one_number(fixture: &Fixture) {
+fn new_file_name_needs_one_number(fixture: &Fixture) {
     for name in ["none.etl", "%d and %d.etl", "%u.etl"] {
         let log_file = Some(fixture.folder().join(name));
         assert_eq!(
@@ -303,19 +305,21 @@ fn size_limit_is_required(fixture: &Fixture) {
 }
 
 fn global_and_local_sequence_are_refused(fixture: &Fixture) {
-    assert_all_refused(fixture, &[0xC000 | SEQUENTIAL]);
+    let both = EVENT_TRACE_USE_GLOBAL_SEQUENCE | EVENT_TRACE_USE_LOCAL_SEQUENCE;
+    assert_all_refused(fixture, &[both | SEQUENTIAL]);
 }
 
 fn system_logger_refuses_paged_memory(fixture: &Fixture) {
-    assert_all_refused(fixture, &[SYSTEM_LOGGER | PAGED | SEQUENTIAL]);
+    assert_all_refused(fixture, &[EVENT_TRACE_SYSTEM_LOGGER_MODE | PAGED | SEQUENTIAL]);
 }
 
 fn only_autologgers_are_non_stoppable(fixture: &Fixture) {
-    assert_all_refused(fixture, &[0x40 | SEQUENTIAL]);
+    assert_all_refused(fixture, &[EVENT_TRACE_NONSTOPPABLE_MODE | SEQUENTIAL]);
 }
 
 fn both_shutdown_flags_are_refused(fixture: &Fixture) {
-    assert_all_refused(fixture, &[0xC0_0000 | SEQUENTIAL]);
+    let both = EVENT_TRACE_STOP_ON_HYBRID_SHUTDOWN | EVENT_TRACE_PERSIST_ON_HYBRID_SHUTDOWN;
+    assert_all_refused(fixture, &[both | SEQUENTIAL]);
 }
 
 fn session_without_file_and_mode_is_refused(fixture: &Fixture) {
@@ -345,7 +349,7 @@ fn compressed_excludes_circular_and_append(fixture: &Fixture) {
 
 fn a_full_log_ends_the_session(fixture: &Fixture) {
     let config = SessionConfig {
-        log_file_mode: SEQUENTIAL | USE_KBYTES_FOR_SIZE,
+        log_file_mode: SEQUENTIAL | EVENT_TRACE_USE_KBYTES_FOR_SIZE,
         maximum_file_size: 128,
         buffer_size: 16,
         ..fixture.config()
@@ -366,7 +370,7 @@ fn a_full_log_ends_the_session(fixture: &Fixture) {
 
 fn a_circular_log_keeps_the_newest(fixture: &Fixture) {
     let config = SessionConfig {
-        log_file_mode: CIRCULAR | USE_KBYTES_FOR_SIZE,
+        log_file_mode: CIRCULAR | EVENT_TRACE_USE_KBYTES_FOR_SIZE,
         maximum_file_size: 128,
         buffer_size: 8,
         ..fixture.config()
@@ -385,9 +389,10 @@ fn a_circular_log_keeps_the_newest(fixture: &Fixture) {
     assert!(seen.len() < 1_000 && seen.is_sorted_by_key(|event| event.time), "{} events", seen.len());
 }
 
-/// Starts a real-time session with a small store and no consumer, and fills it.
+/// Starts a real-time session with a small store and no consumer, and fills the store. Returns
+/// the statuses of all writes.
 fn fill_store(fixture: &Fixture) -> (crate::stage::Session, Vec<Status>) {
-    let mode = REAL_TIME | NO_PER_PROCESSOR_BUFFERING;
+    let mode = REAL_TIME | ONE_STREAM;
     let config = SessionConfig {
         log_file_mode: mode,
         log_file: None,
@@ -397,15 +402,15 @@ fn fill_store(fixture: &Fixture) -> (crate::stage::Session, Vec<Status>) {
         ..fixture.config()
     };
     let (session, provider, _guid) = fixture.start_config_with_provider(&config, &EnableParams::default());
-    let mut answers = Vec::new();
+    let mut results = Vec::new();
     until("an event is lost", || {
         for _ in 0..10 {
-            answers.push(provider.write(&event(1), &[&[0; 1_000]]).map_or_else(|e| e.status(), |()| SUCCESS));
+            results.push(provider.write(&event(1), &[&[0; 1_000]]).map_or_else(|e| e.status(), |()| SUCCESS));
         }
         fixture.connect().flush(&session.id, None).unwrap();
-        answers.last() == Some(&LOG_FILE_FULL)
+        results.last() == Some(&LOG_FILE_FULL)
     });
-    (session, answers)
+    (session, results)
 }
 
 fn first_consumer_gets_stored_events(fixture: &Fixture) {
@@ -448,6 +453,6 @@ fn flush_timer_writes_the_file(fixture: &Fixture) {
 }
 
 fn full_store_is_reported_to_writers(fixture: &Fixture) {
-    let (_session, answers) = fill_store(fixture);
-    assert_eq!(answers.last(), Some(&LOG_FILE_FULL));
+    let (_session, results) = fill_store(fixture);
+    assert_eq!(results.last(), Some(&LOG_FILE_FULL));
 }

@@ -1,4 +1,5 @@
-//! Private sessions that a controller starts in the processes of a provider.
+//! Private sessions that a controller starts in the processes of a provider. The last two rules
+//! test in-process sessions.
 
 use std::path::{Path, PathBuf};
 
@@ -25,34 +26,34 @@ use crate::stage::{
 pub(crate) const RULES: &[Rule] = &[
     rule!("controller 10", D, "the session runs in the processes of the provider that Wnode.Guid names, and gets their events",
         private_session_runs_in_provider_processes),
-    rule!("controller 10", D, "a session needs the GUID of a provider → 87",
+    rule!("controller 10", D, "a private session without a provider GUID → 87",
         private_session_needs_a_provider_guid),
-    rule!("controller 10", D, "the first process gets the file name as given, later ones NAME_PID",
-        later_processes_write_numbered_files),
+    rule!("controller 10", D, "the first process writes to the given file name, later processes to NAME_PID",
+        later_processes_write_files_named_by_pid),
     rule!("controller 10", D, "the provider need not be registered yet",
         private_session_waits_for_its_provider),
-    rule!("controller 10", D, "eight in a process; the ninth → 1450",
+    rule!("controller 10", D, "a ninth private session in a process → 1450",
         ninth_private_session_of_a_process_is_refused),
     rule!("controller 10", D, "process ids in the V2 properties limit which processes take part",
         pid_filter_limits_a_private_session),
     rule!("controller 10", D, "program names limit which processes take part",
         program_filter_limits_a_private_session),
-    rule!("controller 1.2 #FilterDesc", D, "of the filters of a session only process ids and names of programs are valid → 87",
+    rule!("controller 1.2 #FilterDesc", D, "a session filter other than process ids and program names → 87",
         other_session_filters_are_refused),
     rule!("controller 1.2 #FilterDescCount", D, "filters of a session that is not private → 87",
         session_filters_need_a_private_session),
-    rule!("controller 10", D, "no provider groups → 87", groups_are_refused),
+    rule!("controller 10", D, "an enable of a provider group by a private session of a controller → 87", private_session_refuses_groups),
     rule!("controller 5", D, "private sessions that controllers start are never listed",
         private_sessions_of_controllers_are_not_listed),
-    rule!("controller 10", D, "private sessions that controllers start do not count against the 64",
-        private_sessions_of_controllers_do_not_count),
-    rule!("controller 4.1", D, "private sessions: only file name and flush timer change, else → 87",
+    rule!("controller 10", D, "private sessions that controllers start do not count toward the limit of 64 sessions",
+        private_sessions_of_controllers_do_not_count_as_sessions),
+    rule!("controller 4.1", D, "an update of a private session other than of its file name and flush timer → 87",
         private_session_updates_file_and_timer_only),
     rule!("controller 4", P, "INCREMENT_FILE and CONVERT of a private session → 1",
         private_session_has_no_increment_or_convert),
-    rule!("controller 10", P, "LoggerThreadId is that of the flusher in the process",
+    rule!("controller 10", P, "LoggerThreadId is a thread of the process that the session runs in",
         logger_thread_is_in_the_process),
-    rule!("controller 2 #0x20000", D, "an in-process session is started by the process itself, not by a controller → 87",
+    rule!("controller 2 #0x20000", D, "an in-process session that a controller starts → 87",
         controller_cannot_start_in_process_session),
     rule!("controller 2.1 #9", D, "private and paged memory: the paged flag is ignored",
         paged_flag_of_private_session_is_ignored),
@@ -97,7 +98,7 @@ fn private_session_needs_a_provider_guid(fixture: &Fixture) {
     assert_eq!(fixture.start_status(&private_config(fixture, Guid::NULL)), INVALID_PARAMETER);
 }
 
-fn later_processes_write_numbered_files(fixture: &Fixture) {
+fn later_processes_write_files_named_by_pid(fixture: &Fixture) {
     let (session, provider, guid, path) = start_in_this_process(fixture);
     let mut other = OtherProcess::start(guid, None);
     provider.write(&event(1), &[]).unwrap();
@@ -120,14 +121,14 @@ fn private_session_waits_for_its_provider(fixture: &Fixture) {
 fn ninth_private_session_of_a_process_is_refused(fixture: &Fixture) {
     let guid = new_guid();
     let _provider = Provider::register(guid, None).unwrap();
-    let mut all: Vec<Session> = (0..8).map(|_| fixture.start(&private_config(fixture, guid))).collect();
+    let mut sessions: Vec<Session> = (0..8).map(|_| fixture.start(&private_config(fixture, guid))).collect();
     assert_eq!(fixture.start_status(&private_config(fixture, guid)), NO_SYSTEM_RESOURCES);
-    let _own = PrivateSession::start(&fixture.config()).expect("in-process sessions have a separate limit");
-    fixture.stop(all.pop().unwrap());
+    let _own = PrivateSession::start(&fixture.config()).expect("in-process sessions share the limit");
+    fixture.stop(sessions.pop().unwrap());
     assert_eq!(fixture.start_status(&private_config(fixture, guid)), SUCCESS);
 }
 
-/// Returns whether this process and another one take part in a session with this filter.
+/// Returns whether this process, and whether another one, takes part in a session with this filter.
 fn participating_processes(fixture: &Fixture, filter: impl Fn(&OtherProcess) -> Filter) -> (bool, bool) {
     let guid = new_guid();
     let mut other = OtherProcess::start_as(
@@ -142,13 +143,13 @@ fn participating_processes(fixture: &Fixture, filter: impl Fn(&OtherProcess) -> 
     other.write(2);
     fixture.stop(session);
     let path = config.log_file.unwrap();
-    let all: Vec<u16> =
+    let ids: Vec<u16> =
         [path.clone(), process_path(&path, other.id()), process_path(&path, std::process::id())]
             .iter()
             .filter(|path| path.exists())
             .flat_map(|path| event_ids(path))
             .collect();
-    (all.contains(&1), all.contains(&2))
+    (ids.contains(&1), ids.contains(&2))
 }
 
 fn pid_filter(pid: u32) -> Filter {
@@ -187,7 +188,7 @@ fn session_filters_need_a_private_session(fixture: &Fixture) {
     assert_eq!(fixture.start_status(&SessionConfig { filters, ..fixture.config() }), INVALID_PARAMETER);
 }
 
-fn groups_are_refused(fixture: &Fixture) {
+fn private_session_refuses_groups(fixture: &Fixture) {
     let (session, _provider, guid, _path) = start_in_this_process(fixture);
     let group = EnableParams { property: EVENT_ENABLE_PROPERTY_PROVIDER_GROUP, ..EnableParams::default() };
     assert_eq!(status(fixture.try_enable(&session, guid, &group)), INVALID_PARAMETER);
@@ -199,11 +200,11 @@ fn private_sessions_of_controllers_are_not_listed(fixture: &Fixture) {
     assert_eq!(fixture.connect().query_all().unwrap(), []);
 }
 
-fn private_sessions_of_controllers_do_not_count(fixture: &Fixture) {
-    let sixty_five: Vec<Session> =
+fn private_sessions_of_controllers_do_not_count_as_sessions(fixture: &Fixture) {
+    let sessions: Vec<Session> =
         (0..65).map(|_| fixture.start(&private_config(fixture, new_guid()))).collect();
     assert_eq!(fixture.start_status(&fixture.config()), SUCCESS);
-    drop(sixty_five);
+    drop(sessions);
 }
 
 fn private_session_updates_file_and_timer_only(fixture: &Fixture) {

@@ -1,4 +1,4 @@
-//! Private sessions inside the process.
+//! In-process sessions: private sessions that the traced process starts itself.
 
 use traceweir::Provider;
 use traceweir::controller::{EnableParams, SessionConfig};
@@ -19,16 +19,16 @@ use crate::stage::{
 pub(crate) const RULES: &[Rule] = &[
     rule!("controller 10", D, "the session receives the events of its own process",
         private_session_gets_events_of_its_process),
-    rule!("controller 10", D, "three in-process sessions; the fourth → 1450",
+    rule!("controller 10", D, "a fourth in-process session → 1450",
         fourth_in_process_session_is_refused),
-    rule!("controller 10", D, "no real-time, no new-file, no preallocate → 87",
+    rule!("controller 10", D, "an in-process session with real-time, new-file or preallocate → 87",
         private_session_modes_are_limited),
-    rule!("controller 10", D, "no provider groups → 87", in_process_session_refuses_groups),
+    rule!("controller 10", D, "an enable of a provider group by an in-process session → 87", in_process_session_refuses_groups),
     rule!("controller 10", D, "a private session and a daemon's session both get an event",
         private_and_daemon_session_both_get_the_event),
-    rule!("controller 10", D, "the file is marked as a private log in the process",
+    rule!("controller 10", D, "the file header has the modes of an in-process session",
         private_mode_is_in_the_file_header),
-    rule!("controller 3.2 #12", D, "two private sessions do not share a file → 161",
+    rule!("controller 3.2 #12", D, "the file of another private session → 161",
         private_sessions_cannot_share_a_file),
     rule!("controller 10", D, "the callback is called for private sessions too",
         callbacks_are_called_for_private_sessions),

@@ -15,30 +15,30 @@ use crate::stage::{Fixture, INVALID_PARAMETER, event, events_of, header_of, new_
 
 #[rustfmt::skip]
 pub(crate) const RULES: &[Rule] = &[
-    rule!("controller 1.1", P, "clock 0 is echoed as 1, the others as they are, in properties and file",
-        clocks_are_echoed),
+    rule!("controller 1.1", P, "properties and file show clock 0 as 1, and other clocks unchanged",
+        properties_and_file_show_the_clock),
     rule!("controller 1.1", P, "a clock other than 0 to 3 → 87", unknown_clocks_are_refused),
     rule!("controller 1.1", P, "every clock gives the same wall time", clocks_agree),
-    rule!("decision 1", P, "clock 1 counts at the rate in PerfFreq; clock 3 has it in CpuSpeedInMHz",
+    rule!("decision 1", P, "PerfFreq is the rate of clocks 1 and 3; for clock 3 it agrees with CpuSpeedInMHz",
         rates_are_in_the_header),
     rule!("controller 1.2", P, "a buffer size of 0 is 64 KiB", default_buffer_size_is_64_kib),
     rule!("controller 1.2", D, "buffer sizes are rounded up to 4 KiB and clamped to 4…16384 KiB, never refused",
         buffers_are_rounded_and_clamped),
-    rule!("controller 1.2", D, "at least two buffers a processor, or two without per-processor buffering",
+    rule!("controller 1.2", D, "the minimum is at least two buffers per processor, or two without per-processor buffering",
         minimum_buffers_depend_on_processors),
     rule!("controller 1.2", D, "the maximum is at least the minimum", the_maximum_is_raised),
-    rule!("controller 1.2", P, "without a maximum it is the minimum and 20",
+    rule!("controller 1.2", P, "the default maximum is the minimum plus 20",
         default_maximum_is_20_above_the_minimum),
     rule!("controller 1.2", D, "the maximum is ignored in buffering mode", buffering_has_no_maximum),
     rule!("controller 1.2", D, "a file session keeps a flush timer of 0, a real-time session gets 1 second",
         real_time_sessions_get_a_flush_timer),
-    rule!("controller 1.2", D, "out: buffers allocated and free, buffers written, the flusher's thread",
-        statistics_come_back),
+    rule!("controller 1.2", D, "a query returns the buffers allocated, free and written, and the flusher's thread",
+        query_returns_statistics),
     rule!("controller 1.2", P, "a relative path counts from the controller's working directory",
         relative_paths_start_at_the_working_directory),
     rule!("controller 1.2", D, "nothing in a path is expanded", nothing_in_a_path_is_expanded),
     rule!("controller 1.2", D, "events without free space are dropped and counted", losses_are_counted),
-    rule!("controller 1.2", D, "when filling is faster than flushing, buffers are added up to the maximum, and never released",
+    rule!("controller 1.2", D, "if events fill buffers faster than they are written, buffers are added up to the maximum, and never released",
         buffers_are_added),
     rule!("controller 1.2", D, "the flush timer writes partly filled buffers to the file",
         flush_timer_writes_partly_filled_buffers),
@@ -47,12 +47,12 @@ pub(crate) const RULES: &[Rule] = &[
     rule!("controller 1.2 #FlushThreshold", H, "this many filled buffers accumulate before they are written",
         flush_threshold_delays_writing),
     rule!("controller 1.2 #V2Options", H, "options are kept and shown", options_are_kept),
-    rule!("controller 9.1", P, "EnableFlags of a session that receives no kernel events → 87, those of EXTENSION too",
+    rule!("controller 9.1", P, "EnableFlags of a session that receives no kernel events → 87, also with EXTENSION",
         enable_flags_need_a_system_logger),
-    rule!("controller 1.2 #MaximumFileSize", D, "0: no limit", file_size_0_means_no_limit),
+    rule!("controller 1.2 #MaximumFileSize", D, "0 means no limit", file_size_0_means_no_limit),
 ];
 
-fn clocks_are_echoed(fixture: &Fixture) {
+fn properties_and_file_show_the_clock(fixture: &Fixture) {
     for (requested, expected) in [(0, 1), (1, 1), (2, 2), (3, 3)] {
         let config = SessionConfig { clock: requested, ..fixture.config() };
         let session = fixture.start(&config);
@@ -86,7 +86,7 @@ fn clocks_agree(fixture: &Fixture) {
         let trace = traceweir_format::etl::Trace::open(std::fs::File::open(&path).unwrap()).unwrap();
         let seen = events_of(&path);
         let time = trace.clock().file_time(seen[0].time);
-        // Clocks are adjusted, not identical: a few milliseconds of difference are allowed.
+        // The clocks are not identical: a difference of a few milliseconds is allowed.
         let slack = 100_000;
         assert!(
             time.0 + slack >= before.0 && time.0 <= after.0 + slack,
@@ -119,9 +119,9 @@ fn default_buffer_size_is_64_kib(fixture: &Fixture) {
 }
 
 fn buffers_are_rounded_and_clamped(fixture: &Fixture) {
-    for (requested, config) in [(1, 4), (4, 4), (5, 8), (64, 64), (65, 68), (1023, 1024)] {
+    for (requested, expected) in [(1, 4), (4, 4), (5, 8), (64, 64), (65, 68), (1023, 1024)] {
         let session = fixture.start(&SessionConfig { buffer_size: requested, ..fixture.config() });
-        assert_eq!(session.properties.config.buffer_size, config, "{requested} KiB");
+        assert_eq!(session.properties.config.buffer_size, expected, "{requested} KiB");
     }
 }
 
@@ -165,20 +165,18 @@ fn real_time_sessions_get_a_flush_timer(fixture: &Fixture) {
     let live =
         SessionConfig { log_file_mode: EVENT_TRACE_REAL_TIME_MODE, log_file: None, ..fixture.config() };
     assert_eq!(fixture.start(&live).properties.config.flush_timer, 1);
-    let slow = SessionConfig {
-        flush_timer: 7,
-        ..SessionConfig { log_file_mode: EVENT_TRACE_REAL_TIME_MODE, ..fixture.config() }
-    };
+    let slow =
+        SessionConfig { flush_timer: 7, log_file_mode: EVENT_TRACE_REAL_TIME_MODE, ..fixture.config() };
     assert_eq!(fixture.start(&slow).properties.config.flush_timer, 7);
 }
 
-fn statistics_come_back(fixture: &Fixture) {
+fn query_returns_statistics(fixture: &Fixture) {
     let (session, provider, _guid) = fixture.start_with_provider(&EnableParams::default());
-    let at_first = fixture.query(&session);
-    assert!(at_first.number_of_buffers >= at_first.config.minimum_buffers);
-    assert!(at_first.free_buffers <= at_first.number_of_buffers);
+    let initial = fixture.query(&session);
+    assert!(initial.number_of_buffers >= initial.config.minimum_buffers);
+    assert!(initial.free_buffers <= initial.number_of_buffers);
     assert!(
-        Path::new(&format!("/proc/{}", at_first.logger_thread_id)).exists(),
+        Path::new(&format!("/proc/{}", initial.logger_thread_id)).exists(),
         "the logger thread does not exist"
     );
     for _ in 0..10 {
@@ -228,16 +226,16 @@ fn buffers_are_added(fixture: &Fixture) {
         SessionConfig { buffer_size: 4, maximum_buffers: 200, ring_bytes: 4 << 20, ..fixture.config() };
     let (session, provider, _guid) = fixture.start_config_with_provider(&config, &EnableParams::default());
     let buffers = || fixture.query(&session).number_of_buffers;
-    let at_first = buffers();
-    let mut max_buffers = at_first;
+    let initial = buffers();
+    let mut max_buffers = initial;
     until("more buffers", || {
         for _ in 0..10_000 {
             let _ = provider.write(&event(1), &[&[0; 1_000]]);
         }
-        let current_time = buffers();
-        assert!(current_time >= max_buffers && current_time <= 200, "{max_buffers}, then {current_time}");
-        max_buffers = current_time;
-        max_buffers > at_first
+        let count = buffers();
+        assert!(count >= max_buffers && count <= 200, "{max_buffers}, then {count}");
+        max_buffers = count;
+        max_buffers > initial
     });
     fixture.connect().flush(&session.id, None).unwrap();
     assert!(buffers() >= max_buffers);
@@ -273,7 +271,7 @@ fn flush_threshold_delays_writing(fixture: &Fixture) {
     for session in [&at_once, &later] {
         fixture.enable(session, guid, &EnableParams::default());
     }
-    // Five buffers and a part.
+    // These events fill five buffers and a part of the sixth.
     for _ in 0..22 {
         provider.write(&event(1), &[&[0; 900]]).unwrap();
     }

@@ -21,29 +21,29 @@ pub(crate) const RULES: &[Rule] = &[
     rule!("api 2", P, "a stale id never names a newer session", a_stale_id_names_nothing),
     rule!("api 2", P, "the low 16 bits of a session's id are its logger id, never 0",
         low_bits_of_the_id_are_the_logger_id),
-    rule!("controller 3.2 #6", D, "a name longer than 1,024 units, terminator included → 87",
+    rule!("controller 3.2 #6", D, "a name longer than 1,024 units including the terminator → 87",
         long_names_are_refused),
     rule!("controller 3.2 #6", D, "a path longer than 1,024 units → 87", long_paths_are_refused),
     rule!("decision 4", P, "names are counted in UTF-16 units", names_are_counted_in_utf16),
-    rule!("controller 3.2 #6", P, "an empty name → 87", a_name_is_needed),
+    rule!("controller 3.2 #6", P, "an empty name → 87", empty_name_is_refused),
     rule!("controller 3.2 #7", O, "a flag combination is checked before GUID and path",
-        flags_come_before_guid_and_path),
-    rule!("controller 3.2 #8", O, "SystemTraceControlGuid with another name than NT Kernel Logger → 87, before the path",
-        the_kernel_guid_has_its_name),
-    rule!("controller 3.2 #9", O, "no path although one is needed → 161", a_path_is_needed),
+        flags_are_checked_before_guid_and_path),
+    rule!("controller 3.2 #8", O, "SystemTraceControlGuid with a name other than NT Kernel Logger → 87, checked before the path",
+        kernel_guid_with_another_name_is_refused),
+    rule!("controller 3.2 #9", O, "no path although one is needed → 161", missing_path_is_refused),
     rule!("controller 3.2 #9", O, "a missing path is checked before the name of a running session",
-        a_path_comes_before_the_name),
-    rule!("controller 3.2 #10", D, "creating the file refused → 5", a_refused_file_is_access_denied),
+        missing_path_is_reported_before_a_used_name),
+    rule!("controller 3.2 #10", D, "a file that may not be created → 5", a_refused_file_is_access_denied),
     rule!("controller 3.2 #11", O, "the name of a running session, in any case → 183",
-        a_name_is_taken_in_any_case),
-    rule!("controller 3.2 #11", D, "the GUID of a running session → 183", a_guid_is_taken),
+        used_name_is_refused_in_any_case),
+    rule!("controller 3.2 #11", D, "the GUID of a running session → 183", used_guid_is_refused),
     rule!("controller 3.2 #11", D, "the name of a running session is checked before a file in use",
-        a_name_comes_before_the_file),
+        used_name_is_reported_before_a_used_file),
     rule!("controller 3.2 #11", P, "the name of a running session is checked before a missing directory",
-        a_name_comes_before_the_folder),
-    rule!("controller 3.2 #12", D, "a file in use by another session → 161, under any of its names",
-        a_file_is_taken),
-    rule!("controller 3.2 #13", P, "the directory is missing → 3, and is not created",
+        used_name_is_reported_before_a_missing_folder),
+    rule!("controller 3.2 #12", D, "a file in use by another session → 161, under any of its hard links",
+        file_in_use_is_refused),
+    rule!("controller 3.2 #13", P, "a file in a missing directory → 3, and the directory is not created",
         folders_are_not_created),
     rule!("controller 3.2", P, "a refused start leaves no file and no session", a_refusal_leaves_nothing),
 ];
@@ -120,14 +120,14 @@ fn names_are_counted_in_utf16(fixture: &Fixture) {
     assert_eq!(fixture.start_status(&config), INVALID_PARAMETER, "names are counted in characters");
 }
 
-fn a_name_is_needed(fixture: &Fixture) {
+fn empty_name_is_refused(fixture: &Fixture) {
     assert_eq!(
         fixture.start_status(&SessionConfig { name: String::new(), ..fixture.config() }),
         INVALID_PARAMETER
     );
 }
 
-fn flags_come_before_guid_and_path(fixture: &Fixture) {
+fn flags_are_checked_before_guid_and_path(fixture: &Fixture) {
     let wrong = SessionConfig {
         log_file_mode: EVENT_TRACE_FILE_MODE_SEQUENTIAL | EVENT_TRACE_FILE_MODE_CIRCULAR,
         maximum_file_size: 8,
@@ -141,7 +141,7 @@ fn flags_come_before_guid_and_path(fixture: &Fixture) {
     );
 }
 
-fn the_kernel_guid_has_its_name(fixture: &Fixture) {
+fn kernel_guid_with_another_name_is_refused(fixture: &Fixture) {
     let wrong = SessionConfig { guid: SYSTEM_TRACE_CONTROL, ..fixture.config() };
     assert_eq!(fixture.start_status(&wrong), INVALID_PARAMETER);
     assert_eq!(
@@ -151,7 +151,7 @@ fn the_kernel_guid_has_its_name(fixture: &Fixture) {
     );
 }
 
-fn a_path_is_needed(fixture: &Fixture) {
+fn missing_path_is_refused(fixture: &Fixture) {
     for mode in [0, EVENT_TRACE_FILE_MODE_SEQUENTIAL] {
         let config = SessionConfig { log_file_mode: mode, log_file: None, ..fixture.config() };
         assert_eq!(fixture.start_status(&config), BAD_PATHNAME, "mode {mode}");
@@ -165,7 +165,7 @@ fn a_path_is_needed(fixture: &Fixture) {
     assert_eq!(fixture.start_status(&circular), BAD_PATHNAME);
 }
 
-fn a_path_comes_before_the_name(fixture: &Fixture) {
+fn missing_path_is_reported_before_a_used_name(fixture: &Fixture) {
     let config = fixture.config();
     let _running = fixture.start(&config);
     assert_eq!(fixture.start_status(&SessionConfig { log_file: None, ..config }), BAD_PATHNAME);
@@ -180,7 +180,7 @@ fn a_refused_file_is_access_denied(fixture: &Fixture) {
     );
 }
 
-fn a_name_is_taken_in_any_case(fixture: &Fixture) {
+fn used_name_is_refused_in_any_case(fixture: &Fixture) {
     let mut config = fixture.config();
     config.name = format!("Rule Of Names {}", unique_number());
     let _running = fixture.start(&config);
@@ -189,7 +189,7 @@ fn a_name_is_taken_in_any_case(fixture: &Fixture) {
     assert_eq!(fixture.start_status(&config), ALREADY_EXISTS);
 }
 
-fn a_guid_is_taken(fixture: &Fixture) {
+fn used_guid_is_refused(fixture: &Fixture) {
     let mut config = fixture.config();
     config.guid = Guid::from_u128(0x1234_0000 + u128::from(unique_number()));
     let _running = fixture.start(&config);
@@ -197,20 +197,20 @@ fn a_guid_is_taken(fixture: &Fixture) {
     assert_eq!(fixture.start_status(&other), ALREADY_EXISTS);
 }
 
-fn a_name_comes_before_the_file(fixture: &Fixture) {
+fn used_name_is_reported_before_a_used_file(fixture: &Fixture) {
     let config = fixture.config();
     let _running = fixture.start(&config);
     assert_eq!(fixture.start_status(&config), ALREADY_EXISTS, "the file was checked before the name");
 }
 
-fn a_name_comes_before_the_folder(fixture: &Fixture) {
+fn used_name_is_reported_before_a_missing_folder(fixture: &Fixture) {
     let config = fixture.config();
     let _running = fixture.start(&config);
     let missing = fixture.folder().join("missing").join("x.etl");
     assert_eq!(fixture.start_status(&SessionConfig { log_file: Some(missing), ..config }), ALREADY_EXISTS);
 }
 
-fn a_file_is_taken(fixture: &Fixture) {
+fn file_in_use_is_refused(fixture: &Fixture) {
     let config = fixture.config();
     let _running = fixture.start(&config);
     let path = config.log_file.unwrap();

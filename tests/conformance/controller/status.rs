@@ -10,7 +10,7 @@ use crate::stage::Fixture;
 pub(crate) const RULES: &[Rule] = &[
     rule!("api 5", P, "each status has its name and its text", statuses_have_names_and_texts),
     rule!("api 5", P, "texts end without a full stop and have one line", status_texts_have_one_line),
-    rule!("api 5.1", P, "system errors map to their statuses", system_errors_map_to_statuses),
+    rule!("api 5.1", P, "each errno has its status", system_errors_map_to_statuses),
 ];
 
 /// Code, name and text of every status that the contract lists.

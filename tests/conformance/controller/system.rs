@@ -27,26 +27,32 @@ use crate::stage::{
 #[rustfmt::skip]
 pub(crate) const RULES: &[Rule] = &[
     rule!("controller 3.1", D, "a session is a system logger by its mode or by its name; NT Kernel Logger has its own GUID",
-        loggers_by_mode_and_name),
-    rule!("controller 3.1", D, "a system logger by its name has no paged memory → 87",
+        mode_or_name_makes_a_system_logger),
+    rule!("controller 3.1", D, "paged memory for a system logger by name → 87",
         named_system_logger_refuses_paged_memory),
     rule!("controller 2.1 #14", D, "system logger and new-file: discouraged, accepted",
         system_logger_accepts_new_file_mode),
     rule!("decision 10", P, "the seventh system logger besides the two reserved ones → 1450",
         seventh_unnamed_system_logger_is_refused),
-    rule!("controller 9.1", P, "EnableFlags of a system logger are reported; those of EXTENSION → 87",
+    rule!("controller 9.1", P, "EnableFlags of a system logger are reported; flags with EXTENSION → 87",
         enable_flags_of_system_loggers_are_reported),
-    rule!("controller 4.1 #EnableFlags", D, "system loggers: replaces the first word of the mask; 0 turns all kernel events off",
-        flags_are_replaced),
-    rule!("controller 2 #0x2000000", D, "SYSTEM_LOGGER_MODE: receives kernel events of the requested groups",
+    rule!("controller 4.1 #EnableFlags", D, "the flags of a system logger replace the first word of the mask; 0 disables all kernel events",
+        update_replaces_enable_flags),
+    rule!("controller 2 #0x2000000", D, "a session with SYSTEM_LOGGER_MODE receives kernel events of the requested groups",
         kernel_events_arrive),
     rule!("controller 9.1", P, "groups that have no source on Linux are accepted and produce no events",
         groups_without_a_source_are_accepted),
     rule!("controller 9.2", D, "each system provider enables groups by its keywords",
-        system_providers_switch_groups),
-    rule!("controller 9.4", D, "capture state of SystemTraceControlGuid is for system loggers; elsewhere → 87",
+        system_providers_enable_groups),
+    rule!("controller 9.4", D, "capture state of SystemTraceControlGuid for a session that is not a system logger → 87",
         kernel_state_needs_a_system_logger),
 ];
+
+/// Kernel groups: bits of the first word of a mask, and the twin of CSWITCH in the second word.
+const PROCESS: u32 = 0x1;
+const THREAD: u32 = 0x2;
+const CSWITCH: u32 = 0x10;
+const CSWITCH_TWIN: u32 = 4;
 
 fn system_logger_config(fixture: &Fixture) -> SessionConfig {
     SessionConfig {
@@ -80,16 +86,16 @@ fn start_with_flags(fixture: &Fixture, flags: u32) -> Option<Session> {
     }
 }
 
-fn loggers_by_mode_and_name(fixture: &Fixture) {
+fn mode_or_name_makes_a_system_logger(fixture: &Fixture) {
     let by_mode = fixture.start(&system_logger_config(fixture));
     assert_eq!(group_mask(fixture, &by_mode), [0; 8]);
-    let named = |name: &str| SessionConfig { name: name.into(), guid: new_guid(), ..fixture.config() };
-    let kernel = fixture.start(&named("nt kernel logger"));
+    let named_config = |name: &str| SessionConfig { name: name.into(), guid: new_guid(), ..fixture.config() };
+    let kernel = fixture.start(&named_config("nt kernel logger"));
     assert_eq!(kernel.properties.config.guid, class::SYSTEM_TRACE_CONTROL);
     assert_eq!(group_mask(fixture, &kernel), [0; 8]);
-    let circular = fixture.start(&named(CIRCULAR_KERNEL_CONTEXT_LOGGER_NAME));
+    let circular = fixture.start(&named_config(CIRCULAR_KERNEL_CONTEXT_LOGGER_NAME));
     assert_eq!(group_mask(fixture, &circular), [0; 8]);
-    assert_eq!(fixture.start_status(&named(KERNEL_LOGGER_NAME)), ALREADY_EXISTS);
+    assert_eq!(fixture.start_status(&named_config(KERNEL_LOGGER_NAME)), ALREADY_EXISTS);
     let plain = fixture.start(&fixture.config());
     let query_result = fixture.connect().query_information(&plain.id, Query::SystemTraceEnableFlags);
     assert_eq!(status(query_result), INVALID_PARAMETER);
@@ -104,7 +110,7 @@ fn named_system_logger_refuses_paged_memory(fixture: &Fixture) {
 fn system_logger_accepts_new_file_mode(fixture: &Fixture) {
     let config = SessionConfig {
         log_file_mode: EVENT_TRACE_FILE_MODE_NEWFILE | EVENT_TRACE_SYSTEM_LOGGER_MODE,
-        log_file: Some(fixture.folder().join(format!("row-{}-%d.etl", crate::stage::unique_number()))),
+        log_file: Some(fixture.folder().join(format!("sequence-{}-%d.etl", crate::stage::unique_number()))),
         maximum_file_size: 1,
         ..fixture.config()
     };
@@ -114,16 +120,16 @@ fn system_logger_accepts_new_file_mode(fixture: &Fixture) {
 fn seventh_unnamed_system_logger_is_refused(fixture: &Fixture) {
     let others: Vec<Session> = (0..6).map(|_| fixture.start(&system_logger_config(fixture))).collect();
     assert_eq!(fixture.start_status(&system_logger_config(fixture)), NO_SYSTEM_RESOURCES);
-    let named = |name: &str| SessionConfig { name: name.into(), ..system_logger_config(fixture) };
-    let named_loggers =
-        [KERNEL_LOGGER_NAME, CIRCULAR_KERNEL_CONTEXT_LOGGER_NAME].map(|name| fixture.start(&named(name)));
+    let named_config = |name: &str| SessionConfig { name: name.into(), ..system_logger_config(fixture) };
+    let named_loggers = [KERNEL_LOGGER_NAME, CIRCULAR_KERNEL_CONTEXT_LOGGER_NAME]
+        .map(|name| fixture.start(&named_config(name)));
     assert_eq!(fixture.start_status(&system_logger_config(fixture)), NO_SYSTEM_RESOURCES);
     assert_eq!(fixture.start_status(&fixture.config()), SUCCESS, "the limit applies to other sessions");
     drop(named_loggers);
     assert_eq!(
         fixture.start_status(&system_logger_config(fixture)),
         NO_SYSTEM_RESOURCES,
-        "the reserved places were taken"
+        "a place of the named system loggers was used"
     );
     drop(others);
     assert_eq!(fixture.start_status(&system_logger_config(fixture)), SUCCESS);
@@ -140,30 +146,30 @@ fn enable_flags_of_system_loggers_are_reported(fixture: &Fixture) {
     assert_eq!(group_mask(fixture, &session), [NO_SYSCONFIG, 0, 0, 0, 0, 0, 0, 0]);
 }
 
-fn flags_are_replaced(fixture: &Fixture) {
-    let Some(session) = start_with_flags(fixture, 0x11) else { return };
+fn update_replaces_enable_flags(fixture: &Fixture) {
+    let Some(session) = start_with_flags(fixture, PROCESS | CSWITCH) else { return };
     assert_eq!(
         group_mask(fixture, &session),
-        [0x11, 4, 0, 0, 0, 0, 0, 0],
-        "the group of the alternative name is missing"
+        [PROCESS | CSWITCH, CSWITCH_TWIN, 0, 0, 0, 0, 0, 0],
+        "the twin of CSWITCH is missing"
     );
-    let mask = [0x1, 0, 0, 0, 0, 0, 0, 0];
-    let further = fixture.connect().set_information(&session.id, &Set::SystemTraceEnableFlags(mask));
-    assert_eq!(status(further), SUCCESS);
+    let mask = [PROCESS, 0, 0, 0, 0, 0, 0, 0];
+    let result = fixture.connect().set_information(&session.id, &Set::SystemTraceEnableFlags(mask));
+    assert_eq!(status(result), SUCCESS);
     assert_eq!(group_mask(fixture, &session), mask);
-    assert_eq!(update_flags(fixture, &session, 0x3), SUCCESS);
-    assert_eq!(group_mask(fixture, &session), [3, 0, 0, 0, 0, 0, 0, 0]);
+    assert_eq!(update_flags(fixture, &session, PROCESS | THREAD), SUCCESS);
+    assert_eq!(group_mask(fixture, &session), [PROCESS | THREAD, 0, 0, 0, 0, 0, 0, 0]);
     assert_eq!(update_flags(fixture, &session, 0), SUCCESS);
     assert_eq!(group_mask(fixture, &session), [0; 8]);
 }
 
 fn kernel_events_arrive(fixture: &Fixture) {
-    let Some(session) = start_with_flags(fixture, 0x10) else { return };
+    let Some(session) = start_with_flags(fixture, CSWITCH) else { return };
     for _ in 0..20 {
         std::thread::sleep(std::time::Duration::from_millis(1));
     }
-    let file = fixture.stop(session).config.log_file.expect("the session has a file");
-    let seen = hooks(&file);
+    let file = fixture.stop(session).config.log_file.expect("the session has no file");
+    let seen = hook_ids(&file);
     let count = |hook| seen.iter().filter(|seen_hook| **seen_hook == hook).count();
     assert!(count(hook::CONTEXT_SWITCH) >= 20, "{} context switches", count(hook::CONTEXT_SWITCH));
     assert_eq!(
@@ -174,44 +180,44 @@ fn kernel_events_arrive(fixture: &Fixture) {
 }
 
 /// Returns the hook ids of the kernel events of a file.
-fn hooks(file: &Path) -> Vec<u16> {
-    let trace = Trace::open(File::open(file).expect("the file opens")).expect("the file is a trace");
-    let (mut events, mut hooks) = (trace.events(), Vec::new());
-    while let Some(record) = events.next().expect("every record can be read") {
-        hooks.extend(record.hook());
+fn hook_ids(file: &Path) -> Vec<u16> {
+    let trace = Trace::open(File::open(file).expect("cannot open")).expect("the file is not a trace");
+    let (mut events, mut hook_ids) = (trace.events(), Vec::new());
+    while let Some(record) = events.next().expect("a record cannot be read") {
+        hook_ids.extend(record.hook());
     }
-    hooks
+    hook_ids
 }
 
 fn groups_without_a_source_are_accepted(fixture: &Fixture) {
     // The groups REGISTRY, ALPC and DRIVER.
     let Some(session) = start_with_flags(fixture, 0x0092_0000) else { return };
     assert_eq!(group_mask(fixture, &session), [0x0092_0000, 0x10, 0, 0, 0, 0, 0, 0]);
-    let file = fixture.stop(session).config.log_file.expect("the session has a file");
+    let file = fixture.stop(session).config.log_file.expect("the session has no file");
     let without_a_source = [0x09, 0x1A];
     assert!(
-        hooks(&file).iter().all(|hook| !without_a_source.contains(&(hook >> 8))),
+        hook_ids(&file).iter().all(|hook| !without_a_source.contains(&(hook >> 8))),
         "events without a source were recorded"
     );
 }
 
-fn system_providers_switch_groups(fixture: &Fixture) {
-    let Some(session) = start_with_flags(fixture, 0x1) else { return };
+fn system_providers_enable_groups(fixture: &Fixture) {
+    let Some(session) = start_with_flags(fixture, PROCESS) else { return };
     let provider = |name: &str| {
-        SYSTEM_PROVIDERS.iter().find(|(known, _)| *known == name).expect("the system provider exists").1
+        SYSTEM_PROVIDERS.iter().find(|(known, _)| *known == name).expect("there is no such system provider").1
     };
     let keywords = |match_any| EnableParams { match_any, ..EnableParams::default() };
     fixture.enable(&session, provider("Scheduler"), &keywords(0x200));
     fixture.enable(&session, provider("Process"), &keywords(0x801));
-    assert_eq!(group_mask(fixture, &session), [0x13, 4, 0, 0, 0, 0, 0, 0]);
+    assert_eq!(group_mask(fixture, &session), [PROCESS | THREAD | CSWITCH, CSWITCH_TWIN, 0, 0, 0, 0, 0, 0]);
     fixture.disable(&session, provider("Process"));
     assert_eq!(
         group_mask(fixture, &session),
-        [0x11, 4, 0, 0, 0, 0, 0, 0],
+        [PROCESS | CSWITCH, CSWITCH_TWIN, 0, 0, 0, 0, 0, 0],
         "groups of EnableFlags were disabled"
     );
     fixture.disable(&session, provider("Scheduler"));
-    assert_eq!(group_mask(fixture, &session), [0x1, 0, 0, 0, 0, 0, 0, 0]);
+    assert_eq!(group_mask(fixture, &session), [PROCESS, 0, 0, 0, 0, 0, 0, 0]);
 }
 
 fn kernel_state_needs_a_system_logger(fixture: &Fixture) {

@@ -11,31 +11,31 @@ use crate::stage::{
 
 #[rustfmt::skip]
 pub(crate) const RULES: &[Rule] = &[
-    rule!("controller 4.1 #FlushTimer", D, "a new timer is taken, 0 leaves it", the_timer_changes),
+    rule!("controller 4.1 #FlushTimer", D, "a new flush timer applies; 0 keeps the old one", flush_timer_changes),
     rule!("controller 4.1 #LogFileName", D, "the session continues in the new file; earlier events are in the old one",
-        the_file_switches),
-    rule!("controller 4.1 #LogFileName", P, "the same name as now → 161", the_same_file_is_refused),
+        log_file_switches),
+    rule!("controller 4.1 #LogFileName", P, "the name of the current file → 161", the_same_file_is_refused),
     rule!("controller 4.1 #LogFileName", D, "the file of another session → 161",
         another_sessions_file_is_refused),
-    rule!("controller 4.1 #LogFileName", D, "in buffering mode the snapshot is written there",
-        a_recorder_writes_its_snapshot),
-    rule!("controller 4.1 #LogFileName", D, "without a file name, the file stays", the_file_stays),
+    rule!("controller 4.1 #LogFileName", D, "in buffering mode a snapshot is written to the new file",
+        flight_recorder_writes_a_snapshot_to_its_new_file),
+    rule!("controller 4.1 #LogFileName", D, "without a file name, the file stays", log_file_stays_without_a_new_name),
     rule!("controller 4.1 #LogFileMode", D, "real-time is switched on and off", real_time_switches),
-    rule!("controller 4.1 #EnableFlags", D, "other than 0 on a session that receives no kernel events → 87",
+    rule!("controller 4.1 #EnableFlags", D, "a value other than 0 for a session that receives no kernel events → 87",
         enable_flags_update_needs_a_system_logger),
-    rule!("controller 4.1 #LogFileName", P, "the directory of the new file is missing → 3, and the session continues",
+    rule!("controller 4.1 #LogFileName", P, "a new file in a missing directory → 3, and the session continues",
         missing_folder_keeps_the_session),
-    rule!("controller 4.1 #MaximumBuffers", D, "a new maximum is taken, 0 leaves it", the_maximum_changes),
-    rule!("controller 4.1 #MaximumBuffers", D, "in buffering mode it is ignored: the minimum is the memory",
+    rule!("controller 4.1 #MaximumBuffers", D, "a new maximum applies; 0 keeps the old one", maximum_buffers_change),
+    rule!("controller 4.1 #MaximumBuffers", D, "in buffering mode it is ignored: there are as many buffers as the minimum",
         flight_recorder_ignores_the_maximum),
 ];
 
 #[track_caller]
 fn update_session(fixture: &Fixture, session: &Session, update: Update) -> Properties {
-    fixture.connect().update(&session.id, &update).expect("the session changes")
+    fixture.connect().update(&session.id, &update).expect("the session was not updated")
 }
 
-fn the_timer_changes(fixture: &Fixture) {
+fn flush_timer_changes(fixture: &Fixture) {
     let session = fixture.start(&SessionConfig { flush_timer: 9, ..fixture.config() });
     let properties = update_session(fixture, &session, Update { flush_timer: Some(4), ..Update::default() });
     assert_eq!(properties.config.flush_timer, 4);
@@ -44,7 +44,7 @@ fn the_timer_changes(fixture: &Fixture) {
     assert_eq!(fixture.query(&session).config.flush_timer, 4);
 }
 
-fn the_file_switches(fixture: &Fixture) {
+fn log_file_switches(fixture: &Fixture) {
     let (session, provider, _guid) = fixture.start_with_provider(&EnableParams::default());
     let (old, new) = (session.properties.config.log_file.clone().unwrap(), fixture.unique_path());
     provider.write(&event(1), &[]).unwrap();
@@ -73,7 +73,7 @@ fn another_sessions_file_is_refused(fixture: &Fixture) {
     assert_eq!((fixture.stop_and_read(one), fixture.stop_and_read(other)), (vec![], vec![]));
 }
 
-fn a_recorder_writes_its_snapshot(fixture: &Fixture) {
+fn flight_recorder_writes_a_snapshot_to_its_new_file(fixture: &Fixture) {
     let config =
         SessionConfig { log_file_mode: EVENT_TRACE_BUFFERING_MODE, log_file: None, ..fixture.config() };
     let (session, provider, _guid) = fixture.start_config_with_provider(&config, &EnableParams::default());
@@ -83,7 +83,7 @@ fn a_recorder_writes_its_snapshot(fixture: &Fixture) {
     assert_eq!(events_of(&path).len(), 1);
 }
 
-fn the_file_stays(fixture: &Fixture) {
+fn log_file_stays_without_a_new_name(fixture: &Fixture) {
     let session = fixture.start(&fixture.config());
     let properties = update_session(fixture, &session, Update::default());
     assert_eq!(properties.config, session.properties.config);
@@ -105,7 +105,7 @@ fn real_time_switches(fixture: &Fixture) {
     assert_eq!(status(Trace::live(&session.properties.config.name)), INSTANCE_NOT_FOUND);
 }
 
-fn the_maximum_changes(fixture: &Fixture) {
+fn maximum_buffers_change(fixture: &Fixture) {
     let session = fixture.start(&SessionConfig { maximum_buffers: 60, ..fixture.config() });
     let properties =
         update_session(fixture, &session, Update { maximum_buffers: Some(90), ..Update::default() });

@@ -23,14 +23,14 @@ use crate::stage::{Fixture, RecordedEvent, Session, event, events_of, new_guid};
 
 #[rustfmt::skip]
 pub(crate) const RULES: &[Rule] = &[
-    rule!("info 3.18", D, "the session gets an event of EventTraceGuid, opcode 0x43, that ties GUID and path",
+    rule!("info 3.18", D, "the session gets an event of EventTraceGuid, opcode 0x43, that connects GUID and path",
         binary_path_is_recorded),
     rule!("info 3.18", D, "file sessions have the event among their first events",
         binary_path_precedes_other_events),
     rule!("info 3.18", D, "real-time sessions get the event live", binary_path_is_delivered_live),
     rule!("info 3.18", D, "sessions that enable the provider later get the event, too",
         later_sessions_get_the_binary_path),
-    rule!("info 3.18", P, "each file of a file sequence, and a circular log, is complete in itself",
+    rule!("info 3.18", P, "each file of a file sequence, and a circular log, has the event",
         each_file_has_the_binary_path),
     rule!("info 3.18", P, "an appended or compressed file has the event",
         appended_files_have_the_binary_path),
@@ -50,7 +50,7 @@ fn track_binary(provider: &Provider) {
     provider.set_information(EventInfoClass::EventProviderBinaryTrackInfo.0, None).unwrap();
 }
 
-/// Returns the module events among the events of a file.
+/// Returns the binary paths among these events.
 fn binary_paths(seen: &[RecordedEvent]) -> Vec<BinaryPath> {
     let is_binary_path = |event: &&RecordedEvent| {
         event.provider == class::EVENT_TRACE && event.descriptor.opcode == BINARY_PATH_OPCODE
@@ -65,7 +65,7 @@ fn is_own_binary(binary: &BinaryPath, provider: Guid) -> bool {
         && Path::new(&binary.path) == program
 }
 
-/// Fails unless the file has one module event: this program, for this provider.
+/// Fails unless the file has exactly one binary path: this program, for this provider.
 #[track_caller]
 fn assert_binary_recorded(path: &Path, provider: Guid) {
     let binaries = binary_paths(&events_of(path));
@@ -116,7 +116,7 @@ fn binary_path_is_delivered_live(fixture: &Fixture) {
             std::thread::sleep(Duration::from_millis(300));
             let _ = fixture.connect().stop(&id);
         });
-        let done = consumer::process(vec![trace], |item| {
+        let result = consumer::process(vec![trace], |item| {
             if let Item::Event(event) = item
                 && BinaryPath::is_in(event.record)
             {
@@ -124,7 +124,7 @@ fn binary_path_is_delivered_live(fixture: &Fixture) {
             }
             if start.elapsed().as_secs() > 20 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         });
-        done.unwrap();
+        result.unwrap();
     });
     assert!(matches!(&found[..], [binary] if is_own_binary(binary, guid)), "{found:?}");
 }

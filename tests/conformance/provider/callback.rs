@@ -14,33 +14,33 @@ use crate::stage::{CallbackCall, CallbackLog, Fixture, enable_params, new_guid, 
 
 #[rustfmt::skip]
 pub(crate) const RULES: &[Rule] = &[
-    rule!("provider 3 #IsEnabled", D, "0 no session, 1 at least one session, 2 capture state",
+    rule!("provider 3 #IsEnabled", D, "0: no session; 1: at least one session; 2: capture state",
         callback_gets_three_codes),
     rule!("provider 3 #IsEnabled", D, "disabling one of two sessions delivers 1",
         disabling_one_of_two_sessions_is_no_disable),
     rule!("provider 3 #Level", D, "the maximum of levels, the union of Any, the intersection of All",
         callback_gets_combined_values),
     rule!("provider 3 #Level", P, "in combination a level of 0 counts as 255, Any 0 as all ones",
-        zeros_combine_as_everything),
+        zero_combines_as_everything),
     rule!("provider 3 #Level", H, "the values of a single session are passed unchanged",
         values_of_one_session_are_passed_unchanged),
-    rule!("provider 3 #Source", D, "the controller's source GUID", callback_gets_the_source),
-    rule!("provider 3 #Source", D, "zero at the end of a session and for a plain enable",
+    rule!("provider 3 #Source", D, "is the controller's source GUID", callback_gets_the_source),
+    rule!("provider 3 #Source", D, "is zero at the end of a session and for an enable without a source",
         callback_without_source_gets_zero),
-    rule!("provider 3 #Filter", D, "none without filters", callback_without_filters_gets_none),
+    rule!("provider 3 #Filter", D, "is absent without filters", callback_without_filters_gets_none),
     rule!("provider 3 #Filter", D, "the schematized filters of all sessions are one chain; each has the bit of its session",
         schematized_filters_are_chained),
     rule!("provider 3 #Filter", D, "filters whose types a provider defines arrive unchanged",
         provider_defined_filters_arrive_unchanged),
     rule!("provider 3", P, "capture state has level and masks of the requesting session",
         capture_state_has_the_values_of_its_session),
-    rule!("provider 3", D, "fired on enable, change, disable, capture state, end of a session",
+    rule!("provider 3", D, "the callback is called on enable, change, disable, capture state, end of a session",
         callback_runs_on_every_change),
-    rule!("provider 3", P, "not fired when nothing changed, except for capture state",
+    rule!("provider 3", P, "the callback is not called if nothing changed, except for capture state",
         callback_does_not_run_without_change),
     rule!("provider 3", P, "calls of one registration never overlap and come in order",
         calls_of_a_registration_never_overlap),
-    rule!("provider 3", P, "all calls except the first come on a thread of the library",
+    rule!("provider 3", P, "all calls except one during the registration come from a thread of the library",
         later_calls_use_a_library_thread),
 ];
 
@@ -88,7 +88,7 @@ fn callback_gets_combined_values(fixture: &Fixture) {
     assert_eq!(calls.last().code_level_masks(), (1, 5, 3, 0b010));
 }
 
-fn zeros_combine_as_everything(fixture: &Fixture) {
+fn zero_combines_as_everything(fixture: &Fixture) {
     let (calls, guid, _provider) = register_with_log();
     let (one, two) = (fixture.start(&fixture.config()), fixture.start(&fixture.config()));
     fixture.enable(&one, guid, &enable_params(3, 1, 0));
@@ -130,8 +130,8 @@ fn callback_without_filters_gets_none(fixture: &Fixture) {
 /// Returns enable parameters with a schematized filter of this data.
 pub(super) fn schematized(data: &[u8]) -> EnableParams {
     let size = u32::try_from(24 + data.len()).unwrap();
-    let head = [&[9, 0, 1, 0, 0, 0, 0, 0][..], &[0; 8], &size.to_le_bytes(), &[0; 4]].concat();
-    let filters = vec![Filter { kind: EVENT_FILTER_TYPE_SCHEMATIZED, data: [&head, data].concat() }];
+    let header = [&[9, 0, 1, 0, 0, 0, 0, 0][..], &[0; 8], &size.to_le_bytes(), &[0; 4]].concat();
+    let filters = vec![Filter { kind: EVENT_FILTER_TYPE_SCHEMATIZED, data: [&header, data].concat() }];
     EnableParams { filters, ..EnableParams::default() }
 }
 
@@ -164,9 +164,10 @@ fn schematized_filters_are_chained(fixture: &Fixture) {
 fn provider_defined_filters_arrive_unchanged(fixture: &Fixture) {
     type Received = Arc<Mutex<Vec<(u32, Vec<u8>)>>>;
     let (guid, received) = (new_guid(), Received::default());
-    let to = Arc::clone(&received);
+    let in_callback = Arc::clone(&received);
     let callback = move |notice: &traceweir::provider::EnableNotice<'_>| {
-        *to.lock().unwrap() = notice.own_filters.iter().map(|(kind, data)| (*kind, data.to_vec())).collect();
+        let filters = notice.own_filters.iter().map(|(kind, data)| (*kind, data.to_vec()));
+        *in_callback.lock().unwrap() = filters.collect();
     };
     let _provider = Provider::register(guid, Some(Box::new(callback))).unwrap();
     let (one, two) = (fixture.start(&fixture.config()), fixture.start(&fixture.config()));

@@ -23,14 +23,14 @@ use crate::stage::{
 pub(crate) const RULES: &[Rule] = &[
     rule!("provider 8", H, "requests: 4 enable, 5 disable, 10 capture state",
         classic_requests_have_their_codes),
-    rule!("provider 8", D, "enabled already: the callback runs during the registration, which returns the status of the callback",
+    rule!("provider 8", D, "a provider that is enabled already: the callback runs during the registration, which returns its status",
         registration_returns_the_status_of_the_callback),
     rule!("provider 8", P, "unregistering an unknown handle → 87", unregistering_an_unknown_handle_fails),
     rule!("provider 8", D, "the logger of a notice gives level and flags of its session",
-        logger_level_and_flags),
+        logger_has_level_and_flags_of_its_session),
     rule!("provider 8", D, "level and flags of an invalid logger fail instead of returning 0",
         invalid_logger_has_no_level_or_flags),
-    rule!("provider 8", D, "header and data in one block; class, type, level and version arrive",
+    rule!("provider 8", D, "header and data are one block; class, type, level and version arrive",
         header_and_data_arrive_in_one_block),
     rule!("provider 8 #ThreadId, #ProcessId, #TimeStamp", H, "are filled in, whatever the caller's header contains",
         process_thread_and_time_are_filled_in),
@@ -39,7 +39,7 @@ pub(crate) const RULES: &[Rule] = &[
     rule!("provider 8 #0x40000", H, "with the log-wnode flag events are written all the same",
         events_with_log_wnode_flag_are_written),
     rule!("provider 8 #0x80000", H, "the class is given by its address", class_is_read_by_address),
-    rule!("provider 8 #0x100000", H, "the data are the fields in sequence; at most 16, more → 87",
+    rule!("provider 8 #0x100000", H, "the payload is the fields in sequence; more than 16 fields → 87",
         mof_fields_are_joined),
     rule!("provider 8 #0x200", H, "the caller's time stamp is kept", time_stamps_of_the_caller_are_kept),
     rule!("provider 8", D, "a size below the header or beyond the block → 87",
@@ -51,20 +51,20 @@ pub(crate) const RULES: &[Rule] = &[
     rule!("provider 8", P, "instances are numbered consecutively in a process, from 1",
         instances_are_numbered),
     rule!("provider 8", P, "an instance of an unknown class → 87", instances_of_unknown_classes_are_refused),
-    rule!("provider 8", D, "a handle that is not or no longer a logger → 6", wrong_loggers_are_refused),
-    rule!("provider 8", D, "larger than the buffer allows → 234, and counted as lost",
+    rule!("provider 8", D, "a handle that is not, or is no longer, a logger → 6", wrong_loggers_are_refused),
+    rule!("provider 8", D, "an event larger than the buffer → 234, and it is counted as lost",
         too_large_classic_event_is_refused),
-    rule!("provider 8", D, "no free space → 8, and counted as lost",
+    rule!("provider 8", D, "an event without free space → 8, and it is counted as lost",
         classic_event_without_free_space_is_lost),
-    rule!("provider 8", D, "nothing is filtered by level or flags", classic_events_are_not_filtered),
-    rule!("provider 8", D, "one session only: the newest session gets the events, the older one gets no more",
+    rule!("provider 8", D, "events are not filtered by level or flags", classic_events_are_not_filtered),
+    rule!("provider 8", D, "one session at a time: the newest session gets the events, the older one gets no more",
         newest_session_gets_the_classic_provider),
-    rule!("api 4", D, "classic registrations count among the 1,024", classic_registrations_count),
+    rule!("api 4", D, "classic registrations count toward the limit of 1,024", classic_registrations_count_toward_the_limit),
 ];
 
 const TRACED_GUID: u32 = flag::WNODE_FLAG_TRACED_GUID;
 
-/// A notice, with level and flags at that time.
+/// A notice, with level and flags at the time of the notice.
 #[derive(Clone, Copy)]
 pub(crate) struct ReceivedNotice {
     pub(crate) notice: Notice,
@@ -97,7 +97,7 @@ impl ClassicProvider {
         Self { control, class, notices, registration }
     }
 
-    /// Registers a provider and enables it in a new session. Returns the logger handle, too.
+    /// Registers a provider and enables it in a new session. The third value is the logger handle.
     pub(super) fn start(fixture: &Fixture, config: &SessionConfig) -> (Session, Self, u64) {
         let (session, provider) = (fixture.start(config), Self::register());
         fixture.enable(&session, provider.control, &EnableParams::default());
@@ -135,19 +135,19 @@ pub(super) fn status_of(outcome: Result<(), TraceError>) -> Status {
 pub(super) fn stop_and_map<T>(
     fixture: &Fixture,
     session: Session,
-    view: impl FnMut(&Record<'_>) -> T,
+    map: impl FnMut(&Record<'_>) -> T,
 ) -> Vec<T> {
-    map_records(&fixture.stop(session).config.log_file.unwrap(), view)
+    map_records(&fixture.stop(session).config.log_file.unwrap(), map)
 }
 
 #[track_caller]
-fn map_records<T>(path: &Path, mut view: impl FnMut(&Record<'_>) -> T) -> Vec<T> {
+fn map_records<T>(path: &Path, mut map: impl FnMut(&Record<'_>) -> T) -> Vec<T> {
     let trace = Trace::open(std::fs::File::open(path).unwrap()).unwrap();
     assert!(trace.is_finalised() && trace.defects().is_empty());
     let (mut events, mut seen) = (trace.events(), Vec::new());
     while let Some(record) = events.next().unwrap() {
         if record.provider() != EVENT_TRACE {
-            seen.push(view(&record));
+            seen.push(map(&record));
         }
     }
     seen
@@ -170,9 +170,9 @@ fn classic_requests_have_their_codes(fixture: &Fixture) {
 
 fn registration_returns_the_status_of_the_callback(fixture: &Fixture) {
     let (session, control) = (fixture.start(&fixture.config()), new_guid());
-    let busy = || Box::new(|_: &Notice| BUSY);
+    let busy_callback = || Box::new(|_: &Notice| BUSY);
     assert!(
-        classic::register(control, &[], busy()).is_ok(),
+        classic::register(control, &[], busy_callback()).is_ok(),
         "the callback ran although no session enables the provider"
     );
     fixture.enable(&session, control, &enable_params(3, 4, 0));
@@ -184,8 +184,8 @@ fn registration_returns_the_status_of_the_callback(fixture: &Fixture) {
         "the callback did not run before the registration returned"
     );
     drop(provider);
-    assert_eq!(classic::register(control, &[], busy()).unwrap_err().status(), BUSY);
-    let (_kept, status) = classic::register_with_status(control, &[], busy()).unwrap();
+    assert_eq!(classic::register(control, &[], busy_callback()).unwrap_err().status(), BUSY);
+    let (_kept, status) = classic::register_with_status(control, &[], busy_callback()).unwrap();
     assert_eq!(status, BUSY);
 }
 
@@ -199,7 +199,7 @@ fn unregistering_an_unknown_handle_fails(_fixture: &Fixture) {
     assert!(modern.handle().is_current());
 }
 
-fn logger_level_and_flags(fixture: &Fixture) {
+fn logger_has_level_and_flags_of_its_session(fixture: &Fixture) {
     let (session, provider, _) = ClassicProvider::start(fixture, &fixture.config());
     let received = provider.last_notice();
     assert_eq!(
@@ -279,9 +279,9 @@ fn class_is_read_by_address(fixture: &Fixture) {
 
 fn mof_fields_are_joined(fixture: &Fixture) {
     let (session, provider, logger) = ClassicProvider::start(fixture, &fixture.config());
-    let write = |data: &[&[u8]], described: &[u32]| {
+    let write = |data: &[&[u8]], lengths: &[u32]| {
         let field = |length: &u32| [&[0xAA; 8][..], &length.to_le_bytes(), &[0; 4]].concat();
-        let fields: Vec<u8> = described.iter().flat_map(field).collect();
+        let fields: Vec<u8> = lengths.iter().flat_map(field).collect();
         let block = provider.block(48, TRACED_GUID | flag::WNODE_FLAG_USE_MOF_PTR, &fields);
         status_of(trace_event(logger, &block, &PointerTargets { class: None, fields: data }))
     };
@@ -328,10 +328,10 @@ fn event_names_its_instance_and_parent(fixture: &Fixture) {
         let instance = record.instance().unwrap();
         (record.provider(), instance.id, instance.parent_class, instance.parent_id, record.payload().to_vec())
     });
-    let (with, without) = (provider.control, Guid::NULL);
+    let (parent_class, no_class) = (provider.control, Guid::NULL);
     let want = [
-        (provider.class, child.id, with, parent.id, b"i".to_vec()),
-        (with, parent.id, without, 0, b"i".to_vec()),
+        (provider.class, child.id, parent_class, parent.id, b"i".to_vec()),
+        (parent_class, parent.id, no_class, 0, b"i".to_vec()),
     ];
     assert_eq!(seen, want);
 }
@@ -371,11 +371,11 @@ fn instances_of_unknown_classes_are_refused(fixture: &Fixture) {
     for wrong in [0, u64::MAX, beyond] {
         assert_eq!(create_instance_id(wrong).unwrap_err().status(), INVALID_PARAMETER, "{wrong:#x}");
         let (info, valid) = (InstanceInfo { class: wrong, id: 1 }, InstanceInfo { class, id: 1 });
-        let write = |of, parent| {
+        let write = |instance, parent| {
             trace_event_instance(
                 logger,
                 &provider.block(56, TRACED_GUID, b""),
-                of,
+                instance,
                 parent,
                 &PointerTargets::default(),
             )
@@ -449,8 +449,8 @@ fn newest_session_gets_the_classic_provider(fixture: &Fixture) {
     assert_eq!((kinds(one), kinds(two)), (vec![1], vec![3, 4]));
 }
 
-fn classic_registrations_count(_fixture: &Fixture) {
-    let mut provider: Vec<ClassicProvider> = (0..8).map(|_| ClassicProvider::register()).collect();
+fn classic_registrations_count_toward_the_limit(_fixture: &Fixture) {
+    let mut providers: Vec<ClassicProvider> = (0..8).map(|_| ClassicProvider::register()).collect();
     let (control, mut modern) = (new_guid(), Vec::new());
     while let Ok(provider) = Provider::register(control, None) {
         modern.push(provider);
@@ -458,6 +458,6 @@ fn classic_registrations_count(_fixture: &Fixture) {
     let ignore_notices = || Box::new(|_: &Notice| SUCCESS);
     let refused = classic::register(control, &[], ignore_notices()).unwrap_err();
     assert_eq!(refused.status(), NO_SYSTEM_RESOURCES);
-    provider.pop();
+    providers.pop();
     assert!(Provider::register(control, None).is_ok());
 }

@@ -18,22 +18,22 @@ pub(crate) const RULES: &[Rule] = &[
         null_block_with_a_size_is_refused),
     rule!("provider 4.1", D, "more than 128 data descriptors → 87", more_than_128_descriptors_are_refused),
     rule!("provider 4.1", D, "data of more than 64 KiB in all → 534", data_beyond_64_kib_is_refused),
-    rule!("provider 4.3", D, "before the provider opts in, every type is payload", types_are_ignored),
-    rule!("decision 22", P, "therefore metadata without traits is payload, and the event has no schema item",
+    rule!("provider 4.3", D, "before the provider opts in, every type is payload", types_are_ignored_by_default),
+    rule!("decision 22", P, "metadata without traits is payload, and the event has no schema item",
         metadata_without_traits_is_payload),
-    rule!("provider 4.3 #NONE", D, "payload, in order", typed_payload_blocks_are_joined),
+    rule!("provider 4.3 #NONE", D, "is payload, in order", typed_payload_blocks_are_joined),
     rule!("provider 4.3 #EVENT_METADATA", D, "becomes item 11, not payload", event_metadata_becomes_an_item),
     rule!("provider 4.3 #PROVIDER_METADATA", D, "becomes item 12", provider_metadata_becomes_an_item),
     rule!("provider 4.3 #PROVIDER_METADATA", D, "is dropped where traits were set",
         traits_replace_provider_metadata),
     rule!("provider 4.3 #TIMESTAMP_OVERRIDE", D, "is the event's time stamp, in the session's clock",
         time_stamp_override_is_used),
-    rule!("provider 4.3 #TIMESTAMP_OVERRIDE", P, "of other than 8 bytes → 87",
+    rule!("provider 4.3 #TIMESTAMP_OVERRIDE", P, "a time stamp of other than 8 bytes → 87",
         wrong_time_stamp_sizes_are_refused),
-    rule!("provider 4.3", P, "types from 4 on → 87", unknown_descriptor_types_are_refused),
-    rule!("provider 4.3", P, "a type twice → 87", repeated_descriptor_types_are_refused),
+    rule!("provider 4.3", P, "a type above 3 → 87", unknown_descriptor_types_are_refused),
+    rule!("provider 4.3", P, "a type other than NONE twice → 87", repeated_descriptor_types_are_refused),
     rule!("decision 33", P, "descriptors are checked only if a session has enabled the event",
-        descriptors_are_checked_only_for_listeners),
+        descriptors_of_disabled_events_are_not_checked),
     rule!("provider 4", D, "Transfer and Ex by descriptors: activities, excluded sessions, flags",
         descriptors_accept_all_parameters),
 ];
@@ -63,7 +63,7 @@ fn start_typed(fixture: &Fixture) -> (Session, Provider) {
 }
 
 /// Stops the session and returns its only event.
-fn read_only_event(fixture: &Fixture, session: Session) -> RecordedEvent {
+fn read_single_event(fixture: &Fixture, session: Session) -> RecordedEvent {
     let mut seen = fixture.stop_and_read(session);
     assert_eq!(seen.len(), 1, "{seen:?}");
     seen.remove(0)
@@ -74,7 +74,7 @@ fn null_block_with_a_size_is_refused(fixture: &Fixture) {
     let null = |size| DataDescriptor { size, ..DataDescriptor::default() };
     assert_eq!(write(&provider, &event(1), &[block(PAYLOAD, b"x"), null(1)]), INVALID_PARAMETER);
     assert_eq!(write(&provider, &event(2), &[block(PAYLOAD, b"x"), null(0)]), SUCCESS);
-    let seen = read_only_event(fixture, session);
+    let seen = read_single_event(fixture, session);
     assert_eq!((seen.descriptor.id, &seen.payload[..]), (2, &b"x"[..]));
 }
 
@@ -83,7 +83,7 @@ fn more_than_128_descriptors_are_refused(fixture: &Fixture) {
     let blocks = vec![block(PAYLOAD, b"b"); 129];
     assert_eq!(write(&provider, &event(1), &blocks), INVALID_PARAMETER);
     assert_eq!(write(&provider, &event(1), &blocks[1..]), SUCCESS);
-    assert_eq!(read_only_event(fixture, session).payload, [b'b'; 128]);
+    assert_eq!(read_single_event(fixture, session).payload, [b'b'; 128]);
 }
 
 fn data_beyond_64_kib_is_refused(fixture: &Fixture) {
@@ -100,7 +100,7 @@ fn data_beyond_64_kib_is_refused(fixture: &Fixture) {
     assert!(fixture.stop_and_read(session).is_empty());
 }
 
-fn types_are_ignored(fixture: &Fixture) {
+fn types_are_ignored_by_default(fixture: &Fixture) {
     let (session, provider, _guid) = fixture.start_with_provider(&EnableParams::default());
     let blocks = [
         block(EVENT_METADATA, b"a"),
@@ -110,7 +110,7 @@ fn types_are_ignored(fixture: &Fixture) {
         block(EVENT_METADATA, b"e"),
     ];
     assert_eq!(write(&provider, &event(1), &blocks), SUCCESS);
-    let seen = read_only_event(fixture, session);
+    let seen = read_single_event(fixture, session);
     assert_eq!((&seen.payload[..], seen.items.len()), (&b"abcde"[..], 0));
 }
 
@@ -122,7 +122,7 @@ fn metadata_without_traits_is_payload(fixture: &Fixture) {
     let blocks =
         [block(PROVIDER_METADATA, &traits), block(EVENT_METADATA, metadata), block(PAYLOAD, b"data")];
     assert_eq!(write(&provider, &descriptor, &blocks), SUCCESS);
-    let seen = read_only_event(fixture, session);
+    let seen = read_single_event(fixture, session);
     assert_eq!(seen.payload, [&traits[..], metadata, b"data"].concat());
     assert_eq!((seen.items.len(), seen.descriptor.channel), (0, CHANNEL_TRACELOGGING));
 }
@@ -132,7 +132,7 @@ fn typed_payload_blocks_are_joined(fixture: &Fixture) {
     let blocks =
         [block(PAYLOAD, b"one"), block(EVENT_METADATA, b"m"), block(PAYLOAD, b""), block(PAYLOAD, b"two")];
     assert_eq!(write(&provider, &event(1), &blocks), SUCCESS);
-    assert_eq!(read_only_event(fixture, session).payload, b"onetwo");
+    assert_eq!(read_single_event(fixture, session).payload, b"onetwo");
 }
 
 fn event_metadata_becomes_an_item(fixture: &Fixture) {
@@ -142,7 +142,7 @@ fn event_metadata_becomes_an_item(fixture: &Fixture) {
         write(&provider, &event(1), &[block(EVENT_METADATA, metadata), block(PAYLOAD, b"data")]),
         SUCCESS
     );
-    let seen = read_only_event(fixture, session);
+    let seen = read_single_event(fixture, session);
     assert_eq!(seen.items, [(ExtType::EVENT_SCHEMA_TL, metadata.to_vec())]);
     assert_eq!(seen.payload, b"data");
 }
@@ -168,7 +168,7 @@ fn traits_replace_provider_metadata(fixture: &Fixture) {
         write(&provider, &event(1), &[block(PROVIDER_METADATA, b"other"), block(PAYLOAD, b"data")]),
         SUCCESS
     );
-    let seen = read_only_event(fixture, session);
+    let seen = read_single_event(fixture, session);
     assert_eq!((seen.items, &seen.payload[..]), (vec![(ExtType::PROV_TRAITS, traits)], &b"data"[..]));
 }
 
@@ -215,7 +215,7 @@ fn repeated_descriptor_types_are_refused(fixture: &Fixture) {
     assert!(fixture.stop_and_read(session).is_empty());
 }
 
-fn descriptors_are_checked_only_for_listeners(_fixture: &Fixture) {
+fn descriptors_of_disabled_events_are_not_checked(_fixture: &Fixture) {
     let provider = Provider::register(crate::stage::new_guid(), None).unwrap();
     provider.set_information(USE_DESCRIPTOR_TYPE, Some(&[1])).unwrap();
     let wrong = DataDescriptor { size: 1, kind: 99, ..DataDescriptor::default() };

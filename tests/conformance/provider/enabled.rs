@@ -11,7 +11,7 @@ use crate::stage::{Fixture, KEYWORD, LEVEL, enable_params, event, event_with, ne
 pub(crate) const RULES: &[Rule] = &[
     rule!("provider 5", D, "never enabled while no session has enabled the provider",
         never_enabled_without_session),
-    rule!("provider 5", D, "the published formula on the combined values",
+    rule!("provider 5", D, "the published formula applies to the combined values",
         enabled_applies_the_formula_to_combined_values),
     rule!("provider 5", H, "a level of 0 counts as 255", combined_level_0_is_all),
     rule!("provider 5", P, "with IGNORE_KEYWORD_0 on every session a keyword of 0 is not enabled; on one of two it is",
@@ -19,7 +19,7 @@ pub(crate) const RULES: &[Rule] = &[
     rule!("provider 5", D, "TRUE may still lead to no delivery", enabled_event_may_reach_no_session),
     rule!("provider 5", D, "EventEnabled returns what EventProviderEnabled returns for level and keyword",
         event_enabled_matches_provider_enabled),
-    rule!("provider 5", P, "EventEnabled applies filters of ids, where every session has one",
+    rule!("provider 5", P, "EventEnabled applies filters of ids if every session has one",
         event_enabled_applies_id_filters),
     rule!("provider 5", D, "never returns false for an event that a session would record",
         enabled_never_misses_a_session),
@@ -88,20 +88,20 @@ fn event_enabled_matches_provider_enabled(fixture: &Fixture) {
 }
 
 fn event_enabled_applies_id_filters(fixture: &Fixture) {
-    // Only these ids; all except these ids.
+    // `keep` 1: only this id; 0: all ids except this one.
     let by_id = |keep: u8, id: u8| EnableParams {
         filters: vec![Filter { kind: EVENT_FILTER_TYPE_EVENT_ID, data: vec![keep, 0, 1, 0, id, 0] }],
         ..EnableParams::default()
     };
     let (session, provider, guid) = fixture.start_with_provider(&by_id(1, 7));
-    let enabled = |id| provider.event_enabled(&event(id));
-    assert!(enabled(7) && !enabled(8));
+    let is_enabled = |id| provider.event_enabled(&event(id));
+    assert!(is_enabled(7) && !is_enabled(8));
     assert!(provider.enabled(LEVEL, KEYWORD), "level and keyword alone disable the event");
     fixture.enable(&session, guid, &by_id(0, 7));
-    assert!(!enabled(7) && enabled(8));
+    assert!(!is_enabled(7) && is_enabled(8));
     let plain = fixture.start(&fixture.config());
     fixture.enable(&plain, guid, &EnableParams::default());
-    assert!(enabled(7) && enabled(8), "a session without filter does not enable all events");
+    assert!(is_enabled(7) && is_enabled(8), "a session without filter does not enable all events");
 }
 
 fn enabled_never_misses_a_session(fixture: &Fixture) {

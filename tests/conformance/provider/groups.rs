@@ -19,16 +19,16 @@ pub(crate) const RULES: &[Rule] = &[
     rule!("provider 7", D, "enabling a group enables its members with its level and keywords",
         group_enable_reaches_members),
     rule!("provider 7", D, "a member that registers later is enabled too", later_member_is_enabled),
-    rule!("provider 7", D, "only members are enabled, and not by the group's GUID as a provider",
+    rule!("provider 7", D, "only members are enabled; an enable of the group's GUID as a provider does not reach them",
         only_members_are_enabled_by_group),
     rule!("provider 7", D, "the enables of a provider and of its group combine like two sessions, and end independently",
         group_and_direct_enables_combine),
     rule!("provider 7", D, "a registration belongs to one group at most", registration_has_one_group),
-    rule!("provider 7", D, "private sessions cannot control groups → 87",
+    rule!("provider 7", D, "an enable of a group by a private session → 87",
         private_sessions_cannot_enable_groups),
-    rule!("provider 7", D, "filters of ids, names and payloads are not for groups → 87",
+    rule!("provider 7", D, "an enable of a group with a filter of ids, names or payloads → 87",
         groups_refuse_event_filters),
-    rule!("provider 6", D, "traits that are set later join the group; the callback is called",
+    rule!("provider 6", D, "a registration whose traits are set later joins the group, and its callback is called",
         traits_set_later_join_the_group),
 ];
 
@@ -119,7 +119,7 @@ fn registration_has_one_group(fixture: &Fixture) {
     assert_eq!(find_listed(fixture, guid, false).unwrap().groups, [group]);
     assert_eq!(find_listed(fixture, group, true).unwrap().pids, [std::process::id()]);
     drop(member);
-    until("it has left its group", || find_listed(fixture, group, true).is_none());
+    until("the member has left its group", || find_listed(fixture, group, true).is_none());
 }
 
 fn private_sessions_cannot_enable_groups(fixture: &Fixture) {
@@ -142,8 +142,12 @@ fn groups_refuse_event_filters(fixture: &Fixture) {
         assert_eq!(status(fixture.try_enable(&session, group, &params)), INVALID_PARAMETER, "{kind:#x}");
     }
     assert!(!member.enabled(1, 1));
-    let here = with_filter(EVENT_FILTER_TYPE_PID, &std::process::id().to_le_bytes());
-    assert_eq!(status(fixture.try_enable(&session, group, &here)), SUCCESS, "a process filter was refused");
+    let filtered = with_filter(EVENT_FILTER_TYPE_PID, &std::process::id().to_le_bytes());
+    assert_eq!(
+        status(fixture.try_enable(&session, group, &filtered)),
+        SUCCESS,
+        "a process filter was refused"
+    );
     assert!(member.enabled(1, 1));
 }
 

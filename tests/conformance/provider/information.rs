@@ -17,12 +17,12 @@ pub(crate) const RULES: &[Rule] = &[
     rule!("provider 6", D, "an unknown class → 50", unknown_information_classes_are_refused),
     rule!("provider 6", P, "the class is checked before the handle and the buffer", class_is_checked_first),
     rule!("provider 6 #BinaryTrackInfo", D, "no buffer is used; one is tolerated", tracking_needs_no_buffer),
-    rule!("provider 6 #SetReserved1", P, "not used → 50", reserved_class_is_not_supported),
+    rule!("provider 6 #SetReserved1", P, "the reserved class → 50", reserved_class_is_not_supported),
     rule!("provider 6 #SetTraits", D, "sets the traits, once", set_traits_class_sets_traits_once),
     rule!("provider 6 #SetTraits", D, "turns on descriptor types", traits_turn_types_on),
-    rule!("provider 6 #UseDescriptorType", D, "TRUE: types are honoured; FALSE: ignored again",
+    rule!("provider 6 #UseDescriptorType", D, "TRUE: descriptor types apply; FALSE: they are ignored again",
         descriptor_types_switch_on_and_off),
-    rule!("provider 6 #UseDescriptorType", D, "exactly one byte, else 87",
+    rule!("provider 6 #UseDescriptorType", D, "a size other than one byte → 87",
         use_descriptor_type_takes_one_byte),
     rule!("provider 6 #UseDescriptorType", P, "FALSE changes nothing where traits are set",
         traits_keep_types_on),
@@ -128,9 +128,9 @@ fn traits_turn_types_on(fixture: &Fixture) {
 
 fn descriptor_types_switch_on_and_off(fixture: &Fixture) {
     let (_session, provider, _guid) = fixture.start_with_provider(&EnableParams::default());
-    for (byte, on) in [(1, true), (1, true), (0, false), (0, false), (1, true)] {
+    for (byte, is_on) in [(1, true), (1, true), (0, false), (0, false), (1, true)] {
         assert_eq!(set_status(&provider, USE_TYPES, Some(&[byte])), SUCCESS);
-        assert_eq!(has_types(&provider), on);
+        assert_eq!(has_types(&provider), is_on);
     }
 }
 

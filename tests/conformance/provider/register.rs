@@ -19,9 +19,9 @@ pub(crate) const RULES: &[Rule] = &[
     rule!("provider 2", D, "a registration has a non-zero handle", handles_are_not_zero),
     rule!("provider 2", D, "the same GUID may be registered many times; the registrations are independent",
         guid_can_be_registered_many_times),
-    rule!("provider 2", P, "enabled already: the callback runs before the return, on the calling thread",
+    rule!("provider 2", P, "a provider that is enabled already: the callback runs before the registration returns, on the calling thread",
         callback_runs_before_registration_returns),
-    rule!("provider 2", D, "the source of this callback is zero", the_first_callback_has_no_source),
+    rule!("provider 2", D, "the source of the callback during the registration is zero", the_first_callback_has_no_source),
     rule!("provider 2", O, "unregistering 0 or a stale handle → 6, without side effect",
         unregistering_a_stale_handle_fails),
     rule!("provider 2", P, "unregistering waits for a running callback",
@@ -31,7 +31,7 @@ pub(crate) const RULES: &[Rule] = &[
     rule!("provider 2", O, "writing with a stale handle → 6", stale_handles_do_not_write),
     rule!("provider 2", D, "a stale handle is not enabled", stale_handles_are_not_enabled),
     rule!("provider 2", D, "registrations are listed while they exist", registrations_are_listed),
-    rule!("provider 2", P, "no daemon: success; the registration is announced when one appears",
+    rule!("provider 2", P, "without a daemon a registration succeeds; it is announced when a daemon appears",
         later_daemon_learns_of_registrations),
 ];
 
@@ -82,8 +82,7 @@ fn unregistering_a_stale_handle_fails(fixture: &Fixture) {
     assert!(handle.unregister().is_ok());
     assert_eq!(handle.unregister().unwrap_err().status(), INVALID_HANDLE);
     assert_eq!(Handle::from_raw(handle.to_raw()), None);
-    // The slot of the registration may have been reused; the stale handle must not affect the new
-    // one.
+    // The slot may have been reused; the stale handle must not affect the new registration.
     let next: Vec<_> = (0..8).map(|_| Provider::register(guid, None).unwrap()).collect();
     assert_eq!(handle.unregister().unwrap_err().status(), INVALID_HANDLE);
     assert!(next.iter().all(|provider| provider.handle().is_current()));
@@ -154,13 +153,13 @@ fn stale_handles_are_not_enabled(fixture: &Fixture) {
 
 fn registrations_are_listed(fixture: &Fixture) {
     let guid = new_guid();
-    let listed =
+    let find_entry =
         || fixture.connect().provider_entries().unwrap().into_iter().find(|entry| entry.provider == guid);
-    assert_eq!(listed(), None);
+    assert_eq!(find_entry(), None);
     let provider = Provider::register(guid, None).unwrap();
-    assert_eq!(listed().unwrap().pids, [std::process::id()]);
+    assert_eq!(find_entry().unwrap().pids, [std::process::id()]);
     drop(provider);
-    until("the end of the registration", || listed().is_none());
+    until("the end of the registration", || find_entry().is_none());
 }
 
 fn later_daemon_learns_of_registrations(fixture: &Fixture) {

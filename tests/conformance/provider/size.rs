@@ -8,11 +8,11 @@ use crate::stage::{ARITHMETIC_OVERFLOW, Fixture, MORE_DATA, SUCCESS, event};
 
 #[rustfmt::skip]
 pub(crate) const RULES: &[Rule] = &[
-    rule!("provider 10", D, "header and payload count: 65,535 bytes are written, one more → 534",
+    rule!("provider 10", D, "an event of 65,535 bytes including its header is written, one byte more → 534",
         largest_event_has_65535_bytes),
-    rule!("provider 10", D, "items count with their headers and padding",
+    rule!("provider 10", D, "extended data items count with their headers and padding",
         extended_data_items_count_for_the_size),
-    rule!("provider 10", D, "the event must fit into the buffer after its 72-byte header: a 32 KiB buffer holds 32,696 bytes, one more → 234",
+    rule!("provider 10", D, "the event must fit into the buffer after its 72-byte header: a 32 KiB buffer holds 32,696 bytes, one byte more → 234",
         event_must_fit_into_the_buffer),
     rule!("provider 4.1", D, "an event that does not fit into a session's buffers (234) is counted as lost; one too large for every session (534) is not",
         only_losses_of_sessions_are_counted),
@@ -21,7 +21,7 @@ pub(crate) const RULES: &[Rule] = &[
 /// Bytes before the payload of an event without extended data items.
 const EVENT_HEADER_BYTES: usize = 80;
 
-/// Checks the statuses of writes with these payload sizes in a session with buffers of `buffer_kib` KiB.
+/// Checks the statuses of writes with these payload sizes in a session with buffers of this size.
 fn check_write_statuses(
     fixture: &Fixture,
     buffer_kib: u32,

@@ -21,13 +21,13 @@ pub(crate) const RULES: &[Rule] = &[
     rule!("provider 7", H, "with a decode GUID, the header has the decode GUID as provider, and item 14 has the registered GUID",
         decode_guid_replaces_the_provider),
     rule!("provider 7", D, "a trait is found by its type, unless a malformed trait precedes it",
-        traits_are_found),
-    rule!("provider 7", D, "TraitsSize other than the length, or below 3 → 87", sizes_are_checked),
+        trait_is_found_by_type),
+    rule!("provider 7", D, "TraitsSize other than the length, or below 3 → 87", wrong_traits_size_is_refused),
     rule!("provider 7", D, "a name without terminator → 87", unterminated_name_is_refused),
-    rule!("provider 7", D, "a trait shorter than 3 or past the end → 87", trait_beyond_the_end_is_refused),
+    rule!("provider 7", D, "a trait shorter than 3 bytes or past the end → 87", trait_beyond_the_end_is_refused),
     rule!("provider 7", D, "types 1 and 2 of other than 19 bytes → 87", guid_traits_have_19_bytes),
     rule!("provider 7", D, "two groups → 87", two_group_traits_are_refused),
-    rule!("provider 7", D, "reserved and the provider's own types are kept", unknown_types_are_kept),
+    rule!("provider 7", D, "traits of reserved and provider-defined types are kept", unknown_types_are_kept),
     rule!("provider 7", D, "a name of just a NUL is accepted", empty_trait_name_is_accepted),
     rule!("api 4", D, "a traits blob of up to 65,535 bytes is registered, and announced by its name",
         traits_of_65535_bytes_are_registered),
@@ -120,7 +120,7 @@ fn decode_guid_replaces_the_provider(fixture: &Fixture) {
     assert_eq!(seen[0].items, items);
 }
 
-fn traits_are_found(_fixture: &Fixture) {
+fn trait_is_found_by_type(_fixture: &Fixture) {
     let valid_block = traits_block(
         b"n\0",
         &[one_trait(200, b"first"), one_trait(200, b"second"), one_trait(7, b"")].concat(),
@@ -133,7 +133,7 @@ fn traits_are_found(_fixture: &Fixture) {
     assert_eq!((traits.get(200), traits.get(9), traits.get(7)), (Some(&b"first"[..]), None, None));
 }
 
-fn sizes_are_checked(_fixture: &Fixture) {
+fn wrong_traits_size_is_refused(_fixture: &Fixture) {
     let valid = traits_block(b"name\0", &[]);
     assert_eq!(registration_status(&valid), SUCCESS);
     for wrong in [0u16, 1, 2, 6, 8, u16::MAX] {

@@ -4,7 +4,9 @@ use traceweir::classic::trace_message;
 use traceweir::controller::SessionConfig;
 use traceweir::{Guid, Provider, Status};
 use traceweir_format::header::Family;
-use traceweir_format::spec::session::{EVENT_TRACE_USE_GLOBAL_SEQUENCE, EVENT_TRACE_USE_LOCAL_SEQUENCE};
+use traceweir_format::spec::session::{
+    EVENT_TRACE_USE_GLOBAL_SEQUENCE, EVENT_TRACE_USE_LOCAL_SEQUENCE as LOCAL_SEQUENCE,
+};
 
 use super::classic::{ClassicProvider, status_of, stop_and_map};
 use crate::rule::{Rule, rule};
@@ -14,12 +16,12 @@ use crate::stage::{
 
 #[rustfmt::skip]
 pub(crate) const RULES: &[Rule] = &[
-    rule!("provider 9", H, "size, marker 0x90, number and flags, then the arguments in order",
+    rule!("provider 9", H, "a message has size, marker 0x90, number and flags, then the arguments in order",
         message_has_its_header),
     rule!("provider 9", D, "sequence, GUID, time stamp, thread, process follow in this order, each if flagged",
         message_parts_follow_in_order),
     rule!("provider 9 #4", D, "a component id takes the place of the GUID", component_id_replaces_the_guid),
-    rule!("provider 9 #1", D, "numbered from 1 in a session with a sequence mode",
+    rule!("provider 9 #1", D, "messages are numbered in a session with a sequence mode",
         messages_are_numbered_with_a_sequence_mode),
     rule!("provider 9 #1", D, "without a sequence mode the number is 0",
         message_without_sequence_mode_has_number_0),
@@ -29,14 +31,21 @@ pub(crate) const RULES: &[Rule] = &[
     rule!("provider 9", D, "fields without their flag are unknown to a reader",
         unflagged_message_parts_are_unknown),
     rule!("provider 9", D, "GUID and component at once → 87", guid_and_component_are_refused_together),
-    rule!("provider 9", D, "unknown flags → 87; the obsolete 16 is accepted",
+    rule!("provider 9", D, "unknown flags → 87; the obsolete flag 16 is accepted",
         unknown_message_flags_are_refused),
-    rule!("provider 9", D, "no logger → 6", message_without_logger_is_refused),
-    rule!("provider 9", D, "larger than the buffer allows → 234, and counted as lost",
+    rule!("provider 9", D, "a handle that is not a logger → 6", message_without_logger_is_refused),
+    rule!("provider 9", D, "a message larger than the buffer → 234, and it is counted as lost",
         too_large_message_is_refused),
     rule!("api 4", H, "a message beyond 64 KiB → 234", message_beyond_64_kib_is_refused),
-    rule!("provider 9", D, "no free space → 8, and counted as lost", message_without_free_space_is_lost),
+    rule!("provider 9", D, "a message without free space → 8, and it is counted as lost", message_without_free_space_is_lost),
 ];
+
+/// Flags of a message: the parts of its header.
+const SEQUENCE: u32 = 1;
+const GUID: u32 = 2;
+const COMPONENT: u32 = 4;
+const TIME_STAMP: u32 = 8;
+const SYSTEM_INFO: u32 = 32;
 
 /// Starts a session with this additional mode. Returns the logger handle to write to.
 fn start_with_provider(fixture: &Fixture, mode: u32) -> (Session, ClassicProvider, u64) {
@@ -73,21 +82,21 @@ fn message_has_its_header(fixture: &Fixture) {
 
 fn message_parts_follow_in_order(fixture: &Fixture) {
     let id = Guid::from_u128(0x0102_0304_0506_0708_090A_0B0C_0D0E_0F10);
-    let record = write_one_message(fixture, EVENT_TRACE_USE_LOCAL_SEQUENCE, 1 | 2 | 8 | 32, &id);
+    let record = write_one_message(fixture, LOCAL_SEQUENCE, SEQUENCE | GUID | TIME_STAMP | SYSTEM_INFO, &id);
     assert_eq!((&record[8..12], &record[12..28]), (&1_u32.to_le_bytes()[..], &id.to_bytes()[..]));
     assert_ne!(record[28..36], [0; 8], "the time stamp is zero");
     assert_eq!(record[36..40], thread_id().to_le_bytes());
     assert_eq!(record[40..44], std::process::id().to_le_bytes());
     assert_eq!(&record[44..44 + 13], b"two arguments");
-    let record = write_one_message(fixture, 0, 8 | 32, &id);
+    let record = write_one_message(fixture, 0, TIME_STAMP | SYSTEM_INFO, &id);
     assert_eq!(record[16..20], thread_id().to_le_bytes());
-    let record = write_one_message(fixture, 0, 2, &id);
+    let record = write_one_message(fixture, 0, GUID, &id);
     assert_eq!((&record[8..24], &record[24..37]), (&id.to_bytes()[..], &b"two arguments"[..]));
 }
 
 fn component_id_replaces_the_guid(fixture: &Fixture) {
     let id = Guid { data1: 0xC0DE, ..Guid::from_u128(7) };
-    let record = write_one_message(fixture, EVENT_TRACE_USE_LOCAL_SEQUENCE, 1 | 4 | 32, &id);
+    let record = write_one_message(fixture, LOCAL_SEQUENCE, SEQUENCE | COMPONENT | SYSTEM_INFO, &id);
     assert_eq!((&record[8..12], &record[12..16]), (&[1, 0, 0, 0][..], &[0xDE, 0xC0, 0, 0][..]));
     assert_eq!(record[16..20], thread_id().to_le_bytes());
 }
@@ -96,7 +105,7 @@ fn component_id_replaces_the_guid(fixture: &Fixture) {
 fn sequence_numbers(fixture: &Fixture, mode: u32, count: u16) -> Vec<u32> {
     let (session, provider, logger) = start_with_provider(fixture, mode);
     for number in 0..count {
-        trace_message(logger, 1 | 2 | 8, &provider.class, number, &[]).unwrap();
+        trace_message(logger, SEQUENCE | GUID | TIME_STAMP, &provider.class, number, &[]).unwrap();
     }
     let mut numbers = stop_and_map(fixture, session, |record| {
         u32::from_le_bytes(*record.bytes()[8..].first_chunk().unwrap())
@@ -107,12 +116,8 @@ fn sequence_numbers(fixture: &Fixture, mode: u32, count: u16) -> Vec<u32> {
 }
 
 fn messages_are_numbered_with_a_sequence_mode(fixture: &Fixture) {
-    assert_eq!(sequence_numbers(fixture, EVENT_TRACE_USE_LOCAL_SEQUENCE, 5), [1, 2, 3, 4, 5]);
-    assert_eq!(
-        sequence_numbers(fixture, EVENT_TRACE_USE_LOCAL_SEQUENCE, 2),
-        [1, 2],
-        "the sessions share a counter"
-    );
+    assert_eq!(sequence_numbers(fixture, LOCAL_SEQUENCE, 5), [1, 2, 3, 4, 5]);
+    assert_eq!(sequence_numbers(fixture, LOCAL_SEQUENCE, 2), [1, 2], "the sessions share a counter");
     let (one, two) = (
         sequence_numbers(fixture, EVENT_TRACE_USE_GLOBAL_SEQUENCE, 3),
         sequence_numbers(fixture, EVENT_TRACE_USE_GLOBAL_SEQUENCE, 3),
@@ -125,20 +130,20 @@ fn message_without_sequence_mode_has_number_0(fixture: &Fixture) {
 }
 
 fn pointer_size_is_set_by_the_runtime(fixture: &Fixture) {
-    for given in [0, 0x40, 0x80, 0xC0] {
-        assert_eq!(write_one_message(fixture, 0, given, &Guid::NULL)[6], 0x80, "{given:#x}");
+    for requested in [0, 0x40, 0x80, 0xC0] {
+        assert_eq!(write_one_message(fixture, 0, requested, &Guid::NULL)[6], 0x80, "{requested:#x}");
     }
 }
 
 fn only_low_message_flags_are_stored(fixture: &Fixture) {
-    let record = write_one_message(fixture, 0, 0xABCD_0000 | 2, &Guid::from_u128(9));
+    let record = write_one_message(fixture, 0, 0xABCD_0000 | GUID, &Guid::from_u128(9));
     assert_eq!(record[6..8], [0x82, 0]);
 }
 
 fn unflagged_message_parts_are_unknown(fixture: &Fixture) {
     let (session, provider, logger) = start_with_provider(fixture, 0);
     trace_message(logger, 0, &provider.class, 1, &[]).unwrap();
-    trace_message(logger, 2 | 32, &provider.class, 2, &[]).unwrap();
+    trace_message(logger, GUID | SYSTEM_INFO, &provider.class, 2, &[]).unwrap();
     let mut seen = stop_and_map(fixture, session, |record| {
         (record.descriptor().id, record.provider(), record.thread_id(), record.process_id())
     });
@@ -155,7 +160,7 @@ fn message_status(fixture: &Fixture, flags: u32) -> Status {
 
 fn guid_and_component_are_refused_together(fixture: &Fixture) {
     assert_eq!(
-        (message_status(fixture, 2 | 4), message_status(fixture, 63)),
+        (message_status(fixture, GUID | COMPONENT), message_status(fixture, 63)),
         (INVALID_PARAMETER, INVALID_PARAMETER)
     );
 }
@@ -171,16 +176,20 @@ fn message_without_logger_is_refused(_fixture: &Fixture) {
     let modern = Provider::register(new_guid(), None).unwrap();
     for wrong in [0, 1, u64::MAX, modern.handle().to_raw()] {
         // The logger is checked before the flags.
-        assert_eq!(status_of(trace_message(wrong, 2 | 4, &Guid::NULL, 1, &[])), INVALID_HANDLE, "{wrong:#x}");
+        assert_eq!(
+            status_of(trace_message(wrong, GUID | COMPONENT, &Guid::NULL, 1, &[])),
+            INVALID_HANDLE,
+            "{wrong:#x}"
+        );
     }
 }
 
 fn too_large_message_is_refused(fixture: &Fixture) {
     let config = SessionConfig { buffer_size: 16, ..fixture.config() };
     let (session, provider, logger) = ClassicProvider::start(fixture, &config);
-    let most = (16 << 10) - 72 - 8;
+    let max_bytes = (16 << 10) - 72 - 8;
     let write = |bytes| status_of(trace_message(logger, 0, &provider.class, 1, &[&vec![0; bytes]]));
-    assert_eq!((write(most), write(most + 1)), (SUCCESS, MORE_DATA));
+    assert_eq!((write(max_bytes), write(max_bytes + 1)), (SUCCESS, MORE_DATA));
     assert_eq!(fixture.stop(session).events_lost, 1);
 }
 

@@ -7,7 +7,8 @@ use traceweir_format::spec::enable::{
     EVENT_ENABLE_PROPERTY_EXCLUDE_INPRIVATE, EVENT_ENABLE_PROPERTY_STACK_TRACE,
 };
 use traceweir_format::spec::event::{
-    EVENT_HEADER_FLAG_EXTENDED_INFO, EVENT_HEADER_FLAG_STRING_ONLY, ExtType,
+    EVENT_HEADER_FLAG_EXTENDED_INFO, EVENT_HEADER_FLAG_STRING_ONLY, EVENT_WRITE_FLAG_INPRIVATE as INPRIVATE,
+    EVENT_WRITE_FLAG_NO_FAULTING as NO_FAULTING, ExtType,
 };
 use traceweir_format::spec::session::{
     EVENT_TRACE_FILE_MODE_SEQUENTIAL, EVENT_TRACE_INDEPENDENT_SESSION_MODE, EVENT_TRACE_REAL_TIME_MODE,
@@ -23,14 +24,14 @@ use crate::stage::{
 
 #[rustfmt::skip]
 pub(crate) const RULES: &[Rule] = &[
-    rule!("provider 4.1", D, "0 if written, or if no session has enabled the event",
+    rule!("provider 4.1", D, "a write returns 0 also if no session has enabled the event",
         write_without_session_succeeds),
     rule!("provider 4.1", D, "more than 128 descriptors → 87", more_than_128_blocks_are_refused),
     rule!("decision 33", P, "the handle is checked first, then whether a session has enabled the event, then the parameters",
         write_checks_handle_then_session_then_parameters),
-    rule!("provider 4.1", D, "no free space → 8, and the event is counted as lost",
+    rule!("provider 4.1", D, "an event without free space → 8, and the event is counted as lost",
         write_without_free_space_is_lost),
-    rule!("provider 4.1", D, "the store of a real-time session is full → 0xC0000188, until a consumer comes",
+    rule!("provider 4.1", D, "a full store of a real-time session → 0xC0000188, until a consumer connects",
         full_real_time_store_refuses_writes),
     rule!("provider 4.1", D, "with several sessions the first failure is returned",
         first_failure_is_returned),
@@ -40,14 +41,14 @@ pub(crate) const RULES: &[Rule] = &[
         independent_session_fails_alone),
     rule!("decision 30", P, "free space is checked in all sessions before the first write",
         free_space_is_checked_in_all_sessions_first),
-    rule!("provider 4", D, "EventWrite and Transfer are Ex without filter and flags",
+    rule!("provider 4", D, "EventWrite and EventWriteTransfer equal EventWriteEx without filter and flags",
         all_write_functions_write_the_same),
-    rule!("provider 4.2 #filter", D, "the session whose InstanceId is excluded does not get it",
+    rule!("provider 4.2 #filter", D, "the session whose InstanceId is excluded does not get the event",
         excluded_session_does_not_get_the_event),
     rule!("provider 4.2 #flags", D, "NO_FAULTING changes nothing", no_faulting_changes_nothing),
     rule!("provider 4.2 #flags", D, "INPRIVATE events do not reach sessions that exclude them",
         in_private_events_can_be_excluded),
-    rule!("provider 4.2 #flags", P, "other bits → 87", other_write_flags_are_refused),
+    rule!("provider 4.2 #flags", P, "other flags → 87", other_write_flags_are_refused),
     rule!("provider 4.2", D, "the payload is the blocks in sequence", blocks_are_joined),
     rule!("provider 4.2", D, "without an activity id, that of the thread is used",
         thread_activity_is_the_default),
@@ -55,12 +56,12 @@ pub(crate) const RULES: &[Rule] = &[
         transfer_writes_both_activities),
     rule!("provider 4.2", D, "without a related activity there is no item",
         no_related_activity_means_no_item),
-    rule!("provider 1", H, "every field of the descriptor arrives unchanged", descriptors_arrive),
+    rule!("provider 1", H, "every field of the descriptor arrives unchanged", descriptor_arrives_unchanged),
     rule!("provider 4.4", D, "process and thread of the writer are in the header",
         header_names_process_and_thread),
     rule!("api 4", D, "a stack has 192 frames at most; those nearest to the writer are kept",
         stack_is_limited_to_192_frames),
-    rule!("decision 21", P, "CPU times are not kept: they are 0", cpu_times_are_zero),
+    rule!("decision 21", P, "CPU times are not recorded: they are 0", cpu_times_are_zero),
     rule!("decision 29", P, "on disk the flags hold EXTENDED_INFO and STRING_ONLY only",
         stored_flags_are_extended_info_and_string_only),
     rule!("provider 4.6", D, "a string with its terminator in UTF-16; all fields of the descriptor except level and keyword are 0",
@@ -149,18 +150,17 @@ fn first_failure_is_returned(fixture: &Fixture) {
     drop(large);
 }
 
-/// Writes an event that does not fit into the small one of two sessions with these additional
+/// Writes an event that does not fit into the smaller one of two sessions with these additional
 /// modes. Returns its status, and the lost and recorded events of the large and the small session.
-fn write_to_small_and_large(fixture: &Fixture, of_large: u32, of_small: u32) -> (Status, [(u64, usize); 2]) {
-    let (guid, with) = (new_guid(), |mode, buffer_size| SessionConfig {
+fn write_to_pair(fixture: &Fixture, large_mode: u32, small_mode: u32) -> (Status, [(u64, usize); 2]) {
+    let (guid, config) = (new_guid(), |mode, buffer_size| SessionConfig {
         log_file_mode: EVENT_TRACE_FILE_MODE_SEQUENTIAL | mode,
         buffer_size,
         ..fixture.config()
     });
     let provider = Provider::register(guid, None).unwrap();
-    // The session without an obstacle comes first: nothing may be written to it before the other
-    // one is checked.
-    let sessions = [fixture.start(&with(of_large, 64)), fixture.start(&with(of_small, 4))];
+    // The large session comes first: nothing may be written to it before the small one is checked.
+    let sessions = [fixture.start(&config(large_mode, 64)), fixture.start(&config(small_mode, 4))];
     sessions.iter().for_each(|session| fixture.enable(session, guid, &EnableParams::default()));
     let written = provider.write(&event(1), &[&[0; 10_000]]);
     let outcome = sessions.map(|session| {
@@ -171,17 +171,17 @@ fn write_to_small_and_large(fixture: &Fixture, of_large: u32, of_small: u32) -> 
 }
 
 fn failed_event_is_withheld_from_all_sessions(fixture: &Fixture) {
-    assert_eq!(write_to_small_and_large(fixture, 0, 0), (MORE_DATA, [(1, 0), (1, 0)]));
+    assert_eq!(write_to_pair(fixture, 0, 0), (MORE_DATA, [(1, 0), (1, 0)]));
 }
 
 fn independent_session_fails_alone(fixture: &Fixture) {
     assert_eq!(
-        write_to_small_and_large(fixture, 0, EVENT_TRACE_INDEPENDENT_SESSION_MODE),
+        write_to_pair(fixture, 0, EVENT_TRACE_INDEPENDENT_SESSION_MODE),
         (MORE_DATA, [(0, 1), (1, 0)]),
         "the failure of the independent session affects the other"
     );
     assert_eq!(
-        write_to_small_and_large(fixture, EVENT_TRACE_INDEPENDENT_SESSION_MODE, 0),
+        write_to_pair(fixture, EVENT_TRACE_INDEPENDENT_SESSION_MODE, 0),
         (MORE_DATA, [(0, 1), (1, 0)]),
         "the independent session shares the failure of the other"
     );
@@ -204,9 +204,15 @@ fn all_write_functions_write_the_same(fixture: &Fixture) {
     let (activity, related) = (Guid::from_u128(5), Guid::from_u128(6));
     let (descriptor, data) = (event(1), [&b"the"[..], b"data"]);
     provider.write(&descriptor, &data).unwrap();
-    provider.event(&descriptor).flags(1).write(&data).unwrap();
+    provider.event(&descriptor).flags(NO_FAULTING).write(&data).unwrap();
     provider.write_transfer(&descriptor, Some(&activity), Some(&related), &data).unwrap();
-    provider.event(&descriptor).activity(&activity).related(&related).flags(1).write(&data).unwrap();
+    provider
+        .event(&descriptor)
+        .activity(&activity)
+        .related(&related)
+        .flags(NO_FAULTING)
+        .write(&data)
+        .unwrap();
     let mut seen = stop_and_map(fixture, session, |record| record.bytes().to_vec());
     for record in &mut seen {
         // All fields except the time.
@@ -234,7 +240,7 @@ fn excluded_session_does_not_get_the_event(fixture: &Fixture) {
 
 fn no_faulting_changes_nothing(fixture: &Fixture) {
     let (session, provider, _guid) = fixture.start_with_provider(&EnableParams::default());
-    provider.event(&event(1)).flags(1).write(&[b"x"]).unwrap();
+    provider.event(&event(1)).flags(NO_FAULTING).write(&[b"x"]).unwrap();
     assert_eq!(fixture.stop_and_read(session)[0].payload, b"x");
 }
 
@@ -244,7 +250,7 @@ fn in_private_events_can_be_excluded(fixture: &Fixture) {
     let (without, provider, guid) = fixture.start_with_provider(&strict);
     let with = fixture.start(&fixture.config());
     fixture.enable(&with, guid, &EnableParams::default());
-    for (id, flags) in [(1, 0), (2, 2), (3, 3), (4, 1)] {
+    for (id, flags) in [(1, 0), (2, INPRIVATE), (3, INPRIVATE | NO_FAULTING), (4, NO_FAULTING)] {
         provider.event(&event(id)).flags(flags).write(&[]).unwrap();
     }
     let ids =
@@ -283,7 +289,7 @@ fn stack_is_limited_to_192_frames(fixture: &Fixture) {
     });
     assert!((12..192).contains(&stacks[0].len()), "{}", stacks[0].len());
     assert_eq!(stacks[1].len(), 192);
-    // Ten frames in, both stacks are the same.
+    // The ten innermost frames of both stacks are the same.
     assert_eq!(stacks[0][..10], stacks[1][..10]);
 }
 
@@ -337,7 +343,7 @@ fn no_related_activity_means_no_item(fixture: &Fixture) {
     assert_eq!(fixture.stop_and_read(session)[0].items, []);
 }
 
-fn descriptors_arrive(fixture: &Fixture) {
+fn descriptor_arrives_unchanged(fixture: &Fixture) {
     let (session, provider, guid) = fixture.start_with_provider(&EnableParams::default());
     let all = EventDescriptor {
         id: 0xFEDC,

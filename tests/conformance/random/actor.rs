@@ -1,16 +1,17 @@
-//! One controller with a model of its sessions: its past calls determine the answers it must get.
+//! One controller with a model of its sessions: its past calls determine the answers that it must
+//! get.
 //!
-//! No other thread touches its own names and providers, so every answer about them follows from the
-//! model, and so do the numbered events that each log holds. Shared names may be started, stopped
+//! No other thread uses its names and providers, so every answer about them follows from the model,
+//! and so do the numbered events that each log holds. Shared names may be started, stopped
 //! or enabled by another thread at any time: an answer about them must be one that some order of
 //! calls gives.
 //!
 //! | Part | |
 //! |---|---|
-//! | `sessions` | start, stop, update, flush, the next file, the end of a file |
+//! | `sessions` | start, stop, update, flush, next file, conversion to real time |
 //! | `providers` | enable, disable, capture, register, write |
 //! | `logs` | contents of the files |
-//! | `private` | sessions in this process, started by it or from outside |
+//! | `private` | private sessions, started by this process or by a controller |
 //! | `shared` | shared sessions and providers |
 
 use std::path::PathBuf;
@@ -58,7 +59,7 @@ pub(super) struct ActorResults {
     pub(super) divergences: Vec<String>,
     pub(super) broken_logs: Vec<String>,
     pub(super) logs: u64,
-    /// Events that had to be in a log, and were.
+    /// Events that the model required and a log held.
     pub(super) events: u64,
     pub(super) times: Times,
 }
@@ -109,13 +110,13 @@ impl<'s> Actor<'s> {
         }
     }
 
-    /// Performs this many steps, and then stops all its sessions.
+    /// Performs this many steps, and then stops all sessions of this actor.
     pub(super) fn play(mut self, steps: u64) -> ActorResults {
         for _ in 0..steps {
-            let (what, _, operation) = self.next_operation();
+            let (name, _, operation) = self.next_operation();
             let start = Instant::now();
             operation(&mut self);
-            let times = self.results.times.entry(what).or_default();
+            let times = self.results.times.entry(name).or_default();
             *times = (times.0 + 1, times.1 + start.elapsed());
             if self.results.divergences.len() + self.results.broken_logs.len() > 10 {
                 break;
@@ -131,11 +132,11 @@ impl<'s> Actor<'s> {
     fn next_operation(&mut self) -> (&'static str, u64, Operation<'s>) {
         let all = Self::OPERATIONS.iter().map(|(_, weight, _)| weight).sum();
         let mut remaining_weight = self.random_below(all);
-        for operation in Self::OPERATIONS {
-            if remaining_weight < operation.1 {
+        for operation @ (_, weight, _) in Self::OPERATIONS {
+            if remaining_weight < weight {
                 return operation;
             }
-            remaining_weight -= operation.1;
+            remaining_weight -= weight;
         }
         Self::OPERATIONS[0]
     }
@@ -152,8 +153,9 @@ impl<'s> Actor<'s> {
         self.random_below(limit as u64) as usize
     }
 
-    pub(super) fn is_one_of(&mut self, chances: u64) -> bool {
-        self.random_below(chances) == 0
+    /// Returns true once in `times` calls, on average.
+    pub(super) fn one_in(&mut self, times: u64) -> bool {
+        self.random_below(times) == 0
     }
 
     /// Records a divergence unless the status is one of these.
@@ -175,13 +177,13 @@ impl<'s> Actor<'s> {
         Guid::from_u128(0xDA7A_0000 | u128::from(self.number) << 8 | provider as u128)
     }
 
-    /// Returns the group of its provider `MEMBER`.
+    /// Returns the group of the provider `MEMBER`.
     pub(super) fn group(&self) -> Guid {
         self.provider(0xFF)
     }
 
-    /// Returns all its sessions that may receive events.
-    pub(super) fn listeners(&mut self) -> impl Iterator<Item = &mut EnabledProviders> {
+    /// Returns the enabled providers of each session of this actor.
+    pub(super) fn all_enabled(&mut self) -> impl Iterator<Item = &mut EnabledProviders> {
         let sessions = self.running.iter_mut().flatten().map(|model| &mut model.enabled_providers);
         sessions.chain(
             self.private_session.as_mut().map(|private_session| &mut private_session.enabled_providers),
@@ -211,7 +213,7 @@ impl<'s> Actor<'s> {
 
     /// Records a divergence unless the answer about a session is that of the model.
     pub(super) fn compare(&mut self, what: &str, name: usize, answer: Result<Properties, Error>) {
-        let expected_values = self.running_status(name);
+        let expected_status = self.running_status(name);
         match (answer, &mut self.running[name]) {
             (Ok(properties), Some(model)) => {
                 if properties.id != model.id || !model.is_shown_by(&properties.config) {
@@ -219,7 +221,7 @@ impl<'s> Actor<'s> {
                     self.record_divergence(text);
                 }
             }
-            (answer, _) => self.expect(what, status(answer), &[expected_values]),
+            (answer, _) => self.expect(what, status(answer), &[expected_status]),
         }
     }
 
@@ -232,12 +234,12 @@ impl<'s> Actor<'s> {
                     .filter(|session| session.config.name.starts_with(&prefix))
                     .map(|session| session.id)
                     .collect();
-                let mut expected_values: Vec<u64> =
+                let mut expected_ids: Vec<u64> =
                     self.running.iter().flatten().map(|model| model.id).collect();
                 listed.sort_unstable();
-                expected_values.sort_unstable();
-                if listed != expected_values {
-                    self.record_divergence(format!("list: {listed:x?}, and not {expected_values:x?}"));
+                expected_ids.sort_unstable();
+                if listed != expected_ids {
+                    self.record_divergence(format!("list: {listed:x?}, and not {expected_ids:x?}"));
                 }
             }
             Err(e) => self.record_divergence(format!("list: {e}")),
@@ -277,11 +279,11 @@ impl<'s> Actor<'s> {
             if listed != expected_values {
                 self.record_divergence(format!("providers: {listed:x?}, and not {expected_values:x?}"));
             }
-            let registered = if is_group { MEMBER } else { provider };
+            let member = if is_group { MEMBER } else { provider };
             let is_registered = entry.is_some_and(|entry| entry.pids == [std::process::id()]);
             let was_registered =
-                self.unregistered[registered].is_some_and(|time| time.elapsed() < UNREGISTER_NOTICE_TIME);
-            if is_registered == self.registered[registered].is_empty() && !(is_registered && was_registered) {
+                self.unregistered[member].is_some_and(|time| time.elapsed() < UNREGISTER_NOTICE_TIME);
+            if is_registered == self.registered[member].is_empty() && !(is_registered && was_registered) {
                 self.record_divergence(format!("provider {provider}: registered is {is_registered}"));
             }
         }

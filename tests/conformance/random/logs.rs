@@ -12,7 +12,7 @@ use crate::stage::{RecordedEvent, events_of};
 
 impl Actor<'_> {
     /// Checks that the files of one log together hold the predicted events, and returns their
-    /// number. If some were counted as lost, any may be missing.
+    /// number. If the session lost events, any of them may be missing.
     pub(super) fn check_log(
         &mut self,
         files: &[PathBuf],
@@ -30,9 +30,7 @@ impl Actor<'_> {
         }
         let kept_events = if lost == 0 { kept_events } else { KeptEvents::Some };
         match expected.find_fault(&seen, kept_events) {
-            Some(find_fault) => {
-                self.record_broken_log(&files.first().cloned().unwrap_or_default(), find_fault)
-            }
+            Some(fault) => self.record_broken_log(&files.first().cloned().unwrap_or_default(), fault),
             None => {
                 self.results.events +=
                     expected.required.len() as u64 * u64::from(kept_events == KeptEvents::All)

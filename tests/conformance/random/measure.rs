@@ -14,13 +14,12 @@ pub(super) struct ProcessResources {
     memory_kib: u64,
 }
 
-/// Memory that may be added without being a leak: the allocator keeps some for each thread of the
-/// peak.
+/// Growth that is not a leak: the allocator keeps memory of threads that have ended.
 const SLACK_KIB: u64 = 24 << 10;
 
 impl ProcessResources {
     pub(super) fn of_daemon() -> Self {
-        let id = std::env::var(crate::DAEMON_PID_VARIABLE).expect("the variable has the daemon's process id");
+        let id = std::env::var(crate::DAEMON_PID_VARIABLE).expect("the variable has no process id");
         Self::read("the daemon", PathBuf::from("/proc").join(id))
     }
 
@@ -30,25 +29,25 @@ impl ProcessResources {
 
     fn read(process_name: &'static str, process: PathBuf) -> Self {
         let read_proc_file = |file: &str| {
-            std::fs::read_to_string(process.join(file)).expect("the files of the process can be read")
+            std::fs::read_to_string(process.join(file)).expect("the files of the process cannot be read")
         };
         let status = read_proc_file("status");
         let memory = status.lines().find_map(|line| line.strip_prefix("VmRSS:")?.trim().strip_suffix(" kB"));
         Self {
             process_name,
             descriptors: std::fs::read_dir(process.join("fd"))
-                .expect("the descriptors can be listed")
+                .expect("the descriptors cannot be listed")
                 .count(),
             regions: read_proc_file("maps").lines().filter(|line| line.contains("memfd:")).count(),
-            memory_kib: memory.and_then(|kib| kib.parse().ok()).expect("the status has a resident size"),
+            memory_kib: memory.and_then(|kib| kib.parse().ok()).expect("the status has no resident size"),
         }
     }
 
-    /// Returns the resources that have grown, after giving everything time to end.
-    pub(super) fn wait_for_growth(&self, now: impl Fn() -> Self) -> Vec<String> {
+    /// Waits for threads and sessions to end, and returns the resources that have grown.
+    pub(super) fn wait_for_growth(&self, measure: impl Fn() -> Self) -> Vec<String> {
         let start = Instant::now();
         loop {
-            let growth = self.list_growth(&now());
+            let growth = self.list_growth(&measure());
             if growth.is_empty() || start.elapsed() > PATIENCE {
                 return growth;
             }

@@ -1,16 +1,16 @@
-//! The model: sessions as requested, what they ask of each provider, and which events their files
-//! must hold.
+//! The model: sessions as requested, their enables of each provider, and the events that their
+//! files must hold.
 //!
 //! ```text
-//!   controller call ──▶ Running     the configuration that every later answer must show
-//!                       ├─ Request   by provider and for the group: level, masks, ids, and whether
-//!                       │            this process is included
-//!                       └─ Ledger    due: must be in the log; maybe: written while a call was
-//!                                    not waited for
+//!   controller call ──▶ ModelSession      the configuration that every later answer must show
+//!                       ├─ Request         by provider and for the group: level, masks, ids, and
+//!                       │                  whether this process is included
+//!                       └─ ExpectedEvents  required: must be in the log; possible: written while a
+//!                                          call was not waited for
 //! ```
 //!
-//! The rules are those of the published pages, implemented in the simplest way; nothing here asks
-//! the daemon.
+//! The rules are those of the published pages, implemented in the simplest way; the model never
+//! queries the daemon.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -49,21 +49,21 @@ impl Request {
         Self { ids: Some((listed, filter_in)), ..self }
     }
 
-    /// Adds a filter of processes that includes this one, or does not.
+    /// Adds a filter of processes that passes this process, or does not.
     pub(super) fn with_process_filter(mut self, by_name: bool, passes: bool) -> Self {
-        let program = std::env::current_exe().expect("this program has a path");
-        let program = program.file_name().expect("the path has a file name").to_string_lossy().into_owned();
-        let filter = match (by_name, passes) {
+        let program = std::env::current_exe().expect("this program has no path");
+        let program = program.file_name().expect("the path has no file name").to_string_lossy().into_owned();
+        let (kind, data) = match (by_name, passes) {
             (false, true) => (EVENT_FILTER_TYPE_PID, encode::pids(&[1, std::process::id()])),
             (false, false) => (EVENT_FILTER_TYPE_PID, encode::pids(&[1])),
             (true, true) => (EVENT_FILTER_TYPE_EXECUTABLE_NAME, encode::name_list(&["other", &program])),
             (true, false) => (EVENT_FILTER_TYPE_EXECUTABLE_NAME, encode::name_list(&["other"])),
         };
-        self.params.filters.push(Filter { kind: filter.0, data: filter.1 });
+        self.params.filters.push(Filter { kind, data });
         Self { excludes_this_process: self.excludes_this_process || !passes, ..self }
     }
 
-    /// Adds a filter that drops no event: of stacks, or for the callback.
+    /// Adds a filter that drops no event: a stack filter, or one for the callback.
     pub(super) fn with_filter(mut self, kind: u32, data: Vec<u8>) -> Self {
         self.params.filters.push(Filter { kind, data });
         self
@@ -100,8 +100,8 @@ impl Request {
         Self { params, ..Self::default() }
     }
 
-    /// Returns what a list of providers shows: level, masks, properties, types of filters. The list
-    /// marks a group separately.
+    /// Returns the values that a list of providers shows: level, masks, properties, filter types.
+    /// The list marks a group separately.
     pub(super) fn listed_values(&self) -> (u8, u64, u64, u32, Vec<u32>) {
         let params = &self.params;
         let mut kinds: Vec<u32> = params.filters.iter().map(|filter| filter.kind).collect();
@@ -148,7 +148,7 @@ impl ExpectedEvents {
         }
         let missing = match kept_events {
             KeptEvents::All => self.required.difference(&found_events).next(),
-            // Events that may or may not be there may have overwritten it.
+            // Possible events may have overwritten the newest required one.
             KeptEvents::Newest if self.possible.last() > self.required.last() => None,
             KeptEvents::Newest => self.required.last().filter(|newest| !found_events.contains(newest)),
             KeptEvents::Some => None,
@@ -160,7 +160,7 @@ impl ExpectedEvents {
     }
 }
 
-/// What a session has enabled, and what its log holds.
+/// The providers that a session has enabled, and the events that its log must hold.
 #[derive(Clone, Debug, Default)]
 pub(super) struct EnabledProviders {
     pub(super) requests: BTreeMap<usize, Request>,
@@ -171,7 +171,7 @@ pub(super) struct EnabledProviders {
 }
 
 impl EnabledProviders {
-    /// Returns what is asked of a provider of this process.
+    /// Returns the effective request for a provider of this process.
     pub(super) fn request(&self, provider: usize) -> Option<Request> {
         let direct = self.requests.get(&provider).filter(|request| !request.excludes_this_process);
         let group_request = self
@@ -184,15 +184,15 @@ impl EnabledProviders {
         }
     }
 
-    /// Records that an event was written. With `certainly`, all sessions had free space for the event.
+    /// Records a write. With `is_certain`, all sessions had free space for the event.
     pub(super) fn record_write(
         &mut self,
         provider: usize,
         event: &WrittenEvent,
         number: u64,
-        certainly: bool,
+        is_certain: bool,
     ) {
-        if !certainly || self.unconfirmed.contains(&provider) {
+        if !is_certain || self.unconfirmed.contains(&provider) {
             self.expected.possible.insert(number);
         } else if self.request(provider).is_some_and(|request| request.accepts(event)) {
             self.expected.required.insert(number);
@@ -211,7 +211,7 @@ pub(super) struct ModelSession {
     /// The name pattern of a file sequence, with its `%d`.
     pub(super) file_pattern: Option<PathBuf>,
     pub(super) enabled_providers: EnabledProviders,
-    /// Events found in its files so far, without those of earlier sessions.
+    /// Number of events found in its files so far.
     pub(super) found: u64,
     /// Whether all its events go to files.
     pub(super) is_all_in_files: bool,
@@ -221,13 +221,13 @@ impl ModelSession {
     pub(super) fn new(id: u64, requested: &SessionConfig, expected: ExpectedEvents) -> Self {
         let config = adjust_config(requested);
         let is_file_sequence = config.log_file_mode & EVENT_TRACE_FILE_MODE_NEWFILE != 0;
-        let ends = EVENT_TRACE_FILE_MODE_CIRCULAR | EVENT_TRACE_BUFFERING_MODE;
+        let dropping_modes = EVENT_TRACE_FILE_MODE_CIRCULAR | EVENT_TRACE_BUFFERING_MODE;
         Self {
             id,
             file_pattern: requested.log_file.clone().filter(|_| is_file_sequence),
             enabled_providers: EnabledProviders { expected, ..EnabledProviders::default() },
             found: 0,
-            is_all_in_files: config.log_file.is_some() && config.log_file_mode & ends == 0,
+            is_all_in_files: config.log_file.is_some() && config.log_file_mode & dropping_modes == 0,
             config,
         }
     }
@@ -323,17 +323,17 @@ fn adjust_config(requested: &SessionConfig) -> SessionConfig {
     let maximum_buffers = match requested.maximum_buffers {
         _ if mode & EVENT_TRACE_BUFFERING_MODE != 0 => minimum_buffers,
         0 => minimum_buffers + 20,
-        most => most.max(minimum_buffers),
+        maximum => maximum.max(minimum_buffers),
     };
-    let is_live = mode & EVENT_TRACE_REAL_TIME_MODE != 0;
+    let is_real_time = mode & EVENT_TRACE_REAL_TIME_MODE != 0;
     let is_file_sequence = mode & EVENT_TRACE_FILE_MODE_NEWFILE != 0;
-    let named = |path: &PathBuf| if is_file_sequence { numbered_path(path, 1) } else { path.clone() };
+    let first_path = |path: &PathBuf| if is_file_sequence { numbered_path(path, 1) } else { path.clone() };
     SessionConfig {
         minimum_buffers,
         maximum_buffers,
         clock: requested.clock.max(1),
-        flush_timer: if is_live { requested.flush_timer.max(1) } else { requested.flush_timer },
-        log_file: requested.log_file.as_ref().map(named),
+        flush_timer: if is_real_time { requested.flush_timer.max(1) } else { requested.flush_timer },
+        log_file: requested.log_file.as_ref().map(first_path),
         ..requested.clone()
     }
 }

@@ -1,7 +1,7 @@
 //! Private sessions: one that this actor's process started itself, and ones that a controller
 //! starts.
 //!
-//! All actors are in one process, which can run at most three private sessions: a start may fail
+//! All actors are in one process, which can run at most three in-process sessions: a start may fail
 //! because of this limit, and for no other reason.
 
 use std::path::PathBuf;
@@ -52,8 +52,8 @@ impl Actor<'_> {
                 return self.update_private(&update);
             }
             5 => {
-                let switch = Update { real_time: Some(true), ..Update::default() };
-                (status(own.session.update(&switch)), INVALID_PARAMETER)
+                let update = Update { real_time: Some(true), ..Update::default() };
+                (status(own.session.update(&update)), INVALID_PARAMETER)
             }
             6 => {
                 let property = EVENT_ENABLE_PROPERTY_PROVIDER_GROUP;
@@ -107,7 +107,7 @@ impl Actor<'_> {
         let Some(own) = &mut self.private_session else { return };
         let answer = own.session.update(update);
         let (Ok(properties), Some(new)) = (&answer, &update.log_file) else {
-            return self.expect("own session goes on", status(answer), &[SUCCESS]);
+            return self.expect("own session, update", status(answer), &[SUCCESS]);
         };
         let old = std::mem::replace(&mut own.path, new.clone());
         let expected = std::mem::take(&mut own.enabled_providers.expected);
@@ -140,7 +140,7 @@ impl Actor<'_> {
     /// provider, so only it takes part.
     pub(super) fn run_controller_private_session(&mut self) {
         let guid = Guid::from_u128(0xDA7A_EE00_0000 | u128::from(unique_number()));
-        let (registers_late, path) = (self.is_one_of(2), self.fixture.unique_path());
+        let (registers_late, path) = (self.one_in(2), self.fixture.unique_path());
         let early_provider = (!registers_late).then(|| Provider::register(guid, None));
         let name = format!("random {} outside", self.number);
         let session = SessionRef::Name(name.clone());
@@ -183,15 +183,15 @@ impl Actor<'_> {
     }
 }
 
-/// Writes events of several levels and keywords. Returns those due in a session that asks for this
-/// level and any of these keywords.
+/// Writes events of several levels and keywords. Returns those that a session with this level and
+/// any of these keywords must get.
 fn write_events_for(max_level: u8, any: u64, provider: &Provider) -> ExpectedEvents {
     let mut expected = ExpectedEvents::default();
     for (number, (level, keyword)) in (1..).zip([(4, 1), (5, 1), (1, 2), (4, 3), (0, 0)]) {
         let is_written = provider.write(&event_with(1, level, keyword), &[&u64::to_le_bytes(number)]).is_ok();
-        let is_due = level <= max_level && (keyword == 0 || keyword & any != 0);
+        let is_expected = level <= max_level && (keyword == 0 || keyword & any != 0);
         let list = if is_written { &mut expected.required } else { &mut expected.possible };
-        list.extend(is_due.then_some(number));
+        list.extend(is_expected.then_some(number));
     }
     expected
 }

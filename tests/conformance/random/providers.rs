@@ -20,7 +20,7 @@ use crate::stage::{
 /// A filter type that only providers understand.
 const PROVIDER_DEFINED_FILTER: u32 = 0x1234;
 const CALLBACK_TIMEOUT_MS: u32 = 10_000;
-/// A registration waits up to a second for the daemon; one that took less has its answer.
+/// A registration waits up to a second for the daemon; one that took less has got the answer.
 pub(super) const REGISTRATION_TIME: Duration = Duration::from_millis(900);
 
 /// The target of an enable.
@@ -43,7 +43,7 @@ impl Target {
         if self == Self::Group { EVENT_ENABLE_PROPERTY_PROVIDER_GROUP } else { 0 }
     }
 
-    /// Sets what the session asks of the target. Returns what it asked before.
+    /// Replaces the session's request for the target. Returns the previous request.
     fn set(self, enabled_providers: &mut EnabledProviders, request: Option<Request>) -> Option<Request> {
         match (self, request) {
             (Self::Group, request) => std::mem::replace(&mut enabled_providers.group_request, request),
@@ -55,27 +55,27 @@ impl Target {
 
 impl Actor<'_> {
     fn target(&mut self) -> Target {
-        if self.is_one_of(6) { Target::Group } else { Target::Provider(self.random_index(PROVIDERS)) }
+        if self.one_in(6) { Target::Group } else { Target::Provider(self.random_index(PROVIDERS)) }
     }
 
-    /// Returns random levels and masks, some properties, and occasionally filters that are allowed.
+    /// Returns a request with random level, masks and property, and sometimes with allowed filters.
     pub(super) fn request(&mut self, may_limit_events: bool, may_limit_scope: bool) -> Request {
         let params = enable_params(self.random_below(6) as u8, self.random_below(4), self.random_below(2));
         let property = [0, EVENT_ENABLE_PROPERTY_IGNORE_KEYWORD_0][self.random_index(2)];
         let mut request = Request { params: EnableParams { property, ..params }, ..Request::default() };
-        if may_limit_events && self.is_one_of(3) {
-            let listed = (0..9).filter(|_| self.is_one_of(2)).chain([9]).collect();
-            request = request.with_id_filter(listed, self.is_one_of(2));
+        if may_limit_events && self.one_in(3) {
+            let listed = (0..9).filter(|_| self.one_in(2)).chain([9]).collect();
+            request = request.with_id_filter(listed, self.one_in(2));
         }
         for by_name in [false, true] {
-            if may_limit_scope && self.is_one_of(6) {
-                request = request.with_process_filter(by_name, !self.is_one_of(3));
+            if may_limit_scope && self.one_in(6) {
+                request = request.with_process_filter(by_name, !self.one_in(3));
             }
         }
-        if self.is_one_of(6) {
+        if self.one_in(6) {
             request = request.with_filter(PROVIDER_DEFINED_FILTER, b"for the callback".to_vec());
         }
-        if self.is_one_of(6) {
+        if self.one_in(6) {
             let filter = encode::level_keyword(Gate { any: 1, all: 0, level: 4 }, true);
             request = request.with_filter(EVENT_FILTER_TYPE_STACKWALK_LEVEL_KW, filter);
         }
@@ -97,7 +97,7 @@ impl Actor<'_> {
     /// Enables or disables. If the call waits for this process, the outcome of later writes is
     /// certain.
     fn enable_or_disable(&mut self, name: usize, target: Target, request: Option<Request>) {
-        let waits_for_callbacks = self.is_one_of(2);
+        let waits_for_callbacks = self.one_in(2);
         let code = if request.is_some() { EnableCode::Enable } else { EnableCode::Disable };
         let disable_params = EnableParams { property: target.property(), ..EnableParams::default() };
         let params = request.as_ref().map_or(disable_params, |request| request.params.clone());
@@ -192,14 +192,13 @@ impl Actor<'_> {
         if self.registered[provider].len() >= MAX_REGISTRATIONS {
             return;
         }
-        // A registering process receives all earlier changes; no other process is left that may not
-        // have received them.
+        // A first registration receives all earlier changes, so none is unconfirmed any more.
         if self.registered[provider].is_empty() {
-            self.listeners().for_each(|enabled_providers| {
+            self.all_enabled().for_each(|enabled_providers| {
                 enabled_providers.unconfirmed.retain(|other| *other != provider)
             });
         }
-        let callback = self.is_one_of(2).then(|| -> EnableCallback { Box::new(|_| {}) });
+        let callback = self.one_in(2).then(|| -> EnableCallback { Box::new(|_| {}) });
         let guid = self.provider(provider);
         let start = Instant::now();
         let registration_result = match provider {
@@ -210,8 +209,7 @@ impl Actor<'_> {
             Ok(registration) if start.elapsed() < REGISTRATION_TIME => {
                 self.registered[provider].push(registration)
             }
-            // The registration stopped waiting for the daemon, and may learn of its sessions at any
-            // time.
+            // The registration stopped waiting, and the daemon may enable it at any time.
             Ok(_) => self.unregistered[provider] = Some(Instant::now()),
             Err(e) => self.record_divergence(format!("register: {e}")),
         }
@@ -234,7 +232,7 @@ impl Actor<'_> {
     /// sessions must get it.
     fn write_all(&mut self, provider: usize) {
         for instance in 0..self.registered[provider].len() {
-            let offered = WrittenEvent {
+            let event = WrittenEvent {
                 id: self.random_below(10) as u16,
                 level: self.random_below(6) as u8,
                 keyword: self.random_below(4),
@@ -243,10 +241,11 @@ impl Actor<'_> {
             self.event += 1;
             let number = self.event;
             let Some(registration) = self.registered[provider].get(instance) else { return };
-            let descriptor = event_with(offered.id, offered.level, offered.keyword);
+            let descriptor = event_with(event.id, event.level, event.keyword);
             let outcome =
                 registration.write(&descriptor, &[&number.to_le_bytes(), &filler]).err().map(|e| e.status());
-            self.listeners().for_each(|to| to.record_write(provider, &offered, number, outcome.is_none()));
+            self.all_enabled()
+                .for_each(|enabled| enabled.record_write(provider, &event, number, outcome.is_none()));
             if outcome.is_some_and(|outcome| outcome != NOT_ENOUGH_MEMORY) {
                 self.record_divergence(format!("write: {outcome:?}"));
             }
@@ -255,5 +254,5 @@ impl Actor<'_> {
 }
 
 fn member_traits(actor: &Actor<'_>) -> Vec<u8> {
-    TraitsBuilder::new("Member").group(&actor.group()).finish().expect("the traits fit into a block").to_vec()
+    TraitsBuilder::new("Member").group(&actor.group()).finish().expect("the traits are too large").to_vec()
 }

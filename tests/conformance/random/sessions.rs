@@ -1,4 +1,4 @@
-//! Sessions of one actor: start, stop, update, flush, next file, conversion; allowed and not.
+//! Sessions of one actor: start, stop, update, flush, next file, conversion; valid and invalid calls.
 
 use std::path::PathBuf;
 
@@ -20,7 +20,7 @@ const APPEND: u32 = EVENT_TRACE_FILE_MODE_APPEND;
 const BUFFERING: u32 = EVENT_TRACE_BUFFERING_MODE;
 const REAL_TIME: u32 = EVENT_TRACE_REAL_TIME_MODE;
 
-/// Kinds of sessions: mode and file size limit. The first ones are also used for shared sessions.
+/// Kinds of sessions: mode and file size limit. Shared sessions use the first `SINGLE_FILE_KINDS`.
 const SESSION_KINDS: [(u32, u32); 15] = [
     (SEQUENTIAL, 0),
     (EVENT_TRACE_FILE_MODE_CIRCULAR | EVENT_TRACE_USE_KBYTES_FOR_SIZE, 64),
@@ -70,7 +70,7 @@ impl Actor<'_> {
     pub(super) fn start(&mut self) {
         let (name, kind) = (self.random_index(NAMES), self.random_index(SESSION_KINDS.len()));
         let mut config = self.small_config(self.name(name), kind);
-        let is_continued = config.log_file_mode == APPEND && self.is_one_of(2);
+        let is_continued = config.log_file_mode == APPEND && self.one_in(2);
         let before = self.appended.take_if(|_| is_continued);
         if let Some((path, _)) = &before {
             config.log_file = Some(path.clone());
@@ -108,34 +108,37 @@ impl Actor<'_> {
     pub(super) fn start_with_wrong_config(&mut self) {
         let (name, kind) = (self.random_index(NAMES), self.random_index(SINGLE_FILE_KINDS));
         let config = self.small_config(self.name(name), kind);
-        let mode = |log_file_mode| SessionConfig { log_file_mode, ..config.clone() };
+        let with_mode = |log_file_mode| SessionConfig { log_file_mode, ..config.clone() };
         let log_file = Some(self.fixture.folder().join("no such folder").join("x.etl"));
         let (wrong, allowed): (_, &[Status]) = match self.random_below(12) {
-            0 => (mode(SEQUENTIAL | EVENT_TRACE_FILE_MODE_CIRCULAR), &[INVALID_PARAMETER]),
+            0 => (with_mode(SEQUENTIAL | EVENT_TRACE_FILE_MODE_CIRCULAR), &[INVALID_PARAMETER]),
             1 => (SessionConfig { clock: 9, ..config }, &[INVALID_PARAMETER]),
-            2 => (SessionConfig { log_file: None, ..mode(SEQUENTIAL) }, &[BAD_PATHNAME]),
+            2 => (SessionConfig { log_file: None, ..with_mode(SEQUENTIAL) }, &[BAD_PATHNAME]),
             3 => (SessionConfig { name: String::new(), ..config }, &[INVALID_PARAMETER]),
             4 => (
-                SessionConfig { maximum_file_size: 0, ..mode(EVENT_TRACE_FILE_MODE_CIRCULAR) },
+                SessionConfig { maximum_file_size: 0, ..with_mode(EVENT_TRACE_FILE_MODE_CIRCULAR) },
                 &[INVALID_PARAMETER],
             ),
             5 => {
                 let log_file = Some(self.fixture.unique_path());
-                (SessionConfig { maximum_file_size: 64, log_file, ..mode(NEW_FILE) }, &[INVALID_PARAMETER])
+                (
+                    SessionConfig { maximum_file_size: 64, log_file, ..with_mode(NEW_FILE) },
+                    &[INVALID_PARAMETER],
+                )
             }
-            6 => (SessionConfig { clock: 1, ..mode(APPEND) }, &[INVALID_PARAMETER]),
-            7 => (mode(APPEND | REAL_TIME), &[INVALID_PARAMETER]),
+            6 => (SessionConfig { clock: 1, ..with_mode(APPEND) }, &[INVALID_PARAMETER]),
+            7 => (with_mode(APPEND | REAL_TIME), &[INVALID_PARAMETER]),
             8 => (
                 SessionConfig {
                     maximum_file_size: 0,
-                    ..mode(SEQUENTIAL | EVENT_TRACE_FILE_MODE_PREALLOCATE)
+                    ..with_mode(SEQUENTIAL | EVENT_TRACE_FILE_MODE_PREALLOCATE)
                 },
                 &[INVALID_PARAMETER],
             ),
             9 => (
                 SessionConfig {
                     maximum_file_size: 64,
-                    ..mode(
+                    ..with_mode(
                         EVENT_TRACE_FILE_MODE_CIRCULAR
                             | EVENT_TRACE_USE_KBYTES_FOR_SIZE
                             | EVENT_TRACE_COMPRESSED_MODE,
@@ -144,9 +147,9 @@ impl Actor<'_> {
                 &[INVALID_PARAMETER],
             ),
             _ if self.running[name].is_some() => {
-                (SessionConfig { log_file, ..mode(SEQUENTIAL) }, &[ALREADY_EXISTS])
+                (SessionConfig { log_file, ..with_mode(SEQUENTIAL) }, &[ALREADY_EXISTS])
             }
-            _ => (SessionConfig { log_file, ..mode(SEQUENTIAL) }, &[PATH_NOT_FOUND]),
+            _ => (SessionConfig { log_file, ..with_mode(SEQUENTIAL) }, &[PATH_NOT_FOUND]),
         };
         let answer = status(self.controller.start(&wrong));
         self.expect(&format!("wrong start {:#x}", wrong.log_file_mode), answer, allowed);
@@ -186,8 +189,7 @@ impl Actor<'_> {
         }
     }
 
-    /// Ends the file or file sequence of a session and checks it. A later session may continue an
-    /// appended one.
+    /// Ends the file or file sequence of a session and checks it. A later session may append to it.
     fn end_file(&mut self, model: &mut ModelSession, lost: u64) {
         let (files, kept_events) = (model.files(), model.kept_events());
         let expected = std::mem::take(&mut model.enabled_providers.expected);
@@ -207,7 +209,7 @@ impl Actor<'_> {
     pub(super) fn flush(&mut self) {
         let name = self.random_index(NAMES);
         let reference = self.reference(name);
-        if !self.is_one_of(3) {
+        if !self.one_in(3) {
             let answer = self.controller.flush(&reference, None);
             return self.compare("flush", name, answer);
         }
@@ -236,16 +238,16 @@ impl Actor<'_> {
     pub(super) fn update(&mut self) {
         let name = self.random_index(NAMES);
         let (seconds, buffers) = (self.random_below(4) as u32, self.random_below(3) as u32 * 30);
-        let real_time = self.is_one_of(3).then(|| self.is_one_of(2));
-        let switches_file = self.is_one_of(8);
+        let real_time = self.one_in(3).then(|| self.one_in(2));
+        let switches_file = self.one_in(8);
         let reference = self.reference(name);
         let Some(mut model) = self.running[name].take() else {
             let answer = status(self.controller.update(&reference, &Update::default()));
             return self.expect("update", answer, &[INSTANCE_NOT_FOUND]);
         };
         let has_file = model.config.log_file.is_some();
-        let switches = real_time.is_some_and(|on| on != model.has(REAL_TIME));
-        let is_allowed = !switches || has_file && !model.has(BUFFERING | APPEND);
+        let changes_mode = real_time.is_some_and(|on| on != model.has(REAL_TIME));
+        let is_allowed = !changes_mode || has_file && !model.has(BUFFERING | APPEND);
         let switches_file = switches_file && is_allowed && has_file && !model.has(BUFFERING);
         let log_file = switches_file.then(|| self.path(model.config.log_file_mode));
         let update = Update {
@@ -276,7 +278,7 @@ impl Actor<'_> {
         let config = self.running[name].as_ref().map(|model| model.config.clone()).unwrap_or_default();
         let flags = (Update { enable_flags: Some(1), ..Update::default() }, INVALID_PARAMETER);
         let (update, expected_status) = match config.log_file_mode {
-            _ if self.is_one_of(3) => flags,
+            _ if self.one_in(3) => flags,
             mode if mode & EVENT_TRACE_FILE_MODE_NEWFILE != 0 => (
                 Update { log_file: Some(self.fixture.unique_path()), ..Update::default() },
                 INVALID_PARAMETER,
@@ -299,7 +301,7 @@ impl Actor<'_> {
         let answer = self.controller.increment(&reference);
         match &mut self.running[name] {
             Some(model) if model.file_pattern.is_some() => {
-                // At least one further: the sequence may have advanced by itself meanwhile.
+                // The sequence advances by one file or more: it also advances by itself.
                 let before = model.files().len() as u32;
                 if let (Ok(properties), Some(file_pattern)) = (&answer, &model.file_pattern) {
                     let now = (2..=before + 1)

@@ -16,7 +16,7 @@ impl Actor<'_> {
         let name = format!("{SHARED} {}", self.random_below(2));
         let guid = Guid::from_u128(0xDA7A_FF00 | u128::from(self.random_below(2)));
         let session = SessionRef::Name(name.clone());
-        // A session does not exist, is about to end, or is just starting.
+        // The session runs, does not exist, or is stopping.
         let allowed = [SUCCESS, INSTANCE_NOT_FOUND, ACTIVE_CONNECTIONS];
         let params = enable_params(self.random_below(6) as u8, self.random_below(4), 0);
         match self.random_below(9) {
@@ -37,7 +37,7 @@ impl Actor<'_> {
             }
             5 => {
                 let code = [EnableCode::Enable, EnableCode::Disable][self.random_index(2)];
-                let timeout = if self.is_one_of(3) { 10_000 } else { 0 };
+                let timeout = if self.one_in(3) { 10_000 } else { 0 };
                 let outcome = status(self.controller.enable(&session, guid, code, &params, timeout));
                 self.expect("shared enable", outcome, &allowed);
             }

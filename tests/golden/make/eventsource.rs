@@ -1,4 +1,4 @@
-//! EventSource: events, followed by the manifest that describes them, in chunks.
+//! EventSource: events, the manifest that describes them in chunks, and an event after it.
 
 use traceweir_format::Guid;
 use traceweir_format::header::event::EventHeader;

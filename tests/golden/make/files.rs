@@ -7,7 +7,7 @@ use super::{SelfDescribing, TraceMaker, session_options};
 
 const PROVIDER: &str = "Traceweir.Fixture.Counter";
 
-/// Generates buffers of repetitive events, which compress; the last one is too short to.
+/// Generates buffers of repetitive events; all compress except the last, which is too short.
 pub(super) fn make_compressed() -> Vec<u8> {
     let mut options = session_options("compressed");
     options.compressed = true;
@@ -16,7 +16,7 @@ pub(super) fn make_compressed() -> Vec<u8> {
     maker.finish()
 }
 
-/// Generates complete buffers and half a buffer, without the data of finalising.
+/// Generates complete buffers and a part of a buffer, in a file that is not finalised.
 pub(super) fn make_crashed() -> Vec<u8> {
     let mut maker = TraceMaker::new(session_options("crashed"));
     write_counter_events(&mut maker, 60);

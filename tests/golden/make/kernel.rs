@@ -250,14 +250,14 @@ fn write_registry_and_memory_events(maker: &mut TraceMaker) {
 }
 
 fn write_configuration_events(maker: &mut TraceMaker) {
-    let fixed = |text: &str, units: usize, payload: &mut Vec<u8>| {
+    let put_fixed = |text: &str, units: usize, payload: &mut Vec<u8>| {
         let end = payload.len() + units * 2;
         payload.put_wide_z(text).resize(end, 0);
     };
     let mut payload = Vec::new();
     payload.put_u32(2400).put_u32(2).put_u32(8192).put_u32(4096).put_u32(65_536);
-    fixed("FIXTURE", 256, &mut payload);
-    fixed("WORKGROUP", 134, &mut payload);
+    put_fixed("FIXTURE", 256, &mut payload);
+    put_fixed("WORKGROUP", 134, &mut payload);
     payload
         .put_u64(0)
         .put_u64(0x7FFF_FFFE_FFFF)

@@ -25,9 +25,9 @@ pub(super) fn make() -> Vec<u8> {
             &payload,
         );
     }
-    classic_events(&mut maker);
-    images(&mut maker);
-    configuration(&mut maker);
+    write_classic_events(&mut maker);
+    write_image_events(&mut maker);
+    write_configuration_events(&mut maker);
     maker.write_classic(0, class::EVENT_METADATA, 32, 0, &event_info());
     maker.write_classic(
         0,
@@ -46,7 +46,7 @@ pub(super) fn make() -> Vec<u8> {
     maker.finish()
 }
 
-fn classic_events(maker: &mut TraceMaker) {
+fn write_classic_events(maker: &mut TraceMaker) {
     maker.write_classic(1, CLASSIC, 1, 2, b"no schema");
     let header = ClassicHeader {
         pointer_size: 8,
@@ -63,7 +63,7 @@ fn classic_events(maker: &mut TraceMaker) {
     maker.write_classic_with(1, header, b"an instance");
 }
 
-fn images(maker: &mut TraceMaker) {
+fn write_image_events(maker: &mut TraceMaker) {
     let (base, pid) = (0x7FF6_0000_0000_u64, WRITER_IDS.0);
     let mut payload = Vec::new();
     payload.put_u64(base).put_u64(0x4_0000).put_u32(pid).put_u32(1_714_000_000).put_wide_z("shell.exe");
@@ -86,7 +86,7 @@ fn images(maker: &mut TraceMaker) {
     maker.write_classic(0, class::IMAGE_ID, 64, 0, &payload);
 }
 
-fn configuration(maker: &mut TraceMaker) {
+fn write_configuration_events(maker: &mut TraceMaker) {
     let mut payload = Vec::new();
     payload.put_i64(start_time().0).put_wide_z("19045.fixture").put_wide_z("Fixture OS");
     maker.write_classic(0, class::SYS_CONFIG_EX, 32, 0, &payload);
@@ -122,7 +122,7 @@ fn event_info() -> Vec<u8> {
         (add_text("Delivery "), add_text("Shipped "), add_text("Parcel %3 is %1 and %2 "));
     let named: Vec<_> = properties
         .iter()
-        .map(|payload| (add_text(payload.0), if payload.4.is_empty() { 0 } else { add_text(payload.4) }))
+        .map(|property| (add_text(property.0), if property.4.is_empty() { 0 } else { add_text(property.4) }))
         .collect();
     let mut info = Vec::new();
     info.put_guid(&PROVIDER).put_guid(&Guid::NULL).put(&SHIPPED.to_bytes()).put_u32(0);

@@ -63,7 +63,7 @@ fn write_integers(maker: &mut TraceMaker, types: &SelfDescribing) {
     types.write(maker, 1, &mut metadata, &payload, &[]);
 }
 
-/// Each out type with a number that suits it.
+/// Writes each out type with a number that suits it.
 fn write_out_types(maker: &mut TraceMaker, types: &SelfDescribing) {
     let mut metadata = MetadataBuilder::new("OutTypes", 0);
     let mut payload = Vec::new();
@@ -125,20 +125,20 @@ fn write_texts(maker: &mut TraceMaker, types: &SelfDescribing) {
     metadata.add_field("json", 22, 12, 0).add_field("xml", 22, 11, 0).add_field("empty", 1, 0, 0);
     let mut payload = Vec::new();
     payload.put_wide_z("Grüße 🌍").put_ansi_z("plain").put_ansi_z("naïve €");
-    let counted = |text: Vec<u8>, payload: &mut Vec<u8>| {
+    let put_counted = |text: Vec<u8>, payload: &mut Vec<u8>| {
         payload.put_u16(u16::try_from(text.len()).unwrap()).put(&text);
     };
-    counted(utf16_bytes("counted text"), &mut payload);
+    put_counted(utf16_bytes("counted text"), &mut payload);
     // Code page 1252: 0x80 is the euro sign, and invalid UTF-8.
-    counted(b"\x80 12".to_vec(), &mut payload);
-    counted("snow ☃".into(), &mut payload);
-    counted(utf16_bytes("{\"a\": [1, 2]}"), &mut payload);
-    counted(utf16_bytes("<a b=\"c\">d &amp; e</a>"), &mut payload);
+    put_counted(b"\x80 12".to_vec(), &mut payload);
+    put_counted("snow ☃".into(), &mut payload);
+    put_counted(utf16_bytes("{\"a\": [1, 2]}"), &mut payload);
+    put_counted(utf16_bytes("<a b=\"c\">d &amp; e</a>"), &mut payload);
     payload.put_wide_z("");
     types.write(maker, 1, &mut metadata, &payload, &[]);
 }
 
-/// Texts that each format must quote.
+/// Writes texts that each format must quote.
 fn write_texts_that_need_quoting(maker: &mut TraceMaker, types: &SelfDescribing) {
     let mut metadata = MetadataBuilder::new("HardTexts, \"quoted\" <&>", 0);
     metadata
@@ -243,7 +243,7 @@ fn write_tags_and_names(maker: &mut TraceMaker, types: &SelfDescribing) {
     types.write(maker, 1, &mut metadata, &payload, &[]);
 }
 
-/// Start and stop of an activity, with everything else that an event may carry.
+/// Writes the start and stop of an activity, with everything else that an event may carry.
 fn write_activity(maker: &mut TraceMaker, mut types: SelfDescribing) {
     types.header.activity = Guid::from_u128(0x1111_1111_2222_3333_4444_5555_5555_5555);
     types.header.descriptor.opcode = 1;
@@ -268,7 +268,8 @@ fn write_activity(maker: &mut TraceMaker, mut types: SelfDescribing) {
     types.write(maker, 0, &mut metadata, &[200, 0], &[]);
 }
 
-/// Metadata in front of the payload, and events that are one string.
+/// Writes an event with its metadata in the payload, events that are one string, and one without
+/// fields.
 fn write_events_without_items(maker: &mut TraceMaker) {
     let older = SelfDescribing::new("Traceweir.Fixture.Older");
     let mut metadata = MetadataBuilder::new("InPayload", 0);

@@ -13,21 +13,21 @@ pub(super) fn make() -> Vec<u8> {
     let mut maker = TraceMaker::new(session_options("wpp"));
     let mut payload = Vec::new();
     payload.put_i32(-3).put_u32(64);
-    write_queue_message(&mut maker, QUEUE, 10, Some(1), &payload);
+    write_wpp_message(&mut maker, QUEUE, 10, Some(1), &payload);
     let path = utf16_bytes("\\Device\\Disk0");
     payload.clear();
     payload.put_ansi_z("disk zero").put_u16(u16::try_from(path.len()).unwrap()).put(&path).put_u8(2);
-    write_queue_message(&mut maker, QUEUE, 11, Some(2), &payload);
-    write_queue_message(&mut maker, QUEUE, 12, None, &[]);
+    write_wpp_message(&mut maker, QUEUE, 11, Some(2), &payload);
+    write_wpp_message(&mut maker, QUEUE, 12, None, &[]);
     payload.clear();
     payload.put_u32(0xC000_0005).put(&[192, 0, 2, 7]).put_u16(443_u16.swap_bytes()).put_u32(5).put(b"TC");
     payload.put_u16(4).put(&[0xDE, 0xAD, 0xBE, 0xEF]).put_u64(0xFFFF_B000_0000_1000);
-    write_queue_message(&mut maker, NET, 10, Some(3), &payload);
-    // An argument type unknown to every reader ends what can be shown.
+    write_wpp_message(&mut maker, NET, 10, Some(3), &payload);
+    // No argument after one of an unknown type can be shown.
     payload.clear();
     payload.put_u16(7).put_u64(1).put_u32(2);
-    write_queue_message(&mut maker, NET, 11, Some(4), &payload);
-    write_queue_message(&mut maker, NET, 99, Some(5), &[1, 2, 3, 4]);
+    write_wpp_message(&mut maker, NET, 11, Some(4), &payload);
+    write_wpp_message(&mut maker, NET, 99, Some(5), &[1, 2, 3, 4]);
     // A message without a time gets that of the neighbouring record.
     let header = MessageHeader {
         number: 12,
@@ -41,7 +41,7 @@ pub(super) fn make() -> Vec<u8> {
     maker.finish()
 }
 
-fn write_queue_message(
+fn write_wpp_message(
     maker: &mut TraceMaker,
     guid: Guid,
     number: u16,
