@@ -1,12 +1,13 @@
 //! Runs reads that other processes can block, with a timeout.
 //!
 //! ```text
-//!   run_with_timeout ──▶ a worker thread runs the work ──answer──▶ the caller, if it still waits
-//!                              └ blocks: the caller goes on, another worker runs the next work
+//!   run_with_timeout ──▶ a worker thread runs the job ──answer──▶ the caller, if it still waits
+//!                              └ blocks: the caller goes on, another worker runs the next job
 //! ```
 //!
-//! A file may lie on a file system served by a program, and so may the memory of a process: reading
-//! its command line, its mappings or the size of its program can block forever.
+//! A program can serve a file system and never answer. The memory of a process can be mapped from
+//! such a file system: reading the command line, the mappings or the program of the process can
+//! block forever.
 //!
 //! A poll of a capture has a budget for such waits ([`begin_poll`], [`end_poll`]).
 //!
@@ -85,7 +86,7 @@ pub(crate) fn end_poll() -> u64 {
 }
 
 /// Returns how much of a timeout the budget allows now. Returns `None`, and counts a read that was
-/// given up, if the budget is exhausted or the process has caused a timeout.
+/// given up, if the budget is exhausted or the process has caused a timeout in this poll.
 pub(crate) fn allowed_timeout(timeout: Duration, process: Option<u32>) -> Option<Duration> {
     CURRENT_POLL.with_borrow_mut(|poll| {
         let Some(budget) = poll else { return Some(timeout) };
@@ -99,7 +100,7 @@ pub(crate) fn allowed_timeout(timeout: Duration, process: Option<u32>) -> Option
     })
 }
 
-/// Subtracts a wait from the budget. `is_timeout` is whether there was no answer.
+/// Subtracts a wait from the budget. `is_timeout` is whether the read was given up.
 pub(crate) fn charge_budget(duration: Duration, process: Option<u32>, is_timeout: bool) {
     CURRENT_POLL.with_borrow_mut(|poll| {
         let Some(budget) = poll else { return };

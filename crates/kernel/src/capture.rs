@@ -59,7 +59,7 @@ pub struct Capture {
     queues: Vec<RecordQueue>,
     families: Families,
     control: CaptureControl,
-    /// Readable when a ring has filled up to its watermark.
+    /// Readable when a ring has reached its watermark, or the relay has moved records.
     epoll_fd: OwnedFd,
     /// Lost records by processor.
     lost_by_cpu: Vec<u64>,
@@ -101,12 +101,12 @@ impl Capture {
             OpenedRings::open(settings, cpus)?;
         let settings = &CaptureSettings { ring_bytes, ..settings.clone() };
         let stack_limit_bytes = is_limited.then(|| stack_limit_bytes(ring_bytes));
-        let add = |wake: BorrowedFd<'_>| {
+        let watch = |wake: BorrowedFd<'_>| {
             epoll::add(&epoll_fd, wake, epoll::EventData::new_u64(0), epoll::EventFlags::IN).map_err(to_error)
         };
         match &relay {
-            Some(relay) => add(relay.wake())?,
-            None => rings.iter().try_for_each(|ring| add(ring.event().as_fd()))?,
+            Some(relay) => watch(relay.wake())?,
+            None => rings.iter().try_for_each(|ring| watch(ring.event().as_fd()))?,
         }
         let events = rings.iter().map(|ring| Arc::clone(ring.event())).collect();
         let control = CaptureControl::new(settings, events);
@@ -155,7 +155,7 @@ impl Capture {
         open_events.begin();
     }
 
-    /// Returns a descriptor that is readable when a ring has filled up or a record is urgent.
+    /// Returns a descriptor that is readable when a ring has reached its watermark or a record is urgent.
     #[must_use]
     pub fn wake(&self) -> BorrowedFd<'_> {
         self.epoll_fd.as_fd()
@@ -214,7 +214,7 @@ impl Capture {
             merger.read_until_change(change, groups_before, &mut out);
         }
         merger.read_until(until_ns, &mut out);
-        // Records that were not read are newer than this, however many more were read.
+        // Unread records are newer than this. With `all`, newer records have been read too.
         self.handled_until_ns = poll_start_ns;
         out.set_origin(0, self.handled_until_ns);
         self.families.finish_poll(&mut out);
@@ -225,7 +225,7 @@ impl Capture {
         if self.last_thread_search.elapsed() > THREAD_SEARCH_INTERVAL {
             self.last_thread_search = Instant::now();
             let tasks = &self.families.context.tasks;
-            open_events.watch_new_threads(&shared.rings, |process| tasks.has_process(process));
+            open_events.watch_new_threads(&shared.ring_events, |process| tasks.has_process(process));
             shared.publish(&open_events);
         }
     }
@@ -249,8 +249,8 @@ impl Capture {
         self.release();
     }
 
-    /// Stops all events and unmaps the rings. This frees the locked memory before the events are
-    /// closed, which may take seconds.
+    /// Stops all events and unmaps the rings. This frees the locked memory early: closing the events
+    /// may take seconds.
     fn release(&mut self) {
         for ring in &self.rings {
             // Errors are ignored as in `begin`.
@@ -307,19 +307,19 @@ impl Capture {
     }
 }
 
-/// Opens something on each processor that is online and skips processors that are offline.
+/// Calls `open` for each processor. Skips offline processors, for which it returns `NotSupported`.
 fn open_on_online_cpus<T>(cpus: u16, mut open: impl FnMut(u16) -> Result<T>) -> Result<Vec<T>> {
-    let (mut opened_on, mut missing) = (Vec::new(), None);
+    let (mut items, mut offline) = (Vec::new(), None);
     for cpu in 0..cpus {
         match open(cpu) {
-            Ok(opened) => opened_on.push(opened),
-            Err(error @ Error::NotSupported { .. }) => missing = Some(error),
+            Ok(item) => items.push(item),
+            Err(error @ Error::NotSupported { .. }) => offline = Some(error),
             Err(error) => return Err(error),
         }
     }
-    match missing {
-        Some(error) if opened_on.is_empty() => Err(error),
-        _ => Ok(opened_on),
+    match offline {
+        Some(error) if items.is_empty() => Err(error),
+        _ => Ok(items),
     }
 }
 
@@ -369,12 +369,12 @@ fn open_ring(settings: &CaptureSettings, cpu: u16) -> Result<PerfRing> {
 fn provoke_records_on(cpus: Vec<usize>) {
     let visit = move || {
         for cpu in cpus {
-            let mut only = rustix::thread::CpuSet::new();
+            let mut cpu_set = rustix::thread::CpuSet::new();
             if cpu < rustix::thread::CpuSet::MAX_CPU {
-                only.set(cpu);
+                cpu_set.set(cpu);
             }
             // If the thread cannot run there, the kernel reports nothing.
-            if rustix::thread::sched_setaffinity(None, &only).is_ok() {
+            if rustix::thread::sched_setaffinity(None, &cpu_set).is_ok() {
                 let _ = rustix::thread::set_name(c"weir-losses");
             }
         }

@@ -106,7 +106,7 @@ const RUNDOWN_GROUPS: [&[Group]; 3] = [process::GROUPS, &[Group::IMAGE_LOAD], fi
 
 impl Families {
     /// Creates the families of a capture. Must run before its rings are opened: a task that started
-    /// before that is in none of them.
+    /// earlier appears in no ring.
     pub(crate) fn new(settings: &CaptureSettings) -> Self {
         let context = Context { groups: settings.groups, settings: settings.clone(), ..Context::default() };
         let mut families = Self { context, ..Self::default() };
@@ -114,7 +114,7 @@ impl Families {
         families
     }
 
-    /// Applies new settings. They count for the records that are handled from now on.
+    /// Applies new settings to the records that are handled from now on.
     pub(crate) fn apply_settings(&mut self, settings: &CaptureSettings) {
         self.context.groups = settings.groups;
         self.context.settings.clone_from(settings);

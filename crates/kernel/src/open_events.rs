@@ -223,7 +223,7 @@ impl OpenEvents {
         rings: &[Arc<PerfEvent>],
     ) -> Result<OpenRow> {
         let (attr, fields) = match self.build_attr(spec, settings, &key) {
-            Ok(Some(found)) => found,
+            Ok(Some(attr_and_fields)) => attr_and_fields,
             // A tracepoint with other fields counts as a missing one.
             Ok(None) | Err(Error::Format { .. }) => {
                 return Err(Error::NotSupported { what: spec.name() });
@@ -472,8 +472,8 @@ fn open_row_events(
             // All events of a group use the same clock.
             attr.set_use_clockid(1);
             attr.clockid = libc::CLOCK_MONOTONIC_RAW;
-            let counter_failed = |e| Error::system("counter for an event", e);
-            counters.push(event.open_in_group(&attr, id, ring.cpu()).map_err(counter_failed)?);
+            let to_counter_error = |e| Error::system("counter for an event", e);
+            counters.push(event.open_in_group(&attr, id, ring.cpu()).map_err(to_counter_error)?);
         }
         events.push((event.read_id().map_err(to_error)?, event));
     }

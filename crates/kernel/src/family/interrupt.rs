@@ -34,7 +34,7 @@ pub(crate) struct InterruptFamily {
 
 const INTERRUPT_LAYOUT: PayloadLayout = PayloadLayout::new(hook::ISR, 2);
 const DPC_LAYOUT: PayloadLayout = PayloadLayout::shared(&[hook::DPC, hook::TIMER_DPC], 2);
-/// The softirqs that run timers.
+/// TIMER_SOFTIRQ and HRTIMER_SOFTIRQ.
 const TIMER_SOFTIRQS: [u32; 2] = [1, 8];
 
 /// Functions of softirqs, by number. An entry with two names lists those of newer and older
@@ -263,7 +263,7 @@ mod tests {
         let (mut interrupts, mut context) = (InterruptFamily::default(), Context::default());
         let mut queues = vec![RecordQueue::default()];
         let field = |offset| Some(TracepointField { offset, size: 4, is_signed: false, is_data_loc: false });
-        let (nothing, mut lost_records) = (EventExtras::default(), 0);
+        let (extras, mut lost_records) = (EventExtras::default(), 0);
         for (time, (name, cpu, number)) in (1..).zip(steps) {
             let is_named =
                 |row: &&Row<_>| matches!(row.spec.source, PerfSource::Tracepoint(_, point) if point == *name);
@@ -271,7 +271,7 @@ mod tests {
             let raw = [number.to_le_bytes(), 1_u32.to_le_bytes()].concat();
             let sample = PerfSample { time, cpu: *cpu, raw: &raw, ..PerfSample::default() };
             let event = SampleEvent { sample, fields: &[field(0), field(4)], source_id: 0 };
-            let out = Out::new(&mut queues, &NanosecondClock, &nothing, &mut lost_records);
+            let out = Out::new(&mut queues, &NanosecondClock, &extras, &mut lost_records);
             let mut out = Out { cpu: *cpu, time, ..out };
             (row.expect("a row has this tracepoint").on_sample)(
                 &mut interrupts,

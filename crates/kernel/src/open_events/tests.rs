@@ -36,17 +36,17 @@ fn event_replaces_the_one_of_the_same_thread_and_processor() {
         row.events.reverse();
         before.extend(row.events.iter().map(|(id, event)| ((event.target(), event.cpu()), *id)));
     }
-    assert!(before.len() >= 2, "the threads of this test at least: {before:?}");
+    assert!(before.len() >= 2, "this test has at least two threads: {before:?}");
     settings.stacks = vec![hook::DEMAND_ZERO_FAULT];
     open_events.apply_settings(&settings, &rings).expect("the events open again");
-    let mut followed = 0;
+    let mut replacing_count = 0;
     for (id, event) in open_events.rows.values().flat_map(|row| &row.events) {
         let replaces = open_events.routes.get(id).expect("each open event has a route").replaces;
         // Threads that have ended meanwhile are gone; there are no new ones.
         assert_eq!(replaces, before.get(&(event.target(), event.cpu())).copied());
-        followed += usize::from(replaces.is_some());
+        replacing_count += usize::from(replaces.is_some());
     }
-    assert!(followed >= 2, "{followed} events replace another");
+    assert!(replacing_count >= 2, "{replacing_count} events replace another");
 }
 
 #[test]
@@ -55,19 +55,19 @@ fn only_the_rings_report_tasks_of_their_owner() {
     let Some(ring) = open_ring_or_skip(&settings, 0) else { return };
     let mut open_events = OpenEvents::new_empty(&settings);
     open_events.apply_settings(&settings, &[Arc::clone(ring.event())]).expect("the events open");
-    let this = rustix::thread::gettid().as_raw_nonzero().get();
-    let task_events =
+    let own_tid = rustix::thread::gettid().as_raw_nonzero().get();
+    let count_task_events =
         |thread| open_events.task_events.iter().filter(|event| event.target() == thread).count();
-    assert_eq!((task_events(this), task_events(Targets::ring_owner(CaptureScope::Own))), (1, 0));
-    let faults = |thread| {
+    assert_eq!((count_task_events(own_tid), count_task_events(Targets::ring_owner(CaptureScope::Own))), (1, 0));
+    let count_fault_events = |thread| {
         let events = open_events.rows.values().flat_map(|row| &row.events);
         events.filter(|(_, event)| event.target() == thread).count()
     };
-    assert_eq!((faults(this), faults(Targets::ring_owner(CaptureScope::Own))), (1, 1));
+    assert_eq!((count_fault_events(own_tid), count_fault_events(Targets::ring_owner(CaptureScope::Own))), (1, 1));
 }
 
 #[test]
-fn tracepoint_with_other_fields_is_missing_but_no_error() {
+fn tracepoint_with_other_fields_counts_as_missing() {
     let mut settings = own_fault_settings();
     settings.scope = CaptureScope::Everything;
     let mut open_events = OpenEvents::new_empty(&settings);
@@ -115,12 +115,12 @@ fn only_limited_rings_limit_stack_copies() {
         stack_bytes: 64 << 10,
         ..own_fault_settings()
     };
-    let copies = |stack_limit_bytes| {
+    let copy_sizes = |stack_limit_bytes| {
         let mut open_events = OpenEvents::new_empty(&settings);
         open_events.stack_limit_bytes = stack_limit_bytes;
         open_events.apply_settings(&settings, &[]).expect("the row opens on no processor");
         open_events.rows.values().map(|row| row.attr.sample_stack_user).collect::<Vec<u32>>()
     };
-    assert_eq!(copies(None), [0xFFF0], "whatever the ring size");
-    assert_eq!(copies(Some(2 << 10)), [2 << 10]);
+    assert_eq!(copy_sizes(None), [0xFFF0], "whatever the ring size");
+    assert_eq!(copy_sizes(Some(2 << 10)), [2 << 10]);
 }

@@ -79,7 +79,7 @@ fn build_interface_event(
         length = length.saturating_add(1);
     }
     let interface_addresses =
-        addresses.iter().filter(|known| known.interface == index).map(|known| known.address);
+        addresses.iter().filter(|entry| entry.interface == index).map(|entry| entry.address);
     let interface_addresses: Vec<IpAddr> = interface_addresses.take(MAX_ADDRESSES_PER_EVENT).collect();
     let index_if_any =
         |is_kind: fn(&IpAddr) -> bool| if interface_addresses.iter().any(is_kind) { index } else { 0 };
@@ -158,14 +158,14 @@ fn parse_address(message: &[u8]) -> Option<InterfaceAddress> {
     while remaining.len() >= 4 {
         let length = usize::from(u16_at(remaining, 0));
         let value = remaining.get(4..length)?;
-        let read = match i32::from(family) {
+        let ip = match i32::from(family) {
             libc::AF_INET => chunk(value, 0).map(|bytes| IpAddr::from(Ipv4Addr::from(*bytes))),
             libc::AF_INET6 => chunk(value, 0).map(|bytes| IpAddr::from(Ipv6Addr::from(*bytes))),
             _ => None,
         };
         match u16_at(remaining, 2) {
-            IFA_ADDRESS => address = read,
-            IFA_LOCAL => local = read,
+            IFA_ADDRESS => address = ip,
+            IFA_LOCAL => local = ip,
             _ => {}
         }
         remaining = remaining.get(length.next_multiple_of(4)..).unwrap_or_default();
@@ -182,7 +182,7 @@ mod tests {
     fn this_machine_has_a_loopback_address() {
         let addresses = read_addresses().expect("the kernel answers");
         if std::path::Path::new("/sys/class/net/lo").exists() && !addresses.is_empty() {
-            assert!(addresses.iter().any(|known| known.address.is_loopback()), "{addresses:?}");
+            assert!(addresses.iter().any(|entry| entry.address.is_loopback()), "{addresses:?}");
         }
     }
 

@@ -5,8 +5,8 @@
 //!       │ 0x0B1A ProcessorGroup │ 0x0B1B ProcessorNumber │ 0x0B23 Processors
 //! ```
 //!
-//! Linux has no processor groups: each 64 consecutive processors form one, so that number = group ×
-//! 64 + index.
+//! Linux has no processor groups: every 64 consecutive processors form a group, so that number =
+//! group × 64 + index.
 
 use traceweir_format::kernel::{PayloadLayout, RepeatedValues, hook};
 use traceweir_format::put_kernel_event;
@@ -53,8 +53,8 @@ fn read_online(files: &MachineFiles) -> Vec<u32> {
     parse_list(&files.read_text("/sys/devices/system/cpu/online"), MAX_PROCESSORS)
 }
 
-/// Whether the machine is a virtual machine.
-pub(super) fn is_guest(files: &MachineFiles) -> bool {
+/// Returns whether the machine is a virtual machine.
+pub(super) fn is_virtual_machine(files: &MachineFiles) -> bool {
     InfoBlock { lines: &files.read_text("/proc/cpuinfo") }.has_flag("hypervisor")
 }
 

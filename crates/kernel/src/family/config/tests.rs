@@ -247,7 +247,7 @@ fn disabled_groups_are_left_out() {
 }
 
 #[test]
-fn payloads_of_the_start_have_the_documented_layout() {
+fn start_and_os_info_payloads_have_the_documented_layout() {
     let machine = FakeMachine::new();
     machine.add_file("/proc/sys/net/ipv4/ip_local_port_range", "32768\t60999\n");
     machine

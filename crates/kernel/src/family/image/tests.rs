@@ -29,8 +29,8 @@ impl ImageFixture {
     /// Handles a record. Returns hook and process of each image event written.
     fn handle(&mut self, body: Sideband<'_>) -> Vec<(u16, u32)> {
         self.time += 1;
-        let nothing = EventExtras::default();
-        let out = Out::new(&mut self.queues, &NanosecondClock, &nothing, &mut self.lost);
+        let extras = EventExtras::default();
+        let out = Out::new(&mut self.queues, &NanosecondClock, &extras, &mut self.lost);
         let mut out = Out { time: self.time, ..out };
         let record = SidebandRecord { time: self.time, pid: 0, tid: 0, body };
         self.images.unload_ended_program(&record, &self.context, &mut out);

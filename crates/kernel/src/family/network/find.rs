@@ -63,8 +63,8 @@ pub(super) fn find_socket(
     choose_socket(&lines, |inode| own_descriptors.get(&inode).copied(), sk, |inode| taken.contains(&inode))
 }
 
-/// Chooses the line of a socket, if there is only one candidate. `own`: the process's descriptor
-/// for an inode.
+/// Chooses the line of a socket, if there is only one candidate. `find_descriptor` returns the
+/// process's descriptor for an inode.
 fn choose_socket(
     lines: &[SocketTableLine],
     find_descriptor: impl Fn(u64) -> Option<u32>,
@@ -109,7 +109,7 @@ fn parse_line(line: &str) -> Option<SocketTableLine> {
     Some(SocketTableLine { endpoints, inode, pointer })
 }
 
-/// Parses an address and a port such as `0100007F:14E9`. Each four bytes of the address are a
+/// Parses an address and a port such as `0100007F:14E9`. Every four bytes of the address are a
 /// number in the machine's byte order.
 fn parse_address(text: &str) -> Option<([u8; 16], u32)> {
     let (address, port) = text.split_once(':')?;
@@ -186,17 +186,17 @@ mod tests {
             build_bound_line(7, 4),
         ];
         let own_descriptors = HashMap::from([(1, 11), (2, 12), (3, 13)]);
-        let port = |sk: u64, taken: &[u64]| {
+        let choose = |sk: u64, taken: &[u64]| {
             let find_descriptor = |inode| own_descriptors.get(&inode).copied();
             let socket = choose_socket(&lines, find_descriptor, sk, |inode| taken.contains(&inode));
             socket.map(|socket| (socket.endpoints.local_port(), socket.inode))
         };
-        assert_eq!(port(2 << 8, &[]), Some((53, 2)), "the kernel's address");
-        assert_eq!(port(4 << 8, &[]), None, "a socket of another process");
-        assert_eq!(port(5, &[]), None, "several candidates");
-        assert_eq!(port(5, &[1, 2]), Some((99, 3)), "the last that is unknown");
-        assert_eq!(port(5, &[3]), Some((53, 1)), "both have the same port");
-        assert_eq!(port(5, &[1, 2, 3]), None);
+        assert_eq!(choose(2 << 8, &[]), Some((53, 2)), "the kernel's address");
+        assert_eq!(choose(4 << 8, &[]), None, "a socket of another process");
+        assert_eq!(choose(5, &[]), None, "several candidates");
+        assert_eq!(choose(5, &[1, 2]), Some((99, 3)), "the only one that is not taken");
+        assert_eq!(choose(5, &[3]), Some((53, 1)), "both have the same port");
+        assert_eq!(choose(5, &[1, 2, 3]), None);
     }
 
     #[test]

@@ -3,14 +3,14 @@
 //! ```text
 //!   TCP    connecting ──▶ established ──▶ closed (kept: remaining data may still be read)
 //!          ──▶ replaced by the next socket at this address
-//!   UDP    found in /proc ──▶ checked in each poll whether it is still the same
+//!   UDP    found in /proc ──▶ checked in each later poll: is it still the same socket?
 //! ```
 //!
 //! 1. State changes of TCP connections are captured, so their entries are correct. UDP sockets
 //!    are opened and closed without a record: what `/proc` shows is used in the poll in which it
 //!    was read, and checked in later ones.
 //! 2. All tables are bounded, and so are the searches for unknown sockets: [`MAX_SEARCHES`] in a
-//!    poll, and one socket [once a second](RETRY_NS).
+//!    poll, and for the same socket [one a second](RETRY_NS).
 
 use std::collections::{HashMap, HashSet};
 
@@ -85,7 +85,7 @@ impl Sockets {
     }
 
     /// Stores the accept event of a new connection. `None`, for a connection that this side
-    /// requested, removes that of an earlier socket at the same address.
+    /// requested, removes the event of an earlier socket at the same address.
     pub(super) fn set_accepted(&mut self, sk: u64, written: Option<PayloadPosition>) {
         self.accepted.remove(&sk);
         if let Some(written) = written.filter(|_| self.accepted.len() < MAX_SOCKETS) {
@@ -93,7 +93,7 @@ impl Sockets {
         }
     }
 
-    /// Returns the accept event of a connection at its first use, if it can still be completed.
+    /// Removes and returns the accept event of a connection, if it can still be completed.
     pub(super) fn take_accepted(&mut self, sk: u64) -> Option<PayloadPosition> {
         self.accepted.remove(&sk)
     }
@@ -272,9 +272,9 @@ mod tests {
         }
         assert_eq!((searched, sockets.not_found.len()), (MAX_SEARCHES, MAX_SEARCHES as usize));
         sockets.clear();
-        sockets.search_if_due(100, 7, |_| panic!("lost records allow no further search"));
+        sockets.search_if_due(100, 7, |_| panic!("more searches than a poll allows"));
         sockets.begin_poll();
         sockets.clear();
-        sockets.search_if_due(1, 7, |_| panic!("the last search failed a moment ago"));
+        sockets.search_if_due(1, 7, |_| panic!("a search too soon after a failed one"));
     }
 }
