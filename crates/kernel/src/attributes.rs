@@ -25,8 +25,8 @@ const OWN_WATERMARK_BYTES: u32 = 64 << 10;
 /// Returns the attributes of the event that counts nothing and reports forks, exits, names and
 /// mappings.
 ///
-/// Every event that reports mappings requests build ids: only then does the kernel's flag for a
-/// build id count ([`record::parse_sideband`](crate::record::parse_sideband)).
+/// Every event that reports mappings requests build ids: only then is the kernel's build id
+/// flag valid ([`record::parse_sideband`](crate::record::parse_sideband)).
 pub(crate) fn task_records_attr(settings: &CaptureSettings) -> Attr {
     let mut attr = Attr {
         type_: sys::PERF_TYPE_SOFTWARE,

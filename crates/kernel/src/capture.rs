@@ -359,7 +359,7 @@ impl OpenedRings {
 fn open_ring(settings: &CaptureSettings, cpu: u16) -> Result<PerfRing> {
     let to_error = |e| Error::system("capturing kernel events", e);
     let event =
-        PerfEvent::open(&task_records_attr(settings), Targets::ring_owner(settings.scope), i32::from(cpu));
+        PerfEvent::open(&task_records_attr(settings), Targets::ring_target(settings.scope), i32::from(cpu));
     let event = event.map_err(to_error)?;
     PerfRing::new(event, settings.ring_bytes).map_err(|e| Error::system("ring for kernel events", e))
 }

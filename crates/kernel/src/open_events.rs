@@ -312,8 +312,8 @@ impl OpenEvents {
         let attr = task_records_attr(&self.settings);
         let enable = |event: &PerfEvent| if self.are_events_disabled { Ok(()) } else { event.enable() };
         for (id, ring) in threads.iter().flat_map(|id| rings.iter().map(move |ring| (*id, ring))) {
-            // The events of the rings already report the tasks of their owner.
-            if id == Targets::ring_owner(CaptureScope::Own) {
+            // The events of the rings already report the tasks of their target.
+            if id == Targets::ring_target(CaptureScope::Own) {
                 continue;
             }
             match self.targets.open(&attr, id, ring.cpu(), what) {

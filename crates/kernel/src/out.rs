@@ -172,10 +172,10 @@ impl Out<'_> {
         let queue_index = self.queue_index();
         let start =
             self.queues.get(queue_index).and_then(RecordQueue::last_record_start).filter(|_| is_written);
-        let written =
+        let position =
             start.map(|start| PayloadPosition { queue_index, payload_start: start.saturating_add(size) });
         self.put_stacks(hook, is_written);
-        written
+        position
     }
 
     /// Sets the first four bytes of a payload. This works only in the poll that wrote the payload;
@@ -193,12 +193,12 @@ impl Out<'_> {
 
     /// Returns the counters that were read with the sample, if events with this hook carry them.
     fn copy_counters<'v>(&self, hook: u16, values: &'v mut [u64; MAX_COUNTERS]) -> &'v [u64] {
-        let read = self.sample.map_or(&[][..], |sample| sample.counters);
-        if read.is_empty() || !self.extras.counted.has(hook) {
+        let bytes = self.sample.map_or(&[][..], |sample| sample.counters);
+        if bytes.is_empty() || !self.extras.counted.has(hook) {
             return &[];
         }
         let mut count = 0_usize;
-        for (value, word) in values.iter_mut().zip(read.chunks_exact(8)) {
+        for (value, word) in values.iter_mut().zip(bytes.chunks_exact(8)) {
             *value = u64_at(word, 0);
             count = count.saturating_add(1);
         }

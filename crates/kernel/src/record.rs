@@ -242,8 +242,8 @@ pub(crate) fn parse_sample<'a>(
     if parts.has(SampleParts::STACK_USER) {
         let size = usize::try_from(cursor.take_u64()?).ok()?;
         let stack = cursor.take_bytes(size)?;
-        let filled = if size == 0 { 0 } else { usize::try_from(cursor.take_u64()?).ok()? };
-        sample.user_stack = stack.get(..filled.min(size))?;
+        let copied_bytes = if size == 0 { 0 } else { usize::try_from(cursor.take_u64()?).ok()? };
+        sample.user_stack = stack.get(..copied_bytes.min(size))?;
     }
     if parts.has(SampleParts::REGS_INTR) {
         let abi = cursor.take_u64()?;
@@ -373,9 +373,9 @@ mod tests {
             let bytes = build_sample(&[7, 1, 99, count, 5]);
             assert!(parse_sample(&bytes, parts, 0, RegisterCounts::default()).is_none(), "{count}");
         }
-        let none = build_sample(&[7, 1, 99, 0]);
+        let no_counts = build_sample(&[7, 1, 99, 0]);
         assert_eq!(
-            parse_sample(&none, parts, 0, RegisterCounts::default()).expect("the sample is valid").counters,
+            parse_sample(&no_counts, parts, 0, RegisterCounts::default()).expect("the sample is valid").counters,
             [0; 0]
         );
     }
@@ -392,14 +392,14 @@ mod tests {
     }
 
     #[test]
-    fn build_id_counts_only_if_it_was_requested() {
+    fn build_id_is_used_only_if_requested() {
         let identity =
             |field, requests_build_ids| match parse_sideband(&build_mapping(field), requests_build_ids) {
                 Some(SidebandRecord { body: Sideband::Mmap(mmap), .. }) => match mmap.identity {
                     MappingIdentity::Inode(inode) => Err(inode),
                     MappingIdentity::BuildId(id) => Ok(id.to_vec()),
                 },
-                _ => panic!("the record is a mapping"),
+                _ => panic!("the record is not a mapping"),
             };
         let field_with_size = |first: [u8; 4]| {
             let mut field = [7; 24];

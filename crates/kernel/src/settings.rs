@@ -41,7 +41,7 @@ pub struct CaptureSettings {
     pub scope: CaptureScope,
     /// Ring size of each processor in bytes.
     pub ring_bytes: usize,
-    /// Bytes of ordinary memory per ring into which a ring is emptied, if locked memory limits the
+    /// Bytes of ordinary memory into which the relay empties each ring, if locked memory limits the
     /// rings.
     pub backlog_bytes: usize,
 }

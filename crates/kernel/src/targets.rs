@@ -30,7 +30,7 @@ use crate::settings::CaptureScope;
 
 /// The largest number of file descriptors that stay free in captures that watch each thread: half
 /// of the limit, but at most this many. This is more than the daemon withholds from its clients, so
-/// that a capture does not make it reject them.
+/// that a capture does not make the daemon reject clients.
 const MAX_RESERVED_DESCRIPTORS: u64 = 2048;
 
 /// The largest number of watched threads.
@@ -67,7 +67,7 @@ impl Targets {
     }
 
     /// Returns the target of the events that own the rings.
-    pub(crate) fn ring_owner(scope: CaptureScope) -> i32 {
+    pub(crate) fn ring_target(scope: CaptureScope) -> i32 {
         match scope {
             CaptureScope::Everything => -1,
             // The first thread of this process, which lives as long as the process.
@@ -137,7 +137,7 @@ impl Targets {
             (Ok(event), _) => Ok(Some(event)),
             (Err(error), CaptureScope::Own) => match error.raw_os_error() {
                 Some(libc::ESRCH | libc::EACCES | libc::EPERM)
-                    if target != Self::ring_owner(CaptureScope::Own) =>
+                    if target != Self::ring_target(CaptureScope::Own) =>
                 {
                     Ok(None)
                 }

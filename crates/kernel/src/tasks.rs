@@ -114,7 +114,7 @@ impl LiveThread {
 /// the scale of Windows.
 pub(crate) fn convert_priority(linux: i64) -> u8 {
     match linux {
-        // Real time: 1 to 99 become 31 to 16.
+        // Real time: 0 to 99 become 31 to 16.
         ..100 => u8::try_from(31_i64.saturating_sub(linux.clamp(0, 99).saturating_mul(15).div_euclid(99)))
             .unwrap_or(16),
         // Nice −20 to 19 become 15 to 1.
@@ -205,7 +205,7 @@ impl Tasks {
     /// Returns the exit status of a process whose last thread was `tid`.
     pub(crate) fn find_exit_status(&mut self, TaskIds { pid, tid }: TaskIds, time: u64) -> i32 {
         let Some(process) = self.get(pid) else { return UNKNOWN_STATUS };
-        let (started, can_read) = (process.start_ticks, self.can_read_exit_code(process));
+        let (start_ticks, can_read) = (process.start_ticks, self.can_read_exit_code(process));
         loop {
             if let Some(status) = self.connector().take_status(tid, time) {
                 return connector::to_exit_status(status);
@@ -213,7 +213,7 @@ impl Tasks {
             // `/proc` has the code until the parent has waited for the process; after that the
             // connector's message has arrived or is on its way.
             let stat =
-                facts::read_stat(&pid.to_string()).filter(|stat| stat.start_ticks.abs_diff(started) <= 1);
+                facts::read_stat(&pid.to_string()).filter(|stat| stat.start_ticks.abs_diff(start_ticks) <= 1);
             if let Some(stat) = stat {
                 return status_from_code(stat.exit_code, can_read);
             }
@@ -310,16 +310,16 @@ impl Tasks {
         let start_ticks = self.clock.to_ticks(time);
         let key = start_key(self.boot, start_ticks, pid);
         match self.get(parent) {
-            Some(by) => LiveProcess {
+            Some(creator) => LiveProcess {
                 start_ticks,
                 key,
                 parent,
-                session: by.session,
-                user: by.user,
+                session: creator.session,
+                user: creator.user,
                 // The id in the inner namespace is the only fact not inherited from the parent.
-                inner_pid: by.inner_pid.and_then(|_| facts::read_status(pid)?.inner_pid),
-                program: Arc::clone(&by.program),
-                app: Arc::clone(&by.app),
+                inner_pid: creator.inner_pid.and_then(|_| facts::read_status(pid)?.inner_pid),
+                program: Arc::clone(&creator.program),
+                app: Arc::clone(&creator.app),
                 threads: BTreeMap::new(),
                 seen_in_scan: 0,
                 unconfirmed_poll: None,
@@ -371,8 +371,8 @@ impl Tasks {
         }
     }
 
-    /// Builds a process whose start record is missing from what `/proc` still has; a `parent` other
-    /// than 0 takes precedence.
+    /// Builds a process without a start record from the facts that `/proc` still shows; a `parent`
+    /// other than 0 takes precedence.
     pub(crate) fn read_process(&self, pid: u32, parent: u32) -> LiveProcess {
         let mut process = match facts::read_stat(&pid.to_string()) {
             Some(stat) => self.process_from_proc(pid, &stat),
@@ -387,7 +387,7 @@ impl Tasks {
     /// Builds a thread that inherits from its creator; if that is unknown, from `/proc`.
     pub(crate) fn build_thread(&self, creator: u32, tid: u32) -> LiveThread {
         match self.thread(creator) {
-            Some(by) => LiveThread { seen_in_scan: 0, unconfirmed_poll: None, ..*by },
+            Some(creator) => LiveThread { seen_in_scan: 0, unconfirmed_poll: None, ..*creator },
             None => facts::read_stat(&tid.to_string())
                 .map(|stat| LiveThread::from_proc(tid, &stat))
                 .unwrap_or_default(),
@@ -445,9 +445,9 @@ fn status_from_code(code: u32, can_read: bool) -> i32 {
 /// Builds a program from its exec. If the arguments are unknown, the path passed to `execve`,
 /// followed by " …", is the command line.
 fn program_from_exec(name: &[u8], exec: Exec) -> RunningProgram {
-    let is_known = !exec.arguments.is_empty();
-    let mut line = facts::join_arguments(if is_known { &exec.arguments } else { &exec.file_name }, true);
-    if !is_known {
+    let has_arguments = !exec.arguments.is_empty();
+    let mut line = facts::join_arguments(if has_arguments { &exec.arguments } else { &exec.file_name }, true);
+    if !has_arguments {
         line.push_str(" …");
     }
     let path = if exec.path.is_empty() { exec.file_name } else { exec.path };

@@ -336,7 +336,7 @@ mod tests {
         let ring = PerfRing::from_bytes(&build_records([64, 80, 48, 40]), 3);
         let mut source = RingSource::Relayed(RelayedRing::new(ring, 100));
         assert_eq!(source.cpu(), 3);
-        let RingSource::Relayed(ring) = &source else { panic!("the source is a relayed ring") };
+        let RingSource::Relayed(ring) = &source else { panic!("the source is not a relayed ring") };
         // Fills the queue twice, as the thread does: the second time it is full.
         let mut queue = ring.queue();
         assert!(queue.fill_from_ring());

@@ -17,7 +17,7 @@ fn own_fault_settings() -> CaptureSettings {
 
 /// Opens the ring of a processor; skips the test and returns `None` if that is not possible here.
 fn open_ring_or_skip(settings: &CaptureSettings, cpu: i32) -> Option<PerfRing> {
-    let owner = Targets::ring_owner(settings.scope);
+    let owner = Targets::ring_target(settings.scope);
     let event = PerfEvent::open(&task_records_attr(settings), owner, cpu);
     let ring = event.and_then(|event| PerfRing::new(event, settings.ring_bytes));
     ring.map_err(|error| skip::skip("perf events of one's own threads", &error.to_string())).ok()
@@ -50,7 +50,7 @@ fn event_replaces_the_one_of_the_same_thread_and_processor() {
 }
 
 #[test]
-fn only_the_rings_report_tasks_of_their_owner() {
+fn only_the_rings_report_tasks_of_their_target() {
     let settings = own_fault_settings();
     let Some(ring) = open_ring_or_skip(&settings, 0) else { return };
     let mut open_events = OpenEvents::new_empty(&settings);
@@ -58,12 +58,12 @@ fn only_the_rings_report_tasks_of_their_owner() {
     let own_tid = rustix::thread::gettid().as_raw_nonzero().get();
     let count_task_events =
         |thread| open_events.task_events.iter().filter(|event| event.target() == thread).count();
-    assert_eq!((count_task_events(own_tid), count_task_events(Targets::ring_owner(CaptureScope::Own))), (1, 0));
+    assert_eq!((count_task_events(own_tid), count_task_events(Targets::ring_target(CaptureScope::Own))), (1, 0));
     let count_fault_events = |thread| {
         let events = open_events.rows.values().flat_map(|row| &row.events);
         events.filter(|(_, event)| event.target() == thread).count()
     };
-    assert_eq!((count_fault_events(own_tid), count_fault_events(Targets::ring_owner(CaptureScope::Own))), (1, 1));
+    assert_eq!((count_fault_events(own_tid), count_fault_events(Targets::ring_target(CaptureScope::Own))), (1, 1));
 }
 
 #[test]

@@ -7,7 +7,7 @@
 //!
 //! 1. Records that were taken do not count as waiting: a session takes records up to a certain time
 //!    and leaves newer ones, so the queue may never be empty.
-//! 2. When more bytes are taken than waiting, and there are enough of them, the waiting bytes move
+//! 2. When more bytes are taken than waiting, and more than [`KEPT_BYTES`], the waiting bytes move
 //!    to the front. So at most one byte moves for each byte that was taken, and the
 //!    unused part is never larger than the waiting part or [`KEPT_BYTES`].
 //! 3. The entry of a record counts with its bytes: for the smallest records it is nearly as large.
@@ -26,8 +26,8 @@ pub struct QueuedRecord {
     pub length: usize,
     /// The time of the event, in raw counter units.
     pub raw: u64,
-    /// Whether this is the stack of the preceding record, whose time it repeats in the first eight
-    /// bytes of its payload.
+    /// Whether this is the stack or the registers of the preceding event, whose time it repeats in
+    /// the first eight bytes of its payload.
     pub is_stack: bool,
 }
 
@@ -36,6 +36,7 @@ pub struct QueuedRecord {
 pub(crate) struct RecordQueue {
     bytes: Vec<u8>,
     entries: Vec<QueueEntry>,
+    /// Index of the first waiting entry.
     next: usize,
 }
 
@@ -73,7 +74,7 @@ impl RecordQueue {
         }
     }
 
-    /// Appends what `encode` writes. Returns whether encoding succeeded.
+    /// Appends the bytes that `encode` writes. Returns whether encoding succeeded.
     pub(super) fn push(
         &mut self,
         record: QueuedRecord,

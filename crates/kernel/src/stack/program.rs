@@ -84,11 +84,11 @@ fn read_at(file: &mut File, offset: u64, size: u64, max_bytes: u64) -> io::Resul
 
 /// Reads the tables of an ELF file.
 fn read_elf_tables(file: &mut File) -> io::Result<UnwindTables> {
-    let invalid = |_| io::Error::from(io::ErrorKind::InvalidData);
+    let to_error = |_| io::Error::from(io::ErrorKind::InvalidData);
     type ElfHeader = elf::FileHeader64<object::Endianness>;
-    let head = read_at(file, 0, size_of::<ElfHeader>() as u64, MAX_HEADER_BYTES)?;
-    let header = ElfHeader::parse(head.as_slice()).map_err(invalid)?;
-    let endian = header.endian().map_err(invalid)?;
+    let header_bytes = read_at(file, 0, size_of::<ElfHeader>() as u64, MAX_HEADER_BYTES)?;
+    let header = ElfHeader::parse(header_bytes.as_slice()).map_err(to_error)?;
+    let endian = header.endian().map_err(to_error)?;
     let mut tables = UnwindTables { base: read_load_base(file, header, endian)?, ..UnwindTables::default() };
     let (offset, size, count) =
         (header.e_shoff(endian), u64::from(header.e_shentsize(endian)), u64::from(header.e_shnum(endian)));
@@ -102,11 +102,11 @@ fn read_elf_tables(file: &mut File) -> io::Result<UnwindTables> {
     let names = names.ok_or(io::ErrorKind::InvalidData)?;
     let names = read_at(file, names.sh_offset(endian), names.sh_size(endian), MAX_HEADER_BYTES)?;
     for section in sections.iter().take(MAX_SECTIONS) {
-        let at = usize::try_from(section.sh_name(endian)).unwrap_or(usize::MAX);
-        let name = names.get(at..).and_then(|tail| tail.split(|byte| *byte == 0).next()).unwrap_or_default();
+        let name_start = usize::try_from(section.sh_name(endian)).unwrap_or(usize::MAX);
+        let name = names.get(name_start..).and_then(|tail| tail.split(|byte| *byte == 0).next()).unwrap_or_default();
         let (start, size) = (section.sh_addr(endian), section.sh_size(endian));
         let range = start..start.saturating_add(size);
-        let mut content = || -> io::Result<Arc<[u8]>> {
+        let mut read_content = || -> io::Result<Arc<[u8]>> {
             let has_bytes = section.sh_type(endian) != elf::SHT_NOBITS;
             let max_bytes = if has_bytes { MAX_TABLE_BYTES } else { 0 };
             Ok(read_at(file, section.sh_offset(endian), size, max_bytes)?.into())
@@ -114,9 +114,9 @@ fn read_elf_tables(file: &mut File) -> io::Result<UnwindTables> {
         match name {
             b".text" if tables.text.is_none() => tables.text = Some(range),
             b".got" if tables.got.is_none() => tables.got = Some(range),
-            b".eh_frame" if tables.eh_frame.is_none() => tables.eh_frame = Some((range, content()?)),
+            b".eh_frame" if tables.eh_frame.is_none() => tables.eh_frame = Some((range, read_content()?)),
             b".eh_frame_hdr" if tables.eh_frame_hdr.is_none() => {
-                tables.eh_frame_hdr = Some((range, content()?));
+                tables.eh_frame_hdr = Some((range, read_content()?));
             }
             _ => {}
         }
@@ -199,9 +199,9 @@ mod tests {
         let is_rejected = |name: &[u8], replacement: &[u8]| {
             let mut bytes = program.clone();
             let mut windows = bytes.windows(name.len());
-            let at =
+            let name_start =
                 windows.rposition(|window| window == name).expect("the program contains the section name");
-            bytes[at..at + replacement.len()].copy_from_slice(replacement);
+            bytes[name_start..name_start + replacement.len()].copy_from_slice(replacement);
             let mut file = tempfile::tempfile().expect("the file is created");
             io::Write::write_all(&mut file, &bytes).expect("the bytes are written");
             read_elf_tables(&mut file).is_err()
@@ -218,10 +218,10 @@ mod tests {
         let mut file = tempfile::tempfile().expect("the file is created");
         assert!(read_elf_tables(&mut file).is_err());
         let mut bytes = std::fs::read("/proc/self/exe").expect("this program is readable");
-        for (cut, at) in [(64, 40), (200, 0), (4096, 56)] {
+        for (cut, name_start) in [(64, 40), (200, 0), (4096, 56)] {
             bytes.truncate(bytes.len().min(1 << 20));
             let mut wrong = bytes.get(..cut).unwrap_or(&bytes).to_vec();
-            if let Some(byte) = wrong.get_mut(at) {
+            if let Some(byte) = wrong.get_mut(name_start) {
                 *byte = 0xFF;
             }
             let mut file = tempfile::tempfile().expect("the file is created");

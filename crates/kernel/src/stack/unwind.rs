@@ -67,7 +67,7 @@ static MODULE_SETS: AtomicU64 = AtomicU64::new(0);
 pub(crate) struct StackUnwinder {
     processes: HashMap<u32, ProcessModules>,
     cache: CacheNative<MayAllocateDuringUnwind>,
-    /// The value of [`MODULE_SETS`] when the cache was empty.
+    /// The value of [`MODULE_SETS`] when the cache was created.
     sets_before_cache: u64,
     tables: HashMap<ModuleFileKey, Option<Arc<UnwindTables>>>,
     bytes: usize,
@@ -137,14 +137,14 @@ impl StackUnwinder {
         self.update_modules(sample.pid);
         self.limit_cache();
         let Some(ProcessModules { modules, .. }) = self.processes.get(&sample.pid) else { return false };
-        let mut read = |address: u64| {
+        let mut read_stack = |address: u64| {
             let offset = address.checked_sub(start.stack_pointer).ok_or(())?;
             let offset = usize::try_from(offset).map_err(|_| ())?;
             let word = sample.user_stack.get(offset..).and_then(|tail| tail.first_chunk::<8>()).ok_or(())?;
             Ok(u64::from_le_bytes(*word))
         };
         let mut frames =
-            modules.iter_frames(start.instruction_pointer, start.registers, &mut self.cache, &mut read);
+            modules.iter_frames(start.instruction_pointer, start.registers, &mut self.cache, &mut read_stack);
         let mut count = 0_usize;
         while let Ok(Some(frame)) = frames.next() {
             if count == max_frames {

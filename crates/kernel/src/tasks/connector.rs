@@ -59,7 +59,7 @@ pub(super) struct Connector {
     polls: u64,
 }
 
-/// How a thread ended.
+/// The reported exit of a thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct ThreadExit {
     /// Encoded as `wait()` returns it.
