@@ -10,9 +10,8 @@
 //! - O1 The time in a header is 0: the session writes it.
 //! - O2 A stack-walk record is marked ([`QueuedRecord::is_stack`]), because it repeats the time of
 //!   its event, which the session writes too.
-//! - O3 A record that would be larger than 64 KiB is truncated if that makes sense (stacks), and is
-//!   otherwise counted as lost. So are the records that would follow it, because they would be
-//!   attributed to another event.
+//! - O3 A record that would be larger than 64 KiB is counted as lost. So are its stack and its
+//!   registers, because they would be attributed to another event.
 //! - O4 A process can cause records much larger than its ring data (command lines, names). So all
 //!   queues together are bounded, a share is reserved for each queue, and records beyond the bound
 //!   are counted as lost.

@@ -9,7 +9,7 @@
 //!    assumed.
 //! 2. A field `__data_loc T name` points to its data: offset in the low half, length in the high
 //!    half of 32 bits.
-//! 3. If tracefs is not mounted, a process that may mount creates a detached mount. It is attached
+//! 3. If tracefs is not mounted, a process with the right to mount creates a detached mount. It is attached
 //!    to no directory, so no other process sees it, and it ends with its file descriptor.
 
 use std::fs::File;
@@ -74,9 +74,9 @@ impl TracepointFormat {
 /// Parses a line such as `pid_t prev_pid;  offset:24;  size:4;  signed:1;`.
 fn parse_field(line: &str) -> Option<(String, TracepointField)> {
     let mut parts = line.split(';').map(str::trim);
-    let declared = parts.next()?;
+    let declaration = parts.next()?;
     let mut field =
-        TracepointField { is_data_loc: declared.starts_with("__data_loc"), ..TracepointField::default() };
+        TracepointField { is_data_loc: declaration.starts_with("__data_loc"), ..TracepointField::default() };
     for part in parts {
         match part.split_once(':') {
             Some(("offset", number)) => field.offset = number.trim().parse().ok()?,
@@ -86,7 +86,7 @@ fn parse_field(line: &str) -> Option<(String, TracepointField)> {
         }
     }
     // The name ends the declaration: `char comm[16]`, `__data_loc char[] filename`.
-    let name = declared.rsplit([' ', '*']).next()?;
+    let name = declaration.rsplit([' ', '*']).next()?;
     let name = name.split('[').next()?;
     (!name.is_empty()).then(|| (name.to_owned(), field))
 }
@@ -209,10 +209,10 @@ mod tests {
     }
 
     #[test]
-    fn message_names_the_mount_command_without_the_right_to_mount() {
+    fn error_without_the_right_to_mount_names_the_mount_command() {
         let folder = tempfile::tempdir().expect("the folder is created");
-        let none = folder.path();
-        let error = run_without_mount_capability(|| Tracefs::open_mounted_or_detached(none, none))
+        let not_mounted = folder.path();
+        let error = run_without_mount_capability(|| Tracefs::open_mounted_or_detached(not_mounted, not_mounted))
             .expect_err("nothing is mounted");
         assert_eq!(error.status(), traceweir_format::spec::status::Status::ERROR_PRIVILEGE_NOT_HELD);
         let text = error.to_string();

@@ -199,9 +199,9 @@ mod tests {
         let is_rejected = |name: &[u8], replacement: &[u8]| {
             let mut bytes = program.clone();
             let mut windows = bytes.windows(name.len());
-            let name_start =
+            let at =
                 windows.rposition(|window| window == name).expect("the program contains the section name");
-            bytes[name_start..name_start + replacement.len()].copy_from_slice(replacement);
+            bytes[at..at + replacement.len()].copy_from_slice(replacement);
             let mut file = tempfile::tempfile().expect("the file is created");
             io::Write::write_all(&mut file, &bytes).expect("the bytes are written");
             read_elf_tables(&mut file).is_err()
@@ -218,10 +218,10 @@ mod tests {
         let mut file = tempfile::tempfile().expect("the file is created");
         assert!(read_elf_tables(&mut file).is_err());
         let mut bytes = std::fs::read("/proc/self/exe").expect("this program is readable");
-        for (cut, name_start) in [(64, 40), (200, 0), (4096, 56)] {
+        for (cut, at) in [(64, 40), (200, 0), (4096, 56)] {
             bytes.truncate(bytes.len().min(1 << 20));
             let mut wrong = bytes.get(..cut).unwrap_or(&bytes).to_vec();
-            if let Some(byte) = wrong.get_mut(name_start) {
+            if let Some(byte) = wrong.get_mut(at) {
                 *byte = 0xFF;
             }
             let mut file = tempfile::tempfile().expect("the file is created");

@@ -38,7 +38,7 @@ const NETLINK_HEADER_BYTES: usize = 16;
 const CONNECTOR_HEADER_BYTES: usize = 20;
 const EVENT_OFFSET: usize = NETLINK_HEADER_BYTES + CONNECTOR_HEADER_BYTES;
 
-/// Size of the socket's receive buffer: enough for some ten thousand exits between two polls.
+/// Size of the socket's receive buffer: enough for about ten thousand exits between two polls.
 const RECEIVE_BUFFER_BYTES: usize = 16 << 20;
 /// The most messages that one call of [`Connector::drain`] receives.
 const MAX_MESSAGES: usize = 1 << 16;

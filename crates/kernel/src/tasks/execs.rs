@@ -33,7 +33,7 @@ use crate::tracefs::{Tracefs, TracepointField};
 
 /// Bytes of stack copied with an exec: the gap, the pointers and a long command line.
 const STACK_BYTES: u32 = 16 << 10;
-/// Size of each processor's ring: some sixty programs between two polls.
+/// Size of each processor's ring: enough for about sixty execs between two polls.
 const RING_BYTES: usize = 1 << 20;
 /// The most execs that are kept.
 const MAX_EXECS: usize = 1 << 10;
@@ -235,10 +235,10 @@ mod tests {
     fn build_stack(arguments: &[&[u8]], gap: usize) -> Vec<u8> {
         let mut out = Vec::new();
         out.put_u64(arguments.len() as u64);
-        let mut at = STACK_ADDRESS + 8 * (arguments.len() as u64 + 2) + gap as u64;
+        let mut address = STACK_ADDRESS + 8 * (arguments.len() as u64 + 2) + gap as u64;
         for argument in arguments {
-            out.put_u64(at);
-            at += argument.len() as u64 + 1;
+            out.put_u64(address);
+            address += argument.len() as u64 + 1;
         }
         out.put_u64(0);
         out.resize(out.len() + gap, 0);

@@ -26,7 +26,7 @@ use crate::proc;
 const MAX_READ_BYTES: u64 = 64 << 10;
 /// The most bytes of arguments that a command line shows.
 pub(crate) const MAX_COMMAND_LINE_BYTES: usize = 8 << 10;
-/// Linux' value for a process without an audit session, and the documented value for a process
+/// Linux's value for a process without an audit session, and the documented value for a process
 /// without a session.
 pub(crate) const NO_SESSION: u32 = u32::MAX;
 
@@ -239,16 +239,16 @@ fn parse_status(text: &str) -> ProcStatus {
     let mut sizes = MemorySizes::default();
     for (key, value) in text.lines().filter_map(|line| line.split_once(':')) {
         let mut words = value.split_ascii_whitespace();
-        let mut kilobytes =
+        let mut size_bytes =
             || words.next().and_then(|word| word.parse::<u64>().ok()).unwrap_or(0).saturating_mul(1024);
         match key {
             "Uid" => status.user = value.split_ascii_whitespace().nth(1).and_then(|uid| uid.parse().ok()),
             "NSpid" => status.inner_pid = innermost_id(value),
-            "VmPeak" => sizes.peak_virtual = kilobytes(),
-            "VmSize" => sizes.virtual_size = kilobytes(),
-            "VmHWM" => sizes.peak_resident = kilobytes(),
-            "VmRSS" => sizes.resident = kilobytes(),
-            "RssAnon" | "VmSwap" => sizes.private = sizes.private.saturating_add(kilobytes()),
+            "VmPeak" => sizes.peak_virtual = size_bytes(),
+            "VmSize" => sizes.virtual_size = size_bytes(),
+            "VmHWM" => sizes.peak_resident = size_bytes(),
+            "VmRSS" => sizes.resident = size_bytes(),
+            "RssAnon" | "VmSwap" => sizes.private = sizes.private.saturating_add(size_bytes()),
             _ => continue,
         }
     }
@@ -256,7 +256,7 @@ fn parse_status(text: &str) -> ProcStatus {
     status
 }
 
-/// Returns the last id in `NSpid` if it lists more than ours.
+/// Returns the last id in `NSpid` if it lists others than ours.
 fn innermost_id(ids: &str) -> Option<u32> {
     ids.split_ascii_whitespace().skip(1).last().and_then(|id| id.parse().ok())
 }

@@ -13,7 +13,7 @@ pub struct Filter {
 }
 
 /// Property that only a daemon sends to a process: the session is independent, so it neither
-/// withholds an event from other sessions nor has it withheld by them.
+/// withholds an event from other sessions nor has an event withheld by them.
 pub const PROPERTY_INDEPENDENT: u32 = 0x8000_0000;
 
 /// The events that a session wants from a provider.
@@ -65,7 +65,7 @@ pub struct ProviderEntry {
     pub provider: Guid,
     /// Name from its traits, if any.
     pub name: String,
-    /// Processes that have registered it (empty: enabled ahead).
+    /// Processes that have registered it (empty if it is only enabled ahead of registrations).
     pub pids: Vec<u32>,
     /// Sessions that enable it.
     pub sessions: Vec<EnableEntry>,
