@@ -32,7 +32,7 @@ use traceweir_format::Guid;
 use traceweir_format::spec::enable::EVENT_ENABLE_PROPERTY_PROVIDER_GROUP;
 
 use crate::abi::RegionParams;
-use crate::message::wire::HEAD_BYTES;
+use crate::message::wire::HEADER_BYTES;
 use crate::message::{EnableCode, EnableParams, Message, SessionRef};
 use crate::runtime::RuntimeDir;
 
@@ -151,10 +151,10 @@ fn decode_all(mut bytes: &[u8]) -> Vec<EnabledProvider> {
 
 /// Decodes the first message. Returns it and the following bytes.
 fn decode_next_message(bytes: &[u8]) -> Option<(Message, &[u8])> {
-    // The last four bytes of the head are the length of the body.
-    let length = bytes.get(HEAD_BYTES - 4..HEAD_BYTES)?;
+    // The last four bytes of the header are the length of the body.
+    let length = bytes.get(HEADER_BYTES - 4..HEADER_BYTES)?;
     let length = u32::from_le_bytes(length.try_into().ok()?) as usize;
-    let (message, remaining) = bytes.split_at_checked(HEAD_BYTES.checked_add(length)?)?;
+    let (message, remaining) = bytes.split_at_checked(HEADER_BYTES.checked_add(length)?)?;
     Some((Message::decode(message).ok()?.1, remaining))
 }
 

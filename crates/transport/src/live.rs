@@ -288,7 +288,7 @@ impl QueueReader {
         let is_supported = required_word(&queue, offset::MAGIC)?.load(Ordering::Relaxed) == MAGIC
             && required_half_word(&queue, offset::VERSION)?.load(Ordering::Relaxed) == VERSION;
         if !is_supported {
-            return Err(Error::Invalid("the memory is no queue of a known version"));
+            return Err(Error::Invalid("the memory is not a queue of a known version"));
         }
         Ok(Self { layout, queue, cursor, signal: ends.signal, tail: 0, last_complete: 0 })
     }

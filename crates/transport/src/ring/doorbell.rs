@@ -12,7 +12,7 @@
 //! of the process, and a thread with its own descriptor table writes the eventfd.
 //!
 //! A bit is set before the word changes, and the waiting thread reads the word before it takes the
-//! bits. So a ring is either taken, or the following wait returns at once.
+//! bits. So a rung line is either taken, or the following wait returns at once.
 
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
@@ -88,7 +88,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rings_before_and_during_a_wait_are_taken_once() {
+    fn lines_rung_before_and_during_a_wait_are_taken_once() {
         static BELL: Doorbell = Doorbell::new();
         BELL.ring_outlet(3);
         BELL.ring_outlet(63);
