@@ -17,7 +17,8 @@ pub(crate) struct DecodedEvent {
     pub(crate) class: Guid,
     pub(crate) opcode: u8,
     pub(crate) hook: Option<u16>,
-    pub(crate) header: (u32, u32),
+    /// Process and thread id in the header.
+    pub(crate) header_ids: (u32, u32),
     pub(crate) fields: Fields,
     pub(crate) payload: Vec<u8>,
 }
@@ -71,7 +72,7 @@ fn decode_event(record: &Record<'_>, cpu: u16, raw: u64) -> Option<DecodedEvent>
         class,
         opcode: descriptor.opcode,
         hook: record.hook(),
-        header: (record.process_id(), record.thread_id()),
+        header_ids: (record.process_id(), record.thread_id()),
         fields: Fields::parse(record),
         payload: record.payload().to_vec(),
     })

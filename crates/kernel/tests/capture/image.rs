@@ -180,7 +180,7 @@ fn assert_ids_precede_images(events: &[DecodedEvent]) {
             assert_eq!((event.class, event.cpu, event.raw), (class::IMAGE_ID, image.cpu, image.raw));
             assert_eq!(event.number("ImageBase"), image.number("ImageBase"));
             assert_eq!(event.number("ProcessId"), image.number("ProcessId"));
-            assert_eq!(u64::from(event.header.0), image.number("ProcessId"));
+            assert_eq!(u64::from(event.header_ids.0), image.number("ProcessId"));
         }
         assert_eq!((info.opcode, info.number("ImageSize")), (ID_INFO, image.number("ImageSize")));
         let name = image.text("FileName");
@@ -217,9 +217,9 @@ fn library_is_loaded_where_the_program_says_and_unloaded_with_it() {
         loads.retain(|base, _| parse_images(&maps).contains_key(base));
         assert_eq!(loads, parse_images(&maps), "everything that is mapped was loaded");
         assert!(loads[&library].1.ends_with("/library.so"));
-        let of_library =
-            |event: &&DecodedEvent| event.fields.find("ImageBase") == Some(library) && event.header.0 == pid;
-        let opcodes: Vec<u8> = events.iter().filter(of_library).map(|event| event.opcode).collect();
+        let is_of_library =
+            |event: &&DecodedEvent| event.fields.find("ImageBase") == Some(library) && event.header_ids.0 == pid;
+        let opcodes: Vec<u8> = events.iter().filter(is_of_library).map(|event| event.opcode).collect();
         assert_eq!(
             opcodes,
             [ID_INFO, ID_RSDS, LOAD, ID_INFO, ID_RSDS, UNLOAD],
@@ -230,11 +230,11 @@ fn library_is_loaded_where_the_program_says_and_unloaded_with_it() {
                 .iter()
                 .any(|event| event.is_image(RUNDOWN_END) && event.number("ProcessId") == u64::from(pid))
         );
-        let id = events.iter().filter(of_library).find(|event| event.opcode == ID_RSDS).unwrap();
+        let id = events.iter().filter(is_of_library).find(|event| event.opcode == ID_RSDS).unwrap();
         if let Some(build_id) = read_build_id(&canonical_path(&folder.path().join("library.so"))) {
             assert_eq!(id.payload[12..32], build_id, "signature and age");
         }
-        let load = events.iter().filter(of_library).find(|event| event.opcode == LOAD).unwrap();
+        let load = events.iter().filter(is_of_library).find(|event| event.opcode == LOAD).unwrap();
         assert_eq!((load.number("DefaultBase"), load.number("TimeDateStamp")), (0, 0));
     });
 }
@@ -373,7 +373,7 @@ fn kernel_is_the_first_image() {
             events.iter().find(|event| event.is_image(RUNDOWN_START)).expect("an image event is captured");
         assert_eq!((base.number("ImageBase"), image.number("ImageBase")), (text, text));
         assert_eq!((image.text("FileName"), image.number("ProcessId")), ("[kernel.kallsyms]", 0));
-        assert_eq!(image.header.0, std::process::id(), "written by this process");
+        assert_eq!(image.header_ids.0, std::process::id(), "written by this process");
         let id = events
             .iter()
             .find(|event| event.opcode == ID_RSDS && event.class == class::IMAGE_ID)
@@ -423,9 +423,9 @@ fn deleted_library_and_generated_code_keep_their_names() {
         let Some(folder) = build_program(&[], &[]) else { return };
         let at = |name: &str| folder.path().join(name);
         std::fs::write(at("generator.c"), GENERATOR).unwrap();
-        let made =
+        let status =
             Command::new("cc").arg(at("generator.c")).arg("-ldl").arg("-o").arg(at("generator")).status();
-        assert!(made.unwrap().success());
+        assert!(status.unwrap().success());
         let library = canonical_path(&at("library.so"));
         let build_id = read_build_id(&library);
         let (mut child, mut code) = (None, 0);

@@ -136,10 +136,10 @@ impl ControlWords<'_> {
         let woken = self.woken.load(Ordering::Relaxed);
         let mark = read.wrapping_add(1);
         // `end` is not above `read` if the owner has taken the record meanwhile.
-        let unread = end.wrapping_sub(read).cast_signed() > 0;
+        let is_unread = end.wrapping_sub(read).cast_signed() > 0;
         // Relaxed: the exchange only elects one of several writers; the wake itself is a system
         // call, which orders by itself.
-        unread
+        is_unread
             && woken != mark
             && self.woken.compare_exchange(woken, mark, Ordering::Relaxed, Ordering::Relaxed).is_ok()
     }

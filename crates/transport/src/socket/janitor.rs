@@ -137,8 +137,8 @@ fn is_drained(socket: &OwnedFd) -> bool {
         sockopt::set_socket_passcred(socket, true)?;
         rustix::net::shutdown(socket, Shutdown::Read)?;
         let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
-        let found = recvmsg(socket, &mut [], &mut RecvAncillaryBuffer::default(), flags)?;
-        Ok(!found.flags.contains(ReturnFlags::CTRUNC))
+        let peeked = recvmsg(socket, &mut [], &mut RecvAncillaryBuffer::default(), flags)?;
+        Ok(!peeked.flags.contains(ReturnFlags::CTRUNC))
     };
     check().unwrap_or(false)
 }

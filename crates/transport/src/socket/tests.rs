@@ -31,7 +31,7 @@ fn send_raw(to: &Connection, bytes: &[u8], descriptors: &[BorrowedFd<'_>]) {
     sendmsg(to, &[IoSlice::new(bytes)], &mut control, SendFlags::empty()).unwrap();
 }
 
-#[test]
+#[check]
 fn messages_arrive_whole_and_in_order() {
     let (a, b) = Connection::pair().unwrap();
     assert!(b.receive(NO_WAIT).unwrap().is_none());
@@ -45,32 +45,32 @@ fn messages_arrive_whole_and_in_order() {
     a.send(2, &large, &[], NO_WAIT).unwrap();
     a.send(3, &Message::Done, &[], NO_WAIT).unwrap();
     for expected in [(1, ack(1)), (2, large), (3, Message::Done)] {
-        let got = b.receive(LONG_TIMEOUT).unwrap().unwrap();
-        assert_eq!((got.request, got.message), expected);
-        assert!(got.descriptors.is_empty());
+        let received = b.receive(LONG_TIMEOUT).unwrap().unwrap();
+        assert_eq!((received.request, received.message), expected);
+        assert!(received.descriptors.is_empty());
     }
     assert!(b.receive(NO_WAIT).unwrap().is_none());
 }
 
-#[test]
+#[check]
 fn descriptors_come_with_their_message_and_are_not_inherited() {
     let (a, b) = Connection::pair().unwrap();
     let (reader, writer) = rustix::pipe::pipe().unwrap();
     a.send(1, &ack(1), &[writer.as_fd(), reader.as_fd(), reader.as_fd(), reader.as_fd()], LONG_TIMEOUT)
         .unwrap();
     drop(writer);
-    let mut got = b.receive(LONG_TIMEOUT).unwrap().unwrap();
-    assert_eq!(got.descriptors.len(), 4);
-    for fd in &got.descriptors {
+    let mut received = b.receive(LONG_TIMEOUT).unwrap().unwrap();
+    assert_eq!(received.descriptors.len(), 4);
+    for fd in &received.descriptors {
         assert!(rustix::io::fcntl_getfd(fd).unwrap().contains(rustix::io::FdFlags::CLOEXEC));
     }
-    File::from(got.descriptors.swap_remove(0)).write_all(b"through").unwrap();
+    File::from(received.descriptors.swap_remove(0)).write_all(b"through").unwrap();
     let mut text = String::new();
     File::from(reader).read_to_string(&mut text).unwrap();
     assert_eq!(text, "through", "all copies of the writing end are closed");
 }
 
-#[test]
+#[check]
 fn too_many_descriptors_are_rejected_on_both_sides_and_closed() {
     let (a, b) = Connection::pair().unwrap();
     let (reader, writer) = rustix::pipe::pipe().unwrap();
@@ -86,7 +86,7 @@ fn too_many_descriptors_are_rejected_on_both_sides_and_closed() {
     assert_eq!(File::from(reader).read(&mut [0]).unwrap(), 0, "all copies are closed");
 }
 
-#[test]
+#[check]
 fn invalid_packet_is_an_error_and_the_next_message_arrives() {
     let (a, b) = Connection::pair().unwrap();
     send_raw(&a, b"hello, daemon", &[]);
@@ -97,7 +97,7 @@ fn invalid_packet_is_an_error_and_the_next_message_arrives() {
     assert_eq!(b.receive(LONG_TIMEOUT).unwrap().unwrap().request, 9);
 }
 
-#[test]
+#[check]
 fn full_queue_times_out_and_continues_when_it_is_drained() {
     let (a, b) = Connection::pair().unwrap();
     let mut sent = 0;
@@ -118,8 +118,8 @@ fn full_queue_times_out_and_continues_when_it_is_drained() {
     });
 }
 
-#[test]
-fn messages_before_the_end_arrive_and_then_it_is_closed() {
+#[check]
+fn messages_sent_before_the_close_arrive_first() {
     let (a, b) = Connection::pair().unwrap();
     a.send(1, &ack(1), &[], LONG_TIMEOUT).unwrap();
     drop(a);
@@ -132,7 +132,7 @@ fn messages_before_the_end_arrive_and_then_it_is_closed() {
     assert!(matches!(a.receive(LONG_TIMEOUT), Err(Error::Closed)), "unread messages make it a reset");
 }
 
-#[test]
+#[check]
 fn both_ends_know_each_other() {
     let this_process = Peer {
         pid: std::process::id(),
@@ -149,7 +149,7 @@ fn both_ends_know_each_other() {
     assert!(listener.accept().unwrap().is_none());
 }
 
-#[test]
+#[check]
 fn socket_file_has_requested_mode_and_no_other_file_stays() {
     let folder = tempfile::tempdir().unwrap();
     for mode in [0o600, 0o666] {
@@ -162,7 +162,7 @@ fn socket_file_has_requested_mode_and_no_other_file_stays() {
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 2);
 }
 
-#[test]
+#[check]
 fn live_socket_stays_and_stale_one_is_replaced() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("s");
@@ -171,8 +171,8 @@ fn live_socket_stays_and_stale_one_is_replaced() {
     let first = Listener::bind(&path, 0o600).unwrap();
     assert!(is_system(&Listener::bind(&path, 0o600).unwrap_err(), libc::EADDRINUSE));
     // The check for a listener has left a connection that was closed at once.
-    let test = first.accept().unwrap().unwrap();
-    assert!(matches!(test.receive(LONG_TIMEOUT), Err(Error::Closed)));
+    let check = first.accept().unwrap().unwrap();
+    assert!(matches!(check.receive(LONG_TIMEOUT), Err(Error::Closed)));
     connect_and_accept(&first, &path);
     drop(first);
     assert!(is_system(&Connection::connect(&path, LONG_TIMEOUT).unwrap_err(), libc::ECONNREFUSED));
@@ -181,8 +181,8 @@ fn live_socket_stays_and_stale_one_is_replaced() {
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
 }
 
-#[test]
-fn file_that_is_no_socket_is_never_replaced() {
+#[check]
+fn file_that_is_not_a_socket_is_never_replaced() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("precious");
     std::fs::write(&path, "data").unwrap();
@@ -194,7 +194,7 @@ fn file_that_is_no_socket_is_never_replaced() {
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 2);
 }
 
-#[test]
+#[check]
 fn paths_longer_than_an_address_work() {
     let root = tempfile::tempdir().unwrap();
     let folder: PathBuf = root.path().join("f".repeat(90)).join("g".repeat(90));
@@ -208,8 +208,8 @@ fn paths_longer_than_an_address_work() {
     connect_and_accept(&Listener::bind(&path, 0o600).unwrap(), &path);
 }
 
-#[test]
-fn connect_to_a_full_backlog_is_bounded() {
+#[check]
+fn connect_to_a_full_queue_is_bounded() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("s");
     let listener = Listener::bind(&path, 0o600).unwrap();
@@ -228,7 +228,7 @@ fn connect_to_a_full_backlog_is_bounded() {
     });
 }
 
-#[test]
+#[check]
 fn only_seqpacket_sockets_are_taken_over() {
     let stream = std::os::unix::net::UnixStream::pair().unwrap().0;
     assert!(matches!(Connection::from_fd(stream.into()), Err(Error::Invalid(_))));
@@ -248,7 +248,7 @@ fn can_refuse_descriptors() -> bool {
     crate::skip::can(can, "passrights", "this kernel has no SO_PASSRIGHTS")
 }
 
-#[test]
+#[check]
 fn accepted_connection_takes_descriptors_only_on_request() {
     if !can_refuse_descriptors() {
         return;
@@ -272,8 +272,8 @@ fn accepted_connection_takes_descriptors_only_on_request() {
     }
 }
 
-#[test]
-fn wary_connection_takes_no_descriptors_until_requested() {
+#[check]
+fn connection_without_descriptors_takes_none_until_requested() {
     if !can_refuse_descriptors() {
         return;
     }
@@ -290,7 +290,7 @@ fn wary_connection_takes_no_descriptors_until_requested() {
     assert_eq!(client.receive(LONG_TIMEOUT).unwrap().unwrap().descriptors.len(), 1);
 }
 
-#[test]
+#[check]
 fn groups_of_the_other_end_are_sorted() {
     let (a, _b) = Connection::pair().unwrap();
     let mut own: Vec<u32> =
@@ -299,12 +299,12 @@ fn groups_of_the_other_end_are_sorted() {
     assert_eq!(a.peer_groups(), Some(own));
 }
 
-#[test]
+#[check]
 fn groups_are_those_of_the_connecting_thread_within_a_limit() {
     if !rustix::process::geteuid().is_root() {
         return crate::skip::skip("root", "taking groups needs root");
     }
-    let groups_of = |groups: Vec<u32>| {
+    let read_groups = |groups: Vec<u32>| {
         let connect = move || {
             let groups: Vec<_> = groups.into_iter().map(rustix::process::Gid::from_raw).collect();
             rustix::thread::set_thread_groups(&groups).unwrap();
@@ -312,14 +312,14 @@ fn groups_are_those_of_the_connecting_thread_within_a_limit() {
         };
         std::thread::spawn(connect).join().unwrap()
     };
-    assert_eq!(groups_of(vec![90_002, 90_001]), Some(vec![90_001, 90_002]));
-    assert_eq!(groups_of(Vec::new()), Some(Vec::new()));
+    assert_eq!(read_groups(vec![90_002, 90_001]), Some(vec![90_001, 90_002]));
+    assert_eq!(read_groups(Vec::new()), Some(Vec::new()));
     let most = MAX_GROUPS as u32;
-    assert_eq!(groups_of((1..=most).collect()), Some((1..=most).collect()));
-    assert_eq!(groups_of((0..=most).collect()), None);
+    assert_eq!(read_groups((1..=most).collect()), Some((1..=most).collect()));
+    assert_eq!(read_groups((0..=most).collect()), None);
 }
 
-#[test]
+#[check]
 fn ended_peer_process_is_recognised() {
     const SOCKET: &str = "TRACEWEIR_TEST_SOCKET";
     if let Some(path) = std::env::var_os(SOCKET) {
@@ -330,9 +330,9 @@ fn ended_peer_process_is_recognised() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("s.sock");
     let listener = Listener::bind(&path, 0o600).unwrap();
-    let mine = Connection::connect(&path, Duration::from_secs(10)).unwrap();
+    let own = Connection::connect(&path, Duration::from_secs(10)).unwrap();
     assert!(!listener.accept().unwrap().unwrap().peer_has_ended(), "it is this process");
-    assert!(!mine.peer_has_ended());
+    assert!(!own.peer_has_ended());
     let mut other = std::process::Command::new(std::env::current_exe().unwrap());
     other.args(["--exact", "socket::tests::ended_peer_process_is_recognised"]);
     let ended = other.env(SOCKET, &path).output().unwrap();
@@ -344,7 +344,7 @@ fn ended_peer_process_is_recognised() {
     assert_eq!(connection.peer_has_ended(), is_supported);
 }
 
-#[test]
+#[check]
 fn messages_of_a_peer_that_closed_without_reading_arrive() {
     let (a, b) = Connection::pair().unwrap();
     b.send(1, &Message::Done, &[], NO_WAIT).unwrap();
