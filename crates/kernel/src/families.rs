@@ -213,7 +213,7 @@ mod tests {
         let mut families = Families::default();
         let entry = Some(InterruptEntry { kind: InterruptKind::Device, number: 36, time: 1 });
         families.context.activity.set_running(1, 7, 9);
-        let cpu = families.context.activity.cpu_mut(1).expect("processor 1 has a slot");
+        let cpu = families.context.activity.cpu_mut(1).expect("processor 1 has no slot");
         (cpu.interrupt, cpu.softirq) = (entry, entry);
         let state = |families: &Families| {
             let activity = &families.context.activity;

@@ -176,7 +176,7 @@ mod tests {
 
     #[test]
     fn fields_are_found_by_name() {
-        let format = TracepointFormat::parse(FORMAT_TEXT).expect("the format is valid");
+        let format = TracepointFormat::parse(FORMAT_TEXT).expect("the format is not valid");
         assert_eq!(format.id, 314);
         let field = |name| format.find_field(name).expect(name);
         assert_eq!(
@@ -199,21 +199,21 @@ mod tests {
     fn run_without_mount_capability<T: Send>(run: impl FnOnce() -> T + Send) -> T {
         std::thread::scope(|scope| {
             let thread = scope.spawn(|| {
-                let mut sets = rustix::thread::capabilities(None).expect("the capabilities are readable");
+                let mut sets = rustix::thread::capabilities(None).expect("the capabilities are not readable");
                 sets.effective.remove(rustix::thread::CapabilitySet::SYS_ADMIN);
-                rustix::thread::set_capabilities(None, sets).expect("a capability can be dropped");
+                rustix::thread::set_capabilities(None, sets).expect("a capability cannot be dropped");
                 run()
             });
-            thread.join().expect("the thread does not panic")
+            thread.join().expect("the thread panicked")
         })
     }
 
     #[test]
     fn error_without_the_right_to_mount_names_the_mount_command() {
-        let folder = tempfile::tempdir().expect("the folder is created");
+        let folder = tempfile::tempdir().expect("the folder is not created");
         let not_mounted = folder.path();
         let error = run_without_mount_capability(|| Tracefs::open_mounted_or_detached(not_mounted, not_mounted))
-            .expect_err("nothing is mounted");
+            .expect_err("tracefs is mounted");
         assert_eq!(error.status(), traceweir_format::spec::status::Status::ERROR_PRIVILEGE_NOT_HELD);
         let text = error.to_string();
         assert!(text.contains("`mount -t tracefs tracefs /sys/kernel/tracing`"), "{text}");
@@ -222,17 +222,17 @@ mod tests {
 
     #[test]
     fn mounted_tracefs_is_preferred_over_a_detached_mount() {
-        let folder = tempfile::tempdir().expect("the folder is created");
+        let folder = tempfile::tempdir().expect("the folder is not created");
         let tracepoint = folder.path().join("events/sched/sched_switch");
-        std::fs::create_dir_all(&tracepoint).expect("the folder is created");
-        std::fs::write(tracepoint.join("format"), FORMAT_TEXT).expect("the file is written");
+        std::fs::create_dir_all(&tracepoint).expect("the folder is not created");
+        std::fs::write(tracepoint.join("format"), FORMAT_TEXT).expect("the file is not written");
         let tracefs = Tracefs::open_mounted_or_detached(folder.path(), folder.path())
-            .expect("the mounted tracefs opens");
-        assert_eq!(tracefs.read_format("sched", "sched_switch").expect("the format is valid").id, 314);
-        let missing = tracefs.read_format("sched", "none").expect_err("no such tracepoint");
+            .expect("the mounted tracefs does not open");
+        assert_eq!(tracefs.read_format("sched", "sched_switch").expect("the format is not valid").id, 314);
+        let missing = tracefs.read_format("sched", "none").expect_err("the tracepoint exists");
         assert!(matches!(missing, Error::NotSupported { .. }), "{missing}");
         let debugfs =
             run_without_mount_capability(|| Tracefs::open_mounted_or_detached(&tracepoint, folder.path()));
-        assert!(debugfs.expect("the tracefs below debugfs opens").has_path("events/sched"));
+        assert!(debugfs.expect("the tracefs below debugfs does not open").has_path("events/sched"));
     }
 }

@@ -368,7 +368,7 @@ mod tests {
 
     #[test]
     fn relay_ends_and_clears_wakes() {
-        let (relay, sources) = Relay::start(Vec::new(), 100).expect("the relay thread starts");
+        let (relay, sources) = Relay::start(Vec::new(), 100).expect("the relay thread does not start");
         assert!(sources.is_empty());
         signal_eventfd(&relay.wake);
         relay.clear_wakes();

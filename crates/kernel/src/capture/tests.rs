@@ -26,7 +26,7 @@ fn unwinder_keeps_modules_until_the_last_thread_exits() {
     let (process, thread) = (5_000_000, 5_000_001);
     let task_record = |kind, tid, parent| build_sideband_record(kind, &[process, parent, tid, parent, 0, 0]);
     let (mut families, mut unwinder) =
-        (Families::default(), StackUnwinder::new().expect("the reader thread starts"));
+        (Families::default(), StackUnwinder::new().expect("the reader thread does not start"));
     let (mut queues, extras, mut lost_records) = ([RecordQueue::default()], EventExtras::default(), 0);
     let mut handle = |record: Vec<u8>| {
         let mut rings = [RingSource::Mapped(PerfRing::from_bytes(&record, 0))];
@@ -34,7 +34,7 @@ fn unwinder_keeps_modules_until_the_last_thread_exits() {
         let mut out = Out::new(&mut queues, &NanosecondClock, &extras, &mut lost_records);
         out.unwinder = Some(&mut unwinder);
         let sample = PerfSample { pid: process, user_regs: &[0; 64 * 8], ..PerfSample::default() };
-        let out_unwinder = out.unwinder.as_deref_mut().expect("the output has an unwinder");
+        let out_unwinder = out.unwinder.as_deref_mut().expect("the output has no unwinder");
         assert!(out_unwinder.put_frames(&sample, 1, &mut Vec::new()));
         let (families, rings, lost) = (&mut families, &mut rings, &mut [0]);
         let mut merger =
@@ -125,10 +125,10 @@ fn offline_processor_does_not_hide_later_ones() {
     let open_except =
         |missing: &'static [u16]| move |cpu| if missing.contains(&cpu) { offline(cpu) } else { Ok(cpu) };
     assert_eq!(
-        open_on_online_cpus(4, open_except(&[0, 2])).expect("the other processors are opened"),
+        open_on_online_cpus(4, open_except(&[0, 2])).expect("the other processors are not opened"),
         [1, 3]
     );
-    assert_eq!(open_on_online_cpus(3, open_except(&[])).expect("all processors are opened"), [0, 1, 2]);
+    assert_eq!(open_on_online_cpus(3, open_except(&[])).expect("not all processors are opened"), [0, 1, 2]);
     let result = open_on_online_cpus(2, open_except(&[0, 1]));
     assert!(matches!(result, Err(Error::NotSupported { .. })), "no processor is online");
     let fail_on_cpu_1 =

@@ -273,7 +273,7 @@ mod tests {
             let event = SampleEvent { sample, fields: &[field(0), field(4)], source_id: 0 };
             let out = Out::new(&mut queues, &NanosecondClock, &extras, &mut lost_records);
             let mut out = Out { cpu: *cpu, time, ..out };
-            (row.expect("a row has this tracepoint").on_sample)(
+            (row.expect("no row has this tracepoint").on_sample)(
                 &mut interrupts,
                 &event,
                 &mut context,
@@ -284,8 +284,8 @@ mod tests {
         while let Some(next) = queues[0].peek() {
             let mut bytes = vec![0; next.length];
             queues[0].pop_into(&mut bytes);
-            let record = Record::parse(&bytes, 0).expect("the record is valid");
-            let (hook, payload) = (record.hook().expect("the record has a hook"), record.payload());
+            let record = Record::parse(&bytes, 0).expect("the record is not valid");
+            let (hook, payload) = (record.hook().expect("the record has no hook"), record.payload());
             let vector = if hook == hook::ISR { u16_at(payload, 17) } else { 0 };
             written.push((hook, u64_at(payload, 0), vector));
         }

@@ -141,7 +141,7 @@ mod tests {
             let entries = find_entry_addresses(|symbol| u64::from(symbol == format!("__x64_sys_{name}")));
             let found = entries.iter().enumerate().filter(|(_, address)| **address == 1);
             let found: Vec<usize> = found.map(|(number, _)| number).collect();
-            assert_eq!(found, [usize::try_from(number).expect("the number is not negative")], "{name}");
+            assert_eq!(found, [usize::try_from(number).expect("the number is negative")], "{name}");
         }
     }
 }

@@ -151,8 +151,8 @@ mod tests {
 
     #[test]
     fn own_program_has_tables() {
-        let mut file = File::open("/proc/self/exe").expect("this program is readable");
-        let tables = read_elf_tables(&mut file).expect("this program has tables");
+        let mut file = File::open("/proc/self/exe").expect("this program is not readable");
+        let tables = read_elf_tables(&mut file).expect("this program has no tables");
         assert!(tables.eh_frame.is_some() && tables.text.is_some_and(|text| !text.is_empty()));
     }
 
@@ -165,12 +165,12 @@ mod tests {
     /// Copies this program to a file that only this user may write.
     fn copy_own_program() -> ProgramCopy {
         use std::os::unix::fs::{MetadataExt, PermissionsExt};
-        let folder = tempfile::tempdir().expect("the folder is created");
+        let folder = tempfile::tempdir().expect("the folder is not created");
         let path = folder.path().join("copy");
-        std::fs::copy("/proc/self/exe", &path).expect("the program is copied");
-        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).expect("the mode is set");
-        let inode = std::fs::metadata(&path).expect("the copy exists").ino();
-        let path = path.to_str().expect("the path is UTF-8").to_owned();
+        std::fs::copy("/proc/self/exe", &path).expect("the program is not copied");
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).expect("the mode is not set");
+        let inode = std::fs::metadata(&path).expect("the copy does not exist").ino();
+        let path = path.to_str().expect("the path is not UTF-8").to_owned();
         ProgramCopy { _folder: folder, path, inode }
     }
 
@@ -179,7 +179,7 @@ mod tests {
         let ProgramCopy { _folder, path, inode } = copy_own_program();
         let range = 0x1000..0x2000;
         let mut found =
-            plain::find_plain_file(&path, rustix::fs::OFlags::NOFOLLOW).expect("the copy is a regular file");
+            plain::find_plain_file(&path, rustix::fs::OFlags::NOFOLLOW).expect("the copy is not a regular file");
         found.is_trusted = true;
         assert!(read_trusted_tables(&found).is_some());
         found.is_trusted = false;
@@ -188,44 +188,44 @@ mod tests {
         assert!(read_tables(u32::MAX, &range, &path, inode + 1).is_none(), "another file with this path");
         assert!(read_tables(u32::MAX, &range, "/dev/zero", 1).is_none());
         use std::os::unix::fs::PermissionsExt;
-        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o777)).expect("the mode is set");
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o777)).expect("the mode is not set");
         let answer = read_tables(u32::MAX, &range, &path, inode);
         assert!(answer.is_some_and(|tables| tables.is_none()), "writable by all users");
     }
 
     #[test]
     fn table_without_index_or_too_large_is_rejected() {
-        let program = std::fs::read("/proc/self/exe").expect("this program is readable");
+        let program = std::fs::read("/proc/self/exe").expect("this program is not readable");
         let is_rejected = |name: &[u8], replacement: &[u8]| {
             let mut bytes = program.clone();
             let mut windows = bytes.windows(name.len());
             let at =
-                windows.rposition(|window| window == name).expect("the program contains the section name");
+                windows.rposition(|window| window == name).expect("the program does not contain the section name");
             bytes[at..at + replacement.len()].copy_from_slice(replacement);
-            let mut file = tempfile::tempfile().expect("the file is created");
-            io::Write::write_all(&mut file, &bytes).expect("the bytes are written");
+            let mut file = tempfile::tempfile().expect("the file is not created");
+            io::Write::write_all(&mut file, &bytes).expect("the bytes are not written");
             read_elf_tables(&mut file).is_err()
         };
         assert!(is_rejected(b".eh_frame_hdr\0", b".xh"));
         assert!(!is_rejected(b".eh_frame_hdr\0", b".eh"), "unchanged");
-        let mut file = tempfile::tempfile().expect("the file is created");
-        file.set_len(MAX_TABLE_BYTES + 1).expect("the length is set");
+        let mut file = tempfile::tempfile().expect("the file is not created");
+        file.set_len(MAX_TABLE_BYTES + 1).expect("the length is not set");
         assert!(read_at(&mut file, 0, MAX_TABLE_BYTES + 1, MAX_TABLE_BYTES).is_err());
     }
 
     #[test]
     fn file_that_is_not_elf_is_rejected() {
-        let mut file = tempfile::tempfile().expect("the file is created");
+        let mut file = tempfile::tempfile().expect("the file is not created");
         assert!(read_elf_tables(&mut file).is_err());
-        let mut bytes = std::fs::read("/proc/self/exe").expect("this program is readable");
+        let mut bytes = std::fs::read("/proc/self/exe").expect("this program is not readable");
         for (cut, at) in [(64, 40), (200, 0), (4096, 56)] {
             bytes.truncate(bytes.len().min(1 << 20));
             let mut wrong = bytes.get(..cut).unwrap_or(&bytes).to_vec();
             if let Some(byte) = wrong.get_mut(at) {
                 *byte = 0xFF;
             }
-            let mut file = tempfile::tempfile().expect("the file is created");
-            io::Write::write_all(&mut file, &wrong).expect("the bytes are written");
+            let mut file = tempfile::tempfile().expect("the file is not created");
+            io::Write::write_all(&mut file, &wrong).expect("the bytes are not written");
             assert!(read_elf_tables(&mut file).is_err(), "{cut}");
         }
     }

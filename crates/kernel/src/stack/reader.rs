@@ -240,7 +240,7 @@ mod tests {
                 6 => None,
                 _ => panic!("intended by this test"),
             });
-            let mut reader = TableReader::start(&read).expect("the reader thread starts");
+            let mut reader = TableReader::start(&read).expect("the reader thread does not start");
             assert!(reader.request(1, &build_mapping(6)) && reader.request(1, &build_mapping(7)));
             let deadline = Instant::now() + Duration::from_secs(60);
             let mut answer_count = 0;

@@ -328,14 +328,14 @@ mod tests {
 
     /// Returns a mapping of this program.
     fn find_own_mapping() -> ModuleMapping {
-        let exe = std::fs::read_link("/proc/self/exe").expect("the link of this program is readable");
+        let exe = std::fs::read_link("/proc/self/exe").expect("the link of this program is not readable");
         let is_own = |mapping: &ModuleMapping| std::path::Path::new(&mapping.path) == exe;
-        list_mappings(std::process::id()).find(is_own).expect("this program is mapped")
+        list_mappings(std::process::id()).find(is_own).expect("this program is not mapped")
     }
 
     #[test]
     fn missing_file_is_requested_again() {
-        let mut unwinder = StackUnwinder::new().expect("the reader thread starts");
+        let mut unwinder = StackUnwinder::new().expect("the reader thread does not start");
         let own_pid = std::process::id();
         let mut other = find_own_mapping();
         other.file.inode = other.file.inode.wrapping_add(1);
@@ -347,7 +347,7 @@ mod tests {
         unwinder.update_modules(own_pid);
         let entry = &unwinder.processes[&own_pid];
         assert!(entry.files.is_empty() && entry.retry_at.is_none(), "nothing was mapped since");
-        unwinder.processes.get_mut(&own_pid).expect("the process has an entry").retry_at =
+        unwinder.processes.get_mut(&own_pid).expect("the process has no entry").retry_at =
             Some(Instant::now());
         // The thread may be late on a busy machine.
         for _ in 0..100 {
@@ -372,7 +372,7 @@ mod tests {
             Some(None)
         };
         let mut unwinder = StackUnwinder::with_reader(Arc::new(read), Duration::from_millis(20))
-            .expect("the reader thread starts");
+            .expect("the reader thread does not start");
         let own_pid = std::process::id();
         let mut other = find_own_mapping();
         other.file.inode = other.file.inode.wrapping_add(1);
@@ -394,7 +394,7 @@ mod tests {
 
     #[test]
     fn files_and_cache_are_bounded() {
-        let mut unwinder = StackUnwinder::new().expect("the reader thread starts");
+        let mut unwinder = StackUnwinder::new().expect("the reader thread does not start");
         unwinder.bytes = MAX_TABLE_BYTES;
         unwinder.processes.insert(1, ProcessModules::default());
         for inode in 0..=MAX_FILES as u64 {

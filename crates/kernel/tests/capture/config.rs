@@ -25,7 +25,7 @@ fn select_hook(events: &[DecodedEvent], hook: u16) -> impl Iterator<Item = &Deco
 fn session_contains_the_system_configuration() {
     again(5, || {
         let Some(events) = capture(&CaptureSettings::default(), || {}) else { return };
-        let cpu = select_hook(&events, CONFIG_CPU).next().expect("the processor event is captured");
+        let cpu = select_hook(&events, CONFIG_CPU).next().expect("no processor event is captured");
         assert_eq!(select_hook(&events, CONFIG_CPU).count(), 1, "once, at the end");
         assert_eq!(cpu.header_ids.0, std::process::id());
         let memory = read_trimmed("/proc/meminfo");
@@ -37,7 +37,7 @@ fn session_contains_the_system_configuration() {
             read_trimmed("/proc/cpuinfo").lines().filter(|line| line.starts_with("processor")).count() as u64;
         assert_eq!(cpu.number("NumberOfProcessors"), online);
         assert_eq!(select_hook(&events, CONFIG_PROCESSORS).count() as u64, online);
-        let groups = select_hook(&events, CONFIG_PROCESSOR_GROUP).next().expect("the group event is captured");
+        let groups = select_hook(&events, CONFIG_PROCESSOR_GROUP).next().expect("no group event is captured");
         let processor_count: u32 = groups.fields.numbers("Affinity").iter().map(|mask| mask.count_ones()).sum();
         assert_eq!(u64::from(processor_count), online);
         let adapters = select_hook(&events, CONFIG_NIC);
@@ -50,7 +50,7 @@ fn session_contains_the_system_configuration() {
             .retain(|name: &String| std::path::Path::new(&format!("/sys/class/net/{name}/ifindex")).exists());
         expected.sort_unstable();
         assert_eq!(names, expected);
-        let first = events.iter().find(|event| event.class == class::CONFIG).expect("the record is valid");
+        let first = events.iter().find(|event| event.class == class::CONFIG).expect("the record is not valid");
         let first = (first.hook, first.number("TcpTimedWaitDelay"));
         assert_eq!(first, (Some(CONFIG_NETWORK), 60), "the first configuration event");
         let find_sys_config_ex = |opcode| {

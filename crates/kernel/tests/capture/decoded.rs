@@ -48,7 +48,7 @@ pub(crate) fn capture(settings: &CaptureSettings, work: impl FnOnce()) -> Option
     for cpu in 0..cpu_count() {
         while let Some((next, bytes)) = support::pop_record(&mut capture, cpu) {
             events.extend(decode_event(
-                &Record::parse(&bytes, cpu).expect("the record is valid"),
+                &Record::parse(&bytes, cpu).expect("the record is not valid"),
                 cpu,
                 next.raw,
             ));

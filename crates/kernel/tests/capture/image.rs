@@ -64,7 +64,7 @@ int main(int argc, char **argv) {
 /// Builds the program and its library with these options in a temporary directory. Returns `None`
 /// if there is no compiler.
 fn build_program(program: &[&str], library: &[&str]) -> Option<tempfile::TempDir> {
-    let folder = tempfile::tempdir().expect("the folder is created");
+    let folder = tempfile::tempdir().expect("the folder is not created");
     let at = |name: &str| folder.path().join(name);
     std::fs::write(at("program.c"), PROGRAM).unwrap();
     std::fs::write(at("library.c"), "int answer(void) { return 42; }\n").unwrap();
@@ -90,19 +90,19 @@ impl RunningProgram {
     fn start(folder: &Path, more: &[&str]) -> Self {
         let mut command = Command::new(folder.join("program"));
         command.arg(folder.join("library.so")).args(more);
-        Self::from_command(command).expect("the program starts")
+        Self::from_command(command).expect("the program does not start")
     }
 
     fn from_command(mut command: Command) -> Option<Self> {
         let mut child =
-            command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("the program starts");
+            command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("the program does not start");
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines().map(Result::unwrap);
         let Some(first) = lines.next() else {
             drop(child.stdin.take());
             let _ = child.wait();
             return None;
         };
-        let (pid, base) = first.split_once(" 0x").expect("the program prints two words");
+        let (pid, base) = first.split_once(" 0x").expect("the program does not print two words");
         let maps = lines.take_while(|line| line != "end").collect();
         let library = u64::from_str_radix(base, 16).unwrap();
         Some(Self { pid: pid.parse().unwrap(), library, maps, child })
@@ -161,7 +161,7 @@ fn read_build_id(file: &Path) -> Option<Vec<u8>> {
     let digits = text
         .split("Build ID: ")
         .nth(1)
-        .expect("readelf prints a build id")
+        .expect("readelf prints no build id")
         .split_whitespace()
         .next()
         .unwrap();
@@ -197,7 +197,7 @@ fn settings() -> CaptureSettings {
 }
 
 fn canonical_path(path: &Path) -> PathBuf {
-    path.canonicalize().expect("the path is known")
+    path.canonicalize().expect("the path is not known")
 }
 
 #[test]
@@ -301,7 +301,7 @@ fn rundowns_contain_the_images_of_running_programs() {
                 && event.number("ProcessId") == u64::from(pid)
                 && Path::new(event.text("FileName")) == program
         };
-        let program = events.iter().find(is_program).expect("the program starts");
+        let program = events.iter().find(is_program).expect("the program does not start");
         assert_eq!(program.number("DefaultBase"), program.number("ImageBase"), "linked for this address");
         assert_eq!(program.number("DefaultBase"), 0x40_0000);
         let first =
@@ -368,16 +368,16 @@ fn kernel_is_the_first_image() {
         let base = events
             .iter()
             .find(|event| event.is_image(KERNEL_BASE))
-            .expect("the base of the kernel is captured");
+            .expect("the base of the kernel is not captured");
         let image =
-            events.iter().find(|event| event.is_image(RUNDOWN_START)).expect("an image event is captured");
+            events.iter().find(|event| event.is_image(RUNDOWN_START)).expect("no image event is captured");
         assert_eq!((base.number("ImageBase"), image.number("ImageBase")), (text, text));
         assert_eq!((image.text("FileName"), image.number("ProcessId")), ("[kernel.kallsyms]", 0));
         assert_eq!(image.header_ids.0, std::process::id(), "written by this process");
         let id = events
             .iter()
             .find(|event| event.opcode == ID_RSDS && event.class == class::IMAGE_ID)
-            .expect("the build id of the kernel is captured");
+            .expect("the build id of the kernel is not captured");
         let notes = std::fs::read("/sys/kernel/notes").unwrap();
         assert_eq!(id.payload[12..32], notes[16..36]);
     });
@@ -454,7 +454,7 @@ fn deleted_library_and_generated_code_keep_their_names() {
             let at = events
                 .iter()
                 .position(|event| is_match(&event) && event.text("FileName") == name)
-                .expect("the library event is captured");
+                .expect("no library event is captured");
             if let Some(build_id) = &build_id {
                 assert_eq!(events[at - 1].payload[12..32], **build_id, "read from a deleted file");
             }

@@ -14,7 +14,7 @@ use crate::support::{CapturedEvent, capture_with_changes, cpu_count, select_hook
 /// Returns the sum over all processors of the counts in a table, for lines whose labels
 /// `is_selected` accepts.
 fn sum_kernel_counts(table: &str, is_selected: impl Fn(&str) -> bool) -> u64 {
-    let text = fs::read_to_string(table).expect("the table is readable");
+    let text = fs::read_to_string(table).expect("the table is not readable");
     let lines = text.lines().filter_map(|line| line.trim().split_once(':'));
     let counts = |line: &str| -> u64 {
         line.split_ascii_whitespace()

@@ -20,7 +20,7 @@ fn is_system(error: &Error, errno: i32) -> bool {
 /// Connects to a path and returns both ends.
 fn connect_and_accept(listener: &Listener, path: &Path) -> (Connection, Connection) {
     let client = Connection::connect(path, LONG_TIMEOUT).unwrap();
-    (client, listener.accept().unwrap().expect("a connection waits"))
+    (client, listener.accept().unwrap().expect("no connection waits"))
 }
 
 /// Sends bytes and descriptors that no valid message has.

@@ -180,7 +180,7 @@ mod tests {
 
     #[test]
     fn this_machine_has_a_loopback_address() {
-        let addresses = read_addresses().expect("the kernel answers");
+        let addresses = read_addresses().expect("the kernel does not answer");
         if std::path::Path::new("/sys/class/net/lo").exists() && !addresses.is_empty() {
             assert!(addresses.iter().any(|entry| entry.address.is_loopback()), "{addresses:?}");
         }

@@ -41,7 +41,7 @@ impl FakeMachine {
 fn assert_documented_layout(event: &ConfigEvent) {
     let [opcode, _] = event.hook.to_le_bytes();
     let (shape, name) =
-        shape_of(&class::CONFIG, opcode, event.version).expect("the event has a documented shape");
+        shape_of(&class::CONFIG, opcode, event.version).expect("the event has no documented shape");
     let (mut offset, mut count) = (0, 0);
     for field in shape.fields {
         let times = if let Repeat::By(_) = field.repeat { count } else { 1 };
@@ -50,7 +50,7 @@ fn assert_documented_layout(event: &ConfigEvent) {
                 (Some(size), _) => size,
                 (None, Ty::Wz) => {
                     let units = event.payload[offset..].as_chunks::<2>().0;
-                    (units.iter().position(|unit| *unit == [0, 0]).expect("the text is terminated") + 1) * 2
+                    (units.iter().position(|unit| *unit == [0, 0]).expect("the text is not terminated") + 1) * 2
                 }
                 (None, other) => panic!("{other:?}"),
             };

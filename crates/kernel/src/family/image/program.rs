@@ -372,7 +372,7 @@ mod tests {
         std::fs::copy(std::env::current_exe().unwrap(), &plain).unwrap();
         let path = plain.to_str().unwrap();
         let inode =
-            plain::find_plain_file(path, OFlags::NOFOLLOW).expect("the copy is a plain file").version.inode;
+            plain::find_plain_file(path, OFlags::NOFOLLOW).expect("the copy is not a plain file").version.inode;
         let mut programs = Programs::default();
         let identity = FileIdentity::Inode(inode);
         let mapping = FileMapping { pid: u32::MAX, start: 0x1000, end: 0x2000, path, identity };

@@ -141,7 +141,7 @@ fn own_code_address_is_found_in_own_program() {
     let here = own_code_address_is_found_in_own_program as fn() as usize as u64;
     let own_images = images.read_process(std::process::id());
     let image =
-        own_images.iter().find(|image| image.contains(here)).expect("this test's code lies in an image");
+        own_images.iter().find(|image| image.contains(here)).expect("no image contains this test's code");
     assert_eq!(Path::new(&*image.name), std::env::current_exe().unwrap().canonicalize().unwrap());
     assert!(image.base < here && here < image.end());
     assert!(!own_images.iter().any(|image| image.contains(0x10)));

@@ -50,7 +50,7 @@ fn align_to_page(memory: &mut [u8]) -> &mut [u8] {
 #[test]
 fn direct_reads_and_writes_are_recorded_with_size_and_offset() {
     again(5, || {
-        let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("the folder is created");
+        let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("the folder is not created");
         let Some((file, disk)) = create_direct_file(folder.path()) else {
             return skip("disk", "no file on a disk that supports direct I/O");
         };
@@ -59,13 +59,13 @@ fn direct_reads_and_writes_are_recorded_with_size_and_offset() {
         let mut memory = vec![7; REQUEST_BYTES + 4096];
         for piece in 0..REQUEST_COUNT {
             file.write_all_at(align_to_page(&mut memory), (piece * STRIDE_BYTES) as u64)
-                .expect("the write succeeds");
+                .expect("the write fails");
         }
         for piece in 0..REQUEST_COUNT {
             file.read_exact_at(align_to_page(&mut memory), (piece * STRIDE_BYTES) as u64)
-                .expect("the read succeeds");
+                .expect("the read fails");
         }
-        file.sync_all().expect("the flush succeeds");
+        file.sync_all().expect("the flush fails");
         let events = running.end();
         let own_events = |hook: u16| -> Vec<&CapturedEvent> {
             let has_size = |event: &CapturedEvent| event.number("TransferSize") == REQUEST_BYTES as u64;
@@ -96,7 +96,7 @@ fn direct_reads_and_writes_are_recorded_with_size_and_offset() {
             let start = events
                 .iter()
                 .find(|event| event.hook == hook && event.number("Irp") == end.number("Irp"))
-                .expect("the start of a request");
+                .expect("the request has no start event");
             assert_eq!(start.number("IssuingThreadId"), end.number("IssuingThreadId"));
             assert_eq!(end.raw - start.raw, end.number("HighResResponseTime"));
             assert_eq!(end.number("ByteOffset") % 512, 0);
@@ -140,17 +140,17 @@ fn direct_reads_and_writes_are_recorded_with_size_and_offset() {
 fn request_that_is_too_large_is_split() {
     again(5, || {
         const FILE_BYTES: usize = 8 << 20;
-        let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("the folder is created");
+        let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("the folder is not created");
         let Some((file, disk)) = create_direct_file(folder.path()) else {
             return skip("disk", "no file on a disk that supports direct I/O");
         };
         let mut memory = vec![7; FILE_BYTES + 4096];
         // Allocates all blocks before the capture.
-        file.write_all_at(align_to_page(&mut memory), 0).expect("the write succeeds");
-        file.sync_all().expect("the flush succeeds");
+        file.write_all_at(align_to_page(&mut memory), 0).expect("the write fails");
+        file.sync_all().expect("the flush fails");
         let groups = [Group::DISK_IO, Group::DISK_IO_INIT, Group::SPLIT_IO];
         let Some(running) = RunningCapture::start(&groups, &[]) else { return };
-        file.write_all_at(align_to_page(&mut memory), 0).expect("the write succeeds");
+        file.write_all_at(align_to_page(&mut memory), 0).expect("the write fails");
         let events = running.end();
         let writes =
             || events.iter().filter(|event| event.hook == DISK_WRITE && event.number("DiskNumber") == disk);

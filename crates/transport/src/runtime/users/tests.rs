@@ -205,7 +205,7 @@ fn excess_folders_are_dropped_from_largest_users_then_at_random() {
 #[test]
 fn last_steps_enter_no_mount_and_no_link() {
     let root = open_without_links(Path::new("/")).unwrap();
-    let proc = open_without_links(Path::new("/proc")).expect("folders above may be mounts");
+    let proc = open_without_links(Path::new("/proc")).expect("a mount above the folder is refused");
     let flags = OFlags::PATH | OFlags::DIRECTORY;
     let is_missing = openat2(&root, ".", flags, Mode::empty(), ResolveFlags::NO_XDEV).is_err();
     if !crate::skip::can(!is_missing, "openat2", "the kernel or a filter of system calls refuses openat2") {
@@ -213,7 +213,7 @@ fn last_steps_enter_no_mount_and_no_link() {
     }
     assert_eq!(open_in_mount(&root, OsStr::new("proc"), flags).unwrap_err(), Errno::XDEV);
     assert!(open_in_mount(&proc, OsStr::new("self"), flags).is_err(), "a link is not followed");
-    open_in_mount(&proc, OsStr::new("sys"), flags).expect("a folder of the same mount");
+    open_in_mount(&proc, OsStr::new("sys"), flags).expect("a folder of the same mount cannot be opened");
 }
 
 #[test]
