@@ -50,7 +50,7 @@ fn session_contains_the_system_configuration() {
             .retain(|name: &String| std::path::Path::new(&format!("/sys/class/net/{name}/ifindex")).exists());
         expected.sort_unstable();
         assert_eq!(names, expected);
-        let first = events.iter().find(|event| event.class == class::CONFIG).expect("the record is not valid");
+        let first = events.iter().find(|event| event.class == class::CONFIG).expect("there is no configuration event");
         let first = (first.hook, first.number("TcpTimedWaitDelay"));
         assert_eq!(first, (Some(CONFIG_NETWORK), 60), "the first configuration event");
         let find_sys_config_ex = |opcode| {

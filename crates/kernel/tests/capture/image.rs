@@ -197,7 +197,7 @@ fn settings() -> CaptureSettings {
 }
 
 fn canonical_path(path: &Path) -> PathBuf {
-    path.canonicalize().expect("the path is not known")
+    path.canonicalize().expect("the path does not exist")
 }
 
 #[test]
@@ -301,7 +301,7 @@ fn rundowns_contain_the_images_of_running_programs() {
                 && event.number("ProcessId") == u64::from(pid)
                 && Path::new(event.text("FileName")) == program
         };
-        let program = events.iter().find(is_program).expect("the program does not start");
+        let program = events.iter().find(is_program).expect("the program is not in the rundown");
         assert_eq!(program.number("DefaultBase"), program.number("ImageBase"), "linked for this address");
         assert_eq!(program.number("DefaultBase"), 0x40_0000);
         let first =

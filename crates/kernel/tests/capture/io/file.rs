@@ -147,7 +147,7 @@ fn rename_delete_list_and_failed_open_are_recorded() {
         // Unusual flags distinguish this open from those of other missing files.
         let flags = libc::O_NOFOLLOW | libc::O_SYNC;
         OpenOptions::new().read(true).custom_flags(flags).open(&old).expect_err("the file exists");
-        let mut entries = fs::read_dir(folder.path()).expect("the folder is not created");
+        let mut entries = fs::read_dir(folder.path()).expect("the folder is not readable");
         running.poll();
         assert_eq!(entries.by_ref().count(), 1);
         drop(entries);
