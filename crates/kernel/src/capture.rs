@@ -155,7 +155,8 @@ impl Capture {
         open_events.begin();
     }
 
-    /// Returns a descriptor that is readable when a ring has reached its watermark or a record is urgent.
+    /// Returns a descriptor that is readable when a ring has reached its watermark or a record is
+    /// urgent.
     #[must_use]
     pub fn wake(&self) -> BorrowedFd<'_> {
         self.epoll_fd.as_fd()
@@ -249,8 +250,8 @@ impl Capture {
         self.release();
     }
 
-    /// Stops all events and unmaps the rings. This frees the locked memory early: closing the events
-    /// may take seconds.
+    /// Stops all events and unmaps the rings. This frees the locked memory early: closing the
+    /// events may take seconds.
     fn release(&mut self) {
         for ring in &self.rings {
             // Errors are ignored as in `begin`.

@@ -8,8 +8,8 @@
 //!    lock from beginning to end, including the rundown, which may take seconds. A change waits for
 //!    the poll, so it is made by a thread that may block.
 //! 2. The queries [`CaptureControl::missing_events`], [`CaptureControl::unwatched_threads`] and
-//!    [`CaptureControl::abandoned_reads`] use a separate lock, which is held only to copy values: no
-//!    query waits for a poll.
+//!    [`CaptureControl::abandoned_reads`] use a separate lock, which is held only to copy values:
+//!    no query waits for a poll.
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -37,8 +37,8 @@ pub(crate) struct SharedCapture {
     pub(crate) is_rundown_due: AtomicBool,
 }
 
-/// The events, threads and reads that a capture leaves out, as the queries of [`CaptureControl`] return
-/// them.
+/// The events, threads and reads that a capture leaves out, as the queries of [`CaptureControl`]
+/// return them.
 #[derive(Debug, Default)]
 struct Omissions {
     missing_events: Vec<String>,

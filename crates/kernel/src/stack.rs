@@ -11,7 +11,8 @@
 //! ```
 //!
 //! - S1 A part without frames is not written.
-//! - S2 A stack has at most 192 frames, the published limit, or fewer if the kernel's limit is lower.
+//! - S2 A stack has at most 192 frames, the published limit, or fewer if the kernel's limit is
+//!   lower.
 //! - S3 If the sample contains a copy of the user stack, it is unwound with DWARF tables, and the
 //!   frames from frame pointers, which are wrong for programs built without them, are ignored. They
 //!   are used if unwinding yields nothing.

@@ -9,8 +9,8 @@
 //!    assumed.
 //! 2. A field `__data_loc T name` points to its data: offset in the low half, length in the high
 //!    half of 32 bits.
-//! 3. If tracefs is not mounted, a process with the right to mount creates a detached mount. It is attached
-//!    to no directory, so no other process sees it, and it ends with its file descriptor.
+//! 3. If tracefs is not mounted, a process with the right to mount creates a detached mount. It is
+//!    attached to no directory, so no other process sees it, and it ends with its file descriptor.
 
 use std::fs::File;
 use std::io::{self, Read, Write};

@@ -204,7 +204,7 @@ pub struct RegionParams {
     pub layout: Layout,
     /// Counter that stamps are read from.
     pub clock: crate::clock::Counter,
-    /// Fill of a ring, in bytes, at which the owner is woken; 0 and 1 wake the owner at the first record.
+    /// Fill of a ring, in bytes, at which the owner is woken; with 0 and 1, at the first record.
     pub wake_at: u32,
     /// Size of the largest record that the session can store, in bytes.
     pub max_record: u32,

@@ -9,8 +9,8 @@
 //!
 //! 1. No call waits longer than its timeout, whatever the other end does; zero means not at all.
 //! 2. Received descriptors belong to their envelope and are closed with it. A packet that was cut,
-//!    has too many of them, or is not a message, is an error; its descriptors are closed. Closing may
-//!    wait, so a process that receives from untrusted peers leaves that to a [`Janitor`].
+//!    has too many of them, or is not a message, is an error; its descriptors are closed. Closing
+//!    may wait, so a process that receives from untrusted peers leaves that to a [`Janitor`].
 //! 3. A socket file appears under its name only when its owner listens and its permissions are set:
 //!    it is bound under another name, prepared, and renamed. So a client that is refused at that
 //!    name knows that the socket is stale.
@@ -18,8 +18,8 @@
 //!    6.16 and later; before, untrusted peers can send them at any time).
 //! 5. End of file, `EPIPE` and `ECONNRESET` are all [`Error::Closed`]. No signal is raised.
 //!    Messages that the other end sent before are received first.
-//! 6. If a program shares the descriptor table, each use of a socket is preceded by a check that its
-//!    number still refers to it ([`GuardedDescriptor`]). If not, the connection is
+//! 6. If a program shares the descriptor table, each use of a socket is preceded by a check that
+//!    its number still refers to it ([`GuardedDescriptor`]). If not, the connection is
 //!    [`Error::Closed`], and its number is not touched.
 //!
 //! Any number of threads may send; one at a time may receive. This module does not decide which end

@@ -184,7 +184,8 @@ fn dispatch_sample(route: &EventRoute, record: &[u8], cpu: u16, families: &mut F
     out.scratch = with_sample.scratch;
 }
 
-/// Updates the modules that the unwinder keeps for each process. `tasks` is the state after this record.
+/// Updates the modules that the unwinder keeps for each process. `tasks` is the state after this
+/// record.
 fn update_unwinder(unwinder: &mut StackUnwinder, tasks: &Tasks, record: &Sideband<'_>) {
     match record {
         Sideband::Mmap(mmap) => unwinder.note_mapping(mmap),

@@ -2,12 +2,12 @@
 //!
 //! ```text
 //!   Mapped    perf ring ────────────────────────────────────────▶ RingMerger
-//!   Relayed   perf ring ──weir-rings, at a watermark──▶ RelayQueue ▶ RingMerger, at each poll
+//!   Relayed   perf ring ──weir-rings, at a watermark──▶ RelayQueue ─▶ RingMerger, at each poll
 //! ```
 //!
 //! 1. A poll reads `/proc`, loads unwind tables and opens events, which takes up to half a second.
-//!    A ring of 512 KiB holds 32 stack copies of 16 KiB: 32 ms of samples. So the thread only copies
-//!    records.
+//!    A ring of 512 KiB holds 32 stack copies of 16 KiB: 32 ms of samples. So the thread only
+//!    copies records.
 //! 2. A poll takes the queue and then empties the ring, so it sees all earlier records.
 //! 3. The queue of a ring is bounded, but not smaller than the ring. Records that do not fit into
 //!    the queue stay in the ring until the next poll; the kernel counts those that do not fit

@@ -101,8 +101,8 @@ impl EventFamily for ScheduleFamily {
         ROWS
     }
 
-    /// Writes the context switches of scope `Own`, which has no tracepoints. The records do not name
-    /// the other thread.
+    /// Writes the context switches of scope `Own`, which has no tracepoints. The records do not
+    /// name the other thread.
     fn on_sideband(&mut self, record: &SidebandRecord<'_>, context: &mut Context, out: &mut Out<'_>) {
         let Sideband::Switch { is_out, is_preempted } = record.body else { return };
         if !context.groups.has(Group::CSWITCH) {

@@ -17,8 +17,8 @@ fn own_fault_settings() -> CaptureSettings {
 
 /// Opens the ring of a processor; skips the test and returns `None` if that is not possible here.
 fn open_ring_or_skip(settings: &CaptureSettings, cpu: i32) -> Option<PerfRing> {
-    let owner = Targets::ring_target(settings.scope);
-    let event = PerfEvent::open(&task_records_attr(settings), owner, cpu);
+    let target = Targets::ring_target(settings.scope);
+    let event = PerfEvent::open(&task_records_attr(settings), target, cpu);
     let ring = event.and_then(|event| PerfRing::new(event, settings.ring_bytes));
     ring.map_err(|error| skip::skip("perf events of one's own threads", &error.to_string())).ok()
 }

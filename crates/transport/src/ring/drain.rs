@@ -171,8 +171,9 @@ impl RegionReader {
         }
     }
 
-    /// Gives pages that were read back to the system if little is written. Call it periodically: the
-    /// bytes that went through a ring between two calls decide whether its pages are given back.
+    /// Gives pages that were read back to the system if little is written. Call it periodically:
+    /// the bytes that went through a ring between two calls decide whether its pages are given
+    /// back.
     pub fn give_back(&mut self) {
         for ring in &mut self.rings {
             ring.measure_rate();

@@ -26,9 +26,9 @@ use crate::random::random;
 const MAX_STEPS: usize = 100_000;
 
 impl RuntimeDir {
-    /// Removes everything that is not a provider socket, and sockets of a user beyond `max_per_user`:
-    /// all users may create files in the folder of the system's daemon, and none may fill it.
-    /// Returns how many entries were removed.
+    /// Removes everything that is not a provider socket, and sockets of a user beyond
+    /// `max_per_user`: all users may create files in the folder of the system's daemon, and none
+    /// may fill it. Returns how many entries were removed.
     pub fn sweep_providers(&self, max_per_user: usize) -> Result<usize> {
         let to_error = |e: Errno| Error::system("reading the folder of providers", io::Error::from(e));
         let folder = match open_folder(CWD, self.providers().as_os_str()) {

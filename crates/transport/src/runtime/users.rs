@@ -207,8 +207,8 @@ fn parse_folder_uid(name: &OsStr) -> Option<u32> {
 }
 
 /// Returns the folders of users in a list of sockets, each once and ordered by owner, which
-/// `find_owner` returns. Beyond the limit, folders of users with the most folders are left out, then of users
-/// with the highest numbers from `random_rank`.
+/// `find_owner` returns. Beyond the limit, folders of users with the most folders are left out,
+/// then of users with the highest numbers from `random_rank`.
 fn find_folders(
     mut sockets: impl BufRead,
     mounts: &Mounts,

@@ -31,7 +31,7 @@ fn send_raw(to: &Connection, bytes: &[u8], descriptors: &[BorrowedFd<'_>]) {
     sendmsg(to, &[IoSlice::new(bytes)], &mut control, SendFlags::empty()).unwrap();
 }
 
-#[check]
+#[test]
 fn messages_arrive_whole_and_in_order() {
     let (a, b) = Connection::pair().unwrap();
     assert!(b.receive(NO_WAIT).unwrap().is_none());
@@ -52,7 +52,7 @@ fn messages_arrive_whole_and_in_order() {
     assert!(b.receive(NO_WAIT).unwrap().is_none());
 }
 
-#[check]
+#[test]
 fn descriptors_come_with_their_message_and_are_not_inherited() {
     let (a, b) = Connection::pair().unwrap();
     let (reader, writer) = rustix::pipe::pipe().unwrap();
@@ -70,7 +70,7 @@ fn descriptors_come_with_their_message_and_are_not_inherited() {
     assert_eq!(text, "through", "all copies of the writing end are closed");
 }
 
-#[check]
+#[test]
 fn too_many_descriptors_are_rejected_on_both_sides_and_closed() {
     let (a, b) = Connection::pair().unwrap();
     let (reader, writer) = rustix::pipe::pipe().unwrap();
@@ -86,7 +86,7 @@ fn too_many_descriptors_are_rejected_on_both_sides_and_closed() {
     assert_eq!(File::from(reader).read(&mut [0]).unwrap(), 0, "all copies are closed");
 }
 
-#[check]
+#[test]
 fn invalid_packet_is_an_error_and_the_next_message_arrives() {
     let (a, b) = Connection::pair().unwrap();
     send_raw(&a, b"hello, daemon", &[]);
@@ -97,7 +97,7 @@ fn invalid_packet_is_an_error_and_the_next_message_arrives() {
     assert_eq!(b.receive(LONG_TIMEOUT).unwrap().unwrap().request, 9);
 }
 
-#[check]
+#[test]
 fn full_queue_times_out_and_continues_when_it_is_drained() {
     let (a, b) = Connection::pair().unwrap();
     let mut sent = 0;
@@ -118,7 +118,7 @@ fn full_queue_times_out_and_continues_when_it_is_drained() {
     });
 }
 
-#[check]
+#[test]
 fn messages_sent_before_the_close_arrive_first() {
     let (a, b) = Connection::pair().unwrap();
     a.send(1, &ack(1), &[], LONG_TIMEOUT).unwrap();
@@ -132,7 +132,7 @@ fn messages_sent_before_the_close_arrive_first() {
     assert!(matches!(a.receive(LONG_TIMEOUT), Err(Error::Closed)), "unread messages make it a reset");
 }
 
-#[check]
+#[test]
 fn both_ends_know_each_other() {
     let this_process = Peer {
         pid: std::process::id(),
@@ -149,7 +149,7 @@ fn both_ends_know_each_other() {
     assert!(listener.accept().unwrap().is_none());
 }
 
-#[check]
+#[test]
 fn socket_file_has_requested_mode_and_no_other_file_stays() {
     let folder = tempfile::tempdir().unwrap();
     for mode in [0o600, 0o666] {
@@ -162,7 +162,7 @@ fn socket_file_has_requested_mode_and_no_other_file_stays() {
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 2);
 }
 
-#[check]
+#[test]
 fn live_socket_stays_and_stale_one_is_replaced() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("s");
@@ -181,7 +181,7 @@ fn live_socket_stays_and_stale_one_is_replaced() {
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
 }
 
-#[check]
+#[test]
 fn file_that_is_not_a_socket_is_never_replaced() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("precious");
@@ -194,7 +194,7 @@ fn file_that_is_not_a_socket_is_never_replaced() {
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 2);
 }
 
-#[check]
+#[test]
 fn paths_longer_than_an_address_work() {
     let root = tempfile::tempdir().unwrap();
     let folder: PathBuf = root.path().join("f".repeat(90)).join("g".repeat(90));
@@ -208,7 +208,7 @@ fn paths_longer_than_an_address_work() {
     connect_and_accept(&Listener::bind(&path, 0o600).unwrap(), &path);
 }
 
-#[check]
+#[test]
 fn connect_to_a_full_queue_is_bounded() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("s");
@@ -228,7 +228,7 @@ fn connect_to_a_full_queue_is_bounded() {
     });
 }
 
-#[check]
+#[test]
 fn only_seqpacket_sockets_are_taken_over() {
     let stream = std::os::unix::net::UnixStream::pair().unwrap().0;
     assert!(matches!(Connection::from_fd(stream.into()), Err(Error::Invalid(_))));
@@ -248,7 +248,7 @@ fn can_refuse_descriptors() -> bool {
     crate::skip::can(can, "passrights", "this kernel has no SO_PASSRIGHTS")
 }
 
-#[check]
+#[test]
 fn accepted_connection_takes_descriptors_only_on_request() {
     if !can_refuse_descriptors() {
         return;
@@ -272,7 +272,7 @@ fn accepted_connection_takes_descriptors_only_on_request() {
     }
 }
 
-#[check]
+#[test]
 fn connection_without_descriptors_takes_none_until_requested() {
     if !can_refuse_descriptors() {
         return;
@@ -290,7 +290,7 @@ fn connection_without_descriptors_takes_none_until_requested() {
     assert_eq!(client.receive(LONG_TIMEOUT).unwrap().unwrap().descriptors.len(), 1);
 }
 
-#[check]
+#[test]
 fn groups_of_the_other_end_are_sorted() {
     let (a, _b) = Connection::pair().unwrap();
     let mut own: Vec<u32> =
@@ -299,7 +299,7 @@ fn groups_of_the_other_end_are_sorted() {
     assert_eq!(a.peer_groups(), Some(own));
 }
 
-#[check]
+#[test]
 fn groups_are_those_of_the_connecting_thread_within_a_limit() {
     if !rustix::process::geteuid().is_root() {
         return crate::skip::skip("root", "taking groups needs root");
@@ -319,7 +319,7 @@ fn groups_are_those_of_the_connecting_thread_within_a_limit() {
     assert_eq!(read_groups((0..=most).collect()), None);
 }
 
-#[check]
+#[test]
 fn ended_peer_process_is_recognised() {
     const SOCKET: &str = "TRACEWEIR_TEST_SOCKET";
     if let Some(path) = std::env::var_os(SOCKET) {
@@ -344,7 +344,7 @@ fn ended_peer_process_is_recognised() {
     assert_eq!(connection.peer_has_ended(), is_supported);
 }
 
-#[check]
+#[test]
 fn messages_of_a_peer_that_closed_without_reading_arrive() {
     let (a, b) = Connection::pair().unwrap();
     b.send(1, &Message::Done, &[], NO_WAIT).unwrap();
