@@ -160,10 +160,10 @@ fn start_job<T: Send + 'static>(
     let worker = take_idle_worker()?;
     let (sender, receiver) = channel();
     let job: ReadJob = Box::new(move || {
-        let begun = Instant::now();
+        let start = Instant::now();
         let answer = work();
         // This fails if the caller no longer waits.
-        let _ = sender.send((answer, begun.elapsed()));
+        let _ = sender.send((answer, start.elapsed()));
     });
     worker.send(job).ok()?;
     Some(receiver)
@@ -225,12 +225,12 @@ mod tests {
     fn blocked_work_times_out_and_other_work_runs() {
         assert_eq!(run_until_served(|| 7), 7);
         let (release, released) = channel::<()>();
-        let begun = Instant::now();
+        let start = Instant::now();
         let blocked = run_with_timeout(Duration::from_millis(20), move || {
             let _ = released.recv();
         });
         assert_eq!(blocked, None);
-        assert!(begun.elapsed() < Duration::from_secs(30));
+        assert!(start.elapsed() < Duration::from_secs(30));
         assert_eq!(run_until_served(|| 8), 8, "another worker runs the second work");
         drop(release);
     }
@@ -254,14 +254,14 @@ mod tests {
     #[test]
     fn waits_of_a_poll_stay_within_its_budget() {
         begin_poll();
-        let begun = Instant::now();
+        let start = Instant::now();
         let (release, released) = channel::<()>();
         assert_eq!(run_for_process(7, READ_TIMEOUT, move || released.recv().is_ok()), None);
-        let after_timeout = begun.elapsed();
+        let after_timeout = start.elapsed();
         for _ in 0..1000 {
             assert_eq!(run_for_process(7, READ_TIMEOUT, || 1), None, "the process has caused a timeout");
         }
-        assert!(begun.elapsed() - after_timeout < READ_TIMEOUT, "calls for a blocked process return at once");
+        assert!(start.elapsed() - after_timeout < READ_TIMEOUT, "calls for a blocked process return at once");
         drop(release);
         let slow = || std::thread::sleep(Duration::from_millis(10));
         let served =

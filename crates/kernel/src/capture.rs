@@ -162,15 +162,15 @@ impl Capture {
         self.epoll_fd.as_fd()
     }
 
-    /// Handles the records that the kernel has written up to now; with `all`, also those that are
-    /// newer than the start of the poll.
-    pub fn poll(&mut self, clock: &dyn Clock, all: bool) {
+    /// Handles the records that the kernel has written up to now; with `includes_newer`, also those
+    /// that are newer than the start of the poll.
+    pub fn poll(&mut self, clock: &dyn Clock, includes_newer: bool) {
         blocking::begin_poll();
-        self.poll_rings(clock, all);
+        self.poll_rings(clock, includes_newer);
         self.control.shared.add_abandoned_reads(blocking::end_poll());
     }
 
-    fn poll_rings(&mut self, clock: &dyn Clock, all: bool) {
+    fn poll_rings(&mut self, clock: &dyn Clock, includes_newer: bool) {
         self.begin();
         self.relay.iter().for_each(Relay::clear_wakes);
         self.families.begin_poll();
@@ -182,7 +182,7 @@ impl Capture {
         }
         // The time is taken under the lock: events that were closed before wrote nothing newer.
         let poll_start_ns = now_ns();
-        let until_ns = if all { u64::MAX } else { poll_start_ns };
+        let until_ns = if includes_newer { u64::MAX } else { poll_start_ns };
         let mut out = Out {
             max_frames: self.max_frames,
             unwinder: self.unwinder.as_mut(),
@@ -215,7 +215,8 @@ impl Capture {
             merger.read_until_change(change, groups_before, &mut out);
         }
         merger.read_until(until_ns, &mut out);
-        // Unread records are newer than this. With `all`, newer records have been read too.
+        // Unread records are newer than this. With `includes_newer`, newer records have been read
+        // too.
         self.handled_until_ns = poll_start_ns;
         out.set_origin(0, self.handled_until_ns);
         self.families.finish_poll(&mut out);

@@ -110,7 +110,7 @@ pub(crate) fn image_name(name: &[u8]) -> String {
     String::from_utf8_lossy(name.get(..MAX_NAME_BYTES).unwrap_or(name)).into_owned()
 }
 
-/// Whether a mapping name is the path of a file.
+/// Returns whether a mapping name is the path of a file.
 pub(crate) fn is_file_path(name: &str) -> bool {
     name.starts_with('/') && name != ANONYMOUS
 }

@@ -370,7 +370,7 @@ impl PerfRing {
         self.was_full
     }
 
-    /// Returns whether an unknown number of records was skipped since the last call.
+    /// Returns whether an unknown number of records has been skipped since the last call.
     pub(crate) fn take_damage(&mut self) -> bool {
         std::mem::take(&mut self.is_damaged)
     }

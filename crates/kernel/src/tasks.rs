@@ -179,7 +179,7 @@ impl Tasks {
         if thread == 0 { Some(0) } else { self.threads.get(&thread).copied() }
     }
 
-    /// Whether a process is in the table.
+    /// Returns whether a process is in the table.
     pub(crate) fn has_process(&self, process: u32) -> bool {
         self.processes.contains_key(&process)
     }
@@ -227,7 +227,7 @@ impl Tasks {
         }
     }
 
-    /// Whether `/proc` shows us the exit code of a process.
+    /// Returns whether `/proc` shows us the exit code of a process.
     fn can_read_exit_code(&self, process: &LiveProcess) -> bool {
         self.can_trace || process.user == Some(rustix::process::geteuid().as_raw())
     }
@@ -430,9 +430,9 @@ impl Tasks {
         if self.remaining_wait.is_zero() {
             return false;
         }
-        let begun = Instant::now();
+        let start = Instant::now();
         std::thread::sleep(WAIT_STEP);
-        self.remaining_wait = self.remaining_wait.saturating_sub(begun.elapsed());
+        self.remaining_wait = self.remaining_wait.saturating_sub(start.elapsed());
         true
     }
 }

@@ -75,12 +75,12 @@ fn unprivileged_user_captures_own_processes() {
             let script = "i=0; while [ $i -lt 200000 ]; do i=$((i+1)); done; sleep 0.05";
             let mut started = Command::new("sh").args(["-c", script]).spawn().expect("the program does not start");
             child = started.id();
-            let begun = Instant::now();
+            let start = Instant::now();
             while started.try_wait().expect("the state of the program is not known").is_none() {
                 poll();
                 std::thread::sleep(Duration::from_millis(5));
             }
-            assert!(begun.elapsed() > Duration::from_millis(50));
+            assert!(start.elapsed() > Duration::from_millis(50));
         };
         let Some(seen) = capture_hooks(&settings, work) else { return };
         let count = |hook: u16, offset: usize, id: u32| {
@@ -246,8 +246,8 @@ fn use_cpu_time(span: Duration) {
         let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
         Duration::try_from(time).expect("the time is not positive")
     };
-    let begun = used();
-    while used() - begun < span {
+    let start = used();
+    while used() - start < span {
         std::hint::black_box((0..10_000_u64).fold(0, |sum, number| sum ^ std::hint::black_box(number)));
     }
 }

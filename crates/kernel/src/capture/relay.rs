@@ -120,7 +120,7 @@ impl RingSource {
         }
     }
 
-    /// Returns whether an unknown number of records was skipped since the last call.
+    /// Returns whether an unknown number of records has been skipped since the last call.
     pub(crate) fn take_damage(&mut self) -> bool {
         match self {
             Self::Mapped(ring) => ring.take_damage(),

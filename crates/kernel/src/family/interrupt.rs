@@ -61,7 +61,7 @@ const VECTOR_FUNCTIONS: [&str; 5] = [
     "sysvec_irq_work",
 ];
 
-/// Whether a symbol is one of the functions listed here.
+/// Returns whether a symbol is one of the functions listed here.
 pub(crate) fn is_routine(name: &str) -> bool {
     SOFTIRQ_FUNCTIONS
         .iter()

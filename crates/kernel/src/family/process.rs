@@ -299,7 +299,8 @@ impl PendingStart {
     }
 }
 
-/// Whether an id names a task: 0 stands for a task outside our PID namespace, −1 for a dead one.
+/// Returns whether an id names a task: 0 stands for a task outside our PID namespace, −1 for a dead
+/// one.
 fn is_valid_id(id: u32) -> bool {
     id != 0 && id != u32::MAX
 }

@@ -56,7 +56,7 @@ static ROWS: &[Row<SystemCallFamily>] = &[
     ),
 ];
 
-/// Whether a symbol is an entry function of a system call.
+/// Returns whether a symbol is an entry function of a system call.
 pub(crate) fn is_entry_function(name: &str) -> bool {
     name.starts_with(ENTRY_PREFIX)
 }

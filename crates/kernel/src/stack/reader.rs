@@ -148,9 +148,9 @@ impl TableReader {
         true
     }
 
-    /// Returns the next answer. With `waits` it waits for a moment.
-    pub(super) fn next_answer(&mut self, waits: bool) -> Option<(ModuleFileKey, TableAnswer)> {
-        let answer = if waits && !self.has_timed_out { self.wait_for_answer() } else { self.poll_answer() };
+    /// Returns the next answer. With `should_wait` it waits for a moment.
+    pub(super) fn next_answer(&mut self, should_wait: bool) -> Option<(ModuleFileKey, TableAnswer)> {
+        let answer = if should_wait && !self.has_timed_out { self.wait_for_answer() } else { self.poll_answer() };
         if answer.is_some() {
             self.has_timed_out = false;
             self.pending.pop_front();
@@ -167,11 +167,11 @@ impl TableReader {
 
     fn wait_for_answer(&mut self) -> Option<(ModuleFileKey, TableAnswer)> {
         let timeout = blocking::allowed_timeout(READ_TIMEOUT, None)?;
-        let begun = Instant::now();
+        let start = Instant::now();
         let answer = self.answers.recv_timeout(timeout);
         self.has_thread_ended = answer.as_ref().is_err_and(|error| *error == RecvTimeoutError::Disconnected);
         self.has_timed_out = answer.is_err();
-        blocking::charge_budget(begun.elapsed(), None, self.has_timed_out);
+        blocking::charge_budget(start.elapsed(), None, self.has_timed_out);
         answer.ok()
     }
 
@@ -235,7 +235,7 @@ mod tests {
     #[test]
     fn panic_while_reading_is_detected_at_once() {
         const ONE_HOUR: Duration = Duration::from_secs(3600);
-        for waits in [true, false] {
+        for should_wait in [true, false] {
             let read: ReadTables = Arc::new(|_, mapping| match mapping.file.inode {
                 6 => None,
                 _ => panic!("intended by this test"),
@@ -246,7 +246,7 @@ mod tests {
             let mut answer_count = 0;
             while reader.stuck_file(ONE_HOUR).is_none() {
                 assert!(Instant::now() < deadline, "the end of the thread was not detected");
-                answer_count += usize::from(reader.next_answer(waits).is_some());
+                answer_count += usize::from(reader.next_answer(should_wait).is_some());
                 std::thread::sleep(Duration::from_millis(1));
             }
             assert_eq!(

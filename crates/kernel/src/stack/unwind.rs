@@ -346,7 +346,7 @@ mod tests {
         assert!(!unwinder.add_mapping(own_pid, &other), "not read yet");
         unwinder.update_modules(own_pid);
         let entry = &unwinder.processes[&own_pid];
-        assert!(entry.files.is_empty() && entry.retry_at.is_none(), "nothing was mapped since");
+        assert!(entry.files.is_empty() && entry.retry_at.is_none(), "nothing has been mapped since");
         unwinder.processes.get_mut(&own_pid).expect("the process has no entry").retry_at =
             Some(Instant::now());
         // The thread may be late on a busy machine.

@@ -124,7 +124,7 @@ impl Connector {
         self.exits.remove(&thread);
     }
 
-    /// Whether the kernel reports exit statuses to this process.
+    /// Returns whether the kernel reports exit statuses to this process.
     pub(super) fn is_open(&self) -> bool {
         self.socket.is_some()
     }

@@ -117,7 +117,7 @@ fn parse_stat(text: &[u8]) -> Option<ProcStat> {
 }
 
 impl ProcStat {
-    /// Whether the task has ended and waits for its parent.
+    /// Returns whether the task has ended and waits for its parent.
     pub(crate) fn is_zombie(&self) -> bool {
         matches!(self.state, b'Z' | b'X')
     }
@@ -297,7 +297,7 @@ pub(crate) fn read_audit_session(pid: u32) -> u32 {
     std::str::from_utf8(&text).ok().and_then(|text| text.trim().parse().ok()).unwrap_or(NO_SESSION)
 }
 
-/// Whether this process has `CAP_SYS_PTRACE`.
+/// Returns whether this process has `CAP_SYS_PTRACE`.
 pub(crate) fn has_cap_sys_ptrace() -> bool {
     const CAP_SYS_PTRACE: u64 = 1 << 19;
     let status = read_bounded("/proc/self/status").unwrap_or_default();

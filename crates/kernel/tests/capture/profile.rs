@@ -31,8 +31,8 @@ fn used_cpu_time() -> Duration {
 
 #[inline(never)]
 fn use_cpu_time(duration: Duration) {
-    let (begun, mut sum) = (used_cpu_time(), 0_u64);
-    while used_cpu_time() - begun < duration {
+    let (start, mut sum) = (used_cpu_time(), 0_u64);
+    while used_cpu_time() - start < duration {
         for number in 0..20_000_u64 {
             sum = std::hint::black_box(sum.wrapping_mul(31).wrapping_add(number));
         }
@@ -120,9 +120,9 @@ fn changed_interval_is_recorded_and_applied() {
         let work = |control: &traceweir_kernel::CaptureControl, poll: &mut dyn FnMut()| {
             control.set(&after).expect("the settings do not apply");
             poll();
-            let begun = used_cpu_time();
+            let start = used_cpu_time();
             use_cpu_time(Duration::from_millis(300));
-            ran_us = u32::try_from((used_cpu_time() - begun).as_micros()).unwrap();
+            ran_us = u32::try_from((used_cpu_time() - start).as_micros()).unwrap();
             poll();
             control.set(&no_groups).expect("the settings do not apply");
             poll();
@@ -153,9 +153,9 @@ fn changed_interval_is_recorded_and_applied() {
 /// Sends datagrams to itself for some time, half of which is spent in soft interrupts.
 fn send_and_receive(duration: Duration) {
     let socket = std::net::UdpSocket::bind("127.0.0.1:0").expect("the socket does not bind");
-    let (to, begun, mut buffer) =
+    let (to, start, mut buffer) =
         (socket.local_addr().expect("the socket has no address"), used_cpu_time(), [0; 1000]);
-    while used_cpu_time() - begun < duration {
+    while used_cpu_time() - start < duration {
         for _ in 0..50 {
             socket.send_to(&[7; 1000], to).expect("the datagram is not transferred");
             socket.recv(&mut buffer).expect("the datagram is not transferred");

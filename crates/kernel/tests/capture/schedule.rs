@@ -125,11 +125,11 @@ fn count_switches(work: impl FnOnce()) -> SwitchCounts {
             return (before, time);
         }
     };
-    let (first, begun) = read_counts_and_time();
+    let (first, start) = read_counts_and_time();
     work();
     let (last, ended) = read_counts_and_time();
     let switches = (last[0] - first[0], last[1] - first[1]);
-    SwitchCounts { thread: u64::from(this_thread_id()), span: (begun, ended), switches }
+    SwitchCounts { thread: u64::from(this_thread_id()), span: (start, ended), switches }
 }
 
 #[test]

@@ -37,9 +37,9 @@ fn switches_between_two_threads_are_recorded() {
                 drop(to.0);
             });
         };
-        let begun = Instant::now();
+        let start = Instant::now();
         let Some((events, capture)) = capture(&settings, send_back_and_forth) else { return };
-        assert!(begun.elapsed() < Duration::from_secs(30));
+        assert!(start.elapsed() < Duration::from_secs(30));
         let switches = events.iter().filter(|event| event.hook == CONTEXT_SWITCH).count();
         let ready = events.iter().filter(|event| event.hook == READY_THREAD).count();
         assert!(switches >= ROUNDS && ready >= ROUNDS, "{switches} switches, {ready} ready");

@@ -26,7 +26,7 @@ pub struct Doorbell {
     word: AtomicU32,
 }
 
-/// The lines that were rung since the last wait.
+/// The lines that have been rung since the last wait.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RungLines {
     /// One bit for each outlet.

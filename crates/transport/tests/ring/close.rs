@@ -200,7 +200,7 @@ fn long_copy_is_published_before_the_close_returns_or_never() {
         let mut params = support::region_params(support::WRITER_CLOCKS[round % 2], 1 << 22);
         params.max_record = 65_000;
         let (mut reader, ticket) = support::open_region(outlet, &params);
-        let begun = AtomicBool::new(false);
+        let has_begun = AtomicBool::new(false);
         let (is_quiet, written, seen) = thread::scope(|scope| {
             let writer = scope.spawn(|| {
                 let mut written = 0;
@@ -213,10 +213,10 @@ fn long_copy_is_published_before_the_close_returns_or_never() {
                         Err(WriteFailure::Closed) => return written,
                         Err(_) => {}
                     }
-                    begun.store(true, Ordering::Relaxed);
+                    has_begun.store(true, Ordering::Relaxed);
                 }
             });
-            while !begun.load(Ordering::Relaxed) {
+            while !has_begun.load(Ordering::Relaxed) {
                 std::hint::spin_loop();
             }
             let is_quiet = outlet.close();

@@ -84,7 +84,7 @@ impl ReceivedRecords {
             missing += returned - found_count;
             // The one write that had not returned is there, counted, or neither.
             unfinished += 1 - u64::from(seen.contains(returned));
-            assert!(seen.iter().all(|number| number <= returned), "a record of a write that was not begun");
+            assert!(seen.iter().all(|number| number <= returned), "a record of a write that has not begun");
         }
         assert!((missing..=missing + unfinished).contains(&lost), "{missing} are missing, {lost} are counted");
     }

@@ -19,7 +19,7 @@ fn open_on_one_cpu(outlet: &Outlet, clock: Counter, wake_at: u32) -> (RegionRead
     (reader, ticket, own_fd)
 }
 
-/// Returns how often the owner was woken since the last call.
+/// Returns how often the owner has been woken since the last call.
 fn take_wake_count(wake: BorrowedFd<'_>) -> u64 {
     let mut count = [0; 8];
     rustix::io::read(wake, &mut count).map_or(0, |_| u64::from_ne_bytes(count))

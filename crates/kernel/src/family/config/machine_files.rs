@@ -35,7 +35,7 @@ impl MachineFiles {
         Self { root: root.into() }
     }
 
-    /// Whether the files are those of this machine, so that system calls can query it too.
+    /// Returns whether the files are those of this machine, so that system calls can query it too.
     pub(crate) fn is_this_machine(&self) -> bool {
         self.root == Path::new("/")
     }

@@ -99,7 +99,7 @@ impl<T> DescriptorTables<T> {
         }
     }
 
-    /// Whether other processes use the table of a process too.
+    /// Returns whether other processes use the table of a process too.
     pub(super) fn is_shared(&self, process: u32) -> bool {
         let shared = self.table_number(process).and_then(|number| self.tables.get(&number));
         shared.is_some_and(|shared| shared.process_count > 1)

@@ -262,7 +262,7 @@ impl Programs {
 }
 
 impl FileMapping<'_> {
-    /// Whether a file is the mapped one. Some file systems report different devices for a
+    /// Returns whether a file is the mapped one. Some file systems report different devices for a
     /// file and for its mapping, so only the inode is compared.
     fn is_mapped_file(&self, version: &FileVersion, program: &ProgramFile) -> bool {
         match self.identity {

@@ -47,7 +47,7 @@ impl LoadedImage {
         self.base.saturating_add(self.size)
     }
 
-    /// Whether an address lies in the image.
+    /// Returns whether an address lies in the image.
     #[cfg(test)]
     pub(crate) fn contains(&self, address: u64) -> bool {
         self.base <= address && address < self.end()
@@ -57,7 +57,7 @@ impl LoadedImage {
         self.code.0 < other.code.1 && other.code.0 < self.code.1
     }
 
-    /// Whether a mapping, seen as an image, is part of this one.
+    /// Returns whether a mapping, seen as an image, is part of this one.
     fn includes_mapping(&self, other: &Self) -> bool {
         // Code generated at run time grows, and is mapped repeatedly with other rights.
         let is_same_range =
@@ -208,7 +208,7 @@ impl ImageTable {
         self.processes.get(&pid).map_or(&[], |process| &process.images)
     }
 
-    /// Whether a process has images, in the table or only counted.
+    /// Returns whether a process has images, in the table or only counted.
     pub(crate) fn has_images(&self, pid: u32) -> bool {
         let process = self.processes.get(&pid);
         process.is_some_and(|process| !process.images.is_empty() || process.omitted > 0)

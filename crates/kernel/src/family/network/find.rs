@@ -33,7 +33,7 @@ pub(super) struct ProcSocket {
 }
 
 impl ProcSocket {
-    /// Whether the descriptor of the process still refers to this socket.
+    /// Returns whether the descriptor of the process still refers to this socket.
     pub(super) fn is_open(&self, process: u32) -> bool {
         read_socket_inode(process, self.descriptor) == Some(self.inode)
     }

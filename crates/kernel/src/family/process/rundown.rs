@@ -87,7 +87,7 @@ pub(super) fn write_unconfirmed(pid: u32, context: &mut Context, out: &mut Out<'
     }
 }
 
-/// Whether the session captures this process.
+/// Returns whether the session captures this process.
 fn is_in_scope(process: &LiveProcess, context: &Context) -> bool {
     context.settings.scope == CaptureScope::Everything
         || process.user == Some(rustix::process::geteuid().as_raw())
