@@ -268,11 +268,11 @@ impl Capture {
     fn count_unreported_losses(&mut self) {
         let open_events = self.control.shared.lock_events();
         for ring in &self.rings {
-            let counted = open_events
+            let event_losses = open_events
                 .lost_records_on(ring.event().cpu())
                 .saturating_add(ring.event().lost_records().unwrap_or(0));
             if let Some(lost) = self.lost_by_cpu.get_mut(usize::from(ring.cpu())) {
-                *lost = (*lost).max(counted);
+                *lost = (*lost).max(event_losses);
             }
         }
     }

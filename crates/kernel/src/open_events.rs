@@ -239,8 +239,8 @@ impl OpenEvents {
     /// Returns the number of records that the open events of a processor have lost.
     pub(crate) fn lost_records_on(&self, cpu: i32) -> u64 {
         let rows = self.rows.values().flat_map(|row| row.events.iter().map(|(_, event)| event));
-        let all = rows.chain(&self.task_events).filter(|event| event.cpu() == cpu);
-        all.filter_map(PerfEvent::lost_records).fold(0, u64::saturating_add)
+        let events = rows.chain(&self.task_events).filter(|event| event.cpu() == cpu);
+        events.filter_map(PerfEvent::lost_records).fold(0, u64::saturating_add)
     }
 
     /// Removes the routes of closed events. Call this after reading all records from before the

@@ -151,9 +151,9 @@ mod tests {
         for path in ["/proc/self/maps", "/sys/kernel/mm/transparent_hugepage/enabled", "/dev/null", "/"] {
             assert!(find_plain_file(path, OFlags::NOFOLLOW).is_none(), "{path}");
         }
-        let found = find_plain_file(&at("plain"), OFlags::NOFOLLOW).expect("not a regular file");
-        assert_eq!(found.version.inode, std::fs::metadata(at("plain")).unwrap().ino());
-        assert_eq!(std::io::read_to_string(found.open().unwrap()).unwrap(), "x");
+        let file = find_plain_file(&at("plain"), OFlags::NOFOLLOW).expect("not a regular file");
+        assert_eq!(file.version.inode, std::fs::metadata(at("plain")).unwrap().ino());
+        assert_eq!(std::io::read_to_string(file.open().unwrap()).unwrap(), "x");
     }
 
     #[test]

@@ -170,8 +170,8 @@ fn descriptor_limit() -> u64 {
 /// Returns whether a new descriptor belongs to the part of the limit that stays free. The kernel
 /// always assigns the lowest free number.
 fn is_in_reserve(descriptor: &impl AsFd, limit: u64) -> bool {
-    let first = limit.saturating_sub((limit / 2).min(MAX_RESERVED_DESCRIPTORS));
-    u64::try_from(descriptor.as_fd().as_raw_fd()).is_ok_and(|number| number >= first)
+    let first_reserved = limit.saturating_sub((limit / 2).min(MAX_RESERVED_DESCRIPTORS));
+    u64::try_from(descriptor.as_fd().as_raw_fd()).is_ok_and(|number| number >= first_reserved)
 }
 
 /// Lists the processes of this user.

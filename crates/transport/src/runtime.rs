@@ -248,9 +248,9 @@ impl RuntimeDir {
         let mut by_owner: BTreeMap<u32, Vec<ProviderSocket>> = BTreeMap::new();
         for entry in entries.flatten() {
             if let Some(socket) = ProviderSocket::from_entry(&entry) {
-                let others = by_owner.entry(socket.uid).or_default();
-                if others.len() < max_per_user {
-                    others.push(socket);
+                let sockets = by_owner.entry(socket.uid).or_default();
+                if sockets.len() < max_per_user {
+                    sockets.push(socket);
                 }
             }
         }

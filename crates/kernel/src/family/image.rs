@@ -334,8 +334,8 @@ impl ImageFamily {
 
 /// Lists the processes in the table of tasks or, if it is empty, those in `/proc`.
 fn list_processes(tasks: &Tasks) -> Vec<u32> {
-    let known: Vec<u32> = tasks.process_ids().collect();
-    if known.is_empty() { proc::list_processes().collect() } else { known }
+    let tracked: Vec<u32> = tasks.process_ids().collect();
+    if tracked.is_empty() { proc::list_processes().collect() } else { tracked }
 }
 
 /// Writes the ids of an image and then its event.

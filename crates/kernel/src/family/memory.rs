@@ -312,8 +312,8 @@ mod tests {
     }
 
     fn change_values(call: MemoryCall, old_heap_end: Option<u64>, result: u64) -> Vec<(u16, u64, u64, u32)> {
-        let all = list_changes(call, old_heap_end, result).into_iter().flatten();
-        all.map(|change| (change.hook, change.start, change.length, change.flags)).collect()
+        let changes = list_changes(call, old_heap_end, result).into_iter().flatten();
+        changes.map(|change| (change.hook, change.start, change.length, change.flags)).collect()
     }
 
     #[test]

@@ -260,8 +260,8 @@ impl NetworkFamily {
                 let socket = sockets.establish(sk, endpoints);
                 let is_local_request = old == SYN_SENT || socket.is_connecting;
                 let hook = if is_local_request { hook::TCP_CONNECT } else { hook::TCP_ACCEPT };
-                let written = write_connection(hook, sk, &socket, out);
-                sockets.set_accepted(sk, written.filter(|_| !is_local_request));
+                let position = write_connection(hook, sk, &socket, out);
+                sockets.set_accepted(sk, position.filter(|_| !is_local_request));
             }
             (SYN_SENT, CLOSE) => {
                 sockets.remove(sk);

@@ -260,14 +260,14 @@ impl ProcessFamily {
     /// Writes an exec: the end of one program and the start of the next under the same ids, with
     /// the same time.
     fn on_exec(&mut self, pid: u32, name: &[u8], context: &mut Context, out: &mut Out<'_>) {
-        let first = context.tasks.get(pid).and_then(|process| process.threads.keys().next().copied());
-        self.ensure_started(TaskIds { pid, tid: first.unwrap_or(pid) }, 0, context, out);
+        let first_tid = context.tasks.get(pid).and_then(|process| process.threads.keys().next().copied());
+        self.ensure_started(TaskIds { pid, tid: first_tid.unwrap_or(pid) }, 0, context, out);
         let (is_process_enabled, is_thread_enabled) =
             (context.groups.has(Group::PROCESS), context.groups.has(Group::THREAD));
         let ids = TaskIds { pid, tid: pid };
         let Some(process) = context.tasks.get(pid) else { return };
         // The thread that called exec has the id of the first thread by now; the others have ended.
-        let last = process.threads.values().next_back().copied().unwrap_or_default();
+        let last_thread = process.threads.values().next_back().copied().unwrap_or_default();
         if is_thread_enabled {
             for (tid, thread) in &process.threads {
                 payload::write_thread(hook::THREAD_END, ids, TaskIds { pid, tid: *tid }, thread, out);
@@ -276,14 +276,14 @@ impl ProcessFamily {
         if is_process_enabled {
             payload::write_process(hook::PROCESS_END, ids, pid, process, 0, out);
         }
-        let others: Vec<u32> = process.threads.keys().copied().filter(|tid| *tid != pid).collect();
-        for tid in others {
+        let other_tids: Vec<u32> = process.threads.keys().copied().filter(|tid| *tid != pid).collect();
+        for tid in other_tids {
             context.tasks.remove_thread(tid);
         }
         context.tasks.update_after_exec(pid, name, out.time);
         let affinity = facts::read_affinity(pid);
-        let affinity = if affinity == 0 { last.affinity } else { affinity };
-        let thread = LiveThread { name: ThreadName::new(name), affinity, seen_in_scan: 0, ..last };
+        let affinity = if affinity == 0 { last_thread.affinity } else { affinity };
+        let thread = LiveThread { name: ThreadName::new(name), affinity, seen_in_scan: 0, ..last_thread };
         context.tasks.insert_thread(pid, pid, thread);
         write_start(ids, ids, context, out);
     }

@@ -139,9 +139,9 @@ mod tests {
         ];
         for (number, name) in expected {
             let entries = find_entry_addresses(|symbol| u64::from(symbol == format!("__x64_sys_{name}")));
-            let found = entries.iter().enumerate().filter(|(_, address)| **address == 1);
-            let found: Vec<usize> = found.map(|(number, _)| number).collect();
-            assert_eq!(found, [usize::try_from(number).expect("the number is negative")], "{name}");
+            let numbers = entries.iter().enumerate().filter(|(_, address)| **address == 1);
+            let numbers: Vec<usize> = numbers.map(|(number, _)| number).collect();
+            assert_eq!(numbers, [usize::try_from(number).expect("the number is negative")], "{name}");
         }
     }
 }

@@ -277,11 +277,11 @@ impl StackUnwinder {
         }
         let size = tables.as_ref().map_or(0, |tables| tables.table_bytes());
         let total_bytes = self.bytes.saturating_add(size);
-        let kept = tables.filter(|_| total_bytes <= MAX_TABLE_BYTES);
-        if kept.is_some() {
+        let tables = tables.filter(|_| total_bytes <= MAX_TABLE_BYTES);
+        if tables.is_some() {
             self.bytes = total_bytes;
         }
-        self.tables.insert(file, kept);
+        self.tables.insert(file, tables);
     }
 }
 

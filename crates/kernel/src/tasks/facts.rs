@@ -163,8 +163,8 @@ pub(crate) fn read_arguments(pid: u32) -> Option<Vec<u8>> {
 
 /// Joins arguments into one line.
 pub(crate) fn join_arguments(bytes: &[u8], has_just_started: bool) -> String {
-    let kept = bytes.get(..MAX_COMMAND_LINE_BYTES).unwrap_or(bytes);
-    let mut arguments = kept.strip_suffix(&[0]).unwrap_or(kept);
+    let shown_bytes = bytes.get(..MAX_COMMAND_LINE_BYTES).unwrap_or(bytes);
+    let mut arguments = shown_bytes.strip_suffix(&[0]).unwrap_or(shown_bytes);
     if !has_just_started {
         // A program that changes its title fills the remaining bytes of its arguments with zeros.
         while let Some(shorter) = arguments.strip_suffix(&[0]) {
@@ -180,7 +180,7 @@ pub(crate) fn join_arguments(bytes: &[u8], has_just_started: bool) -> String {
             push_quoted(&String::from_utf8_lossy(argument), &mut line);
         }
     }
-    if bytes.len() > kept.len() {
+    if bytes.len() > shown_bytes.len() {
         line.push('…');
     }
     line

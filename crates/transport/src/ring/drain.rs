@@ -152,12 +152,12 @@ impl RegionReader {
     /// Returns the events that the process counted as lost so far. Never decreases, and grows no
     /// faster than its CPUs can count: one per nanosecond each.
     pub fn lost(&mut self) -> u64 {
-        let counted = self.rings.iter().fold(0u64, |sum, ring| sum.saturating_add(ring.lost()));
+        let lost = self.rings.iter().fold(0u64, |sum, ring| sum.saturating_add(ring.lost()));
         // The clock is read after the counters: there was time to count what was counted.
         let now = Instant::now();
         let ns = u64::try_from(now.duration_since(self.lost_at).as_nanos()).unwrap_or(u64::MAX);
         let max_lost = self.lost.saturating_add(ns.saturating_mul(u64::from(self.params.layout.cpus())));
-        self.lost = counted.clamp(self.lost, max_lost);
+        self.lost = lost.clamp(self.lost, max_lost);
         self.lost_at = now;
         self.lost
     }
@@ -300,8 +300,8 @@ impl RingReader {
             let offset = self.ring_offset()?;
             // A marker at the start would skip the entire ring, which no record needs; a record
             // always follows a marker.
-            let left = self.ring_bytes.checked_sub(offset).filter(|left| *left < self.ring_bytes)?;
-            let start = self.position.checked_add(left).filter(|start| *start < self.polled_head)?;
+            let skipped = self.ring_bytes.checked_sub(offset).filter(|skipped| *skipped < self.ring_bytes)?;
+            let start = self.position.checked_add(skipped).filter(|start| *start < self.polled_head)?;
             self.position = start;
             word = self.read_prefix()?;
         }
@@ -358,11 +358,11 @@ impl RingReader {
         if self.position == self.read {
             return;
         }
-        let taken = self.position.saturating_sub(self.read);
+        let taken_bytes = self.position.saturating_sub(self.read);
         // A ring that fills by more than an eighth between two drains, or by half since the last
         // measurement, needs its pages again soon.
         let bytes_since = self.position.saturating_sub(self.measured_position);
-        if taken > self.ring_bytes >> 3 || bytes_since > self.ring_bytes >> 1 {
+        if taken_bytes > self.ring_bytes >> 3 || bytes_since > self.ring_bytes >> 1 {
             self.returns_pages = false;
         }
         let tail = if self.returns_pages { self.give_pages_back() } else { self.position };

@@ -89,9 +89,9 @@ impl Sweep {
         if !is_named || FileType::from_raw_mode(stat.st_mode) != FileType::Socket {
             return false;
         }
-        let others = self.sockets_by_user.entry(stat.st_uid).or_default();
-        *others = others.saturating_add(1);
-        *others <= self.max_per_user
+        let count = self.sockets_by_user.entry(stat.st_uid).or_default();
+        *count = count.saturating_add(1);
+        *count <= self.max_per_user
     }
 
     /// Removes the files of a folder and moves its folders up. Returns whether there were any.

@@ -41,12 +41,12 @@ struct InterfaceAddress {
 /// Returns the payload of the TCP settings, which a session writes first.
 pub(super) fn build_settings(files: &MachineFiles) -> Vec<u8> {
     let range = files.read_text("/proc/sys/net/ipv4/ip_local_port_range");
-    let last: u32 = range.split_whitespace().nth(1).and_then(|port| port.parse().ok()).unwrap_or(0);
+    let last_port: u32 = range.split_whitespace().nth(1).and_then(|port| port.parse().ok()).unwrap_or(0);
     let mut out = Vec::new();
     // Linux has one connection table for all processors.
     put_kernel_event!(&mut out, SETTINGS_LAYOUT, {
         MaxHashTableSize: TABLE_SIZE_NOT_SET,
-        MaxUserPort: last,
+        MaxUserPort: last_port,
         TcpTimedWaitDelay: TIME_WAIT_SECONDS,
     });
     out

@@ -134,8 +134,8 @@ fn build_nodes_event(files: &MachineFiles) -> Option<ConfigEvent> {
 }
 
 fn build_groups_event(online: &[u32]) -> ConfigEvent {
-    let last = online.iter().max().map_or(0, |cpu| cpu / PROCESSORS_PER_GROUP);
-    let masks = (0..=last).map(|group| {
+    let last_group = online.iter().max().map_or(0, |cpu| cpu / PROCESSORS_PER_GROUP);
+    let masks = (0..=last_group).map(|group| {
         let members = online.iter().filter(|cpu| **cpu / PROCESSORS_PER_GROUP == group);
         members.fold(0, |mask, cpu| mask | 1_u64.unbounded_shl(cpu % PROCESSORS_PER_GROUP))
     });
@@ -143,7 +143,7 @@ fn build_groups_event(online: &[u32]) -> ConfigEvent {
     put_kernel_event!(
         &mut out,
         GROUPS_LAYOUT,
-        { GroupCount: last.saturating_add(1) },
+        { GroupCount: last_group.saturating_add(1) },
         { Affinity: RepeatedValues(masks) }
     );
     ConfigEvent::new(hook::CONFIG_PROCESSOR_GROUP, &GROUPS_LAYOUT, out)

@@ -63,9 +63,9 @@ fn assert_documented_layout(event: &ConfigEvent) {
 }
 
 fn find_payload(events: &[ConfigEvent], hook: u16) -> &[u8] {
-    let found: Vec<&ConfigEvent> = events.iter().filter(|event| event.hook == hook).collect();
-    assert_eq!(found.len(), 1, "events with hook {hook:04x}");
-    &found[0].payload
+    let matching: Vec<&ConfigEvent> = events.iter().filter(|event| event.hook == hook).collect();
+    assert_eq!(matching.len(), 1, "events with hook {hook:04x}");
+    &matching[0].payload
 }
 
 fn read_utf16(payload: &[u8], at: usize) -> String {

@@ -85,8 +85,8 @@ fn choose_socket(
 
 /// Returns the descriptors of a process's sockets, by inode.
 fn list_socket_descriptors(process: u32) -> HashMap<u64, u32> {
-    let all = proc::list_descriptors(process).take(MAX_DESCRIPTORS);
-    all.filter_map(|descriptor| Some((read_socket_inode(process, descriptor)?, descriptor))).collect()
+    let descriptors = proc::list_descriptors(process).take(MAX_DESCRIPTORS);
+    descriptors.filter_map(|descriptor| Some((read_socket_inode(process, descriptor)?, descriptor))).collect()
 }
 
 fn read_socket_inode(process: u32, descriptor: u32) -> Option<u64> {

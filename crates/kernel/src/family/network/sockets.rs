@@ -124,8 +124,8 @@ impl Sockets {
     /// The process that accepts one is unknown until it is used: the port does not identify it,
     /// because each network namespace has its own ports.
     pub(super) fn establish(&mut self, sk: u64, endpoints: Endpoints) -> Socket {
-        let known = self.tcp.get(&sk).copied();
-        let requested = known.filter(|socket| socket.is_connecting && !socket.is_closed);
+        let existing = self.tcp.get(&sk).copied();
+        let requested = existing.filter(|socket| socket.is_connecting && !socket.is_closed);
         let socket = match requested {
             Some(requested) => Socket { endpoints, ..requested },
             None => Socket::new_established(endpoints, UNKNOWN_PROCESS),
@@ -144,11 +144,11 @@ impl Sockets {
 
     /// Sets the endpoints of a connection from a record that contains them.
     pub(super) fn update_endpoints(&mut self, sk: u64, endpoints: Endpoints) -> Socket {
-        let known = self.tcp.get(&sk).copied();
-        let owner = known.map_or(UNKNOWN_PROCESS, |socket| socket.owner);
-        let socket = known.unwrap_or(Socket::new_established(endpoints, owner));
+        let existing = self.tcp.get(&sk).copied();
+        let owner = existing.map_or(UNKNOWN_PROCESS, |socket| socket.owner);
+        let socket = existing.unwrap_or(Socket::new_established(endpoints, owner));
         let socket = Socket { endpoints, ..socket };
-        if known != Some(socket) {
+        if existing != Some(socket) {
             self.insert(sk, socket);
         }
         socket
@@ -156,9 +156,9 @@ impl Sockets {
 
     /// Returns the endpoints of a connection that a process uses, and makes the process its owner.
     pub(super) fn use_tcp(&mut self, sk: u64, process: u32, is_v6: bool) -> Endpoints {
-        if let Some(known) = self.tcp.get_mut(&sk) {
-            known.owner = process;
-            return known.endpoints;
+        if let Some(existing) = self.tcp.get_mut(&sk) {
+            existing.owner = process;
+            return existing.endpoints;
         }
         let search = |_: &Self| find::find_socket("tcp", is_v6, sk, process, &HashSet::new());
         let Some(found) = self.search_if_due(sk, process, search) else {
@@ -171,16 +171,16 @@ impl Sockets {
     /// Returns the endpoints of a UDP socket that a process uses.
     pub(super) fn use_udp(&mut self, sk: u64, process: u32, is_v6: bool) -> Endpoints {
         let poll = self.poll;
-        if let Some(known) = self.udp.get_mut(&(sk, process)) {
-            if known.poll == poll || known.socket.is_open(process) {
-                known.poll = poll;
-                return known.socket.endpoints;
+        if let Some(existing) = self.udp.get_mut(&(sk, process)) {
+            if existing.poll == poll || existing.socket.is_open(process) {
+                existing.poll = poll;
+                return existing.socket.endpoints;
             }
             self.udp.remove(&(sk, process));
         }
         let search = |sockets: &Self| {
             let known_sockets = sockets.udp.iter().filter(|((_, owner), _)| *owner == process);
-            let taken: HashSet<u64> = known_sockets.map(|(_, known)| known.socket.inode).collect();
+            let taken: HashSet<u64> = known_sockets.map(|(_, existing)| existing.socket.inode).collect();
             find::find_socket("udp", is_v6, sk, process, &taken)
         };
         let Some(socket) = self.search_if_due(sk, process, search) else {
@@ -201,13 +201,13 @@ impl Sockets {
         process: u32,
         search: impl FnOnce(&Self) -> Option<ProcSocket>,
     ) -> Option<ProcSocket> {
-        let last = self.not_found.get(&(sk, process)).copied();
-        if last.is_some_and(|last| self.poll_start_ns.saturating_sub(last) < RETRY_NS) {
+        let failed_ns = self.not_found.get(&(sk, process)).copied();
+        if failed_ns.is_some_and(|failed_ns| self.poll_start_ns.saturating_sub(failed_ns) < RETRY_NS) {
             return None;
         }
         self.search_count = self.search_count.checked_add(1).filter(|count| *count <= MAX_SEARCHES)?;
-        let found = search(self);
-        if found.is_some() {
+        let socket = search(self);
+        if socket.is_some() {
             self.not_found.remove(&(sk, process));
         } else {
             if self.not_found.len() >= MAX_NOT_FOUND {
@@ -215,7 +215,7 @@ impl Sockets {
             }
             self.not_found.insert((sk, process), self.poll_start_ns);
         }
-        found
+        socket
     }
 }
 
