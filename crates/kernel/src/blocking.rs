@@ -13,8 +13,8 @@
 //!
 //! - P1 No caller waits longer than its timeout.
 //! - P2 Nothing waits for a blocked worker. It becomes available again when its work returns.
-//! - P3 There are at most [`MAX_WORKERS`]. When all are blocked, nothing more is read, and calls
-//!   return at once.
+//! - P3 There are at most [`MAX_WORKERS`] workers. When all are blocked, nothing more is read, and
+//!   calls return at once.
 //! - P4 The answer of a late worker is dropped.
 //! - P5 A single wait takes at most half of the remaining budget of the poll, so that many slow
 //!   reads stay bounded together. With an exhausted budget nothing more is read until the next

@@ -9,7 +9,7 @@
 //! - T1 Without `CAP_PERFMON` users may watch only their own threads, in user mode. The events
 //!   request no more than that.
 //! - T2 A thread that has ended meanwhile, or that may not be watched (a set-user-id program), is
-//!   skipped. A process counts as unfollowed if no start of it was recorded between two searches.
+//!   skipped. A process is watched when two searches in a row find no record of its start.
 //! - T3 When file descriptors run out, the remaining threads are skipped and counted: those with
 //!   the lowest ids, which are usually the oldest. A command that was started to be recorded is
 //!   new. The recording process needs descriptors for other purposes (connections, files), so a

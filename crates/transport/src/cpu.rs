@@ -88,7 +88,7 @@ pub fn count_in_list(list: &str) -> Option<u32> {
     })
 }
 
-/// Returns the number from the C library, if `/sys` cannot be read.
+/// Returns the number of configured CPUs from the C library, for use if `/sys` cannot be read.
 fn configured_count() -> u32 {
     // SAFETY: `sysconf` accesses no memory of this program and has no preconditions.
     let count = unsafe { libc::sysconf(libc::_SC_NPROCESSORS_CONF) };

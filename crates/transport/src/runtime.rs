@@ -19,8 +19,8 @@
 //! ```
 //!
 //! 1. Sockets are searched only in folders that only their owner (and root) can change: a folder
-//!    that other users may write to, or that has a foreign owner, is rejected; for the user's
-//!    folder, so is a symbolic link or one that is open to others.
+//!    that other users may write to, or that has a foreign owner, is rejected. A symbolic
+//!    link is accepted only for a named folder, and the user's folder must be closed to others.
 //! 2. An existing folder is never changed, only checked; missing ones are created.
 //! 3. A program with more privileges than its caller (set-user-id, set-group-id, file capabilities)
 //!    does not trust the caller's environment, and announces itself only to the system's daemon:

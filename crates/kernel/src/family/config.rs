@@ -5,9 +5,9 @@
 //!   end, or a rundown between   all other events, and SysConfigEx 32: operating system
 //! ```
 //!
-//! 1. Windows writes these events at the same moments. The header names the process and thread that
-//!    write them: those of the session. `NO_SYSCONFIG` leaves the events out, except those that the
-//!    Config provider's groups request.
+//! 1. Windows writes these events at the same moments. The header names the process and thread of
+//!    the session; that of SysConfigEx names none. `NO_SYSCONFIG` leaves the events out, except
+//!    those that the Config provider's groups request.
 //! 2. Values are read from files below one directory, with bounds. Events that the machine gives no
 //!    values for are left out (`docs/spec/kernel-events.md`).
 //! 3. The build of the kernel (0x0042) is in the header of each log file already: the session

@@ -61,7 +61,7 @@ const TRANSFER_LAYOUT: PayloadLayout = PayloadLayout::shared(&[hook::DISK_READ, 
 const FLUSH_LAYOUT: PayloadLayout = PayloadLayout::new(hook::DISK_FLUSH, 3);
 const SPLIT_LAYOUT: PayloadLayout = PayloadLayout::new(hook::SPLIT_IO, 2);
 
-/// Indexes of the fields that all request rows begin with.
+/// Indexes of the fields of issues, requeues and completions.
 const DEV_FIELD: usize = 0;
 const SECTOR_FIELD: usize = 1;
 const NR_SECTOR_FIELD: usize = 2;

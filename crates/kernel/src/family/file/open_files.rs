@@ -18,7 +18,7 @@
 //!    and none of them closed the descriptor ([`OpenFiles::confirm_next_name`]).
 //! 4. `/proc` is newer than the records that are not handled yet: if such a record closes the
 //!    descriptor, it closed an older file.
-//! 5. When a bound is reached, all state is dropped; the numbers of open files go on.
+//! 5. When a bound is reached, all state is dropped; the numbers of open files are not reused.
 //! 6. A child inherits at most [`MAX_INHERITED`] descriptors. From a parent with more it inherits
 //!    none: the descriptors that it uses are looked up, as other open files.
 
