@@ -11,15 +11,19 @@
 //! Each family owns its state. No family uses another one: facts that several of them need are in
 //! the [`Context`].
 //!
-//! | module | kernel events | source | |---|---|---| | [`process`] | processes and threads: start,
-//! end, rundown | fork, exit, comm records, `sched:*`, /proc | | [`image`] | images: load, unload,
-//! rundown, their ids | mmap records, /proc | | [`schedule`] | context switch, ready thread,
-//! priority | `sched:*` | | [`profile`] | samples and the sampling interval | cpu-clock, counters |
-//! | [`interrupt`] | interrupts and deferred calls | `irq:*`, `irq_vectors:*` | | [`syscall`] |
-//! system calls | `raw_syscalls:*` | | [`memory`] | page faults, virtual memory | `exceptions:*`,
-//! `syscalls:*`, fault counters | | [`disk`] | disk requests | `block:*` | | [`mod@file`] | file
-//! names and operations | `syscalls:*`, a kprobe, /proc | | [`network`] | TCP and UDP | `tcp:*`,
-//! `sock:*`, `udp:*`, /proc | | [`config`] | description of the machine | /proc, /sys |
+//! | module | kernel events | source |
+//! |---|---|---|
+//! | [`process`] | processes and threads: start, end, rundown | side-band records, `sched:*`, /proc |
+//! | [`image`] | images: load, unload, rundown, their ids | mmap records, /proc |
+//! | [`schedule`] | context switch, ready thread, priority | `sched:*` |
+//! | [`profile`] | samples and the sampling interval | cpu-clock, counters |
+//! | [`interrupt`] | interrupts and deferred calls | `irq:*`, `irq_vectors:*` |
+//! | [`syscall`] | system calls | `raw_syscalls:*` |
+//! | [`memory`] | page faults, virtual memory | `exceptions:*`, `syscalls:*`, faults |
+//! | [`disk`] | disk requests | `block:*` |
+//! | [`mod@file`] | file names and operations | `syscalls:*`, a kprobe, /proc |
+//! | [`network`] | TCP and UDP | `tcp:*`, `sock:*`, `udp:*`, /proc |
+//! | [`config`] | description of the machine | /proc, /sys |
 
 pub(crate) mod config;
 pub(crate) mod disk;
