@@ -25,8 +25,7 @@ pub(crate) struct InterruptEntry {
     pub(crate) kind: InterruptKind,
     /// The number of the interrupt within its kind.
     pub(crate) number: u32,
-    /// In nanoseconds.
-    pub(crate) time: u64,
+    pub(crate) time_ns: u64,
 }
 
 /// The kind of an entry.

@@ -139,7 +139,7 @@ impl EventKey {
         extras: &EventExtras,
         counters: &[CounterCode],
     ) -> Self {
-        let counters = if extras.counted.has_any(spec.hooks) { counters } else { &[] };
+        let counters = if extras.counters.has_any(spec.hooks) { counters } else { &[] };
         let mut parts = SampleParts::ALWAYS.with(spec.parts);
         if matches!(spec.source, PerfSource::Tracepoint(..)) {
             parts = parts.with(SampleParts::RAW);

@@ -105,7 +105,7 @@ impl Capture {
             epoll::add(&epoll_fd, wake, epoll::EventData::new_u64(0), epoll::EventFlags::IN).map_err(to_error)
         };
         match &relay {
-            Some(relay) => watch(relay.wake())?,
+            Some(relay) => watch(relay.wake_fd())?,
             None => rings.iter().try_for_each(|ring| watch(ring.event().as_fd()))?,
         }
         let events = rings.iter().map(|ring| Arc::clone(ring.event())).collect();

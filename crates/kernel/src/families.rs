@@ -211,7 +211,7 @@ mod tests {
     #[test]
     fn lost_records_drop_running_threads_and_interrupts() {
         let mut families = Families::default();
-        let entry = Some(InterruptEntry { kind: InterruptKind::Device, number: 36, time: 1 });
+        let entry = Some(InterruptEntry { kind: InterruptKind::Device, number: 36, time_ns: 1 });
         families.context.activity.set_running(1, 7, 9);
         let cpu = families.context.activity.cpu_mut(1).expect("processor 1 has no slot");
         (cpu.interrupt, cpu.softirq) = (entry, entry);

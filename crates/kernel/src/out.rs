@@ -193,7 +193,7 @@ impl Out<'_> {
     /// Returns the counters that were read with the sample, if events with this hook carry them.
     fn copy_counters<'v>(&self, hook: u16, values: &'v mut [u64; MAX_COUNTERS]) -> &'v [u64] {
         let bytes = self.sample.map_or(&[][..], |sample| sample.counters);
-        if bytes.is_empty() || !self.extras.counted.has(hook) {
+        if bytes.is_empty() || !self.extras.counters.has(hook) {
             return &[];
         }
         let mut count = 0_usize;

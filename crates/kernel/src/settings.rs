@@ -93,7 +93,7 @@ pub(crate) struct EventExtras {
     /// Events that are followed by their registers.
     pub(crate) registers: HookSet,
     /// Events whose headers carry counters.
-    pub(crate) counted: HookSet,
+    pub(crate) counters: HookSet,
 }
 
 impl EventExtras {
@@ -101,7 +101,7 @@ impl EventExtras {
         Self {
             stacks: HookSet::new(&settings.stacks),
             registers: HookSet::new(&settings.registers),
-            counted: HookSet::new(&settings.counted),
+            counters: HookSet::new(&settings.counted),
         }
     }
 }

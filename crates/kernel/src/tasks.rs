@@ -94,7 +94,7 @@ pub(crate) struct LiveProcess {
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct LiveThread {
     pub(crate) name: ThreadName,
-    /// On the scale of Windows.
+    /// The priority on the scale of Windows.
     pub(crate) priority: u8,
     /// Mask of the first 64 processors that the thread may run on; 0 if it is unknown.
     pub(crate) affinity: u64,

@@ -250,7 +250,7 @@ impl Relay {
     }
 
     /// Returns a descriptor that is readable when records were moved out of a ring.
-    pub(crate) fn wake(&self) -> BorrowedFd<'_> {
+    pub(crate) fn wake_fd(&self) -> BorrowedFd<'_> {
         self.wake.as_fd()
     }
 

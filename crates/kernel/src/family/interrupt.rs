@@ -185,7 +185,7 @@ impl Routines {
 }
 
 fn on_entry(event: &SampleEvent<'_>, kind: InterruptKind, context: &mut Context) {
-    let entry = InterruptEntry { kind, number: event.u32(NUMBER_FIELD), time: event.sample.time };
+    let entry = InterruptEntry { kind, number: event.u32(NUMBER_FIELD), time_ns: event.sample.time };
     let Some(cpu) = context.activity.cpu_mut(event.sample.cpu) else { return };
     match kind {
         // No softirq runs inside an interrupt: the exit of an interrupt in progress was lost.
@@ -199,7 +199,7 @@ fn take_entry_time(event: &SampleEvent<'_>, kind: InterruptKind, context: &mut C
     let cpu = context.activity.cpu_mut(event.sample.cpu)?;
     let slot = if kind == InterruptKind::Softirq { &mut cpu.softirq } else { &mut cpu.interrupt };
     let entry = slot.take()?;
-    (entry.kind == kind && entry.number == event.u32(NUMBER_FIELD)).then_some(entry.time)
+    (entry.kind == kind && entry.number == event.u32(NUMBER_FIELD)).then_some(entry.time_ns)
 }
 
 impl InterruptFamily {

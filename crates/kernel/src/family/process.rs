@@ -67,8 +67,7 @@ pub(crate) struct ProcessFamily {
 struct PendingStart {
     creator: TaskIds,
     ids: TaskIds,
-    /// In nanoseconds.
-    time: u64,
+    time_ns: u64,
     cpu: u16,
     poll: u32,
 }
@@ -167,8 +166,8 @@ impl ProcessFamily {
         }
         tasks.insert_thread(pid, tid, thread);
         if out.extras.stacks.has_any(START_HOOKS) {
-            let (time, cpu, poll) = (out.time, out.cpu, tasks.polls);
-            let pending = PendingStart { creator, ids: TaskIds { pid, tid }, time, cpu, poll };
+            let (time_ns, cpu, poll) = (out.time, out.cpu, tasks.polls);
+            let pending = PendingStart { creator, ids: TaskIds { pid, tid }, time_ns, cpu, poll };
             self.pending_starts.insert(creator.tid, pending);
         } else {
             write_start(creator, TaskIds { pid, tid }, context, out);
@@ -293,7 +292,7 @@ impl PendingStart {
     /// Writes the start without its stack.
     fn write(&self, context: &Context, out: &mut Out<'_>) {
         let (origin, sample) = ((out.time, out.cpu), out.sample.take());
-        (out.time, out.cpu) = (self.time, self.cpu);
+        (out.time, out.cpu) = (self.time_ns, self.cpu);
         write_start(self.creator, self.ids, context, out);
         ((out.time, out.cpu), out.sample) = (origin, sample);
     }
