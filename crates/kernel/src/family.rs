@@ -13,7 +13,7 @@
 //!
 //! | module | kernel events | source |
 //! |---|---|---|
-//! | [`process`] | processes and threads: start, end, rundown | FORK, EXIT, COMM, `sched:*`, /proc |
+//! | [`process`] | processes, threads: start, end, rundown | FORK, EXIT, COMM, `sched:*`, /proc |
 //! | [`image`] | images: load, unload, rundown, their ids | mmap records, /proc |
 //! | [`schedule`] | context switch, ready thread, priority | `sched:*` |
 //! | [`profile`] | samples and the sampling interval | cpu-clock, counters |

@@ -94,7 +94,7 @@ pub(crate) struct OpenEvents {
     /// The hook ids of `settings` as sets.
     pub(crate) extras: EventExtras,
     pub(crate) missing: Vec<String>,
-    /// Opened for the first tracepoint.
+    /// Opened when the first tracepoint is needed.
     tracefs: Option<Tracefs>,
     formats: HashMap<(&'static str, &'static str), Option<Arc<TracepointFormat>>>,
     /// The processes or threads for which events are opened.

@@ -193,7 +193,7 @@ pub enum Message {
     /// Daemon: starts a private session in the process, with its memory and privileges; answered
     /// with `PrivateState`.
     PrivateStart {
-        /// Repeated in the answer.
+        /// Number of the order, which the answer repeats.
         order: u32,
         /// Id of the session.
         session: u64,
@@ -204,7 +204,7 @@ pub enum Message {
     },
     /// Daemon: controls a private session.
     PrivateControl {
-        /// Repeated in the answer.
+        /// Number of the order, which the answer repeats.
         order: u32,
         /// Id of the session.
         session: u64,
@@ -215,7 +215,7 @@ pub enum Message {
     },
     /// Daemon: enables or disables a provider of this process for a private session.
     PrivateEnable {
-        /// Repeated in the answer.
+        /// Number of the order, which the answer repeats.
         order: u32,
         /// Id of the session.
         session: u64,

@@ -62,9 +62,9 @@ pub(super) struct Connector {
 /// The reported exit of a thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct ThreadExit {
-    /// Encoded as `wait()` returns it.
+    /// The status, encoded as `wait()` returns it.
     status: u32,
-    /// In nanoseconds on the clock of perf records.
+    /// The time in nanoseconds on the clock of perf records.
     time: u64,
     /// The poll that received the message.
     poll: u64,
@@ -160,9 +160,9 @@ fn build_message(body: &[u32]) -> Vec<u8> {
 #[derive(Debug, PartialEq, Eq)]
 struct ExitMessage {
     thread: u32,
-    /// Encoded as `wait()` returns it.
+    /// The status, encoded as `wait()` returns it.
     status: u32,
-    /// In nanoseconds on `CLOCK_MONOTONIC`.
+    /// The time in nanoseconds on `CLOCK_MONOTONIC`.
     time: u64,
 }
 

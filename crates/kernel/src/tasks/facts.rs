@@ -57,11 +57,11 @@ pub(crate) struct ProcStat {
     pub(crate) state: u8,
     pub(crate) parent: u32,
     pub(crate) faults: u64,
-    /// On the scale of the scheduler's tracepoints: 0 is the highest, 139 the lowest.
+    /// The priority on the scale of the scheduler's tracepoints: 0 is the highest, 139 the lowest.
     pub(crate) priority: i64,
     pub(crate) start_ticks: u64,
-    /// Encoded as `wait()` returns it; 0 while the process runs, and for readers without
-    /// permission.
+    /// The exit code, encoded as `wait()` returns it; 0 while the process runs, and for readers
+    /// without permission.
     pub(crate) exit_code: u32,
 }
 

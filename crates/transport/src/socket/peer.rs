@@ -16,7 +16,7 @@ use rustix::io::Errno;
 use super::{MAX_GROUPS, Peer};
 use crate::error::{Error, Result};
 
-/// The same on all supported architectures; the `libc` crate does not have it for all.
+/// Option for the groups of the peer. The `libc` crate does not define it for all architectures.
 const SO_PEERGROUPS: libc::c_int = 59;
 /// Option for a descriptor of the peer's process (Linux 6.5).
 const SO_PEERPIDFD: libc::c_int = 77;

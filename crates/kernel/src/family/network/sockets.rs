@@ -64,7 +64,7 @@ struct UdpSocket {
 #[derive(Debug, Default)]
 pub(super) struct Sockets {
     tcp: HashMap<u64, Socket>,
-    /// By socket and process: the same address in another process is another socket.
+    /// UDP sockets by address and process: another process has another socket at the same address.
     udp: HashMap<(u64, u32), UdpSocket>,
     /// Accept events written in this poll whose connections have not been used yet.
     accepted: HashMap<u64, PayloadPosition>,
