@@ -10,7 +10,6 @@ pub(crate) struct Activity {
     cpus: Vec<CpuActivity>,
 }
 
-/// The activity of one processor.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct CpuActivity {
     /// The thread that the processor last switched to, and its priority.
@@ -28,7 +27,6 @@ pub(crate) struct InterruptEntry {
     pub(crate) time_ns: u64,
 }
 
-/// The kind of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum InterruptKind {
     Device,

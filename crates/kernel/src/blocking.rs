@@ -39,7 +39,6 @@ const FREE_WAIT: Duration = Duration::from_millis(1);
 const MAX_WORKERS: usize = 16;
 /// Stack size of a worker, which only reads files.
 const WORKER_STACK_BYTES: usize = 256 << 10;
-/// Thread name of a worker.
 const WORKER_NAME: &str = "weir-read";
 
 type ReadJob = Box<dyn FnOnce() + Send>;

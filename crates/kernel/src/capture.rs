@@ -61,7 +61,6 @@ pub struct Capture {
     control: CaptureControl,
     /// Readable when a ring has reached its watermark, or the relay has moved records.
     epoll_fd: OwnedFd,
-    /// Lost records by processor.
     lost_by_cpu: Vec<u64>,
     /// The largest number of bytes that wait for the session.
     max_queued_bytes: usize,
@@ -325,7 +324,6 @@ fn open_on_online_cpus<T>(cpus: u16, mut open: impl FnMut(u16) -> Result<T>) -> 
     }
 }
 
-/// The rings of all processors.
 struct OpenedRings {
     sources: Vec<RingSource>,
     relay: Option<Relay>,

@@ -93,7 +93,6 @@ impl CaptureControl {
 }
 
 impl SharedCapture {
-    /// Locks the table of open events.
     pub(crate) fn lock_events(&self) -> MutexGuard<'_, OpenEvents> {
         self.open_events.lock().unwrap_or_else(PoisonError::into_inner)
     }

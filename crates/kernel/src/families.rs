@@ -120,7 +120,6 @@ impl Families {
         self.context.settings.clone_from(settings);
     }
 
-    /// Passes a side-band record to all families.
     pub(crate) fn on_sideband(&mut self, record: &SidebandRecord<'_>, out: &mut Out<'_>) {
         // Images are unloaded before the end of their process is written, and loaded after its
         // start.

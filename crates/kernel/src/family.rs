@@ -92,7 +92,6 @@ pub(crate) trait EventFamily: 'static {
     fn forget_after_loss(&mut self) {}
 }
 
-/// A function that handles one sample.
 pub(crate) type SampleHandler<F> = fn(&mut F, &SampleEvent<'_>, &mut Context, &mut Out<'_>);
 
 /// A perf event of a family, and the handler of its samples.
@@ -102,7 +101,6 @@ pub(crate) struct Row<F> {
 }
 
 impl<F> Row<F> {
-    /// Creates a row for a tracepoint.
     pub(crate) const fn tracepoint(
         (system, name): (&'static str, &'static str),
         groups: &'static [Group],

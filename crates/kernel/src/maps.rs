@@ -27,7 +27,6 @@ pub(crate) const ANONYMOUS: &str = "//anon";
 /// Name of the code that the kernel maps into each process.
 pub(crate) const VDSO: &str = "[vdso]";
 
-/// An executable mapping of a process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct CodeMapping {
     pub(crate) start: u64,
@@ -125,7 +124,6 @@ pub(crate) fn page_start(address: u64) -> u64 {
     address & !page_size().wrapping_sub(1)
 }
 
-/// Counts the threads of a process.
 pub(crate) fn count_threads(pid: u32) -> u32 {
     // A directory has one link for itself, one in its parent, and one in each subdirectory.
     let task = Path::new("/proc").join(pid.to_string()).join("task");

@@ -85,7 +85,6 @@ pub(crate) struct PendingChange {
     pub(crate) extras_before: EventExtras,
 }
 
-/// The table of open events.
 #[derive(Debug)]
 pub(crate) struct OpenEvents {
     pub(crate) settings: CaptureSettings,

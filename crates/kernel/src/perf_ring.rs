@@ -221,7 +221,6 @@ pub(crate) const fn record_length(header: &[u8; RECORD_HEADER_BYTES]) -> usize {
     u16::from_le_bytes([low, high]) as usize
 }
 
-/// The ring of a processor.
 #[derive(Debug)]
 pub(crate) struct PerfRing {
     event: Arc<PerfEvent>,

@@ -48,7 +48,6 @@ const LOCAL_FILE_SYSTEMS: [u64; 11] = [
 /// The owners of tmpfs files are real, because the files are created on this machine.
 const TMPFS: u64 = 0x0102_1994;
 const OVERLAY: u64 = 0x794C_7630;
-/// The mount flag `ST_NOSUID`.
 const ST_NOSUID: u64 = 2;
 /// The mode bits that let group and others write.
 const GROUP_OR_OTHERS_WRITE: u16 = 0o022;
@@ -72,7 +71,6 @@ pub(crate) struct PlainFile {
 }
 
 impl PlainFile {
-    /// Opens the file for reading.
     pub(crate) fn open(&self) -> Option<File> {
         let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
         let path = format!("/proc/self/fd/{}", self.path_fd.as_raw_fd());

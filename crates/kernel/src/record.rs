@@ -48,7 +48,6 @@ impl SampleParts {
     }
 }
 
-/// A parsed sample.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct PerfSample<'a> {
     /// `CLOCK_MONOTONIC_RAW` time in nanoseconds.
@@ -84,7 +83,6 @@ pub(crate) struct SidebandRecord<'a> {
     pub(crate) body: Sideband<'a>,
 }
 
-/// The content of a side-band record.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Sideband<'a> {
     Mmap(Mmap<'a>),
@@ -131,7 +129,6 @@ pub(crate) struct Mmap<'a> {
     pub(crate) name: &'a [u8],
 }
 
-/// The identity of a mapped file.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum MappingIdentity<'a> {
     Inode(u64),
@@ -159,7 +156,6 @@ pub(crate) fn event_id(record: &[u8]) -> u64 {
     }
 }
 
-/// Returns the time of a side-band record.
 pub(crate) fn sideband_time(record: &[u8]) -> u64 {
     u64_at(record, record.len().saturating_sub(16))
 }

@@ -64,7 +64,6 @@ impl Default for CaptureSettings {
     }
 }
 
-/// A set of hook ids.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct HookSet(Vec<u16>);
 

@@ -174,7 +174,6 @@ fn is_in_reserve(descriptor: &impl AsFd, limit: u64) -> bool {
     u64::try_from(descriptor.as_fd().as_raw_fd()).is_ok_and(|number| number >= first_reserved)
 }
 
-/// Lists the processes of this user.
 fn list_own_processes() -> Vec<u32> {
     let user = rustix::process::geteuid().as_raw();
     let is_own =

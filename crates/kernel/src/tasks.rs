@@ -71,7 +71,6 @@ pub(crate) struct Tasks {
     remaining_wait: Duration,
 }
 
-/// A process that is alive.
 #[derive(Clone, Debug)]
 pub(crate) struct LiveProcess {
     pub(crate) start_ticks: u64,
@@ -90,7 +89,6 @@ pub(crate) struct LiveProcess {
     pub(crate) unconfirmed_poll: Option<u32>,
 }
 
-/// A thread that is alive.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct LiveThread {
     pub(crate) name: ThreadName,
@@ -169,7 +167,6 @@ impl Default for Tasks {
 }
 
 impl Tasks {
-    /// Returns the ids of all processes.
     pub(crate) fn process_ids(&self) -> impl Iterator<Item = u32> {
         self.processes.keys().copied()
     }

@@ -31,7 +31,6 @@ const DEBUGFS_MOUNT_POINT: &str = "/sys/kernel/debug/tracing";
 /// Read limit for format files, which have a page or two.
 const MAX_FORMAT_BYTES: u64 = 64 << 10;
 
-/// A field of a tracepoint.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct TracepointField {
     /// Offset in the raw data, in bytes.
@@ -131,7 +130,6 @@ impl Tracefs {
         Ok(Self { root })
     }
 
-    /// Reads the format of a tracepoint.
     pub(crate) fn read_format(&self, system: &str, name: &str) -> Result<TracepointFormat> {
         let what = || format!("tracepoint {system}:{name}");
         let text = self.read_text(&format!("events/{system}/{name}/format"));
@@ -146,7 +144,6 @@ impl Tracefs {
         Ok(text)
     }
 
-    /// Returns whether a path exists.
     pub(crate) fn has_path(&self, path: &str) -> bool {
         statat(&self.root, path, AtFlags::empty()).is_ok()
     }

@@ -49,7 +49,6 @@ struct QueueEntry {
 }
 
 impl RecordQueue {
-    /// Returns the next record.
     pub(crate) fn peek(&self) -> Option<QueuedRecord> {
         let QueueEntry { length, raw, is_stack, .. } = *self.entries.get(self.next)?;
         Some(QueuedRecord { length, raw, is_stack })
@@ -96,7 +95,6 @@ impl RecordQueue {
         self.entries.last().map(|entry| entry.start)
     }
 
-    /// Overwrites the four bytes at a position.
     pub(super) fn overwrite_u32(&mut self, position: usize, value: u32) {
         if let Some(bytes) = self.bytes.get_mut(position..).and_then(|tail| tail.first_chunk_mut::<4>()) {
             *bytes = value.to_le_bytes();
@@ -136,7 +134,6 @@ impl RecordQueue {
 
 #[cfg(test)]
 impl RecordQueue {
-    /// Returns the number of waiting records.
     pub(super) fn len(&self) -> usize {
         self.entries.len() - self.next
     }

@@ -82,7 +82,6 @@ fn read_at(file: &mut File, offset: u64, size: u64, max_bytes: u64) -> io::Resul
     if bytes.len() as u64 == size { Ok(bytes) } else { Err(io::ErrorKind::UnexpectedEof.into()) }
 }
 
-/// Reads the tables of an ELF file.
 fn read_elf_tables(file: &mut File) -> io::Result<UnwindTables> {
     let to_error = |_| io::Error::from(io::ErrorKind::InvalidData);
     type ElfHeader = elf::FileHeader64<object::Endianness>;

@@ -119,7 +119,6 @@ impl Connector {
         Some(exit.status)
     }
 
-    /// Drops the exit status of a thread.
     pub(super) fn remove_status(&mut self, thread: u32) {
         self.exits.remove(&thread);
     }

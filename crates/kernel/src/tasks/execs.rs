@@ -58,14 +58,12 @@ const STACK_POINTER_REGISTER: Option<u64> = None;
 pub(super) struct Execs {
     rings: Vec<PerfRing>,
     file_name: Option<TracepointField>,
-    /// Execs by process id.
     by_process: HashMap<u32, Vec<Exec>>,
     /// Total number of execs in `by_process`.
     count: usize,
     poll: u32,
 }
 
-/// An exec of a program.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Exec {
     pub(super) time_ns: u64,

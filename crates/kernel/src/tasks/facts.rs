@@ -297,7 +297,6 @@ pub(crate) fn read_audit_session(pid: u32) -> u32 {
     std::str::from_utf8(&text).ok().and_then(|text| text.trim().parse().ok()).unwrap_or(NO_SESSION)
 }
 
-/// Returns whether this process has `CAP_SYS_PTRACE`.
 pub(crate) fn has_cap_sys_ptrace() -> bool {
     const CAP_SYS_PTRACE: u64 = 1 << 19;
     let status = read_bounded("/proc/self/status").unwrap_or_default();

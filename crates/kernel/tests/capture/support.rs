@@ -29,7 +29,6 @@ impl Clock for NanosecondClock {
     }
 }
 
-/// A captured record.
 #[derive(Clone, Debug)]
 pub(crate) struct CapturedEvent {
     pub(crate) cpu: u16,
@@ -277,7 +276,6 @@ pub(crate) fn events_with_stack_of_thread(
     pairs.filter(|pair| u32_at(&pair[1].payload, 12) == thread).map(|pair| &pair[0]).collect()
 }
 
-/// Returns the id of this thread.
 pub(crate) fn this_thread_id() -> u32 {
     // SAFETY: returns a number; no memory is involved.
     u32::try_from(unsafe { libc::syscall(libc::SYS_gettid) }).expect("the thread id is not positive")

@@ -18,7 +18,6 @@ pub enum SessionRef {
 
 /// Id that stands for the global logger, whatever its own id is (WMI_GLOBAL_LOGGER_ID).
 const GLOBAL_LOGGER_ID: u64 = 1;
-/// Name of the global logger.
 const GLOBAL_LOGGER: &str = "GlobalLogger";
 
 impl SessionRef {

@@ -246,7 +246,6 @@ impl RingReader {
         ControlWords::from_mapping(&self.shared.map, self.control)
     }
 
-    /// Marks the region as damaged.
     #[cold]
     fn mark_damaged<T>(&self) -> Result<T, Damaged> {
         self.shared.is_damaged.store(true, Ordering::Relaxed);

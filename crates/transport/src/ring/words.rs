@@ -65,7 +65,6 @@ impl ControlWords<'_> {
         self.lock.compare_exchange(0, thread, Ordering::Acquire, Ordering::Relaxed).is_ok()
     }
 
-    /// Releases the lock.
     pub(crate) fn unlock(&self) {
         // Pairs with the acquire in `try_lock` (R2).
         self.lock.store(0, Ordering::Release);
@@ -109,7 +108,6 @@ impl ControlWords<'_> {
         self.tail.load(Ordering::Relaxed) & abi::STORE_FULL != 0
     }
 
-    /// Returns the number of lost events.
     #[cfg(not(loom))]
     pub(crate) fn lost(&self) -> u64 {
         self.lost.load(Ordering::Relaxed)

@@ -25,7 +25,6 @@ use std::time::Duration;
 
 use rustix::net::{RecvAncillaryBuffer, RecvFlags, ReturnFlags, Shutdown, recvmsg, sockopt};
 
-/// Largest number of threads.
 const MAX_THREADS: usize = 4;
 /// Time that a thread waits for more work.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(1);

@@ -31,7 +31,6 @@ impl CapturedEvent {
     }
 }
 
-/// A running capture.
 pub(crate) struct RunningCapture {
     capture: Capture,
     control: CaptureControl,
@@ -52,7 +51,6 @@ impl RunningCapture {
         Some(running)
     }
 
-    /// Returns whether the kernel has a tracepoint.
     pub(crate) fn has_tracepoint(&self, name: &str) -> bool {
         !self.control.missing_events().iter().any(|missing| missing == name)
     }
