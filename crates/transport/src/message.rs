@@ -70,7 +70,7 @@ pub const MAX_FILTERS: usize = MAX_EVENT_FILTERS_COUNT;
 /// Largest number of registrations of one process.
 pub const MAX_REGISTRATIONS: usize = 1024;
 
-/// A control message.
+/// A control message. The comment of a variant begins with its sender.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Message {
     /// First message of a client that connects, or of a provider to which a daemon connected.
