@@ -141,7 +141,7 @@ pub struct ConsumerEnds {
     pub queue: OwnedFd,
     /// One page that the consumer writes: the number of buffers it has taken.
     pub cursor: OwnedFd,
-    /// Readable when a buffer was added or the session ended.
+    /// Readable when there may be something new, or the session has ended.
     pub signal: OwnedFd,
 }
 

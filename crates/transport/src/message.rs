@@ -12,7 +12,7 @@
 //!            ◀─PrivateStart, PrivateControl, PrivateEnable─  ──PrivateState──▶
 //! ```
 //!
-//! The process has carried out everything before `Registered` when a registration returns.
+//! When a registration returns, the process has carried out everything sent before `Registered`.
 //!
 //! 1. One packet is one message; a reply carries the number of its request, which is not 0. Orders
 //!    of a daemon are not requests: they have number 0. An `Ack` confirms all orders up to a

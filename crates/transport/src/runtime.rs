@@ -110,8 +110,8 @@ impl RuntimeDir {
         self.scope == Scope::System && self.path == Path::new(SYSTEM_FOLDER) && own_uid() == 0
     }
 
-    /// Returns whether a controller of this process may start the daemon of this folder: its user's
-    /// own, and for root the system's too. A program with root privileges from its file does not
+    /// Returns whether a controller of this process may start the daemon of this folder: that of its
+    /// own user and, for root, the system's. A program with root privileges from its file does not
     /// count as root.
     #[must_use]
     pub fn may_be_started(&self) -> bool {

@@ -62,7 +62,7 @@ impl Doorbell {
         let _ = futex::wake(&self.word, futex::Flags::PRIVATE, 1);
     }
 
-    /// Waits until a line was rung and returns all that were. For one thread.
+    /// Waits until a line is rung and returns all rung lines. Only one thread may wait.
     pub fn wait(&self) -> RungLines {
         loop {
             let word = self.word.load(Ordering::Acquire);

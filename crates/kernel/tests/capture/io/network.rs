@@ -119,8 +119,8 @@ fn tcp_connection_is_recorded_from_connect_to_close() {
             let client = TcpStream::connect(server).expect("the connection does not open");
             let address = client.local_addr().expect("the socket has no address");
             let (accepted, _) = listener.accept().expect("the connection does not open");
-            // The first use of a new connection shows its owner, which is known if the same poll
-            // sees both.
+            // The first use of a new connection shows its owner, which the accept event names if
+            // the same poll sees both.
             let accepter = if is_polled { u32::MAX } else { std::process::id() };
             if is_polled {
                 running.poll();
@@ -183,7 +183,7 @@ fn datagrams_are_recorded_with_sizes_and_ports() {
             let Ok(sender) = UdpSocket::bind((loopback_address(is_v6), 0)) else { continue };
             let from = sender.local_addr().expect("the socket has no address");
             let mut buffer = vec![0; 10_000];
-            // It is found as the only socket.
+            // The sender is found as the only socket.
             sender.send_to(&[1; 77], from).expect("the datagram is not transferred");
             assert_eq!(sender.recv(&mut buffer).expect("the datagram is not transferred"), 77);
             running.poll();
