@@ -105,7 +105,7 @@ impl Tracefs {
     fn open_mounted_or_detached(mount_point: &Path, debugfs: &Path) -> Result<Self> {
         match Self::open_at(mount_point) {
             Ok(tracefs) => return Ok(tracefs),
-            // It is mounted. A mount of our own would have the same owner and mode.
+            // tracefs is mounted. A mount of our own would have the same owner and mode.
             Err(error @ (Errno::ACCESS | Errno::PERM)) => {
                 let what = format!("reading tracefs at {}", mount_point.display());
                 return Err(Error::system(what, error.into()));

@@ -110,9 +110,9 @@ impl RuntimeDir {
         self.scope == Scope::System && self.path == Path::new(SYSTEM_FOLDER) && own_uid() == 0
     }
 
-    /// Returns whether a controller of this process may start the daemon of this folder: that of its
-    /// own user and, for root, the system's. A program with root privileges from its file does not
-    /// count as root.
+    /// Returns whether a controller of this process may start the daemon of this folder: that of
+    /// its own user and, for root, the system's. A program with root privileges from its file does
+    /// not count as root.
     #[must_use]
     pub fn may_be_started(&self) -> bool {
         self.scope != Scope::System || (own_uid() == 0 && !is_privileged_by_file())

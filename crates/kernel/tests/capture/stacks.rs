@@ -70,7 +70,7 @@ fn capture_stacks(settings: &CaptureSettings, child: &mut Child) -> Option<Vec<V
     let mut input = child.stdin.take().expect("the program has no input");
     capture.poll(&NanosecondClock, false);
     input.write_all(&[b'x'; ROUNDS]).expect("the bytes are not written");
-    // It answers after each sleep.
+    // The program answers after each sleep.
     let mut answers = [0; ROUNDS];
     child
         .stdout

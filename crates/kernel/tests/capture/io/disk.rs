@@ -120,7 +120,8 @@ fn direct_reads_and_writes_are_recorded_with_size_and_offset() {
             !has_cache || flushes().any(|event| event.number("DiskNumber") == disk),
             "a cache is flushed"
         );
-        // The originator is this thread or the journal thread, not the kworker that issues the flush.
+        // The originator is this thread or the journal thread, not the kworker that issues the
+        // flush.
         let has_originator = |event: &CapturedEvent| {
             let name = std::fs::read_to_string(format!("/proc/{}/comm", event.number("IssuingThreadId")));
             name.is_ok_and(|name| !name.starts_with("kworker"))
