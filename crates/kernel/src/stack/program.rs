@@ -206,7 +206,7 @@ mod tests {
             read_elf_tables(&mut file).is_err()
         };
         assert!(is_rejected(b".eh_frame_hdr\0", b".xh"));
-        assert!(!is_rejected(b".eh_frame_hdr\0", b".eh"), "unchanged");
+        assert!(!is_rejected(b".eh_frame_hdr\0", b".eh"), "the name is unchanged");
         let mut file = tempfile::tempfile().expect("the file is not created");
         file.set_len(MAX_TABLE_BYTES + 1).expect("the length is not set");
         assert!(read_at(&mut file, 0, MAX_TABLE_BYTES + 1, MAX_TABLE_BYTES).is_err());

@@ -187,7 +187,8 @@ fn fork_exec_and_kill_are_recorded_in_order() {
         assert_eq!(own[7].text("CommandLine"), script);
         assert_eq!((own[6].tid(), own[5].text("ThreadName")), (pid, "sh"));
 
-        // The children of the shell: two that were only forked, and one that has executed a program.
+        // The children of the shell: two that were only forked, and one that has executed a
+        // program.
         let started: Vec<&CapturedEvent> = events
             .iter()
             .filter(|event| event.hook == PROCESS_START && event.number("ParentId") == i64::from(pid))

@@ -77,8 +77,8 @@ pub struct ProviderEntry {
     pub is_group: bool,
     /// Whether its registrations are classic ones.
     pub is_classic: bool,
-    /// Processes of the provider that run in a container, as the daemon sees them: an enable without
-    /// `EVENT_ENABLE_PROPERTY_ENABLE_SILOS` excludes them.
+    /// Processes of the provider that run in a container, as the daemon sees them: an enable
+    /// without `EVENT_ENABLE_PROPERTY_ENABLE_SILOS` excludes them.
     pub contained: Vec<u32>,
 }
 

@@ -331,7 +331,7 @@ fn ended_peer_process_is_recognised() {
     let path = dir.path().join("s.sock");
     let listener = Listener::bind(&path, 0o600).unwrap();
     let own = Connection::connect(&path, Duration::from_secs(10)).unwrap();
-    assert!(!listener.accept().unwrap().unwrap().peer_has_ended(), "it is this process");
+    assert!(!listener.accept().unwrap().unwrap().peer_has_ended(), "the peer is this process");
     assert!(!own.peer_has_ended());
     let mut other = std::process::Command::new(std::env::current_exe().unwrap());
     other.args(["--exact", "socket::tests::ended_peer_process_is_recognised"]);

@@ -94,7 +94,7 @@ fn invalid_ticket_is_refused() {
     let (_, memory) = RegionReader::create(&params).unwrap();
     assert!(
         outlet.open(RegionSource::File { memory, wake: support::create_eventfd() }, &params).is_err(),
-        "it is open already"
+        "the outlet is open already"
     );
     assert!(outlet.close() && outlet.close());
     assert_eq!(RecordMark::new(0, 0, 100).write(outlet, Ticket(ticket.0 + 1)), Err(WriteFailure::Closed));
@@ -134,7 +134,7 @@ fn region_of_another_version_is_rejected_with_a_reason() {
     assert_eq!(refused.status(), traceweir_format::spec::status::Status::ERROR_NOT_SUPPORTED);
     assert!(outlet.open_private(&params, support::create_eventfd()).is_err());
     assert!(RegionReader::create(&params).is_err());
-    assert!(outlet.close(), "it was not opened");
+    assert!(outlet.close(), "the outlet was not opened");
 }
 
 #[test]
