@@ -114,6 +114,7 @@ fn read_addresses() -> Option<Vec<InterfaceAddress>> {
         None,
     );
     let socket = socket.ok()?;
+    // Length, type, flags, sequence number, port; then an `ifaddrmsg` of zeros.
     let mut request = Vec::new();
     request.put_u32(24).put_u16(RTM_GETADDR).put_u16(NLM_F_REQUEST_AND_DUMP).put_u32(1).put_u32(0).put_u64(0);
     rustix::net::send(&socket, &request, SendFlags::empty()).ok()?;

@@ -80,8 +80,8 @@ fn links_other_files_and_writable_folders_are_ignored() {
     fs::create_dir(&elsewhere).unwrap();
     symlink(root.path(), elsewhere.join("link")).unwrap();
     let name = dir.path().file_name().unwrap();
-    let through = elsewhere.join("link").join(name).join("providers");
-    assert!(through.is_dir() && list_sockets(&through).is_none(), "a folder of the path is a link");
+    let linked_path = elsewhere.join("link").join(name).join("providers");
+    assert!(linked_path.is_dir() && list_sockets(&linked_path).is_none(), "a folder of the path is a link");
     fs::rename(&providers, root.path().join("moved")).unwrap();
     symlink(root.path().join("moved"), &providers).unwrap();
     assert!(list_sockets(&providers).is_none(), "a link in place of the folder");
@@ -96,11 +96,11 @@ fn name_and_owner_of_a_folder_must_agree() {
         ("traceweir".to_owned(), 0o755, false),
         ("traceweir".to_owned(), 0o700, true),
     ] {
-        let place = root.path().join(&name);
-        fs::rename(dir.path(), &place).unwrap();
+        let renamed_path = root.path().join(&name);
+        fs::rename(dir.path(), &renamed_path).unwrap();
         chmod(root.path(), mode);
-        assert_eq!(list_sockets(&place.join("providers")).is_some(), is_found, "{name} {mode:o}");
-        fs::rename(place, dir.path()).unwrap();
+        assert_eq!(list_sockets(&renamed_path.join("providers")).is_some(), is_found, "{name} {mode:o}");
+        fs::rename(renamed_path, dir.path()).unwrap();
     }
 }
 
@@ -228,21 +228,21 @@ fn folder_socket_and_process_must_have_one_owner() {
     let dir = RuntimeDir { scope: Scope::User, path: root.path().join(format!("traceweir-{FIRST_USER}")) };
     fs::rename(created.path(), dir.path()).unwrap();
     let socket = dir.providers().join(socket.file_name().unwrap());
-    let give = |path: &Path, uid: u32| std::os::unix::fs::lchown(path, Some(uid), Some(uid)).unwrap();
+    let chown = |path: &Path, uid: u32| std::os::unix::fs::lchown(path, Some(uid), Some(uid)).unwrap();
     for path in [dir.path(), &dir.providers(), &socket] {
-        give(path, FIRST_USER);
+        chown(path, FIRST_USER);
     }
     let sockets = list_sockets(&dir.providers()).unwrap();
     assert_eq!(sockets.len(), 1);
     // The first user owns the folder and the socket, but root listens.
     let refused = sockets[0].connect(Duration::ZERO).unwrap_err();
     assert!(matches!(refused, Error::Invalid(_)), "{refused}");
-    give(&socket, SECOND_USER);
+    chown(&socket, SECOND_USER);
     assert_eq!(list_sockets(&dir.providers()).unwrap().len(), 0, "the socket belongs to another user");
-    give(&socket, FIRST_USER);
+    chown(&socket, FIRST_USER);
     for path in [dir.path(), &dir.providers()] {
-        give(path, SECOND_USER);
+        chown(path, SECOND_USER);
         assert!(list_sockets(&dir.providers()).is_none(), "{}", path.display());
-        give(path, FIRST_USER);
+        chown(path, FIRST_USER);
     }
 }
