@@ -150,7 +150,7 @@ impl ImageFamily {
             }
         };
         let ImageLayout { base, size, default_base } = layout;
-        LoadedImage { base, size, default_base, code: (start, end), name: name.into(), build_id }
+        LoadedImage { base, size, default_base, code: start..end, name: name.into(), build_id }
     }
 
     /// Returns the build id of the vDSO mapped at `start`. All 64-bit processes have the same vDSO

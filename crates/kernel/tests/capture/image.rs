@@ -114,10 +114,18 @@ impl RunningProgram {
     }
 }
 
+/// Consecutive mappings of one file.
+struct MappedFile {
+    name: String,
+    base: u64,
+    end: u64,
+    has_code: bool,
+}
+
 /// Returns the images in a memory map by base: from the first byte of a file to the end of its last
 /// mapping.
 fn parse_images(maps: &[String]) -> BTreeMap<u64, (u64, String)> {
-    let mut files: Vec<(String, u64, u64, bool)> = Vec::new();
+    let mut files: Vec<MappedFile> = Vec::new();
     for line in maps {
         let words: Vec<&str> = line.split_whitespace().collect();
         let (range, rights, offset) = (words[0], words[1], words[2]);
@@ -127,14 +135,19 @@ fn parse_images(maps: &[String]) -> BTreeMap<u64, (u64, String)> {
         let (start, end, offset) = (hex(start), hex(end), hex(offset));
         let is_code = rights.contains('x');
         match files.last_mut() {
-            Some(last) if last.0 == name && name.starts_with('/') => {
-                (last.2, last.3) = (end, last.3 | is_code);
+            Some(last) if last.name == name && name.starts_with('/') => {
+                (last.end, last.has_code) = (end, last.has_code | is_code);
             }
-            _ => files.push((name.to_owned(), start - offset, end, is_code)),
+            _ => files.push(MappedFile {
+                name: name.to_owned(),
+                base: start - offset,
+                end,
+                has_code: is_code,
+            }),
         }
     }
-    let code = files.into_iter().filter(|file| file.3 && file.0 != "[vsyscall]");
-    code.map(|(name, start, end, _)| (start, (end - start, name))).collect()
+    let images = files.into_iter().filter(|file| file.has_code && file.name != "[vsyscall]");
+    images.map(|file| (file.base, (file.end - file.base, file.name))).collect()
 }
 
 /// Returns the images of a process in events with this opcode, by base.

@@ -187,7 +187,7 @@ fn samples_within_a_deferred_call_are_marked() {
                 continue;
             }
             let next = calls.partition_point(|(cpu, ended, _)| (*cpu, *ended) <= (sample.cpu, sample.raw));
-            let is_within = calls.get(next).is_some_and(|call| call.0 == sample.cpu && call.2 <= sample.raw);
+            let is_within = calls.get(next).is_some_and(|(cpu, _, entry)| *cpu == sample.cpu && *entry <= sample.raw);
             assert_eq!(fields.number("Flags") & 1 == 1, is_within, "{}", sample.raw);
             marked_samples += u32::from(is_within);
         }

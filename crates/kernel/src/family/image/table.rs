@@ -12,6 +12,7 @@
 //!    counted as lost.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::Arc;
 
 use super::program::BuildId;
@@ -30,8 +31,8 @@ pub(crate) struct LoadedImage {
     pub(crate) size: u64,
     /// The base that the headers of the file request.
     pub(crate) default_base: u64,
-    /// Start and end of the code seen so far.
-    pub(crate) code: (u64, u64),
+    /// Addresses of the code seen so far.
+    pub(crate) code: Range<u64>,
     /// The path of the file, or a name such as `[vdso]`.
     pub(crate) name: Arc<str>,
     pub(crate) build_id: Option<BuildId>,
@@ -54,7 +55,7 @@ impl LoadedImage {
     }
 
     fn overlaps(&self, other: &Self) -> bool {
-        self.code.0 < other.code.1 && other.code.0 < self.code.1
+        self.code.start < other.code.end && other.code.start < self.code.end
     }
 
     /// Returns whether a mapping, seen as an image, is part of this one.
@@ -71,7 +72,7 @@ impl LoadedImage {
         let end = self.end().max(other.end());
         self.base = self.base.min(other.base);
         self.size = end.saturating_sub(self.base);
-        self.code = (self.code.0.min(other.code.0), self.code.1.max(other.code.1));
+        self.code = self.code.start.min(other.code.start)..self.code.end.max(other.code.end);
         self.build_id = self.build_id.or(other.build_id);
     }
 }
@@ -83,7 +84,7 @@ pub(crate) fn merge_image(
     image: &LoadedImage,
     unloaded: &mut Vec<LoadedImage>,
 ) -> bool {
-    let end = images.partition_point(|existing| existing.code.0 < image.code.1);
+    let end = images.partition_point(|existing| existing.code.start < image.code.end);
     let before = images.get(..end).unwrap_or_default();
     let touched = before.iter().rev().take_while(|existing| existing.overlaps(image)).count();
     let start = end.saturating_sub(touched);
@@ -242,7 +243,7 @@ impl ImageTable {
     #[cfg(test)]
     pub(crate) fn find_image(&self, pid: u32, address: u64) -> Option<&LoadedImage> {
         let images = self.images(pid);
-        let after = images.partition_point(|image| image.code.0 <= address);
+        let after = images.partition_point(|image| image.code.start <= address);
         let mut nearby = images.get(after.saturating_sub(1)..)?.iter().take(2);
         nearby.find(|image| image.contains(address))
     }
@@ -253,7 +254,7 @@ mod tests {
     use super::*;
 
     fn build_image(name: &str, base: u64, size: u64) -> LoadedImage {
-        let code = (base + 0x1000, base + size);
+        let code = base + 0x1000..base + size;
         LoadedImage { base, size, default_base: 0, code, name: name.into(), build_id: None }
     }
 
@@ -288,7 +289,7 @@ mod tests {
     fn generated_code_grows_without_a_new_image() {
         let (mut table, mut unloaded) = (ImageTable::default(), Vec::new());
         let jit =
-            |base, size| LoadedImage { code: (base, base + size), ..build_image(ANONYMOUS, base, size) };
+            |base, size| LoadedImage { code: base..base + size, ..build_image(ANONYMOUS, base, size) };
         assert!(table.add_mapping(7, &jit(0x1000, 0x1000), &mut unloaded));
         assert!(!table.add_mapping(7, &jit(0x1800, 0x1800), &mut unloaded));
         assert!(table.add_mapping(7, &jit(0x8000, 0x1000), &mut unloaded), "code that does not overlap");

@@ -160,7 +160,7 @@ fn images_are_not_tracked_without_a_group() {
 #[test]
 fn payloads_have_the_documented_layout() {
     let (base, size, name) = (0x7F00_0000_1000, 0x2000, "/b/ä".into());
-    let mut image = LoadedImage { base, size, default_base: 0x40_0000, code: (0, 0), name, build_id: None };
+    let mut image = LoadedImage { base, size, default_base: 0x40_0000, code: 0..0, name, build_id: None };
     let write = |out: &mut Out<'_>| {
         write_image(ImageEvent::Load, TaskIds { pid: 0x0A11, tid: 0x0A12 }, &image, out);
         image.build_id = BuildId::new(&std::array::from_fn::<u8, 19, _>(|index| 0xA0 | index as u8));
