@@ -209,8 +209,9 @@ mod tests {
     fn error_without_the_right_to_mount_names_the_mount_command() {
         let folder = tempfile::tempdir().expect("the folder is not created");
         let not_mounted = folder.path();
-        let error = run_without_mount_capability(|| Tracefs::open_mounted_or_detached(not_mounted, not_mounted))
-            .expect_err("tracefs is mounted");
+        let error =
+            run_without_mount_capability(|| Tracefs::open_mounted_or_detached(not_mounted, not_mounted))
+                .expect_err("tracefs is mounted");
         assert_eq!(error.status(), traceweir_format::spec::status::Status::ERROR_PRIVILEGE_NOT_HELD);
         let text = error.to_string();
         assert!(text.contains("`mount -t tracefs tracefs /sys/kernel/tracing`"), "{text}");

@@ -73,7 +73,8 @@ fn unprivileged_user_captures_own_processes() {
         let mut child = 0;
         let work = |poll: &mut dyn FnMut()| {
             let script = "i=0; while [ $i -lt 200000 ]; do i=$((i+1)); done; sleep 0.05";
-            let mut started = Command::new("sh").args(["-c", script]).spawn().expect("the program does not start");
+            let mut started =
+                Command::new("sh").args(["-c", script]).spawn().expect("the program does not start");
             child = started.id();
             let start = Instant::now();
             while started.try_wait().expect("the state of the program is not known").is_none() {

@@ -205,7 +205,9 @@ impl Mapping {
     /// mapping is read-only.
     #[must_use]
     pub fn copy_in(&self, offset: usize, bytes: &[u8]) -> bool {
-        let Some(to) = self.address(offset, bytes.len(), 1).filter(|_| self.is_writable) else { return false };
+        let Some(to) = self.address(offset, bytes.len(), 1).filter(|_| self.is_writable) else {
+            return false;
+        };
         // SAFETY: `address` checked the destination; no references to it exist, so it cannot
         // overlap `bytes`.
         unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), to, bytes.len()) };

@@ -81,7 +81,13 @@ static ROWS: &[Row<ProcessFamily>] = &[
         |_, event, context, _| complete_program(event, context),
     )
     .with_wakeup(),
-    Row::tracepoint(("sched", "sched_process_fork"), &[], START_HOOKS, &[], ProcessFamily::on_fork_tracepoint),
+    Row::tracepoint(
+        ("sched", "sched_process_fork"),
+        &[],
+        START_HOOKS,
+        &[],
+        ProcessFamily::on_fork_tracepoint,
+    ),
     Row::tracepoint(("sched", "sched_process_exit"), &[], END_HOOKS, &[], ProcessFamily::on_exit_tracepoint),
 ];
 

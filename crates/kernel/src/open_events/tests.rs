@@ -58,12 +58,18 @@ fn only_the_rings_report_tasks_of_their_target() {
     let own_tid = rustix::thread::gettid().as_raw_nonzero().get();
     let count_task_events =
         |thread| open_events.task_events.iter().filter(|event| event.target() == thread).count();
-    assert_eq!((count_task_events(own_tid), count_task_events(Targets::ring_target(CaptureScope::Own))), (1, 0));
+    assert_eq!(
+        (count_task_events(own_tid), count_task_events(Targets::ring_target(CaptureScope::Own))),
+        (1, 0)
+    );
     let count_fault_events = |thread| {
         let events = open_events.rows.values().flat_map(|row| &row.events);
         events.filter(|(_, event)| event.target() == thread).count()
     };
-    assert_eq!((count_fault_events(own_tid), count_fault_events(Targets::ring_target(CaptureScope::Own))), (1, 1));
+    assert_eq!(
+        (count_fault_events(own_tid), count_fault_events(Targets::ring_target(CaptureScope::Own))),
+        (1, 1)
+    );
 }
 
 #[test]

@@ -102,7 +102,8 @@ fn read_elf_tables(file: &mut File) -> io::Result<UnwindTables> {
     let names = read_at(file, names.sh_offset(endian), names.sh_size(endian), MAX_HEADER_BYTES)?;
     for section in sections.iter().take(MAX_SECTIONS) {
         let name_start = usize::try_from(section.sh_name(endian)).unwrap_or(usize::MAX);
-        let name = names.get(name_start..).and_then(|tail| tail.split(|byte| *byte == 0).next()).unwrap_or_default();
+        let name =
+            names.get(name_start..).and_then(|tail| tail.split(|byte| *byte == 0).next()).unwrap_or_default();
         let (start, size) = (section.sh_addr(endian), section.sh_size(endian));
         let range = start..start.saturating_add(size);
         let mut read_content = || -> io::Result<Arc<[u8]>> {
@@ -177,8 +178,8 @@ mod tests {
     fn file_is_accepted_by_inode_and_owner() {
         let ProgramCopy { _folder, path, inode } = copy_own_program();
         let range = 0x1000..0x2000;
-        let mut found =
-            plain::find_plain_file(&path, rustix::fs::OFlags::NOFOLLOW).expect("the copy is not a regular file");
+        let mut found = plain::find_plain_file(&path, rustix::fs::OFlags::NOFOLLOW)
+            .expect("the copy is not a regular file");
         found.is_trusted = true;
         assert!(read_trusted_tables(&found).is_some());
         found.is_trusted = false;
@@ -198,8 +199,9 @@ mod tests {
         let is_rejected = |name: &[u8], replacement: &[u8]| {
             let mut bytes = program.clone();
             let mut windows = bytes.windows(name.len());
-            let at =
-                windows.rposition(|window| window == name).expect("the program does not contain the section name");
+            let at = windows
+                .rposition(|window| window == name)
+                .expect("the program does not contain the section name");
             bytes[at..at + replacement.len()].copy_from_slice(replacement);
             let mut file = tempfile::tempfile().expect("the file is not created");
             io::Write::write_all(&mut file, &bytes).expect("the bytes are not written");

@@ -150,7 +150,8 @@ impl TableReader {
 
     /// Returns the next answer. With `should_wait` it waits for a moment.
     pub(super) fn next_answer(&mut self, should_wait: bool) -> Option<(ModuleFileKey, TableAnswer)> {
-        let answer = if should_wait && !self.has_timed_out { self.wait_for_answer() } else { self.poll_answer() };
+        let answer =
+            if should_wait && !self.has_timed_out { self.wait_for_answer() } else { self.poll_answer() };
         if answer.is_some() {
             self.has_timed_out = false;
             self.pending.pop_front();

@@ -79,7 +79,8 @@ impl Tasks {
             }
             if let Some(existing) = self.get_mut(pid).and_then(|process| process.threads.get_mut(&tid)) {
                 let current = LiveThread::from_proc(tid, &stat);
-                (existing.seen_in_scan, existing.priority, existing.affinity) = (scan, current.priority, current.affinity);
+                (existing.seen_in_scan, existing.priority, existing.affinity) =
+                    (scan, current.priority, current.affinity);
                 continue;
             }
             let unconfirmed_poll = self.poll_if_unconfirmed(stat.start_ticks);

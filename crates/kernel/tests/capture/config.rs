@@ -38,7 +38,8 @@ fn session_contains_the_system_configuration() {
         assert_eq!(cpu.number("NumberOfProcessors"), online);
         assert_eq!(select_hook(&events, CONFIG_PROCESSORS).count() as u64, online);
         let groups = select_hook(&events, CONFIG_PROCESSOR_GROUP).next().expect("no group event is captured");
-        let processor_count: u32 = groups.fields.numbers("Affinity").iter().map(|mask| mask.count_ones()).sum();
+        let processor_count: u32 =
+            groups.fields.numbers("Affinity").iter().map(|mask| mask.count_ones()).sum();
         assert_eq!(u64::from(processor_count), online);
         let adapters = select_hook(&events, CONFIG_NIC);
         let mut names: Vec<_> = adapters.map(|event| event.text("NICDescription").to_owned()).collect();
@@ -50,14 +51,19 @@ fn session_contains_the_system_configuration() {
             .retain(|name: &String| std::path::Path::new(&format!("/sys/class/net/{name}/ifindex")).exists());
         expected.sort_unstable();
         assert_eq!(names, expected);
-        let first = events.iter().find(|event| event.class == class::CONFIG).expect("there is no configuration event");
+        let first = events
+            .iter()
+            .find(|event| event.class == class::CONFIG)
+            .expect("there is no configuration event");
         let first = (first.hook, first.number("TcpTimedWaitDelay"));
         assert_eq!(first, (Some(CONFIG_NETWORK), 60), "the first configuration event");
         let find_sys_config_ex = |opcode| {
             events.iter().find(|event| event.class == class::SYS_CONFIG_EX && event.opcode == opcode).unwrap()
         };
         assert!(
-            find_sys_config_ex(OS_INFO).text("BuildLab").starts_with(&read_trimmed("/proc/sys/kernel/osrelease"))
+            find_sys_config_ex(OS_INFO)
+                .text("BuildLab")
+                .starts_with(&read_trimmed("/proc/sys/kernel/osrelease"))
         );
         assert_eq!(
             (

@@ -138,12 +138,9 @@ fn parse_images(maps: &[String]) -> BTreeMap<u64, (u64, String)> {
             Some(last) if last.name == name && name.starts_with('/') => {
                 (last.end, last.has_code) = (end, last.has_code | is_code);
             }
-            _ => files.push(MappedFile {
-                name: name.to_owned(),
-                base: start - offset,
-                end,
-                has_code: is_code,
-            }),
+            _ => {
+                files.push(MappedFile { name: name.to_owned(), base: start - offset, end, has_code: is_code })
+            }
         }
     }
     let images = files.into_iter().filter(|file| file.has_code && file.name != "[vsyscall]");
@@ -230,8 +227,9 @@ fn library_is_loaded_where_the_program_says_and_unloaded_with_it() {
         loads.retain(|base, _| parse_images(&maps).contains_key(base));
         assert_eq!(loads, parse_images(&maps), "everything that is mapped was loaded");
         assert!(loads[&library].1.ends_with("/library.so"));
-        let is_of_library =
-            |event: &&DecodedEvent| event.fields.find("ImageBase") == Some(library) && event.header_ids.0 == pid;
+        let is_of_library = |event: &&DecodedEvent| {
+            event.fields.find("ImageBase") == Some(library) && event.header_ids.0 == pid
+        };
         let opcodes: Vec<u8> = events.iter().filter(is_of_library).map(|event| event.opcode).collect();
         assert_eq!(
             opcodes,

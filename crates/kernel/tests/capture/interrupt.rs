@@ -61,7 +61,11 @@ fn capture_group(group: Group, count: impl Fn() -> u64) -> Option<GroupCapture> 
 fn assert_plausible_times(events: &[&CapturedEvent]) {
     for event in events {
         let entry_time = event.fields().number("InitialTime");
-        assert!(entry_time <= event.raw && event.raw - entry_time < 1_000_000_000, "{entry_time} to {}", event.raw);
+        assert!(
+            entry_time <= event.raw && event.raw - entry_time < 1_000_000_000,
+            "{entry_time} to {}",
+            event.raw
+        );
     }
 }
 

@@ -67,8 +67,7 @@ fn count_hard_faults() -> usize {
 fn faults_that_require_disk_access_are_hard_faults() {
     again(5, || {
         const PAGES: usize = 64;
-        let mut file =
-            tempfile::tempfile_in(env!("CARGO_TARGET_TMPDIR")).expect("the file operation fails");
+        let mut file = tempfile::tempfile_in(env!("CARGO_TARGET_TMPDIR")).expect("the file operation fails");
         file.write_all(&vec![7; PAGES * PAGE_BYTES]).expect("the file is not written");
         file.sync_all().expect("the file does not reach the disk");
         let (length, fd) = (PAGES * PAGE_BYTES, file.as_raw_fd());

@@ -118,8 +118,11 @@ fn capture<T: Send>(
 
 /// Runs a shell script. Returns its process id and exit status.
 fn run_shell(script: &str) -> (u32, std::process::ExitStatus) {
-    let mut child =
-        Command::new("sh").args(["-c", script]).stdout(Stdio::null()).spawn().expect("the shell does not start");
+    let mut child = Command::new("sh")
+        .args(["-c", script])
+        .stdout(Stdio::null())
+        .spawn()
+        .expect("the shell does not start");
     (child.id(), child.wait().expect("the shell does not end"))
 }
 
@@ -547,7 +550,8 @@ fn crash_is_recorded_with_its_signal() {
 fn process_in_another_namespace_is_recorded_with_its_id_there() {
     again(5, || {
         let status = Command::new("unshare").args(["--pid", "--fork", "true"]).stderr(Stdio::null()).status();
-        if !skip::can(status.is_ok_and(|status| status.success()), "root", "namespaces are not allowed here") {
+        if !skip::can(status.is_ok_and(|status| status.success()), "root", "namespaces are not allowed here")
+        {
             return;
         }
         let work = |_: &CaptureControl| {

@@ -74,7 +74,10 @@ fn thread_is_sampled_in_proportion_to_its_run_time() {
         let expected = f64::from(u32::try_from(ran_us.into_inner()).unwrap()) / 1000.0;
         let thread = thread.into_inner();
         let sample_count = count_samples(&events, thread);
-        assert!((sample_count - expected).abs() <= tolerance(expected), "{sample_count} samples in {expected} ms");
+        assert!(
+            (sample_count - expected).abs() <= tolerance(expected),
+            "{sample_count} samples in {expected} ms"
+        );
         let mut known_priorities = 0;
         for sample in select_hooks(&events, &[SAMPLED_PROFILE]) {
             let fields = sample.fields();
@@ -130,7 +133,10 @@ fn changed_interval_is_recorded_and_applied() {
         let Some((events, _)) = capture_with_changes(&before, work) else { return };
         let expected = f64::from(ran_us) / 500.0;
         let sample_count = count_samples(&events, thread);
-        assert!((sample_count - expected).abs() <= tolerance(expected) + 4.0, "{sample_count} samples, not {expected}");
+        assert!(
+            (sample_count - expected).abs() <= tolerance(expected) + 4.0,
+            "{sample_count} samples, not {expected}"
+        );
         let recorded: Vec<(u16, u64, u64)> =
             select_hooks(&events, &[PROFILE_START, PROFILE_SET_INTERVAL, PROFILE_END])
                 .iter()
@@ -187,7 +193,8 @@ fn samples_within_a_deferred_call_are_marked() {
                 continue;
             }
             let next = calls.partition_point(|(cpu, ended, _)| (*cpu, *ended) <= (sample.cpu, sample.raw));
-            let is_within = calls.get(next).is_some_and(|(cpu, _, entry)| *cpu == sample.cpu && *entry <= sample.raw);
+            let is_within =
+                calls.get(next).is_some_and(|(cpu, _, entry)| *cpu == sample.cpu && *entry <= sample.raw);
             assert_eq!(fields.number("Flags") & 1 == 1, is_within, "{}", sample.raw);
             marked_samples += u32::from(is_within);
         }
@@ -213,7 +220,8 @@ fn counter_samples_after_each_interval() {
         assert_eq!(capture.lost(), 0);
         let samples: Vec<_> =
             select_hooks(&events, &[PMC_PROFILE]).iter().map(|event| event.fields()).collect();
-        let own_samples: Vec<_> = samples.iter().filter(|fields| fields.number("ThreadId") == thread).collect();
+        let own_samples: Vec<_> =
+            samples.iter().filter(|fields| fields.number("ThreadId") == thread).collect();
         // This thread has few other faults, for the memory of the capture itself.
         assert!((PAGES..PAGES + 100).contains(&own_samples.len()), "{}", own_samples.len());
         assert!(own_samples.iter().all(|fields| fields.number("ProfileSource") == u64::from(PAGE_FAULTS)));

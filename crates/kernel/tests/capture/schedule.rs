@@ -71,8 +71,10 @@ fn sleeping_thread_is_switched_out_for_each_sleep() {
                     assert_eq!(fields.number("Flags"), 1, "the timer wakes it, in an interrupt");
                 }
             } else if fields.number("NewThreadId") == u64::from(thread) {
-                let since =
-                    ready_at.take().or(away_at).expect("a switch in follows neither a ready event nor a switch out");
+                let since = ready_at
+                    .take()
+                    .or(away_at)
+                    .expect("a switch in follows neither a ready event nor a switch out");
                 assert_eq!(fields.number("NewThreadWaitTime"), event.raw - since);
                 if let Some(away) = away_at.take() {
                     assert!(event.raw - away >= SLEEP.as_nanos() as u64, "{}", event.raw - away);
@@ -115,8 +117,7 @@ fn count_switches(work: impl FnOnce()) -> SwitchCounts {
             libc::getrusage(libc::RUSAGE_THREAD, &raw mut usage);
             usage
         };
-        [usage.ru_nvcsw, usage.ru_nivcsw]
-            .map(|count| usize::try_from(count).expect("the count is negative"))
+        [usage.ru_nvcsw, usage.ru_nivcsw].map(|count| usize::try_from(count).expect("the count is negative"))
     };
     // Repeats if a switch falls between reading the count and the time.
     let read_counts_and_time = || loop {
@@ -183,7 +184,9 @@ fn switches_on_one_processor_match_the_kernel_counts() {
                 }
             }
             let is_priority_valid = |thread: u64, name| thread != 0 || fields.number(name) == 0;
-            assert!(is_priority_valid(new, "NewThreadPriority") && is_priority_valid(old, "OldThreadPriority"));
+            assert!(
+                is_priority_valid(new, "NewThreadPriority") && is_priority_valid(old, "OldThreadPriority")
+            );
             assert!(new != 0 || fields.number("NewThreadWaitTime") == 0);
         }
         assert_eq!(recorded, threads.map(|counted| counted.switches));

@@ -157,7 +157,8 @@ impl Fields {
                 self.bytes_by_name.entry(field.name).or_default().push(text.into_owned().into_bytes());
             }
             (Ty::SidBlock, _) => {
-                let sid = value.get(16..).map(|sid| Sid::parse(sid).expect("the SID is not valid").to_string());
+                let sid =
+                    value.get(16..).map(|sid| Sid::parse(sid).expect("the SID is not valid").to_string());
                 self.bytes_by_name.entry(field.name).or_default().push(sid.unwrap_or_default().into_bytes());
             }
             (Ty::Port, _) => {

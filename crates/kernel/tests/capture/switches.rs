@@ -63,8 +63,7 @@ fn rundown_is_written_once_when_its_groups_are_enabled() {
         let no_groups = support::settings_for(&[]);
         let (tasks, all) =
             ([Group::PROCESS, Group::THREAD], [Group::PROCESS, Group::THREAD, Group::IMAGE_LOAD]);
-        let file =
-            std::env::current_exe().and_then(std::fs::File::open).expect("the file operation fails");
+        let file = std::env::current_exe().and_then(std::fs::File::open).expect("the file operation fails");
         let changes = [
             support::settings_for(&tasks),
             support::settings_for(&all),

@@ -110,7 +110,12 @@ impl<'a> OutletGate<'a> {
         let mut current = self.visitors.load(Ordering::Relaxed);
         while current & !VISITOR_COUNT_MASK == opening {
             // Release pairs with the acquire in `is_empty`.
-            match self.visitors.compare_exchange_weak(current, current - 1, Ordering::Release, Ordering::Relaxed) {
+            match self.visitors.compare_exchange_weak(
+                current,
+                current - 1,
+                Ordering::Release,
+                Ordering::Relaxed,
+            ) {
                 Ok(_) => return,
                 Err(other) => current = other,
             }

@@ -117,7 +117,9 @@ pub fn user_folders() -> Result<Vec<PathBuf>> {
     let sockets = File::open(SOCKET_LIST).map_err(to_error)?;
     let find_owner = |folder: &Path| open_checked(folder).ok().map(|(_, uid)| uid);
     let random_rank = RandomState::new();
-    Ok(find_folders(BufReader::new(sockets), &Mounts::parse(&mounts), find_owner, |uid| random_rank.hash_one(uid)))
+    Ok(find_folders(BufReader::new(sockets), &Mounts::parse(&mounts), find_owner, |uid| {
+        random_rank.hash_one(uid)
+    }))
 }
 
 /// Returns up to `max_sockets` sockets of a folder that [`user_folders`] returned.
@@ -160,7 +162,11 @@ fn open_checked(path: &Path) -> rustix::io::Result<(OwnedFd, u32)> {
     };
     // Opened with O_PATH, without asking the file system: a mount on it is not entered.
     let sockets_stat = fstat(open_in_mount(&runtime, providers, OFlags::PATH | OFlags::DIRECTORY)?)?;
-    if !is_named || !is_private(runtime_stat.st_mode) || sockets_stat.st_uid != uid || sockets_stat.st_mode & 0o022 != 0 {
+    if !is_named
+        || !is_private(runtime_stat.st_mode)
+        || sockets_stat.st_uid != uid
+        || sockets_stat.st_mode & 0o022 != 0
+    {
         return Err(Errno::ACCESS);
     }
     let folder = open_in_mount(&runtime, providers, OFlags::RDONLY | OFlags::DIRECTORY)?;
@@ -220,7 +226,8 @@ fn find_folders(
     while let Ok(1..) = sockets.read_until(b'\n', &mut line) {
         let folder = parse_provider_folder(line.trim_ascii_end())
             .filter(|folder| **folder != last && mounts.is_local(folder));
-        if let Some((uid, folder)) = folder.and_then(|folder| Some((find_owner(folder)?, folder.to_owned()))) {
+        if let Some((uid, folder)) = folder.and_then(|folder| Some((find_owner(folder)?, folder.to_owned())))
+        {
             last.clone_from(&folder);
             folders.add(uid, random_rank(uid), folder);
         }

@@ -86,7 +86,10 @@ impl ReceivedRecords {
             unfinished += 1 - u64::from(seen.contains(returned));
             assert!(seen.iter().all(|number| number <= returned), "a record of a write that has not begun");
         }
-        assert!((missing..=missing + unfinished).contains(&lost), "{missing} are missing, {lost} are counted");
+        assert!(
+            (missing..=missing + unfinished).contains(&lost),
+            "{missing} are missing, {lost} are counted"
+        );
     }
 }
 

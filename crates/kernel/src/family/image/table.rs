@@ -216,7 +216,12 @@ impl ImageTable {
     }
 
     /// Adds an executable mapping to a process, like [`merge_image`].
-    pub(crate) fn add_mapping(&mut self, pid: u32, image: &LoadedImage, unloaded: &mut Vec<LoadedImage>) -> bool {
+    pub(crate) fn add_mapping(
+        &mut self,
+        pid: u32,
+        image: &LoadedImage,
+        unloaded: &mut Vec<LoadedImage>,
+    ) -> bool {
         if !self.processes.contains_key(&pid) {
             self.insert_process(pid, maps::count_threads(pid), 0, Vec::new());
         }
@@ -288,8 +293,7 @@ mod tests {
     #[test]
     fn generated_code_grows_without_a_new_image() {
         let (mut table, mut unloaded) = (ImageTable::default(), Vec::new());
-        let jit =
-            |base, size| LoadedImage { code: base..base + size, ..build_image(ANONYMOUS, base, size) };
+        let jit = |base, size| LoadedImage { code: base..base + size, ..build_image(ANONYMOUS, base, size) };
         assert!(table.add_mapping(7, &jit(0x1000, 0x1000), &mut unloaded));
         assert!(!table.add_mapping(7, &jit(0x1800, 0x1800), &mut unloaded));
         assert!(table.add_mapping(7, &jit(0x8000, 0x1000), &mut unloaded), "code that does not overlap");

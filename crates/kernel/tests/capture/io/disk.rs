@@ -110,7 +110,8 @@ fn direct_reads_and_writes_are_recorded_with_size_and_offset() {
         let offsets =
             |all: &[&CapturedEvent]| all.iter().map(|event| event.number("ByteOffset")).collect::<Vec<_>>();
         assert_eq!(offsets(&reads), offsets(&writes));
-        let own_writes = writes.iter().filter(|event| event.number("IssuingThreadId") == this_thread_id()).count();
+        let own_writes =
+            writes.iter().filter(|event| event.number("IssuingThreadId") == this_thread_id()).count();
         assert!(own_writes > 0, "the writing thread issued some of the requests itself");
         assert!(events.iter().any(|event| event.is_stack), "a start has a stack");
         let flushes = || events.iter().filter(|event| event.hook == DISK_FLUSH && event.number("Irp") != 0);

@@ -115,9 +115,15 @@ fn file_writes_and_reads_are_recorded_with_names_offsets_and_sizes() {
             assert_eq!(trace.list_transfers(FILE_WRITE, key), written);
             let created = trace.events_of_file(FILE_CREATE, key);
             assert_eq!(created.len(), 1);
-            assert_eq!((created[0].number("CreateOptions"), created[0].number("ShareAccess")), (FILE_OVERWRITE_IF, 7));
+            assert_eq!(
+                (created[0].number("CreateOptions"), created[0].number("ShareAccess")),
+                (FILE_OVERWRITE_IF, 7)
+            );
             let set = trace.events_of_file(FILE_SET_INFO, key);
-            assert_eq!((set[0].number("InfoClass"), set[0].number("ExtraInfo")), (FILE_END_OF_FILE_INFORMATION, 4197));
+            assert_eq!(
+                (set[0].number("InfoClass"), set[0].number("ExtraInfo")),
+                (FILE_END_OF_FILE_INFORMATION, 4197)
+            );
             for (hook, count) in [(FILE_FLUSH, 1), (FILE_CLEANUP, 1), (FILE_CLOSE, 1), (FILE_SET_INFO, 1)] {
                 let events = trace.events_of_file(hook, key);
                 assert_eq!(events.len(), count, "{hook:04x}");
@@ -157,7 +163,10 @@ fn rename_delete_list_and_failed_open_are_recorded() {
         let trace = FileTrace(running.end());
         let renamed = trace.own_events(FILE_RENAME);
         assert_eq!(renamed.len(), 1);
-        assert_eq!((trace.find_end(renamed[0]).1, renamed[0].number("InfoClass")), (0, FILE_RENAME_INFORMATION));
+        assert_eq!(
+            (trace.find_end(renamed[0]).1, renamed[0].number("InfoClass")),
+            (0, FILE_RENAME_INFORMATION)
+        );
         let deleted: Vec<u64> =
             trace.own_events(FILE_DELETE).iter().map(|event| trace.find_end(event).1).collect();
         assert_eq!(deleted, [0, STATUS_OBJECT_NAME_NOT_FOUND]);
@@ -191,8 +200,11 @@ fn duplicated_descriptors_share_their_offset_across_processes() {
         file.read_exact(&mut [0; 10]).expect("the read fails");
         copy.read_exact(&mut [0; 20]).expect("the read fails");
         drop(file);
-        let mut child =
-            Command::new("cat").stdin(copy).stdout(Stdio::piped()).spawn().expect("the program does not start");
+        let mut child = Command::new("cat")
+            .stdin(copy)
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("the program does not start");
         let mut rest = Vec::new();
         child
             .stdout
@@ -228,7 +240,8 @@ fn earlier_open_files_have_names_and_remaining_ones_are_in_the_end_rundown() {
         let (early, late) = (folder.path().join("early"), folder.path().join("late"));
         fs::write(&early, [1; 100]).expect("the file operation fails");
         let mut file = File::open(&early).expect("the file operation fails");
-        let (mut socket, _peer) = std::os::unix::net::UnixStream::pair().expect("the socket pair does not open");
+        let (mut socket, _peer) =
+            std::os::unix::net::UnixStream::pair().expect("the socket pair does not open");
         let Some(mut running) = RunningCapture::start(&FILE_GROUPS, &[]) else { return };
         file.read_exact(&mut [0; 10]).expect("the read fails");
         file.seek(SeekFrom::Current(5)).expect("the seek fails");

@@ -168,7 +168,8 @@ fn refused_connection_is_recorded_as_failed() {
         TcpStream::connect(address).expect_err("the port is open");
         let events = running.end();
         let failed = events.iter().filter(|event| event.hook == TCP_FAIL);
-        assert!(failed.clone().any(|event| (event.number("Proto"), event.number("FailureCode")) == (libc::AF_INET as u64, OTHER_REASON)));
+        assert!(failed.clone().any(|event| (event.number("Proto"), event.number("FailureCode"))
+            == (libc::AF_INET as u64, OTHER_REASON)));
         assert!(select_by_ports(&events, TCP_CONNECT, 0, address.port()).is_empty());
     });
 }

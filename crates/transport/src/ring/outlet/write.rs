@@ -90,8 +90,11 @@ impl Outlet {
             return Err(WriteFailure::TooLarge);
         }
         let current_cpu = cpu::current();
-        let ring =
-            if view.rseq_offset != 0 && current_cpu < view.cpus { current_cpu } else { view.cpus + view.nearest_cpu() };
+        let ring = if view.rseq_offset != 0 && current_cpu < view.cpus {
+            current_cpu
+        } else {
+            view.cpus + view.nearest_cpu()
+        };
         // SAFETY: the outlet was open with this view, and `ring` is below twice its CPUs.
         let words = unsafe { view.words(ring as usize) };
         let slot = words.find_slot(abi::size_in_ring(length) as u64, u64::from(view.ring_bytes));
