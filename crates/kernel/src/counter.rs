@@ -184,8 +184,7 @@ mod tests {
             ("events/large", "event=0x3c,edge=2\n"),
         ] {
             let path = cpu.join(file);
-            fs::create_dir_all(path.parent().expect("the path has no parent"))
-                .expect("the folder is not created");
+            fs::create_dir_all(path.parent().expect("the path has no parent")).expect("no folder is created");
             fs::write(path, text).expect("the file is not written");
         }
         let find_code = |name| counter(0x1000, name).find_code_in(folder.path());

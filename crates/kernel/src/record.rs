@@ -355,8 +355,7 @@ mod tests {
         let parts =
             SampleParts::ALWAYS.with(SampleParts::ADDR).with(SampleParts::READ).with(SampleParts::CALLCHAIN);
         let bytes = build_sample(&[7, 2 << 32 | 1, 99, 0xAD, 3, 5, 11, 12, 1, 0xCA]);
-        let sample =
-            parse_sample(&bytes, parts, 4, RegisterCounts::default()).expect("the sample is not valid");
+        let sample = parse_sample(&bytes, parts, 4, RegisterCounts::default()).expect("invalid sample");
         assert_eq!((sample.pid, sample.tid, sample.time, sample.addr, sample.cpu), (1, 2, 99, 0xAD, 4));
         let counters: Vec<u64> = sample.counters.chunks_exact(8).map(|word| u64_at(word, 0)).collect();
         assert_eq!(counters, [11, 12]);
@@ -372,9 +371,7 @@ mod tests {
         }
         let no_counts = build_sample(&[7, 1, 99, 0]);
         assert_eq!(
-            parse_sample(&no_counts, parts, 0, RegisterCounts::default())
-                .expect("the sample is not valid")
-                .counters,
+            parse_sample(&no_counts, parts, 0, RegisterCounts::default()).expect("invalid sample").counters,
             [0; 0]
         );
     }

@@ -173,7 +173,7 @@ mod tests {
 
     #[test]
     fn fields_are_found_by_name() {
-        let format = TracepointFormat::parse(FORMAT_TEXT).expect("the format is not valid");
+        let format = TracepointFormat::parse(FORMAT_TEXT).expect("invalid format");
         assert_eq!(format.id, 314);
         let field = |name| format.find_field(name).expect(name);
         assert_eq!(
@@ -207,11 +207,10 @@ mod tests {
 
     #[test]
     fn error_without_the_right_to_mount_names_the_mount_command() {
-        let folder = tempfile::tempdir().expect("the folder is not created");
-        let not_mounted = folder.path();
-        let error =
-            run_without_mount_capability(|| Tracefs::open_mounted_or_detached(not_mounted, not_mounted))
-                .expect_err("tracefs is mounted");
+        let folder = tempfile::tempdir().expect("no folder is created");
+        let empty = folder.path();
+        let error = run_without_mount_capability(|| Tracefs::open_mounted_or_detached(empty, empty))
+            .expect_err("tracefs is mounted");
         assert_eq!(error.status(), traceweir_format::spec::status::Status::ERROR_PRIVILEGE_NOT_HELD);
         let text = error.to_string();
         assert!(text.contains("`mount -t tracefs tracefs /sys/kernel/tracing`"), "{text}");
@@ -220,13 +219,13 @@ mod tests {
 
     #[test]
     fn mounted_tracefs_is_preferred_over_a_detached_mount() {
-        let folder = tempfile::tempdir().expect("the folder is not created");
+        let folder = tempfile::tempdir().expect("no folder is created");
         let tracepoint = folder.path().join("events/sched/sched_switch");
-        std::fs::create_dir_all(&tracepoint).expect("the folder is not created");
+        std::fs::create_dir_all(&tracepoint).expect("no folder is created");
         std::fs::write(tracepoint.join("format"), FORMAT_TEXT).expect("the file is not written");
         let tracefs = Tracefs::open_mounted_or_detached(folder.path(), folder.path())
             .expect("the mounted tracefs does not open");
-        assert_eq!(tracefs.read_format("sched", "sched_switch").expect("the format is not valid").id, 314);
+        assert_eq!(tracefs.read_format("sched", "sched_switch").expect("invalid format").id, 314);
         let missing = tracefs.read_format("sched", "none").expect_err("the tracepoint exists");
         assert!(matches!(missing, Error::NotSupported { .. }), "{missing}");
         let debugfs =

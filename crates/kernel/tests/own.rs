@@ -43,7 +43,7 @@ fn capture_hooks(
     capture.end(&NanosecondClock);
     let mut seen = Vec::new();
     while let Some((_, bytes)) = support::pop_record(&mut capture, 0) {
-        let record = Record::parse(&bytes, 0).expect("the record is not valid");
+        let record = Record::parse(&bytes, 0).expect("invalid record");
         seen.push((record.hook().unwrap_or(0), record.payload().to_vec()));
     }
     Some(seen)
@@ -73,8 +73,7 @@ fn unprivileged_user_captures_own_processes() {
         let mut child = 0;
         let work = |poll: &mut dyn FnMut()| {
             let script = "i=0; while [ $i -lt 200000 ]; do i=$((i+1)); done; sleep 0.05";
-            let mut started =
-                Command::new("sh").args(["-c", script]).spawn().expect("the program does not start");
+            let mut started = Command::new("sh").args(["-c", script]).spawn().expect("the start fails");
             child = started.id();
             let start = Instant::now();
             while started.try_wait().expect("the state of the program is not known").is_none() {
@@ -127,7 +126,7 @@ fn events_before_a_change_follow_the_old_settings() {
         capture.poll(&NanosecondClock, false);
         let mut count = 0;
         while let Some((_, bytes)) = support::pop_record(&mut capture, 0) {
-            let record = Record::parse(&bytes, 0).expect("the record is not valid");
+            let record = Record::parse(&bytes, 0).expect("invalid record");
             let is_own = || i64::from(u32_at(record.payload(), 4)) == i64::from(own_tid);
             count += u32::from(record.hook() == Some(CONTEXT_SWITCH) && is_own());
         }
@@ -160,7 +159,7 @@ fn take_images(process: u32, capture: &mut Capture) -> LoadedImages {
     const ID_RSDS: u8 = 36;
     let (mut images, mut ids) = (LoadedImages::new(), BTreeMap::new());
     while let Some((_, bytes)) = support::pop_record(capture, 0) {
-        let record = Record::parse(&bytes, 0).expect("the record is not valid");
+        let record = Record::parse(&bytes, 0).expect("invalid record");
         let payload = record.payload();
         let base = u64_at(payload, 0);
         if record.hook() == Some(IMAGE_LOAD) && u32_at(payload, 16) == process {
@@ -194,7 +193,7 @@ fn image_ids_do_not_depend_on_other_captures() {
     }
     let mut command = Command::new("sh");
     command.args(["-c", "echo; read line; true"]).stdin(Stdio::piped()).stdout(Stdio::piped());
-    let mut child = command.spawn().expect("the program does not start");
+    let mut child = command.spawn().expect("the start fails");
     // The process has loaded all of its images when it prints, and stays until its input ends.
     child
         .stdout
@@ -276,9 +275,8 @@ fn small_rings_lose_nothing_without_polls() {
         assert_eq!(capture.lost(), 0, "{:?}", capture.lost_by_cpu());
         let mut samples = 0;
         while let Some((_, bytes)) = support::pop_record(&mut capture, 0) {
-            samples += u32::from(
-                Record::parse(&bytes, 0).expect("the record is not valid").hook() == Some(SAMPLED_PROFILE),
-            );
+            samples +=
+                u32::from(Record::parse(&bytes, 0).expect("invalid record").hook() == Some(SAMPLED_PROFILE));
         }
         assert!(samples > 100, "{samples} in 300 ms");
     });

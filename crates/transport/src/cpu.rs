@@ -53,19 +53,14 @@ fn reported_counters() -> Option<u32> {
     const EXTENDED_MONITORING_LEAF: u32 = 0x8000_0022;
     // SAFETY: every x86-64 processor has the instruction.
     let leaf = |number: u32| -> CpuidResult { unsafe { __cpuid(number) } };
-    let read_if_supported =
-        |number: u32| (leaf(number & EXTENDED_LEAVES).eax >= number).then(|| leaf(number));
-    let from_leaf_a = read_if_supported(MONITORING_LEAF)
-        .filter(|leaf| leaf.eax & 0xFF != 0)
-        .map(|leaf| leaf.eax >> 8 & 0xFF);
-    let from_v2 = || {
-        read_if_supported(EXTENDED_MONITORING_LEAF)
-            .filter(|leaf| leaf.eax & 1 != 0)
-            .map(|leaf| leaf.ebx & 0xF)
-    };
+    let find_leaf = |number: u32| (leaf(number & EXTENDED_LEAVES).eax >= number).then(|| leaf(number));
+    let from_leaf_a =
+        find_leaf(MONITORING_LEAF).filter(|leaf| leaf.eax & 0xFF != 0).map(|leaf| leaf.eax >> 8 & 0xFF);
+    let from_v2 =
+        || find_leaf(EXTENDED_MONITORING_LEAF).filter(|leaf| leaf.eax & 1 != 0).map(|leaf| leaf.ebx & 0xF);
     // Bit 23: six counters, since family 0x15.
     let from_features =
-        || read_if_supported(EXTENDED_FEATURES_LEAF).filter(|leaf| leaf.ecx & 1 << 23 != 0).map(|_| 6);
+        || find_leaf(EXTENDED_FEATURES_LEAF).filter(|leaf| leaf.ecx & 1 << 23 != 0).map(|_| 6);
     from_leaf_a.or_else(from_v2).or_else(from_features)
 }
 

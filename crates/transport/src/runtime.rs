@@ -377,8 +377,7 @@ fn create_folder(path: &Path, mode: u32) -> Result<()> {
 /// leave in the environment.
 fn user_folder(runtime: Option<OsString>, temporary: PathBuf, uid: u32) -> PathBuf {
     let runtime = runtime.map(PathBuf::from).filter(|path| {
-        path.is_absolute()
-            && fs::metadata(path).is_ok_and(|metadata| metadata.is_dir() && metadata.uid() == uid)
+        path.is_absolute() && fs::metadata(path).is_ok_and(|stat| stat.is_dir() && stat.uid() == uid)
     });
     match runtime {
         Some(path) => path.join("traceweir"),

@@ -284,7 +284,7 @@ mod tests {
         while let Some(next) = queues[0].peek() {
             let mut bytes = vec![0; next.length];
             queues[0].pop_into(&mut bytes);
-            let record = Record::parse(&bytes, 0).expect("the record is not valid");
+            let record = Record::parse(&bytes, 0).expect("invalid record");
             let (hook, payload) = (record.hook().expect("the record has no hook"), record.payload());
             let vector = if hook == hook::ISR { u16_at(payload, 17) } else { 0 };
             written.push((hook, u64_at(payload, 0), vector));

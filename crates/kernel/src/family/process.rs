@@ -81,14 +81,8 @@ static ROWS: &[Row<ProcessFamily>] = &[
         |_, event, context, _| complete_program(event, context),
     )
     .with_wakeup(),
-    Row::tracepoint(
-        ("sched", "sched_process_fork"),
-        &[],
-        START_HOOKS,
-        &[],
-        ProcessFamily::on_fork_tracepoint,
-    ),
-    Row::tracepoint(("sched", "sched_process_exit"), &[], END_HOOKS, &[], ProcessFamily::on_exit_tracepoint),
+    Row::tracepoint(("sched", "sched_process_fork"), &[], START_HOOKS, &[], ProcessFamily::on_fork_sample),
+    Row::tracepoint(("sched", "sched_process_exit"), &[], END_HOOKS, &[], ProcessFamily::on_exit_sample),
 ];
 
 impl EventFamily for ProcessFamily {
@@ -181,7 +175,7 @@ impl ProcessFamily {
     }
 
     /// Writes the start that the FORK record announced, with the stack of this sample.
-    fn on_fork_tracepoint(&mut self, event: &SampleEvent<'_>, context: &mut Context, out: &mut Out<'_>) {
+    fn on_fork_sample(&mut self, event: &SampleEvent<'_>, context: &mut Context, out: &mut Out<'_>) {
         if let Some(start) = self.pending_starts.remove(&event.sample.tid) {
             write_start(start.creator, start.ids, context, out);
         }
@@ -194,7 +188,7 @@ impl ProcessFamily {
         }
     }
 
-    fn on_exit_tracepoint(&mut self, event: &SampleEvent<'_>, context: &mut Context, out: &mut Out<'_>) {
+    fn on_exit_sample(&mut self, event: &SampleEvent<'_>, context: &mut Context, out: &mut Out<'_>) {
         let ids = TaskIds { pid: event.sample.pid, tid: event.sample.tid };
         if is_valid_id(ids.tid) {
             self.on_exit(ids, 0, context, out);

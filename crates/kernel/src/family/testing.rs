@@ -29,7 +29,7 @@ pub(crate) fn assert_queued(queue: &mut RecordQueue, expected: &[&str]) {
     while let Some(next) = queue.peek() {
         let mut bytes = vec![0; next.length];
         queue.pop_into(&mut bytes);
-        let record = Record::parse(&bytes, 0).expect("the record is not valid");
+        let record = Record::parse(&bytes, 0).expect("invalid record");
         let descriptor = record.descriptor();
         let hook = record.hook().unwrap_or(descriptor.opcode.into());
         written.push(format!("{hook:04x}{:02x}{}", descriptor.version, to_hex(record.payload())));

@@ -56,20 +56,13 @@ fn only_the_rings_report_tasks_of_their_target() {
     let mut open_events = OpenEvents::new_empty(&settings);
     open_events.apply_settings(&settings, &[Arc::clone(ring.event())]).expect("the events do not open");
     let own_tid = rustix::thread::gettid().as_raw_nonzero().get();
-    let count_task_events =
-        |thread| open_events.task_events.iter().filter(|event| event.target() == thread).count();
-    assert_eq!(
-        (count_task_events(own_tid), count_task_events(Targets::ring_target(CaptureScope::Own))),
-        (1, 0)
-    );
-    let count_fault_events = |thread| {
+    let task_count = |thread| open_events.task_events.iter().filter(|event| event.target() == thread).count();
+    assert_eq!((task_count(own_tid), task_count(Targets::ring_target(CaptureScope::Own))), (1, 0));
+    let fault_count = |thread| {
         let events = open_events.rows.values().flat_map(|row| &row.events);
         events.filter(|(_, event)| event.target() == thread).count()
     };
-    assert_eq!(
-        (count_fault_events(own_tid), count_fault_events(Targets::ring_target(CaptureScope::Own))),
-        (1, 1)
-    );
+    assert_eq!((fault_count(own_tid), fault_count(Targets::ring_target(CaptureScope::Own))), (1, 1));
 }
 
 #[test]
@@ -77,8 +70,7 @@ fn tracepoint_with_other_fields_counts_as_missing() {
     let mut settings = own_fault_settings();
     settings.scope = CaptureScope::Everything;
     let mut open_events = OpenEvents::new_empty(&settings);
-    let format =
-        Arc::new(TracepointFormat::parse("name: page_fault_user\nID: 1\n").expect("the format is not valid"));
+    let format = Arc::new(TracepointFormat::parse("name: page_fault_user\nID: 1\n").expect("invalid format"));
     for name in ["page_fault_user", "page_fault_kernel"] {
         open_events.formats.insert(("exceptions", name), Some(Arc::clone(&format)));
     }

@@ -101,9 +101,9 @@ fn read_elf_tables(file: &mut File) -> io::Result<UnwindTables> {
     let names = names.ok_or(io::ErrorKind::InvalidData)?;
     let names = read_at(file, names.sh_offset(endian), names.sh_size(endian), MAX_HEADER_BYTES)?;
     for section in sections.iter().take(MAX_SECTIONS) {
-        let name_start = usize::try_from(section.sh_name(endian)).unwrap_or(usize::MAX);
+        let from = usize::try_from(section.sh_name(endian)).unwrap_or(usize::MAX);
         let name =
-            names.get(name_start..).and_then(|tail| tail.split(|byte| *byte == 0).next()).unwrap_or_default();
+            names.get(from..).and_then(|tail| tail.split(|byte| *byte == 0).next()).unwrap_or_default();
         let (start, size) = (section.sh_addr(endian), section.sh_size(endian));
         let range = start..start.saturating_add(size);
         let mut read_content = || -> io::Result<Arc<[u8]>> {
@@ -165,7 +165,7 @@ mod tests {
     /// Copies this program to a file that only this user may write.
     fn copy_own_program() -> ProgramCopy {
         use std::os::unix::fs::{MetadataExt, PermissionsExt};
-        let folder = tempfile::tempdir().expect("the folder is not created");
+        let folder = tempfile::tempdir().expect("no folder is created");
         let path = folder.path().join("copy");
         std::fs::copy("/proc/self/exe", &path).expect("the program is not copied");
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).expect("the mode is not set");
@@ -178,8 +178,8 @@ mod tests {
     fn file_is_accepted_by_inode_and_owner() {
         let ProgramCopy { _folder, path, inode } = copy_own_program();
         let range = 0x1000..0x2000;
-        let mut found = plain::find_plain_file(&path, rustix::fs::OFlags::NOFOLLOW)
-            .expect("the copy is not a regular file");
+        let mut found =
+            plain::find_plain_file(&path, rustix::fs::OFlags::NOFOLLOW).expect("not a regular file");
         found.is_trusted = true;
         assert!(read_trusted_tables(&found).is_some());
         found.is_trusted = false;
@@ -199,24 +199,22 @@ mod tests {
         let is_rejected = |name: &[u8], replacement: &[u8]| {
             let mut bytes = program.clone();
             let mut windows = bytes.windows(name.len());
-            let at = windows
-                .rposition(|window| window == name)
-                .expect("the program does not contain the section name");
+            let at = windows.rposition(|window| window == name).expect("no such section name");
             bytes[at..at + replacement.len()].copy_from_slice(replacement);
-            let mut file = tempfile::tempfile().expect("the file is not created");
+            let mut file = tempfile::tempfile().expect("no file is created");
             io::Write::write_all(&mut file, &bytes).expect("the bytes are not written");
             read_elf_tables(&mut file).is_err()
         };
         assert!(is_rejected(b".eh_frame_hdr\0", b".xh"));
         assert!(!is_rejected(b".eh_frame_hdr\0", b".eh"), "the name is unchanged");
-        let mut file = tempfile::tempfile().expect("the file is not created");
+        let mut file = tempfile::tempfile().expect("no file is created");
         file.set_len(MAX_TABLE_BYTES + 1).expect("the length is not set");
         assert!(read_at(&mut file, 0, MAX_TABLE_BYTES + 1, MAX_TABLE_BYTES).is_err());
     }
 
     #[test]
     fn file_that_is_not_elf_is_rejected() {
-        let mut file = tempfile::tempfile().expect("the file is not created");
+        let mut file = tempfile::tempfile().expect("no file is created");
         assert!(read_elf_tables(&mut file).is_err());
         let mut bytes = std::fs::read("/proc/self/exe").expect("this program is not readable");
         for (cut, at) in [(64, 40), (200, 0), (4096, 56)] {
@@ -225,7 +223,7 @@ mod tests {
             if let Some(byte) = wrong.get_mut(at) {
                 *byte = 0xFF;
             }
-            let mut file = tempfile::tempfile().expect("the file is not created");
+            let mut file = tempfile::tempfile().expect("no file is created");
             io::Write::write_all(&mut file, &wrong).expect("the bytes are not written");
             assert!(read_elf_tables(&mut file).is_err(), "{cut}");
         }

@@ -38,9 +38,8 @@ fn session_contains_the_system_configuration() {
         assert_eq!(cpu.number("NumberOfProcessors"), online);
         assert_eq!(select_hook(&events, CONFIG_PROCESSORS).count() as u64, online);
         let groups = select_hook(&events, CONFIG_PROCESSOR_GROUP).next().expect("no group event is captured");
-        let processor_count: u32 =
-            groups.fields.numbers("Affinity").iter().map(|mask| mask.count_ones()).sum();
-        assert_eq!(u64::from(processor_count), online);
+        let count: u32 = groups.fields.numbers("Affinity").iter().map(|mask| mask.count_ones()).sum();
+        assert_eq!(u64::from(count), online);
         let adapters = select_hook(&events, CONFIG_NIC);
         let mut names: Vec<_> = adapters.map(|event| event.text("NICDescription").to_owned()).collect();
         names.sort_unstable();
@@ -51,25 +50,22 @@ fn session_contains_the_system_configuration() {
             .retain(|name: &String| std::path::Path::new(&format!("/sys/class/net/{name}/ifindex")).exists());
         expected.sort_unstable();
         assert_eq!(names, expected);
-        let first = events
-            .iter()
-            .find(|event| event.class == class::CONFIG)
-            .expect("there is no configuration event");
+        let first = events.iter().find(|event| event.class == class::CONFIG).expect("no configuration event");
         let first = (first.hook, first.number("TcpTimedWaitDelay"));
         assert_eq!(first, (Some(CONFIG_NETWORK), 60), "the first configuration event");
-        let find_sys_config_ex = |opcode| {
+        let find_sys_config = |opcode| {
             events.iter().find(|event| event.class == class::SYS_CONFIG_EX && event.opcode == opcode).unwrap()
         };
         assert!(
-            find_sys_config_ex(OS_INFO)
+            find_sys_config(OS_INFO)
                 .text("BuildLab")
                 .starts_with(&read_trimmed("/proc/sys/kernel/osrelease"))
         );
         assert_eq!(
             (
-                find_sys_config_ex(VOLUME_MAPPING).text("NtPath"),
-                find_sys_config_ex(VOLUME_MAPPING).text("DosPath"),
-                find_sys_config_ex(VOLUME_MAPPING).header_ids
+                find_sys_config(VOLUME_MAPPING).text("NtPath"),
+                find_sys_config(VOLUME_MAPPING).text("DosPath"),
+                find_sys_config(VOLUME_MAPPING).header_ids
             ),
             ("/", "/", (0, 0))
         );

@@ -47,11 +47,7 @@ pub(crate) fn capture(settings: &CaptureSettings, work: impl FnOnce()) -> Option
     capture.end(&NanosecondClock);
     for cpu in 0..cpu_count() {
         while let Some((next, bytes)) = support::pop_record(&mut capture, cpu) {
-            events.extend(decode_event(
-                &Record::parse(&bytes, cpu).expect("the record is not valid"),
-                cpu,
-                next.raw,
-            ));
+            events.extend(decode_event(&Record::parse(&bytes, cpu).expect("invalid record"), cpu, next.raw));
         }
     }
     assert_eq!(capture.lost(), 0);

@@ -64,7 +64,7 @@ int main(int argc, char **argv) {
 /// Builds the program and its library with these options in a temporary directory. Returns `None`
 /// if there is no compiler.
 fn build_program(program: &[&str], library: &[&str]) -> Option<tempfile::TempDir> {
-    let folder = tempfile::tempdir().expect("the folder is not created");
+    let folder = tempfile::tempdir().expect("no folder is created");
     let at = |name: &str| folder.path().join(name);
     std::fs::write(at("program.c"), PROGRAM).unwrap();
     std::fs::write(at("library.c"), "int answer(void) { return 42; }\n").unwrap();
@@ -90,12 +90,12 @@ impl RunningProgram {
     fn start(folder: &Path, more: &[&str]) -> Self {
         let mut command = Command::new(folder.join("program"));
         command.arg(folder.join("library.so")).args(more);
-        Self::from_command(command).expect("the program does not start")
+        Self::from_command(command).expect("the start fails")
     }
 
     fn from_command(mut command: Command) -> Option<Self> {
         let mut child =
-            command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("the program does not start");
+            command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("the start fails");
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines().map(Result::unwrap);
         let Some(first) = lines.next() else {
             drop(child.stdin.take());

@@ -60,12 +60,8 @@ fn capture_group(group: Group, count: impl Fn() -> u64) -> Option<GroupCapture> 
 /// Asserts that the times of all events are plausible.
 fn assert_plausible_times(events: &[&CapturedEvent]) {
     for event in events {
-        let entry_time = event.fields().number("InitialTime");
-        assert!(
-            entry_time <= event.raw && event.raw - entry_time < 1_000_000_000,
-            "{entry_time} to {}",
-            event.raw
-        );
+        let entry = event.fields().number("InitialTime");
+        assert!(entry <= event.raw && event.raw - entry < 1_000_000_000, "{entry} to {}", event.raw);
     }
 }
 

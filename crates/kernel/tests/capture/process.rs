@@ -77,7 +77,7 @@ fn settings() -> CaptureSettings {
 
 fn take_events(capture: &mut Capture, events: &mut Vec<CapturedEvent>) {
     while let Some((next, bytes)) = support::pop_record(capture, 0) {
-        let record = Record::parse(&bytes, 0).expect("the record is not valid");
+        let record = Record::parse(&bytes, 0).expect("invalid record");
         let hook = record.hook().unwrap_or(0);
         let has_ids =
             matches!(hook, PROCESS_START | PROCESS_END | THREAD_START..=THREAD_DC_END | THREAD_SET_NAME);
@@ -118,11 +118,8 @@ fn capture<T: Send>(
 
 /// Runs a shell script. Returns its process id and exit status.
 fn run_shell(script: &str) -> (u32, std::process::ExitStatus) {
-    let mut child = Command::new("sh")
-        .args(["-c", script])
-        .stdout(Stdio::null())
-        .spawn()
-        .expect("the shell does not start");
+    let mut child =
+        Command::new("sh").args(["-c", script]).stdout(Stdio::null()).spawn().expect("the start fails");
     (child.id(), child.wait().expect("the shell does not end"))
 }
 
@@ -499,7 +496,7 @@ fn capture_task_events(mode: &str) -> Option<Vec<(u16, i32)>> {
     let (source, program) = (folder.path().join("tasks.c"), folder.path().join("tasks"));
     std::fs::write(&source, PROGRAM).unwrap();
     let status = Command::new("cc").arg("-pthread").arg(&source).arg("-o").arg(&program).status();
-    if !skip::can(status.is_ok_and(|status| status.success()), "cc", "no C compiler") {
+    if !skip::can(status.is_ok_and(|exit| exit.success()), "cc", "no C compiler") {
         return None;
     }
     let work = |_: &CaptureControl| {
@@ -550,8 +547,7 @@ fn crash_is_recorded_with_its_signal() {
 fn process_in_another_namespace_is_recorded_with_its_id_there() {
     again(5, || {
         let status = Command::new("unshare").args(["--pid", "--fork", "true"]).stderr(Stdio::null()).status();
-        if !skip::can(status.is_ok_and(|status| status.success()), "root", "namespaces are not allowed here")
-        {
+        if !skip::can(status.is_ok_and(|exit| exit.success()), "root", "namespaces are not allowed here") {
             return;
         }
         let work = |_: &CaptureControl| {

@@ -46,8 +46,8 @@ fn tolerance(expected: f64) -> f64 {
 
 fn count_samples(events: &[CapturedEvent], thread: u32) -> f64 {
     let samples = select_hooks(events, &[SAMPLED_PROFILE]);
-    let own_samples = samples.iter().filter(|event| event.fields().number("ThreadId") == u64::from(thread));
-    f64::from(u32::try_from(own_samples.count()).unwrap())
+    let own = samples.iter().filter(|event| event.fields().number("ThreadId") == u64::from(thread));
+    f64::from(u32::try_from(own.count()).unwrap())
 }
 
 #[test]
@@ -73,11 +73,8 @@ fn thread_is_sampled_in_proportion_to_its_run_time() {
         assert_eq!(capture.lost(), 0);
         let expected = f64::from(u32::try_from(ran_us.into_inner()).unwrap()) / 1000.0;
         let thread = thread.into_inner();
-        let sample_count = count_samples(&events, thread);
-        assert!(
-            (sample_count - expected).abs() <= tolerance(expected),
-            "{sample_count} samples in {expected} ms"
-        );
+        let samples = count_samples(&events, thread);
+        assert!((samples - expected).abs() <= tolerance(expected), "{samples} samples in {expected} ms");
         let mut known_priorities = 0;
         for sample in select_hooks(&events, &[SAMPLED_PROFILE]) {
             let fields = sample.fields();
@@ -132,11 +129,8 @@ fn changed_interval_is_recorded_and_applied() {
         };
         let Some((events, _)) = capture_with_changes(&before, work) else { return };
         let expected = f64::from(ran_us) / 500.0;
-        let sample_count = count_samples(&events, thread);
-        assert!(
-            (sample_count - expected).abs() <= tolerance(expected) + 4.0,
-            "{sample_count} samples, not {expected}"
-        );
+        let samples = count_samples(&events, thread);
+        assert!((samples - expected).abs() <= tolerance(expected) + 4.0, "{samples} samples, not {expected}");
         let recorded: Vec<(u16, u64, u64)> =
             select_hooks(&events, &[PROFILE_START, PROFILE_SET_INTERVAL, PROFILE_END])
                 .iter()
@@ -220,11 +214,10 @@ fn counter_samples_after_each_interval() {
         assert_eq!(capture.lost(), 0);
         let samples: Vec<_> =
             select_hooks(&events, &[PMC_PROFILE]).iter().map(|event| event.fields()).collect();
-        let own_samples: Vec<_> =
-            samples.iter().filter(|fields| fields.number("ThreadId") == thread).collect();
+        let own: Vec<_> = samples.iter().filter(|fields| fields.number("ThreadId") == thread).collect();
         // This thread has few other faults, for the memory of the capture itself.
-        assert!((PAGES..PAGES + 100).contains(&own_samples.len()), "{}", own_samples.len());
-        assert!(own_samples.iter().all(|fields| fields.number("ProfileSource") == u64::from(PAGE_FAULTS)));
+        assert!((PAGES..PAGES + 100).contains(&own.len()), "{}", own.len());
+        assert!(own.iter().all(|fields| fields.number("ProfileSource") == u64::from(PAGE_FAULTS)));
         let starts = select_hooks(&events, &[PROFILE_START]);
         assert_eq!(starts.len(), 1);
         let start = starts[0].fields();

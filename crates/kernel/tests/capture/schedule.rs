@@ -71,10 +71,7 @@ fn sleeping_thread_is_switched_out_for_each_sleep() {
                     assert_eq!(fields.number("Flags"), 1, "the timer wakes it, in an interrupt");
                 }
             } else if fields.number("NewThreadId") == u64::from(thread) {
-                let since = ready_at
-                    .take()
-                    .or(away_at)
-                    .expect("a switch in follows neither a ready event nor a switch out");
+                let since = ready_at.take().or(away_at).expect("a switch in has no cause");
                 assert_eq!(fields.number("NewThreadWaitTime"), event.raw - since);
                 if let Some(away) = away_at.take() {
                     assert!(event.raw - away >= SLEEP.as_nanos() as u64, "{}", event.raw - away);
@@ -183,10 +180,8 @@ fn switches_on_one_processor_match_the_kernel_counts() {
                     *(if is_waiting { &mut recorded.0 } else { &mut recorded.1 }) += 1;
                 }
             }
-            let is_priority_valid = |thread: u64, name| thread != 0 || fields.number(name) == 0;
-            assert!(
-                is_priority_valid(new, "NewThreadPriority") && is_priority_valid(old, "OldThreadPriority")
-            );
+            let is_valid = |thread: u64, name| thread != 0 || fields.number(name) == 0;
+            assert!(is_valid(new, "NewThreadPriority") && is_valid(old, "OldThreadPriority"));
             assert!(new != 0 || fields.number("NewThreadWaitTime") == 0);
         }
         assert_eq!(recorded, threads.map(|counted| counted.switches));

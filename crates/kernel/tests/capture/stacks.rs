@@ -45,11 +45,8 @@ fn start_sleeping_program(folder: &Path, flags: &[&str]) -> (Child, Vec<u64>) {
     // Tables of files that others may write are not trusted.
     let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
     std::fs::set_permissions(&program, mode).expect("the mode is not set");
-    let mut child = Command::new(program)
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .expect("the program does not start");
+    let mut child =
+        Command::new(program).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("the start fails");
     let mut line = String::new();
     // The program prints nothing after this line before it gets input.
     BufReader::new(child.stdout.as_mut().expect("the program has no output"))
@@ -84,7 +81,7 @@ fn capture_stacks(settings: &CaptureSettings, child: &mut Child) -> Option<Vec<V
     let mut user_stacks = Vec::new();
     for cpu in 0..cpus {
         while let Some((_, bytes)) = support::pop_record(&mut capture, cpu) {
-            let record = Record::parse(&bytes, cpu).expect("the record is not valid");
+            let record = Record::parse(&bytes, cpu).expect("invalid record");
             let words: Vec<u64> = record
                 .payload()
                 .chunks_exact(8)
@@ -135,7 +132,7 @@ fn settings(stack_bytes: u32) -> CaptureSettings {
 #[test]
 fn program_without_frame_pointers_is_unwound_with_tables() {
     again(5, || {
-        let folder = tempfile::tempdir().expect("the folder is not created");
+        let folder = tempfile::tempdir().expect("no folder is created");
         for flags in [&["-fomit-frame-pointer"][..], &["-fomit-frame-pointer", "-no-pie"]] {
             let (mut child, functions) = start_sleeping_program(folder.path(), flags);
             let Some(stacks) = capture_stacks(&settings(16 << 10), &mut child) else { return };
@@ -147,7 +144,7 @@ fn program_without_frame_pointers_is_unwound_with_tables() {
 #[test]
 fn program_with_frame_pointers_needs_no_tables() {
     again(5, || {
-        let folder = tempfile::tempdir().expect("the folder is not created");
+        let folder = tempfile::tempdir().expect("no folder is created");
         let (mut child, functions) = start_sleeping_program(folder.path(), &["-fno-omit-frame-pointer"]);
         let Some(stacks) = capture_stacks(&settings(0), &mut child) else { return };
         // The C library's function has no frame of its own, so its caller is skipped.

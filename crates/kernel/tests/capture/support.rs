@@ -44,7 +44,7 @@ pub(crate) struct CapturedEvent {
 
 impl CapturedEvent {
     pub(crate) fn record(&self) -> Record<'_> {
-        Record::parse(&self.bytes, self.cpu).expect("the record is not valid")
+        Record::parse(&self.bytes, self.cpu).expect("invalid record")
     }
 
     /// Decodes the payload. Panics unless the payload matches its published shape to the last byte.
@@ -157,8 +157,7 @@ impl Fields {
                 self.bytes_by_name.entry(field.name).or_default().push(text.into_owned().into_bytes());
             }
             (Ty::SidBlock, _) => {
-                let sid =
-                    value.get(16..).map(|sid| Sid::parse(sid).expect("the SID is not valid").to_string());
+                let sid = value.get(16..).map(|sid| Sid::parse(sid).expect("invalid SID").to_string());
                 self.bytes_by_name.entry(field.name).or_default().push(sid.unwrap_or_default().into_bytes());
             }
             (Ty::Port, _) => {
@@ -236,7 +235,7 @@ pub(crate) fn capture_with_changes(
     let mut events = Vec::new();
     for cpu in 0..cpu_count() {
         while let Some((next, bytes)) = pop_record(&mut capture, cpu) {
-            let record = Record::parse(&bytes, cpu).expect("the record is not valid");
+            let record = Record::parse(&bytes, cpu).expect("invalid record");
             let (payload, hook) = (record.payload().to_vec(), record.hook().unwrap_or(0));
             events.push(CapturedEvent { cpu, raw: next.raw, hook, is_stack: next.is_stack, payload, bytes });
         }

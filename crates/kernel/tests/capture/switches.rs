@@ -132,7 +132,7 @@ fn tracefs_that_is_not_mounted_is_mounted_detached() {
     let script = "for at in /sys/kernel/tracing /sys/kernel/debug; do \
                   while umount -l $at 2>/dev/null; do :; done; done; \
                   mount -t tracefs tracefs \"$0\" && umount \"$0\" || exit 99; exec \"$@\"";
-    let folder = tempfile::tempdir().expect("the folder is not created");
+    let folder = tempfile::tempdir().expect("no folder is created");
     let mut command = std::process::Command::new("unshare");
     command.args(["--mount", "--propagation", "private", "sh", "-c", script]).arg(folder.path());
     command.arg(std::env::current_exe().expect("the path of this program is not known")).args([
@@ -145,7 +145,7 @@ fn tracefs_that_is_not_mounted_is_mounted_detached() {
         .output()
         .is_ok_and(|output| output.status.success());
     if support::skip::can(can_unshare, "root", "a mount namespace needs root and unshare") {
-        let run = command.env(WITHOUT_TRACEFS, "1").output().expect("the program does not start");
+        let run = command.env(WITHOUT_TRACEFS, "1").output().expect("the start fails");
         if run.status.code() == Some(99) {
             return support::skip::skip("kernel events", "tracefs cannot be mounted here");
         }
@@ -183,7 +183,7 @@ fn capture_without_tracefs() {
         std::thread::sleep(Duration::from_millis(1));
         capture.poll(&support::NanosecondClock, true);
         while let Some((_, bytes)) = support::pop_record(capture, 0) {
-            let record = traceweir_format::header::Record::parse(&bytes, 0).expect("the record is not valid");
+            let record = traceweir_format::header::Record::parse(&bytes, 0).expect("invalid record");
             if record.hook() == Some(CONTEXT_SWITCH) {
                 return true;
             }

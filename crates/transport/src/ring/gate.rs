@@ -107,17 +107,12 @@ impl<'a> OutletGate<'a> {
 
     /// Leaves an opening, which may have ended by now.
     fn leave(&self, opening: u64) {
-        let mut current = self.visitors.load(Ordering::Relaxed);
-        while current & !VISITOR_COUNT_MASK == opening {
+        let mut old = self.visitors.load(Ordering::Relaxed);
+        while old & !VISITOR_COUNT_MASK == opening {
             // Release pairs with the acquire in `is_empty`.
-            match self.visitors.compare_exchange_weak(
-                current,
-                current - 1,
-                Ordering::Release,
-                Ordering::Relaxed,
-            ) {
+            match self.visitors.compare_exchange_weak(old, old - 1, Ordering::Release, Ordering::Relaxed) {
                 Ok(_) => return,
-                Err(other) => current = other,
+                Err(other) => old = other,
             }
         }
     }

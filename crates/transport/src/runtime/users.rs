@@ -152,8 +152,8 @@ fn open_checked(path: &Path) -> rustix::io::Result<(OwnedFd, u32)> {
     };
     let parent = open_without_links(parent)?;
     let runtime = open_in_mount(&parent, name, OFlags::PATH | OFlags::DIRECTORY)?;
-    let (parent_stat, runtime_stat) = (fstat(&parent)?, fstat(&runtime)?);
-    let uid = runtime_stat.st_uid;
+    let (parent_stat, stat) = (fstat(&parent)?, fstat(&runtime)?);
+    let uid = stat.st_uid;
     let is_private = |mode: rustix::fs::RawMode| mode & 0o077 == 0;
     let is_named = match parse_folder_uid(name) {
         Some(claimed) => claimed == uid,
@@ -161,18 +161,14 @@ fn open_checked(path: &Path) -> rustix::io::Result<(OwnedFd, u32)> {
         None => parent_stat.st_uid == uid && is_private(parent_stat.st_mode),
     };
     // Opened with O_PATH, without asking the file system: a mount on it is not entered.
-    let sockets_stat = fstat(open_in_mount(&runtime, providers, OFlags::PATH | OFlags::DIRECTORY)?)?;
-    if !is_named
-        || !is_private(runtime_stat.st_mode)
-        || sockets_stat.st_uid != uid
-        || sockets_stat.st_mode & 0o022 != 0
-    {
+    let before = fstat(open_in_mount(&runtime, providers, OFlags::PATH | OFlags::DIRECTORY)?)?;
+    if !is_named || !is_private(stat.st_mode) || before.st_uid != uid || before.st_mode & 0o022 != 0 {
         return Err(Errno::ACCESS);
     }
     let folder = open_in_mount(&runtime, providers, OFlags::RDONLY | OFlags::DIRECTORY)?;
     // The folder may have been replaced since.
-    let folder_stat = fstat(&folder)?;
-    if (folder_stat.st_dev, folder_stat.st_ino) == (sockets_stat.st_dev, sockets_stat.st_ino) {
+    let after = fstat(&folder)?;
+    if (after.st_dev, after.st_ino) == (before.st_dev, before.st_ino) {
         Ok((folder, uid))
     } else {
         Err(Errno::ACCESS)

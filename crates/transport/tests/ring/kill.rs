@@ -78,18 +78,15 @@ impl ReceivedRecords {
     /// writer.
     pub(crate) fn assert_complete(&self, reader: &mut RegionReader, returned: &[u64]) {
         let lost = reader.lost();
-        let (mut missing, mut unfinished) = (0, 0);
+        let (mut missing, mut extra) = (0, 0);
         for (seen, returned) in self.seen.iter().zip(returned) {
             let found_count = seen.iter().filter(|number| *number < returned).count() as u64;
             missing += returned - found_count;
             // The one write that had not returned is there, counted, or neither.
-            unfinished += 1 - u64::from(seen.contains(returned));
+            extra += 1 - u64::from(seen.contains(returned));
             assert!(seen.iter().all(|number| number <= returned), "a record of a write that has not begun");
         }
-        assert!(
-            (missing..=missing + unfinished).contains(&lost),
-            "{missing} are missing, {lost} are counted"
-        );
+        assert!((missing..=missing + extra).contains(&lost), "{missing} are missing, {lost} are counted");
     }
 }
 

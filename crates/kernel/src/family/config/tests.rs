@@ -50,8 +50,7 @@ fn assert_documented_layout(event: &ConfigEvent) {
                 (Some(size), _) => size,
                 (None, Ty::Wz) => {
                     let units = event.payload[offset..].as_chunks::<2>().0;
-                    (units.iter().position(|unit| *unit == [0, 0]).expect("the text is not terminated") + 1)
-                        * 2
+                    (units.iter().position(|unit| *unit == [0, 0]).expect("no terminator") + 1) * 2
                 }
                 (None, other) => panic!("{other:?}"),
             };

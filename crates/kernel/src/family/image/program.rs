@@ -371,17 +371,11 @@ mod tests {
         let plain = folder.path().join("plain");
         std::fs::copy(std::env::current_exe().unwrap(), &plain).unwrap();
         let path = plain.to_str().unwrap();
-        let inode = plain::find_plain_file(path, OFlags::NOFOLLOW)
-            .expect("the copy is not a plain file")
-            .version
-            .inode;
+        let inode = plain::find_plain_file(path, OFlags::NOFOLLOW).expect("not a plain file").version.inode;
         let mut programs = Programs::default();
         let identity = FileIdentity::Inode(inode);
         let mapping = FileMapping { pid: u32::MAX, start: 0x1000, end: 0x2000, path, identity };
-        assert!(
-            programs.find_program(&mapping).segments.is_empty(),
-            "no file is opened before it is allowed"
-        );
+        assert!(programs.find_program(&mapping).segments.is_empty(), "no file may be opened yet");
         programs.allow_reads(3);
         assert!(!programs.find_program(&mapping).segments.is_empty());
         let other = FileMapping { identity: FileIdentity::Inode(inode + 1), ..mapping };

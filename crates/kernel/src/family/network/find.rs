@@ -137,14 +137,14 @@ mod tests {
     fn socket_table_lines_are_parsed() {
         let text = "   2: 0100007F:14E9 0200000A:0035 07 00000000:00000000 00:00000000 00000000  0  0 \
             31337 2 ffff888012345678 0";
-        let line = parse_line(text).expect("the line is not valid");
+        let line = parse_line(text).expect("invalid line");
         assert_eq!((line.inode, line.pointer), (31337, 0xffff_8880_1234_5678));
         let [remote, local] = line.endpoints.destination_and_source(false);
         assert_eq!((remote.ipv4_address(), remote.port), ([10, 0, 0, 2], 0x35));
         assert_eq!((local.ipv4_address(), local.port), ([127, 0, 0, 1], 0x14E9));
         let text =
             text.replace("0100007F", "00000000000000000000000001000000").replace("0200000A", &"0".repeat(32));
-        let line = parse_line(&text).expect("the line is not valid");
+        let line = parse_line(&text).expect("invalid line");
         assert!(line.endpoints.is_v6);
     }
 
@@ -168,7 +168,7 @@ mod tests {
 
     /// Builds the line of a socket that is bound to a port.
     fn build_bound_line(port: u32, inode: u64) -> SocketTableLine {
-        let parse = |text| parse_address(text).expect("the address is not valid");
+        let parse = |text| parse_address(text).expect("invalid address");
         let (local, remote) = (parse("0100007F:0001"), parse("00000000:0000"));
         SocketTableLine {
             endpoints: Endpoints::new((&local.0, port), (&remote.0, 0)),

@@ -50,7 +50,7 @@ fn align_to_page(memory: &mut [u8]) -> &mut [u8] {
 #[test]
 fn direct_reads_and_writes_are_recorded_with_size_and_offset() {
     again(5, || {
-        let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("the folder is not created");
+        let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("no folder is created");
         let Some((file, disk)) = create_direct_file(folder.path()) else {
             return skip("disk", "no file on a disk that supports direct I/O");
         };
@@ -110,9 +110,8 @@ fn direct_reads_and_writes_are_recorded_with_size_and_offset() {
         let offsets =
             |all: &[&CapturedEvent]| all.iter().map(|event| event.number("ByteOffset")).collect::<Vec<_>>();
         assert_eq!(offsets(&reads), offsets(&writes));
-        let own_writes =
-            writes.iter().filter(|event| event.number("IssuingThreadId") == this_thread_id()).count();
-        assert!(own_writes > 0, "the writing thread issued some of the requests itself");
+        let own = writes.iter().filter(|event| event.number("IssuingThreadId") == this_thread_id()).count();
+        assert!(own > 0, "the writing thread issued some of the requests itself");
         assert!(events.iter().any(|event| event.is_stack), "a start has a stack");
         let flushes = || events.iter().filter(|event| event.hook == DISK_FLUSH && event.number("Irp") != 0);
         let folder = format!("/sys/dev/block/{}:{}/queue/write_cache", disk >> 20, disk & 0xF_FFFF);
@@ -142,7 +141,7 @@ fn direct_reads_and_writes_are_recorded_with_size_and_offset() {
 fn request_that_is_too_large_is_split() {
     again(5, || {
         const FILE_BYTES: usize = 8 << 20;
-        let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("the folder is not created");
+        let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("no folder is created");
         let Some((file, disk)) = create_direct_file(folder.path()) else {
             return skip("disk", "no file on a disk that supports direct I/O");
         };

@@ -21,9 +21,9 @@ const FILE_GROUPS: [Group; 3] = [Group::DISK_FILE_IO, Group::FILE_IO, Group::FIL
 const STATUS_OBJECT_NAME_NOT_FOUND: u64 = 0xC000_0034;
 const UNKNOWN_OFFSET: u64 = u64::MAX;
 /// Documented values of `InfoClass` and `CreateOptions`.
-const FILE_RENAME_INFORMATION: u64 = 10;
-const FILE_END_OF_FILE_INFORMATION: u64 = 20;
-const FILE_OVERWRITE_IF: u64 = 5 << 24;
+const RENAME_INFO: u64 = 10;
+const END_OF_FILE_INFO: u64 = 20;
+const OVERWRITE_IF: u64 = 5 << 24;
 
 /// The captured file events, with queries by hook, file object and name.
 struct FileTrace(Vec<CapturedEvent>);
@@ -81,7 +81,7 @@ impl FileTrace {
 fn file_writes_and_reads_are_recorded_with_names_offsets_and_sizes() {
     again(5, || {
         const FILES: usize = 3;
-        let folder = tempfile::tempdir().expect("the folder is not created");
+        let folder = tempfile::tempdir().expect("no folder is created");
         let name = |nth: usize| folder.path().join(format!("file {nth} ä"));
         let Some(mut running) = RunningCapture::start(&FILE_GROUPS, &[FILE_WRITE]) else { return };
         for nth in 0..FILES {
@@ -117,13 +117,10 @@ fn file_writes_and_reads_are_recorded_with_names_offsets_and_sizes() {
             assert_eq!(created.len(), 1);
             assert_eq!(
                 (created[0].number("CreateOptions"), created[0].number("ShareAccess")),
-                (FILE_OVERWRITE_IF, 7)
+                (OVERWRITE_IF, 7)
             );
             let set = trace.events_of_file(FILE_SET_INFO, key);
-            assert_eq!(
-                (set[0].number("InfoClass"), set[0].number("ExtraInfo")),
-                (FILE_END_OF_FILE_INFORMATION, 4197)
-            );
+            assert_eq!((set[0].number("InfoClass"), set[0].number("ExtraInfo")), (END_OF_FILE_INFO, 4197));
             for (hook, count) in [(FILE_FLUSH, 1), (FILE_CLEANUP, 1), (FILE_CLOSE, 1), (FILE_SET_INFO, 1)] {
                 let events = trace.events_of_file(hook, key);
                 assert_eq!(events.len(), count, "{hook:04x}");
@@ -145,7 +142,7 @@ fn file_writes_and_reads_are_recorded_with_names_offsets_and_sizes() {
 #[test]
 fn rename_delete_list_and_failed_open_are_recorded() {
     again(5, || {
-        let folder = tempfile::tempdir().expect("the folder is not created");
+        let folder = tempfile::tempdir().expect("no folder is created");
         let (old, new) = (folder.path().join("old"), folder.path().join("new"));
         fs::write(&old, [1; 1000]).expect("the file operation fails");
         let Some(mut running) = RunningCapture::start(&FILE_GROUPS, &[]) else { return };
@@ -163,10 +160,7 @@ fn rename_delete_list_and_failed_open_are_recorded() {
         let trace = FileTrace(running.end());
         let renamed = trace.own_events(FILE_RENAME);
         assert_eq!(renamed.len(), 1);
-        assert_eq!(
-            (trace.find_end(renamed[0]).1, renamed[0].number("InfoClass")),
-            (0, FILE_RENAME_INFORMATION)
-        );
+        assert_eq!((trace.find_end(renamed[0]).1, renamed[0].number("InfoClass")), (0, RENAME_INFO));
         let deleted: Vec<u64> =
             trace.own_events(FILE_DELETE).iter().map(|event| trace.find_end(event).1).collect();
         assert_eq!(deleted, [0, STATUS_OBJECT_NAME_NOT_FOUND]);
@@ -190,7 +184,7 @@ fn rename_delete_list_and_failed_open_are_recorded() {
 #[test]
 fn duplicated_descriptors_share_their_offset_across_processes() {
     again(5, || {
-        let folder = tempfile::tempdir().expect("the folder is not created");
+        let folder = tempfile::tempdir().expect("no folder is created");
         let name = folder.path().join("shared");
         fs::write(&name, [b'x'; 5000]).expect("the file operation fails");
         let Some(mut running) = RunningCapture::start(&FILE_GROUPS, &[]) else { return };
@@ -200,11 +194,8 @@ fn duplicated_descriptors_share_their_offset_across_processes() {
         file.read_exact(&mut [0; 10]).expect("the read fails");
         copy.read_exact(&mut [0; 20]).expect("the read fails");
         drop(file);
-        let mut child = Command::new("cat")
-            .stdin(copy)
-            .stdout(Stdio::piped())
-            .spawn()
-            .expect("the program does not start");
+        let mut child =
+            Command::new("cat").stdin(copy).stdout(Stdio::piped()).spawn().expect("the start fails");
         let mut rest = Vec::new();
         child
             .stdout
@@ -236,12 +227,11 @@ fn duplicated_descriptors_share_their_offset_across_processes() {
 #[test]
 fn earlier_open_files_have_names_and_remaining_ones_are_in_the_end_rundown() {
     again(5, || {
-        let folder = tempfile::tempdir().expect("the folder is not created");
+        let folder = tempfile::tempdir().expect("no folder is created");
         let (early, late) = (folder.path().join("early"), folder.path().join("late"));
         fs::write(&early, [1; 100]).expect("the file operation fails");
         let mut file = File::open(&early).expect("the file operation fails");
-        let (mut socket, _peer) =
-            std::os::unix::net::UnixStream::pair().expect("the socket pair does not open");
+        let (mut socket, _peer) = std::os::unix::net::UnixStream::pair().expect("no socket pair");
         let Some(mut running) = RunningCapture::start(&FILE_GROUPS, &[]) else { return };
         file.read_exact(&mut [0; 10]).expect("the read fails");
         file.seek(SeekFrom::Current(5)).expect("the seek fails");
@@ -275,7 +265,7 @@ fn earlier_open_files_have_names_and_remaining_ones_are_in_the_end_rundown() {
 #[test]
 fn short_lived_open_file_never_gets_another_name() {
     again(5, || {
-        let folder = tempfile::tempdir().expect("the folder is not created");
+        let folder = tempfile::tempdir().expect("no folder is created");
         let names: Vec<_> = (0..200).map(|nth| folder.path().join(format!("{nth:03}"))).collect();
         for (size, name) in names.iter().enumerate() {
             fs::write(name, vec![1; size + 1]).expect("the file operation fails");
@@ -307,7 +297,7 @@ fn short_lived_open_file_never_gets_another_name() {
 fn opening_a_file_wakes_the_capture() {
     again(5, || {
         const NAMES: [Group; 1] = [Group::DISK_FILE_IO];
-        let folder = tempfile::tempdir().expect("the folder is not created");
+        let folder = tempfile::tempdir().expect("no folder is created");
         let name = folder.path().join("awake");
         fs::write(&name, "x").expect("the file operation fails");
         let Some(mut running) = RunningCapture::start(&NAMES, &[]) else { return };
@@ -315,7 +305,7 @@ fn opening_a_file_wakes_the_capture() {
             .arg("60")
             .stdin(File::open(&name).expect("the file operation fails"))
             .spawn()
-            .expect("the program does not start");
+            .expect("the start fails");
         assert!(running.wait_for_wake());
         running.poll();
         // The next event confirms the name.
@@ -366,7 +356,7 @@ fn lose_events_and_continue(folder: &Path) -> Option<bool> {
 #[test]
 fn events_after_a_loss_are_correct() {
     again(5, || {
-        let folder = tempfile::tempdir().expect("the folder is not created");
+        let folder = tempfile::tempdir().expect("no folder is created");
         if RunningCapture::start(&FILE_GROUPS, &[]).is_none() {
             return;
         }
@@ -378,7 +368,7 @@ fn events_after_a_loss_are_correct() {
 #[test]
 fn close_in_a_child_with_shared_descriptors_is_recorded() {
     again(5, || {
-        let folder = tempfile::tempdir().expect("the folder is not created");
+        let folder = tempfile::tempdir().expect("no folder is created");
         let name = folder.path().join("shared");
         let Some(mut running) = RunningCapture::start(&FILE_GROUPS, &[]) else { return };
         let file = File::create(&name).expect("the file operation fails");

@@ -80,7 +80,7 @@ impl RunningCapture {
         let mut events = Vec::new();
         for cpu in 0..cpu_count() {
             while let Some((next, bytes)) = support::pop_record(&mut self.capture, cpu) {
-                let record = Record::parse(&bytes, cpu).expect("the record is not valid");
+                let record = Record::parse(&bytes, cpu).expect("invalid record");
                 let Some(hook) = record.hook().filter(|hook| is_io_event(*hook)) else { continue };
                 let fields = if hook == STACK_WALK { Fields::default() } else { Fields::parse(&record) };
                 events.push(CapturedEvent { raw: next.raw, hook, is_stack: next.is_stack, fields });

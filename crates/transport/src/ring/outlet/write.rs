@@ -89,9 +89,9 @@ impl Outlet {
         if length.wrapping_sub(1) >= max_record_bytes {
             return Err(WriteFailure::TooLarge);
         }
-        let current_cpu = cpu::current();
-        let ring = if view.rseq_offset != 0 && current_cpu < view.cpus {
-            current_cpu
+        let this_cpu = cpu::current();
+        let ring = if view.rseq_offset != 0 && this_cpu < view.cpus {
+            this_cpu
         } else {
             view.cpus + view.nearest_cpu()
         };
