@@ -10,10 +10,9 @@ pub(crate) struct Activity {
     cpus: Vec<CpuActivity>,
 }
 
-/// The activity of one processor.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct CpuActivity {
-    /// Thread and priority of the last switch.
+    /// The thread that the processor last switched to, and its priority.
     running: Option<(u32, u8)>,
     pub(crate) interrupt: Option<InterruptEntry>,
     pub(crate) softirq: Option<InterruptEntry>,
@@ -25,11 +24,9 @@ pub(crate) struct InterruptEntry {
     pub(crate) kind: InterruptKind,
     /// The number of the interrupt within its kind.
     pub(crate) number: u32,
-    /// In nanoseconds.
-    pub(crate) time: u64,
+    pub(crate) time_ns: u64,
 }
 
-/// The kind of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum InterruptKind {
     Device,
@@ -39,7 +36,7 @@ pub(crate) enum InterruptKind {
 }
 
 impl Activity {
-    /// Returns the activity of a processor, which is added if necessary.
+    /// Returns the activity of a processor; adds a slot for it if necessary.
     pub(crate) fn cpu_mut(&mut self, cpu: u16) -> Option<&mut CpuActivity> {
         let index = usize::from(cpu);
         if self.cpus.len() <= index {
@@ -61,7 +58,7 @@ impl Activity {
         running.filter(|(running, _)| *running == thread).map_or(0, |(_, priority)| priority)
     }
 
-    /// Returns whether a processor is in the interrupt of a device.
+    /// Returns whether a processor is in a device interrupt.
     pub(crate) fn is_in_interrupt(&self, cpu: u16) -> bool {
         let interrupt = self.cpus.get(usize::from(cpu)).and_then(|cpu| cpu.interrupt);
         interrupt.is_some_and(|entry| entry.kind == InterruptKind::Device)

@@ -25,8 +25,8 @@ const OWN_WATERMARK_BYTES: u32 = 64 << 10;
 /// Returns the attributes of the event that counts nothing and reports forks, exits, names and
 /// mappings.
 ///
-/// Every event that reports mappings requests build ids: only then does the kernel's flag for a
-/// build id count ([`record::parse_sideband`](crate::record::parse_sideband)).
+/// Every event that reports mappings requests build ids: only then is the kernel's build id
+/// flag valid ([`record::parse_sideband`](crate::record::parse_sideband)).
 pub(crate) fn task_records_attr(settings: &CaptureSettings) -> Attr {
     let mut attr = Attr {
         type_: sys::PERF_TYPE_SOFTWARE,
@@ -63,7 +63,7 @@ pub(crate) fn watermark_bytes(settings: &CaptureSettings) -> u32 {
 }
 
 /// Returns the largest stack copy per event when the limit on locked memory restricts rings to
-/// this size: [`LIMITED_RING_COPIES`] copies fit into a ring.
+/// `limited_ring_bytes`: [`LIMITED_RING_COPIES`] copies fit into a ring.
 pub(crate) fn stack_limit_bytes(limited_ring_bytes: usize) -> u32 {
     u32::try_from(limited_ring_bytes).unwrap_or(u32::MAX) / LIMITED_RING_COPIES
 }
@@ -91,9 +91,9 @@ pub(crate) fn is_event_needed(spec: &PerfEventSpec, settings: &CaptureSettings, 
 
 /// Returns the codes of the counters that are read with events.
 pub(crate) fn find_counter_codes(settings: &CaptureSettings) -> Result<Vec<CounterCode>> {
-    let missing = |counter: &Counter| Error::NotSupported { what: format!("counter {}", counter.name) };
+    let not_found = |counter: &Counter| Error::NotSupported { what: format!("counter {}", counter.name) };
     let counters = settings.counters.iter().take(MAX_COUNTERS);
-    counters.map(|counter| counter.find_code().ok_or_else(|| missing(counter))).collect()
+    counters.map(|counter| counter.find_code().ok_or_else(|| not_found(counter))).collect()
 }
 
 /// Finds the fields of a tracepoint in the kernel's format description of it.
@@ -111,7 +111,7 @@ pub(crate) fn find_fields(
     spec.fields.iter().map(find).collect()
 }
 
-/// Returns the largest number of frames in a stack: the kernel's limit or the published one,
+/// Returns the largest number of frames in a stack: the kernel's limit or [`MAX_FRAMES`],
 /// whichever is smaller.
 pub(crate) fn max_frames() -> u16 {
     let text = std::fs::read_to_string("/proc/sys/kernel/perf_event_max_stack").unwrap_or_default();
@@ -139,7 +139,7 @@ impl EventKey {
         extras: &EventExtras,
         counters: &[CounterCode],
     ) -> Self {
-        let counters = if extras.counted.has_any(spec.hooks) { counters } else { &[] };
+        let counters = if extras.counters.has_any(spec.hooks) { counters } else { &[] };
         let mut parts = SampleParts::ALWAYS.with(spec.parts);
         if matches!(spec.source, PerfSource::Tracepoint(..)) {
             parts = parts.with(SampleParts::RAW);
@@ -175,7 +175,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rings_of_own_scope_wake_sooner_and_fit_many_stack_copies() {
+    fn own_scope_wakes_sooner_and_small_rings_limit_stack_copies() {
         let settings =
             |scope, ring_bytes| CaptureSettings { scope, ring_bytes, ..CaptureSettings::default() };
         assert_eq!(watermark_bytes(&settings(CaptureScope::Everything, 16 << 20)), 4 << 20);

@@ -1,19 +1,20 @@
 //! Runs reads that other processes can block, with a timeout.
 //!
 //! ```text
-//!   run_with_timeout ──▶ a worker thread runs the work ──answer──▶ the caller, if it still waits
-//!                              └ blocks: the caller goes on, another worker runs the next work
+//!   run_with_timeout ──▶ a worker thread runs the job ──answer──▶ the caller, if it still waits
+//!                              └ blocks: the caller goes on, another worker runs the next job
 //! ```
 //!
-//! A file may lie on a file system served by a program, and so may the memory of a process: reading
-//! its command line, its mappings or the size of its program can block forever.
+//! A program can serve a file system and never answer. The memory of a process can be mapped from
+//! such a file system: reading the command line, the mappings or the program of the process can
+//! block forever.
 //!
 //! A poll of a capture has a budget for such waits ([`begin_poll`], [`end_poll`]).
 //!
 //! - P1 No caller waits longer than its timeout.
 //! - P2 Nothing waits for a blocked worker. It becomes available again when its work returns.
-//! - P3 There are at most [`MAX_WORKERS`]. When all are blocked, nothing more is read, and calls
-//!   return at once.
+//! - P3 There are at most [`MAX_WORKERS`] workers. When all are blocked, nothing more is read, and
+//!   calls return at once.
 //! - P4 The answer of a late worker is dropped.
 //! - P5 A single wait takes at most half of the remaining budget of the poll, so that many slow
 //!   reads stay bounded together. With an exhausted budget nothing more is read until the next
@@ -38,7 +39,6 @@ const FREE_WAIT: Duration = Duration::from_millis(1);
 const MAX_WORKERS: usize = 16;
 /// Stack size of a worker, which only reads files.
 const WORKER_STACK_BYTES: usize = 256 << 10;
-/// Thread name of a worker.
 const WORKER_NAME: &str = "weir-read";
 
 type ReadJob = Box<dyn FnOnce() + Send>;
@@ -85,7 +85,7 @@ pub(crate) fn end_poll() -> u64 {
 }
 
 /// Returns how much of a timeout the budget allows now. Returns `None`, and counts a read that was
-/// given up, if the budget is exhausted or the process has caused a timeout.
+/// given up, if the budget is exhausted or the process has caused a timeout in this poll.
 pub(crate) fn allowed_timeout(timeout: Duration, process: Option<u32>) -> Option<Duration> {
     CURRENT_POLL.with_borrow_mut(|poll| {
         let Some(budget) = poll else { return Some(timeout) };
@@ -99,7 +99,7 @@ pub(crate) fn allowed_timeout(timeout: Duration, process: Option<u32>) -> Option
     })
 }
 
-/// Subtracts a wait from the budget. `is_timeout` is whether there was no answer.
+/// Subtracts a wait from the budget. `is_timeout` is whether the read was given up.
 pub(crate) fn charge_budget(duration: Duration, process: Option<u32>, is_timeout: bool) {
     CURRENT_POLL.with_borrow_mut(|poll| {
         let Some(budget) = poll else { return };
@@ -159,10 +159,10 @@ fn start_job<T: Send + 'static>(
     let worker = take_idle_worker()?;
     let (sender, receiver) = channel();
     let job: ReadJob = Box::new(move || {
-        let begun = Instant::now();
+        let start = Instant::now();
         let answer = work();
         // This fails if the caller no longer waits.
-        let _ = sender.send((answer, begun.elapsed()));
+        let _ = sender.send((answer, start.elapsed()));
     });
     worker.send(job).ok()?;
     Some(receiver)
@@ -224,12 +224,12 @@ mod tests {
     fn blocked_work_times_out_and_other_work_runs() {
         assert_eq!(run_until_served(|| 7), 7);
         let (release, released) = channel::<()>();
-        let begun = Instant::now();
+        let start = Instant::now();
         let blocked = run_with_timeout(Duration::from_millis(20), move || {
             let _ = released.recv();
         });
         assert_eq!(blocked, None);
-        assert!(begun.elapsed() < Duration::from_secs(30));
+        assert!(start.elapsed() < Duration::from_secs(30));
         assert_eq!(run_until_served(|| 8), 8, "another worker runs the second work");
         drop(release);
     }
@@ -253,14 +253,14 @@ mod tests {
     #[test]
     fn waits_of_a_poll_stay_within_its_budget() {
         begin_poll();
-        let begun = Instant::now();
+        let start = Instant::now();
         let (release, released) = channel::<()>();
         assert_eq!(run_for_process(7, READ_TIMEOUT, move || released.recv().is_ok()), None);
-        let after_timeout = begun.elapsed();
+        let after_timeout = start.elapsed();
         for _ in 0..1000 {
             assert_eq!(run_for_process(7, READ_TIMEOUT, || 1), None, "the process has caused a timeout");
         }
-        assert!(begun.elapsed() - after_timeout < READ_TIMEOUT, "calls for a blocked process return at once");
+        assert!(start.elapsed() - after_timeout < READ_TIMEOUT, "calls for a blocked process return at once");
         drop(release);
         let slow = || std::thread::sleep(Duration::from_millis(10));
         let served =

@@ -59,9 +59,8 @@ pub struct Capture {
     queues: Vec<RecordQueue>,
     families: Families,
     control: CaptureControl,
-    /// Readable when a ring has filled up to its watermark.
+    /// Readable when a ring has reached its watermark, or the relay has moved records.
     epoll_fd: OwnedFd,
-    /// Lost records by processor.
     lost_by_cpu: Vec<u64>,
     /// The largest number of bytes that wait for the session.
     max_queued_bytes: usize,
@@ -101,12 +100,12 @@ impl Capture {
             OpenedRings::open(settings, cpus)?;
         let settings = &CaptureSettings { ring_bytes, ..settings.clone() };
         let stack_limit_bytes = is_limited.then(|| stack_limit_bytes(ring_bytes));
-        let add = |wake: BorrowedFd<'_>| {
+        let watch = |wake: BorrowedFd<'_>| {
             epoll::add(&epoll_fd, wake, epoll::EventData::new_u64(0), epoll::EventFlags::IN).map_err(to_error)
         };
         match &relay {
-            Some(relay) => add(relay.wake())?,
-            None => rings.iter().try_for_each(|ring| add(ring.event().as_fd()))?,
+            Some(relay) => watch(relay.wake_fd())?,
+            None => rings.iter().try_for_each(|ring| watch(ring.event().as_fd()))?,
         }
         let events = rings.iter().map(|ring| Arc::clone(ring.event())).collect();
         let control = CaptureControl::new(settings, events);
@@ -155,21 +154,22 @@ impl Capture {
         open_events.begin();
     }
 
-    /// Returns a descriptor that is readable when a ring has filled up or a record is urgent.
+    /// Returns a descriptor that is readable when a ring has reached its watermark or a record is
+    /// urgent.
     #[must_use]
     pub fn wake(&self) -> BorrowedFd<'_> {
         self.epoll_fd.as_fd()
     }
 
-    /// Handles the records that the kernel has written up to now; with `all`, also those that are
-    /// newer than the start of the poll.
-    pub fn poll(&mut self, clock: &dyn Clock, all: bool) {
+    /// Handles the records that the kernel has written up to now; with `includes_newer`, also those
+    /// that are newer than the start of the poll.
+    pub fn poll(&mut self, clock: &dyn Clock, includes_newer: bool) {
         blocking::begin_poll();
-        self.poll_rings(clock, all);
+        self.poll_rings(clock, includes_newer);
         self.control.shared.add_abandoned_reads(blocking::end_poll());
     }
 
-    fn poll_rings(&mut self, clock: &dyn Clock, all: bool) {
+    fn poll_rings(&mut self, clock: &dyn Clock, includes_newer: bool) {
         self.begin();
         self.relay.iter().for_each(Relay::clear_wakes);
         self.families.begin_poll();
@@ -181,7 +181,7 @@ impl Capture {
         }
         // The time is taken under the lock: events that were closed before wrote nothing newer.
         let poll_start_ns = now_ns();
-        let until_ns = if all { u64::MAX } else { poll_start_ns };
+        let until_ns = if includes_newer { u64::MAX } else { poll_start_ns };
         let mut out = Out {
             max_frames: self.max_frames,
             unwinder: self.unwinder.as_mut(),
@@ -214,7 +214,8 @@ impl Capture {
             merger.read_until_change(change, groups_before, &mut out);
         }
         merger.read_until(until_ns, &mut out);
-        // Records that were not read are newer than this, however many more were read.
+        // Unread records are newer than this. With `includes_newer`, newer records have been read
+        // too.
         self.handled_until_ns = poll_start_ns;
         out.set_origin(0, self.handled_until_ns);
         self.families.finish_poll(&mut out);
@@ -225,7 +226,7 @@ impl Capture {
         if self.last_thread_search.elapsed() > THREAD_SEARCH_INTERVAL {
             self.last_thread_search = Instant::now();
             let tasks = &self.families.context.tasks;
-            open_events.watch_new_threads(&shared.rings, |process| tasks.has_process(process));
+            open_events.watch_new_threads(&shared.ring_events, |process| tasks.has_process(process));
             shared.publish(&open_events);
         }
     }
@@ -249,8 +250,8 @@ impl Capture {
         self.release();
     }
 
-    /// Stops all events and unmaps the rings. This frees the locked memory before the events are
-    /// closed, which may take seconds.
+    /// Stops all events and unmaps the rings. This frees the locked memory early: closing the
+    /// events may take seconds.
     fn release(&mut self) {
         for ring in &self.rings {
             // Errors are ignored as in `begin`.
@@ -266,11 +267,11 @@ impl Capture {
     fn count_unreported_losses(&mut self) {
         let open_events = self.control.shared.lock_events();
         for ring in &self.rings {
-            let counted = open_events
+            let event_losses = open_events
                 .lost_records_on(ring.event().cpu())
                 .saturating_add(ring.event().lost_records().unwrap_or(0));
             if let Some(lost) = self.lost_by_cpu.get_mut(usize::from(ring.cpu())) {
-                *lost = (*lost).max(counted);
+                *lost = (*lost).max(event_losses);
             }
         }
     }
@@ -307,23 +308,22 @@ impl Capture {
     }
 }
 
-/// Opens something on each processor that is online and skips processors that are offline.
+/// Calls `open` for each processor. Skips offline processors, for which it returns `NotSupported`.
 fn open_on_online_cpus<T>(cpus: u16, mut open: impl FnMut(u16) -> Result<T>) -> Result<Vec<T>> {
-    let (mut opened_on, mut missing) = (Vec::new(), None);
+    let (mut items, mut offline) = (Vec::new(), None);
     for cpu in 0..cpus {
         match open(cpu) {
-            Ok(opened) => opened_on.push(opened),
-            Err(error @ Error::NotSupported { .. }) => missing = Some(error),
+            Ok(item) => items.push(item),
+            Err(error @ Error::NotSupported { .. }) => offline = Some(error),
             Err(error) => return Err(error),
         }
     }
-    match missing {
-        Some(error) if opened_on.is_empty() => Err(error),
-        _ => Ok(opened_on),
+    match offline {
+        Some(error) if items.is_empty() => Err(error),
+        _ => Ok(items),
     }
 }
 
-/// The rings of all processors.
 struct OpenedRings {
     sources: Vec<RingSource>,
     relay: Option<Relay>,
@@ -359,7 +359,7 @@ impl OpenedRings {
 fn open_ring(settings: &CaptureSettings, cpu: u16) -> Result<PerfRing> {
     let to_error = |e| Error::system("capturing kernel events", e);
     let event =
-        PerfEvent::open(&task_records_attr(settings), Targets::ring_owner(settings.scope), i32::from(cpu));
+        PerfEvent::open(&task_records_attr(settings), Targets::ring_target(settings.scope), i32::from(cpu));
     let event = event.map_err(to_error)?;
     PerfRing::new(event, settings.ring_bytes).map_err(|e| Error::system("ring for kernel events", e))
 }
@@ -369,12 +369,12 @@ fn open_ring(settings: &CaptureSettings, cpu: u16) -> Result<PerfRing> {
 fn provoke_records_on(cpus: Vec<usize>) {
     let visit = move || {
         for cpu in cpus {
-            let mut only = rustix::thread::CpuSet::new();
+            let mut cpu_set = rustix::thread::CpuSet::new();
             if cpu < rustix::thread::CpuSet::MAX_CPU {
-                only.set(cpu);
+                cpu_set.set(cpu);
             }
             // If the thread cannot run there, the kernel reports nothing.
-            if rustix::thread::sched_setaffinity(None, &only).is_ok() {
+            if rustix::thread::sched_setaffinity(None, &cpu_set).is_ok() {
                 let _ = rustix::thread::set_name(c"weir-losses");
             }
         }

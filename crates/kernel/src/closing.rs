@@ -3,12 +3,12 @@
 //! ```text
 //!   Capture::end ─▶ ClosingCapture ─▶ the caller continues
 //!                      │
-//!   last handle dropped: events are closed, the probe is removed ─▶ ClosingCapture is dropped
+//!   last control dropped: events are closed, the probe is removed ─▶ ClosingCapture is dropped
 //! ```
 //!
 //! The kernel waits for all processors when the last event of a tracepoint is closed. With many
 //! tracepoints that takes seconds. A process that exits meanwhile would leave its probe in the
-//! kernel, so it waits first.
+//! kernel, so the process waits first.
 
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;

@@ -6,10 +6,10 @@
 //!
 //! 1. The control and the capture share the table of open events under a lock. A poll holds the
 //!    lock from beginning to end, including the rundown, which may take seconds. A change waits for
-//!    that, so it is made by a thread that may block.
+//!    the poll, so it is made by a thread that may block.
 //! 2. The queries [`CaptureControl::missing_events`], [`CaptureControl::unwatched_threads`] and
-//!    [`CaptureControl::abandoned_reads`] use a separate lock, which is held only to copy values: no
-//!    query waits for a poll.
+//!    [`CaptureControl::abandoned_reads`] use a separate lock, which is held only to copy values:
+//!    no query waits for a poll.
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -32,13 +32,13 @@ pub(crate) struct SharedCapture {
     open_events: Mutex<OpenEvents>,
     omissions: Mutex<Omissions>,
     /// The event of each processor's ring.
-    pub(crate) rings: Vec<Arc<PerfEvent>>,
+    pub(crate) ring_events: Vec<Arc<PerfEvent>>,
     /// Whether the next poll writes another start rundown.
     pub(crate) is_rundown_due: AtomicBool,
 }
 
-/// The events, threads and reads that a capture leaves out, as the queries of [`CaptureControl`] return
-/// them.
+/// The events, threads and reads that a capture leaves out, as the queries of [`CaptureControl`]
+/// return them.
 #[derive(Debug, Default)]
 struct Omissions {
     missing_events: Vec<String>,
@@ -47,21 +47,21 @@ struct Omissions {
 }
 
 impl CaptureControl {
-    pub(crate) fn new(settings: &CaptureSettings, rings: Vec<Arc<PerfEvent>>) -> Self {
+    pub(crate) fn new(settings: &CaptureSettings, ring_events: Vec<Arc<PerfEvent>>) -> Self {
         let shared = SharedCapture {
             open_events: Mutex::new(OpenEvents::new_empty(settings)),
             omissions: Mutex::default(),
-            rings,
+            ring_events,
             is_rundown_due: AtomicBool::new(false),
         };
         Self { shared: Arc::new(shared) }
     }
 
-    /// Replaces the settings. CaptureScope and ring sizes stay as they were at the start.
+    /// Replaces the settings. The scope and the ring size stay as they were at the start.
     pub fn set(&self, settings: &CaptureSettings) -> Result<()> {
         families::read_symbols(settings.groups);
         let mut open_events = self.shared.lock_events();
-        let changed = open_events.apply_settings(settings, &self.shared.rings);
+        let changed = open_events.apply_settings(settings, &self.shared.ring_events);
         self.shared.publish(&open_events);
         changed
     }
@@ -72,8 +72,8 @@ impl CaptureControl {
         self.shared.lock_omissions().missing_events.clone()
     }
 
-    /// Returns how many threads of this user lack a file descriptor, in captures that watch each
-    /// thread separately.
+    /// Returns how many threads of this user are not watched for lack of file descriptors, in
+    /// captures that watch each thread separately.
     #[must_use]
     pub fn unwatched_threads(&self) -> u64 {
         self.shared.lock_omissions().unwatched_threads
@@ -93,7 +93,6 @@ impl CaptureControl {
 }
 
 impl SharedCapture {
-    /// Locks the table of open events.
     pub(crate) fn lock_events(&self) -> MutexGuard<'_, OpenEvents> {
         self.open_events.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -170,7 +170,7 @@ mod tests {
 
     #[test]
     fn processor_counters_are_resolved_by_device_formats() {
-        let folder = tempfile::tempdir().expect("a temporary folder is created");
+        let folder = tempfile::tempdir().expect("no temporary folder is created");
         let cpu = folder.path().join("cpu");
         for (file, text) in [
             ("type", "4\n"),
@@ -184,8 +184,8 @@ mod tests {
             ("events/large", "event=0x3c,edge=2\n"),
         ] {
             let path = cpu.join(file);
-            fs::create_dir_all(path.parent().expect("the path has a parent")).expect("the folder is created");
-            fs::write(path, text).expect("the file is written");
+            fs::create_dir_all(path.parent().expect("the path has no parent")).expect("no folder is created");
+            fs::write(path, text).expect("the file is not written");
         }
         let find_code = |name| counter(0x1000, name).find_code_in(folder.path());
         assert_eq!(find_code("plain"), Some(CounterCode { kind: 4, config: 0x3c }));

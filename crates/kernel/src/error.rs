@@ -36,7 +36,7 @@ pub enum Error {
         /// The missing feature.
         what: String,
     },
-    /// Out of file descriptors, memory or other system resources.
+    /// Any other error of the system, such as a lack of file descriptors or memory.
     #[error("{what}: {source}")]
     System {
         /// The operation that failed.

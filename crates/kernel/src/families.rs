@@ -106,7 +106,7 @@ const RUNDOWN_GROUPS: [&[Group]; 3] = [process::GROUPS, &[Group::IMAGE_LOAD], fi
 
 impl Families {
     /// Creates the families of a capture. Must run before its rings are opened: a task that started
-    /// before that is in none of them.
+    /// earlier appears in no ring.
     pub(crate) fn new(settings: &CaptureSettings) -> Self {
         let context = Context { groups: settings.groups, settings: settings.clone(), ..Context::default() };
         let mut families = Self { context, ..Self::default() };
@@ -114,13 +114,12 @@ impl Families {
         families
     }
 
-    /// Applies new settings. They count for the records that are handled from now on.
+    /// Applies new settings to the records that are handled from now on.
     pub(crate) fn apply_settings(&mut self, settings: &CaptureSettings) {
         self.context.groups = settings.groups;
         self.context.settings.clone_from(settings);
     }
 
-    /// Passes a side-band record to all families.
     pub(crate) fn on_sideband(&mut self, record: &SidebandRecord<'_>, out: &mut Out<'_>) {
         // Images are unloaded before the end of their process is written, and loaded after its
         // start.
@@ -211,9 +210,9 @@ mod tests {
     #[test]
     fn lost_records_drop_running_threads_and_interrupts() {
         let mut families = Families::default();
-        let entry = Some(InterruptEntry { kind: InterruptKind::Device, number: 36, time: 1 });
+        let entry = Some(InterruptEntry { kind: InterruptKind::Device, number: 36, time_ns: 1 });
         families.context.activity.set_running(1, 7, 9);
-        let cpu = families.context.activity.cpu_mut(1).expect("processor 1 has a slot");
+        let cpu = families.context.activity.cpu_mut(1).expect("processor 1 has no slot");
         (cpu.interrupt, cpu.softirq) = (entry, entry);
         let state = |families: &Families| {
             let activity = &families.context.activity;

@@ -13,16 +13,16 @@
 //!
 //! | module | kernel events | source |
 //! |---|---|---|
-//! | [`process`] | processes and threads: start, end, rundown | fork, exit, comm records, /proc |
+//! | [`process`] | processes, threads: start, end, rundown | FORK, EXIT, COMM, `sched:*`, /proc |
 //! | [`image`] | images: load, unload, rundown, their ids | mmap records, /proc |
 //! | [`schedule`] | context switch, ready thread, priority | `sched:*` |
-//! | [`profile`] | samples and the sampling interval | cpu-clock |
-//! | [`interrupt`] | interrupts and deferred calls | `irq:*` |
+//! | [`profile`] | samples and the sampling interval | cpu-clock, counters |
+//! | [`interrupt`] | interrupts and deferred calls | `irq:*`, `irq_vectors:*` |
 //! | [`syscall`] | system calls | `raw_syscalls:*` |
-//! | [`memory`] | page faults, virtual memory | `exceptions:*`, faults |
+//! | [`memory`] | page faults, virtual memory | `exceptions:*`, `syscalls:*`, faults |
 //! | [`disk`] | disk requests | `block:*` |
-//! | [`mod@file`] | file names and operations | `syscalls:*` |
-//! | [`network`] | TCP and UDP | `tcp:*`, `sock:*`, `udp:*` |
+//! | [`mod@file`] | file names and operations | `syscalls:*`, a kprobe, /proc |
+//! | [`network`] | TCP and UDP | `tcp:*`, `sock:*`, `udp:*`, /proc |
 //! | [`config`] | description of the machine | /proc, /sys |
 
 pub(crate) mod config;
@@ -92,7 +92,6 @@ pub(crate) trait EventFamily: 'static {
     fn forget_after_loss(&mut self) {}
 }
 
-/// A function that handles one sample.
 pub(crate) type SampleHandler<F> = fn(&mut F, &SampleEvent<'_>, &mut Context, &mut Out<'_>);
 
 /// A perf event of a family, and the handler of its samples.
@@ -102,7 +101,6 @@ pub(crate) struct Row<F> {
 }
 
 impl<F> Row<F> {
-    /// Creates a row for a tracepoint.
     pub(crate) const fn tracepoint(
         (system, name): (&'static str, &'static str),
         groups: &'static [Group],

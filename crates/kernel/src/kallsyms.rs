@@ -16,7 +16,7 @@ use std::io::{BufRead, BufReader, Read};
 use std::sync::OnceLock;
 
 const PATH: &str = "/proc/kallsyms";
-/// Upper bound for the size of the table, which has some megabytes.
+/// Upper bound for the size of the table, which takes a few megabytes.
 const MAX_TABLE_BYTES: u64 = 128 << 20;
 
 static ADDRESSES: OnceLock<HashMap<Box<str>, u64>> = OnceLock::new();

@@ -14,8 +14,8 @@
 //!               (each event followed by its stacks)
 //! ```
 //!
-//! 1. A capture serves one session, but it does not depend on the session crate: its owner calls
-//!    [`Capture::poll`] to poll it and takes the records of each processor in order.
+//! 1. A capture serves one session, but it does not depend on the session crate: the caller
+//!    polls it with [`Capture::poll`] and takes the records of each processor in order.
 //! 2. Records are complete except for their time stamp, which the session writes once it has
 //!    sorted them. The [`Clock`] passed to each poll converts times inside payloads.
 //! 3. Perf records are handled in time order across all processors, so that the state matches the

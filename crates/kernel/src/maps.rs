@@ -27,7 +27,6 @@ pub(crate) const ANONYMOUS: &str = "//anon";
 /// Name of the code that the kernel maps into each process.
 pub(crate) const VDSO: &str = "[vdso]";
 
-/// An executable mapping of a process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct CodeMapping {
     pub(crate) start: u64,
@@ -110,7 +109,7 @@ pub(crate) fn image_name(name: &[u8]) -> String {
     String::from_utf8_lossy(name.get(..MAX_NAME_BYTES).unwrap_or(name)).into_owned()
 }
 
-/// Whether a mapping name is the path of a file.
+/// Returns whether a mapping name is the path of a file.
 pub(crate) fn is_file_path(name: &str) -> bool {
     name.starts_with('/') && name != ANONYMOUS
 }
@@ -125,7 +124,6 @@ pub(crate) fn page_start(address: u64) -> u64 {
     address & !page_size().wrapping_sub(1)
 }
 
-/// Counts the threads of a process.
 pub(crate) fn count_threads(pid: u32) -> u32 {
     // A directory has one link for itself, one in its parent, and one in each subdirectory.
     let task = Path::new("/proc").join(pid.to_string()).join("task");

@@ -11,8 +11,8 @@
 //!
 //! 1. A change is atomic: all new events are opened before the first old one is closed.
 //! 2. A row whose tracepoint this kernel lacks, or has with other fields, is skipped and listed by
-//!    [`CaptureControl::missing_events`](crate::CaptureControl::missing_events), unless the row carries counters.
-//!    Any other error, such as a missing permission, fails the change.
+//!    [`CaptureControl::missing_events`](crate::CaptureControl::missing_events), unless the row
+//!    carries counters. Any other error, such as a missing permission, fails the change.
 
 use std::collections::{HashMap, HashSet};
 use std::ffi::CString;
@@ -85,7 +85,6 @@ pub(crate) struct PendingChange {
     pub(crate) extras_before: EventExtras,
 }
 
-/// The table of open events.
 #[derive(Debug)]
 pub(crate) struct OpenEvents {
     pub(crate) settings: CaptureSettings,
@@ -94,7 +93,7 @@ pub(crate) struct OpenEvents {
     /// The hook ids of `settings` as sets.
     pub(crate) extras: EventExtras,
     pub(crate) missing: Vec<String>,
-    /// Opened for the first tracepoint.
+    /// Opened when the first tracepoint is needed.
     tracefs: Option<Tracefs>,
     formats: HashMap<(&'static str, &'static str), Option<Arc<TracepointFormat>>>,
     /// The processes or threads for which events are opened.
@@ -223,7 +222,7 @@ impl OpenEvents {
         rings: &[Arc<PerfEvent>],
     ) -> Result<OpenRow> {
         let (attr, fields) = match self.build_attr(spec, settings, &key) {
-            Ok(Some(found)) => found,
+            Ok(Some(attr_and_fields)) => attr_and_fields,
             // A tracepoint with other fields counts as a missing one.
             Ok(None) | Err(Error::Format { .. }) => {
                 return Err(Error::NotSupported { what: spec.name() });
@@ -239,8 +238,8 @@ impl OpenEvents {
     /// Returns the number of records that the open events of a processor have lost.
     pub(crate) fn lost_records_on(&self, cpu: i32) -> u64 {
         let rows = self.rows.values().flat_map(|row| row.events.iter().map(|(_, event)| event));
-        let all = rows.chain(&self.task_events).filter(|event| event.cpu() == cpu);
-        all.filter_map(PerfEvent::lost_records).fold(0, u64::saturating_add)
+        let events = rows.chain(&self.task_events).filter(|event| event.cpu() == cpu);
+        events.filter_map(PerfEvent::lost_records).fold(0, u64::saturating_add)
     }
 
     /// Removes the routes of closed events. Call this after reading all records from before the
@@ -312,8 +311,8 @@ impl OpenEvents {
         let attr = task_records_attr(&self.settings);
         let enable = |event: &PerfEvent| if self.are_events_disabled { Ok(()) } else { event.enable() };
         for (id, ring) in threads.iter().flat_map(|id| rings.iter().map(move |ring| (*id, ring))) {
-            // The events of the rings already report the tasks of their owner.
-            if id == Targets::ring_owner(CaptureScope::Own) {
+            // The events of the rings already report the tasks of their target.
+            if id == Targets::ring_target(CaptureScope::Own) {
                 continue;
             }
             match self.targets.open(&attr, id, ring.cpu(), what) {
@@ -472,8 +471,8 @@ fn open_row_events(
             // All events of a group use the same clock.
             attr.set_use_clockid(1);
             attr.clockid = libc::CLOCK_MONOTONIC_RAW;
-            let counter_failed = |e| Error::system("counter for an event", e);
-            counters.push(event.open_in_group(&attr, id, ring.cpu()).map_err(counter_failed)?);
+            let to_counter_error = |e| Error::system("counter for an event", e);
+            counters.push(event.open_in_group(&attr, id, ring.cpu()).map_err(to_counter_error)?);
         }
         events.push((event.read_id().map_err(to_error)?, event));
     }

@@ -10,9 +10,8 @@
 //! - O1 The time in a header is 0: the session writes it.
 //! - O2 A stack-walk record is marked ([`QueuedRecord::is_stack`]), because it repeats the time of
 //!   its event, which the session writes too.
-//! - O3 A record that would be larger than 64 KiB is truncated if that makes sense (stacks), and is
-//!   otherwise counted as lost. So are the records that would follow it, because they would be
-//!   attributed to another event.
+//! - O3 A record that would be larger than 64 KiB is counted as lost. So are its stack and its
+//!   registers, because they would be attributed to another event.
 //! - O4 A process can cause records much larger than its ring data (command lines, names). So all
 //!   queues together are bounded, a share is reserved for each queue, and records beyond the bound
 //!   are counted as lost.
@@ -172,10 +171,10 @@ impl Out<'_> {
         let queue_index = self.queue_index();
         let start =
             self.queues.get(queue_index).and_then(RecordQueue::last_record_start).filter(|_| is_written);
-        let written =
+        let position =
             start.map(|start| PayloadPosition { queue_index, payload_start: start.saturating_add(size) });
         self.put_stacks(hook, is_written);
-        written
+        position
     }
 
     /// Sets the first four bytes of a payload. This works only in the poll that wrote the payload;
@@ -193,12 +192,12 @@ impl Out<'_> {
 
     /// Returns the counters that were read with the sample, if events with this hook carry them.
     fn copy_counters<'v>(&self, hook: u16, values: &'v mut [u64; MAX_COUNTERS]) -> &'v [u64] {
-        let read = self.sample.map_or(&[][..], |sample| sample.counters);
-        if read.is_empty() || !self.extras.counted.has(hook) {
+        let bytes = self.sample.map_or(&[][..], |sample| sample.counters);
+        if bytes.is_empty() || !self.extras.counters.has(hook) {
             return &[];
         }
         let mut count = 0_usize;
-        for (value, word) in values.iter_mut().zip(read.chunks_exact(8)) {
+        for (value, word) in values.iter_mut().zip(bytes.chunks_exact(8)) {
             *value = u64_at(word, 0);
             count = count.saturating_add(1);
         }

@@ -9,7 +9,7 @@
 //! 2. A replaced entry reads as if it had never been stored; callers must cope with that.
 //! 3. The kernel assigns ids consecutively, so threads created together use different slots.
 
-/// A bounded map from thread ids to values.
+/// A bounded map from thread ids, or process ids, to values.
 #[derive(Debug)]
 pub(crate) struct PerThread<T> {
     /// Empty until the first value is stored, then a power of two.
@@ -43,7 +43,7 @@ impl<T> PerThread<T> {
     /// Removes and returns the value of a thread.
     pub(crate) fn take(&mut self, thread: u32) -> Option<T> {
         let slot = self.slots.get_mut(Self::slot_index(thread))?;
-        slot.take_if(|(owner, _)| *owner == thread).map(|(_, value)| value)
+        slot.take_if(|(stored, _)| *stored == thread).map(|(_, value)| value)
     }
 }
 

@@ -46,7 +46,7 @@ pub(crate) type Attr = perf_event_attr;
 #[derive(Debug)]
 pub(crate) struct PerfEvent {
     fd: OwnedFd,
-    /// The thread for which the event was opened; −1 is all.
+    /// The thread for which the event was opened; −1 for all threads.
     target: i32,
     cpu: i32,
     /// Whether the event counts records that did not fit into its ring.
@@ -54,42 +54,42 @@ pub(crate) struct PerfEvent {
 }
 
 impl PerfEvent {
-    /// Opens an event for a process and a processor, either of which may be −1 for all.
-    pub(crate) fn open(attr: &Attr, process: i32, cpu: i32) -> io::Result<Self> {
-        Self::open_with_group(attr, process, cpu, -1)
+    /// Opens an event for a thread and a processor, either of which may be −1 for all.
+    pub(crate) fn open(attr: &Attr, target: i32, cpu: i32) -> io::Result<Self> {
+        Self::open_with_group(attr, target, cpu, -1)
     }
 
     /// Opens a counter that is read together with this event.
-    pub(crate) fn open_in_group(&self, attr: &Attr, process: i32, cpu: i32) -> io::Result<Self> {
-        Self::open_with_group(attr, process, cpu, self.fd.as_raw_fd())
+    pub(crate) fn open_in_group(&self, attr: &Attr, target: i32, cpu: i32) -> io::Result<Self> {
+        Self::open_with_group(attr, target, cpu, self.fd.as_raw_fd())
     }
 
-    fn open_with_group(attr: &Attr, process: i32, cpu: i32, group: i32) -> io::Result<Self> {
+    fn open_with_group(attr: &Attr, target: i32, cpu: i32, group: i32) -> io::Result<Self> {
         let mut attr = *attr;
         if attr.read_format == 0 && can_count_lost() {
             attr.read_format = READ_FORMAT_LOST;
         }
-        Self::open_unchanged(attr, process, cpu, group)
+        Self::open_unchanged(attr, target, cpu, group)
     }
 
-    fn open_unchanged(mut attr: Attr, process: i32, cpu: i32, group: i32) -> io::Result<Self> {
+    fn open_unchanged(mut attr: Attr, target: i32, cpu: i32, group: i32) -> io::Result<Self> {
         attr.size = size_of::<Attr>() as u32;
         let flags = u64::from(PERF_FLAG_FD_CLOEXEC);
         // SAFETY: the structure is fully initialized, contains its size, and outlives the call.
-        let fd = unsafe { perf_event_open(&raw mut attr, process, cpu, group, flags as libc::c_ulong) };
+        let fd = unsafe { perf_event_open(&raw mut attr, target, cpu, group, flags as libc::c_ulong) };
         if fd < 0 {
             return Err(io::Error::last_os_error());
         }
         // SAFETY: the call returned a new descriptor that nothing else owns.
         let fd = unsafe { OwnedFd::from_raw_fd(fd) };
-        Ok(Self { fd, target: process, cpu, counts_lost: attr.read_format == READ_FORMAT_LOST })
+        Ok(Self { fd, target, cpu, counts_lost: attr.read_format == READ_FORMAT_LOST })
     }
 
     fn check_result(result: libc::c_int) -> io::Result<()> {
         if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
     }
 
-    /// Returns the thread for which the event was opened; −1 is all.
+    /// Returns the thread for which the event was opened; −1 for all threads.
     pub(crate) const fn target(&self) -> i32 {
         self.target
     }
@@ -101,10 +101,10 @@ impl PerfEvent {
 
     /// Returns how many of its records did not fit into the ring, if the kernel counts them.
     pub(crate) fn lost_records(&self) -> Option<u64> {
-        let mut words = [0; 16];
+        let mut bytes = [0; 16];
         // Two words: the count of the event and the number of lost records.
-        let is_read = self.counts_lost && rustix::io::read(&self.fd, &mut words).is_ok_and(|size| size == 16);
-        let [.., a, b, c, d, e, f, g, h] = words;
+        let is_read = self.counts_lost && rustix::io::read(&self.fd, &mut bytes).is_ok_and(|size| size == 16);
+        let [.., a, b, c, d, e, f, g, h] = bytes;
         is_read.then(|| u64::from_ne_bytes([a, b, c, d, e, f, g, h]))
     }
 
@@ -216,12 +216,11 @@ pub(crate) fn can_report_build_ids() -> bool {
 }
 
 /// Returns the size of a record in bytes, from its header.
-pub(crate) const fn record_length(head: &[u8; RECORD_HEADER_BYTES]) -> usize {
-    let [.., low, high] = *head;
+pub(crate) const fn record_length(header: &[u8; RECORD_HEADER_BYTES]) -> usize {
+    let [.., low, high] = *header;
     u16::from_le_bytes([low, high]) as usize
 }
 
-/// The ring of a processor.
 #[derive(Debug)]
 pub(crate) struct PerfRing {
     event: Arc<PerfEvent>,
@@ -370,7 +369,7 @@ impl PerfRing {
         self.was_full
     }
 
-    /// Returns whether an unknown number of records was skipped since the last call.
+    /// Returns whether an unknown number of records has been skipped since the last call.
     pub(crate) fn take_damage(&mut self) -> bool {
         std::mem::take(&mut self.is_damaged)
     }
@@ -402,12 +401,12 @@ impl PerfRing {
         if waiting < RECORD_HEADER_BYTES {
             return None;
         }
-        let mut head = [0; RECORD_HEADER_BYTES];
+        let mut header = [0; RECORD_HEADER_BYTES];
         let (first, wrapped) = self.bytes_at(self.tail, RECORD_HEADER_BYTES);
-        for (to, from) in head.iter_mut().zip(first.iter().chain(wrapped)) {
+        for (to, from) in header.iter_mut().zip(first.iter().chain(wrapped)) {
             *to = *from;
         }
-        let length = record_length(&head);
+        let length = record_length(&header);
         if length < RECORD_HEADER_BYTES || length > waiting {
             // The kernel never writes this, so the remaining bytes cannot be parsed.
             (self.tail, self.is_damaged) = (self.head, true);

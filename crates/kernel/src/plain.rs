@@ -48,7 +48,6 @@ const LOCAL_FILE_SYSTEMS: [u64; 11] = [
 /// The owners of tmpfs files are real, because the files are created on this machine.
 const TMPFS: u64 = 0x0102_1994;
 const OVERLAY: u64 = 0x794C_7630;
-/// The mount flag `ST_NOSUID`.
 const ST_NOSUID: u64 = 2;
 /// The mode bits that let group and others write.
 const GROUP_OR_OTHERS_WRITE: u16 = 0o022;
@@ -58,24 +57,23 @@ const GROUP_OR_OTHERS_WRITE: u16 = 0o022;
 pub(crate) struct FileVersion {
     device: (u32, u32),
     pub(crate) inode: u64,
-    changed: (i64, u32),
+    change_time: (i64, u32),
     size: u64,
 }
 
 /// A regular file that was found but is not open for reading.
 #[derive(Debug)]
 pub(crate) struct PlainFile {
-    handle: OwnedFd,
+    path_fd: OwnedFd,
     pub(crate) version: FileVersion,
     /// Whether only root and this user could have created it and can change it.
     pub(crate) is_trusted: bool,
 }
 
 impl PlainFile {
-    /// Opens the file for reading.
     pub(crate) fn open(&self) -> Option<File> {
         let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
-        let path = format!("/proc/self/fd/{}", self.handle.as_raw_fd());
+        let path = format!("/proc/self/fd/{}", self.path_fd.as_raw_fd());
         Some(File::from(rustix::fs::open(path, flags, Mode::empty()).ok()?))
     }
 }
@@ -90,8 +88,8 @@ pub(crate) fn mapped_file_paths(process: u32, range: &Range<u64>, path: &str) ->
 
 /// Finds a regular file that is not empty. Nothing is opened for reading.
 pub(crate) fn find_plain_file(path: &str, flags: OFlags) -> Option<PlainFile> {
-    let handle = rustix::fs::open(path, flags | OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).ok()?;
-    let system = rustix::fs::fstatfs(&handle).ok()?;
+    let path_fd = rustix::fs::open(path, flags | OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).ok()?;
+    let system = rustix::fs::fstatfs(&path_fd).ok()?;
     // The magic number and the mount flags; their types differ between platforms.
     #[allow(clippy::cast_sign_loss, clippy::unnecessary_cast)]
     let (magic, mount_flags) = (system.f_type as u64 & 0xFFFF_FFFF, system.f_flags as u64);
@@ -101,15 +99,15 @@ pub(crate) fn find_plain_file(path: &str, flags: OFlags) -> Option<PlainFile> {
     }
     let requested = StatxFlags::BASIC_STATS | StatxFlags::MNT_ID;
     let at_flags = AtFlags::EMPTY_PATH | DONT_SYNC;
-    let stat = rustix::fs::statx(&handle, "", at_flags, requested).ok()?;
+    let stat = rustix::fs::statx(&path_fd, "", at_flags, requested).ok()?;
     if FileType::from_raw_mode(stat.stx_mode.into()) != FileType::RegularFile || stat.stx_size == 0 {
         return None;
     }
     let is_trusted = is_owned_by_us(&stat, is_foreign) && (magic != OVERLAY || is_in_root(&stat));
-    let changed = (stat.stx_ctime.tv_sec, stat.stx_ctime.tv_nsec);
+    let change_time = (stat.stx_ctime.tv_sec, stat.stx_ctime.tv_nsec);
     let device = (stat.stx_dev_major, stat.stx_dev_minor);
-    let version = FileVersion { device, inode: stat.stx_ino, changed, size: stat.stx_size };
-    Some(PlainFile { handle, version, is_trusted })
+    let version = FileVersion { device, inode: stat.stx_ino, change_time, size: stat.stx_size };
+    Some(PlainFile { path_fd, version, is_trusted })
 }
 
 /// Returns whether a file belongs to root or this user, and no other user may write to it.
@@ -151,9 +149,9 @@ mod tests {
         for path in ["/proc/self/maps", "/sys/kernel/mm/transparent_hugepage/enabled", "/dev/null", "/"] {
             assert!(find_plain_file(path, OFlags::NOFOLLOW).is_none(), "{path}");
         }
-        let found = find_plain_file(&at("plain"), OFlags::NOFOLLOW).expect("a regular file");
-        assert_eq!(found.version.inode, std::fs::metadata(at("plain")).unwrap().ino());
-        assert_eq!(std::io::read_to_string(found.open().unwrap()).unwrap(), "x");
+        let file = find_plain_file(&at("plain"), OFlags::NOFOLLOW).expect("not a regular file");
+        assert_eq!(file.version.inode, std::fs::metadata(at("plain")).unwrap().ino());
+        assert_eq!(std::io::read_to_string(file.open().unwrap()).unwrap(), "x");
     }
 
     #[test]

@@ -7,12 +7,10 @@ use std::fs::{self, File};
 use std::io::Read;
 use std::path::PathBuf;
 
-/// Lists the ids of all processes.
 pub(crate) fn list_processes() -> impl Iterator<Item = u32> {
     list_numbers("/proc")
 }
 
-/// Lists the thread ids of a process.
 pub(crate) fn list_threads(process: u32) -> impl Iterator<Item = u32> {
     list_numbers(&format!("/proc/{process}/task"))
 }

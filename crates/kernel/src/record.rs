@@ -48,7 +48,6 @@ impl SampleParts {
     }
 }
 
-/// A parsed sample.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct PerfSample<'a> {
     /// `CLOCK_MONOTONIC_RAW` time in nanoseconds.
@@ -84,7 +83,6 @@ pub(crate) struct SidebandRecord<'a> {
     pub(crate) body: Sideband<'a>,
 }
 
-/// The content of a side-band record.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Sideband<'a> {
     Mmap(Mmap<'a>),
@@ -131,7 +129,6 @@ pub(crate) struct Mmap<'a> {
     pub(crate) name: &'a [u8],
 }
 
-/// The identity of a mapped file.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum MappingIdentity<'a> {
     Inode(u64),
@@ -159,7 +156,6 @@ pub(crate) fn event_id(record: &[u8]) -> u64 {
     }
 }
 
-/// Returns the time of a side-band record.
 pub(crate) fn sideband_time(record: &[u8]) -> u64 {
     u64_at(record, record.len().saturating_sub(16))
 }
@@ -242,8 +238,8 @@ pub(crate) fn parse_sample<'a>(
     if parts.has(SampleParts::STACK_USER) {
         let size = usize::try_from(cursor.take_u64()?).ok()?;
         let stack = cursor.take_bytes(size)?;
-        let filled = if size == 0 { 0 } else { usize::try_from(cursor.take_u64()?).ok()? };
-        sample.user_stack = stack.get(..filled.min(size))?;
+        let copied_bytes = if size == 0 { 0 } else { usize::try_from(cursor.take_u64()?).ok()? };
+        sample.user_stack = stack.get(..copied_bytes.min(size))?;
     }
     if parts.has(SampleParts::REGS_INTR) {
         let abi = cursor.take_u64()?;
@@ -359,7 +355,7 @@ mod tests {
         let parts =
             SampleParts::ALWAYS.with(SampleParts::ADDR).with(SampleParts::READ).with(SampleParts::CALLCHAIN);
         let bytes = build_sample(&[7, 2 << 32 | 1, 99, 0xAD, 3, 5, 11, 12, 1, 0xCA]);
-        let sample = parse_sample(&bytes, parts, 4, RegisterCounts::default()).expect("the sample is valid");
+        let sample = parse_sample(&bytes, parts, 4, RegisterCounts::default()).expect("invalid sample");
         assert_eq!((sample.pid, sample.tid, sample.time, sample.addr, sample.cpu), (1, 2, 99, 0xAD, 4));
         let counters: Vec<u64> = sample.counters.chunks_exact(8).map(|word| u64_at(word, 0)).collect();
         assert_eq!(counters, [11, 12]);
@@ -373,9 +369,9 @@ mod tests {
             let bytes = build_sample(&[7, 1, 99, count, 5]);
             assert!(parse_sample(&bytes, parts, 0, RegisterCounts::default()).is_none(), "{count}");
         }
-        let none = build_sample(&[7, 1, 99, 0]);
+        let no_counts = build_sample(&[7, 1, 99, 0]);
         assert_eq!(
-            parse_sample(&none, parts, 0, RegisterCounts::default()).expect("the sample is valid").counters,
+            parse_sample(&no_counts, parts, 0, RegisterCounts::default()).expect("invalid sample").counters,
             [0; 0]
         );
     }
@@ -392,14 +388,14 @@ mod tests {
     }
 
     #[test]
-    fn build_id_counts_only_if_it_was_requested() {
+    fn build_id_is_used_only_if_requested() {
         let identity =
             |field, requests_build_ids| match parse_sideband(&build_mapping(field), requests_build_ids) {
                 Some(SidebandRecord { body: Sideband::Mmap(mmap), .. }) => match mmap.identity {
                     MappingIdentity::Inode(inode) => Err(inode),
                     MappingIdentity::BuildId(id) => Ok(id.to_vec()),
                 },
-                _ => panic!("the record is a mapping"),
+                _ => panic!("the record is not a mapping"),
             };
         let field_with_size = |first: [u8; 4]| {
             let mut field = [7; 24];

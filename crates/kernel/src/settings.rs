@@ -41,7 +41,7 @@ pub struct CaptureSettings {
     pub scope: CaptureScope,
     /// Ring size of each processor in bytes.
     pub ring_bytes: usize,
-    /// Bytes of ordinary memory per ring into which a ring is emptied, if locked memory limits the
+    /// Bytes of ordinary memory into which the relay empties each ring, if locked memory limits the
     /// rings.
     pub backlog_bytes: usize,
 }
@@ -64,7 +64,6 @@ impl Default for CaptureSettings {
     }
 }
 
-/// A set of hook ids.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct HookSet(Vec<u16>);
 
@@ -93,7 +92,7 @@ pub(crate) struct EventExtras {
     /// Events that are followed by their registers.
     pub(crate) registers: HookSet,
     /// Events whose headers carry counters.
-    pub(crate) counted: HookSet,
+    pub(crate) counters: HookSet,
 }
 
 impl EventExtras {
@@ -101,7 +100,7 @@ impl EventExtras {
         Self {
             stacks: HookSet::new(&settings.stacks),
             registers: HookSet::new(&settings.registers),
-            counted: HookSet::new(&settings.counted),
+            counters: HookSet::new(&settings.counted),
         }
     }
 }

@@ -11,7 +11,8 @@
 //! ```
 //!
 //! - S1 A part without frames is not written.
-//! - S2 A stack has at most 192 frames, as published, or fewer if the kernel's limit is lower.
+//! - S2 A stack has at most 192 frames, the published limit, or fewer if the kernel's limit is
+//!   lower.
 //! - S3 If the sample contains a copy of the user stack, it is unwound with DWARF tables, and the
 //!   frames from frame pointers, which are wrong for programs built without them, are ignored. They
 //!   are used if unwinding yields nothing.
@@ -24,7 +25,7 @@ pub(crate) mod unwind;
 use traceweir_format::kernel::{PayloadLayout, hook};
 use traceweir_format::wire::{Put, u64_at};
 
-/// The layout of a stack-walk event, whose last field are the frames.
+/// The layout of a stack-walk event, whose last field is the list of frames.
 pub(crate) const STACK_LAYOUT: PayloadLayout = PayloadLayout::new(hook::STACK_WALK, 2);
 /// Values from here on are markers between the parts of a call chain.
 const FIRST_MARKER: u64 = -4095_i64 as u64;

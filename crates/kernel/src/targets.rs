@@ -9,7 +9,7 @@
 //! - T1 Without `CAP_PERFMON` users may watch only their own threads, in user mode. The events
 //!   request no more than that.
 //! - T2 A thread that has ended meanwhile, or that may not be watched (a set-user-id program), is
-//!   skipped. A process counts as unfollowed if no start of it was recorded between two searches.
+//!   skipped. A process is watched when two searches in a row find no record of its start.
 //! - T3 When file descriptors run out, the remaining threads are skipped and counted: those with
 //!   the lowest ids, which are usually the oldest. A command that was started to be recorded is
 //!   new. The recording process needs descriptors for other purposes (connections, files), so a
@@ -30,7 +30,7 @@ use crate::settings::CaptureScope;
 
 /// The largest number of file descriptors that stay free in captures that watch each thread: half
 /// of the limit, but at most this many. This is more than the daemon withholds from its clients, so
-/// that a capture does not make it reject them.
+/// that a capture does not make the daemon reject clients.
 const MAX_RESERVED_DESCRIPTORS: u64 = 2048;
 
 /// The largest number of watched threads.
@@ -67,7 +67,7 @@ impl Targets {
     }
 
     /// Returns the target of the events that own the rings.
-    pub(crate) fn ring_owner(scope: CaptureScope) -> i32 {
+    pub(crate) fn ring_target(scope: CaptureScope) -> i32 {
         match scope {
             CaptureScope::Everything => -1,
             // The first thread of this process, which lives as long as the process.
@@ -137,7 +137,7 @@ impl Targets {
             (Ok(event), _) => Ok(Some(event)),
             (Err(error), CaptureScope::Own) => match error.raw_os_error() {
                 Some(libc::ESRCH | libc::EACCES | libc::EPERM)
-                    if target != Self::ring_owner(CaptureScope::Own) =>
+                    if target != Self::ring_target(CaptureScope::Own) =>
                 {
                     Ok(None)
                 }
@@ -170,11 +170,10 @@ fn descriptor_limit() -> u64 {
 /// Returns whether a new descriptor belongs to the part of the limit that stays free. The kernel
 /// always assigns the lowest free number.
 fn is_in_reserve(descriptor: &impl AsFd, limit: u64) -> bool {
-    let first = limit.saturating_sub((limit / 2).min(MAX_RESERVED_DESCRIPTORS));
-    u64::try_from(descriptor.as_fd().as_raw_fd()).is_ok_and(|number| number >= first)
+    let first_reserved = limit.saturating_sub((limit / 2).min(MAX_RESERVED_DESCRIPTORS));
+    u64::try_from(descriptor.as_fd().as_raw_fd()).is_ok_and(|number| number >= first_reserved)
 }
 
-/// Lists the processes of this user.
 fn list_own_processes() -> Vec<u32> {
     let user = rustix::process::geteuid().as_raw();
     let is_own =

@@ -71,7 +71,6 @@ pub(crate) struct Tasks {
     remaining_wait: Duration,
 }
 
-/// A process that is alive.
 #[derive(Clone, Debug)]
 pub(crate) struct LiveProcess {
     pub(crate) start_ticks: u64,
@@ -90,11 +89,10 @@ pub(crate) struct LiveProcess {
     pub(crate) unconfirmed_poll: Option<u32>,
 }
 
-/// A thread that is alive.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct LiveThread {
     pub(crate) name: ThreadName,
-    /// On the scale of Windows.
+    /// The priority on the scale of Windows.
     pub(crate) priority: u8,
     /// Mask of the first 64 processors that the thread may run on; 0 if it is unknown.
     pub(crate) affinity: u64,
@@ -114,7 +112,7 @@ impl LiveThread {
 /// the scale of Windows.
 pub(crate) fn convert_priority(linux: i64) -> u8 {
     match linux {
-        // Real time: 1 to 99 become 31 to 16.
+        // Real time: 0 to 99 become 31 to 16.
         ..100 => u8::try_from(31_i64.saturating_sub(linux.clamp(0, 99).saturating_mul(15).div_euclid(99)))
             .unwrap_or(16),
         // Nice −20 to 19 become 15 to 1.
@@ -169,7 +167,6 @@ impl Default for Tasks {
 }
 
 impl Tasks {
-    /// Returns the ids of all processes.
     pub(crate) fn process_ids(&self) -> impl Iterator<Item = u32> {
         self.processes.keys().copied()
     }
@@ -179,7 +176,7 @@ impl Tasks {
         if thread == 0 { Some(0) } else { self.threads.get(&thread).copied() }
     }
 
-    /// Whether a process is in the table.
+    /// Returns whether a process is in the table.
     pub(crate) fn has_process(&self, process: u32) -> bool {
         self.processes.contains_key(&process)
     }
@@ -205,7 +202,7 @@ impl Tasks {
     /// Returns the exit status of a process whose last thread was `tid`.
     pub(crate) fn find_exit_status(&mut self, TaskIds { pid, tid }: TaskIds, time: u64) -> i32 {
         let Some(process) = self.get(pid) else { return UNKNOWN_STATUS };
-        let (started, can_read) = (process.start_ticks, self.can_read_exit_code(process));
+        let (start_ticks, can_read) = (process.start_ticks, self.can_read_exit_code(process));
         loop {
             if let Some(status) = self.connector().take_status(tid, time) {
                 return connector::to_exit_status(status);
@@ -213,7 +210,7 @@ impl Tasks {
             // `/proc` has the code until the parent has waited for the process; after that the
             // connector's message has arrived or is on its way.
             let stat =
-                facts::read_stat(&pid.to_string()).filter(|stat| stat.start_ticks.abs_diff(started) <= 1);
+                facts::read_stat(&pid.to_string()).filter(|stat| stat.start_ticks.abs_diff(start_ticks) <= 1);
             if let Some(stat) = stat {
                 return status_from_code(stat.exit_code, can_read);
             }
@@ -227,7 +224,7 @@ impl Tasks {
         }
     }
 
-    /// Whether `/proc` shows us the exit code of a process.
+    /// Returns whether `/proc` shows us the exit code of a process.
     fn can_read_exit_code(&self, process: &LiveProcess) -> bool {
         self.can_trace || process.user == Some(rustix::process::geteuid().as_raw())
     }
@@ -310,16 +307,16 @@ impl Tasks {
         let start_ticks = self.clock.to_ticks(time);
         let key = start_key(self.boot, start_ticks, pid);
         match self.get(parent) {
-            Some(by) => LiveProcess {
+            Some(creator) => LiveProcess {
                 start_ticks,
                 key,
                 parent,
-                session: by.session,
-                user: by.user,
+                session: creator.session,
+                user: creator.user,
                 // The id in the inner namespace is the only fact not inherited from the parent.
-                inner_pid: by.inner_pid.and_then(|_| facts::read_status(pid)?.inner_pid),
-                program: Arc::clone(&by.program),
-                app: Arc::clone(&by.app),
+                inner_pid: creator.inner_pid.and_then(|_| facts::read_status(pid)?.inner_pid),
+                program: Arc::clone(&creator.program),
+                app: Arc::clone(&creator.app),
                 threads: BTreeMap::new(),
                 seen_in_scan: 0,
                 unconfirmed_poll: None,
@@ -371,8 +368,8 @@ impl Tasks {
         }
     }
 
-    /// Builds a process whose start record is missing from what `/proc` still has; a `parent` other
-    /// than 0 takes precedence.
+    /// Builds a process without a start record from the facts that `/proc` still shows; a `parent`
+    /// other than 0 takes precedence.
     pub(crate) fn read_process(&self, pid: u32, parent: u32) -> LiveProcess {
         let mut process = match facts::read_stat(&pid.to_string()) {
             Some(stat) => self.process_from_proc(pid, &stat),
@@ -387,7 +384,7 @@ impl Tasks {
     /// Builds a thread that inherits from its creator; if that is unknown, from `/proc`.
     pub(crate) fn build_thread(&self, creator: u32, tid: u32) -> LiveThread {
         match self.thread(creator) {
-            Some(by) => LiveThread { seen_in_scan: 0, unconfirmed_poll: None, ..*by },
+            Some(creator) => LiveThread { seen_in_scan: 0, unconfirmed_poll: None, ..*creator },
             None => facts::read_stat(&tid.to_string())
                 .map(|stat| LiveThread::from_proc(tid, &stat))
                 .unwrap_or_default(),
@@ -430,9 +427,9 @@ impl Tasks {
         if self.remaining_wait.is_zero() {
             return false;
         }
-        let begun = Instant::now();
+        let start = Instant::now();
         std::thread::sleep(WAIT_STEP);
-        self.remaining_wait = self.remaining_wait.saturating_sub(begun.elapsed());
+        self.remaining_wait = self.remaining_wait.saturating_sub(start.elapsed());
         true
     }
 }
@@ -445,9 +442,9 @@ fn status_from_code(code: u32, can_read: bool) -> i32 {
 /// Builds a program from its exec. If the arguments are unknown, the path passed to `execve`,
 /// followed by " …", is the command line.
 fn program_from_exec(name: &[u8], exec: Exec) -> RunningProgram {
-    let is_known = !exec.arguments.is_empty();
-    let mut line = facts::join_arguments(if is_known { &exec.arguments } else { &exec.file_name }, true);
-    if !is_known {
+    let has_arguments = !exec.arguments.is_empty();
+    let mut line = facts::join_arguments(if has_arguments { &exec.arguments } else { &exec.file_name }, true);
+    if !has_arguments {
         line.push_str(" …");
     }
     let path = if exec.path.is_empty() { exec.file_name } else { exec.path };

@@ -9,8 +9,8 @@
 //!    assumed.
 //! 2. A field `__data_loc T name` points to its data: offset in the low half, length in the high
 //!    half of 32 bits.
-//! 3. If tracefs is not mounted, a process that may mount creates a detached mount. It is attached
-//!    to no directory, so no other process sees it, and it ends with its file descriptor.
+//! 3. If tracefs is not mounted, a process with the right to mount creates a detached mount. It is
+//!    attached to no directory, so no other process sees it, and it ends with its file descriptor.
 
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -31,7 +31,6 @@ const DEBUGFS_MOUNT_POINT: &str = "/sys/kernel/debug/tracing";
 /// Read limit for format files, which have a page or two.
 const MAX_FORMAT_BYTES: u64 = 64 << 10;
 
-/// A field of a tracepoint.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct TracepointField {
     /// Offset in the raw data, in bytes.
@@ -74,9 +73,9 @@ impl TracepointFormat {
 /// Parses a line such as `pid_t prev_pid;  offset:24;  size:4;  signed:1;`.
 fn parse_field(line: &str) -> Option<(String, TracepointField)> {
     let mut parts = line.split(';').map(str::trim);
-    let declared = parts.next()?;
+    let declaration = parts.next()?;
     let mut field =
-        TracepointField { is_data_loc: declared.starts_with("__data_loc"), ..TracepointField::default() };
+        TracepointField { is_data_loc: declaration.starts_with("__data_loc"), ..TracepointField::default() };
     for part in parts {
         match part.split_once(':') {
             Some(("offset", number)) => field.offset = number.trim().parse().ok()?,
@@ -86,7 +85,7 @@ fn parse_field(line: &str) -> Option<(String, TracepointField)> {
         }
     }
     // The name ends the declaration: `char comm[16]`, `__data_loc char[] filename`.
-    let name = declared.rsplit([' ', '*']).next()?;
+    let name = declaration.rsplit([' ', '*']).next()?;
     let name = name.split('[').next()?;
     (!name.is_empty()).then(|| (name.to_owned(), field))
 }
@@ -106,7 +105,7 @@ impl Tracefs {
     fn open_mounted_or_detached(mount_point: &Path, debugfs: &Path) -> Result<Self> {
         match Self::open_at(mount_point) {
             Ok(tracefs) => return Ok(tracefs),
-            // It is mounted. A mount of our own would have the same owner and mode.
+            // tracefs is mounted. A mount of our own would have the same owner and mode.
             Err(error @ (Errno::ACCESS | Errno::PERM)) => {
                 let what = format!("reading tracefs at {}", mount_point.display());
                 return Err(Error::system(what, error.into()));
@@ -131,7 +130,6 @@ impl Tracefs {
         Ok(Self { root })
     }
 
-    /// Reads the format of a tracepoint.
     pub(crate) fn read_format(&self, system: &str, name: &str) -> Result<TracepointFormat> {
         let what = || format!("tracepoint {system}:{name}");
         let text = self.read_text(&format!("events/{system}/{name}/format"));
@@ -146,7 +144,6 @@ impl Tracefs {
         Ok(text)
     }
 
-    /// Returns whether a path exists.
     pub(crate) fn has_path(&self, path: &str) -> bool {
         statat(&self.root, path, AtFlags::empty()).is_ok()
     }
@@ -176,7 +173,7 @@ mod tests {
 
     #[test]
     fn fields_are_found_by_name() {
-        let format = TracepointFormat::parse(FORMAT_TEXT).expect("the format is valid");
+        let format = TracepointFormat::parse(FORMAT_TEXT).expect("invalid format");
         assert_eq!(format.id, 314);
         let field = |name| format.find_field(name).expect(name);
         assert_eq!(
@@ -199,21 +196,21 @@ mod tests {
     fn run_without_mount_capability<T: Send>(run: impl FnOnce() -> T + Send) -> T {
         std::thread::scope(|scope| {
             let thread = scope.spawn(|| {
-                let mut sets = rustix::thread::capabilities(None).expect("the capabilities are readable");
+                let mut sets = rustix::thread::capabilities(None).expect("the capabilities are not readable");
                 sets.effective.remove(rustix::thread::CapabilitySet::SYS_ADMIN);
-                rustix::thread::set_capabilities(None, sets).expect("a capability can be dropped");
+                rustix::thread::set_capabilities(None, sets).expect("a capability cannot be dropped");
                 run()
             });
-            thread.join().expect("the thread does not panic")
+            thread.join().expect("the thread panicked")
         })
     }
 
     #[test]
-    fn message_names_the_mount_command_without_the_right_to_mount() {
-        let folder = tempfile::tempdir().expect("the folder is created");
-        let none = folder.path();
-        let error = run_without_mount_capability(|| Tracefs::open_mounted_or_detached(none, none))
-            .expect_err("nothing is mounted");
+    fn error_without_the_right_to_mount_names_the_mount_command() {
+        let folder = tempfile::tempdir().expect("no folder is created");
+        let empty = folder.path();
+        let error = run_without_mount_capability(|| Tracefs::open_mounted_or_detached(empty, empty))
+            .expect_err("tracefs is mounted");
         assert_eq!(error.status(), traceweir_format::spec::status::Status::ERROR_PRIVILEGE_NOT_HELD);
         let text = error.to_string();
         assert!(text.contains("`mount -t tracefs tracefs /sys/kernel/tracing`"), "{text}");
@@ -222,17 +219,17 @@ mod tests {
 
     #[test]
     fn mounted_tracefs_is_preferred_over_a_detached_mount() {
-        let folder = tempfile::tempdir().expect("the folder is created");
+        let folder = tempfile::tempdir().expect("no folder is created");
         let tracepoint = folder.path().join("events/sched/sched_switch");
-        std::fs::create_dir_all(&tracepoint).expect("the folder is created");
-        std::fs::write(tracepoint.join("format"), FORMAT_TEXT).expect("the file is written");
+        std::fs::create_dir_all(&tracepoint).expect("no folder is created");
+        std::fs::write(tracepoint.join("format"), FORMAT_TEXT).expect("the file is not written");
         let tracefs = Tracefs::open_mounted_or_detached(folder.path(), folder.path())
-            .expect("the mounted tracefs opens");
-        assert_eq!(tracefs.read_format("sched", "sched_switch").expect("the format is valid").id, 314);
-        let missing = tracefs.read_format("sched", "none").expect_err("no such tracepoint");
+            .expect("the mounted tracefs does not open");
+        assert_eq!(tracefs.read_format("sched", "sched_switch").expect("invalid format").id, 314);
+        let missing = tracefs.read_format("sched", "none").expect_err("the tracepoint exists");
         assert!(matches!(missing, Error::NotSupported { .. }), "{missing}");
         let debugfs =
             run_without_mount_capability(|| Tracefs::open_mounted_or_detached(&tracepoint, folder.path()));
-        assert!(debugfs.expect("the tracefs below debugfs opens").has_path("events/sched"));
+        assert!(debugfs.expect("the tracefs below debugfs does not open").has_path("events/sched"));
     }
 }

@@ -43,7 +43,7 @@ fn capture_hooks(
     capture.end(&NanosecondClock);
     let mut seen = Vec::new();
     while let Some((_, bytes)) = support::pop_record(&mut capture, 0) {
-        let record = Record::parse(&bytes, 0).expect("the record is valid");
+        let record = Record::parse(&bytes, 0).expect("invalid record");
         seen.push((record.hook().unwrap_or(0), record.payload().to_vec()));
     }
     Some(seen)
@@ -73,18 +73,18 @@ fn unprivileged_user_captures_own_processes() {
         let mut child = 0;
         let work = |poll: &mut dyn FnMut()| {
             let script = "i=0; while [ $i -lt 200000 ]; do i=$((i+1)); done; sleep 0.05";
-            let mut started = Command::new("sh").args(["-c", script]).spawn().expect("the program starts");
+            let mut started = Command::new("sh").args(["-c", script]).spawn().expect("the start fails");
             child = started.id();
-            let begun = Instant::now();
-            while started.try_wait().expect("the state of the program is known").is_none() {
+            let start = Instant::now();
+            while started.try_wait().expect("the state of the program is not known").is_none() {
                 poll();
                 std::thread::sleep(Duration::from_millis(5));
             }
-            assert!(begun.elapsed() > Duration::from_millis(50));
+            assert!(start.elapsed() > Duration::from_millis(50));
         };
         let Some(seen) = capture_hooks(&settings, work) else { return };
-        let count = |hook: u16, at: usize, id: u32| {
-            let has_id = |payload: &[u8]| u32_at(payload, at) == id;
+        let count = |hook: u16, offset: usize, id: u32| {
+            let has_id = |payload: &[u8]| u32_at(payload, offset) == id;
             seen.iter().filter(|(seen_hook, payload)| *seen_hook == hook && has_id(payload)).count()
         };
         // An exec ends one program and starts the next.
@@ -117,18 +117,18 @@ fn events_before_a_change_follow_the_old_settings() {
         ring_bytes: 512 << 10,
         ..CaptureSettings::default()
     };
-    let (switches, none) =
+    let (switches, no_groups) =
         (own_settings(&[Group::CSWITCH, Group::NO_SYSCONFIG]), own_settings(&[Group::NO_SYSCONFIG]));
-    let Some((mut capture, control)) = support::start_or_skip(&none, 1) else { return };
+    let Some((mut capture, control)) = support::start_or_skip(&no_groups, 1) else { return };
     let own_tid = rustix::thread::gettid().as_raw_nonzero().get();
     let sleep_times = |times: u32| (0..times).for_each(|_| std::thread::sleep(Duration::from_micros(100)));
     let mut count_switches = || {
         capture.poll(&NanosecondClock, false);
         let mut count = 0;
         while let Some((_, bytes)) = support::pop_record(&mut capture, 0) {
-            let record = Record::parse(&bytes, 0).expect("the record is valid");
-            let is_mine = || i64::from(u32_at(record.payload(), 4)) == i64::from(own_tid);
-            count += u32::from(record.hook() == Some(CONTEXT_SWITCH) && is_mine());
+            let record = Record::parse(&bytes, 0).expect("invalid record");
+            let is_own = || i64::from(u32_at(record.payload(), 4)) == i64::from(own_tid);
+            count += u32::from(record.hook() == Some(CONTEXT_SWITCH) && is_own());
         }
         count
     };
@@ -137,12 +137,12 @@ fn events_before_a_change_follow_the_old_settings() {
     const MANY_SWITCHES: u32 = 400;
     count_switches();
     sleep_times(MANY_SWITCHES);
-    control.set(&switches).expect("the settings apply");
+    control.set(&switches).expect("the settings do not apply");
     sleep_times(FEW_SWITCHES);
     let after = count_switches();
     assert!((FEW_SWITCHES..MANY_SWITCHES).contains(&after), "{after}: only those after the change");
     sleep_times(FEW_SWITCHES);
-    control.set(&none).expect("the settings apply");
+    control.set(&no_groups).expect("the settings do not apply");
     sleep_times(MANY_SWITCHES);
     let before = count_switches();
     assert!((FEW_SWITCHES..MANY_SWITCHES).contains(&before), "{before}: only those before the change");
@@ -156,14 +156,13 @@ type LoadedImages = BTreeMap<u64, (u64, Option<Vec<u8>>)>;
 
 /// Takes the waiting records of a capture and returns the images of a process.
 fn take_images(process: u32, capture: &mut Capture) -> LoadedImages {
-    const LOAD: u16 = IMAGE_LOAD;
     const ID_RSDS: u8 = 36;
     let (mut images, mut ids) = (LoadedImages::new(), BTreeMap::new());
     while let Some((_, bytes)) = support::pop_record(capture, 0) {
-        let record = Record::parse(&bytes, 0).expect("the record is valid");
+        let record = Record::parse(&bytes, 0).expect("invalid record");
         let payload = record.payload();
         let base = u64_at(payload, 0);
-        if record.hook() == Some(LOAD) && u32_at(payload, 16) == process {
+        if record.hook() == Some(IMAGE_LOAD) && u32_at(payload, 16) == process {
             images.insert(base, (u64_at(payload, 8), ids.remove(&base)));
         }
         let is_id = record.provider() == class::IMAGE_ID && record.descriptor().opcode == ID_RSDS;
@@ -194,20 +193,20 @@ fn image_ids_do_not_depend_on_other_captures() {
     }
     let mut command = Command::new("sh");
     command.args(["-c", "echo; read line; true"]).stdin(Stdio::piped()).stdout(Stdio::piped());
-    let mut child = command.spawn().expect("the program starts");
+    let mut child = command.spawn().expect("the start fails");
     // The process has loaded all of its images when it prints, and stays until its input ends.
     child
         .stdout
         .as_mut()
-        .expect("the program has an output")
+        .expect("the program has no output")
         .read_exact(&mut [0])
-        .expect("the program prints a line");
+        .expect("the program prints no line");
     for capture in [&mut own, &mut all] {
         // The process is alive, so that its mappings can be inspected.
         capture.poll(&NanosecondClock, true);
     }
     drop(child.stdin.take());
-    assert!(child.wait().expect("the process ends").success());
+    assert!(child.wait().expect("the process does not end").success());
     let (own, all) = (take_images(child.id(), &mut own), take_images(child.id(), &mut all));
     assert!(own.values().any(|(_, id)| id.is_some()), "{own:02x?}");
     assert_eq!(own, all, "captures of scope Own and Everything");
@@ -218,9 +217,9 @@ fn rings_shrink_to_the_locked_memory_limit() {
     let _lock = lock_locked_memory();
     // Runs on a thread without the capability to lock more memory than other users.
     let run = || {
-        let mut sets = rustix::thread::capabilities(None).expect("the capabilities are readable");
+        let mut sets = rustix::thread::capabilities(None).expect("the capabilities are not readable");
         sets.effective.remove(rustix::thread::CapabilitySet::IPC_LOCK);
-        rustix::thread::set_capabilities(None, sets).expect("a capability can be dropped");
+        rustix::thread::set_capabilities(None, sets).expect("a capability cannot be dropped");
         let settings = |ring_bytes| CaptureSettings {
             groups: Groups::new(&[Group::PROFILE, Group::NO_SYSCONFIG]),
             scope: CaptureScope::Own,
@@ -231,24 +230,24 @@ fn rings_shrink_to_the_locked_memory_limit() {
             return skip::skip("kernel events", &error.to_string());
         }
         let (mut capture, _) = Capture::start(&settings(64 << 20), support::cpu_count(), 1)
-            .expect("the capture starts with smaller rings");
-        let limit = capture.stack_limit().expect("the stack copies are limited");
+            .expect("the capture does not start with smaller rings");
+        let limit = capture.stack_limit().expect("the stack copies are not limited");
         assert!(limit < (64 << 20) / LIMITED_RING_COPIES, "{limit}");
         capture.poll(&NanosecondClock, false);
         assert!(capture.peek(0).is_some(), "the start rundown");
         capture.end(&NanosecondClock);
     };
-    std::thread::scope(|scope| scope.spawn(run).join()).expect("the thread does not panic");
+    std::thread::scope(|scope| scope.spawn(run).join()).expect("the thread panicked");
 }
 
 /// Uses this much processor time.
 fn use_cpu_time(span: Duration) {
     let used = || {
         let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
-        Duration::try_from(time).expect("the time is positive")
+        Duration::try_from(time).expect("the time is not positive")
     };
-    let begun = used();
-    while used() - begun < span {
+    let start = used();
+    while used() - start < span {
         std::hint::black_box((0..10_000_u64).fold(0, |sum, number| sum ^ std::hint::black_box(number)));
     }
 }
@@ -276,9 +275,8 @@ fn small_rings_lose_nothing_without_polls() {
         assert_eq!(capture.lost(), 0, "{:?}", capture.lost_by_cpu());
         let mut samples = 0;
         while let Some((_, bytes)) = support::pop_record(&mut capture, 0) {
-            samples += u32::from(
-                Record::parse(&bytes, 0).expect("the record is valid").hook() == Some(SAMPLED_PROFILE),
-            );
+            samples +=
+                u32::from(Record::parse(&bytes, 0).expect("invalid record").hook() == Some(SAMPLED_PROFILE));
         }
         assert!(samples > 100, "{samples} in 300 ms");
     });

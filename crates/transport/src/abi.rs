@@ -51,7 +51,7 @@
 //! Access: the process writes everything except `tail` and `read`; the owner writes only these two.
 //! The owner trusts nothing it reads: each word is copied once, checked, and the copy used. The
 //! memory file is sealed against shrinking and growing; holes punched into it read as zeros, which
-//! are no record.
+//! are not a valid record.
 //!
 //! All sizes are the same on every machine; if pages are larger than [`PAGE`], a page holds parts
 //! of several rings.
@@ -85,7 +85,7 @@ pub mod control {
 }
 
 /// Bit of a published tail: the owner takes no events for now, because its store is full. No
-/// position has it.
+/// position has this bit.
 pub const STORE_FULL: u64 = 1 << 63;
 
 /// Size of the prefix of each record in bytes.
@@ -107,8 +107,8 @@ pub const WITH_START_KEY: u16 = 0x10;
 pub const WITH_CONTAINER: u16 = 0x20;
 /// All flags that request extended data items.
 pub const WITH_ITEMS: u16 = WITH_SID | WITH_TS_ID | WITH_PSM_KEY | WITH_START_KEY | WITH_CONTAINER;
-/// Flag: the record names the module of a provider. The owner writes it to the front of each of its
-/// files.
+/// Flag: the record names the module of a provider. The owner writes the record to the front of
+/// each log file.
 pub const BINARY_PATH: u16 = 0x40;
 /// All flags that are defined.
 pub const FLAGS: u16 = KEEP_STAMP | WITH_ITEMS | BINARY_PATH;
@@ -149,7 +149,7 @@ impl Layout {
     }
 
     /// Creates a layout that a message describes. Checks it only for this [`VERSION`]: the rules of
-    /// others are not known here, and [`RegionParams::check`] rejects them.
+    /// other versions are not known here, and [`RegionParams::check`] rejects them.
     pub fn with_version(version: u32, cpus: u16, ring_bytes: u32) -> Result<Self> {
         if version == VERSION { Self::new(cpus, ring_bytes) } else { Ok(Self { version, cpus, ring_bytes }) }
     }
@@ -204,7 +204,7 @@ pub struct RegionParams {
     pub layout: Layout,
     /// Counter that stamps are read from.
     pub clock: crate::clock::Counter,
-    /// Fill of a ring, in bytes, at which the owner is woken; 0 and 1 wake it at the first record.
+    /// Fill of a ring, in bytes, at which the owner is woken; with 0 and 1, at the first record.
     pub wake_at: u32,
     /// Size of the largest record that the session can store, in bytes.
     pub max_record: u32,

@@ -11,14 +11,14 @@
 //!    state.
 //! 3. Reading the counter has no memory order: a CPU may read it before earlier loads and stores
 //!    have finished, or start later ones too soon. A fence would cost time, and nothing relies on
-//!    the exact tick. A stamp may be older than the lock under which it was taken, and a record may
-//!    be published just before `now` was read and not be seen by a poll of the heads that follows
-//!    it in the program. The reader raises a stamp that comes out of order to the last one, so the
+//!    the exact tick. A stamp may be older than the lock under which it was taken, and a poll
+//!    of the heads that follows a read of `now` may miss a record that was published just before
+//!    that read. The reader raises a stamp that comes out of order to the last one, so the
 //!    order in the file still holds.
 //! 4. An anchor pairs all clocks at one moment; two anchors far apart give the rate more exactly
 //!    than the first measurement.
 //!
-//! Anchors do not follow steps of the wall clock or a suspended machine: their owner takes a new
+//! Anchors do not follow steps of the wall clock or a suspended machine: the session takes a new
 //! one.
 
 use std::sync::OnceLock;

@@ -53,14 +53,14 @@ fn reported_counters() -> Option<u32> {
     const EXTENDED_MONITORING_LEAF: u32 = 0x8000_0022;
     // SAFETY: every x86-64 processor has the instruction.
     let leaf = |number: u32| -> CpuidResult { unsafe { __cpuid(number) } };
-    let supported = |number: u32| (leaf(number & EXTENDED_LEAVES).eax >= number).then(|| leaf(number));
+    let find_leaf = |number: u32| (leaf(number & EXTENDED_LEAVES).eax >= number).then(|| leaf(number));
     let from_leaf_a =
-        supported(MONITORING_LEAF).filter(|leaf| leaf.eax & 0xFF != 0).map(|leaf| leaf.eax >> 8 & 0xFF);
+        find_leaf(MONITORING_LEAF).filter(|leaf| leaf.eax & 0xFF != 0).map(|leaf| leaf.eax >> 8 & 0xFF);
     let from_v2 =
-        || supported(EXTENDED_MONITORING_LEAF).filter(|leaf| leaf.eax & 1 != 0).map(|leaf| leaf.ebx & 0xF);
+        || find_leaf(EXTENDED_MONITORING_LEAF).filter(|leaf| leaf.eax & 1 != 0).map(|leaf| leaf.ebx & 0xF);
     // Bit 23: six counters, since family 0x15.
     let from_features =
-        || supported(EXTENDED_FEATURES_LEAF).filter(|leaf| leaf.ecx & 1 << 23 != 0).map(|_| 6);
+        || find_leaf(EXTENDED_FEATURES_LEAF).filter(|leaf| leaf.ecx & 1 << 23 != 0).map(|_| 6);
     from_leaf_a.or_else(from_v2).or_else(from_features)
 }
 
@@ -78,7 +78,7 @@ fn highest_in_list(list: &str) -> Option<u32> {
         .try_fold(0, |highest, number: Option<u32>| Some(highest.max(number?)))
 }
 
-/// Returns how many numbers a list such as `0-3,8,10-11` has; `None` if it is no such list.
+/// Returns how many numbers a list such as `0-3,8,10-11` has; `None` if it is not such a list.
 #[must_use]
 pub fn count_in_list(list: &str) -> Option<u32> {
     list.trim().split(',').try_fold(0_u32, |count, range| {
@@ -88,7 +88,7 @@ pub fn count_in_list(list: &str) -> Option<u32> {
     })
 }
 
-/// Returns the number from the C library, if `/sys` cannot be read.
+/// Returns the number of configured CPUs from the C library, for use if `/sys` cannot be read.
 fn configured_count() -> u32 {
     // SAFETY: `sysconf` accesses no memory of this program and has no preconditions.
     let count = unsafe { libc::sysconf(libc::_SC_NPROCESSORS_CONF) };

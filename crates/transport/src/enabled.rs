@@ -15,10 +15,10 @@
 //!
 //! 1. The file is trusted if it belongs to the user who listens at the daemon's socket. A daemon
 //!    removes the file of its predecessor before it listens, so a process that has connected never
-//!    reads that one.
+//!    reads the old one.
 //! 2. The daemon still decides: when it reads the registration, it takes the memory only for
 //!    sessions that enable the provider.
-//! 3. The file is read, never mapped: a truncated file is an error and no signal.
+//! 3. The file is read, never mapped: a truncated file is an error, not a SIGBUS.
 //! 4. Only the daemon's user can read the file: it shows which providers are traced. The system's
 //!    daemon writes it to RUNTIME/own, which only the daemon's user can enter, next to a second
 //!    socket for that user's processes. Processes of other users wait for the system's daemon.
@@ -32,7 +32,7 @@ use traceweir_format::Guid;
 use traceweir_format::spec::enable::EVENT_ENABLE_PROPERTY_PROVIDER_GROUP;
 
 use crate::abi::RegionParams;
-use crate::message::wire::HEAD_BYTES;
+use crate::message::wire::HEADER_BYTES;
 use crate::message::{EnableCode, EnableParams, Message, SessionRef};
 use crate::runtime::RuntimeDir;
 
@@ -80,22 +80,22 @@ pub fn write(dir: &RuntimeDir, all: &[EnabledProvider]) -> io::Result<()> {
 
 /// Reads the providers that a daemon of this user has enabled; empty if there is no such file.
 #[must_use]
-pub fn read(dir: &RuntimeDir, owner: u32) -> Vec<EnabledProvider> {
-    read_bytes(dir, owner).map(|bytes| decode_all(&bytes)).unwrap_or_default()
+pub fn read(dir: &RuntimeDir, user: u32) -> Vec<EnabledProvider> {
+    read_bytes(dir, user).map(|bytes| decode_all(&bytes)).unwrap_or_default()
 }
 
-fn read_bytes(dir: &RuntimeDir, owner: u32) -> Option<Vec<u8>> {
+fn read_bytes(dir: &RuntimeDir, user: u32) -> Option<Vec<u8>> {
     let mut bytes = Vec::new();
-    open_trusted_file(dir, owner)?.take(MAX_FILE_BYTES as u64).read_to_end(&mut bytes).ok()?;
+    open_trusted_file(dir, user)?.take(MAX_FILE_BYTES as u64).read_to_end(&mut bytes).ok()?;
     Some(bytes)
 }
 
-fn open_trusted_file(dir: &RuntimeDir, owner: u32) -> Option<File> {
+fn open_trusted_file(dir: &RuntimeDir, user: u32) -> Option<File> {
     // With these flags, opening a pipe or a device does not wait.
     let flags = i32::try_from((OFlags::NOFOLLOW | OFlags::NONBLOCK).bits()).ok()?;
     let file = File::options().read(true).custom_flags(flags).open(dir.enabled_file()).ok()?;
-    let found = file.metadata().ok()?;
-    if !found.is_file() || found.uid() != owner || found.mode() & 0o022 != 0 {
+    let metadata = file.metadata().ok()?;
+    if !metadata.is_file() || metadata.uid() != user || metadata.mode() & 0o022 != 0 {
         return None;
     }
     Some(file)
@@ -103,7 +103,7 @@ fn open_trusted_file(dir: &RuntimeDir, owner: u32) -> Option<File> {
 
 fn encode_all(all: &[EnabledProvider]) -> Vec<u8> {
     let mut bytes = Vec::new();
-    let mut last = None;
+    let mut last_region = None;
     for enabled in all {
         let before = bytes.len();
         let region = Message::Region { session: enabled.session, params: enabled.region };
@@ -115,12 +115,12 @@ fn encode_all(all: &[EnabledProvider]) -> Vec<u8> {
             name: enabled.name.clone(),
             timeout_ms: 0,
         };
-        let is_region_written = last == Some((enabled.session, enabled.region));
-        let written = if is_region_written { Ok(()) } else { region.encode(0, &mut bytes) };
-        if written.and_then(|()| enable.encode(0, &mut bytes)).is_err() || bytes.len() > MAX_FILE_BYTES {
+        let is_region_written = last_region == Some((enabled.session, enabled.region));
+        let result = if is_region_written { Ok(()) } else { region.encode(0, &mut bytes) };
+        if result.and_then(|()| enable.encode(0, &mut bytes)).is_err() || bytes.len() > MAX_FILE_BYTES {
             bytes.truncate(before);
         } else {
-            last = Some((enabled.session, enabled.region));
+            last_region = Some((enabled.session, enabled.region));
         }
     }
     bytes
@@ -151,10 +151,10 @@ fn decode_all(mut bytes: &[u8]) -> Vec<EnabledProvider> {
 
 /// Decodes the first message. Returns it and the following bytes.
 fn decode_next_message(bytes: &[u8]) -> Option<(Message, &[u8])> {
-    // The last four bytes of the head are the length of the body.
-    let length = bytes.get(HEAD_BYTES - 4..HEAD_BYTES)?;
+    // The last four bytes of the header are the length of the body.
+    let length = bytes.get(HEADER_BYTES - 4..HEADER_BYTES)?;
     let length = u32::from_le_bytes(length.try_into().ok()?) as usize;
-    let (message, remaining) = bytes.split_at_checked(HEAD_BYTES.checked_add(length)?)?;
+    let (message, remaining) = bytes.split_at_checked(HEADER_BYTES.checked_add(length)?)?;
     Some((Message::decode(message).ok()?.1, remaining))
 }
 
@@ -179,26 +179,26 @@ mod tests {
 
     fn create_runtime_folder() -> (tempfile::TempDir, RuntimeDir, u32) {
         let folder = tempfile::tempdir().unwrap();
-        let (dir, owner) = (RuntimeDir::from_path(folder.path()), fs::metadata(folder.path()).unwrap().uid());
-        (folder, dir, owner)
+        let (dir, user) = (RuntimeDir::from_path(folder.path()), fs::metadata(folder.path()).unwrap().uid());
+        (folder, dir, user)
     }
 
     #[test]
-    fn file_returns_what_was_written_last() {
-        let (_folder, dir, owner) = create_runtime_folder();
-        assert_eq!(read(&dir, owner), []);
+    fn file_contains_the_providers_written_last() {
+        let (_folder, dir, user) = create_runtime_folder();
+        assert_eq!(read(&dir, user), []);
         let all: Vec<EnabledProvider> = (0..5).map(build_enabled).collect();
         write(&dir, &all).unwrap();
-        assert_eq!(read(&dir, owner), all);
+        assert_eq!(read(&dir, user), all);
         write(&dir, &all[..1]).unwrap();
-        assert_eq!(read(&dir, owner), all[..1]);
-        assert_eq!(read(&dir, owner.wrapping_add(1)), [], "a file of another user");
+        assert_eq!(read(&dir, user), all[..1]);
+        assert_eq!(read(&dir, user.wrapping_add(1)), [], "a file of another user");
         dir.remove_enabled_file();
-        assert_eq!(read(&dir, owner), []);
+        assert_eq!(read(&dir, user), []);
     }
 
     #[test]
-    fn enables_by_name_are_for_every_guid_that_has_the_name() {
+    fn enable_by_name_applies_to_every_guid_with_that_name() {
         let other = Guid::from_u128(0x77);
         let hash = Guid::from_provider_name("My.App");
         let by_name = EnabledProvider { target: hash, name: "My.App".into(), ..build_enabled(1) };
@@ -214,14 +214,14 @@ mod tests {
     #[test]
     fn links_and_writable_files_are_not_trusted() {
         use std::os::unix::fs::PermissionsExt;
-        let (folder, dir, owner) = create_runtime_folder();
+        let (folder, dir, user) = create_runtime_folder();
         write(&dir, &[build_enabled(1)]).unwrap();
         fs::set_permissions(dir.enabled_file(), PermissionsExt::from_mode(0o666)).unwrap();
-        assert_eq!(read(&dir, owner), []);
+        assert_eq!(read(&dir, user), []);
         fs::set_permissions(dir.enabled_file(), PermissionsExt::from_mode(0o600)).unwrap();
         fs::rename(dir.enabled_file(), folder.path().join("other")).unwrap();
         std::os::unix::fs::symlink("other", dir.enabled_file()).unwrap();
-        assert_eq!(read(&dir, owner), []);
+        assert_eq!(read(&dir, user), []);
     }
 
     #[test]

@@ -8,14 +8,14 @@
 //!
 //! 1. A descriptor that came through an `exec` has no close-on-exec flag, or it would not have
 //!    come. Rust sets the flag on everything it opens. So the flag distinguishes the two, and
-//!    nothing is closed that has an owner here.
+//!    nothing is closed that this process opened.
 //!
 //! A process that itself opens descriptors without the flag, as C libraries may, must not use this
 //! function once they are open.
 
 use std::os::fd::RawFd;
 
-/// First descriptor that is no standard stream.
+/// First descriptor that is not a standard stream.
 const FIRST_NON_STANDARD: RawFd = libc::STDERR_FILENO + 1;
 /// Descriptors that are tried one by one if the system does not list them.
 const TRIED_DESCRIPTORS: RawFd = 4096;
@@ -26,7 +26,7 @@ pub fn close_inherited() {
     for fd in list_open_descriptors() {
         if is_inherited(fd) {
             // SAFETY: the descriptor is open and without the close-on-exec flag, so it was
-            // inherited and has no owner here (point 1); it is no standard stream, which the
+            // inherited and has no owner here (point 1); it is not a standard stream, which the
             // library would use by number.
             unsafe { libc::close(fd) };
         }
@@ -43,7 +43,7 @@ fn list_open_descriptors() -> Vec<RawFd> {
 }
 
 fn is_inherited(fd: RawFd) -> bool {
-    // SAFETY: this reads a flag of a number; one that is no descriptor gives an error.
+    // SAFETY: this reads a flag of a number; one that is not a descriptor gives an error.
     let flags = unsafe { libc::fcntl(fd, libc::F_GETFD) };
     flags >= 0 && flags & libc::FD_CLOEXEC == 0
 }

@@ -11,7 +11,7 @@
 //!
 //!   queue    0            100                   data (a multiple of 1000)
 //!            ┌────────────┬─────────────────────┬──────────┬──────────┬─ … ─┐
-//!            │ header     │ an entry for each   │ buffer 0 │ buffer 1 │     │
+//!            │ header     │ one entry per slot  │ buffer 0 │ buffer 1 │     │
 //!            └────────────┴─────────────────────┴──────────┴──────────┴─ … ─┘
 //!                                                 buffer_bytes, rounded up to 1000 each
 //!
@@ -141,7 +141,7 @@ pub struct ConsumerEnds {
     pub queue: OwnedFd,
     /// One page that the consumer writes: the number of buffers it has taken.
     pub cursor: OwnedFd,
-    /// Readable when a buffer was added or the session ended.
+    /// Readable when there may be something new, or the session has ended.
     pub signal: OwnedFd,
 }
 
@@ -187,11 +187,11 @@ impl QueueWriter {
     /// Adds a buffer and signals the consumer. Returns `false` if the queue is full, or the buffer
     /// does not fit into a slot.
     pub fn push(&mut self, buffer: &[u8]) -> bool {
-        let added = self.has_free_slot() && self.write_buffer(buffer).is_some();
-        if added {
+        let is_added = self.has_free_slot() && self.write_buffer(buffer).is_some();
+        if is_added {
             self.signal_consumer();
         }
-        added
+        is_added
     }
 
     /// Returns whether a slot is free. The acquire pairs with the release in [`QueueReader::pop`]:
@@ -285,10 +285,10 @@ impl QueueReader {
         map::check_seals(ends.cursor.as_fd())?;
         let queue = Mapping::from_file(ends.queue.as_fd(), layout.bytes(), false)?;
         let cursor = Mapping::from_file(ends.cursor.as_fd(), PAGE, true)?;
-        let is_known = required_word(&queue, offset::MAGIC)?.load(Ordering::Relaxed) == MAGIC
+        let is_supported = required_word(&queue, offset::MAGIC)?.load(Ordering::Relaxed) == MAGIC
             && required_half_word(&queue, offset::VERSION)?.load(Ordering::Relaxed) == VERSION;
-        if !is_known {
-            return Err(Error::Invalid("the memory is no queue of a known version"));
+        if !is_supported {
+            return Err(Error::Invalid("the memory is not a queue of a known version"));
         }
         Ok(Self { layout, queue, cursor, signal: ends.signal, tail: 0, last_complete: 0 })
     }

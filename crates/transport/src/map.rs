@@ -7,12 +7,12 @@
 //!
 //! 1. No Rust reference to shared bytes exists: words are atomics, everything else is copied in and
 //!    out by raw copies.
-//! 2. Every access is checked against the size of the mapping, below which the seals keep the file
-//!    from shrinking.
+//! 2. Every access is checked against the size of the mapping, and the seals keep the file from
+//!    shrinking below it.
 //! 3. Pages have the size of the machine's pages; sizes of files and mappings need not be multiples
 //!    of it. Only complete pages are given back, because the kernel removes complete pages whatever
 //!    range it gets.
-//! 4. A [`Mapping`] ends with its owner; a [`AddressRange`] never ends, because a writer
+//! 4. A [`Mapping`] is unmapped when it is dropped; an [`AddressRange`] never is, because a writer
 //!    interrupted for any length of time may still access it. A covered range reads as zeros.
 
 use core::ffi::CStr;
@@ -110,7 +110,7 @@ pub fn check_memory_file(file: BorrowedFd<'_>, bytes: usize) -> Result<()> {
 pub struct Mapping {
     base: NonNull<u8>,
     bytes: usize,
-    writable: bool,
+    is_writable: bool,
     page_bytes: usize,
 }
 
@@ -123,23 +123,23 @@ unsafe impl Sync for Mapping {}
 
 impl Mapping {
     /// Maps the beginning of a memory file for reading, or for reading and writing.
-    pub fn from_file(file: BorrowedFd<'_>, bytes: usize, writable: bool) -> Result<Self> {
+    pub fn from_file(file: BorrowedFd<'_>, bytes: usize, is_writable: bool) -> Result<Self> {
         check_size(file, bytes)?;
-        let rights = if writable { ProtFlags::READ | ProtFlags::WRITE } else { ProtFlags::READ };
+        let rights = if is_writable { ProtFlags::READ | ProtFlags::WRITE } else { ProtFlags::READ };
         // SAFETY: a new mapping at an address that the kernel chooses affects no existing memory.
         let base = unsafe { rustix::mm::mmap(ptr::null_mut(), bytes, rights, MapFlags::SHARED, file, 0) };
-        Self::from_kernel(base, bytes, writable)
+        Self::from_kernel(base, bytes, is_writable)
     }
 
     fn from_kernel(
         base: rustix::io::Result<*mut core::ffi::c_void>,
         bytes: usize,
-        writable: bool,
+        is_writable: bool,
     ) -> Result<Self> {
         let base = base.map_err(|e| Error::system("map shared memory", e))?;
         let base =
             NonNull::new(base.cast()).ok_or(Error::Invalid("shared memory cannot be at address zero"))?;
-        Ok(Self { base, bytes, writable, page_bytes: page_size() })
+        Ok(Self { base, bytes, is_writable, page_bytes: page_size() })
     }
 
     /// Pretends that the machine has larger pages.
@@ -205,7 +205,9 @@ impl Mapping {
     /// mapping is read-only.
     #[must_use]
     pub fn copy_in(&self, offset: usize, bytes: &[u8]) -> bool {
-        let Some(to) = self.address(offset, bytes.len(), 1).filter(|_| self.writable) else { return false };
+        let Some(to) = self.address(offset, bytes.len(), 1).filter(|_| self.is_writable) else {
+            return false;
+        };
         // SAFETY: `address` checked the destination; no references to it exist, so it cannot
         // overlap `bytes`.
         unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), to, bytes.len()) };
@@ -215,7 +217,7 @@ impl Mapping {
     /// Gives whole pages back to the system; they read as zeros from now on. Best effort; ignores
     /// ranges that are not whole pages, as the kernel would remove the bytes around them too.
     pub fn give_back(&self, offset: usize, bytes: usize) {
-        if bytes == 0 || !bytes.is_multiple_of(self.page_bytes) || !self.writable {
+        if bytes == 0 || !bytes.is_multiple_of(self.page_bytes) || !self.is_writable {
             return;
         }
         if let Some(from) = self.address(offset, bytes, self.page_bytes) {
@@ -243,7 +245,7 @@ pub struct AddressRange {
 
 impl AddressRange {
     /// Reserves addresses for at least `bytes` bytes. The size is rounded up to a power of two, so
-    /// that growing needs waste no more than they use.
+    /// that repeated reservations of growing sizes waste no more than they use.
     pub fn reserve(bytes: usize) -> Result<Self> {
         let bytes = bytes.checked_next_power_of_two().ok_or(Error::Invalid("the region is too large"))?;
         // SAFETY: a new mapping at an address that the kernel chooses affects no existing memory.

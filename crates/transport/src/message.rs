@@ -12,11 +12,11 @@
 //!            ◀─PrivateStart, PrivateControl, PrivateEnable─  ──PrivateState──▶
 //! ```
 //!
-//! The process has carried out everything before `Registered` when a registration returns.
+//! When a registration returns, the process has carried out everything sent before `Registered`.
 //!
 //! 1. One packet is one message; a reply carries the number of its request, which is not 0. Orders
-//!    of a daemon are no requests: they have number 0. An `Ack` confirms all orders up to a number,
-//!    after a `Failed` for each of them that could not be carried out.
+//!    of a daemon are not requests: they have number 0. An `Ack` confirms all orders up to a
+//!    number, after a `Failed` for each of them that could not be carried out.
 //! 2. Received data is not trusted: [`wire`] checks that it is a message, and its receiver whether
 //!    the message is expected.
 //! 3. Long lists are requested page by page ([`Message::sessions_page`],
@@ -70,7 +70,7 @@ pub const MAX_FILTERS: usize = MAX_EVENT_FILTERS_COUNT;
 /// Largest number of registrations of one process.
 pub const MAX_REGISTRATIONS: usize = 1024;
 
-/// A control message.
+/// A control message. The comment of a variant begins with its sender.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Message {
     /// First message of a client that connects, or of a provider to which a daemon connected.
@@ -114,8 +114,8 @@ pub enum Message {
         provider: Guid,
         /// Provider traits, if set.
         traits: Vec<u8>,
-        /// Registered by RegisterTraceGuids: one session at a time has it, and gets only level and
-        /// flags.
+        /// Whether RegisterTraceGuids registered it: only one session at a time can enable it, and
+        /// sets only level and flags.
         classic: bool,
     },
     /// Provider: sets traits of a registration that had none; it joins the group that they name.
@@ -136,12 +136,12 @@ pub enum Message {
         /// Number of the order.
         order: u32,
     },
-    /// Provider: reports that an order or a region could not be carried out. Sent before the
+    /// Provider: reports that an order failed, or that a region could not be used. Sent before the
     /// acknowledgement of that order.
     Failed {
         /// Number of the order; 0 if it has none.
         order: u32,
-        /// The registration that is concerned; none if it is the session as a whole.
+        /// The registration that is concerned; none if it is the entire session.
         registration: Option<u32>,
         /// Id of the session.
         session: u64,
@@ -193,7 +193,7 @@ pub enum Message {
     /// Daemon: starts a private session in the process, with its memory and privileges; answered
     /// with `PrivateState`.
     PrivateStart {
-        /// Repeated in the answer.
+        /// Number of the order, which the answer repeats.
         order: u32,
         /// Id of the session.
         session: u64,
@@ -204,7 +204,7 @@ pub enum Message {
     },
     /// Daemon: controls a private session.
     PrivateControl {
-        /// Repeated in the answer.
+        /// Number of the order, which the answer repeats.
         order: u32,
         /// Id of the session.
         session: u64,
@@ -215,7 +215,7 @@ pub enum Message {
     },
     /// Daemon: enables or disables a provider of this process for a private session.
     PrivateEnable {
-        /// Repeated in the answer.
+        /// Number of the order, which the answer repeats.
         order: u32,
         /// Id of the session.
         session: u64,
@@ -282,7 +282,7 @@ pub enum Message {
         /// Name of the provider as the caller knows it, at most [`MAX_PROVIDER_NAME`] and without
         /// control characters; may be empty. Stored with an enable, for people.
         name: String,
-        /// Time to wait for all processes, in milliseconds; 0 to not wait.
+        /// Time to wait for all processes, in milliseconds; 0 for no wait.
         timeout_ms: u32,
     },
     /// Controller: checks whether the caller may enable these providers. Changes nothing; answered

@@ -43,7 +43,7 @@
 //!
 //! # Points
 //!
-//! With the feature `test-points` a test can kill a writer at: `before_write`, `load_head`,
+//! With the feature `test-points` a test can kill a writer at: `before_write`, `published`,
 //! `fallback_locked`, `fallback_copied`, `fallback_published`, `fallback_unlocked`, `before_wake`,
 //! `after_wake`, `before_lost`, `after_lost`.
 //!

@@ -19,8 +19,8 @@
 //! ```
 //!
 //! 1. Sockets are searched only in folders that only their owner (and root) can change: a folder
-//!    that other users may write to, or that has a foreign owner, is rejected; for the user's
-//!    folder, so is a symbolic link or one that is open to others.
+//!    that other users may write to, or that has a foreign owner, is rejected. A symbolic
+//!    link is accepted only for a named folder, and the user's folder must be closed to others.
 //! 2. An existing folder is never changed, only checked; missing ones are created.
 //! 3. A program with more privileges than its caller (set-user-id, set-group-id, file capabilities)
 //!    does not trust the caller's environment, and announces itself only to the system's daemon:
@@ -98,9 +98,9 @@ impl RuntimeDir {
     pub fn for_controllers(scope: Option<Scope>) -> Result<Vec<Self>> {
         let scopes = searched_scopes(scope, named_folder().is_some());
         let is_passed_over =
-            |scope: Scope, found: &Result<Self>| found.is_err() && scope == Scope::System && scopes.len() > 1;
+            |scope: Scope, dir: &Result<Self>| dir.is_err() && scope == Scope::System && scopes.len() > 1;
         let folders = scopes.iter().map(|scope| (*scope, Self::for_scope(*scope)));
-        folders.filter(|(scope, found)| !is_passed_over(*scope, found)).map(|(_, found)| found).collect()
+        folders.filter(|(scope, dir)| !is_passed_over(*scope, dir)).map(|(_, dir)| dir).collect()
     }
 
     /// Returns whether a daemon here finds the processes of all users, also those that have not
@@ -110,9 +110,9 @@ impl RuntimeDir {
         self.scope == Scope::System && self.path == Path::new(SYSTEM_FOLDER) && own_uid() == 0
     }
 
-    /// Returns whether a controller of this process may start the daemon of this folder: its user's
-    /// own, and for root the system's too. A program with root privileges from its file does not
-    /// count as root.
+    /// Returns whether a controller of this process may start the daemon of this folder: that of
+    /// its own user and, for root, the system's. A program with root privileges from its file does
+    /// not count as root.
     #[must_use]
     pub fn may_be_started(&self) -> bool {
         self.scope != Scope::System || (own_uid() == 0 && !is_privileged_by_file())
@@ -126,9 +126,9 @@ impl RuntimeDir {
             Scope::System => SYSTEM_FOLDER.into(),
             Scope::User => user_folder(trusted_variable("XDG_RUNTIME_DIR"), temporary_folder(), own_uid()),
         };
-        let found = Self { scope, path };
-        found.check_folder(own_uid())?;
-        Ok(found)
+        let dir = Self { scope, path };
+        dir.check_folder(own_uid())?;
+        Ok(dir)
     }
 
     /// Returns the folder at a path.
@@ -248,9 +248,9 @@ impl RuntimeDir {
         let mut by_owner: BTreeMap<u32, Vec<ProviderSocket>> = BTreeMap::new();
         for entry in entries.flatten() {
             if let Some(socket) = ProviderSocket::from_entry(&entry) {
-                let others = by_owner.entry(socket.uid).or_default();
-                if others.len() < max_per_user {
-                    others.push(socket);
+                let sockets = by_owner.entry(socket.uid).or_default();
+                if sockets.len() < max_per_user {
+                    sockets.push(socket);
                 }
             }
         }
@@ -263,20 +263,20 @@ impl RuntimeDir {
     /// Checks whether sockets may be searched in the folder; a missing one is fine.
     fn check_folder(&self, uid: u32) -> Result<()> {
         // A named folder may be a link; one that other users could have created may not.
-        let found = match self.scope {
+        let metadata = match self.scope {
             Scope::Named => fs::metadata(&self.path),
             Scope::User | Scope::System => fs::symlink_metadata(&self.path),
         };
-        let Some(found) = metadata_if_present(found)? else { return Ok(()) };
-        let (owner_is_right, forbidden) = match self.scope {
-            Scope::Named => (found.uid() == uid || found.uid() == 0, 0o022),
-            Scope::User => (found.uid() == uid, 0o077),
-            Scope::System => (found.uid() == 0, 0o022),
+        let Some(metadata) = metadata_if_present(metadata)? else { return Ok(()) };
+        let (is_owner_right, forbidden) = match self.scope {
+            Scope::Named => (metadata.uid() == uid || metadata.uid() == 0, 0o022),
+            Scope::User => (metadata.uid() == uid, 0o077),
+            Scope::System => (metadata.uid() == 0, 0o022),
         };
-        if !found.is_dir() || !owner_is_right {
+        if !metadata.is_dir() || !is_owner_right {
             return Err(access_denied("the runtime folder is not a folder of the right owner"));
         }
-        if found.mode() & forbidden != 0 {
+        if metadata.mode() & forbidden != 0 {
             return Err(access_denied("the runtime folder is open to others"));
         }
         Ok(())
@@ -284,13 +284,13 @@ impl RuntimeDir {
 
     /// Checks the folder of provider sockets, which many users share under the system's daemon.
     fn check_providers(&self, uid: u32) -> Result<()> {
-        let found = fs::symlink_metadata(self.providers());
-        let Some(found) = metadata_if_present(found)? else { return Ok(()) };
-        if !found.is_dir() || (found.uid() != uid && found.uid() != 0) {
+        let metadata = fs::symlink_metadata(self.providers());
+        let Some(metadata) = metadata_if_present(metadata)? else { return Ok(()) };
+        if !metadata.is_dir() || (metadata.uid() != uid && metadata.uid() != 0) {
             return Err(access_denied("the folder of provider sockets is not a folder of the right owner"));
         }
-        let shared = found.mode() & 0o022 != 0;
-        if shared && (self.scope == Scope::User || found.mode() & STICKY_BIT == 0) {
+        let is_shared = metadata.mode() & 0o022 != 0;
+        if is_shared && (self.scope == Scope::User || metadata.mode() & STICKY_BIT == 0) {
             return Err(access_denied("the folder of provider sockets is open to others"));
         }
         Ok(())
@@ -311,7 +311,7 @@ pub struct ProviderSocket {
 }
 
 impl ProviderSocket {
-    /// Returns the provider socket of a folder entry; links and other files are none.
+    /// Returns the provider socket of a folder entry; `None` for links and other files.
     fn from_entry(entry: &fs::DirEntry) -> Option<Self> {
         let pid = parse_socket_pid(entry.file_name().to_str()?)?;
         if !entry.file_type().ok()?.is_socket() {
@@ -325,8 +325,8 @@ impl ProviderSocket {
     /// Connects to the process that listens, which the connection identifies, and takes no
     /// descriptors from it. A socket without a listener is stale and is removed, if that is
     /// allowed. A listener that is not the file's owner is rejected.
-    pub fn connect(&self, within: Duration) -> Result<Connection> {
-        let connected = Connection::connect_without_descriptors(&self.path, within);
+    pub fn connect(&self, timeout: Duration) -> Result<Connection> {
+        let connected = Connection::connect_without_descriptors(&self.path, timeout);
         match &connected {
             Ok(connection) if connection.peer().uid != self.uid => {
                 Err(Error::Invalid("the listener of a provider socket is not the socket's owner"))
@@ -350,9 +350,9 @@ fn parse_socket_pid(name: &str) -> Option<u32> {
 }
 
 /// Returns metadata; `None` if the file does not exist.
-fn metadata_if_present(found: io::Result<fs::Metadata>) -> Result<Option<fs::Metadata>> {
-    match found {
-        Ok(found) => Ok(Some(found)),
+fn metadata_if_present(metadata: io::Result<fs::Metadata>) -> Result<Option<fs::Metadata>> {
+    match metadata {
+        Ok(metadata) => Ok(Some(metadata)),
         Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
         Err(e) => Err(Error::system("inspecting the runtime folder", e)),
     }
@@ -377,7 +377,7 @@ fn create_folder(path: &Path, mode: u32) -> Result<()> {
 /// leave in the environment.
 fn user_folder(runtime: Option<OsString>, temporary: PathBuf, uid: u32) -> PathBuf {
     let runtime = runtime.map(PathBuf::from).filter(|path| {
-        path.is_absolute() && fs::metadata(path).is_ok_and(|found| found.is_dir() && found.uid() == uid)
+        path.is_absolute() && fs::metadata(path).is_ok_and(|stat| stat.is_dir() && stat.uid() == uid)
     });
     match runtime {
         Some(path) => path.join("traceweir"),
@@ -390,9 +390,9 @@ fn named_folder() -> Option<PathBuf> {
     std::path::absolute(trusted_variable(RUNTIME_VARIABLE)?).ok()
 }
 
-fn searched_scopes(requested: Option<Scope>, named: bool) -> &'static [Scope] {
+fn searched_scopes(requested: Option<Scope>, is_named: bool) -> &'static [Scope] {
     match requested {
-        _ if named => &[Scope::Named],
+        _ if is_named => &[Scope::Named],
         Some(Scope::Named) => &[Scope::Named],
         Some(Scope::System) => &[Scope::System],
         Some(Scope::User) => &[Scope::User],

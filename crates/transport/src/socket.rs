@@ -9,8 +9,8 @@
 //!
 //! 1. No call waits longer than its timeout, whatever the other end does; zero means not at all.
 //! 2. Received descriptors belong to their envelope and are closed with it. A packet that was cut,
-//!    has too many of them, or is no message, is an error; its descriptors are closed. Closing may
-//!    wait, so a process that receives from untrusted peers leaves that to a [`Janitor`].
+//!    has too many of them, or is not a message, is an error; its descriptors are closed. Closing
+//!    may wait, so a process that receives from untrusted peers leaves that to a [`Janitor`].
 //! 3. A socket file appears under its name only when its owner listens and its permissions are set:
 //!    it is bound under another name, prepared, and renamed. So a client that is refused at that
 //!    name knows that the socket is stale.
@@ -18,8 +18,8 @@
 //!    6.16 and later; before, untrusted peers can send them at any time).
 //! 5. End of file, `EPIPE` and `ECONNRESET` are all [`Error::Closed`]. No signal is raised.
 //!    Messages that the other end sent before are received first.
-//! 6. If a program shares the descriptor table, each use of a socket is preceded by a check that its
-//!    number still refers to it ([`GuardedDescriptor`]). If not, the connection is
+//! 6. If a program shares the descriptor table, each use of a socket is preceded by a check that
+//!    its number still refers to it ([`GuardedDescriptor`]). If not, the connection is
 //!    [`Error::Closed`], and its number is not touched.
 //!
 //! Any number of threads may send; one at a time may receive. This module does not decide which end
@@ -173,9 +173,9 @@ impl Connection {
     pub fn peer_has_ended(&self) -> bool {
         match peer_process(self.socket.as_fd()) {
             Ok(process) => {
-                let now = Some(&Timespec { tv_sec: 0, tv_nsec: 0 });
+                let no_wait = Some(&Timespec { tv_sec: 0, tv_nsec: 0 });
                 // The descriptor of a process becomes readable when the process has ended.
-                poll(&mut [PollFd::new(&process, PollFlags::IN)], now).is_ok_and(|ready| ready > 0)
+                poll(&mut [PollFd::new(&process, PollFlags::IN)], no_wait).is_ok_and(|ready| ready > 0)
             }
             // The errors for a process that was already reaped.
             Err(e) => matches!(e, Errno::SRCH | Errno::INVAL),
@@ -256,15 +256,15 @@ impl Connection {
         let mut space = [MaybeUninit::uninit(); ALL_CONTROL_BYTES];
         let mut control = RecvAncillaryBuffer::new(&mut space);
         let flags = RecvFlags::CMSG_CLOEXEC | RecvFlags::DONTWAIT;
-        let got = recvmsg(self, &mut [IoSliceMut::new(&mut bytes)], &mut control, flags)?;
+        let received = recvmsg(self, &mut [IoSliceMut::new(&mut bytes)], &mut control, flags)?;
         let mut descriptors = Vec::new();
         for part in control.drain() {
             if let RecvAncillaryMessage::ScmRights(rights) = part {
                 descriptors.extend(rights);
             }
         }
-        bytes.truncate(got.bytes);
-        let is_truncated = got.flags.intersects(ReturnFlags::TRUNC | ReturnFlags::CTRUNC);
+        bytes.truncate(received.bytes);
+        let is_truncated = received.flags.intersects(ReturnFlags::TRUNC | ReturnFlags::CTRUNC);
         match decode_packet(&bytes, is_truncated || descriptors.len() > MAX_DESCRIPTORS) {
             Ok((request, message)) => Ok(Ok(Envelope { request, message, descriptors })),
             Err(e) => {
@@ -297,9 +297,9 @@ pub struct Listener {
 }
 
 impl Listener {
-    /// Binds and listens; `mode` are the permission bits of the socket file. A stale socket
+    /// Binds and listens; `mode` is the permission bits of the socket file. A stale socket
     /// (without a listener) is replaced; a live one is an error with `EADDRINUSE`, and so is a file
-    /// that is no socket.
+    /// that is not a socket.
     ///
     /// Of two listeners that replace the same stale socket at the same moment, the later wins: the
     /// caller holds a lock if that may happen. Dropping the listener leaves a stale socket file;

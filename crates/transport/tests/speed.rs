@@ -14,7 +14,7 @@ use traceweir_transport::cpu;
 use traceweir_transport::ring::{Block, Gather, Outlet, RegionReader, RegionSource, Ticket};
 
 const ROUNDS: u32 = 2000;
-const EVENTS: u64 = 2000;
+const EVENTS_PER_ROUND: u64 = 2000;
 
 static OUTLET: Outlet = Outlet::new();
 
@@ -32,7 +32,7 @@ fn open(ring_bytes: u32) -> (RegionReader, Ticket) {
     (reader, ticket)
 }
 
-/// Drains everything. Returns the number of records and the cost of each.
+/// Drains everything. Returns the number of records and the nanoseconds that they took.
 fn drain(reader: &mut RegionReader, out: &mut [u8]) -> (u64, u64) {
     let (before, mut records) = (thread_ns(), 0);
     for ring in reader.rings() {
@@ -52,25 +52,25 @@ fn measure_write(name: &str, mut write: impl FnMut(Ticket, u64)) {
     let (mut best, mut total, mut records, mut drained) = (u64::MAX, 0, 0, 0);
     for round in 0..ROUNDS {
         let before = thread_ns();
-        for event in 0..EVENTS {
+        for event in 0..EVENTS_PER_ROUND {
             write(ticket, event);
         }
-        let took = thread_ns() - before;
+        let elapsed_ns = thread_ns() - before;
         let (seen, cost) = drain(&mut reader, &mut out);
         if round >= ROUNDS / 4 {
-            best = best.min(took);
-            total += took;
+            best = best.min(elapsed_ns);
+            total += elapsed_ns;
             records += seen;
             drained += cost;
         }
     }
     assert_eq!(reader.lost(), 0);
     assert!(OUTLET.close());
-    let events = (u64::from(ROUNDS - ROUNDS / 4) * EVENTS) as f64;
+    let events = (u64::from(ROUNDS - ROUNDS / 4) * EVENTS_PER_ROUND) as f64;
     println!(
         "{name:24} write {:6.1} ns (best round {:6.1}), drain {:6.1} ns",
         total as f64 / events,
-        best as f64 / EVENTS as f64,
+        best as f64 / EVENTS_PER_ROUND as f64,
         drained as f64 / records as f64
     );
 }

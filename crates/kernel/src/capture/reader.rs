@@ -154,7 +154,7 @@ impl RingMerger<'_> {
     }
 }
 
-/// Adds at least `count` lost records of a processor, and drops state that they may have changed.
+/// Counts lost records of a processor, and drops state that those records may have changed.
 fn count_lost(families: &mut Families, lost: &mut [u64], cpu: usize, count: u64) {
     families.forget_after_loss();
     if let Some(sum) = lost.get_mut(cpu) {
@@ -184,7 +184,8 @@ fn dispatch_sample(route: &EventRoute, record: &[u8], cpu: u16, families: &mut F
     out.scratch = with_sample.scratch;
 }
 
-/// Updates the unwinder's modules of processes. `tasks` is the state after this record.
+/// Updates the modules that the unwinder keeps for each process. `tasks` is the state after this
+/// record.
 fn update_unwinder(unwinder: &mut StackUnwinder, tasks: &Tasks, record: &Sideband<'_>) {
     match record {
         Sideband::Mmap(mmap) => unwinder.note_mapping(mmap),

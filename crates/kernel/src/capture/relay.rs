@@ -2,15 +2,15 @@
 //!
 //! ```text
 //!   Mapped    perf ring ────────────────────────────────────────▶ RingMerger
-//!   Relayed   perf ring ──weir-rings, at a watermark──▶ Backlog ──▶ RingMerger, at each poll
+//!   Relayed   perf ring ──weir-rings, at a watermark──▶ RelayQueue ─▶ RingMerger, at each poll
 //! ```
 //!
 //! 1. A poll reads `/proc`, loads unwind tables and opens events, which takes up to half a second.
-//!    A ring of 512 KiB holds 32 copies of 16 KiB: 32 ms of samples. So the thread only copies
-//!    records.
-//! 2. A poll takes the backlog and then empties the ring, so it sees all earlier records.
-//! 3. The backlog of a ring is bounded, but not smaller than the ring. Records that do not fit into
-//!    the backlog stay in the ring until the next poll; the kernel counts those that do not fit
+//!    A ring of 512 KiB holds 32 stack copies of 16 KiB: 32 ms of samples. So the thread only
+//!    copies records.
+//! 2. A poll takes the queue and then empties the ring, so it sees all earlier records.
+//! 3. The queue of a ring is bounded, but not smaller than the ring. Records that do not fit into
+//!    the queue stay in the ring until the next poll; the kernel counts those that do not fit
 //!    into the ring.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -42,7 +42,7 @@ const END_REQUEST: u64 = u64::MAX;
 pub(crate) enum RingSource {
     /// Records come directly from the ring.
     Mapped(PerfRing),
-    /// Records come from the backlog of the ring.
+    /// Records come from the queue of the ring.
     Relayed(RelayedRing),
 }
 
@@ -116,11 +116,11 @@ impl RingSource {
     pub(crate) fn has_unreported_losses(&self) -> bool {
         match self {
             Self::Mapped(ring) => ring.has_unreported_losses(),
-            Self::Relayed(ring) => ring.backlog().ring.has_unreported_losses(),
+            Self::Relayed(ring) => ring.queue().ring.has_unreported_losses(),
         }
     }
 
-    /// Returns whether an unknown number of records was skipped since the last call.
+    /// Returns whether an unknown number of records has been skipped since the last call.
     pub(crate) fn take_damage(&mut self) -> bool {
         match self {
             Self::Mapped(ring) => ring.take_damage(),
@@ -131,7 +131,7 @@ impl RingSource {
 
 /// A ring and the records that were moved out of it.
 #[derive(Debug)]
-struct Backlog {
+struct RelayQueue {
     ring: PerfRing,
     /// Complete records only.
     records: Vec<u8>,
@@ -140,8 +140,8 @@ struct Backlog {
     is_damaged: bool,
 }
 
-impl Backlog {
-    /// Moves records out of the ring until the backlog is full. Returns whether it moved any.
+impl RelayQueue {
+    /// Moves records out of the ring until the queue is full. Returns whether it moved any.
     fn fill_from_ring(&mut self) -> bool {
         let before = self.records.len();
         self.ring.poll();
@@ -161,11 +161,11 @@ impl Backlog {
     }
 }
 
-/// The reader's end of a [`Backlog`].
+/// The reader's side of a [`RelayQueue`].
 #[derive(Debug)]
 pub(crate) struct RelayedRing {
     event: Arc<PerfEvent>,
-    shared: Arc<Mutex<Backlog>>,
+    shared: Arc<Mutex<RelayQueue>>,
     /// Records of the last poll, and how far they have been read.
     records: Vec<u8>,
     read_position: usize,
@@ -176,30 +176,30 @@ pub(crate) struct RelayedRing {
 impl RelayedRing {
     fn new(ring: PerfRing, max_bytes: usize) -> Self {
         let event = Arc::clone(ring.event());
-        let backlog = Backlog { ring, records: Vec::new(), max_bytes, was_full: false, is_damaged: false };
-        let shared = Arc::new(Mutex::new(backlog));
+        let queue = RelayQueue { ring, records: Vec::new(), max_bytes, was_full: false, is_damaged: false };
+        let shared = Arc::new(Mutex::new(queue));
         Self { event, shared, records: Vec::new(), read_position: 0, was_full: false, is_damaged: false }
     }
 
-    fn backlog(&self) -> MutexGuard<'_, Backlog> {
-        lock_backlog(&self.shared)
+    fn queue(&self) -> MutexGuard<'_, RelayQueue> {
+        lock_queue(&self.shared)
     }
 
     fn poll(&mut self) {
-        let mut backlog = lock_backlog(&self.shared);
+        let mut queue = lock_queue(&self.shared);
         self.records.drain(..self.read_position.min(self.records.len()));
         self.read_position = 0;
         if self.records.is_empty() {
             self.records.shrink_to(KEPT_BYTES);
-            std::mem::swap(&mut self.records, &mut backlog.records);
+            std::mem::swap(&mut self.records, &mut queue.records);
         } else {
-            self.records.append(&mut backlog.records);
+            self.records.append(&mut queue.records);
         }
-        // The backlog is empty now, so all records of the ring fit into it.
-        backlog.fill_from_ring();
-        self.records.append(&mut backlog.records);
-        self.was_full = std::mem::take(&mut backlog.was_full);
-        self.is_damaged |= std::mem::take(&mut backlog.is_damaged);
+        // The queue is empty now, so all records of the ring fit into it.
+        queue.fill_from_ring();
+        self.records.append(&mut queue.records);
+        self.was_full = std::mem::take(&mut queue.was_full);
+        self.is_damaged |= std::mem::take(&mut queue.is_damaged);
     }
 
     fn peek(&self) -> Option<&[u8]> {
@@ -209,7 +209,7 @@ impl RelayedRing {
     }
 }
 
-fn lock_backlog(shared: &Mutex<Backlog>) -> MutexGuard<'_, Backlog> {
+fn lock_queue(shared: &Mutex<RelayQueue>) -> MutexGuard<'_, RelayQueue> {
     shared.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -223,7 +223,7 @@ pub(crate) struct Relay {
 }
 
 impl Relay {
-    /// Starts a thread that keeps these rings empty, with a backlog of at most `max_bytes` each.
+    /// Starts a thread that keeps these rings empty, with a queue of at most `max_bytes` each.
     pub(crate) fn start(rings: Vec<PerfRing>, max_bytes: usize) -> Result<(Self, Vec<RingSource>)> {
         let to_error = |e: Errno| Error::system("emptying rings", e.into());
         let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
@@ -237,20 +237,20 @@ impl Relay {
             epoll::add(&epoll_fd, ring.event().as_ref(), data, epoll::EventFlags::IN).map_err(to_error)?;
         }
         let rings: Vec<_> = rings.into_iter().map(|ring| RelayedRing::new(ring, max_bytes)).collect();
-        let backlogs: Vec<_> = rings.iter().map(|ring| Arc::clone(&ring.shared)).collect();
+        let queues: Vec<_> = rings.iter().map(|ring| Arc::clone(&ring.shared)).collect();
         let wake = Arc::new(wake);
-        let to_reader = Arc::clone(&wake);
+        let reader_wake = Arc::clone(&wake);
         let thread = std::thread::Builder::new()
             .name("weir-rings".to_owned())
             .stack_size(THREAD_STACK_BYTES)
-            .spawn(move || run_relay(&epoll_fd, &backlogs, &to_reader))
+            .spawn(move || run_relay(&epoll_fd, &queues, &reader_wake))
             .map_err(|e| Error::system("emptying rings", e))?;
         let relay = Self { wake, end_request, thread: Some(thread) };
         Ok((relay, rings.into_iter().map(RingSource::Relayed).collect()))
     }
 
     /// Returns a descriptor that is readable when records were moved out of a ring.
-    pub(crate) fn wake(&self) -> BorrowedFd<'_> {
+    pub(crate) fn wake_fd(&self) -> BorrowedFd<'_> {
         self.wake.as_fd()
     }
 
@@ -271,16 +271,16 @@ impl Drop for Relay {
 }
 
 /// Makes an eventfd readable.
-fn signal_eventfd(to: &OwnedFd) {
+fn signal_eventfd(fd: &OwnedFd) {
     // An eventfd whose counter is full is readable already.
-    let _ = rustix::io::write(to, &1_u64.to_ne_bytes());
+    let _ = rustix::io::write(fd, &1_u64.to_ne_bytes());
 }
 
 /// Empties all rings whenever one of them has reached its watermark.
-fn run_relay(epoll_fd: &OwnedFd, backlogs: &[Arc<Mutex<Backlog>>], to_reader: &OwnedFd) {
+fn run_relay(epoll_fd: &OwnedFd, queues: &[Arc<Mutex<RelayQueue>>], reader_wake: &OwnedFd) {
     request_short_slices();
-    let mut events = Vec::with_capacity(backlogs.len().saturating_add(1));
-    let mut idle = 0_u32;
+    let mut events = Vec::with_capacity(queues.len().saturating_add(1));
+    let mut idle_wakes = 0_u32;
     loop {
         events.clear();
         match epoll::wait(epoll_fd, rustix::buffer::spare_capacity(&mut events), None) {
@@ -291,14 +291,14 @@ fn run_relay(epoll_fd: &OwnedFd, backlogs: &[Arc<Mutex<Backlog>>], to_reader: &O
         if events.iter().any(|event| event.data.u64() == END_REQUEST) {
             return;
         }
-        let filled = backlogs.iter().filter(|backlog| lock_backlog(backlog).fill_from_ring()).count();
+        let filled = queues.iter().filter(|queue| lock_queue(queue).fill_from_ring()).count();
         if filled > 0 {
-            idle = 0;
-            signal_eventfd(to_reader);
+            idle_wakes = 0;
+            signal_eventfd(reader_wake);
         } else {
-            idle = idle.saturating_add(1);
+            idle_wakes = idle_wakes.saturating_add(1);
         }
-        if idle > IDLE_WAKES {
+        if idle_wakes > IDLE_WAKES {
             // An event whose target has ended is always readable.
             std::thread::sleep(IDLE_PAUSE);
         }
@@ -332,17 +332,17 @@ mod tests {
     }
 
     #[test]
-    fn poll_sees_what_a_full_backlog_left_in_the_ring() {
+    fn poll_returns_records_that_a_full_queue_left_in_the_ring() {
         let ring = PerfRing::from_bytes(&build_records([64, 80, 48, 40]), 3);
         let mut source = RingSource::Relayed(RelayedRing::new(ring, 100));
         assert_eq!(source.cpu(), 3);
-        let RingSource::Relayed(ring) = &source else { panic!("the source is a relayed ring") };
-        // Fills the backlog twice, as the thread does: the second time it is full.
-        let mut backlog = ring.backlog();
-        assert!(backlog.fill_from_ring());
-        assert!(!backlog.fill_from_ring());
-        assert_eq!((backlog.records.len(), backlog.ring.read_tail()), (144, 144));
-        drop(backlog);
+        let RingSource::Relayed(ring) = &source else { panic!("the source is not a relayed ring") };
+        // Fills the queue twice, as the thread does: the second time it is full.
+        let mut queue = ring.queue();
+        assert!(queue.fill_from_ring());
+        assert!(!queue.fill_from_ring());
+        assert_eq!((queue.records.len(), queue.ring.read_tail()), (144, 144));
+        drop(queue);
         assert_eq!(read_all_records(&mut source), [(0, 64), (1, 80), (2, 48), (3, 40)]);
         assert_eq!(read_all_records(&mut source), []);
         assert!(!source.take_damage());
@@ -368,7 +368,7 @@ mod tests {
 
     #[test]
     fn relay_ends_and_clears_wakes() {
-        let (relay, sources) = Relay::start(Vec::new(), 100).expect("the relay thread starts");
+        let (relay, sources) = Relay::start(Vec::new(), 100).expect("the relay thread does not start");
         assert!(sources.is_empty());
         signal_eventfd(&relay.wake);
         relay.clear_wakes();

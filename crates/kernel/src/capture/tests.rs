@@ -21,12 +21,12 @@ fn build_sideband_record(kind: u32, body: &[u32]) -> Vec<u8> {
 }
 
 #[test]
-fn modules_are_known_until_the_last_thread_of_their_process_ends() {
+fn unwinder_keeps_modules_until_the_last_thread_exits() {
     // Larger than any id that Linux assigns.
     let (process, thread) = (5_000_000, 5_000_001);
-    let task = |kind, tid, parent| build_sideband_record(kind, &[process, parent, tid, parent, 0, 0]);
+    let task_record = |kind, tid, parent| build_sideband_record(kind, &[process, parent, tid, parent, 0, 0]);
     let (mut families, mut unwinder) =
-        (Families::default(), StackUnwinder::new().expect("the reader thread starts"));
+        (Families::default(), StackUnwinder::new().expect("the reader thread does not start"));
     let (mut queues, extras, mut lost_records) = ([RecordQueue::default()], EventExtras::default(), 0);
     let mut handle = |record: Vec<u8>| {
         let mut rings = [RingSource::Mapped(PerfRing::from_bytes(&record, 0))];
@@ -34,8 +34,8 @@ fn modules_are_known_until_the_last_thread_of_their_process_ends() {
         let mut out = Out::new(&mut queues, &NanosecondClock, &extras, &mut lost_records);
         out.unwinder = Some(&mut unwinder);
         let sample = PerfSample { pid: process, user_regs: &[0; 64 * 8], ..PerfSample::default() };
-        let unwinder_of_out = out.unwinder.as_deref_mut().expect("the output has an unwinder");
-        assert!(unwinder_of_out.put_frames(&sample, 1, &mut Vec::new()));
+        let out_unwinder = out.unwinder.as_deref_mut().expect("the output has no unwinder");
+        assert!(out_unwinder.put_frames(&sample, 1, &mut Vec::new()));
         let (families, rings, lost) = (&mut families, &mut rings, &mut [0]);
         let mut merger =
             RingMerger { rings, open_events: &open_events, families, lost, replaced: Vec::new() };
@@ -43,10 +43,10 @@ fn modules_are_known_until_the_last_thread_of_their_process_ends() {
         merger.read_until(u64::MAX, &mut out);
         unwinder.has_process(process)
     };
-    assert!(handle(task(PERF_RECORD_FORK, process, 1)));
-    assert!(handle(task(PERF_RECORD_FORK, thread, process)));
-    assert!(handle(task(PERF_RECORD_EXIT, process, 1)), "another thread is still alive");
-    assert!(!handle(task(PERF_RECORD_EXIT, thread, 1)));
+    assert!(handle(task_record(PERF_RECORD_FORK, process, 1)));
+    assert!(handle(task_record(PERF_RECORD_FORK, thread, process)));
+    assert!(handle(task_record(PERF_RECORD_EXIT, process, 1)), "another thread is still alive");
+    assert!(!handle(task_record(PERF_RECORD_EXIT, thread, 1)));
 }
 
 /// Reads two rings with these bytes to their ends. Returns the losses of each ring, and whether the
@@ -112,25 +112,25 @@ fn bytes_of_each_ring_are_released_independently() {
     for ring_index in [1, 0, 1, 0, 1, 0] {
         merger.handle_next_record(ring_index, 1, &mut out);
     }
-    let released = |source: &RingSource| match source {
+    let released_bytes = |source: &RingSource| match source {
         RingSource::Mapped(ring) => ring.read_tail(),
         RingSource::Relayed(_) => 0,
     };
-    assert_eq!(rings.each_ref().map(released), [120_000, 90_000]);
+    assert_eq!(rings.each_ref().map(released_bytes), [120_000, 90_000]);
 }
 
 #[test]
 fn offline_processor_does_not_hide_later_ones() {
     let offline = |cpu: u16| Err(Error::NotSupported { what: format!("processor {cpu}") });
     let open_except =
-        |gone: &'static [u16]| move |cpu| if gone.contains(&cpu) { offline(cpu) } else { Ok(cpu) };
+        |missing: &'static [u16]| move |cpu| if missing.contains(&cpu) { offline(cpu) } else { Ok(cpu) };
     assert_eq!(
-        open_on_online_cpus(4, open_except(&[0, 2])).expect("the other processors are opened"),
+        open_on_online_cpus(4, open_except(&[0, 2])).expect("the other processors are not opened"),
         [1, 3]
     );
-    assert_eq!(open_on_online_cpus(3, open_except(&[])).expect("all processors are opened"), [0, 1, 2]);
-    let none = open_on_online_cpus(2, open_except(&[0, 1]));
-    assert!(matches!(none, Err(Error::NotSupported { .. })), "no processor is online");
+    assert_eq!(open_on_online_cpus(3, open_except(&[])).expect("not all processors are opened"), [0, 1, 2]);
+    let result = open_on_online_cpus(2, open_except(&[0, 1]));
+    assert!(matches!(result, Err(Error::NotSupported { .. })), "no processor is online");
     let fail_on_cpu_1 =
         |cpu| if cpu == 1 { Err(Error::system("", std::io::ErrorKind::Other.into())) } else { Ok(()) };
     assert!(matches!(open_on_online_cpus(2, fail_on_cpu_1), Err(Error::System { .. })));

@@ -5,9 +5,9 @@
 //!   end, or a rundown between   all other events, and SysConfigEx 32: operating system
 //! ```
 //!
-//! 1. Windows writes these events at the same moments. The header names the process and thread that
-//!    write them, which are our own. `NO_SYSCONFIG` leaves the events out, except those that the
-//!    Config provider's groups request.
+//! 1. Windows writes these events at the same moments. The header names the process and thread of
+//!    the session; that of SysConfigEx names none. `NO_SYSCONFIG` leaves the events out, except
+//!    those that the Config provider's groups request.
 //! 2. Values are read from files below one directory, with bounds. Events that the machine gives no
 //!    values for are left out (`docs/spec/kernel-events.md`).
 //! 3. The build of the kernel (0x0042) is in the header of each log file already: the session
@@ -52,7 +52,7 @@ const PATHS_LAYOUT: PayloadLayout = PayloadLayout::for_class(class::SYS_CONFIG_E
 const MAPPING_LAYOUT: PayloadLayout =
     PayloadLayout::for_class(class::SYS_CONFIG_EX, VOLUME_MAPPING_OPCODE, 0);
 
-/// Whether the events of a Config group are written.
+/// Returns whether the events of a Config group are written.
 fn is_enabled(groups: &Groups, group: Group) -> bool {
     !groups.has(Group::NO_SYSCONFIG) || groups.has(group)
 }
@@ -100,7 +100,7 @@ impl EventFamily for ConfigFamily {
     }
 }
 
-/// Writes the events of the start: TCP settings, and system paths, which map `/` to `/`.
+/// Writes the events of the start: TCP settings, system paths, and the volume mapping of `/`.
 fn write_start_events(files: &MachineFiles, groups: &Groups, out: &mut Out<'_>) {
     if is_enabled(groups, CONFIG_NETWORK) {
         let payload = network::build_settings(files);

@@ -26,8 +26,8 @@
 //!    it.
 //! 6. An empty completion without an issue is ignored: the kernel reports the end of a flush twice,
 //!    the second time as that of the empty write that requested it.
-//! 7. After lost records all pending requests are dropped: a request whose end was lost would be
-//!    taken for the next one at its sector.
+//! 7. After lost records all pending requests are dropped: if the end of a request was lost, the
+//!    next request at its sector would be taken for it.
 
 mod flushes;
 mod requests;
@@ -61,7 +61,7 @@ const TRANSFER_LAYOUT: PayloadLayout = PayloadLayout::shared(&[hook::DISK_READ, 
 const FLUSH_LAYOUT: PayloadLayout = PayloadLayout::new(hook::DISK_FLUSH, 3);
 const SPLIT_LAYOUT: PayloadLayout = PayloadLayout::new(hook::SPLIT_IO, 2);
 
-/// Indexes of the fields that all request rows begin with.
+/// Indexes of the fields of issues, requeues and completions.
 const DEV_FIELD: usize = 0;
 const SECTOR_FIELD: usize = 1;
 const NR_SECTOR_FIELD: usize = 2;
@@ -142,16 +142,16 @@ impl DiskFamily {
 
     fn on_issue(&mut self, event: &SampleEvent<'_>, context: &mut Context, out: &mut Out<'_>) {
         let Some((key, is_sync)) = parse_key(event) else { return };
-        let (time, driver) = (event.sample.time, event.sample.tid);
+        let (time, issuer_tid) = (event.sample.time, event.sample.tid);
         let thread = if key.kind == RequestKind::Flush { self.flushes.take_requester(key.dev) } else { None };
-        let thread = thread.unwrap_or(driver);
+        let thread = thread.unwrap_or(issuer_tid);
         let flags = request_flags(is_sync, event.has(IOPRIO_FIELD).then(|| event.u64(IOPRIO_FIELD)));
         let request = DiskRequest::new(&key, event.u32(BYTES_FIELD), flags, time, thread);
         let Some(irp) = self.requests.issue(key, request) else { return };
         if context.groups.has(Group::DISK_IO_INIT) {
             let mut payload = out.new_payload();
             put_kernel_event!(&mut payload, START_LAYOUT, { Irp: irp, IssuingThreadId: thread });
-            let issuer = TaskIds { pid: event.sample.pid, tid: driver };
+            let issuer = TaskIds { pid: event.sample.pid, tid: issuer_tid };
             out.write_system(start_hook(key.kind), START_LAYOUT.version(), issuer, payload);
         }
     }

@@ -16,10 +16,10 @@
 //! 2. A name is written only when it is confirmed. A name that `/proc` gave for a descriptor is
 //!    confirmed once all records up to the time of reading are handled and none of them closed the
 //!    descriptor. A file that was closed sooner has no name, unless the probe reported the path.
-//! 3. Only files are captured, which is what has a path: no sockets, no pipes.
+//! 3. Only files that have a path are captured: no sockets, no pipes.
 //! 4. Only system calls are captured: accesses to mapped files and operations of io_uring are not.
-//! 5. All state is bounded. A descriptor that was dropped from it is looked up again and gets a new
-//!    number; so are all descriptors after lost records.
+//! 5. All state is bounded. A dropped descriptor is looked up again, and its open file gets a new
+//!    number. Lost records drop all descriptors.
 
 mod calls;
 mod open_files;
@@ -84,7 +84,7 @@ macro_rules! rows {
     };
 }
 
-/// System calls on files. Each costs its callers time, so there are as few as possible.
+/// System calls on files. Each row slows the calls of programs, so there are as few as possible.
 static ROWS: &[Row<FileFamily>] = rows! {
     "close" NAME_GROUPS [hook::FILE_CLEANUP, hook::FILE_CLOSE] ["fd"] FileFamily::close;
     "close_range" NAME_GROUPS [hook::FILE_CLEANUP, hook::FILE_CLOSE] ["fd", "max_fd", "flags"] FileFamily::close_range;
@@ -177,8 +177,8 @@ impl EventFamily for FileFamily {
         }
     }
 
-    /// Writes the names of open files: those found in `/proc` when the capture begins or names are
-    /// enabled, and those known by then.
+    /// Writes the confirmed names of open files. Scans `/proc` first when the capture begins or
+    /// names are enabled.
     fn run_down(&mut self, when: Rundown, context: &mut Context, out: &mut Out<'_>) {
         if !context.groups.has_any(NAME_GROUPS) {
             return;

@@ -12,8 +12,8 @@
 //! 1. Several mappings of one file are one image, which is loaded with its first executable
 //!    mapping. Its size spans all segments that come from the file.
 //! 2. The ids of an image precede its event, with the same time and on the same processor:
-//!    `ImageID/Info`, then `DbgID_RSDS` with the build id or `None`. Merging puts them there on
-//!    Windows, so a one-pass reader knows the id when the image event comes.
+//!    `ImageID/Info`, then `DbgID_RSDS` with the build id or `None`. On Windows, a merge puts
+//!    them there, so a one-pass reader knows the id when the image event comes.
 //! 3. The signature is the first 16 bytes of the build id unchanged, the age the next four: none of
 //!    the usual twenty bytes is lost.
 //! 4. Link times, checksums and signatures do not exist on Linux: these fields are 0.
@@ -95,7 +95,7 @@ const EVENTS_PER_IMAGE: u64 = 3;
 /// Bytes of the events of one image without names. The name is stored twice in UTF-16 and once in
 /// 8-bit characters.
 const IMAGE_EVENT_BYTES: usize = 288;
-/// The thread id in the headers of a rundown's ids.
+/// The thread id in the headers of the `ImageID` events of a rundown.
 const NO_THREAD: u32 = u32::MAX;
 
 impl ImageFamily {
@@ -150,7 +150,7 @@ impl ImageFamily {
             }
         };
         let ImageLayout { base, size, default_base } = layout;
-        LoadedImage { base, size, default_base, code: (start, end), name: name.into(), build_id }
+        LoadedImage { base, size, default_base, code: start..end, name: name.into(), build_id }
     }
 
     /// Returns the build id of the vDSO mapped at `start`. All 64-bit processes have the same vDSO
@@ -160,9 +160,9 @@ impl ImageFamily {
         build_id.filter(|_| start > u64::from(u32::MAX))
     }
 
-    /// Adds a mapping to the table. Returns the image if it is new; `gone` receives the images that
-    /// it replaced.
-    fn add_mapping(&mut self, mmap: &Mmap<'_>, gone: &mut Vec<LoadedImage>) -> Option<LoadedImage> {
+    /// Adds a mapping to the table. Returns the image if it is new; `unloaded` receives the images
+    /// that the mapping replaced.
+    fn add_mapping(&mut self, mmap: &Mmap<'_>, unloaded: &mut Vec<LoadedImage>) -> Option<LoadedImage> {
         let name = maps::image_name(mmap.name);
         let identity = match mmap.identity {
             MappingIdentity::BuildId(id) => BuildId::new(id).map(FileIdentity::BuildId),
@@ -171,7 +171,7 @@ impl ImageFamily {
         let identity = identity.filter(|_| maps::is_file_path(&name));
         let range = mmap.start..mmap.start.checked_add(mmap.length)?;
         let image = self.build_image(mmap.pid, range, mmap.offset, &name, identity);
-        self.table.add_mapping(mmap.pid, &image, gone).then_some(image)
+        self.table.add_mapping(mmap.pid, &image, unloaded).then_some(image)
     }
 }
 
@@ -190,7 +190,7 @@ fn read_vdso_build_id() -> Option<BuildId> {
 impl EventFamily for ImageFamily {
     /// Handles a mapping, and a fork, which copies the mappings of the parent.
     fn on_sideband(&mut self, record: &SidebandRecord<'_>, context: &mut Context, out: &mut Out<'_>) {
-        if !self.is_tracking(context) {
+        if !self.update_tracking(context) {
             return;
         }
         // Records older than the last reading of /proc are part of the table already.
@@ -202,9 +202,9 @@ impl EventFamily for ImageFamily {
                 if !is_new(&mut self.table, mmap.pid) {
                     return;
                 }
-                let (mut gone, ids) = (Vec::new(), TaskIds { pid: mmap.pid, tid: mmap.tid });
-                let loaded = self.add_mapping(mmap, &mut gone);
-                self.write_all(ImageEvent::Unload, ids, &gone, context, out);
+                let (mut unloaded, ids) = (Vec::new(), TaskIds { pid: mmap.pid, tid: mmap.tid });
+                let loaded = self.add_mapping(mmap, &mut unloaded);
+                self.write_all(ImageEvent::Unload, ids, &unloaded, context, out);
                 if let Some(image) = loaded.filter(|_| context.groups.has(Group::IMAGE_LOAD)) {
                     write_image(ImageEvent::Load, ids, &image, out);
                 }
@@ -217,8 +217,8 @@ impl EventFamily for ImageFamily {
             }
             Sideband::Fork { pid, ppid, tid, .. } if is_new(&mut self.table, *pid) => {
                 let ids = TaskIds { pid: *pid, tid: *tid };
-                let (gone, inherited) = self.table.fork_process(*ppid, *pid, record.time);
-                self.write_all(ImageEvent::Unload, ids, &gone, context, out);
+                let (unloaded, inherited) = self.table.fork_process(*ppid, *pid, record.time);
+                self.write_all(ImageEvent::Unload, ids, &unloaded, context, out);
                 self.write_all(ImageEvent::Load, ids, &inherited, context, out);
             }
             _ => {}
@@ -261,8 +261,8 @@ impl EventFamily for ImageFamily {
 }
 
 impl ImageFamily {
-    /// Whether images are tracked; if not, the table is emptied.
-    fn is_tracking(&mut self, context: &Context) -> bool {
+    /// Returns whether images are tracked; if not, empties the table.
+    fn update_tracking(&mut self, context: &Context) -> bool {
         let is_tracking = context.groups.has(Group::IMAGE_LOAD);
         if !is_tracking && !self.table.is_empty() {
             self.table = ImageTable::default();
@@ -285,7 +285,7 @@ impl ImageFamily {
         context: &Context,
         out: &mut Out<'_>,
     ) {
-        if !self.is_tracking(context) {
+        if !self.update_tracking(context) {
             return;
         }
         let (Sideband::Exit { pid, tid, .. } | Sideband::Comm { pid, tid, is_exec: true, .. }) = record.body
@@ -294,7 +294,7 @@ impl ImageFamily {
         };
         let process = self.table.process_mut(pid);
         let Some(process) = process.filter(|process| process.since <= record.time) else { return };
-        let gone = if matches!(record.body, Sideband::Exit { .. }) {
+        let unloaded = if matches!(record.body, Sideband::Exit { .. }) {
             process.threads = process.threads.saturating_sub(1);
             if process.threads > 0 {
                 return;
@@ -304,7 +304,7 @@ impl ImageFamily {
             process.threads = 1;
             self.table.take_images(pid)
         };
-        self.write_all(ImageEvent::Unload, TaskIds { pid, tid }, &gone, context, out);
+        self.write_all(ImageEvent::Unload, TaskIds { pid, tid }, &unloaded, context, out);
     }
 
     /// Writes events for images if their group is enabled, and counts those beyond the bound as
@@ -334,8 +334,8 @@ impl ImageFamily {
 
 /// Lists the processes in the table of tasks or, if it is empty, those in `/proc`.
 fn list_processes(tasks: &Tasks) -> Vec<u32> {
-    let known: Vec<u32> = tasks.process_ids().collect();
-    if known.is_empty() { proc::list_processes().collect() } else { known }
+    let tracked: Vec<u32> = tasks.process_ids().collect();
+    if tracked.is_empty() { proc::list_processes().collect() } else { tracked }
 }
 
 /// Writes the ids of an image and then its event.

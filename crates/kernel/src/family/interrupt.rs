@@ -34,7 +34,7 @@ pub(crate) struct InterruptFamily {
 
 const INTERRUPT_LAYOUT: PayloadLayout = PayloadLayout::new(hook::ISR, 2);
 const DPC_LAYOUT: PayloadLayout = PayloadLayout::shared(&[hook::DPC, hook::TIMER_DPC], 2);
-/// The softirqs that run timers.
+/// TIMER_SOFTIRQ and HRTIMER_SOFTIRQ.
 const TIMER_SOFTIRQS: [u32; 2] = [1, 8];
 
 /// Functions of softirqs, by number. An entry with two names lists those of newer and older
@@ -61,7 +61,7 @@ const VECTOR_FUNCTIONS: [&str; 5] = [
     "sysvec_irq_work",
 ];
 
-/// Whether a symbol is one of the functions listed here.
+/// Returns whether a symbol is one of the functions listed here.
 pub(crate) fn is_routine(name: &str) -> bool {
     SOFTIRQ_FUNCTIONS
         .iter()
@@ -185,7 +185,7 @@ impl Routines {
 }
 
 fn on_entry(event: &SampleEvent<'_>, kind: InterruptKind, context: &mut Context) {
-    let entry = InterruptEntry { kind, number: event.u32(NUMBER_FIELD), time: event.sample.time };
+    let entry = InterruptEntry { kind, number: event.u32(NUMBER_FIELD), time_ns: event.sample.time };
     let Some(cpu) = context.activity.cpu_mut(event.sample.cpu) else { return };
     match kind {
         // No softirq runs inside an interrupt: the exit of an interrupt in progress was lost.
@@ -199,7 +199,7 @@ fn take_entry_time(event: &SampleEvent<'_>, kind: InterruptKind, context: &mut C
     let cpu = context.activity.cpu_mut(event.sample.cpu)?;
     let slot = if kind == InterruptKind::Softirq { &mut cpu.softirq } else { &mut cpu.interrupt };
     let entry = slot.take()?;
-    (entry.kind == kind && entry.number == event.u32(NUMBER_FIELD)).then_some(entry.time)
+    (entry.kind == kind && entry.number == event.u32(NUMBER_FIELD)).then_some(entry.time_ns)
 }
 
 impl InterruptFamily {
@@ -263,7 +263,7 @@ mod tests {
         let (mut interrupts, mut context) = (InterruptFamily::default(), Context::default());
         let mut queues = vec![RecordQueue::default()];
         let field = |offset| Some(TracepointField { offset, size: 4, is_signed: false, is_data_loc: false });
-        let (nothing, mut lost_records) = (EventExtras::default(), 0);
+        let (extras, mut lost_records) = (EventExtras::default(), 0);
         for (time, (name, cpu, number)) in (1..).zip(steps) {
             let is_named =
                 |row: &&Row<_>| matches!(row.spec.source, PerfSource::Tracepoint(_, point) if point == *name);
@@ -271,9 +271,9 @@ mod tests {
             let raw = [number.to_le_bytes(), 1_u32.to_le_bytes()].concat();
             let sample = PerfSample { time, cpu: *cpu, raw: &raw, ..PerfSample::default() };
             let event = SampleEvent { sample, fields: &[field(0), field(4)], source_id: 0 };
-            let out = Out::new(&mut queues, &NanosecondClock, &nothing, &mut lost_records);
+            let out = Out::new(&mut queues, &NanosecondClock, &extras, &mut lost_records);
             let mut out = Out { cpu: *cpu, time, ..out };
-            (row.expect("a row has this tracepoint").on_sample)(
+            (row.expect("no row has this tracepoint").on_sample)(
                 &mut interrupts,
                 &event,
                 &mut context,
@@ -284,8 +284,8 @@ mod tests {
         while let Some(next) = queues[0].peek() {
             let mut bytes = vec![0; next.length];
             queues[0].pop_into(&mut bytes);
-            let record = Record::parse(&bytes, 0).expect("the record is valid");
-            let (hook, payload) = (record.hook().expect("the record has a hook"), record.payload());
+            let record = Record::parse(&bytes, 0).expect("invalid record");
+            let (hook, payload) = (record.hook().expect("the record has no hook"), record.payload());
             let vector = if hook == hook::ISR { u16_at(payload, 17) } else { 0 };
             written.push((hook, u64_at(payload, 0), vector));
         }

@@ -97,8 +97,8 @@ static ROWS: &[Row<MemoryFamily>] = &[
         SampleParts::ADDR,
         MemoryFamily::on_major_fault,
     ),
-    // Minor faults of single threads, where there are no tracepoints: the kernel's counter
-    // does not report the kind of fault.
+    // Minor faults in scope `Own`, which has no tracepoints: the kernel's counter does not
+    // report the kind of fault.
     Row::new(
         PerfSource::Software { counter: sys::PERF_COUNT_SW_PAGE_FAULTS_MIN as u64, period: 1 },
         &[Group::PAGE_FAULTS],
@@ -130,7 +130,7 @@ impl EventFamily for MemoryFamily {
         ROWS
     }
 
-    /// Drops the heap of a process id that has got a new address space.
+    /// Drops the heap end of a process that has a new address space.
     fn on_sideband(&mut self, record: &SidebandRecord<'_>, _: &mut Context, _: &mut Out<'_>) {
         match record.body {
             Sideband::Comm { pid, is_exec: true, .. } => drop(self.heap_ends.take(pid)),
@@ -312,8 +312,8 @@ mod tests {
     }
 
     fn change_values(call: MemoryCall, old_heap_end: Option<u64>, result: u64) -> Vec<(u16, u64, u64, u32)> {
-        let all = list_changes(call, old_heap_end, result).into_iter().flatten();
-        all.map(|change| (change.hook, change.start, change.length, change.flags)).collect()
+        let changes = list_changes(call, old_heap_end, result).into_iter().flatten();
+        changes.map(|change| (change.hook, change.start, change.length, change.flags)).collect()
     }
 
     #[test]
@@ -324,7 +324,7 @@ mod tests {
             change_values(map, None, 0x7000_0000),
             [(hook::VIRTUAL_ALLOC, 0x7000_0000, 2 * page, MEM_RESERVE | MEM_COMMIT)]
         );
-        assert_eq!(change_values(map, None, -12_i64 as u64), [], "no memory");
+        assert_eq!(change_values(map, None, -i64::from(libc::ENOMEM) as u64), [], "the call failed");
         let unmap = MemoryCall::Unmap { start: 0x7000_0000, length: 1 };
         assert_eq!(change_values(unmap, None, 0), [(hook::VIRTUAL_FREE, 0x7000_0000, page, MEM_RELEASE)]);
         let moved = MemoryCall::Move { start: 0x1000_0000, old_length: page, new_length: 2 * page };
@@ -343,7 +343,7 @@ mod tests {
             [(hook::VIRTUAL_FREE, 0x1000_0000 + page, 2 * page, MEM_RELEASE)]
         );
         let extreme = MemoryCall::Move { start: u64::MAX, old_length: u64::MAX, new_length: 0 };
-        assert!(change_values(extreme, None, 5).len() <= 2, "with any arguments");
+        assert!(change_values(extreme, None, 5).len() <= 2, "extreme arguments");
     }
 
     #[test]
@@ -364,7 +364,7 @@ mod tests {
         let (mut memory, mut context) = (MemoryFamily::default(), Context::default());
         let (mut queues, extras, mut lost_records) = ([RecordQueue::default()], EventExtras::default(), 0);
         let mut out = Out::new(&mut queues, &NanosecondClock, &extras, &mut lost_records);
-        let mut keeps_break = |body| {
+        let mut keeps_heap_end = |body| {
             memory.heap_ends.put(process, 0x5555_0000);
             let record = SidebandRecord { time: 1, pid: process, tid: process, body };
             memory.on_sideband(&record, &mut context, &mut out);
@@ -372,10 +372,10 @@ mod tests {
         };
         let comm = |is_exec| Sideband::Comm { pid: process, tid: process, name: b"a", is_exec };
         let fork = |ppid, tid| Sideband::Fork { pid: process, ppid, tid, ptid: ppid };
-        assert!(!keeps_break(fork(1, process)), "another process had this id");
-        assert!(keeps_break(fork(process, process + 1)), "a thread has the heap of its process");
-        assert!(keeps_break(comm(false)), "a new name is not a new program");
-        assert!(!keeps_break(comm(true)), "another program has another heap");
+        assert!(!keeps_heap_end(fork(1, process)), "another process had this id");
+        assert!(keeps_heap_end(fork(process, process + 1)), "a thread has the heap of its process");
+        assert!(keeps_heap_end(comm(false)), "a new name is not a new program");
+        assert!(!keeps_heap_end(comm(true)), "another program has another heap");
     }
 
     #[test]

@@ -17,8 +17,8 @@
 //!    Segments and headers are not counted.
 //! 2. The process is the one that made the call. In events that the network causes it is the known
 //!    owner of the socket, else `0xFFFFFFFF`. The process that accepts a connection is unknown when
-//!    the connection is established, until its first use. If that comes before the session takes
-//!    the accept event, the event is completed.
+//!    the connection is established, until its first use. If the session has not taken the
+//!    accept event by then, the process id is written into it.
 //! 3. `connid` is the kernel's address of the socket: the same in all events of a connection, and
 //!    used again after its end.
 //! 4. For TCP `daddr` is the remote address in both directions; for UDP `saddr` is the
@@ -100,7 +100,8 @@ macro_rules! put_with_endpoints {
 }
 
 const IPPROTO_TCP: u32 = 6;
-/// Selects successful TCP and UDP calls, including datagrams without data.
+/// Selects successful TCP (6) and UDP (17) calls over IPv4 (2) and IPv6 (10), including datagrams
+/// without data.
 const TRANSFER_FILTER: &str =
     "(protocol == 6 || protocol == 17) && (family == 2 || family == 10) && ret >= 0";
 
@@ -259,8 +260,8 @@ impl NetworkFamily {
                 let socket = sockets.establish(sk, endpoints);
                 let is_local_request = old == SYN_SENT || socket.is_connecting;
                 let hook = if is_local_request { hook::TCP_CONNECT } else { hook::TCP_ACCEPT };
-                let written = write_connection(hook, sk, &socket, out);
-                sockets.set_accepted(sk, written.filter(|_| !is_local_request));
+                let position = write_connection(hook, sk, &socket, out);
+                sockets.set_accepted(sk, position.filter(|_| !is_local_request));
             }
             (SYN_SENT, CLOSE) => {
                 sockets.remove(sk);
@@ -304,7 +305,7 @@ fn to_tenths_of_second(ns: u64) -> u32 {
     u32::try_from(ns / 100_000_000).unwrap_or(u32::MAX)
 }
 
-/// The failure code for which no specific reason is known.
+/// The failure code of an unknown reason.
 const OTHER_REASON: u16 = 5;
 
 fn write_udp_drop(event: &SampleEvent<'_>, out: &mut Out<'_>) {
@@ -373,7 +374,7 @@ mod tests {
         run("sock:inet_sock_set_state", [ESTABLISHED, CLOSE], out);
         run("sock:inet_sock_set_state", [SYN_RECV, ESTABLISHED], out);
         for name in ["sock:sock_send_length", "sock:sock_recv_length"] {
-            for protocol in [u64::from(IPPROTO_TCP), 17] {
+            for protocol in [u64::from(IPPROTO_TCP), libc::IPPROTO_UDP as u64] {
                 let numbers = [SOCKET_ADDRESS, family, protocol, 0x0777, 0];
                 run_row_with_numbers(&mut network, &mut context, name, sample, &numbers, out);
             }

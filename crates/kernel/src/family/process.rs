@@ -50,8 +50,8 @@ const FILE_NAME_FIELD: usize = 0;
 pub(crate) const EXEC_GROUPS: &[Group] = &[Group::PROCESS, Group::THREAD, Group::IMAGE_LOAD];
 /// Groups whose events this module writes.
 pub(crate) const GROUPS: &[Group] = &[Group::PROCESS, Group::THREAD, Group::PROCESS_COUNTERS];
-const STARTS: &[u16] = &[hook::PROCESS_START, hook::THREAD_START];
-const ENDS: &[u16] = &[hook::PROCESS_END, hook::THREAD_END];
+const START_HOOKS: &[u16] = &[hook::PROCESS_START, hook::THREAD_START];
+const END_HOOKS: &[u16] = &[hook::PROCESS_END, hook::THREAD_END];
 
 /// The process family. The table of tasks is in the context.
 #[derive(Debug, Default)]
@@ -67,8 +67,7 @@ pub(crate) struct ProcessFamily {
 struct PendingStart {
     creator: TaskIds,
     ids: TaskIds,
-    /// In nanoseconds.
-    time: u64,
+    time_ns: u64,
     cpu: u16,
     poll: u32,
 }
@@ -82,8 +81,8 @@ static ROWS: &[Row<ProcessFamily>] = &[
         |_, event, context, _| complete_program(event, context),
     )
     .with_wakeup(),
-    Row::tracepoint(("sched", "sched_process_fork"), &[], STARTS, &[], ProcessFamily::on_fork_tracepoint),
-    Row::tracepoint(("sched", "sched_process_exit"), &[], ENDS, &[], ProcessFamily::on_exit_tracepoint),
+    Row::tracepoint(("sched", "sched_process_fork"), &[], START_HOOKS, &[], ProcessFamily::on_fork_sample),
+    Row::tracepoint(("sched", "sched_process_exit"), &[], END_HOOKS, &[], ProcessFamily::on_exit_sample),
 ];
 
 impl EventFamily for ProcessFamily {
@@ -166,9 +165,9 @@ impl ProcessFamily {
             tasks.has_unconfirmed = true;
         }
         tasks.insert_thread(pid, tid, thread);
-        if out.extras.stacks.has_any(STARTS) {
-            let (time, cpu, poll) = (out.time, out.cpu, tasks.polls);
-            let pending = PendingStart { creator, ids: TaskIds { pid, tid }, time, cpu, poll };
+        if out.extras.stacks.has_any(START_HOOKS) {
+            let (time_ns, cpu, poll) = (out.time, out.cpu, tasks.polls);
+            let pending = PendingStart { creator, ids: TaskIds { pid, tid }, time_ns, cpu, poll };
             self.pending_starts.insert(creator.tid, pending);
         } else {
             write_start(creator, TaskIds { pid, tid }, context, out);
@@ -176,7 +175,7 @@ impl ProcessFamily {
     }
 
     /// Writes the start that the FORK record announced, with the stack of this sample.
-    fn on_fork_tracepoint(&mut self, event: &SampleEvent<'_>, context: &mut Context, out: &mut Out<'_>) {
+    fn on_fork_sample(&mut self, event: &SampleEvent<'_>, context: &mut Context, out: &mut Out<'_>) {
         if let Some(start) = self.pending_starts.remove(&event.sample.tid) {
             write_start(start.creator, start.ids, context, out);
         }
@@ -189,7 +188,7 @@ impl ProcessFamily {
         }
     }
 
-    fn on_exit_tracepoint(&mut self, event: &SampleEvent<'_>, context: &mut Context, out: &mut Out<'_>) {
+    fn on_exit_sample(&mut self, event: &SampleEvent<'_>, context: &mut Context, out: &mut Out<'_>) {
         let ids = TaskIds { pid: event.sample.pid, tid: event.sample.tid };
         if is_valid_id(ids.tid) {
             self.on_exit(ids, 0, context, out);
@@ -260,30 +259,30 @@ impl ProcessFamily {
     /// Writes an exec: the end of one program and the start of the next under the same ids, with
     /// the same time.
     fn on_exec(&mut self, pid: u32, name: &[u8], context: &mut Context, out: &mut Out<'_>) {
-        let first = context.tasks.get(pid).and_then(|process| process.threads.keys().next().copied());
-        self.ensure_started(TaskIds { pid, tid: first.unwrap_or(pid) }, 0, context, out);
-        let (has_process, has_thread) =
+        let first_tid = context.tasks.get(pid).and_then(|process| process.threads.keys().next().copied());
+        self.ensure_started(TaskIds { pid, tid: first_tid.unwrap_or(pid) }, 0, context, out);
+        let (is_process_enabled, is_thread_enabled) =
             (context.groups.has(Group::PROCESS), context.groups.has(Group::THREAD));
         let ids = TaskIds { pid, tid: pid };
         let Some(process) = context.tasks.get(pid) else { return };
         // The thread that called exec has the id of the first thread by now; the others have ended.
-        let last = process.threads.values().next_back().copied().unwrap_or_default();
-        if has_thread {
+        let last_thread = process.threads.values().next_back().copied().unwrap_or_default();
+        if is_thread_enabled {
             for (tid, thread) in &process.threads {
                 payload::write_thread(hook::THREAD_END, ids, TaskIds { pid, tid: *tid }, thread, out);
             }
         }
-        if has_process {
+        if is_process_enabled {
             payload::write_process(hook::PROCESS_END, ids, pid, process, 0, out);
         }
-        let others: Vec<u32> = process.threads.keys().copied().filter(|tid| *tid != pid).collect();
-        for tid in others {
+        let other_tids: Vec<u32> = process.threads.keys().copied().filter(|tid| *tid != pid).collect();
+        for tid in other_tids {
             context.tasks.remove_thread(tid);
         }
         context.tasks.update_after_exec(pid, name, out.time);
         let affinity = facts::read_affinity(pid);
-        let affinity = if affinity == 0 { last.affinity } else { affinity };
-        let thread = LiveThread { name: ThreadName::new(name), affinity, seen_in_scan: 0, ..last };
+        let affinity = if affinity == 0 { last_thread.affinity } else { affinity };
+        let thread = LiveThread { name: ThreadName::new(name), affinity, seen_in_scan: 0, ..last_thread };
         context.tasks.insert_thread(pid, pid, thread);
         write_start(ids, ids, context, out);
     }
@@ -292,14 +291,15 @@ impl ProcessFamily {
 impl PendingStart {
     /// Writes the start without its stack.
     fn write(&self, context: &Context, out: &mut Out<'_>) {
-        let (now, sample) = ((out.time, out.cpu), out.sample.take());
-        (out.time, out.cpu) = (self.time, self.cpu);
+        let (origin, sample) = ((out.time, out.cpu), out.sample.take());
+        (out.time, out.cpu) = (self.time_ns, self.cpu);
         write_start(self.creator, self.ids, context, out);
-        ((out.time, out.cpu), out.sample) = (now, sample);
+        ((out.time, out.cpu), out.sample) = (origin, sample);
     }
 }
 
-/// Whether an id names a task: 0 stands for a task outside our PID namespace, −1 for a dead one.
+/// Returns whether an id names a task: 0 stands for a task outside our PID namespace, −1 for a dead
+/// one.
 fn is_valid_id(id: u32) -> bool {
     id != 0 && id != u32::MAX
 }
@@ -322,9 +322,9 @@ fn complete_program(event: &SampleEvent<'_>, context: &mut Context) {
     if !program.path.is_empty() && !program.command_line.is_empty() {
         return;
     }
-    let program_now = facts::read_program(pid, &program.image, true);
-    if !program_now.path.is_empty() {
-        process.program = Arc::new(program_now);
+    let current = facts::read_program(pid, &program.image, true);
+    if !current.path.is_empty() {
+        process.program = Arc::new(current);
     } else if program.path.is_empty() {
         // The process is gone: only the path passed to `execve` is left.
         let path = event.text(FILE_NAME_FIELD).to_vec();

@@ -11,7 +11,7 @@
 //! 1. Idle time is sampled too, as thread 0, so that the shares of a processor's time add up to
 //!    one.
 //! 2. Priority and DPC are the last that other families saw on the processor. Without context
-//!    switches the priority is 0, and without interrupts the bits are.
+//!    switches the priority is 0, and without interrupts the DPC and ISR bits are 0.
 //! 3. An event is written when a source starts, when its interval changes, and when it ends. The
 //!    last written interval of each source is kept.
 
@@ -98,25 +98,25 @@ impl EventFamily for ProfileFamily {
 
     /// Writes the sources that start, end or have a new interval.
     fn on_settings_change(&mut self, context: &mut Context, out: &mut Out<'_>) {
-        let now = Self::new(context);
-        for before in &self.sources {
-            match now.sources.iter().find(|source| source.id == before.id) {
-                Some(source) if source.interval != before.interval => {
-                    write_interval_change(source, before.interval, out);
+        let current = Self::new(context);
+        for old in &self.sources {
+            match current.sources.iter().find(|source| source.id == old.id) {
+                Some(source) if source.interval != old.interval => {
+                    write_interval_change(source, old.interval, out);
                 }
                 Some(_) => {}
-                None => write_collection(hook::PROFILE_END, before, out),
+                None => write_collection(hook::PROFILE_END, old, out),
             }
         }
-        for source in &now.sources {
-            if !self.sources.iter().any(|before| before.id == source.id) {
+        for source in &current.sources {
+            if !self.sources.iter().any(|old| old.id == source.id) {
                 write_collection(hook::PROFILE_START, source, out);
             }
         }
-        if self.counters != now.counters {
-            write_counter_names(&now.counters, out);
+        if self.counters != current.counters {
+            write_counter_names(&current.counters, out);
         }
-        *self = now;
+        *self = current;
     }
 }
 

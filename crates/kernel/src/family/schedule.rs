@@ -101,7 +101,7 @@ impl EventFamily for ScheduleFamily {
         ROWS
     }
 
-    /// Writes context switches of single threads. They have no tracepoint, and their records do not
+    /// Writes the context switches of scope `Own`, which has no tracepoints. The records do not
     /// name the other thread.
     fn on_sideband(&mut self, record: &SidebandRecord<'_>, context: &mut Context, out: &mut Out<'_>) {
         let Sideband::Switch { is_out, is_preempted } = record.body else { return };
@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn switch_out_has_state_reason_and_mode_of_windows() {
+    fn switch_out_maps_to_documented_state_reason_and_mode() {
         let values = |state| {
             let SwitchOut { state, reason, mode } = SwitchOut::new(7, state);
             (state, reason, mode)

@@ -56,7 +56,7 @@ static ROWS: &[Row<SystemCallFamily>] = &[
     ),
 ];
 
-/// Whether a symbol is an entry function of a system call.
+/// Returns whether a symbol is an entry function of a system call.
 pub(crate) fn is_entry_function(name: &str) -> bool {
     name.starts_with(ENTRY_PREFIX)
 }
@@ -66,7 +66,7 @@ impl EventFamily for SystemCallFamily {
         ROWS
     }
 
-    /// Finds the entry functions when their group is enabled first.
+    /// Finds the entry functions when their group is first enabled.
     fn on_settings_change(&mut self, context: &mut Context, _: &mut Out<'_>) {
         if context.groups.has(Group::SYSTEMCALL) && self.entries.is_empty() {
             self.entries = find_entry_addresses(kallsyms::find_address);
@@ -126,7 +126,7 @@ mod tests {
     #[test]
     #[cfg(target_arch = "x86_64")]
     fn numbers_map_to_the_kernels_entry_functions() {
-        let known = [
+        let expected = [
             (libc::SYS_read, "read"),
             (libc::SYS_stat, "newstat"),
             (libc::SYS_getppid, "getppid"),
@@ -137,11 +137,11 @@ mod tests {
             (libc::SYS_fchmodat2, "fchmodat2"),
             (libc::SYS_mseal, "mseal"),
         ];
-        for (number, name) in known {
+        for (number, name) in expected {
             let entries = find_entry_addresses(|symbol| u64::from(symbol == format!("__x64_sys_{name}")));
-            let found = entries.iter().enumerate().filter(|(_, address)| **address == 1);
-            let found: Vec<usize> = found.map(|(number, _)| number).collect();
-            assert_eq!(found, [usize::try_from(number).expect("the number is not negative")], "{name}");
+            let numbers = entries.iter().enumerate().filter(|(_, address)| **address == 1);
+            let numbers: Vec<usize> = numbers.map(|(number, _)| number).collect();
+            assert_eq!(numbers, [usize::try_from(number).expect("the number is negative")], "{name}");
         }
     }
 }

@@ -29,7 +29,7 @@ pub(crate) fn assert_queued(queue: &mut RecordQueue, expected: &[&str]) {
     while let Some(next) = queue.peek() {
         let mut bytes = vec![0; next.length];
         queue.pop_into(&mut bytes);
-        let record = Record::parse(&bytes, 0).expect("the record is valid");
+        let record = Record::parse(&bytes, 0).expect("invalid record");
         let descriptor = record.descriptor();
         let hook = record.hook().unwrap_or(descriptor.opcode.into());
         written.push(format!("{hook:04x}{:02x}{}", descriptor.version, to_hex(record.payload())));
@@ -60,7 +60,7 @@ pub(crate) fn run_row<F: EventFamily>(
         positions.push(Some(TracepointField { offset, size, is_signed: false, is_data_loc: false }));
         raw.extend_from_slice(field);
     }
-    let row = F::rows().iter().find(|row| row.spec.name() == name).expect("a row has this name");
+    let row = F::rows().iter().find(|row| row.spec.name() == name).expect("no row has this name");
     let event = SampleEvent { sample: PerfSample { raw: &raw, ..sample }, fields: &positions, source_id: 19 };
     (row.on_sample)(family, &event, context, out);
 }

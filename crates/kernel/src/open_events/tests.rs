@@ -17,8 +17,8 @@ fn own_fault_settings() -> CaptureSettings {
 
 /// Opens the ring of a processor; skips the test and returns `None` if that is not possible here.
 fn open_ring_or_skip(settings: &CaptureSettings, cpu: i32) -> Option<PerfRing> {
-    let owner = Targets::ring_owner(settings.scope);
-    let event = PerfEvent::open(&task_records_attr(settings), owner, cpu);
+    let target = Targets::ring_target(settings.scope);
+    let event = PerfEvent::open(&task_records_attr(settings), target, cpu);
     let ring = event.and_then(|event| PerfRing::new(event, settings.ring_bytes));
     ring.map_err(|error| skip::skip("perf events of one's own threads", &error.to_string())).ok()
 }
@@ -29,54 +29,52 @@ fn event_replaces_the_one_of_the_same_thread_and_processor() {
     let Some(ring) = open_ring_or_skip(&settings, 0) else { return };
     let rings = [Arc::clone(ring.event())];
     let mut open_events = OpenEvents::new_empty(&settings);
-    open_events.apply_settings(&settings, &rings).expect("the events open");
+    open_events.apply_settings(&settings, &rings).expect("the events do not open");
     let mut before = BTreeMap::new();
     for row in open_events.rows.values_mut() {
         // This order arises when threads with lower ids are found later.
         row.events.reverse();
         before.extend(row.events.iter().map(|(id, event)| ((event.target(), event.cpu()), *id)));
     }
-    assert!(before.len() >= 2, "the threads of this test at least: {before:?}");
+    assert!(before.len() >= 2, "this test has at least two threads: {before:?}");
     settings.stacks = vec![hook::DEMAND_ZERO_FAULT];
-    open_events.apply_settings(&settings, &rings).expect("the events open again");
-    let mut followed = 0;
+    open_events.apply_settings(&settings, &rings).expect("the events do not open again");
+    let mut replacing_count = 0;
     for (id, event) in open_events.rows.values().flat_map(|row| &row.events) {
-        let replaces = open_events.routes.get(id).expect("each open event has a route").replaces;
+        let replaces = open_events.routes.get(id).expect("an open event has no route").replaces;
         // Threads that have ended meanwhile are gone; there are no new ones.
         assert_eq!(replaces, before.get(&(event.target(), event.cpu())).copied());
-        followed += usize::from(replaces.is_some());
+        replacing_count += usize::from(replaces.is_some());
     }
-    assert!(followed >= 2, "{followed} events replace another");
+    assert!(replacing_count >= 2, "{replacing_count} events replace another");
 }
 
 #[test]
-fn only_the_rings_report_tasks_of_their_owner() {
+fn only_the_rings_report_tasks_of_their_target() {
     let settings = own_fault_settings();
     let Some(ring) = open_ring_or_skip(&settings, 0) else { return };
     let mut open_events = OpenEvents::new_empty(&settings);
-    open_events.apply_settings(&settings, &[Arc::clone(ring.event())]).expect("the events open");
-    let this = rustix::thread::gettid().as_raw_nonzero().get();
-    let task_events =
-        |thread| open_events.task_events.iter().filter(|event| event.target() == thread).count();
-    assert_eq!((task_events(this), task_events(Targets::ring_owner(CaptureScope::Own))), (1, 0));
-    let faults = |thread| {
+    open_events.apply_settings(&settings, &[Arc::clone(ring.event())]).expect("the events do not open");
+    let own_tid = rustix::thread::gettid().as_raw_nonzero().get();
+    let task_count = |thread| open_events.task_events.iter().filter(|event| event.target() == thread).count();
+    assert_eq!((task_count(own_tid), task_count(Targets::ring_target(CaptureScope::Own))), (1, 0));
+    let fault_count = |thread| {
         let events = open_events.rows.values().flat_map(|row| &row.events);
         events.filter(|(_, event)| event.target() == thread).count()
     };
-    assert_eq!((faults(this), faults(Targets::ring_owner(CaptureScope::Own))), (1, 1));
+    assert_eq!((fault_count(own_tid), fault_count(Targets::ring_target(CaptureScope::Own))), (1, 1));
 }
 
 #[test]
-fn tracepoint_with_other_fields_is_missing_but_no_error() {
+fn tracepoint_with_other_fields_counts_as_missing() {
     let mut settings = own_fault_settings();
     settings.scope = CaptureScope::Everything;
     let mut open_events = OpenEvents::new_empty(&settings);
-    let format =
-        Arc::new(TracepointFormat::parse("name: page_fault_user\nID: 1\n").expect("the format is valid"));
+    let format = Arc::new(TracepointFormat::parse("name: page_fault_user\nID: 1\n").expect("invalid format"));
     for name in ["page_fault_user", "page_fault_kernel"] {
         open_events.formats.insert(("exceptions", name), Some(Arc::clone(&format)));
     }
-    open_events.apply_settings(&settings, &[]).expect("the other events open");
+    open_events.apply_settings(&settings, &[]).expect("the other events do not open");
     let has = |name: &str| open_events.missing.iter().any(|missing| missing == name);
     assert!(
         has("exceptions:page_fault_user") && has("exceptions:page_fault_kernel"),
@@ -88,7 +86,7 @@ fn tracepoint_with_other_fields_is_missing_but_no_error() {
 #[test]
 fn rejected_filter_means_that_the_tracepoint_is_missing() {
     let mut specs = families::specs().map(|(_, spec)| spec);
-    let spec = specs.find(|spec| spec.filter.is_some()).expect("a row with a filter");
+    let spec = specs.find(|spec| spec.filter.is_some()).expect("no row has a filter");
     let to_error = |number| convert_filter_error(spec, io::Error::from_raw_os_error(number));
     assert!(matches!(to_error(libc::EINVAL), Error::NotSupported { .. }));
     assert!(matches!(to_error(libc::EPERM), Error::NotPermitted { .. }));
@@ -101,7 +99,7 @@ fn events_are_opened_on_the_processors_of_their_rings() {
     // The rings look like this when processor 0 is offline.
     let Some(ring) = open_ring_or_skip(&settings, 1) else { return };
     let mut open_events = OpenEvents::new_empty(&settings);
-    open_events.apply_settings(&settings, &[Arc::clone(ring.event())]).expect("the events open");
+    open_events.apply_settings(&settings, &[Arc::clone(ring.event())]).expect("the events do not open");
     let rows = open_events.rows.values().flat_map(|row| row.events.iter().map(|(_, event)| event));
     let all: Vec<i32> = rows.chain(&open_events.task_events).map(PerfEvent::cpu).collect();
     assert!(all.len() >= 3 && all.iter().all(|cpu| *cpu == 1), "{all:?}");
@@ -115,12 +113,12 @@ fn only_limited_rings_limit_stack_copies() {
         stack_bytes: 64 << 10,
         ..own_fault_settings()
     };
-    let copies = |stack_limit_bytes| {
+    let copy_sizes = |stack_limit_bytes| {
         let mut open_events = OpenEvents::new_empty(&settings);
         open_events.stack_limit_bytes = stack_limit_bytes;
-        open_events.apply_settings(&settings, &[]).expect("the row opens on no processor");
+        open_events.apply_settings(&settings, &[]).expect("the row does not open");
         open_events.rows.values().map(|row| row.attr.sample_stack_user).collect::<Vec<u32>>()
     };
-    assert_eq!(copies(None), [0xFFF0], "whatever the ring size");
-    assert_eq!(copies(Some(2 << 10)), [2 << 10]);
+    assert_eq!(copy_sizes(None), [0xFFF0], "whatever the ring size");
+    assert_eq!(copy_sizes(Some(2 << 10)), [2 << 10]);
 }

@@ -7,7 +7,7 @@
 //!
 //! 1. Records that were taken do not count as waiting: a session takes records up to a certain time
 //!    and leaves newer ones, so the queue may never be empty.
-//! 2. When more bytes are taken than waiting, and there are enough of them, the waiting bytes move
+//! 2. When more bytes are taken than waiting, and more than [`KEPT_BYTES`], the waiting bytes move
 //!    to the front. So at most one byte moves for each byte that was taken, and the
 //!    unused part is never larger than the waiting part or [`KEPT_BYTES`].
 //! 3. The entry of a record counts with its bytes: for the smallest records it is nearly as large.
@@ -26,8 +26,8 @@ pub struct QueuedRecord {
     pub length: usize,
     /// The time of the event, in raw counter units.
     pub raw: u64,
-    /// Whether this is the stack of the preceding record, whose time it repeats in the first eight
-    /// bytes of its payload.
+    /// Whether this is the stack or the registers of the preceding event, whose time it repeats in
+    /// the first eight bytes of its payload.
     pub is_stack: bool,
 }
 
@@ -36,6 +36,7 @@ pub struct QueuedRecord {
 pub(crate) struct RecordQueue {
     bytes: Vec<u8>,
     entries: Vec<QueueEntry>,
+    /// Index of the first waiting entry.
     next: usize,
 }
 
@@ -48,7 +49,6 @@ struct QueueEntry {
 }
 
 impl RecordQueue {
-    /// Returns the next record.
     pub(crate) fn peek(&self) -> Option<QueuedRecord> {
         let QueueEntry { length, raw, is_stack, .. } = *self.entries.get(self.next)?;
         Some(QueuedRecord { length, raw, is_stack })
@@ -73,7 +73,7 @@ impl RecordQueue {
         }
     }
 
-    /// Appends what `encode` writes. Returns whether encoding succeeded.
+    /// Appends the bytes that `encode` writes. Returns whether encoding succeeded.
     pub(super) fn push(
         &mut self,
         record: QueuedRecord,
@@ -95,7 +95,6 @@ impl RecordQueue {
         self.entries.last().map(|entry| entry.start)
     }
 
-    /// Overwrites the four bytes at a position.
     pub(super) fn overwrite_u32(&mut self, position: usize, value: u32) {
         if let Some(bytes) = self.bytes.get_mut(position..).and_then(|tail| tail.first_chunk_mut::<4>()) {
             *bytes = value.to_le_bytes();
@@ -135,7 +134,6 @@ impl RecordQueue {
 
 #[cfg(test)]
 impl RecordQueue {
-    /// Returns the number of waiting records.
     pub(super) fn len(&self) -> usize {
         self.entries.len() - self.next
     }

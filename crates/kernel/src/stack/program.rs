@@ -82,13 +82,12 @@ fn read_at(file: &mut File, offset: u64, size: u64, max_bytes: u64) -> io::Resul
     if bytes.len() as u64 == size { Ok(bytes) } else { Err(io::ErrorKind::UnexpectedEof.into()) }
 }
 
-/// Reads the tables of an ELF file.
 fn read_elf_tables(file: &mut File) -> io::Result<UnwindTables> {
-    let invalid = |_| io::Error::from(io::ErrorKind::InvalidData);
+    let to_error = |_| io::Error::from(io::ErrorKind::InvalidData);
     type ElfHeader = elf::FileHeader64<object::Endianness>;
-    let head = read_at(file, 0, size_of::<ElfHeader>() as u64, MAX_HEADER_BYTES)?;
-    let header = ElfHeader::parse(head.as_slice()).map_err(invalid)?;
-    let endian = header.endian().map_err(invalid)?;
+    let header_bytes = read_at(file, 0, size_of::<ElfHeader>() as u64, MAX_HEADER_BYTES)?;
+    let header = ElfHeader::parse(header_bytes.as_slice()).map_err(to_error)?;
+    let endian = header.endian().map_err(to_error)?;
     let mut tables = UnwindTables { base: read_load_base(file, header, endian)?, ..UnwindTables::default() };
     let (offset, size, count) =
         (header.e_shoff(endian), u64::from(header.e_shentsize(endian)), u64::from(header.e_shnum(endian)));
@@ -102,11 +101,12 @@ fn read_elf_tables(file: &mut File) -> io::Result<UnwindTables> {
     let names = names.ok_or(io::ErrorKind::InvalidData)?;
     let names = read_at(file, names.sh_offset(endian), names.sh_size(endian), MAX_HEADER_BYTES)?;
     for section in sections.iter().take(MAX_SECTIONS) {
-        let at = usize::try_from(section.sh_name(endian)).unwrap_or(usize::MAX);
-        let name = names.get(at..).and_then(|tail| tail.split(|byte| *byte == 0).next()).unwrap_or_default();
+        let from = usize::try_from(section.sh_name(endian)).unwrap_or(usize::MAX);
+        let name =
+            names.get(from..).and_then(|tail| tail.split(|byte| *byte == 0).next()).unwrap_or_default();
         let (start, size) = (section.sh_addr(endian), section.sh_size(endian));
         let range = start..start.saturating_add(size);
-        let mut content = || -> io::Result<Arc<[u8]>> {
+        let mut read_content = || -> io::Result<Arc<[u8]>> {
             let has_bytes = section.sh_type(endian) != elf::SHT_NOBITS;
             let max_bytes = if has_bytes { MAX_TABLE_BYTES } else { 0 };
             Ok(read_at(file, section.sh_offset(endian), size, max_bytes)?.into())
@@ -114,9 +114,9 @@ fn read_elf_tables(file: &mut File) -> io::Result<UnwindTables> {
         match name {
             b".text" if tables.text.is_none() => tables.text = Some(range),
             b".got" if tables.got.is_none() => tables.got = Some(range),
-            b".eh_frame" if tables.eh_frame.is_none() => tables.eh_frame = Some((range, content()?)),
+            b".eh_frame" if tables.eh_frame.is_none() => tables.eh_frame = Some((range, read_content()?)),
             b".eh_frame_hdr" if tables.eh_frame_hdr.is_none() => {
-                tables.eh_frame_hdr = Some((range, content()?));
+                tables.eh_frame_hdr = Some((range, read_content()?));
             }
             _ => {}
         }
@@ -151,8 +151,8 @@ mod tests {
 
     #[test]
     fn own_program_has_tables() {
-        let mut file = File::open("/proc/self/exe").expect("this program is readable");
-        let tables = read_elf_tables(&mut file).expect("this program has tables");
+        let mut file = File::open("/proc/self/exe").expect("this program is not readable");
+        let tables = read_elf_tables(&mut file).expect("this program has no tables");
         assert!(tables.eh_frame.is_some() && tables.text.is_some_and(|text| !text.is_empty()));
     }
 
@@ -165,12 +165,12 @@ mod tests {
     /// Copies this program to a file that only this user may write.
     fn copy_own_program() -> ProgramCopy {
         use std::os::unix::fs::{MetadataExt, PermissionsExt};
-        let folder = tempfile::tempdir().expect("the folder is created");
+        let folder = tempfile::tempdir().expect("no folder is created");
         let path = folder.path().join("copy");
-        std::fs::copy("/proc/self/exe", &path).expect("the program is copied");
-        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).expect("the mode is set");
-        let inode = std::fs::metadata(&path).expect("the copy exists").ino();
-        let path = path.to_str().expect("the path is UTF-8").to_owned();
+        std::fs::copy("/proc/self/exe", &path).expect("the program is not copied");
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).expect("the mode is not set");
+        let inode = std::fs::metadata(&path).expect("the copy does not exist").ino();
+        let path = path.to_str().expect("the path is not UTF-8").to_owned();
         ProgramCopy { _folder: folder, path, inode }
     }
 
@@ -179,7 +179,7 @@ mod tests {
         let ProgramCopy { _folder, path, inode } = copy_own_program();
         let range = 0x1000..0x2000;
         let mut found =
-            plain::find_plain_file(&path, rustix::fs::OFlags::NOFOLLOW).expect("the copy is a regular file");
+            plain::find_plain_file(&path, rustix::fs::OFlags::NOFOLLOW).expect("not a regular file");
         found.is_trusted = true;
         assert!(read_trusted_tables(&found).is_some());
         found.is_trusted = false;
@@ -188,44 +188,43 @@ mod tests {
         assert!(read_tables(u32::MAX, &range, &path, inode + 1).is_none(), "another file with this path");
         assert!(read_tables(u32::MAX, &range, "/dev/zero", 1).is_none());
         use std::os::unix::fs::PermissionsExt;
-        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o777)).expect("the mode is set");
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o777)).expect("the mode is not set");
         let answer = read_tables(u32::MAX, &range, &path, inode);
         assert!(answer.is_some_and(|tables| tables.is_none()), "writable by all users");
     }
 
     #[test]
     fn table_without_index_or_too_large_is_rejected() {
-        let program = std::fs::read("/proc/self/exe").expect("this program is readable");
+        let program = std::fs::read("/proc/self/exe").expect("this program is not readable");
         let is_rejected = |name: &[u8], replacement: &[u8]| {
             let mut bytes = program.clone();
             let mut windows = bytes.windows(name.len());
-            let at =
-                windows.rposition(|window| window == name).expect("the program contains the section name");
+            let at = windows.rposition(|window| window == name).expect("no such section name");
             bytes[at..at + replacement.len()].copy_from_slice(replacement);
-            let mut file = tempfile::tempfile().expect("the file is created");
-            io::Write::write_all(&mut file, &bytes).expect("the bytes are written");
+            let mut file = tempfile::tempfile().expect("no file is created");
+            io::Write::write_all(&mut file, &bytes).expect("the bytes are not written");
             read_elf_tables(&mut file).is_err()
         };
         assert!(is_rejected(b".eh_frame_hdr\0", b".xh"));
-        assert!(!is_rejected(b".eh_frame_hdr\0", b".eh"), "unchanged");
-        let mut file = tempfile::tempfile().expect("the file is created");
-        file.set_len(MAX_TABLE_BYTES + 1).expect("the length is set");
+        assert!(!is_rejected(b".eh_frame_hdr\0", b".eh"), "the name is unchanged");
+        let mut file = tempfile::tempfile().expect("no file is created");
+        file.set_len(MAX_TABLE_BYTES + 1).expect("the length is not set");
         assert!(read_at(&mut file, 0, MAX_TABLE_BYTES + 1, MAX_TABLE_BYTES).is_err());
     }
 
     #[test]
     fn file_that_is_not_elf_is_rejected() {
-        let mut file = tempfile::tempfile().expect("the file is created");
+        let mut file = tempfile::tempfile().expect("no file is created");
         assert!(read_elf_tables(&mut file).is_err());
-        let mut bytes = std::fs::read("/proc/self/exe").expect("this program is readable");
+        let mut bytes = std::fs::read("/proc/self/exe").expect("this program is not readable");
         for (cut, at) in [(64, 40), (200, 0), (4096, 56)] {
             bytes.truncate(bytes.len().min(1 << 20));
             let mut wrong = bytes.get(..cut).unwrap_or(&bytes).to_vec();
             if let Some(byte) = wrong.get_mut(at) {
                 *byte = 0xFF;
             }
-            let mut file = tempfile::tempfile().expect("the file is created");
-            io::Write::write_all(&mut file, &wrong).expect("the bytes are written");
+            let mut file = tempfile::tempfile().expect("no file is created");
+            io::Write::write_all(&mut file, &wrong).expect("the bytes are not written");
             assert!(read_elf_tables(&mut file).is_err(), "{cut}");
         }
     }

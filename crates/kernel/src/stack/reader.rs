@@ -3,10 +3,10 @@
 //! ```text
 //!   request ──▶ requests, in order ──▶ thread ──▶ answers, in the same order ──▶ next_answer
 //!                                        └ hangs: stuck_file names the file; dropping the reader
-//!                                          abandons the thread, and the owner starts another
+//!                                          abandons the thread, and the unwinder starts another
 //! ```
 //!
-//! - T1 No caller waits longer than its timeout, and none waits again before the next answer.
+//! - T1 No caller waits longer than its timeout. After a timeout, none waits until the next answer.
 //! - T2 Answers come in the order of requests, so the thread is working on the oldest pending one.
 //! - T3 An abandoned thread sends no answer, reads no further file and ends when its read returns.
 //! - T4 A thread that has ended is detected at once.
@@ -24,7 +24,7 @@ use crate::blocking::{self, READ_TIMEOUT};
 
 /// The largest number of requests that wait for the thread.
 const MAX_REQUESTS: usize = 64;
-/// The largest number of threads that hang or have not yet noticed that they were abandoned.
+/// The largest number of abandoned threads that have not ended.
 const MAX_ABANDONED: usize = 8;
 
 /// A file, independent of where it is mapped.
@@ -103,12 +103,12 @@ impl TableReader {
 
     fn start_with_counts(counts: &'static Mutex<ThreadCounts>, read: &ReadTables) -> Option<Self> {
         let running = {
-            let mut counted = lock_counts(counts);
-            if counted.abandoned_threads() >= MAX_ABANDONED {
+            let mut locked = lock_counts(counts);
+            if locked.abandoned_threads() >= MAX_ABANDONED {
                 return None;
             }
-            counted.threads = counted.threads.saturating_add(1);
-            counted.readers = counted.readers.saturating_add(1);
+            locked.threads = locked.threads.saturating_add(1);
+            locked.readers = locked.readers.saturating_add(1);
             RunningThread(counts)
         };
         let (requests, request_receiver) = sync_channel::<(u32, ModuleMapping)>(MAX_REQUESTS);
@@ -148,9 +148,10 @@ impl TableReader {
         true
     }
 
-    /// Returns the next answer. With `waits` it waits for a moment.
-    pub(super) fn next_answer(&mut self, waits: bool) -> Option<(ModuleFileKey, TableAnswer)> {
-        let answer = if waits && !self.has_timed_out { self.wait_for_answer() } else { self.poll_answer() };
+    /// Returns the next answer. With `should_wait` it waits for a moment.
+    pub(super) fn next_answer(&mut self, should_wait: bool) -> Option<(ModuleFileKey, TableAnswer)> {
+        let answer =
+            if should_wait && !self.has_timed_out { self.wait_for_answer() } else { self.poll_answer() };
         if answer.is_some() {
             self.has_timed_out = false;
             self.pending.pop_front();
@@ -167,11 +168,11 @@ impl TableReader {
 
     fn wait_for_answer(&mut self) -> Option<(ModuleFileKey, TableAnswer)> {
         let timeout = blocking::allowed_timeout(READ_TIMEOUT, None)?;
-        let begun = Instant::now();
+        let start = Instant::now();
         let answer = self.answers.recv_timeout(timeout);
         self.has_thread_ended = answer.as_ref().is_err_and(|error| *error == RecvTimeoutError::Disconnected);
         self.has_timed_out = answer.is_err();
-        blocking::charge_budget(begun.elapsed(), None, self.has_timed_out);
+        blocking::charge_budget(start.elapsed(), None, self.has_timed_out);
         answer.ok()
     }
 
@@ -214,16 +215,16 @@ mod tests {
             None
         });
         static TEST_COUNTS: Mutex<ThreadCounts> = Mutex::new(ThreadCounts::ZERO);
-        let mut hanging = 0;
+        let mut hanging_count = 0;
         while let Some(mut reader) = TableReader::start_with_counts(&TEST_COUNTS, &read) {
             let [first, second] = [build_mapping(7), build_mapping(8)];
             assert!(reader.request(1, &first) && reader.request(1, &first) && reader.request(1, &second));
             assert_eq!(reader.pending, [file(7), file(8)], "a file is requested once");
             assert_eq!(reader.stuck_file(Duration::ZERO), Some(file(7)));
-            hanging += 1;
-            assert!(hanging <= MAX_ABANDONED, "hanging threads are bounded");
+            hanging_count += 1;
+            assert!(hanging_count <= MAX_ABANDONED, "hanging threads are bounded");
         }
-        assert_eq!(hanging, MAX_ABANDONED);
+        assert_eq!(hanging_count, MAX_ABANDONED);
         drop(release);
         let deadline = Instant::now() + Duration::from_secs(60);
         while TableReader::start_with_counts(&TEST_COUNTS, &read).is_none() {
@@ -235,22 +236,22 @@ mod tests {
     #[test]
     fn panic_while_reading_is_detected_at_once() {
         const ONE_HOUR: Duration = Duration::from_secs(3600);
-        for waits in [true, false] {
+        for should_wait in [true, false] {
             let read: ReadTables = Arc::new(|_, mapping| match mapping.file.inode {
                 6 => None,
                 _ => panic!("intended by this test"),
             });
-            let mut reader = TableReader::start(&read).expect("the reader thread starts");
+            let mut reader = TableReader::start(&read).expect("the reader thread does not start");
             assert!(reader.request(1, &build_mapping(6)) && reader.request(1, &build_mapping(7)));
             let deadline = Instant::now() + Duration::from_secs(60);
-            let mut answered = 0;
+            let mut answer_count = 0;
             while reader.stuck_file(ONE_HOUR).is_none() {
                 assert!(Instant::now() < deadline, "the end of the thread was not detected");
-                answered += usize::from(reader.next_answer(waits).is_some());
+                answer_count += usize::from(reader.next_answer(should_wait).is_some());
                 std::thread::sleep(Duration::from_millis(1));
             }
             assert_eq!(
-                (answered, reader.stuck_file(ONE_HOUR)),
+                (answer_count, reader.stuck_file(ONE_HOUR)),
                 (1, Some(file(7))),
                 "the file on which the thread panicked"
             );

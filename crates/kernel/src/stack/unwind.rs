@@ -67,7 +67,7 @@ static MODULE_SETS: AtomicU64 = AtomicU64::new(0);
 pub(crate) struct StackUnwinder {
     processes: HashMap<u32, ProcessModules>,
     cache: CacheNative<MayAllocateDuringUnwind>,
-    /// The value of [`MODULE_SETS`] when the cache was empty.
+    /// The value of [`MODULE_SETS`] when the cache was created.
     sets_before_cache: u64,
     tables: HashMap<ModuleFileKey, Option<Arc<UnwindTables>>>,
     bytes: usize,
@@ -137,14 +137,14 @@ impl StackUnwinder {
         self.update_modules(sample.pid);
         self.limit_cache();
         let Some(ProcessModules { modules, .. }) = self.processes.get(&sample.pid) else { return false };
-        let mut read = |address: u64| {
+        let mut read_stack = |address: u64| {
             let offset = address.checked_sub(start.stack_pointer).ok_or(())?;
             let offset = usize::try_from(offset).map_err(|_| ())?;
             let word = sample.user_stack.get(offset..).and_then(|tail| tail.first_chunk::<8>()).ok_or(())?;
             Ok(u64::from_le_bytes(*word))
         };
         let mut frames =
-            modules.iter_frames(start.instruction_pointer, start.registers, &mut self.cache, &mut read);
+            modules.iter_frames(start.instruction_pointer, start.registers, &mut self.cache, &mut read_stack);
         let mut count = 0_usize;
         while let Ok(Some(frame)) = frames.next() {
             if count == max_frames {
@@ -277,11 +277,11 @@ impl StackUnwinder {
         }
         let size = tables.as_ref().map_or(0, |tables| tables.table_bytes());
         let total_bytes = self.bytes.saturating_add(size);
-        let kept = tables.filter(|_| total_bytes <= MAX_TABLE_BYTES);
-        if kept.is_some() {
+        let tables = tables.filter(|_| total_bytes <= MAX_TABLE_BYTES);
+        if tables.is_some() {
             self.bytes = total_bytes;
         }
-        self.tables.insert(file, kept);
+        self.tables.insert(file, tables);
     }
 }
 
@@ -328,14 +328,14 @@ mod tests {
 
     /// Returns a mapping of this program.
     fn find_own_mapping() -> ModuleMapping {
-        let exe = std::fs::read_link("/proc/self/exe").expect("the link of this program is readable");
+        let exe = std::fs::read_link("/proc/self/exe").expect("the link of this program is not readable");
         let is_own = |mapping: &ModuleMapping| std::path::Path::new(&mapping.path) == exe;
-        list_mappings(std::process::id()).find(is_own).expect("this program is mapped")
+        list_mappings(std::process::id()).find(is_own).expect("this program is not mapped")
     }
 
     #[test]
     fn missing_file_is_requested_again() {
-        let mut unwinder = StackUnwinder::new().expect("the reader thread starts");
+        let mut unwinder = StackUnwinder::new().expect("the reader thread does not start");
         let own_pid = std::process::id();
         let mut other = find_own_mapping();
         other.file.inode = other.file.inode.wrapping_add(1);
@@ -346,8 +346,8 @@ mod tests {
         assert!(!unwinder.add_mapping(own_pid, &other), "not read yet");
         unwinder.update_modules(own_pid);
         let entry = &unwinder.processes[&own_pid];
-        assert!(entry.files.is_empty() && entry.retry_at.is_none(), "nothing was mapped since");
-        unwinder.processes.get_mut(&own_pid).expect("the process has an entry").retry_at =
+        assert!(entry.files.is_empty() && entry.retry_at.is_none(), "nothing has been mapped since");
+        unwinder.processes.get_mut(&own_pid).expect("the process has no entry").retry_at =
             Some(Instant::now());
         // The thread may be late on a busy machine.
         for _ in 0..100 {
@@ -372,7 +372,7 @@ mod tests {
             Some(None)
         };
         let mut unwinder = StackUnwinder::with_reader(Arc::new(read), Duration::from_millis(20))
-            .expect("the reader thread starts");
+            .expect("the reader thread does not start");
         let own_pid = std::process::id();
         let mut other = find_own_mapping();
         other.file.inode = other.file.inode.wrapping_add(1);
@@ -394,7 +394,7 @@ mod tests {
 
     #[test]
     fn files_and_cache_are_bounded() {
-        let mut unwinder = StackUnwinder::new().expect("the reader thread starts");
+        let mut unwinder = StackUnwinder::new().expect("the reader thread does not start");
         unwinder.bytes = MAX_TABLE_BYTES;
         unwinder.processes.insert(1, ProcessModules::default());
         for inode in 0..=MAX_FILES as u64 {

@@ -38,7 +38,7 @@ const NETLINK_HEADER_BYTES: usize = 16;
 const CONNECTOR_HEADER_BYTES: usize = 20;
 const EVENT_OFFSET: usize = NETLINK_HEADER_BYTES + CONNECTOR_HEADER_BYTES;
 
-/// Size of the socket's receive buffer: enough for some ten thousand exits between two polls.
+/// Size of the socket's receive buffer: enough for about ten thousand exits between two polls.
 const RECEIVE_BUFFER_BYTES: usize = 16 << 20;
 /// The most messages that one call of [`Connector::drain`] receives.
 const MAX_MESSAGES: usize = 1 << 16;
@@ -59,12 +59,12 @@ pub(super) struct Connector {
     polls: u64,
 }
 
-/// How a thread ended.
+/// The reported exit of a thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct ThreadExit {
-    /// Encoded as `wait()` returns it.
+    /// The status, encoded as `wait()` returns it.
     status: u32,
-    /// In nanoseconds on the clock of perf records.
+    /// The time in nanoseconds on the clock of perf records.
     time: u64,
     /// The poll that received the message.
     poll: u64,
@@ -119,12 +119,11 @@ impl Connector {
         Some(exit.status)
     }
 
-    /// Drops the exit status of a thread.
     pub(super) fn remove_status(&mut self, thread: u32) {
         self.exits.remove(&thread);
     }
 
-    /// Whether the kernel reports exit statuses to this process.
+    /// Returns whether the kernel reports exit statuses to this process.
     pub(super) fn is_open(&self) -> bool {
         self.socket.is_some()
     }
@@ -160,9 +159,9 @@ fn build_message(body: &[u32]) -> Vec<u8> {
 #[derive(Debug, PartialEq, Eq)]
 struct ExitMessage {
     thread: u32,
-    /// Encoded as `wait()` returns it.
+    /// The status, encoded as `wait()` returns it.
     status: u32,
-    /// In nanoseconds on `CLOCK_MONOTONIC`.
+    /// The time in nanoseconds on `CLOCK_MONOTONIC`.
     time: u64,
 }
 

@@ -33,7 +33,7 @@ use crate::tracefs::{Tracefs, TracepointField};
 
 /// Bytes of stack copied with an exec: the gap, the pointers and a long command line.
 const STACK_BYTES: u32 = 16 << 10;
-/// Size of each processor's ring: some sixty programs between two polls.
+/// Size of each processor's ring: enough for about sixty execs between two polls.
 const RING_BYTES: usize = 1 << 20;
 /// The most execs that are kept.
 const MAX_EXECS: usize = 1 << 10;
@@ -58,18 +58,15 @@ const STACK_POINTER_REGISTER: Option<u64> = None;
 pub(super) struct Execs {
     rings: Vec<PerfRing>,
     file_name: Option<TracepointField>,
-    /// Execs by process id.
     by_process: HashMap<u32, Vec<Exec>>,
     /// Total number of execs in `by_process`.
     count: usize,
     poll: u32,
 }
 
-/// An exec of a program.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Exec {
-    /// In nanoseconds.
-    pub(super) time: u64,
+    pub(super) time_ns: u64,
     /// The path passed to `execve`.
     pub(super) file_name: Vec<u8>,
     /// The arguments, each with its terminating zero, cut at one byte more than a command line
@@ -158,7 +155,7 @@ impl Execs {
         for pid in new_processes {
             // After several execs `/proc` describes the last.
             let execs = self.by_process.get_mut(&pid);
-            let last = execs.and_then(|execs| execs.iter_mut().max_by_key(|exec| exec.time));
+            let last = execs.and_then(|execs| execs.iter_mut().max_by_key(|exec| exec.time_ns));
             if let Some(exec) = last.filter(|exec| exec.path.is_empty()) {
                 exec.complete_from_proc(pid);
             }
@@ -172,7 +169,7 @@ impl Execs {
                 .filter(|_| self.count < MAX_EXECS)?;
         let event = SampleEvent { sample, fields: &[self.file_name], source_id: 0 };
         let exec = Exec {
-            time: sample.time,
+            time_ns: sample.time,
             file_name: event.text(0).to_vec(),
             arguments: parse_arguments(u64_at(sample.user_regs, 0), sample.user_stack).unwrap_or_default(),
             path: Vec::new(),
@@ -185,13 +182,13 @@ impl Execs {
 
     /// Removes and returns the first exec of a process at or after `time`.
     pub(super) fn take_exec(&mut self, pid: u32, time: u64) -> Option<Exec> {
-        let is_present = |execs: &Vec<Exec>| execs.iter().any(|exec| exec.time >= time);
+        let is_present = |execs: &Vec<Exec>| execs.iter().any(|exec| exec.time_ns >= time);
         if !self.by_process.get(&pid).is_some_and(is_present) {
             self.drain();
         }
         let execs = self.by_process.get_mut(&pid)?;
-        execs.retain(|exec| exec.time >= time);
-        execs.sort_by_key(|exec| exec.time);
+        execs.retain(|exec| exec.time_ns >= time);
+        execs.sort_by_key(|exec| exec.time_ns);
         let exec = if execs.is_empty() { None } else { Some(execs.remove(0)) };
         if execs.is_empty() {
             self.by_process.remove(&pid);
@@ -235,10 +232,10 @@ mod tests {
     fn build_stack(arguments: &[&[u8]], gap: usize) -> Vec<u8> {
         let mut out = Vec::new();
         out.put_u64(arguments.len() as u64);
-        let mut at = STACK_ADDRESS + 8 * (arguments.len() as u64 + 2) + gap as u64;
+        let mut address = STACK_ADDRESS + 8 * (arguments.len() as u64 + 2) + gap as u64;
         for argument in arguments {
-            out.put_u64(at);
-            at += argument.len() as u64 + 1;
+            out.put_u64(address);
+            address += argument.len() as u64 + 1;
         }
         out.put_u64(0);
         out.resize(out.len() + gap, 0);
@@ -280,7 +277,7 @@ mod tests {
         let pid = std::process::id();
         let exec = |arguments: &[u8]| {
             let arguments = arguments.to_vec();
-            let mut exec = Exec { time: 0, file_name: vec![], arguments, path: vec![], poll: 0 };
+            let mut exec = Exec { time_ns: 0, file_name: vec![], arguments, path: vec![], poll: 0 };
             exec.complete_from_proc(pid);
             exec
         };
@@ -293,11 +290,11 @@ mod tests {
 
     #[test]
     fn take_exec_returns_the_next_of_several() {
-        let exec = |time| Exec { time, file_name: vec![], arguments: vec![], path: vec![], poll: 0 };
+        let exec = |time_ns| Exec { time_ns, file_name: vec![], arguments: vec![], path: vec![], poll: 0 };
         let mut execs = Execs::default();
         execs.by_process.insert(7, vec![exec(30), exec(20), exec(10)]);
-        assert_eq!(execs.take_exec(7, 15).map(|exec| exec.time), Some(20));
-        assert_eq!(execs.take_exec(7, 25).map(|exec| exec.time), Some(30));
+        assert_eq!(execs.take_exec(7, 15).map(|exec| exec.time_ns), Some(20));
+        assert_eq!(execs.take_exec(7, 25).map(|exec| exec.time_ns), Some(30));
         assert_eq!(execs.take_exec(7, 0), None);
         execs.by_process.insert(8, vec![exec(30)]);
         (0..KEPT_POLLS).for_each(|_| execs.poll());

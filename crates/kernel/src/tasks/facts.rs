@@ -26,7 +26,7 @@ use crate::proc;
 const MAX_READ_BYTES: u64 = 64 << 10;
 /// The most bytes of arguments that a command line shows.
 pub(crate) const MAX_COMMAND_LINE_BYTES: usize = 8 << 10;
-/// Linux' value for a process without an audit session, and the documented value for a process
+/// Linux's value for a process without an audit session, and the documented value for a process
 /// without a session.
 pub(crate) const NO_SESSION: u32 = u32::MAX;
 
@@ -57,11 +57,11 @@ pub(crate) struct ProcStat {
     pub(crate) state: u8,
     pub(crate) parent: u32,
     pub(crate) faults: u64,
-    /// On the scale of the scheduler's tracepoints: 0 is the highest, 139 the lowest.
+    /// The priority on the scale of the scheduler's tracepoints: 0 is the highest, 139 the lowest.
     pub(crate) priority: i64,
     pub(crate) start_ticks: u64,
-    /// Encoded as `wait()` returns it; 0 while the process runs, and for readers without
-    /// permission.
+    /// The exit code, encoded as `wait()` returns it; 0 while the process runs, and for readers
+    /// without permission.
     pub(crate) exit_code: u32,
 }
 
@@ -117,7 +117,7 @@ fn parse_stat(text: &[u8]) -> Option<ProcStat> {
 }
 
 impl ProcStat {
-    /// Whether the task has ended and waits for its parent.
+    /// Returns whether the task has ended and waits for its parent.
     pub(crate) fn is_zombie(&self) -> bool {
         matches!(self.state, b'Z' | b'X')
     }
@@ -163,8 +163,8 @@ pub(crate) fn read_arguments(pid: u32) -> Option<Vec<u8>> {
 
 /// Joins arguments into one line.
 pub(crate) fn join_arguments(bytes: &[u8], has_just_started: bool) -> String {
-    let kept = bytes.get(..MAX_COMMAND_LINE_BYTES).unwrap_or(bytes);
-    let mut arguments = kept.strip_suffix(&[0]).unwrap_or(kept);
+    let shown_bytes = bytes.get(..MAX_COMMAND_LINE_BYTES).unwrap_or(bytes);
+    let mut arguments = shown_bytes.strip_suffix(&[0]).unwrap_or(shown_bytes);
     if !has_just_started {
         // A program that changes its title fills the remaining bytes of its arguments with zeros.
         while let Some(shorter) = arguments.strip_suffix(&[0]) {
@@ -180,7 +180,7 @@ pub(crate) fn join_arguments(bytes: &[u8], has_just_started: bool) -> String {
             push_quoted(&String::from_utf8_lossy(argument), &mut line);
         }
     }
-    if bytes.len() > kept.len() {
+    if bytes.len() > shown_bytes.len() {
         line.push('…');
     }
     line
@@ -239,16 +239,16 @@ fn parse_status(text: &str) -> ProcStatus {
     let mut sizes = MemorySizes::default();
     for (key, value) in text.lines().filter_map(|line| line.split_once(':')) {
         let mut words = value.split_ascii_whitespace();
-        let mut kilobytes =
+        let mut size_bytes =
             || words.next().and_then(|word| word.parse::<u64>().ok()).unwrap_or(0).saturating_mul(1024);
         match key {
             "Uid" => status.user = value.split_ascii_whitespace().nth(1).and_then(|uid| uid.parse().ok()),
             "NSpid" => status.inner_pid = innermost_id(value),
-            "VmPeak" => sizes.peak_virtual = kilobytes(),
-            "VmSize" => sizes.virtual_size = kilobytes(),
-            "VmHWM" => sizes.peak_resident = kilobytes(),
-            "VmRSS" => sizes.resident = kilobytes(),
-            "RssAnon" | "VmSwap" => sizes.private = sizes.private.saturating_add(kilobytes()),
+            "VmPeak" => sizes.peak_virtual = size_bytes(),
+            "VmSize" => sizes.virtual_size = size_bytes(),
+            "VmHWM" => sizes.peak_resident = size_bytes(),
+            "VmRSS" => sizes.resident = size_bytes(),
+            "RssAnon" | "VmSwap" => sizes.private = sizes.private.saturating_add(size_bytes()),
             _ => continue,
         }
     }
@@ -256,7 +256,7 @@ fn parse_status(text: &str) -> ProcStatus {
     status
 }
 
-/// Returns the last id in `NSpid` if it lists more than ours.
+/// Returns the last id in `NSpid` if it lists others than ours.
 fn innermost_id(ids: &str) -> Option<u32> {
     ids.split_ascii_whitespace().skip(1).last().and_then(|id| id.parse().ok())
 }
@@ -297,7 +297,6 @@ pub(crate) fn read_audit_session(pid: u32) -> u32 {
     std::str::from_utf8(&text).ok().and_then(|text| text.trim().parse().ok()).unwrap_or(NO_SESSION)
 }
 
-/// Whether this process has `CAP_SYS_PTRACE`.
 pub(crate) fn has_cap_sys_ptrace() -> bool {
     const CAP_SYS_PTRACE: u64 = 1 << 19;
     let status = read_bounded("/proc/self/status").unwrap_or_default();

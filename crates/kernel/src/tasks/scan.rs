@@ -29,7 +29,7 @@ impl Tasks {
         for pid in proc::list_processes() {
             let Some(stat) = facts::read_stat(&pid.to_string()) else { continue };
             let unconfirmed_poll = self.poll_if_unconfirmed(stat.start_ticks);
-            match self.get(pid).map(|known| known.start_ticks.abs_diff(stat.start_ticks) <= 1) {
+            match self.get(pid).map(|existing| existing.start_ticks.abs_diff(stat.start_ticks) <= 1) {
                 Some(true) => self.refresh_user(pid),
                 // The exit of the known process and the start of this one are both in a ring.
                 Some(false) if unconfirmed_poll.is_some() => continue,
@@ -77,9 +77,10 @@ impl Tasks {
             if stat.is_zombie() {
                 continue;
             }
-            if let Some(known) = self.get_mut(pid).and_then(|process| process.threads.get_mut(&tid)) {
-                let now = LiveThread::from_proc(tid, &stat);
-                (known.seen_in_scan, known.priority, known.affinity) = (scan, now.priority, now.affinity);
+            if let Some(existing) = self.get_mut(pid).and_then(|process| process.threads.get_mut(&tid)) {
+                let current = LiveThread::from_proc(tid, &stat);
+                (existing.seen_in_scan, existing.priority, existing.affinity) =
+                    (scan, current.priority, current.affinity);
                 continue;
             }
             let unconfirmed_poll = self.poll_if_unconfirmed(stat.start_ticks);
@@ -96,23 +97,23 @@ impl Tasks {
     /// yet counts as seen by the one before.
     fn remove_unseen(&mut self, previous_scan: u32) {
         let scan = self.scans;
-        let mut gone = Vec::new();
+        let mut unseen = Vec::new();
         for (pid, process) in self.iter_processes_mut() {
             let last_seen = process.seen_in_scan;
             if last_seen == 0 {
                 process.seen_in_scan = previous_scan;
             } else if last_seen != scan && last_seen < previous_scan {
-                gone.extend(process.threads.keys().map(|tid| (pid, *tid)));
+                unseen.extend(process.threads.keys().map(|tid| (pid, *tid)));
             }
             for (tid, thread) in &mut process.threads {
                 if thread.seen_in_scan == 0 {
                     thread.seen_in_scan = previous_scan;
                 } else if thread.seen_in_scan != scan && thread.seen_in_scan < previous_scan {
-                    gone.push((pid, *tid));
+                    unseen.push((pid, *tid));
                 }
             }
         }
-        for (pid, tid) in gone {
+        for (pid, tid) in unseen {
             self.remove_thread(tid);
             if self.get(pid).is_some_and(|process| process.threads.is_empty()) {
                 self.remove(pid);

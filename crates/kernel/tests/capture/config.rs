@@ -1,6 +1,8 @@
 //! System configuration events, compared with what the machine itself reports.
 
-use traceweir_format::kernel::hook::CONFIG_NETWORK;
+use traceweir_format::kernel::hook::{
+    CONFIG_CPU, CONFIG_NETWORK, CONFIG_NIC, CONFIG_PROCESSOR_GROUP, CONFIG_PROCESSORS,
+};
 use traceweir_format::spec::event::class;
 use traceweir_kernel::{CaptureSettings, Group, Groups};
 
@@ -11,18 +13,21 @@ fn read_trimmed(path: &str) -> String {
     std::fs::read_to_string(path).unwrap_or_default().trim().to_owned()
 }
 
-/// Returns the configuration events with an opcode.
-fn select_opcode(events: &[DecodedEvent], opcode: u8) -> impl Iterator<Item = &DecodedEvent> {
-    events.iter().filter(move |event| event.class == class::CONFIG && event.opcode == opcode)
+/// Event types of SysConfigEx.
+const OS_INFO: u8 = 32;
+const VOLUME_MAPPING: u8 = 35;
+
+fn select_hook(events: &[DecodedEvent], hook: u16) -> impl Iterator<Item = &DecodedEvent> {
+    events.iter().filter(move |event| event.hook == Some(hook))
 }
 
 #[test]
 fn session_contains_the_system_configuration() {
     again(5, || {
         let Some(events) = capture(&CaptureSettings::default(), || {}) else { return };
-        let cpu = select_opcode(&events, 0x0A).next().expect("the processor event is captured");
-        assert_eq!(select_opcode(&events, 0x0A).count(), 1, "once, at the end");
-        assert_eq!(cpu.header.0, std::process::id());
+        let cpu = select_hook(&events, CONFIG_CPU).next().expect("no processor event is captured");
+        assert_eq!(select_hook(&events, CONFIG_CPU).count(), 1, "once, at the end");
+        assert_eq!(cpu.header_ids.0, std::process::id());
         let memory = read_trimmed("/proc/meminfo");
         let kib: u64 = memory.split_whitespace().nth(1).unwrap().parse().unwrap();
         assert_eq!(cpu.number("MemSize"), kib / 1024);
@@ -31,11 +36,11 @@ fn session_contains_the_system_configuration() {
         let online =
             read_trimmed("/proc/cpuinfo").lines().filter(|line| line.starts_with("processor")).count() as u64;
         assert_eq!(cpu.number("NumberOfProcessors"), online);
-        assert_eq!(select_opcode(&events, 0x23).count() as u64, online);
-        let groups = select_opcode(&events, 0x1A).next().expect("the group event is captured");
-        let set: u32 = groups.fields.numbers("Affinity").iter().map(|mask| mask.count_ones()).sum();
-        assert_eq!(u64::from(set), online);
-        let adapters = select_opcode(&events, 0x0D);
+        assert_eq!(select_hook(&events, CONFIG_PROCESSORS).count() as u64, online);
+        let groups = select_hook(&events, CONFIG_PROCESSOR_GROUP).next().expect("no group event is captured");
+        let count: u32 = groups.fields.numbers("Affinity").iter().map(|mask| mask.count_ones()).sum();
+        assert_eq!(u64::from(count), online);
+        let adapters = select_hook(&events, CONFIG_NIC);
         let mut names: Vec<_> = adapters.map(|event| event.text("NICDescription").to_owned()).collect();
         names.sort_unstable();
         let mut expected: Vec<_> = std::fs::read_dir("/sys/class/net")
@@ -45,20 +50,22 @@ fn session_contains_the_system_configuration() {
             .retain(|name: &String| std::path::Path::new(&format!("/sys/class/net/{name}/ifindex")).exists());
         expected.sort_unstable();
         assert_eq!(names, expected);
-        let first = events.iter().find(|event| event.class == class::CONFIG).expect("the record is valid");
+        let first = events.iter().find(|event| event.class == class::CONFIG).expect("no configuration event");
         let first = (first.hook, first.number("TcpTimedWaitDelay"));
         assert_eq!(first, (Some(CONFIG_NETWORK), 60), "the first configuration event");
-        let find_sys_config_ex = |opcode| {
+        let find_sys_config = |opcode| {
             events.iter().find(|event| event.class == class::SYS_CONFIG_EX && event.opcode == opcode).unwrap()
         };
         assert!(
-            find_sys_config_ex(32).text("BuildLab").starts_with(&read_trimmed("/proc/sys/kernel/osrelease"))
+            find_sys_config(OS_INFO)
+                .text("BuildLab")
+                .starts_with(&read_trimmed("/proc/sys/kernel/osrelease"))
         );
         assert_eq!(
             (
-                find_sys_config_ex(35).text("NtPath"),
-                find_sys_config_ex(35).text("DosPath"),
-                find_sys_config_ex(35).header
+                find_sys_config(VOLUME_MAPPING).text("NtPath"),
+                find_sys_config(VOLUME_MAPPING).text("DosPath"),
+                find_sys_config(VOLUME_MAPPING).header_ids
             ),
             ("/", "/", (0, 0))
         );

@@ -17,7 +17,8 @@ pub(crate) struct DecodedEvent {
     pub(crate) class: Guid,
     pub(crate) opcode: u8,
     pub(crate) hook: Option<u16>,
-    pub(crate) header: (u32, u32),
+    /// Process and thread id in the header.
+    pub(crate) header_ids: (u32, u32),
     pub(crate) fields: Fields,
     pub(crate) payload: Vec<u8>,
 }
@@ -46,11 +47,7 @@ pub(crate) fn capture(settings: &CaptureSettings, work: impl FnOnce()) -> Option
     capture.end(&NanosecondClock);
     for cpu in 0..cpu_count() {
         while let Some((next, bytes)) = support::pop_record(&mut capture, cpu) {
-            events.extend(decode_event(
-                &Record::parse(&bytes, cpu).expect("the record is valid"),
-                cpu,
-                next.raw,
-            ));
+            events.extend(decode_event(&Record::parse(&bytes, cpu).expect("invalid record"), cpu, next.raw));
         }
     }
     assert_eq!(capture.lost(), 0);
@@ -71,7 +68,7 @@ fn decode_event(record: &Record<'_>, cpu: u16, raw: u64) -> Option<DecodedEvent>
         class,
         opcode: descriptor.opcode,
         hook: record.hook(),
-        header: (record.process_id(), record.thread_id()),
+        header_ids: (record.process_id(), record.thread_id()),
         fields: Fields::parse(record),
         payload: record.payload().to_vec(),
     })

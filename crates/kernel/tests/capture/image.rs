@@ -64,7 +64,7 @@ int main(int argc, char **argv) {
 /// Builds the program and its library with these options in a temporary directory. Returns `None`
 /// if there is no compiler.
 fn build_program(program: &[&str], library: &[&str]) -> Option<tempfile::TempDir> {
-    let folder = tempfile::tempdir().expect("the folder is created");
+    let folder = tempfile::tempdir().expect("no folder is created");
     let at = |name: &str| folder.path().join(name);
     std::fs::write(at("program.c"), PROGRAM).unwrap();
     std::fs::write(at("library.c"), "int answer(void) { return 42; }\n").unwrap();
@@ -90,19 +90,19 @@ impl RunningProgram {
     fn start(folder: &Path, more: &[&str]) -> Self {
         let mut command = Command::new(folder.join("program"));
         command.arg(folder.join("library.so")).args(more);
-        Self::from_command(command).expect("the program starts")
+        Self::from_command(command).expect("the start fails")
     }
 
     fn from_command(mut command: Command) -> Option<Self> {
         let mut child =
-            command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("the program starts");
+            command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("the start fails");
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines().map(Result::unwrap);
         let Some(first) = lines.next() else {
             drop(child.stdin.take());
             let _ = child.wait();
             return None;
         };
-        let (pid, base) = first.split_once(" 0x").expect("the program prints two words");
+        let (pid, base) = first.split_once(" 0x").expect("the program does not print two words");
         let maps = lines.take_while(|line| line != "end").collect();
         let library = u64::from_str_radix(base, 16).unwrap();
         Some(Self { pid: pid.parse().unwrap(), library, maps, child })
@@ -114,10 +114,18 @@ impl RunningProgram {
     }
 }
 
+/// Consecutive mappings of one file.
+struct MappedFile {
+    name: String,
+    base: u64,
+    end: u64,
+    has_code: bool,
+}
+
 /// Returns the images in a memory map by base: from the first byte of a file to the end of its last
 /// mapping.
 fn parse_images(maps: &[String]) -> BTreeMap<u64, (u64, String)> {
-    let mut files: Vec<(String, u64, u64, bool)> = Vec::new();
+    let mut files: Vec<MappedFile> = Vec::new();
     for line in maps {
         let words: Vec<&str> = line.split_whitespace().collect();
         let (range, rights, offset) = (words[0], words[1], words[2]);
@@ -127,14 +135,16 @@ fn parse_images(maps: &[String]) -> BTreeMap<u64, (u64, String)> {
         let (start, end, offset) = (hex(start), hex(end), hex(offset));
         let is_code = rights.contains('x');
         match files.last_mut() {
-            Some(last) if last.0 == name && name.starts_with('/') => {
-                (last.2, last.3) = (end, last.3 | is_code);
+            Some(last) if last.name == name && name.starts_with('/') => {
+                (last.end, last.has_code) = (end, last.has_code | is_code);
             }
-            _ => files.push((name.to_owned(), start - offset, end, is_code)),
+            _ => {
+                files.push(MappedFile { name: name.to_owned(), base: start - offset, end, has_code: is_code })
+            }
         }
     }
-    let code = files.into_iter().filter(|file| file.3 && file.0 != "[vsyscall]");
-    code.map(|(name, start, end, _)| (start, (end - start, name))).collect()
+    let images = files.into_iter().filter(|file| file.has_code && file.name != "[vsyscall]");
+    images.map(|file| (file.base, (file.end - file.base, file.name))).collect()
 }
 
 /// Returns the images of a process in events with this opcode, by base.
@@ -161,7 +171,7 @@ fn read_build_id(file: &Path) -> Option<Vec<u8>> {
     let digits = text
         .split("Build ID: ")
         .nth(1)
-        .expect("readelf prints a build id")
+        .expect("readelf prints no build id")
         .split_whitespace()
         .next()
         .unwrap();
@@ -180,7 +190,7 @@ fn assert_ids_precede_images(events: &[DecodedEvent]) {
             assert_eq!((event.class, event.cpu, event.raw), (class::IMAGE_ID, image.cpu, image.raw));
             assert_eq!(event.number("ImageBase"), image.number("ImageBase"));
             assert_eq!(event.number("ProcessId"), image.number("ProcessId"));
-            assert_eq!(u64::from(event.header.0), image.number("ProcessId"));
+            assert_eq!(u64::from(event.header_ids.0), image.number("ProcessId"));
         }
         assert_eq!((info.opcode, info.number("ImageSize")), (ID_INFO, image.number("ImageSize")));
         let name = image.text("FileName");
@@ -197,7 +207,7 @@ fn settings() -> CaptureSettings {
 }
 
 fn canonical_path(path: &Path) -> PathBuf {
-    path.canonicalize().expect("the path is known")
+    path.canonicalize().expect("the path does not exist")
 }
 
 #[test]
@@ -217,9 +227,10 @@ fn library_is_loaded_where_the_program_says_and_unloaded_with_it() {
         loads.retain(|base, _| parse_images(&maps).contains_key(base));
         assert_eq!(loads, parse_images(&maps), "everything that is mapped was loaded");
         assert!(loads[&library].1.ends_with("/library.so"));
-        let of_library =
-            |event: &&DecodedEvent| event.fields.find("ImageBase") == Some(library) && event.header.0 == pid;
-        let opcodes: Vec<u8> = events.iter().filter(of_library).map(|event| event.opcode).collect();
+        let is_of_library = |event: &&DecodedEvent| {
+            event.fields.find("ImageBase") == Some(library) && event.header_ids.0 == pid
+        };
+        let opcodes: Vec<u8> = events.iter().filter(is_of_library).map(|event| event.opcode).collect();
         assert_eq!(
             opcodes,
             [ID_INFO, ID_RSDS, LOAD, ID_INFO, ID_RSDS, UNLOAD],
@@ -230,11 +241,11 @@ fn library_is_loaded_where_the_program_says_and_unloaded_with_it() {
                 .iter()
                 .any(|event| event.is_image(RUNDOWN_END) && event.number("ProcessId") == u64::from(pid))
         );
-        let id = events.iter().filter(of_library).find(|event| event.opcode == ID_RSDS).unwrap();
+        let id = events.iter().filter(is_of_library).find(|event| event.opcode == ID_RSDS).unwrap();
         if let Some(build_id) = read_build_id(&canonical_path(&folder.path().join("library.so"))) {
             assert_eq!(id.payload[12..32], build_id, "signature and age");
         }
-        let load = events.iter().filter(of_library).find(|event| event.opcode == LOAD).unwrap();
+        let load = events.iter().filter(is_of_library).find(|event| event.opcode == LOAD).unwrap();
         assert_eq!((load.number("DefaultBase"), load.number("TimeDateStamp")), (0, 0));
     });
 }
@@ -301,7 +312,7 @@ fn rundowns_contain_the_images_of_running_programs() {
                 && event.number("ProcessId") == u64::from(pid)
                 && Path::new(event.text("FileName")) == program
         };
-        let program = events.iter().find(is_program).expect("the program starts");
+        let program = events.iter().find(is_program).expect("the program is not in the rundown");
         assert_eq!(program.number("DefaultBase"), program.number("ImageBase"), "linked for this address");
         assert_eq!(program.number("DefaultBase"), 0x40_0000);
         let first =
@@ -368,16 +379,16 @@ fn kernel_is_the_first_image() {
         let base = events
             .iter()
             .find(|event| event.is_image(KERNEL_BASE))
-            .expect("the base of the kernel is captured");
+            .expect("the base of the kernel is not captured");
         let image =
-            events.iter().find(|event| event.is_image(RUNDOWN_START)).expect("an image event is captured");
+            events.iter().find(|event| event.is_image(RUNDOWN_START)).expect("no image event is captured");
         assert_eq!((base.number("ImageBase"), image.number("ImageBase")), (text, text));
         assert_eq!((image.text("FileName"), image.number("ProcessId")), ("[kernel.kallsyms]", 0));
-        assert_eq!(image.header.0, std::process::id(), "written by this process");
+        assert_eq!(image.header_ids.0, std::process::id(), "written by this process");
         let id = events
             .iter()
             .find(|event| event.opcode == ID_RSDS && event.class == class::IMAGE_ID)
-            .expect("the build id of the kernel is captured");
+            .expect("the build id of the kernel is not captured");
         let notes = std::fs::read("/sys/kernel/notes").unwrap();
         assert_eq!(id.payload[12..32], notes[16..36]);
     });
@@ -423,9 +434,9 @@ fn deleted_library_and_generated_code_keep_their_names() {
         let Some(folder) = build_program(&[], &[]) else { return };
         let at = |name: &str| folder.path().join(name);
         std::fs::write(at("generator.c"), GENERATOR).unwrap();
-        let made =
+        let status =
             Command::new("cc").arg(at("generator.c")).arg("-ldl").arg("-o").arg(at("generator")).status();
-        assert!(made.unwrap().success());
+        assert!(status.unwrap().success());
         let library = canonical_path(&at("library.so"));
         let build_id = read_build_id(&library);
         let (mut child, mut code) = (None, 0);
@@ -454,7 +465,7 @@ fn deleted_library_and_generated_code_keep_their_names() {
             let at = events
                 .iter()
                 .position(|event| is_match(&event) && event.text("FileName") == name)
-                .expect("the library event is captured");
+                .expect("no library event is captured");
             if let Some(build_id) = &build_id {
                 assert_eq!(events[at - 1].payload[12..32], **build_id, "read from a deleted file");
             }

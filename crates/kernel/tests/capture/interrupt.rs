@@ -11,10 +11,10 @@ use crate::again::again;
 use crate::support;
 use crate::support::{CapturedEvent, capture_with_changes, cpu_count, select_hooks, settings_for};
 
-/// Returns the sum over all processors of the counts in a table, for lines whose heads
+/// Returns the sum over all processors of the counts in a table, for lines whose labels
 /// `is_selected` accepts.
 fn sum_kernel_counts(table: &str, is_selected: impl Fn(&str) -> bool) -> u64 {
-    let text = fs::read_to_string(table).expect("the table is readable");
+    let text = fs::read_to_string(table).expect("the table is not readable");
     let lines = text.lines().filter_map(|line| line.trim().split_once(':'));
     let counts = |line: &str| -> u64 {
         line.split_ascii_whitespace()
@@ -22,11 +22,11 @@ fn sum_kernel_counts(table: &str, is_selected: impl Fn(&str) -> bool) -> u64 {
             .take(usize::from(cpu_count()))
             .sum()
     };
-    lines.filter(|(head, _)| is_selected(head)).map(|(_, line)| counts(line)).sum()
+    lines.filter(|(label, _)| is_selected(label)).map(|(_, line)| counts(line)).sum()
 }
 
-fn is_timer(head: &str) -> bool {
-    ["TIMER", "HRTIMER"].contains(&head)
+fn is_timer(label: &str) -> bool {
+    ["TIMER", "HRTIMER"].contains(&label)
 }
 
 /// The events of a group, and the least and the largest number of them according to the kernel's
@@ -60,8 +60,8 @@ fn capture_group(group: Group, count: impl Fn() -> u64) -> Option<GroupCapture> 
 /// Asserts that the times of all events are plausible.
 fn assert_plausible_times(events: &[&CapturedEvent]) {
     for event in events {
-        let begun = event.fields().number("InitialTime");
-        assert!(begun <= event.raw && event.raw - begun < 1_000_000_000, "{begun} to {}", event.raw);
+        let entry = event.fields().number("InitialTime");
+        assert!(entry <= event.raw && event.raw - entry < 1_000_000_000, "{entry} to {}", event.raw);
     }
 }
 
@@ -107,7 +107,7 @@ fn timers_are_distinguished_from_other_deferred_calls() {
 #[test]
 fn device_interrupts_match_the_kernel_counts() {
     again(5, || {
-        let is_device = |head: &str| head.parse::<u32>().is_ok();
+        let is_device = |label: &str| label.parse::<u32>().is_ok();
         let Some(GroupCapture { events, min_events, max_events }) =
             capture_group(Group::INTERRUPT, || sum_kernel_counts("/proc/interrupts", is_device))
         else {
@@ -117,13 +117,13 @@ fn device_interrupts_match_the_kernel_counts() {
         assert_plausible_times(&all);
         // Several handlers may share an interrupt.
         assert!(min_events <= all.len() as u64, "{min_events} ≤ {}", all.len());
-        let shared = fs::read_to_string("/proc/interrupts").unwrap().contains(", ");
-        assert!(shared || all.len() as u64 <= max_events, "{} ≤ {max_events}", all.len());
+        let is_shared = fs::read_to_string("/proc/interrupts").unwrap().contains(", ");
+        assert!(is_shared || all.len() as u64 <= max_events, "{} ≤ {max_events}", all.len());
         for event in all {
             let fields = event.fields();
             let text = fs::read_to_string("/proc/interrupts").unwrap();
-            let head = format!("{}:", fields.number("Vector"));
-            assert!(text.lines().any(|line| line.trim().starts_with(&head)), "interrupt {head}");
+            let label = format!("{}:", fields.number("Vector"));
+            assert!(text.lines().any(|line| line.trim().starts_with(&label)), "interrupt {label}");
             assert!(fields.number("ReturnValue") <= 2);
         }
     });
@@ -132,7 +132,7 @@ fn device_interrupts_match_the_kernel_counts() {
 #[test]
 fn clock_interrupts_are_recorded_if_selected() {
     again(5, || {
-        let count = || sum_kernel_counts("/proc/interrupts", |head| head == "LOC");
+        let count = || sum_kernel_counts("/proc/interrupts", |label| label == "LOC");
         let Some(GroupCapture { events, min_events, max_events }) =
             capture_group(Group::CLOCK_INTERRUPT, count)
         else {

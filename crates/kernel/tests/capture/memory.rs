@@ -59,7 +59,7 @@ fn count_hard_faults() -> usize {
     unsafe {
         let mut usage: libc::rusage = std::mem::zeroed();
         libc::getrusage(libc::RUSAGE_THREAD, &raw mut usage);
-        usize::try_from(usage.ru_majflt).expect("the count is not negative")
+        usize::try_from(usage.ru_majflt).expect("the count is negative")
     }
 }
 
@@ -67,10 +67,9 @@ fn count_hard_faults() -> usize {
 fn faults_that_require_disk_access_are_hard_faults() {
     again(5, || {
         const PAGES: usize = 64;
-        let mut file =
-            tempfile::tempfile_in(env!("CARGO_TARGET_TMPDIR")).expect("the file operation succeeds");
-        file.write_all(&vec![7; PAGES * PAGE_BYTES]).expect("the file is written");
-        file.sync_all().expect("the file reaches the disk");
+        let mut file = tempfile::tempfile_in(env!("CARGO_TARGET_TMPDIR")).expect("the file operation fails");
+        file.write_all(&vec![7; PAGES * PAGE_BYTES]).expect("the file is not written");
+        file.sync_all().expect("the file does not reach the disk");
         let (length, fd) = (PAGES * PAGE_BYTES, file.as_raw_fd());
         // SAFETY: creates a new mapping of a file that nothing truncates; advice does not change
         // its contents.
@@ -82,30 +81,30 @@ fn faults_that_require_disk_access_are_hard_faults() {
             start as u64
         };
         let mapped = FreshMemory { start, length };
-        let mut hard = 0;
+        let mut hard_faults = 0;
         let work = || {
             let before = count_hard_faults();
             mapped.read();
-            hard = count_hard_faults() - before;
+            hard_faults = count_hard_faults() - before;
         };
         let Some((events, capture)) = capture(&settings_for(&[Group::HARD_FAULTS, Group::PAGE_FAULTS]), work)
         else {
             return;
         };
         assert_eq!(capture.lost(), 0);
-        if !skip::can(hard > 0, "kernel events", "the files here are in memory") {
+        if !skip::can(hard_faults > 0, "kernel events", "the files here are in memory") {
             return;
         }
         let all = select_hooks(&events, &[HARD_FAULT]);
         let own_faults: Vec<&&CapturedEvent> =
             all.iter().filter(|event| mapped.contains(event.fields().number("VirtualAddress"))).collect();
-        assert_eq!(own_faults.len(), hard);
+        assert_eq!(own_faults.len(), hard_faults);
         for event in own_faults {
             let fields = event.fields();
             assert_eq!(fields.number("TThreadId"), u64::from(this_thread_id()));
             assert_eq!((fields.number("ByteCount"), fields.number("FileObject")), (PAGE_BYTES as u64, 0));
-            let took = event.raw - fields.number("InitialTime");
-            assert!(took > 0 && took < 10_000_000_000, "{took} ns");
+            let duration_ns = event.raw - fields.number("InitialTime");
+            assert!(duration_ns > 0 && duration_ns < 10_000_000_000, "{duration_ns} ns");
         }
     });
 }

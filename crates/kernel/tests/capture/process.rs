@@ -77,7 +77,7 @@ fn settings() -> CaptureSettings {
 
 fn take_events(capture: &mut Capture, events: &mut Vec<CapturedEvent>) {
     while let Some((next, bytes)) = support::pop_record(capture, 0) {
-        let record = Record::parse(&bytes, 0).expect("the record is valid");
+        let record = Record::parse(&bytes, 0).expect("invalid record");
         let hook = record.hook().unwrap_or(0);
         let has_ids =
             matches!(hook, PROCESS_START | PROCESS_END | THREAD_START..=THREAD_DC_END | THREAD_SET_NAME);
@@ -99,7 +99,7 @@ fn capture<T: Send>(
     let (mut capture, control) = support::start_or_skip(settings, 1)?;
     let mut events = Vec::new();
     capture.poll(&NanosecondClock, false);
-    let done = std::thread::scope(|scope| {
+    let result = std::thread::scope(|scope| {
         let worker = scope.spawn(|| work(&control));
         while !worker.is_finished() {
             let wake = capture.wake();
@@ -108,19 +108,19 @@ fn capture<T: Send>(
             capture.poll(&NanosecondClock, false);
             take_events(&mut capture, &mut events);
         }
-        worker.join().expect("the work does not panic")
+        worker.join().expect("the work panicked")
     });
     capture.end(&NanosecondClock);
     take_events(&mut capture, &mut events);
     assert_eq!(capture.lost(), 0);
-    Some((events, done))
+    Some((events, result))
 }
 
 /// Runs a shell script. Returns its process id and exit status.
 fn run_shell(script: &str) -> (u32, std::process::ExitStatus) {
     let mut child =
-        Command::new("sh").args(["-c", script]).stdout(Stdio::null()).spawn().expect("the shell starts");
-    (child.id(), child.wait().expect("the shell ends"))
+        Command::new("sh").args(["-c", script]).stdout(Stdio::null()).spawn().expect("the start fails");
+    (child.id(), child.wait().expect("the shell does not end"))
 }
 
 /// Returns the process and thread events of a process.
@@ -187,13 +187,14 @@ fn fork_exec_and_kill_are_recorded_in_order() {
         assert_eq!(own[7].text("CommandLine"), script);
         assert_eq!((own[6].tid(), own[5].text("ThreadName")), (pid, "sh"));
 
-        // Its children: two that were only forked, and one that has executed a program.
+        // The children of the shell: two that were only forked, and one that has executed a
+        // program.
         let started: Vec<&CapturedEvent> = events
             .iter()
             .filter(|event| event.hook == PROCESS_START && event.number("ParentId") == i64::from(pid))
             .collect();
         let children: Vec<u32> = started.iter().map(|event| event.pid()).collect();
-        let forked = |child: u32| -> Vec<i32> {
+        let end_statuses = |child: u32| -> Vec<i32> {
             events
                 .iter()
                 .filter(|event| event.is_event_of(PROCESS_END, child))
@@ -201,7 +202,7 @@ fn fork_exec_and_kill_are_recorded_in_order() {
                 .collect()
         };
         let children_with_statuses =
-            |status: &[i32]| children.iter().filter(|child| forked(**child) == status).count();
+            |status: &[i32]| children.iter().filter(|child| end_statuses(**child) == status).count();
         assert_eq!(
             (children_with_statuses(&[3]), children_with_statuses(&[4]), children_with_statuses(&[0, 0])),
             (1, 1, 2),
@@ -323,13 +324,13 @@ fn rundowns_contain_all_processes_and_threads() {
             let own = events.iter().filter(|event| event.hook == hook);
             own.map(|event| if hook >> 8 == 5 { event.tid() } else { event.pid() }).collect()
         };
-        let both =
+        let intersect =
             |a: &BTreeSet<u32>, b: &BTreeSet<u32>| a.intersection(b).copied().collect::<BTreeSet<u32>>();
         let missing = |expected: &BTreeSet<u32>, recorded: BTreeSet<u32>| {
             expected.difference(&recorded).copied().collect::<Vec<u32>>()
         };
-        assert_eq!(missing(&both(&processes, &processes_end), recorded(PROCESS_DC_START)), []);
-        assert_eq!(missing(&both(&threads, &threads_end), recorded(THREAD_DC_START)), []);
+        assert_eq!(missing(&intersect(&processes, &processes_end), recorded(PROCESS_DC_START)), []);
+        assert_eq!(missing(&intersect(&threads, &threads_end), recorded(THREAD_DC_START)), []);
         assert_eq!(missing(&processes_end, recorded(PROCESS_DC_END)), []);
         assert_eq!(missing(&threads_end, recorded(THREAD_DC_END)), []);
         // `/proc` does not list the idle threads.
@@ -397,8 +398,8 @@ fn process_that_starts_while_a_capture_begins_is_recorded_once() {
             let script = "i=0; while [ $i -lt 300 ]; do (sleep 0.02) & i=$((i+1)); done; wait";
             let mut storm = Command::new("sh").args(["-c", script]).spawn().unwrap();
             std::thread::sleep(std::time::Duration::from_millis(20));
-            let done = capture(&settings(), |_| storm.wait().unwrap());
-            let Some((events, _)) = done else {
+            let result = capture(&settings(), |_| storm.wait().unwrap());
+            let Some((events, _)) = result else {
                 let _ = storm.wait();
                 return;
             };
@@ -454,11 +455,11 @@ fn stacks_follow_starts_and_ends() {
             let pairs = events.windows(2).filter(|pair| {
                 pair[0].hook == hook && !pair[0].is_stack && children.contains(&pair[0].pid())
             });
-            let (count, with) = pairs.fold((0, 0), |(count, with), pair| {
+            let (count, with_stack) = pairs.fold((0, 0), |(count, with_stack), pair| {
                 let has_stack = pair[1].is_stack && pair[1].raw == pair[0].raw;
-                (count + 1, with + usize::from(has_stack))
+                (count + 1, with_stack + usize::from(has_stack))
             });
-            assert_eq!((count, with), (FORKS, FORKS), "{hook:x}");
+            assert_eq!((count, with_stack), (FORKS, FORKS), "{hook:x}");
         }
         let ends = events.iter().filter(|event| event.hook == PROCESS_END && children.contains(&event.pid()));
         assert!(ends.map(CapturedEvent::status).all(|status| status == 5));
@@ -472,11 +473,11 @@ const PROGRAM: &str = r#"
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-static void *run(void *how) {
+static void *run(void *mode) {
     usleep(30000);
-    if (!strcmp(how, "outlive")) exit(6);
-    if (!strcmp(how, "exec")) execl("/bin/sh", "sh", "-c", "exit 8", (char *)0);
-    if (!strcmp(how, "crash")) *(volatile int *)8 = 1;
+    if (!strcmp(mode, "outlive")) exit(6);
+    if (!strcmp(mode, "exec")) execl("/bin/sh", "sh", "-c", "exit 8", (char *)0);
+    if (!strcmp(mode, "crash")) *(volatile int *)8 = 1;
     return 0;
 }
 int main(int argc, char **argv) {
@@ -490,16 +491,16 @@ int main(int argc, char **argv) {
 
 /// Runs the program. Returns the events of its process after its exec: the hook, and the exit
 /// status of a process or whether a thread is the first.
-fn capture_task_events(how: &str) -> Option<Vec<(u16, i32)>> {
+fn capture_task_events(mode: &str) -> Option<Vec<(u16, i32)>> {
     let folder = tempfile::tempdir().unwrap();
     let (source, program) = (folder.path().join("tasks.c"), folder.path().join("tasks"));
     std::fs::write(&source, PROGRAM).unwrap();
-    let built = Command::new("cc").arg("-pthread").arg(&source).arg("-o").arg(&program).status();
-    if !skip::can(built.is_ok_and(|built| built.success()), "cc", "no C compiler") {
+    let status = Command::new("cc").arg("-pthread").arg(&source).arg("-o").arg(&program).status();
+    if !skip::can(status.is_ok_and(|exit| exit.success()), "cc", "no C compiler") {
         return None;
     }
     let work = |_: &CaptureControl| {
-        let mut child = Command::new(&program).arg(how).spawn().unwrap();
+        let mut child = Command::new(&program).arg(mode).spawn().unwrap();
         child.wait().unwrap();
         child.id()
     };
@@ -545,8 +546,8 @@ fn crash_is_recorded_with_its_signal() {
 #[test]
 fn process_in_another_namespace_is_recorded_with_its_id_there() {
     again(5, || {
-        let can = Command::new("unshare").args(["--pid", "--fork", "true"]).stderr(Stdio::null()).status();
-        if !skip::can(can.is_ok_and(|can| can.success()), "root", "namespaces are not allowed here") {
+        let status = Command::new("unshare").args(["--pid", "--fork", "true"]).stderr(Stdio::null()).status();
+        if !skip::can(status.is_ok_and(|exit| exit.success()), "root", "namespaces are not allowed here") {
             return;
         }
         let work = |_: &CaptureControl| {

@@ -17,6 +17,7 @@ use crate::support::{
     settings_for, this_thread_id, this_thread_priority,
 };
 
+const TOTAL_CYCLES: u32 = 19;
 const PAGE_FAULTS: u32 = 0x0801;
 const CONTEXT_SWITCHES: u32 = 0x0802;
 
@@ -30,8 +31,8 @@ fn used_cpu_time() -> Duration {
 
 #[inline(never)]
 fn use_cpu_time(duration: Duration) {
-    let (begun, mut sum) = (used_cpu_time(), 0_u64);
-    while used_cpu_time() - begun < duration {
+    let (start, mut sum) = (used_cpu_time(), 0_u64);
+    while used_cpu_time() - start < duration {
         for number in 0..20_000_u64 {
             sum = std::hint::black_box(sum.wrapping_mul(31).wrapping_add(number));
         }
@@ -45,8 +46,8 @@ fn tolerance(expected: f64) -> f64 {
 
 fn count_samples(events: &[CapturedEvent], thread: u32) -> f64 {
     let samples = select_hooks(events, &[SAMPLED_PROFILE]);
-    let mine = samples.iter().filter(|event| event.fields().number("ThreadId") == u64::from(thread));
-    f64::from(u32::try_from(mine.count()).unwrap())
+    let own = samples.iter().filter(|event| event.fields().number("ThreadId") == u64::from(thread));
+    f64::from(u32::try_from(own.count()).unwrap())
 }
 
 #[test]
@@ -72,9 +73,9 @@ fn thread_is_sampled_in_proportion_to_its_run_time() {
         assert_eq!(capture.lost(), 0);
         let expected = f64::from(u32::try_from(ran_us.into_inner()).unwrap()) / 1000.0;
         let thread = thread.into_inner();
-        let counted = count_samples(&events, thread);
-        assert!((counted - expected).abs() <= tolerance(expected), "{counted} samples in {expected} ms");
-        let mut known = 0;
+        let samples = count_samples(&events, thread);
+        assert!((samples - expected).abs() <= tolerance(expected), "{samples} samples in {expected} ms");
+        let mut known_priorities = 0;
         for sample in select_hooks(&events, &[SAMPLED_PROFILE]) {
             let fields = sample.fields();
             assert_eq!((fields.number("Count"), fields.number("Rank")), (1, 0));
@@ -82,10 +83,10 @@ fn thread_is_sampled_in_proportion_to_its_run_time() {
             if fields.number("ThreadId") == u64::from(thread) {
                 // The same nice value as this thread, or unknown if the switch to it is missing.
                 assert!([this_thread_priority(), 0].contains(&(fields.number("Flags") >> 3)));
-                known += u32::from(fields.number("Flags") >> 3 == this_thread_priority());
+                known_priorities += u32::from(fields.number("Flags") >> 3 == this_thread_priority());
             }
         }
-        assert!(known > 0, "switches contain priorities");
+        assert!(known_priorities > 0, "switches contain priorities");
         let recorded: Vec<(u16, String, u64)> =
             select_hooks(&events, &[PROFILE_START, PROFILE_END, PROFILE_SET_INTERVAL])
                 .iter()
@@ -113,23 +114,23 @@ fn changed_interval_is_recorded_and_applied() {
         let mut before = settings_for(&[Group::PROFILE]);
         before.interval = 20_000;
         let after = CaptureSettings { interval: 5_000, ..before.clone() };
-        let none = CaptureSettings { groups: Groups::new(&[]), ..after.clone() };
+        let no_groups = CaptureSettings { groups: Groups::new(&[]), ..after.clone() };
         let thread = this_thread_id();
         let mut ran_us = 0;
         let work = |control: &traceweir_kernel::CaptureControl, poll: &mut dyn FnMut()| {
-            control.set(&after).expect("the settings apply");
+            control.set(&after).expect("the settings do not apply");
             poll();
-            let begun = used_cpu_time();
+            let start = used_cpu_time();
             use_cpu_time(Duration::from_millis(300));
-            ran_us = u32::try_from((used_cpu_time() - begun).as_micros()).unwrap();
+            ran_us = u32::try_from((used_cpu_time() - start).as_micros()).unwrap();
             poll();
-            control.set(&none).expect("the settings apply");
+            control.set(&no_groups).expect("the settings do not apply");
             poll();
         };
         let Some((events, _)) = capture_with_changes(&before, work) else { return };
         let expected = f64::from(ran_us) / 500.0;
-        let counted = count_samples(&events, thread);
-        assert!((counted - expected).abs() <= tolerance(expected) + 4.0, "{counted} samples, not {expected}");
+        let samples = count_samples(&events, thread);
+        assert!((samples - expected).abs() <= tolerance(expected) + 4.0, "{samples} samples, not {expected}");
         let recorded: Vec<(u16, u64, u64)> =
             select_hooks(&events, &[PROFILE_START, PROFILE_SET_INTERVAL, PROFILE_END])
                 .iter()
@@ -151,13 +152,13 @@ fn changed_interval_is_recorded_and_applied() {
 
 /// Sends datagrams to itself for some time, half of which is spent in soft interrupts.
 fn send_and_receive(duration: Duration) {
-    let socket = std::net::UdpSocket::bind("127.0.0.1:0").expect("the socket binds");
-    let (to, begun, mut buffer) =
-        (socket.local_addr().expect("the socket has an address"), used_cpu_time(), [0; 1000]);
-    while used_cpu_time() - begun < duration {
+    let socket = std::net::UdpSocket::bind("127.0.0.1:0").expect("the socket does not bind");
+    let (to, start, mut buffer) =
+        (socket.local_addr().expect("the socket has no address"), used_cpu_time(), [0; 1000]);
+    while used_cpu_time() - start < duration {
         for _ in 0..50 {
-            socket.send_to(&[7; 1000], to).expect("the datagram is transferred");
-            socket.recv(&mut buffer).expect("the datagram is transferred");
+            socket.send_to(&[7; 1000], to).expect("the datagram is not transferred");
+            socket.recv(&mut buffer).expect("the datagram is not transferred");
         }
     }
 }
@@ -186,7 +187,8 @@ fn samples_within_a_deferred_call_are_marked() {
                 continue;
             }
             let next = calls.partition_point(|(cpu, ended, _)| (*cpu, *ended) <= (sample.cpu, sample.raw));
-            let is_within = calls.get(next).is_some_and(|call| call.0 == sample.cpu && call.2 <= sample.raw);
+            let is_within =
+                calls.get(next).is_some_and(|(cpu, _, entry)| *cpu == sample.cpu && *entry <= sample.raw);
             assert_eq!(fields.number("Flags") & 1 == 1, is_within, "{}", sample.raw);
             marked_samples += u32::from(is_within);
         }
@@ -212,10 +214,10 @@ fn counter_samples_after_each_interval() {
         assert_eq!(capture.lost(), 0);
         let samples: Vec<_> =
             select_hooks(&events, &[PMC_PROFILE]).iter().map(|event| event.fields()).collect();
-        let mine: Vec<_> = samples.iter().filter(|fields| fields.number("ThreadId") == thread).collect();
+        let own: Vec<_> = samples.iter().filter(|fields| fields.number("ThreadId") == thread).collect();
         // This thread has few other faults, for the memory of the capture itself.
-        assert!((PAGES..PAGES + 100).contains(&mine.len()), "{}", mine.len());
-        assert!(mine.iter().all(|fields| fields.number("ProfileSource") == u64::from(PAGE_FAULTS)));
+        assert!((PAGES..PAGES + 100).contains(&own.len()), "{}", own.len());
+        assert!(own.iter().all(|fields| fields.number("ProfileSource") == u64::from(PAGE_FAULTS)));
         let starts = select_hooks(&events, &[PROFILE_START]);
         assert_eq!(starts.len(), 1);
         let start = starts[0].fields();
@@ -255,7 +257,7 @@ fn counters_are_read_with_the_selected_events() {
                 .collect();
             let counters: Vec<[u64; 2]> = switches
                 .iter()
-                .map(|event| event.counters().try_into().expect("each switch has two counters"))
+                .map(|event| event.counters().try_into().expect("a switch does not have two counters"))
                 .collect();
             for (pair, values) in switches.windows(2).zip(counters.windows(2)) {
                 let [before, after] = [values[0], values[1]];
@@ -296,7 +298,7 @@ fn unknown_counter_is_missing_or_rejected() {
             profile_sources: vec![counter(0x1FFF, "no-such-event", 1)],
             ..settings_for(&[Group::PMC_PROFILE])
         };
-        let missing = |control: &traceweir_kernel::CaptureControl, _: &mut dyn FnMut()| {
+        let work = |control: &traceweir_kernel::CaptureControl, _: &mut dyn FnMut()| {
             assert_eq!(control.missing_events(), ["profile source no-such-event"]);
             let with_counters = CaptureSettings {
                 counters: vec![counter(0x1FFF, "no-such-event", 1)],
@@ -304,15 +306,15 @@ fn unknown_counter_is_missing_or_rejected() {
                 ..settings_for(&[Group::CSWITCH])
             };
             let cycles = CaptureSettings {
-                profile_sources: vec![counter(19, "TotalCycles", 1_000_000)],
+                profile_sources: vec![counter(TOTAL_CYCLES, "TotalCycles", 1_000_000)],
                 ..settings_for(&[Group::PMC_PROFILE])
             };
-            control.set(&cycles).expect("missing sources are skipped");
+            control.set(&cycles).expect("a missing source is rejected");
             let has_counters = std::fs::exists("/sys/bus/event_source/devices/cpu").unwrap_or(false);
             assert_eq!(control.missing_events().is_empty(), has_counters, "{:?}", control.missing_events());
-            let refused = control.set(&with_counters).expect_err("no such counter");
+            let refused = control.set(&with_counters).expect_err("the counter exists");
             assert_eq!(refused.to_string(), "this kernel has no counter no-such-event");
         };
-        capture_with_changes(&settings, missing);
+        capture_with_changes(&settings, work);
     });
 }

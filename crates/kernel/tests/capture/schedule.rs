@@ -18,6 +18,8 @@ const STATE_WAITING: u64 = 5;
 const STATE_TERMINATED: u64 = 4;
 /// The wait reason of a thread that called the system.
 const USER_REQUEST: u64 = 6;
+/// Real-time priority 50 on the scale of the events.
+const BOOSTED_PRIORITY: u64 = 24;
 
 /// Returns the switches to and from a thread and its ready events, in time order.
 fn find_thread_events(events: &[CapturedEvent], thread: u32) -> Vec<&CapturedEvent> {
@@ -58,7 +60,7 @@ fn sleeping_thread_is_switched_out_for_each_sleep() {
         let thread = thread.into_inner();
         let (mut sleeps, mut ready_at, mut away_at) = (0, None, None);
         let thread_events = find_thread_events(&events, thread);
-        let first = thread_events.first().expect("the thread start is captured");
+        let first = thread_events.first().expect("the thread start is not captured");
         assert_eq!((first.hook, first.fields().number("AdjustReason")), (READY_THREAD, 0), "no wait before");
         for event in &thread_events {
             let fields = event.fields();
@@ -69,8 +71,7 @@ fn sleeping_thread_is_switched_out_for_each_sleep() {
                     assert_eq!(fields.number("Flags"), 1, "the timer wakes it, in an interrupt");
                 }
             } else if fields.number("NewThreadId") == u64::from(thread) {
-                let since =
-                    ready_at.take().or(away_at).expect("a switch in follows a ready event or a switch out");
+                let since = ready_at.take().or(away_at).expect("a switch in has no cause");
                 assert_eq!(fields.number("NewThreadWaitTime"), event.raw - since);
                 if let Some(away) = away_at.take() {
                     assert!(event.raw - away >= SLEEP.as_nanos() as u64, "{}", event.raw - away);
@@ -87,7 +88,7 @@ fn sleeping_thread_is_switched_out_for_each_sleep() {
             }
         }
         assert_eq!(sleeps, SLEEPS);
-        let last = thread_events.last().expect("the thread end is captured").fields();
+        let last = thread_events.last().expect("the thread end is not captured").fields();
         assert_eq!(
             (last.number("OldThreadId"), last.number("OldThreadState")),
             (u64::from(thread), STATE_TERMINATED)
@@ -113,8 +114,7 @@ fn count_switches(work: impl FnOnce()) -> SwitchCounts {
             libc::getrusage(libc::RUSAGE_THREAD, &raw mut usage);
             usage
         };
-        [usage.ru_nvcsw, usage.ru_nivcsw]
-            .map(|count| usize::try_from(count).expect("the count is not negative"))
+        [usage.ru_nvcsw, usage.ru_nivcsw].map(|count| usize::try_from(count).expect("the count is negative"))
     };
     // Repeats if a switch falls between reading the count and the time.
     let read_counts_and_time = || loop {
@@ -123,11 +123,11 @@ fn count_switches(work: impl FnOnce()) -> SwitchCounts {
             return (before, time);
         }
     };
-    let (first, begun) = read_counts_and_time();
+    let (first, start) = read_counts_and_time();
     work();
     let (last, ended) = read_counts_and_time();
     let switches = (last[0] - first[0], last[1] - first[1]);
-    SwitchCounts { thread: u64::from(this_thread_id()), span: (begun, ended), switches }
+    SwitchCounts { thread: u64::from(this_thread_id()), span: (start, ended), switches }
 }
 
 #[test]
@@ -168,9 +168,9 @@ fn switches_on_one_processor_match_the_kernel_counts() {
         for event in select_hooks(&events, &[CONTEXT_SWITCH]).iter().filter(|event| event.cpu == 0) {
             let fields = event.fields();
             let (new, old) = (fields.number("NewThreadId"), fields.number("OldThreadId"));
-            let is_mine = |thread| threads.iter().any(|counted| counted.thread == thread);
+            let is_own = |thread| threads.iter().any(|counted| counted.thread == thread);
             assert!(
-                !running.is_some_and(is_mine) || running == Some(old),
+                !running.is_some_and(is_own) || running == Some(old),
                 "the old thread is the one that ran"
             );
             running = Some(new);
@@ -180,8 +180,8 @@ fn switches_on_one_processor_match_the_kernel_counts() {
                     *(if is_waiting { &mut recorded.0 } else { &mut recorded.1 }) += 1;
                 }
             }
-            let is_idle = |thread: u64, name| thread != 0 || fields.number(name) == 0;
-            assert!(is_idle(new, "NewThreadPriority") && is_idle(old, "OldThreadPriority"));
+            let is_valid = |thread: u64, name| thread != 0 || fields.number(name) == 0;
+            assert!(is_valid(new, "NewThreadPriority") && is_valid(old, "OldThreadPriority"));
             assert!(new != 0 || fields.number("NewThreadWaitTime") == 0);
         }
         assert_eq!(recorded, threads.map(|counted| counted.switches));
@@ -269,6 +269,6 @@ fn inherited_priority_is_recorded_when_it_begins_and_ends() {
             .filter(|(old, new)| old != new)
             .collect();
         let own = this_thread_priority();
-        assert_eq!(changes, [(own, 24), (24, own)], "{recorded:?}");
+        assert_eq!(changes, [(own, BOOSTED_PRIORITY), (BOOSTED_PRIORITY, own)], "{recorded:?}");
     });
 }

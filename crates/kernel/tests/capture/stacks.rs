@@ -33,30 +33,27 @@ int main(void) {
 /// addresses of its functions.
 fn start_sleeping_program(folder: &Path, flags: &[&str]) -> (Child, Vec<u64>) {
     let (source, program) = (folder.join("deep.c"), folder.join("deep"));
-    std::fs::write(&source, SOURCE).expect("the bytes are written");
-    let made = Command::new("cc")
+    std::fs::write(&source, SOURCE).expect("the bytes are not written");
+    let status = Command::new("cc")
         .args(["-O2", "-fno-optimize-sibling-calls"])
         .args(flags)
         .arg("-o")
         .arg(&program)
         .arg(&source)
         .status();
-    assert!(made.expect("the C compiler runs").success());
+    assert!(status.expect("the C compiler does not run").success());
     // Tables of files that others may write are not trusted.
-    let only_ours = std::os::unix::fs::PermissionsExt::from_mode(0o755);
-    std::fs::set_permissions(&program, only_ours).expect("the mode is set");
-    let mut child = Command::new(program)
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .expect("the program starts");
+    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+    std::fs::set_permissions(&program, mode).expect("the mode is not set");
+    let mut child =
+        Command::new(program).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("the start fails");
     let mut line = String::new();
     // The program prints nothing after this line before it gets input.
-    BufReader::new(child.stdout.as_mut().expect("the program has an output"))
+    BufReader::new(child.stdout.as_mut().expect("the program has no output"))
         .read_line(&mut line)
-        .expect("the program prints addresses");
+        .expect("the program prints no addresses");
     let address = |text: &str| {
-        u64::from_str_radix(text.trim_start_matches("0x"), 16).expect("the socket has an address")
+        u64::from_str_radix(text.trim_start_matches("0x"), 16).expect("the program prints no addresses")
     };
     let addresses = line.split_whitespace().map(address).collect();
     (child, addresses)
@@ -67,24 +64,24 @@ fn capture_stacks(settings: &CaptureSettings, child: &mut Child) -> Option<Vec<V
     const ROUNDS: usize = 20;
     let cpus = support::cpu_count();
     let (mut capture, _) = support::start_or_skip(settings, cpus)?;
-    let mut input = child.stdin.take().expect("the program has an input");
+    let mut input = child.stdin.take().expect("the program has no input");
     capture.poll(&NanosecondClock, false);
-    input.write_all(&[b'x'; ROUNDS]).expect("the bytes are written");
-    // It answers after each sleep.
+    input.write_all(&[b'x'; ROUNDS]).expect("the bytes are not written");
+    // The program answers after each sleep.
     let mut answers = [0; ROUNDS];
     child
         .stdout
         .as_mut()
-        .expect("the program has an output")
+        .expect("the program has no output")
         .read_exact(&mut answers)
-        .expect("the program answers");
+        .expect("the program does not answer");
     capture.end(&NanosecondClock);
     drop(input);
-    child.wait().expect("the program ends");
+    child.wait().expect("the program does not end");
     let mut user_stacks = Vec::new();
     for cpu in 0..cpus {
         while let Some((_, bytes)) = support::pop_record(&mut capture, cpu) {
-            let record = Record::parse(&bytes, cpu).expect("the record is valid");
+            let record = Record::parse(&bytes, cpu).expect("invalid record");
             let words: Vec<u64> = record
                 .payload()
                 .chunks_exact(8)
@@ -135,7 +132,7 @@ fn settings(stack_bytes: u32) -> CaptureSettings {
 #[test]
 fn program_without_frame_pointers_is_unwound_with_tables() {
     again(5, || {
-        let folder = tempfile::tempdir().expect("the folder is created");
+        let folder = tempfile::tempdir().expect("no folder is created");
         for flags in [&["-fomit-frame-pointer"][..], &["-fomit-frame-pointer", "-no-pie"]] {
             let (mut child, functions) = start_sleeping_program(folder.path(), flags);
             let Some(stacks) = capture_stacks(&settings(16 << 10), &mut child) else { return };
@@ -147,7 +144,7 @@ fn program_without_frame_pointers_is_unwound_with_tables() {
 #[test]
 fn program_with_frame_pointers_needs_no_tables() {
     again(5, || {
-        let folder = tempfile::tempdir().expect("the folder is created");
+        let folder = tempfile::tempdir().expect("no folder is created");
         let (mut child, functions) = start_sleeping_program(folder.path(), &["-fno-omit-frame-pointer"]);
         let Some(stacks) = capture_stacks(&settings(0), &mut child) else { return };
         // The C library's function has no frame of its own, so its caller is skipped.

@@ -29,7 +29,6 @@ impl Clock for NanosecondClock {
     }
 }
 
-/// A captured record.
 #[derive(Clone, Debug)]
 pub(crate) struct CapturedEvent {
     pub(crate) cpu: u16,
@@ -45,7 +44,7 @@ pub(crate) struct CapturedEvent {
 
 impl CapturedEvent {
     pub(crate) fn record(&self) -> Record<'_> {
-        Record::parse(&self.bytes, self.cpu).expect("the record is valid")
+        Record::parse(&self.bytes, self.cpu).expect("invalid record")
     }
 
     /// Decodes the payload. Panics unless the payload matches its published shape to the last byte.
@@ -115,7 +114,7 @@ impl Fields {
     /// Returns the first text of a field.
     #[track_caller]
     pub(crate) fn text(&self, name: &str) -> &str {
-        std::str::from_utf8(self.bytes(name)).expect("the text is UTF-8")
+        std::str::from_utf8(self.bytes(name)).expect("the text is not UTF-8")
     }
 
     /// Returns all texts of a field.
@@ -158,7 +157,7 @@ impl Fields {
                 self.bytes_by_name.entry(field.name).or_default().push(text.into_owned().into_bytes());
             }
             (Ty::SidBlock, _) => {
-                let sid = value.get(16..).map(|sid| Sid::parse(sid).expect("the SID is valid").to_string());
+                let sid = value.get(16..).map(|sid| Sid::parse(sid).expect("invalid SID").to_string());
                 self.bytes_by_name.entry(field.name).or_default().push(sid.unwrap_or_default().into_bytes());
             }
             (Ty::Port, _) => {
@@ -236,7 +235,7 @@ pub(crate) fn capture_with_changes(
     let mut events = Vec::new();
     for cpu in 0..cpu_count() {
         while let Some((next, bytes)) = pop_record(&mut capture, cpu) {
-            let record = Record::parse(&bytes, cpu).expect("the record is valid");
+            let record = Record::parse(&bytes, cpu).expect("invalid record");
             let (payload, hook) = (record.payload().to_vec(), record.hook().unwrap_or(0));
             events.push(CapturedEvent { cpu, raw: next.raw, hook, is_stack: next.is_stack, payload, bytes });
         }
@@ -277,17 +276,16 @@ pub(crate) fn events_with_stack_of_thread(
     pairs.filter(|pair| u32_at(&pair[1].payload, 12) == thread).map(|pair| &pair[0]).collect()
 }
 
-/// Returns the id of this thread.
 pub(crate) fn this_thread_id() -> u32 {
     // SAFETY: returns a number; no memory is involved.
-    u32::try_from(unsafe { libc::syscall(libc::SYS_gettid) }).expect("the thread id is positive")
+    u32::try_from(unsafe { libc::syscall(libc::SYS_gettid) }).expect("the thread id is not positive")
 }
 
 /// Returns the priority of this thread on the scale of the events: nice −20 to 19 are 15 to 1.
 pub(crate) fn this_thread_priority() -> u64 {
     // SAFETY: returns a number. A result of −1 is not an error here, because this thread exists.
     let nice = unsafe { libc::getpriority(libc::PRIO_PROCESS, 0) };
-    u64::try_from(15 - (20 + nice) * 14 / 39).expect("the priority is positive")
+    u64::try_from(15 - (20 + nice) * 14 / 39).expect("the priority is not positive")
 }
 
 /// Restricts this thread to one processor.

@@ -1,7 +1,5 @@
 //! Context switches, changes of groups and detached mounts of tracefs. These tests need access to
 //! tracepoints.
-//!
-//! A change to a family adds its expected events here, with programs of known behaviour.
 
 use std::time::{Duration, Instant};
 
@@ -29,19 +27,19 @@ fn switches_between_two_threads_are_recorded() {
             std::thread::scope(|scope| {
                 scope.spawn(move || {
                     for () in to.1 {
-                        from.0.send(()).expect("the other thread runs");
+                        from.0.send(()).expect("the other thread does not run");
                     }
                 });
                 for _ in 0..ROUNDS {
-                    to.0.send(()).expect("the other thread runs");
-                    from.1.recv().expect("the other thread runs");
+                    to.0.send(()).expect("the other thread does not run");
+                    from.1.recv().expect("the other thread does not run");
                 }
                 drop(to.0);
             });
         };
-        let begun = Instant::now();
+        let start = Instant::now();
         let Some((events, capture)) = capture(&settings, send_back_and_forth) else { return };
-        assert!(begun.elapsed() < Duration::from_secs(30));
+        assert!(start.elapsed() < Duration::from_secs(30));
         let switches = events.iter().filter(|event| event.hook == CONTEXT_SWITCH).count();
         let ready = events.iter().filter(|event| event.hook == READY_THREAD).count();
         assert!(switches >= ROUNDS && ready >= ROUNDS, "{switches} switches, {ready} ready");
@@ -65,8 +63,7 @@ fn rundown_is_written_once_when_its_groups_are_enabled() {
         let no_groups = support::settings_for(&[]);
         let (tasks, all) =
             ([Group::PROCESS, Group::THREAD], [Group::PROCESS, Group::THREAD, Group::IMAGE_LOAD]);
-        let file =
-            std::env::current_exe().and_then(std::fs::File::open).expect("the file operation succeeds");
+        let file = std::env::current_exe().and_then(std::fs::File::open).expect("the file operation fails");
         let changes = [
             support::settings_for(&tasks),
             support::settings_for(&all),
@@ -103,14 +100,14 @@ fn rundown_is_written_once_when_its_groups_are_enabled() {
             .filter(|event| u32_at(&event.payload, 16) == own)
             .map(|event| u64_at(&event.payload, 0))
             .collect();
-        let different: std::collections::BTreeSet<u64> = images.iter().copied().collect();
-        assert!(!images.is_empty() && images.len() == different.len(), "each image once: {images:x?}");
+        let distinct: std::collections::BTreeSet<u64> = images.iter().copied().collect();
+        assert!(!images.is_empty() && images.len() == distinct.len(), "each image once: {images:x?}");
         assert_eq!(count(KERNEL_BASE, &|_| true), 2, "the kernel, when images are enabled and at the end");
         let names: Vec<String> = select_hooks(&events, &[FILE_NAME])
             .iter()
             .map(|event| event.fields().text("FileName").to_owned())
             .collect();
-        let own = std::env::current_exe().expect("the path is known").display().to_string();
+        let own = std::env::current_exe().expect("the path is not known").display().to_string();
         assert!(names.contains(&own), "{own} is open: {names:?}");
         let keys: std::collections::BTreeSet<u64> = select_hooks(&events, &[FILE_NAME])
             .iter()
@@ -135,10 +132,10 @@ fn tracefs_that_is_not_mounted_is_mounted_detached() {
     let script = "for at in /sys/kernel/tracing /sys/kernel/debug; do \
                   while umount -l $at 2>/dev/null; do :; done; done; \
                   mount -t tracefs tracefs \"$0\" && umount \"$0\" || exit 99; exec \"$@\"";
-    let folder = tempfile::tempdir().expect("the folder is created");
+    let folder = tempfile::tempdir().expect("no folder is created");
     let mut command = std::process::Command::new("unshare");
     command.args(["--mount", "--propagation", "private", "sh", "-c", script]).arg(folder.path());
-    command.arg(std::env::current_exe().expect("the path of this program is known")).args([
+    command.arg(std::env::current_exe().expect("the path of this program is not known")).args([
         "--exact",
         name,
         "--nocapture",
@@ -148,7 +145,7 @@ fn tracefs_that_is_not_mounted_is_mounted_detached() {
         .output()
         .is_ok_and(|output| output.status.success());
     if support::skip::can(can_unshare, "root", "a mount namespace needs root and unshare") {
-        let run = command.env(WITHOUT_TRACEFS, "1").output().expect("the program starts");
+        let run = command.env(WITHOUT_TRACEFS, "1").output().expect("the start fails");
         if run.status.code() == Some(99) {
             return support::skip::skip("kernel events", "tracefs cannot be mounted here");
         }
@@ -162,7 +159,7 @@ fn tracefs_that_is_not_mounted_is_mounted_detached() {
 }
 
 fn capture_without_tracefs() {
-    let mounts = || std::fs::read_to_string("/proc/self/mountinfo").expect("the mounts are readable");
+    let mounts = || std::fs::read_to_string("/proc/self/mountinfo").expect("the mounts are not readable");
     let before = mounts();
     let is_tracefs = |line: &str| line.contains(" - tracefs ");
     assert!(!before.lines().any(is_tracefs), "{before}");
@@ -186,7 +183,7 @@ fn capture_without_tracefs() {
         std::thread::sleep(Duration::from_millis(1));
         capture.poll(&support::NanosecondClock, true);
         while let Some((_, bytes)) = support::pop_record(capture, 0) {
-            let record = traceweir_format::header::Record::parse(&bytes, 0).expect("the record is valid");
+            let record = traceweir_format::header::Record::parse(&bytes, 0).expect("invalid record");
             if record.hook() == Some(CONTEXT_SWITCH) {
                 return true;
             }

@@ -53,12 +53,12 @@ fn system_calls_of_a_thread_are_counted_and_named() {
             assert_eq!(count, CALL_COUNT, "{name}");
         }
         let exits = events_with_stack_of_thread(&events, SYSCALL_EXIT, thread);
-        let returned = |value: i32| {
+        let count_exits = |value: i32| {
             let value = u64::from(value.cast_unsigned());
             exits.iter().filter(|event| event.fields().number("SysCallNtStatus") == value).count()
         };
-        let parent = i32::try_from(std::os::unix::process::parent_id()).expect("the process id fits");
-        assert_eq!((returned(parent), returned(-libc::ESRCH)), (CALL_COUNT, CALL_COUNT));
+        let parent = i32::try_from(std::os::unix::process::parent_id()).expect("the process id does not fit");
+        assert_eq!((count_exits(parent), count_exits(-libc::ESRCH)), (CALL_COUNT, CALL_COUNT));
         assert!(
             enters.len().abs_diff(exits.len()) <= 2 * 8,
             "calls at the start and end of the capture: {} and {}",
@@ -103,13 +103,13 @@ fn change_of_settings_neither_duplicates_nor_drops_events() {
                     is_changing.store(true, Relaxed);
                     control
                         .set(if round % 2 == 0 { &with_stacks } else { &without_stacks })
-                        .expect("the settings apply");
+                        .expect("the settings do not apply");
                     is_changing.store(false, Relaxed);
                     poll();
                     std::thread::sleep(std::time::Duration::from_millis(2));
                 }
                 is_over.store(true, Relaxed);
-                calls = caller.join().expect("the calling thread does not panic");
+                calls = caller.join().expect("the calling thread panicked");
             });
         };
         let Some(events) = capture_without_loss(&without_stacks, work) else { return };

@@ -112,7 +112,7 @@ fn session_whose_process_died_has_ended() {
 #[test]
 fn consumer_cannot_write_the_queue_or_change_either_file() {
     let (_writer, ends) = QueueWriter::create(2, 64).unwrap();
-    // SAFETY: a new mapping at an address of the kernel's choice; it must not even come to be.
+    // SAFETY: a new mapping at an address of the kernel's choice; the kernel must refuse it.
     let mapped = unsafe {
         let rights = ProtFlags::READ | ProtFlags::WRITE;
         rustix::mm::mmap(std::ptr::null_mut(), PAGE, rights, MapFlags::SHARED, &ends.queue, 0)

@@ -1,7 +1,7 @@
 //! The fields of each message in the order of their bytes, written once for both directions.
 //!
 //! A struct is its fields one after the other. An enum is a number followed by the fields of that
-//! case; the number is a `u8`, except for messages, where it is the kind in the head. Numbers and
+//! case; the number is a `u8`, except for messages, where it is the kind in the header. Numbers and
 //! orders never change within a version of the protocol. `Hello`, `Knock` and `Refused` keep theirs
 //! in all versions: they are sent before a version is agreed on.
 
@@ -73,7 +73,7 @@ macro_rules! codes {
 macro_rules! messages {
     ($($kind:literal $case:ident $({ $($field:ident),* })? $(($value:ident))?,)*) => {
         impl Message {
-            /// Returns the number of its kind, as in the head.
+            /// Returns the number of its kind, as in the header.
             #[must_use]
             pub fn kind(&self) -> u16 {
                 match self { $(messages!(@any $case $({ $($field),* })? $(($value))?) => $kind,)* }

@@ -18,13 +18,13 @@
 
 use traceweir_format::Guid;
 
-use super::wire::{HEAD_BYTES, Wire, shorten_text};
+use super::wire::{HEADER_BYTES, Wire, shorten_text};
 use super::{
     EnableEntry, MAX_FILTERS, MAX_MESSAGE_BYTES, Message, Properties, ProviderEntry, RegistrationEntry,
 };
 
-/// Bytes for entries after the head, the total and the count.
-const MAX_PAGE_BYTES: usize = MAX_MESSAGE_BYTES - HEAD_BYTES - 6;
+/// Bytes for entries after the header, the total and the count.
+const MAX_PAGE_BYTES: usize = MAX_MESSAGE_BYTES - HEADER_BYTES - 6;
 /// Largest number of processes in the entry of one provider.
 pub const MAX_PIDS: usize = 8192;
 /// Largest number of processes in containers in an entry.

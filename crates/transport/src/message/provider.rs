@@ -13,7 +13,7 @@ pub struct Filter {
 }
 
 /// Property that only a daemon sends to a process: the session is independent, so it neither
-/// withholds an event from other sessions nor has it withheld by them.
+/// withholds an event from other sessions nor has an event withheld by them.
 pub const PROPERTY_INDEPENDENT: u32 = 0x8000_0000;
 
 /// The events that a session wants from a provider.
@@ -65,7 +65,7 @@ pub struct ProviderEntry {
     pub provider: Guid,
     /// Name from its traits, if any.
     pub name: String,
-    /// Processes that have registered it (empty: enabled ahead).
+    /// Processes that have registered it (empty if it is only enabled ahead of registrations).
     pub pids: Vec<u32>,
     /// Sessions that enable it.
     pub sessions: Vec<EnableEntry>,
@@ -77,8 +77,8 @@ pub struct ProviderEntry {
     pub is_group: bool,
     /// Whether its registrations are classic ones.
     pub is_classic: bool,
-    /// Those of its processes that run in a container, as the daemon sees them: an enable without
-    /// `EVENT_ENABLE_PROPERTY_ENABLE_SILOS` excludes them.
+    /// Processes of the provider that run in a container, as the daemon sees them: an enable
+    /// without `EVENT_ENABLE_PROPERTY_ENABLE_SILOS` excludes them.
     pub contained: Vec<u32>,
 }
 

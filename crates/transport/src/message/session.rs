@@ -18,11 +18,10 @@ pub enum SessionRef {
 
 /// Id that stands for the global logger, whatever its own id is (WMI_GLOBAL_LOGGER_ID).
 const GLOBAL_LOGGER_ID: u64 = 1;
-/// Name of the global logger.
 const GLOBAL_LOGGER: &str = "GlobalLogger";
 
 impl SessionRef {
-    /// Returns the session of an id in a published call: one value is no id, and means the global
+    /// Returns the session that an id in a published call names. The value 1 stands for the global
     /// logger.
     #[must_use]
     pub fn from_api_id(id: u64) -> Self {
@@ -54,7 +53,7 @@ pub enum Control {
         /// Name of the file passed along, for the header.
         log_file: Option<PathBuf>,
     },
-    /// Returns its final state, if it has ended not long ago, for whatever reason.
+    /// Returns the final state of a session that has ended not long ago, for whatever reason.
     Outcome,
     /// Continues in the next file of a file sequence (EVENT_TRACE_CONTROL_INCREMENT_FILE).
     Increment,
@@ -112,7 +111,7 @@ pub struct SessionConfig {
     /// Processes that take part in a private session (V2 FilterDesc): by process id and executable
     /// name.
     pub filters: Vec<Filter>,
-    /// Whether the first event in a ring wakes the owner, instead of a filled ring.
+    /// Whether the first event in a ring wakes the owner, instead of a partly filled ring.
     pub low_latency: bool,
     /// Size of one ring in each process, in bytes; 0 to derive it from the buffers.
     pub ring_bytes: u32,
@@ -178,15 +177,15 @@ pub struct LostByCause {
     /// A ring was full, or the event was larger than the session's buffers or than any event may
     /// be; the process counts these together.
     pub no_room: u64,
-    /// In buffers that could not be written.
+    /// Events in buffers that could not be written.
     pub not_written: u64,
-    /// In regions whose process broke the ring protocol.
+    /// Events in regions whose process broke the ring protocol.
     pub damaged: u64,
-    /// From processes for whose rings the session had no memory left.
+    /// Events of processes for whose rings the session had no memory left.
     pub no_region: u64,
     /// Kernel events that did not fit into the perf rings.
     pub kernel: u64,
-    /// In buffers of the log file that another process truncated or overwrote.
+    /// Events in buffers of the log file that another process truncated or overwrote.
     pub overwritten: u64,
 }
 

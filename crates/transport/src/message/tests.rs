@@ -10,7 +10,7 @@ use proptest::option;
 use proptest::prelude::*;
 use proptest::sample::Index;
 
-use super::wire::HEAD_BYTES;
+use super::wire::HEADER_BYTES;
 use super::*;
 use crate::abi::Layout;
 use crate::clock::Counter;
@@ -37,8 +37,8 @@ proptest! {
         prop_assert!(Message::decode(&bytes[..at.index(bytes.len())]).is_err());
         bytes.push(0);
         prop_assert!(Message::decode(&bytes).is_err());
-        // The same with a matching head.
-        let body = (bytes.len() - HEAD_BYTES) as u32;
+        // The same with a matching header.
+        let body = (bytes.len() - HEADER_BYTES) as u32;
         bytes[12..16].copy_from_slice(&body.to_le_bytes());
         prop_assert!(Message::decode(&bytes).is_err());
     }
@@ -77,14 +77,14 @@ fn only_regions_of_this_version_are_checked() {
     let bytes = encode_message(&Message::Region { session: 3, params });
     let body =
         [b"\x03\0\0\0\0\0\0\0\x01\0\0\0\x02\0\0\x10\0\0".as_slice(), b"\x01\0\0\0\x05\0\0\0\x06\0\0\0"];
-    assert_eq!(bytes[HEAD_BYTES..], body.concat());
+    assert_eq!(bytes[HEADER_BYTES..], body.concat());
     // No ring of this version has 4097 bytes; those of the next version may.
     let mut odd = bytes;
-    odd[HEAD_BYTES + 14] = 1;
+    odd[HEADER_BYTES + 14] = 1;
     assert!(Message::decode(&odd).is_err());
-    odd[HEAD_BYTES + 8] = 2;
+    odd[HEADER_BYTES + 8] = 2;
     let Ok((_, Message::Region { params, .. })) = Message::decode(&odd) else {
-        panic!("the decoded message is no region")
+        panic!("the decoded message is not a region")
     };
     assert!(matches!(params.check(), Err(Error::RegionVersion { theirs: 2, ours: 1 })));
 }
@@ -97,7 +97,7 @@ fn unknown_kind_is_unexpected() {
 }
 
 #[test]
-fn claimed_count_allocates_nothing() {
+fn count_beyond_the_end_is_rejected() {
     let mut bytes = encode_message(&Message::Sessions { total: 0, sessions: Vec::new() });
     let end = bytes.len();
     bytes[end - 2..].copy_from_slice(&[0xFF; 2]);
@@ -129,10 +129,10 @@ fn too_long_names_are_rejected_and_leave_the_buffer_unchanged() {
 #[test]
 fn too_long_received_name_is_rejected() {
     let mut bytes = encode_message(&Message::OpenConsumer { session: SessionRef::Name(String::new()) });
-    bytes.truncate(HEAD_BYTES + 1);
+    bytes.truncate(HEADER_BYTES + 1);
     bytes.extend((MAX_NAME as u16 + 1).to_le_bytes());
     bytes.resize(bytes.len() + MAX_NAME + 1, b'x');
-    let body = (bytes.len() - HEAD_BYTES) as u32;
+    let body = (bytes.len() - HEADER_BYTES) as u32;
     bytes[12..16].copy_from_slice(&body.to_le_bytes());
     assert!(Message::decode(&bytes).is_err());
 }
@@ -183,9 +183,9 @@ fn too_large_message_is_rejected() {
         traits: vec![0; size],
         classic: false,
     };
-    let fits = MAX_MESSAGE_BYTES - HEAD_BYTES - 4 - 16 - 4 - 1;
-    assert_eq!(encode_message(&large(fits)).len(), MAX_MESSAGE_BYTES);
-    assert!(large(fits + 1).encode(0, &mut Vec::new()).is_err());
+    let largest = MAX_MESSAGE_BYTES - HEADER_BYTES - 4 - 16 - 4 - 1;
+    assert_eq!(encode_message(&large(largest)).len(), MAX_MESSAGE_BYTES);
+    assert!(large(largest + 1).encode(0, &mut Vec::new()).is_err());
 }
 
 #[test]
@@ -236,12 +236,12 @@ fn too_large_entry_is_shortened_to_a_message() {
         panic!("the decoded message has another kind")
     };
     assert_eq!((providers[0].name.as_str(), providers[0].pids.len()), ("n", MAX_PIDS));
-    let filters =
+    let filter_sizes =
         |enable: &EnableEntry| enable.filters.iter().map(|filter| filter.data.len()).collect::<Vec<_>>();
     let (first, last) = (&providers[0].sessions[0], providers[0].privates.last().unwrap());
-    assert_eq!(filters(first)[..2], [4000, 0], "as much filter data as fits");
+    assert_eq!(filter_sizes(first)[..2], [4000, 0], "as much filter data as fits");
     assert_eq!(
-        (filters(last), last.filters[12].kind),
+        (filter_sizes(last), last.filters[12].kind),
         (vec![0; 13], 7),
         "the types of filters are never left out"
     );

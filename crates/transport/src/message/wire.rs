@@ -1,4 +1,4 @@
-//! The encoding of messages: the head, and the basic types.
+//! The encoding of messages: the header, and the basic types.
 //!
 //! A packet is one message; little-endian, without alignment or padding:
 //!
@@ -35,8 +35,8 @@ use crate::error::{Error, Result};
 
 /// First word of each message: `TWM1`.
 pub const MAGIC: u32 = u32::from_le_bytes(*b"TWM1");
-/// Size of the head before the body, in bytes.
-pub const HEAD_BYTES: usize = 16;
+/// Size of the header before the body, in bytes.
+pub const HEADER_BYTES: usize = 16;
 
 pub(super) type WireResult<T> = traceweir_format::Result<T>;
 
@@ -58,16 +58,16 @@ pub(super) trait ListEntry: Wire {
 }
 
 impl Message {
-    /// Appends the message with its head: request number, kind, length.
+    /// Appends the message with its header: request number, kind, length.
     ///
     /// Leaves `out` unchanged if the message is too large or one of its names is not allowed.
     pub fn encode(&self, request: u32, out: &mut Vec<u8>) -> Result<()> {
         let start = out.len();
-        let written = self.put_packet(request, out);
-        if written.is_err() {
+        let result = self.put_packet(request, out);
+        if result.is_err() {
             out.truncate(start);
         }
-        written
+        result
     }
 
     fn put_packet(&self, request: u32, out: &mut Vec<u8>) -> Result<()> {

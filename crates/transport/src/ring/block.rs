@@ -106,7 +106,7 @@ impl<'a> Blocks<'a> {
     #[inline(always)]
     #[must_use]
     pub fn new(all: &'a [Block<'a>]) -> Self {
-        // Each has less than 2³² bytes, and memory bounds their number: nothing wraps.
+        // Each has fewer than 2³² bytes, and memory bounds their number: nothing wraps.
         let bytes = all.iter().fold(0_usize, |sum, block| sum.wrapping_add(block.size as u32 as usize));
         Self { all, bytes }
     }

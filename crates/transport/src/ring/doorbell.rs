@@ -12,7 +12,7 @@
 //! of the process, and a thread with its own descriptor table writes the eventfd.
 //!
 //! A bit is set before the word changes, and the waiting thread reads the word before it takes the
-//! bits. So a ring is either taken, or the following wait returns at once.
+//! bits. So a rung line is either taken, or the following wait returns at once.
 
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
@@ -26,7 +26,7 @@ pub struct Doorbell {
     word: AtomicU32,
 }
 
-/// The lines that were rung since the last wait.
+/// The lines that have been rung since the last wait.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RungLines {
     /// One bit for each outlet.
@@ -62,7 +62,7 @@ impl Doorbell {
         let _ = futex::wake(&self.word, futex::Flags::PRIVATE, 1);
     }
 
-    /// Waits until a line was rung and returns all that were. For one thread.
+    /// Waits until a line is rung and returns all rung lines. Only one thread may wait.
     pub fn wait(&self) -> RungLines {
         loop {
             let word = self.word.load(Ordering::Acquire);
@@ -88,7 +88,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rings_before_and_during_a_wait_are_taken_once() {
+    fn lines_rung_before_and_during_a_wait_are_taken_once() {
         static BELL: Doorbell = Doorbell::new();
         BELL.ring_outlet(3);
         BELL.ring_outlet(63);

@@ -1,8 +1,8 @@
 //! The reading side of a region: the owner reads rings that an untrusted process writes.
 //!
 //! ```text
-//!   poll ── head, copied once, checked ──▶ seen
-//!   peek ── prefix, copied once, checked ──▶ RecordHead            position ≤ seen
+//!   poll ── head, copied once, checked ──▶ polled_head
+//!   peek ── prefix, copied once, checked ──▶ RecordHead            position ≤ polled_head
 //!   take ── bytes, copied ──▶ the caller's memory
 //!   release ── read := position, tail := position, or up to where pages were given back
 //! ```
@@ -46,8 +46,8 @@ use crate::map::{self, Mapping};
 /// Rings of fewer pages are not given back page by page: a page is too large a part of them.
 const MIN_RING_PAGES: u64 = 8;
 
-/// Time before its adoption at which a process may have made its region, for the plausible rate of
-/// losses.
+/// The longest time between the creation of a region by a process and its adoption. It bounds the
+/// plausible number of losses.
 const MAX_AGE_AT_ADOPTION: Duration = Duration::from_secs(60);
 
 /// Error of a region that broke the protocol: nothing more is read from it.
@@ -72,10 +72,10 @@ pub struct RecordHead {
 #[derive(Debug)]
 struct SharedRegion {
     map: Mapping,
-    damaged: AtomicBool,
+    is_damaged: AtomicBool,
 }
 
-/// The owner's end of a region.
+/// The owner's side of a region.
 #[derive(Debug)]
 pub struct RegionReader {
     shared: Arc<SharedRegion>,
@@ -126,7 +126,7 @@ impl RegionReader {
         if map.bytes() < params.layout.region_bytes() || !map.copy_in(0, &params.header()) {
             return Err(Error::Invalid("the mapping is smaller than the region"));
         }
-        let shared = Arc::new(SharedRegion { map, damaged: AtomicBool::new(false) });
+        let shared = Arc::new(SharedRegion { map, is_damaged: AtomicBool::new(false) });
         let ring = |ring| RingReader::new(&shared, params, ring);
         let rings = (0..params.layout.rings()).map(ring).collect();
         Ok(Self { shared, params: *params, rings, lost: 0, lost_at: Instant::now() })
@@ -146,18 +146,18 @@ impl RegionReader {
     /// Returns whether the region broke a rule; nothing more can be read from it then.
     #[must_use]
     pub fn is_damaged(&self) -> bool {
-        self.shared.damaged.load(Ordering::Relaxed)
+        self.shared.is_damaged.load(Ordering::Relaxed)
     }
 
     /// Returns the events that the process counted as lost so far. Never decreases, and grows no
     /// faster than its CPUs can count: one per nanosecond each.
     pub fn lost(&mut self) -> u64 {
-        let counted = self.rings.iter().fold(0u64, |sum, ring| sum.saturating_add(ring.lost()));
+        let lost = self.rings.iter().fold(0u64, |sum, ring| sum.saturating_add(ring.lost()));
         // The clock is read after the counters: there was time to count what was counted.
         let now = Instant::now();
         let ns = u64::try_from(now.duration_since(self.lost_at).as_nanos()).unwrap_or(u64::MAX);
         let max_lost = self.lost.saturating_add(ns.saturating_mul(u64::from(self.params.layout.cpus())));
-        self.lost = counted.clamp(self.lost, max_lost);
+        self.lost = lost.clamp(self.lost, max_lost);
         self.lost_at = now;
         self.lost
     }
@@ -171,8 +171,9 @@ impl RegionReader {
         }
     }
 
-    /// Gives pages that were read back to the system if little is written. Called now and then: the
-    /// bytes that went through a ring between two calls decide how it is treated until the next.
+    /// Gives pages that were read back to the system if little is written. Call it periodically:
+    /// the bytes that went through a ring between two calls decide whether its pages are given
+    /// back.
     pub fn give_back(&mut self) {
         for ring in &mut self.rings {
             ring.measure_rate();
@@ -192,8 +193,8 @@ pub struct RingReader {
     cpu: u16,
     /// Position of the next record, or of a marker before it.
     position: u64,
-    /// The head at the last poll.
-    seen: u64,
+    /// The head that the last poll read.
+    polled_head: u64,
     /// Published value of `read`.
     read: u64,
     /// Published value of `tail`.
@@ -207,7 +208,7 @@ pub struct RingReader {
     /// Whether pages are given back as they are read.
     returns_pages: bool,
     /// Position when the data rate was last measured.
-    measured_at: u64,
+    measured_position: u64,
 }
 
 impl RingReader {
@@ -230,14 +231,14 @@ impl RingReader {
             max_record: params.max_record as usize,
             cpu: cpu.unwrap_or(0),
             position: 0,
-            seen: 0,
+            polled_head: 0,
             read: 0,
             tail: 0,
             is_closed: false,
             peeked: None,
             can_return_pages,
             returns_pages: can_return_pages,
-            measured_at: 0,
+            measured_position: 0,
         }
     }
 
@@ -245,27 +246,26 @@ impl RingReader {
         ControlWords::from_mapping(&self.shared.map, self.control)
     }
 
-    /// Marks the region as damaged.
     #[cold]
     fn mark_damaged<T>(&self) -> Result<T, Damaged> {
-        self.shared.damaged.store(true, Ordering::Relaxed);
+        self.shared.is_damaged.store(true, Ordering::Relaxed);
         Err(Damaged)
     }
 
     /// Reads the writer's head; records up to there can then be read. Returns whether there are
     /// any.
     pub fn poll(&mut self) -> Result<bool, Damaged> {
-        if self.shared.damaged.load(Ordering::Relaxed) {
+        if self.shared.is_damaged.load(Ordering::Relaxed) {
             return Err(Damaged);
         }
         let Some(head) = self.words().map(|words| words.load_head()) else { return self.mark_damaged() };
         // Both differences are checked, so any head that went back or too far is found.
-        let has_advanced = head.checked_sub(self.seen).is_some();
+        let is_forward = head.checked_sub(self.polled_head).is_some();
         let fits_ring = head.checked_sub(self.tail).is_some_and(|unread| unread <= self.ring_bytes);
-        if !(has_advanced && fits_ring && head.is_multiple_of(8)) {
+        if !(is_forward && fits_ring && head.is_multiple_of(8)) {
             return self.mark_damaged();
         }
-        self.seen = head;
+        self.polled_head = head;
         Ok(self.position != head)
     }
 
@@ -275,10 +275,10 @@ impl RingReader {
         if let Some((head, _)) = self.peeked {
             return Ok(Some(head));
         }
-        if self.position == self.seen {
+        if self.position == self.polled_head {
             return Ok(None);
         }
-        if self.shared.damaged.load(Ordering::Relaxed) {
+        if self.shared.is_damaged.load(Ordering::Relaxed) {
             return Err(Damaged);
         }
         match self.read_next_record() {
@@ -299,8 +299,8 @@ impl RingReader {
             let offset = self.ring_offset()?;
             // A marker at the start would skip the entire ring, which no record needs; a record
             // always follows a marker.
-            let left = self.ring_bytes.checked_sub(offset).filter(|left| *left < self.ring_bytes)?;
-            let start = self.position.checked_add(left).filter(|start| *start < self.seen)?;
+            let skipped = self.ring_bytes.checked_sub(offset).filter(|skipped| *skipped < self.ring_bytes)?;
+            let start = self.position.checked_add(skipped).filter(|start| *start < self.polled_head)?;
             self.position = start;
             word = self.read_prefix()?;
         }
@@ -308,7 +308,7 @@ impl RingReader {
         let is_valid =
             length != 0 && length <= self.max_record && cpu == self.cpu && flags & !abi::FLAGS == 0;
         let size = u64::try_from(abi::size_in_ring(length.min(abi::MAX_RECORD))).ok()?;
-        let end = self.position.checked_add(size).filter(|end| *end <= self.seen)?;
+        let end = self.position.checked_add(size).filter(|end| *end <= self.polled_head)?;
         let is_inside = self.ring_offset()?.checked_add(size)? <= self.ring_bytes;
         let stamp = self.read_word(8)?;
         let head = RecordHead { length, cpu, flags, stamp };
@@ -346,8 +346,8 @@ impl RingReader {
         let from = self.data.saturating_add(at).saturating_add(abi::PREFIX_BYTES);
         if let Some(out) = out.get_mut(..length) {
             // `peek` found the record inside the ring, so the copy does not fail.
-            let copied = self.shared.map.copy_out(from, out);
-            debug_assert!(copied);
+            let is_copied = self.shared.map.copy_out(from, out);
+            debug_assert!(is_copied);
         }
         self.position = end;
     }
@@ -357,11 +357,11 @@ impl RingReader {
         if self.position == self.read {
             return;
         }
-        let taken = self.position.saturating_sub(self.read);
+        let taken_bytes = self.position.saturating_sub(self.read);
         // A ring that fills by more than an eighth between two drains, or by half since the last
         // measurement, needs its pages again soon.
-        let bytes_since = self.position.saturating_sub(self.measured_at);
-        if taken > self.ring_bytes >> 3 || bytes_since > self.ring_bytes >> 1 {
+        let bytes_since = self.position.saturating_sub(self.measured_position);
+        if taken_bytes > self.ring_bytes >> 3 || bytes_since > self.ring_bytes >> 1 {
             self.returns_pages = false;
         }
         let tail = if self.returns_pages { self.give_pages_back() } else { self.position };
@@ -403,8 +403,8 @@ impl RingReader {
 
     /// Decides by the data rate since the last call whether pages are given back.
     fn measure_rate(&mut self) {
-        let bytes_since = self.position.saturating_sub(self.measured_at);
-        self.measured_at = self.position;
+        let bytes_since = self.position.saturating_sub(self.measured_position);
+        self.measured_position = self.position;
         self.returns_pages = self.can_return_pages && bytes_since < self.ring_bytes >> 2;
     }
 

@@ -27,7 +27,7 @@ use super::{WriteOutcome, points};
 use crate::abi;
 use crate::clock::Counter;
 
-/// Largest number of tries in all; machines with many CPUs need not try every ring.
+/// Largest number of lock attempts of a write; machines with many CPUs need not try every ring.
 const MAX_LOCK_ATTEMPTS: u32 = 64;
 
 /// Writes a sound record of `length` bytes.

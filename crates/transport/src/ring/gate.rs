@@ -18,7 +18,7 @@
 //!    nothing; one that never leaves, because its thread stayed in the parent of a forked child,
 //!    blocks nothing.
 //!
-//! Writers are no visitors: a memory barrier ends a restartable sequence, and `close` waits for a
+//! Writers are not visitors: a memory barrier ends a restartable sequence, and `close` waits for a
 //! lock holder by its lock. Writers only check the generation; the sequence checks it in assembly.
 
 use crate::sync::{AtomicU64, Ordering, fence};
@@ -49,7 +49,7 @@ impl<'a> OutletGate<'a> {
         self.generation.load(Ordering::Relaxed) % 2 == 1
     }
 
-    /// Returns whether the gate is open for this ticket; an even number is no ticket.
+    /// Returns whether the gate is open for this ticket; an even number is not a ticket.
     #[inline]
     pub(crate) fn is_open_for(&self, ticket: Ticket) -> bool {
         // Acquire pairs with the release in `open`: a thread that sees the generation sees the view
@@ -97,22 +97,22 @@ impl<'a> OutletGate<'a> {
         // Pairs with the fence in `close`: either the load below sees the gate closed, or
         // `is_empty` sees this visitor.
         fence(Ordering::SeqCst);
-        let open = self.is_open_for(ticket);
-        if open {
+        let is_open = self.is_open_for(ticket);
+        if is_open {
             work();
         }
         self.leave(before & !VISITOR_COUNT_MASK);
-        open
+        is_open
     }
 
     /// Leaves an opening, which may have ended by now.
     fn leave(&self, opening: u64) {
-        let mut now = self.visitors.load(Ordering::Relaxed);
-        while now & !VISITOR_COUNT_MASK == opening {
+        let mut old = self.visitors.load(Ordering::Relaxed);
+        while old & !VISITOR_COUNT_MASK == opening {
             // Release pairs with the acquire in `is_empty`.
-            match self.visitors.compare_exchange_weak(now, now - 1, Ordering::Release, Ordering::Relaxed) {
+            match self.visitors.compare_exchange_weak(old, old - 1, Ordering::Release, Ordering::Relaxed) {
                 Ok(_) => return,
-                Err(other) => now = other,
+                Err(other) => old = other,
             }
         }
     }

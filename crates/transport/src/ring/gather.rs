@@ -7,7 +7,7 @@
 //!             16 bytes                   to a multiple of 8
 //! ```
 //!
-//! A record is *sound* for a length if its staged part is as long as it says and all parts together
+//! A record is *sound* for a length if `staged` has room for `staged_bytes` and all parts together
 //! have that length; then a writer copies complete staged words, and the other parts over the
 //! surplus bytes.
 
@@ -29,8 +29,8 @@ pub struct Gather<'a> {
 }
 
 impl Gather<'_> {
-    /// Returns the length of the record; 0, which no record has, if the staged part is
-    /// shorter than it says.
+    /// Returns the length of the record; 0, which no record has, if `staged` is
+    /// too short for `staged_bytes`.
     #[inline]
     pub(super) fn length(&self) -> usize {
         let capacity = self.staged.len().saturating_mul(8);

@@ -24,7 +24,7 @@
 //!
 //! A forked child shares its parent's region. It may count losses there, and then
 //! [forgets](Outlet::forget) it. It must know by itself that it is a child: process ids do not show
-//! it, as a child in a new namespace can have its parent's.
+//! it, as a child in a new namespace can have its parent's id.
 
 use core::fmt;
 use core::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
@@ -313,24 +313,24 @@ impl Outlet {
         // Every thread of this process that is in a sequence starts it again, and then sees the
         // generation.
         let is_aborted = view.rseq_offset == 0 || membarrier(MembarrierCommand::PrivateExpeditedRseq).is_ok();
-        let end = Instant::now() + CLOSE_TIMEOUT;
+        let deadline = Instant::now() + CLOSE_TIMEOUT;
         let mut is_locked = true;
         for ring in view.cpus..view.cpus * 2 {
             // SAFETY: the caller read the view while the outlet was open, and the loop goes over
             // its rings.
             let words = unsafe { view.words(ring as usize) };
-            if !wait_until(end, || words.try_lock(u32::MAX)) {
+            if !wait_until(deadline, || words.try_lock(u32::MAX)) {
                 // A writer was stopped inside, and what it publishes later is lost. If it has
                 // already published, it is counted needlessly: better once too often than never.
                 words.count_lost();
                 is_locked = false;
             }
         }
-        is_aborted && is_locked && wait_until(end, || self.gate().is_empty())
+        is_aborted && is_locked && wait_until(deadline, || self.gate().is_empty())
     }
 }
 
-/// Rejects a descriptor that is no eventfd, on which waking could block or kill the writer, and
+/// Rejects a descriptor that is not an eventfd, on which waking could block or kill the writer, and
 /// makes it non-blocking.
 pub fn prepare_wake(wake: BorrowedFd<'_>) -> Result<()> {
     // The link of this thread, which may have a separate descriptor table.
@@ -339,7 +339,7 @@ pub fn prepare_wake(wake: BorrowedFd<'_>) -> Result<()> {
     if let Ok(target) = std::fs::read_link(link)
         && target.as_os_str() != "anon_inode:[eventfd]"
     {
-        return Err(Error::Invalid("the descriptor that wakes the owner is no eventfd"));
+        return Err(Error::Invalid("the descriptor that wakes the owner is not an eventfd"));
     }
     let flags =
         rustix::fs::fcntl_getfl(wake).map_err(|e| Error::system("read flags of the wake descriptor", e))?;
@@ -373,13 +373,13 @@ pub fn is_restartable() -> bool {
     rseq_area_offset() != 0
 }
 
-/// Calls `done` until it returns `true` or `end` is reached. Returns whether it did.
-fn wait_until(end: Instant, mut done: impl FnMut() -> bool) -> bool {
+/// Calls `is_done` until it returns `true` or the deadline has passed. Returns whether it is done.
+fn wait_until(deadline: Instant, mut is_done: impl FnMut() -> bool) -> bool {
     loop {
-        if done() {
+        if is_done() {
             return true;
         }
-        if Instant::now() >= end {
+        if Instant::now() >= deadline {
             return false;
         }
         std::thread::sleep(Duration::from_micros(50));

@@ -398,13 +398,13 @@ fragment! {
 }
 
 fragment! {
-    /// Copies the schema, if the frame has one: head, zeros in the last word, the bytes from the
+    /// Copies the schema, if the frame has one: header, zeros in the last word, the bytes from the
     /// front, then the last sixteen or thirty-two, which may overlap them. A schema has at least
     /// sixteen bytes (`MIN_SCHEMA_BYTES`), and its size is part of the frame's size (R3).
     copy_schema:
     "40:",
     "add rdi, qword ptr [{frame} + {f_after_run}]",
-    "mov rax, qword ptr [{frame} + {f_schema_head}]",
+    "mov rax, qword ptr [{frame} + {f_schema_header}]",
     "test rax, rax",
     "jz 50f",
     "mov rcx, qword ptr [{frame} + {f_schema_bytes}]",
@@ -627,7 +627,7 @@ unsafe fn sequence(area: *mut u8, words: &HotWords, ticket: u64, frame: &WriteFr
             f_run = const offset_of!(WriteFrame, run),
             f_run_end = const offset_of!(WriteFrame, run_end),
             f_after_run = const offset_of!(WriteFrame, after_run),
-            f_schema_head = const offset_of!(WriteFrame, schema_head),
+            f_schema_header = const offset_of!(WriteFrame, schema_header),
             f_schema = const offset_of!(WriteFrame, schema),
             f_schema_bytes = const offset_of!(WriteFrame, schema_bytes),
             f_blocks = const offset_of!(WriteFrame, blocks),

@@ -4,7 +4,7 @@
 //! ```text
 //!   prefix │ first  thread  0 │ provider (16) │ descriptor (16) │ 0 │ activity (16) │
 //!     16                        80 bytes: an event's header
-//!   │ items: whole words │ head  bytes  zeros │ block │ block …
+//!   │ items: whole words │ header data  zeros │ block │ block …
 //!           run                  schema           payload
 //! ```
 //!
@@ -56,10 +56,10 @@ pub struct Straight<'a> {
 }
 
 impl<'a> Straight<'a> {
-    /// Creates the record of these pieces: `items` as they stand in it; then `schema`, head and
+    /// Creates the record of these pieces: `items` as they stand in it; then `schema`, header and
     /// data, padded with zeros to a multiple of eight; then the blocks. `flags` are those of
     /// [`abi::FLAGS`]. `None` if it has more than [`abi::MAX_RECORD`] bytes, a schema of less than
-    /// [`MIN_SCHEMA_BYTES`], or one word of items, which no item is.
+    /// [`MIN_SCHEMA_BYTES`], or items of one word, which is shorter than any item.
     #[inline(always)]
     #[must_use]
     pub fn new(
@@ -69,14 +69,14 @@ impl<'a> Straight<'a> {
         blocks: Blocks<'a>,
         flags: u16,
     ) -> Option<Self> {
-        let (schema_head, schema) = schema.unwrap_or((0, &[]));
+        let (schema_header, schema) = schema.unwrap_or((0, &[]));
         // No item is that short, and the moves of the sequence are longer.
         if items.len() == 1 {
             return None;
         }
         let after_items = EVENT_HEADER_BYTES.wrapping_add(size_of_val(items));
         let mut length = after_items;
-        if schema_head != 0 {
+        if schema_header != 0 {
             if schema.len().wrapping_sub(MIN_SCHEMA_BYTES) > abi::MAX_RECORD {
                 return None;
             }
@@ -98,7 +98,7 @@ impl<'a> Straight<'a> {
             run: run.start,
             run_end: run.end,
             after_run: (abi::PREFIX_BYTES + after_items) as u64,
-            schema_head,
+            schema_header,
             schema: schema.as_ptr(),
             schema_bytes: schema.len() as u64,
             blocks: blocks.start.cast(),
@@ -129,7 +129,7 @@ pub(super) struct WriteFrame {
     /// the end of the run.
     pub(super) after_run: u64,
     /// 0 if there is no schema.
-    pub(super) schema_head: u64,
+    pub(super) schema_header: u64,
     pub(super) schema: *const u8,
     pub(super) schema_bytes: u64,
     /// Pairs of an address and a size of 32 bits, sixteen bytes apart.
@@ -154,7 +154,7 @@ impl WriteFrame {
             run,
             run_end: run.wrapping_byte_add(record.staged_size() - abi::PREFIX_BYTES),
             after_run: (abi::PREFIX_BYTES + record.staged_bytes) as u64,
-            schema_head: 0,
+            schema_header: 0,
             schema: ptr::null(),
             schema_bytes: 0,
             blocks: blocks.start.cast(),

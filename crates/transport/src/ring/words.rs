@@ -65,7 +65,6 @@ impl ControlWords<'_> {
         self.lock.compare_exchange(0, thread, Ordering::Acquire, Ordering::Relaxed).is_ok()
     }
 
-    /// Releases the lock.
     pub(crate) fn unlock(&self) {
         // Pairs with the acquire in `try_lock` (R2).
         self.lock.store(0, Ordering::Release);
@@ -109,7 +108,6 @@ impl ControlWords<'_> {
         self.tail.load(Ordering::Relaxed) & abi::STORE_FULL != 0
     }
 
-    /// Returns the number of lost events.
     #[cfg(not(loom))]
     pub(crate) fn lost(&self) -> u64 {
         self.lost.load(Ordering::Relaxed)
@@ -136,10 +134,10 @@ impl ControlWords<'_> {
         let woken = self.woken.load(Ordering::Relaxed);
         let mark = read.wrapping_add(1);
         // `end` is not above `read` if the owner has taken the record meanwhile.
-        let unread = end.wrapping_sub(read).cast_signed() > 0;
+        let is_unread = end.wrapping_sub(read).cast_signed() > 0;
         // Relaxed: the exchange only elects one of several writers; the wake itself is a system
         // call, which orders by itself.
-        unread
+        is_unread
             && woken != mark
             && self.woken.compare_exchange(woken, mark, Ordering::Relaxed, Ordering::Relaxed).is_ok()
     }

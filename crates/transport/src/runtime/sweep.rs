@@ -26,14 +26,14 @@ use crate::random::random;
 const MAX_STEPS: usize = 100_000;
 
 impl RuntimeDir {
-    /// Removes everything that is no provider socket, and sockets of a user beyond `max_per_user`:
-    /// all users may create files in the folder of the system's daemon, and none must fill it.
-    /// Returns how many entries were removed.
+    /// Removes everything that is not a provider socket, and sockets of a user beyond
+    /// `max_per_user`: all users may create files in the folder of the system's daemon, and none
+    /// may fill it. Returns how many entries were removed.
     pub fn sweep_providers(&self, max_per_user: usize) -> Result<usize> {
-        let failed = |e: Errno| Error::system("reading the folder of providers", io::Error::from(e));
+        let to_error = |e: Errno| Error::system("reading the folder of providers", io::Error::from(e));
         let folder = match open_folder(CWD, self.providers().as_os_str()) {
             Err(Errno::NOENT) => return Ok(0),
-            folder => folder.map_err(failed)?,
+            folder => folder.map_err(to_error)?,
         };
         let mut sweep = Sweep {
             folder,
@@ -43,7 +43,7 @@ impl RuntimeDir {
             removed: 0,
         };
         // Once for the existing entries, and again while folders were moved up.
-        while sweep.sweep_once().map_err(failed)? && sweep.remaining_steps > 0 {}
+        while sweep.sweep_once().map_err(to_error)? && sweep.remaining_steps > 0 {}
         Ok(sweep.removed)
     }
 }
@@ -89,9 +89,9 @@ impl Sweep {
         if !is_named || FileType::from_raw_mode(stat.st_mode) != FileType::Socket {
             return false;
         }
-        let others = self.sockets_by_user.entry(stat.st_uid).or_default();
-        *others = others.saturating_add(1);
-        *others <= self.max_per_user
+        let count = self.sockets_by_user.entry(stat.st_uid).or_default();
+        *count = count.saturating_add(1);
+        *count <= self.max_per_user
     }
 
     /// Removes the files of a folder and moves its folders up. Returns whether there were any.

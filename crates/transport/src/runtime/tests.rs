@@ -35,13 +35,13 @@ fn system_folder_is_shared() {
     let root = tempfile::tempdir().unwrap();
     let dir = RuntimeDir { scope: Scope::System, path: root.path().join("system") };
     // Only root may own it: for other users the folder is created here, and then rejected.
-    let made = dir.ensure();
+    let result = dir.ensure();
     assert_eq!(file_mode(dir.path()), 0o755);
     if own_uid() == 0 {
-        made.unwrap();
+        result.unwrap();
         assert_eq!(file_mode(&dir.providers()), 0o1777);
     } else {
-        assert!(is_refused(made));
+        assert!(is_refused(result));
     }
 }
 
@@ -55,9 +55,9 @@ fn linked_open_or_foreign_user_folder_is_rejected() {
     chmod(&real, 0o700);
     user_runtime_dir(&real).ensure().unwrap();
     assert!(is_refused(user_runtime_dir(&link).ensure()), "a link is refused");
-    for open in [0o750, 0o701, 0o777] {
-        chmod(&real, open);
-        assert!(is_refused(user_runtime_dir(&real).ensure()), "{open:o}");
+    for mode in [0o750, 0o701, 0o777] {
+        chmod(&real, mode);
+        assert!(is_refused(user_runtime_dir(&real).ensure()), "{mode:o}");
     }
     chmod(&real, 0o700);
     assert!(is_refused(user_runtime_dir(&real).check_folder(own_uid() + 1)), "another user owns the folder");
@@ -76,10 +76,10 @@ fn own_folder_is_used_only_by_the_daemons_user() {
     let own = dir.make_own().unwrap();
     assert_eq!((dir.own(), file_mode(own.path()), own.socket_mode()), (Some(own.clone()), 0o700, 0o600));
     assert!(is_refused(own.check_folder(own_uid() + 1)), "the folder belongs to another user");
-    for open in [0o710, 0o701, 0o777] {
-        chmod(own.path(), open);
-        assert_eq!(dir.own(), None, "{open:o}");
-        assert!(is_refused(dir.make_own().map(drop)), "{open:o}");
+    for mode in [0o710, 0o701, 0o777] {
+        chmod(own.path(), mode);
+        assert_eq!(dir.own(), None, "{mode:o}");
+        assert!(is_refused(dir.make_own().map(drop)), "{mode:o}");
     }
     chmod(own.path(), 0o700);
     chmod(dir.path(), 0o777);
@@ -195,14 +195,14 @@ fn system_sockets_are_open_to_all_and_others_to_their_owner() {
 
 #[test]
 fn random_numbers_differ() {
-    let mut drawn: Vec<u64> = (0..1000).map(|_| random()).collect();
-    drawn.sort_unstable();
-    drawn.dedup();
-    assert_eq!(drawn.len(), 1000);
+    let mut numbers: Vec<u64> = (0..1000).map(|_| random()).collect();
+    numbers.sort_unstable();
+    numbers.dedup();
+    assert_eq!(numbers.len(), 1000);
 }
 
 #[test]
-fn sweep_removes_everything_but_provider_sockets() {
+fn sweep_removes_everything_except_provider_sockets() {
     let folder = tempfile::tempdir().unwrap();
     let dir = RuntimeDir::from_path(&folder.path().join("run"));
     dir.ensure().unwrap();

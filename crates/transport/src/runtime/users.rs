@@ -98,9 +98,9 @@ pub struct UserSocket {
 impl UserSocket {
     /// Connects to the process that listens, which must be the owner's, and takes no descriptors
     /// from it. A stale socket is not removed.
-    pub fn connect(&self, within: Duration) -> Result<Connection> {
+    pub fn connect(&self, timeout: Duration) -> Result<Connection> {
         let path = format!("/proc/self/fd/{}", self.file.as_raw_fd());
-        let connection = Connection::connect_without_descriptors(Path::new(&path), within)?;
+        let connection = Connection::connect_without_descriptors(Path::new(&path), timeout)?;
         if connection.peer().uid == self.uid {
             Ok(connection)
         } else {
@@ -112,21 +112,23 @@ impl UserSocket {
 /// Returns the folders of provider sockets in which processes of this network namespace listen, if
 /// their names are those of user folders.
 pub fn user_folders() -> Result<Vec<PathBuf>> {
-    let failed = |e| Error::system("reading the lists of sockets and mounts", e);
-    let mounts = std::fs::read(MOUNT_LIST).map_err(failed)?;
-    let sockets = File::open(SOCKET_LIST).map_err(failed)?;
-    let owner = |folder: &Path| open_checked(folder).ok().map(|(_, uid)| uid);
+    let to_error = |e| Error::system("reading the lists of sockets and mounts", e);
+    let mounts = std::fs::read(MOUNT_LIST).map_err(to_error)?;
+    let sockets = File::open(SOCKET_LIST).map_err(to_error)?;
+    let find_owner = |folder: &Path| open_checked(folder).ok().map(|(_, uid)| uid);
     let random_rank = RandomState::new();
-    Ok(find_folders(BufReader::new(sockets), &Mounts::parse(&mounts), owner, |uid| random_rank.hash_one(uid)))
+    Ok(find_folders(BufReader::new(sockets), &Mounts::parse(&mounts), find_owner, |uid| {
+        random_rank.hash_one(uid)
+    }))
 }
 
 /// Returns up to `max_sockets` sockets of a folder that [`user_folders`] returned.
 pub fn user_sockets(folder: &Path, max_sockets: usize) -> Result<impl Iterator<Item = UserSocket>> {
-    let failed =
+    let to_error =
         |e: Errno| Error::system("opening the folder of a user's providers", std::io::Error::from(e));
-    let (folder, uid) = open_checked(folder).map_err(failed)?;
-    let entries = Dir::read_from(&folder).map_err(failed)?;
-    let found = entries.take(MAX_ENTRIES).filter_map(move |entry| {
+    let (folder, uid) = open_checked(folder).map_err(to_error)?;
+    let entries = Dir::read_from(&folder).map_err(to_error)?;
+    let sockets = entries.take(MAX_ENTRIES).filter_map(move |entry| {
         let entry = entry.ok()?;
         let name = entry.file_name();
         let pid = parse_socket_pid(name.to_str().ok()?)?;
@@ -136,7 +138,7 @@ pub fn user_sockets(folder: &Path, max_sockets: usize) -> Result<impl Iterator<I
         let file_id = (stat.st_dev, stat.st_ino);
         (is_socket && stat.st_uid == uid).then_some(UserSocket { file, file_id, pid, uid })
     });
-    Ok(found.take(max_sockets))
+    Ok(sockets.take(max_sockets))
 }
 
 /// Opens a folder of provider sockets that belongs to one user alone. Returns the folder and the
@@ -150,23 +152,23 @@ fn open_checked(path: &Path) -> rustix::io::Result<(OwnedFd, u32)> {
     };
     let parent = open_without_links(parent)?;
     let runtime = open_in_mount(&parent, name, OFlags::PATH | OFlags::DIRECTORY)?;
-    let (above, found) = (fstat(&parent)?, fstat(&runtime)?);
-    let uid = found.st_uid;
+    let (parent_stat, stat) = (fstat(&parent)?, fstat(&runtime)?);
+    let uid = stat.st_uid;
     let is_private = |mode: rustix::fs::RawMode| mode & 0o077 == 0;
     let is_named = match parse_folder_uid(name) {
         Some(claimed) => claimed == uid,
         // Only its owner can use $XDG_RUNTIME_DIR.
-        None => above.st_uid == uid && is_private(above.st_mode),
+        None => parent_stat.st_uid == uid && is_private(parent_stat.st_mode),
     };
     // Opened with O_PATH, without asking the file system: a mount on it is not entered.
-    let sockets = fstat(open_in_mount(&runtime, providers, OFlags::PATH | OFlags::DIRECTORY)?)?;
-    if !is_named || !is_private(found.st_mode) || sockets.st_uid != uid || sockets.st_mode & 0o022 != 0 {
+    let before = fstat(open_in_mount(&runtime, providers, OFlags::PATH | OFlags::DIRECTORY)?)?;
+    if !is_named || !is_private(stat.st_mode) || before.st_uid != uid || before.st_mode & 0o022 != 0 {
         return Err(Errno::ACCESS);
     }
     let folder = open_in_mount(&runtime, providers, OFlags::RDONLY | OFlags::DIRECTORY)?;
     // The folder may have been replaced since.
-    let now = fstat(&folder)?;
-    if (now.st_dev, now.st_ino) == (sockets.st_dev, sockets.st_ino) {
+    let after = fstat(&folder)?;
+    if (after.st_dev, after.st_ino) == (before.st_dev, before.st_ino) {
         Ok((folder, uid))
     } else {
         Err(Errno::ACCESS)
@@ -206,27 +208,28 @@ fn parse_folder_uid(name: &OsStr) -> Option<u32> {
     name.to_str()?.strip_prefix("traceweir-")?.parse().ok()
 }
 
-/// Returns the folders of users in a list of sockets, each once and ordered by owner, which `owner`
-/// returns. Beyond the limit, folders of users with the most folders are left out, then of users
-/// with the highest numbers from `random_rank`.
+/// Returns the folders of users in a list of sockets, each once and ordered by owner, which
+/// `find_owner` returns. Beyond the limit, folders of users with the most folders are left out,
+/// then of users with the highest numbers from `random_rank`.
 fn find_folders(
     mut sockets: impl BufRead,
     mounts: &Mounts,
-    owner: impl Fn(&Path) -> Option<u32>,
+    find_owner: impl Fn(&Path) -> Option<u32>,
     random_rank: impl Fn(u32) -> u64,
 ) -> Vec<PathBuf> {
-    let mut found = UserFolders::default();
+    let mut folders = UserFolders::default();
     let (mut line, mut last) = (Vec::new(), PathBuf::new());
     while let Ok(1..) = sockets.read_until(b'\n', &mut line) {
         let folder = parse_provider_folder(line.trim_ascii_end())
             .filter(|folder| **folder != last && mounts.is_local(folder));
-        if let Some((uid, folder)) = folder.and_then(|folder| Some((owner(folder)?, folder.to_owned()))) {
+        if let Some((uid, folder)) = folder.and_then(|folder| Some((find_owner(folder)?, folder.to_owned())))
+        {
             last.clone_from(&folder);
-            found.add(uid, random_rank(uid), folder);
+            folders.add(uid, random_rank(uid), folder);
         }
         line.clear();
     }
-    found.by_user.into_values().flatten().collect()
+    folders.by_user.into_values().flatten().collect()
 }
 
 /// Folders by owner, at most [`MAX_FOLDERS`].

@@ -50,8 +50,8 @@ impl Address {
         let folder =
             rustix::fs::open(folder, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
                 .map_err(|e| Error::system("opening the folder of a socket", e))?;
-        let short = PathBuf::from(format!("/proc/thread-self/fd/{}", folder.as_raw_fd())).join(name);
-        let address = SocketAddrUnix::new(short).map_err(|e| Error::system("naming a socket", e))?;
+        let short_path = PathBuf::from(format!("/proc/thread-self/fd/{}", folder.as_raw_fd())).join(name);
+        let address = SocketAddrUnix::new(short_path).map_err(|e| Error::system("naming a socket", e))?;
         Ok(Self { address, _folder: Some(folder) })
     }
 }
@@ -61,7 +61,7 @@ fn create_socket(flags: SocketFlags) -> Result<OwnedFd> {
         .map_err(|e| Error::system("socket", e))
 }
 
-/// Connects a socket to the listener at a path. Whether it takes descriptors is set before.
+/// Connects a socket to the listener at a path. Whether it takes descriptors is set before that.
 pub(super) fn connect(path: &Path, takes_descriptors: bool, deadline: WaitDeadline) -> Result<OwnedFd> {
     let address = Address::new(path)?;
     // A non-blocking connect fails while the listener's queue is full, and nothing signals when
@@ -93,12 +93,12 @@ pub(super) fn listen(path: &Path, mode: u32) -> Result<OwnedFd> {
     let unready_path = path.with_file_name(format!(".{:016x}", random()));
     let address = Address::new(&unready_path)?;
     rustix::net::bind(&socket, &address.address).map_err(|e| Error::system("binding a socket", e))?;
-    let placed = publish_socket(&socket, &unready_path, path, mode);
-    if placed.is_err() {
+    let result = publish_socket(&socket, &unready_path, path, mode);
+    if result.is_err() {
         // The first error is the one to report.
         let _ = std::fs::remove_file(&unready_path);
     }
-    placed.map(|()| socket)
+    result.map(|()| socket)
 }
 
 fn publish_socket(socket: &OwnedFd, unready_path: &Path, path: &Path, mode: u32) -> Result<()> {
@@ -122,12 +122,12 @@ fn is_free_or_stale(path: &Path) -> Result<bool> {
     match rustix::fs::lstat(path) {
         Err(Errno::NOENT) => return Ok(true),
         Err(e) => return Err(Error::system("inspecting a socket", e)),
-        Ok(found) if FileType::from_raw_mode(found.st_mode) != FileType::Socket => return Ok(false),
+        Ok(stat) if FileType::from_raw_mode(stat.st_mode) != FileType::Socket => return Ok(false),
         Ok(_) => {}
     }
     // A full queue, or a socket of another type, is in use; a refused connection means that no
     // process listens.
     let address = Address::new(path)?;
-    let tried = rustix::net::connect(&create_socket(SOCKET_FLAGS)?, &address.address);
-    Ok(matches!(tried, Err(Errno::CONNREFUSED | Errno::NOENT)))
+    let result = rustix::net::connect(&create_socket(SOCKET_FLAGS)?, &address.address);
+    Ok(matches!(result, Err(Errno::CONNREFUSED | Errno::NOENT)))
 }

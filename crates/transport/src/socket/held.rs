@@ -147,9 +147,9 @@ mod tests {
     #[test]
     fn guarded_socket_has_a_high_number_and_closes_itself() {
         let (near, far) = pair();
-        let held = GuardedDescriptor::guarded(near, 500);
-        assert!(held.as_fd().as_raw_fd() >= 500 && held.is_own());
-        drop(held);
+        let guarded = GuardedDescriptor::guarded(near, 500);
+        assert!(guarded.as_fd().as_raw_fd() >= 500 && guarded.is_own());
+        drop(guarded);
         // A child that another test forks holds a copy until it calls exec.
         let mut ready = [rustix::event::PollFd::new(&far, rustix::event::PollFlags::IN)];
         let limit = rustix::event::Timespec { tv_sec: 60, tv_nsec: 0 };
@@ -161,11 +161,11 @@ mod tests {
     fn socket_without_a_high_number_is_guarded_as_well() {
         let (near, _far) = pair();
         let number = near.as_raw_fd();
-        let held = GuardedDescriptor::guarded(near, RawFd::MAX);
-        assert_eq!(held.as_fd().as_raw_fd(), number);
+        let guarded = GuardedDescriptor::guarded(near, RawFd::MAX);
+        assert_eq!(guarded.as_fd().as_raw_fd(), number);
         let (other, _end) = pair();
-        let _others = replace(held.as_fd(), &other);
-        assert!(!held.is_own());
+        let _others = replace(guarded.as_fd(), &other);
+        assert!(!guarded.is_own());
     }
 
     #[test]

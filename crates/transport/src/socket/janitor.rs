@@ -25,7 +25,6 @@ use std::time::Duration;
 
 use rustix::net::{RecvAncillaryBuffer, RecvFlags, ReturnFlags, Shutdown, recvmsg, sockopt};
 
-/// Largest number of threads.
 const MAX_THREADS: usize = 4;
 /// Time that a thread waits for more work.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(1);
@@ -137,8 +136,8 @@ fn is_drained(socket: &OwnedFd) -> bool {
         sockopt::set_socket_passcred(socket, true)?;
         rustix::net::shutdown(socket, Shutdown::Read)?;
         let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
-        let found = recvmsg(socket, &mut [], &mut RecvAncillaryBuffer::default(), flags)?;
-        Ok(!found.flags.contains(ReturnFlags::CTRUNC))
+        let peeked = recvmsg(socket, &mut [], &mut RecvAncillaryBuffer::default(), flags)?;
+        Ok(!peeked.flags.contains(ReturnFlags::CTRUNC))
     };
     check().unwrap_or(false)
 }

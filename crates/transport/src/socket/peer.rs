@@ -16,7 +16,7 @@ use rustix::io::Errno;
 use super::{MAX_GROUPS, Peer};
 use crate::error::{Error, Result};
 
-/// The same on all supported architectures; the `libc` crate does not have it for all.
+/// Option for the groups of the peer. The `libc` crate does not define it for all architectures.
 const SO_PEERGROUPS: libc::c_int = 59;
 /// Option for a descriptor of the peer's process (Linux 6.5).
 const SO_PEERPIDFD: libc::c_int = 77;
@@ -24,37 +24,37 @@ const SO_PEERPIDFD: libc::c_int = 77;
 /// Returns the credentials that the kernel stores with a connected socket. Makes the system call
 /// itself, as `rustix`'s type has no process id of 0 (a peer outside this process's namespace).
 pub(super) fn peer_credentials(socket: &OwnedFd) -> Result<Peer> {
-    let mut found = libc::ucred { pid: 0, uid: 0, gid: 0 };
+    let mut credentials = libc::ucred { pid: 0, uid: 0, gid: 0 };
     let mut length = size_of::<libc::ucred>() as libc::socklen_t;
-    // SAFETY: `found` is a plain struct of the size passed along, and `length` a number; both
+    // SAFETY: `credentials` is a plain struct of the size passed along, and `length` a number; both
     // outlive the call.
     let status = unsafe {
         libc::getsockopt(
             socket.as_raw_fd(),
             libc::SOL_SOCKET,
             libc::SO_PEERCRED,
-            (&raw mut found).cast(),
+            (&raw mut credentials).cast(),
             &raw mut length,
         )
     };
     if status != 0 {
         return Err(Error::system("SO_PEERCRED", std::io::Error::last_os_error()));
     }
-    Ok(Peer { pid: found.pid.cast_unsigned(), uid: found.uid, gid: found.gid })
+    Ok(Peer { pid: credentials.pid.cast_unsigned(), uid: credentials.uid, gid: credentials.gid })
 }
 
 /// Returns a descriptor of the process that the kernel stores with a connected socket.
 pub(super) fn peer_process(socket: BorrowedFd<'_>) -> rustix::io::Result<OwnedFd> {
-    let mut found: libc::c_int = -1;
+    let mut pidfd: libc::c_int = -1;
     let mut length = size_of::<libc::c_int>() as libc::socklen_t;
-    // SAFETY: `found` is a number of the size passed along, and `length` a number; both outlive the
+    // SAFETY: `pidfd` is a number of the size passed along, and `length` a number; both outlive the
     // call.
     let status = unsafe {
         libc::getsockopt(
             socket.as_raw_fd(),
             libc::SOL_SOCKET,
             SO_PEERPIDFD,
-            (&raw mut found).cast(),
+            (&raw mut pidfd).cast(),
             &raw mut length,
         )
     };
@@ -62,7 +62,7 @@ pub(super) fn peer_process(socket: BorrowedFd<'_>) -> rustix::io::Result<OwnedFd
         return Err(Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::IO));
     }
     // SAFETY: the system has just created it for this call, and no other code knows its number.
-    Ok(unsafe { OwnedFd::from_raw_fd(found) })
+    Ok(unsafe { OwnedFd::from_raw_fd(pidfd) })
 }
 
 /// Returns the groups that the kernel stores with a connected socket.

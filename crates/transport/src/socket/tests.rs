@@ -20,7 +20,7 @@ fn is_system(error: &Error, errno: i32) -> bool {
 /// Connects to a path and returns both ends.
 fn connect_and_accept(listener: &Listener, path: &Path) -> (Connection, Connection) {
     let client = Connection::connect(path, LONG_TIMEOUT).unwrap();
-    (client, listener.accept().unwrap().expect("a connection waits"))
+    (client, listener.accept().unwrap().expect("no connection waits"))
 }
 
 /// Sends bytes and descriptors that no valid message has.
@@ -45,9 +45,9 @@ fn messages_arrive_whole_and_in_order() {
     a.send(2, &large, &[], NO_WAIT).unwrap();
     a.send(3, &Message::Done, &[], NO_WAIT).unwrap();
     for expected in [(1, ack(1)), (2, large), (3, Message::Done)] {
-        let got = b.receive(LONG_TIMEOUT).unwrap().unwrap();
-        assert_eq!((got.request, got.message), expected);
-        assert!(got.descriptors.is_empty());
+        let received = b.receive(LONG_TIMEOUT).unwrap().unwrap();
+        assert_eq!((received.request, received.message), expected);
+        assert!(received.descriptors.is_empty());
     }
     assert!(b.receive(NO_WAIT).unwrap().is_none());
 }
@@ -59,12 +59,12 @@ fn descriptors_come_with_their_message_and_are_not_inherited() {
     a.send(1, &ack(1), &[writer.as_fd(), reader.as_fd(), reader.as_fd(), reader.as_fd()], LONG_TIMEOUT)
         .unwrap();
     drop(writer);
-    let mut got = b.receive(LONG_TIMEOUT).unwrap().unwrap();
-    assert_eq!(got.descriptors.len(), 4);
-    for fd in &got.descriptors {
+    let mut received = b.receive(LONG_TIMEOUT).unwrap().unwrap();
+    assert_eq!(received.descriptors.len(), 4);
+    for fd in &received.descriptors {
         assert!(rustix::io::fcntl_getfd(fd).unwrap().contains(rustix::io::FdFlags::CLOEXEC));
     }
-    File::from(got.descriptors.swap_remove(0)).write_all(b"through").unwrap();
+    File::from(received.descriptors.swap_remove(0)).write_all(b"through").unwrap();
     let mut text = String::new();
     File::from(reader).read_to_string(&mut text).unwrap();
     assert_eq!(text, "through", "all copies of the writing end are closed");
@@ -119,7 +119,7 @@ fn full_queue_times_out_and_continues_when_it_is_drained() {
 }
 
 #[test]
-fn messages_before_the_end_arrive_and_then_it_is_closed() {
+fn messages_sent_before_the_close_arrive_first() {
     let (a, b) = Connection::pair().unwrap();
     a.send(1, &ack(1), &[], LONG_TIMEOUT).unwrap();
     drop(a);
@@ -171,8 +171,8 @@ fn live_socket_stays_and_stale_one_is_replaced() {
     let first = Listener::bind(&path, 0o600).unwrap();
     assert!(is_system(&Listener::bind(&path, 0o600).unwrap_err(), libc::EADDRINUSE));
     // The check for a listener has left a connection that was closed at once.
-    let test = first.accept().unwrap().unwrap();
-    assert!(matches!(test.receive(LONG_TIMEOUT), Err(Error::Closed)));
+    let check = first.accept().unwrap().unwrap();
+    assert!(matches!(check.receive(LONG_TIMEOUT), Err(Error::Closed)));
     connect_and_accept(&first, &path);
     drop(first);
     assert!(is_system(&Connection::connect(&path, LONG_TIMEOUT).unwrap_err(), libc::ECONNREFUSED));
@@ -182,7 +182,7 @@ fn live_socket_stays_and_stale_one_is_replaced() {
 }
 
 #[test]
-fn file_that_is_no_socket_is_never_replaced() {
+fn file_that_is_not_a_socket_is_never_replaced() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("precious");
     std::fs::write(&path, "data").unwrap();
@@ -209,7 +209,7 @@ fn paths_longer_than_an_address_work() {
 }
 
 #[test]
-fn connect_to_a_full_backlog_is_bounded() {
+fn connect_to_a_full_queue_is_bounded() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("s");
     let listener = Listener::bind(&path, 0o600).unwrap();
@@ -273,7 +273,7 @@ fn accepted_connection_takes_descriptors_only_on_request() {
 }
 
 #[test]
-fn wary_connection_takes_no_descriptors_until_requested() {
+fn connection_without_descriptors_takes_none_until_requested() {
     if !can_refuse_descriptors() {
         return;
     }
@@ -304,7 +304,7 @@ fn groups_are_those_of_the_connecting_thread_within_a_limit() {
     if !rustix::process::geteuid().is_root() {
         return crate::skip::skip("root", "taking groups needs root");
     }
-    let groups_of = |groups: Vec<u32>| {
+    let read_groups = |groups: Vec<u32>| {
         let connect = move || {
             let groups: Vec<_> = groups.into_iter().map(rustix::process::Gid::from_raw).collect();
             rustix::thread::set_thread_groups(&groups).unwrap();
@@ -312,11 +312,11 @@ fn groups_are_those_of_the_connecting_thread_within_a_limit() {
         };
         std::thread::spawn(connect).join().unwrap()
     };
-    assert_eq!(groups_of(vec![90_002, 90_001]), Some(vec![90_001, 90_002]));
-    assert_eq!(groups_of(Vec::new()), Some(Vec::new()));
+    assert_eq!(read_groups(vec![90_002, 90_001]), Some(vec![90_001, 90_002]));
+    assert_eq!(read_groups(Vec::new()), Some(Vec::new()));
     let most = MAX_GROUPS as u32;
-    assert_eq!(groups_of((1..=most).collect()), Some((1..=most).collect()));
-    assert_eq!(groups_of((0..=most).collect()), None);
+    assert_eq!(read_groups((1..=most).collect()), Some((1..=most).collect()));
+    assert_eq!(read_groups((0..=most).collect()), None);
 }
 
 #[test]
@@ -330,9 +330,9 @@ fn ended_peer_process_is_recognised() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("s.sock");
     let listener = Listener::bind(&path, 0o600).unwrap();
-    let mine = Connection::connect(&path, Duration::from_secs(10)).unwrap();
-    assert!(!listener.accept().unwrap().unwrap().peer_has_ended(), "it is this process");
-    assert!(!mine.peer_has_ended());
+    let own = Connection::connect(&path, Duration::from_secs(10)).unwrap();
+    assert!(!listener.accept().unwrap().unwrap().peer_has_ended(), "the peer is this process");
+    assert!(!own.peer_has_ended());
     let mut other = std::process::Command::new(std::env::current_exe().unwrap());
     other.args(["--exact", "socket::tests::ended_peer_process_is_recognised"]);
     let ended = other.env(SOCKET, &path).output().unwrap();

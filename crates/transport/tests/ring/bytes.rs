@@ -47,22 +47,22 @@ fn written_bytes_match_the_specification() {
     assert_eq!(&read_bytes::<5>(&map, data + 16), b"hello");
     assert_eq!(read_bytes(&map, control), [0x18, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
 
-    let mut take = || {
+    let mut take_records = || {
         let ring = &mut reader.rings()[2 + usize::from(cpu)];
         assert!(support::discard_records(ring) > 0);
     };
-    take();
+    take_records();
     assert_eq!(read_bytes(&map, control + 0x80), [0x18, 0, 0, 0, 0, 0, 0, 0, 0x18, 0, 0, 0, 0, 0, 0, 0]);
     write(&[7; 1992]);
     write(&[8; 1992]);
     assert_eq!(read_bytes(&map, control), [0xC8, 0x0F]);
     write(b"hello");
     assert_eq!(read_bytes(&map, control), [0xE0, 0x0F]);
-    take();
+    take_records();
     write(&[9; 100]);
     assert_eq!(read_bytes(&map, data + 0xFE0), [0xFF; 4]);
     assert_eq!(read_bytes(&map, data), [100, 0, 0, 0, cpu, 0, 0, 0]);
     assert_eq!(read_bytes(&map, control), [0x78, 0x10, 0, 0, 0, 0, 0, 0]);
-    take();
+    take_records();
     assert!(outlet.close());
 }

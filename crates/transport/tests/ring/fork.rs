@@ -32,13 +32,13 @@ fn forked_child_counts_losses_in_parents_region_and_forgets_it() {
         let params = support::region_params(clock, 1 << 16);
         let (mut reader, ticket) = support::open_region(outlet, &params);
         let (mut second, memory) = RegionReader::create(&params).unwrap();
-        let mut own = Some((memory, support::create_eventfd()));
+        let mut child_region = Some((memory, support::create_eventfd()));
         let status = run_in_child(|| {
             (0..30).for_each(|_| outlet.count_lost(ticket));
             outlet.forget();
             outlet.forget();
             outlet.count_lost(ticket);
-            let Some((memory, wake)) = own.take() else { return 2 };
+            let Some((memory, wake)) = child_region.take() else { return 2 };
             let Ok(ticket) = outlet.open(RegionSource::File { memory, wake }, &params) else { return 3 };
             let written = (0..20)
                 .filter(|number| RecordMark::new(1, *number, 200).write(outlet, ticket).is_ok())
@@ -49,10 +49,10 @@ fn forked_child_counts_losses_in_parents_region_and_forgets_it() {
         for number in 0..50 {
             RecordMark::new(0, number, 200).write(outlet, ticket).unwrap();
         }
-        let (mut parents, mut childs) = (0, 0);
-        support::drain_region(&mut reader, &mut Vec::new(), |mark| parents += u32::from(mark.writer == 0));
-        support::drain_region(&mut second, &mut Vec::new(), |mark| childs += u32::from(mark.writer == 1));
-        assert_eq!((parents, childs, reader.lost(), second.lost()), (50, 20, 30, 0));
+        let (mut ours, mut theirs) = (0, 0);
+        support::drain_region(&mut reader, &mut Vec::new(), |mark| ours += u32::from(mark.writer == 0));
+        support::drain_region(&mut second, &mut Vec::new(), |mark| theirs += u32::from(mark.writer == 1));
+        assert_eq!((ours, theirs, reader.lost(), second.lost()), (50, 20, 30, 0));
         assert!(outlet.close());
     }
 }

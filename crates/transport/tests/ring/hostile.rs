@@ -40,7 +40,7 @@ fn drain_ring(ring: &mut RingReader, cpus: u16, ring_bytes: u32) -> Result<(), D
     Ok(())
 }
 
-fn word(random: &mut Random, ring_bytes: u32) -> u64 {
+fn random_word(random: &mut Random, ring_bytes: u32) -> u64 {
     match random.below(8) {
         0 => 0,
         1 => u64::from(abi::SKIP),
@@ -72,17 +72,17 @@ fn damage(random: &mut Random, map: &Mapping, layout: &Layout, ring: usize) {
         }
     } else {
         for _ in 0..random.below(200) {
-            put(data + random.below(ring_bytes / 8) as usize * 8, word(random, layout.ring_bytes()));
+            put(data + random.below(ring_bytes / 8) as usize * 8, random_word(random, layout.ring_bytes()));
         }
-        head = word(random, layout.ring_bytes());
+        head = random_word(random, layout.ring_bytes());
     }
     put(control + control::HEAD, head);
     for _ in 0..random.below(3) {
-        put(data + random.below(ring_bytes / 8) as usize * 8, word(random, layout.ring_bytes()));
+        put(data + random.below(ring_bytes / 8) as usize * 8, random_word(random, layout.ring_bytes()));
     }
     if random.below(4) == 0 {
         let at = [control::HEAD, control::LOST, control::WOKEN, control::TAIL, control::READ, control::LOCK];
-        put(control + at[random.below(6) as usize], word(random, layout.ring_bytes()));
+        put(control + at[random.below(6) as usize], random_word(random, layout.ring_bytes()));
     }
     if random.below(8) == 0 {
         map.give_back(data + random.below(ring_bytes / PAGE as u64) as usize * PAGE, PAGE);
@@ -92,7 +92,7 @@ fn damage(random: &mut Random, map: &Mapping, layout: &Layout, ring: usize) {
 #[test]
 fn damaged_rings_are_reported_or_read_validly() {
     let mut random = Random(0x5EED);
-    let (mut sane, mut damaged) = (0, 0);
+    let (mut valid, mut damaged) = (0, 0);
     for _ in 0..REGIONS {
         let ring_bytes = 4096 << random.below(2);
         let (mut reader, map) = create_region(1, ring_bytes);
@@ -101,7 +101,7 @@ fn damaged_rings_are_reported_or_read_validly() {
             let ring = (step % 2) as usize;
             damage(&mut random, &map, &layout, ring);
             match drain_ring(&mut reader.rings()[ring], 1, ring_bytes) {
-                Ok(()) => sane += 1,
+                Ok(()) => valid += 1,
                 Err(Damaged) => {
                     damaged += 1;
                     assert!(reader.is_damaged());
@@ -112,8 +112,8 @@ fn damaged_rings_are_reported_or_read_validly() {
         }
         assert!(reader.lost() < 1 << 40, "nonsense was counted");
     }
-    assert!(sane + damaged >= 100_000, "only {} rings", sane + damaged);
-    assert!(sane > 1000 && damaged > 1000, "{sane} sane, {damaged} damaged");
+    assert!(valid + damaged >= 100_000, "only {} rings", valid + damaged);
+    assert!(valid > 1000 && damaged > 1000, "{valid} valid, {damaged} damaged");
 }
 
 #[test]
@@ -161,21 +161,21 @@ fn jumping_loss_counter_does_not_corrupt_the_total() {
 /// Breaks each rule of the prefix alone.
 #[test]
 fn each_broken_rule_is_detected() {
-    let good = 24u64;
-    let spoiled: [(&str, u64, &[u64]); 11] = [
+    let valid_word = 24u64;
+    let cases: [(&str, u64, &[u64]); 11] = [
         ("a length of zero, as in a punched hole", 24, &[0]),
         ("longer than the session's largest", 2048, &[1501]),
         ("longer than any record", 2048, &[70_000]),
-        ("longer than what is published", 32, &[good]),
-        ("another processor", 40, &[good | 1 << 32]),
-        ("an unknown flag", 40, &[good | u64::from(abi::FLAGS + 1) << 48]),
-        ("a head that is no multiple of eight", 44, &[good]),
-        ("a head too far", 4104, &[good]),
+        ("longer than what is published", 32, &[valid_word]),
+        ("another processor", 40, &[valid_word | 1 << 32]),
+        ("an unknown flag", 40, &[valid_word | u64::from(abi::FLAGS + 1) << 48]),
+        ("a head that is not a multiple of eight", 44, &[valid_word]),
+        ("a head too far", 4104, &[valid_word]),
         ("a marker at the start", 4096, &[u64::from(abi::SKIP)]),
         ("a marker with nothing after it", 4096, &[8, 0, 0, u64::from(abi::SKIP)]),
         ("a marker that points past the head", 64, &[8, 0, 0, u64::from(abi::SKIP)]),
     ];
-    for (rule, head, words) in spoiled {
+    for (rule, head, words) in cases {
         let (mut reader, map) = create_region(1, 4096);
         let layout = reader.params().layout;
         for (at, word) in words.iter().enumerate() {
@@ -187,9 +187,9 @@ fn each_broken_rule_is_detected() {
     let (mut reader, map) = create_region(1, 4096);
     let layout = reader.params().layout;
     let head = map.word(layout.control_offset(0) + control::HEAD).unwrap();
-    map.word(layout.data_offset(0)).unwrap().store(good, Ordering::Relaxed);
+    map.word(layout.data_offset(0)).unwrap().store(valid_word, Ordering::Relaxed);
     head.store(40, Ordering::Relaxed);
-    assert_eq!(drain_ring(&mut reader.rings()[0], 1, 4096), Ok(()), "the good one");
+    assert_eq!(drain_ring(&mut reader.rings()[0], 1, 4096), Ok(()), "a valid record");
     head.store(32, Ordering::Relaxed);
     assert_eq!(drain_ring(&mut reader.rings()[0], 1, 4096), Err(Damaged), "a head that went back");
 }

@@ -1,5 +1,5 @@
-//! Tests of writers that are killed at any instant: every write that returned is there or counted,
-//! at most one record more, and nothing is torn.
+//! Tests of writers that are killed at any instant: every write that returned is in the ring or
+//! counted as lost, at most one more write is, and no record is torn.
 
 use std::collections::HashSet;
 use std::os::fd::{AsFd, OwnedFd};
@@ -78,15 +78,15 @@ impl ReceivedRecords {
     /// writer.
     pub(crate) fn assert_complete(&self, reader: &mut RegionReader, returned: &[u64]) {
         let lost = reader.lost();
-        let (mut missing, mut begun) = (0, 0);
+        let (mut missing, mut extra) = (0, 0);
         for (seen, returned) in self.seen.iter().zip(returned) {
-            let there = seen.iter().filter(|number| *number < returned).count() as u64;
-            missing += returned - there;
+            let found_count = seen.iter().filter(|number| *number < returned).count() as u64;
+            missing += returned - found_count;
             // The one write that had not returned is there, counted, or neither.
-            begun += 1 - u64::from(seen.contains(returned));
-            assert!(seen.iter().all(|number| number <= returned), "a record of a write that was not begun");
+            extra += 1 - u64::from(seen.contains(returned));
+            assert!(seen.iter().all(|number| number <= returned), "a record of a write that has not begun");
         }
-        assert!((missing..=missing + begun).contains(&lost), "{missing} are missing, {lost} are counted");
+        assert!((missing..=missing + extra).contains(&lost), "{missing} are missing, {lost} are counted");
     }
 }
 

@@ -6,7 +6,7 @@ mod close;
 mod fork;
 mod hostile;
 mod kill;
-mod naive;
+mod model;
 mod pages;
 mod signals;
 mod straight;

@@ -13,10 +13,10 @@ fn open_on_one_cpu(outlet: &Outlet, clock: Counter) -> (RegionReader, Ticket, Ow
     support::pin_to_cpu(0);
     let params = support::region_params(clock, RING_BYTES);
     let (reader, memory) = RegionReader::create(&params).unwrap();
-    let ours = memory.try_clone().unwrap();
+    let own_fd = memory.try_clone().unwrap();
     let ticket =
         outlet.open(RegionSource::File { memory, wake: support::create_eventfd() }, &params).unwrap();
-    (reader, ticket, ours)
+    (reader, ticket, own_fd)
 }
 
 /// Returns the memory that the memory file takes now.
@@ -61,7 +61,7 @@ fn busy_ring_keeps_its_pages_until_idle_again() {
     for _ in 0..10 {
         burst(&mut reader, 3000);
     }
-    assert!(allocated_bytes(&memory) >= u64::from(RING_BYTES), "a busy ring is wholly there");
+    assert!(allocated_bytes(&memory) >= u64::from(RING_BYTES), "a busy ring keeps all its pages");
     for _ in 0..600 {
         reader.give_back();
         burst(&mut reader, 30);

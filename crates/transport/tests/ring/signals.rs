@@ -44,12 +44,12 @@ fn handler_that_interrupts_a_write_can_write() {
         NUMBER.store(0, Ordering::Relaxed);
         REFUSED.store(0, Ordering::Relaxed);
         let stop: &'static AtomicBool = Box::leak(Box::new(AtomicBool::new(false)));
-        let (names, named) = mpsc::channel();
+        let (id_sender, ids) = mpsc::channel();
         let writers: Vec<_> = (0..2)
             .map(|writer| {
-                let names = names.clone();
+                let id_sender = id_sender.clone();
                 thread::spawn(move || {
-                    names.send(rustix::thread::gettid()).unwrap();
+                    id_sender.send(rustix::thread::gettid()).unwrap();
                     let (mut number, mut refused) = (0, 0u64);
                     while !stop.load(Ordering::Relaxed) {
                         refused +=
@@ -60,7 +60,7 @@ fn handler_that_interrupts_a_write_can_write() {
                 })
             })
             .collect();
-        let threads: Vec<_> = named.iter().take(2).collect();
+        let threads: Vec<_> = ids.iter().take(2).collect();
         let (mut seen, mut stamps, mut by_handler) = (HashSet::new(), Vec::new(), 0);
         let mut take = |reader: &mut _| {
             support::drain_region(reader, &mut stamps, |mark| {
@@ -88,10 +88,10 @@ fn handler_that_interrupts_a_write_can_write() {
         let results = writers.into_iter().map(|writer| writer.join().unwrap());
         let (written, refused) = results.fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1));
         take(&mut reader);
-        let (handled, unhandled) = (NUMBER.load(Ordering::Relaxed), REFUSED.load(Ordering::Relaxed));
-        assert!(handled > 0 && by_handler > 0, "{handled} signals, {by_handler} of their records");
-        assert_eq!(reader.lost(), refused + unhandled);
-        assert_eq!(seen.len() as u64 + refused + unhandled, written + handled);
+        let (signals, refusals) = (NUMBER.load(Ordering::Relaxed), REFUSED.load(Ordering::Relaxed));
+        assert!(signals > 0 && by_handler > 0, "{signals} signals, {by_handler} of their records");
+        assert_eq!(reader.lost(), refused + refusals);
+        assert_eq!(seen.len() as u64 + refused + refusals, written + signals);
         assert!(OUTLET.close());
     }
 }

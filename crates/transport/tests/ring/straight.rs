@@ -39,16 +39,16 @@ impl Pieces {
     fn random(numbers: &mut NumberGenerator) -> Self {
         let word = |numbers: &mut NumberGenerator| u64::from_le_bytes(numbers.bytes(8).try_into().unwrap());
         let sizes = [0, 1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 31, 32, 33, 64, 100, 511, 512, 513, 700];
-        let schema = numbers.below(3) != 0;
+        let has_schema = numbers.below(3) != 0;
         Self {
             first: word(numbers) & !0xFFFF,
             thread: numbers.below(1 << 31) as u32,
             provider: [word(numbers).into(), word(numbers).into()],
             descriptor: numbers.bytes(16).try_into().unwrap(),
             activity: numbers.bytes(16).try_into().unwrap(),
-            // Empty, or at least an item's head and a word of data.
+            // Empty, or at least an item's header and a word of data.
             items: (0..[0, 2, 3, 4, 5, 9, 12][numbers.below(7)]).map(|_| word(numbers)).collect(),
-            schema: schema.then(|| {
+            schema: has_schema.then(|| {
                 let length = 16 + numbers.below(120);
                 (word(numbers) | 1, numbers.bytes(length))
             }),
@@ -72,8 +72,8 @@ impl Pieces {
         record.extend([0; 8]);
         record.extend(self.activity);
         self.items.iter().for_each(|word| record.extend(word.to_le_bytes()));
-        if let Some((head, bytes)) = &self.schema {
-            record.extend(head.to_le_bytes());
+        if let Some((header, bytes)) = &self.schema {
+            record.extend(header.to_le_bytes());
             record.extend(bytes);
             record.resize(record.len().next_multiple_of(8), 0);
         }
@@ -93,7 +93,7 @@ impl Pieces {
             descriptor: &self.descriptor,
             activity: &self.activity,
         };
-        let schema = self.schema.as_ref().map(|(head, bytes)| (*head, bytes.as_slice()));
+        let schema = self.schema.as_ref().map(|(header, bytes)| (*header, bytes.as_slice()));
         let record = Straight::new(&header, &self.items, schema, blocks, self.flags).unwrap();
         outlet.write_straight(ticket, &record)
     }
@@ -118,9 +118,9 @@ fn take_records(reader: &mut RegionReader) -> Vec<(u16, Vec<u8>)> {
 fn is_possible() -> bool {
     let outlet = support::leak_outlet();
     let (_reader, ticket) = support::open_region(outlet, &support::region_params(Counter::Cycles, 1 << 16));
-    let possible = Pieces::random(&mut NumberGenerator(1)).write(outlet, ticket);
+    let is_written = Pieces::random(&mut NumberGenerator(1)).write(outlet, ticket);
     assert!(outlet.close());
-    possible
+    is_written
 }
 
 #[test]
@@ -154,10 +154,10 @@ fn unsuitable_record_is_not_written_directly() {
         let outlet = support::leak_outlet();
         let (mut reader, ticket) = support::open_region(outlet, &support::region_params(clock, 4096));
         assert!(!pieces.write(outlet, Ticket(0)) && !pieces.write(outlet, Ticket(ticket.0 + 2)));
-        assert!(!pieces.write(outlet, Ticket(ticket.0 + 1)), "an even number is no ticket");
+        assert!(!pieces.write(outlet, Ticket(ticket.0 + 1)), "an even number is not a ticket");
         assert!(take_records(&mut reader).is_empty());
         if clock == Counter::Monotonic {
-            assert!(!pieces.write(outlet, ticket), "these stamps are not the sequence's");
+            assert!(!pieces.write(outlet, ticket), "a monotonic region uses no sequences");
         }
         assert!(outlet.close());
         assert!(!pieces.write(outlet, ticket), "the outlet is closed");

@@ -1,4 +1,4 @@
-//! Records whose bytes can be checked, and a region with both of its ends.
+//! Records whose bytes can be checked, and a region with both of its sides.
 
 use std::os::fd::OwnedFd;
 

@@ -14,7 +14,7 @@ const RECORDS_PER_WRITER: u64 = 20_000;
 
 /// Writes from `writers` threads that change CPUs, drains meanwhile, and checks the counts.
 fn write_and_drain(outlet: &'static Outlet, reader: &mut RegionReader, ticket: Ticket, writers: u32) {
-    let done = AtomicBool::new(false);
+    let is_done = AtomicBool::new(false);
     let (mut seen, mut stamps) = (HashSet::new(), Vec::new());
     let refused: u64 = thread::scope(|scope| {
         let threads: Vec<_> = (0..writers)
@@ -33,9 +33,9 @@ fn write_and_drain(outlet: &'static Outlet, reader: &mut RegionReader, ticket: T
             })
             .collect();
         let drainer = scope.spawn(|| {
-            let mut last = false;
-            while !last {
-                last = done.load(Ordering::Acquire);
+            let mut is_last = false;
+            while !is_last {
+                is_last = is_done.load(Ordering::Acquire);
                 support::drain_region(reader, &mut stamps, |mark| {
                     assert!(seen.insert((mark.writer, mark.number)), "{mark:?} came twice");
                 });
@@ -44,7 +44,7 @@ fn write_and_drain(outlet: &'static Outlet, reader: &mut RegionReader, ticket: T
             }
         });
         let refused = threads.into_iter().map(|thread| thread.join().unwrap()).sum();
-        done.store(true, Ordering::Release);
+        is_done.store(true, Ordering::Release);
         drainer.join().unwrap();
         refused
     });
@@ -104,9 +104,9 @@ fn sequences_are_used_if_the_c_library_registers_them() {
     let version = unsafe { std::ffi::CStr::from_ptr(libc::gnu_get_libc_version()) }.to_str().unwrap();
     let (major, minor) = version.split_once('.').unwrap();
     let (major, minor): (u32, u32) = (major.parse().unwrap(), minor.parse().unwrap());
-    let forbidden =
+    let is_forbidden =
         ["TRACEWEIR_NO_RSEQ", "GLIBC_TUNABLES"].iter().any(|name| std::env::var_os(name).is_some());
-    if (major, minor) < (2, 35) || forbidden {
+    if (major, minor) < (2, 35) || is_forbidden {
         return;
     }
     let outlet = support::leak_outlet();

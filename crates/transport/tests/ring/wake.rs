@@ -14,12 +14,12 @@ fn open_on_one_cpu(outlet: &Outlet, clock: Counter, wake_at: u32) -> (RegionRead
     params.wake_at = wake_at;
     let (reader, memory) = RegionReader::create(&params).unwrap();
     let wake = support::create_eventfd();
-    let ours = wake.try_clone().unwrap();
+    let own_fd = wake.try_clone().unwrap();
     let ticket = outlet.open(RegionSource::File { memory, wake }, &params).unwrap();
-    (reader, ticket, ours)
+    (reader, ticket, own_fd)
 }
 
-/// Returns how often the owner was woken since the last call.
+/// Returns how often the owner has been woken since the last call.
 fn take_wake_count(wake: BorrowedFd<'_>) -> u64 {
     let mut count = [0; 8];
     rustix::io::read(wake, &mut count).map_or(0, |_| u64::from_ne_bytes(count))

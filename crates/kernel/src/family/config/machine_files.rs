@@ -35,7 +35,7 @@ impl MachineFiles {
         Self { root: root.into() }
     }
 
-    /// Whether the files are those of this machine, so that system calls can query it too.
+    /// Returns whether the files are those of this machine, so that system calls can query it too.
     pub(crate) fn is_this_machine(&self) -> bool {
         self.root == Path::new("/")
     }
@@ -104,14 +104,14 @@ impl MachineFiles {
     }
 }
 
-/// Parses a list of numbers as the kernel writes it: `0-3,8`. Numbers from `below` on are left out.
-pub(crate) fn parse_list(text: &str, below: u32) -> Vec<u32> {
+/// Parses a list of numbers as the kernel writes it: `0-3,8`. Leaves out numbers from `limit` on.
+pub(crate) fn parse_list(text: &str, limit: u32) -> Vec<u32> {
     let range = |part: &str| {
         let (first, last) = part.split_once('-').unwrap_or((part, part));
-        Some(first.trim().parse().ok()?..=last.trim().parse::<u32>().ok()?.min(below.checked_sub(1)?))
+        Some(first.trim().parse().ok()?..=last.trim().parse::<u32>().ok()?.min(limit.checked_sub(1)?))
     };
     let mut numbers: Vec<u32> = text.split(',').take(MAX_NAMES).filter_map(range).flatten().collect();
-    numbers.truncate(usize::try_from(below).unwrap_or(usize::MAX));
+    numbers.truncate(usize::try_from(limit).unwrap_or(usize::MAX));
     numbers
 }
 
@@ -130,7 +130,7 @@ mod tests {
     fn lists_and_masks_are_parsed_within_bounds() {
         assert_eq!(parse_list("0-3,8", 4096), [0, 1, 2, 3, 8]);
         assert_eq!(parse_list("0-4294967295", 3), [0, 1, 2]);
-        assert_eq!(parse_list("0-2,0-2,0-2", 4), [0, 1, 2, 0], "no more than there can be");
+        assert_eq!(parse_list("0-2,0-2,0-2", 4), [0, 1, 2, 0], "at most `limit` numbers");
         assert_eq!(parse_list("", 8), [] as [u32; 0]);
         assert_eq!(parse_list("x,3-1,5-", 8), [] as [u32; 0]);
         assert_eq!(parse_mask("ff,00000001\n"), 0xFF_0000_0001);

@@ -41,12 +41,12 @@ struct InterfaceAddress {
 /// Returns the payload of the TCP settings, which a session writes first.
 pub(super) fn build_settings(files: &MachineFiles) -> Vec<u8> {
     let range = files.read_text("/proc/sys/net/ipv4/ip_local_port_range");
-    let last: u32 = range.split_whitespace().nth(1).and_then(|port| port.parse().ok()).unwrap_or(0);
+    let last_port: u32 = range.split_whitespace().nth(1).and_then(|port| port.parse().ok()).unwrap_or(0);
     let mut out = Vec::new();
     // Linux has one connection table for all processors.
     put_kernel_event!(&mut out, SETTINGS_LAYOUT, {
         MaxHashTableSize: TABLE_SIZE_NOT_SET,
-        MaxUserPort: last,
+        MaxUserPort: last_port,
         TcpTimedWaitDelay: TIME_WAIT_SECONDS,
     });
     out
@@ -79,7 +79,7 @@ fn build_interface_event(
         length = length.saturating_add(1);
     }
     let interface_addresses =
-        addresses.iter().filter(|known| known.interface == index).map(|known| known.address);
+        addresses.iter().filter(|entry| entry.interface == index).map(|entry| entry.address);
     let interface_addresses: Vec<IpAddr> = interface_addresses.take(MAX_ADDRESSES_PER_EVENT).collect();
     let index_if_any =
         |is_kind: fn(&IpAddr) -> bool| if interface_addresses.iter().any(is_kind) { index } else { 0 };
@@ -114,6 +114,7 @@ fn read_addresses() -> Option<Vec<InterfaceAddress>> {
         None,
     );
     let socket = socket.ok()?;
+    // Length, type, flags, sequence number, port; then an `ifaddrmsg` of zeros.
     let mut request = Vec::new();
     request.put_u32(24).put_u16(RTM_GETADDR).put_u16(NLM_F_REQUEST_AND_DUMP).put_u32(1).put_u32(0).put_u64(0);
     rustix::net::send(&socket, &request, SendFlags::empty()).ok()?;
@@ -158,14 +159,14 @@ fn parse_address(message: &[u8]) -> Option<InterfaceAddress> {
     while remaining.len() >= 4 {
         let length = usize::from(u16_at(remaining, 0));
         let value = remaining.get(4..length)?;
-        let read = match i32::from(family) {
+        let ip = match i32::from(family) {
             libc::AF_INET => chunk(value, 0).map(|bytes| IpAddr::from(Ipv4Addr::from(*bytes))),
             libc::AF_INET6 => chunk(value, 0).map(|bytes| IpAddr::from(Ipv6Addr::from(*bytes))),
             _ => None,
         };
         match u16_at(remaining, 2) {
-            IFA_ADDRESS => address = read,
-            IFA_LOCAL => local = read,
+            IFA_ADDRESS => address = ip,
+            IFA_LOCAL => local = ip,
             _ => {}
         }
         remaining = remaining.get(length.next_multiple_of(4)..).unwrap_or_default();
@@ -180,9 +181,9 @@ mod tests {
 
     #[test]
     fn this_machine_has_a_loopback_address() {
-        let addresses = read_addresses().expect("the kernel answers");
+        let addresses = read_addresses().expect("the kernel does not answer");
         if std::path::Path::new("/sys/class/net/lo").exists() && !addresses.is_empty() {
-            assert!(addresses.iter().any(|known| known.address.is_loopback()), "{addresses:?}");
+            assert!(addresses.iter().any(|entry| entry.address.is_loopback()), "{addresses:?}");
         }
     }
 

@@ -47,9 +47,9 @@ fn truncate_text(text: &str) -> String {
 }
 
 fn build_virtualization_event(files: &MachineFiles) -> ConfigEvent {
-    let is_guest = u8::from(processor::is_guest(files));
+    let is_virtual_machine = u8::from(processor::is_virtual_machine(files));
     let mut out = Vec::new();
-    put_kernel_event!(&mut out, VIRTUALIZATION_LAYOUT, { HyperVisorEnabled: is_guest });
+    put_kernel_event!(&mut out, VIRTUALIZATION_LAYOUT, { HyperVisorEnabled: is_virtual_machine });
     ConfigEvent::new(hook::CONFIG_VIRTUALIZATION, &VIRTUALIZATION_LAYOUT, out)
 }
 
@@ -70,7 +70,7 @@ fn build_power_event(files: &MachineFiles) -> ConfigEvent {
 fn add_interrupt_events(files: &MachineFiles, events: &mut Vec<ConfigEvent>) {
     let text = files.read_text("/proc/interrupts");
     let mut lines = text.lines();
-    let cpu_count = lines.next().map_or(0, |head| head.split_whitespace().count());
+    let cpu_count = lines.next().map_or(0, |line| line.split_whitespace().count());
     for line in lines.take(MAX_INTERRUPTS) {
         let Some((number, columns_and_name)) = line.trim_start().split_once(':') else { continue };
         // Interrupts with names instead of numbers belong to the processors, not to devices.

@@ -5,8 +5,8 @@
 //!       │ 0x0B1A ProcessorGroup │ 0x0B1B ProcessorNumber │ 0x0B23 Processors
 //! ```
 //!
-//! Linux has no processor groups: each 64 consecutive processors form one, so that number = group ×
-//! 64 + index.
+//! Linux has no processor groups: every 64 consecutive processors form a group, so that number =
+//! group × 64 + index.
 
 use traceweir_format::kernel::{PayloadLayout, RepeatedValues, hook};
 use traceweir_format::put_kernel_event;
@@ -53,8 +53,8 @@ fn read_online(files: &MachineFiles) -> Vec<u32> {
     parse_list(&files.read_text("/sys/devices/system/cpu/online"), MAX_PROCESSORS)
 }
 
-/// Whether the machine is a virtual machine.
-pub(super) fn is_guest(files: &MachineFiles) -> bool {
+/// Returns whether the machine is a virtual machine.
+pub(super) fn is_virtual_machine(files: &MachineFiles) -> bool {
     InfoBlock { lines: &files.read_text("/proc/cpuinfo") }.has_flag("hypervisor")
 }
 
@@ -134,8 +134,8 @@ fn build_nodes_event(files: &MachineFiles) -> Option<ConfigEvent> {
 }
 
 fn build_groups_event(online: &[u32]) -> ConfigEvent {
-    let last = online.iter().max().map_or(0, |cpu| cpu / PROCESSORS_PER_GROUP);
-    let masks = (0..=last).map(|group| {
+    let last_group = online.iter().max().map_or(0, |cpu| cpu / PROCESSORS_PER_GROUP);
+    let masks = (0..=last_group).map(|group| {
         let members = online.iter().filter(|cpu| **cpu / PROCESSORS_PER_GROUP == group);
         members.fold(0, |mask, cpu| mask | 1_u64.unbounded_shl(cpu % PROCESSORS_PER_GROUP))
     });
@@ -143,7 +143,7 @@ fn build_groups_event(online: &[u32]) -> ConfigEvent {
     put_kernel_event!(
         &mut out,
         GROUPS_LAYOUT,
-        { GroupCount: last.saturating_add(1) },
+        { GroupCount: last_group.saturating_add(1) },
         { Affinity: RepeatedValues(masks) }
     );
     ConfigEvent::new(hook::CONFIG_PROCESSOR_GROUP, &GROUPS_LAYOUT, out)

@@ -41,7 +41,7 @@ impl FakeMachine {
 fn assert_documented_layout(event: &ConfigEvent) {
     let [opcode, _] = event.hook.to_le_bytes();
     let (shape, name) =
-        shape_of(&class::CONFIG, opcode, event.version).expect("the event has a documented shape");
+        shape_of(&class::CONFIG, opcode, event.version).expect("the event has no documented shape");
     let (mut offset, mut count) = (0, 0);
     for field in shape.fields {
         let times = if let Repeat::By(_) = field.repeat { count } else { 1 };
@@ -50,7 +50,7 @@ fn assert_documented_layout(event: &ConfigEvent) {
                 (Some(size), _) => size,
                 (None, Ty::Wz) => {
                     let units = event.payload[offset..].as_chunks::<2>().0;
-                    (units.iter().position(|unit| *unit == [0, 0]).expect("the text is terminated") + 1) * 2
+                    (units.iter().position(|unit| *unit == [0, 0]).expect("no terminator") + 1) * 2
                 }
                 (None, other) => panic!("{other:?}"),
             };
@@ -63,9 +63,9 @@ fn assert_documented_layout(event: &ConfigEvent) {
 }
 
 fn find_payload(events: &[ConfigEvent], hook: u16) -> &[u8] {
-    let found: Vec<&ConfigEvent> = events.iter().filter(|event| event.hook == hook).collect();
-    assert_eq!(found.len(), 1, "events with hook {hook:04x}");
-    &found[0].payload
+    let matching: Vec<&ConfigEvent> = events.iter().filter(|event| event.hook == hook).collect();
+    assert_eq!(matching.len(), 1, "events with hook {hook:04x}");
+    &matching[0].payload
 }
 
 fn read_utf16(payload: &[u8], at: usize) -> String {
@@ -247,7 +247,7 @@ fn disabled_groups_are_left_out() {
 }
 
 #[test]
-fn payloads_of_the_start_have_the_documented_layout() {
+fn start_and_os_info_payloads_have_the_documented_layout() {
     let machine = FakeMachine::new();
     machine.add_file("/proc/sys/net/ipv4/ip_local_port_range", "32768\t60999\n");
     machine

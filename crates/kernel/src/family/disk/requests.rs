@@ -62,12 +62,12 @@ pub(super) struct RequestKey {
 /// A request that is issued and not completed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct DiskRequest {
-    /// The number that its events have in common.
+    /// The number that all events of the request contain.
     pub(super) irp: u64,
     pub(super) first_sector: u64,
     pub(super) flags: u32,
     pub(super) issued_ns: u64,
-    /// The thread that issued it.
+    /// The thread that issued the request or, for a flush, requested it.
     pub(super) thread: u32,
     pub(super) done_bytes: u32,
     remaining_bytes: u32,
@@ -96,7 +96,7 @@ pub(super) enum RequestCompletion {
     Done(DiskRequest),
     /// A part is completed; the remaining bytes are pending.
     Partial,
-    /// The request was issued before the capture.
+    /// The issue of the request was not captured.
     Unknown,
 }
 
@@ -114,8 +114,8 @@ impl PendingRequests {
     /// before and requeued.
     pub(super) fn issue(&mut self, key: RequestKey, request: DiskRequest) -> Option<u64> {
         if let Some(requeued_slot) = self.find_oldest(&key, |request| request.is_requeued) {
-            if let Some(known) = self.pending.get_mut(&requeued_slot) {
-                known.is_requeued = false;
+            if let Some(requeued) = self.pending.get_mut(&requeued_slot) {
+                requeued.is_requeued = false;
             }
             return None;
         }
@@ -172,7 +172,7 @@ impl PendingRequests {
         irp
     }
 
-    /// Drops all pending requests; numbers go on.
+    /// Drops all pending requests; numbers are not reused.
     pub(super) fn clear(&mut self) {
         self.pending.clear();
         self.reserved.clear();

@@ -26,10 +26,10 @@ const SECOND_FIELD: usize = 1;
 const THIRD_FIELD: usize = 2;
 
 #[allow(clippy::cast_sign_loss)] // Flags are bits.
-const CLOSES_ON_EXEC: u32 = libc::O_CLOEXEC as u32;
+const O_CLOEXEC: u32 = libc::O_CLOEXEC as u32;
 
 /// The file that a transfer reads or writes.
-struct TransferEnd {
+struct TransferSide {
     descriptor: u32,
     is_write: bool,
 }
@@ -197,7 +197,7 @@ impl FileFamily {
     pub(super) fn dup2(&mut self, event: &SampleEvent<'_>, _: &mut Context, out: &mut Out<'_>) {
         self.enter(event, out);
         if event.u32(FIRST_FIELD) != event.u32(SECOND_FIELD) {
-            self.enter_dup(event, event.u32(THIRD_FIELD) & CLOSES_ON_EXEC != 0);
+            self.enter_dup(event, event.u32(THIRD_FIELD) & O_CLOEXEC != 0);
         }
     }
 
@@ -207,7 +207,7 @@ impl FileFamily {
             Ok(libc::F_DUPFD) => self.enter_dup(event, false),
             Ok(libc::F_DUPFD_CLOEXEC) => self.enter_dup(event, true),
             Ok(libc::F_SETFD) => {
-                let closes = event.u32(THIRD_FIELD) & 1 != 0;
+                let closes = event.u32(THIRD_FIELD) & libc::FD_CLOEXEC.cast_unsigned() != 0;
                 self.open_files.set_closes_on_exec(event.sample.pid, event.u32(FIRST_FIELD), closes);
             }
             _ => {}
@@ -243,8 +243,8 @@ impl FileFamily {
         let offset =
             Some(event.u64(THIRD_FIELD)).filter(|offset| event.has(THIRD_FIELD) && *offset != UNKNOWN_OFFSET);
         let size = u32::try_from(event.u64(SECOND_FIELD)).unwrap_or(u32::MAX);
-        let end = TransferEnd { descriptor: event.u32(FIRST_FIELD), is_write };
-        if let Some((irp, advance)) = self.start_transfer(event, context, out, end, offset, size) {
+        let side = TransferSide { descriptor: event.u32(FIRST_FIELD), is_write };
+        if let Some((irp, advance)) = self.start_transfer(event, context, out, side, offset, size) {
             self.calls.insert(event.sample.tid, CallEffect::Transfer([advance, None]), [irp, 0]);
         }
     }
@@ -256,12 +256,12 @@ impl FileFamily {
         event: &SampleEvent<'_>,
         context: &Context,
         out: &mut Out<'_>,
-        end: TransferEnd,
+        side: TransferSide,
         offset: Option<u64>,
         size: u32,
     ) -> Option<(u64, Option<Advance>)> {
-        let key = self.open_files.resolve_descriptor(event.sample.pid, end.descriptor)?;
-        let is_write = end.is_write;
+        let key = self.open_files.resolve_descriptor(event.sample.pid, side.descriptor)?;
+        let is_write = side.is_write;
         let position = offset.or_else(|| self.open_files.position(key, is_write));
         let position = position.unwrap_or(UNKNOWN_OFFSET);
         let hook = if is_write { hook::FILE_WRITE } else { hook::FILE_READ };
@@ -278,14 +278,14 @@ impl FileFamily {
         self.enter(event, out);
         let size = u32::try_from(event.u64(THIRD_FIELD)).unwrap_or(u32::MAX);
         let (mut irps, mut advances) = ([0, 0], [None, None]);
-        let ends = [
-            TransferEnd { descriptor: event.u32(FIRST_FIELD), is_write: false },
-            TransferEnd { descriptor: event.u32(SECOND_FIELD), is_write: true },
+        let sides = [
+            TransferSide { descriptor: event.u32(FIRST_FIELD), is_write: false },
+            TransferSide { descriptor: event.u32(SECOND_FIELD), is_write: true },
         ];
-        for (((end, field), irp), slot) in ends.into_iter().zip(OFFSETS).zip(&mut irps).zip(&mut advances) {
+        for (((side, field), irp), slot) in sides.into_iter().zip(OFFSETS).zip(&mut irps).zip(&mut advances) {
             // An offset in memory is unknown here, and the call leaves the position unchanged.
             let offset = (event.u64(field) != 0).then_some(UNKNOWN_OFFSET);
-            if let Some((number, advance)) = self.start_transfer(event, context, out, end, offset, size) {
+            if let Some((number, advance)) = self.start_transfer(event, context, out, side, offset, size) {
                 (*irp, *slot) = (number, advance);
             }
         }
@@ -301,7 +301,7 @@ impl FileFamily {
         self.enter_operation(event, context, out, descriptor(event), start);
     }
 
-    /// Handles an operation with an information class, numbered as in the native API.
+    /// Handles an operation with an information class, numbered as in the Windows native API.
     fn enter_info(
         &mut self,
         event: &SampleEvent<'_>,
@@ -377,8 +377,8 @@ impl FileFamily {
             return;
         };
         let returned = event.number(FIRST_FIELD);
-        let succeeded = u64::try_from(returned).ok();
-        let bytes = if matches!(effect, CallEffect::Transfer(_)) { succeeded.unwrap_or(0) } else { 0 };
+        let result = u64::try_from(returned).ok();
+        let bytes = if matches!(effect, CallEffect::Transfer(_)) { result.unwrap_or(0) } else { 0 };
         if let CallEffect::Open { key, flags, is_written: false, .. } = &effect
             && context.groups.has(Group::FILE_IO_INIT)
         {
@@ -389,7 +389,7 @@ impl FileFamily {
         for irp in irps.into_iter().filter(|irp| *irp != 0) {
             payload::write_end(context.groups, irp, bytes, ntstatus(returned), out);
         }
-        if let Some(result) = succeeded {
+        if let Some(result) = result {
             self.apply_effect(event, context, out, effect, result);
         }
     }

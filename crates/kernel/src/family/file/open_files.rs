@@ -18,7 +18,7 @@
 //!    and none of them closed the descriptor ([`OpenFiles::confirm_next_name`]).
 //! 4. `/proc` is newer than the records that are not handled yet: if such a record closes the
 //!    descriptor, it closed an older file.
-//! 5. When a bound is reached, all state is dropped; the numbers of open files go on.
+//! 5. When a bound is reached, all state is dropped; the numbers of open files are not reused.
 //! 6. A child inherits at most [`MAX_INHERITED`] descriptors. From a parent with more it inherits
 //!    none: the descriptors that it uses are looked up, as other open files.
 
@@ -47,7 +47,7 @@ struct Descriptor {
     closes_on_exec: Option<bool>,
     /// When it became valid, in nanoseconds.
     since: u64,
-    /// Whether its name need not be read from `/proc` any more.
+    /// Whether its name is known or has been read from `/proc`.
     is_name_read: bool,
 }
 
@@ -151,11 +151,11 @@ impl OpenFiles {
     /// Returns the number of a descriptor's open file; `None` if it is not a file. An unknown
     /// descriptor is looked up in `/proc`.
     pub(super) fn resolve_descriptor(&mut self, process: u32, descriptor: u32) -> Option<u64> {
-        if let Some(known) = self.tables.get(process, descriptor).copied() {
-            if !known.is_name_read {
+        if let Some(entry) = self.tables.get(process, descriptor).copied() {
+            if !entry.is_name_read {
                 self.read_name(process, descriptor);
             }
-            return known.key;
+            return entry.key;
         }
         let name = proc_fd::read_path(process, descriptor);
         let key = name.is_some().then(|| self.next_key());
@@ -174,15 +174,15 @@ impl OpenFiles {
     /// Reads the name of a known descriptor from `/proc`, unless its file has a name, confirmed or
     /// not.
     fn read_name(&mut self, process: u32, descriptor: u32) {
-        let Some(known) = self.tables.get_mut(process, descriptor) else { return };
-        let Some((key, file)) = known.key.and_then(|key| Some((key, self.files.get(&key)?))) else {
-            known.is_name_read = true;
+        let Some(entry) = self.tables.get_mut(process, descriptor) else { return };
+        let Some((key, file)) = entry.key.and_then(|key| Some((key, self.files.get(&key)?))) else {
+            entry.is_name_read = true;
             return;
         };
         if file.unconfirmed_name.is_some() {
             return;
         }
-        known.is_name_read = true;
+        entry.is_name_read = true;
         if file.name.is_none()
             && let Some(name) = proc_fd::read_path(process, descriptor)
         {
@@ -190,7 +190,7 @@ impl OpenFiles {
         }
     }
 
-    /// Makes descriptor `to` refer to the open file of `from`. An old `to` must be unbound before.
+    /// Makes descriptor `to` refer to the open file of `from`. An old `to` must be closed first.
     pub(super) fn duplicate_descriptor(
         &mut self,
         process: u32,
@@ -199,10 +199,10 @@ impl OpenFiles {
         closes_on_exec: bool,
         since: u64,
     ) {
-        if let Some(known) = self.tables.get(process, from) {
+        if let Some(entry) = self.tables.get(process, from) {
             let closes_on_exec = Some(closes_on_exec);
             let is_name_read = false;
-            self.bind(process, to, Descriptor { key: known.key, closes_on_exec, since, is_name_read });
+            self.bind(process, to, Descriptor { key: entry.key, closes_on_exec, since, is_name_read });
             self.read_name(process, to);
         }
     }
@@ -268,7 +268,7 @@ impl OpenFiles {
         }
     }
 
-    /// Subtracts one descriptor of a file. Returns the file if it was the last.
+    /// Subtracts one descriptor of a file. Returns the file if that was its last descriptor.
     fn release(&mut self, descriptor: Descriptor) -> Option<ClosedFile> {
         let key = descriptor.key?;
         let file = self.files.get_mut(&key)?;
@@ -289,8 +289,8 @@ impl OpenFiles {
 
     /// Sets whether an exec closes a descriptor.
     pub(super) fn set_closes_on_exec(&mut self, process: u32, descriptor: u32, closes_on_exec: bool) {
-        if let Some(known) = self.tables.get_mut(process, descriptor) {
-            known.closes_on_exec = Some(closes_on_exec);
+        if let Some(entry) = self.tables.get_mut(process, descriptor) {
+            entry.closes_on_exec = Some(closes_on_exec);
         }
     }
 

@@ -1,5 +1,5 @@
-//! Payloads of file events: names of version 2, starts of operations of version 3, ends of version
-//! 2.
+//! Payloads of file events. Names and ends of operations have version 2, starts of operations
+//! version 3.
 
 use traceweir_format::kernel::{PayloadLayout, hook};
 use traceweir_format::put_kernel_event;

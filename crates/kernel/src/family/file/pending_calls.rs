@@ -8,7 +8,7 @@ use std::collections::HashMap;
 /// The most calls in progress.
 const MAX_CALLS: usize = 1 << 16;
 
-/// What the successful end of a call changes.
+/// The change that a successful call makes.
 #[derive(Debug)]
 pub(super) enum CallEffect {
     Nothing,

@@ -1,5 +1,4 @@
-//! A kprobe that reports the path of an open call where the kernel copies it: exact, on kernels
-//! with kprobes.
+//! A kprobe at the kernel function that opens files. It reports the exact path of each open call.
 //!
 //! ```text
 //!   tracefs/kprobe_events  ◀── p:traceweir/open do_sys_openat2 name=+0($arg2):ustring
@@ -23,7 +22,7 @@ const DEFINITIONS: &str = "kprobe_events";
 const DEFINE: &[u8] = b"p:traceweir/open do_sys_openat2 name=+0($arg2):ustring\n";
 const REMOVE: &[u8] = b"-:traceweir/open\n";
 
-/// Defines the probe, unless it exists. Success shows by the presence of the tracepoint.
+/// Defines the probe, unless it exists. If this succeeds, the tracepoint exists.
 pub(crate) fn define(tracefs: &Tracefs) {
     if !is_defined(tracefs) {
         // Fails on kernels without kprobes, which lack the file.

@@ -31,8 +31,8 @@ pub(super) fn read_path(process: u32, descriptor: u32) -> Option<Box<str>> {
     Some(name.into())
 }
 
-/// Whether the target of a link has no name left, as far as this machine knows: a network file
-/// system's server is not asked.
+/// Returns whether the target of a link has no name left, as far as this machine knows: a network
+/// file system's server is not asked.
 fn is_unlinked(link: &str) -> bool {
     let stat = rustix::fs::statx(CWD, link, DONT_SYNC, StatxFlags::NLINK);
     stat.is_ok_and(|stat| stat.stx_nlink == 0)

@@ -42,11 +42,11 @@ const NTSTATUS_BY_ERRNO: &[(i32, u32)] = &[
     (libc::ENOSYS, 0xC000_0002),       // NOT_IMPLEMENTED
     (libc::EOPNOTSUPP, 0xC000_00BB),   // NOT_SUPPORTED
     (libc::ETIMEDOUT, 0xC000_00B5),    // IO_TIMEOUT
-    // Internal to the kernel: a signal has interrupted the call, which is restarted.
-    (512, 0xC000_0120),
-    (513, 0xC000_0120),
-    (514, 0xC000_0120),
-    (516, 0xC000_0120),
+    // Internal to the kernel: a signal interrupted the call, which restarts or fails with EINTR.
+    (512, 0xC000_0120), // ERESTARTSYS: CANCELLED
+    (513, 0xC000_0120), // ERESTARTNOINTR: CANCELLED
+    (514, 0xC000_0120), // ERESTARTNOHAND: CANCELLED
+    (516, 0xC000_0120), // ERESTART_RESTARTBLOCK: CANCELLED
 ];
 
 /// Returns the NTSTATUS for the return value of a system call.
@@ -69,8 +69,8 @@ mod tests {
         assert_eq!(ntstatus(0), 0);
         assert_eq!(ntstatus(i64::MAX), 0);
         assert_eq!(ntstatus(i64::MIN), 0);
-        assert_eq!(ntstatus(-2), 0xC000_0034);
-        assert_eq!(ntstatus(-13), 0xC000_0022);
+        assert_eq!(ntstatus(i64::from(-libc::ENOENT)), 0xC000_0034);
+        assert_eq!(ntstatus(i64::from(-libc::EACCES)), 0xC000_0022);
         assert_eq!(ntstatus(-4000), STATUS_UNSUCCESSFUL);
     }
 }

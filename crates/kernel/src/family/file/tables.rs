@@ -18,7 +18,7 @@ pub(super) type DescriptorTable<T> = BTreeMap<u32, T>;
 /// A table, and the number of processes that use it.
 #[derive(Debug)]
 struct SharedTable<T> {
-    users: u32,
+    process_count: u32,
     table: DescriptorTable<T>,
 }
 
@@ -69,7 +69,7 @@ impl<T> DescriptorTables<T> {
         }
         self.last_number = self.last_number.wrapping_add(1);
         self.processes.insert(process, self.last_number);
-        self.tables.insert(self.last_number, SharedTable { users: 1, table: DescriptorTable::new() });
+        self.tables.insert(self.last_number, SharedTable { process_count: 1, table: DescriptorTable::new() });
         self.last_number
     }
 
@@ -90,27 +90,27 @@ impl<T> DescriptorTables<T> {
         Some(old)
     }
 
-    /// Lets `process` use the table of `owner`. It must have left its own before.
-    pub(super) fn share_table(&mut self, owner: u32, process: u32) {
-        let number = self.ensure_table(owner);
+    /// Lets `process`, which must have no table, use the table of `other`.
+    pub(super) fn share_table(&mut self, other: u32, process: u32) {
+        let number = self.ensure_table(other);
         if let Some(shared) = self.tables.get_mut(&number) {
-            shared.users = shared.users.saturating_add(1);
+            shared.process_count = shared.process_count.saturating_add(1);
             self.processes.insert(process, number);
         }
     }
 
-    /// Whether other processes use the table of a process too.
+    /// Returns whether other processes use the table of a process too.
     pub(super) fn is_shared(&self, process: u32) -> bool {
         let shared = self.table_number(process).and_then(|number| self.tables.get(&number));
-        shared.is_some_and(|shared| shared.users > 1)
+        shared.is_some_and(|shared| shared.process_count > 1)
     }
 
     /// Takes the table from a process. Returns its contents if no other process uses it.
     pub(super) fn detach_process(&mut self, process: u32) -> Option<DescriptorTable<T>> {
         let number = self.processes.remove(&process)?;
         let shared = self.tables.get_mut(&number)?;
-        shared.users = shared.users.saturating_sub(1);
-        if shared.users > 0 {
+        shared.process_count = shared.process_count.saturating_sub(1);
+        if shared.process_count > 0 {
             return None;
         }
         let table = self.tables.remove(&number)?.table;
@@ -120,7 +120,7 @@ impl<T> DescriptorTables<T> {
 
     /// Drops everything except the tables that are shared, which are emptied.
     pub(super) fn clear(&mut self) {
-        let is_shared = |shared: &SharedTable<T>| shared.users > 1;
+        let is_shared = |shared: &SharedTable<T>| shared.process_count > 1;
         self.tables.retain(|_, shared| is_shared(shared));
         self.tables.values_mut().for_each(|shared| shared.table = DescriptorTable::new());
         let tables = &self.tables;

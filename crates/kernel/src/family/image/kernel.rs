@@ -51,7 +51,7 @@ impl KernelImages {
 fn build_image(name: &str, start: u64, end: u64, notes: &Path) -> LoadedImage {
     let build_id = BuildId::from_notes(&read_file(notes));
     let size = end.saturating_sub(start);
-    LoadedImage { base: start, size, default_base: start, code: (start, end), name: name.into(), build_id }
+    LoadedImage { base: start, size, default_base: start, code: start..end, name: name.into(), build_id }
 }
 
 /// Parses a line such as `nf_tables 270336 120 nft_ct,nft_masq, Live 0xffffffffc0a5d000`.

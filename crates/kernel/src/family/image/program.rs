@@ -262,8 +262,8 @@ impl Programs {
 }
 
 impl FileMapping<'_> {
-    /// Whether a file is the mapped one. Some file systems report another device for a file than
-    /// for its mapping, so only the inode is compared.
+    /// Returns whether a file is the mapped one. Some file systems report different devices for a
+    /// file and for its mapping, so only the inode is compared.
     fn is_mapped_file(&self, version: &FileVersion, program: &ProgramFile) -> bool {
         match self.identity {
             FileIdentity::BuildId(id) => program.build_id == Some(id),
@@ -293,7 +293,7 @@ mod tests {
     use super::*;
     use rustix::fs::OFlags;
 
-    /// A library of a linker that does not keep addresses and file offsets equal.
+    /// Builds a library whose addresses differ from its file offsets.
     fn build_library() -> ProgramFile {
         let segment = |address, offset, length, is_code| Segment { address, offset, length, is_code };
         let segments = vec![
@@ -311,7 +311,7 @@ mod tests {
         assert_eq!(
             layout,
             ImageLayout { base, size: 0x3000, default_base: 0 },
-            "not where offset 0 is mapped as code"
+            "the base is not where offset 0 is mapped as code"
         );
         let mut program = build_library();
         program.segments.iter_mut().for_each(|segment| segment.address += 0x40_0000);
@@ -371,18 +371,17 @@ mod tests {
         let plain = folder.path().join("plain");
         std::fs::copy(std::env::current_exe().unwrap(), &plain).unwrap();
         let path = plain.to_str().unwrap();
-        let inode =
-            plain::find_plain_file(path, OFlags::NOFOLLOW).expect("the copy is a plain file").version.inode;
+        let inode = plain::find_plain_file(path, OFlags::NOFOLLOW).expect("not a plain file").version.inode;
         let mut programs = Programs::default();
         let identity = FileIdentity::Inode(inode);
-        let gone = FileMapping { pid: u32::MAX, start: 0x1000, end: 0x2000, path, identity };
-        assert!(programs.find_program(&gone).segments.is_empty(), "no file is opened before it is allowed");
+        let mapping = FileMapping { pid: u32::MAX, start: 0x1000, end: 0x2000, path, identity };
+        assert!(programs.find_program(&mapping).segments.is_empty(), "no file may be opened yet");
         programs.allow_reads(3);
-        assert!(!programs.find_program(&gone).segments.is_empty());
-        let other = FileMapping { identity: FileIdentity::Inode(inode + 1), ..gone };
+        assert!(!programs.find_program(&mapping).segments.is_empty());
+        let other = FileMapping { identity: FileIdentity::Inode(inode + 1), ..mapping };
         assert!(programs.find_program(&other).segments.is_empty(), "another file with that name");
         let id = BuildId::new(&[7; 20]).unwrap();
-        let program = programs.find_program(&FileMapping { identity: FileIdentity::BuildId(id), ..gone });
+        let program = programs.find_program(&FileMapping { identity: FileIdentity::BuildId(id), ..mapping });
         assert_eq!(
             (program.build_id, program.segments.len()),
             (Some(id), 0),

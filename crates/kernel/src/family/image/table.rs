@@ -2,7 +2,7 @@
 //! image at an address.
 //!
 //! ```text
-//!   process ──▶ number of threads, time of the last reading, images sorted by their code
+//!   process ──▶ number of threads, time of the last reading, images sorted by code address
 //! ```
 //!
 //! 1. A mapping of a file that already has an image there adds nothing new. A mapping that overlaps
@@ -12,6 +12,7 @@
 //!    counted as lost.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::Arc;
 
 use super::program::BuildId;
@@ -30,8 +31,8 @@ pub(crate) struct LoadedImage {
     pub(crate) size: u64,
     /// The base that the headers of the file request.
     pub(crate) default_base: u64,
-    /// Start and end of the code seen so far.
-    pub(crate) code: (u64, u64),
+    /// Addresses of the code seen so far.
+    pub(crate) code: Range<u64>,
     /// The path of the file, or a name such as `[vdso]`.
     pub(crate) name: Arc<str>,
     pub(crate) build_id: Option<BuildId>,
@@ -47,17 +48,17 @@ impl LoadedImage {
         self.base.saturating_add(self.size)
     }
 
-    /// Whether an address lies in the image.
+    /// Returns whether an address lies in the image.
     #[cfg(test)]
     pub(crate) fn contains(&self, address: u64) -> bool {
         self.base <= address && address < self.end()
     }
 
     fn overlaps(&self, other: &Self) -> bool {
-        self.code.0 < other.code.1 && other.code.0 < self.code.1
+        self.code.start < other.code.end && other.code.start < self.code.end
     }
 
-    /// Whether a mapping, seen as an image, is part of this one.
+    /// Returns whether a mapping, seen as an image, is part of this one.
     fn includes_mapping(&self, other: &Self) -> bool {
         // Code generated at run time grows, and is mapped repeatedly with other rights.
         let is_same_range =
@@ -71,30 +72,30 @@ impl LoadedImage {
         let end = self.end().max(other.end());
         self.base = self.base.min(other.base);
         self.size = end.saturating_sub(self.base);
-        self.code = (self.code.0.min(other.code.0), self.code.1.max(other.code.1));
+        self.code = self.code.start.min(other.code.start)..self.code.end.max(other.code.end);
         self.build_id = self.build_id.or(other.build_id);
     }
 }
 
 /// Adds a mapping to images that are sorted by the start of their code. Returns whether that makes
-/// a new image; `gone` receives the images that it replaced.
+/// a new image; `unloaded` receives the images that it replaces.
 pub(crate) fn merge_image(
     images: &mut Vec<LoadedImage>,
     image: &LoadedImage,
-    gone: &mut Vec<LoadedImage>,
+    unloaded: &mut Vec<LoadedImage>,
 ) -> bool {
-    let end = images.partition_point(|known| known.code.0 < image.code.1);
+    let end = images.partition_point(|existing| existing.code.start < image.code.end);
     let before = images.get(..end).unwrap_or_default();
-    let touched = before.iter().rev().take_while(|known| known.overlaps(image)).count();
+    let touched = before.iter().rev().take_while(|existing| existing.overlaps(image)).count();
     let start = end.saturating_sub(touched);
     // Other mappings of the same file overlap this one or are its neighbours.
     let neighbours = start.saturating_sub(1)..end.saturating_add(1).min(images.len());
     let mut neighbours = images.get_mut(neighbours).unwrap_or_default().iter_mut();
-    if let Some(known) = neighbours.find(|known| known.includes_mapping(image)) {
-        known.extend_to(image);
+    if let Some(existing) = neighbours.find(|existing| existing.includes_mapping(image)) {
+        existing.extend_to(image);
         return false;
     }
-    gone.extend(images.drain(start..end));
+    unloaded.extend(images.drain(start..end));
     if images.len() < MAX_MAPPINGS {
         images.insert(start, image.clone());
     }
@@ -208,14 +209,19 @@ impl ImageTable {
         self.processes.get(&pid).map_or(&[], |process| &process.images)
     }
 
-    /// Whether a process has images, in the table or only counted.
+    /// Returns whether a process has images, in the table or only counted.
     pub(crate) fn has_images(&self, pid: u32) -> bool {
         let process = self.processes.get(&pid);
         process.is_some_and(|process| !process.images.is_empty() || process.omitted > 0)
     }
 
     /// Adds an executable mapping to a process, like [`merge_image`].
-    pub(crate) fn add_mapping(&mut self, pid: u32, image: &LoadedImage, gone: &mut Vec<LoadedImage>) -> bool {
+    pub(crate) fn add_mapping(
+        &mut self,
+        pid: u32,
+        image: &LoadedImage,
+        unloaded: &mut Vec<LoadedImage>,
+    ) -> bool {
         if !self.processes.contains_key(&pid) {
             self.insert_process(pid, maps::count_threads(pid), 0, Vec::new());
         }
@@ -229,9 +235,9 @@ impl ImageTable {
             process.omitted = process.omitted.saturating_add(1);
             return true;
         }
-        let (count_before, gone_before) = (process.images.len(), gone.len());
-        let is_new = merge_image(&mut process.images, image, gone);
-        let freed = gone.get(gone_before..).unwrap_or_default();
+        let (count_before, unloaded_before) = (process.images.len(), unloaded.len());
+        let is_new = merge_image(&mut process.images, image, unloaded);
+        let freed = unloaded.get(unloaded_before..).unwrap_or_default();
         let is_kept = process.images.len().saturating_add(freed.len()) > count_before;
         self.bytes = if is_kept { bytes } else { self.bytes }.saturating_sub(sum_memory_bytes(freed));
         process.omitted = process.omitted.saturating_add((is_new && !is_kept).into());
@@ -242,7 +248,7 @@ impl ImageTable {
     #[cfg(test)]
     pub(crate) fn find_image(&self, pid: u32, address: u64) -> Option<&LoadedImage> {
         let images = self.images(pid);
-        let after = images.partition_point(|image| image.code.0 <= address);
+        let after = images.partition_point(|image| image.code.start <= address);
         let mut nearby = images.get(after.saturating_sub(1)..)?.iter().take(2);
         nearby.find(|image| image.contains(address))
     }
@@ -253,32 +259,32 @@ mod tests {
     use super::*;
 
     fn build_image(name: &str, base: u64, size: u64) -> LoadedImage {
-        let code = (base + 0x1000, base + size);
+        let code = base + 0x1000..base + size;
         LoadedImage { base, size, default_base: 0, code, name: name.into(), build_id: None }
     }
 
     #[test]
     fn image_is_new_once_and_replaced_by_overlapping_code() {
-        let (mut table, mut gone) = (ImageTable::default(), Vec::new());
-        assert!(table.add_mapping(7, &build_image("/a", 0x1_0000, 0x4000), &mut gone));
+        let (mut table, mut unloaded) = (ImageTable::default(), Vec::new());
+        assert!(table.add_mapping(7, &build_image("/a", 0x1_0000, 0x4000), &mut unloaded));
         assert!(
-            !table.add_mapping(7, &build_image("/a", 0x1_0000, 0x6000), &mut gone),
+            !table.add_mapping(7, &build_image("/a", 0x1_0000, 0x6000), &mut unloaded),
             "a second mapping of the same file extends its image"
         );
         assert!(
-            table.add_mapping(7, &build_image("/a", 0x2_0000, 0x4000), &mut gone),
+            table.add_mapping(7, &build_image("/a", 0x2_0000, 0x4000), &mut unloaded),
             "the same file elsewhere"
         );
-        assert!(table.add_mapping(8, &build_image("/a", 0x1_0000, 0x4000), &mut gone), "another process");
-        assert!(gone.is_empty());
+        assert!(table.add_mapping(8, &build_image("/a", 0x1_0000, 0x4000), &mut unloaded), "another process");
+        assert!(unloaded.is_empty());
         assert_eq!(
             table.find_image(7, 0x1_5FFF).map(|image| image.base),
             Some(0x1_0000),
             "the image has grown"
         );
         assert_eq!(table.find_image(7, 0x1_6000), None);
-        assert!(table.add_mapping(7, &build_image("/b", 0x1_2000, 0x2000), &mut gone));
-        assert_eq!(gone.len(), 1);
+        assert!(table.add_mapping(7, &build_image("/b", 0x1_2000, 0x2000), &mut unloaded));
+        assert_eq!(unloaded.len(), 1);
         assert_eq!(table.images(7).iter().map(|image| &*image.name).collect::<Vec<_>>(), ["/b", "/a"]);
         assert_eq!(table.remove_process(7).len() + table.remove_process(8).len(), 3);
         assert_eq!((table.bytes, table.is_empty()), (0, true));
@@ -286,15 +292,14 @@ mod tests {
 
     #[test]
     fn generated_code_grows_without_a_new_image() {
-        let (mut table, mut gone) = (ImageTable::default(), Vec::new());
-        let jit =
-            |base, size| LoadedImage { code: (base, base + size), ..build_image(ANONYMOUS, base, size) };
-        assert!(table.add_mapping(7, &jit(0x1000, 0x1000), &mut gone));
-        assert!(!table.add_mapping(7, &jit(0x1800, 0x1800), &mut gone));
-        assert!(table.add_mapping(7, &jit(0x8000, 0x1000), &mut gone), "code that does not overlap");
+        let (mut table, mut unloaded) = (ImageTable::default(), Vec::new());
+        let jit = |base, size| LoadedImage { code: base..base + size, ..build_image(ANONYMOUS, base, size) };
+        assert!(table.add_mapping(7, &jit(0x1000, 0x1000), &mut unloaded));
+        assert!(!table.add_mapping(7, &jit(0x1800, 0x1800), &mut unloaded));
+        assert!(table.add_mapping(7, &jit(0x8000, 0x1000), &mut unloaded), "code that does not overlap");
         let grown = table.find_image(7, 0x2FFF).map(|image| (image.base, image.size));
         assert_eq!(grown, Some((0x1000, 0x2000)));
-        assert!(gone.is_empty());
+        assert!(unloaded.is_empty());
     }
 
     #[test]
@@ -315,9 +320,9 @@ mod tests {
     fn images_that_do_not_fit_are_counted_as_lost() {
         let mut table = ImageTable::default();
         let name = "x".repeat(4096);
-        let mut gone = Vec::new();
+        let mut unloaded = Vec::new();
         for at in 0..MAX_MAPPINGS as u64 {
-            table.add_mapping(1, &build_image(&name, at << 16, 0x4000), &mut gone);
+            table.add_mapping(1, &build_image(&name, at << 16, 0x4000), &mut unloaded);
         }
         let kept = table.images(1).len() as u64;
         let omitted = MAX_MAPPINGS as u64 - kept;

@@ -29,8 +29,8 @@ impl ImageFixture {
     /// Handles a record. Returns hook and process of each image event written.
     fn handle(&mut self, body: Sideband<'_>) -> Vec<(u16, u32)> {
         self.time += 1;
-        let nothing = EventExtras::default();
-        let out = Out::new(&mut self.queues, &NanosecondClock, &nothing, &mut self.lost);
+        let extras = EventExtras::default();
+        let out = Out::new(&mut self.queues, &NanosecondClock, &extras, &mut self.lost);
         let mut out = Out { time: self.time, ..out };
         let record = SidebandRecord { time: self.time, pid: 0, tid: 0, body };
         self.images.unload_ended_program(&record, &self.context, &mut out);
@@ -141,7 +141,7 @@ fn own_code_address_is_found_in_own_program() {
     let here = own_code_address_is_found_in_own_program as fn() as usize as u64;
     let own_images = images.read_process(std::process::id());
     let image =
-        own_images.iter().find(|image| image.contains(here)).expect("this test's code lies in an image");
+        own_images.iter().find(|image| image.contains(here)).expect("no image contains this test's code");
     assert_eq!(Path::new(&*image.name), std::env::current_exe().unwrap().canonicalize().unwrap());
     assert!(image.base < here && here < image.end());
     assert!(!own_images.iter().any(|image| image.contains(0x10)));
@@ -160,7 +160,7 @@ fn images_are_not_tracked_without_a_group() {
 #[test]
 fn payloads_have_the_documented_layout() {
     let (base, size, name) = (0x7F00_0000_1000, 0x2000, "/b/ä".into());
-    let mut image = LoadedImage { base, size, default_base: 0x40_0000, code: (0, 0), name, build_id: None };
+    let mut image = LoadedImage { base, size, default_base: 0x40_0000, code: 0..0, name, build_id: None };
     let write = |out: &mut Out<'_>| {
         write_image(ImageEvent::Load, TaskIds { pid: 0x0A11, tid: 0x0A12 }, &image, out);
         image.build_id = BuildId::new(&std::array::from_fn::<u8, 19, _>(|index| 0xA0 | index as u8));

@@ -60,7 +60,7 @@ impl Endpoints {
     }
 }
 
-/// Whether a 16-byte address is an IPv4 address.
+/// Returns whether a 16-byte address is an IPv4 address.
 fn is_ipv4_mapped(address: &[u8]) -> bool {
     address.starts_with(&IPV4_MAPPED_PREFIX)
 }

@@ -33,7 +33,7 @@ pub(super) struct ProcSocket {
 }
 
 impl ProcSocket {
-    /// Whether the descriptor of the process still refers to this socket.
+    /// Returns whether the descriptor of the process still refers to this socket.
     pub(super) fn is_open(&self, process: u32) -> bool {
         read_socket_inode(process, self.descriptor) == Some(self.inode)
     }
@@ -63,8 +63,8 @@ pub(super) fn find_socket(
     choose_socket(&lines, |inode| own_descriptors.get(&inode).copied(), sk, |inode| taken.contains(&inode))
 }
 
-/// Chooses the line of a socket, if there is only one candidate. `own`: the process's descriptor
-/// for an inode.
+/// Chooses the line of a socket, if there is only one candidate. `find_descriptor` returns the
+/// process's descriptor for an inode.
 fn choose_socket(
     lines: &[SocketTableLine],
     find_descriptor: impl Fn(u64) -> Option<u32>,
@@ -85,8 +85,8 @@ fn choose_socket(
 
 /// Returns the descriptors of a process's sockets, by inode.
 fn list_socket_descriptors(process: u32) -> HashMap<u64, u32> {
-    let all = proc::list_descriptors(process).take(MAX_DESCRIPTORS);
-    all.filter_map(|descriptor| Some((read_socket_inode(process, descriptor)?, descriptor))).collect()
+    let descriptors = proc::list_descriptors(process).take(MAX_DESCRIPTORS);
+    descriptors.filter_map(|descriptor| Some((read_socket_inode(process, descriptor)?, descriptor))).collect()
 }
 
 fn read_socket_inode(process: u32, descriptor: u32) -> Option<u64> {
@@ -109,7 +109,7 @@ fn parse_line(line: &str) -> Option<SocketTableLine> {
     Some(SocketTableLine { endpoints, inode, pointer })
 }
 
-/// Parses an address and a port such as `0100007F:14E9`. Each four bytes of the address are a
+/// Parses an address and a port such as `0100007F:14E9`. Every four bytes of the address are a
 /// number in the machine's byte order.
 fn parse_address(text: &str) -> Option<([u8; 16], u32)> {
     let (address, port) = text.split_once(':')?;
@@ -137,14 +137,14 @@ mod tests {
     fn socket_table_lines_are_parsed() {
         let text = "   2: 0100007F:14E9 0200000A:0035 07 00000000:00000000 00:00000000 00000000  0  0 \
             31337 2 ffff888012345678 0";
-        let line = parse_line(text).expect("the line is valid");
+        let line = parse_line(text).expect("invalid line");
         assert_eq!((line.inode, line.pointer), (31337, 0xffff_8880_1234_5678));
         let [remote, local] = line.endpoints.destination_and_source(false);
         assert_eq!((remote.ipv4_address(), remote.port), ([10, 0, 0, 2], 0x35));
         assert_eq!((local.ipv4_address(), local.port), ([127, 0, 0, 1], 0x14E9));
         let text =
             text.replace("0100007F", "00000000000000000000000001000000").replace("0200000A", &"0".repeat(32));
-        let line = parse_line(&text).expect("the line is valid");
+        let line = parse_line(&text).expect("invalid line");
         assert!(line.endpoints.is_v6);
     }
 
@@ -168,7 +168,7 @@ mod tests {
 
     /// Builds the line of a socket that is bound to a port.
     fn build_bound_line(port: u32, inode: u64) -> SocketTableLine {
-        let parse = |text| parse_address(text).expect("the address is valid");
+        let parse = |text| parse_address(text).expect("invalid address");
         let (local, remote) = (parse("0100007F:0001"), parse("00000000:0000"));
         SocketTableLine {
             endpoints: Endpoints::new((&local.0, port), (&remote.0, 0)),
@@ -186,17 +186,17 @@ mod tests {
             build_bound_line(7, 4),
         ];
         let own_descriptors = HashMap::from([(1, 11), (2, 12), (3, 13)]);
-        let port = |sk: u64, taken: &[u64]| {
+        let choose = |sk: u64, taken: &[u64]| {
             let find_descriptor = |inode| own_descriptors.get(&inode).copied();
             let socket = choose_socket(&lines, find_descriptor, sk, |inode| taken.contains(&inode));
             socket.map(|socket| (socket.endpoints.local_port(), socket.inode))
         };
-        assert_eq!(port(2 << 8, &[]), Some((53, 2)), "the kernel's address");
-        assert_eq!(port(4 << 8, &[]), None, "a socket of another process");
-        assert_eq!(port(5, &[]), None, "several candidates");
-        assert_eq!(port(5, &[1, 2]), Some((99, 3)), "the last that is unknown");
-        assert_eq!(port(5, &[3]), Some((53, 1)), "both have the same port");
-        assert_eq!(port(5, &[1, 2, 3]), None);
+        assert_eq!(choose(2 << 8, &[]), Some((53, 2)), "the kernel's address");
+        assert_eq!(choose(4 << 8, &[]), None, "a socket of another process");
+        assert_eq!(choose(5, &[]), None, "several candidates");
+        assert_eq!(choose(5, &[1, 2]), Some((99, 3)), "the only one that is not taken");
+        assert_eq!(choose(5, &[3]), Some((53, 1)), "both have the same port");
+        assert_eq!(choose(5, &[1, 2, 3]), None);
     }
 
     #[test]

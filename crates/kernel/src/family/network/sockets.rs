@@ -3,14 +3,14 @@
 //! ```text
 //!   TCP    connecting ──▶ established ──▶ closed (kept: remaining data may still be read)
 //!          ──▶ replaced by the next socket at this address
-//!   UDP    found in /proc ──▶ checked in each poll whether it is still the same
+//!   UDP    found in /proc ──▶ checked in each later poll: is it still the same socket?
 //! ```
 //!
 //! 1. State changes of TCP connections are captured, so their entries are correct. UDP sockets
 //!    are opened and closed without a record: what `/proc` shows is used in the poll in which it
 //!    was read, and checked in later ones.
 //! 2. All tables are bounded, and so are the searches for unknown sockets: [`MAX_SEARCHES`] in a
-//!    poll, and one socket [once a second](RETRY_NS).
+//!    poll, and for the same socket [one a second](RETRY_NS).
 
 use std::collections::{HashMap, HashSet};
 
@@ -64,7 +64,7 @@ struct UdpSocket {
 #[derive(Debug, Default)]
 pub(super) struct Sockets {
     tcp: HashMap<u64, Socket>,
-    /// By socket and process: the same address in another process is another socket.
+    /// UDP sockets by address and process: another process has another socket at the same address.
     udp: HashMap<(u64, u32), UdpSocket>,
     /// Accept events written in this poll whose connections have not been used yet.
     accepted: HashMap<u64, PayloadPosition>,
@@ -85,7 +85,7 @@ impl Sockets {
     }
 
     /// Stores the accept event of a new connection. `None`, for a connection that this side
-    /// requested, removes that of an earlier socket at the same address.
+    /// requested, removes the event of an earlier socket at the same address.
     pub(super) fn set_accepted(&mut self, sk: u64, written: Option<PayloadPosition>) {
         self.accepted.remove(&sk);
         if let Some(written) = written.filter(|_| self.accepted.len() < MAX_SOCKETS) {
@@ -93,7 +93,7 @@ impl Sockets {
         }
     }
 
-    /// Returns the accept event of a connection at its first use, if it can still be completed.
+    /// Removes and returns the accept event of a connection, if it can still be completed.
     pub(super) fn take_accepted(&mut self, sk: u64) -> Option<PayloadPosition> {
         self.accepted.remove(&sk)
     }
@@ -124,8 +124,8 @@ impl Sockets {
     /// The process that accepts one is unknown until it is used: the port does not identify it,
     /// because each network namespace has its own ports.
     pub(super) fn establish(&mut self, sk: u64, endpoints: Endpoints) -> Socket {
-        let known = self.tcp.get(&sk).copied();
-        let requested = known.filter(|socket| socket.is_connecting && !socket.is_closed);
+        let existing = self.tcp.get(&sk).copied();
+        let requested = existing.filter(|socket| socket.is_connecting && !socket.is_closed);
         let socket = match requested {
             Some(requested) => Socket { endpoints, ..requested },
             None => Socket::new_established(endpoints, UNKNOWN_PROCESS),
@@ -144,11 +144,11 @@ impl Sockets {
 
     /// Sets the endpoints of a connection from a record that contains them.
     pub(super) fn update_endpoints(&mut self, sk: u64, endpoints: Endpoints) -> Socket {
-        let known = self.tcp.get(&sk).copied();
-        let owner = known.map_or(UNKNOWN_PROCESS, |socket| socket.owner);
-        let socket = known.unwrap_or(Socket::new_established(endpoints, owner));
+        let existing = self.tcp.get(&sk).copied();
+        let owner = existing.map_or(UNKNOWN_PROCESS, |socket| socket.owner);
+        let socket = existing.unwrap_or(Socket::new_established(endpoints, owner));
         let socket = Socket { endpoints, ..socket };
-        if known != Some(socket) {
+        if existing != Some(socket) {
             self.insert(sk, socket);
         }
         socket
@@ -156,9 +156,9 @@ impl Sockets {
 
     /// Returns the endpoints of a connection that a process uses, and makes the process its owner.
     pub(super) fn use_tcp(&mut self, sk: u64, process: u32, is_v6: bool) -> Endpoints {
-        if let Some(known) = self.tcp.get_mut(&sk) {
-            known.owner = process;
-            return known.endpoints;
+        if let Some(existing) = self.tcp.get_mut(&sk) {
+            existing.owner = process;
+            return existing.endpoints;
         }
         let search = |_: &Self| find::find_socket("tcp", is_v6, sk, process, &HashSet::new());
         let Some(found) = self.search_if_due(sk, process, search) else {
@@ -171,16 +171,16 @@ impl Sockets {
     /// Returns the endpoints of a UDP socket that a process uses.
     pub(super) fn use_udp(&mut self, sk: u64, process: u32, is_v6: bool) -> Endpoints {
         let poll = self.poll;
-        if let Some(known) = self.udp.get_mut(&(sk, process)) {
-            if known.poll == poll || known.socket.is_open(process) {
-                known.poll = poll;
-                return known.socket.endpoints;
+        if let Some(existing) = self.udp.get_mut(&(sk, process)) {
+            if existing.poll == poll || existing.socket.is_open(process) {
+                existing.poll = poll;
+                return existing.socket.endpoints;
             }
             self.udp.remove(&(sk, process));
         }
         let search = |sockets: &Self| {
             let known_sockets = sockets.udp.iter().filter(|((_, owner), _)| *owner == process);
-            let taken: HashSet<u64> = known_sockets.map(|(_, known)| known.socket.inode).collect();
+            let taken: HashSet<u64> = known_sockets.map(|(_, existing)| existing.socket.inode).collect();
             find::find_socket("udp", is_v6, sk, process, &taken)
         };
         let Some(socket) = self.search_if_due(sk, process, search) else {
@@ -201,13 +201,13 @@ impl Sockets {
         process: u32,
         search: impl FnOnce(&Self) -> Option<ProcSocket>,
     ) -> Option<ProcSocket> {
-        let last = self.not_found.get(&(sk, process)).copied();
-        if last.is_some_and(|last| self.poll_start_ns.saturating_sub(last) < RETRY_NS) {
+        let failed_ns = self.not_found.get(&(sk, process)).copied();
+        if failed_ns.is_some_and(|failed_ns| self.poll_start_ns.saturating_sub(failed_ns) < RETRY_NS) {
             return None;
         }
         self.search_count = self.search_count.checked_add(1).filter(|count| *count <= MAX_SEARCHES)?;
-        let found = search(self);
-        if found.is_some() {
+        let socket = search(self);
+        if socket.is_some() {
             self.not_found.remove(&(sk, process));
         } else {
             if self.not_found.len() >= MAX_NOT_FOUND {
@@ -215,7 +215,7 @@ impl Sockets {
             }
             self.not_found.insert((sk, process), self.poll_start_ns);
         }
-        found
+        socket
     }
 }
 
@@ -272,9 +272,9 @@ mod tests {
         }
         assert_eq!((searched, sockets.not_found.len()), (MAX_SEARCHES, MAX_SEARCHES as usize));
         sockets.clear();
-        sockets.search_if_due(100, 7, |_| panic!("lost records allow no further search"));
+        sockets.search_if_due(100, 7, |_| panic!("more searches than a poll allows"));
         sockets.begin_poll();
         sockets.clear();
-        sockets.search_if_due(1, 7, |_| panic!("the last search failed a moment ago"));
+        sockets.search_if_due(1, 7, |_| panic!("a search too soon after a failed one"));
     }
 }

@@ -6,8 +6,8 @@
 //!                              └─▶ no start when all rings are read: written late
 //! ```
 //!
-//! The rundown at the start writes what `/proc` lists: the end of a process that has just exited is
-//! in a ring. The rundown at the end writes every task that has not ended by the records.
+//! The rundown at the start writes the tasks that `/proc` lists; the end of a process that has just
+//! exited is still in a ring. The rundown at the end writes every task whose end was not captured.
 
 use traceweir_format::kernel::hook;
 
@@ -67,7 +67,7 @@ pub(super) fn write_due_unconfirmed(context: &mut Context, except: Option<u32>, 
     }
 }
 
-/// Writes the rundown of a process and of those of its threads that are unconfirmed.
+/// Writes the rundown of a process and of its threads, as far as they are unconfirmed.
 pub(super) fn write_unconfirmed(pid: u32, context: &mut Context, out: &mut Out<'_>) {
     let is_in_scope = context.tasks.get(pid).is_some_and(|process| is_in_scope(process, context));
     let Some(process) = context.tasks.get_mut(pid) else { return };
@@ -87,7 +87,7 @@ pub(super) fn write_unconfirmed(pid: u32, context: &mut Context, out: &mut Out<'
     }
 }
 
-/// Whether the session captures this process.
+/// Returns whether the session captures this process.
 fn is_in_scope(process: &LiveProcess, context: &Context) -> bool {
     context.settings.scope == CaptureScope::Everything
         || process.user == Some(rustix::process::geteuid().as_raw())
@@ -116,8 +116,8 @@ fn write_thread(ids: TaskIds, thread: &LiveThread, when: Rundown, context: &Cont
     }
 }
 
-/// Writes the idle threads, which all have the id 0: `/proc` does not list them, but context
-/// switches name them.
+/// Writes process 0 with thread 0, which stands for the idle threads of all processors: `/proc`
+/// does not list them, but context switches name them.
 fn write_idle_process(when: Rundown, context: &Context, out: &mut Out<'_>) {
     let process = context.tasks.build_idle_process();
     let thread = LiveThread { name: ThreadName::new(&process.program.image), ..LiveThread::default() };

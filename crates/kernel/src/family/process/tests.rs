@@ -60,8 +60,8 @@ impl ProcessFixture {
         while let Some(next) = self.queue.peek() {
             let mut bytes = vec![0; next.length];
             self.queue.pop_into(&mut bytes);
-            let record = Record::parse(&bytes, 0).expect("the record is valid");
-            let hook = record.hook().expect("the record has a hook");
+            let record = Record::parse(&bytes, 0).expect("invalid record");
+            let hook = record.hook().expect("the record has no hook");
             let id = if hook >> 8 == 3 { u32_at(record.payload(), 8) } else { u32_at(record.payload(), 4) };
             written.push((hook, id));
         }

@@ -42,11 +42,11 @@ fn facts_of_this_process_are_read() {
 #[test]
 fn zombie_has_its_exit_code() {
     let mut child = std::process::Command::new("sh").args(["-c", "exit 7"]).spawn().unwrap();
-    let ended = (0..1000).find_map(|_| {
+    let zombie = (0..1000).find_map(|_| {
         std::thread::sleep(std::time::Duration::from_millis(5));
         read_stat(&child.id().to_string()).filter(ProcStat::is_zombie)
     });
-    assert_eq!(ended.unwrap().exit_code, 0x700);
+    assert_eq!(zombie.unwrap().exit_code, 0x700);
     assert_eq!(read_status(child.id()).unwrap().sizes, None);
     child.wait().unwrap();
     assert_eq!(read_stat(&child.id().to_string()), None);

@@ -50,7 +50,7 @@ fn align_to_page(memory: &mut [u8]) -> &mut [u8] {
 #[test]
 fn direct_reads_and_writes_are_recorded_with_size_and_offset() {
     again(5, || {
-        let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("the folder is created");
+        let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("no folder is created");
         let Some((file, disk)) = create_direct_file(folder.path()) else {
             return skip("disk", "no file on a disk that supports direct I/O");
         };
@@ -59,34 +59,34 @@ fn direct_reads_and_writes_are_recorded_with_size_and_offset() {
         let mut memory = vec![7; REQUEST_BYTES + 4096];
         for piece in 0..REQUEST_COUNT {
             file.write_all_at(align_to_page(&mut memory), (piece * STRIDE_BYTES) as u64)
-                .expect("the write succeeds");
+                .expect("the write fails");
         }
         for piece in 0..REQUEST_COUNT {
             file.read_exact_at(align_to_page(&mut memory), (piece * STRIDE_BYTES) as u64)
-                .expect("the read succeeds");
+                .expect("the read fails");
         }
-        file.sync_all().expect("the flush succeeds");
+        file.sync_all().expect("the flush fails");
         let events = running.end();
         let own_events = |hook: u16| -> Vec<&CapturedEvent> {
-            let size = |event: &CapturedEvent| event.number("TransferSize") == REQUEST_BYTES as u64;
-            events.iter().filter(|event| event.hook == hook && size(event)).collect()
+            let has_size = |event: &CapturedEvent| event.number("TransferSize") == REQUEST_BYTES as u64;
+            events.iter().filter(|event| event.hook == hook && has_size(event)).collect()
         };
         let (reads, writes) = (own_events(DISK_READ), own_events(DISK_WRITE));
         let is_empty = |event: &&CapturedEvent| event.hook == DISK_WRITE && event.number("TransferSize") == 0;
         assert_eq!(events.iter().filter(is_empty).count(), 0, "the end of a flush is not a write");
         // This thread starts the requests. They end in interrupts, mostly on idle processors, and
         // some kernels skip everything that happens there.
-        let begun = |hook: u16| {
+        let count_starts = |hook: u16| {
             events
                 .iter()
                 .filter(|event| event.hook == hook && event.number("IssuingThreadId") == this_thread_id())
                 .count()
         };
         assert!(
-            begun(DISK_READ_INIT) >= REQUEST_COUNT && begun(DISK_WRITE_INIT) >= REQUEST_COUNT,
+            count_starts(DISK_READ_INIT) >= REQUEST_COUNT && count_starts(DISK_WRITE_INIT) >= REQUEST_COUNT,
             "{} {}",
-            begun(DISK_READ_INIT),
-            begun(DISK_WRITE_INIT)
+            count_starts(DISK_READ_INIT),
+            count_starts(DISK_WRITE_INIT)
         );
         for (hook, end) in reads
             .iter()
@@ -96,7 +96,7 @@ fn direct_reads_and_writes_are_recorded_with_size_and_offset() {
             let start = events
                 .iter()
                 .find(|event| event.hook == hook && event.number("Irp") == end.number("Irp"))
-                .expect("the start of a request");
+                .expect("the request has no start event");
             assert_eq!(start.number("IssuingThreadId"), end.number("IssuingThreadId"));
             assert_eq!(end.raw - start.raw, end.number("HighResResponseTime"));
             assert_eq!(end.number("ByteOffset") % 512, 0);
@@ -110,8 +110,8 @@ fn direct_reads_and_writes_are_recorded_with_size_and_offset() {
         let offsets =
             |all: &[&CapturedEvent]| all.iter().map(|event| event.number("ByteOffset")).collect::<Vec<_>>();
         assert_eq!(offsets(&reads), offsets(&writes));
-        let by_me = writes.iter().filter(|event| event.number("IssuingThreadId") == this_thread_id()).count();
-        assert!(by_me > 0, "the writing thread issued some of the requests itself");
+        let own = writes.iter().filter(|event| event.number("IssuingThreadId") == this_thread_id()).count();
+        assert!(own > 0, "the writing thread issued some of the requests itself");
         assert!(events.iter().any(|event| event.is_stack), "a start has a stack");
         let flushes = || events.iter().filter(|event| event.hook == DISK_FLUSH && event.number("Irp") != 0);
         let folder = format!("/sys/dev/block/{}:{}/queue/write_cache", disk >> 20, disk & 0xF_FFFF);
@@ -120,7 +120,8 @@ fn direct_reads_and_writes_are_recorded_with_size_and_offset() {
             !has_cache || flushes().any(|event| event.number("DiskNumber") == disk),
             "a cache is flushed"
         );
-        // The originator is this thread or the journal thread, not the kworker that passes it on.
+        // The originator is this thread or the journal thread, not the kworker that issues the
+        // flush.
         let has_originator = |event: &CapturedEvent| {
             let name = std::fs::read_to_string(format!("/proc/{}/comm", event.number("IssuingThreadId")));
             name.is_ok_and(|name| !name.starts_with("kworker"))
@@ -139,26 +140,26 @@ fn direct_reads_and_writes_are_recorded_with_size_and_offset() {
 #[test]
 fn request_that_is_too_large_is_split() {
     again(5, || {
-        const SIZE: usize = 8 << 20;
-        let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("the folder is created");
+        const FILE_BYTES: usize = 8 << 20;
+        let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("no folder is created");
         let Some((file, disk)) = create_direct_file(folder.path()) else {
             return skip("disk", "no file on a disk that supports direct I/O");
         };
-        let mut memory = vec![7; SIZE + 4096];
+        let mut memory = vec![7; FILE_BYTES + 4096];
         // Allocates all blocks before the capture.
-        file.write_all_at(align_to_page(&mut memory), 0).expect("the write succeeds");
-        file.sync_all().expect("the flush succeeds");
+        file.write_all_at(align_to_page(&mut memory), 0).expect("the write fails");
+        file.sync_all().expect("the flush fails");
         let groups = [Group::DISK_IO, Group::DISK_IO_INIT, Group::SPLIT_IO];
         let Some(running) = RunningCapture::start(&groups, &[]) else { return };
-        file.write_all_at(align_to_page(&mut memory), 0).expect("the write succeeds");
+        file.write_all_at(align_to_page(&mut memory), 0).expect("the write fails");
         let events = running.end();
         let writes =
             || events.iter().filter(|event| event.hook == DISK_WRITE && event.number("DiskNumber") == disk);
         let written: u64 = writes().map(|event| event.number("TransferSize")).sum();
-        assert!(events.iter().any(|event| event.hook == DISK_WRITE_INIT), "requests were begun");
+        assert!(events.iter().any(|event| event.hook == DISK_WRITE_INIT), "no request was issued");
         let split: Vec<&CapturedEvent> = events.iter().filter(|event| event.hook == SPLIT_IO).collect();
         // Some disks accept requests of any size, and some kernels skip the ends of requests.
-        if split.is_empty() || written < SIZE as u64 {
+        if split.is_empty() || written < FILE_BYTES as u64 {
             return;
         }
         let is_issued =

@@ -20,6 +20,10 @@ use crate::again::again;
 const FILE_GROUPS: [Group; 3] = [Group::DISK_FILE_IO, Group::FILE_IO, Group::FILE_IO_INIT];
 const STATUS_OBJECT_NAME_NOT_FOUND: u64 = 0xC000_0034;
 const UNKNOWN_OFFSET: u64 = u64::MAX;
+/// Documented values of `InfoClass` and `CreateOptions`.
+const RENAME_INFO: u64 = 10;
+const END_OF_FILE_INFO: u64 = 20;
+const OVERWRITE_IF: u64 = 5 << 24;
 
 /// The captured file events, with queries by hook, file object and name.
 struct FileTrace(Vec<CapturedEvent>);
@@ -37,7 +41,7 @@ impl FileTrace {
 
     /// Returns the open files to which events with this hook give a name.
     fn find_file_keys(&self, hook: u16, name: &Path) -> Vec<u64> {
-        let name = name.to_str().expect("the text is UTF-8");
+        let name = name.to_str().expect("the text is not UTF-8");
         let has_name = |event: &&CapturedEvent| event.hook == hook && event.text("FileName") == name;
         self.0.iter().filter(has_name).map(|event| event.number("FileObject")).collect()
     }
@@ -77,28 +81,28 @@ impl FileTrace {
 fn file_writes_and_reads_are_recorded_with_names_offsets_and_sizes() {
     again(5, || {
         const FILES: usize = 3;
-        let folder = tempfile::tempdir().expect("the folder is created");
+        let folder = tempfile::tempdir().expect("no folder is created");
         let name = |nth: usize| folder.path().join(format!("file {nth} ä"));
         let Some(mut running) = RunningCapture::start(&FILE_GROUPS, &[FILE_WRITE]) else { return };
         for nth in 0..FILES {
-            let mut file = File::create(name(nth)).expect("the file operation succeeds");
+            let mut file = File::create(name(nth)).expect("the file operation fails");
             running.poll();
             for size in [100, 4096, 1] {
-                file.write_all(&vec![1; size]).expect("the write succeeds");
+                file.write_all(&vec![1; size]).expect("the write fails");
             }
-            file.write_all_at(&[2; 50], 8192).expect("the write succeeds");
-            file.sync_all().expect("the flush succeeds");
-            file.set_len(4197).expect("the length is set");
+            file.write_all_at(&[2; 50], 8192).expect("the write fails");
+            file.sync_all().expect("the flush fails");
+            file.set_len(4197).expect("the length is not set");
         }
         let trace = {
-            let mut file = File::open(name(0)).expect("the file operation succeeds");
+            let mut file = File::open(name(0)).expect("the file operation fails");
             running.poll();
             let mut buffer = [0; 3000];
             for _ in 0..3 {
-                let _ = file.read(&mut buffer).expect("the read succeeds");
+                let _ = file.read(&mut buffer).expect("the read fails");
             }
-            file.seek(SeekFrom::Start(7)).expect("the seek succeeds");
-            file.read_exact(&mut buffer[..10]).expect("the read succeeds");
+            file.seek(SeekFrom::Start(7)).expect("the seek fails");
+            file.read_exact(&mut buffer[..10]).expect("the read fails");
             drop(file);
             running.poll();
             FileTrace(running.end())
@@ -111,13 +115,16 @@ fn file_writes_and_reads_are_recorded_with_names_offsets_and_sizes() {
             assert_eq!(trace.list_transfers(FILE_WRITE, key), written);
             let created = trace.events_of_file(FILE_CREATE, key);
             assert_eq!(created.len(), 1);
-            assert_eq!((created[0].number("CreateOptions"), created[0].number("ShareAccess")), (5 << 24, 7));
+            assert_eq!(
+                (created[0].number("CreateOptions"), created[0].number("ShareAccess")),
+                (OVERWRITE_IF, 7)
+            );
             let set = trace.events_of_file(FILE_SET_INFO, key);
-            assert_eq!((set[0].number("InfoClass"), set[0].number("ExtraInfo")), (20, 4197));
+            assert_eq!((set[0].number("InfoClass"), set[0].number("ExtraInfo")), (END_OF_FILE_INFO, 4197));
             for (hook, count) in [(FILE_FLUSH, 1), (FILE_CLEANUP, 1), (FILE_CLOSE, 1), (FILE_SET_INFO, 1)] {
-                let found = trace.events_of_file(hook, key);
-                assert_eq!(found.len(), count, "{hook:04x}");
-                assert!(found.iter().all(|event| trace.find_end(event).1 == 0));
+                let events = trace.events_of_file(hook, key);
+                assert_eq!(events.len(), count, "{hook:04x}");
+                assert!(events.iter().all(|event| trace.find_end(event).1 == 0));
             }
             assert_eq!(
                 trace.find_file_keys(FILE_NAME_DELETE, &name(nth)),
@@ -135,25 +142,25 @@ fn file_writes_and_reads_are_recorded_with_names_offsets_and_sizes() {
 #[test]
 fn rename_delete_list_and_failed_open_are_recorded() {
     again(5, || {
-        let folder = tempfile::tempdir().expect("the folder is created");
+        let folder = tempfile::tempdir().expect("no folder is created");
         let (old, new) = (folder.path().join("old"), folder.path().join("new"));
-        fs::write(&old, [1; 1000]).expect("the file operation succeeds");
+        fs::write(&old, [1; 1000]).expect("the file operation fails");
         let Some(mut running) = RunningCapture::start(&FILE_GROUPS, &[]) else { return };
-        fs::rename(&old, &new).expect("the file is renamed");
+        fs::rename(&old, &new).expect("the file is not renamed");
         // Unusual flags distinguish this open from those of other missing files.
         let flags = libc::O_NOFOLLOW | libc::O_SYNC;
-        OpenOptions::new().read(true).custom_flags(flags).open(&old).expect_err("the file does not exist");
-        let mut entries = fs::read_dir(folder.path()).expect("the folder is created");
+        OpenOptions::new().read(true).custom_flags(flags).open(&old).expect_err("the file exists");
+        let mut entries = fs::read_dir(folder.path()).expect("the folder is not readable");
         running.poll();
         assert_eq!(entries.by_ref().count(), 1);
         drop(entries);
-        fs::copy(&new, &old).expect("the copy succeeds");
-        fs::remove_file(&new).expect("the file operation succeeds");
-        fs::remove_file(&new).expect_err("the file does not exist");
+        fs::copy(&new, &old).expect("the copy fails");
+        fs::remove_file(&new).expect("the file operation fails");
+        fs::remove_file(&new).expect_err("the file exists");
         let trace = FileTrace(running.end());
         let renamed = trace.own_events(FILE_RENAME);
         assert_eq!(renamed.len(), 1);
-        assert_eq!((trace.find_end(renamed[0]).1, renamed[0].number("InfoClass")), (0, 10));
+        assert_eq!((trace.find_end(renamed[0]).1, renamed[0].number("InfoClass")), (0, RENAME_INFO));
         let deleted: Vec<u64> =
             trace.own_events(FILE_DELETE).iter().map(|event| trace.find_end(event).1).collect();
         assert_eq!(deleted, [0, STATUS_OBJECT_NAME_NOT_FOUND]);
@@ -168,35 +175,35 @@ fn rename_delete_list_and_failed_open_are_recorded() {
         let listed = trace.events_of_file(FILE_DIR_ENUM, trace.find_only_file_key(folder.path()));
         assert_eq!(listed.len(), 2, "the entries, and the end");
         // The copy reads as much as it writes, in one call or several.
-        let moved =
+        let transferred_bytes =
             |hook: u16| trace.own_events(hook).iter().map(|event| trace.find_end(event).0).sum::<u64>();
-        assert!(moved(FILE_WRITE) >= 1000 && moved(FILE_READ) >= 1000);
+        assert!(transferred_bytes(FILE_WRITE) >= 1000 && transferred_bytes(FILE_READ) >= 1000);
     });
 }
 
 #[test]
 fn duplicated_descriptors_share_their_offset_across_processes() {
     again(5, || {
-        let folder = tempfile::tempdir().expect("the folder is created");
+        let folder = tempfile::tempdir().expect("no folder is created");
         let name = folder.path().join("shared");
-        fs::write(&name, [b'x'; 5000]).expect("the file operation succeeds");
+        fs::write(&name, [b'x'; 5000]).expect("the file operation fails");
         let Some(mut running) = RunningCapture::start(&FILE_GROUPS, &[]) else { return };
-        let mut file = File::open(&name).expect("the file operation succeeds");
+        let mut file = File::open(&name).expect("the file operation fails");
         running.poll();
-        let mut copy = file.try_clone().expect("the copy succeeds");
-        file.read_exact(&mut [0; 10]).expect("the read succeeds");
-        copy.read_exact(&mut [0; 20]).expect("the read succeeds");
+        let mut copy = file.try_clone().expect("the copy fails");
+        file.read_exact(&mut [0; 10]).expect("the read fails");
+        copy.read_exact(&mut [0; 20]).expect("the read fails");
         drop(file);
         let mut child =
-            Command::new("cat").stdin(copy).stdout(Stdio::piped()).spawn().expect("the program starts");
+            Command::new("cat").stdin(copy).stdout(Stdio::piped()).spawn().expect("the start fails");
         let mut rest = Vec::new();
         child
             .stdout
             .take()
-            .expect("the output is readable")
+            .expect("the output is not readable")
             .read_to_end(&mut rest)
-            .expect("the output is readable");
-        child.wait().expect("the process ends");
+            .expect("the output is not readable");
+        child.wait().expect("the process does not end");
         assert_eq!(rest.len(), 4970);
         running.poll();
         let trace = FileTrace(running.end());
@@ -205,12 +212,12 @@ fn duplicated_descriptors_share_their_offset_across_processes() {
         assert_eq!(reads[..2], [(0, 10, 10), (10, 20, 20)]);
         assert_eq!(reads[2].0, 30, "the child continues at our offset: {reads:?}");
         assert_eq!(reads[2..].iter().map(|read| read.2).sum::<u64>(), 4970);
-        let by_child = trace
+        let child_reads = trace
             .events_of_file(FILE_READ, key)
             .iter()
             .filter(|event| event.number("TTID") == u64::from(child.id()))
             .count();
-        assert_eq!(by_child, reads.len() - 2);
+        assert_eq!(child_reads, reads.len() - 2);
         let closed = trace.events_of_file(FILE_CLOSE, key);
         assert_eq!(closed.len(), 1, "closed once");
         assert_eq!(trace.find_file_keys(FILE_NAME_DELETE, &name), [key]);
@@ -220,24 +227,24 @@ fn duplicated_descriptors_share_their_offset_across_processes() {
 #[test]
 fn earlier_open_files_have_names_and_remaining_ones_are_in_the_end_rundown() {
     again(5, || {
-        let folder = tempfile::tempdir().expect("the folder is created");
+        let folder = tempfile::tempdir().expect("no folder is created");
         let (early, late) = (folder.path().join("early"), folder.path().join("late"));
-        fs::write(&early, [1; 100]).expect("the file operation succeeds");
-        let mut file = File::open(&early).expect("the file operation succeeds");
-        let (mut socket, _peer) = std::os::unix::net::UnixStream::pair().expect("the socket pair opens");
+        fs::write(&early, [1; 100]).expect("the file operation fails");
+        let mut file = File::open(&early).expect("the file operation fails");
+        let (mut socket, _peer) = std::os::unix::net::UnixStream::pair().expect("no socket pair");
         let Some(mut running) = RunningCapture::start(&FILE_GROUPS, &[]) else { return };
-        file.read_exact(&mut [0; 10]).expect("the read succeeds");
-        file.seek(SeekFrom::Current(5)).expect("the seek succeeds");
-        file.read_exact(&mut [0; 10]).expect("the read succeeds");
+        file.read_exact(&mut [0; 10]).expect("the read fails");
+        file.seek(SeekFrom::Current(5)).expect("the seek fails");
+        file.read_exact(&mut [0; 10]).expect("the read fails");
         let mut log = OpenOptions::new()
             .append(true)
             .create(true)
             .mode(0o600)
             .open(&late)
-            .expect("the file operation succeeds");
+            .expect("the file operation fails");
         running.poll();
-        log.write_all(&[1; 7]).expect("the write succeeds");
-        socket.write_all(&[1; 777]).expect("the data is transferred");
+        log.write_all(&[1; 7]).expect("the write fails");
+        socket.write_all(&[1; 777]).expect("the data is not transferred");
         let trace = FileTrace(running.end());
         let keys = trace.find_file_keys(FILE_NAME, &early);
         assert_eq!(keys.len(), 1);
@@ -258,29 +265,29 @@ fn earlier_open_files_have_names_and_remaining_ones_are_in_the_end_rundown() {
 #[test]
 fn short_lived_open_file_never_gets_another_name() {
     again(5, || {
-        let folder = tempfile::tempdir().expect("the folder is created");
+        let folder = tempfile::tempdir().expect("no folder is created");
         let names: Vec<_> = (0..200).map(|nth| folder.path().join(format!("{nth:03}"))).collect();
         for (size, name) in names.iter().enumerate() {
-            fs::write(name, vec![1; size + 1]).expect("the file operation succeeds");
+            fs::write(name, vec![1; size + 1]).expect("the file operation fails");
         }
         let Some(mut running) = RunningCapture::start(&FILE_GROUPS, &[]) else { return };
         let mut last = None;
         for name in &names {
-            let mut file = File::open(name).expect("the file operation succeeds");
-            let _ = file.read(&mut [0; 4096]).expect("the read succeeds");
+            let mut file = File::open(name).expect("the file operation fails");
+            let _ = file.read(&mut [0; 4096]).expect("the read fails");
             last = Some(file);
         }
         running.poll();
         drop(last);
         let trace = FileTrace(running.end());
-        let mut named = 0;
+        let mut named_count = 0;
         for (size, name) in names.iter().enumerate() {
             for key in trace.find_file_keys(FILE_NAME_CREATE, name) {
-                named += 1;
+                named_count += 1;
                 assert_eq!(trace.list_transfers(FILE_READ, key), [(0, 4096, size as u64 + 1)]);
             }
         }
-        assert!(named >= 1, "the last file was still open at the poll");
+        assert!(named_count >= 1, "the last file was still open at the poll");
         let read = trace.own_events(FILE_READ).iter().filter(|event| event.number("IoSize") == 4096).count();
         assert!(read >= names.len(), "all were read");
     });
@@ -290,21 +297,21 @@ fn short_lived_open_file_never_gets_another_name() {
 fn opening_a_file_wakes_the_capture() {
     again(5, || {
         const NAMES: [Group; 1] = [Group::DISK_FILE_IO];
-        let folder = tempfile::tempdir().expect("the folder is created");
+        let folder = tempfile::tempdir().expect("no folder is created");
         let name = folder.path().join("awake");
-        fs::write(&name, "x").expect("the file operation succeeds");
+        fs::write(&name, "x").expect("the file operation fails");
         let Some(mut running) = RunningCapture::start(&NAMES, &[]) else { return };
         let mut child = Command::new("sleep")
             .arg("60")
-            .stdin(File::open(&name).expect("the file operation succeeds"))
+            .stdin(File::open(&name).expect("the file operation fails"))
             .spawn()
-            .expect("the program starts");
-        assert!(running.waits_for_poll());
+            .expect("the start fails");
+        assert!(running.wait_for_wake());
         running.poll();
         // The next event confirms the name.
         drop(File::open("/dev/null"));
-        child.kill().expect("the process ends");
-        child.wait().expect("the process ends");
+        child.kill().expect("the process does not end");
+        child.wait().expect("the process does not end");
         running.poll();
         let events = running.end();
         let names = [FILE_NAME, FILE_NAME_CREATE, FILE_NAME_DELETE, FILE_NAME_RUNDOWN];
@@ -318,19 +325,19 @@ fn opening_a_file_wakes_the_capture() {
 /// name.
 fn lose_events_and_continue(folder: &Path) -> Option<bool> {
     let (first, second) = (folder.join("first"), folder.join("second"));
-    fs::write(&first, [1; 50_000]).expect("the file operation succeeds");
-    fs::write(&second, [1; 100]).expect("the file operation succeeds");
+    fs::write(&first, [1; 50_000]).expect("the file operation fails");
+    fs::write(&second, [1; 100]).expect("the file operation fails");
     let mut running = RunningCapture::start_with_rings(&FILE_GROUPS, &[], 1 << 20)?;
-    let mut file = File::open(&first).expect("the file operation succeeds");
+    let mut file = File::open(&first).expect("the file operation fails");
     running.poll();
     // Far more than the rings hold: the close of this file and the open of the other are lost.
     for _ in 0..40_000 {
-        file.read_exact(&mut [0; 1]).expect("the read succeeds");
+        file.read_exact(&mut [0; 1]).expect("the read fails");
     }
     drop(file);
-    let mut file = File::open(&second).expect("the file operation succeeds");
+    let mut file = File::open(&second).expect("the file operation fails");
     running.poll();
-    file.read_exact(&mut [0; 9]).expect("the read succeeds");
+    file.read_exact(&mut [0; 9]).expect("the read fails");
     running.poll();
     drop(file);
     running.poll();
@@ -349,7 +356,7 @@ fn lose_events_and_continue(folder: &Path) -> Option<bool> {
 #[test]
 fn events_after_a_loss_are_correct() {
     again(5, || {
-        let folder = tempfile::tempdir().expect("the folder is created");
+        let folder = tempfile::tempdir().expect("no folder is created");
         if RunningCapture::start(&FILE_GROUPS, &[]).is_none() {
             return;
         }
@@ -361,10 +368,10 @@ fn events_after_a_loss_are_correct() {
 #[test]
 fn close_in_a_child_with_shared_descriptors_is_recorded() {
     again(5, || {
-        let folder = tempfile::tempdir().expect("the folder is created");
+        let folder = tempfile::tempdir().expect("no folder is created");
         let name = folder.path().join("shared");
         let Some(mut running) = RunningCapture::start(&FILE_GROUPS, &[]) else { return };
-        let file = File::create(&name).expect("the file operation succeeds");
+        let file = File::create(&name).expect("the file operation fails");
         running.poll();
         let descriptor = file.into_raw_fd();
         let flags = libc::CLONE_FILES | libc::SIGCHLD;

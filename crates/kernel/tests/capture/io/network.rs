@@ -16,6 +16,8 @@ use crate::support::skip::can;
 const SEND_SIZES: [usize; 5] = [1, 1000, 65_536, 3, 200_000];
 /// Size of the server's answer.
 const ANSWER_BYTES: usize = 5000;
+/// Documented failure code.
+const OTHER_REASON: u64 = 5;
 
 fn loopback_address(is_v6: bool) -> IpAddr {
     if is_v6 { Ipv6Addr::LOCALHOST.into() } else { Ipv4Addr::LOCALHOST.into() }
@@ -30,20 +32,20 @@ fn address_bytes(address: IpAddr) -> Vec<u8> {
 
 /// The client sends all pieces, the server reads them and answers, and both close the connection.
 fn exchange_data(mut client: TcpStream, mut server: TcpStream) {
-    let served = std::thread::spawn(move || {
+    let server_thread = std::thread::spawn(move || {
         let mut all = Vec::new();
-        server.read_to_end(&mut all).expect("the data is transferred");
-        server.write_all(&[2; ANSWER_BYTES]).expect("the answer is transferred");
+        server.read_to_end(&mut all).expect("the data is not transferred");
+        server.write_all(&[2; ANSWER_BYTES]).expect("the answer is not transferred");
         all.len()
     });
     for piece in SEND_SIZES {
-        client.write_all(&vec![1; piece]).expect("the piece is sent");
+        client.write_all(&vec![1; piece]).expect("the piece is not sent");
     }
-    client.shutdown(Shutdown::Write).expect("the process ends");
+    client.shutdown(Shutdown::Write).expect("the shutdown fails");
     let mut answer = Vec::new();
-    client.read_to_end(&mut answer).expect("the answer is transferred");
+    client.read_to_end(&mut answer).expect("the answer is not transferred");
     assert_eq!(
-        (answer.len(), served.join().expect("the server thread does not panic")),
+        (answer.len(), server_thread.join().expect("the server thread panicked")),
         (ANSWER_BYTES, SEND_SIZES.iter().sum())
     );
 }
@@ -58,7 +60,7 @@ fn select_by_ports(events: &[CapturedEvent], hook: u16, local: u16, remote: u16)
 }
 
 fn sum_sizes(events: &[&CapturedEvent]) -> usize {
-    events.iter().map(|event| usize::try_from(event.number("size")).expect("the size fits")).sum()
+    events.iter().map(|event| usize::try_from(event.number("size")).expect("the size does not fit")).sum()
 }
 
 /// Checks the events of one connection. `accepter` is the process that its accept event names, or
@@ -88,12 +90,12 @@ fn assert_connection_events(
     }
     let pieces: Vec<u64> = find(TCP_SEND, client, server).iter().map(|event| event.number("size")).collect();
     assert_eq!(pieces, SEND_SIZES.map(|piece| piece as u64));
-    let begun = usize::from(accepter.is_some());
+    let start_count = usize::from(accepter.is_some());
     let (own, accepter) = (std::process::id(), accepter.unwrap_or(0));
-    let begins = [(TCP_CONNECT, client, server, own), (TCP_ACCEPT, server, client, accepter)];
-    for (hook, from, to, owner) in begins {
+    let starts = [(TCP_CONNECT, client, server, own), (TCP_ACCEPT, server, client, accepter)];
+    for (hook, from, to, owner) in starts {
         let events = find(hook, from, to);
-        assert_eq!(events.len(), begun, "{hook:04x}");
+        assert_eq!(events.len(), start_count, "{hook:04x}");
         assert!(events.iter().all(|event| event.number("PID") == u64::from(owner)));
     }
     for (hook, from, to) in [(TCP_CONNECT, server, client), (TCP_ACCEPT, client, server)] {
@@ -103,8 +105,8 @@ fn assert_connection_events(
 
 fn start_network_capture() -> Option<RunningCapture> {
     let running = RunningCapture::start(&[Group::NETWORK], &[TCP_SEND])?;
-    let has = running.has_tracepoint("sock:sock_send_length");
-    can(has, "kernel events", "this kernel does not report what sockets send").then_some(running)
+    let is_present = running.has_tracepoint("sock:sock_send_length");
+    can(is_present, "kernel events", "this kernel does not report what sockets send").then_some(running)
 }
 
 #[test]
@@ -113,12 +115,12 @@ fn tcp_connection_is_recorded_from_connect_to_close() {
         for (is_v6, is_polled) in [(false, false), (false, true), (true, false), (true, true)] {
             let Some(mut running) = start_network_capture() else { return };
             let Ok(listener) = TcpListener::bind((loopback_address(is_v6), 0)) else { continue };
-            let server = listener.local_addr().expect("the socket has an address");
-            let client = TcpStream::connect(server).expect("the connection opens");
-            let address = client.local_addr().expect("the socket has an address");
-            let (accepted, _) = listener.accept().expect("the connection opens");
-            // The first use of a new connection shows its owner, which is known if the same poll
-            // sees both.
+            let server = listener.local_addr().expect("the socket has no address");
+            let client = TcpStream::connect(server).expect("the connection does not open");
+            let address = client.local_addr().expect("the socket has no address");
+            let (accepted, _) = listener.accept().expect("the connection does not open");
+            // The first use of a new connection shows its owner, which the accept event names if
+            // the same poll sees both.
             let accepter = if is_polled { u32::MAX } else { std::process::id() };
             if is_polled {
                 running.poll();
@@ -134,24 +136,24 @@ fn tcp_connection_is_recorded_from_connect_to_close() {
 #[test]
 fn older_connection_is_identified_by_received_data() {
     again(5, || {
-        let listener = TcpListener::bind((loopback_address(false), 0)).expect("the listener binds");
-        let server = listener.local_addr().expect("the socket has an address");
-        let mut client = TcpStream::connect(server).expect("the connection opens");
-        let address = client.local_addr().expect("the socket has an address");
-        let (mut accepted, _) = listener.accept().expect("the connection opens");
-        client.write_all(&[1]).expect("the byte is transferred");
-        accepted.write_all(&[1]).expect("the byte is transferred");
+        let listener = TcpListener::bind((loopback_address(false), 0)).expect("the listener does not bind");
+        let server = listener.local_addr().expect("the socket has no address");
+        let mut client = TcpStream::connect(server).expect("the connection does not open");
+        let address = client.local_addr().expect("the socket has no address");
+        let (mut accepted, _) = listener.accept().expect("the connection does not open");
+        client.write_all(&[1]).expect("the byte is not transferred");
+        accepted.write_all(&[1]).expect("the byte is not transferred");
         let Some(running) = start_network_capture() else { return };
         // Each end receives something before the counted traffic.
         let mut byte = [0; 1];
-        accepted.read_exact(&mut byte).expect("the byte is transferred");
-        client.read_exact(&mut byte).expect("the byte is transferred");
+        accepted.read_exact(&mut byte).expect("the byte is not transferred");
+        client.read_exact(&mut byte).expect("the byte is not transferred");
         exchange_data(client, accepted);
         let mut events = running.end();
         let first = events
             .iter()
             .position(|event| event.hook == TCP_SEND && event.number("dport") == u64::from(server.port()));
-        events.drain(..first.expect("a send is captured"));
+        events.drain(..first.expect("no send is captured"));
         assert_connection_events(&events, (address, server), None);
     });
 }
@@ -160,18 +162,19 @@ fn older_connection_is_identified_by_received_data() {
 fn refused_connection_is_recorded_as_failed() {
     again(5, || {
         let Some(running) = start_network_capture() else { return };
-        let listener = TcpListener::bind((loopback_address(false), 0)).expect("the listener binds");
-        let address = listener.local_addr().expect("the socket has an address");
+        let listener = TcpListener::bind((loopback_address(false), 0)).expect("the listener does not bind");
+        let address = listener.local_addr().expect("the socket has no address");
         drop(listener);
-        TcpStream::connect(address).expect_err("the port is closed");
+        TcpStream::connect(address).expect_err("the port is open");
         let events = running.end();
         let failed = events.iter().filter(|event| event.hook == TCP_FAIL);
-        assert!(failed.clone().any(|event| (event.number("Proto"), event.number("FailureCode")) == (2, 5)));
+        assert!(failed.clone().any(|event| (event.number("Proto"), event.number("FailureCode"))
+            == (libc::AF_INET as u64, OTHER_REASON)));
         assert!(select_by_ports(&events, TCP_CONNECT, 0, address.port()).is_empty());
     });
 }
 
-/// This test has all UDP sockets of this program: a socket is identified as the only unknown one.
+/// This test owns all UDP sockets of this program: a socket is identified as the only unknown one.
 #[test]
 fn datagrams_are_recorded_with_sizes_and_ports() {
     again(5, || {
@@ -179,28 +182,28 @@ fn datagrams_are_recorded_with_sizes_and_ports() {
         for is_v6 in [false, true] {
             let Some(mut running) = start_network_capture() else { return };
             let Ok(sender) = UdpSocket::bind((loopback_address(is_v6), 0)) else { continue };
-            let from = sender.local_addr().expect("the socket has an address");
+            let from = sender.local_addr().expect("the socket has no address");
             let mut buffer = vec![0; 10_000];
-            // It is found as the only socket.
-            sender.send_to(&[1; 77], from).expect("the datagram is transferred");
-            assert_eq!(sender.recv(&mut buffer).expect("the datagram is transferred"), 77);
+            // The sender is found as the only socket.
+            sender.send_to(&[1; 77], from).expect("the datagram is not transferred");
+            assert_eq!(sender.recv(&mut buffer).expect("the datagram is not transferred"), 77);
             running.poll();
-            let receiver = UdpSocket::bind((loopback_address(is_v6), 0)).expect("the socket binds");
-            let to = receiver.local_addr().expect("the socket has an address");
-            receiver.connect(from).expect("the socket connects");
+            let receiver = UdpSocket::bind((loopback_address(is_v6), 0)).expect("the socket does not bind");
+            let to = receiver.local_addr().expect("the socket has no address");
+            receiver.connect(from).expect("the socket does not connect");
             for size in SIZES {
-                sender.send_to(&vec![1; size], to).expect("the datagram is transferred");
-                assert_eq!(receiver.recv(&mut buffer).expect("the datagram is transferred"), size);
+                sender.send_to(&vec![1; size], to).expect("the datagram is not transferred");
+                assert_eq!(receiver.recv(&mut buffer).expect("the datagram is not transferred"), size);
             }
             running.poll();
             let events = running.end();
             let ipv6_offset = if is_v6 { 0x10 } else { 0 };
             let own_pid = u64::from(std::process::id());
             let own_events = |hook: u16, port: &str, address: SocketAddr| -> Vec<&CapturedEvent> {
-                let is_mine = |event: &&CapturedEvent| {
+                let is_own = |event: &&CapturedEvent| {
                     event.number("PID") == own_pid && event.number(port) == u64::from(address.port())
                 };
-                events.iter().filter(|event| event.hook == hook + ipv6_offset).filter(is_mine).collect()
+                events.iter().filter(|event| event.hook == hook + ipv6_offset).filter(is_own).collect()
             };
             let sizes = |all: &[&CapturedEvent]| {
                 all.iter().map(|event| event.number("size") as usize).collect::<Vec<_>>()

@@ -31,7 +31,6 @@ impl CapturedEvent {
     }
 }
 
-/// A running capture.
 pub(crate) struct RunningCapture {
     capture: Capture,
     control: CaptureControl,
@@ -52,7 +51,6 @@ impl RunningCapture {
         Some(running)
     }
 
-    /// Returns whether the kernel has a tracepoint.
     pub(crate) fn has_tracepoint(&self, name: &str) -> bool {
         !self.control.missing_events().iter().any(|missing| missing == name)
     }
@@ -62,14 +60,14 @@ impl RunningCapture {
     }
 
     /// Waits until the capture requests a poll. Returns whether it did.
-    pub(crate) fn waits_for_poll(&self) -> bool {
+    pub(crate) fn wait_for_wake(&self) -> bool {
         let mut waiting = [PollFd::from_borrowed_fd(self.capture.wake(), PollFlags::IN)];
         let limit = Timespec { tv_sec: 5, tv_nsec: 0 };
         poll(&mut waiting, Some(&limit)).is_ok_and(|ready| ready > 0)
     }
 
     /// Ends the capture and returns all events in time order. Panics if records were lost, or
-    /// unless every payload matches its shape to the last byte.
+    /// if a payload does not match its shape to the last byte.
     pub(crate) fn end(self) -> Vec<CapturedEvent> {
         let (events, lost) = self.end_with_losses();
         assert_eq!(lost, 0);
@@ -82,7 +80,7 @@ impl RunningCapture {
         let mut events = Vec::new();
         for cpu in 0..cpu_count() {
             while let Some((next, bytes)) = support::pop_record(&mut self.capture, cpu) {
-                let record = Record::parse(&bytes, cpu).expect("the record is valid");
+                let record = Record::parse(&bytes, cpu).expect("invalid record");
                 let Some(hook) = record.hook().filter(|hook| is_io_event(*hook)) else { continue };
                 let fields = if hook == STACK_WALK { Fields::default() } else { Fields::parse(&record) };
                 events.push(CapturedEvent { raw: next.raw, hook, is_stack: next.is_stack, fields });
@@ -94,11 +92,12 @@ impl RunningCapture {
 }
 
 pub(crate) fn this_thread_id() -> u64 {
-    u64::try_from(rustix::thread::gettid().as_raw_nonzero().get()).expect("the thread id is positive")
+    u64::try_from(rustix::thread::gettid().as_raw_nonzero().get()).expect("the thread id is not positive")
 }
 
 /// Returns whether an event is a disk, file or network event or a stack. Captures contain others
 /// too.
 fn is_io_event(hook: u16) -> bool {
+    // The groups of disk, file, TCP, UDP and split events.
     hook == STACK_WALK || [0x01, 0x04, 0x06, 0x08, 0x1B].contains(&hook.to_be_bytes()[0])
 }

@@ -99,8 +99,8 @@ impl RegionFixture {
 
     /// Returns the bytes of memory that the ring under test takes.
     fn allocated_bytes(&self) -> u64 {
-        let all = rustix::fs::fstat(&self.memory).unwrap().st_blocks as u64 * 512;
-        all.saturating_sub(u64::from(RING_BYTES) * (self.layout().rings() as u64 - 1))
+        let file_bytes = rustix::fs::fstat(&self.memory).unwrap().st_blocks as u64 * 512;
+        file_bytes.saturating_sub(u64::from(RING_BYTES) * (self.layout().rings() as u64 - 1))
     }
 }
 

@@ -35,13 +35,13 @@ fn write_record(outlet: &Outlet, ticket: Ticket) -> Result<(), WriteFailure> {
 fn lock_taken_in_covering_zeros_is_not_released_in_the_next_region() {
     let (outlet, params) = (leak_outlet(), region_params(Counter::Monotonic));
     let (_first, _) = open_region(outlet, &params);
-    let late = outlet.hot.view();
+    let late_view = outlet.hot.view();
     assert!(outlet.close());
     // SAFETY: the view was read while the outlet was open.
-    let words = unsafe { late.words(2) };
+    let words = unsafe { late_view.words(2) };
     assert!(words.try_lock(5), "the lock words of the covering zeros are free");
     let (_second, ticket) = open_region(outlet, &params);
-    assert_eq!(outlet.hot.view().base, late.base, "the same addresses");
+    assert_eq!(outlet.hot.view().base, late_view.base, "the same addresses");
     assert!(words.try_lock(9), "the next region has locks of its own");
     words.unlock_if_held_by(5);
     assert!(!words.try_lock(6), "the thread that took the lock still holds it");
@@ -57,31 +57,31 @@ fn forget_works_with_a_visitor_that_never_leaves() {
         let (mut reader, ticket) = open_region(outlet, &params);
         // A thread that stayed in the parent of a fork, while it was counting.
         outlet.cold.visitors.fetch_add(1, Ordering::Relaxed);
-        let late = outlet.hot.view();
+        let late_view = outlet.hot.view();
         outlet.forget();
         outlet.count_lost(ticket);
         assert_eq!((write_record(outlet, ticket), reader.lost()), (Err(WriteFailure::Closed), 0));
         // SAFETY: the view was read while the outlet was open.
-        let words = unsafe { late.words(2) };
+        let words = unsafe { late_view.words(2) };
         words.count_lost();
-        assert_eq!(reader.lost(), 1, "a late count is a true one");
+        assert_eq!(reader.lost(), 1, "the late loss is counted");
         assert!(words.try_lock(5), "no lock of the parent was touched");
         words.unlock();
-        let (mut own, ticket) = open_region(outlet, &params);
-        assert_ne!(outlet.hot.view().base, late.base, "a thread may still use the old addresses");
+        let (mut child_reader, ticket) = open_region(outlet, &params);
+        assert_ne!(outlet.hot.view().base, late_view.base, "a thread may still use the old addresses");
         assert_eq!(write_record(outlet, ticket), Ok(()));
         outlet.count_lost(ticket);
         assert!(outlet.close(), "the visitor does not block the close");
-        assert_eq!((reader.lost(), own.lost()), (1, 1));
+        assert_eq!((reader.lost(), child_reader.lost()), (1, 1));
     }
 }
 
 #[test]
-fn closed_region_takes_nothing_and_reports_it_until_it_is_opened() {
+fn closed_region_refuses_records_until_it_is_opened() {
     for clock in [Counter::Cycles, Counter::Monotonic] {
         let (outlet, params) = (leak_outlet(), region_params(clock));
         let (mut reader, ticket) = open_region(outlet, &params);
-        let drained = |reader: &mut RegionReader| {
+        let drain = |reader: &mut RegionReader| {
             let mut taken = 0;
             for ring in reader.rings() {
                 ring.poll().unwrap();
@@ -98,7 +98,7 @@ fn closed_region_takes_nothing_and_reports_it_until_it_is_opened() {
             reader.set_closed(true);
             assert_eq!(write_record(outlet, ticket), Err(WriteFailure::OwnerFull));
             assert_eq!(outlet.check_room(ticket, 8), Err(WriteFailure::OwnerFull));
-            assert_eq!(drained(&mut reader), if round == 0 { 0 } else { 1 }, "a closed ring is still read");
+            assert_eq!(drain(&mut reader), if round == 0 { 0 } else { 1 }, "a closed ring is still read");
             assert_eq!(
                 write_record(outlet, ticket),
                 Err(WriteFailure::OwnerFull),
@@ -108,7 +108,7 @@ fn closed_region_takes_nothing_and_reports_it_until_it_is_opened() {
             assert_eq!(write_record(outlet, ticket), Ok(()));
         }
         assert_eq!(reader.lost(), 800);
-        drained(&mut reader);
+        drain(&mut reader);
         while write_record(outlet, ticket) != Err(WriteFailure::Full) {}
         assert!(outlet.close());
         assert!(!reader.is_damaged());
@@ -123,16 +123,16 @@ fn check_for_room_predicts_a_write_and_changes_nothing() {
         let (mut reader, ticket) = open_region(outlet, &params);
         // On one CPU, so that one ring gets full.
         let before = rustix::thread::sched_getaffinity(None).unwrap();
-        let mut one = rustix::thread::CpuSet::new();
-        one.set(rustix::thread::sched_getcpu());
-        rustix::thread::sched_setaffinity(None, &one).unwrap();
-        for (length, found) in [
+        let mut cpu_set = rustix::thread::CpuSet::new();
+        cpu_set.set(rustix::thread::sched_getcpu());
+        rustix::thread::sched_setaffinity(None, &cpu_set).unwrap();
+        for (length, expected) in [
             (0, Err(WriteFailure::TooLarge)),
             (1, Ok(())),
             (1000, Ok(())),
             (1001, Err(WriteFailure::TooLarge)),
         ] {
-            assert_eq!(outlet.check_room(ticket, length), found, "{length}");
+            assert_eq!(outlet.check_room(ticket, length), expected, "{length}");
         }
         let mut written = 0;
         while outlet.check_room(ticket, 8).is_ok() {

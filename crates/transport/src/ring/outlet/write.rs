@@ -89,9 +89,12 @@ impl Outlet {
         if length.wrapping_sub(1) >= max_record_bytes {
             return Err(WriteFailure::TooLarge);
         }
-        let here = cpu::current();
-        let ring =
-            if view.rseq_offset != 0 && here < view.cpus { here } else { view.cpus + view.nearest_cpu() };
+        let this_cpu = cpu::current();
+        let ring = if view.rseq_offset != 0 && this_cpu < view.cpus {
+            this_cpu
+        } else {
+            view.cpus + view.nearest_cpu()
+        };
         // SAFETY: the outlet was open with this view, and `ring` is below twice its CPUs.
         let words = unsafe { view.words(ring as usize) };
         let slot = words.find_slot(abi::size_in_ring(length) as u64, u64::from(view.ring_bytes));
@@ -195,7 +198,7 @@ impl Outlet {
         }
     }
 
-    /// Returns the ring of a control block. After another opening it may be no valid ring; a
+    /// Returns the ring of a control block. After another opening it may not be a valid ring; a
     /// visitor that uses it notices that.
     #[cold]
     fn find_ring(&self, control: *mut u8) -> usize {
@@ -209,8 +212,8 @@ impl Outlet {
         let _ = self.visit(ticket, |view, wake| {
             // SAFETY: the visit found the outlet open for the ticket, under which a record was
             // published to `ring`; so it is a ring of this view.
-            let due = unsafe { view.words(ring) }.claim_wake(end);
-            if due {
+            let is_due = unsafe { view.words(ring) }.claim_wake(end);
+            if is_due {
                 points::pass("before_wake");
                 match wake {
                     Wake::None => {}

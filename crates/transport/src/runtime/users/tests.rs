@@ -33,13 +33,13 @@ fn listening_socket_is_found_by_the_kernels_list_and_connected_to() {
     // Directly below a folder without links: the path of the temporary folder may have one.
     let root = tempfile::tempdir_in(fs::canonicalize(std::env::temp_dir()).unwrap()).unwrap();
     let (dir, _, listener) = create_user_folder(root.path());
-    let all = Mounts(vec![("/".into(), true)]);
+    let local_mounts = Mounts(vec![("/".into(), true)]);
     let list = File::open(SOCKET_LIST).unwrap();
-    let owner = |folder: &Path| open_checked(folder).ok().map(|(_, uid)| uid);
+    let find_owner = |folder: &Path| open_checked(folder).ok().map(|(_, uid)| uid);
     // A socket with a longer name is bound through its folder's descriptor, and listed that way.
     let is_listed = dir.providers().join(".0123456789abcdef").as_os_str().len() < 108;
     assert_eq!(
-        find_folders(BufReader::new(list), &all, owner, u64::from).contains(&dir.providers()),
+        find_folders(BufReader::new(list), &local_mounts, find_owner, u64::from).contains(&dir.providers()),
         is_listed
     );
     let sockets = list_sockets(&dir.providers()).unwrap();
@@ -80,8 +80,8 @@ fn links_other_files_and_writable_folders_are_ignored() {
     fs::create_dir(&elsewhere).unwrap();
     symlink(root.path(), elsewhere.join("link")).unwrap();
     let name = dir.path().file_name().unwrap();
-    let through = elsewhere.join("link").join(name).join("providers");
-    assert!(through.is_dir() && list_sockets(&through).is_none(), "a folder of the path is a link");
+    let linked_path = elsewhere.join("link").join(name).join("providers");
+    assert!(linked_path.is_dir() && list_sockets(&linked_path).is_none(), "a folder of the path is a link");
     fs::rename(&providers, root.path().join("moved")).unwrap();
     symlink(root.path().join("moved"), &providers).unwrap();
     assert!(list_sockets(&providers).is_none(), "a link in place of the folder");
@@ -96,11 +96,11 @@ fn name_and_owner_of_a_folder_must_agree() {
         ("traceweir".to_owned(), 0o755, false),
         ("traceweir".to_owned(), 0o700, true),
     ] {
-        let place = root.path().join(&name);
-        fs::rename(dir.path(), &place).unwrap();
+        let renamed_path = root.path().join(&name);
+        fs::rename(dir.path(), &renamed_path).unwrap();
         chmod(root.path(), mode);
-        assert_eq!(list_sockets(&place.join("providers")).is_some(), is_found, "{name} {mode:o}");
-        fs::rename(place, dir.path()).unwrap();
+        assert_eq!(list_sockets(&renamed_path.join("providers")).is_some(), is_found, "{name} {mode:o}");
+        fs::rename(renamed_path, dir.path()).unwrap();
     }
 }
 
@@ -166,8 +166,8 @@ fn user_with_many_folders_hides_no_other_user() {
     let line =
         |number: u32, uid: u32| format!("{LISTENING_LINE} /tmp/{number}/traceweir-{uid}/providers/.1\n");
     let many: String = (0..100).map(|number| line(number, 8)).chain([line(0, 7), line(0, 9)]).collect();
-    let owner = |folder: &Path| parse_folder_uid(folder.parent()?.file_name()?);
-    let found = find_folders(many.as_bytes(), &Mounts(vec![("/".into(), true)]), owner, u64::from);
+    let find_owner = |folder: &Path| parse_folder_uid(folder.parent()?.file_name()?);
+    let found = find_folders(many.as_bytes(), &Mounts(vec![("/".into(), true)]), find_owner, u64::from);
     assert_eq!(found.len(), 1 + MAX_FOLDERS_OF_USER + 1);
     assert!(found[0].starts_with("/tmp/0/traceweir-7") && found[17].starts_with("/tmp/0/traceweir-9"));
 }
@@ -176,12 +176,12 @@ fn user_with_many_folders_hides_no_other_user() {
 fn excess_folders_are_dropped_from_largest_users_then_at_random() {
     let line =
         |number: u32, uid: u32| format!("{LISTENING_LINE} /tmp/{number}/traceweir-{uid}/providers/.1\n");
-    let owner = |folder: &Path| parse_folder_uid(folder.parent()?.file_name()?);
-    let all = Mounts(vec![("/".into(), true)]);
-    let owners = |list: &str, random_rank: fn(u32) -> u64| -> BTreeMap<u32, usize> {
+    let find_owner = |folder: &Path| parse_folder_uid(folder.parent()?.file_name()?);
+    let local_mounts = Mounts(vec![("/".into(), true)]);
+    let count_by_owner = |list: &str, random_rank: fn(u32) -> u64| -> BTreeMap<u32, usize> {
         let mut counts = BTreeMap::new();
-        for folder in find_folders(list.as_bytes(), &all, owner, random_rank) {
-            *counts.entry(owner(&folder).unwrap()).or_default() += 1;
+        for folder in find_folders(list.as_bytes(), &local_mounts, find_owner, random_rank) {
+            *counts.entry(find_owner(&folder).unwrap()).or_default() += 1;
         }
         assert_eq!(counts.values().sum::<usize>(), MAX_FOLDERS);
         counts
@@ -191,13 +191,13 @@ fn excess_folders_are_dropped_from_largest_users_then_at_random() {
     // Two folders of each of many user ids, and one of a user with a higher id: before and after.
     let twice: String = MANY.step_by(2).flat_map(|uid| [line(0, uid), line(1, uid)]).collect();
     for list in [line(0, HIGHEST) + &twice, twice + &line(0, HIGHEST)] {
-        assert_eq!(owners(&list, u64::from)[&HIGHEST], 1);
+        assert_eq!(count_by_owner(&list, u64::from)[&HIGHEST], 1);
     }
     // One folder each: the random number decides, not the user id.
     let once: String = MANY.map(|uid| line(0, uid)).collect();
     for list in [line(0, HIGHEST) + &once, once + &line(0, HIGHEST)] {
-        assert!(!owners(&list, u64::from).contains_key(&HIGHEST));
-        let counts = owners(&list, |uid| u64::from(u32::MAX - uid));
+        assert!(!count_by_owner(&list, u64::from).contains_key(&HIGHEST));
+        let counts = count_by_owner(&list, |uid| u64::from(u32::MAX - uid));
         assert!(counts.contains_key(&HIGHEST) && !counts.contains_key(&MANY.start));
     }
 }
@@ -205,7 +205,7 @@ fn excess_folders_are_dropped_from_largest_users_then_at_random() {
 #[test]
 fn last_steps_enter_no_mount_and_no_link() {
     let root = open_without_links(Path::new("/")).unwrap();
-    let proc = open_without_links(Path::new("/proc")).expect("folders above may be mounts");
+    let proc = open_without_links(Path::new("/proc")).expect("a mount above the folder is refused");
     let flags = OFlags::PATH | OFlags::DIRECTORY;
     let is_missing = openat2(&root, ".", flags, Mode::empty(), ResolveFlags::NO_XDEV).is_err();
     if !crate::skip::can(!is_missing, "openat2", "the kernel or a filter of system calls refuses openat2") {
@@ -213,7 +213,7 @@ fn last_steps_enter_no_mount_and_no_link() {
     }
     assert_eq!(open_in_mount(&root, OsStr::new("proc"), flags).unwrap_err(), Errno::XDEV);
     assert!(open_in_mount(&proc, OsStr::new("self"), flags).is_err(), "a link is not followed");
-    open_in_mount(&proc, OsStr::new("sys"), flags).expect("a folder of the same mount");
+    open_in_mount(&proc, OsStr::new("sys"), flags).expect("a folder of the same mount cannot be opened");
 }
 
 #[test]
@@ -224,25 +224,25 @@ fn folder_socket_and_process_must_have_one_owner() {
     const FIRST_USER: u32 = 64_321;
     const SECOND_USER: u32 = 64_322;
     let root = tempfile::tempdir_in(fs::canonicalize(std::env::temp_dir()).unwrap()).unwrap();
-    let (made, socket, _listener) = create_user_folder(root.path());
+    let (created, socket, _listener) = create_user_folder(root.path());
     let dir = RuntimeDir { scope: Scope::User, path: root.path().join(format!("traceweir-{FIRST_USER}")) };
-    fs::rename(made.path(), dir.path()).unwrap();
+    fs::rename(created.path(), dir.path()).unwrap();
     let socket = dir.providers().join(socket.file_name().unwrap());
-    let give = |path: &Path, uid: u32| std::os::unix::fs::lchown(path, Some(uid), Some(uid)).unwrap();
+    let chown = |path: &Path, uid: u32| std::os::unix::fs::lchown(path, Some(uid), Some(uid)).unwrap();
     for path in [dir.path(), &dir.providers(), &socket] {
-        give(path, FIRST_USER);
+        chown(path, FIRST_USER);
     }
     let sockets = list_sockets(&dir.providers()).unwrap();
     assert_eq!(sockets.len(), 1);
     // The first user owns the folder and the socket, but root listens.
     let refused = sockets[0].connect(Duration::ZERO).unwrap_err();
     assert!(matches!(refused, Error::Invalid(_)), "{refused}");
-    give(&socket, SECOND_USER);
+    chown(&socket, SECOND_USER);
     assert_eq!(list_sockets(&dir.providers()).unwrap().len(), 0, "the socket belongs to another user");
-    give(&socket, FIRST_USER);
+    chown(&socket, FIRST_USER);
     for path in [dir.path(), &dir.providers()] {
-        give(path, SECOND_USER);
+        chown(path, SECOND_USER);
         assert!(list_sockets(&dir.providers()).is_none(), "{}", path.display());
-        give(path, FIRST_USER);
+        chown(path, FIRST_USER);
     }
 }

@@ -104,7 +104,7 @@ fn janitor_closes_descriptors_of_an_invalid_packet() {
     drop(carried);
     let start = Instant::now();
     assert!(b.receive(LONG_TIMEOUT).is_err());
-    assert!(start.elapsed() < Duration::from_secs(300), "its close was waited for");
+    assert!(start.elapsed() < Duration::from_secs(300), "the close was waited for");
     drop(other_end);
     wait_until("it is closed", || janitor.kept() == 0 && count_threads(&janitor) == 0);
 }

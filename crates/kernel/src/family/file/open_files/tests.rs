@@ -220,6 +220,6 @@ fn child_inherits_no_dropped_files() {
     let keys = [0, 4].iter().filter_map(|descriptor| files.tables.get(CHILD, *descriptor)?.key);
     let keys: Vec<_> = keys.collect();
     assert_eq!(keys, files.files.keys().copied().collect::<Vec<_>>());
-    let closed = files.close_descriptor(CHILD, 0, u64::MAX).expect("the closed descriptor is the only one");
+    let closed = files.close_descriptor(CHILD, 0, u64::MAX).expect("another descriptor refers to the file");
     assert_eq!((closed.name.as_deref(), files.name_bytes), (Some("/x"), 0));
 }

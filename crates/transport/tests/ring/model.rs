@@ -14,17 +14,17 @@ use crate::support::{self, MIN_RECORD_BYTES, RecordMark};
 struct ModelRing {
     used: Vec<bool>,
     cursor: usize,
-    /// Contents: the cells of each record including a marker before it, and the record.
-    inside: VecDeque<(Vec<usize>, RecordMark)>,
+    /// The cells of each record, including a marker before it, and the record.
+    records: VecDeque<(Vec<usize>, RecordMark)>,
     /// Cells of records that were read but not given back.
-    read: Vec<usize>,
+    read_cells: Vec<usize>,
     lost: u64,
 }
 
 impl ModelRing {
     fn new(ring_bytes: u32) -> Self {
         let used = vec![false; ring_bytes as usize / 8];
-        Self { used, cursor: 0, inside: VecDeque::new(), read: Vec::new(), lost: 0 }
+        Self { used, cursor: 0, records: VecDeque::new(), read_cells: Vec::new(), lost: 0 }
     }
 
     fn write(&mut self, mark: RecordMark) -> bool {
@@ -43,18 +43,18 @@ impl ModelRing {
             self.used[*cell] = true;
         }
         self.cursor = (start + cells) % self.used.len();
-        self.inside.push_back((cells_needed, mark));
+        self.records.push_back((cells_needed, mark));
         true
     }
 
     fn read(&mut self) -> Option<RecordMark> {
-        let (cells, mark) = self.inside.pop_front()?;
-        self.read.extend(cells);
+        let (cells, mark) = self.records.pop_front()?;
+        self.read_cells.extend(cells);
         Some(mark)
     }
 
     fn release(&mut self) {
-        for cell in self.read.drain(..) {
+        for cell in self.read_cells.drain(..) {
             self.used[cell] = false;
         }
     }
@@ -84,7 +84,7 @@ fn compare_with_model(clock: Counter, ring_bytes: u32, steps: &[Step]) {
     let (mut reader, ticket) = support::open_region(outlet, &params);
     let mut model = ModelRing::new(ring_bytes);
     let mut bytes = vec![0; 65536];
-    let mut used = None;
+    let mut ring_index = None;
     for (number, step) in steps.iter().enumerate() {
         match *step {
             Step::Write(length) => {
@@ -92,15 +92,15 @@ fn compare_with_model(clock: Counter, ring_bytes: u32, steps: &[Step]) {
                 let written = mark.write(outlet, ticket);
                 assert_eq!(written, if model.write(mark) { Ok(()) } else { Err(WriteFailure::Full) });
             }
-            Step::Read(records) => {
+            Step::Read(count) => {
                 for ring in 0..reader.rings().len() {
                     if reader.rings()[ring].poll().unwrap() {
-                        assert_eq!(*used.get_or_insert(ring), ring, "records in two rings");
+                        assert_eq!(*ring_index.get_or_insert(ring), ring, "records in two rings");
                     }
                 }
-                let Some(ring) = used else { continue };
+                let Some(ring) = ring_index else { continue };
                 let ring = &mut reader.rings()[ring];
-                for _ in 0..records {
+                for _ in 0..count {
                     let head = ring.peek().unwrap();
                     let mark = head.map(|head| {
                         ring.take(&mut bytes[..head.length]);
@@ -116,12 +116,12 @@ fn compare_with_model(clock: Counter, ring_bytes: u32, steps: &[Step]) {
         }
     }
     assert_eq!(reader.lost(), model.lost);
-    let mut left = Vec::new();
-    support::drain_region(&mut reader, &mut Vec::new(), |mark| left.push(mark));
-    assert_eq!(left, model.inside.iter().map(|(_, mark)| *mark).collect::<Vec<_>>());
-    let lock = usize::from(cpu::possible());
-    if let (Some(ring), Counter::Monotonic) = (used, clock) {
-        assert!(ring >= lock, "a region without a cycle counter uses the lock");
+    let mut remaining = Vec::new();
+    support::drain_region(&mut reader, &mut Vec::new(), |mark| remaining.push(mark));
+    assert_eq!(remaining, model.records.iter().map(|(_, mark)| *mark).collect::<Vec<_>>());
+    let first_lock_ring = usize::from(cpu::possible());
+    if let (Some(ring), Counter::Monotonic) = (ring_index, clock) {
+        assert!(ring >= first_lock_ring, "a region without a cycle counter uses the lock");
     }
     assert!(outlet.close());
 }
