@@ -1,4 +1,4 @@
-//! Filters, each alone and combined.
+//! Filters, each alone and combined. `write_five_events` has the table of the events they select.
 
 use super::{arg, dumped_event_names, five_events, fixture_path, make_folder, write_file};
 use crate::util::weir;
@@ -122,7 +122,7 @@ fn grep_finds_text_in_every_format_in_any_case() {
 
 #[test]
 fn grep_searches_values_not_their_escaped_output() {
-    // The value holds a quote and a line feed, which every output format escapes.
+    // Quotes, line ends, angle brackets and control characters: some output formats escape them.
     let path = fixture_path("tracelogging");
     for wanted in ["b \"c\" <d>", "one\r\ntwo", "\u{1b}[31m"] {
         for format in ["text", "jsonl", "csv", "xml"] {

@@ -68,7 +68,7 @@ impl TraceBuilder {
         self.push_record(time, 0, record);
     }
 
-    /// Adds an event without ids.
+    /// Adds an event whose header has no process and thread id.
     pub(super) fn add_perf_event(&mut self, time: i64, cpu: u16, hook: u16, version: u8, payload: &[u8]) {
         let header = PerfInfoHeader { pointer_size: 8, version, hook, time: stamp(time), counters: &[] };
         let mut record = Vec::new();
@@ -82,7 +82,7 @@ impl TraceBuilder {
         self.add_system_event(hook::PROCESS_DC_START, 4, &payload);
     }
 
-    /// Adds the start or end of a process, in the header of another process.
+    /// Adds the start or end of a process; the event's header has the ids of another process.
     pub(super) fn add_process_event(&mut self, time: i64, hook: u16, pid: u32, name: &str) {
         self.add_system_event_at(time, hook, 4, &kernel::process_payload((pid, pid), 1, 0, name, ""));
     }

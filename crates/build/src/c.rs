@@ -1,5 +1,5 @@
 //! C and C++ headers in the style of the message compiler: constants, descriptors, and macros that
-//! write events.
+//! write events. For provider `Example-Workshop` with an event `Mapped` of two fields:
 //!
 //! ```text
 //!   EventRegisterExample_Workshop()      EventUnregisterExample_Workshop()
@@ -78,11 +78,11 @@ fn generate_header(manifest: &Manifest, options: &COptions) -> String {
     code.push(format!("#define {guard}"));
     code.push("");
     COMMON_HEADER.lines().for_each(|line| code.push(line));
-    let mut used_names = UsedNames::default();
+    let mut provider_names = UsedNames::default();
     let mut symbols =
         HeaderSymbols { used_names: plan::manifest_symbols(manifest.providers()), defined: HashSet::new() };
     for provider in manifest.providers() {
-        let name = used_names.make_unique(to_c_name(provider.name.as_deref().unwrap_or_default()));
+        let name = provider_names.make_unique(to_c_name(provider.name.as_deref().unwrap_or_default()));
         write_provider(&mut code, provider, &name, options, &mut symbols);
     }
     code.push("");
@@ -93,8 +93,8 @@ fn generate_header(manifest: &Manifest, options: &COptions) -> String {
 /// The names of a header, which has one scope for all of them.
 struct HeaderSymbols {
     used_names: UsedNames,
-    /// Constants of the manifest that are already in the header: a manifest may name the same
-    /// number twice.
+    /// Symbols of the manifest that the header already defines: a manifest may give a number the
+    /// same symbol twice.
     defined: HashSet<String>,
 }
 

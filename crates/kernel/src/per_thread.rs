@@ -52,7 +52,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn value_is_kept_until_another_thread_takes_the_slot() {
+    fn value_is_kept_until_another_thread_replaces_it() {
         let other = 7 + SLOT_COUNT as u32;
         let mut values = PerThread::default();
         assert_eq!(values.take(7), None);

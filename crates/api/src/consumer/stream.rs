@@ -5,8 +5,9 @@
 //!                    ▲ next, under the key `time`
 //! ```
 //!
-//! 1. Keys never decrease: key = max(previous key, min(stamp, the buffer's stamp)). So a made-up
-//!    stamp keeps its value and moves no other record, neither back nor forth.
+//! 1. Keys never decrease: key = max(previous key, min(stamp, the buffer's stamp)). A stamp that is
+//!    too low moves no other record; one that is too high delays the following records of its
+//!    buffer, at most to the buffer's stamp. The record itself keeps its stamp.
 //! 2. A buffer's loss comes before its first record; a malformed record ends its buffer and counts
 //!    as a loss.
 
@@ -26,7 +27,7 @@ pub(super) struct HeldBuffer {
     end: usize,
     /// Offset of the next record.
     at: usize,
-    /// The buffer's own stamp, if it has one: no key is later.
+    /// The buffer's own stamp: no key of its records is later. 0 if it has none.
     stamp: i64,
     lost: Option<Lost>,
 }
@@ -39,8 +40,8 @@ impl HeldBuffer {
     }
 
     /// Holds a loss without a buffer.
-    pub(super) fn from_loss(lost: Lost, at: i64) -> Self {
-        Self { bytes: Vec::new(), end: 0, at: 0, stamp: at, lost: Some(lost) }
+    pub(super) fn from_loss(lost: Lost, stamp: i64) -> Self {
+        Self { bytes: Vec::new(), end: 0, at: 0, stamp, lost: Some(lost) }
     }
 
     fn remaining_bytes(&self) -> &[u8] {
@@ -59,14 +60,15 @@ pub(super) enum NextItem<'s> {
 #[derive(Debug)]
 pub(super) struct ProcessorStream {
     pub(super) cpu: u16,
-    /// The stream holds a buffer that is older than delivered ones of its processor.
+    /// The stream is for one buffer that arrived after newer buffers of its processor.
     pub(super) is_late: bool,
     /// Key of the next item.
     pub(super) time: i64,
-    /// The session has delivered everything up to this stamp.
+    /// All records of this processor up to this stamp have arrived.
     pub(super) complete_to: i64,
     held: VecDeque<HeldBuffer>,
     next: Option<Measure>,
+    /// The trace has the short instance headers of layouts before 1.1.
     has_old_instances: bool,
 }
 

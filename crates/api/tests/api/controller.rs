@@ -78,7 +78,7 @@ fn other_protocol_version_is_refused_with_a_clear_error() {
 }
 
 #[test]
-fn refused_connection_reports_the_reason_of_the_daemon() {
+fn refused_connection_reports_the_status_of_the_daemon() {
     let fake = FakeDaemon::with_greeting(refusal(Status::ERROR_ACCESS_DENIED), |_, _| {});
     assert_eq!(Controller::find_at(fake.path()).unwrap_err().status(), Status::ERROR_ACCESS_DENIED);
 }

@@ -87,13 +87,13 @@ mod tests {
         let mut definition = AutologgerDefinition::new("a", Guid::from_u128(1));
         assert_eq!(next_generation(&definition, 7), 0);
         definition.file_max = 3;
-        let counters: Vec<u32> = (0..5).map(|counter| next_generation(&definition, counter)).collect();
-        assert_eq!(counters, [1, 2, 3, 1, 2]);
-        assert_eq!(next_generation(&definition, u32::MAX), 1, "a counter out of range starts again at 1");
+        let generations: Vec<u32> = (0..5).map(|counter| next_generation(&definition, counter)).collect();
+        assert_eq!(generations, [1, 2, 3, 1, 2]);
+        assert_eq!(next_generation(&definition, u32::MAX), 1, "u32::MAX is a multiple of 3");
     }
 
     #[test]
-    fn log_is_not_opened_through_links_of_other_users() {
+    fn log_is_opened_only_at_safe_paths_and_keeps_its_content() {
         let dir = tempfile::tempdir().unwrap();
         let root = dir.path();
         let path = root.join("a.etl");

@@ -69,7 +69,7 @@ impl Server {
     /// Notes connections for which controllers wait. Processes at other listeners wait for their
     /// replies before they write, so no request can come too early for them.
     fn note_accepted(&mut self, token: u64, count: usize, has_more: bool) {
-        if self.served_folder.receives_memory(token) {
+        if self.served_folder.receives_early_regions(token) {
             self.turns.note_accepted(count, has_more);
         }
     }

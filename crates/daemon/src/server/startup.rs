@@ -1,14 +1,14 @@
 //! Taking over a runtime folder as its daemon, and releasing it.
 //!
 //! ```text
-//!   daemon.lock locked? ──no──▶ AlreadyRunning (the holder answers) or retry (holder is exiting)
+//!   lock of daemon.lock taken? ─no─▶ AlreadyRunning (its holder answers) or retry (it is exiting)
 //!        │ yes
 //!   control.sock bound (a stale one replaced), or inherited from the service manager
-//!        │ a daemon of all users
-//!   own/control.sock bound: its own user's processes send memory there before they are answered
+//!        │ the system's daemon
+//!   own/control.sock bound: its own user's processes send regions there before they are accepted
 //!        │
 //!   each providers/*.sock connected to: Knock.  No listener: the file is stale and removed
-//!        │ the system daemon, as root
+//!        │ the system's daemon, as root
 //!   sockets in the folders of users connected to: Knock.  Nothing is removed there
 //! ```
 //!
@@ -57,7 +57,7 @@ const LOCK_TIMEOUT_FOR_MANAGER: Duration = Duration::from_secs(60);
 /// have missed the system's folder while the daemon missed its socket.
 const SEARCH_AGAIN_DELAY: Duration = Duration::from_secs(1);
 /// Maximum number of sockets that are retried because their queue is full: per user in the daemon's
-/// own folder, per folder of a user, and in total for each of the two searches.
+/// runtime folder, per folder of a user, and in total for each of the two searches.
 const MAX_BUSY_OF_USER: usize = 16;
 const MAX_BUSY_OF_FOLDER: usize = 16;
 const MAX_BUSY: usize = 256;
@@ -136,12 +136,14 @@ impl ServedFolder {
         };
         let mut own = None;
         if has_one_user(runtime) {
-            // The user's processes send memory before they are answered.
+            // The user's processes send regions that they created before they are accepted.
             listener.take_descriptors()?;
         } else {
             let opened = OwnSocket::open(runtime);
             own = opened
-                .inspect_err(|e| log_warning!("processes of root must wait for this daemon's answers: {e}"))
+                .inspect_err(|e| {
+                    log_warning!("processes of the daemon's user cannot record before it accepts them: {e}")
+                })
                 .ok();
         }
         Ok(Self { listener, own, socket, runtime: runtime.clone(), _lock: lock })
@@ -153,25 +155,25 @@ impl ServedFolder {
         own.chain([(LISTENER, &self.listener)])
     }
 
-    /// Returns whether processes send memory through a listener before the daemon accepts them.
-    pub(super) fn receives_memory(&self, token: u64) -> bool {
+    /// Returns whether processes send regions through a listener before the daemon accepts them.
+    pub(super) fn receives_early_regions(&self, token: u64) -> bool {
         token == OWN_LISTENER || has_one_user(&self.runtime)
     }
 
-    /// Returns whether a connection waits to be accepted through which a process may have sent
-    /// memory.
+    /// Returns whether a connection waits to be accepted through which a process may have sent a
+    /// region.
     pub(super) fn has_unaccepted(&self) -> bool {
         let no_wait = Timespec { tv_sec: 0, tv_nsec: 0 };
         // If polling fails, a connection may wait.
         let is_ready = |listener: &Listener| {
             poll(&mut [PollFd::new(listener, PollFlags::IN)], Some(&no_wait)).map_or(true, |ready| ready > 0)
         };
-        let mut listeners = self.listeners().filter(|(token, _)| self.receives_memory(*token));
+        let mut listeners = self.listeners().filter(|(token, _)| self.receives_early_regions(*token));
         listeners.any(|(_, listener)| is_ready(listener))
     }
 
-    /// Writes the file of enabled providers for processes that start while the daemon is busy. A
-    /// daemon of all users writes it where only its own user can read it: other users must not
+    /// Writes the file of enabled providers for processes that start while the daemon is busy. The
+    /// system's daemon writes it where only its own user can read it: other users must not
     /// learn its content, and descriptors that they send before they are accepted could block the
     /// daemon.
     pub(super) fn publish_enables(&self, all: &[EnabledProvider]) {
@@ -196,8 +198,8 @@ impl ServedFolder {
         self.socket.as_ref().is_some_and(SocketFile::is_replaced)
     }
 
-    /// Removes the socket, unless another daemon has replaced it; dropping the value releases the
-    /// lock.
+    /// Removes the file of enabled providers, the folder `own`, and the control socket unless another
+    /// daemon has replaced it. Dropping the value releases the lock.
     pub(super) fn remove_sockets(&mut self) {
         self.runtime.remove_enabled_file();
         if self.own.is_some() {
@@ -228,7 +230,7 @@ fn take_lock(runtime: &RuntimeDir, is_socket_activated: bool) -> Result<File> {
             Err(Errno::INTR) => {}
             Err(Errno::WOULDBLOCK) => {
                 // With an inherited socket a connection proves nothing: it may wait in the
-                // queue of this daemon's own socket.
+                // queue of that socket.
                 let answers = !is_socket_activated
                     && Connection::connect(&runtime.control_socket(), KNOCK_TIMEOUT).is_ok();
                 if answers || Instant::now() >= until {
@@ -265,7 +267,7 @@ fn raise_descriptor_limit() {
 pub(super) fn knock(runtime: RuntimeDir, janitor: Janitor, on_found: Arc<dyn Fn(Connection) + Send + Sync>) {
     let work = move || {
         let on_found = |connection: Connection| on_found(connection.with_janitor(&janitor));
-        let mut search = OwnFolderSearch::default();
+        let mut search = RuntimeFolderSearch::default();
         let mut users = UserFolderSearch::default();
         search.knock(&runtime, &mut users, on_found);
         if runtime.is_for_all_users() {
@@ -281,14 +283,14 @@ pub(super) fn knock(runtime: RuntimeDir, janitor: Janitor, on_found: Arc<dyn Fn(
     }
 }
 
-/// The search for providers in the daemon's own folder.
+/// The search for providers in the daemon's runtime folder.
 #[derive(Default)]
-struct OwnFolderSearch {
+struct RuntimeFolderSearch {
     /// Sockets whose queue was full; they are retried after all others.
     busy: Vec<ProviderSocket>,
 }
 
-impl OwnFolderSearch {
+impl RuntimeFolderSearch {
     /// Connects to all sockets without waiting.
     fn knock(&mut self, runtime: &RuntimeDir, users: &mut UserFolderSearch, on_found: impl Fn(Connection)) {
         let sockets = runtime.provider_sockets(MAX_SOCKETS).unwrap_or_else(|e| {
@@ -331,7 +333,7 @@ impl OwnFolderSearch {
 struct UserFolderSearch {
     /// Users and processes found in the system's folder.
     announced: BTreeSet<(u32, u32)>,
-    /// Sockets that were connected to, or have no listener.
+    /// Sockets that a later pass skips: connected, in `busy`, over the user's limit, or unusable.
     tried: BTreeSet<(u64, u64)>,
     /// Number of connections to processes of each user.
     connections: BTreeMap<u32, usize>,
@@ -409,7 +411,7 @@ impl Drop for SignalHandlers {
     }
 }
 
-/// The ends of the pipes that signal handlers write to.
+/// The reading ends of the pipes that signal handlers write to.
 pub(super) struct Signals {
     /// One byte for each SIGTERM and SIGINT.
     pub(super) stops: UnixStream,
@@ -486,7 +488,7 @@ mod tests {
         let runtime = RuntimeDir::from_path(dir.path());
         runtime.ensure().unwrap();
         let count_busy = || {
-            let mut search = OwnFolderSearch::default();
+            let mut search = RuntimeFolderSearch::default();
             search.knock(&runtime, &mut UserFolderSearch::default(), |_| {
                 panic!("a busy socket accepted a connection")
             });

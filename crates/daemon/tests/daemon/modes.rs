@@ -123,7 +123,7 @@ fn session_ends_when_its_next_file_cannot_be_opened() {
 }
 
 #[test]
-fn increment_needs_a_file_sequence_and_conversion_a_file() {
+fn increment_needs_a_file_sequence_and_conversion_needs_a_file() {
     let daemon = Daemon::start();
     let (mut controller, path) = (daemon.controller(), daemon.path("a.etl"));
     let live = controller.start(real_time_config("live")).id;
@@ -138,7 +138,7 @@ fn increment_needs_a_file_sequence_and_conversion_a_file() {
         (converted.config.log_file, converted.config.log_file_mode & 0x12F),
         (None, EVENT_TRACE_REAL_TIME_MODE)
     );
-    assert_eq!(count_final_events(&path), 0, "the file is final");
+    assert_eq!(count_final_events(&path), 0, "the converted session left a finished, empty file");
     let other = controller.start(file_config("other", &path)).id;
     controller.stop(other);
     controller.stop(with_file);
@@ -186,6 +186,7 @@ fn session_needs_disk_space_for_its_log_and_the_reserve() {
     assert_eq!(start_with(&mut controller, u32::MAX, SEQUENTIAL), Err(DISK_FULL));
     assert_eq!(start_with(&mut controller, u32::MAX, SEQUENTIAL | PREALLOCATE), Err(DISK_FULL));
     let device = |path: &Path| std::os::unix::fs::MetadataExt::dev(&fs::metadata(path).unwrap());
+    // The reserve applies only to the file system of `/`.
     if device(&path) == device(Path::new("/")) {
         assert_eq!(start_with(&mut controller, 0, SEQUENTIAL), Err(DISK_FULL), "the reserve must stay free");
         assert_eq!(fs::read(&path).unwrap(), b"old");
@@ -223,7 +224,7 @@ fn sixty_four_sessions_run_and_one_more_is_refused() {
 }
 
 #[test]
-fn unsupported_modes_and_controls_are_refused() {
+fn non_stoppable_mode_and_kernel_flags_are_refused_and_other_modes_accepted() {
     let daemon = Daemon::start();
     let mut controller = daemon.controller();
     let with_mode = |mode: u32| SessionConfig {

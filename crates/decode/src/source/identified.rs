@@ -194,7 +194,7 @@ mod tests {
                 names.iter().map(|name| (&name[..], kind, &[0; 24][..])).collect();
             all.push((ELF_SECTION, 1, &manifest));
             let mut bytes = elf_sections(true, &all);
-            // Each section claims the whole file.
+            // Each section of this kind claims nearly the whole file, which ends at 1 GiB.
             let table = u64::from_le_bytes(bytes[0x28..0x30].try_into().unwrap()) as usize;
             let count = u16::from_le_bytes(bytes[0x3C..0x3E].try_into().unwrap());
             for index in 0..usize::from(count) {

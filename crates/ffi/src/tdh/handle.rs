@@ -202,7 +202,7 @@ pub unsafe extern "C" fn TdhGetWppProperty(
     size: *mut u32,
     buffer: *mut u8,
 ) -> u32 {
-    // SAFETY: the caller passes NULL or a text with a terminator as `name`.
+    // SAFETY: the caller fulfils the section above; `read_utf16` and `message_property` require no more.
     boundary::to_status(|| unsafe {
         message_property(handle, event, read_utf16(name, MAX_NAME_CHARS), size, buffer)
     })

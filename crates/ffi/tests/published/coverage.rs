@@ -64,15 +64,16 @@ test of `crates/ffi` generates this page (`BLESS=1 cargo test -p traceweir-ffi -
 It also compares sizes, offsets, values and prototypes with those of Windows, as the windows-sys
 crate has them. [C and C++](c-api.md) describes how to build and link.
 
-\"Done\" means for a function: a header declares it and the library exports it, or a header defines
-it. For a macro or inline function it means that a header defines it. The page makes no other claim.
+\"Done\" means for a function or class: a header declares it and the library exports it, or a
+header defines it. For a macro or inline function it means that a header defines it. The page makes
+no other claim.
 ";
 
 const CONSTANTS_SECTION: &str = "
 ## Constants and structures
 
-Of the constants and structures that the metadata of Windows lists for tracing, the headers have
-these numbers. Missing names are listed with the reason.
+How many of the constants and structures that windows-sys lists for tracing are in the headers.
+Missing names are listed with the reason.
 ";
 
 /// Returns the state of a name on the page.
@@ -148,7 +149,7 @@ fn generate_page() -> String {
     let mut page = PAGE_PROLOGUE.to_owned();
     for header in &HEADERS {
         writeln!(page, "\n## {}", header.name).unwrap();
-        write_table(&mut page, "Function", header.functions, header, &functions);
+        write_table(&mut page, "Function or class", header.functions, header, &functions);
         write_table(&mut page, "Macro or inline function", header.macros, header, &available);
     }
     page.push_str(CONSTANTS_SECTION);

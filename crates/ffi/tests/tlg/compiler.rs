@@ -1,4 +1,4 @@
-//! Compilers, and programs that need no library.
+//! Compilers, and programs that do not link `libtraceweir`: `hooks.h` replaces it.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};

@@ -18,7 +18,7 @@ use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use rustix::thread::futex;
 
-/// A doorbell with 64 outlet lines and one line for requests of the process itself.
+/// A doorbell with 64 outlet lines and one line for requests to the library's control thread.
 #[derive(Debug, Default)]
 pub struct Doorbell {
     outlets: AtomicU64,
@@ -31,7 +31,7 @@ pub struct Doorbell {
 pub struct RungLines {
     /// One bit for each outlet.
     pub outlets: u64,
-    /// Whether the line for requests was rung.
+    /// Whether the line for requests to the control thread was rung.
     pub requests: bool,
 }
 

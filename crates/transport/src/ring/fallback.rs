@@ -7,16 +7,18 @@
 //! ```
 //!
 //! The lock is taken if its holder was preempted inside, or if this is a signal handler that
-//! interrupted it. No thread waits: the other rings of this kind are tried, and if all are taken
-//! the event is counted as lost. The CPU in a record is the ring's, so that a ring feeds exactly
-//! one CPU's stream.
+//! interrupted it. No thread waits: the rings of this kind are tried in turn, each at most twice,
+//! and if all attempts fail the event is counted as lost. The CPU in a record is the ring's, so
+//! that a ring feeds exactly one CPU's stream.
 //!
 //! A writer can be stopped between finding the outlet open and trying the lock, for so long that
-//! the region is no longer at its addresses: then the word is one of the zeros that cover them, or
-//! the same lock of the next region (`Outlet::prepare_range` makes sure that it is a lock word).
-//! Such a late writer finds the generation changed, because that came first, and releases the lock
-//! only if it still finds its own thread id there: the word it took may have been removed with the
-//! zeros, and the word there now may be held by another writer.
+//! the outlet closes: its generation changes, then private zero pages replace the region, and later
+//! the next region replaces these. Such a late writer locks a word of a zero page, or the same lock
+//! word of the next region (`Outlet::prepare_range` ensures that it is a lock word). It then sees
+//! the changed generation and releases the lock only if the word still holds its thread id: a zero
+//! page that it locked may be gone, and another writer may hold the lock of the next region.
+//!
+//! R2, R3 and R5 are rules of the list in `ring.rs`.
 
 use core::ptr;
 

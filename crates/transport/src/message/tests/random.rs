@@ -1,4 +1,5 @@
-//! Random messages for the property tests, grouped by sender.
+//! Random messages for the property tests, grouped by the kind of client that exchanges them with
+//! the daemon.
 
 use super::*;
 
