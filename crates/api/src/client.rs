@@ -404,7 +404,8 @@ impl Client {
     }
 
     /// Has the control thread run callbacks (on the callback thread) and waits for at most
-    /// [`REPLY_TIMEOUT`]. Runs them on this thread if there is no control thread.
+    /// [`REPLY_TIMEOUT`]. Runs them on this thread if there is no control thread, or if this thread
+    /// must not wait for it.
     fn run_callbacks(&'static self, changed: Vec<Handle>, source: Guid, filter: Option<Filter>) {
         if changed.is_empty() {
             return;

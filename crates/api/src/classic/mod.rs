@@ -9,7 +9,7 @@
 //!        │                                      trace_message (logger, …)
 //!        │   another session enables it:  callback(Enable, another logger);
 //!        │                                  the first gets nothing more
-//!        │        session ends, disables it:  callback(Disable, logger)
+//!        │   session ends or disables it:  callback(Disable, logger)
 //!        └─ Registration; unregistered on drop
 //! ```
 //!
@@ -124,14 +124,15 @@ pub struct Notice {
 /// under the same rules.
 pub type Callback = Box<dyn Fn(&Notice) -> Status + Send + Sync>;
 
-/// The reason why an event or message was not written. The session counts lost events.
+/// The reason why an event or message was not written, or a logger or class was not found. The
+/// session counts lost events.
 #[non_exhaustive]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TraceError {
     /// The logger was never valid, or is no longer valid.
     #[error("the logger is not valid")]
     InvalidHandle,
-    /// An argument is missing or has a wrong size.
+    /// An argument is missing or invalid, or has a wrong size.
     #[error("a parameter is invalid")]
     InvalidParameter,
     /// The header of an event lacks WNODE_FLAG_TRACED_GUID.

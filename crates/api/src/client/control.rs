@@ -42,7 +42,8 @@ use private::PrivateMember;
 use reconnect::ReconnectSchedule;
 use repair::MissedSessions;
 
-/// Maximum number of connections, which bounds the connections of untrusted processes.
+/// Number of connections at which an accepted connection replaces another one: any process of root
+/// or of this user may connect.
 const MAX_PEERS: usize = 16;
 /// How long a process without free descriptors waits before it opens its folders again.
 const DESCRIPTOR_RETRY_INTERVAL: Duration = Duration::from_secs(1);
@@ -347,8 +348,8 @@ impl ControlThread {
             }
             while let Some(connection) = self.folders[index].accept() {
                 if self.peers.len() >= MAX_PEERS {
-                    let oldest = self.peers.iter().position(|p| !p.has_welcomed).unwrap_or(0);
-                    self.drop_peer(oldest);
+                    let replaced = self.peers.iter().position(|p| !p.has_welcomed).unwrap_or(0);
+                    self.drop_peer(replaced);
                 }
                 self.add_peer(connection, index, None);
             }
@@ -540,8 +541,8 @@ fn queue_register(peer: &mut DaemonPeer, number: u32) -> bool {
     is_new
 }
 
-/// Returns the traits for a daemon: all of them or, if a message cannot hold them, the name and the
-/// group, which are all that a daemon needs.
+/// Returns the traits for a daemon: all of them or, above [`MAX_TRAITS_BYTES`], the name (if it is
+/// shorter than that) and the group, which are all that a daemon needs.
 fn traits_to_send(traits: &[u8]) -> Vec<u8> {
     if traits.len() <= MAX_TRAITS_BYTES {
         return traits.to_vec();

@@ -39,10 +39,10 @@ pub const MAX_PRIVATE: usize = 3;
 /// Maximum number of private sessions of one process that controllers start from outside.
 pub const MAX_PRIVATE_FROM_OUTSIDE: usize = 8;
 
-/// Mode flags that every private session has.
+/// Mode flags of every private session that the process starts itself.
 const PRIVATE_MODES: u32 = EVENT_TRACE_PRIVATE_LOGGER_MODE | EVENT_TRACE_PRIVATE_IN_PROC;
 
-/// The longest time that a stop waits for the disk.
+/// The longest time that an operation on a session waits for the disk.
 const STOP_TIMEOUT: Duration = Duration::from_secs(3600);
 /// The longest time that the exit of the process waits for the disk.
 const EXIT_TIMEOUT: Duration = Duration::from_secs(10);

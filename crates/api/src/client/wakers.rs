@@ -89,7 +89,7 @@ impl Wakers {
         lock(&self.eventfds).clear(outlets);
     }
 
-    /// Returns the outlets whose eventfds the program closed since the last call.
+    /// Returns the outlets that lost their eventfds to the program since the last call.
     pub(super) fn take_lost(&self) -> u64 {
         lock(&self.eventfds).take_lost()
     }
@@ -121,8 +121,8 @@ impl Client {
         result.wait(timeout).flatten()
     }
 
-    /// Starts a thread for each waiting job. Called on a thread that shares the library's
-    /// descriptors.
+    /// Starts a thread for each waiting job, or runs the job if that fails. Called on a thread that
+    /// shares the library's descriptors.
     pub(super) fn start_jobs(&self) {
         let jobs = std::mem::take(&mut self.lock().jobs);
         for job in jobs {

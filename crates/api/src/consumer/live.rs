@@ -24,7 +24,7 @@
 //! their processor is complete. They are held until the session's next report: all late buffers of
 //! one process have come by then, and are merged with each other.
 //!
-//! The last fact needs the current time on the session's clock, which [`ClockReader`] reads.
+//! Fact 4 needs the current time on the session's clock, which [`ClockReader`] reads.
 //!
 //! The queue is another process's memory: whatever it contains, nothing here panics or grows beyond
 //! [`LiveSession::held_limit`].
@@ -65,13 +65,13 @@ const MAX_HELD_LIMIT_BYTES: usize = 64 << 20;
 const MAX_REQUESTED_HELD_BYTES: usize = 1 << 30;
 /// Number of buffers kept for reuse.
 const MAX_SPARE_BUFFERS: usize = 8;
-/// The processor of notices that belong to none.
+/// The processor index of losses that belong to no processor.
 const NO_PROCESSOR: u16 = u16::MAX;
 
 /// The way in which a live trace ended.
 #[derive(Debug)]
 pub(super) enum LiveEnd {
-    /// The session stopped.
+    /// The session stopped, or the program ended the trace.
     Stopped,
     /// The daemon disconnected without notice, or the queue cannot be read.
     Broken(Error),
@@ -399,7 +399,7 @@ impl LiveSession {
         self.streams.get(index)
     }
 
-    /// Advances a stream and returns the key of the next item, if there is one.
+    /// Advances a stream and returns the stamp of the next item, if there is one.
     #[inline]
     pub(super) fn step(&mut self, index: usize) -> Option<i64> {
         let before = self.spare_buffers.len();

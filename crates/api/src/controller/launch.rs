@@ -11,8 +11,8 @@
 //! 2. Root starts the system's daemon, which serves all users; if its folder cannot be made (a
 //!    read-only file system), root's own. For other users the system's daemon is never started
 //!    here: the service manager does that.
-//! 3. The daemon detaches itself and outlives the controller's process. Until that process exits,
-//!    one of its threads waits for the daemon's exit status.
+//! 3. The daemon detaches itself and outlives the controller's process. A thread of that process
+//!    waits for the exit of the child that it started.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File, OpenOptions};
@@ -247,7 +247,7 @@ impl DaemonLog {
         Ok(Self { file, path, from })
     }
 
-    /// Returns the last lines of this start, as far as they can be read.
+    /// Returns the end of the output of this start, as far as it can be read.
     fn read_tail(&self) -> String {
         let mut bytes = Vec::new();
         let read = || -> std::io::Result<()> {

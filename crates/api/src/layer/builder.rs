@@ -131,8 +131,8 @@ impl LayerBuilder {
 
     /// Registers the providers and creates the layer.
     ///
-    /// Fails with ERROR_INVALID_PARAMETER for names that are empty or contain a NUL, a group
-    /// without a GUID, or more than [`MAX_TARGETS`] targets; and like
+    /// Fails with ERROR_INVALID_PARAMETER for names that are empty or contain a NUL, a null group
+    /// GUID, or more than [`MAX_TARGETS`] targets; and like
     /// [`Provider::register_with_traits`].
     pub fn build<S>(self) -> Result<BuiltLayer<S>>
     where

@@ -285,7 +285,7 @@ impl ControlThread {
         self.run_callbacks(closed.changed, Guid::NULL, None);
     }
 
-    /// Ends the sessions of a daemon that is gone.
+    /// Ends the sessions of a daemon whose connection has ended.
     pub(super) fn end_sessions_of_peer(&self, peer: u64) {
         let owner = SessionOwner::Peer(peer);
         let closed = self.client.end_sessions(|open| open.owner == owner);

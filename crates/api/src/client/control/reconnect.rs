@@ -68,7 +68,8 @@ impl ReconnectSchedule {
         self.schedule(folder, RECONNECT_AFTER_CLOSE_INTERVAL);
     }
 
-    /// Schedules an attempt for a folder whose daemon lacked resources for this process.
+    /// Schedules an attempt for a folder whose daemon may run, but could not be reached or lacked
+    /// resources for this process.
     pub(super) fn schedule_after_failure(&mut self, folder: usize) {
         let before =
             self.failures.iter().find(|(other, _)| *other == folder).map_or(0, |(_, failures)| *failures);
