@@ -257,7 +257,7 @@ impl ProviderRef {
 
     /// Writes a string with level and keyword.
     ///
-    /// Allocates if the string has more than 500 UTF-16 units.
+    /// Allocates if the string has more than 511 UTF-16 units.
     #[inline(always)]
     pub fn write_string(&self, level: u8, keyword: u64, text: &str) -> Result<(), WriteError> {
         if !self.enabled(level, keyword) {

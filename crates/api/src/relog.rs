@@ -30,8 +30,8 @@
 //!
 //! 1. The log-file header is written anew. With several inputs, the one that starts first gives
 //!    clock, machine and boot time; records that name the system of another machine are skipped.
-//!    The other records of that input's header buffer stay in the header buffer, whatever the
-//!    callback does with events: they describe the system of the file.
+//!    The other records in the header buffer of the first input stay in the output's header buffer,
+//!    whatever the callback does with events: they describe the system of the file.
 //! 2. A kept event has its original bytes, in the buffers of its processor. If an input's clock
 //!    differs from the output's, its stamps are converted by wall time: to the same 100 ns, or the
 //!    same tick if the output's clock is coarser. Stamps in known places of kernel payloads are

@@ -26,7 +26,7 @@ pub struct Input {
     pub(super) header_records: Vec<Vec<u8>>,
     /// Union of the loss flags of all buffers.
     pub(super) loss_flags: u16,
-    /// Size of the largest uncompressed buffer in the file.
+    /// Bytes that the largest buffer takes in the file; for a live session, its buffer size.
     pub(super) largest_buffer_bytes: u32,
     /// Number of processors with events, as far as known in advance.
     pub(super) processors: usize,

@@ -10,8 +10,9 @@
 //! 1. A converted stamp is the first of its 100 ns in the output's clock, or the previous stamp of
 //!    the processor if that has the same wall time: so events in wall-time order are in stamp
 //!    order, and no stamp of another input is changed.
-//! 2. Memory: a buffer for each processor that has events, 256 MiB at most. Buffers have the size
-//!    of the inputs' largest, up to 1 MiB, or less if very many processors have events.
+//! 2. Memory: a buffer for each processor that has events. By default these take at most 256 MiB
+//!    and have the size of the inputs' largest, up to 1 MiB, or less if very many processors have
+//!    events.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};

@@ -392,7 +392,7 @@ mod tests {
     }
 
     #[test]
-    fn unknown_and_repeated_types_are_refused() {
+    fn invalid_typed_blocks_are_refused() {
         for kind in [4, 5, 128, 255] {
             assert_eq!(sort_blocks(&[block(kind, b"x")], true), REFUSED, "{kind}");
         }
