@@ -45,8 +45,8 @@ pub struct SessionSummary {
     pub low_latency: bool,
     /// Events collected into buffers.
     pub events: u64,
-    /// Events lost before they reached the session's buffers, or with buffers that could not be
-    /// written.
+    /// Events lost before they reached the session's buffers, with buffers that could not be
+    /// written, or in parts of the log file that another process truncated or overwrote.
     pub events_lost: u64,
     /// The lost events by cause.
     pub lost: LostEvents,
