@@ -29,9 +29,9 @@
 //!    live sessions alike.
 //! 2. Events come in the order of their wall time, those of one trace in the order of its own
 //!    clock. A live event is held back until no earlier one can follow: usually at most for the
-//!    session's flush timer, or with `low_latency` for a few milliseconds. Events that a process wrote before a
-//!    busy daemon took over its region may come after later events of other processes. They keep
-//!    their own stamps, and are in order among each other.
+//!    session's flush timer, or with `low_latency` for a few milliseconds. Events that a process
+//!    wrote before a busy daemon took over its region may come after later events of other
+//!    processes. They keep their own stamps, and are in order among each other.
 //! 3. A slow consumer loses whole buffers, which is reported to it; it never makes a session wait.
 //! 4. No callback runs after [`Closer::close`] has returned, unless it was called from within a
 //!    callback.
@@ -121,7 +121,8 @@ impl Lost {
 pub enum Item<'e> {
     /// An event of a trace.
     Event(Event<'e>),
-    /// A loss in a live session or a stream of buffers. For a file, the losses are in its [`header`](Trace::header).
+    /// A loss in a live session or a stream of buffers. For a file, the losses are in its
+    /// [`header`](Trace::header).
     Lost(Lost),
 }
 
@@ -202,8 +203,8 @@ impl Trace {
     /// Raises the limit of memory that waiting buffers of a live session may take, so that an
     /// occasionally slow reader loses less.
     ///
-    /// The default is the size of the session's queue, within 1 MiB and 64 MiB; the highest limit is
-    /// 1 GiB. Other traces ignore it.
+    /// The default is the size of the session's queue, within 1 MiB and 64 MiB; the highest limit
+    /// is 1 GiB. Other traces ignore it.
     pub fn hold_up_to(&mut self, bytes: usize) {
         if let TraceSource::Live(live) = &mut self.source {
             live.hold_up_to(bytes);

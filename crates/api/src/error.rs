@@ -106,8 +106,8 @@ impl Error {
         matches!(self, Self::Transport(traceweir_transport::Error::Closed))
     }
 
-    /// Returns whether a system call on a socket or shared memory failed, as opposed to a refusal by
-    /// a rule or another program.
+    /// Returns whether a system call on a socket or shared memory failed, as opposed to a refusal
+    /// by a rule or another program.
     #[must_use]
     pub fn is_system(&self) -> bool {
         matches!(self, Self::Transport(traceweir_transport::Error::System { .. }))

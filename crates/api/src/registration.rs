@@ -59,6 +59,7 @@ pub use traceweir_transport::message::MAX_REGISTRATIONS;
 /// A registration, or a free slot for one.
 #[repr(C, align(64))]
 pub(crate) struct RegistrationSlot {
+    // The enable state, up to `active`: see `enable`.
     level: AtomicU32,
     strict: AtomicU32,
     any: AtomicU64,
@@ -70,7 +71,9 @@ pub(crate) struct RegistrationSlot {
     is_claimed: AtomicBool,
     /// Data descriptors have types even without traits.
     has_types: AtomicBool,
+    /// Number of changes of the enable state.
     version: AtomicU64,
+    /// The version that was last reported to the callback.
     notified: AtomicU64,
     turn: CallbackTurn,
     callback: AtomicPtr<EnableCallback>,

@@ -170,13 +170,13 @@ impl TraceError {
 #[derive(Debug)]
 pub struct Registration {
     handle: Handle,
-    classes: usize,
+    class_count: usize,
 }
 
 impl Registration {
     /// Iterates over the handles of the classes in the order in which they were registered.
     pub fn class_handles(&self) -> impl Iterator<Item = u64> + '_ {
-        (0..self.classes).map(|class| instance::class_handle(self.handle, class))
+        (0..self.class_count).map(|class| instance::class_handle(self.handle, class))
     }
 
     /// Returns the number of the registration.
@@ -241,12 +241,12 @@ pub fn register_with_handles(
     let store_registration = |handle| {
         // Set once, here.
         let _ = adapter.handle.set(handle);
-        store_handles(&std::mem::ManuallyDrop::new(Registration { handle, classes: classes.len() }));
+        store_handles(&std::mem::ManuallyDrop::new(Registration { handle, class_count: classes.len() }));
     };
     let handle = client::register_classic(control, classes, call_control_callback, store_registration)?;
     adapter.is_registering.store(false, Ordering::Relaxed);
     let status = Status(adapter.status.load(Ordering::Relaxed));
-    Ok((Registration { handle, classes: classes.len() }, status))
+    Ok((Registration { handle, class_count: classes.len() }, status))
 }
 
 /// Ends a registration by its number.

@@ -117,7 +117,7 @@ impl ControlThread {
         self.folders = RuntimeDir::for_providers().into_iter().map(DaemonFolder::new).collect();
         self.open_untried_folders();
         self.client.lock().is_starting = false;
-        self.client.changed.notify_all();
+        self.client.state_changed.notify_all();
     }
 
     /// Tries folders that were not tried yet or lacked a descriptor.
@@ -220,7 +220,7 @@ impl ControlThread {
         }
         let changed = shared.drop_inherited_sessions();
         drop(shared);
-        self.client.changed.notify_all();
+        self.client.state_changed.notify_all();
         self.run_callbacks(changed, Guid::NULL, None);
         outlets::forget_inherited_outlets();
     }
@@ -337,7 +337,7 @@ impl ControlThread {
         let mut shared = self.client.lock();
         shared.awaited_registrations.retain(|a| *a != AwaitedAnswer::unsent(number));
         drop(shared);
-        self.client.changed.notify_all();
+        self.client.state_changed.notify_all();
     }
 
     fn accept_daemons(&mut self) {
@@ -437,7 +437,7 @@ impl ControlThread {
             }
             None => return Ok(()),
         }
-        self.client.changed.notify_all();
+        self.client.state_changed.notify_all();
         Ok(())
     }
 
@@ -449,7 +449,7 @@ impl ControlThread {
         {
             self.client.lock().record_traits_answer(peer.id, registration, None);
             self.revert_early_enables(index, pending);
-            self.client.changed.notify_all();
+            self.client.state_changed.notify_all();
         }
     }
 
@@ -470,7 +470,7 @@ impl ControlThread {
             self.send_and_enable_early(index, pending, &wanted);
         }
         self.client.lock().mark_traits_sent(number, None);
-        self.client.changed.notify_all();
+        self.client.state_changed.notify_all();
     }
 
     /// Handles a Welcome: announces all registrations to the daemon.
@@ -492,7 +492,7 @@ impl ControlThread {
         shared.unanswered_greetings -= u32::from(peer.is_outgoing);
         shared.welcoming_daemons += 1;
         drop(shared);
-        self.client.changed.notify_all();
+        self.client.state_changed.notify_all();
         Ok(())
     }
 
@@ -519,7 +519,7 @@ impl ControlThread {
         } else if peer.has_welcomed || has_never_answered {
             self.reconnects.schedule_after_loss(peer.folder);
         }
-        self.client.changed.notify_all();
+        self.client.state_changed.notify_all();
         self.end_sessions_of_peer(peer.id);
         self.end_private_sessions_of_peer(peer.id);
     }

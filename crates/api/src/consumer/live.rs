@@ -300,8 +300,8 @@ impl LiveSession {
             Some(header) if header.kind() == BufferType::HEADER => return,
             // The events of an unreadable buffer are lost.
             _ => {
-                let (lost, at) = (Lost { buffers: 1, events: 0 }, self.anchor.map_or(0, |a| a.1));
-                return self.hold_buffer(NO_PROCESSOR, HeldBuffer::from_loss(lost, at), on_nonempty);
+                let (lost, stamp) = (Lost { buffers: 1, events: 0 }, self.anchor.map_or(0, |a| a.1));
+                return self.hold_buffer(NO_PROCESSOR, HeldBuffer::from_loss(lost, stamp), on_nonempty);
             }
         };
         let newest = self.anchor.map_or(i64::MIN, |a| a.1).max(header.time_stamp);

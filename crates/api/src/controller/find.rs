@@ -141,8 +141,8 @@ impl DaemonLink {
             };
             match answer {
                 // Number 0: the connection itself is refused, before any request.
-                Some(Envelope { message: Message::Refused { status, reason }, request: about, .. })
-                    if about == request || about == 0 =>
+                Some(Envelope { message: Message::Refused { status, reason }, request: refused, .. })
+                    if refused == request || refused == 0 =>
                 {
                     return Err(Error::Refused { status: Status(status), reason });
                 }

@@ -250,14 +250,14 @@ impl DaemonLog {
     /// Returns the end of the output of this start, as far as it can be read.
     fn read_tail(&self) -> String {
         let mut bytes = Vec::new();
-        let read = || -> std::io::Result<()> {
+        let mut read = || -> std::io::Result<()> {
             let mut file = File::open(&self.path)?;
             let from = file.metadata()?.len().saturating_sub(LOG_TAIL_BYTES).max(self.from);
             file.seek(SeekFrom::Start(from))?;
             file.take(LOG_TAIL_BYTES).read_to_end(&mut bytes)?;
             Ok(())
         };
-        let _ = { read }();
+        let _ = read();
         String::from_utf8_lossy(&bytes).into_owned()
     }
 }

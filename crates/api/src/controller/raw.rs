@@ -239,9 +239,9 @@ impl Controller {
     /// nothing.
     ///
     /// Fails with `ERROR_NOT_SUPPORTED` if the machine lacks the hardware, and for classes that
-    /// private sessions do not have; with `ERROR_INVALID_PARAMETER` for a session of the wrong kind, and for
-    /// meaningless contents; with `ERROR_PRIVILEGE_NOT_HELD` if profiling the system is not
-    /// allowed.
+    /// private sessions do not have; with `ERROR_INVALID_PARAMETER` for a session of the wrong
+    /// kind, and for meaningless contents; with `ERROR_PRIVILEGE_NOT_HELD` if profiling the system
+    /// is not allowed.
     pub fn set_information(&mut self, session: &SessionRef, set: &Set) -> Result<()> {
         let (class, data) = (set.class().number(), set.to_bytes());
         // Refuses lists that are too long for the class, among them all that no message can hold.

@@ -112,8 +112,8 @@ impl LayerBuilder {
     /// [`with_target_provider`](Self::with_target_provider). Their ids are derived from the names.
     ///
     /// The rule is usually called once for each target, before its first event or span is written,
-    /// which then waits for the registration. After [`MAX_TARGETS`] targets, and if `name` returns `None`
-    /// or a registration is refused, the layer's own provider is used.
+    /// which then waits for the registration. After [`MAX_TARGETS`] targets, and if `name` returns
+    /// `None` or a registration is refused, the layer's own provider is used.
     ///
     /// ```
     /// # use traceweir::layer::LayerBuilder;

@@ -60,8 +60,8 @@ pub struct EnableNotice<'a> {
 /// A function that runs when sessions enable, change or disable the provider or request its state.
 ///
 /// It usually runs on a thread of the library; the call during a registration runs on the
-/// registering thread. Calls for one registration never overlap. It should be quick and make no controller calls. It may write
-/// events and drop the [`Provider`](crate::Provider).
+/// registering thread. Calls for one registration never overlap. It should be quick and make no
+/// controller calls. It may write events and drop the [`Provider`](crate::Provider).
 pub type EnableCallback = Box<dyn Fn(&EnableNotice<'_>) + Send + Sync>;
 
 /// The exclusive right to call the callback of one registration.
@@ -182,8 +182,8 @@ impl RegistrationSlot {
         self.is_registering.load(Ordering::SeqCst)
     }
 
-    /// Lets other threads call the callback in a forked child, where the registering thread does not
-    /// exist.
+    /// Lets other threads call the callback in a forked child, where the registering thread does
+    /// not exist.
     pub(crate) fn abandon_registering(&self) {
         self.is_registering.store(false, Ordering::SeqCst);
     }
@@ -249,8 +249,8 @@ impl RegistrationSlot {
             own_filters: &provider_defined,
         };
         self.call_callback_with(|callback| {
-            // A panic of the application's callback must not end the calling thread: if it is one of
-            // the library, all providers of the process depend on it.
+            // A panic of the application's callback must not end the calling thread: if it is one
+            // of the library, all providers of the process depend on it.
             let _ = catch_unwind(AssertUnwindSafe(|| callback(&notice)));
         });
     }

@@ -12,8 +12,8 @@
 //! ```
 //!
 //! The level is stored as level + 1 and 0 means off, so "may any session want this event" is one
-//! load and one compare. A session with level 0 wants all levels and is stored as 256. `strict` is 1
-//! if every session ignores events without a keyword.
+//! load and one compare. A session with level 0 wants all levels and is stored as 256. `strict` is
+//! 1 if every session ignores events without a keyword.
 //!
 //! Invariants
 //!

@@ -35,8 +35,8 @@
 //! every pair of masks they are applied to a slot that had other sessions, in the other order.
 //!
 //! Daemons select processes (process ids, names of programs, packages, applications, containers):
-//! `crates/api/tests/provider/scopes.rs` tests this end to end, with registrations after the enable,
-//! and `crates/daemon/src/registry/tests/scopes.rs` for every pair of scopes.
+//! `crates/api/tests/provider/scopes.rs` tests this end to end, with registrations after the
+//! enable, and `crates/daemon/src/registry/tests/scopes.rs` for every pair of scopes.
 
 mod rules;
 mod table;

@@ -133,10 +133,10 @@ impl<'w> Readable<'w> {
     #[inline(never)]
     fn for_other_stack(sp: usize, inside: usize, caller: usize, work: &'w mut WorkBuffer) -> Self {
         let signal = signal_stack().filter(|stack| stack.contains(&sp));
-        let foreign = OTHER_STACK.get();
-        let is_known_foreign = foreign.0 <= sp && sp < foreign.1;
+        let (other_start, other_end) = OTHER_STACK.get();
+        let is_in_known_other = (other_start..other_end).contains(&sp);
         let is_own_known = !OWN_STACK.with(OwnStackBounds::get).0.is_empty();
-        if !is_known_foreign && (signal.is_none() || !is_own_known) {
+        if !is_in_known_other && (signal.is_none() || !is_own_known) {
             cache_stack_bounds(sp, work.bytes());
         }
         if let Some((certain, uncertain)) = split_own_stack(sp, inside) {
