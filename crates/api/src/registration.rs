@@ -8,7 +8,7 @@
 //!           ├─ cache line 1 ──────────────────────────────────────────────────────┤
 //!           │ version  notified  turn  callback  retired  flags  decoding  classes … │
 //!           │     read by registering threads, the control thread, and writers     │
-//!           │     whose registration is of a rarer kind                            │
+//!           │     whose registration is classic or has a decode GUID               │
 //!           ├─ entries ───────────────────────────────────────────────────────────┤
 //!           │ 32 × 32 bytes, see `enable`                                          │
 //!           └──────────────────────────────────────────────────────────────────────┘

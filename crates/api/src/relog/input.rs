@@ -88,7 +88,7 @@ fn read_header_records<R: ReadAt>(trace: &etl::Trace<R>) -> Result<Vec<Vec<u8>>>
             header_records.push(record.bytes().to_vec());
         }
         if header_records.len() > MAX_HEADER_RECORDS {
-            // So many records are events, and are delivered as events.
+            // More records than a header has: these are events, and are delivered as events.
             return Ok(Vec::new());
         }
     }

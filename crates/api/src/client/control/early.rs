@@ -80,7 +80,7 @@ impl ControlThread {
     }
 
     /// Reverts early enables that a daemon has not confirmed when it answers a registration or its
-    /// traits.
+    /// traits, and drops offered regions that no request needs any more.
     pub(super) fn revert_early_enables(&mut self, index: usize, answered: PendingRequest) {
         let peer = &mut self.peers[index];
         let (owner, registration) = (SessionOwner::Peer(peer.id), answered.registration());
