@@ -76,10 +76,11 @@ pub struct Settings {
     /// Bytes of a buffer, a multiple of 1,024 from 1 KiB to 16 MiB; `None` for the size of the
     /// inputs, up to 1 MiB.
     pub buffer_size: Option<u32>,
-    /// The earliest wanted time: the start in the header moves up to it, in whole seconds and not
-    /// past the first written event.
+    /// The earliest wanted time. It drops no events: only the start in the header moves up to it,
+    /// in whole seconds and not past the first written event.
     pub from: Option<FileTime>,
-    /// The latest wanted time: the end in the header is not later, unless an event is.
+    /// The latest wanted time. It drops no events: if it is set, the end in the header is that of
+    /// the last written event instead of the end of the inputs.
     pub to: Option<FileTime>,
     /// The file must not exist, not even as a link, when it gets its name (`ERROR_ALREADY_EXISTS`);
     /// otherwise it replaces the former file, following links.

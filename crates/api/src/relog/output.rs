@@ -172,8 +172,9 @@ impl Output {
         PartialFile::check(path, paths).map(drop)
     }
 
-    /// Writes a record of an input unchanged. Skips log-file headers, names of systems other than
-    /// the header's, and records that the header buffer has already.
+    /// Writes a record of an input, unchanged except for the conversions that [`relog`](super)
+    /// lists. Skips log-file headers, names of systems other than the header's, and records that
+    /// the header buffer has already.
     pub fn keep_record(&mut self, input: usize, record: &Record<'_>) -> Result<()> {
         if is_log_file_header(record) || self.is_folded(input, record) {
             self.summary.folded = self.summary.folded.saturating_add(1);
