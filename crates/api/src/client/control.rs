@@ -234,7 +234,6 @@ impl ControlThread {
         }
     }
 
-    /// Sleeps until there is work.
     fn wait_for_work(&self) {
         let read = PollFlags::IN;
         let bell = self.wakers.bell();

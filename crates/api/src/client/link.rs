@@ -163,7 +163,6 @@ impl DaemonFolder {
         true
     }
 
-    /// Returns whether the folder was not tried yet, or lacked a descriptor.
     pub(super) fn needs_attempt(&self) -> bool {
         self.needs_attempt
     }
@@ -211,7 +210,6 @@ impl DaemonFolder {
         }
     }
 
-    /// Returns the path of the listener's socket file, if there is one.
     pub(super) fn socket_path(&self) -> Option<PathBuf> {
         self.socket.clone()
     }
@@ -221,12 +219,10 @@ impl DaemonFolder {
         self.listener.as_ref().filter(|_| self.refusals.paused_until().is_none())
     }
 
-    /// Returns the end of the listener's pause, if it is paused.
     pub(super) fn paused_until(&self) -> Option<Instant> {
         self.refusals.paused_until()
     }
 
-    /// Ends a pause of the listener whose time is over, and returns whether it did.
     pub(super) fn resume_if_due(&mut self) -> bool {
         self.refusals.resume_if_due(Instant::now())
     }

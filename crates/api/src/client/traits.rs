@@ -137,7 +137,6 @@ impl SharedState {
         }
     }
 
-    /// Records a daemon's answer to the traits of a registration.
     pub(super) fn record_traits_answer(
         &mut self,
         peer: u64,

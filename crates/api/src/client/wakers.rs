@@ -77,14 +77,12 @@ impl Wakers {
         Ok(())
     }
 
-    /// Sets the eventfd that wakes the owner of an outlet.
     pub(super) fn set(&self, outlet: u8, wake: OwnedFd) {
         if !lock(&self.eventfds).set(outlet, wake) {
             lock(&self.bell).ring();
         }
     }
 
-    /// Closes the eventfds of outlets.
     pub(super) fn clear(&self, outlets: u64) {
         lock(&self.eventfds).clear(outlets);
     }

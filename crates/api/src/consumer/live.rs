@@ -179,12 +179,10 @@ impl LiveSession {
         self.header_buffer.first_chunk().map_or(0, |header| BufferHeader::parse(header).logger_id)
     }
 
-    /// Sets the items that the handler wants from the session.
     pub(super) fn set_interest(&mut self, interest: Interest) {
         self.interest = interest;
     }
 
-    /// Returns the buffer with the log-file header event.
     pub(super) fn header_buffer_bytes(&self) -> &[u8] {
         &self.header_buffer
     }

@@ -282,7 +282,6 @@ impl Output {
         Ok(self.writer.flag_loss(0, flag)?)
     }
 
-    /// Records the time of the last event.
     pub(super) fn set_current_time(&mut self, time: FileTime) {
         self.current_time = time;
     }

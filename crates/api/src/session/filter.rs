@@ -104,12 +104,10 @@ impl Filter {
         &self.0.data
     }
 
-    /// Returns the filter as control messages contain it.
     pub(super) fn into_message(self) -> message::Filter {
         self.0
     }
 
-    /// Converts a filter in a control message.
     pub(super) fn from_message(filter: message::Filter) -> Self {
         Self(filter)
     }

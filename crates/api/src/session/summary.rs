@@ -115,7 +115,6 @@ impl LostEvents {
 }
 
 impl SessionSummary {
-    /// Converts the state of a session in a control message.
     pub(super) fn from_message(properties: Properties) -> Self {
         let config = properties.config;
         let mode = LogFileMode::new(config.log_file_mode);

@@ -103,7 +103,6 @@ struct TypedBlocks<'a> {
 }
 
 impl<'a> TypedBlocks<'a> {
-    /// Adds a block.
     // A separate function, so that the loop over the payload stays small.
     #[cold]
     fn add(&mut self, kind: u8, bytes: &'a [u8]) -> Result<(), WriteError> {
