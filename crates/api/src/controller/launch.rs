@@ -281,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn missing_program_error_names_the_variable() {
+    fn missing_program_is_reported_and_creates_no_folder() {
         let dir = tempfile::tempdir().unwrap();
         let folders = [RuntimeDir::from_path(&dir.path().join("run"))];
         let nowhere = DaemonSearch { named: None, folders: vec![dir.path().join("empty")] };

@@ -167,7 +167,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn attempts_after_failures_become_rare_and_end_with_a_welcome() {
+    fn delays_grow_with_failures_until_cancelled() {
         for random in [0, 77, u64::MAX] {
             let delays: Vec<Duration> =
                 (1..40).map(|failures| delay_after_failures(failures, random)).collect();
