@@ -1,5 +1,5 @@
-//! Step 3: an event for several sessions, for one that requests additional data, or of a rarer
-//! kind.
+//! Step 3 of a write (see `write`): an event for several sessions, for one that requests additional
+//! data, or of a rarer kind.
 //!
 //! ```text
 //!   choose  by level, keyword, exclusion, in-private flag and filters     ──▶ chosen sessions
