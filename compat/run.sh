@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Builds the published packages tracelogging and tracelogging_dynamic against the stand-ins, runs
-# their tests and builds their example.
+# Runs the tests of the published packages tracelogging and tracelogging_dynamic with the stand-ins,
+# and builds their example.
 #
 #   compat/run.sh FOLDER      works in FOLDER and leaves the example FOLDER/generate_events there
 #

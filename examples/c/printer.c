@@ -18,6 +18,7 @@ typedef struct Properties {
 typedef struct Event {
     EVENT_RECORD *record;
     TRACE_EVENT_INFO *info;
+    /* The data that is not printed yet, and its size in bytes. */
     BYTE *data;
     ULONG left;
     /* The values of integer fields by index: other fields refer to them as counts or lengths. */

@@ -5,7 +5,7 @@
 //!   register, unregister (any thread) ──commands──▶ control thread ──Register, Ack──▶ daemon(s)
 //!        ▲ waits until it is sent (10 s at most),       │  ◀──Region, Enable, CloseSession──
 //!        │ then for Registered (1 s at most)            │
-//!        └──────────────── changed ─────────────────────┘
+//!        └───────────── state_changed ──────────────────┘
 //!                                                       └──▶ slots (enable entries), outlets;
 //!                                                            callbacks on their thread
 //!   write (any thread) ──doorbell──▶ waking thread ──eventfd──▶ daemon(s)
@@ -94,7 +94,7 @@ static CLIENT: fork::PerProcess<Client> = fork::PerProcess::new();
 #[derive(Debug)]
 pub(crate) struct Client {
     shared: Mutex<SharedState>,
-    changed: Condvar,
+    state_changed: Condvar,
     /// The callback that the control thread waits for.
     callback: CurrentCallback,
     /// Distinguishes this process from another one with the same id.
@@ -270,7 +270,7 @@ impl Client {
         }
         Self {
             shared: Mutex::default(),
-            changed: Condvar::new(),
+            state_changed: Condvar::new(),
             callback: CurrentCallback::new(),
             instance: random(),
             is_original_process,
@@ -351,7 +351,7 @@ impl Client {
         shared: MutexGuard<'s, SharedState>,
         left: Duration,
     ) -> MutexGuard<'s, SharedState> {
-        self.changed.wait_timeout(shared, left).unwrap_or_else(PoisonError::into_inner).0
+        self.state_changed.wait_timeout(shared, left).unwrap_or_else(PoisonError::into_inner).0
     }
 
     /// Disables a retired registration for its sessions and queues its Unregister for the daemons.
@@ -386,7 +386,7 @@ impl Client {
                 shared.awaited_registrations.clear();
                 shared.drop_inherited_sessions();
                 drop(shared);
-                self.changed.notify_all();
+                self.state_changed.notify_all();
                 self.start_jobs();
             })
         });
@@ -404,7 +404,8 @@ impl Client {
     }
 
     /// Has the control thread run callbacks (on the callback thread) and waits for at most
-    /// [`REPLY_TIMEOUT`]. Runs them on this thread if there is no control thread.
+    /// [`REPLY_TIMEOUT`]. Runs them on this thread if there is no control thread, or if this thread
+    /// must not wait for it.
     fn run_callbacks(&'static self, changed: Vec<Handle>, source: Guid, filter: Option<Filter>) {
         if changed.is_empty() {
             return;

@@ -28,10 +28,10 @@
 //! 1. The first event of a trace is its log-file header (EventTraceGuid, opcode 0), in files and in
 //!    live sessions alike.
 //! 2. Events come in the order of their wall time, those of one trace in the order of its own
-//!    clock. A live event is held back until no earlier one can follow, at most for the session's
-//!    flush timer, with `low_latency` for a few milliseconds. Events that a process wrote before a
-//!    busy daemon took over its region may come after later events of other processes. They keep
-//!    their own stamps, and are in order among each other.
+//!    clock. A live event is held back until no earlier one can follow: usually at most for the
+//!    session's flush timer, or with `low_latency` for a few milliseconds. Events that a process
+//!    wrote before a busy daemon took over its region may come after later events of other
+//!    processes. They keep their own stamps, and are in order among each other.
 //! 3. A slow consumer loses whole buffers, which is reported to it; it never makes a session wait.
 //! 4. No callback runs after [`Closer::close`] has returned, unless it was called from within a
 //!    callback.
@@ -121,11 +121,12 @@ impl Lost {
 pub enum Item<'e> {
     /// An event of a trace.
     Event(Event<'e>),
-    /// A loss in a live session. For a file, the losses are in its [`header`](Trace::header).
+    /// A loss in a live session or a stream of buffers. For a file, the losses are in its
+    /// [`header`](Trace::header).
     Lost(Lost),
 }
 
-/// An opened source of events: a file or a live session.
+/// An opened source of events: a file, a live session or a stream of buffers.
 #[derive(Debug)]
 pub struct Trace {
     source: TraceSource,
@@ -199,11 +200,11 @@ impl Trace {
         Ok(Self { source: TraceSource::Live(Box::new(live)), gate: CloseGate::new()? })
     }
 
-    /// Sets how much memory waiting buffers of a live session may take, so that an occasionally
-    /// slow reader loses less.
+    /// Raises the limit of memory that waiting buffers of a live session may take, so that an
+    /// occasionally slow reader loses less.
     ///
-    /// The limit is never less than the session's own queue, and at most 1 GiB. Other traces ignore
-    /// it.
+    /// The default is the size of the session's queue, within 1 MiB and 64 MiB; the highest limit
+    /// is 1 GiB. Other traces ignore it.
     pub fn hold_up_to(&mut self, bytes: usize) {
         if let TraceSource::Live(live) = &mut self.source {
             live.hold_up_to(bytes);

@@ -33,7 +33,7 @@ pub enum Error {
         /// The reason as readable text.
         reason: String,
     },
-    /// A log file cannot be opened.
+    /// A file cannot be opened or read.
     #[error("{}: {source}", path.display())]
     File {
         /// Path of the file.
@@ -106,7 +106,8 @@ impl Error {
         matches!(self, Self::Transport(traceweir_transport::Error::Closed))
     }
 
-    /// Returns whether a system call failed, as opposed to a refusal by a rule or another program.
+    /// Returns whether a system call on a socket or shared memory failed, as opposed to a refusal
+    /// by a rule or another program.
     #[must_use]
     pub fn is_system(&self) -> bool {
         matches!(self, Self::Transport(traceweir_transport::Error::System { .. }))

@@ -16,7 +16,8 @@
 //! | stacks by id, by name | as above | as above |
 //! | stacks by level and keyword | admitted, or not admitted | the same |
 //!
-//! An event with its own metadata is a TraceLogging event. All filters of a kind must pass.
+//! An event with its own metadata is a TraceLogging event. All filters of the session that are not
+//! ignored must pass it.
 //!
 //! Invariants
 //!

@@ -100,7 +100,6 @@ thread_local! {
     static IS_LIBRARY_THREAD: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Returns whether this thread shares the descriptors of the control thread.
 pub(crate) fn is_library_thread() -> bool {
     IS_LIBRARY_THREAD.get()
 }

@@ -84,7 +84,7 @@ impl Provider {
         client::register(provider, Some(traits), callback, 0, |_| ()).map(Self::new)
     }
 
-    /// Registers a provider for a program that calls through a façade.
+    /// Registers a provider for a program that calls the C interface.
     ///
     /// `origin` is an address in the program's own module, such as its callback or the return
     /// address of its call, or 0 if unknown. It identifies the module that the provider belongs to.
@@ -257,7 +257,7 @@ impl ProviderRef {
 
     /// Writes a string with level and keyword.
     ///
-    /// Allocates if the string has more than 500 UTF-16 units.
+    /// Allocates if the string has more than 511 UTF-16 units.
     #[inline(always)]
     pub fn write_string(&self, level: u8, keyword: u64, text: &str) -> Result<(), WriteError> {
         if !self.enabled(level, keyword) {
@@ -268,7 +268,7 @@ impl ProviderRef {
 
     /// Like [`write_string`](Self::write_string), for UTF-16 bytes that end in a terminator.
     ///
-    /// This is for a façade, like [`write_descriptors`](Self::write_descriptors).
+    /// This is for the C interface, like [`write_descriptors`](Self::write_descriptors).
     #[doc(hidden)]
     #[inline(always)]
     pub fn write_wide_string(&self, level: u8, keyword: u64, text: &[u8]) -> Result<(), WriteError> {

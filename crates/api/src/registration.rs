@@ -8,7 +8,7 @@
 //!           ├─ cache line 1 ──────────────────────────────────────────────────────┤
 //!           │ version  notified  turn  callback  retired  flags  decoding  classes … │
 //!           │     read by registering threads, the control thread, and writers     │
-//!           │     whose registration is of a rarer kind                            │
+//!           │     whose registration is classic or has a decode GUID               │
 //!           ├─ entries ───────────────────────────────────────────────────────────┤
 //!           │ 32 × 32 bytes, see `enable`                                          │
 //!           └──────────────────────────────────────────────────────────────────────┘
@@ -59,6 +59,7 @@ pub use traceweir_transport::message::MAX_REGISTRATIONS;
 /// A registration, or a free slot for one.
 #[repr(C, align(64))]
 pub(crate) struct RegistrationSlot {
+    // The enable state, up to `active`: see `enable`.
     level: AtomicU32,
     strict: AtomicU32,
     any: AtomicU64,
@@ -70,7 +71,9 @@ pub(crate) struct RegistrationSlot {
     is_claimed: AtomicBool,
     /// Data descriptors have types even without traits.
     has_types: AtomicBool,
+    /// Number of changes of the enable state.
     version: AtomicU64,
+    /// The version that was last reported to the callback.
     notified: AtomicU64,
     turn: CallbackTurn,
     callback: AtomicPtr<EnableCallback>,

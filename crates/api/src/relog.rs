@@ -30,8 +30,8 @@
 //!
 //! 1. The log-file header is written anew. With several inputs, the one that starts first gives
 //!    clock, machine and boot time; records that name the system of another machine are skipped.
-//!    The other records of that input's header buffer stay in the header buffer, whatever the
-//!    callback does with events: they describe the system of the file.
+//!    The other records in the header buffer of the first input stay in the output's header buffer,
+//!    whatever the callback does with events: they describe the system of the file.
 //! 2. A kept event has its original bytes, in the buffers of its processor. If an input's clock
 //!    differs from the output's, its stamps are converted by wall time: to the same 100 ns, or the
 //!    same tick if the output's clock is coarser. Stamps in known places of kernel payloads are
@@ -76,10 +76,11 @@ pub struct Settings {
     /// Bytes of a buffer, a multiple of 1,024 from 1 KiB to 16 MiB; `None` for the size of the
     /// inputs, up to 1 MiB.
     pub buffer_size: Option<u32>,
-    /// The earliest wanted time: the start in the header moves up to it, in whole seconds and not
-    /// past the first written event.
+    /// The earliest wanted time. It drops no events: only the start in the header moves up to it,
+    /// in whole seconds and not past the first written event.
     pub from: Option<FileTime>,
-    /// The latest wanted time: the end in the header is not later, unless an event is.
+    /// The latest wanted time. It drops no events: if it is set, the end in the header is that of
+    /// the last written event instead of the end of the inputs.
     pub to: Option<FileTime>,
     /// The file must not exist, not even as a link, when it gets its name (`ERROR_ALREADY_EXISTS`);
     /// otherwise it replaces the former file, following links.

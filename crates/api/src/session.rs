@@ -257,7 +257,7 @@ impl Session {
     pub fn query_information(&self, query: Query) -> Result<Answer> {
         match &self.host {
             SessionHost::InProcess(_) => {
-                let reason = "a session in this process has no information classes";
+                let reason = "a session in this process has no information classes to query";
                 Err(Error::refused(Status::ERROR_NOT_SUPPORTED, reason))
             }
             SessionHost::Daemon { controller, session } => {

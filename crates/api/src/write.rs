@@ -21,8 +21,9 @@
 //!
 //! Invariants
 //!
-//! 1. A write allocates nothing and takes no lock: a signal handler may write. The usual event
-//!    makes no system call, except to ring the doorbell.
+//! 1. A write takes no lock and, unless it is a string of more than 511 UTF-16 units, allocates
+//!    nothing: a signal handler may write. The usual event makes no system call, except to ring the
+//!    doorbell.
 //! 2. An event that a session wants ends up in the session's ring or in its count of lost events,
 //!    unless it is refused as invalid or too large for any session.
 //! 3. A write uses at most 2 KiB of stack, whatever the event contains and sessions request: blocks

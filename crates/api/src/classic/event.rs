@@ -150,7 +150,7 @@ pub fn trace(logger: u64, event: &Event, data: &[&[u8]]) -> Result<(), TraceErro
 /// Writes an event like `TraceEvent`. `block` is an EVENT_TRACE_HEADER of 48 bytes, then the data
 /// or the MOF_FIELDs that describe it.
 ///
-/// The checks come in this order: logger, flags, sizes.
+/// The checks come in this order: logger, length of the header, flags, other sizes.
 pub fn trace_event(logger: u64, block: &[u8], targets: &PointerTargets<'_>) -> Result<(), TraceError> {
     let logger = Logger::find(logger)?;
     if CallerBlock::read_flags(block, classic::SIZE)? & WNODE_FLAG_TRACED_GUID == 0 {

@@ -5,9 +5,9 @@
 //!            number of the registration: generation, slot
 //! ```
 //!
-//! Each opening of an outlet draws a new ticket. So no entry has the ticket of a session that has
-//! ended or that another session replaced, and its logger is refused, as is the logger of a
-//! registration that has ended.
+//! Each opening of an outlet draws a new ticket, and the registration keeps only the enable of its
+//! current session. So a logger is refused once its session has ended or another session replaced
+//! it, and once its registration has ended.
 
 use traceweir_format::header::MAX_RECORD;
 use traceweir_transport::ring::{Block, Gather, Ticket, WriteFailure};
@@ -115,7 +115,7 @@ impl Logger {
         outlets::get(self.outlet).write(self.ticket, thread, &mut record).map_err(|failure| match failure {
             // The session has ended since the lookup: its logger is not valid any more.
             WriteFailure::Closed => TraceError::InvalidHandle,
-            // The documented functions have no better code for a session whose store is full.
+            // The documented functions have no better code for a session whose buffers are full.
             WriteFailure::Full | WriteFailure::OwnerFull => TraceError::NoRoom,
             WriteFailure::TooLarge => TraceError::MoreData,
         })

@@ -9,7 +9,7 @@
 //!        │                                      trace_message (logger, …)
 //!        │   another session enables it:  callback(Enable, another logger);
 //!        │                                  the first gets nothing more
-//!        │        session ends, disables it:  callback(Disable, logger)
+//!        │   session ends or disables it:  callback(Disable, logger)
 //!        └─ Registration; unregistered on drop
 //! ```
 //!
@@ -124,14 +124,15 @@ pub struct Notice {
 /// under the same rules.
 pub type Callback = Box<dyn Fn(&Notice) -> Status + Send + Sync>;
 
-/// The reason why an event or message was not written. The session counts lost events.
+/// The reason why an event or message was not written, or a logger or class was not found. The
+/// session counts lost events.
 #[non_exhaustive]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TraceError {
     /// The logger was never valid, or is no longer valid.
     #[error("the logger is not valid")]
     InvalidHandle,
-    /// An argument is missing or has a wrong size.
+    /// An argument is missing or invalid, or has a wrong size.
     #[error("a parameter is invalid")]
     InvalidParameter,
     /// The header of an event lacks WNODE_FLAG_TRACED_GUID.
@@ -169,13 +170,13 @@ impl TraceError {
 #[derive(Debug)]
 pub struct Registration {
     handle: Handle,
-    classes: usize,
+    class_count: usize,
 }
 
 impl Registration {
     /// Iterates over the handles of the classes in the order in which they were registered.
     pub fn class_handles(&self) -> impl Iterator<Item = u64> + '_ {
-        (0..self.classes).map(|class| instance::class_handle(self.handle, class))
+        (0..self.class_count).map(|class| instance::class_handle(self.handle, class))
     }
 
     /// Returns the number of the registration.
@@ -240,12 +241,12 @@ pub fn register_with_handles(
     let store_registration = |handle| {
         // Set once, here.
         let _ = adapter.handle.set(handle);
-        store_handles(&std::mem::ManuallyDrop::new(Registration { handle, classes: classes.len() }));
+        store_handles(&std::mem::ManuallyDrop::new(Registration { handle, class_count: classes.len() }));
     };
     let handle = client::register_classic(control, classes, call_control_callback, store_registration)?;
     adapter.is_registering.store(false, Ordering::Relaxed);
     let status = Status(adapter.status.load(Ordering::Relaxed));
-    Ok((Registration { handle, classes: classes.len() }, status))
+    Ok((Registration { handle, class_count: classes.len() }, status))
 }
 
 /// Ends a registration by its number.

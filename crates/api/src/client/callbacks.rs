@@ -112,7 +112,7 @@ impl CurrentCallback {
 }
 
 /// Returns whether other threads should stop waiting for a callback that has run for `elapsed`. A
-/// callback that uses a processor or waits for one may take as long as the control thread itself.
+/// callback that uses a processor or waits for one may take as long as sending a request may.
 fn is_too_long(elapsed: Duration, is_runnable: impl FnOnce() -> bool) -> bool {
     elapsed >= SEND_TIMEOUT || (elapsed >= REPLY_TIMEOUT && !is_runnable())
 }

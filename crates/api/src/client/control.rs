@@ -42,7 +42,8 @@ use private::PrivateMember;
 use reconnect::ReconnectSchedule;
 use repair::MissedSessions;
 
-/// Maximum number of connections, which bounds the connections of untrusted processes.
+/// Number of connections at which an accepted connection replaces another one: any process of root
+/// or of this user may connect.
 const MAX_PEERS: usize = 16;
 /// How long a process without free descriptors waits before it opens its folders again.
 const DESCRIPTOR_RETRY_INTERVAL: Duration = Duration::from_secs(1);
@@ -116,7 +117,7 @@ impl ControlThread {
         self.folders = RuntimeDir::for_providers().into_iter().map(DaemonFolder::new).collect();
         self.open_untried_folders();
         self.client.lock().is_starting = false;
-        self.client.changed.notify_all();
+        self.client.state_changed.notify_all();
     }
 
     /// Tries folders that were not tried yet or lacked a descriptor.
@@ -219,7 +220,7 @@ impl ControlThread {
         }
         let changed = shared.drop_inherited_sessions();
         drop(shared);
-        self.client.changed.notify_all();
+        self.client.state_changed.notify_all();
         self.run_callbacks(changed, Guid::NULL, None);
         outlets::forget_inherited_outlets();
     }
@@ -233,7 +234,6 @@ impl ControlThread {
         }
     }
 
-    /// Sleeps until there is work.
     fn wait_for_work(&self) {
         let read = PollFlags::IN;
         let bell = self.wakers.bell();
@@ -336,7 +336,7 @@ impl ControlThread {
         let mut shared = self.client.lock();
         shared.awaited_registrations.retain(|a| *a != AwaitedAnswer::unsent(number));
         drop(shared);
-        self.client.changed.notify_all();
+        self.client.state_changed.notify_all();
     }
 
     fn accept_daemons(&mut self) {
@@ -347,8 +347,8 @@ impl ControlThread {
             }
             while let Some(connection) = self.folders[index].accept() {
                 if self.peers.len() >= MAX_PEERS {
-                    let oldest = self.peers.iter().position(|p| !p.has_welcomed).unwrap_or(0);
-                    self.drop_peer(oldest);
+                    let replaced = self.peers.iter().position(|p| !p.has_welcomed).unwrap_or(0);
+                    self.drop_peer(replaced);
                 }
                 self.add_peer(connection, index, None);
             }
@@ -436,7 +436,7 @@ impl ControlThread {
             }
             None => return Ok(()),
         }
-        self.client.changed.notify_all();
+        self.client.state_changed.notify_all();
         Ok(())
     }
 
@@ -448,7 +448,7 @@ impl ControlThread {
         {
             self.client.lock().record_traits_answer(peer.id, registration, None);
             self.revert_early_enables(index, pending);
-            self.client.changed.notify_all();
+            self.client.state_changed.notify_all();
         }
     }
 
@@ -469,7 +469,7 @@ impl ControlThread {
             self.send_and_enable_early(index, pending, &wanted);
         }
         self.client.lock().mark_traits_sent(number, None);
-        self.client.changed.notify_all();
+        self.client.state_changed.notify_all();
     }
 
     /// Handles a Welcome: announces all registrations to the daemon.
@@ -491,7 +491,7 @@ impl ControlThread {
         shared.unanswered_greetings -= u32::from(peer.is_outgoing);
         shared.welcoming_daemons += 1;
         drop(shared);
-        self.client.changed.notify_all();
+        self.client.state_changed.notify_all();
         Ok(())
     }
 
@@ -518,7 +518,7 @@ impl ControlThread {
         } else if peer.has_welcomed || has_never_answered {
             self.reconnects.schedule_after_loss(peer.folder);
         }
-        self.client.changed.notify_all();
+        self.client.state_changed.notify_all();
         self.end_sessions_of_peer(peer.id);
         self.end_private_sessions_of_peer(peer.id);
     }
@@ -540,8 +540,8 @@ fn queue_register(peer: &mut DaemonPeer, number: u32) -> bool {
     is_new
 }
 
-/// Returns the traits for a daemon: all of them or, if a message cannot hold them, the name and the
-/// group, which are all that a daemon needs.
+/// Returns the traits for a daemon: all of them or, above [`MAX_TRAITS_BYTES`], the name (if it is
+/// shorter than that) and the group, which are all that a daemon needs.
 fn traits_to_send(traits: &[u8]) -> Vec<u8> {
     if traits.len() <= MAX_TRAITS_BYTES {
         return traits.to_vec();

@@ -73,7 +73,7 @@ impl Bell {
         }
     }
 
-    /// Consumes all rings so far.
+    /// Consumes the rings so far; those of a socket pair up to [`MAX_DRAINED_BYTES`].
     pub(super) fn drain(&self) {
         match self {
             Self::Counter(counter) => {
@@ -187,7 +187,7 @@ pub(super) struct WakeEventfds {
     eventfds: [Option<OwnedFd>; MAX_OUTLETS],
     /// Only in a table that the program shares.
     seal: Option<Seal>,
-    /// Outlets whose eventfds the program closed.
+    /// Outlets whose eventfds the program closed, or the seal could not adopt.
     lost: u64,
 }
 

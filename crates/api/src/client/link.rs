@@ -1,9 +1,10 @@
 //! The folders in which this process and the daemons find each other, and the resulting
 //! connections.
 //!
-//! A daemon is trusted if it runs as root, as this user, or as the owner of the folder (`rights`).
-//! No other process can get the events of this one, or delay it: a janitor closes connections of
-//! untrusted processes, and descriptors are accepted only after the check.
+//! A daemon is trusted if it runs as root or, unless this process got rights from its program file,
+//! as this user or as the owner of the folder (`rights`). No other process can get the events of
+//! this one, or delay it: a janitor closes connections of untrusted processes, and descriptors are
+//! accepted only after the check.
 //!
 //! ```text
 //!   any user may connect to a socket in the system's folder ─▶ refused, and counted
@@ -162,7 +163,6 @@ impl DaemonFolder {
         true
     }
 
-    /// Returns whether the folder was not tried yet, or lacked a descriptor.
     pub(super) fn needs_attempt(&self) -> bool {
         self.needs_attempt
     }
@@ -210,7 +210,6 @@ impl DaemonFolder {
         }
     }
 
-    /// Returns the path of the listener's socket file, if there is one.
     pub(super) fn socket_path(&self) -> Option<PathBuf> {
         self.socket.clone()
     }
@@ -220,12 +219,10 @@ impl DaemonFolder {
         self.listener.as_ref().filter(|_| self.refusals.paused_until().is_none())
     }
 
-    /// Returns the end of the listener's pause, if it is paused.
     pub(super) fn paused_until(&self) -> Option<Instant> {
         self.refusals.paused_until()
     }
 
-    /// Ends a pause of the listener whose time is over, and returns whether it did.
     pub(super) fn resume_if_due(&mut self) -> bool {
         self.refusals.resume_if_due(Instant::now())
     }
@@ -245,7 +242,8 @@ impl DaemonFolder {
         let connection = connection.with_janitor(&self.janitor);
         let uid = connection.peer().uid;
         let owner = std::fs::metadata(self.dir.path()).map(|m| m.uid());
-        // The owner is root or this user, as the choice of the folder requires.
+        // The owner was root or this user when the folder was chosen; this process may have changed
+        // its user since.
         if rights::is_daemon_trusted(uid) || (owner.is_ok_and(|o| o == uid) && !is_privileged_by_file()) {
             // Regions come with descriptors.
             connection.take_descriptors()?;

@@ -39,10 +39,10 @@ pub const MAX_PRIVATE: usize = 3;
 /// Maximum number of private sessions of one process that controllers start from outside.
 pub const MAX_PRIVATE_FROM_OUTSIDE: usize = 8;
 
-/// Mode flags that every private session has.
+/// Mode flags of every private session that the process starts itself.
 const PRIVATE_MODES: u32 = EVENT_TRACE_PRIVATE_LOGGER_MODE | EVENT_TRACE_PRIVATE_IN_PROC;
 
-/// The longest time that a stop waits for the disk.
+/// The longest time that an operation on a session waits for the disk.
 const STOP_TIMEOUT: Duration = Duration::from_secs(3600);
 /// The longest time that the exit of the process waits for the disk.
 const EXIT_TIMEOUT: Duration = Duration::from_secs(10);
@@ -95,9 +95,9 @@ impl PrivateSession {
         }
         // Validated before the file is opened: a wrong configuration leaves no empty file behind.
         let config = validate(raw, cpu::possible())?;
-        let starter = thread::thread_id();
+        let starting_thread = thread::thread_id();
         let result = client.run_in_library(STOP_TIMEOUT, move || {
-            open_file_and_start(client, config, starter, is_from_controller)
+            open_file_and_start(client, config, starting_thread, is_from_controller)
         });
         let id = result.unwrap_or_else(|| Err(no_thread_error()))?;
         Ok(Self { id, serial: fork::serial(), needs_stop: true })
@@ -282,14 +282,14 @@ fn no_thread_error() -> Error {
 fn open_file_and_start(
     client: &'static Client,
     config: Config,
-    starter: u32,
+    starting_thread: u32,
     is_from_controller: bool,
 ) -> Result<u64> {
     let log = config.properties().log_file.as_deref().map(OpenedLogFile::open).transpose()?;
     let file = log.as_ref().map(|l| l.file().try_clone()).transpose();
     let result = file
         .map_err(|e| traceweir_session::Error::File(e).into())
-        .and_then(|f| start_session(client, config, f, starter, is_from_controller));
+        .and_then(|f| start_session(client, config, f, starting_thread, is_from_controller));
     if result.is_err()
         && let Some(log) = log
     {
@@ -327,12 +327,12 @@ fn start_session(
     client: &'static Client,
     config: Config,
     file: Option<File>,
-    starter: u32,
+    starting_thread: u32,
     is_from_controller: bool,
 ) -> Result<u64> {
     let identity = file.as_ref().and_then(file_id);
     let id = client.lock().reserve_private(identity, is_from_controller)?;
-    let starter = (std::process::id(), starter);
+    let starter = (std::process::id(), starting_thread);
     let on_end = Box::new(move |_| {
         let closed = client.end_sessions(is_private(id));
         client.run_callbacks_later(closed.changed);

@@ -72,11 +72,11 @@ impl DaemonCredentials {
 struct OwnRights {
     is_privileged_by_file: bool,
     effective_user: u32,
-    /// Real, saved and file-system user ids, as far as they are known.
+    /// Real, effective, saved and file-system user ids, as far as they are known.
     users: Vec<u32>,
     /// The effective group id, which files are opened with.
     group: u32,
-    /// Real, saved and file-system group ids, as far as they are known.
+    /// Real, effective, saved and file-system group ids, as far as they are known.
     groups: Vec<u32>,
     supplementary_groups: Vec<u32>,
     has_capabilities: bool,
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn daemon_of_a_user_cannot_speak_for_root() {
+    fn mismatched_daemon_or_user_is_refused() {
         let own = geteuid().as_raw();
         let daemon = |uid| DaemonCredentials { uid, groups: vec![getegid().as_raw()] };
         assert!(daemon(0).check(0).is_ok());
@@ -184,7 +184,7 @@ mod tests {
         assert!(daemon(0).check(own + 1).is_err(), "another user must not open files through this process");
     }
 
-    /// Run by `set_group_id_program_opens_files_only_for_root` in a process of another user.
+    /// Run by `set_group_id_program_opens_no_files_for_its_user` in a process of another user.
     #[test]
     #[ignore = "a part of another test"]
     fn print_checks_as_another_user() {
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn set_group_id_program_opens_files_only_for_root() {
+    fn set_group_id_program_opens_no_files_for_its_user() {
         use std::os::unix::fs::{PermissionsExt, chown};
         use std::os::unix::process::CommandExt;
         const USER: u32 = 64_123;

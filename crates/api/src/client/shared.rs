@@ -17,7 +17,7 @@ use crate::registration::{
     Classes, DecodeGuidWords, Handle, ProviderModule, ProviderTraits, provider_filter,
 };
 
-/// Maximum number of lines that `link_state` returns.
+/// Maximum number of notes, which are the first lines that `link_state` returns.
 const MAX_NOTES: usize = 32;
 
 /// The `AwaitedAnswer::peer` of a registration that was not sent to a daemon yet.
@@ -45,11 +45,12 @@ pub(super) struct SharedState {
     pub(super) control_thread: ControlThreadState,
     /// The control thread has not yet tried all daemons.
     pub(super) is_starting: bool,
-    /// Daemons that this process connected to and that have not answered yet.
+    /// Daemons that this process connected to and that have not sent a Welcome yet.
     pub(super) unanswered_greetings: u32,
     /// Registrations that daemons have not confirmed.
     pub(super) awaited_registrations: Vec<AwaitedAnswer>,
-    /// A daemon made a registration wait too long: until a daemon answers, no thread waits.
+    /// A daemon made a registration wait too long: until a daemon answers, no thread waits for
+    /// answers.
     pub(super) has_unresponsive_daemon: bool,
     /// Registrations that continued before a daemon had answered.
     pub(super) late_registrations: Vec<AwaitedAnswer>,
@@ -60,7 +61,7 @@ pub(super) struct SharedState {
     pub(super) jobs: Vec<LibraryJob>,
     pub(super) outlets: OutletTable,
     pub(super) interned: Interned,
-    /// Traits that were sent to daemons and that not all have accepted.
+    /// Traits that a thread is setting, while it waits for the daemons' answers.
     pub(super) pending_traits: Vec<PendingTraits>,
     /// The daemons' answers to awaited registrations: registration, and status and reason of a
     /// refusal.

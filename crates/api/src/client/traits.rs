@@ -46,7 +46,7 @@ pub(crate) fn set_traits(handle: Handle, traits: &[u8]) -> Result<()> {
         shared.commands.push(ControlCommand::SetTraits(number, traits));
         client.wake_control_thread();
         // A callback cannot wait for the control thread, which waits for the callback: the traits
-        // are sent, and the answers recorded.
+        // take effect whatever the daemons answer.
         if callbacks::may_wait_for_control() {
             shared.pending_traits.push(PendingTraits::new(number, traits));
             shared = client.await_traits(shared, number);
@@ -137,7 +137,6 @@ impl SharedState {
         }
     }
 
-    /// Records a daemon's answer to the traits of a registration.
     pub(super) fn record_traits_answer(
         &mut self,
         peer: u64,

@@ -77,19 +77,17 @@ impl Wakers {
         Ok(())
     }
 
-    /// Sets the eventfd that wakes the owner of an outlet.
     pub(super) fn set(&self, outlet: u8, wake: OwnedFd) {
         if !lock(&self.eventfds).set(outlet, wake) {
             lock(&self.bell).ring();
         }
     }
 
-    /// Closes the eventfds of outlets.
     pub(super) fn clear(&self, outlets: u64) {
         lock(&self.eventfds).clear(outlets);
     }
 
-    /// Returns the outlets whose eventfds the program closed since the last call.
+    /// Returns the outlets that lost their eventfds to the program since the last call.
     pub(super) fn take_lost(&self) -> u64 {
         lock(&self.eventfds).take_lost()
     }
@@ -121,8 +119,8 @@ impl Client {
         result.wait(timeout).flatten()
     }
 
-    /// Starts a thread for each waiting job. Called on a thread that shares the library's
-    /// descriptors.
+    /// Starts a thread for each waiting job, or runs the job if that fails. Called on a thread that
+    /// shares the library's descriptors.
     pub(super) fn start_jobs(&self) {
         let jobs = std::mem::take(&mut self.lock().jobs);
         for job in jobs {

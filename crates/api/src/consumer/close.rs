@@ -90,9 +90,9 @@ impl CloseGate {
     }
 }
 
-/// Runs `callback` with this thread marked as delivering. Set once for all callbacks, because
+/// Runs `deliver` with this thread marked as delivering. Set once for all callbacks, because
 /// access to thread-local memory is a call in a shared library.
-pub(super) fn run_as_delivering<T>(callback: impl FnOnce() -> T) -> T {
+pub(super) fn run_as_delivering<T>(deliver: impl FnOnce() -> T) -> T {
     struct RestoreOnDrop(bool);
     impl Drop for RestoreOnDrop {
         fn drop(&mut self) {
@@ -100,7 +100,7 @@ pub(super) fn run_as_delivering<T>(callback: impl FnOnce() -> T) -> T {
         }
     }
     let _restore = RestoreOnDrop(IS_DELIVERING.replace(true));
-    callback()
+    deliver()
 }
 
 /// Ends the processing of a trace from another thread or from the callback.

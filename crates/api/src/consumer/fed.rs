@@ -3,7 +3,7 @@
 //! ```text
 //!   any thread                                    processing thread
 //!   Feeder::add(buffer) ──▶ queue ──▶ a batch: copied, unpacked, merged by time
-//!                                       ──▶ handler ──▶ buffers returned (dropped)
+//!                                       ──▶ handler ──▶ `Lent::give_back`
 //! ```
 //!
 //! 1. The first buffer has the log-file header, which all stamps depend on.

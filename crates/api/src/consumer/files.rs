@@ -104,11 +104,11 @@ fn deliver_buffers<H: Handler>(
     handler: &mut H,
 ) -> Result<ControlFlow<()>> {
     let _entered = gate.lock();
-    for at in trace.buffers_as_written() {
+    for buffer_ref in trace.buffers_as_written() {
         if gate.is_closed_or_ending() {
             break;
         }
-        let buffer = Buffer::in_file(index, trace, at)?;
+        let buffer = Buffer::in_file(index, trace, buffer_ref)?;
         if handler.buffer(buffer).is_break() {
             return Ok(ControlFlow::Break(()));
         }

@@ -57,7 +57,8 @@ pub struct Loss {
 
 /// A receiver of everything that [`deliver`](super::deliver) reads.
 pub trait Handler {
-    /// Returns which items of a trace the handler wants; called before any other method.
+    /// Returns which items of a trace the handler wants. It can be called more than once and must
+    /// always return the same value for a trace.
     fn interest(&self, trace: usize) -> Interest {
         let _ = trace;
         Interest::Events
@@ -71,7 +72,7 @@ pub trait Handler {
     /// Handles an event.
     fn event(&mut self, event: Event<'_>) -> ControlFlow<()>;
 
-    /// Handles a loss of events or buffers in a live session.
+    /// Handles a loss of events or buffers in a live session or a stream of buffers.
     fn lost(&mut self, loss: Loss) -> ControlFlow<()>;
 
     /// Handles a buffer after all its events.
@@ -113,7 +114,7 @@ impl Window {
     }
 }
 
-/// A handler that only gets items within a window.
+/// A handler that gets only the events and losses within a window, and all buffers.
 pub(super) struct WindowHandler<'h, H> {
     handler: &'h mut H,
     from: FileTime,
@@ -153,7 +154,7 @@ impl<H: Handler> Handler for WindowHandler<'_, H> {
     }
 }
 
-/// A buffer whose events have been delivered.
+/// A buffer whose events have been delivered, if the handler wants them.
 #[non_exhaustive]
 #[derive(Debug)]
 pub struct Buffer<'b> {

@@ -24,7 +24,7 @@
 //! their processor is complete. They are held until the session's next report: all late buffers of
 //! one process have come by then, and are merged with each other.
 //!
-//! The last fact needs the current time on the session's clock, which [`ClockReader`] reads.
+//! Fact 4 needs the current time on the session's clock, which [`ClockReader`] reads.
 //!
 //! The queue is another process's memory: whatever it contains, nothing here panics or grows beyond
 //! [`LiveSession::held_limit`].
@@ -65,13 +65,13 @@ const MAX_HELD_LIMIT_BYTES: usize = 64 << 20;
 const MAX_REQUESTED_HELD_BYTES: usize = 1 << 30;
 /// Number of buffers kept for reuse.
 const MAX_SPARE_BUFFERS: usize = 8;
-/// The processor of notices that belong to none.
+/// The processor index of losses that belong to no processor.
 const NO_PROCESSOR: u16 = u16::MAX;
 
 /// The way in which a live trace ended.
 #[derive(Debug)]
 pub(super) enum LiveEnd {
-    /// The session stopped.
+    /// The session stopped, or the program ended the trace.
     Stopped,
     /// The daemon disconnected without notice, or the queue cannot be read.
     Broken(Error),
@@ -179,12 +179,10 @@ impl LiveSession {
         self.header_buffer.first_chunk().map_or(0, |header| BufferHeader::parse(header).logger_id)
     }
 
-    /// Sets the items that the handler wants from the session.
     pub(super) fn set_interest(&mut self, interest: Interest) {
         self.interest = interest;
     }
 
-    /// Returns the buffer with the log-file header event.
     pub(super) fn header_buffer_bytes(&self) -> &[u8] {
         &self.header_buffer
     }
@@ -300,8 +298,8 @@ impl LiveSession {
             Some(header) if header.kind() == BufferType::HEADER => return,
             // The events of an unreadable buffer are lost.
             _ => {
-                let (lost, at) = (Lost { buffers: 1, events: 0 }, self.anchor.map_or(0, |a| a.1));
-                return self.hold_buffer(NO_PROCESSOR, HeldBuffer::from_loss(lost, at), on_nonempty);
+                let (lost, stamp) = (Lost { buffers: 1, events: 0 }, self.anchor.map_or(0, |a| a.1));
+                return self.hold_buffer(NO_PROCESSOR, HeldBuffer::from_loss(lost, stamp), on_nonempty);
             }
         };
         let newest = self.anchor.map_or(i64::MIN, |a| a.1).max(header.time_stamp);
@@ -399,7 +397,7 @@ impl LiveSession {
         self.streams.get(index)
     }
 
-    /// Advances a stream and returns the key of the next item, if there is one.
+    /// Advances a stream and returns the stamp of the next item, if there is one.
     #[inline]
     pub(super) fn step(&mut self, index: usize) -> Option<i64> {
         let before = self.spare_buffers.len();

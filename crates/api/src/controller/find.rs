@@ -141,8 +141,8 @@ impl DaemonLink {
             };
             match answer {
                 // Number 0: the connection itself is refused, before any request.
-                Some(Envelope { message: Message::Refused { status, reason }, request: about, .. })
-                    if about == request || about == 0 =>
+                Some(Envelope { message: Message::Refused { status, reason }, request: refused, .. })
+                    if refused == request || refused == 0 =>
                 {
                     return Err(Error::Refused { status: Status(status), reason });
                 }
@@ -197,8 +197,8 @@ pub(crate) fn folders(scope: Option<Scope>) -> Result<Vec<RuntimeDir>> {
     Ok(RuntimeDir::for_controllers(scope)?)
 }
 
-/// Connects to the first daemon of the folders that answers, if any. One that denies access is
-/// skipped while there is another.
+/// Connects to the first daemon of the folders that answers, if any. A daemon that denies access is
+/// skipped, unless its folder is the last.
 pub(crate) fn connect_first(folders: &[RuntimeDir], role: Role) -> Result<Option<DaemonLink>> {
     let Some((last, others)) = folders.split_last() else { return Ok(None) };
     for dir in others {
@@ -242,7 +242,7 @@ fn is_not_running(error: &traceweir_transport::Error) -> bool {
 /// lock file; for other users the lock counts as held.
 fn is_running(dir: &RuntimeDir) -> bool {
     match File::open(dir.lock_file()) {
-        // A daemon that starts at this moment tries again.
+        // A daemon that starts at this moment finds the lock taken and tries again.
         Ok(file) => flock(&file, FlockOperation::NonBlockingLockShared).is_err(),
         Err(e) => e.kind() == std::io::ErrorKind::PermissionDenied,
     }

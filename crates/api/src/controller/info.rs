@@ -87,7 +87,8 @@ pub fn own_providers() -> Vec<Guid> {
     all.into_iter().collect()
 }
 
-/// Checks whether a class concerns a session or the system.
+/// Checks that a session is named if the class is about a session, and none if it is about the
+/// system.
 pub(super) fn check_about(session: &SessionRef, class: InfoClass) -> Result<()> {
     let reason = match (class.rules().about, session.is_nothing()) {
         (About::Session, true) => "no session is named: give its name, or its id, which is not 0",

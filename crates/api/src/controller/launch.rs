@@ -11,8 +11,8 @@
 //! 2. Root starts the system's daemon, which serves all users; if its folder cannot be made (a
 //!    read-only file system), root's own. For other users the system's daemon is never started
 //!    here: the service manager does that.
-//! 3. The daemon detaches itself and outlives the controller's process. Until that process exits,
-//!    one of its threads waits for the daemon's exit status.
+//! 3. The daemon detaches itself and outlives the controller's process. A thread of that process
+//!    waits for the exit of the child that it started.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File, OpenOptions};
@@ -247,17 +247,17 @@ impl DaemonLog {
         Ok(Self { file, path, from })
     }
 
-    /// Returns the last lines of this start, as far as they can be read.
+    /// Returns the end of the output of this start, as far as it can be read.
     fn read_tail(&self) -> String {
         let mut bytes = Vec::new();
-        let read = || -> std::io::Result<()> {
+        let mut read = || -> std::io::Result<()> {
             let mut file = File::open(&self.path)?;
             let from = file.metadata()?.len().saturating_sub(LOG_TAIL_BYTES).max(self.from);
             file.seek(SeekFrom::Start(from))?;
             file.take(LOG_TAIL_BYTES).read_to_end(&mut bytes)?;
             Ok(())
         };
-        let _ = { read }();
+        let _ = read();
         String::from_utf8_lossy(&bytes).into_owned()
     }
 }
@@ -281,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn missing_program_error_names_the_variable() {
+    fn missing_program_is_reported_and_creates_no_folder() {
         let dir = tempfile::tempdir().unwrap();
         let folders = [RuntimeDir::from_path(&dir.path().join("run"))];
         let nowhere = DaemonSearch { named: None, folders: vec![dir.path().join("empty")] };

@@ -238,10 +238,10 @@ impl Controller {
     /// Sets an information class of a session, or of the system (id 0). A failure changes
     /// nothing.
     ///
-    /// Fails with `ERROR_NOT_SUPPORTED` if the machine lacks the hardware, and for private
-    /// sessions; with `ERROR_INVALID_PARAMETER` for a session of the wrong kind, and for
-    /// meaningless contents; with `ERROR_PRIVILEGE_NOT_HELD` if profiling the system is not
-    /// allowed.
+    /// Fails with `ERROR_NOT_SUPPORTED` if the machine lacks the hardware, and for classes that
+    /// private sessions do not have; with `ERROR_INVALID_PARAMETER` for a session of the wrong
+    /// kind, and for meaningless contents; with `ERROR_PRIVILEGE_NOT_HELD` if profiling the system
+    /// is not allowed.
     pub fn set_information(&mut self, session: &SessionRef, set: &Set) -> Result<()> {
         let (class, data) = (set.class().number(), set.to_bytes());
         // Refuses lists that are too long for the class, among them all that no message can hold.

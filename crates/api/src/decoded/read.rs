@@ -146,7 +146,7 @@ struct EventReader {
     files: Vec<File>,
     decoder: Decoder,
     walker: Walker,
-    /// Names of providers, or their GUIDs as text, for events whose schema does not name them.
+    /// `Windows Kernel`, or the GUID as text, for providers that no schema names.
     names: HashMap<Guid, Arc<str>>,
     events: SyncSender<Result<DecodedEvent>>,
     lost: Arc<LostCounts>,

@@ -43,7 +43,7 @@ impl Field {
 ///
 /// `Display` formats it as the schema says: hexadecimal, by the names of a map, as a network
 /// address or a date. The functions `as_…` return `None` if the value is of another type; `TryFrom`
-/// converts to a number, text or GUID, or fails.
+/// converts to a number, `bool`, text, GUID or time, or fails.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Value {
     data: ValueData,

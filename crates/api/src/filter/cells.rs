@@ -37,8 +37,8 @@ use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
 pub(super) const MAX_CELLS: usize = 1 << 12;
 /// Words of all cells of fitting size: 4 MiB.
 const FITTED_WORDS: usize = 1 << 19;
-/// Number of cells that hold any filters, and words of each: 4 MiB together. A call has one filter
-/// of a type, and each type has a limit.
+/// Number of cells that hold filters of any size, and words of each: 4 MiB together. A call has one
+/// filter of a type, and each type has a limit.
 const FULL_SIZE_CELLS: usize = 16;
 const FULL_SIZE_WORDS: usize = 1 << 15;
 /// Words before the content.
@@ -53,7 +53,8 @@ struct FilterCell {
 
 static TABLE: [FilterCell; MAX_CELLS] =
     [const { FilterCell { uses: AtomicU32::new(0), words: OnceLock::new() } }; MAX_CELLS];
-/// Cells that have ever been used, including the unused number 0 and the full-size ones.
+/// The end of the cell numbers that were ever used, at least after number 0 and the full-size
+/// cells.
 static USED_CELLS_END: AtomicUsize = AtomicUsize::new(1 + FULL_SIZE_CELLS);
 /// Words of all cells of fitting size so far.
 static FITTED_WORDS_USED: AtomicUsize = AtomicUsize::new(0);

@@ -74,8 +74,8 @@ fn compile_operand(value: &Value<'_>) -> Vec<u64> {
     }
 }
 
-/// Returns the failure function: for each position, the length of the longest proper prefix that
-/// ends there.
+/// Returns the failure function: for each position, the length of the longest proper prefix of the
+/// text that also ends there.
 fn failure_function(text: &[u32]) -> Vec<u64> {
     let mut out = vec![0; text.len()];
     let mut length = 0;
@@ -89,8 +89,8 @@ fn failure_function(text: &[u32]) -> Vec<u64> {
     out
 }
 
-/// Returns whether a payload filter passes an event: all required filters pass and, if there are
-/// others, one of them does.
+/// Returns whether a payload filter passes an event: of the filters for its id and version, all
+/// required ones pass and, if there are others, one of them does.
 #[inline(never)] // So that the frames of id and name checks do not include its frame.
 pub(super) fn passes(words: CellWords<'_>, at: usize, event: &CallerEvent<'_>) -> bool {
     let (mut has_optional, mut has_passed) = (false, false);

@@ -61,7 +61,7 @@ fn event(id: u16, level: u8, keyword: u64) -> EventDescriptor {
 }
 
 #[test]
-fn every_id_is_found_in_the_largest_list() {
+fn every_listed_id_is_found_and_no_other() {
     for count in [1_usize, 2, 3, 17, 63, 64] {
         let listed: Vec<u16> = (0..count).map(|i| (i * 1021) as u16 ^ 0x00FF).collect();
         for filter_in in [true, false] {
@@ -154,7 +154,7 @@ fn stack_is_captured_if_each_stack_filter_passes() {
 }
 
 #[test]
-fn filters_for_the_provider_are_kept_unchanged() {
+fn filters_for_the_provider_are_kept_and_reject_no_events() {
     let header: Vec<u8> = (0..16).chain([31, 0, 0, 0, 0, 0, 0, 0]).chain([9; 7]).collect();
     let provider_filter = |kind, length: usize| Filter { kind, data: vec![kind as u8; length] };
     let schematized = Filter { kind: EVENT_FILTER_TYPE_SCHEMATIZED, data: header.clone() };
@@ -171,7 +171,7 @@ fn filters_for_the_provider_are_kept_unchanged() {
 }
 
 #[test]
-fn ids_are_checked_before_an_event_is_composed() {
+fn event_enabled_checks_ids_only_if_every_session_has_filters() {
     let (slot, _) = enable(0, vec![id_filter(EVENT_FILTER_TYPE_EVENT_ID, true, &[5])]);
     assert!(slot.is_event_enabled(&event(5, 4, 1)) && !slot.is_event_enabled(&event(6, 4, 1)));
     let of_tracelogging = EventDescriptor { channel: TRACELOGGING_CHANNEL, ..event(6, 4, 1) };

@@ -111,9 +111,9 @@ impl LayerBuilder {
     /// Sets a rule that names separate providers for targets that have none by
     /// [`with_target_provider`](Self::with_target_provider). Their ids are derived from the names.
     ///
-    /// The rule is called once for each target, before its first event or span is written, which
-    /// then waits for the registration. After [`MAX_TARGETS`] targets, and if `name` returns `None`
-    /// or a registration is refused, the layer's own provider is used.
+    /// The rule is usually called once for each target, before its first event or span is written,
+    /// which then waits for the registration. After [`MAX_TARGETS`] targets, and if `name` returns
+    /// `None` or a registration is refused, the layer's own provider is used.
     ///
     /// ```
     /// # use traceweir::layer::LayerBuilder;
@@ -131,8 +131,8 @@ impl LayerBuilder {
 
     /// Registers the providers and creates the layer.
     ///
-    /// Fails with ERROR_INVALID_PARAMETER for names that are empty or contain a NUL, a group
-    /// without a GUID, or more than [`MAX_TARGETS`] targets; and like
+    /// Fails with ERROR_INVALID_PARAMETER for names that are empty or contain a NUL, a null group
+    /// GUID, or more than [`MAX_TARGETS`] targets; and like
     /// [`Provider::register_with_traits`].
     pub fn build<S>(self) -> Result<BuiltLayer<S>>
     where

@@ -26,8 +26,8 @@
 //!     ──▶ its time comes: rebuild, if it still exists              none left: the thread ends
 //! ```
 //!
-//! 1. Until the first rebuild the layer gives no level hint, because `tracing-subscriber` takes the
-//!    hint at the start as the permanent level of the `log` crate.
+//! 1. Until the first rebuild the level hint is TRACE, because `tracing-subscriber` takes the hint
+//!    at the start as the permanent level of the `log` crate.
 //! 2. One thread serves all layers of the process, however many subscribers a program makes and
 //!    drops; the list contains the layers that still exist.
 //! 3. If the thread cannot be started, callsites stay correct and are a little slower.
@@ -75,12 +75,14 @@ impl LayerSubscriber {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).is_some()
     }
 
-    /// Makes all callsites ask again. On return they know of all changes before the call.
+    /// Makes all callsites ask again, so that they learn of all changes before the call. If another
+    /// thread, or this one further up its stack, is rebuilding, that rebuild runs again instead.
     pub(super) fn rebuild(&self) {
         static REQUESTS: AtomicU64 = AtomicU64::new(0);
         static REBUILD_LOCK: Mutex<()> = Mutex::new(());
         REQUESTS.fetch_add(1, Ordering::SeqCst);
-        // Inside a rebuild of this thread: the loop below, further up this stack, runs again.
+        // Inside a rebuild of this thread: the loop below, further up this stack, runs again. While
+        // this thread names a provider, nothing needs a rebuild (`naming`, invariant 4).
         if IS_REBUILDING.try_with(Cell::get).unwrap_or(true) || naming::is_naming() {
             return;
         }

@@ -14,7 +14,8 @@
 //! ```
 //!
 //! A field without a value has no word in the shape. Texts and bytes share the space of an
-//! event: the excess is cut at a character boundary, and a `Debug` implementation is stopped there.
+//! event: the excess is cut (a text between two characters), and a `Debug` implementation is
+//! stopped there.
 //! Space is reserved for the numbers after them.
 
 use std::error::Error;
@@ -210,7 +211,7 @@ impl EventValues {
         self.payload.extend_from_slice(&[0; 2]);
         let start = self.payload.len();
         fill(self);
-        // Below `MAX_PAYLOAD_BYTES`, so that a word holds it.
+        // Below `MAX_PAYLOAD_BYTES`, so that 16 bits hold it.
         let count = u16::try_from(self.payload.len().saturating_sub(start)).unwrap_or(0);
         if let Some(place) = self.payload.get_mut(at..).and_then(<[u8]>::first_chunk_mut) {
             *place = count.to_le_bytes();

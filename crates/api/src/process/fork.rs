@@ -39,7 +39,7 @@ struct ForkPage {
     own_outlets: AtomicU64,
 }
 
-/// Used until the wiped page exists.
+/// Used until the wiped page exists, or always if the system cannot wipe one.
 static STATIC_PAGE: ForkPage = ForkPage {
     ready: AtomicU64::new(0),
     serial: AtomicU32::new(0),

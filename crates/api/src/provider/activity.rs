@@ -1,7 +1,7 @@
 //! Activity ids of threads (EventActivityIdControl).
 //!
 //! ```text
-//!   data1, data2   48 bits: process id and PID namespace, folded
+//!   data1, data2   48 bits: 26 bits of the PID namespace's inode, 22 bits of the process id
 //!   data3          0xE000: a version that no random or time-based UUID has
 //!   data4          64 bits: a counter that starts at the nanoseconds since boot
 //! ```
@@ -74,8 +74,8 @@ fn next_count() -> u64 {
     COUNTER.fetch_add(1, Ordering::Relaxed)
 }
 
-/// Returns 48 bits that distinguish this process from all others that run. Cached by process id,
-/// because a forked child inherits the memory.
+/// Returns 48 bits that distinguish this process from all others of its namespace that run. Cached
+/// by process id, because a forked child inherits the memory.
 fn process_key() -> u64 {
     static KEY: AtomicU64 = AtomicU64::new(0);
     let pid = rustix::process::getpid().as_raw_nonzero().get() as u64;

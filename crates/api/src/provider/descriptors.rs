@@ -1,4 +1,4 @@
-//! Writing from data descriptors, for a façade that C programs call.
+//! Writing from data descriptors, for the C interface.
 //!
 //! `unsafe` is allowed here because C programs describe their data by addresses.
 #![allow(unsafe_code)]
@@ -19,8 +19,8 @@ impl ProviderRef {
     /// or, if the provider has descriptor types, a type of 4 or more, two blocks of one type from 1
     /// to 3, or a time stamp that does not have 8 bytes.
     ///
-    /// This is for a façade: the function is inlined into its caller, and the call stack of the
-    /// event begins at the code that called the façade.
+    /// This is for the C interface: the function is inlined into its caller, and the call stack of
+    /// the event begins at the code that called the C function.
     ///
     /// # Safety
     ///

@@ -63,7 +63,7 @@ fn check_class(class: u32) -> Result<Class> {
         | Class::EventProviderSetTraits
         | Class::EventProviderUseDescriptorType) => Ok(known),
         _ => {
-            let reason = format!("a provider cannot set information class {class}: only 0, 2 and 3 exist");
+            let reason = format!("a provider cannot set information class {class}, only 0, 2 and 3");
             Err(Error::refused(Status::ERROR_NOT_SUPPORTED, reason))
         }
     }

@@ -59,9 +59,9 @@ pub struct EnableNotice<'a> {
 
 /// A function that runs when sessions enable, change or disable the provider or request its state.
 ///
-/// It runs on the library's control thread, except for the call during a registration. Calls for
-/// one registration never overlap. It should be quick and make no controller calls. It may write
-/// events and drop the [`Provider`](crate::Provider).
+/// It usually runs on a thread of the library; the call during a registration runs on the
+/// registering thread. Calls for one registration never overlap. It should be quick and make no
+/// controller calls. It may write events and drop the [`Provider`](crate::Provider).
 pub type EnableCallback = Box<dyn Fn(&EnableNotice<'_>) + Send + Sync>;
 
 /// The exclusive right to call the callback of one registration.
@@ -166,7 +166,7 @@ impl RegistrationSlot {
         }
     }
 
-    /// Calls the callback on the registering thread and lets the control thread call from now on.
+    /// Calls the callback on the registering thread and lets other threads call it from now on.
     pub(crate) fn finish_registering(&self, filter: Option<&Filter>) {
         self.is_registering.store(false, Ordering::SeqCst);
         self.report_changes(Guid::NULL, filter);
@@ -182,8 +182,8 @@ impl RegistrationSlot {
         self.is_registering.load(Ordering::SeqCst)
     }
 
-    /// Lets the control thread call the callback in a forked child, where the registering thread
-    /// does not exist.
+    /// Lets other threads call the callback in a forked child, where the registering thread does
+    /// not exist.
     pub(crate) fn abandon_registering(&self) {
         self.is_registering.store(false, Ordering::SeqCst);
     }
@@ -211,7 +211,7 @@ impl RegistrationSlot {
     }
 
     /// Calls the callback to write the provider's state to the session of an outlet, with the level
-    /// and masks of that session and the filters of the request.
+    /// and masks of that session (of the request if it has none) and the filters of the request.
     pub(crate) fn capture_state(&self, outlet: u8, params: &EnableParams) {
         let requested = CombinedEnable { level: params.level, any: params.match_any, all: params.match_all };
         let enable = self.find_enable(outlet);
@@ -249,8 +249,8 @@ impl RegistrationSlot {
             own_filters: &provider_defined,
         };
         self.call_callback_with(|callback| {
-            // A panic of the application's callback must not end the control thread, on which all
-            // providers of the process depend.
+            // A panic of the application's callback must not end the calling thread: if it is one
+            // of the library, all providers of the process depend on it.
             let _ = catch_unwind(AssertUnwindSafe(|| callback(&notice)));
         });
     }

@@ -12,7 +12,8 @@
 //! ```
 //!
 //! The level is stored as level + 1 and 0 means off, so "may any session want this event" is one
-//! load and one compare. A session with level 0 wants all levels and is stored as 256.
+//! load and one compare. A session with level 0 wants all levels and is stored as 256. `strict` is
+//! 1 if every session ignores events without a keyword.
 //!
 //! Invariants
 //!
@@ -41,7 +42,7 @@ use traceweir_format::spec::enable::{
     EVENT_ENABLE_PROPERTY_SID as SID, EVENT_ENABLE_PROPERTY_SOURCE_CONTAINER_TRACKING as CONTAINER,
     EVENT_ENABLE_PROPERTY_STACK_TRACE as STACK_TRACE, EVENT_ENABLE_PROPERTY_TS_ID as TS_ID,
 };
-use traceweir_format::spec::event::EventDescriptor;
+use traceweir_format::spec::event::{CHANNEL_TRACELOGGING, EventDescriptor};
 use traceweir_format::spec::status::Status;
 use traceweir_transport::message::EnableParams;
 use traceweir_transport::ring::Ticket;
@@ -59,9 +60,6 @@ pub(crate) const MAX_ENABLE_ENTRIES: usize = 32;
 
 /// Enable properties that add extended data items to an event.
 const ITEM_PROPERTIES: u32 = SID | TS_ID | STACK_TRACE | PSM_KEY | START_KEY | EVENT_KEY | CONTAINER;
-
-/// The channel of TraceLogging events.
-const TRACELOGGING_CHANNEL: u8 = 11;
 
 /// The reason that a session gets when all entries of a registration are in use.
 const TOO_MANY_SESSIONS: &str = "the provider is enabled by too many sessions in this process";
@@ -261,7 +259,7 @@ impl RegistrationSlot {
             enable.accepts(event.level, event.keyword)
                 && (!enable.is_filtered || filter::id_passes(enable.filters.cell, event.id))
         };
-        event.channel == TRACELOGGING_CHANNEL || self.session_enables().any(may_pass)
+        event.channel == CHANNEL_TRACELOGGING || self.session_enables().any(may_pass)
     }
 
     /// Checks the filters if every session has some. Returns the cell of the only session's filters

@@ -26,7 +26,7 @@ pub struct Input {
     pub(super) header_records: Vec<Vec<u8>>,
     /// Union of the loss flags of all buffers.
     pub(super) loss_flags: u16,
-    /// Size of the largest uncompressed buffer in the file.
+    /// Bytes that the largest buffer takes in the file; for a live session, its buffer size.
     pub(super) largest_buffer_bytes: u32,
     /// Number of processors with events, as far as known in advance.
     pub(super) processors: usize,
@@ -88,7 +88,7 @@ fn read_header_records<R: ReadAt>(trace: &etl::Trace<R>) -> Result<Vec<Vec<u8>>>
             header_records.push(record.bytes().to_vec());
         }
         if header_records.len() > MAX_HEADER_RECORDS {
-            // So many records are events, and are delivered as events.
+            // More records than a header has: these are events, and are delivered as events.
             return Ok(Vec::new());
         }
     }

@@ -10,8 +10,9 @@
 //! 1. A converted stamp is the first of its 100 ns in the output's clock, or the previous stamp of
 //!    the processor if that has the same wall time: so events in wall-time order are in stamp
 //!    order, and no stamp of another input is changed.
-//! 2. Memory: a buffer for each processor that has events, 256 MiB at most. Buffers have the size
-//!    of the inputs' largest, up to 1 MiB, or less if very many processors have events.
+//! 2. Memory: a buffer for each processor that has events. By default these take at most 256 MiB
+//!    and have the size of the inputs' largest, up to 1 MiB, or less if very many processors have
+//!    events.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -171,8 +172,9 @@ impl Output {
         PartialFile::check(path, paths).map(drop)
     }
 
-    /// Writes a record of an input unchanged. Skips log-file headers, names of systems other than
-    /// the header's, and records that the header buffer has already.
+    /// Writes a record of an input, unchanged except for the conversions that [`relog`](super)
+    /// lists. Skips log-file headers, names of systems other than the header's, and records that
+    /// the header buffer has already.
     pub fn keep_record(&mut self, input: usize, record: &Record<'_>) -> Result<()> {
         if is_log_file_header(record) || self.is_folded(input, record) {
             self.summary.folded = self.summary.folded.saturating_add(1);
@@ -280,7 +282,6 @@ impl Output {
         Ok(self.writer.flag_loss(0, flag)?)
     }
 
-    /// Records the time of the last event.
     pub(super) fn set_current_time(&mut self, time: FileTime) {
         self.current_time = time;
     }

@@ -27,19 +27,19 @@ use traceweir_transport::message;
 pub struct Filter(message::Filter);
 
 impl Filter {
-    /// Takes only events with these ids; at most 64.
+    /// Takes, of the manifest events, only those with these ids; at most 64.
     #[must_use]
     pub fn event_ids(ids: &[u16]) -> Self {
         Self::from_parts(EVENT_FILTER_TYPE_EVENT_ID, encode::event_ids(true, ids))
     }
 
-    /// Takes all events except those with these ids; at most 64.
+    /// Takes all events except manifest events with these ids; at most 64.
     #[must_use]
     pub fn except_event_ids(ids: &[u16]) -> Self {
         Self::from_parts(EVENT_FILTER_TYPE_EVENT_ID, encode::event_ids(false, ids))
     }
 
-    /// Takes only self-describing events with these names.
+    /// Takes, of the self-describing events, only those with these names.
     #[must_use]
     pub fn event_names(names: &[&str]) -> Self {
         Self::from_parts(EVENT_FILTER_TYPE_EVENT_NAME, encode::event_names(Gate::default(), true, names))
@@ -69,13 +69,15 @@ impl Filter {
         Self::from_parts(EVENT_FILTER_TYPE_CONTAINER, encode::name_list(names))
     }
 
-    /// Adds call stacks only to events with these ids, if the enable adds stacks.
+    /// Adds call stacks, of the manifest events, only to those with these ids, if the enable adds
+    /// stacks.
     #[must_use]
     pub fn stacks_of_event_ids(ids: &[u16]) -> Self {
         Self::from_parts(EVENT_FILTER_TYPE_STACKWALK, encode::event_ids(true, ids))
     }
 
-    /// Adds call stacks only to events with these names, if the enable adds stacks.
+    /// Adds call stacks, of the self-describing events, only to those with these names, if the
+    /// enable adds stacks.
     #[must_use]
     pub fn stacks_of_event_names(names: &[&str]) -> Self {
         let data = encode::event_names(Gate::default(), true, names);
@@ -102,12 +104,10 @@ impl Filter {
         &self.0.data
     }
 
-    /// Returns the filter as control messages contain it.
     pub(super) fn into_message(self) -> message::Filter {
         self.0
     }
 
-    /// Converts a filter in a control message.
     pub(super) fn from_message(filter: message::Filter) -> Self {
         Self(filter)
     }

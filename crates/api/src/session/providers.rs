@@ -79,7 +79,6 @@ impl Controller {
 }
 
 impl ProviderInfo {
-    /// Converts a provider in a control message.
     fn from_message(entry: ProviderEntry) -> Self {
         let convert = |all: Vec<EnableEntry>| all.into_iter().map(ProviderEnable::from_message).collect();
         Self {
@@ -97,7 +96,6 @@ impl ProviderInfo {
 }
 
 impl ProviderEnable {
-    /// Converts an enable in a control message.
     fn from_message(entry: EnableEntry) -> Self {
         Self {
             session: SessionId::new(entry.session),

@@ -45,8 +45,8 @@ pub struct SessionSummary {
     pub low_latency: bool,
     /// Events collected into buffers.
     pub events: u64,
-    /// Events lost before they reached the session's buffers, or with buffers that could not be
-    /// written.
+    /// Events lost before they reached the session's buffers, with buffers that could not be
+    /// written, or in parts of the log file that another process truncated or overwrote.
     pub events_lost: u64,
     /// The lost events by cause.
     pub lost: LostEvents,
@@ -115,7 +115,6 @@ impl LostEvents {
 }
 
 impl SessionSummary {
-    /// Converts the state of a session in a control message.
     pub(super) fn from_message(properties: Properties) -> Self {
         let config = properties.config;
         let mode = LogFileMode::new(config.log_file_mode);

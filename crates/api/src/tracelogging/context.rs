@@ -2,7 +2,7 @@
 //! registration.
 //!
 //! ```text
-//!   level + 1 │ is_changing │ any │ all │ registration
+//!   level + 1 │ any │ all │ is_changing │ registration
 //!     level + 1 is 0 while disabled, 256 if a session wants all levels
 //! ```
 //!

@@ -103,7 +103,6 @@ struct TypedBlocks<'a> {
 }
 
 impl<'a> TypedBlocks<'a> {
-    /// Adds a block.
     // A separate function, so that the loop over the payload stays small.
     #[cold]
     fn add(&mut self, kind: u8, bytes: &'a [u8]) -> Result<(), WriteError> {
@@ -200,8 +199,8 @@ pub(crate) unsafe fn write_descriptors(
     super::write_with_options(slot, &CallerEvent { metadata, blocks: payload, is_mixed, ..event }, &options)
 }
 
-/// Writes an event that a C program passes to EventWriteTransfer, for a façade, if it is a usual
-/// event.
+/// Writes an event that a C program passes to EventWriteTransfer, if it is a usual event
+/// (`straight::UsualEvent`).
 ///
 /// Returns whether the event was written. Otherwise the caller uses the general path, which checks
 /// everything again.
@@ -255,7 +254,8 @@ pub unsafe fn try_straight(
     UsualEvent { descriptor, flags: 0, metadata, activity, payload }.try_write(&target)
 }
 
-/// Writes an event of the TraceLogging macros of C, for a façade, if it is a usual event.
+/// Writes an event of the TraceLogging macros of C, if it is a usual event
+/// (`straight::UsualEvent`).
 ///
 /// Descriptor and metadata are constants of the program, there are no activity ids, and the
 /// provider's metadata come with the registration.
@@ -279,8 +279,8 @@ pub unsafe fn try_straight_described(
     if count as usize > MAX_BLOCKS || !slot.has_traits() {
         return false;
     }
-    // SAFETY: the caller promises that all three are valid, for so many bytes and elements; a
-    // descriptor as bytes needs no alignment.
+    // SAFETY: the caller promises that all three are valid, for `metadata_bytes` bytes and `count`
+    // elements; a descriptor as bytes needs no alignment.
     let (descriptor, metadata, blocks) = unsafe {
         (
             &*descriptor.cast::<[u8; 16]>(),
@@ -392,7 +392,7 @@ mod tests {
     }
 
     #[test]
-    fn unknown_and_repeated_types_are_refused() {
+    fn invalid_typed_blocks_are_refused() {
         for kind in [4, 5, 128, 255] {
             assert_eq!(sort_blocks(&[block(kind, b"x")], true), REFUSED, "{kind}");
         }

@@ -1,5 +1,5 @@
-//! Step 3: an event for several sessions, for one that requests additional data, or of a rarer
-//! kind.
+//! Step 3 of a write (see `write`): an event for several sessions, for one that requests additional
+//! data, or of a rarer kind.
 //!
 //! ```text
 //!   choose  by level, keyword, exclusion, in-private flag and filters     ──▶ chosen sessions
@@ -66,6 +66,7 @@ pub(super) fn deliver(
         EventWriter::Thread(thread) => thread,
         EventWriter::Forked(inherited) => handle_forked_child(slot, event, inherited)?,
     };
+    // Its address is in the frame of the function that was called to write.
     let mark = 0_u8;
     let mut delivery = EventDelivery::new(RecordSource { slot, event, options, thread });
     delivery.choose_sessions(passed_cell);
@@ -283,8 +284,8 @@ pub(super) fn count_lost_in_all(slot: &RegistrationSlot, event: &CallerEvent<'_>
 
 /// Handles a write in a forked child that has not registered again.
 ///
-/// The parent's sessions that want the event count it as lost. A registration with sessions of the
-/// child writes to those.
+/// If sessions of the parent want the event, they count it as lost, and nothing is written.
+/// Otherwise the event is written to the sessions of the child.
 #[cold]
 fn handle_forked_child(
     slot: &RegistrationSlot,

@@ -1,5 +1,5 @@
-//! Step 2: the usual event, for one session that requests no extended data items, goes straight
-//! from the memory that holds its pieces into the ring.
+//! Step 2 of a write (see `write`): the usual event, for one session that requests no extended data
+//! items, goes straight from the memory that holds its pieces into the ring.
 //!
 //! ```text
 //!   registration   provider │ traits, as an item                          ┐

@@ -42,7 +42,7 @@ pub(crate) fn write_string(
     super::write(slot, &CallerEvent { flags, ..CallerEvent::new(&descriptor, &[data]) })
 }
 
-/// Like [`write_string`], for UTF-16 text from a façade whose function calls this.
+/// Like [`write_string`], for UTF-16 text from a function of the C interface.
 #[inline(never)]
 pub(crate) fn write_wide_string(
     slot: &RegistrationSlot,

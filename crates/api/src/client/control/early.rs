@@ -1,10 +1,10 @@
 //! Registrations that do not wait for a busy daemon.
 //!
 //! ```text
-//!   connect ─▶ the daemon's file lists its enables ─▶ regions created here, entries filled, events
-//!              written
+//!   connect ─▶ the daemon's file lists its enables ─▶ regions created here
 //!           ─▶ Hello, Region + memory, Register: they wait in the connection
-//!   traits  ─▶ the file lists enables by name or group ─▶ the same, Region + memory, SetTraits
+//!           ─▶ entries filled, events written
+//!   traits  ─▶ the file lists enables by name or group ─▶ the same, with SetTraits for Register
 //!   daemon  ─▶ Welcome, Region + wake (the memory is taken), Enable, Registered
 //! ```
 //!
@@ -31,7 +31,7 @@ use crate::registration::{Handle, provider_filter};
 impl ControlThread {
     /// Creates the regions, unless they exist, of the sessions for which the daemon's file enables
     /// a registration with these traits, and queues them for the daemon before the request. Returns
-    /// the enables of those sessions.
+    /// the enables of those sessions. Skips sessions that have the registration enabled already.
     pub(super) fn prepare_early_enables(
         &mut self,
         index: usize,
@@ -80,7 +80,7 @@ impl ControlThread {
     }
 
     /// Reverts early enables that a daemon has not confirmed when it answers a registration or its
-    /// traits.
+    /// traits, and drops offered regions that no request needs any more.
     pub(super) fn revert_early_enables(&mut self, index: usize, answered: PendingRequest) {
         let peer = &mut self.peers[index];
         let (owner, registration) = (SessionOwner::Peer(peer.id), answered.registration());
@@ -157,8 +157,8 @@ impl SharedState {
 }
 
 impl EarlyEnable {
-    /// Returns whether the daemon's enable equals the enable in its file, which the callback already
-    /// got.
+    /// Returns whether the daemon's enable equals, except for its source, the enable in its file,
+    /// which the callback already got.
     pub(super) fn is_confirmed_by(&self, params: &EnableParams) -> bool {
         let without_source = |params: &EnableParams| EnableParams {
             property: params.property & !GROUP,

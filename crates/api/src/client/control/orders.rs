@@ -103,8 +103,8 @@ impl ControlThread {
                 }
             }
             Message::CloseSession { order, session } => self.close_session(index, order, session),
-            Message::PrivateStart { order, session, starter, config } => {
-                self.start_private_session(index, order, session, starter, &config);
+            Message::PrivateStart { order, session, starter: user, config } => {
+                self.start_private_session(index, order, session, user, &config);
             }
             Message::PrivateControl { order, session, user, control } => {
                 self.control_private_session(index, order, session, user, control);
@@ -125,7 +125,7 @@ impl ControlThread {
             .late_registrations
             .retain(|late| late.registration != registration || (late.peer != id && late.peer != UNSENT));
         drop(shared);
-        self.client.changed.notify_all();
+        self.client.state_changed.notify_all();
     }
 
     fn acknowledge(&mut self, index: usize, order: u32) {
@@ -285,7 +285,7 @@ impl ControlThread {
         self.run_callbacks(closed.changed, Guid::NULL, None);
     }
 
-    /// Ends the sessions of a daemon that is gone.
+    /// Ends the sessions of a daemon whose connection has ended.
     pub(super) fn end_sessions_of_peer(&self, peer: u64) {
         let owner = SessionOwner::Peer(peer);
         let closed = self.client.end_sessions(|open| open.owner == owner);

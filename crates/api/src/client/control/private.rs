@@ -76,12 +76,12 @@ impl ControlThread {
         index: usize,
         order: u32,
         session: u64,
-        starter: u32,
+        starting_user: u32,
         config: &SessionConfig,
     ) {
         let target = self.reply_target(index, order, session);
         let daemon = self.daemon_credentials(index);
-        let outcome = self.begin_private_session(target, &daemon, starter, config);
+        let outcome = self.begin_private_session(target, &daemon, starting_user, config);
         self.peers[index].queue(target.make_reply(outcome));
     }
 
@@ -89,12 +89,12 @@ impl ControlThread {
         &mut self,
         target: ReplyTarget,
         daemon: &DaemonCredentials,
-        starter: u32,
+        starting_user: u32,
         config: &SessionConfig,
     ) -> Result<Properties> {
         let is_running = self.find_member(target).is_some();
         // Rights are checked on the thread that opens the file.
-        daemon.check(starter)?;
+        daemon.check(starting_user)?;
         if is_running {
             let reason = "this process runs the private session already";
             return Err(Error::refused(Status::ERROR_ALREADY_EXISTS, reason));

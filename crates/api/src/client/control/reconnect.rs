@@ -68,7 +68,8 @@ impl ReconnectSchedule {
         self.schedule(folder, RECONNECT_AFTER_CLOSE_INTERVAL);
     }
 
-    /// Schedules an attempt for a folder whose daemon lacked resources for this process.
+    /// Schedules an attempt for a folder whose daemon may run, but could not be reached or lacked
+    /// resources for this process.
     pub(super) fn schedule_after_failure(&mut self, folder: usize) {
         let before =
             self.failures.iter().find(|(other, _)| *other == folder).map_or(0, |(_, failures)| *failures);
@@ -166,7 +167,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn attempts_after_failures_become_rare_and_end_with_a_welcome() {
+    fn delays_grow_with_failures_until_cancelled() {
         for random in [0, 77, u64::MAX] {
             let delays: Vec<Duration> =
                 (1..40).map(|failures| delay_after_failures(failures, random)).collect();

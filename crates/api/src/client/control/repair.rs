@@ -25,7 +25,7 @@ use crate::client::link::DaemonFolder;
 use crate::process;
 use crate::process::outlets::SessionOwner;
 
-/// The interval at which unused descriptors are checked.
+/// The interval at which an idle control thread checks its descriptors.
 const DESCRIPTOR_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Maximum number of remembered sessions; some end and never come back.

@@ -58,7 +58,8 @@ impl Client {
     /// Sends a private session the modules of the selected registrations that it has enabled,
     /// except registrations that send their module to all sessions.
     pub(crate) fn send_modules(&self, session: u64, is_selected: impl Fn(&Handle) -> bool) {
-        let Some(outlet) = self.find_outlet(session) else { return };
+        let outlet = self.lock().outlets.find(SessionOwner::Private, session).map(|open| open.outlet);
+        let Some(outlet) = outlet else { return };
         let is_missing = |handle: &Handle| {
             !handle.slot().is_module_tracked() && handle.slot().find_enable(outlet).is_some()
         };
@@ -70,10 +71,6 @@ impl Client {
                 handle.slot().send_module_to(open.outlet, &module);
             }
         }
-    }
-
-    fn find_outlet(&self, session: u64) -> Option<u8> {
-        self.lock().outlets.find(SessionOwner::Private, session).map(|open| open.outlet)
     }
 
     /// Sends the module of a new registration to all private sessions that track binaries and

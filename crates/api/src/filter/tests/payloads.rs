@@ -224,7 +224,7 @@ proptest! {
     }
 
     #[test]
-    fn arbitrary_blob_and_payload_are_harmless(
+    fn damaged_filter_and_arbitrary_payload_are_harmless(
         at in 0_usize..400, value: u8, payload in prop::collection::vec(any::<u8>(), 0..200),
     ) {
         let mut event = FilteredEvent::new(7, 1, true);

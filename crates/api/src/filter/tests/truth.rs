@@ -35,8 +35,8 @@
 //! every pair of masks they are applied to a slot that had other sessions, in the other order.
 //!
 //! Daemons select processes (process ids, names of programs, packages, applications, containers):
-//! `tests/provider/scopes.rs` tests this end to end, with registrations after the enable, and
-//! `traceweir_daemon::filter::truth` for every pair of scopes.
+//! `crates/api/tests/provider/scopes.rs` tests this end to end, with registrations after the
+//! enable, and `crates/daemon/src/registry/tests/scopes.rs` for every pair of scopes.
 
 mod rules;
 mod table;
@@ -156,7 +156,8 @@ fn with_and_without_schematized(rules: RuleParams) -> [RuleParams; 2] {
     [RuleParams { has_schematized: true, ..rules.clone() }, rules]
 }
 
-/// Returns a session that takes everything, and one that takes only the first event of its class.
+/// Returns a session that takes everything, and one that takes only the first two of
+/// [`class_events`].
 fn session_classes() -> [RuleParams; 2] {
     [
         RuleParams::default(),
@@ -164,7 +165,8 @@ fn session_classes() -> [RuleParams; 2] {
     ]
 }
 
-/// Returns events that both take, and that the second rejects by level, by masks, by keyword 0.
+/// Returns events that both [`session_classes`] take, and that the second rejects by level, by
+/// masks, by keyword 0.
 fn class_events() -> Vec<TestEvent> {
     let mut all = Vec::new();
     for (level, keyword) in [(1, 1), (5, 1), (1, 2), (1, 0)] {

@@ -67,7 +67,7 @@ fn parameters_of_two_sessions_are_combined() {
 }
 
 #[test]
-fn repeated_enable_changes_nothing_but_new_filters_do() {
+fn repeated_enable_is_no_change_unless_filters_differ() {
     let slot = RegistrationSlot::new();
     let mut enable_params = params(3, 1, 4);
     assert_eq!(slot.enable_session(0, Ticket(1), &enable_params), EnableChange::Changed);

@@ -12,7 +12,8 @@
 //! The first capture of a thread finds the bounds, which costs some tens of microseconds, and
 //! caches them for the thread, whose own stack stays as long as it lives. The signal stack is
 //! queried each time (one system call). A stack that the program allocated (coroutines) may be
-//! freed at any time and is not cached: only the page that is known to be in use is read.
+//! freed at any time: its cached bounds only save the next search, and only the pages in use are
+//! read directly.
 //!
 //! Only two ranges are certain to be mapped and are read directly: `[stack]`, which the kernel
 //! never merges with a neighbour, and the pages from the stack pointer to this library's own
@@ -132,10 +133,10 @@ impl<'w> Readable<'w> {
     #[inline(never)]
     fn for_other_stack(sp: usize, inside: usize, caller: usize, work: &'w mut WorkBuffer) -> Self {
         let signal = signal_stack().filter(|stack| stack.contains(&sp));
-        let foreign = OTHER_STACK.get();
-        let is_known_foreign = foreign.0 <= sp && sp < foreign.1;
+        let (other_start, other_end) = OTHER_STACK.get();
+        let is_in_known_other = (other_start..other_end).contains(&sp);
         let is_own_known = !OWN_STACK.with(OwnStackBounds::get).0.is_empty();
-        if !is_known_foreign && (signal.is_none() || !is_own_known) {
+        if !is_in_known_other && (signal.is_none() || !is_own_known) {
             cache_stack_bounds(sp, work.bytes());
         }
         if let Some((certain, uncertain)) = split_own_stack(sp, inside) {
@@ -252,7 +253,8 @@ fn signal_stack() -> Option<Range<usize>> {
     (stack.ss_flags & libc::SS_DISABLE == 0).then(|| start..start.saturating_add(stack.ss_size))
 }
 
-/// Finds and caches the bounds of the thread's own stack, or of the other stack that `sp` is in.
+/// Finds and caches the bounds of the thread's own stack and, if `sp` is in another stack, of the
+/// mapping around `sp`.
 fn cache_stack_bounds(sp: usize, chunk: &mut [u8]) {
     let thread = thread_pointer();
     let (mut own_stack, mut first_stack, mut around_sp) = (None, None, None);

@@ -215,8 +215,9 @@ impl MappedObject {
 
     /// Returns the address of the FDE of a function.
     ///
-    /// Header of the table: version 1, encodings, then pairs of function and FDE, both as 32 bits
-    /// from the header on, in order.
+    /// Header of the table: version 1, three encodings, the address of .eh_frame and the number of
+    /// entries. The entries are pairs of function and FDE, both as 32 bits from the header on, in
+    /// order.
     #[inline(never)]
     fn find_fde(&self, pc: usize) -> Option<usize> {
         let mut header = self.mapped.seek(self.table)?;
@@ -268,8 +269,8 @@ mod tests {
     }
 
     #[test]
-    fn functions_of_all_objects_have_rules() {
-        let this_function = functions_of_all_objects_have_rules as fn() as usize;
+    fn functions_of_program_and_c_library_have_rules() {
+        let this_function = functions_of_program_and_c_library_have_rules as fn() as usize;
         // At its first instruction a function has nothing but its return address.
         #[cfg(target_arch = "x86_64")]
         assert_eq!(

@@ -44,7 +44,7 @@ pub(super) struct TestEvent {
 }
 
 impl RuleParams {
-    /// "pass = is_level_accepted && is_keyword_accepted", and "all filters must pass".
+    /// Level, keyword and all filters must pass.
     pub(super) fn gets_event(&self, e: &TestEvent) -> bool {
         self.accepts(e)
             && passes_ids(self.ids.as_ref(), e)
@@ -52,8 +52,7 @@ impl RuleParams {
             && self.passes_payload(e)
     }
 
-    /// "without it no stacks at all. With several stack filters, a stack is taken only if each
-    /// passes".
+    /// Without the property there are no stacks. Of several stack filters, each must pass.
     pub(super) fn gets_stack(&self, e: &TestEvent) -> bool {
         self.gets_event(e)
             && self.wants_stacks
@@ -83,7 +82,7 @@ impl RuleParams {
     }
 }
 
-/// "only the listed ids; false: all but"; "ignored for TraceLogging".
+/// The listed ids pass or, with `false`, all others. TraceLogging events always pass.
 fn passes_ids(filter: Option<&Ids>, e: &TestEvent) -> bool {
     match filter {
         Some((ids, filter_in)) if !e.is_tracelogging => ids.contains(&ID) == *filter_in,
@@ -91,8 +90,8 @@ fn passes_ids(filter: Option<&Ids>, e: &TestEvent) -> bool {
     }
 }
 
-/// "The level/keyword part limits which events the name test looks at; events outside it are not
-/// affected."
+/// The listed names pass or, with `false`, all others. Manifest events always pass, as do events
+/// outside the filter's level/keyword part.
 fn passes_names(filter: Option<&Names>, e: &TestEvent) -> bool {
     match filter {
         Some((names, filter_in, part)) if e.is_tracelogging && is_in(*part, e) => {
@@ -102,14 +101,15 @@ fn passes_names(filter: Option<&Names>, e: &TestEvent) -> bool {
     }
 }
 
-/// "MatchAllKeyword is unused when MatchAnyKeyword is 0."
+/// The all-mask is unused if the any-mask is 0.
 fn is_in((any, all, level): Part, e: &TestEvent) -> bool {
     let is_level_accepted = level == 0 || e.level <= level;
     is_level_accepted && (any == 0 || e.keyword == 0 || (e.keyword & any != 0 && e.keyword & all == all))
 }
 
-/// "Level = maximum over sessions; Any = OR; All = AND", where 0 counts as everything; keyword 0 is
-/// off "with IGNORE_KEYWORD_0 on every session".
+/// The parameters of all sessions together: the highest level, the union of the any-masks and the
+/// intersection of the all-masks, where a level or any-mask of 0 counts as everything. Keyword 0 is
+/// rejected if every session has IGNORE_KEYWORD_0.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct CombinedRules {
     level: Option<u8>,
@@ -128,7 +128,6 @@ impl CombinedRules {
         }
     }
 
-    /// The enabled test "on the combined values".
     pub(super) fn is_enabled(&self, e: &TestEvent) -> bool {
         let is_keyword_accepted = match e.keyword {
             0 => !self.is_strict,
@@ -138,7 +137,7 @@ impl CombinedRules {
     }
 }
 
-/// Like `enabled`, and "also looks at id filters" if every session has filters.
+/// Like [`CombinedRules::is_enabled`], but also checks id filters if every session has filters.
 pub(super) fn is_event_enabled(sessions: &[&RuleParams], e: &TestEvent) -> bool {
     let passes_by_id = sessions.iter().any(|s| s.accepts(e) && passes_ids(s.ids.as_ref(), e));
     let all_are_filtered = sessions.iter().all(|s| s.is_filtered());
