@@ -43,8 +43,8 @@ fn several_traces_are_merged_by_time_whatever_their_clocks() {
     let events = weir(["dump", "--format", "jsonl", arg(&second), arg(&first)]).expect(0).json();
     let times: Vec<_> = events.iter().map(|e| e["ms"].as_f64().unwrap()).collect();
     assert_eq!(times, [0.0, 0.1, 0.125, 0.175, 0.2, 0.225, 0.275, 0.3, 0.325, 0.375, 0.4, 0.5]);
-    let stamps: Vec<_> = events.iter().map(|e| e["time"].as_str().unwrap()).collect();
-    assert!(stamps.is_sorted(), "{stamps:?}");
+    let wall_times: Vec<_> = events.iter().map(|e| e["time"].as_str().unwrap()).collect();
+    assert!(wall_times.is_sorted(), "{wall_times:?}");
 }
 
 #[test]

@@ -36,7 +36,7 @@ struct SimulatedTimes {
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum ThreadState {
-    /// The thread has not left a processor yet.
+    /// No switch has named the thread yet.
     Unknown,
     Running,
     Waiting,
@@ -76,8 +76,8 @@ fn random_ticks() -> impl Strategy<Value = Vec<Tick>> {
     proptest::collection::vec(proptest::option::weighted(0.4, action), 0..300)
 }
 
-/// Simulates the ticks, writes the events of a kernel, and counts times in the window from `from`
-/// (inclusive) to `to` (exclusive).
+/// Simulates the ticks, writes the events of a kernel, and counts the time between `from` and `to`;
+/// events at both ends are inside.
 #[allow(clippy::too_many_lines)] // The steps of one tick in their order.
 fn simulate(ticks: &[Tick], (from, to): (i64, i64), trace: &mut TraceBuilder) -> SimulatedTimes {
     let mut simulated = SimulatedTimes::default();

@@ -33,7 +33,7 @@ pub(crate) enum Occurrence {
     Ready { thread: u32 },
     /// A disk operation completed.
     Transfer(Transfer),
-    /// An event that was selected by name.
+    /// An event that was selected by name or id.
     Chosen { pid: u32, thread: u32 },
 }
 

@@ -36,7 +36,7 @@ pub(crate) struct NeededEvents {
     pub(crate) samples: bool,
     pub(crate) switches: bool,
     pub(crate) transfers: bool,
-    /// Events by name or id.
+    /// Events by name or id. If there are any, the report gets no other events.
     pub(crate) events: Vec<String>,
 }
 
@@ -149,8 +149,8 @@ impl Analysis {
         self.window.overlap_ns(0, end_ns)
     }
 
-    /// Returns the number of buffers in the files and the number that the headers count, if a file
-    /// is truncated.
+    /// Returns the number of buffers in the truncated files and the number that their headers count;
+    /// `None` if no file is truncated.
     pub(crate) fn missing_buffers(&self) -> Option<(u64, u64)> {
         let all = self.traces.inputs.iter().filter_map(|input| input.trace.missing_buffers());
         all.map(|(written, present)| (present, written))
@@ -351,7 +351,7 @@ impl RecordConverter<'_> {
         }))
     }
 
-    /// Converts an event that was selected by name, with the thread that the event concerns.
+    /// Converts an event that was selected by name or id, with the thread that the event concerns.
     fn convert_chosen_event(
         &mut self,
         file: usize,

@@ -47,7 +47,7 @@ fn relative_path(path: &str) -> Option<PathBuf> {
     (!clean.as_os_str().is_empty()).then_some(clean)
 }
 
-/// Returns a name if it is not empty and names no folder.
+/// Returns a name if it is a plain file name, without a folder.
 fn check_plain_name(name: &str) -> Option<&str> {
     let is_plain = !name.is_empty() && name != "." && name != ".." && !name.contains(['/', '\0']);
     is_plain.then_some(name)
@@ -71,7 +71,7 @@ pub(super) fn list_programs(options: &SymbolOptions, path: &str) -> Vec<SymbolFi
     all
 }
 
-/// Returns programs in caches, by their build id.
+/// Returns programs in caches and named folders, by their build id.
 pub(super) fn list_executables(options: &SymbolOptions, build_id: &[u8]) -> Vec<SymbolFile> {
     let id = format_hex(build_id);
     let folders = list_caches(options).into_iter().chain(options.paths.iter().cloned());
