@@ -79,11 +79,11 @@ fn archives_that_expand_too_much_are_refused() {
     let gz = write_file(&folder, "bomb.etl.gz", &gzip_compress(&zeros));
     let one_member = write_file(&folder, "one.etl.zip", &zip_archive(&[("bomb.etl", &zeros)]));
     // Neither member alone exceeds the limit.
-    let half_of_limit = five_events_before(&zeros[..40 << 20]);
+    let below_limit = five_events_before(&zeros[..40 << 20]);
     let two_members = write_file(
         &folder,
         "two.etl.zip",
-        &zip_archive(&[("a.etl", &half_of_limit), ("b.etl", &half_of_limit)]),
+        &zip_archive(&[("a.etl", &below_limit), ("b.etl", &below_limit)]),
     );
     for bomb in [&gz, &one_member, &two_members] {
         let run = weir(["info", arg(bomb)]).expect(1);

@@ -84,7 +84,7 @@ const BUILD_ID: &str = "00112233445566778899aabbccddeeff01020304";
 const PROCESS: u32 = 4242;
 
 fn build_id() -> Vec<u8> {
-    (0..20).map(|at| u8::from_str_radix(&BUILD_ID[at * 2..at * 2 + 2], 16).unwrap()).collect()
+    (0..20).map(|index| u8::from_str_radix(&BUILD_ID[index * 2..index * 2 + 2], 16).unwrap()).collect()
 }
 
 #[track_caller]

@@ -27,7 +27,7 @@ struct SimulatedTimes {
     times: BTreeMap<u32, [u64; 3]>,
     /// Microseconds from ready to running after waits, by thread.
     latencies: BTreeMap<u32, Vec<u64>>,
-    /// Microseconds of waiting and of being ready afterwards, by stack number.
+    /// Microseconds of waiting and of being ready afterwards, by the program's frame in the stack.
     blocked: BTreeMap<u64, u64>,
     /// Busy and idle microseconds by processor.
     processors: BTreeMap<u16, [u64; 2]>,
@@ -54,6 +54,7 @@ struct SimulatedThread {
     running: u64,
     waiting: u64,
     ready: u64,
+    /// Offset of the program's frame in the stack.
     stack: u64,
 }
 

@@ -25,8 +25,8 @@
 //!                 ──print──▶ text that parses to an equal request
 //! ```
 //!
-//! 1. Between quotes, characters have no special meaning, except that commas and semicolons separate
-//!    a list; a backslash there removes the special meaning of the next character.
+//! 1. Between quotes, characters have no special meaning, except that commas and semicolons
+//!    separate a list; a backslash there removes the special meaning of the next character.
 //! 2. After an option with numbers, a comma continues the list while numbers follow. After an
 //!    option with names, a comma is an error, because it could begin a name or another provider.
 //! 3. An error shows its position.

@@ -107,8 +107,8 @@ impl DebugId {
 
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct LoadedImage {
-    /// When the image was loaded. If that is unknown: when the previous process of the pid ended, or
-    /// `i64::MIN`.
+    /// When the image was loaded. If that is unknown: when the previous process of the pid ended,
+    /// or `i64::MIN`.
     loaded_at: i64,
     pub(crate) size: u64,
     pub(crate) path: Arc<str>,

@@ -15,7 +15,7 @@ pub(crate) struct ReportEvent {
     pub(crate) stamp: i64,
     /// Nanoseconds since the first trace began.
     pub(crate) time_ns: i64,
-    pub(crate) what: Occurrence,
+    pub(crate) occurrence: Occurrence,
 }
 
 /// The content of a [`ReportEvent`].
@@ -48,5 +48,5 @@ pub(crate) struct Transfer {
     pub(crate) thread: Option<u32>,
     /// The process in the header, for versions that contain no thread.
     pub(crate) pid: u32,
-    pub(crate) file: Option<Arc<str>>,
+    pub(crate) file_name: Option<Arc<str>>,
 }

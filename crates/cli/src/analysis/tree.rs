@@ -165,8 +165,8 @@ impl StackTree {
         totals
     }
 
-    /// Returns the root and the `max_nodes` heaviest nodes below it, parents first, and the number of
-    /// other nodes. The other children of a node are merged into one `(other)` at the end. Nodes
+    /// Returns the root and the `max_nodes` heaviest nodes below it, parents first, and the number
+    /// of other nodes. The other children of a node are merged into one `(other)` at the end. Nodes
     /// without weight are left out.
     pub(crate) fn heaviest_nodes(&self, max_nodes: usize) -> (Vec<ShownNode>, usize) {
         let totals = self.total_weights();

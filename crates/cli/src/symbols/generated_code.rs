@@ -33,7 +33,7 @@ pub(super) struct GeneratedCode {
 }
 
 impl GeneratedCode {
-    /// Returns the function at an address of a process. `user` is the user of the process, if known.
+    /// Returns the function at an address of a process, which belongs to `user`, if known.
     pub(super) fn find_frame(
         &mut self,
         options: &SymbolOptions,

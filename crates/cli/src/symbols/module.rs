@@ -35,7 +35,7 @@ pub(super) fn file_name_of(path: &str) -> Arc<str> {
 }
 
 impl ModuleSymbols {
-    /// Loads the symbols of a file. Without a build id, the file must have at least `min_size` bytes.
+    /// Loads the symbols of a file. Without a build id, its size must be at least `min_size`.
     pub(super) fn load(
         options: &SymbolOptions,
         (path, id): &ModuleKey,

@@ -2,11 +2,12 @@
 //!
 //! ```text
 //!   program      its path in the trace (open_program) · PATH/its/path · PATH/name
-//!                by build id: PATH/ID/executable
+//!                by build id   in debuginfod's cache and in PATH: ID/executable
 //!   debug file   by build id   /usr/lib/debug/.build-id/ab/cdef.debug
-//!                              debuginfod's cache: ID/debuginfo · PATH/ab/cdef.debug · PATH/ID/debuginfo
-//!                by link       next to the program · in .debug/ · /usr/lib/debug/its/folder/
-//!                              PATH/ · PATH/its/folder/
+//!                              in debuginfod's cache and in PATH: .build-id/ab/cdef.debug ·
+//!                              ab/cdef.debug · ID/debuginfo
+//!                by link       next to the program · in .debug/ there
+//!                              in /usr/lib/debug and in PATH: its/folder/name · name
 //!   PDB          PATH/name.pdb/SIGNATUREAGE/name.pdb · PATH/name.pdb
 //! ```
 //!

@@ -88,7 +88,7 @@ impl FlameGraph {
     pub(super) fn add_event(&mut self, facts: &mut TraceFacts, joined: &Joined<ReportEvent>) {
         let (event, stack) = (&joined.what, &joined.stack);
         let is_inside = self.window.contains(event.time_ns);
-        match event.what {
+        match event.occurrence {
             Occurrence::Switch(switch) => self.add_switch(facts, joined, switch),
             Occurrence::Ready { thread } => {
                 self.schedulers.entry(event.file).or_default().record_wake(event.time_ns, thread)

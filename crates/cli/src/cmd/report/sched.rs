@@ -166,7 +166,7 @@ impl SchedReport {
             self.first_ns.get_or_insert(event.time_ns);
             self.last_ns = event.time_ns;
         }
-        match event.what {
+        match event.occurrence {
             Occurrence::Switch(switch) => self.add_switch(facts, joined, switch, is_inside),
             Occurrence::Ready { thread } => {
                 self.wakes += u64::from(is_inside);
