@@ -312,7 +312,6 @@ impl LoadedImages {
             .find(|(_, image)| is_match(image))
     }
 
-    /// Returns the user of a process, if known.
     pub(crate) fn user_of(&self, pid: u32, time: i64) -> Option<u32> {
         self.lifetimes.find_user(pid, time)
     }

@@ -249,7 +249,6 @@ impl StartedSession {
         self.is_released
     }
 
-    /// Returns the connection to the daemon.
     pub(crate) fn controller(&mut self) -> &mut Controller {
         &mut self.controller
     }

@@ -42,7 +42,6 @@ pub(crate) fn quote_for_shell(word: &str) -> String {
     }
 }
 
-/// Quotes a path of a command line.
 pub(crate) fn quote_path_for_shell(path: &std::path::Path) -> String {
     quote_for_shell(&path.display().to_string())
 }

@@ -88,7 +88,6 @@ impl StackFunction {
         }
     }
 
-    /// Formats the module for people.
     pub(crate) fn module_label(&self) -> &str {
         match &self.module {
             Some(module) => module,

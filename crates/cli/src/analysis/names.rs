@@ -98,12 +98,10 @@ impl TraceNames {
         Self::new(&FILES)
     }
 
-    /// Returns an empty table of thread names.
     pub(super) fn for_threads() -> Self {
         Self::new(&THREADS)
     }
 
-    /// Returns an empty table of disk names.
     pub(super) fn for_disks() -> Self {
         Self::new(&DISKS)
     }

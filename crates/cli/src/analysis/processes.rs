@@ -56,7 +56,6 @@ impl ProcessTable {
         self.all.get(id.0 as usize).map(|(pid, _)| *pid).filter(|pid| *pid != NO_ID)
     }
 
-    /// Returns the name, if known.
     pub(crate) fn name(&self, id: ProcessId) -> Option<&str> {
         self.all.get(id.0 as usize).and_then(|(_, name)| name.as_deref())
     }

@@ -103,7 +103,6 @@ impl StackTree {
         }
     }
 
-    /// Returns the number of stacks that ended in an `(other)` because the tree was full.
     pub(crate) const fn merged_stacks(&self) -> u64 {
         self.merged_stacks
     }

@@ -202,7 +202,6 @@ fn list(options: &AccessListArgs) -> Result<CommandOutcome> {
     Ok(CommandOutcome::Fine)
 }
 
-/// Formats a SID for people.
 pub(super) fn format_sid(sid: &Sid) -> String {
     people::format_sid(sid)
 }

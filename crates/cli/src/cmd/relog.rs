@@ -173,7 +173,6 @@ struct EventCounts {
 }
 
 impl EventCounts {
-    /// Counts an event that was read.
     fn add_read(&mut self, time: FileTime) {
         self.read += 1;
         let (first, last) = self.span.unwrap_or((time, time));

@@ -254,7 +254,6 @@ fn json_clock(clock: Option<ClockKind>) -> &'static str {
     }
 }
 
-/// Formats a session as one JSON object.
 pub(crate) fn format_json(
     summary: &SessionSummary,
     state: SessionState,

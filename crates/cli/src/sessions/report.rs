@@ -243,7 +243,6 @@ fn is_captured(record: &Record<'_>) -> bool {
     record.hook().is_some_and(|hook| [hook::RUNDOWN_COMPLETE, hook::END_GROUP_MASKS].contains(&hook))
 }
 
-/// Returns whether the size limit of the file is in KiB.
 pub(super) fn is_limit_in_kib(summary: &SessionSummary) -> bool {
     summary.mode.contains(LogFileMode::USE_KBYTES_FOR_SIZE)
 }

@@ -77,7 +77,6 @@ pub(super) struct DoctorCheck {
 }
 
 impl CheckSubject {
-    /// Returns a passed check.
     pub(super) fn passed(self, found: impl Into<String>) -> DoctorCheck {
         self.build_check(CheckState::Fine, found)
     }

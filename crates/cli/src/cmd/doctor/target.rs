@@ -129,7 +129,6 @@ impl TargetProcess {
         }
     }
 
-    /// Runs all checks about the process.
     pub(super) fn checks(&self, daemon: &DaemonView) -> Vec<DoctorCheck> {
         if !self.exists {
             return vec![PROCESS.missing(format!("there is no process {}, or /proc hides it", self.pid))];

@@ -183,7 +183,6 @@ impl FlameGraph {
         self.tree.find_or_add(path)
     }
 
-    /// Formats the total weight.
     pub(super) fn format_total(&self) -> String {
         let left_out = match (self.idle_weight, self.unselected_weight) {
             (0, 0) => String::new(),
@@ -209,7 +208,6 @@ impl FlameGraph {
             .any(|function| function.kind == CodeKind::Other && function.name.as_deref() == Some(TRUNCATED))
     }
 
-    /// Formats how many stacks were truncated.
     pub(super) fn truncation_note(&self) -> String {
         let (truncated, all) =
             (format_number(self.truncations), format_count(self.event_count, self.measure.noun()));
