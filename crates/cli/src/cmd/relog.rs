@@ -5,9 +5,9 @@
 //!                                └──no──▶ filters on the header ──▶ filters by name ──▶ kept
 //! ```
 //!
-//! Context events are needed to read others, such as schemas and rundowns. A mark is an event that
-//! weir adds, written before the first event after its time. Events are decoded only if the filters
-//! need it.
+//! Context events, such as schemas and rundowns, are needed to read other events. A mark is an event
+//! that weir adds, written before the first event after its time. Events are decoded only if the
+//! filters need it.
 
 mod marks;
 mod report;
