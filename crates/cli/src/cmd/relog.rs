@@ -5,8 +5,8 @@
 //!                                └──no──▶ filters on the header ──▶ filters by name ──▶ kept
 //! ```
 //!
-//! Context events, such as schemas and rundowns, are needed to read other events. A mark is an event
-//! that weir adds, written before the first event after its time. Events are decoded only if the
+//! Context events, such as schemas and rundowns, are needed to read other events. A mark is an
+//! event that weir adds, written before the first event after its time. Events are decoded only if the
 //! filters need it.
 
 mod marks;
