@@ -26,7 +26,7 @@ fn weir_without_arguments_shows_its_commands() {
 }
 
 #[test]
-fn help_of_each_command_names_its_options() {
+fn help_pages_name_the_options_of_their_command() {
     const SCHEMAS: [&str; 3] = ["--manifest", "--tmf", "--pdb"];
     const FILTERS: [&str; 11] = [
         "--provider",
@@ -66,7 +66,7 @@ fn help_of_each_command_names_its_options() {
 }
 
 #[test]
-fn typo_is_answered_with_a_suggestion() {
+fn typos_get_a_suggestion_and_missing_arguments_are_named() {
     let run = weir(["dmup", "x.etl"]).expect(2);
     assert!(run.stderr.contains("'dump'"), "{}", run.stderr);
     let run = weir(["dump", "x.etl", "--formt", "csv"]).expect(2);

@@ -43,8 +43,8 @@ fn several_traces_are_merged_by_time_whatever_their_clocks() {
     let events = weir(["dump", "--format", "jsonl", arg(&second), arg(&first)]).expect(0).json();
     let times: Vec<_> = events.iter().map(|e| e["ms"].as_f64().unwrap()).collect();
     assert_eq!(times, [0.0, 0.1, 0.125, 0.175, 0.2, 0.225, 0.275, 0.3, 0.325, 0.375, 0.4, 0.5]);
-    let stamps: Vec<_> = events.iter().map(|e| e["time"].as_str().unwrap()).collect();
-    assert!(stamps.is_sorted(), "{stamps:?}");
+    let wall_times: Vec<_> = events.iter().map(|e| e["time"].as_str().unwrap()).collect();
+    assert!(wall_times.is_sorted(), "{wall_times:?}");
 }
 
 #[test]
@@ -79,11 +79,11 @@ fn archives_that_expand_too_much_are_refused() {
     let gz = write_file(&folder, "bomb.etl.gz", &gzip_compress(&zeros));
     let one_member = write_file(&folder, "one.etl.zip", &zip_archive(&[("bomb.etl", &zeros)]));
     // Neither member alone exceeds the limit.
-    let half_of_limit = five_events_before(&zeros[..40 << 20]);
+    let below_limit = five_events_before(&zeros[..40 << 20]);
     let two_members = write_file(
         &folder,
         "two.etl.zip",
-        &zip_archive(&[("a.etl", &half_of_limit), ("b.etl", &half_of_limit)]),
+        &zip_archive(&[("a.etl", &below_limit), ("b.etl", &below_limit)]),
     );
     for bomb in [&gz, &one_member, &two_members] {
         let run = weir(["info", arg(bomb)]).expect(1);

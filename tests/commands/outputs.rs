@@ -115,7 +115,7 @@ fn colours_are_printed_only_to_terminals_without_no_color() {
 }
 
 #[test]
-fn hostile_names_cannot_reach_the_terminal() {
+fn control_characters_in_names_are_escaped() {
     let folder = make_folder();
     let mut maker = TraceMaker::new(session_options("hostile"));
     let event = SelfDescribing::new("Shop\x1b]0;owned\x07");

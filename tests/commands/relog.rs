@@ -1,4 +1,4 @@
-//! `weir relog`: rewrites one or more files into one without losing events.
+//! `weir relog`: writes one sound file from one or more, cut, filtered or merged.
 
 use serde_json::Value;
 use traceweir_format::etl::Summary;
@@ -217,7 +217,7 @@ fn failed_relog_leaves_no_files() {
 }
 
 #[test]
-fn cut_trace_has_the_start_and_end_of_its_remaining_events() {
+fn cut_trace_has_the_end_time_and_buffer_count_of_the_rest() {
     let folder = make_folder();
     let input = write_file(&folder, "five.etl", &five_events_with(session_options("five")));
     let out = folder.path().join("out.etl");
@@ -314,7 +314,7 @@ fn cut_of_a_real_trace_has_no_event_before_its_header_and_start() {
             relog.extend(bare);
             weir(&relog);
             let (start, times) = start_and_event_times(&out);
-            // Stamps have one text form, so they sort like their texts.
+            // All times have one text form, so they sort like their texts.
             assert!(
                 times.iter().all(|time| *time >= start),
                 "{name} {bare:?}: {start} and {:?}",
@@ -367,7 +367,7 @@ fn output_is_readable_by_no_more_users_than_the_input() {
 }
 
 #[test]
-fn impossible_output_is_refused_without_suggesting_force() {
+fn force_is_suggested_only_where_it_helps() {
     let folder = make_folder();
     let input = write_file(&folder, "in.etl", &five_events());
     let run = weir(["relog", arg(&input), "-o", arg(&input)]).expect(1);

@@ -81,7 +81,7 @@ fn info_describes_a_trace() {
 }
 
 #[test]
-fn stats_count_events_bytes_and_rate_by_provider_event_and_process() {
+fn stats_count_events_by_provider_event_and_process() {
     let path = fixture_path("kernel");
     let page = weir(["stats", arg(&path)]).expect(0).text();
     for fact in [

@@ -84,7 +84,7 @@ const BUILD_ID: &str = "00112233445566778899aabbccddeeff01020304";
 const PROCESS: u32 = 4242;
 
 fn build_id() -> Vec<u8> {
-    (0..20).map(|at| u8::from_str_radix(&BUILD_ID[at * 2..at * 2 + 2], 16).unwrap()).collect()
+    (0..20).map(|index| u8::from_str_radix(&BUILD_ID[index * 2..index * 2 + 2], 16).unwrap()).collect()
 }
 
 #[track_caller]
@@ -103,7 +103,7 @@ fn compile(folder: &TempDir, source: &str, name: &str, flags: &[&str]) -> PathBu
     program
 }
 
-/// Output of a program: return addresses, and the address range of an image.
+/// Output of a program: code addresses, and the address range of an image.
 struct ProgramOutput {
     addresses: Vec<u64>,
     base: u64,
@@ -131,8 +131,8 @@ fn parse_output(out: &str, image: &Path) -> ProgramOutput {
     ProgramOutput { addresses: first.split(' ').map(parse_hex).collect(), base, size }
 }
 
-/// Writes the events of an image load, with an image id if `id` is given.
-fn write_image_load(
+/// Writes the rundown event of an image, after its image id if `id` is given.
+fn write_image_rundown(
     maker: &mut TraceMaker,
     pid: u32,
     (base, size): (u64, u64),
@@ -152,7 +152,7 @@ fn write_image_load(
 /// Builds a trace of one event with the stack of a program that ran.
 fn stack_trace_file(output: &ProgramOutput, path: &Path, id: Option<&[u8]>) -> Vec<u8> {
     let mut maker = TraceMaker::new(session_options("symbols"));
-    write_image_load(&mut maker, PROCESS, (output.base, output.size), path.to_str().unwrap(), id);
+    write_image_rundown(&mut maker, PROCESS, (output.base, output.size), path.to_str().unwrap(), id);
     let mut event = SelfDescribing::new("Shop.Stack");
     (event.header.process_id, event.header.thread_id) = (PROCESS, PROCESS);
     let mut stack = Vec::new();
@@ -371,7 +371,7 @@ fn file_with_another_identity_is_not_used() {
         owned_pairs(&[("shop", "-"), ("shop", "-"), ("shop", "-"), UNRESOLVED])
     );
     assert_eq!(run.stderr.matches("not the file that was traced").count(), 1, "{}", run.stderr);
-    // Without an identity, a file at that path is used if it is large enough, with a note.
+    // Without an identity, a file at that path is used if it is large enough, with a warning.
     let path = write_file(&folder, "shop.etl", &stack_trace_file(&output, &program, None));
     let run = dump_symbols(&path, &[]);
     assert_eq!(modules_and_functions(&run)[0], ("shop".into(), "sell".into()));
@@ -387,7 +387,7 @@ fn samples_and_separate_stack_events_are_resolved() {
     let program = compile(&folder, SHOP, "shop", &[]);
     let output = run_program(&program, &program);
     let mut maker = TraceMaker::new(session_options("walk"));
-    write_image_load(&mut maker, PROCESS, (output.base, output.size), arg(&program), Some(&build_id()));
+    write_image_rundown(&mut maker, PROCESS, (output.base, output.size), arg(&program), Some(&build_id()));
     // A thread of the process, so that the sample is attributed to the process.
     let mut thread = Vec::new();
     thread.put_u32(PROCESS).put_u32(77).put(&[0; 64]);
@@ -445,7 +445,7 @@ fn functions_of_a_stripped_program_are_named_by_start_address() {
     assert!(gone.stderr.contains("shop does not exist"), "{}", gone.stderr);
 }
 
-/// Writes an event in an inlined function.
+/// A program that writes an event in an inlined function.
 const WRITER: &str = r#"#include <evntprov.h>
 #include <stdio.h>
 static const GUID Provider = {0xC0FFEE07, 0x1111, 0x2222, {1, 2, 3, 4, 5, 6, 7, 8}};
@@ -488,7 +488,7 @@ fn stack_of_a_recorded_event_names_its_writer() {
     let mut maker = TraceMaker::new(session_options("recorded"));
     while let Some(record) = events.next().unwrap() {
         if record.provider() == Guid::from_u128(0xC0FFEE07_1111_2222_0102_030405060708) {
-            write_image_load(
+            write_image_rundown(
                 &mut maker,
                 record.process_id(),
                 (output.base, output.size),

@@ -1,4 +1,4 @@
-//! `weir report cpu`: every share matches the samples of the trace.
+//! `weir report cpu`: counts and shares match the samples of the trace.
 
 use traceweir_format::etl::Summary;
 use traceweir_format::time::FileTime;
@@ -28,20 +28,20 @@ fn build_trace() -> TraceBuilder {
         time
     };
     for index in 0..30 {
-        let (at, tid) = (next_time(), if index < 20 { 101 } else { 102 });
-        trace.add_sample(at, 0, tid, APP_BASE + 0x10);
-        trace.add_stack(at, 0, (100, tid), &[APP_BASE + 0x10, LIB_BASE + 0x20, LIB_BASE + 0x30]);
+        let (sample_time, tid) = (next_time(), if index < 20 { 101 } else { 102 });
+        trace.add_sample(sample_time, 0, tid, APP_BASE + 0x10);
+        trace.add_stack(sample_time, 0, (100, tid), &[APP_BASE + 0x10, LIB_BASE + 0x20, LIB_BASE + 0x30]);
     }
     for _ in 0..10 {
-        let at = next_time();
-        trace.add_sample(at, 1, 101, LIB_BASE + 0x50);
-        trace.add_stack_at(at + 700, at, 0, (100, 101), &[LIB_BASE + 0x50, APP_BASE + 0x60]);
+        let sample_time = next_time();
+        trace.add_sample(sample_time, 1, 101, LIB_BASE + 0x50);
+        trace.add_stack_at(sample_time + 700, sample_time, 0, (100, 101), &[LIB_BASE + 0x50, APP_BASE + 0x60]);
     }
     for _ in 0..6 {
-        let at = next_time();
-        trace.add_sample(at, 1, 101, KERNEL + 0x70);
-        trace.add_stack(at, 1, (100, 101), &[KERNEL + 0x70, KERNEL + 0x80]);
-        trace.add_stack_at(at + 500, at, 0, (100, 101), &[APP_BASE + 0x60]);
+        let sample_time = next_time();
+        trace.add_sample(sample_time, 1, 101, KERNEL + 0x70);
+        trace.add_stack(sample_time, 1, (100, 101), &[KERNEL + 0x70, KERNEL + 0x80]);
+        trace.add_stack_at(sample_time + 500, sample_time, 0, (100, 101), &[APP_BASE + 0x60]);
     }
     for _ in 0..4 {
         trace.add_sample(next_time(), 1, 201, APP_BASE + 0x10);
@@ -206,10 +206,10 @@ fn stacks_stored_by_key_count_like_others() {
     trace.add_process(100, "app");
     trace.add_thread(100, 101);
     trace.add_image(100, APP_BASE, 0x1000, "/nowhere/app");
-    for at in [1000, 2000] {
-        trace.add_sample(at, 0, 101, KERNEL + 1);
-        trace.add_stack_key(at, 0, (100, 101), true, 5);
-        trace.add_stack_key(at, 1, (100, 101), false, 6);
+    for sample_time in [1000, 2000] {
+        trace.add_sample(sample_time, 0, 101, KERNEL + 1);
+        trace.add_stack_key(sample_time, 0, (100, 101), true, 5);
+        trace.add_stack_key(sample_time, 1, (100, 101), false, 6);
     }
     trace.add_stack_key_definition(9000, 5, &[KERNEL + 1, KERNEL + 2]);
     trace.add_stack_key_definition(9000, 6, &[APP_BASE + 1, APP_BASE + 2]);

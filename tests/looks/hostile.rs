@@ -36,7 +36,7 @@ fn all_fixtures_can_be_reported() {
 }
 
 #[test]
-fn flipped_bytes_do_not_crash_reports() {
+fn random_bytes_do_not_crash_reports() {
     let mut trace = build_trace();
     trace.add_switch(8000, 0, (0, 101), RUNNING, EXECUTIVE);
     trace.add_switch(8100, 0, (101, 0), WAITING, DELAY_EXECUTION);
@@ -44,11 +44,11 @@ fn flipped_bytes_do_not_crash_reports() {
     trace.add_transfer(8200, hook::DISK_READ, (0, 101), 1, (4096, 10));
     let path = trace.write();
     let original = std::fs::read(&path).unwrap();
-    let flips = proptest::collection::vec((0x1000..original.len(), any::<u8>()), 1..60);
+    let overwrites = proptest::collection::vec((0x1000..original.len(), any::<u8>()), 1..60);
     let mut runner = TestRunner::new(Config { cases: 12, failure_persistence: None, ..Config::default() });
-    let outcome = runner.run(&flips, |flips| {
+    let outcome = runner.run(&overwrites, |overwrites| {
         let mut bytes = original.clone();
-        flips.iter().for_each(|(at, byte)| bytes[*at] = *byte);
+        overwrites.iter().for_each(|(offset, byte)| bytes[*offset] = *byte);
         std::fs::write(&path, &bytes).unwrap();
         run_all_reports(path.to_str().unwrap());
         Ok(())

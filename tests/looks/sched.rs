@@ -27,7 +27,7 @@ struct SimulatedTimes {
     times: BTreeMap<u32, [u64; 3]>,
     /// Microseconds from ready to running after waits, by thread.
     latencies: BTreeMap<u32, Vec<u64>>,
-    /// Microseconds of waiting and of being ready afterwards, by stack number.
+    /// Microseconds of waiting and of being ready afterwards, by the program's frame in the stack.
     blocked: BTreeMap<u64, u64>,
     /// Busy and idle microseconds by processor.
     processors: BTreeMap<u16, [u64; 2]>,
@@ -36,7 +36,7 @@ struct SimulatedTimes {
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum ThreadState {
-    /// The thread has not left a processor yet.
+    /// No switch has named the thread yet.
     Unknown,
     Running,
     Waiting,
@@ -54,6 +54,7 @@ struct SimulatedThread {
     running: u64,
     waiting: u64,
     ready: u64,
+    /// Offset of the program's frame in the stack.
     stack: u64,
 }
 
@@ -76,8 +77,8 @@ fn random_ticks() -> impl Strategy<Value = Vec<Tick>> {
     proptest::collection::vec(proptest::option::weighted(0.4, action), 0..300)
 }
 
-/// Simulates the ticks, writes the events of a kernel, and counts times in the window from `from`
-/// (inclusive) to `to` (exclusive).
+/// Simulates the ticks, writes the events of a kernel, and counts the time between `from` and `to`;
+/// events at both ends are inside.
 #[allow(clippy::too_many_lines)] // The steps of one tick in their order.
 fn simulate(ticks: &[Tick], (from, to): (i64, i64), trace: &mut TraceBuilder) -> SimulatedTimes {
     let mut simulated = SimulatedTimes::default();

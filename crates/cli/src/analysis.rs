@@ -4,7 +4,7 @@
 //! ```text
 //!   traces ──first pass──▶ TraceFacts: processes, threads, images, stack definitions, file names
 //!     │                      │
-//!     └──second pass──▶ ReportEvent (sample, switch, ready, transfer, any event)
+//!     └──second pass──▶ ReportEvent (sample, switch, ready, transfer, chosen event)
 //!                          │
 //!                          └──Joiner──▶ with its whole stack ──▶ report
 //!
@@ -13,7 +13,7 @@
 //! ```
 //!
 //! A1  A report gets events in time order, each once.
-//! A2  Every table that grows with a trace has a limit; entries beyond it are counted and reported.
+//! A2  Every table that grows with a trace has a limit; entries beyond it are merged or left out.
 //! A3  Reports do not guess: unknown threads have no process, unknown addresses no function.
 
 mod event;

@@ -1,5 +1,5 @@
 //! The subcommands of `weir`, one file each; commands that send one request about a session share
-//! `control`.
+//! `control`, and those that change its providers share `enable`.
 
 mod access;
 mod answer;

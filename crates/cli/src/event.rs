@@ -41,7 +41,6 @@ impl DescribedEvent<'_> {
         self.stacks.frames(&self.record)
     }
 
-    /// Returns the stack definitions of the trace.
     pub(crate) const fn definitions(&self) -> &Definitions {
         self.stacks
     }

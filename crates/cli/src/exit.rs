@@ -16,14 +16,13 @@ pub(crate) const NOT_PERMITTED: u8 = 77;
 /// The result of a command that ran to its end. Later variants are more serious.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum CommandOutcome {
-    /// Success without remarks.
     #[default]
     Fine,
     /// The trace reports lost events.
     EventsLost,
     /// The input is damaged; the readable part was processed.
     Damaged,
-    /// The exit status of a program that was run, or of the failed attempt to run it.
+    /// Another exit status, such as that of a program that was run.
     Status(u8),
 }
 
@@ -38,8 +37,8 @@ impl CommandOutcome {
     }
 }
 
-/// Calls `process` for every path, also after failures. Prints all failures except the last, and
-/// returns the last.
+/// Calls `process` for every path, also after failures other than a closed pipe. Prints all
+/// failures except the last, and returns the last.
 pub(crate) fn process_each(
     paths: &[std::path::PathBuf],
     mut process: impl FnMut(&std::path::PathBuf) -> anyhow::Result<CommandOutcome>,
@@ -97,7 +96,7 @@ pub(crate) fn format_error(error: &anyhow::Error) -> String {
     escape_lines(&text)
 }
 
-/// Returns the Win32 status of an error, if it comes from a tracing crate.
+/// Returns the Win32 status of an error, if it comes from a Traceweir library.
 pub(crate) fn status_of(error: &anyhow::Error) -> Option<Status> {
     let find_status = |e: &(dyn std::error::Error + 'static)| {
         let format_status = || e.downcast_ref().map(traceweir_format::Error::status);

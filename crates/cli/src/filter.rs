@@ -27,6 +27,7 @@ pub(crate) struct EventFilter {
     pub(crate) grep: Option<String>,
 }
 
+/// A provider by GUID or name, or an event by id or name; names may have wildcards.
 #[derive(Debug)]
 enum NamePattern {
     Guid(Guid),

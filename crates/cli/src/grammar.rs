@@ -6,10 +6,10 @@
 //!             |  id blanks keywords [ blanks level [ blanks name ] ] { "@" option }
 //!                                the columns of logman; a name may follow only a GUID
 //!   id        =  NAME            from a given manifest, else of a provider that the session
-//!                                enables by this name, else the hash of the name, as EventSource
-//!                                and TraceLogging compute it, and all GUIDs that are registered
-//!                                under the name; several words must be quoted or followed by a
-//!                                colon
+//!                                enables by this name, else of a system provider, else the hash
+//!                                of the name, as EventSource and TraceLogging compute it, and
+//!                                all GUIDs that are registered under the name; several words
+//!                                must be quoted or followed by a colon
 //!             |  *NAME           the same without manifests
 //!             |  {GUID} | GUID | #GUID
 //!   keywords  =  term { "|" term } | "(" term { "," term } ")"; empty: all
@@ -25,8 +25,8 @@
 //!                 ──print──▶ text that parses to an equal request
 //! ```
 //!
-//! 1. Characters between quotes and after a backslash have no special meaning. A list in quotes is
-//!    separated by commas or semicolons.
+//! 1. Between quotes, characters have no special meaning, except that commas and semicolons
+//!    separate a list; a backslash there removes the special meaning of the next character.
 //! 2. After an option with numbers, a comma continues the list while numbers follow. After an
 //!    option with names, a comma is an error, because it could begin a name or another provider.
 //! 3. An error shows its position.
@@ -131,7 +131,8 @@ pub(crate) struct EnableRequest {
 }
 
 impl EnableRequest {
-    /// Returns the name if a daemon can store it; empty if the provider was given by GUID.
+    /// Returns the name if a daemon can store it; otherwise, and for a provider given by GUID, an
+    /// empty text.
     pub(crate) fn storable_name(&self) -> &str {
         let is_name = self.name.parse::<Guid>().is_err()
             && self.name.encode_utf16().count() <= MAX_PROVIDER_NAME

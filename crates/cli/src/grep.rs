@@ -1,7 +1,7 @@
 //! Searches for text in events, independent of the output format.
 //!
 //! The search covers names, values without escapes and the message. For an event that cannot be
-//! decoded it covers the payload, read as 8-bit and as 16-bit text.
+//! decoded completely it covers the payload, read as 8-bit and as 16-bit text.
 
 use memchr::memmem;
 use traceweir_decode::expand::MessageExpander;

@@ -107,7 +107,8 @@ impl DebugId {
 
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct LoadedImage {
-    /// When the image was loaded; `i64::MIN` if before the trace.
+    /// When the image was loaded. If that is unknown: when the previous process of the pid ended,
+    /// or `i64::MIN`.
     loaded_at: i64,
     pub(crate) size: u64,
     pub(crate) path: Arc<str>,
@@ -311,7 +312,6 @@ impl LoadedImages {
             .find(|(_, image)| is_match(image))
     }
 
-    /// Returns the user of a process, if known.
     pub(crate) fn user_of(&self, pid: u32, time: i64) -> Option<u32> {
         self.lifetimes.find_user(pid, time)
     }

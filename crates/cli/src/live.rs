@@ -1,4 +1,4 @@
-//! Reads a live session as a stream of decoded events, and prints them without delay.
+//! Reads a live session as a stream of decoded events, and prints them soon after they arrive.
 //!
 //! ```text
 //!   daemon ──buffers──▶ consumer ──records──▶ describe ──▶ printer ──▶ Screen
@@ -93,8 +93,8 @@ pub(crate) fn read_events(
     }
 }
 
-/// Standard output for live events. Events that arrive together are written together; a single
-/// event is written after [`FLUSH_DELAY`].
+/// Standard output for live events. On a terminal, each event is written at once. Otherwise, events
+/// that arrive together are written together, and a single event after [`FLUSH_DELAY`].
 #[derive(Clone)]
 pub(crate) struct Screen {
     shared: Arc<SharedScreen>,

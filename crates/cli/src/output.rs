@@ -30,7 +30,7 @@ enum OutputTarget {
 }
 
 impl BufferedOutput {
-    /// Opens standard output (also by the name `-`), or a new file.
+    /// Opens standard output (also by the name `-`), or creates or replaces a file.
     pub(crate) fn open(path: Option<&Path>) -> Result<Self> {
         let target = match path {
             Some(path) if path.as_os_str() != "-" => {

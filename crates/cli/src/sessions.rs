@@ -139,7 +139,7 @@ pub(crate) fn is_private(mode: LogFileMode) -> bool {
     mode.contains(LogFileMode::PRIVATE_LOGGER) && !mode.contains(LogFileMode::PRIVATE_IN_PROC)
 }
 
-/// A session that this program started and stops, however it exits.
+/// A session that this program started. Dropping it stops the session, unless it is left running.
 pub(crate) struct StartedSession {
     controller: Controller,
     id: SessionId,
@@ -221,7 +221,7 @@ impl StartedSession {
 
     fn restore_interval(&mut self) {
         if let Some(interval) = self.interval_before.take() {
-            // The earlier failure is reported instead.
+            // A failure does not affect the session, which has ended.
             let _ = kernel::set_interval(&mut self.controller, interval);
         }
     }
@@ -249,7 +249,6 @@ impl StartedSession {
         self.is_released
     }
 
-    /// Returns the connection to the daemon.
     pub(crate) fn controller(&mut self) -> &mut Controller {
         &mut self.controller
     }

@@ -61,7 +61,7 @@ pub(crate) struct SymbolFrame {
     pub function: Option<Arc<str>>,
     /// Offset of the address in the function, or else in the module, or else the address.
     pub offset: u64,
-    /// Offset in the module of a function without a name, if known.
+    /// Offset in the module at which a function without a name begins, if known.
     pub start: Option<u64>,
     /// The source file of the function.
     pub file: Option<Arc<str>>,

@@ -29,7 +29,7 @@ pub(crate) fn escape_path(path: &std::path::Path) -> String {
     escape(&path.display().to_string())
 }
 
-/// Quotes a word of a command line, if a shell would split it.
+/// Quotes a word of a command line, if a shell would split or interpret it.
 pub(crate) fn quote_for_shell(word: &str) -> String {
     let word = escape(word);
     let is_plain = |c: char| {
@@ -42,7 +42,6 @@ pub(crate) fn quote_for_shell(word: &str) -> String {
     }
 }
 
-/// Quotes a path of a command line.
 pub(crate) fn quote_path_for_shell(path: &std::path::Path) -> String {
     quote_for_shell(&path.display().to_string())
 }

@@ -1,7 +1,7 @@
 //! Reads several traces as one stream of decoded events.
 //!
 //! ```text
-//!   traces ──each in time order──▶ merged by wall time ──▶ schema, attribution ──▶ Event
+//!   traces ──each in time order──▶ merged by wall time ──▶ schema, attribution ──▶ DescribedEvent
 //!                                                     │
 //!                 survey: a first pass over all traces for the schemas,
 //!                 processes and threads they contain, and the programs they name
@@ -64,7 +64,7 @@ pub(crate) struct TraceSet {
 #[derive(Debug, Default)]
 pub(crate) struct ReadSummary {
     pub(crate) outcome: CommandOutcome,
-    /// Defects, one line each.
+    /// Defects and losses, one line each.
     pub(crate) warnings: Vec<String>,
 }
 

@@ -15,7 +15,7 @@ pub(crate) struct ReportEvent {
     pub(crate) stamp: i64,
     /// Nanoseconds since the first trace began.
     pub(crate) time_ns: i64,
-    pub(crate) what: Occurrence,
+    pub(crate) occurrence: Occurrence,
 }
 
 /// The content of a [`ReportEvent`].
@@ -33,7 +33,7 @@ pub(crate) enum Occurrence {
     Ready { thread: u32 },
     /// A disk operation completed.
     Transfer(Transfer),
-    /// An event that was selected by name.
+    /// An event that was selected by name or id.
     Chosen { pid: u32, thread: u32 },
 }
 
@@ -48,5 +48,5 @@ pub(crate) struct Transfer {
     pub(crate) thread: Option<u32>,
     /// The process in the header, for versions that contain no thread.
     pub(crate) pid: u32,
-    pub(crate) file: Option<Arc<str>>,
+    pub(crate) file_name: Option<Arc<str>>,
 }

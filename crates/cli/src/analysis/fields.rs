@@ -25,7 +25,8 @@ impl<'p, const N: usize> Visitor<'p> for NumberFields<N> {
     fn end_struct(&mut self, _: usize, _: &Field) {}
 }
 
-/// Returns the unsigned numbers in the fields of these names; `None` for a missing field.
+/// Returns the bits of the fields with these names; `None` for a field that is missing or no
+/// number.
 pub(super) fn read_numbers<const N: usize>(
     walker: &mut Walker,
     record: &Record<'_>,

@@ -46,7 +46,7 @@ impl FunctionId {
 /// The kind of code in a stack frame, or the kind of an entry that is not code.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) enum CodeKind {
-    /// Merged functions, or the mark of a missing stack.
+    /// Merged functions, or the mark of a missing or truncated stack.
     #[default]
     Other,
     /// The kernel and its modules.
@@ -88,7 +88,6 @@ impl StackFunction {
         }
     }
 
-    /// Formats the module for people.
     pub(crate) fn module_label(&self) -> &str {
         match &self.module {
             Some(module) => module,
@@ -252,7 +251,7 @@ const fn may_be_user_code(address: u64, pointer_size: usize) -> bool {
 
 /// Returns whether a module is the program of a process, whose name may be truncated.
 fn is_program(program: Option<&str>, module: &str) -> bool {
-    /// Bytes of a process name that Windows and Linux keep.
+    /// Length from which a name may be truncated: Windows keeps 14 bytes, Linux 15.
     const TRUNCATED_NAME_BYTES: usize = 14;
     program.is_some_and(|name| {
         let name = name.rsplit(['/', '\\']).next().unwrap_or(name);

@@ -55,7 +55,6 @@ impl Latencies {
     }
 }
 
-/// Returns the bucket of a duration.
 fn bucket_index(nanoseconds: u64) -> u16 {
     let width = 64 - nanoseconds.leading_zeros();
     let shift = width.saturating_sub(SUB_BUCKET_BITS + 1);

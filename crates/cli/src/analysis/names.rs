@@ -28,16 +28,16 @@ const MAX_NAME_CHARS: usize = 400;
 /// The events that define names of one kind, and their fields.
 struct NameSource {
     hooks: &'static [u16],
-    keys: &'static [&'static str],
-    name: &'static str,
+    key_fields: &'static [&'static str],
+    name_field: &'static str,
     /// Whether 0 is a valid key.
     allows_key_zero: bool,
 }
 
 static FILES: NameSource = NameSource {
     hooks: &[hook::FILE_NAME, hook::FILE_NAME_CREATE, hook::FILE_NAME_DELETE, hook::FILE_NAME_RUNDOWN],
-    keys: &["FileObject"],
-    name: "FileName",
+    key_fields: &["FileObject"],
+    name_field: "FileName",
     allows_key_zero: false,
 };
 static THREADS: NameSource = NameSource {
@@ -48,14 +48,14 @@ static THREADS: NameSource = NameSource {
         hook::THREAD_DC_END,
         hook::THREAD_SET_NAME,
     ],
-    keys: &["TThreadId", "ThreadId"],
-    name: "ThreadName",
+    key_fields: &["TThreadId", "ThreadId"],
+    name_field: "ThreadName",
     allows_key_zero: false,
 };
 static DISKS: NameSource = NameSource {
     hooks: &[hook::CONFIG_PHYSICAL_DISK],
-    keys: &["DiskNumber"],
-    name: "Manufacturer",
+    key_fields: &["DiskNumber"],
+    name_field: "Manufacturer",
     allows_key_zero: true,
 };
 
@@ -76,9 +76,9 @@ struct NameFields {
 
 impl<'p> Visitor<'p> for NameFields {
     fn value(&mut self, _: usize, field: &Field, value: Value<'p>) {
-        if self.source.keys.contains(&&*field.name) {
+        if self.source.key_fields.contains(&&*field.name) {
             self.key = value.bits();
-        } else if *field.name == *self.source.name {
+        } else if *field.name == *self.source.name_field {
             text(field, &value, Style::default(), &mut self.name);
         }
     }
@@ -98,12 +98,10 @@ impl TraceNames {
         Self::new(&FILES)
     }
 
-    /// Returns an empty table of thread names.
     pub(super) fn for_threads() -> Self {
         Self::new(&THREADS)
     }
 
-    /// Returns an empty table of disk names.
     pub(super) fn for_disks() -> Self {
         Self::new(&DISKS)
     }

@@ -18,7 +18,7 @@ const FRAME_LIMITS: [usize; 2] = [127, 192];
 /// Stands for the outermost functions of a truncated stack.
 pub(crate) const TRUNCATED: &str = "(cut)";
 
-/// Returns whether the recorder stopped walking a stack at its frame limit.
+/// Returns whether the recorder probably stopped walking a stack at its frame limit.
 pub(crate) fn is_truncated(stack: &Stack) -> bool {
     let (kernel, user) = (stack.kernel.len(), stack.user.len());
     // The parts of a stack may have been walked separately.
@@ -52,8 +52,8 @@ impl Paths {
         Self { includes_threads, ..Self::default() }
     }
 
-    /// Finds the process of a thread at an event. If the trace does not contain that process,
-    /// the owner of the stack is used.
+    /// Finds the process of a thread at an event. If the trace does not contain that process, the
+    /// stack names it, provided that the thread owns the stack.
     pub(crate) fn find_thread(
         &mut self,
         facts: &TraceFacts,

@@ -56,7 +56,6 @@ impl ProcessTable {
         self.all.get(id.0 as usize).map(|(pid, _)| *pid).filter(|pid| *pid != NO_ID)
     }
 
-    /// Returns the name, if known.
     pub(crate) fn name(&self, id: ProcessId) -> Option<&str> {
         self.all.get(id.0 as usize).and_then(|(_, name)| name.as_deref())
     }
@@ -142,14 +141,14 @@ impl ThreadSelection {
     }
 }
 
-/// Returns whether a name is similar to a pattern: one contains the other, or they differ in at
-/// most two characters.
-fn is_similar(typed: &str, name: &str) -> bool {
+/// Returns whether a name is similar to a pattern without its wildcards: one contains the other, or
+/// they differ in at most two characters (one, if the pattern has at most four).
+fn is_similar(pattern: &str, name: &str) -> bool {
     let truncate = |text: &str| {
         text.chars().filter(|c| !matches!(c, '*' | '?')).take(MAX_COMPARED_CHARS).collect::<Vec<_>>()
     };
     let name = name.rsplit(['/', '\\']).next().unwrap_or(name).to_lowercase();
-    let (a, b) = (truncate(typed), truncate(&name));
+    let (a, b) = (truncate(pattern), truncate(&name));
     if a.is_empty() || b.is_empty() {
         return false;
     }

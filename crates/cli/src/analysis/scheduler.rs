@@ -66,7 +66,6 @@ pub(crate) struct ThreadReturn<S> {
     pub(crate) thread: u32,
     pub(crate) to: i64,
     pub(crate) absence: Option<Absence<S>>,
-    /// When the thread was woken.
     pub(crate) woken_at: Option<i64>,
 }
 

@@ -36,7 +36,7 @@ pub(crate) struct NeededEvents {
     pub(crate) samples: bool,
     pub(crate) switches: bool,
     pub(crate) transfers: bool,
-    /// Events by name or id.
+    /// Events by name or id. If there are any, the report gets no other events.
     pub(crate) events: Vec<String>,
 }
 
@@ -149,8 +149,8 @@ impl Analysis {
         self.window.overlap_ns(0, end_ns)
     }
 
-    /// Returns the number of buffers in the files and the number that the headers count, if a file
-    /// is truncated.
+    /// Returns the number of buffers in the truncated files and the number that their headers
+    /// count; `None` if no file is truncated.
     pub(crate) fn missing_buffers(&self) -> Option<(u64, u64)> {
         let all = self.traces.inputs.iter().filter_map(|input| input.trace.missing_buffers());
         all.map(|(written, present)| (present, written))
@@ -233,7 +233,7 @@ impl RecordConverter<'_> {
         facts: &mut TraceFacts,
         decoder: &mut Decoder,
     ) -> Option<ReportEvent> {
-        let what = if self.needed.events.is_empty() {
+        let occurrence = if self.needed.events.is_empty() {
             self.convert_kernel_event(record, facts, decoder)?
         } else {
             self.convert_chosen_event(file, clock, record, facts, decoder)?
@@ -241,7 +241,7 @@ impl RecordConverter<'_> {
         let offset = clock.start.0.saturating_sub(self.start.0).saturating_mul(100);
         let time_ns = offset.saturating_add(clock.nanos_since_start(record.time()));
         let (cpu, pointer_size) = (record.cpu(), record.pointer_size());
-        Some(ReportEvent { file, cpu, pointer_size, stamp: record.time(), time_ns, what })
+        Some(ReportEvent { file, cpu, pointer_size, stamp: record.time(), time_ns, occurrence })
     }
 
     fn convert_kernel_event(
@@ -347,11 +347,11 @@ impl RecordConverter<'_> {
             duration_ns: ticks.and_then(to_nanoseconds),
             thread: thread.and_then(|thread| u32::try_from(thread).ok()),
             pid: record.process_id(),
-            file: key.and_then(|key| facts.file_name(key, record.time())),
+            file_name: key.and_then(|key| facts.file_name(key, record.time())),
         }))
     }
 
-    /// Converts an event that was selected by name, with the thread that the event concerns.
+    /// Converts an event that was selected by name or id, with the thread that the event concerns.
     fn convert_chosen_event(
         &mut self,
         file: usize,

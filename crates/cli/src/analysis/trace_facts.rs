@@ -41,7 +41,7 @@ impl TraceFacts {
         }
     }
 
-    /// Learns from a record. The caller passes schema records to the decoder.
+    /// Learns from a record. Does not pass schema records to the decoder.
     pub(super) fn observe(&mut self, record: &Record<'_>, decoder: &mut Decoder) {
         self.symbols.observe(record);
         self.stacks.observe(record);

@@ -103,7 +103,6 @@ impl StackTree {
         }
     }
 
-    /// Returns the number of stacks that ended in an `(other)` because the tree was full.
     pub(crate) const fn merged_stacks(&self) -> u64 {
         self.merged_stacks
     }
@@ -134,7 +133,7 @@ impl StackTree {
     pub(crate) fn stack_ends_within(&self, max_cost: usize, cost: impl Fn(FunctionId) -> usize) -> StackEnds {
         let mut costs: Vec<usize> = Vec::with_capacity(self.nodes.len());
         for node in &self.nodes {
-            // By T1, the cost of the parent is known; the root has no parent and costs nothing.
+            // By T1, the cost of the parent is known. The root is its own parent and costs nothing.
             let above = costs.get(node.parent.0 as usize).copied();
             costs.push(above.map_or(0, |above| above.saturating_add(cost(node.function))));
         }
@@ -165,8 +164,9 @@ impl StackTree {
         totals
     }
 
-    /// Returns the `max_nodes` heaviest nodes, parents first, and the number of other nodes. The
-    /// other children of a node are merged into one `(other)`. Nodes without weight are left out.
+    /// Returns the root and the `max_nodes` heaviest nodes below it, parents first, and the number
+    /// of other nodes. The other children of a node are merged into one `(other)` at the end. Nodes
+    /// without weight are left out.
     pub(crate) fn heaviest_nodes(&self, max_nodes: usize) -> (Vec<ShownNode>, usize) {
         let totals = self.total_weights();
         let mut by_weight: Vec<usize> =

@@ -33,7 +33,6 @@ pub(super) fn parse_mib(text: &str) -> Result<u32, String> {
     parse_in_range(text, 1, u32::MAX, "whole MiB, such as 100")
 }
 
-/// Parses a number of buffers.
 pub(super) fn parse_buffer_count(text: &str) -> Result<u32, String> {
     parse_in_range(text, 1, u32::MAX, "a number of buffers, such as 64")
 }
@@ -43,7 +42,6 @@ pub(super) fn parse_seconds(text: &str) -> Result<u32, String> {
     parse_in_range(text, 0, u32::MAX, "whole seconds, such as 1")
 }
 
-/// Parses a process id.
 pub(super) fn parse_pid(text: &str) -> Result<u32, String> {
     parse_in_range(text, 1, u32::MAX, "the id of a process, such as 1234")
 }

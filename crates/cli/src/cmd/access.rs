@@ -67,7 +67,8 @@ impl AccessObject {
     }
 }
 
-/// Finds the object that `text` names. The kind of the rights selects sessions or providers.
+/// Finds the object that `text` names: the default, a GUID, a running session unless the rights
+/// apply only to providers, or else a provider.
 fn find_object(controller: &mut Controller, text: &str, rights: Rights) -> Result<AccessObject> {
     if text.eq_ignore_ascii_case("default") {
         return Ok(AccessObject { guid: DEFAULT_TRACE_SECURITY, name: "the default".to_owned() });
@@ -139,7 +140,7 @@ fn add_entries(options: &AccessEntryArgs, is_grant: bool) -> Result<CommandOutco
     Ok(CommandOutcome::Fine)
 }
 
-/// Warns if an earlier entry denies a right that was just granted.
+/// Warns if an entry for `sid` or for everyone denies a right that was just granted.
 fn warn_if_denied(list: &SecurityDescriptor, sid: &Sid, rights: Rights) {
     let entries = list.dacl.iter().flat_map(|dacl| &dacl.entries);
     for entry in entries.filter(|e| e.kind == AceKind::Deny && e.rights.intersects(rights)) {
@@ -201,7 +202,6 @@ fn list(options: &AccessListArgs) -> Result<CommandOutcome> {
     Ok(CommandOutcome::Fine)
 }
 
-/// Formats a SID for people.
 pub(super) fn format_sid(sid: &Sid) -> String {
     people::format_sid(sid)
 }

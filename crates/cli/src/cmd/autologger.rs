@@ -1,7 +1,7 @@
 //! `weir autologger`: manages sessions that start with the daemon.
 //!
-//! These commands only read and write definition files and send no requests to a daemon. They check
-//! a definition by the rules of the daemon before they write it.
+//! These commands read and write definition files, which a daemon applies when it starts. They
+//! check a definition by the rules of the daemon before they write it.
 
 use std::path::Path;
 
@@ -145,7 +145,7 @@ fn enable_params(request: &EnableRequest) -> EnableParams {
     }
 }
 
-/// Rejects filters that a definition cannot express, and prints what to do instead.
+/// Rejects filters that a definition cannot express. The error contains what to do instead.
 fn check_filters(request: &EnableRequest, name: &str) -> Result<()> {
     let EnableFilters { pids, payload, schematized, .. } = &request.filters;
     let lists =
@@ -271,7 +271,7 @@ fn list(options: &ListAutologgers) -> Result<()> {
     print_text(&format_table(&rows, &[false; 6]))
 }
 
-/// Removes the settings that the daemon cannot apply.
+/// Corrects settings that cannot be used, as the daemon does at the start.
 fn correct_definition(mut definition: AutologgerDefinition) -> AutologgerDefinition {
     definition.correct();
     definition

@@ -44,7 +44,7 @@ pub(super) fn stop(options: &StopArgs) -> Result<CommandResult> {
     }
 }
 
-/// Runs `weir query`. With `--json` it always prints an object: the session, or the error.
+/// Runs `weir query`. With `--json` it prints one object: the session, or the error.
 pub(super) fn query(options: &QueryArgs) -> Result<CommandOutcome> {
     let (mut controller, session) = match connect_to_session(options.daemon_choice, &options.name) {
         Ok(found) => found,

@@ -65,8 +65,8 @@ fn find_runtime_dir(options: &DaemonArgs) -> Result<RuntimeDir> {
     RuntimeDir::resolve(scope).context("cannot find the daemon's folder")
 }
 
-/// Moves this process to a new session without a terminal. Returns `false` if a child process runs
-/// the daemon instead.
+/// Moves this process to a new process session (`setsid`) without a terminal, and redirects its
+/// standard streams to `/dev/null`. Returns `false` if a child process runs the daemon instead.
 fn detach() -> Result<bool> {
     if rustix::process::setsid().is_err() {
         // `setsid` fails for a process group leader. A child is not a group leader.

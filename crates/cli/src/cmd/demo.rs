@@ -219,7 +219,7 @@ fn print_file_summary(summary: &SessionSummary, live_count: u64) -> Result<Comma
     Ok(outcome)
 }
 
-/// Counts the events of the sample provider in the file.
+/// Counts the events of the sample provider in the file; the session's own events have hook ids.
 fn count_recorded_events(path: &PathBuf) -> Result<u64> {
     let mut traces = TraceSet::open(std::slice::from_ref(path), &SchemaArgs::default(), true)?;
     let mut events = 0;

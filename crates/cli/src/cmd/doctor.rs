@@ -73,7 +73,6 @@ pub(super) fn run(options: &DoctorArgs) -> Result<CommandOutcome> {
     Ok(exit_outcome(&checks, &options.need))
 }
 
-/// Runs all checks about the machine.
 fn check_machine(machine: &MachineState) -> Vec<DoctorCheck> {
     let parts =
         [place::checks(machine), perf::checks(machine), kernel::checks(machine), hardware::checks(machine)];

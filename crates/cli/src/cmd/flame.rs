@@ -95,7 +95,8 @@ fn output_format(options: &FlameArgs) -> FlameFormat {
     }
 }
 
-/// Rejects an output that is an input or a terminal, or whose extension is that of a picture.
+/// Rejects an output that is an input and, for a page, a terminal or a name with the extension of a
+/// picture.
 fn check_output(options: &FlameArgs, format: FlameFormat) -> Result<()> {
     let Some(output) = options.output.as_deref().filter(|path| path.as_os_str() != "-") else {
         if format == FlameFormat::Html && std::io::stdout().is_terminal() {

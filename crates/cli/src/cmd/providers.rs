@@ -1,5 +1,5 @@
-//! `weir providers`: lists providers, their processes and the sessions that enable them. Several
-//! providers are printed as a table, one provider as a page.
+//! `weir providers`: lists providers, their processes and the sessions that enable them. Each match
+//! of an exact name or GUID is printed as a page, all other lists as a table.
 
 mod who;
 
@@ -18,7 +18,7 @@ use crate::output::print_text;
 use crate::sessions;
 use crate::text::{JsonObject, escape, format_count, format_table, join_lines, json_array, matches_pattern};
 
-/// Maximum number of pids to show for a provider; JSON contains all.
+/// Maximum number of pids of a provider in the table; pages and JSON contain all.
 const MAX_SHOWN_PIDS: usize = 8;
 
 pub(super) fn run(options: &ListProvidersArgs) -> Result<CommandOutcome> {
@@ -54,7 +54,8 @@ fn is_exact(pattern: &str) -> bool {
     !pattern.contains(['*', '?'])
 }
 
-/// Returns whether a pattern matches the name, or is the GUID of the provider or of its group.
+/// Returns whether a pattern matches the name, or is the GUID of the provider or of one of its
+/// groups.
 fn matches_provider(provider: &ProviderInfo, pattern: &str) -> bool {
     match pattern.trim_start_matches('#').parse::<Guid>() {
         Ok(guid) => provider.guid == guid || provider.groups.contains(&guid),

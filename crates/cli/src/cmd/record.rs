@@ -174,7 +174,6 @@ struct Recording<'o> {
     has_name_note: bool,
     /// Whether the warning about left-out containers was printed.
     has_container_warning: bool,
-    /// Exit status of the command.
     command_status: Option<ExitStatus>,
     has_command: bool,
 }

@@ -5,8 +5,9 @@
 //!                                └──no──▶ filters on the header ──▶ filters by name ──▶ kept
 //! ```
 //!
-//! A mark is an event that weir adds, written before the first event after its time. Events are
-//! decoded only if the filters need it.
+//! Context events, such as schemas and rundowns, are needed to read other events. A mark is an
+//! event that weir adds, written before the first event after its time. Events are decoded only if the
+//! filters need it.
 
 mod marks;
 mod report;
@@ -172,7 +173,6 @@ struct EventCounts {
 }
 
 impl EventCounts {
-    /// Counts an event that was read.
     fn add_read(&mut self, time: FileTime) {
         self.read += 1;
         let (first, last) = self.span.unwrap_or((time, time));

@@ -85,7 +85,7 @@ fn report_holes(file: &TraceInput) -> bool {
     file.trace.holes().next().is_some()
 }
 
-/// Counts the rules that the new file breaks; a file that cannot be opened is an error.
+/// Counts the findings in the new file, including remarks. Fails if it cannot be opened.
 fn count_findings(path: &Path) -> Result<u64> {
     let trace = etl::Trace::open(File::open(path)?).context("cannot read the repaired file")?;
     let mut findings = 0;

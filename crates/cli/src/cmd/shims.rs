@@ -38,7 +38,7 @@ const WINDOWS_LIBRARIES: [&str; 3] = ["advapi32", "sechost", "tdh"];
 /// File names of the library: soname, and name for linking.
 const LIBRARY_FILE_NAMES: [&str; 2] = ["libtraceweir.so.0", "libtraceweir.so"];
 /// Prefix of the file names that our links lead to.
-const LIBRARY_FILE_STEM: &str = "libtraceweir";
+const LIBRARY_FILE_PREFIX: &str = "libtraceweir";
 
 /// Prefixes and suffixes of library names in file names.
 const NAME_PATTERNS: [(&str, &str); 6] =
@@ -105,7 +105,7 @@ impl<'a> ShimFolder<'a> {
         let is_ours = |target: &PathBuf| {
             target
                 .file_name()
-                .is_some_and(|name| name.as_encoded_bytes().starts_with(LIBRARY_FILE_STEM.as_bytes()))
+                .is_some_and(|name| name.as_encoded_bytes().starts_with(LIBRARY_FILE_PREFIX.as_bytes()))
         };
         Ok(target.filter(is_ours).map_or(ShimEntry::Foreign, ShimEntry::Ours))
     }
@@ -191,10 +191,10 @@ fn find_library(given: Option<&Path>) -> Result<PathBuf> {
     let library = resolve_folder(&found).with_context(|| format!("cannot find {}", found.display()))?;
     let is_ours = library
         .file_name()
-        .is_some_and(|name| name.as_encoded_bytes().starts_with(LIBRARY_FILE_STEM.as_bytes()));
+        .is_some_and(|name| name.as_encoded_bytes().starts_with(LIBRARY_FILE_PREFIX.as_bytes()));
     if !is_ours {
         bail!(
-            "the name of {} does not begin with {LIBRARY_FILE_STEM}: links to it could not be recognised later",
+            "the name of {} does not begin with {LIBRARY_FILE_PREFIX}: links to it could not be recognised later",
             found.display()
         );
     }

@@ -7,8 +7,8 @@ use traceweir_decode::value::Value;
 use traceweir_decode::walk::Visitor;
 use traceweir_format::spec::types::{InType, OutType};
 
-/// Maximum size of the fields of one event. The limit is needed because a few bytes of metadata can
-/// repeat a long name very often.
+/// Maximum size of the text that the fields of one event become. The limit is needed because a few
+/// bytes of metadata can repeat a long name very often.
 pub(crate) const MAX_FIELD_BYTES: usize = 4 << 20;
 
 /// Returns whether a field is not meant to be shown.

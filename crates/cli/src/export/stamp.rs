@@ -47,7 +47,6 @@ impl TimeFormatter {
     }
 }
 
-/// Formats a number with leading zeros.
 #[inline(always)]
 fn format_digits<const N: usize>(mut value: u32) -> [u8; N] {
     let mut text = [b'0'; N];

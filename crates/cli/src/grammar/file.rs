@@ -53,7 +53,6 @@ fn strip_comment(line: &str) -> &str {
     line
 }
 
-/// Returns whether a text starts with a GUID.
 fn starts_with_guid(text: &str) -> bool {
     let text = text.trim_start_matches('#');
     let end =

@@ -50,8 +50,8 @@ impl ManifestNames {
         Ok(Self { providers, enabled: Vec::new() })
     }
 
-    /// Returns the GUID of a name: from a manifest, or else that of a provider that the
-    /// session enables, or else the hash of the name.
+    /// Returns the GUID of a name: from a manifest, or else that of a provider that the session
+    /// enables, or else that of a system provider, or else the hash of the name.
     fn find_guid(&self, name: &str, text: &str) -> Result<Guid, ArgumentError> {
         let folded = name.to_lowercase();
         let has_name = |p: &&ProviderSchemas| p.name.as_deref().is_some_and(|n| n.to_lowercase() == folded);

@@ -1,4 +1,5 @@
-//! Prints a request in the syntax of the command line; the text parses to an equal request.
+//! Prints a request in the syntax of the command line. The text parses to an equal request, except
+//! that a name is lost if the GUID is not its hash.
 
 use std::fmt::{self, Display, Formatter};
 

@@ -37,7 +37,7 @@ pub(super) enum LevelSpelling {
 /// The spelling that identifies a provider.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum ProviderSpelling {
-    /// By name: from a manifest, or else the hash of the name.
+    /// By name, as `ManifestNames` resolves it.
     Name(String),
     /// By the hash of its name.
     Hash(String),

@@ -107,14 +107,14 @@ impl ProcessLifetimes {
 
     /// Returns when the process of a pid at a time began, and its parent.
     pub(super) fn find_parent(&self, pid: u32, time: i64) -> Option<(i64, u32)> {
-        let (start, parent) = find_last_before(self.starts.get(&pid)?, time)?;
+        let (start, parent) = find_last_up_to(self.starts.get(&pid)?, time)?;
         let is_same_process = self.end_before(pid, time).is_none_or(|end| end <= start);
         (is_same_process && parent != pid).then_some((start, parent))
     }
 
     /// Returns the user of the process of a pid at a time.
     pub(super) fn find_user(&self, pid: u32, time: i64) -> Option<u32> {
-        find_last_before(self.users.get(&pid)?, time).map(|(_, user)| user)
+        find_last_up_to(self.users.get(&pid)?, time).map(|(_, user)| user)
     }
 }
 
@@ -125,6 +125,6 @@ fn insert_by_time(entries: &mut Vec<(i64, u32)>, entry: (i64, u32)) {
     }
 }
 
-fn find_last_before(entries: &[(i64, u32)], time: i64) -> Option<(i64, u32)> {
+fn find_last_up_to(entries: &[(i64, u32)], time: i64) -> Option<(i64, u32)> {
     entries.get(entries.partition_point(|(start, _)| *start <= time).checked_sub(1)?).copied()
 }

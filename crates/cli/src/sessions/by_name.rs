@@ -73,7 +73,8 @@ fn same_name_note(all: &[ProviderInfo], request: &EnableRequest) -> Option<Strin
     ))
 }
 
-/// Returns the GUID of a provider with this name that the caller may not enable.
+/// Returns the GUID of a registered provider with this name that an enable by name did not reach,
+/// because the caller may not enable it.
 pub(super) fn find_forbidden_guid(all: &[ProviderInfo], request: &EnableRequest) -> Option<Guid> {
     let is_forbidden = |provider: &&ProviderInfo| {
         !provider.is_group

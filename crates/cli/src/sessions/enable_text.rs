@@ -10,7 +10,7 @@ use traceweir_format::spec::enable as spec;
 use crate::grammar::property_names;
 use crate::text::{JsonObject, escape, format_count, json_array};
 
-/// Filter types, and the command-line option for each.
+/// Filter types, each with its command-line option, or with a similar name if it has none.
 const FILTER_OPTIONS: [(u32, &str); 13] = [
     (spec::EVENT_FILTER_TYPE_SCHEMATIZED, "schematized"),
     (spec::EVENT_FILTER_TYPE_SYSTEM_FLAGS, "system-flags"),

@@ -9,7 +9,8 @@
 //!
 //! K1 The start request contains the settings, if it can: a setting made later misses the first
 //! events.
-//! K2 A request that would be refused is refused before the start, which truncates the file.
+//! K2 Requests that may be refused precede the start if possible, because the start truncates the
+//! file.
 
 use anstream::eprintln;
 use anyhow::{Context, Result};

@@ -50,7 +50,8 @@ struct EnabledProvider<'p> {
     enable: &'p ProviderEnable,
 }
 
-/// Returns the providers that a session enables, without name hashes that only stand for others.
+/// Returns the providers that a session enables, without hashes of names whose enables are listed
+/// with the providers that they reach.
 fn enabled_providers(id: SessionId, providers: &[ProviderInfo]) -> Vec<EnabledProvider<'_>> {
     let all = providers
         .iter()
@@ -172,17 +173,17 @@ fn file_mode_name(summary: &SessionSummary) -> &'static str {
 }
 
 fn add_counters(lines: &mut PageLines, summary: &SessionSummary) {
-    let cause = &summary.lost;
+    let losses = &summary.lost;
     lines
         .add_line("Events", format_number(summary.events))
         .add_line("Buffers Written", format_number(summary.buffers_written.into()))
         .add_line("Events Lost", format_number(summary.events_lost))
-        .add_line("  No Room", format_number(cause.no_room))
-        .add_line("  Not Written", format_number(cause.not_written))
-        .add_line("  Damaged", format_number(cause.damaged))
-        .add_line("  No Region", format_number(cause.no_region))
-        .add_line("  Perf Rings Full", format_number(cause.kernel))
-        .add_line("  Overwritten", format_number(cause.overwritten))
+        .add_line("  No Room", format_number(losses.no_room))
+        .add_line("  Not Written", format_number(losses.not_written))
+        .add_line("  Damaged", format_number(losses.damaged))
+        .add_line("  No Region", format_number(losses.no_region))
+        .add_line("  Perf Rings Full", format_number(losses.kernel))
+        .add_line("  Overwritten", format_number(losses.overwritten))
         .add_line("Buffers Lost", format_number(summary.buffers_lost.into()))
         .add_line("Real-time Events Lost", format_number(summary.real_time_events_lost))
         .add_line("Real-time Buffers Lost", format_number(summary.real_time_buffers_lost.into()))
@@ -253,7 +254,6 @@ fn json_clock(clock: Option<ClockKind>) -> &'static str {
     }
 }
 
-/// Formats a session as one JSON object.
 pub(crate) fn format_json(
     summary: &SessionSummary,
     state: SessionState,
@@ -329,14 +329,14 @@ fn put_settings(object: &mut JsonObject, summary: &SessionSummary) {
 }
 
 fn put_counters(object: &mut JsonObject, summary: &SessionSummary) {
-    let cause = &summary.lost;
+    let losses = &summary.lost;
     let mut lost = JsonObject::new();
-    lost.number("no_room", cause.no_room)
-        .number("not_written", cause.not_written)
-        .number("damaged", cause.damaged)
-        .number("no_region", cause.no_region)
-        .number("kernel", cause.kernel)
-        .number("overwritten", cause.overwritten);
+    lost.number("no_room", losses.no_room)
+        .number("not_written", losses.not_written)
+        .number("damaged", losses.damaged)
+        .number("no_region", losses.no_region)
+        .number("kernel", losses.kernel)
+        .number("overwritten", losses.overwritten);
     object
         .number("buffers", summary.buffers)
         .number("free_buffers", summary.free_buffers)

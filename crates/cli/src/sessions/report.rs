@@ -39,7 +39,7 @@ pub(crate) enum SessionEnd {
 
 /// Describes all losses except undelivered live events, by cause; `None` if nothing was lost.
 pub(crate) fn describe_losses(summary: &SessionSummary) -> Option<String> {
-    let cause = &summary.lost;
+    let losses = &summary.lost;
     let reason = if is_at_limit(summary) { "came after the file was full" } else { "could not be written" };
     let buffers = u64::from(summary.buffers_lost);
     let in_buffers = format!("in {} {reason}", format_count(buffers, "buffer"));
@@ -48,15 +48,15 @@ pub(crate) fn describe_losses(summary: &SessionSummary) -> Option<String> {
     let overwritten_reason = "of the file that another process truncated or overwrote";
     let in_overwritten = format!("in {} {overwritten_reason}", format_count(overwritten, "buffer"));
     let counted_losses = join_counts(&[
-        (cause.no_room, "event", "found no room or were too large"),
-        (cause.not_written, "event", unwritten),
-        (cause.damaged, "event", "in memory that its process damaged"),
-        (cause.no_region, "event", "of processes that the session had no memory left for"),
-        (cause.kernel, "kernel event", "found no room in the kernel's perf rings"),
-        (summary.events_lost.saturating_sub(cause.sum()), "event", ""),
-        (if cause.not_written == 0 { buffers } else { 0 }, "buffer", reason),
-        (cause.overwritten, "event", &in_overwritten),
-        (if cause.overwritten == 0 { overwritten } else { 0 }, "buffer", overwritten_reason),
+        (losses.no_room, "event", "found no room or were too large"),
+        (losses.not_written, "event", unwritten),
+        (losses.damaged, "event", "in memory that its process damaged"),
+        (losses.no_region, "event", "of processes that the session had no memory left for"),
+        (losses.kernel, "kernel event", "found no room in the kernel's perf rings"),
+        (summary.events_lost.saturating_sub(losses.sum()), "event", ""),
+        (if losses.not_written == 0 { buffers } else { 0 }, "buffer", reason),
+        (losses.overwritten, "event", &in_overwritten),
+        (if losses.overwritten == 0 { overwritten } else { 0 }, "buffer", overwritten_reason),
     ]);
     let processes = format_count(summary.uncounted_processes.into(), "process");
     let unknown = (summary.uncounted_processes > 0).then(|| format!("events of {processes}, count unknown"));
@@ -243,7 +243,6 @@ fn is_captured(record: &Record<'_>) -> bool {
     record.hook().is_some_and(|hook| [hook::RUNDOWN_COMPLETE, hook::END_GROUP_MASKS].contains(&hook))
 }
 
-/// Returns whether the size limit of the file is in KiB.
 pub(super) fn is_limit_in_kib(summary: &SessionSummary) -> bool {
     summary.mode.contains(LogFileMode::USE_KBYTES_FOR_SIZE)
 }

@@ -13,7 +13,7 @@ use traceweir_decode::symbols::{SymbolTable, demangle, listing};
 
 use super::{SymbolFrame, SymbolOptions};
 
-/// Maximum number of processes with a list.
+/// Maximum number of processes whose list is searched for.
 const MAX_PROCESSES: usize = 1024;
 const MAX_TOTAL_LIST_BYTES: usize = 256 << 20;
 const MAX_LIST_BYTES: u64 = 64 << 20;
@@ -33,7 +33,7 @@ pub(super) struct GeneratedCode {
 }
 
 impl GeneratedCode {
-    /// Returns the function at an address of a process and its user.
+    /// Returns the function at an address of a process, which belongs to `user`, if known.
     pub(super) fn find_frame(
         &mut self,
         options: &SymbolOptions,

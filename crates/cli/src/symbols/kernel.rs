@@ -124,7 +124,7 @@ fn list_kernel_files(folder: &Path) -> Vec<PathBuf> {
     files.sort();
     // A list does not identify its kernel, so if there are several lists, none is used.
     let is_list =
-        |path: &&PathBuf| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with('S'));
+        |path: &&PathBuf| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("System.map"));
     if files.iter().filter(is_list).count() > 1 {
         files.retain(|path| !is_list(&path));
     }

@@ -21,7 +21,7 @@ const MAX_CHECKSUM_FILE_BYTES: u64 = 1 << 30;
 /// Symbols of a file; empty if no file matches.
 #[derive(Default)]
 pub(super) struct ModuleSymbols {
-    /// Address of the first byte of the file in the ELF addresses.
+    /// ELF virtual address of the first byte of the file.
     base: u64,
     /// Symbol tables, that of a debug file first.
     tables: Vec<SymbolTable>,
@@ -35,7 +35,7 @@ pub(super) fn file_name_of(path: &str) -> Arc<str> {
 }
 
 impl ModuleSymbols {
-    /// Loads the symbols of a file that has at least `min_size` bytes.
+    /// Loads the symbols of a file. Without a build id, its size must be at least `min_size`.
     pub(super) fn load(
         options: &SymbolOptions,
         (path, id): &ModuleKey,

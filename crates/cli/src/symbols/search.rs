@@ -2,11 +2,12 @@
 //!
 //! ```text
 //!   program      its path in the trace (open_program) · PATH/its/path · PATH/name
-//!                by build id: PATH/ID/executable
+//!                by build id   in debuginfod's cache and in PATH: ID/executable
 //!   debug file   by build id   /usr/lib/debug/.build-id/ab/cdef.debug
-//!                              debuginfod's cache: ID/debuginfo · PATH/ab/cdef.debug · PATH/ID/debuginfo
-//!                by link       next to the program · in .debug/ · /usr/lib/debug/its/folder/
-//!                              PATH/ · PATH/its/folder/
+//!                              in debuginfod's cache and in PATH: .build-id/ab/cdef.debug ·
+//!                              ab/cdef.debug · ID/debuginfo
+//!                by link       next to the program · in .debug/ there
+//!                              in /usr/lib/debug and in PATH: its/folder/name · name
 //!   PDB          PATH/name.pdb/SIGNATUREAGE/name.pdb · PATH/name.pdb
 //! ```
 //!
@@ -47,7 +48,7 @@ fn relative_path(path: &str) -> Option<PathBuf> {
     (!clean.as_os_str().is_empty()).then_some(clean)
 }
 
-/// Returns a name if it is not empty and names no folder.
+/// Returns a name if it is a plain file name, without a folder.
 fn check_plain_name(name: &str) -> Option<&str> {
     let is_plain = !name.is_empty() && name != "." && name != ".." && !name.contains(['/', '\0']);
     is_plain.then_some(name)
@@ -71,7 +72,7 @@ pub(super) fn list_programs(options: &SymbolOptions, path: &str) -> Vec<SymbolFi
     all
 }
 
-/// Returns programs in caches, by their build id.
+/// Returns programs in caches and named folders, by their build id.
 pub(super) fn list_executables(options: &SymbolOptions, build_id: &[u8]) -> Vec<SymbolFile> {
     let id = format_hex(build_id);
     let folders = list_caches(options).into_iter().chain(options.paths.iter().cloned());

@@ -17,7 +17,6 @@ const MAX_VDSO_BYTES: u64 = 1 << 20;
 /// The name of the vDSO in `/proc/PID/maps`.
 const VDSO_NAME: &str = "[vdso]";
 
-/// Returns whether an image is the vDSO.
 pub(super) fn is_vdso(path: &str) -> bool {
     path == VDSO_NAME
 }

@@ -109,18 +109,18 @@ fn number_of_threads_is_limited() {
 
 /// One step of a simulated machine.
 ///
-/// `Take`: a processor switches to a runnable thread or goes idle, and the old thread waits or
+/// `Switch`: a processor switches to a runnable thread or goes idle, and the old thread waits or
 /// stays ready. `Wake`: a waiting thread is woken.
 #[derive(Clone, Debug)]
 enum Step {
-    Take { cpu: u16, choice: usize, will_wait: bool, is_lost: bool },
+    Switch { cpu: u16, choice: usize, will_wait: bool, is_lost: bool },
     Wake(usize),
 }
 
 fn any_step() -> impl Strategy<Value = Step> {
     prop_oneof![
         (0_u16..3, 0_usize..8, any::<bool>(), proptest::bool::weighted(0.05))
-            .prop_map(|(cpu, choice, will_wait, is_lost)| Step::Take { cpu, choice, will_wait, is_lost }),
+            .prop_map(|(cpu, choice, will_wait, is_lost)| Step::Switch { cpu, choice, will_wait, is_lost }),
         (0_usize..6).prop_map(Step::Wake),
     ]
 }
@@ -140,7 +140,7 @@ fn simulate(steps: &[Step]) -> Vec<(i64, SimulatedEvent)> {
     let mut events = Vec::new();
     for (step, time) in steps.iter().zip(1_i64..) {
         match step {
-            Step::Take { cpu, choice, will_wait, is_lost } => {
+            Step::Switch { cpu, choice, will_wait, is_lost } => {
                 let runnable: Vec<u32> =
                     (1..=6).filter(|t| !running.contains(t) && !is_waiting[*t as usize]).chain([0]).collect();
                 let (new, old) = (runnable[choice % runnable.len()], running[usize::from(*cpu)]);

@@ -38,7 +38,8 @@ pub(super) struct CheckSubject {
 /// Steps that the user can take after a finding.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Advice {
-    /// Command or instruction. With a `lasting_step`, its effect ends with the boot or the run.
+    /// Command or instruction. With a `lasting_step`, its effect ends at the next boot or with the
+    /// program that the command starts.
     pub(super) step: String,
     /// Command or instruction with a permanent effect.
     pub(super) lasting_step: Option<String>,
@@ -76,7 +77,6 @@ pub(super) struct DoctorCheck {
 }
 
 impl CheckSubject {
-    /// Returns a passed check.
     pub(super) fn passed(self, found: impl Into<String>) -> DoctorCheck {
         self.build_check(CheckState::Fine, found)
     }

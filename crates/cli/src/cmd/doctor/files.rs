@@ -29,7 +29,6 @@ impl RootFiles<'_> {
         self.read_text(path).map(|text| text.trim().to_owned()).filter(|word| !word.is_empty())
     }
 
-    /// Returns the number in a file.
     pub(super) fn read_number(self, path: &str) -> Option<i64> {
         self.read_trimmed(path)?.parse().ok()
     }

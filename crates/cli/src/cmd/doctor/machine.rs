@@ -8,11 +8,14 @@
 //!   ROOT/sys/kernel/tracing           tracepoints, wherever tracefs is mounted
 //!   ROOT/sys/kernel/security, sys/fs/selinux             lockdown and SELinux
 //!   ROOT/sys/bus/event_source         performance counters (read by `session`)
+//!   ROOT/sys/devices/system           clock source, and number of processors
 //! ```
 //!
-//! 1. Reading changes nothing, and opens only these files.
-//! 2. A value that cannot be read is `None`. A feature that is switched off is a value.
-//! 3. At most [`MAX_FILE_BYTES`] bytes of a file are read, whatever size the file reports.
+//! 1. Reading changes nothing.
+//! 2. A value that cannot be read is `None` or has its usual value. A feature that is switched off
+//!    is a value.
+//! 3. At most [`MAX_FILE_BYTES`] bytes of a file are read, whatever size the file reports; of
+//!    `/proc/kallsyms`, more is searched.
 
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Read};

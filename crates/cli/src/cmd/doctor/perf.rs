@@ -9,7 +9,8 @@
 //!      3, 4  nothing at all (Debian, Android; Ubuntu)     │ every kernel group is refused (1314)
 //! ```
 //!
-//! At every level, groups made of tracepoints need CAP_PERFMON; without it they are refused (1314).
+//! At every level, groups made of tracepoints need CAP_PERFMON; without it they are refused with
+//! ERROR_PRIVILEGE_NOT_HELD (1314).
 
 use super::check::{Advice, CheckSubject, DoctorCheck};
 use super::machine::{MachineState, needed_descriptors};

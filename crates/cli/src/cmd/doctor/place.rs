@@ -72,7 +72,8 @@ const NAMED_DAEMON: CheckSubject = CheckSubject {
     works_without: "the usual daemons still work, once TRACEWEIR_RUNTIME_DIR is unset",
 };
 
-/// Checks one folder. Events work if the last folder that is tried is usable.
+/// Checks one folder. It blocks events if it is the last one that is tried, and its daemon neither
+/// serves this user nor is started on demand.
 fn check_daemon(folder: &RuntimeFolder, is_last: bool) -> DoctorCheck {
     let subject = match folder.scope {
         Scope::System => SYSTEM_DAEMON,

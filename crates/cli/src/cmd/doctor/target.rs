@@ -34,6 +34,7 @@ const SET_ID_MODE_BITS: u32 = 0o6000;
 pub(super) struct TargetProcess {
     pid: u32,
     exists: bool,
+    /// Effective user id.
     uid: Option<u32>,
     /// Pid in the PID namespace of the process.
     inner_pid: u32,
@@ -128,7 +129,6 @@ impl TargetProcess {
         }
     }
 
-    /// Runs all checks about the process.
     pub(super) fn checks(&self, daemon: &DaemonView) -> Vec<DoctorCheck> {
         if !self.exists {
             return vec![PROCESS.missing(format!("there is no process {}, or /proc hides it", self.pid))];

@@ -344,7 +344,7 @@ fn unwinder_of_the_kernel_is_detected() {
 }
 
 #[test]
-fn lockdown_mode_limits_kernel_events() {
+fn lockdown_limits_kernel_events_and_selinux_is_reported() {
     for (modes, state, expected_text) in [
         ("[none] integrity confidentiality\n", Fine, "none"),
         ("none [integrity] confidentiality\n", Fine, "integrity"),

@@ -39,7 +39,7 @@ impl<'f> JoinedPrinter<'f> {
     }
 
     /// Returns whether to read a record. Stacks are always read, because their event may pass the
-    /// filters.
+    /// filters. After `--head` events, every record is read, because its time may end the reading.
     pub(super) fn needs_record(&self, record: &Record<'_>, time: FileTime) -> bool {
         StackWalk::is_stack_walk(record)
             || self.read_until.is_some()
@@ -62,7 +62,8 @@ impl<'f> JoinedPrinter<'f> {
         }
     }
 
-    /// Attaches a stack to its event; returns whether the record was such a stack.
+    /// Attaches a stack to its event; returns `false` for other records and for stacks without a
+    /// shown event.
     fn attach_stack(&mut self, event: &DescribedEvent<'_>) -> bool {
         let record = &event.record;
         let Some(walk) = StackWalk::parse(record) else { return false };

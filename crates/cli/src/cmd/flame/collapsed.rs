@@ -10,8 +10,8 @@ use crate::text::escape;
 /// and there can be a million stacks.
 const MAX_OUTPUT_BYTES: usize = 128 << 20;
 
-/// Writes the heaviest stacks, sorted, merges the others into one line, and returns the number of
-/// merged stacks.
+/// Writes the heaviest stacks, sorted by text, merges the others into one line, and returns the
+/// number of merged stacks.
 pub(super) fn write(graph: &FlameGraph, out: &mut Vec<u8>) -> usize {
     write_within(graph, MAX_OUTPUT_BYTES, out)
 }

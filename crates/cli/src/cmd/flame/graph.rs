@@ -88,7 +88,7 @@ impl FlameGraph {
     pub(super) fn add_event(&mut self, facts: &mut TraceFacts, joined: &Joined<ReportEvent>) {
         let (event, stack) = (&joined.what, &joined.stack);
         let is_inside = self.window.contains(event.time_ns);
-        match event.what {
+        match event.occurrence {
             Occurrence::Switch(switch) => self.add_switch(facts, joined, switch),
             Occurrence::Ready { thread } => {
                 self.schedulers.entry(event.file).or_default().record_wake(event.time_ns, thread)
@@ -183,7 +183,6 @@ impl FlameGraph {
         self.tree.find_or_add(path)
     }
 
-    /// Formats the total weight.
     pub(super) fn format_total(&self) -> String {
         let left_out = match (self.idle_weight, self.unselected_weight) {
             (0, 0) => String::new(),
@@ -209,7 +208,6 @@ impl FlameGraph {
             .any(|function| function.kind == CodeKind::Other && function.name.as_deref() == Some(TRUNCATED))
     }
 
-    /// Formats how many stacks were truncated.
     pub(super) fn truncation_note(&self) -> String {
         let (truncated, all) =
             (format_number(self.truncations), format_count(self.event_count, self.measure.noun()));

@@ -9,7 +9,7 @@
 //! ```
 //!
 //! The long lists are written directly into the output, at the ends of objects, because each can
-//! take hundreds of megabytes.
+//! take more than a hundred megabytes.
 
 use super::graph::{FlameGraph, StackMeasure};
 use crate::analysis::FunctionId;

@@ -15,6 +15,7 @@ pub(super) fn format_summary(path: &str, summary: &Summary, counts: &EventCounts
     let (bytes, span) =
         (format_count(summary.bytes, "byte"), format!("{} to {}", summary.start, summary.end));
     // The header of the output is an event that was not read; all others except marks were read.
+    // The header of the output replaces the folded records.
     let kept =
         summary.events.saturating_sub(1).saturating_sub(summary.injected).saturating_add(summary.folded);
     let left_out = match counts.read.saturating_sub(kept) {

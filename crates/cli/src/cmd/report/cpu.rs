@@ -102,7 +102,7 @@ impl SampleReport {
 
     fn add_event(&mut self, facts: &mut TraceFacts, joined: &Joined<ReportEvent>) {
         let Joined { what: event, stack } = joined;
-        let (thread, address, weight, is_idle) = match event.what {
+        let (thread, address, weight, is_idle) = match event.occurrence {
             Occurrence::Sample { thread, address, weight, is_idle } => (thread, address, weight, is_idle),
             Occurrence::Interval(units) => {
                 if self.intervals.len() < MAX_INTERVALS {

@@ -113,7 +113,7 @@ struct DiskReport {
 impl DiskReport {
     fn add_event(&mut self, facts: &mut TraceFacts, joined: &Joined<ReportEvent>) {
         let event = &joined.what;
-        let Occurrence::Transfer(transfer) = &event.what else { return };
+        let Occurrence::Transfer(transfer) = &event.occurrence else { return };
         if !self.window.contains(event.time_ns) {
             return;
         }
@@ -134,7 +134,7 @@ impl DiskReport {
             self.disk_names.insert(transfer.disk, name);
         }
         for key in
-            [RowKey::Disk(transfer.disk), RowKey::Process(process), RowKey::File(transfer.file.clone())]
+            [RowKey::Disk(transfer.disk), RowKey::Process(process), RowKey::File(transfer.file_name.clone())]
         {
             let has_room = self.rows.len() < MAX_ROWS || self.rows.contains_key(&key);
             let key = if has_room { key } else { RowKey::Other(key.table_name()) };

@@ -25,7 +25,6 @@ impl ReportPage {
         Self { text: String::new(), options }
     }
 
-    /// Returns whether JSON objects are printed.
     pub(super) const fn is_json(&self) -> bool {
         self.options.json
     }

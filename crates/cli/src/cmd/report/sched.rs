@@ -166,7 +166,7 @@ impl SchedReport {
             self.first_ns.get_or_insert(event.time_ns);
             self.last_ns = event.time_ns;
         }
-        match event.what {
+        match event.occurrence {
             Occurrence::Switch(switch) => self.add_switch(facts, joined, switch, is_inside),
             Occurrence::Ready { thread } => {
                 self.wakes += u64::from(is_inside);
@@ -252,11 +252,11 @@ impl SchedReport {
         is_inside: bool,
     ) {
         let (event, window) = (&joined.what, self.window);
-        let waits = thread_return
+        let reason_and_node = thread_return
             .absence
             .as_ref()
             .and_then(|absence| Some((absence.reason?, absence.stack.or(new_node))));
-        let cause = waits.and_then(|(reason, node)| {
+        let cause = reason_and_node.and_then(|(reason, node)| {
             self.causes.find(facts.is_linux(), reason, node, &self.blocked_stacks, &self.paths.functions)
         });
         let row = self.thread_row(facts, event, thread_return.thread);
