@@ -11,9 +11,9 @@
 //! ```
 //!
 //! If no manifest has an event's version, the next lower version is used, because its layout is a
-//! prefix. Schemas in the trace may come after the events they describe: when a lookup fails, the
-//! caller passes all records of the file to [`Decoder::observe`]. [`MAX_KEPT_FIELDS`] bounds what a
-//! hostile trace can make the decoder keep.
+//! prefix, else the next higher one. Schemas in the trace may come after the events they describe:
+//! when a lookup fails, the caller passes all records of the file to [`Decoder::observe`].
+//! [`MAX_KEPT_FIELDS`] bounds what a hostile trace can make the decoder keep.
 
 mod absent;
 pub mod binary;

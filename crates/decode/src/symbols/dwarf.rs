@@ -6,8 +6,8 @@
 //!                                     depth 1        [── add ──)           add, line 3 of its file
 //! ```
 //!
-//! `gimli` parses the format. A unit is read when an address is in it, and dropped when all units
-//! take too much memory.
+//! `gimli` parses the format. A unit is read when an address is in it. When the units together take
+//! too much memory, all are dropped.
 //!
 //! Invariants:
 //! 1. Sections are in memory unchanged; everything else is derived from them within `WorkBudget`
@@ -122,7 +122,8 @@ impl Sections {
 pub struct FunctionSite {
     /// The demangled name, if there is one.
     pub function: Option<Arc<str>>,
-    /// The start of the function's address range that holds the address.
+    /// The start of the function's address range that holds the address; the address itself if only
+    /// the line is known.
     pub start: u64,
     /// Path of the source file.
     pub file: Option<Arc<str>>,

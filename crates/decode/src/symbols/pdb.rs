@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn damaged_pdbs_give_errors_or_fewer_symbols() {
+    fn damaged_pdbs_never_panic() {
         let sound = functions(u16::MAX);
         let mut random = 7_u64;
         for at in (0..sound.len()).step_by(97) {

@@ -8,7 +8,7 @@
 //!
 //! Invariants:
 //! 1. Entries are sorted by start, one for each start: a symbol with a size wins over one without,
-//!    global over local, then the shorter name.
+//!    global over local over weak, then the shorter name.
 //! 2. A symbol of unknown size extends to the next one, but not past the end of its section if that
 //!    is known, nor further than [`MAX_UNSIZED_BYTES`].
 //! 3. At most [`MAX_SYMBOLS`] entries and [`MAX_TOTAL_NAME_BYTES`] bytes of names are kept; other

@@ -71,7 +71,7 @@ fn damaged_copies(bytes: &[u8]) -> Vec<Vec<u8>> {
 }
 
 #[test]
-fn damaged_elf_files_give_errors_or_fewer_symbols() {
+fn damaged_elf_files_never_panic() {
     let bytes = read_own_program();
     for bad in damaged_copies(&bytes) {
         if let Ok(Some(mut elf)) = Elf::read(Cursor::new(bad), ALL_PARTS, |_| true)
@@ -85,7 +85,7 @@ fn damaged_elf_files_give_errors_or_fewer_symbols() {
 }
 
 #[test]
-fn damaged_sections_give_errors_or_fewer_functions() {
+fn damaged_dwarf_sections_never_panic() {
     let bytes = read_own_program();
     let elf = object::File::parse(&*bytes).unwrap();
     let read_section = |id: gimli::SectionId| {
