@@ -386,12 +386,12 @@ impl Decoder {
     /// because a hostile trace may claim all of them.
     fn find_kernel(&mut self, class: &Guid, opcode: u8, version: u8) -> Option<u32> {
         let (shape, _) = shape_of(class, opcode, version)?;
-        let first = (*class, opcode, shape.version);
-        if let Some(id) = self.classic.get(&first).copied().flatten() {
+        let layout_key = (*class, opcode, shape.version);
+        if let Some(id) = self.classic.get(&layout_key).copied().flatten() {
             return Some(id);
         }
         let id = kernel::build_schema(class, opcode, shape.version).map(|s| self.push_schema(s))?;
-        self.classic.insert(first, Some(id));
+        self.classic.insert(layout_key, Some(id));
         Some(id)
     }
 }

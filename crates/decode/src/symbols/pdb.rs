@@ -152,7 +152,7 @@ fn add_functions(mut records: SymbolIter<'_>, section_addresses: &[u32], to: &mu
         // Procedures have flags before their name.
         let name = at.saturating_add(if length == 0 && rank == SymbolRank::Weak { 6 } else { 7 });
         let name = text::until_nul8(bytes.get(name..).unwrap_or_default());
-        let address = usize::from(section).checked_sub(1).and_then(|at| section_addresses.get(at));
+        let address = usize::from(section).checked_sub(1).and_then(|index| section_addresses.get(index));
         if let Some(start) = address.and_then(|address| address.checked_add(offset)) {
             to.push(start.into(), length.into(), name, rank);
         }

@@ -110,7 +110,7 @@ fn damaged_dwarf_sections_never_panic() {
                     *byte = (random >> 25) as u8;
                 }
             }
-            sections.set(id, bytes);
+            sections.add(id, bytes);
         }
         let mut dwarf = Dwarf::new(sections, gimli::RunTimeEndian::Little);
         for address in (0..2_000_000).step_by(100_000) {
@@ -140,9 +140,9 @@ fn build_shared_ranges(functions: usize, ranges: usize) -> dwarf::Sections {
         list.extend((at * 16 + 9).to_le_bytes());
     }
     list.extend([0; 16]);
-    sections.set(gimli::SectionId::DebugInfo, unit);
-    sections.set(gimli::SectionId::DebugAbbrev, abbreviations.to_vec());
-    sections.set(gimli::SectionId::DebugRanges, list);
+    sections.add(gimli::SectionId::DebugInfo, unit);
+    sections.add(gimli::SectionId::DebugAbbrev, abbreviations.to_vec());
+    sections.add(gimli::SectionId::DebugRanges, list);
     sections
 }
 
