@@ -2,7 +2,7 @@
 //! in order.
 //!
 //! ```text
-//!   Events::next ──▶ Decoder::find ──▶ Walker::walk ──▶ EventTally (sums) or TextLines
+//!   Events::next ──▶ Decoder::find ──▶ Walker::walk ──▶ ValueSum or FieldPrinter
 //! ```
 //!
 //! One thread, one pass, no knowledge of the file in advance.
@@ -84,10 +84,6 @@ impl<'p> Visitor<'p> for ValueSum {
             number => self.sum = self.sum.wrapping_add(number.as_u64().unwrap_or(0)),
         }
     }
-    fn begin_array(&mut self, _: usize, _: &Field, _: usize) {}
-    fn end_array(&mut self, _: usize, _: &Field) {}
-    fn begin_struct(&mut self, _: usize, _: &Field) {}
-    fn end_struct(&mut self, _: usize, _: &Field) {}
 }
 
 /// Prints a line for each event with the facts that babeltrace2 prints: time, processor, process,

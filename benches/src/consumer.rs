@@ -23,7 +23,8 @@ use crate::error::Result;
 use crate::in_c::run_and_parse_number;
 use crate::peer::this_program;
 
-/// Returns how long the Rust reader takes for a file, in its own process, and the number of events.
+/// Returns the processor time of the Rust reader for a file, in its own process, and the number of
+/// events.
 pub(crate) fn run_ours(trace: &Path) -> Result<(Duration, u64)> {
     run_and_parse_number(Command::new(this_program()?).arg("count").arg(trace))
 }

@@ -12,7 +12,7 @@
 //! ratio is that of the medians. The spread is the difference between the highest and the lowest
 //! ratio of a round, divided by the median ratio. [`Requirement`] defines whether a larger or a
 //! smaller ratio is better. For the memory of reading, `peer` is the limit, and the ratio is the
-//! limit divided by the used memory.
+//! limit divided by the used memory. For extra instructions, the ratio is the difference.
 
 use std::fmt::Write;
 

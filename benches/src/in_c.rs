@@ -3,7 +3,7 @@
 //!
 //! | Source | Number | Figure |
 //! |---|---|---|
-//! | `peers/consumer.c` | events delivered by ProcessTrace | `consumer_c_vs_rust`, by run time |
+//! | `peers/consumer.c` | events delivered by ProcessTrace | `consumer_c_vs_rust`, by processor time |
 //! | `peers/tdh.c` | processor ns per TdhGetEventInformation of a known schema | `tdh_info_ns` |
 
 use std::path::Path;
@@ -32,13 +32,13 @@ impl CProgram {
         program.map(Self).map_err(|reason| eprintln!("{figure} is left out: {reason}")).ok()
     }
 
-    /// Runs the program and returns its run time and the number that it prints.
+    /// Runs the program and returns its processor time and the number that it prints.
     pub(crate) fn run<T: FromStr>(&self, file: Option<&Path>) -> Result<(Duration, T)> {
         run_and_parse_number(Command::new(&self.0.path).args(file))
     }
 }
 
-/// Runs a command and returns its run time and the number that it prints.
+/// Runs a command and returns its processor time and the number that it prints.
 pub(crate) fn run_and_parse_number<T: FromStr>(command: &mut Command) -> Result<(Duration, T)> {
     let ended = process::run(command, Stdio::piped())?;
     match ended.stdout.trim().parse() {

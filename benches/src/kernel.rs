@@ -177,10 +177,10 @@ impl KernelBench<'_> {
             added.add(ours.map(|cost| cost.added_ns), perf.map(|cost| cost.added_ns));
             cpu.add(ours.map(|cost| cost.capture_ns), perf.map(|cost| cost.capture_ns));
         }
-        let [time, own] = kind.figure_names();
-        let time = added.figure(time, FigureUnit::Nanoseconds, kind.requirement());
-        let own = cpu.figure(own, FigureUnit::Nanoseconds, Requirement::report_only());
-        Ok(time.into_iter().chain(own).collect())
+        let [added_name, cpu_name] = kind.figure_names();
+        let added = added.figure(added_name, FigureUnit::Nanoseconds, kind.requirement());
+        let cpu = cpu.figure(cpu_name, FigureUnit::Nanoseconds, Requirement::report_only());
+        Ok(added.into_iter().chain(cpu).collect())
     }
 
     /// Runs the workload under a session of Traceweir.

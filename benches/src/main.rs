@@ -9,10 +9,10 @@
 //! ```
 //!
 //! Absolute times differ from machine to machine; ratios of one run differ much less. So every
-//! figure is a ratio: Traceweir and the peer, the tool that it is compared with, run alternately on
-//! the same core, and a round in which either program did not see every event is discarded, because
-//! losing an event is cheaper than handling it. The benchmarks install nothing: a missing peer is
-//! reported, and its figures are left out.
+//! figure compares Traceweir with a peer, a tool that does the same work, or with a limit.
+//! Traceweir and the peer run alternately on the same cores, and a round in which either did not
+//! see every event is discarded, because losing an event is cheaper than handling it. The
+//! benchmarks install nothing: a missing peer is reported, and its figures are left out.
 //!
 //! The modules [`read`], [`mod@write`], [`presence`] and [`kernel`] describe what is measured and
 //! why it is fair; [`figure`] describes how a figure is computed from rounds.

@@ -38,7 +38,7 @@ impl Babeltrace {
         process::run(Command::new("babeltrace2").arg(trace), Stdio::null())
     }
 
-    /// Counts the events in the text that babeltrace2 prints.
+    /// Counts the events in the text that babeltrace2 prints, and sums their numbers.
     pub(crate) fn tally(&self, trace: &Path) -> Result<EventTally> {
         let number = |line: &[u8], name: &str| {
             let from = memmem::find(line, name.as_bytes()).map_or(line.len(), |at| at + name.len());
@@ -114,7 +114,8 @@ impl TracePrinter {
     }
 }
 
-/// Runs this program's `decode` on a file; returns its tally and its peak memory in KiB.
+/// Runs this program's `decode` on a file; returns the result of the process, its tally and its
+/// peak memory in KiB.
 pub(crate) fn run_our_decoder(trace: &Path) -> Result<(ChildResult, EventTally, u64)> {
     let mut command = Command::new(this_program()?);
     let ended = process::run(command.arg("decode").arg(trace), Stdio::piped())?;

@@ -230,7 +230,8 @@ impl<'a> WriteBench<'a> {
         Ok(figures.into_iter().flatten().filter(|f| self.is_selected(f.name)).collect())
     }
 
-    /// Runs one round of every tracer; tracers that no figure needs are not run.
+    /// Runs one round of every tracer. Those that no selected figure needs are left out, except our
+    /// writer, the plain copy and LTTng with 40 bytes.
     fn run_cost_round(&self, costs: &mut CostRounds) -> Result<()> {
         let fast = MeasuredTracer::Ours(EventWriter::Sequence);
         let (ours, drain) = self.measure_cost(fast, 1, 40, &mut costs.small)?;

@@ -87,7 +87,9 @@ impl Rule {
 
 fn build_table(outcomes: &[(&Rule, Outcome)], untested_rules: &[&UntestedRule]) -> String {
     let mut text = String::from(
-        "# Conformance\n\nEvery rule of the contract for sessions and providers, the test that checks it, and the result.\n\
+        "# Conformance\n\nEvery rule for sessions and providers, the test that checks it, and the result. The sections group\n\
+         the rules; their numbers, and those of decisions, refer to no other page. `→ 87` means that the call\n\
+         returns the status 87.\n\
          `cargo test -p traceweir-cli --test conformance -- --write-docs` writes this page; the tests fail if\n\
          it differs from their results. Marks: D documented, H declared in public headers, O observed,\n\
          P decided by this project.\n\n\

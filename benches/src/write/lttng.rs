@@ -1,4 +1,4 @@
-//! LTTng-UST, the fastest peer, as Debian ships it.
+//! LTTng-UST, the peer of writing, as Debian packages it.
 //!
 //! ```text
 //!   lttng-sessiond (our own, or a running one) ── a session for each round ── peers/lttng.c
@@ -6,10 +6,10 @@
 //!     sustained  file session; events that do not fit are discarded and counted
 //! ```
 //!
-//! The sessions have 8 sub-buffers of 1 and 4 MiB for each processor. The contexts vpid and vtid
-//! are on, because our events contain these ids too. An ordinary user's session daemon runs in the
-//! bench's own folder. Root's daemon has one fixed location on a machine: if one runs already, it
-//! is used and not stopped.
+//! The sessions have 8 sub-buffers for each processor, of 1 MiB (snapshot) or 4 MiB (file). The
+//! contexts vpid and vtid are on, because our events contain these ids too. An ordinary user's
+//! session daemon runs in the bench's own folder. Root's daemon has one fixed location on a
+//! machine: if one runs already, it is used and not stopped.
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};

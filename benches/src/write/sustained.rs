@@ -1,7 +1,7 @@
 //! Searches for the highest paced rate without loss.
 //!
 //! ```text
-//!   1. from a rate that is surely sustained, × 1.5 until a round fails
+//!   1. from half a million events a second, × 1.5 until a round fails
 //!   2. halve the distance between the best sustained and the lowest failed rate, down to 4 %
 //!   3. confirm the best rate in successive rounds; if one fails, reduce the rate by 3 % and repeat
 //! ```

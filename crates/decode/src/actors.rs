@@ -5,12 +5,12 @@
 //!   lookup     (thread, time) ──▶ process,  (process, time) ──▶ image name
 //! ```
 //!
-//! A rundown event at the start or end of a session means that a process or thread was alive all
-//! along, so a span that only such an event opens or closes is open-ended. The memory that a
-//! hostile trace can make this module keep is bounded.
+//! Without a start event, as with rundown events, a span begins at the end of the id's previous
+//! span, or before the trace. Without an end event, it lasts until the id gets another meaning. The
+//! memory that a hostile trace can make this module keep is bounded.
 //!
-//! An event that names no thread, neither in its header nor in its fields, is about the thread that
-//! runs on its processor, if the trace records context switches.
+//! A kernel event that names no thread in its header, and neither process nor thread in its
+//! payload, is about the thread that runs on its processor, if the trace records context switches.
 
 mod processors;
 
@@ -29,9 +29,9 @@ use crate::source::SchemaMatch;
 use crate::value::Value;
 use crate::walk::{Visitor, Walker};
 
-/// The most bytes for spans of one kind.
+/// The most bytes for the spans of all processes, and for those of all threads.
 const MAX_SPAN_BYTES: usize = 24 << 20;
-/// The bytes of one span without its text.
+/// The estimated memory of one span without its image name, in bytes.
 const BYTES_PER_SPAN: usize = 96;
 
 /// The high bytes of the hook ids of process and thread events.

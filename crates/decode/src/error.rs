@@ -29,7 +29,7 @@ pub enum Error {
     /// A TMF file with a line that cannot be understood.
     #[error("TMF line {line}: {reason}")]
     Tmf {
-        /// 1-based line number.
+        /// 1-based line number; 0 means the complete file.
         line: usize,
         /// Describes the mistake.
         reason: &'static str,

@@ -19,7 +19,8 @@ pub struct MessageExpander {
     inserts: Inserts,
 }
 
-/// The top-level fields of one event as text, and as numbers if they are integers.
+/// The top-level fields of one event as text, and as numbers if they are integers, pointers or
+/// Booleans.
 #[derive(Debug, Default)]
 struct Inserts {
     text: Vec<u8>,
@@ -115,7 +116,7 @@ impl<'p> Visitor<'p> for Inserts {
     }
 }
 
-/// Returns an integer and the size of its type in bytes.
+/// Returns an integer, pointer or Boolean as a number, and the size of its type in bytes.
 fn integer_and_size(value: &Value<'_>) -> Option<(i128, usize)> {
     Some(match *value {
         Value::I8(v) => (i128::from(v), 1),

@@ -1,13 +1,13 @@
 //! Formats values by out type and map, as text for people and JSON for programs.
 //!
 //! Both forms share the rules. *Text* is what `TdhFormatProperty` produces; *JSON* keeps numbers as
-//! numbers. Both append UTF-8 to a byte vector and allocate nothing else.
+//! numbers. Both append UTF-8 to a byte vector; most values need no other allocation.
 //!
 //! | value | text | JSON |
 //! |---|---|---|
 //! | integer | decimal | number, past 2⁵³ a string |
 //! | 64-bit hexadecimal, pointer | `0x1F` | `"0x1f"` |
-//! | mapped | the name | the name; the number where the map has none |
+//! | mapped | the name; the number where the map has none | the same |
 //! | date | `2020-07-29T00:07:00.6212345` | the same with `Z` |
 //! | GUID | `{XXXXXXXX-…}` | lower case, no braces |
 //! | bytes | `0x1F8B` | `"1f8b"` |
@@ -78,7 +78,8 @@ const fn is_integer_out_type(output: OutType) -> bool {
 const MAX_NAMES_BYTES: usize = 4096;
 
 /// Appends the names that a map gives a value, joined by `|`; unnamed bits follow in hexadecimal.
-/// Returns `false` if the map names neither the value nor any of its bits.
+/// Returns `false` if the map names neither the value nor any of its bits, or if the names are too
+/// long.
 fn push_map_names(map: &ValueMap, value: &Value<'_>, out: &mut Vec<u8>) -> bool {
     let Some(bits) = value.bits() else { return false };
     if !map.bits {

@@ -312,8 +312,8 @@ impl InsertFormat {
         }
     }
 
-    /// Appends prefix and body. Zeros go between the two, spaces around them. Only numbers without
-    /// a precision or `-` get zeros.
+    /// Appends prefix and body. Zeros go between the two, spaces around them. Only numbers get
+    /// zeros: with the flag `0`, and without a precision or `-`.
     fn push_padded(&self, prefix: &str, body: &str, is_number: bool, out: &mut Vec<u8>) {
         let length = prefix.len().saturating_add(body.chars().count());
         let missing = usize::from(self.width).saturating_sub(length);

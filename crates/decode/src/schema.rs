@@ -99,7 +99,7 @@ pub struct Field {
     pub tags: u32,
     /// Whether property lists show the 16-bit length before the bytes as a separate field.
     pub has_listed_length: bool,
-    /// Whether a later field takes its count or length from this one. Set by [`Schema::seal`].
+    /// Whether another field takes its count or length from this one. Set by [`Schema::seal`].
     pub referenced: bool,
     /// The fast path for the most common kinds. Set by [`Schema::seal`].
     pub(crate) fast_path: FastPath,
@@ -224,7 +224,7 @@ impl ValueMap {
         &self.entries
     }
 
-    /// Returns the name of a value.
+    /// Returns the name of a value, in a map that does not name bits.
     #[must_use]
     pub fn value(&self, value: u64) -> Option<&str> {
         let at = self.entries.binary_search_by_key(&value, |e| e.0).ok()?;
@@ -434,7 +434,7 @@ mod tests {
     }
 
     #[test]
-    fn references_must_name_a_value() {
+    fn references_must_name_an_existing_field() {
         let counted_by = |i| int("a").with_count(Count::Field(i));
         let sealed = Schema::default().seal(vec![int("n"), counted_by(0)], 2).unwrap();
         assert!(sealed.fields()[0].referenced && !sealed.fields()[1].referenced);

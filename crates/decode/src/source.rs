@@ -11,9 +11,9 @@
 //! ```
 //!
 //! If no manifest has an event's version, the next lower version is used, because its layout is a
-//! prefix. Schemas in the trace may come after the events they describe: when a lookup fails, the
-//! caller passes all records of the file to [`Decoder::observe`]. [`MAX_KEPT_FIELDS`] bounds what a
-//! hostile trace can make the decoder keep.
+//! prefix, else the next higher one. Schemas in the trace may come after the events they describe:
+//! when a lookup fails, the caller passes all records of the file to [`Decoder::observe`].
+//! [`MAX_KEPT_FIELDS`] bounds what a hostile trace can make the decoder keep.
 
 mod absent;
 pub mod binary;
@@ -386,12 +386,12 @@ impl Decoder {
     /// because a hostile trace may claim all of them.
     fn find_kernel(&mut self, class: &Guid, opcode: u8, version: u8) -> Option<u32> {
         let (shape, _) = shape_of(class, opcode, version)?;
-        let first = (*class, opcode, shape.version);
-        if let Some(id) = self.classic.get(&first).copied().flatten() {
+        let layout_key = (*class, opcode, shape.version);
+        if let Some(id) = self.classic.get(&layout_key).copied().flatten() {
             return Some(id);
         }
         let id = kernel::build_schema(class, opcode, shape.version).map(|s| self.push_schema(s))?;
-        self.classic.insert(first, Some(id));
+        self.classic.insert(layout_key, Some(id));
         Some(id)
     }
 }

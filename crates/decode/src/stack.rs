@@ -114,7 +114,7 @@ impl Claim {
     }
 }
 
-/// A complete call stack: kernel and user part.
+/// A call stack: kernel and user part.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Stack {
     /// Process and thread of the stack, if a stack-walk event named them.

@@ -15,7 +15,8 @@
 //! texts are NUL-terminated UTF-16.
 //!
 //! Invariants: [`MAX_ANSWER_BYTES`] bounds each structure that is built from a schema; a text that
-//! a schema repeats is stored once. Payloads are walked within the bounds of [`walk`](crate::walk).
+//! a schema repeats is stored once, except in keyword lists and maps. Payloads are walked within
+//! the bounds of [`walk`](crate::walk).
 //!
 //! Source: Documented ("TRACE_EVENT_INFO", "EVENT_PROPERTY_INFO", "EVENT_MAP_INFO",
 //! "PROVIDER_ENUMERATION_INFO", "PROVIDER_FIELD_INFOARRAY", "PROVIDER_EVENT_INFO",

@@ -1,5 +1,5 @@
-//! A trace from writer to JSON: every family of records, schemas before and after the events they
-//! describe.
+//! A trace from writer to JSON: records of several families, schemas before and after the events
+//! they describe.
 
 use traceweir_decode::format::{Style, json, text};
 use traceweir_decode::schema::Field;

@@ -59,8 +59,8 @@ impl Processors {
         }
     }
 
-    /// Returns the thread that runs on a processor at a time after the last switch or before the
-    /// first one; `None` for times between.
+    /// Returns the thread that runs on a processor from the last switch on, or before the first
+    /// one; `None` for times between.
     pub(super) fn running_thread(&self, cpu: u16, time: i64) -> Option<u32> {
         let ProcessorSwitches { first, last } = (*self.0.get(usize::from(cpu))?)?;
         let switch = match time {

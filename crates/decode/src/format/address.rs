@@ -16,14 +16,14 @@ pub(super) fn push_ipv4(bytes: [u8; 4], out: &mut Vec<u8>) {
     let _ = write!(out, "{}", Ipv4Addr::from(bytes));
 }
 
-/// Appends an IPv6 address; returns `false` if there are not 16 bytes.
+/// Appends an IPv6 address; returns `false` if there are fewer than 16 bytes.
 pub(super) fn push_ipv6(bytes: &[u8], out: &mut Vec<u8>) -> bool {
     let Some(address) = chunk::<16>(bytes, 0) else { return false };
     let _ = write!(out, "{}", Ipv6Addr::from(*address));
     true
 }
 
-/// Appends a SOCKADDR as `address:port`; returns `false` for other families.
+/// Appends a SOCKADDR as `address:port`; returns `false` if it is too short or of another family.
 pub(super) fn push_socket_address(bytes: &[u8], out: &mut Vec<u8>) -> bool {
     let port = chunk::<2>(bytes, 2).map_or(0, |p| u16::from_be_bytes(*p));
     match (u16_at(bytes, 0), chunk::<4>(bytes, 4), chunk::<16>(bytes, 8)) {

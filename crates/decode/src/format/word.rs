@@ -47,8 +47,8 @@ fn push_quoted(text: &[u8], out: &mut Vec<u8>) {
     out.push(b'"');
 }
 
-/// Appends text on one line: escapes control characters, which could end the line or control the
-/// terminal.
+/// Appends text on one line: escapes characters that could end the line, control the terminal or
+/// change the text direction.
 #[inline]
 pub fn push_line(text: &[u8], out: &mut Vec<u8>) {
     if text.iter().fold(true, |printable, b| printable & (b' '..0x7F).contains(b)) {

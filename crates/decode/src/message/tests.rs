@@ -8,7 +8,7 @@ fn expand_with_integers(message: &str, values: &[i128]) -> String {
     let mut out = b">".to_vec();
     EventMessage::parse(message).expand(&mut out, &mut |number, spec, out| {
         let Some(value) = values.get(number - 1) else {
-            out.extend_from_slice(b"text that expand_with_integers() must remove");
+            out.extend_from_slice(b"text that expand() must remove");
             return false;
         };
         match spec {

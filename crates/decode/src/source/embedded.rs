@@ -55,7 +55,7 @@ use traceweir_format::spec::types::property::{
 /// event name.
 const DECODING_SOURCE_WBEM: u32 = 1;
 
-/// The mask of the tags, which take the low 28 bits.
+/// The mask of a property's tags, which take the low 28 bits.
 const TAGS_MASK: u32 = 0x0FFF_FFFF;
 
 /// Indexes of fields with the names of their maps.
@@ -118,7 +118,7 @@ pub fn parse_event_info(payload: &[u8]) -> Result<EmbeddedEvent> {
     Ok(EmbeddedEvent { provider, event_guid, descriptor, decoding_source, schema, map_names })
 }
 
-/// Returns keyword names with their bits, if the pairing is certain.
+/// Pairs each keyword name with its bit, or with 0 if the pairing is not certain.
 ///
 /// Names are in the order of their bits, but bits without a name leave no gap. The bits that
 /// usually have no name are the highest ones, which stand for channels, and those below them, which

@@ -54,8 +54,8 @@ type EmbeddedKey = (Guid, Guid, u16, u8, u8);
 /// Key of a map: provider and name.
 type MapKey = (Guid, Arc<str>);
 
-/// Incomplete manifests, maps and schema keys that the decoder has read from a trace, and the
-/// budget that they share.
+/// Incomplete manifests, maps and schema keys that the decoder has read from a trace, and the spent
+/// part of the budget.
 #[derive(Debug, Default)]
 pub(super) struct TraceSchemas {
     chunks_by_provider: HashMap<Guid, ManifestChunks>,

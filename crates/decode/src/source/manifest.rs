@@ -25,8 +25,8 @@
 //! ```
 //!
 //! Parts may come in any order, so everything is read first and resolved afterwards. Elements and
-//! attributes that the picture does not show are ignored, and so are elements of foreign
-//! namespaces.
+//! attributes that the picture does not show are ignored, except `importChannel`, which is read
+//! like `channel`. Elements of foreign namespaces are ignored, too.
 //!
 //! Invariants, because the input is hostile:
 //! - The input bounds memory and time: its size, nesting, attributes and number of definitions are
@@ -34,8 +34,8 @@
 //!   many maps).
 //! - Document type declarations and entities beyond the five predefined ones are errors; nothing
 //!   outside the text is opened.
-//! - A name that is used and not defined is an error with its offset, except a map, without which
-//!   the number is shown.
+//! - A name that is used and not defined is an error with its offset, except a map (the number is
+//!   shown), a text (left out) and an out type (the default is used).
 //!
 //! [`read_definitions`] reads manifests for a compiler, which needs more and tolerates less. Not
 //! supported: message files (`$(mc.…)` resolves to nothing), pattern maps, the XML shape of

@@ -64,8 +64,8 @@ const REPEAT_SLOT_COUNT: usize = 256;
 const MAX_ITEMS_BYTES: usize = 1024;
 
 impl SelfDescribedCache {
-    /// Returns the schema of an earlier event of the same provider with the same items, if the
-    /// cache holds it.
+    /// Returns the index of the schema of an earlier event of the same provider with the same
+    /// items, if the cache holds it.
     #[inline(always)]
     pub(super) fn find_repeated(&self, record: &[u8], items: &[u8]) -> Option<usize> {
         let repeat = self.repeats.get(repeat_slot(items))?;

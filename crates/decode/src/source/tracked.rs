@@ -11,8 +11,8 @@
 //! lists the files that a trace names, and reads the files that the caller opens. It uses a file
 //! only if its build id is the one in the event, and only the providers that the event lists.
 //!
-//! Invariants: each file is listed once, and at most [`MAX_TRACKED`] files are; their schemas are
-//! subtracted from the budget of the trace.
+//! Invariants: each provider of a file is listed once, and at most [`MAX_TRACKED`] files are
+//! listed; their schemas are subtracted from the budget of the trace.
 
 use std::collections::HashMap;
 use std::io::{Read, Seek};
@@ -24,10 +24,10 @@ use traceweir_format::header::Record;
 use super::{Decoder, SourceRank, identified};
 use crate::{Error, Result};
 
-/// The most files that a trace may name.
+/// The most files that a trace may name. A file with as many known providers gets no more.
 pub const MAX_TRACKED: usize = 256;
 
-/// The files that a trace names, each once.
+/// The files that a trace names.
 #[derive(Debug, Default)]
 pub(super) struct TrackedFiles {
     /// The GUIDs that the trace lists for a path and build id.
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn each_file_is_listed_once_and_their_number_is_bounded() {
+    fn files_and_providers_are_listed_once_in_bounded_number() {
         let mut decoder = Decoder::new();
         for _ in 0..3 {
             observe_binary_path(&mut decoder, &binary_path("01", &[PROVIDER]));

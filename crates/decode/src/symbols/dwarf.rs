@@ -1,13 +1,13 @@
 //! Finds inlined functions and lines in DWARF 2 to 5.
 //!
 //! ```text
-//!   address ─▶ units that cover it ─▶ functions of that unit, by depth ──▶ lines
-//!              (read once)            depth 0   [──────── main ────────)   main, call at line 12
-//!                                     depth 1        [── add ──)           add, line 3 of its file
+//!   address ─▶ units that cover it ─▶ functions of that unit, by level ──▶ lines
+//!              (read once)            level 0   [──────── main ────────)   main, call at line 12
+//!                                     level 1        [── add ──)           add, line 3 of its file
 //! ```
 //!
-//! `gimli` parses the format. A unit is read when an address is in it, and dropped when all units
-//! take too much memory.
+//! `gimli` parses the format. A unit is read when an address is in it. When the units together take
+//! too much memory, all are dropped.
 //!
 //! Invariants:
 //! 1. Sections are in memory unchanged; everything else is derived from them within `WorkBudget`
@@ -94,7 +94,7 @@ impl Sections {
     ];
 
     /// Adds a section.
-    pub fn set(&mut self, id: SectionId, bytes: Vec<u8>) {
+    pub fn add(&mut self, id: SectionId, bytes: Vec<u8>) {
         self.0.push((id, bytes));
     }
 
@@ -122,7 +122,8 @@ impl Sections {
 pub struct FunctionSite {
     /// The demangled name, if there is one.
     pub function: Option<Arc<str>>,
-    /// The start of the function's address range that holds the address.
+    /// The start of the function's address range that holds the address; the address itself if only
+    /// the line is known.
     pub start: u64,
     /// Path of the source file.
     pub file: Option<Arc<str>>,
@@ -139,8 +140,8 @@ struct UnitContents {
 }
 
 impl UnitContents {
-    fn bytes(&self) -> usize {
-        self.functions.bytes().saturating_add(self.lines.memory_bytes())
+    fn memory_bytes(&self) -> usize {
+        self.functions.memory_bytes().saturating_add(self.lines.memory_bytes())
     }
 }
 
@@ -206,10 +207,10 @@ impl Dwarf {
         });
         let contents = Arc::new(contents.unwrap_or_default());
         self.spent_time = self.spent_time.saturating_add(start.elapsed());
-        self.cached_bytes = self.cached_bytes.saturating_add(contents.bytes());
+        self.cached_bytes = self.cached_bytes.saturating_add(contents.memory_bytes());
         if self.cached_bytes > MAX_CACHED_BYTES {
             self.cached_units.clear();
-            self.cached_bytes = contents.bytes();
+            self.cached_bytes = contents.memory_bytes();
         }
         self.cached_units.insert(unit, Arc::clone(&contents));
         contents
@@ -226,14 +227,14 @@ impl UnitContents {
     fn sites_at(&self, address: u64) -> Vec<FunctionSite> {
         let mut position = self.lines.find(address);
         let mut sites = Vec::new();
-        for (depth, (function, start)) in self.functions.find(address).into_iter().enumerate().rev() {
+        for (level, (function, start)) in self.functions.find(address).into_iter().enumerate().rev() {
             let (file, line) = position;
             sites.push(FunctionSite {
                 function: function.name.clone(),
                 start,
                 file,
                 line,
-                is_inlined: depth > 0,
+                is_inlined: level > 0,
             });
             position = (self.lines.file(function.call_file), function.call_line);
         }

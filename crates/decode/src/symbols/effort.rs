@@ -1,4 +1,4 @@
-//! Limits the work that is done for one file.
+//! Limits the work of reading one file or unit.
 //!
 //! A few bytes can demand much work: a thousand functions may share one list of a million ranges, a
 //! thousand units one table of abbreviations. Each step is subtracted from a budget here. When the

@@ -163,17 +163,17 @@ impl Elf {
     }
 }
 
-fn read_contents<'data, Elf, R>(
+fn read_contents<'data, Header, R>(
     file: R,
     bytes_left: &Cell<u64>,
     parts: ElfParts,
     accept: impl FnOnce(&ElfIdentity) -> bool,
 ) -> Result<Option<ElfContents>>
 where
-    Elf: FileHeader<Endian = Endianness>,
+    Header: FileHeader<Endian = Endianness>,
     R: ReadRef<'data>,
 {
-    let header = Elf::parse(file).map_err(unreadable_elf)?;
+    let header = Header::parse(file).map_err(unreadable_elf)?;
     let endian = header.endian().map_err(unreadable_elf)?;
     let sections = header.sections(endian, file).map_err(unreadable_elf)?;
     if sections.len() > MAX_SECTIONS {
@@ -187,26 +187,26 @@ where
     let symbols = if parts.symbols {
         let machine = header.e_machine(endian);
         let mask = if machine == EM_ARM { !1 } else { u64::MAX };
-        symbols::read_symbols::<Elf, R>(&sections, endian, file, bytes_left, machine, mask)
+        symbols::read_symbols::<Header, R>(&sections, endian, file, bytes_left, machine, mask)
     } else {
         SymbolTable::default()
     };
     let starts =
         if parts.symbols && is_stripped { starts::read_starts(&sections, endian, file) } else { Vec::new() };
     let dwarf_sections =
-        if parts.dwarf { locate_dwarf_sections::<Elf, R>(&sections, endian, file) } else { Vec::new() };
+        if parts.dwarf { locate_dwarf_sections::<Header, R>(&sections, endian, file) } else { Vec::new() };
     let endian = if endian == Endianness::Big { RunTimeEndian::Big } else { RunTimeEndian::Little };
     Ok(Some(ElfContents { identity, symbols, is_stripped, starts, dwarf_sections, endian }))
 }
 
-fn read_identity<'data, Elf, R>(
-    header: &Elf,
-    sections: &SectionTable<'data, Elf, R>,
+fn read_identity<'data, Header, R>(
+    header: &Header,
+    sections: &SectionTable<'data, Header, R>,
     endian: Endianness,
     file: R,
 ) -> Result<ElfIdentity>
 where
-    Elf: FileHeader<Endian = Endianness>,
+    Header: FileHeader<Endian = Endianness>,
     R: ReadRef<'data>,
 {
     let (mut first, mut end) = (None, 0_u64);
@@ -232,13 +232,13 @@ where
 
 /// Returns the name in `.gnu_debuglink` and the checksum, which follows at the next multiple of
 /// four.
-fn read_debug_link<'data, Elf, R>(
-    sections: &SectionTable<'data, Elf, R>,
+fn read_debug_link<'data, Header, R>(
+    sections: &SectionTable<'data, Header, R>,
     endian: Endianness,
     file: R,
 ) -> Option<(String, u32)>
 where
-    Elf: FileHeader<Endian = Endianness>,
+    Header: FileHeader<Endian = Endianness>,
     R: ReadRef<'data>,
 {
     let (_, section) = sections.section_by_name(endian, b".gnu_debuglink")?;
@@ -257,13 +257,13 @@ where
 }
 
 /// Locates the DWARF sections; returns none if they are too large together.
-fn locate_dwarf_sections<'data, Elf, R>(
-    sections: &SectionTable<'data, Elf, R>,
+fn locate_dwarf_sections<'data, Header, R>(
+    sections: &SectionTable<'data, Header, R>,
     endian: Endianness,
     file: R,
 ) -> Vec<DwarfSection>
 where
-    Elf: FileHeader<Endian = Endianness>,
+    Header: FileHeader<Endian = Endianness>,
     R: ReadRef<'data>,
 {
     let mut parts = Vec::new();
@@ -309,7 +309,7 @@ fn read_dwarf_sections<R: Read + Seek>(mut file: R, parts: &[DwarfSection]) -> O
             None => read_exactly(stored, part.size)?,
             Some(unpacked_size) => read_exactly(ZlibDecoder::new(stored), unpacked_size)?,
         };
-        sections.set(part.id, bytes);
+        sections.add(part.id, bytes);
     }
     sections.has_units().then_some(sections)
 }

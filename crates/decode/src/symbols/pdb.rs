@@ -152,7 +152,7 @@ fn add_functions(mut records: SymbolIter<'_>, section_addresses: &[u32], to: &mu
         // Procedures have flags before their name.
         let name = at.saturating_add(if length == 0 && rank == SymbolRank::Weak { 6 } else { 7 });
         let name = text::until_nul8(bytes.get(name..).unwrap_or_default());
-        let address = usize::from(section).checked_sub(1).and_then(|at| section_addresses.get(at));
+        let address = usize::from(section).checked_sub(1).and_then(|index| section_addresses.get(index));
         if let Some(start) = address.and_then(|address| address.checked_add(offset)) {
             to.push(start.into(), length.into(), name, rank);
         }
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn damaged_pdbs_give_errors_or_fewer_symbols() {
+    fn damaged_pdbs_never_panic() {
         let sound = functions(u16::MAX);
         let mut random = 7_u64;
         for at in (0..sound.len()).step_by(97) {

@@ -8,7 +8,7 @@
 //!
 //! Invariants:
 //! 1. Entries are sorted by start, one for each start: a symbol with a size wins over one without,
-//!    global over local, then the shorter name.
+//!    global over local over weak, then the shorter name.
 //! 2. A symbol of unknown size extends to the next one, but not past the end of its section if that
 //!    is known, nor further than [`MAX_UNSIZED_BYTES`].
 //! 3. At most [`MAX_SYMBOLS`] entries and [`MAX_TOTAL_NAME_BYTES`] bytes of names are kept; other
@@ -36,8 +36,8 @@ struct SymbolEntry {
     /// The first address after the symbol; equal to the start for an unknown size until the table
     /// is finished.
     end: u64,
-    name: u32,
-    length: u16,
+    name_offset: u32,
+    name_bytes: u16,
     group: u16,
     rank: u8,
 }
@@ -101,15 +101,17 @@ impl SymbolTable {
         rank: SymbolRank,
         group: Option<&str>,
     ) {
-        let name_bytes = self.names.len().saturating_add(name.len());
+        let total_name_bytes = self.names.len().saturating_add(name.len());
         if name.is_empty() || name.len() > MAX_NAME_BYTES {
             return;
         }
-        if self.entries.len() >= MAX_SYMBOLS || name_bytes > MAX_TOTAL_NAME_BYTES {
+        if self.entries.len() >= MAX_SYMBOLS || total_name_bytes > MAX_TOTAL_NAME_BYTES {
             self.mark_cut();
             return;
         }
-        let (Ok(at), Ok(length)) = (u32::try_from(self.names.len()), u16::try_from(name.len())) else {
+        let (Ok(name_offset), Ok(name_bytes)) =
+            (u32::try_from(self.names.len()), u16::try_from(name.len()))
+        else {
             return;
         };
         let Some(group) = self.find_or_add_group(group) else {
@@ -130,15 +132,15 @@ impl SymbolTable {
         self.entries.push(SymbolEntry {
             start,
             end: start.saturating_add(size),
-            name: at,
-            length,
+            name_offset,
+            name_bytes,
             group,
             rank,
         });
     }
 
     /// Returns the number of a group, counted from 1, or 0 for no group. Symbols of one group are
-    /// added one after the other.
+    /// added one after the other, so only the last group is compared.
     fn find_or_add_group(&mut self, name: Option<&str>) -> Option<u16> {
         let Some(name) = name else { return Some(0) };
         let has_name = |group: &Arc<str>| **group == *name;
@@ -160,7 +162,7 @@ impl SymbolTable {
     pub(super) fn finish_with_code_ends(&mut self, mut ends: Vec<u64>) {
         ends.sort_unstable();
         let is_unsized = |entry: &SymbolEntry| entry.end == entry.start;
-        self.entries.sort_by_key(|entry| (entry.start, is_unsized(entry), entry.rank, entry.length));
+        self.entries.sort_by_key(|entry| (entry.start, is_unsized(entry), entry.rank, entry.name_bytes));
         self.entries.dedup_by_key(|entry| entry.start);
         self.entries.shrink_to_fit();
         let mut next = u64::MAX;
@@ -189,8 +191,8 @@ impl SymbolTable {
     }
 
     fn symbol_of_entry(&self, entry: &SymbolEntry) -> Symbol<'_> {
-        let at = usize::try_from(entry.name).unwrap_or(usize::MAX);
-        let end = at.saturating_add(usize::from(entry.length));
+        let at = usize::try_from(entry.name_offset).unwrap_or(usize::MAX);
+        let end = at.saturating_add(usize::from(entry.name_bytes));
         let group = usize::from(entry.group).checked_sub(1).and_then(|at| self.groups.get(at));
         Symbol { name: self.names.get(at..end).unwrap_or_default(), start: entry.start, group }
     }

@@ -71,7 +71,7 @@ fn damaged_copies(bytes: &[u8]) -> Vec<Vec<u8>> {
 }
 
 #[test]
-fn damaged_elf_files_give_errors_or_fewer_symbols() {
+fn damaged_elf_files_never_panic() {
     let bytes = read_own_program();
     for bad in damaged_copies(&bytes) {
         if let Ok(Some(mut elf)) = Elf::read(Cursor::new(bad), ALL_PARTS, |_| true)
@@ -85,7 +85,7 @@ fn damaged_elf_files_give_errors_or_fewer_symbols() {
 }
 
 #[test]
-fn damaged_sections_give_errors_or_fewer_functions() {
+fn damaged_dwarf_sections_never_panic() {
     let bytes = read_own_program();
     let elf = object::File::parse(&*bytes).unwrap();
     let read_section = |id: gimli::SectionId| {
@@ -110,7 +110,7 @@ fn damaged_sections_give_errors_or_fewer_functions() {
                     *byte = (random >> 25) as u8;
                 }
             }
-            sections.set(id, bytes);
+            sections.add(id, bytes);
         }
         let mut dwarf = Dwarf::new(sections, gimli::RunTimeEndian::Little);
         for address in (0..2_000_000).step_by(100_000) {
@@ -140,9 +140,9 @@ fn build_shared_ranges(functions: usize, ranges: usize) -> dwarf::Sections {
         list.extend((at * 16 + 9).to_le_bytes());
     }
     list.extend([0; 16]);
-    sections.set(gimli::SectionId::DebugInfo, unit);
-    sections.set(gimli::SectionId::DebugAbbrev, abbreviations.to_vec());
-    sections.set(gimli::SectionId::DebugRanges, list);
+    sections.add(gimli::SectionId::DebugInfo, unit);
+    sections.add(gimli::SectionId::DebugAbbrev, abbreviations.to_vec());
+    sections.add(gimli::SectionId::DebugRanges, list);
     sections
 }
 

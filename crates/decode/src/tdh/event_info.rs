@@ -2,8 +2,8 @@
 //! PROVIDER_FILTER_INFO.
 //!
 //! The bytes are encoded once for each schema. Two things differ from event to event: the
-//! descriptor, which the caller fills in, and the number of elements of an array that extends to
-//! the end of the payload.
+//! descriptor, which the caller fills in, and the number of elements or bytes of a property that
+//! extends to the end of the payload.
 //!
 //! The layouts are those that [`embedded`](crate::source::embedded) reads from merged traces.
 

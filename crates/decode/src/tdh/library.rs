@@ -8,7 +8,7 @@
 //!
 //! Installed manifests are read at the first query about providers, or about an event that does not
 //! describe itself, and then kept. Unloading a manifest rebuilds the decoder from the remaining
-//! manifests. An unusable manifest changes nothing.
+//! manifests. A manifest that cannot be parsed changes nothing.
 
 use std::borrow::Cow;
 use std::fs::File;

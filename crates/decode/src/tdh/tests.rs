@@ -28,7 +28,8 @@ const fn element(name: &str, element: u32) -> PropertyStep<'_> {
     PropertyStep { name, element: Some(element) }
 }
 
-/// A schema of `n`, then `n` structures of an id and a text, then three words.
+/// Builds a schema of `n`, then `n` structures of an id and a text, three words and three
+/// characters.
 fn rows_schema() -> Schema {
     let fields = vec![
         value_field("n", InType::UINT8),

@@ -21,7 +21,8 @@ pub struct DecodedValue<'p> {
 }
 
 /// Reads the value at the start of `data`. `length` is the length of its property, in UTF-16
-/// characters or in bytes for other types; 0 means the length that the type defines.
+/// characters or in bytes for other types; 0 means the length that the type defines, or no bytes
+/// for binary data.
 pub fn decode_value(
     input: InType,
     output: OutType,
@@ -87,9 +88,9 @@ impl<'p> Visitor<'p> for FirstValue<'p> {
 /// The most names that are returned for a number.
 const MAX_MAP_NAMES: usize = 64;
 
-/// Returns the names of a number in a map: one name for a value, or one for each set bit in a bit
-/// map. Returns an error if the number or one of its bits has no name; the caller then shows the
-/// number.
+/// Returns the names of a number in a map: one name for a value, or in a bit map those of all
+/// entries whose bits are set. Returns an error if the number or one of its bits has no name; the
+/// caller then shows the number.
 pub fn map_names<T>(
     is_bit_map: bool,
     entries: impl Iterator<Item = (u32, T)>,

@@ -13,7 +13,7 @@
 //! length. [`rules`](super::rules) has the rules that apply to the definitions as written.
 //!
 //! Events of a channel get the keyword bit that the message compiler reserves for the channel: the
-//! highest for the first channel of the manifest, the next lower for the next.
+//! highest for the first channel of the provider, the next lower for the next.
 //!
 //! Source: Documented ("EventManifest Schema", "Defining Channels"); the channels' bits as Event
 //! Viewer shows them in the keywords of logged events (0x8000000000000000 for the first channel of

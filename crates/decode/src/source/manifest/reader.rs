@@ -106,8 +106,8 @@ fn read_into(text: &str, mut collector: DefinitionCollector<'_>) -> Result<RawMa
     collector.finish(as_offset(text.len()))
 }
 
-/// Returns whether manifests have such an element inside `parent`; elements outside of providers
-/// are not checked.
+/// Returns whether manifests have such an element inside `parent`; only elements of providers and
+/// string tables are checked.
 fn is_allowed_in(parent: Element, name: &str) -> bool {
     match parent {
         Element::Provider => matches!(
@@ -160,7 +160,7 @@ fn is_foreign(resolver: &NamespaceResolver, name: QName<'_>) -> bool {
 #[derive(Default)]
 struct DefinitionCollector<'m> {
     manifest: RawManifest,
-    /// The culture whose texts are preferred, if it is not the default one.
+    /// The culture whose texts are preferred; `None` means en-US.
     culture: Option<String>,
     /// Collects mistakes that do not end the reading.
     mistakes: Option<&'m mut Vec<Error>>,
@@ -199,7 +199,8 @@ impl DefinitionCollector<'_> {
         self.read_element(parent, tag)
     }
 
-    /// Lists a mistake and skips the element; returns the error if there is no list.
+    /// Lists a mistake and skips the element; returns the error if there is no list or a limit is
+    /// reached.
     fn record_mistake(&mut self, error: Error) -> Result<Element> {
         match &mut self.mistakes {
             Some(mistakes) if mistakes.len() < MAX_MISTAKES && self.definition_count <= MAX_DEFINITIONS => {

@@ -256,8 +256,8 @@ impl<'m> NameTables<'m> {
     }
 }
 
-/// Builds the table of channels by id and by name. Channels without a number get the next free one,
-/// as the message compiler assigns it.
+/// Builds the table of channels by id and by name. A channel without a number gets its well-known
+/// one if it is imported, else the next free one, as the message compiler assigns it.
 fn build_channel_table(channels: &[RawChannel]) -> NameTable<'_> {
     let mut taken = [false; 256];
     for value in channels.iter().filter_map(|channel| channel.value) {

@@ -6,15 +6,15 @@
 //! | opcode | 10 to 239 |
 //! | task | 1 to 65535 |
 //! | keyword | one bit, of the lower 48 |
-//! | channel | 16 to 255 if it has a value; unique chid and name |
+//! | channel | 16 to 255 if it has a value and is not imported; unique chid and name |
 //! | all of these, entries of maps | each value is unique |
 //! | map | has entries |
-//! | field | a unique name; a length if it is text or bytes, a map if it is an integer |
+//! | field | a unique name; a length only for text or bytes, a map only for integers |
 //! | provider | a unique id and name |
 //! | symbol | names one thing in the whole manifest: an event, a provider, or one number |
 //!
-//! Predefined names may be declared again with their own value. A decoder does not check these
-//! rules.
+//! Predefined names may be declared again with their predefined value. A decoder does not check
+//! these rules.
 //!
 //! Source: Documented ("EventManifest Schema", "Defining Severity Levels", "Defining Tasks and
 //! Opcodes", "Defining Keywords Used to Classify Types of Events"). Values and symbols must be

@@ -48,15 +48,15 @@ impl<'t> Tag<'t> {
         self.attribute(name).is_some_and(|v| v.eq_ignore_ascii_case(value))
     }
 
-    /// Removes and returns an attribute. An empty attribute counts as absent, because EventSource
-    /// writes empty attributes for names that it does not have.
+    /// Takes the value out of an attribute. An empty attribute counts as absent, because
+    /// EventSource writes empty attributes for names that it does not have.
     pub(super) fn take_text(&mut self, name: &str) -> Option<String> {
         let (_, value) = self.attributes.iter_mut().find(|(key, _)| *key == name)?;
         let value = std::mem::take(value);
         if value.trim().is_empty() { None } else { Some(value.into_owned()) }
     }
 
-    /// Removes and returns an attribute that must be present but may be empty.
+    /// Takes the value out of an attribute that must be present but may be empty.
     pub(super) fn take_required(&mut self, name: &str) -> Result<String> {
         let is_present = self.attribute(name).is_some();
         let text = self.take_text(name);

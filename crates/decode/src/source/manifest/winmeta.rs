@@ -1,5 +1,5 @@
-//! The predefined names of manifests: levels, opcodes, keywords, channels and types of the prefixes
-//! `win:` and `xs:`.
+//! The predefined names of manifests: levels, opcodes, tasks and keywords with the prefix `win:`,
+//! types with `win:` or `xs:`, and channels.
 //!
 //! Declared names are compared as written, as in XML; types by their local name and ignoring case,
 //! because tools differ in both (`win:HResult`, `win:HRESULT`, `xs:GUID`, `win:GUID`).

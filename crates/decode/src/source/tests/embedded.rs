@@ -1,4 +1,5 @@
-//! Schemas and maps that a merge put into the trace: precedence, damage and bounds.
+//! Schemas and maps that a merge put into the trace: precedence, damage and bounds. Also schemas
+//! that are found by another GUID of the event.
 
 use super::*;
 use traceweir_format::kernel::hook;

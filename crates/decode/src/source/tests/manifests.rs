@@ -116,7 +116,7 @@ fn incomplete_manifests_are_bounded() {
 }
 
 #[test]
-fn other_versions_are_read_with_the_nearest_lower_layout() {
+fn missing_version_uses_the_next_lower_layout_or_else_the_next_higher() {
     let mut decoder = Decoder::new();
     decoder.add_manifest(manifest_xml(&[(1, 2, "two"), (1, 5, "five"), (1, 9, "nine")]).as_bytes()).unwrap();
     for (version, field) in

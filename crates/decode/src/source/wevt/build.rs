@@ -87,8 +87,8 @@ impl PatchedBytes {
     }
 }
 
-/// Builds the messages that [`compile_test_manifest`] refers to. Ids 9 and 99
-/// are missing on purpose.
+/// Builds the messages that [`compile_test_manifest`] refers to. Ids 9 and 99 are missing on
+/// purpose.
 pub(in crate::source) fn encode_messages() -> Vec<u8> {
     encode_message_table(&[
         (1, "Error\r\n"),
@@ -103,7 +103,7 @@ pub(in crate::source) fn encode_messages() -> Vec<u8> {
     ])
 }
 
-/// Builds a manifest of one provider with every kind of element.
+/// Builds a manifest of one provider with every kind of element except SYMB.
 ///
 /// `flag_word` selects the map layout of version 5.1 instead of that of 3.1. Events: 1 version 0
 /// (full), 1 version 1 (no template), 2 version 0 (template, no references to names).

@@ -16,7 +16,8 @@
 //! channel keeps its name, which is a path such as `Provider/Operational`, because its message
 //! leaves the provider out.
 //!
-//! Events refer to entries by offset. If an offset is 0, the entry of equal value is used.
+//! Events refer to entries by offset. If there is no entry at the offset, the one of equal value is
+//! used, except for keywords.
 //!
 //! Source: Observed on the CLR's event resources; CHAN from public descriptions.
 

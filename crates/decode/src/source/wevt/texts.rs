@@ -53,7 +53,8 @@ impl<'a> SharedTexts<'a> {
         Ok(Some(self.intern_label(cursor.position(), cursor.rest())?).filter(|t| !t.is_empty()))
     }
 
-    /// Returns the terminated texts at an offset, up to an empty one.
+    /// Returns the terminated texts at an offset, up to an empty one, each without the `win:` of
+    /// predefined names.
     pub(in crate::source) fn read_list(&mut self, offset: u32) -> Result<Vec<Arc<str>>> {
         let mut list = Vec::new();
         let mut cursor = self.cursor_at(offset)?;

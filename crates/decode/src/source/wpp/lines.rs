@@ -25,7 +25,7 @@ pub(super) struct ArgumentLine<'a> {
 }
 
 /// Splits `expression, ItemType(names) -- number`. The expression may contain commas and
-/// parentheses, so it is read from the end.
+/// parentheses, so the line is read from its end.
 pub(super) fn parse_argument(line: &str) -> Option<ArgumentLine<'_>> {
     let (head, number) = match line.rsplit_once("--").or_else(|| line.rsplit_once("//")) {
         Some((head, number)) => (head.trim_end(), Some(number.trim().parse().ok()?)),
@@ -70,7 +70,7 @@ pub(super) fn split_quoted(line: &str) -> Option<(&str, &str, &str)> {
     })
 }
 
-/// Returns the values after keys that occur in this order; each value extends to the next key.
+/// Returns the value after each key; a value extends to the next key in the text.
 pub(super) fn find_keyed_values<const N: usize>(comment: &str, keys: [&str; N]) -> [Option<Arc<str>>; N] {
     let start = |key: &str| {
         let mut positions = comment.match_indices(key).map(|(at, _)| at);

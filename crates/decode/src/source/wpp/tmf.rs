@@ -9,9 +9,9 @@
 //! }
 //! ```
 //!
-//! Invariants: every line is either understood or listed in a warning; the length of a line and of
-//! the file and the number of messages are bounded, and the work is linear in the file. Arguments
-//! are in the payload in the order of their lines, whatever their numbers.
+//! Invariants: every line is understood, listed in a warning, or in a block after such a line; the
+//! length of a line and of the file and the number of messages are bounded, and the work is linear
+//! in the file. Arguments are in the payload in the order of their lines, whatever their numbers.
 //!
 //! A text may contain quotes and line ends, since the source may: it ends at the last quote of its
 //! line that is followed by nothing or by `//`, and continues in the next line if there is none. An
@@ -49,7 +49,7 @@ const MAX_TOTAL_TEXT_BYTES: usize = 4 * MAX_FILE_BYTES;
 
 /// Reads a TMF file: UTF-8, Windows code page 1252, or UTF-16 with a byte order mark.
 ///
-/// Returns an error if the file is too large or describes no message at all; other problems are
+/// Returns an error if the file exceeds a limit or describes no message at all; other problems are
 /// warnings.
 ///
 /// ```

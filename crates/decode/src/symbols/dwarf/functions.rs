@@ -1,9 +1,9 @@
 //! Reads the functions of a unit, with the functions that were inlined into them.
 //!
 //! ```text
-//!   subprogram main            ranges ─▶ depth 0       only entries with code are kept
+//!   subprogram main            ranges ─▶ level 0       only entries with code are kept
 //!     lexical block
-//!       inlined subroutine     ranges ─▶ depth 1       call_file, call_line: the call in main
+//!       inlined subroutine     ranges ─▶ level 1       call_file, call_line: the call in main
 //!         origin ─▶ subprogram add, without code ─▶ specification ─▶ its name
 //! ```
 
@@ -29,7 +29,7 @@ const MAX_FUNCTIONS: usize = 1 << 20;
 /// The most address ranges of all functions.
 const MAX_RANGES: usize = 4 << 20;
 /// The deepest nesting of inlined functions.
-const MAX_DEPTH: usize = 64;
+const MAX_INLINING_LEVELS: usize = 64;
 /// The most enclosing functions that are tracked for languages with nested functions.
 const MAX_ENCLOSING: usize = 1024;
 /// The most references that are followed from a function to the entry with its name.
@@ -60,8 +60,8 @@ struct FunctionRange {
 #[derive(Debug, Default)]
 pub(super) struct DwarfFunctions {
     functions: Vec<DwarfFunction>,
-    /// Address ranges of the functions, by depth and then by start.
-    by_depth: Vec<Vec<FunctionRange>>,
+    /// Address ranges of the functions, by inlining level and then by start.
+    by_level: Vec<Vec<FunctionRange>>,
     range_count: usize,
     name_bytes: usize,
 }
@@ -77,7 +77,7 @@ impl DwarfFunctions {
         let mut functions = Self::default();
         let names = NameResolver { info, units, names_by_offset: HashMap::new(), open_units: Vec::new() };
         let _ = functions.read_entries((unit, start), names, budget);
-        for ranges in &mut functions.by_depth {
+        for ranges in &mut functions.by_level {
             ranges.sort_by_key(|range| range.begin);
         }
         functions
@@ -107,7 +107,7 @@ impl DwarfFunctions {
                 Some((_, level)) if is_inlined => level.saturating_add(1),
                 _ => 0,
             };
-            if level >= MAX_DEPTH || enclosing.len() >= MAX_ENCLOSING || self.functions.len() >= MAX_FUNCTIONS
+            if level >= MAX_INLINING_LEVELS || enclosing.len() >= MAX_ENCLOSING || self.functions.len() >= MAX_FUNCTIONS
             {
                 continue;
             }
@@ -148,10 +148,10 @@ impl DwarfFunctions {
             if self.range_count >= MAX_RANGES {
                 return None;
             }
-            if self.by_depth.len() <= level {
-                self.by_depth.resize_with(level.saturating_add(1), Vec::new);
+            if self.by_level.len() <= level {
+                self.by_level.resize_with(level.saturating_add(1), Vec::new);
             }
-            let level_ranges = self.by_depth.get_mut(level)?;
+            let level_ranges = self.by_level.get_mut(level)?;
             level_ranges.push(FunctionRange { begin: range.begin, end: range.end, function });
             self.range_count = self.range_count.saturating_add(1);
             has_code = true;
@@ -162,15 +162,15 @@ impl DwarfFunctions {
     /// Returns the functions at an address, the outermost first, with the start of the range that
     /// holds the address.
     pub(super) fn find(&self, address: u64) -> Vec<(&DwarfFunction, u64)> {
-        let find_at_depth = |ranges: &Vec<FunctionRange>| {
+        let find_in_level = |ranges: &Vec<FunctionRange>| {
             let after = ranges.partition_point(|range| range.begin <= address);
             let range = ranges.get(after.checked_sub(1)?).filter(|range| address < range.end)?;
             Some((self.functions.get(range.function)?, range.begin))
         };
-        self.by_depth.iter().map_while(find_at_depth).collect()
+        self.by_level.iter().map_while(find_in_level).collect()
     }
 
-    pub(super) fn bytes(&self) -> usize {
+    pub(super) fn memory_bytes(&self) -> usize {
         let functions = self.functions.capacity().saturating_mul(size_of::<DwarfFunction>());
         let ranges = self.range_count.saturating_mul(size_of::<FunctionRange>()).saturating_mul(2);
         functions.saturating_add(ranges).saturating_add(self.name_bytes)

@@ -30,10 +30,10 @@ fn build_sections(functions: u64, abbreviations: &[u8], texts: Vec<u8>, lines: V
     let mut unit = u32::try_from(info.len()).unwrap().to_le_bytes().to_vec();
     unit.extend(info);
     let mut all = Sections::default();
-    all.set(SectionId::DebugInfo, unit);
-    all.set(SectionId::DebugAbbrev, abbreviations.to_vec());
-    all.set(SectionId::DebugStr, texts);
-    all.set(SectionId::DebugLine, lines);
+    all.add(SectionId::DebugInfo, unit);
+    all.add(SectionId::DebugAbbrev, abbreviations.to_vec());
+    all.add(SectionId::DebugStr, texts);
+    all.add(SectionId::DebugLine, lines);
     all
 }
 

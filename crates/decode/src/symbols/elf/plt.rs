@@ -199,7 +199,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn stub_is_named_by_its_slot() {
+    fn slot_is_found_in_the_code_of_a_stub() {
         let x86 = |code: &[u8]| find_slot(EM_X86_64, code, 0x1020);
         // jmp *0x2fe2(%rip); push 0; jmp
         assert_eq!(x86(b"\xFF\x25\xE2\x2F\0\0\x68\0\0\0\0\xE9\xE0\xFF\xFF\xFF"), Some(0x4008));

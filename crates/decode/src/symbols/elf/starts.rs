@@ -23,7 +23,8 @@ const HEADER_BYTES: usize = 12;
 /// The size of a table entry, in bytes.
 const ENTRY_BYTES: usize = 8;
 
-/// Returns the linked start addresses of functions, ascending; empty if the file has no such table.
+/// Returns the linked start addresses of functions, ascending; empty if the file has no such table
+/// or is big-endian.
 pub(super) fn read_starts<'data, Elf, R>(
     sections: &SectionTable<'data, Elf, R>,
     endian: Endianness,

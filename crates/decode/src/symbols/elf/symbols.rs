@@ -10,9 +10,9 @@
 //!    thousands that overlap.
 //! 2. A name ends within [`MAX_NAME_BYTES`] bytes or is ignored: if the strings have no NUL, each
 //!    unbounded search would read all of them.
-//! 3. A function of unknown size ends with its section: the bytes after the section, for example
-//!    stubs, do not belong to the function.
-//! 4. If reading ends before the last symbol (limits, effort, a table that is too large), the
+//! 3. A function of unknown size ends at the latest with its section: the bytes after the section,
+//!    for example stubs, do not belong to the function.
+//! 4. If reading ends before the last symbol (limits, work budget, a table that is too large), the
 //!    result is marked as [cut](SymbolTable::is_cut).
 
 use std::cell::Cell;

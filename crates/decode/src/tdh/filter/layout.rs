@@ -162,7 +162,8 @@ impl<'s> FilterLayout<'s> {
         self.fields.iter().find(|field| field.index == usize::from(index)).map(|field| field.at)
     }
 
-    /// Finds a field by its name, or by its path: the names of its structures and its name.
+    /// Finds a field by its name, or by its path (the names of its structures and its name),
+    /// ignoring case.
     pub fn find(&self, name: &str) -> Result<ComparableField<'s>, String> {
         let lowercase_name = name.to_lowercase();
         let has_path = |field: &&ComparableField<'_>| field.path.to_lowercase() == lowercase_name;

@@ -1,7 +1,8 @@
 //! Assigns message ids to the texts of a compiled manifest.
 //!
 //! ```text
-//!   id   31..28 kind: 1 keyword, 3 opcode, 5 level, 7 task, B event, D value map, F bit map
+//!   id   31..28 kind: 1 keyword, 3 opcode, 5 level, 7 task, 9 channel, B event, D value map,
+//!               F bit map
 //!        27..0  ordinal
 //! ```
 //!

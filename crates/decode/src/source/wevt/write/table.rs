@@ -25,7 +25,7 @@ impl WrittenNameTable {
         Self { names: names.to_vec(), offsets: HashMap::new() }
     }
 
-    /// Adds the predefined name of a number, unless there is an entry with the same display name.
+    /// Adds the predefined name of a number, unless an entry has this number and display name.
     fn add_predefined(&mut self, value: u64, display: Option<&str>) {
         let Some(display) = display else { return };
         if !self.names.iter().any(|name| name.value == value && name.display() == display) {
