@@ -10,8 +10,8 @@
 //!   compressed file ok ──▶ ok ──▶ hole ──(search for the next plausible header, by byte)──▶ ok
 //! ```
 //!
-//! A plain file in which no step of the session's size finds a buffer is searched like a compressed
-//! one. Every search ends where the walk continues, so the walk takes linear time for any input.
+//! If the steps reach the end of a plain file without finding a buffer, the hole is searched like a
+//! compressed file. Every search ends where the walk continues, so the walk takes linear time for any input.
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -37,8 +37,8 @@ const PEEK_BYTES: usize = 0x48;
 pub struct BufferRef {
     /// Offset in the file.
     pub offset: u64,
-    /// Stamp of the first record. If the record has none, the stamp of the processor's previous
-    /// buffer in the file.
+    /// Stamp of the first record. If the record has none, that of the processor's previous buffer
+    /// in the file or, without one, that of the log-file header event.
     pub first_time: i64,
     /// Bytes that the file holds of the buffer.
     pub size: u32,
@@ -129,6 +129,7 @@ struct IndexWalk<'r, R: ?Sized> {
     /// later).
     is_modern: bool,
     is_circular: bool,
+    /// The stamp of the log-file header event.
     anchor: i64,
     /// The stamp that the next buffer of each processor inherits if it has none.
     last_times: BTreeMap<u16, i64>,
@@ -148,7 +149,8 @@ enum BufferCandidate {
     Buffer(u32),
     /// No buffer; the next offset to inspect.
     Hole(u64),
-    /// No buffer; the previous buffer is shorter than its header claims and ends here.
+    /// No buffer; the previous buffer is shorter than its header claims and ends at this
+    /// offset.
     InsidePrevious(u64),
 }
 
@@ -249,8 +251,9 @@ impl<R: ReadAt + ?Sized> IndexWalk<'_, R> {
         let session = self.session_size.filter(|_| self.has_fixed_size);
         // `Trace::open` has read the first buffer as a plain buffer.
         if let Some(size) = session.filter(|_| at == 0 || !buffer.is_compressed()) {
-            // The last buffer may be truncated, so that its size does not fit. Any other size must
-            // lead to a buffer or the end of the file, and a larger one must not skip a buffer.
+            // A buffer of the session's size need not fit: the last one may be truncated. A buffer of
+            // another size must lead to a buffer or the end of the file, and a larger one must not
+            // skip a buffer.
             let may_be_followed = fits && (claimed < size || !self.is_followed_by_buffer(at, size)?);
             if claimed == size || may_be_followed && self.is_followed_by_buffer(at, claimed)? {
                 return Ok(BufferCandidate::Buffer(claimed));
@@ -393,7 +396,8 @@ impl<R: ReadAt + ?Sized> IndexWalk<'_, R> {
         })
     }
 
-    /// Finds the first offset from `at` on that has a plausible header and the start of a record.
+    /// Finds the first offset from `at` on that has the plausible header of an empty buffer, or a
+    /// plausible header and the start of a record.
     fn search_header(&mut self, mut at: u64) -> Result<Option<u64>> {
         const STATE: [u8; 4] = STATE_FLUSH.to_le_bytes();
         const AFTER_STATE: usize = HEADER_SIZE - buffer::at::STATE - STATE.len();

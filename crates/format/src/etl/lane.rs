@@ -78,7 +78,7 @@ impl Lane {
         is_unchanged
     }
 
-    /// Frees the bytes until they are needed again.
+    /// Takes the bytes out of the lane; [`Lane::restore_bytes`] puts them back.
     pub(super) fn free_bytes(&mut self) -> Loaded {
         self.is_resident = false;
         self.group_heads = Vec::new();
@@ -117,8 +117,8 @@ impl Lane {
         self.next.is_some()
     }
 
-    /// Moves to the next record if the record is an EVENT, the buffer is in time order, and the
-    /// stamp, as an ascending number, is below `limit`. Otherwise nothing changes, and the caller
+    /// Moves to the next record if that record is an EVENT, the buffer is in time order, and the
+    /// stamp is below `limit`, which is a stamp with its sign bit flipped. Otherwise nothing changes, and the caller
     /// uses [`Lane::step`].
     #[inline(always)]
     pub(super) fn step_to_event_before(&mut self, limit: u64) -> bool {
@@ -198,7 +198,7 @@ impl Lane {
             let family = self.measure_at(at as usize).map(|m| m.family);
             family.and_then(|family| time_of(remaining, family)).unwrap_or(self.inherited)
         };
-        // Sorted in place: a copy of the stamps would take more memory than the buffer.
+        // Sorted in place: a copy of the stamps could take as much memory as the buffer.
         heads.sort_unstable_by_key(|&at| (stamp(at), at));
         heads
     }

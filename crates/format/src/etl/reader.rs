@@ -236,8 +236,7 @@ impl<R: ReadAt> Trace<R> {
         self.header.has_old_instances()
     }
 
-    /// Returns where the walk over the buffers ended: at the end of the file, or at bytes that are
-    /// not a buffer.
+    /// Returns the end of the last whole or partial buffer.
     pub(super) fn end_of_buffers(&self) -> u64 {
         self.index.end
     }
