@@ -46,7 +46,8 @@ use event::{EventQuery, read_query};
 /// The schemas that the process knows.
 static LIBRARY: LazyLock<Mutex<Library>> = LazyLock::new(|| Mutex::new(open_installed_library()));
 
-/// Folders with manifests that replace the installed ones, separated by colons.
+/// The environment variable for folders with manifests that replace the installed ones; colons
+/// separate the folders.
 const FOLDERS_VARIABLE: &str = "TRACEWEIR_MANIFESTS";
 
 /// Returns the library of installed manifests. A program with more privileges than its caller
@@ -162,8 +163,8 @@ fn with_property(
     }
 }
 
-/// Reads the names of a property and of the structures around it. Returns `None` if one is NULL or
-/// too long.
+/// Reads the names of a property and of the structures around it. Returns `None` for an invalid
+/// name or number of names.
 ///
 /// # Safety
 ///

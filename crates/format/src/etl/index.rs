@@ -536,8 +536,8 @@ impl<R: ReadAt + ?Sized> IndexWalk<'_, R> {
             return Ok(BufferStart { has_records: is_compressed && holds_events, family: None, time: None });
         };
         // The record extends past the bytes read here: only its header is inspected.
-        let mut padded = [0; header::MAX_HEADER];
-        header::patch(&mut padded, 0, first.get(..first.len().min(header::MAX_HEADER)).unwrap_or_default());
+        let mut padded = [0; header::MAX_STAMP_END];
+        header::patch(&mut padded, 0, first.get(..first.len().min(header::MAX_STAMP_END)).unwrap_or_default());
         let family = header::family_of(marker);
         let time = family.and_then(|family| header::time_of(&padded, family));
         // A buffer of an unknown kind counts as one with events if its first record is readable. An

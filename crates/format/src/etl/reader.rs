@@ -111,7 +111,7 @@ impl<R: ReadAt> Trace<R> {
         Ok(header)
     }
 
-    /// Returns the header of a buffer as stored in the file.
+    /// Returns the header of a buffer, with a size of at least the buffer's bytes in the file.
     pub fn buffer_header(&self, buffer: &BufferRef) -> Result<BufferHeader> {
         let mut raw = [0; HEADER_SIZE];
         self.source.read_at(buffer.offset, &mut raw)?;

@@ -61,7 +61,7 @@ fn lengths_are_checked_before_content() {
 }
 
 #[test]
-fn count_in_the_buffer_is_checked_after_the_session() {
+fn count_in_the_buffer_is_checked_with_the_content() {
     // Period in seconds, count, bytes; the status of the content check, before and after encoding.
     let cases = [
         (10, 2, 39, BAD_LENGTH),

@@ -77,7 +77,7 @@ fn every_truncated_descriptor_is_an_error() {
 }
 
 #[test]
-fn unknown_entries_are_rejected_not_skipped() {
+fn damaged_descriptors_and_unknown_entries_are_rejected() {
     let parse_damaged = |offset: usize, value: u8| {
         let mut bytes = BYTES;
         bytes[offset] = value;
