@@ -87,7 +87,6 @@ fn measure_peak<T>(work: impl FnOnce() -> T) -> (T, usize) {
 struct ReadReport {
     events: u64,
     defects: Vec<Error>,
-    is_finalised: bool,
 }
 
 /// Reads, checks and repairs any bytes.
@@ -111,7 +110,6 @@ fn read_check_and_repair(bytes: &[u8]) -> Result<ReadReport, Error> {
     assert_eq!(readable, report.events, "checker and reader count different events");
     let mut sink = Vec::new();
     repair(&trace, &mut sink)?;
-    report.is_finalised = trace.is_finalised();
     Ok(report)
 }
 
