@@ -12,8 +12,8 @@
 //!
 //! A [`Record`] borrows the bytes of one event from its buffer and decodes fields on demand;
 //! nothing is copied. Parsing has checked that the fixed header lies inside the record, and whether
-//! the extended data items do, so the accessors cannot fail. Fields that a family does not have read as
-//! zero, absent ids as [`NO_ID`].
+//! the extended data items do, so the accessors cannot fail. Fields that a family does not have
+//! read as zero, absent ids as [`NO_ID`].
 //!
 //! Source: marker and types Observed on real traces; EVENT_HEADER and EVENT_TRACE_HEADER
 //! Documented.

@@ -12,9 +12,10 @@
 //!                         high bits         low bits
 //! ```
 //!
-//! The boundary between the two parts of a copy depends on the position in the chunk: the first part
-//! gets as many bits as its largest possible value needs, which is the number of bytes before the
-//! copy minus 1, but at least 4 bits. The length gets the other bits. No copy reaches out of its chunk.
+//! The boundary between the two parts of a copy depends on the position in the chunk: the first
+//! part gets as many bits as its largest possible value needs, which is the number of bytes before
+//! the copy minus 1, but at least 4 bits. The length gets the other bits. No copy reaches out of
+//! its chunk.
 //!
 //! There is no compressor, because no trace needs it. Arguments and errors are those of
 //! [`crate::xpress`].

@@ -11,7 +11,8 @@
 //! ```
 //!
 //! If the steps reach the end of a plain file without finding a buffer, the hole is searched like a
-//! compressed file. Every search ends where the walk continues, so the walk takes linear time for any input.
+//! compressed file. Every search ends where the walk continues, so the walk takes linear time for
+//! any input.
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -149,8 +150,7 @@ enum BufferCandidate {
     Buffer(u32),
     /// No buffer; the next offset to inspect.
     Hole(u64),
-    /// No buffer; the previous buffer is shorter than its header claims and ends at this
-    /// offset.
+    /// No buffer; the previous buffer is shorter than its header claims and ends at this offset.
     InsidePrevious(u64),
 }
 
@@ -251,9 +251,9 @@ impl<R: ReadAt + ?Sized> IndexWalk<'_, R> {
         let session = self.session_size.filter(|_| self.has_fixed_size);
         // `Trace::open` has read the first buffer as a plain buffer.
         if let Some(size) = session.filter(|_| at == 0 || !buffer.is_compressed()) {
-            // A buffer of the session's size need not fit: the last one may be truncated. A buffer of
-            // another size must lead to a buffer or the end of the file, and a larger one must not
-            // skip a buffer.
+            // A buffer of the session's size need not fit: the last one may be truncated. A buffer
+            // of another size must lead to a buffer or the end of the file, and a larger one must
+            // not skip a buffer.
             let may_be_followed = fits && (claimed < size || !self.is_followed_by_buffer(at, size)?);
             if claimed == size || may_be_followed && self.is_followed_by_buffer(at, claimed)? {
                 return Ok(BufferCandidate::Buffer(claimed));

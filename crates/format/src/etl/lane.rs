@@ -118,8 +118,8 @@ impl Lane {
     }
 
     /// Moves to the next record if that record is an EVENT, the buffer is in time order, and the
-    /// stamp is below `limit`, which is a stamp with its sign bit flipped. Otherwise nothing changes, and the caller
-    /// uses [`Lane::step`].
+    /// stamp is below `limit`, which is a stamp with its sign bit flipped. Otherwise nothing
+    /// changes, and the caller uses [`Lane::step`].
     #[inline(always)]
     pub(super) fn step_to_event_before(&mut self, limit: u64) -> bool {
         let Some(current) = self.next else { return false };

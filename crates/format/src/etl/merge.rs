@@ -69,8 +69,8 @@ impl Damage {
 /// A position in the order of emission.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct MergePosition {
-    /// Time, processor and index of the buffer in the trace's index, as one number, because
-    /// the heap compares keys often.
+    /// Time, processor and index of the buffer in the trace's index, as one number, because the
+    /// heap compares keys often.
     key: u128,
     /// The lane that has the buffer open, or [`NOT_OPEN`].
     slot: usize,

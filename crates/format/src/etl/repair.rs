@@ -7,8 +7,8 @@
 //! ```
 //!
 //! Whole buffers are copied. A truncated buffer keeps its whole records, in a plain buffer of the
-//! session's size (in compressed files, of the records' size). Fields with impossible values get the
-//! value that readers assume or that the rest of the file shows:
+//! session's size (in compressed files, of the records' size). Fields with impossible values get
+//! the value that readers assume or that the rest of the file shows:
 //!
 //! | Field | Becomes |
 //! |---|---|
