@@ -514,7 +514,7 @@ impl<R: ReadAt + ?Sized> IndexWalk<'_, R> {
             buffer.with_minimum_size(size).valid_bytes(size as usize)
         };
         let valid = valid.saturating_sub(HEADER_SIZE);
-        let first = if is_compressed {
+        let record_start = if is_compressed {
             let mut packed = [0; 4 * PEEK_BYTES];
             let want = packed.len().min((size as usize).saturating_sub(HEADER_SIZE));
             let packed = packed.get_mut(..want).unwrap_or_default();
@@ -532,17 +532,17 @@ impl<R: ReadAt + ?Sized> IndexWalk<'_, R> {
             body.get(..valid.min(body.len())).unwrap_or_default()
         };
         let holds_events = !self.is_modern || buffer.kind().holds_events();
-        let Some(marker) = first.first_chunk::<8>() else {
+        let Some(head) = record_start.first_chunk::<8>() else {
             return Ok(BufferStart { has_records: is_compressed && holds_events, family: None, time: None });
         };
-        // The record extends past the bytes read here: only its header is inspected.
+        // The record may extend past the bytes read here: only its header is inspected.
         let mut padded = [0; header::MAX_STAMP_END];
-        header::patch(&mut padded, 0, first.get(..first.len().min(header::MAX_STAMP_END)).unwrap_or_default());
-        let family = header::family_of(marker);
+        header::patch(&mut padded, 0, record_start.get(..record_start.len().min(header::MAX_STAMP_END)).unwrap_or_default());
+        let family = header::family_of(head);
         let time = family.and_then(|family| header::time_of(&padded, family));
         // A buffer of an unknown kind counts as one with events if its first record is readable. An
         // unknown marker is damage, which loading the buffer reports.
-        let has_records = family.is_some() || holds_events && !marker.starts_with(&[FILLER; 4]);
+        let has_records = family.is_some() || holds_events && !head.starts_with(&[FILLER; 4]);
         Ok(BufferStart { has_records, family, time })
     }
 

@@ -16,7 +16,7 @@
 //! * Ties go to the lower processor, then to the earlier buffer; records of one buffer keep their
 //!   order.
 //! * A buffer that begins without a stamp follows the last record of its predecessor.
-//! * A buffer whose stamps decrease is sorted, stably. Stamps earlier than its first one are
+//! * A buffer whose stamps decrease is sorted, stably. Records with stamps before its first one are
 //!   emitted when the buffer is opened: to know them earlier, the reader would have to read the
 //!   whole file twice.
 //! * When open buffers exceed the budget, the buffers needed last are freed and loaded again
