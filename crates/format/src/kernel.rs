@@ -88,7 +88,7 @@ pub struct FieldShape {
 
 /// Layout and meaning of a kernel field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(missing_docs)] // The names are the notation of the format documentation.
+#[allow(missing_docs)] // The other names say type and width.
 pub enum Ty {
     U8,
     I8,
