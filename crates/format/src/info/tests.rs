@@ -151,7 +151,7 @@ fn counters_are_limited_by_the_machine() {
 }
 
 #[test]
-fn content_is_checked_separately() {
+fn invalid_content_is_rejected_by_check() {
     let unknown_class = ClassicEventId { class: Guid::from_u128(7), opcode: 1 };
     let periodic = |seconds, providers| Some(PeriodicCaptureState { seconds, providers });
     for invalid in [

@@ -58,7 +58,7 @@ fn impossible_session_buffer_size_is_reported() {
 }
 
 #[test]
-fn gap_between_buffers_is_reported() {
+fn broken_buffer_sequence_is_reported() {
     assert_breaks(Rule::BufferSequence, FOURTH_BUFFER, FOURTH_BUFFER, &[0; 4]);
     assert_breaks(Rule::BufferSequence, FOURTH_BUFFER, FOURTH_BUFFER, &[0xFF; 4]);
     assert_breaks(Rule::BufferSequence, FOURTH_BUFFER, FOURTH_BUFFER, &1500_u32.to_le_bytes());
