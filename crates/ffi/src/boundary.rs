@@ -1,8 +1,8 @@
 //! The boundary to C: results become status codes, and panics are contained.
 //!
-//! A panic is a bug in this library, never in its caller. In builds that unwind (`--profile c`,
-//! tests), it stops here and the caller gets ERROR_NOACCESS. In builds that abort, there is nothing
-//! to contain.
+//! A panic is a bug in this library, never in its caller. In builds that unwind, as all profiles of
+//! this workspace do, it stops here and the caller gets ERROR_NOACCESS. In builds that abort, there
+//! is nothing to contain.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 

@@ -14,8 +14,9 @@
 //! | `handles` | the table of handles, and the state of their traces |
 //! | `deliver` | calls the callback for an event, a loss or a buffer |
 //! | `record` | EVENT_RECORD and EVENT_TRACE of a record |
+//! | `details` | properties of a trace that can be queried while it is processed |
 //! | `schemas` | the schemas that traces contain, for tdh.h |
-//! | `references` | buffers that a program keeps after its callback |
+//! | `references`, `aligned` | buffers that a program keeps after its callback; their memory |
 //! | `classes` | callbacks for classes of classic events |
 //! | `query` | QueryTraceProcessingHandle |
 //! | `layout` | the structures of the headers |

@@ -1,11 +1,11 @@
 //! The part of evntrace.h for providers: classic providers and messages. The modules below have the
 //! part for controllers.
 //!
-//! Headers of events hold addresses of a class or of data. This module passes the class and the data
-//! to the core together with the header ([`PointerTargets`]). For a NULL address it passes nothing;
-//! the core returns an error if it needs the missing part. TraceMessage and TraceMessageVa are
-//! inline functions of the header that make an array of their arguments: only the C compiler knows
-//! how variable arguments are passed.
+//! Headers of events hold addresses of a class or of data. This module passes the class and the
+//! data to the core (the crate `traceweir`) together with the header ([`PointerTargets`]). For a
+//! NULL address it passes nothing; the core returns an error if it needs the missing part.
+//! TraceMessage and TraceMessageVa are inline functions of the header that make an array of their
+//! arguments: only the C compiler knows how variable arguments are passed.
 
 pub mod access;
 pub mod controller;
@@ -66,7 +66,7 @@ impl ControlCallback {
     }
 }
 
-/// Registers a classic provider; [`classic::register_with_status`]. Image and resource have no
+/// Registers a classic provider; [`classic::register_with_handles`]. Image and resource have no
 /// effect here.
 ///
 /// # Safety

@@ -8,7 +8,7 @@
 //! | FROM_STRING with another source, or no source | ERROR_INVALID_PARAMETER |
 //! | a code that no tracing function returns | ERROR_MR_MID_NOT_FOUND |
 //! | a language other than neutral, a default or English | ERROR_RESOURCE_LANG_NOT_FOUND |
-//! | no width | the text, followed by CR LF as all texts of the system are |
+//! | no width | the text and CR LF, with which all system messages of Windows end |
 //! | a width of 1 to 254 | lines of at most that many characters, broken between words by CR LF |
 //! | any width, also 255 (FORMAT_MESSAGE_MAX_WIDTH_MASK) | a space at the end instead of CR LF |
 //!

@@ -5,7 +5,7 @@
 //!                                            │ boundary   contains panics, makes status codes
 //!                                            │ ptr        checks NULL, alignment and counts
 //!                                            ▼            before anything is read
-//!                                     the one method of `traceweir` that does the work
+//!                       the one method of the core (crate `traceweir`) that does the work
 //! ```
 //!
 //! | File | Responsibility |

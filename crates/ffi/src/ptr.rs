@@ -1,4 +1,4 @@
-//! Pointers from C: the only place that checks them.
+//! Reads and writes memory at addresses that C programs pass.
 //!
 //! NULL becomes `None`, and so does an array at a misaligned address. Single values are copied,
 //! aligned or not, so that no reference to memory that C may change is kept here.

@@ -46,10 +46,11 @@ use event::{EventQuery, read_query};
 /// The schemas that the process knows.
 static LIBRARY: LazyLock<Mutex<Library>> = LazyLock::new(|| Mutex::new(open_installed_library()));
 
-/// Folders with manifests that replace the installed ones, separated by colons.
+/// The environment variable for folders with manifests that replace the installed ones; colons
+/// separate the folders.
 const FOLDERS_VARIABLE: &str = "TRACEWEIR_MANIFESTS";
 
-/// Returns the library of installed manifests. A program with more privileges than its caller
+/// Returns a [`Library`] of the installed manifests. A program with more privileges than its caller
 /// ignores the caller's environment variable.
 fn open_installed_library() -> Library {
     let folders = std::env::var_os(FOLDERS_VARIABLE).filter(|_| !is_privileged_by_file());
@@ -57,7 +58,7 @@ fn open_installed_library() -> Library {
 }
 
 pub(crate) fn lock_library() -> MutexGuard<'static, Library> {
-    // A panic leaves the library consistent: schemas are added one by one.
+    // A panic leaves the `Library` consistent: schemas are added one by one.
     LIBRARY.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -162,8 +163,8 @@ fn with_property(
     }
 }
 
-/// Reads the names of a property and of the structures around it. Returns `None` if one is NULL or
-/// too long.
+/// Reads the names of a property and of the structures around it. Returns `None` for an invalid
+/// name or number of names.
 ///
 /// # Safety
 ///

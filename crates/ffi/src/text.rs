@@ -56,7 +56,7 @@ impl TextUnit for u8 {
 }
 
 /// Reads the text at an address. Returns ERROR_INVALID_PARAMETER for invalid text, and for a text
-/// without a terminator in its first `max_units` units.
+/// without a terminator in its first `max_units` units or within the length of the longest name.
 ///
 /// # Safety
 ///

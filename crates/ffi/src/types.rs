@@ -1,5 +1,5 @@
-//! Structures of the C headers that the core does not define. It defines `EventDescriptor`,
-//! `DataDescriptor` and `Guid`.
+//! Structures of the C headers that the crate `traceweir` does not define. It defines
+//! `EventDescriptor`, `DataDescriptor` and `Guid`.
 //!
 //! Source: Documented (evntprov.h, evntrace.h, wmistr.h). A test compares every size and offset
 //! with what C compilers compute from the headers.
@@ -14,7 +14,7 @@ use traceweir::Guid;
 
 pub mod controller;
 
-/// EVENT_FILTER_DESCRIPTOR: a filter, as an enable callback receives it.
+/// EVENT_FILTER_DESCRIPTOR: a filter, as a controller passes it and an enable callback receives it.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct FilterDescriptor {
@@ -23,22 +23,22 @@ pub struct FilterDescriptor {
     pub kind: u32,
 }
 
-/// WNODE_HEADER, as a control callback receives it.
+/// WNODE_HEADER, which a control callback receives and EVENT_TRACE_PROPERTIES begins with.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct WnodeHeader {
     pub buffer_size: u32,
     pub provider_id: u32,
-    /// The logger handle.
+    /// The logger handle, or the id of the session.
     pub historical_context: u64,
     pub time_stamp: i64,
-    /// The provider's GUID.
+    /// The GUID of the provider or session.
     pub guid: Guid,
     pub client_context: u32,
     pub flags: u32,
 }
 
-/// EVENT_TRACE_HEADER as a caller fills it.
+/// EVENT_TRACE_HEADER, as a caller of TraceEvent fills it and an event callback receives it.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct EventTraceHeader {

@@ -120,8 +120,8 @@ fn encode_trace_logging(n: u32, time: i64, out: &mut Vec<u8>, expected: &mut Str
     Ok(())
 }
 
-/// Encodes an event of a manifest provider, 32-bit or 64-bit, sometimes with an activity
-/// item, of any payload length.
+/// Encodes an event of a manifest provider, 32-bit or 64-bit, sometimes with a related activity id,
+/// of any payload length.
 fn encode_manifest(n: u32, time: i64, out: &mut Vec<u8>, expected: &mut String) -> Result<()> {
     let related = PROVIDER.to_bytes();
     let items = [Item { kind: ExtType::RELATED_ACTIVITYID, data: &related }];

@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn lists_and_texts_are_truncated_at_their_limits() {
+    fn excess_is_truncated_by_encoding_and_rejected_by_parsing() {
         let long = BinaryPath { path: "x".repeat(5000), build_id: "y".repeat(500), ..sample_path() };
         let read = BinaryPath::parse(&long.to_payload()).unwrap();
         assert_eq!((read.path.len(), read.build_id.len()), (MAX_PATH_UNITS, MAX_BUILD_ID));

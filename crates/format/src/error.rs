@@ -7,7 +7,7 @@ use crate::spec::status::Status;
 /// The result of every fallible operation of this crate.
 pub type Result<T, E = Error> = core::result::Result<T, E>;
 
-/// A defect found while reading or a limit hit while writing.
+/// A defect found while reading, an exceeded limit, or an I/O failure.
 #[non_exhaustive]
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
@@ -51,14 +51,14 @@ pub enum Error {
         /// The rule that was violated.
         reason: &'static str,
     },
-    /// A structure to be written does not fit its container.
+    /// A structure exceeds the size that its format or container allows.
     #[error("{what} of {size} bytes exceeds the limit of {limit}")]
     TooLarge {
-        /// The structure to be written.
+        /// The structure that is too large.
         what: &'static str,
-        /// The size of the structure in bytes.
+        /// The size of the structure in bytes, or the number of elements of a list.
         size: u64,
-        /// The largest allowed size in bytes.
+        /// The largest allowed size or number.
         limit: u64,
     },
     /// A buffer of an information class breaks the published rules.

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   ReadAt ──▶ reader::Trace (header + index of buffers)
-//!          ──▶ merge::Events (one buffer per CPU in memory) ──▶ Record
+//!          ──▶ merge::Events (usually one buffer per CPU in memory) ──▶ Record
 //!   records ──▶ writer::Writer (a buffer per CPU) ──▶ WriteAt
 //! ```
 
@@ -31,8 +31,8 @@ use crate::{Error, Result};
 
 /// Bytes that can be read at any offset.
 ///
-/// Files are read with `pread` (feature `std`), never mapped: a file truncated meanwhile causes an
-/// error, not a `SIGBUS`.
+/// Files are read with `pread` (feature `std`), never mapped: a file truncated meanwhile causes a
+/// short read, not a `SIGBUS`.
 pub trait ReadAt {
     /// Returns the number of bytes.
     fn len(&self) -> u64;
@@ -48,7 +48,7 @@ pub trait ReadAt {
     /// Returns the first offset at or after `offset` that may hold a byte other than 0, or the
     /// length if all bytes from there are 0.
     ///
-    /// Skipping unallocated ranges makes reading a sparse file faster.
+    /// Implementations that skip unallocated ranges make reading a sparse file faster.
     fn next_data(&self, offset: u64) -> u64 {
         offset
     }

@@ -149,7 +149,7 @@ pub struct Header<'a> {
     pub id: u16,
     /// The version of the filter's meaning.
     pub version: u8,
-    /// The session's bit; the callback sees the same bit.
+    /// The bit of the filter's session in a chain ([`append_to_chain`]).
     pub instance: u64,
     /// Offset of the next session's filter from the start of this one; 0 for the last.
     pub next: u32,
@@ -237,9 +237,9 @@ impl<'a> EventIds<'a> {
 /// The level/keyword part of a filter, which selects the events that the filter applies to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Gate {
-    /// Keywords of which an event must have one; 0 admits all events.
+    /// Keywords of which an event with keywords must have one; 0 admits all keywords.
     pub any: u64,
-    /// Keywords of which an event must have all; not used if `any` is 0.
+    /// Keywords of which an event with keywords must have all; not used if `any` is 0.
     pub all: u64,
     /// Highest level; 0 admits all levels.
     pub level: u8,

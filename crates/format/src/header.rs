@@ -3,7 +3,7 @@
 //! Each record starts with a dword whose high byte selects the header family:
 //!
 //! ```text
-//!   m = FFFFFFFF              filler, the buffer ends here
+//!   m = FFFFFFFF              filler: the records end here
 //!   m = C0 tt ss ss          tt = 18/19 EVENT · 10/20 FULL · 11/21 INSTANCE · others: size = ss ss
 //!   m = C0 tt ff vv, ss ss   tt = 1/2 SYSTEM · 3/4 COMPACT · 16/17 PERFINFO: size after the marker
 //!   m = 90 00 ss ss           WPP message
@@ -11,9 +11,9 @@
 //! ```
 //!
 //! A [`Record`] borrows the bytes of one event from its buffer and decodes fields on demand;
-//! nothing is copied. Parsing has checked that the fixed header and all extended data items lie
-//! inside the record, so the accessors cannot fail. Fields that a family does not have read as
-//! zero, absent ids as [`NO_ID`].
+//! nothing is copied. Parsing has checked that the fixed header lies inside the record, and whether
+//! the extended data items do, so the accessors cannot fail. Fields that a family does not have
+//! read as zero, absent ids as [`NO_ID`].
 //!
 //! Source: marker and types Observed on real traces; EVENT_HEADER and EVENT_TRACE_HEADER
 //! Documented.
@@ -86,7 +86,7 @@ pub struct Measure {
 pub(crate) const EVENT_TIME_OFFSET: usize = 0x10;
 
 /// Bytes from the start of a record that include the time stamp in every family.
-pub(crate) const MAX_HEADER: usize = 0x40;
+pub(crate) const MAX_STAMP_END: usize = 0x40;
 
 /// Returns family and sizes from the first eight bytes of a record; `None` for an unknown marker.
 #[inline]
@@ -200,7 +200,7 @@ pub struct Record<'b> {
     items_damaged: bool,
     is_old_instance: bool,
     cpu: u16,
-    payload: u16,
+    payload_offset: u16,
 }
 
 impl<'b> Record<'b> {
@@ -213,11 +213,11 @@ impl<'b> Record<'b> {
     pub fn new(bytes: &'b [u8], measure: Measure, cpu: u16, inherited_time: i64) -> Self {
         let Measure { family, pointer_size, header, size } = measure;
         let bytes = bytes.get(..size).unwrap_or(bytes);
-        let mut payload = header.min(bytes.len());
+        let mut payload_offset = header.min(bytes.len());
         let mut items_damaged = false;
         if family == Family::Event && event::has_items(bytes) {
             match extended::end_of_items(bytes, event::SIZE) {
-                Some(end) => payload = end,
+                Some(end) => payload_offset = end,
                 None => items_damaged = true,
             }
         }
@@ -227,8 +227,8 @@ impl<'b> Record<'b> {
             time_of(bytes, family).unwrap_or(inherited_time)
         };
         let is_old_instance = family == Family::Instance && header == classic::OLD_INSTANCE_SIZE;
-        let payload = payload as u16;
-        Self { bytes, time, family, pointer_size, items_damaged, is_old_instance, cpu, payload }
+        let payload_offset = payload_offset as u16;
+        Self { bytes, time, family, pointer_size, items_damaged, is_old_instance, cpu, payload_offset }
     }
 
     /// Parses a single record, for example in a test or a real-time stream.
@@ -277,7 +277,7 @@ impl<'b> Record<'b> {
     #[inline]
     #[must_use]
     pub fn payload(&self) -> &'b [u8] {
-        self.bytes.get(usize::from(self.payload)..).unwrap_or_default()
+        self.bytes.get(usize::from(self.payload_offset)..).unwrap_or_default()
     }
 
     /// Returns whether the extended data items do not fit the record; the payload then includes
@@ -384,7 +384,8 @@ impl<'b> Record<'b> {
     #[must_use]
     pub fn items(&self) -> ExtendedItems<'b> {
         if self.family == Family::Event && !self.items_damaged {
-            ExtendedItems::new(self.bytes.get(event::SIZE..usize::from(self.payload)).unwrap_or_default())
+            let items = self.bytes.get(event::SIZE..usize::from(self.payload_offset));
+            ExtendedItems::new(items.unwrap_or_default())
         } else {
             ExtendedItems::new(&[])
         }
@@ -417,7 +418,7 @@ pub(crate) fn finish_record(out: &mut alloc::vec::Vec<u8>, start: usize) -> Resu
     Ok(size_field)
 }
 
-/// Overwrites bytes of a record under construction.
+/// Overwrites the bytes at an offset; does nothing if `out` is too short.
 pub(crate) fn patch(out: &mut [u8], at: usize, bytes: &[u8]) {
     if let Some(to) = out.get_mut(at..at.saturating_add(bytes.len())) {
         to.copy_from_slice(bytes);

@@ -8,9 +8,9 @@
 //! ```
 //!
 //! The published rules are checked in a fixed order. This module checks the rules that need only
-//! the call: does the class allow this call (50), is there a buffer (87), is it long enough (24),
-//! does it hold whole elements (24), and not too many (87). Callers then check the session, the
-//! rights of the client, the kind of session and the machine, before [`Set::check`] checks the
+//! the call: does the class allow this call (status 50), is there a buffer (87), is it long enough
+//! (24), does it hold whole elements (24), and not too many (87). Callers then check the session,
+//! the rights of the client, the kind of session and the machine, before [`Set::check`] checks the
 //! content. The count in the buffer of `TracePeriodicCaptureStateListInfo` is content: a mismatch
 //! with the length is reported by [`Set::check`] (24).
 //!

@@ -88,7 +88,7 @@ pub struct FieldShape {
 
 /// Layout and meaning of a kernel field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(missing_docs)] // The names are the notation of the format documentation.
+#[allow(missing_docs)] // The other names say type and width.
 pub enum Ty {
     U8,
     I8,
@@ -202,7 +202,7 @@ impl Shape {
         })
     }
 
-    /// Returns the name of an event type of a class, if it has this layout.
+    /// Returns the name of an event type of a class, if this shape describes the type.
     const fn name_in(&self, class: &Guid, opcode: u8) -> Option<&'static str> {
         let ([first, second], [other_first, other_second]) = (self.class.to_words(), class.to_words());
         if first != other_first || second != other_second {

@@ -20,13 +20,14 @@ pub fn stat_fields(stat: &[u8]) -> impl Iterator<Item = &[u8]> {
     fields.split(|byte| byte.is_ascii_whitespace()).filter(|field| !field.is_empty())
 }
 
-/// Returns the start time from the text of `/proc/PID/stat`. Allocates nothing.
+/// Returns the start time, in clock ticks since boot, from the text of `/proc/PID/stat`. Allocates
+/// nothing.
 #[must_use]
 pub fn ticks_in(stat: &[u8]) -> Option<u64> {
     core::str::from_utf8(stat_fields(stat).nth(19)?).ok()?.parse().ok()
 }
 
-/// Returns the start key of a process, unique for as long as the machine runs.
+/// Returns the start key of a process, which distinguishes it from later processes with its id.
 #[must_use]
 pub const fn start_key(boot: u16, start_ticks: u64, pid: u32) -> u64 {
     (boot as u64) << 48 | (start_ticks & 0xFFFF_FFFF) << 16 | (pid as u64 & 0xFFFF)

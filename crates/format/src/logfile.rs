@@ -261,7 +261,7 @@ impl LogFileHeader {
     }
 
     /// Returns whether buffer headers have sizes, sequence numbers, flags and types (Windows Vista
-    /// and later).
+    /// and later, or an unknown version).
     #[must_use]
     pub const fn has_modern_buffers(&self) -> bool {
         self.versions[0] >= VISTA_MAJOR || self.versions[0] == 0

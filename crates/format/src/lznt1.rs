@@ -12,9 +12,10 @@
 //!                         high bits         low bits
 //! ```
 //!
-//! The boundary between the two parts of a copy depends on the position in the chunk: the distance
-//! gets as many bits as the number of bytes before the current one needs, at least 4, and the
-//! length gets the other bits. No copy reaches out of its chunk.
+//! The boundary between the two parts of a copy depends on the position in the chunk: the first
+//! part gets as many bits as its largest possible value needs, which is the number of bytes before
+//! the copy minus 1, but at least 4 bits. The length gets the other bits. No copy reaches out of
+//! its chunk.
 //!
 //! There is no compressor, because no trace needs it. Arguments and errors are those of
 //! [`crate::xpress`].
@@ -55,8 +56,7 @@ pub fn decompress(src: &[u8], limit: usize, out: &mut Vec<u8>) -> Result<()> {
         if header >> 12 & 7 != SIGNATURE {
             return Err(src.invalid("chunk without signature"));
         }
-        // Copies do not reach into earlier chunks, so earlier chunks must be complete for the
-        // position of a byte to be known.
+        // Only the last chunk may give fewer bytes.
         if !out.len().is_multiple_of(CHUNK_BYTES) {
             return Err(src.invalid("chunk after one that is not full"));
         }

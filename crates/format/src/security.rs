@@ -140,7 +140,7 @@ impl Ace {
     }
 
     fn write(&self, out: &mut Vec<u8>) {
-        // The size is at most 16 bytes more than the largest SID and fits the field.
+        // The size is 8 bytes more than that of the SID and fits the field.
         let size = u16::try_from(self.size()).unwrap_or(u16::MAX);
         out.put_u8(self.kind.code()).put_u8(self.flags).put_u16(size).put_u32(self.rights.0);
         self.sid.write(out);

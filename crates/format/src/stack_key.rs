@@ -36,7 +36,7 @@ use crate::wire::{Put, u32_at, u64_at};
 /// Bytes before the key in an event with a key in place of a stack: time stamp, process, thread
 /// (`kernel/stack.rs`).
 pub const KEY_OFFSET: usize = 16;
-/// The version of the event.
+/// The version of the events that define or reference a key.
 const VERSION: u8 = 2;
 
 /// The fewest frames of a stack that is replaced by a key.
@@ -197,7 +197,7 @@ impl Definitions {
         let Some(key) = words.next() else { return };
         let frames: Box<[u64]> = words.collect();
         let definition_bytes = frames.len().saturating_mul(8).saturating_add(DEFINITION_OVERHEAD_BYTES);
-        // One thread reads a trace; with several, each may exceed the limit by one definition.
+        // If several threads read traces together, each may exceed the limit by one definition.
         let bytes_left = self.bytes_left.load(Ordering::Relaxed).checked_sub(definition_bytes);
         if bytes_left.is_none() && !self.by_key.contains_key(&key) {
             return;

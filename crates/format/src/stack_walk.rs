@@ -86,7 +86,8 @@ impl<'b> StackWalk<'b> {
         Some(frame_bytes.chain(key_frames.iter().copied()))
     }
 
-    /// Returns whether the innermost frame is a kernel address.
+    /// Returns whether this is the kernel part of a stack: by the type of an event with a key, else
+    /// by the innermost frame.
     #[must_use]
     pub fn is_kernel(&self) -> bool {
         match self.content {

@@ -266,8 +266,7 @@ impl Clock {
         if rate == per_second.unsigned_abs() {
             return raw.saturating_sub(self.anchor);
         }
-        // The usual case needs no 128-bit division: 10 MHz counters divide evenly, and short spans
-        // fit 64 bits.
+        // Short spans fit 64 bits and need no 128-bit division.
         let product = raw.checked_sub(self.anchor).and_then(|ticks| ticks.checked_mul(per_second));
         if let (Some(product), Ok(rate)) = (product, i64::try_from(rate)) {
             return product.checked_div_euclid(rate).unwrap_or(0);

@@ -81,7 +81,7 @@ impl<'a> Cursor<'a> {
         Self { bytes, position: 0, what }
     }
 
-    /// Returns the number of bytes read so far.
+    /// Returns the offset of the next byte.
     #[must_use]
     pub const fn position(&self) -> usize {
         self.position

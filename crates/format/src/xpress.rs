@@ -57,7 +57,7 @@ const MIN_LONG_LENGTH: usize = CODE_EXTENDED + HALF_EXTENDED;
 /// The byte that announces a further word.
 const BYTE_EXTENDED: usize = 255;
 
-/// The smallest step by which the output grows, and its size before the first byte is decoded.
+/// The size of the output after it first grows, unless the limit is smaller. It doubles later.
 const MIN_GROWTH_BYTES: usize = 64 << 10;
 /// Literals copied at once, as many as one flag word can hold.
 const STRIDE_BYTES: usize = 32;
@@ -112,7 +112,7 @@ fn load_flags(bytes: [u8; 4]) -> u64 {
 /// [`decode_fast`](Self::decode_fast) decodes many tokens while input and output have spare bytes,
 /// and leaves every special case to `decode_token`.
 ///
-/// `out` is longer than the `written` bytes, but never longer than `limit`.
+/// `out` has at least the `written` bytes and at most `limit` bytes.
 struct XpressDecoder<'a> {
     src: &'a [u8],
     /// Offset of the next byte of `src`.

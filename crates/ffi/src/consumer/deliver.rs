@@ -1,4 +1,4 @@
-//! Passes events, losses and buffers from the core to the callbacks of the program.
+//! Passes events, losses and buffers from the crate `traceweir` to the callbacks of the program.
 //!
 //! Each trace has a [`TraceConsumer`]: its callbacks, and the structures that they receive. A
 //! [`TraceDelivery`] holds the consumers of all traces that are processed together.
@@ -40,7 +40,7 @@ pub(super) enum OnEvent {
 /// The callback that receives buffers.
 pub(super) enum OnBuffer {
     Ignore,
-    /// Receives the structure that the trace was opened with.
+    /// Receives a copy of the structure that the trace was opened with.
     Logfile(LogfileBufferCallback, Box<LogfileWithNames>),
     /// Receives the buffer itself.
     Bytes(BufferCallback, *mut c_void),

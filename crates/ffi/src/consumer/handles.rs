@@ -32,7 +32,7 @@ pub(super) struct CompletionCallback {
 }
 
 // SAFETY: the library never dereferences the context. The caller that opens the stream permits the
-// processing thread to use function and context.
+// threads that process or close it to use function and context.
 unsafe impl Send for CompletionCallback {}
 // SAFETY: as for `Send`: only the program dereferences the context.
 unsafe impl Sync for CompletionCallback {}

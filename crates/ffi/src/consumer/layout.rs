@@ -77,9 +77,9 @@ pub struct TraceLogfileHeader {
     pub buffers_lost: u32,
 }
 
-// SAFETY: the two addresses are always NULL.
+// SAFETY: the library never dereferences the two addresses.
 unsafe impl Send for TraceLogfileHeader {}
-// SAFETY: as for `Send`: both addresses are always NULL.
+// SAFETY: as for `Send`.
 unsafe impl Sync for TraceLogfileHeader {}
 
 /// The published callback type EVENT_CALLBACK.

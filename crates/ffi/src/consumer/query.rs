@@ -26,8 +26,8 @@ const LOG_FILE_HEADER: u32 = 4;
 ///
 /// # Safety
 ///
-/// `out` has `out_size` bytes; `returned` is NULL, or a ULONG can be written there. The input is
-/// not read.
+/// `out` is NULL or has `out_size` bytes; `returned` is NULL, or a ULONG can be written there. The
+/// input is not read.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn QueryTraceProcessingHandle(
     handle: u64,

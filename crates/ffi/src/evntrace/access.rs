@@ -1,7 +1,8 @@
 //! evntcons.h for controllers: access rights to a session, a provider or a group.
 //!
-//! The functions return an access list as a self-relative security descriptor. The daemon stores the
-//! lists. Without a running daemon the built-in list applies, and a change starts a daemon.
+//! EventAccessQuery returns an access list as a self-relative security descriptor. The daemon
+//! stores the lists. Without a running daemon the built-in list applies, and a change starts a
+//! daemon.
 
 use std::ffi::c_void;
 

@@ -97,7 +97,7 @@ unsafe fn start_session<U: TextUnit>(
     Ok(Status::ERROR_SUCCESS)
 }
 
-/// Queries, stops, changes or flushes a session; [`Controller`] has a method for each.
+/// Performs an action on a session (EVENT_TRACE_CONTROL_…); [`Controller`] has a method for each.
 ///
 /// # Safety
 ///

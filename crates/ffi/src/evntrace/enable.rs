@@ -140,7 +140,7 @@ unsafe fn read_options(at: *const EnableTraceParameters) -> Result<EnableParams,
 }
 
 /// Lists the registered providers, each with the first session that enables it;
-/// [`Controller::providers`].
+/// [`Controller::provider_entries`].
 ///
 /// # Safety
 ///

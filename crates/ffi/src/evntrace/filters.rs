@@ -1,4 +1,4 @@
-//! Copies EVENT_FILTER_DESCRIPTORs of a caller; the core checks their contents.
+//! Copies EVENT_FILTER_DESCRIPTORs of a caller; the crate `traceweir` checks their contents.
 
 use traceweir::Status;
 use traceweir::controller::Filter;

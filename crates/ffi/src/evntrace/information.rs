@@ -1,14 +1,15 @@
 //! evntrace.h for controllers: information about sessions, providers and the machine, by class.
 //!
 //! ```text
-//!   TraceSetInformation, TraceQueryInformation ─┬─ id of a session in this process ─▶ Private
-//!   EnumerateTraceGuidsEx                       └─ any other id ────────────▶ FoundDaemon
+//!   TraceSetInformation, TraceQueryInformation, ─┬─ id of a session in this process ─▶ Private
+//!   TraceConfigureLastBranchRecord               └─ any other id ───────────────────▶ FoundDaemon
+//!   EnumerateTraceGuidsEx ─────────────────────────────────────────────────────────▶ FoundDaemon
 //!
 //!   Private, FoundDaemon ──▶ controller::…_bytes ──▶ status and ReturnLength of the caller
 //! ```
 //!
-//! The core defines the classes, the lengths of their bytes, the order of errors and the classes
-//! that need a daemon.
+//! The core (the crate `traceweir`) defines the classes, the lengths of their bytes, the order of
+//! errors and the classes that need a daemon.
 
 use std::ffi::c_void;
 

@@ -170,8 +170,8 @@ impl<U: TextUnit> PropertiesBlock<U> {
         })
     }
 
-    /// Returns the requested changes. A member that is 0 changes nothing, except the mode: a mode
-    /// of 0 ends live delivery.
+    /// Returns the requested changes. A member that is 0 changes nothing, with two exceptions: a
+    /// mode of 0 ends live delivery, and the enable flags are always set.
     ///
     /// # Safety
     ///

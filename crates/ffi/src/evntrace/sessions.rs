@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   id of a session in this process ─────────────────────────▶ that session, without a daemon
-//!   name of a session in this process, with a private mode ──▶ that session, without a daemon
+//!   its name, with a private mode or with its id ────────────▶ that session, without a daemon
 //!   anything else ──▶ the running daemon; without one ───────▶ ERROR_WMI_INSTANCE_NOT_FOUND
 //! ```
 //!

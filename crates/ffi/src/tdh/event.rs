@@ -117,7 +117,7 @@ impl EventQuery<'_> {
         Some(())
     }
 
-    /// Returns the options for showing a message.
+    /// Returns the time and the pointer size for showing a message.
     pub(super) fn message_facts(&self) -> MessageFacts {
         MessageFacts {
             time: display_time(self.time, self.is_gmt),

@@ -81,7 +81,7 @@ unsafe fn read_predicates(count: u32, at: *const PayloadFilterPredicate) -> Opti
 ///
 /// # Safety
 ///
-/// `filter` is NULL, or a filter can be read and written there.
+/// `filter` is NULL, or the handle of a filter can be read and written there.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn TdhDeletePayloadFilter(filter: *mut *mut c_void) -> u32 {
     boundary::to_status(|| {

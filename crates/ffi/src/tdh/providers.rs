@@ -113,7 +113,7 @@ pub unsafe extern "C" fn TdhEnumerateManifestProviderEvents(
     unsafe { query_provider(provider, buffer, size, Library::event_list) }
 }
 
-/// Stores the library's answer to a query about a provider.
+/// Stores the [`Library`]'s answer to a query about a provider.
 ///
 /// # Safety
 ///
@@ -217,7 +217,7 @@ fn prepend_addresses(structures: &[Vec<u8>], at: usize) -> Vec<u8> {
     addresses
 }
 
-/// Calls `body` with the library and a path.
+/// Calls `body` with the [`Library`] and a path.
 ///
 /// # Safety
 ///

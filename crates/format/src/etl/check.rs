@@ -64,11 +64,12 @@ pub enum Rule {
     BufferSequence,
     /// The first buffer is of type HEADER.
     FirstBuffer,
-    /// `Offset` lies inside the buffer and is a multiple of eight.
+    /// `Offset` is a multiple of eight, not inside the buffer header and, unless the buffer is
+    /// compressed, not after the end of the buffer.
     BufferOffset,
     /// Buffers in a file have the state "flush".
     BufferState,
-    /// Flags and type of a buffer are known values.
+    /// Flags and type of a buffer are known values, and the first buffer is not compressed.
     BufferKind,
     /// The processor index is below `NumberOfProcessors`, where that is known and the file
     /// finalised.
@@ -80,7 +81,8 @@ pub enum Rule {
     /// A compressed buffer unpacks to exactly its `Offset` and is not larger than that, and the
     /// log-file mode includes compression (at most one finding per file for the mode).
     Compression,
-    /// The last buffer, and no other data buffer, ends a flush batch.
+    /// In finalised files that are not circular, the last buffer has the flush marker. Of the other
+    /// data buffers, only the last one of an earlier session may have it.
     FlushMarker,
     /// A record has a known marker, a possible size and lies inside its buffer.
     Record,
@@ -173,7 +175,7 @@ struct Checker<'a, R> {
     report: &'a mut dyn FnMut(Finding),
     loader: Loader,
     events: u64,
-    /// The last stamp of each processor.
+    /// The last stamp of each processor's data buffers so far.
     last_stamps: BTreeMap<u16, i64>,
 }
 

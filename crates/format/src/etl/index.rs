@@ -10,8 +10,9 @@
 //!   compressed file ok ──▶ ok ──▶ hole ──(search for the next plausible header, by byte)──▶ ok
 //! ```
 //!
-//! A plain file in which no step of the session's size finds a buffer is searched like a compressed
-//! one. Every search ends where the walk continues, so the walk takes linear time for any input.
+//! If the steps reach the end of a plain file without finding a buffer, the hole is searched like a
+//! compressed file. Every search ends where the walk continues, so the walk takes linear time for
+//! any input.
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -37,8 +38,8 @@ const PEEK_BYTES: usize = 0x48;
 pub struct BufferRef {
     /// Offset in the file.
     pub offset: u64,
-    /// Stamp of the first record. If the record has none, the stamp of the processor's previous
-    /// buffer in the file.
+    /// Stamp of the first record. If the record has none, that of the processor's previous buffer
+    /// in the file or, without one, that of the log-file header event.
     pub first_time: i64,
     /// Bytes that the file holds of the buffer.
     pub size: u32,
@@ -129,6 +130,7 @@ struct IndexWalk<'r, R: ?Sized> {
     /// later).
     is_modern: bool,
     is_circular: bool,
+    /// The stamp of the log-file header event.
     anchor: i64,
     /// The stamp that the next buffer of each processor inherits if it has none.
     last_times: BTreeMap<u16, i64>,
@@ -148,7 +150,7 @@ enum BufferCandidate {
     Buffer(u32),
     /// No buffer; the next offset to inspect.
     Hole(u64),
-    /// No buffer; the previous buffer is shorter than its header claims and ends here.
+    /// No buffer; the previous buffer is shorter than its header claims and ends at this offset.
     InsidePrevious(u64),
 }
 
@@ -249,8 +251,9 @@ impl<R: ReadAt + ?Sized> IndexWalk<'_, R> {
         let session = self.session_size.filter(|_| self.has_fixed_size);
         // `Trace::open` has read the first buffer as a plain buffer.
         if let Some(size) = session.filter(|_| at == 0 || !buffer.is_compressed()) {
-            // The last buffer may be truncated, so that its size does not fit. Any other size must
-            // lead to a buffer or the end of the file, and a larger one must not skip a buffer.
+            // A buffer of the session's size need not fit: the last one may be truncated. A buffer
+            // of another size must lead to a buffer or the end of the file, and a larger one must
+            // not skip a buffer.
             let may_be_followed = fits && (claimed < size || !self.is_followed_by_buffer(at, size)?);
             if claimed == size || may_be_followed && self.is_followed_by_buffer(at, claimed)? {
                 return Ok(BufferCandidate::Buffer(claimed));
@@ -393,7 +396,8 @@ impl<R: ReadAt + ?Sized> IndexWalk<'_, R> {
         })
     }
 
-    /// Finds the first offset from `at` on that has a plausible header and the start of a record.
+    /// Finds the first offset from `at` on that has the plausible header of an empty buffer, or a
+    /// plausible header and the start of a record.
     fn search_header(&mut self, mut at: u64) -> Result<Option<u64>> {
         const STATE: [u8; 4] = STATE_FLUSH.to_le_bytes();
         const AFTER_STATE: usize = HEADER_SIZE - buffer::at::STATE - STATE.len();
@@ -510,7 +514,7 @@ impl<R: ReadAt + ?Sized> IndexWalk<'_, R> {
             buffer.with_minimum_size(size).valid_bytes(size as usize)
         };
         let valid = valid.saturating_sub(HEADER_SIZE);
-        let first = if is_compressed {
+        let record_start = if is_compressed {
             let mut packed = [0; 4 * PEEK_BYTES];
             let want = packed.len().min((size as usize).saturating_sub(HEADER_SIZE));
             let packed = packed.get_mut(..want).unwrap_or_default();
@@ -528,17 +532,17 @@ impl<R: ReadAt + ?Sized> IndexWalk<'_, R> {
             body.get(..valid.min(body.len())).unwrap_or_default()
         };
         let holds_events = !self.is_modern || buffer.kind().holds_events();
-        let Some(marker) = first.first_chunk::<8>() else {
+        let Some(head) = record_start.first_chunk::<8>() else {
             return Ok(BufferStart { has_records: is_compressed && holds_events, family: None, time: None });
         };
-        // The record extends past the bytes read here: only its header is inspected.
-        let mut padded = [0; header::MAX_HEADER];
-        header::patch(&mut padded, 0, first.get(..first.len().min(header::MAX_HEADER)).unwrap_or_default());
-        let family = header::family_of(marker);
+        // The record may extend past the bytes read here: only its header is inspected.
+        let mut padded = [0; header::MAX_STAMP_END];
+        header::patch(&mut padded, 0, record_start.get(..record_start.len().min(header::MAX_STAMP_END)).unwrap_or_default());
+        let family = header::family_of(head);
         let time = family.and_then(|family| header::time_of(&padded, family));
         // A buffer of an unknown kind counts as one with events if its first record is readable. An
         // unknown marker is damage, which loading the buffer reports.
-        let has_records = family.is_some() || holds_events && !marker.starts_with(&[FILLER; 4]);
+        let has_records = family.is_some() || holds_events && !head.starts_with(&[FILLER; 4]);
         Ok(BufferStart { has_records, family, time })
     }
 

@@ -21,14 +21,15 @@ pub(super) struct Lane {
     /// Index of the buffer in the trace's index.
     pub(super) buffer: usize,
     pub(super) cpu: u16,
-    /// Stamp of the next record.
+    /// Stamp of the current record.
     pub(super) time: i64,
     /// Whether the bytes are in memory.
     pub(super) is_resident: bool,
     loaded: Loaded,
-    /// Offset of the next record.
+    /// Offset of the current record.
     at: usize,
-    next: Option<Measure>,
+    /// The current record; `None` at the end.
+    current: Option<Measure>,
     /// Time of the records before the first stamp.
     inherited: i64,
     is_unordered: bool,
@@ -55,7 +56,7 @@ impl Lane {
         if let Some(&first) = lane.group_heads.first() {
             lane.at = first as usize;
         }
-        lane.measure_next();
+        lane.measure_current();
         (lane, scan_result)
     }
 
@@ -70,15 +71,15 @@ impl Lane {
     /// Sets the bytes again after [`Lane::free_bytes`]; false if they have changed.
     pub(super) fn restore_bytes(&mut self, loaded: Loaded) -> bool {
         self.set_bytes(loaded);
-        let expected = self.next;
+        let expected = self.current;
         let is_unchanged = self.measure_at(self.at) == expected && expected.is_some();
         if !is_unchanged {
-            self.next = None;
+            self.current = None;
         }
         is_unchanged
     }
 
-    /// Frees the bytes until they are needed again.
+    /// Takes the bytes out of the lane; [`Lane::restore_bytes`] puts them back.
     pub(super) fn free_bytes(&mut self) -> Loaded {
         self.is_resident = false;
         self.group_heads = Vec::new();
@@ -91,54 +92,54 @@ impl Lane {
     }
 
     pub(super) const fn is_finished(&self) -> bool {
-        self.next.is_none()
+        self.current.is_none()
     }
 
     #[inline(always)]
     pub(super) fn current_record(&self) -> Option<Record<'_>> {
-        Some(Record::new(self.loaded.bytes.get(self.at..)?, self.next?, self.cpu, self.time))
+        Some(Record::new(self.loaded.bytes.get(self.at..)?, self.current?, self.cpu, self.time))
     }
 
     /// Moves to the next record; false at the end of the buffer.
     #[inline]
     pub(super) fn step(&mut self) -> bool {
-        let Some(current) = self.next else { return false };
-        self.at = self.at.saturating_add(align8(current.size));
-        if self.is_unordered && !self.is_next_unstamped() {
+        let Some(record) = self.current else { return false };
+        self.at = self.at.saturating_add(align8(record.size));
+        if self.is_unordered && !self.is_record_unstamped() {
             self.group = self.group.saturating_add(1);
             let Some(&head) = self.group_heads.get(self.group) else {
-                self.next = None;
+                self.current = None;
                 return false;
             };
             self.at = head as usize;
             self.time = self.inherited;
         }
-        self.measure_next();
-        self.next.is_some()
+        self.measure_current();
+        self.current.is_some()
     }
 
-    /// Moves to the next record if the record is an EVENT, the buffer is in time order, and the
-    /// stamp, as an ascending number, is below `limit`. Otherwise nothing changes, and the caller
-    /// uses [`Lane::step`].
+    /// Moves to the next record if that record is an EVENT, the buffer is in time order, and the
+    /// stamp is below `limit`, which is a stamp with its sign bit flipped. Otherwise nothing
+    /// changes, and the caller uses [`Lane::step`].
     #[inline(always)]
     pub(super) fn step_to_event_before(&mut self, limit: u64) -> bool {
-        let Some(current) = self.next else { return false };
-        let at = self.at.wrapping_add(align8(current.size));
+        let Some(record) = self.current else { return false };
+        let at = self.at.wrapping_add(align8(record.size));
         let remaining = self.bytes_from(at);
         let Some(next) = measure_event(remaining).filter(|_| !self.is_unordered) else { return false };
         let time = i64_at(remaining, EVENT_TIME_OFFSET);
         if time.cast_unsigned() ^ (1 << 63) >= limit {
             return false;
         }
-        (self.at, self.next, self.time) = (at, Some(next), time);
+        (self.at, self.current, self.time) = (at, Some(next), time);
         true
     }
 
     #[inline]
-    fn measure_next(&mut self) {
-        self.next = self.measure_at(self.at);
-        if let Some(next) = self.next {
-            self.time = time_of(self.bytes_from(self.at), next.family).unwrap_or(self.time);
+    fn measure_current(&mut self) {
+        self.current = self.measure_at(self.at);
+        if let Some(record) = self.current {
+            self.time = time_of(self.bytes_from(self.at), record.family).unwrap_or(self.time);
         }
     }
 
@@ -153,7 +154,7 @@ impl Lane {
         measure(self.bytes_from(at), 0, self.has_old_instances).ok().flatten()
     }
 
-    fn is_next_unstamped(&self) -> bool {
+    fn is_record_unstamped(&self) -> bool {
         self.measure_at(self.at).is_some_and(|m| time_of(self.bytes_from(self.at), m.family).is_none())
     }
 
@@ -198,7 +199,7 @@ impl Lane {
             let family = self.measure_at(at as usize).map(|m| m.family);
             family.and_then(|family| time_of(remaining, family)).unwrap_or(self.inherited)
         };
-        // Sorted in place: a copy of the stamps would take more memory than the buffer.
+        // Sorted in place: a copy of the stamps could take as much memory as the buffer.
         heads.sort_unstable_by_key(|&at| (stamp(at), at));
         heads
     }

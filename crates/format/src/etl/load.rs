@@ -67,13 +67,14 @@ impl Loader {
 
     /// Keeps memory for the next buffer.
     pub(super) fn recycle(&mut self, loaded: Loaded) {
-        // A few are enough: at most one buffer is in use while another is loaded.
+        // A few are enough: readers usually return one buffer before they load the next.
         if self.spare.len() < 4 && loaded.bytes.capacity() <= MAX_SPARE_BYTES {
             self.spare.push(loaded.bytes);
         }
     }
 
-    /// Returns an empty vector that does not hold much more memory than needed.
+    /// Returns a vector to overwrite: an old one if it is large enough and at most about four times
+    /// too large, or a new one.
     fn take_spare(&mut self, needed: usize) -> Vec<u8> {
         let mut bytes = self.spare.pop().unwrap_or_default();
         if bytes.capacity() < needed || bytes.capacity() / 4 > needed {
@@ -84,7 +85,7 @@ impl Loader {
 }
 
 /// Decompresses a single buffer, from a file or a live session, into `into`: header first, then the
-/// records. A plain buffer is copied.
+/// records. Of a plain buffer, the valid bytes are copied.
 ///
 /// Fails if the bytes are not a buffer or cannot be decompressed.
 pub fn unpack(buffer: &[u8], into: &mut Vec<u8>) -> Result<BufferHeader> {

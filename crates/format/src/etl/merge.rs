@@ -1,5 +1,5 @@
-//! Merges the buffers of a file into one sequence of events in time order, with one buffer per
-//! processor in memory.
+//! Merges the buffers of a file into one sequence of events in time order, usually with one buffer
+//! per processor in memory.
 //!
 //! Within a processor, buffers follow each other in time; across processors there is no order. The
 //! heap holds the next *unopened* buffer of each processor, under the stamp of its first record,
@@ -16,7 +16,7 @@
 //! * Ties go to the lower processor, then to the earlier buffer; records of one buffer keep their
 //!   order.
 //! * A buffer that begins without a stamp follows the last record of its predecessor.
-//! * A buffer whose stamps decrease is sorted, stably. Stamps earlier than its first one are
+//! * A buffer whose stamps decrease is sorted, stably. Records with stamps before its first one are
 //!   emitted when the buffer is opened: to know them earlier, the reader would have to read the
 //!   whole file twice.
 //! * When open buffers exceed the budget, the buffers needed last are freed and loaded again
@@ -37,7 +37,7 @@ use crate::{Error, Result};
 
 /// Bytes of open buffers that are always allowed in addition to the largest one.
 const EXTRA_OPEN_BYTES: usize = 4 << 20;
-/// If open buffers take more bytes than this, the limit is a small multiple of the file length.
+/// Open buffers may take more bytes than this only up to four times the file length.
 const MAX_CHEAP_BYTES: usize = 256 << 20;
 /// Bytes that may be loaded a second time, in addition to [`RELOADS_OF_FILE`] times the file
 /// length. Ordinary files need no reload; the limit bounds the cost of crafted files.
@@ -69,8 +69,8 @@ impl Damage {
 /// A position in the order of emission.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct MergePosition {
-    /// Time, processor and index of the buffer in the trace's index, as one number: the heap
-    /// compares keys for every second event.
+    /// Time, processor and index of the buffer in the trace's index, as one number, because the
+    /// heap compares keys often.
     key: u128,
     /// The lane that has the buffer open, or [`NOT_OPEN`].
     slot: usize,
@@ -439,8 +439,8 @@ impl<'t, R: ReadAt> Events<'t, R> {
         self.open_bytes
     }
 
-    /// Frees the memory of open buffers; they are loaded again when needed. For readers of many
-    /// files at once.
+    /// Frees the memory of open buffers; they are loaded again when needed. Does nothing if the
+    /// position is still at a record that was returned. For readers of many files at once.
     pub(super) fn free_open_buffers(&mut self) {
         if self.is_returned {
             return;
@@ -477,7 +477,8 @@ impl<'t, R: ReadAt> Events<'t, R> {
 }
 
 /// Returns the allowed bytes of open buffers: a largest buffer for each processor if the file is
-/// long enough for that, and at least the first [`MAX_OVERLAP_BYTES`] of the file.
+/// long enough for that, and at least the first [`MAX_OVERLAP_BYTES`] of the file; in addition, one
+/// more largest buffer and [`EXTRA_OPEN_BYTES`].
 fn open_bytes_budget(largest: usize, cpus: usize, file_size: u64) -> usize {
     let length = usize::try_from(file_size).unwrap_or(usize::MAX);
     let plausible_bytes =

@@ -29,7 +29,7 @@ const MAX_OPEN_BYTES: usize = 256 << 20;
 pub struct MergedFiles<'t, R> {
     files: Vec<MergedFile<'t, R>>,
     queue: FileQueue,
-    /// Whether all files are in the queue, except the file that was read last.
+    /// Whether the files have been put into the queue.
     has_begun: bool,
     last: Option<usize>,
 }
@@ -79,7 +79,7 @@ impl<'t, R: ReadAt> MergedFiles<'t, R> {
         self.last
     }
 
-    /// Puts a file that was read back into the queue.
+    /// Puts a file into the queue, or marks it as done if it has nothing more to return.
     #[inline]
     fn schedule(&mut self, file: usize) {
         let Some(MergedFile { clock, events, is_done }) = self.files.get_mut(file) else { return };
@@ -143,7 +143,8 @@ struct FileQueue {
 #[derive(Clone, Debug, Default)]
 struct FileMemory {
     bytes: usize,
-    is_queued: bool,
+    /// Whether `open_order` contains the file.
+    is_listed: bool,
 }
 
 impl FileQueue {
@@ -165,7 +166,7 @@ impl FileQueue {
         self.front = Some(file);
     }
 
-    /// Returns the file with the earliest next event.
+    /// Removes and returns the front file or, without one, the file with the earliest next event.
     #[inline]
     fn pop(&mut self) -> Option<usize> {
         self.front.take().or_else(|| self.heap.pop().map(|Reverse((_, file))| file))
@@ -181,7 +182,7 @@ impl FileQueue {
                 self.open_order.push_front(oldest);
                 return None;
             }
-            memory.is_queued = false;
+            memory.is_listed = false;
             let bytes = core::mem::take(&mut memory.bytes);
             if bytes > 0 {
                 self.total_bytes = self.total_bytes.saturating_sub(bytes);
@@ -200,7 +201,7 @@ impl FileQueue {
         let Some(memory) = self.memory.get_mut(file) else { return };
         self.total_bytes = self.total_bytes.saturating_sub(memory.bytes).saturating_add(bytes);
         memory.bytes = bytes;
-        if bytes > 0 && !core::mem::replace(&mut memory.is_queued, true) {
+        if bytes > 0 && !core::mem::replace(&mut memory.is_listed, true) {
             self.open_order.push_back(file);
         }
     }

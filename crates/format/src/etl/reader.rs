@@ -111,7 +111,7 @@ impl<R: ReadAt> Trace<R> {
         Ok(header)
     }
 
-    /// Returns the header of a buffer as stored in the file.
+    /// Returns the header of a buffer, with a size of at least the buffer's bytes in the file.
     pub fn buffer_header(&self, buffer: &BufferRef) -> Result<BufferHeader> {
         let mut raw = [0; HEADER_SIZE];
         self.source.read_at(buffer.offset, &mut raw)?;
@@ -236,8 +236,7 @@ impl<R: ReadAt> Trace<R> {
         self.header.has_old_instances()
     }
 
-    /// Returns where the walk over the buffers ended: at the end of the file, or at bytes that are
-    /// not a buffer.
+    /// Returns the end of the last whole or partial buffer.
     pub(super) fn end_of_buffers(&self) -> u64 {
         self.index.end
     }

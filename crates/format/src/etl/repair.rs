@@ -6,21 +6,22 @@
 //!   header buffer │ buffer │ buffer │ its whole records            EndTime, BuffersWritten exact
 //! ```
 //!
-//! Whole buffers are copied unchanged. A truncated buffer keeps its whole records, in a plain
-//! buffer of the session's size. Fields with impossible values get the value that readers assume or
-//! that the rest of the file shows:
+//! Whole buffers are copied. A truncated buffer keeps its whole records, in a plain buffer of the
+//! session's size (in compressed files, of the records' size). Fields with impossible values get
+//! the value that readers assume or that the rest of the file shows:
 //!
 //! | Field | Becomes |
 //! |---|---|
 //! | `BuffersWritten`, `EndTime` | the values of the new file; a possible `EndTime` stays |
 //! | `NumberOfProcessors` | raised if a buffer has a higher index; writers may learn it late |
 //! | clock without a rate, pointer size | the value that readers assume |
-//! | boot after start, session buffer size | the value that readers assume |
+//! | boot after start, session buffer size | the start time; a size that fits all buffers |
 //! | unterminated session and file name | terminated where the event ends |
 //! | state, flags, type, flush marker and filler of buffers | the values that a session writes |
 //! | logger id of a buffer, repeated sequence number | the session's id; a new number |
 //!
-//! The content of a record is never changed, and counts of lost events stay those of the session.
+//! Records are never changed, except that a log-file header event too large for its buffer is
+//! shortened; counts of lost events stay those of the session.
 //!
 //! The new file has at most [`MAX_GROWTH`] times the bytes of the input's buffers, plus one largest
 //! buffer, because a few bytes can claim a large buffer or unpack to one. Once padding has used up
@@ -57,7 +58,7 @@ const MAX_GROWTH: u64 = 16;
 pub struct Repair {
     /// Buffers in the new file, the header buffer included.
     pub buffers: u32,
-    /// Buffers of which only some records were whole.
+    /// Damaged buffers that were rebuilt from their whole records.
     pub salvaged: u32,
     /// Buffers left out because nothing in them was readable.
     pub dropped: u32,
@@ -144,7 +145,7 @@ fn max_file_bytes<R: ReadAt>(trace: &Trace<R>, buffers: &[BufferRef]) -> u64 {
 struct SessionNumbers {
     /// The logger id that most data buffers of each session have.
     logger_ids: Vec<u16>,
-    /// The session of the next buffer, counted from 1.
+    /// The session of the buffer renumbered last, counted from 1.
     current: usize,
     /// Sequence numbers of the current session in the new file.
     used: BTreeSet<i64>,
@@ -306,8 +307,8 @@ impl<R: ReadAt, W: WriteAt> RepairedFile<'_, R, W> {
         valid
     }
 
-    /// Returns the log-file header event, shortened to the size of its buffer: the bytes after the
-    /// buffer belong to the next buffer.
+    /// Returns the log-file header event. If it exceeds its buffer but its fields before the names
+    /// do not, it is shortened: the bytes after the buffer belong to the next buffer.
     fn shorten_first_record(&mut self, buffer: &BufferRef) -> Result<Vec<u8>> {
         let mut record = self.trace.read_first_record()?;
         let limit = (buffer.size as usize).saturating_sub(HEADER_SIZE) & !7;
@@ -340,7 +341,7 @@ impl<R: ReadAt, W: WriteAt> RepairedFile<'_, R, W> {
         self.sink.write_at(at, image)?;
         self.previous =
             Some(WrittenBuffer { offset: at, header, is_header: begins_session(buffer, &header) });
-        self.latest = self.latest.max(whole_records.last_time.unwrap_or(self.latest));
+        self.latest = self.latest.max(whole_records.latest_time.unwrap_or(self.latest));
         self.highest_cpu = self.highest_cpu.max(buffer.cpu);
         self.report.bytes = end;
         self.report.buffers = self.report.buffers.saturating_add(1);
@@ -390,7 +391,7 @@ impl<R: ReadAt, W: WriteAt> RepairedFile<'_, R, W> {
         Ok(())
     }
 
-    /// Sets the fields of the log-file header.
+    /// Sets the last buffer's flush marker and the fields of the log-file header.
     fn finish(mut self) -> Result<Repair> {
         let Some(WrittenBuffer { offset, header: last_header, .. }) = self.previous else {
             return Err(Error::NotAnEtl { offset: 0, reason: "the header buffer is incomplete" });
@@ -452,14 +453,14 @@ impl<R: ReadAt, W: WriteAt> RepairedFile<'_, R, W> {
 struct WholeRecords {
     count: u64,
     end: usize,
-    last_time: Option<i64>,
+    latest_time: Option<i64>,
     is_undamaged: bool,
 }
 
 impl WholeRecords {
     /// Returns a result without records for a buffer whose records start at `start`.
     const fn empty(start: usize) -> Self {
-        Self { count: 0, end: start, last_time: None, is_undamaged: true }
+        Self { count: 0, end: start, latest_time: None, is_undamaged: true }
     }
 }
 
@@ -469,7 +470,7 @@ fn find_whole_records(bytes: &[u8], start: usize, has_old_instances: bool) -> Wh
         let remaining = bytes.get(whole_records.end..).unwrap_or_default();
         match header::measure(remaining, 0, has_old_instances) {
             Ok(Some(m)) => {
-                whole_records.last_time = header::time_of(remaining, m.family).max(whole_records.last_time);
+                whole_records.latest_time = header::time_of(remaining, m.family).max(whole_records.latest_time);
                 whole_records.count = whole_records.count.saturating_add(1);
                 whole_records.end = whole_records.end.saturating_add(align8(m.size));
             }

@@ -248,8 +248,8 @@ impl<W: WriteAt> Writer<W> {
         result
     }
 
-    /// Makes the log circular: it never exceeds `limit` bytes, except for the header buffer and one
-    /// more buffer. Not for compressed files, whose buffers differ in size.
+    /// Makes the log circular: it never exceeds `limit` bytes, or the header buffer and one more
+    /// buffer if these are larger. Not for compressed files, whose buffers differ in size.
     pub fn wrap_at(&mut self, limit: u64) {
         self.max_bytes = Some(limit);
     }
@@ -388,8 +388,8 @@ impl<W: WriteAt> Writer<W> {
     }
 
     /// Adds a record, padded to eight bytes, after the log-file header and writes the header buffer
-    /// again. The record has the stamp of the header. Fails without a change if the record does not
-    /// fit the buffer or the file was reopened.
+    /// again. The record must have the stamp of the header. Fails without a change if the record
+    /// does not fit the buffer or is not padded, or if the file was reopened.
     pub fn add_header_record(&mut self, record: &[u8]) -> Result<()> {
         let previous_length = self.options.header_records.len();
         self.options.header_records.extend_from_slice(record);
@@ -404,7 +404,8 @@ impl<W: WriteAt> Writer<W> {
         self.sink.write_at(0, &image)
     }
 
-    /// Replaces the start time in the final header: a raw stamp and its wall time.
+    /// Replaces the start time in the final header: a raw stamp and its wall time. A later boot
+    /// time becomes the start time.
     pub fn set_start(&mut self, anchor: i64, start: FileTime) {
         (self.options.anchor, self.options.start_time) = (anchor, start);
         self.options.boot_time = self.options.boot_time.min(start);

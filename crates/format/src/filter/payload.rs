@@ -15,8 +15,8 @@
 //! ```
 //!
 //! The fields are those of the event's payload from its start to the last field that a predicate
-//! uses, so that the writer of the event finds a field without knowing a schema. All sizes except
-//! that of the blob are multiples of eight.
+//! uses, so that the writer of the event finds a field without knowing a schema. The sizes of
+//! filters and predicates are multiples of eight.
 //!
 //! An event passes if all filters of its id and version with flag 2 hold and, if there are filters
 //! without this flag, at least one of them holds. Events without a filter pass. A payload too short
@@ -270,7 +270,7 @@ pub struct Filters<'a> {
 const WHAT: &str = "payload filter";
 
 impl<'a> Filters<'a> {
-    /// Views the bytes of a filter.
+    /// Views the bytes of a blob.
     pub fn parse(bytes: &'a [u8]) -> Result<Self> {
         super::check_max_size(WHAT, bytes, MAX_EVENT_FILTER_PAYLOAD_SIZE)?;
         let mut cursor = Cursor::new(WHAT, bytes);

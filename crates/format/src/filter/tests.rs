@@ -97,7 +97,7 @@ fn every_filter_type_is_accepted_up_to_its_limit() {
 }
 
 #[test]
-fn call_rejects_too_many_repeated_and_misplaced_filters() {
+fn call_rejects_excess_repeated_and_misplaced_filters() {
     let provider_filters = |n: u32| (1..=n).map(|kind| (kind, vec![])).collect::<Vec<_>>();
     assert_eq!(check_filters(&provider_filters(13)), Ok(()));
     assert!(check_filters(&provider_filters(14)).is_err());

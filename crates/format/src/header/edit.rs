@@ -11,7 +11,7 @@
 //!   message    flagged    flagged                    flagged    id
 //! ```
 //!
-//! Each function returns whether the record has the field; if it does not, nothing changes. The
+//! Each setter returns whether the record has the field; if it does not, nothing changes. The
 //! INSTANCE header of layouts before 1.1 has a handle in place of the class, so a file of the
 //! current layout needs the record [rewritten](modernise).
 

@@ -143,7 +143,7 @@ fn messages_read_back_with_any_optional_fields() {
 }
 
 #[test]
-fn items_outside_the_record_are_dropped_and_reported() {
+fn items_outside_the_record_are_reported_and_count_as_payload() {
     let items = [Item { kind: ExtType::SID, data: &[0; 12] }];
     let bytes = encode_record(|out| EventHeader { items: &items, ..Default::default() }.encode(b"p", out));
     for (at, value) in [(0x50, 0_u8), (0x50, 7), (0x50, 200), (0x54, 1), (0x56, 0xFF)] {

@@ -61,7 +61,7 @@ fn lengths_are_checked_before_content() {
 }
 
 #[test]
-fn count_in_the_buffer_is_checked_after_the_session() {
+fn count_in_the_buffer_is_checked_with_the_content() {
     // Period in seconds, count, bytes; the status of the content check, before and after encoding.
     let cases = [
         (10, 2, 39, BAD_LENGTH),
@@ -151,7 +151,7 @@ fn counters_are_limited_by_the_machine() {
 }
 
 #[test]
-fn content_is_checked_separately() {
+fn invalid_content_is_rejected_by_check() {
     let unknown_class = ClassicEventId { class: Guid::from_u128(7), opcode: 1 };
     let periodic = |seconds, providers| Some(PeriodicCaptureState { seconds, providers });
     for invalid in [

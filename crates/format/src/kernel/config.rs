@@ -1,9 +1,11 @@
 //! System configuration: processors, disks, network adapters, services, devices (group 0x0B).
 //!
 //! ```text
-//!   fixed      CPU 828 (32-bit 820) │ PhyDisk 568 │ LogDisk 112 │ Video 2584 │ Power 8 │
+//!   bytes of events without strings
+//!              CPU 828 (32-bit 820) │ PhyDisk 568 │ LogDisk 112 │ Video 2584 │ Power 8 │
 //!              Network 16 │ Processors 428 │ …
-//!   strings    NIC 20 + 3 │ Services 12 + 5 │ OpticalDisk 64 + 4 │ PnP 24 + 5 and two lists │
+//!   bytes before the strings + number of strings, in the newest versions
+//!              NIC 20 + 3 │ Services 12 + 5 │ OpticalDisk 64 + 4 │ PnP 32 + 5 and two lists │
 //!              IDEChannel 16 + 1 │ …
 //! ```
 //!

@@ -2,8 +2,8 @@
 //!
 //! ```text
 //!   name          FileObject │ FileName
-//!   operation     [Offset] │ IrpPtr │ TTID (version 2) │ FileObject │ FileKey │ TTID (version 3) │
-//!                 fields of the operation
+//!   operation     [Offset] │ IrpPtr │ TTID (version 2) │ FileObject │ [FileKey] │ [ExtraInfo] │
+//!                 TTID (version 3) │ other fields of the operation
 //! ```
 //!
 //! `FileKey` of an operation equals `FileObject` of a name event. The upper 8 bits of

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   0x0524   group 05 (class Thread), type 24 (CSwitch)       CONTEXT_SWITCH
-//!   0x030A   group 03, but of class Image, type 10 (Load)     IMAGE_LOAD
+//!   0x030A   group 03, but of class Image, type 0A (Load)     IMAGE_LOAD
 //! ```
 //!
 //! The constants name the events that this project writes, reads or reports; the tables of

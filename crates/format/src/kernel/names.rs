@@ -88,7 +88,7 @@ mod tests {
     use crate::spec::event::class;
 
     #[test]
-    fn events_are_found_by_class_and_type_by_type_and_by_hook_id() {
+    fn events_are_found_by_full_name_type_name_class_name_or_hook_id() {
         for text in ["Thread/CSwitch", "thread/cswitch", "CSwitch", "0x0524", "0X524"] {
             assert_eq!(events_named(text), [(class::THREAD, 36)], "{text}");
         }

@@ -13,7 +13,7 @@
 //! events. The definition of a key comes after its references, and a key may be defined again: a
 //! reference means the first definition at or after it.
 //!
-//! Source: Documented ("StackWalk_Event class"); Observed except for the branches.
+//! Source: Documented ("StackWalk_Event class"); Observed except for branches and registers.
 
 use super::Ty::{Hex32, Hex64, Pid, Ptr, RawTime, Tid, U32};
 use super::{FieldShape, Shape, f, repeated_by, shape, to_end};

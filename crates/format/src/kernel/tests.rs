@@ -1,5 +1,4 @@
-//! Checks that the tables have no contradictions and the sizes that the format documentation
-//! states.
+//! Checks that the tables have no contradictions and that their sizes equal those listed here.
 
 use std::collections::HashSet;
 use std::vec::Vec;

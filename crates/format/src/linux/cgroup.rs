@@ -20,9 +20,9 @@
 //! filters compare with it. The application is the part of the package name that users know;
 //! PACKAGE_APP_ID filters compare with it, and no item contains it.
 //!
-//! Version 2 has the single line `0::`; version 1 has one line per hierarchy, of which the
-//! `name=systemd` hierarchy has the units. The innermost name counts. Administrators and users can
-//! choose names of groups freely: a name is information, not proof.
+//! Version 2 of control groups has the single line `0::`; version 1 has one line per hierarchy, of
+//! which the `name=systemd` hierarchy has the units. The innermost name counts. Administrators and
+//! users can choose names of groups freely: a name is information, not proof.
 
 use alloc::borrow::ToOwned;
 use alloc::string::String;
@@ -77,8 +77,8 @@ fn find_unit(groups: &str) -> Option<&str> {
     paths_by_rank(groups).find_map(|path| path.rsplit('/').find(is_unit))
 }
 
-/// Splits a unit name into its stem and whether it is a scope. The names of scopes end with a
-/// number.
+/// Splits a unit name into its stem and whether it is a scope. The names of scopes usually end with
+/// a number.
 fn split_unit(unit: &str) -> (&str, bool) {
     unit.rsplit_once('.').map_or((unit, false), |(stem, kind)| (stem, kind == "scope"))
 }
@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn invalid_groups_give_no_names() {
+    fn invalid_groups_give_no_names_and_long_names_are_truncated() {
         for groups in ["", "\n\n", "0", "0:", "nonsense", "::::", "0::\n0::", "1:a:/..\n", "0:://///"] {
             assert_eq!(
                 (package(groups), application(groups), container(groups)),

@@ -48,13 +48,13 @@ pub enum Principal {
 
 impl Sid {
     /// All users: `S-1-1-0`.
-    pub const EVERYONE: Self = Self::with_two_parts(WORLD_AUTHORITY, 1, 0, 0);
+    pub const EVERYONE: Self = Self::with_parts(WORLD_AUTHORITY, 1, 0, 0);
     /// The system, which is root here: `S-1-5-18`.
-    pub const SYSTEM: Self = Self::with_two_parts(NT_AUTHORITY, 1, LOCAL_SYSTEM, 0);
+    pub const SYSTEM: Self = Self::with_parts(NT_AUTHORITY, 1, LOCAL_SYSTEM, 0);
     /// Size of the largest SID in bytes.
     pub const MAX_SIZE: usize = HEAD_BYTES + 4 * MAX_PARTS;
 
-    const fn with_two_parts(authority: u64, count: u8, first: u32, second: u32) -> Self {
+    const fn with_parts(authority: u64, count: u8, first: u32, second: u32) -> Self {
         let parts = [first, second, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
         Self { authority, count, parts }
     }
@@ -63,13 +63,13 @@ impl Sid {
     /// [`SYSTEM`](Self::SYSTEM).
     #[must_use]
     pub const fn user(uid: u32) -> Self {
-        Self::with_two_parts(UNIX_AUTHORITY, 2, UNIX_USER, uid)
+        Self::with_parts(UNIX_AUTHORITY, 2, UNIX_USER, uid)
     }
 
     /// Returns the SID of a group of this system: `S-1-22-2-GID`.
     #[must_use]
     pub const fn group(gid: u32) -> Self {
-        Self::with_two_parts(UNIX_AUTHORITY, 2, UNIX_GROUP, gid)
+        Self::with_parts(UNIX_AUTHORITY, 2, UNIX_GROUP, gid)
     }
 
     /// Returns the user or group that the SID stands for.

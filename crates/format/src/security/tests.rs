@@ -35,7 +35,7 @@ fn descriptor_has_the_published_bytes() {
 }
 
 #[test]
-fn sids_mean_the_users_of_this_system() {
+fn sids_stand_for_users_and_groups_of_this_system() {
     for (text, principal) in [
         ("S-1-1-0", Principal::Everyone),
         ("S-1-5-18", Principal::System),
@@ -77,7 +77,7 @@ fn every_truncated_descriptor_is_an_error() {
 }
 
 #[test]
-fn unknown_entries_are_rejected_not_skipped() {
+fn damaged_descriptors_and_unknown_entries_are_rejected() {
     let parse_damaged = |offset: usize, value: u8| {
         let mut bytes = BYTES;
         bytes[offset] = value;

@@ -203,7 +203,8 @@ pub const MAX_EVENT_FILTERS_COUNT: usize = 13;
 pub const MAX_EVENT_FILTER_PID_COUNT: usize = 8;
 /// The most event ids of one filter.
 pub const MAX_EVENT_FILTER_EVENT_ID_COUNT: usize = 64;
-/// The largest size of a filter that the provider defines, in bytes.
+/// The largest size of a filter that the provider defines or that lists names of processes,
+/// packages or containers, in bytes.
 pub const MAX_EVENT_FILTER_DATA_SIZE: usize = 1024;
 /// The largest size of a payload filter, in bytes.
 pub const MAX_EVENT_FILTER_PAYLOAD_SIZE: usize = 4096;

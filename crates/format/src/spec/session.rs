@@ -75,7 +75,7 @@ pub const EVENT_TRACE_BLOCKING_MODE: u32 = 0x2000_0000;
 /// Buffers go into small crash dumps.
 pub const EVENT_TRACE_ADDTO_TRIAGE_DUMP: u32 = 0x8000_0000;
 
-/// Bits of TRACE_LOGFILE_HEADER.LogFileMode with their published names, low bit first.
+/// Bits of TRACE_LOGFILE_HEADER.LogFileMode with their published names, shortened; low bit first.
 pub const LOG_FILE_MODES: [(u32, &str); 31] = [
     (EVENT_TRACE_FILE_MODE_SEQUENTIAL, "SEQUENTIAL"),
     (EVENT_TRACE_FILE_MODE_CIRCULAR, "CIRCULAR"),

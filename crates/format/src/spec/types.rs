@@ -118,7 +118,7 @@ impl OutType {
     /// of manifests.
     #[must_use]
     pub const fn from_tracelogging(out: u8, input: InType) -> Self {
-        // The size of the value in bytes, as a power of two.
+        // The base-2 logarithm of the value's size in bytes.
         let width = match input {
             InType::INT8 | InType::UINT8 => 0,
             InType::INT16 | InType::UINT16 => 1,

@@ -1,4 +1,4 @@
-//! Builders of traits and metadata. A builder reuses its memory for the next blob.
+//! Builders of traits and metadata. A metadata builder can reuse its memory for the next blob.
 
 use alloc::vec::Vec;
 

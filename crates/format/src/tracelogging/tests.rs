@@ -14,7 +14,7 @@ fn field_named(name: &str) -> FieldMetadata<'_> {
 }
 
 #[test]
-fn metadata_equals_a_real_trace() {
+fn built_metadata_has_the_bytes_of_a_real_trace() {
     let mut builder = MetadataBuilder::new("PrimitiveTypesTest", 0);
     let blob = builder.add_field("string_type", 2, 0, 0).add_field("boolean_type", 4, 3, 0).finish().unwrap();
     assert_eq!(blob[2..], *b"\0PrimitiveTypesTest\0string_type\0\x02boolean_type\0\x84\x03");
@@ -24,7 +24,7 @@ fn metadata_equals_a_real_trace() {
 }
 
 #[test]
-fn traits_equal_a_real_trace() {
+fn built_traits_have_the_bytes_of_a_real_trace() {
     let group: Guid = "4f50731a-89cf-4782-b3e0-dce8c90476ba".parse().unwrap();
     let mut builder = TraitsBuilder::new("Microsoft.Windows.Subsystem.LxCore");
     let blob = builder.group(&group).finish().unwrap();
@@ -123,7 +123,7 @@ fn builder_rejects_fields_that_readers_cannot_decode() {
 }
 
 #[test]
-fn blobs_stay_below_their_limits() {
+fn blobs_above_their_limits_are_rejected() {
     let name = |n: usize| String::from_utf8(std::vec![b'n'; n]).unwrap();
     let too_large = |size, limit, what| Err(Error::TooLarge { what, size, limit });
     assert_eq!(MetadataBuilder::new(&name(32_763), 0).finish().map(<[u8]>::len), Ok(32_767));

@@ -5,9 +5,10 @@
 //!   at most `MAX_CANDIDATES` steps, at most 8192 bytes back
 //! ```
 //!
-//! Positions continue from one call to the next, so table entries of earlier calls are too far back
-//! to be used and nothing needs clearing. The same input always gives the same stream. Each
-//! candidate of the tables is compared byte by byte, so a wrong entry costs only time.
+//! Positions continue from one call to the next, so table entries of earlier calls lie before the
+//! input and are ignored: the tables are cleared only before positions would overflow. The same
+//! input always gives the same stream. Each candidate of the tables is compared byte by byte, so a
+//! wrong entry costs only time.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;

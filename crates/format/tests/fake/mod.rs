@@ -78,8 +78,8 @@ pub(crate) fn build_file(options: Options, buffers: &[Buffer]) -> Vec<u8> {
     writer.finish(Summary { end_time: FileTime(START.0 + 10_000), ..Default::default() }).unwrap()
 }
 
-/// Builds a file of three processors with twelve buffers of 1 KiB, two events each. The buffers are
-/// in time order.
+/// Builds a file of three processors with twelve data buffers, two events each. The buffers are in
+/// time order.
 pub(crate) fn small_file(compressed: bool) -> Vec<u8> {
     let buffers: Vec<_> = (0..12_usize)
         .map(|n| {

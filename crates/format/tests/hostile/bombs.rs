@@ -113,7 +113,7 @@ fn reloaded_buffers_continue_at_their_position() {
 }
 
 #[test]
-fn very_many_open_buffers_take_bounded_time_and_memory() {
+fn very_many_open_buffers_are_read_in_order_with_bounded_memory() {
     // Each buffer spans the whole time of the trace, so all must be open before any ends.
     let count = 20_000_i64;
     let mut bytes = build_file(options(), &[]);
@@ -143,7 +143,7 @@ fn very_many_open_buffers_take_bounded_time_and_memory() {
 }
 
 #[test]
-fn sorting_a_buffer_takes_a_fraction_of_its_size() {
+fn sorting_a_buffer_takes_less_memory_than_the_buffer() {
     let buffer_size = 2 << 20;
     let mut records = Vec::new();
     let count = (buffer_size - HEADER_SIZE) / 16;

@@ -24,7 +24,7 @@ pub(super) fn encode_long_copy(distance: u16, length: u32) -> Vec<u8> {
 }
 
 #[test]
-fn impossible_copies_are_reported_with_their_offset() {
+fn invalid_streams_are_reported_at_an_offset_in_the_file() {
     let stream_with_literal =
         |byte: u8, flags: u32, tail: &[u8]| [&flags.to_le_bytes()[..], &[byte], tail].concat();
     let streams = [

@@ -229,7 +229,7 @@ fn holes_of_sparse_files_are_skipped_without_reading_them() {
 }
 
 #[test]
-fn hostile_bytes_are_indexed_in_linear_time() {
+fn indexing_hostile_bytes_reads_a_linear_number_of_bytes() {
     let header_buffer = |compressed| numbered_file(0, compressed);
     let size = 512 << 10;
     let header = |buffer_size: u32, flags: u16| traceweir_format::buffer::BufferHeader {

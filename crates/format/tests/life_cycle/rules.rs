@@ -58,7 +58,7 @@ fn impossible_session_buffer_size_is_reported() {
 }
 
 #[test]
-fn gap_between_buffers_is_reported() {
+fn broken_buffer_sequence_is_reported() {
     assert_breaks(Rule::BufferSequence, FOURTH_BUFFER, FOURTH_BUFFER, &[0; 4]);
     assert_breaks(Rule::BufferSequence, FOURTH_BUFFER, FOURTH_BUFFER, &[0xFF; 4]);
     assert_breaks(Rule::BufferSequence, FOURTH_BUFFER, FOURTH_BUFFER, &1500_u32.to_le_bytes());
@@ -140,7 +140,7 @@ fn different_logger_id_is_reported() {
 }
 
 #[test]
-fn loss_flags_break_no_rule() {
+fn loss_and_backup_flags_break_no_rule() {
     for flag in [0x02, 0x04, 0x08, 0x10] {
         let mut file = small_file(false);
         overwrite(&mut file, FOURTH_BUFFER + FLAGS, &[0x20 | flag]);
@@ -264,11 +264,11 @@ fn decreasing_stamps_are_reported() {
     // The second record of a buffer, then the first one of a processor's later buffer.
     let (first, second) = (FOURTH_BUFFER + HEADER_SIZE, FOURTH_BUFFER + HEADER_SIZE + 120);
     assert_breaks(Rule::TimeInBuffer, second, second + 0x10, &(ANCHOR + 19).to_le_bytes());
-    let mut late = small_file(false);
-    overwrite(&mut late, first + 0x10, &ANCHOR.to_le_bytes());
-    assert_eq!(check_file(&late), []);
-    let sixth = 6 * 1024 + HEADER_SIZE;
-    assert_breaks(Rule::TimeAcrossBuffers, sixth, sixth + 0x10, &(ANCHOR + 34).to_le_bytes());
+    let mut early = small_file(false);
+    overwrite(&mut early, first + 0x10, &ANCHOR.to_le_bytes());
+    assert_eq!(check_file(&early), []);
+    let seventh = 6 * 1024 + HEADER_SIZE;
+    assert_breaks(Rule::TimeAcrossBuffers, seventh, seventh + 0x10, &(ANCHOR + 34).to_le_bytes());
 }
 
 #[test]

@@ -139,7 +139,7 @@ fn every_header_family_reads_back_byte_for_byte() {
 }
 
 #[test]
-fn headers_keep_every_field() {
+fn headers_keep_ids_descriptor_and_items() {
     let file = build_file(Options { buffer_size: 8192, ..options() }, &[(0, encode_all_families())]);
     let events = read_data_events(&file);
     let families: Vec<_> = events

@@ -21,7 +21,7 @@ struct SequenceCheck {
     session: u32,
     /// Session, sequence number and offset of each buffer.
     sequences: Vec<(u32, i64, u64)>,
-    /// The logger id of the session's data buffers.
+    /// The logger id of the session's first data buffer.
     logger_id: Option<u16>,
     has_reported_logger_id: bool,
     has_reported_compression: bool,
@@ -124,8 +124,8 @@ impl<R: ReadAt> Checker<'_, R> {
         self.check_sequence_numbers(state.sequences);
     }
 
-    fn report_buffer_finding(&mut self, rule: Rule, buffer: u64, field: usize, detail: String) {
-        self.report_finding(rule, buffer.saturating_add(field as u64), detail);
+    fn report_buffer_finding(&mut self, rule: Rule, at: u64, field: usize, detail: String) {
+        self.report_finding(rule, at.saturating_add(field as u64), detail);
     }
 
     fn check_buffer_offset(&mut self, header: &BufferHeader, buffer: &BufferRef) {
@@ -190,8 +190,8 @@ impl<R: ReadAt> Checker<'_, R> {
         }
     }
 
-    /// Checks that only the last buffer of each session has the flush marker: the last buffer of
-    /// the file, or the buffer before another session's header buffer.
+    /// Checks that the last buffer of the file has the flush marker and that, of the other data
+    /// buffers, only those before another session's header buffer have it.
     fn check_flush_marker(&mut self, header: &BufferHeader, at: u64, next: Option<BufferType>) {
         let is_marked = header.flags & BUFFER_FLAG_FLUSH_MARKER != 0;
         let is_last = next.is_none();

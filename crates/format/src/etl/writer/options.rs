@@ -127,7 +127,7 @@ impl Options {
 /// The session's final counts, written when the file is finalised.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Summary {
-    /// When the session ended; must not be 0 for a finalised file.
+    /// When the session ended. Finalising raises it to the start time, and to at least 1.
     pub end_time: FileTime,
     /// Number of lost events.
     pub events_lost: u32,

@@ -149,8 +149,8 @@ impl<R: ReadAt> PlainFile<'_, R> {
         u32::try_from(buffers).or_else(|_| reject(0, "it has too many buffers"))
     }
 
-    /// Returns the latest stamp of the last buffers, or the end time of the session if events use
-    /// system time.
+    /// Returns the latest flush time of the last buffers. If events use system time, the result is
+    /// at least the end time of the session.
     fn find_latest_stamp(&self, header: &LogFileHeader, buffers: u64) -> Result<i64> {
         let reads = u64::from(header.processors).max(1).saturating_mul(LATEST_PER_PROCESSOR).min(MAX_LATEST);
         let mut latest =
@@ -198,8 +198,8 @@ mod tests {
     fn unfinished_file(buffers: i64) -> Vec<u8> {
         let mut file = Vec::new();
         let mut writer = Writer::create(&mut file, options()).unwrap();
-        for at in 0..buffers {
-            writer.append(0, 2000 + at, &encode_record(2000 + at)).unwrap();
+        for index in 0..buffers {
+            writer.append(0, 2000 + index, &encode_record(2000 + index)).unwrap();
         }
         file
     }
@@ -207,8 +207,8 @@ mod tests {
     fn finished_file(buffers: i64) -> Vec<u8> {
         let mut file = Vec::new();
         let mut writer = Writer::create(&mut file, options()).unwrap();
-        for at in 0..buffers {
-            writer.append(0, 2000 + at, &encode_record(2000 + at)).unwrap();
+        for index in 0..buffers {
+            writer.append(0, 2000 + index, &encode_record(2000 + index)).unwrap();
         }
         writer.finish(summary(3000, 4)).unwrap();
         file
@@ -260,8 +260,8 @@ mod tests {
             let tail = Tail::find(&file).unwrap();
             assert_eq!((tail.length(), tail.last_time), (file.len() as u64, 3000));
             let mut writer = Writer::reopen(&mut file, &tail).unwrap();
-            for at in 0..new {
-                writer.append(1, 3000 + at, &encode_record(3000 + at)).unwrap();
+            for index in 0..new {
+                writer.append(1, 3000 + index, &encode_record(3000 + index)).unwrap();
             }
             assert_eq!(i64::from(writer.buffers_written()), 1 + old + new);
             writer.finish(summary(4000, 11)).unwrap();

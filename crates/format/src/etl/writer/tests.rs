@@ -12,8 +12,8 @@ fn options(compressed: bool) -> Options {
 
 fn encode_records(time: i64) -> Vec<u8> {
     let mut out = Vec::new();
-    for at in 0..5 {
-        EventHeader { time: time.saturating_add(at), ..EventHeader::default() }
+    for index in 0..5 {
+        EventHeader { time: time.saturating_add(index), ..EventHeader::default() }
             .encode(&[7; 10], &mut out)
             .unwrap();
     }
@@ -77,7 +77,7 @@ fn several_buffers_in_one_write_give_the_same_file_as_single_writes() {
 }
 
 #[test]
-fn in_place_buffer_keeps_only_loss_flags() {
+fn in_place_buffer_is_checked_and_keeps_only_loss_flags() {
     let mut writer = Writer::create(Vec::new(), options(false)).unwrap();
     let (mut buffer, filled) = lay_out_buffer(&encode_records(1));
     writer.append_in_place(buffer_in_place(&mut buffer, 1, u16::MAX, filled)).unwrap();
@@ -109,8 +109,8 @@ fn circular_log_stays_within_its_limit_and_can_be_finalised_again() {
         let circular = Options { log_file_mode: mode, ..options(false) };
         let mut writer = Writer::create(Vec::new(), circular).unwrap();
         writer.wrap_at(5 * BUFFER_BYTES as u64 + 100);
-        for at in 0..buffers {
-            writer.append(0, at * 10, &encode_records(at * 10)).unwrap();
+        for index in 0..buffers {
+            writer.append(0, index * 10, &encode_records(index * 10)).unwrap();
         }
         writer.set_perf_freq(12_345_678);
         for events_lost in [3, 4] {

@@ -143,7 +143,7 @@ pub struct SystemKeyword {
     pub bit: u64,
     /// The name of the keyword, after `SYSTEM_…_KW_`.
     pub name: &'static str,
-    /// The group that the keyword selects; 0 if no older name of the group is known.
+    /// The group that the keyword selects; 0 if the group is not known.
     pub group: u32,
 }
 
