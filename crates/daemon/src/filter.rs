@@ -33,7 +33,7 @@ use crate::error::Refusal;
 use crate::process::ProcessKey;
 pub(crate) use facts::ProcessFacts;
 
-/// The processes that an enable applies to; `None`: all processes, including later ones.
+/// The processes that an enable applies to; `None`: no filter limits them.
 pub(crate) type ProcessScope = Option<Conditions>;
 
 /// The conditions that a process must meet; a missing condition is met by all.

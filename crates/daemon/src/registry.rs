@@ -58,7 +58,7 @@ pub(crate) use process::ProviderProcess;
 const MAX_SESSIONS_PER_TARGET: usize = 8;
 /// Maximum number of providers and groups that one session enables.
 const MAX_ENABLES_PER_SESSION: usize = 4096;
-/// Maximum total length of the provider names kept for one process; longer names are not kept.
+/// Maximum total length of the provider names kept for one process; further names are not kept.
 const MAX_NAME_BYTES: usize = 32 * 1024;
 
 #[derive(Debug)]
@@ -384,7 +384,7 @@ impl Registry {
     /// Returns everything that is enabled for all processes, the latest call last.
     ///
     /// The property bits mark groups. The list leaves out what only the daemon can decide: enables
-    /// for some processes only, and enables of groups with disallowed members. The name is filled
+    /// for some processes only, and group enables of sessions with a disallow list. The name is filled
     /// in only if `may_name` accepts the controller; for other controllers the daemon checks the
     /// rights for each GUID registered under the name.
     pub(crate) fn published_enables(&self, may_name: impl Fn(&UserIdentity) -> bool) -> Vec<PublishedEnable> {

@@ -360,8 +360,8 @@ impl Server {
         }
     }
 
-    /// Drops a link whose deadline has passed, unless it has sent a message that the loop had no
-    /// time to read.
+    /// Drops a link whose deadline has passed, unless a message that the loop had no time to read,
+    /// such as `Hello`, removes the deadline.
     pub(super) fn drop_expired(&mut self, id: LinkId, deadline: Instant) {
         self.serve_link(id, EventFlags::IN, Some(deadline));
         if self.links.get(&id).is_some_and(|link| link.expires == Some(deadline)) {
