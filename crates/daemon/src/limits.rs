@@ -51,7 +51,7 @@ pub(crate) const MAX_OFFERED_REGIONS: usize = 64;
 /// Maximum number of regions of one process that wait to be closed; further regions are detached at
 /// once.
 pub(crate) const MAX_CLOSING_REGIONS: usize = 16;
-/// Maximum number of regions of all guests that wait to be closed.
+/// Number of regions that wait to be closed above which regions of guests are detached at once.
 pub(crate) const MAX_CLOSING_REGIONS_OF_GUESTS: usize = 1024;
 
 /// Requests about private sessions that may be under way.

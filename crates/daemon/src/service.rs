@@ -168,7 +168,7 @@ impl Service {
         self.core.access.client(link).is_some_and(|client| client.role == Some(Role::Controller))
     }
 
-    /// Sets how many MB stay free on the system's own file system when sessions start.
+    /// Sets how many MB stay free on the file system of `/` when sessions start.
     pub(crate) fn set_reserve_mb(&self, reserve: u32) {
         self.core.sessions.set_reserve_mb(reserve);
     }
@@ -370,7 +370,7 @@ impl Service {
         self.providers.count_refused_process(&mut self.core, process);
     }
 
-    /// Stops all sessions and accepts no new work.
+    /// Stops all sessions except private ones, and accepts no new work.
     pub(crate) fn shut_down(&mut self, now: Instant) {
         self.core.turn.now = now;
         self.is_shutting_down = true;

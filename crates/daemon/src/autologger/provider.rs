@@ -57,10 +57,7 @@ impl AutologgerProvider {
         let (level, property) = (u32::from(params.level), params.property);
         let filters = params.filters.clone();
         if let Some(filter) = filters.iter().find(|filter| filters::format_filter(filter).is_none()) {
-            return Err(format!(
-                "a filter of type {:#x} cannot be used for processes that do not run yet",
-                filter.kind
-            ));
+            return Err(format!("an autologger cannot have a filter of type {:#x}", filter.kind));
         }
         Ok(Self {
             level,

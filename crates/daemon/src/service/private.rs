@@ -333,7 +333,8 @@ impl PrivateSessionEntry {
         Properties { id, config: self.config.clone(), ..sum }
     }
 
-    /// Returns the processes of other users, which the controller need not wait for.
+    /// Returns the processes of other users, which the controller need not wait for; none if filters
+    /// name the processes.
     fn processes_of_other_users(&self) -> BTreeSet<LinkId> {
         let are_named = self.participants.is_some();
         let others = self.members.iter().filter(|(_, member)| member.has_other_user && !are_named);
