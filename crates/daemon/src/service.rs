@@ -173,7 +173,7 @@ impl Service {
         self.core.sessions.set_reserve_mb(reserve);
     }
 
-    /// Sets whether processes with memory for sessions may wait to be accepted while the next
+    /// Sets whether processes with early regions may wait to be accepted while the next
     /// message is handled.
     pub(crate) fn set_incomplete(&mut self, is_incomplete: bool) {
         self.core.sessions.is_incomplete = is_incomplete;

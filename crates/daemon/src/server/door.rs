@@ -90,7 +90,7 @@ impl Server {
         }
         let is_guest = self.service.access().is_guest(&peer);
         // A guest's controller may send descriptors again after `Hello`. Processes of root and the
-        // daemon's own user send memory.
+        // daemon's own user send regions.
         let result = if is_guest { connection.refuse_descriptors() } else { connection.take_descriptors() };
         if result.is_err() {
             return;

@@ -64,7 +64,7 @@ pub(super) struct TurnSchedule {
     crowded: Option<LinkId>,
     /// Controllers that the loop does not read from, and the processes they wait for.
     paused_for_queue: BTreeMap<LinkId, LinkId>,
-    /// Connections accepted in this turn, at a listener that receives memory.
+    /// Connections accepted in this turn, at a listener that receives early regions.
     accepted: usize,
     /// Whether connections that this turn did not accept may wait at such a listener.
     are_more_waiting: bool,
@@ -93,7 +93,7 @@ enum RequestStart {
 }
 
 impl TurnSchedule {
-    /// Notes how many connections a listener that receives memory gave in this turn, and whether it
+    /// Notes how many connections a listener that receives early regions gave in this turn, and whether it
     /// may have more.
     pub(super) fn note_accepted(&mut self, count: usize, has_more: bool) {
         self.accepted += count;

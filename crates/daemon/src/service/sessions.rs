@@ -126,7 +126,7 @@ pub(super) struct SessionTable {
     pub(super) files: ClaimedFiles,
     /// Number of file checks under way for sessions that are about to be refused.
     pub(super) file_checks: usize,
-    /// Whether processes that cannot be accepted may have memory for sessions. A session that is
+    /// Whether processes that cannot be accepted may have sent regions. A session that is
     /// stopped meanwhile counts one of them: their number is not known.
     pub(super) is_incomplete: bool,
 }
