@@ -117,7 +117,7 @@ pub(crate) struct TargetEnable {
     pub(crate) params: EnableParams,
     /// The processes that the enable applies to.
     pub(crate) scope: ProcessScope,
-    /// The provider name given in the call; empty if the call gave no name.
+    /// The provider name given in this call or, if it gave none, in an earlier one; else empty.
     name: String,
     /// The controller of an enable by name; its rights are checked for each GUID registered under
     /// the name.

@@ -23,8 +23,9 @@
 //! 4. The daemon waits for a process up to [`ANSWER_TIMEOUT`], or [`DISK_TIMEOUT`] if the process
 //!    may have to wait for a disk; a later report still counts. A controller need not wait for
 //!    processes of other users: in a session of root these get [`OTHER_USERS_TIMEOUT`], or at most
-//!    [`ANSWER_TIMEOUT`] if filters name them. A process that refuses, or does not report at the
-//!    end, counts as an uncounted process.
+//!    [`ANSWER_TIMEOUT`] if filters name them. A process that refuses counts as an uncounted process,
+//!    and so does one of another user that does not report at the end. If any other process does
+//!    not answer in time, a change, an enable or a stop is answered with ERROR_TIMEOUT.
 //! 5. Starting a private session requires the rights of any session, on the provider's GUID. Its
 //!    starter, root and the daemon's own user control it. Only its starter and root may name a
 //!    file, because processes open it with the rights of their own users.
@@ -107,7 +108,7 @@ struct PrivateSessionEntry {
     tied_to: Option<LinkId>,
     /// The sums of processes that have disconnected.
     disconnected_sums: Properties,
-    /// Number of processes that refused to run the session, or did not report at its end.
+    /// Number of processes that did not run the session, or did not report at its end.
     uncounted: u32,
     /// Whether the session records the modules of its providers.
     tracks_binaries: bool,
