@@ -211,7 +211,7 @@ fn inspection_by_pid_counts_only_for_the_same_process() {
 }
 
 #[test]
-fn enable_includes_contained_processes_by_name_or_property() {
+fn enable_includes_contained_processes_by_property_or_filter() {
     let mut registry = registry();
     // A process that cannot be seen from here is in another namespace.
     registry.processes.insert(2, ProviderProcess::new(Peer { pid: 0, uid: 0, gid: 0 }, None, 1));
@@ -381,7 +381,7 @@ fn only_an_enable_by_name_matches_names() {
 }
 
 #[test]
-fn enables_by_name_and_by_guid_are_one_request_and_one_entry() {
+fn enables_by_name_and_by_guid_combine_and_are_listed_once() {
     let mut registry = registry();
     registry.register(1, 0, PROVIDER, &traits_named(NAME), false).unwrap();
     let direct = EnableParams { level: 2, match_any: 1, ..EnableParams::default() };
