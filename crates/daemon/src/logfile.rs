@@ -83,8 +83,8 @@ impl PassedDescriptors {
         }
     }
 
-    /// Checks and claims the passed file, and empties it unless the session appends to it. The result
-    /// is empty if the request has no descriptor. May block.
+    /// Checks and claims the passed file, and empties it unless the session appends to it. The
+    /// result is empty if the request has no descriptor. May block.
     pub(crate) fn open(self, files: &ClaimedFiles, terms: &FileTerms) -> Result<OpenedFiles> {
         let opened = self.check_file(files, terms)?;
         if let Some(file) = opened.file.as_ref().filter(|_| !terms.appends) {

@@ -159,8 +159,8 @@ struct ThreadIdTranslator {
 }
 
 impl ThreadIdTranslator {
-    /// Creates a translator that knows the main thread: a process that writes and ends at once often
-    /// has no other.
+    /// Creates a translator that knows the main thread: a process that writes and ends at once
+    /// often has no other.
     fn new(pid: u32) -> Self {
         let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
         let outer_ids = namespace_ids(&status).map(|(outer, inner)| (inner, outer)).into_iter().collect();

@@ -384,9 +384,9 @@ impl Registry {
     /// Returns everything that is enabled for all processes, the latest call last.
     ///
     /// The property bits mark groups. The list leaves out what only the daemon can decide: enables
-    /// for some processes only, and group enables of sessions with a disallow list. The name is filled
-    /// in only if `may_name` accepts the controller; for other controllers the daemon checks the
-    /// rights for each GUID registered under the name.
+    /// for some processes only, and group enables of sessions with a disallow list. The name is
+    /// filled in only if `may_name` accepts the controller; for other controllers the daemon checks
+    /// the rights for each GUID registered under the name.
     pub(crate) fn published_enables(&self, may_name: impl Fn(&UserIdentity) -> bool) -> Vec<PublishedEnable> {
         let all = self.enables.iter().flat_map(|(target, sessions)| {
             sessions.iter().map(move |(session, enable)| (*target, *session, enable))

@@ -121,8 +121,8 @@ pub fn run_with_ready(options: Options, stopper: &Stopper, ready: impl FnOnce())
     outcome
 }
 
-/// How long a connection may take to send `Hello`, and a crowded or closed connection to read queued
-/// messages.
+/// How long a connection may take to send `Hello`, and a crowded or closed connection to read
+/// queued messages.
 const LINK_TIMEOUT: Duration = Duration::from_secs(5);
 /// Number of unclosed descriptors left to the janitor that is worth a log line.
 const MANY_UNCLOSED: usize = 64;

@@ -12,7 +12,8 @@
 //!
 //! There are two kinds of mistakes. An invalid line or an unknown name is an error with its line
 //! number; a missing GUID is an error of the whole file. A number that cannot be used is corrected,
-//! and a [`Correction`] describes the change for the log. Source: Documented ("Configuring and Starting an AutoLogger Session").
+//! and a [`Correction`] describes the change for the log. Source: Documented ("Configuring and
+//! Starting an AutoLogger Session").
 
 use std::path::{Path, PathBuf};
 

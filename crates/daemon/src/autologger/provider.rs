@@ -133,8 +133,8 @@ impl AutologgerProvider {
         (std::mem::replace(&mut self.level, corrected) != corrected).then_some(Correction(note))
     }
 
-    /// Returns the provider name; empty if the heading is a GUID, or a name that the protocol cannot
-    /// carry.
+    /// Returns the provider name; empty if the heading is a GUID, or a name that the protocol
+    /// cannot carry.
     #[must_use]
     pub fn name(&self) -> String {
         let is_name = self.heading.parse::<Guid>().is_err()

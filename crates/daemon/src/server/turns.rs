@@ -93,8 +93,8 @@ enum RequestStart {
 }
 
 impl TurnSchedule {
-    /// Notes how many connections a listener that receives early regions gave in this turn, and whether it
-    /// may have more.
+    /// Notes how many connections a listener that receives early regions gave in this turn, and
+    /// whether it may have more.
     pub(super) fn note_accepted(&mut self, count: usize, has_more: bool) {
         self.accepted += count;
         self.are_more_waiting |= has_more;

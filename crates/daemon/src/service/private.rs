@@ -23,9 +23,10 @@
 //! 4. The daemon waits for a process up to [`ANSWER_TIMEOUT`], or [`DISK_TIMEOUT`] if the process
 //!    may have to wait for a disk; a later report still counts. A controller need not wait for
 //!    processes of other users: in a session of root these get [`OTHER_USERS_TIMEOUT`], or at most
-//!    [`ANSWER_TIMEOUT`] if filters name them. A process that refuses counts as an uncounted process,
-//!    and so does one of another user that does not report at the end. If any other process does
-//!    not answer in time, a change, an enable or a stop is answered with ERROR_TIMEOUT.
+//!    [`ANSWER_TIMEOUT`] if filters name them. A process that refuses counts as an uncounted
+//!    process, and so does one of another user that does not report at the end. If any other
+//!    process does not answer in time, a change, an enable or a stop is answered with
+//!    ERROR_TIMEOUT.
 //! 5. Starting a private session requires the rights of any session, on the provider's GUID. Its
 //!    starter, root and the daemon's own user control it. Only its starter and root may name a
 //!    file, because processes open it with the rights of their own users.
@@ -334,8 +335,8 @@ impl PrivateSessionEntry {
         Properties { id, config: self.config.clone(), ..sum }
     }
 
-    /// Returns the processes of other users, which the controller need not wait for; none if filters
-    /// name the processes.
+    /// Returns the processes of other users, which the controller need not wait for; none if
+    /// filters name the processes.
     fn processes_of_other_users(&self) -> BTreeSet<LinkId> {
         let are_named = self.participants.is_some();
         let others = self.members.iter().filter(|(_, member)| member.has_other_user && !are_named);

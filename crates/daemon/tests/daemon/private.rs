@@ -1,5 +1,5 @@
-//! Private sessions in simulated processes: some run the session, some refuse it, and one reports on
-//! a session in which it takes no part.
+//! Private sessions in simulated processes: some run the session, some refuse it, and one reports
+//! on a session in which it takes no part.
 
 use traceweir_format::Guid;
 use traceweir_format::spec::session::{

@@ -79,8 +79,8 @@ impl ProviderControl {
             let reason = format!("process {pid}: {reason}; the request stays in effect");
             self.waits.set_failure(wait, Refusal::new(status, reason));
         }
-        // If the failed order names no registration, the failure of the region was reported before, or
-        // the session is closed.
+        // If the failed order names no registration, the failure of the region was reported before,
+        // or the session is closed.
         if registration.is_some() || order == 0 {
             self.registry.clear_enabled(link, registration, session);
             self.close_unused_region(core, link, session);
