@@ -162,7 +162,7 @@ fn run_scenario(scenario: &str, path: WritePath) -> ScenarioOutcome {
     let mut control = daemon.connect();
     let session = control.start(file_session_config("scenario", &file));
     let mut command =
-        daemon.role_command(role_variable(&format!("special {scenario} {}", counters.display())));
+        daemon.role_command(role_variable(&format!("scenario {scenario} {}", counters.display())));
     path.set_variable(&mut command);
     let report = collect_reports(vec![command.spawn().expect("the scenario did not start")]);
     let last = control.stop(session);

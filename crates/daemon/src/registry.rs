@@ -314,8 +314,8 @@ impl Registry {
     /// Marks a session as not enabled for one registration of a process, or for all of them.
     pub(crate) fn clear_enabled(&mut self, link: LinkId, number: Option<u32>, session: u64) {
         let Some(process) = self.processes.get_mut(&link) else { return };
-        for (own_number, registration) in &mut process.registrations {
-            if number.is_none_or(|number| number == *own_number) {
+        for (registered, registration) in &mut process.registrations {
+            if number.is_none_or(|number| number == *registered) {
                 registration.sessions.remove(&session);
             }
         }
