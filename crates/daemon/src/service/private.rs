@@ -61,7 +61,7 @@ use crate::registry::ProviderProcess;
 const MAX_ENABLED_PROVIDERS: usize = 64;
 /// Maximum number of GUIDs that one session enables by name in one process.
 const MAX_GUIDS_BY_NAME: usize = 64;
-/// Maximum number of requests of one controller that may wait without a deadline.
+/// Maximum number of unanswered requests of one controller before an enable that waits is refused.
 const MAX_PENDING_OF_CONTROLLER: usize = 16;
 /// How long processes may take to answer.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
@@ -244,8 +244,8 @@ impl PrivateSessions {
             .min()
     }
 
-    /// Returns an order number for a request that may wait without a deadline; limits such requests
-    /// per controller.
+    /// Returns an order number for an enable that waits, possibly without a deadline; limits the
+    /// unanswered requests of its controller.
     fn next_order_for(&mut self, link: LinkId, claimant: Claimant) -> Result<u32, Refusal> {
         let count = self
             .pending

@@ -6,8 +6,8 @@
 //!               [Region + memory, wake]  Enable (order 0)  ─▶ Registered
 //!   SetTraits ─▶ for each session that enables the name or the group: the same, also with memory
 //!                that the process sent ─▶ Done
-//!   Enable of a classic registration by another session ─▶ that session has it from now on, the
-//!                                                          previous one is not informed
+//!   Enable of a classic registration by another session ─▶ that session has it from now on; the
+//!                                               process gets no Disable for the previous one
 //!   Unregister, Disable ─▶ last enabled one of the process?  CloseSession, Ack ─▶ detach
 //!   Failed (a registration, timeout) ─▶ enabled too late: counts as a loss of unknown size
 //!   Failed ─▶ logged, reported to the controller that waits; not enabled there until the next
