@@ -453,8 +453,8 @@ impl Registry {
         links
     }
 
-    /// Returns all providers and then all groups that are registered, enabled or in `others`, sorted
-    /// by GUID and starting after `after`. Each entry is built when the iterator reaches it.
+    /// Returns all providers and then all groups that are registered, enabled or in `others`,
+    /// sorted by GUID and starting after `after`. Each entry is built when the iterator reaches it.
     pub(crate) fn providers<'a>(
         &'a self,
         after: Option<(Guid, bool)>,

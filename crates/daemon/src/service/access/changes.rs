@@ -136,7 +136,8 @@ impl AccessControl {
         self.generated_guids.insert(guid);
     }
 
-    /// Removes a generated GUID, and its access list, when the outcome of its session is forgotten.
+    /// Removes a generated GUID and its access list once neither the session nor its outcome is
+    /// kept.
     pub(in crate::service) fn forget_generated(&mut self, guid: Guid) {
         if self.generated_guids.remove(&guid) && self.rules.lists.has_list(guid) {
             self.rules.lists.set_list(guid, None);
