@@ -38,8 +38,9 @@ enum Pace {
     Flooding,
 }
 
-/// Kills `rounds` × `at_once` writers and compares the event counts at the end. Returns the number
-/// of kills.
+/// Kills `rounds` × `at_once` writers and compares the event counts at the end. With a `point`, a
+/// writer dies when it has passed that point a random number of times, else at a random time.
+/// Returns the number of kills.
 fn kill_writers(path: WritePath, rounds: u32, at_once: u32, pace: Pace, point: Option<&str>) -> u32 {
     let daemon = Daemon::start();
     let file = daemon.path("kills.etl");
@@ -120,8 +121,8 @@ fn writers_killed_at_random_times_leave_nothing_torn_and_nothing_uncounted() {
     assert!(kills >= 1_000, "{kills}");
 }
 
-/// Each named point (`ring.rs` lists them), the write paths that pass it, and the pace at which a
-/// writer passes it often.
+/// Each named point (listed in `crates/transport/src/ring.rs`), the write paths that pass it, and
+/// the pace at which a writer passes it often.
 const POINTS: [(&str, &[WritePath], Pace); 10] = [
     ("before_write", &WritePath::BOTH, Pace::Bursts),
     ("published", &[WritePath::Sequence], Pace::Bursts),

@@ -1,4 +1,5 @@
-//! The events that a file holds or a consumer received, to be compared with those offered.
+//! The events that a file holds or a consumer received, to be compared with those offered. This is
+//! not the ledger of a log file, which lists buffers.
 
 use std::collections::HashMap;
 use std::fs::File;

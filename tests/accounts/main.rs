@@ -1,4 +1,4 @@
-//! Exactly once: every event that a process offers to a session is in the file, delivered to a
+//! Exactly once: every event that a process offers to a session is in the file, received by a
 //! consumer, or counted as lost.
 //!
 //! ```text

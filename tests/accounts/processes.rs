@@ -37,6 +37,7 @@ fn print_report(offered: u64, refused: u64) {
     writeln!(std::io::stdout(), "\nreport {offered} {refused}").expect("standard output is not open");
 }
 
+/// Writes events with these numbers; returns how many calls were refused.
 fn write_events(provider: &Provider, writer: u32, numbers: std::ops::Range<u64>) -> u64 {
     numbers.filter(|&n| !write_event(provider, writer, 0, n, &FILLER)).count() as u64
 }
@@ -161,7 +162,7 @@ fn run_scenario(scenario: &str, path: WritePath) -> ScenarioOutcome {
     let mut control = daemon.connect();
     let session = control.start(file_session_config("scenario", &file));
     let mut command =
-        daemon.role_command(role_variable(&format!("special {scenario} {}", counters.display())));
+        daemon.role_command(role_variable(&format!("scenario {scenario} {}", counters.display())));
     path.set_variable(&mut command);
     let report = collect_reports(vec![command.spawn().expect("the scenario did not start")]);
     let last = control.stop(session);
@@ -186,7 +187,7 @@ fn forked_child_writes_as_its_own_process_and_the_parent_continues() {
 }
 
 #[test]
-fn child_by_raw_clone_counts_its_events_as_lost_and_the_parent_continues() {
+fn lost_events_of_a_raw_clone_are_counted_and_the_parent_continues() {
     for path in WritePath::BOTH {
         let ScenarioOutcome { ledger, lost, offered_by_child, .. } = run_scenario("clone", path);
         assert_eq!(ledger.count_missing(0, 1, 200), 0);

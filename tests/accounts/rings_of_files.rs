@@ -81,7 +81,7 @@ fn flight_recorder_writes_its_newest_events_on_flush_and_on_stop() {
 }
 
 #[test]
-fn sequential_file_stops_at_its_limit_and_counts_later_events() {
+fn sequential_file_stops_at_its_limit_and_counts_missing_events() {
     let daemon = Daemon::start();
     let file = daemon.path("limited.etl");
     let mut control = daemon.connect();

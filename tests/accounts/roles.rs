@@ -132,7 +132,7 @@ pub(crate) fn run_role() {
     let words: Vec<&str> = role.split(' ').filter(|w| !w.is_empty()).collect();
     match words[0] {
         "writer" => write_events(&Writer::parse(&words[1..])).print(),
-        "special" => crate::processes::run_role(&words[1..]),
+        "scenario" => crate::processes::run_role(&words[1..]),
         "private" => crate::private::run_role(&words[1..]),
         "providers" => crate::bounds::run_role(&words[1..]),
         "registering" => crate::kills::run_role(&words[1..]),

@@ -4,7 +4,7 @@ use crate::fixture::{Daemon, KillOnDrop, WritePath, collect_reports, file_sessio
 use crate::ledger::{Ledger, assert_sound};
 use crate::roles::{Placement, Writer};
 
-/// The events of a session that a check compared.
+/// The events of a session: those in its file, and those lost.
 #[derive(Debug, PartialEq, Eq)]
 struct EventCounts {
     in_file: u64,

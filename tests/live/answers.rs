@@ -128,7 +128,7 @@ fn stop_reports_the_events_of_the_last_file() {
 }
 
 #[test]
-fn private_session_has_the_guid_of_its_provider_and_reports_no_unwritten_file() {
+fn private_session_needs_one_provider_and_reports_no_unwritten_file() {
     let daemon = Daemon::start();
     let file = daemon.path("old.etl");
     std::fs::write(&file, "an old file").unwrap();
@@ -240,7 +240,7 @@ fn capture_state_names_a_provider_without_processes() {
 }
 
 #[test]
-fn impossible_requests_are_refused_with_the_usage_of_their_command() {
+fn impossible_requests_are_refused_or_corrected() {
     let daemon = Daemon::not_started();
     let run = daemon.weir(["start", "App", "--circular", "-o", "a.etl"]).expect(2);
     assert!(run.stderr.contains("Usage: weir start"), "{}", run.stderr);

@@ -125,7 +125,7 @@ fn faulty_definition_file_is_named_with_its_line() {
 }
 
 #[test]
-fn environment_and_command_line_override_stored_settings() {
+fn stored_settings_and_environment_apply_to_the_daemon() {
     let mut daemon = Daemon::not_started();
     std::fs::write(daemon.path("traceweir.conf"), "max_sessions = 32\n").unwrap();
     daemon.restart();

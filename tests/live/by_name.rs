@@ -15,7 +15,7 @@ const SECOND_GUID: &str = "5d3f1c02-1111-4222-8333-444455556602";
 /// More events than a test waits for.
 const UNTIL_KILLED: &str = "100000000";
 
-/// Compiles the program with the C library that cargo built for this test.
+/// Compiles `own_guid.c` with the C library that cargo built for this test.
 fn build_own_guid_program(daemon: &Daemon) -> PathBuf {
     let program = daemon.path("own_guid");
     let test = std::env::current_exe().unwrap();

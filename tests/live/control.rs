@@ -304,7 +304,7 @@ pub(super) fn damage_warning(file: &std::path::Path) -> String {
     format!("warning: another process truncated or overwrote {} while it was recorded\n", arg(file))
 }
 
-/// Stops a session whose log file is damaged, and returns the report about the file.
+/// Stops a session whose log file is damaged, and returns the session as the answer describes it.
 fn stop_damaged(daemon: &Daemon, name: &str) -> Value {
     let run = daemon.weir(["stop", name, "--json"]).expect(3);
     assert!(run.stderr.contains(&damage_warning(&daemon.path(&format!("{name}.etl")))), "{}", run.stderr);

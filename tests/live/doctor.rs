@@ -78,7 +78,7 @@ fn process_is_described_by_its_providers_and_socket() {
     assert!(missing.contains("there is no process 4194305"), "{missing}");
 }
 
-/// Returns whether `perf` succeeds with the same request.
+/// Returns whether `perf record` succeeds with these arguments for this user.
 fn perf_record_succeeds(uid: Option<u32>, folder: &Path, arguments: &[&str]) -> bool {
     let mut command = Command::new("perf");
     command.arg("record").args(["-o", "/dev/null"]).args(arguments).args(["--", "true"]);

@@ -206,7 +206,7 @@ fn only_file_and_flush_timer_can_be_updated() {
 }
 
 #[test]
-fn modes_that_private_sessions_do_not_support_are_refused() {
+fn private_session_refuses_other_modes_a_null_guid_and_groups() {
     let daemon = Daemon::start();
     let (mut controller, file) = (connect_controller(&daemon), daemon.path("%d.etl"));
     for mode in [

@@ -111,7 +111,7 @@ fn socket_activation_works_and_readiness_is_notified() {
 }
 
 #[test]
-fn on_demand_daemon_leaves_the_process_group_of_its_starter() {
+fn daemon_starts_on_demand_from_the_leader_of_a_process_group() {
     let daemon = Daemon::not_started();
     // The idle timeout only ends the daemon of a failed test.
     let mut command = daemon.command(["daemon", "--on-demand", "--idle-exit", "120"]);

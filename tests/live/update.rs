@@ -87,7 +87,7 @@ fn update_needs_something_to_change() {
 }
 
 #[test]
-fn increment_needs_a_file_sequence_and_conversion_a_file() {
+fn increment_needs_a_file_sequence_and_conversion_needs_a_file() {
     let daemon = Daemon::start();
     daemon.weir(["start", "Plain", "-o", arg(&daemon.path("a.etl"))]).expect(0);
     let run = daemon.weir(["increment", "Plain"]).expect(1);

@@ -24,25 +24,25 @@ impl DaemonThread {
         let thread = std::thread::spawn(move || run_until(options, &thread_stopper));
         let daemon = Self { stopper, thread: Some(thread) };
         until("the daemon accepts connections", || {
-            assert!(!daemon.has_left(), "the daemon ended");
+            assert!(!daemon.has_ended(), "the daemon ended");
             Connection::connect(&socket, PATIENCE).is_ok()
         });
         daemon
     }
 
-    pub(crate) fn has_left(&self) -> bool {
+    pub(crate) fn has_ended(&self) -> bool {
         self.thread.as_ref().is_none_or(JoinHandle::is_finished)
     }
 
     /// Asks the daemon to stop, without waiting.
-    pub(crate) fn ask_to_leave(&self) {
+    pub(crate) fn request_stop(&self) {
         self.stopper.stop();
     }
 
     /// Waits until the daemon has stopped by itself, and fails if it returned an error.
     #[track_caller]
     pub(crate) fn wait(mut self) {
-        until("the daemon ends", || self.has_left());
+        until("the daemon ends", || self.has_ended());
         if let Some(thread) = self.thread.take() {
             thread.join().expect("the daemon panicked").expect("the daemon returned an error");
         }

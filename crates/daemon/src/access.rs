@@ -21,7 +21,7 @@
 //!    is useful there; each request is then checked against the list of its object.
 //! 4. A list that cannot be read grants nothing.
 //! 5. The list of a session whose GUID was generated at its start is in memory only, and is
-//!    forgotten with the session: that GUID is never used again.
+//!    forgotten with the outcome of the session: that GUID is never used again.
 //!
 //! `identity` holds identities, `lists` the access lists, `store` their files; `service/access`
 //! defines the rights that each request needs.

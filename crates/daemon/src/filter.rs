@@ -33,7 +33,7 @@ use crate::error::Refusal;
 use crate::process::ProcessKey;
 pub(crate) use facts::ProcessFacts;
 
-/// The processes that an enable applies to; `None`: all processes, including later ones.
+/// The processes that an enable applies to; `None`: no filter limits them.
 pub(crate) type ProcessScope = Option<Conditions>;
 
 /// The conditions that a process must meet; a missing condition is met by all.
@@ -175,18 +175,18 @@ mod tests {
         let (key, facts) = (ProcessKey::from_pid(own), ProcessFacts::from_pid(own));
         let are_met =
             |filters: Vec<(u32, Vec<u8>)>| resolve_all(filters).unwrap().1.unwrap().are_met(key, || &facts);
-        let here = (EVENT_FILTER_TYPE_EXECUTABLE_NAME, encode_name(&format!("other;{program}")));
-        let elsewhere = (EVENT_FILTER_TYPE_EXECUTABLE_NAME, encode_name("other"));
+        let this_program = (EVENT_FILTER_TYPE_EXECUTABLE_NAME, encode_name(&format!("other;{program}")));
+        let other_program = (EVENT_FILTER_TYPE_EXECUTABLE_NAME, encode_name("other"));
         let (pid, no_pid) = (own.to_le_bytes().to_vec(), u32::MAX.to_le_bytes().to_vec());
-        assert!(are_met(vec![here.clone()]));
-        assert!(!are_met(vec![elsewhere.clone()]));
-        assert!(are_met(vec![here.clone(), (EVENT_FILTER_TYPE_PID, pid.clone())]));
-        assert!(!are_met(vec![elsewhere, (EVENT_FILTER_TYPE_PID, pid)]));
-        assert!(!are_met(vec![here.clone(), (EVENT_FILTER_TYPE_PID, no_pid)]));
+        assert!(are_met(vec![this_program.clone()]));
+        assert!(!are_met(vec![other_program.clone()]));
+        assert!(are_met(vec![this_program.clone(), (EVENT_FILTER_TYPE_PID, pid.clone())]));
+        assert!(!are_met(vec![other_program, (EVENT_FILTER_TYPE_PID, pid)]));
+        assert!(!are_met(vec![this_program.clone(), (EVENT_FILTER_TYPE_PID, no_pid)]));
         for kind in
             [EVENT_FILTER_TYPE_PACKAGE_ID, EVENT_FILTER_TYPE_PACKAGE_APP_ID, EVENT_FILTER_TYPE_CONTAINER]
         {
-            assert!(!are_met(vec![here.clone(), (kind, encode_name("no such name"))]), "{kind:#x}");
+            assert!(!are_met(vec![this_program.clone(), (kind, encode_name("no such name"))]), "{kind:#x}");
         }
     }
 

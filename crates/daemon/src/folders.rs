@@ -83,8 +83,8 @@ fn user_folder(variable: &str, default: &str) -> Option<PathBuf> {
     Some(base.join("traceweir"))
 }
 
-/// Creates a folder and its parent if they do not exist. Both are writable for this user and
-/// readable for all users. Missing folders above them are accessible to this user only.
+/// Creates a folder and its parent if they do not exist, writable for this user and readable for
+/// all users. Missing folders above them are accessible to this user only.
 pub(crate) fn create_folder(folder: &Path) -> io::Result<()> {
     let parent = folder.parent();
     if let Some(above) = parent.and_then(Path::parent) {

@@ -16,8 +16,8 @@
 //!
 //! Invariants:
 //!
-//! 1. The kernel's credentials identify a process (`Peer`); an id in a message refers only to the
-//!    sender's own registrations.
+//! 1. The kernel's credentials identify a process (`Peer`); a registration number in a message
+//!    refers only to the sender's own registrations.
 //! 2. A process has at most one open region for each session, created when the first of its
 //!    registrations is enabled there.
 //! 3. A session is listed until its file is final; its name, GUID and file stay reserved until

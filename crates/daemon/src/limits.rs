@@ -30,14 +30,13 @@ use traceweir_transport::message::MAX_REGISTRATIONS;
 
 /// Maximum number of connections.
 pub(crate) const MAX_LINKS: usize = 4096;
-/// Of those, connections of one guest.
+/// Maximum number of connections of one guest who may not control the daemon.
 pub(crate) const MAX_LINKS_OF_GUEST: usize = 1024;
-/// Of those, connections of one guest that have not sent `Hello`, except those that the daemon
-/// opened.
+/// Of those, connections that have not sent `Hello`, except those that the daemon opened.
 pub(crate) const MAX_LINKS_BEFORE_HELLO_OF_GUEST: usize = 64;
-/// Of those, connections of all guests who may not control the daemon.
+/// Maximum number of connections of all guests; guests who may control the daemon may exceed it.
 const MAX_LINKS_OF_GUESTS: usize = 3072;
-/// Of those, connections of processes that register providers.
+/// Maximum number of connections of processes that register providers.
 pub(crate) const MAX_PROVIDER_LINKS: usize = 3840;
 /// Maximum number of connections of one process: each copy of the provider library in its modules
 /// has one.
@@ -51,7 +50,7 @@ pub(crate) const MAX_OFFERED_REGIONS: usize = 64;
 /// Maximum number of regions of one process that wait to be closed; further regions are detached at
 /// once.
 pub(crate) const MAX_CLOSING_REGIONS: usize = 16;
-/// Maximum number of regions of all guests that wait to be closed.
+/// Number of regions that wait to be closed at which regions of guests are detached at once.
 pub(crate) const MAX_CLOSING_REGIONS_OF_GUESTS: usize = 1024;
 
 /// Requests about private sessions that may be under way.

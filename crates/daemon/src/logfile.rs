@@ -83,8 +83,8 @@ impl PassedDescriptors {
         }
     }
 
-    /// Checks, claims and empties the passed file. The result is empty if the request has no
-    /// descriptor. May block.
+    /// Checks and claims the passed file, and empties it unless the session appends to it. The
+    /// result is empty if the request has no descriptor. May block.
     pub(crate) fn open(self, files: &ClaimedFiles, terms: &FileTerms) -> Result<OpenedFiles> {
         let opened = self.check_file(files, terms)?;
         if let Some(file) = opened.file.as_ref().filter(|_| !terms.appends) {
@@ -185,7 +185,7 @@ pub(crate) struct ClaimedFiles {
 }
 
 impl ClaimedFiles {
-    /// Sets how many bytes stay free on the system's own file system.
+    /// Sets how many bytes stay free on the file system of `/`.
     pub(crate) fn set_reserve(&self, bytes: u64) {
         self.reserve.store(bytes, Relaxed);
     }
@@ -244,18 +244,18 @@ fn check_folder(fd: &OwnedFd) -> Result<()> {
     Ok(())
 }
 
-/// Checks that there is space for a file on these terms (0 bytes: no limit), and for the reserve on
-/// the system's own file system.
+/// Checks that there is space for a file on these terms (0 bytes: no limit) and, on the file system
+/// of `/`, for the reserve.
 fn check_free_space(file: impl AsFd, terms: &FileTerms, reserve: u64) -> Result<()> {
     let Some(max_bytes) = terms.max_bytes else { return Ok(()) };
     let inspect_error = |_| properties_error(Status::ERROR_BAD_PATHNAME, "the log file cannot be inspected");
     let stat = rustix::fs::fstat(&file).map_err(inspect_error)?;
-    let is_system = rustix::fs::stat("/").is_ok_and(|root| root.st_dev == stat.st_dev);
-    let needed = max_bytes.saturating_add(if is_system { reserve } else { 0 });
-    let system = rustix::fs::fstatvfs(&file).map_err(inspect_error)?;
+    let is_on_root = rustix::fs::stat("/").is_ok_and(|root| root.st_dev == stat.st_dev);
+    let needed = max_bytes.saturating_add(if is_on_root { reserve } else { 0 });
+    let file_system = rustix::fs::fstatvfs(&file).map_err(inspect_error)?;
     let file_bytes = u64::try_from(stat.st_blocks).unwrap_or(0).saturating_mul(512);
-    let blocks = if terms.is_for_root { system.f_bfree } else { system.f_bavail };
-    let free = blocks.saturating_mul(system.f_frsize).saturating_add(file_bytes);
+    let blocks = if terms.is_for_root { file_system.f_bfree } else { file_system.f_bavail };
+    let free = blocks.saturating_mul(file_system.f_frsize).saturating_add(file_bytes);
     if free < needed {
         let reason = "there is less free space than the maximum size of the log plus the reserve (TRACEWEIR_RESERVE_MB)";
         return Err(properties_error(Status::ERROR_DISK_FULL, reason));
@@ -382,12 +382,12 @@ mod tests {
         assert_eq!(std::fs::read(&path).unwrap(), b"old");
         let full = ClaimedFiles::default();
         full.set_reserve(u64::MAX / 2);
-        let is_system = rustix::fs::stat("/").unwrap().st_dev == rustix::fs::stat(&path).unwrap().st_dev;
-        let expected = if is_system { Err(Status::ERROR_DISK_FULL) } else { Ok(()) };
-        assert_eq!(open(&full, &limit(0)), expected, "the reserve is for the system's own file system");
+        let is_on_root = rustix::fs::stat("/").unwrap().st_dev == rustix::fs::stat(&path).unwrap().st_dev;
+        let expected = if is_on_root { Err(Status::ERROR_DISK_FULL) } else { Ok(()) };
+        assert_eq!(open(&full, &limit(0)), expected, "the reserve applies to the file system of / only");
         let appends = SessionConfig { log_file_mode: EVENT_TRACE_FILE_MODE_APPEND, ..limit(1) };
         assert_eq!(open(&ClaimedFiles::default(), &appends), Ok(()));
-        if is_system {
+        if is_on_root {
             assert_eq!(std::fs::read(&path).unwrap(), b"old", "the session continues the file");
         }
         assert_eq!(open(&ClaimedFiles::default(), &limit(1)), Ok(()));

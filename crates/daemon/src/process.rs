@@ -40,6 +40,7 @@ pub(crate) struct ProcessKey {
 }
 
 impl ProcessKey {
+    /// Stands for a process that had ended when its connection was accepted.
     pub(crate) const ENDED: Self = Self { pid: u32::MAX, start_ticks: u64::MAX };
 
     /// Returns the key of the process that has this id now, if such a process exists.
@@ -133,7 +134,7 @@ fn is_in_other_namespace(pid: u32) -> bool {
     let other = fs::read_link(format!("/proc/{pid}/ns/pid")).ok();
     match (own, other) {
         (Some(own), Some(other)) => own != other,
-        // If the link cannot be read, the namespace depth still shows.
+        // If a link cannot be read, a difference in depth shows that the namespaces differ.
         _ => match (namespace_depth("self"), namespace_depth(&pid.to_string())) {
             (Some(own), Some(other)) => own != other,
             _ => false,
@@ -158,7 +159,8 @@ struct ThreadIdTranslator {
 }
 
 impl ThreadIdTranslator {
-    /// Starts with the main thread: a process that writes and ends at once often has no other.
+    /// Creates a translator that knows the main thread: a process that writes and ends at once
+    /// often has no other.
     fn new(pid: u32) -> Self {
         let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
         let outer_ids = namespace_ids(&status).map(|(outer, inner)| (inner, outer)).into_iter().collect();
@@ -239,7 +241,7 @@ mod tests {
             has_ended(own, Some(ProcessKey { start_ticks: key.start_ticks + 1, ..key })),
             "another process has the id"
         );
-        assert!(has_ended(own, None), "the process had ended when it connected");
+        assert!(has_ended(own, None), "the process was not visible when it connected");
         assert!(!has_ended(0, None), "a process that is not visible has not ended");
         let mut child = std::process::Command::new("sleep").arg("100").spawn().unwrap();
         let (pid, key) = (child.id(), ProcessKey::from_pid(child.id()));

@@ -58,7 +58,7 @@ pub(crate) use process::ProviderProcess;
 const MAX_SESSIONS_PER_TARGET: usize = 8;
 /// Maximum number of providers and groups that one session enables.
 const MAX_ENABLES_PER_SESSION: usize = 4096;
-/// Maximum total length of the provider names kept for one process; longer names are not kept.
+/// Maximum total length of the provider names kept for one process; further names are not kept.
 const MAX_NAME_BYTES: usize = 32 * 1024;
 
 #[derive(Debug)]
@@ -117,7 +117,7 @@ pub(crate) struct TargetEnable {
     pub(crate) params: EnableParams,
     /// The processes that the enable applies to.
     pub(crate) scope: ProcessScope,
-    /// The provider name given in the call; empty if the call gave no name.
+    /// The provider name given in this call or, if it gave none, in an earlier one; else empty.
     name: String,
     /// The controller of an enable by name; its rights are checked for each GUID registered under
     /// the name.
@@ -314,8 +314,8 @@ impl Registry {
     /// Marks a session as not enabled for one registration of a process, or for all of them.
     pub(crate) fn clear_enabled(&mut self, link: LinkId, number: Option<u32>, session: u64) {
         let Some(process) = self.processes.get_mut(&link) else { return };
-        for (own_number, registration) in &mut process.registrations {
-            if number.is_none_or(|number| number == *own_number) {
+        for (registered, registration) in &mut process.registrations {
+            if number.is_none_or(|number| number == *registered) {
                 registration.sessions.remove(&session);
             }
         }
@@ -384,9 +384,9 @@ impl Registry {
     /// Returns everything that is enabled for all processes, the latest call last.
     ///
     /// The property bits mark groups. The list leaves out what only the daemon can decide: enables
-    /// for some processes only, and enables of groups with disallowed members. The name is filled
-    /// in only if `may_name` accepts the controller; for other controllers the daemon checks the
-    /// rights for each GUID registered under the name.
+    /// for some processes only, and group enables of sessions with a disallow list. The name is
+    /// filled in only if `may_name` accepts the controller; for other controllers the daemon checks
+    /// the rights for each GUID registered under the name.
     pub(crate) fn published_enables(&self, may_name: impl Fn(&UserIdentity) -> bool) -> Vec<PublishedEnable> {
         let all = self.enables.iter().flat_map(|(target, sessions)| {
             sessions.iter().map(move |(session, enable)| (*target, *session, enable))
@@ -453,8 +453,8 @@ impl Registry {
         links
     }
 
-    /// Returns all providers and groups that are registered, enabled or in `others`, in order,
-    /// starting after `after`. Each entry is built when the iterator reaches it.
+    /// Returns all providers and then all groups that are registered, enabled or in `others`,
+    /// sorted by GUID and starting after `after`. Each entry is built when the iterator reaches it.
     pub(crate) fn providers<'a>(
         &'a self,
         after: Option<(Guid, bool)>,

@@ -26,8 +26,8 @@
 //! 6. The daemon holds the lock file while it serves the socket. The lock decides which process is
 //!    the daemon; the socket file does not.
 //!
-//! The daemon always exits in this order: stop all sessions, wait for their files, send queued
-//! messages, remove the socket, release the lock.
+//! The daemon exits in this order: stop all sessions, wait for their files, send queued messages,
+//! wait until kernel events are closed, remove the sockets, release the lock.
 
 mod autologgers;
 mod door;
@@ -91,8 +91,8 @@ impl Options {
     }
 }
 
-/// Runs a daemon until SIGTERM, SIGINT, the end of its terminal or idleness; finalises every file
-/// before it returns.
+/// Runs a daemon until SIGTERM, SIGINT, the end of its terminal or idleness. Finalises all files
+/// before it returns, unless that takes more than a minute or a second signal comes.
 pub fn run(options: Options) -> Result<()> {
     run_until(options, &Stopper::new()?)
 }
@@ -121,7 +121,8 @@ pub fn run_with_ready(options: Options, stopper: &Stopper, ready: impl FnOnce())
     outcome
 }
 
-/// How long a connection may take to send `Hello`, and a closed connection to read queued messages.
+/// How long a connection may take to send `Hello`, and a crowded or closed connection to read
+/// queued messages.
 const LINK_TIMEOUT: Duration = Duration::from_secs(5);
 /// Number of unclosed descriptors left to the janitor that is worth a log line.
 const MANY_UNCLOSED: usize = 64;
@@ -150,7 +151,7 @@ struct Server {
     service: Service,
     links: BTreeMap<LinkId, ClientLink>,
     last_link: LinkId,
-    /// The deadline of each link that must become active.
+    /// The deadlines of the links that have one, earliest first.
     expiries: BTreeSet<(Instant, LinkId)>,
     starter: AutologgerStarter,
     janitor: Janitor,
@@ -359,8 +360,8 @@ impl Server {
         [self.service.deadline(), expiry, self.paused_until, idle, socket_check].into_iter().flatten().min()
     }
 
-    /// Returns whether the daemon has been idle for long enough, and no connection is waiting to be
-    /// accepted.
+    /// Returns whether the daemon has been idle for long enough, and still is after it has accepted
+    /// the connections that were waiting.
     fn should_exit_idle(&mut self, now: Instant) -> bool {
         if !self.is_idle(now) {
             return false;

@@ -168,12 +168,12 @@ impl Service {
         self.core.access.client(link).is_some_and(|client| client.role == Some(Role::Controller))
     }
 
-    /// Sets how many MB stay free on the system's own file system when sessions start.
+    /// Sets how many MB stay free on the file system of `/` when sessions start.
     pub(crate) fn set_reserve_mb(&self, reserve: u32) {
         self.core.sessions.set_reserve_mb(reserve);
     }
 
-    /// Sets whether processes with memory for sessions may wait to be accepted while the next
+    /// Sets whether processes with early regions may wait to be accepted while the next
     /// message is handled.
     pub(crate) fn set_incomplete(&mut self, is_incomplete: bool) {
         self.core.sessions.is_incomplete = is_incomplete;
@@ -370,7 +370,7 @@ impl Service {
         self.providers.count_refused_process(&mut self.core, process);
     }
 
-    /// Stops all sessions and accepts no new work.
+    /// Stops all sessions except private ones, and accepts no new work.
     pub(crate) fn shut_down(&mut self, now: Instant) {
         self.core.turn.now = now;
         self.is_shutting_down = true;

@@ -307,9 +307,9 @@ fn untrusted_list_grants_nothing_and_affects_no_other() {
     let good = list_granting(1000, register);
     let mut no_dacl = good.clone();
     no_dacl[2] = 0;
-    for (what, bytes) in [("cut", &good[..good.len() - 1]), ("empty", &[]), ("null DACL", &no_dacl)] {
+    for (defect, bytes) in [("cut", &good[..good.len() - 1]), ("empty", &[]), ("null DACL", &no_dacl)] {
         fs::write(&file, bytes).unwrap();
-        assert!(!has_right(&open(), &ann, register), "{what}");
+        assert!(!has_right(&open(), &ann, register), "{defect}");
     }
     fs::write(&file, &good).unwrap();
     assert!(has_right(&open(), &ann, register), "the list is valid");

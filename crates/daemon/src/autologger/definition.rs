@@ -10,9 +10,10 @@
 //!                    MatchAllKeyword 0 · EnableFlags · filters
 //! ```
 //!
-//! There are two kinds of mistakes. An invalid line, an unknown name or a missing GUID is an error
-//! with its line number. A value that cannot be used is corrected, and a [`Correction`] describes
-//! the change for the log. Source: Documented ("Configuring and Starting an AutoLogger Session").
+//! There are two kinds of mistakes. An invalid line or an unknown name is an error with its line
+//! number; a missing GUID is an error of the whole file. A number that cannot be used is corrected,
+//! and a [`Correction`] describes the change for the log. Source: Documented ("Configuring and
+//! Starting an AutoLogger Session").
 
 use std::path::{Path, PathBuf};
 
@@ -36,8 +37,8 @@ const DEFAULT_SIZE_MIB: u32 = 100;
 /// Maximum size of a buffer in KiB: less than one MiB, in steps of four.
 const MAX_BUFFER_KIB: u32 = 1020;
 
-/// Modes that an autologger cannot have: file sequences, kernel events, sessions of one process,
-/// internal modes.
+/// Modes that an autologger cannot have: file sequences, kernel events, private sessions, flush
+/// timers in milliseconds, internal modes.
 const UNSUPPORTED_MODES: u32 = EVENT_TRACE_FILE_MODE_NEWFILE
     | EVENT_TRACE_SYSTEM_LOGGER_MODE
     | EVENT_TRACE_PRIVATE_LOGGER_MODE

@@ -71,7 +71,7 @@ pub(super) fn parse_filter(entry: &ConfEntry) -> Result<Option<Filter>, ConfigEr
     };
     match data.filter(|data| filter::check(*kind, data).is_ok()) {
         Some(data) => Ok(Some(Filter { kind: *kind, data })),
-        None => Err(entry.error(format!("{name} has too few or too many values"))),
+        None => Err(entry.error(format!("{name} has too few, too many or invalid values"))),
     }
 }
 

@@ -24,18 +24,18 @@ pub struct AutologgerProvider {
     pub level: u32,
     /// The `EVENT_ENABLE_PROPERTY_…` bits (EnableProperty).
     pub property: u32,
-    /// Any of these keyword bits; 0: all (MatchAnyKeyword).
+    /// Any of these keyword bits; 0: those of `flags`, or all (MatchAnyKeyword).
     pub match_any: u64,
     /// All of these keyword bits; unused if `match_any` selects all (MatchAllKeyword).
     pub match_all: u64,
-    /// The flags of a classic provider (EnableFlags).
+    /// The flags of a classic provider, used if `match_any` is 0 (EnableFlags).
     pub flags: u32,
     /// Filters of events, stacks and processes.
     pub filters: Vec<Filter>,
 }
 
 impl AutologgerProvider {
-    /// Enables everything from the provider with this name or GUID.
+    /// Creates an enable of all events of the provider with this name or GUID.
     pub fn new(heading: &str) -> Result<Self, String> {
         let guid = parse_guid_or_name(heading)?;
         Ok(Self {
@@ -51,15 +51,13 @@ impl AutologgerProvider {
         })
     }
 
-    /// Takes over the parameters of an enable call; fails for a filter that a file cannot hold.
+    /// Takes over the parameters of an enable call, except its source; fails for a filter that a
+    /// file cannot hold.
     pub fn with(self, params: &EnableParams) -> Result<Self, String> {
         let (level, property) = (u32::from(params.level), params.property);
         let filters = params.filters.clone();
         if let Some(filter) = filters.iter().find(|filter| filters::format_filter(filter).is_none()) {
-            return Err(format!(
-                "a filter of type {:#x} cannot be used for processes that do not run yet",
-                filter.kind
-            ));
+            return Err(format!("an autologger cannot have a filter of type {:#x}", filter.kind));
         }
         Ok(Self {
             level,
@@ -135,7 +133,8 @@ impl AutologgerProvider {
         (std::mem::replace(&mut self.level, corrected) != corrected).then_some(Correction(note))
     }
 
-    /// Returns the provider name, if the heading is a name that the protocol can carry.
+    /// Returns the provider name; empty if the heading is a GUID, or a name that the protocol
+    /// cannot carry.
     #[must_use]
     pub fn name(&self) -> String {
         let is_name = self.heading.parse::<Guid>().is_err()
@@ -144,8 +143,8 @@ impl AutologgerProvider {
         if is_name { self.heading.clone() } else { String::new() }
     }
 
-    /// Returns the parameters of the enable call. The flags of a classic provider are the low
-    /// keywords.
+    /// Returns the parameters of the enable call. Without a keyword mask, the flags of a classic
+    /// provider are the low keywords.
     #[must_use]
     pub fn params(&self) -> EnableParams {
         let match_any = if self.match_any == 0 { self.flags.into() } else { self.match_any };

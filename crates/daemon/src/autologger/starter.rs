@@ -32,6 +32,7 @@ pub(crate) enum PrepareReport {
 pub(crate) struct ReadyAutologger {
     definition: AutologgerDefinition,
     state: AutologgerState,
+    /// The generation of the log; 0: it has no generations.
     generation: u32,
     log: Option<(PathBuf, OwnedFd)>,
 }

@@ -21,11 +21,11 @@ use rustix::fs::OFlags;
 
 use super::{ConfigError, MAX_FILE_BYTES};
 
-/// Maximum number of files in one folder.
+/// Maximum number of files that [`list_names`] lists.
 const MAX_FILES: usize = 256;
 const FILE_MODE: u32 = 0o644;
 const OTHERS_WRITE: u32 = 0o022;
-/// Name prefix of files that are not in effect: a daemon is writing them, or ended while it wrote
+/// Name prefix of files that are not in effect: a process is writing them, or ended while it wrote
 /// them.
 pub(crate) const UNFINISHED_PREFIX: &str = ".new-";
 

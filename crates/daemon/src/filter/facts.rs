@@ -3,10 +3,10 @@
 //! ```text
 //!   /proc/PID/exe      /usr/bin/nginx (deleted)         EXECUTABLE_NAME  nginx
 //!   /proc/PID/cgroup   0::/system.slice/nginx.service   PACKAGE_ID       nginx.service
-//!                                                       (as in extended data item 9 of its events)
+//!                                                       (as in extended data of type 9)
 //!                                                       PACKAGE_APP_ID   nginx
 //!                      12:memory:/docker/4f1d…          CONTAINER        4f1d…
-//!                                                       (as in extended data item 16)
+//!                                                       (as in extended data of type 16)
 //! ```
 //!
 //! [`traceweir_session::cgroup`] parses control groups. Names are stored in lower case and compared

@@ -15,7 +15,8 @@ use traceweir_session::groups::{with_enable_flags, with_twins};
 /// All groups of kernel events that one session requests.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct RequestedGroups {
-    /// Groups requested by EnableFlags and class 4, which replace each other.
+    /// Groups requested by EnableFlags, which replace the first word, and by class 4, which
+    /// replaces all words.
     mask: GroupMask,
     /// Groups requested by enabling system providers; bounded by the number of system providers.
     providers: BTreeMap<Guid, GroupMask>,

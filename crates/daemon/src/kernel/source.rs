@@ -13,9 +13,9 @@ use traceweir_session::capture::{self, CaptureClock, Captured};
 pub(crate) struct CaptureLosses {
     /// Events that the kernel dropped for lack of space, by processor.
     by_cpu: Vec<AtomicU64>,
-    /// Events that are too large for a record, events that came when too many were waiting, and
-    /// stacks of such events.
-    too_large: AtomicU64,
+    /// Events that the capture dropped because they were too large for a record or because too many
+    /// were waiting, and stacks of such events.
+    dropped: AtomicU64,
     /// Process details that were not read in time.
     unread: AtomicU64,
 }
@@ -23,7 +23,7 @@ pub(crate) struct CaptureLosses {
 impl CaptureLosses {
     pub(crate) fn new(cpus: u16) -> Self {
         let by_cpu = (0..cpus).map(|_| AtomicU64::new(0)).collect();
-        Self { by_cpu, too_large: AtomicU64::new(0), unread: AtomicU64::new(0) }
+        Self { by_cpu, dropped: AtomicU64::new(0), unread: AtomicU64::new(0) }
     }
 
     /// Returns the number of lost events for each processor.
@@ -37,7 +37,7 @@ impl CaptureLosses {
             counter.store(*lost, Relaxed);
         }
         let lost_on_cpus = by_cpu.iter().fold(0, |sum: u64, lost| sum.saturating_add(*lost));
-        self.too_large.store(lost.saturating_sub(lost_on_cpus), Relaxed);
+        self.dropped.store(lost.saturating_sub(lost_on_cpus), Relaxed);
         self.unread.store(unread, Relaxed);
     }
 
@@ -47,8 +47,8 @@ impl CaptureLosses {
         let mut messages: Vec<String> = by_cpu
             .map(|(cpu, lost)| format!("{lost} kernel events of processor {cpu} found no room"))
             .collect();
-        if let too_large @ 1.. = self.too_large.load(Relaxed) {
-            messages.push(format!("{too_large} kernel events were too large, or too many at once"));
+        if let dropped @ 1.. = self.dropped.load(Relaxed) {
+            messages.push(format!("{dropped} kernel events were too large, or too many at once"));
         }
         if let unread @ 1.. = self.unread.load(Relaxed) {
             messages.push(format!("{unread} process details were not read in time"));

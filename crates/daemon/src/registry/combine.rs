@@ -13,9 +13,9 @@
 //! Enables of one session combine like the enables of two sessions; each is set and removed
 //! separately. The registration receives the combination, which passes all events that one of the
 //! enables asks for, and possibly an event that only the combination passes, which an enabled
-//! provider may write anyway. A filter of single events in the direct enable is dropped while the
-//! group's enable, which cannot have one, asks for everything; a filter of stacks is dropped while
-//! the group's enable asks for all stacks.
+//! provider may write anyway. Filters of single events are dropped whenever two enables combine: a
+//! group's enable cannot have one and asks for all events. Filters of stacks are dropped while one
+//! of the enables asks for all stacks.
 //!
 //! A classic registration receives the level and the low 32 bits of the any mask unchanged: 0 stays
 //! 0.
@@ -168,27 +168,27 @@ impl Registry {
 }
 
 /// Combines two enables, for example a direct enable and that of the group.
-fn combine(direct: &EnableParams, group: &EnableParams) -> EnableParams {
+fn combine(one: &EnableParams, other: &EnableParams) -> EnableParams {
     let level = |params: &EnableParams| if params.level == 0 { u8::MAX } else { params.level };
     let any = |params: &EnableParams| if params.match_any == 0 { u64::MAX } else { params.match_any };
-    let (either, both) = (direct.property | group.property, direct.property & group.property);
+    let (either, both) = (one.property | other.property, one.property & other.property);
     EnableParams {
-        level: level(direct).max(level(group)),
-        match_any: any(direct) | any(group),
-        match_all: direct.match_all & group.match_all,
+        level: level(one).max(level(other)),
+        match_any: any(one) | any(other),
+        match_all: one.match_all & other.match_all,
         property: either & !EXCLUDING_PROPERTIES | both & EXCLUDING_PROPERTIES,
         source: Guid::NULL,
-        filters: combine_filters(direct, group),
+        filters: combine_filters(one, other),
     }
 }
 
-fn combine_filters(direct: &EnableParams, group: &EnableParams) -> Vec<Filter> {
+fn combine_filters(one: &EnableParams, other: &EnableParams) -> Vec<Filter> {
     let asks_for_stacks = |params: &EnableParams| params.property & EVENT_ENABLE_PROPERTY_STACK_TRACE != 0;
     let limits_stacks = |params: &EnableParams| params.filters.iter().any(|f| is_of_stacks(f.kind));
     let asks_for_all_stacks = |params: &EnableParams| asks_for_stacks(params) && !limits_stacks(params);
-    let all_stacks = asks_for_all_stacks(direct) || asks_for_all_stacks(group);
+    let all_stacks = asks_for_all_stacks(one) || asks_for_all_stacks(other);
     let mut filters: Vec<Filter> = Vec::new();
-    for filter in direct.filters.iter().chain(&group.filters) {
+    for filter in one.filters.iter().chain(&other.filters) {
         let is_moot = is_of_single_events(filter.kind) || all_stacks && is_of_stacks(filter.kind);
         if !is_moot && filters.iter().all(|f| f.kind != filter.kind) {
             filters.push(filter.clone());

@@ -133,7 +133,7 @@ fn params_with(property: u32, filters: &[(u32, u8)]) -> EnableParams {
 }
 
 #[test]
-fn excluding_properties_need_both_enables_and_including_ones_either() {
+fn excluding_properties_need_both_enables_and_others_need_one() {
     let ignore = EVENT_ENABLE_PROPERTY_IGNORE_KEYWORD_0;
     let (stacks, private) = (EVENT_ENABLE_PROPERTY_STACK_TRACE, EVENT_ENABLE_PROPERTY_EXCLUDE_INPRIVATE);
     let property = |one, other| combination(&params_with(one, &[]), &params_with(other, &[])).property;
@@ -151,22 +151,22 @@ fn excluding_properties_need_both_enables_and_including_ones_either() {
 fn filter_of_one_enable_does_not_restrict_the_other() {
     let (ids, names) = (EVENT_FILTER_TYPE_EVENT_ID, EVENT_FILTER_TYPE_EVENT_NAME);
     let (payload, stack_ids) = (EVENT_FILTER_TYPE_PAYLOAD, EVENT_FILTER_TYPE_STACKWALK);
-    let (schematized, own, stacks) = (EVENT_FILTER_TYPE_SCHEMATIZED, 7, EVENT_ENABLE_PROPERTY_STACK_TRACE);
+    let (schematized, custom, stacks) = (EVENT_FILTER_TYPE_SCHEMATIZED, 7, EVENT_ENABLE_PROPERTY_STACK_TRACE);
     let kinds = |direct: &EnableParams, group: &EnableParams| {
         combination(direct, group).filters.iter().map(|f| (f.kind, f.data[0])).collect::<Vec<_>>()
     };
-    let all = [(ids, 1), (names, 2), (payload, 3), (stack_ids, 4), (schematized, 5), (own, 6)];
+    let all = [(ids, 1), (names, 2), (payload, 3), (stack_ids, 4), (schematized, 5), (custom, 6)];
     let none = params_with(0, &[]);
-    assert_eq!(kinds(&params_with(stacks, &all), &none), [(stack_ids, 4), (schematized, 5), (own, 6)]);
+    assert_eq!(kinds(&params_with(stacks, &all), &none), [(stack_ids, 4), (schematized, 5), (custom, 6)]);
     assert_eq!(
         kinds(&params_with(stacks, &all), &params_with(stacks, &[])),
-        [(schematized, 5), (own, 6)],
+        [(schematized, 5), (custom, 6)],
         "a group that asks for all stacks drops the stack filter"
     );
-    let other = params_with(0, &[(own, 8), (schematized, 9)]);
+    let other = params_with(0, &[(custom, 8), (schematized, 9)]);
     assert_eq!(
-        kinds(&params_with(0, &[(own, 6)]), &other),
-        [(own, 6), (schematized, 9)],
+        kinds(&params_with(0, &[(custom, 6)]), &other),
+        [(custom, 6), (schematized, 9)],
         "one filter of each type stays"
     );
 }
@@ -211,7 +211,7 @@ fn inspection_by_pid_counts_only_for_the_same_process() {
 }
 
 #[test]
-fn enable_includes_contained_processes_by_name_or_property() {
+fn enable_includes_contained_processes_by_property_or_filter() {
     let mut registry = registry();
     // A process that cannot be seen from here is in another namespace.
     registry.processes.insert(2, ProviderProcess::new(Peer { pid: 0, uid: 0, gid: 0 }, None, 1));
@@ -381,7 +381,7 @@ fn only_an_enable_by_name_matches_names() {
 }
 
 #[test]
-fn enables_by_name_and_by_guid_are_one_request_and_one_entry() {
+fn enables_by_name_and_by_guid_combine_and_are_listed_once() {
     let mut registry = registry();
     registry.register(1, 0, PROVIDER, &traits_named(NAME), false).unwrap();
     let direct = EnableParams { level: 2, match_any: 1, ..EnableParams::default() };

@@ -44,7 +44,7 @@ impl Server {
     /// Accepts connections at the socket with this epoll token.
     pub(super) fn accept_from(&mut self, token: u64) {
         for accepted in 0..MAX_ACCEPTS_PER_TURN {
-            let Some((_, listener)) = self.served_folder.listeners().find(|(own, _)| *own == token) else {
+            let Some((_, listener)) = self.served_folder.listeners().find(|(other, _)| *other == token) else {
                 return;
             };
             match listener.accept() {
@@ -90,7 +90,7 @@ impl Server {
         }
         let is_guest = self.service.access().is_guest(&peer);
         // A guest's controller may send descriptors again after `Hello`. Processes of root and the
-        // daemon's own user send memory.
+        // daemon's own user send regions.
         let result = if is_guest { connection.refuse_descriptors() } else { connection.take_descriptors() };
         if result.is_err() {
             return;
@@ -184,8 +184,9 @@ impl Server {
     }
 }
 
-/// Returns the process at the other end, if it is visible. Its id was fixed when the connection was
-/// made: if that process has ended since, the id may belong to another process.
+/// Returns the key of the process at the other end, if it is visible. Its id was fixed when the
+/// connection was made: if that process has ended since, the id may belong to another process, and
+/// the key is [`ProcessKey::ENDED`].
 fn peer_process(connection: &Connection) -> Option<ProcessKey> {
     let key = ProcessKey::from_pid(connection.peer().pid);
     // The check comes after the key was read: a process that still runs had the id all the time.
@@ -206,7 +207,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_connection_has_a_hello_deadline_except_own_processes_knocked_at() {
+    fn hello_has_a_deadline_unless_daemon_knocked_at_a_process_that_is_no_guest() {
         assert_eq!(hello_timeout(false, false), Some(LINK_TIMEOUT));
         assert_eq!(hello_timeout(false, true), Some(LINK_TIMEOUT));
         assert_eq!(hello_timeout(true, true), Some(KNOCKED_HELLO_TIMEOUT));

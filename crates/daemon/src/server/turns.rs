@@ -18,14 +18,14 @@
 //! 4. Messages of processes of root and the daemon's own user, including new connections, are
 //!    handled before the requests of their controllers: a process that registered, wrote and ended
 //!    before a stop was requested is in the session. While connections through which processes send
-//!    memory wait to be accepted, these controllers wait too, for at most [`MAX_UNACCEPTED`]
+//!    early regions wait to be accepted, these controllers wait too, for at most [`MAX_UNACCEPTED`]
 //!    connections: the ones accepted after that were made after the request. No guest can make such
 //!    a connection. If none can be accepted for lack of descriptors, controllers wait for
 //!    [`MAX_LISTENER_PAUSES`] pauses of the listeners; a session that is stopped then counts a
 //!    process whose events it may have missed.
 //! 5. The loop does not read from a guest's controller whose request filled the queue of a process
 //!    until that queue is short again. The process has [`LINK_TIMEOUT`] to read; then it is
-//!    dropped, which shows as lost events in its sessions.
+//!    dropped, and its sessions count it as a process with uncounted losses.
 
 use std::collections::BTreeMap;
 use std::ops::Bound::{Excluded, Unbounded};
@@ -64,7 +64,7 @@ pub(super) struct TurnSchedule {
     crowded: Option<LinkId>,
     /// Controllers that the loop does not read from, and the processes they wait for.
     paused_for_queue: BTreeMap<LinkId, LinkId>,
-    /// Connections accepted in this turn, at a listener that receives memory.
+    /// Connections accepted in this turn, at a listener that receives early regions.
     accepted: usize,
     /// Whether connections that this turn did not accept may wait at such a listener.
     are_more_waiting: bool,
@@ -93,8 +93,8 @@ enum RequestStart {
 }
 
 impl TurnSchedule {
-    /// Notes how many connections a listener that receives memory gave in this turn, and whether it
-    /// may have more.
+    /// Notes how many connections a listener that receives early regions gave in this turn, and
+    /// whether it may have more.
     pub(super) fn note_accepted(&mut self, count: usize, has_more: bool) {
         self.accepted += count;
         self.are_more_waiting |= has_more;
@@ -360,8 +360,8 @@ impl Server {
         }
     }
 
-    /// Drops a link whose deadline has passed, unless it has sent a message that the loop had no
-    /// time to read.
+    /// Drops a link whose deadline has passed, unless a message that the loop had no time to read,
+    /// such as `Hello`, removes the deadline.
     pub(super) fn drop_expired(&mut self, id: LinkId, deadline: Instant) {
         self.serve_link(id, EventFlags::IN, Some(deadline));
         if self.links.get(&id).is_some_and(|link| link.expires == Some(deadline)) {
@@ -369,7 +369,7 @@ impl Server {
         }
     }
 
-    /// Drops a link that leaves too much unread. Its sessions report the loss.
+    /// Drops a link that leaves too much unread. Its sessions count the process.
     pub(super) fn drop_unread(&mut self, id: LinkId) {
         let Some(link) = self.links.get(&id) else { return };
         log_client!(

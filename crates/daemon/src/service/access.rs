@@ -251,7 +251,7 @@ fn closed_connection() -> Refusal {
     Refusal::new(Status::ERROR_INVALID_HANDLE, "the connection is closed")
 }
 
-/// Returns the reason for refusing a user whom no access list names.
+/// Returns the reason for not admitting a user in a role.
 fn admission_refusal(role: Role, uid: u32) -> String {
     match role {
         Role::Provider => format!(

@@ -342,7 +342,7 @@ impl SystemLoggers {
     }
 }
 
-/// Drops a capture that is no longer needed on a separate thread, since that takes long.
+/// Drops an unneeded capture. A separate thread does this, since closing a capture takes long.
 pub(super) fn drop_capture_on_thread<T: Send + 'static>(capture: Option<T>) {
     if let Some(capture) = capture {
         spawn_file_thread(move || drop(capture));

@@ -118,8 +118,8 @@ impl Service {
         Ok(())
     }
 
-    /// Sends all processes of a session the order to stop writing; the session stops when they have
-    /// acknowledged.
+    /// Sends all processes of a session the order to stop writing. The session stops when they have
+    /// acknowledged, or after a timeout.
     pub(super) fn begin_stop(&mut self, id: u64, reply_to: Option<ReplyTo>) {
         if !self.core.sessions.begin_stop(id, reply_to) {
             return;

@@ -23,8 +23,10 @@
 //! 4. The daemon waits for a process up to [`ANSWER_TIMEOUT`], or [`DISK_TIMEOUT`] if the process
 //!    may have to wait for a disk; a later report still counts. A controller need not wait for
 //!    processes of other users: in a session of root these get [`OTHER_USERS_TIMEOUT`], or at most
-//!    [`ANSWER_TIMEOUT`] if filters name them. A process that refuses, or does not report at the
-//!    end, counts as an uncounted process.
+//!    [`ANSWER_TIMEOUT`] if filters name them. A process that refuses counts as an uncounted
+//!    process, and so does one of another user that does not report at the end. If any other
+//!    process does not answer in time, a change, an enable or a stop is answered with
+//!    ERROR_TIMEOUT.
 //! 5. Starting a private session requires the rights of any session, on the provider's GUID. Its
 //!    starter, root and the daemon's own user control it. Only its starter and root may name a
 //!    file, because processes open it with the rights of their own users.
@@ -59,7 +61,7 @@ use crate::registry::ProviderProcess;
 const MAX_ENABLED_PROVIDERS: usize = 64;
 /// Maximum number of GUIDs that one session enables by name in one process.
 const MAX_GUIDS_BY_NAME: usize = 64;
-/// Maximum number of requests of one controller that may wait without a deadline.
+/// Maximum number of unanswered requests of one controller before an enable that waits is refused.
 const MAX_PENDING_OF_CONTROLLER: usize = 16;
 /// How long processes may take to answer.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
@@ -107,7 +109,7 @@ struct PrivateSessionEntry {
     tied_to: Option<LinkId>,
     /// The sums of processes that have disconnected.
     disconnected_sums: Properties,
-    /// Number of processes that refused to run the session, or did not report at its end.
+    /// Number of processes that did not run the session, or did not report at its end.
     uncounted: u32,
     /// Whether the session records the modules of its providers.
     tracks_binaries: bool,
@@ -242,8 +244,8 @@ impl PrivateSessions {
             .min()
     }
 
-    /// Returns an order number for a request that may wait without a deadline; limits such requests
-    /// per controller.
+    /// Returns an order number for an enable that waits, possibly without a deadline; limits the
+    /// unanswered requests of its controller.
     fn next_order_for(&mut self, link: LinkId, claimant: Claimant) -> Result<u32, Refusal> {
         let count = self
             .pending
@@ -333,7 +335,8 @@ impl PrivateSessionEntry {
         Properties { id, config: self.config.clone(), ..sum }
     }
 
-    /// Returns the processes of other users, which the controller need not wait for.
+    /// Returns the processes of other users, which the controller need not wait for; none if
+    /// filters name the processes.
     fn processes_of_other_users(&self) -> BTreeSet<LinkId> {
         let are_named = self.participants.is_some();
         let others = self.members.iter().filter(|(_, member)| member.has_other_user && !are_named);

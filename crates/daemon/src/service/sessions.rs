@@ -44,7 +44,7 @@ pub(super) enum SessionPhase {
     /// The session's processes are ordered to stop writing, or its file is being finished.
     Stopping {
         session: Session,
-        /// The stop request to reply to; `None` if the session ended by itself.
+        /// The stop request to reply to; `None` if no controller has requested the stop.
         reply_to: Option<ReplyTo>,
     },
 }
@@ -53,7 +53,7 @@ pub(super) struct SessionEntry {
     /// The name as given by the controller.
     pub(super) name: String,
     pub(super) guid: Guid,
-    /// The log file.
+    /// The claim on the log file.
     pub(super) file: Option<FileClaim>,
     /// Maximum size of all buffers of the session in bytes.
     pub(super) pool_bytes: u64,
@@ -126,7 +126,7 @@ pub(super) struct SessionTable {
     pub(super) files: ClaimedFiles,
     /// Number of file checks under way for sessions that are about to be refused.
     pub(super) file_checks: usize,
-    /// Whether processes that cannot be accepted may have memory for sessions. A session that is
+    /// Whether processes that cannot be accepted may have sent regions. A session that is
     /// stopped meanwhile counts one of them: their number is not known.
     pub(super) is_incomplete: bool,
 }
@@ -209,7 +209,7 @@ impl SessionTable {
         self.next_id_with_logger(logger)
     }
 
-    /// Returns an id for a session whose logger id the daemon does not assign.
+    /// Returns a new session id with this logger id.
     pub(super) fn next_id_with_logger(&mut self, logger: u16) -> u64 {
         self.generation += 1;
         self.generation << 16 | u64::from(logger)
@@ -378,7 +378,7 @@ impl SessionTable {
         self.all.iter().find(|(_, entry)| is_same_name(&entry.name, name)).map(|(id, _)| *id)
     }
 
-    /// Returns the properties of all sessions, by id.
+    /// Returns the properties of all running and stopping sessions, in the order of their ids.
     pub(super) fn all_properties(&self) -> Vec<Properties> {
         self.all.keys().filter_map(|id| self.properties(*id)).collect()
     }

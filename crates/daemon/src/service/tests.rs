@@ -323,7 +323,7 @@ fn first_stop_of_a_session_that_ends_by_itself_gets_the_outcome() {
 }
 
 #[test]
-fn session_that_ends_before_its_start_is_reported_is_stopped() {
+fn session_that_ends_before_its_start_report_is_stopped() {
     let (mut service, notices) = service_with_controller();
     let config = SessionConfig {
         name: "s".into(),

@@ -1,5 +1,4 @@
-//! Guests of a daemon for all users: each operation in the table is refused without its right and
-//! allowed with it.
+//! Guests of a daemon for all users: an operation is refused without its right and allowed with it.
 //!
 //! Threads act as the users: the credentials of a thread are its own, and the kernel attaches those
 //! of the connecting thread.
@@ -527,7 +526,7 @@ fn list_of_a_generated_guid_ends_with_its_session_and_is_never_saved() {
 }
 
 #[test]
-fn refused_user_learns_which_right_is_missing() {
+fn refused_user_learns_how_to_get_access() {
     if !is_root() {
         return;
     }

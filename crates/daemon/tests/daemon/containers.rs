@@ -1,4 +1,4 @@
-//! Providers in containers are enabled by calls that include containers, or name them.
+//! Providers in containers are enabled only by calls that include containers.
 //!
 //! The container is a separate PID namespace, in which this program runs again and acts as a
 //! provider.
@@ -74,7 +74,7 @@ fn contained_provider_is_enabled_by_calls_that_include_containers() {
         assert_eq!(controller.request(enable), Message::Done);
         let ended = container_command(&daemon.runtime().control_socket()).output().unwrap();
         assert_eq!(ended.status.code(), Some(outcome), "{what}: {ended:?}");
-        // A process outside is enabled in any case, unless a filter excludes it.
+        // A process outside is enabled in any case: the filter names its program too.
         let mut outside = daemon.provider();
         outside.register(1, PROVIDER);
         assert!(outside.connection.receive(PATIENCE).unwrap().is_some());

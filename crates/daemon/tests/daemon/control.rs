@@ -245,12 +245,12 @@ fn second_stop_is_refused_while_the_first_is_under_way() {
     let (early, query) = (second.control(session, Control::Stop), second.control(session, Control::Query));
     assert!([ACTIVE_CONNECTIONS, WMI_INSTANCE_NOT_FOUND].contains(&status(&early)), "{early:?}");
     assert!([SUCCESS, WMI_INSTANCE_NOT_FOUND].contains(&status(&query)), "{query:?}");
-    let late = write_events(region, 5);
+    let lost = write_events(region, 5);
     provider.acknowledge(order);
     let answer = first.receive_envelope();
     assert_eq!(answer.request, request);
     expect_properties(answer.message);
-    assert!(count_final_events(&path) <= 5 - late);
+    assert!(count_final_events(&path) <= 5 - lost);
     assert_eq!(status(&second.control(session, Control::Query)), WMI_INSTANCE_NOT_FOUND);
 }
 

@@ -212,16 +212,16 @@ fn process_filter_enables_only_those_processes() {
     let mut provider = daemon.provider();
     provider.register_quietly(1, PROVIDER);
     let (own, other) = (std::process::id(), SleepingProcess::new());
-    let mut filter = |pids: &[u32]| {
+    let mut enable_only = |pids: &[u32]| {
         let message = enable_message_with(session, PROVIDER, EnableCode::Enable, params_for_pids(pids), 0);
         assert_eq!(controller.request(message), Message::Done);
     };
 
-    filter(&[other.0.id()]);
+    enable_only(&[other.0.id()]);
     provider.assert_quiet();
     provider.register_quietly(2, PROVIDER);
 
-    filter(&[other.0.id(), own]);
+    enable_only(&[other.0.id(), own]);
     provider.receive_region(session);
     let enables = provider.receive_enables();
     assert_eq!(
@@ -233,7 +233,7 @@ fn process_filter_enables_only_those_processes() {
     assert_eq!(provider.receive_enable().registration(), 3, "the process ran when the call was made");
     assert_eq!(provider.receive(), Message::Registered { registration: 3 });
 
-    filter(&[other.0.id()]);
+    enable_only(&[other.0.id()]);
     let enables = provider.receive_enables();
     assert_eq!(
         (enables.registrations, enables.code),

@@ -226,7 +226,7 @@ fn latest_session_takes_over_a_classic_provider() {
 }
 
 #[test]
-fn enable_without_timeout_returns_at_once_and_with_one_in_time() {
+fn enable_waits_no_longer_than_its_timeout() {
     let daemon = Daemon::start();
     let mut controller = daemon.controller();
     let session = controller.start(real_time_config("s")).id;
@@ -234,19 +234,19 @@ fn enable_without_timeout_returns_at_once_and_with_one_in_time() {
     register_member(&mut provider, 1, PROVIDER);
     assert_eq!(provider.receive(), Message::Registered { registration: 1 });
     // The process acknowledges nothing.
-    for target in
+    for make_call in
         [enable_message, |session, _, code, timeout| enable_group_message(session, code, 1, timeout)]
     {
-        assert_eq!(controller.request(target(session, PROVIDER, EnableCode::Enable, 0)), Message::Done);
+        assert_eq!(controller.request(make_call(session, PROVIDER, EnableCode::Enable, 0)), Message::Done);
         let start = Instant::now();
-        assert_eq!(controller.status(target(session, PROVIDER, EnableCode::Enable, 60)), TIMEOUT);
+        assert_eq!(controller.status(make_call(session, PROVIDER, EnableCode::Enable, 60)), TIMEOUT);
         assert!(start.elapsed() >= Duration::from_millis(60));
-        assert_eq!(controller.status(target(session, PROVIDER, EnableCode::CaptureState, 10)), TIMEOUT);
-        assert_eq!(controller.status(target(session, PROVIDER, EnableCode::Disable, 10)), TIMEOUT);
+        assert_eq!(controller.status(make_call(session, PROVIDER, EnableCode::CaptureState, 10)), TIMEOUT);
+        assert_eq!(controller.status(make_call(session, PROVIDER, EnableCode::Disable, 10)), TIMEOUT);
         let listed = list_providers(&mut controller);
         assert!(listed.iter().all(|entry| entry.sessions.is_empty()), "timed out, and applied: {listed:?}");
         assert_eq!(
-            controller.request(target(session, PROVIDER, EnableCode::Disable, u32::MAX)),
+            controller.request(make_call(session, PROVIDER, EnableCode::Disable, u32::MAX)),
             Message::Done,
             "nothing to do"
         );

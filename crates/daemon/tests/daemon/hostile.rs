@@ -93,10 +93,10 @@ fn client_that_never_reads_is_dropped_and_delays_no_other() {
     for i in 0..20 {
         controller.start(real_time_config(&format!("{i}-{}", "n".repeat(900))));
     }
-    let mute = daemon.controller();
+    let non_reader = daemon.controller();
     let mut is_dropped = false;
     for request in 1..2000 {
-        match mute.connection.send(request, &Message::QueryAll { from: 0 }, &[], PATIENCE) {
+        match non_reader.connection.send(request, &Message::QueryAll { from: 0 }, &[], PATIENCE) {
             Ok(()) => {}
             Err(Error::Closed) => {
                 is_dropped = true;
@@ -117,9 +117,9 @@ fn provider_that_never_reads_is_dropped_and_not_waited_for() {
     let daemon = Daemon::start();
     let mut controller = daemon.controller();
     let id = controller.start(real_time_config("s")).id;
-    let mut mute = daemon.provider();
+    let mut non_reader = daemon.provider();
     for registration in 0..500 {
-        mute.register_quietly(registration, PROVIDER);
+        non_reader.register_quietly(registration, PROVIDER);
     }
     // As large as a filter can be: one event name.
     let data = [&[0; 17][..], &[1, 1, 0], &[b'n'; 4075], &[0]].concat();

@@ -23,7 +23,7 @@ fn second_daemon_of_a_folder_is_refused() {
     let error = run(options).unwrap_err();
     assert!(matches!(&error, Error::AlreadyRunning(path) if path == daemon.runtime().path()), "{error}");
     assert_eq!(error.status(), ALREADY_EXISTS);
-    assert!(!daemon.has_left());
+    assert!(!daemon.has_ended());
     daemon.controller();
 }
 

@@ -1,4 +1,5 @@
-//! Private sessions passed on to simulated processes: honest ones, slow ones and lying ones.
+//! Private sessions in simulated processes: some run the session, some refuse it, and one reports
+//! on a session in which it takes no part.
 
 use traceweir_format::Guid;
 use traceweir_format::spec::session::{
@@ -114,7 +115,7 @@ fn sums_include_disconnected_processes_without_waiting_for_them() {
 }
 
 #[test]
-fn session_fails_with_the_first_reason_if_all_processes_refuse() {
+fn session_fails_if_all_its_processes_refuse() {
     let daemon = Daemon::start();
     let (mut controller, mut one) = (daemon.controller(), daemon.provider());
     one.register_quietly(1, PROVIDER);

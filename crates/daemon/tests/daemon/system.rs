@@ -56,8 +56,8 @@ fn start_kernel_session(controller: &mut Client, config: SessionConfig) -> Optio
     }
 }
 
-/// Returns whether a request of a running session is accepted; an unprivileged daemon has fewer
-/// groups than the session started with.
+/// Returns whether a request about a running session was accepted; an unprivileged daemon refuses
+/// some groups.
 fn is_accepted(answer: &Message) -> bool {
     match answer {
         Message::Done => true,
@@ -144,7 +144,7 @@ struct KernelEvent {
     payload: i64,
 }
 
-/// Returns the kernel events of a valid trace, in the order of each processor.
+/// Returns the kernel events of a final, valid trace by processor.
 fn read_hooks(path: &Path) -> BTreeMap<u16, Vec<KernelEvent>> {
     let trace = Trace::open(File::open(path).unwrap()).unwrap();
     assert!(trace.is_finalised());
@@ -248,7 +248,7 @@ fn stacks_follow_the_listed_events_once_requested() {
 }
 
 #[test]
-fn groups_set_by_update_class_4_and_providers_are_independent() {
+fn groups_of_system_providers_are_independent_of_flags_and_class_4() {
     again(5, || {
         let daemon = Daemon::start();
         let mut controller = daemon.controller();
@@ -388,7 +388,7 @@ fn six_system_loggers_run_besides_the_two_reserved_ones() {
 }
 
 #[test]
-fn sample_interval_is_system_wide_and_changes_running_sessions() {
+fn sample_interval_is_set_for_the_system_and_not_for_a_session() {
     again(5, || {
         let daemon = Daemon::start();
         let (mut controller, path) = (daemon.controller(), daemon.path("a.etl"));

@@ -118,7 +118,7 @@ fn is_full_queue_read() -> bool {
             }
         });
         wait_while_growing(&calls, CALLS);
-        // An answer that came only after the queue is read would come too late for the process.
+        // If this answer waited until the queue is read, the daemon would drop the process.
         assert!(matches!(root.request(Message::QueryAll { from: 0 }), Message::Sessions { .. }));
         let mut received = Vec::new();
         while received.len() < CALLS + 1

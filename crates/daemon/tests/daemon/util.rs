@@ -104,8 +104,8 @@ impl Daemon {
         Self::start_in(dir, |options| options.runtime.scope = Scope::System)
     }
 
-    pub(crate) fn has_left(&self) -> bool {
-        self.thread.has_left()
+    pub(crate) fn has_ended(&self) -> bool {
+        self.thread.has_ended()
     }
 
     /// Waits until the daemon exits by itself.
@@ -116,7 +116,7 @@ impl Daemon {
 
     /// Stops the daemon and returns its folder.
     pub(crate) fn stop(self) -> TempDir {
-        self.thread.ask_to_leave();
+        self.thread.request_stop();
         self.wait()
     }
 }

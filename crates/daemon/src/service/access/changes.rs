@@ -44,8 +44,8 @@ struct ChangeRequest {
     peer: Peer,
     object: Guid,
     change: AccessChange,
-    /// The object is a session with a generated GUID: its list lives no longer than the session, in
-    /// memory only.
+    /// The object is a session with a generated GUID: its list is in memory only, until the daemon
+    /// forgets the outcome of the session.
     is_temporary: bool,
 }
 
@@ -136,7 +136,8 @@ impl AccessControl {
         self.generated_guids.insert(guid);
     }
 
-    /// Removes a generated GUID, and its access list, when its session is no longer known.
+    /// Removes a generated GUID and its access list once neither the session nor its outcome is
+    /// kept.
     pub(in crate::service) fn forget_generated(&mut self, guid: Guid) {
         if self.generated_guids.remove(&guid) && self.rules.lists.has_list(guid) {
             self.rules.lists.set_list(guid, None);

@@ -27,7 +27,6 @@ pub(in crate::service) struct ConnectedClient {
     pub(in crate::service) uses_reserved_descriptor: bool,
     /// When the client last sent a message.
     pub(in crate::service) last_message: Instant,
-    /// The session that a consumer reads and its consumer number there.
     pub(in crate::service) consumer_state: ConsumerState,
 }
 

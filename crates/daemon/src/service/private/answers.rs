@@ -110,7 +110,7 @@ impl PrivateSessions {
     pub(in crate::service) fn remove_controller(&mut self, core: &mut Core, link: LinkId) {
         let is_requester =
             |pending: &UnansweredRequest| pending.reply_to.is_some_and(|reply_to| reply_to.link == link);
-        // A pending enable is dropped; a start or stop goes on without a reply.
+        // A pending enable is dropped; any other request goes on without a reply.
         self.pending.retain(|_, pending| {
             !(is_requester(pending) && matches!(pending.purpose, RequestPurpose::Enable))
         });

@@ -344,12 +344,12 @@ impl PrivateSessions {
                         format!("a private session enables at most {MAX_ENABLED_PROVIDERS} providers");
                     return Err(Refusal::new(Status::ERROR_NO_SYSTEM_RESOURCES, reason));
                 }
-                let before = private
+                let old_name = private
                     .enables
                     .remove(&provider)
                     .map(|enabled| enabled.name)
                     .filter(|_| given_name.is_empty());
-                let name = before.unwrap_or(given_name);
+                let name = old_name.unwrap_or(given_name);
                 is_by_name = provider.is_hash_of(&name);
                 private
                     .enables
@@ -359,7 +359,7 @@ impl PrivateSessions {
             EnableCode::CaptureState => {}
         }
         let name = private.config.name.clone();
-        let before: BTreeSet<LinkId> = private.members.keys().copied().collect();
+        let old_members: BTreeSet<LinkId> = private.members.keys().copied().collect();
         if is_by_name {
             self.join_by_name(core, registry, id, provider);
         }
@@ -371,7 +371,7 @@ impl PrivateSessions {
         for link in &links {
             let mut orders = Vec::new();
             // Processes that have just joined have been sent all GUIDs.
-            if before.contains(link) {
+            if old_members.contains(link) {
                 orders = self.take_orders_by_name(core, registry, *link, provider, &call);
             }
             // A GUID is disabled before its name enables it.

@@ -82,10 +82,10 @@ impl ProviderControl {
         let (mut params, scope) = filter::resolve_filters(&provider, params)?;
         params.property &= !EVENT_ENABLE_PROPERTY_PROVIDER_GROUP;
         let order = EnableOrder { session, code, params };
-        let targets = self.select_registrations(core, reply_to.link, target, &name, &order, scope)?;
+        let selected = self.select_registrations(core, reply_to.link, target, &name, &order, scope)?;
         let wait = (timeout_ms != 0).then(|| self.waits.next_id());
         let (mut waiting, mut failure) = (0, None);
-        for (link, numbers) in targets {
+        for (link, numbers) in selected {
             match self.send_to_process(core, link, &numbers, &order, wait) {
                 Ok(waits) => waiting += usize::from(waits),
                 Err(refusal) => failure = failure.or(Some(refusal)),
@@ -179,7 +179,7 @@ impl ProviderControl {
         session: u64,
         test: impl Fn(&ProviderProcess, &BTreeSet<u64>) -> bool,
     ) -> Vec<(LinkId, Vec<u32>)> {
-        let mut targets: Vec<(LinkId, Vec<u32>)> = Vec::new();
+        let mut reached: Vec<(LinkId, Vec<u32>)> = Vec::new();
         for (link, number) in self.registry.registrations_reached(target, session) {
             let Some(process) = self.registry.processes.get(&link) else { continue };
             if !process
@@ -189,12 +189,12 @@ impl ProviderControl {
             {
                 continue;
             }
-            match targets.last_mut() {
+            match reached.last_mut() {
                 Some((last, numbers)) if *last == link => numbers.push(number),
-                _ => targets.push((link, vec![number])),
+                _ => reached.push((link, vec![number])),
             }
         }
-        targets
+        reached
     }
 
     /// Sends an enable call to some registrations of one process; returns whether the wait now

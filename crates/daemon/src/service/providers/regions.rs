@@ -6,8 +6,8 @@
 //!               [Region + memory, wake]  Enable (order 0)  ─▶ Registered
 //!   SetTraits ─▶ for each session that enables the name or the group: the same, also with memory
 //!                that the process sent ─▶ Done
-//!   Enable of a classic registration by another session ─▶ that session has it from now on, the
-//!                                                          previous one is not informed
+//!   Enable of a classic registration by another session ─▶ that session has it from now on; the
+//!                                               process gets no Disable for the previous one
 //!   Unregister, Disable ─▶ last enabled one of the process?  CloseSession, Ack ─▶ detach
 //!   Failed (a registration, timeout) ─▶ enabled too late: counts as a loss of unknown size
 //!   Failed ─▶ logged, reported to the controller that waits; not enabled there until the next
@@ -79,8 +79,8 @@ impl ProviderControl {
             let reason = format!("process {pid}: {reason}; the request stays in effect");
             self.waits.set_failure(wait, Refusal::new(status, reason));
         }
-        // An order without a registration: the region's own failure was reported before, or the
-        // session is closed.
+        // If the failed order names no registration, the failure of the region was reported before,
+        // or the session is closed.
         if registration.is_some() || order == 0 {
             self.registry.clear_enabled(link, registration, session);
             self.close_unused_region(core, link, session);

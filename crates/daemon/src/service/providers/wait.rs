@@ -120,11 +120,10 @@ impl Waits {
 
     /// Returns the waits whose reply goes to a connection.
     pub(super) fn waits_replying_to(&self, link: LinkId) -> Vec<u64> {
-        self.matching(|wait| matches!(wait.purpose, WaitPurpose::Answer(reply_to) if reply_to.link == link))
-    }
-
-    fn matching(&self, test: impl Fn(&AcknowledgementWait) -> bool) -> Vec<u64> {
-        self.all.iter().filter(|(_, wait)| test(wait)).map(|(id, _)| *id).collect()
+        let replies_to_link = |wait: &AcknowledgementWait| {
+            matches!(wait.purpose, WaitPurpose::Answer(reply_to) if reply_to.link == link)
+        };
+        self.all.iter().filter(|(_, wait)| replies_to_link(wait)).map(|(id, _)| *id).collect()
     }
 
     pub(super) fn remove(&mut self, id: u64) -> Option<WaitPurpose> {

@@ -224,13 +224,13 @@ impl Service {
                     self.system_loggers.run_down(session);
                     continue;
                 }
-                let targets =
+                let reached =
                     self.providers.select_reached(EnableTarget::Provider(provider), session, |_, enabled| {
                         enabled.contains(&session)
                     });
                 let (code, params) = (EnableCode::CaptureState, EnableParams::default());
                 let order = EnableOrder { session, code, params };
-                for (link, numbers) in targets {
+                for (link, numbers) in reached {
                     // Enabled registrations already have a region.
                     let _ = self.providers.send_to_process(&mut self.core, link, &numbers, &order, None);
                 }

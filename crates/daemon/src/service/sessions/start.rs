@@ -1,4 +1,4 @@
-//! How a session starts, after all checks have passed.
+//! How a session starts on a separate thread, or is refused because of a limit.
 //!
 //! ```text
 //!   Start ─▶ checks, in the published order ─▶ Starting
@@ -165,7 +165,7 @@ impl SessionTable {
         turn.refuse(reply_to, refusal);
     }
 
-    /// Sets how many MB stay free on the system's own file system when sessions start.
+    /// Sets how many MB stay free on the file system of `/` when sessions start.
     pub(in crate::service) fn set_reserve_mb(&self, reserve: u32) {
         self.files.set_reserve(u64::from(reserve) << 20);
     }

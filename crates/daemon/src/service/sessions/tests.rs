@@ -20,7 +20,7 @@ fn entry(name: &str, guid: u128) -> SessionEntry {
 }
 
 #[test]
-fn guests_cannot_use_all_sessions_nor_one_guest_all_of_theirs() {
+fn guests_leave_sessions_to_root_and_one_guest_leaves_some_to_others() {
     let mut sessions = SessionTable::new(64, UNIX_EPOCH);
     let (root, guest) = (Claimant { uid: 0, is_guest: false }, |uid| Claimant { uid, is_guest: true });
     let mut start_all = |claimant: Claimant| {

@@ -81,7 +81,7 @@ fn unprivileged_daemon_has_only_groups_of_own_processes() {
     assert!(reason.starts_with("kernel events: DISK_IO") && reason.contains("CAP_PERFMON"), "{reason}");
 }
 
-/// Returns an access list that grants another user these rights.
+/// Returns an access list that grants the guest these rights.
 fn list_granting(rights: Rights) -> SecurityDescriptor {
     let mut list = SecurityDescriptor::built_in(OWN_UID, None);
     list.dacl.as_mut().unwrap().add(Ace::new(AceKind::Allow, Sid::user(GUEST_UID), rights));

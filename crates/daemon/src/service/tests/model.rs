@@ -186,8 +186,8 @@ impl Processes {
                     }
                 }
                 Message::CloseSession { order, session } => {
-                    let own = self.enabled.iter_mut().filter(|(key, _)| key.0 == link);
-                    own.for_each(|(_, enabled)| enabled.retain(|id, _| *id != session));
+                    let of_link = self.enabled.iter_mut().filter(|(key, _)| key.0 == link);
+                    of_link.for_each(|(_, enabled)| enabled.retain(|id, _| *id != session));
                     self.regions.get_mut(&link).unwrap().retain(|id| *id != session);
                     service.handle(
                         link,
@@ -328,14 +328,14 @@ impl Simulation {
             [0, 1, 6, 0xF0_0000_0001][usize::try_from(self.random.below(4)).unwrap()],
             self.random.below(4),
         );
-        let own = Filter { kind: EVENT_FILTER_TYPE_PID, data: std::process::id().to_le_bytes().to_vec() };
+        let own_pid = Filter { kind: EVENT_FILTER_TYPE_PID, data: std::process::id().to_le_bytes().to_vec() };
         let params = EnableParams {
             level: values.0,
             match_any: values.1,
             match_all: values.2,
             property: if is_group { EVENT_ENABLE_PROPERTY_PROVIDER_GROUP } else { 0 },
             source: Guid::NULL,
-            filters: if is_own_only { vec![own] } else { vec![] },
+            filters: if is_own_only { vec![own_pid] } else { vec![] },
         };
         let (session_ref, params) = (SessionRef::Id(session), Box::new(params));
         send(
@@ -394,8 +394,8 @@ impl Simulation {
         }
         for (link, regions) in &self.processes.regions {
             let is_used = |session: &u64| {
-                let mut own = self.processes.enabled.iter().filter(|(key, _)| key.0 == *link);
-                own.any(|(_, enabled)| enabled.contains_key(session))
+                let mut of_link = self.processes.enabled.iter().filter(|(key, _)| key.0 == *link);
+                of_link.any(|(_, enabled)| enabled.contains_key(session))
             };
             assert!(regions.iter().all(is_used), "{context}: a region that no registration uses");
         }

@@ -116,7 +116,7 @@ fn requests_that_name_a_file(name: &str) -> [Message; 2] {
     [control_session(name, Control::Update(update)), control_session(name, Control::Flush { log_file })]
 }
 
-const ALL: Rights = Rights(Rights::TRACELOG_CREATE_ONDISK.0 | Rights::TRACELOG_GUID_ENABLE.0);
+const RUN_AND_ENABLE: Rights = Rights(Rights::TRACELOG_CREATE_ONDISK.0 | Rights::TRACELOG_GUID_ENABLE.0);
 
 #[test]
 fn start_needs_the_right_to_run_a_session_of_the_provider() {
@@ -139,7 +139,7 @@ fn start_needs_the_right_to_run_a_session_of_the_provider() {
 
 #[test]
 fn requests_of_other_guests_reach_no_process_of_the_session() {
-    let mut service = service_with_guests(ALL);
+    let mut service = service_with_guests(RUN_AND_ENABLE);
     send(&mut service, ANN_CONTROLLER, start_private("a"));
     answer_orders(&mut service);
     take_sent(&mut service);
@@ -170,7 +170,7 @@ fn requests_of_other_guests_reach_no_process_of_the_session() {
 
 #[test]
 fn enables_of_a_private_session_are_listed_for_its_controllers_only() {
-    let mut service = service_with_guests(ALL);
+    let mut service = service_with_guests(RUN_AND_ENABLE);
     send(&mut service, ANN_CONTROLLER, start_private("a"));
     answer_orders(&mut service);
     send(&mut service, ANN_CONTROLLER, enable_provider("a", EnableCode::Enable));
@@ -192,7 +192,7 @@ fn enables_of_a_private_session_are_listed_for_its_controllers_only() {
 
 #[test]
 fn daemon_user_may_control_but_not_name_a_file_and_root_may_do_both() {
-    let mut service = service_with_guests(ALL);
+    let mut service = service_with_guests(RUN_AND_ENABLE);
     send(&mut service, ANN_CONTROLLER, start_private("a"));
     answer_orders(&mut service);
     take_sent(&mut service);
@@ -221,7 +221,7 @@ fn enable_also_needs_the_right_to_the_provider() {
 
 #[test]
 fn daemon_that_shuts_down_forwards_no_request() {
-    let mut service = service_with_guests(ALL);
+    let mut service = service_with_guests(RUN_AND_ENABLE);
     send(&mut service, ANN_CONTROLLER, start_private("a"));
     answer_orders(&mut service);
     service.shut_down(service.now());
@@ -246,7 +246,7 @@ fn start_real_time(name: &str, guid: u128) -> Message {
 
 #[test]
 fn session_names_are_unique_even_while_starting() {
-    let mut service = service_with_guests(ALL);
+    let mut service = service_with_guests(RUN_AND_ENABLE);
     // Its notice is not delivered, so the session keeps starting.
     send(&mut service, OWN_CONTROLLER, start_real_time("Starting", 7));
     for name in ["STARTING", "00000000-0000-0000-0000-000000000007"] {
@@ -263,7 +263,7 @@ fn session_names_are_unique_even_while_starting() {
 
 #[test]
 fn guid_finds_the_only_private_session_of_a_provider() {
-    let mut service = service_with_guests(ALL);
+    let mut service = service_with_guests(RUN_AND_ENABLE);
     let find_by_guid = |service: &mut Service| {
         send(service, ROOT_CONTROLLER, control_session(&PROVIDER.to_string(), Control::Query));
         let found = !answer_orders(service).is_empty();
@@ -285,7 +285,7 @@ fn guid_finds_the_only_private_session_of_a_provider() {
 
 #[test]
 fn logger_ids_of_private_sessions_are_unique() {
-    let mut service = service_with_guests(ALL);
+    let mut service = service_with_guests(RUN_AND_ENABLE);
     for n in 0..4 {
         send(&mut service, OWN_CONTROLLER, start_real_time(&format!("s{n}"), 100 + n));
     }
@@ -347,8 +347,8 @@ fn take_reported_counts(service: &mut Service) -> Vec<(u64, u32)> {
 }
 
 #[test]
-fn session_of_root_does_not_wait_for_processes_of_others_but_counts_them() {
-    let mut service = service_with_guests(ALL);
+fn session_of_root_waits_a_second_for_processes_of_others_and_counts_them() {
+    let mut service = service_with_guests(RUN_AND_ENABLE);
     send(&mut service, ROOT_CONTROLLER, start_private("r"));
     let orders = take_orders(&mut service);
     let session = orders[0].2;
@@ -372,7 +372,7 @@ fn session_of_root_does_not_wait_for_processes_of_others_but_counts_them() {
 
 #[test]
 fn process_that_does_not_answer_times_out() {
-    let mut service = service_with_guests(ALL);
+    let mut service = service_with_guests(RUN_AND_ENABLE);
     send(&mut service, ANN_CONTROLLER, start_private("a"));
     let orders = take_orders(&mut service);
     let [(ANN_PROCESS, order, session)] = orders[..] else { panic!("{orders:?}") };
@@ -401,7 +401,7 @@ fn process_that_does_not_answer_times_out() {
         ANN_CONTROLLER,
         Message::EnableProvider { session: named, provider, code, params, name, timeout_ms },
     );
-    let is_enable = |effect: &LinkEffect, own_order: bool| matches!(effect, LinkEffect::Send { message: Message::PrivateEnable { order, .. }, .. } if (*order != 0) == own_order);
+    let is_enable = |effect: &LinkEffect, is_awaited: bool| matches!(effect, LinkEffect::Send { message: Message::PrivateEnable { order, .. }, .. } if (*order != 0) == is_awaited);
     assert!(service.take_effects().iter().any(|effect| is_enable(effect, true)));
     service.tick(service.now() + Duration::from_millis(50));
     assert_eq!(take_sent(&mut service), ["2 refused ERROR_TIMEOUT"], "the enable stays in effect");
@@ -425,7 +425,7 @@ fn process_that_does_not_answer_times_out() {
 
 #[test]
 fn process_that_refuses_to_run_a_session_is_counted() {
-    let mut service = service_with_guests(ALL);
+    let mut service = service_with_guests(RUN_AND_ENABLE);
     send(&mut service, ROOT_CONTROLLER, start_private("r"));
     let orders = take_orders(&mut service);
     for ((link, order, session), status) in orders.into_iter().zip([0, Status::ERROR_NO_SYSTEM_RESOURCES.0]) {
@@ -436,7 +436,7 @@ fn process_that_refuses_to_run_a_session_is_counted() {
 
 #[test]
 fn processes_of_others_named_by_filters_get_five_seconds() {
-    let mut service = service_with_guests(ALL);
+    let mut service = service_with_guests(RUN_AND_ENABLE);
     // A process of Ann's that really exists on the system.
     let (pid, link) = (std::process::id(), 12);
     service.add_connection(
@@ -465,7 +465,7 @@ fn processes_of_others_named_by_filters_get_five_seconds() {
 
 #[test]
 fn requests_of_one_guest_are_bounded_and_a_refused_stop_stops_nothing() {
-    let mut service = service_with_guests(ALL);
+    let mut service = service_with_guests(RUN_AND_ENABLE);
     send(&mut service, ANN_CONTROLLER, start_private("a"));
     send(&mut service, BOB_CONTROLLER, start_private("b"));
     answer_orders(&mut service);
@@ -551,7 +551,7 @@ fn take_orders_about_app(service: &mut Service) -> Vec<String> {
 
 #[test]
 fn enable_by_name_reaches_processes_that_chose_another_guid() {
-    let mut service = service_with_guests(ALL);
+    let mut service = service_with_guests(RUN_AND_ENABLE);
     register_app(&mut service, 20, 7, true);
     send(&mut service, ROOT_CONTROLLER, start_private_of_app("a"));
     send(&mut service, ROOT_CONTROLLER, enable_app_by_name("a", EnableCode::Enable, ""));
@@ -593,7 +593,7 @@ fn enable_by_name_reaches_processes_that_chose_another_guid() {
 
 #[test]
 fn enable_by_guid_takes_precedence_over_enable_by_name() {
-    let mut service = service_with_guests(ALL);
+    let mut service = service_with_guests(RUN_AND_ENABLE);
     register_app(&mut service, 20, 7, true);
     send(&mut service, ROOT_CONTROLLER, start_private_of_app("a"));
     send(&mut service, ROOT_CONTROLLER, enable_app_by_name("a", EnableCode::Enable, APP));
@@ -620,14 +620,14 @@ fn enable_by_guid_takes_precedence_over_enable_by_name() {
 #[test]
 fn enable_by_name_reaches_only_guids_that_the_starter_may_enable() {
     let allow = |service: &mut Service, object| {
-        let (sid, rights) = (Sid::user(ANN_UID).to_bytes(), (ALL | Rights::WMIGUID_QUERY).0);
+        let (sid, rights) = (Sid::user(ANN_UID).to_bytes(), (RUN_AND_ENABLE | Rights::WMIGUID_QUERY).0);
         send(
             service,
             OWN_CONTROLLER,
             Message::SetAccess { object, operation: SecurityOperation::ADD_DACL.0, sid, rights, allow: true },
         );
     };
-    let mut service = service_with_guests(ALL);
+    let mut service = service_with_guests(RUN_AND_ENABLE);
     allow(&mut service, Guid::from_provider_name(APP));
     register_app(&mut service, 20, 7, true);
     send(&mut service, ANN_CONTROLLER, start_private_of_app("a"));
@@ -644,7 +644,7 @@ fn enable_by_name_reaches_only_guids_that_the_starter_may_enable() {
 
 #[test]
 fn disable_of_a_name_reaches_a_guid_whose_registration_is_gone() {
-    let mut service = service_with_guests(ALL);
+    let mut service = service_with_guests(RUN_AND_ENABLE);
     register_app(&mut service, 20, 7, true);
     send(&mut service, ROOT_CONTROLLER, start_private_of_app("a"));
     send(&mut service, ROOT_CONTROLLER, enable_app_by_name("a", EnableCode::Enable, APP));
@@ -664,7 +664,7 @@ fn register_app_again(service: &mut Service, link: LinkId, registration: u32, gu
 
 #[test]
 fn caller_waits_until_a_disabled_guid_is_enabled_by_its_name() {
-    let mut service = service_with_guests(ALL);
+    let mut service = service_with_guests(RUN_AND_ENABLE);
     register_app(&mut service, 20, 7, true);
     send(&mut service, ROOT_CONTROLLER, start_private_of_app("a"));
     send(&mut service, ROOT_CONTROLLER, enable_app_by_name("a", EnableCode::Enable, APP));
@@ -705,7 +705,7 @@ fn caller_waits_until_a_disabled_guid_is_enabled_by_its_name() {
 
 #[test]
 fn guids_enabled_by_name_in_one_process_are_limited() {
-    let mut service = service_with_guests(ALL);
+    let mut service = service_with_guests(RUN_AND_ENABLE);
     register_app(&mut service, 20, 0x100, true);
     send(&mut service, ROOT_CONTROLLER, start_private_of_app("a"));
     for number in 2..=70 {
@@ -728,8 +728,8 @@ fn guids_enabled_by_name_in_one_process_are_limited() {
 }
 
 #[test]
-fn name_that_is_set_later_reports_modules_to_private_sessions() {
-    let mut service = service_with_guests(ALL);
+fn process_that_sets_a_name_later_is_asked_for_its_modules() {
+    let mut service = service_with_guests(RUN_AND_ENABLE);
     register_app(&mut service, 20, 7, true);
     send(&mut service, ROOT_CONTROLLER, start_private_of_app("a"));
     send(&mut service, ROOT_CONTROLLER, enable_app_by_name("a", EnableCode::Enable, APP));
@@ -759,7 +759,7 @@ fn name_that_is_set_later_reports_modules_to_private_sessions() {
 #[test]
 fn guid_with_two_names_stays_enabled_until_both_are_disabled() {
     const OTHER: &str = "Other.App";
-    let mut service = service_with_guests(ALL);
+    let mut service = service_with_guests(RUN_AND_ENABLE);
     register_app(&mut service, 20, 7, true);
     let traits = TraitsBuilder::new(OTHER).finish().unwrap().to_vec();
     let provider = Guid::from_u128(7);

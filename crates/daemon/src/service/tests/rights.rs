@@ -1,4 +1,5 @@
-//! Rights that a process gains or loses while it is connected.
+//! The rights to profile the system and to enable providers by name, which may change while a
+//! client is connected.
 
 use std::sync::mpsc::{Receiver, Sender, channel};
 
