@@ -52,7 +52,7 @@ impl Activity {
         }
     }
 
-    /// Returns the priority of the thread that runs on a processor; 0 if it is unknown.
+    /// Returns the priority of a thread if the processor last switched to it, otherwise 0.
     pub(crate) fn running_priority(&self, cpu: u16, thread: u32) -> u8 {
         let running = self.cpus.get(usize::from(cpu)).and_then(|cpu| cpu.running);
         running.filter(|(running, _)| *running == thread).map_or(0, |(_, priority)| priority)

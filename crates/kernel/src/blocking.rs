@@ -12,7 +12,7 @@
 //! A poll of a capture has a budget for such waits ([`begin_poll`], [`end_poll`]).
 //!
 //! - P1 No caller waits longer than its timeout.
-//! - P2 Nothing waits for a blocked worker. It becomes available again when its work returns.
+//! - P2 After the timeout nothing waits for the worker. It becomes idle again when its work returns.
 //! - P3 There are at most [`MAX_WORKERS`] workers. When all are blocked, nothing more is read, and
 //!   calls return at once.
 //! - P4 The answer of a late worker is dropped.
@@ -33,7 +33,7 @@ use std::time::{Duration, Instant};
 pub(crate) const READ_TIMEOUT: Duration = Duration::from_millis(250);
 /// The budget for all waits in one poll.
 const POLL_BUDGET: Duration = Duration::from_millis(500);
-/// A wait up to this time does not reduce the budget.
+/// The part of each answered wait that does not reduce the budget. No shorter wait is begun.
 const FREE_WAIT: Duration = Duration::from_millis(1);
 /// The largest number of workers, including blocked ones.
 const MAX_WORKERS: usize = 16;
@@ -112,7 +112,8 @@ pub(crate) fn charge_budget(duration: Duration, process: Option<u32>, is_timeout
     });
 }
 
-/// Runs `work` on a worker thread and returns its result, or `None` on a timeout.
+/// Runs `work` on a worker thread and returns its result, or `None` if it timed out, panicked or
+/// was not started (P3, P5).
 pub(crate) fn run_with_timeout<T: Send + 'static>(
     timeout: Duration,
     work: impl FnOnce() -> T + Send + 'static,

@@ -139,8 +139,8 @@ impl Families {
         context.activity.clear();
     }
 
-    /// Writes the rundown of the machine, processes, threads, images, open files and intervals, and
-    /// the event that ends it.
+    /// Writes the rundown of the machine, processes, threads, images, open files and sampling
+    /// intervals, and the event that ends it.
     pub(crate) fn run_down(&mut self, when: Rundown, out: &mut Out<'_>) {
         let (families, context) = self.split_context();
         for family in families {

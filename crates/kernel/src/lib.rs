@@ -8,7 +8,7 @@
 //!                                                               time order
 //!                                                                  │
 //!   /proc, connector ──▶ Tasks: processes and threads ◀──────── family/…: one handler for
-//!                                                               each tracepoint
+//!                                                               each perf event
 //!                                                                  │ Out
 //!   session ◀── queues of finished records, one per processor ◀────┘
 //!               (each event followed by its stacks)

@@ -81,7 +81,7 @@ impl EventFamily for ProfileFamily {
         ROWS
     }
 
-    /// Writes the start or the end of all sources.
+    /// Writes the start or the end of all sources; at the start also the names of the counters.
     fn run_down(&mut self, when: Rundown, context: &mut Context, out: &mut Out<'_>) {
         let hook = match when {
             Rundown::Start => {

@@ -326,7 +326,7 @@ mod tests {
         assert_eq!(
             ProgramFile::default().find_layout(0x1000, 0x1000, 0x2000).base,
             0x1000,
-            "below address 0"
+            "the base would be below address 0"
         );
         for (address, offset, length) in [(u64::MAX, 0, u64::MAX), (0, u64::MAX, 1), (1 << 63, 0, 1 << 63)] {
             let segments = vec![Segment { address, offset, length, is_code: true }];

@@ -1,12 +1,11 @@
-//! Images of each process: for unloads, which Linux does not report one by one, and to find the
-//! image at an address.
+//! Images of each process, kept for their unloads, which Linux does not report one by one.
 //!
 //! ```text
 //!   process ──▶ number of threads, time of the last reading, images sorted by code address
 //! ```
 //!
-//! 1. A mapping of a file that already has an image there adds nothing new. A mapping that overlaps
-//!    the code of another image has replaced that image.
+//! 1. A mapping of a file that already has an image there extends the image. A mapping that
+//!    overlaps the code of another image has replaced that image.
 //! 2. The memory of the table is bounded. An image beyond the bound is written when it is loaded,
 //!    and then only counted: its load in a forked child and its unload are not written, and are
 //!    counted as lost.
@@ -183,7 +182,7 @@ impl ImageTable {
         images
     }
 
-    /// Removes and returns all images of a process that goes on running.
+    /// Removes and returns all images of a process, which stays in the table.
     pub(crate) fn take_images(&mut self, pid: u32) -> Vec<LoadedImage> {
         let (images, omitted) = self.take_images_and_omissions(pid);
         self.lost = self.lost.saturating_add(omitted);
