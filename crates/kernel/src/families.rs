@@ -106,7 +106,7 @@ const RUNDOWN_GROUPS: [&[Group]; 3] = [process::GROUPS, &[Group::IMAGE_LOAD], fi
 
 impl Families {
     /// Creates the families of a capture. Must run before its rings are opened: a task that started
-    /// earlier appears in no ring.
+    /// before this call counts as one without a start record.
     pub(crate) fn new(settings: &CaptureSettings) -> Self {
         let context = Context { groups: settings.groups, settings: settings.clone(), ..Context::default() };
         let mut families = Self { context, ..Self::default() };
@@ -187,7 +187,7 @@ impl Families {
         }
     }
 
-    /// Begins a poll: reads the sources other than the rings, whose contents would be gone later.
+    /// Begins a poll: receives exit statuses and the arguments of execs, and prepares all families.
     pub(crate) fn begin_poll(&mut self) {
         self.context.tasks.poll(self.context.groups.has_any(process::EXEC_GROUPS));
         let (families, context) = self.split_context();
