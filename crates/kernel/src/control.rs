@@ -1,7 +1,7 @@
 //! The handle that changes a running capture.
 //!
 //! ```text
-//!   CaptureSettings ──▶ CaptureControl ──▶ OpenEvents: the open perf events ◀── Capture, at each poll
+//!   CaptureSettings ──▶ CaptureControl ──▶ OpenEvents: perf events ◀── Capture, at each poll
 //! ```
 //!
 //! 1. The control and the capture share the table of open events under a lock. A poll holds the

@@ -100,8 +100,8 @@ pub(crate) fn read_symbols(groups: Groups) {
     }
 }
 
-/// Groups that begin with a rundown. A process, image or file of the rundown may have ended before
-/// the groups were enabled, and its end is written too.
+/// Groups that begin with a rundown. It precedes the unread records, so a process, image or file in
+/// it may have ended before the groups were enabled: its end is written too.
 const RUNDOWN_GROUPS: [&[Group]; 3] = [process::GROUPS, &[Group::IMAGE_LOAD], file::NAME_GROUPS];
 
 impl Families {

@@ -127,7 +127,7 @@ impl RingMerger<'_> {
             let id = record::event_id(record);
             if let Some(route) = self.open_events.routes.get(&id) {
                 // The old and the new event are open together for a moment. From the first record
-                // of the new event on, only the new event counts (C4).
+                // of the new event on, only the new event counts (C4 of `capture`).
                 self.replaced.extend(route.replaces.filter(|old| !self.replaced.contains(old)));
                 if !self.replaced.contains(&id) {
                     dispatch_sample(route, record, cpu, self.families, out);
