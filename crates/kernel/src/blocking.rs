@@ -113,7 +113,7 @@ pub(crate) fn charge_budget(duration: Duration, process: Option<u32>, is_abandon
 }
 
 /// Runs `work` on a worker thread and returns its result, or `None` if it timed out, panicked or
-/// was not started (P3, P5).
+/// was not started (P3, P5, P6).
 pub(crate) fn run_with_timeout<T: Send + 'static>(
     timeout: Duration,
     work: impl FnOnce() -> T + Send + 'static,

@@ -57,6 +57,7 @@ pub(crate) struct Tasks {
     connector: Option<Connector>,
     execs: Option<Execs>,
     clock: BootClock,
+    /// A hash of the boot id, for process keys.
     boot: u16,
     /// Whether this process has `CAP_SYS_PTRACE` and reads everything in `/proc`.
     can_trace: bool,
@@ -74,8 +75,10 @@ pub(crate) struct Tasks {
 #[derive(Clone, Debug)]
 pub(crate) struct LiveProcess {
     pub(crate) start_ticks: u64,
+    /// The `UniqueProcessKey` of process events.
     pub(crate) key: u64,
     pub(crate) parent: u32,
+    /// The audit session of the login.
     pub(crate) session: u32,
     pub(crate) user: Option<u32>,
     /// The id in the innermost PID namespace.

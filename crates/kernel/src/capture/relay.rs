@@ -10,9 +10,8 @@
 //!    the thread only copies records.
 //! 2. A poll takes the queue and then empties the ring, so it sees all earlier records.
 //! 3. The queue of a ring is bounded; its bound (`CaptureSettings::backlog_bytes`) must not be
-//!    smaller than the ring. Records that do not fit into
-//!    the queue stay in the ring until the next poll; the kernel counts those that do not fit
-//!    into the ring.
+//!    smaller than the ring. Records that do not fit into the queue stay in the ring until the
+//!    next poll; the kernel counts those that do not fit into the ring.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
