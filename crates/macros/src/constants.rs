@@ -8,7 +8,6 @@ use quote::quote_spanned;
 
 /// A type whose constants options accept by name.
 pub(crate) struct NamedConstants {
-    /// The name of the type.
     pub(crate) type_name: &'static str,
     /// The constants that can be given without the type.
     names: &'static [&'static str],

@@ -31,7 +31,6 @@ enum PayloadPiece {
 /// The values of all fields that have data.
 #[derive(Default)]
 struct FieldValues {
-    /// The value expressions.
     expressions: Vec<TokenStream>,
     /// The variables that hold the values.
     names: Vec<Ident>,

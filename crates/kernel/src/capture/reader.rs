@@ -116,7 +116,6 @@ impl RingMerger<'_> {
         Some(route.map_or(0, |route| record::sample_time(record, route.parts)))
     }
 
-    /// Handles the next record of a ring.
     pub(super) fn handle_next_record(&mut self, ring_index: usize, time: u64, out: &mut Out<'_>) {
         let Some(ring) = self.rings.get_mut(ring_index) else { return };
         let cpu = ring.cpu();

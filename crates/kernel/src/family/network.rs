@@ -39,7 +39,6 @@ use crate::groups::Group;
 use crate::out::{Out, PayloadPosition};
 use crate::spec::SampleEvent;
 
-/// The network family.
 #[derive(Debug, Default)]
 pub(crate) struct NetworkFamily {
     sockets: Sockets,

@@ -175,7 +175,6 @@ fn write_collection(hook: u16, source: &Counter, out: &mut Out<'_>) {
     out.write_system(hook, COLLECTION_LAYOUT.version(), TaskIds::default(), payload);
 }
 
-/// Writes the new interval of a source.
 fn write_interval_change(source: &Counter, old: u32, out: &mut Out<'_>) {
     let mut payload = out.new_payload();
     put_kernel_event!(&mut payload, INTERVAL_LAYOUT, {

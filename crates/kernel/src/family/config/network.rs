@@ -31,7 +31,6 @@ const TABLE_SIZE_NOT_SET: u32 = u32::MAX;
 pub(super) const SETTINGS_LAYOUT: PayloadLayout = PayloadLayout::new(hook::CONFIG_NETWORK, 2);
 const INTERFACE_LAYOUT: PayloadLayout = PayloadLayout::new(hook::CONFIG_NIC, 2);
 
-/// An address of an interface.
 #[derive(Debug)]
 struct InterfaceAddress {
     interface: u32,

@@ -105,7 +105,6 @@ fn sum_memory_bytes(images: &[LoadedImage]) -> usize {
     images.iter().fold(0, |sum, image| sum.saturating_add(image.memory_bytes()))
 }
 
-/// The images of one process.
 #[derive(Debug)]
 pub(crate) struct ProcessImages {
     /// Number of threads of the process.
@@ -117,7 +116,6 @@ pub(crate) struct ProcessImages {
     omitted: u64,
 }
 
-/// Images of all processes.
 #[derive(Debug, Default)]
 pub(crate) struct ImageTable {
     processes: BTreeMap<u32, ProcessImages>,

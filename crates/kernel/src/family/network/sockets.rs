@@ -136,7 +136,6 @@ impl Sockets {
         socket
     }
 
-    /// Marks a connection as closed.
     pub(super) fn close(&mut self, sk: u64, endpoints: Endpoints) -> Socket {
         let mut socket = self.update_endpoints(sk, endpoints);
         socket.is_closed = true;
