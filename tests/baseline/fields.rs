@@ -157,8 +157,8 @@ pub(super) fn find_our_values(
     }
 }
 
-/// Returns whether a value is what TraceEvent prints for a field that an event lacks. Where bytes
-/// are left over, a number may be one of them.
+/// Returns whether a value is what TraceEvent prints for a field that an event lacks. A number does
+/// not count where our schema leaves bytes over: it may come from them.
 pub(super) fn is_default(theirs: &str, ours: &DecodedEvent) -> bool {
     theirs.is_empty() || (matches!(theirs, "0" | "-1" | "Unknown") && ours.undecoded_bytes().is_empty())
 }
@@ -233,8 +233,8 @@ fn civil_date(mut days: i64) -> (i64, i64, i64) {
     (year, month, days + 1)
 }
 
-/// Replaces the NT path in a name by a drive letter; a name without a volume is on the system
-/// drive.
+/// Replaces the NT path in a name by a drive letter; a name that begins with `\Windows\` is on
+/// drive C.
 fn with_drive_letter(name: &str, trace: &DecodedTrace) -> Value {
     let is_prefix =
         |path: &str| name.get(..path.len()).is_some_and(|prefix| prefix.eq_ignore_ascii_case(path));

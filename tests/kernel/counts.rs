@@ -79,7 +79,7 @@ fn event_counts_of_each_kind_and_thread_match_perf() {
     });
 }
 
-/// Returns the differences by thread. Fails if weir recorded fewer events than the workload causes.
+/// Returns the differences by thread. Fails if weir's totals do not match what the workload does.
 #[track_caller]
 fn compare_threads(
     samples: &[Sample],

@@ -9,7 +9,6 @@ use serde_json::Value;
 
 use crate::util::weir;
 
-/// An event of a dump.
 #[derive(Debug)]
 pub(crate) struct Event {
     pub(crate) name: String,
@@ -38,7 +37,6 @@ pub(crate) fn parse_number(value: &Value) -> Option<u64> {
     value.as_u64().or_else(|| u64::from_str_radix(value.as_str()?.strip_prefix("0x")?, 16).ok())
 }
 
-/// The events of a file.
 #[derive(Debug)]
 pub(crate) struct Trace {
     pub(crate) events: Vec<Event>,

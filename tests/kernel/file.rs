@@ -6,7 +6,7 @@ use crate::again::again;
 use crate::dumped::{Event, Trace};
 use crate::stage::Measurement;
 
-/// The first events of these names come in this order: processes and threads before their activity.
+/// The first events of these names come in this order: the rundown before samples.
 const FIRST_EVENTS: [&str; 6] = [
     "EventTrace/Header",
     "EventTrace/Extension",

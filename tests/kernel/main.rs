@@ -11,8 +11,8 @@
 //! 1. The whole machine is recorded, including other programs: a test counts only the events of its
 //!    own workload.
 //! 2. One measurement runs at a time: they would disturb each other, and the machine is small.
-//! 3. A measurement that other load can spoil (lost events) is repeated a few times.
-//!    No test depends on elapsed time.
+//! 3. A measurement that other load can spoil (lost events) is repeated a few times, and `again`
+//!    repeats a whole test that failed. No test depends on elapsed time.
 //! 4. Tests that need kernel events, perf or a C compiler are skipped where these are missing.
 
 #[path = "../support/again.rs"]

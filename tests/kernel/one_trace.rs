@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::again::again;
-use crate::dumped::{Event, Trace};
+use crate::dumped::Trace;
 use crate::stage::{MAX_ATTEMPTS, Measurement};
 use crate::util::weir_command;
 
@@ -58,7 +58,7 @@ fn events_between_switches(trace: &Trace) -> usize {
             without_switch.remove(&old);
             processors.insert(old, None);
             processors.insert(new, Some(event.cpu));
-        } else if is_shop_event(event) {
+        } else if event.provider == SHOP {
             count += 1;
             let thread = event.tid.cast_unsigned();
             if processors.get(&thread) == Some(&Some(event.cpu)) {
@@ -70,8 +70,4 @@ fn events_between_switches(trace: &Trace) -> usize {
     }
     assert_eq!(count, EVENT_COUNT, "each coffee order writes three events");
     between
-}
-
-fn is_shop_event(event: &Event) -> bool {
-    event.provider == SHOP
 }

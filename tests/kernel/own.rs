@@ -201,7 +201,7 @@ fn ordinary_user_unwinds_without_losing_kernel_events() {
 }
 
 #[test]
-fn smaller_stack_copies_are_announced_with_their_reason() {
+fn limited_stack_copies_are_announced_with_the_command_that_lifts_the_limit() {
     let _lock = crate::stage::lock_measurements();
     let user = User::new();
     let mut limited = user.command("/bin/sh".as_ref());

@@ -24,7 +24,7 @@ pub(crate) struct Sample {
 }
 
 impl Sample {
-    /// Returns the text after `name=` or `name = `, up to the next space.
+    /// Returns the text after `name=` or `name = `, up to the next space or comma.
     pub(crate) fn text(&self, name: &str) -> Option<&str> {
         let after_name = self.text.split_once(&format!(" {name}="));
         let value = after_name.or_else(|| self.text.split_once(&format!(" {name} = ")))?.1;

@@ -45,7 +45,7 @@ fn running_programs_are_resolved() {
 }
 
 #[test]
-fn first_events_have_distinct_times() {
+fn switches_to_a_thread_have_distinct_times() {
     again(5, || {
         let Some(measurement) = Measurement::start() else { return };
         // Sleeps and wakes continuously, from before the session to its end.

@@ -17,7 +17,8 @@ const USER_SPACE_END: u64 = 1 << 47;
 type EventKey = (u64, u64, &'static str);
 type Stacks = BTreeMap<EventKey, Vec<Vec<u64>>>;
 
-/// Returns the kernel's limit of frames in a stack.
+/// Returns the largest number of frames in a stack of weir: the kernel's limit, or 192 if that is
+/// smaller.
 fn max_stack_frames() -> String {
     let limit = std::fs::read_to_string("/proc/sys/kernel/perf_event_max_stack").unwrap_or_default();
     limit.trim().parse().map_or(127, |limit: u64| limit.min(192)).to_string()
@@ -115,14 +116,14 @@ fn compare_stacks(by_perf: &Stacks, by_weir: &Stacks) {
     let mut kinds: BTreeMap<&str, (usize, usize)> = BTreeMap::new();
     let mut first_difference = None;
     for (key, stacks) in by_perf {
-        for (at, (perf, weir)) in stacks.iter().zip(&by_weir[key]).enumerate() {
+        for (index, (perf, weir)) in stacks.iter().zip(&by_weir[key]).enumerate() {
             let (all, same) = kinds.entry(key.2).or_default();
             *all += 1;
             if perf == weir {
                 *same += 1;
             } else {
                 first_difference
-                    .get_or_insert_with(|| format!("{key:?} {at}: perf {perf:x?}, weir {weir:x?}"));
+                    .get_or_insert_with(|| format!("{key:?} {index}: perf {perf:x?}, weir {weir:x?}"));
             }
         }
     }

@@ -49,7 +49,7 @@ fn hot_function_is_reported_with_its_share_and_callers() {
     });
 }
 
-/// Fails unless most stacks of the program have the hot function four calls below `main`.
+/// Fails unless nine of ten stacks with `spin` show all of its callers up to `main`.
 #[track_caller]
 fn check_known_depth(recording: &Recording) {
     let pid = recording.output.number("pid").to_string();
@@ -149,7 +149,7 @@ fn forks_and_bytes_are_counted_exactly() {
             // journal.
             written == 0 || written >= recording.output.number("written")
         });
-        assert!(is_complete, "the report lacks some of the written bytes");
+        assert!(is_complete, "the trace lacks some of the written bytes");
     });
 }
 

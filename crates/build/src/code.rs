@@ -60,8 +60,8 @@ pub(crate) fn sanitize_comment(text: &str) -> String {
     out.trim().to_owned()
 }
 
-/// Returns a string literal for a text; `escape` encodes characters that are not the same in C and
-/// Rust.
+/// Returns a string literal for a text; `escape` encodes quotation marks, backslashes, `?`, and
+/// all characters that are not printable ASCII.
 pub(crate) fn quote_literal(text: &str, escape: impl Fn(u32) -> String) -> String {
     let mut out = String::from("\"");
     for c in text.chars() {

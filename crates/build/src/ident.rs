@@ -1,13 +1,13 @@
 //! Identifiers from arbitrary names.
 //!
-//! | Name | C macro or constant | Rust constant | Rust function or argument | Rust type |
+//! | Name | C name | Constant | Rust function or argument | Rust type |
 //! |---|---|---|---|---|
-//! | `ut:LowVolume` | `LOW_VOLUME` after a prefix | `LOW_VOLUME` | `low_volume` | `LowVolume` |
+//! | `ut:LowVolume` | `LowVolume` | `LOW_VOLUME` | `low_volume` | `LowVolume` |
 //! | `Microsoft-Quic` | `Microsoft_Quic` | `MICROSOFT_QUIC` | `microsoft_quic` | `MicrosoftQuic` |
 //! | `1st type` | `_1st_type` | `_1ST_TYPE` | `_1st_type` | `_1stType` |
 //!
-//! Keywords of C, C++ and Rust get an underscore after them, and a name that is already used in its
-//! scope gets a number.
+//! Constants have this form in both languages, in C after a prefix. Keywords of C, C++ and Rust get
+//! an underscore after them, and a name that is already used in its scope gets a number.
 
 use std::borrow::Cow;
 use std::collections::HashMap;

@@ -124,8 +124,8 @@ pub(crate) fn field_form(field: &Field) -> Option<ValueForm> {
     }
 }
 
-/// Returns the field whose size is the value of a counting field, so that programs do not pass this
-/// value: the first array that the field at `index` counts, or the first value whose length it is.
+/// Returns the first field whose count or length is the value of the field at `index`, so that
+/// programs do not pass this value. `first`: the index of the first of `fields`.
 pub(crate) fn find_measured_field(fields: &[Field], first: usize, index: usize) -> Option<usize> {
     let is_counted = |field: &Field| Count::Field(u16::try_from(index).unwrap_or(u16::MAX)) == field.count;
     let is_measured = |field: &Field| {

@@ -30,7 +30,7 @@ pub(crate) struct InterruptEntry {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum InterruptKind {
     Device,
-    /// An interrupt of the processor itself, by its index in the table of vectors.
+    /// An interrupt of the processor itself, by its index in `interrupt::VECTOR_FUNCTIONS`.
     Vector(usize),
     Softirq,
 }
@@ -52,7 +52,7 @@ impl Activity {
         }
     }
 
-    /// Returns the priority of the thread that runs on a processor; 0 if it is unknown.
+    /// Returns the priority of a thread if the processor last switched to it, otherwise 0.
     pub(crate) fn running_priority(&self, cpu: u16, thread: u32) -> u8 {
         let running = self.cpus.get(usize::from(cpu)).and_then(|cpu| cpu.running);
         running.filter(|(running, _)| *running == thread).map_or(0, |(_, priority)| priority)

@@ -22,8 +22,8 @@ const MAX_STACK_BYTES: u32 = 0xFFF0;
 /// Ring bytes that wake the reader in scope `Own`: four stack copies of 16 KiB.
 const OWN_WATERMARK_BYTES: u32 = 64 << 10;
 
-/// Returns the attributes of the event that counts nothing and reports forks, exits, names and
-/// mappings.
+/// Returns the attributes of the event that counts nothing and reports forks, exits, names,
+/// mappings and, in scope `Own`, context switches.
 ///
 /// Every event that reports mappings requests build ids: only then is the kernel's build id
 /// flag valid ([`record::parse_sideband`](crate::record::parse_sideband)).

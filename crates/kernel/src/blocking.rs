@@ -12,7 +12,7 @@
 //! A poll of a capture has a budget for such waits ([`begin_poll`], [`end_poll`]).
 //!
 //! - P1 No caller waits longer than its timeout.
-//! - P2 Nothing waits for a blocked worker. It becomes available again when its work returns.
+//! - P2 After the timeout nothing waits for the worker. It is idle again when its work returns.
 //! - P3 There are at most [`MAX_WORKERS`] workers. When all are blocked, nothing more is read, and
 //!   calls return at once.
 //! - P4 The answer of a late worker is dropped.
@@ -33,7 +33,7 @@ use std::time::{Duration, Instant};
 pub(crate) const READ_TIMEOUT: Duration = Duration::from_millis(250);
 /// The budget for all waits in one poll.
 const POLL_BUDGET: Duration = Duration::from_millis(500);
-/// A wait up to this time does not reduce the budget.
+/// The part of each answered wait that does not reduce the budget. No shorter wait is begun.
 const FREE_WAIT: Duration = Duration::from_millis(1);
 /// The largest number of workers, including blocked ones.
 const MAX_WORKERS: usize = 16;
@@ -99,20 +99,21 @@ pub(crate) fn allowed_timeout(timeout: Duration, process: Option<u32>) -> Option
     })
 }
 
-/// Subtracts a wait from the budget. `is_timeout` is whether the read was given up.
-pub(crate) fn charge_budget(duration: Duration, process: Option<u32>, is_timeout: bool) {
+/// Subtracts a wait from the budget. `is_abandoned` is whether the read was given up.
+pub(crate) fn charge_budget(duration: Duration, process: Option<u32>, is_abandoned: bool) {
     CURRENT_POLL.with_borrow_mut(|poll| {
         let Some(budget) = poll else { return };
-        let free_wait = if is_timeout { Duration::ZERO } else { FREE_WAIT };
+        let free_wait = if is_abandoned { Duration::ZERO } else { FREE_WAIT };
         budget.remaining = budget.remaining.saturating_sub(duration.saturating_sub(free_wait));
-        if is_timeout {
+        if is_abandoned {
             budget.abandoned_reads = budget.abandoned_reads.saturating_add(1);
             budget.blocked_processes.extend(process);
         }
     });
 }
 
-/// Runs `work` on a worker thread and returns its result, or `None` on a timeout.
+/// Runs `work` on a worker thread and returns its result, or `None` if it timed out, panicked or
+/// was not started (P3, P5, P6).
 pub(crate) fn run_with_timeout<T: Send + 'static>(
     timeout: Duration,
     work: impl FnOnce() -> T + Send + 'static,

@@ -59,7 +59,7 @@ pub struct Capture {
     queues: Vec<RecordQueue>,
     families: Families,
     control: CaptureControl,
-    /// Readable when a ring has reached its watermark, or the relay has moved records.
+    /// See [`wake`](Self::wake).
     epoll_fd: OwnedFd,
     lost_by_cpu: Vec<u64>,
     /// The largest number of bytes that wait for the session.
@@ -154,8 +154,8 @@ impl Capture {
         open_events.begin();
     }
 
-    /// Returns a descriptor that is readable when a ring has reached its watermark or a record is
-    /// urgent.
+    /// Returns a descriptor that is readable when a ring has reached its watermark or received a
+    /// record that wakes the session; with a relay, when the relay has moved records.
     #[must_use]
     pub fn wake(&self) -> BorrowedFd<'_> {
         self.epoll_fd.as_fd()
@@ -231,7 +231,7 @@ impl Capture {
         }
     }
 
-    /// Writes the end rundown and stops all events. Call it once, after the last poll.
+    /// Polls a last time, writes the end rundown and stops all events. Call it once.
     pub fn end(&mut self, clock: &dyn Clock) {
         self.poll(clock, true);
         let unreported = self.rings.iter().filter(|ring| ring.has_unreported_losses());
@@ -262,8 +262,8 @@ impl Capture {
         self.control.shared.lock_events().end();
     }
 
-    /// Adds losses after the last record of a ring, which the kernel reports only before the next
-    /// record.
+    /// Raises the losses of each processor to the counts of its events. These include losses after
+    /// the last record of a ring, which the kernel reports only before the next record.
     fn count_unreported_losses(&mut self) {
         let open_events = self.control.shared.lock_events();
         for ring in &self.rings {
@@ -289,7 +289,7 @@ impl Capture {
         }
     }
 
-    /// Returns the largest stack copy per event, if locked memory limits it.
+    /// Returns the largest stack copy per event in bytes, if locked memory limits it.
     #[must_use]
     pub fn stack_limit(&self) -> Option<u32> {
         self.stack_limit_bytes
@@ -308,7 +308,8 @@ impl Capture {
     }
 }
 
-/// Calls `open` for each processor. Skips offline processors, for which it returns `NotSupported`.
+/// Calls `open` for each processor. Skips offline processors, for which `open` returns
+/// `NotSupported`.
 fn open_on_online_cpus<T>(cpus: u16, mut open: impl FnMut(u16) -> Result<T>) -> Result<Vec<T>> {
     let (mut items, mut offline) = (Vec::new(), None);
     for cpu in 0..cpus {
@@ -329,7 +330,7 @@ struct OpenedRings {
     relay: Option<Relay>,
     /// Bytes of each ring: the requested size, or as much as may be locked.
     ring_bytes: usize,
-    /// Whether the limit on locked memory restricts the rings.
+    /// Whether the limit on locked memory reduced the rings, or the scope is `Own`.
     is_limited: bool,
 }
 

@@ -7,7 +7,7 @@
 //! ```
 //!
 //! The kernel waits for all processors when the last event of a tracepoint is closed. With many
-//! tracepoints that takes seconds. A process that exits meanwhile would leave its probe in the
+//! tracepoints that takes seconds. A process that exits meanwhile would leave its kprobe in the
 //! kernel, so the process waits first.
 
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};

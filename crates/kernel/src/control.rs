@@ -1,7 +1,7 @@
 //! The handle that changes a running capture.
 //!
 //! ```text
-//!   CaptureSettings ──▶ CaptureControl ──▶ OpenEvents: the open perf events ◀── Capture, at each poll
+//!   CaptureSettings ──▶ CaptureControl ──▶ OpenEvents: perf events ◀── Capture, at each poll
 //! ```
 //!
 //! 1. The control and the capture share the table of open events under a lock. A poll holds the
@@ -72,8 +72,8 @@ impl CaptureControl {
         self.shared.lock_omissions().missing_events.clone()
     }
 
-    /// Returns how many threads of this user are not watched for lack of file descriptors, in
-    /// captures that watch each thread separately.
+    /// Returns how many threads of this user, or events of such threads, are not watched for lack
+    /// of resources, in captures that watch each thread separately.
     #[must_use]
     pub fn unwatched_threads(&self) -> u64 {
         self.shared.lock_omissions().unwatched_threads

@@ -1,7 +1,7 @@
 //! Counters: profile sources other than the timer, and their perf event codes.
 //!
 //! ```text
-//!   id 2, 6, 8 … 19    fixed meaning             ──▶ PERF_TYPE_HARDWARE, PERF_TYPE_HW_CACHE
+//!   id 2, 6, 8–11, 19  fixed meaning             ──▶ PERF_TYPE_HARDWARE, PERF_TYPE_HW_CACHE
 //!   id 0x0800 …        software counters         ──▶ PERF_TYPE_SOFTWARE
 //!   id 0x1000 …        named by the processor    ──▶ devices/cpu/type,
 //!                                                    events/NAME "event=0x3c,umask=0x01",

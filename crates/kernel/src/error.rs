@@ -17,7 +17,7 @@ pub enum Error {
     /// The system denies access: paranoid settings or missing capabilities.
     #[error("{what} is not permitted ({source})")]
     NotPermitted {
-        /// The object that could not be opened.
+        /// The operation or object to which access is denied.
         what: String,
         /// The error of the system.
         source: io::Error,
@@ -55,7 +55,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// The Win32 status that the published API returns for this error.
+    /// Returns the Win32 status that the published API returns for this error.
     #[must_use]
     pub fn status(&self) -> Status {
         match self {

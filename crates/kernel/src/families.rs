@@ -100,13 +100,13 @@ pub(crate) fn read_symbols(groups: Groups) {
     }
 }
 
-/// Groups that begin with a rundown. A process, image or file of the rundown may have ended before
-/// the groups were enabled, and its end is written too.
+/// Groups that begin with a rundown. It precedes the unread records, so a process, image or file in
+/// it may have ended before the groups were enabled: its end is written too.
 const RUNDOWN_GROUPS: [&[Group]; 3] = [process::GROUPS, &[Group::IMAGE_LOAD], file::NAME_GROUPS];
 
 impl Families {
     /// Creates the families of a capture. Must run before its rings are opened: a task that started
-    /// earlier appears in no ring.
+    /// before this call counts as one without a start record.
     pub(crate) fn new(settings: &CaptureSettings) -> Self {
         let context = Context { groups: settings.groups, settings: settings.clone(), ..Context::default() };
         let mut families = Self { context, ..Self::default() };
@@ -139,8 +139,8 @@ impl Families {
         context.activity.clear();
     }
 
-    /// Writes the rundown of the machine, processes, threads, images, open files and intervals, and
-    /// the event that ends it.
+    /// Writes the rundown of the machine, processes, threads, images, open files and sampling
+    /// intervals, and the event that ends it.
     pub(crate) fn run_down(&mut self, when: Rundown, out: &mut Out<'_>) {
         let (families, context) = self.split_context();
         for family in families {
@@ -187,7 +187,7 @@ impl Families {
         }
     }
 
-    /// Begins a poll: reads the sources other than the rings, whose contents would be gone later.
+    /// Begins a poll: receives exit statuses and the arguments of execs, and prepares all families.
     pub(crate) fn begin_poll(&mut self) {
         self.context.tasks.poll(self.context.groups.has_any(process::EXEC_GROUPS));
         let (families, context) = self.split_context();

@@ -31,17 +31,13 @@ impl Group {
     pub const PAGE_FAULTS: Self = Self::from_name("MEMORY_PAGE_FAULTS");
     pub const HARD_FAULTS: Self = Self::from_name("MEMORY_HARD_FAULTS");
     pub const VIRTUAL_ALLOC: Self = Self::from_name("VIRTUAL_ALLOC");
-    pub const VAMAP: Self = Self::from_name("VAMAP");
     pub const NETWORK: Self = Self::from_name("NETWORK_TCPIP");
-    pub const DBGPRINT: Self = Self::from_name("DBGPRINT");
-    pub const JOB: Self = Self::from_name("JOB");
     pub const SPLIT_IO: Self = Self::from_name("SPLIT_IO");
     pub const PROFILE: Self = Self::from_name("PROFILE");
     pub const FILE_IO: Self = Self::from_name("FILE_IO");
     pub const FILE_IO_INIT: Self = Self::from_name("FILE_IO_INIT");
     pub const NO_SYSCONFIG: Self = Self::from_name("NO_SYSCONFIG");
     pub const PMC_PROFILE: Self = Self::from_name("PMC_PROFILE");
-    pub const AFFINITY: Self = Self::from_name("AFFINITY");
     pub const PRIORITY: Self = Self::from_name("PRIORITY");
     pub const CLOCK_INTERRUPT: Self = Self::from_name("CLOCK_INTERRUPT");
     pub const IPI: Self = Self::from_name("IPI");
@@ -127,7 +123,7 @@ mod tests {
     fn set_operations_use_the_word_of_each_group() {
         let groups = Groups([0x11, 0x2000, 0, 0, 0, 0, 0, 0]);
         assert!(groups.has(Group::PROCESS) && groups.has(Group::CSWITCH) && groups.has(Group::PRIORITY));
-        assert!(!groups.has(Group::THREAD) && !groups.has(Group::AFFINITY));
+        assert!(!groups.has(Group::THREAD) && !groups.has(Group::IPI));
         assert!(groups.has_any(&[Group::THREAD, Group::PROCESS]) && !groups.has_any(&[Group::DISK_IO]));
         let left = groups.difference(&Groups([1, 0, 0, 0, 0, 0, 0, u32::MAX]));
         assert_eq!(left, Groups([0x10, 0x2000, 0, 0, 0, 0, 0, 0]));

@@ -8,7 +8,7 @@
 //!                                                               time order
 //!                                                                  │
 //!   /proc, connector ──▶ Tasks: processes and threads ◀──────── family/…: one handler for
-//!                                                               each tracepoint
+//!                                                               each perf event
 //!                                                                  │ Out
 //!   session ◀── queues of finished records, one per processor ◀────┘
 //!               (each event followed by its stacks)
@@ -24,7 +24,7 @@
 //! 5. Nothing is invented: facts that Linux does not report are left out
 //!    (`docs/spec/kernel-events.md`).
 //!
-//! Only `perf_ring` contains `unsafe` code: the system call, the mapping, the ring's two words.
+//! Only `perf_ring` contains `unsafe` code: the system calls, the mapping, the ring's two words.
 #![deny(unsafe_code)]
 #![deny(clippy::indexing_slicing, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 #![deny(clippy::arithmetic_side_effects)]

@@ -134,7 +134,6 @@ impl OpenRow {
 }
 
 impl OpenEvents {
-    /// Creates a table without open events.
     pub(crate) fn new_empty(settings: &CaptureSettings) -> Self {
         Self {
             settings: CaptureSettings { groups: Groups::default(), ..settings.clone() },

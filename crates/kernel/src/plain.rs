@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn files_that_others_may_write_are_not_trusted() {
+    fn files_that_others_own_or_may_write_are_not_trusted() {
         let file = tempfile::NamedTempFile::new().unwrap();
         let stat_with = |mode| {
             std::fs::set_permissions(file.path(), std::fs::Permissions::from_mode(mode)).unwrap();

@@ -1,7 +1,7 @@
 //! Access to `/proc` for several families: ids in directories, file contents, descriptor links.
 //!
-//! Entries that have disappeared yield nothing, not an error. Links are read, never followed;
-//! code that follows one does so with a timeout ([`blocking`](crate::blocking)).
+//! Entries that have disappeared yield nothing, not an error. Links are read here, never
+//! followed; other modules follow them with a timeout ([`blocking`](crate::blocking)).
 
 use std::fs::{self, File};
 use std::io::Read;

@@ -20,7 +20,7 @@ use perf_event_open_sys::bindings as sys;
 /// Bytes at the end of side-band records: pid, tid, time, id.
 const TRAILER_BYTES: usize = 24;
 
-/// The parts of a sample other than id, process, thread and time: the bits of `sample_type`.
+/// The parts of a sample, as bits of `sample_type`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct SampleParts(pub(crate) u64);
 
@@ -253,7 +253,8 @@ pub(crate) fn until_nul(bytes: &[u8]) -> &[u8] {
     bytes.split(|byte| *byte == 0).next().unwrap_or_default()
 }
 
-/// Parses a side-band record. Returns `None` for types that are not requested.
+/// Parses a side-band record. Returns `None` for types that are not requested and for records that
+/// are too short.
 ///
 /// `requests_build_ids` is whether all events that report mappings request build ids. The kernel
 /// reports one mapping to all interested events, and once it has set the build id flag for one of

@@ -42,7 +42,7 @@ pub struct CaptureSettings {
     /// Ring size of each processor in bytes.
     pub ring_bytes: usize,
     /// Bytes of ordinary memory into which the relay empties each ring, if locked memory limits the
-    /// rings.
+    /// rings; at least `ring_bytes`.
     pub backlog_bytes: usize,
 }
 

@@ -75,7 +75,8 @@ impl Targets {
         }
     }
 
-    /// Returns the number of threads that are not watched for lack of resources.
+    /// Returns the number of threads, or events of threads, that are not watched for lack of
+    /// resources.
     pub(crate) const fn unwatched_threads(&self) -> u64 {
         self.unwatched_threads
     }
@@ -111,7 +112,8 @@ impl Targets {
         new
     }
 
-    /// Restricts the attributes of an event to what the scope allows.
+    /// Restricts the attributes of an event to what the scope allows. In scope `Own`, children of
+    /// the target inherit the event.
     pub(crate) fn restrict_attr(scope: CaptureScope, attr: &mut Attr) {
         if scope == CaptureScope::Own {
             attr.set_inherit(1);

@@ -7,12 +7,12 @@
 //!   exit of the last thread ──▶ removed
 //! ```
 //!
-//! T1 A thread is in the table of its process and in the index by id, or in neither.
-//! T2 A process is in the table as long as one of its threads is.
-//! T3 Keys are task ids, of which a machine has at most `kernel.pid_max` (4,194,304): that bounds
-//! the table.
-//! T4 A task that a scan of `/proc` finds while its start record may still lie in a ring is
-//! *unconfirmed*: it is written only when it is certain that there is no such record.
+//! - T1 A thread is in the table of its process and in the index by id, or in neither.
+//! - T2 A process is in the table as long as one of its threads is.
+//! - T3 Keys are task ids, of which a machine has at most `kernel.pid_max` (4,194,304): that bounds
+//!   the table.
+//! - T4 A task that a scan of `/proc` finds while its start record may still lie in a ring is
+//!   *unconfirmed*: it is written only when it is certain that there is no such record.
 
 mod connector;
 mod execs;
@@ -57,6 +57,7 @@ pub(crate) struct Tasks {
     connector: Option<Connector>,
     execs: Option<Execs>,
     clock: BootClock,
+    /// A hash of the boot id, for process keys.
     boot: u16,
     /// Whether this process has `CAP_SYS_PTRACE` and reads everything in `/proc`.
     can_trace: bool,
@@ -74,8 +75,10 @@ pub(crate) struct Tasks {
 #[derive(Clone, Debug)]
 pub(crate) struct LiveProcess {
     pub(crate) start_ticks: u64,
+    /// The `UniqueProcessKey` of process events.
     pub(crate) key: u64,
     pub(crate) parent: u32,
+    /// The audit session of the login.
     pub(crate) session: u32,
     pub(crate) user: Option<u32>,
     /// The id in the innermost PID namespace.
@@ -144,7 +147,8 @@ impl BootClock {
 }
 
 impl Default for Tasks {
-    /// Must run before the rings are opened: a task that started before now is in none of them.
+    /// Must run before the rings are opened: a task that started before this call counts as one
+    /// without a start record.
     fn default() -> Self {
         let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
         let now = now_ns();
@@ -313,7 +317,7 @@ impl Tasks {
                 parent,
                 session: creator.session,
                 user: creator.user,
-                // The id in the inner namespace is the only fact not inherited from the parent.
+                // All other facts are inherited; this id has to be read.
                 inner_pid: creator.inner_pid.and_then(|_| facts::read_status(pid)?.inner_pid),
                 program: Arc::clone(&creator.program),
                 app: Arc::clone(&creator.app),

@@ -176,14 +176,14 @@ fn take_images(process: u32, capture: &mut Capture) -> LoadedImages {
 #[test]
 fn image_ids_do_not_depend_on_other_captures() {
     let _lock = lock_locked_memory();
-    let own_settings = |scope| CaptureSettings {
+    let image_settings = |scope| CaptureSettings {
         groups: Groups::new(&[Group::PROCESS, Group::IMAGE_LOAD, Group::NO_SYSCONFIG]),
         scope,
         ring_bytes: 512 << 10,
         ..CaptureSettings::default()
     };
-    let Some((mut own, _)) = support::start_or_skip(&own_settings(CaptureScope::Own), 1) else { return };
-    let everything = CaptureSettings { ring_bytes: 4 << 20, ..own_settings(CaptureScope::Everything) };
+    let Some((mut own, _)) = support::start_or_skip(&image_settings(CaptureScope::Own), 1) else { return };
+    let everything = CaptureSettings { ring_bytes: 4 << 20, ..image_settings(CaptureScope::Everything) };
     let (mut all, _) = match Capture::start(&everything, support::cpu_count(), 1) {
         Ok(started) => started,
         Err(error) => return skip::skip("events of the whole machine", &error.to_string()),

@@ -133,7 +133,7 @@ pub(crate) fn parse_call(tokens: TokenStream) -> Option<MacroCall> {
         .then(|| MacroCall { arguments: MacroArguments::new(group.stream(), name.span()), name })
 }
 
-/// Parses tokens of the form `{ … }`.
+/// Returns the first token if it is a group in braces.
 pub(crate) fn parse_braces(tokens: &TokenStream) -> Option<Group> {
     match strip_invisible_groups(tokens.clone()).into_iter().next() {
         Some(TokenTree::Group(group)) if group.delimiter() == Delimiter::Brace => Some(group),

@@ -1,13 +1,13 @@
 //! Constants that options accept by name: `level(Warning)` becomes
 //! `level($crate::__tlg::Level::Warning)`, `level(3)` becomes
-//! `level($crate::__tlg::Level::from_int(3))`, and any other expression stays unchanged.
+//! `level($crate::__tlg::Level::from_int(3))`, and of any other expression only the type is
+//! checked.
 
 use proc_macro2::{Span, TokenStream, TokenTree};
 use quote::quote_spanned;
 
 /// A type whose constants options accept by name.
 pub(crate) struct NamedConstants {
-    /// The name of the type.
     pub(crate) type_name: &'static str,
     /// The constants that can be given without the type.
     names: &'static [&'static str],

@@ -10,9 +10,9 @@
 //!   }
 //! ```
 //!
-//! The values are in the scrutinee of a `match`, so that temporaries they borrow from live until the
-//! event is written. Adjacent values of fixed size, and the counts of other values, are packed into
-//! one block on the stack: the writer then copies a few blocks instead of many small ones.
+//! The values are in the scrutinee of a `match`, so that temporaries they borrow from live until
+//! the event is written. Adjacent values of fixed size, and the counts of other values, are packed
+//! into one block on the stack: the writer then copies a few blocks instead of many small ones.
 
 use proc_macro2::{Ident, Span, TokenStream};
 use quote::{format_ident, quote, quote_spanned};
@@ -31,7 +31,6 @@ enum PayloadPiece {
 /// The values of all fields that have data.
 #[derive(Default)]
 struct FieldValues {
-    /// The value expressions.
     expressions: Vec<TokenStream>,
     /// The variables that hold the values.
     names: Vec<Ident>,

@@ -82,7 +82,8 @@ pub(crate) fn expand_write_event(input: TokenStream) -> TokenStream {
     tokens
 }
 
-/// Splits the input into the path of the `__tlg` module in the caller's crate, and the arguments.
+/// Splits the input into the path of the `__tlg` module in the crate that offers the macro, and the
+/// arguments.
 pub(crate) fn split_crate_path(input: TokenStream) -> (TokenStream, TokenStream) {
     let mut tokens = input.into_iter();
     let root = match tokens.next() {
@@ -306,7 +307,7 @@ impl EventCall {
         let before = self.blocks;
         self.blocks = before.saturating_add(field.field_type.kind.blocks());
         if before <= MAX_BLOCKS && self.blocks > MAX_BLOCKS {
-            let message = "too many blocks of data: an event has 128 at most, two of them its metadata; a field of fixed size takes one, all others two";
+            let message = "too many blocks of data: an event has 128 at most, two of them its metadata; a text, binary value or slice takes two, any other field with a value one";
             errors.add(field.at, message);
         }
         let has_name = field.name.is_some();

@@ -111,7 +111,6 @@ const OTHER_TYPES: &[(&str, &str, &str, &str, ValueEncoding)] = &[
 ];
 
 impl FieldType {
-    /// Finds a type by its name.
     pub(crate) fn find(name: &str) -> Option<Self> {
         let other = OTHER_TYPES.iter().find(|o| o.0 == name);
         if let Some(&(_, value, input, out, kind)) = other {

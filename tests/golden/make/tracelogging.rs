@@ -31,7 +31,7 @@ pub(super) fn make() -> Vec<u8> {
     write_structures(&mut maker, &types);
     write_tags_and_names(&mut maker, &types);
     write_activity(&mut maker, types);
-    write_events_without_items(&mut maker);
+    write_events_of_unusual_form(&mut maker);
     maker.finish()
 }
 
@@ -138,7 +138,7 @@ fn write_texts(maker: &mut TraceMaker, types: &SelfDescribing) {
     types.write(maker, 1, &mut metadata, &payload, &[]);
 }
 
-/// Writes texts that each format must quote.
+/// Writes texts with characters that some output formats must quote or escape.
 fn write_texts_that_need_quoting(maker: &mut TraceMaker, types: &SelfDescribing) {
     let mut metadata = MetadataBuilder::new("HardTexts, \"quoted\" <&>", 0);
     metadata
@@ -270,7 +270,7 @@ fn write_activity(maker: &mut TraceMaker, mut types: SelfDescribing) {
 
 /// Writes an event with its metadata in the payload, events that are one string, and one without
 /// fields.
-fn write_events_without_items(maker: &mut TraceMaker) {
+fn write_events_of_unusual_form(maker: &mut TraceMaker) {
     let older = SelfDescribing::new("Traceweir.Fixture.Older");
     let mut metadata = MetadataBuilder::new("InPayload", 0);
     metadata.add_field("number", 8, 0, 0);

@@ -1,4 +1,4 @@
-//! Events that cannot be decoded, each for a different reason.
+//! Events whose schema or payload is missing or damaged in different ways.
 
 use traceweir_format::Guid;
 use traceweir_format::header::event::EventHeader;

@@ -3,7 +3,7 @@
 #ifndef TRACEWEIR_MC_COMMON
 #define TRACEWEIR_MC_COMMON
 
-/* What sessions want of a provider; changed by its callback, read without a lock. */
+/* The level and keywords that sessions enable. The provider's callback changes them; they are read without a lock. */
 typedef struct _MCGEN_TRACE_CONTEXT {
     REGHANDLE RegistrationHandle;
     ULONGLONG MatchAnyKeyword;
@@ -50,7 +50,7 @@ static inline ULONG McGenEventUnregister(PMCGEN_TRACE_CONTEXT Context) {
     return EventUnregister(Handle);
 }
 
-/* Returns whether any session may want an event of this level and keyword. EventWrite asks each session. */
+/* Returns whether a session may have enabled events of this level and keyword. EventWrite checks each session. */
 static inline BOOL McGenLevelKeywordEnabled(const MCGEN_TRACE_CONTEXT *Context, UCHAR Level, ULONGLONG Keyword) {
     UCHAR Most;
     ULONGLONG Any, All;
@@ -64,7 +64,7 @@ static inline BOOL McGenLevelKeywordEnabled(const MCGEN_TRACE_CONTEXT *Context, 
            (Keyword == 0 || ((Any == 0 || (Keyword & Any) != 0) && (Keyword & All) == All));
 }
 
-/* A text with its NUL; none is written as NULL. */
+/* Describes a text with its NUL. A null pointer is written as the text NULL. */
 static inline void McGenText8(PEVENT_DATA_DESCRIPTOR Block, PCSTR Text) {
     ULONG Length = 0;
     if (Text == NULL) {

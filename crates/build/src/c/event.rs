@@ -76,8 +76,8 @@ fn write_function(
             return;
         }
         code.push(format!("EVENT_DATA_DESCRIPTOR McData[{blocks}];"));
-        for (at, block) in parameters.iter().flat_map(|parameter| &parameter.blocks).enumerate() {
-            code.push(block.replace('@', &format!("&McData[{at}]")));
+        for (index, block) in parameters.iter().flat_map(|parameter| &parameter.blocks).enumerate() {
+            code.push(block.replace('@', &format!("&McData[{index}]")));
         }
         code.push(format!("return EventWriteTransfer({context}.RegistrationHandle, &{descriptor}, McActivity, McRelated, {blocks}, McData);"));
     });

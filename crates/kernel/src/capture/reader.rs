@@ -116,7 +116,6 @@ impl RingMerger<'_> {
         Some(route.map_or(0, |route| record::sample_time(record, route.parts)))
     }
 
-    /// Handles the next record of a ring.
     pub(super) fn handle_next_record(&mut self, ring_index: usize, time: u64, out: &mut Out<'_>) {
         let Some(ring) = self.rings.get_mut(ring_index) else { return };
         let cpu = ring.cpu();
@@ -127,7 +126,7 @@ impl RingMerger<'_> {
             let id = record::event_id(record);
             if let Some(route) = self.open_events.routes.get(&id) {
                 // The old and the new event are open together for a moment. From the first record
-                // of the new event on, only the new event counts (C4).
+                // of the new event on, only the new event counts (C4 of `capture`).
                 self.replaced.extend(route.replaces.filter(|old| !self.replaced.contains(old)));
                 if !self.replaced.contains(&id) {
                     dispatch_sample(route, record, cpu, self.families, out);

@@ -6,12 +6,12 @@
 //! ```
 //!
 //! 1. A poll reads `/proc`, loads unwind tables and opens events, which takes up to half a second.
-//!    A ring of 512 KiB holds 32 stack copies of 16 KiB: 32 ms of samples. So the thread only
-//!    copies records.
+//!    A ring of 512 KiB holds 32 stack copies of 16 KiB: 32 ms at a sample per millisecond. So
+//!    the thread only copies records.
 //! 2. A poll takes the queue and then empties the ring, so it sees all earlier records.
-//! 3. The queue of a ring is bounded, but not smaller than the ring. Records that do not fit into
-//!    the queue stay in the ring until the next poll; the kernel counts those that do not fit
-//!    into the ring.
+//! 3. The queue of a ring is bounded; its bound (`CaptureSettings::backlog_bytes`) must not be
+//!    smaller than the ring. Records that do not fit into the queue stay in the ring until the
+//!    next poll; the kernel counts those that do not fit into the ring.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -223,7 +223,8 @@ pub(crate) struct Relay {
 }
 
 impl Relay {
-    /// Starts a thread that keeps these rings empty, with a queue of at most `max_bytes` each.
+    /// Starts a thread that keeps these rings empty, with a queue for each that is full at
+    /// `max_bytes`.
     pub(crate) fn start(rings: Vec<PerfRing>, max_bytes: usize) -> Result<(Self, Vec<RingSource>)> {
         let to_error = |e: Errno| Error::system("emptying rings", e.into());
         let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;

@@ -1,4 +1,4 @@
-//! Captures of forged rings, with contents that no kernel writes.
+//! Tests with forged rings: records of processes that do not exist, and invalid contents.
 
 use super::*;
 use crate::clock::NanosecondClock;

@@ -33,7 +33,6 @@ use crate::groups::{Group, Groups};
 use crate::out::{Out, writer_ids};
 use crate::tasks::TaskIds;
 
-/// The family of configuration events.
 #[derive(Debug, Default)]
 pub(crate) struct ConfigFamily {
     /// Whether the events of the start have been written.

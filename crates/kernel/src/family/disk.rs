@@ -14,8 +14,8 @@
 //!          [S: synchronous] [M: metadata]
 //! ```
 //!
-//! 1. A start and its end have the same `Irp`: a number that the request gets when it is issued and
-//!    that no other request of the session gets.
+//! 1. A start and its end have the same `Irp`: a number that the request gets when it is issued
+//!    or split off, and that no other request of the session gets.
 //! 2. The response time is that of driver and disk: from the first issue to the completion of the
 //!    last byte.
 //! 3. A request issued before the capture began has no start event: its `Irp` and response time are

@@ -85,6 +85,8 @@ macro_rules! rows {
 }
 
 /// System calls on files. Each row slows the calls of programs, so there are as few as possible.
+/// Handlers read fields by index: `?` fills an index that the call has no field for, and a name
+/// with `?` is optional.
 static ROWS: &[Row<FileFamily>] = rows! {
     "close" NAME_GROUPS [hook::FILE_CLEANUP, hook::FILE_CLOSE] ["fd"] FileFamily::close;
     "close_range" NAME_GROUPS [hook::FILE_CLEANUP, hook::FILE_CLOSE] ["fd", "max_fd", "flags"] FileFamily::close_range;

@@ -17,8 +17,9 @@
 //! 3. The signature is the first 16 bytes of the build id unchanged, the age the next four: none of
 //!    the usual twenty bytes is lost.
 //! 4. Link times, checksums and signatures do not exist on Linux: these fields are 0.
-//! 5. Programs choose how much they map, and a fork repeats all of it. The bytes written between
-//!    two polls and in a rundown are bounded; events beyond the bound are counted as lost.
+//! 5. Programs choose how much they map, and a fork repeats all of it. The bytes written for
+//!    forks and unloads between two polls, and in a rundown, are bounded; events beyond the bound
+//!    are counted as lost.
 //! 6. Linux does not report that code was unmapped: an unload is written when other code is mapped
 //!    there, or when the process ends.
 

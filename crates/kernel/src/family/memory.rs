@@ -41,7 +41,7 @@ pub(crate) struct MemoryFamily {
     faults: PerThread<(u64, u64)>,
     /// The call that each thread is in.
     calls: PerThread<MemoryCall>,
-    /// The end of each process's heap.
+    /// The end of each process's heap, by process id.
     heap_ends: PerThread<u64>,
 }
 

@@ -39,7 +39,6 @@ use crate::groups::Group;
 use crate::out::{Out, PayloadPosition};
 use crate::spec::SampleEvent;
 
-/// The network family.
 #[derive(Debug, Default)]
 pub(crate) struct NetworkFamily {
     sockets: Sockets,
@@ -355,7 +354,8 @@ mod tests {
     use crate::family::testing::{assert_written, run_row, run_row_with_numbers};
     use crate::record::PerfSample;
 
-    /// Writes the events of a TCP connection with these addresses.
+    /// Writes the events of TCP connections with these addresses, of UDP transfers, and of a UDP
+    /// failure.
     fn write_connection_life([local, remote]: [&[u8; 16]; 2], family: u64, out: &mut Out<'_>) {
         const SOCKET_ADDRESS: u64 = 0xFFFF_8880_0000_1234;
         let (mut network, mut context) = (NetworkFamily::default(), Context::default());

@@ -81,7 +81,7 @@ impl EventFamily for ProfileFamily {
         ROWS
     }
 
-    /// Writes the start or the end of all sources.
+    /// Writes the start or the end of all sources; at the start also the names of the counters.
     fn run_down(&mut self, when: Rundown, context: &mut Context, out: &mut Out<'_>) {
         let hook = match when {
             Rundown::Start => {
@@ -175,7 +175,6 @@ fn write_collection(hook: u16, source: &Counter, out: &mut Out<'_>) {
     out.write_system(hook, COLLECTION_LAYOUT.version(), TaskIds::default(), payload);
 }
 
-/// Writes the new interval of a source.
 fn write_interval_change(source: &Counter, old: u32, out: &mut Out<'_>) {
     let mut payload = out.new_payload();
     put_kernel_event!(&mut payload, INTERVAL_LAYOUT, {

@@ -35,7 +35,6 @@ use crate::record::{Sideband, SidebandRecord};
 use crate::spec::SampleEvent;
 use crate::tasks::convert_priority;
 
-/// The context switch family.
 #[derive(Debug, Default)]
 pub(crate) struct ScheduleFamily {
     /// When a thread became ready or was switched out, in nanoseconds.

@@ -22,7 +22,6 @@ use crate::kallsyms;
 use crate::out::Out;
 use crate::spec::SampleEvent;
 
-/// The system call family.
 #[derive(Debug, Default)]
 pub(crate) struct SystemCallFamily {
     /// Addresses of the kernel's entry functions by system call number; empty until the group is

@@ -1,4 +1,4 @@
-//! Passes samples to handlers in tests, and returns the events that they write.
+//! Passes samples to handlers in tests, and checks the events that they write.
 
 use std::fmt::Write;
 

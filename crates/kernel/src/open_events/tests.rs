@@ -42,7 +42,7 @@ fn event_replaces_the_one_of_the_same_thread_and_processor() {
     let mut replacing_count = 0;
     for (id, event) in open_events.rows.values().flat_map(|row| &row.events) {
         let replaces = open_events.routes.get(id).expect("an open event has no route").replaces;
-        // Threads that have ended meanwhile are gone; there are no new ones.
+        // Threads that have ended meanwhile are gone; events of new threads replace none.
         assert_eq!(replaces, before.get(&(event.target(), event.cpu())).copied());
         replacing_count += usize::from(replaces.is_some());
     }

@@ -54,7 +54,7 @@ impl RecordQueue {
         Some(QueuedRecord { length, raw, is_stack })
     }
 
-    /// Copies the next record to `out`, truncated to its length, and removes it.
+    /// Copies as much of the next record as fits into `out`, and removes the record.
     pub(crate) fn pop_into(&mut self, out: &mut [u8]) {
         let Some(entry) = self.entries.get(self.next) else { return };
         let end = entry.start.saturating_add(entry.length.min(out.len()));

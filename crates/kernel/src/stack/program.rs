@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn file_is_accepted_by_inode_and_owner() {
+    fn file_is_accepted_by_inode_and_trust() {
         let ProgramCopy { _folder, path, inode } = copy_own_program();
         let range = 0x1000..0x2000;
         let mut found =
@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn file_that_is_not_elf_is_rejected() {
+    fn file_that_is_not_valid_elf_is_rejected() {
         let mut file = tempfile::tempfile().expect("no file is created");
         assert!(read_elf_tables(&mut file).is_err());
         let mut bytes = std::fs::read("/proc/self/exe").expect("this program is not readable");

@@ -6,7 +6,8 @@
 //!                                          abandons the thread, and the unwinder starts another
 //! ```
 //!
-//! - T1 No caller waits longer than its timeout. After a timeout, none waits until the next answer.
+//! - T1 No caller waits longer than its timeout. After a timeout, no caller waits again before an
+//!   answer has come.
 //! - T2 Answers come in the order of requests, so the thread is working on the oldest pending one.
 //! - T3 An abandoned thread sends no answer, reads no further file and ends when its read returns.
 //! - T4 A thread that has ended is detected at once.

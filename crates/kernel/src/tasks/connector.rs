@@ -1,6 +1,7 @@
 //! Exit statuses of threads, from the kernel's process connector (netlink).
 //!
 //! ```text
+//!   offsets in hexadecimal, sizes in parentheses
 //!   netlink message   0 length, type … (16)
 //!                     │ 10 idx = 1, val = 1, seq, ack, length, flags (20) │ 24 event
 //!   event             24 what │ 28 cpu │ 2C time │ 34 thread │ 38 process

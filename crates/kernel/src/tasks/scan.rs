@@ -3,7 +3,7 @@
 //! ```text
 //!   /proc ──▶ in the table ──▶ seen by this scan
 //!         └─▶ not in it ──▶ older than the records read so far ──▶ added
-//!                       └─▶ younger: added as unconfirmed (T4)
+//!                       └─▶ younger: added as unconfirmed (T4 of `tasks`)
 //! ```
 //!
 //! 1. A task that ended without a record (the ring was full) leaves the table at the second scan

@@ -1,5 +1,4 @@
 //! Captures with payloads that are decoded by the published shapes to the last byte.
-#![allow(dead_code)] // Each test program uses a part of this module.
 
 use traceweir_format::Guid;
 use traceweir_format::header::Record;
@@ -32,7 +31,7 @@ impl DecodedEvent {
         self.fields.text(field)
     }
 
-    /// Returns whether this is the event of the image class with an opcode.
+    /// Returns whether this is an event of the image class with this opcode.
     pub(crate) fn is_image(&self, opcode: u8) -> bool {
         self.class == class::IMAGE && self.opcode == opcode
     }

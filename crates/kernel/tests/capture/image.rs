@@ -24,9 +24,9 @@ const ID_INFO: u8 = 0;
 const ID_NONE: u8 = 32;
 const ID_RSDS: u8 = 36;
 
-/// Loads the library in its first argument, prints where a function of it lies and what is mapped,
-/// and waits for the end of its input. With `fork` as a second argument, a child does the rest;
-/// with `threads`, some threads wait too.
+/// Loads the library in its first argument, prints its process id, the address of the library and
+/// its memory map, and waits for the end of its input. With `fork` as a second argument, a child
+/// prints and waits; with `threads`, some threads wait too.
 const PROGRAM: &str = r#"
 #define _GNU_SOURCE
 #include <dlfcn.h>

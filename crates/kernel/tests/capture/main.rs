@@ -1,6 +1,7 @@
 //! Captures of programs with known behaviour.
 //!
-//! Most tests need access to tracepoints and are skipped without it.
+//! Most tests need access to tracepoints and are skipped without it. `again` repeats a test that
+//! other load on the machine, or an idle processor, has spoiled.
 
 #[path = "../../../../tests/support/again.rs"]
 mod again;

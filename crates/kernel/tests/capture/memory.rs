@@ -31,7 +31,7 @@ fn find_faults(events: &[CapturedEvent], hook: u16, memory: &FreshMemory) -> Vec
 }
 
 #[test]
-fn fresh_page_faults_once_and_again_on_the_first_write() {
+fn page_faults_on_the_first_access_and_on_the_first_write_after_a_read() {
     again(5, || {
         const PAGES: usize = 300;
         let (written, read) = (FreshMemory::map_pages(PAGES), FreshMemory::map_pages(PAGES));

@@ -16,7 +16,7 @@ use crate::support::{
 
 const STATE_WAITING: u64 = 5;
 const STATE_TERMINATED: u64 = 4;
-/// The wait reason of a thread that called the system.
+/// The wait reason of a thread that waits in a system call.
 const USER_REQUEST: u64 = 6;
 /// Real-time priority 50 on the scale of the events.
 const BOOSTED_PRIORITY: u64 = 24;

@@ -81,12 +81,12 @@ fn rundown_is_written_once_when_its_groups_are_enabled() {
         let Some((events, capture)) = captured else { return };
         drop(file);
         assert!(is_set && capture.lost() == 0, "{} lost", capture.lost());
-        let own = std::process::id();
+        let own_pid = std::process::id();
         let count = |hook, is_own: &dyn Fn(&CapturedEvent) -> bool| {
             select_hooks(&events, &[hook]).into_iter().filter(|event| is_own(event)).count()
         };
         assert_eq!(
-            count(PROCESS_DC_START, &|event| event.fields().number("ProcessId") == u64::from(own)),
+            count(PROCESS_DC_START, &|event| event.fields().number("ProcessId") == u64::from(own_pid)),
             1,
             "rundowns of this process"
         );
@@ -97,7 +97,7 @@ fn rundown_is_written_once_when_its_groups_are_enabled() {
         );
         let images: Vec<u64> = select_hooks(&events, &[IMAGE_DC_START])
             .iter()
-            .filter(|event| u32_at(&event.payload, 16) == own)
+            .filter(|event| u32_at(&event.payload, 16) == own_pid)
             .map(|event| u64_at(&event.payload, 0))
             .collect();
         let distinct: std::collections::BTreeSet<u64> = images.iter().copied().collect();
@@ -107,8 +107,8 @@ fn rundown_is_written_once_when_its_groups_are_enabled() {
             .iter()
             .map(|event| event.fields().text("FileName").to_owned())
             .collect();
-        let own = std::env::current_exe().expect("the path is not known").display().to_string();
-        assert!(names.contains(&own), "{own} is open: {names:?}");
+        let program = std::env::current_exe().expect("the path is not known").display().to_string();
+        assert!(names.contains(&program), "{program} is open: {names:?}");
         let keys: std::collections::BTreeSet<u64> = select_hooks(&events, &[FILE_NAME])
             .iter()
             .map(|event| event.fields().number("FileObject"))

@@ -2,7 +2,6 @@
 
 use traceweir_format::kernel::PayloadLayout;
 
-/// An event about the machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct ConfigEvent {
     pub(super) hook: u16,

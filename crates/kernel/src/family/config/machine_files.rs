@@ -87,7 +87,8 @@ impl MachineFiles {
         Some(link.file_name()?.to_str()?.to_owned())
     }
 
-    /// Returns the space of the file system at a path; zeros if it does not answer in time.
+    /// Returns the space of the file system at a path; zeros if it is unknown or the file
+    /// system does not answer in time.
     pub(crate) fn query_space(&self, path: &str) -> FileSystemSpace {
         let path = path.to_owned();
         let query = move || rustix::fs::statvfs(path).ok();
@@ -104,7 +105,8 @@ impl MachineFiles {
     }
 }
 
-/// Parses a list of numbers as the kernel writes it: `0-3,8`. Leaves out numbers from `limit` on.
+/// Parses a list of numbers as the kernel writes it: `0-3,8`. Leaves out numbers from `limit` on,
+/// and returns at most `limit` numbers.
 pub(crate) fn parse_list(text: &str, limit: u32) -> Vec<u32> {
     let range = |part: &str| {
         let (first, last) = part.split_once('-').unwrap_or((part, part));

@@ -31,19 +31,18 @@ const TABLE_SIZE_NOT_SET: u32 = u32::MAX;
 pub(super) const SETTINGS_LAYOUT: PayloadLayout = PayloadLayout::new(hook::CONFIG_NETWORK, 2);
 const INTERFACE_LAYOUT: PayloadLayout = PayloadLayout::new(hook::CONFIG_NIC, 2);
 
-/// An address of an interface.
 #[derive(Debug)]
 struct InterfaceAddress {
     interface: u32,
     address: IpAddr,
 }
 
-/// Returns the payload of the TCP settings, which a session writes first.
+/// Returns the payload of the TCP settings, which a session writes at its start.
 pub(super) fn build_settings(files: &MachineFiles) -> Vec<u8> {
     let range = files.read_text("/proc/sys/net/ipv4/ip_local_port_range");
     let last_port: u32 = range.split_whitespace().nth(1).and_then(|port| port.parse().ok()).unwrap_or(0);
     let mut out = Vec::new();
-    // Linux has one connection table for all processors.
+    // `TcbTablePartitions` is 0: Linux has one connection table for all processors.
     put_kernel_event!(&mut out, SETTINGS_LAYOUT, {
         MaxHashTableSize: TABLE_SIZE_NOT_SET,
         MaxUserPort: last_port,
@@ -188,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn malformed_answers_end_the_parsing() {
+    fn malformed_answers_yield_no_addresses() {
         let mut answer = Vec::new();
         answer.put_u32(36).put_u16(20).put_u16(2).put_u32(1).put_u32(0);
         answer.put_u8(2).put_u8(8).put_u8(0).put_u8(0).put_u32(7);
@@ -196,7 +195,7 @@ mod tests {
         for length in 0..=answer.len() {
             let mut addresses = Vec::new();
             let _ = parse_answers(&answer[..length], &mut addresses);
-            assert!(addresses.len() <= 1);
+            assert!(addresses.is_empty());
         }
         let mut addresses = Vec::new();
         answer[16 + 8 + 8] = 0;

@@ -46,7 +46,7 @@ impl RequestKind {
 
 /// The most pending requests; disks have queues of hundreds.
 const MAX_REQUESTS: usize = 1 << 16;
-/// The most splits whose parts have not been issued yet.
+/// The most parts of split requests that have not been issued yet.
 const MAX_RESERVED_IRPS: usize = 1 << 12;
 /// The most equal requests at one sector that are distinguished.
 const MAX_EQUAL_REQUESTS: u8 = 8;
@@ -103,6 +103,8 @@ pub(super) enum RequestCompletion {
 /// All pending requests.
 #[derive(Debug, Default)]
 pub(super) struct PendingRequests {
+    /// By key and index among equal requests. A partly completed request, which is at another
+    /// sector now, has the index [`MAX_EQUAL_REQUESTS`].
     pending: HashMap<(RequestKey, u8), DiskRequest>,
     /// Numbers for the parts of a split, by device and sector at which they will be issued.
     reserved: HashMap<(u32, u64), u64>,
@@ -183,8 +185,8 @@ impl PendingRequests {
         self.last_irp
     }
 
-    /// Finds the oldest of equal requests for which `matches` is true. A partly completed
-    /// request is older than any other.
+    /// Finds the oldest of equal requests for which `matches` is true: the one with the lowest
+    /// number.
     fn find_oldest(
         &self,
         key: &RequestKey,

@@ -370,7 +370,6 @@ impl FileFamily {
         self.enter_operation(event, context, out, descriptor(event), start);
     }
 
-    /// Handles the exit of a call.
     pub(super) fn exit(&mut self, event: &SampleEvent<'_>, context: &mut Context, out: &mut Out<'_>) {
         payload::write_confirmed_names(&mut self.open_files, event.sample.time, out);
         let Some(PendingCall { effect, irps }) = self.calls.by_thread.remove(&event.sample.tid) else {

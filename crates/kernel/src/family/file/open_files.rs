@@ -20,7 +20,7 @@
 //!    descriptor, it closed an older file.
 //! 5. When a bound is reached, all state is dropped; the numbers of open files are not reused.
 //! 6. A child inherits at most [`MAX_INHERITED`] descriptors. From a parent with more it inherits
-//!    none: the descriptors that it uses are looked up, as other open files.
+//!    none: the descriptors that it uses are looked up in `/proc` and count as new open files.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -58,7 +58,7 @@ struct OpenFile {
     descriptor_count: u32,
     /// File offset of the next read or write, if it is known.
     position: Option<u64>,
-    /// Whether writes go to the end of the file, whose offset is unknown.
+    /// Whether writes go, or may go, to the end of the file, whose offset is unknown.
     is_append: bool,
     name: Option<Box<str>>,
     /// A name that is not confirmed yet.

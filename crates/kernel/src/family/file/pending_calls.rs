@@ -37,7 +37,6 @@ pub(super) struct Advance {
     pub(super) is_write: bool,
 }
 
-/// A call in progress.
 #[derive(Debug)]
 pub(super) struct PendingCall {
     pub(super) effect: CallEffect,
@@ -61,12 +60,10 @@ impl PendingCalls {
         self.last_irp
     }
 
-    /// Drops the call of a thread.
     pub(super) fn remove(&mut self, thread: u32) {
         self.by_thread.remove(&thread);
     }
 
-    /// Drops the calls of all threads.
     pub(super) fn clear(&mut self) {
         self.by_thread.clear();
     }

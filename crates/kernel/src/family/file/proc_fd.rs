@@ -11,7 +11,7 @@ use crate::blocking::{self, READ_TIMEOUT};
 use crate::plain::DONT_SYNC;
 use crate::proc;
 
-/// The most descriptors that are scanned when a capture begins.
+/// The most descriptors that one scan checks.
 const MAX_SCANNED: usize = 1 << 16;
 /// The kernel's suffix on the name of an unlinked file.
 const DELETED: &str = " (deleted)";
@@ -38,7 +38,8 @@ fn is_unlinked(link: &str) -> bool {
     stat.is_ok_and(|stat| stat.stx_nlink == 0)
 }
 
-/// Calls `add` for each file that any process has open.
+/// Calls `add` for each descriptor of any process that refers to a file. Checks at most
+/// [`MAX_SCANNED`] descriptors.
 pub(super) fn scan_open_files(mut add: impl FnMut(u32, u32, Box<str>)) {
     let mut remaining = MAX_SCANNED;
     for process in proc::list_processes() {

@@ -8,7 +8,6 @@
 //!
 //! 1. A process has one table, which is dropped with the last process that uses it.
 //! 2. Table numbers are not reused.
-//! 3. `descriptor_count` is the number of descriptors in all tables.
 
 use std::collections::{BTreeMap, HashMap};
 

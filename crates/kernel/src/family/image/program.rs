@@ -255,7 +255,8 @@ impl Programs {
             return Some(Arc::clone(cached));
         }
         let version = file.version;
-        let program = Arc::new(blocking::run_for_process(pid, READ_TIMEOUT, move || read_program(&file))??);
+        let read = move || Some(ProgramFile::read(&ReadCache::new(file.open()?)));
+        let program = Arc::new(blocking::run_for_process(pid, READ_TIMEOUT, read)??);
         insert_bounded(&mut self.by_file, version, &program);
         Some(program)
     }
@@ -282,10 +283,6 @@ fn insert_bounded<K: std::hash::Hash + Eq>(
         cache.clear();
     }
     cache.insert(key, Arc::clone(program));
-}
-
-fn read_program(file: &PlainFile) -> Option<ProgramFile> {
-    Some(ProgramFile::read(&ReadCache::new(file.open()?)))
 }
 
 #[cfg(test)]
@@ -326,7 +323,7 @@ mod tests {
         assert_eq!(
             ProgramFile::default().find_layout(0x1000, 0x1000, 0x2000).base,
             0x1000,
-            "below address 0"
+            "the base would be below address 0"
         );
         for (address, offset, length) in [(u64::MAX, 0, u64::MAX), (0, u64::MAX, 1), (1 << 63, 0, 1 << 63)] {
             let segments = vec![Segment { address, offset, length, is_code: true }];
@@ -366,7 +363,7 @@ mod tests {
     }
 
     #[test]
-    fn file_is_accepted_by_inode_or_build_id() {
+    fn file_with_another_inode_or_build_id_is_not_used() {
         let folder = tempfile::tempdir().unwrap();
         let plain = folder.path().join("plain");
         std::fs::copy(std::env::current_exe().unwrap(), &plain).unwrap();

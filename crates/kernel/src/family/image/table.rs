@@ -1,12 +1,11 @@
-//! Images of each process: for unloads, which Linux does not report one by one, and to find the
-//! image at an address.
+//! Images of each process, kept for their unloads, which Linux does not report one by one.
 //!
 //! ```text
 //!   process ──▶ number of threads, time of the last reading, images sorted by code address
 //! ```
 //!
-//! 1. A mapping of a file that already has an image there adds nothing new. A mapping that overlaps
-//!    the code of another image has replaced that image.
+//! 1. A mapping of a file that already has an image there extends the image. A mapping that
+//!    overlaps the code of another image has replaced that image.
 //! 2. The memory of the table is bounded. An image beyond the bound is written when it is loaded,
 //!    and then only counted: its load in a forked child and its unload are not written, and are
 //!    counted as lost.
@@ -106,7 +105,6 @@ fn sum_memory_bytes(images: &[LoadedImage]) -> usize {
     images.iter().fold(0, |sum, image| sum.saturating_add(image.memory_bytes()))
 }
 
-/// The images of one process.
 #[derive(Debug)]
 pub(crate) struct ProcessImages {
     /// Number of threads of the process.
@@ -118,7 +116,6 @@ pub(crate) struct ProcessImages {
     omitted: u64,
 }
 
-/// Images of all processes.
 #[derive(Debug, Default)]
 pub(crate) struct ImageTable {
     processes: BTreeMap<u32, ProcessImages>,
@@ -183,7 +180,7 @@ impl ImageTable {
         images
     }
 
-    /// Removes and returns all images of a process that goes on running.
+    /// Removes and returns all images of a process, which stays in the table.
     pub(crate) fn take_images(&mut self, pid: u32) -> Vec<LoadedImage> {
         let (images, omitted) = self.take_images_and_omissions(pid);
         self.lost = self.lost.saturating_add(omitted);

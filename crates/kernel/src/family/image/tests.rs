@@ -1,4 +1,4 @@
-//! Image events for sequences of records that real programs cannot be made to produce.
+//! Image events for forged sequences of records.
 
 use traceweir_format::header::Record;
 

@@ -1,4 +1,5 @@
-//! Finds the `/proc` entry of a socket that the kernel names by its address only: best effort.
+//! Finds the `/proc` entry of a socket of which only the address in the kernel's memory is known:
+//! best effort.
 //!
 //! ```text
 //!   /proc/PID/net/udp    2: 0100007F:14E9 00000000:0000 07 … uid timeout inode ref pointer
@@ -7,8 +8,8 @@
 //!                        the sockets of the process
 //! ```
 //!
-//! 1. Where `/proc` shows the addresses of sockets (`kptr_restrict` is 1), the socket is the one
-//!    with that address.
+//! 1. Where `/proc` shows these addresses (`kptr_restrict` is 1), the socket is the one with that
+//!    address.
 //! 2. Otherwise it is the only socket of that protocol that the process has and that is not known
 //!    already. If there are several, the result is `None`, unless all of them have the same
 //!    addresses and ports, as sockets that share a port do.
@@ -48,7 +49,7 @@ struct SocketTableLine {
 }
 
 /// Finds a socket of a process in `table` (`udp`, `tcp`) by the kernel's address `sk`. `taken`:
-/// inodes of the process's other known sockets.
+/// inodes of the process's other known sockets; empty for TCP.
 pub(super) fn find_socket(
     table: &str,
     is_v6: bool,

@@ -36,7 +36,8 @@ pub(super) struct Socket {
     pub(super) endpoints: Endpoints,
     /// The process that uses it.
     pub(super) owner: u32,
-    /// Whether this side requested the connection.
+    /// Whether this side requested the connection, which is not established yet.
+    /// [`Sockets::establish`] returns the value from before.
     pub(super) is_connecting: bool,
     is_closed: bool,
 }
@@ -64,7 +65,8 @@ struct UdpSocket {
 #[derive(Debug, Default)]
 pub(super) struct Sockets {
     tcp: HashMap<u64, Socket>,
-    /// UDP sockets by address and process: another process has another socket at the same address.
+    /// UDP sockets by kernel address and process. A socket that processes share has an entry for
+    /// each.
     udp: HashMap<(u64, u32), UdpSocket>,
     /// Accept events written in this poll whose connections have not been used yet.
     accepted: HashMap<u64, PayloadPosition>,
@@ -134,7 +136,6 @@ impl Sockets {
         socket
     }
 
-    /// Marks a connection as closed.
     pub(super) fn close(&mut self, sk: u64, endpoints: Endpoints) -> Socket {
         let mut socket = self.update_endpoints(sk, endpoints);
         socket.is_closed = true;

@@ -110,7 +110,6 @@ pub(super) fn write_thread(hook: u16, by: TaskIds, ids: TaskIds, thread: &LiveTh
     out.write_system(hook, THREAD_LAYOUT.version(), by, payload);
 }
 
-/// Writes the new name of a thread.
 pub(super) fn write_thread_name(by: TaskIds, TaskIds { pid, tid }: TaskIds, name: &[u8], out: &mut Out<'_>) {
     let mut payload = out.new_payload();
     put_kernel_event!(

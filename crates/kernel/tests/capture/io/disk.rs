@@ -114,8 +114,8 @@ fn direct_reads_and_writes_are_recorded_with_size_and_offset() {
         assert!(own > 0, "the writing thread issued some of the requests itself");
         assert!(events.iter().any(|event| event.is_stack), "a start has a stack");
         let flushes = || events.iter().filter(|event| event.hook == DISK_FLUSH && event.number("Irp") != 0);
-        let folder = format!("/sys/dev/block/{}:{}/queue/write_cache", disk >> 20, disk & 0xF_FFFF);
-        let has_cache = std::fs::read_to_string(folder).is_ok_and(|text| text.trim() == "write back");
+        let cache_mode = format!("/sys/dev/block/{}:{}/queue/write_cache", disk >> 20, disk & 0xF_FFFF);
+        let has_cache = std::fs::read_to_string(cache_mode).is_ok_and(|text| text.trim() == "write back");
         assert!(
             !has_cache || flushes().any(|event| event.number("DiskNumber") == disk),
             "a cache is flushed"

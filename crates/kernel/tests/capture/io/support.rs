@@ -74,7 +74,7 @@ impl RunningCapture {
         events
     }
 
-    /// Like [`end`](Self::end), but also returns the number of lost records.
+    /// Like [`end`](Self::end), but returns the number of lost records instead of panicking.
     pub(crate) fn end_with_losses(mut self) -> (Vec<CapturedEvent>, u64) {
         self.capture.end(&NanosecondClock);
         let mut events = Vec::new();
