@@ -62,17 +62,17 @@ const SLICE_BYTES: usize = 256 << 10;
 /// Turns of a drain; in the last turn, each stream takes all there is.
 const MAX_TURNS: u32 = 64;
 
-/// Collection state of one CPU.
+/// Collection state of one stream.
 #[derive(Debug, Default)]
 struct CpuStream {
     cpu: u16,
     /// Whether the stream collects only the backlog of adopted regions.
     is_late: bool,
     buffer: Option<Buffer>,
-    /// Lowest raw stamp of the next record: that of the last record, or the completeness stamp sent
-    /// to live consumers.
+    /// Lowest raw stamp of the next record: that of the last record, or the start of the last drain
+    /// that was reported complete to live consumers.
     key: u64,
-    /// `key` on the session's clock.
+    /// Lowest session stamp of the next record: that of `key`, or later.
     time: i64,
     /// Raw stamp up to which all records were merged, by the last merge that left no records.
     merged_up_to: Option<u64>,
@@ -230,7 +230,7 @@ impl Collector {
         }
     }
 
-    /// Drops regions that are completely collected.
+    /// Drops sources that are completely collected.
     pub(crate) fn remove_sources(&mut self, leaving: &[SourceId]) {
         let shared = &self.shared;
         self.sources.retain_mut(|source| {
@@ -258,7 +258,7 @@ impl Collector {
     pub(crate) fn drain(&mut self, reach: DrainReach) -> DrainResult {
         let mut outcome = MergeOutcome::default();
         let polled = self.poll_capture(reach);
-        // The next poll captures later events.
+        // Later events come with the next poll of the capture.
         self.drain_start = polled;
         // Streams take turns, so that no stream's rings stay full while another's are emptied.
         let streams = usize::from(self.shared.streams);
@@ -410,8 +410,8 @@ impl Collector {
     }
 
     /// Polls the capture, and polls again if the first poll was slow (as during a rundown): events
-    /// during the first poll must not wait for the next drain. Returns the raw
-    /// stamp at which the last poll began.
+    /// during the first poll must not wait for the next drain. Returns the raw stamp at which the
+    /// last poll began.
     fn poll_capture(&mut self, reach: DrainReach) -> u64 {
         let counter = self.clock.counter();
         let mut polled = counter.now();
@@ -460,7 +460,8 @@ impl Collector {
         }
     }
 
-    /// Counts unwritten events as lost and drops all sources, after this thread has panicked.
+    /// Counts unwritten events as lost and drops all sources and the capture, after this thread has
+    /// panicked.
     pub(crate) fn abandon(&mut self) {
         for buffer in self.streams.iter_mut().filter_map(|stream| stream.buffer.take()) {
             if !buffer.is_empty() {

@@ -43,7 +43,7 @@ use crate::realtime::Realtime;
 use crate::shared::SharedState;
 use crate::stats::SessionStats;
 
-/// Bytes of one write to the log file, unless a single buffer is larger: enough to keep the device
+/// Bytes of one write to the log file, unless a buffer or the flush threshold is larger: enough to keep the device
 /// busy while the next buffers are filled.
 const MAX_WRITE_BYTES: usize = 1 << 20;
 
@@ -164,10 +164,10 @@ impl Output {
                 Job::OpenConsumer(done) => done(self.open_consumer()),
                 Job::CloseConsumer(id) => self.close_consumer(id),
                 Job::Fault => self.notify_end(FAULT),
-                Job::Stop { partial, at, done } => {
+                Job::Stop { partial, end, done } => {
                     (self.stop_request, self.partial) = (Some(done), partial);
                     if let LogTarget::File(file) = &mut self.log {
-                        file.stop_at(at);
+                        file.stop_at(end);
                     }
                     self.stop();
                     return;
@@ -179,7 +179,7 @@ impl Output {
         self.stop();
     }
 
-    /// Returns the largest number of buffers in one write.
+    /// Returns how many buffers fit [`MAX_WRITE_BYTES`], at least one.
     fn max_buffers_per_write(&self) -> usize {
         MAX_WRITE_BYTES.checked_div(self.shared.pool.buffer_bytes()).unwrap_or(1).max(1)
     }

@@ -261,7 +261,7 @@ impl SharedState {
         }
     }
 
-    /// Releases the wake and the memory share of a source.
+    /// Releases the wake and the memory share of a source, and counts its process as gone.
     pub(crate) fn release_source(&self, source: &mut SessionSource) {
         self.remove_wake(source);
         self.regions.give_back(source.cost);

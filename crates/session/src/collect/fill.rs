@@ -1,7 +1,7 @@
-//! Copies records into the buffer of their stream, signs them, and adds extended data items.
+//! Copies records into the buffer of their stream, sets their ids and stamps ("signs" them), and
+//! adds extended data items.
 //!
-//! A record that exceeds 64 KiB or the buffer together with its items is dropped and counted under
-//! `no_room`.
+//! A record that with its items exceeds 64 KiB or the buffer is dropped and counted under `no_room`.
 
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering::Relaxed;
@@ -35,7 +35,7 @@ pub(super) struct BufferFiller<'a, 'w> {
     pub(super) reported_lost: &'a mut u64,
     pub(super) events: u64,
     pub(super) damaged: u64,
-    /// Records that became too large with their extended data items.
+    /// Records that are too large with their extended data items, and the stacks of skipped events.
     pub(super) too_large: u64,
     /// Offset of the record that was stored last.
     pub(super) last_offset: usize,
@@ -126,17 +126,18 @@ impl BufferFiller<'_, '_> {
         }
         let Some(record) = space.get_mut(gap.unwrap_or(0)..total_length) else { return false };
         ring.take(record);
-        // A late record gets the stamp of its predecessor (M4), or one after completeness (K3).
+        // A late record gets the stamp of its predecessor (M4 in merge.rs), or one after the
+        // completeness stamp (K3 in collect.rs).
         stream.key = stream.key.max(stamp);
         stream.time = stream.time.max(self.clock.stamp(stream.key));
         let latest = stream.time;
-        let stamp = if head.flags & KEEP_STAMP != 0 {
+        let policy = if head.flags & KEEP_STAMP != 0 {
             StampPolicy::Kept { latest }
         } else {
-            StampPolicy::Ours(latest)
+            StampPolicy::Replaced(latest)
         };
         let mut end = end;
-        let mut is_valid = writer.sign(record, stamp);
+        let mut is_valid = writer.sign(record, policy);
         if gap.is_some() && is_valid {
             let new_length =
                 space.get_mut(..total_length).and_then(|space| writer.add_items(space, head.flags));
@@ -255,8 +256,8 @@ impl BufferFiller<'_, '_> {
 }
 
 impl BufferFiller<'_, '_> {
-    /// Skips a captured record that is too large. The stacks that follow it are skipped later,
-    /// because they would seem to belong to another event.
+    /// Skips a captured record that is too large, or the stack of a skipped event: the stack would
+    /// seem to belong to another event.
     #[cold]
     fn skip_captured<R: MergeRing>(&mut self, ring: &mut R, is_stack: bool) -> bool {
         ring.take(&mut []);

@@ -53,7 +53,7 @@ impl Storage for MemoryStorage {
         if fits < bytes.len() { Err(rustix::io::Errno::NOSPC.into()) } else { Ok(()) }
     }
 
-    fn reserve(&mut self, length: u64) -> io::Result<()> {
+    fn preallocate(&mut self, length: u64) -> io::Result<()> {
         let length = usize::try_from(length).unwrap();
         if length > self.capacity {
             return Err(rustix::io::Errno::NOSPC.into());
