@@ -110,7 +110,7 @@ fn items_are_inserted_after_the_header() {
 }
 
 #[test]
-fn families_without_items_stay_unchanged() {
+fn families_without_items_get_none() {
     let mut writer = RegionWriter::new(Identity { user: Some(5), ..Identity::from(42) }, Threads::AsGiven);
     for record in [encode_classic(), encode_message(Some((7, 8)))] {
         let signed = sign_with_items(&mut writer, &record, abi::WITH_SID).unwrap();
