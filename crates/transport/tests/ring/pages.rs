@@ -9,14 +9,15 @@ use crate::support::{self, RecordMark};
 
 const RING_BYTES: u32 = 1 << 20;
 
+/// Creates a region on one CPU, and a second descriptor of its memory.
 fn open_on_one_cpu(outlet: &Outlet, clock: Counter) -> (RegionReader, Ticket, OwnedFd) {
     support::pin_to_cpu(0);
     let params = support::region_params(clock, RING_BYTES);
     let (reader, memory) = RegionReader::create(&params).unwrap();
-    let own_fd = memory.try_clone().unwrap();
+    let second_fd = memory.try_clone().unwrap();
     let ticket =
         outlet.open(RegionSource::File { memory, wake: support::create_eventfd() }, &params).unwrap();
-    (reader, ticket, own_fd)
+    (reader, ticket, second_fd)
 }
 
 /// Returns the memory that the memory file takes now.
