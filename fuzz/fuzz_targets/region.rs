@@ -1,7 +1,7 @@
 //! Fuzzes a region of shared memory: its process fills it with any bytes while the owner drains it.
 //!
-//! The first byte chooses the CPUs and the ring size; then steps of eleven bytes follow: operation and ring (1),
-//! number of the word (2), value of the word (8).
+//! The first byte chooses the CPUs and the ring size; then steps of eleven bytes follow: operation
+//! and ring (1), number of the word (2), value of the word (8).
 #![no_main]
 
 use std::os::fd::AsFd;

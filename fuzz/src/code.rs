@@ -20,8 +20,8 @@ pub fn check_rust(text: &str, providers: usize) {
     );
 }
 
-/// Checks a C file: comments end on their line, every directive is one that the generator writes, and the rest
-/// is plain text with balanced braces.
+/// Checks a C file: comments end on their line, every directive is one that the generator writes,
+/// and the rest is plain text with balanced braces.
 pub fn check_c(text: &str) {
     let mut depth = 0_i64;
     for line in text.lines() {

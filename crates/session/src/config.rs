@@ -7,8 +7,9 @@
 //!        50                           87
 //! ```
 //!
-//! Errors come in this order, with these Win32 codes. A flag that is legal but not supported is rejected with a reason
-//! instead of ignored, unless the rules say to ignore it (the table is in `config/mode.rs`).
+//! Errors come in this order, with these Win32 codes. A flag that is legal but not supported is
+//! rejected with a reason instead of ignored, unless the rules say to ignore it (the table is in
+//! `config/mode.rs`).
 //! Source: Documented ("Logging Mode Constants", "EVENT_TRACE_PROPERTIES"); Traceweir chooses
 //! the limits of memory.
 

@@ -221,8 +221,8 @@ impl LogFile {
         self.floor
     }
 
-    /// Appends a buffer. At the limit of a file that is not in a sequence, and after a failed write,
-    /// finalises the file with the counts that `lost` returns.
+    /// Appends a buffer. At the limit of a file that is not in a sequence, and after a failed
+    /// write, finalises the file with the counts that `lost` returns.
     pub(crate) fn append(&mut self, buffer: &mut Buffer, lost: impl FnOnce() -> (u64, u32)) -> AppendResult {
         if self.end_time.is_some() {
             return AppendResult::AlreadyEnded;

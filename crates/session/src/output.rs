@@ -43,8 +43,8 @@ use crate::realtime::Realtime;
 use crate::shared::SharedState;
 use crate::stats::SessionStats;
 
-/// Bytes of one write to the log file, unless a buffer or the flush threshold is larger: enough to keep the device
-/// busy while the next buffers are filled.
+/// Bytes of one write to the log file, unless a buffer or the flush threshold is larger: enough to
+/// keep the device busy while the next buffers are filled.
 const MAX_WRITE_BYTES: usize = 1 << 20;
 
 /// Destination of the buffers of a session.

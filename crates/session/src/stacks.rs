@@ -14,8 +14,8 @@
 //! - S4 Processes can fill the cache, but cannot make it larger.
 //!
 //! The stacks of kernel events are separate events. A new stack becomes two events: the definition,
-//! and an event that names the key; a known one becomes only the latter. Stacks of kernel events are stored once if either information class is
-//! set (TraceStackCachingInfo applies only to them).
+//! and an event that names the key; a known one becomes only the latter. Stacks of kernel events
+//! are stored once if either information class is set (TraceStackCachingInfo applies only to them).
 //!
 //! Stacks of 32-bit processes stay unchanged: their items hold only 32 bits of a key.
 

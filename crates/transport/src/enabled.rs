@@ -79,8 +79,8 @@ pub fn write(dir: &RuntimeDir, all: &[EnabledProvider]) -> io::Result<()> {
     fs::rename(new, dir.enabled_file())
 }
 
-/// Reads the providers that a daemon of this user has enabled; empty if there is no file that can be
-/// trusted.
+/// Reads the providers that a daemon of this user has enabled; empty if there is no file that can
+/// be trusted.
 #[must_use]
 pub fn read(dir: &RuntimeDir, user: u32) -> Vec<EnabledProvider> {
     read_bytes(dir, user).map(|bytes| decode_all(&bytes)).unwrap_or_default()

@@ -21,7 +21,8 @@
 //! 2. Received data is not trusted: [`wire`] checks that it is a message, and its receiver whether
 //!    the message is expected.
 //! 3. Long lists are requested page by page ([`Message::sessions_page`],
-//!    [`Message::providers_page`], [`Message::registrations_page`], [`Message::access_lists_page`]).
+//!    [`Message::providers_page`], [`Message::registrations_page`],
+//!    [`Message::access_lists_page`]).
 //!
 //! The encoding is in [`wire`] and `message/layout.rs`; [`socket`](crate::socket) carries the
 //! messages.

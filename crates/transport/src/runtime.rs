@@ -30,8 +30,8 @@
 //! 4. No user can take the name of another user's provider socket: it holds 64 random bits. The
 //!    process id in it is for people and for the process itself; the socket identifies the process
 //!    that listens. Nor can one user's files hide those of another: they are counted by owner.
-//! 5. `TRACEWEIR_RUNTIME_DIR`, if set and trusted, takes precedence for daemons, controllers and providers
-//!    alike: only the folder it names is used, whatever scope is requested.
+//! 5. `TRACEWEIR_RUNTIME_DIR`, if set and trusted, takes precedence for daemons, controllers and
+//!    providers alike: only the folder it names is used, whatever scope is requested.
 
 mod sweep;
 mod users;
@@ -95,8 +95,9 @@ impl RuntimeDir {
     }
 
     /// Returns the folders in which a controller or consumer searches, in that order: the named
-    /// one, otherwise the requested one, or without a request the system's and the user's. The system's is left out if it must
-    /// not be used: in a user namespace its owner is the overflow user `nobody`.
+    /// one, otherwise the requested one, or without a request the system's and the user's. The
+    /// system's is left out if it must not be used: in a user namespace its owner is the overflow
+    /// user `nobody`.
     pub fn for_controllers(scope: Option<Scope>) -> Result<Vec<Self>> {
         let scopes = searched_scopes(scope, named_folder().is_some());
         let is_passed_over =
@@ -112,9 +113,9 @@ impl RuntimeDir {
         self.scope == Scope::System && self.path == Path::new(SYSTEM_FOLDER) && own_uid() == 0
     }
 
-    /// Returns whether a controller of this process may start the daemon of this folder: of a
-    /// named folder, of its own user and, for root, the system's. A program with root privileges from its file does
-    /// not count as root.
+    /// Returns whether a controller of this process may start the daemon of this folder: of a named
+    /// folder, of its own user and, for root, the system's. A program with root privileges from its
+    /// file does not count as root.
     #[must_use]
     pub fn may_be_started(&self) -> bool {
         self.scope != Scope::System || (own_uid() == 0 && !is_privileged_by_file())

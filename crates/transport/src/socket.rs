@@ -327,7 +327,8 @@ impl Listener {
         if !sockopt::socket_acceptconn(&socket).map_err(|e| Error::system("SO_ACCEPTCONN", e))? {
             return Err(Error::Invalid("the socket does not listen"));
         }
-        // Connections that already wait do not change: descriptors that they send are still received.
+        // Connections that already wait do not change: descriptors that they send are still
+        // received.
         rights::set_passing(&socket, false)?;
         Ok(Self { socket: GuardedDescriptor::plain(socket) })
     }

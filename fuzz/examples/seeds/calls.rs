@@ -1,5 +1,6 @@
 //! Seeds for the targets that read arguments from their input (`traceweir_fuzz::given`), in the
-//! order in which they read them. A call of the controller target begins with the number of the call.
+//! order in which they read them. A call of the controller target begins with the number of the
+//! call.
 
 use traceweir_format::Guid;
 use traceweir_format::spec::enable::EVENT_FILTER_TYPE_SCHEMATIZED;

@@ -1,7 +1,8 @@
 //! Copies records into the buffer of their stream, sets their ids and stamps ("signs" them), and
 //! adds extended data items.
 //!
-//! A record that with its items exceeds 64 KiB or the buffer is dropped and counted under `no_room`.
+//! A record that with its items exceeds 64 KiB or the buffer is dropped and counted under
+//! `no_room`.
 
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering::Relaxed;

@@ -71,8 +71,8 @@ impl Output {
         self.publish_full();
     }
 
-    /// Publishes whether the session can store no more events, so that the collector closes or opens
-    /// the regions. A log takes everything, or the session ends.
+    /// Publishes whether the session can store no more events, so that the collector closes or
+    /// opens the regions. A log takes everything, or the session ends.
     pub(super) fn publish_full(&self) {
         let is_live_only = matches!(self.log, LogTarget::None);
         self.shared.set_full(is_live_only && self.live.as_ref().is_some_and(Realtime::is_full));
