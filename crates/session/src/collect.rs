@@ -10,7 +10,8 @@
 //! - K3 Live consumers have everything up to the completeness stamp: no stream writes a stamp up to
 //!   it again, however late a record comes. Records that keep their stamp and late streams are
 //!   exempt.
-//! - K4 A region that breaks the rules of its rings is dropped at once and disturbs no other.
+//! - K4 A region that breaks the rules of its rings is dropped by the drain that finds it, and
+//!   disturbs no other.
 //! - K5 Events that a process counts as lost are added once.
 //! - K6 While the session can store no more events, its regions are closed, and writes fail with
 //!   that reason. The regions are opened again before a new consumer gets its reply.
@@ -122,7 +123,7 @@ pub(crate) struct Collector {
     drain_start: u64,
     /// Completeness stamp: live consumers have everything up to here.
     complete: i64,
-    /// Latest stamp of all streams when the completeness stamp was last sent.
+    /// Latest stamp of all streams at the last flush or delivery.
     newest: i64,
     /// Bytes collected since the completeness stamp was last sent.
     unreported_bytes: usize,

@@ -10,7 +10,7 @@
 //!
 //! Every event that a process offers is in the file, delivered to a consumer, or counted as lost:
 //!
-//! - S1 A record leaves its ring only when it is in a buffer.
+//! - S1 A record leaves its ring only when it is in a buffer or counted as lost.
 //! - S2 A buffer that cannot be written or delivered adds its events to a counter.
 //! - S3 The session reads the counts of events that processes could not write from their regions,
 //!   at each drain; the last drain of a process comes just before its region is dropped.

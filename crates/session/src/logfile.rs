@@ -11,8 +11,7 @@
 //!   file sequence    header │ 1 │ 2 │  header │ 1 │ …
 //!                    at the limit the next file begins; each is complete and has separate counts
 //!   preallocated     header │ 1 │ 2 │ zeros       limit
-//!                    any of these modes, with its full length from the start; truncated when
-//!                    finalised
+//!                    any mode above, with its full length from the start; truncated when finalised
 //!   flight recorder  memory: 5 6 7 8 + partial ──flush, stop──▶ header │ 5 │ 6 │ 7 │ 8 │ …
 //! ```
 //!

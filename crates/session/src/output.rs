@@ -69,7 +69,8 @@ pub(crate) struct Output {
     held: HeldBuffers,
     /// Buffers that are being written; counted as lost if this thread panics.
     in_hand: VecDeque<Buffer>,
-    /// Copies of the buffers that a flight recorder fills, while a snapshot is written.
+    /// The buffers that a flight recorder is filling, while a snapshot is written; copies, except
+    /// at the stop.
     partial: Vec<Buffer>,
     on_end: Option<Box<dyn FnOnce(Ended) + Send>>,
     /// Number of free buffers that a flight recorder keeps by dropping its oldest, so that the
@@ -335,7 +336,7 @@ impl Output {
             LogTarget::FlightRecorder(_, None) | LogTarget::None => None,
         };
         if matches!(self.log, LogTarget::FlightRecorder(..)) {
-            // The history is written, or the error is reported below.
+            // The history is written, has no file, or the error is reported below.
             (self.log, self.partial) = (LogTarget::None, Vec::new());
         }
         self.end_live();

@@ -48,7 +48,8 @@
 //!   10 the record, then padding to a multiple of eight (its bytes mean nothing)
 //! ```
 //!
-//! Access: the process writes everything except `tail` and `read`; the owner writes only these two.
+//! Access: the process writes everything except `tail` and `read`; the owner writes only these two
+//! and, when it maps the region, the header.
 //! The owner trusts nothing it reads: each word is copied once, checked, and the copy used. The
 //! memory file is sealed against shrinking and growing; holes punched into it read as zeros, which
 //! are not a valid record.

@@ -6,8 +6,8 @@
 //!          └─ lock ──── the same                              ┘
 //! ```
 //!
-//! The usual path is inline and short: two checks of the generation, the view, the sequence, one
-//! load of `read`. Everything else is cold.
+//! The usual path is inline and short: two checks of the generation, two words of the layout, the
+//! sequence, one load of `read`. Everything else is cold.
 
 use core::sync::atomic::{Ordering, fence};
 use std::os::fd::BorrowedFd;
