@@ -84,8 +84,8 @@ impl Collector {
     }
 
     /// Sends live consumers the completeness stamp, after a flush or delivery of everything that
-    /// was drained. Records that come later are stamped later (K3 in collect.rs): a record whose writer was
-    /// delayed before it published, or the first ones after the system's time went back.
+    /// was drained. Records that come later are stamped later (K3 in collect.rs): a record whose
+    /// writer was delayed before it published, or the first ones after the system's time went back.
     pub(crate) fn report_complete(&mut self) {
         let newest = self.streams.iter().map(|stream| stream.time).max().unwrap_or(i64::MIN);
         // The drain took everything published before it began. A flush also completes the last
