@@ -72,8 +72,8 @@ struct CpuStream {
     buffer: Option<Buffer>,
     /// Lowest raw stamp of the next record: that of the last record, or the start of the last drain
     /// that was reported complete to live consumers.
-    key: u64,
-    /// Lowest session stamp of the next record: that of `key`, or later.
+    min_raw: u64,
+    /// Lowest session stamp of the next record: that of `min_raw`, or later.
     time: i64,
     /// Raw stamp up to which all records were merged, by the last merge that left no records.
     merged_up_to: Option<u64>,
@@ -141,12 +141,12 @@ impl Collector {
         let max_ahead_ticks = clock.frequency().saturating_mul(millis) / 1000;
         let cpus = usize::from(shared.cpus);
         let start = (clock.anchor().counter, clock.anchor_stamp(clock.anchor()));
-        let (key, time) = start;
+        let (min_raw, time) = start;
         let streams = (0..shared.streams).map(|cpu| CpuStream { cpu, ..CpuStream::default() });
         let late = (0..shared.streams).map(|cpu| CpuStream {
             cpu,
             is_late: true,
-            key,
+            min_raw,
             time,
             ..CpuStream::default()
         });
@@ -351,7 +351,7 @@ impl Collector {
         let Some(stream) = self.streams.get(stream_index) else { return false };
         // The stream itself takes later stamps unchanged.
         let first_unpassed =
-            stream.key.max(self.clock.first_raw(stream.time)).min(self.clock.counter().now());
+            stream.min_raw.max(self.clock.first_raw(stream.time)).min(self.clock.counter().now());
         let late_stream = stream_index.saturating_add(usize::from(self.shared.streams));
         let (cpus_per_stream, cpus, start) = (self.shared.cpus_per_stream(), self.cpus, self.start);
         let mut late = MergeOutcome::default();

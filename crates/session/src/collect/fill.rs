@@ -75,7 +75,7 @@ impl BufferFiller<'_, '_> {
     /// records are sorted before they are written. Live consumers get the records of the buffer so
     /// far; if they cannot take them now, the buffer is submitted.
     pub(super) fn restart_at(&mut self, stamp: u64, start: (u64, i64)) {
-        let Some(stream) = self.streams.get_mut(self.stream_index).filter(|stream| stamp < stream.key) else {
+        let Some(stream) = self.streams.get_mut(self.stream_index).filter(|stream| stamp < stream.min_raw) else {
             return;
         };
         if let Some(buffer) = stream.buffer.as_mut().filter(|buffer| !buffer.is_empty()) {
@@ -89,7 +89,7 @@ impl BufferFiller<'_, '_> {
             }
         }
         stream.defined_keys.clear();
-        (stream.key, stream.time) = start;
+        (stream.min_raw, stream.time) = start;
     }
 }
 
@@ -129,8 +129,8 @@ impl BufferFiller<'_, '_> {
         ring.take(record);
         // A late record gets the stamp of its predecessor (M4 in merge.rs), or one after the
         // completeness stamp (K3 in collect.rs).
-        stream.key = stream.key.max(stamp);
-        stream.time = stream.time.max(self.clock.stamp(stream.key));
+        stream.min_raw = stream.min_raw.max(stamp);
+        stream.time = stream.time.max(self.clock.stamp(stream.min_raw));
         let latest = stream.time;
         let policy = if head.flags & KEEP_STAMP != 0 {
             StampPolicy::Kept { latest }
@@ -294,8 +294,8 @@ impl BufferFiller<'_, '_> {
         }
         let Some(record) = space.get_mut(..head.length) else { return false };
         ring.take(record);
-        stream.key = stream.key.max(stamp);
-        stream.time = stream.time.max(self.clock.stamp(stream.key));
+        stream.min_raw = stream.min_raw.max(stamp);
+        stream.time = stream.time.max(self.clock.stamp(stream.min_raw));
         let event_time = stream.captured_time.filter(|_| is_stack);
         let is_signed = capture::set_times(record, stream.time, event_time);
         if !is_stack {

@@ -94,7 +94,7 @@ impl Collector {
         let complete = self.complete.max(drained).max(self.newest);
         self.newest = newest;
         for stream in self.streams.iter_mut().filter(|stream| !stream.is_late) {
-            stream.key = stream.key.max(self.drain_start);
+            stream.min_raw = stream.min_raw.max(self.drain_start);
         }
         self.send_complete(complete);
     }
