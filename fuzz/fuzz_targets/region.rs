@@ -52,7 +52,7 @@ fuzz_target!(|data: &[u8]| {
             3 | 4 => store(control + word % CONTROL_BYTES),
             5 => map.give_back(data + data_offset / PAGE * PAGE, PAGE),
             6 => drain_ring(&mut reader.rings()[ring], &layout),
-            _ => reader.give_back(),
+            _ => reader.measure_rates(),
         }
         let lost_now = reader.lost();
         assert!(lost_now >= lost, "the number of lost events must not fall");

@@ -251,7 +251,7 @@ impl Collector {
             capture.update_clocks(&self.clock);
         }
         for reader in self.sources.iter_mut().filter_map(|source| source.reader.as_mut()) {
-            reader.give_back();
+            reader.measure_rates();
         }
     }
 

@@ -173,7 +173,7 @@ impl RegionReader {
 
     /// Decides for each ring whether its pages are returned to the system once they were read: only
     /// if few bytes went through the ring since the last call. Call it periodically.
-    pub fn give_back(&mut self) {
+    pub fn measure_rates(&mut self) {
         for ring in &mut self.rings {
             ring.measure_rate();
         }

@@ -136,7 +136,7 @@ fn region_overwritten_during_reading_does_no_harm() {
                 let ring = turn % layout.rings();
                 let _ = drain_ring(&mut reader.rings()[ring], layout.cpus(), ring_bytes);
                 let _ = reader.lost();
-                reader.give_back();
+                reader.measure_rates();
             }
             stop.store(true, Ordering::Relaxed);
         });

@@ -37,7 +37,7 @@ fn idle_ring_holds_few_pages_however_long_it_is_used() {
                 number += 1;
             }
             support::drain_region(&mut reader, &mut Vec::new(), |_| ());
-            reader.give_back();
+            reader.measure_rates();
             max_allocated = max_allocated.max(allocated_bytes(&memory));
         }
         assert!(number * 100 > 2 * u64::from(RING_BYTES), "the ring came around");
@@ -64,7 +64,7 @@ fn busy_ring_keeps_its_pages_until_idle_again() {
     }
     assert!(allocated_bytes(&memory) >= u64::from(RING_BYTES), "a busy ring keeps all its pages");
     for _ in 0..600 {
-        reader.give_back();
+        reader.measure_rates();
         burst(&mut reader, 30);
     }
     assert!(allocated_bytes(&memory) < 128 * 1024, "{} bytes are held", allocated_bytes(&memory));

@@ -77,7 +77,7 @@ impl RegionFixture {
             self.seen += 1;
         }
         ring.release();
-        self.reader.give_back();
+        self.reader.measure_rates();
     }
 
     fn assert_neighbours_unchanged(&self) {
