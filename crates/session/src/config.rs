@@ -221,8 +221,8 @@ impl Config {
         self.properties.clock = kind;
     }
 
-    /// Returns the period of the flush timer in seconds; 0 means none. A flight recorder has
-    /// none: it is written only on request and at the stop.
+    /// Returns the period of the flush timer in seconds; 0 means none. A flight recorder has none:
+    /// it is written only on request and at the stop.
     pub(crate) fn flush_seconds(properties: &SessionConfig) -> u32 {
         if Mode(properties.log_file_mode).is_buffering() { 0 } else { properties.flush_timer }
     }

@@ -15,9 +15,9 @@
 //! When a registration returns, the process has carried out everything sent before `Registered`.
 //!
 //! 1. One packet is one message; a reply carries the number of its request, which is not 0. Orders
-//!    of a daemon are not requests: their request number is 0, and their fields contain an order
-//!    number. An `Ack` confirms all orders up to a
-//!    number, after a `Failed` for each of them that could not be carried out.
+//!    of a daemon are not requests: their request number is 0, and those to be confirmed have an
+//!    order number. An `Ack` confirms all orders up to a number, after a `Failed` for each of them
+//!    that could not be carried out.
 //! 2. Received data is not trusted: [`wire`] checks that it is a message, and its receiver whether
 //!    the message is expected.
 //! 3. Long lists are requested page by page ([`Message::sessions_page`],

@@ -232,8 +232,8 @@ impl Outlet {
         ticket
     }
 
-    /// Closes the outlet. After the return no writer publishes any more. Returns `false` if a
-    /// thread did not leave within a tenth of a second: one that holds the lock of a ring may still
+    /// Closes the outlet. Returns `true` if no writer publishes any more, and `false` if a thread
+    /// did not leave within a tenth of a second: one that holds the lock of a ring may still
     /// publish.
     ///
     /// Call it only in the process that opened the outlet: a forked child would stop its parent's

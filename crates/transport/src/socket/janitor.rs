@@ -128,7 +128,8 @@ fn close(descriptor: OwnedFd) {
     drop(descriptor);
 }
 
-/// Shuts a connection down for reading. Returns whether it has no unread data, and so never will.
+/// Shuts a connection down for reading. Returns whether it has no unread data, and never
+/// will have.
 fn is_drained(socket: &OwnedFd) -> bool {
     // An empty packet looks like the end, and hides what follows it. With credentials requested and
     // no space for them, every packet reports truncation; the end does not.

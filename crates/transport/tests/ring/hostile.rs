@@ -158,7 +158,7 @@ fn jumping_loss_counter_does_not_corrupt_the_total() {
     assert_eq!(reader.lost(), jumped);
 }
 
-/// Breaks each rule of heads and prefixes alone.
+/// Breaks the rules of heads and prefixes one at a time.
 #[test]
 fn each_broken_rule_is_detected() {
     let valid_word = 24u64;
