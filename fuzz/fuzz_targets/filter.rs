@@ -1,5 +1,5 @@
-//! Fuzzes untrusted filters: a type, then its bytes. An accepted filter encodes to the same bytes
-//! again, unless the builder does not accept its values.
+//! Fuzzes untrusted filters: a type, then its bytes. An accepted filter reads back equal after it
+//! was encoded, unless the builder does not accept its values.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -4,9 +4,8 @@
 use libfuzzer_sys::fuzz_target;
 use traceweir_decode::message::{EventMessage, InsertFormat};
 
-/// The most characters that one insert of one byte may become: its width and precision are at most
-/// 255.
-const MAX_CHARS_PER_INSERT: usize = 1024;
+/// The most bytes that one insert may become: its width and precision are at most 255.
+const MAX_BYTES_PER_INSERT: usize = 1024;
 
 fuzz_target!(|data: &[u8]| {
     let text = String::from_utf8_lossy(data);
@@ -26,7 +25,7 @@ fuzz_target!(|data: &[u8]| {
             has_inserts
         });
         assert!(std::str::from_utf8(&out).is_ok(), "the message must be UTF-8");
-        assert!(out.len() <= text.len() * 3 + inserts * MAX_CHARS_PER_INSERT);
+        assert!(out.len() <= text.len() * 3 + inserts * MAX_BYTES_PER_INSERT);
     }
     let mut out = Vec::new();
     if let Some(spec) = InsertFormat::parse(&text) {

@@ -1,7 +1,7 @@
 //! Fuzzes a region of shared memory: its process fills it with any bytes while the owner drains it.
 //!
-//! The first byte chooses the size; then steps of eleven bytes follow: operation and ring (1),
-//! number of the word (2), value of the word (8).
+//! The first byte chooses the CPUs and the ring size; then steps of eleven bytes follow: operation
+//! and ring (1), number of the word (2), value of the word (8).
 #![no_main]
 
 use std::os::fd::AsFd;
@@ -52,7 +52,7 @@ fuzz_target!(|data: &[u8]| {
             3 | 4 => store(control + word % CONTROL_BYTES),
             5 => map.give_back(data + data_offset / PAGE * PAGE, PAGE),
             6 => drain_ring(&mut reader.rings()[ring], &layout),
-            _ => reader.give_back(),
+            _ => reader.measure_rates(),
         }
         let lost_now = reader.lost();
         assert!(lost_now >= lost, "the number of lost events must not fall");

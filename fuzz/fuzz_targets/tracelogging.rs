@@ -34,6 +34,7 @@ fuzz_target!(|data: &[u8]| {
     let with_items = EventHeader { items: &items, descriptor, ..Default::default() };
     let payload_with_metadata = [traits, metadata, payload].concat();
     let without_items = EventHeader { descriptor, pointer_size: 4, ..Default::default() };
+    // The record with items comes twice: the second time, the decoder has its schema in a cache.
     for (header, payload) in
         [(&with_items, payload), (&with_items, payload), (&without_items, &payload_with_metadata)]
     {

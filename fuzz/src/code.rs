@@ -4,7 +4,7 @@
 use proc_macro2::{TokenStream, TokenTree};
 
 /// Checks a Rust module: it parses to tokens, and its top level has as many modules as the manifest
-/// has providers, one static, and nothing else.
+/// has providers, one static, and no function, `impl`, `use` or macro.
 pub fn check_rust(text: &str, providers: usize) {
     let tokens: TokenStream =
         text.parse().unwrap_or_else(|e| panic!("the module has no valid tokens: {e}\n{text}"));
@@ -20,8 +20,8 @@ pub fn check_rust(text: &str, providers: usize) {
     );
 }
 
-/// Checks a C file: comments end on their line, every directive is one that we write, and the rest
-/// is plain text with balanced braces.
+/// Checks a C file: comments end on their line, every directive is one that the generator writes,
+/// and the rest is plain text with balanced braces.
 pub fn check_c(text: &str) {
     let mut depth = 0_i64;
     for line in text.lines() {

@@ -16,6 +16,7 @@ pub struct Renderer {
     /// Offset at which the text of each top-level field ends, for message inserts.
     ends: Vec<usize>,
     depth: usize,
+    /// For each open array and structure, whether it is an array.
     in_array: Vec<bool>,
     visited: usize,
     style: Style,

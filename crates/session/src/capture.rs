@@ -5,11 +5,11 @@
 //!        ▲ CaptureClock: nanoseconds of CLOCK_MONOTONIC_RAW ─▶ raw counter ─▶ session's clock
 //! ```
 //!
-//! - P1 The session trusts captured records and sets only their time.
-//! - P2 A stack contains the written time of the event before it.
+//! - P1 The session trusts the contents of captured records and sets only their times.
+//! - P2 The record of a stack repeats the stamp that was written into its event.
 //! - P3 The capture counts lost records; the session adds each loss once.
-//! - P4 The two clocks are paired again each second, so that an inexact rate does not make them
-//!   drift apart.
+//! - P4 `CLOCK_MONOTONIC_RAW` and the raw counter are paired again each second, so that an inexact
+//!   rate does not make them drift apart.
 //! - P5 A capture starts with [`begin`](Capture::begin), which is called when the session runs, so
 //!   that each record keeps its time; no record is older than the session.
 
@@ -250,15 +250,15 @@ pub(crate) const fn is_stack(head: &RecordHead) -> bool {
 /// Writes the time into a captured record, and the time of its event into a stack. Returns whether
 /// the record is of a type that can be captured.
 pub(crate) fn set_times(record: &mut [u8], time: i64, event_time: Option<i64>) -> bool {
-    let (at, payload) = match record.get(2).map(|kind| HeaderType(*kind)) {
+    let (time_offset, payload_offset) = match record.get(2).map(|kind| HeaderType(*kind)) {
         Some(HeaderType::SYSTEM64) => (0x10, system::SIZE),
         Some(HeaderType::PERFINFO64) => (0x08, perfinfo::SIZE),
         Some(HeaderType::FULL_HEADER64) => (0x10, classic::SIZE),
         _ => return false,
     };
-    let mut write_time = |at: usize, time: i64| -> bool {
-        let field = record.get_mut(at..).and_then(|field_bytes| field_bytes.first_chunk_mut::<8>());
+    let mut write_time = |offset: usize, time: i64| -> bool {
+        let field = record.get_mut(offset..).and_then(|field_bytes| field_bytes.first_chunk_mut::<8>());
         field.map(|field| *field = time.to_le_bytes()).is_some()
     };
-    write_time(at, time) && event_time.is_none_or(|event| write_time(payload, event))
+    write_time(time_offset, time) && event_time.is_none_or(|event| write_time(payload_offset, event))
 }

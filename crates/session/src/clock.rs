@@ -35,8 +35,8 @@ pub(crate) struct SessionClock {
 }
 
 impl SessionClock {
-    /// Starts a clock of the published type now. CPU cycles become system time without a cycle
-    /// counter.
+    /// Starts a clock of the published type now. Without a cycle counter, CPU cycles become system
+    /// time.
     pub(crate) fn start(kind: u32, counter: Counter) -> Self {
         let kind = match ClockKind::from_number(kind) {
             Some(ClockKind::CpuCycles) if counter == Counter::Monotonic => ClockKind::SystemTime,
@@ -104,7 +104,7 @@ impl SessionClock {
         }
     }
 
-    /// Acts as if the machine's clock had been set back by `units` of 100 ns.
+    /// Sets later stamps back by `units` of 100 ns, as after a step of the machine's clock.
     #[cfg(test)]
     pub(crate) fn set_back(&mut self, units: i64) {
         self.wall -= units;

@@ -10,7 +10,8 @@
 //! - K3 Live consumers have everything up to the completeness stamp: no stream writes a stamp up to
 //!   it again, however late a record comes. Records that keep their stamp and late streams are
 //!   exempt.
-//! - K4 A region that breaks the rules of its rings is dropped at once and disturbs no other.
+//! - K4 A region that breaks the rules of its rings is dropped by the drain that finds it, and
+//!   disturbs no other.
 //! - K5 Events that a process counts as lost are added once.
 //! - K6 While the session can store no more events, its regions are closed, and writes fail with
 //!   that reason. The regions are opened again before a new consumer gets its reply.
@@ -62,17 +63,17 @@ const SLICE_BYTES: usize = 256 << 10;
 /// Turns of a drain; in the last turn, each stream takes all there is.
 const MAX_TURNS: u32 = 64;
 
-/// Collection state of one CPU.
+/// Collection state of one stream.
 #[derive(Debug, Default)]
 struct CpuStream {
     cpu: u16,
     /// Whether the stream collects only the backlog of adopted regions.
     is_late: bool,
     buffer: Option<Buffer>,
-    /// Lowest raw stamp of the next record: that of the last record, or the completeness stamp sent
-    /// to live consumers.
-    key: u64,
-    /// `key` on the session's clock.
+    /// Lowest raw stamp of the next record: that of the last record, or the start of the last drain
+    /// that was reported complete to live consumers.
+    min_raw: u64,
+    /// Lowest session stamp of the next record: that of `min_raw`, or later.
     time: i64,
     /// Raw stamp up to which all records were merged, by the last merge that left no records.
     merged_up_to: Option<u64>,
@@ -122,7 +123,7 @@ pub(crate) struct Collector {
     drain_start: u64,
     /// Completeness stamp: live consumers have everything up to here.
     complete: i64,
-    /// Latest stamp of all streams when the completeness stamp was last sent.
+    /// Latest stamp of all streams at the last flush or delivery.
     newest: i64,
     /// Bytes collected since the completeness stamp was last sent.
     unreported_bytes: usize,
@@ -140,12 +141,12 @@ impl Collector {
         let max_ahead_ticks = clock.frequency().saturating_mul(millis) / 1000;
         let cpus = usize::from(shared.cpus);
         let start = (clock.anchor().counter, clock.anchor_stamp(clock.anchor()));
-        let (key, time) = start;
+        let (min_raw, time) = start;
         let streams = (0..shared.streams).map(|cpu| CpuStream { cpu, ..CpuStream::default() });
         let late = (0..shared.streams).map(|cpu| CpuStream {
             cpu,
             is_late: true,
-            key,
+            min_raw,
             time,
             ..CpuStream::default()
         });
@@ -230,7 +231,7 @@ impl Collector {
         }
     }
 
-    /// Drops regions that are completely collected.
+    /// Drops sources that are completely collected.
     pub(crate) fn remove_sources(&mut self, leaving: &[SourceId]) {
         let shared = &self.shared;
         self.sources.retain_mut(|source| {
@@ -250,7 +251,7 @@ impl Collector {
             capture.update_clocks(&self.clock);
         }
         for reader in self.sources.iter_mut().filter_map(|source| source.reader.as_mut()) {
-            reader.give_back();
+            reader.measure_rates();
         }
     }
 
@@ -258,7 +259,7 @@ impl Collector {
     pub(crate) fn drain(&mut self, reach: DrainReach) -> DrainResult {
         let mut outcome = MergeOutcome::default();
         let polled = self.poll_capture(reach);
-        // The next poll captures later events.
+        // Later events come with the next poll of the capture.
         self.drain_start = polled;
         // Streams take turns, so that no stream's rings stay full while another's are emptied.
         let streams = usize::from(self.shared.streams);
@@ -350,7 +351,7 @@ impl Collector {
         let Some(stream) = self.streams.get(stream_index) else { return false };
         // The stream itself takes later stamps unchanged.
         let first_unpassed =
-            stream.key.max(self.clock.first_raw(stream.time)).min(self.clock.counter().now());
+            stream.min_raw.max(self.clock.first_raw(stream.time)).min(self.clock.counter().now());
         let late_stream = stream_index.saturating_add(usize::from(self.shared.streams));
         let (cpus_per_stream, cpus, start) = (self.shared.cpus_per_stream(), self.cpus, self.start);
         let mut late = MergeOutcome::default();
@@ -410,8 +411,8 @@ impl Collector {
     }
 
     /// Polls the capture, and polls again if the first poll was slow (as during a rundown): events
-    /// during the first poll must not wait for the next drain. Returns the raw
-    /// stamp at which the last poll began.
+    /// during the first poll must not wait for the next drain. Returns the raw stamp at which the
+    /// last poll began.
     fn poll_capture(&mut self, reach: DrainReach) -> u64 {
         let counter = self.clock.counter();
         let mut polled = counter.now();
@@ -460,7 +461,8 @@ impl Collector {
         }
     }
 
-    /// Counts unwritten events as lost and drops all sources, after this thread has panicked.
+    /// Counts unwritten events as lost and drops all sources and the capture, after this thread has
+    /// panicked.
     pub(crate) fn abandon(&mut self) {
         for buffer in self.streams.iter_mut().filter_map(|stream| stream.buffer.take()) {
             if !buffer.is_empty() {

@@ -1,12 +1,15 @@
 //! Properties of a session, checked and adjusted by the published rules.
 //!
 //! ```text
-//!   names ─▶ flags ─▶ GUID and name ─▶ path ─▶ clock ─▶ EnableFlags ─▶ support ─▶ sizes adjusted
-//!   87       87       87               161     87       87             50
+//!   names ─▶ flags ─▶ GUID and name ─▶ path ─▶ clock ─▶ EnableFlags ─▶ filters
+//!   87       87       87               161     87       87             87
+//!     ─▶ support ─▶ sizes adjusted ─▶ file limit
+//!        50                           87
 //! ```
 //!
-//! Errors come in this order. A flag that is legal but not supported is rejected with a reason
-//! instead of ignored, unless the rules say to ignore it (the table is in `config/mode.rs`).
+//! Errors come in this order, with these Win32 codes. A flag that is legal but not supported is
+//! rejected with a reason instead of ignored, unless the rules say to ignore it (the table is in
+//! `config/mode.rs`).
 //! Source: Documented ("Logging Mode Constants", "EVENT_TRACE_PROPERTIES"); Traceweir chooses
 //! the limits of memory.
 
@@ -218,8 +221,8 @@ impl Config {
         self.properties.clock = kind;
     }
 
-    /// Returns the period of the flush timer in seconds; 0 means none. A flight recorder is written
-    /// only on request.
+    /// Returns the period of the flush timer in seconds; 0 means none. A flight recorder has none:
+    /// it is written only on request and at the stop.
     pub(crate) fn flush_seconds(properties: &SessionConfig) -> u32 {
         if Mode(properties.log_file_mode).is_buffering() { 0 } else { properties.flush_timer }
     }
@@ -320,7 +323,8 @@ pub fn stream_count(properties: &SessionConfig, cpus: u16) -> u16 {
     if Mode(properties.log_file_mode).is_one_stream() { 1 } else { cpus.clamp(1, abi::MAX_CPUS) }
 }
 
-/// Checks that only system loggers select groups of kernel events.
+/// Checks that only system loggers select groups of kernel events, and that the internal extension
+/// bit is not set.
 pub fn check_enable_flags(properties: &SessionConfig, flags: u32) -> Result<()> {
     if flags & ENABLE_EXTENSION != 0 || flags != 0 && !is_system_logger(properties) {
         let reason = "EnableFlags select kernel events, which this session does not receive: they must be 0";

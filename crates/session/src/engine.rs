@@ -262,8 +262,8 @@ impl Session {
         self.post(CollectorCommand::Increment(done));
     }
 
-    /// Finalises the file and delivers live from now on. Fails if there is no file or the session
-    /// is private.
+    /// Finalises the file and delivers live from now on. Fails if there is no file, or the session
+    /// is private or a flight recorder.
     pub fn convert_to_real_time(&self, done: Done<Properties>) {
         self.post(CollectorCommand::Convert(done));
     }

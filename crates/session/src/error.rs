@@ -9,12 +9,12 @@ pub type Result<T, E = Error> = core::result::Result<T, E>;
 #[non_exhaustive]
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The properties contradict each other or the published rules.
+    /// A request or its properties violate a rule, or the session cannot carry the request out.
     #[error("{reason}")]
     Properties {
         /// Win32 status of the error.
         status: Status,
-        /// The rule that is violated, as text for people.
+        /// The violated rule or the failure, as text for people.
         reason: &'static str,
     },
     /// The published rules or this machine do not allow the query or setting.
@@ -47,7 +47,7 @@ pub enum Error {
     Ended,
 }
 
-/// Returns the error of properties that violate a rule.
+/// Returns [`Error::Properties`].
 pub(crate) fn refuse<T>(status: Status, reason: &'static str) -> Result<T> {
     Err(Error::Properties { status, reason })
 }

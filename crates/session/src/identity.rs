@@ -13,7 +13,7 @@
 //!
 //! The identity is read once, when a process gets its region: a process that changes its user or
 //! moves to another cgroup later keeps its first identity in events. Each read has a size limit.
-//! A fact that cannot be determined is missing, and so is its item.
+//! A fact that cannot be determined is missing, and so is its item; an unknown audit session is 0.
 
 use traceweir_format::header::event::{self, EventHeader};
 use traceweir_format::header::extended::{ITEM_HEAD, Item};
@@ -146,7 +146,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn own_identity_is_complete_and_stable() {
+    fn own_identity_has_start_key_and_is_stable() {
         let identity = Identity::read(std::process::id(), 7);
         assert_eq!((identity.pid, identity.user), (std::process::id(), Some(7)));
         let key = identity.start_key.unwrap();

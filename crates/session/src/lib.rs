@@ -10,10 +10,10 @@
 //!
 //! Every event that a process offers is in the file, delivered to a consumer, or counted as lost:
 //!
-//! - S1 A record leaves its ring only when it is in a buffer.
+//! - S1 A record leaves its ring only when it is in a buffer or counted as lost.
 //! - S2 A buffer that cannot be written or delivered adds its events to a counter.
 //! - S3 The session reads the counts of events that processes could not write from their regions,
-//!   at each drain and once more when a process leaves.
+//!   at each drain; the last drain of a process comes just before its region is dropped.
 //!
 //! Without a free buffer, records stay in the rings, and processes count the events that do not
 //! fit: only the session ever waits for a disk or a consumer.

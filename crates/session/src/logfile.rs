@@ -11,7 +11,7 @@
 //!   file sequence    header │ 1 │ 2 │  header │ 1 │ …
 //!                    at the limit the next file begins; each is complete and has separate counts
 //!   preallocated     header │ 1 │ 2 │ zeros       limit
-//!                    any mode, with its full length from the start; truncated when finalised
+//!                    any mode above, with its full length from the start; truncated when finalised
 //!   flight recorder  memory: 5 6 7 8 + partial ──flush, stop──▶ header │ 5 │ 6 │ 7 │ 8 │ …
 //! ```
 //!
@@ -184,8 +184,8 @@ impl LogFile {
         }
     }
 
-    /// Preallocates the file, if the mode asks for it. If that fails, the session does not start,
-    /// and the file is as before.
+    /// Preallocates the file, if the mode asks for it. If that fails, removes the preallocated
+    /// bytes again.
     fn preallocate(&mut self, facts: &SessionFacts) -> Result<()> {
         let mode = Mode(facts.config.log_file_mode);
         let (FileLimit::Stop(bytes) | FileLimit::Next(bytes) | FileLimit::Wrap(bytes)) =
@@ -197,7 +197,7 @@ impl LogFile {
             return Ok(());
         }
         self.is_preallocated = true;
-        let preallocated = self.writer.sink_mut().storage.reserve(bytes);
+        let preallocated = self.writer.sink_mut().storage.preallocate(bytes);
         self.record_own_write();
         if preallocated.is_err() {
             self.truncate_to_written();
@@ -220,8 +220,8 @@ impl LogFile {
         self.floor
     }
 
-    /// Appends a buffer. If the file ends with it or cannot take it, finalises the file with the
-    /// counts that `lost` returns.
+    /// Appends a buffer. At the limit of a file that is not in a sequence, and after a failed
+    /// write, finalises the file with the counts that `lost` returns.
     pub(crate) fn append(&mut self, buffer: &mut Buffer, lost: impl FnOnce() -> (u64, u32)) -> AppendResult {
         if self.end_time.is_some() {
             return AppendResult::AlreadyEnded;
@@ -329,7 +329,7 @@ impl LogFile {
     }
 
     /// Writes the final header with the numbers of lost events and buffers. May be repeated with
-    /// later counts.
+    /// later counts. Returns the status of a failed write.
     pub(crate) fn finalise(&mut self, (events_lost, buffers_lost): (u64, u32)) -> Option<Status> {
         self.compare();
         let end_time = *self.end_time.get_or_insert_with(|| {

@@ -159,7 +159,7 @@ pub(crate) enum Job {
         /// Buffers that a flight recorder is still filling.
         partial: Vec<Buffer>,
         /// Time of the last collection: the end of the recording, however long finalising takes.
-        at: Anchor,
+        end: Anchor,
         done: Option<Done<Properties>>,
     },
 }

@@ -2,8 +2,8 @@
 //!
 //! ```text
 //!   /home/me/logs          folders are entered one by one, each by its descriptor
-//!    └──┬─┘└┬┘└┬─┘         a link is followed only if it belongs to root or the user, and no other
-//!       └───┴──┘           user can replace it
+//!    └──┬─┘└┬┘└┬─┘         a link is followed only if no user except root and this one can
+//!       └───┴──┘           create or replace it
 //!   folder (descriptor) ── name ──▶ missing:  created, exclusively, never through a link
 //!                                   exists:   must be a plain file, not a link; in a folder that
 //!                                             all users can write, it must belong to the user and
@@ -53,7 +53,7 @@ pub fn open_folder(folder: &Path, user: u32) -> rustix::io::Result<OwnedFd> {
                 if FileType::from_raw_mode(link.st_mode) != FileType::Symlink {
                     return Err(Errno::NOTDIR);
                 }
-                if !is_own_link(&link, &rustix::fs::fstat(&dir)?, user) {
+                if !is_protected_link(&link, &rustix::fs::fstat(&dir)?, user) {
                     return Err(Errno::LOOP);
                 }
                 rustix::fs::openat(&dir, name, flags, Mode::empty())?
@@ -64,8 +64,9 @@ pub fn open_folder(folder: &Path, user: u32) -> rustix::io::Result<OwnedFd> {
     Ok(dir)
 }
 
-/// Returns whether this user or root created a link, and no other user can replace it.
-fn is_own_link(link: &Stat, folder: &Stat, user: u32) -> bool {
+/// Returns whether only this user and root can create or replace a link: the folder is theirs, and
+/// either no other user can write it, or it is sticky and the link is theirs too.
+fn is_protected_link(link: &Stat, folder: &Stat, user: u32) -> bool {
     let has_trusted_owner = |stat: &Stat| stat.st_uid == user || stat.st_uid == 0;
     let is_writable_by_others = folder.st_mode & GROUP_OR_WORLD_WRITABLE != 0;
     has_trusted_owner(folder)
@@ -73,7 +74,8 @@ fn is_own_link(link: &Stat, folder: &Stat, user: u32) -> bool {
 }
 
 /// Opens a log file for reading and writing as this user, whose privileges the calling thread has.
-/// Creates it with `rights` if it does not exist, and then returns `true`.
+/// If it does not exist, creates it with `rights`, limited to [`LOG_FILE_RIGHTS`], and returns
+/// `true`.
 pub fn open_log_file(folder: impl AsFd, name: &Path, user: u32, rights: u32) -> Result<(File, bool)> {
     let folder = folder.as_fd();
     // The file may appear or disappear between the two calls; retry a few times.
@@ -122,8 +124,8 @@ fn open_existing(folder: BorrowedFd<'_>, name: &Path, flags: OFlags, user: u32) 
 /// Opens an output file for writing as this user; creates or truncates it. With `new`, an existing
 /// file is [`std::io::ErrorKind::AlreadyExists`].
 ///
-/// Follows a symbolic link only if other users cannot replace it. Does not write a file of another
-/// user in a folder that all users can write.
+/// Follows a symbolic link only if other users cannot replace it. In a folder that all users can
+/// write, does not write a file of another user or with other hard links.
 pub fn create_output(path: &Path, user: u32, new: bool) -> Result<File> {
     let path = std::path::absolute(path).map_err(Error::File)?;
     let Some((folder, Component::Normal(name))) = path.parent().zip(path.components().next_back()) else {
@@ -153,7 +155,7 @@ fn open_existing_output(folder: BorrowedFd<'_>, name: &Path, flags: OFlags, user
     let existing_stat = rustix::fs::statat(folder, name, AtFlags::SYMLINK_NOFOLLOW).map_err(file_error)?;
     let folder_stat = rustix::fs::fstat(folder).map_err(file_error)?;
     if FileType::from_raw_mode(existing_stat.st_mode) == FileType::Symlink {
-        if !is_own_link(&existing_stat, &folder_stat, user) {
+        if !is_protected_link(&existing_stat, &folder_stat, user) {
             return refuse(Status::ERROR_ACCESS_DENIED, FOREIGN_LINK_REASON);
         }
         let flags = flags | OFlags::CREATE | OFlags::TRUNC;
@@ -199,7 +201,7 @@ pub fn is_trusted_link(path: &Path, user: u32) -> Result<bool> {
     if FileType::from_raw_mode(existing_stat.st_mode) != FileType::Symlink {
         return Ok(false);
     }
-    if !is_own_link(&existing_stat, &rustix::fs::fstat(&folder).map_err(file_error)?, user) {
+    if !is_protected_link(&existing_stat, &rustix::fs::fstat(&folder).map_err(file_error)?, user) {
         return refuse(Status::ERROR_ACCESS_DENIED, FOREIGN_LINK_REASON);
     }
     Ok(true)

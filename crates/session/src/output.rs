@@ -43,8 +43,8 @@ use crate::realtime::Realtime;
 use crate::shared::SharedState;
 use crate::stats::SessionStats;
 
-/// Bytes of one write to the log file, unless a single buffer is larger: enough to keep the device
-/// busy while the next buffers are filled.
+/// Bytes of one write to the log file, unless a buffer or the flush threshold is larger: enough to
+/// keep the device busy while the next buffers are filled.
 const MAX_WRITE_BYTES: usize = 1 << 20;
 
 /// Destination of the buffers of a session.
@@ -69,7 +69,8 @@ pub(crate) struct Output {
     held: HeldBuffers,
     /// Buffers that are being written; counted as lost if this thread panics.
     in_hand: VecDeque<Buffer>,
-    /// Copies of the buffers that a flight recorder fills, while a snapshot is written.
+    /// The buffers that a flight recorder is filling, while a snapshot is written; copies, except
+    /// at the stop.
     partial: Vec<Buffer>,
     on_end: Option<Box<dyn FnOnce(Ended) + Send>>,
     /// Number of free buffers that a flight recorder keeps by dropping its oldest, so that the
@@ -164,10 +165,10 @@ impl Output {
                 Job::OpenConsumer(done) => done(self.open_consumer()),
                 Job::CloseConsumer(id) => self.close_consumer(id),
                 Job::Fault => self.notify_end(FAULT),
-                Job::Stop { partial, at, done } => {
+                Job::Stop { partial, end, done } => {
                     (self.stop_request, self.partial) = (Some(done), partial);
                     if let LogTarget::File(file) = &mut self.log {
-                        file.stop_at(at);
+                        file.stop_at(end);
                     }
                     self.stop();
                     return;
@@ -179,7 +180,7 @@ impl Output {
         self.stop();
     }
 
-    /// Returns the largest number of buffers in one write.
+    /// Returns how many buffers fit [`MAX_WRITE_BYTES`], at least one.
     fn max_buffers_per_write(&self) -> usize {
         MAX_WRITE_BYTES.checked_div(self.shared.pool.buffer_bytes()).unwrap_or(1).max(1)
     }
@@ -335,7 +336,7 @@ impl Output {
             LogTarget::FlightRecorder(_, None) | LogTarget::None => None,
         };
         if matches!(self.log, LogTarget::FlightRecorder(..)) {
-            // The history is written, or the error is reported below.
+            // The history is written, has no file, or the error is reported below.
             (self.log, self.partial) = (LogTarget::None, Vec::new());
         }
         self.end_live();

@@ -162,7 +162,7 @@ impl Buffer {
         Ok(Self { delivered, latest_before_decrease: self.latest_before_decrease, ..copy })
     }
 
-    /// Empties the buffer for another CPU.
+    /// Empties the buffer for records of `cpu`.
     pub(crate) fn reset(&mut self, cpu: u16) {
         let bytes = std::mem::take(&mut self.bytes);
         *self = Self { bytes, filled: HEADER_SIZE, delivered: HEADER_SIZE, cpu, ..Self::default() };
@@ -305,7 +305,7 @@ impl Pool {
         self.buffer_bytes
     }
 
-    /// Takes a free buffer or allocates one; `None` at the maximum.
+    /// Takes a free buffer or allocates one; `None` at the maximum or without memory.
     pub(crate) fn try_take(&self) -> Option<Buffer> {
         let mut state = self.lock();
         if let Some(buffer) = state.free.pop() {

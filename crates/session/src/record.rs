@@ -58,7 +58,7 @@ impl fmt::Debug for Threads {
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum StampPolicy {
     /// Replaces the stamp in the record with this one.
-    Ours(i64),
+    Replaced(i64),
     /// Keeps the stamp in the record, but not later than the time of collection: a stamp from the
     /// future would delay every live consumer.
     Kept {
@@ -71,7 +71,7 @@ impl StampPolicy {
     /// Returns the stamp that replaces `record_time`, or `None` to keep it.
     fn replacement_for(self, record_time: i64) -> Option<i64> {
         match self {
-            Self::Ours(time) => Some(time),
+            Self::Replaced(time) => Some(time),
             Self::Kept { latest } => (record_time > latest).then_some(latest),
         }
     }
@@ -84,7 +84,8 @@ pub(crate) struct RegionWriter {
     threads: Threads,
     translated_ids: HashMap<u32, u32>,
     identity: Identity,
-    /// The encoded extended data items for each requested combination of the five flags.
+    /// The encoded extended data items for each requested combination of the flags in
+    /// [`abi::WITH_ITEMS`].
     items: HashMap<u16, EncodedItems>,
     sequence: MessageSequence,
 }
@@ -212,7 +213,7 @@ impl RegionWriter {
         }
         header[0x0C..0x10].copy_from_slice(&self.process.to_le_bytes());
         let time = match stamp {
-            StampPolicy::Ours(time) => Some(time),
+            StampPolicy::Replaced(time) => Some(time),
             StampPolicy::Kept { .. } => stamp.replacement_for(i64_at(header, 0x10)),
         };
         if let Some(time) = time {

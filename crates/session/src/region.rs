@@ -37,7 +37,8 @@ use crate::error::Result;
 
 /// Address space of all regions of a session, in bytes: a hundredth of that of a process.
 const MAX_ADDRESS_BYTES: u64 = 1 << 40;
-/// Number of shares of the budget left for large regions. A large region takes at most one share.
+/// Number of shares into which the budget that is left for large regions is divided. A large region
+/// takes at most one share.
 const LARGE_REGION_SHARES: u64 = 8;
 
 /// Memory and address space of regions.

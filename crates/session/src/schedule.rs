@@ -3,7 +3,8 @@
 //! ```text
 //!   wake of a process ──▶ drain
 //!   flush timer       ──▶ drain, then send partly filled buffers out     only if a timer is set
-//!   each second       ──▶ drain, then housekeeping: update the clock conversion, return idle pages
+//!   each second       ──▶ drain, then housekeeping: send late events out, update the clock
+//!                         conversion, return idle pages
 //!   low latency       ──▶ drain again 1 ms after a drain that found records
 //! ```
 

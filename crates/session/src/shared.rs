@@ -69,8 +69,7 @@ pub(crate) struct SharedState {
     config: Mutex<CurrentConfig>,
     /// `None` once the session takes no more commands.
     commands: Mutex<Option<VecDeque<CollectorCommand>>>,
-    /// New sources for the collector, which takes them before each stream of a drain, ahead of
-    /// commands.
+    /// New sources for the collector, which takes them before each stream of a drain.
     attached_sources: Mutex<Vec<SessionSource>>,
     /// Whether `attached_sources` is not empty.
     has_attached_sources: AtomicBool,
@@ -261,7 +260,7 @@ impl SharedState {
         }
     }
 
-    /// Releases the wake and the memory share of a source.
+    /// Releases the wake and the memory share of a source, and counts its process as gone.
     pub(crate) fn release_source(&self, source: &mut SessionSource) {
         self.remove_wake(source);
         self.regions.give_back(source.cost);

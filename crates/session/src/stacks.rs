@@ -13,9 +13,9 @@
 //! - S3 If the definition does not fit into the buffer, the event stays unchanged.
 //! - S4 Processes can fill the cache, but cannot make it larger.
 //!
-//! The stacks of kernel events are separate events. Each becomes two events: the definition, and an
-//! event that names the key. Stacks of kernel events are stored once if either information class is
-//! set (TraceStackCachingInfo applies only to them).
+//! The stacks of kernel events are separate events. A new stack becomes two events: the definition,
+//! and an event that names the key; a known one becomes only the latter. Stacks of kernel events
+//! are stored once if either information class is set (TraceStackCachingInfo applies only to them).
 //!
 //! Stacks of 32-bit processes stay unchanged: their items hold only 32 bits of a key.
 
@@ -174,12 +174,12 @@ fn find_stack(record: &[u8]) -> Option<StackPosition> {
 }
 
 /// Appends the record, padded, with a key instead of its stack.
-fn put_with_key(record: &[u8], item_at: (usize, usize), key: u64, out: &mut Vec<u8>) -> Option<()> {
+fn put_with_key(record: &[u8], item_range: (usize, usize), key: u64, out: &mut Vec<u8>) -> Option<()> {
     let begin = out.len();
     let length = usize::from(u16_at(record, 0));
-    let (item, tail) = (record.get(item_at.0..)?, record.get(item_at.1..length)?);
+    let (item, tail) = (record.get(item_range.0..)?, record.get(item_range.1..length)?);
     let linkage = u16_at(item, 4);
-    out.extend_from_slice(record.get(..item_at.0)?);
+    out.extend_from_slice(record.get(..item_range.0)?);
     for word in [KEY_ITEM_BYTES as u16, ExtType::STACK_KEY64.0, linkage, (KEY_ITEM_BYTES - ITEM_HEAD) as u16]
     {
         out.extend_from_slice(&word.to_le_bytes());

@@ -1,4 +1,4 @@
-//! The counters of a session. One thread of the session writes each counter; any thread reads them.
+//! The counters of a session. The session's threads write them; any thread reads them.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 
@@ -12,8 +12,7 @@ use crate::logfile::Overwritten;
 pub(crate) struct SessionStats {
     /// Events collected into buffers.
     pub(crate) events: AtomicU64,
-    /// Events that did not fit a ring, and events that became too large with their extended data
-    /// items.
+    /// Events that did not fit a ring or the queues of the capture, or were too large for a buffer.
     pub(crate) no_room: AtomicU64,
     /// Events of processes whose regions have no rings.
     pub(crate) no_region: AtomicU64,

@@ -41,7 +41,7 @@ pub(crate) trait Storage: Send {
     /// Truncates the storage to `length`.
     fn truncate(&mut self, length: u64) -> io::Result<()>;
     /// Extends the storage to `length`, with blocks allocated on the device.
-    fn reserve(&mut self, length: u64) -> io::Result<()>;
+    fn preallocate(&mut self, length: u64) -> io::Result<()>;
     /// Returns the current state of the storage, if it is a file that other processes could change.
     fn state(&self) -> Option<FileState> {
         None
@@ -205,7 +205,7 @@ impl Storage for LogStorage {
         Ok(())
     }
 
-    fn reserve(&mut self, length: u64) -> io::Result<()> {
+    fn preallocate(&mut self, length: u64) -> io::Result<()> {
         if let Some(unreserved) = &mut self.unreserved {
             unreserved.claim(&self.file, 0, length)?;
         }

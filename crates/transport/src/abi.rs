@@ -24,7 +24,7 @@
 //! ```text
 //!   00 u64 head       written by the process: position after the last published record
 //!   08 u32 lock       written by the process: 0 free, else the id of the thread inside; only in
-//!                     rings of the second kind
+//!                     rings cpus … 2·cpus − 1
 //!   40 u64 lost       written by the process: events that did not fit or were too large
 //!   48 u64 woken      written by the process: the `read` at which it last woke the owner, plus one
 //!   80 u64 tail       written by the owner: position up to which bytes are free again; with the
@@ -48,7 +48,8 @@
 //!   10 the record, then padding to a multiple of eight (its bytes mean nothing)
 //! ```
 //!
-//! Access: the process writes everything except `tail` and `read`; the owner writes only these two.
+//! Access: the process writes everything except `tail` and `read`; the owner writes only these two
+//! and, when it maps the region, the header.
 //! The owner trusts nothing it reads: each word is copied once, checked, and the copy used. The
 //! memory file is sealed against shrinking and growing; holes punched into it read as zeros, which
 //! are not a valid record.
@@ -71,7 +72,7 @@ pub const CONTROL_BYTES: usize = 256;
 pub mod control {
     /// Position after the last published record.
     pub const HEAD: usize = 0x00;
-    /// Lock word of rings of the second kind.
+    /// Lock word; unused in the rings of restartable sequences.
     pub const LOCK: usize = 0x08;
     /// Number of lost events.
     pub const LOST: usize = 0x40;
@@ -94,10 +95,10 @@ pub const PREFIX_BYTES: usize = 16;
 pub const SKIP: u32 = u32::MAX;
 /// Flag: the owner keeps the record's own time stamp.
 pub const KEEP_STAMP: u16 = 1;
-/// Flag: the owner adds the user's SID as an extended data item. The owner knows these items better
-/// than the process.
+/// Flag: the owner adds the user's SID as an extended data item. The owner provides these items, so
+/// that a process cannot forge them.
 pub const WITH_SID: u16 = 0x02;
-/// Flag: the owner adds the terminal session id.
+/// Flag: the owner adds the terminal session id (on Linux, the audit session).
 pub const WITH_TS_ID: u16 = 0x04;
 /// Flag: the owner adds the application key.
 pub const WITH_PSM_KEY: u16 = 0x08;
@@ -286,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn invalid_ring_sizes_are_rejected() {
+    fn invalid_cpu_counts_and_ring_sizes_are_rejected() {
         for (cpus, ring_bytes) in [(0, 8192), (1025, 8192), (1, 2048), (1, 12288), (1, 1 << 29)] {
             assert!(Layout::new(cpus, ring_bytes).is_err(), "{cpus} processors, {ring_bytes} bytes");
         }

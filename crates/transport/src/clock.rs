@@ -121,7 +121,7 @@ impl Anchor {
     }
 }
 
-/// Returns the ticks per second of the counter: measured over at least 50 ms on first use, then
+/// Returns the ticks per second of the counter: measured over at least 60 ms on first use, then
 /// cached for the process.
 #[must_use]
 pub fn frequency(counter: Counter) -> u64 {
@@ -207,7 +207,7 @@ mod cycles {
     }
 }
 
-/// Fallback without a counter that can be read without a call.
+/// Fallback for processors whose counter cannot be read without a call.
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
 mod cycles {
     pub(super) fn is_invariant() -> bool {

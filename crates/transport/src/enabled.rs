@@ -36,7 +36,8 @@ use crate::message::wire::HEADER_BYTES;
 use crate::message::{EnableCode, EnableParams, Message, SessionRef};
 use crate::runtime::RuntimeDir;
 
-/// Largest size of the file. Providers that do not fit are left out, and wait for the daemon.
+/// Largest size of the file. Providers that do not fit are left out: their processes wait for the
+/// daemon.
 const MAX_FILE_BYTES: usize = 1 << 20;
 
 /// One provider or group that a session has enabled.
@@ -78,7 +79,8 @@ pub fn write(dir: &RuntimeDir, all: &[EnabledProvider]) -> io::Result<()> {
     fs::rename(new, dir.enabled_file())
 }
 
-/// Reads the providers that a daemon of this user has enabled; empty if there is no such file.
+/// Reads the providers that a daemon of this user has enabled; empty if there is no file that can
+/// be trusted.
 #[must_use]
 pub fn read(dir: &RuntimeDir, user: u32) -> Vec<EnabledProvider> {
     read_bytes(dir, user).map(|bytes| decode_all(&bytes)).unwrap_or_default()
@@ -91,7 +93,7 @@ fn read_bytes(dir: &RuntimeDir, user: u32) -> Option<Vec<u8>> {
 }
 
 fn open_trusted_file(dir: &RuntimeDir, user: u32) -> Option<File> {
-    // With these flags, opening a pipe or a device does not wait.
+    // Follows no link, and does not wait for the other end of a pipe or for a device.
     let flags = i32::try_from((OFlags::NOFOLLOW | OFlags::NONBLOCK).bits()).ok()?;
     let file = File::options().read(true).custom_flags(flags).open(dir.enabled_file()).ok()?;
     let metadata = file.metadata().ok()?;

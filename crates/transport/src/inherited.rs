@@ -27,7 +27,7 @@ pub fn close_inherited() {
         if is_inherited(fd) {
             // SAFETY: the descriptor is open and without the close-on-exec flag, so it was
             // inherited and has no owner here (point 1); it is not a standard stream, which the
-            // library would use by number.
+            // standard library uses by number.
             unsafe { libc::close(fd) };
         }
     }

@@ -27,8 +27,8 @@
 //! Buffer n stands in slot n mod `slots`. Offsets are hexadecimal.
 //!
 //! 1. The writer never waits: without a free slot it refuses a buffer, and the caller counts the
-//!    loss. Signals are sent with flags of the call, because the flags of a descriptor are shared
-//!    with the consumer, which could change them.
+//!    loss. Signals are sent and received with MSG_DONTWAIT, so that the flags of a descriptor,
+//!    which another process may share and change, do not matter.
 //! 2. The writer trusts the cursor only between the last value it saw and `head`. A consumer that
 //!    writes wrong values loses or repeats buffers of its own queue.
 //! 3. The reader trusts nothing either: both files must be sealed against shrinking, each word is
@@ -194,8 +194,8 @@ impl QueueWriter {
         is_added
     }
 
-    /// Returns whether a slot is free. The acquire pairs with the release in [`QueueReader::pop`]:
-    /// the consumer has copied what was there.
+    /// Returns whether a slot is free. The acquire pairs with the release in
+    /// [`QueueReader::copy_buffer`]: the consumer has copied what was there.
     fn has_free_slot(&mut self) -> bool {
         let Ok(tail) = required_word(&self.cursor, offset::TAIL) else { return false };
         self.tail = tail.load(Ordering::Acquire).clamp(self.tail, self.head);
@@ -329,7 +329,7 @@ impl QueueReader {
     }
 
     /// Returns the number of waiting buffers. The acquire pairs with the release in
-    /// [`QueueWriter::push`].
+    /// [`QueueWriter::write_buffer`].
     fn waiting_buffers(&self) -> Result<u64> {
         let head = required_word(&self.queue, offset::HEAD)?.load(Ordering::Acquire);
         let waiting = head.checked_sub(self.tail).filter(|n| *n <= u64::from(self.layout.slots));

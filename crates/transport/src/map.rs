@@ -35,8 +35,8 @@ pub fn page_size() -> usize {
     rustix::param::page_size()
 }
 
-/// Memory that [`check_headroom`] keeps free. Small allocations cannot report a failure: the
-/// process aborts.
+/// Memory that must still be available after an allocation that [`check_headroom`] allows. Small
+/// allocations cannot report a failure: the process aborts.
 const HEADROOM_BYTES: usize = 64 << 20;
 
 /// Fails if an allocation or mapping of `bytes` bytes would leave this process too little memory or
@@ -171,7 +171,7 @@ impl Mapping {
         is_inside.then(|| unsafe { self.base.as_ptr().add(offset) })
     }
 
-    /// Returns the word at a multiple of eight. Only stored to if the mapping is writable.
+    /// Returns the word at a multiple of eight. Store to it only if the mapping is writable.
     #[must_use]
     #[inline]
     pub fn word(&self, offset: usize) -> Option<&AtomicU64> {
@@ -180,7 +180,7 @@ impl Mapping {
         self.address(offset, 8, 8).map(|word| unsafe { AtomicU64::from_ptr(word.cast()) })
     }
 
-    /// Returns the half word at a multiple of four. Only stored to if the mapping is writable.
+    /// Returns the half word at a multiple of four. Store to it only if the mapping is writable.
     #[must_use]
     #[inline]
     pub fn half(&self, offset: usize) -> Option<&AtomicU32> {

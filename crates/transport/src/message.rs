@@ -15,12 +15,14 @@
 //! When a registration returns, the process has carried out everything sent before `Registered`.
 //!
 //! 1. One packet is one message; a reply carries the number of its request, which is not 0. Orders
-//!    of a daemon are not requests: they have number 0. An `Ack` confirms all orders up to a
-//!    number, after a `Failed` for each of them that could not be carried out.
+//!    of a daemon are not requests: their request number is 0, and those to be confirmed have an
+//!    order number. An `Ack` confirms all orders up to a number, after a `Failed` for each of them
+//!    that could not be carried out.
 //! 2. Received data is not trusted: [`wire`] checks that it is a message, and its receiver whether
 //!    the message is expected.
 //! 3. Long lists are requested page by page ([`Message::sessions_page`],
-//!    [`Message::providers_page`], [`Message::access_lists_page`]).
+//!    [`Message::providers_page`], [`Message::registrations_page`],
+//!    [`Message::access_lists_page`]).
 //!
 //! The encoding is in [`wire`] and `message/layout.rs`; [`socket`](crate::socket) carries the
 //! messages.
@@ -70,7 +72,7 @@ pub const MAX_FILTERS: usize = MAX_EVENT_FILTERS_COUNT;
 /// Largest number of registrations of one process.
 pub const MAX_REGISTRATIONS: usize = 1024;
 
-/// A control message. The comment of a variant begins with its sender.
+/// A control message. The comments of the variants after `Done` begin with the sender.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Message {
     /// First message of a client that connects, or of a provider to which a daemon connected.
@@ -155,7 +157,8 @@ pub enum Message {
         /// Number of the registration in the process.
         registration: u32,
     },
-    /// Daemon: provides the memory for a session; with memory file and wake eventfd.
+    /// Daemon: provides the memory for a session; with memory file and wake eventfd. A provider
+    /// sends it with memory that it created itself, for the daemon to adopt.
     Region {
         /// Id of the session.
         session: u64,

@@ -2,7 +2,7 @@
 
 use std::hash::{BuildHasher, RandomState};
 
-/// Returns a random number that no other process, daemon or library uses.
+/// Returns a random number by which processes, daemons and libraries can be distinguished.
 #[must_use]
 pub fn random() -> u64 {
     // The hasher has a random key per thread; a forked child has its parent's keys, but another

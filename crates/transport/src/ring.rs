@@ -38,7 +38,7 @@
 //!   `wake_at` unread bytes.
 //! - **R7** The owner trusts nothing: a ring that breaks a rule ends its region ([`Damaged`]) and
 //!   disturbs no other.
-//! - **R8** The process counts every record that was offered and not published in `lost`, unless
+//! - **R8** The process counts in `lost` every record that was offered and not published, unless
 //!   its outlet was closed.
 //!
 //! # Points

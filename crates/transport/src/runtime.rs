@@ -4,6 +4,8 @@
 //!   RUNTIME/
 //!     control.sock      the daemon listens: controllers, consumers and new providers connect
 //!     daemon.lock       held (flock) by the daemon that runs
+//!     enabled           the providers that sessions have enabled (enabled.rs); not of the system's
+//!                       daemon
 //!     own/              only under the system's daemon, mode 0700: a second `control.sock`, and
 //!                       `enabled`, for processes of the daemon's own user
 //!     providers/
@@ -28,8 +30,8 @@
 //! 4. No user can take the name of another user's provider socket: it holds 64 random bits. The
 //!    process id in it is for people and for the process itself; the socket identifies the process
 //!    that listens. Nor can one user's files hide those of another: they are counted by owner.
-//! 5. The variable, if set and trusted, takes precedence for daemons, controllers and providers
-//!    alike: only the folder it names is used, whatever scope is requested.
+//! 5. `TRACEWEIR_RUNTIME_DIR`, if set and trusted, takes precedence for daemons, controllers and
+//!    providers alike: only the folder it names is used, whatever scope is requested.
 
 mod sweep;
 mod users;
@@ -92,9 +94,10 @@ impl RuntimeDir {
         Self::for_scope(if named_folder().is_some() { Scope::Named } else { scope })
     }
 
-    /// Returns the folders in which a controller or consumer searches, in that order: the requested
-    /// one, or without a request the system's and the user's. The system's is left out if it must
-    /// not be used: in a user namespace its owner is the overflow user `nobody`.
+    /// Returns the folders in which a controller or consumer searches, in that order: the named
+    /// one, otherwise the requested one, or without a request the system's and the user's. The
+    /// system's is left out if it must not be used: in a user namespace its owner is the overflow
+    /// user `nobody`.
     pub fn for_controllers(scope: Option<Scope>) -> Result<Vec<Self>> {
         let scopes = searched_scopes(scope, named_folder().is_some());
         let is_passed_over =
@@ -110,9 +113,9 @@ impl RuntimeDir {
         self.scope == Scope::System && self.path == Path::new(SYSTEM_FOLDER) && own_uid() == 0
     }
 
-    /// Returns whether a controller of this process may start the daemon of this folder: that of
-    /// its own user and, for root, the system's. A program with root privileges from its file does
-    /// not count as root.
+    /// Returns whether a controller of this process may start the daemon of this folder: of a named
+    /// folder, of its own user and, for root, the system's. A program with root privileges from its
+    /// file does not count as root.
     #[must_use]
     pub fn may_be_started(&self) -> bool {
         self.scope != Scope::System || (own_uid() == 0 && !is_privileged_by_file())
@@ -131,14 +134,14 @@ impl RuntimeDir {
         Ok(dir)
     }
 
-    /// Returns the folder at a path.
+    /// Returns the folder at a path as a named one, without checking it.
     #[must_use]
     pub fn from_path(path: &Path) -> Self {
         Self { scope: Scope::Named, path: path.to_owned() }
     }
 
-    /// Creates the folder if it does not exist (mode 0700 and owner checked for the user's;
-    /// `providers` with mode 1777 for the system's).
+    /// Creates the folder and its `providers` if they do not exist, with the modes in the table of
+    /// this module, and checks owners and modes.
     pub fn ensure(&self) -> Result<()> {
         let (folder, providers) = match self.scope {
             Scope::System => (0o755, 0o777 | STICKY_BIT),

@@ -327,8 +327,8 @@ impl Listener {
         if !sockopt::socket_acceptconn(&socket).map_err(|e| Error::system("SO_ACCEPTCONN", e))? {
             return Err(Error::Invalid("the socket does not listen"));
         }
-        // Connections that already wait are not changed by it; descriptors they send are still
-        // received, and closed with care.
+        // Connections that already wait do not change: descriptors that they send are still
+        // received.
         rights::set_passing(&socket, false)?;
         Ok(Self { socket: GuardedDescriptor::plain(socket) })
     }
@@ -361,12 +361,12 @@ impl AsFd for Listener {
 }
 
 /// Decodes request number and message of a packet.
-fn decode_packet(bytes: &[u8], is_truncated: bool) -> Result<(u32, Message)> {
+fn decode_packet(bytes: &[u8], is_too_large: bool) -> Result<(u32, Message)> {
     // Either an empty packet, which this protocol never sends, or the end of the connection.
     if bytes.is_empty() {
         return Err(Error::Closed);
     }
-    if is_truncated {
+    if is_too_large {
         return Err(Error::Invalid("a packet is larger than a message, or has more than four descriptors"));
     }
     Message::decode(bytes)

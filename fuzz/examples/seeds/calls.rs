@@ -1,5 +1,6 @@
-//! Seeds for the targets that call C functions, in the order in which they read their arguments
-//! (`traceweir_fuzz::given`). A call of the controller target begins with the number of the call.
+//! Seeds for the targets that read arguments from their input (`traceweir_fuzz::given`), in the
+//! order in which they read them. A call of the controller target begins with the number of the
+//! call.
 
 use traceweir_format::Guid;
 use traceweir_format::spec::enable::EVENT_FILTER_TYPE_SCHEMATIZED;
@@ -210,7 +211,7 @@ fn classic_calls() -> Vec<u8> {
     out
 }
 
-/// Returns trace files after the bytes that choose how to open them, and one of them in buffers.
+/// Returns trace files, each after the bytes that choose how it is opened, and one file as buffers.
 pub(super) fn consumer_seeds(files: Seeds) -> Seeds {
     let mut seeds = Vec::new();
     for (name, file) in files {
@@ -231,7 +232,7 @@ pub(super) fn consumer_seeds(files: Seeds) -> Seeds {
     seeds
 }
 
-/// Returns trace files after the bytes that choose repetition, changes and output.
+/// Returns trace files, each after the bytes that choose repetition, changes and output.
 pub(super) fn relog_seeds(files: Seeds) -> Seeds {
     let options: [[u8; 4]; 4] = [[1, 0, 0, 0], [2, 1, 4, 3], [1, 2, 2, 2], [2, 3, 1, 15]];
     let names = ["plain", "compressed", "unfinished", "empty"];

@@ -1,4 +1,4 @@
-//! The smallest PE, ELF and PDB files that hold event metadata.
+//! Small PE, ELF and PDB files that hold event metadata.
 
 use traceweir_format::wire::Put;
 

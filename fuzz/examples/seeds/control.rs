@@ -1,4 +1,4 @@
-//! One control message of each kind.
+//! Control messages of most kinds.
 
 use traceweir_format::Guid;
 use traceweir_transport::abi::{Layout, RegionParams};

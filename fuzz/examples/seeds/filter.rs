@@ -1,4 +1,4 @@
-//! Filters, one of each type, after the number of the type.
+//! Filters of several types, each after the number of its type.
 
 use traceweir_format::filter::payload::{Builder, Count, Event, Field, Operand, Shape, Type};
 use traceweir_format::filter::{Gate, encode};

@@ -22,8 +22,8 @@ fn encode_record(encode: impl FnOnce(&mut Vec<u8>) -> Result<()>) -> Vec<u8> {
     out
 }
 
-/// Returns records: TraceLogging, manifest chunk, string; kernel and classic events; a message; an
-/// embedded schema, its map and an event that it describes.
+/// Returns records: TraceLogging, manifest chunk, string; two kernel events; a message; an embedded
+/// schema, its map and an event that it describes; a classic event with an instance.
 pub(crate) fn all_records() -> Vec<Vec<u8>> {
     vec![
         tracelogging_event(),

@@ -1,4 +1,4 @@
-//! Files that name functions: each has one function that contains an inlined function.
+//! Files, lists and names of functions. The function in the ELF file contains an inlined function.
 
 use traceweir_format::wire::Put;
 

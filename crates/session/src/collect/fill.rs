@@ -1,6 +1,7 @@
-//! Copies records into the buffer of their stream, signs them, and adds extended data items.
+//! Copies records into the buffer of their stream, sets their ids and stamps ("signs" them), and
+//! adds extended data items.
 //!
-//! A record that exceeds 64 KiB or the buffer together with its items is dropped and counted under
+//! A record that with its items exceeds 64 KiB or the buffer is dropped and counted under
 //! `no_room`.
 
 use std::sync::PoisonError;
@@ -35,7 +36,7 @@ pub(super) struct BufferFiller<'a, 'w> {
     pub(super) reported_lost: &'a mut u64,
     pub(super) events: u64,
     pub(super) damaged: u64,
-    /// Records that became too large with their extended data items.
+    /// Records that are too large with their extended data items, and the stacks of skipped events.
     pub(super) too_large: u64,
     /// Offset of the record that was stored last.
     pub(super) last_offset: usize,
@@ -74,7 +75,7 @@ impl BufferFiller<'_, '_> {
     /// records are sorted before they are written. Live consumers get the records of the buffer so
     /// far; if they cannot take them now, the buffer is submitted.
     pub(super) fn restart_at(&mut self, stamp: u64, start: (u64, i64)) {
-        let Some(stream) = self.streams.get_mut(self.stream_index).filter(|stream| stamp < stream.key) else {
+        let Some(stream) = self.streams.get_mut(self.stream_index).filter(|stream| stamp < stream.min_raw) else {
             return;
         };
         if let Some(buffer) = stream.buffer.as_mut().filter(|buffer| !buffer.is_empty()) {
@@ -88,7 +89,7 @@ impl BufferFiller<'_, '_> {
             }
         }
         stream.defined_keys.clear();
-        (stream.key, stream.time) = start;
+        (stream.min_raw, stream.time) = start;
     }
 }
 
@@ -126,17 +127,18 @@ impl BufferFiller<'_, '_> {
         }
         let Some(record) = space.get_mut(gap.unwrap_or(0)..total_length) else { return false };
         ring.take(record);
-        // A late record gets the stamp of its predecessor (M4), or one after completeness (K3).
-        stream.key = stream.key.max(stamp);
-        stream.time = stream.time.max(self.clock.stamp(stream.key));
+        // A late record gets the stamp of its predecessor (M4 in merge.rs), or one after the
+        // completeness stamp (K3 in collect.rs).
+        stream.min_raw = stream.min_raw.max(stamp);
+        stream.time = stream.time.max(self.clock.stamp(stream.min_raw));
         let latest = stream.time;
-        let stamp = if head.flags & KEEP_STAMP != 0 {
+        let policy = if head.flags & KEEP_STAMP != 0 {
             StampPolicy::Kept { latest }
         } else {
-            StampPolicy::Ours(latest)
+            StampPolicy::Replaced(latest)
         };
         let mut end = end;
-        let mut is_valid = writer.sign(record, stamp);
+        let mut is_valid = writer.sign(record, policy);
         if gap.is_some() && is_valid {
             let new_length =
                 space.get_mut(..total_length).and_then(|space| writer.add_items(space, head.flags));
@@ -255,8 +257,8 @@ impl BufferFiller<'_, '_> {
 }
 
 impl BufferFiller<'_, '_> {
-    /// Skips a captured record that is too large. The stacks that follow it are skipped later,
-    /// because they would seem to belong to another event.
+    /// Skips a captured record that is too large, or the stack of a skipped event: the stack would
+    /// seem to belong to another event.
     #[cold]
     fn skip_captured<R: MergeRing>(&mut self, ring: &mut R, is_stack: bool) -> bool {
         ring.take(&mut []);
@@ -292,8 +294,8 @@ impl BufferFiller<'_, '_> {
         }
         let Some(record) = space.get_mut(..head.length) else { return false };
         ring.take(record);
-        stream.key = stream.key.max(stamp);
-        stream.time = stream.time.max(self.clock.stamp(stream.key));
+        stream.min_raw = stream.min_raw.max(stamp);
+        stream.time = stream.time.max(self.clock.stamp(stream.min_raw));
         let event_time = stream.captured_time.filter(|_| is_stack);
         let is_signed = capture::set_times(record, stream.time, event_time);
         if !is_stack {

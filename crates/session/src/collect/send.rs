@@ -1,5 +1,5 @@
-//! Sends collected records out: full buffers, buffers that a flush ends, and pieces for live
-//! consumers.
+//! Sends collected records out: full buffers, the partly filled buffers of a flush, and pieces for
+//! live consumers.
 
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::mpsc::Sender;
@@ -84,8 +84,8 @@ impl Collector {
     }
 
     /// Sends live consumers the completeness stamp, after a flush or delivery of everything that
-    /// was drained. Records that come later are stamped later (K3): a record whose writer was
-    /// delayed before it published, or the first ones after the system's time went back.
+    /// was drained. Records that come later are stamped later (K3 in collect.rs): a record whose
+    /// writer was delayed before it published, or the first ones after the system's time went back.
     pub(crate) fn report_complete(&mut self) {
         let newest = self.streams.iter().map(|stream| stream.time).max().unwrap_or(i64::MIN);
         // The drain took everything published before it began. A flush also completes the last
@@ -94,7 +94,7 @@ impl Collector {
         let complete = self.complete.max(drained).max(self.newest);
         self.newest = newest;
         for stream in self.streams.iter_mut().filter(|stream| !stream.is_late) {
-            stream.key = stream.key.max(self.drain_start);
+            stream.min_raw = stream.min_raw.max(self.drain_start);
         }
         self.send_complete(complete);
     }

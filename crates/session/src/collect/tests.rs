@@ -30,6 +30,8 @@ use crate::record::Threads;
 mod backlog;
 
 const CPUS: u16 = 2;
+/// Stamp in each record of a process, which the session replaces unless the record keeps it.
+const RECORD_TIME: i64 = 5;
 
 /// A collector with one region, and the jobs that it sends to the writer thread.
 struct CollectorFixture {
@@ -69,7 +71,7 @@ impl Region {
     /// Publishes a record on a CPU, like a process that read the counter at `stamp`.
     fn publish(&mut self, cpu: u16, stamp: u64, flags: u16, payload: &[u8]) {
         let mut record = Vec::new();
-        EventHeader { time: 5, ..EventHeader::default() }.encode(payload, &mut record).unwrap();
+        EventHeader { time: RECORD_TIME, ..EventHeader::default() }.encode(payload, &mut record).unwrap();
         let word = record.len() as u64 | u64::from(cpu) << 32 | u64::from(flags) << 48;
         let bytes = [&word.to_le_bytes(), &stamp.to_le_bytes(), record.as_slice()].concat();
         assert_eq!(bytes.len(), PREFIX_BYTES + record.len());
@@ -236,7 +238,7 @@ fn record_with_keep_stamp_flag_keeps_its_stamp() {
     fixture.deliver();
     let now = fixture.now();
     fixture.publish(0, now, KEEP_STAMP);
-    assert_eq!(fixture.deliver().0, [5]);
+    assert_eq!(fixture.deliver().0, [RECORD_TIME]);
 }
 
 #[test]
@@ -318,8 +320,8 @@ fn event_of_a_process_attached_during_a_drain_keeps_its_stamp() {
     };
     let CollectorFixture { mut collector, jobs, mut region } = CollectorFixture::with_config(config);
     let (counter, shared) = (collector.clock.counter(), Arc::clone(&collector.shared));
-    let pool = shared.maximum_buffers() * shared.pool.buffer_bytes();
-    assert!(pool < SLICE_BYTES, "the first turn does not wait for a buffer");
+    let pool_bytes = shared.maximum_buffers() * shared.pool.buffer_bytes();
+    assert!(pool_bytes < SLICE_BYTES, "the first turn does not wait for a buffer");
     for _ in 0..=SLICE_BYTES / PAYLOAD.len() {
         region.publish(0, counter.now(), 0, &PAYLOAD);
     }
@@ -407,9 +409,9 @@ fn events_during_a_slow_poll_keep_their_stamps() {
     let slow = SlowCapture { wake, poll_times, happened, reported, middles: Arc::clone(&middles) };
     fixture.collector.start_capture(Box::new(slow));
     let ticks = |millis: u64| millis * fixture.collector.clock.frequency() / 1000;
-    let (half_poll_ticks, error) = (ticks(45), ticks(1).cast_signed());
+    let (write_delay_ticks, tolerance) = (ticks(45), ticks(1).cast_signed());
     // A process writes during the first poll, mostly after the event in its middle.
-    let written = fixture.now() + half_poll_ticks;
+    let written = fixture.now() + write_delay_ticks;
     fixture.publish(0, written, 0);
     let mut stamps = Vec::new();
     for _ in 0..4 {
@@ -421,6 +423,6 @@ fn events_during_a_slow_poll_keep_their_stamps() {
     expected.sort_unstable();
     assert!(stamps.len() >= 6, "{stamps:?}");
     for (stamp, expected) in stamps.iter().zip(&expected) {
-        assert!((stamp - expected).abs() < error, "{stamps:?}: {stamp} instead of {expected}");
+        assert!((stamp - expected).abs() < tolerance, "{stamps:?}: {stamp} instead of {expected}");
     }
 }

@@ -50,7 +50,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn number_replaces_the_placeholder_in_the_file_name() {
+    fn number_replaces_placeholder_and_invalid_patterns_are_rejected() {
         assert_eq!(sequence_file_name(Path::new("/a/b%d.etl"), 1), Path::new("/a/b1.etl"));
         assert_eq!(sequence_file_name(Path::new("/a/%d"), u32::MAX), Path::new("/a/4294967295"));
         let invalid_patterns = ["/a/b.etl", "/a/%d%d", "/%d/b", "/%d/%d", "/a/%"];

@@ -12,7 +12,7 @@
 //!   other sessions    INDEPENDENT_SESSION (a full session does not affect
 //!                     the others)                                           the enabled processes
 //!   kernel events     SYSTEM_LOGGER                                         the daemon
-//!   without effect    USE_PAGED_MEMORY: all buffers are pageable
+//!   without effect    USE_PAGED_MEMORY: all buffers are pageable (system loggers reject it: 87)
 //!                     ADDTO_TRIAGE_DUMP: buffers are in every core dump
 //!                     STOP_ON_/PERSIST_ON_HYBRID_SHUTDOWN: no such shutdown exists
 //!                     DELAY_OPEN_FILE, ADD_HEADER: obsolete

@@ -205,7 +205,7 @@ impl CollectorThread {
     /// Makes the writer thread finish and answer the stop.
     fn finish_writer(&mut self, partial: Vec<Buffer>, end: Anchor) {
         let done = self.stop_request.take().flatten();
-        self.send(Job::Stop { partial, at: end, done });
+        self.send(Job::Stop { partial, end, done });
     }
 }
 
@@ -233,7 +233,7 @@ impl CollectorThread {
         self.send(Job::Convert(done));
     }
 
-    /// Publishes a changed mode and adjusts the flush timer to it.
+    /// Publishes a changed mode, adjusts the flush timer to it, and forgets the stack definitions.
     fn set_mode(&mut self) {
         self.shared.change_config(|config| {
             config.log_file_mode = self.mode.0;
@@ -297,12 +297,12 @@ impl CollectorThread {
             return bad_path("the log file was not passed along with its name");
         }
         let Some(name) = &update.log_file else { return Ok(()) };
-        let mut current = name.clone();
+        let mut first_file = name.clone();
         if mode.is_file_sequence() {
             config::check_sequence_pattern(name)?;
-            current = config::sequence_file_name(name, 1);
+            first_file = config::sequence_file_name(name, 1);
         }
-        if config.log_file.as_ref() == Some(name) || config.log_file == Some(current) {
+        if config.log_file.as_ref() == Some(name) || config.log_file == Some(first_file) {
             return bad_path("this already is the log file");
         }
         Ok(())

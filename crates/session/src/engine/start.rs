@@ -26,7 +26,7 @@ const STACK_BYTES: usize = 256 << 10;
 /// Nice value of a session's threads: busy processes must not keep the collector from a CPU.
 const NICE_VALUE: i32 = -10;
 
-/// Starts a session's threads.
+/// Creates the state of a session, opens its log and starts its threads.
 pub(super) fn start(mut config: Config, options: StartOptions) -> Result<Arc<SharedState>> {
     let logger_id = u16::try_from(options.id & 0xFFFF).unwrap_or(0);
     if logger_id == 0 {

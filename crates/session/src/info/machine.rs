@@ -3,6 +3,7 @@
 //! ```text
 //!   /proc/sys/kernel/perf_event_paranoid          exists: the kernel has perf events
 //!   /proc/sys/kernel/perf_event_max_sample_rate   largest sample rate: the shortest timer interval
+//!   /proc/sys/kernel/nmi_watchdog                 1: the kernel's watchdog takes one counter
 //!   /sys/bus/event_source/devices/cpu*            exists: the processor has counters
 //!                                    /events/*       their names
 //!                                    /caps/branches  the processor records branches
@@ -29,9 +30,9 @@ const ASSUMED_COUNTERS: u32 = 4;
 pub const TIMER: u32 = 0;
 /// Limits of the timer's interval, in 100 ns.
 const TIMER_INTERVALS: (u32, u32) = (1221, 1_000_000);
-/// Limits of a counter's interval.
+/// Limits of a counter's interval, in counts.
 const COUNTER_INTERVALS: (u32, u32) = (4096, 0x7FFF_FFFF);
-/// Limits of the interval of the kernel's software counters.
+/// Limits of the interval of the kernel's software counters, in counts.
 const SOFTWARE_INTERVALS: (u32, u32) = (1, 0x7FFF_FFFF);
 /// Profile sources with a fixed id.
 const FIXED_SOURCES: [(u32, &str); 7] = [

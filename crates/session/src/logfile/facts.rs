@@ -75,7 +75,7 @@ impl SessionFacts {
         records
     }
 
-    /// Returns the record of the groups that were enabled when the file began. It follows the
+    /// Returns the record of the groups that were enabled when the session started. It follows the
     /// log-file header, as readers of kernel events expect.
     fn encode_group_masks(&self, groups: &GroupMask, time: i64) -> Vec<u8> {
         let (process_id, thread_id) = self.starter;

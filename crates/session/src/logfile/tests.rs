@@ -23,7 +23,7 @@ const BUFFER_BYTES: usize = 4096;
 struct MemoryStorage {
     bytes: Arc<Mutex<Vec<u8>>>,
     capacity: usize,
-    /// Number of writes.
+    /// Number of changes, in place of the modification time.
     changes: Arc<AtomicI64>,
 }
 
@@ -53,7 +53,7 @@ impl Storage for MemoryStorage {
         if fits < bytes.len() { Err(rustix::io::Errno::NOSPC.into()) } else { Ok(()) }
     }
 
-    fn reserve(&mut self, length: u64) -> io::Result<()> {
+    fn preallocate(&mut self, length: u64) -> io::Result<()> {
         let length = usize::try_from(length).unwrap();
         if length > self.capacity {
             return Err(rustix::io::Errno::NOSPC.into());
@@ -292,7 +292,7 @@ fn preallocated_file_has_full_length_until_finalised() {
     let (facts, storage) = (test_facts(SEQUENTIAL | PREALLOCATE, 24), MemoryStorage::new(23 << 10));
     let result = LogFile::create(Box::new(storage.clone()), &facts, None, *facts.clock.anchor());
     assert_eq!(result.err().map(|e| e.status()), Some(Status::ERROR_DISK_FULL));
-    assert!(storage.lock().len() <= BUFFER_BYTES, "blocks stay reserved");
+    assert!(storage.lock().len() <= BUFFER_BYTES, "blocks stay preallocated");
 }
 
 #[test]

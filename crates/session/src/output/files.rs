@@ -1,7 +1,7 @@
 //! Chooses the file that buffers go to: the first, the next of a sequence, another one, or none.
 //!
 //! ```text
-//!   start ──▶ file 1 ──limit, Increment──▶ file 2 ──…──▶ file n ──stop──▶ final
+//!   start ──▶ file 1 ──limit, Increment──▶ file 2 ──…──▶ file n ──stop──▶ finalised
 //!                │ each: created, then the previous one is finalised with its own counts
 //!                ├──Update──▶ another file, or another sequence
 //!                └──Convert──▶ no file; live from now on

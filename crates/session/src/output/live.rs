@@ -14,7 +14,8 @@ use crate::realtime::{MAX_CONSUMERS, Realtime};
 /// Slots of a consumer's queue in low latency mode, in which a slot may hold only a few events.
 const LOW_LATENCY_SLOTS: usize = 1024;
 const MIN_SLOTS: usize = 8;
-/// Largest address space of a queue; only used pages take memory.
+/// Largest address space of a queue, unless [`MIN_SLOTS`] or the backlog need more; only used pages
+/// take memory.
 const MAX_QUEUE_BYTES: usize = 256 << 20;
 
 impl Output {
@@ -70,8 +71,8 @@ impl Output {
         self.publish_full();
     }
 
-    /// Publishes whether events can still be stored, for writers. A log takes everything, or the
-    /// session ends.
+    /// Publishes whether the session can store no more events, so that the collector closes or
+    /// opens the regions. A log takes everything, or the session ends.
     pub(super) fn publish_full(&self) {
         let is_live_only = matches!(self.log, LogTarget::None);
         self.shared.set_full(is_live_only && self.live.as_ref().is_some_and(Realtime::is_full));

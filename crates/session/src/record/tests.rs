@@ -55,7 +55,7 @@ fn every_family_gets_true_process_id_and_stamp() {
     for mut record in
         [encode_event(&[]), encode_event(&[item]), encode_classic(), encode_message(Some((7, 8)))]
     {
-        assert!(RegionWriter::new(42, Threads::AsGiven).sign(&mut record, StampPolicy::Ours(1234)));
+        assert!(RegionWriter::new(42, Threads::AsGiven).sign(&mut record, StampPolicy::Replaced(1234)));
         assert_eq!(read_ids_and_time(&record), (7, 42, 1234));
         assert!(
             RegionWriter::new(43, Threads::AsGiven).sign(&mut record, StampPolicy::Kept { latest: i64::MAX }),
@@ -64,7 +64,7 @@ fn every_family_gets_true_process_id_and_stamp() {
         assert_eq!(read_ids_and_time(&record), (7, 43, 1234));
     }
     let mut bare = encode_message(None);
-    assert!(RegionWriter::new(42, Threads::AsGiven).sign(&mut bare, StampPolicy::Ours(1234)));
+    assert!(RegionWriter::new(42, Threads::AsGiven).sign(&mut bare, StampPolicy::Replaced(1234)));
     assert_eq!(Record::parse(&bare, 0).unwrap().time(), 1234);
 }
 
@@ -75,7 +75,7 @@ fn sign_with_items(writer: &mut RegionWriter, record: &[u8], flags: u16) -> Opti
     let gap = writer.item_bytes(flags);
     let mut space = vec![0xEE; gap];
     space.extend_from_slice(record);
-    assert!(writer.sign(&mut space[gap..], StampPolicy::Ours(1234)));
+    assert!(writer.sign(&mut space[gap..], StampPolicy::Replaced(1234)));
     let length = writer.add_items(&mut space, flags)?;
     assert!(space[length..].iter().all(|byte| *byte == 0), "the padding is not zero");
     space.truncate(length);
@@ -95,7 +95,7 @@ fn items_are_inserted_after_the_header() {
     for process_items in [&[][..], &[PROCESS_ITEM]] {
         let all = [&session_items[..], process_items].concat();
         let mut expected = encode_event(&all);
-        RegionWriter::new(42, Threads::AsGiven).sign_header(&mut expected, StampPolicy::Ours(1234));
+        RegionWriter::new(42, Threads::AsGiven).sign_header(&mut expected, StampPolicy::Replaced(1234));
         let signed = sign_with_items(&mut writer, &encode_event(process_items), abi::FLAGS).unwrap();
         assert_eq!(signed, expected, "the record differs from the encoding by the format crate");
         assert_eq!(Record::parse(&signed, 0).unwrap().payload(), b"payload!");
@@ -110,12 +110,12 @@ fn items_are_inserted_after_the_header() {
 }
 
 #[test]
-fn families_without_items_stay_unchanged() {
+fn families_without_items_get_none() {
     let mut writer = RegionWriter::new(Identity { user: Some(5), ..Identity::from(42) }, Threads::AsGiven);
     for record in [encode_classic(), encode_message(Some((7, 8)))] {
         let signed = sign_with_items(&mut writer, &record, abi::WITH_SID).unwrap();
         let mut expected = record;
-        assert!(writer.sign(&mut expected, StampPolicy::Ours(1234)));
+        assert!(writer.sign(&mut expected, StampPolicy::Replaced(1234)));
         assert_eq!(signed, expected);
     }
 }
@@ -132,13 +132,13 @@ fn forged_identity_items_are_rejected() {
     for kind in [2, 3, 9, 13, 16, 17, 18] {
         let mut forged = encode_event(&[PROCESS_ITEM, Item { kind: ExtType(kind), data: &[0; 16] }]);
         assert!(
-            !RegionWriter::new(1, Threads::AsGiven).sign(&mut forged, StampPolicy::Ours(1)),
+            !RegionWriter::new(1, Threads::AsGiven).sign(&mut forged, StampPolicy::Replaced(1)),
             "item {kind}"
         );
     }
     for kind in [1, 6, 10, 11, 12, 14] {
         let mut sound = encode_event(&[PROCESS_ITEM, Item { kind: ExtType(kind), data: &[0; 16] }]);
-        assert!(RegionWriter::new(1, Threads::AsGiven).sign(&mut sound, StampPolicy::Ours(1)), "item {kind}");
+        assert!(RegionWriter::new(1, Threads::AsGiven).sign(&mut sound, StampPolicy::Replaced(1)), "item {kind}");
     }
 }
 

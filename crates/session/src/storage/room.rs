@@ -98,7 +98,7 @@ mod tests {
     impl HalfReservedFileSystem {
         fn mount() -> Option<Self> {
             let folder = tempfile::tempdir().unwrap();
-            let (image, mount_point) = (folder.path().join("image"), folder.path().join("place"));
+            let (image, mount_point) = (folder.path().join("image"), folder.path().join("mount"));
             File::create(&image).unwrap().set_len(16 << 20).unwrap();
             std::fs::create_dir(&mount_point).unwrap();
             let run = |command: &mut Command| command.output().is_ok_and(|output| output.status.success());
@@ -108,7 +108,7 @@ mod tests {
         }
 
         fn mount_point(&self) -> PathBuf {
-            self.folder.path().join("place")
+            self.folder.path().join("mount")
         }
 
         fn open(&self, name: &str) -> File {
@@ -154,7 +154,7 @@ mod tests {
         assert!(end > 1 << 20, "{end}: no free space at the start");
         let free_for_root = bytes_free_for_root(&system.mount_point());
         assert!(free_for_root > 6 << 20, "{free_for_root}: the log used root's blocks");
-        assert!(storage.reserve(end + (1 << 20)).is_err(), "preallocation used reserved blocks");
+        assert!(storage.preallocate(end + (1 << 20)).is_err(), "preallocation used reserved blocks");
 
         // Older bytes can be overwritten, but holes cannot be filled.
         storage.write_all_at(&[1; 64 << 10], 0).unwrap();

@@ -29,7 +29,7 @@ const MAX_PAGE_BYTES: usize = MAX_MESSAGE_BYTES - HEADER_BYTES - 6;
 pub const MAX_PIDS: usize = 8192;
 /// Largest number of processes in containers in an entry.
 const MAX_CONTAINED: usize = 2048;
-/// Largest number of sessions, and of groups, in an entry.
+/// Largest number of sessions, private ones included, and of groups in an entry.
 const MAX_ENABLES: usize = 64;
 /// Bytes of names and filters in an entry; more are left out, except the types of filters.
 const DETAIL_BYTES: usize = 8 * 1024;

@@ -132,14 +132,14 @@ pub struct Properties {
     pub id: u64,
     /// Configuration after adjustment.
     pub config: SessionConfig,
-    /// Number of allocated buffers.
+    /// Number of allocated buffers, or the minimum if fewer are allocated.
     pub number_of_buffers: u32,
     /// Number of unused buffers.
     pub free_buffers: u32,
     /// Buffers written to the file, including the header buffer.
     pub buffers_written: u32,
     /// Events lost before they reached the session's buffers, or with buffers that could not be
-    /// written.
+    /// written or were overwritten.
     pub events_lost: u64,
     /// Buffers that could not be written to the file.
     pub log_buffers_lost: u32,
@@ -162,7 +162,7 @@ pub struct Properties {
     /// Processes that may have lost events which nothing could count: they ended before they got a
     /// region, got none or got it too late, or were disconnected. Not among `events_lost`.
     pub uncounted_processes: u32,
-    /// CPU time of collecting, in nanoseconds.
+    /// CPU time of the collector and writer threads, in nanoseconds.
     pub collector_ns: u64,
     /// Win32 status with which the session ended by itself; 0 while it runs or after a stop.
     pub end_status: u32,
@@ -174,12 +174,12 @@ pub struct Properties {
 /// Numbers of lost events by cause.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LostByCause {
-    /// A ring was full, or the event was larger than the session's buffers or than any event may
-    /// be; the process counts these together.
+    /// Events that found a ring or the queues of a capture full, or were larger than the session's
+    /// buffers or than any event may be. A process counts these together.
     pub no_room: u64,
     /// Events in buffers that could not be written.
     pub not_written: u64,
-    /// Events in regions whose process broke the ring protocol.
+    /// Records that the session rejected because their bytes were invalid.
     pub damaged: u64,
     /// Events of processes for whose rings the session had no memory left.
     pub no_region: u64,

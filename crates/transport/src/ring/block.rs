@@ -133,8 +133,8 @@ impl<'a> Blocks<'a> {
         self.bytes
     }
 
-    /// Creates blocks that were made [from slices](Block::from_slices). `None` if one is larger
-    /// than a record.
+    /// Adds up the sizes of blocks that were made [from slices](Block::from_slices). `None` if one
+    /// is larger than a record.
     #[inline(always)]
     #[must_use]
     pub fn from_slices(all: &'a [Block<'a>]) -> Option<Self> {

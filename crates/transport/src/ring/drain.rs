@@ -14,10 +14,10 @@
 //!    and positions only grow.
 //! 4. Once a rule is broken, the region is [`Damaged`] for good.
 //! 5. Pages are given back only between the published tail and the position, where no writer may be
-//!    (R3): while few records come, the tail is published page by page, each after its page was
-//!    given back. Only whole pages of the machine that lie within the ring: if pages are larger
-//!    than the unit of the layout, the first and the last page of a ring belong to its neighbours
-//!    too.
+//!    (R3 in ring.rs): while few records come, the tail is published page by page, each after its
+//!    page was given back. Only whole pages of the machine that lie within the ring: if pages are
+//!    larger than the unit of the layout, the first and the last page of a ring belong to its
+//!    neighbours too.
 //! 6. A closed ring is still read: only its tail is published as that of a full ring. A record
 //!    for which a writer found a slot before still arrives.
 //!
@@ -85,8 +85,8 @@ pub struct RegionReader {
     lost_at: Instant,
 }
 
-/// Creates the sealed memory file of a region. The reading side writes the header when it adopts
-/// the region.
+/// Creates the sealed memory file of a region. The reading side writes the header when it maps the
+/// region.
 pub fn create_memory(params: &RegionParams) -> Result<OwnedFd> {
     params.check()?;
     let memory = map::memory_file(c"traceweir-region", params.layout.region_bytes())?;
@@ -171,10 +171,9 @@ impl RegionReader {
         }
     }
 
-    /// Gives pages that were read back to the system if little is written. Call it periodically:
-    /// the bytes that went through a ring between two calls decide whether its pages are given
-    /// back.
-    pub fn give_back(&mut self) {
+    /// Decides for each ring whether its pages are returned to the system once they were read: only
+    /// if few bytes went through the ring since the last call. Call it periodically.
+    pub fn measure_rates(&mut self) {
         for ring in &mut self.rings {
             ring.measure_rate();
         }
@@ -336,8 +335,8 @@ impl RingReader {
         Some(self.position & self.ring_bytes.checked_sub(1)?)
     }
 
-    /// Copies the record that [`peek`](Self::peek) returned to the front of `out`, which is at
-    /// least as long, and advances past it.
+    /// Copies as much of the record that [`peek`](Self::peek) returned as fits `out`, and advances
+    /// past the record.
     #[inline]
     pub fn take(&mut self, out: &mut [u8]) {
         let Some((head, end)) = self.peeked.take() else { return };
@@ -352,7 +351,7 @@ impl RingReader {
         self.position = end;
     }
 
-    /// Gives the bytes that were read back to the writer.
+    /// Frees the bytes that were read, for the writer.
     pub fn release(&mut self) {
         if self.position == self.read {
             return;

@@ -84,7 +84,7 @@ impl Ring {
     fn drain(&self, position: &mut u64, out: &mut Vec<u64>) {
         let words = self.words();
         let head = words.load_head();
-        assert!(head >= *position && head - *position <= RING, "R3");
+        assert!(head >= *position && head - *position <= RING, "the head breaks R3 (ring.rs)");
         while *position < head {
             let cell = (*position % RING / 8) as usize;
             // SAFETY: loom checks that no thread writes meanwhile.

@@ -53,7 +53,7 @@ const CLOSE_TIMEOUT: Duration = Duration::from_millis(100);
 const FORGET_TIMEOUT: Duration = Duration::from_millis(10);
 
 /// The next generation: one counter for all outlets, so that the ticket of one never fits another.
-static GENERATIONS: AtomicU64 = AtomicU64::new(1);
+static NEXT_GENERATION: AtomicU64 = AtomicU64::new(1);
 
 /// The memory of a region and how its owner is woken. Memory of the process itself needs no
 /// descriptor ([`Outlet::open_private`]). Other kinds may follow.
@@ -227,13 +227,14 @@ impl Outlet {
         self.set_wake(wake);
         // Steps of two: odd numbers are openings, the even ones between them closings. Relaxed:
         // they only need to differ.
-        let ticket = Ticket(GENERATIONS.fetch_add(2, Ordering::Relaxed));
+        let ticket = Ticket(NEXT_GENERATION.fetch_add(2, Ordering::Relaxed));
         self.gate().open(ticket);
         ticket
     }
 
-    /// Closes the outlet. After the return no writer publishes any more, unless one was stopped
-    /// inside the lock of a ring for longer than a tenth of a second (then `false`).
+    /// Closes the outlet. Returns `true` if no writer publishes any more, and `false` if a thread
+    /// did not leave within a tenth of a second: one that holds the lock of a ring may still
+    /// publish.
     ///
     /// Call it only in the process that opened the outlet: a forked child would stop its parent's
     /// writers. The child calls [`forget`](Self::forget).
@@ -308,7 +309,7 @@ impl Outlet {
         wake
     }
 
-    /// Waits until no writer or visitor is inside (R5). The locks are kept.
+    /// Waits until no writer or visitor is inside (R5 in ring.rs). The locks are kept.
     fn wait_for_writers(&self, view: &View) -> bool {
         // Every thread of this process that is in a sequence starts it again, and then sees the
         // generation.

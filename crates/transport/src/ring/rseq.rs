@@ -168,7 +168,8 @@ pub(super) enum Attempt {
     Full(*mut u8),
     /// The outlet is closed or serves another session by now.
     Closed,
-    /// The thread has no sequence, or its CPU no ring.
+    /// No sequence can write the record: the thread has none, its CPU has no ring, a block grew
+    /// meanwhile, or every attempt was aborted.
     Unfit,
 }
 
@@ -585,7 +586,7 @@ unsafe fn sequence(area: *mut u8, words: &HotWords, ticket: u64, frame: &WriteFr
     // `wrap!` found free, and to `head`. An outlet that is open for the ticket has a mapped region;
     // one that was closed keeps its addresses mapped forever. The loads from the frame's addresses
     // stay within the sizes that its invariant guarantees. `nostack`: nothing is pushed. The abort
-    // handler changes no register but `rax`, so all operands are as declared on every exit.
+    // handler changes no register except `rax`, so all operands are as declared on every exit.
     unsafe {
         asm!(
             descriptor!(),

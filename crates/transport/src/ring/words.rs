@@ -2,13 +2,14 @@
 //! this code.
 //!
 //! ```text
-//!   writer: lock? ─ find_slot ─ copy ─ publish ─ unlock      reader: published ─ copy ─ taken
-//!                    ▲ tail                └────── head ──────────▲              │ tail, read
-//!                    └───────────────────────────────────────────────────────────┘
+//!   writer: lock? ─ find_slot ─ copy ─ publish ─ unlock   reader: load_head ─ copy ─ publish_taken
+//!                    ▲ tail                └────── head ───────▲              │ tail, read
+//!                    └────────────────────────────────────────────────────────┘
 //! ```
 //!
 //! The rseq writer does `find_slot` and `publish` in assembly, with the same loads and stores in
-//! the same order. The fields are private, so there are no other accesses.
+//! the same order. The fields are private, so there are no other accesses. R1 to R8 are the
+//! invariants in ring.rs.
 
 #[cfg(not(loom))]
 use crate::abi;

@@ -57,7 +57,7 @@ struct Sweep {
 }
 
 impl Sweep {
-    /// Checks all entries. Returns whether others have been moved up meanwhile.
+    /// Checks all entries. Returns whether folders below them were moved up.
     fn sweep_once(&mut self) -> rustix::io::Result<bool> {
         self.sockets_by_user.clear();
         let mut has_more = false;
@@ -94,7 +94,7 @@ impl Sweep {
         *count <= self.max_per_user
     }
 
-    /// Removes the files of a folder and moves its folders up. Returns whether there were any.
+    /// Removes the files of a folder and moves its folders up. Returns whether any was moved.
     fn empty_folder(&mut self, subfolder: &OwnedFd) -> bool {
         let Ok(entries) = Dir::read_from(subfolder) else { return false };
         let mut has_more = false;

@@ -136,7 +136,7 @@ fn user_folder_is_in_xdg_runtime_dir_if_owned_by_the_user() {
 }
 
 #[test]
-fn only_provider_sockets_are_listed() {
+fn provider_sockets_are_listed_and_stale_ones_removed() {
     let root = tempfile::tempdir().unwrap();
     let dir = RuntimeDir::from_path(root.path());
     assert!(dir.provider_sockets(9).unwrap().is_empty(), "the folder does not exist yet");

@@ -203,7 +203,7 @@ fn open_in_mount(folder: &OwnedFd, name: &OsStr, flags: OFlags) -> rustix::io::R
     }
 }
 
-/// Returns the user id in the name of a folder in the temporary folder.
+/// Returns the user id in a folder name of the form `traceweir-UID`.
 fn parse_folder_uid(name: &OsStr) -> Option<u32> {
     name.to_str()?.strip_prefix("traceweir-")?.parse().ok()
 }

@@ -3,7 +3,7 @@
 //! ```text
 //!   close(fd) may wait as long as the creator of fd likes:  a TCP socket with SO_LINGER, a file of
 //!   a FUSE server, …
-//!   close(connection) closes what is unread in it, descriptors included: the same
+//!   close(connection) closes the unread descriptors in it too, so it may wait as well
 //!
 //!   a thread that must not wait ──dispose──▶ queue ──▶ up to four threads, started when needed
 //! ```
@@ -128,7 +128,8 @@ fn close(descriptor: OwnedFd) {
     drop(descriptor);
 }
 
-/// Returns whether a connection has no unread data, and never will have.
+/// Shuts a connection down for reading. Returns whether it has no unread data, and never
+/// will have.
 fn is_drained(socket: &OwnedFd) -> bool {
     // An empty packet looks like the end, and hides what follows it. With credentials requested and
     // no space for them, every packet reports truncation; the end does not.

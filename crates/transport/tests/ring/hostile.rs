@@ -81,8 +81,8 @@ fn damage(random: &mut Random, map: &Mapping, layout: &Layout, ring: usize) {
         put(data + random.below(ring_bytes / 8) as usize * 8, random_word(random, layout.ring_bytes()));
     }
     if random.below(4) == 0 {
-        let at = [control::HEAD, control::LOST, control::WOKEN, control::TAIL, control::READ, control::LOCK];
-        put(control + at[random.below(6) as usize], random_word(random, layout.ring_bytes()));
+        let offsets = [control::HEAD, control::LOST, control::WOKEN, control::TAIL, control::READ, control::LOCK];
+        put(control + offsets[random.below(6) as usize], random_word(random, layout.ring_bytes()));
     }
     if random.below(8) == 0 {
         map.give_back(data + random.below(ring_bytes / PAGE as u64) as usize * PAGE, PAGE);
@@ -136,7 +136,7 @@ fn region_overwritten_during_reading_does_no_harm() {
                 let ring = turn % layout.rings();
                 let _ = drain_ring(&mut reader.rings()[ring], layout.cpus(), ring_bytes);
                 let _ = reader.lost();
-                reader.give_back();
+                reader.measure_rates();
             }
             stop.store(true, Ordering::Relaxed);
         });
@@ -158,7 +158,7 @@ fn jumping_loss_counter_does_not_corrupt_the_total() {
     assert_eq!(reader.lost(), jumped);
 }
 
-/// Breaks each rule of the prefix alone.
+/// Breaks the rules of heads and prefixes one at a time.
 #[test]
 fn each_broken_rule_is_detected() {
     let valid_word = 24u64;

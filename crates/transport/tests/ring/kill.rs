@@ -101,8 +101,8 @@ fn run_round(params: &RegionParams, random: &mut Random) {
         thread::sleep(Duration::from_micros(random.below(300)));
         received.take_records(&mut reader);
     }
-    // A new region for each round: a writer that is killed inside a lock ends its whole process,
-    // and thus all writers.
+    // All writers are killed, as by the end of their process: one that was killed inside a lock
+    // leaves it taken. So each round has a new region.
     children.into_iter().for_each(kill_child);
     received.take_records(&mut reader);
     let returned: Vec<u64> = (0..WRITERS).map(|writer| returned_writes(&progress, writer)).collect();

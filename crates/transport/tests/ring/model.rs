@@ -28,22 +28,22 @@ impl ModelRing {
     }
 
     fn write(&mut self, mark: RecordMark) -> bool {
-        let cells = (16 + mark.length).div_ceil(8);
-        let (mut cells_needed, mut start) = (Vec::new(), self.cursor);
-        if start + cells > self.used.len() {
-            cells_needed.extend(start..self.used.len());
+        let cell_count = (16 + mark.length).div_ceil(8);
+        let (mut cells, mut start) = (Vec::new(), self.cursor);
+        if start + cell_count > self.used.len() {
+            cells.extend(start..self.used.len());
             start = 0;
         }
-        cells_needed.extend(start..start + cells);
-        if cells_needed.iter().any(|cell| self.used[*cell]) || cells_needed.len() > self.used.len() {
+        cells.extend(start..start + cell_count);
+        if cells.iter().any(|cell| self.used[*cell]) || cells.len() > self.used.len() {
             self.lost += 1;
             return false;
         }
-        for cell in &cells_needed {
+        for cell in &cells {
             self.used[*cell] = true;
         }
-        self.cursor = (start + cells) % self.used.len();
-        self.records.push_back((cells_needed, mark));
+        self.cursor = (start + cell_count) % self.used.len();
+        self.records.push_back((cells, mark));
         true
     }
 

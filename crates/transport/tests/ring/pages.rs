@@ -9,14 +9,15 @@ use crate::support::{self, RecordMark};
 
 const RING_BYTES: u32 = 1 << 20;
 
+/// Creates a region on one CPU, and a second descriptor of its memory.
 fn open_on_one_cpu(outlet: &Outlet, clock: Counter) -> (RegionReader, Ticket, OwnedFd) {
     support::pin_to_cpu(0);
     let params = support::region_params(clock, RING_BYTES);
     let (reader, memory) = RegionReader::create(&params).unwrap();
-    let own_fd = memory.try_clone().unwrap();
+    let second_fd = memory.try_clone().unwrap();
     let ticket =
         outlet.open(RegionSource::File { memory, wake: support::create_eventfd() }, &params).unwrap();
-    (reader, ticket, own_fd)
+    (reader, ticket, second_fd)
 }
 
 /// Returns the memory that the memory file takes now.
@@ -36,7 +37,7 @@ fn idle_ring_holds_few_pages_however_long_it_is_used() {
                 number += 1;
             }
             support::drain_region(&mut reader, &mut Vec::new(), |_| ());
-            reader.give_back();
+            reader.measure_rates();
             max_allocated = max_allocated.max(allocated_bytes(&memory));
         }
         assert!(number * 100 > 2 * u64::from(RING_BYTES), "the ring came around");
@@ -63,7 +64,7 @@ fn busy_ring_keeps_its_pages_until_idle_again() {
     }
     assert!(allocated_bytes(&memory) >= u64::from(RING_BYTES), "a busy ring keeps all its pages");
     for _ in 0..600 {
-        reader.give_back();
+        reader.measure_rates();
         burst(&mut reader, 30);
     }
     assert!(allocated_bytes(&memory) < 128 * 1024, "{} bytes are held", allocated_bytes(&memory));

@@ -86,12 +86,12 @@ fn handler_that_interrupts_a_write_can_write() {
         }
         stop.store(true, Ordering::Relaxed);
         let results = writers.into_iter().map(|writer| writer.join().unwrap());
-        let (written, refused) = results.fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1));
+        let (offered, refused) = results.fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1));
         take(&mut reader);
-        let (signals, refusals) = (NUMBER.load(Ordering::Relaxed), REFUSED.load(Ordering::Relaxed));
+        let (signals, handler_refused) = (NUMBER.load(Ordering::Relaxed), REFUSED.load(Ordering::Relaxed));
         assert!(signals > 0 && by_handler > 0, "{signals} signals, {by_handler} of their records");
-        assert_eq!(reader.lost(), refused + refusals);
-        assert_eq!(seen.len() as u64 + refused + refusals, written + signals);
+        assert_eq!(reader.lost(), refused + handler_refused);
+        assert_eq!(seen.len() as u64 + refused + handler_refused, offered + signals);
         assert!(OUTLET.close());
     }
 }

@@ -148,7 +148,7 @@ fn direct_write_has_the_bytes_of_its_pieces_at_any_position() {
 }
 
 #[test]
-fn unsuitable_record_is_not_written_directly() {
+fn invalid_tickets_and_unsuitable_records_are_not_written_directly() {
     let pieces = Pieces::random(&mut NumberGenerator(3));
     for clock in support::WRITER_CLOCKS {
         let outlet = support::leak_outlet();

@@ -58,7 +58,7 @@ fn filler_byte(number: u64, index: usize) -> u8 {
 }
 
 impl RecordMark {
-    /// Creates a mark with a length between the shortest and `longest`, different for each number.
+    /// Creates a mark. The number chooses its length, between the shortest and `longest`.
     pub(crate) fn new(writer: u32, number: u64, longest: usize) -> Self {
         let spread = number.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 40;
         let length = MIN_RECORD_BYTES + (spread as usize) % (longest - MIN_RECORD_BYTES + 1);

@@ -14,9 +14,9 @@ fn open_on_one_cpu(outlet: &Outlet, clock: Counter, wake_at: u32) -> (RegionRead
     params.wake_at = wake_at;
     let (reader, memory) = RegionReader::create(&params).unwrap();
     let wake = support::create_eventfd();
-    let own_fd = wake.try_clone().unwrap();
+    let second_fd = wake.try_clone().unwrap();
     let ticket = outlet.open(RegionSource::File { memory, wake }, &params).unwrap();
-    (reader, ticket, own_fd)
+    (reader, ticket, second_fd)
 }
 
 /// Returns how often the owner has been woken since the last call.

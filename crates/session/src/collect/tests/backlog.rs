@@ -144,16 +144,16 @@ fn events_before_adoption_keep_their_stamps_on_every_clock() {
 fn backlogs_share_a_buffer_even_if_stamps_decrease() {
     for mode in MODES {
         let mut fixture = CollectorFixture::with_mode(mode);
-        let at: Vec<u64> = (0..6).map(|_| fixture.now()).collect();
+        let stamps: Vec<u64> = (0..6).map(|_| fixture.now()).collect();
         fixture.deliver();
-        fixture.adopt(2, &at[1..3]);
-        fixture.adopt(3, &at[3..6]);
+        fixture.adopt(2, &stamps[1..3]);
+        fixture.adopt(3, &stamps[3..6]);
         assert_eq!(fixture.take_buffers_and_pieces().0.len(), 0);
-        fixture.adopt(4, &[at[0], at[3]]);
+        fixture.adopt(4, &[stamps[0], stamps[3]]);
         let (buffers, pieces) = fixture.take_buffers_and_pieces();
         assert_eq!(buffers.len(), 0, "mode {mode:#x}");
-        let stamp = |index: usize| at[index].cast_signed();
-        let before = [(2, 1), (2, 2), (3, 3), (3, 4), (3, 5)].map(|(process, at)| (process, stamp(at)));
+        let stamp = |index: usize| stamps[index].cast_signed();
+        let before = [(2, 1), (2, 2), (3, 3), (3, 4), (3, 5)].map(|(process, index)| (process, stamp(index)));
         let is_live = mode & REAL_TIME != 0;
         assert_eq!(event_stamps(&pieces, true), if is_live { before.to_vec() } else { Vec::new() });
         // Housekeeping submits all late buffers, except those of a flight recorder, whose history
@@ -170,7 +170,7 @@ fn backlogs_share_a_buffer_even_if_stamps_decrease() {
         let all = [(4, 0), (2, 1), (2, 2), (3, 3), (4, 3), (3, 4), (3, 5)];
         assert_eq!(
             event_stamps(&buffers, true),
-            all.map(|(process, at)| (process, stamp(at))),
+            all.map(|(process, index)| (process, stamp(index))),
             "mode {mode:#x}"
         );
         let mut late = fixture.collector.streams.iter().filter(|stream| stream.is_late);
@@ -182,10 +182,10 @@ fn backlogs_share_a_buffer_even_if_stamps_decrease() {
 fn single_late_events_do_not_displace_flight_recorder_history() {
     const PROCESSES: u32 = 30;
     let mut fixture = CollectorFixture::with_mode(BUFFERING);
-    let at: Vec<u64> = (0..PROCESSES).map(|_| fixture.now()).collect();
+    let stamps: Vec<u64> = (0..PROCESSES).map(|_| fixture.now()).collect();
     fixture.deliver();
     // Each event is older than the one before, and housekeeping follows each.
-    for (process, &stamp) in (2..).zip(at.iter().rev()) {
+    for (process, &stamp) in (2..).zip(stamps.iter().rev()) {
         fixture.adopt(process, &[stamp]);
         assert_eq!(fixture.take_buffers().len(), 0, "submitted by the drain");
         fixture.collector.do_housekeeping();
@@ -193,13 +193,13 @@ fn single_late_events_do_not_displace_flight_recorder_history() {
     }
     let mut copied = fixture.collector.copy_partial().unwrap();
     copied.iter_mut().for_each(Buffer::sort_records);
-    let expected: Vec<(u32, i64)> = at
+    let expected: Vec<(u32, i64)> = stamps
         .iter()
         .zip((2..PROCESSES + 2).rev())
         .map(|(stamp, process)| (process, stamp.cast_signed()))
         .collect();
     assert_eq!(event_stamps(&copied, true), expected);
-    assert_eq!(copied.iter().map(|buffer| buffer.time).max(), at.last().map(|stamp| stamp.cast_signed()));
+    assert_eq!(copied.iter().map(|buffer| buffer.time).max(), stamps.last().map(|stamp| stamp.cast_signed()));
 }
 
 #[test]

@@ -308,7 +308,7 @@ fn session_with_a_file_can_become_live() {
         (after.config.log_file_mode, after.config.log_file, after.config.flush_timer),
         (REAL_TIME, None, 1)
     );
-    assert_eq!(read_numbers(&fixture.log_path()), (0..100).collect::<Vec<_>>(), "the file is not final");
+    assert_eq!(read_numbers(&fixture.log_path()), (0..100).collect::<Vec<_>>(), "the file is not finalised");
     let live = wait_for_reply(|done| fixture.session.open_consumer(done)).unwrap();
     let mut queue = QueueReader::open(live.ends, live.slots, live.buffer_bytes).unwrap();
     writer.write(100, 0).unwrap();

@@ -4,8 +4,8 @@ use super::*;
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
-/// Writes numbers from two CPUs in turns. Returns the CPU of each number. Calls `pause`
-/// after every 50 events.
+/// Writes numbers from two CPUs, 300 at a time. Returns the CPU of each number. Calls `pause`
+/// before every 50th number.
 fn write_from_two_cpus(
     writer: &TestWriter,
     numbers: std::ops::Range<u64>,

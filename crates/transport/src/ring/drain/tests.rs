@@ -10,8 +10,7 @@ const CPUS: u16 = 2;
 const RING_BYTES: u32 = 1 << 20;
 const LARGE_PAGE_BYTES: usize = 1 << 16;
 const RECORD_BYTES: usize = 1000;
-/// Fills everything outside the ring under test: its neighbours, and the rest of the pages around
-/// it.
+/// Fills the data of all rings except the one under test.
 const NEIGHBOUR_BYTE: u8 = 0xA5;
 
 struct RegionFixture {
@@ -65,7 +64,7 @@ impl RegionFixture {
         true
     }
 
-    /// Reads up to `max_records` records and gives them back.
+    /// Reads up to `max_records` records and frees their bytes.
     fn read_records(&mut self, max_records: u64) {
         let ring = &mut self.reader.rings[self.ring];
         ring.poll().unwrap();
@@ -78,7 +77,7 @@ impl RegionFixture {
             self.seen += 1;
         }
         ring.release();
-        self.reader.give_back();
+        self.reader.measure_rates();
     }
 
     fn assert_neighbours_unchanged(&self) {
@@ -142,7 +141,7 @@ fn full_ring_gets_its_space_back_with_any_page_size() {
             while fixture.write_record() {}
             fixture.read_records(u64::MAX);
             assert_eq!(fixture.seen, fixture.written);
-            // The largest record fits even while a page is held back.
+            // A record fits even while a page is held back.
             assert!(fixture.write_record());
         }
         fixture.assert_neighbours_unchanged();

@@ -89,7 +89,7 @@ impl Outlet {
 }
 
 #[test]
-fn model_late_writer_keeps_locks_of_the_next_region() {
+fn model_late_writer_does_not_release_locks_of_the_next_region() {
     loom::model(|| {
         let outlet = Outlet::open();
         let late = {

@@ -1,5 +1,5 @@
-//! Tests of late writers and of visitors that never leave: states that a test cannot wait for are
-//! made by hand.
+//! Tests of late writers, visitors that never leave, closed regions and checks for room. States
+//! that a test cannot wait for are made by hand.
 
 use rustix::event::EventfdFlags;
 

@@ -6,8 +6,8 @@
 //!          └─ lock ──── the same                              ┘
 //! ```
 //!
-//! The usual path is inline and short: two checks of the generation, the view, the sequence, one
-//! load of `read`. Everything else is cold.
+//! The usual path is inline and short: two checks of the generation, two words of the layout, the
+//! sequence, one load of `read`. Everything else is cold.
 
 use core::sync::atomic::{Ordering, fence};
 use std::os::fd::BorrowedFd;
@@ -145,8 +145,8 @@ impl Outlet {
         let mut is_closed = false;
         let is_counted = self.visit(ticket, |view, _| {
             let ring = ring.unwrap_or_else(|| view.nearest_cpu() as usize);
-            // SAFETY: the visit found the outlet open for the ticket, under which the write found
-            // `ring` full; so it is a ring of this view.
+            // SAFETY: the visit found the outlet open for the ticket. Under it, the write tried
+            // `ring`, or it was chosen from this view; so it is a ring of this view.
             let words = unsafe { view.words(ring) };
             words.count_lost();
             is_closed = words.is_closed();
