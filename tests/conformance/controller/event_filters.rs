@@ -244,7 +244,7 @@ fn name_filter_ignores_manifest_events(fixture: &Fixture) {
 }
 
 fn name_filter_affects_only_its_level_and_keywords(fixture: &Fixture) {
-    // Events outside of the part arrive; of those inside, none is listed.
+    // Events outside the filter's level and keywords arrive; of the others, none has a listed name.
     assert_eq!(recorded_by_kind(fixture, name_filters((0, 0, 4), true, &["nobody"])).1, [102]);
     assert_eq!(recorded_by_kind(fixture, name_filters((2, 0, 0), true, &["nobody"])).1, [100, 103]);
     assert_eq!(recorded_by_kind(fixture, name_filters((2, 1, 0), true, &["nobody"])).1, [100, 101, 103]);

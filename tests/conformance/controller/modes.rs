@@ -1,4 +1,4 @@
-//! LogFileMode: every flag, every combination, and their effects.
+//! LogFileMode: its flags, their combinations, and their effects.
 
 use std::ops::ControlFlow;
 use std::sync::mpsc;
@@ -403,7 +403,7 @@ fn fill_store(fixture: &Fixture) -> (crate::stage::Session, Vec<Status>) {
     };
     let (session, provider, _guid) = fixture.start_config_with_provider(&config, &EnableParams::default());
     let mut results = Vec::new();
-    until("an event is lost", || {
+    until("the store is full", || {
         for _ in 0..10 {
             results.push(provider.write(&event(1), &[&[0; 1_000]]).map_or_else(|e| e.status(), |()| SUCCESS));
         }

@@ -73,7 +73,7 @@ fn a_stale_id_names_nothing(fixture: &Fixture) {
     let first = fixture.start(&fixture.config());
     let old = first.id.clone();
     fixture.stop(first);
-    // More sessions than there are logger ids, so that the first id is reused.
+    // More sessions than there are logger ids, so that the first logger id is reused.
     for _ in 0..70 {
         let next = fixture.start(&fixture.config());
         assert_ne!(next.id, old);

@@ -1,5 +1,5 @@
-//! System loggers: which sessions are system loggers, which kernel events they request, and what
-//! every machine can show of that. The events themselves need a machine that provides them.
+//! System loggers: which sessions are system loggers, and which kernel events they request. Rules
+//! that need kernel events are skipped on machines that do not allow them.
 
 use std::fs::File;
 use std::path::Path;
@@ -48,7 +48,8 @@ pub(crate) const RULES: &[Rule] = &[
         kernel_state_needs_a_system_logger),
 ];
 
-/// Kernel groups: bits of the first word of a mask, and the twin of CSWITCH in the second word.
+/// Kernel groups: bits of the first word of a mask, and the bit of the second word that always
+/// accompanies CSWITCH.
 const PROCESS: u32 = 0x1;
 const THREAD: u32 = 0x2;
 const CSWITCH: u32 = 0x10;
@@ -194,9 +195,9 @@ fn groups_without_a_source_are_accepted(fixture: &Fixture) {
     let Some(session) = start_with_flags(fixture, 0x0092_0000) else { return };
     assert_eq!(group_mask(fixture, &session), [0x0092_0000, 0x10, 0, 0, 0, 0, 0, 0]);
     let file = fixture.stop(session).config.log_file.expect("the session has no file");
-    let without_a_source = [0x09, 0x1A];
+    let registry_and_alpc = [0x09, 0x1A];
     assert!(
-        hook_ids(&file).iter().all(|hook| !without_a_source.contains(&(hook >> 8))),
+        hook_ids(&file).iter().all(|hook| !registry_and_alpc.contains(&(hook >> 8))),
         "events without a source were recorded"
     );
 }

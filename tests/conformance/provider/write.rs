@@ -1,4 +1,4 @@
-//! Writing: codes, payload, strings.
+//! Writing events: status codes, several sessions, payloads, activities, strings.
 
 use traceweir::consumer::Trace;
 use traceweir::controller::{EnableParams, SessionConfig, Update};
@@ -215,7 +215,7 @@ fn all_write_functions_write_the_same(fixture: &Fixture) {
         .unwrap();
     let mut seen = stop_and_map(fixture, session, |record| record.bytes().to_vec());
     for record in &mut seen {
-        // All fields except the time.
+        // Only the time stamps may differ.
         record[0x10..0x18].fill(0);
     }
     assert!(seen.len() == 4 && seen[0] == seen[1] && seen[2] == seen[3] && seen[0] != seen[2]);

@@ -236,8 +236,8 @@ fn two_consumers_and_the_file_get_all_events() {
 }
 
 #[test]
-fn idle_consumer_loses_counted_events_and_delays_no_other() {
-    run_in_own_process("consumer_daemon::idle_consumer_loses_counted_events_and_delays_no_other", |folder| {
+fn losses_of_each_consumer_are_counted() {
+    run_in_own_process("consumer_daemon::losses_of_each_consumer_are_counted", |folder| {
         let _daemon = DaemonInThread::new(folder);
         let mut controller = Controller::find(None).unwrap().unwrap();
         let provider = Provider::register(provider_guid(), None).unwrap();

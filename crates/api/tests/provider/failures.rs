@@ -43,8 +43,7 @@ fn refused_registration_does_not_affect_others_or_the_connection() {
     process.enable(7, first, SESSION, EnableCode::Disable, EnableParams::default());
     process.expect_ack(7);
     runner.set_mark("done");
-    // The second registration was never announced to this daemon, so its end is not announced
-    // either.
+    // The daemon refused the second registration, so its end is not announced.
     assert_eq!(process.receive(), Message::Unregister { registration: first });
     runner.set_mark("unregister received");
     assert_ne!(first, second);

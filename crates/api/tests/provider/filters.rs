@@ -52,7 +52,8 @@ fn schematized_filter(id: u16, data: &[u8]) -> Filter {
     Filter { kind: EVENT_FILTER_TYPE_SCHEMATIZED, data: bytes }
 }
 
-/// Writes events 1 to 4 with a number, and two TraceLogging events whose payload is their name.
+/// Writes events 1 to 4, and two TraceLogging events. Their payloads are the numbers 1 to 4, 100
+/// and 101.
 fn write_test_events(provider: &Provider) {
     for id in 1..=4 {
         provider.write(&event(id), &[&u64::from(id).to_le_bytes()]).unwrap();

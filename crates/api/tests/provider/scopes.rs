@@ -1,5 +1,5 @@
-//! Scope filters and registrations after the enable: the tables of filters and levels, end to end
-//! with a daemon.
+//! Tables of filters, levels and masks, tested end to end with a daemon, for registrations before
+//! and after the enable.
 //!
 //! - Scopes: process ids × programs × packages × applications × containers, each absent, passing,
 //!   failing: 243 rows.
@@ -9,9 +9,10 @@
 //! - Callback: schematized filter or none: 2 rows.
 //! - Levels: {0, 1, 4, 5, 255} × any 0–7 × all 0–7 × IGNORE_KEYWORD_0: 640 rows.
 //!
-//! Each row is tried by a provider registered before the enable and by one registered after it.
-//! Each writes a manifest event and a TraceLogging event, and the file of each session must hold
-//! exactly the events that the rules let through, with stacks where the rules ask for them.
+//! Each row of filters is tried by a provider registered before the enable and by one registered
+//! after it. Each writes a manifest event and a TraceLogging event, and the file of each session
+//! must hold exactly the events that the rules let through, with stacks where the rules ask for
+//! them.
 //!
 //! | Sessions | Combinations tested, all of them |
 //! |---|---|
@@ -419,7 +420,8 @@ fn enables_of_two_sessions_before_registration_apply_to_each() {
 
 fn enable_in_two_sessions_before_registration(folder: &Path) {
     let mut table = FilterTable::new(folder, 2);
-    // Everything; only level 1 with keyword 1; level 4 and any of two; only events with all three.
+    // Everything; levels to 1 with bit 0; levels to 4 with bit 1 or 2, or without keyword; keyword
+    // 7.
     let others = [(0, 0, 0, 0), (1, 1, 1, IGNORE_KEYWORD_0), (4, 6, 0, 0), (255, 7, 7, IGNORE_KEYWORD_0)];
     let others = others.map(|(level, match_any, match_all, property)| EnableParams {
         level,
