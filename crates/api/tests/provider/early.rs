@@ -1,5 +1,5 @@
-//! Processes that register while the daemon is stopped: the daemon collects their events when it
-//! continues.
+//! Processes that register while the daemon is stopped by SIGSTOP: the daemon collects their events
+//! when it continues.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::PermissionsExt;

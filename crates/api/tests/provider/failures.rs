@@ -19,7 +19,7 @@ const SESSION: u64 = 0x10001;
 const NEXT_SESSION: u64 = 0x20001;
 /// The number of outlets of a process.
 const OUTLETS: u64 = 64;
-/// The most sessions that can enable one registration.
+/// The number of enable entries of a registration.
 const MAX_ENABLES: u64 = 32;
 
 #[test]

@@ -30,7 +30,7 @@ use crate::{
 pub(crate) const SCENARIOS: &[Scenario] =
     &[("one before and one after", register_before_and_after_stop), ("register and stay", register_and_stay)];
 
-/// The sockets of a stopped daemon for all users.
+/// The sockets of a daemon for all users, which accepts connections only when the test does.
 struct DaemonSockets {
     runner: ScenarioRunner,
     /// For processes of the daemon's user.
