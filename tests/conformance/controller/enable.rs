@@ -62,7 +62,7 @@ fn disabling_stops_events(fixture: &Fixture) {
     let (session, provider, guid) = fixture.start_with_provider(&EnableParams::default());
     fixture.disable(&session, guid);
     assert!(!provider.enabled(0, 0));
-    provider.write(&event(1), &[b"unheard"]).unwrap();
+    provider.write(&event(1), &[b"unrecorded"]).unwrap();
     assert_eq!(fixture.stop_and_read(session), []);
 }
 
@@ -84,7 +84,7 @@ fn each_call_replaces(fixture: &Fixture) {
     assert!(provider.enabled(2, 0b10) && !provider.enabled(3, 0b10) && !provider.enabled(2, 0b1));
     assert!(!provider.enabled(1, 0));
     fixture.enable(&session, guid, &enable_params(2, 0b10, 0));
-    assert!(provider.enabled(1, 0), "the property of the earlier enable is still in force");
+    assert!(provider.enabled(1, 0), "the property of the earlier enable stayed in force");
 }
 
 fn each_call_replaces_filters(fixture: &Fixture) {

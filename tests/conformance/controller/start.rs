@@ -115,9 +115,9 @@ fn long_paths_are_refused(fixture: &Fixture) {
 fn names_are_counted_in_utf16(fixture: &Fixture) {
     let mut config = fixture.config();
     config.name = "ä".repeat(1023);
-    assert_eq!(fixture.start_status(&config), SUCCESS, "names are counted in bytes");
+    assert_eq!(fixture.start_status(&config), SUCCESS, "1,023 units were refused");
     config.name = "🦀".repeat(512);
-    assert_eq!(fixture.start_status(&config), INVALID_PARAMETER, "names are counted in characters");
+    assert_eq!(fixture.start_status(&config), INVALID_PARAMETER, "1,024 units were accepted");
 }
 
 fn empty_name_is_refused(fixture: &Fixture) {

@@ -72,7 +72,7 @@ pub(crate) const RULES: &[Rule] = &[
 
 fn write_without_session_succeeds(_fixture: &Fixture) {
     let provider = Provider::register(new_guid(), None).unwrap();
-    assert_eq!(provider.write(&event(1), &[b"unheard"]), Ok(()));
+    assert_eq!(provider.write(&event(1), &[b"unrecorded"]), Ok(()));
 }
 
 fn more_than_128_blocks_are_refused(fixture: &Fixture) {

@@ -155,7 +155,7 @@ fn root_processes_lose_no_event_while_system_daemon_is_stopped() {
     assert_eq!((mode(&own.control_socket()), mode(&own.path().join("enabled"))), (0o600, 0o600));
     assert!(
         !runtime.path().join("enabled").exists(),
-        "the list of enabled providers is visible to other users"
+        "the list of enabled providers is not visible to other users"
     );
     assert_no_event_is_lost_while_stopped(daemon_process);
 }
@@ -215,9 +215,9 @@ fn assert_order_and_times(events: &[RecordedEvent], lifetimes: &[(u32, [i64; 2])
         let of_process: Vec<&RecordedEvent> = events.iter().filter(|event| event.process == process).collect();
         assert!(
             of_process.iter().map(|event| event.payload_number()).eq(0..EVENT_COUNT),
-            "process {process}: events are out of order"
+            "process {process}: events are in order"
         );
-        assert!(of_process.is_sorted_by_key(|event| event.time), "process {process}: timestamps are out of order");
+        assert!(of_process.is_sorted_by_key(|event| event.time), "process {process}: timestamps are in order");
         let [first, last] = [of_process[0].time, of_process[of_process.len() - 1].time];
         assert!(start <= first && first < last && last <= end, "{start} ≤ {first} < {last} ≤ {end}");
     }

@@ -298,7 +298,7 @@ fn filter_with_daemon(folder: &Path) {
             .map_err(|error| error.status())
     };
     let program = std::env::current_exe().unwrap().file_name().unwrap().to_string_lossy().to_uppercase();
-    let program = name_list_filter(EVENT_FILTER_TYPE_EXECUTABLE_NAME, &format!("nobody; {program}\0"));
+    let program = name_list_filter(EVENT_FILTER_TYPE_EXECUTABLE_NAME, &format!("absent; {program}\0"));
     let pid_filter = |pid: u32| Filter { kind: EVENT_FILTER_TYPE_PID, data: pid.to_le_bytes().to_vec() };
 
     enable(&ahead, vec![program.clone(), id_filter(true, &[1])]).unwrap();
@@ -311,7 +311,7 @@ fn filter_with_daemon(folder: &Path) {
     .unwrap();
     enable(
         &elsewhere,
-        vec![pid_filter(std::process::id()), name_list_filter(EVENT_FILTER_TYPE_EXECUTABLE_NAME, "nobody")],
+        vec![pid_filter(std::process::id()), name_list_filter(EVENT_FILTER_TYPE_EXECUTABLE_NAME, "absent")],
     )
     .unwrap();
     write_test_events(&provider);

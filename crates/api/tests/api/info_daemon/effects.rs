@@ -414,7 +414,7 @@ fn provider_lists_follow_registrations_and_enables() {
             outcome.result.unwrap();
             assert_eq!(outcome.return_length, Some(outcome.answer.len() as u32));
             let all = guids_from_bytes(&outcome.answer);
-            assert_eq!(all.iter().collect::<BTreeSet<_>>().len(), all.len(), "a provider is listed twice");
+            assert_eq!(all.iter().collect::<BTreeSet<_>>().len(), all.len(), "each provider is listed once");
             all.into_iter().collect()
         };
         let list_all =
