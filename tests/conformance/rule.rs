@@ -14,7 +14,7 @@ pub(crate) struct Rule {
     pub(crate) section: &'static str,
     /// Source of the rule: D documented, H public headers, O observed, P this project's decision.
     pub(crate) mark: char,
-    /// The rule in one sentence.
+    /// The rule in one sentence. `… → 87` means that the call returns the status 87.
     pub(crate) sentence: &'static str,
     pub(crate) test: &'static str,
     pub(crate) check: fn(&Fixture),

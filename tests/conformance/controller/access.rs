@@ -1,4 +1,5 @@
-//! Access control, as far as a single user can observe it.
+//! Access control, as far as a single user can observe it. The columns of `RULES` are explained in
+//! `rule.rs`.
 
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::Path;

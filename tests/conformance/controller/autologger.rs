@@ -1,4 +1,5 @@
-//! Autologgers: sessions that the daemon starts by itself.
+//! Autologgers: sessions that the daemon starts by itself. The columns of `RULES` are explained in
+//! `rule.rs`.
 
 use std::path::{Path, PathBuf};
 

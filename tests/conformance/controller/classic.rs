@@ -1,4 +1,5 @@
-//! Classic providers and messages from the view of a session.
+//! Classic providers and messages from the view of a session. The columns of `RULES` are explained
+//! in `rule.rs`.
 
 use std::sync::{Arc, Mutex};
 

@@ -1,4 +1,5 @@
-//! ControlTrace: query, stop, flush, and their errors.
+//! ControlTrace: query, stop, flush, and their errors. The columns of `RULES` are explained in
+//! `rule.rs`.
 
 use traceweir::Provider;
 use traceweir::controller::{EnableParams, SessionConfig, SessionRef, Update};

@@ -1,4 +1,5 @@
-//! Finding a daemon, answers without a daemon, low latency, and paths that cannot be log files.
+//! Finding a daemon, answers without a daemon, low latency, and paths that cannot be log files. The
+//! columns of `RULES` are explained in `rule.rs`.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};

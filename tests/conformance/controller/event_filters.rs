@@ -1,4 +1,5 @@
-//! Filters of events and of stacks: which events arrive, and what a callback receives.
+//! Filters of events and of stacks: which events arrive, and what a callback receives. The columns
+//! of `RULES` are explained in `rule.rs`.
 
 use traceweir::controller::{EnableParams, Filter};
 use traceweir::private::PrivateSession;

@@ -1,4 +1,5 @@
-//! Write failures that sessions share, and provider groups.
+//! Write failures that sessions share, and provider groups. The columns of `RULES` are explained in
+//! `rule.rs`.
 
 use traceweir::controller::{EnableCode, EnableParams, SessionConfig};
 use traceweir::{Guid, Provider};

@@ -1,4 +1,4 @@
-//! Filters of an enable call.
+//! Filters of an enable call. The columns of `RULES` are explained in `rule.rs`.
 
 use traceweir::controller::{EnableParams, Filter};
 use traceweir::private::PrivateSession;

@@ -1,4 +1,5 @@
-//! EnableProperty: extended data items that events get, and events that are excluded.
+//! EnableProperty: extended data items that events get, and events that are excluded. The columns
+//! of `RULES` are explained in `rule.rs`.
 
 use std::os::unix::fs::MetadataExt;
 

@@ -1,4 +1,5 @@
-//! LogFileMode: its flags, their combinations, and their effects.
+//! LogFileMode: its flags, their combinations, and their effects. The columns of `RULES` are
+//! explained in `rule.rs`.
 
 use std::ops::ControlFlow;
 use std::sync::mpsc;

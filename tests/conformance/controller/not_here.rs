@@ -1,4 +1,5 @@
-//! Rules for controllers that are not tested here, and why.
+//! Rules for controllers that are not tested here, and why. The columns of `UNTESTED_RULES` are
+//! explained in `rule.rs`.
 
 use crate::rule::{UntestedRule, untested};
 

@@ -1,4 +1,5 @@
-//! In-process sessions: private sessions that the traced process starts itself.
+//! In-process sessions: private sessions that the traced process starts itself. The columns of
+//! `RULES` are explained in `rule.rs`.
 
 use traceweir::Provider;
 use traceweir::controller::{EnableParams, SessionConfig};

@@ -1,4 +1,5 @@
-//! EVENT_TRACE_PROPERTIES: clocks, buffers, paths, returned values.
+//! EVENT_TRACE_PROPERTIES: clocks, buffers, paths, returned values. The columns of `RULES` are
+//! explained in `rule.rs`.
 
 use std::path::{Path, PathBuf};
 

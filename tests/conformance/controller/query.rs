@@ -1,4 +1,4 @@
-//! Conformance of QueryAllTraces.
+//! Conformance of QueryAllTraces. The columns of `RULES` are explained in `rule.rs`.
 
 use traceweir::controller::SessionConfig;
 use traceweir::private::PrivateSession;

@@ -1,4 +1,5 @@
-//! StartTrace: returned properties, and its errors in order.
+//! StartTrace: returned properties, and its errors in order. The columns of `RULES` are explained
+//! in `rule.rs`.
 
 use std::os::unix::fs::symlink;
 

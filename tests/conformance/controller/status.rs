@@ -1,4 +1,5 @@
-//! Status codes, and their mapping from system errors.
+//! Status codes, and their mapping from system errors. The columns of `RULES` are explained in
+//! `rule.rs`.
 
 use traceweir::Status;
 use traceweir_transport::error::status_of;

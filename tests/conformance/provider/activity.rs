@@ -1,4 +1,4 @@
-//! Activity ids (EventActivityIdControl).
+//! Activity ids (EventActivityIdControl). The columns of `RULES` are explained in `rule.rs`.
 
 use std::collections::HashSet;
 

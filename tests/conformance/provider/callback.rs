@@ -1,4 +1,4 @@
-//! The enable callback.
+//! The enable callback. The columns of `RULES` are explained in `rule.rs`.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};

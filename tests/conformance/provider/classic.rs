@@ -1,4 +1,5 @@
-//! Classic providers: RegisterTraceGuids, TraceEvent, TraceEventInstance.
+//! Classic providers: RegisterTraceGuids, TraceEvent, TraceEventInstance. The columns of `RULES`
+//! are explained in `rule.rs`.
 
 use std::path::Path;
 use std::sync::{Arc, Mutex};

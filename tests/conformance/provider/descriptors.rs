@@ -1,4 +1,5 @@
-//! Data descriptors and their types, as a C program passes them.
+//! Data descriptors and their types, as a C program passes them. The columns of `RULES` are
+//! explained in `rule.rs`.
 
 use traceweir::controller::EnableParams;
 use traceweir::provider::DataDescriptor;

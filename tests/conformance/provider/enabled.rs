@@ -1,4 +1,4 @@
-//! EventEnabled and EventProviderEnabled.
+//! EventEnabled and EventProviderEnabled. The columns of `RULES` are explained in `rule.rs`.
 
 use traceweir::Provider;
 use traceweir::controller::{EnableParams, Filter};

@@ -1,4 +1,4 @@
-//! Conformance of provider groups.
+//! Conformance of provider groups. The columns of `RULES` are explained in `rule.rs`.
 
 use traceweir::controller::{EnableCode, EnableParams, Filter, ProviderEntry};
 use traceweir::{Guid, PrivateSession, Provider};

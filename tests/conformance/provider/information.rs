@@ -1,4 +1,5 @@
-//! EventSetInformation: classes, lengths, handles, and the order of its checks.
+//! EventSetInformation: classes, lengths, handles, and the order of its checks. The columns of
+//! `RULES` are explained in `rule.rs`.
 
 use traceweir::controller::EnableParams;
 use traceweir::provider::{DataDescriptor, set_information};

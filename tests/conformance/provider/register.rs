@@ -1,4 +1,4 @@
-//! EventRegister and EventUnregister.
+//! EventRegister and EventUnregister. The columns of `RULES` are explained in `rule.rs`.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};

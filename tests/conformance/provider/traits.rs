@@ -1,4 +1,5 @@
-//! Provider traits, given at registration or set later.
+//! Provider traits, given at registration or set later. The columns of `RULES` are explained in
+//! `rule.rs`.
 
 use traceweir::controller::EnableParams;
 use traceweir::{Guid, Provider, Status};

@@ -1,4 +1,4 @@
-//! Conformance of WPP messages.
+//! Conformance of WPP messages. The columns of `RULES` are explained in `rule.rs`.
 
 use traceweir::classic::trace_message;
 use traceweir::controller::SessionConfig;

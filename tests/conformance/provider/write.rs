@@ -1,4 +1,5 @@
-//! Writing events: status codes, several sessions, payloads, activities, strings.
+//! Writing events: status codes, several sessions, payloads, activities, strings. The columns of
+//! `RULES` are explained in `rule.rs`.
 
 use traceweir::consumer::Trace;
 use traceweir::controller::{EnableParams, SessionConfig, Update};
