@@ -213,7 +213,7 @@ fn write_during_recovery(folder: &Path, provider: &Provider, round: u64) {
     }
 }
 
-/// Waits for a change that the daemon sends, and checks that idle threads use no processor time.
+/// Waits for a change that the daemon sends, and checks that idle threads use little processor time.
 fn wait_for_change_and_idle(folder: &Path, provider: &Provider) {
     set_mark(folder, "written");
     until("the new level is applied", || !provider.enabled(INFORMATION, 0));

@@ -87,7 +87,7 @@ impl DaemonProcess {
         });
     }
 
-    /// Returns the number of processes whose events the session may have missed.
+    /// Returns the number of processes whose events the session may have missed and cannot count.
     pub(crate) fn uncounted(&mut self) -> u64 {
         self.controller.query(&session()).unwrap().uncounted_processes.into()
     }
