@@ -12,7 +12,7 @@
 //! | `TRACEWEIR_STEPS` | total number of calls; default 100,000 |
 //! | `TRACEWEIR_SEED` | seed of the random numbers |
 //!
-//! All rules here share one run. The columns of `RULES` are explained in `rule.rs`.
+//! All rules here share one run. `rule.rs` explains the rows.
 
 mod actor;
 mod logs;

@@ -1,5 +1,4 @@
-//! Access control, as far as a single user can observe it. The columns of `RULES` are explained in
-//! `rule.rs`.
+//! Access control, as far as a single user can observe it. `rule.rs` explains the rows.
 
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::Path;

@@ -1,5 +1,4 @@
-//! Autologgers: sessions that the daemon starts by itself. The columns of `RULES` are explained in
-//! `rule.rs`.
+//! Autologgers: sessions that the daemon starts by itself. `rule.rs` explains the rows.
 
 use std::path::{Path, PathBuf};
 

@@ -1,5 +1,4 @@
-//! Classic providers and messages from the view of a session. The columns of `RULES` are explained
-//! in `rule.rs`.
+//! Classic providers and messages from the view of a session. `rule.rs` explains the rows.
 
 use std::sync::{Arc, Mutex};
 

@@ -1,5 +1,4 @@
-//! ControlTrace: query, stop, flush, and their errors. The columns of `RULES` are explained in
-//! `rule.rs`.
+//! ControlTrace: query, stop, flush, and their errors. `rule.rs` explains the rows.
 
 use traceweir::Provider;
 use traceweir::controller::{EnableParams, SessionConfig, SessionRef, Update};

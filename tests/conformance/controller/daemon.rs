@@ -1,5 +1,5 @@
-//! Finding a daemon, answers without a daemon, low latency, and paths that cannot be log files. The
-//! columns of `RULES` are explained in `rule.rs`.
+//! Finding a daemon, answers without a daemon, low latency, and paths that cannot be log files.
+//! `rule.rs` explains the rows.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};

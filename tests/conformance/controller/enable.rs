@@ -1,4 +1,4 @@
-//! Conformance of EnableTraceEx2. The columns of `RULES` are explained in `rule.rs`.
+//! Conformance of EnableTraceEx2. `rule.rs` explains the rows.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

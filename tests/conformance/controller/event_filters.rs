@@ -1,5 +1,5 @@
-//! Filters of events and of stacks: which events arrive, and what a callback receives. The columns
-//! of `RULES` are explained in `rule.rs`.
+//! Filters of events and of stacks: which events arrive, and what a callback receives. `rule.rs`
+//! explains the rows.
 
 use traceweir::controller::{EnableParams, Filter};
 use traceweir::private::PrivateSession;

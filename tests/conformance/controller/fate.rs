@@ -1,5 +1,4 @@
-//! Write failures that sessions share, and provider groups. The columns of `RULES` are explained in
-//! `rule.rs`.
+//! Write failures that sessions share, and provider groups. `rule.rs` explains the rows.
 
 use traceweir::controller::{EnableCode, EnableParams, SessionConfig};
 use traceweir::{Guid, Provider};

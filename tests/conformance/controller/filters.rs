@@ -1,4 +1,4 @@
-//! Filters of an enable call. The columns of `RULES` are explained in `rule.rs`.
+//! Filters of an enable call. `rule.rs` explains the rows.
 
 use traceweir::controller::{EnableParams, Filter};
 use traceweir::private::PrivateSession;

@@ -1,5 +1,5 @@
-//! EnableProperty: extended data items that events get, and events that are excluded. The columns
-//! of `RULES` are explained in `rule.rs`.
+//! EnableProperty: extended data items that events get, and events that are excluded. `rule.rs`
+//! explains the rows.
 
 use std::os::unix::fs::MetadataExt;
 

@@ -1,4 +1,4 @@
-//! Matching of events by level and keyword. The columns of `RULES` are explained in `rule.rs`.
+//! Matching of events by level and keyword. `rule.rs` explains the rows.
 
 use traceweir::controller::EnableParams;
 use traceweir_format::spec::enable::EVENT_ENABLE_PROPERTY_IGNORE_KEYWORD_0;

@@ -1,5 +1,4 @@
-//! LogFileMode: its flags, their combinations, and their effects. The columns of `RULES` are
-//! explained in `rule.rs`.
+//! LogFileMode: its flags, their combinations, and their effects. `rule.rs` explains the rows.
 
 use std::ops::ControlFlow;
 use std::sync::mpsc;

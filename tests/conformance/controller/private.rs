@@ -1,5 +1,5 @@
-//! In-process sessions: private sessions that the traced process starts itself. The columns of
-//! `RULES` are explained in `rule.rs`.
+//! In-process sessions: private sessions that the traced process starts itself. `rule.rs` explains
+//! the rows.
 
 use traceweir::Provider;
 use traceweir::controller::{EnableParams, SessionConfig};

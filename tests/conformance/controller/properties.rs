@@ -1,5 +1,4 @@
-//! EVENT_TRACE_PROPERTIES: clocks, buffers, paths, returned values. The columns of `RULES` are
-//! explained in `rule.rs`.
+//! EVENT_TRACE_PROPERTIES: clocks, buffers, paths, returned values. `rule.rs` explains the rows.
 
 use std::path::{Path, PathBuf};
 

@@ -1,4 +1,4 @@
-//! Conformance of QueryAllTraces. The columns of `RULES` are explained in `rule.rs`.
+//! Conformance of QueryAllTraces. `rule.rs` explains the rows.
 
 use traceweir::controller::SessionConfig;
 use traceweir::private::PrivateSession;

@@ -1,5 +1,4 @@
-//! StartTrace: returned properties, and its errors in order. The columns of `RULES` are explained
-//! in `rule.rs`.
+//! StartTrace: returned properties, and its errors in order. `rule.rs` explains the rows.
 
 use std::os::unix::fs::symlink;
 

@@ -1,5 +1,4 @@
-//! Status codes, and their mapping from system errors. The columns of `RULES` are explained in
-//! `rule.rs`.
+//! Status codes, and their mapping from system errors. `rule.rs` explains the rows.
 
 use traceweir::Status;
 use traceweir_transport::error::status_of;

@@ -1,6 +1,6 @@
 //! System loggers: which sessions are system loggers, and which kernel events they request. Rules
-//! that need kernel events are skipped on machines that do not allow them. The columns of `RULES`
-//! are explained in `rule.rs`.
+//! that need kernel events are skipped on machines that do not allow them. `rule.rs` explains the
+//! rows.
 
 use std::fs::File;
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! Activity ids (EventActivityIdControl). The columns of `RULES` are explained in `rule.rs`.
+//! Activity ids (EventActivityIdControl). `rule.rs` explains the rows.
 
 use std::collections::HashSet;
 

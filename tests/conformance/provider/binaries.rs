@@ -1,5 +1,5 @@
 //! Binary tracking: a provider's module is recorded in every session that collects from the
-//! provider. The columns of `RULES` are explained in `rule.rs`.
+//! provider. `rule.rs` explains the rows.
 
 use std::ops::ControlFlow;
 use std::path::Path;

@@ -1,5 +1,5 @@
-//! Classic providers: RegisterTraceGuids, TraceEvent, TraceEventInstance. The columns of `RULES`
-//! are explained in `rule.rs`.
+//! Classic providers: RegisterTraceGuids, TraceEvent, TraceEventInstance. `rule.rs` explains the
+//! rows.
 
 use std::path::Path;
 use std::sync::{Arc, Mutex};

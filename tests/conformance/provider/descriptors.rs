@@ -1,5 +1,4 @@
-//! Data descriptors and their types, as a C program passes them. The columns of `RULES` are
-//! explained in `rule.rs`.
+//! Data descriptors and their types, as a C program passes them. `rule.rs` explains the rows.
 
 use traceweir::controller::EnableParams;
 use traceweir::provider::DataDescriptor;

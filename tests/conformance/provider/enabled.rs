@@ -1,4 +1,4 @@
-//! EventEnabled and EventProviderEnabled. The columns of `RULES` are explained in `rule.rs`.
+//! EventEnabled and EventProviderEnabled. `rule.rs` explains the rows.
 
 use traceweir::Provider;
 use traceweir::controller::{EnableParams, Filter};

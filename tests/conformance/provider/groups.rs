@@ -1,4 +1,4 @@
-//! Conformance of provider groups. The columns of `RULES` are explained in `rule.rs`.
+//! Conformance of provider groups. `rule.rs` explains the rows.
 
 use traceweir::controller::{EnableCode, EnableParams, Filter, ProviderEntry};
 use traceweir::{Guid, PrivateSession, Provider};

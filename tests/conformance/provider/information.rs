@@ -1,5 +1,5 @@
-//! EventSetInformation: classes, lengths, handles, and the order of its checks. The columns of
-//! `RULES` are explained in `rule.rs`.
+//! EventSetInformation: classes, lengths, handles, and the order of its checks. `rule.rs` explains
+//! the rows.
 
 use traceweir::controller::EnableParams;
 use traceweir::provider::{DataDescriptor, set_information};

@@ -1,5 +1,4 @@
-//! Rules for providers that are not tested here, and why. The columns of `UNTESTED_RULES` are
-//! explained in `rule.rs`.
+//! Rules for providers that are not tested here, and why. `rule.rs` explains the rows.
 
 use crate::rule::{UntestedRule, untested};
 

@@ -1,4 +1,4 @@
-//! EventRegister and EventUnregister. The columns of `RULES` are explained in `rule.rs`.
+//! EventRegister and EventUnregister. `rule.rs` explains the rows.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};

@@ -1,4 +1,4 @@
-//! Size limits of events. The columns of `RULES` are explained in `rule.rs`.
+//! Size limits of events. `rule.rs` explains the rows.
 
 use traceweir::controller::{EnableParams, SessionConfig};
 use traceweir::{Guid, Status};

@@ -1,5 +1,4 @@
-//! Provider traits, given at registration or set later. The columns of `RULES` are explained in
-//! `rule.rs`.
+//! Provider traits, given at registration or set later. `rule.rs` explains the rows.
 
 use traceweir::controller::EnableParams;
 use traceweir::{Guid, Provider, Status};

@@ -1,4 +1,4 @@
-//! Conformance of WPP messages. The columns of `RULES` are explained in `rule.rs`.
+//! Conformance of WPP messages. `rule.rs` explains the rows.
 
 use traceweir::classic::trace_message;
 use traceweir::controller::SessionConfig;

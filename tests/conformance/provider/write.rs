@@ -1,5 +1,5 @@
-//! Writing events: status codes, several sessions, payloads, activities, strings. The columns of
-//! `RULES` are explained in `rule.rs`.
+//! Writing events: status codes, several sessions, payloads, activities, strings. `rule.rs`
+//! explains the rows.
 
 use traceweir::consumer::Trace;
 use traceweir::controller::{EnableParams, SessionConfig, Update};
