@@ -25,8 +25,8 @@ fn read_page() -> String {
     std::fs::read_to_string(root().join("ARCHITECTURE.md")).expect("ARCHITECTURE.md is not readable")
 }
 
-/// Returns the folder of a package of this workspace. Folder and package have the same name, except
-/// `api`.
+/// Returns the folder of a package of this workspace: `decode` for `traceweir-decode`, and `api`
+/// for `traceweir`.
 fn folder_of_package(package: &str) -> Option<&str> {
     if package == "traceweir" { Some("api") } else { package.strip_prefix("traceweir-") }
 }
@@ -59,7 +59,8 @@ fn dependencies(manifest: &Path) -> BTreeSet<String> {
     found
 }
 
-/// Returns the edges that the manifests declare.
+/// Returns the edges that the manifests declare. All packages of `compat` are one node, and those
+/// of `examples` another.
 fn edges_of_manifests() -> Edges {
     let mut edges = Edges::new();
     for parent in ["crates", "compat", "examples"] {
@@ -124,7 +125,7 @@ fn program_that_only_writes_events_links_no_decoder() {
 }
 
 #[test]
-fn shown_folders_exist_and_are_shown_once() {
+fn shown_folders_exist_and_every_crate_is_shown_once() {
     let page = read_page();
     let mut shown = BTreeSet::new();
     for line in indented_block(&page, "Folder names; the package is") {

@@ -36,11 +36,12 @@ struct SamplePair {
     trace: &'static str,
     text: &'static str,
     events: usize,
-    /// The events that TraceEvent does not print, and why.
+    /// Number of events that TraceEvent does not print, by reason.
     hidden: &'static [(&'static str, u64)],
 }
 
-const PARTITION: &[(&str, u64)] = &[("left to Windows' own decoder", 1)];
+/// The event `EventTrace/PartitionInfoExtension`, which each of these samples contains once.
+const PARTITION_INFO_EVENT: &[(&str, u64)] = &[("left to Windows' own decoder", 1)];
 
 const SAMPLE_PAIRS: [SamplePair; 4] = [
     SamplePair {
@@ -58,7 +59,7 @@ const SAMPLE_PAIRS: [SamplePair; 4] = [
             ("thread rundown", 1334),
         ],
     },
-    SamplePair { trace: "gcevents.etl", text: "gcevents.traceevent.txt", events: 71, hidden: PARTITION },
+    SamplePair { trace: "gcevents.etl", text: "gcevents.traceevent.txt", events: 71, hidden: PARTITION_INFO_EVENT },
     SamplePair {
         trace: "gcrundownevents.etl",
         text: "gcrundownevents.traceevent.txt",
@@ -69,7 +70,7 @@ const SAMPLE_PAIRS: [SamplePair; 4] = [
         trace: "primitive-types.etl",
         text: "primitive-types.traceevent.txt",
         events: 7,
-        hidden: PARTITION,
+        hidden: PARTITION_INFO_EVENT,
     },
 ];
 

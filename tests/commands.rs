@@ -42,10 +42,10 @@ fn write_file(folder: &TempDir, name: &str, bytes: &[u8]) -> PathBuf {
     path
 }
 
-/// Writes five events, 100 µs apart, that differ in all properties that filters compare.
+/// Writes five events, 100 µs apart, with varying values of all properties that filters compare.
 ///
 /// ```text
-///   µs   cpu  pid/tid  provider  event  level  keyword  text
+///   µs   cpu  pid/tid  provider  event  level  keyword  says
 ///   100  0    10/11    Shop.A    Alpha  1      0x1      crème brûlée
 ///   200  1    10/12    Shop.A    Beta   3      0x2      two
 ///   300  0    20/21    Shop.B    Alpha  4      0x4      three

@@ -1,4 +1,4 @@
-//! End-to-end tests: each runs the real `weir` on real files.
+//! End-to-end tests, which run the real `weir` on real files, and the checks of ARCHITECTURE.md.
 
 #[path = "support/again.rs"]
 mod again;

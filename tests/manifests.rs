@@ -7,7 +7,7 @@
 //!                    names, fields ◀── .etw_manifest of the program ◀┘
 //! ```
 //!
-//! Each event of each manifest is written with usual, smallest and largest values. Payloads must
+//! Each event of each manifest is written with typical, smallest and large values. Payloads must
 //! have the bytes that `values` expects, and schemas from the program must equal those of the
 //! manifest.
 
@@ -61,10 +61,11 @@ fn event_symbol(event: &EventDefinition) -> String {
     event.event.schema.names.event.as_deref().map_or(format!("Event{}_V{}", d.id, d.version), str::to_owned)
 }
 
-type ExpectedPayloads = HashMap<(Guid, u16, u8), Vec<Vec<u8>>>;
+/// The payloads of each event, by provider, event id and version.
+type PayloadsByEvent = HashMap<(Guid, u16, u8), Vec<Vec<u8>>>;
 
 /// Records the program and compares the payloads of its events with the expected ones.
-fn record_and_compare(daemon: &Daemon, program: &Path, manifests: &[Manifest], expected: &ExpectedPayloads) {
+fn record_and_compare(daemon: &Daemon, program: &Path, manifests: &[Manifest], expected: &PayloadsByEvent) {
     let file = daemon.path("events.etl");
     let mut arguments = vec!["record".to_owned(), "-o".to_owned(), arg(&file).to_owned()];
     for provider in manifests.iter().flat_map(Manifest::providers) {
@@ -89,7 +90,7 @@ fn record_and_compare(daemon: &Daemon, program: &Path, manifests: &[Manifest], e
 
     let trace = etl::Trace::open(std::fs::File::open(&file).unwrap()).unwrap();
     let mut decoder = Decoder::new();
-    let mut recorded_payloads: ExpectedPayloads = HashMap::new();
+    let mut recorded_payloads: PayloadsByEvent = HashMap::new();
     let mut events = trace.events();
     while let Some(record) = events.next().unwrap() {
         decoder.observe(&record);
@@ -142,11 +143,11 @@ fn hostile_manifest() -> Manifest {
 }
 
 #[test]
-fn events_written_by_rust_are_decoded_by_their_program() {
+fn events_written_by_rust_are_decoded_with_schemas_of_their_program() {
     let daemon = Daemon::start();
     let folder = daemon.path("program");
     std::fs::create_dir_all(folder.join("src")).unwrap();
-    let (mut modules, mut calls, mut expected) = (String::new(), String::new(), ExpectedPayloads::new());
+    let (mut modules, mut calls, mut expected) = (String::new(), String::new(), PayloadsByEvent::new());
     let manifests: Vec<_> = manifests().iter().map(|path| Manifest::open(path).unwrap()).collect();
     for manifest in &manifests {
         let [module, _] = manifest.write_rust(folder.join("src")).unwrap();
@@ -199,10 +200,10 @@ fn events_written_by_rust_are_decoded_by_their_program() {
 }
 
 #[test]
-fn events_written_by_c_are_decoded_by_their_program() {
+fn events_written_by_c_are_decoded_with_schemas_of_their_program() {
     let daemon = Daemon::start();
     let folder = daemon.folder();
-    let (mut source, mut calls, mut expected) = (String::new(), String::new(), ExpectedPayloads::new());
+    let (mut source, mut calls, mut expected) = (String::new(), String::new(), PayloadsByEvent::new());
     let mut files = Vec::new();
     let manifests: Vec<_> = manifests().iter().map(|path| Manifest::open(path).unwrap()).collect();
     for manifest in &manifests {
@@ -252,7 +253,7 @@ fn events_written_by_c_are_decoded_by_their_program() {
 }
 
 #[test]
-fn mistakes_are_listed_with_their_lines_and_no_file_is_written() {
+fn all_mistakes_are_listed_and_no_file_is_written() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("wrong.man");
     let wrong = std::fs::read_to_string(workshop_manifest())
@@ -310,7 +311,7 @@ fn example_is_recorded_by_name_and_decoded_without_its_manifest() {
     assert!(weir(["stats", arg(&file)]).expect(0).text().contains("Example-Greenhouse/Watered"));
     assert!(weir(["info", arg(&file)]).expect(0).text().contains("Example-Greenhouse"));
 
-    // Another program at the same path: its schemas are not used.
+    // Without the program, or with another one at its path, the events have no schema.
     let copy = daemon.path("program");
     std::fs::copy(&program, &copy).unwrap();
     daemon.weir(["record", "-p", id, "-o", arg(&file), "--", arg(&copy)]).expect(0);
@@ -365,7 +366,7 @@ fn headers_compile_without_warnings_for_any_names() {
 }
 
 #[test]
-fn live_events_are_decoded_by_their_program_too() {
+fn live_events_are_decoded_with_schemas_of_their_program() {
     let daemon = Daemon::start();
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let example = ["build", "--offline", "--quiet", "-p", "traceweir-example-manifest"];

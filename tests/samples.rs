@@ -31,7 +31,8 @@ struct SampleFacts {
     /// Provider, id and version of events that no schema describes, with the manifest of .NET Core
     /// 3.1 loaded.
     undecoded: &'static [(&'static str, u64, u64)],
-    /// The same for events with bytes after their last field: they are newer than their schema.
+    /// The same for events with bytes after their last field, most of which are newer than their
+    /// schema.
     extra_bytes: &'static [(&'static str, u64, u64)],
 }
 
@@ -96,8 +97,8 @@ const DOTNET_X64: SampleFacts = SampleFacts {
     session: "Relogger",
     headers: [3189, 2, 100_157, 7956, 27, 34_765, 33_378],
     undecoded: &[],
-    // A stack walk has as many frames as its size implies, and its schema has two; the other two
-    // are as their providers wrote them.
+    // Event 82 is a stack walk: its schema has two frames, its payload has more. The other two
+    // events have more bytes than their manifests describe.
     extra_bytes: &[(RUNTIME_PROVIDER, 82, 0), (PRIVATE_PROVIDER, 4, 2), ("PerfView", 13, 0)],
 };
 
@@ -416,7 +417,7 @@ fn packed_xml_is_unpacked() {
 }
 
 #[test]
-fn kernel_events_have_their_names_and_numbers() {
+fn kernel_events_have_their_names_and_counts() {
     let Some(events) = dump_sample(&SHUTDOWN) else { return };
     let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
     for event in &events {
@@ -462,7 +463,7 @@ fn one_stream_for_all_cpus_prints_cpu_0() {
 }
 
 #[test]
-fn private_events_without_their_manifest_keep_their_bytes() {
+fn events_without_a_manifest_keep_their_bytes() {
     let Some(path) = sample(DOTNET_X64.file) else { return };
     let private = "763fd754-7086-4dfe-95eb-c01a46faf4ca";
     let args = ["dump", "--format", "jsonl", "--provider", private].map(std::ffi::OsStr::new);
@@ -474,7 +475,7 @@ fn private_events_without_their_manifest_keep_their_bytes() {
 }
 
 #[test]
-fn stack_belongs_to_the_event_that_carries_it() {
+fn event_prints_the_stack_that_it_carries() {
     let Some(path) = sample(DOTNET_X64.file) else { return };
     let args = ["dump", "--format", "jsonl", "--provider", "System.Threading.Tasks.TplEventSource"];
     let events = weir(args.map(std::ffi::OsStr::new).into_iter().chain([path.as_os_str()])).expect(0).json();

@@ -89,7 +89,8 @@ pub(crate) fn weir<I: AsRef<std::ffi::OsStr>>(args: impl IntoIterator<Item = I>)
     Run { code, stdout, stderr }
 }
 
-/// Returns the path of a real Windows trace, or `None` where the samples are not on this machine.
+/// Returns the path of a sample, such as a real Windows trace or a manifest, or `None` where the
+/// samples are not on this machine.
 ///
 /// The folder is `TRACEWEIR_SAMPLES`, or else `../shared/data` relative to the project. With
 /// `TRACEWEIR_REQUIRE=all` (or `samples`) a missing sample fails the test.
@@ -105,7 +106,7 @@ pub(crate) fn sample(name: &str) -> Option<PathBuf> {
     None
 }
 
-/// A child process that drop kills.
+/// A child process that is killed on drop.
 pub(crate) struct Process(Child);
 
 impl From<Child> for Process {
@@ -183,7 +184,7 @@ impl Daemon {
         daemon
     }
 
-    /// Starts another daemon in the same folder, after the previous one has ended.
+    /// Starts another daemon in the same folder. The previous one must have ended.
     pub(crate) fn restart(&mut self) {
         self.process = Some(DaemonProcess::start(self.folder(), Stdio::null()));
     }

@@ -322,8 +322,8 @@ impl Scanner<'_> {
             ("macro_rules", _) if is_punct(tokens.get(at + 1), '!') => {
                 let Some(name) = identifier_at(tokens, at + 2) else { return at + 1 };
                 if attributes.is_exported_macro && self.module != 0 {
-                    let own = self.path_from_root(&name);
-                    self.krate.modules[0].imports.entry(name.clone()).or_default().push(own);
+                    let path = self.path_from_root(&name);
+                    self.krate.modules[0].imports.entry(name.clone()).or_default().push(path);
                 }
                 self.module().items.insert(name);
                 if let Some(TokenTree::Group(rules)) = tokens.get(at + 3) {
@@ -441,7 +441,7 @@ impl Scanner<'_> {
         let Module { file, folder, .. } = &self.krate.modules[self.module];
         let parent_folder = file.rsplit_once('/').map_or("", |(folder, _)| folder);
         let (file, folder) = match path {
-            // The children of such a module are in the folder of its file.
+            // The file is assumed to be in the same folder, and so are its children.
             Some(path) => (join_path(parent_folder, path), parent_folder.to_owned()),
             None => {
                 let files =

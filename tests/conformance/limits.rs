@@ -1,4 +1,4 @@
-//! Limits, tested by reaching them.
+//! Limits, tested by reaching them. `rule.rs` explains the rows.
 
 use traceweir::controller::info::{Answer, Query};
 use traceweir::controller::{EnableParams, NO_SESSION, SessionConfig};

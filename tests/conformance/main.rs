@@ -1,4 +1,4 @@
-//! The published contract, rule by rule: each rule is a row of a table, with one test.
+//! The published contract of ETW, rule by rule: each rule is a row of a table, with one test.
 //!
 //! ```text
 //!   this program ──▶ weir daemon in a temporary folder
@@ -14,8 +14,7 @@
 //! | `--list` | lists the tests |
 //! | `--write-docs` | all rules, and rewrites the table |
 //!
-//! Rules that cannot hold on Linux, or that belong to the C façade, are in the table with the
-//! reason.
+//! Rules that are not tested here, such as those of the C façade, are in the table with the reason.
 
 #[path = "../support/control_group.rs"]
 mod control_group;
@@ -39,9 +38,9 @@ use other::Daemon;
 use rule::{Outcome, Rule};
 use stage::Fixture;
 
-/// Process id of the daemon; set for the inner program only.
+/// Process id of the daemon; set only for the program that runs the rules.
 pub(crate) const DAEMON_PID_VARIABLE: &str = "TRACEWEIR_CONFORMANCE_DAEMON";
-/// Temporary folder of this run; set for the inner program only.
+/// Temporary folder of this run; set only for the program that runs the rules.
 const FOLDER_VARIABLE: &str = "TRACEWEIR_CONFORMANCE_FOLDER";
 
 fn all_rules() -> Vec<&'static Rule> {
@@ -122,6 +121,6 @@ fn run_rules(arguments: &[String], folder: &std::path::Path) -> ExitCode {
         .chain(provider::UNTESTED_RULES)
         .flat_map(|all| all.iter())
         .collect();
-    let written = rule::check_docs(&outcomes, &untested_rules, arguments.iter().any(|a| a == "--write-docs"));
-    if failed == 0 && written { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    let docs_match = rule::check_docs(&outcomes, &untested_rules, arguments.iter().any(|a| a == "--write-docs"));
+    if failed == 0 && docs_match { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }

@@ -4,7 +4,7 @@
 //!   thread ──▶ its own controller ──▶ its own names and providers: each answer must be that of
 //!      │                              its model, and its logs must hold the predicted events
 //!      └──────────────────────────▶ shared names and providers: each answer must be possible
-//!   main   ──▶ warm up, read, run, clean up, read: nothing may have leaked
+//!   main   ──▶ warm up, measure, run, clean up, measure: nothing may have leaked
 //! ```
 //!
 //! | Variable | |
@@ -12,7 +12,7 @@
 //! | `TRACEWEIR_STEPS` | total number of calls; default 100,000 |
 //! | `TRACEWEIR_SEED` | seed of the random numbers |
 //!
-//! All rules here share one run.
+//! All rules here share one run. `rule.rs` explains the rows.
 
 mod actor;
 mod logs;
@@ -103,7 +103,7 @@ fn run(fixture: &Fixture, steps: u64, seed: u64) -> Findings {
     println!("    {} logs, in which {} events were due", findings.logs, findings.events);
     for (before, read) in before.iter().zip([ProcessResources::of_daemon, ProcessResources::of_this_process])
     {
-        findings.leaks.extend(before.wait_for_growth(read));
+        findings.leaks.extend(before.remaining_growth(read));
     }
     findings
 }

@@ -9,11 +9,12 @@ use crate::stage::Fixture;
 
 /// One rule of the contract and the test that checks it.
 pub(crate) struct Rule {
-    /// Part and section, as in `controller 3.2 #11`.
+    /// Part, section and item of the written contract, as in `controller 3.2 #11`, or the number of
+    /// a decision of this project. Neither list is part of this repository.
     pub(crate) section: &'static str,
-    /// Source of the rule: D documented, H header, O observed, P this project's decision.
+    /// Source of the rule: D documented, H public headers, O observed, P this project's decision.
     pub(crate) mark: char,
-    /// The rule in one sentence.
+    /// The rule in one sentence. `… → 87` means that the call returns the status 87.
     pub(crate) sentence: &'static str,
     pub(crate) test: &'static str,
     pub(crate) check: fn(&Fixture),

@@ -47,7 +47,7 @@ pub(crate) const KEYWORD: u64 = 1;
 /// Time that an enable waits for the callbacks of this process.
 const ENABLE_TIMEOUT_MS: u32 = 120_000;
 
-/// The daemon of this run, which everything in this process uses.
+/// The folder of this run. All calls go to its daemon, which `TRACEWEIR_RUNTIME_DIR` selects.
 pub(crate) struct Fixture {
     folder: PathBuf,
 }

@@ -2,9 +2,9 @@
 
     kernel.py FILE DUMP     DUMP is `weir dump --format jsonl --numeric FILE`
 
-dissect.etl reads the whole file: number of events of each class, type, version and length; all
-fields of context switches and ready threads. etl-parser, which does not count the header buffer:
-number of events, and the fields of processes, threads, images and disk I/O that it knows.
+dissect.etl reads the whole file: number of all events, and of each class, type and length; fields
+of context switches and ready threads. etl-parser: the fields of processes, threads, images and disk
+I/O that it knows.
 
 A dump has no raw stamps, so multisets are compared: how often each combination of values occurs.
 """
@@ -14,7 +14,6 @@ import struct
 import sys
 from collections import Counter
 from pathlib import Path
-from uuid import UUID
 
 from dissect.etl.etl import ETL
 from etl.etl import IEtlFileObserver, build_from_stream
@@ -47,7 +46,7 @@ GROUPS = {0x01: "DiskIo", 0x03: "Process", 0x05: "Thread", 0x14: "Image"}
 TYPES = {1: "Start", 2: "End", 3: "DCStart", 4: "DCEnd", 10: "Read", 11: "Write"}
 IMAGE_TYPES = {2: "UnLoad", 3: "DCStart", 4: "DCEnd"}
 
-# Offset of the user of a process. Four zero bytes mean no user, which etl-parser does not know.
+# Offset of the user of a process. Four zero bytes mean no user, which etl-parser cannot parse.
 USER_SID_OFFSET = 36
 
 CSWITCH_HOOK = 0x0524

@@ -28,7 +28,7 @@ impl Variant {
     }
 }
 
-/// A call of the write function of an event.
+/// The arguments of a call that writes an event, in Rust and in C, and the payload that it writes.
 #[derive(Default)]
 pub(super) struct WriteCall {
     pub(super) rust: Vec<String>,
@@ -60,7 +60,7 @@ struct ValueBuilder<'s> {
     prefix: String,
 }
 
-/// Formats bytes as a C initialiser.
+/// Formats bytes as a C compound literal, or as `NULL` if there are none.
 fn c_bytes(bytes: &[u8]) -> String {
     if bytes.is_empty() {
         return "NULL".to_owned();
@@ -70,7 +70,7 @@ fn c_bytes(bytes: &[u8]) -> String {
     format!("(const unsigned char[]){{{list}}}")
 }
 
-/// Formats bytes as a Rust constant.
+/// Formats bytes as a Rust byte string.
 fn rust_bytes(bytes: &[u8]) -> String {
     format!("b\"{}\"", bytes.escape_ascii())
 }
@@ -91,12 +91,14 @@ fn c_utf16_literal(text: &str) -> String {
 }
 
 impl ValueBuilder<'_> {
-    /// Returns whether sizes multiply: an event has at most 64 KiB.
+    /// Returns whether the event has structures. Their sizes multiply, so values are shorter: an
+    /// event has at most 64 KiB.
     fn is_nested(&self) -> bool {
         self.schema.fields().len() > self.schema.top().len()
     }
 
-    /// Returns the number of elements or units of the fields whose size field `index` holds.
+    /// Returns the value of the size field `index`, which is the number of elements or units of the
+    /// fields that refer to it.
     fn referenced_size(&self, index: u16) -> usize {
         let is_byte = matches!(
             self.schema.fields()[usize::from(index)].kind,

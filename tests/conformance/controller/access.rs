@@ -1,4 +1,4 @@
-//! Access control, as far as a single user can observe it.
+//! Access control, as far as a single user can observe it. `rule.rs` explains the rows.
 
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! Autologgers: sessions that the daemon starts by itself.
+//! Autologgers: sessions that the daemon starts by itself. `rule.rs` explains the rows.
 
 use std::path::{Path, PathBuf};
 

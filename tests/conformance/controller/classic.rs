@@ -1,4 +1,4 @@
-//! Classic providers and messages from the view of a session.
+//! Classic providers and messages from the view of a session. `rule.rs` explains the rows.
 
 use std::sync::{Arc, Mutex};
 

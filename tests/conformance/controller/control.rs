@@ -1,4 +1,4 @@
-//! ControlTrace: query, stop, flush, and their errors.
+//! ControlTrace: query, stop, flush, and their errors. `rule.rs` explains the rows.
 
 use traceweir::Provider;
 use traceweir::controller::{EnableParams, SessionConfig, SessionRef, Update};
@@ -119,7 +119,7 @@ fn commands_on_a_stopped_session_fail(fixture: &Fixture) {
     let session = fixture.start(&fixture.config());
     let old = [session.id.clone(), SessionRef::Name(session.properties.config.name.clone())];
     fixture.stop(session);
-    let never = [SessionRef::Id(0x77_0001), SessionRef::Name("nobody has this name".to_owned())];
+    let never = [SessionRef::Id(0x77_0001), SessionRef::Name("no such session".to_owned())];
     let mut controller = fixture.connect();
     for session in old.iter().chain(&never) {
         assert_eq!(status(controller.query(session)), INSTANCE_NOT_FOUND, "query {session:?}");

@@ -1,4 +1,5 @@
-//! Choice of the daemon, and the answers of an idle system.
+//! Finding a daemon, answers without a daemon, low latency, and paths that cannot be log files.
+//! `rule.rs` explains the rows.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -22,7 +23,7 @@ use crate::stage::{
 pub(crate) const RULES: &[Rule] = &[
     rule!("decision 2", P, "a search for a daemon starts none", search_for_a_daemon_starts_none),
     rule!("decision 2", P, "without a daemon, lists are empty, and a query by name or id → 4201",
-        idle_system_has_empty_lists),
+        lists_without_a_daemon_are_empty),
     rule!("decision 2", P, "without a daemon, stop, update, flush and enable → 4201 and start no daemon",
         changes_without_a_daemon_fail),
     rule!("decision 2", P, "sessions of two daemons are independent", daemons_do_not_share_sessions),
@@ -86,7 +87,7 @@ fn search_for_a_daemon_starts_none(fixture: &Fixture) {
     assert!(!folder.exists());
 }
 
-fn idle_system_has_empty_lists(fixture: &Fixture) {
+fn lists_without_a_daemon_are_empty(fixture: &Fixture) {
     let (_folder, mut controller) = connect_and_end_daemon(fixture);
     assert_eq!(controller.query_all().unwrap(), []);
     assert_eq!(controller.provider_entries().unwrap(), []);

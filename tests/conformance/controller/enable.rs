@@ -1,4 +1,4 @@
-//! Conformance of EnableTraceEx2.
+//! Conformance of EnableTraceEx2. `rule.rs` explains the rows.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -36,7 +36,7 @@ pub(crate) const RULES: &[Rule] = &[
         system_providers_need_a_system_logger),
     rule!("controller 6", D, "an enable outlives the controller that made it", an_enable_outlives_its_controller),
     rule!("controller 6", D, "an enable ends with its session", an_enable_ends_with_its_session),
-    rule!("controller 6", D, "timeout 0 returns at once", no_timeout_does_not_wait),
+    rule!("controller 6", D, "timeout 0 returns at once", timeout_0_does_not_wait),
     rule!("controller 6", D, "with a timeout the call returns after all callbacks", a_timeout_waits_for_callbacks),
     rule!("controller 6", D, "an enable that times out → 1460, and it stays in force", enable_that_timed_out_stays_in_force),
     rule!("controller 6", D, "0xFFFFFFFF waits without limit", infinite_timeout_waits_for_callbacks),
@@ -62,7 +62,7 @@ fn disabling_stops_events(fixture: &Fixture) {
     let (session, provider, guid) = fixture.start_with_provider(&EnableParams::default());
     fixture.disable(&session, guid);
     assert!(!provider.enabled(0, 0));
-    provider.write(&event(1), &[b"unheard"]).unwrap();
+    provider.write(&event(1), &[b"unrecorded"]).unwrap();
     assert_eq!(fixture.stop_and_read(session), []);
 }
 
@@ -84,7 +84,7 @@ fn each_call_replaces(fixture: &Fixture) {
     assert!(provider.enabled(2, 0b10) && !provider.enabled(3, 0b10) && !provider.enabled(2, 0b1));
     assert!(!provider.enabled(1, 0));
     fixture.enable(&session, guid, &enable_params(2, 0b10, 0));
-    assert!(provider.enabled(1, 0), "the property of the earlier enable is still in force");
+    assert!(provider.enabled(1, 0), "the property of the earlier enable stayed in force");
 }
 
 fn each_call_replaces_filters(fixture: &Fixture) {
@@ -180,7 +180,7 @@ fn enable_within(fixture: &Fixture, session: &SessionRef, guid: Guid, timeout_ms
     status(fixture.connect().enable(session, guid, EnableCode::Enable, &EnableParams::default(), timeout_ms))
 }
 
-fn no_timeout_does_not_wait(fixture: &Fixture) {
+fn timeout_0_does_not_wait(fixture: &Fixture) {
     let (guid, session) = (new_guid(), fixture.start(&fixture.config()));
     let (_provider, callback) = register_blocking_provider(guid);
     assert_eq!(enable_within(fixture, &session.id, guid, 0), SUCCESS);

@@ -1,4 +1,5 @@
-//! Filters of events and of stacks: which events arrive, and what a callback receives.
+//! Filters of events and of stacks: which events arrive, and what a callback receives. `rule.rs`
+//! explains the rows.
 
 use traceweir::controller::{EnableParams, Filter};
 use traceweir::private::PrivateSession;
@@ -238,21 +239,21 @@ fn name_filter_selects_or_excludes_names(fixture: &Fixture) {
 
 fn name_filter_ignores_manifest_events(fixture: &Fixture) {
     assert_eq!(
-        recorded_by_kind(fixture, name_filters(EVERYTHING, true, &["nobody"])),
+        recorded_by_kind(fixture, name_filters(EVERYTHING, true, &["absent"])),
         (vec![1, 2, 3, 4], vec![])
     );
 }
 
 fn name_filter_affects_only_its_level_and_keywords(fixture: &Fixture) {
-    // Events outside of the part arrive; of those inside, none is listed.
-    assert_eq!(recorded_by_kind(fixture, name_filters((0, 0, 4), true, &["nobody"])).1, [102]);
-    assert_eq!(recorded_by_kind(fixture, name_filters((2, 0, 0), true, &["nobody"])).1, [100, 103]);
-    assert_eq!(recorded_by_kind(fixture, name_filters((2, 1, 0), true, &["nobody"])).1, [100, 101, 103]);
+    // Events outside the filter's level and keywords arrive; of the others, none has a listed name.
+    assert_eq!(recorded_by_kind(fixture, name_filters((0, 0, 4), true, &["absent"])).1, [102]);
+    assert_eq!(recorded_by_kind(fixture, name_filters((2, 0, 0), true, &["absent"])).1, [100, 103]);
+    assert_eq!(recorded_by_kind(fixture, name_filters((2, 1, 0), true, &["absent"])).1, [100, 101, 103]);
 }
 
 fn match_all_is_unused_without_match_any(fixture: &Fixture) {
     assert_eq!(
-        recorded_by_kind(fixture, name_filters((0, 1 << 40, 0), true, &["nobody"])).1,
+        recorded_by_kind(fixture, name_filters((0, 1 << 40, 0), true, &["absent"])).1,
         [0_u32; 0],
         "MatchAllKeyword was applied without MatchAnyKeyword"
     );

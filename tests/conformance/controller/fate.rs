@@ -1,4 +1,4 @@
-//! Write failures that sessions share, and provider groups.
+//! Write failures that sessions share, and provider groups. `rule.rs` explains the rows.
 
 use traceweir::controller::{EnableCode, EnableParams, SessionConfig};
 use traceweir::{Guid, Provider};

@@ -1,5 +1,5 @@
 //! Kinds of log files: appended, sequences of files, preallocated; and the disk space that they
-//! need.
+//! need. `rule.rs` explains the rows.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};

@@ -1,4 +1,4 @@
-//! Filters of an enable call.
+//! Filters of an enable call. `rule.rs` explains the rows.
 
 use traceweir::controller::{EnableParams, Filter};
 use traceweir::private::PrivateSession;
@@ -163,7 +163,7 @@ fn other_control_groups_are_not_enabled(fixture: &Fixture) {
     for kind in NAME_FILTERS.into_iter().filter(|kind| *kind != EXECUTABLE_NAME) {
         let (guid, session) = (new_guid(), fixture.start(&fixture.config()));
         let provider = Provider::register(guid, None).unwrap();
-        fixture.enable(&session, guid, &params_with(vec![(kind, utf16_bytes("nobody has this name"))]));
+        fixture.enable(&session, guid, &params_with(vec![(kind, utf16_bytes("no such group"))]));
         assert!(!provider.enabled(LEVEL, KEYWORD), "{kind:#x}");
     }
 }

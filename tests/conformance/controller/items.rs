@@ -1,4 +1,5 @@
-//! EnableProperty: extended data items that events get, and events that are excluded.
+//! EnableProperty: extended data items that events get, and events that are excluded. `rule.rs`
+//! explains the rows.
 
 use std::os::unix::fs::MetadataExt;
 
@@ -70,10 +71,10 @@ fn sid_item_has_the_user_id(fixture: &Fixture) {
 }
 
 fn ts_id_item_has_the_audit_session(fixture: &Fixture) {
-    let own_session =
+    let audit_session =
         std::fs::read_to_string("/proc/self/sessionid").ok().and_then(|text| text.trim().parse().ok());
-    let own_session: u32 = own_session.filter(|id| *id != u32::MAX).unwrap_or(0);
-    assert_eq!(item_of_one_event(fixture, TS_ID, ExtType::TS_ID), Some(own_session.to_le_bytes().to_vec()));
+    let audit_session: u32 = audit_session.filter(|id| *id != u32::MAX).unwrap_or(0);
+    assert_eq!(item_of_one_event(fixture, TS_ID, ExtType::TS_ID), Some(audit_session.to_le_bytes().to_vec()));
 }
 
 #[inline(never)]

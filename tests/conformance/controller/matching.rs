@@ -1,4 +1,4 @@
-//! Matching of events by level and keyword.
+//! Matching of events by level and keyword. `rule.rs` explains the rows.
 
 use traceweir::controller::EnableParams;
 use traceweir_format::spec::enable::EVENT_ENABLE_PROPERTY_IGNORE_KEYWORD_0;

@@ -1,4 +1,4 @@
-//! LogFileMode: every flag, every combination, and their effects.
+//! LogFileMode: its flags, their combinations, and their effects. `rule.rs` explains the rows.
 
 use std::ops::ControlFlow;
 use std::sync::mpsc;
@@ -21,8 +21,8 @@ pub(crate) const RULES: &[Rule] = &[
     rule!("controller 2 #0x100", D, "events are delivered to consumers at a flush", real_time_events_are_delivered),
     rule!("controller 2 #0x200, #0x1000", P, "obsolete flags are accepted and ignored",
         obsolete_flags_are_ignored),
-    rule!("controller 2 #0x400", D, "the newest events stay in memory and are written only by a flush",
-        buffering_mode_writes_only_at_a_flush),
+    rule!("controller 2 #0x400", D, "the newest events stay in memory until a flush writes them",
+        buffering_mode_writes_nothing_before_a_flush),
     rule!("controller 2 #0x2000", D, "the file size is counted in KiB", file_size_can_be_in_kib),
     rule!("controller 2 #0x100000, #0x200000", P, "MODE_RESERVED and LOST_EVENTS_DEBUG_MODE are ignored",
         reserved_flags_are_ignored),
@@ -147,7 +147,7 @@ fn obsolete_flags_are_ignored(fixture: &Fixture) {
     assert_all_accepted(fixture, &flags.map(|flag| flag | SEQUENTIAL));
 }
 
-fn buffering_mode_writes_only_at_a_flush(fixture: &Fixture) {
+fn buffering_mode_writes_nothing_before_a_flush(fixture: &Fixture) {
     let config =
         SessionConfig { log_file_mode: BUFFERING, buffer_size: 4, minimum_buffers: 4, ..fixture.config() };
     let (session, provider, _guid) = fixture.start_config_with_provider(&config, &EnableParams::default());
@@ -403,7 +403,7 @@ fn fill_store(fixture: &Fixture) -> (crate::stage::Session, Vec<Status>) {
     };
     let (session, provider, _guid) = fixture.start_config_with_provider(&config, &EnableParams::default());
     let mut results = Vec::new();
-    until("an event is lost", || {
+    until("the store is full", || {
         for _ in 0..10 {
             results.push(provider.write(&event(1), &[&[0; 1_000]]).map_or_else(|e| e.status(), |()| SUCCESS));
         }

@@ -1,4 +1,4 @@
-//! Rules for controllers that are not tested here, and why.
+//! Rules for controllers that are not tested here, and why. `rule.rs` explains the rows.
 
 use crate::rule::{UntestedRule, untested};
 
@@ -17,7 +17,7 @@ pub(crate) const UNTESTED_RULES: &[UntestedRule] = &[
         "overridden by decision 36: mode 0640 less the umask"),
     untested!("controller 1.2", D, "the minimum number of buffers is lowered where memory is short",
         "the test would need a quarter of the machine's memory; the session's own tests set a small limit"),
-    untested!("controller 3", D, "an input/output error of its file ends a session",
+    untested!("controller 3", D, "an input/output error of the log file ends the session",
         "not every user can make a failing disk; the session's own tests have one"),
     untested!("controller 2 #0x80", D, "SECURE_MODE: writers need TRACELOG_LOG_EVENT on the session",
         "needs a second user; the daemon's own tests have one where they run as root"),

@@ -1,5 +1,5 @@
 //! Private sessions that a controller starts in the processes of a provider. The last two rules
-//! test in-process sessions.
+//! test in-process sessions. `rule.rs` explains the rows.
 
 use std::path::{Path, PathBuf};
 

@@ -1,4 +1,5 @@
-//! In-process sessions: private sessions that the traced process starts itself.
+//! In-process sessions: private sessions that the traced process starts itself. `rule.rs` explains
+//! the rows.
 
 use traceweir::Provider;
 use traceweir::controller::{EnableParams, SessionConfig};

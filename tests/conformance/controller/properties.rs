@@ -1,4 +1,4 @@
-//! EVENT_TRACE_PROPERTIES: clocks, buffers, paths, returned values.
+//! EVENT_TRACE_PROPERTIES: clocks, buffers, paths, returned values. `rule.rs` explains the rows.
 
 use std::path::{Path, PathBuf};
 

@@ -1,4 +1,4 @@
-//! Conformance of QueryAllTraces.
+//! Conformance of QueryAllTraces. `rule.rs` explains the rows.
 
 use traceweir::controller::SessionConfig;
 use traceweir::private::PrivateSession;

@@ -1,4 +1,4 @@
-//! StartTrace: returned properties, and its errors in order.
+//! StartTrace: returned properties, and its errors in order. `rule.rs` explains the rows.
 
 use std::os::unix::fs::symlink;
 
@@ -73,7 +73,7 @@ fn a_stale_id_names_nothing(fixture: &Fixture) {
     let first = fixture.start(&fixture.config());
     let old = first.id.clone();
     fixture.stop(first);
-    // More sessions than there are logger ids, so that the first id is reused.
+    // More sessions than there are logger ids, so that the first logger id is reused.
     for _ in 0..70 {
         let next = fixture.start(&fixture.config());
         assert_ne!(next.id, old);
@@ -115,9 +115,9 @@ fn long_paths_are_refused(fixture: &Fixture) {
 fn names_are_counted_in_utf16(fixture: &Fixture) {
     let mut config = fixture.config();
     config.name = "ä".repeat(1023);
-    assert_eq!(fixture.start_status(&config), SUCCESS, "names are counted in bytes");
+    assert_eq!(fixture.start_status(&config), SUCCESS, "1,023 units were refused");
     config.name = "🦀".repeat(512);
-    assert_eq!(fixture.start_status(&config), INVALID_PARAMETER, "names are counted in characters");
+    assert_eq!(fixture.start_status(&config), INVALID_PARAMETER, "1,024 units were accepted");
 }
 
 fn empty_name_is_refused(fixture: &Fixture) {

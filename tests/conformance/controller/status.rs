@@ -1,4 +1,4 @@
-//! Status codes, and their mapping from system errors.
+//! Status codes, and their mapping from system errors. `rule.rs` explains the rows.
 
 use traceweir::Status;
 use traceweir_transport::error::status_of;

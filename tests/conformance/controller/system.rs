@@ -1,5 +1,6 @@
-//! System loggers: which sessions are system loggers, which kernel events they request, and what
-//! every machine can show of that. The events themselves need a machine that provides them.
+//! System loggers: which sessions are system loggers, and which kernel events they request. Rules
+//! that need kernel events are skipped on machines that do not allow them. `rule.rs` explains the
+//! rows.
 
 use std::fs::File;
 use std::path::Path;
@@ -48,7 +49,8 @@ pub(crate) const RULES: &[Rule] = &[
         kernel_state_needs_a_system_logger),
 ];
 
-/// Kernel groups: bits of the first word of a mask, and the twin of CSWITCH in the second word.
+/// Kernel groups: bits of the first word of a mask, and the bit of the second word that always
+/// accompanies CSWITCH.
 const PROCESS: u32 = 0x1;
 const THREAD: u32 = 0x2;
 const CSWITCH: u32 = 0x10;
@@ -124,7 +126,7 @@ fn seventh_unnamed_system_logger_is_refused(fixture: &Fixture) {
     let named_loggers = [KERNEL_LOGGER_NAME, CIRCULAR_KERNEL_CONTEXT_LOGGER_NAME]
         .map(|name| fixture.start(&named_config(name)));
     assert_eq!(fixture.start_status(&system_logger_config(fixture)), NO_SYSTEM_RESOURCES);
-    assert_eq!(fixture.start_status(&fixture.config()), SUCCESS, "the limit applies to other sessions");
+    assert_eq!(fixture.start_status(&fixture.config()), SUCCESS, "a session that is not a system logger was refused");
     drop(named_loggers);
     assert_eq!(
         fixture.start_status(&system_logger_config(fixture)),
@@ -194,9 +196,9 @@ fn groups_without_a_source_are_accepted(fixture: &Fixture) {
     let Some(session) = start_with_flags(fixture, 0x0092_0000) else { return };
     assert_eq!(group_mask(fixture, &session), [0x0092_0000, 0x10, 0, 0, 0, 0, 0, 0]);
     let file = fixture.stop(session).config.log_file.expect("the session has no file");
-    let without_a_source = [0x09, 0x1A];
+    let registry_and_alpc = [0x09, 0x1A];
     assert!(
-        hook_ids(&file).iter().all(|hook| !without_a_source.contains(&(hook >> 8))),
+        hook_ids(&file).iter().all(|hook| !registry_and_alpc.contains(&(hook >> 8))),
         "events without a source were recorded"
     );
 }

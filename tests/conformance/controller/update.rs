@@ -1,4 +1,4 @@
-//! UPDATE: which properties change and which stay.
+//! UPDATE: which properties change and which stay. `rule.rs` explains the rows.
 
 use traceweir::controller::{EnableParams, Properties, SessionConfig, Update};
 use traceweir_format::spec::session::{EVENT_TRACE_BUFFERING_MODE, EVENT_TRACE_REAL_TIME_MODE};

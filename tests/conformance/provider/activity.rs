@@ -1,4 +1,4 @@
-//! Activity ids (EventActivityIdControl).
+//! Activity ids (EventActivityIdControl). `rule.rs` explains the rows.
 
 use std::collections::HashSet;
 

@@ -1,5 +1,5 @@
 //! Binary tracking: a provider's module is recorded in every session that collects from the
-//! provider.
+//! provider. `rule.rs` explains the rows.
 
 use std::ops::ControlFlow;
 use std::path::Path;
@@ -33,7 +33,7 @@ pub(crate) const RULES: &[Rule] = &[
     rule!("info 3.18", P, "each file of a file sequence, and a circular log, has the event",
         each_file_has_the_binary_path),
     rule!("info 3.18", P, "an appended or compressed file has the event",
-        appended_files_have_the_binary_path),
+        appended_and_compressed_files_have_the_binary_path),
     rule!("info 3.18", P, "the build id is a second text, and the decode GUID is recorded too",
         binary_path_has_build_id_and_decode_guid),
     rule!("info 3.18", P, "private sessions in the process get the event, too",
@@ -183,7 +183,7 @@ fn each_file_has_the_binary_path(fixture: &Fixture) {
     assert_binary_recorded(&fixture.stop(session).config.log_file.unwrap(), guid);
 }
 
-fn appended_files_have_the_binary_path(fixture: &Fixture) {
+fn appended_and_compressed_files_have_the_binary_path(fixture: &Fixture) {
     for (log_file_mode, clock) in [
         (EVENT_TRACE_FILE_MODE_APPEND, 2),
         (EVENT_TRACE_COMPRESSED_MODE | EVENT_TRACE_FILE_MODE_SEQUENTIAL, 1),

@@ -1,4 +1,4 @@
-//! The enable callback.
+//! The enable callback. `rule.rs` explains the rows.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};

@@ -1,4 +1,5 @@
-//! Classic providers: RegisterTraceGuids, TraceEvent, TraceEventInstance.
+//! Classic providers: RegisterTraceGuids, TraceEvent, TraceEventInstance. `rule.rs` explains the
+//! rows.
 
 use std::path::Path;
 use std::sync::{Arc, Mutex};

@@ -1,4 +1,4 @@
-//! Data descriptors and their types, as a C program passes them.
+//! Data descriptors and their types, as a C program passes them. `rule.rs` explains the rows.
 
 use traceweir::controller::EnableParams;
 use traceweir::provider::DataDescriptor;
@@ -38,10 +38,12 @@ pub(crate) const RULES: &[Rule] = &[
         descriptors_accept_all_parameters),
 ];
 
+/// Types of data descriptors.
 const PAYLOAD: u8 = 0;
 const EVENT_METADATA: u8 = 1;
 const PROVIDER_METADATA: u8 = 2;
 const TIME_STAMP: u8 = 3;
+/// The information class by which a provider opts in to descriptor types.
 const USE_DESCRIPTOR_TYPE: u32 = 3;
 
 fn block(kind: u8, data: &[u8]) -> DataDescriptor {

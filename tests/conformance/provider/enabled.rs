@@ -1,4 +1,4 @@
-//! EventEnabled and EventProviderEnabled.
+//! EventEnabled and EventProviderEnabled. `rule.rs` explains the rows.
 
 use traceweir::Provider;
 use traceweir::controller::{EnableParams, Filter};
@@ -96,7 +96,7 @@ fn event_enabled_applies_id_filters(fixture: &Fixture) {
     let (session, provider, guid) = fixture.start_with_provider(&by_id(1, 7));
     let is_enabled = |id| provider.event_enabled(&event(id));
     assert!(is_enabled(7) && !is_enabled(8));
-    assert!(provider.enabled(LEVEL, KEYWORD), "level and keyword alone disable the event");
+    assert!(provider.enabled(LEVEL, KEYWORD), "the id filter affects the check of level and keyword");
     fixture.enable(&session, guid, &by_id(0, 7));
     assert!(!is_enabled(7) && is_enabled(8));
     let plain = fixture.start(&fixture.config());

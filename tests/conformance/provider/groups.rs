@@ -1,4 +1,4 @@
-//! Conformance of provider groups.
+//! Conformance of provider groups. `rule.rs` explains the rows.
 
 use traceweir::controller::{EnableCode, EnableParams, Filter, ProviderEntry};
 use traceweir::{Guid, PrivateSession, Provider};

@@ -1,4 +1,4 @@
-//! Rules for providers that are not tested here, and why.
+//! Rules for providers that are not tested here, and why. `rule.rs` explains the rows.
 
 use crate::rule::{UntestedRule, untested};
 
@@ -29,11 +29,11 @@ pub(crate) const UNTESTED_RULES: &[UntestedRule] = &[
     untested!("provider 6", D, "callers that opt in initialise all bytes of descriptors",
         "a rule for callers"),
     untested!("provider 6", P, "a group that may not be joined → 5, and no trait is set",
-        "needs a daemon that forbids it: api/tests/provider/forbidden.rs"),
+        "needs a daemon that forbids it: crates/api/tests/provider/forbidden.rs"),
     untested!("provider 7", D, "EtwGetTraitFromProviderTraits: NULL and 0 where nothing is found",
         "C façade"),
     untested!("provider 7", D, "an enable of a group excludes the providers of the disallow list (class 10)",
-        "needs a session that has such a list: api/tests/api/info_daemon.rs"),
+        "needs a session that has such a list: crates/api/tests/api/info_daemon.rs"),
     untested!("provider 8", H, "layouts of classic structures; NULLs; image and resource are ignored",
         "C façade"),
     untested!("provider 8", D, "GetTraceLoggerHandle: the logger inside a WNODE_HEADER", "C façade"),

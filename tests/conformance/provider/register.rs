@@ -1,4 +1,4 @@
-//! EventRegister and EventUnregister.
+//! EventRegister and EventUnregister. `rule.rs` explains the rows.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};

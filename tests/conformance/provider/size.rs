@@ -1,4 +1,4 @@
-//! Size limits of events.
+//! Size limits of events. `rule.rs` explains the rows.
 
 use traceweir::controller::{EnableParams, SessionConfig};
 use traceweir::{Guid, Status};
@@ -21,7 +21,8 @@ pub(crate) const RULES: &[Rule] = &[
 /// Bytes before the payload of an event without extended data items.
 const EVENT_HEADER_BYTES: usize = 80;
 
-/// Checks the statuses of writes with these payload sizes in a session with buffers of this size.
+/// Writes events with these payload sizes to a session with buffers of this size. Checks their
+/// statuses, the number of lost events, and the events in the file.
 fn check_write_statuses(
     fixture: &Fixture,
     buffer_kib: u32,
@@ -37,7 +38,7 @@ fn check_write_statuses(
     for (size, want) in sizes {
         let written = provider.write_transfer(&event(1), None, related, &[&data[..*size]]);
         assert_eq!(written.map_or_else(|e| e.status(), |()| SUCCESS), *want, "{size} bytes of payload");
-        // One at a time: a ring needs to hold only two of the largest events.
+        // A ring may have space for only two of the largest events, so each is flushed.
         fixture.connect().flush(&session.id, None).unwrap();
         lost += u64::from(*want == MORE_DATA);
     }

@@ -1,4 +1,4 @@
-//! Provider traits at registration.
+//! Provider traits, given at registration or set later. `rule.rs` explains the rows.
 
 use traceweir::controller::EnableParams;
 use traceweir::{Guid, Provider, Status};

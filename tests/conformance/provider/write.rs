@@ -1,4 +1,5 @@
-//! Writing: codes, payload, strings.
+//! Writing events: status codes, several sessions, payloads, activities, strings. `rule.rs`
+//! explains the rows.
 
 use traceweir::consumer::Trace;
 use traceweir::controller::{EnableParams, SessionConfig, Update};
@@ -72,7 +73,7 @@ pub(crate) const RULES: &[Rule] = &[
 
 fn write_without_session_succeeds(_fixture: &Fixture) {
     let provider = Provider::register(new_guid(), None).unwrap();
-    assert_eq!(provider.write(&event(1), &[b"unheard"]), Ok(()));
+    assert_eq!(provider.write(&event(1), &[b"unrecorded"]), Ok(()));
 }
 
 fn more_than_128_blocks_are_refused(fixture: &Fixture) {
@@ -215,7 +216,7 @@ fn all_write_functions_write_the_same(fixture: &Fixture) {
         .unwrap();
     let mut seen = stop_and_map(fixture, session, |record| record.bytes().to_vec());
     for record in &mut seen {
-        // All fields except the time.
+        // Only the time stamps may differ.
         record[0x10..0x18].fill(0);
     }
     assert!(seen.len() == 4 && seen[0] == seen[1] && seen[2] == seen[3] && seen[0] != seen[2]);

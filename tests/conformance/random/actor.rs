@@ -39,14 +39,17 @@ pub(super) struct Actor<'s> {
     pub(super) fixture: &'s Fixture,
     pub(super) controller: Controller,
     random: u64,
+    /// Number of the thread that runs this actor.
     pub(super) number: u64,
     pub(super) running: [Option<ModelSession>; NAMES],
-    /// A private session of this process.
+    /// A private session that this process started.
     pub(super) private_session: Option<ActorPrivateSession>,
     /// A log that later sessions append to, and its contents.
     pub(super) appended: Option<(PathBuf, ExpectedEvents)>,
     pub(super) registered: [Vec<Provider>; PROVIDERS],
+    /// Time of the last unregistration.
     pub(super) unregistered: [Option<Instant>; PROVIDERS],
+    /// Registrations of shared providers.
     pub(super) shared: Vec<Provider>,
     /// Number of the last event.
     pub(super) event: u64,
@@ -59,7 +62,7 @@ pub(super) struct ActorResults {
     pub(super) divergences: Vec<String>,
     pub(super) broken_logs: Vec<String>,
     pub(super) logs: u64,
-    /// Events that the model required and a log held.
+    /// Required events of logs that keep all events.
     pub(super) events: u64,
     pub(super) times: Times,
 }
@@ -87,8 +90,8 @@ impl<'s> Actor<'s> {
         ("wrong update", 2, Self::update_with_wrong_values),
         ("start", 3, Self::start),
         ("stop", 2, Self::stop),
-        ("own session", 4, Self::use_private_session),
-        ("outside", 1, Self::run_controller_private_session),
+        ("in-process", 4, Self::use_private_session),
+        ("private", 1, Self::run_controller_private_session),
         ("shared", 10, Self::use_shared_session),
     ];
 
@@ -190,7 +193,7 @@ impl<'s> Actor<'s> {
         )
     }
 
-    /// Refers to a session by name, in any case, or by id if it has one.
+    /// Refers to a session by name, in lower or upper case, or by id if it runs.
     pub(super) fn reference(&mut self, name: usize) -> SessionRef {
         let kind = self.random_below(3);
         match &self.running[name] {

@@ -63,7 +63,7 @@ impl Actor<'_> {
     }
 }
 
-/// Returns whether a file is empty: a flight recorder that was never flushed has written nothing.
+/// Returns whether a file is empty, as that of a flight recorder is before its first snapshot.
 pub(super) fn is_empty(path: &Path) -> bool {
     std::fs::metadata(path).is_ok_and(|metadata| metadata.len() == 0)
 }

@@ -43,8 +43,9 @@ impl ProcessResources {
         }
     }
 
-    /// Waits for threads and sessions to end, and returns the resources that have grown.
-    pub(super) fn wait_for_growth(&self, measure: impl Fn() -> Self) -> Vec<String> {
+    /// Returns the resources that have grown and do not shrink within [`PATIENCE`], while threads
+    /// and sessions end.
+    pub(super) fn remaining_growth(&self, measure: impl Fn() -> Self) -> Vec<String> {
         let start = Instant::now();
         loop {
             let growth = self.list_growth(&measure());

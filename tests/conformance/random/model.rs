@@ -236,8 +236,8 @@ impl ModelSession {
         self.config.log_file_mode & mode != 0
     }
 
-    /// Returns which events its log keeps at its end. A flight recorder writes on flush, not at its
-    /// end.
+    /// Returns which events its log keeps at its end. The snapshot of a flight recorder may hold any
+    /// of them.
     pub(super) fn kept_events(&self) -> KeptEvents {
         match () {
             () if self.has(EVENT_TRACE_BUFFERING_MODE) => KeptEvents::Some,
@@ -256,18 +256,18 @@ impl ModelSession {
         }
     }
 
-    /// Returns whether an answer shows this session. A file sequence advances by itself, and never
-    /// goes back.
-    pub(super) fn is_shown_by(&mut self, listed_values: &SessionConfig) -> bool {
+    /// Returns whether an answer shows this session. A file sequence may have advanced by itself,
+    /// so the model adopts a later file of the answer. It never goes back.
+    pub(super) fn is_shown_by(&mut self, shown: &SessionConfig) -> bool {
         if let (Some(file_pattern), Some(now), Some(then)) =
-            (&self.file_pattern, &listed_values.log_file, &self.config.log_file)
+            (&self.file_pattern, &shown.log_file, &self.config.log_file)
         {
             let index = |path: &Path| (1..10_000).find(|n| numbered_path(file_pattern, *n) == path);
             if index(now).is_some_and(|now| Some(now) >= index(then)) {
-                self.config.log_file = listed_values.log_file.clone();
+                self.config.log_file = shown.log_file.clone();
             }
         }
-        *listed_values == self.config
+        *shown == self.config
     }
 
     /// Applies UPDATE, where it is allowed: "0 = unchanged".

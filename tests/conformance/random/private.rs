@@ -63,13 +63,12 @@ impl Actor<'_> {
                 )
             }
             _ => {
-                let listed_values = own.session.query().config;
-                let is_same =
-                    listed_values == SessionConfig { guid: listed_values.guid, ..own.config.clone() };
+                let queried = own.session.query().config;
+                let is_same = queried == SessionConfig { guid: queried.guid, ..own.config.clone() };
                 (if is_same { SUCCESS } else { E_FAIL }, SUCCESS)
             }
         };
-        self.expect(&format!("own session {choice}"), statuses.0, &[statuses.1]);
+        self.expect(&format!("in-process session {choice}"), statuses.0, &[statuses.1]);
         self.write();
     }
 
@@ -97,7 +96,7 @@ impl Actor<'_> {
                 });
             }
             Err(e) => {
-                self.expect(&format!("own session: {e}"), e.status(), &[NO_SYSTEM_RESOURCES]);
+                self.expect(&format!("in-process session, start: {e}"), e.status(), &[NO_SYSTEM_RESOURCES]);
                 self.expect_no_file(Some(path));
             }
         }
@@ -107,7 +106,7 @@ impl Actor<'_> {
         let Some(own) = &mut self.private_session else { return };
         let answer = own.session.update(update);
         let (Ok(properties), Some(new)) = (&answer, &update.log_file) else {
-            return self.expect("own session, update", status(answer), &[SUCCESS]);
+            return self.expect("in-process session, update", status(answer), &[SUCCESS]);
         };
         let old = std::mem::replace(&mut own.path, new.clone());
         let expected = std::mem::take(&mut own.enabled_providers.expected);
@@ -131,7 +130,7 @@ impl Actor<'_> {
                     end.events_lost,
                 );
             }
-            Err(e) => self.record_divergence(format!("own session, stop: {e}")),
+            Err(e) => self.record_divergence(format!("in-process session, stop: {e}")),
         }
         self.remove(&[path]);
     }
@@ -154,31 +153,31 @@ impl Actor<'_> {
         };
         for expected_status in [SUCCESS, ALREADY_EXISTS] {
             let status_of_start = status(self.controller.start(&config));
-            self.expect("outside start", status_of_start, &[expected_status]);
+            self.expect("private session, start", status_of_start, &[expected_status]);
         }
         let enabled =
             self.controller.enable(&session, guid, EnableCode::Enable, &enable_params(4, 1, 0), 10_000);
-        self.expect("outside enable", status(enabled), &[SUCCESS]);
+        self.expect("private session, enable", status(enabled), &[SUCCESS]);
         let start = Instant::now();
         let mut expected = match early_provider.unwrap_or_else(|| Provider::register(guid, None)) {
             Ok(provider) => write_events_for(4, 1, &provider),
-            Err(e) => return self.record_divergence(format!("outside register: {e}")),
+            Err(e) => return self.record_divergence(format!("private session, register: {e}")),
         };
         if start.elapsed() >= REGISTRATION_TIME {
             expected.possible.append(&mut expected.required);
         }
         let increment_status = status(self.controller.increment(&session));
         let convert_status = status(self.controller.convert_to_real_time(&session));
-        self.expect("outside increment", increment_status, &[INVALID_FUNCTION]);
-        self.expect("outside convert", convert_status, &[INVALID_FUNCTION]);
+        self.expect("private session, increment", increment_status, &[INVALID_FUNCTION]);
+        self.expect("private session, convert", convert_status, &[INVALID_FUNCTION]);
         match self.controller.stop(&session) {
             Ok(end) => {
                 self.check_log(std::slice::from_ref(&path), &expected, KeptEvents::All, end.events_lost);
             }
-            Err(e) => self.record_divergence(format!("outside stop: {e}")),
+            Err(e) => self.record_divergence(format!("private session, stop: {e}")),
         }
         let query_status = status(self.controller.query(&session));
-        self.expect("outside query", query_status, &[INSTANCE_NOT_FOUND]);
+        self.expect("private session, query", query_status, &[INSTANCE_NOT_FOUND]);
         self.remove(&[path]);
     }
 }

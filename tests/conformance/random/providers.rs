@@ -20,7 +20,7 @@ use crate::stage::{
 /// A filter type that only providers understand.
 const PROVIDER_DEFINED_FILTER: u32 = 0x1234;
 const CALLBACK_TIMEOUT_MS: u32 = 10_000;
-/// A registration waits up to a second for the daemon; one that took less has got the answer.
+/// A registration waits up to a second for the daemon; one that took less than this got its answer.
 pub(super) const REGISTRATION_TIME: Duration = Duration::from_millis(900);
 
 /// The target of an enable.
@@ -153,7 +153,7 @@ impl Actor<'_> {
             .flatten()
             .any(|model| model.enabled_providers.requests.contains_key(&provider));
         let is_known = is_enabled || !self.registered[provider].is_empty();
-        let was_known = self.unregistered[provider].is_some_and(|at| at.elapsed() < UNREGISTER_NOTICE_TIME);
+        let was_known = self.unregistered[provider].is_some_and(|time| time.elapsed() < UNREGISTER_NOTICE_TIME);
         let target = Target::Provider(provider);
         let outcome = self.change_enable(name, target, EnableCode::CaptureState, &EnableParams::default(), 0);
         let allowed: &[Status] = match (self.running_status(name), is_known, was_known) {
@@ -231,7 +231,7 @@ impl Actor<'_> {
     /// Writes an event with a new number from every registration of a provider, and records which
     /// sessions must get it.
     fn write_all(&mut self, provider: usize) {
-        for instance in 0..self.registered[provider].len() {
+        for index in 0..self.registered[provider].len() {
             let event = WrittenEvent {
                 id: self.random_below(10) as u16,
                 level: self.random_below(6) as u8,
@@ -240,7 +240,7 @@ impl Actor<'_> {
             let filler = vec![b'f'; self.random_index(100)];
             self.event += 1;
             let number = self.event;
-            let Some(registration) = self.registered[provider].get(instance) else { return };
+            let Some(registration) = self.registered[provider].get(index) else { return };
             let descriptor = event_with(event.id, event.level, event.keyword);
             let outcome =
                 registration.write(&descriptor, &[&number.to_le_bytes(), &filler]).err().map(|e| e.status());

@@ -1,4 +1,5 @@
-//! Sessions of one actor: start, stop, update, flush, next file, conversion; valid and invalid calls.
+//! Sessions of one actor: start, stop, update, flush, next file, conversion; valid and invalid
+//! calls.
 
 use std::path::PathBuf;
 
@@ -20,7 +21,7 @@ const APPEND: u32 = EVENT_TRACE_FILE_MODE_APPEND;
 const BUFFERING: u32 = EVENT_TRACE_BUFFERING_MODE;
 const REAL_TIME: u32 = EVENT_TRACE_REAL_TIME_MODE;
 
-/// Kinds of sessions: mode and file size limit. Shared sessions use the first `SINGLE_FILE_KINDS`.
+/// Kinds of sessions: mode and file size limit.
 const SESSION_KINDS: [(u32, u32); 15] = [
     (SEQUENTIAL, 0),
     (EVENT_TRACE_FILE_MODE_CIRCULAR | EVENT_TRACE_USE_KBYTES_FOR_SIZE, 64),
@@ -38,7 +39,8 @@ const SESSION_KINDS: [(u32, u32); 15] = [
     (APPEND, 0),
     (APPEND, 0),
 ];
-/// Number of kinds that have one file from start to end.
+/// Length of the first part of `SESSION_KINDS`, which shared sessions and invalid starts use. These
+/// kinds have one file at most, and do not append to it.
 pub(super) const SINGLE_FILE_KINDS: usize = 5;
 
 impl Actor<'_> {

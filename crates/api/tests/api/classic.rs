@@ -133,6 +133,7 @@ const TIMESTAMP: u32 = 8;
 const PERFORMANCE_TIMESTAMP: u32 = 0x10;
 const SYSTEMINFO: u32 = 0x20;
 const POINTER32: u32 = 0x40;
+
 const TRACED_GUID: u32 = flag::WNODE_FLAG_TRACED_GUID;
 
 #[test]
@@ -471,7 +472,6 @@ fn messages_follow_their_flags_and_are_numbered_by_the_session() {
             let session = controller.start(&config).unwrap();
             enable(&mut controller, &session, CONTROL, 0, 0);
             let logger = last_notice(&notices).notice.logger;
-            // On one processor, events are collected in the order in which they are written.
             for (number, flags) in [
                 (1, SYSTEMINFO | TIMESTAMP | GUID | SEQUENCE),
                 (2, TIMESTAMP | SEQUENCE),

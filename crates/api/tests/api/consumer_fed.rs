@@ -25,9 +25,9 @@ fn fixture_path(name: &str) -> PathBuf {
 /// Returns the buffers of a file as its session wrote them, decompressed.
 fn load_buffers(name: &str) -> Vec<Vec<u8>> {
     let trace = etl::Trace::open(File::open(fixture_path(name)).unwrap()).unwrap();
-    let load = |at: &etl::BufferRef| {
+    let load = |buffer: &etl::BufferRef| {
         let mut bytes = Vec::new();
-        trace.load(at, &mut bytes).unwrap();
+        trace.load(buffer, &mut bytes).unwrap();
         bytes
     };
     trace.buffers_as_written().iter().map(load).collect()
@@ -44,6 +44,7 @@ struct RecordingHandler {
     losses: u64,
     /// Number of events so far at the end of each buffer, with its processor and bytes.
     buffer_ends: Vec<(usize, u16, Vec<u8>)>,
+    /// Number of buffer ends at which the handler breaks; 0 for never.
     max_ends: usize,
 }
 
@@ -92,7 +93,8 @@ impl Lent for CountedBuffer {
     }
 }
 
-/// Feeds buffers that all exist before processing begins.
+/// Feeds buffers that all exist before processing begins. Returns the status of each, and the
+/// number of accepted buffers.
 fn feed_all(buffers: Vec<Vec<u8>>, received: &mut RecordingHandler) -> (Vec<Status>, usize) {
     let (trace, feeder) = Trace::from_buffers().unwrap();
     let given_back = Arc::new(AtomicUsize::new(0));
@@ -113,7 +115,7 @@ fn feed_all(buffers: Vec<Vec<u8>>, received: &mut RecordingHandler) -> (Vec<Stat
     (statuses, accepted)
 }
 
-/// Reads the same file by its name.
+/// Reads a fixture as a file, instead of feeding its buffers.
 fn read_fixture(name: &str, interest: Interest, window: &Window) -> RecordingHandler {
     let mut received = RecordingHandler { interest, ..RecordingHandler::default() };
     deliver(vec![Trace::open(fixture_path(name)).unwrap()], window, &mut received).unwrap();
@@ -171,10 +173,9 @@ fn buffer_callback_follows_its_events_and_has_the_file_bytes() {
         assert_eq!(
             received.buffer_ends.last().map(|(events_so_far, ..)| *events_so_far),
             Some(received.events.len()),
-            "{name}: events follow the end of the last buffer"
+            "{name}: no event follows the end of the last buffer"
         );
-        // By the end of a buffer, at least the events of all buffers of its processor so far have
-        // come.
+        // By the end of a buffer with records, its processor has delivered an event.
         for (events_so_far, cpu, bytes) in &received.buffer_ends {
             let header = BufferHeader::parse(bytes.first_chunk().unwrap());
             assert!(header.offset as usize == bytes.len() && !header.is_compressed());

@@ -11,8 +11,8 @@ use traceweir_format::time::FileTime;
 
 const START_TIME: i64 = 132_400_000_000_000_000;
 
-/// Writes the file of a session that started `delay_seconds` seconds after the first, with events of two
-/// processors at these times in units of 100 ns.
+/// Writes the file of a session that started `delay_seconds` seconds after the first, with events
+/// of two processors at these times in units of 100 ns.
 fn write_file(folder: &Path, name: &str, delay_seconds: i64, times: &[i64]) -> PathBuf {
     let start_time = FileTime(START_TIME + delay_seconds * 10_000_000);
     let options = Options { buffer_size: 4096, processors: 2, start_time, anchor: 77, ..Default::default() };

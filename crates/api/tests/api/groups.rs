@@ -74,7 +74,7 @@ impl Recording<'_> {
         all.into_iter().find(|entry| (entry.provider, entry.is_group) == (guid, is_group))
     }
 
-    /// Stops the session, and returns provider and id of all events.
+    /// Stops the session, and returns provider and id of the events of both providers.
     fn stop_and_list(self) -> Vec<(Guid, u16)> {
         self.stop(|record| {
             let provider = record.provider();
@@ -118,7 +118,7 @@ fn group_enables_current_and_later_members_besides_direct_enables() {
         );
         member.write(&event(7, 200, 1 << 40), &[]).unwrap();
         session.disable(MEMBER, 0);
-        assert_eq!(calls.lock().unwrap().len(), 5, "a disable without an enable calls the callback");
+        assert_eq!(calls.lock().unwrap().len(), 5, "a disable without an enable does not call the callback");
         session.disable(GROUP, OF_GROUP);
         assert_eq!(calls.lock().unwrap().last(), Some(&(0, 0, 0)));
         member.write(&event(8, 0, 0), &[]).unwrap();

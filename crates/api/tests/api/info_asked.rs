@@ -74,7 +74,7 @@ fn silent_daemon_does_not_block_classes_that_need_no_daemon() {
     });
 }
 
-/// Environment variable of a process that finds no daemon and can start one.
+/// Environment variable with the runtime directory of a process that can start a daemon there.
 const STARTING_ROLE: &str = "TRACEWEIR_TEST_STARTS";
 
 #[test]

@@ -257,7 +257,7 @@ fn periodic_capture_state_runs_until_it_is_turned_off() {
         assert!(times[1] >= Duration::from_millis(19_000), "{times:?}");
         session.set(&Set::PeriodicCaptureState(None));
         std::thread::sleep(Duration::from_millis(10_500));
-        assert_eq!(recorded_codes(&calls).len(), 3, "a call after the setting was turned off");
+        assert_eq!(recorded_codes(&calls).len(), 3, "no call follows after the setting was turned off");
         assert!(recorded_codes(&other_calls).is_empty(), "the session has not enabled this provider");
         session.stop(|_| None::<()>);
     });
@@ -409,7 +409,8 @@ fn equal_stacks_are_stored_once_and_every_event_finds_its_stack() {
             );
             let plain: Vec<_> = seen.iter().filter(|(id, ..)| *id != 2).collect();
             assert!(plain.iter().all(|(_, key, frames)| key.is_none() && frames.len() >= 4));
-            // All frames except those of the calls themselves are the same.
+            // The stacks differ in the frames of the calls themselves; the outermost frame is the
+            // same.
             let ((.., keyed_frames), (.., plain_frames)) = (keyed[0], plain[0]);
             assert_eq!(keyed_frames.last(), plain_frames.last());
         },
@@ -483,7 +484,7 @@ fn registrations_of_a_provider_are_listed_one_by_one() {
 }
 
 #[test]
-fn classes_without_daemon_are_answered_on_an_idle_system() {
+fn information_calls_are_answered_without_a_daemon() {
     const SESSION: u64 = 7;
     let ask = |class, session| {
         let outcome = query_bytes(None, session, class, Some(&[0; 4]), 64);

@@ -53,7 +53,7 @@ fn public_types_with_members_are_non_exhaustive() {
     assert!(closed.is_empty(), "in closed_types.txt, but not needed there: {closed:#?}");
 }
 
-/// Removes comments and the contents of literals.
+/// Removes line comments and the contents of literals.
 fn strip_comments_and_literals(source: &str) -> String {
     let chars: Vec<char> = source.chars().collect();
     let char_at = |index: usize| chars.get(index).copied().unwrap_or('\0');
@@ -511,7 +511,7 @@ fn remove_value(declaration: &str) -> &str {
     }
 }
 
-/// Replaces private fields of a tuple structure by an underscore.
+/// Replaces the fields of a tuple structure by an underscore, unless the first is public.
 fn hide_private_parts(declaration: &str) -> String {
     match declaration.split_once('(') {
         Some((name, fields)) if declaration.contains("struct ") && !fields.starts_with("pub ") => {

@@ -210,10 +210,10 @@ fn other_layers_see_events_that_no_session_enables() {
         let seen = recording.stop_and_read();
         info!("after");
         assert_eq!(receiver.try_iter().count(), 4);
-        let names: Vec<_> = seen.iter().map(|event| (event.provider_name.as_str(), event.level)).collect();
-        let mut sorted = names.clone();
-        sorted.sort_unstable();
-        assert_eq!(sorted, [(PROVIDER, 2), (PROVIDER, 4), ("Traceweir.Test.Layer.Strict", 2)]);
+        let mut providers_and_levels: Vec<_> =
+            seen.iter().map(|event| (event.provider_name.as_str(), event.level)).collect();
+        providers_and_levels.sort_unstable();
+        assert_eq!(providers_and_levels, [(PROVIDER, 2), (PROVIDER, 4), ("Traceweir.Test.Layer.Strict", 2)]);
     });
 }
 

@@ -129,8 +129,8 @@ fn session_selects_targets_by_keywords() {
 }
 
 #[test]
-fn layer_for_one_target_writes_no_other() {
-    run_in_own_process("targets::layer_for_one_target_writes_no_other", |folder| {
+fn layer_for_one_target_writes_it_and_the_target_named_like_the_provider() {
+    run_in_own_process("targets::layer_for_one_target_writes_it_and_the_target_named_like_the_provider", |folder| {
         let layer = LayerBuilder::new(PROVIDER).build_with_target("mine").unwrap();
         tracing_subscriber::registry().with(layer).init();
         let recording = LayerRecording::start(folder, &[provider_guid()]);

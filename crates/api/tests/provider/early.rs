@@ -1,5 +1,5 @@
-//! Processes that register while the daemon is stopped: the daemon collects their events when it
-//! continues.
+//! Processes that register while the daemon is stopped by SIGSTOP: the daemon collects their events
+//! when it continues.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::PermissionsExt;
@@ -87,13 +87,13 @@ impl DaemonProcess {
         });
     }
 
-    /// Returns the number of processes whose events the session may have missed.
+    /// Returns the number of processes whose events the session may have missed and cannot count.
     pub(crate) fn uncounted(&mut self) -> u64 {
         self.controller.query(&session()).unwrap().uncounted_processes.into()
     }
 
-    /// Stops the session once `expected` events are collected or counted as lost, and returns the events
-    /// and lost events in the file.
+    /// Stops the session once `expected` events are collected or counted as lost, and returns the
+    /// events and lost events in the file.
     pub(crate) fn end(self, expected: u64) -> (u64, u64) {
         let (events, lost) = self.end_and_read(expected);
         (events.len() as u64, lost)
@@ -155,7 +155,7 @@ fn root_processes_lose_no_event_while_system_daemon_is_stopped() {
     assert_eq!((mode(&own.control_socket()), mode(&own.path().join("enabled"))), (0o600, 0o600));
     assert!(
         !runtime.path().join("enabled").exists(),
-        "the list of enabled providers is visible to other users"
+        "the list of enabled providers is not visible to other users"
     );
     assert_no_event_is_lost_while_stopped(daemon_process);
 }
@@ -212,13 +212,13 @@ fn read_lifetime(folder: &Path, process: u32) -> [i64; 2] {
 /// within its lifetime.
 fn assert_order_and_times(events: &[RecordedEvent], lifetimes: &[(u32, [i64; 2])]) {
     for &(process, [start, end]) in lifetimes {
-        let own: Vec<&RecordedEvent> = events.iter().filter(|event| event.process == process).collect();
+        let of_process: Vec<&RecordedEvent> = events.iter().filter(|event| event.process == process).collect();
         assert!(
-            own.iter().map(|event| event.payload_number()).eq(0..EVENT_COUNT),
-            "process {process}: events are out of order"
+            of_process.iter().map(|event| event.payload_number()).eq(0..EVENT_COUNT),
+            "process {process}: events are in order"
         );
-        assert!(own.is_sorted_by_key(|event| event.time), "process {process}: timestamps are out of order");
-        let [first, last] = [own[0].time, own[own.len() - 1].time];
+        assert!(of_process.is_sorted_by_key(|event| event.time), "process {process}: timestamps are in order");
+        let [first, last] = [of_process[0].time, of_process[of_process.len() - 1].time];
         assert!(start <= first && first < last && last <= end, "{start} ≤ {first} < {last} ≤ {end}");
     }
 }
@@ -228,7 +228,8 @@ fn allowed_processors() -> Vec<usize> {
     (0..CpuSet::MAX_CPU).filter(|&cpu| allowed.is_set(cpu)).collect()
 }
 
-/// Registers with both sessions, and writes while the daemon is stopped.
+/// Registers both providers, and writes an event of each on each processor while the daemon is
+/// stopped.
 fn write_on_each_processor(folder: &Path) {
     let providers = [PROVIDER, OTHER_PROVIDER].map(|provider| Provider::register(provider, None).unwrap());
     assert!(providers.iter().all(|provider| provider.enabled(INFORMATION, 0)));
@@ -488,6 +489,8 @@ fn daemon_rejects_unsafe_memory_files() {
     let huge = RegionParams { layout, wake_at: 1 << 26, ..enabled_provider.region };
     let small =
         create_memory(&RegionParams { layout: Layout::new(1, 1 << 16).unwrap(), ..enabled_provider.region });
+    // The last value is the number of descriptors in the reply: memory of the daemon and its
+    // eventfd, or only the eventfd if the daemon adopts the offered memory.
     let offers = [
         ("unsealed", enabled_provider.region, unsealed, 2),
         ("a file on disk", enabled_provider.region, file.into(), 2),
@@ -577,7 +580,7 @@ fn stop_counts_a_process_that_could_not_be_accepted() {
 
 #[test]
 fn ended_processes_lose_no_event_when_others_use_up_the_memory_of_a_session() {
-    /// More rings of the first size than a session has memory for.
+    /// More processes than the session has memory for rings.
     const RUNNING: u64 = 30;
     const ENDED: u64 = 4;
     let mut daemon_process = DaemonProcess::start();

@@ -19,7 +19,7 @@ const SESSION: u64 = 0x10001;
 const NEXT_SESSION: u64 = 0x20001;
 /// The number of outlets of a process.
 const OUTLETS: u64 = 64;
-/// The most sessions that can enable one registration.
+/// The number of enable entries of a registration.
 const MAX_ENABLES: u64 = 32;
 
 #[test]
@@ -43,8 +43,7 @@ fn refused_registration_does_not_affect_others_or_the_connection() {
     process.enable(7, first, SESSION, EnableCode::Disable, EnableParams::default());
     process.expect_ack(7);
     runner.set_mark("done");
-    // The second registration was never announced to this daemon, so its end is not announced
-    // either.
+    // The daemon refused the second registration, so its end is not announced.
     assert_eq!(process.receive(), Message::Unregister { registration: first });
     runner.set_mark("unregister received");
     assert_ne!(first, second);

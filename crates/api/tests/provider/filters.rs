@@ -52,7 +52,8 @@ fn schematized_filter(id: u16, data: &[u8]) -> Filter {
     Filter { kind: EVENT_FILTER_TYPE_SCHEMATIZED, data: bytes }
 }
 
-/// Writes events 1 to 4 with a number, and two TraceLogging events whose payload is their name.
+/// Writes events 1 to 4, and two TraceLogging events. Their payloads are the numbers 1 to 4, 100
+/// and 101.
 fn write_test_events(provider: &Provider) {
     for id in 1..=4 {
         provider.write(&event(id), &[&u64::from(id).to_le_bytes()]).unwrap();
@@ -297,7 +298,7 @@ fn filter_with_daemon(folder: &Path) {
             .map_err(|error| error.status())
     };
     let program = std::env::current_exe().unwrap().file_name().unwrap().to_string_lossy().to_uppercase();
-    let program = name_list_filter(EVENT_FILTER_TYPE_EXECUTABLE_NAME, &format!("nobody; {program}\0"));
+    let program = name_list_filter(EVENT_FILTER_TYPE_EXECUTABLE_NAME, &format!("absent; {program}\0"));
     let pid_filter = |pid: u32| Filter { kind: EVENT_FILTER_TYPE_PID, data: pid.to_le_bytes().to_vec() };
 
     enable(&ahead, vec![program.clone(), id_filter(true, &[1])]).unwrap();
@@ -310,7 +311,7 @@ fn filter_with_daemon(folder: &Path) {
     .unwrap();
     enable(
         &elsewhere,
-        vec![pid_filter(std::process::id()), name_list_filter(EVENT_FILTER_TYPE_EXECUTABLE_NAME, "nobody")],
+        vec![pid_filter(std::process::id()), name_list_filter(EVENT_FILTER_TYPE_EXECUTABLE_NAME, "absent")],
     )
     .unwrap();
     write_test_events(&provider);

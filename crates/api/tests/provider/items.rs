@@ -76,7 +76,8 @@ fn item_data(record: &[u8], wanted: ExtType) -> Vec<u8> {
     extended_items(record).into_iter().find(|(kind, _)| *kind == wanted).unwrap().1
 }
 
-/// Compares the parts of a start key that the test knows.
+/// Returns whether a start key contains the start time and the id of a process. The test does not
+/// know its other bits.
 fn is_start_key_of(key: u64, pid: u32) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
     let ticks = stat.rsplit(')').next().unwrap().split_whitespace().nth(19).unwrap().parse::<u64>().unwrap();
@@ -307,8 +308,8 @@ fn daemon_records_user_and_start_key_of_the_writer() {
     let runner = ScenarioRunner::new();
     let mut daemon = RealDaemon::start(&runner.runtime());
     let controller = &mut daemon.controller;
-    let (path, session) = (runner.path("who.etl"), SessionRef::Name("who".into()));
-    controller.start(&file_config("who", path.clone())).unwrap();
+    let (path, session) = (runner.path("writer.etl"), SessionRef::Name("writer".into()));
+    controller.start(&file_config("writer", path.clone())).unwrap();
     let all = SID | TS_ID | PSM_KEY | START_KEY | EVENT_KEY | CONTAINER;
     controller.enable(&session, PROVIDER, EnableCode::Enable, &params_with(all), 0).unwrap();
     let child = runner.spawn("write one event");

@@ -1,6 +1,6 @@
-//! Processes that cannot connect to a running daemon at first: its queue of connections was full, or
-//! it had no resources for another process. They connect later, and report that sessions may have
-//! missed events.
+//! Processes that cannot connect to a running daemon at first: its queue of connections was full,
+//! or it had no resources for another process. They connect later, and report that sessions may
+//! have missed events.
 
 use std::path::Path;
 use std::time::Duration;

@@ -1,5 +1,5 @@
-//! Private sessions that a process runs for a daemon: which users' sessions it runs, in which
-//! order, and what it refuses.
+//! Private sessions that a process runs for a daemon: which users' sessions it runs, which event is
+//! the first, and what it refuses.
 
 use std::path::Path;
 
@@ -55,10 +55,10 @@ fn expect_state(process: &mut ProcessConnection) -> PrivateState {
     }
 }
 
-/// Asserts that the next `PrivateState` has a status.
+/// Asserts that the next `PrivateState` has this status.
 #[track_caller]
-fn assert_status(process: &mut ProcessConnection, expected: Status, reason: &str) {
-    assert_eq!(expect_state(process).status, expected, "{reason}");
+fn assert_status(process: &mut ProcessConnection, expected: Status, message: &str) {
+    assert_eq!(expect_state(process).status, expected, "{message}");
 }
 
 fn current_uid() -> u32 {

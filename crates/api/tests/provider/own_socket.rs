@@ -30,7 +30,7 @@ use crate::{
 pub(crate) const SCENARIOS: &[Scenario] =
     &[("one before and one after", register_before_and_after_stop), ("register and stay", register_and_stay)];
 
-/// The sockets of a stopped daemon for all users.
+/// The sockets of a daemon for all users, which accepts connections only when the test does.
 struct DaemonSockets {
     runner: ScenarioRunner,
     /// For processes of the daemon's user.
@@ -78,7 +78,7 @@ fn process_of_daemon_user_sends_region_before_daemon_accepts() {
 }
 
 #[test]
-fn folder_open_to_other_users_is_not_used() {
+fn untrusted_folder_of_the_daemon_user_is_not_used() {
     let is_root = can(rustix::process::geteuid().is_root(), "root", "giving files away takes root");
     let give_to_other_user: fn(&Path) = |folder| chown(folder, Some(64_123), None).unwrap();
     let open_to_group: fn(&Path) =
@@ -153,7 +153,8 @@ fn root_process_found_by_system_daemon_loses_no_event_while_it_is_stopped() {
     }
 }
 
-/// Starts the process before the daemon, which then connects to it.
+/// Starts the process before the daemon, which finds it. While the daemon is stopped, the process
+/// registers another provider and writes events.
 fn stop_daemon_after_it_found_process(scope: Scope) {
     let runner = ScenarioRunner::new();
     let scenario = runner.spawn("one before and one after");
@@ -199,8 +200,8 @@ fn register_before_and_after_stop(folder: &Path) {
     }
 }
 
-/// Plays a daemon on a thread until it is dropped. The daemon welcomes controllers and consumers, and
-/// has no session.
+/// Plays a daemon on a thread until it is dropped. The daemon welcomes controllers and consumers,
+/// and has no session.
 struct WelcomingDaemon {
     is_stopping: Arc<AtomicBool>,
     thread: Option<JoinHandle<Vec<Role>>>,
@@ -259,7 +260,7 @@ fn welcome_client(connection: &Connection) -> Option<Role> {
 fn controllers_and_consumers_of_daemon_user_do_not_need_the_shared_socket() {
     let DaemonSockets { runner, own, shared } = DaemonSockets::open();
     let runtime = runner.runtime();
-    // Other users can do the same.
+    // Other users can fill the queue of the shared socket.
     let _queue = FullQueue::new(&shared, &RuntimeDir::from_path(&runtime).control_socket());
     let daemon = WelcomingDaemon::start(own, None);
     let controller =

@@ -85,7 +85,7 @@ fn check_many_threads_file(file: &Path) {
     let (seen, lost) = read_events(file);
     assert_eq!(seen.len() as u64 + lost, THREADS * EVENTS_PER_THREAD);
     let numbers: HashSet<u64> = seen.iter().map(|event| event.payload_number()).collect();
-    assert_eq!(numbers.len(), seen.len(), "an event is recorded twice");
+    assert_eq!(numbers.len(), seen.len(), "no event is recorded twice");
     let mut threads = HashSet::new();
     for event in &seen {
         let (thread, n) =
@@ -97,7 +97,7 @@ fn check_many_threads_file(file: &Path) {
         threads.insert((thread, event.thread, event.process));
     }
     let ids: HashSet<u64> = threads.iter().map(|(thread, ..)| *thread).collect();
-    assert_eq!(threads.len(), ids.len(), "a thread is recorded under several ids");
+    assert_eq!(threads.len(), ids.len(), "each thread is recorded under one id");
     assert!(seen.len() as u64 > THREADS * EVENTS_PER_THREAD / 2, "{lost} lost");
 }
 
@@ -170,7 +170,7 @@ fn signal_handler_can_write_during_a_write() {
         assert_eq!(seen.len() as u64 + lost, offered);
         assert!(
             seen.iter().filter(|event| event.id == 2).count() > 0,
-            "no event of the signal handler is recorded"
+            "events of the signal handler are recorded"
         );
         let numbers: HashSet<(u16, u64)> =
             seen.iter().map(|event| (event.id, event.payload_number())).collect();

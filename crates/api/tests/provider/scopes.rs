@@ -1,5 +1,5 @@
-//! Scope filters and registrations after the enable: the tables of filters and levels, end to end
-//! with a daemon.
+//! Tables of filters, levels and masks, tested end to end with a daemon, for registrations before
+//! and after the enable.
 //!
 //! - Scopes: process ids × programs × packages × applications × containers, each absent, passing,
 //!   failing: 243 rows.
@@ -9,9 +9,10 @@
 //! - Callback: schematized filter or none: 2 rows.
 //! - Levels: {0, 1, 4, 5, 255} × any 0–7 × all 0–7 × IGNORE_KEYWORD_0: 640 rows.
 //!
-//! Each row is tried by a provider registered before the enable and by one registered after it.
-//! Each writes a manifest event and a TraceLogging event, and the file of each session must hold
-//! exactly the events that the rules let through, with stacks where the rules ask for them.
+//! Each row of filters is tried by a provider registered before the enable and by one registered
+//! after it. Each writes a manifest event and a TraceLogging event, and the file of each session
+//! must hold exactly the events that the rules let through, with stacks where the rules ask for
+//! them.
 //!
 //! | Sessions | Combinations tested, all of them |
 //! |---|---|
@@ -123,7 +124,7 @@ fn payload_filter_up_to(most: i128) -> Vec<u8> {
 /// passing scopes, and process 1 is never the test.
 fn build_filters(row: FilterRow) -> Vec<Filter> {
     let program = std::env::current_exe().unwrap().file_name().unwrap().to_string_lossy().to_uppercase();
-    let scope_data = |name: &str| (encode::name_list(&["nobody", name]), encode::name_list(&["nobody"]));
+    let scope_data = |name: &str| (encode::name_list(&["absent", name]), encode::name_list(&["absent"]));
     let ids = || (encode::event_ids(true, &[7]), encode::event_ids(false, &[7]));
     let names = || {
         let encode_name = |filter_in| encode::event_names(Gate::default(), filter_in, &[NAME]);
@@ -238,7 +239,7 @@ impl FilterTable {
             assert_eq!(self.daemon.controller.stop(session).unwrap().events_lost, 0);
             let seen: Vec<_> =
                 read_events(file).0.iter().map(|event| (event.payload_number(), event.has_stack)).collect();
-            assert!(!expected.is_empty(), "the table expects no events");
+            assert!(!expected.is_empty(), "the table expects events");
             let first_difference = seen.iter().zip(expected).find(|(seen, expected)| seen != expected);
             assert_eq!(first_difference, None, "event found, event expected");
             assert_eq!(seen.len(), expected.len());
@@ -419,7 +420,8 @@ fn enables_of_two_sessions_before_registration_apply_to_each() {
 
 fn enable_in_two_sessions_before_registration(folder: &Path) {
     let mut table = FilterTable::new(folder, 2);
-    // Everything; only level 1 with keyword 1; level 4 and any of two; only events with all three.
+    // Everything; levels to 1 with bit 0; levels to 4 with bit 1 or 2, or without keyword; keyword
+    // 7.
     let others = [(0, 0, 0, 0), (1, 1, 1, IGNORE_KEYWORD_0), (4, 6, 0, 0), (255, 7, 7, IGNORE_KEYWORD_0)];
     let others = others.map(|(level, match_any, match_all, property)| EnableParams {
         level,

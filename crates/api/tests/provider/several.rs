@@ -43,10 +43,10 @@ fn exclude_sessions(folder: &Path) {
         session
     };
     let (first, second) = (start("first", 0), start("second", EVENT_ENABLE_PROPERTY_EXCLUDE_INPRIVATE));
-    // Sessions of a process have the lowest free bits.
     let event_counts = |first: &PrivateSession, second: &PrivateSession| {
         (first.flush(None).unwrap().events, second.flush(None).unwrap().events)
     };
+    // Each session gets the lowest free bit: the first 0b01, the second 0b10.
     for (exclude, flags, expected) in [
         (0, 0, (1, 1)),
         (0b01, 0, (1, 2)),

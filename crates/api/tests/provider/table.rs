@@ -45,8 +45,8 @@ fn use_stale_handles(folder: &Path) {
     provider.write(&event(1), &[&1u64.to_le_bytes()]).unwrap();
     first.unregister().unwrap();
 
-    // Later registrations reuse the slot, as many as there are slots; the old handle matches none
-    // of them.
+    // More registrations follow than there are slots, so that some reuse the slot; the old handle
+    // matches none of them.
     for _ in 0..MAX_REGISTRATIONS + 10 {
         let other = Provider::register(Guid::from_u128(1), None).unwrap();
         assert_ne!(other.handle(), first);

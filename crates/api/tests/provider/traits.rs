@@ -1,5 +1,5 @@
-//! Traits that name a provider while the daemon is stopped: sessions that enable the name collect the
-//! events, or count the process as one that missed events.
+//! Traits that name a provider while the daemon is stopped: sessions that enable the name collect
+//! the events, or count the process as one that missed events.
 
 use std::path::Path;
 use std::time::Duration;

@@ -1,11 +1,12 @@
-//! Macro calls that do not compile, and their error messages. Runs cargo once over a program of
-//! many parts with one mistake each.
+//! Macro calls that do not compile, and their error messages; also calls at the limits, which do.
+//! All mistakes are checked by one run of cargo, over a package of many programs with one mistake
+//! each.
 
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Returns the source of each part, with the expected error message.
+/// Returns the source of each program, with the expected error message.
 fn invalid_programs() -> Vec<(String, &'static str)> {
     let repeat_numbered = |field: &str, count: usize| {
         (0..count).map(|n| field.replace('#', &n.to_string())).collect::<String>()

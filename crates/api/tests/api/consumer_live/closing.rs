@@ -85,7 +85,7 @@ fn closing_one_of_two_traces_keeps_the_other_running() {
 }
 
 #[test]
-fn callback_that_breaks_or_panics_closes_the_connection() {
+fn callback_that_breaks_or_panics_ends_processing() {
     let session = FakeSession::new(1, false, 1000);
     let (trace, _queue) = session.open();
     process(vec![trace], |_| ControlFlow::Break(())).unwrap();
@@ -94,6 +94,6 @@ fn callback_that_breaks_or_panics_closes_the_connection() {
     let closer = trace.closer();
     let panicked = catch_unwind(AssertUnwindSafe(|| process(vec![trace], |_| panic!("on purpose"))));
     assert!(panicked.is_err());
-    // The gate is open and no callback runs any more, so this returns.
+    // No callback runs any more, so this returns.
     closer.close();
 }

@@ -248,6 +248,7 @@ fn profile_sources_and_counters_match_the_machine() {
         };
         let ProfileSource { source, description, max_interval, .. } = &sources[0];
         assert_eq!((*source, description.as_str(), *max_interval), (0, "Timer", 1_000_000));
+        // Source 0 is the timer, and those from 0x800 are counters of the kernel itself.
         let is_counter =
             |entry: &ProfileSource| entry.source != 0 && !(0x0800..0x1000).contains(&entry.source);
         assert_eq!(sources.iter().any(is_counter), has_counters, "{sources:?}");
@@ -274,8 +275,8 @@ fn profile_sources_and_counters_match_the_machine() {
     });
 }
 
-/// Covers class 5, TraceSampledProfileIntervalInfo: the interval applies to all sessions until it is
-/// set again, within the limits of class 7.
+/// Covers class 5, TraceSampledProfileIntervalInfo: the interval applies to all sessions until it
+/// is set again, within the limits of class 7.
 #[test]
 fn profile_interval_outlives_sessions_within_limits_of_its_source() {
     run_in_own_process(
@@ -413,7 +414,7 @@ fn provider_lists_follow_registrations_and_enables() {
             outcome.result.unwrap();
             assert_eq!(outcome.return_length, Some(outcome.answer.len() as u32));
             let all = guids_from_bytes(&outcome.answer);
-            assert_eq!(all.iter().collect::<BTreeSet<_>>().len(), all.len(), "a provider is listed twice");
+            assert_eq!(all.iter().collect::<BTreeSet<_>>().len(), all.len(), "each provider is listed once");
             all.into_iter().collect()
         };
         let list_all =

@@ -1,9 +1,10 @@
 //! The table of `fixtures/information`: its lines, how a line becomes a call, and the check that no
 //! case is missing.
 //!
-//! - `set 3 min-1 system e*1 23 24 - any` (a byte too short) is a [`TableRow`]: `make_call` makes the
-//!   call, and `check` compares status and ReturnLength with the line.
-//! - `none set 18 uneven bytes` is a [`TableGap`]: the case cannot occur, with the reason in one word.
+//! - `set 3 min-1 system e*1 23 24 - any` (a byte too short) is a [`TableRow`]: `make_call` makes
+//!   the call, and `check` compares status and ReturnLength with the line.
+//! - `none set 18 uneven bytes` is a [`TableGap`]: the case cannot occur, with the reason in one
+//!   word.
 //!
 //! A comment in the table describes the format of its lines; a C program runs the same lines.
 

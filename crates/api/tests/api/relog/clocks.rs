@@ -17,8 +17,8 @@ struct ClockSpec {
     rate: i64,
 }
 
-/// Writes a file whose clock starts `delay` units of 100 ns after the others, with an event every
-/// `step` units on two processors.
+/// Writes a file whose clock starts `delay` units of 100 ns after [`START_TIME`], with an event
+/// every `step` units on two processors.
 fn write_file_with_clock(folder: &Path, name: &str, clock: ClockSpec, delay: i64, step: i64) -> PathBuf {
     let ClockSpec { clock_type, rate } = clock;
     let start = START_TIME + delay;

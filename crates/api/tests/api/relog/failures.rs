@@ -1,4 +1,5 @@
-//! Relogging that fails: each failure has a status, and leaves no new output file.
+//! Relogging that fails: each failure has a status, and leaves no new output file. Also cancelled
+//! relogging, and inputs with losses, many processors or damage.
 
 use super::*;
 use traceweir::{Error, Status};
