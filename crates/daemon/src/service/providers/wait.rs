@@ -24,6 +24,8 @@ use crate::ids::{LinkId, ReplyTo};
 pub(super) enum WaitPurpose {
     /// Reply to the controller: done, or timed out.
     Answer(ReplyTo),
+    /// Reply to the controller: done, even after a failure or a timeout.
+    Confirm(ReplyTo),
     /// Stop the session, since its processes no longer write.
     Stop(u64),
     /// Detach the region, since the process no longer writes to it.
@@ -120,7 +122,9 @@ impl Waits {
 
     /// Returns the waits whose reply goes to a connection.
     pub(super) fn waits_replying_to(&self, link: LinkId) -> Vec<u64> {
-        self.matching(|wait| matches!(wait.purpose, WaitPurpose::Answer(reply_to) if reply_to.link == link))
+        self.matching(|wait| {
+            matches!(wait.purpose, WaitPurpose::Answer(reply_to) | WaitPurpose::Confirm(reply_to) if reply_to.link == link)
+        })
     }
 
     fn matching(&self, test: impl Fn(&AcknowledgementWait) -> bool) -> Vec<u64> {
