@@ -203,6 +203,9 @@ fn schemas_are_read_from_files_and_folders() {
     let with_file = dumped_event_names(&trace, &["--manifest", arg(&manifests.join("everything.man"))]);
     assert!(with_file.contains(&"Connecting/Start".to_owned()), "{with_file:?}");
     assert_eq!(dumped_event_names(&trace, &["--manifest", arg(&manifests)]), with_file);
+    let mut command = weir_command(["dump", arg(&trace)]);
+    let installed = finish(command.env("TRACEWEIR_MANIFESTS", &manifests)).expect(0).text();
+    assert!(installed.contains("Connecting/Start"), "installed manifests are read too: {installed}");
     let formats = crate::util::root().join("fixtures/tmf");
     assert!(
         dumped_event_names(&fixture_path("wpp"), &["--tmf", arg(&formats)]).contains(&"queue_c41".to_owned())

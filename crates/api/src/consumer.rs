@@ -135,7 +135,7 @@ pub struct Trace {
 
 #[derive(Debug)]
 enum TraceSource {
-    File(Box<traceweir_format::etl::Trace<TraceFile>>),
+    File(Arc<traceweir_format::etl::Trace<TraceFile>>),
     Live(Box<LiveSession>),
     Fed(Arc<Feed>),
 }
@@ -172,7 +172,7 @@ impl Trace {
             return Err(Error::refused(Status::ERROR_BAD_PATHNAME, reason));
         }
         let trace = traceweir_format::etl::Trace::open(TraceFile::from(file))?;
-        Ok(Self { source: TraceSource::File(Box::new(trace)), gate: CloseGate::new()? })
+        Ok(Self { source: TraceSource::File(Arc::new(trace)), gate: CloseGate::new()? })
     }
 
     /// Opens a live session of a daemon by its name, ignoring case, or by its GUID in text form.
@@ -285,6 +285,14 @@ impl Trace {
         }
     }
 
+    /// Returns a second trace of the same file, to process the file once more. Closing one of the two
+    /// closes both. Returns `None` for other sources.
+    #[must_use]
+    pub fn clone_file(&self) -> Option<Self> {
+        let TraceSource::File(trace) = &self.source else { return None };
+        Some(Self { source: TraceSource::File(Arc::clone(trace)), gate: Arc::clone(&self.gate) })
+    }
+
     /// Returns a handle that closes the trace while it is processed.
     #[must_use]
     pub fn closer(&self) -> Closer {
@@ -350,7 +358,7 @@ fn deliver_all<H: Handler>(traces: Vec<Trace>, handler: &mut H) -> Result<()> {
     let (mut files, mut lives, mut fed) = (Vec::new(), Vec::new(), Vec::new());
     for Trace { source, gate } in traces {
         match source {
-            TraceSource::File(trace) => files.push((*trace, gate)),
+            TraceSource::File(trace) => files.push((trace, gate)),
             TraceSource::Live(live) => lives.push((*live, gate)),
             TraceSource::Fed(feed) => fed.push((feed, gate)),
         }

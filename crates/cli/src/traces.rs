@@ -19,6 +19,8 @@ use traceweir::consumer::TraceFile;
 use traceweir_decode::Decoder;
 use traceweir_decode::actors::Actors;
 use traceweir_decode::plain;
+use traceweir_decode::source::Precedence;
+use traceweir_decode::tdh::{FOLDERS_VARIABLE, read_installed_manifests};
 use traceweir_format::binary_path::BinaryPath;
 use traceweir_format::etl::{Events, MergedFiles, Trace};
 use traceweir_format::header::{Family, Record};
@@ -327,7 +329,7 @@ fn collect_defects<'t>(
     reading
 }
 
-/// Loads the schemas that the command line names.
+/// Loads the schemas that the command line names, and the installed manifests.
 pub(crate) fn load_schemas(decoder: &mut Decoder, schemas: &SchemaArgs) -> Result<()> {
     for path in &schemas.manifest {
         let is_folder = path.is_dir();
@@ -342,6 +344,11 @@ pub(crate) fn load_schemas(decoder: &mut Decoder, schemas: &SchemaArgs) -> Resul
                 }
             }
         }
+    }
+    let folders = std::env::var_os(FOLDERS_VARIABLE).map(|list| std::env::split_paths(&list).collect());
+    for providers in read_installed_manifests(folders) {
+        // A manifest that contradicts another is left out, as in the library.
+        let _ = decoder.add_providers(providers, Precedence::Installed);
     }
     for path in &schemas.tmf {
         for file in list_files(path, &["tmf"])? {

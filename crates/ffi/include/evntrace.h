@@ -25,6 +25,11 @@
 
 #include "windows.h"
 
+#include "traceweir/long_handles.h"
+#include "wmistr.h"
+/* Once more: INITGUID may have been defined after windows.h. */
+#include "guiddef.h"
+
 #ifndef WMIAPI
 #define WMIAPI
 #endif
@@ -64,11 +69,6 @@
 #define SYSTEM_EVENT_TYPE 1
 
 /* Flags of a header. */
-#define WNODE_FLAG_USE_TIMESTAMP 0x00000200
-#define WNODE_FLAG_TRACED_GUID 0x00020000
-#define WNODE_FLAG_LOG_WNODE 0x00040000
-#define WNODE_FLAG_USE_GUID_PTR 0x00080000
-#define WNODE_FLAG_USE_MOF_PTR 0x00100000
 #define TRACE_HEADER_FLAG_USE_TIMESTAMP 0x00000200
 #define TRACE_HEADER_FLAG_TRACED_GUID 0x00020000
 #define TRACE_HEADER_FLAG_LOG_WNODE 0x00040000
@@ -92,41 +92,6 @@
 typedef ULONG64 TRACEHANDLE, *PTRACEHANDLE;
 typedef ULONG64 TRACEGUID_HANDLE;
 typedef ULONG64 TRACELOGGER_HANDLE;
-
-typedef enum {
-    WMI_GET_ALL_DATA = 0,
-    WMI_GET_SINGLE_INSTANCE = 1,
-    WMI_SET_SINGLE_INSTANCE = 2,
-    WMI_SET_SINGLE_ITEM = 3,
-    WMI_ENABLE_EVENTS = 4,
-    WMI_DISABLE_EVENTS = 5,
-    WMI_ENABLE_COLLECTION = 6,
-    WMI_DISABLE_COLLECTION = 7,
-    WMI_REGINFO = 8,
-    WMI_EXECUTE_METHOD = 9,
-    WMI_CAPTURE_STATE = 10
-} WMIDPREQUESTCODE;
-
-/* The buffer of a control callback. HistoricalContext is the logger: GetTraceLoggerHandle. */
-typedef struct _WNODE_HEADER {
-    ULONG BufferSize;
-    ULONG ProviderId;
-    __extension__ union {
-        ULONG64 HistoricalContext;
-        __extension__ struct {
-            ULONG Version;
-            ULONG Linkage;
-        };
-    };
-    __extension__ union {
-        ULONG CountLost;
-        HANDLE KernelHandle;
-        LARGE_INTEGER TimeStamp;
-    };
-    GUID Guid;
-    ULONG ClientContext;
-    ULONG Flags;
-} WNODE_HEADER, *PWNODE_HEADER;
 
 typedef ULONG(WMIAPI *WMIDPREQUEST)(WMIDPREQUESTCODE RequestCode, PVOID RequestContext, ULONG *BufferSize, PVOID Buffer);
 
@@ -303,5 +268,42 @@ static inline ULONG TraceMessage(_In_ TRACELOGGER_HANDLE LoggerHandle, _In_ ULON
 }
 
 #include "traceweir/evntrace_consumer.h"
+
+#if defined(__cplusplus) && __SIZEOF_LONG__ == 8
+/* Accept handles that are declared with uint64_t. */
+extern "C++" {
+template <typename Handle>
+inline typename traceweir::LongHandle<Handle>::Status RegisterTraceGuidsW(WMIDPREQUEST RequestAddress, PVOID RequestContext,
+                                                                          LPCGUID ControlGuid, ULONG GuidCount,
+                                                                          PTRACE_GUID_REGISTRATION TraceGuidReg, LPCWSTR MofImagePath,
+                                                                          LPCWSTR MofResourceName, Handle *RegistrationHandle) {
+    return RegisterTraceGuidsW(RequestAddress, RequestContext, ControlGuid, GuidCount, TraceGuidReg, MofImagePath, MofResourceName,
+                               reinterpret_cast<TRACEGUID_HANDLE *>(RegistrationHandle));
+}
+template <typename Handle>
+inline typename traceweir::LongHandle<Handle>::Status RegisterTraceGuidsA(WMIDPREQUEST RequestAddress, PVOID RequestContext,
+                                                                          LPCGUID ControlGuid, ULONG GuidCount,
+                                                                          PTRACE_GUID_REGISTRATION TraceGuidReg, LPCSTR MofImagePath,
+                                                                          LPCSTR MofResourceName, Handle *RegistrationHandle) {
+    return RegisterTraceGuidsA(RequestAddress, RequestContext, ControlGuid, GuidCount, TraceGuidReg, MofImagePath, MofResourceName,
+                               reinterpret_cast<TRACEGUID_HANDLE *>(RegistrationHandle));
+}
+template <typename Handle>
+inline typename traceweir::LongHandle<Handle>::Status StartTraceW(Handle *TraceId, LPCWSTR InstanceName,
+                                                                  PEVENT_TRACE_PROPERTIES Properties) {
+    return StartTraceW(reinterpret_cast<CONTROLTRACE_ID *>(TraceId), InstanceName, Properties);
+}
+template <typename Handle>
+inline typename traceweir::LongHandle<Handle>::Status StartTraceA(Handle *TraceId, LPCSTR InstanceName,
+                                                                  PEVENT_TRACE_PROPERTIES Properties) {
+    return StartTraceA(reinterpret_cast<CONTROLTRACE_ID *>(TraceId), InstanceName, Properties);
+}
+template <typename Handle>
+inline typename traceweir::LongHandle<Handle>::Status ProcessTrace(const Handle *HandleArray, ULONG HandleCount,
+                                                                   const FILETIME *StartTime, const FILETIME *EndTime) {
+    return ProcessTrace(reinterpret_cast<const PROCESSTRACE_HANDLE *>(HandleArray), HandleCount, StartTime, EndTime);
+}
+}
+#endif
 
 #endif /* _EVNTRACE_ */

@@ -45,9 +45,6 @@ static inline bool operator!=(REFGUID a, REFGUID b) { return memcmp(&a, &b, size
 #define TRACEWEIR_EXTERN_GUID(name) extern const GUID name
 #endif
 
-/* The null GUID. Each source has its own: there is no library of GUIDs to link. */
-__attribute__((unused)) static const GUID GUID_NULL = {0, 0, 0, {0, 0, 0, 0, 0, 0, 0, 0}};
-
 #endif /* GUID_DEFINED */
 
 #undef DEFINE_GUID

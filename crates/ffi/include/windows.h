@@ -4,7 +4,8 @@
  *   The sizes are those of Windows:
  *
  *     LONG ULONG DWORD BOOL HRESULT NTSTATUS   4 bytes
- *     WCHAR                                    2 bytes, a char16_t: u"text", not L"text"
+ *     WCHAR                                    2 bytes, a char16_t: u"text", not L"text"; with
+ *                                              -fshort-wchar also L"text"
  *     BOOLEAN UCHAR BYTE                       1 byte
  *     HANDLE and pointers                      as the machine has them
  *
@@ -36,16 +37,35 @@
 
 /* The version of Windows that a source is written for: Windows 10, unless the source defines
  * another. It changes only how headers behave. */
+#define _WIN32_WINNT_NT4 0x0400
+#define _WIN32_WINNT_WIN2K 0x0500
+#define _WIN32_WINNT_WINXP 0x0501
+#define _WIN32_WINNT_WS03 0x0502
+#define _WIN32_WINNT_WIN6 0x0600
 #define _WIN32_WINNT_VISTA 0x0600
+#define _WIN32_WINNT_WS08 0x0600
+#define _WIN32_WINNT_LONGHORN 0x0600
 #define _WIN32_WINNT_WIN7 0x0601
 #define _WIN32_WINNT_WIN8 0x0602
 #define _WIN32_WINNT_WINBLUE 0x0603
+#define _WIN32_WINNT_WINTHRESHOLD 0x0A00
 #define _WIN32_WINNT_WIN10 0x0A00
+#define NTDDI_WINXP 0x05010000
+#define NTDDI_WS03 0x05020000
 #define NTDDI_VISTA 0x06000000
+#define NTDDI_LONGHORN 0x06000000
 #define NTDDI_WIN7 0x06010000
 #define NTDDI_WIN8 0x06020000
 #define NTDDI_WINBLUE 0x06030000
+#define NTDDI_WINTHRESHOLD 0x0A000000
 #define NTDDI_WIN10 0x0A000000
+#define NTDDI_WIN10_TH2 0x0A000001
+#define NTDDI_WIN10_RS1 0x0A000002
+#define NTDDI_WIN10_RS2 0x0A000003
+#define NTDDI_WIN10_RS3 0x0A000004
+#define NTDDI_WIN10_RS4 0x0A000005
+#define NTDDI_WIN10_RS5 0x0A000006
+#define NTDDI_WIN10_19H1 0x0A000007
 #ifndef _WIN32_WINNT
 #if defined(NTDDI_VERSION)
 #define _WIN32_WINNT (NTDDI_VERSION >> 16)
@@ -70,11 +90,61 @@
 #define EXTERN_C extern
 #endif
 #define WINAPI
+#define WINAPIV
 #define APIENTRY
 #define NTAPI
 #define CALLBACK
 #define FAR
 #define NEAR
+#ifndef __stdcall
+#define __stdcall
+#endif
+#ifndef __cdecl
+#define __cdecl
+#endif
+#ifndef __fastcall
+#define __fastcall
+#endif
+#ifndef __int64
+#define __int64 long long
+#endif
+#ifndef __int32
+#define __int32 int
+#endif
+#ifndef __int16
+#define __int16 short
+#endif
+#ifndef __int8
+#define __int8 char
+#endif
+#ifndef __forceinline
+#define __forceinline static __inline__ __attribute__((always_inline))
+#endif
+#define UNALIGNED
+#define __unaligned
+
+/* __declspec(word) for the words that sources of tracing programs use. A variable that is selectany
+ * may be defined by any number of source files, also where its declaration begins with "extern": so
+ * the word ends that declaration, and begins a definition of which the linker keeps one. */
+#if !defined(__declspec) && !defined(_MSC_EXTENSIONS)
+#define __declspec(word) TRACEWEIR_DECLSPEC_##word
+#endif
+#ifdef __cplusplus
+#define TRACEWEIR_DECLSPEC_selectany struct traceweir_selectany; inline
+#else
+#define TRACEWEIR_DECLSPEC_selectany int traceweir_selectany(void); __attribute__((weak))
+#endif
+#define TRACEWEIR_DECLSPEC_noinline __attribute__((noinline))
+#define TRACEWEIR_DECLSPEC_noreturn __attribute__((noreturn))
+#define TRACEWEIR_DECLSPEC_align(bytes) __attribute__((aligned(bytes)))
+#define TRACEWEIR_DECLSPEC_dllexport __attribute__((visibility("default")))
+#define TRACEWEIR_DECLSPEC_dllimport
+#define TRACEWEIR_DECLSPEC_novtable
+#define TRACEWEIR_DECLSPEC_nothrow
+#define TRACEWEIR_DECLSPEC_thread __thread
+#define TRACEWEIR_DECLSPEC_deprecated __attribute__((deprecated))
+#define TRACEWEIR_DECLSPEC_allocate(section)
+#define TRACEWEIR_DECLSPEC_uuid(guid)
 #ifndef CONST
 #define CONST const
 #endif
@@ -84,8 +154,25 @@
 #ifndef FORCEINLINE
 #define FORCEINLINE static inline __attribute__((always_inline))
 #endif
-#define DECLSPEC_SELECTANY __attribute__((weak))
+#define DECLSPEC_SELECTANY TRACEWEIR_DECLSPEC_selectany
+#ifdef __cplusplus
+#define DECLSPEC_NOINLINE __attribute__((noinline))
+#else
+/* In the output of mc.exe, "__inline" follows: a function that any number of source files may
+ * define. C has no such functions, so each source file gets its own. */
+#define DECLSPEC_NOINLINE static __attribute__((unused))
+#endif
+#define DECLSPEC_NORETURN __attribute__((noreturn))
+#define DECLSPEC_ALIGN(bytes) __attribute__((aligned(bytes)))
+#define DECLSPEC_CACHEALIGN DECLSPEC_ALIGN(64)
+#define DECLSPEC_IMPORT
+/* Functions in the output of mc.exe: each source file has its own. */
+#ifndef ETW_INLINE
+#define ETW_INLINE static __inline__ __attribute__((unused))
+#endif
 #define UNREFERENCED_PARAMETER(name) ((void)(name))
+#define UNREFERENCED_LOCAL_VARIABLE(name) ((void)(name))
+#define DBG_UNREFERENCED_PARAMETER(name) ((void)(name))
 #define ANYSIZE_ARRAY 1
 #define MAX_PATH 260
 #define INFINITE 0xFFFFFFFF
@@ -93,8 +180,30 @@
 #ifndef ARRAYSIZE
 #define ARRAYSIZE(array) (sizeof(array) / sizeof((array)[0]))
 #endif
+#define RTL_NUMBER_OF ARRAYSIZE
+#define CONTAINING_RECORD(address, type, field) ((type *)(void *)((char *)(address) - offsetof(type, field)))
+#define LOBYTE(word) ((BYTE)((DWORD_PTR)(word) & 0xFF))
+#define HIBYTE(word) ((BYTE)((DWORD_PTR)(word) >> 8 & 0xFF))
+#define LOWORD(value) ((WORD)((DWORD_PTR)(value) & 0xFFFF))
+#define HIWORD(value) ((WORD)((DWORD_PTR)(value) >> 16 & 0xFFFF))
+#define MAKEWORD(low, high) ((WORD)((BYTE)((DWORD_PTR)(low) & 0xFF) | (WORD)(BYTE)((DWORD_PTR)(high) & 0xFF) << 8))
+#define MAKELONG(low, high) ((LONG)((WORD)((DWORD_PTR)(low) & 0xFFFF) | (DWORD)(WORD)((DWORD_PTR)(high) & 0xFFFF) << 16))
+#define PtrToUlong(pointer) ((ULONG)(ULONG_PTR)(pointer))
+#define PtrToLong(pointer) ((LONG)(LONG_PTR)(pointer))
+#define PtrToUint(pointer) ((UINT)(UINT_PTR)(pointer))
+#define PtrToInt(pointer) ((INT)(INT_PTR)(pointer))
+#define ULongToPtr(value) ((void *)(ULONG_PTR)(ULONG)(value))
+#define LongToPtr(value) ((void *)(LONG_PTR)(LONG)(value))
+#define UlongToPtr ULongToPtr
+#define UNICODE_NULL ((WCHAR)0)
+#define ANSI_NULL ((CHAR)0)
 #define RtlZeroMemory(to, size) ((void)memset((to), 0, (size)))
 #define RtlCopyMemory(to, from, size) ((void)memcpy((to), (from), (size)))
+#define RtlMoveMemory(to, from, size) ((void)memmove((to), (from), (size)))
+#define RtlFillMemory(to, size, byte) ((void)memset((to), (byte), (size)))
+#define RtlEqualMemory(a, b, size) (memcmp((a), (b), (size)) == 0)
+#define MoveMemory RtlMoveMemory
+#define FillMemory RtlFillMemory
 #define ZeroMemory RtlZeroMemory
 #define CopyMemory RtlCopyMemory
 #ifndef TRUE
@@ -104,43 +213,7 @@
 #define FALSE 0
 #endif
 
-#define _In_
-#define _In_opt_
-#define _In_z_
-#define _In_opt_z_
-#define _In_reads_(n)
-#define _In_reads_opt_(n)
-#define _In_reads_bytes_(n)
-#define _In_reads_bytes_opt_(n)
-#define _In_range_(low, high)
-#define _Inout_
-#define _Inout_opt_
-#define _Inout_updates_(n)
-#define _Inout_updates_bytes_(n)
-#define _Out_
-#define _Out_opt_
-#define _Out_writes_(n)
-#define _Out_writes_opt_(n)
-#define _Out_writes_bytes_(n)
-#define _Out_writes_bytes_opt_(n)
-#define _Out_writes_bytes_to_opt_(n, used)
-#define _Outptr_
-#define _Outptr_opt_
-#define _Pre_satisfies_(condition)
-#define _Post_satisfies_(condition)
-#define _Ret_maybenull_
-#define _Success_(condition)
-#define _When_(condition, annotations)
-#define _Must_inspect_result_
-#define _Check_return_
-#define _Use_decl_annotations_
-#define _Null_terminated_
-#define _Printf_format_string_
-#define _Reserved_
-#define _Field_size_(n)
-#define _Field_size_bytes_(n)
-#define _IRQL_requires_max_(level)
-#define _IRQL_requires_same_
+#include "sal.h"
 
 /* Numeric types. */
 typedef unsigned char BYTE, UCHAR, BOOLEAN;
@@ -164,7 +237,14 @@ typedef uintptr_t UINT_PTR, ULONG_PTR, DWORD_PTR, SIZE_T;
 /* "long long" as on Windows, so that %llu is correct on both. */
 typedef long long INT64, LONG64, LONGLONG;
 typedef unsigned long long UINT64, ULONG64, ULONGLONG, DWORD64, DWORDLONG;
+#if defined(__cplusplus) && __SIZEOF_WCHAR_T__ == 2
+/* With -fshort-wchar, as on Windows. In C both are "unsigned short" then. */
+typedef wchar_t WCHAR;
+#define TRACEWEIR_WIDE_TEXT(text) L##text
+#else
 typedef char16_t WCHAR;
+#define TRACEWEIR_WIDE_TEXT(text) u##text
+#endif
 
 #ifndef _HRESULT_DEFINED
 #define _HRESULT_DEFINED
@@ -206,7 +286,7 @@ typedef const WCHAR *PCWSTR, *LPCWSTR, *PCWCH;
 /* Characters of the width that UNICODE selects. */
 #ifdef UNICODE
 typedef WCHAR TCHAR;
-#define __TEXT(text) u##text
+#define __TEXT(text) TRACEWEIR_WIDE_TEXT(text)
 #else
 typedef CHAR TCHAR;
 #define __TEXT(text) text
@@ -298,6 +378,8 @@ typedef struct _SID {
 #define SUBLANG_NEUTRAL 0x00
 #define SUBLANG_DEFAULT 0x01
 #define SUBLANG_SYS_DEFAULT 0x02
+#define SUBLANG_ENGLISH_US 0x01
+#define SUBLANG_ENGLISH_UK 0x02
 #define MAKELANGID(primary, sub) ((WORD)((WORD)((sub) << 10) | (WORD)(primary)))
 
 #ifdef __cplusplus

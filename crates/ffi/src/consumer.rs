@@ -101,13 +101,21 @@ fn process_traces(handles: &[u64], window: &Window) -> Result<(), Status> {
     let mut delivery = TraceDelivery::new(thread_delivery);
     let mut traces = Vec::with_capacity(claimed.len());
     let mut guard = ProcessingGuard { entries: Vec::with_capacity(claimed.len()), handles };
+    let mut second_passes = Vec::with_capacity(claimed.len());
     for ClaimedTrace { entry, trace, consumer } in claimed {
         delivery.add(consumer, Arc::clone(&entry.details));
+        second_passes.push((Arc::clone(&entry), trace.clone_file()));
         guard.entries.push(entry);
         traces.push(trace);
     }
     let ended = consumer::deliver(traces, window, &mut delivery);
     drop(guard);
+    for ((entry, file), mut consumer) in second_passes.into_iter().zip(delivery.consumers) {
+        if let Some(trace) = file {
+            consumer.rewind();
+            entry.set_opened(trace, consumer);
+        }
+    }
     if delivery.is_cancelled {
         return Err(Status::ERROR_CANCELLED);
     }

@@ -10,6 +10,7 @@
 pub mod access;
 pub mod controller;
 pub mod enable;
+mod file_names;
 mod filters;
 pub mod information;
 mod properties;

@@ -8,8 +8,12 @@ thread_local! {
     static LAST: Cell<u32> = const { Cell::new(0) };
 }
 
+/// Sets the last error of this thread after a failure. .NET takes `errno` for the last error, so it
+/// gets the same number.
 pub(crate) fn set(status: Status) {
     LAST.set(status.0);
+    // SAFETY: the function returns the address of this thread's `errno`.
+    unsafe { *libc::__errno_location() = status.0.cast_signed() };
 }
 
 /// Returns the calling thread's last error; 0 in a new thread.

@@ -34,7 +34,7 @@ use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
 use traceweir::controller::is_privileged_by_file;
 use traceweir::{EventDescriptor, Status};
 use traceweir_decode::source::{LookupEvent, LookupKind};
-use traceweir_decode::tdh::{Answer, Library, PropertyStep, QueryDecoder, Refusal};
+use traceweir_decode::tdh::{Answer, FOLDERS_VARIABLE, Library, PropertyStep, QueryDecoder, Refusal};
 
 use crate::consumer;
 use crate::types::record::EventRecord;
@@ -45,10 +45,6 @@ use event::{EventQuery, read_query};
 
 /// The schemas that the process knows.
 static LIBRARY: LazyLock<Mutex<Library>> = LazyLock::new(|| Mutex::new(open_installed_library()));
-
-/// The environment variable for folders with manifests that replace the installed ones; colons
-/// separate the folders.
-const FOLDERS_VARIABLE: &str = "TRACEWEIR_MANIFESTS";
 
 /// Returns a [`Library`] of the installed manifests. A program with more privileges than its caller
 /// ignores the caller's environment variable.

@@ -20,10 +20,10 @@ struct FileStream<'t> {
 
 /// Delivers all events; skips damage in a file as far as the format's reader can.
 pub(super) fn process<H: Handler>(
-    files: &[(Trace<TraceFile>, Arc<CloseGate>)],
+    files: &[(Arc<Trace<TraceFile>>, Arc<CloseGate>)],
     handler: &mut H,
 ) -> Result<()> {
-    let mut merged = MergedFiles::new(files.iter().map(|(trace, _)| trace));
+    let mut merged = MergedFiles::new(files.iter().map(|(trace, _)| &**trace));
     let mut streams = Vec::with_capacity(files.len());
     for (index, (trace, gate)) in files.iter().enumerate() {
         let interest = handler.interest(index);

@@ -77,9 +77,10 @@ static inline void McGenText8(PEVENT_DATA_DESCRIPTOR Block, PCSTR Text) {
 }
 
 static inline void McGenText16(PEVENT_DATA_DESCRIPTOR Block, PCWSTR Text) {
+    static const WCHAR Null[] = {'N', 'U', 'L', 'L', 0};
     ULONG Length = 0;
     if (Text == NULL) {
-        Text = u"NULL";
+        Text = Null;
     }
     while (Text[Length] != 0) {
         Length++;

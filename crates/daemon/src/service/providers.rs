@@ -167,6 +167,7 @@ impl ProviderControl {
     fn finish_wait(&mut self, core: &mut Core, purpose: WaitPurpose, outcome: Result<(), Refusal>) {
         match purpose {
             WaitPurpose::Answer(reply_to) => core.turn.reply_done(reply_to, outcome),
+            WaitPurpose::Confirm(reply_to) => core.turn.reply_done(reply_to, Ok(())),
             WaitPurpose::Stop(session) => {
                 if let Err(refusal) = outcome {
                     log_warning!("session {session:#x} stops nevertheless: {refusal}");

@@ -39,7 +39,7 @@ use crate::walk::header_names;
 use ValueNames::{Bits, Sequence, Values};
 
 /// The name of the kernel event provider for consumers.
-const KERNEL_PROVIDER: &str = "Windows Kernel";
+pub(crate) const KERNEL_PROVIDER: &str = "Windows Kernel";
 /// The library that merges traces, as the provider of the events it adds.
 const TRACE_CONTROL_PROVIDER: &str = "KernelTraceControl";
 

@@ -17,6 +17,7 @@ use super::listed::{MetadataSizes, expand_prefixes, wpp_property_schema};
 use super::texts::TextTable;
 use crate::schema::{Count, Field, FieldKind, Length, Schema, SchemaOrigin, ValueMap};
 use crate::source::FilterSchema;
+use crate::source::kernel::KERNEL_PROVIDER;
 use traceweir_format::spec::types::map;
 use traceweir_format::spec::types::property::{
     PROPERTY_HAS_TAGS, PROPERTY_PARAM_COUNT, PROPERTY_PARAM_FIXED_COUNT, PROPERTY_PARAM_FIXED_LENGTH,
@@ -154,6 +155,9 @@ impl EventInfo {
     }
 }
 
+/// The name that Windows gives to the provider of kernel events.
+const SYSTEM_TRACE: &str = "MSNT_SystemTrace";
+
 fn encode_event_info(schema: &Schema, property_schema: &Schema) -> Vec<u8> {
     let fields = property_schema.fields();
     let fixed_bytes = PROPERTIES_OFFSET.saturating_add(fields.len().saturating_mul(PROPERTY_BYTES));
@@ -163,11 +167,20 @@ fn encode_event_info(schema: &Schema, property_schema: &Schema) -> Vec<u8> {
     let mut out = Vec::with_capacity(fixed_bytes.saturating_mul(2));
     out.put(&provider.to_bytes()).put(&event_guid.to_bytes()).put(&[0; 16]);
     out.put_u32(decoding_source(schema.origin));
-    out.put_u32(texts.add_optional(names.provider.as_deref()));
+    let provider_name = match names.provider.as_deref() {
+        Some(KERNEL_PROVIDER) if schema.origin == SchemaOrigin::Kernel => Some(SYSTEM_TRACE),
+        name => name,
+    };
+    out.put_u32(texts.add_optional(provider_name));
     out.put_u32(texts.add_optional(names.level.as_deref()));
     out.put_u32(texts.add_optional(names.channel.as_deref()));
     out.put_u32(texts.add_list(names.keywords.iter().map(|(_, name)| &**name)));
-    out.put_u32(texts.add_optional(names.task.as_deref()));
+    // The event's name is also the task of a TraceLogging event, as on Windows.
+    let task = match schema.origin {
+        SchemaOrigin::TraceLogging => names.event.as_deref(),
+        _ => names.task.as_deref(),
+    };
+    out.put_u32(texts.add_optional(task));
     out.put_u32(texts.add_optional(names.opcode.as_deref()));
     out.put_u32(texts.add_optional(schema.message.as_deref()));
     // The provider has no message, and there is no BinXML.

@@ -36,6 +36,20 @@ const MAX_FILES: usize = 4096;
 /// The size limit of a file, in bytes.
 const MAX_FILE_BYTES: u64 = 64 << 20;
 
+/// The variable that replaces these folders by others, separated by colons.
+pub const FOLDERS_VARIABLE: &str = "TRACEWEIR_MANIFESTS";
+
+/// Reads the installed manifests: those in the given folders, or else in the default ones. Skips
+/// files that are not manifests.
+pub fn read_installed_manifests(folders: Option<Vec<PathBuf>>) -> impl Iterator<Item = Vec<ProviderSchemas>> {
+    let folders = folders.unwrap_or_else(|| INSTALL_FOLDERS.map(PathBuf::from).into());
+    let files = folders.into_iter().filter_map(|folder| folder.read_dir().ok());
+    files.flat_map(|all| all.take(MAX_FILES)).filter_map(|file| {
+        let bytes = read_bounded_file(&file.ok()?.path()).ok()?;
+        read_manifest(&bytes).ok()
+    })
+}
+
 /// The place that a manifest was loaded from. It identifies the manifest for unloading.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ManifestOrigin {
@@ -162,18 +176,8 @@ impl Library {
         if std::mem::replace(&mut self.has_read_installed, true) {
             return;
         }
-        let folders = self.folders.take().unwrap_or_else(|| INSTALL_FOLDERS.map(PathBuf::from).into());
-        for file in
-            folders.iter().filter_map(|folder| folder.read_dir().ok()).flat_map(|all| all.take(MAX_FILES))
-        {
-            // A file that is not a manifest is skipped.
-            let providers = file
-                .ok()
-                .and_then(|file| read_bounded_file(&file.path()).ok())
-                .and_then(|bytes| read_manifest(&bytes).ok());
-            if let Some(providers) = providers {
-                let _ = self.load_installed(providers);
-            }
+        for providers in read_installed_manifests(self.folders.take()) {
+            let _ = self.load_installed(providers);
         }
     }
 

@@ -355,3 +355,26 @@ fn property_bytes_of_header_event_stay_pointers() {
     let name: Vec<u8> = "session\0".encode_utf16().flat_map(u16::to_le_bytes).collect();
     assert_eq!(find_property(&schema, &payload, 8, &[step("SessionNameString")]).unwrap(), name);
 }
+
+fn event_info_names(schema: &Schema) -> crate::schema::SchemaNames {
+    parse_event_info(EventInfo::encode(schema).bytes().unwrap()).unwrap().schema.names.clone()
+}
+
+#[test]
+fn provider_of_kernel_events_has_its_windows_name() {
+    for class in [class::PROCESS, class::EVENT_TRACE] {
+        let schema =
+            crate::source::kernel::build_schema(&class, if class == class::PROCESS { 1 } else { 0 }, 2);
+        assert_eq!(event_info_names(&schema.unwrap()).provider.as_deref(), Some("MSNT_SystemTrace"));
+    }
+    let added_by_merge = crate::source::kernel::build_schema(&class::IMAGE_ID, 0, 2).unwrap();
+    assert_eq!(event_info_names(&added_by_merge).provider.as_deref(), Some("KernelTraceControl"));
+}
+
+#[test]
+fn tracelogging_event_name_is_also_its_task() {
+    let mut builder = MetadataBuilder::new("Order", 0);
+    let schema = tracelogging::build_schema(Guid::NULL, None, builder.finish().unwrap()).unwrap();
+    let names = event_info_names(&schema);
+    assert_eq!((names.event.as_deref(), names.task.as_deref()), (Some("Order"), Some("Order")));
+}

@@ -9,10 +9,10 @@
 #include "../windows.h"
 
 /* Names of the system's sessions. */
-#define KERNEL_LOGGER_NAMEW u"NT Kernel Logger"
-#define GLOBAL_LOGGER_NAMEW u"GlobalLogger"
-#define EVENT_LOGGER_NAMEW u"EventLog"
-#define DIAG_LOGGER_NAMEW u"DiagLog"
+#define KERNEL_LOGGER_NAMEW TRACEWEIR_WIDE_TEXT("NT Kernel Logger")
+#define GLOBAL_LOGGER_NAMEW TRACEWEIR_WIDE_TEXT("GlobalLogger")
+#define EVENT_LOGGER_NAMEW TRACEWEIR_WIDE_TEXT("EventLog")
+#define DIAG_LOGGER_NAMEW TRACEWEIR_WIDE_TEXT("DiagLog")
 #define KERNEL_LOGGER_NAMEA "NT Kernel Logger"
 #define GLOBAL_LOGGER_NAMEA "GlobalLogger"
 #define EVENT_LOGGER_NAMEA "EventLog"

@@ -29,7 +29,7 @@ _TLG_INLINE EVENT_DATA_DESCRIPTOR *_Tlg_put_string(EVENT_DATA_DESCRIPTOR *at, co
 
 _TLG_INLINE EVENT_DATA_DESCRIPTOR *_Tlg_put_string16(EVENT_DATA_DESCRIPTOR *at, const WCHAR *text) {
     SIZE_T units = 0;
-    text = text ? text : u"";
+    text = text ? text : TRACEWEIR_WIDE_TEXT("");
     while (text[units] != 0) {
         units++;
     }

@@ -116,7 +116,7 @@ _TLG_CPP_INLINE Memory str8(const char *text) {
     return {text ? text : "", block.Size};
 }
 
-_TLG_CPP_INLINE Memory str16(std::nullptr_t) { return {u"", sizeof(WCHAR)}; }
+_TLG_CPP_INLINE Memory str16(std::nullptr_t) { return {TRACEWEIR_WIDE_TEXT(""), sizeof(WCHAR)}; }
 
 template <class Unit>
 _TLG_CPP_INLINE Memory str16(const Unit *text) {

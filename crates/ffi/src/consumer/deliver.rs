@@ -98,6 +98,11 @@ impl TraceConsumer {
         }
     }
 
+    /// Resets the counts, before a file is processed once more.
+    pub(super) fn rewind(&mut self) {
+        (self.buffers_read, self.events_lost) = (0, 0);
+    }
+
     #[inline(always)]
     fn call_event_callbacks(&mut self, record: &Record<'_>, stamp: i64) {
         if classes::has_any() && is_classic(record) {

@@ -2,6 +2,8 @@
 //!
 //! ```text
 //!   OpenTrace ──▶ Opened ──ProcessTrace──▶ Busy ──▶ Done      CloseTrace in any state: removed
+//!                    ▲                       │
+//!                    └──── end of a file ────┘
 //! ```
 //!
 //! 1. A number that is not in the table, whether invented or closed, is an invalid handle.
@@ -54,6 +56,11 @@ pub(super) struct OpenedTrace {
 }
 
 impl OpenedTrace {
+    /// Makes a file ready to be processed once more, unless its handle was closed meanwhile.
+    pub(super) fn set_opened(&self, trace: Trace, consumer: TraceConsumer) {
+        *lock(&self.state) = ProcessingState::Opened(Box::new((trace, consumer)));
+    }
+
     /// Marks the processing of the trace as ended.
     pub(super) fn set_done(&self) {
         *lock(&self.state) = ProcessingState::Done;

@@ -14,6 +14,7 @@ use traceweir::{Error, Status};
 use traceweir_format::spec::event::class::SYSTEM_TRACE_CONTROL;
 use traceweir_format::spec::session::KERNEL_LOGGER_NAME;
 
+use super::file_names;
 use super::properties::{BlockPurpose, PropertiesBlock};
 use super::sessions::{self, SessionSelector};
 use crate::text::{self, TextUnit};
@@ -89,10 +90,11 @@ unsafe fn start_session<U: TextUnit>(
     // SAFETY: the caller fulfils the `# Safety` section; `config` requires no more.
     let config = unsafe { block.config(name) }?;
     let started = sessions::start(&config).map_err(|error| error.status())?;
+    file_names::store(&started, config.log_file.as_deref());
     // SAFETY: the caller passes NULL or a writable `id`.
     unsafe {
         block.fill_started(&started);
-        ptr::store(id, started.id);
+        ptr::store(id, started.api_id());
     }
     Ok(Status::ERROR_SUCCESS)
 }
@@ -185,7 +187,11 @@ unsafe fn control_session<U: TextUnit>(
     // SAFETY: the caller fulfils the `# Safety` section; `perform_action` requires no more.
     let properties = unsafe { perform_action(&block, selector, action) }?;
     // SAFETY: the caller fulfils the `# Safety` section; `fill` requires no more.
-    Ok(unsafe { block.fill(&properties) })
+    let filled = unsafe { block.fill(&properties) };
+    if action == Action::Stop {
+        file_names::forget(&properties);
+    }
+    Ok(filled)
 }
 
 /// # Safety
@@ -200,8 +206,12 @@ unsafe fn perform_action<U: TextUnit>(
     let outcome = match action {
         Action::Query => target.query(),
         Action::Stop => target.stop(),
-        // SAFETY: the caller fulfils the `# Safety` section; `update` requires no more.
-        Action::Update => target.update(&unsafe { block.update() }?),
+        Action::Update => {
+            // SAFETY: the caller fulfils the `# Safety` section; `update` requires no more.
+            let update = unsafe { block.update() }?;
+            let updated = target.update(&update);
+            updated.inspect(|session| file_names::store(session, update.log_file.as_deref()))
+        }
         Action::Flush => {
             let reason = "the log file name has no terminator, or is not valid text";
             let to_error = |status| Error::refused(status, reason);

@@ -20,7 +20,7 @@ use traceweir::{Guid, Status, classic};
 use traceweir_format::spec::session::EVENT_TRACE_REAL_TIME_MODE;
 use traceweir_format::time::FileTime;
 
-use super::filters;
+use super::{file_names, filters};
 use crate::ptr;
 use crate::text::{self, TextUnit};
 use crate::types::controller::{EventTraceProperties, EventTracePropertiesV2};
@@ -215,11 +215,11 @@ impl<U: TextUnit> PropertiesBlock<U> {
     pub(super) unsafe fn fill(&self, session: &Properties) -> Status {
         // SAFETY: the caller fulfils the `# Safety` section; `fill_structure` requires no more.
         unsafe { self.fill_structure(session) };
-        let file = session.config.log_file.as_ref().map_or(OsStr::new(""), |path| path.as_os_str());
+        let file = file_names::find(session).unwrap_or_default();
         let mut fits = true;
         for (offset, area, text) in [
             (self.structure.logger_name_offset, self.session_name_area(), OsStr::new(&session.config.name)),
-            (self.structure.log_file_name_offset, self.file_name_area(), file),
+            (self.structure.log_file_name_offset, self.file_name_area(), file.as_os_str()),
         ] {
             // SAFETY: the area lies in the block, which can be written.
             fits &= offset == 0 || unsafe { text::write(area.at, area.units, text) };
@@ -233,7 +233,7 @@ impl<U: TextUnit> PropertiesBlock<U> {
     unsafe fn fill_structure(&self, session: &Properties) {
         let Properties { config, .. } = session;
         let mut filled = self.structure;
-        filled.wnode.historical_context = session.id;
+        filled.wnode.historical_context = session.api_id();
         filled.wnode.time_stamp = current_file_time();
         filled.wnode.guid = config.guid;
         filled.wnode.client_context = config.clock;

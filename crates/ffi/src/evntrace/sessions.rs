@@ -13,7 +13,7 @@
 //! 3. The table of sessions in this process is locked only for lookups and changes of the table.
 
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, Once, PoisonError};
 
 use traceweir::controller::{Controller, EnableParams, Properties, SessionConfig, SessionRef, Update};
 use traceweir::{ControlCode, Error, Guid, PrivateSession, Result, Status};
@@ -66,7 +66,14 @@ pub(super) fn start(config: &SessionConfig) -> Result<Properties> {
     }
     // Checked first, so that no daemon is started for an invalid configuration.
     Controller::check_start(config)?;
-    Controller::find_or_start(None)?.start(config)
+    Controller::find_or_start(None).inspect_err(explain_once)?.start(config)
+}
+
+/// Writes to standard error why no daemon could be started, once in a process: the status of the
+/// call does not say it.
+fn explain_once(error: &Error) {
+    static EXPLAINED: Once = Once::new();
+    EXPLAINED.call_once(|| eprintln!("libtraceweir: {error}"));
 }
 
 fn start_in_process(config: &SessionConfig) -> Result<Properties> {

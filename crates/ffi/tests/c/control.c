@@ -6,6 +6,7 @@
 
 #include <evntprov.h>
 #include <pthread.h>
+#include <unistd.h>
 
 static BLOCKW block, other;
 static const GUID PROVIDER = {0xC0FFEE09, 0x1111, 0x2222, {1, 2, 3, 4, 5, 6, 7, 8}};
@@ -360,6 +361,58 @@ static void check_concurrent_controllers(void) {
     EXPECT(0, running);
 }
 
+/* A relative file name comes back as it was given, into an area of exactly its size. */
+static void check_relative_file_name(const char *folder) {
+    typedef struct {
+        EVENT_TRACE_PROPERTIES p;
+        WCHAR name[sizeof "Relative"];
+        WCHAR file[sizeof "relative.etl"];
+    } EXACT;
+    EXACT exact;
+    const char *last = "relative.etl";
+    CONTROLTRACE_ID id = 0;
+    char before[4096];
+    EXPECT(1, getcwd(before, sizeof before) != NULL && chdir(folder) == 0);
+    for (int control = 0; control < 3; control++) {
+        memset(&exact, 0, sizeof exact);
+        exact.p.Wnode.BufferSize = sizeof exact;
+        exact.p.Wnode.Flags = WNODE_FLAG_TRACED_GUID;
+        exact.p.LoggerNameOffset = offsetof(EXACT, name);
+        exact.p.LogFileNameOffset = offsetof(EXACT, file);
+        if (control == 0) {
+            exact.p.LogFileMode = EVENT_TRACE_FILE_MODE_SEQUENTIAL;
+            to_wide(exact.file, last);
+            EXPECT(0, StartTraceW(&id, u"Relative", &exact.p));
+        } else {
+            EXPECT(0, ControlTraceW(id, NULL, &exact.p, control == 1 ? EVENT_TRACE_CONTROL_QUERY : EVENT_TRACE_CONTROL_STOP));
+        }
+        EXPECT(1, equals_wide(exact.file, last) && equals_wide(exact.name, "Relative"));
+    }
+    EXPECT(0, chdir(before));
+}
+
+/* The kernel logger has the id 0xFFFF. */
+static void check_kernel_logger(void) {
+    CONTROLTRACE_ID id = 0;
+    empty_block(&block)->p.LogFileMode = EVENT_TRACE_REAL_TIME_MODE;
+    block.p.EnableFlags = EVENT_TRACE_FLAG_PROCESS;
+    ULONG status = StartTraceW(&id, u"NT Kernel Logger", &block.p);
+    if (status == ERROR_NOT_SUPPORTED || status == ERROR_PRIVILEGE_NOT_HELD) {
+        return; /* This machine gives the daemon no kernel events. */
+    }
+    EXPECT(0, status);
+    EXPECT(0xFFFF, id);
+    EXPECT(0xFFFF, block.p.Wnode.HistoricalContext);
+    EXPECT(0, query_session(0xFFFF));
+    EXPECT(1, equals_wide(other.name, "NT Kernel Logger"));
+    ULONG masks[8], length = 0;
+    EXPECT(0, TraceQueryInformation(0xFFFF, TraceSystemTraceEnableFlagsInfo, masks, sizeof masks, &length));
+    EXPECT(1, masks[0] & EVENT_TRACE_FLAG_PROCESS);
+    EXPECT(0, StopTraceW(0xFFFF, NULL, &empty_block(&other)->p));
+    EXPECT(0xFFFF, other.p.Wnode.HistoricalContext);
+    EXPECT(ERROR_WMI_INSTANCE_NOT_FOUND, query_session(0xFFFF));
+}
+
 int main(int argc, char **argv) {
     const char *folder = argc > 1 ? argv[1] : ".";
     EXPECT(0, EventRegister(&PROVIDER, NULL, NULL, &reg));
@@ -369,6 +422,8 @@ int main(int argc, char **argv) {
     if (argc < 3) {
         check_private_session_of_processes(folder);
     }
+    check_relative_file_name(folder);
+    check_kernel_logger();
     check_enables();
     check_many_sessions();
     check_access_rights();

@@ -150,6 +150,30 @@ fn calls_that_need_no_daemon_do_not_start_one() {
 }
 
 #[test]
+fn start_without_the_daemons_program_explains_itself_once() {
+    let programs = ProgramFolder::new();
+    let source = "#include <evntrace.h>\n#include <stdlib.h>\nint main(void) {\n\
+                  EVENT_TRACE_PROPERTIES *p = (EVENT_TRACE_PROPERTIES *)calloc(1, sizeof *p + 64);\n\
+                  TRACEHANDLE id;\np->Wnode.BufferSize = sizeof *p + 64;\np->Wnode.Flags = WNODE_FLAG_TRACED_GUID;\np->LogFileMode = EVENT_TRACE_REAL_TIME_MODE;\n\
+                  p->LoggerNameOffset = sizeof *p;\nULONG first = StartTraceA(&id, \"a\", p);\n\
+                  return !(first == ERROR_NO_SYSTEM_RESOURCES && StartTraceA(&id, \"a\", p) == first);\n}\n";
+    let file = programs.path("explained.c");
+    std::fs::write(&file, source).unwrap();
+    let program = programs.build("gcc", &file, &[], Link::Shared);
+    let runtime = tempfile::tempdir().unwrap();
+    let mut command = Command::new(&program);
+    let output = command
+        .env("TRACEWEIR_RUNTIME_DIR", runtime.path())
+        .env("TRACEWEIR_DAEMON", "/nowhere/weir")
+        .output()
+        .unwrap();
+    let printed = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success(), "{printed}");
+    assert_eq!(printed.lines().count(), 1, "{printed}");
+    assert!(printed.starts_with("libtraceweir: ") && printed.contains("/nowhere/weir"), "{printed}");
+}
+
+#[test]
 fn unusable_socket_fails_only_calls_that_need_a_daemon() {
     let programs = ProgramFolder::new();
     let program = build_program(&programs, "gcc", "asked_alone.c", &[]);

@@ -9,8 +9,10 @@ use traceweir::Status;
 use crate::support::{C, CPP, Language, STRICT_FLAGS, crate_path, expect_success, skip};
 
 /// The headers that sources include; the last is only for C++.
-const HEADERS: [&str; 15] = [
+const HEADERS: [&str; 17] = [
     "windows.h",
+    "sal.h",
+    "cguid.h",
     "Windows.h",
     "Evntrace.h",
     "wmistr.h",
@@ -31,7 +33,7 @@ const HEADERS: [&str; 15] = [
 fn sources(language: &Language) -> Vec<String> {
     let include =
         |names: &[&str]| names.iter().map(|name| format!("#include <{name}>\n")).collect::<String>();
-    let headers = if language.extension == C.extension { &HEADERS[..14] } else { &HEADERS[..] };
+    let headers = if language.extension == C.extension { &HEADERS[..16] } else { &HEADERS[..] };
     let mut sources: Vec<String> = headers.iter().map(|name| include(&[name, name])).collect();
     for offset in 0..headers.len() {
         let mut names = headers.to_vec();
@@ -126,6 +128,7 @@ fn other_spellings_include_the_headers() {
 /// A source that uses the names with which controllers and consumers for Windows are written.
 const NAMES_SOURCE: &str = r#"
 #include <Windows.h>
+#include <cguid.h>
 #include <wmistr.h>
 #include <Evntrace.h>
 #include <Evntcons.h>

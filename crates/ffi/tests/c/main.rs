@@ -10,6 +10,7 @@ mod headers;
 mod layout;
 #[path = "../../../../tests/support/machine.rs"]
 mod machine;
+mod ported;
 mod programs;
 #[path = "../support/mod.rs"]
 mod support;

@@ -51,6 +51,10 @@ const PATHS_LAYOUT: PayloadLayout = PayloadLayout::for_class(class::SYS_CONFIG_E
 const MAPPING_LAYOUT: PayloadLayout =
     PayloadLayout::for_class(class::SYS_CONFIG_EX, VOLUME_MAPPING_OPCODE, 0);
 
+/// The folder of the system's programs and libraries. Readers take its first two characters for the
+/// drive of the system, and fail if there are fewer.
+const SYSTEM_DIRECTORY: &str = "/usr";
+
 /// Returns whether the events of a Config group are written.
 fn is_enabled(groups: &Groups, group: Group) -> bool {
     !groups.has(Group::NO_SYSCONFIG) || groups.has(group)
@@ -111,7 +115,7 @@ fn write_start_events(files: &MachineFiles, groups: &Groups, out: &mut Out<'_>) 
             &mut payload,
             PATHS_LAYOUT,
             {},
-            { SystemDirectory: "/", SystemWindowsDirectory: "/" }
+            { SystemDirectory: SYSTEM_DIRECTORY, SystemWindowsDirectory: SYSTEM_DIRECTORY }
         );
         out.write_classic(class::SYS_CONFIG_EX, SYSTEM_PATHS_OPCODE, 0, TaskIds::default(), payload);
         let mut payload = out.new_payload();

@@ -4,6 +4,7 @@
 use std::path::PathBuf;
 
 use traceweir_format::Guid;
+use traceweir_format::spec::session::KERNEL_LOGGER_NAME;
 
 use super::Filter;
 
@@ -20,12 +21,27 @@ pub enum SessionRef {
 const GLOBAL_LOGGER_ID: u64 = 1;
 const GLOBAL_LOGGER: &str = "GlobalLogger";
 
+/// Id of the kernel logger in published calls, whatever its own id is (WmiKernelLogger).
+const KERNEL_LOGGER_ID: u64 = 0xFFFF;
+
+impl Properties {
+    /// Returns the id of the session in published calls.
+    #[must_use]
+    pub fn api_id(&self) -> u64 {
+        if self.config.name.eq_ignore_ascii_case(KERNEL_LOGGER_NAME) { KERNEL_LOGGER_ID } else { self.id }
+    }
+}
+
 impl SessionRef {
-    /// Returns the session that an id in a published call names. The value 1 stands for the global
-    /// logger.
+    /// Returns the session that an id in a published call names: 1 stands for the global logger, and
+    /// 0xFFFF for the kernel logger.
     #[must_use]
     pub fn from_api_id(id: u64) -> Self {
-        if id == GLOBAL_LOGGER_ID { Self::Name(GLOBAL_LOGGER.to_owned()) } else { Self::Id(id) }
+        match id {
+            GLOBAL_LOGGER_ID => Self::Name(GLOBAL_LOGGER.to_owned()),
+            KERNEL_LOGGER_ID => Self::Name(KERNEL_LOGGER_NAME.to_owned()),
+            _ => Self::Id(id),
+        }
     }
 
     /// Returns whether it identifies no session at all: no session has the id 0 or an empty name.

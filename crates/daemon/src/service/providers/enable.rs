@@ -29,6 +29,10 @@ const INFINITE_TIMEOUT_MS: u32 = u32::MAX;
 /// Maximum number of enable calls of one controller that wait for processes.
 const MAX_WAITING_CALLS: usize = 64;
 
+/// How long a call without a timeout waits for the controller's own process, which may write events
+/// as soon as the call returns. Short, because its callbacks may need a lock that the caller holds.
+const OWN_PROCESS_TIMEOUT: Duration = Duration::from_millis(250);
+
 /// The parameters of a controller's enable call.
 #[derive(Debug)]
 pub(in crate::service) struct EnableCall {
@@ -83,9 +87,12 @@ impl ProviderControl {
         params.property &= !EVENT_ENABLE_PROPERTY_PROVIDER_GROUP;
         let order = EnableOrder { session, code, params };
         let selected = self.select_registrations(core, reply_to.link, target, &name, &order, scope)?;
-        let wait = (timeout_ms != 0).then(|| self.waits.next_id());
+        let wait = self.waits.next_id();
+        let own_pid = core.access.peer(reply_to.link).map(|peer| peer.pid);
         let (mut waiting, mut failure) = (0, None);
         for (link, numbers) in selected {
+            let is_own = core.access.peer(link).map(|peer| peer.pid) == own_pid;
+            let wait = (timeout_ms != 0 || is_own).then_some(wait);
             match self.send_to_process(core, link, &numbers, &order, wait) {
                 Ok(waits) => waiting += usize::from(waits),
                 Err(refusal) => failure = failure.or(Some(refusal)),
@@ -97,15 +104,22 @@ impl ProviderControl {
             log_verb(code),
             session_name
         );
-        match (wait, failure) {
-            (Some(wait), failure) if waiting > 0 => {
-                let deadline = core.turn.now + Duration::from_millis(u64::from(timeout_ms));
-                let deadline = (timeout_ms != INFINITE_TIMEOUT_MS).then_some(deadline);
-                self.waits.begin(wait, waiting, deadline, WaitPurpose::Answer(reply_to), failure);
-            }
-            (Some(_), Some(failure)) => return Err(failure),
+        if timeout_ms == 0 {
             // A controller that does not wait is not informed of failures.
-            _ => core.turn.reply(reply_to, Message::Done),
+            if waiting > 0 {
+                let deadline = Some(core.turn.now + OWN_PROCESS_TIMEOUT);
+                self.waits.begin(wait, waiting, deadline, WaitPurpose::Confirm(reply_to), None);
+            } else {
+                core.turn.reply(reply_to, Message::Done);
+            }
+        } else if waiting > 0 {
+            let deadline = core.turn.now + Duration::from_millis(u64::from(timeout_ms));
+            let deadline = (timeout_ms != INFINITE_TIMEOUT_MS).then_some(deadline);
+            self.waits.begin(wait, waiting, deadline, WaitPurpose::Answer(reply_to), failure);
+        } else if let Some(failure) = failure {
+            return Err(failure);
+        } else {
+            core.turn.reply(reply_to, Message::Done);
         }
         Ok(())
     }

@@ -24,6 +24,8 @@ use crate::ids::{LinkId, ReplyTo};
 pub(super) enum WaitPurpose {
     /// Reply to the controller: done, or timed out.
     Answer(ReplyTo),
+    /// Reply to the controller: done, even after a failure or a timeout.
+    Confirm(ReplyTo),
     /// Stop the session, since its processes no longer write.
     Stop(u64),
     /// Detach the region, since the process no longer writes to it.
@@ -121,7 +123,7 @@ impl Waits {
     /// Returns the waits whose reply goes to a connection.
     pub(super) fn waits_replying_to(&self, link: LinkId) -> Vec<u64> {
         let replies_to_link = |wait: &AcknowledgementWait| {
-            matches!(wait.purpose, WaitPurpose::Answer(reply_to) if reply_to.link == link)
+            matches!(wait.purpose, WaitPurpose::Answer(reply_to) | WaitPurpose::Confirm(reply_to) if reply_to.link == link)
         };
         self.all.iter().filter(|(_, wait)| replies_to_link(wait)).map(|(id, _)| *id).collect()
     }

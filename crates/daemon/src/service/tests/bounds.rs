@@ -216,3 +216,29 @@ fn process_refused_at_hello_for_lack_of_room_is_counted_once() {
     send(&mut service, 5, hello(Role::Consumer, 1));
     assert_eq!(uncounted_processes(&service), 1, "a consumer writes no events");
 }
+
+#[test]
+fn enable_without_timeout_waits_only_for_the_controllers_own_process() {
+    let done = |service: &mut Service| take_sent(service).iter().any(|sent| sent == "1 Done");
+    let (mut service, notices) = service_with_controller();
+    let session = start_session(&mut service, &notices);
+    let process = std::process::id();
+    let (peer, key) = (Peer { pid: process, uid: OWN_UID, gid: OWN_UID }, ProcessKey::from_pid(process));
+    service.add_connection(2, peer, key, false, service.now());
+    send(&mut service, 2, hello(Role::Provider, 2));
+    send(&mut service, 2, register_message(1, Guid::from_u128(1)));
+    send(&mut service, 1, enable(SessionRef::Id(session), 0));
+    assert!(done(&mut service), "another process is not waited for");
+    // Process 1, as the controller.
+    register_process(&mut service, 3);
+    take_sent(&mut service);
+    send(&mut service, 1, enable(SessionRef::Id(session), 0));
+    assert!(!done(&mut service), "the own process has not acknowledged yet");
+    let order = *service.providers.registry.processes[&3].awaited.keys().next().unwrap();
+    send(&mut service, 3, Message::Ack { order });
+    assert!(done(&mut service));
+    send(&mut service, 1, enable(SessionRef::Id(session), 0));
+    assert!(!done(&mut service));
+    service.tick(service.deadline().unwrap());
+    assert!(done(&mut service), "a process that does not acknowledge is not a failure");
+}

@@ -1,0 +1,52 @@
+//! The log-file names that this process gave to sessions, as it spelled them.
+//!
+//! Sessions have absolute file names. A program that gave a relative name gets it back as it was, so
+//! that an area of exactly its size is large enough.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use traceweir::controller::Properties;
+
+/// Largest number of names. Sessions that end by themselves leave theirs behind; the oldest go first.
+const MAX_NAMES: usize = 256;
+
+/// A file name of a session, and how this process spelled it.
+struct GivenName {
+    absolute: PathBuf,
+    given: PathBuf,
+}
+
+static NAMES: Mutex<BTreeMap<u64, GivenName>> = Mutex::new(BTreeMap::new());
+
+fn lock() -> MutexGuard<'static, BTreeMap<u64, GivenName>> {
+    NAMES.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Stores the name that this process gave to the log file of a session.
+pub(super) fn store(session: &Properties, given: Option<&Path>) {
+    let (Some(absolute), Some(given)) = (&session.config.log_file, given) else { return };
+    let mut names = lock();
+    if absolute == given {
+        names.remove(&session.id);
+        return;
+    }
+    names.insert(session.id, GivenName { absolute: absolute.clone(), given: given.to_owned() });
+    if names.len() > MAX_NAMES {
+        names.pop_first();
+    }
+}
+
+/// Returns the name of a session's log file, as this process spelled it if it gave the name.
+pub(super) fn find(session: &Properties) -> Option<PathBuf> {
+    let absolute = session.config.log_file.as_ref()?;
+    let names = lock();
+    let name = names.get(&session.id).filter(|name| name.absolute == *absolute);
+    Some(name.map_or(absolute, |name| &name.given).clone())
+}
+
+/// Removes the name of a session that has ended.
+pub(super) fn forget(session: &Properties) {
+    lock().remove(&session.id);
+}
