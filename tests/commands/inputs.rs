@@ -80,11 +80,8 @@ fn archives_that_expand_too_much_are_refused() {
     let one_member = write_file(&folder, "one.etl.zip", &zip_archive(&[("bomb.etl", &zeros)]));
     // Neither member alone exceeds the limit.
     let below_limit = five_events_before(&zeros[..40 << 20]);
-    let two_members = write_file(
-        &folder,
-        "two.etl.zip",
-        &zip_archive(&[("a.etl", &below_limit), ("b.etl", &below_limit)]),
-    );
+    let two_members =
+        write_file(&folder, "two.etl.zip", &zip_archive(&[("a.etl", &below_limit), ("b.etl", &below_limit)]));
     for bomb in [&gz, &one_member, &two_members] {
         let run = weir(["info", arg(bomb)]).expect(1);
         assert!(

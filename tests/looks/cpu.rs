@@ -35,7 +35,13 @@ fn build_trace() -> TraceBuilder {
     for _ in 0..10 {
         let sample_time = next_time();
         trace.add_sample(sample_time, 1, 101, LIB_BASE + 0x50);
-        trace.add_stack_at(sample_time + 700, sample_time, 0, (100, 101), &[LIB_BASE + 0x50, APP_BASE + 0x60]);
+        trace.add_stack_at(
+            sample_time + 700,
+            sample_time,
+            0,
+            (100, 101),
+            &[LIB_BASE + 0x50, APP_BASE + 0x60],
+        );
     }
     for _ in 0..6 {
         let sample_time = next_time();

@@ -108,7 +108,8 @@ fn speedscope_files_follow_the_published_schema() {
     let (frames, profile) = (file["shared"]["frames"].as_array().unwrap(), &file["profiles"][0]);
     let (samples, weights) = (profile["samples"].as_array().unwrap(), profile["weights"].as_array().unwrap());
     assert_eq!(samples.len(), weights.len());
-    let frame_name = |index: &Value| frames[index.as_u64().unwrap() as usize]["name"].as_str().unwrap().to_owned();
+    let frame_name =
+        |index: &Value| frames[index.as_u64().unwrap() as usize]["name"].as_str().unwrap().to_owned();
     let mut stacks: Vec<(String, u64)> = Vec::new();
     for (sample, weight) in samples.iter().zip(weights) {
         let names: Vec<String> = sample.as_array().unwrap().iter().map(frame_name).collect();

@@ -123,8 +123,9 @@ fn list_kernel_files(folder: &Path) -> Vec<PathBuf> {
     let mut files: Vec<PathBuf> = entries.map(|entry| entry.path()).filter(is_kernel_file).collect();
     files.sort();
     // A list does not identify its kernel, so if there are several lists, none is used.
-    let is_list =
-        |path: &&PathBuf| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("System.map"));
+    let is_list = |path: &&PathBuf| {
+        path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("System.map"))
+    };
     if files.iter().filter(is_list).count() > 1 {
         files.retain(|path| !is_list(&path));
     }
