@@ -44,7 +44,8 @@ impl Server {
     /// Accepts connections at the socket with this epoll token.
     pub(super) fn accept_from(&mut self, token: u64) {
         for accepted in 0..MAX_ACCEPTS_PER_TURN {
-            let Some((_, listener)) = self.served_folder.listeners().find(|(other, _)| *other == token) else {
+            let Some((_, listener)) = self.served_folder.listeners().find(|(other, _)| *other == token)
+            else {
                 return;
             };
             match listener.accept() {

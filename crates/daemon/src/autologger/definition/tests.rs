@@ -99,6 +99,12 @@ fn enable_call_becomes_a_section_unless_it_names_processes() {
     assert_eq!(provider.params(), params);
     let pid = Filter { kind: EVENT_FILTER_TYPE_PID, data: vec![1, 0, 0, 0] };
     let params = EnableParams { filters: vec![pid], ..EnableParams::default() };
-    assert!(AutologgerProvider::new("My.App").unwrap().with(&params).unwrap_err().contains("cannot have a filter"));
+    assert!(
+        AutologgerProvider::new("My.App")
+            .unwrap()
+            .with(&params)
+            .unwrap_err()
+            .contains("cannot have a filter")
+    );
     assert!(AutologgerProvider::new("").is_err() && AutologgerProvider::new("a]b").is_err());
 }

@@ -120,9 +120,7 @@ impl Waits {
 
     /// Returns the waits whose reply goes to a connection.
     pub(super) fn waits_replying_to(&self, link: LinkId) -> Vec<u64> {
-        let replies_to_link = |wait: &AcknowledgementWait| {
-            matches!(wait.purpose, WaitPurpose::Answer(reply_to) if reply_to.link == link)
-        };
+        let replies_to_link = |wait: &AcknowledgementWait| matches!(wait.purpose, WaitPurpose::Answer(reply_to) if reply_to.link == link);
         self.all.iter().filter(|(_, wait)| replies_to_link(wait)).map(|(id, _)| *id).collect()
     }
 
