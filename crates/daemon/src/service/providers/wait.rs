@@ -122,7 +122,10 @@ impl Waits {
 
     /// Returns the waits whose reply goes to a connection.
     pub(super) fn waits_replying_to(&self, link: LinkId) -> Vec<u64> {
-        let replies_to_link = |wait: &AcknowledgementWait| matches!(wait.purpose, WaitPurpose::Answer(reply_to) | WaitPurpose::Confirm(reply_to) if reply_to.link == link);
+        let replies_to_link = |wait: &AcknowledgementWait| match wait.purpose {
+            WaitPurpose::Answer(reply_to) | WaitPurpose::Confirm(reply_to) => reply_to.link == link,
+            WaitPurpose::Stop(_) | WaitPurpose::Detach(..) => false,
+        };
         self.all.iter().filter(|(_, wait)| replies_to_link(wait)).map(|(id, _)| *id).collect()
     }
 
