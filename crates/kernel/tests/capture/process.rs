@@ -246,8 +246,10 @@ fn threads_are_recorded_with_their_names_and_ends() {
             let tid = named[0].number("ThreadId") as u32;
             assert_eq!(named[0].header_ids, (pid, tid));
             workers.insert(tid);
-            let lifetime: Vec<&&CapturedEvent> =
-                task_events.iter().filter(|event| event.hook != THREAD_SET_NAME && event.is_thread(tid)).collect();
+            let lifetime: Vec<&&CapturedEvent> = task_events
+                .iter()
+                .filter(|event| event.hook != THREAD_SET_NAME && event.is_thread(tid))
+                .collect();
             assert_eq!(
                 lifetime.iter().map(|event| event.hook).collect::<Vec<_>>(),
                 [THREAD_START, THREAD_END]
