@@ -59,7 +59,12 @@ const SAMPLE_PAIRS: [SamplePair; 4] = [
             ("thread rundown", 1334),
         ],
     },
-    SamplePair { trace: "gcevents.etl", text: "gcevents.traceevent.txt", events: 71, hidden: PARTITION_INFO_EVENT },
+    SamplePair {
+        trace: "gcevents.etl",
+        text: "gcevents.traceevent.txt",
+        events: 71,
+        hidden: PARTITION_INFO_EVENT,
+    },
     SamplePair {
         trace: "gcrundownevents.etl",
         text: "gcrundownevents.traceevent.txt",

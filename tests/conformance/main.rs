@@ -121,6 +121,7 @@ fn run_rules(arguments: &[String], folder: &std::path::Path) -> ExitCode {
         .chain(provider::UNTESTED_RULES)
         .flat_map(|all| all.iter())
         .collect();
-    let docs_match = rule::check_docs(&outcomes, &untested_rules, arguments.iter().any(|a| a == "--write-docs"));
+    let docs_match =
+        rule::check_docs(&outcomes, &untested_rules, arguments.iter().any(|a| a == "--write-docs"));
     if failed == 0 && docs_match { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }

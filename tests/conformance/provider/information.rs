@@ -75,7 +75,11 @@ fn wrong_information_lengths_are_refused(_fixture: &Fixture) {
     for wrong in [None, Some(&[][..]), Some(&[3, 0]), Some(&[5, 0, b'n', 0]), Some(&[3, 0, b'n', 0])] {
         assert_eq!(set_status(&provider, SET_TRAITS, wrong), INVALID_PARAMETER, "{wrong:?}");
     }
-    assert_eq!(set_status(&provider, SET_TRAITS, Some(NAME_ONLY_TRAITS)), SUCCESS, "one of the invalid traits was set");
+    assert_eq!(
+        set_status(&provider, SET_TRAITS, Some(NAME_ONLY_TRAITS)),
+        SUCCESS,
+        "one of the invalid traits was set"
+    );
 }
 
 fn unknown_information_classes_are_refused(_fixture: &Fixture) {
@@ -112,7 +116,11 @@ fn reserved_class_is_not_supported(_fixture: &Fixture) {
 fn set_traits_class_sets_traits_once(fixture: &Fixture) {
     let (session, provider, _guid) = fixture.start_with_provider(&EnableParams::default());
     assert_eq!(set_status(&provider, SET_TRAITS, Some(NAME_ONLY_TRAITS)), SUCCESS);
-    assert_eq!(set_status(&provider, SET_TRAITS, Some(NAME_ONLY_TRAITS)), INVALID_PARAMETER, "traits were set twice");
+    assert_eq!(
+        set_status(&provider, SET_TRAITS, Some(NAME_ONLY_TRAITS)),
+        INVALID_PARAMETER,
+        "traits were set twice"
+    );
     provider.write(&event(1), &[]).unwrap();
     assert_eq!(fixture.stop_and_read(session)[0].items, [(ExtType::PROV_TRAITS, NAME_ONLY_TRAITS.to_vec())]);
 }

@@ -117,7 +117,11 @@ fn sequence_numbers(fixture: &Fixture, mode: u32, count: u16) -> Vec<u32> {
 
 fn messages_are_numbered_with_a_sequence_mode(fixture: &Fixture) {
     assert_eq!(sequence_numbers(fixture, LOCAL_SEQUENCE, 5), [1, 2, 3, 4, 5]);
-    assert_eq!(sequence_numbers(fixture, LOCAL_SEQUENCE, 2), [1, 2], "the second session continued the numbers of the first");
+    assert_eq!(
+        sequence_numbers(fixture, LOCAL_SEQUENCE, 2),
+        [1, 2],
+        "the second session continued the numbers of the first"
+    );
     let (one, two) = (
         sequence_numbers(fixture, EVENT_TRACE_USE_GLOBAL_SEQUENCE, 3),
         sequence_numbers(fixture, EVENT_TRACE_USE_GLOBAL_SEQUENCE, 3),

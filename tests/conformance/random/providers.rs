@@ -153,7 +153,8 @@ impl Actor<'_> {
             .flatten()
             .any(|model| model.enabled_providers.requests.contains_key(&provider));
         let is_known = is_enabled || !self.registered[provider].is_empty();
-        let was_known = self.unregistered[provider].is_some_and(|time| time.elapsed() < UNREGISTER_NOTICE_TIME);
+        let was_known =
+            self.unregistered[provider].is_some_and(|time| time.elapsed() < UNREGISTER_NOTICE_TIME);
         let target = Target::Provider(provider);
         let outcome = self.change_enable(name, target, EnableCode::CaptureState, &EnableParams::default(), 0);
         let allowed: &[Status] = match (self.running_status(name), is_known, was_known) {

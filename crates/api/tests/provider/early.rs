@@ -212,12 +212,16 @@ fn read_lifetime(folder: &Path, process: u32) -> [i64; 2] {
 /// within its lifetime.
 fn assert_order_and_times(events: &[RecordedEvent], lifetimes: &[(u32, [i64; 2])]) {
     for &(process, [start, end]) in lifetimes {
-        let of_process: Vec<&RecordedEvent> = events.iter().filter(|event| event.process == process).collect();
+        let of_process: Vec<&RecordedEvent> =
+            events.iter().filter(|event| event.process == process).collect();
         assert!(
             of_process.iter().map(|event| event.payload_number()).eq(0..EVENT_COUNT),
             "process {process}: events are in order"
         );
-        assert!(of_process.is_sorted_by_key(|event| event.time), "process {process}: timestamps are in order");
+        assert!(
+            of_process.is_sorted_by_key(|event| event.time),
+            "process {process}: timestamps are in order"
+        );
         let [first, last] = [of_process[0].time, of_process[of_process.len() - 1].time];
         assert!(start <= first && first < last && last <= end, "{start} ≤ {first} < {last} ≤ {end}");
     }
