@@ -14,7 +14,7 @@ use traceweir_c::consumer::open::{OpenTraceA, OpenTraceFromBufferStream, OpenTra
 use traceweir_c::consumer::query::QueryTraceProcessingHandle;
 use traceweir_c::consumer::*;
 use traceweir_c::tdh::TdhGetEventInformation;
-use traceweir_fuzz::given::{Arguments, GuardedMemory, call_with_sizes, work_folder};
+use traceweir_fuzz::arguments::{Arguments, GuardedMemory, call_with_sizes, work_folder};
 
 const INVALID_TRACE_HANDLE: u64 = u64::MAX;
 const ERROR_SUCCESS: u32 = 0;

@@ -25,7 +25,7 @@ use traceweir_format::info::{Answer, Query, Set};
 use traceweir_format::spec::session::{
     EVENT_TRACE_BUFFERING_MODE, EVENT_TRACE_PRIVATE_IN_PROC, EVENT_TRACE_PRIVATE_LOGGER_MODE,
 };
-use traceweir_fuzz::given::{Arguments, FilterArguments, GuardedMemory, work_folder};
+use traceweir_fuzz::arguments::{Arguments, FilterArguments, GuardedMemory, work_folder};
 
 /// The most calls of one input.
 const MAX_CALLS: usize = 8;

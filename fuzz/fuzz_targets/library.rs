@@ -16,7 +16,7 @@ use traceweir_c::types::FilterDescriptor;
 use traceweir_c::types::record::EventRecord;
 use traceweir_c::types::tdh::{PayloadFilterPredicate, TdhContext};
 use traceweir_format::spec::event::{EVENT_HEADER_FLAG_64_BIT_HEADER, EVENT_HEADER_FLAG_TRACE_MESSAGE};
-use traceweir_fuzz::given::{Arguments, GuardedMemory, call_with_sizes, work_folder};
+use traceweir_fuzz::arguments::{Arguments, GuardedMemory, call_with_sizes, work_folder};
 
 /// The most providers and events that are queried, and filters that are created.
 const MAX_QUERIES: usize = 8;

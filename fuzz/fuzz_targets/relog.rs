@@ -10,7 +10,7 @@ use traceweir::relog::{EventKind, Output, Relogger, Settings, TraceEvent};
 use traceweir_format::etl::{ReadAt, Rule, Trace, check};
 use traceweir_format::spec::event::EventDescriptor;
 use traceweir_format::time::FileTime;
-use traceweir_fuzz::given::{Arguments, work_folder};
+use traceweir_fuzz::arguments::{Arguments, work_folder};
 
 /// Relogs the input, and drops, changes or injects some events.
 fn relog(input: &Path, output: &Path, times: u8, settings: Settings, changes: u8) -> traceweir::Result<u64> {

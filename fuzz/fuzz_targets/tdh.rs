@@ -15,7 +15,7 @@ use traceweir_decode::schema::FieldKind;
 use traceweir_decode::source::embedded::parse_event_info;
 use traceweir_format::Guid;
 use traceweir_format::spec::event::*;
-use traceweir_fuzz::given::split_event_input;
+use traceweir_fuzz::arguments::split_event_input;
 
 const ERROR_SUCCESS: u32 = 0;
 const ERROR_INSUFFICIENT_BUFFER: u32 = 122;

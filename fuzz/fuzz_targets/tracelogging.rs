@@ -9,7 +9,7 @@ use traceweir_format::header::extended::Item;
 use traceweir_format::spec::event::{CHANNEL_TRACELOGGING, EventDescriptor, ExtType};
 use traceweir_format::tracelogging::{EventMetadata, Traits};
 use traceweir_format::{Guid, Record};
-use traceweir_fuzz::given::split_event_input;
+use traceweir_fuzz::arguments::split_event_input;
 use traceweir_fuzz::{RecordRenderer, Renderer};
 
 fuzz_target!(|data: &[u8]| {

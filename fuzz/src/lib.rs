@@ -9,7 +9,7 @@
 //! walk that goes backwards, a single allocation that no input of this size justifies.
 
 mod code;
-pub mod given;
+pub mod arguments;
 mod limit;
 mod render;
 pub mod schema;

@@ -10,9 +10,11 @@ use traceweir_transport::message::{Control, Message, Role, SessionConfig, Sessio
 use traceweir_transport::runtime::RuntimeDir;
 use traceweir_transport::socket::Connection;
 
-use crate::fixture::{DaemonConnection, KillOnDrop, PATIENCE, collect_reports, file_session_config, until};
-use crate::ledger::{Ledger, assert_sound};
+use crate::fixture::{
+    DaemonConnection, KillOnDrop, TEST_TIMEOUT, collect_reports, file_session_config, until,
+};
 use crate::roles::{Writer, role_variable};
+use crate::tally::{EventTally, assert_sound};
 
 /// Builds a command that runs this binary as a child with a role.
 fn role_command(runtime: &Path) -> Command {
@@ -51,7 +53,7 @@ fn fill_until_session_ends(runtime: &Path, file: PathBuf) -> u32 {
     });
     child.0.kill().expect("the writer has ended");
     assert_sound(&file);
-    let ledger = Ledger::read(&file);
+    let ledger = EventTally::read(&file);
     let numbers = ledger.thread_numbers(0, 0);
     assert!(numbers.len() > 500, "the file has only {} events", numbers.len());
     assert_eq!(numbers[0], 0);
@@ -118,7 +120,7 @@ fn daemon_without_address_space_refuses_requests_and_keeps_its_sessions() {
     }
     let last = control.stop(first);
     assert_sound(&file);
-    let ledger = Ledger::read(&file);
+    let ledger = EventTally::read(&file);
     assert_eq!(
         ledger.count_missing(0, 1, 20_000),
         ledger.events_lost,
@@ -157,10 +159,10 @@ fn providers_leave_descriptors_for_controllers() {
 pub(crate) fn run_role(words: &[&str]) {
     let socket = RuntimeDir::from_path(words[0].as_ref()).control_socket();
     let connect = |instance| {
-        let connection = Connection::connect(&socket, PATIENCE).ok()?;
+        let connection = Connection::connect(&socket, TEST_TIMEOUT).ok()?;
         let (role, program) = (Role::Provider, "providers".to_owned());
         let hello = Message::Hello { versions: VERSIONS, role, instance, program };
-        connection.send(1, &hello, &[], PATIENCE).ok()?;
+        connection.send(1, &hello, &[], TEST_TIMEOUT).ok()?;
         Some(connection)
     };
     let connections: Vec<_> = (0..8).filter_map(connect).collect();

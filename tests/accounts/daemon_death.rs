@@ -5,8 +5,8 @@ use traceweir_format::etl::{Trace, repair};
 use traceweir_transport::message::{Control, Message, SessionConfig, SessionRef};
 
 use crate::fixture::{Daemon, WritePath, collect_reports, file_session_config, until};
-use crate::ledger::{Ledger, assert_sound};
 use crate::roles::Writer;
+use crate::tally::{EventTally, assert_sound};
 
 #[test]
 fn terminated_daemon_finalises_every_file_without_loss() {
@@ -25,7 +25,7 @@ fn terminated_daemon_finalises_every_file_without_loss() {
         let mut lost = 0;
         for file in &files {
             assert_sound(file);
-            let ledger = Ledger::read(file);
+            let ledger = EventTally::read(file);
             assert_eq!(ledger.count_missing(0, 2, 5_000), ledger.events_lost);
             lost += ledger.events_lost;
         }
@@ -56,7 +56,7 @@ fn killed_daemon_leaves_valid_files_and_providers_reconnect() {
     let sink = std::fs::File::create(&repaired).expect("a file cannot be created");
     repair(&unfinished, sink).expect("the trace cannot be repaired");
     assert_sound(&repaired);
-    assert!(Ledger::read(&repaired).thread_numbers(0, 0).len() >= 500);
+    assert!(EventTally::read(&repaired).thread_numbers(0, 0).len() >= 500);
 
     daemon.restart();
     let second = daemon.path("second.etl");
@@ -67,7 +67,7 @@ fn killed_daemon_leaves_valid_files_and_providers_reconnect() {
     child.kill().expect("the writer has ended");
     child.wait().expect("the writer cannot be waited for");
     let last = control.stop(session);
-    let numbers = Ledger::read(&second).thread_numbers(0, 0);
+    let numbers = EventTally::read(&second).thread_numbers(0, 0);
     assert!(numbers.len() > 100);
     let span = numbers.last().unwrap() - numbers[0] + 1;
     assert!(span - numbers.len() as u64 <= last.events_lost, "missing events that are not counted as lost");
@@ -92,7 +92,7 @@ fn provider_registered_before_the_daemon_starts_is_enabled() {
     child.kill().expect("the writer has ended");
     child.wait().expect("the writer cannot be waited for");
     let last = control.stop(session);
-    let numbers = Ledger::read(&file).thread_numbers(0, 0);
+    let numbers = EventTally::read(&file).thread_numbers(0, 0);
     let span = numbers.last().unwrap() - numbers[0] + 1;
     assert!(span - numbers.len() as u64 <= last.events_lost, "missing events that are not counted as lost");
 }
@@ -129,7 +129,7 @@ fn session_tied_to_its_controller_ends_with_it_without_loss() {
     let query = Message::Control { session: SessionRef::Id(session), control: Control::Query };
     until("the session has ended", || matches!(other.ask(&query, &[]).message, Message::Refused { .. }));
     assert_sound(&file);
-    let ledger = Ledger::read(&file);
+    let ledger = EventTally::read(&file);
     assert_eq!(ledger.count_missing(0, 1, 3_000), ledger.events_lost);
     assert_eq!(other.control(session, Control::Outcome).end_status, 0);
 }

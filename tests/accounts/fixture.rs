@@ -18,7 +18,7 @@ use crate::roles::{LEVEL_VERBOSE, PROVIDER, Report, Writer};
 use crate::util::daemon_process::DaemonProcess;
 pub(crate) use crate::util::daemon_process::weir;
 use crate::util::eventually;
-pub(crate) use crate::util::wait::{PATIENCE, until};
+pub(crate) use crate::util::wait::{TEST_TIMEOUT, until};
 
 /// A daemon in its own process and folder.
 pub(crate) struct Daemon {
@@ -133,7 +133,7 @@ impl DaemonConnection {
     pub(crate) fn open(runtime: &Path, role: Role) -> Self {
         let path = RuntimeDir::from_path(runtime).control_socket();
         let socket =
-            eventually("a daemon that accepts connections", || Connection::connect(&path, PATIENCE).ok());
+            eventually("a daemon that accepts connections", || Connection::connect(&path, TEST_TIMEOUT).ok());
         let mut connection = Self { socket, last_request: 0 };
         let hello = Message::Hello { versions: VERSIONS, role, instance: 1, program: "accounts".to_owned() };
         let answer = connection.ask(&hello, &[]).message;
@@ -145,10 +145,13 @@ impl DaemonConnection {
     pub(crate) fn ask(&mut self, message: &Message, descriptors: &[BorrowedFd<'_>]) -> Envelope {
         self.last_request += 1;
         self.socket
-            .send(self.last_request, message, descriptors, PATIENCE)
+            .send(self.last_request, message, descriptors, TEST_TIMEOUT)
             .expect("the daemon does not accept a request");
-        let answer =
-            self.socket.receive(PATIENCE).expect("the daemon did not answer").expect("the answer timed out");
+        let answer = self
+            .socket
+            .receive(TEST_TIMEOUT)
+            .expect("the daemon did not answer")
+            .expect("the answer timed out");
         assert_eq!(answer.request, self.last_request, "{:?}", answer.message);
         answer
     }

@@ -9,9 +9,9 @@ use traceweir_transport::message::{Message, Role, VERSIONS};
 use traceweir_transport::runtime::RuntimeDir;
 use traceweir_transport::socket::Connection;
 
-use crate::fixture::{Daemon, PATIENCE, WritePath, collect_reports, file_session_config};
-use crate::ledger::{Ledger, assert_sound};
+use crate::fixture::{Daemon, TEST_TIMEOUT, WritePath, collect_reports, file_session_config};
 use crate::roles::{PROVIDER, Writer, role_variable};
+use crate::tally::{EventTally, assert_sound};
 
 /// The child role, with the arguments `RUNTIME REGIONS SEED`.
 pub(crate) fn run_role(words: &[&str]) {
@@ -30,9 +30,10 @@ pub(crate) fn run_role(words: &[&str]) {
 /// Registers without the library and fills its region with random words while the owner reads.
 fn corrupt_region(runtime: &Path, round: u64, random: &mut impl FnMut() -> u64) {
     let socket = RuntimeDir::from_path(runtime).control_socket();
-    let connection = Connection::connect(&socket, PATIENCE).expect("the daemon does not accept a connection");
+    let connection =
+        Connection::connect(&socket, TEST_TIMEOUT).expect("the daemon does not accept a connection");
     let send =
-        |message: &Message| connection.send(1, message, &[], PATIENCE).expect("the message was not sent");
+        |message: &Message| connection.send(1, message, &[], TEST_TIMEOUT).expect("the message was not sent");
     send(&Message::Hello {
         versions: VERSIONS,
         role: Role::Provider,
@@ -42,7 +43,7 @@ fn corrupt_region(runtime: &Path, round: u64, random: &mut impl FnMut() -> u64) 
     send(&Message::Register { registration: 1, provider: PROVIDER, traits: Vec::new(), classic: false });
     loop {
         let envelope = connection
-            .receive(PATIENCE)
+            .receive(TEST_TIMEOUT)
             .expect("the daemon does not send a message")
             .expect("the answer timed out");
         match envelope.message {
@@ -145,7 +146,7 @@ fn process_that_corrupts_its_region_spoils_only_its_own_records() {
     }
     let last = control.stop(session);
     assert_sound(&file);
-    let honest_events = honest_ledger(&file);
+    let honest_events = tally_honest_events(&file);
     let missing = honest_events.count_missing(3, 2, 6_000) + honest_events.count_missing(4, 2, 6_000);
     assert_eq!(missing, report.refused, "events of the honest writers are missing but not counted");
     assert!(last.damaged_regions > 0, "{last:?}");
@@ -154,12 +155,12 @@ fn process_that_corrupts_its_region_spoils_only_its_own_records() {
 }
 
 /// Reads the events of writers 3 and 4 only: records of corrupting processes have random contents.
-fn honest_ledger(path: &Path) -> Ledger {
+fn tally_honest_events(path: &Path) -> EventTally {
     use traceweir_format::etl::Trace;
     use traceweir_format::wire::u32_at;
     let trace =
         Trace::open(std::fs::File::open(path).expect("cannot open")).expect("the file is not a trace");
-    let mut ledger = Ledger::default();
+    let mut ledger = EventTally::default();
     let mut events = trace.events();
     while let Some(record) = events.next().expect("a record cannot be read") {
         if record.provider() == PROVIDER && matches!(u32_at(record.payload(), 0), 3 | 4) {
@@ -197,6 +198,6 @@ fn invalid_messages_close_only_their_connection() {
     }
     let report = collect_reports(vec![daemon.spawn_writer(&Writer::new(0, 1, 1_000), WritePath::Sequence)]);
     let last = control.stop(session);
-    assert_eq!(Ledger::read(&file).count_missing(0, 1, 1_000), last.events_lost);
+    assert_eq!(EventTally::read(&file).count_missing(0, 1, 1_000), last.events_lost);
     assert_eq!(report.refused, last.events_lost);
 }

@@ -11,9 +11,9 @@ use traceweir_transport::message::{Message, Role, VERSIONS};
 use traceweir_transport::runtime::RuntimeDir;
 use traceweir_transport::socket::Connection;
 
-use crate::fixture::{Daemon, PATIENCE, WritePath, collect_reports, file_session_config, until};
-use crate::ledger::{Ledger, assert_sound};
+use crate::fixture::{Daemon, TEST_TIMEOUT, WritePath, collect_reports, file_session_config, until};
 use crate::roles::{PROVIDER, Progress, Writer, role_variable};
+use crate::tally::{EventTally, assert_sound};
 
 const THREADS: u32 = 2;
 
@@ -88,7 +88,7 @@ fn kill_writers(path: WritePath, rounds: u32, at_once: u32, pace: Pace, point: O
         }
     }
     let last = control.stop(session);
-    let ledger = Ledger::read(&file);
+    let ledger = EventTally::read(&file);
     assert_sound(&file);
     let mut missing = 0;
     for (number, page) in &progress {
@@ -151,12 +151,13 @@ const CONNECTED: &str = "connected";
 /// The child role: connects, waits for a line, registers and ends.
 pub(crate) fn run_role(words: &[&str]) {
     let socket = RuntimeDir::from_path(words[0].as_ref()).control_socket();
-    let connection = Connection::connect(&socket, PATIENCE).expect("the daemon does not accept a connection");
+    let connection =
+        Connection::connect(&socket, TEST_TIMEOUT).expect("the daemon does not accept a connection");
     let send =
-        |message: &Message| connection.send(1, message, &[], PATIENCE).expect("the message was not sent");
+        |message: &Message| connection.send(1, message, &[], TEST_TIMEOUT).expect("the message was not sent");
     let (role, program) = (Role::Provider, "registering".to_owned());
     send(&Message::Hello { versions: VERSIONS, role, instance: 1, program });
-    connection.receive(PATIENCE).expect("the daemon did not answer").expect("the answer timed out");
+    connection.receive(TEST_TIMEOUT).expect("the daemon did not answer").expect("the answer timed out");
     writeln!(std::io::stdout(), "\n{CONNECTED}").expect("standard output is not open");
     std::io::stdin().read_line(&mut String::new()).expect("the parent wrote no line");
     send(&Message::Register { registration: 1, provider: PROVIDER, traits: Vec::new(), classic: false });
@@ -183,7 +184,7 @@ fn process_that_ends_while_registering_is_counted_apart_from_lost_events() {
 
     collect_reports(vec![daemon.spawn_writer(&Writer::new(0, 1, 1_000), WritePath::Sequence)]);
     let last = control.stop(session);
-    let ledger = Ledger::read(&file);
+    let ledger = EventTally::read(&file);
     assert_eq!(last.uncounted_processes, 1);
     assert_eq!(last.events_lost, ledger.events_lost, "reply and file header count different losses");
     assert_eq!(ledger.count_missing(0, 1, 1_000), last.events_lost);

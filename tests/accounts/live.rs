@@ -8,8 +8,8 @@ use traceweir_transport::live::{Next, QueueReader};
 use traceweir_transport::message::SessionConfig;
 
 use crate::fixture::{Daemon, WritePath, collect_reports, file_session_config, open_consumer};
-use crate::ledger::Ledger;
 use crate::roles::Writer;
+use crate::tally::EventTally;
 
 fn real_time_config(name: &str) -> SessionConfig {
     SessionConfig {
@@ -21,7 +21,7 @@ fn real_time_config(name: &str) -> SessionConfig {
 }
 
 /// Reads all available events into the ledger. Returns whether the session has ended.
-fn read_available(queue: &mut QueueReader, ledger: &mut Ledger) -> bool {
+fn read_available(queue: &mut QueueReader, ledger: &mut EventTally) -> bool {
     let mut buffer = Vec::new();
     loop {
         match queue.pop(&mut buffer).expect("the queue is damaged") {
@@ -42,7 +42,7 @@ fn read_available(queue: &mut QueueReader, ledger: &mut Ledger) -> bool {
 }
 
 /// Reads until the session ends.
-fn read_until_end(queue: &mut QueueReader, ledger: &mut Ledger) {
+fn read_until_end(queue: &mut QueueReader, ledger: &mut EventTally) {
     crate::fixture::until("the session ends", || {
         let ended = read_available(queue, ledger);
         if !ended {
@@ -60,7 +60,7 @@ fn live_consumer_gets_every_event_once_or_counts_it() {
         let session = control.start(SessionConfig { low_latency, ..real_time_config("live") });
         let (_connection, mut queue) = open_consumer(&daemon, session);
         let reading = std::thread::spawn(move || {
-            let mut ledger = Ledger::default();
+            let mut ledger = EventTally::default();
             read_until_end(&mut queue, &mut ledger);
             (ledger, queue.lost())
         });
@@ -89,7 +89,7 @@ fn consumer_that_never_reads_delays_no_writer_and_has_its_own_loss_count() {
     let (_idle_connection, mut idle) = open_consumer(&daemon, session);
     let (_busy_connection, mut busy) = open_consumer(&daemon, session);
     let reading = std::thread::spawn(move || {
-        let mut ledger = Ledger::default();
+        let mut ledger = EventTally::default();
         read_until_end(&mut busy, &mut ledger);
         (ledger, busy.lost())
     });
@@ -98,14 +98,14 @@ fn consumer_that_never_reads_delays_no_writer_and_has_its_own_loss_count() {
     collect_reports(vec![daemon.spawn_writer(&writer, WritePath::Sequence)]);
     let last = control.stop(session);
     let (ledger, (_, busy_events_lost)) = reading.join().expect("the consumer panicked");
-    let in_file = Ledger::read(&file);
+    let in_file = EventTally::read(&file);
     assert_eq!(
         in_file.count_missing(0, 2, 60_000),
         last.events_lost,
         "the idle consumer caused losses in the file"
     );
     assert_eq!(ledger.count_missing(0, 2, 60_000), last.events_lost + busy_events_lost);
-    let mut late = Ledger::default();
+    let mut late = EventTally::default();
     assert!(read_available(&mut idle, &mut late), "the queue does not end after the queued buffers");
     let (idle_buffers_lost, idle_events_lost) = idle.lost();
     assert!(idle_buffers_lost > 0 && idle_events_lost > 0, "{idle_buffers_lost}, {idle_events_lost}");
@@ -124,7 +124,7 @@ fn events_before_the_first_consumer_are_kept_for_it() {
     control.flush(session);
     let (_connection, mut queue) = open_consumer(&daemon, session);
     let last = control.stop(session);
-    let mut ledger = Ledger::default();
+    let mut ledger = EventTally::default();
     read_until_end(&mut queue, &mut ledger);
     assert_eq!(ledger.count_missing(0, 1, 1_000), last.events_lost + last.real_time_events_lost);
     assert_eq!(last.real_time_events_lost, 0);

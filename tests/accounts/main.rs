@@ -17,8 +17,8 @@ mod util;
 #[path = "../support/alarm.rs"]
 mod alarm;
 mod fixture;
-mod ledger;
 mod roles;
+mod tally;
 
 mod access;
 mod bounds;

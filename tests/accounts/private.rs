@@ -11,8 +11,8 @@ use traceweir_format::etl::{Trace, repair};
 use traceweir_format::spec::session::EVENT_TRACE_FILE_MODE_SEQUENTIAL;
 
 use crate::fixture::{WritePath, until};
-use crate::ledger::{Ledger, assert_sound};
 use crate::roles::{PROVIDER, Progress, role_variable, write_event};
+use crate::tally::{EventTally, assert_sound};
 
 /// The child role, with the arguments `FILE EVENTS PROGRESS`: exits without stopping its session.
 pub(crate) fn run_role(words: &[&str]) {
@@ -62,7 +62,7 @@ fn private_session_is_finalised_at_exit_without_loss() {
         assert!(status.success(), "{status}");
         let file = folder.path().join("p.etl");
         assert_sound(&file);
-        let ledger = Ledger::read(&file);
+        let ledger = EventTally::read(&file);
         assert_eq!(ledger.count_missing(0, 1, 20_000), ledger.events_lost);
         assert!(ledger.len() > 0);
     }
@@ -87,7 +87,7 @@ fn killed_private_session_is_valid_to_its_last_flushed_buffer() {
         repair(&trace, std::fs::File::create(&repaired).expect("a file cannot be created"))
             .expect("the trace cannot be repaired");
         assert_sound(&repaired);
-        let numbers = Ledger::read(&repaired).thread_numbers(0, 0);
+        let numbers = EventTally::read(&repaired).thread_numbers(0, 0);
         assert!(numbers.len() as u64 + 500 >= flushed, "{} of {flushed} flushed events", numbers.len());
         assert!(numbers.last().is_some_and(|&n| n <= progress.counter(0).load(Ordering::Acquire)));
     }

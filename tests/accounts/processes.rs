@@ -8,8 +8,8 @@ use traceweir::Provider;
 
 use crate::alarm;
 use crate::fixture::{Daemon, WritePath, collect_reports, file_session_config};
-use crate::ledger::{Ledger, assert_sound};
 use crate::roles::{PROVIDER, Progress, Report, Writer, role_variable, write_event};
+use crate::tally::{EventTally, assert_sound};
 
 const FILLER: [u8; 24] = [0x5A; 24];
 
@@ -147,7 +147,7 @@ fn write_in_sandbox(forbidden: &str) {
 
 struct ScenarioOutcome {
     report: Report,
-    ledger: Ledger,
+    ledger: EventTally,
     lost: u64,
     /// Events that the scenario's child process offered, if it has one.
     offered_by_child: u64,
@@ -168,7 +168,7 @@ fn run_scenario(scenario: &str, path: WritePath) -> ScenarioOutcome {
     let last = control.stop(session);
     assert_sound(&file);
     let offered_by_child = progress.counter(0).load(Ordering::Acquire);
-    ScenarioOutcome { report, ledger: Ledger::read(&file), lost: last.events_lost, offered_by_child }
+    ScenarioOutcome { report, ledger: EventTally::read(&file), lost: last.events_lost, offered_by_child }
 }
 
 #[test]

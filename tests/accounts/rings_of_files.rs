@@ -8,13 +8,13 @@ use traceweir_format::spec::status::Status;
 use traceweir_transport::message::{Control, Message, SessionConfig, SessionRef};
 
 use crate::fixture::{Daemon, WritePath, collect_reports, file_session_config};
-use crate::ledger::{Ledger, assert_sound};
 use crate::roles::{Placement, Writer};
+use crate::tally::{EventTally, assert_sound};
 
 /// Fails unless the events of each thread are its newest ones and gaps are counted as lost. Pinned
 /// threads write on one processor each, so the newest events of a processor are the newest events
 /// of a thread.
-fn assert_newest_events(ledger: &Ledger, threads: u32, events: u64, lost: u64) {
+fn assert_newest_events(ledger: &EventTally, threads: u32, events: u64, lost: u64) {
     let mut missing = 0;
     for thread in 0..threads {
         let numbers = ledger.thread_numbers(0, thread);
@@ -45,7 +45,7 @@ fn circular_file_keeps_the_newest_events_within_its_limit() {
         let size = file.metadata().expect("cannot open").len();
         assert!(size <= 2 << 20, "{size} bytes");
         assert_sound(&file);
-        let ledger = Ledger::read(&file);
+        let ledger = EventTally::read(&file);
         assert!(ledger.len() > 1_000 && ledger.len() < 80_000, "{} events", ledger.len());
         assert_newest_events(&ledger, 2, 40_000, last.events_lost);
     }
@@ -66,14 +66,14 @@ fn flight_recorder_writes_its_newest_events_on_flush_and_on_stop() {
             (100, 500, 2, Placement::Pinned);
         collect_reports(vec![daemon.spawn_writer(&writer, path)]);
         let flushed = control.control(session, Control::Flush { log_file: None });
-        let snapshot = Ledger::read(&file);
+        let snapshot = EventTally::read(&file);
         assert_newest_events(&snapshot, 2, 40_000, flushed.events_lost);
         let mut more = Writer::new(1, 1, 10);
         more.filler_bytes = 100;
         collect_reports(vec![daemon.spawn_writer(&more, path)]);
         let last = control.stop(session);
         assert_sound(&file);
-        let ledger = Ledger::read(&file);
+        let ledger = EventTally::read(&file);
         assert!(ledger.len() > 1_000 && ledger.len() < 80_000, "{} events", ledger.len());
         assert_eq!(ledger.thread_numbers(1, 0), (0..10).collect::<Vec<_>>(), "the newest events are missing");
         assert_newest_events(&ledger, 2, 40_000, last.events_lost);
@@ -101,7 +101,7 @@ fn sequential_file_stops_at_its_limit_and_counts_missing_events() {
     });
     assert!(file.metadata().expect("cannot open").len() <= 512 << 10);
     assert_sound(&file);
-    let ledger = Ledger::read(&file);
+    let ledger = EventTally::read(&file);
     let numbers = ledger.thread_numbers(0, 0);
     let total = numbers.len() as u64 + ledger.events_lost;
     assert!(

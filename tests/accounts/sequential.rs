@@ -1,8 +1,8 @@
 //! Sequential files: the events in the file and those counted as lost add up to those offered.
 
 use crate::fixture::{Daemon, KillOnDrop, WritePath, collect_reports, file_session_config, until};
-use crate::ledger::{Ledger, assert_sound};
 use crate::roles::{Placement, Writer};
+use crate::tally::{EventTally, assert_sound};
 
 /// The events of a session: those in its file, and those lost.
 #[derive(Debug, PartialEq, Eq)]
@@ -31,7 +31,7 @@ fn check_event_counts(
     });
     let report = collect_reports(children.collect());
     let last = control.stop(session);
-    let ledger = Ledger::read(&file);
+    let ledger = EventTally::read(&file);
     assert_sound(&file);
     let missing: u64 = (0..writers).map(|w| ledger.count_missing(w, threads, events)).sum();
     assert_eq!(report.offered, u64::from(writers) * u64::from(threads) * events);
@@ -107,7 +107,7 @@ fn events_of_every_size_up_to_the_largest_are_recorded() {
             collect_reports(vec![daemon.spawn_writer(&writer, path)]);
         }
         let last = control.stop(session);
-        let ledger = Ledger::read(&file);
+        let ledger = EventTally::read(&file);
         assert_eq!((ledger.len(), last.events_lost), (filler_sizes.len() as u64 * 8, 0));
     }
 }
@@ -133,12 +133,12 @@ fn two_hundred_simultaneous_processes_lose_none_of_their_few_events() {
         let before = control.flush(session).events;
         until("all writers continue", || {
             control.flush(session).events > before + u64::from(2 * WRITERS)
-                && Ledger::read_running(&file).writers().len() == WRITERS as usize
+                && EventTally::read_running(&file).writers().len() == WRITERS as usize
         });
         let last = control.stop(session);
         drop(children);
         assert_eq!(last.events_lost, 0, "{last:?}");
-        let ledger = Ledger::read(&file);
+        let ledger = EventTally::read(&file);
         assert_sound(&file);
         assert_eq!((ledger.writers().len(), ledger.len()), (WRITERS as usize, last.events));
     }

@@ -11,7 +11,7 @@ use traceweir_format::spec::session::{
 
 use crate::controller::daemon::{connect_to, start_with_settings};
 use crate::rule::{Rule, rule};
-use crate::stage::{
+use crate::helpers::{
     DISK_FULL, Fixture, KEYWORD, LEVEL, NO_SYSTEM_RESOURCES, Session, event, new_guid, status,
 };
 
@@ -112,7 +112,7 @@ fn ninth_enable_of_a_provider_is_refused(fixture: &Fixture) {
     assert_eq!(status(fixture.try_enable(&ninth, guid, &EnableParams::default())), NO_SYSTEM_RESOURCES);
     assert_eq!(find_entry(), before);
     assert_eq!(before.sessions.len(), 8);
-    fixture.enable(&sessions[0], guid, &crate::stage::enable_params(4, 0, 0));
+    fixture.enable(&sessions[0], guid, &crate::helpers::enable_params(4, 0, 0));
     provider.write(&event(1), &[b"to eight"]).unwrap();
     fixture.disable(&sessions[7], guid);
     fixture.enable(&ninth, guid, &EnableParams::default());
@@ -137,7 +137,7 @@ fn buffers_of_16_mib_are_the_largest(fixture: &Fixture) {
             }
         }
         let end = fixture.stop(session);
-        let seen = crate::stage::events_of(end.config.log_file.as_deref().unwrap());
+        let seen = crate::helpers::events_of(end.config.log_file.as_deref().unwrap());
         assert_eq!(
             seen.iter().map(|event| event.descriptor.id).collect::<Vec<_>>(),
             (0..200).collect::<Vec<_>>()

@@ -22,21 +22,21 @@ mod controller;
 #[path = "../support/daemon_process.rs"]
 mod daemon_process;
 mod limits;
-mod other;
+mod processes;
 mod provider;
 mod random;
 mod rule;
 #[path = "../support/skip.rs"]
 mod skip;
-mod stage;
+mod helpers;
 #[path = "../support/wait.rs"]
 mod wait;
 
 use std::process::{Command, ExitCode};
 
-use other::Daemon;
+use processes::Daemon;
 use rule::{Outcome, Rule};
-use stage::Fixture;
+use helpers::Fixture;
 
 /// Process id of the daemon; set only for the program that runs the rules.
 pub(crate) const DAEMON_PID_VARIABLE: &str = "TRACEWEIR_CONFORMANCE_DAEMON";
@@ -57,8 +57,8 @@ fn assert_names_are_unique() {
 }
 
 fn main() -> ExitCode {
-    if let Some(provider) = std::env::var_os(other::PROVIDER_VARIABLE) {
-        return other::run_provider_process(&provider);
+    if let Some(provider) = std::env::var_os(processes::PROVIDER_VARIABLE) {
+        return processes::run_provider_process(&provider);
     }
     assert_names_are_unique();
     let arguments: Vec<String> = std::env::args().skip(1).collect();

@@ -30,7 +30,7 @@ use std::time::{Duration, Instant};
 use traceweir::controller::SessionRef;
 
 use crate::rule::{Rule, rule};
-use crate::stage::{Fixture, SUCCESS, status};
+use crate::helpers::{Fixture, SUCCESS, status};
 use actor::Actor;
 use measure::ProcessResources;
 

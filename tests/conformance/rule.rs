@@ -5,7 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
-use crate::stage::Fixture;
+use crate::helpers::Fixture;
 
 /// One rule of the contract and the test that checks it.
 pub(crate) struct Rule {

@@ -28,7 +28,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::again::again;
 use crate::dumped::{Event, Trace};
 use crate::perf::{self, Sample, count_by_key};
-use crate::stage::{MAX_ATTEMPTS, Measurement, WorkloadOutput};
+use crate::recordings::{MAX_ATTEMPTS, Measurement, WorkloadOutput};
 
 const KERNEL: &str =
     "process,thread,cswitch,dispatcher,systemcall,disk_io,disk_io_init,network_tcpip,dpc,interrupt";

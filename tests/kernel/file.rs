@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use crate::again::again;
 use crate::dumped::{Event, Trace};
-use crate::stage::Measurement;
+use crate::recordings::Measurement;
 
 /// The first events of these names come in this order: the rundown before samples.
 const FIRST_EVENTS: [&str; 6] = [

@@ -10,7 +10,7 @@ use rustix::process::Signal;
 
 use crate::again::again;
 use crate::dumped::{Trace, parse_number};
-use crate::stage::Measurement;
+use crate::recordings::Measurement;
 use crate::util::daemon_process::DaemonProcess;
 use crate::util::{Process, Run, eventually, weir, weir_command};
 

@@ -25,7 +25,7 @@ mod util;
 
 mod dumped;
 mod perf;
-mod stage;
+mod recordings;
 
 mod counts;
 mod file;

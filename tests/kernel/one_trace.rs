@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::again::again;
 use crate::dumped::Trace;
-use crate::stage::{MAX_ATTEMPTS, Measurement};
+use crate::recordings::{MAX_ATTEMPTS, Measurement};
 use crate::util::weir_command;
 
 const SHOP: &str = "Traceweir.Demo.CoffeeShop";

@@ -139,7 +139,7 @@ fn ordinary_user_unwinds_without_losing_kernel_events() {
     if Command::new("taskset").arg("--version").output().is_err() {
         return skip("taskset", "no taskset");
     }
-    let _lock = crate::stage::lock_measurements();
+    let _lock = crate::recordings::lock_measurements();
     let attempts = Cell::new(0);
     retry(MAX_ATTEMPTS, || {
         attempts.set(attempts.get() + 1);
@@ -202,7 +202,7 @@ fn ordinary_user_unwinds_without_losing_kernel_events() {
 
 #[test]
 fn limited_stack_copies_are_announced_with_the_command_that_lifts_the_limit() {
-    let _lock = crate::stage::lock_measurements();
+    let _lock = crate::recordings::lock_measurements();
     let user = User::new();
     let mut limited = user.command("/bin/sh".as_ref());
     limited.args(["-c", "ulimit -l 0; exec \"$0\" \"$@\""]).arg(&user.weir);

@@ -9,7 +9,7 @@ use rustix::process::Signal;
 
 use crate::again::again;
 use crate::dumped::{Event, Trace};
-use crate::stage::Measurement;
+use crate::recordings::Measurement;
 use crate::util::Process;
 
 /// The lowest address of the kernel.

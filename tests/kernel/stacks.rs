@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::again::again;
 use crate::perf::{self, Sample};
-use crate::stage::{MAX_ATTEMPTS, Measurement};
+use crate::recordings::{MAX_ATTEMPTS, Measurement};
 
 /// The end of the user half of the address space on x86-64.
 const USER_SPACE_END: u64 = 1 << 47;

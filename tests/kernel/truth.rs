@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use crate::again::again;
 use crate::dumped::{Event, Trace};
-use crate::stage::{MAX_ATTEMPTS, Measurement, Recording};
+use crate::recordings::{MAX_ATTEMPTS, Measurement, Recording};
 
 fn float_field(row: &Value, name: &str) -> f64 {
     row[name].as_f64().unwrap_or_else(|| panic!("no number {name}: {row}"))

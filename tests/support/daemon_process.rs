@@ -8,7 +8,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use traceweir_transport::runtime::RuntimeDir;
 use traceweir_transport::socket::Connection;
 
-use super::wait::{PATIENCE, until};
+use super::wait::{TEST_TIMEOUT, until};
 
 /// Returns the path of the command under test.
 pub(crate) fn weir() -> PathBuf {
@@ -36,7 +36,7 @@ impl DaemonProcess {
         until("the daemon accepts connections", || {
             let ended = daemon.has_ended();
             assert!(ended.is_none(), "the daemon ended: {ended:?}");
-            Connection::connect(&socket, PATIENCE).is_ok()
+            Connection::connect(&socket, TEST_TIMEOUT).is_ok()
         });
         daemon
     }

@@ -6,7 +6,7 @@ use std::thread::JoinHandle;
 use traceweir_daemon::{Options, Stopper, run_until};
 use traceweir_transport::socket::Connection;
 
-use super::wait::{PATIENCE, until};
+use super::wait::{TEST_TIMEOUT, until};
 
 /// A daemon thread that accepts connections. Drop stops it and fails the test if it returned an
 /// error.
@@ -25,7 +25,7 @@ impl DaemonThread {
         let daemon = Self { stopper, thread: Some(thread) };
         until("the daemon accepts connections", || {
             assert!(!daemon.has_ended(), "the daemon ended");
-            Connection::connect(&socket, PATIENCE).is_ok()
+            Connection::connect(&socket, TEST_TIMEOUT).is_ok()
         });
         daemon
     }

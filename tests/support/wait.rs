@@ -5,7 +5,7 @@
 use std::time::{Duration, Instant};
 
 /// Time limit of one wait: longer than any step takes, however busy the machine is.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
+pub(crate) const TEST_TIMEOUT: Duration = Duration::from_secs(120);
 
 const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
@@ -23,7 +23,7 @@ pub(crate) fn eventually<T>(what: &str, mut poll: impl FnMut() -> Option<T>) -> 
         if let Some(value) = poll() {
             return value;
         }
-        assert!(start.elapsed() < PATIENCE, "timed out while waiting for: {what}");
+        assert!(start.elapsed() < TEST_TIMEOUT, "timed out while waiting for: {what}");
         std::thread::sleep(POLL_INTERVAL);
     }
 }

@@ -205,9 +205,9 @@ impl Trace {
     ///
     /// The default is the size of the session's queue, within 1 MiB and 64 MiB; the highest limit
     /// is 1 GiB. Other traces ignore it.
-    pub fn hold_up_to(&mut self, bytes: usize) {
+    pub fn set_queue_limit(&mut self, bytes: usize) {
         if let TraceSource::Live(live) = &mut self.source {
-            live.hold_up_to(bytes);
+            live.set_queue_limit(bytes);
         }
     }
 
@@ -243,7 +243,7 @@ impl Trace {
     ///
     /// The session's mode shows it, or the first events of a file's buffers.
     #[must_use]
-    pub fn is_of_the_system(&self) -> bool {
+    pub fn has_kernel_events(&self) -> bool {
         let is_system_logger = self.header().log_file_mode & EVENT_TRACE_SYSTEM_LOGGER_MODE != 0;
         let has_kernel_events =
             matches!(&self.source, TraceSource::File(trace) if trace.seems_to_hold_kernel_events());

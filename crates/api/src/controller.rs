@@ -99,7 +99,7 @@ impl Controller {
 
     /// Returns the refusal of the system's daemon if it runs but [`find`](Self::find) and
     /// [`find_or_start`](Self::find_or_start) skip it, because it refuses this user.
-    pub fn passed_over(scope: Option<Scope>) -> Result<Option<Error>> {
+    pub fn skipped_daemon_error(scope: Option<Scope>) -> Result<Option<Error>> {
         Ok(find::find_refusal(&folders(scope)?, Role::Controller))
     }
 

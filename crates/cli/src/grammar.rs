@@ -34,8 +34,7 @@
 mod file;
 mod filters;
 mod kernel;
-mod known;
-mod mistake;
+mod manifest_names;
 mod option;
 mod payload;
 mod print;
@@ -44,6 +43,7 @@ mod scan;
 mod spelling;
 #[cfg(test)]
 mod tests;
+mod text_error;
 
 use std::path::Path;
 
@@ -59,9 +59,9 @@ pub(crate) use kernel::{
     KernelSelection, StackSelection, default_stacks, describe_absent_groups, event_names, group_names,
     parse_kernel, parse_stacks,
 };
-pub(crate) use known::ManifestNames;
-pub(crate) use mistake::ArgumentError;
+pub(crate) use manifest_names::ManifestNames;
 pub(crate) use spelling::ParsedProvider;
+pub(crate) use text_error::ArgumentError;
 
 /// Keywords of a command-line option; names are not resolved yet.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -15,7 +15,7 @@
 //! images of a process are gone when the process ends, and that a process begins with the images of
 //! its parent.
 
-mod lives;
+mod lifetimes;
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
@@ -30,7 +30,7 @@ use traceweir_format::header::Record;
 use traceweir_format::kernel::hook::{self, type_of};
 use traceweir_format::spec::event::class;
 
-use self::lives::ProcessLifetimes;
+use self::lifetimes::ProcessLifetimes;
 
 const MAX_IMAGES: usize = 1 << 17;
 /// Maximum number of characters of a file name to show.

@@ -6,9 +6,9 @@ mod by_name;
 mod enable_text;
 mod kernel;
 mod page;
-mod reach;
 mod report;
 mod shape;
+mod untraced;
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -33,14 +33,14 @@ pub(crate) use kernel::{KernelState, change_kernel};
 pub(crate) use page::{
     SessionState, format_json, format_page, format_status, provider_kind, provider_name, put_enable,
 };
-pub(crate) use reach::{
-    check_pids, note_idle_filters, note_unseen_providers, query_registered_guids, registered_guids,
-    warn_of_left_out_processes, warn_of_missing_providers,
-};
 pub(crate) use report::{
     SessionEnd, count_events, describe_end, finalised_time, is_at_limit, print_summary, report_losses,
 };
 pub(crate) use shape::{SessionPlan, build_plan, note_literal_percent_d};
+pub(crate) use untraced::{
+    check_pids, note_idle_filters, note_unseen_providers, query_registered_guids, registered_guids,
+    warn_of_left_out_processes, warn_of_missing_providers,
+};
 
 /// How long to wait for processes when a provider is enabled.
 const ENABLE_TIMEOUT: Duration = Duration::from_secs(2);
@@ -56,7 +56,7 @@ pub(crate) fn find_daemon(daemon_choice: DaemonChoice) -> Result<Option<Controll
     let found =
         Controller::find(daemon_choice.scope()).map_err(|error| add_folder_context(daemon_choice, error))?;
     if found.is_none()
-        && let Some(reason) = Controller::passed_over(daemon_choice.scope())?
+        && let Some(reason) = Controller::skipped_daemon_error(daemon_choice.scope())?
     {
         let hint = exit::find_hint(&reason).map(|hint| format!(" ({hint})")).unwrap_or_default();
         eprintln!("note: the system's daemon is running, but refuses you: {reason}{hint}");

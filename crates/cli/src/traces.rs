@@ -253,7 +253,7 @@ fn survey_traces(
             if let Some(symbols) = &mut symbols {
                 symbols.observe(&record);
             }
-            actors.foresee(&record);
+            actors.read_switch_ahead(&record);
             if Actors::is_informative(&record) {
                 if let Ok(found) = decoder.find(&record) {
                     actors.observe(&record, &found);

@@ -4,4 +4,4 @@ pub use traceweir_session::cgroup::container;
 pub use traceweir_session::info::Machine as Perf;
 pub use traceweir_transport::clock::Counter;
 pub use traceweir_transport::cpu::{count_in_list, counters};
-pub use traceweir_transport::ring::is_restartable;
+pub use traceweir_transport::ring::supports_rseq;

@@ -210,7 +210,7 @@ impl Actors {
     /// Reads a context switch ahead of time order, to learn which threads run when the trace
     /// begins.
     #[inline]
-    pub fn foresee(&mut self, record: &Record<'_>) {
+    pub fn read_switch_ahead(&mut self, record: &Record<'_>) {
         self.processors.record_switch(record, true);
     }
 

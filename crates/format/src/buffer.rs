@@ -179,17 +179,23 @@ pub struct Records<'b> {
     base: u64,
     cpu: u16,
     time: i64,
-    has_old_instances: bool,
+    has_short_instance_headers: bool,
 }
 
 impl<'b> Records<'b> {
     /// Starts at offset `at` of a (decompressed) buffer whose valid bytes are `bytes`.
     ///
-    /// `base` is added to offsets in errors; `has_old_instances` is explained at
+    /// `base` is added to offsets in errors; `has_short_instance_headers` is explained at
     /// [`header::measure`].
     #[must_use]
-    pub const fn new(bytes: &'b [u8], at: usize, base: u64, cpu: u16, has_old_instances: bool) -> Self {
-        Self { bytes, at, base, cpu, time: 0, has_old_instances }
+    pub const fn new(
+        bytes: &'b [u8],
+        at: usize,
+        base: u64,
+        cpu: u16,
+        has_short_instance_headers: bool,
+    ) -> Self {
+        Self { bytes, at, base, cpu, time: 0, has_short_instance_headers }
     }
 
     /// Returns the offset of the next record.
@@ -204,7 +210,7 @@ impl<'b> Records<'b> {
     pub fn next(&mut self) -> Result<Option<Record<'b>>> {
         let rest = self.bytes.get(self.at..).unwrap_or_default();
         let offset = self.base.saturating_add(self.at as u64);
-        let Some(measure) = header::measure(rest, offset, self.has_old_instances)? else {
+        let Some(measure) = header::measure(rest, offset, self.has_short_instance_headers)? else {
             return Ok(None);
         };
         let record = Record::new(rest, measure, self.cpu, self.time);

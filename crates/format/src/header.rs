@@ -90,7 +90,7 @@ pub(crate) const MAX_STAMP_END: usize = 0x40;
 
 /// Returns family and sizes from the first eight bytes of a record; `None` for an unknown marker.
 #[inline]
-fn classify(head: &[u8; 8], has_old_instances: bool) -> Option<Measure> {
+fn classify(head: &[u8; 8], has_short_instance_headers: bool) -> Option<Measure> {
     let (size_in_marker, size_after_marker) =
         (u16::from_le_bytes([head[0], head[1]]), u16::from_le_bytes([head[4], head[5]]));
     let (family, pointer_size, header, size) = match head[3] >> 4 {
@@ -110,10 +110,10 @@ fn classify(head: &[u8; 8], has_old_instances: bool) -> Option<Measure> {
             HeaderType::FULL_HEADER64 => (Family::Full, 8, classic::SIZE, size_in_marker),
             HeaderType::FULL_HEADER32 => (Family::Full, 4, classic::SIZE, size_in_marker),
             HeaderType::INSTANCE64 => {
-                (Family::Instance, 8, classic::instance_size(has_old_instances), size_in_marker)
+                (Family::Instance, 8, classic::instance_size(has_short_instance_headers), size_in_marker)
             }
             HeaderType::INSTANCE32 => {
-                (Family::Instance, 4, classic::instance_size(has_old_instances), size_in_marker)
+                (Family::Instance, 4, classic::instance_size(has_short_instance_headers), size_in_marker)
             }
             HeaderType(other) => (Family::Other(other), 8, 8, size_in_marker),
         },
@@ -151,21 +151,21 @@ pub(crate) fn measure_event(bytes: &[u8]) -> Option<Measure> {
 /// Reads the marker at the start of `bytes`, which extend to the end of the buffer; `None` at
 /// filler or at the end.
 ///
-/// `offset` is the offset of `bytes`, for errors; `has_old_instances` selects the short INSTANCE
+/// `offset` is the offset of `bytes`, for errors; `has_short_instance_headers` selects the short INSTANCE
 /// header of layouts before 1.1.
 #[inline]
-pub fn measure(bytes: &[u8], offset: u64, has_old_instances: bool) -> Result<Option<Measure>> {
+pub fn measure(bytes: &[u8], offset: u64, has_short_instance_headers: bool) -> Result<Option<Measure>> {
     match measure_event(bytes) {
         Some(event) => Ok(Some(event)),
-        None => measure_any(bytes, offset, has_old_instances),
+        None => measure_any(bytes, offset, has_short_instance_headers),
     }
 }
 
-fn measure_any(bytes: &[u8], offset: u64, has_old_instances: bool) -> Result<Option<Measure>> {
+fn measure_any(bytes: &[u8], offset: u64, has_short_instance_headers: bool) -> Result<Option<Measure>> {
     let Some(head) = chunk::<8>(bytes, 0).filter(|h| !h.starts_with(&[0xFF; 4])) else {
         return Ok(None);
     };
-    let Some(measure) = classify(head, has_old_instances) else {
+    let Some(measure) = classify(head, has_short_instance_headers) else {
         return Err(Error::Invalid { what: "record", offset, reason: "unknown marker" });
     };
     if measure.size < measure.header {

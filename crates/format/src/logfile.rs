@@ -256,7 +256,7 @@ impl LogFileHeader {
 
     /// Returns whether INSTANCE records have the short header (layouts before 1.1).
     #[must_use]
-    pub const fn has_old_instances(&self) -> bool {
+    pub const fn has_short_instance_headers(&self) -> bool {
         self.versions[2] < 1 || (self.versions[2] == 1 && self.versions[3] < 1)
     }
 

@@ -85,7 +85,7 @@ impl Settings {
             // The session stores the group masks; EnableFlags is their first word.
             Set::SystemTraceEnableFlags(_) => {}
             // `check` has rejected a truncated list; the daemon carries out a complete one.
-            Set::PeriodicCaptureState(_) | Set::CutPeriodicCaptureState => {}
+            Set::PeriodicCaptureState(_) | Set::TruncatedPeriodicCaptureState => {}
             Set::SampledProfileInterval(_) | Set::ProfileSourceConfig(_) => {}
         }
         Ok(())

@@ -102,7 +102,7 @@ pub use gate::Ticket;
 #[cfg(not(loom))]
 pub use gather::Gather;
 #[cfg(not(loom))]
-pub use outlet::{Outlet, RegionSource, WriteFailure, is_restartable, prepare_wake};
+pub use outlet::{Outlet, RegionSource, WriteFailure, prepare_wake, supports_rseq};
 #[cfg(not(loom))]
 pub use straight::{Header, MIN_SCHEMA_BYTES, Straight};
 
@@ -125,5 +125,5 @@ enum WriteOutcome {
     /// The outlet is closed or serves another session by now.
     Closed,
     /// The rule does not work for this thread now: it has no sequence, or all locks are taken.
-    Unfit,
+    Unavailable,
 }

@@ -14,7 +14,7 @@
 //! 3. A socket file appears under its name only when its owner listens and its permissions are set:
 //!    it is bound under another name, prepared, and renamed. So a client that is refused at that
 //!    name knows that the socket is stale.
-//! 4. An accepted connection takes no descriptors until [`Connection::take_descriptors`] (Linux
+//! 4. An accepted connection takes no descriptors until [`Connection::allow_descriptors`] (Linux
 //!    6.16 and later; before, untrusted peers can send them at any time).
 //! 5. End of file, `EPIPE` and `ECONNRESET` are all [`Error::Closed`]. No signal is raised.
 //!    Messages that the other end sent before are received first.
@@ -134,7 +134,7 @@ impl Connection {
     }
 
     /// Lets the other end send descriptors from now on.
-    pub fn take_descriptors(&self) -> Result<()> {
+    pub fn allow_descriptors(&self) -> Result<()> {
         rights::set_passing(self, true).map(drop)
     }
 
@@ -335,7 +335,7 @@ impl Listener {
 
     /// Lets connections take descriptors from the start, also those that are not accepted yet. The
     /// caller may [refuse](Connection::refuse_descriptors) them after the accept.
-    pub fn take_descriptors(&self) -> Result<()> {
+    pub fn allow_descriptors(&self) -> Result<()> {
         rights::set_passing(&self.socket, true).map(drop)
     }
 

@@ -11,7 +11,7 @@ use traceweir::controller::access::{
 use traceweir_format::spec::session::{EVENT_TRACE_FILE_MODE_CIRCULAR, EVENT_TRACE_FILE_MODE_SEQUENTIAL};
 
 use crate::rule::{Rule, rule};
-use crate::stage::{ACCESS_DENIED, Fixture, INVALID_PARAMETER, SUCCESS, new_guid, status};
+use crate::helpers::{ACCESS_DENIED, Fixture, INVALID_PARAMETER, SUCCESS, new_guid, status};
 
 #[rustfmt::skip]
 pub(crate) const RULES: &[Rule] = &[

@@ -15,7 +15,7 @@ use traceweir_format::spec::session::{
 
 use crate::provider::classic::ReceivedNotice;
 use crate::rule::{Rule, rule};
-use crate::stage::{Fixture, SUCCESS, Session, enable_params, new_guid};
+use crate::helpers::{Fixture, SUCCESS, Session, enable_params, new_guid};
 
 #[rustfmt::skip]
 pub(crate) const RULES: &[Rule] = &[

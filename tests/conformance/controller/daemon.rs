@@ -12,10 +12,10 @@ use traceweir::controller::{Controller, EnableCode, EnableParams, SessionConfig,
 use traceweir_transport::runtime::RuntimeDir;
 use traceweir_transport::socket::Listener;
 
-use crate::other::Daemon;
+use crate::processes::Daemon;
 use crate::rule::{Rule, rule};
-use crate::stage::{
-    BAD_PATHNAME, FILE_NOT_FOUND, Fixture, INSTANCE_NOT_FOUND, PATH_NOT_FOUND, PATIENCE, event, eventually,
+use crate::helpers::{
+    BAD_PATHNAME, FILE_NOT_FOUND, Fixture, INSTANCE_NOT_FOUND, PATH_NOT_FOUND, TEST_TIMEOUT, event, eventually,
     new_guid, status, unique_number, until,
 };
 
@@ -135,7 +135,7 @@ fn low_latency_collects_events_when_written(fixture: &Fixture) {
     for number in 1..=300 {
         provider.write(&event(1), &[]).unwrap();
         until("the event is collected", || fixture.query(&session).events == number);
-        assert!(start.elapsed() < PATIENCE, "only {number} events have been collected");
+        assert!(start.elapsed() < TEST_TIMEOUT, "only {number} events have been collected");
     }
 }
 

@@ -15,7 +15,7 @@ use traceweir_format::spec::event::ExtType;
 use traceweir_format::tracelogging::MetadataBuilder;
 
 use crate::rule::{Rule, rule};
-use crate::stage::{
+use crate::helpers::{
     CallbackLog, Fixture, INVALID_PARAMETER, RecordedEvent, SUCCESS, event, event_with, new_guid, status,
 };
 

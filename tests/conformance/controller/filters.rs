@@ -9,9 +9,9 @@ use traceweir_format::spec::enable::{
 };
 
 use crate::control_group::{self, ControlGroup};
-use crate::other::OtherProcess;
+use crate::processes::OtherProcess;
 use crate::rule::{Rule, rule};
-use crate::stage::{CallbackLog, Fixture, INVALID_PARAMETER, KEYWORD, LEVEL, SUCCESS, new_guid, status};
+use crate::helpers::{CallbackLog, Fixture, INVALID_PARAMETER, KEYWORD, LEVEL, SUCCESS, new_guid, status};
 
 #[rustfmt::skip]
 pub(crate) const RULES: &[Rule] = &[
@@ -235,7 +235,7 @@ fn provider_defined_filters_are_bounded(fixture: &Fixture) {
 }
 
 fn a_refusal_changes_nothing(fixture: &Fixture) {
-    let (session, provider, guid) = fixture.start_with_provider(&crate::stage::enable_params(4, 1, 0));
+    let (session, provider, guid) = fixture.start_with_provider(&crate::helpers::enable_params(4, 1, 0));
     assert_eq!(
         status(fixture.try_enable(&session, guid, &params_with(vec![(PID, vec![])]))),
         INVALID_PARAMETER

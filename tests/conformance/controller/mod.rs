@@ -7,14 +7,14 @@ mod control;
 pub(crate) mod daemon;
 mod enable;
 mod event_filters;
-mod fate;
+mod shared_failures;
 mod files;
 mod filters;
 mod items;
 mod matching;
 mod modes;
 mod not_here;
-mod outside;
+mod private_in_providers;
 mod private;
 mod properties;
 mod query;
@@ -29,7 +29,7 @@ pub(crate) const RULES: &[&[Rule]] = &[
     properties::RULES,
     modes::RULES,
     files::RULES,
-    fate::RULES,
+    shared_failures::RULES,
     start::RULES,
     control::RULES,
     update::RULES,
@@ -45,7 +45,7 @@ pub(crate) const RULES: &[&[Rule]] = &[
     daemon::RULES,
     status::RULES,
     private::RULES,
-    outside::RULES,
+    private_in_providers::RULES,
     autologger::RULES,
 ];
 pub(crate) const UNTESTED_RULES: &[&[UntestedRule]] = &[not_here::UNTESTED_RULES];

@@ -10,8 +10,8 @@ use traceweir::controller::{EnableParams, SessionConfig};
 use traceweir_format::spec::session::*;
 
 use crate::rule::{Rule, rule};
-use crate::stage::{
-    BAD_PATHNAME, Fixture, INSTANCE_NOT_FOUND, INVALID_PARAMETER, LOG_FILE_FULL, PATIENCE, SUCCESS, event,
+use crate::helpers::{
+    BAD_PATHNAME, Fixture, INSTANCE_NOT_FOUND, INVALID_PARAMETER, LOG_FILE_FULL, TEST_TIMEOUT, SUCCESS, event,
     events_of, header_of, status, until,
 };
 
@@ -91,7 +91,7 @@ const ONE_STREAM: u32 = EVENT_TRACE_NO_PER_PROCESSOR_BUFFERING;
 /// Returns a configuration in which only the flags can be invalid.
 fn config_with(fixture: &Fixture, mode: u32) -> SessionConfig {
     let name = if mode & NEWFILE != 0 { "sequence %d.etl" } else { "one.etl" };
-    let log_file = Some(fixture.folder().join(format!("{} {name}", crate::stage::unique_number())));
+    let log_file = Some(fixture.folder().join(format!("{} {name}", crate::helpers::unique_number())));
     let clock = if mode & APPEND != 0 { 2 } else { 1 };
     SessionConfig { log_file_mode: mode, maximum_file_size: 16, clock, log_file, ..fixture.config() }
 }
@@ -136,7 +136,7 @@ fn real_time_events_are_delivered(fixture: &Fixture) {
     });
     provider.write(&event(77), &[b"live"]).unwrap();
     fixture.connect().flush(&session.id, None).unwrap();
-    let ids = std::iter::from_fn(|| received.recv_timeout(PATIENCE).ok());
+    let ids = std::iter::from_fn(|| received.recv_timeout(TEST_TIMEOUT).ok());
     assert!(ids.into_iter().any(|id| id == 77));
     fixture.stop(session);
     reader.join().unwrap().unwrap();
@@ -391,7 +391,7 @@ fn a_circular_log_keeps_the_newest(fixture: &Fixture) {
 
 /// Starts a real-time session with a small store and no consumer, and fills the store. Returns
 /// the statuses of all writes.
-fn fill_store(fixture: &Fixture) -> (crate::stage::Session, Vec<Status>) {
+fn fill_store(fixture: &Fixture) -> (crate::helpers::Session, Vec<Status>) {
     let mode = REAL_TIME | ONE_STREAM;
     let config = SessionConfig {
         log_file_mode: mode,

@@ -11,7 +11,7 @@ use traceweir_format::spec::session::{
 };
 
 use crate::rule::{Rule, rule};
-use crate::stage::{
+use crate::helpers::{
     BAD_PATHNAME, CallbackLog, Fixture, INVALID_PARAMETER, NO_SYSTEM_RESOURCES, event, events_of, header_of,
     new_guid, status,
 };
@@ -100,7 +100,7 @@ fn callbacks_are_called_for_private_sessions(fixture: &Fixture) {
     let (calls, guid) = (CallbackLog::default(), new_guid());
     let _provider = Provider::register(guid, calls.callback()).unwrap();
     let session = PrivateSession::start(&fixture.config()).unwrap();
-    session.enable(guid, &crate::stage::enable_params(3, 5, 1)).unwrap();
+    session.enable(guid, &crate::helpers::enable_params(3, 5, 1)).unwrap();
     assert_eq!(calls.last().code_level_masks(), (1, 3, 5, 1));
     session.stop().unwrap();
     assert_eq!(calls.last().code, 0);

@@ -11,7 +11,7 @@ use traceweir_format::spec::session::{
 use traceweir_format::time::FileTime;
 
 use crate::rule::{Rule, rule};
-use crate::stage::{Fixture, INVALID_PARAMETER, event, events_of, header_of, new_guid, until};
+use crate::helpers::{Fixture, INVALID_PARAMETER, event, events_of, header_of, new_guid, until};
 
 #[rustfmt::skip]
 pub(crate) const RULES: &[Rule] = &[

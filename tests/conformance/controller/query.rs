@@ -4,7 +4,7 @@ use traceweir::controller::SessionConfig;
 use traceweir::private::PrivateSession;
 
 use crate::rule::{Rule, rule};
-use crate::stage::Fixture;
+use crate::helpers::Fixture;
 
 #[rustfmt::skip]
 pub(crate) const RULES: &[Rule] = &[

@@ -4,7 +4,7 @@ use traceweir::Status;
 use traceweir_transport::error::status_of;
 
 use crate::rule::{Rule, rule};
-use crate::stage::Fixture;
+use crate::helpers::Fixture;
 
 #[rustfmt::skip]
 pub(crate) const RULES: &[Rule] = &[

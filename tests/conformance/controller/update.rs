@@ -4,7 +4,7 @@ use traceweir::controller::{EnableParams, Properties, SessionConfig, Update};
 use traceweir_format::spec::session::{EVENT_TRACE_BUFFERING_MODE, EVENT_TRACE_REAL_TIME_MODE};
 
 use crate::rule::{Rule, rule};
-use crate::stage::{
+use crate::helpers::{
     BAD_PATHNAME, Fixture, INSTANCE_NOT_FOUND, INVALID_PARAMETER, PATH_NOT_FOUND, SUCCESS, Session, event,
     events_of, status,
 };
@@ -52,7 +52,7 @@ fn log_file_switches(fixture: &Fixture) {
         update_session(fixture, &session, Update { log_file: Some(new.clone()), ..Update::default() });
     assert_eq!(properties.config.log_file.as_ref(), Some(&new));
     provider.write(&event(2), &[]).unwrap();
-    let ids = |seen: &[crate::stage::RecordedEvent]| {
+    let ids = |seen: &[crate::helpers::RecordedEvent]| {
         seen.iter().map(|event| event.descriptor.id).collect::<Vec<_>>()
     };
     assert_eq!(ids(&fixture.stop_and_read(session)), [2]);

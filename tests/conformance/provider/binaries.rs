@@ -19,7 +19,7 @@ use traceweir_format::spec::session::{
 use traceweir_format::tracelogging::TraitsBuilder;
 
 use crate::rule::{Rule, rule};
-use crate::stage::{Fixture, RecordedEvent, Session, event, events_of, new_guid};
+use crate::helpers::{Fixture, RecordedEvent, Session, event, events_of, new_guid};
 
 #[rustfmt::skip]
 pub(crate) const RULES: &[Rule] = &[
@@ -151,7 +151,7 @@ fn start_tracked_session(fixture: &Fixture, config: &SessionConfig) -> (Session,
 }
 
 fn each_file_has_the_binary_path(fixture: &Fixture) {
-    let pattern = fixture.folder().join(format!("tracked {}-%d.etl", crate::stage::unique_number()));
+    let pattern = fixture.folder().join(format!("tracked {}-%d.etl", crate::helpers::unique_number()));
     let file = |n: u32| pattern.to_string_lossy().replace("%d", &n.to_string());
     let config = SessionConfig {
         log_file_mode: EVENT_TRACE_FILE_MODE_NEWFILE,

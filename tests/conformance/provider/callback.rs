@@ -10,7 +10,7 @@ use traceweir_format::filter::Header;
 use traceweir_format::spec::enable::EVENT_FILTER_TYPE_SCHEMATIZED;
 
 use crate::rule::{Rule, rule};
-use crate::stage::{CallbackCall, CallbackLog, Fixture, enable_params, new_guid, until};
+use crate::helpers::{CallbackCall, CallbackLog, Fixture, enable_params, new_guid, until};
 
 #[rustfmt::skip]
 pub(crate) const RULES: &[Rule] = &[
@@ -55,7 +55,7 @@ fn recorded_states(calls: &CallbackLog) -> Vec<(u32, u8, u64, u64)> {
     calls.all().iter().map(CallbackCall::code_level_masks).collect()
 }
 
-fn capture_state(fixture: &Fixture, session: &crate::stage::Session, guid: Guid) {
+fn capture_state(fixture: &Fixture, session: &crate::helpers::Session, guid: Guid) {
     let params = EnableParams::default();
     fixture.connect().enable(&session.id, guid, EnableCode::CaptureState, &params, 10_000).unwrap();
 }

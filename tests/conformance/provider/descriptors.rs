@@ -8,7 +8,7 @@ use traceweir_format::tracelogging::TraitsBuilder;
 
 use super::classic::stop_and_map;
 use crate::rule::{Rule, rule};
-use crate::stage::{
+use crate::helpers::{
     ARITHMETIC_OVERFLOW, Fixture, INVALID_HANDLE, INVALID_PARAMETER, RecordedEvent, SUCCESS, Session, event,
 };
 
@@ -218,7 +218,7 @@ fn repeated_descriptor_types_are_refused(fixture: &Fixture) {
 }
 
 fn descriptors_of_disabled_events_are_not_checked(_fixture: &Fixture) {
-    let provider = Provider::register(crate::stage::new_guid(), None).unwrap();
+    let provider = Provider::register(crate::helpers::new_guid(), None).unwrap();
     provider.set_information(USE_DESCRIPTOR_TYPE, Some(&[1])).unwrap();
     let wrong = DataDescriptor { size: 1, kind: 99, ..DataDescriptor::default() };
     assert_eq!(write(&provider, &event(1), &[wrong]), SUCCESS);

@@ -7,7 +7,7 @@ use traceweir::{Provider, Status};
 use traceweir_format::spec::event::{EventInfoClass as Class, ExtType};
 
 use crate::rule::{Rule, rule};
-use crate::stage::{Fixture, INVALID_PARAMETER, NOT_SUPPORTED, SUCCESS, event, new_guid, status};
+use crate::helpers::{Fixture, INVALID_PARAMETER, NOT_SUPPORTED, SUCCESS, event, new_guid, status};
 
 #[rustfmt::skip]
 pub(crate) const RULES: &[Rule] = &[
@@ -37,7 +37,7 @@ const TRACK_INFO: u32 = Class::EventProviderBinaryTrackInfo.0;
 const SET_TRAITS: u32 = Class::EventProviderSetTraits.0;
 const USE_TYPES: u32 = Class::EventProviderUseDescriptorType.0;
 /// A traits block of a name `n` without any trait.
-const NAME_ONLY_TRAITS: &[u8] = b"\x04\0n\0";
+const TRAITS: &[u8] = b"\x04\0n\0";
 
 fn set_status(provider: &Provider, class: u32, info: Option<&[u8]>) -> Status {
     set_information(provider.handle().to_raw(), class, info)
@@ -75,11 +75,7 @@ fn wrong_information_lengths_are_refused(_fixture: &Fixture) {
     for wrong in [None, Some(&[][..]), Some(&[3, 0]), Some(&[5, 0, b'n', 0]), Some(&[3, 0, b'n', 0])] {
         assert_eq!(set_status(&provider, SET_TRAITS, wrong), INVALID_PARAMETER, "{wrong:?}");
     }
-    assert_eq!(
-        set_status(&provider, SET_TRAITS, Some(NAME_ONLY_TRAITS)),
-        SUCCESS,
-        "one of the invalid traits was set"
-    );
+    assert_eq!(set_status(&provider, SET_TRAITS, Some(TRAITS)), SUCCESS, "one of the invalid traits was set");
 }
 
 fn unknown_information_classes_are_refused(_fixture: &Fixture) {
@@ -115,14 +111,10 @@ fn reserved_class_is_not_supported(_fixture: &Fixture) {
 
 fn set_traits_class_sets_traits_once(fixture: &Fixture) {
     let (session, provider, _guid) = fixture.start_with_provider(&EnableParams::default());
-    assert_eq!(set_status(&provider, SET_TRAITS, Some(NAME_ONLY_TRAITS)), SUCCESS);
-    assert_eq!(
-        set_status(&provider, SET_TRAITS, Some(NAME_ONLY_TRAITS)),
-        INVALID_PARAMETER,
-        "traits were set twice"
-    );
+    assert_eq!(set_status(&provider, SET_TRAITS, Some(TRAITS)), SUCCESS);
+    assert_eq!(set_status(&provider, SET_TRAITS, Some(TRAITS)), INVALID_PARAMETER, "traits were set twice");
     provider.write(&event(1), &[]).unwrap();
-    assert_eq!(fixture.stop_and_read(session)[0].items, [(ExtType::PROV_TRAITS, NAME_ONLY_TRAITS.to_vec())]);
+    assert_eq!(fixture.stop_and_read(session)[0].items, [(ExtType::PROV_TRAITS, TRAITS.to_vec())]);
 }
 
 fn traits_turn_types_on(fixture: &Fixture) {
@@ -130,9 +122,9 @@ fn traits_turn_types_on(fixture: &Fixture) {
     assert!(!has_types(&provider));
     assert_eq!(set_status(&provider, SET_TRAITS, Some(b"\x05\0n\0")), INVALID_PARAMETER);
     assert!(!has_types(&provider), "refused traits turned descriptor types on");
-    assert_eq!(set_status(&provider, SET_TRAITS, Some(NAME_ONLY_TRAITS)), SUCCESS);
+    assert_eq!(set_status(&provider, SET_TRAITS, Some(TRAITS)), SUCCESS);
     assert!(has_types(&provider));
-    let with_traits = Provider::register_with_traits(guid, NAME_ONLY_TRAITS, None).unwrap();
+    let with_traits = Provider::register_with_traits(guid, TRAITS, None).unwrap();
     assert!(has_types(&with_traits), "traits at registration did not turn descriptor types on");
 }
 
@@ -157,7 +149,7 @@ fn use_descriptor_type_takes_one_byte(fixture: &Fixture) {
 
 fn traits_keep_types_on(fixture: &Fixture) {
     let (_session, provider, _guid) = fixture.start_with_provider(&EnableParams::default());
-    assert_eq!(set_status(&provider, SET_TRAITS, Some(NAME_ONLY_TRAITS)), SUCCESS);
+    assert_eq!(set_status(&provider, SET_TRAITS, Some(TRAITS)), SUCCESS);
     assert_eq!(set_status(&provider, USE_TYPES, Some(&[0])), SUCCESS);
     assert!(has_types(&provider));
 }

@@ -8,9 +8,9 @@ use traceweir::controller::{Controller, EnableParams};
 use traceweir::provider::Handle;
 use traceweir::{Guid, Provider};
 
-use crate::other::{Daemon, OtherProcess};
+use crate::processes::{Daemon, OtherProcess};
 use crate::rule::{Rule, rule};
-use crate::stage::{
+use crate::helpers::{
     CallbackLog, Fixture, INVALID_HANDLE, KEYWORD, LEVEL, enable_params, event, new_guid, until,
 };
 

@@ -4,7 +4,7 @@ use traceweir::controller::{EnableParams, SessionConfig};
 use traceweir::{Guid, Status};
 
 use crate::rule::{Rule, rule};
-use crate::stage::{ARITHMETIC_OVERFLOW, Fixture, MORE_DATA, SUCCESS, event};
+use crate::helpers::{ARITHMETIC_OVERFLOW, Fixture, MORE_DATA, SUCCESS, event};
 
 #[rustfmt::skip]
 pub(crate) const RULES: &[Rule] = &[

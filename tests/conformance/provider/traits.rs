@@ -6,7 +6,7 @@ use traceweir_format::spec::event::ExtType;
 use traceweir_format::tracelogging::{Traits, TraitsBuilder};
 
 use crate::rule::{Rule, rule};
-use crate::stage::{
+use crate::helpers::{
     Fixture, INVALID_PARAMETER, KEYWORD, LEVEL, RecordedEvent, SUCCESS, event, new_guid, status,
 };
 

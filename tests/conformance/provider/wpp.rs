@@ -10,7 +10,7 @@ use traceweir_format::spec::session::{
 
 use super::classic::{ClassicProvider, status_of, stop_and_map};
 use crate::rule::{Rule, rule};
-use crate::stage::{
+use crate::helpers::{
     Fixture, INVALID_HANDLE, INVALID_PARAMETER, MORE_DATA, NOT_ENOUGH_MEMORY, SUCCESS, Session, new_guid,
 };
 
@@ -120,7 +120,7 @@ fn messages_are_numbered_with_a_sequence_mode(fixture: &Fixture) {
     assert_eq!(
         sequence_numbers(fixture, LOCAL_SEQUENCE, 2),
         [1, 2],
-        "the second session continued the numbers of the first"
+        "the numbers continued those of another session"
     );
     let (one, two) = (
         sequence_numbers(fixture, EVENT_TRACE_USE_GLOBAL_SEQUENCE, 3),

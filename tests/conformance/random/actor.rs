@@ -23,7 +23,7 @@ use traceweir::{Error, Guid, Provider, Status};
 use super::Times;
 use super::model::{EnabledProviders, ExpectedEvents, MEMBER, ModelSession};
 use super::private::ActorPrivateSession;
-use crate::stage::{Fixture, INSTANCE_NOT_FOUND, SUCCESS, status};
+use crate::helpers::{Fixture, INSTANCE_NOT_FOUND, SUCCESS, status};
 
 /// Prefix of the shared session names.
 pub(super) const SHARED: &str = "random shared";

@@ -8,7 +8,7 @@ use traceweir_format::spec::session::EVENT_TRACE_BUFFERING_MODE;
 
 use super::actor::Actor;
 use super::model::{ExpectedEvents, KeptEvents};
-use crate::stage::{RecordedEvent, events_of};
+use crate::helpers::{RecordedEvent, events_of};
 
 impl Actor<'_> {
     /// Checks that the files of one log together hold the predicted events, and returns their

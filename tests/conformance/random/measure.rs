@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use crate::stage::PATIENCE;
+use crate::helpers::TEST_TIMEOUT;
 
 /// Resources that a process holds.
 #[derive(Debug)]
@@ -43,13 +43,13 @@ impl ProcessResources {
         }
     }
 
-    /// Returns the resources that have grown and do not shrink within [`PATIENCE`], while threads
+    /// Returns the resources that have grown and do not shrink within [`TEST_TIMEOUT`], while threads
     /// and sessions end.
     pub(super) fn remaining_growth(&self, measure: impl Fn() -> Self) -> Vec<String> {
         let start = Instant::now();
         loop {
             let growth = self.list_growth(&measure());
-            if growth.is_empty() || start.elapsed() > PATIENCE {
+            if growth.is_empty() || start.elapsed() > TEST_TIMEOUT {
                 return growth;
             }
             std::thread::sleep(Duration::from_millis(100));

@@ -17,7 +17,7 @@ use traceweir_format::spec::session::{EVENT_TRACE_PRIVATE_IN_PROC, EVENT_TRACE_P
 use super::actor::{Actor, PROVIDERS};
 use super::model::{EnabledProviders, ExpectedEvents, KeptEvents, ModelSession};
 use super::providers::REGISTRATION_TIME;
-use crate::stage::{
+use crate::helpers::{
     ALREADY_EXISTS, E_FAIL, INSTANCE_NOT_FOUND, INVALID_FUNCTION, INVALID_PARAMETER, NO_SYSTEM_RESOURCES,
     SUCCESS, enable_params, event_with, status, unique_number,
 };

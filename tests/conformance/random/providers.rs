@@ -12,7 +12,7 @@ use traceweir_format::tracelogging::TraitsBuilder;
 
 use super::actor::{Actor, MAX_REGISTRATIONS, NAMES, PROVIDERS, UNREGISTER_NOTICE_TIME};
 use super::model::{EnabledProviders, MEMBER, Request, WrittenEvent};
-use crate::stage::{
+use crate::helpers::{
     INSTANCE_NOT_FOUND, INVALID_FUNCTION, INVALID_PARAMETER, NOT_ENOUGH_MEMORY, SUCCESS, enable_params,
     event_with, status,
 };

@@ -10,7 +10,7 @@ use traceweir_format::spec::session::*;
 use super::actor::{Actor, NAMES};
 use super::logs::is_empty;
 use super::model::{KeptEvents, ModelSession, numbered_path};
-use crate::stage::{
+use crate::helpers::{
     ALREADY_EXISTS, BAD_PATHNAME, INSTANCE_NOT_FOUND, INVALID_FUNCTION, INVALID_PARAMETER, PATH_NOT_FOUND,
     SUCCESS, status,
 };

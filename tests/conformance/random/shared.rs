@@ -4,7 +4,7 @@ use traceweir::controller::{EnableCode, SessionRef, Update};
 use traceweir::{Guid, Provider};
 
 use super::actor::{Actor, MAX_REGISTRATIONS, SHARED};
-use crate::stage::{
+use crate::helpers::{
     ACTIVE_CONNECTIONS, ALREADY_EXISTS, INSTANCE_NOT_FOUND, INVALID_FUNCTION, SUCCESS, enable_params, event,
     status,
 };

@@ -246,7 +246,7 @@ impl DaemonFolder {
         // its user since.
         if rights::is_daemon_trusted(uid) || (owner.is_ok_and(|o| o == uid) && !is_privileged_by_file()) {
             // Regions come with descriptors.
-            connection.take_descriptors()?;
+            connection.allow_descriptors()?;
             let is_shared = process::shares_descriptors();
             Ok(if is_shared { connection.guard(process::lowest_library_fd()) } else { connection })
         } else {

@@ -329,7 +329,7 @@ impl BatchMerge {
 
     fn hold_buffer(&mut self, cpu: u16, held: HeldBuffer, first: &FirstBuffer) {
         let index = *self.by_cpu.entry(cpu).or_insert_with(|| {
-            self.streams.push(ProcessorStream::new(cpu, first.header.has_old_instances()));
+            self.streams.push(ProcessorStream::new(cpu, first.header.has_short_instance_headers()));
             self.streams.len() - 1
         });
         if let Some(stream) = self.streams.get_mut(index)

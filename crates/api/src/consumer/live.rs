@@ -282,7 +282,7 @@ impl LiveSession {
     /// stamps.
     fn release_late(&mut self, on_nonempty: &mut impl FnMut(usize, i64)) {
         for (cpu, held) in std::mem::take(&mut self.late_buffers) {
-            let stream = ProcessorStream::new_late(cpu, self.header.has_old_instances());
+            let stream = ProcessorStream::new_late(cpu, self.header.has_short_instance_headers());
             let index = self.free_streams.pop().unwrap_or(self.streams.len());
             match self.streams.get_mut(index) {
                 Some(free) => *free = stream,
@@ -322,7 +322,7 @@ impl LiveSession {
     }
 
     fn hold_buffer(&mut self, cpu: u16, held: HeldBuffer, on_nonempty: &mut impl FnMut(usize, i64)) {
-        let old_instances = self.header.has_old_instances();
+        let old_instances = self.header.has_short_instance_headers();
         let index = *self.by_cpu.entry(cpu).or_insert_with(|| {
             self.streams.push(ProcessorStream::new(cpu, old_instances));
             self.streams.len() - 1
@@ -389,7 +389,7 @@ impl LiveSession {
     }
 
     /// Raises the limit of held bytes to at least `bytes`.
-    pub(super) fn hold_up_to(&mut self, bytes: usize) {
+    pub(super) fn set_queue_limit(&mut self, bytes: usize) {
         self.held_limit = self.held_limit.max(bytes.min(MAX_REQUESTED_HELD_BYTES));
     }
 

@@ -69,18 +69,26 @@ pub(super) struct ProcessorStream {
     held: VecDeque<HeldBuffer>,
     next: Option<Measure>,
     /// The trace has the short instance headers of layouts before 1.1.
-    has_old_instances: bool,
+    has_short_instance_headers: bool,
 }
 
 impl ProcessorStream {
-    pub(super) fn new(cpu: u16, has_old_instances: bool) -> Self {
+    pub(super) fn new(cpu: u16, has_short_instance_headers: bool) -> Self {
         let (time, complete_to) = (i64::MIN, i64::MIN);
-        Self { cpu, is_late: false, time, complete_to, held: VecDeque::new(), next: None, has_old_instances }
+        Self {
+            cpu,
+            is_late: false,
+            time,
+            complete_to,
+            held: VecDeque::new(),
+            next: None,
+            has_short_instance_headers,
+        }
     }
 
     /// Creates a stream for one late buffer.
-    pub(super) fn new_late(cpu: u16, has_old_instances: bool) -> Self {
-        Self { is_late: true, ..Self::new(cpu, has_old_instances) }
+    pub(super) fn new_late(cpu: u16, has_short_instance_headers: bool) -> Self {
+        Self { is_late: true, ..Self::new(cpu, has_short_instance_headers) }
     }
 
     /// Adds a buffer and returns whether the stream was empty and is not any more. Buffers without
@@ -117,7 +125,7 @@ impl ProcessorStream {
     #[inline]
     fn find_next(&mut self, spent: &mut Vec<Vec<u8>>) -> bool {
         while let Some(held) = self.held.front_mut() {
-            match measure(held.remaining_bytes(), held.at as u64, self.has_old_instances) {
+            match measure(held.remaining_bytes(), held.at as u64, self.has_short_instance_headers) {
                 Ok(next) => self.next = next,
                 Err(_) => {
                     (self.next, held.end) = (None, held.at);

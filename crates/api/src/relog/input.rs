@@ -81,7 +81,7 @@ fn read_header_records<R: ReadAt>(trace: &etl::Trace<R>) -> Result<Vec<Vec<u8>>>
         return Ok(Vec::new());
     };
     bytes.truncate(header.valid_bytes(length));
-    let mut records = Records::new(&bytes, HEADER_SIZE, 0, 0, trace.header().has_old_instances());
+    let mut records = Records::new(&bytes, HEADER_SIZE, 0, 0, trace.header().has_short_instance_headers());
     let mut header_records = Vec::new();
     while let Ok(Some(record)) = records.next() {
         if !is_log_file_header(&record) {

@@ -124,7 +124,7 @@ impl Output {
         let part = PartialFile::create(path, paths, settings.new)?;
         // Records that do not fit into the header buffer come among the events.
         options.header_records = concatenate_padded(&first.header_records);
-        let fits = !first.header.has_old_instances() && options.header_buffer().is_ok();
+        let fits = !first.header.has_short_instance_headers() && options.header_buffer().is_ok();
         let front = if fits { first.header_records.as_slice() } else { &[] };
         if !fits {
             options.header_records = Vec::new();

@@ -17,7 +17,7 @@ use traceweir::{Error, EventDescriptor, Guid, Provider, Result, Status};
 use traceweir_format::spec::session::{EVENT_TRACE_FILE_MODE_SEQUENTIAL, EVENT_TRACE_REAL_TIME_MODE};
 use traceweir_format::time::FileTime;
 
-use crate::support::{PATIENCE, until};
+use crate::support::{TEST_TIMEOUT, until};
 use crate::support_daemon::{DaemonInProcess, DaemonInThread, run_in_own_process};
 
 fn provider_guid() -> Guid {
@@ -341,7 +341,7 @@ fn killed_daemon_is_an_error_after_delivered_events() {
         let start = Instant::now();
         let error = consumer.join().unwrap().unwrap_err();
         assert!(matches!(error, Error::Transport(traceweir_transport::Error::Closed)), "{error:?}");
-        assert!(start.elapsed() < PATIENCE);
+        assert!(start.elapsed() < TEST_TIMEOUT);
         assert_eq!(open_status(folder), Status::ERROR_WMI_INSTANCE_NOT_FOUND);
     });
 }

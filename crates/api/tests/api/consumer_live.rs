@@ -25,7 +25,7 @@ use traceweir_transport::socket::{Connection, Envelope};
 
 mod closing;
 mod order;
-use crate::support::{FakeDaemon, PATIENCE, reply, until};
+use crate::support::{FakeDaemon, TEST_TIMEOUT, reply, until};
 
 const BUFFER_BYTES: u32 = 4096;
 const SLOTS: u32 = 8;
@@ -65,14 +65,14 @@ impl FakeSession {
                 header: header_buffer(processors),
             };
             let descriptors = [ends.queue.as_fd(), ends.cursor.as_fd(), ends.signal.as_fd()];
-            connection.send(request, &answer, &descriptors, PATIENCE).unwrap();
+            connection.send(request, &answer, &descriptors, TEST_TIMEOUT).unwrap();
         });
         Self { daemon, queues }
     }
 
     fn open(&self) -> (Trace, QueueWriter) {
         let trace = Trace::live_at(self.daemon.path(), "s").unwrap();
-        (trace, self.queues.recv_timeout(PATIENCE).unwrap())
+        (trace, self.queues.recv_timeout(TEST_TIMEOUT).unwrap())
     }
 }
 
@@ -318,7 +318,7 @@ fn answer_without_descriptors_or_header_is_an_error() {
         let answer = Message::Consumer { properties, slots: 1, buffer_bytes: BUFFER_BYTES, header };
         let all = [ends.queue.as_fd(), ends.cursor.as_fd(), ends.signal.as_fd()];
         let sent = if has_descriptors { &all[..] } else { &all[..1] };
-        connection.send(request, &answer, sent, PATIENCE).unwrap();
+        connection.send(request, &answer, sent, TEST_TIMEOUT).unwrap();
     };
     for (bytes, has_descriptors) in [(header_buffer(1), false), (Vec::new(), true), (vec![0; 200], true)] {
         let daemon = FakeDaemon::new(move |connection, envelope| {

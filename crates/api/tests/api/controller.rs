@@ -98,9 +98,11 @@ fn full_daemon_is_not_reported_as_missing() {
                 std::thread::yield_now();
             };
             if is_late {
-                connection.receive(support::PATIENCE).unwrap().unwrap();
+                connection.receive(support::TEST_TIMEOUT).unwrap().unwrap();
             }
-            connection.send(0, &refusal(Status::ERROR_NO_SYSTEM_RESOURCES), &[], support::PATIENCE).unwrap();
+            connection
+                .send(0, &refusal(Status::ERROR_NO_SYSTEM_RESOURCES), &[], support::TEST_TIMEOUT)
+                .unwrap();
             drop(connection);
             client.join().unwrap().unwrap_err()
         });
@@ -319,7 +321,7 @@ fn controller_finds_no_sessions_after_daemon_exit_and_uses_a_restarted_daemon() 
             Message::Welcome { version: 1, daemon: 2 },
             Message::Properties(Box::new(session_properties("new"))),
         ] {
-            let request = connection.receive(support::PATIENCE).unwrap().unwrap().request;
+            let request = connection.receive(support::TEST_TIMEOUT).unwrap().unwrap().request;
             reply(&connection, request, &message);
         }
     });

@@ -257,7 +257,7 @@ fn periodic_capture_state_runs_until_it_is_turned_off() {
         assert!(times[1] >= Duration::from_millis(19_000), "{times:?}");
         session.set(&Set::PeriodicCaptureState(None));
         std::thread::sleep(Duration::from_millis(10_500));
-        assert_eq!(recorded_codes(&calls).len(), 3, "no call follows after the setting was turned off");
+        assert_eq!(recorded_codes(&calls).len(), 3, "no call follows the end of the setting");
         assert!(recorded_codes(&other_calls).is_empty(), "the session has not enabled this provider");
         session.stop(|_| None::<()>);
     });

@@ -11,8 +11,8 @@ mod consumer_live;
 mod controller;
 mod controller_daemon;
 mod groups;
-mod info_asked;
 mod info_daemon;
+mod info_responder;
 #[path = "../../../../tests/support/machine.rs"]
 mod machine;
 mod public_api;

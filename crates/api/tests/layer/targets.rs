@@ -129,23 +129,20 @@ fn session_selects_targets_by_keywords() {
 }
 
 #[test]
-fn layer_for_one_target_writes_it_and_the_target_named_like_the_provider() {
-    run_in_own_process(
-        "targets::layer_for_one_target_writes_it_and_the_target_named_like_the_provider",
-        |folder| {
-            let layer = LayerBuilder::new(PROVIDER).build_with_target("mine").unwrap();
-            tracing_subscriber::registry().with(layer).init();
-            let recording = LayerRecording::start(folder, &[provider_guid()]);
-            for _ in 0..2 {
-                info!(name: "mine", target: "mine::inner", n = 1);
-                info!(name: "other", target: "other", n = 1);
-                info!(name: "named like the provider", target: PROVIDER, n = 1);
-            }
-            let seen = recording.stop_and_read();
-            assert_eq!(seen.len(), 4, "{seen:#?}");
-            assert!(seen.iter().all(|event| event.name != "other"));
-        },
-    );
+fn layer_for_one_target_also_writes_its_provider_name() {
+    run_in_own_process("targets::layer_for_one_target_also_writes_its_provider_name", |folder| {
+        let layer = LayerBuilder::new(PROVIDER).build_with_target("mine").unwrap();
+        tracing_subscriber::registry().with(layer).init();
+        let recording = LayerRecording::start(folder, &[provider_guid()]);
+        for _ in 0..2 {
+            info!(name: "mine", target: "mine::inner", n = 1);
+            info!(name: "other", target: "other", n = 1);
+            info!(name: "named like the provider", target: PROVIDER, n = 1);
+        }
+        let seen = recording.stop_and_read();
+        assert_eq!(seen.len(), 4, "{seen:#?}");
+        assert!(seen.iter().all(|event| event.name != "other"));
+    });
 }
 
 #[test]

@@ -16,7 +16,7 @@ use traceweir_transport::runtime::RuntimeDir;
 use traceweir_transport::socket::{Connection, Listener};
 
 use crate::daemon_thread::DaemonThread;
-use crate::{PATIENCE, eventually};
+use crate::{TEST_TIMEOUT, eventually};
 
 /// A real daemon in a thread of this process.
 pub(crate) struct RealDaemon {
@@ -96,8 +96,8 @@ impl ProcessConnection {
     pub(crate) fn knock(runtime: &Path, pid: u32) -> Self {
         let dir = RuntimeDir::from_path(runtime);
         let socket = eventually("the provider's socket exists", || find_socket(&dir, pid));
-        let connection = Connection::connect(&socket, PATIENCE).unwrap();
-        connection.send(0, &Message::Knock { versions: VERSIONS }, &[], PATIENCE).unwrap();
+        let connection = Connection::connect(&socket, TEST_TIMEOUT).unwrap();
+        connection.send(0, &Message::Knock { versions: VERSIONS }, &[], TEST_TIMEOUT).unwrap();
         Self::welcome(connection)
     }
 
@@ -116,17 +116,17 @@ impl ProcessConnection {
     }
 
     pub(crate) fn send(&self, message: &Message) {
-        self.connection.send(0, message, &[], PATIENCE).unwrap();
+        self.connection.send(0, message, &[], TEST_TIMEOUT).unwrap();
     }
 
     /// Answers the last message received. That message must be a request.
     pub(crate) fn answer(&self, message: &Message) {
         assert_ne!(self.request, 0, "{message:?} answers a message that is not a request");
-        self.connection.send(self.request, message, &[], PATIENCE).unwrap();
+        self.connection.send(self.request, message, &[], TEST_TIMEOUT).unwrap();
     }
 
     pub(crate) fn receive(&mut self) -> Message {
-        let envelope = self.connection.receive(PATIENCE).unwrap().expect("the process sent no message");
+        let envelope = self.connection.receive(TEST_TIMEOUT).unwrap().expect("the process sent no message");
         self.request = envelope.request;
         envelope.message
     }
@@ -165,7 +165,7 @@ impl ProcessConnection {
     fn send_region_as(&self, session: u64, memory: &OwnedFd, params: &RegionParams) {
         let wake = rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC).unwrap();
         let message = Message::Region { session, params: *params };
-        self.connection.send(0, &message, &[memory.as_fd(), wake.as_fd()], PATIENCE).unwrap();
+        self.connection.send(0, &message, &[memory.as_fd(), wake.as_fd()], TEST_TIMEOUT).unwrap();
     }
 
     pub(crate) fn enable(

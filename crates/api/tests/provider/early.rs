@@ -22,7 +22,7 @@ use traceweir_transport::socket::Connection;
 use crate::daemon::{FailedOrder, ProcessConnection, listen, region_params};
 use crate::skip::can;
 use crate::{
-    INFORMATION, PATIENCE, PROVIDER, RecordedEvent, RunningScenario, Scenario, ScenarioRunner, event,
+    INFORMATION, PROVIDER, RecordedEvent, RunningScenario, Scenario, ScenarioRunner, TEST_TIMEOUT, event,
     eventually, file_config, read_events, read_events_of, set_mark, until, wait_for_mark,
 };
 
@@ -262,10 +262,10 @@ fn stop_collects_events_of_ended_processes() {
         .enable(&other, OTHER_PROVIDER, EnableCode::Enable, &EnableParams::default(), 0)
         .unwrap();
     let socket = RuntimeDir::from_path(&daemon_process.runner.runtime()).control_socket();
-    let controller = Connection::connect(&socket, PATIENCE).unwrap();
+    let controller = Connection::connect(&socket, TEST_TIMEOUT).unwrap();
     let (role, program) = (Role::Controller, "stop".to_owned());
     send_message(&controller, 1, &Message::Hello { versions: VERSIONS, role, instance: 9, program }, &[]);
-    let receive_next = || controller.receive(PATIENCE).unwrap().unwrap().message;
+    let receive_next = || controller.receive(TEST_TIMEOUT).unwrap().unwrap().message;
     assert!(matches!(receive_next(), Message::Welcome { .. }));
     daemon_process.stop_daemon();
     let all: Vec<RunningScenario> =
@@ -364,7 +364,7 @@ fn enable_not_confirmed_by_daemon_is_removed() {
     const RUNNING_SESSION: u64 = 0x10002;
     let runner = ScenarioRunner::new();
     let listener = listen(&runner.runtime());
-    listener.take_descriptors().unwrap();
+    listener.allow_descriptors().unwrap();
     // The file enables both sessions; the first has ended when the daemon reads the registration.
     let enable_entry = |session, level| EnabledProvider {
         target: PROVIDER,
@@ -406,7 +406,7 @@ fn process_that_ends_before_the_reply_has_sent_its_registration() {
     let listener = listen(&runner.runtime());
     runner.spawn("register and end").assert_success();
     let connection = eventually("the process connects", || listener.accept().unwrap());
-    let receive_next = || connection.receive(PATIENCE).unwrap().unwrap().message;
+    let receive_next = || connection.receive(TEST_TIMEOUT).unwrap().unwrap().message;
     assert!(matches!(receive_next(), Message::Hello { role: Role::Provider, .. }));
     assert!(matches!(receive_next(), Message::Register { provider: PROVIDER, .. }));
 }
@@ -434,7 +434,7 @@ fn process_that_missed_events_is_counted_once() {
     let id = daemon_process.controller.query(&session()).unwrap().id;
     let connection = Connection::connect(
         &RuntimeDir::from_path(&daemon_process.runner.runtime()).control_socket(),
-        PATIENCE,
+        TEST_TIMEOUT,
     )
     .unwrap();
     let hello =
@@ -471,7 +471,7 @@ fn process_that_missed_events_is_counted_once() {
 /// Sends a message with these memory files to the daemon.
 fn send_message(connection: &Connection, request: u32, message: &Message, memory: &[&OwnedFd]) {
     let memory: Vec<BorrowedFd<'_>> = memory.iter().map(|memory| memory.as_fd()).collect();
-    connection.send(request, message, &memory, PATIENCE).unwrap();
+    connection.send(request, message, &memory, TEST_TIMEOUT).unwrap();
 }
 
 #[test]
@@ -505,7 +505,7 @@ fn daemon_rejects_unsafe_memory_files() {
     for (name, params, memory, descriptors) in offers {
         let connection = Connection::connect(
             &RuntimeDir::from_path(&daemon_process.runner.runtime()).control_socket(),
-            PATIENCE,
+            TEST_TIMEOUT,
         )
         .unwrap();
         let hello = Message::Hello {
@@ -519,7 +519,7 @@ fn daemon_rejects_unsafe_memory_files() {
         let register =
             Message::Register { registration: 7, provider: PROVIDER, traits: Vec::new(), classic: false };
         send_message(&connection, 2, &register, &[]);
-        let receive_next = || connection.receive(PATIENCE).unwrap().unwrap();
+        let receive_next = || connection.receive(TEST_TIMEOUT).unwrap().unwrap();
         assert!(matches!(receive_next().message, Message::Welcome { .. }), "{name}");
         let mut received_descriptors = 0;
         loop {

@@ -15,7 +15,7 @@ use traceweir_format::tracelogging::MetadataBuilder;
 
 use crate::daemon::RealDaemon;
 use crate::{
-    INFORMATION, PATIENCE, PROVIDER, Scenario, ScenarioRunner, alarm, event, file_config, read_events,
+    INFORMATION, PROVIDER, Scenario, ScenarioRunner, TEST_TIMEOUT, alarm, event, file_config, read_events,
 };
 
 const UNKNOWN_FILTER_TYPE: u32 = 0x8000_0040;
@@ -291,7 +291,7 @@ fn filter_with_daemon(folder: &Path) {
     let mut start =
         |name: &str| SessionRef::Id(controller.start(&file_config(name, folder.join(name))).unwrap().id);
     let (ahead, here, elsewhere) = (start("ahead"), start("here"), start("elsewhere"));
-    let timeout_ms = PATIENCE.as_millis() as u32;
+    let timeout_ms = TEST_TIMEOUT.as_millis() as u32;
     let mut enable = |session: &SessionRef, filters: Vec<Filter>| {
         controller
             .enable(session, PROVIDER, EnableCode::Enable, &params_with(filters), timeout_ms)

@@ -21,7 +21,7 @@ use crate::early::{DaemonProcess, EVENT_COUNT, run_daemon};
 use crate::fork::{fork, run_in_child};
 use crate::sandbox::refuse;
 use crate::{
-    INFORMATION, PATIENCE, PROVIDER, Scenario, ScenarioRunner, event, eventually, set_mark, until,
+    INFORMATION, PROVIDER, Scenario, ScenarioRunner, TEST_TIMEOUT, event, eventually, set_mark, until,
     wait_for_mark,
 };
 
@@ -167,7 +167,7 @@ fn fork_and_wait_until_enabled(folder: &Path) {
 fn refuse_for_lack_of_resources(connection: &Connection) {
     let refusal =
         Message::Refused { status: Status::ERROR_NO_SYSTEM_RESOURCES.0, reason: "no room".to_owned() };
-    connection.send(0, &refusal, &[], PATIENCE).unwrap();
+    connection.send(0, &refusal, &[], TEST_TIMEOUT).unwrap();
 }
 
 #[test]
@@ -178,7 +178,7 @@ fn process_connects_again_after_refusals_for_lack_of_room() {
     // The daemon refuses the first connection when it accepts it, and the second after Hello.
     refuse_for_lack_of_resources(&eventually("the process connects", || listener.accept().unwrap()));
     let connection = eventually("the process connects again", || listener.accept().unwrap());
-    let hello = connection.receive(PATIENCE).unwrap().unwrap().message;
+    let hello = connection.receive(TEST_TIMEOUT).unwrap().unwrap().message;
     assert!(matches!(hello, Message::Hello { role: Role::Provider, .. }), "{hello:?}");
     runner.wait_for_mark("registered");
     refuse_for_lack_of_resources(&connection);
@@ -197,7 +197,7 @@ fn process_found_by_daemon_without_room_connects_later() {
     let listener = listen(&runner.runtime());
     let dir = RuntimeDir::from_path(&runner.runtime());
     let socket = eventually("the provider's socket exists", || find_socket(&dir, running.id()));
-    let connection = Connection::connect(&socket, PATIENCE).unwrap();
+    let connection = Connection::connect(&socket, TEST_TIMEOUT).unwrap();
     refuse_for_lack_of_resources(&connection);
     let process = serve_process_that_missed_events(&listener);
     assert_eq!(process.pid(), running.id());
@@ -213,11 +213,11 @@ fn refusal_that_arrives_while_registrations_are_sent_is_received() {
     let listener = listen(&runner.runtime());
     let dir = RuntimeDir::from_path(&runner.runtime());
     let socket = eventually("the provider's socket exists", || find_socket(&dir, running.id()));
-    let connection = Connection::connect(&socket, PATIENCE).unwrap();
+    let connection = Connection::connect(&socket, TEST_TIMEOUT).unwrap();
     refuse_for_lack_of_resources(&connection);
     // The refusal comes at once, while the process still sends.
     let mut ready = [PollFd::new(&listener, PollFlags::IN)];
-    let limit = Timespec::try_from(PATIENCE).unwrap();
+    let limit = Timespec::try_from(TEST_TIMEOUT).unwrap();
     assert_eq!(poll(&mut ready, Some(&limit)).unwrap(), 1, "the process did not connect");
     refuse_for_lack_of_resources(&listener.accept().unwrap().unwrap());
     assert_eq!(ProcessConnection::accept(&listener).pid(), running.id());
@@ -263,11 +263,11 @@ fn process_is_traced_and_counted_when_a_full_daemon_has_room_again() {
 /// Returns whether a daemon accepts another process with registrations.
 fn accepts_another_process(runtime: &Path, instance: u64) -> bool {
     let socket = RuntimeDir::from_path(runtime).control_socket();
-    let connection = Connection::connect(&socket, PATIENCE).unwrap();
+    let connection = Connection::connect(&socket, TEST_TIMEOUT).unwrap();
     let program = "probe".to_owned();
     let hello = Message::Hello { versions: VERSIONS, role: Role::Provider, instance, program };
-    connection.send(1, &hello, &[], PATIENCE).unwrap();
-    match connection.receive(PATIENCE).unwrap().unwrap().message {
+    connection.send(1, &hello, &[], TEST_TIMEOUT).unwrap();
+    match connection.receive(TEST_TIMEOUT).unwrap().unwrap().message {
         Message::Welcome { .. } => true,
         Message::Refused { status, .. } if status == Status::ERROR_NO_SYSTEM_RESOURCES.0 => false,
         other => panic!("{other:?}"),

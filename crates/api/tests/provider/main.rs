@@ -22,9 +22,9 @@ mod fork;
 mod items;
 mod late;
 mod links;
-mod outside;
 mod own_socket;
 mod private;
+mod private_for_daemon;
 #[path = "../../../../tests/support/sandbox.rs"]
 mod sandbox;
 mod scopes;
@@ -48,7 +48,7 @@ use traceweir::{EventDescriptor, Guid};
 use traceweir_format::etl;
 use traceweir_format::spec::session::EVENT_TRACE_FILE_MODE_SEQUENTIAL;
 
-use wait::{PATIENCE, eventually, until};
+use wait::{TEST_TIMEOUT, eventually, until};
 
 /// Environment variable with the name of the scenario that this process runs.
 const SCENARIO: &str = "TRACEWEIR_TEST_SCENARIO";
@@ -71,7 +71,7 @@ fn scenario() {
         items::SCENARIOS,
         late::SCENARIOS,
         links::SCENARIOS,
-        outside::SCENARIOS,
+        private_for_daemon::SCENARIOS,
         own_socket::SCENARIOS,
         private::SCENARIOS,
         scopes::SCENARIOS,

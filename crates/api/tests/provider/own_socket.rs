@@ -23,7 +23,7 @@ use crate::early::{DaemonProcess, EVENT_COUNT, OTHER_PROVIDER, session};
 use crate::late::FullQueue;
 use crate::skip::can;
 use crate::{
-    INFORMATION, PATIENCE, PROVIDER, Scenario, ScenarioRunner, event, eventually, set_mark, until,
+    INFORMATION, PROVIDER, Scenario, ScenarioRunner, TEST_TIMEOUT, event, eventually, set_mark, until,
     wait_for_mark,
 };
 
@@ -46,7 +46,7 @@ impl DaemonSockets {
         let shared = listen(&runner.runtime());
         let folder = RuntimeDir::from_path(&runner.runtime()).make_own().unwrap();
         let own = Listener::bind(&folder.control_socket(), 0o600).unwrap();
-        own.take_descriptors().unwrap();
+        own.allow_descriptors().unwrap();
         let enable_entry = |target| EnabledProvider {
             target,
             name: String::new(),
@@ -68,7 +68,7 @@ fn process_of_daemon_user_sends_region_before_daemon_accepts() {
     let sockets = DaemonSockets::open();
     sockets.runner.spawn("write and end").assert_success();
     let connection = eventually("the process connects", || sockets.own.accept().unwrap());
-    let receive_next = || connection.receive(PATIENCE).unwrap().unwrap();
+    let receive_next = || connection.receive(TEST_TIMEOUT).unwrap().unwrap();
     assert!(matches!(receive_next().message, Message::Hello { role: Role::Provider, .. }));
     let region = receive_next();
     assert!(matches!(region.message, Message::Region { session: 7, .. }), "{region:?}");
@@ -100,7 +100,7 @@ fn untrusted_folder_of_the_daemon_user_is_not_used() {
         sockets.runner.spawn("register and end").assert_success();
         assert!(sockets.own.accept().unwrap().is_none(), "{name}");
         let connection = eventually("the process connects", || sockets.shared.accept().unwrap());
-        let receive_next = || connection.receive(PATIENCE).unwrap().unwrap().message;
+        let receive_next = || connection.receive(TEST_TIMEOUT).unwrap().unwrap().message;
         assert!(matches!(receive_next(), Message::Hello { .. }), "{name}");
         assert!(matches!(receive_next(), Message::Register { provider: PROVIDER, .. }), "{name}");
     }
@@ -130,7 +130,7 @@ fn stale_socket_of_killed_daemon_leads_to_shared_socket() {
     // contains.
     runner.spawn("register and end").assert_success();
     let connection = eventually("the process connects", || shared.accept().unwrap());
-    let receive_next = || connection.receive(PATIENCE).unwrap().unwrap().message;
+    let receive_next = || connection.receive(TEST_TIMEOUT).unwrap().unwrap().message;
     assert!(matches!(receive_next(), Message::Hello { .. }));
     assert!(matches!(receive_next(), Message::Register { provider: PROVIDER, .. }));
 }
@@ -241,17 +241,17 @@ impl Drop for WelcomingDaemon {
 
 /// Answers a client, unless it has given up.
 fn welcome_client(connection: &Connection) -> Option<Role> {
-    let hello = connection.receive(PATIENCE).ok()??;
+    let hello = connection.receive(TEST_TIMEOUT).ok()??;
     let Message::Hello { role, .. } = hello.message else { return None };
     let welcome = Message::Welcome { version: VERSIONS.1, daemon: 1 };
-    connection.send(hello.request, &welcome, &[], PATIENCE).ok()?;
+    connection.send(hello.request, &welcome, &[], TEST_TIMEOUT).ok()?;
     if role == Role::Consumer {
-        let request = connection.receive(PATIENCE).ok()??.request;
+        let request = connection.receive(TEST_TIMEOUT).ok()??.request;
         let refusal = Message::Refused {
             status: Status::ERROR_WMI_INSTANCE_NOT_FOUND.0,
             reason: "no such session".to_owned(),
         };
-        connection.send(request, &refusal, &[], PATIENCE).ok()?;
+        connection.send(request, &refusal, &[], TEST_TIMEOUT).ok()?;
     }
     Some(role)
 }

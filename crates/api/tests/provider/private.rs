@@ -194,7 +194,7 @@ fn write_in_signal_handler(folder: &Path, property: u32) {
     let provider = Provider::register(PROVIDER, None).unwrap();
     HANDLER_PROVIDER.set(Provider::register(PROVIDER, None).unwrap()).unwrap();
     alarm::start(200, write_in_handler);
-    let (mut n, deadline) = (0u64, Instant::now() + crate::PATIENCE);
+    let (mut n, deadline) = (0u64, Instant::now() + crate::TEST_TIMEOUT);
     while HANDLER_CALLS.load(Ordering::Relaxed) < 500 && Instant::now() < deadline {
         let _ = provider.write(&event(1), &[&n.to_le_bytes(), &[1; 50]]);
         n += 1;

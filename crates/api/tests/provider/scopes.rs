@@ -48,7 +48,7 @@ use traceweir_format::tracelogging::MetadataBuilder;
 
 use crate::control_group::{self, ControlGroup};
 use crate::daemon::RealDaemon;
-use crate::wait::PATIENCE;
+use crate::wait::TEST_TIMEOUT;
 use crate::{PROVIDER, Scenario, ScenarioRunner, event, file_config, read_events};
 
 pub(crate) const SCENARIOS: &[Scenario] = &[
@@ -208,7 +208,7 @@ impl FilterTable {
             &self.sessions[session],
             code,
             &params,
-            PATIENCE.as_millis() as u32,
+            TEST_TIMEOUT.as_millis() as u32,
         );
     }
 

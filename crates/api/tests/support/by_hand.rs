@@ -14,12 +14,12 @@ use traceweir_transport::socket::{Connection, Envelope, Listener};
 
 #[path = "../../../../tests/support/wait.rs"]
 pub(crate) mod wait;
-pub(crate) use wait::{PATIENCE, until};
+pub(crate) use wait::{TEST_TIMEOUT, until};
 
 /// Sends the answer to a request.
 pub(crate) fn reply(connection: &Connection, request: u32, message: &Message) {
     // The client may have closed the connection already.
-    let _ = connection.send(request, message, &[], PATIENCE);
+    let _ = connection.send(request, message, &[], TEST_TIMEOUT);
 }
 
 /// A fake daemon with a temporary runtime directory.
@@ -51,7 +51,7 @@ impl FakeDaemon {
             while !should_stop.load(Ordering::Relaxed) {
                 match listener.accept().unwrap() {
                     Some(connection) => {
-                        connection.take_descriptors().unwrap();
+                        connection.allow_descriptors().unwrap();
                         let (greeting, answer, should_stop) =
                             (greeting.clone(), Arc::clone(&answer), Arc::clone(&should_stop));
                         let serve = move || serve_connection(&connection, &greeting, &*answer, &should_stop);

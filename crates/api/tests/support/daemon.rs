@@ -11,7 +11,7 @@ use tempfile::TempDir;
 use traceweir::controller::{Controller, Scope};
 use traceweir_daemon::{Options, RuntimeDir, Stopper, run_until};
 
-use crate::support::{PATIENCE, until, wait};
+use crate::support::{TEST_TIMEOUT, until, wait};
 
 #[path = "../../../../tests/support/daemon_thread.rs"]
 mod daemon_thread;
@@ -30,7 +30,7 @@ const ON_DEMAND: &str = "TRACEWEIR_TEST_DAEMON_ON_DEMAND";
 /// Idle timeout of a daemon that is started on demand: clients on a busy machine connect in time.
 pub(crate) const ON_DEMAND_IDLE_EXIT: Duration = Duration::from_secs(10);
 /// Idle timeout of the other daemons: only a daemon whose test was killed is idle for so long.
-const ORPHAN_IDLE_EXIT: Duration = PATIENCE;
+const ORPHAN_IDLE_EXIT: Duration = TEST_TIMEOUT;
 
 fn options(folder: &Path, idle_exit: Option<Duration>) -> Options {
     let mut runtime = RuntimeDir::from_path(folder);

@@ -17,6 +17,7 @@
 //! needs `unsafe` code.
 
 mod check;
+mod container;
 mod families;
 mod files;
 mod hardware;
@@ -25,7 +26,6 @@ mod machine;
 mod page;
 mod pending_query;
 mod perf;
-mod place;
 mod process;
 mod service;
 mod target;
@@ -36,7 +36,7 @@ use std::path::Path;
 
 use anyhow::Result;
 use traceweir_daemon::RuntimeDir;
-use traceweir_daemon::machine::{Counter, counters, is_restartable};
+use traceweir_daemon::machine::{Counter, counters, supports_rseq};
 
 use crate::cli::{DoctorArgs, Need};
 use crate::exit::{CommandOutcome, NOT_PERMITTED};
@@ -53,7 +53,7 @@ const MAX_SOCKETS_PER_USER: usize = 4096;
 
 pub(super) fn run(options: &DoctorArgs) -> Result<CommandOutcome> {
     let facts = SystemFacts {
-        has_rseq: is_restartable(),
+        has_rseq: supports_rseq(),
         counter: Counter::best(),
         hardware_counters: counters(),
         folders: service::list_folders(options.daemon_choice.scope()),
@@ -74,8 +74,12 @@ pub(super) fn run(options: &DoctorArgs) -> Result<CommandOutcome> {
 }
 
 fn check_machine(machine: &MachineState) -> Vec<DoctorCheck> {
-    let parts =
-        [place::checks(machine), perf::checks(machine), kernel::checks(machine), hardware::checks(machine)];
+    let parts = [
+        container::checks(machine),
+        perf::checks(machine),
+        kernel::checks(machine),
+        hardware::checks(machine),
+    ];
     parts.into_iter().flatten().collect()
 }
 

@@ -1,7 +1,7 @@
 //! `weir providers`: lists providers, their processes and the sessions that enable them. Each match
 //! of an exact name or GUID is printed as a page, all other lists as a table.
 
-mod who;
+mod page;
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -40,7 +40,7 @@ pub(super) fn run(options: &ListProvidersArgs) -> Result<CommandOutcome> {
         options.pattern.as_deref().filter(|name| is_exact(name) && !providers.is_empty())
     {
         let pages: Vec<_> =
-            providers.iter().map(|provider| who::format_page(provider, &names, typed_name)).collect();
+            providers.iter().map(|provider| page::format_page(provider, &names, typed_name)).collect();
         pages.join("\n")
     } else {
         format_provider_table(&providers, &names, options.pattern.as_deref())

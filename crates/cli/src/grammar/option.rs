@@ -13,9 +13,9 @@ use traceweir_format::spec::enable::{
 };
 
 use super::filters::InclusionList;
-use super::mistake::ArgumentError;
 use super::scan::{Scanner, TextSpan};
 use super::spelling::{ParsedProvider, parse_guid, parse_keyword_bits, parse_level_span};
+use super::text_error::ArgumentError;
 
 /// Options without a value, and their property bits.
 pub(super) const PROPERTY_OPTIONS: [(&str, u32); 12] = [

@@ -1,13 +1,13 @@
 //! Parses providers with the grammar of the parent module.
 
 use super::filters::EnableFilters;
-use super::mistake::ArgumentError;
 use super::option;
 use super::scan::{SEPARATORS, Scanner, TextSpan};
 use super::spelling::{
     LevelSpelling, ParsedProvider, ProviderSpelling, is_number, parse_guid, parse_keyword_bits,
     parse_level_span,
 };
+use super::text_error::ArgumentError;
 
 pub(super) fn parse_providers(text: &str) -> Result<Vec<ParsedProvider>, ArgumentError> {
     let mut scanner = Scanner::new(text);

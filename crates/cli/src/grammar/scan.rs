@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use traceweir::Guid;
 
-use super::mistake::ArgumentError;
+use super::text_error::ArgumentError;
 
 /// Separators between providers.
 pub(super) const SEPARATORS: &[char] = &['+', ',', ';'];

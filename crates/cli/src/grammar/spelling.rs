@@ -3,8 +3,8 @@
 use traceweir::Guid;
 
 use super::filters::EnableFilters;
-use super::mistake::ArgumentError;
 use super::scan::{Scanner, TextSpan};
+use super::text_error::ArgumentError;
 use crate::text::{parse_level, parse_mask};
 
 /// A parsed provider whose names are not resolved yet.

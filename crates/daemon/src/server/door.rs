@@ -92,7 +92,7 @@ impl Server {
         let is_guest = self.service.access().is_guest(&peer);
         // A guest's controller may send descriptors again after `Hello`. Processes of root and the
         // daemon's own user send regions.
-        let result = if is_guest { connection.refuse_descriptors() } else { connection.take_descriptors() };
+        let result = if is_guest { connection.refuse_descriptors() } else { connection.allow_descriptors() };
         if result.is_err() {
             return;
         }
@@ -164,7 +164,7 @@ impl Server {
             self.expect_within(id, None);
         }
         let may_send = self.service.may_send_files(id);
-        if may_send && self.links.get_mut(&id).is_some_and(|link| !link.take_descriptors()) {
+        if may_send && self.links.get_mut(&id).is_some_and(|link| !link.allow_descriptors()) {
             self.drop_link(id);
         }
     }

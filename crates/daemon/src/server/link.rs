@@ -28,7 +28,7 @@ pub(super) struct ClientLink {
     weight: usize,
     watched: Option<EventFlags>,
     is_closing: bool,
-    takes_descriptors: bool,
+    allows_descriptors: bool,
     /// When the link is dropped unless it becomes active before.
     pub(super) expires: Option<Instant>,
     /// The queue became long, and the client got a deadline to read it.
@@ -66,7 +66,7 @@ impl ClientLink {
             weight: 0,
             watched: None,
             is_closing: false,
-            takes_descriptors: false,
+            allows_descriptors: false,
             expires: None,
             is_crowded: false,
             is_reading_paused: false,
@@ -79,11 +79,11 @@ impl ClientLink {
     }
 
     /// Lets the client send descriptors from now on; returns `false` if the connection has failed.
-    pub(super) fn take_descriptors(&mut self) -> bool {
-        if !self.takes_descriptors {
-            self.takes_descriptors = self.connection.take_descriptors().is_ok();
+    pub(super) fn allow_descriptors(&mut self) -> bool {
+        if !self.allows_descriptors {
+            self.allows_descriptors = self.connection.allow_descriptors().is_ok();
         }
-        self.takes_descriptors
+        self.allows_descriptors
     }
 
     pub(super) fn receive(&self) -> Received {

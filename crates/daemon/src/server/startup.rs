@@ -87,7 +87,7 @@ impl OwnSocket {
     fn open(runtime: &RuntimeDir) -> Result<Self> {
         let folder = runtime.make_own()?;
         let listener = Listener::bind(&folder.control_socket(), folder.socket_mode())?;
-        listener.take_descriptors()?;
+        listener.allow_descriptors()?;
         Ok(Self { listener, folder })
     }
 }
@@ -137,7 +137,7 @@ impl ServedFolder {
         let mut own = None;
         if has_one_user(runtime) {
             // The user's processes send regions that they created before they are accepted.
-            listener.take_descriptors()?;
+            listener.allow_descriptors()?;
         } else {
             let opened = OwnSocket::open(runtime);
             own = opened

@@ -36,7 +36,7 @@ pub(crate) fn connect_as_user(daemon: &Daemon, uid: u32) -> Connection {
         rustix::thread::set_thread_groups(&groups).unwrap();
         rustix::thread::set_thread_res_gid(group, group, group).unwrap();
         rustix::thread::set_thread_res_uid(user, user, user).unwrap();
-        Connection::connect(&socket, PATIENCE).unwrap()
+        Connection::connect(&socket, TEST_TIMEOUT).unwrap()
     };
     std::thread::spawn(connect).join().unwrap()
 }

@@ -12,7 +12,7 @@ use traceweir_format::spec::enable::{EVENT_ENABLE_PROPERTY_ENABLE_SILOS, EVENT_F
 use traceweir_transport::message::{EnableCode, EnableParams, Filter, Message, Role};
 use traceweir_transport::socket::Connection;
 
-use crate::util::{Client, Daemon, PATIENCE, PROVIDER, enable_message_with, real_time_config, skip};
+use crate::util::{Client, Daemon, PROVIDER, TEST_TIMEOUT, enable_message_with, real_time_config, skip};
 
 /// Environment variable with the daemon's socket for the program in the container.
 const SOCKET: &str = "TRACEWEIR_TEST_SOCKET";
@@ -21,7 +21,7 @@ const ENABLED: i32 = 42;
 
 /// Registers, and exits with a code that shows whether it was enabled.
 fn act_as_provider(socket: &Path) -> ! {
-    let connection = Connection::connect(socket, PATIENCE).unwrap();
+    let connection = Connection::connect(socket, TEST_TIMEOUT).unwrap();
     let mut provider = Client::connect_as(connection, Role::Provider);
     provider.register(1, PROVIDER);
     let mut code = 0;
@@ -77,7 +77,7 @@ fn contained_provider_is_enabled_by_calls_that_include_containers() {
         // A process outside is enabled in any case: the filter names its program too.
         let mut outside = daemon.provider();
         outside.register(1, PROVIDER);
-        assert!(outside.connection.receive(PATIENCE).unwrap().is_some());
+        assert!(outside.connection.receive(TEST_TIMEOUT).unwrap().is_some());
         outside.receive_enable();
         assert_eq!(outside.receive(), Message::Registered { registration: 1 });
         drop(outside);

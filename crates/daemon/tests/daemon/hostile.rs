@@ -96,7 +96,7 @@ fn client_that_never_reads_is_dropped_and_delays_no_other() {
     let non_reader = daemon.controller();
     let mut is_dropped = false;
     for request in 1..2000 {
-        match non_reader.connection.send(request, &Message::QueryAll { from: 0 }, &[], PATIENCE) {
+        match non_reader.connection.send(request, &Message::QueryAll { from: 0 }, &[], TEST_TIMEOUT) {
             Ok(()) => {}
             Err(Error::Closed) => {
                 is_dropped = true;
@@ -174,7 +174,7 @@ fn daemon_answers_during_a_flood_of_requests() {
 fn silent_connection_is_dropped() {
     let daemon = Daemon::start();
     let silent = daemon.connection();
-    match silent.receive(PATIENCE) {
+    match silent.receive(TEST_TIMEOUT) {
         Err(Error::Closed) => {}
         other => panic!("{other:?}"),
     }
@@ -216,7 +216,7 @@ fn create_lingering_socket() -> (OwnedFd, TcpStream) {
 /// Returns whether the daemon's end accepts a descriptor. If this copy is the last, closing it
 /// blocks, so a separate thread does it.
 fn can_send_descriptor(to: &Connection, message: &Message, descriptor: OwnedFd) -> bool {
-    let sent = to.send(1, message, &[descriptor.as_fd()], PATIENCE);
+    let sent = to.send(1, message, &[descriptor.as_fd()], TEST_TIMEOUT);
     std::thread::spawn(move || drop(descriptor));
     match sent {
         Ok(()) => true,

@@ -83,14 +83,14 @@ fn system_daemon_opens_its_own_users_socket_next_to_an_inherited_one() {
     });
     daemon.controller();
     assert!(!own.path().join("enabled").exists(), "the file of the previous daemon");
-    let connection = Connection::connect(&own.control_socket(), PATIENCE).unwrap();
+    let connection = Connection::connect(&own.control_socket(), TEST_TIMEOUT).unwrap();
     let mut provider = Client::connect_as(connection, Role::Provider);
     let _dir = daemon.stop();
     provider.assert_closed();
     assert!(!own.path().exists(), "the daemon removes its own folder");
     assert!(runtime.control_socket().exists(), "it belongs to the service manager");
     // A process that finds no socket of the daemon waits at the service manager's.
-    Connection::connect(&runtime.control_socket(), PATIENCE).unwrap();
+    Connection::connect(&runtime.control_socket(), TEST_TIMEOUT).unwrap();
 }
 
 #[test]
@@ -109,7 +109,7 @@ fn daemon_on_demand_gives_way_to_a_service_manager_once_its_sessions_have_ended(
     let second_stopper = stopper.clone();
     let second = std::thread::spawn(move || run_until(options, &second_stopper));
     // The connection waits in the queue of the service manager's socket.
-    let waiting = Connection::connect(&socket, PATIENCE).unwrap();
+    let waiting = Connection::connect(&socket, TEST_TIMEOUT).unwrap();
     assert_eq!(controller.query(session).id, session, "the session goes on");
     controller.stop(session);
     Client::connect_as(waiting, Role::Controller);
@@ -136,7 +136,7 @@ fn stopping_the_daemon_finalises_every_file() {
     }
     // No process acknowledges; the daemon does not wait forever.
     let _dir = daemon.stop();
-    assert_eq!(paths.iter().map(|path| count_final_events(path)).collect::<Vec<_>>(), written);
+    assert_eq!(paths.iter().map(|path| count_events_of_finished_file(path)).collect::<Vec<_>>(), written);
     controller.assert_closed();
 }
 
@@ -164,8 +164,8 @@ fn signal_shuts_the_daemon_down_cleanly() {
             .stderr(Stdio::null())
             .spawn()
             .unwrap();
-        until("it answers", || Connection::connect(&runtime.control_socket(), PATIENCE).is_ok());
-        let connect = || Connection::connect(&runtime.control_socket(), PATIENCE).unwrap();
+        until("it answers", || Connection::connect(&runtime.control_socket(), TEST_TIMEOUT).is_ok());
+        let connect = || Connection::connect(&runtime.control_socket(), TEST_TIMEOUT).unwrap();
         let mut controller = Client::connect_as(connect(), Role::Controller);
         let mut provider = Client::connect_as(connect(), Role::Provider);
         provider.register_quietly(1, PROVIDER);
@@ -179,7 +179,7 @@ fn signal_shuts_the_daemon_down_cleanly() {
         let order = provider.receive_close(session);
         provider.acknowledge(order);
         assert!(daemon.wait().unwrap().success());
-        assert_eq!(count_final_events(&path), 500);
+        assert_eq!(count_events_of_finished_file(&path), 500);
         assert!(!runtime.control_socket().exists());
     }
 }
@@ -192,7 +192,7 @@ fn idle_daemon_exits_despite_connected_providers() {
     let listener = Listener::bind(&runtime.control_socket(), 0o600).unwrap();
     let passed = listener.as_fd().try_clone_to_owned().unwrap();
     // The provider is in the socket's queue before the daemon starts, so it is always served.
-    let mut provider = Client::new(Connection::connect(&runtime.control_socket(), PATIENCE).unwrap());
+    let mut provider = Client::new(Connection::connect(&runtime.control_socket(), TEST_TIMEOUT).unwrap());
     provider.send(&hello_message(Role::Provider, new_instance()));
     provider.register(1, PROVIDER);
     let daemon = Daemon::start_in(dir, |options| {
@@ -208,7 +208,7 @@ fn idle_daemon_exits_despite_connected_providers() {
 /// Accepts the knock of a daemon at the socket of a provider.
 pub(crate) fn answer_knock(listener: &Listener, instance: u64) -> Client {
     let connection = eventually("a knock", || listener.accept().unwrap());
-    connection.take_descriptors().unwrap();
+    connection.allow_descriptors().unwrap();
     let mut client = Client::new(connection);
     assert!(matches!(client.receive(), Message::Knock { .. }));
     assert!(matches!(client.request(hello_message(Role::Provider, instance)), Message::Welcome { .. }));
@@ -256,7 +256,7 @@ fn offer_memory(process: &mut Client, runtime: &RuntimeDir) {
     let [wanted] = &all[..] else { panic!("{all:?}") };
     let memory = create_memory(&wanted.region).unwrap();
     let region = Message::Region { session: wanted.session, params: wanted.region };
-    process.connection.send(0, &region, &[memory.as_fd()], PATIENCE).unwrap();
+    process.connection.send(0, &region, &[memory.as_fd()], TEST_TIMEOUT).unwrap();
 }
 
 #[test]
@@ -322,5 +322,5 @@ fn unresponsive_provider_socket_delays_no_other() {
     let session = controller.start(real_time_config("session")).id;
     controller.stop(session);
     drop(listeners);
-    Connection::connect(&daemon.runtime().control_socket(), PATIENCE).unwrap();
+    Connection::connect(&daemon.runtime().control_socket(), TEST_TIMEOUT).unwrap();
 }

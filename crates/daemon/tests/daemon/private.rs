@@ -43,7 +43,7 @@ fn send_state(provider: &Client, order: u32, session: u64, status: u32, events: 
     let properties = Box::new(Properties { events, id: 99, ..Properties::default() });
     let reason = if status == 0 { String::new() } else { "no".into() };
     let message = Message::PrivateState { order, session, status, reason, properties };
-    provider.connection.send(0, &message, &[], PATIENCE).unwrap();
+    provider.connection.send(0, &message, &[], TEST_TIMEOUT).unwrap();
 }
 
 fn query_message(name: &str) -> Message {

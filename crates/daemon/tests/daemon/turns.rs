@@ -122,7 +122,7 @@ fn is_full_queue_read() -> bool {
         assert!(matches!(root.request(Message::QueryAll { from: 0 }), Message::Sessions { .. }));
         let mut received = Vec::new();
         while received.len() < CALLS + 1
-            && let Ok(Some(envelope)) = client_of_bob.connection.receive(PATIENCE)
+            && let Ok(Some(envelope)) = client_of_bob.connection.receive(TEST_TIMEOUT)
         {
             received.push(envelope.message);
         }

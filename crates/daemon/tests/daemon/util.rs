@@ -34,7 +34,7 @@ mod wait;
 pub(crate) use again::again;
 use daemon_thread::DaemonThread;
 pub(crate) use skip::{can, skip};
-pub(crate) use wait::{PATIENCE, eventually, until};
+pub(crate) use wait::{TEST_TIMEOUT, eventually, until};
 
 pub(crate) const ACCESS_DENIED: Status = Status::ERROR_ACCESS_DENIED;
 pub(crate) const ACTIVE_CONNECTIONS: Status = Status::ERROR_ACTIVE_CONNECTIONS;
@@ -82,7 +82,7 @@ impl Daemon {
     }
 
     pub(crate) fn connection(&self) -> Connection {
-        Connection::connect(&self.runtime().control_socket(), PATIENCE).unwrap()
+        Connection::connect(&self.runtime().control_socket(), TEST_TIMEOUT).unwrap()
     }
 
     pub(crate) fn controller(&self) -> Client {
@@ -156,12 +156,12 @@ impl Client {
     pub(crate) fn send_with(&mut self, message: &Message, files: &[&OwnedFd]) -> u32 {
         self.last_request += 1;
         let files: Vec<_> = files.iter().map(|file| file.as_fd()).collect();
-        self.connection.send(self.last_request, message, &files, PATIENCE).unwrap();
+        self.connection.send(self.last_request, message, &files, TEST_TIMEOUT).unwrap();
         self.last_request
     }
 
     pub(crate) fn receive_envelope(&mut self) -> Envelope {
-        self.connection.receive(PATIENCE).unwrap().expect("no message arrived")
+        self.connection.receive(TEST_TIMEOUT).unwrap().expect("no message arrived")
     }
 
     pub(crate) fn receive(&mut self) -> Message {
@@ -187,7 +187,7 @@ impl Client {
 
     /// Asserts that the daemon has closed the connection and sent nothing more.
     pub(crate) fn assert_closed(&mut self) {
-        match self.connection.receive(PATIENCE) {
+        match self.connection.receive(TEST_TIMEOUT) {
             Err(Error::Closed) => {}
             other => panic!("not closed: {other:?}"),
         }
@@ -210,7 +210,7 @@ impl Client {
     }
 
     pub(crate) fn acknowledge(&mut self, order: u32) {
-        self.connection.send(0, &Message::Ack { order }, &[], PATIENCE).unwrap();
+        self.connection.send(0, &Message::Ack { order }, &[], TEST_TIMEOUT).unwrap();
     }
 
     /// Receives an `Enable` of exactly one registration.
@@ -361,7 +361,7 @@ pub(crate) fn real_time_config(name: &str) -> SessionConfig {
 }
 
 /// Counts the events of [`PROVIDER`] in a trace that must be final and valid.
-pub(crate) fn count_final_events(path: &Path) -> usize {
+pub(crate) fn count_events_of_finished_file(path: &Path) -> usize {
     let trace = Trace::open(File::open(path).unwrap()).unwrap();
     assert!(trace.is_finalised(), "{} is not final", path.display());
     check(&trace, &mut |finding| panic!("{}: {finding:?}", path.display())).unwrap();

@@ -65,7 +65,7 @@ unsafe fn open_by_structure(at: *mut EventTraceLogfile, encoding: NameEncoding) 
         unsafe { (encoding.read(structure.log_file_name)?, encoding.read(structure.logger_name)?) };
     let trace = open_by_name(file.as_ref(), logger.as_ref(), structure.process_trace_mode)?;
     let header = trace.header();
-    let is_kernel = trace.is_of_the_system() || is_kernel_logger(&header.session_name);
+    let is_kernel = trace.has_kernel_events() || is_kernel_logger(&header.session_name);
     let filled = EventTraceLogfile {
         logfile_header: TraceLogfileHeader::from(header),
         buffer_size: header.buffer_size,
@@ -150,7 +150,7 @@ pub unsafe extern "C" fn OpenTraceFromRealTimeLogger(
 }
 
 /// Like [`OpenTraceFromRealTimeLogger`], with a limit for the memory of buffers that wait for the
-/// program ([`Trace::hold_up_to`]): 0 stands for the default, and the limit is never less than the
+/// program ([`Trace::set_queue_limit`]): 0 stands for the default, and the limit is never less than the
 /// session's own queue. Memory partitions are not supported.
 ///
 /// # Safety
@@ -170,7 +170,7 @@ pub unsafe extern "C" fn OpenTraceFromRealTimeLoggerWithAllocationOptions(
         }
         let open = |name: &TraceName| {
             let mut trace = open_live(name)?;
-            trace.hold_up_to(allocation_size);
+            trace.set_queue_limit(allocation_size);
             Ok(trace)
         };
         // SAFETY: the caller fulfils the `# Safety` section; `open_by_options` requires no more.

@@ -130,7 +130,7 @@ fn no_call_reads_or_writes_past_the_callers_memory() {
 #[test]
 fn calls_that_need_no_daemon_do_not_start_one() {
     let programs = ProgramFolder::new();
-    let program = build_program(&programs, "gcc", "asked_alone.c", &[]);
+    let program = build_program(&programs, "gcc", "information_alone.c", &[]);
     let (runtime, logs) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let mut command = Command::new(&program);
     // No daemon can be started either.
@@ -176,7 +176,7 @@ fn start_without_the_daemons_program_explains_itself_once() {
 #[test]
 fn unusable_socket_fails_only_calls_that_need_a_daemon() {
     let programs = ProgramFolder::new();
-    let program = build_program(&programs, "gcc", "asked_alone.c", &[]);
+    let program = build_program(&programs, "gcc", "information_alone.c", &[]);
     let (runtime, logs) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     // A daemon uses another type of socket, so calls fail with ERROR_IO_DEVICE here.
     let _stream_socket = std::os::unix::net::UnixListener::bind(runtime.path().join("control.sock")).unwrap();

@@ -67,7 +67,7 @@ fn copy_event(record: &Record<'_>) -> RecordedEvent {
     }
 }
 
-/// Runs `quiet.c` without a daemon, under the command `wrapper`.
+/// Runs `status_while_unrecorded.c` without a daemon, under the command `wrapper`.
 fn run_without_session(program: &Path, wrapper: &[&str]) {
     let folder = tempfile::tempdir().unwrap();
     let mut command = match wrapper {
@@ -113,7 +113,10 @@ fn classic_params() -> EnableParams {
 fn calls_return_the_published_status_while_no_session_listens() {
     let programs = ProgramFolder::new();
     for compiler in C.compilers() {
-        run_without_session(&programs.build(compiler, &source_path("quiet.c"), &[], Link::Shared), &[]);
+        run_without_session(
+            &programs.build(compiler, &source_path("status_while_unrecorded.c"), &[], Link::Shared),
+            &[],
+        );
     }
 }
 
@@ -124,8 +127,9 @@ fn programs_compile_and_run_as_cpp() {
         for standard in CPP.standards {
             let flags = [&format!("-std={standard}"), "-x", "c++"];
             let build = |name| programs.build(compiler, &source_path(name), &flags, Link::Shared);
-            run_without_session(&build("quiet.c"), &[]);
-            let (_, events) = record_program(&build("heard.c"), HEARD, &[], &all_levels(), 0, copy_event);
+            run_without_session(&build("status_while_unrecorded.c"), &[]);
+            let (_, events) =
+                record_program(&build("status_while_recorded.c"), HEARD, &[], &all_levels(), 0, copy_event);
             check_written_events(events);
             let (output, _) = record_program(&build("classic.c"), CLASSIC, &[], &classic_params(), 1, |_| ());
             assert!(checked_rows(&output) >= 40, "{output}");
@@ -170,7 +174,7 @@ fn check_written_events(events: Vec<RecordedEvent>) {
 fn events_are_recorded_as_they_were_written() {
     let programs = ProgramFolder::new();
     for compiler in C.compilers() {
-        let program = programs.build(compiler, &source_path("heard.c"), &[], Link::Shared);
+        let program = programs.build(compiler, &source_path("status_while_recorded.c"), &[], Link::Shared);
         let (output, events) = record_program(&program, HEARD, &[], &all_levels(), 0, copy_event);
         assert!(checked_rows(&output) >= 25, "{output}");
         check_written_events(events);
@@ -209,7 +213,7 @@ fn a_classic_provider_writes_events_instances_and_messages() {
 #[test]
 fn traits_time_stamps_and_sizes_are_honored() {
     let programs = ProgramFolder::new();
-    let program = programs.build("gcc", &source_path("more.c"), &[], Link::Shared);
+    let program = programs.build("gcc", &source_path("provider_extras.c"), &[], Link::Shared);
     let daemon = TestDaemon::new();
     let small = SessionConfig { buffer_size: 4, ..SessionConfig::default() };
     let session = daemon.record_with_config("more", &[MORE], &all_levels(), small);
@@ -298,7 +302,7 @@ fn hello_example_writes_its_events() {
 #[test]
 fn program_can_be_linked_with_the_static_library() {
     let programs = ProgramFolder::new();
-    let program = programs.build("gcc", &source_path("heard.c"), &[], Link::Static);
+    let program = programs.build("gcc", &source_path("status_while_recorded.c"), &[], Link::Static);
     let needed = expect_success(Command::new("readelf").arg("-d").arg(&program));
     assert!(!needed.contains("libtraceweir"), "{needed}");
     let (_, events) = record_program(&program, HEARD, &[], &all_levels(), 0, copy_event);
@@ -427,7 +431,7 @@ fn a_signal_handler_on_a_small_stack_writes_whatever_sessions_ask_for() {
 #[test]
 fn shortcut_of_the_macros_writes_usual_events_and_refuses_others() {
     let programs = ProgramFolder::new();
-    let program = programs.build("gcc", &source_path("described.c"), &[], Link::Shared);
+    let program = programs.build("gcc", &source_path("tlg_shortcut.c"), &[], Link::Shared);
     let (output, events) = record_program(&program, DESCRIBED, &[], &all_levels(), 0, copy_event);
     assert_eq!(checked_rows(&output), 16, "{output}");
     // Refused events are missing; the first event was written by the published function.
@@ -448,8 +452,9 @@ fn shortcut_of_the_macros_writes_usual_events_and_refuses_others() {
 fn run_under_tool(flags: &[&str], wrapper: &[&str]) {
     let programs = ProgramFolder::new();
     let program = |name: &str| programs.build("gcc", &source_path(name), flags, Link::Shared);
-    run_without_session(&program("quiet.c"), wrapper);
-    let (_, events) = record_program(&program("heard.c"), HEARD, wrapper, &all_levels(), 0, copy_event);
+    run_without_session(&program("status_while_unrecorded.c"), wrapper);
+    let (_, events) =
+        record_program(&program("status_while_recorded.c"), HEARD, wrapper, &all_levels(), 0, copy_event);
     check_written_events(events);
     let (output, _) = record_program(&program("classic.c"), CLASSIC, wrapper, &classic_params(), 1, |_| ());
     assert!(checked_rows(&output) >= 40, "{output}");

@@ -47,7 +47,7 @@ fn installed_files_are_found_by_pkg_config_and_work() {
     compile
         .args(STRICT_FLAGS)
         .args(query_pkg_config("--cflags"))
-        .arg(crate_path("tests/c/quiet.c"))
+        .arg(crate_path("tests/c/status_while_unrecorded.c"))
         .args(query_pkg_config("--libs"))
         .arg("-o")
         .arg(&program);

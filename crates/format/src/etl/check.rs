@@ -251,7 +251,7 @@ impl<R: ReadAt> Checker<'_, R> {
             loaded.start,
             loaded.base,
             buffer.cpu,
-            self.trace.has_old_instances(),
+            self.trace.has_short_instance_headers(),
         );
         let mut previous: Option<i64> = None;
         loop {

@@ -36,7 +36,7 @@ pub(super) struct Lane {
     /// Offsets of group heads in time order, if `is_unordered`.
     group_heads: Vec<u32>,
     group: usize,
-    has_old_instances: bool,
+    has_short_instance_headers: bool,
 }
 
 impl Lane {
@@ -46,9 +46,10 @@ impl Lane {
         (buffer, cpu): (usize, u16),
         loaded: Loaded,
         inherited: i64,
-        has_old_instances: bool,
+        has_short_instance_headers: bool,
     ) -> (Self, Result<()>) {
-        let mut lane = Self { buffer, cpu, inherited, has_old_instances, time: inherited, ..Self::default() };
+        let mut lane =
+            Self { buffer, cpu, inherited, has_short_instance_headers, time: inherited, ..Self::default() };
         lane.at = loaded.start;
         let (is_ordered, scan_result) = lane.check_order(&loaded);
         lane.is_unordered = !is_ordered;
@@ -151,7 +152,7 @@ impl Lane {
     /// Measures the record at an offset; `None` at a defect, which the scan has reported.
     #[inline]
     fn measure_at(&self, at: usize) -> Option<Measure> {
-        measure(self.bytes_from(at), 0, self.has_old_instances).ok().flatten()
+        measure(self.bytes_from(at), 0, self.has_short_instance_headers).ok().flatten()
     }
 
     fn is_record_unstamped(&self) -> bool {
@@ -171,7 +172,7 @@ impl Lane {
                 at = at.wrapping_add(align8(event.size));
                 continue;
             }
-            match measure(remaining, loaded.base.saturating_add(at as u64), self.has_old_instances) {
+            match measure(remaining, loaded.base.saturating_add(at as u64), self.has_short_instance_headers) {
                 Ok(Some(m)) => {
                     let stamp = time_of(remaining, m.family).or(time).unwrap_or(self.inherited);
                     is_ordered &= time.is_none_or(|previous| previous <= stamp);

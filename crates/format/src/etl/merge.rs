@@ -324,7 +324,7 @@ impl<'t, R: ReadAt> Events<'t, R> {
             (position.buffer(), position.cpu()),
             loaded,
             position.time(),
-            self.trace.has_old_instances(),
+            self.trace.has_short_instance_headers(),
         );
         for defect in damage.into_iter().chain(scan_result.err()) {
             self.damage.add(defect);

@@ -232,8 +232,8 @@ impl<R: ReadAt> Trace<R> {
         self.header.plausible_buffer_size().unwrap_or(MAX_BUFFER)
     }
 
-    pub(super) fn has_old_instances(&self) -> bool {
-        self.header.has_old_instances()
+    pub(super) fn has_short_instance_headers(&self) -> bool {
+        self.header.has_short_instance_headers()
     }
 
     /// Returns the end of the last whole or partial buffer.

@@ -96,7 +96,8 @@ pub fn repair<R: ReadAt, W: WriteAt>(trace: &Trace<R>, sink: W) -> Result<Repair
         let (loaded, damage) = loader.load(trace.source(), buffer, trace.session_buffer_size())?;
         let mut whole_records = WholeRecords::empty(loaded.start);
         if buffer.has_records {
-            whole_records = find_whole_records(&loaded.bytes, loaded.start, trace.has_old_instances());
+            whole_records =
+                find_whole_records(&loaded.bytes, loaded.start, trace.has_short_instance_headers());
         }
         image.resize(buffer.size as usize, 0);
         let length = trace.source().read_at(buffer.offset, &mut image)?;
@@ -464,11 +465,11 @@ impl WholeRecords {
     }
 }
 
-fn find_whole_records(bytes: &[u8], start: usize, has_old_instances: bool) -> WholeRecords {
+fn find_whole_records(bytes: &[u8], start: usize, has_short_instance_headers: bool) -> WholeRecords {
     let mut whole_records = WholeRecords::empty(start);
     loop {
         let remaining = bytes.get(whole_records.end..).unwrap_or_default();
-        match header::measure(remaining, 0, has_old_instances) {
+        match header::measure(remaining, 0, has_short_instance_headers) {
             Ok(Some(m)) => {
                 whole_records.latest_time =
                     header::time_of(remaining, m.family).max(whole_records.latest_time);

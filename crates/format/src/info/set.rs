@@ -40,7 +40,7 @@ pub enum Set {
     PeriodicCaptureState(Option<PeriodicCaptureState>),
     /// A [`Set::PeriodicCaptureState`] in a buffer that is shorter than its count requires. It is
     /// never applied: [`Set::check`] rejects it, as the published order requires.
-    CutPeriodicCaptureState,
+    TruncatedPeriodicCaptureState,
     /// Whether the session records the binaries of providers.
     ProviderBinaryTracking(bool),
     /// Branches that are left out (TRACE_LBR_… bits).
@@ -90,7 +90,7 @@ impl Set {
             Self::PmcEventList(_) => InfoClass::TracePmcEventListInfo,
             Self::PmcCounterList(_) => InfoClass::TracePmcCounterListInfo,
             Self::DisallowList(_) => InfoClass::TraceSetDisallowList,
-            Self::PeriodicCaptureState(_) | Self::CutPeriodicCaptureState => {
+            Self::PeriodicCaptureState(_) | Self::TruncatedPeriodicCaptureState => {
                 InfoClass::TracePeriodicCaptureStateListInfo
             }
             Self::ProviderBinaryTracking(_) => InfoClass::TraceProviderBinaryTracking,
@@ -126,7 +126,7 @@ impl Set {
                     .put_u16(0);
                 out.extend(guids_to_bytes(providers));
             }
-            Self::CutPeriodicCaptureState => {
+            Self::TruncatedPeriodicCaptureState => {
                 out.put_u32(0).put_u16(1).put_u16(0);
             }
             Self::ProviderBinaryTracking(is_enabled) => out = vec![u8::from(*is_enabled)],
@@ -173,7 +173,7 @@ impl Set {
             ),
             Self::PmcCounterList(ids) => reject_if(ids.contains(&0), "the timer is not a counter"),
             Self::PeriodicCaptureState(capture) => capture.as_ref().map_or(Ok(()), check_capture_state),
-            Self::CutPeriodicCaptureState => {
+            Self::TruncatedPeriodicCaptureState => {
                 bad_length("the buffer is shorter than the number of providers says")
             }
             Self::LbrConfiguration(bits) => reject_if(

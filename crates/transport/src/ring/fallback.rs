@@ -71,7 +71,7 @@ pub(super) unsafe fn write(
         points::pass("fallback_unlocked");
         return outcome;
     }
-    WriteOutcome::Unfit
+    WriteOutcome::Unavailable
 }
 
 /// Writes into a ring whose lock is held.
@@ -106,7 +106,7 @@ unsafe fn write_inside_lock(
             data.add(marker).cast::<u32>().write(abi::SKIP);
         }
         let to = data.add(slot.offset);
-        ptr::copy_nonoverlapping(record.staged.as_ptr().cast::<u8>(), to, record.staged_size());
+        ptr::copy_nonoverlapping(record.staged.as_ptr().cast::<u8>(), to, record.staged_copy_bytes());
         let mut to = to.add(abi::PREFIX_BYTES + record.staged_bytes);
         for part in record.rest {
             let part = part.bytes();

@@ -43,7 +43,7 @@ impl Gather<'_> {
     /// Returns the bytes of `staged` that are copied into the ring: prefix and staged part, to a
     /// multiple of eight.
     #[inline]
-    pub(super) fn staged_size(&self) -> usize {
+    pub(super) fn staged_copy_bytes(&self) -> usize {
         abi::size_in_ring(self.staged_bytes)
     }
 

@@ -370,7 +370,7 @@ fn rseq_area_offset() -> isize {
 
 /// Returns whether threads of this process write in restartable sequences instead of under locks.
 #[must_use]
-pub fn is_restartable() -> bool {
+pub fn supports_rseq() -> bool {
     rseq_area_offset() != 0
 }
 

@@ -170,7 +170,7 @@ pub(super) enum Attempt {
     Closed,
     /// No sequence can write the record: the thread has none, its CPU has no ring, a block grew
     /// meanwhile, or every attempt was aborted.
-    Unfit,
+    Unavailable,
 }
 
 /// Writes a record.
@@ -193,10 +193,10 @@ pub(super) unsafe fn write(words: &HotWords, ticket: Ticket, offset: isize, fram
             (FULL, control, _) => return Attempt::Full(control),
             (CLOSED, ..) => return Attempt::Closed,
             (ABORTED, ..) => {}
-            _ => return Attempt::Unfit,
+            _ => return Attempt::Unavailable,
         }
     }
-    Attempt::Unfit
+    Attempt::Unavailable
 }
 
 const PUBLISHED: u32 = 0;

@@ -10,19 +10,19 @@ pub(super) fn area_offset() -> isize {
     0
 }
 
-/// Result of an attempt, always `Unfit`; the other variants are those of the real implementation.
+/// Result of an attempt, always `Unavailable`; the other variants are those of the real implementation.
 #[allow(dead_code)]
 pub(super) enum Attempt {
     Published(*mut u8, u64),
     Full(*mut u8),
     Closed,
-    Unfit,
+    Unavailable,
 }
 
-/// Always returns [`Attempt::Unfit`], as there is no area.
+/// Always returns [`Attempt::Unavailable`], as there is no area.
 ///
 /// # Safety
 /// No requirements; the signature is that of the real implementation.
 pub(super) unsafe fn write(_: &HotWords, _: Ticket, _: isize, _: &WriteFrame) -> Attempt {
-    Attempt::Unfit
+    Attempt::Unavailable
 }

@@ -152,7 +152,7 @@ impl WriteFrame {
             descriptor: ptr::null(),
             activity: ptr::null(),
             run,
-            run_end: run.wrapping_byte_add(record.staged_size() - abi::PREFIX_BYTES),
+            run_end: run.wrapping_byte_add(record.staged_copy_bytes() - abi::PREFIX_BYTES),
             after_run: (abi::PREFIX_BYTES + record.staged_bytes) as u64,
             schema_header: 0,
             schema: ptr::null(),

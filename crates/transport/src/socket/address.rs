@@ -62,12 +62,12 @@ fn create_socket(flags: SocketFlags) -> Result<OwnedFd> {
 }
 
 /// Connects a socket to the listener at a path. Whether it takes descriptors is set before that.
-pub(super) fn connect(path: &Path, takes_descriptors: bool, deadline: WaitDeadline) -> Result<OwnedFd> {
+pub(super) fn connect(path: &Path, allows_descriptors: bool, deadline: WaitDeadline) -> Result<OwnedFd> {
     let address = Address::new(path)?;
     // A non-blocking connect fails while the listener's queue is full, and nothing signals when
     // that ends; a blocking one is bounded by the send timeout.
     let socket = create_socket(SocketFlags::CLOEXEC)?;
-    if !takes_descriptors {
+    if !allows_descriptors {
         rights::set_passing(&socket, false)?;
     }
     loop {

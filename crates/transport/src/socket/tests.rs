@@ -264,7 +264,7 @@ fn accepted_connection_takes_descriptors_only_on_request() {
         assert!(is_system(&send().unwrap_err(), libc::EPERM), "before it is accepted");
         let server = listener.accept().unwrap().unwrap();
         assert!(is_system(&send().unwrap_err(), libc::EPERM), "after it is accepted");
-        server.take_descriptors().unwrap();
+        server.allow_descriptors().unwrap();
         send().unwrap();
         assert_eq!(server.receive(LONG_TIMEOUT).unwrap().unwrap().descriptors.len(), 1);
         // The other direction was open all the time.
@@ -285,7 +285,7 @@ fn connection_without_descriptors_takes_none_until_requested() {
     let (reader, _writer) = rustix::pipe::pipe().unwrap();
     let send = || server.send(1, &ack(1), &[reader.as_fd()], LONG_TIMEOUT);
     assert!(is_system(&send().unwrap_err(), libc::EPERM));
-    client.take_descriptors().unwrap();
+    client.allow_descriptors().unwrap();
     send().unwrap();
     assert_eq!(client.receive(LONG_TIMEOUT).unwrap().unwrap().descriptors.len(), 1);
 }

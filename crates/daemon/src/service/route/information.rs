@@ -200,7 +200,9 @@ impl Service {
             // Handled elsewhere: by the kernel capture, as settings of the system, or refused.
             Set::SystemTraceEnableFlags(_) | Set::StackTracing(_) | Set::ContextRegister { .. } => {}
             Set::PmcEventList(_) | Set::PmcCounterList(_) => {}
-            Set::CutPeriodicCaptureState | Set::SampledProfileInterval(_) | Set::ProfileSourceConfig(_) => {}
+            Set::TruncatedPeriodicCaptureState
+            | Set::SampledProfileInterval(_)
+            | Set::ProfileSourceConfig(_) => {}
         }
     }
 

@@ -187,7 +187,7 @@ fn parse_periodic(bytes: &[u8]) -> Set {
     // The session is checked before the match of count and length and before the number of
     // providers.
     parse_capture_state(bytes)
-        .map_or(Set::CutPeriodicCaptureState, |capture| Set::PeriodicCaptureState(Some(capture)))
+        .map_or(Set::TruncatedPeriodicCaptureState, |capture| Set::PeriodicCaptureState(Some(capture)))
 }
 
 fn parse_caching(bytes: &[u8]) -> StackCaching {

@@ -47,7 +47,7 @@ impl Outlet {
                 }
                 Attempt::Full(control) => return self.count_full(ticket, self.find_ring(control)),
                 Attempt::Closed => return Err(WriteFailure::Closed),
-                Attempt::Unfit => {}
+                Attempt::Unavailable => {}
             }
         }
         self.write_locked(ticket, thread, record, length)
@@ -72,7 +72,7 @@ impl Outlet {
                 self.wake_after_sequence(ticket, control, end);
                 true
             }
-            Attempt::Full(_) | Attempt::Closed | Attempt::Unfit => false,
+            Attempt::Full(_) | Attempt::Closed | Attempt::Unavailable => false,
         }
     }
 
@@ -128,7 +128,7 @@ impl Outlet {
             }
             WriteOutcome::Full { ring } => self.count_full(ticket, ring),
             WriteOutcome::Closed => Err(WriteFailure::Closed),
-            WriteOutcome::Unfit => self.count_full(ticket, (view.cpus + view.nearest_cpu()) as usize),
+            WriteOutcome::Unavailable => self.count_full(ticket, (view.cpus + view.nearest_cpu()) as usize),
         }
     }
 

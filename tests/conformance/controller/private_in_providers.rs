@@ -15,9 +15,9 @@ use traceweir_format::spec::session::{
     EVENT_TRACE_USE_PAGED_MEMORY,
 };
 
-use crate::other::OtherProcess;
+use crate::processes::OtherProcess;
 use crate::rule::{Rule, rule};
-use crate::stage::{
+use crate::helpers::{
     Fixture, INVALID_FUNCTION, INVALID_PARAMETER, NO_SYSTEM_RESOURCES, SUCCESS, Session, event, events_of,
     new_guid, status, until,
 };
@@ -132,7 +132,7 @@ fn ninth_private_session_of_a_process_is_refused(fixture: &Fixture) {
 fn participating_processes(fixture: &Fixture, filter: impl Fn(&OtherProcess) -> Filter) -> (bool, bool) {
     let guid = new_guid();
     let mut other = OtherProcess::start_as(
-        &fixture.folder().join(format!("other {}", crate::stage::unique_number())),
+        &fixture.folder().join(format!("other {}", crate::helpers::unique_number())),
         guid,
     );
     let provider = Provider::register(guid, None).unwrap();

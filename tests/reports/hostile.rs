@@ -6,7 +6,7 @@ use traceweir_format::kernel::hook;
 use traceweir_format::wire::Put;
 
 use super::flame::{APP_BASE, build_trace};
-use super::scene::{DELAY_EXECUTION, EXECUTIVE, KERNEL, RUNNING, TraceBuilder, WAITING};
+use super::trace_builder::{DELAY_EXECUTION, EXECUTIVE, KERNEL, RUNNING, TraceBuilder, WAITING};
 use crate::util::{root, weir};
 
 const REPORT_COMMANDS: [&[&str]; 6] = [
@@ -62,7 +62,7 @@ fn largest_field_values_are_accepted() {
     for (time, tid) in [(1000, u32::MAX), (2000, 0), (3000, 7)] {
         let mut sample = Vec::new();
         sample.put_u64(u64::MAX).put_u32(tid).put_u16(u16::MAX).put(&[0xFF; 2]);
-        trace.add_perf_event(time, 63, hook::SAMPLED_PROFILE, 2, &sample);
+        trace.add_perfinfo_event(time, 63, hook::SAMPLED_PROFILE, 2, &sample);
         trace.add_stack(time, 63, (u32::MAX, tid), &[u64::MAX, 0, 1, u64::MAX]);
         trace.add_switch(time, 63, (tid, u32::MAX - 1), 0xFF, 0xFF);
         trace.add_switch(time, 63, (u32::MAX - 1, tid), WAITING, 0xFF);

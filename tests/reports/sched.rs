@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 use serde_json::Value;
 
-use super::scene::{
+use super::trace_builder::{
     DELAY_EXECUTION, EXECUTIVE, INITIALIZED, KERNEL, PAGE_IN, READY, RUNNING, TERMINATED, TraceBuilder,
     USER_REQUEST, WAITING,
 };
@@ -306,7 +306,7 @@ fn missing_data_is_reported() {
     let mut trace = build_trace();
     trace.add_switch(1000, 0, (0, 1), RUNNING, EXECUTIVE);
     trace.add_switch(2000, 0, (2, 0), WAITING, DELAY_EXECUTION);
-    trace.add_perf_event(2500, 0, hook::COMPACT_SWITCHES, 2, &[0; 0x58]);
+    trace.add_perfinfo_event(2500, 0, hook::COMPACT_SWITCHES, 2, &[0; 0x58]);
     let page = weir(["report", "sched", trace.write().to_str().unwrap()]).expect(0).text();
     for fact in [
         "2 switches and 0 wakes",

@@ -1,6 +1,6 @@
 //! `weir report disk`: operations, bytes and latencies match the trace.
 
-use super::scene::TraceBuilder;
+use super::trace_builder::TraceBuilder;
 use super::{find_row, number, rows_by, run_report};
 use crate::util::weir;
 use traceweir_format::kernel::hook;

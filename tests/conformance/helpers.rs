@@ -13,7 +13,7 @@ use traceweir_format::logfile::LogFileHeader;
 use traceweir_format::spec::event::ExtType;
 use traceweir_format::spec::session::EVENT_TRACE_FILE_MODE_SEQUENTIAL;
 
-pub(crate) use crate::wait::{PATIENCE, eventually, until};
+pub(crate) use crate::wait::{TEST_TIMEOUT, eventually, until};
 
 pub(crate) const ACCESS_DENIED: Status = Status::ERROR_ACCESS_DENIED;
 pub(crate) const ACTIVE_CONNECTIONS: Status = Status::ERROR_ACTIVE_CONNECTIONS;

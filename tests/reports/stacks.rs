@@ -1,6 +1,6 @@
 //! `weir dump --stacks`: stacks of kernel events are printed below the events they belong to.
 
-use super::scene::{EXECUTIVE, KERNEL, RUNNING, TraceBuilder, USER_REQUEST, WAITING};
+use super::trace_builder::{EXECUTIVE, KERNEL, RUNNING, TraceBuilder, USER_REQUEST, WAITING};
 use crate::util::{sample, weir};
 
 const APP_BASE: u64 = 0x40_0000;

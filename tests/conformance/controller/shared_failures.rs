@@ -9,7 +9,7 @@ use traceweir_format::spec::session::{
 use traceweir_format::tracelogging::TraitsBuilder;
 
 use crate::rule::{Rule, rule};
-use crate::stage::{
+use crate::helpers::{
     Fixture, KEYWORD, LEVEL, MORE_DATA, SUCCESS, Session, enable_params, event, event_with, new_guid, status,
 };
 

@@ -3,16 +3,16 @@
 //! The tests build the traces, so that every number is known. They also check traces recorded by
 //! Windows, where the samples are available.
 
+mod attribution;
 mod browser;
 mod cpu;
 mod disk;
 mod flame;
 mod hostile;
-mod scene;
 mod sched;
 mod speedscope;
 mod stacks;
-mod who;
+mod trace_builder;
 
 use std::path::Path;
 

@@ -3,7 +3,7 @@
 use traceweir_format::etl::Summary;
 use traceweir_format::time::FileTime;
 
-use super::scene::{KERNEL, TraceBuilder};
+use super::trace_builder::{KERNEL, TraceBuilder};
 use super::{find_row, number, rows_by, run_report};
 use crate::util::{sample, weir};
 

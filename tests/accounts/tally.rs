@@ -13,7 +13,7 @@ use crate::roles::PROVIDER;
 
 /// The numbers of the events by writer and thread.
 #[derive(Debug, Default)]
-pub(crate) struct Ledger {
+pub(crate) struct EventTally {
     numbers: HashMap<(u32, u32), Vec<u64>>,
     last_time_by_cpu: HashMap<u16, i64>,
     /// Process ids by writer.
@@ -23,7 +23,7 @@ pub(crate) struct Ledger {
     pub(crate) buffers_lost: u32,
 }
 
-impl Ledger {
+impl EventTally {
     /// Reads a finalised file. Fails the test if a record is damaged or torn, or if the events of a
     /// processor are not in time order.
     pub(crate) fn read(path: &Path) -> Self {

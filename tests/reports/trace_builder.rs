@@ -69,7 +69,7 @@ impl TraceBuilder {
     }
 
     /// Adds an event whose header has no process and thread id.
-    pub(super) fn add_perf_event(&mut self, time: i64, cpu: u16, hook: u16, version: u8, payload: &[u8]) {
+    pub(super) fn add_perfinfo_event(&mut self, time: i64, cpu: u16, hook: u16, version: u8, payload: &[u8]) {
         let header = PerfInfoHeader { pointer_size: 8, version, hook, time: stamp(time), counters: &[] };
         let mut record = Vec::new();
         header.encode(payload, &mut record).unwrap();
@@ -103,7 +103,7 @@ impl TraceBuilder {
     pub(super) fn add_thread_name(&mut self, time: i64, pid: u32, tid: u32, name: &str) {
         let mut payload = Vec::new();
         payload.put_u32(pid).put_u32(tid).put_wide_z(name);
-        self.add_perf_event(time, 0, hook::THREAD_SET_NAME, 2, &payload);
+        self.add_perfinfo_event(time, 0, hook::THREAD_SET_NAME, 2, &payload);
     }
 
     /// Adds an image that is loaded during the whole trace.
@@ -116,13 +116,13 @@ impl TraceBuilder {
     pub(super) fn add_sampling_interval(&mut self, time: i64, units: u32) {
         let mut payload = Vec::new();
         payload.put_u32(0).put_u32(units).put_u32(units).put_wide_z("Timer");
-        self.add_perf_event(time, 0, hook::PROFILE_START, 3, &payload);
+        self.add_perfinfo_event(time, 0, hook::PROFILE_START, 3, &payload);
     }
 
     pub(super) fn add_sample(&mut self, time: i64, cpu: u16, tid: u32, address: u64) {
         let mut payload = Vec::new();
         payload.put_u64(address).put_u32(tid).put_u16(1).put(&[0x40, 0]);
-        self.add_perf_event(time, cpu, hook::SAMPLED_PROFILE, 2, &payload);
+        self.add_perfinfo_event(time, cpu, hook::SAMPLED_PROFILE, 2, &payload);
     }
 
     /// Adds the stack of the event at `event_time`, written a microsecond later. `ids` are the
@@ -145,7 +145,7 @@ impl TraceBuilder {
         frames.iter().for_each(|frame| {
             payload.put_u64(*frame);
         });
-        self.add_perf_event(time, cpu, hook::STACK_WALK, 2, &payload);
+        self.add_perfinfo_event(time, cpu, hook::STACK_WALK, 2, &payload);
     }
 
     /// Adds the key of the kernel part or the user part of a stack.
@@ -159,7 +159,7 @@ impl TraceBuilder {
     ) {
         let mut payload = Vec::new();
         payload.put_i64(stamp(event_time)).put_u32(ids.0).put_u32(ids.1).put_u64(key);
-        self.add_perf_event(
+        self.add_perfinfo_event(
             event_time + 1,
             cpu,
             if is_kernel { hook::STACK_KEY_KERNEL } else { hook::STACK_KEY_USER },
@@ -181,13 +181,13 @@ impl TraceBuilder {
     pub(super) fn add_switch(&mut self, time: i64, cpu: u16, (old, new): (u32, u32), state: u8, reason: u8) {
         let mut payload = Vec::new();
         payload.put_u32(new).put_u32(old).put(&[8, 8, 0, 0, reason, 0, state, 0]).put_u32(0).put_u32(0);
-        self.add_perf_event(time, cpu, hook::CONTEXT_SWITCH, 3, &payload);
+        self.add_perfinfo_event(time, cpu, hook::CONTEXT_SWITCH, 3, &payload);
     }
 
     pub(super) fn add_ready_thread(&mut self, time: i64, cpu: u16, tid: u32) {
         let mut payload = Vec::new();
         payload.put_u32(tid).put(&[1, 0, 0, 0]);
-        self.add_perf_event(time, cpu, hook::READY_THREAD, 2, &payload);
+        self.add_perfinfo_event(time, cpu, hook::READY_THREAD, 2, &payload);
     }
 
     /// Adds a read or write of the file `key`.
@@ -202,7 +202,7 @@ impl TraceBuilder {
         let mut payload = Vec::new();
         payload.put_u32(disk).put_u32(0).put_u32(bytes).put_u32(0).put_u64(0).put_u64(key).put_u64(7);
         payload.put_u64(latency_us * TICKS_PER_MICROSECOND.unsigned_abs()).put_u32(tid);
-        self.add_perf_event(time, 0, hook, 3, &payload);
+        self.add_perfinfo_event(time, 0, hook, 3, &payload);
     }
 
     pub(super) fn add_flush(&mut self, time: i64, disk: u32, tid: u32, latency_us: u64) {
@@ -213,7 +213,7 @@ impl TraceBuilder {
             .put_u64(latency_us * TICKS_PER_MICROSECOND.unsigned_abs())
             .put_u64(7)
             .put_u32(tid);
-        self.add_perf_event(time, 0, hook::DISK_FLUSH, 3, &payload);
+        self.add_perfinfo_event(time, 0, hook::DISK_FLUSH, 3, &payload);
     }
 
     /// Adds the name of a disk, at the start of the trace.
@@ -231,7 +231,7 @@ impl TraceBuilder {
     pub(super) fn add_file_name(&mut self, time: i64, key: u64, name: &str) {
         let mut payload = Vec::new();
         payload.put_u64(key).put_wide_z(name);
-        self.add_perf_event(time, 0, hook::FILE_NAME_RUNDOWN, 2, &payload);
+        self.add_perfinfo_event(time, 0, hook::FILE_NAME_RUNDOWN, 2, &payload);
     }
 
     /// Writes the file, which exists as long as this builder.
@@ -243,12 +243,12 @@ impl TraceBuilder {
     }
 
     pub(super) fn write_with_summary(&mut self, summary: Summary) -> PathBuf {
-        let mut writer = Writer::create(Vec::new(), session_options("looks")).unwrap();
+        let mut writer = Writer::create(Vec::new(), session_options("kernel")).unwrap();
         self.records.sort_by_key(|(time, ..)| *time);
         for (time, cpu, record) in &self.records {
             writer.write(*cpu, stamp(*time), record).unwrap();
         }
-        let path = self.folder.path().join("scene.etl");
+        let path = self.folder.path().join("kernel.etl");
         std::fs::write(&path, writer.finish(summary).unwrap()).unwrap();
         path
     }

@@ -5,7 +5,7 @@ use traceweir_format::kernel::hook;
 
 use serde_json::Value;
 
-use super::scene::{EXECUTIVE, INITIALIZED, TraceBuilder, USER_REQUEST, WAITING};
+use super::trace_builder::{EXECUTIVE, INITIALIZED, TraceBuilder, USER_REQUEST, WAITING};
 use crate::util::weir;
 
 const ENTER: u16 = hook::SYSCALL_ENTER;
@@ -23,7 +23,7 @@ fn build_trace() -> TraceBuilder {
         trace.add_thread(pid, tid);
     }
     let add_call = |trace: &mut TraceBuilder, time, cpu| {
-        trace.add_perf_event(time, cpu, ENTER, 2, &0x1000_u64.to_le_bytes())
+        trace.add_perfinfo_event(time, cpu, ENTER, 2, &0x1000_u64.to_le_bytes())
     };
     add_call(&mut trace, 10, 0);
     trace.add_switch(20, 0, (101, 201), WAITING, USER_REQUEST);
@@ -31,7 +31,7 @@ fn build_trace() -> TraceBuilder {
     add_call(&mut trace, 31, 1);
     trace.add_switch(40, 1, (0, 101), INITIALIZED, EXECUTIVE);
     add_call(&mut trace, 50, 1);
-    trace.add_perf_event(51, 1, EXIT, 2, &(-110_i32).to_le_bytes());
+    trace.add_perfinfo_event(51, 1, EXIT, 2, &(-110_i32).to_le_bytes());
     trace.add_switch(60, 0, (201, 999), WAITING, USER_REQUEST);
     add_call(&mut trace, 70, 0);
     add_call(&mut trace, 71, 7);

@@ -4,8 +4,8 @@ use std::path::Path;
 
 use serde_json::Value;
 
-use super::scene::{DELAY_EXECUTION, EXECUTIVE, KERNEL, READY, RUNNING, TraceBuilder, WAITING};
 use super::speedscope::{FILE, validate};
+use super::trace_builder::{DELAY_EXECUTION, EXECUTIVE, KERNEL, READY, RUNNING, TraceBuilder, WAITING};
 use crate::util::{Run, weir};
 
 pub(super) const APP_BASE: u64 = 0x40_0000;
