@@ -10,10 +10,10 @@ use traceweir_format::spec::session::{
 };
 
 use crate::controller::daemon::{connect_to, start_with_settings};
-use crate::rule::{Rule, rule};
 use crate::helpers::{
     DISK_FULL, Fixture, KEYWORD, LEVEL, NO_SYSTEM_RESOURCES, Session, event, new_guid, status,
 };
+use crate::rule::{Rule, rule};
 
 #[rustfmt::skip]
 pub(crate) const RULES: &[Rule] = &[

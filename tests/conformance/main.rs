@@ -21,6 +21,7 @@ mod control_group;
 mod controller;
 #[path = "../support/daemon_process.rs"]
 mod daemon_process;
+mod helpers;
 mod limits;
 mod processes;
 mod provider;
@@ -28,15 +29,14 @@ mod random;
 mod rule;
 #[path = "../support/skip.rs"]
 mod skip;
-mod helpers;
 #[path = "../support/wait.rs"]
 mod wait;
 
 use std::process::{Command, ExitCode};
 
+use helpers::Fixture;
 use processes::Daemon;
 use rule::{Outcome, Rule};
-use helpers::Fixture;
 
 /// Process id of the daemon; set only for the program that runs the rules.
 pub(crate) const DAEMON_PID_VARIABLE: &str = "TRACEWEIR_CONFORMANCE_DAEMON";

@@ -29,8 +29,8 @@ use std::time::{Duration, Instant};
 
 use traceweir::controller::SessionRef;
 
-use crate::rule::{Rule, rule};
 use crate::helpers::{Fixture, SUCCESS, status};
+use crate::rule::{Rule, rule};
 use actor::Actor;
 use measure::ProcessResources;
 

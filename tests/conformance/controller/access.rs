@@ -10,8 +10,8 @@ use traceweir::controller::access::{
 };
 use traceweir_format::spec::session::{EVENT_TRACE_FILE_MODE_CIRCULAR, EVENT_TRACE_FILE_MODE_SEQUENTIAL};
 
-use crate::rule::{Rule, rule};
 use crate::helpers::{ACCESS_DENIED, Fixture, INVALID_PARAMETER, SUCCESS, new_guid, status};
+use crate::rule::{Rule, rule};
 
 #[rustfmt::skip]
 pub(crate) const RULES: &[Rule] = &[

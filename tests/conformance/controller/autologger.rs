@@ -11,9 +11,9 @@ use traceweir_format::spec::session::{EVENT_TRACE_FILE_MODE_NEWFILE, EVENT_TRACE
 use traceweir_transport::runtime::RuntimeDir;
 
 use super::daemon::{connect_to, make_folder_with};
+use crate::helpers::{ACCESS_DENIED, Fixture, INSTANCE_NOT_FOUND, events_of, new_guid, status};
 use crate::processes::{Daemon, OtherProcess};
 use crate::rule::{Rule, rule};
-use crate::helpers::{ACCESS_DENIED, Fixture, INSTANCE_NOT_FOUND, events_of, new_guid, status};
 
 #[rustfmt::skip]
 pub(crate) const RULES: &[Rule] = &[

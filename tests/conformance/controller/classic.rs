@@ -13,9 +13,9 @@ use traceweir_format::spec::session::{
     EVENT_TRACE_USE_GLOBAL_SEQUENCE, EVENT_TRACE_USE_LOCAL_SEQUENCE,
 };
 
+use crate::helpers::{Fixture, SUCCESS, Session, enable_params, new_guid};
 use crate::provider::classic::ReceivedNotice;
 use crate::rule::{Rule, rule};
-use crate::helpers::{Fixture, SUCCESS, Session, enable_params, new_guid};
 
 #[rustfmt::skip]
 pub(crate) const RULES: &[Rule] = &[

@@ -4,12 +4,12 @@ use traceweir::Provider;
 use traceweir::controller::{EnableParams, SessionConfig, SessionRef, Update};
 use traceweir_format::spec::session::EVENT_TRACE_BUFFERING_MODE;
 
-use crate::processes::OtherProcess;
-use crate::rule::{Rule, rule};
 use crate::helpers::{
     ACTIVE_CONNECTIONS, BAD_PATHNAME, CallbackLog, Fixture, INSTANCE_NOT_FOUND, INVALID_PARAMETER, KEYWORD,
     LEVEL, SUCCESS, event, events_of, header_of, new_guid, status, until,
 };
+use crate::processes::OtherProcess;
+use crate::rule::{Rule, rule};
 
 #[rustfmt::skip]
 pub(crate) const RULES: &[Rule] = &[

@@ -12,12 +12,12 @@ use traceweir::controller::{Controller, EnableCode, EnableParams, SessionConfig,
 use traceweir_transport::runtime::RuntimeDir;
 use traceweir_transport::socket::Listener;
 
+use crate::helpers::{
+    BAD_PATHNAME, FILE_NOT_FOUND, Fixture, INSTANCE_NOT_FOUND, PATH_NOT_FOUND, TEST_TIMEOUT, event,
+    eventually, new_guid, status, unique_number, until,
+};
 use crate::processes::Daemon;
 use crate::rule::{Rule, rule};
-use crate::helpers::{
-    BAD_PATHNAME, FILE_NOT_FOUND, Fixture, INSTANCE_NOT_FOUND, PATH_NOT_FOUND, TEST_TIMEOUT, event, eventually,
-    new_guid, status, unique_number, until,
-};
 
 #[rustfmt::skip]
 pub(crate) const RULES: &[Rule] = &[

@@ -12,11 +12,11 @@ use traceweir_format::spec::enable::{
 };
 use traceweir_format::spec::system::SYSTEM_PROVIDERS;
 
-use crate::rule::{Rule, rule};
 use crate::helpers::{
     CallbackLog, Fixture, INSTANCE_NOT_FOUND, INVALID_FUNCTION, INVALID_PARAMETER, KEYWORD, LEVEL, SUCCESS,
     TIMEOUT, enable_params, event, event_with, new_guid, status, until,
 };
+use crate::rule::{Rule, rule};
 
 #[rustfmt::skip]
 pub(crate) const RULES: &[Rule] = &[

@@ -14,10 +14,10 @@ use traceweir_format::spec::enable::{
 use traceweir_format::spec::event::ExtType;
 use traceweir_format::tracelogging::MetadataBuilder;
 
-use crate::rule::{Rule, rule};
 use crate::helpers::{
     CallbackLog, Fixture, INVALID_PARAMETER, RecordedEvent, SUCCESS, event, event_with, new_guid, status,
 };
+use crate::rule::{Rule, rule};
 
 #[rustfmt::skip]
 pub(crate) const RULES: &[Rule] = &[

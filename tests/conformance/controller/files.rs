@@ -11,11 +11,11 @@ use traceweir_format::spec::session::{
 };
 
 use super::daemon::{connect_to, start_with_settings};
-use crate::rule::{Rule, rule};
 use crate::helpers::{
     DISK_FULL, Fixture, INVALID_FUNCTION, INVALID_PARAMETER, SUCCESS, event, events_of, header_of, status,
     unique_number, until,
 };
+use crate::rule::{Rule, rule};
 
 #[rustfmt::skip]
 pub(crate) const RULES: &[Rule] = &[

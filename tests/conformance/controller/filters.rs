@@ -9,9 +9,9 @@ use traceweir_format::spec::enable::{
 };
 
 use crate::control_group::{self, ControlGroup};
+use crate::helpers::{CallbackLog, Fixture, INVALID_PARAMETER, KEYWORD, LEVEL, SUCCESS, new_guid, status};
 use crate::processes::OtherProcess;
 use crate::rule::{Rule, rule};
-use crate::helpers::{CallbackLog, Fixture, INVALID_PARAMETER, KEYWORD, LEVEL, SUCCESS, new_guid, status};
 
 #[rustfmt::skip]
 pub(crate) const RULES: &[Rule] = &[

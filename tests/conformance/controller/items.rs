@@ -7,9 +7,9 @@ use traceweir::controller::{EnableParams, SessionConfig};
 use traceweir::{Provider, WriteError};
 use traceweir_format::spec::event::{EVENT_WRITE_FLAG_INPRIVATE, ExtType};
 
+use crate::helpers::{Fixture, RecordedEvent, event};
 use crate::processes::OtherProcess;
 use crate::rule::{Rule, rule};
-use crate::helpers::{Fixture, RecordedEvent, event};
 
 #[rustfmt::skip]
 pub(crate) const RULES: &[Rule] = &[

@@ -3,8 +3,8 @@
 use traceweir::controller::EnableParams;
 use traceweir_format::spec::enable::EVENT_ENABLE_PROPERTY_IGNORE_KEYWORD_0;
 
-use crate::rule::{Rule, rule};
 use crate::helpers::{Fixture, enable_params, event_with};
+use crate::rule::{Rule, rule};
 
 #[rustfmt::skip]
 pub(crate) const RULES: &[Rule] = &[

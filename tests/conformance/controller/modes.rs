@@ -9,11 +9,11 @@ use traceweir::consumer::{self, Item, Trace};
 use traceweir::controller::{EnableParams, SessionConfig};
 use traceweir_format::spec::session::*;
 
-use crate::rule::{Rule, rule};
 use crate::helpers::{
-    BAD_PATHNAME, Fixture, INSTANCE_NOT_FOUND, INVALID_PARAMETER, LOG_FILE_FULL, TEST_TIMEOUT, SUCCESS, event,
-    events_of, header_of, status, until,
+    BAD_PATHNAME, Fixture, INSTANCE_NOT_FOUND, INVALID_PARAMETER, LOG_FILE_FULL, SUCCESS, TEST_TIMEOUT,
+    event, events_of, header_of, status, until,
 };
+use crate::rule::{Rule, rule};
 
 #[rustfmt::skip]
 pub(crate) const RULES: &[Rule] = &[

@@ -10,11 +10,11 @@ use traceweir_format::spec::session::{
     EVENT_TRACE_PRIVATE_IN_PROC, EVENT_TRACE_PRIVATE_LOGGER_MODE, EVENT_TRACE_REAL_TIME_MODE,
 };
 
-use crate::rule::{Rule, rule};
 use crate::helpers::{
     BAD_PATHNAME, CallbackLog, Fixture, INVALID_PARAMETER, NO_SYSTEM_RESOURCES, event, events_of, header_of,
     new_guid, status,
 };
+use crate::rule::{Rule, rule};
 
 #[rustfmt::skip]
 pub(crate) const RULES: &[Rule] = &[

@@ -15,12 +15,12 @@ use traceweir_format::spec::session::{
     EVENT_TRACE_USE_PAGED_MEMORY,
 };
 
-use crate::processes::OtherProcess;
-use crate::rule::{Rule, rule};
 use crate::helpers::{
     Fixture, INVALID_FUNCTION, INVALID_PARAMETER, NO_SYSTEM_RESOURCES, SUCCESS, Session, event, events_of,
     new_guid, status, until,
 };
+use crate::processes::OtherProcess;
+use crate::rule::{Rule, rule};
 
 #[rustfmt::skip]
 pub(crate) const RULES: &[Rule] = &[

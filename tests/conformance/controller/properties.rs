@@ -10,8 +10,8 @@ use traceweir_format::spec::session::{
 };
 use traceweir_format::time::FileTime;
 
-use crate::rule::{Rule, rule};
 use crate::helpers::{Fixture, INVALID_PARAMETER, event, events_of, header_of, new_guid, until};
+use crate::rule::{Rule, rule};
 
 #[rustfmt::skip]
 pub(crate) const RULES: &[Rule] = &[

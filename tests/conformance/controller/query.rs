@@ -3,8 +3,8 @@
 use traceweir::controller::SessionConfig;
 use traceweir::private::PrivateSession;
 
-use crate::rule::{Rule, rule};
 use crate::helpers::Fixture;
+use crate::rule::{Rule, rule};
 
 #[rustfmt::skip]
 pub(crate) const RULES: &[Rule] = &[

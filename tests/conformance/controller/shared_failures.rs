@@ -8,10 +8,10 @@ use traceweir_format::spec::session::{
 };
 use traceweir_format::tracelogging::TraitsBuilder;
 
-use crate::rule::{Rule, rule};
 use crate::helpers::{
     Fixture, KEYWORD, LEVEL, MORE_DATA, SUCCESS, Session, enable_params, event, event_with, new_guid, status,
 };
+use crate::rule::{Rule, rule};
 
 #[rustfmt::skip]
 pub(crate) const RULES: &[Rule] = &[

@@ -6,11 +6,11 @@ use traceweir::Guid;
 use traceweir::controller::{SessionConfig, SessionRef};
 use traceweir_format::spec::session::{EVENT_TRACE_FILE_MODE_CIRCULAR, EVENT_TRACE_FILE_MODE_SEQUENTIAL};
 
-use crate::rule::{Rule, rule};
 use crate::helpers::{
     ACCESS_DENIED, ALREADY_EXISTS, BAD_PATHNAME, Fixture, INSTANCE_NOT_FOUND, INVALID_PARAMETER,
     PATH_NOT_FOUND, SUCCESS, status, unique_number,
 };
+use crate::rule::{Rule, rule};
 
 #[rustfmt::skip]
 pub(crate) const RULES: &[Rule] = &[

@@ -3,8 +3,8 @@
 use traceweir::Status;
 use traceweir_transport::error::status_of;
 
-use crate::rule::{Rule, rule};
 use crate::helpers::Fixture;
+use crate::rule::{Rule, rule};
 
 #[rustfmt::skip]
 pub(crate) const RULES: &[Rule] = &[

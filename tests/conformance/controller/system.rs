@@ -18,12 +18,12 @@ use traceweir_format::spec::session::{
 };
 use traceweir_format::spec::system::{NO_SYSCONFIG, SYSTEM_PROVIDERS};
 
-use crate::rule::{Rule, rule};
-use crate::skip;
 use crate::helpers::{
     ALREADY_EXISTS, Fixture, INVALID_PARAMETER, NO_SYSTEM_RESOURCES, NOT_SUPPORTED, PRIVILEGE_NOT_HELD,
     SUCCESS, Session, new_guid, status,
 };
+use crate::rule::{Rule, rule};
+use crate::skip;
 
 #[rustfmt::skip]
 pub(crate) const RULES: &[Rule] = &[

@@ -3,11 +3,11 @@
 use traceweir::controller::{EnableParams, Properties, SessionConfig, Update};
 use traceweir_format::spec::session::{EVENT_TRACE_BUFFERING_MODE, EVENT_TRACE_REAL_TIME_MODE};
 
-use crate::rule::{Rule, rule};
 use crate::helpers::{
     BAD_PATHNAME, Fixture, INSTANCE_NOT_FOUND, INVALID_PARAMETER, PATH_NOT_FOUND, SUCCESS, Session, event,
     events_of, status,
 };
+use crate::rule::{Rule, rule};
 
 #[rustfmt::skip]
 pub(crate) const RULES: &[Rule] = &[

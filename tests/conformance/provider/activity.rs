@@ -5,9 +5,9 @@ use std::collections::HashSet;
 use traceweir::Guid;
 use traceweir::provider::activity;
 
+use crate::helpers::{Fixture, new_guid};
 use crate::processes::OtherProcess;
 use crate::rule::{Rule, rule};
-use crate::helpers::{Fixture, new_guid};
 
 #[rustfmt::skip]
 pub(crate) const RULES: &[Rule] = &[

@@ -18,8 +18,8 @@ use traceweir_format::spec::session::{
 };
 use traceweir_format::tracelogging::TraitsBuilder;
 
-use crate::rule::{Rule, rule};
 use crate::helpers::{Fixture, RecordedEvent, Session, event, events_of, new_guid};
+use crate::rule::{Rule, rule};
 
 #[rustfmt::skip]
 pub(crate) const RULES: &[Rule] = &[

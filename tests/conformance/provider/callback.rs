@@ -9,8 +9,8 @@ use traceweir::{Guid, Provider};
 use traceweir_format::filter::Header;
 use traceweir_format::spec::enable::EVENT_FILTER_TYPE_SCHEMATIZED;
 
-use crate::rule::{Rule, rule};
 use crate::helpers::{CallbackCall, CallbackLog, Fixture, enable_params, new_guid, until};
+use crate::rule::{Rule, rule};
 
 #[rustfmt::skip]
 pub(crate) const RULES: &[Rule] = &[

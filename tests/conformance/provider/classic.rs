@@ -14,11 +14,11 @@ use traceweir_format::etl::Trace;
 use traceweir_format::header::{Family, Record};
 use traceweir_format::spec::event::class::EVENT_TRACE;
 
-use crate::rule::{Rule, rule};
 use crate::helpers::{
     BUSY, Fixture, INVALID_FLAG_NUMBER, INVALID_FLAGS, INVALID_HANDLE, INVALID_PARAMETER, MORE_DATA,
     NO_SYSTEM_RESOURCES, NOT_ENOUGH_MEMORY, SUCCESS, Session, enable_params, new_guid, until,
 };
+use crate::rule::{Rule, rule};
 
 #[rustfmt::skip]
 pub(crate) const RULES: &[Rule] = &[

@@ -7,10 +7,10 @@ use traceweir_format::spec::event::{CHANNEL_TRACELOGGING, ExtType};
 use traceweir_format::tracelogging::TraitsBuilder;
 
 use super::classic::stop_and_map;
-use crate::rule::{Rule, rule};
 use crate::helpers::{
     ARITHMETIC_OVERFLOW, Fixture, INVALID_HANDLE, INVALID_PARAMETER, RecordedEvent, SUCCESS, Session, event,
 };
+use crate::rule::{Rule, rule};
 
 #[rustfmt::skip]
 pub(crate) const RULES: &[Rule] = &[

@@ -4,8 +4,8 @@ use traceweir::Provider;
 use traceweir::controller::{EnableParams, Filter};
 use traceweir_format::spec::enable::{EVENT_ENABLE_PROPERTY_IGNORE_KEYWORD_0, EVENT_FILTER_TYPE_EVENT_ID};
 
-use crate::rule::{Rule, rule};
 use crate::helpers::{Fixture, KEYWORD, LEVEL, enable_params, event, event_with, new_guid};
+use crate::rule::{Rule, rule};
 
 #[rustfmt::skip]
 pub(crate) const RULES: &[Rule] = &[

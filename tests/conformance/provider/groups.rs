@@ -8,11 +8,11 @@ use traceweir_format::spec::enable::{
 };
 use traceweir_format::tracelogging::TraitsBuilder;
 
-use crate::rule::{Rule, rule};
 use crate::helpers::{
     CallbackCall, CallbackLog, Fixture, INVALID_PARAMETER, SUCCESS, Session, enable_params, event,
     event_with, new_guid, status, until,
 };
+use crate::rule::{Rule, rule};
 
 #[rustfmt::skip]
 pub(crate) const RULES: &[Rule] = &[

@@ -6,8 +6,8 @@ use traceweir::provider::{DataDescriptor, set_information};
 use traceweir::{Provider, Status};
 use traceweir_format::spec::event::{EventInfoClass as Class, ExtType};
 
-use crate::rule::{Rule, rule};
 use crate::helpers::{Fixture, INVALID_PARAMETER, NOT_SUPPORTED, SUCCESS, event, new_guid, status};
+use crate::rule::{Rule, rule};
 
 #[rustfmt::skip]
 pub(crate) const RULES: &[Rule] = &[

@@ -8,11 +8,11 @@ use traceweir::controller::{Controller, EnableParams};
 use traceweir::provider::Handle;
 use traceweir::{Guid, Provider};
 
-use crate::processes::{Daemon, OtherProcess};
-use crate::rule::{Rule, rule};
 use crate::helpers::{
     CallbackLog, Fixture, INVALID_HANDLE, KEYWORD, LEVEL, enable_params, event, new_guid, until,
 };
+use crate::processes::{Daemon, OtherProcess};
+use crate::rule::{Rule, rule};
 
 #[rustfmt::skip]
 pub(crate) const RULES: &[Rule] = &[

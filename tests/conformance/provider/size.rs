@@ -3,8 +3,8 @@
 use traceweir::controller::{EnableParams, SessionConfig};
 use traceweir::{Guid, Status};
 
-use crate::rule::{Rule, rule};
 use crate::helpers::{ARITHMETIC_OVERFLOW, Fixture, MORE_DATA, SUCCESS, event};
+use crate::rule::{Rule, rule};
 
 #[rustfmt::skip]
 pub(crate) const RULES: &[Rule] = &[

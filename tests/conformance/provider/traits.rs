@@ -5,10 +5,10 @@ use traceweir::{Guid, Provider, Status};
 use traceweir_format::spec::event::ExtType;
 use traceweir_format::tracelogging::{Traits, TraitsBuilder};
 
-use crate::rule::{Rule, rule};
 use crate::helpers::{
     Fixture, INVALID_PARAMETER, KEYWORD, LEVEL, RecordedEvent, SUCCESS, event, new_guid, status,
 };
+use crate::rule::{Rule, rule};
 
 #[rustfmt::skip]
 pub(crate) const RULES: &[Rule] = &[

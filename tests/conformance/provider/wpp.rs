@@ -9,10 +9,10 @@ use traceweir_format::spec::session::{
 };
 
 use super::classic::{ClassicProvider, status_of, stop_and_map};
-use crate::rule::{Rule, rule};
 use crate::helpers::{
     Fixture, INVALID_HANDLE, INVALID_PARAMETER, MORE_DATA, NOT_ENOUGH_MEMORY, SUCCESS, Session, new_guid,
 };
+use crate::rule::{Rule, rule};
 
 #[rustfmt::skip]
 pub(crate) const RULES: &[Rule] = &[

@@ -17,11 +17,11 @@ use traceweir_format::spec::session::{
 
 use super::callback::{chain_of, schematized};
 use super::classic::stop_and_map;
-use crate::rule::{Rule, rule};
 use crate::helpers::{
     ARITHMETIC_OVERFLOW, CallbackLog, Fixture, INVALID_HANDLE, INVALID_PARAMETER, LOG_FILE_FULL, MORE_DATA,
     NOT_ENOUGH_MEMORY, SUCCESS, enable_params, event, event_with, events_of, header_of, new_guid, until,
 };
+use crate::rule::{Rule, rule};
 
 #[rustfmt::skip]
 pub(crate) const RULES: &[Rule] = &[
