@@ -109,8 +109,7 @@ impl SymbolTable {
             self.mark_cut();
             return;
         }
-        let (Ok(name_offset), Ok(name_bytes)) =
-            (u32::try_from(self.names.len()), u16::try_from(name.len()))
+        let (Ok(name_offset), Ok(name_bytes)) = (u32::try_from(self.names.len()), u16::try_from(name.len()))
         else {
             return;
         };

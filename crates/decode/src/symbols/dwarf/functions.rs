@@ -107,7 +107,9 @@ impl DwarfFunctions {
                 Some((_, level)) if is_inlined => level.saturating_add(1),
                 _ => 0,
             };
-            if level >= MAX_INLINING_LEVELS || enclosing.len() >= MAX_ENCLOSING || self.functions.len() >= MAX_FUNCTIONS
+            if level >= MAX_INLINING_LEVELS
+                || enclosing.len() >= MAX_ENCLOSING
+                || self.functions.len() >= MAX_FUNCTIONS
             {
                 continue;
             }
