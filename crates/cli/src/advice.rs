@@ -28,6 +28,16 @@ pub(crate) const fn advice_for(status: Status) -> Option<&'static str> {
         Status::ERROR_OUTOFMEMORY => {
             "No trace buffer was available: raise the maximum number of buffers, or free memory."
         }
+        Status::ERROR_INVALID_DATA
+        | Status::ERROR_HANDLE_EOF
+        | Status::ERROR_BUFFER_OVERFLOW
+        | Status::ERROR_INVALID_NAME
+        | Status::ERROR_NO_MORE_ITEMS
+        | Status::ERROR_NOT_ALL_ASSIGNED
+        | Status::ERROR_RESOURCE_TYPE_NOT_FOUND
+        | Status::ERROR_RESOURCE_NAME_NOT_FOUND => {
+            "Programs for Windows compare with this code; no tracing function here returns it."
+        }
         Status::ERROR_BAD_LENGTH => {
             "A size is wrong: set Wnode.BufferSize to the size of the structure and its names, and lengths to whole elements."
         }

@@ -58,10 +58,10 @@ pub(super) fn run(options: &RepairArgs) -> Result<CommandOutcome> {
         );
     }
     let has_holes = report_holes(&file);
-    let remaining = count_findings(&options.output)?;
+    let remaining = count_faults(&options.output)?;
     if remaining > 0 {
         eprintln!(
-            "{path}: {} findings remain that repairing does not touch (weir check lists them)",
+            "{path}: {} faults remain that repairing does not touch (weir check lists them)",
             format_number(remaining)
         );
     }
@@ -85,10 +85,10 @@ fn report_holes(file: &TraceInput) -> bool {
     file.trace.holes().next().is_some()
 }
 
-/// Counts the findings in the new file, including remarks. Fails if it cannot be opened.
-fn count_findings(path: &Path) -> Result<u64> {
+/// Counts the faults in the new file. Fails if it cannot be opened.
+fn count_faults(path: &Path) -> Result<u64> {
     let trace = etl::Trace::open(File::open(path)?).context("cannot read the repaired file")?;
-    let mut findings = 0;
-    etl::check(&trace, &mut |_| findings += 1)?;
-    Ok(findings)
+    let mut faults = 0;
+    etl::check(&trace, &mut |finding| faults += u64::from(!finding.rule.is_remark()))?;
+    Ok(faults)
 }

@@ -266,7 +266,9 @@ fn read_filter_option(
         }
         "pid" => {
             let pids = read_number_ranges(scanner, "the id of a process, such as 1234")?;
-            filters.pids.extend(pids.iter().map(|(first, _)| *first));
+            // A range is expanded one process further than the limit, which then refuses it.
+            let in_range = |&(first, last): &(u32, u32)| (first..=last).take(MAX_EVENT_FILTER_PID_COUNT + 1);
+            filters.pids.extend(pids.iter().flat_map(in_range));
             sort_and_limit(scanner, start, &mut filters.pids, MAX_EVENT_FILTER_PID_COUNT, "processes")?;
         }
         "exe" => extend_names(&mut filters.exes, read_names(scanner)?),

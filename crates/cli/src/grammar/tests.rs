@@ -151,6 +151,7 @@ fn options_set_properties_and_filters() {
         ("@names=a@names=b", 0, EnableFilters { names: names(true, &["a", "b"]), ..none() }),
         ("@not-names=\"a\\,b\"", 0, EnableFilters { names: names(false, &["a,b"]), ..none() }),
         ("@pid=12,7", 0, EnableFilters { pids: vec![7, 12], ..none() }),
+        ("@pid=5-7", 0, EnableFilters { pids: vec![5, 6, 7], ..none() }),
         ("@exe=bash", 0, EnableFilters { exes: texts(&["bash"]), ..none() }),
         ("@exe=\"a;b\"", 0, EnableFilters { exes: texts(&["a", "b"]), ..none() }),
         (
@@ -233,6 +234,7 @@ fn errors_explain_and_mark_the_mistake() {
         ("A@ids=1-65", "@ids=1-65", "64"),
         ("A@ids=1@not-ids=2", "@not-ids=2", "one of each"),
         ("A@pid=1,2,3,4,5,6,7,8,9", "@pid=1,2,3,4,5,6,7,8,9", "8"),
+        ("A@pid=1-4000000000", "@pid=1-4000000000", "8"),
         ("A@names=Start,Stop", ",", "quote"),
         ("A@names=", "", "name"),
         ("A::4@level=5", "@level=5", "twice"),
