@@ -537,7 +537,11 @@ impl<R: ReadAt + ?Sized> IndexWalk<'_, R> {
         };
         // The record may extend past the bytes read here: only its header is inspected.
         let mut padded = [0; header::MAX_STAMP_END];
-        header::patch(&mut padded, 0, record_start.get(..record_start.len().min(header::MAX_STAMP_END)).unwrap_or_default());
+        header::patch(
+            &mut padded,
+            0,
+            record_start.get(..record_start.len().min(header::MAX_STAMP_END)).unwrap_or_default(),
+        );
         let family = header::family_of(head);
         let time = family.and_then(|family| header::time_of(&padded, family));
         // A buffer of an unknown kind counts as one with events if its first record is readable. An

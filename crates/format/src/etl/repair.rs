@@ -470,7 +470,8 @@ fn find_whole_records(bytes: &[u8], start: usize, has_old_instances: bool) -> Wh
         let remaining = bytes.get(whole_records.end..).unwrap_or_default();
         match header::measure(remaining, 0, has_old_instances) {
             Ok(Some(m)) => {
-                whole_records.latest_time = header::time_of(remaining, m.family).max(whole_records.latest_time);
+                whole_records.latest_time =
+                    header::time_of(remaining, m.family).max(whole_records.latest_time);
                 whole_records.count = whole_records.count.saturating_add(1);
                 whole_records.end = whole_records.end.saturating_add(align8(m.size));
             }
