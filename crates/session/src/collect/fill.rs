@@ -75,7 +75,8 @@ impl BufferFiller<'_, '_> {
     /// records are sorted before they are written. Live consumers get the records of the buffer so
     /// far; if they cannot take them now, the buffer is submitted.
     pub(super) fn restart_at(&mut self, stamp: u64, start: (u64, i64)) {
-        let Some(stream) = self.streams.get_mut(self.stream_index).filter(|stream| stamp < stream.min_raw) else {
+        let Some(stream) = self.streams.get_mut(self.stream_index).filter(|stream| stamp < stream.min_raw)
+        else {
             return;
         };
         if let Some(buffer) = stream.buffer.as_mut().filter(|buffer| !buffer.is_empty()) {

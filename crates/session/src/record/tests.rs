@@ -138,7 +138,10 @@ fn forged_identity_items_are_rejected() {
     }
     for kind in [1, 6, 10, 11, 12, 14] {
         let mut sound = encode_event(&[PROCESS_ITEM, Item { kind: ExtType(kind), data: &[0; 16] }]);
-        assert!(RegionWriter::new(1, Threads::AsGiven).sign(&mut sound, StampPolicy::Replaced(1)), "item {kind}");
+        assert!(
+            RegionWriter::new(1, Threads::AsGiven).sign(&mut sound, StampPolicy::Replaced(1)),
+            "item {kind}"
+        );
     }
 }
 

@@ -81,7 +81,8 @@ fn damage(random: &mut Random, map: &Mapping, layout: &Layout, ring: usize) {
         put(data + random.below(ring_bytes / 8) as usize * 8, random_word(random, layout.ring_bytes()));
     }
     if random.below(4) == 0 {
-        let offsets = [control::HEAD, control::LOST, control::WOKEN, control::TAIL, control::READ, control::LOCK];
+        let offsets =
+            [control::HEAD, control::LOST, control::WOKEN, control::TAIL, control::READ, control::LOCK];
         put(control + offsets[random.below(6) as usize], random_word(random, layout.ring_bytes()));
     }
     if random.below(8) == 0 {
