@@ -33,11 +33,17 @@ pub(crate) const fn advice_for(status: Status) -> Option<&'static str> {
         | Status::ERROR_BUFFER_OVERFLOW
         | Status::ERROR_INVALID_NAME
         | Status::ERROR_NO_MORE_ITEMS
-        | Status::ERROR_NOT_ALL_ASSIGNED
         | Status::ERROR_RESOURCE_TYPE_NOT_FOUND
         | Status::ERROR_RESOURCE_NAME_NOT_FOUND => {
             "Programs for Windows compare with this code; no tracing function here returns it."
         }
+        Status::ERROR_NOT_ALL_ASSIGNED | Status::ERROR_NO_SUCH_PRIVILEGE => {
+            "Only root has the privileges of Windows here: weir doctor shows what other users may trace."
+        }
+        Status::ERROR_BAD_ARGUMENTS | Status::ERROR_OLD_WIN_VERSION => {
+            "Programs see Windows 10: compare with an earlier version, and with a condition for each member."
+        }
+        Status::ERROR_INVALID_SID => "The SID is NULL, or its count of parts is above 15.",
         Status::ERROR_BAD_LENGTH => {
             "A size is wrong: set Wnode.BufferSize to the size of the structure and its names, and lengths to whole elements."
         }

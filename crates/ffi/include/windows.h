@@ -414,4 +414,8 @@ HLOCAL WINAPI LocalFree(HLOCAL hMem);
 }
 #endif
 
+#ifndef TRACEWEIR_NO_WIN32_CALLS
+#include "traceweir/win32_calls.h"
+#endif
+
 #endif /* TRACEWEIR_WINDOWS_H */

@@ -23,7 +23,7 @@ use crate::held::HeldMemory;
 use crate::{boundary, last_error, ptr};
 
 /// Texts that were allocated for programs and not freed yet.
-static TEXTS: HeldMemory = HeldMemory::new();
+pub(crate) static TEXTS: HeldMemory = HeldMemory::new();
 
 /// The lowest byte of the flags is a width.
 const FORMAT_MESSAGE_MAX_WIDTH_MASK: u32 = 0xFF;

@@ -24,6 +24,7 @@
 //! | `evntrace/{information,access}` | controllers: information classes and access rights |
 //! | `evntrace/{sessions,properties,filters}` | finding a session, and the structures about it |
 //! | `text` | text that callers pass and receive |
+//! | `win32` | functions beside tracing: versions, privileges, GUIDs |
 //!
 //! Invariants
 //!
@@ -59,3 +60,4 @@ mod ptr;
 pub mod tdh;
 mod text;
 pub mod types;
+pub mod win32;

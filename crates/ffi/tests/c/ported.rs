@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::support::{C, CPP, Language, crate_path, expect_success};
+use crate::support::{C, CPP, Language, Link, ProgramFolder, checked_rows, crate_path, expect_success};
 
 /// Compiles and links files with each compiler and standard of a language, and runs the program.
 fn build_and_run(language: &Language, files: &[PathBuf], flags: &[&str]) {
@@ -200,4 +200,24 @@ int main() {
 }
 "#;
     build_and_run(&CPP, &[write_source(folder.path(), "short", &CPP, source)], &["-fshort-wchar"]);
+}
+
+#[test]
+fn functions_beside_tracing_report_what_holds_here() {
+    let programs = ProgramFolder::new();
+    for (language, flags) in [(C, &[][..]), (CPP, &["-x", "c++"])] {
+        for compiler in language.compilers() {
+            let program = programs.build(compiler, &crate_path("tests/c/win32.c"), flags, Link::Shared);
+            assert!(checked_rows(&expect_success(&mut Command::new(program))) > 60);
+        }
+    }
+}
+
+#[test]
+fn source_may_bring_its_own_functions_beside_tracing() {
+    check_source(
+        "#define TRACEWEIR_NO_WIN32_CALLS\n#include <evntrace.h>\ntypedef struct { int mine; } TOKEN_PRIVILEGES;\n\
+         static BOOL CloseHandle(HANDLE handle) { return handle == NULL; }\n\
+         int main(void) { TOKEN_PRIVILEGES own = {1}; return !(CloseHandle(NULL) && own.mine == 1); }\n",
+    );
 }

@@ -1,0 +1,2 @@
+/* Declared by windows.h here. */
+#include "windows.h"

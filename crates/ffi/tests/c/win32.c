@@ -1,0 +1,125 @@
+/* Functions beside tracing: GUIDs, SIDs, COM errors, versions, privileges. */
+#include <objbase.h>
+#include <sddl.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "check.h"
+
+static void check_guids_and_sids(void) {
+    GUID first, second;
+    EXPECT(S_OK, CoCreateGuid(&first));
+    EXPECT(S_OK, CoCreateGuid(&second));
+    EXPECT(1, memcmp(&first, &second, sizeof first) != 0);
+    EXPECT(4, first.Data3 >> 12);
+    EXPECT(2, first.Data4[0] >> 6);
+    EXPECT(E_INVALIDARG, CoCreateGuid(NULL));
+
+    SID sid = {1, 1, {{0, 0, 0, 0, 0, 5}}, {18}};
+    LPSTR text = NULL;
+    LPWSTR wide = NULL;
+    EXPECT(TRUE, ConvertSidToStringSidA(&sid, &text));
+    EXPECT(0, strcmp(text, "S-1-5-18"));
+    EXPECT(1, LocalFree(text) == NULL);
+    EXPECT(TRUE, ConvertSidToStringSidW(&sid, &wide));
+    EXPECT(1, wide[0] == 'S' && wide[7] == '8' && wide[8] == 0);
+    EXPECT(1, LocalFree(wide) == NULL);
+    EXPECT(FALSE, ConvertSidToStringSidA(NULL, &text));
+    EXPECT(ERROR_INVALID_SID, GetLastError());
+    EXPECT(FALSE, ConvertSidToStringSidA(&sid, NULL));
+    EXPECT(ERROR_INVALID_PARAMETER, GetLastError());
+    sid.Revision = 9;
+    EXPECT(FALSE, ConvertSidToStringSidA(&sid, &text));
+    EXPECT(ERROR_INVALID_SID, GetLastError());
+
+    void *error = &sid;
+    EXPECT(S_FALSE, GetErrorInfo(0, &error));
+    EXPECT(1, error == NULL);
+    EXPECT(E_INVALIDARG, GetErrorInfo(1, &error));
+}
+
+static BOOL is_at_least(DWORD major, DWORD minor, WORD service_pack) {
+    OSVERSIONINFOEXA version;
+    ULONGLONG mask = 0;
+    memset(&version, 0, sizeof version);
+    version.dwOSVersionInfoSize = sizeof version;
+    version.dwMajorVersion = major;
+    version.dwMinorVersion = minor;
+    version.wServicePackMajor = service_pack;
+    VER_SET_CONDITION(mask, VER_MAJORVERSION, VER_GREATER_EQUAL);
+    VER_SET_CONDITION(mask, VER_MINORVERSION, VER_GREATER_EQUAL);
+    VER_SET_CONDITION(mask, VER_SERVICEPACKMAJOR, VER_GREATER_EQUAL);
+    return VerifyVersionInfoA(&version, VER_MAJORVERSION | VER_MINORVERSION | VER_SERVICEPACKMAJOR, mask);
+}
+
+static void check_versions(void) {
+    EXPECT(TRUE, is_at_least(6, 1, 1));
+    EXPECT(TRUE, is_at_least(6, 3, 0));
+    EXPECT(TRUE, is_at_least(10, 0, 0));
+    EXPECT(FALSE, is_at_least(10, 1, 0));
+    EXPECT(ERROR_OLD_WIN_VERSION, GetLastError());
+    EXPECT(FALSE, is_at_least(11, 0, 0));
+    EXPECT(0x3 | 0x3 << 3, VerSetConditionMask(VerSetConditionMask(0, VER_MINORVERSION, VER_GREATER_EQUAL), VER_MAJORVERSION, VER_GREATER_EQUAL));
+
+    OSVERSIONINFOEXW version;
+    memset(&version, 0xFF, sizeof version);
+    version.dwOSVersionInfoSize = sizeof version;
+    EXPECT(0, RtlGetVersion((PRTL_OSVERSIONINFOW)(void *)&version));
+    EXPECT(1, version.dwMajorVersion == 10 && version.dwMinorVersion == 0 && version.dwBuildNumber > 10000);
+    EXPECT(1, version.szCSDVersion[0] == 0 && version.wProductType == VER_NT_WORKSTATION);
+    version.dwBuildNumber++;
+    EXPECT(FALSE, VerifyVersionInfoW(&version, VER_BUILDNUMBER, VerSetConditionMask(0, VER_BUILDNUMBER, VER_GREATER_EQUAL)));
+    EXPECT(TRUE, VerifyVersionInfoW(&version, VER_BUILDNUMBER, VerSetConditionMask(0, VER_BUILDNUMBER, VER_LESS)));
+    EXPECT(FALSE, VerifyVersionInfoW(&version, VER_BUILDNUMBER, 0));
+    EXPECT(ERROR_BAD_ARGUMENTS, GetLastError());
+    EXPECT(FALSE, VerifyVersionInfoW(NULL, VER_BUILDNUMBER, 0));
+}
+
+static void check_privileges(void) {
+    int is_root = geteuid() == 0;
+    HANDLE token = NULL;
+    LUID luid = {0, 0};
+    TOKEN_PRIVILEGES state, previous;
+    TOKEN_ELEVATION elevation = {9};
+    DWORD needed = 0;
+    unsigned long long user[16];
+    EXPECT(TRUE, OpenProcessToken(GetCurrentProcess(), TOKEN_ADJUST_PRIVILEGES | TOKEN_QUERY, &token));
+    EXPECT(FALSE, OpenProcessToken(NULL, TOKEN_QUERY, &token));
+    EXPECT(ERROR_INVALID_HANDLE, GetLastError());
+    EXPECT(TRUE, LookupPrivilegeValue(NULL, SE_SYSTEM_PROFILE_NAME, &luid));
+    EXPECT(11, luid.LowPart);
+    EXPECT(TRUE, LookupPrivilegeValueW(NULL, u"SeDebugPrivilege", &luid));
+    EXPECT(20, luid.LowPart);
+    EXPECT(FALSE, LookupPrivilegeValueA(NULL, "SeNoSuchPrivilege", &luid));
+    EXPECT(ERROR_NO_SUCH_PRIVILEGE, GetLastError());
+    state.PrivilegeCount = 1;
+    state.Privileges[0].Luid = luid;
+    state.Privileges[0].Attributes = SE_PRIVILEGE_ENABLED;
+    EXPECT(TRUE, AdjustTokenPrivileges(token, FALSE, &state, sizeof previous, &previous, &needed));
+    EXPECT(is_root ? ERROR_SUCCESS : ERROR_NOT_ALL_ASSIGNED, GetLastError());
+    EXPECT(0, previous.PrivilegeCount);
+    EXPECT(FALSE, AdjustTokenPrivileges(NULL, FALSE, &state, 0, NULL, NULL));
+    EXPECT(TRUE, GetTokenInformation(token, TokenElevation, &elevation, sizeof elevation, &needed));
+    EXPECT(is_root, elevation.TokenIsElevated);
+    EXPECT(FALSE, GetTokenInformation(token, TokenUser, NULL, 0, &needed));
+    EXPECT(ERROR_INSUFFICIENT_BUFFER, GetLastError());
+    EXPECT(TRUE, needed <= sizeof user && GetTokenInformation(token, TokenUser, user, sizeof user, &needed));
+    LPSTR text = NULL;
+    char expected[40];
+    EXPECT(TRUE, ConvertSidToStringSidA(((TOKEN_USER *)(void *)user)->User.Sid, &text));
+    snprintf(expected, sizeof expected, "S-1-22-1-%u", (unsigned)geteuid());
+    EXPECT(0, strcmp(text, expected));
+    LocalFree(text);
+    EXPECT(FALSE, GetTokenInformation(token, TokenPrivileges, NULL, 0, &needed));
+    EXPECT(1, is_root ? needed > sizeof state : needed == 4);
+    EXPECT(FALSE, GetTokenInformation(token, (TOKEN_INFORMATION_CLASS)99, user, sizeof user, &needed));
+    EXPECT(TRUE, CloseHandle(token));
+    EXPECT(FALSE, CloseHandle((HANDLE)(ULONG_PTR)77));
+}
+
+int main(void) {
+    check_guids_and_sids();
+    check_versions();
+    check_privileges();
+    return report_rows();
+}
