@@ -391,9 +391,30 @@ static void check_relative_file_name(const char *folder) {
     EXPECT(0, chdir(before));
 }
 
+/* Returns how many sessions record a provider of the kernel, which has one instance. */
+static ULONG count_kernel_enables(GUID provider, USHORT *logger) {
+    struct {
+        TRACE_GUID_INFO info;
+        TRACE_PROVIDER_INSTANCE_INFO instance;
+        TRACE_ENABLE_INFO enables[8];
+    } answer;
+    ULONG length = 0;
+    memset(&answer, 0, sizeof answer);
+    EXPECT(0, EnumerateTraceGuidsEx(TraceGuidQueryInfo, &provider, sizeof provider, &answer, sizeof answer, &length));
+    EXPECT(1, answer.info.InstanceCount);
+    EXPECT(0, answer.instance.Pid);
+    *logger = answer.enables[0].LoggerId;
+    return answer.instance.EnableCount;
+}
+
+static const GUID SYSTEM_PROCESS = {0x151f55dc, 0x467d, 0x471f, {0x83, 0xb5, 0x5f, 0x88, 0x9d, 0x46, 0xff, 0x66}};
+static const GUID SYSTEM_TRACE = {0x9e814aad, 0x3204, 0x11d2, {0x9a, 0x82, 0x00, 0x60, 0x08, 0xa8, 0x69, 0x39}};
+
 /* The kernel logger has the id 0xFFFF. */
 static void check_kernel_logger(void) {
     CONTROLTRACE_ID id = 0;
+    USHORT logger = 0;
+    EXPECT(0, count_kernel_enables(SYSTEM_PROCESS, &logger));
     empty_block(&block)->p.LogFileMode = EVENT_TRACE_REAL_TIME_MODE;
     block.p.EnableFlags = EVENT_TRACE_FLAG_PROCESS;
     ULONG status = StartTraceW(&id, u"NT Kernel Logger", &block.p);
@@ -408,6 +429,9 @@ static void check_kernel_logger(void) {
     ULONG masks[8], length = 0;
     EXPECT(0, TraceQueryInformation(0xFFFF, TraceSystemTraceEnableFlagsInfo, masks, sizeof masks, &length));
     EXPECT(1, masks[0] & EVENT_TRACE_FLAG_PROCESS);
+    EXPECT(1, count_kernel_enables(SYSTEM_PROCESS, &logger));
+    EXPECT(0xFFFF, logger);
+    EXPECT(1, count_kernel_enables(SYSTEM_TRACE, &logger));
     EXPECT(0, StopTraceW(0xFFFF, NULL, &empty_block(&other)->p));
     EXPECT(0xFFFF, other.p.Wnode.HistoricalContext);
     EXPECT(ERROR_WMI_INSTANCE_NOT_FOUND, query_session(0xFFFF));

@@ -74,6 +74,16 @@ pub fn groups_of(provider: &Guid, any: u64, all: u64) -> Option<GroupMask> {
     Some(mask)
 }
 
+/// Returns the keywords of a system provider whose groups a mask contains.
+#[must_use]
+pub fn keywords_in(provider: &Guid, mask: &GroupMask) -> u64 {
+    let name = SYSTEM_PROVIDERS.iter().find(|(_, guid)| guid == provider).map(|(name, _)| *name);
+    let selected = |keyword: &&SystemKeyword| {
+        Some(keyword.provider) == name && keyword.group != 0 && has_group(mask, keyword.group)
+    };
+    SYSTEM_KEYWORDS.iter().filter(selected).fold(0, |bits, keyword| bits | keyword.bit)
+}
+
 /// Adds a group to a mask.
 pub fn add_group(mask: &mut GroupMask, group: u32) {
     let (word, bits) = group_word(group);

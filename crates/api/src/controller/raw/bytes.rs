@@ -23,10 +23,14 @@
 
 use traceweir_format::Guid;
 use traceweir_format::info::{
-    Answer, ClassicEventId, MAX_LBR_EVENTS, Query, Set, guids_from_bytes, guids_to_bytes,
+    Answer, ClassicEventId, EnableInfo, GuidInfo, InstanceInfo, MAX_LBR_EVENTS, Query, Set, guids_from_bytes,
+    guids_to_bytes,
 };
+use traceweir_format::spec::event::class::SYSTEM_TRACE_CONTROL;
 use traceweir_format::spec::info::{About, InfoClass};
 use traceweir_format::spec::status::Status;
+use traceweir_format::spec::system::{is_system_provider, keywords_in};
+use traceweir_session::config::is_system_logger;
 use traceweir_session::info::{Machine, local_answer, read_set};
 use traceweir_transport::message::{ProviderEntry, SessionRef};
 
@@ -256,6 +260,9 @@ fn enumerate_answer(
     let about = guids_from_bytes(input).first().copied().unwrap_or(Guid::NULL);
     responder.with_daemon(|daemon| match daemon {
         Some(daemon) => enumerate(daemon, class, about),
+        None if class == InfoClass::TraceGuidQueryInfo && is_of_kernel(&about) => {
+            Ok(GuidInfo { instances: vec![InstanceInfo::default()] }.to_bytes())
+        }
         None => idle_enumeration(class),
     })
 }
@@ -265,12 +272,42 @@ fn enumerate(daemon: &mut Controller, class: InfoClass, about: Guid) -> Result<V
         InfoClass::TraceMaxLoggersQuery => {
             daemon.query_information(&NO_SESSION, Query::MaxLoggers)?.to_bytes()
         }
+        InfoClass::TraceGuidQueryInfo if is_of_kernel(&about) => kernel_guid_info(daemon, &about)?.to_bytes(),
         InfoClass::TraceGuidQueryInfo => guid_info(daemon.registrations(about)?).to_bytes(),
         InfoClass::TraceGroupQueryInfo => daemon.group_info(about)?.to_bytes(),
         InfoClass::TraceGuidQueryList => guid_list_bytes(&daemon.provider_entries()?, false),
         InfoClass::TraceGroupQueryList => guid_list_bytes(&daemon.provider_entries()?, true),
         _ => return Err(not_enumerable_error()),
     })
+}
+
+/// Returns whether a GUID is that of a provider in the kernel, which no process registers.
+fn is_of_kernel(provider: &Guid) -> bool {
+    *provider == SYSTEM_TRACE_CONTROL || is_system_provider(provider)
+}
+
+/// Returns the one instance of a provider in the kernel, with the system loggers that record it.
+fn kernel_guid_info(daemon: &mut Controller, provider: &Guid) -> Result<GuidInfo> {
+    let mut enables = Vec::new();
+    for session in daemon.query_all()?.iter().filter(|session| is_system_logger(&session.config)) {
+        // A session that ends meanwhile is left out.
+        let flags = daemon.query_information(&SessionRef::Id(session.id), Query::SystemTraceEnableFlags);
+        let Ok(Answer::SystemTraceEnableFlags(mask)) = flags else { continue };
+        let match_any = match *provider {
+            SYSTEM_TRACE_CONTROL => u64::from(mask.first().copied().unwrap_or(0)),
+            _ => keywords_in(provider, &mask),
+        };
+        if match_any != 0 {
+            enables.push(EnableInfo {
+                level: 0,
+                logger_id: (session.api_id() & 0xFFFF) as u16,
+                property: 0,
+                match_any,
+                match_all: 0,
+            });
+        }
+    }
+    Ok(GuidInfo { instances: vec![InstanceInfo { enables, ..InstanceInfo::default() }] })
 }
 
 fn idle_enumeration(class: InfoClass) -> Result<Vec<u8>> {
