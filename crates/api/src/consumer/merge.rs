@@ -1,15 +1,15 @@
 //! Live sessions as one stream in time order.
 //!
 //! ```text
-//!   Live 0 ─ stream ─┐                      an item is released when
-//!          ─ stream ─┼─▶ heap (earliest) ──▶   every session is complete up to its time, or
-//!   Live 1 ─ stream ─┘                         it is older than records can wait in any session,
-//!                                              or its session holds too many bytes
+//!   session 0 ─ stream ─┐                     an item is released when
+//!             ─ stream ─┼─▶ heap (earliest) ─▶   every session is complete up to its time, or
+//!   session 1 ─ stream ─┘                        it is older than records can wait in any session,
+//!                                                or its session holds too many bytes
 //! ```
 //!
 //! 1. The heap has one position for each stream that is not empty, under the time of its next item.
-//! 2. Delivery polls the queues every few hundred events, so that they do not run full while there
-//!    is free space here.
+//! 2. Delivery polls the queues every few hundred items, so that a queue does not run full while
+//!    its session may hold more bytes.
 //! 3. Between two waits everything that can be released is released.
 
 use std::cmp::Reverse;
@@ -27,12 +27,12 @@ use super::stream::NextItem;
 use super::{Buffer, Event, Handler, Loss};
 use crate::error::Result;
 
-/// Events between two polls of the queues.
-const EVENTS_PER_POLL: usize = 256;
+/// Maximum number of items that are delivered between two polls of the queues.
+const ITEMS_PER_POLL: usize = 256;
 /// The longest wait, which bounds the cost of a lost signal.
 const LONGEST_WAIT: Duration = Duration::from_secs(1);
 
-/// A position in the order of delivery: wall time, then trace, its own clock, and the stream.
+/// A position in the order of delivery: by wall time, then trace, stamp and stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct DeliveryPosition {
     time: FileTime,
@@ -70,7 +70,7 @@ pub(super) fn process<H: Handler>(
             return Ok(());
         }
         merge.drop_ended();
-        if delivered < EVENTS_PER_POLL {
+        if delivered < ITEMS_PER_POLL {
             merge.wait(&gates)?;
         }
     }
@@ -126,7 +126,7 @@ impl LiveMerge {
         }
     }
 
-    /// Delivers the items that can be released, at most [`EVENTS_PER_POLL`].
+    /// Delivers the items that can be released, at most [`ITEMS_PER_POLL`].
     fn deliver<'g, H: Handler>(
         &mut self,
         gates: &'g [Arc<CloseGate>],
@@ -137,10 +137,10 @@ impl LiveMerge {
         // For traces that have no events, or whose events the handler does not want.
         for (trace, gate) in gates.iter().enumerate() {
             let _entered = gate.lock();
-            self.deliver_ends(trace, gate, handler)?;
+            self.deliver_finished(trace, gate, handler)?;
         }
         let mut entered: Option<(usize, MutexGuard<'g, ()>)> = None;
-        while *delivered < EVENTS_PER_POLL {
+        while *delivered < ITEMS_PER_POLL {
             let Some(&Reverse(position)) = self.heap.peek() else { break };
             if position.time > complete_time && !self.is_due(&position) {
                 break;
@@ -158,14 +158,14 @@ impl LiveMerge {
             }
             *delivered += 1;
             self.deliver_one(position, handler)?;
-            self.deliver_ends(position.trace, gate, handler)?;
+            self.deliver_finished(position.trace, gate, handler)?;
         }
         ControlFlow::Continue(())
     }
 
-    /// Reports buffers that ended, under the gate of their trace.
+    /// Delivers the finished buffers of a trace; the caller holds its gate.
     #[inline]
-    fn deliver_ends<H: Handler>(
+    fn deliver_finished<H: Handler>(
         &mut self,
         trace: usize,
         gate: &CloseGate,
@@ -216,7 +216,7 @@ impl LiveMerge {
         flow
     }
 
-    /// Returns the time up to which all sessions are complete, by the stamps of their buffers.
+    /// Returns the time up to which all sessions are complete.
     fn complete_time(&self) -> FileTime {
         self.lives.iter().flatten().map(complete_time_of).min().unwrap_or(FileTime(i64::MAX))
     }
@@ -227,7 +227,7 @@ impl LiveMerge {
         live.is_full() || self.until_due(position).is_none_or(|left| left.is_zero())
     }
 
-    /// Returns the time until the item need not wait any more; `None` if unknown.
+    /// Returns how long the item still has to wait for earlier ones; `None` if unknown.
     fn until_due(&self, position: &DeliveryPosition) -> Option<Duration> {
         let all = self.lives.iter().enumerate().filter_map(|(trace, live)| Some((trace, live.as_ref()?)));
         let incomplete = all.filter(|(_, live)| complete_time_of(live) < position.time);
@@ -257,8 +257,8 @@ impl LiveMerge {
         }
     }
 
-    /// Waits until a queue has a buffer, a trace is closed, a daemon disconnects, or the next event
-    /// is due.
+    /// Waits until a queue has a buffer, a trace is closed or ending, a daemon disconnects, the
+    /// next item is due, or [`LONGEST_WAIT`] has passed.
     fn wait(&self, gates: &[Arc<CloseGate>]) -> Result<()> {
         let mut descriptors = Vec::new();
         for (live, gate) in self.lives.iter().zip(gates) {

@@ -6,7 +6,7 @@
 //! ```
 //!
 //! 1. Keys never decrease: key = max(previous key, min(stamp, the buffer's stamp)). A stamp that is
-//!    too low moves no other record; one that is too high delays the following records of its
+//!    too low affects no other record; one that is too high delays the following records of its
 //!    buffer, at most to the buffer's stamp. The record itself keeps its stamp.
 //! 2. A buffer's loss comes before its first record; a malformed record ends its buffer and counts
 //!    as a loss.
@@ -121,7 +121,7 @@ impl ProcessorStream {
         self.find_next(spent)
     }
 
-    /// Finds the next item and its key.
+    /// Finds the next item and its key; returns whether there is one.
     #[inline]
     fn find_next(&mut self, spent: &mut Vec<Vec<u8>>) -> bool {
         while let Some(held) = self.held.front_mut() {

@@ -8,7 +8,7 @@
 //! ```
 //!
 //! Lists apply to guests of the system's daemon: users other than root and the user that it runs
-//! as. They are stored on disk, and take effect before the call returns.
+//! as. Changes are on disk and in effect before the call returns.
 //!
 //! ```no_run
 //! use traceweir::Guid;
@@ -54,11 +54,11 @@ impl Controller {
         &mut self,
         object: Guid,
         operation: SecurityOperation,
-        who: &Sid,
+        principal: &Sid,
         rights: Rights,
         allow: bool,
     ) -> Result<()> {
-        let (operation, sid, rights) = (operation.0, who.to_bytes(), rights.0);
+        let (operation, sid, rights) = (operation.0, principal.to_bytes(), rights.0);
         self.ask_for_change(&Message::SetAccess { object, operation, sid, rights, allow })
     }
 

@@ -46,7 +46,8 @@ impl ProviderTraits {
     }
 }
 
-/// The parts of events whose traits name a GUID other than the provider's to decode them by.
+/// The parts of an event that differ if the traits name a decode GUID: a GUID other than the
+/// provider's under which events are decoded.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct DecodeGuidWords {
     /// The decode GUID, which replaces the provider id in the event header, as words.
@@ -55,7 +56,7 @@ pub(crate) struct DecodeGuidWords {
     pub(crate) control: [u8; CONTROL_ITEM_BYTES],
 }
 
-/// Bytes of the item that names the controlling GUID: head and GUID.
+/// Bytes of the extended data item CONTROL_GUID, which contains the provider id: head and GUID.
 const CONTROL_ITEM_BYTES: usize = ITEM_HEAD + 16;
 
 impl DecodeGuidWords {

@@ -136,7 +136,7 @@ impl<G: Id> ProviderOf<G> {
     pub fn new_with_id(name: &str, options: &OptionsOf<G>, id: &G) -> Self {
         assert!(
             name.len() < NAME_LIMIT_BYTES,
-            "a provider's name has fewer than 32,768 bytes: this one has more"
+            "a provider's name must have fewer than 32,768 bytes"
         );
         let mut builder = TraitsBuilder::new(name);
         if let Some(group) = options.group {

@@ -100,7 +100,7 @@ pub fn until_zero<T: Plain + Default + PartialEq>(values: &[T]) -> &[u8] {
     all_bytes(take_prefix(values, end))
 }
 
-/// Returns the bytes of a SID, by its count of sub-authorities.
+/// Returns the bytes of a SID, by its count of subauthorities.
 ///
 /// # Panics
 ///

@@ -101,7 +101,7 @@ impl<'a> Stage<'a> {
         self.words[2 + 4].write(words[1].to_le());
     }
 
-    /// Returns the bytes of the record so far.
+    /// Returns the size of the record so far, in bytes.
     #[inline(always)]
     pub(super) fn size(&self) -> usize {
         self.filled_bytes - PREFIX_BYTES + self.remaining_bytes

@@ -12,7 +12,7 @@ use crate::registration::RegistrationSlot;
 /// Maximum size in bytes of a text that is written from the stack.
 const SHORT_TEXT_BYTES: usize = 256;
 
-/// Writes a text that passed level and keyword.
+/// Writes a text as an event, which has passed the check of level and keyword.
 #[inline(never)]
 pub(crate) fn write_string(
     slot: &RegistrationSlot,
