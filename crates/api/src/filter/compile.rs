@@ -11,6 +11,9 @@
 //!   provider-defined  filters      type << 32 + bytes │ the filter as the controller sent it…
 //! ```
 //!
+//! `in` is set if the listed events pass, `part` if the filter has a level/keyword part; `size` is
+//! that of the hash table.
+//!
 //! A search starts at the slot that the hash selects and ends at an empty slot; at most half of
 //! the slots are used (`table`). The first word of a name filter shows whether there is a
 //! level/keyword part: without one, only that word and the table are read.
@@ -29,7 +32,7 @@ use super::table::{
     FILTER_IN, HAS_LEVEL_KEYWORD_PART, HashTableSize, IDS_HEAD, NAMES_HEAD, for_each_word, hash_id, hash_name,
 };
 
-/// Sections, by the index of the word that holds their start.
+// Sections, by the index of the word that holds their start.
 pub(super) const IDS: usize = 0;
 pub(super) const NAMES: usize = 1;
 pub(super) const PAYLOAD: usize = 2;

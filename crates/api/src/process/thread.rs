@@ -121,8 +121,8 @@ impl ThisThread {
         self.id.get()
     }
 
-    /// Borrows the activity id in memory. Only for reading until the write is over, while it is not
-    /// set.
+    /// Borrows the activity id in memory. The caller reads it only until its write is over, and
+    /// does not set the activity id meanwhile.
     #[inline(always)]
     pub(crate) fn activity_in_memory(&self) -> &Guid {
         // SAFETY: the cell is this thread's. A signal handler that sets the activity restores the
