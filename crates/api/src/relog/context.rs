@@ -95,7 +95,7 @@ mod tests {
         );
         assert!(
             !is_hook_context(hook::PROCESS_START) && !is_hook_context(hook::STACK_WALK),
-            "an event about something that happened is not context"
+            "an event about something that happened must not be context"
         );
     }
 }

@@ -122,7 +122,7 @@ impl Drop for PartialFile {
 }
 
 fn already_exists_error(path: &Path) -> Error {
-    Error::refused(Status::ERROR_ALREADY_EXISTS, format!("{}: it is there already", path.display()))
+    Error::refused(Status::ERROR_ALREADY_EXISTS, format!("{}: the file exists already", path.display()))
 }
 
 /// Renames without replacing.
