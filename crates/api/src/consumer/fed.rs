@@ -179,7 +179,7 @@ impl Feeder {
         if state.is_over {
             return Err(Error::refused(
                 Status::ERROR_INVALID_HANDLE,
-                "the processing of this stream has ended",
+                "the processing of the added buffers has ended",
             ));
         }
         if self.feed.first_buffer.get().is_none() {

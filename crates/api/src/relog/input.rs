@@ -11,9 +11,9 @@ use traceweir_format::wire::align8;
 use crate::consumer::Trace;
 use crate::error::Result;
 
-/// Maximum size of a header buffer that is searched for further records, and maximum number of
-/// these records.
+/// Maximum number of bytes of the header buffer that are searched for further records.
 const MAX_HEADER_BUFFER_BYTES: usize = 1 << 20;
+/// Maximum number of these records.
 const MAX_HEADER_RECORDS: usize = 256;
 
 /// The properties of a trace that an [`Output`](super::Output) needs.

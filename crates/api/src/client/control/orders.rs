@@ -180,7 +180,7 @@ impl ControlThread {
         let _ = self.peers[index].flush();
     }
 
-    /// Sets the eventfd that wakes the daemon, which has taken the memory that this process created.
+    /// Sets the eventfd that wakes the daemon, which has taken the memory of this process.
     fn wake_owner_of_taken_region(&self, owner: SessionOwner, session: u64, descriptors: Vec<OwnedFd>) {
         let outlet = self.client.lock().outlets.find(owner, session).map(|open| open.outlet);
         let wake = descriptors.into_iter().next().filter(|wake| prepare_wake(wake.as_fd()).is_ok());
