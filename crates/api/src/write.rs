@@ -3,8 +3,8 @@
 //! ```text
 //!   slices, data descriptors, blocks of macros ──▶ `CallerEvent`      provider, descriptor, string
 //!   1  enabled?          level and keyword, then filters              `registration::enable`
-//!   2  usual event       one session without extended data items:
-//!                        straight into the ring                       straight
+//!   2  usual event       one session, which requests no extended data
+//!                        items: straight into the ring                straight
 //!   3  everything else   sessions are chosen, the record is composed
 //!                        on the stack or in a pool, and written
 //!                        to each                                      staged, compose
@@ -160,7 +160,7 @@ fn too_large_error(event: &CallerEvent<'_>) -> Result<(), WriteError> {
     Err(if event.blocks.len() > MAX_BLOCKS { WriteError::InvalidParameter } else { WriteError::TooLarge })
 }
 
-/// Writes a self-described event without activity ids that passed level and keyword.
+/// Writes a self-describing event, which has passed level and keyword and has no activity ids.
 // All arguments fit in registers. The sizes of the blocks are added up where the blocks are made:
 // the compiler usually knows most of them there.
 #[inline(always)]
@@ -208,8 +208,8 @@ pub(crate) fn write_excluding(
     staged::deliver(slot, event, options, passed_cell)
 }
 
-/// Writes an event with options that passed level and keyword. Each of its blocks has less than
-/// 4 GiB.
+/// Writes an event, which has passed level and keyword, with options. Each of its blocks has less
+/// than 4 GiB.
 #[inline(always)]
 fn write_with_options(
     slot: &RegistrationSlot,

@@ -76,7 +76,7 @@ pub(super) struct LayerRoutes {
     pub(super) provider: Provider,
     /// The providers of named targets.
     pub(super) target_providers: ByTarget<Arc<Provider>>,
-    /// The providers by the rule.
+    /// The providers that the rule names.
     pub(super) rule_providers: Option<NamedProviders>,
     pub(super) default_keyword: u64,
     pub(super) keywords: ByTarget<u64>,

@@ -125,7 +125,7 @@ pub fn set_bytes<'a>(
             Some(daemon) => daemon.set_information(&session, &set),
             None if about == About::Session => Err(not_running_error(&session)),
             None => {
-                let reason = "it keeps the settings of the system, and none runs";
+                let reason = "none runs to keep the settings of the system";
                 Err(Error::NoDaemon { reason: reason.to_owned() })
             }
         }),
