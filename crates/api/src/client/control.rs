@@ -397,8 +397,8 @@ impl ControlThread {
         Ok(())
     }
 
-    /// Handles a refusal. A refused greeting ends the connection. If registrations or traits are
-    /// refused, this daemon only does not know them.
+    /// Handles a refusal. A refused greeting ends the connection. A refused registration stays
+    /// unknown to this daemon, as do refused traits.
     fn handle_refused(
         &mut self,
         index: usize,

@@ -320,7 +320,7 @@ impl BatchMerge {
             let Some(stream) = self.streams.get_mut(index) else { continue };
             deliver_front(stream, first, raw, handler)?;
             if stream.step(&mut self.ended_buffers) {
-                self.heap.push(Reverse((stream.time, index)));
+                self.heap.push(Reverse((stream.key, index)));
             }
             self.report_ends(interest.has_buffers(), gate, handler)?;
         }
@@ -335,7 +335,7 @@ impl BatchMerge {
         if let Some(stream) = self.streams.get_mut(index)
             && stream.add(held, &mut self.ended_buffers)
         {
-            self.heap.push(Reverse((stream.time, index)));
+            self.heap.push(Reverse((stream.key, index)));
         }
     }
 

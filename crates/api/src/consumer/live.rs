@@ -108,7 +108,7 @@ pub(super) struct LiveSession {
     /// The latest stamp of the flushes so far.
     flushed_stamp: i64,
     /// Arrival of the last buffer, and the latest stamp of all buffers so far.
-    anchor: Option<(Instant, i64)>,
+    last_arrival: Option<(Instant, i64)>,
     held_bytes: usize,
     held_limit: usize,
     interest: Interest,
@@ -161,7 +161,7 @@ impl LiveSession {
             reported_stamp: 0,
             has_reports: false,
             flushed_stamp: i64::MIN,
-            anchor: None,
+            last_arrival: None,
             held_bytes: 0,
             held_limit,
             interest: Interest::Events,
@@ -299,12 +299,12 @@ impl LiveSession {
             Some(header) if header.kind() == BufferType::HEADER => return,
             // The events of an unreadable buffer are lost.
             _ => {
-                let (lost, stamp) = (Lost { buffers: 1, events: 0 }, self.anchor.map_or(0, |a| a.1));
+                let (lost, stamp) = (Lost { buffers: 1, events: 0 }, self.last_arrival.map_or(0, |a| a.1));
                 return self.hold_buffer(NO_PROCESSOR, HeldBuffer::from_loss(lost, stamp), on_nonempty);
             }
         };
-        let newest = self.anchor.map_or(i64::MIN, |a| a.1).max(header.time_stamp);
-        self.anchor = Some((Instant::now(), newest));
+        let newest = self.last_arrival.map_or(i64::MIN, |a| a.1).max(header.time_stamp);
+        self.last_arrival = Some((Instant::now(), newest));
         self.held_bytes = self.held_bytes.saturating_add(bytes.capacity());
         if !self.interest.has_events() {
             return self.finished_buffers.push_back(bytes);
@@ -336,7 +336,7 @@ impl LiveSession {
         let Some(stream) = self.streams.get_mut(index) else { return };
         let before = self.spare_buffers.len();
         if stream.add(held, &mut self.spare_buffers) {
-            on_nonempty(index, stream.time);
+            on_nonempty(index, stream.key);
         } else if stream.is_late {
             self.free_streams.push(index);
         }
@@ -403,7 +403,7 @@ impl LiveSession {
     pub(super) fn step(&mut self, index: usize) -> Option<i64> {
         let before = self.spare_buffers.len();
         let stream = self.streams.get_mut(index)?;
-        let next = stream.step(&mut self.spare_buffers).then_some(stream.time);
+        let next = stream.step(&mut self.spare_buffers).then_some(stream.key);
         if next.is_none() && stream.is_late {
             self.free_streams.push(index);
         }
@@ -436,7 +436,7 @@ impl LiveSession {
     /// Returns the time until a record of this stamp has the age `wait`; `None` if no buffer has
     /// come yet.
     pub(super) fn until_aged(&self, stamp: i64, wait: Duration) -> Option<Duration> {
-        let ticks = self.clock_reader.read(&self.clock, self.anchor?).saturating_sub(stamp);
+        let ticks = self.clock_reader.read(&self.clock, self.last_arrival?).saturating_sub(stamp);
         Some(wait.saturating_sub(ticks_to_duration(ticks, self.clock.rate)))
     }
 }

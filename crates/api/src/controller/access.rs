@@ -54,11 +54,11 @@ impl Controller {
         &mut self,
         object: Guid,
         operation: SecurityOperation,
-        principal: &Sid,
+        who: &Sid,
         rights: Rights,
         allow: bool,
     ) -> Result<()> {
-        let (operation, sid, rights) = (operation.0, principal.to_bytes(), rights.0);
+        let (operation, sid, rights) = (operation.0, who.to_bytes(), rights.0);
         self.ask_for_change(&Message::SetAccess { object, operation, sid, rights, allow })
     }
 

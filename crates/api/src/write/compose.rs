@@ -25,7 +25,7 @@ const OTHER_ITEM_BYTES: usize = 2 * (ITEM_HEAD + 7) + ITEM_HEAD + 16;
 
 const ZEROS: [u8; 8] = [0; 8];
 
-/// The sources of the plain record of an event, which has no items that only some sessions get.
+/// The sources of an event's plain record: the record without items that only some sessions get.
 #[derive(Clone, Copy)]
 pub(super) struct RecordSource<'a> {
     pub(super) slot: &'a RegistrationSlot,

@@ -4,7 +4,7 @@
 //! ```text
 //!   a welcoming daemon is gone ─▶ connect: it answers ─▶ Hello, and everything as at the start
 //!                                     └─ no answer: it has exited, and knocks when it starts again
-//!   gone again within RECONNECT_INTERVAL ─▶ connect after the interval, not to flood the daemon
+//!   gone again within RECONNECT_INTERVAL ─▶ connect after the interval, to spare the daemon
 //!   the program closed the connection (`repair`) ─▶ the same, with RECONNECT_AFTER_CLOSE_INTERVAL
 //!   the daemon's queue of connections is full, or it refuses for lack of resources
 //!        ─▶ again after FIRST_DELAY, twice that, …, MAX_DELAY, until it welcomes this process
