@@ -300,7 +300,7 @@ mod tests {
     /// Runs a test as a library thread that shares the program's descriptors.
     fn run_with_shared_descriptors(test: impl FnOnce() + Send + 'static) {
         let thread = std::thread::spawn(|| {
-            process::share_descriptors();
+            process::simulate_shared_descriptors();
             test();
         });
         thread.join().unwrap();

@@ -2,13 +2,13 @@
 //!
 //! ```text
 //!   content      where each section begins (0: absent) │ section…
-//!   ids          in << 8, size << 16                             id + 1, or 0…
-//!   names        level, in << 8, part << 9, size << 16 │ any │ all      hash,
-//!                offset << 32 + words…    texts
+//!   ids          in << 8, size << 16 │ slots: id + 1, or 0
+//!   names        level, in << 8, part << 9, size << 16 │ any │ all │
+//!                slots of two words: hash, then offset of the text << 32 + its words; or 0 │ texts
 //!   level/kw     level, in << 8 │ any │ all
-//!   payload      filters      filter…                                   see `payload`
-//!   schematized  bytes │ the filter as the controller sent it
-//!   provider-defined  filters      type << 32 + bytes │ the filter as the controller sent it…
+//!   payload      see `payload`
+//!   schematized  number of bytes │ the filter as the controller sent it
+//!   provider-defined  number of filters │ type << 32 + number of bytes │ the filter as sent…
 //! ```
 //!
 //! `in` is set if the listed events pass, `part` if the filter has a level/keyword part; `size` is

@@ -1,7 +1,7 @@
 //! The provider and keyword of a target's events.
 //!
 //! ```text
-//!   target of an event ──▶ among those wanted?
+//!   target of an event ──▶ written at all (`only_targets`)?
 //!     ├──▶ provider: of the closest target that has one, or by the rule, or the layer's own
 //!     └──▶ keyword:  of the closest target that has one, or the default
 //! ```

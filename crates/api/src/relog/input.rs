@@ -21,6 +21,7 @@ const MAX_HEADER_RECORDS: usize = 256;
 pub struct Input {
     pub(super) header: LogFileHeader,
     pub(super) clock: Clock,
+    /// Thread id and process id of the session's starter.
     pub(super) starter: (u32, u32),
     /// The records of the header buffer after the log-file header, without padding.
     pub(super) header_records: Vec<Vec<u8>>,

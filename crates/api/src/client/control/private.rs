@@ -16,7 +16,7 @@
 //! 3. A session starts, or continues in another file, only at the request of root or of this
 //!    process's user, and of root alone if this process is more privileged than its user: no other
 //!    user chooses files that are written with its rights (`rights`). `client::private` opens them.
-//! 4. The descriptors of a private session belong to the library (`client::private`).
+//! 4. The descriptors of a private session are in the library's table (`client::private`).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
