@@ -117,11 +117,12 @@ pub(crate) struct Options<'a> {
     is_in_private: bool,
     /// Number of frames of this library that the call stack of the event leaves out, in addition to
     /// that of the function into which [`staged::deliver`] is inlined.
-    frames: usize,
+    skipped_frames: usize,
 }
 
 impl Options<'_> {
-    const NONE: Self = Self { traits: &[], stamp: None, excluded: 0, is_in_private: false, frames: 0 };
+    const NONE: Self =
+        Self { traits: &[], stamp: None, excluded: 0, is_in_private: false, skipped_frames: 0 };
 
     /// Reads the arguments of EventWriteEx. Bits without a session change nothing.
     #[inline(always)]
@@ -190,7 +191,7 @@ fn deliver_described(
     if straight::try_write(slot, &event, Blocks::with_total(blocks, bytes), 0) {
         return Ok(());
     }
-    write_with_options(slot, &event, &Options { frames: 1, ..Options::NONE })
+    write_with_options(slot, &event, &Options { skipped_frames: 1, ..Options::NONE })
 }
 
 /// Writes an event to all sessions except excluded ones. The event passed level and keyword, and

@@ -139,6 +139,7 @@ impl<'s> Enable<'s> {
     /// [`Duration::MAX`] waits without a limit.
     ///
     /// Without this call, it waits for two seconds, and slow processes apply the enable later.
+    /// Sessions in this process ignore the timeout.
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = Some(timeout);
         self

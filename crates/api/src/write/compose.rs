@@ -143,8 +143,8 @@ impl<'a> RecordSource<'a> {
 /// Replaces the provider id in the header with the decode GUID, and appends item 14.
 #[cold]
 fn set_decode_guid(stage: &mut Stage<'_>, decoding: &'static DecodeGuidWords) {
-    stage.set_provider(decoding.provider);
-    stage.push(&decoding.control);
+    stage.set_provider(decoding.header_guid);
+    stage.push(&decoding.control_item);
 }
 
 /// The head of an extended data item in memory.

@@ -196,7 +196,7 @@ pub(crate) unsafe fn write_descriptors(
     // SAFETY: the caller promises that the bytes of each descriptor can be read.
     let sorted = unsafe { SortedBlocks::new(descriptors, slot.has_descriptor_types()) }?;
     let SortedBlocks { payload, is_mixed, metadata, provider, stamp } = sorted;
-    let options = Options { traits: provider.unwrap_or(&[]), stamp, frames: 1, ..options };
+    let options = Options { traits: provider.unwrap_or(&[]), stamp, skipped_frames: 1, ..options };
     super::write_with_options(slot, &CallerEvent { metadata, blocks: payload, is_mixed, ..event }, &options)
 }
 

@@ -171,7 +171,7 @@ impl<'e> EventDelivery<'e> {
         if self.with_stack != 0 {
             // A string has one more function of this library between its caller and the record.
             let is_string = self.source.event.flags & EVENT_HEADER_FLAG_STRING_ONLY != 0;
-            let skip = self.source.options.frames + usize::from(is_string);
+            let skip = self.source.options.skipped_frames + usize::from(is_string);
             let caller = std::ptr::from_ref(self.source.event).addr();
             stack::capture(frames, unwinding, stack::StackStart { inside, caller, skip });
         }

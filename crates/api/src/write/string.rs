@@ -54,7 +54,7 @@ pub(crate) fn write_wide_string(
     let flags = EVENT_HEADER_FLAG_STRING_ONLY;
     let data = [text];
     let event = CallerEvent { flags, ..CallerEvent::new(&descriptor, &data) };
-    super::write_with_options(slot, &event, &Options { frames: 1, ..Options::NONE })
+    super::write_with_options(slot, &event, &Options { skipped_frames: 1, ..Options::NONE })
 }
 
 /// Encodes a text as UTF-16 with its terminator, as far as it fits into the buffer.
