@@ -21,7 +21,7 @@
 //! | `control/private` | private sessions that a daemon starts in this process |
 //! | `control/repair` | recovery from descriptors that the program closed |
 //! | `link` | the folders and connections of daemons |
-//! | `rights` | the user ids that files are opened under; which daemons are trusted |
+//! | `rights` | the users for which files are opened; which daemons are trusted |
 //! | `private` | sessions in this process |
 //! | `traits` | traits that are set after the registration |
 //! | `callbacks` | the thread that runs callbacks, with the program's descriptors |
@@ -361,7 +361,7 @@ impl Client {
         shared.awaited_registrations.retain(|awaited| awaited.registration != handle.number());
         shared.late_registrations.retain(|late| late.registration != handle.number());
         shared.late_traits.retain(|late| late.registration != handle.number());
-        shared.verdicts.retain(|(n, _)| *n != handle.number());
+        shared.registration_answers.retain(|(n, _)| *n != handle.number());
         if !fork::is_ready() {
             self.start_thread(&mut shared, Duration::ZERO);
         }
@@ -475,8 +475,8 @@ impl Client {
         for outlet in outlets::outlet_numbers(outlets) {
             have_writers_finished &= outlets::get(outlet).close();
         }
-        // Close the eventfds before other sessions can use the outlets. Eventfds that no library
-        // thread can close here are closed when their outlets are used again.
+        // Close the eventfds before other sessions can use the outlets. If this is not a library
+        // thread, they are closed when their outlets are used again.
         if let Some(wakers) = self.wakers.get().filter(|_| process::is_library_thread()) {
             wakers.clear(outlets);
         }

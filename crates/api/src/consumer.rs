@@ -33,8 +33,8 @@
 //!    wrote before a busy daemon took over its region may come after later events of other
 //!    processes. They keep their own stamps, and are in order among each other.
 //! 3. A slow consumer loses whole buffers, which is reported to it; it never makes a session wait.
-//! 4. No callback runs after [`Closer::close`] has returned, unless it was called from within a
-//!    callback.
+//! 4. No callback for a trace runs after [`Closer::close`] has returned, unless `close` was called
+//!    from within a callback.
 //!
 //! This module does not interpret payloads; the module `decoded` does, on top of it.
 
@@ -121,12 +121,12 @@ impl Lost {
 pub enum Item<'e> {
     /// An event of a trace.
     Event(Event<'e>),
-    /// A loss in a live session or a stream of buffers. For a file, the losses are in its
+    /// A loss in a live session or in added buffers. For a file, the losses are in its
     /// [`header`](Trace::header).
     Lost(Lost),
 }
 
-/// An opened source of events: a file, a live session or a stream of buffers.
+/// An opened source of events: a file, a live session, or buffers that the program adds.
 #[derive(Debug)]
 pub struct Trace {
     source: TraceSource,
@@ -203,8 +203,8 @@ impl Trace {
     /// Raises the limit of memory that waiting buffers of a live session may take, so that an
     /// occasionally slow reader loses less.
     ///
-    /// The default is the size of the session's queue, within 1 MiB and 64 MiB; the highest limit
-    /// is 1 GiB. Other traces ignore it.
+    /// The default is the size of the session's queue, at least 1 MiB and at most 64 MiB; the
+    /// highest limit is 1 GiB. Other traces ignore it.
     pub fn set_queue_limit(&mut self, bytes: usize) {
         if let TraceSource::Live(live) = &mut self.source {
             live.set_queue_limit(bytes);
@@ -218,8 +218,8 @@ impl Trace {
         Ok((Self { source: TraceSource::Fed(feed), gate: CloseGate::new()? }, feeder))
     }
 
-    /// Returns the log-file header. For a stream of buffers, all fields are 0 until the first
-    /// buffer arrived.
+    /// Returns the log-file header. For added buffers, all fields are 0 until the first one has
+    /// arrived.
     #[must_use]
     pub fn header(&self) -> &LogFileHeader {
         match &self.source {
@@ -260,8 +260,8 @@ impl Trace {
         }
     }
 
-    /// Returns the clock, which converts raw stamps to wall time. A stream of buffers has it from
-    /// its first buffer on, like its header.
+    /// Returns the clock, which converts raw stamps to wall time. For added buffers, it is known
+    /// from the first one on, like the header.
     #[must_use]
     pub fn clock(&self) -> &Clock {
         match &self.source {
@@ -329,10 +329,10 @@ pub fn process(traces: Vec<Trace>, each: impl FnMut(Item<'_>) -> ControlFlow<()>
     deliver(traces, &Window::default(), &mut FunctionHandler(each))
 }
 
-/// Like [`process`], with a handler that can also get the ends of buffers, and a time window.
+/// Like [`process`], with a handler that can also get buffers, and a time window.
 ///
 /// Fails with `ERROR_BAD_LENGTH` without traces or with more than 64; with
-/// `ERROR_INVALID_PARAMETER` for mixed kinds of traces, or two streams of buffers; with
+/// `ERROR_INVALID_PARAMETER` for mixed kinds of traces, or two traces of added buffers; with
 /// `ERROR_INVALID_TIME` for a window that ends before it begins.
 pub fn deliver<H: Handler>(traces: Vec<Trace>, window: &Window, handler: &mut H) -> Result<()> {
     if window.from.zip(window.to).is_some_and(|(from, to)| to < from) {
@@ -368,7 +368,7 @@ fn deliver_all<H: Handler>(traces: Vec<Trace>, handler: &mut H) -> Result<()> {
         (true, false, []) => merge::process(lives, handler),
         (true, true, [(feed, gate)]) => fed::process(feed, gate, handler),
         _ => {
-            let reason = "files, live sessions and streams of buffers are not processed together";
+            let reason = "one call processes files only, live sessions only, or one trace of added buffers";
             Err(Error::refused(Status::ERROR_INVALID_PARAMETER, reason))
         }
     }

@@ -13,7 +13,7 @@
 //!
 //! | Call | Starts a daemon | No daemon |
 //! |---|---|---|
-//! | [`Controller::find`] | never | `Ok(None)`: an idle system, no sessions, no providers |
+//! | [`Controller::find`] | never | `Ok(None)`: no sessions run |
 //! | [`Controller::find_or_start`] | if none runs | [`Error::NoDaemon`] |
 //!
 //! ```no_run
@@ -31,7 +31,8 @@
 //!    to an abandoned request is never taken for another one.
 //! 2. A request goes to the daemon that runs now: callers do not notice that a daemon was restarted
 //!    or exited when idle. A request that changes something is never sent twice.
-//! 3. A session does not end with its controller.
+//! 3. A session does not end with its controller, unless it was started with
+//!    [`stop_on_drop`](crate::session::SessionBuilder::stop_on_drop).
 //!
 //! Sessions in this process need no controller. Private sessions that a controller starts in the
 //! processes of a provider (`PRIVATE_LOGGER_MODE`, with the provider's GUID) open their files
@@ -85,14 +86,15 @@ pub struct Controller {
 impl Controller {
     /// Finds the running daemon of this scope.
     ///
-    /// Without a scope, this is the daemon that `TRACEWEIR_RUNTIME_DIR` names, else the system's if
-    /// this user may control it, else the user's.
+    /// If `TRACEWEIR_RUNTIME_DIR` is set, this is the daemon of that folder, whatever the scope.
+    /// Without a scope, it is the system's if this user may control it, else the user's.
     pub fn find(scope: Option<Scope>) -> Result<Option<Self>> {
         Self::find_in(folders(scope)?)
     }
 
     /// Finds a daemon like [`find`](Self::find), and starts one if none runs: the daemon that
-    /// `TRACEWEIR_RUNTIME_DIR` names, else the system's for root and the user's for other users.
+    /// `TRACEWEIR_RUNTIME_DIR` names, else the one of the scope; without a scope, the system's for
+    /// root and the user's for other users.
     pub fn find_or_start(scope: Option<Scope>) -> Result<Self> {
         Self::find_or_start_in(folders(scope)?)
     }
@@ -172,7 +174,7 @@ impl Controller {
     }
 }
 
-/// Returns the answer of an idle system to a request about a session.
+/// Returns the error of a request about a session while no daemon runs.
 pub(crate) fn not_running_error(session: &SessionRef) -> Error {
     if session.is_nothing() {
         return Error::refused(Status::ERROR_INVALID_PARAMETER, "no session is named");

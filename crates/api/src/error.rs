@@ -33,7 +33,7 @@ pub enum Error {
         /// The reason as readable text.
         reason: String,
     },
-    /// A file cannot be opened or read.
+    /// A file cannot be opened, read or written.
     #[error("{}: {source}", path.display())]
     File {
         /// Path of the file.

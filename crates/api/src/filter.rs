@@ -25,7 +25,7 @@
 //!    sound.
 //! 2. A filter that changes during a check passes the event. That concerns only an event that is
 //!    written at the moment of the change.
-//! 3. An event of a session without filters is not checked here at all.
+//! 3. For a session without filters, no event is checked here.
 
 mod bytes;
 mod cells;

@@ -25,7 +25,7 @@ use traceweir_session::{LOG_FILE_RIGHTS, open_folder};
 
 use crate::error::{Error, Result};
 
-/// A log file that a daemon may write.
+/// A log file that was opened or created for a session.
 #[derive(Debug)]
 pub(crate) struct OpenedLogFile {
     file: File,
@@ -53,7 +53,8 @@ impl OpenedLogFile {
         Ok(Self { file, folder: dir, path, is_new })
     }
 
-    /// Opens or creates the first file of a sequence. The daemon creates the others in its folder.
+    /// Opens or creates the first file of a sequence. The daemon creates the others in the same
+    /// folder.
     pub(crate) fn open_first(pattern: &Path) -> Result<Self> {
         Self::open(&sequence_file_name(pattern, 1))
     }

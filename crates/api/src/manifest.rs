@@ -8,7 +8,7 @@
 //! `traceweir-build` and `weir mc` generate such code; other programs do not need this module. A
 //! payload is on the stack up to 1 KiB, and in allocated memory beyond; it never grows past the
 //! maximum size of an event. If a value does not fit its field (a text longer than the field, an
-//! array whose count differs from that of another), the write fails with
+//! array whose count differs from that of another array), the write fails with
 //! [`WriteError::InvalidParameter`]: a reader would misread all fields after it.
 //!
 //! `unsafe` is needed for one thing: stack bytes that were never written need not be cleared for
@@ -158,7 +158,7 @@ impl Payload {
         self.put(bytes);
     }
 
-    /// Appends a security identifier: 8 bytes and 4 for each sub-authority, whose number is the
+    /// Appends a security identifier: 8 bytes and 4 for each subauthority, whose number is the
     /// second byte.
     pub fn sid(&mut self, sid: &[u8]) {
         let size = sid.get(1).map(|count| usize::from(*count) * 4 + 8);

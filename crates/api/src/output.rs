@@ -8,7 +8,7 @@ use crate::error::{Error, Result};
 /// Creates a file for output, or empties an existing one; with `new`, it must not exist.
 ///
 /// A symbolic link is followed only if other users cannot replace it. In a world-writable folder,
-/// only a file that the caller owns is replaced.
+/// only a file that the caller owns is emptied.
 ///
 /// Fails with `ERROR_ACCESS_DENIED` for other links and files, with `ERROR_ALREADY_EXISTS`, and
 /// with errors of the system.

@@ -112,7 +112,7 @@ pub(crate) fn shares_descriptors() -> bool {
 
 /// Makes this thread act like a library thread in a sandbox.
 #[cfg(test)]
-pub(crate) fn share_descriptors() {
+pub(crate) fn simulate_shared_descriptors() {
     IS_LIBRARY_THREAD.set(true);
 }
 

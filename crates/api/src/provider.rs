@@ -68,7 +68,7 @@ impl Provider {
     /// and the first event after it is not lost.
     ///
     /// Fails with ERROR_ACCESS_DENIED if the daemon forbids the registration, and with
-    /// ERROR_NO_SYSTEM_RESOURCES past 1024 registrations.
+    /// ERROR_NO_SYSTEM_RESOURCES if the process has 1024 registrations already.
     pub fn register(provider: Guid, callback: Option<EnableCallback>) -> Result<Self> {
         client::register(provider, None, callback, 0, |_| ()).map(Self::new)
     }
@@ -203,7 +203,7 @@ impl ProviderRef {
     /// Returns whether any session may want this event.
     ///
     /// Checks level and keyword like [`enabled`](Self::enabled), and the event id if all sessions
-    /// have event-id filters.
+    /// have event filters.
     #[inline]
     #[must_use]
     pub fn event_enabled(&self, event: &EventDescriptor) -> bool {

@@ -243,7 +243,7 @@ impl RegistrationSlot {
         unsafe { self.module.load(Ordering::Acquire).as_ref() }
     }
 
-    /// Makes sessions record the module from now on. Requires the client's lock.
+    /// Sets the module that sessions record from now on, if any. Requires the client's lock.
     pub(crate) fn set_module(&self, module: Option<&'static ProviderModule>) {
         self.module.store(to_atomic_pointer(module), Ordering::Release);
     }
@@ -436,8 +436,8 @@ impl Handle {
     }
 
     /// Enables the registration for a session, or changes the parameters of an enabled one, and
-    /// sends a new session the module. Requires the client's lock. A classic provider has one
-    /// session at a time: this call replaces the former session.
+    /// sends a new session the module if it is tracked. Requires the client's lock. A classic
+    /// provider has one session at a time: this call replaces the former session.
     pub(crate) fn enable_session(self, outlet: u8, ticket: Ticket, params: &EnableParams) -> EnableChange {
         let before = self.slot.find_enable(outlet);
         let change = self.change_session(outlet, ticket, params);

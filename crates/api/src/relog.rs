@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!   add_file ─┐                        callback                     output
-//!   add_file ─┼─ in time order ──▶ event(&event, output) ──▶ keep(event)       writes it unchanged
+//!   add_file ─┼─ in time order ──▶ event(&event, output) ──▶ keep(event)       writes it
 //!   add_live ─┘                                              inject(&event)    writes a changed
 //!                                                                              copy, or a new event
 //!                                                            (neither)         drops it

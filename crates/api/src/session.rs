@@ -102,7 +102,7 @@ impl Session {
         Self { host: SessionHost::Daemon { controller: controller.clone(), session } }
     }
 
-    /// Returns the id of the session; sessions in a process are numbered separately.
+    /// Returns the id of the session; each process and each daemon numbers its own sessions.
     ///
     /// Asks the daemon if the session was addressed by name ([`Controller::session`]).
     pub fn id(&self) -> Result<SessionId> {
@@ -347,7 +347,7 @@ impl Controller {
     }
 }
 
-/// Changes of a running session; [`Session::update`] creates it.
+/// A builder of changes to a running session; [`Session::update`] creates it.
 #[derive(Debug)]
 #[must_use = "an update changes nothing until it is applied"]
 pub struct SessionUpdate<'s> {

@@ -3,8 +3,8 @@
 //! ```text
 //!   slices, data descriptors, blocks of macros ──▶ `CallerEvent`      provider, descriptor, string
 //!   1  enabled?          level and keyword, then filters              `registration::enable`
-//!   2  usual event       one session without extended data items:
-//!                        straight into the ring                       straight
+//!   2  usual event       one session, which requests no extended data
+//!                        items: straight into the ring                straight
 //!   3  everything else   sessions are chosen, the record is composed
 //!                        on the stack or in a pool, and written
 //!                        to each                                      staged, compose
@@ -117,11 +117,12 @@ pub(crate) struct Options<'a> {
     is_in_private: bool,
     /// Number of frames of this library that the call stack of the event leaves out, in addition to
     /// that of the function into which [`staged::deliver`] is inlined.
-    frames: usize,
+    skipped_frames: usize,
 }
 
 impl Options<'_> {
-    const NONE: Self = Self { traits: &[], stamp: None, excluded: 0, is_in_private: false, frames: 0 };
+    const NONE: Self =
+        Self { traits: &[], stamp: None, excluded: 0, is_in_private: false, skipped_frames: 0 };
 
     /// Reads the arguments of EventWriteEx. Bits without a session change nothing.
     #[inline(always)]
@@ -160,7 +161,7 @@ fn too_large_error(event: &CallerEvent<'_>) -> Result<(), WriteError> {
     Err(if event.blocks.len() > MAX_BLOCKS { WriteError::InvalidParameter } else { WriteError::TooLarge })
 }
 
-/// Writes a self-described event without activity ids that passed level and keyword.
+/// Writes a self-describing event, which has passed level and keyword and has no activity ids.
 // All arguments fit in registers. The sizes of the blocks are added up where the blocks are made:
 // the compiler usually knows most of them there.
 #[inline(always)]
@@ -190,7 +191,7 @@ fn deliver_described(
     if straight::try_write(slot, &event, Blocks::with_total(blocks, bytes), 0) {
         return Ok(());
     }
-    write_with_options(slot, &event, &Options { frames: 1, ..Options::NONE })
+    write_with_options(slot, &event, &Options { skipped_frames: 1, ..Options::NONE })
 }
 
 /// Writes an event to all sessions except excluded ones. The event passed level and keyword, and
@@ -208,8 +209,8 @@ pub(crate) fn write_excluding(
     staged::deliver(slot, event, options, passed_cell)
 }
 
-/// Writes an event with options that passed level and keyword. Each of its blocks has less than
-/// 4 GiB.
+/// Writes an event, which has passed level and keyword, with options. Each of its blocks has less
+/// than 4 GiB.
 #[inline(always)]
 fn write_with_options(
     slot: &RegistrationSlot,

@@ -91,6 +91,7 @@ pub fn trace_event_instance(
 struct RecordInstance {
     class: Guid,
     parent: Guid,
+    /// The number of the instance in the lower half, of its parent in the upper half.
     ids: u64,
 }
 

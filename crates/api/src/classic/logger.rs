@@ -1,8 +1,8 @@
 //! Loggers: the numbers that name the session of a classic provider.
 //!
 //! ```text
-//!   logger = low half of the outlet's ticket (upper 32 bits) │
-//!            number of the registration: generation, slot
+//!   logger   upper 32 bits: the low half of the outlet's ticket
+//!            lower 32 bits: the number of the registration (generation and slot)
 //! ```
 //!
 //! Each opening of an outlet draws a new ticket, and the registration keeps only the enable of its

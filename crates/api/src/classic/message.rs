@@ -1,5 +1,5 @@
-//! WPP messages: a number within a GUID, and arguments that the program's trace message format file
-//! describes.
+//! WPP messages: a message number, which is unique within a GUID, and arguments that the program's
+//! trace message format file describes.
 //!
 //! `traceweir_format::header::message` describes the record. Sequence number, time stamp and
 //! process id are written as zero. The owner of the region fills them in; the sequence number only
@@ -28,7 +28,7 @@ const KNOWN_FLAGS: u32 = (TRACE_MESSAGE_SEQUENCE
     | TRACE_MESSAGE_SYSTEMINFO
     | TRACE_MESSAGE_POINTER32
     | TRACE_MESSAGE_POINTER64) as u32;
-/// Flags beyond the low 16 bits are not stored.
+/// Mask of the flags that are stored; flags beyond the low 16 bits are ignored.
 const STORED_FLAGS: u32 = 0xFFFF;
 /// Size of a header with all items: sequence number, GUID, time stamp, thread and process id.
 const MAX_HEADER_BYTES: usize = SIZE + 4 + 16 + 8 + 8;

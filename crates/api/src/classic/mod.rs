@@ -179,15 +179,15 @@ impl Registration {
         (0..self.class_count).map(|class| instance::class_handle(self.handle, class))
     }
 
-    /// Returns the number of the registration.
+    /// Returns the registration handle as a number.
     #[doc(hidden)]
     #[must_use]
     pub fn raw(&self) -> u64 {
         self.handle.to_raw()
     }
 
-    /// Releases the ownership to the holder of the number, who ends the registration with
-    /// [`unregister`].
+    /// Gives up the ownership and returns the registration handle as a number, by which
+    /// [`unregister`] ends the registration.
     #[must_use]
     pub fn into_raw(self) -> u64 {
         std::mem::ManuallyDrop::new(self).handle.to_raw()
@@ -249,9 +249,9 @@ pub fn register_with_handles(
     Ok((Registration { handle, class_count: classes.len() }, status))
 }
 
-/// Ends a registration by its number.
+/// Ends a registration by its handle.
 ///
-/// Fails with ERROR_INVALID_PARAMETER for an unknown number.
+/// Fails with ERROR_INVALID_PARAMETER for an unknown handle.
 pub fn unregister(raw: u64) -> Result<()> {
     let found = Handle::from_raw_any_kind(raw).filter(|handle| handle.slot().is_classic());
     if found.is_some_and(client::unregister) {
@@ -292,7 +292,7 @@ impl CallbackAdapter {
         };
         let current_logger = self.handle.get().and_then(|handle| logger::current_logger(*handle));
         // A Disable names the logger that ended. A session can end before its Enable is reported:
-        // then a Disable follows.
+        // then the Enable has no valid logger, and a Disable follows.
         let logger = match (request, current_logger) {
             (Request::Disable, _) => self.logger.swap(INVALID_LOGGER, Ordering::Relaxed),
             (_, Some(logger)) => logger,

@@ -165,7 +165,7 @@ mod tests {
             aged.run(|| {
                 assert!(
                     aged.began_ms_plus_one.load(Ordering::Relaxed) > 0 && !aged.is_stuck(),
-                    "a callback that has just begun is not stuck"
+                    "a callback that has just begun must not be stuck"
                 );
                 aged.began_ms_plus_one.store(1, Ordering::Relaxed);
                 assert!(aged.is_stuck());

@@ -62,7 +62,7 @@ pub(super) struct ControlThread {
     program: String,
     /// Private sessions that daemons started.
     members: Vec<PrivateMember>,
-    /// When a forked child drops the sessions that it inherited.
+    /// When a forked child drops the sessions that it inherited, at the latest.
     inherited_sessions_deadline: Instant,
     /// Runs work that needs the program's descriptors.
     callbacks: CallbackThread,
@@ -397,8 +397,8 @@ impl ControlThread {
         Ok(())
     }
 
-    /// Handles a refusal. A refused greeting ends the connection. A refused registration, or
-    /// refused traits, only mean that this daemon does not know them.
+    /// Handles a refusal. A refused greeting ends the connection. A refused registration stays
+    /// unknown to this daemon, as do refused traits.
     fn handle_refused(
         &mut self,
         index: usize,
@@ -510,8 +510,8 @@ impl ControlThread {
         shared.unanswered_greetings -= u32::from(peer.is_outgoing && !peer.has_welcomed);
         shared.welcoming_daemons -= u32::from(peer.has_welcomed);
         drop(shared);
-        // The daemon exited before it accepted the connection. A service manager that owns the
-        // socket starts another daemon.
+        // The daemon may have exited before it accepted the connection. A service manager that owns
+        // the socket starts another daemon.
         let has_never_answered = peer.kind == ConnectionKind::OwnUser && !peer.has_answered;
         if is_closed_by_program {
             self.reconnects.schedule_after_program_close(peer.folder);

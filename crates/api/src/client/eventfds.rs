@@ -243,7 +243,8 @@ impl WakeEventfds {
         closed == 0
     }
 
-    /// Forgets eventfds that the program closed, and returns the outlets that have none now.
+    /// Forgets eventfds that the program closed, and returns the outlets that lost theirs since the
+    /// last call.
     pub(super) fn take_lost(&mut self) -> u64 {
         let all = self.eventfds.iter().enumerate();
         let closed = all.filter(|(_, eventfd)| match (eventfd, &self.seal) {
@@ -299,7 +300,7 @@ mod tests {
     /// Runs a test as a library thread that shares the program's descriptors.
     fn run_with_shared_descriptors(test: impl FnOnce() + Send + 'static) {
         let thread = std::thread::spawn(|| {
-            process::share_descriptors();
+            process::simulate_shared_descriptors();
             test();
         });
         thread.join().unwrap();

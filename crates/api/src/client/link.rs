@@ -12,8 +12,8 @@
 //!                                     ─▶ connect to the daemon, accept again
 //! ```
 //!
-//! While others fill the queue of the listener, a daemon may be unable to connect; so this process
-//! connects to the daemon after each pause.
+//! While other processes fill the queue of the listener, a daemon may be unable to connect; so this
+//! process connects to the daemon after each pause.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -81,8 +81,8 @@ impl RefusalCount {
 pub(super) enum ConnectionKind {
     /// Through `control.sock` of the folder, or by the daemon, which connected to this process.
     AnyUser,
-    /// Through the socket for processes of the daemon's own user, which takes memory before the
-    /// daemon accepts.
+    /// Through the socket for processes of the daemon's own user, over which they may send regions
+    /// before the daemon accepts.
     OwnUser,
 }
 
@@ -168,7 +168,7 @@ impl DaemonFolder {
     }
 
     /// Connects to the daemon of the folder if it is trusted: through the socket for processes of
-    /// the daemon's own user if this is one, else through the socket for all.
+    /// the daemon's own user if this is one, else through the socket for all users.
     pub(super) fn connect(&self) -> Result<(Connection, ConnectionKind)> {
         let own_user = self.dir.own().and_then(|own| self.connect_through(&own).ok());
         match own_user {
@@ -198,12 +198,12 @@ impl DaemonFolder {
     }
 
     /// Returns the enables of the daemon at the other end of a connection, from the file in its
-    /// folder. Empty if the connection does not take memory yet.
+    /// folder. Empty if the daemon does not take regions over the connection yet.
     pub(super) fn read_enables_of(&self, peer: &DaemonPeer) -> Vec<EnabledProvider> {
         let daemon = peer.connection.peer().uid;
         match self.dir.own() {
-            // A daemon of all users takes memory through its other socket only from connections
-            // that it has accepted.
+            // A daemon with a socket for its own user takes regions through the socket for all
+            // users only after its Welcome.
             Some(_) if peer.kind == ConnectionKind::AnyUser && !peer.has_welcomed => Vec::new(),
             Some(own) => enabled::read(&own, daemon),
             None => enabled::read(&self.dir, daemon),

@@ -43,7 +43,7 @@ pub const MAX_PRIVATE_FROM_OUTSIDE: usize = 8;
 const PRIVATE_MODES: u32 = EVENT_TRACE_PRIVATE_LOGGER_MODE | EVENT_TRACE_PRIVATE_IN_PROC;
 
 /// The longest time that an operation on a session waits for the disk.
-const STOP_TIMEOUT: Duration = Duration::from_secs(3600);
+const OPERATION_TIMEOUT: Duration = Duration::from_secs(3600);
 /// The longest time that the exit of the process waits for the disk.
 const EXIT_TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -63,7 +63,7 @@ fn wait_for_session(send_request: impl FnOnce(Done<Properties>)) -> Result<Prope
     let answer = Promise::new();
     let promise = answer.clone();
     send_request(Box::new(move |result| promise.fulfil(result)));
-    Ok(answer.wait(STOP_TIMEOUT).unwrap_or(Err(traceweir_session::Error::Ended))?)
+    Ok(answer.wait(OPERATION_TIMEOUT).unwrap_or(Err(traceweir_session::Error::Ended))?)
 }
 
 impl PrivateSession {
@@ -96,7 +96,7 @@ impl PrivateSession {
         // Validated before the file is opened: a wrong configuration leaves no empty file behind.
         let config = validate(raw, cpu::possible())?;
         let starting_thread = thread::thread_id();
-        let result = client.run_in_library(STOP_TIMEOUT, move || {
+        let result = client.run_in_library(OPERATION_TIMEOUT, move || {
             open_file_and_start(client, config, starting_thread, is_from_controller)
         });
         let id = result.unwrap_or_else(|| Err(no_thread_error()))?;
@@ -181,7 +181,7 @@ impl PrivateSession {
         let Ok(client) = self.client() else { return Properties::default() };
         let id = self.id;
         let query = move || find_session(client, id).map(|session| session.properties()).unwrap_or_default();
-        client.run_in_library(STOP_TIMEOUT, query).unwrap_or_default()
+        client.run_in_library(OPERATION_TIMEOUT, query).unwrap_or_default()
     }
 
     /// Returns whether the session accepts events.
@@ -211,7 +211,7 @@ impl PrivateSession {
             }
             result
         };
-        client.run_in_library(STOP_TIMEOUT, flush).unwrap_or_else(|| Err(no_thread_error()))
+        client.run_in_library(OPERATION_TIMEOUT, flush).unwrap_or_else(|| Err(no_thread_error()))
     }
 
     /// Changes the flush timer or continues in another log file.
@@ -236,14 +236,15 @@ impl PrivateSession {
             }
             result
         };
-        client.run_in_library(STOP_TIMEOUT, change).unwrap_or_else(|| Err(no_thread_error()))
+        client.run_in_library(OPERATION_TIMEOUT, change).unwrap_or_else(|| Err(no_thread_error()))
     }
 
     /// Collects all events and finalises the file.
     pub fn stop(mut self) -> Result<Properties> {
         let client = self.client()?;
         self.needs_stop = false;
-        finish_session(client, self.id, STOP_TIMEOUT).unwrap_or(Err(traceweir_session::Error::Ended.into()))
+        finish_session(client, self.id, OPERATION_TIMEOUT)
+            .unwrap_or(Err(traceweir_session::Error::Ended.into()))
     }
 
     fn client(&self) -> Result<&'static Client> {
@@ -261,7 +262,7 @@ impl PrivateSession {
 
     /// Stops the session like [`stop`](Self::stop), but does not consume it: later calls fail.
     pub fn end(&self) -> Result<Properties> {
-        finish_session(self.client()?, self.id, STOP_TIMEOUT)
+        finish_session(self.client()?, self.id, OPERATION_TIMEOUT)
             .unwrap_or(Err(traceweir_session::Error::Ended.into()))
     }
 }
@@ -303,13 +304,13 @@ impl Drop for PrivateSession {
         if self.needs_stop
             && let Ok(client) = self.client()
         {
-            let _ = finish_session(client, self.id, STOP_TIMEOUT);
+            let _ = finish_session(client, self.id, OPERATION_TIMEOUT);
         }
     }
 }
 
-/// Checks the rules of filters; filters that select processes make no sense in a session of one
-/// process.
+/// Checks the rules of filters, and refuses filters that select processes: they make no sense in a
+/// session of one process.
 fn check_filters(provider: Guid, filters: &[Filter]) -> Result<()> {
     let refuse = |reason: String| Err(Error::refused(Status::ERROR_INVALID_PARAMETER, reason));
     if filters.iter().any(|one| filter::is_scope(one.kind)) {
@@ -350,7 +351,7 @@ fn start_session(
             open_outlet(client, id, &session)
         });
     if let Err(e) = result {
-        finish_session(client, id, STOP_TIMEOUT);
+        finish_session(client, id, OPERATION_TIMEOUT);
         return Err(e);
     }
     Ok(id)

@@ -12,8 +12,8 @@
 //! rights when it was started (set-user-id, set-group-id, capabilities of the file: `AT_SECURE`),
 //! if its user ids or group ids are not all equal, if it may use a capability, or if it is in a
 //! group that the user's daemon is not in. All but the first are checked at each request: a process
-//! may gain and drop rights while it runs. A daemon of root has compared the groups of both
-//! connections before it forwards a user's request.
+//! may gain and drop rights while it runs. A daemon of root compares the groups of the controller
+//! and of this process before it forwards a user's request.
 //!
 //! A process whose program file granted rights uses only the system's daemon and trusts only root,
 //! because its user could run a daemon too.

@@ -65,13 +65,14 @@ pub(super) struct SharedState {
     pub(super) pending_traits: Vec<PendingTraits>,
     /// The daemons' answers to awaited registrations: registration, and status and reason of a
     /// refusal.
-    pub(super) verdicts: Vec<(u32, Option<(Status, String)>)>,
+    pub(super) registration_answers: Vec<(u32, Option<(Status, String)>)>,
     /// Filters that arrived for registrations whose threads will call the callback themselves.
     pub(super) pending_filters: Vec<(u32, Filter)>,
     /// Provider sockets, to be removed at exit.
     pub(super) sockets: Vec<PathBuf>,
-    /// Running private sessions, and the number started so far.
+    /// Running private sessions.
     pub(super) private_sessions: Vec<RunningPrivateSession>,
+    /// Number of private sessions started so far.
     pub(super) private_sessions_started: u64,
     /// Number of daemons that sent a Welcome.
     pub(super) welcoming_daemons: u32,
@@ -241,7 +242,7 @@ impl SharedState {
         let is_waited_for =
             Handle::from_number(registration).is_some_and(|handle| handle.slot().is_registering());
         if self.awaited_registrations.len() < before && is_waited_for {
-            self.verdicts.push((registration, refusal));
+            self.registration_answers.push((registration, refusal));
         }
         self.has_unresponsive_daemon = false;
     }
@@ -257,7 +258,7 @@ impl SharedState {
     pub(super) fn take_registration_result(&mut self, registration: u32) -> crate::error::Result<()> {
         let is_meant = |(number, _): &mut (u32, _)| *number == registration;
         let answers: Vec<Option<(Status, String)>> =
-            self.verdicts.extract_if(.., is_meant).map(|(_, refusal)| refusal).collect();
+            self.registration_answers.extract_if(.., is_meant).map(|(_, refusal)| refusal).collect();
         if answers.iter().any(Option::is_none) {
             return Ok(());
         }

@@ -12,9 +12,9 @@
 //!    take effect, also without any daemon.
 //! 3. A daemon that connects while others are answering gets the traits too; one that connects
 //!    later gets them with the registration.
-//! 4. Sessions that enable the name or the group are written to before the daemon answers, by its
-//!    file (`early`). For other sessions that the daemon then enables, the process reports that it
-//!    continued before the answer (`SharedState::is_late`).
+//! 4. Sessions that enable the name or the group in the daemon's file are written to before the
+//!    daemon answers (`early`). To other sessions that enable the registration with the answer, the
+//!    process reports that it continued before the answer (`SharedState::is_late`).
 
 use traceweir_format::spec::status::Status;
 use traceweir_format::tracelogging;
@@ -33,7 +33,7 @@ pub(crate) fn set_traits(handle: Handle, traits: &[u8]) -> Result<()> {
     let mut shared = client.lock();
     let number = handle.number();
     if !handle.is_current() || handle.slot().is_classic() {
-        return Err(invalid_error("the registration has ended"));
+        return Err(invalid_error("the registration has ended, or is of a classic provider"));
     }
     let is_being_set = shared.pending_traits.iter().any(|pending| pending.registration == number);
     if is_being_set || !handle.slot().traits().is_empty() {

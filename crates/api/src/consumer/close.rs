@@ -12,11 +12,11 @@
 //!
 //! 1. A callback runs only while its trace's gate is locked and after `is_closed` was found unset
 //!    under that lock: once `close` has locked the gate, no callback follows.
-//! 2. `close` from within a callback does not wait: the gate is locked by its own caller, or by
-//!    another thread that may be closing the trace of this callback.
+//! 2. `close` from within a callback does not wait: its own thread may hold the gate, or a thread
+//!    may hold it whose callback closes the trace of this one, and each would wait for the other.
 //! 3. A callback that panics leaves the gate unlocked.
-//! 4. `end` only stops new input: a live trace or a stream of buffers delivers the events that have
-//!    arrived, a file ends.
+//! 4. `end` only stops new input: a live trace or one with added buffers delivers the events that
+//!    have arrived; a file ends at once.
 
 use std::cell::Cell;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -68,7 +68,7 @@ impl CloseGate {
         self.is_ending.load(Ordering::Relaxed)
     }
 
-    /// Returns whether the processing of a source that has all its input must end.
+    /// Returns whether the processing of a file, which has all its input, must end.
     #[inline]
     pub(super) fn is_closed_or_ending(&self) -> bool {
         self.is_closed() || self.is_ending()
@@ -83,15 +83,15 @@ impl CloseGate {
         self.signal.as_fd()
     }
 
-    /// Locks the gate for a run of callbacks, each of which must see [`is_closed`](Self::is_closed)
-    /// unset first.
+    /// Locks the gate for a series of callbacks; before each one, the caller must check that
+    /// [`is_closed`](Self::is_closed) is unset.
     pub(super) fn lock(&self) -> MutexGuard<'_, ()> {
         self.lock.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Runs `deliver` with this thread marked as delivering. Set once for all callbacks, because
-/// access to thread-local memory is a call in a shared library.
+/// Runs `deliver` with this thread marked as delivering. The mark is set once for all callbacks,
+/// because access to thread-local memory is a call in a shared library.
 pub(super) fn run_as_delivering<T>(deliver: impl FnOnce() -> T) -> T {
     struct RestoreOnDrop(bool);
     impl Drop for RestoreOnDrop {
@@ -127,8 +127,8 @@ impl Closer {
 
     /// Stops the input of the trace, without waiting.
     ///
-    /// Events that a live session has delivered or a stream has received still follow; a file ends
-    /// where it is.
+    /// Events that have arrived from a live session or in added buffers still follow; a file ends
+    /// at its current position.
     pub fn end(&self) {
         self.gate.is_ending.store(true, Ordering::Relaxed);
         self.gate.wake_waiter();

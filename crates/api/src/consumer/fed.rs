@@ -7,10 +7,10 @@
 //! ```
 //!
 //! 1. The first buffer has the log-file header, which all stamps depend on.
-//! 2. Buffers of a processor come in the order in which the session filled them.
-//! 3. Nothing is held back for later buffers: the feeding program may wait for its buffers before
-//!    it adds the next ones. So events are in time order among the buffers that are present
-//!    together, and within each processor.
+//! 2. Buffers of a processor must be added in the order in which the session filled them.
+//! 3. No event is held back until later buffers arrive: the feeding program may wait until its
+//!    buffers are returned before it adds the next ones. So events are in time order within each
+//!    batch, and within each processor.
 //! 4. Each accepted buffer is returned, whatever happens to it.
 
 use std::cmp::Reverse;
@@ -32,9 +32,9 @@ use super::stream::{HeldBuffer, NextItem, ProcessorStream};
 use super::{Buffer, Event, Handler, Loss, Lost};
 use crate::error::{Error, Result};
 
-/// Maximum number of buffers that are unpacked and merged together, and of their unpacked bytes
-/// unless it is a single buffer.
+/// Maximum number of buffers that are unpacked and merged together as one batch.
 const MAX_BATCH_BUFFERS: usize = 64;
+/// Maximum number of unpacked bytes of a batch of several buffers.
 const MAX_BATCH_BYTES: usize = 64 << 20;
 
 /// A buffer that a program lends to a trace.
@@ -42,7 +42,7 @@ pub trait Lent: Send {
     /// Returns all bytes of the buffer, from its header on.
     fn bytes(&self) -> &[u8];
 
-    /// Returns the buffer when it is not needed any more.
+    /// Called when the trace no longer needs the buffer: gives it back to the program that lent it.
     fn give_back(self: Box<Self>) {}
 }
 
@@ -52,11 +52,11 @@ impl Lent for Vec<u8> {
     }
 }
 
-/// Buffers that are returned on drop.
+/// Lent buffers that are given back on drop.
 #[derive(Default)]
-struct Batch(VecDeque<Box<dyn Lent>>);
+struct LentBuffers(VecDeque<Box<dyn Lent>>);
 
-impl Drop for Batch {
+impl Drop for LentBuffers {
     fn drop(&mut self) {
         self.0.drain(..).for_each(|lent| lent.give_back());
     }
@@ -82,7 +82,7 @@ pub(super) struct Feed {
 
 #[derive(Default)]
 struct FeedState {
-    waiting: Batch,
+    waiting: LentBuffers,
     /// The sequence number of each processor's last buffer.
     last_sequence_numbers: BTreeMap<u16, i64>,
     /// No more buffers are accepted.
@@ -119,28 +119,28 @@ impl Feed {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Removes and returns the next buffers, at most `max_buffers`.
-    fn take_batch(&self, max_buffers: usize) -> Batch {
-        // Before the queue is read: later buffers make the signal readable again.
+    /// Removes and returns the buffers of the next batch, at most `max_buffers`.
+    fn take_batch(&self, max_buffers: usize) -> LentBuffers {
+        // The signal is reset before the queue is read: later buffers make it readable again.
         let _ = rustix::io::read(&self.signal, &mut [0; 8]);
         let mut state = self.lock_state();
         let count = count_fitting(&state.waiting, max_buffers);
         let batch = state.waiting.0.drain(..count).collect();
         if !state.waiting.0.is_empty() {
-            self.ring();
+            self.signal_buffers();
         }
-        Batch(batch)
+        LentBuffers(batch)
     }
 
-    fn ring(&self) {
-        // A full counter is readable too.
+    fn signal_buffers(&self) {
+        // If the counter is full, the write fails, but the counter is readable.
         let _ = rustix::io::write(&self.signal, &1_u64.to_ne_bytes());
     }
 }
 
-/// Returns how many of the buffers are unpacked together: a few packed bytes may stand for a buffer
-/// of the largest size.
-fn count_fitting(waiting: &Batch, max_buffers: usize) -> usize {
+/// Returns how many of the buffers form the next batch. Their unpacked sizes count, because a few
+/// packed bytes may expand to a buffer of the largest size.
+fn count_fitting(waiting: &LentBuffers, max_buffers: usize) -> usize {
     let mut bytes = 0_usize;
     let sizes = waiting.0.iter().take(max_buffers).map(|lent| unpacked_size(lent.bytes()));
     let fitting_sizes = sizes.take_while(|size| {
@@ -150,7 +150,7 @@ fn count_fitting(waiting: &Batch, max_buffers: usize) -> usize {
     fitting_sizes.count().max(1).min(waiting.0.len())
 }
 
-/// Returns the bytes that a buffer takes when it is unpacked.
+/// Returns the unpacked size of a buffer as its header claims it, at most `MAX_BUFFER`.
 fn unpacked_size(buffer: &[u8]) -> usize {
     let header = buffer.first_chunk().map(BufferHeader::parse);
     header.map_or(0, |header| header.offset.min(MAX_BUFFER) as usize)
@@ -167,11 +167,11 @@ impl Feeder {
         Self { feed }
     }
 
-    /// Lends a buffer for processing. A refused buffer is dropped instead of returned.
+    /// Lends a buffer for processing. A refused buffer is dropped without [`Lent::give_back`].
     ///
-    /// Fails with `ERROR_INVALID_PARAMETER` for bytes that are not a buffer, a first one without
-    /// the log-file header, or one that is older than its predecessor; with `ERROR_INVALID_HANDLE`
-    /// once processing has ended.
+    /// Fails with `ERROR_INVALID_PARAMETER` for bytes that are not a buffer, a first buffer without
+    /// the log-file header, or a buffer that is older than the last one of its processor; with
+    /// `ERROR_INVALID_HANDLE` once processing has ended.
     pub fn add(&self, buffer: Box<dyn Lent>) -> Result<()> {
         let header = buffer.bytes().first_chunk().map(BufferHeader::parse);
         let header = header.ok_or_else(|| invalid_buffer("the buffer is shorter than a buffer header"))?;
@@ -179,7 +179,7 @@ impl Feeder {
         if state.is_over {
             return Err(Error::refused(
                 Status::ERROR_INVALID_HANDLE,
-                "the processing of this stream has ended",
+                "the processing of the added buffers has ended",
             ));
         }
         if self.feed.first_buffer.get().is_none() {
@@ -190,7 +190,7 @@ impl Feeder {
         }
         state.last_sequence_numbers.insert(header.processor_index, header.sequence_number);
         state.waiting.0.push_back(buffer);
-        self.feed.ring();
+        self.feed.signal_buffers();
         Ok(())
     }
 
@@ -243,7 +243,7 @@ pub(super) fn process<H: Handler>(feed: &Feed, gate: &CloseGate, handler: &mut H
             state.is_over = true;
             let unprocessed = std::mem::take(&mut state.waiting);
             drop(state);
-            // Outside the lock: returning a buffer may call the program.
+            // Outside the lock: `give_back` is code of the program.
             drop(unprocessed);
         }
     }
@@ -292,7 +292,7 @@ struct BatchMerge {
 impl BatchMerge {
     fn deliver<H: Handler>(
         &mut self,
-        batch: Batch,
+        batch: LentBuffers,
         first: &FirstBuffer,
         gate: &CloseGate,
         handler: &mut H,
@@ -320,7 +320,7 @@ impl BatchMerge {
             let Some(stream) = self.streams.get_mut(index) else { continue };
             deliver_front(stream, first, raw, handler)?;
             if stream.step(&mut self.ended_buffers) {
-                self.heap.push(Reverse((stream.time, index)));
+                self.heap.push(Reverse((stream.key, index)));
             }
             self.report_ends(interest.has_buffers(), gate, handler)?;
         }
@@ -335,7 +335,7 @@ impl BatchMerge {
         if let Some(stream) = self.streams.get_mut(index)
             && stream.add(held, &mut self.ended_buffers)
         {
-            self.heap.push(Reverse((stream.time, index)));
+            self.heap.push(Reverse((stream.key, index)));
         }
     }
 
@@ -380,12 +380,12 @@ fn deliver_front<H: Handler>(
 mod tests {
     use super::*;
 
-    fn make_batch(sizes: &[u32]) -> Batch {
+    fn make_batch(sizes: &[u32]) -> LentBuffers {
         let lent = sizes.iter().map(|offset| {
             let header = BufferHeader { offset: *offset, ..BufferHeader::parse(&[0; HEADER_SIZE]) };
             Box::new(header.to_bytes().to_vec()) as Box<dyn Lent>
         });
-        Batch(lent.collect())
+        LentBuffers(lent.collect())
     }
 
     #[test]

@@ -14,7 +14,7 @@ use crate::error::Result;
 struct FileStream<'t> {
     trace: &'t Trace<TraceFile>,
     gate: &'t CloseGate,
-    /// The handler wants the ends of buffers.
+    /// The handler wants each buffer after its last event.
     reports_ends: bool,
 }
 

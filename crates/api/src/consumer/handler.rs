@@ -22,10 +22,10 @@ use crate::error::Result;
 #[non_exhaustive]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Interest {
-    /// The handler gets events, but no buffers.
+    /// Events, but no buffers.
     #[default]
     Events,
-    /// Events, and the buffers after them.
+    /// Events, and each buffer after its last event.
     EventsAndBuffers,
     /// Buffers as the session wrote them, without reading their contents.
     Buffers,
@@ -72,7 +72,7 @@ pub trait Handler {
     /// Handles an event.
     fn event(&mut self, event: Event<'_>) -> ControlFlow<()>;
 
-    /// Handles a loss of events or buffers in a live session or a stream of buffers.
+    /// Handles a loss of events or buffers in a live session or in added buffers.
     fn lost(&mut self, loss: Loss) -> ControlFlow<()>;
 
     /// Handles a buffer after all its events.
@@ -184,7 +184,7 @@ impl<'b> Buffer<'b> {
         Ok(Self { trace, header: file.buffer_header(&at)?, bytes: BufferBytes::InFile(file, at) })
     }
 
-    /// Copies the uncompressed buffer: its header, then the records.
+    /// Replaces the contents of `into` with the uncompressed buffer: its header, then the records.
     pub fn copy_to(&self, into: &mut Vec<u8>) -> Result<()> {
         match &self.bytes {
             BufferBytes::InMemory(bytes) => {
@@ -198,8 +198,8 @@ impl<'b> Buffer<'b> {
         Ok(())
     }
 
-    /// Calls `read` with the bytes of the buffer, which are copied into `room` only if they are not
-    /// in memory already.
+    /// Calls `read` with the bytes of the uncompressed buffer, which are copied into `room` only if
+    /// they are not in memory already.
     pub fn with_bytes<T>(&self, room: &mut Vec<u8>, read: impl FnOnce(&[u8]) -> T) -> Result<T> {
         match &self.bytes {
             BufferBytes::InMemory(bytes) => Ok(read(bytes)),

@@ -2,8 +2,8 @@
 //!
 //! ```text
 //!   queue ──pop──▶ streams, one for each processor
-//!                    complete_stamp()  everything up to here has left the queue
-//!                    until_aged()      after this time nothing earlier can still come
+//!                    complete_stamp()  all records up to this stamp have left the queue
+//!                    until_aged()      after this time no record of an earlier stamp can come
 //! ```
 //!
 //! Four facts about a session's buffers show how far events are complete:
@@ -12,17 +12,17 @@
 //!    or in buffers before it.
 //! 2. The last buffer of a flush of all processors carries the flush marker. A flush begins after
 //!    everything of earlier flushes was written, so all processors are complete up to the latest
-//!    stamp of those.
+//!    stamp of those flushes.
 //! 3. The queue reports a stamp: once it is empty, all processors are complete up to that stamp.
 //!    Each buffer carries the stamp that was reported when the buffer was added, so the queue need
 //!    not be empty. A busy session reports often, also while processors are idle.
 //! 4. No record waits in a session for longer than the flush timer (with low latency: a few
 //!    milliseconds).
 //!
-//! A buffer without a stamp is late: a process wrote its events before the session had taken over
-//! its region, and later events may have been delivered. Such buffers do not show how far
-//! their processor is complete. They are held until the session's next report: all late buffers of
-//! one process have come by then, and are merged with each other.
+//! A buffer without a stamp is late: a process wrote the events before the session took over the
+//! region of the process, and newer events may have been delivered already. Such buffers do not
+//! show how far their processor is complete. They are held until the session's next report: all
+//! late buffers of one process have come by then, and are merged with each other.
 //!
 //! Fact 4 needs the current time on the session's clock, which [`ClockReader`] reads.
 //!
@@ -58,12 +58,13 @@ const LATE_REPORT_TIMEOUT: Duration = Duration::from_secs(2);
 const SCHEDULING_SLACK: Duration = Duration::from_millis(50);
 /// How long a record may wait in a session with low latency.
 const LOW_LATENCY_WAIT: Duration = Duration::from_millis(4);
-/// Bounds of the limit of held bytes, which otherwise equals the size of the queue.
+/// Lower bound of the limit of held bytes, which otherwise equals the size of the queue.
 const MIN_HELD_LIMIT_BYTES: usize = 1 << 20;
+/// Upper bound of that limit, unless the program requests more.
 const MAX_HELD_LIMIT_BYTES: usize = 64 << 20;
 /// Maximum number of held bytes that a program may request.
 const MAX_REQUESTED_HELD_BYTES: usize = 1 << 30;
-/// Number of buffers kept for reuse.
+/// Maximum number of buffers kept for reuse.
 const MAX_SPARE_BUFFERS: usize = 8;
 /// The processor index of losses that belong to no processor.
 const NO_PROCESSOR: u16 = u16::MAX;
@@ -106,8 +107,8 @@ pub(super) struct LiveSession {
     has_reports: bool,
     /// The latest stamp of the flushes so far.
     flushed_stamp: i64,
-    /// Arrival of the last buffer, and the latest stamp of all.
-    anchor: Option<(Instant, i64)>,
+    /// Arrival of the last buffer, and the latest stamp of all buffers so far.
+    last_arrival: Option<(Instant, i64)>,
     held_bytes: usize,
     held_limit: usize,
     interest: Interest,
@@ -131,7 +132,7 @@ impl LiveSession {
             return Err(unexpected_answer(&daemon, &answer.message));
         };
         let Ok([queue, cursor, signal]) = <[_; 3]>::try_from(answer.descriptors) else {
-            return Err(traceweir_transport::Error::Invalid("a queue comes with three descriptors").into());
+            return Err(traceweir_transport::Error::Invalid("a queue needs three descriptors").into());
         };
         let reader = QueueReader::open(ConsumerEnds { queue, cursor, signal }, slots, buffer_bytes)?;
         let (header, clock) = parse_header_buffer(&header_buffer)?;
@@ -160,7 +161,7 @@ impl LiveSession {
             reported_stamp: 0,
             has_reports: false,
             flushed_stamp: i64::MIN,
-            anchor: None,
+            last_arrival: None,
             held_bytes: 0,
             held_limit,
             interest: Interest::Events,
@@ -194,7 +195,7 @@ impl LiveSession {
         Some(bytes)
     }
 
-    /// Keeps memory for the next buffer.
+    /// Keeps the memory of a finished buffer for reuse, unless enough is kept.
     pub(super) fn give_back(&mut self, bytes: Vec<u8>) {
         if self.spare_buffers.len() < MAX_SPARE_BUFFERS {
             self.spare_buffers.push(bytes);
@@ -221,7 +222,7 @@ impl LiveSession {
         [self.reader.signal(), self.daemon.connection.as_fd()]
     }
 
-    /// Checks whether the daemon is still connected. It sends no more messages.
+    /// Checks whether the daemon is still connected. Messages of the daemon are ignored.
     pub(super) fn check_daemon(&mut self) {
         while !self.is_disconnected {
             match self.daemon.connection.receive(Duration::ZERO) {
@@ -298,12 +299,12 @@ impl LiveSession {
             Some(header) if header.kind() == BufferType::HEADER => return,
             // The events of an unreadable buffer are lost.
             _ => {
-                let (lost, stamp) = (Lost { buffers: 1, events: 0 }, self.anchor.map_or(0, |a| a.1));
+                let (lost, stamp) = (Lost { buffers: 1, events: 0 }, self.last_arrival.map_or(0, |a| a.1));
                 return self.hold_buffer(NO_PROCESSOR, HeldBuffer::from_loss(lost, stamp), on_nonempty);
             }
         };
-        let newest = self.anchor.map_or(i64::MIN, |a| a.1).max(header.time_stamp);
-        self.anchor = Some((Instant::now(), newest));
+        let newest = self.last_arrival.map_or(i64::MIN, |a| a.1).max(header.time_stamp);
+        self.last_arrival = Some((Instant::now(), newest));
         self.held_bytes = self.held_bytes.saturating_add(bytes.capacity());
         if !self.interest.has_events() {
             return self.finished_buffers.push_back(bytes);
@@ -322,9 +323,9 @@ impl LiveSession {
     }
 
     fn hold_buffer(&mut self, cpu: u16, held: HeldBuffer, on_nonempty: &mut impl FnMut(usize, i64)) {
-        let old_instances = self.header.has_short_instance_headers();
+        let has_short_instance_headers = self.header.has_short_instance_headers();
         let index = *self.by_cpu.entry(cpu).or_insert_with(|| {
-            self.streams.push(ProcessorStream::new(cpu, old_instances));
+            self.streams.push(ProcessorStream::new(cpu, has_short_instance_headers));
             self.streams.len() - 1
         });
         self.add_to_stream(index, held, on_nonempty);
@@ -335,7 +336,7 @@ impl LiveSession {
         let Some(stream) = self.streams.get_mut(index) else { return };
         let before = self.spare_buffers.len();
         if stream.add(held, &mut self.spare_buffers) {
-            on_nonempty(index, stream.time);
+            on_nonempty(index, stream.key);
         } else if stream.is_late {
             self.free_streams.push(index);
         }
@@ -365,7 +366,7 @@ impl LiveSession {
         if flags == 0 {
             return None;
         }
-        // If the queue counts no new loss, a lost buffer was reported with an earlier buffer.
+        // If the queue counts no new loss, an earlier report included the lost buffer.
         let is_uncounted = flags != BUFFER_FLAG_BUFFER_LOST || self.lost == (0, 0);
         self.take_new_loss().or_else(|| is_uncounted.then_some(Lost::default()))
     }
@@ -388,7 +389,7 @@ impl LiveSession {
         }
     }
 
-    /// Raises the limit of held bytes to at least `bytes`.
+    /// Raises the limit of held bytes to `bytes`, at most [`MAX_REQUESTED_HELD_BYTES`].
     pub(super) fn set_queue_limit(&mut self, bytes: usize) {
         self.held_limit = self.held_limit.max(bytes.min(MAX_REQUESTED_HELD_BYTES));
     }
@@ -402,7 +403,7 @@ impl LiveSession {
     pub(super) fn step(&mut self, index: usize) -> Option<i64> {
         let before = self.spare_buffers.len();
         let stream = self.streams.get_mut(index)?;
-        let next = stream.step(&mut self.spare_buffers).then_some(stream.time);
+        let next = stream.step(&mut self.spare_buffers).then_some(stream.key);
         if next.is_none() && stream.is_late {
             self.free_streams.push(index);
         }
@@ -410,7 +411,7 @@ impl LiveSession {
         next
     }
 
-    /// Returns the stamp up to which everything has arrived, by the stamps of the buffers.
+    /// Returns the stamp up to which everything has arrived (facts 1 to 3).
     pub(super) fn complete_stamp(&self) -> i64 {
         if self.end.is_some() {
             return i64::MAX;
@@ -435,7 +436,7 @@ impl LiveSession {
     /// Returns the time until a record of this stamp has the age `wait`; `None` if no buffer has
     /// come yet.
     pub(super) fn until_aged(&self, stamp: i64, wait: Duration) -> Option<Duration> {
-        let ticks = self.clock_reader.read(&self.clock, self.anchor?).saturating_sub(stamp);
+        let ticks = self.clock_reader.read(&self.clock, self.last_arrival?).saturating_sub(stamp);
         Some(wait.saturating_sub(ticks_to_duration(ticks, self.clock.rate)))
     }
 }

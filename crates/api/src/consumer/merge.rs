@@ -1,15 +1,15 @@
 //! Live sessions as one stream in time order.
 //!
 //! ```text
-//!   Live 0 ─ stream ─┐                      an item is released when
-//!          ─ stream ─┼─▶ heap (earliest) ──▶   every session is complete up to its time, or
-//!   Live 1 ─ stream ─┘                         it is older than records can wait in any session,
-//!                                              or its session holds too many bytes
+//!   session 0 ─ stream ─┐                     an item is released when
+//!             ─ stream ─┼─▶ heap (earliest) ─▶   every session is complete up to its time, or
+//!   session 1 ─ stream ─┘                        it is older than records can wait in any session,
+//!                                                or its session holds too many bytes
 //! ```
 //!
 //! 1. The heap has one position for each stream that is not empty, under the time of its next item.
-//! 2. Delivery polls the queues every few hundred events, so that they do not run full while there
-//!    is free space here.
+//! 2. Delivery polls the queues every few hundred items, so that a queue does not run full while
+//!    its session may hold more bytes.
 //! 3. Between two waits everything that can be released is released.
 
 use std::cmp::Reverse;
@@ -27,12 +27,12 @@ use super::stream::NextItem;
 use super::{Buffer, Event, Handler, Loss};
 use crate::error::Result;
 
-/// Events between two polls of the queues.
-const EVENTS_PER_POLL: usize = 256;
+/// Maximum number of items that are delivered between two polls of the queues.
+const ITEMS_PER_POLL: usize = 256;
 /// The longest wait, which bounds the cost of a lost signal.
 const LONGEST_WAIT: Duration = Duration::from_secs(1);
 
-/// A position in the order of delivery: wall time, then trace, its own clock, and the stream.
+/// A position in the order of delivery: by wall time, then trace, stamp and stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct DeliveryPosition {
     time: FileTime,
@@ -43,7 +43,7 @@ struct DeliveryPosition {
 
 struct LiveMerge {
     /// `None` once closed or ended.
-    lives: Vec<Option<LiveSession>>,
+    sessions: Vec<Option<LiveSession>>,
     heap: BinaryHeap<Reverse<DeliveryPosition>>,
     /// The error of the first trace that ended without a stop of its session.
     first_error: Option<crate::error::Error>,
@@ -51,26 +51,27 @@ struct LiveMerge {
 
 /// Delivers events until every session has ended or was closed.
 pub(super) fn process<H: Handler>(
-    mut lives: Vec<(LiveSession, Arc<CloseGate>)>,
+    mut sessions: Vec<(LiveSession, Arc<CloseGate>)>,
     handler: &mut H,
 ) -> Result<()> {
-    for (trace, (live, _)) in lives.iter_mut().enumerate() {
+    for (trace, (live, _)) in sessions.iter_mut().enumerate() {
         live.set_interest(handler.interest(trace));
         handler.begins(trace, live.header(), live.logger());
     }
-    let (lives, gates): (Vec<_>, Vec<_>) = lives.into_iter().map(|(live, gate)| (Some(live), gate)).unzip();
-    let mut merge = LiveMerge { lives, heap: BinaryHeap::new(), first_error: None };
+    let (sessions, gates): (Vec<_>, Vec<_>) =
+        sessions.into_iter().map(|(live, gate)| (Some(live), gate)).unzip();
+    let mut merge = LiveMerge { sessions, heap: BinaryHeap::new(), first_error: None };
     if merge.deliver_header_events(&gates, handler).is_break() {
         return Ok(());
     }
-    while merge.lives.iter().any(Option::is_some) {
+    while merge.sessions.iter().any(Option::is_some) {
         merge.fill(&gates);
         let mut delivered = 0;
         if merge.deliver(&gates, &mut delivered, handler).is_break() {
             return Ok(());
         }
         merge.drop_ended();
-        if delivered < EVENTS_PER_POLL {
+        if delivered < ITEMS_PER_POLL {
             merge.wait(&gates)?;
         }
     }
@@ -84,7 +85,7 @@ impl LiveMerge {
         gates: &[Arc<CloseGate>],
         handler: &mut H,
     ) -> ControlFlow<()> {
-        for (trace, (live, gate)) in self.lives.iter().zip(gates).enumerate() {
+        for (trace, (live, gate)) in self.sessions.iter().zip(gates).enumerate() {
             let Some(live) = live else { continue };
             let (mut records, clock) = (live.header_records(), live.clock());
             let interest = handler.interest(trace);
@@ -107,7 +108,7 @@ impl LiveMerge {
     }
 
     fn fill(&mut self, gates: &[Arc<CloseGate>]) {
-        for (trace, (slot, gate)) in self.lives.iter_mut().zip(gates).enumerate() {
+        for (trace, (slot, gate)) in self.sessions.iter_mut().zip(gates).enumerate() {
             if gate.is_closed() {
                 *slot = None;
             }
@@ -126,7 +127,7 @@ impl LiveMerge {
         }
     }
 
-    /// Delivers the items that can be released, at most [`EVENTS_PER_POLL`].
+    /// Delivers the items that can be released, at most [`ITEMS_PER_POLL`].
     fn deliver<'g, H: Handler>(
         &mut self,
         gates: &'g [Arc<CloseGate>],
@@ -137,10 +138,10 @@ impl LiveMerge {
         // For traces that have no events, or whose events the handler does not want.
         for (trace, gate) in gates.iter().enumerate() {
             let _entered = gate.lock();
-            self.deliver_ends(trace, gate, handler)?;
+            self.deliver_finished(trace, gate, handler)?;
         }
         let mut entered: Option<(usize, MutexGuard<'g, ()>)> = None;
-        while *delivered < EVENTS_PER_POLL {
+        while *delivered < ITEMS_PER_POLL {
             let Some(&Reverse(position)) = self.heap.peek() else { break };
             if position.time > complete_time && !self.is_due(&position) {
                 break;
@@ -158,20 +159,20 @@ impl LiveMerge {
             }
             *delivered += 1;
             self.deliver_one(position, handler)?;
-            self.deliver_ends(position.trace, gate, handler)?;
+            self.deliver_finished(position.trace, gate, handler)?;
         }
         ControlFlow::Continue(())
     }
 
-    /// Reports buffers that ended, under the gate of their trace.
+    /// Delivers the finished buffers of a trace; the caller holds its gate.
     #[inline]
-    fn deliver_ends<H: Handler>(
+    fn deliver_finished<H: Handler>(
         &mut self,
         trace: usize,
         gate: &CloseGate,
         handler: &mut H,
     ) -> ControlFlow<()> {
-        let Some(live) = self.lives.get_mut(trace).and_then(Option::as_mut) else {
+        let Some(live) = self.sessions.get_mut(trace).and_then(Option::as_mut) else {
             return ControlFlow::Continue(());
         };
         while !gate.is_closed()
@@ -187,7 +188,7 @@ impl LiveMerge {
 
     fn deliver_one<H: Handler>(&mut self, position: DeliveryPosition, handler: &mut H) -> ControlFlow<()> {
         let DeliveryPosition { trace, stream, .. } = position;
-        let Some(live) = self.lives.get_mut(trace).and_then(Option::as_mut) else {
+        let Some(live) = self.sessions.get_mut(trace).and_then(Option::as_mut) else {
             self.heap.pop();
             return ControlFlow::Continue(());
         };
@@ -216,29 +217,29 @@ impl LiveMerge {
         flow
     }
 
-    /// Returns the time up to which all sessions are complete, by the stamps of their buffers.
+    /// Returns the time up to which all sessions are complete.
     fn complete_time(&self) -> FileTime {
-        self.lives.iter().flatten().map(complete_time_of).min().unwrap_or(FileTime(i64::MAX))
+        self.sessions.iter().flatten().map(complete_time_of).min().unwrap_or(FileTime(i64::MAX))
     }
 
     /// Returns whether the item need not wait for earlier ones any more.
     fn is_due(&self, position: &DeliveryPosition) -> bool {
-        let Some(live) = self.lives.get(position.trace).and_then(Option::as_ref) else { return true };
+        let Some(live) = self.sessions.get(position.trace).and_then(Option::as_ref) else { return true };
         live.is_full() || self.until_due(position).is_none_or(|left| left.is_zero())
     }
 
-    /// Returns the time until the item need not wait any more; `None` if unknown.
+    /// Returns how long the item still has to wait for earlier ones; `None` if unknown.
     fn until_due(&self, position: &DeliveryPosition) -> Option<Duration> {
-        let all = self.lives.iter().enumerate().filter_map(|(trace, live)| Some((trace, live.as_ref()?)));
+        let all = self.sessions.iter().enumerate().filter_map(|(trace, live)| Some((trace, live.as_ref()?)));
         let incomplete = all.filter(|(_, live)| complete_time_of(live) < position.time);
         let wait =
             incomplete.map(|(trace, live)| live.max_wait(trace == position.trace)).max().unwrap_or_default();
-        self.lives.get(position.trace)?.as_ref()?.until_aged(position.raw, wait)
+        self.sessions.get(position.trace)?.as_ref()?.until_aged(position.raw, wait)
     }
 
     /// Drops a trace that was closed.
     fn drop_trace(&mut self, trace: usize) {
-        if let Some(slot) = self.lives.get_mut(trace) {
+        if let Some(slot) = self.sessions.get_mut(trace) {
             *slot = None;
         }
         self.heap.retain(|Reverse(position)| position.trace != trace);
@@ -246,7 +247,7 @@ impl LiveMerge {
 
     /// Drops traces that have ended and have nothing left.
     fn drop_ended(&mut self) {
-        for (trace, slot) in self.lives.iter_mut().enumerate() {
+        for (trace, slot) in self.sessions.iter_mut().enumerate() {
             let has_ended = slot.as_ref().is_some_and(|live| live.end.is_some());
             if !has_ended || self.heap.iter().any(|Reverse(position)| position.trace == trace) {
                 continue;
@@ -257,11 +258,11 @@ impl LiveMerge {
         }
     }
 
-    /// Waits until a queue has a buffer, a trace is closed, a daemon disconnects, or the next event
-    /// is due.
+    /// Waits until a queue has a buffer, a trace is closed or ending, a daemon disconnects, the
+    /// next item is due, or [`LONGEST_WAIT`] has passed.
     fn wait(&self, gates: &[Arc<CloseGate>]) -> Result<()> {
         let mut descriptors = Vec::new();
-        for (live, gate) in self.lives.iter().zip(gates) {
+        for (live, gate) in self.sessions.iter().zip(gates) {
             let Some(live) = live else { continue };
             descriptors.push(PollFd::from_borrowed_fd(gate.signal(), PollFlags::IN));
             if live.end.is_none() && !live.is_full() {

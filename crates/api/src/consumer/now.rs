@@ -1,8 +1,8 @@
 //! The current time on a live session's clock.
 //!
-//! Sessions run on this machine: their stamps come from its counter or its system time. The right
-//! counter is the one that has the value that the session's header predicts. If no counter has it,
-//! the time is estimated from the latest stamp and its arrival.
+//! Sessions run on this machine: their stamps come from one of its counters or its system time. The
+//! right counter is the one that has the value that the session's header predicts. If no counter
+//! has it, the time is estimated from the latest stamp and its arrival.
 
 use std::time::{Instant, SystemTime};
 
@@ -41,7 +41,8 @@ impl ClockReader {
         counters.into_iter().find(matches_prediction).map_or(Self::Estimated, Self::Counter)
     }
 
-    /// Returns the time now; `arrival` and `stamp` are the arrival and value of the latest stamp.
+    /// Returns the current time in ticks of the clock; `arrival` is the time at which the latest
+    /// stamp, `stamp`, arrived.
     pub(super) fn read(self, clock: &Clock, (arrival, stamp): (Instant, i64)) -> i64 {
         match self {
             Self::Counter(counter) => i64::try_from(counter.now()).unwrap_or(i64::MAX),

@@ -2,11 +2,11 @@
 //!
 //! ```text
 //!   held   [ lost? │ record record record ] [ record record ] …      oldest first
-//!                    ▲ next, under the key `time`
+//!                    ▲ next, under its `key`
 //! ```
 //!
 //! 1. Keys never decrease: key = max(previous key, min(stamp, the buffer's stamp)). A stamp that is
-//!    too low moves no other record; one that is too high delays the following records of its
+//!    too low affects no other record; one that is too high delays the following records of its
 //!    buffer, at most to the buffer's stamp. The record itself keeps its stamp.
 //! 2. A buffer's loss comes before its first record; a malformed record ends its buffer and counts
 //!    as a loss.
@@ -63,7 +63,7 @@ pub(super) struct ProcessorStream {
     /// The stream is for one buffer that arrived after newer buffers of its processor.
     pub(super) is_late: bool,
     /// Key of the next item.
-    pub(super) time: i64,
+    pub(super) key: i64,
     /// All records of this processor up to this stamp have arrived.
     pub(super) complete_to: i64,
     held: VecDeque<HeldBuffer>,
@@ -74,12 +74,11 @@ pub(super) struct ProcessorStream {
 
 impl ProcessorStream {
     pub(super) fn new(cpu: u16, has_short_instance_headers: bool) -> Self {
-        let (time, complete_to) = (i64::MIN, i64::MIN);
         Self {
             cpu,
             is_late: false,
-            time,
-            complete_to,
+            key: i64::MIN,
+            complete_to: i64::MIN,
             held: VecDeque::new(),
             next: None,
             has_short_instance_headers,
@@ -107,7 +106,7 @@ impl ProcessorStream {
         if let Some(lost) = held.lost {
             return Some(NextItem::Lost(lost));
         }
-        Some(NextItem::Record(Record::new(held.remaining_bytes(), self.next?, self.cpu, self.time)))
+        Some(NextItem::Record(Record::new(held.remaining_bytes(), self.next?, self.cpu, self.key)))
     }
 
     /// Moves past the next item and returns whether there is more. Finished buffers go to `spent`.
@@ -121,7 +120,7 @@ impl ProcessorStream {
         self.find_next(spent)
     }
 
-    /// Finds the next item and its key.
+    /// Finds the next item and its key; returns whether there is one.
     #[inline]
     fn find_next(&mut self, spent: &mut Vec<Vec<u8>>) -> bool {
         while let Some(held) = self.held.front_mut() {
@@ -134,12 +133,12 @@ impl ProcessorStream {
             }
             let limit = if held.stamp > 0 { held.stamp } else { i64::MAX };
             if let Some(next) = self.next {
-                let stamp = Record::new(held.remaining_bytes(), next, self.cpu, self.time).time();
-                self.time = self.time.max(stamp.min(limit));
+                let stamp = Record::new(held.remaining_bytes(), next, self.cpu, self.key).time();
+                self.key = self.key.max(stamp.min(limit));
                 return true;
             }
             if held.lost.is_some() {
-                self.time = self.time.max(held.stamp);
+                self.key = self.key.max(held.stamp);
                 return true;
             }
             spent.extend(self.held.pop_front().map(|h| h.bytes));

@@ -8,7 +8,7 @@
 //! ```
 //!
 //! Lists apply to guests of the system's daemon: users other than root and the user that it runs
-//! as. They are stored on disk, and take effect before the call returns.
+//! as. Changes are on disk and in effect before the call returns.
 //!
 //! ```no_run
 //! use traceweir::Guid;

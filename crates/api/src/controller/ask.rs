@@ -2,7 +2,8 @@
 //!
 //! ```text
 //!   ask ─▶ the link ──closed──▶ a daemon that runs now ──none──▶ start one, for a request that
-//!            │                    needs no existing state; else the answer of an idle system
+//!            │                    depends on no sessions or registrations; else the answer that a
+//!            │                    daemon without sessions and registrations would give
 //!            └─ sent, and not a query: never repeated
 //! ```
 
@@ -72,10 +73,10 @@ impl ControllerConnection {
         }
         match connect_first(&self.folders, Role::Controller)? {
             Some(link) => self.link = link,
-            None if self.may_start_daemon && needs_no_existing_state(message) => {
+            None if self.may_start_daemon && can_start_daemon_for(message) => {
                 self.link = launch::start(&self.folders, &launch::DaemonSearch::from_environment())?;
             }
-            None => return self.idle_answer(message),
+            None => return self.answer_without_daemon(message),
         }
         Ok(self.link.ask(message, descriptors, timeout)?.message)
     }
@@ -92,8 +93,8 @@ impl ControllerConnection {
         }
     }
 
-    /// Returns the answer of an idle system.
-    fn idle_answer(&self, message: &Message) -> Result<Message> {
+    /// Returns the answer that a daemon without sessions and registrations would give.
+    fn answer_without_daemon(&self, message: &Message) -> Result<Message> {
         match message {
             Message::Control { session, .. } | Message::EnableProvider { session, .. } => {
                 Err(not_running_error(session))
@@ -107,13 +108,13 @@ impl ControllerConnection {
             }
             Message::ConfigureBranches { session, .. } => Err(not_running_error(session)),
             Message::QueryInformation { session, class, input } => {
-                let answer = info::idle_answer(session, Query::new(*class, *input)?)?;
+                let answer = info::answer_without_daemon(session, Query::new(*class, *input)?)?;
                 Ok(Message::Information { data: answer.to_bytes() })
             }
             Message::QueryRegistrations { .. } => Err(info::unknown_provider()),
             _ => {
                 let socket = self.link.socket().display();
-                let reason = format!("the one at {socket} has left since this program found it");
+                let reason = format!("the one at {socket} has exited since this program found it");
                 Err(Error::NoDaemon { reason })
             }
         }
@@ -136,8 +137,9 @@ fn is_query(message: &Message) -> bool {
     )
 }
 
-/// Returns whether a new daemon can carry out a request, because it needs no existing state.
-fn needs_no_existing_state(message: &Message) -> bool {
+/// Returns whether a new daemon can carry out a request: it depends on no sessions or
+/// registrations.
+fn can_start_daemon_for(message: &Message) -> bool {
     matches!(
         message,
         Message::Start(_)

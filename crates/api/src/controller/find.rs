@@ -13,7 +13,7 @@
 //!                         Refused                     ─▶ Error::Refused: it runs, but refuses
 //!                         no permission to connect    ─▶ the same, with the missing rights
 //!                         silent, another version     ─▶ Error::Unreachable with the socket
-//!                         its queue is full           ─▶ the same; it need not be ended if it runs
+//!                         its queue is full           ─▶ the same; if it runs: call again
 //! ```
 //!
 //! `launch` starts daemons.
@@ -51,7 +51,7 @@ impl DaemonLink {
     /// Connects to the daemon of a folder; `None` if there is none.
     pub(crate) fn open(dir: &RuntimeDir, role: Role) -> Result<Option<Self>> {
         let own = dir.own().map(|own| own.control_socket());
-        // If that socket is stale or full, the socket for all users is next.
+        // If the own user's socket is stale or full, the socket for all users is next.
         let through_own = own.and_then(|own| Connection::connect(&own, GREETING_TIMEOUT).ok());
         if let Some(connection) = through_own
             && let Some(link) = Self::greet_through(connection, dir, role)?
@@ -75,7 +75,8 @@ impl DaemonLink {
         Self::greet_through(connection, dir, role)
     }
 
-    /// Greets the daemon; `None` if it is about to exit.
+    /// Sends Hello over a connection and waits for the Welcome; `None` if the daemon is about to
+    /// exit.
     fn greet_through(connection: Connection, dir: &RuntimeDir, role: Role) -> Result<Option<Self>> {
         // The path that errors name, even if the connection uses the socket for the daemon's user.
         let socket = dir.control_socket();

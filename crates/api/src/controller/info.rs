@@ -66,7 +66,7 @@ impl Controller {
 
     /// Returns the sessions that enable a provider group, and the providers that have joined it.
     ///
-    /// Fails with `ERROR_WMI_GUID_NOT_FOUND` if there are neither.
+    /// Fails with `ERROR_WMI_GUID_NOT_FOUND` if the group has neither.
     pub fn group_info(&mut self, group: Guid) -> Result<GroupInfo> {
         let all = self.provider_entries()?;
         let Some(entry) = all.iter().find(|entry| entry.is_group && entry.provider == group) else {
@@ -98,13 +98,14 @@ pub(super) fn check_about(session: &SessionRef, class: InfoClass) -> Result<()> 
     Err(Error::refused(Status::ERROR_INVALID_PARAMETER, reason))
 }
 
-/// Answers a query about the system while no daemon runs: the system is idle, with its defaults.
+/// Answers a query about the system while no daemon runs, as a daemon without sessions and
+/// registrations would.
 pub fn query_idle_system(query: Query) -> Result<Answer> {
-    idle_answer(&SYSTEM_SESSION, query)
+    answer_without_daemon(&SYSTEM_SESSION, query)
 }
 
-/// Returns the answer of an idle system.
-pub(super) fn idle_answer(session: &SessionRef, query: Query) -> Result<Answer> {
+/// Returns the answer that a daemon without sessions and registrations would give.
+pub(super) fn answer_without_daemon(session: &SessionRef, query: Query) -> Result<Answer> {
     check_about(session, query.class())?;
     if let Some(answer) = local_answer(query, Machine::inspect)? {
         return Ok(answer);
@@ -126,7 +127,7 @@ fn not_queryable_error() -> Error {
 }
 
 pub(super) fn unknown_provider() -> Error {
-    Error::refused(Status::ERROR_WMI_GUID_NOT_FOUND, "this GUID is neither registered, joined nor enabled")
+    Error::refused(Status::ERROR_WMI_GUID_NOT_FOUND, "this GUID is not registered, joined or enabled")
 }
 
 fn enable_info(entry: &EnableEntry) -> EnableInfo {

@@ -8,9 +8,9 @@
 //!
 //! 1. Two controllers may do this at once: the daemon's lock decides, the second daemon exits, and
 //!    both controllers find the first.
-//! 2. Root starts the system's daemon, which serves all users; if its folder cannot be made (a
-//!    read-only file system), root's own. For other users the system's daemon is never started
-//!    here: the service manager does that.
+//! 2. Root starts the system's daemon, which serves all users, or, if the folder of that daemon
+//!    cannot be created (a read-only file system), the daemon of the user root. For other users the
+//!    system's daemon is never started here: the service manager does that.
 //! 3. The daemon detaches itself and outlives the controller's process. A thread of that process
 //!    waits for the exit of the child that it started.
 
@@ -43,7 +43,7 @@ const START_TIMEOUT: Duration = Duration::from_secs(10);
 const OTHER_DAEMON_TIMEOUT: Duration = Duration::from_secs(3);
 /// The pause between two attempts to connect.
 const CONNECT_RETRY_INTERVAL: Duration = Duration::from_millis(10);
-/// A daemon's log above this size in bytes is truncated.
+/// A daemon's log above this size in bytes is emptied.
 const MAX_LOG_BYTES: u64 = 1 << 20;
 /// Bytes of the log's end that an error quotes when a daemon does not start.
 const LOG_TAIL_BYTES: u64 = 2000;
@@ -83,7 +83,7 @@ impl DaemonSearch {
         let found = self.folders.iter().map(|f| f.join(PROGRAM)).find(|p| is_program(p));
         found.ok_or_else(|| {
             let reason = format!(
-                "none is running, and `{PROGRAM}`, which could be started, is neither beside this program nor on PATH; \
+                "none is running, and `{PROGRAM}`, which could be started, is neither beside this program or library nor on PATH; \
                  install it or set {DAEMON_VARIABLE} to its path"
             );
             Error::NoDaemon { reason }
@@ -101,7 +101,8 @@ fn find_library_file() -> Option<PathBuf> {
     find_mapped_path(here).map(|path| PathBuf::from(OsString::from_vec(path)))
 }
 
-/// Starts the daemon of the first folder whose daemon may be started, and waits until it answers.
+/// Starts the daemon of the first folder whose daemon may be started, or of the second one if the
+/// first cannot be created, and waits until it answers.
 pub(super) fn start(folders: &[RuntimeDir], search: &DaemonSearch) -> Result<DaemonLink> {
     let mut startable = folders.iter().filter(|dir| dir.may_be_started());
     let Some(first) = startable.next() else { return Err(no_system_daemon(folders.last())) };

@@ -191,7 +191,7 @@ impl Controller {
     ///
     /// The name is for providers that report none; [`provider_entries`](Self::provider_entries)
     /// returns it as [`EnableEntry::name`]. An empty name changes nothing. Fails with
-    /// `ERROR_INVALID_PARAMETER` past 255 UTF-16 units, and for control characters.
+    /// `ERROR_INVALID_PARAMETER` for more than 255 UTF-16 units, and for control characters.
     pub(crate) fn enable_named(
         &mut self,
         session: &SessionRef,
@@ -299,7 +299,7 @@ impl Controller {
         }
     }
 
-    /// Returns the registrations of a provider, with the enables of each session.
+    /// Returns the registrations of a provider, each with its enables.
     ///
     /// Fails with `ERROR_WMI_GUID_NOT_FOUND` if it is neither registered nor enabled.
     pub fn registrations(&mut self, provider: Guid) -> Result<Vec<RegistrationEntry>> {

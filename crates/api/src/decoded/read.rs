@@ -28,7 +28,7 @@ use super::value::collect_fields;
 use crate::consumer::{Closer, Event, Handler, Loss, Lost, Trace, TraceFile, Window, deliver};
 use crate::error::{Error, Result};
 
-/// Maximum number of events that wait for the iterator; then the reading thread waits.
+/// Maximum number of events that wait for the iterator; with that many, the reading thread waits.
 const MAX_WAITING_EVENTS: usize = 1024;
 
 /// The decoded events of one or more traces, in time order.

@@ -265,7 +265,7 @@ fn system_time([year, month, _, day, hour, minute, second, millisecond]: [u16; 8
     })
 }
 
-/// Returns the fields of an event, and why some are missing if the payload ends early or is damaged.
+/// Returns the fields of an event, and the reason if some are missing.
 pub(super) fn collect_fields(
     walker: &mut Walker,
     schema_match: &SchemaMatch<'_, '_>,

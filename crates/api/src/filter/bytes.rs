@@ -50,8 +50,8 @@ impl<'e, 'a> PayloadReader<'e, 'a> {
         (bytes <= 8).then_some(u64::from_le_bytes(word))
     }
 
-    /// Returns the bytes up to and including the next NUL of `width` bytes; a text without one ends
-    /// with the payload. `None` if no byte is left.
+    /// Returns the number of bytes up to and including the next NUL of `width` bytes; a text
+    /// without one ends with the payload. `None` if no byte is left.
     pub(super) fn bytes_until_nul(self, start: u32, width: u32) -> Option<u32> {
         let (mut seen, mut zeros) = (0_u32, 0);
         for byte in self.bytes(start, u32::MAX) {

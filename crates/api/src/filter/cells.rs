@@ -24,7 +24,7 @@
 //! The memory of a process for filters is bounded. A cell never grows, so small free cells are of
 //! no use to a large filter. Therefore cells of fitting size ([`FITTED_WORDS`]) take only half of
 //! the memory: the first [`FULL_SIZE_CELLS`] cells are as large as any filter needs, and allocated
-//! when no other cell is left. An enable with filters fails while all of them are in use.
+//! when no other cell is left. An enable with filters fails while all suitable cells are in use.
 //!
 //! A writer with the number of a cell that has been reused for other filters applies those. That
 //! concerns only an event that is written at the moment of the change, as for levels in `enable`.
@@ -37,9 +37,10 @@ use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
 pub(super) const MAX_CELLS: usize = 1 << 12;
 /// Words of all cells of fitting size: 4 MiB.
 const FITTED_WORDS: usize = 1 << 19;
-/// Number of cells that hold filters of any size, and words of each: 4 MiB together. A call has one
-/// filter of a type, and each type has a limit.
+/// Number of cells that hold filters of any size, 4 MiB together.
 const FULL_SIZE_CELLS: usize = 16;
+/// Words of a full-size cell. An enable has at most one filter of each type, and each type has a
+/// size limit.
 const FULL_SIZE_WORDS: usize = 1 << 15;
 /// Words before the content.
 const HEAD_WORDS: usize = 2;

@@ -2,14 +2,17 @@
 //!
 //! ```text
 //!   content      where each section begins (0: absent) │ section…
-//!   ids          in << 8, size << 16                             id + 1, or 0…
-//!   names        level, in << 8, part << 9, size << 16 │ any │ all      hash,
-//!                offset << 32 + words…    texts
+//!   ids          in << 8, size << 16 │ slots: id + 1, or 0
+//!   names        level, in << 8, part << 9, size << 16 │ any │ all │
+//!                slots of two words: hash, then offset of the text << 32 + its words; or 0 │ texts
 //!   level/kw     level, in << 8 │ any │ all
-//!   payload      filters      filter…                                   see `payload`
-//!   schematized  bytes │ the filter as the controller sent it
-//!   provider-defined  filters      type << 32 + bytes │ the filter as the controller sent it…
+//!   payload      see `payload`
+//!   schematized  number of bytes │ the filter as the controller sent it
+//!   provider-defined  number of filters │ type << 32 + number of bytes │ the filter as sent…
 //! ```
+//!
+//! `in` is set if the listed events pass, `part` if the filter has a level/keyword part; `size` is
+//! that of the hash table.
 //!
 //! A search starts at the slot that the hash selects and ends at an empty slot; at most half of
 //! the slots are used (`table`). The first word of a name filter shows whether there is a
@@ -29,7 +32,7 @@ use super::table::{
     FILTER_IN, HAS_LEVEL_KEYWORD_PART, HashTableSize, IDS_HEAD, NAMES_HEAD, for_each_word, hash_id, hash_name,
 };
 
-/// Sections, by the index of the word that holds their start.
+// Sections, by the index of the word that holds their start.
 pub(super) const IDS: usize = 0;
 pub(super) const NAMES: usize = 1;
 pub(super) const PAYLOAD: usize = 2;

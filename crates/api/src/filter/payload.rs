@@ -1,12 +1,13 @@
 //! Payload filters: compilation, and evaluation over the blocks of an event.
 //!
 //! ```text
-//!   section      filters      filter…
-//!   filter       words of all │ id, version << 16, flags << 24, fields << 32, predicates << 40 │
-//!                field… │ predicate…
+//!   section      number of filters │ filter…
+//!   filter       its size in words │ id, version << 16, flags << 24, number of fields << 32,
+//!                number of predicates << 40 │ field… │ predicate…
 //!   field        as in the blob (`traceweir_format::filter::payload`)
-//!   predicate    words of all │ field, type << 8, operator << 16 │ operand
-//!   operand      low, high │ GUID as two words │ characters      character, fallback << 32…
+//!   predicate    its size in words │ field, type << 8, operator << 16 │ operand
+//!   operand      of a number: low │ high       of a GUID: two words
+//!                of a text: number of characters │ character, fallback << 32…
 //! ```
 //!
 //! Text search uses the method of Knuth, Morris and Pratt: each character of the payload is read
@@ -23,7 +24,9 @@ use super::bytes::{FoldedText, PayloadReader};
 use super::cells::CellWords;
 use crate::event::CallerEvent;
 
+/// Flag of a filter that passes an event if any predicate holds, instead of all.
 const FLAG_ANY: u64 = 1 << 24;
+/// Flag of a filter that must pass, whatever the other filters do.
 const FLAG_REQUIRED: u64 = 2 << 24;
 const FILTER_HEAD_WORDS: usize = 2;
 const PREDICATE_HEAD_WORDS: usize = 2;

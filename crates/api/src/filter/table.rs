@@ -15,8 +15,9 @@ use traceweir_format::filter::Gate;
 
 use super::cells::CellWords;
 
-/// Words before the table of a name filter, and of an id filter.
+/// Words before the table of a name filter.
 pub(super) const NAMES_HEAD: usize = 3;
+/// Words before the table of an id filter.
 pub(super) const IDS_HEAD: usize = 1;
 
 /// An odd number whose bits are well mixed (2⁶⁴ / golden ratio).
@@ -147,8 +148,9 @@ pub(super) fn quick_check_name(section: CellWords<'_>, metadata: &[u8]) -> Quick
     }
 }
 
-/// Returns the first sixteen bytes after the tags of an event's metadata, if the tags are one byte
-/// and the name ends within those sixteen. Bytes past the end of the metadata are zeros.
+/// Returns the first sixteen bytes after the tags of an event's metadata, if the tags are one byte,
+/// more than eight bytes follow, and the name ends within the sixteen. Bytes past the end of the
+/// metadata are zeros.
 #[inline(always)]
 fn read_short_name(metadata: &[u8]) -> Option<(u64, u64)> {
     const NAME: usize = 3;
@@ -158,8 +160,8 @@ fn read_short_name(metadata: &[u8]) -> Option<(u64, u64)> {
         return None;
     }
     let read_word = |at: usize| metadata.get(at..)?.first_chunk().map(|bytes| u64::from_le_bytes(*bytes));
-    // The last eight bytes of metadata that have fewer than sixteen bytes of name: bytes already
-    // read are shifted out.
+    // If fewer than sixteen bytes follow the tags, the second word is read from the last eight
+    // bytes of the metadata, and bytes already read are shifted out.
     let at = (size - 8).min(NAME + 8);
     let (first, second) = (read_word(NAME)?, read_word(at)? >> (8 * (NAME + 8 - at)));
     (zero_marks(first) | zero_marks(second) != 0).then_some((first, second))
@@ -198,8 +200,9 @@ pub(super) fn name_passes(words: CellWords<'_>, at: usize, level: u8, keyword: u
             == (head & FILTER_IN != 0)
 }
 
-/// Returns the bytes after the tags of an event's metadata, if the tags are one byte: its name,
-/// then its fields. Also returns the last eight bytes of the metadata, if there are as many.
+/// Returns the bytes after the tags of an event's metadata, which are its name and then its fields,
+/// and the last eight bytes of the metadata. `None` if the tags are several bytes, or the metadata
+/// has fewer than eight.
 #[inline(always)]
 fn find_name_after_one_tag(metadata: &[u8]) -> Option<(&[u8], &[u8; 8])> {
     let [low, high, tag] = *metadata.first_chunk()?;

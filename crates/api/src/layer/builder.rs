@@ -89,7 +89,7 @@ impl LayerBuilder {
     }
 
     /// Sets the keyword of events and spans whose target has no other. With 0, events reach every
-    /// session whatever its keywords.
+    /// session, whatever its keywords, unless it ignores keyword 0.
     pub fn with_default_keyword(mut self, keyword: u64) -> Self {
         self.default_keyword = keyword;
         self
@@ -132,7 +132,7 @@ impl LayerBuilder {
     /// Registers the providers and creates the layer.
     ///
     /// Fails with ERROR_INVALID_PARAMETER for names that are empty or contain a NUL, a null group
-    /// GUID, or more than [`MAX_TARGETS`] targets; and like
+    /// GUID, or more than [`MAX_TARGETS`] targets with providers or with keywords; and like
     /// [`Provider::register_with_traits`].
     pub fn build<S>(self) -> Result<BuiltLayer<S>>
     where

@@ -1,13 +1,15 @@
 //! The memory in which a thread composes events: values, and a cache of metadata.
 //!
 //! ```text
-//!   callsite + shape ──hash──▶ one of 64 entries of this thread ──▶ same callsite and shape?
-//!                              its metadata : rebuilt in that entry
+//!   callsite + shape ──hash──▶ one of 64 entries of this thread
+//!                                ├─ of the same callsite and shape ──▶ its metadata
+//!                                └─ of another ──▶ metadata is built in this entry
 //! ```
 //!
-//! Metadata is the name of the callsite and the names and types of the fields that have a value; at
-//! most callsites these are always the same. Each thread has its own entries, without a lock or a
-//! shared word. Their memory is bounded: a callsite that hashes to a used entry replaces it.
+//! Metadata is the name of the callsite and the names and types of the fields that have a value.
+//! The shape lists these fields (`values`); at most callsites it is always the same. Each thread
+//! has its own entries, without a lock or a shared word. Their memory is bounded: a callsite that
+//! hashes to a used entry replaces it.
 //!
 //! A `Debug` implementation that writes an event itself finds the thread's memory in use, and gets
 //! separate memory for that event.
@@ -57,7 +59,7 @@ struct CacheEntry {
     /// Address of the callsite's description, which is never freed; 0 for none.
     callsite: usize,
     shape: Vec<RecordedField>,
-    blob: MetadataBuilder,
+    builder: MetadataBuilder,
 }
 
 impl MetadataCache {
@@ -73,7 +75,7 @@ impl MetadataCache {
             self.entries.resize_with(CACHE_ENTRIES, || CacheEntry {
                 callsite: 0,
                 shape: Vec::new(),
-                blob: MetadataBuilder::new("", 0),
+                builder: MetadataBuilder::new("", 0),
             });
         }
         let entry = self.entries.get_mut(entry_index(address, shape))?;
@@ -81,7 +83,7 @@ impl MetadataCache {
             entry.rebuild(callsite, shape);
             entry.callsite = address;
         }
-        entry.blob.finish().ok()
+        entry.builder.finish().ok()
     }
 }
 
@@ -89,11 +91,11 @@ impl CacheEntry {
     fn rebuild(&mut self, callsite: &Metadata<'_>, shape: &[RecordedField]) {
         self.shape.clear();
         self.shape.extend_from_slice(shape);
-        self.blob.reset(callsite.name(), 0);
+        self.builder.reset(callsite.name(), 0);
         for recorded_field in shape {
             let (input, out) = recorded_field.types();
             let field = callsite.fields().iter().nth(recorded_field.index());
-            self.blob.add_field(field.as_ref().map_or("", |f| f.name()), input, out, 0);
+            self.builder.add_field(field.as_ref().map_or("", |f| f.name()), input, out, 0);
         }
     }
 }

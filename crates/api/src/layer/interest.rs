@@ -139,7 +139,7 @@ fn schedule_first_rebuild(subscriber: &Arc<LayerSubscriber>) {
     }
 }
 
-/// Runs the thread until no layer waits.
+/// Runs the first rebuilds as they become due, until no layer waits.
 fn run_first_rebuilds() {
     while let Some((due, subscriber)) = next_pending() {
         std::thread::sleep(due.saturating_duration_since(Instant::now()));

@@ -23,7 +23,8 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use crate::{Provider, Result};
 
-/// Maximum number of targets that one layer may name.
+/// Maximum number of targets of a layer that have keywords, that have providers, and that the rule
+/// names, each.
 pub const MAX_TARGETS: usize = 256;
 
 thread_local! {

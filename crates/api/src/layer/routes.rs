@@ -1,7 +1,7 @@
 //! The provider and keyword of a target's events.
 //!
 //! ```text
-//!   target of an event ──▶ among those wanted?
+//!   target of an event ──▶ written at all (`only_targets`)?
 //!     ├──▶ provider: of the closest target that has one, or by the rule, or the layer's own
 //!     └──▶ keyword:  of the closest target that has one, or the default
 //! ```
@@ -76,7 +76,7 @@ pub(super) struct LayerRoutes {
     pub(super) provider: Provider,
     /// The providers of named targets.
     pub(super) target_providers: ByTarget<Arc<Provider>>,
-    /// The providers by the rule.
+    /// The providers that the rule names.
     pub(super) rule_providers: Option<NamedProviders>,
     pub(super) default_keyword: u64,
     pub(super) keywords: ByTarget<u64>,

@@ -13,10 +13,9 @@
 //!                                                         bytes, lowest first
 //! ```
 //!
-//! A field without a value has no word in the shape. Texts and bytes share the space of an
-//! event: the excess is cut (a text between two characters), and a `Debug` implementation is
-//! stopped there.
-//! Space is reserved for the numbers after them.
+//! A field without a value has no word in the shape. Texts and bytes share the space of an event:
+//! the excess is cut (a text between two characters), and a `Debug` implementation is stopped
+//! there. Space is reserved for numbers that follow.
 
 use std::error::Error;
 use std::fmt::{self, Debug, Write};
@@ -249,7 +248,7 @@ impl EventValues {
     }
 }
 
-/// Formatted text that is appended to a payload, as far as it fits.
+/// A writer that appends formatted text to a payload, as far as it fits.
 struct TextAppender<'a>(&'a mut EventValues);
 
 impl Write for TextAppender<'_> {

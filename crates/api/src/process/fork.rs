@@ -103,7 +103,8 @@ pub(crate) fn is_forked() -> bool {
     serial() == 0 && SERIALS.load(Ordering::Relaxed) != 0
 }
 
-/// Returns the outlets that this process has not opened: those of its parent's sessions.
+/// Returns the bits of the outlets that this process has not opened, among them those of its
+/// parent's sessions.
 pub(crate) fn inherited_outlets() -> u64 {
     !page().own_outlets.load(Ordering::Relaxed)
 }
@@ -153,7 +154,7 @@ impl<T: Sync> PerProcess<T> {
     }
 
     /// Returns the value of this process, and makes it if there is none. `make` gets `false` in a
-    /// forked child of a process that used the library.
+    /// forked child of a process that used the library, and `true` in other processes.
     pub(crate) fn get_or_make(&'static self, make: impl FnOnce(bool) -> T) -> &'static T {
         let mut make = Some(make);
         loop {

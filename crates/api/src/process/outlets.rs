@@ -126,9 +126,9 @@ pub(crate) fn outlet_numbers(mut outlets: u64) -> impl Iterator<Item = u8> {
 /// Forgets the parent's sessions in a forked child whose registrations no longer name them, so that
 /// their outlets can be used again.
 pub(crate) fn forget_inherited_outlets() {
-    // A writer that read an entry just before it was cleared is about to count a lost event; a
-    // forgotten outlet would not take the count. This waits for writers that are counting already;
-    // a slower one still counts in the parent's region.
+    // A writer that read an entry just before it was cleared is about to count a lost event, which
+    // a forgotten outlet does not count. The sleep gives it time; `forget` waits for writers that
+    // are counting already.
     std::thread::sleep(Duration::from_millis(10));
     let inherited = IN_USE.load(Ordering::Relaxed) & fork::inherited_outlets();
     for outlet in outlet_numbers(inherited) {

@@ -8,10 +8,10 @@
 //! ```
 //!
 //! In a shared library the compiler finds such memory by a function of the loader, which may change
-//! most registers: 3 ns of an event. A descriptor (TLSDESC) gives the same address by a call that
-//! changes one register, also in a library that is loaded later; in a program the linker turns it
-//! into one addition. Stable Rust cannot request it, so the block is declared in assembly where
-//! that is known to work.
+//! most registers and costs each event 3 ns. A descriptor (TLSDESC) gives the same address by a
+//! call that changes one register, also in a library that is loaded later; in a program the linker
+//! turns it into one addition. Stable Rust cannot request it, so the block is declared in assembly
+//! where that is known to work.
 #![allow(unsafe_code)]
 
 use std::cell::Cell;
@@ -121,13 +121,13 @@ impl ThisThread {
         self.id.get()
     }
 
-    /// Borrows the activity id in memory. Only for reading until the write is over, while it is not
-    /// set.
+    /// Borrows the activity id in memory. The caller reads it only until its write is over, and
+    /// does not set the activity id meanwhile.
     #[inline(always)]
     pub(crate) fn activity_in_memory(&self) -> &Guid {
         // SAFETY: the cell is this thread's. A signal handler that sets the activity restores the
         // former one, or the event gets the new one or parts of both: initialised bytes in any
-        // case, which are copied by one move.
+        // case.
         unsafe { &*self.activity.as_ptr() }
     }
 }

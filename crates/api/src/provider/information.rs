@@ -18,7 +18,7 @@ use super::ProviderRef;
 use crate::client;
 use crate::error::{Error, Result};
 
-/// Performs EventSetInformation for a registration number and returns the documented status.
+/// Performs EventSetInformation for a registration handle and returns the documented status.
 ///
 /// `info` is `None` for NULL with a length of 0. For NULL with another length the caller passes 0
 /// as `raw`, so that the call fails after the check of the class.

@@ -7,7 +7,7 @@
 //!
 //! Invariants
 //!
-//! 1. Callbacks of one registration never overlap: the caller holds its turn.
+//! 1. Callbacks of one registration never overlap: the calling thread holds the turn.
 //! 2. Every change is followed by a call that reports the state after the change. The calling
 //!    thread acquires the turn before it reads the state, so the reports are in order.
 //! 3. While a thread registers, only that thread calls the callback, before the registration
@@ -18,7 +18,8 @@
 //!
 //! The callback gets one filter: the chain of all sessions' schematized filters, each with the bit
 //! of its session; without schematized filters, the filter of a provider-defined type in the
-//! request that made the change. It also gets all filters of provider-defined types.
+//! request that made the change, or else the first such filter of any session. It also gets all
+//! filters of provider-defined types.
 //!
 //! A panic in a callback is contained, and the registration continues.
 
@@ -177,7 +178,7 @@ impl RegistrationSlot {
         self.notified.store(self.version.load(Ordering::SeqCst), Ordering::Relaxed);
     }
 
-    /// Returns whether the registering thread is still waiting for the daemons.
+    /// Returns whether the registering thread is still in the registration call.
     pub(crate) fn is_registering(&self) -> bool {
         self.is_registering.load(Ordering::SeqCst)
     }
@@ -211,7 +212,8 @@ impl RegistrationSlot {
     }
 
     /// Calls the callback to write the provider's state to the session of an outlet, with the level
-    /// and masks of that session (of the request if it has none) and the filters of the request.
+    /// and masks of that session's enable (without one, those of the request) and the filters of
+    /// the request.
     pub(crate) fn capture_state(&self, outlet: u8, params: &EnableParams) {
         let requested = CombinedEnable { level: params.level, any: params.match_any, all: params.match_all };
         let enable = self.find_enable(outlet);

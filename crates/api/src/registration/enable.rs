@@ -5,7 +5,7 @@
 //!   hot words    level │ strict │ any │ all       union of what all sessions want; checked first
 //!   active       one bit for each entry in use
 //!                bit 63: every session has event filters
-//!                bits 32–43: with one session, the cell of its filters
+//!                bits 32–43: with one session, the cell of its filters (see `filter`)
 //!                bit 62: there is one session, and it requests no extended data items
 //!                bits 44–48: the entry of that session; bits 49–54: its outlet
 //!   entries      ticket │ any │ all │ level, outlet, filters, properties     for one session each
@@ -117,8 +117,9 @@ const ONLY_OUTLET_MASK: u8 = 63;
 const _: () = assert!(MAX_ENABLE_ENTRIES == 32 && MAX_OUTLETS == 64);
 const HINT_BITS: u64 = 0xFFFF_FFFF << ONLY_CELL_SHIFT;
 const _: () = assert!(MAX_ENABLE_ENTRIES <= ONLY_CELL_SHIFT as usize);
-/// In byte 3 of an entry's packed word: the filters decide about events, or about stacks.
+/// In byte 3 of an entry's packed word: filters decide about events.
 const HAS_EVENT_FILTERS: u8 = 0x40;
+/// In byte 3 of an entry's packed word: filters decide about stacks.
 const HAS_STACK_FILTERS: u8 = 0x80;
 
 impl SessionEnable {
@@ -263,8 +264,8 @@ impl RegistrationSlot {
     }
 
     /// Checks the filters if every session has some. Returns the cell of the only session's filters
-    /// if they pass the event, 0 if not every session has filters or there are several sessions,
-    /// and `None` if no session wants the event.
+    /// if they pass the event, 0 if not every session has filters or one of several sessions wants
+    /// the event, and `None` if no session wants the event.
     ///
     /// The result holds for these filters only: sessions come and go until the next check.
     #[inline(always)]

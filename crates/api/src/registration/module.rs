@@ -7,9 +7,9 @@
 //!        ──▶ each session that collects from the provider, through its ring
 //! ```
 //!
-//! For a C program, the address is that of its callback or the return address of its call. A Rust
-//! program or library contains this code, so the address of this code identifies it, even in a
-//! library that `dlopen` loaded.
+//! For a C program, the address is that of its callback or the return address of its registration
+//! call. A Rust program or library contains this code, so the address of this code identifies it,
+//! even in a library that `dlopen` loaded.
 //!
 //! The record goes through the ring like an event and needs no daemon. Private and other sessions
 //! get it when they enable the provider and when they request its state. A record that does not fit
@@ -48,8 +48,9 @@ pub(crate) struct ProviderModule {
 
 /// The suffix of a deleted file in /proc.
 const DELETED_SUFFIX: &[u8] = b" (deleted)";
-/// Name and type of the note with the build id.
+/// Name of the note with the build id.
 const GNU_NOTE_NAME: &[u8] = b"GNU\0";
+/// Type of the note with the build id.
 const NT_GNU_BUILD_ID: u32 = 3;
 
 impl Handle {
@@ -73,19 +74,20 @@ impl ProviderModule {
 }
 
 impl RegistrationSlot {
-    /// Sends the module to a session, if all sessions record it.
+    /// Sends the module to a session, if it is tracked.
     pub(crate) fn send_module(&self, enable: &SessionEnable) {
         if let Some(module) = self.module() {
             self.send_module_record(enable, module);
         }
     }
 
-    /// Returns whether all sessions record the module.
+    /// Returns whether the module is tracked: the program set EventProviderBinaryTrackInfo, so
+    /// every session records the module.
     pub(crate) fn is_module_tracked(&self) -> bool {
         self.module().is_some()
     }
 
-    /// Sends the module to the session of an outlet, whether or not other sessions record it.
+    /// Sends the module to the session of an outlet, whether or not it is tracked.
     pub(crate) fn send_module_to(&self, outlet: u8, module: &ProviderModule) {
         if let Some(enable) = self.find_enable(outlet) {
             self.send_module_record(&enable, module);
@@ -119,12 +121,12 @@ impl RegistrationSlot {
         let _ = outlets::get(enable.outlet).write(enable.ticket, thread, &mut gather);
     }
 
-    /// Sends the module, if there is one, to all sessions that have the registration enabled.
+    /// Sends the module, if it is tracked, to all sessions that have the registration enabled.
     pub(crate) fn send_module_to_all(&self) {
         self.session_enables().for_each(|enable| self.send_module(&enable));
     }
 
-    /// Sends the module to the session of an outlet, if all sessions record it.
+    /// Sends the module to the session of an outlet, if it is tracked.
     pub(crate) fn send_tracked_module(&self, outlet: u8) {
         if let Some(enable) = self.find_enable(outlet) {
             self.send_module(&enable);

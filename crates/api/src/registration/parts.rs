@@ -46,31 +46,33 @@ impl ProviderTraits {
     }
 }
 
-/// The parts of events whose traits name a GUID other than the provider's to decode them by.
+/// The parts of an event that differ if the traits name a decode GUID: a GUID other than the
+/// provider's under which events are decoded.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct DecodeGuidWords {
     /// The decode GUID, which replaces the provider id in the event header, as words.
-    pub(crate) provider: [u64; 2],
+    pub(crate) header_guid: [u64; 2],
     /// The extended data item that contains the provider id. It precedes the traits.
-    pub(crate) control: [u8; CONTROL_ITEM_BYTES],
+    pub(crate) control_item: [u8; CONTROL_ITEM_BYTES],
 }
 
-/// Bytes of the item that names the controlling GUID: head and GUID.
+/// Bytes of the extended data item CONTROL_GUID, which contains the provider id: head and GUID.
 const CONTROL_ITEM_BYTES: usize = ITEM_HEAD + 16;
 
 impl DecodeGuidWords {
     /// Derives the words from the traits; `None` if events are decoded by the provider's own GUID.
     pub(crate) fn from_traits(traits: &[u8], provider: Guid) -> Option<Self> {
         let decode = tracelogging::Traits::parse(traits).ok()?.decode_guid()?;
-        let mut control = [0; CONTROL_ITEM_BYTES];
-        control[..ITEM_HEAD].copy_from_slice(&item_head(ExtType::CONTROL_GUID, 16, true).to_le_bytes());
-        control[ITEM_HEAD..].copy_from_slice(&provider.to_bytes());
-        Some(Self { provider: decode.to_words(), control })
+        let mut control_item = [0; CONTROL_ITEM_BYTES];
+        let head = item_head(ExtType::CONTROL_GUID, 16, true).to_le_bytes();
+        control_item[..ITEM_HEAD].copy_from_slice(&head);
+        control_item[ITEM_HEAD..].copy_from_slice(&provider.to_bytes());
+        Some(Self { header_guid: decode.to_words(), control_item })
     }
 
     /// Returns the GUID that events are decoded by.
     pub(crate) fn guid(&self) -> Guid {
-        guid_from_words(self.provider)
+        guid_from_words(self.header_guid)
     }
 }
 

@@ -3,7 +3,7 @@
 //! ```text
 //!   the trace itself       EventTrace class: build of the system, group masks
 //!   the machine            SystemConfig
-//!   state before           rundown of processes, threads and images (DCStart, DCEnd, defunct)
+//!   existing state         rundown of processes, threads and images (DCStart, DCEnd, defunct)
 //!   call stacks            those that are stored once, for events that have their keys
 //!   ── above: with a hook ── below: without, as merging tools and sessions write them ──
 //!   paths of programs      EventTrace class, binary paths
@@ -95,7 +95,7 @@ mod tests {
         );
         assert!(
             !is_hook_context(hook::PROCESS_START) && !is_hook_context(hook::STACK_WALK),
-            "an event about something that happened is not context"
+            "an event about something that happened must not be context"
         );
     }
 }

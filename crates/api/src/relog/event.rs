@@ -47,7 +47,7 @@ pub struct TraceEvent {
 }
 
 impl TraceEvent {
-    /// Copies an event.
+    /// Copies an event; a header of an old layout is converted to the current one.
     pub fn from_event(event: &Event<'_>) -> Result<Self> {
         let record = event.record;
         let mut bytes = Vec::new();

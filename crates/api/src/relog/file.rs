@@ -3,7 +3,7 @@
 //! ```text
 //!   create   .NAME.PID-N.part in the folder of NAME, a new file: readable by its owner, and by the
 //!            group if all inputs and the replaced file are; never by others
-//!   write    … keeps the system's error of a failure
+//!   write    if it fails, the error of the system is kept
 //!   commit   renamed to NAME                  dropped without it: removed
 //! ```
 //!
@@ -122,7 +122,7 @@ impl Drop for PartialFile {
 }
 
 fn already_exists_error(path: &Path) -> Error {
-    Error::refused(Status::ERROR_ALREADY_EXISTS, format!("{}: it is there already", path.display()))
+    Error::refused(Status::ERROR_ALREADY_EXISTS, format!("{}: the file exists already", path.display()))
 }
 
 /// Renames without replacing.

@@ -4,7 +4,7 @@
 //!   one input    its own header
 //!   several      that of the input that starts first, except for names, end and losses
 //!   start        unchanged; a cut moves it up by whole seconds, as far as no earlier event is
-//!                left; an added event moves it down
+//!                left; an injected event moves it down
 //! ```
 //!
 //! No kept event comes before the start unless it did so in its input, so the log-file header is
@@ -46,8 +46,8 @@ pub(super) struct EarliestTimes {
 
 impl EarliestTimes {
     /// Starts with the times of the header buffer's records.
-    pub(super) fn new(from: Option<FileTime>, front: &[Vec<u8>]) -> Self {
-        let times = front.iter().filter_map(|bytes| Some(Record::parse(bytes, 0).ok()?.time()));
+    pub(super) fn new(from: Option<FileTime>, header_records: &[Vec<u8>]) -> Self {
+        let times = header_records.iter().filter_map(|bytes| Some(Record::parse(bytes, 0).ok()?.time()));
         Self { from, earliest: times.min().unwrap_or(i64::MAX), earliest_injected: i64::MAX }
     }
 

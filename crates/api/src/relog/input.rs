@@ -11,9 +11,9 @@ use traceweir_format::wire::align8;
 use crate::consumer::Trace;
 use crate::error::Result;
 
-/// Maximum size of a header buffer that is searched for further records, and maximum number of
-/// these records.
+/// Maximum number of bytes of the header buffer that are searched for further records.
 const MAX_HEADER_BUFFER_BYTES: usize = 1 << 20;
+/// Maximum number of these records.
 const MAX_HEADER_RECORDS: usize = 256;
 
 /// The properties of a trace that an [`Output`](super::Output) needs.
@@ -21,6 +21,7 @@ const MAX_HEADER_RECORDS: usize = 256;
 pub struct Input {
     pub(super) header: LogFileHeader,
     pub(super) clock: Clock,
+    /// Thread id and process id of the session's starter.
     pub(super) starter: (u32, u32),
     /// The records of the header buffer after the log-file header, without padding.
     pub(super) header_records: Vec<Vec<u8>>,

@@ -76,7 +76,7 @@ struct InputConversion {
     /// The input's clock; `None` if stamps stay unchanged.
     clock: Option<Clock>,
     /// Records in the header buffer of the output that come again among the events.
-    front: Vec<Vec<u8>>,
+    header_records: Vec<Vec<u8>>,
     /// The input is from a machine other than the one that the header describes.
     is_of_other_machine: bool,
     /// Offset that is added to stack keys, so that the keys of two inputs differ.
@@ -125,20 +125,20 @@ impl Output {
         // Records that do not fit into the header buffer come among the events.
         options.header_records = concatenate_padded(&first.header_records);
         let fits = !first.header.has_short_instance_headers() && options.header_buffer().is_ok();
-        let front = if fits { first.header_records.as_slice() } else { &[] };
+        let header_records = if fits { first.header_records.as_slice() } else { &[] };
         if !fits {
             options.header_records = Vec::new();
         }
         let conversions = inputs.iter().enumerate().map(|(index, input)| InputConversion {
             clock: (!head::clocks_agree(&input.clock, &clock)).then_some(input.clock),
-            front: if index == reference { front.to_vec() } else { Vec::new() },
+            header_records: if index == reference { header_records.to_vec() } else { Vec::new() },
             is_of_other_machine: index != reference && !head::are_of_one_machine(input, first),
             stack_key_offset: (index as u64).wrapping_mul(STACK_KEYS_PER_INPUT),
         });
         let conversions = conversions.collect();
         let sum = |count: fn(&Input) -> u32| inputs.iter().map(count).fold(0, u32::saturating_add);
         let summary = Summary {
-            events: (front.len() as u64).saturating_add(1),
+            events: (header_records.len() as u64).saturating_add(1),
             events_lost: sum(|i| i.header.events_lost),
             buffers_lost: sum(|i| i.header.buffers_lost),
             ..Summary::default()
@@ -150,7 +150,7 @@ impl Output {
             last_stamps: Vec::new(),
             scratch: Vec::new(),
             payload_stamps: HashMap::new(),
-            earliest_times: EarliestTimes::new(settings.from, front),
+            earliest_times: EarliestTimes::new(settings.from, header_records),
             latest: clock.start,
             current_time: first.start(),
             inputs_end: head::inputs_end(inputs, settings),
@@ -161,7 +161,7 @@ impl Output {
         Ok(output)
     }
 
-    /// Writes an event unchanged.
+    /// Writes an event, like [`keep_record`](Self::keep_record).
     pub fn keep(&mut self, event: &Event<'_>) -> Result<()> {
         self.keep_record(event.trace, event.record)
     }
@@ -254,14 +254,14 @@ impl Output {
         let result = self.write(cpu, time, &bytes);
         self.scratch = bytes;
         result?;
-        // Added events belong to the file, whenever the sessions ended.
+        // Injected events belong to the file, whenever the sessions ended.
         self.inputs_end = self.inputs_end.map(|end| end.max(self.clock.file_time(time)));
         self.earliest_times.note_injected(time);
         self.summary.injected = self.summary.injected.saturating_add(1);
         Ok(())
     }
 
-    /// Creates an event for an input, at the time of the last event.
+    /// Creates an event for an input, at the time of the last event that was read.
     pub fn create_event(&self, input: usize, kind: EventKind) -> Result<TraceEvent> {
         self.conversion_clock(input)?;
         TraceEvent::new(input, kind, self.current_time)
@@ -295,12 +295,14 @@ impl Output {
     /// Returns whether the record is in the header buffer already, and forgets it: each is expected
     /// only once.
     pub(super) fn take_header_record(&mut self, input: usize, record: &Record<'_>) -> bool {
-        let Some(front) = self.conversions.get_mut(input).map(|conversion| &mut conversion.front) else {
+        let Some(header_records) =
+            self.conversions.get_mut(input).map(|conversion| &mut conversion.header_records)
+        else {
             return false;
         };
-        let found = front.iter().position(|bytes| bytes == record.bytes());
+        let found = header_records.iter().position(|bytes| bytes == record.bytes());
         if let Some(index) = found {
-            front.swap_remove(index);
+            header_records.swap_remove(index);
         }
         found.is_some()
     }

@@ -34,8 +34,8 @@ enum StartTarget {
 
 /// Settings of a session to be started; [`Session::builder`] creates it.
 ///
-/// Settings that are not made have the defaults of ETW: buffers of 64 KiB, two for each processor
-/// and 20 more, no size limit, the performance counter as clock.
+/// Unset settings have the defaults of ETW: buffers of 64 KiB, two for each processor and 20 more,
+/// no size limit, the performance counter as clock.
 ///
 /// ```no_run
 /// use std::time::Duration;
@@ -87,8 +87,8 @@ impl SessionBuilder {
 
     /// Runs the session in the daemon that this controller is connected to.
     ///
-    /// The session and the controller share one connection, which
-    /// [`stop_on_drop`](Self::stop_on_drop) depends on: drop both.
+    /// The session and the controller share one connection, so
+    /// [`stop_on_drop`](Self::stop_on_drop) takes effect only when both are dropped.
     pub fn daemon(mut self, controller: &Controller) -> Self {
         self.target = StartTarget::Connected(controller.clone());
         self
@@ -204,7 +204,7 @@ impl SessionBuilder {
         self
     }
 
-    /// Sets the size of the ring that each process writes to, in bytes for each processor.
+    /// Sets the size in bytes of each ring that processes write to.
     pub fn ring_bytes(mut self, bytes: u32) -> Self {
         self.config.ring_bytes = bytes;
         self
@@ -227,8 +227,8 @@ impl SessionBuilder {
         Ok(self.start_with_summary()?.0)
     }
 
-    /// Starts the session like [`start`](Self::start), and returns its settings after adjustment,
-    /// which [`Session::query`] would return in a second call.
+    /// Starts the session like [`start`](Self::start), and also returns its adjusted settings,
+    /// without a further call of [`Session::query`].
     pub fn start_with_summary(self) -> Result<(Session, SessionSummary)> {
         let Self { target, mut config } = self;
         if config.log_file.is_some() && !LogFileMode::new(config.log_file_mode).intersects(FILE_MODES) {

@@ -72,9 +72,10 @@ impl From<String> for ProviderId {
     }
 }
 
-/// The events that a session takes from a provider; [`Session::enable`] creates it.
+/// A request about a provider, usually to enable it; [`Session::enable`] and [`Session::request`]
+/// create it.
 ///
-/// Without further calls, these are all events of the provider. A second enable of the same
+/// Without further calls, an enable takes all events of the provider. A second enable of the same
 /// provider replaces the first.
 #[derive(Debug)]
 #[must_use = "a provider is not enabled until the call is applied"]
@@ -138,6 +139,7 @@ impl<'s> Enable<'s> {
     /// [`Duration::MAX`] waits without a limit.
     ///
     /// Without this call, it waits for two seconds, and slow processes apply the enable later.
+    /// Sessions in this process ignore the timeout.
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = Some(timeout);
         self

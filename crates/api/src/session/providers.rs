@@ -21,8 +21,7 @@ pub struct ProviderInfo {
     pub guid: Guid,
     /// Name from the traits of the provider; may be empty.
     pub name: String,
-    /// Processes that have registered the provider, or members of the group; empty if no process
-    /// has.
+    /// Processes that have registered the provider or, for a group, one of its members.
     pub pids: Vec<u32>,
     /// Sessions that enable the provider or group.
     pub sessions: Vec<ProviderEnable>,
@@ -47,7 +46,7 @@ pub struct ProviderEnable {
     pub session: SessionId,
     /// Highest level; [`Level::LogAlways`] for all.
     pub level: Level,
-    /// Keywords of which an event must have any; none for all events.
+    /// Keywords of which an event must have at least one; no keywords for all events.
     pub keywords: Keywords,
     /// Keywords of which an event must have all.
     pub all_keywords: Keywords,

@@ -85,11 +85,11 @@ pub struct SessionSummary {
 #[non_exhaustive]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LostEvents {
-    /// A ring was full, or the event was too large.
+    /// Because a ring was full or the event was too large.
     pub no_room: u64,
     /// In buffers that could not be written.
     pub not_written: u64,
-    /// From processes that broke the ring protocol.
+    /// Because their bytes in the ring were invalid.
     pub damaged: u64,
     /// From processes for whose rings the session had no memory left.
     pub no_region: u64,

@@ -232,7 +232,7 @@ impl Context {
         hresult(set_information(self.handle(), class, Some(information)))
     }
 
-    /// Returns the number of the registration; 0 without one.
+    /// Returns the registration handle as a number; 0 without a registration.
     #[must_use]
     pub fn handle(&self) -> u64 {
         self.handle.load(Ordering::Relaxed)

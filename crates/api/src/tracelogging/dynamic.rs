@@ -134,10 +134,7 @@ impl<G: Id> ProviderOf<G> {
     /// Panics if the name has 32,768 bytes or more.
     #[track_caller]
     pub fn new_with_id(name: &str, options: &OptionsOf<G>, id: &G) -> Self {
-        assert!(
-            name.len() < NAME_LIMIT_BYTES,
-            "a provider's name has fewer than 32,768 bytes: this one has more"
-        );
+        assert!(name.len() < NAME_LIMIT_BYTES, "a provider's name must have fewer than 32,768 bytes");
         let mut builder = TraitsBuilder::new(name);
         if let Some(group) = options.group {
             builder.group(&group.into());

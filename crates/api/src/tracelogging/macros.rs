@@ -13,7 +13,7 @@ use super::types::{Channel, Level, Opcode};
 /// | `group_id("GUID")` | the group it belongs to | none |
 /// | `debug()` | prints the expansion while compiling | |
 ///
-/// Options of `eventheader` without a meaning here, such as `group_name("name")`, are accepted. The
+/// Options of the crate `eventheader`, such as `group_name("name")`, are accepted and ignored. The
 /// static is private to the module; it begins unregistered, and until
 /// [`register`](crate::tracelogging::Provider::register) its events are dropped.
 ///
@@ -71,7 +71,7 @@ macro_rules! define_provider {
 /// | `struct("name", tag(n), { fields })` | |
 ///
 /// \* also with the suffix `_slice`, for slices. Their encoding is in the table of
-/// [`InType`](crate::tracelogging::InType). Unchecked parts, for those who know the encoding:
+/// [`InType`](crate::tracelogging::InType). The encoding of the following parts is not checked:
 /// `raw_field("name", U8, bytes)`, `raw_field_slice`, `raw_meta("name", U32)`, `raw_meta_slice`,
 /// `raw_struct("name", 2)`, `raw_struct_slice`, `raw_data(bytes)`.
 ///

@@ -6,7 +6,7 @@
 
 use std::fmt;
 
-/// Defines a number with named values, created from any number.
+/// Defines a type of numbers, some of which have names.
 macro_rules! numbers {
     ($(#[$doc:meta])* $name:ident up to $most:literal { $($(#[$of:meta])* $value:ident = $number:expr,)* }) => {
         $(#[$doc])*

@@ -2,8 +2,8 @@
 //!
 //! ```text
 //!   scalar            its bytes
-//!   slice             u16 elements │ their bytes               65,535 elements at most
-//!   counted           u16 bytes │ the bytes                    65,535 bytes at most
+//!   slice             u16 count of elements │ their bytes      65,535 elements at most
+//!   counted           u16 count of bytes │ the bytes           65,535 bytes at most
 //!   until a zero      units up to the first zero │ a zero      65,535 units at most
 //! ```
 //!
@@ -100,7 +100,7 @@ pub fn until_zero<T: Plain + Default + PartialEq>(values: &[T]) -> &[u8] {
     all_bytes(take_prefix(values, end))
 }
 
-/// Returns the bytes of a SID, by its count of sub-authorities.
+/// Returns the bytes of a SID, by its count of subauthorities.
 ///
 /// # Panics
 ///

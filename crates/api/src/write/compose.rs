@@ -25,7 +25,7 @@ const OTHER_ITEM_BYTES: usize = 2 * (ITEM_HEAD + 7) + ITEM_HEAD + 16;
 
 const ZEROS: [u8; 8] = [0; 8];
 
-/// The sources of the plain record of an event.
+/// The sources of an event's plain record: the record without items that only some sessions get.
 #[derive(Clone, Copy)]
 pub(super) struct RecordSource<'a> {
     pub(super) slot: &'a RegistrationSlot,
@@ -43,8 +43,8 @@ impl<'a> RecordSource<'a> {
         if traits.is_empty() { self.options.traits } else { traits }
     }
 
-    /// Returns whether the items of the plain record fit into the staged words and its payload is
-    /// one run of blocks.
+    /// Returns whether the items of the plain record fit into the staged words, its header has no
+    /// decode GUID, and its payload is one run of blocks.
     #[inline(always)]
     pub(super) fn is_small(&self) -> bool {
         let traits = self.traits();
@@ -140,11 +140,11 @@ impl<'a> RecordSource<'a> {
     }
 }
 
-/// Replaces the provider id in the header by the GUID to decode by, and appends item 14.
+/// Replaces the provider id in the header with the decode GUID, and appends item 14.
 #[cold]
 fn set_decode_guid(stage: &mut Stage<'_>, decoding: &'static DecodeGuidWords) {
-    stage.set_provider(decoding.provider);
-    stage.push(&decoding.control);
+    stage.set_provider(decoding.header_guid);
+    stage.push(&decoding.control_item);
 }
 
 /// The head of an extended data item in memory.

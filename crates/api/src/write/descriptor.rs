@@ -1,7 +1,7 @@
 //! Events from the data descriptors of C programs: EVENT_DATA_DESCRIPTOR.
 //!
 //! ```text
-//!   ptr u64 │ size u32 │ type u8 │ reserved u8, u16        16 bytes, a block each, 128 at most
+//!   ptr u64 │ size u32 │ type u8 │ reserved u8, u16        16 bytes for each block, 128 at most
 //!
 //!   type   0 payload                       ─▶ after the others
 //!          1 metadata of the event         ─▶ item 11
@@ -68,7 +68,8 @@ impl DataDescriptor {
         self.ptr != 0 || self.size == 0
     }
 
-    /// Returns the bytes; a NULL address has none.
+    /// Returns the bytes; none for a NULL address with size 0. Fails for a NULL address with
+    /// another size.
     ///
     /// # Safety
     ///
@@ -179,8 +180,8 @@ fn trim_to_payload(mut blocks: &[DataDescriptor]) -> (&[DataDescriptor], bool) {
     (blocks, blocks.iter().any(|block| block.kind != NONE))
 }
 
-/// Writes an event from data descriptors that passed level and keyword, to all sessions except
-/// excluded ones. `event` has no metadata and blocks yet.
+/// Writes an event, which has passed the check of level and keyword, from data descriptors to all
+/// sessions except excluded ones. `event` has no metadata and blocks yet.
 ///
 /// # Safety
 ///
@@ -195,7 +196,7 @@ pub(crate) unsafe fn write_descriptors(
     // SAFETY: the caller promises that the bytes of each descriptor can be read.
     let sorted = unsafe { SortedBlocks::new(descriptors, slot.has_descriptor_types()) }?;
     let SortedBlocks { payload, is_mixed, metadata, provider, stamp } = sorted;
-    let options = Options { traits: provider.unwrap_or(&[]), stamp, frames: 1, ..options };
+    let options = Options { traits: provider.unwrap_or(&[]), stamp, skipped_frames: 1, ..options };
     super::write_with_options(slot, &CallerEvent { metadata, blocks: payload, is_mixed, ..event }, &options)
 }
 
@@ -240,8 +241,8 @@ pub unsafe fn try_straight(
         && let [provider, event, rest @ ..] = blocks
         && (provider.kind, event.kind) == (PROVIDER_METADATA, EVENT_METADATA)
     {
-        // The provider's metadata come with the registration; otherwise this is an event of a rarer
-        // kind.
+        // A usual event uses the traits of the registration; without them, the general path uses
+        // the provider's metadata.
         // SAFETY: the caller promises that the bytes of each element can be read.
         let (true, Ok(bytes)) = (slot.has_traits() && provider.has_address(), unsafe { event.bytes() })
         else {

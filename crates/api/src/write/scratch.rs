@@ -7,8 +7,8 @@
 //!
 //! A write may run on the stack of a signal handler, which can be small, and the requests of a
 //! session must not decide whether that stack is large enough. So the memory for such records is
-//! here, and a write needs 2 KiB of stack in any case. Thread-local memory would not do: a signal
-//! handler can interrupt a write of its own thread.
+//! here, and a write never needs more than 2 KiB of stack. Thread-local memory would not do: a
+//! signal handler can interrupt a write of its own thread.
 //!
 //! No writer waits: if all slots are claimed, the record is counted as lost. A slot whose thread
 //! never returns (a handler that leaves a write by `longjmp`, a thread of the parent in a forked
@@ -25,8 +25,8 @@ use traceweir_transport::cpu;
 use super::stack::{Frames, Unwinding};
 use super::stage::{MAX_PARTS, STAGE_WORDS, Stage, StageParts, StageWords};
 
-/// Number of pool records that a process can write at a time. Slots that were never used take no
-/// memory.
+/// Number of records with pool memory that a process can write at a time. Slots that were never
+/// used take no memory.
 const POOL_SLOTS: usize = 256;
 
 /// The memory for one record.

@@ -16,13 +16,14 @@
 //! beyond the page in use (bounds.rs gives the reason).
 //!
 //! Why not the runtime library's `_Unwind_Backtrace`: it trusts the stack, and a smashed one makes
-//! it read anywhere. Here each word comes from the thread's own stack (bounds.rs) or is not read.
+//! it read anywhere. Here each word comes from a stack of the thread (bounds.rs) or is not read.
 //!
 //! Invariants
 //!
-//! 1. The walk reads memory only in the thread's own stack, in its signal stack while it runs
-//!    there, and in the unwind tables of loaded objects. Parts of a stack that are not certain to
-//!    be mapped are read by the kernel, which finds holes and guard pages without a fault.
+//! 1. The walk reads memory only in the thread's own stack, in another stack while the thread runs
+//!    there (a signal stack, or the used pages of one that the program allocated), and in the
+//!    unwind tables of loaded objects. Parts of a stack that are not certain to be mapped are read
+//!    by the kernel, which finds holes and guard pages without a fault.
 //! 2. The walk allocates nothing and takes no lock: it may run in a signal handler.
 //!    `_dl_find_object` of glibc 2.35 is made for that; without it (other C libraries, static
 //!    programs) only frame pointers are used.
@@ -241,7 +242,7 @@ fn step_over_signal_frame(at: &Registers, readable: &Readable<'_>) -> Option<Reg
     check_registers(Registers { pc: read(pc)?, sp: read(sp)?, fp: read(fp)?, link, is_exact: true })
 }
 
-/// Removes the signature of the program counter; `None` if it cannot be an address of code.
+/// Removes the signature from the program counter; `None` if it cannot be an address of code.
 fn check_registers(registers: Registers) -> Option<Registers> {
     let pc = registers.pc & ((1 << ADDRESS_BITS) - 1);
     (pc >= LOWEST_CODE_ADDRESS).then_some(Registers { pc, ..registers })

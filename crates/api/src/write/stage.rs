@@ -19,8 +19,8 @@
 //!
 //! Invariants
 //!
-//! 1. `words[..ceil(filled_bytes / 8)]` and `parts[..count]` are initialised; nothing else is ever
-//!    read. Clearing either array would cost as much as the whole event.
+//! 1. `words[..ceil(filled_bytes / 8)]` and `parts[..part_count]` are initialised; nothing else is
+//!    ever read. Clearing either array would cost as much as the whole event.
 //! 2. `filled_bytes <= CAPACITY_BYTES`; eight bytes of slack after it take the zeros that complete
 //!    the last word.
 //! 3. Once there is a part or a remaining block, nothing is added to the words: bytes keep their
@@ -52,7 +52,7 @@ pub(super) struct Stage<'a> {
     words: &'a mut StageWords,
     filled_bytes: usize,
     parts: &'a mut [MaybeUninit<Block<'a>>],
-    count: usize,
+    part_count: usize,
     /// Blocks that follow the words.
     remaining_blocks: &'a [Block<'a>],
     /// Bytes of the parts, or of the remaining blocks.
@@ -66,12 +66,19 @@ impl<'a> Stage<'a> {
     /// Creates an empty stage; [`begin`](Self::begin) comes next.
     #[inline(always)]
     pub(super) const fn new(words: &'a mut StageWords) -> Self {
-        Self { words, filled_bytes: 0, parts: &mut [], count: 0, remaining_blocks: &[], remaining_bytes: 0 }
+        Self {
+            words,
+            filled_bytes: 0,
+            parts: &mut [],
+            part_count: 0,
+            remaining_blocks: &[],
+            remaining_bytes: 0,
+        }
     }
 
     /// Creates an empty stage for items of any size and any list of blocks.
     pub(super) const fn with_parts(words: &'a mut StageWords, parts: &'a mut StageParts<'a>) -> Self {
-        Self { words, filled_bytes: 0, parts, count: 0, remaining_blocks: &[], remaining_bytes: 0 }
+        Self { words, filled_bytes: 0, parts, part_count: 0, remaining_blocks: &[], remaining_bytes: 0 }
     }
 
     /// Begins a record with the words of its header, after space for the prefix.
@@ -101,7 +108,7 @@ impl<'a> Stage<'a> {
         self.words[2 + 4].write(words[1].to_le());
     }
 
-    /// Returns the bytes of the record so far.
+    /// Returns the size of the record so far, in bytes.
     #[inline(always)]
     pub(super) fn size(&self) -> usize {
         self.filled_bytes - PREFIX_BYTES + self.remaining_bytes
@@ -110,7 +117,7 @@ impl<'a> Stage<'a> {
     /// Appends a part of an item; copies it now if it is small. Requires
     /// [`with_parts`](Self::with_parts).
     pub(super) fn push(&mut self, bytes: &'a [u8]) {
-        if self.count != 0 || !self.try_copy_small(bytes) {
+        if self.part_count != 0 || !self.try_copy_small(bytes) {
             self.push_part(Block::new(bytes));
         }
     }
@@ -119,7 +126,7 @@ impl<'a> Stage<'a> {
     /// first large one on, blocks are copied when the record is written.
     #[inline(always)]
     pub(super) fn push_payload(&mut self, blocks: &'a [Block<'a>]) {
-        if self.count != 0 {
+        if self.part_count != 0 {
             return blocks.iter().for_each(|block| self.push_part(*block));
         }
         let mut staged = 0;
@@ -204,12 +211,12 @@ impl<'a> Stage<'a> {
     fn push_part(&mut self, block: Block<'a>) {
         // The callers bound the number of blocks; a part that does not fit would give a record of
         // the wrong length.
-        debug_assert!(self.count < self.parts.len());
-        if let Some(part) = self.parts.get_mut(self.count)
+        debug_assert!(self.part_count < self.parts.len());
+        if let Some(part) = self.parts.get_mut(self.part_count)
             && block.len() != 0
         {
             part.write(block);
-            self.count += 1;
+            self.part_count += 1;
             self.remaining_bytes = self.remaining_bytes.saturating_add(block.len());
         }
     }
@@ -230,10 +237,10 @@ impl<'a> Stage<'a> {
                 self.filled_bytes.div_ceil(8),
             )
         };
-        // SAFETY: the first `count` parts were written by `push_part`, the only place that raises
-        // `count`.
+        // SAFETY: the first `part_count` parts were written by `push_part`, the only place that
+        // raises `part_count`.
         let parts =
-            unsafe { std::slice::from_raw_parts(self.parts.as_ptr().cast::<Block<'a>>(), self.count) };
+            unsafe { std::slice::from_raw_parts(self.parts.as_ptr().cast::<Block<'a>>(), self.part_count) };
         let rest = if parts.is_empty() { self.remaining_blocks } else { parts };
         Gather { staged, staged_bytes: self.filled_bytes - PREFIX_BYTES, rest, flags: 0 }
     }

@@ -83,9 +83,11 @@ pub(super) fn deliver(
 /// One event and the sessions that get it.
 struct EventDelivery<'e> {
     source: RecordSource<'e>,
-    /// Bits of the sessions that get the event, that get a stack with it, and that get a key.
+    /// Bits of the sessions that get the event.
     chosen: u64,
+    /// Bits of the sessions that get a stack with it.
     with_stack: u64,
+    /// Bits of the sessions that get a key with it.
     with_key: u64,
     /// Data of the stack item.
     frames: &'e [u8],
@@ -94,9 +96,9 @@ struct EventDelivery<'e> {
 
 /// The way in which the record is composed.
 enum RecordComposition<'s, 'a> {
-    /// Once, and equal for all sessions.
+    /// Composed once, and equal for all sessions.
     Once(&'s mut Stage<'a>),
-    /// For each session.
+    /// Composed for each session.
     PerSession(&'s mut Composer),
 }
 
@@ -169,7 +171,7 @@ impl<'e> EventDelivery<'e> {
         if self.with_stack != 0 {
             // A string has one more function of this library between its caller and the record.
             let is_string = self.source.event.flags & EVENT_HEADER_FLAG_STRING_ONLY != 0;
-            let skip = self.source.options.frames + usize::from(is_string);
+            let skip = self.source.options.skipped_frames + usize::from(is_string);
             let caller = std::ptr::from_ref(self.source.event).addr();
             stack::capture(frames, unwinding, stack::StackStart { inside, caller, skip });
         }
@@ -276,7 +278,7 @@ fn count_lost(slot: &RegistrationSlot, event: &CallerEvent<'_>, outlets: u64) ->
     is_wanted
 }
 
-/// Counts an event as lost because the pool is exhausted.
+/// Counts an event as lost in all sessions that want it, because the pool is exhausted.
 #[cold]
 pub(super) fn count_lost_in_all(slot: &RegistrationSlot, event: &CallerEvent<'_>) -> Result<(), WriteError> {
     if count_lost(slot, event, u64::MAX) { Err(WriteError::NoRoom) } else { Ok(()) }
@@ -284,8 +286,8 @@ pub(super) fn count_lost_in_all(slot: &RegistrationSlot, event: &CallerEvent<'_>
 
 /// Handles a write in a forked child that has not registered again.
 ///
-/// If sessions of the parent want the event, they count it as lost, and nothing is written.
-/// Otherwise the event is written to the sessions of the child.
+/// If sessions of the parent want the event, they count it as lost, and the write fails. Otherwise
+/// returns the thread id, and the caller writes the event to the sessions of the child.
 #[cold]
 fn handle_forked_child(
     slot: &RegistrationSlot,
@@ -295,8 +297,8 @@ fn handle_forked_child(
     if count_lost(slot, event, inherited) { Err(WriteError::NoRoom) } else { Ok(thread::thread_id()) }
 }
 
-/// Converts a ring failure to a write error; `None` if the session ended meanwhile, since no
-/// session wants the event then.
+/// Converts a ring failure to a write error; `None` if the session ended meanwhile, and so does not
+/// want the event any more.
 #[inline(always)]
 fn write_error(failure: WriteFailure) -> Option<WriteError> {
     match failure {

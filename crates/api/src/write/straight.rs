@@ -22,7 +22,7 @@ use crate::process::thread::{self, ThisThread};
 use crate::registration::RegistrationSlot;
 use crate::registration::enable::OnlySession;
 
-/// The writing thread and the only session.
+/// The registration, the writing thread and the only session.
 pub(super) struct StraightTarget<'a> {
     slot: &'a RegistrationSlot,
     thread: &'a ThisThread,
@@ -34,13 +34,13 @@ impl<'a> StraightTarget<'a> {
     /// items, and has no filters or those of the cell `passed_cell`.
     #[inline(always)]
     pub(super) fn find(slot: &'a RegistrationSlot, descriptor: &[u8; 16], passed_cell: u16) -> Option<Self> {
-        // The thread is read first, as in step 3: sessions that are read before it would be the
+        // The thread is read first, as in step 3: sessions that are read before it could be the
         // parent's in a forked child that is registering.
         let (Some(thread), Some(session)) = (thread::known_thread(), slot.only_session(passed_cell)) else {
             return None;
         };
-        // Checked again, now that the session is known: the caller checked the words of earlier
-        // sessions.
+        // Checked again, now that the session is known: the caller may have checked the enable
+        // state of earlier sessions.
         let [_, _, _, _, level, _, _, _, keyword @ ..] = *descriptor;
         slot.is_enabled(level, u64::from_le_bytes(keyword)).then_some(Self { slot, thread, session })
     }

@@ -12,7 +12,7 @@ use crate::registration::RegistrationSlot;
 /// Maximum size in bytes of a text that is written from the stack.
 const SHORT_TEXT_BYTES: usize = 256;
 
-/// Writes a text that passed level and keyword.
+/// Writes a text as an event, which has passed the check of level and keyword.
 #[inline(never)]
 pub(crate) fn write_string(
     slot: &RegistrationSlot,
@@ -54,7 +54,7 @@ pub(crate) fn write_wide_string(
     let flags = EVENT_HEADER_FLAG_STRING_ONLY;
     let data = [text];
     let event = CallerEvent { flags, ..CallerEvent::new(&descriptor, &data) };
-    super::write_with_options(slot, &event, &Options { frames: 1, ..Options::NONE })
+    super::write_with_options(slot, &event, &Options { skipped_frames: 1, ..Options::NONE })
 }
 
 /// Encodes a text as UTF-16 with its terminator, as far as it fits into the buffer.

@@ -353,7 +353,7 @@ fn only_the_usual_event_of_one_session_takes_the_straight_path() {
     };
     let (d, p) = (&raw const descriptor, payload.as_ptr());
     if !is_straight(raw, d, none, 1, p) {
-        // A machine without restartable sequences.
+        // The machine has no restartable sequences.
         session.end();
         return;
     }

@@ -4,13 +4,13 @@
 //!   connect ─▶ the daemon's file lists its enables ─▶ regions created here
 //!           ─▶ Hello, Region + memory, Register: they wait in the connection
 //!           ─▶ entries filled, events written
-//!   traits  ─▶ the file lists enables by name or group ─▶ the same, with SetTraits for Register
+//!   traits  ─▶ the file lists enables by name or group ─▶ the same, SetTraits instead of Register
 //!   daemon  ─▶ Welcome, Region + wake (the memory is taken), Enable, Registered
 //! ```
 //!
 //! The daemon decides: enables that it has not sent when it answers the registration are reverted
-//! here, and memory that it did not take is dropped. A process that ends before the daemon reads
-//! has left its events in the connection.
+//! here, and memory that it did not take is dropped. If the process ends before the daemon reads
+//! the connection, its events are in the memory that waits there.
 
 use traceweir_format::spec::enable::EVENT_ENABLE_PROPERTY_PROVIDER_GROUP as GROUP;
 use traceweir_format::{Guid, tracelogging};
@@ -157,8 +157,8 @@ impl SharedState {
 }
 
 impl EarlyEnable {
-    /// Returns whether the daemon's enable equals, except for its source, the enable in its file,
-    /// which the callback already got.
+    /// Returns whether the daemon's enable equals, except for its source and the group property,
+    /// the enable in its file, which the callback already got.
     pub(super) fn is_confirmed_by(&self, params: &EnableParams) -> bool {
         let without_source = |params: &EnableParams| EnableParams {
             property: params.property & !GROUP,

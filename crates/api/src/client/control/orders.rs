@@ -180,7 +180,7 @@ impl ControlThread {
         let _ = self.peers[index].flush();
     }
 
-    /// Sets the eventfd to wake the daemon, which has taken the memory that this process made.
+    /// Sets the eventfd that wakes the daemon, which has taken the memory of this process.
     fn wake_owner_of_taken_region(&self, owner: SessionOwner, session: u64, descriptors: Vec<OwnedFd>) {
         let outlet = self.client.lock().outlets.find(owner, session).map(|open| open.outlet);
         let wake = descriptors.into_iter().next().filter(|wake| prepare_wake(wake.as_fd()).is_ok());
@@ -307,10 +307,10 @@ impl SharedState {
         let refuse = |reason: &str| Err(Error::refused(Status::ERROR_INVALID_PARAMETER, reason));
         let mut descriptors = descriptors.into_iter();
         let (Some(memory), Some(wake)) = (descriptors.next(), descriptors.next()) else {
-            return refuse("memory comes with two descriptors");
+            return refuse("a region needs two descriptors");
         };
         if self.outlets.find(owner, session).is_some() {
-            return refuse("the session has memory in this process already");
+            return refuse("the session has a region in this process already");
         }
         prepare_wake(wake.as_fd())?;
         self.outlets.open(owner, session, |line, outlet| {

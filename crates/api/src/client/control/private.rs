@@ -10,13 +10,13 @@
 //!
 //! 1. The control thread starts and enables sessions in order, with the callback thread for
 //!    enables: orders that a daemon sends before `Registered` are done when a registration returns,
-//!    so a process that starts later records its first event.
+//!    so a process that starts after the session records its first event.
 //! 2. Work that waits for a disk never blocks the control thread. A few such orders may be in
 //!    progress; the next one is refused as busy.
 //! 3. A session starts, or continues in another file, only at the request of root or of this
 //!    process's user, and of root alone if this process is more privileged than its user: no other
 //!    user chooses files that are written with its rights (`rights`). `client::private` opens them.
-//! 4. The descriptors of a private session belong to the library (`client::private`).
+//! 4. The descriptors of a private session are in the library's table (`client::private`).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -4,7 +4,7 @@
 //! ```text
 //!   a welcoming daemon is gone ─▶ connect: it answers ─▶ Hello, and everything as at the start
 //!                                     └─ no answer: it has exited, and knocks when it starts again
-//!   gone again within RECONNECT_INTERVAL ─▶ connect after the interval, to not flood the daemon
+//!   gone again within RECONNECT_INTERVAL ─▶ connect after the interval, to spare the daemon
 //!   the program closed the connection (`repair`) ─▶ the same, with RECONNECT_AFTER_CLOSE_INTERVAL
 //!   the daemon's queue of connections is full, or it refuses for lack of resources
 //!        ─▶ again after FIRST_DELAY, twice that, …, MAX_DELAY, until it welcomes this process
@@ -37,6 +37,7 @@ const RECONNECT_AFTER_CLOSE_INTERVAL: Duration = Duration::from_millis(50);
 /// The time between the first failed attempt to reach a running daemon and the next one; each
 /// further failure doubles it.
 const FIRST_DELAY: Duration = Duration::from_secs(1);
+/// The upper limit of that time, without the random part.
 const MAX_DELAY: Duration = Duration::from_secs(16);
 
 /// Returns the time to wait after a number of failures in a row. `random` spreads the attempts of

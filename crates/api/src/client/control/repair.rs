@@ -1,7 +1,7 @@
 //! Recovery from descriptors that the program closed.
 //!
 //! ```text
-//!   the library has its own table ─▶ the program cannot reach it: nothing to do
+//!   the library has its own descriptor table ─▶ the program cannot reach it: nothing to do
 //!   a sandbox refuses that ─▶ high numbers, checked before each use (`eventfds`,
 //!        │                    `socket::GuardedDescriptor`)
 //!        └─ the program closed a number ─▶ neither used nor closed, and forgotten
@@ -48,7 +48,8 @@ impl MissedSessions {
 }
 
 impl ControlThread {
-    /// Returns how long the control thread may sleep before it checks its descriptors.
+    /// Returns how long the control thread may sleep before it checks its descriptors; `None` if
+    /// the program cannot close them.
     pub(super) fn descriptor_check_interval(&self) -> Option<Duration> {
         process::shares_descriptors().then_some(DESCRIPTOR_CHECK_INTERVAL)
     }

@@ -8,9 +8,8 @@
 //! ```
 //!
 //! For other sessions, a daemon requests the records (`ReportModules`); for a private session, the
-//! calling thread writes them.
-//! Modules are found without the client's lock: finding one takes the loader's lock, which a
-//! library that registers while it is loaded holds already.
+//! calling thread writes them. Modules are found without the client's lock: finding one takes the
+//! loader's lock, which a library that registers while it is loaded holds already.
 
 use traceweir_format::info::Set;
 use traceweir_format::spec::info::InfoClass;

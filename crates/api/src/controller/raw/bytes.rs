@@ -34,7 +34,7 @@ use traceweir_session::config::is_system_logger;
 use traceweir_session::info::{Machine, local_answer, read_set};
 use traceweir_transport::message::{ProviderEntry, SessionRef};
 
-use crate::controller::info::{check_about, guid_info, idle_answer, own_providers, unknown_provider};
+use crate::controller::info::{answer_without_daemon, check_about, guid_info, own_providers, unknown_provider};
 use crate::controller::{Controller, NO_SESSION, not_running_error};
 use crate::error::{Error, Result};
 use crate::private::{PrivateSession, unsupported_class_error};
@@ -42,10 +42,10 @@ use crate::private::{PrivateSession, unsupported_class_error};
 /// The party that answers a call.
 #[derive(Debug)]
 pub enum Responder<'a> {
-    /// This daemon; `None` is an idle system, without sessions and registrations.
+    /// This daemon; `None` answers as a daemon without sessions and registrations would.
     Daemon(Option<&'a mut Controller>),
-    /// The daemon that [`Controller::find`] finds if the call needs one; a change of the system
-    /// that needs no existing state starts one.
+    /// The daemon that [`Controller::find`] finds if the call needs one; a change of a system
+    /// setting starts one if none runs.
     FoundDaemon,
     /// The session of this process with the id of the call.
     Private(&'a PrivateSession),
@@ -58,8 +58,8 @@ impl<'a> From<Option<&'a mut Controller>> for Responder<'a> {
 }
 
 impl Responder<'_> {
-    /// Sends a request to the daemon, if there is one. Requests that a session of this process does
-    /// not answer also go to the daemon.
+    /// Calls `ask` with the daemon, or with `None` if none runs. Requests that a session of this
+    /// process does not answer also go to the daemon.
     fn with_daemon<T>(self, ask: impl FnOnce(Option<&mut Controller>) -> Result<T>) -> Result<T> {
         match self {
             Self::Daemon(daemon) => ask(daemon),
@@ -121,7 +121,7 @@ pub fn set_bytes<'a>(
     check_about(&session, set.class())?;
     match (responder.into(), set.class().rules().about) {
         (Responder::Private(own), About::Session) => own.set_information(&set),
-        // The settings of the system need no existing state.
+        // A system setting depends on no sessions or registrations, so a new daemon can keep it.
         (Responder::FoundDaemon, About::System | About::Anything) => {
             Controller::find_or_start(None)?.set_information(&session, &set)
         }
@@ -129,7 +129,7 @@ pub fn set_bytes<'a>(
             Some(daemon) => daemon.set_information(&session, &set),
             None if about == About::Session => Err(not_running_error(&session)),
             None => {
-                let reason = "it keeps the settings of the system, and none runs";
+                let reason = "none runs to keep the settings of the system";
                 Err(Error::NoDaemon { reason: reason.to_owned() })
             }
         }),
@@ -152,7 +152,7 @@ pub fn configure_last_branch_record_bytes<'a>(
         return refuse("at most four kernel events can be followed by branches");
     }
     let Some(events) = events.unwrap_or(&[]).get(..count.saturating_mul(ClassicEventId::SIZE)) else {
-        return refuse("a number of events without a buffer that holds them");
+        return refuse("the buffer is missing or too short for the number of events");
     };
     let (session, events) = (SessionRef::from_api_id(session), ClassicEventId::list(events));
     check_about(&session, InfoClass::TraceLbrEventListInfo)?;
@@ -206,7 +206,7 @@ fn ask<'a>(responder: impl Into<Responder<'a>>, session: &SessionRef, query: Que
         (Responder::Private(_), About::Session) => Err(unsupported_class_error(query.class())),
         (responder, _) => responder.with_daemon(|daemon| match daemon {
             Some(daemon) => daemon.query_information(session, query),
-            None => idle_answer(session, query),
+            None => answer_without_daemon(session, query),
         }),
     }
 }
@@ -263,7 +263,7 @@ fn enumerate_answer(
         None if class == InfoClass::TraceGuidQueryInfo && is_of_kernel(&about) => {
             Ok(GuidInfo { instances: vec![InstanceInfo::default()] }.to_bytes())
         }
-        None => idle_enumeration(class),
+        None => enumerate_without_daemon(class),
     })
 }
 
@@ -310,9 +310,11 @@ fn kernel_guid_info(daemon: &mut Controller, provider: &Guid) -> Result<GuidInfo
     Ok(GuidInfo { instances: vec![InstanceInfo { enables, ..InstanceInfo::default() }] })
 }
 
-fn idle_enumeration(class: InfoClass) -> Result<Vec<u8>> {
+fn enumerate_without_daemon(class: InfoClass) -> Result<Vec<u8>> {
     match class {
-        InfoClass::TraceMaxLoggersQuery => Ok(idle_answer(&NO_SESSION, Query::MaxLoggers)?.to_bytes()),
+        InfoClass::TraceMaxLoggersQuery => {
+            Ok(answer_without_daemon(&NO_SESSION, Query::MaxLoggers)?.to_bytes())
+        }
         InfoClass::TraceGuidQueryInfo | InfoClass::TraceGroupQueryInfo => Err(unknown_provider()),
         InfoClass::TraceGuidQueryList => Ok(guids_to_bytes(&own_providers())),
         InfoClass::TraceGroupQueryList => Ok(Vec::new()),

@@ -3,7 +3,7 @@ use traceweir_transport::message::Filter;
 
 use super::*;
 
-/// A filter of one event id: include (1), reserved, count (u16), the id (u16).
+/// Returns a filter that includes one event id: include (1), reserved, count (u16), the id (u16).
 fn event_id_filter(id: u8) -> Vec<u8> {
     vec![1, 0, 1, 0, id, 0]
 }

@@ -62,7 +62,7 @@ impl<G: Id> BuilderOf<G> {
             return Status::ERROR_ARITHMETIC_OVERFLOW.0;
         };
         let (context, descriptor) = (&provider.context, &self.descriptor);
-        // Unlike the macros, the caller need not have checked whether the event is enabled.
+        // The macros check this before they write; the caller of a builder need not.
         if context.handle() != 0 && !context.enabled(Level::from_int(descriptor.level), descriptor.keyword) {
             return Status::ERROR_SUCCESS.0;
         }

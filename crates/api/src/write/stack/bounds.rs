@@ -10,19 +10,20 @@
 //! ```
 //!
 //! The first capture of a thread finds the bounds, which costs some tens of microseconds, and
-//! caches them for the thread, whose own stack stays as long as it lives. The signal stack is
+//! caches them: the thread's own stack stays as long as the thread. The signal stack is
 //! queried each time (one system call). A stack that the program allocated (coroutines) may be
 //! freed at any time: its cached bounds only save the next search, and only the pages in use are
 //! read directly.
 //!
 //! Only two ranges are certain to be mapped and are read directly: `[stack]`, which the kernel
 //! never merges with a neighbour, and the pages from the stack pointer to this library's own
-//! frames, which are in use. For all other mappings the list is not enough: the kernel merges
-//! neighbours into one, so that the mapping with the thread pointer may begin in unrelated memory,
-//! which is unmapped later; and guard pages may lie inside, unlisted (`MADV_GUARD_INSTALL`, as of
-//! glibc 2.42). There the kernel reads for the walk, [`WINDOW_BYTES`] at a time: the captured stack
-//! ends at a hole, without a fault. (`pthread_getattr_np` knows the bounds, but allocates and takes
-//! locks, which a signal handler must not do.)
+//! frames, which are in use. For all other mappings the list in `maps` is not enough: the kernel
+//! merges neighbours into one, so that the mapping with the thread pointer may begin in unrelated
+//! memory, which is unmapped later; and guard pages may lie inside, unlisted
+//! (`MADV_GUARD_INSTALL`, as of glibc 2.42). This memory is read with `process_vm_readv`,
+//! [`WINDOW_BYTES`] at a time: the captured stack ends at a hole, without a fault.
+//! (`pthread_getattr_np` knows the bounds, but allocates and takes locks, which a signal handler
+//! must not do.)
 
 use std::cell::Cell;
 use std::ffi::CStr;
@@ -94,7 +95,7 @@ impl WorkBuffer {
     }
 
     pub(in crate::write) fn bytes(&mut self) -> &mut [u8] {
-        // SAFETY: the words as bytes; any bytes are words.
+        // SAFETY: the bytes of the words; any bytes are valid words.
         unsafe { std::slice::from_raw_parts_mut(self.words.as_mut_ptr().cast(), Self::BYTES) }
     }
 }
@@ -112,10 +113,10 @@ pub(super) struct Readable<'w> {
 }
 
 impl<'w> Readable<'w> {
-    /// Returns the memory that a thread may read: its stack pointer is `sp`, `inside` lies in a
-    /// frame of this library, and `caller` lies in the frame that called it. `caller` is a hint:
-    /// the compiler may have moved the value out of the stack, so it shows how far to go, but not
-    /// that memory is mapped there.
+    /// Returns the memory that a walk of this thread may read. The stack pointer is `sp`, `inside`
+    /// lies in a frame of this library, and `caller` lies in the frame that called the library.
+    /// `caller` is a hint: the compiler may have moved the value out of the stack, so it shows how
+    /// far to go, but not that memory is mapped there.
     #[inline]
     pub(super) fn for_current_stack(
         sp: usize,
@@ -231,7 +232,7 @@ fn read_by_kernel(start: usize, into: *mut usize) -> bool {
     let remote = libc::iovec { iov_base: std::ptr::without_provenance_mut(start), iov_len: WINDOW_BYTES };
     let process = rustix::process::getpid().as_raw_nonzero().get();
     // SAFETY: the caller's buffer has the size of a window; the kernel checks the address that is
-    // read. The error number belongs to the interrupted program and is restored.
+    // read. `errno` belongs to the program and is restored.
     unsafe {
         let error = *libc::__errno_location();
         let count = libc::process_vm_readv(process, &raw const local, 1, &raw const remote, 1, 0);
@@ -274,11 +275,11 @@ fn cache_stack_bounds(sp: usize, chunk: &mut [u8]) {
     let is_first = rustix::thread::gettid() == rustix::process::getpid();
     let is_certain = is_first || holds_sp(&first_stack);
     let choice = if is_certain { first_stack } else { own_stack };
-    // If a signal handler is the first to capture, the thread's own stack is cached all the same.
     if !holds_sp(&choice) {
         let around_sp = around_sp.unwrap_or(0..0);
         OTHER_STACK.set((around_sp.start, around_sp.end));
     }
+    // Also if `sp` is in another stack, as in a signal handler that is the first to capture.
     if let Some(range) = choice {
         OWN_STACK.with(|own| own.set(range, is_certain));
     }
@@ -305,7 +306,7 @@ fn thread_pointer() -> usize {
     pointer
 }
 
-/// Passes all mappings of the process to `each`, and whether each is the stack of its first thread.
+/// Calls `each` with every mapping of the process and whether it is the stack of the first thread.
 /// Allocates nothing; the list is read in chunks.
 fn for_each_mapping(chunk: &mut [u8], mut each: impl FnMut(Range<usize>, bool)) {
     let Ok(maps) = rustix::fs::open(MAPS, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()) else { return };
@@ -329,6 +330,7 @@ fn for_each_mapping(chunk: &mut [u8], mut each: impl FnMut(Range<usize>, bool)) 
 #[derive(Default)]
 struct MapsLine {
     bounds: [usize; 2],
+    /// Index of the bound that is being read; 2 after both.
     part: usize,
     /// The last eight bytes.
     tail: u64,

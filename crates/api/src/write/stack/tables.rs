@@ -25,7 +25,7 @@ use crate::process::weak;
 use bytes::UnwindTableReader;
 pub(super) use cfi::UnwindRows;
 
-/// Number of cached rules: 16 KiB.
+/// Number of cached rules, which take 16 KiB.
 const CACHED_RULES: usize = 1024;
 
 /// The base from which a frame address is computed.
@@ -134,7 +134,7 @@ fn cached_rules(pc: u64) -> &'static [CachedRule; 2] {
     &RULES[(pc.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 48) as usize % RULES.len()]
 }
 
-/// Returns the rule at an address; `None` if no table describes it.
+/// Returns the rule at an address; `None` if it has none.
 #[inline(always)]
 pub(super) fn find_rule(pc: usize, rows: &mut UnwindRows) -> Option<UnwindRule> {
     let [first, second] = cached_rules(pc as u64);
@@ -188,7 +188,7 @@ fn find_mapping(address: usize) -> Option<DlFindObject> {
 
 /// Returns the mapping that contains the tables of the code in `code`. For an object whose segments
 /// leave gaps (as some linkers write them), the loader returns only the segment of the address; for
-/// others, all of it.
+/// other objects, the whole object.
 fn find_tables(code: DlFindObject, find: impl Fn(usize) -> Option<DlFindObject>) -> Option<DlFindObject> {
     match code.eh_frame {
         0 => None,
@@ -197,9 +197,10 @@ fn find_tables(code: DlFindObject, find: impl Fn(usize) -> Option<DlFindObject>)
     }
 }
 
-/// A loaded object: the memory around its tables, and the address of its function table.
+/// A loaded object: the memory around its tables.
 struct MappedObject {
     mapped: UnwindTableReader,
+    /// Address of .eh_frame_hdr.
     table: usize,
 }
 
@@ -216,8 +217,8 @@ impl MappedObject {
     /// Returns the address of the FDE of a function.
     ///
     /// Header of the table: version 1, three encodings, the address of .eh_frame and the number of
-    /// entries. The entries are pairs of function and FDE, both as 32 bits from the header on, in
-    /// order.
+    /// entries. The entries are pairs of function and FDE, both as 32-bit offsets from the header,
+    /// sorted by function.
     #[inline(never)]
     fn find_fde(&self, pc: usize) -> Option<usize> {
         let mut header = self.mapped.seek(self.table)?;

@@ -41,7 +41,7 @@ mod oracle {
     }
 }
 
-/// Returns whether an address is in a function, which has a limited size here.
+/// Returns whether an address is in a function, assumed to have at most 600 bytes.
 fn is_in(address: u64, function: usize) -> bool {
     (function as u64..function as u64 + 600).contains(&address)
 }
@@ -249,7 +249,7 @@ fn signal_handler_captures_the_interrupted_stack() {
 
 /// Calls a function on another stack.
 #[cfg(target_arch = "x86_64")]
-fn on_stack(top: *mut u8, function: extern "C" fn()) {
+fn call_on_stack(top: *mut u8, function: extern "C" fn()) {
     // SAFETY: `top` is the aligned end of memory that is large enough; the function returns, and
     // the stack pointer is put back.
     unsafe {
@@ -283,13 +283,13 @@ fn only_the_used_part_of_a_coroutine_stack_is_read() {
         (memory, end)
     };
     for _ in 0..2 {
-        on_stack(end, routine);
+        call_on_stack(end, routine);
         let frames = CAPTURED.take().unwrap();
         assert!(is_in(frames.addresses()[0], routine as extern "C" fn() as usize));
     }
     // SAFETY: mapped above; no code runs there any more.
     unsafe { libc::munmap(memory, length) };
-    assert!(black_box(capture_here()).addresses().len() > 3, "the thread's own stack was forgotten");
+    assert!(black_box(capture_here()).addresses().len() > 3, "the thread's own stack must still be known");
 }
 
 #[test]

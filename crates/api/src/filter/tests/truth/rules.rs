@@ -1,8 +1,9 @@
 //! The documented rules in plain form: parameters of a session, an event, and whether the session
 //! gets the event. Independent of the implementation.
 
-/// The id of the manifest events of the table, and the name of its TraceLogging events.
+/// The id of the manifest events of the table.
 pub(super) const ID: u16 = 7;
+/// The name of the TraceLogging events of the table.
 pub(super) const NAME: &str = "seven";
 
 /// The parameters of a controller's enable, as the rules name them.
@@ -101,7 +102,7 @@ fn passes_names(filter: Option<&Names>, e: &TestEvent) -> bool {
     }
 }
 
-/// The all-mask is unused if the any-mask is 0.
+/// Returns whether an event is in a part. The all-mask is unused if the any-mask is 0.
 fn is_in((any, all, level): Part, e: &TestEvent) -> bool {
     let is_level_accepted = level == 0 || e.level <= level;
     is_level_accepted && (any == 0 || e.keyword == 0 || (e.keyword & any != 0 && e.keyword & all == all))

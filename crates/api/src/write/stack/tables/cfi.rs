@@ -23,7 +23,7 @@ mod register {
     pub(super) const RETURN: u64 = 30;
 }
 
-/// Rows that a function may have on its remember stack.
+/// Maximum number of rows that DW_CFA_remember_state may have saved at a time.
 const MAX_REMEMBERED_ROWS: usize = 4;
 
 /// A common information entry: the description that several FDEs share.
@@ -88,6 +88,7 @@ impl Cie {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Saved {
     Same,
+    /// In memory, at this offset from the CFA.
     At(i64),
     Undefined,
     Unknown,
@@ -250,10 +251,11 @@ impl UnwindRow {
     }
 }
 
-/// DW_CFA instructions that have their operand in the lower bits.
+// DW_CFA instructions that have their operand in the lower bits.
 const ADVANCE_LOC: u8 = 0x40;
 const OFFSET: u8 = 0x80;
 const RESTORE: u8 = 0xC0;
+/// The bits of that operand.
 const OPERAND_MASK: u8 = 0x3F;
 
 /// The working memory of a function's instructions. The caller provides it, because a walk must
@@ -263,7 +265,7 @@ pub(in super::super) struct UnwindRows {
     current: UnwindRow,
     /// The row after the instructions of the CIE.
     initial: UnwindRow,
-    /// The remember stack.
+    /// The rows that DW_CFA_remember_state saved; `depth` of them are in use.
     remembered: [UnwindRow; MAX_REMEMBERED_ROWS],
     depth: usize,
 }
