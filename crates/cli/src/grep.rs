@@ -11,7 +11,7 @@ use traceweir_decode::value::Value;
 use traceweir_decode::walk::{Visitor, Walker};
 
 use crate::event::DescribedEvent;
-use crate::export::MAX_FIELD_BYTES;
+use crate::export::MAX_FIELDS_BYTES;
 use crate::filter::EventFilter;
 
 /// Finds the text of `--grep`, ignoring case.
@@ -98,6 +98,6 @@ impl<'p> Visitor<'p> for SearchText {
     }
     fn end_struct(&mut self, _: usize, _: &Field) {}
     fn is_full(&self) -> bool {
-        self.text.len() > MAX_FIELD_BYTES
+        self.text.len() > MAX_FIELDS_BYTES
     }
 }
