@@ -19,11 +19,13 @@ use crate::cli::Need::{Kernel, Samples, Stacks};
 
 /// Maximum number of frames in a stack that Traceweir records.
 const MAX_RECORDED_FRAMES: i64 = 192;
-/// Defaults of the kernel.
+/// The kernel's default of `perf_event_max_stack`.
 const DEFAULT_MAX_STACK: i64 = 127;
+/// The kernel's default of `perf_event_max_contexts_per_stack`.
 const DEFAULT_MAX_CONTEXTS: i64 = 8;
+/// The kernel's default of `perf_event_max_sample_rate`.
 const DEFAULT_MAX_SAMPLE_RATE: i64 = 100_000;
-/// Default of a session.
+/// The sample rate of a session by default.
 const SESSION_SAMPLES_PER_SECOND: i64 = 1000;
 /// Size of the ring of a processor: 128 pages and a header page. The kernel grants every user this
 /// size by default.

@@ -304,7 +304,7 @@ const NAMESPACE: CheckSubject = CheckSubject {
 };
 const CONTAINER: CheckSubject = CheckSubject {
     name: "process_container",
-    purpose: "sessions trace processes outside the daemon's container only on request",
+    purpose: "sessions trace processes of containers other than the daemon's only on request",
     works_without: OTHER_PROCESSES,
 };
 const LIBRARY: CheckSubject = CheckSubject {
