@@ -29,7 +29,7 @@ impl<'f> Grep<'f> {
         Self { finder, walker: Walker::default(), messages: MessageExpander::default(), search_text }
     }
 
-    /// Returns whether an event contains the text.
+    /// Returns whether an event contains the text, or there is no `--grep`.
     #[inline]
     pub(crate) fn accepts(&mut self, event: &DescribedEvent<'_>) -> bool {
         self.finder.is_none() || self.contains_text(event)

@@ -144,7 +144,9 @@ fn run_stage(options: &DemoArgs) -> Result<CommandOutcome> {
     let live_count = print_live_events(trace)?;
     let stopped = recording.join().map_err(|_| anyhow::anyhow!("the demo's session failed"))??;
     let outcome = match &stopped {
-        SessionEnd::ByUs(summary) | SessionEnd::Before(summary) => print_file_summary(summary, live_count)?,
+        SessionEnd::ByUs(summary) | SessionEnd::BeforeStop(summary) => {
+            print_file_summary(summary, live_count)?
+        }
         SessionEnd::WithDaemon(_) => bail!("the demo's daemon has ended too early"),
     };
     let recorded = count_recorded_events(path)?;

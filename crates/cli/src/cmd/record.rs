@@ -275,7 +275,7 @@ impl Recording<'_> {
         let file = &self.options.output;
         let outcome = match session_end {
             SessionEnd::ByUs(summary) => sessions::print_summary(summary, false)?,
-            SessionEnd::Before(summary) => {
+            SessionEnd::BeforeStop(summary) => {
                 let outcome = sessions::print_summary(summary, false)?;
                 if let Some(status) = summary.end_status {
                     let reason = format!("the recording ended early: {status}");

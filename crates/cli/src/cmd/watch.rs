@@ -63,7 +63,7 @@ pub(super) fn run(options: &WatchArgs) -> Result<CommandOutcome> {
         return Ok(CommandOutcome::EventsLost);
     }
     Ok(match session_end? {
-        Some(SessionEnd::ByUs(mut summary) | SessionEnd::Before(mut summary)) => {
+        Some(SessionEnd::ByUs(mut summary) | SessionEnd::BeforeStop(mut summary)) => {
             if options.filters.head.is_some() {
                 // Losses after `--head` was reached do not count.
                 (summary.real_time_events_lost, summary.real_time_buffers_lost) = (0, 0);
@@ -77,10 +77,10 @@ pub(super) fn run(options: &WatchArgs) -> Result<CommandOutcome> {
 /// Prints why the events ended, if neither a signal nor an option ended the watching.
 fn print_reason_of_end(options: &WatchArgs, session_end: Option<&Option<SessionEnd>>) {
     match (session_end, &options.session) {
-        (Some(Some(SessionEnd::Before(summary))), _) if summary.end_status.is_none() => {
+        (Some(Some(SessionEnd::BeforeStop(summary))), _) if summary.end_status.is_none() => {
             eprintln!("the session was stopped by another process")
         }
-        (Some(Some(SessionEnd::Before(summary))), _) => eprintln!("{}", sessions::describe_end(summary)),
+        (Some(Some(SessionEnd::BeforeStop(summary))), _) => eprintln!("{}", sessions::describe_end(summary)),
         (_, Some(name)) => {
             let ended = sessions::connect_to_session(options.daemon_choice, name)
                 .and_then(|(_, session)| Ok(session.outcome()?));

@@ -12,8 +12,8 @@
 //! ```
 //!
 //! All frames except the first are return addresses, which follow the call. Their functions are
-//! looked up one byte earlier, but the addresses are shown unchanged. A stack that a process captured
-//! itself contains only return addresses.
+//! looked up one byte earlier, but the addresses are shown unchanged. A stack that a process
+//! captured itself contains only return addresses.
 
 use std::sync::Arc;
 

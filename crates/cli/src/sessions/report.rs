@@ -32,7 +32,7 @@ pub(crate) enum SessionEnd {
     /// By the stop request of this program.
     ByUs(SessionSummary),
     /// Before the stop request: at the size limit, by a failure, or by a request of another client.
-    Before(SessionSummary),
+    BeforeStop(SessionSummary),
     /// With the daemon that listened on this socket.
     WithDaemon(PathBuf),
 }

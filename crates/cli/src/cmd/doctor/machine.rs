@@ -258,7 +258,7 @@ fn read_tracefs_state(files: RootFiles<'_>, has_kprobes: Option<bool>) -> Tracef
 }
 
 /// Returns the number of perf file descriptors of a system session with every kind of event. Each
-/// processor has tracepoints, the clock, faults, switches and the event whose ring gets all records.
+/// processor has tracepoints, clock, faults, switches, and the event whose ring gets all records.
 pub(super) fn needed_descriptors(processors: u32) -> u64 {
     const OTHER_EVENTS: usize = 4;
     let per_processor = u64::try_from(tracepoints().count().saturating_add(OTHER_EVENTS)).unwrap_or(u64::MAX);
