@@ -38,7 +38,7 @@ pub(crate) use report::{
 };
 pub(crate) use shape::{SessionPlan, build_plan, note_literal_percent_d};
 pub(crate) use untraced::{
-    check_pids, note_idle_filters, note_unseen_providers, query_registered_guids, registered_guids,
+    check_pids, note_filters_without_match, note_unseen_providers, query_registered_guids, registered_guids,
     warn_of_left_out_processes, warn_of_missing_providers,
 };
 

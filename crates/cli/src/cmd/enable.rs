@@ -27,7 +27,7 @@ pub(super) fn enable(options: &EnableArgs) -> Result<CommandResult> {
         let result = request.build_enable(&session, &options.pid).timeout(targets.timeout).apply();
         warn_of_delay(result).with_context(|| format_context("enable", request, &targets.name))?;
     }
-    sessions::note_idle_filters(&requests);
+    sessions::note_filters_without_match(&requests);
     if options.pid.is_empty() {
         sessions::note_unseen_providers(&mut controller, &requests)?;
         if let Ok(id) = session.query().map(|summary| summary.id) {

@@ -102,7 +102,7 @@ fn record(options: &RecordArgs) -> Result<CommandOutcome> {
         sessions::check_pids(session.controller(), &requests, &options.pid)?;
     } else if options.command.is_empty() {
         sessions::note_unseen_providers(session.controller(), &requests)?;
-        sessions::note_idle_filters(&requests);
+        sessions::note_filters_without_match(&requests);
     }
     let has_command = match spawn_command(options, &events) {
         Ok(has_command) => has_command,

@@ -169,7 +169,7 @@ impl WatchedTrace {
         } else {
             sessions::check_pids(session.controller(), requests, &options.filters.pid)?;
         }
-        sessions::note_idle_filters(requests);
+        sessions::note_filters_without_match(requests);
         let stopper = WatchStopper::new(trace.closer(), Some(session));
         Ok(Self { trace, stopper })
     }

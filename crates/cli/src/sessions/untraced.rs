@@ -71,7 +71,7 @@ fn unseen_message(request: &EnableRequest) -> String {
 
 /// Prints a note for each filter that may match nothing. This is not an error, because a
 /// matching program may start later, but a wrong filter would look the same.
-pub(crate) fn note_idle_filters(requests: &[EnableRequest]) {
+pub(crate) fn note_filters_without_match(requests: &[EnableRequest]) {
     for request in requests {
         let (name, filters) = (escape(&request.name), &request.filters);
         let is_exclusion = filters.ids.as_ref().is_some_and(|ids| !ids.includes);
