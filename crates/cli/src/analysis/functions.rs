@@ -67,7 +67,7 @@ pub(crate) enum CodeKind {
 pub(crate) struct StackFunction {
     pub(crate) module: Option<Arc<str>>,
     pub(crate) name: Option<Arc<str>>,
-    /// Offset in the module of the function or block that stands for a function without a name.
+    /// Offset in the module of a function without a name, or of the block that stands for it.
     pub(crate) block: Option<u64>,
     pub(crate) kind: CodeKind,
     pub(crate) is_inlined: bool,

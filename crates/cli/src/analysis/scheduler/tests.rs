@@ -1,11 +1,13 @@
 use super::*;
 use proptest::prelude::*;
 
-/// Further values of `OldThreadState`.
+/// `OldThreadState` of a thread that has not run yet.
 const INITIALIZED: u8 = 0;
+/// `OldThreadState` of a preempted thread.
 const READY: u8 = 1;
+/// `OldThreadState` of the idle thread.
 const RUNNING: u8 = 2;
-/// A value of `OldThreadWaitReason`.
+/// `OldThreadWaitReason` of all switches.
 const USER_REQUEST: u8 = 6;
 
 fn switch(cpu: u16, old: u32, new: u32, state: u8) -> ContextSwitch {
