@@ -19,7 +19,7 @@ use crate::output::print_text;
 use crate::text::{escape, format_number};
 use crate::traces::TraceSet;
 
-/// Events and bytes of one group.
+/// Number of events and bytes of a row, or of all events.
 #[derive(Clone, Copy, Default)]
 struct EventTotals {
     events: u64,
