@@ -63,6 +63,7 @@ pub(crate) enum CodeKind {
     Thread,
 }
 
+/// A function of a stack, or an entry that is not code.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct StackFunction {
     pub(crate) module: Option<Arc<str>>,
@@ -249,7 +250,7 @@ const fn may_be_user_code(address: u64, pointer_size: usize) -> bool {
     pointer_size == 4 || address >> 56 == 0
 }
 
-/// Returns whether a module is the program of a process, whose name may be truncated.
+/// Returns whether a module is the program of a process. The name `program` may be truncated.
 fn is_program(program: Option<&str>, module: &str) -> bool {
     /// Length from which a name may be truncated: Windows keeps 14 bytes, Linux 15.
     const TRUNCATED_NAME_BYTES: usize = 14;

@@ -40,8 +40,8 @@ pub(super) fn enable(options: &EnableArgs) -> Result<CommandResult> {
 }
 
 /// Returns names and GUIDs of the providers that a session enables, both the names in the enables
-/// and the registered names. A name in an enable has the GUID of that enable, so other GUIDs that
-/// this enable reaches by name are left out.
+/// and the registered names. If an enable uses the hash of a name as GUID, the other providers that
+/// it reaches by this name are left out.
 fn enabled_providers(controller: &mut Controller, session: &Session) -> Vec<(String, Guid)> {
     let (Ok(session), Ok(all)) = (session.query(), controller.providers()) else {
         return Vec::new();

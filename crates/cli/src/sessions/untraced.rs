@@ -33,7 +33,8 @@ const REGISTRATION_TIMEOUT: Duration = Duration::from_millis(400);
 const PROVIDERS_HINT: &str = "weir providers lists the registered ones";
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
-/// Prints a note for each provider that no process has registered so far.
+/// Prints a note for each provider that no process has registered so far, and for each name that
+/// several providers have. Warns about registered providers that the caller may not enable.
 pub(crate) fn note_unseen_providers(controller: &mut Controller, requests: &[EnableRequest]) -> Result<()> {
     let started = Instant::now();
     let is_missing = |seen: &BTreeSet<Guid>, request: &EnableRequest| !is_registered(seen, request);

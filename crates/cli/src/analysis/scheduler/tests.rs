@@ -110,12 +110,11 @@ fn number_of_threads_is_limited() {
 }
 
 /// One step of a simulated machine.
-///
-/// `Switch`: a processor switches to a runnable thread or goes idle, and the old thread waits or
-/// stays ready. `Wake`: a waiting thread is woken.
 #[derive(Clone, Debug)]
 enum Step {
+    /// A processor switches to a runnable thread or goes idle; the old thread waits or stays ready.
     Switch { cpu: u16, choice: usize, will_wait: bool, is_lost: bool },
+    /// A waiting thread is woken.
     Wake(usize),
 }
 
