@@ -1,7 +1,7 @@
 use super::*;
 use proptest::prelude::*;
 
-/// `OldThreadState` of a thread that has not run yet.
+/// `OldThreadState` in switches from `NO_ID`.
 const INITIALIZED: u8 = 0;
 /// `OldThreadState` of a preempted thread.
 const READY: u8 = 1;

@@ -23,10 +23,10 @@ const NAMESPACE: CheckSubject = CheckSubject {
 };
 
 fn check_namespace(machine: &MachineState) -> DoctorCheck {
-    let server = machine.server();
+    let capturer = machine.capturing_process();
     let container = machine.own_process.container.as_deref();
     let container_text = container.map_or_else(String::new, |name| format!(" (container {name})"));
-    match server.is_in_initial_pid_namespace.or(machine.own_process.is_in_initial_pid_namespace) {
+    match capturer.is_in_initial_pid_namespace.or(machine.own_process.is_in_initial_pid_namespace) {
         Some(true) => NAMESPACE.passed(format!("the machine's own{container_text}")),
         Some(false) => {
             let advice = Advice::with_step(

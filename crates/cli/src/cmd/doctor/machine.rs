@@ -137,13 +137,13 @@ impl MachineState {
 
     /// Returns the process that would open kernel events: the selected daemon if it runs, or else
     /// this process, because a daemon that it starts has the same privileges.
-    pub(super) fn server(&self) -> &ProcessPrivileges {
+    pub(super) fn capturing_process(&self) -> &ProcessPrivileges {
         self.facts.folders.iter().find_map(RuntimeFolder::privileges).unwrap_or(&self.own_process)
     }
 
     /// Returns whether the process that would open kernel events has one of these capabilities.
-    pub(super) fn server_has_any(&self, capabilities: &[u32]) -> bool {
-        self.server().has_any(capabilities)
+    pub(super) fn capturing_process_has_any(&self, capabilities: &[u32]) -> bool {
+        self.capturing_process().has_any(capabilities)
     }
 
     /// Returns whether lockdown is in confidentiality mode, which binds root too.
