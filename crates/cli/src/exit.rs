@@ -18,7 +18,7 @@ pub(crate) const NOT_PERMITTED: u8 = 77;
 pub(crate) enum CommandOutcome {
     #[default]
     Fine,
-    /// The trace reports lost events.
+    /// The trace or the session reports lost events.
     EventsLost,
     /// The input is damaged; the readable part was processed.
     Damaged,

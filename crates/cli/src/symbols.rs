@@ -227,7 +227,7 @@ impl TraceSymbols {
         frames
     }
 
-    /// Loads a module that is not loaded.
+    /// Loads a module, unless it is loaded or [`MAX_LOADS`] is reached, and notes its use.
     fn load_module(&mut self, slot: usize, key: &ModuleKey, min_size: u64) {
         let lookup_count = self.lookup_count;
         if let Some(slot) = self.modules.get_mut(slot) {

@@ -228,7 +228,7 @@ impl FunctionTable {
 static EMPTY_FUNCTION: StackFunction =
     StackFunction { module: None, name: None, block: None, kind: CodeKind::Other, is_inlined: false };
 
-/// The process and time in which an address is resolved.
+/// The process and time for which an address is resolved.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct CodeLocation<'a> {
     pub(crate) process: u32,

@@ -50,8 +50,8 @@ struct ListedEnable<'p> {
     enable: &'p ProviderEnable,
 }
 
-/// Returns the enables of a session, without those of hashes of names that are listed with the
-/// providers that they reach.
+/// Returns the enables of a session. An enable by the hash of a name is left out if it is listed
+/// with the providers that it reaches.
 fn list_enables(id: SessionId, providers: &[ProviderInfo]) -> Vec<ListedEnable<'_>> {
     let all = providers
         .iter()

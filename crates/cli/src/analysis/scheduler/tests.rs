@@ -203,8 +203,8 @@ fn find_last_switch(
     (0..end).rev().find(|index| switch_at(events, *index).is_some_and(|switch| is_match(&switch)))
 }
 
-/// Returns the time that the old thread of a switch ran. The run began at the previous switch on
-/// that processor, if that switch was to this thread and no other processor had the thread since.
+/// Returns the time span in which the old thread of a switch ran. It began at the previous switch
+/// on that processor, if that switch was to this thread and no other processor had the thread since.
 fn find_run_naively(events: &[(i64, SimulatedEvent)], end: usize, switch: &ContextSwitch) -> Option<RunSpan> {
     let before = find_last_switch(events, end, |other| other.cpu == switch.cpu)?;
     let ran_elsewhere = switch.old != 0

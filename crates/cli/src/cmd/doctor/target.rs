@@ -52,7 +52,7 @@ pub(super) struct TargetProcess {
     missing_answers: MissingAnswers,
 }
 
-/// Queries without an answer.
+/// The reasons why queries have no answer.
 #[derive(Clone, Copy, Debug, Default)]
 struct MissingAnswers {
     environment: Option<NoAnswer>,
