@@ -204,7 +204,7 @@ fn find_last_switch(
 }
 
 /// Returns the time span in which the old thread of a switch ran. It began at the previous switch
-/// on that processor, if that switch was to this thread and no other processor had the thread since.
+/// on that processor, if that switch was to this thread and no other processor had it since.
 fn find_run_naively(events: &[(i64, SimulatedEvent)], end: usize, switch: &ContextSwitch) -> Option<RunSpan> {
     let before = find_last_switch(events, end, |other| other.cpu == switch.cpu)?;
     let ran_elsewhere = switch.old != 0
