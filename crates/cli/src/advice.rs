@@ -10,7 +10,7 @@ pub(crate) const fn advice_for(status: Status) -> Option<&'static str> {
             "No action is needed. Writers also get this status if no session has enabled the provider."
         }
         Status::ERROR_INVALID_FUNCTION => {
-            "The call needs another kind of session: for example, a next file needs the new-file mode. weir query NAME shows the mode."
+            "The call needs another kind of session: for example, only a session in new-file mode can continue in another file. weir query NAME shows the mode."
         }
         Status::ERROR_FILE_NOT_FOUND => "Check the path of the trace, the manifest or the program.",
         Status::ERROR_PATH_NOT_FOUND => {

@@ -221,8 +221,8 @@ pub(crate) struct FilterArgs {
 #[derive(Clone, Debug, Default, Args)]
 #[command(next_help_heading = "Filters")]
 pub(crate) struct EventFilterArgs {
-    /// Keep only this event: name (Task/Opcode or its last part, wildcards as above), or id (type
-    /// of kernel events); may be repeated
+    /// Keep only this event: name (Task/Opcode or its last part, wildcards * and ?), or id (type of
+    /// kernel events); may be repeated
     #[arg(long, value_name = "NAME|ID")]
     pub(crate) event: Vec<String>,
     /// Keep only events of this level or more severe; level 0 always passes. One of 0 to 255,

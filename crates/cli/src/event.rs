@@ -31,6 +31,7 @@ pub(crate) struct DescribedEvent<'e> {
     pub(crate) images: Option<&'e LoadedImages>,
     /// Symbols for the addresses of the trace, if needed.
     pub(crate) symbols: Option<&'e RefCell<TraceSymbols>>,
+    /// Definitions of stack keys.
     stacks: &'e Definitions,
 }
 
@@ -73,6 +74,7 @@ pub(crate) struct EventContext<'e> {
     pub(crate) images: Option<&'e LoadedImages>,
     /// Symbols for the addresses of the trace, if needed.
     pub(crate) symbols: Option<&'e RefCell<TraceSymbols>>,
+    /// Definitions of stack keys.
     pub(crate) stacks: &'e Definitions,
 }
 

@@ -18,7 +18,7 @@ pub(crate) const NOT_PERMITTED: u8 = 77;
 pub(crate) enum CommandOutcome {
     #[default]
     Fine,
-    /// The trace reports lost events.
+    /// The trace or the session reports lost events.
     EventsLost,
     /// The input is damaged; the readable part was processed.
     Damaged,
@@ -129,7 +129,7 @@ pub(crate) fn find_hint(error: &Error) -> Option<String> {
     let hint = match error.status() {
         Status::ERROR_ACCESS_DENIED if is_refusal(error, "may not connect") => {
             "the system's daemon is for root and the group traceweir: usermod -aG traceweir USER; \
-             your own needs no rights: --user"
+             your own daemon needs no rights: --user"
         }
         Status::ERROR_ACCESS_DENIED if is_refusal(error, "may not control") => {
             "the system's daemon is controlled by root and the members of the group traceweir; \

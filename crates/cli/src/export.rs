@@ -9,7 +9,7 @@ mod stamp;
 mod text;
 mod xml;
 
-pub(crate) use fields::MAX_FIELD_BYTES;
+pub(crate) use fields::MAX_FIELDS_BYTES;
 use stamp::TimeFormatter;
 use text::TextSink;
 pub(crate) use text::push_frame;

@@ -21,7 +21,7 @@ pub(crate) struct EventFilter {
     cpus: Vec<u16>,
     from: Option<FileTime>,
     to: Option<FileTime>,
-    /// Stop after this many events.
+    /// Number of events to accept before reading stops.
     pub(crate) head: Option<u64>,
     /// Text that an event must contain, in lower case.
     pub(crate) grep: Option<String>,
@@ -88,13 +88,13 @@ impl EventFilter {
         (self.from, self.to)
     }
 
-    /// Returns whether the filter uses names that only a schema contains.
+    /// Returns whether the filter uses names or text that only a schema provides.
     pub(crate) fn uses_names(&self) -> bool {
         let has_pattern = |names: &[NamePattern]| names.iter().any(|n| matches!(n, NamePattern::Pattern(_)));
         has_pattern(&self.providers) || has_pattern(&self.events) || self.grep.is_some()
     }
 
-    /// Applies the filters that need no decoding.
+    /// Returns whether a record passes the filters that need no decoding.
     #[inline]
     pub(crate) fn accepts_header(&self, record: &Record<'_>, time: FileTime) -> bool {
         if self.from.is_some_and(|f| time < f) || self.to.is_some_and(|t| time > t) {
@@ -113,7 +113,8 @@ impl EventFilter {
             && self.keyword.is_none_or(|mask| d.keyword & mask != 0)
     }
 
-    /// Applies the filters that need names or attribution.
+    /// Returns whether an event passes the filters that need names or attribution, except
+    /// `--grep`.
     #[inline]
     pub(crate) fn accepts(&self, event: &DescribedEvent<'_>) -> bool {
         self.accepts_actor(event)

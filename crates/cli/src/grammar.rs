@@ -20,7 +20,7 @@
 //! ```
 //!
 //! ```text
-//!   text ──spelling, option──▶ ParsedProvider ──known: names in manifests──▶ EnableRequest
+//!   text ──spelling, option──▶ ParsedProvider ──names in manifests──▶ EnableRequest
 //!   EnableRequest ──filters──▶ Enable
 //!                 ──print──▶ text that parses to an equal request
 //! ```
@@ -196,8 +196,9 @@ impl EnableRequest {
         std::str::from_utf8(traits.name).is_ok_and(|name| self.guid.is_hash_of(name))
     }
 
-    /// Returns whether [`enables_event`](Self::enables_event) checks all filters. Events contain no
-    /// program, package or container.
+    /// Returns whether [`enables_event`](Self::enables_event) checks all filters. It does not check
+    /// event names, payloads and schematized filters, and events contain no program, package or
+    /// container.
     pub(crate) fn can_match_events(&self) -> bool {
         let EnableFilters { names, exes, packages, apps, containers, payload, schematized, .. } =
             &self.filters;

@@ -11,7 +11,7 @@ use traceweir_decode::value::Value;
 use traceweir_decode::walk::{Visitor, Walker};
 
 use crate::event::DescribedEvent;
-use crate::export::MAX_FIELD_BYTES;
+use crate::export::MAX_FIELDS_BYTES;
 use crate::filter::EventFilter;
 
 /// Finds the text of `--grep`, ignoring case.
@@ -29,7 +29,7 @@ impl<'f> Grep<'f> {
         Self { finder, walker: Walker::default(), messages: MessageExpander::default(), search_text }
     }
 
-    /// Returns whether an event contains the text.
+    /// Returns whether an event contains the text, or there is no `--grep`.
     #[inline]
     pub(crate) fn accepts(&mut self, event: &DescribedEvent<'_>) -> bool {
         self.finder.is_none() || self.contains_text(event)
@@ -98,6 +98,6 @@ impl<'p> Visitor<'p> for SearchText {
     }
     fn end_struct(&mut self, _: usize, _: &Field) {}
     fn is_full(&self) -> bool {
-        self.text.len() > MAX_FIELD_BYTES
+        self.text.len() > MAX_FIELDS_BYTES
     }
 }

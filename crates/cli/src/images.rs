@@ -37,6 +37,7 @@ const MAX_IMAGES: usize = 1 << 17;
 const MAX_NAME_CHARS: usize = 255;
 const MAX_PATH_BYTES: usize = 4096;
 const MAX_TOTAL_PATH_BYTES: usize = 32 << 20;
+/// Maximum number of ancestors of a process whose images are searched.
 const MAX_ANCESTORS: usize = 8;
 /// Start of the kernel half of the address space.
 const KERNEL_HALF_START: u64 = 1 << 63;
@@ -54,7 +55,7 @@ const DEBUG_ID_OPCODE: u8 = 36;
 pub(crate) struct LoadedImages {
     by_base: BTreeMap<(u32, u64), Vec<LoadedImage>>,
     count: usize,
-    /// Debug ids of images that have not been reported yet.
+    /// Debug ids for the next event about their image.
     debug_ids: BTreeMap<(u32, u64), DebugId>,
     lifetimes: ProcessLifetimes,
     /// The interned paths of images.
@@ -267,7 +268,8 @@ impl LoadedImages {
         Some(text)
     }
 
-    /// Returns the name of the image at an address, and the offset in it.
+    /// Returns the name of the image at an address of a process or the kernel, and the offset in
+    /// the image.
     pub(crate) fn find_name(&self, pid: u32, address: u64, time: i64) -> Option<(&str, u64)> {
         [pid, 0].into_iter().find_map(|pid| {
             let found = self.image_at(pid, address, time)?;

@@ -46,7 +46,7 @@ pub(crate) fn open_path(path: &Path) -> Result<Vec<TraceInput>> {
     Ok(inputs)
 }
 
-/// Returns whether two paths lead to the same file.
+/// Returns whether two paths lead to the same regular file.
 pub(crate) fn is_same_file(a: &Path, b: &Path) -> bool {
     let identity = |path: &Path| path.metadata().ok().filter(|m| m.is_file()).map(|m| (m.dev(), m.ino()));
     identity(a).is_some_and(|a| identity(b) == Some(a))

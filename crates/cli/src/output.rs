@@ -43,7 +43,7 @@ impl BufferedOutput {
         Ok(Self { target, buffer: Vec::with_capacity(2 * WRITE_BYTES), is_terminal })
     }
 
-    /// Returns whether output goes to a terminal, with colours.
+    /// Returns whether output goes to a terminal and may have colours.
     pub(crate) fn is_colourful(&self) -> bool {
         let allows_colours = std::env::var_os("NO_COLOR").is_none_or(|v| v.is_empty());
         let is_dumb = std::env::var_os("TERM").is_some_and(|t| t == "dumb");

@@ -68,7 +68,9 @@ impl<'f> EventPrinter<'f> {
 /// Counts written and undecoded events.
 #[derive(Default)]
 struct DecodeCounts {
+    /// Written events.
     events: u64,
+    /// Written events that could not be decoded.
     undecoded: u64,
     reasons: BTreeMap<&'static str, u64>,
     /// Events without a schema that the filters rejected.

@@ -33,7 +33,7 @@ pub(crate) fn is_program_running(name: &str) -> bool {
     let pids = all.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
     pids.filter_map(program_of).any(|program| {
         let file_name = program.rsplit('/').next().unwrap_or_default().to_lowercase();
-        // A truncated name may be any name that begins with it.
+        // A truncated name matches every name that begins with it.
         file_name == name
             || (file_name.len() == MAX_COMM_BYTES && !program.contains('/') && name.starts_with(&file_name))
     })

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use traceweir::session::SessionSummary;
 
-use crate::text::format_number;
+use crate::text::{format_count, format_number};
 
 /// How long work must take before progress is shown.
 const SHOW_DELAY: Duration = Duration::from_millis(400);
@@ -82,8 +82,9 @@ impl RecordingLine {
     /// Shows the current counters of the session.
     pub(crate) fn show_counters(&self, summary: &SessionSummary) {
         let lost = summary.events_lost.saturating_add(summary.real_time_events_lost);
-        let (events, lost) = (format_number(summary.events), format_number(lost));
-        self.line.set_message(format!("{events} events from {} processes, {lost} lost", summary.processes));
+        let (events, lost) = (format_count(summary.events, "event"), format_number(lost));
+        let processes = format_count(summary.processes.into(), "process");
+        self.line.set_message(format!("{events} from {processes}, {lost} lost"));
         self.line.tick();
     }
 }

@@ -12,7 +12,7 @@ use traceweir_decode::{Decoder, Error};
 /// Maximum size of a manifest, PE, ELF or TMF file.
 const MAX_SCHEMA_FILE_BYTES: u64 = 512 << 20;
 
-/// Returns the manifests at a path: the file, or the manifest files of a folder.
+/// Returns the file at a path, or the files of a folder that may contain a manifest.
 pub(crate) fn list_manifest_files(path: &Path) -> Result<Vec<PathBuf>> {
     list_files(path, &["man", "xml", "manifest", "dll", "exe", "sys", "so", "mui", "efi"])
 }
@@ -38,7 +38,7 @@ pub(crate) fn list_files(path: &Path, extensions: &[&str]) -> Result<Vec<PathBuf
 pub(crate) fn read_schema_file(path: &Path) -> Result<Vec<u8>> {
     let size = path.metadata().with_context(|| path.display().to_string())?.len();
     if size > MAX_SCHEMA_FILE_BYTES {
-        bail!("{} is too large for a manifest ({size} bytes)", path.display());
+        bail!("{} is too large for a file with schemas ({size} bytes)", path.display());
     }
     let context = || format!("cannot read {}", path.display());
     let mut bytes = Vec::new();

@@ -1,6 +1,6 @@
 //! Finds and starts sessions for the commands, and stops them when a command ends. `report` prints
-//! how a session ended, `page` formats a session, `reach` warns about providers and processes that
-//! are not traced.
+//! how a session ended, `page` formats a session, `untraced` warns about providers and processes
+//! that are not traced.
 
 mod by_name;
 mod enable_text;
@@ -38,7 +38,7 @@ pub(crate) use report::{
 };
 pub(crate) use shape::{SessionPlan, build_plan, note_literal_percent_d};
 pub(crate) use untraced::{
-    check_pids, note_idle_filters, note_unseen_providers, query_registered_guids, registered_guids,
+    check_pids, note_filters_without_match, note_unseen_providers, query_registered_guids, registered_guids,
     warn_of_left_out_processes, warn_of_missing_providers,
 };
 
@@ -162,8 +162,8 @@ impl StartedSession {
         Ok((Self::new(controller, plan, &summary), summary))
     }
 
-    /// Starts a session with the requested kernel events. The sampling interval is restored when
-    /// the session ends, unless the session is left running.
+    /// Starts a session with the requested kernel events, or with the part that the daemon allows.
+    /// The sampling interval is restored when the session ends, unless the session is left running.
     pub(crate) fn start_with_kernel(
         daemon_choice: DaemonChoice,
         plan: &mut SessionPlan,
@@ -263,7 +263,7 @@ impl StartedSession {
         self.restore_interval();
         match stopped {
             Ok(summary) if summary.end_status.is_none() => Ok(SessionEnd::ByUs(summary)),
-            Ok(summary) => Ok(SessionEnd::Before(summary)),
+            Ok(summary) => Ok(SessionEnd::BeforeStop(summary)),
             Err(error) if is_gone(&error) || is_stopping(&error) || is_disconnect(&error) => {
                 Ok(self.wait_for_end())
             }
@@ -271,13 +271,13 @@ impl StartedSession {
         }
     }
 
-    /// Waits for the end of the session and returns how it ended. A daemon that does not know the
-    /// session is a new daemon.
+    /// Waits for the end of the session and returns how it ended. If the daemon does not know the
+    /// session, it is a new daemon, and the session ended with the old one.
     pub(crate) fn wait_for_end(&self) -> SessionEnd {
         let (session, started) = (self.session(), Instant::now());
         loop {
             match session.outcome() {
-                Ok(outcome) => return SessionEnd::Before(outcome),
+                Ok(outcome) => return SessionEnd::BeforeStop(outcome),
                 // Another client is stopping the session.
                 Err(_) if started.elapsed() < STOP_TIMEOUT && session.query().is_ok() => {
                     std::thread::sleep(Duration::from_millis(20));

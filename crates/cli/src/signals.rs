@@ -2,7 +2,7 @@
 //! functions.
 //!
 //! ```text
-//!   SIGINT, SIGTERM, SIGHUP ──one byte each──▶ socket pair ──▶ thread ──▶ on_signal(1), on_signal(2), …
+//!   SIGINT, SIGTERM, SIGHUP ──one byte each──▶ socket pair ──▶ thread ──▶ on_signal(1), (2), …
 //! ```
 
 use std::io::Read;

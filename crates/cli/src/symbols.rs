@@ -14,7 +14,8 @@
 //!
 //! Invariants:
 //! 1. A file is used if its build id (ELF) or its signature and age (PDB) match the trace. If the
-//!    trace has none, the file at the exact path is used if it is large enough, with a warning.
+//!    trace has none, a program is used if it is at the path in the trace or below `--symbol-path`,
+//!    and is large enough, with a warning.
 //! 2. Memory is limited: images ([`LoadedImages`]), files ([`MAX_LOADED_BYTES`]), answers
 //!    ([`MAX_ANSWER_BYTES`]). A dropped file is read again, up to a limit ([`MAX_LOADS`]).
 //! 3. Paths in a trace are opened by [`open_program`](traceweir::consumer::open_program), and never
@@ -49,7 +50,7 @@ const MAX_LOADED_BYTES: usize = 1 << 30;
 const MAX_LOADS: usize = 1 << 14;
 /// Maximum memory for cached answers. When it is exceeded, all cached answers are dropped.
 const MAX_ANSWER_BYTES: usize = 64 << 20;
-/// Memory of an answer without its texts.
+/// Estimated memory of an answer, and of each of its frames, without texts.
 const ANSWER_OVERHEAD_BYTES: usize = 256;
 
 /// One function at an address.
@@ -90,19 +91,20 @@ pub(crate) struct TraceSymbols {
     warnings: SymbolWarnings,
 }
 
-/// A module that may be loaded.
+/// A module, while it is loaded, and the number of its last lookup.
 #[derive(Default)]
 struct ModuleSlot {
     module: Option<ModuleSymbols>,
     last_use: u64,
 }
 
+/// The key of a cached answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum SymbolLookup {
     /// An offset in a module.
     Module(usize, u64),
     Kernel(u64),
-    /// An address in no loaded file.
+    /// A process, and an address in none of its files.
     Generated(u32, u64),
 }
 
@@ -225,7 +227,7 @@ impl TraceSymbols {
         frames
     }
 
-    /// Loads a module that is not loaded.
+    /// Loads a module, unless it is loaded or [`MAX_LOADS`] is reached, and notes its use.
     fn load_module(&mut self, slot: usize, key: &ModuleKey, min_size: u64) {
         let lookup_count = self.lookup_count;
         if let Some(slot) = self.modules.get_mut(slot) {

@@ -7,9 +7,10 @@
 //!                 processes and threads they contain, and the programs they name
 //! ```
 //!
-//! Schemas and rundown events may be at the end of a trace, so a first pass is needed. Short traces
-//! and traces with kernel events are surveyed first. Other traces are surveyed at the first event
-//! that does not describe itself. A long trace of self-describing events needs no survey.
+//! Schemas and rundown events may be at the end of a trace, so a first pass is needed. Short
+//! traces, traces with kernel events, and traces whose images or symbols are needed are surveyed
+//! first. Other traces are surveyed at the first event that does not describe itself. A long trace
+//! of self-describing events needs no survey.
 
 use std::cell::RefCell;
 use std::path::{Path, PathBuf};
@@ -36,7 +37,7 @@ use crate::input::{self, TraceInput};
 use crate::progress::Progress;
 use crate::schema_files::{list_files, list_manifest_files, load_traced_programs, read_schema_file};
 use crate::symbols::{self, TraceSymbols};
-use crate::text::escape_path;
+use crate::text::{escape_path, format_count};
 
 /// Traces up to this size are always surveyed first.
 const MAX_SHORT_TRACE_BYTES: u64 = 32 << 20;
@@ -294,7 +295,8 @@ fn collect_defects<'t>(
         let defect_count = trace.defects().len().saturating_add(damage.defects.len());
         if defect_count > MAX_SHOWN_DEFECTS || uncollected > 0 {
             let more = (defect_count.saturating_sub(MAX_SHOWN_DEFECTS) as u64).saturating_add(uncollected);
-            reading.warnings.push(format!("{}: and {more} more defects (weir check lists them)", input.name));
+            let more = format_count(more, "more defect");
+            reading.warnings.push(format!("{}: and {more} (weir check lists all)", input.name));
         }
         if defect_count > 0 {
             reading.outcome = reading.outcome.max(CommandOutcome::Damaged);

@@ -25,7 +25,7 @@ impl<'p, const N: usize> Visitor<'p> for NumberFields<N> {
     fn end_struct(&mut self, _: usize, _: &Field) {}
 }
 
-/// Returns the bits of the fields with these names; `None` for a field that is missing or no
+/// Returns the bits of the fields with these names; `None` for a field that is missing or not a
 /// number.
 pub(super) fn read_numbers<const N: usize>(
     walker: &mut Walker,

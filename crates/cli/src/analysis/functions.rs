@@ -63,11 +63,12 @@ pub(crate) enum CodeKind {
     Thread,
 }
 
+/// A function of a stack, or an entry that is not code.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct StackFunction {
     pub(crate) module: Option<Arc<str>>,
     pub(crate) name: Option<Arc<str>>,
-    /// Offset in the module of the function or block that stands for a function without a name.
+    /// Offset in the module of a function without a name, or of the block that stands for it.
     pub(crate) block: Option<u64>,
     pub(crate) kind: CodeKind,
     pub(crate) is_inlined: bool,
@@ -227,7 +228,7 @@ impl FunctionTable {
 static EMPTY_FUNCTION: StackFunction =
     StackFunction { module: None, name: None, block: None, kind: CodeKind::Other, is_inlined: false };
 
-/// The process and time in which an address is resolved.
+/// The process and time for which an address is resolved.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct CodeLocation<'a> {
     pub(crate) process: u32,
@@ -249,7 +250,7 @@ const fn may_be_user_code(address: u64, pointer_size: usize) -> bool {
     pointer_size == 4 || address >> 56 == 0
 }
 
-/// Returns whether a module is the program of a process, whose name may be truncated.
+/// Returns whether a module is the program of a process. The name `program` may be truncated.
 fn is_program(program: Option<&str>, module: &str) -> bool {
     /// Length from which a name may be truncated: Windows keeps 14 bytes, Linux 15.
     const TRUNCATED_NAME_BYTES: usize = 14;

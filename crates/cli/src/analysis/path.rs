@@ -33,7 +33,7 @@ pub(crate) struct EventThread {
     pub(crate) tid: u32,
 }
 
-/// Builds paths, and reuses its memory for each stack.
+/// Builds paths; each path reuses the memory of the previous one.
 #[derive(Debug, Default)]
 pub(crate) struct Paths {
     pub(crate) functions: FunctionTable,

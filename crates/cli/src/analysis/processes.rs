@@ -141,8 +141,9 @@ impl ThreadSelection {
     }
 }
 
-/// Returns whether a name is similar to a pattern without its wildcards: one contains the other, or
-/// they differ in at most two characters (one, if the pattern has at most four).
+/// Returns whether a name is similar to a pattern without its wildcards: the name contains the
+/// pattern, the pattern contains a name of three or more characters, or they differ in at most two
+/// characters (one, if the pattern has at most four).
 fn is_similar(pattern: &str, name: &str) -> bool {
     let truncate = |text: &str| {
         text.chars().filter(|c| !matches!(c, '*' | '?')).take(MAX_COMPARED_CHARS).collect::<Vec<_>>()

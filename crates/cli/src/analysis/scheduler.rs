@@ -27,8 +27,9 @@ use traceweir_format::header::NO_ID;
 /// Maximum number of threads to follow; events of further threads are counted.
 const MAX_THREADS: usize = 1 << 18;
 
-/// Values of `OldThreadState` ("CSwitch class").
+/// `OldThreadState` ("CSwitch class") of a thread that has ended.
 const TERMINATED: u8 = 4;
+/// `OldThreadState` of a thread that waits.
 const WAITING: u8 = 5;
 
 /// A switch from one thread to another.
@@ -102,8 +103,8 @@ impl<S> Default for Scheduler<S> {
 }
 
 impl<S> Scheduler<S> {
-    /// Records a switch; `stack` is the caller's data for the old thread. Returns the
-    /// time span that the old thread ran, and the return of the new thread.
+    /// Records a switch; `stack` is the caller's data for the old thread. Returns the time span in
+    /// which the old thread ran, and the return of the new thread, as far as they are known.
     pub(crate) fn record_switch(
         &mut self,
         time: i64,
@@ -172,7 +173,8 @@ impl<S> Scheduler<S> {
         }
     }
 
-    /// Returns the state of a thread, and adds an unknown one; `None` beyond [`MAX_THREADS`].
+    /// Returns the state of a thread, and adds the thread if it is new; `None` beyond
+    /// [`MAX_THREADS`].
     fn find_or_add_thread(&mut self, thread: u32) -> Option<&mut ThreadState<S>> {
         if self.threads.len() >= MAX_THREADS && !self.threads.contains_key(&thread) {
             self.over_limit += 1;

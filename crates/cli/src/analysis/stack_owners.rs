@@ -15,7 +15,7 @@ use traceweir_format::stack_walk::StackWalk;
 
 /// Number of recent events to search.
 const MAX_RECENT_EVENTS: usize = 256;
-/// Maximum number of hook ids.
+/// Maximum number of hook ids to follow.
 const MAX_HOOK_IDS: usize = 256;
 
 /// The kernel events that have stacks.

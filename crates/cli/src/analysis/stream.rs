@@ -76,7 +76,7 @@ pub(crate) struct Analysis {
     end: FileTime,
     needed: NeededEvents,
     filter: EventFilter,
-    /// Filled only if events are selected by name.
+    /// Filled only if events are selected by name or id.
     events_with_stacks: EventsWithStacks,
     pub(crate) window: TimeWindow,
 }
@@ -138,7 +138,8 @@ impl Analysis {
         })
     }
 
-    /// Returns the names of the kernel events with stacks, after events were read by name.
+    /// Returns the names of the kernel events with stacks, after events that were selected by name
+    /// or id have been read.
     pub(crate) fn events_with_stacks(&self) -> Vec<&str> {
         self.events_with_stacks.names()
     }

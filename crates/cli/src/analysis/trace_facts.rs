@@ -17,6 +17,7 @@ use crate::symbols::{SymbolOptions, TraceSymbols};
 
 pub(crate) struct TraceFacts {
     pub(super) actors: Actors,
+    /// Definitions of stack keys.
     pub(super) stacks: Definitions,
     files: TraceNames,
     threads: TraceNames,

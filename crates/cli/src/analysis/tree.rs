@@ -71,7 +71,7 @@ impl StackTree {
     }
 
     /// Returns the node of a path from the root, outermost function first, and adds it if it is
-    /// new.
+    /// new. If the tree is full, returns an `(other)` node instead (T2).
     pub(crate) fn find_or_add(&mut self, path: &[FunctionId]) -> NodeId {
         let mut current = NodeId::default();
         for function in path {

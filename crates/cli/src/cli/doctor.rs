@@ -7,8 +7,8 @@ use super::number::parse_pid;
 
 const AFTER_HELP: &str = "\
 Examples:
-  weir doctor                              list what is limited or missing, and how to fix it
-  weir doctor --all                        list every check
+  weir doctor                              list all checks; explain what is limited or missing
+  weir doctor --all                        explain every check
   weir doctor --need kernel --need stacks  exit with status 77 unless both work: for scripts
   weir doctor --pid 4711                   explain why events of a process do not arrive
   weir doctor --json | jq 'select(.check and .state != \"ok\")'
@@ -27,7 +27,7 @@ pub(crate) struct DoctorArgs {
     /// Also explain why events of this process may not arrive
     #[arg(long, value_name = "PID", value_parser = parse_pid)]
     pub(crate) pid: Option<u32>,
-    /// Print the reasons of passed checks too
+    /// Explain passed checks too
     #[arg(long)]
     pub(crate) all: bool,
     /// Print one JSON object per check, then one per need; docs/cli-json.md lists the fields

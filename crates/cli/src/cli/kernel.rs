@@ -7,7 +7,7 @@ use crate::text::parse_duration;
 
 /// Syntax of `--kernel`, for help pages.
 pub(crate) const KERNEL_SYNTAX: &str = "\
-KERNEL chooses kernel events for the same session; presets and groups are joined by commas
+--kernel WHAT chooses kernel events for the same session; presets and groups are joined by commas
   cpu                  CPU samples with call stacks, and processes, threads, images
   sched                cpu, and context switches and wakeups, with call stacks
   disk, net, file      disk requests; TCP and UDP; file operations, with call stacks

@@ -7,7 +7,7 @@ use clap::Args;
 const AFTER_HELP: &str = "\
 --c writes STEM.h and STEM_etw.c; --rust writes STEM.rs and STEM.etw; the default is both. STEM is the file name of the manifest
 without its extension, with _ for characters that C does not allow in names. Compile STEM_etw.c into the program; STEM.rs includes
-STEM.etw. A program that contains its compiled manifest needs no registration: weir reads the manifest from the program file.
+STEM.etw. If a program contains its compiled manifest, the manifest need not be installed: weir reads it from the program file.
 
 Example:
   weir mc app.man -o generated --rust";

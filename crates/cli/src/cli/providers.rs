@@ -55,7 +55,7 @@ fn resolve_providers(
     Ok(requests)
 }
 
-/// Returns the arguments with logman's `-pf` replaced by `--provider-file`.
+/// Returns the arguments with logman's `-pf` replaced with `--provider-file`.
 pub(crate) fn expand_logman_flags(
     arguments: impl Iterator<Item = std::ffi::OsString>,
 ) -> impl Iterator<Item = std::ffi::OsString> {
@@ -199,7 +199,7 @@ pub(crate) struct SessionProviderArgs {
 }
 
 impl SessionProviderArgs {
-    /// Resolves the providers with these names.
+    /// Resolves the providers with the names that manifests define.
     pub(crate) fn resolve(&self, names: &ManifestNames) -> Result<Vec<EnableRequest>> {
         let mut requests = resolve_providers(&self.named, &[], names)?;
         requests.extend(resolve_providers(&self.providers.provider, &self.providers.provider_file, names)?);

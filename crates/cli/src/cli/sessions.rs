@@ -297,7 +297,7 @@ pub(crate) struct DaemonArgs {
     /// Serve clients that name this folder in TRACEWEIR_RUNTIME_DIR
     #[arg(long, value_name = "DIR")]
     pub(crate) runtime_dir: Option<PathBuf>,
-    /// Exit after this long without a session, enabled provider or consumer [default:
+    /// Exit after this long without a session, consumer or changed system setting [default:
     /// TRACEWEIR_IDLE_EXIT, idle_exit in traceweir.conf, else never; with --on-demand 60]
     #[arg(long, value_name = "SECONDS")]
     pub(crate) idle_exit: Option<u64>,

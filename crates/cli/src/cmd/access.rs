@@ -147,7 +147,7 @@ fn warn_if_denied(list: &SecurityDescriptor, sid: &Sid, rights: Rights) {
         if entry.sid == *sid || entry.sid == Sid::EVERYONE {
             let (principal, names) = (people::format_sid(&entry.sid), format_rights(entry.rights & rights));
             eprintln!(
-                "warning: an earlier entry denies {names} to {principal} and overrides the grant (weir access show; weir access remove clears the list)"
+                "warning: an entry of the list denies {names} to {principal} and overrides the grant (weir access show; weir access remove clears the list)"
             );
         }
     }

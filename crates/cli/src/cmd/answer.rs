@@ -20,7 +20,7 @@ use crate::output::print_text;
 use crate::sessions::{self, SessionState};
 use crate::text::{JsonObject, json_array};
 
-/// The result of a command.
+/// The result of a command, for its exit status and its JSON object.
 #[derive(Debug, Default)]
 pub(super) struct CommandResult {
     pub(super) outcome: CommandOutcome,
@@ -55,13 +55,13 @@ pub(super) fn print_result(as_json: bool, result: Result<CommandResult>) -> Resu
         let text = format_object(&result) + "\n";
         print_text(&text)?;
     }
-    result.and_then(|answer| answer.failure.map_or(Ok(answer.outcome), Err))
+    result.and_then(|completed| completed.failure.map_or(Ok(completed.outcome), Err))
 }
 
 fn format_object(result: &Result<CommandResult>) -> String {
-    let answer = result.as_ref().ok();
+    let completed = result.as_ref().ok();
     let failure = match result {
-        Ok(answer) => answer.failure.as_ref(),
+        Ok(completed) => completed.failure.as_ref(),
         Err(error) => Some(error),
     };
     let status = failure.map_or(Some(Status::ERROR_SUCCESS), status_of);
@@ -73,10 +73,10 @@ fn format_object(result: &Result<CommandResult>) -> String {
     };
     object.optional("status_name", status.and_then(Status::name));
     object.optional("error", failure.map(format_error).as_deref());
-    let session = answer.and_then(|answer| answer.session.as_ref());
-    let session = session.map(|(properties, state)| sessions::format_json(properties, *state, &[], None));
+    let session = completed.and_then(|completed| completed.session.as_ref());
+    let session = session.map(|(summary, state)| sessions::format_json(summary, *state, &[], None));
     object.raw("session", session.as_deref().unwrap_or("null"));
-    let providers = answer.into_iter().flat_map(|answer| &answer.providers).map(|request| {
+    let providers = completed.into_iter().flat_map(|completed| &completed.providers).map(|request| {
         let mut object = JsonObject::new();
         let name = Some(request.storable_name()).filter(|name| !name.is_empty());
         object.text("guid", &request.guid.to_string()).optional("name", name);
@@ -92,7 +92,7 @@ mod tests {
     use traceweir::{Error, SessionId};
 
     #[test]
-    fn object_fields_are_documented() {
+    fn json_fields_are_documented() {
         let documented = include_str!("../../../../docs/cli-json.md");
         let mut session = SessionSummary::default();
         session.id = SessionId::new(7);

@@ -4,7 +4,8 @@
 //!   class ──▶ one query, or one per source or processor ──▶ ClassAnswer ──▶ table │ JSON object
 //! ```
 //!
-//! The command starts no daemon. If no daemon runs, it answers as for a system without sessions.
+//! The command starts no daemon. If no daemon runs, it prints the answers that a daemon without
+//! sessions and registrations would give.
 
 use anyhow::{Context, Result, anyhow};
 use traceweir::controller::Controller;
@@ -63,7 +64,7 @@ pub(super) fn run(options: &AskArgs) -> Result<CommandOutcome> {
         let queried_session = session.as_ref().filter(|_| is_about_session(class));
         match query_class(daemon.as_mut(), queried_session, class) {
             // If no class was named, classes for other kinds of sessions are left out.
-            Err(e) if options.classes.is_empty() && is_about_session(class) && is_for_other_sessions(&e) => {}
+            Err(e) if options.classes.is_empty() && is_about_session(class) && is_wrong_session_kind(&e) => {}
             result => {
                 answers.push((class, result.map_err(|e| anyhow!(e)).with_context(|| format_context(class))?))
             }
@@ -97,7 +98,7 @@ fn is_about_session(class: InfoClass) -> bool {
 
 /// Returns whether a query failed because the session is of another kind: not a system logger, or
 /// private.
-fn is_for_other_sessions(error: &Error) -> bool {
+fn is_wrong_session_kind(error: &Error) -> bool {
     matches!(error.status(), Status::ERROR_INVALID_PARAMETER | Status::ERROR_NOT_SUPPORTED)
 }
 

@@ -105,7 +105,7 @@ fn build_definition(options: &AddAutologger) -> Result<AutologgerDefinition> {
         .as_deref()
         .map(std::path::absolute)
         .transpose()
-        .context("the working folder is gone")?;
+        .context("cannot resolve the current directory")?;
     if definition.file_name.as_deref().is_some_and(|path| path.to_str().is_none()) {
         bail!("the path of the log file must be UTF-8");
     }

@@ -14,7 +14,7 @@ use crate::cli::CheckArgs;
 use crate::exit::{self, CommandOutcome};
 use crate::input::{self, TraceInput};
 use crate::output::BufferedOutput;
-use crate::text::format_number;
+use crate::text::{format_count, format_number};
 
 /// Maximum number of faults to print, and of remarks to print; all are counted.
 const MAX_SHOWN_FINDINGS: u64 = 100_000;
@@ -47,12 +47,11 @@ fn check_file(file: &TraceInput, as_json: bool, output: &mut BufferedOutput) -> 
     write_result?;
     output.flush()?;
     let (buffers, size) = (file.trace.buffers().len() as u64, file.trace.file_size());
-    let (buffers, events, size) = (format_number(buffers), format_number(events), format_number(size));
-    let contents = format!("{events} events in {buffers} buffers, {size} bytes");
+    let (events, buffers) = (format_count(events, "event"), format_count(buffers, "buffer"));
+    let contents = format!("{events} in {buffers}, {}", format_count(size, "byte"));
     let remarks_text = match remarks {
         0 => String::new(),
-        1 => "; 1 remark".to_owned(),
-        count => format!("; {} remarks", format_number(count)),
+        count => format!("; {}", format_count(count, "remark")),
     };
     let mut outcome = CommandOutcome::Fine;
     if faults == 0 {

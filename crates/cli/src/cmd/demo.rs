@@ -85,8 +85,8 @@ fn create_output(options: &DemoArgs) -> Result<PathBuf> {
         _ => File::options().write(true).create_new(true).open(path).map(drop),
     };
     let folder = std::env::temp_dir();
-    let default_path = options.output.clone().unwrap_or_else(|| folder.join("weir-demo.etl"));
-    let path = match create_new(&default_path) {
+    let preferred_path = options.output.clone().unwrap_or_else(|| folder.join("weir-demo.etl"));
+    let path = match create_new(&preferred_path) {
         // In a shared temporary folder, a file with the default name may belong to another user.
         Err(_) if options.output.is_none() => {
             let unique_path = folder.join(format!("weir-demo-{}.etl", std::process::id()));
@@ -94,8 +94,8 @@ fn create_output(options: &DemoArgs) -> Result<PathBuf> {
             unique_path
         }
         result => {
-            result.with_context(|| format!("cannot write {}", default_path.display()))?;
-            default_path
+            result.with_context(|| format!("cannot write {}", preferred_path.display()))?;
+            preferred_path
         }
     };
     std::path::absolute(path).context("cannot resolve the current directory")
@@ -144,7 +144,9 @@ fn run_stage(options: &DemoArgs) -> Result<CommandOutcome> {
     let live_count = print_live_events(trace)?;
     let stopped = recording.join().map_err(|_| anyhow::anyhow!("the demo's session failed"))??;
     let outcome = match &stopped {
-        SessionEnd::ByUs(summary) | SessionEnd::Before(summary) => print_file_summary(summary, live_count)?,
+        SessionEnd::ByUs(summary) | SessionEnd::BeforeStop(summary) => {
+            print_file_summary(summary, live_count)?
+        }
         SessionEnd::WithDaemon(_) => bail!("the demo's daemon has ended too early"),
     };
     let recorded = count_recorded_events(path)?;

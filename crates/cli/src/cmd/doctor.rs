@@ -2,9 +2,9 @@
 //!
 //! ```text
 //!   files below / ─┐
-//!                  ├─▶ MachineState ──▶ checks: perf, kernel, hardware, place ─┐
-//!   daemons ───────┘                                                           ├─▶ page │ JSON
-//!   process (--pid) ─▶ TargetProcess ──▶ checks ───────────────────────────────┘
+//!                  ├─▶ MachineState ──▶ checks: container, perf, kernel, hardware ─┐
+//!   daemons ───────┘                                                               ├─▶ page │ JSON
+//!   process (--pid) ─▶ TargetProcess ──▶ checks ───────────────────────────────────┘
 //! ```
 //!
 //! 1. The command changes nothing and starts no daemon. It prints commands for a privileged user.

@@ -27,7 +27,7 @@ pub(super) fn enable(options: &EnableArgs) -> Result<CommandResult> {
         let result = request.build_enable(&session, &options.pid).timeout(targets.timeout).apply();
         warn_of_delay(result).with_context(|| format_context("enable", request, &targets.name))?;
     }
-    sessions::note_idle_filters(&requests);
+    sessions::note_filters_without_match(&requests);
     if options.pid.is_empty() {
         sessions::note_unseen_providers(&mut controller, &requests)?;
         if let Ok(id) = session.query().map(|summary| summary.id) {
@@ -40,8 +40,8 @@ pub(super) fn enable(options: &EnableArgs) -> Result<CommandResult> {
 }
 
 /// Returns names and GUIDs of the providers that a session enables, both the names in the enables
-/// and the registered names. A name in an enable has the GUID of that enable, so other GUIDs that
-/// this enable reaches by name are left out.
+/// and the registered names. If an enable uses the hash of a name as GUID, the other providers that
+/// it reaches by this name are left out.
 fn enabled_providers(controller: &mut Controller, session: &Session) -> Vec<(String, Guid)> {
     let (Ok(session), Ok(all)) = (session.query(), controller.providers()) else {
         return Vec::new();

@@ -53,7 +53,7 @@ fn format_code_page(StatusCode { typed, status, named }: &StatusCode, as_json: b
     })
 }
 
-/// Formats a Win32 code in decimal and hexadecimal; other codes are always hexadecimal.
+/// Formats a Win32 code in decimal and hexadecimal, other codes only in hexadecimal.
 fn format_code(status: Status) -> String {
     if status.0 < 0x1_0000 {
         format!("{} (0x{:X})", status.0, status.0)

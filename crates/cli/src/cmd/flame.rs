@@ -154,12 +154,12 @@ fn print_summary(graph: &FlameGraph, format: FlameFormat, hidden: usize, output:
     }
     if hidden > 0 && format != FlameFormat::Html {
         eprintln!(
-            "note: {} are merged into (other): there are more than a file of this format may contain",
+            "note: there are too many stacks for a file of this format; merged into (other): {}",
             format_count(hidden as u64, "light stack")
         );
     } else if hidden > 0 {
         eprintln!(
-            "note: {} are merged into (other); --nodes N shows more",
+            "note: merged into (other): {}; --nodes N shows more",
             format_count(hidden as u64, "light node")
         );
     }

@@ -244,7 +244,7 @@ MyCompany.App  {00000000-0000-0000-0000-000000000001}  modern  {00000000-0000-00
     }
 
     #[test]
-    fn object_fields_are_documented() {
+    fn json_fields_are_documented() {
         let object =
             format_provider_json(&sample_provider(), &BTreeMap::from([(SessionId::new(5), "Morning")]));
         let object: serde_json::Value = serde_json::from_str(&object).unwrap();

@@ -49,14 +49,14 @@ const WAIT_WITHOUT_DEADLINE: Duration = Duration::from_secs(3600);
 /// An event while recording.
 enum RecordingEvent {
     Interrupt,
-    Child(io::Result<ExitStatus>),
-    Stopped(Box<Result<SessionEnd>>),
+    CommandEnded(io::Result<ExitStatus>),
+    SessionStopped(Box<Result<SessionEnd>>),
 }
 
 /// Why a recording ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum EndReason {
-    /// The recording ended as planned.
+    /// The time is up, or the command, the processes or the session have ended.
     Done,
     /// Ctrl-C ended the recording.
     Interrupted,
@@ -76,7 +76,7 @@ pub(super) fn run(options: &RecordArgs) -> Result<CommandOutcome> {
 
 fn record(options: &RecordArgs) -> Result<CommandOutcome> {
     let requests = options.providers.resolve(&options.manifest)?;
-    check_pid_limits(options, &requests);
+    check_pid_and_kernel_events(options, &requests);
     if let Some(missing) = options.pid.iter().find(|pid| !is_running(**pid)) {
         bail!("there is no process {missing}");
     }
@@ -102,7 +102,7 @@ fn record(options: &RecordArgs) -> Result<CommandOutcome> {
         sessions::check_pids(session.controller(), &requests, &options.pid)?;
     } else if options.command.is_empty() {
         sessions::note_unseen_providers(session.controller(), &requests)?;
-        sessions::note_idle_filters(&requests);
+        sessions::note_filters_without_match(&requests);
     }
     let has_command = match spawn_command(options, &events) {
         Ok(has_command) => has_command,
@@ -129,7 +129,7 @@ fn record(options: &RecordArgs) -> Result<CommandOutcome> {
 
 /// Prints a note if `--pid` is given with kernel events, because it applies to providers only. With
 /// kernel events alone, `--pid` is a usage error.
-fn check_pid_limits(options: &RecordArgs, requests: &[EnableRequest]) {
+fn check_pid_and_kernel_events(options: &RecordArgs, requests: &[EnableRequest]) {
     let is_kernel = |request: &EnableRequest| is_system_provider(&request.guid);
     let has_kernel_events = options.kernel.kernel.is_some() || requests.iter().any(is_kernel);
     if options.pid.is_empty() || !has_kernel_events {
@@ -155,7 +155,7 @@ fn spawn_command(options: &RecordArgs, events: &Sender<RecordingEvent>) -> Resul
         failure.status
     })?;
     let events = events.clone();
-    std::thread::spawn(move || drop(events.send(RecordingEvent::Child(child.wait()))));
+    std::thread::spawn(move || drop(events.send(RecordingEvent::CommandEnded(child.wait()))));
     Ok(true)
 }
 
@@ -198,11 +198,11 @@ impl Recording<'_> {
                     end = EndReason::Interrupted;
                     deadline = Some(Instant::now() + COMMAND_END_TIMEOUT);
                 }
-                Ok(RecordingEvent::Child(status)) => {
+                Ok(RecordingEvent::CommandEnded(status)) => {
                     self.command_status = Some(status.context("cannot wait for the command")?);
                     return Ok(end);
                 }
-                Ok(RecordingEvent::Stopped(_)) | Err(RecvTimeoutError::Disconnected) => return Ok(end),
+                Ok(RecordingEvent::SessionStopped(_)) | Err(RecvTimeoutError::Disconnected) => return Ok(end),
                 Err(RecvTimeoutError::Timeout) => {
                     if deadline.is_some_and(|d| Instant::now() >= d) || !self.should_continue()? {
                         return Ok(end);
@@ -247,7 +247,9 @@ impl Recording<'_> {
                     &self.requests,
                 );
             }
-            std::thread::spawn(move || drop(events.send(RecordingEvent::Stopped(Box::new(session.stop())))));
+            std::thread::spawn(move || {
+                drop(events.send(RecordingEvent::SessionStopped(Box::new(session.stop()))))
+            });
         }
         // The command may use the terminal.
         let is_command_running = self.has_command && self.command_status.is_none();
@@ -275,7 +277,7 @@ impl Recording<'_> {
         let file = &self.options.output;
         let outcome = match session_end {
             SessionEnd::ByUs(summary) => sessions::print_summary(summary, false)?,
-            SessionEnd::Before(summary) => {
+            SessionEnd::BeforeStop(summary) => {
                 let outcome = sessions::print_summary(summary, false)?;
                 if let Some(status) = summary.end_status {
                     let reason = format!("the recording ended early: {status}");
@@ -308,10 +310,10 @@ impl Recording<'_> {
                     deadline = deadline.or_else(|| Some(Instant::now() + STOP_REQUEST_TIMEOUT))
                 }
                 Ok(RecordingEvent::Interrupt) => is_interrupted = true,
-                Ok(RecordingEvent::Child(status)) => {
+                Ok(RecordingEvent::CommandEnded(status)) => {
                     self.command_status = Some(status.context("cannot wait for the command")?)
                 }
-                Ok(RecordingEvent::Stopped(result)) => stopped = Some((*result)?),
+                Ok(RecordingEvent::SessionStopped(result)) => stopped = Some((*result)?),
                 Err(_) if deadline.is_some_and(|time| Instant::now() >= time) => return Ok(None),
                 Err(_) => {}
             }
@@ -326,7 +328,7 @@ fn describe_daemon_end(socket: &Path, file: &Path) -> String {
         sessions::count_events(file).map_or_else(String::new, |n| format!(" ({})", format_count(n, "event")));
     let name = escape_path(file);
     let file = match sessions::finalised_time(file) {
-        Some(_) => format!("it finalised {name}{events} before"),
+        Some(_) => format!("it finalised {name}{events} before that"),
         None => {
             format!(
                 "{name} is valid to its last flush{events}: weir repair {} -o COPY finalises a copy",

@@ -6,8 +6,8 @@
 //! ```
 //!
 //! Context events, such as schemas and rundowns, are needed to read other events. A mark is an
-//! event that weir adds, written before the first event after its time. Events are decoded only if the
-//! filters need it.
+//! event that weir adds, written before the first event after its time. Events are decoded only if
+//! the filters need it.
 
 mod marks;
 mod report;
@@ -141,7 +141,7 @@ impl EventSelection {
     }
 }
 
-/// The output and the counts of events.
+/// The output, the counts of events, and the marks to add.
 struct RelogOutput {
     output: Output,
     counts: EventCounts,

@@ -10,7 +10,7 @@ use traceweir_format::{Error, etl};
 use crate::cli::RepairArgs;
 use crate::exit::CommandOutcome;
 use crate::input::{self, TraceInput};
-use crate::text::format_number;
+use crate::text::{format_count, format_number};
 
 /// Maximum number of holes to print; all are counted.
 const MAX_SHOWN_HOLES: usize = 20;
@@ -33,9 +33,9 @@ pub(super) fn run(options: &RepairArgs) -> Result<CommandOutcome> {
     }
     let repaired = etl::repair(&file.trace, sink).context("cannot repair")?;
     eprintln!(
-        "{path}: {} events in {} buffers, ends {}",
-        format_number(repaired.events),
-        format_number(u64::from(repaired.buffers)),
+        "{path}: {} in {}, ends {}",
+        format_count(repaired.events, "event"),
+        format_count(u64::from(repaired.buffers), "buffer"),
         repaired.end_time
     );
     if repaired.salvaged > 0 || repaired.dropped > 0 {
@@ -61,8 +61,8 @@ pub(super) fn run(options: &RepairArgs) -> Result<CommandOutcome> {
     let remaining = count_faults(&options.output)?;
     if remaining > 0 {
         eprintln!(
-            "{path}: {} faults remain that repairing does not touch (weir check lists them)",
-            format_number(remaining)
+            "{path}: repairing does not touch {} (weir check lists them)",
+            format_count(remaining, "fault")
         );
     }
     // A crash often leaves half a buffer at the end; its complete records are saved and the copy is
@@ -80,12 +80,13 @@ fn report_holes(file: &TraceInput) -> bool {
     }
     let more_holes = holes.count() as u64;
     if more_holes > 0 {
-        eprintln!("{}: and {} more holes (weir check lists them)", file.name, format_number(more_holes));
+        let more_holes = format_count(more_holes, "more hole");
+        eprintln!("{}: and {more_holes} (weir check lists all)", file.name);
     }
     file.trace.holes().next().is_some()
 }
 
-/// Counts the faults in the new file. Fails if it cannot be opened.
+/// Counts the faults in the new file. Fails if the file cannot be read.
 fn count_faults(path: &Path) -> Result<u64> {
     let trace = etl::Trace::open(File::open(path)?).context("cannot read the repaired file")?;
     let mut faults = 0;

@@ -1,5 +1,5 @@
-//! `weir shims`: creates links with the names of Windows libraries, for programs that load those at
-//! run time.
+//! `weir shims`: creates links with the names of Windows libraries, for programs that load these
+//! libraries at run time.
 //!
 //! ```text
 //!   DIR/libadvapi32.so       ─▶ …/libtraceweir.so.0   dlopen("libadvapi32.so"),
@@ -10,7 +10,7 @@
 //! ```
 //!
 //! 1. A link is ours if the file name of its target begins with `libtraceweir`, even if the target
-//!    does not exist. Only such links are replaced and removed without `--force`.
+//!    does not exist. Only such links are removed, or replaced without `--force`.
 //! 2. All names are checked before the first is changed: if one is taken, nothing is changed.
 //! 3. The folder is opened once, and all names are resolved in the opened folder.
 //! 4. A link appears under its name atomically (created under a temporary name, then renamed). A
@@ -153,7 +153,7 @@ fn create_links(options: &ShimsArgs) -> Result<CommandOutcome> {
         println!("{action} {} -> {}", path.display(), library.display());
     }
     let absolute = std::path::absolute(folder).unwrap_or_else(|_| folder.clone());
-    eprintln!("programs find them with LD_LIBRARY_PATH={}", absolute.display());
+    eprintln!("programs find the links with LD_LIBRARY_PATH={}", absolute.display());
     Ok(CommandOutcome::Fine)
 }
 
@@ -222,8 +222,8 @@ fn find_library_in(folder: &Path) -> Option<PathBuf> {
     LIBRARY_FILE_NAMES.map(|name| folder.join(name)).into_iter().find(|path| path.is_file())
 }
 
-/// Returns the folders that are searched for the library: next to this program, as in a build and
-/// in an installation, then the system's library folders.
+/// Returns the folders that are searched for the library: the folder of this program, as in a
+/// build, the library folders beside it, as in an installation, and the system's library folders.
 fn library_folders() -> Vec<PathBuf> {
     let program = std::env::current_exe().ok();
     let program_folder = program.as_deref().and_then(Path::parent);

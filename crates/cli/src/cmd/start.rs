@@ -37,7 +37,7 @@ pub(super) fn run(options: &StartArgs) -> Result<CommandResult> {
     }
     sessions::note_unseen_providers(session.controller(), &requests)?;
     sessions::warn_of_left_out_processes(session.controller(), summary.id, &requests)?;
-    sessions::note_idle_filters(&requests);
+    sessions::note_filters_without_match(&requests);
     Ok(CommandResult { providers: requests, ..CommandResult::for_running(summary) })
 }
 

@@ -19,7 +19,7 @@ use crate::output::print_text;
 use crate::text::{escape, format_number};
 use crate::traces::TraceSet;
 
-/// Events and bytes of one group.
+/// Number of events and bytes of a row, or of all events.
 #[derive(Clone, Copy, Default)]
 struct EventTotals {
     events: u64,
@@ -93,9 +93,9 @@ impl TraceStats {
         let guid = record.provider();
         self.first_time.get_or_insert(event.time.0);
         self.last_time = self.last_time.max(Some(event.time.0));
-        let add_one = |count: &mut EventTotals| {
-            count.events += 1;
-            count.bytes += bytes;
+        let add_one = |totals: &mut EventTotals| {
+            totals.events += 1;
+            totals.bytes += bytes;
         };
         add_one(&mut self.all);
         if let Some(name) = event.provider {
@@ -143,8 +143,8 @@ impl TraceStats {
             if rows.is_empty() {
                 continue;
             }
-            rows.sort_by_cached_key(|(key, count)| {
-                (std::cmp::Reverse(count.events), self.row_label(key), (*key).clone())
+            rows.sort_by_cached_key(|(key, totals)| {
+                (std::cmp::Reverse(totals.events), self.row_label(key), (*key).clone())
             });
             let max_rows = if options.top == 0 { rows.len() } else { options.top };
             self.format_table(name, &rows, max_rows, options.json, &mut page);
@@ -169,23 +169,23 @@ impl TraceStats {
                 "events", "bytes", "events/s", "share"
             );
         }
-        for (key, count) in rows.iter().take(max_rows) {
+        for (key, totals) in rows.iter().take(max_rows) {
             let label = self.row_label(key);
             if as_json {
                 let mut out = format!("{{\"by\":\"{name}\",\"name\":").into_bytes();
                 json_string(&label, &mut out);
                 page.push_str(&String::from_utf8_lossy(&out));
                 self.write_json_ids(key, page);
-                let rate = events_per_second(count.events);
+                let rate = events_per_second(totals.events);
                 let _ = writeln!(
                     page,
                     ",\"events\":{},\"bytes\":{},\"rate\":{rate:.3}}}",
-                    count.events, count.bytes
+                    totals.events, totals.bytes
                 );
             } else {
-                let share = count.events as f64 * 100.0 / self.all.events.max(1) as f64;
-                let (events, bytes) = (format_number(count.events), format_number(count.bytes));
-                let rate = events_per_second(count.events);
+                let share = totals.events as f64 * 100.0 / self.all.events.max(1) as f64;
+                let (events, bytes) = (format_number(totals.events), format_number(totals.bytes));
+                let rate = events_per_second(totals.events);
                 let _ =
                     writeln!(page, "{events:>12} {bytes:>15} {rate:>12.1} {share:>6.1}%  {}", escape(&label));
             }

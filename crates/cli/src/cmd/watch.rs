@@ -29,8 +29,9 @@ pub(super) fn run(options: &WatchArgs) -> Result<CommandOutcome> {
     let requests = options.providers.resolve(&options.schemas.manifest)?;
     if options.session.is_some() && requests.iter().any(|request| !request.can_match_events()) {
         cli::exit_with_conflict(
-            "events contain no program, package, application or container, and names are chosen with --event: \
-             these options cannot filter a running session",
+            "events contain no program, package, application or container, and weir compares neither names \
+             nor payloads: @exe, @package, @app, @container, @names, @not-names, @payload and @schematized \
+             cannot filter a running session (--event filters by name)",
         );
     }
     let WatchedTrace { trace, stopper } = WatchedTrace::open(options, &requests)?;
@@ -63,7 +64,7 @@ pub(super) fn run(options: &WatchArgs) -> Result<CommandOutcome> {
         return Ok(CommandOutcome::EventsLost);
     }
     Ok(match session_end? {
-        Some(SessionEnd::ByUs(mut summary) | SessionEnd::Before(mut summary)) => {
+        Some(SessionEnd::ByUs(mut summary) | SessionEnd::BeforeStop(mut summary)) => {
             if options.filters.head.is_some() {
                 // Losses after `--head` was reached do not count.
                 (summary.real_time_events_lost, summary.real_time_buffers_lost) = (0, 0);
@@ -77,10 +78,10 @@ pub(super) fn run(options: &WatchArgs) -> Result<CommandOutcome> {
 /// Prints why the events ended, if neither a signal nor an option ended the watching.
 fn print_reason_of_end(options: &WatchArgs, session_end: Option<&Option<SessionEnd>>) {
     match (session_end, &options.session) {
-        (Some(Some(SessionEnd::Before(summary))), _) if summary.end_status.is_none() => {
+        (Some(Some(SessionEnd::BeforeStop(summary))), _) if summary.end_status.is_none() => {
             eprintln!("the session was stopped by another process")
         }
-        (Some(Some(SessionEnd::Before(summary))), _) => eprintln!("{}", sessions::describe_end(summary)),
+        (Some(Some(SessionEnd::BeforeStop(summary))), _) => eprintln!("{}", sessions::describe_end(summary)),
         (_, Some(name)) => {
             let ended = sessions::connect_to_session(options.daemon_choice, name)
                 .and_then(|(_, session)| Ok(session.outcome()?));
@@ -116,8 +117,8 @@ fn print_events(
 ) -> Result<traceweir::consumer::Lost> {
     let screen = Screen::open()?;
     let filter = EventFilter::for_all_providers(&options.filters, trace.header().start_time);
-    // A temporary session contains only events of these providers.
-    let shown_requests = if options.session.is_some() { requests } else { &[] };
+    // A temporary session contains only events of the requested providers.
+    let filtering_requests = if options.session.is_some() { requests } else { &[] };
     let style = Style { numeric: options.numeric };
     let mut printer = EventPrinter::new(&filter, options.format, style, options.show, screen.is_colourful());
     screen.write_with(|out| printer.write_start(out))?;
@@ -126,8 +127,8 @@ fn print_events(
         &options.schemas,
         |record, time| {
             filter.accepts_header(record, time)
-                && (shown_requests.is_empty()
-                    || shown_requests.iter().any(|request| request.enables_event(record)))
+                && (filtering_requests.is_empty()
+                    || filtering_requests.iter().any(|request| request.enables_event(record)))
         },
         |event| screen.write_with(|out| printer.print_event(event, out)),
     )?;
@@ -169,7 +170,7 @@ impl WatchedTrace {
         } else {
             sessions::check_pids(session.controller(), requests, &options.filters.pid)?;
         }
-        sessions::note_idle_filters(requests);
+        sessions::note_filters_without_match(requests);
         let stopper = WatchStopper::new(trace.closer(), Some(session));
         Ok(Self { trace, stopper })
     }
@@ -182,7 +183,7 @@ struct WatchStopper {
     session: Arc<Mutex<TemporarySession>>,
 }
 
-/// The temporary session while it runs, and how it ended.
+/// The session that weir started, if any, while it runs, and how it ended.
 struct TemporarySession {
     running: Option<StartedSession>,
     ended: Result<Option<SessionEnd>>,
@@ -196,8 +197,8 @@ impl WatchStopper {
         Self { closer, session: Arc::new(Mutex::new(session)) }
     }
 
-    /// Stops a temporary session, so that its remaining events are printed; disconnects from
-    /// another session at once.
+    /// Stops a temporary session, so that its remaining events are printed. If weir did not start
+    /// the session, disconnects from it at once.
     fn stop(&self) {
         let mut session = self.session.lock().unwrap_or_else(PoisonError::into_inner);
         session.is_stop_requested = true;

@@ -126,11 +126,11 @@ fn push_context(event: &DescribedEvent<'_>, out: &mut Vec<u8>) {
     }
 }
 
-/// Appends a cell. Control characters other than line ends and tabs are escaped, because terminals
-/// interpret them.
+/// Appends a cell. All its lines are escaped if the text contains control characters other than
+/// line ends and tabs, or 0xC2 or 0xE2, which begin other characters that terminals interpret.
 fn push_cell(text: &[u8], out: &mut Vec<u8>) {
-    let is_interpreted = |b: &u8| matches!(b, 0..=8 | 11 | 12 | 14..=31 | 0x7F | 0xC2 | 0xE2);
-    if text.iter().any(is_interpreted) {
+    let may_be_interpreted = |b: &u8| matches!(b, 0..=8 | 11 | 12 | 14..=31 | 0x7F | 0xC2 | 0xE2);
+    if text.iter().any(may_be_interpreted) {
         let mut clean = Vec::new();
         for (index, line) in text.split(|b| *b == b'\n').enumerate() {
             if index > 0 {

@@ -9,15 +9,15 @@ use traceweir_format::spec::types::{InType, OutType};
 
 /// Maximum size of the text that the fields of one event become. The limit is needed because a few
 /// bytes of metadata can repeat a long name very often.
-pub(crate) const MAX_FIELD_BYTES: usize = 4 << 20;
+pub(crate) const MAX_FIELDS_BYTES: usize = 4 << 20;
 
 /// Returns whether a field is not meant to be shown.
 pub(super) fn is_hidden(field: &Field) -> bool {
     matches!(field.kind, FieldKind::Value { output: OutType::NOPRINT, .. })
 }
 
-/// Returns whether the value of a field is text, which can contain anything.
-fn is_text(field: &Field, value: &Value<'_>) -> bool {
+/// Returns whether a value is written as text that may need quotes.
+fn may_need_quotes(field: &Field, value: &Value<'_>) -> bool {
     matches!(value, Value::Text16(_) | Value::Text8(_) | Value::Bytes(_))
         || matches!(
             field.kind,
@@ -63,7 +63,7 @@ impl<'a> JsonFields<'a> {
         // Padding of kernel events is hidden; fields that a provider marks as hidden are still
         // data for programs.
         let hides_padding = schema.schema.origin == SchemaOrigin::Kernel;
-        let max_len = out.len().saturating_add(MAX_FIELD_BYTES);
+        let max_len = out.len().saturating_add(MAX_FIELDS_BYTES);
         Self { out, schema, style, hides_padding, nesting: Nesting::default(), max_len }
     }
 
@@ -124,14 +124,14 @@ pub(super) struct TextFields<'a> {
 
 impl<'a> TextFields<'a> {
     pub(super) fn new(out: &'a mut Vec<u8>, schema: &'a PreparedSchema, style: Style) -> Self {
-        let max_len = out.len().saturating_add(MAX_FIELD_BYTES);
+        let max_len = out.len().saturating_add(MAX_FIELDS_BYTES);
         Self { out, schema, style, nesting: Nesting::default(), scratch: Vec::new(), max_len }
     }
 
     #[inline]
     fn write_label(&mut self, index: usize) {
         if self.nesting.0 == 0 {
-            // At the top level every field follows other text.
+            // A label begins with a space: at the top level every field follows other text.
             return self.out.extend_from_slice(self.schema.label(index));
         }
         let is_first = matches!(self.out.last(), Some(b'{' | b'['));
@@ -160,11 +160,11 @@ impl<'p> Visitor<'p> for TextFields<'_> {
         }
         self.write_label(index);
         match value {
-            // Fast paths: most text is one plain word, and most numbers have only one form.
+            // Fast paths: most text is one plain word, and most numbers have the default out type.
             Value::Text8(bytes) if is_plain_word(bytes) => self.out.extend_from_slice(bytes),
             Value::U32(v) if has_plain_type(field, InType::UINT32) => decimal(v, self.out),
             Value::U64(v) if has_plain_type(field, InType::UINT64) => decimal(v, self.out),
-            _ if is_text(field, &value) => self.write_text(field, &value),
+            _ if may_need_quotes(field, &value) => self.write_text(field, &value),
             _ => text(field, &value, self.style, self.out),
         }
     }

@@ -1,8 +1,8 @@
 //! Writes stacks and code addresses with the functions that contain them.
 //!
 //! ```text
-//!   text   shop!sell+0x2b  /src/sell.c:12        one line per function, innermost first; inlined
-//!          shop!add (inlined)  /src/cart.h:3     functions precede their caller
+//!   text   shop!add (inlined)  /src/cart.h:3     one line per function, innermost first; inlined
+//!          shop!sell+0x2b  /src/sell.c:12        functions precede their caller
 //!          shop+0x1a2b                           if only the module is known
 //!          0x7f…                                 if nothing is known
 //!          InstructionPointer: shop!sell+0x2b    a code address among the fields of a kernel event
@@ -12,8 +12,8 @@
 //! ```
 //!
 //! All frames except the first are return addresses, which follow the call. Their functions are
-//! looked up one byte earlier, but the addresses are shown unchanged. A stack that a process captured
-//! itself contains only return addresses.
+//! looked up one byte earlier, but the addresses are shown unchanged. A stack that a process
+//! captured itself contains only return addresses.
 
 use std::sync::Arc;
 
@@ -62,6 +62,8 @@ impl EventStack {
     }
 }
 
+/// Finds the functions at an address, or at the byte before it for a return address (not
+/// `is_exact`). Returns `None` if the event has no symbols.
 fn resolve_address(
     event: &DescribedEvent<'_>,
     (process, time): (u32, i64),
@@ -87,7 +89,7 @@ fn resolve_stack(event: &DescribedEvent<'_>) -> Option<Vec<ResolvedAddress>> {
     )
 }
 
-/// Collects the code addresses among the fields.
+/// Collects the code addresses among the fields, with the index of the name in `CODE_FIELD_NAMES`.
 #[derive(Default)]
 struct CodeFields(Vec<(usize, u64)>);
 
@@ -106,7 +108,7 @@ impl<'p> Visitor<'p> for CodeFields {
     fn end_struct(&mut self, _: usize, _: &Field) {}
 }
 
-/// Returns the fields of a kernel event that are code addresses.
+/// Returns the names and resolved addresses of the code fields of a kernel event.
 fn resolve_code_fields(
     event: &DescribedEvent<'_>,
     walker: &mut Walker,

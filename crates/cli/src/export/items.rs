@@ -28,7 +28,7 @@ enum ItemValue {
     Key(u64),
 }
 
-/// Returns the user who wrote the event, if an item contains it.
+/// Returns the SID of the user who wrote the event, if an item contains it.
 pub(super) fn find_sid(record: &Record<'_>) -> Option<Sid> {
     record.items().data_of(ExtType::SID).and_then(|data| Sid::parse(data).ok())
 }

@@ -4,11 +4,11 @@ use std::io::Write;
 
 use traceweir_format::time::{FileTime, UNITS_PER_SECOND};
 
-/// Caches the text of the last second.
+/// Formats wall time and caches the text of the latest second.
 #[derive(Debug)]
 pub(crate) struct TimeFormatter {
     second: Option<i64>,
-    /// The text, with space for the fraction at its end.
+    /// The text of `second`; each call replaces the fraction at its end.
     text: Vec<u8>,
     separator: u8,
 }

@@ -26,7 +26,7 @@ const COLOUR_NAME: &[u8] = b"\x1b[36m";
 const COLOUR_ERROR: &[u8] = b"\x1b[33m";
 const COLOUR_RESET: &[u8] = b"\x1b[0m";
 
-/// Maximum size of an undecoded payload to show.
+/// Maximum number of undecoded bytes to show.
 const MAX_SHOWN_BYTES: usize = 64;
 
 pub(crate) struct TextSink {
@@ -37,7 +37,7 @@ pub(crate) struct TextSink {
     walker: Walker,
     messages: MessageExpander,
     message: Vec<u8>,
-    /// The last origin of each processor slot.
+    /// The last origins of processors; a processor uses the slot `cpu % PROCESSOR_SLOTS`.
     last_origins: Vec<OriginText>,
 }
 
@@ -57,7 +57,7 @@ impl OriginText {
     }
 }
 
-/// Number of slots for the last origins of processors.
+/// Number of slots in `last_origins`.
 const PROCESSOR_SLOTS: usize = 64;
 
 impl TextSink {
@@ -74,8 +74,9 @@ impl TextSink {
         }
     }
 
-    /// Writes processor, process, thread, provider and event. Consecutive events of a
-    /// processor often have the same origin, so the last text is reused.
+    /// Writes processor, process, thread, provider and event. Consecutive events of a processor
+    /// often have the same origin, so the last text is reused, except with colours, with a process
+    /// name, or without a title.
     fn write_origin(&mut self, event: &DescribedEvent<'_>, out: &mut Vec<u8>) {
         let (record, actor) = (&event.record, event.attributed);
         let (pid, tid) = actor.map_or((record.process_id(), record.thread_id()), |a| (a.pid, a.tid));
@@ -126,7 +127,8 @@ impl TextSink {
         self.paint(COLOUR_RESET, out);
     }
 
-    /// Writes the fields or the message of the event.
+    /// Writes the fields of an event, or the message of a WPP event. Returns the reason if the
+    /// payload does not fit its schema.
     fn write_payload(&mut self, event: &DescribedEvent<'_>, out: &mut Vec<u8>) -> Option<Undecoded> {
         let found = match &event.schema_match {
             Ok(found) => found,

@@ -1,6 +1,6 @@
 //! The XML format of tracerpt: System, EventData, RenderingInfo.
 //!
-//! Characters that XML 1.0 does not allow are replaced by U+FFFD.
+//! Characters that XML 1.0 does not allow are replaced with U+FFFD.
 
 use std::io::Write;
 
@@ -13,7 +13,7 @@ use traceweir_decode::walk::{Visitor, Walker};
 use traceweir_format::header::Family;
 use traceweir_format::spec::event::class;
 
-use super::fields::{MAX_FIELD_BYTES, is_hidden};
+use super::fields::{MAX_FIELDS_BYTES, is_hidden};
 use super::{EventSink, TimeFormatter, describe_undecoded, items, push_hex};
 use crate::event::DescribedEvent;
 use traceweir_decode::expand::MessageExpander;
@@ -39,7 +39,7 @@ impl XmlSink {
         let record = &event.record;
         let d = record.descriptor();
         out.extend_from_slice(b"\t<System>\r\n\t\t<Provider");
-        // Kernel events belong to one provider; their class is written at the end.
+        // Kernel events belong to one provider; `write_event` writes the GUID of their class last.
         let is_kernel_event = record.hook().is_some();
         if let Some(name) = event.provider.filter(|_| !is_kernel_event) {
             out.extend_from_slice(b" Name=\"");
@@ -92,7 +92,7 @@ impl XmlSink {
         out.extend_from_slice(b"\t<EventData>\r\n");
         // Padding fields of kernel events are not shown.
         let hides_padding = found.prepared.schema.origin == SchemaOrigin::Kernel;
-        let max_len = out.len().saturating_add(MAX_FIELD_BYTES);
+        let max_len = out.len().saturating_add(MAX_FIELDS_BYTES);
         let mut data = XmlFields {
             out,
             style: self.style,
@@ -133,7 +133,7 @@ impl XmlSink {
         let names = &found.prepared.schema.names;
         out.extend_from_slice(b"\t<RenderingInfo Culture=\"en-US\">\r\n");
         for (tag, name) in [("Level", &names.level), ("Opcode", &names.opcode), ("Task", &names.task)] {
-            // The class of a kernel event is its name, not a task.
+            // The task name of a kernel event is its class, which is written as EventName instead.
             let is_shown = !(event.record.hook().is_some() && tag == "Task");
             if let Some(name) = name.as_ref().filter(|_| is_shown) {
                 write_element("\t\t", tag, name, out);
@@ -141,7 +141,7 @@ impl XmlSink {
         }
         if !names.keywords.is_empty() {
             out.extend_from_slice(b"\t\t<Keywords>\r\n");
-            let max_len = out.len().saturating_add(MAX_FIELD_BYTES);
+            let max_len = out.len().saturating_add(MAX_FIELDS_BYTES);
             for (_, name) in &names.keywords {
                 if out.len() < max_len {
                     write_element("\t\t\t", "Keyword", name, out);
@@ -207,7 +207,8 @@ struct XmlFields<'a> {
     style: Style,
     scratch: &'a mut Vec<u8>,
     depth: usize,
-    /// Number of values of the open array.
+    /// Number of values of the open array so far; `None` outside of arrays and in arrays of
+    /// structures.
     array_len: Option<usize>,
     hides_padding: bool,
     max_len: usize,

@@ -9,7 +9,7 @@ use traceweir::Guid;
 
 const MAX_FILE_BYTES: u64 = 1 << 20;
 
-/// Returns the non-empty lines of a file, with their numbers.
+/// Returns the non-empty lines of a file without comments, with their numbers.
 pub(super) fn read_lines(path: &Path) -> Result<Vec<(usize, String)>> {
     let context = || format!("cannot read {}", path.display());
     let mut bytes = Vec::new();
@@ -38,7 +38,7 @@ fn decode_text(bytes: &[u8]) -> Option<String> {
 }
 
 /// Returns a line up to its comment. A `#` begins a comment at the start of a line or after a
-/// blank, unless a GUID follows directly.
+/// blank, unless it is quoted or a GUID follows directly.
 fn strip_comment(line: &str) -> &str {
     let mut is_quoted = false;
     let mut previous = ' ';

@@ -1,15 +1,16 @@
-//! Parses kernel events: the groups, and the events that are followed by a call stack.
+//! Parses kernel events: the groups (`--kernel WHAT`), and the events that are followed by a call
+//! stack (`--stacks EVENTS`).
 //!
 //! ```text
-//!   KERNEL  =  WHAT { ("," | "+") WHAT }
-//!   WHAT    =  cpu | sched | disk | net | file | all    presets: groups that belong together, with
+//!   WHAT    =  PART { ("," | "+") PART }
+//!   PART    =  cpu | sched | disk | net | file | all    presets: groups that belong together, with
 //!                                                       useful stacks
 //!           |  CSWITCH | DISK_IO | …                    a group by name; case, "-", "_" and the
 //!                                                       prefix EVENT_TRACE_FLAG_ are ignored
 //!           |  PROC_THREAD | LOADER | …                 names from xperf
 //!           |  0x… | decimal                            EnableFlags
 //!           |  none                                     no kernel events: only alone, for updates
-//!   STACKS  =  none | default | all | EVENT { ("," | "+") EVENT }
+//!   EVENTS  =  none | default | all | EVENT { ("," | "+") EVENT }
 //!   EVENT   =  Class/Type | Type | Class | 0xHOOK       Thread/CSwitch, CSwitch, DiskIo, 0x0524
 //! ```
 //!
@@ -31,7 +32,7 @@ pub(crate) use absent::describe_absent_groups;
 /// Maximum number of events in `TraceStackTracingInfo`.
 const MAX_STACK_EVENTS: usize = 256;
 
-/// PROCESS, THREAD, IMAGE_LOAD.
+/// The groups PROCESS, THREAD and IMAGE_LOAD.
 const PROCESS_GROUPS: u32 = 0x7;
 const PROFILE: u32 = 0x0100_0000;
 const CSWITCH: u32 = 0x0010;
@@ -45,7 +46,8 @@ const NETWORK: u32 = 0x0001_0000;
 const FILE_IO: u32 = 0x0200_0000;
 const FILE_IO_INIT: u32 = 0x0400_0000;
 const FILE_GROUPS: u32 = FILE_IO | FILE_IO_INIT | DISK_FILE_IO;
-/// PROCESS_COUNTERS, DPC, INTERRUPT, SYSTEMCALL, the page faults, VIRTUAL_ALLOC, SPLIT_IO.
+/// Groups of the preset `all` only: PROCESS_COUNTERS, DPC, INTERRUPT, SYSTEMCALL, the page faults,
+/// VIRTUAL_ALLOC, SPLIT_IO.
 const OTHER_GROUPS: u32 = 0x0020_70E8;
 /// Groups beyond the EnableFlags: PRIORITY.
 const EXTRA_GROUPS: [u32; 1] = [0x2000_2000];
@@ -265,7 +267,8 @@ pub(crate) fn parse_stacks(text: &str) -> Result<StackSelection, String> {
     Ok(StackSelection::These(events))
 }
 
-/// Returns the events of a name that have a hook id.
+/// Returns the events that a text names: an event, a class or a hook id. Events without a hook id
+/// are left out.
 fn events_by_name(name: &str) -> Vec<ClassicEventId> {
     let events = events_named(name).into_iter().filter(|(class, opcode)| hook_of(class, *opcode).is_some());
     events.map(|(class, opcode)| ClassicEventId { class, opcode }).collect()

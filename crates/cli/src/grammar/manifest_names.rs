@@ -17,7 +17,7 @@ use super::{EnableRequest, KeywordMask, LevelOption};
 use crate::schema_files::{list_manifest_files, read_schema_file};
 use crate::text::EXPECTED_LEVEL;
 
-/// Maximum number of names of one provider to list: two for each of the 64 keyword bits.
+/// Maximum number of names that an error lists: two for each of the 64 keyword bits of a provider.
 const MAX_LISTED_NAMES: usize = 128;
 
 /// The names that manifests define.

@@ -320,7 +320,7 @@ fn extend_names(list: &mut Vec<String>, more: Vec<String>) {
     }
 }
 
-/// Reads a list of texts: one, or several in quotes.
+/// Reads one name, or several names in quotes.
 fn read_names(scanner: &mut Scanner<'_>) -> Result<Vec<String>, ArgumentError> {
     let items = if scanner.peek() == Some('"') {
         scanner.read_quoted_list()?

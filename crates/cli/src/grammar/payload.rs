@@ -1,13 +1,14 @@
 //! Parses payload filters, which select events by their field values.
 //!
 //! ```text
-//!   condition   =  event ":" comparison { "and" comparison }
-//!               |  event ":" comparison { "or" comparison }
+//!   condition   =  event ":" comparison { ("and" | "&&") comparison }
+//!               |  event ":" comparison { ("or" | "||") comparison }
 //!   event       =  ID [ "." VERSION ] | name of the event as in `weir dump`, or its symbol
 //!                  (without a version: all versions)
 //!   comparison  =  field operator value
 //!   field       =  name (case-insensitive), of a structure member also STRUCTURE.MEMBER
-//!   operator    =  == != < <= > >= | % (is a multiple of) | in | not in | contains | not contains
+//!   operator    =  == (or =, is) | != (or <>, is not) | < | <= | > | >= | % (is a multiple of)
+//!               |  in | not in | contains | not contains
 //!   value       =  number, GUID, LOW..HIGH for in, a word, 'text' | true, false
 //!               |  name in the map of the field
 //! ```
@@ -102,14 +103,14 @@ fn find_operator(field: &ComparableField<'_>, sign: ComparisonSign) -> Result<Op
         (Type::Integer { .. }, ComparisonSign::In) => Operator::BETWEEN,
         (Type::Integer { .. }, ComparisonSign::NotIn) => Operator::NOTBETWEEN,
         (Type::Integer { .. }, _) => {
-            return Err(format!("{path} is a number: expected == != < <= > >= % in, or not in"));
+            return Err(format!("{path} is a number: expected ==, !=, <, <=, >, >=, %, in or not in"));
         }
         (_, ComparisonSign::Equal) => Operator::IS,
         (_, ComparisonSign::Unequal) => Operator::ISNOT,
         (Type::Utf16 | Type::Ansi, ComparisonSign::Contains) => Operator::CONTAINS,
         (Type::Utf16 | Type::Ansi, ComparisonSign::NotContains) => Operator::DOESNTCONTAIN,
         (Type::Guid, _) => return Err(format!("{path} is a GUID: expected == or !=")),
-        _ => return Err(format!("{path} is text: expected == != contains, or not contains")),
+        _ => return Err(format!("{path} is text: expected ==, !=, contains or not contains")),
     })
 }
 

@@ -105,7 +105,7 @@ fn quote(text: &str) -> String {
     quoted
 }
 
-/// Formats sorted ids, with neighbours as ranges.
+/// Formats sorted ids, with consecutive ids as ranges.
 fn format_ranges(ids: &[u16]) -> Vec<String> {
     let mut ranges: Vec<(u16, u16)> = Vec::new();
     for id in ids {

@@ -72,8 +72,8 @@ fn parse_provider(scanner: &mut Scanner<'_>) -> Result<ParsedProvider, ArgumentE
     }
 }
 
-/// Parses the name after GUID, keywords and level: the fourth column of logman. The name extends to
-/// the end of the provider.
+/// Parses the name after GUID, keywords and level: the fourth column of logman. A name without
+/// quotes extends to the next option or provider.
 fn parse_label(scanner: &mut Scanner<'_>) -> Result<String, ArgumentError> {
     if scanner.peek() == Some('"') {
         return scanner.read_quoted().map(|span| span.text);
@@ -81,7 +81,7 @@ fn parse_label(scanner: &mut Scanner<'_>) -> Result<String, ArgumentError> {
     Ok(scanner.read_words(&['@', '+', ',', ';']).text)
 }
 
-/// Returns whether another column follows after blanks.
+/// Skips blanks and returns whether another column follows them.
 fn has_column(scanner: &mut Scanner<'_>) -> bool {
     let before = scanner.position();
     scanner.skip_blanks();
@@ -143,7 +143,7 @@ fn check_name(scanner: &Scanner<'_>, name: &TextSpan) -> Result<(), ArgumentErro
 
 fn parse_optional_level(scanner: &mut Scanner<'_>) -> Result<Option<LevelSpelling>, ArgumentError> {
     const ENDS: &[char] = &['@', '+', ',', ';', ':'];
-    // A predefined name contains a colon.
+    // A predefined name, such as win:Error, contains a colon.
     let is_predefined =
         scanner.remaining_text().get(..4).is_some_and(|start| start.eq_ignore_ascii_case("win:"));
     let ends = if is_predefined { ENDS.get(..4).unwrap_or(ENDS) } else { ENDS };

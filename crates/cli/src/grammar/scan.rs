@@ -100,8 +100,8 @@ impl<'t> Scanner<'t> {
         TextSpan { text, range: start..self.position }
     }
 
-    /// Reads a name of several words that is followed by a colon; the columns of logman have no
-    /// colons, except for levels such as win:Error.
+    /// Reads a name of several words that is followed by a colon; otherwise reads nothing and
+    /// returns `None`. The columns of logman have no colons, except for levels such as win:Error.
     pub(super) fn read_name_before_colon(&mut self, ends: &[char]) -> Option<TextSpan> {
         let start = self.position;
         let name = self.read_words(ends);

@@ -195,7 +195,7 @@ fn lists_accept_three_separators() {
         ("A 0x1 5,B", &["A", "B"]),
     ] {
         let ProviderList(all) = parse_providers(text).unwrap_or_else(|e| panic!("{text}: {e}"));
-        let all: Vec<_> = all.iter().map(|s| s.resolve(&ManifestNames::default()).unwrap().name).collect();
+        let all: Vec<_> = all.iter().map(|p| p.resolve(&ManifestNames::default()).unwrap().name).collect();
         assert_eq!(all, names, "{text}");
     }
 }
@@ -293,7 +293,7 @@ fn provider_file_has_one_provider_per_line() {
     };
     let text =
         "# ours\r\nA:0x1:4\r\n\r\n{b3864c38-4273-58c5-545b-8b3608343471} (0x1,0x2) 0x5 # theirs\r\nC+D\r\n";
-    let names: Vec<_> = read_text(text).ok().unwrap().into_iter().map(|w| w.name).collect();
+    let names: Vec<_> = read_text(text).ok().unwrap().into_iter().map(|p| p.name).collect();
     assert_eq!(names, ["A", "{b3864c38-4273-58c5-545b-8b3608343471}", "C", "D"]);
     let Err(ProviderFileError::Invalid(reason)) = read_text("A\nB:zz\n") else {
         panic!("an unknown keyword must make the file invalid")
@@ -316,14 +316,14 @@ fn filters_encode_to_documented_bytes() {
     assert_eq!(to_filters("A@names=\"ab,c\""), [filter(EVENT_FILTER_TYPE_EVENT_NAME, &names)]);
     let names = [&[0; 16][..], &[0, 0, 1, 0], b"ab\0"].concat();
     assert_eq!(to_filters("A@not-names=ab"), [filter(EVENT_FILTER_TYPE_EVENT_NAME, &names)]);
-    let exe = b"a\0;\0b\0";
+    let name_list = b"a\0;\0b\0";
     for (option, kind) in [
         ("exe", EVENT_FILTER_TYPE_EXECUTABLE_NAME),
         ("package", EVENT_FILTER_TYPE_PACKAGE_ID),
         ("app", EVENT_FILTER_TYPE_PACKAGE_APP_ID),
         ("container", EVENT_FILTER_TYPE_CONTAINER),
     ] {
-        assert_eq!(to_filters(&format!("A@{option}=\"a,b\"")), [filter(kind, exe)]);
+        assert_eq!(to_filters(&format!("A@{option}=\"a,b\"")), [filter(kind, name_list)]);
     }
     assert_eq!(to_filters("A@stack-ids=9"), [filter(EVENT_FILTER_TYPE_STACKWALK, &[1, 0, 1, 0, 9, 0])]);
     let level = [&[4, 0, 0, 0, 0, 0, 0, 0][..], &[0; 8], &[2, 1], &[0; 6]].concat();
@@ -361,7 +361,7 @@ fn any_inclusion_list<T: std::fmt::Debug>(
         .prop_map(|(includes, list)| (!list.is_empty()).then_some(InclusionList { includes, list }))
 }
 
-/// A payload filter that compares the first field, a number.
+/// Encodes a payload filter that compares the first field with a number.
 fn encode_number_filter(number: u64) -> Vec<u8> {
     use traceweir_format::filter::payload::{Builder, Event, Field, Operand, Shape, Type};
     let mut event = Event::new(1, 0, false);
@@ -375,7 +375,7 @@ fn encode_number_filter(number: u64) -> Vec<u8> {
 
 prop_compose! {
     fn any_filters()(
-        ids_in in any_inclusion_list(any_ids()), names in any_inclusion_list(any_texts()), pids in btree_set(any::<u32>(), 0..=8),
+        ids in any_inclusion_list(any_ids()), names in any_inclusion_list(any_texts()), pids in btree_set(any::<u32>(), 0..=8),
         name_lists in vec(any_texts(), 4), stack_ids in any_ids(), stack_names in any_texts(),
         stack_level in any::<Option<u8>>(), stack_keywords in any::<Option<u64>>(),
         payload in proptest::option::of(any::<u64>()), schematized in proptest::option::of((any::<u16>(), any::<u8>(), vec(any::<u8>(), 0..9))),
@@ -385,7 +385,7 @@ prop_compose! {
         let mut name_lists = name_lists.into_iter().map(remove_blank_names);
         let mut next_list = || name_lists.next().unwrap_or_default();
         EnableFilters {
-            ids: ids_in, names, pids: pids.into_iter().collect(), exes: next_list(), packages: next_list(), apps: next_list(),
+            ids, names, pids: pids.into_iter().collect(), exes: next_list(), packages: next_list(), apps: next_list(),
             containers: next_list(), stack_ids, stack_names, stack_level, stack_keywords,
             payload: payload.map(encode_number_filter).unwrap_or_default(),
             schematized: schematized.map(|(id, version, data)| encode::schematized(id, version, &data)).unwrap_or_default(),

@@ -19,7 +19,7 @@ const PROCESS_END: u8 = type_of(hook::PROCESS_END);
 const RUNDOWN_START: u8 = type_of(hook::PROCESS_DC_START);
 const RUNDOWN_END: u8 = type_of(hook::PROCESS_DC_END);
 
-/// Starts and ends of processes.
+/// Starts, ends, parents and users of processes by pid.
 #[derive(Default)]
 pub(super) struct ProcessLifetimes {
     /// Times at which each pid was released, in ascending order.

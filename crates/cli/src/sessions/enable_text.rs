@@ -171,14 +171,14 @@ fn list_option(kind: u32, filter_in: bool) -> &'static str {
     }
 }
 
-/// Describes a payload filter: its event, and how many conditions it has. Names of fields are in
+/// Describes a payload filter: its event, and how many comparisons it has. Names of fields are in
 /// the manifest, not in the filter.
 fn describe_payload_filter(filter: &payload::Filter<'_>) -> String {
     let operator = if filter.any { "or" } else { "and" };
     format!(
         "{}: {} joined by {operator}",
         filter.event_id,
-        format_count(filter.predicates().count() as u64, "condition")
+        format_count(filter.predicates().count() as u64, "comparison")
     )
 }
 

@@ -7,8 +7,8 @@
 //!   end      ─▶ stop ─▶ interval restored
 //! ```
 //!
-//! K1 The start request contains the settings, if it can: a setting made later misses the first
-//! events.
+//! K1 The start request contains groups and stacks as far as it can: a setting made later misses
+//! the first events.
 //! K2 Requests that may be refused precede the start if possible, because the start truncates the
 //! file.
 
@@ -32,7 +32,7 @@ use crate::tracefs::has_kprobes;
 const TIMER_SOURCE: u32 = 0;
 /// The profile group in EnableFlags.
 const PROFILE_GROUP: u32 = 0x0100_0000;
-/// DISK_FILE_IO, FILE_IO, FILE_IO_INIT.
+/// Groups whose events have file names: DISK_FILE_IO, FILE_IO, FILE_IO_INIT.
 const FILE_GROUPS: [u32; 3] = [0x200, 0x0200_0000, 0x0400_0000];
 const DEFAULT_INTERVAL_100NS: u32 = 10_000;
 const INTERVAL_UNITS_PER_MS: f64 = 10_000.0;
@@ -104,7 +104,8 @@ pub(super) fn stack_limit_note(requested_bytes: u32, granted_bytes: u32) -> Opti
     ))
 }
 
-/// Enables the groups beyond the EnableFlags, which the start request cannot contain.
+/// Enables the groups beyond the EnableFlags, which the start request cannot contain. If only the
+/// privilege for them is missing, prints a warning instead of failing.
 pub(super) fn request_extra_groups(session: &Session, kernel: &KernelSelection) -> Result<()> {
     let result = if kernel.has_extra_groups() { set_groups(session, kernel.groups) } else { Ok(()) };
     match result {
@@ -113,8 +114,8 @@ pub(super) fn request_extra_groups(session: &Session, kernel: &KernelSelection) 
     }
 }
 
-/// Sets the requested sampling interval, or prints a note if the interval is not the default.
-/// Returns the previous interval if it was changed.
+/// Sets the requested sampling interval. If none is requested and samples are, prints a note if the
+/// current interval is not the default. Returns the previous interval if it was changed.
 pub(super) fn choose_interval(controller: &mut Controller, events: &KernelEvents) -> Result<Option<u32>> {
     let Some(kernel) = &events.kernel else { return Ok(None) };
     let before = query_interval(controller);

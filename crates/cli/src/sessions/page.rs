@@ -44,22 +44,22 @@ pub(crate) fn format_status(summary: &SessionSummary, state: SessionState) -> St
     }
 }
 
-/// A provider that a session enables.
-struct EnabledProvider<'p> {
+/// An enable of a session, with its provider.
+struct ListedEnable<'p> {
     provider: &'p ProviderInfo,
     enable: &'p ProviderEnable,
 }
 
-/// Returns the providers that a session enables, without hashes of names whose enables are listed
-/// with the providers that they reach.
-fn enabled_providers(id: SessionId, providers: &[ProviderInfo]) -> Vec<EnabledProvider<'_>> {
+/// Returns the enables of a session. An enable by the hash of a name is left out if it is listed
+/// with the providers that it reaches.
+fn list_enables(id: SessionId, providers: &[ProviderInfo]) -> Vec<ListedEnable<'_>> {
     let all = providers
         .iter()
         .flat_map(|provider| provider_enables(provider).map(move |enable| (provider, enable)));
     let of_session = all.filter(|(provider, enable)| {
         enable.session == id && !is_listed_with_others(provider, enable, providers)
     });
-    of_session.map(|(provider, enable)| EnabledProvider { provider, enable }).collect()
+    of_session.map(|(provider, enable)| ListedEnable { provider, enable }).collect()
 }
 
 /// Returns the enables of a provider: by sessions, then by private sessions.
@@ -67,7 +67,7 @@ fn provider_enables(provider: &ProviderInfo) -> impl Iterator<Item = &ProviderEn
     provider.sessions.iter().chain(&provider.private_sessions)
 }
 
-impl<'p> EnabledProvider<'p> {
+impl<'p> ListedEnable<'p> {
     /// Returns the name that the provider registered, or else the name in the enable.
     fn name(&self) -> Option<&'p str> {
         [&self.provider.name, &self.enable.name].into_iter().map(String::as_str).find(|name| !name.is_empty())
@@ -102,8 +102,8 @@ pub(crate) fn format_page(
         lines.add_line(name, value);
     }
     add_counters(lines.add_blank_line(), summary);
-    for enabled in enabled_providers(summary.id, providers) {
-        add_provider(lines.add_blank_line(), &enabled);
+    for listed in list_enables(summary.id, providers) {
+        add_provider(lines.add_blank_line(), &listed);
     }
     lines.0
 }
@@ -195,10 +195,10 @@ fn add_counters(lines: &mut PageLines, summary: &SessionSummary) {
         .add_line("Collector Time", format!("{:.3} s", summary.collector_time.as_secs_f64()));
 }
 
-fn add_provider(lines: &mut PageLines, enabled: &EnabledProvider<'_>) {
-    let EnabledProvider { provider, enable } = enabled;
+fn add_provider(lines: &mut PageLines, listed: &ListedEnable<'_>) {
+    let ListedEnable { provider, enable } = listed;
     lines.0.push_str("Provider:\n");
-    let name = enabled.name().map_or_else(|| "-".to_owned(), escape);
+    let name = listed.name().map_or_else(|| "-".to_owned(), escape);
     lines.add_line("Name", name).add_line("Provider Guid", format!("{{{}}}", provider.guid));
     lines.add_line("Level", level_name(enable.level.as_int()));
     let hex = |bits: u64| format!("{bits:#x}");
@@ -267,10 +267,10 @@ pub(crate) fn format_json(
         .text("status_text", &format_status(summary, state));
     put_settings(&mut object, summary);
     put_counters(&mut object, summary);
-    let providers = enabled_providers(summary.id, providers).into_iter().map(|enabled| {
-        let EnabledProvider { provider, enable } = &enabled;
+    let providers = list_enables(summary.id, providers).into_iter().map(|listed| {
+        let ListedEnable { provider, enable } = &listed;
         let mut object = JsonObject::new();
-        object.text("guid", &provider.guid.to_string()).optional("name", enabled.name());
+        object.text("guid", &provider.guid.to_string()).optional("name", listed.name());
         put_enable(&mut object, enable);
         object.text("kind", provider_kind(provider));
         object.raw("pids", &json_array(provider.pids.iter().map(ToString::to_string)));

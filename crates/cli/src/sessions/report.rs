@@ -18,9 +18,9 @@ use super::is_private;
 use crate::exit::CommandOutcome;
 use crate::text::{escape, escape_path, format_count, format_number};
 
-/// Files up to this size are read at the end of a session to count their events. The count may
-/// differ from that of the session: another session may have started the file, or this session may
-/// have started in another file.
+/// Files up to this size, and files with only the newest events, are read at the end of a session
+/// to count their events. The count may differ from that of the session: another session may have
+/// started the file, or this session may have started in another file.
 const MAX_COUNTED_FILE_BYTES: u64 = 32 << 20;
 
 /// The largest ring of a processor that an unprivileged daemon uses, without its control page.
@@ -32,7 +32,7 @@ pub(crate) enum SessionEnd {
     /// By the stop request of this program.
     ByUs(SessionSummary),
     /// Before the stop request: at the size limit, by a failure, or by a request of another client.
-    Before(SessionSummary),
+    BeforeStop(SessionSummary),
     /// With the daemon that listened on this socket.
     WithDaemon(PathBuf),
 }
@@ -48,7 +48,7 @@ pub(crate) fn describe_losses(summary: &SessionSummary) -> Option<String> {
     let overwritten_reason = "of the file that another process truncated or overwrote";
     let in_overwritten = format!("in {} {overwritten_reason}", format_count(overwritten, "buffer"));
     let counted_losses = join_counts(&[
-        (losses.no_room, "event", "found no room or were too large"),
+        (losses.no_room, "event", "without room, or too large"),
         (losses.not_written, "event", unwritten),
         (losses.damaged, "event", "in memory that its process damaged"),
         (losses.no_region, "event", "of processes that the session had no memory left for"),
@@ -197,7 +197,7 @@ fn print_file_summary(summary: &SessionSummary, file: &Path) -> Result<()> {
     let lost_in_file = summary.lost.not_written.saturating_add(summary.lost.overwritten);
     let written = summary.events.saturating_sub(lost_in_file);
     let Some(events) = count_events(file) else {
-        eprintln!("of {collected} collected, {name} keeps the newest: {size}");
+        eprintln!("{collected} collected; {name} has {size}, but its events cannot be counted");
         return Ok(());
     };
     let contents = format!("{name}: {} in {size}", format_count(events, "event"));

@@ -37,7 +37,7 @@ const OUTPUT_MODES: LogFileMode = FILE_MODES.union(LogFileMode::BUFFERING).union
 #[derive(Clone, Debug, Default)]
 pub(crate) struct SessionPlan {
     pub(crate) name: String,
-    /// GUID of the session; a null GUID is replaced by a new one.
+    /// GUID of the session; a null GUID is replaced with a new one.
     pub(crate) guid: Guid,
     pub(crate) mode: LogFileMode,
     pub(crate) clock: Option<ClockKind>,
@@ -93,7 +93,7 @@ impl SessionPlan {
     }
 }
 
-/// Returns the settings of a new session. Contradicting options end the program with a usage error.
+/// Returns the settings of a new session. Contradictory options end the program with a usage error.
 pub(crate) fn build_plan(name: &str, file: Option<&Path>, shape: &ShapeArgs) -> Result<SessionPlan> {
     let requested = LogFileMode::new(shape.mode_bits());
     let default = match file {
@@ -140,7 +140,7 @@ pub(crate) fn note_literal_percent_d(plan: &SessionPlan) {
 }
 
 impl SessionPlan {
-    /// Fills in buffers and flush timer that were not given.
+    /// Fills in the buffer settings that are 0, and sets the flush timer to its default.
     pub(crate) fn fill_in_defaults(&mut self) {
         let buffer_count = |total_kib: u32, size: u32| (total_kib / size.max(1)).max(2);
         let size = if self.buffer_kib == 0 { DEFAULT_BUFFER_KIB } else { self.buffer_kib };

@@ -33,7 +33,8 @@ const REGISTRATION_TIMEOUT: Duration = Duration::from_millis(400);
 const PROVIDERS_HINT: &str = "weir providers lists the registered ones";
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
-/// Prints a note for each provider that no process has registered so far.
+/// Prints a note for each provider that no process has registered so far, and for each name that
+/// several providers have. Warns about registered providers that the caller may not enable.
 pub(crate) fn note_unseen_providers(controller: &mut Controller, requests: &[EnableRequest]) -> Result<()> {
     let started = Instant::now();
     let is_missing = |seen: &BTreeSet<Guid>, request: &EnableRequest| !is_registered(seen, request);
@@ -71,7 +72,7 @@ fn unseen_message(request: &EnableRequest) -> String {
 
 /// Prints a note for each filter that may match nothing. This is not an error, because a
 /// matching program may start later, but a wrong filter would look the same.
-pub(crate) fn note_idle_filters(requests: &[EnableRequest]) {
+pub(crate) fn note_filters_without_match(requests: &[EnableRequest]) {
     for request in requests {
         let (name, filters) = (escape(&request.name), &request.filters);
         let is_exclusion = filters.ids.as_ref().is_some_and(|ids| !ids.includes);

@@ -7,8 +7,8 @@ use clap::Args;
 /// Arguments of commands that resolve functions.
 #[derive(Clone, Debug, Default, Args)]
 pub(crate) struct SymbolArgs {
-    /// Search symbols in this folder too, or use this System.map or vmlinux for the kernel; may be
-    /// repeated. A folder may be laid out by build id (.build-id/ab/cdef.debug), as a debuginfod
+    /// Search for symbols in this folder too, or use this System.map or vmlinux for the kernel; may
+    /// be repeated. A folder may be laid out by build id (.build-id/ab/cdef.debug), as a debuginfod
     /// cache, as a symbol store (name.pdb/ID/name.pdb), by path, or flat
     #[arg(long, value_name = "PATH")]
     pub(crate) symbol_path: Vec<PathBuf>,
@@ -18,7 +18,7 @@ pub(crate) struct SymbolArgs {
     pub(crate) no_lines: bool,
 }
 
-/// Where and how to search symbols.
+/// Where and how to search for symbols.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct SymbolOptions {
     /// Folders and files from the command line.
@@ -36,7 +36,7 @@ impl From<&SymbolArgs> for SymbolOptions {
 }
 
 impl SymbolOptions {
-    /// Returns a path of this machine, or of the test root.
+    /// Returns `path` on this machine, or below the root of a test.
     pub(super) fn local_path(&self, path: &str) -> PathBuf {
         match &self.root {
             Some(root) => root.join(path.trim_start_matches('/')),

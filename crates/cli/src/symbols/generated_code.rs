@@ -1,8 +1,8 @@
 //! Code that programs generated at run time, as they list it in `/tmp/perf-PID.map`.
 //!
 //! Any user can create such a file, so it is used only if it belongs to the user of the process or
-//! to the caller. Pids are reused, and the file does not identify its process, so the list is
-//! reliable only for recent traces.
+//! to the user who runs `weir`. Pids are reused, and the file does not identify its process, so the
+//! list is reliable only for recent traces.
 
 use std::collections::HashMap;
 use std::os::unix::fs::MetadataExt;
@@ -15,11 +15,13 @@ use super::{SymbolFrame, SymbolOptions};
 
 /// Maximum number of processes whose list is searched for.
 const MAX_PROCESSES: usize = 1024;
+/// Once the lists in memory exceed this size, no further list is read.
 const MAX_TOTAL_LIST_BYTES: usize = 256 << 20;
+/// Maximum size of a file with a list.
 const MAX_LIST_BYTES: u64 = 64 << 20;
 
-/// Returns whether an image is memory for generated code instead of a file, by the names that perf
-/// uses.
+/// Returns whether an image path is a name that perf gives to memory without a file, which may
+/// contain generated code.
 pub(super) fn is_anonymous_memory(path: &str) -> bool {
     ["//anon", "/dev/zero", "/anon_hugepage", "/memfd:", "/SYSV", "[heap", "[stack"]
         .iter()
@@ -33,7 +35,7 @@ pub(super) struct GeneratedCode {
 }
 
 impl GeneratedCode {
-    /// Returns the function at an address of a process, which belongs to `user`, if known.
+    /// Returns the function at an address of a process, whose user is `user`, if known.
     pub(super) fn find_frame(
         &mut self,
         options: &SymbolOptions,

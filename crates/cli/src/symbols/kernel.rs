@@ -3,11 +3,11 @@
 //! ```text
 //!   --symbol-path    vmlinux of the traced build, System.map; relocated to the traced kernel
 //!   /proc/kallsyms   if the trace is of this boot (same address and build); includes modules
-//!   debug folders    vmlinux by build id
+//!   debug folders    vmlinux by build id, if neither of the above has symbols
 //! ```
 //!
 //! With address randomisation, the kernel has another address after each boot. If a trace has the
-//! build and address of the running kernel, it is of this boot, or the kernel is never moved.
+//! build and address of the running kernel, it is of this boot, or addresses are not randomised.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -44,7 +44,7 @@ struct KernelSymbolSource {
     has_modules: bool,
 }
 
-/// Returns whether an image is the kernel, or a module that the kernel lists.
+/// Returns whether an image is the kernel or a kernel module, by its name.
 pub(super) fn is_kernel_or_module(path: &str) -> bool {
     let name = path.rsplit('/').next().unwrap_or_default();
     let uncompressed = [".xz", ".zst", ".gz"].iter().find_map(|end| name.strip_suffix(end)).unwrap_or(name);
@@ -85,7 +85,7 @@ impl KernelSymbols {
         Self { image: image.name().to_owned(), sources }
     }
 
-    /// Returns the functions at an address in an image of the kernel.
+    /// Returns the functions at an address in `image`, which is the kernel or a kernel module.
     pub(super) fn find_frames(&mut self, image: &str, address: u64) -> Option<Vec<SymbolFrame>> {
         let is_main = image == self.image;
         self.sources.iter_mut().filter(|source| is_main || source.has_modules).find_map(|source| {

@@ -18,7 +18,7 @@ use crate::images::DebugId;
 /// Maximum size of a file to compute a checksum for.
 const MAX_CHECKSUM_FILE_BYTES: u64 = 1 << 30;
 
-/// Symbols of a file; empty if no file matches.
+/// Symbols of a traced file; empty if no file here matches it.
 #[derive(Default)]
 pub(super) struct ModuleSymbols {
     /// ELF virtual address of the first byte of the file.
@@ -35,7 +35,8 @@ pub(super) fn file_name_of(path: &str) -> Arc<str> {
 }
 
 impl ModuleSymbols {
-    /// Loads the symbols of a file. Without a build id, its size must be at least `min_size`.
+    /// Loads the symbols of a file. If the trace has no build id for it, a program matches if it
+    /// takes at least `min_size` bytes of address space.
     pub(super) fn load(
         options: &SymbolOptions,
         (path, id): &ModuleKey,
@@ -145,7 +146,7 @@ impl ModuleSymbols {
     }
 }
 
-/// Returns the functions at an address of the ELF file.
+/// Returns the functions at a linked address, or one frame without a function and with `offset`.
 pub(super) fn find_elf_frames(
     name: &Arc<str>,
     offset: u64,
@@ -169,7 +170,7 @@ pub(super) fn find_elf_frames(
             line: site.line,
             is_inlined: site.is_inlined,
         };
-        // A function that was split begins where its symbol begins.
+        // The start in DWARF may be that of another part of a split function; the symbol's is not.
         if let Some((text, symbol_offset)) = symbol_match.as_ref().filter(|_| !site.is_inlined) {
             frame.function = frame.function.or_else(|| Some(Arc::from(text.as_str())));
             frame.offset = *symbol_offset;
@@ -191,7 +192,7 @@ pub(super) fn find_elf_frames(
     frames
 }
 
-/// Returns whether no file that may be the program can be opened.
+/// Returns whether none of the files that may be the program can be opened.
 fn is_program_missing(options: &SymbolOptions, path: &str) -> bool {
     search::list_programs(options, path).iter().all(|candidate| candidate.open().is_none())
 }

@@ -11,8 +11,9 @@
 //!   PDB          PATH/name.pdb/SIGNATUREAGE/name.pdb · PATH/name.pdb
 //! ```
 //!
-//! Names come from traces and from files that traces name, so only plain names and paths without
-//! `..` are appended to a folder.
+//! PATH is a folder of `--symbol-path`, ID a build id in hexadecimal (here abcdef). Names come from
+//! traces and from files that traces name, so only plain names and paths without `..` are appended
+//! to a folder.
 
 use std::fs::File;
 use std::path::{Component, Path, PathBuf};
@@ -25,17 +26,17 @@ use super::SymbolOptions;
 
 /// The debug folder of distributions.
 const DEBUG_FOLDER: &str = "/usr/lib/debug";
-/// Maximum size of a program or debug file.
+/// Maximum size of a file with symbols.
 const MAX_FILE_BYTES: u64 = 4 << 30;
 
-/// Opens a file in a folder that the user or the system named.
+/// Opens a file whose path does not come from a trace; `None` if it is empty or too large.
 pub(super) fn open(path: &Path) -> Option<File> {
     let file = plain::open(path).ok()?;
     let length = file.metadata().ok()?.len();
     (length > 0 && length <= MAX_FILE_BYTES).then_some(file)
 }
 
-/// Returns a path relative to a folder, without its root; `None` if it contains `..`.
+/// Returns a path without its root, to append to a folder; `None` if it is empty or contains `..`.
 fn relative_path(path: &str) -> Option<PathBuf> {
     let mut clean = PathBuf::new();
     for part in Path::new(path).components() {
@@ -72,7 +73,8 @@ pub(super) fn list_programs(options: &SymbolOptions, path: &str) -> Vec<SymbolFi
     all
 }
 
-/// Returns programs in caches and named folders, by their build id.
+/// Returns the paths in caches and `--symbol-path` folders where a program with this build id may
+/// be found.
 pub(super) fn list_executables(options: &SymbolOptions, build_id: &[u8]) -> Vec<SymbolFile> {
     let id = format_hex(build_id);
     let folders = list_caches(options).into_iter().chain(options.paths.iter().cloned());

@@ -21,7 +21,7 @@ const DEBUG_ID_OPCODE: u8 = 36;
 const LOAD: u16 = hook::IMAGE_LOAD;
 const RUNDOWN: u16 = hook::IMAGE_DC_START;
 
-/// Returns a machine below a root folder.
+/// Creates an empty root folder, and options that use it as the machine's root.
 fn create_machine() -> (TempDir, SymbolOptions) {
     let folder = tempfile::tempdir().unwrap();
     let options = SymbolOptions { root: Some(folder.path().to_owned()), ..SymbolOptions::default() };
@@ -243,7 +243,7 @@ fn generated_code_resolves_by_perf_map() {
     observe_image(&mut symbols, LOAD, (50, 0x7F00_0000_2000, 0x2000), "/memfd:jit", 3);
     assert_eq!(resolve(&mut symbols, 50, 0x7F00_0000_2008, 5), frame("perf-50.map", "jit::run()", 8));
     assert_eq!(resolve(&mut symbols, 50, 0x7F00_0000_3008, 5), frame("memfd:jit", "-", 0x1008));
-    // Links are not followed, and traces from Windows have no such lists.
+    // Symbolic links are not followed, and processes of Windows traces have no perf maps.
     std::fs::rename(folder.path().join("tmp/perf-50.map"), folder.path().join("tmp/list")).unwrap();
     std::os::unix::fs::symlink(folder.path().join("tmp/list"), folder.path().join("tmp/perf-50.map"))
         .unwrap();

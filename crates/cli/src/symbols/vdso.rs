@@ -1,7 +1,7 @@
 //! The vDSO, the code that the kernel maps into each process.
 //!
-//! The vDSO is not a file. The vDSO of this process is used if its build id is that of the trace.
-//! Without a build id in the trace, it is not used.
+//! The vDSO is not a file. The vDSO of this process is used only if the trace contains the build id
+//! of its own vDSO and the two are equal.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Cursor};
@@ -21,7 +21,7 @@ pub(super) fn is_vdso(path: &str) -> bool {
     path == VDSO_NAME
 }
 
-/// Reads the vDSO of this process, if it is that of the trace.
+/// Reads the vDSO of this process, if it has the build id `id`.
 pub(super) fn read_matching(id: &DebugId) -> Option<Elf> {
     let bytes = read_bytes()?;
     let parts = ElfParts { symbols: true, dwarf: false };

@@ -11,19 +11,19 @@ use crate::text::escape;
 /// Maximum number of warnings about single files.
 const MAX_WARNINGS: usize = 32;
 
-/// Maximum number of files of one kind to count.
+/// Maximum number of files that a line at the end counts.
 const MAX_COUNTED_FILES: usize = 1 << 14;
-/// Maximum number of files of one kind to name.
+/// Maximum number of files that a line at the end names.
 const MAX_NAMED_FILES: usize = 3;
 
 /// The warnings that were printed, and those for the end.
 #[derive(Default)]
 pub(super) struct SymbolWarnings {
     printed: HashSet<String>,
-    is_full: bool,
+    was_limit_reported: bool,
     /// Files that are assumed to be the traced files, because of their path only.
     assumed_files: BTreeSet<String>,
-    /// Files that do not exist.
+    /// Files that cannot be opened.
     missing_files: BTreeSet<String>,
 }
 
@@ -39,7 +39,7 @@ impl SymbolWarnings {
         add_file(&mut self.assumed_files, path);
     }
 
-    /// Records that neither a file nor a substitute exists.
+    /// Records that neither a file nor a substitute can be opened.
     pub(super) fn note_missing(&mut self, path: &str) {
         add_file(&mut self.missing_files, path);
     }
@@ -53,9 +53,9 @@ impl SymbolWarnings {
             lines.push(format!("warning: the trace does not contain the build id of {names}: using {paths}"));
         }
         if let Some(names) = format_file_list(missing) {
-            let (verb, pronoun) = if missing.len() == 1 { ("does", "it") } else { ("do", "them") };
+            let pronoun = if missing.len() == 1 { "it" } else { "them" };
             lines.push(format!(
-                "warning: {names} {verb} not exist: functions in {pronoun} have no names; --symbol-path may help to find {pronoun}"
+                "warning: {names} cannot be opened: functions in {pronoun} have no names; --symbol-path may help to find {pronoun}"
             ));
         }
         lines
@@ -71,12 +71,12 @@ impl SymbolWarnings {
     /// Prints a warning about a file or the kernel, unless it was printed before.
     pub(super) fn warn(&mut self, subject: &str, reason: &str) {
         let line = escape(&format!("warning: {subject}: {reason}"));
-        if self.printed.contains(&line) || self.is_full {
+        if self.printed.contains(&line) || self.was_limit_reported {
             return;
         }
         if self.printed.len() >= MAX_WARNINGS {
-            self.is_full = true;
-            eprintln!("warning: further files without matching symbols are not listed");
+            self.was_limit_reported = true;
+            eprintln!("warning: further warnings about symbols are not shown");
             return;
         }
         eprintln!("{line}");
@@ -111,7 +111,7 @@ mod tests {
         let mut warnings = SymbolWarnings::default();
         assert!(warnings.summary_lines().is_empty());
         warnings.note_missing("/a");
-        assert!(warnings.summary_lines()[0].contains("warning: /a does not exist"));
+        assert!(warnings.summary_lines()[0].contains("warning: /a cannot be opened"));
         for index in 0..9 {
             warnings.note_missing("/a");
             warnings.note_assumed(&format!("/lib/{index}"));

@@ -6,7 +6,7 @@ use traceweir_decode::format::json_string;
 /// integers, so they are written as strings.
 const MAX_EXACT_NUMBER: u64 = 1 << 53;
 
-/// An object that is being written. Keys are constants and need no escapes.
+/// An object that is being written.
 #[derive(Debug)]
 pub(crate) struct JsonObject {
     out: Vec<u8>,

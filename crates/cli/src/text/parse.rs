@@ -8,6 +8,7 @@ use traceweir_format::time::{Civil, FileTime, UNITS_PER_SECOND};
 pub(crate) fn matches_pattern(pattern: &str, text: &str) -> bool {
     let (pattern, text): (Vec<char>, Vec<char>) = (pattern.chars().collect(), text.chars().collect());
     let (mut p, mut t) = (0, 0); // Positions in pattern and text.
+    // The last `*` in the pattern, and the position after the text that it matches.
     let mut retry: Option<(usize, usize)> = None;
     while t < text.len() {
         match pattern.get(p) {
@@ -30,7 +31,7 @@ pub(crate) fn matches_pattern(pattern: &str, text: &str) -> bool {
     pattern.iter().skip(p).all(|c| *c == '*')
 }
 
-/// The forms that [`parse_level`] accepts.
+/// The hint for a level that [`parse_level`] rejects.
 pub(crate) const EXPECTED_LEVEL: &str = "use 0 to 255, critical, error, warning, info or verbose";
 
 /// Parses a level by name or number.
@@ -98,7 +99,7 @@ pub(crate) fn parse_duration(text: &str) -> Result<Duration, String> {
     duration.ok_or_else(|| "use a time such as 10s, 500ms or 2min".to_owned())
 }
 
-/// Parses a number with a unit, in nanoseconds.
+/// Parses a number with a unit of time and converts it to nanoseconds.
 fn parse_nanoseconds(text: &str) -> Option<f64> {
     const UNITS: [(&str, f64); 7] =
         [("ms", 1e6), ("us", 1e3), ("µs", 1e3), ("ns", 1.0), ("s", 1e9), ("min", 6e10), ("h", 3.6e12)];

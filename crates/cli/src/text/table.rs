@@ -26,7 +26,7 @@ pub(crate) fn format_table<const N: usize>(rows: &[[String; N]], is_right_aligne
     text
 }
 
-/// Joins objects, one line each.
+/// Joins JSON objects, one line each.
 pub(crate) fn join_lines(objects: impl Iterator<Item = String>) -> String {
     objects.map(|object| object + "\n").collect()
 }

@@ -1,11 +1,13 @@
 use super::*;
 use proptest::prelude::*;
 
-/// Further values of `OldThreadState`.
+/// `OldThreadState` in switches from `NO_ID`.
 const INITIALIZED: u8 = 0;
+/// `OldThreadState` of a preempted thread.
 const READY: u8 = 1;
+/// `OldThreadState` of the idle thread.
 const RUNNING: u8 = 2;
-/// A value of `OldThreadWaitReason`.
+/// `OldThreadWaitReason` of all switches.
 const USER_REQUEST: u8 = 6;
 
 fn switch(cpu: u16, old: u32, new: u32, state: u8) -> ContextSwitch {
@@ -108,12 +110,11 @@ fn number_of_threads_is_limited() {
 }
 
 /// One step of a simulated machine.
-///
-/// `Switch`: a processor switches to a runnable thread or goes idle, and the old thread waits or
-/// stays ready. `Wake`: a waiting thread is woken.
 #[derive(Clone, Debug)]
 enum Step {
+    /// A processor switches to a runnable thread or goes idle; the old thread waits or stays ready.
     Switch { cpu: u16, choice: usize, will_wait: bool, is_lost: bool },
+    /// A waiting thread is woken.
     Wake(usize),
 }
 
@@ -202,8 +203,8 @@ fn find_last_switch(
     (0..end).rev().find(|index| switch_at(events, *index).is_some_and(|switch| is_match(&switch)))
 }
 
-/// Returns the time that the old thread of a switch ran. The run began at the previous switch on
-/// that processor, if that switch was to this thread and no other processor had the thread since.
+/// Returns the time span in which the old thread of a switch ran. It began at the previous switch
+/// on that processor, if that switch was to this thread and no other processor had it since.
 fn find_run_naively(events: &[(i64, SimulatedEvent)], end: usize, switch: &ContextSwitch) -> Option<RunSpan> {
     let before = find_last_switch(events, end, |other| other.cpu == switch.cpu)?;
     let ran_elsewhere = switch.old != 0

@@ -1,7 +1,8 @@
 //! Resolves users and groups by name and number.
 //!
 //! The local account files are read first; names that they lack are resolved with `getent`, which
-//! uses the other sources that the machine is configured for.
+//! uses the other sources that the machine is configured for. Numbers get their names from the
+//! local files only.
 
 use std::process::{Command, Stdio};
 

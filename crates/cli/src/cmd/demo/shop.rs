@@ -32,9 +32,8 @@ const EVENT_CONTROL_CODE_CAPTURE_STATE: u32 = 2;
 /// How often a shop without orders checks for requests.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
-/// Out types of TraceLogging fields.
-const OUT_BOOLEAN: u8 = 3;
-const OUT_UTF8: u8 = 35;
+const OUT_TYPE_BOOLEAN: u8 = 3;
+const OUT_TYPE_UTF8: u8 = 35;
 
 /// Runs the sample program, in its own process.
 pub(crate) fn run_shop(options: &DemoShopArgs) -> Result<CommandOutcome> {
@@ -95,7 +94,7 @@ impl Shop {
         let activity = Guid::from_u128(0x0c0f_fee0_0000_4000_8000_0000_0000_0000 | u128::from(number));
         let mut metadata = MetadataBuilder::new("Order", 0);
         metadata.add_field("number", InType::UINT32.0 as u8, 0, 0);
-        metadata.add_field("drink", InType::ANSISTRING.0 as u8, OUT_UTF8, 0);
+        metadata.add_field("drink", InType::ANSISTRING.0 as u8, OUT_TYPE_UTF8, 0);
         let mut payload = Vec::new();
         payload.put_u32(number).put_ansi_z(drink);
         self.write_event(LEVEL_INFO, OPCODE_START, &activity, &mut metadata, &payload)?;
@@ -114,7 +113,7 @@ impl Shop {
 
         let mut metadata = MetadataBuilder::new("Order", 0);
         metadata.add_field("number", InType::UINT32.0 as u8, 0, 0);
-        metadata.add_field("paid", InType::UINT8.0 as u8, OUT_BOOLEAN, 0);
+        metadata.add_field("paid", InType::UINT8.0 as u8, OUT_TYPE_BOOLEAN, 0);
         let mut payload = Vec::new();
         payload.put_u32(number).put_u8(u8::from(number % 4 != 3));
         self.write_event(LEVEL_INFO, OPCODE_STOP, &activity, &mut metadata, &payload)

@@ -1,8 +1,8 @@
-//! The result of one check, with advice and the needs that it blocks.
+//! The result of one check, with advice and the needs (`weir doctor --need`) that it blocks.
 
 use crate::cli::Need;
 
-/// The result of a check.
+/// The availability that a check found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum CheckState {
     /// The feature is available.
@@ -29,7 +29,7 @@ impl CheckState {
 pub(super) struct CheckSubject {
     /// Short name, the same in every release.
     pub(super) name: &'static str,
-    /// The features that need the subject.
+    /// What the subject is for, or how it affects tracing.
     pub(super) purpose: &'static str,
     /// What still works without the subject.
     pub(super) works_without: &'static str,

@@ -23,10 +23,10 @@ const NAMESPACE: CheckSubject = CheckSubject {
 };
 
 fn check_namespace(machine: &MachineState) -> DoctorCheck {
-    let server = machine.server();
+    let capturer = machine.capturing_process();
     let container = machine.own_process.container.as_deref();
     let container_text = container.map_or_else(String::new, |name| format!(" (container {name})"));
-    match server.is_in_initial_pid_namespace.or(machine.own_process.is_in_initial_pid_namespace) {
+    match capturer.is_in_initial_pid_namespace.or(machine.own_process.is_in_initial_pid_namespace) {
         Some(true) => NAMESPACE.passed(format!("the machine's own{container_text}")),
         Some(false) => {
             let advice = Advice::with_step(
@@ -72,8 +72,9 @@ const NAMED_DAEMON: CheckSubject = CheckSubject {
     works_without: "the usual daemons still work, once TRACEWEIR_RUNTIME_DIR is unset",
 };
 
-/// Checks one folder. It blocks events if it is the last one that is tried, and its daemon neither
-/// serves this user nor is started on demand.
+/// Checks the daemon of one runtime folder. The result blocks events if the folder cannot be used,
+/// or if it is the last one that clients try and its daemon neither serves this user nor is started
+/// on demand.
 fn check_daemon(folder: &RuntimeFolder, is_last: bool) -> DoctorCheck {
     let subject = match folder.scope {
         Scope::System => SYSTEM_DAEMON,
@@ -92,7 +93,7 @@ fn check_daemon(folder: &RuntimeFolder, is_last: bool) -> DoctorCheck {
             subject.missing(format!("none runs in {path}")).with_advice(advise_system_start()).with_blocked_needs(&[Events])
         }
         FolderState::Absent if folder.scope == Scope::System => {
-            let found = format!("none runs in {path}: your own serves your own programs");
+            let found = format!("none runs in {path}: your own daemon serves your own programs");
             subject.passed(found).with_advice(advise_system_start())
         }
         FolderState::Absent => subject.passed(format!("none runs in {path}; it is started when it is needed")),

@@ -1,7 +1,7 @@
 //! The tracepoints that each kind of kernel event is made of.
 //!
-//! Samples, page faults, context switches, threads, processes and images of a user's own processes
-//! are perf records and need no tracepoint. A missing tracepoint disables only its own kind.
+//! For a user's own processes, samples, page faults, context switches, threads, processes and
+//! images are perf records and need no tracepoint. A missing tracepoint disables only its own kind.
 
 /// A kind of kernel event, and its tracepoints as `SYSTEM/NAME`.
 pub(super) struct TracepointFamily {

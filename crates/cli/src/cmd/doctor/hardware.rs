@@ -68,7 +68,7 @@ fn check_restartable_sequences(machine: &MachineState) -> DoctorCheck {
 
 const TIMESTAMP_COUNTER: CheckSubject = CheckSubject {
     name: "invariant_counter",
-    purpose: "the processor's counter provides timestamps, if it runs at one rate on every processor and in every power state",
+    purpose: "the processor's timestamp counter provides timestamps, if it runs at one rate on every processor and in every power state",
     works_without: "timestamps still work, from CLOCK_MONOTONIC_RAW, which takes longer; programs write under locks",
 };
 

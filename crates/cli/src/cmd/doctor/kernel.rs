@@ -40,7 +40,7 @@ fn check_symbols(machine: &MachineState) -> DoctorCheck {
             SYMBOLS.missing(found).with_blocked_needs(&[Symbols])
         }
         // The daemon may see addresses that this process does not.
-        AddressVisibility::Hidden if machine.server_has_any(&[CAP_SYSLOG]) && level != Some(2) => {
+        AddressVisibility::Hidden if machine.capturing_process_has_any(&[CAP_SYSLOG]) && level != Some(2) => {
             SYMBOLS.passed(format!("hidden from this process, but not from the daemon; {setting}"))
         }
         AddressVisibility::Hidden => {
@@ -76,7 +76,7 @@ fn check_tracefs(machine: &MachineState) -> DoctorCheck {
             let reason = "this kernel has none (CONFIG_TRACING), or /proc/filesystems cannot be read";
             return TRACEFS.missing(reason).with_blocked_needs(&[Kernel]);
         }
-        if machine.server_has_any(&[CAP_SYS_ADMIN]) {
+        if machine.capturing_process_has_any(&[CAP_SYS_ADMIN]) {
             return TRACEFS
                 .passed("not mounted; the daemon uses a mount of its own, which no other process sees");
         }
@@ -90,7 +90,7 @@ fn check_tracefs(machine: &MachineState) -> DoctorCheck {
     if tracing.is_readable {
         return TRACEFS.passed(format!("mounted at {mount}, and readable"));
     }
-    if machine.server_has_any(&[CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH]) {
+    if machine.capturing_process_has_any(&[CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH]) {
         return TRACEFS.passed(format!("mounted at {mount}; the daemon may read it, this process may not"));
     }
     let advice = Advice::with_steps(

@@ -7,15 +7,14 @@
 //!   ROOT/proc/kallsyms, config.gz     kernel symbols and build options (also boot/config-RELEASE)
 //!   ROOT/sys/kernel/tracing           tracepoints, wherever tracefs is mounted
 //!   ROOT/sys/kernel/security, sys/fs/selinux             lockdown and SELinux
-//!   ROOT/sys/bus/event_source         performance counters (read by `session`)
+//!   ROOT/sys/bus/event_source         performance counters (read by `Perf`)
 //!   ROOT/sys/devices/system           clock source, and number of processors
 //! ```
 //!
 //! 1. Reading changes nothing.
-//! 2. A value that cannot be read is `None` or has its usual value. A feature that is switched off
-//!    is a value.
+//! 2. A value that cannot be read is `None` or has its usual value.
 //! 3. At most [`MAX_FILE_BYTES`] bytes of a file are read, whatever size the file reports; of
-//!    `/proc/kallsyms`, more is searched.
+//!    `/proc/kallsyms`, up to 64 MiB are searched.
 
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Read};
@@ -101,7 +100,7 @@ pub(super) struct MachineState {
     /// Whether samples can contain a copy of the user stack; `None` if unknown.
     pub(super) can_copy_user_stacks: Option<bool>,
     pub(super) tracing: TracefsState,
-    /// The lockdown mode, if the kernel has lockdown.
+    /// The lockdown mode, if the kernel has lockdown and shows it.
     pub(super) lockdown: Option<String>,
     pub(super) is_selinux_enforcing: bool,
     pub(super) clock_source: Option<String>,
@@ -138,13 +137,13 @@ impl MachineState {
 
     /// Returns the process that would open kernel events: the selected daemon if it runs, or else
     /// this process, because a daemon that it starts has the same privileges.
-    pub(super) fn server(&self) -> &ProcessPrivileges {
+    pub(super) fn capturing_process(&self) -> &ProcessPrivileges {
         self.facts.folders.iter().find_map(RuntimeFolder::privileges).unwrap_or(&self.own_process)
     }
 
     /// Returns whether the process that would open kernel events has one of these capabilities.
-    pub(super) fn server_has_any(&self, capabilities: &[u32]) -> bool {
-        self.server().has_any(capabilities)
+    pub(super) fn capturing_process_has_any(&self, capabilities: &[u32]) -> bool {
+        self.capturing_process().has_any(capabilities)
     }
 
     /// Returns whether lockdown is in confidentiality mode, which binds root too.
@@ -258,8 +257,8 @@ fn read_tracefs_state(files: RootFiles<'_>, has_kprobes: Option<bool>) -> Tracef
     tracing
 }
 
-/// Returns the number of perf file descriptors of a system session with every kind of event. For
-/// each processor: tracepoints, the clock, faults, switches and the event whose ring gets all records.
+/// Returns the number of perf file descriptors of a system session with every kind of event. Each
+/// processor has tracepoints, clock, faults, switches, and the event whose ring gets all records.
 pub(super) fn needed_descriptors(processors: u32) -> u64 {
     const OTHER_EVENTS: usize = 4;
     let per_processor = u64::try_from(tracepoints().count().saturating_add(OTHER_EVENTS)).unwrap_or(u64::MAX);

@@ -2,8 +2,8 @@
 //!
 //! To read the environment and the libraries of a process, the kernel takes a lock that the process
 //! may hold while it waits for something else. The metadata of its program comes from the file
-//! system that the program is on. Each such query runs in a separate thread. A thread that
-//! gets no answer is abandoned, and ends with this program.
+//! system that the program is on, which may not respond. Each such query runs in a separate thread.
+//! A thread that gets no answer is abandoned, and ends with this program.
 
 use std::fmt;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};

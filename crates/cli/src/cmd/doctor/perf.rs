@@ -19,11 +19,13 @@ use crate::cli::Need::{Kernel, Samples, Stacks};
 
 /// Maximum number of frames in a stack that Traceweir records.
 const MAX_RECORDED_FRAMES: i64 = 192;
-/// Defaults of the kernel.
+/// The kernel's default of `perf_event_max_stack`.
 const DEFAULT_MAX_STACK: i64 = 127;
+/// The kernel's default of `perf_event_max_contexts_per_stack`.
 const DEFAULT_MAX_CONTEXTS: i64 = 8;
+/// The kernel's default of `perf_event_max_sample_rate`.
 const DEFAULT_MAX_SAMPLE_RATE: i64 = 100_000;
-/// Default of a session.
+/// The sample rate of a session by default.
 const SESSION_SAMPLES_PER_SECOND: i64 = 1000;
 /// Size of the ring of a processor: 128 pages and a header page. The kernel grants every user this
 /// size by default.
@@ -54,7 +56,7 @@ fn check_paranoid(machine: &MachineState) -> DoctorCheck {
         let reason = "this kernel has no perf events (CONFIG_PERF_EVENTS), or /proc/sys cannot be read";
         return PARANOID.missing(reason).with_blocked_needs(&[Samples, Kernel, Stacks]);
     };
-    if machine.server_has_any(&[CAP_PERFMON, CAP_SYS_ADMIN]) {
+    if machine.capturing_process_has_any(&[CAP_PERFMON, CAP_SYS_ADMIN]) {
         return PARANOID.passed(format!("{level}, which does not bind a process with CAP_PERFMON"));
     }
     let advice = Advice::to_set_sysctl("kernel.perf_event_paranoid", 1);
@@ -101,22 +103,22 @@ fn capability_advice(machine: &MachineState) -> Option<Advice> {
 }
 
 fn check_capabilities(machine: &MachineState) -> DoctorCheck {
-    let (own, server) = (&machine.own_process, machine.server());
+    let (own, capturer) = (&machine.own_process, machine.capturing_process());
     let join_or_none = |names: Vec<&str>| if names.is_empty() { "none".to_owned() } else { names.join(" ") };
     let mut found = format!("this process: {}", join_or_none(own.capability_names()));
     if let Some(folder) = machine.facts.folders.iter().find(|folder| folder.privileges().is_some()) {
-        found = format!("{found}; {}: {}", folder.daemon_name(), join_or_none(server.capability_names()));
+        found = format!("{found}; {}: {}", folder.daemon_name(), join_or_none(capturer.capability_names()));
     }
     if own.is_in_initial_user_namespace == Some(false) {
         found.push_str("; those of a user namespace do not count for perf events");
     }
-    if !server.has_any(&[CAP_PERFMON, CAP_SYS_ADMIN]) {
+    if !capturer.has_any(&[CAP_PERFMON, CAP_SYS_ADMIN]) {
         return CAPABILITIES
             .missing(found)
             .with_advice(capability_advice(machine))
             .with_blocked_needs(&[Kernel]);
     }
-    if !server.has_any(&[CAP_SYS_PTRACE]) {
+    if !capturer.has_any(&[CAP_SYS_PTRACE]) {
         return CAPABILITIES.limited(found).with_advice(capability_advice(machine));
     }
     CAPABILITIES.passed(found)
@@ -174,13 +176,13 @@ const RINGS: CheckSubject = CheckSubject {
 };
 
 fn check_rings(machine: &MachineState) -> DoctorCheck {
-    let server = machine.server();
-    if server.has_any(&[CAP_IPC_LOCK]) || machine.settings.paranoid.is_some_and(|level| level < 0) {
+    let capturer = machine.capturing_process();
+    if capturer.has_any(&[CAP_IPC_LOCK]) || machine.settings.paranoid.is_some_and(|level| level < 0) {
         return RINGS.passed("not limited: CAP_IPC_LOCK, or perf_event_paranoid -1");
     }
     let granted_kib = machine.settings.mlock_kib.and_then(|kib| u64::try_from(kib).ok()).unwrap_or(RING_KIB);
     let processors = u64::from(machine.processors.max(1));
-    let Some(max_locked_bytes) = server.max_locked_bytes else {
+    let Some(max_locked_bytes) = capturer.max_locked_bytes else {
         return RINGS
             .passed(format!("{granted_kib} KiB for each processor, and locked memory is not limited"));
     };
@@ -206,7 +208,7 @@ const FILES: CheckSubject = CheckSubject {
 fn check_open_files(machine: &MachineState) -> DoctorCheck {
     let needed = needed_descriptors(machine.processors);
     // A daemon raises its soft limit to the hard limit.
-    let (soft, hard) = machine.server().open_files;
+    let (soft, hard) = machine.capturing_process().open_files;
     let Some(limit) = hard else { return FILES.passed("not limited") };
     let found = format!("{limit} at most ({} to begin with)", soft.unwrap_or(limit));
     if limit >= needed.saturating_mul(2) {

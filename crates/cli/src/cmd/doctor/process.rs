@@ -30,8 +30,9 @@ pub(super) const CAPABILITY_NAMES: [(u32, &str); 7] = [
     (CAP_DAC_OVERRIDE, "CAP_DAC_OVERRIDE"),
 ];
 
-/// The initial namespaces have these inode numbers in every kernel (`linux/proc_ns.h`).
+/// The link of the initial PID namespace; its inode number is fixed (`linux/proc_ns.h`).
 const INITIAL_PID_NAMESPACE: &str = "pid:[4026531836]";
+/// The link of the initial user namespace; its inode number is fixed too.
 const INITIAL_USER_NAMESPACE: &str = "user:[4026531837]";
 
 /// Privileges and limits of one process.
@@ -76,13 +77,14 @@ impl ProcessPrivileges {
         }
     }
 
-    /// Returns whether the process has one of these capabilities in the initial user namespace.
+    /// Returns whether the process has one of these capabilities, and is not known to be in another
+    /// user namespace than the initial one.
     pub(super) fn has_any(&self, capabilities: &[u32]) -> bool {
         let has_bit = |bit: &u32| self.capabilities.checked_shr(*bit).is_some_and(|shifted| shifted & 1 != 0);
         self.is_in_initial_user_namespace != Some(false) && capabilities.iter().any(has_bit)
     }
 
-    /// Returns the names of the capabilities of the process.
+    /// Returns the names of the capabilities that the process has and that tracing uses.
     pub(super) fn capability_names(&self) -> Vec<&'static str> {
         CAPABILITY_NAMES.iter().filter(|(bit, _)| self.has_any(&[*bit])).map(|(_, name)| *name).collect()
     }

@@ -126,8 +126,8 @@ fn inspect_daemon(dir: &RuntimeDir) -> RunningDaemon {
     }
 }
 
-/// Finds the process that holds a lock whose file only the daemon's user can read. The kernel lists
-/// all locks, as `3: FLOCK  ADVISORY  WRITE 4711 00:1a:93 0 EOF`.
+/// Finds the process that holds the lock on `file` in the lines of `/proc/locks`, such as
+/// `3: FLOCK  ADVISORY  WRITE 4711 00:1a:93 0 EOF`. Only the daemon's user can read the lock file.
 fn find_lock_holder(file: &Path, locks: &str) -> Option<u32> {
     let metadata = fs::metadata(file).ok()?;
     let (major, minor) = (rustix::fs::major(metadata.dev()), rustix::fs::minor(metadata.dev()));
@@ -150,12 +150,12 @@ mod tests {
         let path = folder.path().join("daemon.lock");
         let file = fs::File::create(&path).unwrap();
         rustix::fs::flock(&file, rustix::fs::FlockOperation::LockExclusive).unwrap();
-        let found = fs::metadata(&path).unwrap();
+        let metadata = fs::metadata(&path).unwrap();
         let lock_id = format!(
             "{:02x}:{:02x}:{}",
-            rustix::fs::major(found.dev()),
-            rustix::fs::minor(found.dev()),
-            found.ino()
+            rustix::fs::major(metadata.dev()),
+            rustix::fs::minor(metadata.dev()),
+            metadata.ino()
         );
         let locks = format!(
             "1: POSIX  ADVISORY  WRITE 7 {lock_id} 0 EOF\n2: FLOCK  ADVISORY  WRITE 4711 {lock_id} 0 EOF\n"

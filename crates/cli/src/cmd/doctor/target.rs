@@ -52,7 +52,7 @@ pub(super) struct TargetProcess {
     missing_answers: MissingAnswers,
 }
 
-/// Queries without an answer.
+/// The reasons why queries have no answer.
 #[derive(Clone, Copy, Debug, Default)]
 struct MissingAnswers {
     environment: Option<NoAnswer>,
@@ -304,7 +304,7 @@ const NAMESPACE: CheckSubject = CheckSubject {
 };
 const CONTAINER: CheckSubject = CheckSubject {
     name: "process_container",
-    purpose: "sessions trace processes outside the daemon's container only on request",
+    purpose: "sessions trace processes of containers other than the daemon's only on request",
     works_without: OTHER_PROCESSES,
 };
 const LIBRARY: CheckSubject = CheckSubject {

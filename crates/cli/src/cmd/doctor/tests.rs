@@ -168,11 +168,11 @@ fn paranoid_levels_limit_ordinary_users() {
     ] {
         let fake = FakeMachine::new();
         fake.set_sysctl("perf_event_paranoid", level);
-        let found = fake.run_checks();
-        found.expect("perf_event_paranoid", state, expected_text);
-        assert!(found.find_check("perf_event_paranoid").found.starts_with(level));
-        assert_eq!(found.met_needs(), met, "{level}");
-        let advice = found.advised_command("perf_event_paranoid");
+        let results = fake.run_checks();
+        results.expect("perf_event_paranoid", state, expected_text);
+        assert!(results.find_check("perf_event_paranoid").found.starts_with(level));
+        assert_eq!(results.met_needs(), met, "{level}");
+        let advice = results.advised_command("perf_event_paranoid");
         assert_eq!(advice == "sudo sysctl kernel.perf_event_paranoid=1", state != Fine, "{level}: {advice}");
     }
     let fake = FakeMachine::new();
@@ -187,21 +187,21 @@ fn paranoid_levels_limit_ordinary_users() {
 fn root_meets_every_need_at_the_strictest_paranoid_level() {
     let fake = FakeMachine::for_root();
     fake.set_sysctl("perf_event_paranoid", "4");
-    let found = fake.run_checks();
-    found.expect("perf_event_paranoid", Fine, "does not bind").expect("capabilities", Fine, "CAP_PERFMON");
-    assert_eq!(found.met_needs(), "events samples kernel stacks symbols");
-    assert_eq!(exit_outcome(&found.0, &Need::ALL), CommandOutcome::Fine);
-    assert!(found.0.iter().all(|check| check.blocked_needs.is_empty()));
+    let results = fake.run_checks();
+    results.expect("perf_event_paranoid", Fine, "does not bind").expect("capabilities", Fine, "CAP_PERFMON");
+    assert_eq!(results.met_needs(), "events samples kernel stacks symbols");
+    assert_eq!(exit_outcome(&results.0, &Need::ALL), CommandOutcome::Fine);
+    assert!(results.0.iter().all(|check| check.blocked_needs.is_empty()));
 }
 
 #[test]
 fn unmet_need_exits_with_status_not_permitted() {
-    let found = FakeMachine::new().run_checks();
-    assert_eq!(exit_outcome(&found.0, &[]), CommandOutcome::Fine, "events of programs need no privilege");
-    assert_eq!(exit_outcome(&found.0, &[Need::Samples]), CommandOutcome::Fine);
+    let results = FakeMachine::new().run_checks();
+    assert_eq!(exit_outcome(&results.0, &[]), CommandOutcome::Fine, "events of programs need no privilege");
+    assert_eq!(exit_outcome(&results.0, &[Need::Samples]), CommandOutcome::Fine);
     for need in [Need::Kernel, Need::Stacks, Need::Symbols] {
         assert_eq!(
-            exit_outcome(&found.0, &[Need::Samples, need]),
+            exit_outcome(&results.0, &[Need::Samples, need]),
             CommandOutcome::Status(NOT_PERMITTED),
             "{need:?}"
         );
@@ -218,16 +218,16 @@ fn daemon_with_capabilities_meets_needs_of_an_unprivileged_caller() {
     };
     let mut fake = FakeMachine::new();
     fake.folders[0] = running_daemon(Scope::System, process_with(&[CAP_PERFMON, CAP_SYS_PTRACE, CAP_SYSLOG]));
-    let found = fake.run_checks();
-    found.expect("capabilities", Fine, "this process: none; the system's daemon: CAP_PERFMON");
-    found.expect("system_daemon", Fine, "process 77").expect("kernel_symbols", Fine, "not from the daemon");
-    assert_eq!(found.met_needs(), "events samples kernel stacks symbols");
+    let results = fake.run_checks();
+    results.expect("capabilities", Fine, "this process: none; the system's daemon: CAP_PERFMON");
+    results.expect("system_daemon", Fine, "process 77").expect("kernel_symbols", Fine, "not from the daemon");
+    assert_eq!(results.met_needs(), "events samples kernel stacks symbols");
 
     let mut fake = FakeMachine::new();
     fake.folders[0] = running_daemon(Scope::System, process_with(&[CAP_SYS_PTRACE]));
-    let found = fake.run_checks();
+    let results = fake.run_checks();
     let advice =
-        found.expect("capabilities", Missing, "CAP_SYS_PTRACE").find_check("capabilities").advice.clone();
+        results.expect("capabilities", Missing, "CAP_SYS_PTRACE").find_check("capabilities").advice.clone();
     let lasting_step = advice.unwrap().lasting_step.unwrap();
     assert!(lasting_step.contains("systemctl edit traceweir.service"), "{lasting_step}");
 
@@ -246,9 +246,9 @@ fn advice_changes_the_sysctls_that_hide_addresses() {
     ] {
         let fake = FakeMachine::new();
         fake.set_sysctl("kptr_restrict", kptr).set_sysctl("perf_event_paranoid", paranoid);
-        let found = fake.run_checks();
-        found.expect("kernel_symbols", Missing, &format!("kptr_restrict is {kptr}"));
-        assert_eq!(found.advised_command("kernel_symbols"), command);
+        let results = fake.run_checks();
+        results.expect("kernel_symbols", Missing, &format!("kptr_restrict is {kptr}"));
+        assert_eq!(results.advised_command("kernel_symbols"), command);
     }
     let fake = FakeMachine::new();
     fake.remove_path("proc/kallsyms");
@@ -262,17 +262,17 @@ fn advice_changes_the_sysctls_that_hide_addresses() {
 fn missing_tracepoints_are_found_below_the_tracefs_mount() {
     let fake = FakeMachine::for_root();
     fake.write("proc/self/mounts", "proc /proc proc rw 0 0\n");
-    let found = fake.run_checks();
-    found.expect("tracefs", Fine, "a mount of its own").expect("tracepoints", Limited, "not known");
-    assert_eq!(found.met_needs(), "events samples kernel stacks symbols");
+    let results = fake.run_checks();
+    results.expect("tracefs", Fine, "a mount of its own").expect("tracepoints", Limited, "not known");
+    assert_eq!(results.met_needs(), "events samples kernel stacks symbols");
     let fake = FakeMachine::for_root();
     fake.write("proc/self/mounts", "proc /proc proc rw 0 0\n");
     // All capabilities except CAP_SYS_ADMIN, which is bit 21.
     fake.set_capabilities("000001ffffdfffff");
-    let found = fake.run_checks();
-    found.expect("tracefs", Missing, "not mounted").expect("tracepoints", Limited, "not known");
-    assert_eq!(found.advised_command("tracefs"), "sudo mount -t tracefs tracefs /sys/kernel/tracing");
-    assert_eq!(found.met_needs(), "events samples stacks symbols");
+    let results = fake.run_checks();
+    results.expect("tracefs", Missing, "not mounted").expect("tracepoints", Limited, "not known");
+    assert_eq!(results.advised_command("tracefs"), "sudo mount -t tracefs tracefs /sys/kernel/tracing");
+    assert_eq!(results.met_needs(), "events samples stacks symbols");
 
     let fake = FakeMachine::for_root();
     fake.write("proc/self/mounts", "").write("proc/filesystems", "nodev\tproc\n");
@@ -282,10 +282,10 @@ fn missing_tracepoints_are_found_below_the_tracefs_mount() {
     let fake = FakeMachine::for_root();
     fake.write("proc/self/mounts", "none /sys/debug\\040files debugfs rw 0 0\n");
     fake.create_folder("sys/debug files/tracing/events/sched/sched_switch");
-    let found = fake.run_checks();
-    found.expect("tracefs", Fine, "/sys/debug files/tracing").expect("kprobes", Limited, "built without");
-    found.expect("tracepoints", Limited, "disk I/O (block/block_rq_issue block/block_rq_complete)");
-    assert!(!found.find_check("tracepoints").found.contains("sched_switch"));
+    let results = fake.run_checks();
+    results.expect("tracefs", Fine, "/sys/debug files/tracing").expect("kprobes", Limited, "built without");
+    results.expect("tracepoints", Limited, "disk I/O (block/block_rq_issue block/block_rq_complete)");
+    assert!(!results.find_check("tracepoints").found.contains("sched_switch"));
 
     let fake = FakeMachine::for_root();
     fake.remove_path("sys/kernel/tracing/events/sock/sock_send_length");
@@ -300,9 +300,9 @@ fn missing_tracepoints_are_found_below_the_tracefs_mount() {
 fn unreadable_tracefs_is_missing_unless_the_daemon_can_read_it() {
     let fake = FakeMachine::new();
     fake.remove_path("sys/kernel/tracing/events").create_folder("sys/kernel/tracing/events");
-    let found = fake.run_checks();
-    found.expect("tracefs", Missing, "not readable for you").expect("kprobes", Limited, "without them");
-    assert!(found.advised_command("tracefs").contains("remount,gid=$(id -g),mode=750 /sys/kernel/tracing"));
+    let results = fake.run_checks();
+    results.expect("tracefs", Missing, "not readable for you").expect("kprobes", Limited, "without them");
+    assert!(results.advised_command("tracefs").contains("remount,gid=$(id -g),mode=750 /sys/kernel/tracing"));
     let fake = FakeMachine::for_root();
     fake.remove_path("sys/kernel/tracing/events").create_folder("sys/kernel/tracing/events");
     fake.run_checks().expect("tracefs", Fine, "the daemon may read it");
@@ -316,13 +316,13 @@ fn unwinder_of_the_kernel_is_detected() {
         fake.run_checks()
     };
     check_config("CONFIG_UNWINDER_ORC=y\n").expect("kernel_stacks", Fine, "CONFIG_UNWINDER_ORC");
-    let found = check_config("# CONFIG_UNWINDER_ORC is not set\nCONFIG_UNWINDER_FRAME_POINTER=y\n");
-    found.expect("kernel_stacks", Fine, "frame pointers").expect("user_stacks", Limited, "pointers only");
+    let results = check_config("# CONFIG_UNWINDER_ORC is not set\nCONFIG_UNWINDER_FRAME_POINTER=y\n");
+    results.expect("kernel_stacks", Fine, "frame pointers").expect("user_stacks", Limited, "pointers only");
     check_config("CONFIG_ARM64=y\n").expect("kernel_stacks", Fine, "frame pointers");
-    let found = check_config("CONFIG_UNWINDER_GUESS=y\n");
-    found.expect("kernel_stacks", Limited, "guessing");
-    assert_eq!(found.met_needs(), "events samples kernel symbols");
-    assert!(found.find_check("kernel_stacks").subject.purpose.contains("DisablePagingExecutive"));
+    let results = check_config("CONFIG_UNWINDER_GUESS=y\n");
+    results.expect("kernel_stacks", Limited, "guessing");
+    assert_eq!(results.met_needs(), "events samples kernel symbols");
+    assert!(results.find_check("kernel_stacks").subject.purpose.contains("DisablePagingExecutive"));
 
     let fake = FakeMachine::for_root();
     let packed = fs::File::create(fake.path("proc/config.gz")).unwrap();
@@ -338,9 +338,9 @@ fn unwinder_of_the_kernel_is_detected() {
     fake.run_checks().expect("kernel_stacks", Fine, "unwind tables");
     let fake = FakeMachine::for_root();
     fake.remove_path("boot");
-    let found = fake.run_checks();
-    found.expect("kernel_stacks", Limited, "not known");
-    assert!(found.met_needs().contains("stacks"), "an unknown unwinder must block nothing");
+    let results = fake.run_checks();
+    results.expect("kernel_stacks", Limited, "not known");
+    assert!(results.met_needs().contains("stacks"), "an unknown unwinder must block nothing");
 }
 
 #[test]
@@ -352,10 +352,10 @@ fn lockdown_limits_kernel_events_and_selinux_is_reported() {
     ] {
         let fake = FakeMachine::for_root();
         fake.write("sys/kernel/security/lockdown", modes);
-        let found = fake.run_checks();
-        found.expect("lockdown", state, expected_text);
-        assert_eq!(found.met_needs().contains("kernel"), state == Fine, "{modes}");
-        assert_eq!(found.find_check("tracefs").state == Fine, state == Fine);
+        let results = fake.run_checks();
+        results.expect("lockdown", state, expected_text);
+        assert_eq!(results.met_needs().contains("kernel"), state == Fine, "{modes}");
+        assert_eq!(results.find_check("tracefs").state == Fine, state == Fine);
     }
     let fake = FakeMachine::for_root();
     fake.write("sys/fs/selinux/enforce", "1");
@@ -370,15 +370,15 @@ fn root_in_a_container_cannot_record_kernel_events() {
     fake.write("proc/self/status", "CapEff:\t000001ffffffffff\nSeccomp:\t2\n");
     let id = "0123456789abcdef".repeat(4);
     fake.write("proc/self/cgroup", &format!("0::/system.slice/docker-{id}.scope\n"));
-    let found = fake.run_checks();
-    found.expect("pid_namespace", Missing, "(container 0123456789ab").expect(
+    let results = fake.run_checks();
+    results.expect("pid_namespace", Missing, "(container 0123456789ab").expect(
         "capabilities",
         Missing,
         "do not count",
     );
-    found.expect("perf_event_paranoid", Limited, "2:").expect("system_call_filter", Limited, "Docker");
-    assert!(found.advised_command("pid_namespace").contains("--pid=host --cap-add PERFMON"));
-    assert_eq!(found.met_needs(), "events samples symbols");
+    results.expect("perf_event_paranoid", Limited, "2:").expect("system_call_filter", Limited, "Docker");
+    assert!(results.advised_command("pid_namespace").contains("--pid=host --cap-add PERFMON"));
+    assert_eq!(results.met_needs(), "events samples symbols");
 }
 
 #[test]
@@ -393,41 +393,44 @@ fn limits_are_compared_with_needs_of_a_system_session() {
         "Max open files            64                   100                  files     \n\
          Max locked memory         65536                65536                bytes     \n",
     );
-    let found = fake.run_checks();
-    found.expect("perf_event_mlock_kb", Limited, "64 KiB for each of 4 processors, and 64 KiB");
-    found.expect("perf_event_max_stack", Limited, "127 frames").expect(
+    let results = fake.run_checks();
+    results.expect("perf_event_mlock_kb", Limited, "64 KiB for each of 4 processors, and 64 KiB");
+    results.expect("perf_event_max_stack", Limited, "127 frames").expect(
         "perf_cpu_time_max_percent",
         Limited,
         "1 %",
     );
-    found.expect("perf_event_max_sample_rate", Limited, "500").expect(
+    results.expect("perf_event_max_sample_rate", Limited, "500").expect(
         "perf_event_max_contexts_per_stack",
         Limited,
         "1:",
     );
-    found.expect("open_files", Limited, "100 at most (64 to begin with)");
-    assert_eq!(found.advised_command("perf_event_max_stack"), "sudo sysctl kernel.perf_event_max_stack=192");
-    assert_eq!(found.advised_command("perf_event_mlock_kb"), "sudo sysctl kernel.perf_event_mlock_kb=516");
-    assert!(found.find_check("open_files").blocked_needs.contains(&Need::Kernel));
+    results.expect("open_files", Limited, "100 at most (64 to begin with)");
+    assert_eq!(
+        results.advised_command("perf_event_max_stack"),
+        "sudo sysctl kernel.perf_event_max_stack=192"
+    );
+    assert_eq!(results.advised_command("perf_event_mlock_kb"), "sudo sysctl kernel.perf_event_mlock_kb=516");
+    assert!(results.find_check("open_files").blocked_needs.contains(&Need::Kernel));
 
     let fake = FakeMachine::new();
     fake.set_sysctl("perf_event_mlock_kb", "64")
         .set_sysctl("perf_event_paranoid", "-1")
         .set_sysctl("perf_event_max_stack", "0");
-    let found = fake.run_checks();
-    found.expect("perf_event_mlock_kb", Fine, "not limited").expect(
+    let results = fake.run_checks();
+    results.expect("perf_event_mlock_kb", Fine, "not limited").expect(
         "perf_event_max_stack",
         Missing,
         "no stacks",
     );
-    assert!(!found.met_needs().contains("stacks"));
+    assert!(!results.met_needs().contains("stacks"));
 }
 
 #[test]
 fn processor_and_clocks_are_reported() {
-    let found = FakeMachine::new().run_checks();
-    found.expect("hardware_counters", Limited, "none").expect("branch_records", Limited, "no branches");
-    found.expect("rseq", Fine, "registered").expect("invariant_counter", Fine, "used").expect(
+    let results = FakeMachine::new().run_checks();
+    results.expect("hardware_counters", Limited, "none").expect("branch_records", Limited, "no branches");
+    results.expect("rseq", Fine, "registered").expect("invariant_counter", Fine, "used").expect(
         "clock_source",
         Fine,
         "tsc",
@@ -437,14 +440,14 @@ fn processor_and_clocks_are_reported() {
     fake.write("sys/bus/event_source/devices/cpu/events/cpu-cycles", "event=0x3c\n");
     fake.write("sys/bus/event_source/devices/cpu/caps/branches", "32\n");
     fake.write("sys/devices/system/clocksource/clocksource0/current_clocksource", "hpet\n");
-    let found = fake.run_checks();
-    found.expect("hardware_counters", Fine, "4 counters at a time; 12 profile sources").expect(
+    let results = fake.run_checks();
+    results.expect("hardware_counters", Fine, "4 counters at a time; 12 profile sources").expect(
         "branch_records",
         Fine,
         "",
     );
-    found.expect("rseq", Limited, "2.35").expect("invariant_counter", Limited, "TRACEWEIR_NO_TSC");
-    found.expect("clock_source", Limited, "hpet: slow");
+    results.expect("rseq", Limited, "2.35").expect("invariant_counter", Limited, "TRACEWEIR_NO_TSC");
+    results.expect("clock_source", Limited, "hpet: slow");
 }
 
 #[test]
@@ -455,21 +458,21 @@ fn events_need_a_reachable_daemon() {
     };
     let folder = |scope, state| RuntimeFolder { scope, path: "/x".into(), state };
     let refused = || FolderState::Refused("uid 5 may not".to_owned());
-    let found =
+    let results =
         check_folders(vec![folder(Scope::System, refused()), folder(Scope::User, FolderState::Absent)]);
-    found.expect("system_daemon", Limited, "uid 5 may not").expect("own_daemon", Fine, "started when");
-    assert_eq!(exit_outcome(&found.0, &[]), CommandOutcome::Fine);
+    results.expect("system_daemon", Limited, "uid 5 may not").expect("own_daemon", Fine, "started when");
+    assert_eq!(exit_outcome(&results.0, &[]), CommandOutcome::Fine);
     for folders in [
         vec![folder(Scope::System, refused())],
         vec![folder(Scope::System, FolderState::Absent)],
         vec![folder(Scope::Named, FolderState::Unusable("open to others".to_owned()))],
     ] {
-        let found = check_folders(folders);
+        let results = check_folders(folders);
         assert_eq!(
-            exit_outcome(&found.0, &[]),
+            exit_outcome(&results.0, &[]),
             CommandOutcome::Status(NOT_PERMITTED),
             "{:?}",
-            found.met_needs()
+            results.met_needs()
         );
     }
     let fake = FakeMachine::new();
@@ -477,9 +480,9 @@ fn events_need_a_reachable_daemon() {
     if let FolderState::Running(daemon) = &mut old.state {
         daemon.is_same_program = Some(false);
     }
-    let found = check_folders(vec![old]);
-    found.expect("own_daemon", Limited, "another release");
-    assert!(found.advised_command("own_daemon").starts_with("kill 77"));
+    let results = check_folders(vec![old]);
+    results.expect("own_daemon", Limited, "another release");
+    assert!(results.advised_command("own_daemon").starts_with("kill 77"));
 }
 
 #[test]
@@ -503,25 +506,25 @@ fn unreadable_or_invalid_files_leave_only_events() {
         for (path, text) in files.iter().filter_map(|path| Some((path, text?))) {
             fake.write(path, text);
         }
-        let found = fake.run_checks();
-        found.expect("perf_event_paranoid", Missing, "").expect("tracefs", Missing, "");
-        assert_eq!(found.met_needs(), "events");
-        let page = page::format_page(&found.0, &[], true);
+        let results = fake.run_checks();
+        results.expect("perf_event_paranoid", Missing, "").expect("tracefs", Missing, "");
+        assert_eq!(results.met_needs(), "events");
+        let page = page::format_page(&results.0, &[], true);
         assert!(!page.contains('\u{1b}'), "{page}");
     }
 }
 
 #[test]
 fn page_explains_failed_checks_and_all_on_request() {
-    let found = FakeMachine::new().run_checks();
+    let results = FakeMachine::new().run_checks();
     let (usual, all) =
-        (page::format_page(&found.0, &[Need::Kernel], false), page::format_page(&found.0, &[], true));
+        (page::format_page(&results.0, &[Need::Kernel], false), page::format_page(&results.0, &[], true));
     assert!(usual.starts_with("  events   yes  events of programs"), "{usual}");
     assert!(usual.contains("* kernel   no   kernel events of the whole machine (capabilities)\n"), "{usual}");
     assert!(usual.contains("\n           to last  echo 'kernel.perf_event_paranoid = 1' | sudo tee -a /etc/sysctl.d/60-traceweir.conf\n"));
     assert!(!usual.contains("DisablePagingExecutive") && all.contains("DisablePagingExecutive"));
     // Each check explains its purpose, and what works without its subject.
-    for check in &found.0 {
+    for check in &results.0 {
         assert!(
             check.subject.purpose.len() > 20 && !check.subject.works_without.is_empty(),
             "{}",
@@ -532,7 +535,7 @@ fn page_explains_failed_checks_and_all_on_request() {
 
 #[test]
 fn checks_and_json_fields_are_documented() {
-    let found = FakeMachine::new().run_checks();
+    let results = FakeMachine::new().run_checks();
     let table = include_str!("../../../../../docs/doctor.md");
     let named = [RuntimeFolder { scope: Scope::Named, path: PathBuf::new(), state: FolderState::Absent }];
     let mut fake = FakeMachine::new();
@@ -546,7 +549,7 @@ fn checks_and_json_fields_are_documented() {
     }
     let documented = include_str!("../../../../../docs/cli-json.md");
     let (_, chapter) = documented.split_once("weir doctor --json").unwrap();
-    for line in page::format_objects(&found.0, &[Need::Kernel]).lines() {
+    for line in page::format_objects(&results.0, &[Need::Kernel]).lines() {
         let object: serde_json::Value = serde_json::from_str(line).unwrap();
         for name in object.as_object().unwrap().keys() {
             assert!(chapter.contains(&format!("| `{name}` |")), "{name} is not documented");

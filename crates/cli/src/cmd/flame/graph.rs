@@ -18,7 +18,7 @@ pub(super) enum StackMeasure {
     Samples,
     /// Duration of waits, in nanoseconds.
     Waits,
-    /// Number of events of chosen names.
+    /// Number of events that were selected by name or id.
     Events,
 }
 

@@ -20,7 +20,8 @@ use crate::processes;
 use crate::sessions;
 use crate::text::escape;
 
-/// Formats the page of a provider; `typed_name` is the name on the command line.
+/// Formats the page of a provider. `names` has the names of sessions; `typed_name` is the name of
+/// the provider on the command line.
 pub(super) fn format_page(
     provider: &ProviderInfo,
     names: &BTreeMap<SessionId, &str>,

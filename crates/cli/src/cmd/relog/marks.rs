@@ -1,4 +1,4 @@
-//! Marks: self-describing events with a text that the user adds at a given time.
+//! Marks (`--mark`): self-describing events that the user adds, each with a time and a text.
 
 use anyhow::Result;
 use traceweir::relog::{Output, TraceEvent};
@@ -14,8 +14,9 @@ use crate::text::{Moment, escape};
 
 /// The provider of marks.
 const PROVIDER: &str = "Traceweir.Relog";
-/// Types of the text field: 8-bit text up to a NUL, shown as UTF-8.
+/// In type of the text field: 8-bit text up to a NUL.
 const IN_TYPE_ANSI: u8 = 2;
+/// Out type of the text field: shown as UTF-8.
 const OUT_TYPE_UTF8: u8 = 35;
 const LEVEL_INFO: u8 = 4;
 
@@ -23,6 +24,7 @@ const LEVEL_INFO: u8 = 4;
 pub(super) struct Marks(Vec<(FileTime, String)>);
 
 impl Marks {
+    /// Converts the marks of the command line; relative times count from `start`.
     pub(super) fn new(typed: &[(Moment, String)], start: FileTime) -> Self {
         let mut marks: Vec<_> =
             typed.iter().map(|(time, text)| (time.to_wall_time(start), text.clone())).collect();
@@ -51,7 +53,7 @@ impl Marks {
         Ok(())
     }
 
-    /// Writes the marks after the last event.
+    /// Writes the marks that remain after the last event.
     pub(super) fn write_remaining(&mut self, output: &mut Output) -> Result<()> {
         while let Some((time, text)) = self.0.pop() {
             write_mark(time, &text, output)?;

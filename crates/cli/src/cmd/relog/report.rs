@@ -14,8 +14,8 @@ pub(super) fn format_summary(path: &str, summary: &Summary, counts: &EventCounts
         (format_count(summary.events, "event"), format_count(u64::from(summary.buffers), "buffer"));
     let (bytes, span) =
         (format_count(summary.bytes, "byte"), format!("{} to {}", summary.start, summary.end));
-    // The header of the output is an event that was not read; all others except marks were read.
-    // The header of the output replaces the folded records.
+    // The output contains the log-file header and the marks, which were not read. `folded` counts
+    // records that were read and that the output's header replaces.
     let kept =
         summary.events.saturating_sub(1).saturating_sub(summary.injected).saturating_add(summary.folded);
     let left_out = match counts.read.saturating_sub(kept) {

@@ -61,7 +61,9 @@ struct SampleReport {
     by_module: HashMap<String, SampleCount>,
     by_process: HashMap<ProcessId, u64>,
     by_thread: HashMap<(ProcessId, u32), u64>,
+    /// Reported samples.
     total: u64,
+    /// Samples of idle processors, which are reported only with `--idle`.
     idle: u64,
     /// Samples of processes and threads that were not selected.
     unselected: u64,
@@ -178,7 +180,7 @@ impl SampleReport {
         Ok(())
     }
 
-    /// Returns the time between samples, if it never changed.
+    /// Returns the time between samples, if it is known and never changed.
     fn interval_ns(&self) -> Option<u64> {
         let mut intervals = self.intervals.iter();
         intervals.next().filter(|_| intervals.next().is_none()).map(|units| units.saturating_mul(100))
@@ -228,7 +230,7 @@ impl SampleReport {
         page.add_losses(analysis, reading);
         if self.over_limit > 0 {
             page.add_line(&format!(
-                "too many threads: {} are in no row",
+                "too many threads: no row contains {}",
                 format_count(self.over_limit, "sample")
             ));
         }

@@ -43,7 +43,7 @@ pub(super) fn run(options: &ReportDiskArgs) -> Result<CommandOutcome> {
     Ok(reading.outcome)
 }
 
-/// Totals of one row.
+/// Totals of transfers.
 #[derive(Clone, Debug, Default)]
 struct TransferTotals {
     reads: u64,
@@ -189,8 +189,8 @@ impl DiskReport {
 
     fn add_table(&self, title: &str, table: &'static str, page: &mut ReportPage) {
         let mut rows: Vec<_> = self.rows.iter().filter(|(key, _)| key.table_name() == table).collect();
-        rows.sort_by_cached_key(|(key, sum)| {
-            (u64::MAX - sum.latency.sum_ns, u64::MAX - sum.operations(), self.row_label(key))
+        rows.sort_by_cached_key(|(key, totals)| {
+            (u64::MAX - totals.latency.sum_ns, u64::MAX - totals.operations(), self.row_label(key))
         });
         let columns = [
             ("reads", true),
@@ -208,26 +208,26 @@ impl DiskReport {
             title,
             columns,
             &rows,
-            |(key, sum)| {
-                let [p50, p99, max] = format_percentiles(&sum.latency);
+            |(key, totals)| {
+                let [p50, p99, max] = format_percentiles(&totals.latency);
                 [
-                    format_number(sum.reads),
-                    format_number(sum.read_bytes),
-                    format_number(sum.writes),
-                    format_number(sum.written_bytes),
-                    format_number(sum.flushes),
-                    format_ms(sum.latency.sum_ns),
+                    format_number(totals.reads),
+                    format_number(totals.read_bytes),
+                    format_number(totals.writes),
+                    format_number(totals.written_bytes),
+                    format_number(totals.flushes),
+                    format_ms(totals.latency.sum_ns),
                     p50,
                     p99,
                     max,
                     format_name(&self.row_label(key)),
                 ]
             },
-            |(key, sum)| self.row_object(key, sum),
+            |(key, totals)| self.row_object(key, totals),
         );
     }
 
-    fn row_object(&self, key: &RowKey, sum: &TransferTotals) -> JsonObject {
+    fn row_object(&self, key: &RowKey, totals: &TransferTotals) -> JsonObject {
         let mut object = JsonObject::new();
         object.text("by", key.table_name()).text("name", &self.row_label(key));
         match key {
@@ -244,7 +244,7 @@ impl DiskReport {
             }
             RowKey::Other(_) => {}
         }
-        put_totals(sum, &mut object);
+        put_totals(totals, &mut object);
         object
     }
 
@@ -272,9 +272,9 @@ fn disk_label(number: u32, name: Option<&str>) -> String {
     }
 }
 
-fn put_totals(sum: &TransferTotals, object: &mut JsonObject) {
-    object.number("reads", sum.reads).number("read_bytes", sum.read_bytes);
-    object.number("writes", sum.writes).number("written_bytes", sum.written_bytes);
-    object.number("flushes", sum.flushes).number("latency_sum_ns", sum.latency.sum_ns);
-    put_percentiles(&sum.latency, object);
+fn put_totals(totals: &TransferTotals, object: &mut JsonObject) {
+    object.number("reads", totals.reads).number("read_bytes", totals.read_bytes);
+    object.number("writes", totals.writes).number("written_bytes", totals.written_bytes);
+    object.number("flushes", totals.flushes).number("latency_sum_ns", totals.latency.sum_ns);
+    put_percentiles(&totals.latency, object);
 }

@@ -96,6 +96,7 @@ struct SchedReport {
     thread_selection: ThreadSelection,
     window: TimeWindow,
     schedulers: HashMap<usize, Scheduler<Option<NodeId>>>,
+    /// By process and thread id.
     rows: HashMap<(ProcessId, u32), ThreadTotals>,
     /// By trace index and processor number.
     processors: BTreeMap<(usize, u16), ProcessorTotals>,
@@ -286,7 +287,7 @@ impl SchedReport {
         self.add_blocked_stack(facts, joined, thread_return.thread, absence.stack.or(new_node), absent_ns);
     }
 
-    /// Adds the time that a selected thread did not run to the stack at which it waited.
+    /// Adds a weight to the stack at which a selected thread waited: the time that it did not run.
     fn add_blocked_stack(
         &mut self,
         facts: &mut TraceFacts,

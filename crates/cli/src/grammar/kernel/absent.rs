@@ -64,7 +64,7 @@ const REASONS: [(&str, &str); 14] = [
 ];
 const DEFAULT_REASON: &str = "Linux has no such events";
 
-/// Returns the names of groups that have events.
+/// Returns the names of groups that have or affect events.
 pub(super) fn available_groups() -> impl Iterator<Item = &'static str> {
     AVAILABLE.iter().copied()
 }
@@ -78,7 +78,7 @@ pub(crate) fn describe_absent_groups(mask: &GroupMask) -> Vec<String> {
     names.iter().map(|name| format!("{name}: {}", find_reason(name))).collect()
 }
 
-/// Returns a mask without the groups that have events, including their alternative bits.
+/// Returns a mask without the available groups and their alternative bits.
 pub(super) fn remove_available_groups(mask: &GroupMask) -> GroupMask {
     let mut available = GroupMask::default();
     let is_available = |name: &str| AVAILABLE.contains(&name);
@@ -96,7 +96,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn listed_groups_exist_and_are_in_one_list() {
+    fn listed_groups_exist_and_are_in_only_one_list() {
         let is_group = |name: &str| KERNEL_GROUPS.iter().any(|(_, group)| *group == name);
         assert!(AVAILABLE.iter().all(|name| is_group(name)));
         for (name, reason) in REASONS {

@@ -4,7 +4,7 @@ use traceweir_decode::source::EventSchema;
 
 const OPERATOR_CHARS: &[char] = &['=', '!', '<', '>', '%', '&', '|'];
 
-/// A comparison operator.
+/// A comparison operator as the user writes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ComparisonSign {
     Equal,
@@ -13,7 +13,9 @@ pub(super) enum ComparisonSign {
     AtMost,
     More,
     AtLeast,
+    /// `%`: the field is a multiple of the value.
     Multiple,
+    /// The field is in a range.
     In,
     NotIn,
     Contains,
@@ -31,6 +33,7 @@ pub(super) struct Comparison {
 /// A condition on the fields of one event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Condition {
+    /// Id, `ID.VERSION` or name of the event.
     pub(super) event: String,
     /// Whether one true comparison is enough.
     pub(super) is_or: bool,
@@ -107,7 +110,8 @@ fn parse_comparison(tokens: &mut impl Iterator<Item = ConditionToken>) -> Result
         "not contains" => ComparisonSign::NotContains,
         _ => {
             return Err(format!(
-                "{typed:?} is not an operator: expected == != < <= > >= % in, not in, contains, not contains"
+                "{typed:?} is not an operator: expected ==, !=, <, <=, >, >=, %, is, is not, in, not in, \
+                 contains or not contains"
             ));
         }
     };

@@ -64,7 +64,7 @@ fn events_are_found_by_id_version_and_name() {
         describe_filters(&["1: U8 == 1", "2: Count > 3", "MapsEvent: State == 1"]),
         [(1, false, 1), (2, false, 1), (3, false, 1)]
     );
-    // Strings of fixed length, and arrays that an earlier field counts, are skipped.
+    // `Name`, a string of fixed length, follows an array whose size an earlier field gives.
     assert_eq!(describe_filters(&["2: Name == x"]), [(2, false, 1)]);
 }
 

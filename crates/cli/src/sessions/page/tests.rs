@@ -44,12 +44,12 @@ fn enable_by(session: u64, level: u8, any: u64, all: u64) -> ProviderEnable {
 }
 
 fn sample_providers() -> Vec<ProviderInfo> {
-    let mut shop = ProviderInfo::default();
-    shop.guid = Guid::from_provider_name("MyCompany.App");
-    shop.name = "MyCompany.App".to_owned();
-    shop.pids = vec![12, 13];
-    shop.sessions = vec![enable_by(0x1_0001, 4, 0x10, 0), enable_by(0x1_0002, 0, 0, 0)];
-    shop.sessions[0].traced = 1;
+    let mut app = ProviderInfo::default();
+    app.guid = Guid::from_provider_name("MyCompany.App");
+    app.name = "MyCompany.App".to_owned();
+    app.pids = vec![12, 13];
+    app.sessions = vec![enable_by(0x1_0001, 4, 0x10, 0), enable_by(0x1_0002, 0, 0, 0)];
+    app.sessions[0].traced = 1;
     let mut unregistered = ProviderInfo::default();
     unregistered.guid = Guid::from_u128(7);
     let mut enable = enable_by(0x1_0001, 0, 0, 3);
@@ -61,7 +61,7 @@ fn sample_providers() -> Vec<ProviderInfo> {
     enable.name = "MyCompany.Group".to_owned();
     unregistered.sessions = vec![enable];
     unregistered.is_group = true;
-    vec![shop, unregistered]
+    vec![app, unregistered]
 }
 
 /// Opcode of Thread/CSwitch.
@@ -169,6 +169,7 @@ fn status_shows_how_a_session_ended() {
     let mut summary = session_summary();
     assert_eq!(format_status(&summary, SessionState::Running), "Running");
     assert_eq!(format_status(&summary, SessionState::Ended), "Stopped");
+    // 1,600 buffers of 64 KiB are the maximum file size of 100 MiB.
     summary.buffers_written = 1600;
     assert_eq!(format_status(&summary, SessionState::Ended), "Ended: its file reached its size limit");
     summary.end_status = Some(Status::ERROR_DISK_FULL);
@@ -179,7 +180,7 @@ fn status_shows_how_a_session_ended() {
 }
 
 #[test]
-fn object_fields_are_documented() {
+fn json_fields_are_documented() {
     let text = format_json(&session_summary(), SessionState::Running, &sample_providers(), None);
     let object: serde_json::Value = serde_json::from_str(&text).unwrap();
     let documented = include_str!("../../../../../docs/cli-json.md");

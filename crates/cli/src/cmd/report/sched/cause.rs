@@ -1,7 +1,7 @@
 //! The causes of waits.
 //!
 //! ```text
-//!   Windows   the wait reason in the switch                   DelayExecution, PageIn, …
+//!   Windows   the wait reason in the context switch           DelayExecution, PageIn, …
 //!   Linux     the kernel function that called the scheduler   … do_nanosleep ─▶ schedule
 //! ```
 //!
@@ -14,8 +14,9 @@ use traceweir_decode::source::kernel::wait_reason;
 
 use crate::analysis::{CodeKind, FunctionId, FunctionTable, NodeId, StackTree};
 
-/// Reasons that traces from Linux have for most waits.
+/// The reason in Linux traces for waits that signals cannot end.
 const EXECUTIVE: u8 = 0;
+/// The reason in Linux traces for waits that signals can end.
 const USER_REQUEST: u8 = 6;
 #[cfg(test)]
 const SUSPENDED: u8 = 5;

@@ -73,7 +73,7 @@ impl SchedReport {
     fn add_headline(&self, analysis: &Analysis, reading: &ReadSummary, page: &mut ReportPage) {
         let seconds = self.first_ns.map_or(0.0, |first| self.last_ns.saturating_sub(first) as f64 / 1e9);
         let gaps: u64 = self.schedulers.values().map(|scheduler| scheduler.gaps).sum();
-        let extra: u64 = self.schedulers.values().map(|scheduler| scheduler.over_limit).sum();
+        let over_limit: u64 = self.schedulers.values().map(|scheduler| scheduler.over_limit).sum();
         let mut object = summary_object(analysis, reading);
         object.number("switches", self.switches).number("wakes", self.wakes).number("gaps", gaps);
         object.number("compact_batches", self.compact_batches).number("without_stack", self.no_stack_count);
@@ -97,20 +97,21 @@ impl SchedReport {
             ));
         }
         if gaps > 0 {
-            page.add_line(&format!("{} with a missing switch are left out", format_count(gaps, "interval")));
+            page.add_line(&format!("left out: {} with a missing switch", format_count(gaps, "interval")));
         }
         if self.compact_batches > 0 {
             page.add_line(&format!(
-                "{} of switches in the compact form were not read",
+                "not read: {} of switches in the compact form",
                 format_count(self.compact_batches, "batch")
             ));
         }
-        if extra > 0 {
-            page.add_line(&format!("{} of threads beyond the maximum number", format_count(extra, "event")));
+        if over_limit > 0 {
+            let events = format_count(over_limit, "event");
+            page.add_line(&format!("left out: {events} of threads beyond the maximum number"));
         }
-        let (count, share) =
-            (format_number(self.no_stack_count), format_percent(self.no_stack_count, self.switches));
-        page.add_line(&format!("without a stack: {count} switches ({share} %)"));
+        let switches = format_count(self.no_stack_count, "switch");
+        let share = format_percent(self.no_stack_count, self.switches);
+        page.add_line(&format!("without a stack: {switches} ({share} %)"));
         if self.truncations > 0 {
             let share = format_percent(self.truncations, self.switches);
             page.add_line(&format!(
