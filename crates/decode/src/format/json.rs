@@ -6,14 +6,14 @@ use traceweir_format::time::FileTime;
 
 use super::number::{decimal, hex_lower, push_bytes_lower, push_float};
 use super::text::{
-    PORT_MAX, U32_MAX, is_character, is_narrow, is_signed_out_type, is_unsigned_out_type, is_utf8, push_char,
+    PORT_MAX, U32_MAX, is_8_bit, is_character, is_signed_out_type, is_unsigned_out_type, is_utf8, push_char,
     sign_extend, unpack_text,
 };
 use super::{Style, address, display_type, push_map_names, text_of_utf16};
 use crate::schema::Field;
 use crate::value::Value;
 
-/// The largest integer that every JSON reader represents exactly.
+/// The largest integer up to which JSON readers that use `f64` represent every integer exactly.
 const MAX_EXACT_INTEGER: u64 = 1 << 53;
 
 /// Appends a value as JSON.
@@ -70,7 +70,7 @@ fn push_integer(output: OutType, value: &Value<'_>, out: &mut Vec<u8>) {
             let unit = u16::try_from(bits).unwrap_or(0);
             match u8::try_from(bits) {
                 Ok(0) => {}
-                Ok(byte) if is_narrow(value) => push_escaped_char(cp1252(byte), out),
+                Ok(byte) if is_8_bit(value) => push_escaped_char(cp1252(byte), out),
                 _ => push_escaped_utf16(&unit.to_le_bytes(), out),
             }
         }),
@@ -144,7 +144,7 @@ fn push_binary(bytes: &[u8], output: OutType, out: &mut Vec<u8>) {
 /// Appends valid UTF-8 with JSON's escapes.
 #[inline]
 fn push_escaped(bytes: &[u8], out: &mut Vec<u8>) {
-    // 0xC2 begins the control characters beyond ASCII, which some terminals obey.
+    // In UTF-8, 0xC2 begins the control characters beyond ASCII, which some terminals obey.
     let needs_no_escape = |b: &u8| *b >= 0x20 && !matches!(*b, b'"' | b'\\' | 0x7F | 0xC2);
     let mut remaining = bytes;
     while let Some(at) = remaining.iter().position(|b| !needs_no_escape(b)) {

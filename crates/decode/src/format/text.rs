@@ -11,7 +11,7 @@ use super::{Style, address, display_type, push_map_names};
 use crate::schema::Field;
 use crate::value::Value;
 
-/// The size limit of text that a compressed payload unpacks to, in bytes.
+/// The size limit of text that a compressed value unpacks to, in bytes.
 const MAX_UNPACKED_BYTES: usize = 1 << 20;
 
 /// Appends a value as text.
@@ -52,16 +52,18 @@ fn push_hex(value: u64, out: &mut Vec<u8>) {
     hex_upper(value, out);
 }
 
-/// The largest port number. Out types for narrow numbers do not apply to wider ones.
+/// The largest port number; a larger number is not shown as a port.
 pub(super) const PORT_MAX: u64 = 0xFFFF;
+/// The largest 32-bit number; a larger number is not shown as an IPv4 address or status code, and
+/// only a larger one as a date.
 pub(super) const U32_MAX: u64 = 0xFFFF_FFFF;
 
-/// Returns whether a number can be one character of a text.
+/// Returns whether a number has the width of a character: 8 or 16 bits.
 pub(super) const fn is_character(value: &Value<'_>) -> bool {
-    is_narrow(value) || matches!(value, Value::U16(_) | Value::I16(_))
+    is_8_bit(value) || matches!(value, Value::U16(_) | Value::I16(_))
 }
 
-pub(super) const fn is_narrow(value: &Value<'_>) -> bool {
+pub(super) const fn is_8_bit(value: &Value<'_>) -> bool {
     matches!(value, Value::U8(_) | Value::I8(_))
 }
 
@@ -76,7 +78,7 @@ fn push_integer(output: OutType, value: &Value<'_>, out: &mut Vec<u8>) {
             push_hex(bits, out);
         }
         OutType::BOOLEAN => out.extend_from_slice(if extended == 0 { b"false" } else { b"true" }),
-        OutType::STRING if is_character(value) => push_character(bits, is_narrow(value), out),
+        OutType::STRING if is_character(value) => push_character(bits, is_8_bit(value), out),
         OutType::PORT if bits <= PORT_MAX => decimal(u16::try_from(bits).unwrap_or(0).swap_bytes(), out),
         OutType::IPV4 if bits <= U32_MAX => {
             address::push_ipv4(u32::try_from(bits).unwrap_or(0).to_le_bytes(), out)
@@ -88,7 +90,8 @@ fn push_integer(output: OutType, value: &Value<'_>, out: &mut Vec<u8>) {
         OutType::NTSTATUS | OutType::HRESULT | OutType::ERRORCODE if bits <= U32_MAX => {
             let code = u32::try_from(bits).unwrap_or(0);
             push_padded_hex(code, out);
-            // A small number other than 0 is a Win32 code, neither an NTSTATUS nor a COM failure.
+            // An ERRORCODE may be a code of any kind. For the other types, a small number other
+            // than 0 is a Win32 code, neither an NTSTATUS nor a COM failure.
             let has_meaning = output != OutType::ERRORCODE && (code == 0 || code >> 16 != 0);
             push_meaning(has_meaning.then_some(code), out);
         }
