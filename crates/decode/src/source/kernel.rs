@@ -18,8 +18,8 @@
 //!                                                  │ Lznt1Text  BINARY, natural   XML
 //! ```
 //!
-//! Two conventions hold for schemas of [`SchemaOrigin::Kernel`] only. BINARY of natural length is
-//! the rest of the payload, and the last field. With the out type XML, the bytes are not the text
+//! Only schemas of [`SchemaOrigin::Kernel`] use two conventions. BINARY of natural length is the
+//! rest of the payload, and the last field. With the out type XML, the bytes are not the text
 //! itself but a `u32` of the text's size in bytes, then an LZNT1 stream of UTF-16 text, which the
 //! formatter unpacks. `ETWTIME` marks a stamp of the session's raw clock, which must be known to
 //! show the stamp as a time.

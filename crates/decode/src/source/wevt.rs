@@ -138,8 +138,8 @@ impl<'a> WevtReader<'a> {
             maps: HashMap::default(),
             templates: HashMap::default(),
             bytes_left: size,
-            // Events share templates and map entries share texts, so the total may exceed the blob,
-            // but not by much.
+            // Events share templates and map entries share texts, so these totals may exceed the
+            // size of the blob.
             fields_left: size.saturating_add(1 << 16).min(MAX_TOTAL_FIELDS),
             map_text_left: size.saturating_mul(32).saturating_add(1 << 16).min(MAX_MAP_TEXT_BYTES),
         }

@@ -36,7 +36,7 @@ pub(super) const FIRST_ARGUMENT: u16 = 10;
 enum MessageToken<'a> {
     /// Characters without a percent sign.
     Text(&'a str),
-    /// A percent sign or a control escape, with its percent sign.
+    /// `%%`, or a control escape such as `%n`.
     Escape(&'a str),
     /// An insert `%n!format!`.
     Insert { number: u16, format: Option<&'a str> },

@@ -91,7 +91,7 @@ pub(super) struct NameLists {
 
 impl NameLists {
     /// Returns the map of the names in the parentheses of an item type. Returns `None` if the type
-    /// is neither a list nor a set, or if the file has too many names.
+    /// is neither a list nor a set, or if there are no names, or too many in the file.
     fn find_or_add(&mut self, item: &str, input: InType, names: &str) -> Option<Arc<ValueMap>> {
         let is_set = starts_with_ignoring_case(item, "ItemSet");
         if !is_set && !starts_with_ignoring_case(item, "ItemList") || names.trim().is_empty() {

@@ -108,7 +108,7 @@ enum LineContext {
     /// Outside of any block.
     #[default]
     Outside,
-    /// Inside a message text of several lines, with the number of lines so far.
+    /// Inside a message text of several lines, with the text and the number of lines so far.
     Text(String, usize),
     /// Inside the argument block of the draft; without a draft, inside a block to skip.
     Block,
@@ -119,7 +119,7 @@ enum LineContext {
 struct DraftMessage {
     number: u16,
     text: String,
-    /// The arguments that the text shows as integers.
+    /// The numbers of the arguments that the text shows as integers.
     integers: BTreeSet<u16>,
     info: WppInfo,
     fields: Vec<Field>,
