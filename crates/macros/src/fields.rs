@@ -85,7 +85,7 @@ const TYPES_WITH_SLICES: &[(&str, &str, &str, &str)] = &[
     ("win_systemtime", "[u16; 8]", "SystemTime", "Default"), ("win_systemtime_utc", "[u16; 8]", "SystemTime", "DateTimeUtc"),
 ];
 
-/// All other types.
+/// All other types: the same columns, then the encoding.
 #[rustfmt::skip]
 const OTHER_TYPES: &[(&str, &str, &str, &str, ValueEncoding)] = &[
     ("ipv6", "[u8; 16]", "Binary", "IPv6", ValueEncoding::CountedScalar), ("ipv6c", "[u8; 16]", "BinaryC", "IPv6", ValueEncoding::CountedScalar),
