@@ -22,7 +22,7 @@ fn expand_with_integers(message: &str, values: &[i128]) -> String {
 }
 
 #[test]
-fn messages_expand_as_published() {
+fn messages_expand_as_documented() {
     for (message, expected) in [
         ("", ""),
         ("plain", "plain"),
