@@ -47,7 +47,7 @@ pub struct EventMessage {
     parts: Box<[MessagePart]>,
 }
 
-/// A piece of the text, from the end of the part before it.
+/// A piece of the text, from the end of the part before it to `end`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct MessagePart {
     end: usize,
@@ -283,7 +283,7 @@ impl InsertFormat {
         };
         let min_digits = match (self.conversion, self.precision) {
             (Conversion::Pointer, _) => bytes.clamp(1, 8).saturating_mul(2),
-            // A number shown as text has no minimum of digits.
+            // A number shown as text ignores the precision.
             (Conversion::Text, _) | (_, None) => 1,
             (_, Some(precision)) => usize::from(precision),
         };

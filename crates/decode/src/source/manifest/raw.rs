@@ -135,8 +135,9 @@ pub(super) struct StringTables {
 }
 
 impl StringTables {
-    /// Adds a text of the preferred culture or of another one. The first text of a culture stays.
-    /// Returns whether the preferred culture already had a text with this id.
+    /// Adds a text of the preferred culture or of another one. Of several texts with one id, the
+    /// first of the preferred culture is kept, or else the first. Returns whether the text is a
+    /// second one of the preferred culture.
     pub(super) fn add(&mut self, id: String, is_preferred: bool, text: &str) -> bool {
         let had_preferred = self.texts.get(&id).map(|(is_preferred, _)| *is_preferred);
         if had_preferred.is_none_or(|had_preferred| is_preferred && !had_preferred) {
