@@ -49,6 +49,7 @@ pub(crate) struct EventField {
 /// The arguments of a call.
 #[derive(Default)]
 pub(crate) struct EventCall {
+    /// The path of the module `__tlg`, whose items the emitted code uses.
     pub(crate) tlg: TokenStream,
     pub(crate) provider: TokenStream,
     pub(crate) name: String,
@@ -63,7 +64,9 @@ pub(crate) struct EventCall {
     pub(crate) activity: Option<Constant>,
     pub(crate) related: Option<Constant>,
     pub(crate) fields: Vec<EventField>,
+    /// Whether to print the emitted code.
     is_debug: bool,
+    /// The number of data blocks so far, with those of the metadata.
     blocks: usize,
 }
 

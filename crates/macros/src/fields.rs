@@ -124,7 +124,8 @@ impl FieldType {
         Some(Self { value, input, out, kind })
     }
 
-    /// Returns the type of a value, or of an element of a slice.
+    /// Returns the type of a value, or of an element of a slice. `tlg` is the path of the module
+    /// `__tlg`, whose items the emitted code uses.
     pub(crate) fn value(&self, tlg: &TokenStream, at: Span) -> TokenStream {
         let array =
             self.value.strip_prefix('[').and_then(|v| v.strip_suffix(']')).and_then(|v| v.split_once("; "));

@@ -26,6 +26,7 @@ struct ProviderCall {
     id: Option<Guid>,
     group: Option<Guid>,
     has_group_name: bool,
+    /// Whether to print the emitted code.
     is_debug: bool,
 }
 

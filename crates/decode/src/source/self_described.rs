@@ -99,7 +99,7 @@ impl SelfDescribedCache {
         metadata: &[u8],
     ) -> Result<usize, Undecoded> {
         let traits = traits.unwrap_or_default();
-        let slot = cheap_hash(&provider, metadata);
+        let slot = metadata_slot(&provider, metadata);
         let cached = self.slots.get(slot).copied().and_then(|i| usize::try_from(i).ok());
         let hit =
             cached.filter(|&i| self.entries.get(i).is_some_and(|e| e.matches(&provider, traits, metadata)));
@@ -195,9 +195,9 @@ fn repeat_slot(items: &[u8]) -> usize {
     usize::try_from(mixed.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 56).unwrap_or(0)
 }
 
-/// Hashes the length and a few words to a slot; the caller compares the bytes.
+/// Hashes the provider, the length and a few words to a slot; the caller compares the bytes.
 #[inline]
-fn cheap_hash(provider: &Guid, metadata: &[u8]) -> usize {
+fn metadata_slot(provider: &Guid, metadata: &[u8]) -> usize {
     let tail = metadata.len().saturating_sub(8);
     let mixed = u64_at(metadata, 3)
         ^ u64_at(metadata, 11).rotate_left(21)

@@ -7,7 +7,8 @@ use crate::schema::{Count, Length};
 use crate::source::wevt::build::{PROVIDER, PatchedBytes, for_each_damaged_copy};
 
 /// One property: flags; in and out type, or first member and number of members; map name; count;
-/// length; tags; name.
+/// length; tags; name. Flags: 1 structure, 2 length in another property, 4 count in another
+/// property, 0x10 fixed length, 0x20 fixed count, 0x40 tags, 0x80 custom schema.
 type PropertyRow = (u32, [u16; 2], &'static str, u16, u16, u32, &'static str);
 
 const ROWS: [PropertyRow; 7] = [

@@ -16,7 +16,7 @@ use crate::{Error, Result};
 /// The rule for reading the count or the length of a property.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::source) enum SizeRule {
-    /// No flag is set; the number may be meaningful nevertheless.
+    /// No flag is set; the number may still be a count or length.
     Implied,
     /// The number is the count or length.
     Fixed,

@@ -92,7 +92,7 @@ fn decode_text(file: &[u8]) -> String {
 #[derive(Debug, Default)]
 pub(super) struct TmfParser {
     parsed: ParsedFormats,
-    maps: NameLists,
+    name_lists: NameLists,
     section: Option<(Guid, WppInfo)>,
     draft: Option<DraftMessage>,
     context: LineContext,
@@ -301,7 +301,7 @@ impl TmfParser {
             inserts::FIRST_ARGUMENT.saturating_add(index)
         });
         draft.numbers.push(number);
-        if let Some(field) = items::build_field(expression, item, names, &mut self.maps) {
+        if let Some(field) = items::build_field(expression, item, names, &mut self.name_lists) {
             return draft.fields.push(draft.convert_to_number(field, number));
         }
         draft.has_unknown_argument = true;
