@@ -35,6 +35,7 @@ const PROPERTY_COUNT_OFFSET: usize = 16;
 /// Byte offset of the length in a property.
 const PROPERTY_LENGTH_OFFSET: usize = 18;
 
+/// The template flag of events whose XML has the form `EventData`.
 const TEMPLATE_EVENT_DATA: u32 = 1;
 
 /// A schema encoded as TRACE_EVENT_INFO.
