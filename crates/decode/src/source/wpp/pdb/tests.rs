@@ -80,11 +80,7 @@ fn annotations_of_a_module_give_its_messages() {
     );
     assert_eq!(first.info.flags.as_deref(), Some("IO"));
     assert_eq!(first.info.source_file.as_deref(), Some("read.c"));
-    assert_eq!(
-        second.info.function.as_deref(),
-        Some("Named"),
-        "the value of FUNC= must take precedence"
-    );
+    assert_eq!(second.info.function.as_deref(), Some("Named"), "the value of FUNC= must take precedence");
     assert!(second.schema.top().is_empty());
 }
 
