@@ -50,7 +50,7 @@ impl PayloadFilter {
         predicates: &[FieldPredicate],
     ) -> Answer<Self> {
         if predicates.is_empty() || predicates.len() > MAX_PAYLOAD_PREDICATES {
-            return Err(Refusal::Invalid("a filter has one to eight predicates"));
+            return Err(Refusal::Invalid("a filter must have one to eight predicates"));
         }
         let mut layout = FilterLayout::new(event, any);
         for predicate in predicates {

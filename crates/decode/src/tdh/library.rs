@@ -40,7 +40,7 @@ const MAX_FILES: usize = 4096;
 const MAX_FILE_BYTES: u64 = 64 << 20;
 
 /// Reads the installed manifests: those in the given folders, or else in the default ones. Skips
-/// files that are unreadable or no manifests.
+/// files that are unreadable or not manifests.
 pub fn read_installed_manifests(folders: Option<Vec<PathBuf>>) -> impl Iterator<Item = Vec<ProviderSchemas>> {
     let folders = folders.unwrap_or_else(|| INSTALL_FOLDERS.map(PathBuf::from).into());
     let files = folders.into_iter().filter_map(|folder| folder.read_dir().ok());

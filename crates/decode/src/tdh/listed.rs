@@ -6,8 +6,8 @@
 //! separate property, to which the array or the bytes refer:
 //!
 //! ```text
-//!   schema       a │ values (count first)    │ blob (length first)
-//!   properties   a │ values.Count │ values (count = 1) │ blob.Length │ blob (length = 3)
+//!   schema       a │ values (count first) │ blob (length first)
+//!   properties   a │ values.Count │ values (count: field 1) │ blob.Length │ blob (length: field 3)
 //! ```
 //!
 //! If a provider could not pass metadata to ETW separately, the metadata comes before the payload.

@@ -1,7 +1,7 @@
 //! Finds the bytes of one property in a payload.
 //!
 //! ```text
-//!   descriptors  Values[1] · Name                   path   (field 1, element 1) · (field 3, all)
+//!   steps        Values[1] · Name                   path   (field 1, element 1) · (field 3, all)
 //!   payload      Count │ ┌ Values[0]: Id Name ┐ ┌ Values[1]: Id Name ┐
 //!                                                               ╰──╯ found
 //! ```

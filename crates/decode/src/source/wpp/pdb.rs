@@ -64,7 +64,7 @@ const MAX_READ_MULTIPLE: u64 = 4;
 const EXTRA_READ_BYTES: u64 = 64 << 10;
 /// The size limit of a stream that is read into memory, in bytes.
 const MAX_STREAM_BYTES: u64 = 256 << 20;
-/// The largest file, in bytes: the limit for the largest common pages (8 KiB).
+/// The largest file, in bytes: the limit of PDBs with pages of 8 KiB.
 const MAX_FILE_BYTES: u64 = 8 << 30;
 /// The most file bytes for each stored byte: file systems may compress data, but not as much as
 /// holes.
