@@ -21,8 +21,9 @@
 //! ```
 //!
 //! All offsets count from the start of `CRIM`. The signature of an element decides what it is; its
-//! type number is ignored. Templates and maps are read where an event or an item points at them, so
-//! MAPS and TTBL, whose offset arrays differ between versions 3.1 and 5.1, are not read.
+//! type number is ignored. Templates and maps are read where an event or a template's item points
+//! at them, so MAPS and TTBL, whose offset arrays differ between versions 3.1 and 5.1, are not
+//! read.
 //!
 //! Invariants: the total that is read stays proportional to the blob, however its offsets overlap:
 //! each record spends from a budget that a sound blob does not use up

@@ -126,7 +126,7 @@ pub(super) struct RawFilter {
 /// The string tables of all cultures in one. A text is that of the preferred culture (en-US by
 /// default) if this culture has it, else that of the first culture that has it.
 ///
-/// This uses the standard hasher on purpose: names come from the manifest and may be chosen to
+/// The table uses the standard hasher on purpose: names come from the manifest and may be chosen to
 /// collide under a simpler one.
 #[derive(Default)]
 pub(super) struct StringTables {

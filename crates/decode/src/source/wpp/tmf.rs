@@ -14,8 +14,8 @@
 //! in the file. Arguments are in the payload in the order of their lines, whatever their numbers.
 //!
 //! A text may contain quotes and line ends, since the source may: it ends at the last quote of its
-//! line that is followed by nothing or by `//`, and continues in the next line if there is none. An
-//! unreadable line loses its message, or its argument and the later ones, never the file.
+//! line that is followed by nothing or by `//`; without such a quote, it continues in the next
+//! line. An unreadable line loses its message, or its argument and the later ones, never the file.
 //! Directives other than `#typev` and `#type` are skipped with their block.
 //!
 //! Source: Documented in outline ("Trace Message Format File", which declares the syntax internal);
@@ -39,8 +39,8 @@ use crate::{Error, Result, Schema};
 pub const MAX_FILE_BYTES: usize = 64 << 20;
 /// The longest line, and the longest text over several lines, in bytes.
 pub const MAX_LINE_BYTES: usize = 64 << 10;
-/// The most arguments of one message: inserts have two digits, and one is left for the remaining
-/// raw bytes.
+/// The most arguments of one message: it can have 99 inserts, and one is left for the remaining raw
+/// bytes.
 const MAX_ARGUMENTS: usize = 98;
 /// The most lines of one text.
 const MAX_TEXT_LINES: usize = 32;
