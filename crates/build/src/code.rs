@@ -43,15 +43,15 @@ pub(crate) fn sanitize_comment(text: &str) -> String {
         match c {
             '\\' => out.push('/'),
             '*' => out.push('·'),
+            // Two question marks could begin a trigraph.
             '?' if out.ends_with('?') => out.push(' '),
-            c if c.is_control()
-                || matches!(c, '\u{2028}' | '\u{2029}' | '\u{200E}' | '\u{200F}' | '\u{061C}') =>
-            {
-                out.push(' ')
-            }
+            c if c.is_control() || matches!(c, '\u{2028}' | '\u{2029}') => out.push(' '),
             // Characters that change the direction of text could make the code look different from
             // its meaning.
-            '\u{202A}'..='\u{202E}' | '\u{2066}'..='\u{2069}' => out.push(' '),
+            '\u{061C}' | '\u{200E}' | '\u{200F}' | '\u{202A}'..='\u{202E}' | '\u{2066}'..='\u{2069}' => {
+                out.push(' ')
+            }
+            // rustdoc would read these as links, HTML or code.
             '[' | ']' | '<' | '>' | '`' => out.push('\''),
             c => out.push(c),
         }

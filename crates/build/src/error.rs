@@ -24,7 +24,7 @@ pub enum Error {
     /// The manifest has mistakes.
     #[error("{}", list_mistakes(name, mistakes))]
     Manifest {
-        /// The manifest with the error.
+        /// The name of the manifest.
         name: String,
         /// All mistakes, in the order of their lines.
         mistakes: Vec<ManifestMistake>,
@@ -32,7 +32,7 @@ pub enum Error {
     /// Definitions of the manifest have no compiled form.
     #[error("{name}: {source}")]
     Compile {
-        /// The manifest with the error.
+        /// The name of the manifest.
         name: String,
         /// The reason why the definitions cannot be compiled.
         source: traceweir_decode::Error,
@@ -57,7 +57,7 @@ impl Error {
     }
 }
 
-/// Lists mistakes like compilers do: one per line, with file, line and column.
+/// Lists mistakes as compilers do: one per line, with file, line and column.
 fn list_mistakes(name: &str, mistakes: &[ManifestMistake]) -> String {
     let mut text = String::new();
     for mistake in mistakes {

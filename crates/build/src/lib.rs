@@ -9,7 +9,7 @@
 //!
 //! The resource is part of the program. A provider registered by generated code announces the
 //! program's file to each session. A reader of the trace on the same machine finds names, fields
-//! and messages in this file, so nothing has to be registered.
+//! and messages in this file, so the manifest need not be installed.
 //!
 //! In a build script:
 //!

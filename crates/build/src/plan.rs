@@ -126,7 +126,7 @@ pub(crate) fn field_form(field: &Field) -> Option<ValueForm> {
 
 /// Returns the first field whose count or length is the value of the field at `index`, so that
 /// programs do not pass this value. `first`: the index of the first of `fields`.
-pub(crate) fn find_measured_field(fields: &[Field], first: usize, index: usize) -> Option<usize> {
+pub(crate) fn find_field_sized_by(fields: &[Field], first: usize, index: usize) -> Option<usize> {
     let is_counted = |field: &Field| Count::Field(u16::try_from(index).unwrap_or(u16::MAX)) == field.count;
     let is_measured = |field: &Field| {
         field.count == Count::One && Length::Field(u16::try_from(index).unwrap_or(u16::MAX)) == field.length

@@ -34,8 +34,9 @@ const MAX_SPAN_BYTES: usize = 24 << 20;
 /// The estimated memory of one span without its image name, in bytes.
 const BYTES_PER_SPAN: usize = 96;
 
-/// The high bytes of the hook ids of process and thread events.
+/// The high byte of the hook ids of process events.
 const PROCESS_GROUP: u8 = 3;
+/// The high byte of the hook ids of thread events.
 const THREAD_GROUP: u8 = 5;
 
 /// The longest image name that is kept, in bytes.
@@ -142,8 +143,7 @@ pub struct Actors {
     walker: Walker,
 }
 
-/// The process, thread and image name in the payload of an event. Later process and thread ids in
-/// the payload are ignored.
+/// The first process id, the first thread id, and the image name in the payload of an event.
 #[derive(Default)]
 struct PayloadIds {
     pid: Option<u32>,

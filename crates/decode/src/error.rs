@@ -40,7 +40,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// Returns the Win32 status that the published API returns for this error.
+    /// Returns the Win32 status that the documented functions return for this error.
     #[must_use]
     pub fn status(&self) -> Status {
         match self {
@@ -81,7 +81,7 @@ pub enum Undecoded {
         /// Byte offset of the field in the payload.
         offset: usize,
     },
-    /// A count or length that the payload cannot hold.
+    /// A field has an impossible count or length, or an unknown type.
     #[error("field {field} at byte {offset}: {reason}")]
     BadField {
         /// Name of the field.
@@ -100,7 +100,7 @@ pub enum Undecoded {
 }
 
 impl Undecoded {
-    /// Returns the Win32 status that the published API returns in this case.
+    /// Returns the Win32 status that the documented functions return in this case.
     #[must_use]
     pub fn status(&self) -> Status {
         match self {

@@ -49,20 +49,22 @@ impl MessageExpander {
         let schema = &matched.prepared.schema;
         let walked = self.walker.walk(schema, matched.payload, pointer_size, &mut self.inserts);
         let inserts = &self.inserts;
-        message.expand(out, &mut |number, spec, out| inserts.append_insert(number, spec, out));
+        message.expand(out, &mut |number, format, out| inserts.append_insert(number, format, out));
         Some(walked.map(|_| ()))
     }
 }
 
 impl Inserts {
-    fn append_insert(&self, number: usize, spec: Option<&InsertFormat>, out: &mut Vec<u8>) -> bool {
+    fn append_insert(&self, number: usize, format: Option<&InsertFormat>, out: &mut Vec<u8>) -> bool {
         let Some(index) = number.checked_sub(1) else { return false };
         let Some((end, value)) = self.ends.get(index) else { return false };
         let start = index.checked_sub(1).and_then(|i| self.ends.get(i)).map_or(0, |e| e.0);
         let text = self.text.get(start..*end).unwrap_or_default();
-        match (spec, value) {
-            (Some(spec), Some((value, bytes))) if !spec.is_text() => spec.push_number(*value, *bytes, out),
-            (Some(spec), _) => spec.push_text(&String::from_utf8_lossy(text), out),
+        match (format, value) {
+            (Some(format), Some((value, bytes))) if !format.is_text() => {
+                format.push_number(*value, *bytes, out)
+            }
+            (Some(format), _) => format.push_text(&String::from_utf8_lossy(text), out),
             (None, _) => out.extend_from_slice(text),
         }
         true

@@ -4,11 +4,11 @@
 //!   Record ──▶ source::Decoder ──▶ &Schema ──▶ Walker::walk ──▶ Visitor (value, array, struct)
 //!                   ▲                                              │
 //!   TraceLogging metadata · manifests in the trace, in XML,        ▼
-//!   PE and ELF files · merged schemas · kernel tables · WPP    format::{text, json}
+//!   PE and ELF files · embedded schemas · kernel tables · WPP  format::{text, json}
 //! ```
 //!
 //! A [`schema::Schema`] is the one model that all sources produce. The decoder finds it once for
-//! each kind of event; the walker then visits each payload without allocating or copying.
+//! each kind of event; the walker then visits each payload without copying it.
 //! Everything from a file is hostile: schemas are checked when they are built and payloads while
 //! they are walked. An event that cannot be decoded is reported with the reason, as [`Undecoded`].
 #![forbid(unsafe_code)]

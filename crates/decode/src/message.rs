@@ -47,7 +47,7 @@ pub struct EventMessage {
     parts: Box<[MessagePart]>,
 }
 
-/// A piece of the text, from the end of the part before it.
+/// A piece of the text, from the end of the part before it to `end`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct MessagePart {
     end: usize,
@@ -57,7 +57,7 @@ struct MessagePart {
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Insert {
     number: u8,
-    spec: Option<InsertFormat>,
+    format: Option<InsertFormat>,
 }
 
 /// Supplies inserts: gets the number of an insert, from 1 on, and its format. Appends the text of
@@ -112,7 +112,7 @@ impl EventMessage {
     /// ```
     /// # use traceweir_decode::message::EventMessage;
     /// let mut out = Vec::new();
-    /// EventMessage::parse("%1 of %2%%\r\n").expand(&mut out, &mut |number, _spec, out| {
+    /// EventMessage::parse("%1 of %2%%\r\n").expand(&mut out, &mut |number, _format, out| {
     ///     out.extend_from_slice(b"half");
     ///     number == 1
     /// });
@@ -169,7 +169,7 @@ impl EventMessage {
                 return;
             }
             let is_supplied =
-                part.insert.as_ref().is_some_and(|i| supplier(usize::from(i.number), i.spec.as_ref(), out));
+                part.insert.as_ref().is_some_and(|i| supplier(usize::from(i.number), i.format.as_ref(), out));
             if !is_supplied {
                 out.truncate(before);
                 out.extend_from_slice(self.text.get(start..part.end).unwrap_or_default().as_bytes());
@@ -197,14 +197,14 @@ impl Insert {
             return None;
         }
         let number = number.parse().ok()?;
-        let mut spec = None;
-        if let Some((format, remaining)) = after.strip_prefix('!').and_then(|f| f.split_once('!')) {
-            spec = InsertFormat::parse(format);
-            if spec.is_some() {
+        let mut format = None;
+        if let Some((text, remaining)) = after.strip_prefix('!').and_then(|f| f.split_once('!')) {
+            format = InsertFormat::parse(text);
+            if format.is_some() {
                 after = remaining;
             }
         }
-        Some((Self { number, spec }, after))
+        Some((Self { number, format }, after))
     }
 }
 
@@ -283,7 +283,7 @@ impl InsertFormat {
         };
         let min_digits = match (self.conversion, self.precision) {
             (Conversion::Pointer, _) => bytes.clamp(1, 8).saturating_mul(2),
-            // A number shown as text has no minimum of digits.
+            // A number shown as text ignores the precision.
             (Conversion::Text, _) | (_, None) => 1,
             (_, Some(precision)) => usize::from(precision),
         };

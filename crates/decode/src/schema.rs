@@ -97,7 +97,7 @@ pub struct Field {
     pub length: Length,
     /// Field tags of TraceLogging, 28 bits.
     pub tags: u32,
-    /// Whether property lists show the 16-bit length before the bytes as a separate field.
+    /// Whether TDH lists the 16-bit length before the bytes as a separate property.
     pub has_listed_length: bool,
     /// Whether another field takes its count or length from this one. Set by [`Schema::seal`].
     pub referenced: bool,

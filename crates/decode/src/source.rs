@@ -122,7 +122,9 @@ pub struct Decoder {
     resolved: HashMap<(Guid, u16, u8), Option<u32>>,
     /// Kernel and other classic events by class, type and version.
     classic: HashMap<(Guid, u8, u8), Option<u32>>,
+    /// WPP formats by message GUID and number.
     messages: HashMap<(Guid, u16), u32>,
+    /// Names of providers.
     names: HashMap<Guid, Arc<str>>,
     in_trace: TraceSchemas,
     tracked: TrackedFiles,
@@ -141,7 +143,7 @@ impl Decoder {
     /// Adds manifests from a file's bytes: XML, or a PE or ELF file with compiled ones. Returns the
     /// number of events.
     pub fn add_manifest(&mut self, bytes: &[u8]) -> Result<usize> {
-        self.add_providers(read_manifest(bytes)?, Precedence::Named)
+        self.add_providers(read_manifest(bytes)?, Precedence::Loaded)
     }
 
     /// Adds the providers of manifests. Returns the number of events.
@@ -331,7 +333,8 @@ impl Decoder {
             return located(SchemaSlot::ManifestChunk);
         }
         let id = self.find_manifest_schema(event.provider, d).or_else(|| {
-            // Manifests may list the events of a provider under its decode GUID.
+            // Manifests may list the events of a provider under its decode GUID, or under the GUID
+            // that sessions enable.
             let decode = event.traits.and_then(|t| Traits::parse(t).ok()).and_then(|t| t.decode_guid());
             decode
                 .and_then(|g| self.find_manifest_schema(g, d))

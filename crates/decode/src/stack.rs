@@ -8,9 +8,9 @@
 //!                                       └────────────────────────────┘
 //! ```
 //!
-//! A stack-walk event follows its event and has the event's time stamp and thread. Its user part
-//! may come later and from another processor, once the thread has returned to user mode. Nothing
-//! marks the last part, so an event waits for [`WINDOW`] before it is released.
+//! A stack-walk event follows its event and has the event's time stamp and thread. The user part of
+//! the stack may come later and from another processor, once the thread has returned to user mode.
+//! Nothing marks the last part, so an event waits for [`WINDOW`] before it is released.
 //!
 //! J1  Events are released in the order in which they were added, each exactly once, with or
 //! without a stack.
@@ -196,7 +196,8 @@ impl<T> Default for Joiner<T> {
 
 impl<T> Joiner<T> {
     /// Adds an event that may have a stack. `own_frames` are the frames that the event itself
-    /// carries; `bytes` is the memory that `what` holds outside of its own struct.
+    /// carries; an event with such frames accepts no other stack. `bytes` is the memory that `what`
+    /// holds outside of its own struct.
     pub fn expect(&mut self, claim: Claim, what: T, bytes: usize, own_frames: impl Iterator<Item = u64>) {
         let number = self.first.saturating_add(self.waiting.len() as u64);
         self.by_stamp.entry((claim.source, claim.time)).or_default().push_back(number);
@@ -276,7 +277,8 @@ impl<T> Joiner<T> {
         on_other_cpu
     }
 
-    /// Releases the oldest event if its waiting time has passed or a limit is exceeded (J1).
+    /// Releases the oldest event if its waiting time has passed, a limit is exceeded (J3) or the
+    /// input has ended.
     pub fn next_ready(&mut self) -> Option<Joined<T>> {
         let oldest = self.waiting.front()?;
         let is_due = self.has_ended

@@ -1,4 +1,4 @@
-//! The queries of tdh.h: schemas, maps, properties and lists of providers, in the published
+//! The queries of tdh.h: schemas, maps, properties and lists of providers, in the documented
 //! structures.
 //!
 //! ```text
@@ -102,7 +102,7 @@ impl Refusal {
         matches!(self, Self::Undecoded(Undecoded::NoSchema))
     }
 
-    /// Returns the Win32 status that the published functions return in this case.
+    /// Returns the Win32 status that the documented functions return in this case.
     #[must_use]
     pub fn status(&self) -> Status {
         match self {

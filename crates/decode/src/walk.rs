@@ -55,6 +55,7 @@ pub trait Visitor<'p> {
 /// Walks payloads; keeps the memory for referenced values between events.
 #[derive(Debug, Default)]
 pub struct Walker {
+    /// The values of fields that others refer to, by field index.
     referenced: Vec<Option<u64>>,
 }
 

@@ -27,6 +27,7 @@ const PROVIDER: Guid = Guid::from_u128(0x00c0ffee_0000_4000_8000_000000000001);
 struct JsonObject<'k> {
     prepared: &'k PreparedSchema,
     out: Vec<u8>,
+    /// Whether each open bracket, from the outermost on, is that of an array.
     in_array: Vec<bool>,
 }
 
@@ -72,7 +73,7 @@ impl<'p> Visitor<'p> for JsonObject<'_> {
     }
 }
 
-/// Returns name and payload of an event.
+/// Returns the name of an event and its payload as JSON.
 fn decode_to_line(decoder: &mut Decoder, record: &Record<'_>) -> Result<String, Undecoded> {
     let found = decoder.find(record)?;
     let mut object = JsonObject { prepared: found.prepared, out: vec![b'{'], in_array: Vec::new() };

@@ -1,7 +1,7 @@
 //! Constants that options accept by name: `level(Warning)` becomes
 //! `level($crate::__tlg::Level::Warning)`, `level(3)` becomes
-//! `level($crate::__tlg::Level::from_int(3))`, and of any other expression only the type is
-//! checked.
+//! `level($crate::__tlg::Level::from_int(3))`; any other expression is passed on, and only its type
+//! is checked.
 
 use proc_macro2::{Span, TokenStream, TokenTree};
 use quote::quote_spanned;

@@ -13,6 +13,8 @@
 //! The values are in the scrutinee of a `match`, so that temporaries they borrow from live until
 //! the event is written. Adjacent values of fixed size, and the counts of other values, are packed
 //! into one block on the stack: the writer then copies a few blocks instead of many small ones.
+//!
+//! In this module, `tlg` is the path of the module `__tlg`, whose items the emitted code uses.
 
 use proc_macro2::{Ident, Span, TokenStream};
 use quote::{format_ident, quote, quote_spanned};

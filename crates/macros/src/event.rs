@@ -10,7 +10,7 @@ use crate::arguments::{
 use crate::constants::{CHANNEL, IN_TYPE, LEVEL, NamedConstants, OPCODE, OUT_TYPE};
 use crate::fields::{self, FieldType, ValueEncoding};
 
-/// Documented limit, which includes the two blocks of metadata.
+/// The documented limit of an event's data blocks, which includes the two blocks of metadata.
 const MAX_BLOCKS: usize = 128;
 const METADATA_BLOCKS: usize = 2;
 const MAX_FIELDS: usize = 128;
@@ -41,7 +41,7 @@ pub(crate) struct EventField {
     pub(crate) value: TokenStream,
     /// The in type, if the call gives it.
     pub(crate) input: Option<TokenStream>,
-    /// The format or the number of members, if the call gives it.
+    /// The format, if the call gives it; for a structure, the number of its members.
     pub(crate) out: Option<TokenStream>,
     pub(crate) tag: Option<Constant>,
 }
@@ -49,6 +49,7 @@ pub(crate) struct EventField {
 /// The arguments of a call.
 #[derive(Default)]
 pub(crate) struct EventCall {
+    /// The path of the module `__tlg`, whose items the emitted code uses.
     pub(crate) tlg: TokenStream,
     pub(crate) provider: TokenStream,
     pub(crate) name: String,
@@ -63,7 +64,9 @@ pub(crate) struct EventCall {
     pub(crate) activity: Option<Constant>,
     pub(crate) related: Option<Constant>,
     pub(crate) fields: Vec<EventField>,
+    /// Whether to print the emitted code.
     is_debug: bool,
+    /// The number of data blocks so far, with those of the metadata.
     blocks: usize,
 }
 

@@ -85,7 +85,7 @@ const TYPES_WITH_SLICES: &[(&str, &str, &str, &str)] = &[
     ("win_systemtime", "[u16; 8]", "SystemTime", "Default"), ("win_systemtime_utc", "[u16; 8]", "SystemTime", "DateTimeUtc"),
 ];
 
-/// All other types.
+/// All other types: the same columns, then the encoding.
 #[rustfmt::skip]
 const OTHER_TYPES: &[(&str, &str, &str, &str, ValueEncoding)] = &[
     ("ipv6", "[u8; 16]", "Binary", "IPv6", ValueEncoding::CountedScalar), ("ipv6c", "[u8; 16]", "BinaryC", "IPv6", ValueEncoding::CountedScalar),
@@ -124,7 +124,8 @@ impl FieldType {
         Some(Self { value, input, out, kind })
     }
 
-    /// Returns the type of a value, or of an element of a slice.
+    /// Returns the type of a value, or of an element of a slice. `tlg` is the path of the module
+    /// `__tlg`, whose items the emitted code uses.
     pub(crate) fn value(&self, tlg: &TokenStream, at: Span) -> TokenStream {
         let array =
             self.value.strip_prefix('[').and_then(|v| v.strip_suffix(']')).and_then(|v| v.split_once("; "));

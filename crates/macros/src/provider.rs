@@ -26,6 +26,7 @@ struct ProviderCall {
     id: Option<Guid>,
     group: Option<Guid>,
     has_group_name: bool,
+    /// Whether to print the emitted code.
     is_debug: bool,
 }
 
@@ -83,8 +84,8 @@ impl ProviderCall {
                 set_guid_once(&mut self.group, parse_guid(arguments, errors), at, errors)
             }
             "group_name" | "groupname" => {
-                // An option of eventheader, where it is part of the tracepoint's name: checked, but
-                // unused here.
+                // An option of the `eventheader` crate, where it is part of the tracepoint's name:
+                // checked, but unused here.
                 let (name, name_at) =
                     arguments.next_string(errors, EXPECTED_GROUP_NAME).unwrap_or((String::new(), at));
                 if !name.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit()) {

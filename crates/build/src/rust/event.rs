@@ -1,15 +1,15 @@
 //! The write functions of one event.
 //!
-//! The statements follow the payload: each field is appended to the one before. `n3_` is the count
-//! or length that field 3 holds, and `s0_` the structure that is being written. No argument has
-//! such a name.
+//! The generated statements append the fields in the order of the payload. `n3_` is the count or
+//! length that field 3 holds, and `s0_` the structure at nesting depth 0. No argument has such a
+//! name.
 
 use traceweir_decode::schema::{Count, Field, FieldKind, Length, Schema};
 
 use super::types::{StructureTypes, member_names};
 use crate::code::{SourceText, sanitize_comment};
 use crate::ident::UsedNames;
-use crate::plan::{PlannedEvent, ValueForm, field_form, find_measured_field};
+use crate::plan::{PlannedEvent, ValueForm, field_form, find_field_sized_by};
 
 /// Writes the functions of an event, named after `name`; its descriptor is `constant`.
 pub(super) fn write_event(
@@ -25,7 +25,7 @@ pub(super) fn write_event(
     let passed_fields = || {
         (0..)
             .zip(schema.top().iter().zip(&names))
-            .filter(|(at, _)| find_measured_field(schema.top(), 0, *at).is_none())
+            .filter(|(at, _)| find_field_sized_by(schema.top(), 0, *at).is_none())
     };
     let arguments: String = passed_fields()
         .map(|(at, (field, name))| {
@@ -74,7 +74,7 @@ pub(super) fn write_event(
     });
 }
 
-/// Returns the names of the arguments, distinct from those that every function has.
+/// Returns the names of the arguments, distinct from the names that every function uses.
 fn argument_names(fields: &[Field]) -> Vec<String> {
     let mut used_names = UsedNames::default();
     let _ = ["activity_id", "related_id", "payload", "item", "number"]
@@ -91,7 +91,7 @@ fn accepts_any_bytes(field: &Field) -> bool {
 struct PayloadScope<'s> {
     schema: &'s Schema,
     fields: &'s [Field],
-    /// Index of the first of these fields in the list of the schema.
+    /// Index of the first of these fields in [`Schema::fields`].
     first: usize,
     names: &'s [String],
     /// The text before a field name: empty, or the structure and a dot.
@@ -112,7 +112,7 @@ impl PayloadScope<'_> {
             }
         }
         for (index, field) in (self.first..).zip(self.fields) {
-            match (find_measured_field(self.fields, self.first, index), field_form(field)) {
+            match (find_field_sized_by(self.fields, self.first, index), field_form(field)) {
                 (Some(_), Some(ValueForm::Number(ty, _))) => {
                     code.push(format!("let number: {ty} = payload.number(n{index}_);"));
                     code.push("payload.put(&number.to_le_bytes());");
@@ -125,7 +125,7 @@ impl PayloadScope<'_> {
 
     /// Returns the expression for the count or length that a field holds.
     fn size_expression(&self, index: usize) -> String {
-        let measured = find_measured_field(self.fields, self.first, index);
+        let measured = find_field_sized_by(self.fields, self.first, index);
         let measured =
             measured.and_then(|index| Some((index, self.fields.get(index.checked_sub(self.first)?)?)));
         match measured {

@@ -7,7 +7,7 @@ use traceweir_decode::source::manifest::ProviderDefinition;
 
 use crate::code::{SourceText, sanitize_comment};
 use crate::ident::{UsedNames, to_camel_case, to_snake_case};
-use crate::plan::{ValueForm, field_form, find_measured_field};
+use crate::plan::{ValueForm, field_form, find_field_sized_by};
 
 /// The types of a provider's structures, by template and field index.
 #[derive(Default)]
@@ -72,7 +72,7 @@ impl StructureTypes {
                 for (at, (member, name)) in
                     (usize::from(first)..).zip(members.iter().zip(member_names(members)))
                 {
-                    if find_measured_field(members, first.into(), at).is_none() {
+                    if find_field_sized_by(members, first.into(), at).is_none() {
                         code.push(format!("/// Field `{}`.", sanitize_comment(&member.name)));
                         code.push(format!(
                             "pub {name}: {},",

@@ -8,8 +8,9 @@ use traceweir_format::wire::{chunk, u16_at, u32_at};
 
 use super::number::decimal;
 
-/// Address families of Windows.
+/// The address family IPv4, as on Windows.
 const AF_INET: u16 = 2;
+/// The address family IPv6, as on Windows.
 const AF_INET6: u16 = 23;
 
 pub(super) fn push_ipv4(bytes: [u8; 4], out: &mut Vec<u8>) {
@@ -23,7 +24,8 @@ pub(super) fn push_ipv6(bytes: &[u8], out: &mut Vec<u8>) -> bool {
     true
 }
 
-/// Appends a SOCKADDR as `address:port`; returns `false` if it is too short or of another family.
+/// Appends a SOCKADDR as `address:port`; returns `false` if it is too short or of a family other
+/// than IPv4 and IPv6.
 pub(super) fn push_socket_address(bytes: &[u8], out: &mut Vec<u8>) -> bool {
     let port = chunk::<2>(bytes, 2).map_or(0, |p| u16::from_be_bytes(*p));
     match (u16_at(bytes, 0), chunk::<4>(bytes, 4), chunk::<16>(bytes, 8)) {

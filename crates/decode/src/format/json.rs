@@ -6,27 +6,27 @@ use traceweir_format::time::FileTime;
 
 use super::number::{decimal, hex_lower, push_bytes_lower, push_float};
 use super::text::{
-    PORT_MAX, U32_MAX, is_character, is_narrow, is_signed_out_type, is_unsigned_out_type, is_utf8, push_char,
+    PORT_MAX, U32_MAX, is_8_bit, is_character, is_signed_out_type, is_unsigned_out_type, is_utf8, push_char,
     sign_extend, unpack_text,
 };
 use super::{Style, address, display_type, push_map_names, text_of_utf16};
 use crate::schema::Field;
 use crate::value::Value;
 
-/// The largest integer that every JSON reader represents exactly.
+/// The largest integer up to which JSON readers that use `f64` represent every integer exactly.
 const MAX_EXACT_INTEGER: u64 = 1 << 53;
 
 /// Appends a value as JSON.
 #[inline]
 pub fn json(field: &Field, value: &Value<'_>, style: Style, out: &mut Vec<u8>) {
-    let (output, map) = display_type(field, style);
+    let (out_type, map) = display_type(field, style);
     if let Some(map) = map {
         let mut name = Vec::new();
         if push_map_names(map, value, &mut name) {
             return json_string(std::str::from_utf8(&name).unwrap_or_default(), out);
         }
     }
-    push_unmapped(output, value, out);
+    push_unmapped(out_type, value, out);
 }
 
 /// Appends a string in quotes, with JSON's escapes.
@@ -37,7 +37,7 @@ pub fn json_string(text: &str, out: &mut Vec<u8>) {
     out.push(b'"');
 }
 
-fn push_unmapped(output: OutType, value: &Value<'_>, out: &mut Vec<u8>) {
+fn push_unmapped(out_type: OutType, value: &Value<'_>, out: &mut Vec<u8>) {
     match *value {
         Value::Null => out.extend_from_slice(b"null"),
         Value::Bool(v) => out.extend_from_slice(if v { b"true" } else { b"false" }),
@@ -45,32 +45,32 @@ fn push_unmapped(output: OutType, value: &Value<'_>, out: &mut Vec<u8>) {
         Value::F64(v) if v.is_finite() => push_float(v, out),
         Value::F32(v) => push_non_finite(f64::from(v), out),
         Value::F64(v) => push_non_finite(v, out),
-        Value::Pointer(v) if output == OutType::UNSIGNEDLONG => push_unsigned(v, out),
+        Value::Pointer(v) if out_type == OutType::UNSIGNEDLONG => push_unsigned(v, out),
         Value::Pointer(v) => push_quoted(out, |out| push_hex(v, out)),
         Value::Text16(bytes) => push_quoted(out, |out| push_escaped_utf16(bytes, out)),
-        Value::Text8(bytes) => push_quoted(out, |out| push_escaped_8bit(bytes, output, out)),
+        Value::Text8(bytes) => push_quoted(out, |out| push_escaped_8bit(bytes, out_type, out)),
         Value::Guid(guid) => push_quoted(out, |out| out.extend_from_slice(&guid.to_ascii())),
-        Value::FileTime(v) if output == OutType::ETWTIME => push_signed(v, out),
+        Value::FileTime(v) if out_type == OutType::ETWTIME => push_signed(v, out),
         Value::FileTime(v) => push_quoted(out, |out| address::push_date(&FileTime(v).civil(), true, out)),
         Value::SystemTime(words) => match address::parse_system_time(words) {
             Some(civil) => push_quoted(out, |out| address::push_date(&civil, true, out)),
             None => out.extend_from_slice(b"null"),
         },
         Value::Sid(bytes) => push_quoted(out, |out| address::push_sid(bytes, out)),
-        Value::Bytes(bytes) => push_quoted(out, |out| push_binary(bytes, output, out)),
-        _ => push_integer(output, value, out),
+        Value::Bytes(bytes) => push_quoted(out, |out| push_binary(bytes, out_type, out)),
+        _ => push_integer(out_type, value, out),
     }
 }
 
-fn push_integer(output: OutType, value: &Value<'_>, out: &mut Vec<u8>) {
+fn push_integer(out_type: OutType, value: &Value<'_>, out: &mut Vec<u8>) {
     let bits = value.bits().unwrap_or(0);
-    match output {
+    match out_type {
         OutType::BOOLEAN => out.extend_from_slice(if bits == 0 { b"false" } else { b"true" }),
         OutType::STRING if is_character(value) => push_quoted(out, |out| {
             let unit = u16::try_from(bits).unwrap_or(0);
             match u8::try_from(bits) {
                 Ok(0) => {}
-                Ok(byte) if is_narrow(value) => push_escaped_char(cp1252(byte), out),
+                Ok(byte) if is_8_bit(value) => push_escaped_char(cp1252(byte), out),
                 _ => push_escaped_utf16(&unit.to_le_bytes(), out),
             }
         }),
@@ -84,8 +84,8 @@ fn push_integer(output: OutType, value: &Value<'_>, out: &mut Vec<u8>) {
         OutType::DATETIME | OutType::DATETIME_UTC | OutType::CIMDATETIME if bits > U32_MAX => {
             push_quoted(out, |out| address::push_date(&FileTime(bits.cast_signed()).civil(), true, out));
         }
-        _ if is_unsigned_out_type(output) => push_unsigned(bits, out),
-        _ if value.is_signed() || is_signed_out_type(output) => push_signed(sign_extend(value), out),
+        _ if is_unsigned_out_type(out_type) => push_unsigned(bits, out),
+        _ if value.is_signed() || is_signed_out_type(out_type) => push_signed(sign_extend(value), out),
         _ => push_unsigned(bits, out),
     }
 }
@@ -128,14 +128,14 @@ fn push_non_finite(value: f64, out: &mut Vec<u8>) {
     json_string(name, out);
 }
 
-fn push_binary(bytes: &[u8], output: OutType, out: &mut Vec<u8>) {
-    match output {
+fn push_binary(bytes: &[u8], out_type: OutType, out: &mut Vec<u8>) {
+    match out_type {
         OutType::IPV6 if address::push_ipv6(bytes, out) => {}
         OutType::SOCKETADDRESS if address::push_socket_address(bytes, out) => {}
-        OutType::STRING | OutType::UTF8 | OutType::JSON => push_escaped_8bit(bytes, output, out),
+        OutType::STRING | OutType::UTF8 | OutType::JSON => push_escaped_8bit(bytes, out_type, out),
         OutType::XML => match unpack_text(bytes) {
             Some(text) => push_escaped_utf16(&text, out),
-            None => push_escaped_8bit(bytes, output, out),
+            None => push_escaped_8bit(bytes, out_type, out),
         },
         _ => push_bytes_lower(bytes, out),
     }
@@ -144,7 +144,7 @@ fn push_binary(bytes: &[u8], output: OutType, out: &mut Vec<u8>) {
 /// Appends valid UTF-8 with JSON's escapes.
 #[inline]
 fn push_escaped(bytes: &[u8], out: &mut Vec<u8>) {
-    // 0xC2 begins the control characters beyond ASCII, which some terminals obey.
+    // In UTF-8, 0xC2 begins the control characters beyond ASCII, which some terminals obey.
     let needs_no_escape = |b: &u8| *b >= 0x20 && !matches!(*b, b'"' | b'\\' | 0x7F | 0xC2);
     let mut remaining = bytes;
     while let Some(at) = remaining.iter().position(|b| !needs_no_escape(b)) {
@@ -203,10 +203,10 @@ fn push_escaped_utf16(bytes: &[u8], out: &mut Vec<u8>) {
     }
 }
 
-fn push_escaped_8bit(bytes: &[u8], output: OutType, out: &mut Vec<u8>) {
+fn push_escaped_8bit(bytes: &[u8], out_type: OutType, out: &mut Vec<u8>) {
     match std::str::from_utf8(bytes) {
         Ok(text) => push_escaped(text.as_bytes(), out),
-        Err(_) if is_utf8(output) => push_escaped(String::from_utf8_lossy(bytes).as_bytes(), out),
+        Err(_) if is_utf8(out_type) => push_escaped(String::from_utf8_lossy(bytes).as_bytes(), out),
         Err(_) => bytes.iter().for_each(|&b| push_escaped_char(cp1252(b), out)),
     }
 }

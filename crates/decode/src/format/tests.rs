@@ -209,7 +209,7 @@ fn system_time_bytes(words: [u16; 8]) -> Vec<u8> {
 }
 
 #[test]
-fn system_times_are_dates_or_none() {
+fn system_times_are_dates_unless_they_are_invalid() {
     let good = system_time_bytes([2024, 2, 4, 29, 23, 59, 58, 999]);
     assert_row(
         InType::SYSTEMTIME,
@@ -242,7 +242,7 @@ fn system_times_are_dates_or_none() {
 }
 
 #[test]
-fn guids_and_sids_have_their_published_forms() {
+fn guids_and_sids_have_their_usual_forms() {
     let guid = Guid::from_u128(0x00112233_4455_6677_8899_aabbccddeeff).to_bytes();
     let text = "{00112233-4455-6677-8899-AABBCCDDEEFF}";
     assert_row(InType::GUID, DEFAULT, &guid, text, "\"00112233-4455-6677-8899-aabbccddeeff\"");
@@ -299,7 +299,7 @@ fn bytes_are_hexadecimal() {
 }
 
 #[test]
-fn codes_are_shown_with_their_names() {
+fn codes_are_shown_with_their_meanings_in_text() {
     assert_row(InType::UINT32, OutType::WIN32ERROR, &[2, 0, 0, 0], "2: no such file", "2");
     assert_row(InType::UINT32, OutType::WIN32ERROR, &[0xFF; 4], "4294967295", "4294967295");
     assert_row(InType::UINT32, OutType::NTSTATUS, &[0; 4], "0x00000000: completed", "0");
@@ -350,7 +350,7 @@ fn utf16(text: &str) -> Vec<u8> {
 }
 
 #[test]
-fn text_is_escaped_in_json_and_raw_in_text() {
+fn strings_are_escaped_in_json_and_raw_in_text() {
     let raw = "a\"b\\c\n\r\t\u{1}\u{1f} \u{7f}\u{9b}\u{a0}€😀/";
     let json = "\"a\\\"b\\\\c\\n\\r\\t\\u0001\\u001f \\u007f\\u009b\u{a0}€😀/\"";
     assert_row(InType::UNICODESTRING, DEFAULT, &utf16(raw), raw, json);
@@ -362,7 +362,7 @@ fn text_is_escaped_in_json_and_raw_in_text() {
 }
 
 #[test]
-fn invalid_text_is_replaced_or_read_as_the_windows_code_page() {
+fn invalid_text_is_replaced_or_read_as_windows_1252() {
     assert_row(InType::UNICODESTRING, DEFAULT, &[0x41, 0, 0, 0xD8, 0x42, 0], "A\u{FFFD}B", "\"A\u{FFFD}B\"");
     assert_row(InType::UNICODESTRING, DEFAULT, &[0, 0xDC], "\u{FFFD}", "\"\u{FFFD}\"");
     assert_row(InType::COUNTEDSTRING, DEFAULT, &[3, 0, 0x41, 0, 0x42], "A", "\"A\"");
@@ -375,14 +375,14 @@ fn invalid_text_is_replaced_or_read_as_the_windows_code_page() {
 
 #[test]
 fn packed_text_is_unpacked() {
-    // One stored chunk of four bytes after the size.
+    // The unpacked size, then one uncompressed LZNT1 chunk of four bytes.
     let packed = [&[4, 0, 0, 0][..], &[3, 0x30], &utf16("hi")].concat();
     assert_row(InType::BINARY, OutType::XML, &packed, "hi", "\"hi\"");
     assert_row(InType::BINARY, OutType::XML, b"<a/>", "<a/>", "\"<a/>\"");
 }
 
 #[test]
-fn unknown_out_types_behave_as_the_default() {
+fn unknown_and_unsuitable_out_types_behave_as_the_default() {
     for output in [OutType(39), OutType(299), OutType(u16::MAX), OutType::GUID, OutType::XML] {
         assert_row(InType::UINT32, output, &[5, 0, 0, 0], "5", "5");
         assert_row(InType::BOOLEAN, output, &[5, 0, 0, 0], "true", "true");

@@ -11,39 +11,41 @@ use super::{Style, address, display_type, push_map_names};
 use crate::schema::Field;
 use crate::value::Value;
 
-/// The size limit of text that a compressed payload unpacks to, in bytes.
+/// The size limit of text that a compressed value unpacks to, in bytes.
 const MAX_UNPACKED_BYTES: usize = 1 << 20;
 
 /// Appends a value as text.
 #[inline]
 pub fn text(field: &Field, value: &Value<'_>, style: Style, out: &mut Vec<u8>) {
-    let (output, map) = display_type(field, style);
+    let (out_type, map) = display_type(field, style);
     if map.is_some_and(|m| push_map_names(m, value, out)) {
         return;
     }
-    push_unmapped(output, value, out);
+    push_unmapped(out_type, value, out);
 }
 
-fn push_unmapped(output: OutType, value: &Value<'_>, out: &mut Vec<u8>) {
+fn push_unmapped(out_type: OutType, value: &Value<'_>, out: &mut Vec<u8>) {
     match *value {
         Value::Null => {}
         Value::Text16(bytes) => text_of_utf16(bytes, out),
-        Value::Text8(bytes) => push_8bit_text(bytes, output, out),
+        Value::Text8(bytes) => push_8bit_text(bytes, out_type, out),
         Value::F32(v) => push_float(v, out),
         Value::F64(v) => push_float(v, out),
         Value::Bool(v) => out.extend_from_slice(if v { b"true" } else { b"false" }),
         Value::Guid(guid) => push_guid(guid, out),
-        Value::FileTime(v) if output == OutType::ETWTIME => decimal(v, out),
-        Value::FileTime(v) => address::push_date(&FileTime(v).civil(), output == OutType::DATETIME_UTC, out),
+        Value::FileTime(v) if out_type == OutType::ETWTIME => decimal(v, out),
+        Value::FileTime(v) => {
+            address::push_date(&FileTime(v).civil(), out_type == OutType::DATETIME_UTC, out)
+        }
         Value::SystemTime(words) => match address::parse_system_time(words) {
-            Some(civil) => address::push_date(&civil, output == OutType::DATETIME_UTC, out),
+            Some(civil) => address::push_date(&civil, out_type == OutType::DATETIME_UTC, out),
             None => out.extend_from_slice(b"(no date)"),
         },
         Value::Sid(bytes) => address::push_sid(bytes, out),
-        Value::Bytes(bytes) => push_binary(bytes, output, out),
-        Value::Pointer(v) if output == OutType::UNSIGNEDLONG => decimal(v, out),
+        Value::Bytes(bytes) => push_binary(bytes, out_type, out),
+        Value::Pointer(v) if out_type == OutType::UNSIGNEDLONG => decimal(v, out),
         Value::Pointer(v) => push_hex(v, out),
-        _ => push_integer(output, value, out),
+        _ => push_integer(out_type, value, out),
     }
 }
 
@@ -52,22 +54,24 @@ fn push_hex(value: u64, out: &mut Vec<u8>) {
     hex_upper(value, out);
 }
 
-/// The largest port number. Out types for narrow numbers do not apply to wider ones.
+/// The largest port number; a larger number is not shown as a port.
 pub(super) const PORT_MAX: u64 = 0xFFFF;
+/// The largest 32-bit number; a larger number is not shown as an IPv4 address or status code, and
+/// only a larger one as a date.
 pub(super) const U32_MAX: u64 = 0xFFFF_FFFF;
 
-/// Returns whether a number can be one character of a text.
+/// Returns whether a number has the width of a character: 8 or 16 bits.
 pub(super) const fn is_character(value: &Value<'_>) -> bool {
-    is_narrow(value) || matches!(value, Value::U16(_) | Value::I16(_))
+    is_8_bit(value) || matches!(value, Value::U16(_) | Value::I16(_))
 }
 
-pub(super) const fn is_narrow(value: &Value<'_>) -> bool {
+pub(super) const fn is_8_bit(value: &Value<'_>) -> bool {
     matches!(value, Value::U8(_) | Value::I8(_))
 }
 
-fn push_integer(output: OutType, value: &Value<'_>, out: &mut Vec<u8>) {
+fn push_integer(out_type: OutType, value: &Value<'_>, out: &mut Vec<u8>) {
     let (extended, bits) = (value.as_u64().unwrap_or(0), value.bits().unwrap_or(0));
-    match output {
+    match out_type {
         OutType::HEXINT8
         | OutType::HEXINT16
         | OutType::HEXINT32
@@ -76,7 +80,7 @@ fn push_integer(output: OutType, value: &Value<'_>, out: &mut Vec<u8>) {
             push_hex(bits, out);
         }
         OutType::BOOLEAN => out.extend_from_slice(if extended == 0 { b"false" } else { b"true" }),
-        OutType::STRING if is_character(value) => push_character(bits, is_narrow(value), out),
+        OutType::STRING if is_character(value) => push_character(bits, is_8_bit(value), out),
         OutType::PORT if bits <= PORT_MAX => decimal(u16::try_from(bits).unwrap_or(0).swap_bytes(), out),
         OutType::IPV4 if bits <= U32_MAX => {
             address::push_ipv4(u32::try_from(bits).unwrap_or(0).to_le_bytes(), out)
@@ -88,19 +92,20 @@ fn push_integer(output: OutType, value: &Value<'_>, out: &mut Vec<u8>) {
         OutType::NTSTATUS | OutType::HRESULT | OutType::ERRORCODE if bits <= U32_MAX => {
             let code = u32::try_from(bits).unwrap_or(0);
             push_padded_hex(code, out);
-            // A small number other than 0 is a Win32 code, neither an NTSTATUS nor a COM failure.
-            let has_meaning = output != OutType::ERRORCODE && (code == 0 || code >> 16 != 0);
+            // An ERRORCODE may be a code of any kind. For the other types, a small number other
+            // than 0 is a Win32 code, neither an NTSTATUS nor a COM failure.
+            let has_meaning = out_type != OutType::ERRORCODE && (code == 0 || code >> 16 != 0);
             push_meaning(has_meaning.then_some(code), out);
         }
         OutType::DATETIME | OutType::DATETIME_UTC | OutType::CIMDATETIME if bits > U32_MAX => {
             address::push_date(
                 &FileTime(extended.cast_signed()).civil(),
-                output == OutType::DATETIME_UTC,
+                out_type == OutType::DATETIME_UTC,
                 out,
             );
         }
-        _ if is_unsigned_out_type(output) => decimal(bits, out),
-        _ if value.is_signed() || is_signed_out_type(output) => decimal(sign_extend(value), out),
+        _ if is_unsigned_out_type(out_type) => decimal(bits, out),
+        _ if value.is_signed() || is_signed_out_type(out_type) => decimal(sign_extend(value), out),
         _ => decimal(bits, out),
     }
 }
@@ -115,13 +120,13 @@ pub(super) fn sign_extend(value: &Value<'_>) -> i64 {
     }
 }
 
-pub(super) const fn is_signed_out_type(output: OutType) -> bool {
-    matches!(output, OutType::BYTE | OutType::SHORT | OutType::INT | OutType::LONG)
+pub(super) const fn is_signed_out_type(out_type: OutType) -> bool {
+    matches!(out_type, OutType::BYTE | OutType::SHORT | OutType::INT | OutType::LONG)
 }
 
-pub(super) const fn is_unsigned_out_type(output: OutType) -> bool {
+pub(super) const fn is_unsigned_out_type(out_type: OutType) -> bool {
     matches!(
-        output,
+        out_type,
         OutType::UNSIGNEDBYTE
             | OutType::UNSIGNEDSHORT
             | OutType::UNSIGNEDINT
@@ -168,10 +173,10 @@ pub fn text_of_utf16(bytes: &[u8], out: &mut Vec<u8>) {
     }
 }
 
-fn push_8bit_text(bytes: &[u8], output: OutType, out: &mut Vec<u8>) {
+fn push_8bit_text(bytes: &[u8], out_type: OutType, out: &mut Vec<u8>) {
     match std::str::from_utf8(bytes) {
         Ok(text) => out.extend_from_slice(text.as_bytes()),
-        Err(_) if is_utf8(output) => {
+        Err(_) if is_utf8(out_type) => {
             out.extend_from_slice(String::from_utf8_lossy(bytes).as_bytes());
         }
         Err(_) => bytes.iter().for_each(|&b| push_char(cp1252(b), out)),
@@ -179,8 +184,8 @@ fn push_8bit_text(bytes: &[u8], output: OutType, out: &mut Vec<u8>) {
 }
 
 /// Returns whether 8-bit text of this out type is UTF-8, valid or not.
-pub(super) const fn is_utf8(output: OutType) -> bool {
-    matches!(output, OutType::XML | OutType::JSON | OutType::UTF8)
+pub(super) const fn is_utf8(out_type: OutType) -> bool {
+    matches!(out_type, OutType::XML | OutType::JSON | OutType::UTF8)
 }
 
 fn push_guid(guid: Guid, out: &mut Vec<u8>) {
@@ -189,14 +194,14 @@ fn push_guid(guid: Guid, out: &mut Vec<u8>) {
     out.push(b'}');
 }
 
-fn push_binary(bytes: &[u8], output: OutType, out: &mut Vec<u8>) {
-    match output {
+fn push_binary(bytes: &[u8], out_type: OutType, out: &mut Vec<u8>) {
+    match out_type {
         OutType::IPV6 if address::push_ipv6(bytes, out) => {}
         OutType::SOCKETADDRESS if address::push_socket_address(bytes, out) => {}
-        OutType::STRING | OutType::UTF8 | OutType::JSON => push_8bit_text(bytes, output, out),
+        OutType::STRING | OutType::UTF8 | OutType::JSON => push_8bit_text(bytes, out_type, out),
         OutType::XML => match unpack_text(bytes) {
             Some(text) => text_of_utf16(&text, out),
-            None => push_8bit_text(bytes, output, out),
+            None => push_8bit_text(bytes, out_type, out),
         },
         _ if bytes.is_empty() => {}
         _ => {

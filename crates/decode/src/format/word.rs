@@ -25,8 +25,8 @@ pub fn is_plain_word(text: &[u8]) -> bool {
     !text.is_empty() && text.iter().fold(true, |plain, b| plain & needs_no_quotes(*b))
 }
 
-/// Appends a plain word unchanged, and any other text in quotes with control characters and quotes
-/// escaped.
+/// Appends a plain word unchanged. Appends any other text in quotes, with its quotes escaped and
+/// otherwise as [`push_line`] does.
 #[inline]
 pub fn push_word(text: &[u8], out: &mut Vec<u8>) {
     if is_plain_word(text) {
@@ -48,7 +48,7 @@ fn push_quoted(text: &[u8], out: &mut Vec<u8>) {
 }
 
 /// Appends text on one line: escapes characters that could end the line, control the terminal or
-/// change the text direction.
+/// change the text direction, and replaces invalid UTF-8.
 #[inline]
 pub fn push_line(text: &[u8], out: &mut Vec<u8>) {
     if text.iter().fold(true, |printable, b| printable & (b' '..0x7F).contains(b)) {

@@ -6,14 +6,14 @@ use super::*;
 /// otherwise as text.
 fn expand_with_integers(message: &str, values: &[i128]) -> String {
     let mut out = b">".to_vec();
-    EventMessage::parse(message).expand(&mut out, &mut |number, spec, out| {
+    EventMessage::parse(message).expand(&mut out, &mut |number, format, out| {
         let Some(value) = values.get(number - 1) else {
             out.extend_from_slice(b"text that expand() must remove");
             return false;
         };
-        match spec {
-            Some(spec) if spec.is_text() => spec.push_text(&value.to_string(), out),
-            Some(spec) => spec.push_number(*value, 4, out),
+        match format {
+            Some(format) if format.is_text() => format.push_text(&value.to_string(), out),
+            Some(format) => format.push_number(*value, 4, out),
             None => out.extend_from_slice(value.to_string().as_bytes()),
         }
         true
@@ -22,7 +22,7 @@ fn expand_with_integers(message: &str, values: &[i128]) -> String {
 }
 
 #[test]
-fn messages_expand_as_published() {
+fn messages_expand_as_documented() {
     for (message, expected) in [
         ("", ""),
         ("plain", "plain"),

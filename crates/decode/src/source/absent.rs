@@ -1,5 +1,5 @@
-//! Stand-ins for the parsers that a build leaves out: each fails, and names the feature that it
-//! needs.
+//! Stand-ins for the parsers that a build leaves out: each fails with an error that names the
+//! missing feature.
 
 #[cfg(not(feature = "xml"))]
 pub(crate) mod manifest {

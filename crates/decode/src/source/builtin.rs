@@ -1,5 +1,5 @@
-//! Built-in schemas: of plain strings, and of the chunks in which an event source sends its
-//! manifest.
+//! Built-in schemas: for plain strings, for the chunks in which a .NET EventSource sends its
+//! manifest, and for events without fields.
 
 use traceweir_format::spec::types::{InType, OutType};
 
@@ -10,7 +10,7 @@ use crate::schema::{Field, Schema, SchemaNames, SchemaOrigin};
 pub(super) struct BuiltinSchemas {
     /// The payload is one string (EventWriteString).
     pub(super) string_only: PreparedSchema,
-    /// A chunk of an event source's manifest.
+    /// The payload is a chunk of an EventSource's manifest.
     pub(super) manifest_chunk: PreparedSchema,
     /// A schema without fields.
     pub(super) empty: PreparedSchema,

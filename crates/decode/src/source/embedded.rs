@@ -66,7 +66,7 @@ pub type MapNames = Vec<(usize, Arc<str>)>;
 pub struct EmbeddedEvent {
     /// GUID of the provider.
     pub provider: Guid,
-    /// GUID of the MOF or WPP class; null otherwise.
+    /// GUID of the MOF or WPP class; for manifest events null or the GUID of the task.
     pub event_guid: Guid,
     /// Id, version and the other attributes of the event.
     pub descriptor: EventDescriptor,

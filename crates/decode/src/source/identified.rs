@@ -73,7 +73,7 @@ where
     let file_build_id = read_build_id(&sections, endian, file)?;
     let digits: String = file_build_id.iter().map(|byte| format!("{byte:02x}")).collect();
     if file_build_id.is_empty() || !digits.eq_ignore_ascii_case(build_id) {
-        return Err(Error::Binary("not the file that was traced: its build id differs".into()));
+        return Err(Error::Binary("not the file that was traced: it has another build id or none".into()));
     }
     let size: u64 = section.sh_size(endian).into();
     if size > MAX_SECTION_BYTES {
@@ -206,7 +206,7 @@ mod tests {
             let read = Cell::new(0);
             let file = SparseFile { bytes: Cursor::new(bytes), at: 0, read: &read };
             assert!(load_identified(file, "00").is_err());
-            assert!(read.get() < 1 << 20, "{} bytes for {many} of kind {kind}", read.get());
+            assert!(read.get() < 1 << 20, "{} bytes read for {many} sections of type {kind}", read.get());
         }
     }
 }

@@ -40,8 +40,9 @@ const MAX_SENDERS: usize = 1 << 16;
 /// The number of bytes of text that cost as much as a field.
 const TEXT_BYTES_PER_FIELD: usize = 64;
 
-/// The format and magic bytes of a manifest chunk.
+/// The format byte of a manifest chunk.
 const CHUNK_FORMAT: u8 = 1;
+/// The magic byte of a manifest chunk.
 const CHUNK_MAGIC: u8 = 0x5B;
 
 pub(super) const OPCODE_EVENT_INFO: u8 = 32;
@@ -183,7 +184,7 @@ impl Decoder {
             return;
         }
         for mut provider in providers {
-            // Events carry the id of the event source, which may differ from the id in the
+            // Events carry the GUID of the EventSource, which may differ from the GUID in the
             // manifest.
             provider.id = id;
             if self.add_provider(provider, SourceRank::InTrace).is_err() {
@@ -210,8 +211,8 @@ impl Decoder {
 
     fn add_embedded(&mut self, mut info: EmbeddedEvent, size: usize) {
         let d = info.descriptor;
-        // In manifest events, `event_guid` is the GUID of the task; only the decoding source shows
-        // that it is a class.
+        // In manifest events, `event_guid` may be the GUID of the task; only the decoding source
+        // shows whether it is a class.
         let is_classic = info.is_classic();
         // The kernel tables take precedence over the trace.
         if is_classic && shape_of(&info.event_guid, d.opcode, d.version).is_some() {

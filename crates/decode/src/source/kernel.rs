@@ -18,8 +18,8 @@
 //!                                                  │ Lznt1Text  BINARY, natural   XML
 //! ```
 //!
-//! Two conventions hold for schemas of [`SchemaOrigin::Kernel`] only. BINARY of natural length is
-//! the rest of the payload, and the last field. With the out type XML, the bytes are not the text
+//! Only schemas of [`SchemaOrigin::Kernel`] use two conventions. BINARY of natural length is the
+//! rest of the payload, and the last field. With the out type XML, the bytes are not the text
 //! itself but a `u32` of the text's size in bytes, then an LZNT1 stream of UTF-16 text, which the
 //! formatter unpacks. `ETWTIME` marks a stamp of the session's raw clock, which must be known to
 //! show the stamp as a time.
@@ -43,7 +43,7 @@ pub(crate) const KERNEL_PROVIDER: &str = "Windows Kernel";
 /// The library that merges traces, as the provider of the events it adds.
 const TRACE_CONTROL_PROVIDER: &str = "KernelTraceControl";
 
-/// Returns the schema of an event type of a kernel or merge class, if its layout is published.
+/// Returns the schema of an event type of a kernel or merge class, if the shape tables have it.
 #[must_use]
 pub fn build_schema(class: &Guid, opcode: u8, version: u8) -> Option<Schema> {
     let (shape, type_name) = shape_of(class, opcode, version)?;
@@ -174,7 +174,7 @@ const fn named_field(
     NamedField { class, types, field, names }
 }
 
-/// Event types with named values.
+// Event types with named values.
 const PARTITION_INFO: u8 = 0x50;
 const CONTEXT_SWITCH: u8 = 0x24;
 const READY_THREAD: u8 = 0x32;

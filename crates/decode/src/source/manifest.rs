@@ -69,7 +69,7 @@ pub const WELL_KNOWN_KEYWORDS: &[(&str, u64)] = winmeta::KEYWORDS;
 /// The size limit of a manifest, in bytes. A manifest of 187 events has 170 KiB.
 const MAX_MANIFEST_BYTES: usize = 64 << 20;
 
-/// The most characters of a reason, which may quote the manifest.
+/// The most characters of an error's reason, which may quote the manifest.
 const MAX_REASON_CHARS: usize = 200;
 
 /// Reads a manifest: one entry for each provider, in the order of the text.

@@ -31,8 +31,8 @@ pub struct PreparedSchema {
 }
 
 impl PreparedSchema {
-    /// Returns the upper limit of bytes that [`PreparedSchema::new`] derives. Fields and events may
-    /// share the texts of a schema, but not the derived ones.
+    /// Returns an upper limit of the bytes that [`PreparedSchema::new`] derives. Fields and events
+    /// may share the texts of a schema, but not the derived ones.
     pub(super) fn derived_bytes(schema: &Schema) -> usize {
         /// Bytes of two allocations and the pointers to them.
         const BYTES_PER_FIELD: usize = 96;

@@ -23,8 +23,8 @@ pub struct ProviderSchemas {
 }
 
 impl ProviderSchemas {
-    /// Returns keyword bits with a name each; a keyword with both a message text and a name comes
-    /// twice.
+    /// Returns keyword bits with a name each; a keyword whose message text differs from its name
+    /// comes twice.
     pub fn keywords(&self) -> impl Iterator<Item = (u64, &str)> {
         self.value_names.keywords.iter().flat_map(ValueName::value_with_names)
     }
@@ -60,14 +60,14 @@ pub struct ProviderNames {
 pub struct ValueName {
     /// The number that is named.
     pub value: u64,
-    /// The name in the manifest, with its prefix.
+    /// The name in the manifest, with the prefix `win:` of predefined names.
     pub name: Arc<str>,
     /// The message text that people read instead.
     pub text: Option<Arc<str>>,
 }
 
 impl ValueName {
-    /// Returns the number paired with each of its names, without prefix.
+    /// Returns the number paired with its name, without prefix, and with its text if that differs.
     fn value_with_names(&self) -> impl Iterator<Item = (u64, &str)> {
         let name = self.name.strip_prefix("win:").unwrap_or(&self.name);
         let text = self.text.as_deref().filter(|text| *text != name && !text.trim().is_empty());

@@ -3,8 +3,11 @@
 /// The source of a manifest schema, best first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum SourceRank {
+    /// A manifest in the trace.
     InTrace,
+    /// A schema that a merge embedded in the trace.
     Embedded,
+    /// A program that the trace names.
     Tracked,
     External(Precedence),
 }
@@ -12,9 +15,9 @@ pub(super) enum SourceRank {
 /// The precedence of manifests from outside the trace, best first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Precedence {
-    /// The calling program named the manifest.
+    /// The calling program loaded the manifest.
     #[default]
-    Named,
+    Loaded,
     /// The manifest is installed on the machine.
     Installed,
     /// The manifest was found in a program's file.
@@ -26,11 +29,12 @@ pub enum Precedence {
 pub(super) struct SchemaCandidate {
     pub(super) version: u8,
     pub(super) rank: SourceRank,
+    /// The index of the schema in the decoder.
     pub(super) schema: u32,
 }
 
 /// Returns the best schema for a version: the same version, else the next lower one, else the next
-/// higher one; then by source.
+/// higher one; of several sources with that version, the best.
 pub(super) fn choose_schema(list: &[SchemaCandidate], version: u8) -> Option<u32> {
     let best = list.iter().min_by_key(|c| {
         let distance = match c.version.cmp(&version) {

@@ -2,8 +2,8 @@
 //! full.
 //!
 //! ```text
-//!   provider, all items ──cheap hash──▶ repeat ──equal bytes?──▶ schema   (usual: no parsing)
-//!   provider, traits, metadata ──cheap hash──▶ slot ──equal bytes?──▶ schema  (usual: nanoseconds)
+//!   provider, all items ──cheap hash──▶ repeat ──equal bytes?──▶ schema   (most events)
+//!   provider, traits, metadata ──cheap hash──▶ slot ──equal bytes?──▶ schema  (most others)
 //!                                                └─no─▶ map by a full hash ──▶ schema, or parse it
 //! ```
 //!
@@ -99,7 +99,7 @@ impl SelfDescribedCache {
         metadata: &[u8],
     ) -> Result<usize, Undecoded> {
         let traits = traits.unwrap_or_default();
-        let slot = cheap_hash(&provider, metadata);
+        let slot = metadata_slot(&provider, metadata);
         let cached = self.slots.get(slot).copied().and_then(|i| usize::try_from(i).ok());
         let hit =
             cached.filter(|&i| self.entries.get(i).is_some_and(|e| e.matches(&provider, traits, metadata)));
@@ -131,17 +131,17 @@ impl SelfDescribedCache {
             };
             list.iter().find(is_same).copied()
         });
-        let id = match cached {
-            Some(id) => id,
+        let index = match cached {
+            Some(index) => index,
             None => self.parse_and_insert(provider, traits, metadata, hash)?,
         };
         if self.slots.len() < SLOT_COUNT {
             self.slots.resize(SLOT_COUNT, u32::MAX);
         }
         if let Some(s) = self.slots.get_mut(slot) {
-            *s = id;
+            *s = index;
         }
-        Ok(usize::try_from(id).unwrap_or(usize::MAX))
+        Ok(usize::try_from(index).unwrap_or(usize::MAX))
     }
 
     fn parse_and_insert(
@@ -163,7 +163,7 @@ impl SelfDescribedCache {
             *self = Self::default();
         }
         self.bytes = self.bytes.saturating_add(size);
-        let id = u32::try_from(self.entries.len()).unwrap_or(u32::MAX);
+        let index = u32::try_from(self.entries.len()).unwrap_or(u32::MAX);
         let prepared = PreparedSchema::new(schema);
         self.entries.push(CachedSchema {
             provider,
@@ -171,8 +171,8 @@ impl SelfDescribedCache {
             metadata: metadata.into(),
             prepared,
         });
-        self.by_hash.entry(hash).or_default().push(id);
-        Ok(id)
+        self.by_hash.entry(hash).or_default().push(index);
+        Ok(index)
     }
 }
 
@@ -195,9 +195,9 @@ fn repeat_slot(items: &[u8]) -> usize {
     usize::try_from(mixed.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 56).unwrap_or(0)
 }
 
-/// Hashes the length and a few words to a slot; the caller compares the bytes.
+/// Hashes the provider, the length and a few words to a slot; the caller compares the bytes.
 #[inline]
-fn cheap_hash(provider: &Guid, metadata: &[u8]) -> usize {
+fn metadata_slot(provider: &Guid, metadata: &[u8]) -> usize {
     let tail = metadata.len().saturating_sub(8);
     let mixed = u64_at(metadata, 3)
         ^ u64_at(metadata, 11).rotate_left(21)

@@ -238,12 +238,13 @@ fn events_with_damaged_items_are_not_decoded() {
     let mut record =
         encode_event_with_items(&[Item { kind: ExtType::SID, data: &[0; 12] }], descriptor_of(1, 0), &[0; 4]);
     assert_fields(&mut decoder, &record, &["a"]);
+    // The item now exceeds the record.
     record[0x56] = 0xFF;
     assert!(matches!(schema_field_names(&mut decoder, &record), Err(Undecoded::BadMetadata(_))));
 }
 
 #[test]
-fn records_without_a_layout_are_reported() {
+fn unknown_record_types_are_reported() {
     let record = [16, 0, 13, 0xC0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
     assert_eq!(schema_field_names(&mut Decoder::new(), &record), Err(Undecoded::UnknownRecord(13)));
 }

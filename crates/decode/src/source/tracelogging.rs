@@ -14,8 +14,8 @@
 //!
 //! Everything here comes from the process that wrote the event and is hostile. This module bounds
 //! the number of fields; [`Schema::seal`] bounds the depth. Metadata that cannot be laid out is an
-//! error, because a wrong guess about one field would misread all that follow. Traits only add
-//! names, so unreadable traits are ignored instead.
+//! error, because a wrong guess about one field would misread all that follow. Traits only add the
+//! provider's name and group, so unreadable traits are ignored instead.
 //!
 //! Source: [`traceweir_format::tracelogging`] describes the layout.
 
@@ -113,7 +113,7 @@ impl<'a> FieldTree<'a> {
     }
 }
 
-/// Converts a field; `first` is the index that its members will get, if it has any.
+/// Converts a field; `first` is the index that its first member will get, if it has members.
 fn to_field(field: &FieldMetadata<'_>, first: usize) -> Result<Field> {
     let kind = match field.members() {
         Some(members) => {

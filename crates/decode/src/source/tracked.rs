@@ -24,7 +24,8 @@ use traceweir_format::header::Record;
 use super::{Decoder, SourceRank, identified};
 use crate::{Error, Result};
 
-/// The most files that a trace may name. A file with as many known providers gets no more.
+/// The most files that are listed for a trace, and the number of known providers at which a file
+/// gets no more of them.
 pub const MAX_TRACKED: usize = 256;
 
 /// The files that a trace names.
@@ -88,7 +89,8 @@ impl Decoder {
     /// Adds the schemas of the providers that `binary` lists, read from its `file`. Returns the
     /// number of events.
     ///
-    /// Returns an error if the file has a different build id or no manifest.
+    /// Returns an error if the file has a different build id or no manifest, or if its schemas
+    /// exceed the budget of the trace.
     pub fn add_tracked<R: Read + Seek>(&mut self, binary: &BinaryPath, file: R) -> Result<usize> {
         let mut events = 0_usize;
         for provider in identified::load_identified(file, &binary.build_id)? {

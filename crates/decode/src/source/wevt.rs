@@ -21,8 +21,9 @@
 //! ```
 //!
 //! All offsets count from the start of `CRIM`. The signature of an element decides what it is; its
-//! type number is ignored. Templates and maps are read where an event or an item points at them, so
-//! MAPS and TTBL, whose offset arrays differ between versions 3.1 and 5.1, are not read.
+//! type number is ignored. Templates and maps are read where an event or a template's item points
+//! at them, so MAPS and TTBL, whose offset arrays differ between versions 3.1 and 5.1, are not
+//! read.
 //!
 //! Invariants: the total that is read stays proportional to the blob, however its offsets overlap:
 //! each record spends from a budget that a sound blob does not use up
@@ -138,8 +139,8 @@ impl<'a> WevtReader<'a> {
             maps: HashMap::default(),
             templates: HashMap::default(),
             bytes_left: size,
-            // Events share templates and map entries share texts, so the total may exceed the blob,
-            // but not by much.
+            // Events share templates and map entries share texts, so these totals may exceed the
+            // size of the blob.
             fields_left: size.saturating_add(1 << 16).min(MAX_TOTAL_FIELDS),
             map_text_left: size.saturating_mul(32).saturating_add(1 << 16).min(MAX_MAP_TEXT_BYTES),
         }

@@ -47,9 +47,9 @@ pub const MAX_WARNINGS: usize = 1000;
 pub struct WppInfo {
     /// The friendly name of the message GUID, by default the directory that was built.
     pub component: Option<Arc<str>>,
-    /// The value of `MJ=`, the component name proper.
+    /// The value of `MJ=`, the name of the component.
     pub major: Option<Arc<str>>,
-    /// The value of `MN=`, the name of the component's part.
+    /// The value of `MN=`, the name of a part of the component.
     pub minor: Option<Arc<str>>,
     /// The source file (`SRC=`).
     pub source_file: Option<Arc<str>>,

@@ -83,20 +83,20 @@ fn kernel_and_user_part_become_one_stack_whatever_their_order_and_processor() {
     assert_eq!(test.attach(&encode_stack(12, (10, 4, 7), &[1, 2]), 3), Some("a"));
     assert_eq!(test.attach(&encode_stack(11, (10, 4, 7), &[KERNEL]), 0), Some("a"));
     assert_eq!(test.attach(&encode_stack(13, (10, 4, 8), &[3]), 1), Some("b"));
-    assert_eq!(test.attach(&encode_stack(13, (10, 4, 8), &[3]), 1), None, "the event already has a stack");
-    assert_eq!(test.attach(&encode_stack(13, (11, 4, 8), &[3]), 1), None, "no event has this time");
+    assert_eq!(test.attach(&encode_stack(13, (10, 4, 8), &[3]), 1), None, "a part must not match twice");
+    assert_eq!(test.attach(&encode_stack(13, (11, 4, 8), &[3]), 1), None, "another time must not match");
     assert_eq!(test.release_all(), [("a", vec![KERNEL, 1, 2]), ("b", vec![3])]);
 }
 
 #[test]
-fn one_event_may_hold_both_parts() {
+fn one_stack_walk_may_hold_both_parts() {
     let mut test = JoinerTest::default();
     test.expect(&encode_sample(10, 7), 0, "a");
     assert_eq!(test.attach(&encode_stack(11, (10, 4, 7), &[KERNEL, KERNEL + 1, 2, 3]), 0), Some("a"));
     assert_eq!(
         test.attach(&encode_stack(12, (10, 4, 7), &[9]), 0),
         None,
-        "the event already has a user part"
+        "a second user part must not match"
     );
     test.joiner.end();
     let stack = test.joiner.next_ready().unwrap().stack;

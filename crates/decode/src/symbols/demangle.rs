@@ -31,8 +31,8 @@ impl Write for LimitedText {
     }
 }
 
-/// Demangles a name; returns the name itself if it is not mangled or not valid. The result has at
-/// most 4 KiB.
+/// Demangles a name; returns the name itself if it is not mangled, not valid or too long. Cuts the
+/// result at 4 KiB.
 #[must_use]
 pub fn demangle(name: &str) -> String {
     // Linkers append a version. Compilers append a suffix to a part that they split off a function.
@@ -56,7 +56,7 @@ pub fn demangle(name: &str) -> String {
 fn split_suffix(name: &str) -> (&str, &str) {
     let is_mangled = name.starts_with("_Z") || name.starts_with("_R");
     match name.find(['.', '@']).filter(|_| is_mangled) {
-        // Rust's older names contain dots themselves.
+        // Rust's older names, which end with `17h` and a hash, contain dots themselves.
         Some(at) if !name.contains("17h") => name.split_at(at),
         _ => (name, ""),
     }

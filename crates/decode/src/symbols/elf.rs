@@ -186,6 +186,7 @@ where
     let is_stripped = !sections.iter().any(|section| section.sh_type(endian) == SHT_SYMTAB);
     let symbols = if parts.symbols {
         let machine = header.e_machine(endian);
+        // On ARM, bit 0 of an address marks Thumb code.
         let mask = if machine == EM_ARM { !1 } else { u64::MAX };
         symbols::read_symbols::<Header, R>(&sections, endian, file, bytes_left, machine, mask)
     } else {
@@ -256,7 +257,8 @@ where
     Some((name.to_owned(), checksum))
 }
 
-/// Locates the DWARF sections; returns none if they are too large together.
+/// Locates the DWARF sections; returns none if they are too large together, or if one is compressed
+/// with anything but zlib.
 fn locate_dwarf_sections<'data, Header, R>(
     sections: &SectionTable<'data, Header, R>,
     endian: Endianness,
@@ -266,7 +268,7 @@ where
     Header: FileHeader<Endian = Endianness>,
     R: ReadRef<'data>,
 {
-    let mut parts = Vec::new();
+    let mut located = Vec::new();
     let mut bytes_left = MAX_DWARF_BYTES;
     for id in Sections::WANTED {
         let Some((_, section)) = sections.section_by_name(endian, id.name().as_bytes()) else { continue };
@@ -290,26 +292,26 @@ where
             Some(remaining) => bytes_left = remaining,
             None => return Vec::new(),
         }
-        parts.push(DwarfSection { id, offset, size, unpacked_bytes });
+        located.push(DwarfSection { id, offset, size, unpacked_bytes });
     }
-    parts
+    located
 }
 
 /// Reads sections; returns `None` if none describes functions, or if one cannot be read.
-fn read_dwarf_sections<R: Read + Seek>(mut file: R, parts: &[DwarfSection]) -> Option<Sections> {
+fn read_dwarf_sections<R: Read + Seek>(mut file: R, located: &[DwarfSection]) -> Option<Sections> {
     let length = file.seek(SeekFrom::End(0)).ok()?;
     let mut sections = Sections::default();
-    for part in parts {
-        if part.offset.checked_add(part.size)? > length {
+    for section in located {
+        if section.offset.checked_add(section.size)? > length {
             return None;
         }
-        file.seek(SeekFrom::Start(part.offset)).ok()?;
-        let stored = (&mut file).take(part.size);
-        let bytes = match part.unpacked_bytes {
-            None => read_exactly(stored, part.size)?,
+        file.seek(SeekFrom::Start(section.offset)).ok()?;
+        let stored = (&mut file).take(section.size);
+        let bytes = match section.unpacked_bytes {
+            None => read_exactly(stored, section.size)?,
             Some(unpacked_size) => read_exactly(ZlibDecoder::new(stored), unpacked_size)?,
         };
-        sections.add(part.id, bytes);
+        sections.add(section.id, bytes);
     }
     sections.has_units().then_some(sections)
 }

@@ -33,17 +33,21 @@ use crate::source::wpp::pdb::{BoundedFile, effective_file_length};
 use crate::{Error, Result};
 
 const S_PUB32: u16 = 0x110E;
-/// Local and global procedures, with a type or with an id.
+/// Local procedures, with a type or with an id.
 const S_LOCAL_PROCEDURES: [u16; 2] = [0x110F, 0x1146];
+/// Global procedures, with a type or with an id.
 const S_GLOBAL_PROCEDURES: [u16; 2] = [0x1110, 0x1147];
 /// The flag of a public symbol that is a function.
 const PUBLIC_FUNCTION_FLAG: u32 = 2;
-/// The stream of debug information, and the indexes of two optional streams in its list.
+/// The number of the stream of debug information, which lists optional streams.
 const DEBUG_STREAM: u16 = 3;
+/// The index in this list of the stream that maps moved code.
 const OMAP_STREAM: usize = 4;
+/// The index in this list of the stream of section headers.
 const SECTION_HEADERS_STREAM: usize = 5;
-/// The size of a section header, and the byte offset of the section's relative address in it.
+/// The size of a section header, in bytes.
 const SECTION_HEADER_BYTES: usize = 40;
+/// Byte offset in a section header of the section's address relative to the image.
 const SECTION_ADDRESS_OFFSET: usize = 12;
 /// The most modules that are read: stream numbers have 16 bits.
 const MAX_MODULES: usize = 1 << 16;
@@ -88,7 +92,7 @@ impl Pdb {
             return Ok(None);
         }
         let stream = pdb.raw_stream(StreamIndex(DEBUG_STREAM)).map_err(unreadable_pdb)?;
-        let optional_stream = |which| stream.as_ref().and_then(|stream| find_optional_stream(stream, which));
+        let optional_stream = |index| stream.as_ref().and_then(|stream| find_optional_stream(stream, index));
         if optional_stream(OMAP_STREAM).is_some() {
             return Err(Error::Binary("the code of the image was moved after linking".into()));
         }
@@ -118,8 +122,9 @@ impl Pdb {
     }
 }
 
-/// Returns the number of an optional stream that the stream of debug information lists.
-fn find_optional_stream(stream: &[u8], which: usize) -> Option<u16> {
+/// Returns the number of an optional stream, by its index in the list of the stream of debug
+/// information.
+fn find_optional_stream(stream: &[u8], index: usize) -> Option<u16> {
     /// Byte offsets of the sizes of the parts before the list of optional streams.
     const SIZE_OFFSETS: [usize; 6] = [24, 28, 32, 36, 40, 52];
     const LIST_SIZE_OFFSET: usize = 48;
@@ -129,7 +134,7 @@ fn find_optional_stream(stream: &[u8], which: usize) -> Option<u16> {
     let list = stream.get(list..list.saturating_add(size(LIST_SIZE_OFFSET)))?;
     list.as_chunks::<2>()
         .0
-        .get(which)
+        .get(index)
         .map(|number| u16::from_le_bytes(*number))
         .filter(|number| *number != u16::MAX)
 }

@@ -305,6 +305,6 @@ mod tests {
         assert_eq!((table.len(), table.groups.len()), (5, 1));
         assert_eq!(table.lookup(3).and_then(|symbol| symbol.group).map(|group| &**group), Some("ext4"));
         assert_eq!(table.lookup(1).and_then(|symbol| symbol.group), None);
-        assert_eq!(name_at(&table, u64::MAX), None, "no symbol extends past the end of memory");
+        assert_eq!(name_at(&table, u64::MAX), None, "a symbol must not extend past the end of memory");
     }
 }

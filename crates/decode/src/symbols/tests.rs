@@ -54,7 +54,7 @@ fn rejected_identity_prevents_reading() {
     assert!(read(true).is_some());
 }
 
-/// Returns files that begin like this program and are damaged at different offsets.
+/// Returns copies of a program that are cut short, or damaged in their section headers.
 fn damaged_copies(bytes: &[u8]) -> Vec<Vec<u8>> {
     let mut all: Vec<Vec<u8>> = [0, 15, 16, 63, 64, 100, 4096].iter().map(|n| bytes[..*n].to_vec()).collect();
     all.push(bytes[..bytes.len() / 2].to_vec());

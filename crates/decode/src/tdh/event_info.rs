@@ -35,6 +35,7 @@ const PROPERTY_COUNT_OFFSET: usize = 16;
 /// Byte offset of the length in a property.
 const PROPERTY_LENGTH_OFFSET: usize = 18;
 
+/// The template flag of events whose XML has the form `EventData`.
 const TEMPLATE_EVENT_DATA: u32 = 1;
 
 /// A schema encoded as TRACE_EVENT_INFO.
@@ -185,7 +186,7 @@ fn encode_event_info(schema: &Schema, property_schema: &Schema) -> Vec<u8> {
     out.put_u32(texts.add_optional(schema.message.as_deref()));
     // The provider has no message, and there is no BinXML.
     out.put_u32(0).put_u32(0).put_u32(0);
-    // In classic events these two fields hold the names of activity ids.
+    // In events of MOF classes these two fields hold the names of activity ids.
     let event = names.event.as_deref().filter(|_| schema.origin != SchemaOrigin::Kernel);
     out.put_u32(texts.add_optional(event)).put_u32(0);
     let count = |fields: &[Field]| u32::try_from(fields.len()).unwrap_or(u32::MAX);
@@ -233,7 +234,7 @@ fn put_property<'f>(field: &'f Field, texts: &mut TextTable<'f>, out: &mut Vec<u
         Count::Fixed(n) => (PROPERTY_PARAM_FIXED_COUNT, n),
         Count::Field(index) => (PROPERTY_PARAM_COUNT, index),
     };
-    // The elements are counted when there is a payload.
+    // `EventInfo::with_open_property` fills in the number of elements.
     let count = if field.count == Count::ToEnd { 0 } else { count };
     let (length_flag, length) = match (field.length, &field.kind) {
         (Length::Fixed(n), _) => (PROPERTY_PARAM_FIXED_LENGTH, n),
@@ -263,7 +264,8 @@ fn natural_length(input: InType) -> u16 {
     if narrow == wide { wide.and_then(|size| u16::try_from(size).ok()).unwrap_or(0) } else { 0 }
 }
 
-/// Encodes a map as EVENT_MAP_INFO. Texts of manifests end with a blank, as published.
+/// Encodes a map as EVENT_MAP_INFO. Texts end with a blank, as documented for manifests, unless the
+/// map belongs to a classic event.
 pub(super) fn encode_map_info(map: &ValueMap, origin: SchemaOrigin) -> Vec<u8> {
     let is_classic = origin == SchemaOrigin::Kernel;
     let entries = map.entries();

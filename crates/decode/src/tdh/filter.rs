@@ -6,8 +6,8 @@
 //! ```
 //!
 //! The process that writes an event has no schema, so a filter carries the layout of the fields.
-//! Values are converted to the type of the field when the filter is built; the runtime compares
-//! them ([`payload`](traceweir_format::filter::payload)).
+//! Values are converted to the type of the field when the filter is built; the writing process
+//! compares them ([`payload`](traceweir_format::filter::payload)).
 
 mod layout;
 
@@ -50,7 +50,7 @@ impl PayloadFilter {
         predicates: &[FieldPredicate],
     ) -> Answer<Self> {
         if predicates.is_empty() || predicates.len() > MAX_PAYLOAD_PREDICATES {
-            return Err(Refusal::Invalid("a filter has one to eight predicates"));
+            return Err(Refusal::Invalid("a filter must have one to eight predicates"));
         }
         let mut layout = FilterLayout::new(event, any);
         for predicate in predicates {
@@ -66,7 +66,7 @@ impl PayloadFilter {
 }
 
 /// Encodes several filters of one provider as one blob. Each filter with `true` must match; of the
-/// others, at least one must match.
+/// others, if there are any, at least one must match.
 pub fn aggregate_filters<'f>(filters: impl Iterator<Item = (&'f PayloadFilter, bool)>) -> Answer<Vec<u8>> {
     let filters: Vec<_> = filters.collect();
     let has_same_provider =
@@ -95,7 +95,7 @@ fn refuse_filter(error: Error) -> Refusal {
 fn add_predicate(event: &mut Event, field: &ComparableField<'_>, predicate: &FieldPredicate) -> Answer<()> {
     const BAD_VALUE: Refusal = Refusal::Invalid("the value does not fit the field's type");
     const INCOMPARABLE: Refusal = Refusal::Invalid("fields of this type cannot be compared");
-    // The `weir` command line can compare pointers; the published functions refuse them.
+    // `weir` can compare pointers with its own predicates; TdhCreatePayloadFilter refuses them.
     let kind = field
         .compared_as()
         .filter(|_| !matches!(field.input, InType::POINTER | InType::SIZET))

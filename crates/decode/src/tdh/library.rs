@@ -29,18 +29,18 @@ use crate::source::{
     EventSchema, LookupEvent, LookupKind, Precedence, ProviderSchemas, binary, manifest, read_manifest,
 };
 
-/// The folders where manifests are installed.
+/// The default folders of installed manifests.
 const INSTALL_FOLDERS: [&str; 2] = ["/etc/traceweir/manifests", "/usr/share/traceweir/manifests"];
+/// The environment variable with other folders, separated by colons. The callers read it and pass
+/// the folders on.
+pub const FOLDERS_VARIABLE: &str = "TRACEWEIR_MANIFESTS";
 /// The most files that are read in a folder.
 const MAX_FILES: usize = 4096;
 /// The size limit of a file, in bytes.
 const MAX_FILE_BYTES: u64 = 64 << 20;
 
-/// The variable that replaces these folders by others, separated by colons.
-pub const FOLDERS_VARIABLE: &str = "TRACEWEIR_MANIFESTS";
-
 /// Reads the installed manifests: those in the given folders, or else in the default ones. Skips
-/// files that are not manifests.
+/// files that are unreadable or not manifests.
 pub fn read_installed_manifests(folders: Option<Vec<PathBuf>>) -> impl Iterator<Item = Vec<ProviderSchemas>> {
     let folders = folders.unwrap_or_else(|| INSTALL_FOLDERS.map(PathBuf::from).into());
     let files = folders.into_iter().filter_map(|folder| folder.read_dir().ok());
@@ -74,7 +74,7 @@ impl ManifestOrigin {
 
     const fn precedence(&self) -> Precedence {
         match self {
-            Self::File(_) | Self::Memory(..) => Precedence::Named,
+            Self::File(_) | Self::Memory(..) => Precedence::Loaded,
             Self::Installed => Precedence::Installed,
             Self::Binary(_) => Precedence::Binary,
         }
@@ -84,7 +84,7 @@ impl ManifestOrigin {
 /// The schemas of a process.
 #[derive(Debug, Default)]
 pub struct Library {
-    queries: QueryDecoder,
+    query_decoder: QueryDecoder,
     loaded: Vec<(ManifestOrigin, Vec<ProviderSchemas>)>,
     /// Whether the installed manifests have been read.
     has_read_installed: bool,
@@ -127,7 +127,7 @@ impl Library {
         if self.loaded.iter().any(|(loaded, _)| *loaded == origin) {
             self.unload(&origin)?;
         }
-        match self.queries.decoder.add_providers(providers.clone(), origin.precedence()) {
+        match self.query_decoder.decoder.add_providers(providers.clone(), origin.precedence()) {
             Ok(_) => {
                 self.loaded.push((origin, providers));
                 Ok(())
@@ -165,10 +165,10 @@ impl Library {
     }
 
     fn rebuild_decoder(&mut self) {
-        self.queries = QueryDecoder::default();
+        self.query_decoder = QueryDecoder::default();
         for (origin, providers) in &self.loaded {
             // Adding cannot fail: the decoder has accepted these manifests together with others.
-            let _ = self.queries.decoder.add_providers(providers.clone(), origin.precedence());
+            let _ = self.query_decoder.decoder.add_providers(providers.clone(), origin.precedence());
         }
     }
 
@@ -182,7 +182,7 @@ impl Library {
     }
 
     fn load_installed(&mut self, providers: Vec<ProviderSchemas>) -> Answer<()> {
-        self.queries.decoder.add_providers(providers.clone(), ManifestOrigin::Installed.precedence())?;
+        self.query_decoder.decoder.add_providers(providers.clone(), ManifestOrigin::Installed.precedence())?;
         self.loaded.push((ManifestOrigin::Installed, providers));
         Ok(())
     }
@@ -198,7 +198,7 @@ impl Library {
         if event.metadata.is_none() {
             self.ensure_installed_loaded();
         }
-        &mut self.queries
+        &mut self.query_decoder
     }
 
     /// Returns the TRACE_EVENT_INFO of an event; the caller fills in the descriptor.
@@ -216,14 +216,15 @@ impl Library {
         self.queries(event).property(event, pointer_size, path)
     }
 
-    /// Returns the EVENT_MAP_INFO of a map by its name: a map of the event, or any of its provider.
+    /// Returns the EVENT_MAP_INFO of a map by its name: a map of the event, or else of any event of
+    /// its provider.
     pub fn map(&mut self, event: &LookupEvent<'_>, name: &str) -> Answer<Vec<u8>> {
-        let queries = self.queries(event);
-        let provider = queries
+        let query_decoder = self.queries(event);
+        let provider = query_decoder
             .decoder
             .find_event(event)
             .map_or(event.provider, |matched| matched.prepared.schema.provider);
-        queries.map(event, name).or_else(|refusal| {
+        query_decoder.map(event, name).or_else(|refusal| {
             let mut events = self.providers().filter(has_id(provider)).flat_map(|p| &p.events);
             events
                 .find_map(|e| encode_map_by_name(&e.schema, name))
@@ -232,13 +233,14 @@ impl Library {
         })
     }
 
-    /// Returns a PROVIDER_ENUMERATION_INFO of all providers, or of those with one decoding source.
+    /// Returns a PROVIDER_ENUMERATION_INFO of all providers, or only of those whose DECODING_SOURCE
+    /// is `source`.
     pub fn provider_list(&mut self, source: Option<u32>) -> Answer<Vec<u8>> {
         lists::encode_providers(self.providers(), source)
     }
 
-    /// Returns the PROVIDER_FIELD_INFOARRAY of a provider: all names of a kind, or those for a
-    /// value.
+    /// Returns the PROVIDER_FIELD_INFOARRAY of a provider: all names of a kind (the number of an
+    /// EVENT_FIELD_TYPE), or those of `value`, which for keywords is a mask.
     pub fn field_list(&mut self, provider: Guid, kind: u32, value: Option<u64>) -> Answer<Vec<u8>> {
         let kind = EventFieldType::from_code(kind).ok_or(Refusal::NoSuchKind)?;
         lists::encode_fields(self.providers().filter(has_id(provider)), kind, value)

@@ -1,12 +1,13 @@
-//! The schemas whose fields are the properties that TDH lists, if these differ from the event's own
-//! fields: all counts and lengths are fields, and WPP messages have ten properties of fixed names.
+//! Schemas of the properties that TDH lists for an event, where these differ from the event's own
+//! fields: counts and lengths become properties, and a WPP message has ten properties with fixed
+//! names.
 //!
 //! Self-describing events have 16-bit numbers before arrays and bytes. TDH lists such a number as a
 //! separate property, to which the array or the bytes refer:
 //!
 //! ```text
-//!   schema       a │ values (count first)    │ blob (length first)
-//!   properties   a │ values.Count │ values (count = 1) │ blob.Length │ blob (length = 3)
+//!   schema       a │ values (count first) │ blob (length first)
+//!   properties   a │ values.Count │ values (count: field 1) │ blob.Length │ blob (length: field 3)
 //! ```
 //!
 //! If a provider could not pass metadata to ETW separately, the metadata comes before the payload.
@@ -67,7 +68,7 @@ pub(super) fn expand_prefixes(schema: &Schema, metadata_sizes: Option<MetadataSi
     let mut expansion = PrefixExpansion {
         fields: Vec::new(),
         indexes: vec![0; schema.fields().len()],
-        levels: VecDeque::new(),
+        pending_structs: VecDeque::new(),
     };
     for (name, size) in
         ["ProviderMetadata", "EventMetadata"].into_iter().zip(metadata_sizes.into_iter().flatten())
@@ -78,7 +79,7 @@ pub(super) fn expand_prefixes(schema: &Schema, metadata_sizes: Option<MetadataSi
     }
     expansion.add_level(schema, 0, schema.top().len())?;
     let top = expansion.fields.len();
-    while let Some((structure, first, members)) = expansion.levels.pop_front() {
+    while let Some((structure, first, members)) = expansion.pending_structs.pop_front() {
         let start = u16::try_from(expansion.fields.len()).ok()?;
         expansion.add_level(schema, first, members)?;
         let count = u16::try_from(expansion.fields.len()).ok()?.checked_sub(start)?;
@@ -97,7 +98,7 @@ struct PrefixExpansion {
     indexes: Vec<u16>,
     /// Structures whose members are still to be laid out: new index, first member in the schema,
     /// number of members.
-    levels: VecDeque<(usize, usize, usize)>,
+    pending_structs: VecDeque<(usize, usize, usize)>,
 }
 
 impl PrefixExpansion {
@@ -115,7 +116,7 @@ impl PrefixExpansion {
                 }
             }
             if let FieldKind::Struct { first, members } = field.kind {
-                self.levels.push_back((self.fields.len(), usize::from(first), usize::from(members)));
+                self.pending_structs.push_back((self.fields.len(), usize::from(first), usize::from(members)));
             }
             *self.indexes.get_mut(index)? = u16::try_from(self.fields.len()).ok()?;
             self.fields.push(field);

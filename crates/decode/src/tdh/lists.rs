@@ -28,7 +28,7 @@ pub enum EventFieldType {
 }
 
 impl EventFieldType {
-    /// Returns the kind for an EVENT_FIELD_TYPE number.
+    /// Returns the type with an EVENT_FIELD_TYPE number.
     #[must_use]
     pub const fn from_code(code: u32) -> Option<Self> {
         Some(match code {
@@ -56,15 +56,18 @@ impl EventFieldType {
     }
 }
 
-/// The published name of the kernel event provider.
+/// The name under which Windows lists the kernel event provider.
 const KERNEL_PROVIDER_NAME: &str = "Windows Kernel Trace";
 
-/// The DECODING_SOURCE numbers of manifests and of MOF classes, and the number of all sources.
+/// The DECODING_SOURCE of manifests.
 const DECODING_SOURCE_XML_FILE: u32 = 0;
+/// The DECODING_SOURCE of MOF classes.
 const DECODING_SOURCE_WBEM: u32 = 1;
+/// The number of DECODING_SOURCE values.
 const DECODING_SOURCE_COUNT: u32 = 4;
 
-/// Encodes a PROVIDER_ENUMERATION_INFO of all providers, or of those with one decoding source.
+/// Encodes a PROVIDER_ENUMERATION_INFO of all providers, or only of those whose DECODING_SOURCE is
+/// `source`.
 pub(super) fn encode_providers<'s>(
     providers: impl Iterator<Item = &'s ProviderSchemas>,
     source: Option<u32>,
@@ -91,7 +94,8 @@ pub(super) fn encode_providers<'s>(
     append_texts(out, texts)
 }
 
-/// Encodes a PROVIDER_FIELD_INFOARRAY of a provider's names: all of a kind, or those for a value.
+/// Encodes a PROVIDER_FIELD_INFOARRAY of a provider's names: all of a kind, or those of `value`,
+/// which for keywords is a mask.
 pub(super) fn encode_fields<'s>(
     descriptions: impl Iterator<Item = &'s ProviderSchemas>,
     kind: EventFieldType,

@@ -1,13 +1,14 @@
 //! Finds the bytes of one property in a payload.
 //!
 //! ```text
-//!   descriptors  Values[1] · Name                   path   (field 1, element 1) · (field 3, all)
+//!   steps        Values[1] · Name                   path   (field 1, element 1) · (field 3, all)
 //!   payload      Count │ ┌ Values[0]: Id Name ┐ ┌ Values[1]: Id Name ┐
 //!                                                               ╰──╯ found
 //! ```
 //!
 //! The walk ends after the property. The result borrows the bytes from the payload:
-//! texts with their terminator, counted values with their count.
+//! strings with their terminator, counted strings and binaries with their count, and arrays without
+//! the count before them.
 
 use std::ops::Range;
 
@@ -44,7 +45,8 @@ pub(super) fn find_property<'p>(
     let mut finder = PropertyFinder { path: &path, ..PropertyFinder::default() };
     let end = Walker::default().walk(schema, payload, pointer_size, &mut finder);
     match (finder.range, end) {
-        // The visitor also sees the end of structures and arrays that the payload cuts short.
+        // `TooLarge` means that the finder ended the walk. After other errors the range is not
+        // used: the finder also sees the end of structures and arrays that the payload cuts short.
         (Some(range), Ok(_) | Err(Undecoded::TooLarge)) => {
             payload.get(range).ok_or(Refusal::Data("the payload ends before the property"))
         }
@@ -56,7 +58,7 @@ pub(super) fn find_property<'p>(
 /// Resolves names to indexes of fields.
 fn resolve_path(schema: &Schema, steps: &[PropertyStep<'_>]) -> Answer<Vec<ResolvedStep>> {
     if steps.is_empty() || steps.len() > MAX_DEPTH.saturating_add(1) {
-        return Err(Refusal::Invalid("a path names a property, after the structures that contain it"));
+        return Err(Refusal::Invalid("the path to the property is empty or too long"));
     }
     let mut path = Vec::with_capacity(steps.len());
     let (mut first, mut scope) = (0, schema.top());
@@ -92,8 +94,8 @@ struct PropertyFinder<'w> {
     depth: usize,
     /// Number of open structures that are steps of the path.
     matched: usize,
-    /// At each depth inside an array, the index of the next element.
-    next: [Option<usize>; MAX_DEPTH + 1],
+    /// At each depth, the index of the current element if an array is open there.
+    elements: [Option<usize>; MAX_DEPTH + 1],
     /// Start offset and depth of the property while it is open.
     open: Option<(usize, usize)>,
     /// The start of the property if the last value is or contains it; its end is not known yet.
@@ -104,6 +106,7 @@ struct PropertyFinder<'w> {
 
 #[derive(Clone, Copy, Debug)]
 struct PendingProperty {
+    /// The offset of the value.
     start: usize,
     /// Index and size in bytes of an element in an array of characters, which arrives as one text.
     character: Option<(usize, usize)>,
@@ -119,17 +122,17 @@ impl PropertyFinder<'_> {
     }
 
     fn current_element(&self) -> Option<usize> {
-        self.next.get(self.depth).copied().flatten()
+        self.elements.get(self.depth).copied().flatten()
     }
 
-    fn set_next_element(&mut self, next: Option<usize>) {
-        if let Some(slot) = self.next.get_mut(self.depth) {
-            *slot = next;
+    fn set_element(&mut self, element: Option<usize>) {
+        if let Some(slot) = self.elements.get_mut(self.depth) {
+            *slot = element;
         }
     }
 
     fn advance_element(&mut self) {
-        self.set_next_element(self.current_element().map(|element| element.saturating_add(1)));
+        self.set_element(self.current_element().map(|element| element.saturating_add(1)));
     }
 
     /// Returns whether the step selects the current element.
@@ -167,11 +170,11 @@ impl<'p> Visitor<'p> for PropertyFinder<'_> {
         if let Some((ResolvedStep { element: None, .. }, true)) = self.matching_step(index) {
             self.open = Some((self.offset, self.depth));
         }
-        self.set_next_element(Some(0));
+        self.set_element(Some(0));
     }
 
     fn end_array(&mut self, _index: usize, _field: &Field) {
-        self.set_next_element(None);
+        self.set_element(None);
         self.end_property();
     }
 
@@ -186,7 +189,7 @@ impl<'p> Visitor<'p> for PropertyFinder<'_> {
             }
         }
         self.depth = self.depth.saturating_add(1);
-        self.set_next_element(None);
+        self.set_element(None);
     }
 
     fn end_struct(&mut self, _index: usize, _field: &Field) {

@@ -21,7 +21,7 @@ use crate::walk::{Visitor, Walker};
 /// The size limit of all cached structures, in bytes. When they exceed it, the cache is cleared.
 const MAX_CACHED_BYTES: usize = 256 << 20;
 
-/// A decoder that answers queries about its events, and the structures that it has encoded.
+/// A decoder that answers queries about events, and the structures that it has encoded.
 #[derive(Debug, Default)]
 pub struct QueryDecoder {
     /// The decoder that finds the schemas.
@@ -112,9 +112,9 @@ impl Hasher for SchemaIdHasher {
 #[inline]
 fn metadata_sizes(event: &LookupEvent<'_>, matched: &SchemaMatch<'_, '_>) -> Option<MetadataSizes> {
     let size = event.payload.len().checked_sub(matched.payload.len()).filter(|size| *size > 0)?;
-    let traits = u16_at(event.payload, 0);
-    let metadata = u16::try_from(size).ok()?.checked_sub(traits)?;
-    Some([traits, metadata])
+    let traits_size = u16_at(event.payload, 0);
+    let metadata_size = u16::try_from(size).ok()?.checked_sub(traits_size)?;
+    Some([traits_size, metadata_size])
 }
 
 /// Returns the bytes of a structure, with the count or length of an open property from the payload.

@@ -28,7 +28,7 @@ const fn element(name: &str, element: u32) -> PropertyStep<'_> {
     PropertyStep { name, element: Some(element) }
 }
 
-/// Builds a schema of `n`, then `n` structures of an id and a text, three words and three
+/// Builds a schema of four parts: `n`; `n` structures, each of an id and a text; three words; three
 /// characters.
 fn rows_schema() -> Schema {
     let fields = vec![
@@ -70,7 +70,7 @@ fn missing_properties_and_invalid_paths_are_different_errors() {
         find_property(&rows_schema(), ROWS_PAYLOAD, 8, steps).unwrap_err().status()
     });
     assert_eq!(status(&[step("N")]), Status::ERROR_NOT_FOUND, "names must be case-sensitive");
-    assert_eq!(status(&[step("id")]), Status::ERROR_NOT_FOUND, "a member must need its structure");
+    assert_eq!(status(&[step("id")]), Status::ERROR_NOT_FOUND, "a path to a member must name its structure");
     assert_eq!(status(&[element("rows", 2)]), Status::ERROR_NOT_FOUND);
     assert_eq!(status(&[element("words", 3)]), Status::ERROR_NOT_FOUND);
     assert_eq!(status(&[element("chars", 3)]), Status::ERROR_NOT_FOUND);
@@ -79,7 +79,7 @@ fn missing_properties_and_invalid_paths_are_different_errors() {
     assert_eq!(
         status(&[step("rows"), step("id")]),
         Status::ERROR_INVALID_PARAMETER,
-        "the row must need an index"
+        "a path into an array of structures must name the element"
     );
     assert_eq!(status(&[]), Status::ERROR_INVALID_PARAMETER);
     assert_eq!(
@@ -179,7 +179,7 @@ fn filter_info_lists_the_fields_of_filters() {
     let [first, second] = <[Vec<u8>; 2]>::try_from(filters.unwrap()).unwrap();
     assert_eq!(first[..4], [2, 3, 0, 0], "filters must be ordered by id");
     assert_eq!(first[12..16], [1, 0, 0, 0]);
-    assert_eq!(first.len(), 16 + 24 + 4 + 4, "one property and two texts of one character");
+    assert_eq!(first.len(), 16 + 24 + 4 + 4, "there must be one property and two texts of one character");
     assert_eq!((second[..4].to_vec(), second.len()), (vec![9, 0, 0, 0], 16));
     assert_eq!(list_filters("").unwrap_err().status(), Status::ERROR_NOT_FOUND);
     assert_eq!(Library::new().filter_list(PROVIDER).unwrap_err().status(), Status::ERROR_FILE_NOT_FOUND);
@@ -284,7 +284,7 @@ fn unloaded_manifest_no_longer_describes_events() {
 }
 
 #[test]
-fn payload_gives_the_count_of_an_open_array() {
+fn count_of_an_open_array_is_filled_in() {
     let fields = vec![
         value_field("first", InType::UINT8),
         value_field("rest", InType::UINT16).with_count(Count::ToEnd),

@@ -2,8 +2,8 @@
 
 use std::collections::HashMap;
 
-/// UTF-16 texts that begin `base` bytes after the start of the structure. Those of [`Self::add`]
-/// are stored once.
+/// UTF-16 texts that begin `base` bytes after the start of the structure. Texts that
+/// [`Self::add`] gets repeatedly are stored once.
 #[derive(Debug, Default)]
 pub(super) struct TextTable<'t> {
     base: usize,

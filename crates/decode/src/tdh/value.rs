@@ -22,7 +22,7 @@ pub struct DecodedValue<'p> {
 
 /// Reads the value at the start of `data`. `length` is the length of its property, in UTF-16
 /// characters or in bytes for other types; 0 means the length that the type defines, or no bytes
-/// for binary data.
+/// for binary data other than an IPv6 address.
 pub fn decode_value(
     input: InType,
     output: OutType,
@@ -30,11 +30,11 @@ pub fn decode_value(
     pointer_size: usize,
     data: &[u8],
 ) -> Answer<DecodedValue<'_>> {
-    let has_explicit_length = matches!(input, InType::UNICODESTRING | InType::ANSISTRING | InType::BINARY);
+    let can_have_length = matches!(input, InType::UNICODESTRING | InType::ANSISTRING | InType::BINARY);
     // Binary data of length 0 is empty: the length comes from another property that is 0.
-    let is_fixed =
-        has_explicit_length && (length != 0 || (input == InType::BINARY && output != OutType::IPV6));
-    let field = Field::value("", input, output).with_length(if is_fixed {
+    let has_fixed_length =
+        can_have_length && (length != 0 || (input == InType::BINARY && output != OutType::IPV6));
+    let field = Field::value("", input, output).with_length(if has_fixed_length {
         Length::Fixed(length)
     } else {
         Length::Natural
@@ -45,8 +45,8 @@ pub fn decode_value(
     // A terminated text after the end of the event is empty, and its terminator may be missing:
     // events of older versions end before their last texts.
     let empty_text = match input {
-        InType::UNICODESTRING if !is_fixed => Some(Value::Text16(&[])),
-        InType::ANSISTRING if !is_fixed => Some(Value::Text8(&[])),
+        InType::UNICODESTRING if !has_fixed_length => Some(Value::Text16(&[])),
+        InType::ANSISTRING if !has_fixed_length => Some(Value::Text8(&[])),
         _ => None,
     };
     let value = first.0.or(empty_text).ok_or(Refusal::Data("there is no data for the property"))?;

@@ -1,4 +1,4 @@
-//! WPP messages as tdh.h presents them: ten properties of fixed names, one of which is the
+//! WPP messages as tdh.h presents them: ten properties with fixed names, one of which is the
 //! formatted message.
 //!
 //! ```text
@@ -23,7 +23,7 @@ use crate::format::Style;
 use crate::source::wpp::{MessageFormat, ParsedFormats, WppInfo, pdb, tmf};
 use crate::source::{LookupEvent, PreparedSchema, SchemaMatch};
 
-/// The most GUIDs to remember that no search path has a TMF file for.
+/// The most GUIDs to remember for which the search paths did not have the format of a message.
 const MAX_MISSING_GUIDS: usize = 4096;
 /// The most formats that files may add.
 const MAX_FORMATS: usize = 1 << 20;

@@ -42,7 +42,7 @@ impl Walker {
         visitor: &mut V,
     ) -> Result<&'p [u8], Undecoded> {
         let mut header_names = HeaderNames::default();
-        // A payload that ends early has no names; the second walk reports the error.
+        // A payload that ends early may lack names; the second walk reports the error.
         let _ = self.walk_bytes(schema, payload, pointer_size, &mut header_names);
         let mut substitution = NamesForPointers { visitor, names: header_names.names };
         self.walk_bytes(schema, payload, pointer_size, &mut substitution)

@@ -125,6 +125,7 @@ fn assert_too_short(schema: &Schema, payload: &[u8], at: usize) {
     assert_eq!(result, Err(Undecoded::PayloadTooShort { field: "f".into(), offset: at }));
 }
 
+/// Checks that the walk ends at a bad field at offset `at`; returns the calls before it.
 #[track_caller]
 fn assert_bad_field(schema: &Schema, payload: &[u8], at: usize) -> Vec<String> {
     let (calls, result) = walk(schema, payload, 8);

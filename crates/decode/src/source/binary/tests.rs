@@ -8,7 +8,7 @@ use crate::source::wevt::build::{
     PatchedBytes, compile_test_manifest, encode_message_table, encode_messages, for_each_damaged_copy,
 };
 
-/// The load address of the only section of a built PE file.
+/// The address of the only section of a built PE file, relative to the load address.
 const SECTION_RVA: u32 = 0x1000;
 
 /// A resource: type, language, bytes.
@@ -177,7 +177,7 @@ fn english_messages_are_preferred_to_other_languages() {
     };
     assert_eq!(first_level_name(&file(&[(Ok(11), 0x407, &german), (Ok(11), 0x409, &english)])), "Oops");
     assert_eq!(first_level_name(&file(&[(Ok(11), 0x407, &german)])), "Fehler");
-    assert_eq!(first_level_name(&file(&[])), "Error", "without messages the level keeps its name");
+    assert_eq!(first_level_name(&file(&[])), "Error", "without messages the level must keep its name");
 }
 
 #[test]

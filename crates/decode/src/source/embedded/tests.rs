@@ -6,7 +6,9 @@ use super::*;
 use crate::schema::{Count, Length};
 use crate::source::wevt::build::{PROVIDER, PatchedBytes, for_each_damaged_copy};
 
-/// One property: flags, types or members, map name, count, length, tags, name.
+/// One property: flags; in and out type, or first member and number of members; map name; count;
+/// length; tags; name. Flags: 1 structure, 2 length in another property, 4 count in another
+/// property, 0x10 fixed length, 0x20 fixed count, 0x40 tags, 0x80 custom schema.
 type PropertyRow = (u32, [u16; 2], &'static str, u16, u16, u32, &'static str);
 
 const ROWS: [PropertyRow; 7] = [
@@ -19,6 +21,7 @@ const ROWS: [PropertyRow; 7] = [
     (0, [1, 1], "", 1, 0, 0, "Name"),
 ];
 
+/// Appends a text, if it is not empty, and stores its offset in the reserved u32 at `hole`.
 fn put_text(b: &mut PatchedBytes, hole: usize, text: &str) {
     if !text.is_empty() {
         b.fill_position(hole);
@@ -31,6 +34,7 @@ fn encode_info(rows: &[PropertyRow], top: u32, keyword: u64, keywords: &[&str]) 
     let mut b = PatchedBytes::default();
     b.0.put_guid(&PROVIDER).put_guid(&Guid::NULL).put(&d.to_bytes()).put_u32(0);
     let holes: Vec<_> = (0..12).map(|_| b.reserve_u32()).collect();
+    // The last number holds the tags (5) and the template flags (1).
     b.0.put_u32(rows.len() as u32).put_u32(top).put_u32(0x50 | 1);
     let mut pending = Vec::new();
     for &(flags, [a, c], map, count, length, tags, name) in rows {
@@ -149,7 +153,7 @@ fn keywords_are_paired_with_bits_only_when_that_is_certain() {
 }
 
 #[test]
-fn maps_have_a_name_and_fields_name_them() {
+fn fields_refer_to_maps_by_name() {
     let event = parse_event_info(&encode_info(&ROWS, 5, 0, &[])).unwrap();
     let (provider, map) = parse_event_map(&encode_map(1, 0, &[("Large ", 7), ("Small ", 2)])).unwrap();
     assert_eq!((provider, &*map.name, map.bits), (PROVIDER, "SizeMap", false));
@@ -160,9 +164,9 @@ fn maps_have_a_name_and_fields_name_them() {
 }
 
 #[test]
-fn classic_maps_count_by_position_or_hold_texts() {
-    let entries = |flags, kind, rows: &[(&str, u32)]| {
-        let (_, map) = parse_event_map(&encode_map(flags, kind, rows)).unwrap();
+fn classic_map_values_come_from_positions_numbers_or_texts() {
+    let entries = |flags, value_type, rows: &[(&str, u32)]| {
+        let (_, map) = parse_event_map(&encode_map(flags, value_type, rows)).unwrap();
         (map.bits, map.entries().iter().map(|e| e.0).collect::<Vec<_>>())
     };
     let rows = [("a", 9), ("b", 4)];
@@ -170,14 +174,14 @@ fn classic_maps_count_by_position_or_hold_texts() {
     assert_eq!(entries(map::WBEM_NO_MAP | map::WBEM_VALUEMAP, 0, &rows), (false, vec![0, 1]));
     assert_eq!(entries(map::WBEM_NO_MAP | map::WBEM_BITMAP, 0, &rows), (true, vec![1, 2]));
     assert_eq!(entries(map::WBEM_FLAG | map::WBEM_VALUEMAP, 0, &rows), (true, vec![9, 4]));
-    // Entries of 8 bytes from 0x10 on, the name (16 bytes), then the texts: the value of each is
-    // the text of the next.
+    // `at(n)` is the offset of text n, after the header, three entries and the name (16 bytes). The
+    // values of the first two entries are each other's texts; the third value is not a number.
     let at = |n: u32| 0x10 + 8 * 3 + 16 + n * 8;
     let texts = [("0x1", at(1)), ("22 ", at(0)), ("x", at(2))];
     assert_eq!(entries(map::WBEM_VALUEMAP, 1, &texts), (false, vec![1, 22]));
     assert!(
         parse_event_map(&encode_map(map::MANIFEST_PATTERNMAP, 0, &rows)).is_err(),
-        "pattern maps name no values"
+        "pattern maps must be refused"
     );
 }
 
@@ -193,7 +197,7 @@ fn hostile_counts_and_texts_are_refused() {
     let self_member: PropertyRow = (1, [0, 1], "", 1, 0, 0, "Self");
     assert!(parse_event_info(&encode_info(&[self_member], 1, 0, &[])).is_err());
 
-    // A thousand entries that share a text as long as the rest of the payload.
+    // A thousand entries that share one long text.
     let mut b = Vec::new();
     b.put_guid(&PROVIDER).put_u32(16 + 8 * 1000).put_u32(1).put_u32(1000).put_u32(0);
     for value in 0..1000 {

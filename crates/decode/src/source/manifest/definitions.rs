@@ -81,7 +81,7 @@ pub struct ProviderDefinition {
 /// A name for a number of the descriptor.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NameDefinition {
-    /// The name as the manifest has it, with its prefix.
+    /// The name as the manifest has it, with a prefix such as `win:`.
     pub name: String,
     /// The identifier of the name in generated code.
     pub symbol: Option<String>,
@@ -96,7 +96,7 @@ pub struct NameDefinition {
 }
 
 impl NameDefinition {
-    /// Returns the text that people read.
+    /// Returns the message text, or else the name without `win:`.
     #[must_use]
     pub fn display(&self) -> &str {
         let text = self.text.as_deref().filter(|text| !text.trim().is_empty());

@@ -126,7 +126,7 @@ pub(super) struct RawFilter {
 /// The string tables of all cultures in one. A text is that of the preferred culture (en-US by
 /// default) if this culture has it, else that of the first culture that has it.
 ///
-/// This uses the standard hasher on purpose: names come from the manifest and may be chosen to
+/// The table uses the standard hasher on purpose: names come from the manifest and may be chosen to
 /// collide under a simpler one.
 #[derive(Default)]
 pub(super) struct StringTables {
@@ -135,8 +135,9 @@ pub(super) struct StringTables {
 }
 
 impl StringTables {
-    /// Adds a text of the preferred culture or of another one. The first text of a culture stays.
-    /// Returns whether the preferred culture already had a text with this id.
+    /// Adds a text of the preferred culture or of another one. Of several texts with one id, the
+    /// first of the preferred culture is kept, or else the first. Returns whether the text is a
+    /// second one of the preferred culture.
     pub(super) fn add(&mut self, id: String, is_preferred: bool, text: &str) -> bool {
         let had_preferred = self.texts.get(&id).map(|(is_preferred, _)| *is_preferred);
         if had_preferred.is_none_or(|had_preferred| is_preferred && !had_preferred) {

@@ -31,6 +31,7 @@ pub(super) const MAX_MISTAKES: usize = 100;
 /// The kind of an open element.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Element {
+    /// Outside of providers and localization.
     Outside,
     Provider,
     Levels,

@@ -20,10 +20,12 @@ const MAX_TOTAL_FIELDS: usize = 1 << 20;
 
 /// A limit on the total size of definitions that are used more than once.
 ///
-/// An event that uses a large template, or a map entry that uses a long text, takes few bytes of XML.
-/// With the limit, the result stays within a small multiple of the manifest's size.
+/// An event that uses a large template, or a map entry that uses a long text, takes few bytes of
+/// XML. With the limit, the result stays within a small multiple of the manifest's size.
 pub(super) struct SizeBudget {
+    /// The number of fields that events may still have.
     fields: usize,
+    /// The bytes of text that map entries may still have.
     map_bytes: usize,
 }
 

@@ -94,7 +94,7 @@ impl RuleChecker<'_> {
             if !range.contains(&value) && !predefined.contains(&(name, value)) {
                 let (min, max) = range.clone().into_inner();
                 let reason =
-                    format!("{kind} {name}: {value:#x} is reserved, its value is from {min:#x} to {max:#x}");
+                    format!("{kind} {name}: {value:#x} is reserved, use a value from {min:#x} to {max:#x}");
                 self.report(definition.offset, reason);
             }
             self.check_unique(&mut values, value, name, definition.offset, kind);
@@ -127,7 +127,7 @@ impl RuleChecker<'_> {
             if value < winmeta::FIRST_MANIFEST_CHANNEL && !channel.is_imported {
                 self.report(
                     channel.offset,
-                    format!("channel {name}: {value:#x} is reserved, its value is from 0x10 to 0xff"),
+                    format!("channel {name}: {value:#x} is reserved, use a value from 0x10 to 0xff"),
                 );
             }
             self.check_unique(&mut values, value, name, channel.offset, "channel");

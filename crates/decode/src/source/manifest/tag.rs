@@ -43,7 +43,7 @@ impl<'t> Tag<'t> {
         self.attributes.iter().find(|(key, _)| *key == name).map(|(_, value)| &**value)
     }
 
-    /// Returns whether an attribute has a value, ignoring case.
+    /// Returns whether an attribute has this value, ignoring case.
     pub(super) fn attribute_equals(&self, name: &str, value: &str) -> bool {
         self.attribute(name).is_some_and(|v| v.eq_ignore_ascii_case(value))
     }
@@ -95,7 +95,8 @@ impl<'t> Tag<'t> {
         keys.filter(|key| *key != "xmlns" && !key.contains(':')).find(|key| !attributes.contains(key))
     }
 
-    /// Parses a number up to `max`, decimal or hexadecimal with `0x`.
+    /// Parses an attribute as a number up to `max`, decimal or hexadecimal with `0x`. Returns
+    /// `None` if the attribute is absent or empty.
     fn parse_optional_number(&self, name: &str, max: u64) -> Result<Option<u64>> {
         let Some(text) = self.attribute(name).filter(|text| !text.trim().is_empty()) else { return Ok(None) };
         match parse_number(text).filter(|number| *number <= max) {
@@ -104,7 +105,7 @@ impl<'t> Tag<'t> {
         }
     }
 
-    /// Parses a number that must be present.
+    /// Parses an attribute that must be present as a number up to `max`.
     pub(super) fn parse_required_number(&self, name: &str, max: u64) -> Result<u64> {
         self.parse_optional_number(name, max)?.ok_or_else(|| self.missing_attribute(name))
     }

@@ -110,13 +110,13 @@ fn names_are_message_texts_if_these_exist() {
         [entry(0, "win:LogAlways"), entry(2, "win:Error"), entry(16, "Chatty")]
     );
     assert_eq!(list_names(&provider.value_names.tasks), [entry(10, "Connect"), entry(11, "Bare")]);
-    let retries = [
+    let opcodes = [
         entry(1 << 16, "win:Start"),
         entry(30 << 16 | 10, "Retry"),
         entry(40 << 16, "Retry"),
         entry(41 << 16, "Refresh"),
     ];
-    assert_eq!(list_names(&provider.value_names.opcodes), retries);
+    assert_eq!(list_names(&provider.value_names.opcodes), opcodes);
     assert!(list_names(&provider.value_names.channels).contains(&entry(16, "Traceweir-Example/Fixed")));
 }
 

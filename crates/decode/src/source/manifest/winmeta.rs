@@ -194,7 +194,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn types_have_the_published_numbers() {
+    fn types_have_the_documented_numbers() {
         for (name, number) in
             [("win:UnicodeString", 1), ("win:Boolean", 13), ("win:HexInt64", 21), ("win:CountedBinary", 25)]
         {

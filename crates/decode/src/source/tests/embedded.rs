@@ -22,10 +22,10 @@ fn precedence_is_trace_manifest_then_embedded_schema_then_user_manifest() {
 
 #[test]
 fn maps_may_come_before_or_after_the_schemas_that_name_them() {
-    let (schema, its_map) =
+    let (schema, map) =
         (encode_info(Guid::NULL, descriptor_of(3, 1), "f", Some("M")), encode_map("M", 7, "Seven "));
     let record = plain_event(3, 1, &[7, 0, 0, 0]);
-    for order in [[&schema, &its_map], [&its_map, &schema]] {
+    for order in [[&schema, &map], [&map, &schema]] {
         let mut decoder = Decoder::new();
         for record in order {
             observe_record(&mut decoder, record);
@@ -39,7 +39,7 @@ fn maps_may_come_before_or_after_the_schemas_that_name_them() {
     assert_eq!(find_value_name(&mut decoder, &record, 7), None);
     observe_record(&mut decoder, &encode_map("Another", 7, "Wrong"));
     assert_eq!(find_value_name(&mut decoder, &record, 7), None);
-    observe_record(&mut decoder, &its_map);
+    observe_record(&mut decoder, &map);
     observe_record(&mut decoder, &encode_map("M", 7, "Too late"));
     assert_eq!(find_value_name(&mut decoder, &record, 7).as_deref(), Some("Seven"));
 }

@@ -29,7 +29,8 @@ fn tracelogging_events_describe_themselves() {
 
 #[test]
 fn metadata_with_equal_hashes_stays_distinct() {
-    // The cheap hash reads the ends only; these differ in the middle.
+    // The cheap hash reads only the start and the end of metadata; these events differ in the
+    // middle.
     let metadata = |middle: char| {
         let mut builder = MetadataBuilder::new("AnEventOfALongName", 0);
         builder.add_field(&format!("{middle}{middle}"), 8, 0, 0).add_field("AFieldOfALongName", 8, 0, 0);

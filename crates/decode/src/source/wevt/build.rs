@@ -105,13 +105,13 @@ pub(in crate::source) fn encode_messages() -> Vec<u8> {
 
 /// Builds a manifest of one provider with every kind of element except SYMB.
 ///
-/// `flag_word` selects the map layout of version 5.1 instead of that of 3.1. Events: 1 version 0
-/// (full), 1 version 1 (no template), 2 version 0 (template, no references to names).
-pub(in crate::source) fn compile_test_manifest(flag_word: bool) -> Vec<u8> {
+/// `has_flag_word` selects the map layout of version 5.1 instead of that of 3.1. Events: 1 version
+/// 0 (full), 1 version 1 (no template), 2 version 0 (template, no references to names).
+pub(in crate::source) fn compile_test_manifest(has_flag_word: bool) -> Vec<u8> {
     let mut b = PatchedBytes::default();
     b.0.put(b"CRIM");
     let size = b.reserve_u32();
-    b.0.put_u16(if flag_word { 5 } else { 3 }).put_u16(1).put_u32(1).put_guid(&PROVIDER);
+    b.0.put_u16(if has_flag_word { 5 } else { 3 }).put_u16(1).put_u32(1).put_guid(&PROVIDER);
     let block = b.reserve_u32();
     b.fill_position(block);
     b.0.put(b"WEVT");
@@ -126,7 +126,7 @@ pub(in crate::source) fn compile_test_manifest(flag_word: bool) -> Vec<u8> {
         .collect();
 
     b.fill_position(elements[0]);
-    let maps = put_maps(&mut b, flag_word);
+    let maps = put_maps(&mut b, has_flag_word);
     b.fill_position(elements[1]);
     let template = put_template(&mut b, &maps);
     b.fill_position(elements[2]);
@@ -206,17 +206,17 @@ fn put_name_table(
 }
 
 /// Writes a value map and a bit map; returns their offsets.
-fn put_maps(b: &mut PatchedBytes, flag_word: bool) -> Vec<u32> {
+fn put_maps(b: &mut PatchedBytes, has_flag_word: bool) -> Vec<u32> {
     let size = b.begin_element(b"MAPS", 2);
-    let holes = if flag_word { vec![b.reserve_u32(), b.reserve_u32()] } else { vec![b.reserve_u32()] };
+    let holes = if has_flag_word { vec![b.reserve_u32(), b.reserve_u32()] } else { vec![b.reserve_u32()] };
     let (mut offsets, mut names) = (Vec::new(), Vec::new());
     for (signature, name, entries) in
         [(b"VMAP", "SizeMap", [(9, 7), (1, 6), (5, 99)]), (b"BMAP", "AccessMap", [(1, 20), (2, 21), (4, 99)])]
     {
         offsets.push(b.position());
-        b.0.put(signature).put_u32(if flag_word { 20 } else { 16 } + 8 * entries.len() as u32);
+        b.0.put(signature).put_u32(if has_flag_word { 20 } else { 16 } + 8 * entries.len() as u32);
         names.push((b.reserve_u32(), name));
-        if flag_word {
+        if has_flag_word {
             b.0.put_u32(u32::from(signature == b"BMAP"));
         }
         b.0.put_u32(entries.len() as u32);
@@ -268,7 +268,7 @@ fn put_template(b: &mut PatchedBytes, maps: &[u32]) -> u32 {
 }
 
 /// Calls a parser with every truncation of `bytes`, every single-bit flip, and every aligned word
-/// replaced by boundary values.
+/// replaced with boundary values.
 pub(in crate::source) fn for_each_damaged_copy(bytes: &[u8], mut parse: impl FnMut(&[u8])) {
     for end in 0..bytes.len() {
         parse(&bytes[..end]);

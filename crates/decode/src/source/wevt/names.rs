@@ -51,9 +51,11 @@ pub(super) struct WevtNameTable {
 /// The size of an entry and the offsets of its message and name.
 struct NameEntryLayout {
     size: usize,
+    /// Whether the value has 64 bits.
     has_wide_value: bool,
     message: usize,
     name: usize,
+    /// Whether the display name is the name even if there is a message.
     prefers_name: bool,
 }
 

@@ -16,7 +16,7 @@ use crate::{Error, Result};
 /// The rule for reading the count or the length of a property.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::source) enum SizeRule {
-    /// No flag is set; the number may be meaningful nevertheless.
+    /// No flag is set; the number may still be a count or length.
     Implied,
     /// The number is the count or length.
     Fixed,
@@ -47,8 +47,8 @@ pub(in crate::source) struct Property {
 impl Property {
     /// Returns the field that the property describes.
     ///
-    /// A number without a flag means an array from two elements on, because older systems do not
-    /// write the flag for arrays. An unflagged 0 or 1 means a single value.
+    /// A count without a flag means an array if it is at least 2, because older systems do not
+    /// write the flag for arrays; 0 or 1 then means a single value.
     pub(in crate::source) fn into_field(self) -> Field {
         let count = match self.count {
             (SizeRule::Reference, index) => Count::Field(index),

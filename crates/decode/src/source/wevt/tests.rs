@@ -61,7 +61,7 @@ fn names_fall_back_to_the_name_record_and_to_the_value() {
         ["Work task", "Own begin", "Error"],
         "with offset 0 the value must be used"
     );
-    assert_eq!(events[2].schema.message, None, "message 9 does not exist");
+    assert_eq!(events[2].schema.message, None, "a message that does not exist must be left out");
 
     let bare = read_providers(&compile_test_manifest(true), &MessageTable::default()).unwrap();
     let n = &bare[0].events[0].schema.names;
@@ -103,8 +103,8 @@ fn item_flags_decide_count_and_length() {
 
 #[test]
 fn maps_of_both_versions_read_alike() {
-    for flag_word in [true, false] {
-        let providers = read_with_messages(&compile_test_manifest(flag_word));
+    for has_flag_word in [true, false] {
+        let providers = read_with_messages(&compile_test_manifest(has_flag_word));
         let map_of = |field: usize| match &providers[0].events[0].schema.fields()[field].kind {
             FieldKind::Value { map: Some(map), .. } => map.clone(),
             kind => panic!("{kind:?} has no map"),
@@ -114,7 +114,7 @@ fn maps_of_both_versions_read_alike() {
             (&*size.name, size.bits, size.value(1), size.value(9)),
             ("SizeMap", false, Some("Small"), Some("Large"))
         );
-        assert_eq!(size.value(5), None, "message 99 does not exist");
+        assert_eq!(size.value(5), None, "an entry whose message does not exist must be left out");
         assert_eq!((&*access.name, access.bits), ("AccessMap", true));
         assert_eq!(access.entries(), [(1, "Read".into()), (2, "Write".into())]);
     }
@@ -134,8 +134,8 @@ fn the_size_field_ends_the_blob() {
 #[test]
 fn damaged_input_never_panics() {
     let table = MessageTable::parse(&encode_messages()).unwrap();
-    for flag_word in [true, false] {
-        for_each_damaged_copy(&compile_test_manifest(flag_word), |blob| {
+    for has_flag_word in [true, false] {
+        for_each_damaged_copy(&compile_test_manifest(has_flag_word), |blob| {
             let _ = read_providers(blob, &table);
         });
     }

@@ -6,8 +6,8 @@
 //! ```
 //!
 //! A sound structure holds each text once and texts do not overlap, so their total size is at most
-//! that of the structure. Hostile offsets must keep the same limit: a thousand names that point
-//! into one long text are an error, not a thousand copies.
+//! that of the structure. The reader enforces this limit for hostile offsets too: a thousand names
+//! that point into one long text are an error, not a thousand copies.
 //!
 //! Source: Observed (string records of compiled manifests), Documented (offsets of
 //! "TRACE_EVENT_INFO").

@@ -8,7 +8,7 @@
 //! | in the TMF | in the result |
 //! |---|---|
 //! | `%0` | the standard prefix: dropped; a formatter shows these values from the event |
-//! | `%1`, `%2` | component and type name, replaced by text |
+//! | `%1`, `%2` | component and type name, replaced with text |
 //! | `%3` … `%9` | thread, time, kernel/user time, sequence, process, CPU: dropped, with format |
 //! | `%10` … | the argument of that number, counted from `%1`; a missing format becomes `!s!` |
 //! | `%!FUNC!`, `LEVEL`, `FLAGS`, `FILE`, `COMPNAME`, `SUBCOMP` | text; empty if unknown |
@@ -36,7 +36,7 @@ pub(super) const FIRST_ARGUMENT: u16 = 10;
 enum MessageToken<'a> {
     /// Characters without a percent sign.
     Text(&'a str),
-    /// A percent sign or a control escape, with its percent sign.
+    /// `%%`, or a control escape such as `%n`.
     Escape(&'a str),
     /// An insert `%n!format!`.
     Insert { number: u16, format: Option<&'a str> },

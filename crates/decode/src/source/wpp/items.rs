@@ -91,7 +91,7 @@ pub(super) struct NameLists {
 
 impl NameLists {
     /// Returns the map of the names in the parentheses of an item type. Returns `None` if the type
-    /// is neither a list nor a set, or if the file has too many names.
+    /// is neither a list nor a set, or if there are no names, or too many in the file.
     fn find_or_add(&mut self, item: &str, input: InType, names: &str) -> Option<Arc<ValueMap>> {
         let is_set = starts_with_ignoring_case(item, "ItemSet");
         if !is_set && !starts_with_ignoring_case(item, "ItemList") || names.trim().is_empty() {
@@ -123,10 +123,11 @@ impl NameLists {
 
 /// Builds the field of an argument from its name, its item type and the names in parentheses after
 /// the type. Returns `None` for an unknown type.
-pub(super) fn build_field(name: &str, item: &str, names: &str, maps: &mut NameLists) -> Option<Field> {
+pub(super) fn build_field(name: &str, item: &str, names: &str, lists: &mut NameLists) -> Option<Field> {
     let &(_, input, output, length) = ITEM_TYPES.iter().find(|row| row.0.eq_ignore_ascii_case(item))?;
     let length = if length == 0 { Length::Natural } else { Length::Fixed(length) };
-    Some(Field::value(name, input, output).with_length(length).with_map(maps.find_or_add(item, input, names)))
+    let map = lists.find_or_add(item, input, names);
+    Some(Field::value(name, input, output).with_length(length).with_map(map))
 }
 
 /// Creates a field of raw bytes for the rest of the payload.
@@ -222,12 +223,12 @@ mod tests {
 
     #[test]
     fn equal_lists_are_kept_once_and_all_lists_together_are_bounded() {
-        let mut maps = NameLists::default();
-        let first = maps.find_or_add("ItemListLong", InType::UINT32, "a,b").unwrap();
-        let again = maps.find_or_add("ItemListLong", InType::UINT32, "a,b").unwrap();
+        let mut lists = NameLists::default();
+        let first = lists.find_or_add("ItemListLong", InType::UINT32, "a,b").unwrap();
+        let again = lists.find_or_add("ItemListLong", InType::UINT32, "a,b").unwrap();
         assert!(Arc::ptr_eq(&first, &again));
         let many = ",".repeat(MAX_NAMES);
-        assert_eq!(maps.find_or_add("ItemListLong", InType::UINT32, &format!("x{many}")), None);
+        assert_eq!(lists.find_or_add("ItemListLong", InType::UINT32, &format!("x{many}")), None);
     }
 
     #[test]

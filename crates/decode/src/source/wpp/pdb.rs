@@ -18,8 +18,8 @@
 //!   the mark "TMF:", then the lines that a TMF file would have, one message for each annotation
 //! ```
 //!
-//! The annotation is between the records of its procedure's start and end; the procedure gives the
-//! function if the line has none.
+//! The annotation is between the records of its procedure's start and end; the procedure is the
+//! message's function if the `#typev` line has no `FUNC=`.
 //!
 //! Invariants: no stream may be longer than the file, and the streams that are read may in total be
 //! at most a few times as long as the file, so a hostile directory that repeats pages cannot
@@ -51,8 +51,9 @@ const S_ANNOTATION: u16 = 0x1019;
 const S_PROCEDURES: [u16; 4] = [0x110F, 0x1110, 0x1146, 0x1147];
 /// Byte offset of the strings in an annotation.
 const STRINGS_OFFSET: usize = 10;
-/// Byte offsets in a procedure record of its end record's offset, and of its name.
+/// Byte offset in a procedure record of the offset of its end record.
 const PROCEDURE_END_OFFSET: usize = 6;
+/// Byte offset of the name in a procedure record.
 const PROCEDURE_NAME_OFFSET: usize = 37;
 
 /// The most modules that are read: stream numbers have 16 bits.
@@ -63,7 +64,7 @@ const MAX_READ_MULTIPLE: u64 = 4;
 const EXTRA_READ_BYTES: u64 = 64 << 10;
 /// The size limit of a stream that is read into memory, in bytes.
 const MAX_STREAM_BYTES: u64 = 256 << 20;
-/// The largest file in bytes: the range of the widest page numbers in common files.
+/// The largest file, in bytes: the limit of PDBs with pages of 8 KiB.
 const MAX_FILE_BYTES: u64 = 8 << 30;
 /// The most file bytes for each stored byte: file systems may compress data, but not as much as
 /// holes.
@@ -79,7 +80,7 @@ pub fn load<R: Read + Seek + Send>(file: R) -> Result<ParsedFormats> {
     load_with_max_length(file, u64::MAX)
 }
 
-/// Reads the message formats of a PDB on disk, as [`load`], from a regular file.
+/// Reads the message formats of a PDB, as [`load`] does, from a regular file on disk.
 pub fn load_file(file: File) -> Result<ParsedFormats> {
     let max_length = effective_file_length(&file)?;
     load_with_max_length(BufReader::new(file), max_length)

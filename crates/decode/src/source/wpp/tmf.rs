@@ -14,8 +14,8 @@
 //! in the file. Arguments are in the payload in the order of their lines, whatever their numbers.
 //!
 //! A text may contain quotes and line ends, since the source may: it ends at the last quote of its
-//! line that is followed by nothing or by `//`, and continues in the next line if there is none. An
-//! unreadable line loses its message, or its argument and the later ones, never the file.
+//! line that is followed by nothing or by `//`; without such a quote, it continues in the next
+//! line. An unreadable line loses its message, or its argument and the later ones, never the file.
 //! Directives other than `#typev` and `#type` are skipped with their block.
 //!
 //! Source: Documented in outline ("Trace Message Format File", which declares the syntax internal);
@@ -39,8 +39,8 @@ use crate::{Error, Result, Schema};
 pub const MAX_FILE_BYTES: usize = 64 << 20;
 /// The longest line, and the longest text over several lines, in bytes.
 pub const MAX_LINE_BYTES: usize = 64 << 10;
-/// The most arguments of one message: inserts have two digits, and one is left for the remaining
-/// raw bytes.
+/// The most arguments of one message: it can have 99 inserts, and one is left for the remaining raw
+/// bytes.
 const MAX_ARGUMENTS: usize = 98;
 /// The most lines of one text.
 const MAX_TEXT_LINES: usize = 32;
@@ -92,7 +92,7 @@ fn decode_text(file: &[u8]) -> String {
 #[derive(Debug, Default)]
 pub(super) struct TmfParser {
     parsed: ParsedFormats,
-    maps: NameLists,
+    name_lists: NameLists,
     section: Option<(Guid, WppInfo)>,
     draft: Option<DraftMessage>,
     context: LineContext,
@@ -108,7 +108,7 @@ enum LineContext {
     /// Outside of any block.
     #[default]
     Outside,
-    /// Inside a message text of several lines, with the number of lines so far.
+    /// Inside a message text of several lines, with the text and the number of lines so far.
     Text(String, usize),
     /// Inside the argument block of the draft; without a draft, inside a block to skip.
     Block,
@@ -119,7 +119,7 @@ enum LineContext {
 struct DraftMessage {
     number: u16,
     text: String,
-    /// The arguments that the text shows as integers.
+    /// The numbers of the arguments that the text shows as integers.
     integers: BTreeSet<u16>,
     info: WppInfo,
     fields: Vec<Field>,
@@ -301,7 +301,7 @@ impl TmfParser {
             inserts::FIRST_ARGUMENT.saturating_add(index)
         });
         draft.numbers.push(number);
-        if let Some(field) = items::build_field(expression, item, names, &mut self.maps) {
+        if let Some(field) = items::build_field(expression, item, names, &mut self.name_lists) {
             return draft.fields.push(draft.convert_to_number(field, number));
         }
         draft.has_unknown_argument = true;

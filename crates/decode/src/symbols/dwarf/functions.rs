@@ -26,7 +26,7 @@ type Entry<'a> = DebuggingInformationEntry<Slice<'a>>;
 
 /// The most functions of a unit.
 const MAX_FUNCTIONS: usize = 1 << 20;
-/// The most address ranges of all functions.
+/// The most address ranges of all functions of a unit.
 const MAX_RANGES: usize = 4 << 20;
 /// The deepest nesting of inlined functions.
 const MAX_INLINING_LEVELS: usize = 64;
@@ -45,8 +45,9 @@ const OPEN_UNIT_STEPS: usize = 4096;
 #[derive(Debug)]
 pub(super) struct DwarfFunction {
     pub(super) name: Option<Arc<str>>,
-    /// The file and line of the call, if the function was inlined.
+    /// The number of the file with the call, if the function was inlined; `u64::MAX` if unknown.
     pub(super) call_file: u64,
+    /// The line of the call, if the function was inlined.
     pub(super) call_line: Option<u32>,
 }
 
@@ -132,7 +133,8 @@ impl DwarfFunctions {
         Some(())
     }
 
-    /// Adds the address ranges of the next function; returns false if the function has no code.
+    /// Adds the address ranges of the function that will be added next; returns false if it has no
+    /// code, and `None` if a limit is reached.
     fn add_ranges<'a>(
         &mut self,
         info: &Info<'a>,

@@ -209,7 +209,7 @@ mod tests {
         assert_eq!(
             x86(b"\xFF\x25\xE2\xFF\xFF\xFF\x66\x90"),
             Some(0x1008),
-            "the slot of an 8-byte stub may lie before the stub"
+            "the slot of an 8-byte stub must be found before the stub"
         );
         // The first stub of lazy binding, one that only pushes, and one that is truncated.
         assert_eq!(x86(b"\xFF\x35\xE2\x2F\0\0\xFF\x25\xE4\x2F\0\0\x0F\x1F\x40\0"), None);
@@ -229,8 +229,8 @@ mod tests {
         assert_eq!(
             arm(&[0xA9BF_7BF0, 0x9000_0090, 0xF947_FE11, 0], 0x5B0),
             None,
-            "the first stub of lazy binding has no slot"
+            "the first stub of lazy binding must have no slot"
         );
-        assert_eq!(find_slot(0, b"\xFF\x25\xE2\x2F\0\0\x66\x90", 0), None, "an unknown machine has no stubs");
+        assert_eq!(find_slot(0, b"\xFF\x25\xE2\x2F\0\0\x66\x90", 0), None, "the machine must be known");
     }
 }

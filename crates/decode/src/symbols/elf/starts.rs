@@ -69,7 +69,7 @@ mod tests {
         assert_eq!(
             parse_table(&bytes, 0x1000).unwrap(),
             [0xFF0, 0x1000, 0x1020],
-            "the count must not exceed the entries"
+            "a count above the number of entries must have no effect"
         );
         assert!(parse_table(&bytes[..12], 0).unwrap().is_empty());
         bytes[3] = 0x1B;

@@ -134,5 +134,5 @@ fn only_one_of_many_symbol_tables_is_read() {
     let (length, read) = (file.len() as u64, Cell::new(0));
     let elf = Elf::read(CountingFile(Cursor::new(file), &read), SYMBOLS_ONLY, |_| true).unwrap().unwrap();
     assert_eq!(elf.symbols.len(), 50_000);
-    assert!(read.get() <= 2 * length, "{} of {length}", read.get());
+    assert!(read.get() <= 2 * length, "{} bytes read of a file of {length}", read.get());
 }

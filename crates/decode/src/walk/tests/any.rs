@@ -8,7 +8,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// Types that the oracle reads, with their sizes.
+/// Types that the oracle reads, with their sizes; 0 for terminated strings.
 const SIMPLE_TYPES: [(InType, usize); 8] = [
     (InType::UINT8, 1),
     (InType::UINT16, 2),
@@ -57,7 +57,7 @@ fn walk_slowly(schema: &Schema, payload: &[u8]) -> (Vec<(usize, usize)>, Option<
     (found, Some(payload.len() - at))
 }
 
-/// Returns the number of payload bytes that a value takes.
+/// Returns the size of a value in the payload, in bytes, without a terminator.
 fn value_bytes(value: &Value<'_>) -> usize {
     match value {
         Value::U8(_) => 1,

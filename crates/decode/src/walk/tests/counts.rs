@@ -34,7 +34,7 @@ fn empty_arrays_are_announced_and_closed() {
     assert_eq!(
         walk(&array_of(InType::UINT16, Count::Prefixed), &[], 8).0,
         [],
-        "a payload without a count has no array"
+        "a payload without a count must give no array"
     );
     let by_field =
         schema_of(vec![field_of(InType::UINT8), field_of(InType::UINT16).with_count(Count::Field(0))]);

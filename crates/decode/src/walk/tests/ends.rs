@@ -25,7 +25,7 @@ fn payloads_may_end_at_a_field_boundary_and_bytes_may_remain() {
 fn payload_must_not_end_inside_a_structure() {
     let schema = seal_schema(vec![struct_field(1, 2), field_of(InType::UINT8), field_of(InType::UINT8)], 1);
     assert_too_short(&schema, &[1], 1);
-    assert_eq!(values_of(&schema, &[], 0), [], "a structure may be absent");
+    assert_eq!(values_of(&schema, &[], 0), [], "the structure must be absent");
 }
 
 #[test]
@@ -35,14 +35,14 @@ fn many_small_structures_stay_within_the_allowance() {
     fields[0].count = Count::ToEnd;
     fields.push(field_of(InType::UINT8));
     assert_eq!(values_of(&seal_schema(fields, 1), &[7; 5000], 0).len(), 5000);
-    let optional = vec![
+    let mostly_empty = vec![
         struct_field(1, 4).with_count(Count::ToEnd),
         field_of(InType::UINT16),
         field_of(InType::BINARY).with_length(Length::Field(1)),
         field_of(InType::UINT8).with_count(Count::Field(1)),
         field_of(InType::NULL),
     ];
-    assert_eq!(values_of(&seal_schema(optional, 1), &[0; 600], 0).len(), 300 * 3);
+    assert_eq!(values_of(&seal_schema(mostly_empty, 1), &[0; 600], 0).len(), 300 * 3);
 }
 
 #[test]
@@ -54,7 +54,7 @@ fn hostile_counts_of_empty_values_are_bounded() {
             let schema = schema_of(vec![field.clone().with_count(count)]);
             let (calls, result) = walk(&schema, &[0xFF, 0xFF], 8);
             assert!(matches!(result, Err(Undecoded::BadField { .. })), "{field:?}");
-            assert!(calls.len() < 200, "{} for {field:?}", calls.len());
+            assert!(calls.len() < 200, "{} calls for {field:?}", calls.len());
         }
     }
     // Arrays of arrays of arrays of empty values.

@@ -140,7 +140,7 @@ fn lengths_count_utf16_characters_or_bytes() {
         assert_eq!(values_of(&by_field, &payload, 0)[1..], [expected, Value::U8(b'!')], "{input:?}");
         assert_too_short(&by_field, &payload[..5], 2);
         assert_eq!(values_of(&by_field, &[0, 0, 9], 0).len(), 3, "{input:?} of length 0");
-        assert_eq!(values_of(&by_field, &[0, 0], 0).len(), 2, "a value of length 0 needs no bytes");
+        assert_eq!(values_of(&by_field, &[0, 0], 0).len(), 2, "a value of length 0 must need no bytes");
     }
 }
 

@@ -89,7 +89,7 @@ fn write_entry(entries: &mut Vec<u8>, text: &str) -> Result<()> {
     let length = body.len().next_multiple_of(4);
     body.resize(length, 0);
     let length = u16::try_from(length.saturating_add(4));
-    let length = length.map_err(|_| Error::Schema("a message has more than 32 000 characters"))?;
+    let length = length.map_err(|_| Error::Schema("a message is longer than 64 KiB in UTF-16"))?;
     entries.put_u16(length).put_u16(MESSAGE_RESOURCE_UNICODE).put(&body);
     Ok(())
 }

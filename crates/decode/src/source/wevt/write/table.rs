@@ -1,8 +1,9 @@
 //! Writes the names of levels, tasks, opcodes, keywords and channels, and finds the entries that an
 //! event uses.
 //!
-//! An event has its names in display form, so an entry is found by number and display name.
-//! Predefined names are in no manifest; those that events use are added.
+//! An event has its names in display form (the message text, or else the name without `win:`), so
+//! an entry is found by number and display name. Predefined names are in no manifest; those that
+//! events use are added.
 
 use std::collections::HashMap;
 

@@ -137,6 +137,7 @@ fn write_item(blob: &mut PatchedBlob, field: &Field, maps: &HashMap<Arc<str>, u3
     Ok(blob.reserve_u32())
 }
 
+/// Writes the XML shape of an event with these fields.
 fn write_fragment(blob: &mut PatchedBlob, fields: &[Field]) -> Result<()> {
     blob.bytes.put(&[0x0F, 1, 1, 0, 0x01]).put_u16(u16::MAX);
     let outer = blob.reserve_u32();

@@ -18,8 +18,8 @@ fn read_compiled(compiled: &CompiledManifest) -> Vec<ProviderSchemas> {
     read_providers(&compiled.template, &MessageTable::parse(&compiled.messages).unwrap()).unwrap()
 }
 
-/// Checks that the reader returns the written event. It may fill in names by number that the
-/// manifest does not have.
+/// Checks that the reader returns the written event. The reader may fill in names by number that
+/// the manifest does not have.
 fn assert_same_event(written: &EventSchema, read: &EventSchema) {
     assert_eq!(written.descriptor, read.descriptor);
     let trimmed =
@@ -127,7 +127,7 @@ fn a_message_that_no_table_can_hold_is_refused() {
     assert!(compile(&read_definitions(xml.as_bytes(), "en-US").unwrap()).is_err());
 }
 
-/// One field: type, out type, forms of its count and length.
+/// One field: the indexes of its in type and out type, and the forms of its count and length.
 type FieldChoice = (usize, usize, u8, u8);
 
 const IN_TYPES: [&str; 20] = [
@@ -196,10 +196,10 @@ fn build_manifest_xml(
     );
     for (at, (fields, members)) in templates.iter().enumerate() {
         let _ = write!(xml, r#"<template tid="T{at}"><data name="N" inType="win:UInt16"/>"#);
-        fields.iter().enumerate().for_each(|(i, shape)| write_field(&mut xml, i, *shape));
+        fields.iter().enumerate().for_each(|(i, choice)| write_field(&mut xml, i, *choice));
         if !members.is_empty() {
             xml.push_str(r#"<struct name="S" count="N">"#);
-            members.iter().enumerate().for_each(|(i, shape)| write_field(&mut xml, i, *shape));
+            members.iter().enumerate().for_each(|(i, choice)| write_field(&mut xml, i, *choice));
             xml.push_str("</struct>");
         }
         xml.push_str("</template>");

@@ -19,7 +19,7 @@ fn encode_annotation(strings: &[&str]) -> Vec<u8> {
     symbol(S_ANNOTATION, &body)
 }
 
-/// Encodes a global procedure whose scope ends at `end` of the module stream.
+/// Encodes a global procedure whose scope ends at offset `end` of the module stream.
 fn encode_procedure(name: &str, end: u32) -> Vec<u8> {
     let mut body = Vec::new();
     body.put_u32(0).put_u32(end);
@@ -80,11 +80,7 @@ fn annotations_of_a_module_give_its_messages() {
     );
     assert_eq!(first.info.flags.as_deref(), Some("IO"));
     assert_eq!(first.info.source_file.as_deref(), Some("read.c"));
-    assert_eq!(
-        second.info.function.as_deref(),
-        Some("Named"),
-        "the function of the line must take precedence"
-    );
+    assert_eq!(second.info.function.as_deref(), Some("Named"), "the value of FUNC= must take precedence");
     assert!(second.schema.top().is_empty());
 }
 
@@ -127,6 +123,7 @@ fn damaged_module_loses_only_its_own_messages() {
 #[test]
 fn annotation_with_missing_strings_gives_a_warning() {
     let mut message = encode_annotation(&["TMF:", SECTION, "#typev t 1 \"x\"", "{", "}"]);
+    // The number of strings.
     message[10] = 200;
     let parsed = load(Cursor::new(build_pdb(&message, &[]))).unwrap();
     assert_eq!(parsed.formats.len(), 1);

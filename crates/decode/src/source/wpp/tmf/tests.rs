@@ -79,7 +79,7 @@ fn messages_of_the_sample_have_names_from_their_source() {
     assert_eq!(
         second.info.function.as_deref(),
         Some("Queue<int, 4>::Open"),
-        "a function name may contain blanks"
+        "blanks in a function name must be kept"
     );
     assert_eq!(last.guid.to_string(), "0a1b2c3d-1111-4222-8333-944455566677");
     assert_eq!((&last.info.source_file, &last.info.major), (&some_text("net.cpp"), &None));
