@@ -11,8 +11,7 @@
 //! ```
 //!
 //! If the steps reach the end of a plain file without finding a buffer, the hole is searched like a
-//! compressed file. Every search ends where the walk continues, so the walk takes linear time for
-//! any input.
+//! compressed file. The walk continues where a search ended, so it takes linear time for any input.
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -413,6 +412,8 @@ impl<R: ReadAt + ?Sized> IndexWalk<'_, R> {
             if length < HEADER_SIZE {
                 break;
             }
+            // `states` begins with the state of a header at the start of the block, so the offset
+            // of a hit is the offset of its header in the block.
             let states = block.get(buffer::at::STATE..length.saturating_sub(AFTER_STATE)).unwrap_or_default();
             for hit in memchr::memmem::find_iter(states, &STATE) {
                 let Some(raw) = block.get(hit..).and_then(|rest| rest.first_chunk()) else { break };

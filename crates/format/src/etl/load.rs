@@ -15,7 +15,8 @@ pub(super) struct Loaded {
     pub(super) bytes: Vec<u8>,
     /// Offset of the first record.
     pub(super) start: usize,
-    /// The offset that error messages add to record offsets: that of the first byte in the file.
+    /// Offset of `bytes` in the file, to which errors add the offset of a record. For a compressed
+    /// buffer, the offset of its compressed bytes.
     pub(super) base: u64,
 }
 

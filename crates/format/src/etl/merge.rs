@@ -39,9 +39,10 @@ use crate::{Error, Result};
 const EXTRA_OPEN_BYTES: usize = 4 << 20;
 /// Open buffers may take more bytes than this only up to four times the file length.
 const MAX_CHEAP_BYTES: usize = 256 << 20;
-/// Bytes that may be loaded a second time, in addition to [`RELOADS_OF_FILE`] times the file
-/// length. Ordinary files need no reload; the limit bounds the cost of crafted files.
+/// Bytes that may be loaded again, in addition to [`RELOADS_OF_FILE`] times the file length.
+/// Ordinary files need no reload; the limit bounds the cost of crafted files.
 const RELOAD_BYTES: u64 = 256 << 20;
+/// The file length may be loaded this many times again, in addition to [`RELOAD_BYTES`].
 const RELOADS_OF_FILE: u64 = 8;
 /// Overlapping plain buffers may all be open, up to this many bytes.
 const MAX_OVERLAP_BYTES: u64 = 48 << 20;
@@ -426,8 +427,8 @@ impl<'t, R: ReadAt> Events<'t, R> {
         current.or_else(|| self.heap.peek().map(|r| r.0.time()))
     }
 
-    /// Returns whether the reload limit is used up, so that the caller should read this file to its
-    /// end.
+    /// Returns whether the reload limit is used up, so that the caller should read the open buffers
+    /// of this file to their end.
     #[must_use]
     pub(super) fn has_used_up_reloads(&self) -> bool {
         self.reload_bytes_left == 0
@@ -476,9 +477,9 @@ impl<'t, R: ReadAt> Events<'t, R> {
     }
 }
 
-/// Returns the allowed bytes of open buffers: a largest buffer for each processor if the file is
-/// long enough for that, and at least the first [`MAX_OVERLAP_BYTES`] of the file; in addition, one
-/// more largest buffer and [`EXTRA_OPEN_BYTES`].
+/// Returns the allowed bytes of open buffers: one largest buffer for each processor if the file is
+/// long enough for that, and at least as many bytes as the file has, up to [`MAX_OVERLAP_BYTES`];
+/// in addition, one more largest buffer and [`EXTRA_OPEN_BYTES`].
 fn open_bytes_budget(largest: usize, cpus: usize, file_size: u64) -> usize {
     let length = usize::try_from(file_size).unwrap_or(usize::MAX);
     let plausible_bytes =

@@ -16,7 +16,7 @@ use crate::time::Clock;
 use crate::wire::align8;
 use crate::{Error, Result};
 
-/// Bytes to read for the first event: no record is larger.
+/// Bytes to read for the first event: a buffer header and the largest record.
 const FIRST_EVENT_BYTES: usize = HEADER_SIZE + MAX_RECORD;
 
 /// An opened trace.
