@@ -109,7 +109,7 @@ pub(crate) fn read_events(bytes: &[u8]) -> Vec<ReadEvent> {
     events
 }
 
-/// Like [`read_events`], without the events of the header buffer.
+/// Like [`read_events`], without log-file header events.
 pub(crate) fn read_data_events(bytes: &[u8]) -> Vec<ReadEvent> {
     read_events(bytes).into_iter().filter(|event| !is_log_file_header(&event.bytes)).collect()
 }

@@ -119,7 +119,7 @@ impl Options {
             return invalid("the processor speed is 0");
         }
         if self.header_records.len() != align8(self.header_records.len()) {
-            return invalid("records for the header buffer are not padded to eight bytes");
+            return invalid("records for the header buffer are not padded to a multiple of eight bytes");
         }
         Ok(())
     }
