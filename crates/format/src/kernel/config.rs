@@ -150,8 +150,8 @@ pub(super) static SHAPES: &[Shape] = &[
             f("PhysicalAddrLen", U32),
             f("PhysicalAddr", W(8)),
             f("Size", U32),
-            // Addresses by the documentation, offsets of address texts by a public header: kept as
-            // numbers.
+            // Addresses according to the documentation, offsets of address texts according to a
+            // public header: kept as numbers.
             f("IpAddress", I32),
             f("SubnetMask", I32),
             f("DhcpServer", I32),

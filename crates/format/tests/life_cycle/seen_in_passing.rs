@@ -27,7 +27,7 @@ fn loss_flags_are_gathered_from_all_buffers() {
 fn damaged_flags_report_no_loss() {
     let mut unknown = small_file(false);
     overwrite(&mut unknown, 1024 + FLAGS, &0x0126_u16.to_le_bytes());
-    assert_eq!(Trace::open(&unknown).unwrap().loss_flags(), 0, "loss flags beside an unknown flag are reported");
+    assert_eq!(Trace::open(&unknown).unwrap().loss_flags(), 0, "loss flags beside an unknown flag are read");
     let mut old = small_file(false);
     overwrite(&mut old, HEADER_PAYLOAD_OFFSET + 4, &[5, 1, 1, 5]);
     overwrite(&mut old, 1024 + FLAGS, &[0x26]);
