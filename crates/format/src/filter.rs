@@ -128,7 +128,7 @@ pub const fn is_of_single_events(kind: u32) -> bool {
     matches!(kind, EVENT_FILTER_TYPE_EVENT_ID | EVENT_FILTER_TYPE_EVENT_NAME | EVENT_FILTER_TYPE_PAYLOAD)
 }
 
-/// Returns whether a filter excludes stacks.
+/// Returns whether a filter selects the events that get a call stack.
 #[must_use]
 pub const fn is_of_stacks(kind: u32) -> bool {
     use spec::*;

@@ -105,7 +105,7 @@ pub struct LogFileHeader {
     pub processors: u32,
     /// When the file was finalised; 0 if it was not.
     pub end_time: FileTime,
-    /// Timer tick in 100 ns.
+    /// Length of a timer tick in units of 100 ns.
     pub timer_resolution: u32,
     /// Size limit in MB, or KB depending on the mode; 0 for none.
     pub maximum_file_size: u32,

@@ -4,8 +4,8 @@ use alloc::vec::Vec;
 
 use super::encode::MetadataEncoder;
 use super::{
-    Arity, CONTINUATION_BIT, FieldMetadata, METADATA_NAME, TRAIT_DECODE_GUID, TRAIT_GROUP, TYPE_MASK,
-    TYPE_STRUCT,
+    Arity, CONTINUATION_BIT, FieldMetadata, TRAIT_DECODE_GUID, TRAIT_GROUP, TYPE_MASK, TYPE_STRUCT,
+    WHAT_METADATA,
 };
 use crate::text::until_nul8;
 use crate::wire::Put;
@@ -193,13 +193,13 @@ impl MetadataBuilder {
 
     /// Returns the blob, or the first error. More fields may be added afterwards.
     pub fn finish(&mut self) -> Result<&[u8]> {
-        write_size(&mut self.blob, &self.error, METADATA_NAME, MAX_METADATA_BYTES)?;
+        write_size(&mut self.blob, &self.error, WHAT_METADATA, MAX_METADATA_BYTES)?;
         Ok(&self.blob)
     }
 
     /// Like [`finish`](Self::finish), but up to the largest value of the size field.
     pub fn finish_raw(&mut self) -> Result<&[u8]> {
-        write_size(&mut self.blob, &self.error, METADATA_NAME, MAX_RAW_METADATA_BYTES)?;
+        write_size(&mut self.blob, &self.error, WHAT_METADATA, MAX_RAW_METADATA_BYTES)?;
         Ok(&self.blob)
     }
 }
