@@ -50,11 +50,12 @@ use crate::{Error, Result, header};
 pub enum Rule {
     /// `EndTime` is set when a session stops.
     NotFinalised,
-    /// `BuffersWritten` counts the buffers of the file.
+    /// `BuffersWritten` is the number of buffers in the file; in a circular file that has wrapped,
+    /// it also counts overwritten ones.
     BuffersWritten,
     /// Boot, start and end time are in this order.
     HeaderTimes,
-    /// The clock type is 1, 2 or 3 and has a rate.
+    /// The clock type is 1, 2 or 3 (or 0 before Windows Vista) and has a rate.
     ClockType,
     /// The session buffer size lies between 1 KiB and 16 MiB.
     SessionBufferSize,

@@ -28,7 +28,7 @@ pub enum Set {
     SystemTraceEnableFlags(GroupMask),
     /// The sampling interval of a profile source.
     SampledProfileInterval(ProfileInterval),
-    /// Counters that raise events.
+    /// Counters that raise events when they overflow.
     ProfileSourceConfig(Vec<u32>),
     /// Kernel events at which counters are read; can be set once in the life of a session.
     PmcEventList(Vec<ClassicEventId>),
