@@ -100,7 +100,7 @@ pub fn check(kind: u32, data: &[u8]) -> Result<()> {
     }
 }
 
-/// Returns whether a filter selects processes, not events.
+/// Returns whether a filter is a scope filter: it selects processes, not events.
 #[must_use]
 pub const fn is_scope(kind: u32) -> bool {
     use spec::*;

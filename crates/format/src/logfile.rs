@@ -32,8 +32,8 @@ use crate::{Error, Result};
 /// Version of the kernel events that are written: those of Windows 10, version 2004.
 const KERNEL_EVENT_VERSION: u32 = 80;
 
-/// Returns the payload of either group-mask event: eight words, then the version of the kernel's
-/// events.
+/// Returns the payload of the events `GROUP_MASKS` and `END_GROUP_MASKS`: the eight words of the
+/// mask, then the version of the kernel's events.
 #[must_use]
 pub fn group_masks(groups: &crate::info::GroupMask) -> [u8; 36] {
     let mut payload = [0; 36];

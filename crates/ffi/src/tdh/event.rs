@@ -17,6 +17,7 @@ use crate::text::MAX_PATH_UNITS;
 use crate::types::record::EventRecord;
 use crate::types::tdh::TdhContext;
 
+// Values of the enumeration TDH_CONTEXT_TYPE.
 pub(super) const CONTEXT_TMF_FILE: u32 = 0;
 pub(super) const CONTEXT_TMF_SEARCH_PATH: u32 = 1;
 pub(super) const CONTEXT_GMT: u32 = 2;

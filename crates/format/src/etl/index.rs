@@ -133,7 +133,9 @@ struct IndexWalk<'r, R: ?Sized> {
     anchor: i64,
     /// The stamp that the next buffer of each processor inherits if it has none.
     last_times: BTreeMap<u16, i64>,
+    /// Memory for the decompressed start of a buffer.
     scratch: Vec<u8>,
+    /// Memory for the bytes that a search reads.
     search_block: Vec<u8>,
     /// Start of the hole that the walk is in.
     hole: Option<u64>,

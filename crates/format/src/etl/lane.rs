@@ -18,7 +18,7 @@ use crate::wire::{align8, i64_at};
 
 #[derive(Debug, Default)]
 pub(super) struct Lane {
-    /// Index of the buffer in the trace's index.
+    /// Position of the buffer in `Trace::buffers`.
     pub(super) buffer: usize,
     pub(super) cpu: u16,
     /// Stamp of the current record.

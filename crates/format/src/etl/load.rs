@@ -52,16 +52,16 @@ impl Loader {
             self.packed = Vec::new();
         }
         read_bytes(source, buffer.offset, buffer.size, &mut self.packed)?;
-        let limit = parse_header(&self.packed).map_or(0, |h| h.offset);
+        let valid = parse_header(&self.packed).map_or(0, |h| h.offset);
         let what = "compressed buffer";
         let loaded =
             |bytes| Loaded { bytes, start: 0, base: buffer.offset.saturating_add(HEADER_SIZE as u64) };
-        if limit < HEADER_SIZE as u32 || limit > session_size.max(MAX_BUFFER) {
+        if valid < HEADER_SIZE as u32 || valid > session_size.max(MAX_BUFFER) {
             let reason = "unpacked size is impossible";
             return Ok((loaded(bytes), Some(Error::Invalid { what, offset: buffer.offset, reason })));
         }
         let packed = self.packed.get(HEADER_SIZE..).unwrap_or_default();
-        let unpacked = (limit as usize).saturating_sub(HEADER_SIZE);
+        let unpacked = (valid as usize).saturating_sub(HEADER_SIZE);
         let damage = xpress::decompress(packed, unpacked, &mut bytes).err();
         Ok((loaded(bytes), damage.map(|e| with_file_offset(e, buffer.offset))))
     }

@@ -70,7 +70,7 @@ impl Damage {
 /// A position in the order of emission.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct MergePosition {
-    /// Time, processor and index of the buffer in the trace's index, as one number, because the
+    /// Time, processor and position of the buffer in [`Trace::buffers`], as one number, because the
     /// heap compares keys often.
     key: u128,
     /// The lane that has the buffer open, or [`NOT_OPEN`].
@@ -109,6 +109,7 @@ pub struct Events<'t, R> {
     lanes: Vec<Lane>,
     /// Free slots of `lanes`.
     free: Vec<usize>,
+    /// Slot of the current lane.
     current: Option<usize>,
     /// Whether the current record has been returned.
     is_returned: bool,

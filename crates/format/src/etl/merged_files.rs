@@ -32,6 +32,7 @@ pub struct MergedFiles<'t, R> {
     queue: FileQueue,
     /// Whether the files have been put into the queue.
     has_begun: bool,
+    /// The file that `next_file` returned last.
     last: Option<usize>,
 }
 

@@ -104,14 +104,14 @@ pub fn repair<R: ReadAt, W: WriteAt>(trace: &Trace<R>, sink: W) -> Result<Repair
         let length = trace.source().read_at(buffer.offset, &mut image)?;
         image.truncate(length);
         if let Some(mut header) = image.first_chunk().map(BufferHeader::parse) {
-            let is_known =
+            let is_known_type =
                 header.buffer_type <= BufferType::DBG_INFO.0 || !trace.header().has_modern_buffers();
             let has_first = buffer.offset != 0 || whole_records.count > 0;
             let is_intact = has_first
                 && damage.is_none()
                 && whole_records.is_undamaged
                 && repaired.is_sound(&header, buffer, length);
-            if buffer.offset != 0 && whole_records.count == 0 && (!is_intact || !is_known) {
+            if buffer.offset != 0 && whole_records.count == 0 && (!is_intact || !is_known_type) {
                 repaired.report.dropped = repaired.report.dropped.saturating_add(1);
             } else {
                 if !is_intact {

@@ -107,8 +107,10 @@ pub struct Writer<W> {
     sink: W,
     options: Options,
     pending: Vec<PendingRecords>,
+    /// Offset of the next buffer, unless the log wraps.
     position: u64,
     length: u64,
+    /// The size limit of a circular log.
     max_bytes: Option<u64>,
     next_sequence: i64,
     /// Offset and flags of the last buffer.
@@ -328,13 +330,14 @@ impl<W: WriteAt> Writer<W> {
 
     /// Returns the header of the next buffer, which has `records` bytes of records.
     fn buffer_header(&self, cpu: u16, time: i64, loss_flags: u16, records: usize) -> Result<BufferHeader> {
-        let session = self.options.buffer_size;
+        let session_size = self.options.buffer_size;
         let valid = HEADER_SIZE.saturating_add(records);
-        let Some(offset) = u32::try_from(valid).ok().filter(|&v| v <= session) else {
-            return Err(Error::TooLarge { what: "buffer", size: valid as u64, limit: u64::from(session) });
+        let Some(offset) = u32::try_from(valid).ok().filter(|&v| v <= session_size) else {
+            let (size, limit) = (valid as u64, u64::from(session_size));
+            return Err(Error::TooLarge { what: "buffer", size, limit });
         };
         Ok(BufferHeader {
-            buffer_size: session,
+            buffer_size: session_size,
             saved_offset: offset,
             current_offset: offset,
             time_stamp: time,

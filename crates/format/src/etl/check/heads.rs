@@ -141,7 +141,7 @@ impl<R: ReadAt> Checker<'_, R> {
     fn check_processor(&mut self, buffer: &BufferRef) {
         let processors = self.trace.header().processors;
         if self.trace.is_finalised() && processors != 0 && u32::from(buffer.cpu) >= processors {
-            let detail = format!("processor {} of {processors}", buffer.cpu);
+            let detail = format!("processor index {} in a file of {processors} processors", buffer.cpu);
             self.report_buffer_finding(Rule::Processor, buffer.offset, buffer::at::PROCESSOR_INDEX, detail);
         }
     }

@@ -53,9 +53,9 @@ pub struct Options {
     pub start_time: FileTime,
     /// When the machine started.
     pub boot_time: FileTime,
-    /// Thread id and process id of the session's starter.
+    /// Ids of the thread and the process that started the session.
     pub starter: (u32, u32),
-    /// Size limit recorded in the header, in MB; 0 for none.
+    /// Size limit recorded in the header, in MB or, depending on the mode, KB; 0 for none.
     pub maximum_file_size: u32,
     /// Pointer size of the machine: 4 or 8.
     pub pointer_size: u32,
@@ -212,14 +212,14 @@ impl Options {
     }
 
     fn header_buffer_size(&self, needed: usize) -> Result<usize> {
-        let session = self.buffer_size as usize;
+        let session_size = self.buffer_size as usize;
         if self.compressed {
             return Ok(needed.next_multiple_of(COMPRESSED_HEADER_STEP));
         }
-        if needed > session {
-            let (size, limit) = (needed as u64, session as u64);
+        if needed > session_size {
+            let (size, limit) = (needed as u64, session_size as u64);
             return Err(Error::TooLarge { what: "header buffer", size, limit });
         }
-        Ok(session)
+        Ok(session_size)
     }
 }

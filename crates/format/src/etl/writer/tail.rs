@@ -97,6 +97,7 @@ impl Tail {
 /// A file of plain buffers of one size.
 struct PlainFile<'r, R> {
     source: &'r R,
+    /// Size of a buffer in bytes.
     size: u32,
 }
 
