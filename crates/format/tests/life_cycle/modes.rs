@@ -183,8 +183,8 @@ fn plain_and_compressed_buffers_may_be_mixed() {
     assert_eq!(read_data_events(&without_mode), read_data_events(&mixed));
     let first = (buffer_headers(&mixed)[1].0 + FLAGS) as u64;
     assert_eq!(check_file(&without_mode), [(Rule::Compression, first)], "not reported once per file");
-    let (again, report) = repair_file(&without_mode);
-    assert_eq!((again, report.salvaged), (without_mode, 0), "repair changed the file");
+    let (repaired, report) = repair_file(&without_mode);
+    assert_eq!((repaired, report.salvaged), (without_mode, 0), "repair changed the file");
 }
 
 #[test]
