@@ -215,6 +215,7 @@ impl<R: ReadAt + ?Sized> IndexWalk<'_, R> {
             self.index.add_defect(Error::Invalid { what: "buffer header", offset: start, reason });
             return Ok(None);
         }
+        // From here on, the file is searched like one whose buffers differ in size.
         if core::mem::take(&mut self.has_fixed_size)
             && self.is_modern
             && let Some(found) = self.search_header(start.saturating_add(1))?

@@ -82,6 +82,7 @@ const NOT_OPEN: usize = usize::MAX;
 impl MergePosition {
     #[inline]
     fn new(time: i64, cpu: u16, buffer: usize, slot: usize) -> Self {
+        // With the sign bit flipped, unsigned numbers have the order of signed ones.
         let ascending = time.cast_unsigned() ^ (1 << 63);
         let cpu_and_buffer = u64::from(cpu) << 48 | (buffer as u64 & 0xFFFF_FFFF_FFFF);
         Self { key: u128::from(ascending) << 64 | u128::from(cpu_and_buffer), slot }

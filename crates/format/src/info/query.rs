@@ -233,6 +233,7 @@ impl Query {
     /// Builds the query of a class with this input.
     pub fn new(class: u32, input: u32) -> Result<Self> {
         let mut bytes = input.to_le_bytes().to_vec();
+        // No answer of a fixed size is larger.
         bytes.resize(size_of::<GroupMask>(), 0);
         Self::from_bytes(class, Some(&bytes), bytes.len())
     }

@@ -128,6 +128,7 @@ impl Set {
                 out.extend(guids_to_bytes(providers));
             }
             Self::TruncatedPeriodicCaptureState => {
+                // A count of one, and no GUID.
                 out.put_u32(0).put_u16(1).put_u16(0);
             }
             Self::ProviderBinaryTracking(is_enabled) => out = vec![u8::from(*is_enabled)],
