@@ -39,7 +39,7 @@ impl IntoStatus for Result<Status, Status> {
 }
 
 /// Runs the body of a function that returns a status.
-// Always inline, so that the frame of a write is that of the exported function.
+// Always inlined, so that the call stack of a write has no frame of this function.
 #[inline(always)]
 pub(crate) fn to_status<R: IntoStatus>(body: impl FnOnce() -> R) -> u32 {
     catch_panic(Status::ERROR_NOACCESS.0, || body().into_status().0)

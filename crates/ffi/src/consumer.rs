@@ -101,6 +101,7 @@ fn process_traces(handles: &[u64], window: &Window) -> Result<(), Status> {
     let mut delivery = TraceDelivery::new(thread_delivery);
     let mut traces = Vec::with_capacity(claimed.len());
     let mut guard = ProcessingGuard { entries: Vec::with_capacity(claimed.len()), handles };
+    // A file can be processed again, so its trace is opened again afterwards.
     let mut second_passes = Vec::with_capacity(claimed.len());
     for ClaimedTrace { entry, trace, consumer } in claimed {
         delivery.add(consumer, Arc::clone(&entry.details));

@@ -1,7 +1,7 @@
 //! evntprov.h: providers.
 //!
-//! A write checks the handle first, then whether any session listens, then the other parameters: a
-//! NULL parameter is an error only if a session listens.
+//! A write checks the handle first, then whether any session may record the event, then the other
+//! parameters: a NULL parameter is an error only if a session may record the event.
 
 use std::ffi::c_void;
 
@@ -64,7 +64,7 @@ pub unsafe extern "C" fn EventRegister(
     boundary::to_status(|| {
         // SAFETY: the caller passes NULL or a writable `handle`.
         unsafe { ptr::store(handle, 0) };
-        // The provider belongs to the module that contains its callback or, without a callback, its
+        // The provider belongs to the binary that contains its callback or, without a callback, its
         // GUID, which is usually a constant.
         let origin = callback.map_or(provider.addr(), |function| function as usize);
         // SAFETY: the caller passes NULL or a readable `provider`.
@@ -192,7 +192,8 @@ impl WriteArguments {
     }
 }
 
-/// Returns the result of a write with a forbidden NULL: an error only if a session listens.
+/// Returns the result of a write with a forbidden NULL: an error only if a session may record the
+/// event.
 #[cold]
 fn refuse_null(provider: &ProviderRef, level: u8, keyword: u64) -> Result<(), WriteError> {
     if provider.enabled(level, keyword) { Err(WriteError::InvalidParameter) } else { Ok(()) }

@@ -1,7 +1,7 @@
 //! The part of evntrace.h for providers: classic providers and messages. The modules below have the
 //! part for controllers.
 //!
-//! Headers of events hold addresses of a class or of data. This module passes the class and the
+//! Headers of events may hold addresses of a class or of data. This module passes the class and the
 //! data to the core (the crate `traceweir`) together with the header ([`PointerTargets`]). For a
 //! NULL address it passes nothing; the core returns an error if it needs the missing part.
 //! TraceMessage and TraceMessageVa are inline functions of the header that make an array of their
@@ -305,7 +305,7 @@ fn refuse_null(logger: u64) -> Result<(), TraceError> {
 ///
 /// `header` is not NULL, and `size` bytes, at least `min_bytes`, can be read there.
 unsafe fn header_and_data<'a>(header: *const u8, size: u16, min_bytes: usize) -> &'a [u8] {
-    // SAFETY: the caller guarantees that `header` is NULL or valid.
+    // SAFETY: the caller guarantees that this many bytes can be read at `header`.
     unsafe { ptr::array(header, usize::from(size).max(min_bytes)) }.unwrap_or_default()
 }
 
@@ -385,7 +385,7 @@ pub unsafe extern "C" fn TraceweirTraceMessage(
 ) -> u32 {
     boundary::to_status(|| {
         let count = (count as usize).min(MAX_ARGUMENTS.saturating_add(1));
-        // SAFETY: the caller guarantees that `arguments` is NULL or valid.
+        // SAFETY: the caller guarantees that `id` and `arguments` are NULL or valid.
         let (id, elements) = unsafe { (read_message_id(flags, id), ptr::array(arguments, count)) };
         let (Some(id), Some(elements)) = (id, elements) else { return refuse_null(logger) };
         let mut blocks: [&[u8]; MAX_ARGUMENTS + 1] = [&[]; MAX_ARGUMENTS + 1];

@@ -197,7 +197,7 @@ mod tests {
     fn text_depends_on_source_width_and_language() {
         let code = Status::ERROR_ACCESS_DENIED.0;
         let text = "permission refused\r\n";
-        for (flags, language, want) in [
+        for (flags, language, expected) in [
             (FORMAT_MESSAGE_FROM_SYSTEM, 0, Ok(text)),
             (FORMAT_MESSAGE_FROM_SYSTEM | FORMAT_MESSAGE_FROM_HMODULE, 0, Ok(text)),
             (FORMAT_MESSAGE_FROM_SYSTEM | IGNORE_INSERTS | ARGUMENT_ARRAY, 0, Ok(text)),
@@ -222,7 +222,7 @@ mod tests {
         ] {
             assert_eq!(
                 format_status(flags, code, language),
-                want.map(str::to_owned),
+                expected.map(str::to_owned),
                 "{flags:#x} {language:#x}"
             );
         }

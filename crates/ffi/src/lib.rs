@@ -22,7 +22,7 @@
 //! | `ptr` | checks of pointers |
 //! | `evntrace/{controller,enable}` | controllers: sessions and the providers they enable |
 //! | `evntrace/{information,access}` | controllers: information classes and access rights |
-//! | `evntrace/{sessions,properties,filters}` | finding a session, and the structures about it |
+//! | `evntrace/{sessions,properties,filters}` | finding a session; its properties and filters |
 //! | `text` | text that callers pass and receive |
 //! | `win32` | functions beside tracing: versions, privileges, GUIDs |
 //!

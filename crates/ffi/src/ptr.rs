@@ -100,7 +100,7 @@ mod tests {
         // SAFETY: the limits lie within `misaligned`.
         unsafe {
             assert_eq!(read_text(misaligned.as_ptr().add(1).cast::<u16>(), 3), Some(vec![0x61, 0x62]));
-            assert_eq!(read_text(misaligned.as_ptr().add(1).cast::<u16>(), 2), None, "ends after the limit");
+            assert_eq!(read_text(misaligned.as_ptr().add(1).cast::<u16>(), 2), None, "read past the limit");
             assert_eq!(read_text(misaligned.as_ptr(), 7), Some(b"-a".to_vec()));
             assert_eq!(read_text(misaligned.as_ptr(), 0), None);
         }

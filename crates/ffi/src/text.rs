@@ -132,8 +132,8 @@ mod tests {
 
     #[test]
     fn name_without_terminator_is_refused() {
-        let endless = [b'x'; 4000];
+        let unterminated = [b'x'; 4000];
         // SAFETY: the array is longer than the longest name, and no more than that is read.
-        assert_eq!(unsafe { read_name(endless.as_ptr()) }, Err(Status::ERROR_INVALID_PARAMETER));
+        assert_eq!(unsafe { read_name(unterminated.as_ptr()) }, Err(Status::ERROR_INVALID_PARAMETER));
     }
 }

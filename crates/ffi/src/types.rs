@@ -1,5 +1,5 @@
-//! Structures of the C headers that the crate `traceweir` does not define. It defines
-//! `EventDescriptor`, `DataDescriptor` and `Guid`.
+//! Structures of the C headers, except `EventDescriptor`, `DataDescriptor` and `Guid`, which the
+//! crate `traceweir` defines.
 //!
 //! Source: Documented (evntprov.h, evntrace.h, wmistr.h). A test compares every size and offset
 //! with what C compilers compute from the headers.

@@ -3,8 +3,8 @@
 //!
 //! Both files hold the same events. Stamps are unique and rise, so a stamp identifies an event in
 //! any reading order. A line of `expected.jsonl` is one event, made from the input values, not from
-//! the written bytes. Kernel payloads follow the tables of `kernel`, so reading them with another
-//! program confirms the tables.
+//! the written bytes. Kernel payloads follow the tables of the module `kernel`, so another program
+//! that reads them confirms the tables.
 //!
 //! ```sh
 //! cargo run --example interop_write -- FOLDER [EVENTS]
@@ -66,14 +66,14 @@ fn write_trace(compressed: bool, count: u32, expected: &mut String) -> Result<Ve
     };
     let mut writer = Writer::create(Vec::new(), options)?;
     let mut record = Vec::new();
-    let mut last = START_FILETIME;
+    let mut filetime = START_FILETIME;
     for n in 0..count {
         // Steps of about 1,000 to 3,000 ticks.
         let time = ANCHOR_TICKS + i64::from(n) * 2_000 + i64::from(n.wrapping_mul(2_654_435_761) >> 22);
-        last = START_FILETIME
+        filetime = START_FILETIME
             + i64::try_from(i128::from(time - ANCHOR_TICKS) * 10_000_000 / i128::from(TICKS_PER_SECOND))?;
         record.clear();
-        write!(expected, "{{\"time\": {time}, \"filetime\": {last}, ")?;
+        write!(expected, "{{\"time\": {time}, \"filetime\": {filetime}, ")?;
         match n % 6 {
             0 => encode_trace_logging(n, time, &mut record, expected)?,
             1 => encode_manifest(n, time, &mut record, expected)?,
@@ -84,11 +84,11 @@ fn write_trace(compressed: bool, count: u32, expected: &mut String) -> Result<Ve
             _ => encode_disk(n, time, &mut record, expected)?,
         }
         expected.push_str("}\n");
-        // Runs of events on one processor, so that buffers of all processors are open at once.
+        // Processors take turns of seven events, so that all their buffers fill at the same time.
         let cpu = u16::try_from(n / 7 % u32::from(PROCESSOR_COUNT))?;
         writer.write(cpu, time, &record)?;
     }
-    Ok(writer.finish(Summary { end_time: FileTime(last + 1), ..Summary::default() })?)
+    Ok(writer.finish(Summary { end_time: FileTime(filetime + 1), ..Summary::default() })?)
 }
 
 /// Encodes a TraceLogging event with a string, a number and a double.
@@ -120,8 +120,8 @@ fn encode_trace_logging(n: u32, time: i64, out: &mut Vec<u8>, expected: &mut Str
     Ok(())
 }
 
-/// Encodes an event of a manifest provider, 32-bit or 64-bit, sometimes with a related activity id,
-/// of any payload length.
+/// Encodes an event of a manifest provider: 32-bit or 64-bit, with a payload of up to 300 bytes,
+/// sometimes with a related activity id.
 fn encode_manifest(n: u32, time: i64, out: &mut Vec<u8>, expected: &mut String) -> Result<()> {
     let related = PROVIDER.to_bytes();
     let items = [Item { kind: ExtType::RELATED_ACTIVITYID, data: &related }];
@@ -351,7 +351,8 @@ fn encode_kernel(
     Ok(())
 }
 
-/// Appends a value by its table type; `None` if type and value do not match.
+/// Appends a value in the form of its table type; `None` if the value is missing or of another
+/// type.
 fn put_value(ty: Ty, value: Option<&KernelValue>, out: &mut Vec<u8>) -> Option<()> {
     match (ty, value) {
         (Ty::Pad(n), _) => out.resize(out.len() + usize::from(n), 0),

@@ -1,14 +1,14 @@
-//! The event that names the module with the decoding resources for the GUIDs of a registration.
+//! The event that names the binary with the decoding resources for the GUIDs of a registration.
 //!
 //! ```text
 //!   class EventTraceGuid, opcode 0x43, version 3
 //!   00 u64 tag of the registration, 0: none │ 08 u32 process id │ 0C u32 GUID count │ 10 GUIDs
-//!   then the absolute path of the module, UTF-16 with its NUL
-//!   then the GNU build id of the module in hexadecimal, UTF-16 with its NUL; empty if unknown
+//!   then the absolute path of the binary, UTF-16 with its NUL
+//!   then the GNU build id of the binary in hexadecimal, UTF-16 with its NUL; empty if unknown
 //! ```
 //!
-//! Windows writes version 2: number of GUIDs, GUIDs, path. Source: version 3 is defined
-//! here and extends version 2.
+//! Windows writes version 2: number of GUIDs, GUIDs, path. Version 3 is Traceweir's own: it adds
+//! the tag and the process id before the fields of version 2, and the build id after them.
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -23,9 +23,9 @@ use crate::{Error, Result};
 
 /// The opcode of the event.
 pub const OPCODE: u8 = 0x43;
-/// The version that this module defines.
+/// The version of the event that Traceweir writes.
 pub const VERSION: u16 = 3;
-/// The most GUIDs of one event.
+/// The most GUIDs that are accepted in one event; a registration writes at most two.
 pub const MAX_GUIDS: usize = 16;
 /// The longest path, in UTF-16 units without the NUL: the number of bytes in Linux's `PATH_MAX`.
 pub const MAX_PATH_UNITS: usize = 4096;
@@ -45,9 +45,9 @@ pub struct BinaryPath {
     pub process_id: u32,
     /// The control GUID of the provider, then the GUID that decodes its events if it differs.
     pub guids: Vec<Guid>,
-    /// The absolute path of the module.
+    /// The absolute path of the binary.
     pub path: String,
-    /// The GNU build id of the module in hexadecimal, or empty.
+    /// The GNU build id of the binary in hexadecimal, or empty.
     pub build_id: String,
 }
 
@@ -100,8 +100,8 @@ impl BinaryPath {
         Ok(record)
     }
 
-    /// Parses a payload; fails if it does not have the form that [`to_payload`](Self::to_payload)
-    /// writes.
+    /// Parses a payload; fails if a part is missing or exceeds its limit. Bytes after the build id
+    /// are ignored.
     pub fn parse(payload: &[u8]) -> Result<Self> {
         let invalid = |reason| Error::Invalid { what: "binary path", offset: 0, reason };
         if payload.len() < GUIDS_OFFSET {
@@ -115,8 +115,10 @@ impl BinaryPath {
         let rest = payload.get(end..).ok_or_else(|| invalid("GUIDs exceed the payload"))?;
         let guids =
             (0..count).map(|i| guid_at(payload, GUIDS_OFFSET.saturating_add(i.saturating_mul(16)))).collect();
-        let (path, rest) = split_text(rest, MAX_PATH_UNITS).ok_or_else(|| invalid("path without NUL"))?;
-        let (build_id, _) = split_text(rest, MAX_BUILD_ID).ok_or_else(|| invalid("build id without NUL"))?;
+        let (path, rest) =
+            split_text(rest, MAX_PATH_UNITS).ok_or_else(|| invalid("path without NUL or too long"))?;
+        let (build_id, _) =
+            split_text(rest, MAX_BUILD_ID).ok_or_else(|| invalid("build id without NUL or too long"))?;
         Ok(Self { tag: u64_at(payload, 0), process_id: u32_at(payload, PROCESS_ID), guids, path, build_id })
     }
 }
@@ -171,10 +173,10 @@ mod tests {
         many[0x0C..0x10].copy_from_slice(&17_u32.to_le_bytes());
         many.resize(4000, 0);
         assert!(BinaryPath::parse(&many).is_err());
-        let mut endless = BinaryPath::default().to_payload();
-        endless.truncate(GUIDS_OFFSET);
-        endless.resize(GUIDS_OFFSET + 2 * (MAX_PATH_UNITS + 1), b'x');
-        endless.resize(endless.len() + 8, 0);
-        assert!(BinaryPath::parse(&endless).is_err());
+        let mut too_long = BinaryPath::default().to_payload();
+        too_long.truncate(GUIDS_OFFSET);
+        too_long.resize(GUIDS_OFFSET + 2 * (MAX_PATH_UNITS + 1), b'x');
+        too_long.resize(too_long.len() + 8, 0);
+        assert!(BinaryPath::parse(&too_long).is_err());
     }
 }

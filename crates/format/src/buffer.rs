@@ -58,7 +58,7 @@ pub(crate) mod at {
 pub struct BufferHeader {
     /// Bytes from this header to the next one.
     pub buffer_size: u32,
-    /// Valid bytes according to older Windows versions; see the module documentation.
+    /// Valid bytes, possibly too few: used only if `offset` is impossible.
     pub saved_offset: u32,
     /// Write cursor when the buffer was closed; not a length.
     pub current_offset: u32,

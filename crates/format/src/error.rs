@@ -30,7 +30,7 @@ pub enum Error {
         what: &'static str,
         /// Offset of the structure or field.
         offset: u64,
-        /// The rule that the value breaks.
+        /// The description of the defect.
         reason: &'static str,
     },
     /// Bytes between or after the buffers of a file that hold no buffer.
@@ -46,9 +46,9 @@ pub enum Error {
     /// The file does not begin with an event-trace header buffer.
     #[error("not an event trace log: {reason} at offset {offset:#x}")]
     NotAnEtl {
-        /// Offset of the first violation.
+        /// Offset of the defect.
         offset: u64,
-        /// The rule that was violated.
+        /// The description of the defect.
         reason: &'static str,
     },
     /// A structure exceeds the size that its format or container allows.
@@ -61,12 +61,12 @@ pub enum Error {
         /// The largest allowed size or number.
         limit: u64,
     },
-    /// A buffer of an information class breaks the published rules.
+    /// A buffer of an information class breaks the documented rules.
     #[error("{reason}")]
     Information {
         /// The Win32 status that the call fails with.
         status: Status,
-        /// The rule that was violated.
+        /// The description of the violation.
         reason: &'static str,
     },
     /// The source or sink of the bytes failed.
@@ -80,7 +80,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// Returns the Win32 status that the published API returns for this error.
+    /// Returns the Win32 status that the documented API returns for this error.
     #[must_use]
     pub fn status(&self) -> Status {
         match self {

@@ -100,7 +100,7 @@ pub fn check(kind: u32, data: &[u8]) -> Result<()> {
     }
 }
 
-/// Returns whether a filter selects processes, not events.
+/// Returns whether a filter is a scope filter: it selects processes, not events.
 #[must_use]
 pub const fn is_scope(kind: u32) -> bool {
     use spec::*;
@@ -128,7 +128,7 @@ pub const fn is_of_single_events(kind: u32) -> bool {
     matches!(kind, EVENT_FILTER_TYPE_EVENT_ID | EVENT_FILTER_TYPE_EVENT_NAME | EVENT_FILTER_TYPE_PAYLOAD)
 }
 
-/// Returns whether a filter excludes stacks.
+/// Returns whether a filter selects the events that get a call stack.
 #[must_use]
 pub const fn is_of_stacks(kind: u32) -> bool {
     use spec::*;
@@ -190,12 +190,14 @@ impl<'a> Header<'a> {
 pub fn append_to_chain(chain: &mut Vec<u8>, last: &mut usize, filter: &[u8], instance: u64) {
     let start = crate::wire::align8(chain.len());
     chain.resize(start, 0);
+    // The offset of the next filter is at offset 20 of the last header.
     if let Some(next) = chain.get_mut(last.saturating_add(20)..).and_then(|b| b.first_chunk_mut::<4>()) {
         let distance = start.saturating_sub(*last);
         *next = u32::try_from(distance).unwrap_or(0).to_le_bytes();
     }
     chain.extend_from_slice(filter);
     if let Some(header) = chain.get_mut(start..).and_then(|b| b.first_chunk_mut::<HEADER_BYTES>()) {
+        // Eight bytes, the instance, the size, the offset of the next filter.
         let [_, _, _, _, _, _, _, _, instance_field @ .., _, _, _, _, n0, n1, n2, n3] = header;
         if let Some(instance_field) = instance_field.first_chunk_mut::<8>() {
             *instance_field = instance.to_le_bytes();

@@ -151,8 +151,8 @@ pub(crate) fn measure_event(bytes: &[u8]) -> Option<Measure> {
 /// Reads the marker at the start of `bytes`, which extend to the end of the buffer; `None` at
 /// filler or at the end.
 ///
-/// `offset` is the offset of `bytes`, for errors; `has_short_instance_headers` selects the short INSTANCE
-/// header of layouts before 1.1.
+/// `offset` is the offset of `bytes`, for errors; `has_short_instance_headers` selects the short
+/// INSTANCE header of layouts before 1.1.
 #[inline]
 pub fn measure(bytes: &[u8], offset: u64, has_short_instance_headers: bool) -> Result<Option<Measure>> {
     match measure_event(bytes) {

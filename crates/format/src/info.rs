@@ -7,12 +7,13 @@
 //!                                   GuidInfo, GroupInfo ──to_bytes──▶ C buffer
 //! ```
 //!
-//! The published rules are checked in a fixed order. This module checks the rules that need only
+//! The documented rules are checked in a fixed order. This module checks the rules that need only
 //! the call: does the class allow this call (status 50), is there a buffer (87), is it long enough
-//! (24), does it hold whole elements (24), and not too many (87). Callers then check the session,
-//! the rights of the client, the kind of session and the machine, before [`Set::check`] checks the
-//! content. The count in the buffer of `TracePeriodicCaptureStateListInfo` is content: a mismatch
-//! with the length is reported by [`Set::check`] (24).
+//! (24), does it hold whole elements (24), and not too many (87; for group masks this comes before
+//! whole elements). Callers then check the session, the rights of the client, the kind of session
+//! and the machine, before [`Set::check`] checks the content. The count in the buffer of
+//! `TracePeriodicCaptureStateListInfo` is content: a mismatch with the length is reported by
+//! [`Set::check`] (24).
 //!
 //! The structures are those of evntrace.h; all offsets are natural, all numbers little-endian.
 

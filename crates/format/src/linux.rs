@@ -27,7 +27,8 @@ pub fn ticks_in(stat: &[u8]) -> Option<u64> {
     core::str::from_utf8(stat_fields(stat).nth(19)?).ok()?.parse().ok()
 }
 
-/// Returns the start key of a process, which distinguishes it from later processes with its id.
+/// Returns the start key of a process, which distinguishes it from later processes with the same
+/// id.
 #[must_use]
 pub const fn start_key(boot: u16, start_ticks: u64, pid: u32) -> u64 {
     (boot as u64) << 48 | (start_ticks & 0xFFFF_FFFF) << 16 | (pid as u64 & 0xFFFF)

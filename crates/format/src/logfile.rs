@@ -32,8 +32,8 @@ use crate::{Error, Result};
 /// Version of the kernel events that are written: those of Windows 10, version 2004.
 const KERNEL_EVENT_VERSION: u32 = 80;
 
-/// Returns the payload of either group-mask event: eight words, then the version of the kernel's
-/// events.
+/// Returns the payload of the events `GROUP_MASKS` and `END_GROUP_MASKS`: the eight words of the
+/// mask, then the version of the kernel's events.
 #[must_use]
 pub fn group_masks(groups: &crate::info::GroupMask) -> [u8; 36] {
     let mut payload = [0; 36];
@@ -105,7 +105,7 @@ pub struct LogFileHeader {
     pub processors: u32,
     /// When the file was finalised; 0 if it was not.
     pub end_time: FileTime,
-    /// Timer tick in 100 ns.
+    /// Length of a timer tick in units of 100 ns.
     pub timer_resolution: u32,
     /// Size limit in MB, or KB depending on the mode; 0 for none.
     pub maximum_file_size: u32,

@@ -189,7 +189,7 @@ impl Acl {
         Ok(())
     }
 
-    /// Adds an entry in the published order: entries that deny come before those that allow.
+    /// Adds an entry in the documented order: entries that deny come before those that allow.
     pub fn add(&mut self, entry: Ace) {
         let first_allowed = self.entries.iter().position(|entry| entry.kind == AceKind::Allow);
         match (entry.kind, first_allowed) {
@@ -220,7 +220,7 @@ pub struct SecurityDescriptor {
 const RIGHTS_OF_EVERYONE: Rights = Rights(Rights::TRACELOG_REGISTER_GUIDS.0 | Rights::TRACELOG_JOIN_GROUP.0);
 
 impl SecurityDescriptor {
-    /// Returns the default descriptor of a daemon that runs as user `uid` and has this group of
+    /// Returns the default descriptor of a daemon that runs as user `uid`. Members of `group` are
     /// controllers.
     #[must_use]
     pub fn built_in(uid: u32, group: Option<u32>) -> Self {

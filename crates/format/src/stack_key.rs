@@ -7,12 +7,13 @@
 //!   class StackWalk, type 0x22: key u64, frames            once
 //! ```
 //!
-//! If enabled, a session writes the definition before the first event with the key, with the same
-//! stamp. If older buffers may be gone before newer ones are read (circular logs, flight recorders,
-//! file sequences, live delivery), it repeats the definition in each buffer. A key keeps its
-//! meaning throughout a session and is not reused in it. A system logger of Windows writes
-//! definitions after the events and reuses keys for other stacks. So a key means the first
-//! definition at or after the event's time, or the last definition if there is none.
+//! With TraceUnifiedStackCachingInfo, a session writes the definition before the first event with
+//! the key, with the same stamp. If older buffers may be gone before newer ones are read (circular
+//! logs, flight recorders, file sequences, live delivery), it repeats the definition in each buffer
+//! that uses the key. A key keeps its meaning throughout a session and is not reused in it. A
+//! system logger of Windows writes definitions after the events and reuses keys for other stacks.
+//! So a key means the first definition at or after the event's time, or the last definition if
+//! there is none.
 //!
 //! Source: Documented ("EVENT_EXTENDED_ITEM_STACK_KEY64"); the defining event as in
 //! `kernel/stack.rs`.
@@ -100,8 +101,8 @@ pub fn put_reference(
     PerfInfoHeader { pointer_size: 8, version: VERSION, hook, time, counters: &[] }.encode(&payload, out)
 }
 
-/// Adds `delta` to the key of a record, which references or defines it. `bytes` are the bytes of
-/// the record, or begin with them. This keeps the keys of merged traces distinct.
+/// Adds `delta` to the key that a record references or defines. `bytes` are the bytes of the
+/// record, or begin with them. This keeps the keys of merged traces distinct.
 pub fn move_key(record: &Record<'_>, bytes: &mut [u8], delta: u64) {
     if let Some(offset) = key_offset(record) {
         let at = record.bytes().len().saturating_sub(record.payload().len()).saturating_add(offset);

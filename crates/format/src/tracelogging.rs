@@ -17,10 +17,9 @@
 //! ```
 //!
 //! Members of a structure follow it, and a structure among them counts as one member. Names are
-//! usually but not always UTF-8. A size may end before the bytes do: bytes after a blob are
-//! ignored. Views copy nothing, check every bound and accept unusual but readable input, such as
-//! tags in more bytes than they need. Builders write the shortest form and reject fields that
-//! readers cannot decode.
+//! usually but not always UTF-8. Bytes after the size of a blob are ignored. Views copy nothing,
+//! check every bound and accept unusual but readable input, such as tags in more bytes than they
+//! need. Builders write the shortest form and reject fields that readers cannot decode.
 //!
 //! This module does not interpret payloads; the decoder builds a schema from the metadata.
 //!
@@ -40,7 +39,8 @@ use crate::{Error, Guid, Result};
 
 /// Trait type of the provider group.
 pub const TRAIT_GROUP: u8 = 1;
-/// Trait type of the GUID to decode by, if it differs from the control GUID of the provider.
+/// Trait type of the GUID under which events are decoded, if it differs from the control GUID of
+/// the provider.
 pub const TRAIT_DECODE_GUID: u8 = 2;
 
 /// The in type of structures; their out byte is the number of members.
@@ -74,9 +74,9 @@ impl<'a> Traits<'a> {
         Ok(Self { name, traits, size: blob.position().saturating_add(traits.len()) })
     }
 
-    /// Like [`parse`](Self::parse), for the registration of a provider, which must be valid:
-    /// `bytes` are exactly the blob, the name is terminated, each trait lies inside, GUIDs are
-    /// complete and there is at most one group.
+    /// Like [`parse`](Self::parse), for the traits of a registration, which must be valid: `bytes`
+    /// are exactly the blob, the name is terminated, each trait lies inside, GUIDs are complete and
+    /// there is at most one group.
     pub fn parse_strict(bytes: &'a [u8]) -> Result<Self> {
         let traits = Self::parse(bytes)?;
         let invalid = |offset, reason| Err(Error::Invalid { what: "provider traits", offset, reason });
@@ -130,7 +130,8 @@ impl<'a> Traits<'a> {
         self.get(TRAIT_GROUP).and_then(|d| chunk(d, 0)).map(Guid::from_bytes)
     }
 
-    /// Returns the GUID to decode by, if it differs from the control GUID of the provider.
+    /// Returns the GUID under which events are decoded, if it differs from the control GUID of the
+    /// provider.
     #[must_use]
     pub fn decode_guid(&self) -> Option<Guid> {
         self.get(TRAIT_DECODE_GUID).and_then(|d| chunk(d, 0)).map(Guid::from_bytes)
@@ -178,12 +179,12 @@ pub struct EventMetadata<'a> {
     fields: usize,
 }
 
-const METADATA_NAME: &str = "event metadata";
+const WHAT_METADATA: &str = "event metadata";
 
 impl<'a> EventMetadata<'a> {
     /// Views the metadata at the start of `bytes`; fields are parsed on demand.
     pub fn parse(bytes: &'a [u8]) -> Result<Self> {
-        let mut cursor = open_blob(METADATA_NAME, bytes)?;
+        let mut cursor = open_blob(WHAT_METADATA, bytes)?;
         let tags = read_tags(&mut cursor)?;
         let name = cursor.ansi_z();
         let size = cursor.position().saturating_add(cursor.rest().len());
@@ -200,7 +201,7 @@ impl<'a> EventMetadata<'a> {
     /// Ends after the first error.
     #[must_use]
     pub fn fields(&self) -> Fields<'a> {
-        let mut cursor = Cursor::new(METADATA_NAME, self.blob);
+        let mut cursor = Cursor::new(WHAT_METADATA, self.blob);
         let has_failed = cursor.seek(self.fields).is_err();
         Fields { cursor, has_failed }
     }

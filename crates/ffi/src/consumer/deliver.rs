@@ -25,8 +25,9 @@ use super::record::Assembler;
 use super::schemas::ThreadDelivery;
 use super::{aligned::AlignedBytes, classes, references};
 
-/// Types of the classic events that report losses.
+/// Type of the classic event that reports lost events.
 const EVENTS_LOST_TYPE: u8 = 32;
+/// Type of the classic event that reports lost buffers.
 const BUFFERS_LOST_TYPE: u8 = 33;
 
 /// The callback that receives events.
@@ -55,6 +56,7 @@ pub(super) struct LogfileWithNames {
 /// The callbacks of one trace, and the structures that they receive.
 pub(super) struct TraceConsumer {
     pub(super) handle: u64,
+    /// Whether events have stamps of the session's clock, not FILETIMEs.
     pub(super) has_raw_stamps: bool,
     on_event: OnEvent,
     on_buffer: OnBuffer,

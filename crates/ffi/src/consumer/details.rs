@@ -57,8 +57,8 @@ impl TraceDetails {
     }
 }
 
-/// Returns the number of processors in a header, limited to the highest number that a buffer can
-/// hold.
+/// Returns the number of processors in a header, limited to the highest number that buffer headers
+/// allow.
 fn processor_count(header: &TraceLogfileHeader) -> usize {
     (header.number_of_processors as usize).clamp(1, usize::from(MAX_PROCESSOR).saturating_add(1))
 }

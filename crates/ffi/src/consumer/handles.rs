@@ -56,7 +56,8 @@ pub(super) struct OpenedTrace {
 }
 
 impl OpenedTrace {
-    /// Makes a file ready to be processed once more, unless its handle was closed meanwhile.
+    /// Makes a file ready to be processed once more. A handle that was closed meanwhile stays
+    /// closed.
     pub(super) fn set_opened(&self, trace: Trace, consumer: TraceConsumer) {
         *lock(&self.state) = ProcessingState::Opened(Box::new((trace, consumer)));
     }

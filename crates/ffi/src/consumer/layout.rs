@@ -168,11 +168,11 @@ pub struct PartitionInformationV2 {
     pub parent_id: *mut u16,
 }
 
-/// Flags of `ProcessTraceMode` (PROCESS_TRACE_MODE_…).
+// Flags of `ProcessTraceMode`.
 pub const PROCESS_TRACE_MODE_REAL_TIME: u32 = 0x100;
 pub const PROCESS_TRACE_MODE_RAW_TIMESTAMP: u32 = 0x1000;
 pub const PROCESS_TRACE_MODE_EVENT_RECORD: u32 = 0x1000_0000;
-/// Flags of the enumeration ETW_PROCESS_TRACE_MODES.
+/// A flag of the enumeration ETW_PROCESS_TRACE_MODES.
 pub const ETW_PROCESS_TRACE_MODE_RAW_TIMESTAMP: u32 = 1;
 
 const _: () = assert!(size_of::<EventTrace>() == 88 && size_of::<TraceLogfileHeader>() == 280);

@@ -91,9 +91,9 @@ mod tests {
             assert!(NameEncoding::Narrow.read(c"".as_ptr().cast()).unwrap().is_none());
             assert!(NameEncoding::Wide.read(std::ptr::null()).unwrap().is_none());
         }
-        let endless = vec![b'x'; MAX_PATH_UNITS];
+        let unterminated = vec![b'x'; MAX_PATH_UNITS];
         // SAFETY: no more than `MAX_PATH_UNITS` bytes are read.
-        assert!(unsafe { NameEncoding::Narrow.read(endless.as_ptr().cast()) }.is_err());
+        assert!(unsafe { NameEncoding::Narrow.read(unterminated.as_ptr().cast()) }.is_err());
     }
 
     #[test]

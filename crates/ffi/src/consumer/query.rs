@@ -15,7 +15,7 @@ use super::handles;
 use super::layout::{PartitionInformation, PartitionInformationV2, TraceLogfileHeader};
 use crate::{boundary, ptr};
 
-/// Values of the enumeration ETW_PROCESS_HANDLE_INFO_TYPE.
+// Values of the enumeration ETW_PROCESS_HANDLE_INFO_TYPE.
 const PARTITION_INFORMATION: u32 = 1;
 const PARTITION_INFORMATION_V2: u32 = 2;
 const LAST_DROPPED_TIMES: u32 = 3;

@@ -28,10 +28,10 @@ use traceweir_format::spec::session::{EVENT_TRACE_PRIVATE_IN_PROC, EVENT_TRACE_P
 use super::layout::{BufferContext, EventHeader, EventRecord, EventTrace, ExtendedDataItem, InstanceItem};
 use crate::types::EventTraceHeader;
 
-/// The bits EVENT_HEADER_PROPERTY_….
+// The bits EVENT_HEADER_PROPERTY_….
 const PROPERTY_XML: u16 = 1;
 const PROPERTY_LEGACY_EVENTLOG: u16 = 4;
-/// The alignment that is recorded for a processor.
+/// The value of ETW_BUFFER_CONTEXT.Alignment.
 const PROCESSOR_ALIGNMENT: u16 = 8;
 /// The number of processors whose numbers fit into one byte.
 const BYTE_PROCESSORS: u32 = 256;

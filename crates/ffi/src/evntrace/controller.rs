@@ -5,9 +5,10 @@
 //!   ControlTrace, StopTrace … ─▶ check block ─▶ find session ─▶ perform action ─▶ fill block
 //! ```
 //!
-//! StartTrace checks first that the session name fits into the block. After the other actions, a
-//! name that does not fit is an error, but the action is not undone. Each function has a form for
-//! UTF-16 and one for UTF-8, which share one implementation here.
+//! The block is an EVENT_TRACE_PROPERTIES with the names after it. StartTrace checks before the
+//! start that the session name fits into the block. After the other actions, a name that does not
+//! fit is an error, but the action is not undone. Each function has a form for UTF-16 and one for
+//! UTF-8, which share one implementation here.
 
 use traceweir::controller::{Controller, Properties};
 use traceweir::{Error, Status};
@@ -91,7 +92,8 @@ unsafe fn start_session<U: TextUnit>(
     let config = unsafe { block.config(name) }?;
     let started = sessions::start(&config).map_err(|error| error.status())?;
     file_names::store(&started, config.log_file.as_deref());
-    // SAFETY: the caller passes NULL or a writable `id`.
+    // SAFETY: `id` is not NULL and the block was opened, so the caller guarantees that both can be
+    // written.
     unsafe {
         block.fill_started(&started);
         ptr::store(id, started.api_id());

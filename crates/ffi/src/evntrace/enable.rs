@@ -9,9 +9,9 @@ use crate::types::FilterDescriptor;
 use crate::types::controller::{EnableTraceParameters, EnableTraceParametersV1, TraceGuidProperties};
 use crate::{boundary, ptr};
 
-/// ENABLE_TRACE_PARAMETERS has at most one filter.
+/// The version of ENABLE_TRACE_PARAMETERS with at most one filter.
 const ENABLE_TRACE_PARAMETERS_VERSION: u32 = 1;
-/// ENABLE_TRACE_PARAMETERS has an array of filters.
+/// The version of ENABLE_TRACE_PARAMETERS with an array of filters.
 const ENABLE_TRACE_PARAMETERS_VERSION_2: u32 = 2;
 
 /// Enables or disables a provider, or asks it for its state; [`Controller::enable`].
@@ -31,7 +31,7 @@ pub unsafe extern "C" fn EnableTraceEx2(
     parameters: *const EnableTraceParameters,
 ) -> u32 {
     boundary::to_status(|| {
-        // SAFETY: the caller passes NULL or a readable `provider`.
+        // SAFETY: the caller guarantees that `provider` and `parameters` are NULL or valid.
         let (provider, options) = unsafe { (ptr::read_value(provider), read_options(parameters)) };
         let options = match options {
             Ok(options) => options,

@@ -9,7 +9,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use traceweir::controller::Properties;
 
-/// Largest number of names. Sessions that end by themselves leave theirs behind; the oldest go first.
+/// Largest number of names. Sessions that end by themselves leave their names behind; the names of
+/// the lowest session ids are removed first.
 const MAX_NAMES: usize = 256;
 
 /// A file name of a session, and how this process spelled it.

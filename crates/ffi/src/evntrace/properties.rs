@@ -33,7 +33,7 @@ const V2_VERSION: u32 = 2;
 /// The purpose of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum BlockPurpose {
-    /// Starts a session: flags and an area for its name are required.
+    /// Starts a session: WNODE_FLAG_TRACED_GUID and an area for the session's name are required.
     Start,
     /// Controls a running session.
     Control,
@@ -57,7 +57,8 @@ struct TextArea<U> {
 }
 
 impl<U: TextUnit> PropertiesBlock<U> {
-    /// Checks a block, in the published order of errors.
+    /// Checks a block: first its size (ERROR_BAD_LENGTH), then its content
+    /// (ERROR_INVALID_PARAMETER).
     ///
     /// # Safety
     ///

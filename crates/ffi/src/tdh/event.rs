@@ -17,6 +17,7 @@ use crate::text::MAX_PATH_UNITS;
 use crate::types::record::EventRecord;
 use crate::types::tdh::TdhContext;
 
+// Values of the enumeration TDH_CONTEXT_TYPE.
 pub(super) const CONTEXT_TMF_FILE: u32 = 0;
 pub(super) const CONTEXT_TMF_SEARCH_PATH: u32 = 1;
 pub(super) const CONTEXT_GMT: u32 = 2;
@@ -179,7 +180,7 @@ pub(super) fn display_time(time: i64, is_gmt: bool) -> FileTime {
     FileTime(time.saturating_add(offset.saturating_mul(UNITS_PER_SECOND)))
 }
 
-/// Returns by how many seconds local time is ahead of UTC.
+/// Returns by how many seconds local time is ahead of UTC at a Unix time.
 fn local_offset_seconds(seconds: i64) -> i64 {
     // SAFETY: the structure consists of numbers and a pointer that may be NULL.
     let mut parts: libc::tm = unsafe { std::mem::zeroed() };

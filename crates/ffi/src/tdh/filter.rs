@@ -149,7 +149,8 @@ fn allocate_descriptor(blob: &[u8]) -> Result<FilterDescriptor, Status> {
     })
 }
 
-/// Frees the memory of a descriptor that [`TdhAggregatePayloadFilters`] filled in, and clears it.
+/// Frees the memory of a descriptor that [`TdhAggregatePayloadFilters`] filled in, and clears the
+/// descriptor.
 ///
 /// # Safety
 ///

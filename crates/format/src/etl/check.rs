@@ -50,11 +50,12 @@ use crate::{Error, Result, header};
 pub enum Rule {
     /// `EndTime` is set when a session stops.
     NotFinalised,
-    /// `BuffersWritten` counts the buffers of the file.
+    /// `BuffersWritten` is the number of buffers in the file; in a circular file that has wrapped,
+    /// it also counts overwritten ones.
     BuffersWritten,
     /// Boot, start and end time are in this order.
     HeaderTimes,
-    /// The clock type is 1, 2 or 3 and has a rate.
+    /// The clock type is 1, 2 or 3 (or 0 before Windows Vista) and has a rate.
     ClockType,
     /// The session buffer size lies between 1 KiB and 16 MiB.
     SessionBufferSize,
@@ -78,8 +79,9 @@ pub enum Rule {
     LoggerId,
     /// Sequence numbers are unique within a session.
     SequenceNumber,
-    /// A compressed buffer unpacks to exactly its `Offset` and is not larger than that, and the
-    /// log-file mode includes compression (at most one finding per file for the mode).
+    /// A compressed buffer unpacks to exactly `Offset` bytes, header included, and is not larger
+    /// than that, and the log-file mode includes compression (at most one finding per file for the
+    /// mode).
     Compression,
     /// In finalised files that are not circular, the last buffer has the flush marker. Of the other
     /// data buffers, only the last one of an earlier session may have it.
@@ -145,8 +147,8 @@ impl fmt::Display for Rule {
 pub struct Finding {
     /// The broken rule.
     pub rule: Rule,
-    /// Offset in the file; inside a compressed buffer, counted in its unpacked bytes from the
-    /// buffer's start.
+    /// Offset in the file. For a record of a compressed buffer: the buffer's offset plus the
+    /// record's offset in the unpacked buffer.
     pub offset: u64,
     /// A description of the violation.
     pub detail: String,
@@ -195,7 +197,8 @@ impl<R: ReadAt> Checker<'_, R> {
         buffers.sort_by_key(|(b, _)| b.offset);
         self.check_buffer_headers(&buffers);
         if self.is_circular() {
-            // File order is the order of acquisition, except in wrapped files.
+            // In other files, and in circular files that have not wrapped, file order is the order
+            // of sequence numbers.
             buffers.sort_by_key(|(b, _)| b.sequence);
         }
         for (buffer, header) in &buffers {

@@ -11,8 +11,7 @@
 //! ```
 //!
 //! If the steps reach the end of a plain file without finding a buffer, the hole is searched like a
-//! compressed file. Every search ends where the walk continues, so the walk takes linear time for
-//! any input.
+//! compressed file. The walk continues where a search ended, so it takes linear time for any input.
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -134,7 +133,9 @@ struct IndexWalk<'r, R: ?Sized> {
     anchor: i64,
     /// The stamp that the next buffer of each processor inherits if it has none.
     last_times: BTreeMap<u16, i64>,
+    /// Memory for the decompressed start of a buffer.
     scratch: Vec<u8>,
+    /// Memory for the bytes that a search reads.
     search_block: Vec<u8>,
     /// Start of the hole that the walk is in.
     hole: Option<u64>,
@@ -214,6 +215,7 @@ impl<R: ReadAt + ?Sized> IndexWalk<'_, R> {
             self.index.add_defect(Error::Invalid { what: "buffer header", offset: start, reason });
             return Ok(None);
         }
+        // From here on, the file is searched like one whose buffers differ in size.
         if core::mem::take(&mut self.has_fixed_size)
             && self.is_modern
             && let Some(found) = self.search_header(start.saturating_add(1))?
@@ -413,6 +415,8 @@ impl<R: ReadAt + ?Sized> IndexWalk<'_, R> {
             if length < HEADER_SIZE {
                 break;
             }
+            // `states` begins with the state of a header at the start of the block, so the offset
+            // of a hit is the offset of its header in the block.
             let states = block.get(buffer::at::STATE..length.saturating_sub(AFTER_STATE)).unwrap_or_default();
             for hit in memchr::memmem::find_iter(states, &STATE) {
                 let Some(raw) = block.get(hit..).and_then(|rest| rest.first_chunk()) else { break };

@@ -18,7 +18,7 @@ use crate::wire::{align8, i64_at};
 
 #[derive(Debug, Default)]
 pub(super) struct Lane {
-    /// Index of the buffer in the trace's index.
+    /// Position of the buffer in `Trace::buffers`.
     pub(super) buffer: usize,
     pub(super) cpu: u16,
     /// Stamp of the current record.
@@ -35,6 +35,7 @@ pub(super) struct Lane {
     is_unordered: bool,
     /// Offsets of group heads in time order, if `is_unordered`.
     group_heads: Vec<u32>,
+    /// Index of the current group in `group_heads`.
     group: usize,
     has_short_instance_headers: bool,
 }
@@ -69,7 +70,8 @@ impl Lane {
         }
     }
 
-    /// Sets the bytes again after [`Lane::free_bytes`]; false if they have changed.
+    /// Sets the bytes again after [`Lane::free_bytes`]. If the current record has changed, returns
+    /// false and ends the lane.
     pub(super) fn restore_bytes(&mut self, loaded: Loaded) -> bool {
         self.set_bytes(loaded);
         let expected = self.current;

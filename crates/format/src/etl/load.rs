@@ -15,7 +15,8 @@ pub(super) struct Loaded {
     pub(super) bytes: Vec<u8>,
     /// Offset of the first record.
     pub(super) start: usize,
-    /// The offset that error messages add to record offsets: that of the first byte in the file.
+    /// Offset of `bytes` in the file, to which errors add the offset of a record. For a compressed
+    /// buffer, the offset of its compressed bytes.
     pub(super) base: u64,
 }
 
@@ -51,16 +52,16 @@ impl Loader {
             self.packed = Vec::new();
         }
         read_bytes(source, buffer.offset, buffer.size, &mut self.packed)?;
-        let limit = parse_header(&self.packed).map_or(0, |h| h.offset);
+        let valid = parse_header(&self.packed).map_or(0, |h| h.offset);
         let what = "compressed buffer";
         let loaded =
             |bytes| Loaded { bytes, start: 0, base: buffer.offset.saturating_add(HEADER_SIZE as u64) };
-        if limit < HEADER_SIZE as u32 || limit > session_size.max(MAX_BUFFER) {
+        if valid < HEADER_SIZE as u32 || valid > session_size.max(MAX_BUFFER) {
             let reason = "unpacked size is impossible";
             return Ok((loaded(bytes), Some(Error::Invalid { what, offset: buffer.offset, reason })));
         }
         let packed = self.packed.get(HEADER_SIZE..).unwrap_or_default();
-        let unpacked = (limit as usize).saturating_sub(HEADER_SIZE);
+        let unpacked = (valid as usize).saturating_sub(HEADER_SIZE);
         let damage = xpress::decompress(packed, unpacked, &mut bytes).err();
         Ok((loaded(bytes), damage.map(|e| with_file_offset(e, buffer.offset))))
     }

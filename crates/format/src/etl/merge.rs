@@ -39,9 +39,10 @@ use crate::{Error, Result};
 const EXTRA_OPEN_BYTES: usize = 4 << 20;
 /// Open buffers may take more bytes than this only up to four times the file length.
 const MAX_CHEAP_BYTES: usize = 256 << 20;
-/// Bytes that may be loaded a second time, in addition to [`RELOADS_OF_FILE`] times the file
-/// length. Ordinary files need no reload; the limit bounds the cost of crafted files.
+/// Bytes that may be loaded again, in addition to [`RELOADS_OF_FILE`] times the file length.
+/// Ordinary files need no reload; the limit bounds the cost of crafted files.
 const RELOAD_BYTES: u64 = 256 << 20;
+/// The file length may be loaded this many times again, in addition to [`RELOAD_BYTES`].
 const RELOADS_OF_FILE: u64 = 8;
 /// Overlapping plain buffers may all be open, up to this many bytes.
 const MAX_OVERLAP_BYTES: u64 = 48 << 20;
@@ -69,7 +70,7 @@ impl Damage {
 /// A position in the order of emission.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct MergePosition {
-    /// Time, processor and index of the buffer in the trace's index, as one number, because the
+    /// Time, processor and position of the buffer in [`Trace::buffers`], as one number, because the
     /// heap compares keys often.
     key: u128,
     /// The lane that has the buffer open, or [`NOT_OPEN`].
@@ -81,6 +82,7 @@ const NOT_OPEN: usize = usize::MAX;
 impl MergePosition {
     #[inline]
     fn new(time: i64, cpu: u16, buffer: usize, slot: usize) -> Self {
+        // With the sign bit flipped, unsigned numbers have the order of signed ones.
         let ascending = time.cast_unsigned() ^ (1 << 63);
         let cpu_and_buffer = u64::from(cpu) << 48 | (buffer as u64 & 0xFFFF_FFFF_FFFF);
         Self { key: u128::from(ascending) << 64 | u128::from(cpu_and_buffer), slot }
@@ -108,6 +110,7 @@ pub struct Events<'t, R> {
     lanes: Vec<Lane>,
     /// Free slots of `lanes`.
     free: Vec<usize>,
+    /// Slot of the current lane.
     current: Option<usize>,
     /// Whether the current record has been returned.
     is_returned: bool,
@@ -426,8 +429,8 @@ impl<'t, R: ReadAt> Events<'t, R> {
         current.or_else(|| self.heap.peek().map(|r| r.0.time()))
     }
 
-    /// Returns whether the reload limit is used up, so that the caller should read this file to its
-    /// end.
+    /// Returns whether the reload limit is used up, so that the caller should read the open buffers
+    /// of this file to their end.
     #[must_use]
     pub(super) fn has_used_up_reloads(&self) -> bool {
         self.reload_bytes_left == 0
@@ -476,9 +479,9 @@ impl<'t, R: ReadAt> Events<'t, R> {
     }
 }
 
-/// Returns the allowed bytes of open buffers: a largest buffer for each processor if the file is
-/// long enough for that, and at least the first [`MAX_OVERLAP_BYTES`] of the file; in addition, one
-/// more largest buffer and [`EXTRA_OPEN_BYTES`].
+/// Returns the allowed bytes of open buffers: one largest buffer for each processor if the file is
+/// long enough for that, and at least as many bytes as the file has, up to [`MAX_OVERLAP_BYTES`];
+/// in addition, one more largest buffer and [`EXTRA_OPEN_BYTES`].
 fn open_bytes_budget(largest: usize, cpus: usize, file_size: u64) -> usize {
     let length = usize::try_from(file_size).unwrap_or(usize::MAX);
     let plausible_bytes =

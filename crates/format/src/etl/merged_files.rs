@@ -8,7 +8,8 @@
 //! 1. Only the file that was read has a new next event. The others keep their positions in the
 //!    heap, so an event costs the logarithm of the number of files.
 //! 2. Of equal times, the first file comes first.
-//! 3. A file that has used up its reload limit is read to the end of its open buffers.
+//! 3. A file that has loaded again as many freed bytes as it may (its reload limit) is read to the
+//!    end of its open buffers.
 
 use alloc::collections::{BinaryHeap, VecDeque};
 use alloc::vec::Vec;
@@ -24,13 +25,14 @@ const MAX_OPEN_BYTES: usize = 256 << 20;
 
 /// Several files that are read as one stream in time order.
 ///
-/// The reader asks for the [next file](Self::next_file) and [reads](Self::read) one event of it.
+/// The caller asks for the [next file](Self::next_file) and [reads](Self::read) one event of it.
 #[derive(Debug)]
 pub struct MergedFiles<'t, R> {
     files: Vec<MergedFile<'t, R>>,
     queue: FileQueue,
     /// Whether the files have been put into the queue.
     has_begun: bool,
+    /// The file that `next_file` returned last.
     last: Option<usize>,
 }
 

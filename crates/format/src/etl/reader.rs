@@ -16,7 +16,7 @@ use crate::time::Clock;
 use crate::wire::align8;
 use crate::{Error, Result};
 
-/// Bytes to read for the first event: no record is larger.
+/// Bytes to read for the first event: a buffer header and the largest record.
 const FIRST_EVENT_BYTES: usize = HEADER_SIZE + MAX_RECORD;
 
 /// An opened trace.
@@ -96,7 +96,8 @@ impl<R: ReadAt> Trace<R> {
     }
 
     /// Loads a buffer into `into` in its form in memory (header first, then the records,
-    /// decompressed) and returns its header.
+    /// decompressed) and returns its header. Of a damaged compressed buffer, the records before the
+    /// damage are loaded.
     pub fn load(&self, buffer: &BufferRef, into: &mut Vec<u8>) -> Result<BufferHeader> {
         let (loaded, _) = Loader::default().load(&self.source, buffer, self.session_buffer_size())?;
         let mut header = self.buffer_header(buffer)?;
@@ -118,7 +119,7 @@ impl<R: ReadAt> Trace<R> {
         Ok(BufferHeader::parse(&raw).with_minimum_size(buffer.size))
     }
 
-    /// Returns, for each processor that lost events, the start time of its last buffer with a loss
+    /// Returns, for each processor with a loss, the first stamp of its last buffer with a loss
     /// flag.
     #[must_use]
     pub fn last_losses(&self) -> Vec<(u16, i64)> {
@@ -146,7 +147,7 @@ impl<R: ReadAt> Trace<R> {
     }
 
     /// Returns the holes, bytes between or after the buffers that hold no buffer: offset and size
-    /// of each, in file order.
+    /// of each, in file order. Zeros up to the end of the file are not a hole.
     pub fn holes(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
         self.index.defects.iter().filter_map(|defect| match defect {
             Error::Hole { offset, size, .. } => Some((*offset, *size)),

@@ -6,13 +6,14 @@
 //!   header buffer │ buffer │ buffer │ its whole records            EndTime, BuffersWritten exact
 //! ```
 //!
-//! Whole buffers are copied. A truncated buffer keeps its whole records, in a plain buffer of the
-//! session's size (in compressed files, of the records' size). Fields with impossible values get
-//! the value that readers assume or that the rest of the file shows:
+//! Whole buffers are copied. A truncated or damaged buffer keeps its whole records, in a plain
+//! buffer of the session's size (in compressed files, of the records' size). Fields with impossible
+//! values get the value that readers assume or that the rest of the file shows:
 //!
 //! | Field | Becomes |
 //! |---|---|
-//! | `BuffersWritten`, `EndTime` | the values of the new file; a possible `EndTime` stays |
+//! | `BuffersWritten` | the number of buffers in the new file |
+//! | `EndTime` 0 or before the start | the time of the last event |
 //! | `NumberOfProcessors` | raised if a buffer has a higher index; writers may learn it late |
 //! | clock without a rate, pointer size | the value that readers assume |
 //! | boot after start, session buffer size | the start time; a size that fits all buffers |
@@ -23,10 +24,10 @@
 //! Records are never changed, except that a log-file header event too large for its buffer is
 //! shortened; counts of lost events stay those of the session.
 //!
-//! The new file has at most [`MAX_GROWTH`] times the bytes of the input's buffers, plus one largest
-//! buffer, because a few bytes can claim a large buffer or unpack to one. Once padding has used up
-//! half of this limit, damaged buffers keep the size of their records; readers use the size in a
-//! buffer's header. If the records exceed the limit, the repair fails.
+//! The new file has at most [`MAX_GROWTH`] times the bytes of the input's buffers, plus
+//! [`MAX_BUFFER`], because a few bytes can claim a large buffer or unpack to one. Where padding
+//! would use more than about half of this limit, damaged buffers keep the size of their records;
+//! readers use the size in a buffer's header. If the records exceed the limit, the repair fails.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
@@ -103,14 +104,14 @@ pub fn repair<R: ReadAt, W: WriteAt>(trace: &Trace<R>, sink: W) -> Result<Repair
         let length = trace.source().read_at(buffer.offset, &mut image)?;
         image.truncate(length);
         if let Some(mut header) = image.first_chunk().map(BufferHeader::parse) {
-            let is_known =
+            let is_known_type =
                 header.buffer_type <= BufferType::DBG_INFO.0 || !trace.header().has_modern_buffers();
             let has_first = buffer.offset != 0 || whole_records.count > 0;
             let is_intact = has_first
                 && damage.is_none()
                 && whole_records.is_undamaged
                 && repaired.is_sound(&header, buffer, length);
-            if buffer.offset != 0 && whole_records.count == 0 && (!is_intact || !is_known) {
+            if buffer.offset != 0 && whole_records.count == 0 && (!is_intact || !is_known_type) {
                 repaired.report.dropped = repaired.report.dropped.saturating_add(1);
             } else {
                 if !is_intact {
@@ -222,7 +223,7 @@ struct RepairedFile<'t, R, W> {
     previous: Option<WrittenBuffer>,
     /// Size of the first event, if it was shortened.
     first_size: Option<usize>,
-    /// The latest stamp.
+    /// The latest stamp in the new file.
     latest: i64,
     highest_cpu: u16,
 }
@@ -451,6 +452,7 @@ impl<R: ReadAt, W: WriteAt> RepairedFile<'_, R, W> {
     }
 }
 
+/// The readable records at the start of a buffer.
 struct WholeRecords {
     count: u64,
     end: usize,

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   create   header buffer with EndTime 0
-//!   append   whole buffers only, each one processor's records
+//!   append   whole buffers only, each with the records of one processor
 //!            killed here: the file is valid up to its last buffer
 //!   finish   flush marker on the last buffer, then EndTime, BuffersWritten, lost counts
 //!   reopen   the same header again with EndTime 0, the marker cleared; then append and finish
@@ -107,8 +107,10 @@ pub struct Writer<W> {
     sink: W,
     options: Options,
     pending: Vec<PendingRecords>,
+    /// Offset of the next buffer, unless the log wraps.
     position: u64,
     length: u64,
+    /// The size limit of a circular log.
     max_bytes: Option<u64>,
     next_sequence: i64,
     /// Offset and flags of the last buffer.
@@ -301,9 +303,9 @@ impl<W: WriteAt> Writer<W> {
             && self.max_bytes.is_none_or(|limit| self.position.saturating_add(size) <= limit)
     }
 
-    /// Appends several buffers by one write, if they [are
-    /// contiguous](Self::can_append_contiguously). On failure nothing changes, except for bytes
-    /// after the last buffer.
+    /// Appends several buffers with one write. They must [be
+    /// contiguous](Self::can_append_contiguously) in the file. On failure nothing changes, except
+    /// for bytes after the last buffer.
     pub fn append_all_in_place(&mut self, buffers: &mut [InPlace<'_>]) -> Result<()> {
         let mut headers = Vec::with_capacity(buffers.len());
         for (sequence, buffer) in (self.next_sequence..).zip(&mut *buffers) {
@@ -328,13 +330,14 @@ impl<W: WriteAt> Writer<W> {
 
     /// Returns the header of the next buffer, which has `records` bytes of records.
     fn buffer_header(&self, cpu: u16, time: i64, loss_flags: u16, records: usize) -> Result<BufferHeader> {
-        let session = self.options.buffer_size;
+        let session_size = self.options.buffer_size;
         let valid = HEADER_SIZE.saturating_add(records);
-        let Some(offset) = u32::try_from(valid).ok().filter(|&v| v <= session) else {
-            return Err(Error::TooLarge { what: "buffer", size: valid as u64, limit: u64::from(session) });
+        let Some(offset) = u32::try_from(valid).ok().filter(|&v| v <= session_size) else {
+            let (size, limit) = (valid as u64, u64::from(session_size));
+            return Err(Error::TooLarge { what: "buffer", size, limit });
         };
         Ok(BufferHeader {
-            buffer_size: session,
+            buffer_size: session_size,
             saved_offset: offset,
             current_offset: offset,
             time_stamp: time,
@@ -404,14 +407,14 @@ impl<W: WriteAt> Writer<W> {
         self.sink.write_at(0, &image)
     }
 
-    /// Replaces the start time in the final header: a raw stamp and its wall time. A later boot
+    /// Replaces the start time in the final header with a raw stamp and its wall time. A later boot
     /// time becomes the start time.
     pub fn set_start(&mut self, anchor: i64, start: FileTime) {
         (self.options.anchor, self.options.start_time) = (anchor, start);
         self.options.boot_time = self.options.boot_time.min(start);
     }
 
-    /// Replaces the rate of the performance counter in the final header by a better measurement.
+    /// Replaces the rate of the performance counter in the final header with a better measurement.
     pub fn set_perf_freq(&mut self, ticks_per_second: i64) {
         self.options.perf_freq = ticks_per_second;
     }

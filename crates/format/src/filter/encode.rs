@@ -57,7 +57,8 @@ pub fn name_list(names: &[impl AsRef<str>]) -> Vec<u8> {
 }
 
 /// Encodes EVENT_FILTER_HEADER and the provider's data: a filter that only the provider
-/// understands. The daemon fills in the session.
+/// understands. The traced process fills in the bit of the session
+/// ([`append_to_chain`](super::append_to_chain)).
 #[must_use]
 pub fn schematized(id: u16, version: u8, data: &[u8]) -> Vec<u8> {
     let size = HEADER_BYTES.saturating_add(data.len());

@@ -5,7 +5,7 @@
 //! filter      u16 size of the filter │ u16 event id │ u8 event version │ u8 flags │ u8 fields │
 //!             u8 predicates │ field… │ predicate…
 //! flags       1: one true predicate is enough (otherwise all must be true)
-//!             2: this filter must pass (otherwise one of the filters without this flag)
+//!             2: this filter must hold (otherwise one of the filters without this flag must)
 //! field       u8 shape │ u8 field with the length │ u16 bytes │ u8 kind of count │
 //!             u8 field with the count │ u16 count
 //! predicate   u16 size of the predicate │ u8 field │ u8 type │ u16 operator │ u16 0 │
@@ -47,7 +47,7 @@ const HEAD_BYTES: usize = 8;
 const ANY_FLAG: u8 = 1;
 const REQUIRED_FLAG: u8 = 2;
 
-/// Where the bytes of one element of a field end.
+/// The layout of one element of a field, which determines where the element ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shape {
     /// A fixed number of bytes.
@@ -337,7 +337,7 @@ fn check_filter(filter: &Filter<'_>, cursor: &Cursor<'_>) -> Result<()> {
         || count > MAX_FIELDS
         || filter.predicates().any(|predicate| usize::from(predicate.field) >= count)
     {
-        return Err(cursor.invalid("a filter refers to a missing field"));
+        return Err(cursor.invalid("a filter has too many or invalid fields, or refers to a missing one"));
     }
     let mut remaining = Cursor::new(WHAT, filter.predicates);
     while !remaining.is_empty() {
@@ -352,7 +352,7 @@ fn read_predicate<'a>(cursor: &mut Cursor<'a>) -> Result<Predicate<'a>> {
     cursor.u16()?;
     let kind = Type::from_byte(kind).filter(|kind| kind.supports(operator));
     let (Some(kind), Some(body_bytes)) = (kind, size.checked_sub(HEAD_BYTES)) else {
-        return Err(cursor.invalid("an operator does not suit the type of its field"));
+        return Err(cursor.invalid("the type, operator or size of a predicate is invalid"));
     };
     let mut operand = Cursor::new(WHAT, cursor.bytes(body_bytes)?);
     let value = match kind {

@@ -29,8 +29,8 @@ pub const INSTANCE_SIZE: usize = 0x48;
 /// Size of an INSTANCE header in layouts before 1.1, in bytes.
 pub const OLD_INSTANCE_SIZE: usize = 0x38;
 
-pub(super) const fn instance_size(old: bool) -> usize {
-    if old { OLD_INSTANCE_SIZE } else { INSTANCE_SIZE }
+pub(super) const fn instance_size(is_old: bool) -> usize {
+    if is_old { OLD_INSTANCE_SIZE } else { INSTANCE_SIZE }
 }
 
 /// The instance part of an INSTANCE header.
@@ -45,8 +45,8 @@ pub struct Instance {
 }
 
 impl Instance {
-    pub(super) fn read(record: &[u8], old: bool) -> Self {
-        if old {
+    pub(super) fn read(record: &[u8], is_old: bool) -> Self {
+        if is_old {
             return Self {
                 id: u32_at(record, 0x20),
                 parent_id: u32_at(record, 0x24),

@@ -158,7 +158,7 @@ pub struct Stack<'b> {
 }
 
 impl<'b> Stack<'b> {
-    /// Returns the return addresses.
+    /// Returns the addresses of the frames, innermost first.
     pub fn frames(self) -> impl Iterator<Item = u64> + 'b {
         self.frames.chunks_exact(self.address_bytes).map(|c| match c {
             [a, b, c, d] => u64::from(u32::from_le_bytes([*a, *b, *c, *d])),

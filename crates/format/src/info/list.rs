@@ -40,7 +40,7 @@ impl EnableInfo {
 }
 
 /// A registration (TRACE_PROVIDER_INSTANCE_INFO, 16 bytes): `0 u32 offset of the next │ 4 u32
-/// enables │ 8 u32 process │ C u32 flags`, then its enables.
+/// number of enables │ 8 u32 process │ C u32 flags`, then its enables.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct InstanceInfo {
     /// The id of the registering process; 0 if the provider is not registered.
@@ -83,8 +83,8 @@ impl GuidInfo {
     }
 }
 
-/// A provider group: `u32 bytes of the enables │ enables │ u32 members │ their GUIDs`. The
-/// enables begin at offset 4 and are not aligned, as a comment in evntrace.h states.
+/// A provider group: `u32 size of the enables in bytes │ enables │ u32 number of members │ their
+/// GUIDs`. The enables begin at offset 4 and are not aligned, as a comment in evntrace.h states.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct GroupInfo {
     /// The enables of the group by sessions.

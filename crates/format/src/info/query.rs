@@ -37,7 +37,7 @@ pub enum Query {
     MaxPmcCounter,
     /// The number of streams of the session.
     StreamCount,
-    /// The users of the counters of this processor.
+    /// The owners of the counters of this processor.
     PmcCounterOwners(u32),
     /// Sessions that read counters.
     PmcSessions,
@@ -57,14 +57,14 @@ pub struct ProfileSource {
     pub description: String,
 }
 
-/// The user of a counter (ETW_PMC_COUNTER_OWNER, 12 bytes).
+/// The owner of a counter (ETW_PMC_COUNTER_OWNER, 12 bytes).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CounterOwner {
     /// 0 unused, 1 used, 2 used with a known tag, 3 used with a known tag and source.
     pub kind: u32,
     /// The profile source that is counted.
     pub source: u32,
-    /// The tag of the user.
+    /// The tag of the owner.
     pub tag: u32,
 }
 
@@ -122,7 +122,7 @@ impl Query {
     /// Parses a call: its class, its buffer (`None` for a null pointer), of which no more than
     /// [`input_size`](Self::input_size) is read, and the stated length.
     ///
-    /// Checks the rules that need only the call, in the published order.
+    /// Checks the rules that need only the call, in the order of the [module](super).
     /// [`answer_size`](Self::answer_size) is the size to report to a caller whose buffer is too
     /// short.
     pub fn from_bytes(class: u32, info: Option<&[u8]>, length: usize) -> Result<Self> {
@@ -233,6 +233,7 @@ impl Query {
     /// Builds the query of a class with this input.
     pub fn new(class: u32, input: u32) -> Result<Self> {
         let mut bytes = input.to_le_bytes().to_vec();
+        // No answer of a fixed size is larger.
         bytes.resize(size_of::<GroupMask>(), 0);
         Self::from_bytes(class, Some(&bytes), bytes.len())
     }
@@ -252,13 +253,13 @@ const NOT_QUERIED: Error = Error::Information {
     status: Status::ERROR_NOT_SUPPORTED,
     reason: "this information class cannot be queried",
 };
-/// Bytes before the owners.
+/// Bytes before the owners in an answer about counters.
 const OWNERS_OFFSET: usize = 8;
 /// Size of an owner in bytes.
 const OWNER_BYTES: usize = 12;
 /// Offset of the name of a source.
 const DESCRIPTION_OFFSET: usize = 24;
-/// Bytes before the counters of a session.
+/// Bytes before the profile sources of a session.
 const SESSION_HEAD_BYTES: usize = 16;
 
 impl Answer {

@@ -28,7 +28,7 @@ pub enum Set {
     SystemTraceEnableFlags(GroupMask),
     /// The sampling interval of a profile source.
     SampledProfileInterval(ProfileInterval),
-    /// Counters that raise events.
+    /// Counters that raise events when they overflow.
     ProfileSourceConfig(Vec<u32>),
     /// Kernel events at which counters are read; can be set once in the life of a session.
     PmcEventList(Vec<ClassicEventId>),
@@ -39,7 +39,7 @@ pub enum Set {
     /// Providers that are asked for their state, and how often; `None` stops the requests.
     PeriodicCaptureState(Option<PeriodicCaptureState>),
     /// A [`Set::PeriodicCaptureState`] in a buffer that is shorter than its count requires. It is
-    /// never applied: [`Set::check`] rejects it, as the published order requires.
+    /// never applied: [`Set::check`] rejects it, in the order of the [module](super).
     TruncatedPeriodicCaptureState,
     /// Whether the session records the binaries of providers.
     ProviderBinaryTracking(bool),
@@ -63,8 +63,8 @@ pub enum Set {
 impl Set {
     /// Parses the buffer of a call (`None` for a null pointer) and the stated length.
     ///
-    /// Checks the rules that need only the call, in the published order; [`check`](Self::check)
-    /// checks the content.
+    /// Checks the rules that need only the call, in the order of the [module](super);
+    /// [`check`](Self::check) checks the content.
     pub fn from_bytes(class: u32, info: Option<&[u8]>, length: usize) -> Result<Self> {
         let class = InfoClass::from_number(class).filter(|class| class.rules().sets);
         let Some(form) = class.and_then(BufferForm::for_class) else {
@@ -102,7 +102,8 @@ impl Set {
         }
     }
 
-    /// Encodes the buffer; empty for a setting that clears.
+    /// Encodes the buffer; empty for an empty list, except in
+    /// [`ContextRegister`](Self::ContextRegister), and for `PeriodicCaptureState(None)`.
     #[must_use]
     pub fn to_bytes(&self) -> Vec<u8> {
         let mut out = Vec::new();
@@ -127,6 +128,7 @@ impl Set {
                 out.extend(guids_to_bytes(providers));
             }
             Self::TruncatedPeriodicCaptureState => {
+                // A count of one, and no GUID.
                 out.put_u32(0).put_u16(1).put_u16(0);
             }
             Self::ProviderBinaryTracking(is_enabled) => out = vec![u8::from(*is_enabled)],
@@ -149,8 +151,7 @@ impl Set {
         matches!(self, Self::ProfileSourceConfig(_) | Self::PmcCounterList(_))
     }
 
-    /// Checks the number of counters: the last of the published checks before the session is looked
-    /// up.
+    /// Checks the number of counters: the last check before the session is looked up.
     pub fn check_counters(&self, max_counters: u32) -> Result<()> {
         match self {
             Self::ProfileSourceConfig(ids) | Self::PmcCounterList(ids)
@@ -162,8 +163,7 @@ impl Set {
         }
     }
 
-    /// Checks the content without knowledge of session and machine: the last of the published
-    /// checks.
+    /// Checks the content without knowledge of session and machine: the last check.
     pub fn check(&self) -> Result<()> {
         match self {
             Self::StackTracing(events) | Self::PmcEventList(events) => check_events(events),
@@ -226,7 +226,7 @@ impl Branches {
         out
     }
 
-    /// Checks the events; the configuration is checked like its class.
+    /// Checks the events; [`Set::check`] checks the configuration.
     pub fn check_events(&self) -> Result<()> {
         check_events(&self.events)
     }

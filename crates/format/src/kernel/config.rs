@@ -9,10 +9,10 @@
 //!              IDEChannel 16 + 1 │ …
 //! ```
 //!
-//! The events are written when a session stops. Deviations from the documentation: the domain name
+//! Most events are written when a session stops. Deviations from the documentation: the domain name
 //! of a CPU event has 134 characters since version 2; `Size` of a logical disk is the size of the
-//! structure; the boot drive is a bare letter; a list of filters with the count 0 has no bytes at
-//! all. The type 0x13 has no known layout.
+//! structure; the boot drive is a letter without a colon; a list of filters with the count 0 has no
+//! bytes at all. The type 0x13 has no known layout.
 //!
 //! Source: Documented ("SystemConfig class" and its types); Observed for CPU, PhyDisk, LogDisk,
 //! NIC, Services, Power, Network, OpticalDisk, PnP, IDEChannel, Platform and DPI in their newest
@@ -150,8 +150,8 @@ pub(super) static SHAPES: &[Shape] = &[
             f("PhysicalAddrLen", U32),
             f("PhysicalAddr", W(8)),
             f("Size", U32),
-            // Addresses by the documentation, offsets of address texts by a public header: kept as
-            // numbers.
+            // Addresses according to the documentation, offsets of address texts according to a
+            // public header: kept as numbers.
             f("IpAddress", I32),
             f("SubnetMask", I32),
             f("DhcpServer", I32),

@@ -1,4 +1,4 @@
-//! Writes the payloads of 64-bit kernel events by the shape tables.
+//! Writes the payloads of 64-bit kernel events as the tables of [`kernel`](super) describe them.
 //!
 //! ```text
 //!   const SWITCH: PayloadLayout = PayloadLayout::new(hook::CONTEXT_SWITCH, 2);
@@ -191,7 +191,7 @@ const fn are_equal(a: &str, b: &str) -> bool {
     a.is_empty() && b.is_empty()
 }
 
-/// A value of a field of fixed size.
+/// A value of a field in the front.
 pub trait FrontValue {
     /// The size that the field must have.
     const SIZE: usize;
@@ -332,8 +332,9 @@ where
 
 /// Appends the payload of a kernel event to a `Vec<u8>`, by the table of the event.
 ///
-/// The layout is a constant. Fields of fixed size are named in any order; fields without a name are
-/// zeros. The fields after the front are named in the order of the table.
+/// The layout is a constant. Fields of the front, which have a fixed size, are named in any order;
+/// those that are not named are zeros. The fields after the front are named in the order of the
+/// table.
 ///
 /// ```
 /// use traceweir_format::kernel::{PayloadLayout, hook};

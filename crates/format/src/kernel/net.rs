@@ -7,8 +7,8 @@
 //! ```
 //!
 //! Only the payload has the process id. For TCP, `daddr` and `dport` are the remote end in both
-//! directions; for UDP, `saddr` is the sender of the packet. `startime` and `endtime` count 100 ms
-//! since the system started. Only version 0 of UDP has `context` and `dsize`.
+//! directions; for UDP, `saddr` is the sender of the packet. `startime` and `endtime` count units
+//! of 100 ms since the system started. Only version 0 of UDP has `context` and `dsize`.
 //!
 //! Source: Documented ("TcpIp class", "UdpIp class" and their types); IPv6 send and receive of TCP,
 //! and UDP, Observed in version 2.
@@ -25,7 +25,7 @@ const fn udp(version: u8, types: &'static [(u8, &'static str)], fields: &'static
     shape(class::UDP_IP, version, types, fields)
 }
 
-/// The common part of versions 1 and 2 with addresses of a kind, and the fields after it.
+/// The common part of versions 1 and 2 with IPv4 or IPv6 addresses, and the fields after it.
 macro_rules! common {
     ($address:ident $(, $extra:expr)*) => {
         &[

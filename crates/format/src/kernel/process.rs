@@ -21,7 +21,8 @@ const fn process(version: u8, types: &'static [(u8, &'static str)], fields: &'st
 }
 
 const LIFETIME: &[(u8, &str)] = &[(1, "Start"), (2, "End"), (3, "DCStart"), (4, "DCEnd")];
-/// A process that has ended but is still referenced has the same layouts, from version 2 on.
+/// The event of a process that has ended but is still referenced (Defunct) has the same layouts
+/// from version 2 on.
 const LIFETIME_AND_DEFUNCT: &[(u8, &str)] =
     &[(1, "Start"), (2, "End"), (3, "DCStart"), (4, "DCEnd"), (0x27, "Defunct")];
 

@@ -18,7 +18,7 @@ const fn registry(version: u8, types: &'static [(u8, &'static str)], fields: &'s
     shape(class::REGISTRY, version, types, fields)
 }
 
-/// The types on keys and values; the name of type 0x16 depends on the version.
+/// The event types of keys and values; the name of type 0x16 depends on the version.
 macro_rules! on_keys {
     ($type_16:literal) => {
         &[

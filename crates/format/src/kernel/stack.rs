@@ -10,8 +10,8 @@
 //! ```
 //!
 //! A stack follows its event, which has the same time and thread. Kernel and user part may be two
-//! events. The definition of a key comes after its references, and a key may be defined again: a
-//! reference means the first definition at or after it.
+//! events. Windows defines a key after its references and may define it again: a reference means
+//! the first definition at or after it, or the last definition if there is none.
 //!
 //! Source: Documented ("StackWalk_Event class"); Observed except for branches and registers.
 

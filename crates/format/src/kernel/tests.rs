@@ -91,9 +91,9 @@ fn image_load_belongs_to_the_image_class() {
 
 #[test]
 fn hook_ids_are_found_by_displayed_class_and_type() {
-    assert_eq!(hook_of(&class::IMAGE, 10), Some(hook::IMAGE_LOAD), "a load is in the process group");
+    assert_eq!(hook_of(&class::IMAGE, 10), Some(hook::IMAGE_LOAD), "a load has another hook id");
     assert_eq!(hook_of(&class::IMAGE, 2), Some(hook::IMAGE_UNLOAD));
-    assert_eq!(hook_of(&class::PROCESS, 10), None, "hook id 0x030A belongs to the image class");
+    assert_eq!(hook_of(&class::PROCESS, 10), None, "hook id 0x030A was found in the process class");
     assert_eq!(hook_of(&Guid::from_u128(7), 1), None);
     for (group, opcode) in (0..31).flat_map(|group| (0..=255).map(move |opcode| (group, opcode))) {
         let hook = u16::from_le_bytes([opcode, group]);

@@ -9,11 +9,11 @@
 //!
 //! Version 3 of start, end and rundown has two forms, with and without the thread's name; the table
 //! has the name last, so a shorter payload lacks it. The headers of start events name the creator,
-//! the payload names the new thread. In a compact batch, the low two bits of a record's first unit
-//! select the form of the record: 0 idle, short (14 bits of delta); 1 idle (30 bits); 2 lite (4
-//! bits index, 3 priority increment, 6 state or wait reason, 17 delta); 3 full (30 bits of delta,
-//! then 4 index, 6 state or wait reason, 5 priority, 17 wait of the new thread). Deltas count from
-//! the previous switch.
+//! the payload names the new thread. In a compact batch, the low two bits of a record select its
+//! form: 0 idle, short (14 bits of delta); 1 idle (30 bits of delta); 2 lite (4 bits of index into
+//! the thread ids, 3 priority increment, 6 state or wait reason, 17 delta); 3 full (30 bits of
+//! delta, then 4 index, 6 state or wait reason, 5 priority, 17 wait time of the new thread). Deltas
+//! count from the previous switch.
 //!
 //! Source: Documented ("Thread class", "CSwitch class", "ReadyThread class"); version 3 of start,
 //! end and rundown Observed, in both forms.

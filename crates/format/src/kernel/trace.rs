@@ -91,7 +91,7 @@ pub(super) static SHAPES: &[Shape] = &[
         &[(0x43, "ProviderBinaryPath")],
         &[f("GuidCount", U32), repeated_by("Guid", Guid, "GuidCount"), f("BinaryPath", Wz)],
     ),
-    // This project's layout: `binary_path`.
+    // The module `binary_path` describes this layout, which is the project's own.
     trace(
         3,
         &[(0x43, "ProviderBinaryPath")],

@@ -51,7 +51,7 @@ pub fn container(groups: &str) -> Option<String> {
 }
 
 /// Returns whether a container's name is an id of hexadecimal digits, of which tools show only the
-/// first ones.
+/// first few.
 #[must_use]
 pub fn is_container_id(name: &str) -> bool {
     matches!(name.len(), 32 | 64) && name.chars().all(|c| c.is_ascii_hexdigit())

@@ -1,4 +1,5 @@
-//! Security identifiers: bytes, text, and the user or group of this system.
+//! Security identifiers (SIDs): bytes, text, and the user or group of this system that each stands
+//! for.
 
 use alloc::vec::Vec;
 use core::fmt;
@@ -10,7 +11,7 @@ use crate::wire::{Cursor, Put};
 const WHAT: &str = "SID";
 const REVISION: u8 = 1;
 const HEAD_BYTES: usize = 8;
-/// The most parts (SID_MAX_SUB_AUTHORITIES).
+/// The most parts, or sub-authorities, of a SID (SID_MAX_SUB_AUTHORITIES).
 const MAX_PARTS: usize = 15;
 /// The largest authority, which has 48 bits.
 const MAX_AUTHORITY: u64 = 0xFFFF_FFFF_FFFF;
@@ -147,7 +148,7 @@ impl Sid {
 }
 
 impl fmt::Display for Sid {
-    /// Formats as `S-1-5-18`; an authority of more than 32 bits is hexadecimal, as published.
+    /// Formats as `S-1-5-18`; an authority of more than 32 bits is hexadecimal, as documented.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match u32::try_from(self.authority) {
             Ok(small) => write!(f, "S-{REVISION}-{small}")?,

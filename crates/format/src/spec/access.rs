@@ -8,7 +8,7 @@ use core::ops::{BitAnd, BitOr};
 
 use crate::guid::Guid;
 
-/// The GUID whose access list applies to all objects without an access list
+/// The GUID whose access list applies to all objects without an access list of their own
 /// (`DefaultTraceSecurityGuid`).
 pub const DEFAULT_TRACE_SECURITY: Guid = Guid::from_u128(0x0811c1af_7a07_4a06_82ed_869455cdf713);
 
@@ -48,7 +48,7 @@ rights! {
 impl Rights {
     /// The empty set of rights.
     pub const NONE: Self = Self(0);
-    /// Every named right, READ_CONTROL and SYNCHRONIZE, as published.
+    /// Every named right, READ_CONTROL and SYNCHRONIZE, as in wmistr.h.
     pub const WMIGUID_ALL_ACCESS: Self = Self(0x0012_1FFF);
 
     /// Returns whether all rights of `other` are in this set.

@@ -156,7 +156,7 @@ pub const EVENT_ENABLE_PROPERTY_PROVIDER_GROUP: u32 = 0x0000_0020;
 pub const EVENT_ENABLE_PROPERTY_ENABLE_KEYWORD_0: u32 = 0x0000_0040;
 /// The process start key is added to each event.
 pub const EVENT_ENABLE_PROPERTY_PROCESS_START_KEY: u32 = 0x0000_0080;
-/// A key that is the same in all sessions is added to each event.
+/// A key that is the same in all sessions that get the event is added to each event.
 pub const EVENT_ENABLE_PROPERTY_EVENT_KEY: u32 = 0x0000_0100;
 /// Events of private browsing are left out.
 pub const EVENT_ENABLE_PROPERTY_EXCLUDE_INPRIVATE: u32 = 0x0000_0200;
@@ -167,8 +167,8 @@ pub const EVENT_ENABLE_PROPERTY_SOURCE_CONTAINER_TRACKING: u32 = 0x0000_0800;
 
 /// The type of an absent filter.
 pub const EVENT_FILTER_TYPE_NONE: u32 = 0;
-/// A filter that the provider defines, after EVENT_FILTER_HEADER. Lower types belong to the
-/// provider, higher types to the system.
+/// A filter that the provider defines; its data follows an EVENT_FILTER_HEADER. Lower types belong
+/// to the provider, higher types to the system.
 pub const EVENT_FILTER_TYPE_SCHEMATIZED: u32 = 0x8000_0000;
 /// Selects kernel events by flags.
 pub const EVENT_FILTER_TYPE_SYSTEM_FLAGS: u32 = 0x8000_0001;
@@ -188,11 +188,11 @@ pub const EVENT_FILTER_TYPE_PAYLOAD: u32 = 0x8000_0100;
 pub const EVENT_FILTER_TYPE_EVENT_ID: u32 = 0x8000_0200;
 /// Selects events by name.
 pub const EVENT_FILTER_TYPE_EVENT_NAME: u32 = 0x8000_0400;
-/// Selects stacks by event id.
+/// Selects the events that get a call stack, by event id.
 pub const EVENT_FILTER_TYPE_STACKWALK: u32 = 0x8000_1000;
-/// Selects stacks by event name.
+/// Selects the events that get a call stack, by event name.
 pub const EVENT_FILTER_TYPE_STACKWALK_NAME: u32 = 0x8000_2000;
-/// Selects stacks by level and keyword.
+/// Selects the events that get a call stack, by level and keyword.
 pub const EVENT_FILTER_TYPE_STACKWALK_LEVEL_KW: u32 = 0x8000_4000;
 /// Selects processes by container.
 pub const EVENT_FILTER_TYPE_CONTAINER: u32 = 0x8000_8000;

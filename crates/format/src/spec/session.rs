@@ -6,10 +6,10 @@
 use core::fmt;
 use core::ops::{BitAnd, BitOr, BitOrAssign, Not};
 
-/// The session of the system's kernel events, whose GUID is
+/// The name of the session of the system's kernel events. Its GUID is
 /// [`SYSTEM_TRACE_CONTROL`](super::event::class::SYSTEM_TRACE_CONTROL).
 pub const KERNEL_LOGGER_NAME: &str = "NT Kernel Logger";
-/// The system's flight recorder of kernel events.
+/// The name of the system's flight recorder of kernel events.
 pub const CIRCULAR_KERNEL_CONTEXT_LOGGER_NAME: &str = "Circular Kernel Context Logger";
 
 /// A sequential log; with a size limit, the session stops there.
@@ -40,9 +40,9 @@ pub const EVENT_TRACE_PRIVATE_LOGGER_MODE: u32 = 0x0000_0800;
 pub const EVENT_TRACE_ADD_HEADER_MODE: u32 = 0x0000_1000;
 /// MaximumFileSize counts KiB.
 pub const EVENT_TRACE_USE_KBYTES_FOR_SIZE: u32 = 0x0000_2000;
-/// Sequence numbers across all sessions.
+/// Messages are numbered across all sessions.
 pub const EVENT_TRACE_USE_GLOBAL_SEQUENCE: u32 = 0x0000_4000;
-/// Sequence numbers of the session.
+/// Messages are numbered within the session.
 pub const EVENT_TRACE_USE_LOCAL_SEQUENCE: u32 = 0x0000_8000;
 /// Written by a merge or relog.
 pub const EVENT_TRACE_RELOG_MODE: u32 = 0x0001_0000;
@@ -155,9 +155,9 @@ impl LogFileMode {
     pub const ADD_HEADER: Self = Self(EVENT_TRACE_ADD_HEADER_MODE);
     /// MaximumFileSize counts KiB.
     pub const USE_KBYTES_FOR_SIZE: Self = Self(EVENT_TRACE_USE_KBYTES_FOR_SIZE);
-    /// Sequence numbers across all sessions.
+    /// Messages are numbered across all sessions.
     pub const USE_GLOBAL_SEQUENCE: Self = Self(EVENT_TRACE_USE_GLOBAL_SEQUENCE);
-    /// Sequence numbers of the session.
+    /// Messages are numbered within the session.
     pub const USE_LOCAL_SEQUENCE: Self = Self(EVENT_TRACE_USE_LOCAL_SEQUENCE);
     /// Written by a merge or relog.
     pub const RELOG: Self = Self(EVENT_TRACE_RELOG_MODE);
@@ -331,7 +331,7 @@ impl From<SessionId> for u64 {
 pub const BUFFER_FLAG_FLUSH_MARKER: u16 = 0x0001;
 /// Events were lost before this buffer.
 pub const BUFFER_FLAG_EVENTS_LOST: u16 = 0x0002;
-/// A whole buffer was lost.
+/// A whole buffer was lost before this buffer.
 pub const BUFFER_FLAG_BUFFER_LOST: u16 = 0x0004;
 /// The real-time backup file is damaged.
 pub const BUFFER_FLAG_RTBACKUP_CORRUPT: u16 = 0x0008;

@@ -13,7 +13,7 @@
 
 use core::fmt;
 
-/// A Win32 status code.
+/// A Win32 status code, an HRESULT or an NTSTATUS value.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Status(pub u32);
 

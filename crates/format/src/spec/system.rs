@@ -48,7 +48,7 @@ pub const NO_SYSCONFIG: u32 = 0x1000_0000;
 pub const OWN_GROUPS: u32 = 0x0100_3017;
 
 /// The least number of stack copies that a perf ring holds if the daemon's locked-memory limit
-/// restricts it. Copies are made smaller until this many fit.
+/// restricts the ring. Copies are made smaller until this many fit.
 pub const LIMITED_RING_COPIES: u32 = 32;
 
 /// Groups that imply another group: DRIVER and MEMORY include DISK_FILE_IO.

@@ -4,8 +4,8 @@ use alloc::vec::Vec;
 
 use super::encode::MetadataEncoder;
 use super::{
-    Arity, CONTINUATION_BIT, FieldMetadata, METADATA_NAME, TRAIT_DECODE_GUID, TRAIT_GROUP, TYPE_MASK,
-    TYPE_STRUCT,
+    Arity, CONTINUATION_BIT, FieldMetadata, TRAIT_DECODE_GUID, TRAIT_GROUP, TYPE_MASK, TYPE_STRUCT,
+    WHAT_METADATA,
 };
 use crate::text::until_nul8;
 use crate::wire::Put;
@@ -13,10 +13,10 @@ use crate::{Error, Guid, Result};
 
 /// The largest traits blob, in bytes.
 const MAX_TRAITS_BYTES: usize = 0xFFFF;
-/// The largest metadata blob, in bytes. The size field could hold more, but the published format
-/// uses only the lower half.
+/// The largest metadata blob, in bytes. The size field could hold more, but the documented format
+/// allows no larger size.
 const MAX_METADATA_BYTES: usize = 0x7FFF;
-/// The largest value of the size field.
+/// The largest metadata blob that the size field can describe, in bytes.
 const MAX_RAW_METADATA_BYTES: usize = 0xFFFF;
 
 const TYPE_NULL: u8 = 0;
@@ -54,7 +54,7 @@ impl TraitsBuilder {
         self.add(TRAIT_GROUP, &group.to_bytes())
     }
 
-    /// Adds the GUID to decode by.
+    /// Adds the GUID under which the provider's events are decoded.
     pub fn decode_guid(&mut self, guid: &Guid) -> &mut Self {
         self.add(TRAIT_DECODE_GUID, &guid.to_bytes())
     }
@@ -89,8 +89,8 @@ impl TraitsBuilder {
 /// Builds event metadata.
 ///
 /// Fields are encoded in the order in which they are added, and a structure before its members.
-/// Fields that readers cannot decode are rejected: structures without members or with more than
-/// 127, arrays of binary or null values, pointers without a size.
+/// Fields that readers cannot decode are rejected: types above 31, structures without members or
+/// with more than 127, arrays of binary or null values, pointers (type 16, which has no size).
 ///
 /// ```
 /// # use traceweir_format::tracelogging::{EventMetadata, MetadataBuilder};
@@ -126,7 +126,7 @@ impl MetadataBuilder {
         self.encode(|encoder| encoder.put_event(name, tags))
     }
 
-    /// Reserves memory, so that adding fields up to `bytes` bytes allocates nothing.
+    /// Reserves memory, so that the blob can grow to `bytes` bytes without an allocation.
     pub fn reserve(&mut self, bytes: usize) -> &mut Self {
         self.blob.reserve(bytes.saturating_sub(self.blob.len()));
         self
@@ -158,8 +158,8 @@ impl MetadataBuilder {
         self.add_array(name, TYPE_STRUCT, members, tags)
     }
 
-    /// Adds bytes in a private encoding: `protocol` 5 to 31 are free, `schema` is a
-    /// description for the decoder.
+    /// Adds bytes in a private encoding: `protocol` is its number, freely chosen from 5 to 31, and
+    /// `schema` describes it to the decoder.
     pub fn add_custom(&mut self, name: &str, protocol: u8, tags: u32, schema: &[u8]) -> &mut Self {
         let arity = Arity::Custom(schema);
         self.add(&FieldMetadata { name: name.as_bytes(), in_type: protocol, out: 0, tags, arity })
@@ -193,13 +193,13 @@ impl MetadataBuilder {
 
     /// Returns the blob, or the first error. More fields may be added afterwards.
     pub fn finish(&mut self) -> Result<&[u8]> {
-        write_size(&mut self.blob, &self.error, METADATA_NAME, MAX_METADATA_BYTES)?;
+        write_size(&mut self.blob, &self.error, WHAT_METADATA, MAX_METADATA_BYTES)?;
         Ok(&self.blob)
     }
 
     /// Like [`finish`](Self::finish), but up to the largest value of the size field.
     pub fn finish_raw(&mut self) -> Result<&[u8]> {
-        write_size(&mut self.blob, &self.error, METADATA_NAME, MAX_RAW_METADATA_BYTES)?;
+        write_size(&mut self.blob, &self.error, WHAT_METADATA, MAX_RAW_METADATA_BYTES)?;
         Ok(&self.blob)
     }
 }
@@ -226,7 +226,7 @@ fn put_name(blob: &mut Vec<u8>, name: &[u8]) {
     blob.put(until_nul8(name)).put_u8(0);
 }
 
-/// Writes the size field.
+/// Writes the size field, unless there is an error or the blob exceeds `limit`.
 fn write_size(blob: &mut [u8], error: &Option<Error>, what: &'static str, limit: usize) -> Result<()> {
     if let Some(error) = error {
         return Err(error.clone());

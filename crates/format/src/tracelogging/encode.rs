@@ -10,12 +10,12 @@
 //!
 //! All functions are `const` and check nothing: [`MetadataBuilder`](super::MetadataBuilder) rejects
 //! fields that readers cannot decode. The same functions compute the size, without memory to write
-//! to, and then write the bytes, so both agree.
+//! to, and then write the bytes, so the size is always right.
 
 use super::{ARITY_CUSTOM, ARITY_FIXED, ARITY_VARIABLE, Arity, CONTINUATION_BIT, FieldMetadata, TAG_BITS};
 
-/// Returns the size of [`metadata`] for the same event in bytes. The size field cannot hold more
-/// than 65,535.
+/// Returns the size in bytes of the [`metadata`] of an event. The size field of the metadata holds
+/// at most 65,535.
 #[must_use]
 pub const fn metadata_size(name: &str, tags: u32, fields: &[FieldMetadata<'_>]) -> usize {
     MetadataEncoder::new(&mut []).put_u16(0).put_event(name, tags).put_fields(fields).written
@@ -25,7 +25,7 @@ pub const fn metadata_size(name: &str, tags: u32, fields: &[FieldMetadata<'_>]) 
 #[must_use]
 pub const fn metadata<const N: usize>(name: &str, tags: u32, fields: &[FieldMetadata<'_>]) -> [u8; N] {
     let mut bytes = [0; N];
-    // The caller that computes `N` rejects a size beyond the field.
+    // The caller has computed `N` and rejects a size that the field cannot hold.
     MetadataEncoder::new(&mut bytes).put_u16(N as u16).put_event(name, tags).put_fields(fields);
     bytes
 }
@@ -52,8 +52,8 @@ impl<'a> MetadataEncoder<'a> {
         }
     }
 
-    const fn put_u16(self, size: u16) -> Self {
-        let [low, high] = size.to_le_bytes();
+    const fn put_u16(self, number: u16) -> Self {
+        let [low, high] = number.to_le_bytes();
         self.put_byte(low).put_byte(high)
     }
 
@@ -76,8 +76,8 @@ impl<'a> MetadataEncoder<'a> {
         self.put_byte(0)
     }
 
-    /// Writes tags in the shortest form of 1, 2 or 4 bytes that keeps all set bits. The high bits
-    /// come first, so low bits of 0 may be omitted.
+    /// Writes the 28 bits of tags in the shortest form of 1, 2 or 4 bytes that keeps all set bits.
+    /// The high bits come first, so low bits of 0 may be omitted.
     const fn put_tags(self, tags: u32) -> Self {
         let a = (tags >> 21) as u8 & !CONTINUATION_BIT;
         let b = (tags >> 14) as u8 & !CONTINUATION_BIT;

@@ -157,7 +157,7 @@ fn names_are_truncated_at_a_nul() {
 }
 
 #[test]
-fn view_ignores_bytes_after_its_size() {
+fn parse_ignores_bytes_after_the_size() {
     let mut builder = MetadataBuilder::new("e", 0);
     let mut bytes = builder.add_field("f", 8, 0, 0).finish().unwrap().to_vec();
     bytes.extend(b"payload");
@@ -213,7 +213,7 @@ fn truncated_metadata_is_an_error_or_ends_early() {
 
 proptest! {
     #[test]
-    fn arbitrary_bytes_are_viewed_within_bounds(mut bytes in prop::collection::vec(any::<u8>(), 2..200)) {
+    fn arbitrary_bytes_are_parsed_within_bounds(mut bytes in prop::collection::vec(any::<u8>(), 2..200)) {
         bytes[1] = 0;
         if let Ok(metadata) = EventMetadata::parse(&bytes) {
             prop_assert!(metadata.fields().count() <= bytes.len());

@@ -118,7 +118,7 @@ impl Compressor {
     }
 
     /// Returns the longest repetition for the bytes at `at` among the first few candidates, and
-    /// enters the position.
+    /// inserts the position into the tables.
     fn find_repetition(&mut self, src: &[u8], at: usize) -> Repetition {
         let mut best = Repetition::default();
         let Some(mut candidate) = self.insert_position(src, at) else {

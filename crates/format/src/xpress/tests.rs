@@ -89,7 +89,7 @@ fn repetitive_data() -> impl Strategy<Value = Vec<u8>> {
     prop::collection::vec(word, 0..200).prop_map(|words| words.concat())
 }
 
-/// Streams of mostly valid tokens: random flags, literals, and copies from near.
+/// Streams of mostly valid tokens: random flags, literals, and copies from short distances.
 fn plausible_stream() -> impl Strategy<Value = Vec<u8>> {
     let piece = prop_oneof![
         4 => prop::collection::vec(any::<u8>(), 4..12),

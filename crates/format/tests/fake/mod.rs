@@ -90,7 +90,8 @@ pub(crate) fn small_file(compressed: bool) -> Vec<u8> {
     build_file(Options { compressed, ..options() }, &buffers)
 }
 
-/// Reads a file that may be damaged. Returns all events in time order, and the number of defects.
+/// Reads a file that may be damaged. Returns all events in time order, and the number of defects
+/// inside buffers.
 pub(crate) fn read_damaged(bytes: &[u8]) -> (Vec<ReadEvent>, u64) {
     let trace = Trace::open(bytes).unwrap();
     let mut events = trace.events();
@@ -109,7 +110,7 @@ pub(crate) fn read_events(bytes: &[u8]) -> Vec<ReadEvent> {
     events
 }
 
-/// Like [`read_events`], without the events of the header buffer.
+/// Like [`read_events`], without log-file header events.
 pub(crate) fn read_data_events(bytes: &[u8]) -> Vec<ReadEvent> {
     read_events(bytes).into_iter().filter(|event| !is_log_file_header(&event.bytes)).collect()
 }

@@ -1,6 +1,6 @@
 //! Small input that unpacks to large output, and files that need all buffers in memory at once.
 //!
-//! Each limit is the peak number of bytes that the allocator counts.
+//! The limits apply to the peak number of bytes that the allocator counts.
 
 use super::streams::encode_long_copy;
 use super::*;
@@ -23,8 +23,8 @@ fn compression_bomb(records: &[Vec<u8>], len: usize) -> Vec<u8> {
     stream
 }
 
-/// Builds a file with a compression bomb on each of 2,048 processors. Every eighth bomb has three
-/// events, the others one.
+/// Builds a file with a compression bomb on each of 2,048 processors. Each unpacks to a buffer of
+/// `offset` bytes. Every eighth bomb has three events, the others one.
 pub(super) fn file_of_bombs(offset: u32) -> Vec<u8> {
     let len = offset as usize - HEADER_SIZE;
     let one_event = compression_bomb(&[encode_event(ANCHOR + 1, 1, 8)], len);

@@ -266,7 +266,7 @@ fn flipped_bit_in_a_compressed_file_keeps_earlier_buffers() {
 
 #[test]
 fn record_with_impossible_size_ends_its_buffer() {
-    // The marker of each family with a size of 0 and with a size smaller than its header.
+    // Known and unknown markers, with a size of 0 and with a size smaller than any header.
     for kind in 0..=255_u8 {
         for high in [0x00, 0x90, 0xB0, 0xC0, 0xFF] {
             for size in [0_u8, 7] {

@@ -12,7 +12,8 @@ fn file_with_stream(offset: u32, stream: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// Encodes a copy of any length: code 7, half 15, byte 255, 16-bit 0, then 32 bits.
+/// Encodes a copy of any length. The largest code (7), half byte (15) and byte (255) and a 16-bit 0
+/// refer to the next larger field; the last field has 32 bits.
 pub(super) fn encode_long_copy(distance: u16, length: u32) -> Vec<u8> {
     let mut copy = Vec::new();
     copy.put_u16((distance - 1) << 3 | 7)

@@ -56,7 +56,8 @@ fn truncated_last_buffer_keeps_its_whole_records() {
         undo_finalising(&mut file);
         let (last, _) = *buffer_headers(&file).last().unwrap();
         let events = read_data_events(&file).len();
-        // Records of 120 and 180 bytes, then padding and filler.
+        // The bytes that are kept of the last buffer, and the records that are lost. The buffer has
+        // records of 120 and 180 bytes, then padding and filler.
         let cuts: &[(usize, usize)] = if compressed {
             &[(1, 2), (8, 2)]
         } else {

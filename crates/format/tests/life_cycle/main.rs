@@ -33,7 +33,8 @@ use traceweir_format::wire::Put;
 
 /// File offset of the log-file header, the payload of the first event.
 const HEADER_PAYLOAD_OFFSET: usize = 0x68;
-/// Offsets of fields in a buffer header.
+
+// Offsets of fields in a buffer header.
 const SAVED_OFFSET: usize = 0x04;
 const SEQUENCE_NUMBER: usize = 0x18;
 const PROCESSOR_INDEX: usize = 0x28;
@@ -42,7 +43,8 @@ const STATE: usize = 0x2C;
 const OFFSET: usize = 0x30;
 const FLAGS: usize = 0x34;
 const TYPE: usize = 0x36;
-/// File offsets of fields of the log-file header, in the 64-bit layout.
+
+// File offsets of fields of the log-file header, in the 64-bit layout.
 const END_TIME_OFFSET: usize = HEADER_PAYLOAD_OFFSET + 0x10;
 const LOG_FILE_MODE_OFFSET: usize = HEADER_PAYLOAD_OFFSET + 0x20;
 const BUFFERS_WRITTEN_OFFSET: usize = HEADER_PAYLOAD_OFFSET + 0x24;

@@ -7,8 +7,8 @@ use traceweir_format::spec::session::{
     EVENT_TRACE_FILE_MODE_SEQUENTIAL, EVENT_TRACE_NO_PER_PROCESSOR_BUFFERING,
 };
 
-/// Returns a file of ten buffers of one processor, two events each, all at one time: only sequence
-/// numbers show their order.
+/// Returns a file of ten buffers of one processor, two events each, all with the same stamp: only
+/// sequence numbers show their order.
 pub(super) fn circular_file() -> Vec<u8> {
     let buffer_plan: Vec<_> = (0..10)
         .map(|n| (0, vec![encode_event(ANCHOR + 5, 2 * n, 8), encode_event(ANCHOR + 5, 2 * n + 1, 8)]))
@@ -23,8 +23,8 @@ fn event_ids(events: &[ReadEvent]) -> Vec<u16> {
     events.iter().map(|event| Record::parse(&event.bytes, 0).unwrap().descriptor().id).collect()
 }
 
-/// Returns the file after wrapping: only `slots_in_file` data buffers fit, and later ones replaced
-/// the first.
+/// Returns the file after wrapping: only `slots_in_file` data buffers fit, and later ones have
+/// replaced earlier ones.
 pub(super) fn wrap_file(file: &[u8], slots_in_file: usize) -> Vec<u8> {
     let buffers: Vec<&[u8]> = file.chunks(1024).collect();
     let mut out = buffers[0].to_vec();
@@ -53,7 +53,7 @@ fn circular_file_without_its_newest_buffers_reports_missing_buffers() {
 }
 
 #[test]
-fn wrapped_circular_file_is_read_in_order_of_acquisition() {
+fn wrapped_circular_file_is_read_in_order_of_sequence_numbers() {
     for slots_in_file in 1..10 {
         let file = wrap_file(&circular_file(), slots_in_file);
         assert_eq!(
@@ -183,8 +183,8 @@ fn plain_and_compressed_buffers_may_be_mixed() {
     assert_eq!(read_data_events(&without_mode), read_data_events(&mixed));
     let first = (buffer_headers(&mixed)[1].0 + FLAGS) as u64;
     assert_eq!(check_file(&without_mode), [(Rule::Compression, first)], "not reported once per file");
-    let (again, report) = repair_file(&without_mode);
-    assert_eq!((again, report.salvaged), (without_mode, 0), "repair changed the file");
+    let (repaired, report) = repair_file(&without_mode);
+    assert_eq!((repaired, report.salvaged), (without_mode, 0), "repair changed the file");
 }
 
 #[test]

@@ -113,8 +113,9 @@ fn instances_before_layout_1_1_have_the_short_header() {
     );
 }
 
-/// Builds a file of Windows XP. In its buffer headers, a reference count replaces the size, a GUID
-/// the sequence number, and a count of lost events the flags.
+/// Builds a file of Windows XP. Its buffer headers have a reference count in place of the size, a
+/// GUID in place of the sequence number, and a count of lost events in place of the flags. The byte
+/// after the processor number is not part of the number.
 pub(super) fn windows_xp_file() -> Vec<u8> {
     let mut header = old_header([5, 1, 1, 0]);
     header.clock_type = 0;

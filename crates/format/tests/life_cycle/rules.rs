@@ -13,7 +13,7 @@ fn assert_breaks_in(mut file: Vec<u8>, rule: Rule, offset: usize, at: usize, val
     assert_eq!(check_file(&file), [(rule, offset as u64)]);
 }
 
-/// File offsets of buffers of the small file.
+// File offsets of buffers of the small file.
 const FOURTH_BUFFER: usize = 3 * 1024;
 const LAST_BUFFER: usize = 12 * 1024;
 
@@ -119,7 +119,7 @@ fn impossible_processor_is_reported() {
     let mut unknown = small_file(false);
     overwrite(&mut unknown, HEADER_PAYLOAD_OFFSET + 0x0C, &[0]);
     overwrite(&mut unknown, LAST_BUFFER + PROCESSOR_INDEX, &[3]);
-    assert_eq!(check_file(&unknown), [], "the number of processors is unknown");
+    assert_eq!(check_file(&unknown), [], "compared with an unknown number of processors");
 }
 
 #[test]
@@ -196,7 +196,11 @@ fn wrong_unpacked_size_is_reported() {
     assert_breaks_in(file.clone(), Rule::Compression, at, at + OFFSET, &((16 << 20) + 8_u32).to_le_bytes());
     let mut damaged = file.clone();
     overwrite(&mut damaged, at + HEADER_SIZE, &[0xFF; 8]);
-    assert_eq!(check_file(&damaged), [(Rule::Compression, at as u64)], "a copy from before the first byte");
+    assert_eq!(
+        check_file(&damaged),
+        [(Rule::Compression, at as u64)],
+        "a copy from before the first byte is not reported"
+    );
     let (events, damage) = read_damaged(&damaged);
     assert_eq!((events.len(), damage), (1 + 22, 1));
 }

@@ -27,7 +27,7 @@ fn loss_flags_are_gathered_from_all_buffers() {
 fn damaged_flags_report_no_loss() {
     let mut unknown = small_file(false);
     overwrite(&mut unknown, 1024 + FLAGS, &0x0126_u16.to_le_bytes());
-    assert_eq!(Trace::open(&unknown).unwrap().loss_flags(), 0, "loss flags beside an unknown flag");
+    assert_eq!(Trace::open(&unknown).unwrap().loss_flags(), 0, "loss flags beside an unknown flag are read");
     let mut old = small_file(false);
     overwrite(&mut old, HEADER_PAYLOAD_OFFSET + 4, &[5, 1, 1, 5]);
     overwrite(&mut old, 1024 + FLAGS, &[0x26]);
@@ -72,5 +72,5 @@ fn kernel_event_at_the_start_of_a_buffer_is_reported() {
 fn header_buffers_are_not_reported_as_kernel_events() {
     let mut both = small_file(false);
     both.extend(small_file(false));
-    assert!(!Trace::open(&both).unwrap().seems_to_hold_kernel_events(), "header buffers of two sessions");
+    assert!(!Trace::open(&both).unwrap().seems_to_hold_kernel_events(), "header buffers are reported");
 }

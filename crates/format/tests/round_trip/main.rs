@@ -34,7 +34,8 @@ const DESCRIPTOR: EventDescriptor = EventDescriptor {
     keyword: 0x8000_0000_0000_0001,
 };
 
-/// Returns one record of each family and width, with stamps that rise by one.
+/// Returns records of each family and pointer size, with stamps that rise by one. The last record
+/// of each size is a message without a stamp.
 fn encode_all_families() -> Vec<Vec<u8>> {
     let mut records = Vec::new();
     let mut time = ANCHOR;
@@ -124,7 +125,7 @@ fn every_header_family_reads_back_byte_for_byte() {
         let mut previous_time = 0;
         for (event, written) in events.iter().zip(&records) {
             assert_eq!(event.cpu, 5);
-            assert_eq!(event.bytes, written[..event.bytes.len()], "the record without its padding");
+            assert_eq!(event.bytes, written[..event.bytes.len()], "the bytes differ");
             let record = Record::parse(&event.bytes, 5).unwrap();
             assert_eq!(record.payload(), b"payload of nineteen", "{:?}", record.family());
             let stamp = if record.family() == Family::Message && record.time() == 0 {

@@ -138,8 +138,8 @@ fn sort_all_events(buffers: &[Buffer]) -> Vec<ReadEvent> {
     events
 }
 
-/// Returns the buffers in reading order of ties within a processor: by first stamp, then file
-/// order.
+/// Sorts the buffers by their first stamp, ties in file order. In this order, the reader returns
+/// records of one processor with equal stamps.
 fn sort_by_first_stamp(mut buffers: Vec<Buffer>) -> Vec<Buffer> {
     buffers.sort_by_key(|(_, records)| Record::parse(&records[0], 0).unwrap().time());
     buffers

@@ -94,7 +94,7 @@ impl<R: ReadAt> Checker<'_, R> {
             let after = until_nul16(rest).len().saturating_add(2);
             if after > rest.len() {
                 let at = logfile::at::PAYLOAD_IN_FILE.saturating_add(start as u64);
-                self.report_finding(Rule::LogFileHeader, at, format!("the {what} name does not end"));
+                self.report_finding(Rule::LogFileHeader, at, format!("the {what} name has no NUL"));
                 break;
             }
             start = start.saturating_add(after);
@@ -141,7 +141,7 @@ impl<R: ReadAt> Checker<'_, R> {
     fn check_processor(&mut self, buffer: &BufferRef) {
         let processors = self.trace.header().processors;
         if self.trace.is_finalised() && processors != 0 && u32::from(buffer.cpu) >= processors {
-            let detail = format!("processor {} of {processors}", buffer.cpu);
+            let detail = format!("processor index {} in a file of {processors} processors", buffer.cpu);
             self.report_buffer_finding(Rule::Processor, buffer.offset, buffer::at::PROCESSOR_INDEX, detail);
         }
     }
@@ -229,7 +229,7 @@ impl<R: ReadAt> Checker<'_, R> {
             if let [(before, first, _), (session, second, offset)] = pair
                 && (before, first) == (session, second)
             {
-                let detail = format!("number {second} again");
+                let detail = format!("sequence number {second} again");
                 self.report_buffer_finding(
                     Rule::SequenceNumber,
                     *offset,

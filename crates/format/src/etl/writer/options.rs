@@ -15,7 +15,7 @@ use crate::time::FileTime;
 use crate::wire::align8;
 use crate::{Error, Result, header};
 
-/// The header buffer of a compressed file grows in steps of this many bytes.
+/// The size of a compressed file's header buffer is a multiple of this many bytes.
 const COMPRESSED_HEADER_STEP: usize = 0x200;
 
 /// The session's properties that the file header records.
@@ -38,7 +38,8 @@ pub struct Options {
     pub os_version: [u8; 2],
     /// Build number of the OS.
     pub build: u32,
-    /// Number of processors of the machine; raised when a higher index is written.
+    /// Number of processors of the machine; raised when a buffer of a processor with a higher index
+    /// is written.
     pub processors: u32,
     /// Processor speed in MHz; must not be 0.
     pub cpu_speed_mhz: u32,
@@ -52,13 +53,13 @@ pub struct Options {
     pub start_time: FileTime,
     /// When the machine started.
     pub boot_time: FileTime,
-    /// Thread id and process id of the session's starter.
+    /// Ids of the thread and the process that started the session.
     pub starter: (u32, u32),
-    /// Size limit recorded in the header, in MB; 0 for none.
+    /// Size limit recorded in the header, in MB or, depending on the mode, KB; 0 for none.
     pub maximum_file_size: u32,
     /// Pointer size of the machine: 4 or 8.
     pub pointer_size: u32,
-    /// Timer tick in 100 ns, the unit of CPU times.
+    /// Length of a timer tick in units of 100 ns; CPU times are counted in these ticks.
     pub timer_resolution: u32,
     /// The time zone of the machine.
     pub time_zone: TimeZone,
@@ -101,7 +102,7 @@ impl Options {
         self.compressed || self.buffer_size > 1 << 20 || self.processors > 256
     }
 
-    /// Rejects values that no session has and that readers cannot handle.
+    /// Rejects values that no session has or that readers cannot handle.
     pub(super) fn check(&self) -> Result<()> {
         let invalid = |reason| Err(Error::Invalid { what: "options", offset: 0, reason });
         let size = self.buffer_size;
@@ -118,16 +119,16 @@ impl Options {
             return invalid("the processor speed is 0");
         }
         if self.header_records.len() != align8(self.header_records.len()) {
-            return invalid("records for the header buffer are not padded to a multiple of eight");
+            return invalid("records for the header buffer are not padded to a multiple of eight bytes");
         }
         Ok(())
     }
 }
 
-/// The session's final counts, written when the file is finalised.
+/// The end time and final counts of a session, written when the file is finalised.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Summary {
-    /// When the session ended. Finalising raises it to the start time, and to at least 1.
+    /// When the session ended. Finalising raises it to at least the start time and at least 1.
     pub end_time: FileTime,
     /// Number of lost events.
     pub events_lost: u32,
@@ -137,14 +138,14 @@ pub struct Summary {
 
 impl Options {
     /// Returns the header buffer of a running session: the start of its file, and the first buffer
-    /// of a live consumer.
+    /// that a live consumer gets.
     pub fn header_buffer(&self) -> Result<Vec<u8>> {
         self.check()?;
         self.header_image(&Summary::default(), 0, 0)
     }
 
-    /// Returns the header buffer. `written` is the number of buffers, used only with an end time.
-    /// `fixed_size` is the size of the existing header buffer, or 0.
+    /// Returns the header buffer. `written` is the number of buffers; it is recorded only if
+    /// `summary` has an end time. `fixed_size` is the size of the existing header buffer, or 0.
     pub(super) fn header_image(&self, summary: &Summary, written: u32, fixed_size: usize) -> Result<Vec<u8>> {
         let compressed = if self.compressed { EVENT_TRACE_COMPRESSED_MODE } else { 0 };
         let is_finalised = summary.end_time.0 != 0;
@@ -211,14 +212,14 @@ impl Options {
     }
 
     fn header_buffer_size(&self, needed: usize) -> Result<usize> {
-        let session = self.buffer_size as usize;
+        let session_size = self.buffer_size as usize;
         if self.compressed {
             return Ok(needed.next_multiple_of(COMPRESSED_HEADER_STEP));
         }
-        if needed > session {
-            let (size, limit) = (needed as u64, session as u64);
+        if needed > session_size {
+            let (size, limit) = (needed as u64, session_size as u64);
             return Err(Error::TooLarge { what: "header buffer", size, limit });
         }
-        Ok(session)
+        Ok(session_size)
     }
 }

@@ -59,7 +59,7 @@ impl Tail {
         let first = parse_first_event(&first_bytes)?;
         let header = LogFileHeader::parse(&first)?;
         if header.log_file_mode & (EVENT_TRACE_COMPRESSED_MODE | EVENT_TRACE_FILE_MODE_CIRCULAR) != 0 {
-            return reject(0, "circular or compressed: only a sequential log is continued");
+            return reject(0, "circular or compressed: only a plain sequential log can be continued");
         }
         let size = header.plausible_buffer_size().filter(|size| size.is_multiple_of(MIN_BUFFER));
         let Some(size) = size else { return reject(0, "its buffer size is impossible") };
@@ -74,14 +74,15 @@ impl Tail {
         let buffers = file.count_buffers(&header)?;
         let last = file.read_buffer_header(u64::from(buffers).saturating_sub(1))?.unwrap_or(first_buffer);
         if buffers > 1 && !u32::try_from(last.sequence_number).is_ok_and(|number| number < buffers) {
-            return reject(file.offset_of(u64::from(buffers)), "its buffers are not numbered one by one");
+            let reason = "the sequence number of its last buffer is too high";
+            return reject(file.offset_of(u64::from(buffers)), reason);
         }
         let last_time = file.find_latest_stamp(&header, u64::from(buffers))?;
         let (is_64_bit, logger_id) = (first.pointer_size() == 8, last.logger_id.max(1));
         Ok(Self { header, last_time, is_64_bit, logger_id, buffers, last_flags: last.flags })
     }
 
-    /// Returns the bytes up to the end of the last whole buffer.
+    /// Returns the number of bytes up to the end of the last whole buffer.
     #[must_use]
     pub fn length(&self) -> u64 {
         u64::from(self.buffers).saturating_mul(u64::from(self.header.buffer_size))
@@ -96,6 +97,7 @@ impl Tail {
 /// A file of plain buffers of one size.
 struct PlainFile<'r, R> {
     source: &'r R,
+    /// Size of a buffer in bytes.
     size: u32,
 }
 
@@ -104,7 +106,7 @@ impl<R: ReadAt> PlainFile<'_, R> {
         number.saturating_mul(u64::from(self.size))
     }
 
-    /// Returns the header of a buffer, if it is whole and plain.
+    /// Returns the header of a buffer if the buffer is whole, plain and of the file's buffer size.
     fn read_buffer_header(&self, number: u64) -> Result<Option<BufferHeader>> {
         let mut raw = [0; HEADER_SIZE];
         let is_complete = self.offset_of(number.saturating_add(1)) <= self.source.len();

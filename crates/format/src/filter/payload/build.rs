@@ -69,7 +69,7 @@ impl Event {
             return Err(invalid("there are eight predicates already"));
         }
         if usize::from(field) >= self.fields.len() || !kind.supports(operator) {
-            return Err(invalid("the operator does not suit the type of the field"));
+            return Err(invalid("there is no such field, or the operator does not suit its type"));
         }
         let value = encode_operand(kind, operator, operand)?;
         let size = align8(HEAD_BYTES.saturating_add(value.len()));

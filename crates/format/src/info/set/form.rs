@@ -5,8 +5,8 @@
 //!   │ fields │ min_elements ≤ count ≤ max_elements │
 //! ```
 //!
-//! Each class has one entry. [`Rules::sets`](crate::spec::info::Rules) lists the classes that can
-//! be set; the compiler checks that exactly these have a form here.
+//! [`Rules::sets`](crate::spec::info::Rules) states which classes can be set; the compiler checks
+//! that exactly these have a form here.
 
 use alloc::vec::Vec;
 
@@ -37,7 +37,7 @@ pub(super) struct BufferForm {
     pub(super) parse: fn(&[u8]) -> Set,
 }
 
-/// Size of an event in a list, in bytes.
+/// Size of a [`ClassicEventId`] in a list, in bytes.
 const EVENT_BYTES: usize = ClassicEventId::SIZE;
 
 impl BufferForm {
@@ -85,7 +85,7 @@ impl BufferForm {
             C::TraceSetDisallowList => {
                 Self::list(16, MAX_DISALLOWED_PROVIDERS, parse_disallow_list).cleared_if_empty()
             }
-            // The count in the buffer decides how many follow; bytes after them are ignored.
+            // The count in the buffer decides how many GUIDs follow; bytes after them are ignored.
             C::TracePeriodicCaptureStateListInfo => Self::fixed(8, parse_periodic).cleared_if_empty(),
             C::TraceProviderBinaryTracking => {
                 Self::fixed(1, |bytes| Set::ProviderBinaryTracking(u8_at(bytes, 0) != 0))
@@ -184,8 +184,8 @@ fn parse_periodic(bytes: &[u8]) -> Set {
     if bytes.is_empty() {
         return Set::PeriodicCaptureState(None);
     }
-    // The session is checked before the match of count and length and before the number of
-    // providers.
+    // A count that does not match the length is no error here: `Set::check` reports it, after the
+    // session has been checked.
     parse_capture_state(bytes)
         .map_or(Set::TruncatedPeriodicCaptureState, |capture| Set::PeriodicCaptureState(Some(capture)))
 }

@@ -8,7 +8,8 @@
 //! EnableFlags. Source: Documented ("EVENT_TRACE_PROPERTIES" for EnableFlags, "System Providers"
 //! for the keywords); words 1 to 7 from public tools.
 
-/// All named groups, by their numbers; [`group_word`] returns the position in a mask.
+/// All named groups and the bit NO_SYSCONFIG, by their numbers; [`group_word`] returns the position
+/// in a mask.
 pub const KERNEL_GROUPS: [(u32, &str); 103] = [
     (0x0000_0001, "PROCESS"),
     (0x0000_0002, "THREAD"),
