@@ -23,7 +23,7 @@ use crate::limits::{DescriptorLimit, MAX_LINKS_OF_PROCESS, MAX_PROVIDER_LINKS};
 use crate::log::log_warning;
 use crate::process::ProcessKey;
 use crate::registry::{ProviderProcess, Registry};
-pub(super) use enable::{EnableCall, EnableOrder, log_verb};
+pub(super) use enable::{EnableCall, SessionEnable, log_verb};
 use unserved::UnservedProcesses;
 use wait::{WaitPurpose, Waits};
 

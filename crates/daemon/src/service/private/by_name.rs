@@ -27,7 +27,7 @@ use crate::log::log_refusal;
 use crate::registry::Registry;
 use crate::service::access::{AccessControl, rights_to_run};
 use crate::service::core::Core;
-use crate::service::providers::EnableOrder;
+use crate::service::providers::SessionEnable;
 
 /// An order to a process that follows from an enable by name.
 #[derive(Clone, Copy, Debug)]
@@ -183,9 +183,9 @@ impl PrivateSessions {
         registry: &Registry,
         link: LinkId,
         provider: Guid,
-        call: &EnableOrder,
+        call: &SessionEnable,
     ) -> Vec<(Guid, EnableCode, EnableParams)> {
-        let &EnableOrder { session: id, code, ref params } = call;
+        let &SessionEnable { session: id, code, ref params } = call;
         let Some(private) = self.all.get(&id) else { return Vec::new() };
         if code == EnableCode::CaptureState {
             let by_name = private.members.get(&link).map(|member| &member.by_name);

@@ -30,7 +30,7 @@ use crate::logfile::{NamedFiles, PassedDescriptors};
 use crate::registry::{EnableTarget, Registry};
 use crate::service::access::rights_to_run;
 use crate::service::core::Core;
-use crate::service::providers::{EnableCall, EnableOrder, log_verb};
+use crate::service::providers::{EnableCall, SessionEnable, log_verb};
 
 fn invalid_parameter(reason: &str) -> Refusal {
     Refusal::new(Status::ERROR_INVALID_PARAMETER, reason)
@@ -367,7 +367,7 @@ impl PrivateSessions {
         let links: BTreeSet<LinkId> = members.unwrap_or_default();
         let peer = core.access.peer_name(reply_to.link);
         log_enable!("{peer}, {} {provider} for private session {name:?}", log_verb(code));
-        let call = EnableOrder { session: id, code, params };
+        let call = SessionEnable { session: id, code, params };
         for link in &links {
             let mut orders = Vec::new();
             // Processes that have just joined have been sent all GUIDs.

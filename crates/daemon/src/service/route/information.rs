@@ -35,7 +35,7 @@ use crate::service::access::rights_to_run;
 use crate::service::core::Core;
 use crate::service::info::{check_kind, log_if_unsupported, refuse_malformed};
 use crate::service::kernel::{FollowUp, NewSettings, is_kernel_provider, only_for_system_loggers};
-use crate::service::providers::EnableOrder;
+use crate::service::providers::SessionEnable;
 
 /// Maximum size in bytes of the stack cache of a session that a guest has started.
 const MAX_GUEST_CACHE_BYTES: u32 = 1 << 20;
@@ -178,11 +178,11 @@ impl Service {
     fn apply_setting(&mut self, session: u64, set: &Set, config: &SessionConfig) {
         match set {
             Set::DisallowList(providers) => {
-                let order =
-                    EnableOrder { session, code: EnableCode::Enable, params: EnableParams::default() };
+                let (code, params) = (EnableCode::Enable, EnableParams::default());
+                let enable = SessionEnable { session, code, params };
                 for (link, numbers) in self.providers.registry.set_disallowed(session, providers) {
                     // If there is no region, that is logged and retried.
-                    let _ = self.providers.send_to_process(&mut self.core, link, &numbers, &order, None);
+                    let _ = self.providers.send_to_process(&mut self.core, link, &numbers, &enable, None);
                 }
             }
             Set::PeriodicCaptureState(periodic) => {
@@ -231,10 +231,10 @@ impl Service {
                         enabled.contains(&session)
                     });
                 let (code, params) = (EnableCode::CaptureState, EnableParams::default());
-                let order = EnableOrder { session, code, params };
+                let enable = SessionEnable { session, code, params };
                 for (link, numbers) in reached {
                     // Enabled registrations already have a region.
-                    let _ = self.providers.send_to_process(&mut self.core, link, &numbers, &order, None);
+                    let _ = self.providers.send_to_process(&mut self.core, link, &numbers, &enable, None);
                 }
             }
         }
