@@ -70,7 +70,7 @@ impl PrivateSessions {
                 );
                 if !member.is_running {
                     // The session never ran there, so another process may get the plain name.
-                    private.is_named &= !member.is_named;
+                    private.is_plain_name_used &= !member.has_plain_name;
                     private.members.remove(&link);
                     private.uncounted = private.uncounted.saturating_add(1);
                 }

@@ -86,7 +86,7 @@ impl PrivateSessions {
             claimant,
             participants,
             members: BTreeMap::new(),
-            is_named: false,
+            is_plain_name_used: false,
             enables: BTreeMap::new(),
             tied_to,
             disconnected_sums: Properties::default(),
@@ -169,11 +169,12 @@ impl PrivateSessions {
             private.uncounted = private.uncounted.saturating_add(1);
             return false;
         }
-        let is_named = !std::mem::replace(&mut private.is_named, true);
+        let has_plain_name = !std::mem::replace(&mut private.is_plain_name_used, true);
         let log_file =
-            private.log_file_of_process(private.config.log_file.as_deref(), is_named, process.peer.pid);
+            private.log_file_of_process(private.config.log_file.as_deref(), has_plain_name, process.peer.pid);
         let has_other_user = process.peer.uid != private.starter;
-        private.members.insert(link, SessionMember { is_named, has_other_user, ..SessionMember::default() });
+        let member = SessionMember { has_plain_name, has_other_user, ..SessionMember::default() };
+        private.members.insert(link, member);
         let filters = Vec::new();
         let config = SessionConfig { log_file, filters, tied: false, ..private.config.clone() };
         let enables: Vec<_> =
@@ -258,7 +259,7 @@ impl PrivateSessions {
         let mut orders = Vec::new();
         for (link, member) in &private.members {
             let pid = registry.processes.get(link).map_or(0, |process| process.peer.pid);
-            let name = |given: Option<&Path>| private.log_file_of_process(given, member.is_named, pid);
+            let name = |given: Option<&Path>| private.log_file_of_process(given, member.has_plain_name, pid);
             orders.push((*link, make(&name)));
         }
         let waiting = orders.iter().map(|(link, _)| *link).collect();
