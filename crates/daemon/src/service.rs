@@ -25,8 +25,8 @@
 //! ```
 //!
 //! A request that needs acknowledgements from processes, or a finished file from a session's
-//! thread, does not block here. A part stores it as a wait or in the state of the session, and
-//! replies when the last piece arrives or the deadline passes.
+//! thread, does not block here. A part stores it as a wait or in the phase of the session, and
+//! replies when the last acknowledgement or notice arrives or the deadline passes.
 
 mod access;
 mod core;
@@ -173,10 +173,10 @@ impl Service {
         self.core.sessions.set_reserve_mb(reserve);
     }
 
-    /// Sets whether processes with early regions may wait to be accepted while the next
-    /// message is handled.
-    pub(crate) fn set_incomplete(&mut self, is_incomplete: bool) {
-        self.core.sessions.is_incomplete = is_incomplete;
+    /// Sets whether, while the next message is handled, processes that wrote to early regions may
+    /// wait for their connections to be accepted.
+    pub(crate) fn set_unaccepted_processes(&mut self, has_unaccepted_processes: bool) {
+        self.core.sessions.has_unaccepted_processes = has_unaccepted_processes;
     }
 
     /// Removes a connection, and ends the requests and sessions that depend on it.

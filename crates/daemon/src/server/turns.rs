@@ -88,7 +88,7 @@ struct ListenerProgress {
 enum RequestStart {
     Now,
     /// Now, although connections made before the request cannot be accepted.
-    Incomplete,
+    NowDespiteUnaccepted,
     Later,
 }
 
@@ -117,7 +117,7 @@ impl TurnSchedule {
         waited.pauses += self.pauses;
         let start = match waited {
             ListenerProgress { accepted: MAX_UNACCEPTED.., .. } => RequestStart::Now,
-            ListenerProgress { pauses: MAX_LISTENER_PAUSES.., .. } => RequestStart::Incomplete,
+            ListenerProgress { pauses: MAX_LISTENER_PAUSES.., .. } => RequestStart::NowDespiteUnaccepted,
             _ => return RequestStart::Later,
         };
         self.waiting.remove(&controller);
@@ -181,9 +181,9 @@ impl Server {
                 self.defer_request(id, flags);
                 continue;
             }
-            self.service.set_incomplete(start == RequestStart::Incomplete);
+            self.service.set_unaccepted_processes(start == RequestStart::NowDespiteUnaccepted);
             self.serve_link(id, flags, None);
-            self.service.set_incomplete(false);
+            self.service.set_unaccepted_processes(false);
         }
         for (uid, links) in ended_guests {
             let Some(ready) = guests.get_mut(&uid) else { continue };
@@ -429,7 +429,7 @@ mod tests {
                 "the request waits during the pause"
             );
         }
-        assert_eq!(run_turn(&mut turns, 0, true, true), RequestStart::Incomplete);
+        assert_eq!(run_turn(&mut turns, 0, true, true), RequestStart::NowDespiteUnaccepted);
         assert_eq!(run_turn(&mut turns, 0, true, true), RequestStart::Later, "the next request waits again");
         assert_eq!(run_turn(&mut turns, 1, false, false), RequestStart::Now, "descriptors are free again");
         assert_eq!(run_turn(&mut turns, 0, true, true), RequestStart::Later);

@@ -100,7 +100,7 @@ impl Service {
             let reason = "the session is non-stoppable: it runs for as long as its daemon";
             return Err(Refusal::new(Status::ERROR_ACCESS_DENIED, reason));
         }
-        match self.core.sessions.get_mut(id).map(|entry| &mut entry.state) {
+        match self.core.sessions.get_mut(id).map(|entry| &mut entry.phase) {
             Some(SessionPhase::Running(_)) => {
                 log_info!(
                     "session {:?} is stopped by {}",
@@ -137,14 +137,14 @@ impl Service {
         outcome: traceweir_session::Result<StartedSession>,
     ) {
         let Some(entry) = self.core.sessions.get_mut(id) else { return };
-        let SessionPhase::Starting { reply_to, ended } = entry.state else { return };
+        let SessionPhase::Starting { reply_to, ended } = entry.phase else { return };
         let tied_to = entry.tied_to;
         match outcome {
             Ok(StartedSession { session, claim, kernel }) => {
                 entry.file = claim;
                 log_info!("session {:?} started by {}", entry.name, entry.starter);
                 let properties = session.properties();
-                entry.state = SessionPhase::Running(session);
+                entry.phase = SessionPhase::Running(session);
                 self.system_loggers.mark_started(id, kernel);
                 self.system_loggers.adjust_capture(&mut self.core, &mut self.providers.registry, id);
                 self.core.turn.reply_with_properties(reply_to, Ok(properties));
@@ -175,7 +175,7 @@ impl Service {
         } else {
             log_info!("session {:?} ended by itself: {status}", entry.name);
         }
-        match &mut entry.state {
+        match &mut entry.phase {
             SessionPhase::Starting { ended, .. } => *ended = Some(status),
             SessionPhase::Running(_) => self.begin_stop(id, None),
             SessionPhase::Stopping { .. } => {}
@@ -207,7 +207,7 @@ impl Service {
             log_client!("session {:?}: {lost}", entry.name);
         }
         self.last_used = self.core.turn.now;
-        if let SessionPhase::Stopping { reply_to: Some(reply_to), .. } = entry.state {
+        if let SessionPhase::Stopping { reply_to: Some(reply_to), .. } = entry.phase {
             self.core.turn.reply_with_properties(reply_to, outcome);
         }
     }

@@ -68,7 +68,7 @@ pub(super) struct NoticePromise<T> {
 }
 
 impl<T> NoticePromise<T> {
-    /// Creates a promise to post what `make` returns for an outcome.
+    /// Creates a promise that posts the notice that `make` builds from the outcome.
     pub(super) fn new(
         post: &NoticeSender,
         make: impl FnOnce(Result<T>) -> ThreadNotice + Send + 'static,

@@ -1,9 +1,10 @@
 //! Dispatch of the messages of controllers and providers to the parts of the service.
 //!
 //! ```text
-//!   Start, Control ─▶ sessions, or private where processes run it   Query… ─▶ a page, at once
-//!   EnableProvider, CheckEnables ─▶ providers, or private            …Access… ─▶ access
-//!   QueryRegistrations ─▶ providers    …Information ─▶ information   QueryKernelLosses ─▶ kernel
+//!   Start, Control ─▶ sessions, or private if processes run the session
+//!   EnableProvider ─▶ providers, kernel or private   QueryAll, QueryEnded ─▶ sessions
+//!   QueryProviders ─▶ private (lists all providers)  CheckEnables, …Access… ─▶ access
+//!   QueryRegistrations ─▶ providers   …Information ─▶ information   QueryKernelLosses ─▶ kernel
 //! ```
 
 mod information;

@@ -60,7 +60,7 @@ impl SessionTable {
             tied_to: config.tied.then_some(reply_to.link),
             starter: access.peer_name(reply_to.link),
             claimant,
-            state: SessionPhase::Starting { reply_to, ended: None },
+            phase: SessionPhase::Starting { reply_to, ended: None },
         };
         self.insert(id, entry);
         id

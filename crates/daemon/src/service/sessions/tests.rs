@@ -4,7 +4,7 @@ use super::*;
 
 fn entry(name: &str, guid: u128) -> SessionEntry {
     let reply_to = ReplyTo { link: 1, request: 1 };
-    let state = SessionPhase::Starting { reply_to, ended: None };
+    let phase = SessionPhase::Starting { reply_to, ended: None };
     SessionEntry {
         name: name.into(),
         guid: Guid::from_u128(guid),
@@ -15,7 +15,7 @@ fn entry(name: &str, guid: u128) -> SessionEntry {
         tied_to: None,
         starter: PeerName(None),
         claimant: Claimant { uid: 0, is_guest: false },
-        state,
+        phase,
     }
 }
 
