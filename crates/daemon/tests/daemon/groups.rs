@@ -49,7 +49,7 @@ fn group_enable_waits_for_every_member_in_every_process() {
     let (mut one, mut two) = (daemon.provider(), daemon.provider());
     register_member(&mut one, 1, PROVIDER);
     assert_eq!(one.receive(), Message::Registered { registration: 1 });
-    one.register_quietly(2, PROVIDER);
+    one.register_unenabled(2, PROVIDER);
     register_member(&mut two, 1, Guid::from_u128(5));
     assert_eq!(two.receive(), Message::Registered { registration: 1 });
 
@@ -148,7 +148,7 @@ fn traits_are_set_once_and_take_effect_at_once() {
     let session = controller.start(real_time_config("s")).id;
     controller.request(enable_group_message(session, EnableCode::Enable, 2, 0));
     let mut provider = daemon.provider();
-    provider.register_quietly(1, PROVIDER);
+    provider.register_unenabled(1, PROVIDER);
     register_classic(&mut provider, 2);
     assert_eq!(provider.receive(), Message::Registered { registration: 2 });
     let set = |registration, traits: &[u8]| Message::SetTraits { registration, traits: traits.to_vec() };

@@ -119,7 +119,7 @@ fn provider_that_never_reads_is_dropped_and_not_waited_for() {
     let id = controller.start(real_time_config("s")).id;
     let mut non_reader = daemon.provider();
     for registration in 0..500 {
-        non_reader.register_quietly(registration, PROVIDER);
+        non_reader.register_unenabled(registration, PROVIDER);
     }
     // As large as a filter can be: one event name.
     let data = [&[0; 17][..], &[1, 1, 0], &[b'n'; 4075], &[0]].concat();
@@ -145,7 +145,7 @@ fn daemon_answers_during_a_flood_of_requests() {
                 for _ in 0..20 {
                     let mut provider = daemon.provider();
                     for registration in 0..50 {
-                        provider.register_quietly(registration, Guid::from_u128(u128::from(i) + 10));
+                        provider.register_unenabled(registration, Guid::from_u128(u128::from(i) + 10));
                     }
                     let mut controller = daemon.controller();
                     for _ in 0..50 {
@@ -186,7 +186,7 @@ fn unrequested_acknowledgements_do_nothing() {
     let mut controller = daemon.controller();
     let id = controller.start(real_time_config("s")).id;
     let mut provider = daemon.provider();
-    provider.register_quietly(1, PROVIDER);
+    provider.register_unenabled(1, PROVIDER);
     for order in [0, 1, 77, u32::MAX] {
         provider.acknowledge(order);
     }

@@ -124,7 +124,7 @@ fn stopping_the_daemon_finalises_every_file() {
     let daemon = Daemon::start();
     let mut controller = daemon.controller();
     let mut provider = daemon.provider();
-    provider.register_quietly(1, PROVIDER);
+    provider.register_unenabled(1, PROVIDER);
     let paths: Vec<_> = (0..3).map(|i| daemon.path(&format!("{i}.etl"))).collect();
     let mut written = Vec::new();
     for (i, path) in paths.iter().enumerate() {
@@ -168,7 +168,7 @@ fn signal_shuts_the_daemon_down_cleanly() {
         let connect = || Connection::connect(&runtime.control_socket(), TEST_TIMEOUT).unwrap();
         let mut controller = Client::connect_as(connect(), Role::Controller);
         let mut provider = Client::connect_as(connect(), Role::Provider);
-        provider.register_quietly(1, PROVIDER);
+        provider.register_unenabled(1, PROVIDER);
         let path = dir.path().join("log.etl");
         let session = controller.start(file_config("s", &path)).id;
         controller.enable(session, PROVIDER);
@@ -229,7 +229,7 @@ fn each_new_daemon_finds_running_providers() {
     for _ in 0..2 {
         let daemon = Daemon::start_in(dir.take().unwrap(), |_| {});
         let mut provider = answer_knock(&listener, instance);
-        provider.register_quietly(1, PROVIDER);
+        provider.register_unenabled(1, PROVIDER);
         until("the stale socket is removed", || !stale.exists());
         let mut controller = daemon.controller();
         let session = controller.start(real_time_config("session")).id;
@@ -284,7 +284,7 @@ fn unwanted_offered_memory_is_dropped_without_loss() {
     let mut controller = daemon.controller();
     let session = controller.start(real_time_config("session")).id;
     let mut process = daemon.provider();
-    process.register_quietly(1, UNWANTED);
+    process.register_unenabled(1, UNWANTED);
     controller.enable(session, PROVIDER);
     offer_memory(&mut process, &daemon.runtime());
     let traits = TraitsBuilder::new("Nobody.Wants.This").finish().unwrap().to_vec();

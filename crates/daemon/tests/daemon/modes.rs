@@ -48,7 +48,7 @@ fn open_folder(path: &Path) -> OwnedFd {
 /// Connects a provider that the session enables, ready to write.
 fn connect_writer(daemon: &Daemon, controller: &mut Client, session: u64) -> (Client, Region) {
     let mut provider = daemon.provider();
-    provider.register_quietly(1, PROVIDER);
+    provider.register_unenabled(1, PROVIDER);
     controller.enable(session, PROVIDER);
     let region = provider.receive_region(session);
     provider.receive_enable();

@@ -136,7 +136,7 @@ fn only_the_daemon_marks_sessions_as_independent() {
     let daemon = Daemon::start();
     let mut controller = daemon.controller();
     let mut provider = daemon.provider();
-    provider.register_quietly(1, PROVIDER);
+    provider.register_unenabled(1, PROVIDER);
     for (name, mode) in [("not independent", 0), ("independent", EVENT_TRACE_INDEPENDENT_SESSION_MODE)] {
         let config = real_time_config(name);
         let log_file_mode = config.log_file_mode | mode;

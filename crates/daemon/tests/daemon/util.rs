@@ -204,7 +204,7 @@ impl Client {
     }
 
     /// Registers a provider for which nothing is enabled.
-    pub(crate) fn register_quietly(&mut self, registration: u32, provider: Guid) {
+    pub(crate) fn register_unenabled(&mut self, registration: u32, provider: Guid) {
         self.register(registration, provider);
         assert_eq!(self.receive(), Message::Registered { registration });
     }
