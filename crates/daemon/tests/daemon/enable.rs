@@ -45,9 +45,9 @@ fn registration_receives_earlier_enables() {
     let mut provider = daemon.provider();
     provider.register(7, PROVIDER);
     provider.receive_region(session);
-    let late = EnableParams { source: Guid::NULL, ..params };
+    let params = EnableParams { source: Guid::NULL, ..params };
     let expected =
-        EnableMessage { order: 0, registrations: vec![7], session, code: EnableCode::Enable, params: late };
+        EnableMessage { order: 0, registrations: vec![7], session, code: EnableCode::Enable, params };
     assert_eq!(provider.receive_enable(), expected, "an earlier enable has no order and no source");
     assert_eq!(provider.receive(), Message::Registered { registration: 7 });
 
@@ -228,7 +228,7 @@ fn process_filter_enables_only_those_processes() {
         (enables.registrations, enables.code, enables.params.level),
         (vec![1, 2], EnableCode::Enable, 4)
     );
-    assert_eq!(enables.params.filters, [], "already applied by the daemon");
+    assert_eq!(enables.params.filters, [], "the daemon has applied the filter");
     provider.register(3, PROVIDER);
     assert_eq!(provider.receive_enable().registration(), 3, "the process ran when the call was made");
     assert_eq!(provider.receive(), Message::Registered { registration: 3 });
@@ -275,7 +275,7 @@ fn process_that_cannot_map_its_region_is_reported_and_retried() {
         let Message::Refused { reason, .. } = answer else { panic!("not refused") };
         assert!(reason.contains("no room") && reason.contains("process"), "{reason}");
     }
-    until("its region is detached", || controller.query(session).processes == 1);
+    until("the provider's region is detached", || controller.query(session).processes == 1);
     // A call that does not wait gets no error.
     controller.enable(session, PROVIDER);
     provider.receive_region(session);
@@ -378,7 +378,7 @@ fn large_filters_are_sent_once_per_process() {
     }
     let filters = (1..=8).map(|kind| Filter { kind, data: vec![7; 1024] }).collect();
     let params = EnableParams { level: 4, filters, ..EnableParams::default() };
-    // Several times in a row without a reader: the queue stays small.
+    // Several calls in a row while the provider reads nothing: the queue stays small.
     for _ in 0..20 {
         let call = enable_message_with(session, PROVIDER, EnableCode::Enable, params.clone(), 0);
         assert_eq!(controller.request(call), Message::Done);

@@ -1,4 +1,5 @@
-//! Clients that break the rules are refused, closed and bounded; other clients are not affected.
+//! Clients that break the rules are refused and disconnected, and can use only limited resources;
+//! other clients are not affected.
 
 use std::io::Write;
 use std::net::{TcpListener, TcpStream};
@@ -105,7 +106,7 @@ fn client_that_never_reads_is_dropped_and_delays_no_other() {
             Err(e) => panic!("{e}"),
         }
     }
-    assert!(is_dropped, "the daemon queued megabytes of replies for it");
+    assert!(is_dropped, "the daemon does not queue megabytes of replies");
     let Message::Sessions { total, .. } = controller.request(Message::QueryAll { from: 0 }) else {
         panic!("unexpected reply")
     };
@@ -213,8 +214,8 @@ fn create_lingering_socket() -> (OwnedFd, TcpStream) {
     (socket.into(), other_end)
 }
 
-/// Returns whether the daemon's end accepts a descriptor. If this copy is the last, closing it
-/// blocks, so a separate thread does it.
+/// Sends a message with a descriptor; returns whether the daemon's end accepts it. If this copy of
+/// the descriptor is the last, closing it may block, so a separate thread does it.
 fn can_send_descriptor(to: &Connection, message: &Message, descriptor: OwnedFd) -> bool {
     let sent = to.send(1, message, &[descriptor.as_fd()], TEST_TIMEOUT);
     std::thread::spawn(move || drop(descriptor));

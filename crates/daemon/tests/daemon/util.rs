@@ -203,7 +203,7 @@ impl Client {
         self.send(&Message::Register { registration, provider, traits: Vec::new(), classic: false });
     }
 
-    /// Registers a provider for which nothing is enabled.
+    /// Registers a provider; the daemon must answer without enabling it.
     pub(crate) fn register_unenabled(&mut self, registration: u32, provider: Guid) {
         self.register(registration, provider);
         assert_eq!(self.receive(), Message::Registered { registration });
