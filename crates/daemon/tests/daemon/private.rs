@@ -98,7 +98,8 @@ fn sums_include_disconnected_processes_without_waiting_for_them() {
     send_state(&one, order, session, 0, 10);
     send_state(&two, order, session, 0, 20);
     assert_eq!(expect_properties(controller.receive()).events, 30);
-    // Reports of a process that takes no part are ignored.
+    // Reports of a process that takes no part, or on an unknown session, are ignored; a report of a
+    // member counts even if its order is unknown.
     let outsider = daemon.provider();
     send_state(&outsider, order, session, 0, 1000);
     send_state(&one, 4711, session, 0, 11);
@@ -144,7 +145,7 @@ fn private_sessions_have_their_own_limit_and_end_with_their_connection() {
         other => panic!("{other:?}"),
     }
     drop(tied);
-    until("they have ended", || controller.status(query_message("p19")) == WMI_INSTANCE_NOT_FOUND);
+    until("the sessions have ended", || controller.status(query_message("p19")) == WMI_INSTANCE_NOT_FOUND);
     for n in 0..256 {
         controller.request(start_message(private_config(&format!("p{n}"))));
     }

@@ -8,7 +8,7 @@ use traceweir_transport::message::{
 
 use crate::util::*;
 
-/// Starts a session with a file that has the provider enabled.
+/// Starts a session that writes to a file, and enables the provider for it.
 fn start_enabled_session(daemon: &Daemon, controller: &mut Client, name: &str) -> u64 {
     let id = controller.start(file_config(name, &daemon.path(&format!("{name}.etl")))).id;
     controller.enable(id, PROVIDER);

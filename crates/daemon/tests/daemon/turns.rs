@@ -1,4 +1,5 @@
-//! Order of service: the requests of one user delay no other user for long, and disconnect none.
+//! Order of service: the requests of one user neither delay other users for long nor disconnect
+//! them.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};

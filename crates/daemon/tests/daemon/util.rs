@@ -141,6 +141,7 @@ impl Client {
         Self { connection, last_request: 0 }
     }
 
+    /// Sends `Hello` on a new connection; the daemon must admit the client.
     pub(crate) fn connect_as(connection: Connection, role: Role) -> Self {
         let mut client = Self::new(connection);
         let answer = client.request(hello_message(role, new_instance()));
@@ -199,6 +200,7 @@ impl Client {
         assert!(received.is_none(), "nothing was expected: {received:?}");
     }
 
+    /// Sends a registration without waiting for its reply.
     pub(crate) fn register(&mut self, registration: u32, provider: Guid) {
         self.send(&Message::Register { registration, provider, traits: Vec::new(), classic: false });
     }

@@ -133,7 +133,7 @@ impl PrivateSessions {
             let silent = others.iter().filter(|link| pending.waiting.remove(*link)).count();
             if let (RequestPurpose::Stop(private), 1..) = (&mut pending.purpose, silent) {
                 log_warning!(
-                    "private session {:?}: {silent} processes of other users did not report how it ended",
+                    "private session {:?}: {silent} of other users' processes did not report how it ended",
                     private.config.name
                 );
                 let silent = u32::try_from(silent).unwrap_or(u32::MAX);
@@ -155,10 +155,10 @@ impl PrivateSessions {
         for order in late {
             if let Some(mut pending) = self.pending.remove(&order) {
                 let reason = "a process did not answer in time; the request stays in effect";
-                let late = Refusal::new(Status::ERROR_TIMEOUT, reason);
+                let timeout = Refusal::new(Status::ERROR_TIMEOUT, reason);
                 // A start succeeds even if a process is slow.
-                let late = Some(late).filter(|_| !matches!(pending.purpose, RequestPurpose::Start));
-                pending.failure = pending.failure.take().or(late);
+                let timeout = Some(timeout).filter(|_| !matches!(pending.purpose, RequestPurpose::Start));
+                pending.failure = pending.failure.take().or(timeout);
                 self.conclude(core, pending);
             }
         }
