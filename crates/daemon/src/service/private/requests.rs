@@ -54,7 +54,7 @@ impl PrivateSessions {
             return Err(invalid_parameter("the GUID of a private session is that of its provider"));
         }
         let participants = resolve_participants(&config.guid, &config.filters)?;
-        // A name that is the GUID of another session would hide that session.
+        // A name that is the name or GUID of another session would hide that session.
         if core.sessions.find_any(&name).is_some() {
             return Err(Refusal::name_taken(&config.name));
         }
@@ -371,7 +371,7 @@ impl PrivateSessions {
         let call = SessionEnable { session: id, code, params };
         for link in &links {
             let mut orders = Vec::new();
-            // Processes that have just joined have been sent all GUIDs.
+            // Processes that have just joined were sent the orders for all GUIDs then.
             if old_members.contains(link) {
                 orders = self.take_orders_by_name(core, registry, *link, provider, &call);
             }
