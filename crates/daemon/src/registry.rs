@@ -10,7 +10,7 @@
 //!   by_name_hash  hash ─▶ { (link, number) }     registrations whose name has a hash other than
 //!                                                their GUID
 //!   enables       target ─▶ session ─▶ enable    also for GUIDs that no process has registered
-//!   disallowed    session ─▶ { provider }        providers that an enable of their group leaves out
+//!   disallowed    session ─▶ { provider }        providers that group enables leave out
 //!
 //!   target        Provider(GUID) │ Group(GUID)   one GUID may name both
 //! ```
@@ -347,7 +347,7 @@ impl Registry {
                 });
             }
             if enable_count >= MAX_ENABLES_PER_SESSION {
-                return limit_refusal("a session enables at most 4096 providers");
+                return limit_refusal("a session enables at most 4096 providers and groups");
             }
         }
         self.last_call_number = self.last_call_number.wrapping_add(1);
