@@ -19,9 +19,9 @@ use crate::log::log_client;
 use crate::service::access::{AccessControl, about_kernel_events};
 use crate::service::info::Information;
 
-/// Maximum number of system loggers, and the number reserved for `NT Kernel Logger` and `Circular
-/// Kernel Context Logger`.
+/// Maximum number of system loggers.
 const MAX_SYSTEM_LOGGERS: usize = 8;
+/// Of those, the number reserved for `NT Kernel Logger` and `Circular Kernel Context Logger`.
 const RESERVED_SYSTEM_LOGGERS: usize = 2;
 
 pub(in crate::service) struct SystemLoggers {
@@ -38,7 +38,7 @@ pub(in crate::service) struct SystemLoggers {
 pub(super) struct SystemLogger {
     pub(super) config: SessionConfig,
     pub(super) groups: RequestedGroups,
-    /// Whether a thread is opening the capture; until it reports, no other capture is opened.
+    /// Whether a thread is opening the capture; until it reports, the session gets no other one.
     pub(super) is_starting: bool,
     /// The current settings of the capture, or those with which it will be opened.
     pub(super) wanted: CaptureSettings,
@@ -191,8 +191,8 @@ impl SystemLoggers {
         control.map(CaptureControl::run_down).is_some()
     }
 
-    /// Returns the steps that are needed to apply these settings. Sessions that are starting are
-    /// checked once they run.
+    /// Returns the steps that are needed to apply these settings. The captures of starting sessions
+    /// are adjusted once the sessions run.
     pub(in crate::service) fn capture_steps(
         &self,
         new_settings: &NewSettings,

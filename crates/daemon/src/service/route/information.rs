@@ -4,18 +4,18 @@
 //! ```text
 //!   class, length, elements ─▶ session ─▶ right, privilege ─▶ kind ─▶ machine ─▶ content
 //!   50     24      24, 87      87, 4201   5      1314         87, 50  50         87
-//!       ─▶ kept, and carried out
+//!       ─▶ stored, and carried out
 //!
 //!   10 disallow list   ─▶ registry; registrations of enabled groups receive their new parameters
-//!   16 periodic state  ─▶ tick, every so many seconds ─▶ Enable (capture state), to registrations
+//!   16 periodic state  ─▶ tick, once per period ─▶ Enable (capture state), to registrations
 //!                         that the session has enabled
 //!   18 binary tracking ─▶ ReportModules, to enabled registrations and after each later enable
 //!   24, 26 cache       ─▶ the session
-//!   3 to 6, 8, 9, 28   ─▶ kernel: the capture changes, or nothing is kept; answered then
-//!   others             ─▶ kept
+//!   3 to 6, 8, 9, 28   ─▶ kernel: the capture changes, or nothing is stored; then the reply
+//!   others             ─▶ stored only
 //! ```
 //!
-//! The checks run in the published order; below each are the Win32 errors that it returns. The
+//! The checks run in the documented order; below each are the Win32 errors that it returns. The
 //! first failing check decides. A request that fails changes nothing.
 
 use traceweir_format::info::{Branches, Query, Set, StackCaching};
@@ -158,7 +158,7 @@ impl Service {
         Ok(())
     }
 
-    /// Finds a session that supports this class, and checks that the peer may set it.
+    /// Finds a session that supports this class, and checks that the peer may set the class there.
     fn find_session_to_set(
         &self,
         reply_to: ReplyTo,
@@ -282,7 +282,7 @@ impl Service {
             if is_privileged {
                 self.core.access.check_profiling(reply_to.link)?;
             }
-            let reason = format!("{} is not for private sessions", class.name());
+            let reason = format!("{} does not apply to private sessions", class.name());
             return Err(Refusal::new(Status::ERROR_NOT_SUPPORTED, reason));
         }
         let (id, running) = self.core.sessions.find_running(session)?;
