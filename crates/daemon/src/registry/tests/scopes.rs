@@ -12,7 +12,7 @@
 //! | Sessions | Cases | Checked |
 //! |---|---|---|
 //! | one | all of the above | the parameters that the registration receives |
-//! | two | every pair of the cases of a session | the sessions that the registration is enabled for |
+//! | two | every pair of session cases | the sessions that the registration is enabled for |
 //!
 //! Level, masks and filters of events are applied in the process. The daemon passes them on
 //! unchanged in every case here, and the tests check that.

@@ -282,7 +282,7 @@ impl Service {
             if is_privileged {
                 self.core.access.check_profiling(reply_to.link)?;
             }
-            let reason = format!("{} does not apply to private sessions", class.name());
+            let reason = format!("{} is not for private sessions", class.name());
             return Err(Refusal::new(Status::ERROR_NOT_SUPPORTED, reason));
         }
         let (id, running) = self.core.sessions.find_running(session)?;
