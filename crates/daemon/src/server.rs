@@ -161,6 +161,7 @@ struct Server {
     inbox: Inbox,
     signals: startup::Signals,
     stop_requests: u32,
+    /// Until when the listeners pause, because no descriptor was left.
     paused_until: Option<Instant>,
     idle_exit: Option<Duration>,
     /// When the socket file was last checked.

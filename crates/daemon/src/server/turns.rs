@@ -106,7 +106,7 @@ impl TurnSchedule {
         self.pauses = 1;
     }
 
-    /// Returns whether a controller with a request waits for connections made before the request.
+    /// Decides whether a controller's request waits for connections that were made before it.
     fn decide_start(&mut self, controller: LinkId) -> RequestStart {
         if !self.are_more_waiting {
             self.waiting.clear();
@@ -261,7 +261,7 @@ impl Server {
         served
     }
 
-    /// Handles the messages of a link, as far as they begin in time.
+    /// Handles the messages of a link, up to a maximum number and only until the given time.
     pub(super) fn serve_link(&mut self, id: LinkId, flags: EventFlags, until: Option<Instant>) {
         if flags.contains(EventFlags::OUT) {
             self.flush_link(id);
@@ -285,9 +285,9 @@ impl Server {
             self.apply_effects();
             // A later request may depend on messages that processes have sent since this turn
             // began.
-            let is_reading_paused = self.pause_for_crowded(id) || self.is_own_controller(id);
+            let reads_no_more = self.pause_for_crowded(id) || self.is_own_controller(id);
             is_unread = until.is_some_and(|until| Instant::now() >= until);
-            if (is_reading_paused && !has_ended) || is_unread {
+            if (reads_no_more && !has_ended) || is_unread {
                 break;
             }
         }
@@ -305,7 +305,7 @@ impl Server {
         self.links.get(&id).is_some_and(|link| self.service.access().is_guest(&link.peer()))
     }
 
-    /// Gives a process whose queue has become long a deadline to read it.
+    /// Gives a client whose queue has become long a deadline to read it.
     pub(super) fn mark_crowded(&mut self, id: LinkId) {
         let Some(link) = self.links.get_mut(&id).filter(|link| link.has_long_queue()) else { return };
         self.turns.crowded = Some(id);
