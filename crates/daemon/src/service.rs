@@ -72,7 +72,7 @@ pub(crate) struct Service {
     providers: ProviderControl,
     system_loggers: kernel::SystemLoggers,
     private_sessions: PrivateSessions,
-    /// The random number of this run.
+    /// The random number of this run, which `Welcome` carries.
     run_id: u64,
     janitor: Janitor,
     is_shutting_down: bool,
@@ -224,7 +224,7 @@ impl Service {
             }
             (Some(Role::Consumer), Message::OpenConsumer { session }) => {
                 let Core { turn, access, sessions, .. } = &mut self.core;
-                let opened = refuse_if(self.is_shutting_down)
+                let opened = refuse_if_shutting_down(self.is_shutting_down)
                     .and_then(|()| sessions.open_consumer(turn, access, reply_to, &session));
                 if let Err(refusal) = opened {
                     turn.refuse(reply_to, refusal);
@@ -292,8 +292,8 @@ impl Service {
                     &mut self.providers.registry,
                     outcome,
                 );
-                while let Some(waiting) = self.system_loggers.take_next_deferred() {
-                    self.resume_deferred(waiting);
+                while let Some(work) = self.system_loggers.take_next_deferred() {
+                    self.resume_deferred(work);
                 }
             }
             ThreadNotice::Stopped { id, outcome } => self.handle_session_stopped(id, outcome),
@@ -390,11 +390,11 @@ impl Service {
     }
 
     fn refuse_when_shutting_down(&self) -> Result<(), Refusal> {
-        refuse_if(self.is_shutting_down)
+        refuse_if_shutting_down(self.is_shutting_down)
     }
 }
 
-fn refuse_if(is_shutting_down: bool) -> Result<(), Refusal> {
+fn refuse_if_shutting_down(is_shutting_down: bool) -> Result<(), Refusal> {
     if is_shutting_down {
         return Err(Refusal::new(Status::ERROR_NO_SYSTEM_RESOURCES, "the daemon is shutting down"));
     }

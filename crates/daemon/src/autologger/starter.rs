@@ -25,7 +25,7 @@ pub(crate) enum PrepareReport {
     /// A session is ready to start.
     Session(Box<ReadyAutologger>),
     /// The preparation has ended.
-    All,
+    Ended,
 }
 
 /// A session that is ready to start.
@@ -40,7 +40,7 @@ pub(crate) struct ReadyAutologger {
 /// Prepares all autologgers on a separate thread, because a folder may be on a disk that does not
 /// answer.
 pub(crate) fn prepare_autologgers(folders: DaemonFolders, post: Arc<dyn Fn(PrepareReport) + Send + Sync>) {
-    let at_end = ReportAll(Arc::clone(&post));
+    let at_end = ReportEnd(Arc::clone(&post));
     let work = move || {
         let _at_end = at_end;
         let all = Autologgers::new(folders);
@@ -62,11 +62,11 @@ pub(crate) fn prepare_autologgers(folders: DaemonFolders, post: Arc<dyn Fn(Prepa
 }
 
 /// Reports that the preparation has ended when it is dropped, even if the thread did not start.
-struct ReportAll(Arc<dyn Fn(PrepareReport) + Send + Sync>);
+struct ReportEnd(Arc<dyn Fn(PrepareReport) + Send + Sync>);
 
-impl Drop for ReportAll {
+impl Drop for ReportEnd {
     fn drop(&mut self) {
-        (self.0)(PrepareReport::All);
+        (self.0)(PrepareReport::Ended);
     }
 }
 

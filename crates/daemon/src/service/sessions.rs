@@ -116,6 +116,7 @@ const MAX_OUTCOMES: usize = 64;
 /// All sessions, with the outcomes (the final properties) of the last that ended.
 pub(super) struct SessionTable {
     max_sessions: usize,
+    /// Maximum size in bytes of the buffers of all sessions.
     pub(super) pool_budget: u64,
     generation: u64,
     last_logger_id: u16,

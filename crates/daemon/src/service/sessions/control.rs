@@ -34,7 +34,7 @@ pub(in crate::service) struct UpdateRequest {
     pub(in crate::service) reply_to: ReplyTo,
     pub(in crate::service) id: u64,
     pub(in crate::service) update: Update,
-    /// The file that the update names.
+    /// The descriptors of the file that the update names.
     pub(in crate::service) passed: PassedDescriptors,
     /// The kernel groups to restore if the update fails, if the same request has changed them.
     pub(in crate::service) before: Option<RequestedGroups>,

@@ -66,7 +66,8 @@ impl SessionTable {
         id
     }
 
-    /// Reduces the maximum number of buffers if all sessions together would use too much memory.
+    /// Reduces the maximum number of buffers if all sessions together would use too much memory;
+    /// refuses the session if even its minimum number does not fit.
     pub(in crate::service) fn reduce_pool(&self, config: Config, is_guest: bool) -> Result<Config, Refusal> {
         let (properties, free_bytes) = (config.properties(), self.free_pool_bytes(is_guest));
         check_headroom(
