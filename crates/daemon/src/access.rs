@@ -2,8 +2,8 @@
 //!
 //! ```text
 //!   daemon of         registers providers    controls and consumes
-//!   a user            that user, root        that user, root
-//!   a named folder    the daemon's own user, root, for both
+//!   a user            its own user, root     its own user, root
+//!   a named folder    its own user, root     its own user, root
 //!   the system        everyone               root, the daemon's own user, and guests as far as
 //!                                            access lists grant it
 //!

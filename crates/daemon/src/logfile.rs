@@ -203,7 +203,7 @@ impl ClaimedFiles {
     }
 }
 
-/// Reserves a file for one session until it is dropped.
+/// Reserves a file for one session until the claim is dropped.
 #[derive(Debug)]
 pub(crate) struct FileClaim {
     files: ClaimedFiles,

@@ -311,7 +311,7 @@ impl Registry {
         self.registered.get(&target).map(|all| all.iter().copied().collect()).unwrap_or_default()
     }
 
-    /// Marks a session as not enabled for one registration of a process, or for all of them.
+    /// Marks one registration of a process, or all of them, as not enabled for a session.
     pub(crate) fn clear_enabled(&mut self, link: LinkId, number: Option<u32>, session: u64) {
         let Some(process) = self.processes.get_mut(&link) else { return };
         for (registered, registration) in &mut process.registrations {

@@ -214,6 +214,6 @@ impl Service {
 }
 
 fn random_guid() -> Result<Guid, Refusal> {
-    let no_random = || Refusal::new(Status::ERROR_NO_SYSTEM_RESOURCES, "no random numbers");
+    let no_random = || Refusal::new(Status::ERROR_NO_SYSTEM_RESOURCES, "no random number for a GUID");
     traceweir_session::config::new_guid().ok_or_else(no_random)
 }

@@ -38,7 +38,7 @@ pub(crate) enum ThreadNotice {
         reply_to: ReplyTo,
         /// Whether the session keeps the file that came with the request.
         keeps_file: bool,
-        /// The kernel groups to restore if the update failed, if the same request has changed them.
+        /// The kernel groups before the request, if it has changed them; restored after a failure.
         before: Option<RequestedGroups>,
         outcome: Result<(Properties, Option<FileClaim>)>,
     },

@@ -307,7 +307,7 @@ impl PrivateSessions {
 }
 
 impl PrivateSessionEntry {
-    /// Returns whether the starter may include a process of this user, and the process passes the
+    /// Returns whether a process belongs to a user whom the starter may include, and passes the
     /// session's filters. [`is_outranked_by`](Self::is_outranked_by) checks its groups.
     fn includes(&self, process: &ProviderProcess) -> bool {
         let peer = &process.peer;
@@ -321,7 +321,8 @@ impl PrivateSessionEntry {
         self.starter != 0 && !(starter_has(&process.gid) && process.groups.iter().all(starter_has))
     }
 
-    /// Returns the log file name of a process: the plain name as given, or with the process id.
+    /// Returns the log file name of a process: the given name, followed by the process id unless
+    /// the process has the plain name.
     fn log_file_of_process(&self, given: Option<&Path>, has_plain_name: bool, pid: u32) -> Option<PathBuf> {
         let mut path = given?.as_os_str().to_owned();
         if !has_plain_name {

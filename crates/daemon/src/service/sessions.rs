@@ -58,7 +58,7 @@ pub(super) struct SessionEntry {
     /// Maximum size of all buffers of the session in bytes.
     pub(super) pool_bytes: u64,
     pub(super) uncounted: UncountedProcesses,
-    /// Number of updates and flushes under way.
+    /// Number of changes under way, such as updates and flushes.
     pub(super) changes: usize,
     /// The process that started the session, for the log.
     pub(super) starter: PeerName,
@@ -70,7 +70,7 @@ pub(super) struct SessionEntry {
 }
 
 impl SessionEntry {
-    /// Adds the processes whose losses could not be counted.
+    /// Adds to the properties the processes whose losses could not be counted.
     pub(super) fn with_uncounted(&self, mut properties: Properties) -> Properties {
         let processes = &mut properties.uncounted_processes;
         *processes = processes.saturating_add(self.uncounted.processes);

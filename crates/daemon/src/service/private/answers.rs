@@ -19,7 +19,7 @@ use crate::registry::Registry;
 use crate::service::core::Core;
 
 impl PrivateSessions {
-    /// Waits for processes to answer an order, at most for the given time.
+    /// Stores a request until processes have answered its order, at most for the given time.
     pub(super) fn await_processes(
         &mut self,
         core: &mut Core,

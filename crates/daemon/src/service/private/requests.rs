@@ -279,9 +279,9 @@ impl PrivateSessions {
         match reply_to {
             Some(reply_to) => {
                 let peer = core.access.peer_name(reply_to.link);
-                log_info!("private session {name:?} is stopped by {peer}, in {members} processes");
+                log_info!("private session {name:?} is stopped by {peer} (processes: {members})");
             }
-            None => log_info!("private session {name:?} stops in {members} processes"),
+            None => log_info!("private session {name:?} stops (processes: {members})"),
         }
         let waiting: BTreeSet<LinkId> = private.members.keys().copied().collect();
         // If too many requests are under way, the daemon does not wait for answers; the processes

@@ -181,8 +181,8 @@ impl ProviderControl {
     }
 
     /// Enables some registrations of a process for a session, and gives the process a region if it
-    /// has none. Does nothing if process or session have ended, or if the process may not write to
-    /// the session. Fails if no region can be created.
+    /// has none. Does nothing if the process or the session has ended, or if the process may not
+    /// write to the session. Fails if no region can be created.
     pub(in crate::service) fn enable_registrations(
         &mut self,
         core: &mut Core,

@@ -36,7 +36,7 @@ pub(in crate::service) struct UpdateRequest {
     pub(in crate::service) update: Update,
     /// The descriptors of the file that the update names.
     pub(in crate::service) passed: PassedDescriptors,
-    /// The kernel groups to restore if the update fails, if the same request has changed them.
+    /// The kernel groups before this request, if it has changed them; restored if the update fails.
     pub(in crate::service) before: Option<RequestedGroups>,
 }
 
@@ -230,7 +230,7 @@ impl SessionTable {
     }
 
     /// Finishes a change. A file that the session no longer uses, or never used, becomes free for
-    /// others.
+    /// other sessions.
     pub(in crate::service) fn finish_change(
         &mut self,
         id: u64,
@@ -269,7 +269,7 @@ impl SessionTable {
         filter_shown(access, link, self.outcomes())
     }
 
-    /// Removes the sessions that the peer of a connection may not query from a list of providers.
+    /// Removes from a list of providers the sessions that the peer of a connection may not query.
     pub(in crate::service) fn hide_sessions(
         &self,
         access: &AccessControl,
@@ -287,7 +287,7 @@ impl SessionTable {
     }
 }
 
-/// Keeps the sessions that the peer of a connection may query.
+/// Returns only the sessions that the peer of a connection may query.
 fn filter_shown(access: &AccessControl, link: LinkId, mut sessions: Vec<Properties>) -> Vec<Properties> {
     if access.is_guest(link) {
         sessions.retain(|session| access.has_right(link, session.config.guid, Rights::WMIGUID_QUERY));

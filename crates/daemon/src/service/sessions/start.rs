@@ -188,8 +188,8 @@ fn open_capture(
     }
 }
 
-/// Checks the configuration of a session that is not in-process. Only an autologger, which the
-/// daemon's own link starts, may be non-stoppable.
+/// Checks the configuration of a session; refuses in-process sessions. Only an autologger, which
+/// the daemon's own link starts, may be non-stoppable.
 pub(in crate::service) fn check_config(link: LinkId, config: SessionConfig) -> Result<Config, Refusal> {
     if config.log_file_mode & EVENT_TRACE_PRIVATE_IN_PROC != 0 {
         let reason = "an in-process session is started by its own process, and needs no daemon";
