@@ -10,12 +10,12 @@
 //!   other properties                      set if one enable sets it
 //! ```
 //!
-//! Enables of one session combine like the enables of two sessions; each is set and removed
-//! separately. The registration receives the combination, which passes all events that one of the
-//! enables asks for, and possibly an event that only the combination passes, which an enabled
-//! provider may write anyway. Filters of single events are dropped whenever two enables combine:
-//! the other enable may ask for all events, as that of a group always does. Filters of stacks are
-//! dropped while one of the enables asks for all stacks.
+//! Enables of one session combine as those of different sessions do in the process; each is set and
+//! removed separately. The registration receives the combination, which passes all events that one
+//! of the enables asks for, and possibly an event that only the combination passes, which an
+//! enabled provider may write anyway. Filters of single events are dropped whenever two enables
+//! combine: the other enable may ask for all events, as that of a group always does. Filters of
+//! stacks are dropped while one of the enables asks for all stacks.
 //!
 //! A classic registration receives the level and the low 32 bits of the any mask unchanged: 0 stays
 //! 0.

@@ -1,8 +1,8 @@
 //! Accepting connections, and the checks before a connection is served.
 //!
 //! ```text
-//!   accepted, or knocked at ─▶ limits ─▶ watched, five seconds to send Hello ─▶ introduced:
-//!                               └─ no: refused, counted, and closed            no deadline,
+//!   accepted, or knocked at ─▶ limits ─▶ watched, with a deadline to send Hello ─▶ introduced:
+//!                               └─ no: refused, counted, and closed             no deadline,
 //!                                                          controllers may send descriptors
 //! ```
 //!
