@@ -2,13 +2,13 @@
 //!
 //! ```text
 //!   daemon of         registers providers    controls and consumes
-//!   a user            that user, root        that user, root
-//!   a named folder    that user, root        that user, root
+//!   a user            its own user, root     its own user, root
+//!   a named folder    its own user, root     its own user, root
 //!   the system        everyone               root, the daemon's own user, and guests as far as
 //!                                            access lists grant it
 //!
 //!   a guest requests a right on a GUID
-//!      └─▶ its list ─ none ─▶ the list of DefaultTraceSecurityGuid ─ none ─▶ the built-in one
+//!      └─▶ the GUID's list ─ none ─▶ that of DefaultTraceSecurityGuid ─ none ─▶ the built-in list
 //!            entries in their order: the first entry for the guest decides about each right;
 //!            a right that no entry decides is not granted
 //!   the GUID of the kernel has a built-in list of its own, and no default list
@@ -18,7 +18,7 @@
 //!    because they control the daemon process anyway.
 //! 2. A list never admits a user outside the daemon's scope: a user's daemon has no guests.
 //! 3. The system daemon admits a guest as a controller or consumer if any list grants a right that
-//!    is useful there; each request is then checked against the list of its object.
+//!    this role can use; each request is then checked against the list of its object.
 //! 4. A list that cannot be read grants nothing.
 //! 5. The list of a session whose GUID was generated at its start is in memory only, and is
 //!    forgotten with the outcome of the session: that GUID is never used again.
@@ -46,6 +46,7 @@ pub(crate) use store::AccessListFolder;
 #[derive(Debug)]
 pub(crate) struct AccessRules {
     scope: Scope,
+    /// The daemon's own user.
     uid: u32,
     pub(crate) lists: AccessLists,
     /// Where the lists are stored; `None` in tests of the service alone.

@@ -14,8 +14,8 @@
 //!    session: the log names file and line, and the stored state has the Win32 status.
 //! 2. A log file is opened with the daemon's rights, so the definition file must be trusted
 //!    (`conf/trust`), and no link that others can change is followed on the way to it (`logs`).
-//! 3. Only a session that started uses up a generation, so a failed start does not make the next
-//!    start overwrite an older log.
+//! 3. Only a session that started uses up a generation (a numbered log file), so a failed start
+//!    does not make the next start overwrite an older log.
 
 mod definition;
 mod filters;

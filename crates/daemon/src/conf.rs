@@ -1,7 +1,7 @@
 //! Text files of names and values: settings, autologgers and their state.
 //!
 //! ```text
-//!   # the newest hundred megabytes, since the machine started
+//!   # a comment
 //!   Start = 1                              number: decimal, or hexadecimal with 0x
 //!   FileName = "/var/log/app.etl"          text: \" and \\ stand for " and \
 //!

@@ -19,7 +19,7 @@ pub enum Error {
     #[error(transparent)]
     Transport(#[from] traceweir_transport::Error),
     /// Signal handlers could not be installed.
-    #[error("signals: {0}")]
+    #[error("cannot install signal handlers: {0}")]
     Signals(std::io::Error),
 }
 
@@ -29,7 +29,7 @@ impl Error {
         Self::Transport(traceweir_transport::Error::system(operation, source))
     }
 
-    /// Returns the Win32 status that the published API returns for this error.
+    /// Returns the Win32 status that the ETW API returns for this error.
     #[must_use]
     pub fn status(&self) -> Status {
         match self {

@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!   call ──▶ rules of `traceweir_format::filter`
-//!              ├──▶ scope filters ──▶ ProcessScope: which processes, tested for each one now and later
+//!              ├──▶ scope filters ──▶ ProcessScope: which processes, tested now and later
 //!              └──▶ all others    ──▶ sent to the processes: which events
 //! ```
 //!

@@ -33,7 +33,7 @@ pub struct DaemonFolders {
 }
 
 impl DaemonFolders {
-    /// Returns the folders of a daemon; `None` for a user without a home.
+    /// Returns the folders of a daemon; `None` if the environment names no home of the user.
     #[must_use]
     pub fn for_runtime(runtime: &RuntimeDir) -> Option<Self> {
         let is_system_folder =

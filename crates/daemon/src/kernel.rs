@@ -4,10 +4,14 @@
 //! ```text
 //!   EnableFlags, class 4 ──┐
 //!   system providers ──────┴─▶ RequestedGroups ─┐
-//!   classes 3, 8, 9 and 28: Settings ───────────┼─▶ CaptureSettings ─▶ Capture::open
-//!   classes 5 and 6: System ────────────────────┘         │      ─▶ KernelCapture ─▶ Session::capture
-//!                                                         └─▶ CaptureControl::set, while the session runs
+//!   classes 3, 8, 9 and 28: Settings ───────────┼─▶ CaptureSettings
+//!   classes 5 and 6: System ────────────────────┘
+//!
+//!   CaptureSettings ─┬─▶ Capture::open ─▶ KernelCapture ─▶ Session::capture
+//!                    └─▶ CaptureControl::set, while the session runs
 //! ```
+//!
+//! The numbers are those of information classes.
 //!
 //! K1 Requests are independent: a group that one request drops stays enabled while another request
 //! wants it. K2 A change is made in all affected captures, or in none. K3 Opening and closing
@@ -37,7 +41,7 @@ use crate::process::may_profile;
 /// Minimum and maximum size in bytes of the ring of one processor.
 const RING_BYTES: (u64, u64) = (512 << 10, 64 << 20);
 /// Minimum and maximum ring size in bytes of an unprivileged daemon. A ring that exceeds the
-/// lockable memory is halved.
+/// lockable memory is halved when it is opened.
 const OWN_RING_BYTES: (u64, u64) = (64 << 10, 4 << 20);
 /// The default of `kernel.perf_event_mlock_kb`.
 const DEFAULT_MLOCK_KIB: u64 = 516;
@@ -87,7 +91,8 @@ pub(crate) fn capture_settings_at_start(
     capture_settings(&base, requested, settings, system, machine)
 }
 
-/// Returns the current capture settings of a session; scope and rings stay unchanged.
+/// Returns the capture settings for the current requests; the rest, such as scope and ring sizes,
+/// comes from `base`.
 pub(crate) fn capture_settings(
     base: &CaptureSettings,
     requested: &RequestedGroups,
@@ -164,7 +169,7 @@ fn ring_bytes(
     power.unwrap_or(1 << 20)
 }
 
-/// A capture that is open, and begins when its session takes it over.
+/// An open capture, which begins to capture when its session takes it over.
 pub(crate) struct OpenCapture {
     pub(crate) source: Box<KernelCapture>,
     pub(crate) control: CaptureControl,
@@ -223,7 +228,7 @@ pub(crate) fn apply_capture_steps(steps: &[CaptureStep]) -> Result<Vec<Option<Op
     Ok(opened)
 }
 
-/// Returns the error for a failed capture, with the published status.
+/// Returns the error for a failed capture, with its Win32 status.
 fn capture_error(error: &traceweir_kernel::Error) -> Error {
     Error::Capture { status: error.status(), reason: format!("kernel events: {error}") }
 }

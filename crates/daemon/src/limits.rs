@@ -53,13 +53,14 @@ pub(crate) const MAX_CLOSING_REGIONS: usize = 16;
 /// Number of regions that wait to be closed at which regions of guests are detached at once.
 pub(crate) const MAX_CLOSING_REGIONS_OF_GUESTS: usize = 1024;
 
-/// Requests about private sessions that may be under way.
+/// Maximum number of requests about private sessions under way.
 pub(crate) const MAX_PENDING_REQUESTS: usize = 256;
 /// Of those, requests of one guest.
 pub(crate) const MAX_PENDING_REQUESTS_OF_GUEST: usize = 64;
 /// Of those, requests of all guests.
 pub(crate) const MAX_PENDING_REQUESTS_OF_GUESTS: usize = 192;
-/// Requests that may wait for a kernel change. They wait before their rights are checked.
+/// Maximum number of requests that wait for a kernel change. They wait before their rights are
+/// checked.
 pub(crate) const MAX_DEFERRED_REQUESTS: usize = 64;
 /// Of those, requests of one guest.
 pub(crate) const MAX_DEFERRED_REQUESTS_OF_GUEST: usize = 8;

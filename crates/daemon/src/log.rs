@@ -7,10 +7,10 @@
 //!
 //! | Lines | Limit |
 //! |---|---|
-//! | sessions, the daemon's own problems | per minute |
-//! | refusals | separate, per minute |
-//! | enables, of which a session may have thousands | separate, per minute |
-//! | reports and effects of client processes | separate, per minute |
+//! | sessions, the daemon's own problems | one for both |
+//! | refusals | a separate one |
+//! | enables, of which a session may have thousands | a separate one |
+//! | reports and effects of client processes | a separate one |
 //! | changes of access rights | none: only users who may make such changes cause them |
 //!
 //! Text from clients is quoted unless it is only a name. A line has at most [`MAX_LINE_CHARS`]
@@ -76,7 +76,7 @@ impl LogLevel {
 pub(crate) fn write_limited(level: LogLevel, message: fmt::Arguments<'_>) {
     let Some(dropped) = level.line_counter().map_or(Some(0), count_line) else { return };
     if dropped > 0 {
-        write_line(LogLevel::Warning, &format!("{dropped} lines were dropped"));
+        write_line(LogLevel::Warning, &format!("lines dropped because of the limit: {dropped}"));
     }
     write_line(level, &message.to_string());
 }

@@ -1,17 +1,17 @@
 //! Log files that controllers pass to the daemon: already open, with the rights of the caller.
 //!
 //! ```text
-//!   the loop: how many passed ─▶ own thread:  check ─▶ Claim, or in use ─▶ empty ─▶ the session
-//!                    └─ not needed: the janitor            └─ held with the session, freed on drop
+//!   event loop: count ─▶ own thread: check ─▶ Claim, or in use ─▶ empty ─▶ the session
+//!          └─ not needed: the janitor           └─ held with the session, freed on drop
 //! ```
 //!
 //! The daemon opens no file by name for a caller, so it never writes where the caller could not. It
 //! opens only the files of autologgers by name, because no caller requests those
 //! (`autologger/logs.rs`). A caller passes a descriptor. It must refer to a regular file that is
-//! open for reading and writing and is not the file of another session. After the first file of a
-//! file sequence comes the folder, in which the daemon creates the other files with the rights of
-//! the caller (`logfile/sequence.rs`). Even inspecting a file may wait for the server of a remote
-//! file system, and so may closing it: the loop does neither.
+//! open for reading and writing and is not the file of another session. For a file sequence, the
+//! descriptor of the folder follows that of the first file; the daemon creates the other files in
+//! that folder with the rights of the caller (`logfile/sequence.rs`). Even inspecting a file may
+//! wait for the server of a remote file system, and so may closing it: the event loop does neither.
 //!
 //! Disk space: the file system must have as much space as the maximum size of the file, and the
 //! file system of `/` must have the reserve in addition. This applies to the first file of a
@@ -109,17 +109,18 @@ impl PassedDescriptors {
     }
 }
 
+/// The files that a request names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NamedFiles {
-    /// The session writes no file.
     Nothing,
-    /// The session writes one file.
     File,
+    /// The first file of a sequence, and the folder of the sequence.
     Sequence,
 }
 
 impl NamedFiles {
-    /// Returns what a session of this mode names, with or without a file name.
+    /// Returns the files that a request with or without a file name needs for a session of this
+    /// mode.
     pub(crate) fn from_mode(mode: u32, has_name: bool) -> Self {
         match has_name {
             false => Self::Nothing,
@@ -202,7 +203,7 @@ impl ClaimedFiles {
     }
 }
 
-/// Reserves a file for one session until it is dropped.
+/// Reserves a file for one session until the claim is dropped.
 #[derive(Debug)]
 pub(crate) struct FileClaim {
     files: ClaimedFiles,
@@ -244,8 +245,8 @@ fn check_folder(fd: &OwnedFd) -> Result<()> {
     Ok(())
 }
 
-/// Checks that there is space for a file on these terms (0 bytes: no limit) and, on the file system
-/// of `/`, for the reserve.
+/// Checks that there is space for the maximum size of a file (0: unlimited, and none is required)
+/// and, on the file system of `/`, for the reserve.
 fn check_free_space(file: impl AsFd, terms: &FileTerms, reserve: u64) -> Result<()> {
     let Some(max_bytes) = terms.max_bytes else { return Ok(()) };
     let inspect_error = |_| properties_error(Status::ERROR_BAD_PATHNAME, "the log file cannot be inspected");

@@ -68,7 +68,7 @@ fn is_dead(stat: &[u8]) -> bool {
     let mut fields = stat_fields(stat);
     let (state, threads) = (fields.next(), fields.nth(16));
     match state {
-        // Other threads may run on after the first one.
+        // Other threads may run on after the first one has ended.
         Some(b"Z") => matches!(threads, Some(b"0" | b"1")),
         Some(b"X" | b"x") => true,
         _ => false,
@@ -118,9 +118,9 @@ pub(crate) fn thread_id_recording(pid: u32) -> Threads {
 }
 
 /// Returns whether a process runs in a container: in a PID namespace other than the daemon's, or in
-/// a container, according to its control groups, that the daemon is not in. A process that is not
-/// visible from the daemon's namespace has the id 0. If the information is not available, the
-/// answer is no.
+/// a container, according to its control groups, that the daemon is not in. A process with the id 0
+/// is not visible from the daemon's namespace, and so in another one. If the information is not
+/// available, the answer is no.
 pub(crate) fn is_contained(pid: u32) -> bool {
     pid == 0 || is_in_other_namespace(pid) || {
         let container = |pid: u32| cgroup::container(&cgroup::read(pid));

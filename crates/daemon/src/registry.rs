@@ -10,7 +10,7 @@
 //!   by_name_hash  hash ─▶ { (link, number) }     registrations whose name has a hash other than
 //!                                                their GUID
 //!   enables       target ─▶ session ─▶ enable    also for GUIDs that no process has registered
-//!   disallowed    session ─▶ { provider }        providers that an enable of their group leaves out
+//!   disallowed    session ─▶ { provider }        providers that group enables leave out
 //!
 //!   target        Provider(GUID) │ Group(GUID)   one GUID may name both
 //! ```
@@ -311,7 +311,7 @@ impl Registry {
         self.registered.get(&target).map(|all| all.iter().copied().collect()).unwrap_or_default()
     }
 
-    /// Marks a session as not enabled for one registration of a process, or for all of them.
+    /// Marks one registration of a process, or all of them, as not enabled for a session.
     pub(crate) fn clear_enabled(&mut self, link: LinkId, number: Option<u32>, session: u64) {
         let Some(process) = self.processes.get_mut(&link) else { return };
         for (registered, registration) in &mut process.registrations {
@@ -347,7 +347,7 @@ impl Registry {
                 });
             }
             if enable_count >= MAX_ENABLES_PER_SESSION {
-                return limit_refusal("a session enables at most 4096 providers");
+                return limit_refusal("a session enables at most 4096 providers and groups");
             }
         }
         self.last_call_number = self.last_call_number.wrapping_add(1);

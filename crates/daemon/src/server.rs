@@ -16,8 +16,8 @@
 //!    process that reconnects finds its old connection removed.
 //! 3. A janitor closes the descriptors that clients sent: a close may block for as long as the
 //!    creator of the descriptor likes. Of the guests only controllers can send descriptors at all,
-//!    if the kernel supports that choice. The system daemon accepts descriptors from connections
-//!    that it has not accepted yet only at `own/control.sock`, which no guest can reach.
+//!    if the kernel lets a socket refuse them. On a connection that the system daemon has not
+//!    accepted yet, it takes descriptors only at `own/control.sock`, which no guest can reach.
 //! 4. The daemon queues up to [`link::MAX_QUEUED_BYTES`] bytes for a link that does not read, then
 //!    drops the link. It does not read from a guest's controller while that controller's requests
 //!    fill the queue of another client, so that no client is dropped for what others send it.
@@ -121,8 +121,8 @@ pub fn run_with_ready(options: Options, stopper: &Stopper, ready: impl FnOnce())
     outcome
 }
 
-/// How long a connection may take to send `Hello`, and a crowded or closed connection to read
-/// queued messages.
+/// How long a connection may take to send `Hello`, and a connection that is crowded (has a long
+/// queue) or closed to read queued messages.
 const LINK_TIMEOUT: Duration = Duration::from_secs(5);
 /// Number of unclosed descriptors left to the janitor that is worth a log line.
 const MANY_UNCLOSED: usize = 64;
@@ -161,6 +161,7 @@ struct Server {
     inbox: Inbox,
     signals: startup::Signals,
     stop_requests: u32,
+    /// Until when the listeners pause, because no descriptor was left.
     paused_until: Option<Instant>,
     idle_exit: Option<Duration>,
     /// When the socket file was last checked.
@@ -391,7 +392,8 @@ impl Server {
         is_superseded
     }
 
-    /// Returns whether there is no work, and no controller has sent a message for a moment.
+    /// Returns whether there is no work, and no controller has sent a message for
+    /// [`SOCKET_CHECK_INTERVAL`].
     fn is_without_work(&self, now: Instant) -> bool {
         self.service.is_idle_for(SOCKET_CHECK_INTERVAL, now)
     }

@@ -25,8 +25,8 @@
 //! ```
 //!
 //! A request that needs acknowledgements from processes, or a finished file from a session's
-//! thread, does not block here. A part stores it as a wait or in the state of the session, and
-//! replies when the last piece arrives or the deadline passes.
+//! thread, does not block here. A part stores it as a wait or in the phase of the session, and
+//! replies when the last acknowledgement or notice arrives or the deadline passes.
 
 mod access;
 mod core;
@@ -72,7 +72,7 @@ pub(crate) struct Service {
     providers: ProviderControl,
     system_loggers: kernel::SystemLoggers,
     private_sessions: PrivateSessions,
-    /// The random number of this run.
+    /// The random number of this run, which `Welcome` carries.
     run_id: u64,
     janitor: Janitor,
     is_shutting_down: bool,
@@ -173,10 +173,10 @@ impl Service {
         self.core.sessions.set_reserve_mb(reserve);
     }
 
-    /// Sets whether processes with early regions may wait to be accepted while the next
-    /// message is handled.
-    pub(crate) fn set_incomplete(&mut self, is_incomplete: bool) {
-        self.core.sessions.is_incomplete = is_incomplete;
+    /// Sets whether, while the next message is handled, processes that wrote to early regions may
+    /// wait for their connections to be accepted.
+    pub(crate) fn set_unaccepted_processes(&mut self, has_unaccepted_processes: bool) {
+        self.core.sessions.has_unaccepted_processes = has_unaccepted_processes;
     }
 
     /// Removes a connection, and ends the requests and sessions that depend on it.
@@ -224,7 +224,7 @@ impl Service {
             }
             (Some(Role::Consumer), Message::OpenConsumer { session }) => {
                 let Core { turn, access, sessions, .. } = &mut self.core;
-                let opened = refuse_if(self.is_shutting_down)
+                let opened = refuse_if_shutting_down(self.is_shutting_down)
                     .and_then(|()| sessions.open_consumer(turn, access, reply_to, &session));
                 if let Err(refusal) = opened {
                     turn.refuse(reply_to, refusal);
@@ -292,8 +292,8 @@ impl Service {
                     &mut self.providers.registry,
                     outcome,
                 );
-                while let Some(waiting) = self.system_loggers.take_next_deferred() {
-                    self.resume_deferred(waiting);
+                while let Some(work) = self.system_loggers.take_next_deferred() {
+                    self.resume_deferred(work);
                 }
             }
             ThreadNotice::Stopped { id, outcome } => self.handle_session_stopped(id, outcome),
@@ -390,11 +390,11 @@ impl Service {
     }
 
     fn refuse_when_shutting_down(&self) -> Result<(), Refusal> {
-        refuse_if(self.is_shutting_down)
+        refuse_if_shutting_down(self.is_shutting_down)
     }
 }
 
-fn refuse_if(is_shutting_down: bool) -> Result<(), Refusal> {
+fn refuse_if_shutting_down(is_shutting_down: bool) -> Result<(), Refusal> {
     if is_shutting_down {
         return Err(Refusal::new(Status::ERROR_NO_SYSTEM_RESOURCES, "the daemon is shutting down"));
     }

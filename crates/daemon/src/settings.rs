@@ -3,12 +3,12 @@
 //! ```text
 //!   CONFIG/traceweir.conf  max_sessions = 64  maximum sessions, 32 to 256  TRACEWEIR_MAX_SESSIONS
 //!                          reserve_mb = 200   MB a log leaves free on /    TRACEWEIR_RESERVE_MB
-//!                          idle_exit = 60     exits after so many idle s   TRACEWEIR_IDLE_EXIT
-//!   command line, else environment, else file, else default
+//!                          idle_exit = 60     idle seconds before exit     TRACEWEIR_IDLE_EXIT
+//!   precedence: command line, environment, file, default
 //! ```
 //!
-//! An invalid file does not keep a daemon from starting. A value that cannot be used is logged, and
-//! its default applies; a file with a syntax error is logged and ignored.
+//! Invalid settings do not keep a daemon from starting. A value that cannot be used is logged and
+//! ignored, and so is a file with a syntax error.
 
 use std::ops::RangeInclusive;
 

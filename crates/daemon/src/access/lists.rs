@@ -43,14 +43,16 @@ pub(crate) struct AccessLists {
     /// The list for the GUID of the kernel while none is set for it: the right to control sessions
     /// does not include the right to observe the whole machine.
     kernel_fallback: SecurityDescriptor,
+    /// SIDs to which a list grants a right that is useful to a controller.
     controllers: BTreeSet<Sid>,
+    /// SIDs to which a list grants a right that is useful to a consumer.
     consumers: BTreeSet<Sid>,
 }
 
 /// The lists read from a folder.
 #[derive(Debug)]
 pub(super) struct StoredLists {
-    /// The lists, including those that grant nothing because they were not trusted.
+    /// The lists, including those that grant nothing because they were malformed or not trusted.
     pub(super) lists: BTreeMap<Guid, SecurityDescriptor>,
     /// Whether all lists could be read.
     pub(super) is_complete: bool,
@@ -171,16 +173,16 @@ impl AccessLists {
             return Err(Refusal::new(Status::ERROR_NO_SYSTEM_RESOURCES, reason));
         }
         let mut list = self.list_for(object).clone();
-        let entries = match entry.kind {
+        let acl = match entry.kind {
             AceKind::Audit => list.sacl.get_or_insert_default(),
             AceKind::Allow | AceKind::Deny => list.dacl.get_or_insert_default(),
         };
         if *replaces {
-            entries.entries.clear();
+            acl.entries.clear();
         }
         // Adding an entry a second time changes nothing.
-        if !entries.entries.contains(entry) {
-            entries.add(*entry);
+        if !acl.entries.contains(entry) {
+            acl.add(*entry);
         }
         match list.to_bytes() {
             Ok(bytes) if bytes.len() <= MAX_LIST_BYTES => Ok(Some((list, bytes))),

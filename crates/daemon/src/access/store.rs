@@ -67,7 +67,7 @@ impl AccessListFolder {
                 continue;
             };
             if stored.lists.len() >= MAX_LISTS {
-                return Err(ConfigError::new(0, format!("there are more than {MAX_LISTS}")));
+                return Err(ConfigError::new(0, format!("there are more than {MAX_LISTS} lists")));
             }
             let list = read_list(&entry.path()).unwrap_or_else(|e| {
                 let path = entry.path();

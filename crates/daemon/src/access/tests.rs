@@ -213,7 +213,7 @@ fn number_and_size_of_lists_are_limited() {
     assert!(access.lists.compute_change(OTHER, &AccessChange::Remove).is_ok());
 }
 
-/// The published rule, right by right, implemented naively.
+/// The documented rule, right by right, implemented naively.
 fn is_granted(entries: &[Ace], identity: &UserIdentity, right: u32) -> bool {
     if identity.uid == 0 {
         return true;
@@ -245,7 +245,7 @@ fn entry() -> impl Strategy<Value = Ace> {
 
 proptest! {
     #[test]
-    fn each_right_follows_the_published_rule(
+    fn each_right_follows_the_documented_rule(
         entries in vec(entry(), 0..12), uid in 0..4_u32, gid in 0..6_u32, groups in vec(0..6_u32, 0..4), wanted in 0..0x2000_u32
     ) {
         let mut groups = groups;
@@ -262,7 +262,7 @@ proptest! {
     }
 }
 
-/// Returns a daemon's folder, and a function that reads its rules again.
+/// Returns a daemon's folder, its folder of access lists, and a function that reads its rules anew.
 fn stored_rules() -> (tempfile::TempDir, AccessListFolder, impl Fn() -> AccessRules) {
     let dir = tempfile::tempdir().unwrap();
     let mut runtime = RuntimeDir::from_path(dir.path());

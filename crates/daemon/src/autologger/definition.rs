@@ -1,4 +1,4 @@
-//! A session as defined by its file: the published value names, their defaults, and corrections.
+//! A session as defined by its file: the documented value names, their defaults, and corrections.
 //!
 //! ```text
 //!   Start 0 · Guid (required) · BufferSize, MinimumBuffers, MaximumBuffers (computed)
@@ -71,7 +71,7 @@ pub struct AutologgerDefinition {
     /// The clock as in ClientContext: 1 performance counter, 2 system time, 3 CPU cycles
     /// (ClockType).
     pub clock_type: u32,
-    /// The log file; `None`: in the folder of logs (FileName).
+    /// The log file; `None`: NAME.etl in the folder of logs (FileName).
     pub file_name: Option<PathBuf>,
     /// Number of generations of the log; 0: one, without a number (FileMax).
     pub file_max: u32,
@@ -86,7 +86,7 @@ pub struct AutologgerDefinition {
 }
 
 impl AutologgerDefinition {
-    /// Creates the definition of a session that is started, with the published defaults.
+    /// Creates the definition of a session that is started, with the documented defaults.
     #[must_use]
     pub fn new(name: &str, guid: Guid) -> Self {
         Self {
@@ -106,7 +106,7 @@ impl AutologgerDefinition {
         }
     }
 
-    /// Parses the file of this name.
+    /// Parses the text of the file that defines the session `name`.
     pub fn parse(name: &str, text: &str) -> Result<Self, ConfigError> {
         let mut definition = Self { start: false, ..Self::new(name, Guid::NULL) };
         let sections = conf::parse(text)?;
@@ -156,8 +156,8 @@ impl AutologgerDefinition {
             "FlushTimer" => self.flush_timer = entry.as_u32()?,
             "LogFileMode" => self.log_file_mode = entry.as_u32()?,
             "MaxFileSize" => self.max_file_size = entry.as_u32()?,
-            // Accepted because existing files have them; the last two are stored in the state
-            // folder.
+            // Accepted because existing files have them; the daemon stores the last two in its
+            // state folder.
             "DisableRealtimePersistence" | "Boot" | "Status" | "FileCounter" => drop(entry.as_u32()?),
             other => return Err(entry.error(format!("{other} is not a value of an autologger"))),
         }

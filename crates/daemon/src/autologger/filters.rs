@@ -10,8 +10,8 @@
 //!   PackageIds, AppIds, Containers likewise
 //! ```
 //!
-//! [`traceweir_format::filter`] defines their bytes. Process ids cannot be used: no process runs
-//! yet when an autologger starts.
+//! [`traceweir_format::filter`] defines the bytes of filters. A definition cannot name process ids,
+//! because it is meant for processes that do not run yet.
 
 use traceweir_format::filter::{self, EventIds, EventNames, Gate, LevelKeyword, encode};
 use traceweir_format::spec::enable::{
@@ -38,6 +38,7 @@ enum FilterEncoding {
     Joined,
 }
 
+/// The names of filters in a definition file, with the type and encoding of each filter.
 const KINDS: [(&str, u32, FilterEncoding); 13] = [
     ("EventIds", EVENT_ID, FilterEncoding::Ids(true)),
     ("NotEventIds", EVENT_ID, FilterEncoding::Ids(false)),
@@ -134,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn filters_have_the_published_bytes_and_round_trip() {
+    fn filters_have_the_documented_bytes_and_round_trip() {
         let ids = parse_line("NotEventIds = [1, 258]").unwrap().unwrap();
         assert_eq!(ids, Filter { kind: EVENT_ID, data: vec![0, 0, 2, 0, 1, 0, 2, 1] });
         let names = parse_line("EventNames = [\"A\", \"Bc\"]").unwrap().unwrap();

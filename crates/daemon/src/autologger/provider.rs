@@ -18,7 +18,7 @@ pub struct AutologgerProvider {
     pub heading: String,
     /// The provider's GUID, or the hash of its name.
     pub guid: Guid,
-    /// Whether it is enabled (Enabled).
+    /// Whether the provider is enabled (Enabled).
     pub enabled: bool,
     /// The highest level; 0: all (EnableLevel).
     pub level: u32,

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   own thread   prepare_autologgers: read ─▶ correct ─▶ open ──PrepareReport──▶ inbox
-//!   the loop     Start ─▶ Properties ─▶ EnableProvider, for each provider ─▶ Done ─▶ state written
+//!   event loop   Start ─▶ Properties ─▶ EnableProvider, for each provider ─▶ Done ─▶ state written
 //!                     └─▶ Refused ─────────────────────────────────────────────────▶ state written
 //! ```
 
@@ -24,8 +24,8 @@ use crate::log::{log_info, log_warning};
 pub(crate) enum PrepareReport {
     /// A session is ready to start.
     Session(Box<ReadyAutologger>),
-    /// All sessions have been prepared.
-    All,
+    /// The preparation has ended.
+    Ended,
 }
 
 /// A session that is ready to start.
@@ -40,7 +40,7 @@ pub(crate) struct ReadyAutologger {
 /// Prepares all autologgers on a separate thread, because a folder may be on a disk that does not
 /// answer.
 pub(crate) fn prepare_autologgers(folders: DaemonFolders, post: Arc<dyn Fn(PrepareReport) + Send + Sync>) {
-    let at_end = ReportAll(Arc::clone(&post));
+    let at_end = ReportEnd(Arc::clone(&post));
     let work = move || {
         let _at_end = at_end;
         let all = Autologgers::new(folders);
@@ -61,12 +61,12 @@ pub(crate) fn prepare_autologgers(folders: DaemonFolders, post: Arc<dyn Fn(Prepa
     }
 }
 
-/// Reports that all sessions have been prepared when the thread ends, for whatever reason.
-struct ReportAll(Arc<dyn Fn(PrepareReport) + Send + Sync>);
+/// Reports that the preparation has ended when it is dropped, even if the thread did not start.
+struct ReportEnd(Arc<dyn Fn(PrepareReport) + Send + Sync>);
 
-impl Drop for ReportAll {
+impl Drop for ReportEnd {
     fn drop(&mut self) {
-        (self.0)(PrepareReport::All);
+        (self.0)(PrepareReport::Ended);
     }
 }
 
@@ -125,7 +125,7 @@ struct EnablingSession {
 pub(crate) struct AutologgerStarter {
     folders: Option<DaemonFolders>,
     requests: BTreeMap<u32, StarterRequest>,
-    running: BTreeMap<String, EnablingSession>,
+    enabling: BTreeMap<String, EnablingSession>,
     last_request: u32,
     is_preparation_done: bool,
 }
@@ -137,7 +137,7 @@ impl AutologgerStarter {
         Self {
             folders,
             requests: BTreeMap::new(),
-            running: BTreeMap::new(),
+            enabling: BTreeMap::new(),
             last_request: 0,
             is_preparation_done,
         }
@@ -198,7 +198,7 @@ impl AutologgerStarter {
         state.refused.clear();
         let providers: Vec<_> =
             definition.providers.into_iter().filter(|provider| provider.enabled).collect();
-        self.running
+        self.enabling
             .insert(definition.name.clone(), EnablingSession { state, enables_left: providers.len() });
         let requests = providers.into_iter().map(|provider| {
             let request =
@@ -220,22 +220,22 @@ impl AutologgerStarter {
 
     /// Records whether a provider was enabled; the session runs in any case.
     fn handle_enabled(&mut self, session: &str, provider: String, message: Message) {
-        let Some(running) = self.running.get_mut(session) else { return };
-        running.enables_left = running.enables_left.saturating_sub(1);
+        let Some(enabling) = self.enabling.get_mut(session) else { return };
+        enabling.enables_left = enabling.enables_left.saturating_sub(1);
         if let Message::Refused { status, reason } = message {
             log_warning!("autologger {session:?}: {provider} is not enabled: {reason} (status {status})");
-            running.state.refused.push((provider, status));
+            enabling.state.refused.push((provider, status));
         }
         self.store_when_complete(session);
     }
 
     /// Stores the state of a session once all its enables have been answered.
     fn store_when_complete(&mut self, session: &str) {
-        if self.running.get(session).is_none_or(|running| running.enables_left > 0) {
+        if self.enabling.get(session).is_none_or(|enabling| enabling.enables_left > 0) {
             return;
         }
-        if let (Some(running), Some(folders)) = (self.running.remove(session), &self.folders) {
-            store_state(folders, session, &running.state);
+        if let (Some(enabling), Some(folders)) = (self.enabling.remove(session), &self.folders) {
+            store_state(folders, session, &enabling.state);
         }
     }
 }

@@ -4,7 +4,8 @@
 //!   the folder    a folder, not a link; owned by root or the daemon's user; not writable by others
 //!   the file      a plain file, not a link; owned by root or the daemon's user; not writable by
 //!                 others; not larger than the limit of its kind
-//!   replacement   written next to the file under a hidden name, synced, renamed, and the folder synced
+//!   replacement   written next to the file under a hidden name, synced and renamed; then the
+//!                 folder is synced
 //! ```
 //!
 //! A user who can create a configuration file could make the daemon write to any file that the
@@ -75,7 +76,7 @@ pub(crate) fn check_folder(folder: &Path) -> Result<bool, ConfigError> {
 
 /// Returns the sorted names of the files with this extension in a folder, without the extension;
 /// empty if the folder does not exist.
-pub(crate) fn list_names(folder: &Path, ending: &str) -> Result<Vec<String>, ConfigError> {
+pub(crate) fn list_names(folder: &Path, extension: &str) -> Result<Vec<String>, ConfigError> {
     let error = |reason: String| ConfigError::new(0, format!("{}: {reason}", folder.display()));
     if !check_folder(folder).map_err(|untrusted| error(untrusted.reason))? {
         return Ok(Vec::new());
@@ -83,7 +84,7 @@ pub(crate) fn list_names(folder: &Path, ending: &str) -> Result<Vec<String>, Con
     let entries = folder.read_dir().map_err(|e| error(e.to_string()))?;
     let mut names: Vec<String> = entries
         .flatten()
-        .filter_map(|entry| Some(entry.file_name().to_str()?.strip_suffix(ending)?.to_owned()))
+        .filter_map(|entry| Some(entry.file_name().to_str()?.strip_suffix(extension)?.to_owned()))
         .filter(|name| is_file_name(name))
         .collect();
     names.sort();
@@ -126,7 +127,7 @@ fn sync_parent(path: &Path) -> io::Result<()> {
     File::open(path.parent().ok_or(io::ErrorKind::InvalidInput)?)?.sync_all()
 }
 
-/// Creates a hidden file next to a file; readers ignore its name.
+/// Creates a hidden file next to a file, which readers ignore because of its name.
 fn create_temporary(path: &Path) -> io::Result<(PathBuf, File)> {
     let name = path.file_name().ok_or(io::ErrorKind::InvalidInput)?.to_string_lossy();
     let hidden = format!("{UNFINISHED_PREFIX}{name}.{:016x}", traceweir_transport::runtime::random());

@@ -5,6 +5,8 @@
 //!   class 4     ─▶ words ──┴─▶ mask ─┐
 //!   enable of a system provider ─────┴─▶ combined: the captured groups, which class 4 returns
 //! ```
+//!
+//! Class 4 is the information class `TraceSystemTraceEnableFlagsInfo`.
 
 use std::collections::BTreeMap;
 

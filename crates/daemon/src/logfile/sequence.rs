@@ -1,16 +1,16 @@
-//! Further files of a file sequence, created by the daemon with the rights of the session's
-//! starter.
+//! Further files of a file sequence, created by the daemon with the rights of the user who named
+//! the log file.
 //!
 //! ```text
-//!   writer thread ──▶ a separate thread: groups, group, user of the starter
+//!   writer thread ──▶ a separate thread: takes the user's groups, gid and uid
 //!                         │      ──▶ openat(folder, name) ──▶ space? ──▶ Claim ──▶ the session
 //!                         └─ ends, and its rights with it
 //! ```
 //!
-//! W1 The daemon's other threads keep their rights. W2 Only the effective ids change: the real and
-//! saved ones stay the daemon's, so that the user cannot send that thread a signal. W3 A daemon
-//! that is not root changes nothing: it works for its own user, or for root with fewer rights than
-//! root has.
+//! W1 The daemon's other threads keep their rights. W2 Only the groups and the effective ids of the
+//! separate thread change: its real and saved ids stay the daemon's, so that the user cannot send
+//! it a signal. W3 A daemon that is not root changes no ids: it works for its own user, or for root
+//! with fewer rights than root has.
 
 use std::os::fd::OwnedFd;
 use std::path::Path;
@@ -25,8 +25,7 @@ use traceweir_session::{Error, LOG_FILE_RIGHTS, NextFile, Result, SequenceFile, 
 use super::{ClaimedFiles, FileTerms, check_descriptor, check_free_space, properties_error};
 use crate::access::UserIdentity;
 
-/// The owner of the files: the user who started the session, with the groups that the connection
-/// had.
+/// The owner of the files: the user who named the log file, with the groups of the connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct FileOwner {
     uid: u32,
@@ -57,8 +56,8 @@ pub(crate) fn next_file(
     })
 }
 
-/// Opens a file with its owner's rights. A file that was created here but fails the check is
-/// removed again.
+/// Opens or creates a file with its owner's rights. A file that was created here but fails the
+/// check is removed again.
 fn open_as(
     owner: &FileOwner,
     folder: &OwnedFd,
@@ -103,7 +102,7 @@ fn become_user(owner: &FileOwner) -> Result<()> {
     let denied = |_| {
         properties_error(
             Status::ERROR_ACCESS_DENIED,
-            "the daemon cannot take the rights of the user who started the session",
+            "the daemon cannot take the rights of the user who named the log file",
         )
     };
     let groups: Vec<Gid> = owner.groups.iter().copied().map(Gid::from_raw).collect();

@@ -51,6 +51,7 @@ impl Registry {
         }
     }
 
+    /// Returns the registrations that an enable matches by name.
     pub(crate) fn matches_of_enable(&self, target: EnableTarget, session: u64) -> Vec<NameMatch> {
         let EnableTarget::Provider(hash) = target else { return Vec::new() };
         let named = self.by_name_hash.get(&hash).into_iter().flatten();

@@ -10,12 +10,12 @@
 //!   other properties                      set if one enable sets it
 //! ```
 //!
-//! Enables of one session combine like the enables of two sessions; each is set and removed
-//! separately. The registration receives the combination, which passes all events that one of the
-//! enables asks for, and possibly an event that only the combination passes, which an enabled
-//! provider may write anyway. Filters of single events are dropped whenever two enables combine: a
-//! group's enable cannot have one and asks for all events. Filters of stacks are dropped while one
-//! of the enables asks for all stacks.
+//! Enables of one session combine as those of different sessions do in the process; each is set and
+//! removed separately. The registration receives the combination, which passes all events that one
+//! of the enables asks for, and possibly an event that only the combination passes, which an
+//! enabled provider may write anyway. Filters of single events are dropped whenever two enables
+//! combine: the other enable may ask for all events, as that of a group always does. Filters of
+//! stacks are dropped while one of the enables asks for all stacks.
 //!
 //! A classic registration receives the level and the low 32 bits of the any mask unchanged: 0 stays
 //! 0.
@@ -39,8 +39,8 @@ const EXCLUDING_PROPERTIES: u32 =
 
 impl Registry {
     /// Returns the parameters that a session sets for a registration; `None` if no enable of the
-    /// session applies to this process. The source is null: the daemon does not store which caller
-    /// enabled it.
+    /// session applies to this process. The source is null: a caller that sends an enable now adds
+    /// its own.
     pub(crate) fn combined_params(&self, link: LinkId, number: u32, session: u64) -> Option<EnableParams> {
         let process = self.processes.get(&link)?;
         let registration = process.registrations.get(&number)?;
@@ -190,7 +190,7 @@ fn combine_filters(one: &EnableParams, other: &EnableParams) -> Vec<Filter> {
     let mut filters: Vec<Filter> = Vec::new();
     for filter in one.filters.iter().chain(&other.filters) {
         let is_moot = is_of_single_events(filter.kind) || all_stacks && is_of_stacks(filter.kind);
-        if !is_moot && filters.iter().all(|f| f.kind != filter.kind) {
+        if !is_moot && filters.iter().all(|kept| kept.kind != filter.kind) {
             filters.push(filter.clone());
         }
     }

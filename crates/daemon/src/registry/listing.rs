@@ -10,7 +10,8 @@ use crate::ids::LinkId;
 
 impl Registry {
     /// Returns a page of the registrations of a provider, starting at an index; `None` if the
-    /// provider is neither registered nor enabled. Only sessions accepted by `is_shown` are listed.
+    /// provider is neither registered nor enabled. A provider that is only enabled has one entry,
+    /// without a process. Only sessions accepted by `is_shown` are listed.
     pub(crate) fn registrations_page(
         &self,
         provider: Guid,

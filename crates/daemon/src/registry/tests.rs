@@ -116,7 +116,8 @@ fn scope_holds_processes_not_process_ids() {
     assert!(!here.is_in_scope(&Some(Conditions::from_processes(vec![]))));
 }
 
-/// Returns what a registration receives when a session enables it directly and through its group.
+/// Returns the parameters that a registration receives when a session enables it directly and
+/// through its group.
 fn combination(direct: &EnableParams, group_params: &EnableParams) -> EnableParams {
     let group = Guid::from_u128(9);
     let traits = TraitsBuilder::new("member").group(&group).finish().unwrap().to_vec();
@@ -184,7 +185,7 @@ fn malformed_traits_do_not_join_a_group() {
     assert_eq!(
         registry.registrations_of_target(EnableTarget::Group(group)),
         [],
-        "a classic one has no traits"
+        "a classic registration has no traits"
     );
     registry.register(1, 501, PROVIDER, &good, false).unwrap();
     assert_eq!(registry.registrations_of_target(EnableTarget::Group(group)), [(1, 501)]);

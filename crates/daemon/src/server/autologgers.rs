@@ -17,7 +17,8 @@ impl Server {
         }
     }
 
-    /// Starts the autologgers. Clients that connect meanwhile wait, up to a limit.
+    /// Starts the autologgers. Clients that connect meanwhile wait, up to
+    /// [`autologger::START_TIMEOUT`].
     pub(super) fn start_autologgers(&mut self) {
         let Some(folders) = self.starter.folders().cloned() else { return };
         self.service.add_own_link(Instant::now());

@@ -1,8 +1,8 @@
 //! Accepting connections, and the checks before a connection is served.
 //!
 //! ```text
-//!   accepted, or knocked at ─▶ limits ─▶ watched, five seconds to send Hello ─▶ introduced:
-//!                               └─ no: refused, counted, and closed            no deadline,
+//!   accepted, or knocked at ─▶ limits ─▶ watched, with a deadline to send Hello ─▶ introduced:
+//!                               └─ no: refused, counted, and closed             no deadline,
 //!                                                          controllers may send descriptors
 //! ```
 //!
@@ -27,10 +27,10 @@ use crate::process::ProcessKey;
 
 /// Maximum number of connections accepted in one turn.
 const MAX_ACCEPTS_PER_TURN: usize = 64;
-/// How long a guest's process that the daemon connected to may take to send `Hello`: a stopped
-/// process should be found too.
+/// How long a guest's process that the daemon connected to may take to send `Hello`: long, so that
+/// a process that is stopped for a while is found too.
 const KNOCKED_HELLO_TIMEOUT: Duration = Duration::from_secs(60);
-/// How long the listener pauses when no descriptor is left.
+/// How long the listeners pause when no descriptor is left.
 const LISTENER_PAUSE: Duration = Duration::from_millis(100);
 
 impl Server {
@@ -75,6 +75,7 @@ impl Server {
         }
     }
 
+    /// Adds a connection, or refuses it because of a limit.
     pub(super) fn add_link(&mut self, connection: Connection, is_from_knock: bool) {
         let peer = connection.peer();
         if !self.can_accept(&connection, is_from_knock) {

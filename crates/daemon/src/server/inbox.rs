@@ -1,4 +1,4 @@
-//! Messages of other threads to the loop: a channel, and an eventfd that signals new messages.
+//! Messages of other threads to the event loop: a channel and an eventfd that signals new messages.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -40,7 +40,7 @@ pub(super) enum InboxMessage {
     Notice(Box<ThreadNotice>),
     /// The daemon has connected to a provider.
     Knocked(Connection),
-    /// An autologger is ready to start, or all are prepared.
+    /// An autologger is ready to start, or the preparation of autologgers has ended.
     Prepared(PrepareReport),
 }
 

@@ -25,7 +25,9 @@ const LONG_QUEUE_BYTES: usize = MAX_QUEUED_BYTES / 2;
 pub(super) struct ClientLink {
     connection: Connection,
     queue: VecDeque<QueuedMessage>,
+    /// Bytes in `queue`; each descriptor counts as [`DESCRIPTOR_WEIGHT_BYTES`].
     weight: usize,
+    /// The flags that are registered with epoll.
     watched: Option<EventFlags>,
     is_closing: bool,
     allows_descriptors: bool,

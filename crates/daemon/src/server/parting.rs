@@ -58,7 +58,7 @@ impl Server {
         }
     }
 
-    /// Gives clients a moment to read the last replies.
+    /// Sends queued messages until clients have read them all, at most for [`FLUSH_TIMEOUT`].
     pub(super) fn flush_all(&mut self) {
         let until = Instant::now() + FLUSH_TIMEOUT;
         while self.links.values().any(ClientLink::has_queued) && Instant::now() < until {

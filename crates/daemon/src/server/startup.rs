@@ -56,10 +56,12 @@ const LOCK_TIMEOUT_FOR_MANAGER: Duration = Duration::from_secs(60);
 /// Delay before the folders of users are searched again: a process that registers right now may
 /// have missed the system's folder while the daemon missed its socket.
 const SEARCH_AGAIN_DELAY: Duration = Duration::from_secs(1);
-/// Maximum number of sockets that are retried because their queue is full: per user in the daemon's
-/// runtime folder, per folder of a user, and in total for each of the two searches.
+/// Maximum number of sockets of one user in the daemon's runtime folder that are retried because
+/// their queue is full.
 const MAX_BUSY_OF_USER: usize = 16;
+/// Maximum number of such sockets in one folder of a user.
 const MAX_BUSY_OF_FOLDER: usize = 16;
+/// Maximum number of such sockets in total, for each of the two searches.
 const MAX_BUSY: usize = 256;
 /// How long connecting to one provider may take.
 const KNOCK_TIMEOUT: Duration = Duration::from_millis(200);
@@ -160,8 +162,7 @@ impl ServedFolder {
         token == OWN_LISTENER || has_one_user(&self.runtime)
     }
 
-    /// Returns whether a connection waits to be accepted through which a process may have sent a
-    /// region.
+    /// Returns whether a connection that may already carry an early region waits to be accepted.
     pub(super) fn has_unaccepted(&self) -> bool {
         let no_wait = Timespec { tv_sec: 0, tv_nsec: 0 };
         // If polling fails, a connection may wait.
@@ -198,8 +199,8 @@ impl ServedFolder {
         self.socket.as_ref().is_some_and(SocketFile::is_replaced)
     }
 
-    /// Removes the file of enabled providers, the folder `own`, and the control socket unless another
-    /// daemon has replaced it. Dropping the value releases the lock.
+    /// Removes the file of enabled providers, the folder `own`, and the control socket unless
+    /// another process has replaced it. Dropping the value releases the lock.
     pub(super) fn remove_sockets(&mut self) {
         self.runtime.remove_enabled_file();
         if self.own.is_some() {
@@ -291,7 +292,7 @@ struct RuntimeFolderSearch {
 }
 
 impl RuntimeFolderSearch {
-    /// Connects to all sockets without waiting.
+    /// Connects to all sockets without waiting; records the processes found in `users`.
     fn knock(&mut self, runtime: &RuntimeDir, users: &mut UserFolderSearch, on_found: impl Fn(Connection)) {
         let sockets = runtime.provider_sockets(MAX_SOCKETS).unwrap_or_else(|e| {
             log_warning!("running providers cannot be found: {e}");

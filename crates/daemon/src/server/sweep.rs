@@ -36,7 +36,7 @@ impl Sweeper {
                     Ok(0) | Err(_) => {}
                     Ok(removed) => {
                         log_client!(
-                            "{removed} files were removed from {}: not provider sockets, or too many of one user",
+                            "files removed from {}: {removed} (no provider sockets, or too many of one user)",
                             runtime.providers().display()
                         );
                     }

@@ -19,15 +19,15 @@ use super::*;
 use crate::limits::MAX_LINKS_BEFORE_HELLO_OF_GUEST;
 use crate::skip::can;
 
-/// Ends tests that would hang.
+/// Time after which a test that hangs fails.
 const TIME_LIMIT: Duration = Duration::from_secs(120);
 const ANN: u32 = 64_311;
 const BOB: u32 = 64_312;
 /// The provider that sessions enable.
 const PROVIDER: Guid = Guid::from_u128(0x1234_5678_9ABC_DEF0);
 
-/// Environment variables for this program when it runs again as a client: socket, user, number of
-/// connections.
+// Environment variables for this program when it runs again as a client: the socket to connect to,
+// the user to act as, and the number of connections to make.
 const SOCKET: &str = "TRACEWEIR_TEST_SOCKET";
 const USER: &str = "TRACEWEIR_TEST_USER";
 const CONNECTIONS: &str = "TRACEWEIR_TEST_CONNECTIONS";
@@ -244,7 +244,7 @@ fn refused_process_is_counted_once_in_sessions_that_enable_providers() {
     while test_server.count_links_of(ANN) < MAX_LINKS_BEFORE_HELLO_OF_GUEST {
         test_server.server.accept_all();
     }
-    // A slow machine must not drop them.
+    // On a slow machine too, the silent connections must not expire.
     let ids = test_server.server.links.keys().copied();
     let silent_ids: Vec<LinkId> = ids.filter(|id| test_server.server.service.is_before_hello(*id)).collect();
     for id in silent_ids {

@@ -88,7 +88,7 @@ struct ListenerProgress {
 enum RequestStart {
     Now,
     /// Now, although connections made before the request cannot be accepted.
-    Incomplete,
+    NowDespiteUnaccepted,
     Later,
 }
 
@@ -106,7 +106,7 @@ impl TurnSchedule {
         self.pauses = 1;
     }
 
-    /// Returns whether a controller with a request waits for connections made before the request.
+    /// Decides whether a controller's request waits for connections that were made before it.
     fn decide_start(&mut self, controller: LinkId) -> RequestStart {
         if !self.are_more_waiting {
             self.waiting.clear();
@@ -117,7 +117,7 @@ impl TurnSchedule {
         waited.pauses += self.pauses;
         let start = match waited {
             ListenerProgress { accepted: MAX_UNACCEPTED.., .. } => RequestStart::Now,
-            ListenerProgress { pauses: MAX_LISTENER_PAUSES.., .. } => RequestStart::Incomplete,
+            ListenerProgress { pauses: MAX_LISTENER_PAUSES.., .. } => RequestStart::NowDespiteUnaccepted,
             _ => return RequestStart::Later,
         };
         self.waiting.remove(&controller);
@@ -181,9 +181,9 @@ impl Server {
                 self.defer_request(id, flags);
                 continue;
             }
-            self.service.set_incomplete(start == RequestStart::Incomplete);
+            self.service.set_unaccepted_processes(start == RequestStart::NowDespiteUnaccepted);
             self.serve_link(id, flags, None);
-            self.service.set_incomplete(false);
+            self.service.set_unaccepted_processes(false);
         }
         for (uid, links) in ended_guests {
             let Some(ready) = guests.get_mut(&uid) else { continue };
@@ -261,7 +261,7 @@ impl Server {
         served
     }
 
-    /// Handles the messages of a link, as far as they begin in time.
+    /// Handles the messages of a link, up to a maximum number and only until the given time.
     pub(super) fn serve_link(&mut self, id: LinkId, flags: EventFlags, until: Option<Instant>) {
         if flags.contains(EventFlags::OUT) {
             self.flush_link(id);
@@ -285,9 +285,9 @@ impl Server {
             self.apply_effects();
             // A later request may depend on messages that processes have sent since this turn
             // began.
-            let is_reading_paused = self.pause_for_crowded(id) || self.is_own_controller(id);
+            let reads_no_more = self.pause_for_crowded(id) || self.is_own_controller(id);
             is_unread = until.is_some_and(|until| Instant::now() >= until);
-            if (is_reading_paused && !has_ended) || is_unread {
+            if (reads_no_more && !has_ended) || is_unread {
                 break;
             }
         }
@@ -305,7 +305,7 @@ impl Server {
         self.links.get(&id).is_some_and(|link| self.service.access().is_guest(&link.peer()))
     }
 
-    /// Gives a process whose queue has become long a deadline to read it.
+    /// Gives a client whose queue has become long a deadline to read it.
     pub(super) fn mark_crowded(&mut self, id: LinkId) {
         let Some(link) = self.links.get_mut(&id).filter(|link| link.has_long_queue()) else { return };
         self.turns.crowded = Some(id);
@@ -429,7 +429,7 @@ mod tests {
                 "the request waits during the pause"
             );
         }
-        assert_eq!(run_turn(&mut turns, 0, true, true), RequestStart::Incomplete);
+        assert_eq!(run_turn(&mut turns, 0, true, true), RequestStart::NowDespiteUnaccepted);
         assert_eq!(run_turn(&mut turns, 0, true, true), RequestStart::Later, "the next request waits again");
         assert_eq!(run_turn(&mut turns, 1, false, false), RequestStart::Now, "descriptors are free again");
         assert_eq!(run_turn(&mut turns, 0, true, true), RequestStart::Later);

@@ -1,4 +1,4 @@
-//! Access control: the connections, the identity at the other end of each, and its rights.
+//! Access control: the connections, and the identities and rights of their peers.
 //!
 //! ```text
 //!   Hello ─▶ common version? ─▶ role allowed? ─▶ provider: new, below limits? ─▶ Welcome
@@ -8,9 +8,9 @@
 //!                              the error names the right, the object and the remedy
 //! ```
 //!
-//! Stopping or flushing a session requires the rights to start such a session. The published table
-//! covers only starting and updating, and a user who may replace the file of a session can end its
-//! recording. `changes` changes access lists.
+//! Stopping or flushing a session requires the rights to start such a session. The rights in the
+//! ETW documentation cover only starting and updating, and a user who may replace the file of a
+//! session can end its recording. The module `changes` changes access lists.
 //!
 //! The daemon is also a controller: it starts autologgers through the same requests as any
 //! controller, over the link [`OWN_LINK`], which has no connection. The server passes messages to
@@ -58,8 +58,8 @@ pub(super) fn rights_to_run(config: &SessionConfig) -> Rights {
     rights_for(config.log_file_mode & EVENT_TRACE_REAL_TIME_MODE != 0, config.log_file.is_some())
 }
 
-/// Returns the rights for a kind of session. A session that is neither live nor written to a file
-/// keeps its events in memory and can write them to a file later.
+/// Returns the rights that running a kind of session requires. A session that is neither live nor
+/// written to a file keeps its events in memory and can write them to a file later.
 pub(super) fn rights_for(is_live: bool, has_file: bool) -> Rights {
     match (is_live, has_file) {
         (true, false) => Rights::TRACELOG_CREATE_REALTIME,
@@ -191,17 +191,18 @@ impl AccessControl {
         self.check_right(link, provider, Rights::TRACELOG_GUID_ENABLE)
     }
 
-    /// Returns whether a guest's process may write to a session: a secure session requires the
-    /// right. A process without it gets no error, since it did not request anything.
+    /// Returns whether a guest's process may write to a session: a secure session requires
+    /// `TRACELOG_LOG_EVENT`. A process without that right gets no error, since it did not request
+    /// anything.
     pub(super) fn may_log(&self, link: LinkId, config: &SessionConfig) -> bool {
         config.log_file_mode & EVENT_TRACE_SECURE_MODE == 0
             || self.check_right(link, config.guid, Rights::TRACELOG_LOG_EVENT).is_ok()
     }
 
-    /// Checks that the peer of a connection may start a session of this kind, read it, or have its
-    /// events written to a file. Reading another user's system logger shows as much of the machine
-    /// as starting one. The kind of session counts, not its current groups, which can change at any
-    /// moment.
+    /// Checks that the peer of a connection may start or read a session with this configuration, or
+    /// have its events written to a file: a system logger requires the right to kernel events.
+    /// Reading another user's system logger shows as much of the machine as starting one. Its
+    /// current groups do not matter, since they can change at any moment.
     pub(super) fn check_kernel_access(&self, link: LinkId, config: &SessionConfig) -> Result<(), Refusal> {
         if is_system_logger(config) { self.check_kernel_right(link) } else { Ok(()) }
     }

@@ -6,7 +6,7 @@ use super::sessions::SessionTable;
 use super::turn::ServiceTurn;
 
 /// The time and effects of the current call, the connections with their rights, the sessions, and
-/// the settings of both sessions and system.
+/// the settings of the sessions and of the system.
 pub(super) struct Core {
     pub(super) turn: ServiceTurn,
     pub(super) access: AccessControl,

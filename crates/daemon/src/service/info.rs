@@ -1,8 +1,8 @@
 //! Settings by information class: those of sessions, and those of the system.
 //!
 //! Settings of a session are forgotten when it begins to stop. Settings of the system last as long
-//! as the daemon runs; the daemon does not exit while any are set. `route/information` checks the
-//! requests.
+//! as the daemon runs; the daemon does not exit by itself while any differs from its default.
+//! `route/information` checks the requests.
 
 use std::cell::OnceCell;
 use std::collections::BTreeMap;
@@ -82,8 +82,8 @@ impl Information {
         (&self.system, self.machine())
     }
 
-    /// Returns the settings that a session starts with: stacks of kernel events, if the start
-    /// requests stacks.
+    /// Returns the settings that a session starts with: the stack configuration of its start
+    /// request, if it has one.
     pub(super) fn settings_at_start(
         &self,
         config: &SessionConfig,
@@ -185,7 +185,7 @@ pub(super) fn refuse_malformed(e: traceweir_format::Error) -> Refusal {
     Refusal::new(e.status(), e.to_string())
 }
 
-/// Logs a refusal about something that the machine does not support.
+/// Returns the refusal, and logs it if it is about something that the machine does not support.
 pub(super) fn log_if_unsupported(class: InfoClass, refusal: Refusal) -> Refusal {
     if refusal.status == Status::ERROR_NOT_SUPPORTED {
         log_client!("{} is not set: {refusal}", class.name());

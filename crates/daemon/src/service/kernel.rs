@@ -3,14 +3,15 @@
 //! ```text
 //!   Start ─▶ rights, limits ─▶ Starting ─(own thread: open_capture)─▶ mark_started
 //!   Update of EnableFlags ─┐
-//!   classes 3–6, 8, 9, 28  ├─▶ change ─(own thread: apply_capture_steps)─▶ KernelChanged
-//!   enable of a system     │         │            ─▶ stored, passed to the session, answered
-//!   provider               ┘         └─ one at a time: later requests wait in order, guests last
+//!   information classes    ├─▶ change ─(own thread: apply_capture_steps)─▶ KernelChanged
+//!     3–6, 8, 9, 28        │         │            ─▶ stored, passed to the session, answered
+//!   enable of a system     │         └─ one at a time: later requests wait in order, guests last
+//!     provider            ─┘
 //! ```
 //!
-//! A change that the kernel refuses changes nothing, and the controller gets the reason. A session
-//! that wants no events starts without a capture if the capture cannot be opened. The capture is
-//! opened when the session wants events.
+//! A change that the kernel refuses changes nothing, and the controller gets the reason. If the
+//! capture of a session that wants no events cannot be opened, the session starts without it. The
+//! capture is then opened when the session wants events.
 
 mod loggers;
 mod requests;
@@ -86,7 +87,8 @@ pub(super) enum FollowUp {
     /// Carry out the update without its kernel flags; if it is refused, restore the requested
     /// groups.
     Update(Box<UpdateRequest>),
-    /// Store the enable in the registry, so that provider listings show it.
+    /// Store the enable in the registry, so that provider listings show it, or remove it if
+    /// `enable` is `None`; if that is refused, restore the requested groups.
     Enabled {
         reply_to: ReplyTo,
         id: u64,
@@ -108,7 +110,7 @@ impl FollowUp {
     }
 }
 
-/// An enable of a system provider, as the controller sent it.
+/// A controller's enable of a system provider.
 pub(super) struct SystemProviderEnable {
     params: EnableParams,
     scope: filter::ProcessScope,
@@ -117,7 +119,8 @@ pub(super) struct SystemProviderEnable {
 
 /// A kernel change that is under way.
 struct CaptureChange {
-    /// The affected sessions with their new settings, in the order of the outcomes.
+    /// The affected sessions with their new settings; the outcome lists opened captures in the same
+    /// order.
     steps: Vec<(u64, CaptureSettings)>,
     new_settings: NewSettings,
     follow_up: FollowUp,
@@ -186,7 +189,8 @@ impl SystemLoggers {
         Ok(None)
     }
 
-    /// Applies new settings to the captures, if they differ from the current settings.
+    /// Applies new settings to the captures that they affect, stores them and carries out the
+    /// follow-up.
     pub(super) fn begin_change(
         &mut self,
         core: &mut Core,
@@ -235,24 +239,24 @@ impl SystemLoggers {
         let mut opened = opened.into_iter();
         for (id, wanted) in change.steps {
             let opened = opened.next().flatten();
-            let Some(running) = self.all.get_mut(&id) else {
+            let Some(logger) = self.all.get_mut(&id) else {
                 drop_capture_on_thread(opened);
                 continue;
             };
-            running.wanted = wanted;
+            logger.wanted = wanted;
             match (opened, core.sessions.running_session(id)) {
                 (Some(OpenCapture { source, control, losses, stack_bytes }), Some(session))
-                    if running.control.is_none() =>
+                    if logger.control.is_none() =>
                 {
                     session.set_stack_bytes(stack_bytes);
                     session.capture(source);
                     self.store_capture(id, control, losses);
                 }
                 (opened, _) => {
-                    running
+                    logger
                         .control
                         .iter()
-                        .for_each(|control| log_missing_events(&running.config.name, control));
+                        .for_each(|control| log_missing_events(&logger.config.name, control));
                     drop_capture_on_thread(opened);
                 }
             }
@@ -298,12 +302,10 @@ impl SystemLoggers {
         groups: RequestedGroups,
         settings: Settings,
     ) -> bool {
-        let (Some(running), Some(session)) = (self.all.get_mut(&id), core.sessions.running_session(id))
-        else {
-            return false;
-        };
+        let Some(logger) = self.all.get_mut(&id) else { return false };
+        let Some(session) = core.sessions.running_session(id) else { return false };
         session.set_groups(groups.combined());
-        running.groups = groups;
+        logger.groups = groups;
         core.information.store_settings(id, settings);
         true
     }
@@ -327,7 +329,7 @@ impl SystemLoggers {
         }
     }
 
-    /// Restores the requested groups that a session had before.
+    /// Restores the groups that a session requested before an update or enable that was refused.
     pub(super) fn restore_groups(
         &mut self,
         core: &mut Core,
@@ -335,8 +337,8 @@ impl SystemLoggers {
         id: u64,
         groups: RequestedGroups,
     ) {
-        if let Some(running) = self.all.get_mut(&id) {
-            running.groups = groups;
+        if let Some(logger) = self.all.get_mut(&id) {
+            logger.groups = groups;
             self.adjust_capture(core, registry, id);
         }
     }

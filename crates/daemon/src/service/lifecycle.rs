@@ -1,7 +1,8 @@
 //! How a session starts, runs and ends: the order in which the service calls its parts.
 //!
 //! ```text
-//!   Start ─▶ checks, in the published order ─▶ Starting ─▶ Started ─▶ Running ─▶ Properties
+//!   Start ─▶ checks, in the documented order of StartTrace's errors ─▶ Starting ─▶ Started
+//!       ─▶ Running ─▶ Properties
 //!   Stop ─▶ Stopping, CloseSession to all ─▶ Acks, or one second ─▶ Session::stop ─▶ Stopped
 //!       ─▶ Properties
 //!   end by itself, shut down ─▶ as Stop, without a reply
@@ -35,7 +36,7 @@ impl Service {
     ) -> Result<(), Refusal> {
         let generated = if config.guid.is_null() { Some(random_guid()?) } else { None };
         config.guid = generated.unwrap_or(config.guid);
-        // From here on the settings hold the stack configuration.
+        // The stack configuration moves from `config` to `settings` (below).
         let stacks = std::mem::take(&mut config.kernel_stacks);
         let config = check_config(reply_to.link, config)?;
         let properties = config.properties();
@@ -56,7 +57,6 @@ impl Service {
         let (pid, identity) =
             self.core.access.process_and_identity(reply_to.link).ok_or_else(Refusal::not_running)?;
         passed.check(NamedFiles::from_mode(properties.log_file_mode, properties.log_file.is_some()))?;
-        // The published order checks disk space before the number of sessions and their memory.
         let terms = FileTerms::for_log(properties, identity.uid);
         let claimant = self.core.access.claimant(reply_to.link);
         let limits = self.core.sessions.check_session_limit(claimant);
@@ -65,6 +65,8 @@ impl Service {
         });
         let config = match limits.and_then(|()| self.core.sessions.reduce_pool(config, claimant.is_guest)) {
             Ok(config) => config,
+            // Missing disk space takes precedence over these limits, so the file is checked before
+            // the refusal is sent.
             Err(refusal) => {
                 let Core { turn, sessions, .. } = &mut self.core;
                 return sessions.refuse_after_file_check(turn, reply_to, passed, terms, refusal);
@@ -79,13 +81,13 @@ impl Service {
             self.core.information.store_settings(id, settings);
         }
         let information = &self.core.information;
-        let wanted = requested
+        let capture_settings = requested
             .map(|requested| self.system_loggers.add(id, config.properties(), requested, information));
         self.core.sessions.launch(
             &self.core.turn,
             id,
             config,
-            wanted,
+            capture_settings,
             RequestedLogFile { passed, terms, pid, identity },
         );
         Ok(())
@@ -98,7 +100,7 @@ impl Service {
             let reason = "the session is non-stoppable: it runs for as long as its daemon";
             return Err(Refusal::new(Status::ERROR_ACCESS_DENIED, reason));
         }
-        match self.core.sessions.get_mut(id).map(|entry| &mut entry.state) {
+        match self.core.sessions.get_mut(id).map(|entry| &mut entry.phase) {
             Some(SessionPhase::Running(_)) => {
                 log_info!(
                     "session {:?} is stopped by {}",
@@ -135,14 +137,14 @@ impl Service {
         outcome: traceweir_session::Result<StartedSession>,
     ) {
         let Some(entry) = self.core.sessions.get_mut(id) else { return };
-        let SessionPhase::Starting { reply_to, ended } = entry.state else { return };
+        let SessionPhase::Starting { reply_to, ended } = entry.phase else { return };
         let tied_to = entry.tied_to;
         match outcome {
             Ok(StartedSession { session, claim, kernel }) => {
                 entry.file = claim;
                 log_info!("session {:?} started by {}", entry.name, entry.starter);
                 let properties = session.properties();
-                entry.state = SessionPhase::Running(session);
+                entry.phase = SessionPhase::Running(session);
                 self.system_loggers.mark_started(id, kernel);
                 self.system_loggers.adjust_capture(&mut self.core, &mut self.providers.registry, id);
                 self.core.turn.reply_with_properties(reply_to, Ok(properties));
@@ -173,7 +175,7 @@ impl Service {
         } else {
             log_info!("session {:?} ended by itself: {status}", entry.name);
         }
-        match &mut entry.state {
+        match &mut entry.phase {
             SessionPhase::Starting { ended, .. } => *ended = Some(status),
             SessionPhase::Running(_) => self.begin_stop(id, None),
             SessionPhase::Stopping { .. } => {}
@@ -187,7 +189,8 @@ impl Service {
             Ok(properties) => {
                 let uncounted = match properties.uncounted_processes {
                     0 => String::new(),
-                    processes => format!("; events of {processes} processes lost, count unknown"),
+                    1 => "; 1 process may have lost events that are not counted".to_owned(),
+                    processes => format!("; {processes} processes may have lost events that are not counted"),
                 };
                 let (events, lost) = (properties.events, properties.events_lost);
                 log_info!("session {:?} stopped: {events} events, {lost} lost{uncounted}", entry.name);
@@ -204,13 +207,13 @@ impl Service {
             log_client!("session {:?}: {lost}", entry.name);
         }
         self.last_used = self.core.turn.now;
-        if let SessionPhase::Stopping { reply_to: Some(reply_to), .. } = entry.state {
+        if let SessionPhase::Stopping { reply_to: Some(reply_to), .. } = entry.phase {
             self.core.turn.reply_with_properties(reply_to, outcome);
         }
     }
 }
 
 fn random_guid() -> Result<Guid, Refusal> {
-    let no_random = || Refusal::new(Status::ERROR_NO_SYSTEM_RESOURCES, "no random numbers");
+    let no_random = || Refusal::new(Status::ERROR_NO_SYSTEM_RESOURCES, "no random number for a GUID");
     traceweir_session::config::new_guid().ok_or_else(no_random)
 }

@@ -32,13 +32,13 @@ pub(crate) enum ThreadNotice {
     },
     /// A session ended by itself.
     Ended { id: u64, status: Status },
-    /// An update or a flush of a session has finished.
+    /// A change of a session, such as an update or flush, has finished.
     Changed {
         id: u64,
         reply_to: ReplyTo,
         /// Whether the session keeps the file that came with the request.
         keeps_file: bool,
-        /// The kernel groups requested before, if the same request has changed them.
+        /// The kernel groups before the request, if it has changed them; restored after a failure.
         before: Option<RequestedGroups>,
         outcome: Result<(Properties, Option<FileClaim>)>,
     },
@@ -46,7 +46,7 @@ pub(crate) enum ThreadNotice {
     KernelChanged { outcome: Result<Vec<Option<OpenCapture>>> },
     /// A session's file is final and its threads have ended.
     Stopped { id: u64, outcome: Result<Properties> },
-    /// The queue of a live consumer was created.
+    /// The queue of a live consumer was created, or could not be created.
     ConsumerOpened { id: u64, reply_to: ReplyTo, outcome: Result<OpenedConsumer> },
     /// A change of an access list was saved, or could not be saved.
     AccessSaved { outcome: Result<std::io::Result<()>> },
@@ -68,7 +68,7 @@ pub(super) struct NoticePromise<T> {
 }
 
 impl<T> NoticePromise<T> {
-    /// Creates a promise to post what `make` returns for an outcome.
+    /// Creates a promise that posts the notice that `make` builds from the outcome.
     pub(super) fn new(
         post: &NoticeSender,
         make: impl FnOnce(Result<T>) -> ThreadNotice + Send + 'static,
@@ -120,13 +120,13 @@ pub(super) const FILE_THREAD_STACK_BYTES: usize = 2 << 20;
 pub(super) fn spawn_file_thread(work: impl FnOnce() + Send + 'static) {
     // A new thread that finds no memory for its signal stack aborts the process.
     if let Err(e) = check_headroom(FILE_THREAD_STACK_BYTES) {
-        log_warning!("no thread for a file: {e}");
+        log_warning!("cannot start a thread for blocking work: {e}");
         return;
     }
     if let Err(e) =
         std::thread::Builder::new().name("weir-file".into()).stack_size(FILE_THREAD_STACK_BYTES).spawn(work)
     {
-        log_warning!("no thread for a file: {e}");
+        log_warning!("cannot start a thread for blocking work: {e}");
     }
 }
 

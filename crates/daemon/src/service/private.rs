@@ -5,18 +5,21 @@
 //!                                                                               has registered it
 //!   C ◀──Properties: the sums──────────────────────────── D ◀──PrivateState── each, or a timeout
 //!        later: P ──Register──▶ D ──PrivateStart, PrivateEnable…──▶ P ─▶ Registered
+//!
+//!   C: controller   D: daemon   P: a process
 //! ```
 //!
 //! The daemon holds no buffer and no file of such a session. It stores the participating processes
 //! and the last report of each, and passes requests on to all of them.
 //!
 //! 1. A process takes part if it has registered the provider (or, in a session that enables it by
-//!    its name, the name: `by_name`), belongs to the user who started the session (any user if root
-//!    started it), is in no group that the starter is not in, and passes the session's filters: ids
-//!    of existing processes, names of programs. The process itself checks further rights.
+//!    name, any provider of that name: `by_name`), belongs to the user who started the session and
+//!    is in no group that the starter is not in (for root any user and groups), and passes the
+//!    session's filters: ids of existing processes, names of programs. The process itself checks
+//!    further rights.
 //! 2. The first process gets the log file's name as given, each later process gets `NAME_PID`. The
-//!    plain name is given once: its file belongs to the first process even after that process has
-//!    ended.
+//!    file of the plain name belongs to the first process that runs the session, even after that
+//!    process has ended.
 //! 3. Private sessions are in no list of sessions and not counted with them; there are at most
 //!    [`limits::MAX_PRIVATE_SESSIONS`]. Their names are unique among all sessions. Their logger ids
 //!    are separate from those of other sessions.
@@ -27,9 +30,9 @@
 //!    process, and so does one of another user that does not report at the end. If any other
 //!    process does not answer in time, a change, an enable or a stop is answered with
 //!    ERROR_TIMEOUT.
-//! 5. Starting a private session requires the rights of any session, on the provider's GUID. Its
-//!    starter, root and the daemon's own user control it. Only its starter and root may name a
-//!    file, because processes open it with the rights of their own users.
+//! 5. Starting a private session requires the same rights as starting any session, but on the
+//!    provider's GUID. Its starter, root and the daemon's own user control it. Only its starter and
+//!    root may name a file, because processes open it with the rights of their own users.
 
 mod answers;
 mod by_name;
@@ -85,6 +88,7 @@ pub(super) fn is_private(config: &SessionConfig) -> bool {
 #[derive(Debug, Default)]
 pub(super) struct PrivateSessions {
     all: BTreeMap<u64, PrivateSessionEntry>,
+    /// The unanswered requests by order number.
     pending: BTreeMap<u32, UnansweredRequest>,
     last_order: u32,
     last_logger_id: u16,
@@ -103,8 +107,8 @@ struct PrivateSessionEntry {
     claimant: Claimant,
     participants: ProcessScope,
     members: BTreeMap<LinkId, SessionMember>,
-    /// Whether a process has the file's plain name.
-    is_named: bool,
+    /// Whether the log file's plain name was given to a process.
+    is_plain_name_used: bool,
     enables: BTreeMap<Guid, EnabledProvider>,
     tied_to: Option<LinkId>,
     /// The sums of processes that have disconnected.
@@ -130,8 +134,8 @@ struct EnabledProvider {
 struct SessionMember {
     /// Whether the process has reported that the session runs.
     is_running: bool,
-    /// Whether the process has the file's plain name.
-    is_named: bool,
+    /// Whether the log file of the process has the plain name.
+    has_plain_name: bool,
     /// Whether the process belongs to a user other than the starter.
     has_other_user: bool,
     last_report: Properties,
@@ -146,7 +150,7 @@ enum RequestPurpose {
     Query,
     Change,
     Enable,
-    /// The session was removed from the list.
+    /// Holds the session, which is no longer in `PrivateSessions::all`.
     Stop(Box<PrivateSessionEntry>),
 }
 
@@ -158,6 +162,7 @@ struct UnansweredRequest {
     claimant: Claimant,
     session: u64,
     purpose: RequestPurpose,
+    /// The processes that have not answered.
     waiting: BTreeSet<LinkId>,
     succeeded: usize,
     failure: Option<Refusal>,
@@ -302,7 +307,8 @@ impl PrivateSessions {
 }
 
 impl PrivateSessionEntry {
-    /// Returns whether a process takes part, if it has registered the provider.
+    /// Returns whether a process belongs to a user whom the starter may include, and passes the
+    /// session's filters. [`is_outranked_by`](Self::is_outranked_by) checks its groups.
     fn includes(&self, process: &ProviderProcess) -> bool {
         let peer = &process.peer;
         (self.starter == 0 || self.starter == peer.uid) && process.is_in_scope(&self.participants)
@@ -315,10 +321,11 @@ impl PrivateSessionEntry {
         self.starter != 0 && !(starter_has(&process.gid) && process.groups.iter().all(starter_has))
     }
 
-    /// Returns the log file name of a process: the name as given for the first process.
-    fn log_file_of_process(&self, given: Option<&Path>, is_named: bool, pid: u32) -> Option<PathBuf> {
+    /// Returns the log file name of a process: the given name, followed by the process id unless
+    /// the process has the plain name.
+    fn log_file_of_process(&self, given: Option<&Path>, has_plain_name: bool, pid: u32) -> Option<PathBuf> {
         let mut path = given?.as_os_str().to_owned();
-        if !is_named {
+        if !has_plain_name {
             path.push(format!("_{pid}"));
         }
         Some(path.into())
@@ -422,7 +429,7 @@ mod tests {
             claimant: Claimant { uid: starter, is_guest: starter != 0 },
             participants: resolve_participants(&Guid::NULL, filters).unwrap(),
             members: BTreeMap::new(),
-            is_named: false,
+            is_plain_name_used: false,
             enables: BTreeMap::new(),
             tied_to: None,
             disconnected_sums: Properties::default(),

@@ -1,6 +1,6 @@
 //! Providers: the registry of processes and enables, and the acknowledgements that are awaited.
 //!
-//! `regions` gives processes the memory of sessions, `enable` carries out the calls of controllers,
+//! `regions` gives processes their regions, `enable` carries out the calls of controllers,
 //! `wait` holds operations that wait for acknowledgements, and `unserved` holds processes that wait
 //! for a region.
 
@@ -23,7 +23,7 @@ use crate::limits::{DescriptorLimit, MAX_LINKS_OF_PROCESS, MAX_PROVIDER_LINKS};
 use crate::log::log_warning;
 use crate::process::ProcessKey;
 use crate::registry::{ProviderProcess, Registry};
-pub(super) use enable::{EnableCall, EnableOrder, log_verb};
+pub(super) use enable::{EnableCall, SessionEnable, log_verb};
 use unserved::UnservedProcesses;
 use wait::{WaitPurpose, Waits};
 
@@ -114,7 +114,7 @@ impl ProviderControl {
         self.count_acknowledgements(core, waits.unwrap_or_default());
     }
 
-    /// Drops the replies to a controller that has disconnected.
+    /// Ends the waits whose reply would go to a controller that has disconnected.
     pub(super) fn remove_controller(&mut self, link: LinkId) {
         for wait in self.waits.waits_replying_to(link) {
             self.cancel_wait(wait);

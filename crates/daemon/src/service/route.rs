@@ -1,9 +1,10 @@
 //! Dispatch of the messages of controllers and providers to the parts of the service.
 //!
 //! ```text
-//!   Start, Control ─▶ sessions, or private where processes run it   Query… ─▶ a page, at once
-//!   EnableProvider, CheckEnables ─▶ providers, or private            …Access… ─▶ access
-//!   QueryRegistrations ─▶ providers    …Information ─▶ information   QueryKernelLosses ─▶ kernel
+//!   Start, Control ─▶ sessions, or private if processes run the session
+//!   EnableProvider ─▶ providers, kernel or private   QueryAll, QueryEnded ─▶ sessions
+//!   QueryProviders ─▶ private (lists all providers)  CheckEnables, …Access… ─▶ access
+//!   QueryRegistrations ─▶ providers   …Information ─▶ information   QueryKernelLosses ─▶ kernel
 //! ```
 
 mod information;
@@ -20,7 +21,7 @@ use super::kernel::{DeferredWork, is_kernel_provider};
 use super::private::is_private;
 use super::providers::EnableCall;
 use super::sessions::UpdateRequest;
-use super::{Service, refuse_if};
+use super::{Service, refuse_if_shutting_down};
 use crate::access::AccessChange;
 use crate::error::Refusal;
 use crate::ids::ReplyTo;
@@ -44,8 +45,8 @@ impl Service {
     }
 
     /// Carries out work that waited for a kernel change.
-    pub(super) fn resume_deferred(&mut self, waiting: DeferredWork) {
-        match waiting {
+    pub(super) fn resume_deferred(&mut self, work: DeferredWork) {
+        match work {
             DeferredWork::Request { reply_to, message, passed, .. } => {
                 self.handle_controller(reply_to, *message, passed);
             }
@@ -140,11 +141,11 @@ impl Service {
             }
             Message::SetAccess { object, operation, sid, rights, allow } => {
                 let change = AccessChange::new(operation, &sid, rights, allow)?;
-                refuse_if(self.is_shutting_down)?;
+                refuse_if_shutting_down(self.is_shutting_down)?;
                 access.change_list(turn, reply_to, object, change)
             }
             Message::RemoveAccess { object } => {
-                refuse_if(self.is_shutting_down)?;
+                refuse_if_shutting_down(self.is_shutting_down)?;
                 access.change_list(turn, reply_to, object, AccessChange::Remove)
             }
             Message::QueryAccess { object } => access.reply_with_list(turn, reply_to, object),

@@ -1,4 +1,4 @@
-//! The sessions of the daemon: names, ids, files and states.
+//! The sessions of the daemon: names, ids, files and phases.
 //!
 //! ```text
 //!   Starting ──Started──▶ Running ──stop, end by itself, shut down──▶ Stopping ──Stopped──▶ gone
@@ -36,7 +36,7 @@ pub(super) enum SessionPhase {
     Starting {
         /// The start request to reply to.
         reply_to: ReplyTo,
-        /// Set if the session ended before it was seen to run.
+        /// The status of a session that ended before the service handled its `Started` notice.
         ended: Option<Status>,
     },
     /// The session collects events.
@@ -58,7 +58,7 @@ pub(super) struct SessionEntry {
     /// Maximum size of all buffers of the session in bytes.
     pub(super) pool_bytes: u64,
     pub(super) uncounted: UncountedProcesses,
-    /// Number of updates and flushes under way.
+    /// Number of changes under way, such as updates and flushes.
     pub(super) changes: usize,
     /// The process that started the session, for the log.
     pub(super) starter: PeerName,
@@ -66,11 +66,11 @@ pub(super) struct SessionEntry {
     pub(super) claimant: Claimant,
     /// The connection that the session ends with.
     pub(super) tied_to: Option<LinkId>,
-    pub(super) state: SessionPhase,
+    pub(super) phase: SessionPhase,
 }
 
 impl SessionEntry {
-    /// Adds the processes whose losses could not be counted.
+    /// Adds to the properties the processes whose losses could not be counted.
     pub(super) fn with_uncounted(&self, mut properties: Properties) -> Properties {
         let processes = &mut properties.uncounted_processes;
         *processes = processes.saturating_add(self.uncounted.processes);
@@ -113,22 +113,23 @@ impl UncountedProcesses {
 /// Maximum number of ended sessions whose outcome is kept.
 const MAX_OUTCOMES: usize = 64;
 
-/// All sessions, with the outcomes of the last ones.
+/// All sessions, with the outcomes (the final properties) of the last that ended.
 pub(super) struct SessionTable {
     max_sessions: usize,
+    /// Maximum size in bytes of the buffers of all sessions.
     pub(super) pool_budget: u64,
     generation: u64,
     last_logger_id: u16,
     all: BTreeMap<u64, SessionEntry>,
-    /// Final properties of the last sessions, the latest first.
+    /// Final properties of the last ended sessions, the latest first.
     outcomes: VecDeque<Properties>,
     /// The files that sessions write.
     pub(super) files: ClaimedFiles,
     /// Number of file checks under way for sessions that are about to be refused.
     pub(super) file_checks: usize,
-    /// Whether processes that cannot be accepted may have sent regions. A session that is
-    /// stopped meanwhile counts one of them: their number is not known.
-    pub(super) is_incomplete: bool,
+    /// Whether processes whose connections cannot be accepted may have written to early regions.
+    /// A session that is stopped meanwhile counts one such process: their number is not known.
+    pub(super) has_unaccepted_processes: bool,
 }
 
 impl SessionTable {
@@ -145,7 +146,7 @@ impl SessionTable {
             outcomes: VecDeque::new(),
             files: ClaimedFiles::default(),
             file_checks: 0,
-            is_incomplete: false,
+            has_unaccepted_processes: false,
         }
     }
 
@@ -155,7 +156,7 @@ impl SessionTable {
 
     /// Checks that a new session may have this name and GUID.
     pub(super) fn check_name(&self, name: &str, guid: &Guid) -> Result<(), Refusal> {
-        // If the name were the GUID of another session, it would be ambiguous.
+        // The GUID of another session is refused as a name too: it would be ambiguous.
         if self.find_any(&SessionRef::Name(name.to_owned())).is_some() {
             return Err(Refusal::name_taken(name));
         }
@@ -309,8 +310,8 @@ impl SessionTable {
     pub(super) fn begin_stop(&mut self, id: u64, reply_to: Option<ReplyTo>) -> bool {
         let Some(session) = self.running_session(id).cloned() else { return false };
         let Some(entry) = self.all.get_mut(&id) else { return false };
-        entry.state = SessionPhase::Stopping { session, reply_to };
-        if self.is_incomplete {
+        entry.phase = SessionPhase::Stopping { session, reply_to };
+        if self.has_unaccepted_processes {
             entry.uncounted.processes = entry.uncounted.processes.saturating_add(1);
         }
         true
@@ -336,7 +337,7 @@ impl SessionTable {
     }
 
     pub(super) fn running_session(&self, id: u64) -> Option<&Session> {
-        match &self.all.get(&id)?.state {
+        match &self.all.get(&id)?.phase {
             SessionPhase::Running(session) => Some(session),
             SessionPhase::Starting { .. } | SessionPhase::Stopping { .. } => None,
         }
@@ -344,13 +345,13 @@ impl SessionTable {
 
     /// Returns a session that is running or stopping.
     pub(super) fn session(&self, id: u64) -> Option<&Session> {
-        match &self.all.get(&id)?.state {
+        match &self.all.get(&id)?.phase {
             SessionPhase::Running(session) | SessionPhase::Stopping { session, .. } => Some(session),
             SessionPhase::Starting { .. } => None,
         }
     }
 
-    /// Finds a session in any state, including while it starts.
+    /// Finds a session in any phase, including while it starts.
     pub(super) fn find_any(&self, reference: &SessionRef) -> Option<u64> {
         match reference {
             SessionRef::Id(id) => self.all.contains_key(id).then_some(*id),

@@ -27,7 +27,7 @@ const OWN_UID: u32 = 1000;
 const GUEST_UID: u32 = 1001;
 
 impl Service {
-    /// Returns the time of the test's clock, which [`Service::tick`] sets.
+    /// Returns the time that the last call passed to the service.
     fn now(&self) -> Instant {
         self.core.turn.now
     }
@@ -73,7 +73,7 @@ fn hello(role: Role, instance: u64) -> Message {
     Message::Hello { versions: VERSIONS, role, instance, program: "test".into() }
 }
 
-/// Summarizes what was sent: replies by name or status, and closes.
+/// Removes the effects of the service and describes each in one line.
 fn take_sent(service: &mut Service) -> Vec<String> {
     let describe = |effect| match effect {
         LinkEffect::Send { link, message: Message::Refused { status, .. }, .. } => {
@@ -111,7 +111,7 @@ fn start_session(service: &mut Service, notices: &Notices) -> u64 {
     service.core.sessions.running_ids().pop().unwrap()
 }
 
-fn enable(session: SessionRef, timeout_ms: u32) -> Message {
+fn enable_message(session: SessionRef, timeout_ms: u32) -> Message {
     let (provider, code) = (Guid::from_u128(1), EnableCode::Enable);
     let params = Box::new(EnableParams::default());
     Message::EnableProvider { session, provider, code, params, name: String::new(), timeout_ms }
@@ -121,7 +121,7 @@ fn register_message(registration: u32, provider: Guid) -> Message {
     Message::Register { registration, provider, traits: Vec::new(), classic: false }
 }
 
-/// Adds a process with a registration that the session wants.
+/// Adds a process that registers the provider of [`enable_message`].
 fn register_process(service: &mut Service, link: LinkId) {
     connect(service, link, OWN_UID);
     send(service, link, hello(Role::Provider, link));
@@ -231,7 +231,7 @@ fn unknown_session_is_refused_with_4201() {
         ] {
             send(&mut service, 1, Message::Control { session: session.clone(), control });
         }
-        send(&mut service, 1, enable(session.clone(), 0));
+        send(&mut service, 1, enable_message(session.clone(), 0));
         send(&mut service, 2, Message::OpenConsumer { session });
         let sent = take_sent(&mut service);
         assert_eq!(sent.len(), 6);
@@ -337,7 +337,7 @@ fn session_that_ends_before_its_start_report_is_stopped() {
     service.handle_notice(start, service.now());
     assert!(
         take_sent(&mut service).iter().any(|line| line.starts_with("1 Properties")),
-        "the session did run"
+        "the start request gets its reply"
     );
     deliver_notice(&mut service, &notices);
     assert!(service.core.sessions.is_empty());
@@ -359,7 +359,7 @@ fn nonstoppable_session_runs_until_the_daemon_shuts_down() {
     assert_eq!(
         take_sent(&mut service),
         ["1 welcome 77", "1 refused ERROR_INVALID_PARAMETER"],
-        "not for controllers"
+        "only an autologger may be non-stoppable"
     );
     service.add_own_link(service.now());
     let passed = PassedDescriptors::new(Vec::new(), &service.janitor);

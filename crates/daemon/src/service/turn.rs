@@ -100,7 +100,7 @@ impl ServiceTurn {
         self.effects.push(LinkEffect::Close { link: reply_to.link });
     }
 
-    /// Returns a promise to post what `make` returns for an outcome.
+    /// Returns a promise that posts the notice that `make` builds from the outcome.
     pub(super) fn promise<T>(
         &self,
         make: impl FnOnce(Result<T>) -> ThreadNotice + Send + 'static,

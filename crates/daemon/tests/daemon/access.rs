@@ -80,7 +80,8 @@ fn control_message(control: Control) -> Message {
     Message::Control { session: SessionRef::Name("s".into()), control }
 }
 
-/// Sends a request as Ann without the right, then with it; returns the reply.
+/// Checks that a request of Ann is refused without the right and succeeds with it; returns the last
+/// reply.
 fn assert_needs_right(
     root: &mut Client,
     ann: &mut Client,
@@ -289,7 +290,7 @@ fn registering_needs_its_right_which_everyone_has_by_default() {
     }
     let daemon = Daemon::start_for_all(tempfile::tempdir().unwrap());
     let (mut root, mut ann) = (daemon.controller(), client_as_user(&daemon, ANN, Role::Provider));
-    ann.register_quietly(1, PROVIDER);
+    ann.register_unenabled(1, PROVIDER);
     let only_bob = set_access(
         PROVIDER,
         SecurityOperation::SET_DACL,
@@ -305,9 +306,9 @@ fn registering_needs_its_right_which_everyone_has_by_default() {
         classic: false,
     };
     assert_eq!(ann.status(register(2)), ACCESS_DENIED);
-    client_as_user(&daemon, BOB, Role::Provider).register_quietly(1, PROVIDER);
+    client_as_user(&daemon, BOB, Role::Provider).register_unenabled(1, PROVIDER);
     grant(&mut root, PROVIDER, Sid::EVERYONE, Rights::TRACELOG_REGISTER_GUIDS);
-    ann.register_quietly(2, PROVIDER);
+    ann.register_unenabled(2, PROVIDER);
 }
 
 #[test]
@@ -325,7 +326,7 @@ fn secure_session_is_written_only_with_the_right() {
         (client_as_user(&daemon, ANN, Role::Provider), client_as_user(&daemon, BOB, Role::Provider));
     let mut own = daemon.provider();
     for client in [&mut ann, &mut bob, &mut own] {
-        client.register_quietly(1, PROVIDER);
+        client.register_unenabled(1, PROVIDER);
     }
     root.enable(id, PROVIDER);
     for client in [&mut bob, &mut own] {
@@ -334,7 +335,7 @@ fn secure_session_is_written_only_with_the_right() {
     }
     ann.assert_quiet();
     bob.assert_quiet();
-    ann.register_quietly(2, PROVIDER);
+    ann.register_unenabled(2, PROVIDER);
     grant(&mut root, SESSION, Sid::user(ANN), Rights::TRACELOG_LOG_EVENT);
     ann.register(3, PROVIDER);
     ann.receive_region(id);
@@ -385,13 +386,13 @@ fn access_lists_need_the_right_to_change_and_outlive_the_daemon() {
         INVALID_PARAMETER
     );
     grant(&mut root, SESSION, Sid::user(ANN), Rights::WMIGUID_SET);
-    assert_eq!(ann.request(more()), Message::Done, "with the right to change it");
+    assert_eq!(ann.request(more()), Message::Done, "Ann has the right to change the list");
     assert_eq!(
         root.request(set_access(SESSION, SecurityOperation::ADD_SACL, Sid::EVERYONE, Rights(1), true)),
         Message::Done
     );
 
-    // Many at once: none is lost.
+    // Of many changes under way at once, none is lost.
     let numbers: Vec<u32> = (0..50)
         .map(|n| {
             root.send(&set_access(
@@ -430,7 +431,7 @@ fn access_lists_need_the_right_to_change_and_outlive_the_daemon() {
         Message::Register { registration: 1, provider: PROVIDER, traits: Vec::new(), classic: false };
     assert_eq!(provider.status(register), ACCESS_DENIED, "a damaged list grants nothing");
     remove_access(&mut root, PROVIDER);
-    provider.register_quietly(2, PROVIDER);
+    provider.register_unenabled(2, PROVIDER);
     assert_eq!(fs::read_dir(&folder).unwrap().count(), 0);
 }
 

@@ -63,7 +63,7 @@ fn autologger_runs_before_the_first_client_is_answered() {
     assert_eq!(
         (config.log_file_mode, config.maximum_file_size, config.clock),
         (1, 100, 1),
-        "the published defaults"
+        "the documented defaults"
     );
     assert_eq!((config.flush_timer, config.maximum_buffers), (1, 40));
     let log = daemon.runtime().path().join("log/Boot.etl");
@@ -152,12 +152,12 @@ fn invalid_definition_affects_only_its_own_session() {
     write_definition(dir.path(), "long", &"#".repeat(70_000));
     fs::create_dir(folder.join("folder.conf")).unwrap();
     let daemon = Daemon::start_in(dir, |_| {});
-    let names: Vec<_> = running_sessions(&daemon).into_iter().map(|p| p.config.name).collect();
+    let names: Vec<_> = running_sessions(&daemon).into_iter().map(|session| session.config.name).collect();
     assert_eq!(names, ["good"]);
     assert_eq!(
         running_sessions(&daemon)[0].config.log_file_mode,
         EVENT_TRACE_REAL_TIME_MODE,
-        "corrected: no file sequence"
+        "LogFileMode is corrected: no file sequence without a file"
     );
     let dir = daemon.stop();
     let status = |name| stored_state(dir.path(), name).status.map(Status);
@@ -190,7 +190,7 @@ fn provider_that_cannot_be_enabled_is_stored_and_the_session_runs() {
     assert_eq!(
         refused,
         [(PROVIDER.to_string(), NO_SYSTEM_RESOURCES.0)],
-        "eight sessions enable one provider"
+        "at most eight sessions enable one provider"
     );
 }
 
@@ -210,6 +210,6 @@ fn only_an_autologger_may_be_non_stoppable() {
     assert_eq!(
         stored_state(dir.path(), "stays").status.map(Status),
         Some(SUCCESS),
-        "the daemon can always shut down"
+        "the start succeeded, and the daemon can shut down"
     );
 }

@@ -19,7 +19,7 @@ const SOCKET: &str = "TRACEWEIR_TEST_SOCKET";
 /// Exit code of that program if it was enabled.
 const ENABLED: i32 = 42;
 
-/// Registers, and exits with a code that shows whether it was enabled.
+/// Registers a provider, and exits with [`ENABLED`] if it was enabled, else with 0.
 fn act_as_provider(socket: &Path) -> ! {
     let connection = Connection::connect(socket, TEST_TIMEOUT).unwrap();
     let mut provider = Client::connect_as(connection, Role::Provider);
@@ -34,7 +34,7 @@ fn act_as_provider(socket: &Path) -> ! {
     }
 }
 
-/// Runs this program in a new PID namespace.
+/// Returns the command that runs this program in a new PID namespace.
 fn container_command(socket: &Path) -> Command {
     let mut command = Command::new("unshare");
     command.args(["--pid", "--fork"]).arg(std::env::current_exe().unwrap());

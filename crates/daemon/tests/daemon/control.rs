@@ -163,7 +163,7 @@ fn flight_recorder_writes_its_snapshot_to_the_file_passed_along() {
     let daemon = Daemon::start();
     let mut controller = daemon.controller();
     let mut provider = daemon.provider();
-    provider.register_quietly(1, PROVIDER);
+    provider.register_unenabled(1, PROVIDER);
     let session = controller
         .start(SessionConfig { log_file_mode: EVENT_TRACE_BUFFERING_MODE, ..real_time_config("recorder") })
         .id;
@@ -202,7 +202,7 @@ fn all_sessions_and_providers_are_listed_page_by_page() {
     assert_eq!(seen, ids);
 
     let mut provider = daemon.provider();
-    provider.register_quietly(1, PROVIDER);
+    provider.register_unenabled(1, PROVIDER);
     let unregistered = Guid::from_u128(1);
     controller.enable(ids[0], unregistered);
     let Message::Providers { more: false, providers } =
@@ -231,7 +231,7 @@ fn second_stop_is_refused_while_the_first_is_under_way() {
     let daemon = Daemon::start();
     let (mut first, mut second) = (daemon.controller(), daemon.controller());
     let mut provider = daemon.provider();
-    provider.register_quietly(1, PROVIDER);
+    provider.register_unenabled(1, PROVIDER);
     let path = daemon.path("log.etl");
     let session = first.start(file_config("s", &path)).id;
     first.enable(session, PROVIDER);
@@ -259,7 +259,7 @@ fn provider_that_never_acknowledges_delays_a_stop_only_briefly() {
     let daemon = Daemon::start();
     let mut controller = daemon.controller();
     let mut provider = daemon.provider();
-    provider.register_quietly(1, PROVIDER);
+    provider.register_unenabled(1, PROVIDER);
     let path = daemon.path("log.etl");
     let session = controller.start(file_config("s", &path)).id;
     controller.enable(session, PROVIDER);
@@ -275,7 +275,7 @@ fn session_that_reaches_its_size_limit_is_stopped() {
     let daemon = Daemon::start();
     let mut controller = daemon.controller();
     let mut provider = daemon.provider();
-    provider.register_quietly(1, PROVIDER);
+    provider.register_unenabled(1, PROVIDER);
     let path = daemon.path("log.etl");
     let mode = EVENT_TRACE_FILE_MODE_SEQUENTIAL | EVENT_TRACE_USE_KBYTES_FOR_SIZE;
     let config = SessionConfig { log_file_mode: mode, maximum_file_size: 256, ..file_config("s", &path) };

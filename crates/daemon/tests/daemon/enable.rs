@@ -45,16 +45,16 @@ fn registration_receives_earlier_enables() {
     let mut provider = daemon.provider();
     provider.register(7, PROVIDER);
     provider.receive_region(session);
-    let late = EnableParams { source: Guid::NULL, ..params };
+    let params = EnableParams { source: Guid::NULL, ..params };
     let expected =
-        EnableMessage { order: 0, registrations: vec![7], session, code: EnableCode::Enable, params: late };
+        EnableMessage { order: 0, registrations: vec![7], session, code: EnableCode::Enable, params };
     assert_eq!(provider.receive_enable(), expected, "an earlier enable has no order and no source");
     assert_eq!(provider.receive(), Message::Registered { registration: 7 });
 
     provider.register(8, PROVIDER);
     assert_eq!(provider.receive_enable().registration(), 8, "no second region is sent");
     assert_eq!(provider.receive(), Message::Registered { registration: 8 });
-    provider.register_quietly(9, Guid::from_u128(1));
+    provider.register_unenabled(9, Guid::from_u128(1));
 }
 
 #[test]
@@ -94,9 +94,9 @@ fn enable_waits_for_every_registration_in_every_process() {
     let mut controller = daemon.controller();
     let session = controller.start(real_time_config("s")).id;
     let (mut one, mut two) = (daemon.provider(), daemon.provider());
-    one.register_quietly(1, PROVIDER);
-    one.register_quietly(2, PROVIDER);
-    two.register_quietly(1, PROVIDER);
+    one.register_unenabled(1, PROVIDER);
+    one.register_unenabled(2, PROVIDER);
+    two.register_unenabled(1, PROVIDER);
     let source = Guid::from_u128(9);
     let params = EnableParams { source, ..EnableParams::default() };
     controller.send(&enable_message_with(session, PROVIDER, EnableCode::Enable, params, 600_000));
@@ -128,7 +128,7 @@ fn process_that_never_answers_times_out_and_is_enabled_anyway() {
     let mut controller = daemon.controller();
     let session = controller.start(real_time_config("s")).id;
     let mut provider = daemon.provider();
-    provider.register_quietly(1, PROVIDER);
+    provider.register_unenabled(1, PROVIDER);
     assert_eq!(controller.status(enable_message(session, PROVIDER, EnableCode::Enable, 30)), TIMEOUT);
     provider.receive_region(session);
     let order = provider.receive_enable().order;
@@ -147,7 +147,7 @@ fn waiting_call_delays_no_other_client() {
     let mut controller = daemon.controller();
     let session = controller.start(real_time_config("s")).id;
     let mut provider = daemon.provider();
-    provider.register_quietly(1, PROVIDER);
+    provider.register_unenabled(1, PROVIDER);
     controller.send(&enable_message(session, PROVIDER, EnableCode::Enable, u32::MAX));
     provider.receive_region(session);
     let order = provider.receive_enable().order;
@@ -170,7 +170,7 @@ fn state_is_captured_from_enabled_registrations() {
         "unknown provider"
     );
     let mut provider = daemon.provider();
-    provider.register_quietly(1, PROVIDER);
+    provider.register_unenabled(1, PROVIDER);
     let params = EnableParams { level: 3, ..EnableParams::default() };
     controller.request(enable_message_with(a, PROVIDER, EnableCode::Enable, params, 0));
     provider.receive_region(a);
@@ -210,7 +210,7 @@ fn process_filter_enables_only_those_processes() {
     let mut controller = daemon.controller();
     let session = controller.start(real_time_config("s")).id;
     let mut provider = daemon.provider();
-    provider.register_quietly(1, PROVIDER);
+    provider.register_unenabled(1, PROVIDER);
     let (own, other) = (std::process::id(), SleepingProcess::new());
     let mut enable_only = |pids: &[u32]| {
         let message = enable_message_with(session, PROVIDER, EnableCode::Enable, params_for_pids(pids), 0);
@@ -219,7 +219,7 @@ fn process_filter_enables_only_those_processes() {
 
     enable_only(&[other.0.id()]);
     provider.assert_quiet();
-    provider.register_quietly(2, PROVIDER);
+    provider.register_unenabled(2, PROVIDER);
 
     enable_only(&[other.0.id(), own]);
     provider.receive_region(session);
@@ -228,7 +228,7 @@ fn process_filter_enables_only_those_processes() {
         (enables.registrations, enables.code, enables.params.level),
         (vec![1, 2], EnableCode::Enable, 4)
     );
-    assert_eq!(enables.params.filters, [], "already applied by the daemon");
+    assert_eq!(enables.params.filters, [], "the daemon has applied the filter");
     provider.register(3, PROVIDER);
     assert_eq!(provider.receive_enable().registration(), 3, "the process ran when the call was made");
     assert_eq!(provider.receive(), Message::Registered { registration: 3 });
@@ -253,8 +253,8 @@ fn process_that_cannot_map_its_region_is_reported_and_retried() {
     let mut controller = daemon.controller();
     let session = controller.start(real_time_config("s")).id;
     let (mut provider, mut other) = (daemon.provider(), daemon.provider());
-    provider.register_quietly(1, PROVIDER);
-    other.register_quietly(1, PROVIDER);
+    provider.register_unenabled(1, PROVIDER);
+    other.register_unenabled(1, PROVIDER);
     for _ in 0..2 {
         controller.send(&enable_message(session, PROVIDER, EnableCode::Enable, 600_000));
         provider.receive_region(session);
@@ -275,8 +275,8 @@ fn process_that_cannot_map_its_region_is_reported_and_retried() {
         let Message::Refused { reason, .. } = answer else { panic!("not refused") };
         assert!(reason.contains("no room") && reason.contains("process"), "{reason}");
     }
-    until("its region is detached", || controller.query(session).processes == 1);
-    // A call without a timeout gets no error.
+    until("the provider's region is detached", || controller.query(session).processes == 1);
+    // A call with timeout 0 gets no error.
     controller.enable(session, PROVIDER);
     provider.receive_region(session);
     provider.receive_enable();
@@ -288,8 +288,8 @@ fn failed_registration_does_not_affect_others_of_its_process() {
     let mut controller = daemon.controller();
     let session = controller.start(real_time_config("s")).id;
     let mut provider = daemon.provider();
-    provider.register_quietly(1, PROVIDER);
-    provider.register_quietly(2, PROVIDER);
+    provider.register_unenabled(1, PROVIDER);
+    provider.register_unenabled(2, PROVIDER);
     controller.send(&enable_message(session, PROVIDER, EnableCode::Enable, 600_000));
     provider.receive_region(session);
     let Message::Enable { order, registrations, .. } = provider.receive() else { panic!("no enable") };
@@ -311,7 +311,7 @@ fn unrequested_failures_do_nothing() {
     let mut controller = daemon.controller();
     let session = controller.start(real_time_config("s")).id;
     let mut provider = daemon.provider();
-    provider.register_quietly(1, PROVIDER);
+    provider.register_unenabled(1, PROVIDER);
     controller.enable(session, PROVIDER);
     provider.receive_region(session);
     provider.receive_enable();
@@ -342,7 +342,7 @@ fn program_name_filter_applies_now_and_later() {
         controller.request(enable_message_with(session, PROVIDER, EnableCode::Enable, by_name(names), 0))
     };
     let mut early = daemon.provider();
-    early.register_quietly(1, PROVIDER);
+    early.register_unenabled(1, PROVIDER);
     assert_eq!(enable(&format!("other;{program}")), Message::Done);
     early.receive_region(session);
     assert_eq!(early.receive_enable().params, EnableParams::default(), "the daemon applies the filter");
@@ -358,7 +358,7 @@ fn program_name_filter_applies_now_and_later() {
         let order = client.receive_close(session);
         client.acknowledge(order);
     }
-    daemon.provider().register_quietly(3, PROVIDER);
+    daemon.provider().register_unenabled(3, PROVIDER);
     for (names, is_valid) in [("", false), (";", false), (&*"n".repeat(513), false), ("n", true)] {
         let message = enable_message_with(session, PROVIDER, EnableCode::Enable, by_name(names), 0);
         let expected = if is_valid { SUCCESS } else { INVALID_PARAMETER };
@@ -374,11 +374,11 @@ fn large_filters_are_sent_once_per_process() {
     let session = controller.start(real_time_config("s")).id;
     let mut provider = daemon.provider();
     for number in 1..=MANY {
-        provider.register_quietly(number, PROVIDER);
+        provider.register_unenabled(number, PROVIDER);
     }
     let filters = (1..=8).map(|kind| Filter { kind, data: vec![7; 1024] }).collect();
     let params = EnableParams { level: 4, filters, ..EnableParams::default() };
-    // Several times in a row without a reader: the queue stays small.
+    // Several calls in a row while the provider reads nothing: the queue stays small.
     for _ in 0..8 {
         let call = enable_message_with(session, PROVIDER, EnableCode::Enable, params.clone(), 0);
         assert_eq!(controller.request(call), Message::Done);

@@ -49,7 +49,7 @@ fn group_enable_waits_for_every_member_in_every_process() {
     let (mut one, mut two) = (daemon.provider(), daemon.provider());
     register_member(&mut one, 1, PROVIDER);
     assert_eq!(one.receive(), Message::Registered { registration: 1 });
-    one.register_quietly(2, PROVIDER);
+    one.register_unenabled(2, PROVIDER);
     register_member(&mut two, 1, Guid::from_u128(5));
     assert_eq!(two.receive(), Message::Registered { registration: 1 });
 
@@ -99,6 +99,7 @@ fn group_enable_waits_for_every_member_in_every_process() {
     two.receive_close(session);
     two.acknowledge(enable.order);
     assert_eq!(controller.receive(), Message::Done);
+    // A provider with the group's GUID is another target: this changes nothing.
     controller.disable(session, GROUP);
     one.assert_quiet();
 }
@@ -142,18 +143,18 @@ fn traits_are_set_once_and_take_effect_at_once() {
     let session = controller.start(real_time_config("s")).id;
     controller.request(enable_group_message(session, EnableCode::Enable, 2, 0));
     let mut provider = daemon.provider();
-    provider.register_quietly(1, PROVIDER);
+    provider.register_unenabled(1, PROVIDER);
     register_classic(&mut provider, 2);
     assert_eq!(provider.receive(), Message::Registered { registration: 2 });
     let set = |registration, traits: &[u8]| Message::SetTraits { registration, traits: traits.to_vec() };
-    let mut twice = group_traits(GROUP);
-    twice.extend_from_slice(&group_traits(GROUP)[9..]);
-    let size = u16::try_from(twice.len()).unwrap();
-    twice[..2].copy_from_slice(&size.to_le_bytes());
+    let mut traits_with_two_groups = group_traits(GROUP);
+    traits_with_two_groups.extend_from_slice(&group_traits(GROUP)[9..]);
+    let size = u16::try_from(traits_with_two_groups.len()).unwrap();
+    traits_with_two_groups[..2].copy_from_slice(&size.to_le_bytes());
     for wrong in [
         set(1, &[]),
         set(1, &[3, 0, 7]),
-        set(1, &twice),
+        set(1, &traits_with_two_groups),
         set(2, &group_traits(GROUP)),
         set(9, &group_traits(GROUP)),
     ] {
@@ -203,8 +204,8 @@ fn latest_session_takes_over_a_classic_provider() {
     let enable = provider.receive_enable();
     assert_eq!((enable.session, enable.code), (b, EnableCode::Enable), "no message about the other session");
     provider.receive_close(a);
-    // A later registration gets the latest session too; the older enable applies to it again when
-    // that session ends.
+    // A later registration gets the latest session too. When that session disables the provider,
+    // existing registrations are disabled; only those made after that get the older session.
     register_classic(&mut provider, 2);
     assert_eq!(provider.receive_enable().session, b);
     assert_eq!(provider.receive(), Message::Registered { registration: 2 });
@@ -228,19 +229,22 @@ fn enable_waits_no_longer_than_its_timeout() {
     register_member(&mut provider, 1, PROVIDER);
     assert_eq!(provider.receive(), Message::Registered { registration: 1 });
     // The process acknowledges nothing.
-    for make_call in
+    for new_message in
         [enable_message, |session, _, code, timeout| enable_group_message(session, code, 1, timeout)]
     {
-        assert_eq!(controller.request(make_call(session, PROVIDER, EnableCode::Enable, 0)), Message::Done);
+        assert_eq!(controller.request(new_message(session, PROVIDER, EnableCode::Enable, 0)), Message::Done);
         let start = Instant::now();
-        assert_eq!(controller.status(make_call(session, PROVIDER, EnableCode::Enable, 60)), TIMEOUT);
+        assert_eq!(controller.status(new_message(session, PROVIDER, EnableCode::Enable, 60)), TIMEOUT);
         assert!(start.elapsed() >= Duration::from_millis(60));
-        assert_eq!(controller.status(make_call(session, PROVIDER, EnableCode::CaptureState, 10)), TIMEOUT);
-        assert_eq!(controller.status(make_call(session, PROVIDER, EnableCode::Disable, 10)), TIMEOUT);
+        assert_eq!(controller.status(new_message(session, PROVIDER, EnableCode::CaptureState, 10)), TIMEOUT);
+        assert_eq!(controller.status(new_message(session, PROVIDER, EnableCode::Disable, 10)), TIMEOUT);
         let listed = list_providers(&mut controller);
-        assert!(listed.iter().all(|entry| entry.sessions.is_empty()), "timed out, and applied: {listed:?}");
+        assert!(
+            listed.iter().all(|entry| entry.sessions.is_empty()),
+            "a disable that timed out was not applied: {listed:?}"
+        );
         assert_eq!(
-            controller.request(make_call(session, PROVIDER, EnableCode::Disable, u32::MAX)),
+            controller.request(new_message(session, PROVIDER, EnableCode::Disable, u32::MAX)),
             Message::Done,
             "nothing to do"
         );

@@ -1,4 +1,5 @@
-//! Clients that break the rules are refused, closed and bounded; other clients are not affected.
+//! Clients that break the rules are refused and disconnected, and can use only limited resources;
+//! other clients are not affected.
 
 use std::io::Write;
 use std::net::{TcpListener, TcpStream};
@@ -105,7 +106,7 @@ fn client_that_never_reads_is_dropped_and_delays_no_other() {
             Err(e) => panic!("{e}"),
         }
     }
-    assert!(is_dropped, "the daemon queued megabytes of replies for it");
+    assert!(is_dropped, "the daemon does not queue megabytes of replies");
     let Message::Sessions { total, .. } = controller.request(Message::QueryAll { from: 0 }) else {
         panic!("unexpected reply")
     };
@@ -119,7 +120,7 @@ fn provider_that_never_reads_is_dropped_and_not_waited_for() {
     let id = controller.start(real_time_config("s")).id;
     let mut non_reader = daemon.provider();
     for registration in 0..500 {
-        non_reader.register_quietly(registration, PROVIDER);
+        non_reader.register_unenabled(registration, PROVIDER);
     }
     // As large as a filter can be: one event name.
     let data = [&[0; 17][..], &[1, 1, 0], &[b'n'; 4075], &[0]].concat();
@@ -145,7 +146,7 @@ fn daemon_answers_during_a_flood_of_requests() {
                 for _ in 0..20 {
                     let mut provider = daemon.provider();
                     for registration in 0..50 {
-                        provider.register_quietly(registration, Guid::from_u128(u128::from(i) + 10));
+                        provider.register_unenabled(registration, Guid::from_u128(u128::from(i) + 10));
                     }
                     let mut controller = daemon.controller();
                     for _ in 0..50 {
@@ -186,7 +187,7 @@ fn unrequested_acknowledgements_do_nothing() {
     let mut controller = daemon.controller();
     let id = controller.start(real_time_config("s")).id;
     let mut provider = daemon.provider();
-    provider.register_quietly(1, PROVIDER);
+    provider.register_unenabled(1, PROVIDER);
     for order in [0, 1, 77, u32::MAX] {
         provider.acknowledge(order);
     }
@@ -213,8 +214,8 @@ fn create_lingering_socket() -> (OwnedFd, TcpStream) {
     (socket.into(), other_end)
 }
 
-/// Returns whether the daemon's end accepts a descriptor. If this copy is the last, closing it
-/// blocks, so a separate thread does it.
+/// Sends a message with a descriptor; returns whether the daemon's end accepts it. If this copy of
+/// the descriptor is the last, closing it may block, so a separate thread does it.
 fn can_send_descriptor(to: &Connection, message: &Message, descriptor: OwnedFd) -> bool {
     let sent = to.send(1, message, &[descriptor.as_fd()], TEST_TIMEOUT);
     std::thread::spawn(move || drop(descriptor));

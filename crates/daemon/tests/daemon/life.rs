@@ -82,7 +82,7 @@ fn system_daemon_opens_its_own_users_socket_next_to_an_inherited_one() {
         options.listener = Some(passed);
     });
     daemon.controller();
-    assert!(!own.path().join("enabled").exists(), "the file of the previous daemon");
+    assert!(!own.path().join("enabled").exists(), "the file of the previous daemon is removed");
     let connection = Connection::connect(&own.control_socket(), TEST_TIMEOUT).unwrap();
     let mut provider = Client::connect_as(connection, Role::Provider);
     let _dir = daemon.stop();
@@ -100,7 +100,7 @@ fn daemon_on_demand_gives_way_to_a_service_manager_once_its_sessions_have_ended(
     let (runtime, mut controller) = (daemon.runtime(), daemon.controller());
     let session = controller.start(real_time_config("begun on demand")).id;
 
-    // As a service manager does, which unlinks the existing socket.
+    // As a service manager does, which replaces the existing socket.
     let (socket, other) = (runtime.control_socket(), daemon.path("manager.sock"));
     let listener = Listener::bind(&other, 0o600).unwrap().as_fd().try_clone_to_owned().unwrap();
     std::fs::rename(&other, &socket).unwrap();
@@ -124,7 +124,7 @@ fn stopping_the_daemon_finalises_every_file() {
     let daemon = Daemon::start();
     let mut controller = daemon.controller();
     let mut provider = daemon.provider();
-    provider.register_quietly(1, PROVIDER);
+    provider.register_unenabled(1, PROVIDER);
     let paths: Vec<_> = (0..3).map(|i| daemon.path(&format!("{i}.etl"))).collect();
     let mut written = Vec::new();
     for (i, path) in paths.iter().enumerate() {
@@ -164,11 +164,11 @@ fn signal_shuts_the_daemon_down_cleanly() {
             .stderr(Stdio::null())
             .spawn()
             .unwrap();
-        until("it answers", || Connection::connect(&runtime.control_socket(), TEST_TIMEOUT).is_ok());
+        until("the daemon answers", || Connection::connect(&runtime.control_socket(), TEST_TIMEOUT).is_ok());
         let connect = || Connection::connect(&runtime.control_socket(), TEST_TIMEOUT).unwrap();
         let mut controller = Client::connect_as(connect(), Role::Controller);
         let mut provider = Client::connect_as(connect(), Role::Provider);
-        provider.register_quietly(1, PROVIDER);
+        provider.register_unenabled(1, PROVIDER);
         let path = dir.path().join("log.etl");
         let session = controller.start(file_config("s", &path)).id;
         controller.enable(session, PROVIDER);
@@ -229,7 +229,7 @@ fn each_new_daemon_finds_running_providers() {
     for _ in 0..2 {
         let daemon = Daemon::start_in(dir.take().unwrap(), |_| {});
         let mut provider = answer_knock(&listener, instance);
-        provider.register_quietly(1, PROVIDER);
+        provider.register_unenabled(1, PROVIDER);
         until("the stale socket is removed", || !stale.exists());
         let mut controller = daemon.controller();
         let session = controller.start(real_time_config("session")).id;
@@ -241,7 +241,7 @@ fn each_new_daemon_finds_running_providers() {
         assert_eq!(
             second.status(hello_message(Role::Provider, instance)),
             ALREADY_EXISTS,
-            "one connection is enough"
+            "the process is already connected"
         );
         second.assert_closed();
         dir = Some(daemon.stop());
@@ -250,7 +250,7 @@ fn each_new_daemon_finds_running_providers() {
     }
 }
 
-/// Creates memory for a session as the daemon's file describes, and sends it.
+/// Creates memory for a session as the daemon's file of enabled providers describes, and sends it.
 fn offer_memory(process: &mut Client, runtime: &RuntimeDir) {
     let all = enabled::read(runtime, rustix::process::geteuid().as_raw());
     let [wanted] = &all[..] else { panic!("{all:?}") };
@@ -274,7 +274,7 @@ fn process_older_than_the_daemon_can_send_memory() {
     process.register(1, PROVIDER);
     let envelope = process.receive_envelope();
     assert!(matches!(envelope.message, Message::Region { .. }), "{envelope:?}");
-    assert_eq!(envelope.descriptors.len(), 1, "the memory is used");
+    assert_eq!(envelope.descriptors.len(), 1, "the session uses the memory that was sent");
 }
 
 #[test]
@@ -284,7 +284,7 @@ fn unwanted_offered_memory_is_dropped_without_loss() {
     let mut controller = daemon.controller();
     let session = controller.start(real_time_config("session")).id;
     let mut process = daemon.provider();
-    process.register_quietly(1, UNWANTED);
+    process.register_unenabled(1, UNWANTED);
     controller.enable(session, PROVIDER);
     offer_memory(&mut process, &daemon.runtime());
     let traits = TraitsBuilder::new("Nobody.Wants.This").finish().unwrap().to_vec();

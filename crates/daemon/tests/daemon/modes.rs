@@ -48,7 +48,7 @@ fn open_folder(path: &Path) -> OwnedFd {
 /// Connects a provider that the session enables, ready to write.
 fn connect_writer(daemon: &Daemon, controller: &mut Client, session: u64) -> (Client, Region) {
     let mut provider = daemon.provider();
-    provider.register_quietly(1, PROVIDER);
+    provider.register_unenabled(1, PROVIDER);
     controller.enable(session, PROVIDER);
     let region = provider.receive_region(session);
     provider.receive_enable();
@@ -89,7 +89,7 @@ fn file_sequence_holds_every_event_once_in_complete_files() {
     let end = stop_while_written(&mut controller, &mut provider, session.id);
     assert_eq!((end.events, end.events_lost), (5_000 - lost as u64, lost as u64));
     let files: Vec<PathBuf> =
-        (1..).map(|n| folder.join(format!("log-{n}.etl"))).take_while(|p| p.exists()).collect();
+        (1..).map(|n| folder.join(format!("log-{n}.etl"))).take_while(|path| path.exists()).collect();
     assert!(files.len() > 3, "{} files", files.len());
     assert_eq!(end.config.log_file.as_ref(), files.last());
     assert_eq!(files.iter().map(|path| count_events_of_finished_file(path)).sum::<usize>(), 5_000 - lost);

@@ -54,8 +54,8 @@ fn query_message(name: &str) -> Message {
 fn first_process_gets_the_plain_file_name_unless_it_fails() {
     let daemon = Daemon::start();
     let (mut controller, mut one, mut two) = (daemon.controller(), daemon.provider(), daemon.provider());
-    one.register_quietly(1, PROVIDER);
-    two.register_quietly(1, PROVIDER);
+    one.register_unenabled(1, PROVIDER);
+    two.register_unenabled(1, PROVIDER);
     let request = controller.send(&start_message(private_config("App")));
     let (order, session, config) = receive_start(&mut one);
     assert_eq!(config.log_file.as_deref(), Some("/x/app.etl".as_ref()));
@@ -82,23 +82,24 @@ fn first_process_gets_the_plain_file_name_unless_it_fails() {
         "no process has the plain name"
     );
     assert_eq!(three.receive(), Message::Registered { registration: 1 });
-    three.register_quietly(2, PROVIDER);
-    three.register_quietly(3, Guid::from_u128(1));
+    three.register_unenabled(2, PROVIDER);
+    three.register_unenabled(3, Guid::from_u128(1));
 }
 
 #[test]
 fn sums_include_disconnected_processes_without_waiting_for_them() {
     let daemon = Daemon::start();
     let (mut controller, mut one, mut two) = (daemon.controller(), daemon.provider(), daemon.provider());
-    one.register_quietly(1, PROVIDER);
-    two.register_quietly(1, PROVIDER);
+    one.register_unenabled(1, PROVIDER);
+    two.register_unenabled(1, PROVIDER);
     controller.send(&start_message(private_config("App")));
     let (order, session, _) = receive_start(&mut one);
     receive_start(&mut two);
     send_state(&one, order, session, 0, 10);
     send_state(&two, order, session, 0, 20);
     assert_eq!(expect_properties(controller.receive()).events, 30);
-    // Reports of a process that takes no part are ignored.
+    // Reports of a process that takes no part, or on an unknown session, are ignored; a report of a
+    // member counts even if its order is unknown.
     let outsider = daemon.provider();
     send_state(&outsider, order, session, 0, 1000);
     send_state(&one, 4711, session, 0, 11);
@@ -118,7 +119,7 @@ fn sums_include_disconnected_processes_without_waiting_for_them() {
 fn session_fails_if_all_its_processes_refuse() {
     let daemon = Daemon::start();
     let (mut controller, mut one) = (daemon.controller(), daemon.provider());
-    one.register_quietly(1, PROVIDER);
+    one.register_unenabled(1, PROVIDER);
     controller.send(&start_message(private_config("App")));
     let (order, session, _) = receive_start(&mut one);
     send_state(&one, order, session, NO_SYSTEM_RESOURCES.0, 0);
@@ -144,7 +145,7 @@ fn private_sessions_have_their_own_limit_and_end_with_their_connection() {
         other => panic!("{other:?}"),
     }
     drop(tied);
-    until("they have ended", || controller.status(query_message("p19")) == WMI_INSTANCE_NOT_FOUND);
+    until("the sessions have ended", || controller.status(query_message("p19")) == WMI_INSTANCE_NOT_FOUND);
     for n in 0..256 {
         controller.request(start_message(private_config(&format!("p{n}"))));
     }

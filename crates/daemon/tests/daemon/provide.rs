@@ -8,7 +8,7 @@ use traceweir_transport::message::{
 
 use crate::util::*;
 
-/// Starts a session with a file that has the provider enabled.
+/// Starts a session that writes to a file, and enables the provider for it.
 fn start_enabled_session(daemon: &Daemon, controller: &mut Client, name: &str) -> u64 {
     let id = controller.start(file_config(name, &daemon.path(&format!("{name}.etl")))).id;
     controller.enable(id, PROVIDER);
@@ -136,7 +136,7 @@ fn only_the_daemon_marks_sessions_as_independent() {
     let daemon = Daemon::start();
     let mut controller = daemon.controller();
     let mut provider = daemon.provider();
-    provider.register_quietly(1, PROVIDER);
+    provider.register_unenabled(1, PROVIDER);
     for (name, mode) in [("not independent", 0), ("independent", EVENT_TRACE_INDEPENDENT_SESSION_MODE)] {
         let config = real_time_config(name);
         let log_file_mode = config.log_file_mode | mode;

@@ -29,15 +29,18 @@ use crate::util::*;
 const KERNEL_LOGGER: &str = "NT Kernel Logger";
 const CIRCULAR: &str = "Circular Kernel Context Logger";
 
+// EnableFlags.
 const CSWITCH: u32 = 0x10;
 const DISPATCHER: u32 = 0x800;
 const REGISTRY: u32 = 0x2_0000;
 const PROFILE: u32 = 0x100_0000;
+
+// Hook ids.
 const SWITCH: u16 = hook::CONTEXT_SWITCH;
 const READY: u16 = hook::READY_THREAD;
 const STACK: u16 = hook::STACK_WALK;
 
-/// Statuses of a daemon that cannot capture kernel events.
+// Statuses with which a daemon that cannot capture kernel events refuses them.
 const UNSUPPORTED: u32 = Status::ERROR_NOT_SUPPORTED.0;
 const UNPRIVILEGED: u32 = PRIVILEGE_NOT_HELD.0;
 
@@ -145,15 +148,15 @@ struct KernelEvent {
 }
 
 /// Returns the kernel events of a final, valid trace by processor.
-fn read_hooks(path: &Path) -> BTreeMap<u16, Vec<KernelEvent>> {
+fn read_kernel_events(path: &Path) -> BTreeMap<u16, Vec<KernelEvent>> {
     let trace = Trace::open(File::open(path).unwrap()).unwrap();
     assert!(trace.is_finalised());
     check(&trace, &mut |finding| panic!("{}: {finding:?}", path.display())).unwrap();
-    read_hooks_so_far(path)
+    read_kernel_events_so_far(path)
 }
 
-/// Like [`read_hooks`], for a file that is not final.
-fn read_hooks_so_far(path: &Path) -> BTreeMap<u16, Vec<KernelEvent>> {
+/// Like [`read_kernel_events`], for a file that is not final.
+fn read_kernel_events_so_far(path: &Path) -> BTreeMap<u16, Vec<KernelEvent>> {
     let trace = Trace::open(File::open(path).unwrap()).unwrap();
     let mut events = trace.events();
     let mut seen: BTreeMap<u16, Vec<KernelEvent>> = BTreeMap::new();
@@ -166,17 +169,17 @@ fn read_hooks_so_far(path: &Path) -> BTreeMap<u16, Vec<KernelEvent>> {
     seen
 }
 
-fn count_hook(hooks: &BTreeMap<u16, Vec<KernelEvent>>, hook: u16) -> usize {
-    hooks.values().flatten().filter(|event| event.hook == hook).count()
+fn count_hook(events: &BTreeMap<u16, Vec<KernelEvent>>, hook: u16) -> usize {
+    events.values().flatten().filter(|event| event.hook == hook).count()
 }
 
 /// Counts the switches to a thread, and away from it.
-fn count_switches(hooks: &BTreeMap<u16, Vec<KernelEvent>>, thread: i32) -> usize {
+fn count_switches(events: &BTreeMap<u16, Vec<KernelEvent>>, thread: i32) -> usize {
     let thread = i64::from(thread);
     let involves_thread = |event: &&KernelEvent| {
         event.hook == SWITCH && (event.payload & 0xFFFF_FFFF == thread || event.payload >> 32 == thread)
     };
-    hooks.values().flatten().filter(involves_thread).count()
+    events.values().flatten().filter(involves_thread).count()
 }
 
 #[test]
@@ -197,7 +200,7 @@ fn kernel_logger_has_its_guid_and_the_events_of_its_flags() {
         );
         switch_threads(300);
         let stopped = controller.stop(session.id);
-        let seen = read_hooks(&path);
+        let seen = read_kernel_events(&path);
         assert!(count_hook(&seen, SWITCH) >= 300, "{} switches", count_hook(&seen, SWITCH));
         assert_eq!(
             (count_hook(&seen, READY), count_hook(&seen, STACK)),
@@ -219,7 +222,7 @@ fn stacks_follow_the_listed_events_once_requested() {
         };
         switch_threads(200);
         assert_eq!(status(&controller.control(session.id, Control::Flush { log_file: None })), SUCCESS);
-        let before = read_hooks_so_far(&path);
+        let before = read_kernel_events_so_far(&path);
         assert!(count_hook(&before, READY) >= 200 && count_hook(&before, STACK) == 0);
         assert_eq!(
             set_information(&mut controller, session.id, &stack_tracing(&[(class::THREAD, 50)])),
@@ -227,7 +230,7 @@ fn stacks_follow_the_listed_events_once_requested() {
         );
         switch_threads(200);
         controller.stop(session.id);
-        let seen = read_hooks(&path);
+        let seen = read_kernel_events(&path);
         assert!(count_hook(&seen, STACK) >= 200, "{} stacks", count_hook(&seen, STACK));
         for events in seen.values() {
             let mut event = KernelEvent::default();
@@ -322,7 +325,7 @@ fn events_are_captured_only_while_requested() {
         );
         let after = switch_threads(200);
         controller.stop(session.id);
-        let seen = read_hooks(&path);
+        let seen = read_kernel_events(&path);
         let switches = [before, wanted, after].map(|thread| count_switches(&seen, thread));
         assert!(switches[0] == 0 && switches[1] >= 100 && switches[2] == 0, "{switches:?}");
     });
@@ -414,7 +417,7 @@ fn sample_interval_is_set_for_the_system_and_not_for_a_session() {
         );
         assert_eq!(set_status(&mut controller, &interval(10_000)), SUCCESS);
         controller.stop(session.id);
-        read_hooks(&path);
+        read_kernel_events(&path);
     });
 }
 
@@ -437,7 +440,7 @@ fn several_sessions_receive_the_same_events_independently() {
         controller.stop(one.id);
         switch_threads(200);
         controller.stop(two.id);
-        let (one, two) = (read_hooks(&a), read_hooks(&b));
+        let (one, two) = (read_kernel_events(&a), read_kernel_events(&b));
         assert!(count_hook(&one, SWITCH) >= 200 && count_hook(&one, READY) == 0);
         assert!(count_hook(&two, SWITCH) >= 400 && count_hook(&two, READY) >= 400);
     });
@@ -467,7 +470,7 @@ fn guest_gets_kernel_events_by_the_kernel_access_list() {
     assert_eq!(
         guest.status(Message::Start(Box::new(system_logger_config("s", 0)))),
         PRIVILEGE_NOT_HELD,
-        "it might request events later"
+        "the session might request events later"
     );
     let id = root.start(system_logger_config("s", 0)).id;
     let mut reader = client_as_user(&daemon, ANN, Role::Consumer);

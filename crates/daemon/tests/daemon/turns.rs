@@ -1,4 +1,5 @@
-//! Order of service: the requests of one user delay no other user for long, and disconnect none.
+//! Order of service: the requests of one user neither delay other users for long nor disconnect
+//! them.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -101,7 +102,7 @@ fn is_full_queue_read() -> bool {
     }
     let session = root.start(SessionConfig { guid: SESSION, ..real_time_config("s") }).id;
     let mut client_of_bob = client_as_user(&daemon, BOB, Role::Provider);
-    client_of_bob.register_quietly(1, PROVIDER);
+    client_of_bob.register_unenabled(1, PROVIDER);
     let mut ann = client_as_user(&daemon, ANN, Role::Controller);
     let filters = (1..=8).map(|kind| Filter { kind, data: vec![7; 1024] }).collect();
     let params = EnableParams { level: 4, filters, ..EnableParams::default() };

@@ -141,6 +141,7 @@ impl Client {
         Self { connection, last_request: 0 }
     }
 
+    /// Sends `Hello` on a new connection; the daemon must admit the client.
     pub(crate) fn connect_as(connection: Connection, role: Role) -> Self {
         let mut client = Self::new(connection);
         let answer = client.request(hello_message(role, new_instance()));
@@ -199,12 +200,13 @@ impl Client {
         assert!(received.is_none(), "nothing was expected: {received:?}");
     }
 
+    /// Sends a registration without waiting for its reply.
     pub(crate) fn register(&mut self, registration: u32, provider: Guid) {
         self.send(&Message::Register { registration, provider, traits: Vec::new(), classic: false });
     }
 
-    /// Registers a provider for which nothing is enabled.
-    pub(crate) fn register_quietly(&mut self, registration: u32, provider: Guid) {
+    /// Registers a provider; the daemon must answer without enabling it.
+    pub(crate) fn register_unenabled(&mut self, registration: u32, provider: Guid) {
         self.register(registration, provider);
         assert_eq!(self.receive(), Message::Registered { registration });
     }

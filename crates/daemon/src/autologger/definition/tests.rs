@@ -9,7 +9,7 @@ fn parse(text: &str) -> Result<AutologgerDefinition, ConfigError> {
 }
 
 #[test]
-fn missing_values_have_the_published_defaults() {
+fn missing_values_have_the_documented_defaults() {
     let minimal = parse("").unwrap();
     assert_eq!(minimal, AutologgerDefinition { start: false, ..AutologgerDefinition::new("App", GUID) });
     assert_eq!(
@@ -23,7 +23,7 @@ fn missing_values_have_the_published_defaults() {
 }
 
 #[test]
-fn every_published_value_is_read_and_written_back() {
+fn every_documented_value_is_read_and_written_back() {
     let text = format!(
         "Start = 1\nGuid = \"{GUID}\"\nLogFileMode = 0x2\nFileName = \"/x/\\\"a\\\".etl\"\nMaxFileSize = 5\nFileMax = 3\n\
          BufferSize = 128\nMinimumBuffers = 8\nMaximumBuffers = 16\nClockType = 2\nFlushTimer = 4\n\n[My.App]\nEnabled = 1\n\

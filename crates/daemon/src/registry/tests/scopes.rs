@@ -2,20 +2,20 @@
 //! pass".
 //!
 //! ```text
-//!   a session    off, or: process ids × programs × packages × applications × containers, 1 + 243×2
-//!                each absent, passing and failing; with ENABLE_SILOS and without it
+//!   a session    not enabled; or filters of process ids, programs, packages, applications and
+//!                containers, each absent, passing or failing, with and without ENABLE_SILOS:
+//!                1 + 3⁵ × 2 cases
 //!   a process    in a container or not; its program and control groups are given here as text
 //!   in time      registered before the enable, after it, and after the disable
 //! ```
 //!
-//! | Sessions | Cases | |
+//! | Sessions | Cases | Checked |
 //! |---|---|---|
-//! | one | all of the above | what the registration receives |
-//! | two | every pair of them | for which sessions the registration is enabled |
+//! | one | all of the above | the parameters that the registration receives |
+//! | two | every pair of session cases | the sessions that the registration is enabled for |
 //!
-//! The process itself decides which of its events arrive, by its own filters and by level and
-//! masks, which the daemon passes on unchanged in every case here. The tests therefore check these
-//! values in what the registration receives: level, masks and the filters of events.
+//! Level, masks and filters of events are applied in the process. The daemon passes them on
+//! unchanged in every case here, and the tests check that.
 
 use traceweir_format::Guid;
 use traceweir_format::filter::encode;

@@ -19,9 +19,9 @@ use crate::log::log_client;
 use crate::service::access::{AccessControl, about_kernel_events};
 use crate::service::info::Information;
 
-/// Maximum number of system loggers, and the number reserved for `NT Kernel Logger` and `Circular
-/// Kernel Context Logger`.
+/// Maximum number of system loggers.
 const MAX_SYSTEM_LOGGERS: usize = 8;
+/// Of those, the number reserved for `NT Kernel Logger` and `Circular Kernel Context Logger`.
 const RESERVED_SYSTEM_LOGGERS: usize = 2;
 
 pub(in crate::service) struct SystemLoggers {
@@ -38,7 +38,7 @@ pub(in crate::service) struct SystemLoggers {
 pub(super) struct SystemLogger {
     pub(super) config: SessionConfig,
     pub(super) groups: RequestedGroups,
-    /// Whether a thread is opening the capture; until it reports, no other capture is opened.
+    /// Whether a thread is opening the capture; until it reports, the session gets no other one.
     pub(super) is_starting: bool,
     /// The current settings of the capture, or those with which it will be opened.
     pub(super) wanted: CaptureSettings,
@@ -72,7 +72,7 @@ impl SystemLoggers {
         if has_reserved_slot(config) {
             return Ok(());
         }
-        let others = self.all.values().filter(|running| !has_reserved_slot(&running.config)).count();
+        let others = self.all.values().filter(|logger| !has_reserved_slot(&logger.config)).count();
         if others < MAX_SYSTEM_LOGGERS - RESERVED_SYSTEM_LOGGERS {
             return Ok(());
         }
@@ -118,8 +118,8 @@ impl SystemLoggers {
         let wanted =
             kernel::capture_settings_at_start(config, &groups, &settings, system, machine, self.scope);
         let (config, is_starting, control, losses) = (config.clone(), true, None, None);
-        let running = SystemLogger { config, groups, is_starting, wanted: wanted.clone(), control, losses };
-        self.all.insert(id, running);
+        let logger = SystemLogger { config, groups, is_starting, wanted: wanted.clone(), control, losses };
+        self.all.insert(id, logger);
         wanted
     }
 
@@ -129,8 +129,8 @@ impl SystemLoggers {
         id: u64,
         opened: Option<(CaptureControl, Arc<CaptureLosses>)>,
     ) {
-        if let Some(running) = self.all.get_mut(&id) {
-            running.is_starting = false;
+        if let Some(logger) = self.all.get_mut(&id) {
+            logger.is_starting = false;
         }
         if let Some((control, losses)) = opened {
             self.store_capture(id, control, losses);
@@ -138,9 +138,9 @@ impl SystemLoggers {
     }
 
     pub(super) fn store_capture(&mut self, id: u64, control: CaptureControl, losses: Arc<CaptureLosses>) {
-        let Some(running) = self.all.get_mut(&id) else { return };
-        log_missing_events(&running.config.name, &control);
-        (running.control, running.losses) = (Some(control), Some(losses));
+        let Some(logger) = self.all.get_mut(&id) else { return };
+        log_missing_events(&logger.config.name, &control);
+        (logger.control, logger.losses) = (Some(control), Some(losses));
     }
 
     /// Removes a session that begins to stop, or could not start.
@@ -178,45 +178,45 @@ impl SystemLoggers {
 
     /// Returns all groups that a session wants.
     pub(super) fn combined_groups(&self, id: u64) -> GroupMask {
-        self.all.get(&id).map(|running| running.groups.combined()).unwrap_or_default()
+        self.all.get(&id).map(|logger| logger.groups.combined()).unwrap_or_default()
     }
 
     pub(super) fn requested_groups(&self, id: u64) -> RequestedGroups {
-        self.all.get(&id).map(|running| running.groups.clone()).unwrap_or_default()
+        self.all.get(&id).map(|logger| logger.groups.clone()).unwrap_or_default()
     }
 
     /// Requests a rundown for a session; returns whether the session has a kernel capture.
     pub(in crate::service) fn run_down(&self, id: u64) -> bool {
-        let control = self.all.get(&id).and_then(|running| running.control.as_ref());
+        let control = self.all.get(&id).and_then(|logger| logger.control.as_ref());
         control.map(CaptureControl::run_down).is_some()
     }
 
-    /// Returns the steps that are needed to apply these settings. Sessions that are starting are
-    /// checked once they run.
+    /// Returns the steps that are needed to apply these settings. The captures of starting sessions
+    /// are adjusted once the sessions run.
     pub(in crate::service) fn capture_steps(
         &self,
         new_settings: &NewSettings,
         information: &Information,
     ) -> Vec<CaptureStep> {
         let (system, machine) = information.system_and_machine();
-        let running = self.all.iter().filter(|(_, running)| !running.is_starting);
-        let changed = running.filter_map(|(id, running)| {
+        let started = self.all.iter().filter(|(_, logger)| !logger.is_starting);
+        let changed = started.filter_map(|(id, logger)| {
             let wanted = match new_settings {
                 NewSettings::Session { id: session, groups, settings } if session == id => {
-                    kernel::capture_settings(&running.wanted, groups, settings, system, machine)
+                    kernel::capture_settings(&logger.wanted, groups, settings, system, machine)
                 }
                 NewSettings::Session { .. } => return None,
                 NewSettings::System(system) => {
                     let settings = information.settings(*id);
-                    kernel::capture_settings(&running.wanted, &running.groups, &settings, system, machine)
+                    kernel::capture_settings(&logger.wanted, &logger.groups, &settings, system, machine)
                 }
             };
-            let is_due = match &running.control {
-                Some(_) => wanted != running.wanted,
+            let is_due = match &logger.control {
+                Some(_) => wanted != logger.wanted,
                 None => kernel::wants_events(&wanted.groups.0),
             };
-            let (config, control) = (running.config.clone(), running.control.clone());
-            let previous = running.wanted.clone();
+            let (config, control) = (logger.config.clone(), logger.control.clone());
+            let previous = logger.wanted.clone();
             is_due.then_some(CaptureStep { session: *id, config, control, previous, wanted })
         });
         changed.collect()
@@ -243,7 +243,7 @@ mod tests {
     fn losses_include_the_last_poll() {
         let mut system_loggers = SystemLoggers::with_scope(CaptureScope::Own);
         let losses = Arc::new(CaptureLosses::new(2));
-        let running = SystemLogger {
+        let logger = SystemLogger {
             config: SessionConfig::default(),
             groups: RequestedGroups::default(),
             is_starting: false,
@@ -251,7 +251,7 @@ mod tests {
             control: None,
             losses: Some(Arc::clone(&losses)),
         };
-        system_loggers.all.insert(7, running);
+        system_loggers.all.insert(7, logger);
         losses.store(1, &[1, 0], 0);
         system_loggers.forget(7);
         // The last poll of the capture finds more losses.

@@ -19,7 +19,7 @@ use crate::registry::Registry;
 use crate::service::core::Core;
 
 impl PrivateSessions {
-    /// Waits for processes to answer an order, at most for the given time.
+    /// Stores a request until processes have answered its order, at most for the given time.
     pub(super) fn await_processes(
         &mut self,
         core: &mut Core,
@@ -70,7 +70,7 @@ impl PrivateSessions {
                 );
                 if !member.is_running {
                     // The session never ran there, so another process may get the plain name.
-                    private.is_named &= !member.is_named;
+                    private.is_plain_name_used &= !member.has_plain_name;
                     private.members.remove(&link);
                     private.uncounted = private.uncounted.saturating_add(1);
                 }
@@ -133,7 +133,7 @@ impl PrivateSessions {
             let silent = others.iter().filter(|link| pending.waiting.remove(*link)).count();
             if let (RequestPurpose::Stop(private), 1..) = (&mut pending.purpose, silent) {
                 log_warning!(
-                    "private session {:?}: {silent} processes of other users did not report how it ended",
+                    "private session {:?}: {silent} of other users' processes did not report how it ended",
                     private.config.name
                 );
                 let silent = u32::try_from(silent).unwrap_or(u32::MAX);
@@ -155,10 +155,10 @@ impl PrivateSessions {
         for order in late {
             if let Some(mut pending) = self.pending.remove(&order) {
                 let reason = "a process did not answer in time; the request stays in effect";
-                let late = Refusal::new(Status::ERROR_TIMEOUT, reason);
+                let timeout = Refusal::new(Status::ERROR_TIMEOUT, reason);
                 // A start succeeds even if a process is slow.
-                let late = Some(late).filter(|_| !matches!(pending.purpose, RequestPurpose::Start));
-                pending.failure = pending.failure.take().or(late);
+                let timeout = Some(timeout).filter(|_| !matches!(pending.purpose, RequestPurpose::Start));
+                pending.failure = pending.failure.take().or(timeout);
                 self.conclude(core, pending);
             }
         }

@@ -7,8 +7,8 @@
 //!          where the session's own GUID is the hash
 //! ```
 //!
-//! The starter of the session needs the rights to run a session and to enable for each such GUID. A
-//! session that was started and enabled by a GUID alone, as programs that use the published API do,
+//! The starter needs, on each such GUID, the rights to run a session and to enable the GUID. A
+//! session that was started and enabled by a GUID alone, as programs that use the ETW API do,
 //! applies to that GUID only. A direct enable of a GUID takes precedence over one by name.
 //!
 //! Each member of a session stores the GUIDs that it was ordered to enable because of a name, at
@@ -27,7 +27,7 @@ use crate::log::log_refusal;
 use crate::registry::Registry;
 use crate::service::access::{AccessControl, rights_to_run};
 use crate::service::core::Core;
-use crate::service::providers::EnableOrder;
+use crate::service::providers::SessionEnable;
 
 /// An order to a process that follows from an enable by name.
 #[derive(Clone, Copy, Debug)]
@@ -54,8 +54,8 @@ impl PrivateSessionEntry {
         self.enables.get(&hash).is_some_and(|enabled| enabled.is_by_name)
     }
 
-    /// Returns the GUIDs of a process that a call about `provider` may affect: the provider itself,
-    /// and the GUIDs that are, or were, reached by it as the hash of a name.
+    /// Returns the GUIDs of a process that a call about `provider` may affect: the provider itself
+    /// and, if it is the hash of a name, the GUIDs that the name reaches or has reached.
     fn affected_guids(&self, registry: &Registry, link: LinkId, provider: Guid) -> BTreeSet<Guid> {
         let by_name = self.members.get(&link).map(|member| &member.by_name);
         let before = by_name.into_iter().flatten().filter(|(_, hash)| **hash == provider);
@@ -183,9 +183,9 @@ impl PrivateSessions {
         registry: &Registry,
         link: LinkId,
         provider: Guid,
-        call: &EnableOrder,
+        call: &SessionEnable,
     ) -> Vec<(Guid, EnableCode, EnableParams)> {
-        let &EnableOrder { session: id, code, ref params } = call;
+        let &SessionEnable { session: id, code, ref params } = call;
         let Some(private) = self.all.get(&id) else { return Vec::new() };
         if code == EnableCode::CaptureState {
             let by_name = private.members.get(&link).map(|member| &member.by_name);

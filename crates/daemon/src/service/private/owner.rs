@@ -1,7 +1,7 @@
 //! The users who may control a private session.
 //!
 //! ```text
-//!                        its starter   root   the daemon's own user   other guests
+//!                        its starter   root   the daemon's own user   other users
 //!   control, enable          yes       yes            yes                 no
 //!   name another file        yes       yes            no                  no
 //! ```
@@ -32,10 +32,14 @@ impl PrivateSessions {
             return Ok(());
         }
         let (name, starter) = (&private.config.name, private.starter);
-        log_refusal!("uid {uid}: private session {name:?} is that of uid {starter}");
-        let action = if names_file { "gets another file from" } else { "is controlled by" };
+        log_refusal!("uid {uid}: private session {name:?} belongs to uid {starter}");
+        let permitted = if names_file {
+            " and root may name a file for it"
+        } else {
+            ", root and the daemon's own user may control it"
+        };
         let reason = format!(
-            "a private session {action} the user who started it (uid {starter}) and root; start one of your own"
+            "only the user who started the private session (uid {starter}){permitted}; start one of your own"
         );
         Err(Refusal::new(Status::ERROR_ACCESS_DENIED, reason))
     }

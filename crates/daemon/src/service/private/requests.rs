@@ -30,7 +30,7 @@ use crate::logfile::{NamedFiles, PassedDescriptors};
 use crate::registry::{EnableTarget, Registry};
 use crate::service::access::rights_to_run;
 use crate::service::core::Core;
-use crate::service::providers::{EnableCall, EnableOrder, log_verb};
+use crate::service::providers::{EnableCall, SessionEnable, log_verb};
 
 fn invalid_parameter(reason: &str) -> Refusal {
     Refusal::new(Status::ERROR_INVALID_PARAMETER, reason)
@@ -54,7 +54,7 @@ impl PrivateSessions {
             return Err(invalid_parameter("the GUID of a private session is that of its provider"));
         }
         let participants = resolve_participants(&config.guid, &config.filters)?;
-        // A name that is the GUID of another session would hide that session.
+        // A name that is the name or GUID of another session would hide that session.
         if core.sessions.find_any(&name).is_some() {
             return Err(Refusal::name_taken(&config.name));
         }
@@ -86,7 +86,7 @@ impl PrivateSessions {
             claimant,
             participants,
             members: BTreeMap::new(),
-            is_named: false,
+            is_plain_name_used: false,
             enables: BTreeMap::new(),
             tied_to,
             disconnected_sums: Properties::default(),
@@ -169,11 +169,12 @@ impl PrivateSessions {
             private.uncounted = private.uncounted.saturating_add(1);
             return false;
         }
-        let is_named = !std::mem::replace(&mut private.is_named, true);
+        let has_plain_name = !std::mem::replace(&mut private.is_plain_name_used, true);
         let log_file =
-            private.log_file_of_process(private.config.log_file.as_deref(), is_named, process.peer.pid);
+            private.log_file_of_process(private.config.log_file.as_deref(), has_plain_name, process.peer.pid);
         let has_other_user = process.peer.uid != private.starter;
-        private.members.insert(link, SessionMember { is_named, has_other_user, ..SessionMember::default() });
+        let member = SessionMember { has_plain_name, has_other_user, ..SessionMember::default() };
+        private.members.insert(link, member);
         let filters = Vec::new();
         let config = SessionConfig { log_file, filters, tied: false, ..private.config.clone() };
         let enables: Vec<_> =
@@ -258,7 +259,7 @@ impl PrivateSessions {
         let mut orders = Vec::new();
         for (link, member) in &private.members {
             let pid = registry.processes.get(link).map_or(0, |process| process.peer.pid);
-            let name = |given: Option<&Path>| private.log_file_of_process(given, member.is_named, pid);
+            let name = |given: Option<&Path>| private.log_file_of_process(given, member.has_plain_name, pid);
             orders.push((*link, make(&name)));
         }
         let waiting = orders.iter().map(|(link, _)| *link).collect();
@@ -278,9 +279,9 @@ impl PrivateSessions {
         match reply_to {
             Some(reply_to) => {
                 let peer = core.access.peer_name(reply_to.link);
-                log_info!("private session {name:?} is stopped by {peer}, in {members} processes");
+                log_info!("private session {name:?} is stopped by {peer} (processes: {members})");
             }
-            None => log_info!("private session {name:?} stops in {members} processes"),
+            None => log_info!("private session {name:?} stops (processes: {members})"),
         }
         let waiting: BTreeSet<LinkId> = private.members.keys().copied().collect();
         // If too many requests are under way, the daemon does not wait for answers; the processes
@@ -367,10 +368,10 @@ impl PrivateSessions {
         let links: BTreeSet<LinkId> = members.unwrap_or_default();
         let peer = core.access.peer_name(reply_to.link);
         log_enable!("{peer}, {} {provider} for private session {name:?}", log_verb(code));
-        let call = EnableOrder { session: id, code, params };
+        let call = SessionEnable { session: id, code, params };
         for link in &links {
             let mut orders = Vec::new();
-            // Processes that have just joined have been sent all GUIDs.
+            // Processes that have just joined were sent the orders for all GUIDs then.
             if old_members.contains(link) {
                 orders = self.take_orders_by_name(core, registry, *link, provider, &call);
             }

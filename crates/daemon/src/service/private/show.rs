@@ -14,7 +14,8 @@ use crate::registry::{EnableTarget, Registry};
 use crate::service::core::Core;
 
 impl PrivateSessions {
-    /// Returns a page of providers after a key, with the enables of private sessions.
+    /// Returns the page of providers that starts after the GUID and kind in `after`, with the
+    /// enables of private sessions.
     pub(in crate::service) fn providers_page(
         &self,
         core: &Core,

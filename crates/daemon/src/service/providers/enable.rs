@@ -29,8 +29,9 @@ const INFINITE_TIMEOUT_MS: u32 = u32::MAX;
 /// Maximum number of enable calls of one controller that wait for processes.
 const MAX_WAITING_CALLS: usize = 64;
 
-/// How long a call without a timeout waits for the controller's own process, which may write events
-/// as soon as the call returns. Short, because its callbacks may need a lock that the caller holds.
+/// How long a call with timeout 0 waits for the controller's own process, which may write events
+/// as soon as the call returns. Short, because a callback in that process may need a lock that the
+/// calling thread holds.
 const OWN_PROCESS_TIMEOUT: Duration = Duration::from_millis(250);
 
 /// The parameters of a controller's enable call.
@@ -39,14 +40,14 @@ pub(in crate::service) struct EnableCall {
     pub(in crate::service) provider: Guid,
     pub(in crate::service) code: EnableCode,
     pub(in crate::service) params: EnableParams,
-    /// The name that the controller gives the provider.
+    /// The provider name that the controller passes; may be empty.
     pub(in crate::service) name: String,
     pub(in crate::service) timeout_ms: u32,
 }
 
-/// An enable message for registrations, on behalf of a session.
+/// The part of an enable call that is sent to registrations.
 #[derive(Debug)]
-pub(in crate::service) struct EnableOrder {
+pub(in crate::service) struct SessionEnable {
     pub(in crate::service) session: u64,
     pub(in crate::service) code: EnableCode,
     pub(in crate::service) params: EnableParams,
@@ -67,8 +68,8 @@ impl EnableCall {
 }
 
 impl ProviderControl {
-    /// Enables or disables a provider, or requests its state, for a session that the caller may
-    /// run.
+    /// Enables or disables a provider, or requests its state, for a session. The caller has checked
+    /// that the controller may run the session.
     pub(in crate::service) fn enable(
         &mut self,
         core: &mut Core,
@@ -85,15 +86,15 @@ impl ProviderControl {
         let target = EnableTarget::from_call(provider, params.property);
         let (mut params, scope) = filter::resolve_filters(&provider, params)?;
         params.property &= !EVENT_ENABLE_PROPERTY_PROVIDER_GROUP;
-        let order = EnableOrder { session, code, params };
-        let selected = self.select_registrations(core, reply_to.link, target, &name, &order, scope)?;
+        let enable = SessionEnable { session, code, params };
+        let selected = self.select_registrations(core, reply_to.link, target, &name, &enable, scope)?;
         let wait = self.waits.next_id();
         let own_pid = core.access.peer(reply_to.link).map(|peer| peer.pid);
         let (mut waiting, mut failure) = (0, None);
         for (link, numbers) in selected {
             let is_own = core.access.peer(link).map(|peer| peer.pid) == own_pid;
             let wait = (timeout_ms != 0 || is_own).then_some(wait);
-            match self.send_to_process(core, link, &numbers, &order, wait) {
+            match self.send_to_process(core, link, &numbers, &enable, wait) {
                 Ok(waits) => waiting += usize::from(waits),
                 Err(refusal) => failure = failure.or(Some(refusal)),
             }
@@ -105,7 +106,7 @@ impl ProviderControl {
             session_name
         );
         if timeout_ms == 0 {
-            // A controller that does not wait is not informed of failures.
+            // A controller that passes timeout 0 is not informed of failures.
             if waiting > 0 {
                 let deadline = Some(core.turn.now + OWN_PROCESS_TIMEOUT);
                 self.waits.begin(wait, waiting, deadline, WaitPurpose::Confirm(reply_to), None);
@@ -124,17 +125,17 @@ impl ProviderControl {
         Ok(())
     }
 
-    /// Stores the enable, and returns the registrations that must receive a message.
+    /// Stores or removes the enable, and returns the registrations that must receive a message.
     fn select_registrations(
         &mut self,
         core: &mut Core,
         link: LinkId,
         target: EnableTarget,
         name: &str,
-        order: &EnableOrder,
+        enable: &SessionEnable,
         scope: ProcessScope,
     ) -> Result<Vec<(LinkId, Vec<u32>)>, Refusal> {
-        let &EnableOrder { session, code, ref params } = order;
+        let &SessionEnable { session, code, ref params } = enable;
         Ok(match code {
             EnableCode::Enable => {
                 self.registry.enable(target, session, params.clone(), scope, name)?;
@@ -165,7 +166,7 @@ impl ProviderControl {
     }
 
     /// Lets enables by name reach the registrations that they match, if the controller has the
-    /// right to enable the GUID.
+    /// right to enable the GUID; disables a registration that they no longer reach.
     pub(in crate::service) fn admit_by_name(&mut self, core: &mut Core, matches: Vec<NameMatch>) {
         for name_match in matches {
             let NameMatch { link, number, provider, session, ref controller } = name_match;
@@ -218,17 +219,17 @@ impl ProviderControl {
         core: &mut Core,
         link: LinkId,
         numbers: &[u32],
-        call: &EnableOrder,
+        enable: &SessionEnable,
         wait: Option<u64>,
     ) -> Result<bool, Refusal> {
         let mut last_order = None;
-        for (combined, numbers) in self.registry.batch_by_params(link, numbers, call.session) {
+        for (combined, numbers) in self.registry.batch_by_params(link, numbers, enable.session) {
             let effects_before = core.turn.effects.len();
             let order = match (wait, self.registry.processes.get_mut(&link)) {
                 (Some(_), Some(process)) => process.next_order(),
                 _ => 0,
             };
-            self.send_combined(core, link, numbers, call, combined, order)?;
+            self.send_combined(core, link, numbers, enable, combined, order)?;
             if core.turn.effects.len() > effects_before {
                 last_order = Some(order);
             }
@@ -249,11 +250,11 @@ impl ProviderControl {
         core: &mut Core,
         link: LinkId,
         numbers: Vec<u32>,
-        call: &EnableOrder,
+        enable: &SessionEnable,
         combined: Option<EnableParams>,
         order: u32,
     ) -> Result<(), Refusal> {
-        let &EnableOrder { session, code, ref params } = call;
+        let &SessionEnable { session, code, ref params } = enable;
         match (code, combined) {
             (EnableCode::CaptureState, combined) => {
                 // A state capture uses the level and the masks that the session has set before.

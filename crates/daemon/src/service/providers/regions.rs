@@ -1,17 +1,18 @@
 //! Requests of providers, and how a process gets and gives up its region for a session.
 //!
 //! ```text
-//!   Region + memory ─▶ kept until the registration comes, then used for the session: Region + wake
+//!   wake: the descriptor with which a process wakes the session's collector
+//!   Region + memory ─▶ kept until the process registers, then the session adopts it: Region + wake
 //!   Register ─▶ for each session that enables the GUID, the name or the group:
 //!               [Region + memory, wake]  Enable (order 0)  ─▶ Registered
 //!   SetTraits ─▶ for each session that enables the name or the group: the same, also with memory
 //!                that the process sent ─▶ Done
 //!   Enable of a classic registration by another session ─▶ that session has it from now on; the
 //!                                               process gets no Disable for the previous one
-//!   Unregister, Disable ─▶ last enabled one of the process?  CloseSession, Ack ─▶ detach
+//!   Unregister, Disable ─▶ no enabled registration left?  CloseSession, Ack ─▶ detach
 //!   Failed (a registration, timeout) ─▶ enabled too late: counts as a loss of unknown size
-//!   Failed ─▶ logged, reported to the controller that waits; not enabled there until the next
-//!             enable or registration tries again
+//!   Failed ─▶ logged, reported to the controller that waits; not enabled in that process until the
+//!             next enable or registration tries again
 //!   disconnected ─▶ detach from all sessions: what the process published is still collected
 //! ```
 //!
@@ -49,8 +50,9 @@ use crate::service::sessions::SessionTable;
 const DETACH_TIMEOUT: Duration = Duration::from_secs(10);
 
 impl ProviderControl {
-    /// Handles an order that a process could not carry out. Clears the enabled state, so that the
-    /// next enable is sent again.
+    /// Handles the report of a process that it could not carry out an order, or enabled a
+    /// registration too late. Clears the enabled state of what failed, so that the next enable is
+    /// sent again.
     pub(in crate::service) fn handle_failed_order(
         &mut self,
         core: &mut Core,
@@ -79,8 +81,8 @@ impl ProviderControl {
             let reason = format!("process {pid}: {reason}; the request stays in effect");
             self.waits.set_failure(wait, Refusal::new(status, reason));
         }
-        // If the failed order names no registration, the failure of the region was reported before,
-        // or the session is closed.
+        // A failed order that names no registration changes nothing: the failure of the region was
+        // reported before, or the session is closed.
         if registration.is_some() || order == 0 {
             self.registry.clear_enabled(link, registration, session);
             self.close_unused_region(core, link, session);
@@ -98,8 +100,8 @@ impl ProviderControl {
         classic: bool,
     ) -> Result<(), Refusal> {
         core.access.check_right(link, provider, Rights::TRACELOG_REGISTER_GUIDS)?;
-        // A guest's registrations must not use up the last memory; every other process at worst
-        // waits for a region.
+        // A guest's registrations must not use up the last memory. Those of other users are always
+        // accepted: at worst their processes wait for a region.
         if core.access.client(link).is_some_and(|client| core.access.rules().is_guest(&client.peer)) {
             check_headroom(traits.len()).map_err(|e| Refusal::new(e.status(), e.to_string()))?;
         }
@@ -167,8 +169,8 @@ impl ProviderControl {
         }
     }
 
-    /// Sends a registration the enables that were made before it was added or joined its group.
-    /// Such an enable carries no source.
+    /// Sends a registration the enables that were made before it was added or got its traits. Such
+    /// an enable carries no GUID of the controller (`EnableParams::source`).
     fn enable_registration(&mut self, core: &mut Core, link: LinkId, registration: u32, sessions: Vec<u64>) {
         for session in sessions {
             if let Some(params) = self.registry.combined_params(link, registration, session) {
@@ -179,7 +181,8 @@ impl ProviderControl {
     }
 
     /// Enables some registrations of a process for a session, and gives the process a region if it
-    /// has none. Fails if no region can be created.
+    /// has none. Does nothing if the process or the session has ended, or if the process may not
+    /// write to the session. Fails if no region can be created.
     pub(in crate::service) fn enable_registrations(
         &mut self,
         core: &mut Core,
@@ -414,7 +417,7 @@ impl ProviderControl {
         for session in process.offered.keys() {
             let pid = process.peer.pid;
             log_client!(
-                "session {session:#x}: process {pid} offered memory and ended without a registration"
+                "session {session:#x}: process {pid} offered memory and disconnected without a registration"
             );
             core.sessions.count_uncounted(*session, link);
         }
@@ -426,7 +429,7 @@ impl ProviderControl {
     }
 }
 
-/// Sets the property bit of an enable that marks its session as independent.
+/// Sets or clears the property bit of an enable that marks its session as independent.
 fn mark_independent(sessions: &SessionTable, session: u64, params: &mut EnableParams) {
     let config = sessions.session(session).map(|session| session.properties().config);
     let is_independent =

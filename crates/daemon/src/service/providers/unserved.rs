@@ -3,11 +3,11 @@
 //! ```text
 //!   attach fails, or takes one of the last descriptors
 //!        ├─▶ unserved ──tick, a second later──▶ attach … ─▶ Region, Enable
-//!        └─ counted in the session's uncounted_processes: its events are neither kept nor counted
+//!        └─ process counted in the session's uncounted_processes, since nothing counts its events
 //! ```
 //!
-//! A controller that waits for its enable gets an error at once. The enable stays in effect and is
-//! carried out when a region can be created.
+//! A controller that waits for its enable gets an error when the other processes have answered. The
+//! enable stays in effect and is carried out when a region can be created.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -18,7 +18,7 @@ use crate::ids::LinkId;
 use crate::log::log_client;
 use crate::service::core::Core;
 
-/// Delay before the next attempt.
+/// Delay before the next attempt to create regions.
 const RETRY_DELAY: Duration = Duration::from_secs(1);
 /// Maximum number of processes tried in one tick.
 const MAX_PER_TICK: usize = 64;

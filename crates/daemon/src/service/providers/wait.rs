@@ -5,7 +5,8 @@
 //!   Waits: wait ─▶ { number of missing processes, deadline, purpose }
 //!
 //!   Failed { order }     ─▶ the wait of that order ─▶ set_failure(wait): the reply reports it
-//!   Ack { order }        ─▶ all awaited up to it ─▶ acknowledge(wait) ─▶ the last one: purpose
+//!   Ack { order }        ─▶ the waits of all orders up to it ─▶ acknowledge(wait)
+//!                           ─▶ no process missing: the purpose is carried out
 //!   process disconnected ─▶ all waits for it ─▶ acknowledge(wait)
 //!   deadline             ─▶ expired_waits(now) ─▶ the purpose is carried out anyway
 //!   controller gone      ─▶ waits_replying_to(link) ─▶ removed
@@ -22,7 +23,7 @@ use crate::ids::{LinkId, ReplyTo};
 /// The action that follows when a wait ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum WaitPurpose {
-    /// Reply to the controller: done, or timed out.
+    /// Reply to the controller: done, failed, or timed out.
     Answer(ReplyTo),
     /// Reply to the controller: done, even after a failure or a timeout.
     Confirm(ReplyTo),
@@ -83,7 +84,7 @@ impl Waits {
         self.links.entry(id).or_default().push(link);
     }
 
-    /// Returns the processes that a wait was begun for.
+    /// Returns the processes that were added to a wait.
     pub(super) fn links(&self, id: u64) -> &[LinkId] {
         self.links.get(&id).map_or(&[], Vec::as_slice)
     }

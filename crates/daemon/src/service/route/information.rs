@@ -4,18 +4,18 @@
 //! ```text
 //!   class, length, elements ─▶ session ─▶ right, privilege ─▶ kind ─▶ machine ─▶ content
 //!   50     24      24, 87      87, 4201   5      1314         87, 50  50         87
-//!       ─▶ kept, and carried out
+//!       ─▶ stored, and carried out
 //!
 //!   10 disallow list   ─▶ registry; registrations of enabled groups receive their new parameters
-//!   16 periodic state  ─▶ tick, every so many seconds ─▶ Enable (capture state), to registrations
+//!   16 periodic state  ─▶ tick, once per period ─▶ Enable (capture state), to registrations
 //!                         that the session has enabled
 //!   18 binary tracking ─▶ ReportModules, to enabled registrations and after each later enable
 //!   24, 26 cache       ─▶ the session
-//!   3 to 6, 8, 9, 28   ─▶ kernel: the capture changes, or nothing is kept; answered then
-//!   others             ─▶ kept
+//!   3 to 6, 8, 9, 28   ─▶ kernel: the capture changes, or nothing is stored; then the reply
+//!   others             ─▶ stored only
 //! ```
 //!
-//! The checks run in the published order; below each are the Win32 errors that it returns. The
+//! The checks run in the documented order; below each are the Win32 errors that it returns. The
 //! first failing check decides. A request that fails changes nothing.
 
 use traceweir_format::info::{Branches, Query, Set, StackCaching};
@@ -35,7 +35,7 @@ use crate::service::access::rights_to_run;
 use crate::service::core::Core;
 use crate::service::info::{check_kind, log_if_unsupported, refuse_malformed};
 use crate::service::kernel::{FollowUp, NewSettings, is_kernel_provider, only_for_system_loggers};
-use crate::service::providers::EnableOrder;
+use crate::service::providers::SessionEnable;
 
 /// Maximum size in bytes of the stack cache of a session that a guest has started.
 const MAX_GUEST_CACHE_BYTES: u32 = 1 << 20;
@@ -158,7 +158,7 @@ impl Service {
         Ok(())
     }
 
-    /// Finds a session that supports this class, and checks that the peer may set it.
+    /// Finds a session that supports this class, and checks that the peer may set the class there.
     fn find_session_to_set(
         &self,
         reply_to: ReplyTo,
@@ -178,11 +178,11 @@ impl Service {
     fn apply_setting(&mut self, session: u64, set: &Set, config: &SessionConfig) {
         match set {
             Set::DisallowList(providers) => {
-                let order =
-                    EnableOrder { session, code: EnableCode::Enable, params: EnableParams::default() };
+                let (code, params) = (EnableCode::Enable, EnableParams::default());
+                let enable = SessionEnable { session, code, params };
                 for (link, numbers) in self.providers.registry.set_disallowed(session, providers) {
                     // If there is no region, that is logged and retried.
-                    let _ = self.providers.send_to_process(&mut self.core, link, &numbers, &order, None);
+                    let _ = self.providers.send_to_process(&mut self.core, link, &numbers, &enable, None);
                 }
             }
             Set::PeriodicCaptureState(periodic) => {
@@ -231,10 +231,10 @@ impl Service {
                         enabled.contains(&session)
                     });
                 let (code, params) = (EnableCode::CaptureState, EnableParams::default());
-                let order = EnableOrder { session, code, params };
+                let enable = SessionEnable { session, code, params };
                 for (link, numbers) in reached {
                     // Enabled registrations already have a region.
-                    let _ = self.providers.send_to_process(&mut self.core, link, &numbers, &order, None);
+                    let _ = self.providers.send_to_process(&mut self.core, link, &numbers, &enable, None);
                 }
             }
         }

@@ -1,4 +1,4 @@
-//! Live consumers: a connection reads one session until it is closed.
+//! Live consumers: a connection reads one session until the connection is closed.
 
 use traceweir_format::buffer::{BufferHeader, HEADER_SIZE};
 use traceweir_format::spec::access::Rights;
@@ -29,7 +29,8 @@ impl SessionTable {
         access.check_kernel_access(reply_to.link, &config)?;
         let Some(client) = access.client_mut(reply_to.link) else { return Ok(()) };
         if client.consumer_state != ConsumerState::Nothing {
-            return Err(Refusal::new(Status::ERROR_INVALID_PARAMETER, "a connection reads one session"));
+            let reason = "this connection already reads a session";
+            return Err(Refusal::new(Status::ERROR_INVALID_PARAMETER, reason));
         }
         if config.log_file_mode & EVENT_TRACE_REAL_TIME_MODE == 0 {
             let reason = "the session is not a real-time session";
@@ -90,7 +91,7 @@ impl SessionTable {
     }
 }
 
-/// Removes the unused end of a header buffer, which could exceed the size of a message.
+/// Removes the unused end of a header buffer: the whole buffer could exceed the size of a message.
 fn truncate_to_valid_bytes(mut buffer: Vec<u8>) -> Vec<u8> {
     if let Some(head) = buffer.first_chunk::<HEADER_SIZE>() {
         buffer.truncate(BufferHeader::parse(head).valid_bytes(buffer.len()));

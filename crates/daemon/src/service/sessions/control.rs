@@ -1,8 +1,8 @@
-//! Requests about running sessions: query, update, flush.
+//! Requests about existing sessions: query, update, flush.
 //!
 //! ```text
-//!   Update, Flush, … ─▶ counted ─(own thread: check and empty the file)─▶ the session's thread
-//!       ─▶ Changed ─▶ Properties
+//!   Update, Flush, … ─▶ count_change ─(file named? own thread: check and empty it)─▶
+//!       the session's thread ─▶ Changed ─▶ Properties
 //! ```
 
 use std::collections::BTreeSet;
@@ -25,7 +25,7 @@ use crate::service::access::{AccessControl, rights_for, rights_to_run};
 use crate::service::notice::{NoticePromise, ThreadNotice, spawn_file_thread};
 use crate::service::turn::ServiceTurn;
 
-/// Maximum number of updates and flushes of one session under way.
+/// Maximum number of changes of one session under way, such as updates and flushes.
 const MAX_CHANGES: usize = 64;
 /// The refusal for a flush to a file of a session that is not a flight recorder.
 const NO_SNAPSHOT: &str = "only a flight recorder writes snapshots";
@@ -34,9 +34,9 @@ pub(in crate::service) struct UpdateRequest {
     pub(in crate::service) reply_to: ReplyTo,
     pub(in crate::service) id: u64,
     pub(in crate::service) update: Update,
-    /// The file that the update names.
+    /// The descriptors of the file that the update names.
     pub(in crate::service) passed: PassedDescriptors,
-    /// The kernel groups requested before, if the same request has changed them.
+    /// The kernel groups before this request, if it has changed them; restored if the update fails.
     pub(in crate::service) before: Option<RequestedGroups>,
 }
 
@@ -110,7 +110,7 @@ impl SessionTable {
         Ok(())
     }
 
-    /// Carries out a change that needs no file.
+    /// Carries out a change whose request names no file.
     pub(in crate::service) fn change(
         &mut self,
         turn: &ServiceTurn,
@@ -130,7 +130,7 @@ impl SessionTable {
         Ok(())
     }
 
-    /// Updates everything except the kernel events.
+    /// Updates a session, except for its kernel events.
     pub(in crate::service) fn update(
         &mut self,
         turn: &ServiceTurn,
@@ -182,7 +182,7 @@ impl SessionTable {
         entry.pool_bytes = entry.pool_bytes.max(pool_bytes(&config, *requested));
     }
 
-    /// Writes the buffers of a session to its file, or those of a flight recorder to a snapshot.
+    /// Flushes a session to its file and consumers, or a flight recorder to a snapshot.
     pub(in crate::service) fn flush(
         &mut self,
         turn: &ServiceTurn,
@@ -230,7 +230,7 @@ impl SessionTable {
     }
 
     /// Finishes a change. A file that the session no longer uses, or never used, becomes free for
-    /// others.
+    /// other sessions.
     pub(in crate::service) fn finish_change(
         &mut self,
         id: u64,
@@ -269,7 +269,7 @@ impl SessionTable {
         filter_shown(access, link, self.outcomes())
     }
 
-    /// Removes the sessions that the peer of a connection may not query from a list of providers.
+    /// Removes from a list of providers the sessions that the peer of a connection may not query.
     pub(in crate::service) fn hide_sessions(
         &self,
         access: &AccessControl,
@@ -287,7 +287,7 @@ impl SessionTable {
     }
 }
 
-/// Keeps the sessions that the peer of a connection may query.
+/// Returns only the sessions that the peer of a connection may query.
 fn filter_shown(access: &AccessControl, link: LinkId, mut sessions: Vec<Properties>) -> Vec<Properties> {
     if access.is_guest(link) {
         sessions.retain(|session| access.has_right(link, session.config.guid, Rights::WMIGUID_QUERY));
@@ -305,8 +305,8 @@ fn promise_change(
     turn.promise(move |outcome| ThreadNotice::Changed { id, reply_to, keeps_file, before, outcome })
 }
 
-/// Makes the session leave the blocks that the file system reserves for root, unless the file is
-/// for root.
+/// Keeps the session from using the blocks that the file system reserves for root, unless the file
+/// is for root.
 fn apply_disk_terms(session: &Session, terms: &FileTerms) {
     if !terms.may_use_reserved_blocks() {
         session.give_up_reserved_blocks();

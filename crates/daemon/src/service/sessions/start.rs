@@ -1,10 +1,10 @@
 //! How a session starts on a separate thread, or is refused because of a limit.
 //!
 //! ```text
-//!   Start ─▶ checks, in the published order ─▶ Starting
-//!       │      └─(own thread: kernel events, check and empty the file, Session::start)─▶ Started
+//!   Start ─▶ checks, in the documented order of StartTrace's errors ─▶ Starting
+//!       │      └─(own thread: open capture, check and empty the file, Session::start)─▶ Started
 //!       │             ─▶ Properties
-//!       └─ limit reached: the file is checked nevertheless: a full disk is reported first
+//!       └─ limit reached: the file is checked nevertheless, because a full disk takes precedence
 //!              ─▶ FileChecked ─▶ Refused
 //! ```
 
@@ -60,13 +60,14 @@ impl SessionTable {
             tied_to: config.tied.then_some(reply_to.link),
             starter: access.peer_name(reply_to.link),
             claimant,
-            state: SessionPhase::Starting { reply_to, ended: None },
+            phase: SessionPhase::Starting { reply_to, ended: None },
         };
         self.insert(id, entry);
         id
     }
 
-    /// Reduces the maximum number of buffers if all sessions together would use too much memory.
+    /// Reduces the maximum number of buffers if all sessions together would use too much memory;
+    /// refuses the session if even its minimum number does not fit.
     pub(in crate::service) fn reduce_pool(&self, config: Config, is_guest: bool) -> Result<Config, Refusal> {
         let (properties, free_bytes) = (config.properties(), self.free_pool_bytes(is_guest));
         check_headroom(
@@ -78,7 +79,7 @@ impl SessionTable {
             return Ok(config);
         }
         if pool_bytes(properties, properties.minimum_buffers) > free_bytes {
-            let reason = "the buffers of all sessions would take more than half of the memory";
+            let reason = "the buffers of all sessions would take more memory than sessions may use";
             return Err(Refusal::new(Status::ERROR_NO_SYSTEM_RESOURCES, reason));
         }
         let maximum_buffers = buffers_in(free_bytes, properties).max(properties.minimum_buffers);
@@ -92,15 +93,16 @@ impl SessionTable {
         turn: &ServiceTurn,
         id: u64,
         config: Config,
-        wanted: Option<CaptureSettings>,
+        capture_settings: Option<CaptureSettings>,
         log_file: RequestedLogFile,
     ) {
         let RequestedLogFile { passed, terms, pid, identity } = log_file;
         let promise = turn.promise(move |outcome| ThreadNotice::Started { id, outcome });
         let (post, files) = (turn.post(), self.files.clone());
         spawn_file_thread(move || {
-            // The capture comes first, because opening the file empties it.
-            let kernel_capture = match wanted.map(|wanted| open_capture(&wanted, &config)).transpose() {
+            // The capture comes first: if it fails, the file must not have been emptied.
+            let kernel_capture = capture_settings.map(|settings| open_capture(&settings, &config));
+            let kernel_capture = match kernel_capture.transpose() {
                 Ok(kernel_capture) => kernel_capture.flatten(),
                 Err(e) => return promise.deliver(Err(e)),
             };
@@ -113,7 +115,7 @@ impl SessionTable {
                 let starter = (pid, pid);
                 let may_use_reserved_blocks = terms.may_use_reserved_blocks();
                 let options = StartOptions { id, file, next_file, may_use_reserved_blocks, starter, on_end };
-                // The session reports the stack size that it actually gets.
+                // The properties report how many stack bytes the capture actually copies.
                 let config = match &kernel_capture {
                     Some(kernel_capture) => config.with_stack_bytes(kernel_capture.stack_bytes),
                     None => config,
@@ -158,7 +160,7 @@ impl SessionTable {
     ) {
         self.file_checks = self.file_checks.saturating_sub(1);
         let refusal = match outcome {
-            // `Ended`: the file could not be checked.
+            // `Ended`: the check did not run.
             Ok(()) | Err(traceweir_session::Error::Ended) => refusal,
             Err(e) => e.into(),
         };
@@ -171,11 +173,14 @@ impl SessionTable {
     }
 }
 
-/// Opens the kernel capture of a session. A session that wants no events runs without one if none
-/// can be opened.
-fn open_capture(wanted: &CaptureSettings, config: &Config) -> traceweir_session::Result<Option<OpenCapture>> {
-    match kernel::open_capture(wanted, config.properties()) {
-        Err(e) if !kernel::wants_events(&wanted.groups.0) => {
+/// Opens the kernel capture of a session. A session that wants no kernel events runs without a
+/// capture if none can be opened.
+fn open_capture(
+    settings: &CaptureSettings,
+    config: &Config,
+) -> traceweir_session::Result<Option<OpenCapture>> {
+    match kernel::open_capture(settings, config.properties()) {
+        Err(e) if !kernel::wants_events(&settings.groups.0) => {
             log_warning!("session {:?} gets no kernel events: {e}", config.properties().name);
             Ok(None)
         }
@@ -183,8 +188,8 @@ fn open_capture(wanted: &CaptureSettings, config: &Config) -> traceweir_session:
     }
 }
 
-/// Checks a session configuration by the rules for its requester: only an autologger may be
-/// non-stoppable.
+/// Checks the configuration of a session; refuses in-process sessions. Only an autologger, which
+/// the daemon's own link starts, may be non-stoppable.
 pub(in crate::service) fn check_config(link: LinkId, config: SessionConfig) -> Result<Config, Refusal> {
     if config.log_file_mode & EVENT_TRACE_PRIVATE_IN_PROC != 0 {
         let reason = "an in-process session is started by its own process, and needs no daemon";

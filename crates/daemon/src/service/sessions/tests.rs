@@ -4,7 +4,7 @@ use super::*;
 
 fn entry(name: &str, guid: u128) -> SessionEntry {
     let reply_to = ReplyTo { link: 1, request: 1 };
-    let state = SessionPhase::Starting { reply_to, ended: None };
+    let phase = SessionPhase::Starting { reply_to, ended: None };
     SessionEntry {
         name: name.into(),
         guid: Guid::from_u128(guid),
@@ -15,7 +15,7 @@ fn entry(name: &str, guid: u128) -> SessionEntry {
         tied_to: None,
         starter: PeerName(None),
         claimant: Claimant { uid: 0, is_guest: false },
-        state,
+        phase,
     }
 }
 
@@ -23,7 +23,7 @@ fn entry(name: &str, guid: u128) -> SessionEntry {
 fn guests_leave_sessions_to_root_and_one_guest_leaves_some_to_others() {
     let mut sessions = SessionTable::new(64, UNIX_EPOCH);
     let (root, guest) = (Claimant { uid: 0, is_guest: false }, |uid| Claimant { uid, is_guest: true });
-    let mut start_all = |claimant: Claimant| {
+    let mut start_until_refused = |claimant: Claimant| {
         let mut started = 0;
         while sessions.check_session_limit(claimant).is_ok() {
             let id = sessions.next_id();
@@ -36,7 +36,7 @@ fn guests_leave_sessions_to_root_and_one_guest_leaves_some_to_others() {
         );
         started
     };
-    assert_eq!([guest(1), guest(2), guest(3), root].map(&mut start_all), [32, 24, 0, 8]);
+    assert_eq!([guest(1), guest(2), guest(3), root].map(&mut start_until_refused), [32, 24, 0, 8]);
     assert_eq!(
         SessionTable::new(64, UNIX_EPOCH).free_pool_bytes(true) / 3,
         SessionTable::new(64, UNIX_EPOCH).free_pool_bytes(false) / 4

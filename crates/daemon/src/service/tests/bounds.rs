@@ -9,10 +9,10 @@ fn waiting_calls_are_bounded_and_end_with_their_controller() {
     let session = start_session(&mut service, &notices);
     register_process(&mut service, 2);
     for _ in 0..64 {
-        send(&mut service, 1, enable(SessionRef::Id(session), u32::MAX));
+        send(&mut service, 1, enable_message(SessionRef::Id(session), u32::MAX));
     }
     assert!(!take_sent(&mut service).contains(&"1 refused ERROR_BUSY".into()));
-    send(&mut service, 1, enable(SessionRef::Id(session), u32::MAX));
+    send(&mut service, 1, enable_message(SessionRef::Id(session), u32::MAX));
     assert_eq!(take_sent(&mut service), ["1 refused ERROR_BUSY"]);
     assert_eq!(service.providers.registry.processes[&2].awaited.len(), 64);
     service.remove_connection(1, service.now());
@@ -25,7 +25,7 @@ fn expired_wait_leaves_no_state() {
     let (mut service, notices) = service_with_controller();
     let session = start_session(&mut service, &notices);
     register_process(&mut service, 2);
-    send(&mut service, 1, enable(SessionRef::Id(session), 5000));
+    send(&mut service, 1, enable_message(SessionRef::Id(session), 5000));
     take_sent(&mut service);
     let deadline = service.deadline().unwrap();
     service.tick(deadline - Duration::from_millis(1));
@@ -40,7 +40,7 @@ fn expired_wait_leaves_no_state() {
 fn process_without_region_is_counted_and_served_when_there_is_room() {
     let (mut service, notices) = service_with_controller();
     let session = start_session(&mut service, &notices);
-    send(&mut service, 1, enable(SessionRef::Id(session), 0));
+    send(&mut service, 1, enable_message(SessionRef::Id(session), 0));
     take_sent(&mut service);
     service.providers.descriptors = DescriptorLimit::limited_to(0);
     register_process(&mut service, 2);
@@ -56,7 +56,7 @@ fn process_without_region_is_counted_and_served_when_there_is_room() {
         properties.uncounted_processes
     };
     assert_eq!(uncounted_processes(&service), 1);
-    send(&mut service, 1, enable(SessionRef::Id(session), 5000));
+    send(&mut service, 1, enable_message(SessionRef::Id(session), 5000));
     assert_eq!(
         take_sent(&mut service),
         ["1 refused ERROR_NO_SYSTEM_RESOURCES"],
@@ -82,7 +82,7 @@ fn ended_process_is_counted_and_does_not_fail_the_enable() {
     take_sent(&mut service);
     // The id now belongs to another process.
     service.providers.registry.processes.get_mut(&2).unwrap().peer.pid = std::process::id();
-    send(&mut service, 1, enable(SessionRef::Id(session), 5000));
+    send(&mut service, 1, enable_message(SessionRef::Id(session), 5000));
     assert_eq!(take_sent(&mut service), ["1 Done"]);
     assert_eq!(service.core.sessions.properties(session).unwrap().uncounted_processes, 1);
 }
@@ -91,7 +91,7 @@ fn ended_process_is_counted_and_does_not_fail_the_enable() {
 fn disconnected_or_disabled_process_gets_no_region_later() {
     let (mut service, notices) = service_with_controller();
     let session = start_session(&mut service, &notices);
-    send(&mut service, 1, enable(SessionRef::Id(session), 0));
+    send(&mut service, 1, enable_message(SessionRef::Id(session), 0));
     service.providers.descriptors = DescriptorLimit::limited_to(0);
     register_process(&mut service, 2);
     register_process(&mut service, 3);
@@ -192,7 +192,7 @@ fn pending_changes_of_a_session_are_bounded() {
 fn process_refused_at_hello_for_lack_of_room_is_counted_once() {
     let (mut service, notices) = service_with_controller();
     let session = start_session(&mut service, &notices);
-    send(&mut service, 1, enable(SessionRef::Id(session), 0));
+    send(&mut service, 1, enable_message(SessionRef::Id(session), 0));
     take_sent(&mut service);
     let uncounted_processes =
         |service: &Service| service.core.sessions.properties(session).unwrap().uncounted_processes;
@@ -218,7 +218,7 @@ fn process_refused_at_hello_for_lack_of_room_is_counted_once() {
 }
 
 #[test]
-fn enable_without_timeout_waits_only_for_the_controllers_own_process() {
+fn enable_with_timeout_0_waits_only_for_the_controllers_own_process() {
     let done = |service: &mut Service| take_sent(service).iter().any(|sent| sent == "1 Done");
     let (mut service, notices) = service_with_controller();
     let session = start_session(&mut service, &notices);
@@ -227,17 +227,17 @@ fn enable_without_timeout_waits_only_for_the_controllers_own_process() {
     service.add_connection(2, peer, key, false, service.now());
     send(&mut service, 2, hello(Role::Provider, 2));
     send(&mut service, 2, register_message(1, Guid::from_u128(1)));
-    send(&mut service, 1, enable(SessionRef::Id(session), 0));
+    send(&mut service, 1, enable_message(SessionRef::Id(session), 0));
     assert!(done(&mut service), "another process is not waited for");
-    // Process 1, as the controller.
+    // Link 3 is process 1, as is the controller.
     register_process(&mut service, 3);
     take_sent(&mut service);
-    send(&mut service, 1, enable(SessionRef::Id(session), 0));
-    assert!(!done(&mut service), "the own process has not acknowledged yet");
+    send(&mut service, 1, enable_message(SessionRef::Id(session), 0));
+    assert!(!done(&mut service), "the controller's own process has not acknowledged yet");
     let order = *service.providers.registry.processes[&3].awaited.keys().next().unwrap();
     send(&mut service, 3, Message::Ack { order });
     assert!(done(&mut service));
-    send(&mut service, 1, enable(SessionRef::Id(session), 0));
+    send(&mut service, 1, enable_message(SessionRef::Id(session), 0));
     assert!(!done(&mut service));
     service.tick(service.deadline().unwrap());
     assert!(done(&mut service), "a process that does not acknowledge is not a failure");

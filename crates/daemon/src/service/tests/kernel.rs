@@ -28,7 +28,8 @@ const fn first_word(flags: u32) -> GroupMask {
     [flags, 0, 0, 0, 0, 0, 0, 0]
 }
 
-fn with_kernel_scope(scope: Scope, kernel_scope: CaptureScope) -> Service {
+/// Creates a service with the daemon's own user at link 1 and a guest at link 2.
+fn service_with_kernel_scope(scope: Scope, kernel_scope: CaptureScope) -> Service {
     let mut service = service(scope);
     service.system_loggers = SystemLoggers::with_scope(kernel_scope);
     connect(&mut service, 1, OWN_UID);
@@ -46,7 +47,7 @@ fn refusal_status(service: &Service, link: LinkId, groups: &GroupMask) -> Status
 
 #[test]
 fn guest_needs_profiling_right_or_kernel_access_list() {
-    let mut service = with_kernel_scope(Scope::System, CaptureScope::Everything);
+    let mut service = service_with_kernel_scope(Scope::System, CaptureScope::Everything);
     assert_eq!(refusal_status(&service, 1, &DISKS), Status::ERROR_SUCCESS, "the daemon's own user");
     assert_eq!(refusal_status(&service, 2, &PROCESSES), Status::ERROR_PRIVILEGE_NOT_HELD);
     assert_eq!(
@@ -70,7 +71,7 @@ fn guest_needs_profiling_right_or_kernel_access_list() {
 
 #[test]
 fn unprivileged_daemon_has_only_groups_of_own_processes() {
-    let service = with_kernel_scope(Scope::User, CaptureScope::Own);
+    let service = service_with_kernel_scope(Scope::User, CaptureScope::Own);
     let own = [OWN_GROUPS, 0x6, 0, 0, 0, 0, 0, 0];
     assert_eq!(
         (refusal_status(&service, 1, &PROCESSES), refusal_status(&service, 1, &own)),
@@ -157,7 +158,7 @@ fn guest_with_session_rights_cannot_read_kernel_events_of_others() {
     assert_eq!(answer(&mut service, 3, open_consumer()), "3 refused ERROR_PRIVILEGE_NOT_HELD");
     assert!(
         answer(&mut service, 2, control(Control::Query)).contains("Properties"),
-        "a request that shows no events"
+        "a request that shows no events needs no kernel right"
     );
     let rights = Rights::TRACELOG_ACCESS_KERNEL_LOGGER | Rights::TRACELOG_GUID_ENABLE;
     service.core.access.rules_mut().lists.set_list(SYSTEM_TRACE_CONTROL, Some(list_granting(rights)));
@@ -197,6 +198,7 @@ fn session_without_capture_gets_one_once_it_runs() {
     else {
         panic!("the session did not start");
     };
+    // As if no capture could be opened.
     started.kernel = None;
     let groups = RequestedGroups::from_flags(CSWITCH);
     let new_settings = NewSettings::Session { id, groups, settings: Box::default() };
@@ -245,7 +247,7 @@ fn requests_during_a_kernel_change_are_answered_after_it_in_order() {
 
 #[test]
 fn guests_cannot_fill_the_queue_of_kernel_requests() {
-    let mut service = with_kernel_scope(Scope::System, CaptureScope::Everything);
+    let mut service = service_with_kernel_scope(Scope::System, CaptureScope::Everything);
     let mut list = list_granting(Rights::WMIGUID_QUERY);
     for link in 3..10 {
         let uid = GUEST_UID + u32::try_from(link).unwrap();

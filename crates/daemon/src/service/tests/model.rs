@@ -2,7 +2,7 @@
 //! controllers, every registration must have received exactly what a naive model predicts.
 //!
 //! The model keeps all calls in a list and searches it each time. Only for a classic registration
-//! it stores the session that the registration follows, because there the order of calls decides.
+//! does it store the session that the registration follows, because the order of calls decides.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ use traceweir_transport::message::Filter;
 use super::*;
 
 const SESSIONS: usize = 10;
-/// One of the GUIDs names both a provider and a group.
+/// Number of GUIDs; each can name both a provider and a group.
 const GUIDS: u128 = 3;
 
 /// A level, and the masks of `match_any` and `match_all`.
@@ -54,7 +54,7 @@ struct Call {
     is_group: bool,
     session: u64,
     values: Values,
-    /// The call applies only to processes with the test's own id.
+    /// The call applies only to connections with the test's own process id.
     is_own_only: bool,
 }
 
@@ -64,7 +64,7 @@ struct Model {
     calls: Vec<Call>,
 }
 
-/// Returns whether a process has the test's own id; the last process has another one.
+/// Returns whether a connection has the test's own process id; the last one has another id.
 fn is_own(link: LinkId) -> bool {
     link != 4
 }
@@ -287,7 +287,7 @@ impl Simulation {
             7..9 => self.set_traits(),
             9..15 => self.call(EnableCode::Enable),
             15..19 => self.call(EnableCode::Disable),
-            _ => self.stop_one(),
+            _ => self.replace_session(),
         }
     }
 
@@ -362,7 +362,7 @@ impl Simulation {
         assert_eq!(self.processes.refused.pop(), (!is_accepted).then_some(Status::ERROR_NO_SYSTEM_RESOURCES));
     }
 
-    fn stop_one(&mut self) {
+    fn replace_session(&mut self) {
         let index = usize::try_from(self.random.below(self.sessions.len() as u64)).unwrap();
         let session = self.sessions.remove(index);
         send(

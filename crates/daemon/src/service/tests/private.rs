@@ -1,4 +1,4 @@
-//! Private sessions that controllers start: access to them, their names and logger ids.
+//! Private sessions that controllers start: access, names, logger ids, timeouts, enables by name.
 
 use traceweir_format::security::Sid;
 use traceweir_format::spec::access::{Rights, SecurityOperation};
@@ -15,12 +15,12 @@ use traceweir_transport::message::Properties;
 const PROVIDER: Guid = Guid::from_u128(1);
 const ANN_UID: u32 = GUEST_UID;
 const BOB_UID: u32 = 1002;
-/// Controllers of the daemon's own user, of two guests, and of root.
+// Controllers of the daemon's own user, of two guests, and of root.
 const OWN_CONTROLLER: LinkId = 1;
 const ANN_CONTROLLER: LinkId = 2;
 const BOB_CONTROLLER: LinkId = 3;
 const ROOT_CONTROLLER: LinkId = 4;
-/// A process of each guest.
+// A process of each guest.
 const ANN_PROCESS: LinkId = 10;
 const BOB_PROCESS: LinkId = 11;
 
@@ -34,8 +34,8 @@ fn grant(service: &mut Service, uid: u32, rights: Rights) {
     assert_eq!(take_sent(service), [format!("{OWN_CONTROLLER} Done")]);
 }
 
-/// Creates a system daemon with these controllers and processes; the guests have `rights` on the
-/// provider.
+/// Creates a system daemon with the controllers and processes above; the guests have `rights` on
+/// the provider.
 fn service_with_guests(rights: Rights) -> Service {
     let mut service = service(Scope::System);
     connect(&mut service, OWN_CONTROLLER, OWN_UID);
@@ -81,8 +81,8 @@ fn enable_provider(name: &str, code: EnableCode) -> Message {
     Message::EnableProvider { session, provider: PROVIDER, code, params, name: String::new(), timeout_ms: 0 }
 }
 
-/// Answers all orders that processes received; returns the processes and the user that each order
-/// was for. Other messages remain to be read.
+/// Answers all orders that processes received; returns for each order the process and the user that
+/// the order names (an enable names none). Other effects stay queued.
 fn answer_orders(service: &mut Service) -> Vec<(LinkId, Option<u32>)> {
     let mut orders = Vec::new();
     let effects = service.take_effects();
@@ -247,7 +247,7 @@ fn start_real_time(name: &str, guid: u128) -> Message {
 #[test]
 fn session_names_are_unique_even_while_starting() {
     let mut service = service_with_guests(RUN_AND_ENABLE);
-    // Its notice is not delivered, so the session keeps starting.
+    // The notice of its start is not delivered, so the session keeps starting.
     send(&mut service, OWN_CONTROLLER, start_real_time("Starting", 7));
     for name in ["STARTING", "00000000-0000-0000-0000-000000000007"] {
         send(&mut service, OWN_CONTROLLER, start_private(name));
@@ -306,7 +306,8 @@ fn logger_ids_of_private_sessions_are_unique() {
     assert_eq!((loggers.len(), ids.len()), (128 + 128 + 1 + 4, 128 + 128 + 1 + 4));
 }
 
-/// Returns the orders sent to processes: connection, order number and session.
+/// Removes all effects; returns the start and control orders among them as connection, order number
+/// and session.
 fn take_orders(service: &mut Service) -> Vec<(LinkId, u32, u64)> {
     let order = |effect| match effect {
         LinkEffect::Send { link, message: Message::PrivateStart { order, session, .. }, .. }
@@ -318,6 +319,7 @@ fn take_orders(service: &mut Service) -> Vec<(LinkId, u32, u64)> {
     service.take_effects().into_iter().filter_map(order).collect()
 }
 
+/// Reports the state of a session, with five events.
 fn report_state(service: &mut Service, link: LinkId, order: (u32, u64), status: u32) {
     report_state_with_events(service, link, order, status, 5);
 }
@@ -377,7 +379,7 @@ fn process_that_does_not_answer_times_out() {
     let orders = take_orders(&mut service);
     let [(ANN_PROCESS, order, session)] = orders[..] else { panic!("{orders:?}") };
     let deadline = service.now() + Duration::from_secs(5);
-    assert_eq!(service.deadline(), Some(deadline), "the process gets time");
+    assert_eq!(service.deadline(), Some(deadline), "the process gets five seconds");
     service.tick(deadline - Duration::from_millis(1));
     assert!(service.take_effects().is_empty());
     service.tick(deadline);
@@ -404,7 +406,7 @@ fn process_that_does_not_answer_times_out() {
     let is_enable = |effect: &LinkEffect, is_awaited: bool| matches!(effect, LinkEffect::Send { message: Message::PrivateEnable { order, .. }, .. } if (*order != 0) == is_awaited);
     assert!(service.take_effects().iter().any(|effect| is_enable(effect, true)));
     service.tick(service.now() + Duration::from_millis(50));
-    assert_eq!(take_sent(&mut service), ["2 refused ERROR_TIMEOUT"], "the enable stays in effect");
+    assert_eq!(take_sent(&mut service), ["2 refused ERROR_TIMEOUT"], "the process has not answered");
 
     send(&mut service, ANN_CONTROLLER, control_session("a", Control::Query));
     let orders = take_orders(&mut service);
@@ -493,7 +495,7 @@ fn requests_of_one_guest_are_bounded_and_a_refused_stop_stops_nothing() {
     assert_eq!(service.private_sessions.session_ids().len(), before, "the session still runs");
     for link in [BOB_CONTROLLER, ROOT_CONTROLLER] {
         send(&mut service, link, timer("b"));
-        assert_eq!(answer_orders(&mut service).len(), 1, "{link} is passed on");
+        assert_eq!(answer_orders(&mut service).len(), 1, "the request of link {link} is passed on");
         take_sent(&mut service);
     }
     send(&mut service, ROOT_CONTROLLER, control_session("a", Control::Stop));
@@ -516,7 +518,7 @@ fn app_traits() -> Vec<u8> {
     TraitsBuilder::new(APP).finish().unwrap().to_vec()
 }
 
-/// A private session whose GUID is the hash of the name.
+/// Returns the start of a private session whose GUID is the hash of [`APP`].
 fn start_private_of_app(name: &str) -> Message {
     let Message::Start(config) = start_private(name) else { unreachable!() };
     Message::Start(Box::new(SessionConfig { guid: Guid::from_provider_name(APP), ..*config }))

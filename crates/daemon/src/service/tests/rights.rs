@@ -14,6 +14,7 @@ use crate::registry::EnableTarget;
 /// A thread that raises and drops its capabilities on command; the kernel checks it like a separate
 /// process.
 struct ChangingThread {
+    /// The thread id.
     pid: u32,
     commands: Sender<bool>,
     done: Receiver<()>,
