@@ -11,7 +11,7 @@
 
 /// A bounded map from thread ids, or process ids, to values.
 #[derive(Debug)]
-pub(crate) struct PerThread<T> {
+pub(crate) struct PerTask<T> {
     /// Empty until the first value is stored, then a power of two.
     slots: Vec<Option<(u32, T)>>,
 }
@@ -19,13 +19,13 @@ pub(crate) struct PerThread<T> {
 /// The largest number of threads with a stored value.
 const SLOT_COUNT: usize = 1 << 14;
 
-impl<T> Default for PerThread<T> {
+impl<T> Default for PerTask<T> {
     fn default() -> Self {
         Self { slots: Vec::new() }
     }
 }
 
-impl<T> PerThread<T> {
+impl<T> PerTask<T> {
     const fn slot_index(thread: u32) -> usize {
         thread as usize & (SLOT_COUNT - 1)
     }
@@ -54,7 +54,7 @@ mod tests {
     #[test]
     fn value_is_kept_until_another_thread_replaces_it() {
         let other = 7 + SLOT_COUNT as u32;
-        let mut values = PerThread::default();
+        let mut values = PerTask::default();
         assert_eq!(values.take(7), None);
         values.put(7, "seven");
         assert_eq!((values.take(other), values.take(7), values.take(7)), (None, Some("seven"), None));

@@ -22,8 +22,9 @@
 //!    after those.
 //! 3. `sched_process_exec` wakes the session, so that `/proc` is read while the program runs. If
 //!    the program is already gone, the thread name serves as the image name.
-//! 4. `/proc` is read for an exec, for an exit status that the connector has not reported, and for
-//!    forks inside containers. Other forks and thread names read nothing.
+//! 4. While records are handled, `/proc` is read for an exec, for a process whose start was lost,
+//!    for an exit status that the connector has not reported, and for forks inside containers.
+//!    Other forks and thread names read nothing.
 
 mod payload;
 mod rundown;
@@ -66,9 +67,11 @@ pub(crate) struct ProcessFamily {
 #[derive(Clone, Copy, Debug)]
 struct PendingStart {
     creator: TaskIds,
+    /// The new thread and its process.
     ids: TaskIds,
     time_ns: u64,
     cpu: u16,
+    /// The poll that read the FORK record.
     poll: u32,
 }
 

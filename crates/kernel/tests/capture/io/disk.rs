@@ -156,7 +156,7 @@ fn request_that_is_too_large_is_split() {
         let writes =
             || events.iter().filter(|event| event.hook == DISK_WRITE && event.number("DiskNumber") == disk);
         let written: u64 = writes().map(|event| event.number("TransferSize")).sum();
-        assert!(events.iter().any(|event| event.hook == DISK_WRITE_INIT), "no request was issued");
+        assert!(events.iter().any(|event| event.hook == DISK_WRITE_INIT), "a request is issued");
         let split: Vec<&CapturedEvent> = events.iter().filter(|event| event.hook == SPLIT_IO).collect();
         // Some disks accept requests of any size, and some kernels skip the ends of requests.
         if split.is_empty() || written < FILE_BYTES as u64 {
