@@ -142,12 +142,18 @@ fn events_before_a_change_follow_the_old_settings() {
     control.set(&switches).expect("the settings do not apply");
     sleep_times(FEW_SWITCHES);
     let after = count_switches();
-    assert!((FEW_SWITCHES..MANY_SWITCHES).contains(&after), "{after} switches, not only those after the change");
+    assert!(
+        (FEW_SWITCHES..MANY_SWITCHES).contains(&after),
+        "{after} switches, not only those after the change"
+    );
     sleep_times(FEW_SWITCHES);
     control.set(&no_groups).expect("the settings do not apply");
     sleep_times(MANY_SWITCHES);
     let before = count_switches();
-    assert!((FEW_SWITCHES..MANY_SWITCHES).contains(&before), "{before} switches, not only those before the change");
+    assert!(
+        (FEW_SWITCHES..MANY_SWITCHES).contains(&before),
+        "{before} switches, not only those before the change"
+    );
     sleep_times(FEW_SWITCHES);
     assert_eq!(count_switches(), 0);
 }

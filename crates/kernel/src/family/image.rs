@@ -94,7 +94,7 @@ const MAX_RUNDOWN_FILES: usize = 1 << 16;
 const MAX_RUNDOWN_FILES_PER_PROCESS: usize = 1024;
 const EVENTS_PER_IMAGE: u64 = 3;
 /// Bytes of the events of one image without names. The name is stored twice in UTF-16 and once in
-/// 8-bit characters.
+/// UTF-8.
 const IMAGE_EVENT_BYTES: usize = 288;
 /// The thread id in the headers of the `ImageID` events of a rundown.
 const NO_THREAD: u32 = u32::MAX;

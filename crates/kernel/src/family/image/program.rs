@@ -7,13 +7,13 @@
 //!       at most MAX_HEADERS headers and MAX_NOTE_BYTES bytes, whatever the file claims
 //! ```
 //!
-//! 1. The process that maps a file chose it. The file is opened as [`crate::plain`] does, and with
-//!    a timeout.
+//! 1. The process that maps a file chose it. The file is opened by the rules of [`crate::plain`],
+//!    and with a timeout.
 //! 2. The cache is keyed by what the file is now (device, inode, change time, size). Only if the
-//!    file can no longer be reached, the build id that the kernel reported, together with the name,
+//!    file cannot be read, the build id that the kernel reported, together with the name,
 //!    is the key: any user can make a file with the id of another.
 //! 3. Both caches are bounded: a full one is emptied. The number of files opened between two polls
-//!    is bounded too; the layout of further images follows from their mappings.
+//!    is bounded too; the layout of further images that are not cached follows from their mappings.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -47,7 +47,7 @@ pub(crate) struct BuildId {
 }
 
 impl BuildId {
-    /// Keeps the first twenty bytes; `None` if there are none.
+    /// Keeps the first twenty bytes; `None` if `from` is empty.
     pub(crate) fn new(from: &[u8]) -> Option<Self> {
         let from = from.get(..MAX_BUILD_ID_BYTES).unwrap_or(from);
         let mut bytes = [0; MAX_BUILD_ID_BYTES];

@@ -98,7 +98,7 @@ fn direct_reads_and_writes_are_recorded_with_size_and_offset() {
                 .find(|event| event.hook == hook && event.number("Irp") == end.number("Irp"))
                 .expect("the request has no start event");
             assert_eq!(start.number("IssuingThreadId"), end.number("IssuingThreadId"));
-            assert_eq!(end.raw - start.raw, end.number("HighResResponseTime"));
+            assert_eq!(end.stamp - start.stamp, end.number("HighResResponseTime"));
             assert_eq!(end.number("ByteOffset") % 512, 0);
             assert_eq!(end.number("DiskNumber"), disk);
             assert_eq!(end.number("IrpFlags") & 4, 4, "direct I/O is synchronous");
