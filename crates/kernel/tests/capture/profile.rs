@@ -177,7 +177,7 @@ fn samples_within_a_deferred_call_are_marked() {
         // shape of these many events.
         let mut calls: Vec<(u16, u64, u64)> = select_hooks(&events, &[DPC, TIMER_DPC])
             .iter()
-            .map(|event| (event.cpu, event.raw, u64_at(&event.payload, 0)))
+            .map(|event| (event.cpu, event.stamp, u64_at(&event.payload, 0)))
             .collect();
         calls.sort_unstable();
         let mut marked_samples = 0;
@@ -186,10 +186,10 @@ fn samples_within_a_deferred_call_are_marked() {
             if fields.number("ThreadId") != thread {
                 continue;
             }
-            let next = calls.partition_point(|(cpu, ended, _)| (*cpu, *ended) <= (sample.cpu, sample.raw));
+            let next = calls.partition_point(|(cpu, ended, _)| (*cpu, *ended) <= (sample.cpu, sample.stamp));
             let is_within =
-                calls.get(next).is_some_and(|(cpu, _, entry)| *cpu == sample.cpu && *entry <= sample.raw);
-            assert_eq!(fields.number("Flags") & 1 == 1, is_within, "{}", sample.raw);
+                calls.get(next).is_some_and(|(cpu, _, entry)| *cpu == sample.cpu && *entry <= sample.stamp);
+            assert_eq!(fields.number("Flags") & 1 == 1, is_within, "{}", sample.stamp);
             marked_samples += u32::from(is_within);
         }
         assert!(marked_samples > 20, "{marked_samples}");

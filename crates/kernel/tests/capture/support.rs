@@ -33,7 +33,7 @@ impl Clock for NanosecondClock {
 pub(crate) struct CapturedEvent {
     pub(crate) cpu: u16,
     /// The time of the event, in nanoseconds.
-    pub(crate) raw: u64,
+    pub(crate) stamp: u64,
     /// The hook id; 0 if the record has none.
     pub(crate) hook: u16,
     /// The bytes of the entire record.
@@ -237,7 +237,7 @@ pub(crate) fn capture_with_changes(
         while let Some((next, bytes)) = pop_record(&mut capture, cpu) {
             let record = Record::parse(&bytes, cpu).expect("invalid record");
             let (payload, hook) = (record.payload().to_vec(), record.hook().unwrap_or(0));
-            events.push(CapturedEvent { cpu, raw: next.raw, hook, is_stack: next.is_stack, payload, bytes });
+            events.push(CapturedEvent { cpu, stamp: next.raw, hook, is_stack: next.is_stack, payload, bytes });
         }
     }
     Some((events, capture))
@@ -262,7 +262,7 @@ pub(crate) fn capture_without_loss(
 pub(crate) fn select_hooks<'s>(events: &'s [CapturedEvent], hooks: &[u16]) -> Vec<&'s CapturedEvent> {
     let mut selected: Vec<&CapturedEvent> =
         events.iter().filter(|event| hooks.contains(&event.hook)).collect();
-    selected.sort_by_key(|event| event.raw);
+    selected.sort_by_key(|event| event.stamp);
     selected
 }
 

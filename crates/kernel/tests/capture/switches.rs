@@ -51,7 +51,7 @@ fn switches_between_two_threads_are_recorded() {
                 !pair[1].is_stack || pair[0].hook == CONTEXT_SWITCH || pair[0].is_stack,
                 "a stack follows its event"
             );
-            assert!(pair[0].raw <= pair[1].raw + 100_000, "in time order");
+            assert!(pair[0].stamp <= pair[1].stamp + 100_000, "in time order");
         }
         assert!(events.iter().all(|event| event.hook != CONTEXT_SWITCH || event.payload.len() == 24));
     });

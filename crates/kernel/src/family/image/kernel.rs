@@ -35,8 +35,8 @@ pub(crate) struct KernelImages {
 }
 
 impl KernelImages {
-    /// Returns all images of the kernel, the kernel without its modules first, from the `proc` and `sys`
-    /// directories below `root`.
+    /// Returns all images of the kernel, the kernel without its modules first, from the `proc` and
+    /// `sys` directories below `root`.
     pub(crate) fn read_images(&mut self, root: &Path) -> Vec<LoadedImage> {
         let text = *self.text.get_or_insert_with(|| find_text_range(&root.join("proc/kallsyms")));
         let kernel =

@@ -1,7 +1,7 @@
 //! Images of each process, kept for their unloads, which Linux does not report one by one.
 //!
 //! ```text
-//!   process ──▶ number of threads, time of the last reading of /proc, images sorted by code address
+//!   process ──▶ threads, time of the last reading of /proc, images sorted by code address
 //! ```
 //!
 //! 1. A mapping of a file that already has an image there extends the image. A mapping that
