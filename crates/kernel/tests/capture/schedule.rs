@@ -108,7 +108,7 @@ struct SwitchCounts {
 /// Counts the switches of this thread while `work` runs.
 fn count_switches(work: impl FnOnce()) -> SwitchCounts {
     let counts = || {
-        // SAFETY: the call fills the structure.
+        // SAFETY: zeros are a valid `rusage`, which the call fills.
         let usage = unsafe {
             let mut usage: libc::rusage = std::mem::zeroed();
             libc::getrusage(libc::RUSAGE_THREAD, &raw mut usage);
@@ -180,6 +180,7 @@ fn switches_on_one_processor_match_the_kernel_counts() {
                     *(if is_waiting { &mut recorded.0 } else { &mut recorded.1 }) += 1;
                 }
             }
+            // The idle thread has priority 0 and no wait time.
             let is_valid = |thread: u64, name| thread != 0 || fields.number(name) == 0;
             assert!(is_valid(new, "NewThreadPriority") && is_valid(old, "OldThreadPriority"));
             assert!(new != 0 || fields.number("NewThreadWaitTime") == 0);
