@@ -59,7 +59,7 @@ impl Activity {
     }
 
     /// Returns whether a processor is in a device interrupt.
-    pub(crate) fn is_in_interrupt(&self, cpu: u16) -> bool {
+    pub(crate) fn is_in_device_interrupt(&self, cpu: u16) -> bool {
         let interrupt = self.cpus.get(usize::from(cpu)).and_then(|cpu| cpu.interrupt);
         interrupt.is_some_and(|entry| entry.kind == InterruptKind::Device)
     }

@@ -3,7 +3,7 @@
 //! ```text
 //!   CaptureSettings ──▶ rows for its groups ──▶ one event per row, target and processor,
 //!                                               with call chains if stacks are enabled
-//!       compared with the open rows: opens missing events, then closes the others
+//!       compared with the open rows: opens new events, then closes those that are not needed
 //!
 //!   apply_settings ─▶ events: opened, disabled ──begin──▶ all enabled ──▶ further threads are
 //!                                                                         watched when found
@@ -92,6 +92,7 @@ pub(crate) struct OpenEvents {
     pub(crate) routes: EventRoutes,
     /// The hook ids of `settings` as sets.
     pub(crate) extras: EventExtras,
+    /// The names of selected events that this kernel does not have.
     pub(crate) missing: Vec<String>,
     /// Opened when the first tracepoint is needed.
     tracefs: Option<Tracefs>,
@@ -318,7 +319,7 @@ impl OpenEvents {
                 Ok(Some(event)) if event.redirect_to(ring).and_then(|()| enable(&event)).is_ok() => {
                     self.task_events.push(event);
                 }
-                // `Targets::open` has counted it if necessary.
+                // `Targets::open` has counted the thread if necessary.
                 Ok(None) => {}
                 Ok(Some(_)) | Err(_) => self.targets.count_unwatched(),
             }

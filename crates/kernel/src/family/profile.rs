@@ -141,7 +141,7 @@ fn write_sample(event: &SampleEvent<'_>, context: &Context, out: &mut Out<'_>) {
     let (sample, activity) = (event.sample, &context.activity);
     let mut flags = activity.running_priority(sample.cpu, sample.tid) << PRIORITY_SHIFT;
     flags |= if activity.is_in_softirq(sample.cpu) { IN_DPC } else { 0 };
-    flags |= if activity.is_in_interrupt(sample.cpu) { IN_ISR } else { 0 };
+    flags |= if activity.is_in_device_interrupt(sample.cpu) { IN_ISR } else { 0 };
     let mut payload = out.new_payload();
     put_kernel_event!(&mut payload, SAMPLE_LAYOUT, {
         InstructionPointer: sample.ip,

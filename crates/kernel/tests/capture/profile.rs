@@ -173,8 +173,8 @@ fn samples_within_a_deferred_call_are_marked() {
             return;
         };
         assert_eq!(capture.lost(), 0);
-        // Processor, end and entry of each call, sorted; calls of one processor do not overlap. Other
-        // tests check the payloads of these many events.
+        // Processor, end and entry of each call, sorted; calls of one processor do not overlap.
+        // Other tests check the payloads of these many events.
         let mut calls: Vec<(u16, u64, u64)> = select_hooks(&events, &[DPC, TIMER_DPC])
             .iter()
             .map(|event| (event.cpu, event.stamp, u64_at(&event.payload, 0)))

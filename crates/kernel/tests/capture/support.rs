@@ -76,8 +76,12 @@ impl Fields {
         let (descriptor, payload) = (record.descriptor(), record.payload());
         let event_name = || format!("{:#06x} of {}", record.hook().unwrap_or(0), record.provider());
         let (shape, _) = shape_of(&record.provider(), descriptor.opcode, descriptor.version)
-            .unwrap_or_else(|| panic!("no shape for {} version {}", event_name(), descriptor.version));
-        assert!(shape.version <= descriptor.version, "the layout of {} is newer than the event", event_name());
+            .unwrap_or_else(|| panic!("no layout for {} version {}", event_name(), descriptor.version));
+        assert!(
+            shape.version <= descriptor.version,
+            "the layout of {} is newer than the event",
+            event_name()
+        );
         let (mut fields, mut remaining) = (Self::default(), payload);
         for field in shape.fields {
             remaining = fields
