@@ -418,7 +418,7 @@ impl Tasks {
             }
             let is_ready = facts::read_arguments(pid).is_none_or(|arguments| !arguments.is_empty());
             let has_ended = || facts::read_stat(&pid.to_string()).is_none_or(|stat| stat.is_zombie());
-            // Otherwise the exec is not finished, and there are no arguments yet.
+            // Empty arguments of a running process mean that the exec is not finished yet.
             if is_ready || has_ended() || !self.wait_briefly() {
                 return facts::read_program(pid, name, true);
             }

@@ -22,7 +22,7 @@ use rustix::event::{EventfdFlags, epoll, eventfd};
 use rustix::io::Errno;
 
 use crate::error::{Error, Result};
-use crate::perf_ring::{PerfEvent, PerfRing, RECORD_HEADER_BYTES, record_length, request_short_slices};
+use crate::perf_ring::{PerfEvent, PerfRing, RECORD_HEADER_BYTES, record_length, request_short_time_slices};
 
 /// Stack size of the thread that empties rings.
 const THREAD_STACK_BYTES: usize = 128 << 10;
@@ -279,7 +279,7 @@ fn signal_eventfd(fd: &OwnedFd) {
 
 /// Empties all rings whenever one of them has reached its watermark.
 fn run_relay(epoll_fd: &OwnedFd, queues: &[Arc<Mutex<RelayQueue>>], reader_wake: &OwnedFd) {
-    request_short_slices();
+    request_short_time_slices();
     let mut events = Vec::with_capacity(queues.len().saturating_add(1));
     let mut idle_wakes = 0_u32;
     loop {

@@ -131,9 +131,9 @@ impl EventFamily for ProcessFamily {
 }
 
 impl ProcessFamily {
-    /// Finishes a poll: writes unconfirmed tasks that turned out to have no start record, and
-    /// pending starts whose stack did not arrive. Tasks that this poll found wait for the next
-    /// poll, which reads every record written until then.
+    /// Finishes a poll: writes unconfirmed tasks (T4 in `tasks.rs`) that turned out to have no
+    /// start record, and pending starts whose stack did not arrive. Tasks that this poll found wait
+    /// for the next poll, which reads every record written until then.
     pub(crate) fn finish_poll(&mut self, context: &mut Context, out: &mut Out<'_>) {
         let poll = context.tasks.polls;
         rundown::write_due_unconfirmed(context, Some(poll), out);

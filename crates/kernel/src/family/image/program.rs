@@ -1,7 +1,7 @@
 //! Files that are mapped as code: opened with care, read sparingly, cached for later mappings.
 //!
 //! ```text
-//!   mapping of a process ──▶ a plain file (crate::plain) ──▶ used if its build id, or its inode,
+//!   mapping of a process ──▶ regular file (crate::plain) ──▶ used if its build id, or its inode,
 //!                                                            is that of the mapping
 //!   ELF header ─▶ program headers ─▶ segments; notes ─▶ build id
 //!       at most MAX_HEADERS headers and MAX_NOTE_BYTES bytes, whatever the file claims
@@ -20,7 +20,7 @@ use std::sync::Arc;
 
 use crate::blocking::{self, READ_TIMEOUT};
 use crate::maps::{page_size, page_start};
-use crate::plain::{self, FileVersion, PlainFile};
+use crate::plain::{self, FileVersion, RegularFile};
 use object::elf::{
     ELF_NOTE_GNU, ELFCLASS32, FileHeader32, FileHeader64, NT_GNU_BUILD_ID, PF_X, PT_LOAD, PT_NOTE,
 };
@@ -238,7 +238,7 @@ impl Programs {
         let paths = plain::mapped_file_paths(pid, &(start..end), path);
         for (path, flags) in paths {
             let file =
-                blocking::run_for_process(pid, READ_TIMEOUT, move || plain::find_plain_file(&path, flags))?;
+                blocking::run_for_process(pid, READ_TIMEOUT, move || plain::find_regular_file(&path, flags))?;
             let Some(file) = file else { continue };
             let version = file.version;
             let program = self.read_file(pid, file);
@@ -250,7 +250,7 @@ impl Programs {
     }
 
     /// Returns the program in a file, from the cache if the file has not changed.
-    fn read_file(&mut self, pid: u32, file: PlainFile) -> Option<Arc<ProgramFile>> {
+    fn read_file(&mut self, pid: u32, file: RegularFile) -> Option<Arc<ProgramFile>> {
         if let Some(cached) = self.by_file.get(&file.version) {
             return Some(Arc::clone(cached));
         }
@@ -368,7 +368,8 @@ mod tests {
         let plain = folder.path().join("plain");
         std::fs::copy(std::env::current_exe().unwrap(), &plain).unwrap();
         let path = plain.to_str().unwrap();
-        let inode = plain::find_plain_file(path, OFlags::NOFOLLOW).expect("not a plain file").version.inode;
+        let file = plain::find_regular_file(path, OFlags::NOFOLLOW).expect("not a regular file");
+        let inode = file.version.inode;
         let mut programs = Programs::default();
         let identity = FileIdentity::Inode(inode);
         let mapping = FileMapping { pid: u32::MAX, start: 0x1000, end: 0x2000, path, identity };
