@@ -66,8 +66,8 @@ pub(crate) fn read_tables(
 }
 
 /// Reads the tables of a file if it is trusted.
-fn read_trusted_tables(plain: &RegularFile) -> Option<UnwindTables> {
-    let mut file = plain.is_trusted.then(|| plain.open()).flatten()?;
+fn read_trusted_tables(found: &RegularFile) -> Option<UnwindTables> {
+    let mut file = found.is_trusted.then(|| found.open()).flatten()?;
     read_elf_tables(&mut file).ok()
 }
 

@@ -6,8 +6,8 @@
 //!   process 11   3 ───▶ open file 8, one descriptor
 //!                5 ───▶ (no file)
 //!
-//!   open    a new open file                  fork    the child shares the parent's open files
-//!   dup     one more descriptor              close   one descriptor less; the last closes the file
+//!   open    a new open file                 fork    the child shares the parent's open files
+//!   dup     one more descriptor             close   one descriptor fewer; the last closes the file
 //! ```
 //!
 //! 1. An unknown descriptor is looked up in `/proc`, once: it may be older than the capture, or
@@ -66,7 +66,7 @@ struct OpenFile {
 }
 
 impl OpenFile {
-    /// Returns the bytes of both names.
+    /// Returns the bytes of the confirmed and the unconfirmed name.
     fn name_bytes(&self) -> usize {
         let unconfirmed = self.unconfirmed_name.as_ref().map_or(0, |unconfirmed| unconfirmed.name.len());
         self.name.as_ref().map_or(0, |name| name.len()).saturating_add(unconfirmed)

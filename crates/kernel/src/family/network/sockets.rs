@@ -25,7 +25,7 @@ pub(super) const UNKNOWN_PROCESS: u32 = u32::MAX;
 const MAX_SOCKETS: usize = 1 << 16;
 /// The most searches of `/proc` in one poll.
 const MAX_SEARCHES: u32 = 16;
-/// Nanoseconds before a socket that was not found is searched again.
+/// Nanoseconds before a socket that was not found is searched for again.
 const RETRY_NS: u64 = 1_000_000_000;
 /// The most sockets that are kept as not found.
 const MAX_NOT_FOUND: usize = 1 << 12;
@@ -123,8 +123,8 @@ impl Sockets {
     }
 
     /// Handles an established connection. A connection that this side requested keeps its owner.
-    /// The process that accepts one is unknown until it is used: the port does not identify it,
-    /// because each network namespace has its own ports.
+    /// The process that accepts a connection is unknown until it uses the connection: the port does
+    /// not identify the process, because each network namespace has its own ports.
     pub(super) fn establish(&mut self, sk: u64, endpoints: Endpoints) -> Socket {
         let existing = self.tcp.get(&sk).copied();
         let requested = existing.filter(|socket| socket.is_connecting && !socket.is_closed);
