@@ -57,7 +57,7 @@ impl CaptureControl {
         Self { shared: Arc::new(shared) }
     }
 
-    /// Replaces the settings. The scope and the ring size stay as they were at the start.
+    /// Replaces the settings. The scope must be that of the start; the ring size stays unchanged.
     pub fn set(&self, settings: &CaptureSettings) -> Result<()> {
         families::read_symbols(settings.groups);
         let mut open_events = self.shared.lock_events();

@@ -215,6 +215,7 @@ impl InterruptFamily {
         let routines = self.routines.as_ref();
         let (routine, returned) = match kind {
             InterruptKind::Vector(index) => {
+                // A vector reports no return value: 1 stands for a handled interrupt.
                 (routines.and_then(|routines| routines.vectors.get(index).copied()), 1)
             }
             _ => (None, event.u32(RETURNED_FIELD)),

@@ -33,7 +33,7 @@ use traceweir_format::kernel::{PayloadLayout, hook};
 use traceweir_format::put_kernel_event;
 
 use self::endpoints::Endpoints;
-use self::sockets::{Socket, Sockets};
+use self::sockets::{Sockets, TcpSocket};
 use super::{Context, EventFamily, Row};
 use crate::groups::Group;
 use crate::out::{Out, PayloadPosition};
@@ -256,7 +256,7 @@ impl NetworkFamily {
         let sockets = &mut self.sockets;
         match (event.number(OLD_STATE_FIELD), event.number(NEW_STATE_FIELD)) {
             // The connecting program makes this change in its own context, so `pid` is the owner.
-            (_, SYN_SENT) => sockets.insert(sk, Socket::new_connecting(endpoints, event.sample.pid)),
+            (_, SYN_SENT) => sockets.insert(sk, TcpSocket::new_connecting(endpoints, event.sample.pid)),
             (old @ (SYN_SENT | SYN_RECV), ESTABLISHED) => {
                 let socket = sockets.establish(sk, endpoints);
                 let is_local_request = old == SYN_SENT || socket.is_connecting;
@@ -323,7 +323,7 @@ fn write_udp_drop(event: &SampleEvent<'_>, out: &mut Out<'_>) {
 }
 
 /// Writes an event without data.
-fn write_without_data(hook: u16, sk: u64, socket: &Socket, out: &mut Out<'_>) {
+fn write_without_data(hook: u16, sk: u64, socket: &TcpSocket, out: &mut Out<'_>) {
     let mut payload = out.new_payload();
     put_with_endpoints!(&mut payload, PLAIN_V4, PLAIN_V6, &socket.endpoints, false, {
         PID: socket.owner,
@@ -334,7 +334,7 @@ fn write_without_data(hook: u16, sk: u64, socket: &Socket, out: &mut Out<'_>) {
 
 /// Writes the start of a connection. The kernel does not report options, windows and sequence
 /// numbers. The process, which is the first field, may be set later.
-fn write_connection(hook: u16, sk: u64, socket: &Socket, out: &mut Out<'_>) -> Option<PayloadPosition> {
+fn write_connection(hook: u16, sk: u64, socket: &TcpSocket, out: &mut Out<'_>) -> Option<PayloadPosition> {
     let mut payload = out.new_payload();
     put_with_endpoints!(&mut payload, CONNECT_V4, CONNECT_V6, &socket.endpoints, false, {
         PID: socket.owner,

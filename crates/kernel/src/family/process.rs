@@ -22,9 +22,9 @@
 //!    after those.
 //! 3. `sched_process_exec` wakes the session, so that `/proc` is read while the program runs. If
 //!    the program is already gone, the thread name serves as the image name.
-//! 4. While records are handled, `/proc` is read for an exec, for a process whose start was lost,
-//!    for an exit status that the connector has not reported, and for forks inside containers.
-//!    Other forks and thread names read nothing.
+//! 4. While records are handled, `/proc` is read for an exec, for a task whose start was lost or
+//!    whose creator is unknown, for an exit status that the connector has not reported, and for
+//!    forks inside containers. Other forks and thread names read nothing.
 
 mod payload;
 mod rundown;
@@ -268,7 +268,8 @@ impl ProcessFamily {
             (context.groups.has(Group::PROCESS), context.groups.has(Group::THREAD));
         let ids = TaskIds { pid, tid: pid };
         let Some(process) = context.tasks.get(pid) else { return };
-        // The thread that called exec has the id of the first thread by now; the others have ended.
+        // The other threads have ended. The thread that called exec, the last in the table, has the
+        // id of the first thread by now.
         let last_thread = process.threads.values().next_back().copied().unwrap_or_default();
         if is_thread_enabled {
             for (tid, thread) in &process.threads {
