@@ -30,7 +30,7 @@ pub(crate) struct InterruptEntry {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum InterruptKind {
     Device,
-    /// An interrupt of the processor itself, by its index in `interrupt::VECTOR_FUNCTIONS`.
+    /// An interrupt that belongs to no device, by its index in `interrupt::VECTOR_FUNCTIONS`.
     Vector(usize),
     Softirq,
 }

@@ -6,7 +6,7 @@
 //!
 //! 1. The control and the capture share the table of open events under a lock. A poll holds the
 //!    lock from beginning to end, including the rundown, which may take seconds. A change waits for
-//!    the poll, so it is made by a thread that may block.
+//!    the poll, so the thread that makes it must be one that may block.
 //! 2. The queries [`CaptureControl::missing_events`], [`CaptureControl::unwatched_targets`] and
 //!    [`CaptureControl::abandoned_reads`] use a separate lock, which is held only to copy values:
 //!    no query waits for a poll.

@@ -81,7 +81,7 @@ type EventRoutes = HashMap<u64, EventRoute, BuildHasherDefault<EventIdHasher>>;
 #[derive(Debug)]
 pub(crate) struct PendingChange {
     pub(crate) time_ns: u64,
-    /// The hook ids of the settings before the change.
+    /// The `extras` before the change.
     pub(crate) extras_before: EventExtras,
 }
 
@@ -90,7 +90,7 @@ pub(crate) struct OpenEvents {
     pub(crate) settings: CaptureSettings,
     rows: HashMap<RowId, OpenRow>,
     pub(crate) routes: EventRoutes,
-    /// The hook ids of `settings` as sets.
+    /// The hook ids for stacks, registers and counters in `settings`, as sets.
     pub(crate) extras: EventExtras,
     /// The names of selected events that this kernel does not have.
     pub(crate) missing: Vec<String>,
@@ -302,7 +302,7 @@ impl OpenEvents {
     }
 
     /// Opens the task events of these threads, in captures that watch each thread separately. A
-    /// thread that cannot be watched is counted and skipped.
+    /// thread that cannot be watched is skipped, and counted unless it has ended or is not permitted.
     fn open_task_events(&mut self, threads: &[i32], rings: &[Arc<PerfEvent>]) {
         if self.settings.scope == CaptureScope::Everything {
             return;

@@ -3,7 +3,7 @@
 //! ```text
 //!   sample   header │ u64 id │ [u64 ip] │ u32 pid, tid │ u64 time │ [u64 addr]
 //!                   │ [counts: u64 n, n × u64] │ [callchain: u64 n, n × u64]
-//!                   │ [raw: u32 n, n bytes, padded] │ [user registers] │ [user stack]
+//!                   │ [raw: u32 n, n bytes with padding] │ [user registers] │ [user stack]
 //!                   │ [registers]
 //!   sideband header │ fields of the type │ u32 pid, tid │ u64 time │ u64 id
 //! ```

@@ -9,7 +9,8 @@
 //! - T1 Without `CAP_PERFMON` users may watch only their own threads, in user mode. The events
 //!   request no more than that.
 //! - T2 A thread that has ended meanwhile, or that may not be watched (a set-user-id program), is
-//!   skipped. A process is watched when two searches in a row find no record of its start.
+//!   skipped. A process that a search finds is watched if no record has reported its start by the
+//!   next search: a process with such a record inherits the events of its parent.
 //! - T3 When file descriptors run out, the remaining threads are skipped and counted: those with
 //!   the lowest ids, which are usually the oldest. A command that was started to be recorded is
 //!   new. The recording process needs descriptors for other purposes (connections, files), so a

@@ -11,8 +11,9 @@
 //! - T2 A process is in the table as long as one of its threads is.
 //! - T3 Keys are task ids, of which a machine has at most `kernel.pid_max` (4,194,304): that bounds
 //!   the table.
-//! - T4 A task that a scan of `/proc` finds while its start record may still lie in a ring is
-//!   *unconfirmed*: it is written only when it is certain that there is no such record.
+//! - T4 A task is *unconfirmed* if a scan of `/proc` finds it while its start record may still lie
+//!   in a ring, or if a later record names it first. Its rundown is written only when it is certain
+//!   that there is no start record.
 
 mod connector;
 mod execs;

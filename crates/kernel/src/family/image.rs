@@ -14,9 +14,9 @@
 //! 2. The ids of an image precede its event, with the same time and on the same processor:
 //!    `ImageID/Info`, then `DbgID_RSDS` with the build id or `None`. On Windows, a merge puts
 //!    them there, so a one-pass reader knows the id when the image event comes.
-//! 3. The signature is the first 16 bytes of the build id unchanged, the age the next four: none of
-//!    the usual twenty bytes is lost.
-//! 4. Link times, checksums and signatures do not exist on Linux: these fields are 0.
+//! 3. The GUID of `DbgID_RSDS` is the first 16 bytes of the build id unchanged, the age the next
+//!    four: none of the usual twenty bytes is lost.
+//! 4. Link times, checksums and code signatures do not exist on Linux: these fields are 0.
 //! 5. Programs choose how much they map, and a fork repeats all of it. The bytes written for
 //!    forks and unloads between two polls, and in a rundown, are bounded; events beyond the bound
 //!    are counted as lost.

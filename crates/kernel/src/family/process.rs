@@ -9,7 +9,8 @@
 //!          otherwise   ──▶ 0x0548 thread name
 //!   EXIT   a thread    ──▶ 0x0502; the last of its process: 0x0302 with the exit status
 //!                          status: connector, /proc
-//!   /proc              ──▶ rundown: 0x0303, 0x0503 at the start; 0x0304, 0x0504, 0x0327 at the end
+//!   /proc              ──▶ rundown: 0x0303, 0x0503 at the start; 0x0304, 0x0504 at the end,
+//!                          and 0x0327 for zombies
 //! ```
 //!
 //! 1. The table of tasks is kept whatever groups are enabled, because other families use it. Events
@@ -21,7 +22,8 @@
 //!    stack: it is written with the COMM record, before its image events, and its tracepoint comes
 //!    after those.
 //! 3. `sched_process_exec` wakes the session, so that `/proc` is read while the program runs. If
-//!    the program is already gone, the thread name serves as the image name.
+//!    the program is already gone, only the copy of its stack (`tasks/execs.rs`) and the path passed
+//!    to `execve` describe it.
 //! 4. While records are handled, `/proc` is read for an exec, for a task whose start was lost or
 //!    whose creator is unknown, for an exit status that the connector has not reported, and for
 //!    forks inside containers. Other forks and thread names read nothing.

@@ -81,7 +81,7 @@ fn thread_is_sampled_in_proportion_to_its_run_time() {
             assert_eq!((fields.number("Count"), fields.number("Rank")), (1, 0));
             assert_ne!(fields.number("InstructionPointer"), 0);
             if fields.number("ThreadId") == u64::from(thread) {
-                // The nice value is that of this thread; 0 means that the switch to it is missing.
+                // The priority is that of this thread, or 0 if the switch to the thread is missing.
                 assert!([this_thread_priority(), 0].contains(&(fields.number("Flags") >> 3)));
                 known_priorities += u32::from(fields.number("Flags") >> 3 == this_thread_priority());
             }

@@ -126,7 +126,7 @@ fn direct_reads_and_writes_are_recorded_with_size_and_offset() {
             let name = std::fs::read_to_string(format!("/proc/{}/comm", event.number("IssuingThreadId")));
             name.is_ok_and(|name| !name.starts_with("kworker"))
         };
-        assert!(!has_cache || flushes().any(has_originator), "the originator of the flush");
+        assert!(!has_cache || flushes().any(has_originator), "a flush names its originator");
         for flush in flushes() {
             assert!(
                 events

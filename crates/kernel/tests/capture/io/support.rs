@@ -69,7 +69,7 @@ impl RunningCapture {
     }
 
     /// Ends the capture and returns its disk, file and network events and stacks in time order.
-    /// Panics if records were lost, or if a payload does not match its schema to the last byte.
+    /// Panics if records were lost, or if a payload does not match its documented layout.
     pub(crate) fn end(self) -> Vec<CapturedEvent> {
         let (events, lost) = self.end_with_losses();
         assert_eq!(lost, 0);

@@ -214,7 +214,7 @@ fn child_inherits_no_dropped_files() {
         files.add_existing(PARENT, descriptor, "/x".into());
     }
     assert_eq!(files.resolve_descriptor(PARENT, 4), None, "no file");
-    // Binding the first descriptor drops all other files.
+    // Names have no space left, so binding the first descriptor drops all other files.
     files.name_bytes = MAX_NAME_BYTES;
     files.fork(PARENT, CHILD);
     assert_eq!(files.descriptors_between(CHILD, 0, u32::MAX), [0, 4]);
