@@ -302,7 +302,8 @@ impl OpenEvents {
     }
 
     /// Opens the task events of these threads, in captures that watch each thread separately. A
-    /// thread that cannot be watched is skipped, and counted unless it has ended or is not permitted.
+    /// thread that cannot be watched is skipped. It is counted unless it has ended or the kernel
+    /// forbids watching it.
     fn open_task_events(&mut self, threads: &[i32], rings: &[Arc<PerfEvent>]) {
         if self.settings.scope == CaptureScope::Everything {
             return;

@@ -22,8 +22,8 @@
 //!    stack: it is written with the COMM record, before its image events, and its tracepoint comes
 //!    after those.
 //! 3. `sched_process_exec` wakes the session, so that `/proc` is read while the program runs. If
-//!    the program is already gone, only the copy of its stack (`tasks/execs.rs`) and the path passed
-//!    to `execve` describe it.
+//!    the program is already gone, only the copy of its stack (`tasks/execs.rs`) and the path
+//!    passed to `execve` describe it.
 //! 4. While records are handled, `/proc` is read for an exec, for a task whose start was lost or
 //!    whose creator is unknown, for an exit status that the connector has not reported, and for
 //!    forks inside containers. Other forks and thread names read nothing.
