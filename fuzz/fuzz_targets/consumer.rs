@@ -105,7 +105,7 @@ unsafe extern "C" fn on_logfile(log: *mut EventTraceLogfile) -> u32 {
 }
 
 unsafe extern "C" fn on_buffer(
-    buffer: *const BufferHead,
+    buffer: *const BufferHeader,
     size: u32,
     information: *const BufferCallbackInformation,
     context: *mut c_void,
@@ -134,15 +134,15 @@ fn spawn_buffer_keeper() -> Sender<usize> {
     let (sender, buffers) = channel::<usize>();
     std::thread::spawn(move || {
         for buffer in buffers {
-            let buffer: *const BufferHead = std::ptr::with_exposed_provenance(buffer);
-            CallbackState::default().check_readable(buffer.cast(), size_of::<BufferHead>());
+            let buffer: *const BufferHeader = std::ptr::with_exposed_provenance(buffer);
+            CallbackState::default().check_readable(buffer.cast(), size_of::<BufferHeader>());
             assert_eq!(ProcessTraceBufferDecrementReference(buffer), ERROR_SUCCESS);
         }
     });
     sender
 }
 
-unsafe extern "C" fn on_completion(_: *const BufferHead, context: *mut c_void) {
+unsafe extern "C" fn on_completion(_: *const BufferHeader, context: *mut c_void) {
     // SAFETY: the context is the `CallbackState` that this target passed when it opened the trace.
     let state = unsafe { &*context.cast::<CallbackState>() };
     state.lent_buffers.set(state.lent_buffers.get() - 1);

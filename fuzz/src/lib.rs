@@ -8,8 +8,8 @@
 //! A target finds more than panics: output that is not JSON, more values than a payload can hold, a
 //! walk that goes backwards, a single allocation that no input of this size justifies.
 
-mod code;
 pub mod arguments;
+mod code;
 mod limit;
 mod render;
 pub mod schema;

@@ -23,7 +23,6 @@
 #endif
 
 #include "windows.h"
-#include "traceweir/long_handles.h"
 
 #ifndef EVNTAPI
 #define EVNTAPI
@@ -302,23 +301,5 @@ FORCEINLINE VOID EtwGetTraitFromProviderTraits(_In_ PVOID ProviderTraits, _In_ U
         at += size;
     }
 }
-
-#if defined(__cplusplus) && __SIZEOF_LONG__ == 8
-/* Accepts handles and callbacks that are declared with uint64_t (traceweir/long_handles.h). */
-extern "C++" {
-template <typename Handle>
-inline typename traceweir::LongHandle<Handle>::Status EventRegister(LPCGUID ProviderId, PENABLECALLBACK EnableCallback,
-                                                                    PVOID CallbackContext, Handle *RegHandle) {
-    return EventRegister(ProviderId, EnableCallback, CallbackContext, reinterpret_cast<PREGHANDLE>(RegHandle));
-}
-template <typename Keyword, typename Handle>
-inline typename traceweir::LongHandle<Keyword>::Status
-EventRegister(LPCGUID ProviderId, void(NTAPI *EnableCallback)(LPCGUID, ULONG, UCHAR, Keyword, Keyword, PEVENT_FILTER_DESCRIPTOR, PVOID),
-              PVOID CallbackContext, Handle *RegHandle) {
-    return EventRegister(ProviderId, reinterpret_cast<PENABLECALLBACK>(EnableCallback), CallbackContext,
-                         reinterpret_cast<PREGHANDLE>(RegHandle));
-}
-}
-#endif
 
 #endif /* _EVNTPROV_ */

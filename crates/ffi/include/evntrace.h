@@ -25,7 +25,6 @@
 
 #include "windows.h"
 
-#include "traceweir/long_handles.h"
 #include "wmistr.h"
 /* Once more: INITGUID may have been defined after windows.h. */
 #include "guiddef.h"
@@ -268,42 +267,5 @@ static inline ULONG TraceMessage(_In_ TRACELOGGER_HANDLE LoggerHandle, _In_ ULON
 }
 
 #include "traceweir/evntrace_consumer.h"
-
-#if defined(__cplusplus) && __SIZEOF_LONG__ == 8
-/* Accept handles that are declared with uint64_t. */
-extern "C++" {
-template <typename Handle>
-inline typename traceweir::LongHandle<Handle>::Status RegisterTraceGuidsW(WMIDPREQUEST RequestAddress, PVOID RequestContext,
-                                                                          LPCGUID ControlGuid, ULONG GuidCount,
-                                                                          PTRACE_GUID_REGISTRATION TraceGuidReg, LPCWSTR MofImagePath,
-                                                                          LPCWSTR MofResourceName, Handle *RegistrationHandle) {
-    return RegisterTraceGuidsW(RequestAddress, RequestContext, ControlGuid, GuidCount, TraceGuidReg, MofImagePath, MofResourceName,
-                               reinterpret_cast<TRACEGUID_HANDLE *>(RegistrationHandle));
-}
-template <typename Handle>
-inline typename traceweir::LongHandle<Handle>::Status RegisterTraceGuidsA(WMIDPREQUEST RequestAddress, PVOID RequestContext,
-                                                                          LPCGUID ControlGuid, ULONG GuidCount,
-                                                                          PTRACE_GUID_REGISTRATION TraceGuidReg, LPCSTR MofImagePath,
-                                                                          LPCSTR MofResourceName, Handle *RegistrationHandle) {
-    return RegisterTraceGuidsA(RequestAddress, RequestContext, ControlGuid, GuidCount, TraceGuidReg, MofImagePath, MofResourceName,
-                               reinterpret_cast<TRACEGUID_HANDLE *>(RegistrationHandle));
-}
-template <typename Handle>
-inline typename traceweir::LongHandle<Handle>::Status StartTraceW(Handle *TraceId, LPCWSTR InstanceName,
-                                                                  PEVENT_TRACE_PROPERTIES Properties) {
-    return StartTraceW(reinterpret_cast<CONTROLTRACE_ID *>(TraceId), InstanceName, Properties);
-}
-template <typename Handle>
-inline typename traceweir::LongHandle<Handle>::Status StartTraceA(Handle *TraceId, LPCSTR InstanceName,
-                                                                  PEVENT_TRACE_PROPERTIES Properties) {
-    return StartTraceA(reinterpret_cast<CONTROLTRACE_ID *>(TraceId), InstanceName, Properties);
-}
-template <typename Handle>
-inline typename traceweir::LongHandle<Handle>::Status ProcessTrace(const Handle *HandleArray, ULONG HandleCount,
-                                                                   const FILETIME *StartTime, const FILETIME *EndTime) {
-    return ProcessTrace(reinterpret_cast<const PROCESSTRACE_HANDLE *>(HandleArray), HandleCount, StartTime, EndTime);
-}
-}
-#endif
 
 #endif /* _EVNTRACE_ */

@@ -15,12 +15,62 @@
 #include <stdint.h>
 #include <string.h>
 
+#ifdef __cplusplus
+extern "C++" {
+#if __SIZEOF_LONG__ == 8
+/* On Windows, uint64_t is the type of handles and keywords. Here it is "unsigned long", another type
+ * of the same size. Functions that fill a handle accept it through friends of their structures,
+ * which only a call finds: the name of the function still means the published one alone. */
+#define TRACEWEIR_LONG_HANDLES 1
+struct _EVENT_FILTER_DESCRIPTOR;
+namespace traceweir {
+/* Has a member only for "unsigned long", so that NULL selects the published function. */
+template <typename Handle> struct LongHandle {};
+template <> struct LongHandle<unsigned long> {
+    typedef uint32_t Status;
+};
+/* The published type of a handle, looked up when a function is called: it is declared later. */
+template <typename Handle> struct PublishedHandle {
+    typedef unsigned long long Type;
+};
+}
+#define TRACEWEIR_FRIENDS_OF_GUID \
+    template <typename Handle>                                                                                                          \
+    friend typename traceweir::LongHandle<Handle>::Status                                                                               \
+    EventRegister(const _GUID *ProviderId,                                                                                              \
+                  void (*EnableCallback)(const _GUID *, uint32_t, unsigned char, unsigned long long, unsigned long long,                \
+                                         _EVENT_FILTER_DESCRIPTOR *, void *),                                                           \
+                  void *CallbackContext, Handle *RegHandle) {                                                                           \
+        return EventRegister(ProviderId, EnableCallback, CallbackContext,                                                               \
+                             reinterpret_cast<typename traceweir::PublishedHandle<Handle>::Type *>(RegHandle));                         \
+    }                                                                                                                                   \
+    template <typename Keyword, typename Handle>                                                                                        \
+    friend typename traceweir::LongHandle<Keyword>::Status                                                                              \
+    EventRegister(const _GUID *ProviderId,                                                                                              \
+                  void (*EnableCallback)(const _GUID *, uint32_t, unsigned char, Keyword, Keyword, _EVENT_FILTER_DESCRIPTOR *, void *), \
+                  void *CallbackContext, Handle *RegHandle) {                                                                           \
+        typedef void (*Published)(const _GUID *, uint32_t, unsigned char, unsigned long long, unsigned long long,                       \
+                                  _EVENT_FILTER_DESCRIPTOR *, void *);                                                                  \
+        return EventRegister(ProviderId, reinterpret_cast<Published>(EnableCallback), CallbackContext,                                  \
+                             reinterpret_cast<typename traceweir::PublishedHandle<Handle>::Type *>(RegHandle));                         \
+    }
+#endif
+#endif
+#ifndef TRACEWEIR_LONG_HANDLES
+#define TRACEWEIR_FRIENDS_OF_GUID
+#endif
+
 typedef struct _GUID {
     uint32_t Data1;
     uint16_t Data2;
     uint16_t Data3;
     uint8_t Data4[8];
+    TRACEWEIR_FRIENDS_OF_GUID
 } GUID;
+
+#ifdef __cplusplus
+}
+#endif
 
 typedef GUID *LPGUID;
 typedef const GUID *LPCGUID;

@@ -276,10 +276,10 @@ fn process_that_cannot_map_its_region_is_reported_and_retried() {
         assert!(reason.contains("no room") && reason.contains("process"), "{reason}");
     }
     until("its region is detached", || controller.query(session).processes == 1);
-    // A call that does not wait gets no error.
+    // A call without a timeout gets no error.
     controller.enable(session, PROVIDER);
     provider.receive_region(session);
-    assert_eq!(provider.receive_enable().order, 0);
+    provider.receive_enable();
 }
 
 #[test]
@@ -379,21 +379,18 @@ fn large_filters_are_sent_once_per_process() {
     let filters = (1..=8).map(|kind| Filter { kind, data: vec![7; 1024] }).collect();
     let params = EnableParams { level: 4, filters, ..EnableParams::default() };
     // Several times in a row without a reader: the queue stays small.
-    for _ in 0..20 {
+    for _ in 0..8 {
         let call = enable_message_with(session, PROVIDER, EnableCode::Enable, params.clone(), 0);
         assert_eq!(controller.request(call), Message::Done);
     }
     controller.send(&enable_message_with(session, PROVIDER, EnableCode::Enable, params.clone(), 600_000));
     provider.receive_region(session);
-    for round in 0..=20 {
+    for _ in 0..=8 {
         let Message::Enable { order, registrations, params: received, .. } = provider.receive() else {
             panic!("unexpected reply")
         };
         assert_eq!((registrations.len(), *received == params), (MANY as usize, true));
-        assert_eq!(order != 0, round == 20);
-        if order != 0 {
-            provider.acknowledge(order);
-        }
+        provider.acknowledge(order);
     }
     assert_eq!(controller.receive(), Message::Done);
     controller.send(&enable_message(session, PROVIDER, EnableCode::Disable, 600_000));

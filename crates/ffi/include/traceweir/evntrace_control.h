@@ -28,9 +28,29 @@
 /* The id of a session; 0 is none. An id is never used again for another session. */
 typedef ULONG64 CONTROLTRACE_ID, *PCONTROLTRACE_ID;
 
+/* StartTrace for handles of type uint64_t: guiddef.h. */
+#ifdef TRACEWEIR_LONG_HANDLES
+#define TRACEWEIR_FRIENDS_OF_PROPERTIES \
+    template <typename Handle>                                                                                                        \
+    friend typename traceweir::LongHandle<Handle>::Status StartTraceW(Handle *TraceId, LPCWSTR InstanceName,                          \
+                                                                      struct _EVENT_TRACE_PROPERTIES *Properties) {                   \
+        return StartTraceW(reinterpret_cast<typename traceweir::PublishedHandle<Handle>::Type *>(TraceId), InstanceName, Properties); \
+    }                                                                                                                                 \
+    template <typename Handle>                                                                                                        \
+    friend typename traceweir::LongHandle<Handle>::Status StartTraceA(Handle *TraceId, LPCSTR InstanceName,                           \
+                                                                      struct _EVENT_TRACE_PROPERTIES *Properties) {                   \
+        return StartTraceA(reinterpret_cast<typename traceweir::PublishedHandle<Handle>::Type *>(TraceId), InstanceName, Properties); \
+    }
+#else
+#define TRACEWEIR_FRIENDS_OF_PROPERTIES
+#endif
+
 /* The properties of a session, for input and output. The names follow it, at offsets from its
  * start, in the same Wnode.BufferSize bytes: char16_t for functions that end with W, UTF-8 for
  * those that end with A. */
+#ifdef __cplusplus
+extern "C++" {
+#endif
 typedef struct _EVENT_TRACE_PROPERTIES {
     WNODE_HEADER Wnode;
     ULONG BufferSize;
@@ -53,7 +73,11 @@ typedef struct _EVENT_TRACE_PROPERTIES {
     HANDLE LoggerThreadId;
     ULONG LogFileNameOffset;
     ULONG LoggerNameOffset;
+    TRACEWEIR_FRIENDS_OF_PROPERTIES
 } EVENT_TRACE_PROPERTIES, *PEVENT_TRACE_PROPERTIES;
+#ifdef __cplusplus
+}
+#endif
 
 /* EVENT_TRACE_PROPERTIES with more members: WNODE_FLAG_VERSIONED_PROPERTIES is set, and
  * VersionNumber is 2. */

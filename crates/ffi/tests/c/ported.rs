@@ -149,8 +149,10 @@ fn old_annotations_are_empty_in_c() {
 #[test]
 fn functions_of_handles_accept_uint64_t_in_cpp() {
     let folder = tempfile::tempdir().unwrap();
-    let source = r"#include <cstdint>
+    let source = r#"#include <cstdint>
+extern "C" {
 #include <evntrace.h>
+}
 #include <evntprov.h>
 static const GUID provider = {1, 2, 3, {4}};
 static void callback(LPCGUID, ULONG, UCHAR, uint64_t, uint64_t, PEVENT_FILTER_DESCRIPTOR, PVOID) {}
@@ -158,14 +160,19 @@ static void published(LPCGUID, ULONG, UCHAR, ULONGLONG, ULONGLONG, PEVENT_FILTER
 ULONG use() {
     uint64_t handle = 0;
     REGHANDLE reg = 0;
+    EVENT_TRACE_PROPERTIES properties = {};
+    // The names mean the published functions alone.
+    decltype(&EventRegister) pointer = EventRegister;
+    ULONG(WMIAPI *start)(CONTROLTRACE_ID *, LPCSTR, PEVENT_TRACE_PROPERTIES) = &StartTraceA;
+    pointer(&provider, nullptr, nullptr, &reg);
+    start(&reg, nullptr, nullptr);
     return EventRegister(&provider, nullptr, nullptr, &handle) | EventRegister(&provider, NULL, NULL, &reg) |
            EventRegister(&provider, NULL, NULL, NULL) | EventRegister(&provider, nullptr, nullptr, nullptr) |
            EventRegister(&provider, callback, nullptr, &handle) | EventRegister(&provider, callback, nullptr, &reg) |
            EventRegister(&provider, published, nullptr, &handle) | EventRegister(&provider, published, nullptr, &reg) |
-           StartTraceA(&handle, nullptr, nullptr) | StartTraceA(NULL, nullptr, nullptr) | StartTraceA(&reg, nullptr, nullptr) |
-           ProcessTrace(&handle, 1, nullptr, nullptr) | ProcessTrace(&reg, 1, nullptr, nullptr) | ProcessTrace(NULL, 0, nullptr, nullptr);
+           StartTraceA(&handle, nullptr, &properties) | StartTraceA(NULL, nullptr, nullptr) | StartTraceA(&reg, nullptr, &properties);
 }
-";
+"#;
     let file = write_source(folder.path(), "handles", &CPP, source);
     for compiler in CPP.compilers() {
         for standard in CPP.standards {
