@@ -30,7 +30,7 @@ pub(crate) struct InterruptEntry {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum InterruptKind {
     Device,
-    /// An interrupt of the processor itself, by its index in `interrupt::VECTOR_FUNCTIONS`.
+    /// An interrupt that belongs to no device, by its index in `interrupt::VECTOR_FUNCTIONS`.
     Vector(usize),
     Softirq,
 }
@@ -59,7 +59,7 @@ impl Activity {
     }
 
     /// Returns whether a processor is in a device interrupt.
-    pub(crate) fn is_in_interrupt(&self, cpu: u16) -> bool {
+    pub(crate) fn is_in_device_interrupt(&self, cpu: u16) -> bool {
         let interrupt = self.cpus.get(usize::from(cpu)).and_then(|cpu| cpu.interrupt);
         interrupt.is_some_and(|entry| entry.kind == InterruptKind::Device)
     }

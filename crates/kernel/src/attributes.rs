@@ -53,7 +53,7 @@ pub(crate) fn task_records_attr(settings: &CaptureSettings) -> Attr {
 
 /// Returns the number of ring bytes that wakes the reader.
 ///
-/// An unprivileged reader has small rings and ordinary priority, so it is woken earlier.
+/// In scope `Own` the rings are small and the reader has ordinary priority, so it is woken earlier.
 pub(crate) fn watermark_bytes(settings: &CaptureSettings) -> u32 {
     let quarter = u32::try_from(settings.ring_bytes / 4).unwrap_or(u32::MAX);
     match settings.scope {
@@ -96,7 +96,8 @@ pub(crate) fn find_counter_codes(settings: &CaptureSettings) -> Result<Vec<Count
     counters.map(|counter| counter.find_code().ok_or_else(|| not_found(counter))).collect()
 }
 
-/// Finds the fields of a tracepoint in the kernel's format description of it.
+/// Finds the fields of a tracepoint in the kernel's description of its format; `None` for an
+/// optional field that is missing.
 pub(crate) fn find_fields(
     spec: &PerfEventSpec,
     format: &TracepointFormat,

@@ -8,7 +8,8 @@
 //!
 //! - C1 The ring of a processor belongs to an event that counts nothing and reports forks, exits,
 //!   names and mappings. All other events of the processor write into this ring.
-//! - C2 A poll handles the records that were written before it began, and then ends.
+//! - C2 A poll handles the records that were written before it began, and newer ones only on
+//!   request.
 //! - C3 Losses are summed per processor from the kernel's loss records, plus one when a ring cannot
 //!   be parsed. At the end the kernel is made to report outstanding losses, and the loss counts of
 //!   the events themselves are read.
@@ -64,6 +65,7 @@ pub struct Capture {
     lost_by_cpu: Vec<u64>,
     /// The largest number of bytes that wait for the session.
     max_queued_bytes: usize,
+    /// Records that were lost after they had been read from the rings.
     lost_records: u64,
     scratch: Vec<u8>,
     max_frames: usize,
@@ -295,7 +297,7 @@ impl Capture {
         self.stack_limit_bytes
     }
 
-    /// Returns the number of records that did not fit into the rings, by processor.
+    /// Returns the number of records that were lost in the rings, by processor (C3).
     #[must_use]
     pub fn lost_by_cpu(&self) -> &[u64] {
         &self.lost_by_cpu

@@ -8,7 +8,7 @@
 //!
 //! The kernel waits for all processors when the last event of a tracepoint is closed. With many
 //! tracepoints that takes seconds. A process that exits meanwhile would leave its kprobe in the
-//! kernel, so the process waits first.
+//! kernel, so the process must wait for the closing ([`wait_until_closed`]).
 
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;

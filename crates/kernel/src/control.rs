@@ -6,8 +6,8 @@
 //!
 //! 1. The control and the capture share the table of open events under a lock. A poll holds the
 //!    lock from beginning to end, including the rundown, which may take seconds. A change waits for
-//!    the poll, so it is made by a thread that may block.
-//! 2. The queries [`CaptureControl::missing_events`], [`CaptureControl::unwatched_threads`] and
+//!    the poll, so the thread that makes it must be one that may block.
+//! 2. The queries [`CaptureControl::missing_events`], [`CaptureControl::unwatched_targets`] and
 //!    [`CaptureControl::abandoned_reads`] use a separate lock, which is held only to copy values:
 //!    no query waits for a poll.
 
@@ -42,7 +42,7 @@ pub(crate) struct SharedCapture {
 #[derive(Debug, Default)]
 struct Omissions {
     missing_events: Vec<String>,
-    unwatched_threads: u64,
+    unwatched_targets: u64,
     abandoned_reads: u64,
 }
 
@@ -57,7 +57,7 @@ impl CaptureControl {
         Self { shared: Arc::new(shared) }
     }
 
-    /// Replaces the settings. The scope and the ring size stay as they were at the start.
+    /// Replaces the settings. The scope must be that of the start; the ring size stays unchanged.
     pub fn set(&self, settings: &CaptureSettings) -> Result<()> {
         families::read_symbols(settings.groups);
         let mut open_events = self.shared.lock_events();
@@ -75,8 +75,8 @@ impl CaptureControl {
     /// Returns how many threads of this user, or events of such threads, are not watched for lack
     /// of resources, in captures that watch each thread separately.
     #[must_use]
-    pub fn unwatched_threads(&self) -> u64 {
-        self.shared.lock_omissions().unwatched_threads
+    pub fn unwatched_targets(&self) -> u64 {
+        self.shared.lock_omissions().unwatched_targets
     }
 
     /// Returns how many command lines, mappings, programs and tables were not read because reading
@@ -103,10 +103,10 @@ impl SharedCapture {
 
     /// Copies the query results from the table of open events.
     pub(crate) fn publish(&self, open_events: &OpenEvents) {
-        let (missing_events, unwatched_threads) =
-            (open_events.missing.clone(), open_events.targets.unwatched_threads());
+        let (missing_events, unwatched_targets) =
+            (open_events.missing.clone(), open_events.targets.unwatched_targets());
         let mut omissions = self.lock_omissions();
-        (omissions.missing_events, omissions.unwatched_threads) = (missing_events, unwatched_threads);
+        (omissions.missing_events, omissions.unwatched_targets) = (missing_events, unwatched_targets);
     }
 
     /// Adds the number of reads that a poll gave up.
@@ -130,7 +130,7 @@ mod tests {
         control.shared.publish(&open_events);
         let (sender, receiver) = channel();
         let clone = control.clone();
-        std::thread::spawn(move || sender.send((clone.missing_events(), clone.unwatched_threads())));
+        std::thread::spawn(move || sender.send((clone.missing_events(), clone.unwatched_targets())));
         let answer = receiver.recv_timeout(Duration::from_secs(60));
         assert_eq!(answer, Ok((vec!["a:b".to_owned()], 0)), "the queries return while the table is locked");
         drop(open_events);

@@ -100,8 +100,9 @@ pub(crate) fn read_symbols(groups: Groups) {
     }
 }
 
-/// Groups that begin with a rundown. It precedes the unread records, so a process, image or file in
-/// it may have ended before the groups were enabled: its end is written too.
+/// Groups whose events begin with a rundown when they are enabled. The rundown precedes the unread
+/// records, so a process, image or file in it may have ended before the groups were enabled: its
+/// end is written too.
 const RUNDOWN_GROUPS: [&[Group]; 3] = [process::GROUPS, &[Group::IMAGE_LOAD], file::NAME_GROUPS];
 
 impl Families {
@@ -216,7 +217,7 @@ mod tests {
         (cpu.interrupt, cpu.softirq) = (entry, entry);
         let state = |families: &Families| {
             let activity = &families.context.activity;
-            (activity.running_priority(1, 7), activity.is_in_interrupt(1), activity.is_in_softirq(1))
+            (activity.running_priority(1, 7), activity.is_in_device_interrupt(1), activity.is_in_softirq(1))
         };
         assert_eq!(state(&families), (9, true, true));
         families.forget_after_loss();

@@ -114,7 +114,7 @@ impl<F> Row<F> {
         row
     }
 
-    /// Creates a row for an event without fields, whose samples have extra parts.
+    /// Creates a row for an event without fields, whose samples have these extra parts.
     pub(crate) const fn new(
         source: PerfSource,
         groups: &'static [Group],

@@ -10,7 +10,7 @@
 //!   /proc, connector ──▶ Tasks: processes and threads ◀──────── family/…: one handler for
 //!                                                               each perf event
 //!                                                                  │ Out
-//!   session ◀── queues of finished records, one per processor ◀────┘
+//!   session ◀── queues of finished records, one per stream ◀───────┘
 //!               (each event followed by its stacks)
 //! ```
 //!

@@ -88,7 +88,7 @@ fn parse_line(line: &[u8]) -> Option<CodeMapping> {
     })
 }
 
-/// Replaces `\012` by a line end. The kernel escapes nothing else.
+/// Replaces `\012` with a line end. The kernel escapes nothing else.
 fn unescape_newlines(name: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(name.len());
     let mut remaining = name;
@@ -114,7 +114,7 @@ pub(crate) fn is_file_path(name: &str) -> bool {
     name.starts_with('/') && name != ANONYMOUS
 }
 
-/// Size of the pages in which files are mapped.
+/// Returns the size of the pages in which files are mapped.
 pub(crate) fn page_size() -> u64 {
     u64::try_from(rustix::param::page_size()).unwrap_or(4096).max(1)
 }

@@ -3,7 +3,7 @@
 //! ```text
 //!   CaptureSettings ──▶ rows for its groups ──▶ one event per row, target and processor,
 //!                                               with call chains if stacks are enabled
-//!       compared with the open rows: opens missing events, then closes the others
+//!       compared with the open rows: opens new events, then closes those that are not needed
 //!
 //!   apply_settings ─▶ events: opened, disabled ──begin──▶ all enabled ──▶ further threads are
 //!                                                                         watched when found
@@ -81,7 +81,7 @@ type EventRoutes = HashMap<u64, EventRoute, BuildHasherDefault<EventIdHasher>>;
 #[derive(Debug)]
 pub(crate) struct PendingChange {
     pub(crate) time_ns: u64,
-    /// The hook ids of the settings before the change.
+    /// The `extras` before the change.
     pub(crate) extras_before: EventExtras,
 }
 
@@ -90,8 +90,9 @@ pub(crate) struct OpenEvents {
     pub(crate) settings: CaptureSettings,
     rows: HashMap<RowId, OpenRow>,
     pub(crate) routes: EventRoutes,
-    /// The hook ids of `settings` as sets.
+    /// The hook ids for stacks, registers and counters in `settings`, as sets.
     pub(crate) extras: EventExtras,
+    /// The names of selected events that this kernel does not have.
     pub(crate) missing: Vec<String>,
     /// Opened when the first tracepoint is needed.
     tracefs: Option<Tracefs>,
@@ -301,7 +302,8 @@ impl OpenEvents {
     }
 
     /// Opens the task events of these threads, in captures that watch each thread separately. A
-    /// thread that cannot be watched is counted and skipped.
+    /// thread that cannot be watched is skipped. It is counted unless it has ended or the kernel
+    /// forbids watching it.
     fn open_task_events(&mut self, threads: &[i32], rings: &[Arc<PerfEvent>]) {
         if self.settings.scope == CaptureScope::Everything {
             return;
@@ -318,7 +320,7 @@ impl OpenEvents {
                 Ok(Some(event)) if event.redirect_to(ring).and_then(|()| enable(&event)).is_ok() => {
                     self.task_events.push(event);
                 }
-                // `Targets::open` has counted it if necessary.
+                // `Targets::open` has counted the thread if necessary.
                 Ok(None) => {}
                 Ok(Some(_)) | Err(_) => self.targets.count_unwatched(),
             }

@@ -15,7 +15,8 @@
 //! - O4 A process can cause records much larger than its ring data (command lines, names). So all
 //!   queues together are bounded, a share is reserved for each queue, and records beyond the bound
 //!   are counted as lost.
-//! - O5 Records that the session has taken do not count, and their memory is freed ([`queue`]).
+//! - O5 Records that the session has taken do not count towards the bound, and their memory is
+//!   freed ([`queue`]).
 //! - O6 The session takes records only between polls. Within a poll, a written record can still be
 //!   completed.
 
@@ -83,7 +84,7 @@ pub(crate) struct Out<'a> {
     pub(crate) unwinder: Option<&'a mut StackUnwinder>,
     /// The largest number of bytes in all queues.
     pub(crate) max_bytes: usize,
-    /// The number of records that were too large or exceeded the bound of the queues.
+    /// The number of records that were too large or exceeded a bound.
     pub(crate) lost_records: &'a mut u64,
     /// Memory that [`new_payload`](Self::new_payload) reuses.
     pub(crate) scratch: Vec<u8>,

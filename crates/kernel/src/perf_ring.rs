@@ -94,7 +94,7 @@ impl PerfEvent {
         self.target
     }
 
-    /// Returns the processor for which the event was opened.
+    /// Returns the processor for which the event was opened; −1 for all processors.
     pub(crate) const fn cpu(&self) -> i32 {
         self.cpu
     }
@@ -152,7 +152,7 @@ const SHORT_SLICE_NS: u64 = 100_000;
 /// Requests short time slices from the scheduler, so that this thread runs sooner after a wake.
 ///
 /// This needs Linux 6.12 and no privilege. Older kernels accept the request and change nothing.
-pub(crate) fn request_short_slices() {
+pub(crate) fn request_short_time_slices() {
     /// The first published version of `struct sched_attr`.
     #[repr(C)]
     struct SchedAttr {
@@ -402,8 +402,8 @@ impl PerfRing {
             return None;
         }
         let mut header = [0; RECORD_HEADER_BYTES];
-        let (first, wrapped) = self.bytes_at(self.tail, RECORD_HEADER_BYTES);
-        for (to, from) in header.iter_mut().zip(first.iter().chain(wrapped)) {
+        let (first, after_wrap) = self.bytes_at(self.tail, RECORD_HEADER_BYTES);
+        for (to, from) in header.iter_mut().zip(first.iter().chain(after_wrap)) {
             *to = *from;
         }
         let length = record_length(&header);

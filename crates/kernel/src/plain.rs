@@ -7,7 +7,7 @@
 //!                       else PATH ─────────────────┴─▶ a candidate: the caller compares it with
 //!                                                      the mapping
 //!
-//!   O_PATH ─▶ local file system? ─▶ regular file? ─▶ PlainFile ──open──▶ /proc/self/fd/N, to read
+//!   O_PATH ─▶ local file system? ─▶ regular? ─▶ RegularFile ──open──▶ /proc/self/fd/N, to read
 //! ```
 //!
 //! 1. The process that maps a file chooses it. So only regular files are opened, because opening
@@ -17,10 +17,10 @@
 //!    are accepted. File systems of the kernel expose kernel interfaces, and the servers of FUSE
 //!    and network file systems may never answer. An overlay may lie on top of one of these, and
 //!    path lookup may block too: callers use a timeout, or a thread for which nothing waits.
-//! 3. A file is [trusted](PlainFile::is_trusted) if only root and this user could have created it.
-//!    A file system provided by another user may claim anything about its files. Such file systems
-//!    are mounted nosuid, or they are overlays, of which only the root file system of the daemon
-//!    is trusted.
+//! 3. A file is [trusted](RegularFile::is_trusted) if only root and this user could have created it
+//!    and can change it. A file system provided by another user may claim anything about its files.
+//!    Such file systems are mounted nosuid, or they are overlays, of which only the root file
+//!    system of the daemon is trusted.
 
 use std::fs::File;
 use std::ops::Range;
@@ -63,14 +63,14 @@ pub(crate) struct FileVersion {
 
 /// A regular file that was found but is not open for reading.
 #[derive(Debug)]
-pub(crate) struct PlainFile {
+pub(crate) struct RegularFile {
     path_fd: OwnedFd,
     pub(crate) version: FileVersion,
     /// Whether only root and this user could have created it and can change it.
     pub(crate) is_trusted: bool,
 }
 
-impl PlainFile {
+impl RegularFile {
     pub(crate) fn open(&self) -> Option<File> {
         let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
         let path = format!("/proc/self/fd/{}", self.path_fd.as_raw_fd());
@@ -79,7 +79,7 @@ impl PlainFile {
 }
 
 /// Returns the paths to a file that a process has mapped, best first, to pass to
-/// [`find_plain_file`].
+/// [`find_regular_file`].
 pub(crate) fn mapped_file_paths(process: u32, range: &Range<u64>, path: &str) -> [(String, OFlags); 3] {
     let link = format!("/proc/{process}/map_files/{:x}-{:x}", range.start, range.end);
     let path_in_root = format!("/proc/{process}/root/{}", path.trim_start_matches('/'));
@@ -87,7 +87,7 @@ pub(crate) fn mapped_file_paths(process: u32, range: &Range<u64>, path: &str) ->
 }
 
 /// Finds a regular file that is not empty. Nothing is opened for reading.
-pub(crate) fn find_plain_file(path: &str, flags: OFlags) -> Option<PlainFile> {
+pub(crate) fn find_regular_file(path: &str, flags: OFlags) -> Option<RegularFile> {
     let path_fd = rustix::fs::open(path, flags | OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).ok()?;
     let system = rustix::fs::fstatfs(&path_fd).ok()?;
     // The magic number and the mount flags; their types differ between platforms.
@@ -107,7 +107,7 @@ pub(crate) fn find_plain_file(path: &str, flags: OFlags) -> Option<PlainFile> {
     let change_time = (stat.stx_ctime.tv_sec, stat.stx_ctime.tv_nsec);
     let device = (stat.stx_dev_major, stat.stx_dev_minor);
     let version = FileVersion { device, inode: stat.stx_ino, change_time, size: stat.stx_size };
-    Some(PlainFile { path_fd, version, is_trusted })
+    Some(RegularFile { path_fd, version, is_trusted })
 }
 
 /// Returns whether a file belongs to root or this user, and no other user may write to it.
@@ -143,13 +143,13 @@ mod tests {
         symlink("/dev/zero", at("device")).unwrap();
         rustix::fs::mknodat(CWD, at("pipe"), FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
         for name in ["empty", "link", "device", "pipe", "none", ""] {
-            assert!(find_plain_file(&at(name), OFlags::NOFOLLOW).is_none(), "{name}");
+            assert!(find_regular_file(&at(name), OFlags::NOFOLLOW).is_none(), "{name}");
         }
-        assert!(find_plain_file(&at("device"), OFlags::empty()).is_none(), "a link that is followed");
+        assert!(find_regular_file(&at("device"), OFlags::empty()).is_none(), "a link that is followed");
         for path in ["/proc/self/maps", "/sys/kernel/mm/transparent_hugepage/enabled", "/dev/null", "/"] {
-            assert!(find_plain_file(path, OFlags::NOFOLLOW).is_none(), "{path}");
+            assert!(find_regular_file(path, OFlags::NOFOLLOW).is_none(), "{path}");
         }
-        let file = find_plain_file(&at("plain"), OFlags::NOFOLLOW).expect("not a regular file");
+        let file = find_regular_file(&at("plain"), OFlags::NOFOLLOW).expect("not a regular file");
         assert_eq!(file.version.inode, std::fs::metadata(at("plain")).unwrap().ino());
         assert_eq!(std::io::read_to_string(file.open().unwrap()).unwrap(), "x");
     }

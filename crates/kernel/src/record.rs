@@ -3,7 +3,7 @@
 //! ```text
 //!   sample   header │ u64 id │ [u64 ip] │ u32 pid, tid │ u64 time │ [u64 addr]
 //!                   │ [counts: u64 n, n × u64] │ [callchain: u64 n, n × u64]
-//!                   │ [raw: u32 n, n bytes, padded] │ [user registers] │ [user stack]
+//!                   │ [raw: u32 n, n bytes with padding] │ [user registers] │ [user stack]
 //!                   │ [registers]
 //!   sideband header │ fields of the type │ u32 pid, tid │ u64 time │ u64 id
 //! ```
@@ -410,8 +410,8 @@ mod tests {
         inode[0] = 8;
         inode[8..10].copy_from_slice(&[0x34, 0x12]);
         assert_eq!(identity(inode, false), Err(0x1234), "the flag was set for another event");
-        for odd in [[0; 4], [21, 0, 0, 0], [255, 0, 0, 0], [20, 1, 0, 0], [20, 0, 0, 1]] {
-            assert_eq!(identity(field_with_size(odd), true), Err(0), "{odd:?}");
+        for invalid in [[0; 4], [21, 0, 0, 0], [255, 0, 0, 0], [20, 1, 0, 0], [20, 0, 0, 1]] {
+            assert_eq!(identity(field_with_size(invalid), true), Err(0), "{invalid:?}");
         }
     }
 }

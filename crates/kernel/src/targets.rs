@@ -9,7 +9,8 @@
 //! - T1 Without `CAP_PERFMON` users may watch only their own threads, in user mode. The events
 //!   request no more than that.
 //! - T2 A thread that has ended meanwhile, or that may not be watched (a set-user-id program), is
-//!   skipped. A process is watched when two searches in a row find no record of its start.
+//!   skipped. A process that a search finds is watched if no record has reported its start by the
+//!   next search: a process with such a record inherits the events of its parent.
 //! - T3 When file descriptors run out, the remaining threads are skipped and counted: those with
 //!   the lowest ids, which are usually the oldest. A command that was started to be recorded is
 //!   new. The recording process needs descriptors for other purposes (connections, files), so a
@@ -43,7 +44,7 @@ pub(crate) struct Targets {
     threads: BTreeSet<i32>,
     /// Processes that were not followed at the last search.
     unfollowed: BTreeSet<u32>,
-    unwatched_threads: u64,
+    unwatched_targets: u64,
 }
 
 impl Targets {
@@ -52,7 +53,7 @@ impl Targets {
             raise_descriptor_limit();
         }
         let unfollowed = list_own_processes().into_iter().collect();
-        let mut targets = Self { scope, threads: BTreeSet::new(), unfollowed, unwatched_threads: 0 };
+        let mut targets = Self { scope, threads: BTreeSet::new(), unfollowed, unwatched_targets: 0 };
         targets.find_new_threads(|_| false);
         targets
     }
@@ -77,13 +78,13 @@ impl Targets {
 
     /// Returns the number of threads, or events of threads, that are not watched for lack of
     /// resources.
-    pub(crate) const fn unwatched_threads(&self) -> u64 {
-        self.unwatched_threads
+    pub(crate) const fn unwatched_targets(&self) -> u64 {
+        self.unwatched_targets
     }
 
     /// Counts a thread or event that is not watched.
     pub(crate) fn count_unwatched(&mut self) {
-        self.unwatched_threads = self.unwatched_threads.saturating_add(1);
+        self.unwatched_targets = self.unwatched_targets.saturating_add(1);
     }
 
     /// Finds threads of this user that are not watched yet, the newest first. `is_followed` returns
@@ -101,7 +102,7 @@ impl Targets {
         for process in processes.into_iter().rev() {
             for thread in list_threads(process) {
                 if self.threads.len() >= MAX_THREADS {
-                    self.unwatched_threads = self.unwatched_threads.saturating_add(1);
+                    self.unwatched_targets = self.unwatched_targets.saturating_add(1);
                 } else if self.threads.insert(thread) {
                     new.push(thread);
                 }

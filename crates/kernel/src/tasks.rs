@@ -11,8 +11,9 @@
 //! - T2 A process is in the table as long as one of its threads is.
 //! - T3 Keys are task ids, of which a machine has at most `kernel.pid_max` (4,194,304): that bounds
 //!   the table.
-//! - T4 A task that a scan of `/proc` finds while its start record may still lie in a ring is
-//!   *unconfirmed*: it is written only when it is certain that there is no such record.
+//! - T4 A task is *unconfirmed* if a scan of `/proc` finds it while its start record may still lie
+//!   in a ring, or if a later record names it first. Its rundown is written only when it is certain
+//!   that there is no start record.
 
 mod connector;
 mod execs;
@@ -418,7 +419,7 @@ impl Tasks {
             }
             let is_ready = facts::read_arguments(pid).is_none_or(|arguments| !arguments.is_empty());
             let has_ended = || facts::read_stat(&pid.to_string()).is_none_or(|stat| stat.is_zombie());
-            // Otherwise the exec is not finished, and there are no arguments yet.
+            // Empty arguments of a running process mean that the exec is not finished yet.
             if is_ready || has_ended() || !self.wait_briefly() {
                 return facts::read_program(pid, name, true);
             }

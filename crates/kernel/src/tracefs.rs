@@ -102,7 +102,7 @@ impl Tracefs {
         Self::open_mounted_or_detached(Path::new(MOUNT_POINT), Path::new(DEBUGFS_MOUNT_POINT))
     }
 
-    fn open_mounted_or_detached(mount_point: &Path, debugfs: &Path) -> Result<Self> {
+    fn open_mounted_or_detached(mount_point: &Path, debugfs_mount_point: &Path) -> Result<Self> {
         match Self::open_at(mount_point) {
             Ok(tracefs) => return Ok(tracefs),
             // tracefs is mounted. A mount of our own would have the same owner and mode.
@@ -116,7 +116,7 @@ impl Tracefs {
             Ok(root) => return Ok(Self { root }),
             Err(error) => error,
         };
-        Self::open_at(debugfs).map_err(|_| match mount_error {
+        Self::open_at(debugfs_mount_point).map_err(|_| match mount_error {
             Errno::NODEV => Error::NotSupported { what: "tracefs".to_owned() },
             error => Error::NotMounted { source: error.into() },
         })
@@ -131,10 +131,10 @@ impl Tracefs {
     }
 
     pub(crate) fn read_format(&self, system: &str, name: &str) -> Result<TracepointFormat> {
-        let what = || format!("tracepoint {system}:{name}");
         let text = self.read_text(&format!("events/{system}/{name}/format"));
-        let text = text.map_err(|error| Error::system(what(), error))?;
-        TracepointFormat::parse(&text).ok_or_else(|| Error::Format { name: what(), field: "ID".into() })
+        let text = text.map_err(|error| Error::system(format!("tracepoint {system}:{name}"), error))?;
+        TracepointFormat::parse(&text)
+            .ok_or_else(|| Error::Format { name: format!("{system}:{name}"), field: "ID".into() })
     }
 
     fn read_text(&self, path: &str) -> io::Result<String> {

@@ -31,8 +31,9 @@ fn lock_locked_memory() -> MutexGuard<'static, ()> {
     CAPTURE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Returns hook and payload of everything that is captured while `work` runs. `work` polls now and
-/// then, because the rings are small.
+/// Returns hook (0 if there is none) and payload of all events of a capture that lasts while `work`
+/// runs. `work` polls now and then, because the rings are small. Skips the test and returns `None`
+/// if the capture does not start.
 fn capture_hooks(
     settings: &CaptureSettings,
     work: impl FnOnce(&mut dyn FnMut()),
@@ -102,17 +103,17 @@ fn unprivileged_user_captures_own_processes() {
             "page faults"
         );
         // An unprivileged user gets no kernel addresses.
-        let addresses: BTreeSet<u8> =
+        let top_bytes: BTreeSet<u8> =
             seen.iter().filter(|(hook, _)| *hook == SAMPLED_PROFILE).map(|(_, payload)| payload[7]).collect();
-        assert!(addresses.iter().all(|top| *top < 0x80), "only user mode");
+        assert!(top_bytes.iter().all(|byte| *byte < 0x80), "only user mode");
     });
 }
 
 #[test]
 fn events_before_a_change_follow_the_old_settings() {
     let _lock = lock_locked_memory();
-    let own_settings = |all: &[Group]| CaptureSettings {
-        groups: Groups::new(all),
+    let own_settings = |groups: &[Group]| CaptureSettings {
+        groups: Groups::new(groups),
         scope: CaptureScope::Own,
         ring_bytes: 512 << 10,
         ..CaptureSettings::default()
@@ -132,7 +133,8 @@ fn events_before_a_change_follow_the_old_settings() {
         }
         count
     };
-    // Other processes may make this thread wait too, so the excluded switches are far more.
+    // Other processes may make this thread wait too, so far more switches occur outside the
+    // counted time.
     const FEW_SWITCHES: u32 = 20;
     const MANY_SWITCHES: u32 = 400;
     count_switches();
@@ -140,12 +142,18 @@ fn events_before_a_change_follow_the_old_settings() {
     control.set(&switches).expect("the settings do not apply");
     sleep_times(FEW_SWITCHES);
     let after = count_switches();
-    assert!((FEW_SWITCHES..MANY_SWITCHES).contains(&after), "{after}: only those after the change");
+    assert!(
+        (FEW_SWITCHES..MANY_SWITCHES).contains(&after),
+        "{after} switches, not only those after the change"
+    );
     sleep_times(FEW_SWITCHES);
     control.set(&no_groups).expect("the settings do not apply");
     sleep_times(MANY_SWITCHES);
     let before = count_switches();
-    assert!((FEW_SWITCHES..MANY_SWITCHES).contains(&before), "{before}: only those before the change");
+    assert!(
+        (FEW_SWITCHES..MANY_SWITCHES).contains(&before),
+        "{before} switches, not only those before the change"
+    );
     sleep_times(FEW_SWITCHES);
     assert_eq!(count_switches(), 0);
 }
@@ -154,7 +162,7 @@ fn events_before_a_change_follow_the_old_settings() {
 /// one.
 type LoadedImages = BTreeMap<u64, (u64, Option<Vec<u8>>)>;
 
-/// Takes the waiting records of a capture and returns the images of a process.
+/// Removes the queued records of a capture and returns the images of a process.
 fn take_images(process: u32, capture: &mut Capture) -> LoadedImages {
     const ID_RSDS: u8 = 36;
     let (mut images, mut ids) = (LoadedImages::new(), BTreeMap::new());
@@ -215,7 +223,7 @@ fn image_ids_do_not_depend_on_other_captures() {
 #[test]
 fn rings_shrink_to_the_locked_memory_limit() {
     let _lock = lock_locked_memory();
-    // Runs on a thread without the capability to lock more memory than other users.
+    // Runs on its own thread, which drops the capability to lock memory beyond the limit.
     let run = || {
         let mut sets = rustix::thread::capabilities(None).expect("the capabilities are not readable");
         sets.effective.remove(rustix::thread::CapabilitySet::IPC_LOCK);
@@ -234,7 +242,7 @@ fn rings_shrink_to_the_locked_memory_limit() {
         let limit = capture.stack_limit().expect("the stack copies are not limited");
         assert!(limit < (64 << 20) / LIMITED_RING_COPIES, "{limit}");
         capture.poll(&NanosecondClock, false);
-        assert!(capture.peek(0).is_some(), "the start rundown");
+        assert!(capture.peek(0).is_some(), "the start rundown is missing");
         capture.end(&NanosecondClock);
     };
     std::thread::scope(|scope| scope.spawn(run).join()).expect("the thread panicked");
@@ -269,7 +277,7 @@ fn small_rings_lose_nothing_without_polls() {
         let Some((mut capture, _)) = support::start_or_skip(&settings, 1) else { return };
         assert_eq!(capture.stack_limit(), Some(16 << 10), "32 copies fit");
         capture.poll(&NanosecondClock, false);
-        // Each sample takes more than 4 KiB, so 128 ms fill the ring.
+        // A sample per millisecond takes more than 4 KiB, so 128 ms fill the ring.
         use_cpu_time(Duration::from_millis(300));
         capture.end(&NanosecondClock);
         assert_eq!(capture.lost(), 0, "{:?}", capture.lost_by_cpu());

@@ -32,13 +32,14 @@ pub(super) struct RingMerger<'a> {
     pub(super) rings: &'a mut [RingSource],
     pub(super) open_events: &'a OpenEvents,
     pub(super) families: &'a mut Families,
+    /// Lost records, by processor.
     pub(super) lost: &'a mut [u64],
     /// Ids of events that are closed and whose successors have written a record.
     pub(super) replaced: Vec<u64>,
 }
 
 impl RingMerger<'_> {
-    /// Records how far the kernel has written each ring.
+    /// Makes the records that the kernel has written so far available to `read_until`.
     pub(super) fn poll(&mut self) {
         for ring in &mut *self.rings {
             ring.poll();
@@ -86,7 +87,8 @@ impl RingMerger<'_> {
                         break;
                     }
                     None => {
-                        // The kernel reports further losses only before its next record here.
+                        // A full ring may have lost records, which the kernel reports only before
+                        // its next record.
                         if self.rings.get(ring_index).is_some_and(RingSource::was_full) {
                             self.families.forget_after_loss();
                         }

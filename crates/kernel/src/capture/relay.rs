@@ -7,7 +7,7 @@
 //!
 //! 1. A poll reads `/proc`, loads unwind tables and opens events, which takes up to half a second.
 //!    A ring of 512 KiB holds 32 stack copies of 16 KiB: 32 ms at a sample per millisecond. So
-//!    the thread only copies records.
+//!    a separate thread empties the rings between polls, and it does nothing but copy records.
 //! 2. A poll takes the queue and then empties the ring, so it sees all earlier records.
 //! 3. The queue of a ring is bounded; its bound (`CaptureSettings::backlog_bytes`) must not be
 //!    smaller than the ring. Records that do not fit into the queue stay in the ring until the
@@ -22,7 +22,7 @@ use rustix::event::{EventfdFlags, epoll, eventfd};
 use rustix::io::Errno;
 
 use crate::error::{Error, Result};
-use crate::perf_ring::{PerfEvent, PerfRing, RECORD_HEADER_BYTES, record_length, request_short_slices};
+use crate::perf_ring::{PerfEvent, PerfRing, RECORD_HEADER_BYTES, record_length, request_short_time_slices};
 
 /// Stack size of the thread that empties rings.
 const THREAD_STACK_BYTES: usize = 128 << 10;
@@ -63,7 +63,7 @@ impl RingSource {
         }
     }
 
-    /// Records how far the kernel has written the ring.
+    /// Makes the records that the kernel has written so far available to [`peek`](Self::peek).
     pub(crate) fn poll(&mut self) {
         match self {
             Self::Mapped(ring) => drop(ring.poll()),
@@ -107,7 +107,7 @@ impl RingSource {
     pub(crate) fn was_full(&self) -> bool {
         match self {
             Self::Mapped(ring) => ring.was_full(),
-            Self::Relayed(ring) => ring.was_full,
+            Self::Relayed(ring) => ring.was_ring_full,
         }
     }
 
@@ -136,7 +136,8 @@ struct RelayQueue {
     /// Complete records only.
     records: Vec<u8>,
     max_bytes: usize,
-    was_full: bool,
+    /// Whether the ring was nearly full since the last poll of the reader.
+    was_ring_full: bool,
     is_damaged: bool,
 }
 
@@ -145,7 +146,7 @@ impl RelayQueue {
     fn fill_from_ring(&mut self) -> bool {
         let before = self.records.len();
         self.ring.poll();
-        self.was_full |= self.ring.was_full();
+        self.was_ring_full |= self.ring.was_full();
         while self.records.len() < self.max_bytes
             && let Some(record) = self.ring.peek()
         {
@@ -166,19 +167,22 @@ impl RelayQueue {
 pub(crate) struct RelayedRing {
     event: Arc<PerfEvent>,
     shared: Arc<Mutex<RelayQueue>>,
-    /// Records of the last poll, and how far they have been read.
+    /// Records of the last poll.
     records: Vec<u8>,
+    /// How far `records` has been read.
     read_position: usize,
-    was_full: bool,
+    /// Whether the ring was nearly full before the last poll.
+    was_ring_full: bool,
     is_damaged: bool,
 }
 
 impl RelayedRing {
     fn new(ring: PerfRing, max_bytes: usize) -> Self {
         let event = Arc::clone(ring.event());
-        let queue = RelayQueue { ring, records: Vec::new(), max_bytes, was_full: false, is_damaged: false };
+        let (was_ring_full, is_damaged) = (false, false);
+        let queue = RelayQueue { ring, records: Vec::new(), max_bytes, was_ring_full, is_damaged };
         let shared = Arc::new(Mutex::new(queue));
-        Self { event, shared, records: Vec::new(), read_position: 0, was_full: false, is_damaged: false }
+        Self { event, shared, records: Vec::new(), read_position: 0, was_ring_full, is_damaged }
     }
 
     fn queue(&self) -> MutexGuard<'_, RelayQueue> {
@@ -198,7 +202,7 @@ impl RelayedRing {
         // The queue is empty now, so all records of the ring fit into it.
         queue.fill_from_ring();
         self.records.append(&mut queue.records);
-        self.was_full = std::mem::take(&mut queue.was_full);
+        self.was_ring_full = std::mem::take(&mut queue.was_ring_full);
         self.is_damaged |= std::mem::take(&mut queue.is_damaged);
     }
 
@@ -223,8 +227,8 @@ pub(crate) struct Relay {
 }
 
 impl Relay {
-    /// Starts a thread that keeps these rings empty, with a queue for each that is full at
-    /// `max_bytes`.
+    /// Starts a thread that empties these rings. Each ring has a queue, which takes no further
+    /// record once it holds `max_bytes` or more.
     pub(crate) fn start(rings: Vec<PerfRing>, max_bytes: usize) -> Result<(Self, Vec<RingSource>)> {
         let to_error = |e: Errno| Error::system("emptying rings", e.into());
         let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
@@ -279,7 +283,7 @@ fn signal_eventfd(fd: &OwnedFd) {
 
 /// Empties all rings whenever one of them has reached its watermark.
 fn run_relay(epoll_fd: &OwnedFd, queues: &[Arc<Mutex<RelayQueue>>], reader_wake: &OwnedFd) {
-    request_short_slices();
+    request_short_time_slices();
     let mut events = Vec::with_capacity(queues.len().saturating_add(1));
     let mut idle_wakes = 0_u32;
     loop {

@@ -5,9 +5,9 @@
 //!   end, or a rundown between   all other events, and SysConfigEx 32: operating system
 //! ```
 //!
-//! 1. Windows writes these events at the same moments. The header names the process and thread of
-//!    the session; that of SysConfigEx names none. `NO_SYSCONFIG` leaves the events out, except
-//!    those that the Config provider's groups request.
+//! 1. Windows writes these events at the same moments. The headers name the process and
+//!    thread that write the event; those of 0x0B11 and SysConfigEx name none. Group `NO_SYSCONFIG`
+//!    leaves the events out, except those that the Config provider's groups request.
 //! 2. Values are read from files below one directory, with bounds. Events that the machine gives no
 //!    values for are left out (`docs/spec/kernel-events.md`).
 //! 3. The build of the kernel (0x0042) is in the header of each log file already: the session
@@ -39,20 +39,20 @@ pub(crate) struct ConfigFamily {
     is_start_written: bool,
 }
 
-/// Groups of the Config provider.
+// Groups of the Config provider.
 const CONFIG_SYSTEM: Group = Group(0xC000_0001);
 const CONFIG_STORAGE: Group = Group(0xC000_0004);
 const CONFIG_NETWORK: Group = Group(0xC000_0008);
 
-/// Event types of SysConfigEx.
+// Event types of SysConfigEx.
 const SYSTEM_PATHS_OPCODE: u8 = 33;
 const VOLUME_MAPPING_OPCODE: u8 = 35;
 const PATHS_LAYOUT: PayloadLayout = PayloadLayout::for_class(class::SYS_CONFIG_EX, SYSTEM_PATHS_OPCODE, 0);
 const MAPPING_LAYOUT: PayloadLayout =
     PayloadLayout::for_class(class::SYS_CONFIG_EX, VOLUME_MAPPING_OPCODE, 0);
 
-/// The folder of the system's programs and libraries. Readers take its first two characters for the
-/// drive of the system, and fail if there are fewer.
+/// The folder of the system's programs and libraries. Trace readers take its first two characters
+/// for the system drive, and fail if there are fewer.
 const SYSTEM_DIRECTORY: &str = "/usr";
 
 /// Returns whether the events of a Config group are written.
@@ -60,7 +60,7 @@ fn is_enabled(groups: &Groups, group: Group) -> bool {
     !groups.has(Group::NO_SYSCONFIG) || groups.has(group)
 }
 
-/// Collects the events that are written at the end.
+/// Collects the events of the end or of a rundown between, except SysConfigEx.
 fn collect_events(files: &MachineFiles, groups: &Groups) -> Vec<ConfigEvent> {
     let mut events = Vec::new();
     if is_enabled(groups, CONFIG_SYSTEM) {

@@ -24,8 +24,8 @@
 //! 5. The number of a disk is the kernel's device number, major << 20 | minor. It is always that of
 //!    the entire disk, as in the kernel's requests, and the configuration events name the disk by
 //!    it.
-//! 6. An empty completion without an issue is ignored: the kernel reports the end of a flush twice,
-//!    the second time as that of the empty write that requested it.
+//! 6. An empty completion of a read or write without an issue is ignored: the kernel reports the
+//!    end of a flush twice, the second time as that of the empty write that requested it.
 //! 7. After lost records all pending requests are dropped: if the end of a request was lost, the
 //!    next request at its sector would be taken for it.
 
@@ -61,7 +61,7 @@ const TRANSFER_LAYOUT: PayloadLayout = PayloadLayout::shared(&[hook::DISK_READ, 
 const FLUSH_LAYOUT: PayloadLayout = PayloadLayout::new(hook::DISK_FLUSH, 3);
 const SPLIT_LAYOUT: PayloadLayout = PayloadLayout::new(hook::SPLIT_IO, 2);
 
-/// Indexes of the fields of issues, requeues and completions.
+// Indexes of the fields of issues, requeues and completions.
 const DEV_FIELD: usize = 0;
 const SECTOR_FIELD: usize = 1;
 const NR_SECTOR_FIELD: usize = 2;
@@ -178,13 +178,13 @@ impl DiskFamily {
             }
         };
         if context.groups.has(Group::DISK_IO) {
-            let response = out.clock.ticks(event.sample.time.saturating_sub(request.issued_ns));
-            write_completion(&key, &request, response, out);
+            let response_ticks = out.clock.ticks(event.sample.time.saturating_sub(request.issued_ns));
+            write_completion(&key, &request, response_ticks, out);
         }
     }
 
-    /// Handles the split of a request that was too large: its first part is issued now, the other
-    /// part as another request.
+    /// Handles the split of a request that was too large: its first part (the child) is issued
+    /// now; the rest (the parent) continues at `new_sector` as another request.
     fn on_split(&mut self, event: &SampleEvent<'_>, _: &mut Context, out: &mut Out<'_>) {
         let dev = event.u32(DEV_FIELD);
         let parent = self.requests.reserve_irp(dev, event.u64(NEW_SECTOR_FIELD));
@@ -204,14 +204,14 @@ const fn start_hook(kind: RequestKind) -> u16 {
 }
 
 /// Writes the end of a request.
-fn write_completion(key: &RequestKey, request: &DiskRequest, response: u64, out: &mut Out<'_>) {
+fn write_completion(key: &RequestKey, request: &DiskRequest, response_ticks: u64, out: &mut Out<'_>) {
     let mut payload = out.new_payload();
     let hook = match key.kind {
         RequestKind::Flush => {
             put_kernel_event!(&mut payload, FLUSH_LAYOUT, {
                 DiskNumber: key.dev,
                 IrpFlags: request.flags,
-                HighResResponseTime: response,
+                HighResResponseTime: response_ticks,
                 Irp: request.irp,
                 IssuingThreadId: request.thread,
             });
@@ -227,7 +227,7 @@ fn write_completion(key: &RequestKey, request: &DiskRequest, response: u64, out:
         TransferSize: request.done_bytes,
         ByteOffset: request.first_sector.checked_shl(SECTOR_SHIFT).unwrap_or(0),
         Irp: request.irp,
-        HighResResponseTime: response,
+        HighResResponseTime: response_ticks,
         IssuingThreadId: request.thread,
     });
     out.write_perfinfo(hook, TRANSFER_LAYOUT.version(), payload);
@@ -262,10 +262,11 @@ mod tests {
         let (mut disks, mut context) = (DiskFamily::default(), Context::default());
         context.groups = Groups::new(REQUEST_GROUPS);
         let write = |out: &mut Out<'_>| {
-            let mut run = |name: &str, time, rwbs: &[u8], last: u32| {
+            let mut run = |name: &str, time, rwbs: &[u8], bytes_or_error: u32| {
                 let sample = PerfSample { time, pid: 0x0A11, tid: 0x0A12, ..PerfSample::default() };
                 let fields = [&(8_u32 << 20).to_le_bytes()[..], &0x1234_u64.to_le_bytes()];
-                let fields = [&fields[..], &[&8_u32.to_le_bytes(), rwbs, &[0, 0x40], &last.to_le_bytes()]];
+                let last = bytes_or_error.to_le_bytes();
+                let fields = [&fields[..], &[&8_u32.to_le_bytes(), rwbs, &[0, 0x40], &last]];
                 run_row(&mut disks, &mut context, name, sample, &fields.concat(), out);
             };
             for rwbs in [&b"RS\0"[..], b"W\0\0", b"FF\0"] {

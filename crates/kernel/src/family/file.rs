@@ -15,7 +15,7 @@
 //!    the tracepoint does not say which file was opened. Numbers are not reused.
 //! 2. A name is written only when it is confirmed. A name that `/proc` gave for a descriptor is
 //!    confirmed once all records up to the time of reading are handled and none of them closed the
-//!    descriptor. A file that was closed sooner has no name, unless the probe reported the path.
+//!    descriptor. A file that was closed sooner has no name, unless the kprobe reported the path.
 //! 3. Only files that have a path are captured: no sockets, no pipes.
 //! 4. Only system calls are captured: accesses to mapped files and operations of io_uring are not.
 //! 5. All state is bounded. A dropped descriptor is looked up again, and its open file gets a new
@@ -71,7 +71,7 @@ const fn open_exit_row(name: &'static str) -> Row<FileFamily> {
     syscall_row(name, NAME_GROUPS, &[hook::FILE_OPERATION_END], &["ret"], FileFamily::exit).with_wakeup()
 }
 
-/// Builds both rows of each system call, and appends further rows.
+/// Builds the rows for entry and exit of each system call, and appends further rows.
 macro_rules! rows {
     ($($name:literal $groups:ident $hooks:tt $fields:tt $on:path;)* [$($further:expr,)*]) => {
         &[
@@ -250,7 +250,7 @@ mod tests {
         handle(&mut families, Sideband::Fork { pid: process, ppid: process, tid: thread, ptid: process });
         families.files.open_files.add_existing(process, 3, "/a".into());
         handle(&mut families, Sideband::Exit { pid: process, ppid: 1, tid: process });
-        assert_eq!(open_count(&families), 1, "another thread has it open");
+        assert_eq!(open_count(&families), 1, "the last thread has not ended");
         handle(&mut families, Sideband::Exit { pid: process, ppid: 1, tid: thread });
         assert_eq!(open_count(&families), 0);
     }

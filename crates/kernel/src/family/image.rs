@@ -14,14 +14,14 @@
 //! 2. The ids of an image precede its event, with the same time and on the same processor:
 //!    `ImageID/Info`, then `DbgID_RSDS` with the build id or `None`. On Windows, a merge puts
 //!    them there, so a one-pass reader knows the id when the image event comes.
-//! 3. The signature is the first 16 bytes of the build id unchanged, the age the next four: none of
-//!    the usual twenty bytes is lost.
-//! 4. Link times, checksums and signatures do not exist on Linux: these fields are 0.
+//! 3. The GUID of `DbgID_RSDS` is the first 16 bytes of the build id unchanged, the age the next
+//!    four: none of the usual twenty bytes is lost.
+//! 4. Link times, checksums and code signatures do not exist on Linux: these fields are 0.
 //! 5. Programs choose how much they map, and a fork repeats all of it. The bytes written for
 //!    forks and unloads between two polls, and in a rundown, are bounded; events beyond the bound
 //!    are counted as lost.
 //! 6. Linux does not report that code was unmapped: an unload is written when other code is mapped
-//!    there, or when the process ends.
+//!    there, or when the process ends or calls exec.
 
 mod kernel;
 mod program;
@@ -56,7 +56,7 @@ pub(crate) struct ImageFamily {
     kernel: KernelImages,
     /// The build id of the vDSO in 64-bit processes, once it has been read.
     vdso: Option<Option<BuildId>>,
-    /// Bytes that may be written until the next poll.
+    /// Bytes that `write_all` may still write until the next poll or, in a rundown, for a process.
     bytes_left: usize,
 }
 
@@ -74,7 +74,7 @@ const IMAGE_LAYOUT: PayloadLayout = PayloadLayout::shared(
     3,
 );
 const KERNEL_BASE_LAYOUT: PayloadLayout = PayloadLayout::new(hook::KERNEL_BASE, 2);
-/// Opcodes and version of `ImageID` events.
+// Opcodes and version of `ImageID` events.
 const ID_INFO: u8 = 0;
 const ID_NONE: u8 = 32;
 const ID_RSDS: u8 = 36;
@@ -94,7 +94,7 @@ const MAX_RUNDOWN_FILES: usize = 1 << 16;
 const MAX_RUNDOWN_FILES_PER_PROCESS: usize = 1024;
 const EVENTS_PER_IMAGE: u64 = 3;
 /// Bytes of the events of one image without names. The name is stored twice in UTF-16 and once in
-/// 8-bit characters.
+/// UTF-8.
 const IMAGE_EVENT_BYTES: usize = 288;
 /// The thread id in the headers of the `ImageID` events of a rundown.
 const NO_THREAD: u32 = u32::MAX;
@@ -189,12 +189,13 @@ fn read_vdso_build_id() -> Option<BuildId> {
 }
 
 impl EventFamily for ImageFamily {
-    /// Handles a mapping, and a fork, which copies the mappings of the parent.
+    /// Handles an executable mapping, a new thread, and a fork, which copies the mappings of the
+    /// parent.
     fn on_sideband(&mut self, record: &SidebandRecord<'_>, context: &mut Context, out: &mut Out<'_>) {
         if !self.update_tracking(context) {
             return;
         }
-        // Records older than the last reading of /proc are part of the table already.
+        // The table already contains what records before the last reading of /proc report.
         let is_new = |table: &mut ImageTable, pid| {
             table.process_mut(pid).is_none_or(|process| process.since <= record.time)
         };
@@ -278,7 +279,7 @@ impl ImageFamily {
         }
     }
 
-    /// Unloads the images of a program that ends. Called before all families handle the record, so
+    /// Unloads the images of a program that ends. Called before any family handles the record, so
     /// that the unloads precede the end of the process.
     pub(crate) fn unload_ended_program(
         &mut self,
@@ -321,15 +322,16 @@ impl ImageFamily {
         if !context.groups.has(Group::IMAGE_LOAD) {
             return;
         }
-        let mut lost = self.table.take_lost();
+        let mut lost_images = self.table.take_lost();
         for image in images {
             if self.reserve_bytes(image) {
                 write_image(event, ids, image, out);
             } else {
-                lost = lost.saturating_add(1);
+                lost_images = lost_images.saturating_add(1);
             }
         }
-        *out.lost_records = out.lost_records.saturating_add(lost.saturating_mul(EVENTS_PER_IMAGE));
+        let lost_events = lost_images.saturating_mul(EVENTS_PER_IMAGE);
+        *out.lost_records = out.lost_records.saturating_add(lost_events);
     }
 }
 
@@ -358,7 +360,7 @@ fn write_image(event: ImageEvent, ids: TaskIds, image: &LoadedImage, out: &mut O
     let is_rundown = matches!(event, ImageEvent::RundownStart | ImageEvent::RundownEnd);
     match (is_rundown, ids.pid) {
         (false, _) => out.write_system(hook, version, ids, payload),
-        // The header of a kernel image names the process that writes the event.
+        // The header of a kernel image's event names the process that writes the event.
         (true, 0) => out.write_system(hook, version, writer_ids(), payload),
         (true, _) => out.write_perfinfo(hook, version, payload),
     }

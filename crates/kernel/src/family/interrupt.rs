@@ -4,8 +4,8 @@
 //!   irq:irq_handler_entry … exit           irq, return value  ──▶  0x0F43 interrupt of a device
 //!   irq_vectors:local_timer_entry … exit   vector             ──▶  0x0F43 interrupt of the clock
 //!                                                                  (group CLOCK_INTERRUPT)
-//!   irq_vectors:reschedule_… and others    vector             ──▶  0x0F43 interrupt of another
-//!                                                                  processor (group IPI)
+//!   irq_vectors:reschedule_… and others    vector             ──▶  0x0F43 inter-processor
+//!                                                                  interrupt (group IPI)
 //!   irq:softirq_entry … exit               vec                ──▶  0x0F45 timer DPC for TIMER and
 //!                                                                  HRTIMER, else 0x0F44 DPC
 //! ```
@@ -13,7 +13,7 @@
 //! 1. An event is written at the exit and contains the time of the entry. Without a captured entry
 //!    no event is written.
 //! 2. The routine is the kernel's function for the softirq or vector, if the symbol table has it.
-//!    The kernel does not report the handler of a device: 0.
+//!    The kernel does not report the handler of a device: its routine is 0.
 
 use traceweir_format::kernel::{PayloadLayout, hook};
 use traceweir_format::put_kernel_event;
@@ -25,7 +25,8 @@ use crate::kallsyms;
 use crate::out::Out;
 use crate::spec::SampleEvent;
 
-/// The interrupt family. The entries in progress are in the context, because samples contain them.
+/// The interrupt family. The entries in progress are in the context, because the profile family
+/// writes them into the flags of samples.
 #[derive(Debug, Default)]
 pub(crate) struct InterruptFamily {
     /// Addresses of the routines, once a group has needed them.
@@ -188,13 +189,13 @@ fn on_entry(event: &SampleEvent<'_>, kind: InterruptKind, context: &mut Context)
     let entry = InterruptEntry { kind, number: event.u32(NUMBER_FIELD), time_ns: event.sample.time };
     let Some(cpu) = context.activity.cpu_mut(event.sample.cpu) else { return };
     match kind {
-        // No softirq runs inside an interrupt: the exit of an interrupt in progress was lost.
+        // No softirq runs inside an interrupt: if one seems to be in progress, its exit was lost.
         InterruptKind::Softirq => (cpu.interrupt, cpu.softirq) = (None, Some(entry)),
         _ => cpu.interrupt = Some(entry),
     }
 }
 
-/// Removes the entry that belongs to an exit. Returns its time, if the entry was captured.
+/// Removes the entry in progress. Returns its time if it belongs to the exit `event`.
 fn take_entry_time(event: &SampleEvent<'_>, kind: InterruptKind, context: &mut Context) -> Option<u64> {
     let cpu = context.activity.cpu_mut(event.sample.cpu)?;
     let slot = if kind == InterruptKind::Softirq { &mut cpu.softirq } else { &mut cpu.interrupt };
@@ -214,6 +215,7 @@ impl InterruptFamily {
         let routines = self.routines.as_ref();
         let (routine, returned) = match kind {
             InterruptKind::Vector(index) => {
+                // A vector reports no return value: 1 stands for a handled interrupt.
                 (routines.and_then(|routines| routines.vectors.get(index).copied()), 1)
             }
             _ => (None, event.u32(RETURNED_FIELD)),
@@ -257,8 +259,8 @@ mod tests {
     use crate::spec::PerfSource;
     use crate::tracefs::TracepointField;
 
-    /// Passes samples of tracepoints, at times 1, 2 …, to their rows. Returns hook, entry time and
-    /// vector of each event written.
+    /// Passes samples, at times 1, 2 …, to the rows of their tracepoints. A step is a tracepoint, a
+    /// processor and an interrupt number. Returns hook, entry time and vector of each event.
     fn write_steps(steps: &[(&str, u16, u32)]) -> Vec<(u16, u64, u16)> {
         let (mut interrupts, mut context) = (InterruptFamily::default(), Context::default());
         let mut queues = vec![RecordQueue::default()];

@@ -17,8 +17,7 @@
 //!    disk read is written again later, as a hard fault.
 //! 2. A hard fault starts at the time of its fault (group PAGE_FAULTS). If faults are not captured,
 //!    its start is its end.
-//! 3. A system call is written when it has succeeded, with its arguments, which are kept in
-//!    between.
+//! 3. A system call is written when it has succeeded; its arguments are kept from entry to exit.
 //! 4. The end of a heap belongs to one address space: a new process, or another program, has a heap
 //!    whose end is unknown.
 
@@ -30,7 +29,7 @@ use super::{Context, EventFamily, Row, SampleHandler};
 use crate::groups::Group;
 use crate::maps::{page_size, page_start};
 use crate::out::Out;
-use crate::per_thread::PerThread;
+use crate::per_thread::PerTask;
 use crate::record::{SampleParts, Sideband, SidebandRecord};
 use crate::spec::{PerfSource, SampleEvent};
 
@@ -38,11 +37,11 @@ use crate::spec::{PerfSource, SampleEvent};
 #[derive(Debug, Default)]
 pub(crate) struct MemoryFamily {
     /// The page and the time of each thread's last fault.
-    faults: PerThread<(u64, u64)>,
+    faults: PerTask<(u64, u64)>,
     /// The call that each thread is in.
-    calls: PerThread<MemoryCall>,
+    calls: PerTask<MemoryCall>,
     /// The end of each process's heap, by process id.
-    heap_ends: PerThread<u64>,
+    heap_ends: PerTask<u64>,
 }
 
 /// A system call in progress, with its arguments.
@@ -59,11 +58,11 @@ const FAULT_LAYOUT: PayloadLayout = PayloadLayout::shared(FAULT_HOOKS, 2);
 const HARD_FAULT_LAYOUT: PayloadLayout = PayloadLayout::new(hook::HARD_FAULT, 2);
 const ALLOC_LAYOUT: PayloadLayout = PayloadLayout::shared(&[hook::VIRTUAL_ALLOC, hook::VIRTUAL_FREE], 2);
 
-/// Bits of the error code.
+// Bits of the error code.
 const PAGE_PRESENT: u64 = 1;
 const WRITE_ACCESS: u64 = 2;
 
-/// Allocation types of Windows.
+// Allocation types of Windows.
 const MEM_COMMIT: u32 = 0x1000;
 const MEM_RESERVE: u32 = 0x2000;
 const MEM_RELEASE: u32 = 0x8000;
@@ -140,7 +139,7 @@ impl EventFamily for MemoryFamily {
     }
 
     /// Drops all state: the next exit or major fault may belong to another call or fault, and a
-    /// heap to another program.
+    /// heap end to another program.
     fn forget_after_loss(&mut self) {
         *self = Self::default();
     }
@@ -342,8 +341,9 @@ mod tests {
             change_values(shrunk, None, 0x1000_0000),
             [(hook::VIRTUAL_FREE, 0x1000_0000 + page, 2 * page, MEM_RELEASE)]
         );
+        // No arithmetic overflows.
         let extreme = MemoryCall::Move { start: u64::MAX, old_length: u64::MAX, new_length: 0 };
-        assert!(change_values(extreme, None, 5).len() <= 2, "extreme arguments");
+        assert!(change_values(extreme, None, 5).len() <= 2);
     }
 
     #[test]

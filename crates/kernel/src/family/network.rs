@@ -33,7 +33,7 @@ use traceweir_format::kernel::{PayloadLayout, hook};
 use traceweir_format::put_kernel_event;
 
 use self::endpoints::Endpoints;
-use self::sockets::{Socket, Sockets};
+use self::sockets::{Sockets, TcpSocket};
 use super::{Context, EventFamily, Row};
 use crate::groups::Group;
 use crate::out::{Out, PayloadPosition};
@@ -104,20 +104,22 @@ const IPPROTO_TCP: u32 = 6;
 const TRANSFER_FILTER: &str =
     "(protocol == 6 || protocol == 17) && (family == 2 || family == 10) && ret >= 0";
 
-/// Indexes of the fields of a transfer.
+// Indexes of the fields of a send or receive.
 const SK_FIELD: usize = 0;
 const FAMILY_FIELD: usize = 1;
 const PROTOCOL_FIELD: usize = 2;
 const RET_FIELD: usize = 3;
 const FLAGS_FIELD: usize = 4;
 
-/// Indexes of the fields of an event with addresses.
+/// Indexes of the fields of every event with addresses: socket, ports, addresses.
 const ADDRESS_FIELDS: [usize; 5] = [0, 1, 2, 3, 4];
+// Indexes of further fields of `inet_sock_set_state`.
 const OLD_STATE_FIELD: usize = 5;
 const NEW_STATE_FIELD: usize = 6;
+/// Index of a further field of `tcp_retransmit_skb`.
 const STATE_FIELD: usize = 5;
 
-/// TCP states, numbered as in the kernel.
+// TCP states, numbered as in the kernel.
 const ESTABLISHED: i64 = 1;
 const SYN_SENT: i64 = 2;
 const SYN_RECV: i64 = 3;
@@ -186,7 +188,7 @@ impl EventFamily for NetworkFamily {
     }
 }
 
-/// Returns the kernel's address of the socket, and its endpoints, of an event with addresses.
+/// Returns the kernel's address and the endpoints of the socket in an event with addresses.
 fn parse_socket(event: &SampleEvent<'_>) -> (u64, Endpoints) {
     let [socket, source_port, destination_port, source, destination] = ADDRESS_FIELDS;
     let (local, remote) = (event.bytes(source), event.bytes(destination));
@@ -200,7 +202,7 @@ impl NetworkFamily {
     }
 
     fn on_receive(&mut self, event: &SampleEvent<'_>, _: &mut Context, out: &mut Out<'_>) {
-        /// The call leaves the data in the queue, or reads errors instead of data.
+        /// Flags of a call that leaves the data in the queue, or reads errors instead of data.
         const NO_DATA: u32 = (libc::MSG_PEEK | libc::MSG_ERRQUEUE) as u32;
         if event.u32(FLAGS_FIELD) & NO_DATA == 0 {
             self.write_transfer(event, hook::TCP_RECEIVE, hook::UDP_RECEIVE, out);
@@ -253,8 +255,8 @@ impl NetworkFamily {
         let (sk, endpoints) = parse_socket(event);
         let sockets = &mut self.sockets;
         match (event.number(OLD_STATE_FIELD), event.number(NEW_STATE_FIELD)) {
-            // The connecting program itself makes this change.
-            (_, SYN_SENT) => sockets.insert(sk, Socket::new_connecting(endpoints, event.sample.pid)),
+            // The connecting program makes this change in its own context, so `pid` is the owner.
+            (_, SYN_SENT) => sockets.insert(sk, TcpSocket::new_connecting(endpoints, event.sample.pid)),
             (old @ (SYN_SENT | SYN_RECV), ESTABLISHED) => {
                 let socket = sockets.establish(sk, endpoints);
                 let is_local_request = old == SYN_SENT || socket.is_connecting;
@@ -321,7 +323,7 @@ fn write_udp_drop(event: &SampleEvent<'_>, out: &mut Out<'_>) {
 }
 
 /// Writes an event without data.
-fn write_without_data(hook: u16, sk: u64, socket: &Socket, out: &mut Out<'_>) {
+fn write_without_data(hook: u16, sk: u64, socket: &TcpSocket, out: &mut Out<'_>) {
     let mut payload = out.new_payload();
     put_with_endpoints!(&mut payload, PLAIN_V4, PLAIN_V6, &socket.endpoints, false, {
         PID: socket.owner,
@@ -332,7 +334,7 @@ fn write_without_data(hook: u16, sk: u64, socket: &Socket, out: &mut Out<'_>) {
 
 /// Writes the start of a connection. The kernel does not report options, windows and sequence
 /// numbers. The process, which is the first field, may be set later.
-fn write_connection(hook: u16, sk: u64, socket: &Socket, out: &mut Out<'_>) -> Option<PayloadPosition> {
+fn write_connection(hook: u16, sk: u64, socket: &TcpSocket, out: &mut Out<'_>) -> Option<PayloadPosition> {
     let mut payload = out.new_payload();
     put_with_endpoints!(&mut payload, CONNECT_V4, CONNECT_V6, &socket.endpoints, false, {
         PID: socket.owner,
@@ -361,9 +363,9 @@ mod tests {
         let (mut network, mut context) = (NetworkFamily::default(), Context::default());
         // Larger than the largest id that Linux assigns.
         let sample = PerfSample { time: 5_000_000_000, pid: 0x5000_0A11, ..PerfSample::default() };
-        let mut run = |name: &str, last: [i64; 2], out: &mut Out<'_>| {
+        let mut run = |name: &str, states: [i64; 2], out: &mut Out<'_>| {
             let (sk, ports) = (SOCKET_ADDRESS.to_le_bytes(), [80_u16, 0x1234].map(u16::to_le_bytes));
-            let [old, new] = last.map(i64::to_le_bytes);
+            let [old, new] = states.map(i64::to_le_bytes);
             let fields: [&[u8]; 7] = [&sk, &ports[0], &ports[1], local, remote, &old, &new];
             run_row(&mut network, &mut context, name, sample, &fields, out);
         };

@@ -9,7 +9,8 @@
 //!          otherwise   ──▶ 0x0548 thread name
 //!   EXIT   a thread    ──▶ 0x0502; the last of its process: 0x0302 with the exit status
 //!                          status: connector, /proc
-//!   /proc              ──▶ rundown: 0x0303, 0x0503 at the start; 0x0304, 0x0504, 0x0327 at the end
+//!   /proc              ──▶ rundown: 0x0303, 0x0503 at the start; 0x0304, 0x0504 at the end,
+//!                          and 0x0327 for zombies
 //! ```
 //!
 //! 1. The table of tasks is kept whatever groups are enabled, because other families use it. Events
@@ -21,8 +22,10 @@
 //!    stack: it is written with the COMM record, before its image events, and its tracepoint comes
 //!    after those.
 //! 3. `sched_process_exec` wakes the session, so that `/proc` is read while the program runs. If
-//!    the program is already gone, the thread name serves as the image name.
-//! 4. `/proc` is read for an exec, for an exit status that the connector has not reported, and for
+//!    the program is already gone, only the copy of its stack (`tasks/execs.rs`) and the path
+//!    passed to `execve` describe it.
+//! 4. While records are handled, `/proc` is read for an exec, for a task whose start was lost or
+//!    whose creator is unknown, for an exit status that the connector has not reported, and for
 //!    forks inside containers. Other forks and thread names read nothing.
 
 mod payload;
@@ -66,9 +69,11 @@ pub(crate) struct ProcessFamily {
 #[derive(Clone, Copy, Debug)]
 struct PendingStart {
     creator: TaskIds,
+    /// The new thread and its process.
     ids: TaskIds,
     time_ns: u64,
     cpu: u16,
+    /// The poll that read the FORK record.
     poll: u32,
 }
 
@@ -128,9 +133,9 @@ impl EventFamily for ProcessFamily {
 }
 
 impl ProcessFamily {
-    /// Finishes a poll: writes unconfirmed tasks that turned out to have no start record, and
-    /// pending starts whose stack did not arrive. Tasks that this poll found wait for the next
-    /// poll, which reads every record written until then.
+    /// Finishes a poll: writes unconfirmed tasks (T4 in `tasks.rs`) that turned out to have no
+    /// start record, and pending starts whose stack did not arrive. Tasks that this poll found wait
+    /// for the next poll, which reads every record written until then.
     pub(crate) fn finish_poll(&mut self, context: &mut Context, out: &mut Out<'_>) {
         let poll = context.tasks.polls;
         rundown::write_due_unconfirmed(context, Some(poll), out);
@@ -265,7 +270,8 @@ impl ProcessFamily {
             (context.groups.has(Group::PROCESS), context.groups.has(Group::THREAD));
         let ids = TaskIds { pid, tid: pid };
         let Some(process) = context.tasks.get(pid) else { return };
-        // The thread that called exec has the id of the first thread by now; the others have ended.
+        // The other threads have ended. The thread that called exec, the last in the table, has the
+        // id of the first thread by now.
         let last_thread = process.threads.values().next_back().copied().unwrap_or_default();
         if is_thread_enabled {
             for (tid, thread) in &process.threads {

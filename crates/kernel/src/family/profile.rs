@@ -10,8 +10,8 @@
 //!
 //! 1. Idle time is sampled too, as thread 0, so that the shares of a processor's time add up to
 //!    one.
-//! 2. Priority and DPC are the last that other families saw on the processor. Without context
-//!    switches the priority is 0, and without interrupts the DPC and ISR bits are 0.
+//! 2. The flags follow the last context switches and interrupts that were captured on the
+//!    processor. If these are not captured, the priority or the DPC and ISR bits are 0.
 //! 3. An event is written when a source starts, when its interval changes, and when it ends. The
 //!    last written interval of each source is kept.
 
@@ -41,7 +41,7 @@ const COUNTERS_LAYOUT: PayloadLayout = PayloadLayout::new(hook::PMC_CONFIG, 2);
 const INTERVAL_LAYOUT: PayloadLayout = PayloadLayout::new(hook::PROFILE_SET_INTERVAL, 2);
 const COLLECTION_LAYOUT: PayloadLayout = PayloadLayout::shared(&[hook::PROFILE_START, hook::PROFILE_END], 3);
 
-/// Bits of the flags of a sample.
+// Flags of a sample: two bits, and the priority above them.
 const IN_DPC: u8 = 1;
 const IN_ISR: u8 = 2;
 const PRIORITY_SHIFT: u32 = 3;
@@ -49,7 +49,7 @@ const PRIORITY_SHIFT: u32 = 3;
 /// Id and name of the timer as a source.
 const TIMER: (u32, &str) = (0, "Timer");
 
-/// Builds the row of the profile source at an index.
+/// Builds the row of the counter at an index of the profile sources.
 const fn counter_row(index: usize) -> Row<ProfileFamily> {
     let source = PerfSource::Counter(index);
     Row::new(source, &[Group::PMC_PROFILE], &[hook::PMC_PROFILE], SampleParts::IP, |_, event, _, out| {
@@ -96,7 +96,7 @@ impl EventFamily for ProfileFamily {
         }
     }
 
-    /// Writes the sources that start, end or have a new interval.
+    /// Writes the sources that start, end or have a new interval, and the names of new counters.
     fn on_settings_change(&mut self, context: &mut Context, out: &mut Out<'_>) {
         let current = Self::new(context);
         for old in &self.sources {
@@ -141,7 +141,7 @@ fn write_sample(event: &SampleEvent<'_>, context: &Context, out: &mut Out<'_>) {
     let (sample, activity) = (event.sample, &context.activity);
     let mut flags = activity.running_priority(sample.cpu, sample.tid) << PRIORITY_SHIFT;
     flags |= if activity.is_in_softirq(sample.cpu) { IN_DPC } else { 0 };
-    flags |= if activity.is_in_interrupt(sample.cpu) { IN_ISR } else { 0 };
+    flags |= if activity.is_in_device_interrupt(sample.cpu) { IN_ISR } else { 0 };
     let mut payload = out.new_payload();
     put_kernel_event!(&mut payload, SAMPLE_LAYOUT, {
         InstructionPointer: sample.ip,

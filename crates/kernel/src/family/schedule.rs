@@ -30,7 +30,7 @@ use traceweir_format::put_kernel_event;
 use super::{Context, EventFamily, Row};
 use crate::groups::Group;
 use crate::out::Out;
-use crate::per_thread::PerThread;
+use crate::per_thread::PerTask;
 use crate::record::{Sideband, SidebandRecord};
 use crate::spec::SampleEvent;
 use crate::tasks::convert_priority;
@@ -38,14 +38,14 @@ use crate::tasks::convert_priority;
 #[derive(Debug, Default)]
 pub(crate) struct ScheduleFamily {
     /// When a thread became ready or was switched out, in nanoseconds.
-    waiting_since_ns: PerThread<u64>,
+    waiting_since_ns: PerTask<u64>,
 }
 
 const SWITCH_LAYOUT: PayloadLayout = PayloadLayout::new(hook::CONTEXT_SWITCH, 2);
 const READY_LAYOUT: PayloadLayout = PayloadLayout::new(hook::READY_THREAD, 2);
 const PRIORITY_LAYOUT: PayloadLayout = PayloadLayout::new(hook::SET_PRIORITY, 3);
 
-/// Indexes of the fields of `sched_switch`.
+// Indexes of the fields of `sched_switch`.
 const PREV_PID_FIELD: usize = 0;
 const PREV_PRIO_FIELD: usize = 1;
 const PREV_STATE_FIELD: usize = 2;
@@ -61,7 +61,7 @@ const WOKEN_FLAGS_FIELD: usize = 1;
 const IN_INTERRUPT: u32 = 0x08 | 0x10;
 /// The flag of a ready event for a wakeup from an interrupt.
 const READY_FROM_DPC: u8 = 1;
-/// The reason of a ready event: the wait of the thread is over.
+/// The `AdjustReason` of a ready event: the wait of the thread is over.
 const ADJUST_UNWAIT: u8 = 1;
 
 static ROWS: &[Row<ScheduleFamily>] = &[
@@ -186,12 +186,12 @@ fn thread_priority(thread: u32, linux_priority: i64) -> u8 {
 /// The id of an unknown thread.
 const UNKNOWN_THREAD: u32 = u32::MAX;
 
-/// Documented states of a thread that is switched out.
+// Documented states of a thread that is switched out.
 const STATE_READY: u8 = 1;
 const STATE_TERMINATED: u8 = 4;
 const STATE_WAITING: u8 = 5;
 
-/// Documented wait reasons.
+// Documented wait reasons.
 const EXECUTIVE: u8 = 0;
 const SUSPENDED: u8 = 5;
 const USER_REQUEST: u8 = 6;
@@ -199,23 +199,22 @@ const TERMINATED: u8 = 22;
 const DISPATCH_INTERRUPT: u8 = 31;
 const PREEMPTED: u8 = 32;
 
-/// State and wait reason of a thread that is switched out.
+/// State, wait reason and wait mode of a thread that is switched out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct SwitchOut {
     state: u8,
     reason: u8,
-    /// 1 if a signal ends the wait.
+    /// 1 (user mode) if a signal can end the wait.
     mode: u8,
 }
 
 impl SwitchOut {
-    /// Derives state and reason from `prev_state`.
-    fn new(thread: u32, state: i64) -> Self {
+    fn new(thread: u32, prev_state: i64) -> Self {
         /// The kernel's mark for a thread that was preempted while it could run.
         const IS_PREEMPTED: i64 = 0x100;
-        let (state, reason, mode) = match (thread, state & 0xFF) {
+        let (state, reason, mode) = match (thread, prev_state & 0xFF) {
             (0, _) => (STATE_READY, EXECUTIVE, 0),
-            (_, 0) if state & IS_PREEMPTED != 0 => (STATE_READY, PREEMPTED, 0),
+            (_, 0) if prev_state & IS_PREEMPTED != 0 => (STATE_READY, PREEMPTED, 0),
             (_, 0) => (STATE_READY, DISPATCH_INTERRUPT, 0),
             // Interruptible sleep.
             (_, 0x01) => (STATE_WAITING, USER_REQUEST, 1),
@@ -273,8 +272,8 @@ mod tests {
 
     #[test]
     fn switch_out_maps_to_documented_state_reason_and_mode() {
-        let values = |state| {
-            let SwitchOut { state, reason, mode } = SwitchOut::new(7, state);
+        let values = |prev_state| {
+            let SwitchOut { state, reason, mode } = SwitchOut::new(7, prev_state);
             (state, reason, mode)
         };
         assert_eq!((values(0), values(0x100)), ((1, 31, 0), (1, 32, 0)));

@@ -45,7 +45,7 @@ pub(crate) fn to_hex(bytes: &[u8]) -> String {
     })
 }
 
-/// Passes a sample with tracepoint fields to the handler of the row with a name.
+/// Passes a sample with tracepoint fields to the handler of the row with this name.
 pub(crate) fn run_row<F: EventFamily>(
     family: &mut F,
     context: &mut Context,

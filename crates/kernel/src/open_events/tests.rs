@@ -36,13 +36,13 @@ fn event_replaces_the_one_of_the_same_thread_and_processor() {
         row.events.reverse();
         before.extend(row.events.iter().map(|(id, event)| ((event.target(), event.cpu()), *id)));
     }
-    assert!(before.len() >= 2, "this test has at least two threads: {before:?}");
+    assert!(before.len() >= 2, "fewer than two threads have events: {before:?}");
     settings.stacks = vec![hook::DEMAND_ZERO_FAULT];
     open_events.apply_settings(&settings, &rings).expect("the events do not open again");
     let mut replacing_count = 0;
     for (id, event) in open_events.rows.values().flat_map(|row| &row.events) {
         let replaces = open_events.routes.get(id).expect("an open event has no route").replaces;
-        // Threads that have ended meanwhile are gone; events of new threads replace none.
+        // Threads that have ended meanwhile have no event; events of new threads replace none.
         assert_eq!(replaces, before.get(&(event.target(), event.cpu())).copied());
         replacing_count += usize::from(replaces.is_some());
     }
@@ -50,7 +50,7 @@ fn event_replaces_the_one_of_the_same_thread_and_processor() {
 }
 
 #[test]
-fn only_the_rings_report_tasks_of_their_target() {
+fn ring_target_has_no_separate_task_event() {
     let settings = own_fault_settings();
     let Some(ring) = open_ring_or_skip(&settings, 0) else { return };
     let mut open_events = OpenEvents::new_empty(&settings);
@@ -96,13 +96,13 @@ fn rejected_filter_means_that_the_tracepoint_is_missing() {
 #[test]
 fn events_are_opened_on_the_processors_of_their_rings() {
     let settings = own_fault_settings();
-    // The rings look like this when processor 0 is offline.
+    // Processor 0 has no ring while it is offline.
     let Some(ring) = open_ring_or_skip(&settings, 1) else { return };
     let mut open_events = OpenEvents::new_empty(&settings);
     open_events.apply_settings(&settings, &[Arc::clone(ring.event())]).expect("the events do not open");
-    let rows = open_events.rows.values().flat_map(|row| row.events.iter().map(|(_, event)| event));
-    let all: Vec<i32> = rows.chain(&open_events.task_events).map(PerfEvent::cpu).collect();
-    assert!(all.len() >= 3 && all.iter().all(|cpu| *cpu == 1), "{all:?}");
+    let row_events = open_events.rows.values().flat_map(|row| row.events.iter().map(|(_, event)| event));
+    let cpus: Vec<i32> = row_events.chain(&open_events.task_events).map(PerfEvent::cpu).collect();
+    assert!(cpus.len() >= 3 && cpus.iter().all(|cpu| *cpu == 1), "{cpus:?}");
     assert_eq!(ring.cpu(), 1);
 }
 
@@ -119,6 +119,6 @@ fn only_limited_rings_limit_stack_copies() {
         open_events.apply_settings(&settings, &[]).expect("the row does not open");
         open_events.rows.values().map(|row| row.attr.sample_stack_user).collect::<Vec<u32>>()
     };
-    assert_eq!(copy_sizes(None), [0xFFF0], "whatever the ring size");
+    assert_eq!(copy_sizes(None), [0xFFF0], "only the kernel's limit applies");
     assert_eq!(copy_sizes(Some(2 << 10)), [2 << 10]);
 }

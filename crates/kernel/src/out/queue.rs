@@ -15,7 +15,7 @@
 
 use traceweir_format::Result;
 
-/// Capacity, in bytes and in entries, that a queue keeps.
+// Capacities, in bytes and in entries, that a queue keeps.
 const KEPT_BYTES: usize = 4 << 20;
 const KEPT_ENTRIES: usize = 1 << 16;
 

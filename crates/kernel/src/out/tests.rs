@@ -109,7 +109,7 @@ fn taken_records_free_space_while_another_one_waits() {
     const PAYLOAD_BYTES: usize = 16 << 10;
     let (mut queues, mut lost_records) = ([RecordQueue::default(), RecordQueue::default()], 0);
     let extras = EventExtras::default();
-    // Many times the bound of the queues.
+    // Writes many times the bound of the queues.
     for poll in 0..200_u64 {
         let mut out = Out::new(&mut queues, &NanosecondClock, &extras, &mut lost_records);
         (out.max_bytes, out.cpu, out.time) = (8 << 20, 1, poll);

@@ -10,7 +10,7 @@
 //! 2. A file found by path is the mapped one only if the inode matches: the path may lead to
 //!    another file by now.
 //! 3. Tables are programs that the unwinder executes, and they may loop forever: only tables of
-//!    [trusted](crate::plain::PlainFile::is_trusted) files are used.
+//!    [trusted](crate::plain::RegularFile::is_trusted) files are used.
 //! 4. Only the needed sections are read, the first of each name, up to a size limit. Tables without
 //!    an index are ignored: each frame would be searched from the beginning.
 
@@ -22,7 +22,7 @@ use std::sync::Arc;
 use object::elf;
 use object::read::elf::{FileHeader, SectionHeader};
 
-use crate::plain::{self, PlainFile};
+use crate::plain::{self, RegularFile};
 
 /// The largest table that is read, in bytes. The table of a browser has about 10 MiB.
 const MAX_TABLE_BYTES: u64 = 16 << 20;
@@ -60,14 +60,14 @@ pub(crate) fn read_tables(
     inode: u64,
 ) -> Option<Option<UnwindTables>> {
     let paths = plain::mapped_file_paths(process, range, path).into_iter();
-    let mut files = paths.filter_map(|(path, flags)| plain::find_plain_file(&path, flags));
+    let mut files = paths.filter_map(|(path, flags)| plain::find_regular_file(&path, flags));
     let file = files.find(|file| file.version.inode == inode)?;
     Some(read_trusted_tables(&file))
 }
 
 /// Reads the tables of a file if it is trusted.
-fn read_trusted_tables(plain: &PlainFile) -> Option<UnwindTables> {
-    let mut file = plain.is_trusted.then(|| plain.open()).flatten()?;
+fn read_trusted_tables(found: &RegularFile) -> Option<UnwindTables> {
+    let mut file = found.is_trusted.then(|| found.open()).flatten()?;
     read_elf_tables(&mut file).ok()
 }
 
@@ -179,7 +179,7 @@ mod tests {
         let ProgramCopy { _folder, path, inode } = copy_own_program();
         let range = 0x1000..0x2000;
         let mut found =
-            plain::find_plain_file(&path, rustix::fs::OFlags::NOFOLLOW).expect("not a regular file");
+            plain::find_regular_file(&path, rustix::fs::OFlags::NOFOLLOW).expect("not a regular file");
         found.is_trusted = true;
         assert!(read_trusted_tables(&found).is_some());
         found.is_trusted = false;

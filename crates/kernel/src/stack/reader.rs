@@ -87,7 +87,7 @@ pub(super) struct TableReader {
     answers: Receiver<(ModuleFileKey, TableAnswer)>,
     /// Files that were requested and not answered yet.
     pending: VecDeque<ModuleFileKey>,
-    /// The time since when the thread is working on the first pending file.
+    /// The time since which the thread has been working on the first pending file.
     reading_since: Instant,
     /// Whether a wait has timed out and no answer has come since.
     has_timed_out: bool,

@@ -70,6 +70,7 @@ pub(crate) struct StackUnwinder {
     /// The value of [`MODULE_SETS`] when the cache was created.
     sets_before_cache: u64,
     tables: HashMap<ModuleFileKey, Option<Arc<UnwindTables>>>,
+    /// The size of all stored tables.
     bytes: usize,
     /// Files on which a thread hangs or has ended.
     abandoned_files: HashSet<ModuleFileKey>,

@@ -89,7 +89,7 @@ impl Connector {
     pub(super) fn drain(&mut self) {
         let Some(socket) = &self.socket else { return };
         let mut message = [0; 256];
-        let ahead_ns = read_clock_ns(ClockId::Monotonic).wrapping_sub(now_ns());
+        let monotonic_ahead_ns = read_clock_ns(ClockId::Monotonic).wrapping_sub(now_ns());
         for _ in 0..MAX_MESSAGES {
             let length = match rustix::net::recvfrom(socket, &mut message, RecvFlags::DONTWAIT) {
                 Ok((length, _, from)) => {
@@ -104,8 +104,8 @@ impl Connector {
                 parse_exit(message.get(..length).unwrap_or_default())
                 && self.exits.len() < MAX_EXITS
             {
-                let exit = ThreadExit { status, time: time.wrapping_sub(ahead_ns), poll: self.polls };
-                self.exits.insert(thread, exit);
+                let time = time.wrapping_sub(monotonic_ahead_ns);
+                self.exits.insert(thread, ThreadExit { status, time, poll: self.polls });
             }
         }
     }

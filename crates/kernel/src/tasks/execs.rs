@@ -57,7 +57,8 @@ const STACK_POINTER_REGISTER: Option<u64> = None;
 #[derive(Debug, Default)]
 pub(super) struct Execs {
     rings: Vec<PerfRing>,
-    file_name: Option<TracepointField>,
+    /// The field of `sched_process_exec` with the path passed to `execve`.
+    file_name_field: Option<TracepointField>,
     by_process: HashMap<u32, Vec<Exec>>,
     /// Total number of execs in `by_process`.
     count: usize,
@@ -98,7 +99,7 @@ impl Execs {
         let Some(register) = STACK_POINTER_REGISTER else { return execs };
         let format = Tracefs::open().and_then(|tracefs| tracefs.read_format("sched", "sched_process_exec"));
         let Ok(format) = format else { return execs };
-        execs.file_name = format.find_field("filename");
+        execs.file_name_field = format.find_field("filename");
         let mut attr = Attr {
             type_: sys::PERF_TYPE_TRACEPOINT,
             config: format.id,
@@ -167,7 +168,7 @@ impl Execs {
         let sample =
             record::parse_sample(record, EXEC_SAMPLE_PARTS, 0, RegisterCounts { user: 1, interrupted: 0 })
                 .filter(|_| self.count < MAX_EXECS)?;
-        let event = SampleEvent { sample, fields: &[self.file_name], source_id: 0 };
+        let event = SampleEvent { sample, fields: &[self.file_name_field], source_id: 0 };
         let exec = Exec {
             time_ns: sample.time,
             file_name: event.text(0).to_vec(),

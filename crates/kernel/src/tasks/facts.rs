@@ -186,8 +186,9 @@ pub(crate) fn join_arguments(bytes: &[u8], has_just_started: bool) -> String {
     line
 }
 
-/// Quotes an argument by the rules of Windows: quotation marks around blanks, and a backslash
-/// before each quotation mark and before each backslash that precedes one.
+/// Appends an argument by the rules of Windows. An empty argument, and one with blanks or quotation
+/// marks, gets quotation marks around it, and a backslash before each inner quotation mark and
+/// before each backslash that precedes a quotation mark.
 fn push_quoted(argument: &str, line: &mut String) {
     let is_plain = !argument.is_empty() && !argument.contains([' ', '\t', '\n', '\u{b}', '"']);
     if is_plain {

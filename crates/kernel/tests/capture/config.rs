@@ -13,7 +13,7 @@ fn read_trimmed(path: &str) -> String {
     std::fs::read_to_string(path).unwrap_or_default().trim().to_owned()
 }
 
-/// Event types of SysConfigEx.
+// Event types of SysConfigEx.
 const OS_INFO: u8 = 32;
 const VOLUME_MAPPING: u8 = 35;
 

@@ -1,4 +1,4 @@
-//! Captures with payloads that are decoded by the published shapes to the last byte.
+//! Captures with payloads that are decoded by the documented layouts to the last byte.
 
 use traceweir_format::Guid;
 use traceweir_format::header::Record;
@@ -12,7 +12,7 @@ use crate::support::{Fields, NanosecondClock, cpu_count};
 #[derive(Clone, Debug)]
 pub(crate) struct DecodedEvent {
     pub(crate) cpu: u16,
-    pub(crate) raw: u64,
+    pub(crate) stamp: u64,
     pub(crate) class: Guid,
     pub(crate) opcode: u8,
     pub(crate) hook: Option<u16>,
@@ -37,7 +37,8 @@ impl DecodedEvent {
     }
 }
 
-/// Returns all image and configuration events that are captured while `work` runs, in time order.
+/// Returns the image and configuration events of a capture during `work`, in time order. Skips the
+/// test and returns `None` if the capture does not start.
 pub(crate) fn capture(settings: &CaptureSettings, work: impl FnOnce()) -> Option<Vec<DecodedEvent>> {
     let (mut capture, _control) = support::start_or_skip(settings, cpu_count())?;
     let mut events = Vec::new();
@@ -51,11 +52,11 @@ pub(crate) fn capture(settings: &CaptureSettings, work: impl FnOnce()) -> Option
     }
     assert_eq!(capture.lost(), 0);
     // The sort is stable: events of one processor keep their order.
-    events.sort_by_key(|event: &DecodedEvent| event.raw);
+    events.sort_by_key(|event: &DecodedEvent| event.stamp);
     Some(events)
 }
 
-fn decode_event(record: &Record<'_>, cpu: u16, raw: u64) -> Option<DecodedEvent> {
+fn decode_event(record: &Record<'_>, cpu: u16, stamp: u64) -> Option<DecodedEvent> {
     let class = record.provider();
     if ![class::IMAGE, class::IMAGE_ID, class::CONFIG, class::SYS_CONFIG_EX].contains(&class) {
         return None;
@@ -63,7 +64,7 @@ fn decode_event(record: &Record<'_>, cpu: u16, raw: u64) -> Option<DecodedEvent>
     let descriptor = record.descriptor();
     Some(DecodedEvent {
         cpu,
-        raw,
+        stamp,
         class,
         opcode: descriptor.opcode,
         hook: record.hook(),

@@ -13,20 +13,20 @@ use crate::again::again;
 use crate::decoded::{DecodedEvent, capture};
 use crate::support;
 
-/// Event types of the image class.
+// Event types of the image class.
 const UNLOAD: u8 = 2;
 const RUNDOWN_START: u8 = 3;
 const RUNDOWN_END: u8 = 4;
 const LOAD: u8 = 10;
 const KERNEL_BASE: u8 = 0x21;
-/// Event types of the `ImageID` class.
+// Event types of the `ImageID` class.
 const ID_INFO: u8 = 0;
 const ID_NONE: u8 = 32;
 const ID_RSDS: u8 = 36;
 
-/// Loads the library in its first argument, prints its process id, the address of the library and
-/// its memory map, and waits for the end of its input. With `fork` as a second argument, a child
-/// prints and waits; with `threads`, some threads wait too.
+/// A program that loads the library in its first argument, prints its process id, the address of
+/// the library and its memory map, and waits for the end of its input. With `fork` as a second
+/// argument, a child prints and waits; with `threads`, some threads wait too.
 const PROGRAM: &str = r#"
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -82,6 +82,7 @@ fn build_program(program: &[&str], library: &[&str]) -> Option<tempfile::TempDir
 struct RunningProgram {
     child: Child,
     pid: u32,
+    /// The address of the library.
     library: u64,
     maps: Vec<String>,
 }
@@ -122,8 +123,8 @@ struct MappedFile {
     has_code: bool,
 }
 
-/// Returns the images in a memory map by base: from the first byte of a file to the end of its last
-/// mapping.
+/// Returns size and name of the images in a memory map by base. An image extends from the first
+/// byte of a file to the end of its last mapping.
 fn parse_images(maps: &[String]) -> BTreeMap<u64, (u64, String)> {
     let mut files: Vec<MappedFile> = Vec::new();
     for line in maps {
@@ -147,7 +148,7 @@ fn parse_images(maps: &[String]) -> BTreeMap<u64, (u64, String)> {
     images.map(|file| (file.base, (file.end - file.base, file.name))).collect()
 }
 
-/// Returns the images of a process in events with this opcode, by base.
+/// Returns size and name of the images of a process in events with this opcode, by base.
 fn find_images_in_events(events: &[DecodedEvent], opcode: u8, pid: u32) -> BTreeMap<u64, (u64, String)> {
     let is_match =
         |event: &&DecodedEvent| event.is_image(opcode) && event.number("ProcessId") == u64::from(pid);
@@ -187,7 +188,7 @@ fn assert_ids_precede_images(events: &[DecodedEvent]) {
         }
         let (info, id) = (&events[at - 2], &events[at - 1]);
         for event in [info, id] {
-            assert_eq!((event.class, event.cpu, event.raw), (class::IMAGE_ID, image.cpu, image.raw));
+            assert_eq!((event.class, event.cpu, event.stamp), (class::IMAGE_ID, image.cpu, image.stamp));
             assert_eq!(event.number("ImageBase"), image.number("ImageBase"));
             assert_eq!(event.number("ProcessId"), image.number("ProcessId"));
             assert_eq!(u64::from(event.header_ids.0), image.number("ProcessId"));
@@ -211,7 +212,7 @@ fn canonical_path(path: &Path) -> PathBuf {
 }
 
 #[test]
-fn library_is_loaded_where_the_program_says_and_unloaded_with_it() {
+fn library_is_loaded_where_the_program_reports_it_and_unloaded_with_the_program() {
     again(5, || {
         let Some(folder) = build_program(&[], &[]) else { return };
         let mut running = None;
@@ -272,11 +273,12 @@ fn library_whose_addresses_differ_from_its_offsets_is_loaded_at_its_start() {
     });
 }
 
-/// Returns the last loaded images by base. Several programs may use a base one after the other.
+/// Returns size and name of the image that was loaded last at each base: a process may run several
+/// programs that use a base one after the other.
 fn last_loaded_images(events: &[DecodedEvent], pid: u32) -> BTreeMap<u64, (u64, String)> {
     let is_load = |event: &&DecodedEvent| event.is_image(LOAD) && event.number("ProcessId") == u64::from(pid);
     let mut loads: Vec<&DecodedEvent> = events.iter().filter(is_load).collect();
-    loads.sort_by_key(|event| event.raw);
+    loads.sort_by_key(|event| event.stamp);
     let image = |event: &&DecodedEvent| {
         (event.number("ImageBase"), (event.number("ImageSize"), event.text("FileName").to_owned()))
     };

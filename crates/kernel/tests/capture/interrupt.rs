@@ -11,7 +11,7 @@ use crate::again::again;
 use crate::support;
 use crate::support::{CapturedEvent, capture_with_changes, cpu_count, select_hooks, settings_for};
 
-/// Returns the sum over all processors of the counts in a table, for lines whose labels
+/// Returns the sum over all processors of the counts in a file of `/proc`, for lines whose labels
 /// `is_selected` accepts.
 fn sum_kernel_counts(table: &str, is_selected: impl Fn(&str) -> bool) -> u64 {
     let text = fs::read_to_string(table).expect("the table is not readable");
@@ -37,7 +37,7 @@ struct GroupCapture {
     max_events: u64,
 }
 
-/// Captures a group for some time.
+/// Captures a group for some time. `count` returns the kernel's own count.
 fn capture_group(group: Group, count: impl Fn() -> u64) -> Option<GroupCapture> {
     let settings = settings_for(&[group]);
     let (before, mut counted_during) = (count(), 0);
@@ -51,8 +51,8 @@ fn capture_group(group: Group, count: impl Fn() -> u64) -> Option<GroupCapture> 
     let (events, capture) = capture_with_changes(&settings, work)?;
     let max_events = count() - before;
     assert_eq!(capture.lost(), 0);
-    // Each processor may be within an interrupt at both ends. Some kernels also skip
-    // everything that happens while certain tasks run, including idle tasks, in all rings alike.
+    // Each processor may be within an interrupt at both ends of the capture. Some kernels also skip
+    // everything that happens while certain tasks run, including idle tasks: a quarter is enough.
     let min_events = counted_during.saturating_sub(2 * u64::from(cpu_count())) / 4;
     Some(GroupCapture { events, min_events, max_events })
 }
@@ -61,7 +61,7 @@ fn capture_group(group: Group, count: impl Fn() -> u64) -> Option<GroupCapture> 
 fn assert_plausible_times(events: &[&CapturedEvent]) {
     for event in events {
         let entry = event.fields().number("InitialTime");
-        assert!(entry <= event.raw && event.raw - entry < 1_000_000_000, "{entry} to {}", event.raw);
+        assert!(entry <= event.stamp && event.stamp - entry < 1_000_000_000, "{entry} to {}", event.stamp);
     }
 }
 
@@ -115,8 +115,8 @@ fn device_interrupts_match_the_kernel_counts() {
         };
         let all = select_hooks(&events, &[ISR]);
         assert_plausible_times(&all);
-        // Several handlers may share an interrupt.
         assert!(min_events <= all.len() as u64, "{min_events} ≤ {}", all.len());
+        // Several handlers may share an interrupt: each causes an event, but the count is one.
         let is_shared = fs::read_to_string("/proc/interrupts").unwrap().contains(", ");
         assert!(is_shared || all.len() as u64 <= max_events, "{} ≤ {max_events}", all.len());
         for event in all {

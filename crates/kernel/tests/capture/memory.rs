@@ -14,7 +14,7 @@ use crate::support::{
     CapturedEvent, FreshMemory, PAGE_BYTES, capture, select_hooks, settings_for, skip, this_thread_id,
 };
 
-/// Documented allocation types.
+// Documented allocation types.
 const MEM_COMMIT: u64 = 0x1000;
 const MEM_RESERVE: u64 = 0x2000;
 const MEM_RELEASE: u64 = 0x8000;
@@ -49,13 +49,13 @@ fn page_faults_on_the_first_access_and_on_the_first_write_after_a_read() {
         assert_eq!(find_faults(&events, DEMAND_ZERO_FAULT, &written), pages(&written));
         assert_eq!(find_faults(&events, COPY_ON_WRITE, &written), [0; 0]);
         assert_eq!(find_faults(&events, DEMAND_ZERO_FAULT, &read), pages(&read));
-        assert_eq!(find_faults(&events, COPY_ON_WRITE, &read), pages(&read), "of the zero page");
+        assert_eq!(find_faults(&events, COPY_ON_WRITE, &read), pages(&read), "copies of the zero page");
     });
 }
 
 /// Returns the number of this thread's faults that required disk access.
 fn count_hard_faults() -> usize {
-    // SAFETY: the call fills the structure.
+    // SAFETY: zeros are a valid `rusage`, which the call fills.
     unsafe {
         let mut usage: libc::rusage = std::mem::zeroed();
         libc::getrusage(libc::RUSAGE_THREAD, &raw mut usage);
@@ -103,7 +103,7 @@ fn faults_that_require_disk_access_are_hard_faults() {
             let fields = event.fields();
             assert_eq!(fields.number("TThreadId"), u64::from(this_thread_id()));
             assert_eq!((fields.number("ByteCount"), fields.number("FileObject")), (PAGE_BYTES as u64, 0));
-            let duration_ns = event.raw - fields.number("InitialTime");
+            let duration_ns = event.stamp - fields.number("InitialTime");
             assert!(duration_ns > 0 && duration_ns < 10_000_000_000, "{duration_ns} ns");
         }
     });

@@ -26,7 +26,7 @@ const STILL_ACTIVE: i32 = 259;
 /// A captured record with its decoded payload.
 #[derive(Clone, Debug)]
 struct CapturedEvent {
-    raw: u64,
+    stamp: u64,
     hook: u16,
     is_stack: bool,
     /// Process and thread id of the header; 0 if it has none.
@@ -83,12 +83,12 @@ fn take_events(capture: &mut Capture, events: &mut Vec<CapturedEvent>) {
             matches!(hook, PROCESS_START | PROCESS_END | THREAD_START..=THREAD_DC_END | THREAD_SET_NAME);
         let header_ids = if has_ids { (record.process_id(), record.thread_id()) } else { (0, 0) };
         let fields = if next.is_stack { Fields::default() } else { decode(&record) };
-        events.push(CapturedEvent { raw: next.raw, hook, is_stack: next.is_stack, header_ids, fields });
+        events.push(CapturedEvent { stamp: next.raw, hook, is_stack: next.is_stack, header_ids, fields });
     }
 }
 
-/// Returns everything that is captured while `work` runs. Polls like a session: on each wake, and
-/// now and then.
+/// Returns the events of a capture during `work`, and the result of `work`. Polls like a session:
+/// on each wake, and now and then. Skips the test and returns `None` if the capture does not start.
 fn capture<T: Send>(
     settings: &CaptureSettings,
     work: impl FnOnce(&CaptureControl) -> T + Send,
@@ -150,7 +150,7 @@ fn fork_exec_and_kill_are_recorded_in_order() {
         assert_eq!(status.signal(), Some(9));
         let task_events = select_process_events(&events, pid);
         let hooks: Vec<u16> = task_events.iter().map(|event| event.hook).collect();
-        // Fork; exec: end and start at the same time; killed.
+        // The fork; the exec, as end and start at the same time; the kill.
         assert_eq!(
             hooks,
             [
@@ -164,7 +164,7 @@ fn fork_exec_and_kill_are_recorded_in_order() {
                 PROCESS_END
             ]
         );
-        let times: BTreeSet<u64> = task_events[2..6].iter().map(|event| event.raw).collect();
+        let times: BTreeSet<u64> = task_events[2..6].iter().map(|event| event.stamp).collect();
         assert_eq!(times.len(), 1, "all events of an exec have the same time");
         let own_pid = std::process::id();
         let exe = std::env::current_exe().unwrap();
@@ -322,6 +322,7 @@ fn rundowns_contain_all_processes_and_threads() {
         let later = list_live_tasks();
         processes_end.retain(|pid| later.0.contains(pid));
         threads_end.retain(|tid| later.1.contains(tid));
+        // The high byte of the hooks of threads is 5.
         let recorded = |hook: u16| -> BTreeSet<u32> {
             let matching = events.iter().filter(|event| event.hook == hook);
             matching.map(|event| if hook >> 8 == 5 { event.tid() } else { event.pid() }).collect()
@@ -414,9 +415,9 @@ fn process_that_starts_while_a_capture_begins_is_recorded_once() {
                     _ => assert!(alive.insert(pid), "{pid} starts twice: {event:?}"),
                 }
             }
-            let ends: BTreeSet<u32> =
+            let remaining: BTreeSet<u32> =
                 events.iter().filter(|event| event.hook == PROCESS_DC_END).map(CapturedEvent::pid).collect();
-            assert!(alive.is_subset(&ends), "{:?}", alive.difference(&ends).collect::<Vec<_>>());
+            assert!(alive.is_subset(&remaining), "{:?}", alive.difference(&remaining).collect::<Vec<_>>());
         }
     });
 }
@@ -424,7 +425,8 @@ fn process_that_starts_while_a_capture_begins_is_recorded_once() {
 #[test]
 fn rundown_on_request_repeats_all_processes() {
     again(5, || {
-        // From the first poll on it must be certain that this process is older than the rings.
+        // The capture must see that this process is older than its rings, although the times of
+        // records and of `/proc` may disagree by some milliseconds.
         std::thread::sleep(std::time::Duration::from_millis(100));
         let work = |control: &CaptureControl| {
             control.run_down();
@@ -458,7 +460,7 @@ fn stacks_follow_starts_and_ends() {
                 pair[0].hook == hook && !pair[0].is_stack && children.contains(&pair[0].pid())
             });
             let (count, with_stack) = pairs.fold((0, 0), |(count, with_stack), pair| {
-                let has_stack = pair[1].is_stack && pair[1].raw == pair[0].raw;
+                let has_stack = pair[1].is_stack && pair[1].stamp == pair[0].stamp;
                 (count + 1, with_stack + usize::from(has_stack))
             });
             assert_eq!((count, with_stack), (FORKS, FORKS), "{hook:x}");
@@ -626,9 +628,8 @@ fn at_least_a_third_of_short_programs_have_complete_command_lines() {
             .map(|event| event.text("CommandLine"))
             .filter(|line| line.starts_with("/bin/true "))
             .collect();
-        // On a busy machine some polls are late. A process that has ended before the poll, and
-        // whose stack has a gap that hides its arguments, has none; that is visible in the command
-        // line.
+        // On a busy machine some polls are late. If a process has ended before the poll, and a gap
+        // in its copied stack hides its arguments, its command line ends with an ellipsis.
         let complete: BTreeSet<&&str> = lines.iter().filter(|line| !line.ends_with('…')).collect();
         println!("{} of {RUNS} command lines are complete", complete.len());
         assert!(complete.len() >= RUNS / 3, "{}", complete.len());

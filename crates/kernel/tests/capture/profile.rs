@@ -39,7 +39,7 @@ fn use_cpu_time(duration: Duration) {
     }
 }
 
-/// Returns three standard errors of an expected count, plus two for the ends.
+/// Returns three standard deviations of an expected count, plus two for start and end.
 fn tolerance(expected: f64) -> f64 {
     3.0 * expected.sqrt() + 2.0
 }
@@ -59,7 +59,7 @@ fn thread_is_sampled_in_proportion_to_its_run_time() {
                 scope.spawn(|| {
                     pin_to_cpu(0);
                     thread.store(this_thread_id(), Relaxed);
-                    // At most a third of the time.
+                    // The thread runs at most a third of the time.
                     for _ in 0..20 {
                         use_cpu_time(Duration::from_millis(20));
                         std::thread::sleep(Duration::from_millis(40));
@@ -81,7 +81,7 @@ fn thread_is_sampled_in_proportion_to_its_run_time() {
             assert_eq!((fields.number("Count"), fields.number("Rank")), (1, 0));
             assert_ne!(fields.number("InstructionPointer"), 0);
             if fields.number("ThreadId") == u64::from(thread) {
-                // The same nice value as this thread, or unknown if the switch to it is missing.
+                // The priority is that of this thread, or 0 if the switch to the thread is missing.
                 assert!([this_thread_priority(), 0].contains(&(fields.number("Flags") >> 3)));
                 known_priorities += u32::from(fields.number("Flags") >> 3 == this_thread_priority());
             }
@@ -150,7 +150,7 @@ fn changed_interval_is_recorded_and_applied() {
     });
 }
 
-/// Sends datagrams to itself for some time, half of which is spent in soft interrupts.
+/// Sends datagrams to itself for some time, about half of which is spent in softirqs.
 fn send_and_receive(duration: Duration) {
     let socket = std::net::UdpSocket::bind("127.0.0.1:0").expect("the socket does not bind");
     let (to, start, mut buffer) =
@@ -173,11 +173,11 @@ fn samples_within_a_deferred_call_are_marked() {
             return;
         };
         assert_eq!(capture.lost(), 0);
-        // Sorted by processor and end; calls of one processor do not overlap. Other tests check the
-        // shape of these many events.
+        // Processor, end and entry of each call, sorted; calls of one processor do not overlap.
+        // Other tests check the payloads of these many events.
         let mut calls: Vec<(u16, u64, u64)> = select_hooks(&events, &[DPC, TIMER_DPC])
             .iter()
-            .map(|event| (event.cpu, event.raw, u64_at(&event.payload, 0)))
+            .map(|event| (event.cpu, event.stamp, u64_at(&event.payload, 0)))
             .collect();
         calls.sort_unstable();
         let mut marked_samples = 0;
@@ -186,10 +186,10 @@ fn samples_within_a_deferred_call_are_marked() {
             if fields.number("ThreadId") != thread {
                 continue;
             }
-            let next = calls.partition_point(|(cpu, ended, _)| (*cpu, *ended) <= (sample.cpu, sample.raw));
+            let next = calls.partition_point(|(cpu, ended, _)| (*cpu, *ended) <= (sample.cpu, sample.stamp));
             let is_within =
-                calls.get(next).is_some_and(|(cpu, _, entry)| *cpu == sample.cpu && *entry <= sample.raw);
-            assert_eq!(fields.number("Flags") & 1 == 1, is_within, "{}", sample.raw);
+                calls.get(next).is_some_and(|(cpu, _, entry)| *cpu == sample.cpu && *entry <= sample.stamp);
+            assert_eq!(fields.number("Flags") & 1 == 1, is_within, "{}", sample.stamp);
             marked_samples += u32::from(is_within);
         }
         assert!(marked_samples > 20, "{marked_samples}");
@@ -282,8 +282,8 @@ fn counters_are_read_with_the_selected_events() {
 
 /// Lets this thread run on all processors again.
 fn unpin_from_cpu() {
-    // SAFETY: a set of processors is plain bits, and the call reads as many bytes as its argument
-    // says.
+    // SAFETY: a set of processors is plain bits, for which zeros are valid, and the call reads as
+    // many bytes as its argument says.
     unsafe {
         let mut set: libc::cpu_set_t = std::mem::zeroed();
         (0..usize::from(cpu_count())).for_each(|cpu| libc::CPU_SET(cpu, &mut set));

@@ -65,26 +65,26 @@ fn sleeping_thread_is_switched_out_for_each_sleep() {
         for event in &thread_events {
             let fields = event.fields();
             if event.hook == READY_THREAD {
-                ready_at = Some(event.raw);
-                if away_at.is_some_and(|away| event.raw - away >= SLEEP.as_nanos() as u64) {
+                ready_at = Some(event.stamp);
+                if away_at.is_some_and(|away| event.stamp - away >= SLEEP.as_nanos() as u64) {
                     assert_eq!(fields.number("AdjustReason"), 1);
                     assert_eq!(fields.number("Flags"), 1, "the timer wakes it, in an interrupt");
                 }
             } else if fields.number("NewThreadId") == u64::from(thread) {
                 let since = ready_at.take().or(away_at).expect("a switch in has no cause");
-                assert_eq!(fields.number("NewThreadWaitTime"), event.raw - since);
+                assert_eq!(fields.number("NewThreadWaitTime"), event.stamp - since);
                 if let Some(away) = away_at.take() {
-                    assert!(event.raw - away >= SLEEP.as_nanos() as u64, "{}", event.raw - away);
+                    assert!(event.stamp - away >= SLEEP.as_nanos() as u64, "{}", event.stamp - away);
                 }
                 assert_eq!(fields.number("NewThreadPriority"), this_thread_priority());
             } else if fields.number("OldThreadState") == STATE_WAITING
                 && fields.number("OldThreadWaitReason") == USER_REQUEST
             {
                 assert_eq!(fields.number("OldThreadWaitMode"), 1);
-                (sleeps, away_at, ready_at) = (sleeps + 1, Some(event.raw), None);
+                (sleeps, away_at, ready_at) = (sleeps + 1, Some(event.stamp), None);
             } else {
                 // The thread was preempted and stays ready.
-                ready_at = Some(event.raw);
+                ready_at = Some(event.stamp);
             }
         }
         assert_eq!(sleeps, SLEEPS);
@@ -108,7 +108,7 @@ struct SwitchCounts {
 /// Counts the switches of this thread while `work` runs.
 fn count_switches(work: impl FnOnce()) -> SwitchCounts {
     let counts = || {
-        // SAFETY: the call fills the structure.
+        // SAFETY: zeros are a valid `rusage`, which the call fills.
         let usage = unsafe {
             let mut usage: libc::rusage = std::mem::zeroed();
             libc::getrusage(libc::RUSAGE_THREAD, &raw mut usage);
@@ -175,11 +175,12 @@ fn switches_on_one_processor_match_the_kernel_counts() {
             );
             running = Some(new);
             for (counted, recorded) in threads.iter().zip(&mut recorded) {
-                if counted.thread == old && (counted.span.0..counted.span.1).contains(&event.raw) {
+                if counted.thread == old && (counted.span.0..counted.span.1).contains(&event.stamp) {
                     let is_waiting = fields.number("OldThreadState") == STATE_WAITING;
                     *(if is_waiting { &mut recorded.0 } else { &mut recorded.1 }) += 1;
                 }
             }
+            // The idle thread has priority 0 and no wait time.
             let is_valid = |thread: u64, name| thread != 0 || fields.number(name) == 0;
             assert!(is_valid(new, "NewThreadPriority") && is_valid(old, "OldThreadPriority"));
             assert!(new != 0 || fields.number("NewThreadWaitTime") == 0);

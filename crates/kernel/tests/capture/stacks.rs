@@ -42,7 +42,7 @@ fn start_sleeping_program(folder: &Path, flags: &[&str]) -> (Child, Vec<u64>) {
         .arg(&source)
         .status();
     assert!(status.expect("the C compiler does not run").success());
-    // Tables of files that others may write are not trusted.
+    // Unwind tables of files that other users may write are not trusted.
     let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
     std::fs::set_permissions(&program, mode).expect("the mode is not set");
     let mut child =
@@ -59,7 +59,8 @@ fn start_sleeping_program(folder: &Path, flags: &[&str]) -> (Child, Vec<u64>) {
     (child, addresses)
 }
 
-/// Returns the user frames of the switches away from the program while it sleeps some times.
+/// Returns the user frames of the switches away from the program while it sleeps twenty times.
+/// Skips the test and returns `None` if the capture does not start.
 fn capture_stacks(settings: &CaptureSettings, child: &mut Child) -> Option<Vec<Vec<u64>>> {
     const ROUNDS: usize = 20;
     let cpus = support::cpu_count();
@@ -100,7 +101,7 @@ fn capture_stacks(settings: &CaptureSettings, child: &mut Child) -> Option<Vec<V
     Some(user_stacks)
 }
 
-/// Asserts that the stacks of the sleeps contain these functions, innermost first.
+/// Asserts that the stacks of almost all sleeps contain these functions, innermost first.
 fn assert_stacks_contain(stacks: &[Vec<u64>], functions: &[u64]) {
     // Each function is shorter than this, in bytes.
     const MAX_FUNCTION_BYTES: u64 = 256;

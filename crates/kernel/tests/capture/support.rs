@@ -1,4 +1,4 @@
-//! Runs captures, and decodes payloads by their published shapes.
+//! Runs captures, and decodes payloads by their documented layouts.
 //!
 //! A capture covers the whole machine: a test selects its own threads, files and addresses.
 #![allow(dead_code)] // Each test program uses a part of this module.
@@ -33,7 +33,7 @@ impl Clock for NanosecondClock {
 pub(crate) struct CapturedEvent {
     pub(crate) cpu: u16,
     /// The time of the event, in nanoseconds.
-    pub(crate) raw: u64,
+    pub(crate) stamp: u64,
     /// The hook id; 0 if the record has none.
     pub(crate) hook: u16,
     /// The bytes of the entire record.
@@ -47,7 +47,7 @@ impl CapturedEvent {
         Record::parse(&self.bytes, self.cpu).expect("invalid record")
     }
 
-    /// Decodes the payload. Panics unless the payload matches its published shape to the last byte.
+    /// Decodes the payload. Panics unless it matches its documented layout to the last byte.
     pub(crate) fn fields(&self) -> Fields {
         Fields::parse(&self.record())
     }
@@ -71,20 +71,24 @@ pub(crate) struct Fields {
 }
 
 impl Fields {
-    /// Decodes a payload. Panics unless it matches its published shape to the last byte.
+    /// Decodes a payload. Panics unless it matches its documented layout to the last byte.
     pub(crate) fn parse(record: &Record<'_>) -> Self {
         let (descriptor, payload) = (record.descriptor(), record.payload());
-        let what = || format!("{:#06x} of {}", record.hook().unwrap_or(0), record.provider());
+        let event_name = || format!("{:#06x} of {}", record.hook().unwrap_or(0), record.provider());
         let (shape, _) = shape_of(&record.provider(), descriptor.opcode, descriptor.version)
-            .unwrap_or_else(|| panic!("no shape for {} version {}", what(), descriptor.version));
-        assert!(shape.version <= descriptor.version, "the version of {}", what());
+            .unwrap_or_else(|| panic!("no layout for {} version {}", event_name(), descriptor.version));
+        assert!(
+            shape.version <= descriptor.version,
+            "the layout of {} is newer than the event",
+            event_name()
+        );
         let (mut fields, mut remaining) = (Self::default(), payload);
         for field in shape.fields {
             remaining = fields
                 .read_field(field, remaining)
-                .unwrap_or_else(|| panic!("{} ends within {}: {payload:02x?}", what(), field.name));
+                .unwrap_or_else(|| panic!("{} ends within {}: {payload:02x?}", event_name(), field.name));
         }
-        assert!(remaining.is_empty(), "{} has {} bytes too many", what(), remaining.len());
+        assert!(remaining.is_empty(), "{} has {} bytes too many", event_name(), remaining.len());
         fields
     }
 
@@ -215,7 +219,8 @@ pub(crate) fn pop_record(capture: &mut Capture, stream: u16) -> Option<(QueuedRe
     Some((next, bytes))
 }
 
-/// Returns everything that is captured while `work` runs.
+/// Returns the events of a capture during `work`, and the ended capture. Skips the test and returns
+/// `None` if the capture does not start.
 pub(crate) fn capture(
     settings: &CaptureSettings,
     work: impl FnOnce(),
@@ -237,7 +242,14 @@ pub(crate) fn capture_with_changes(
         while let Some((next, bytes)) = pop_record(&mut capture, cpu) {
             let record = Record::parse(&bytes, cpu).expect("invalid record");
             let (payload, hook) = (record.payload().to_vec(), record.hook().unwrap_or(0));
-            events.push(CapturedEvent { cpu, raw: next.raw, hook, is_stack: next.is_stack, payload, bytes });
+            events.push(CapturedEvent {
+                cpu,
+                stamp: next.raw,
+                hook,
+                bytes,
+                is_stack: next.is_stack,
+                payload,
+            });
         }
     }
     Some((events, capture))
@@ -262,7 +274,7 @@ pub(crate) fn capture_without_loss(
 pub(crate) fn select_hooks<'s>(events: &'s [CapturedEvent], hooks: &[u16]) -> Vec<&'s CapturedEvent> {
     let mut selected: Vec<&CapturedEvent> =
         events.iter().filter(|event| hooks.contains(&event.hook)).collect();
-    selected.sort_by_key(|event| event.raw);
+    selected.sort_by_key(|event| event.stamp);
     selected
 }
 

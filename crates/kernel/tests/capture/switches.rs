@@ -51,7 +51,7 @@ fn switches_between_two_threads_are_recorded() {
                 !pair[1].is_stack || pair[0].hook == CONTEXT_SWITCH || pair[0].is_stack,
                 "a stack follows its event"
             );
-            assert!(pair[0].raw <= pair[1].raw + 100_000, "in time order");
+            assert!(pair[0].stamp <= pair[1].stamp + 100_000, "in time order");
         }
         assert!(events.iter().all(|event| event.hook != CONTEXT_SWITCH || event.payload.len() == 24));
     });
@@ -117,8 +117,8 @@ fn rundown_is_written_once_when_its_groups_are_enabled() {
     });
 }
 
-/// Set for the child of [`tracefs_that_is_not_mounted_is_mounted_detached`], which has a mount
-/// namespace of its own.
+/// The environment variable of the child of [`tracefs_that_is_not_mounted_is_mounted_detached`],
+/// which has a mount namespace of its own.
 const WITHOUT_TRACEFS: &str = "TRACEWEIR_TEST_WITHOUT_TRACEFS";
 
 #[test]
@@ -127,8 +127,8 @@ fn tracefs_that_is_not_mounted_is_mounted_detached() {
     if std::env::var_os(WITHOUT_TRACEFS).is_some() {
         return capture_without_tracefs();
     }
-    // The mount points are removed in a separate namespace, so other processes keep them. Exits
-    // with 99 where tracefs cannot be mounted: it tries that at a folder, the first argument.
+    // The mount points are removed in a separate namespace, so other processes keep them. The
+    // script exits with 99 if tracefs cannot be mounted at the folder that is its first argument.
     let script = "for at in /sys/kernel/tracing /sys/kernel/debug; do \
                   while umount -l $at 2>/dev/null; do :; done; done; \
                   mount -t tracefs tracefs \"$0\" && umount \"$0\" || exit 99; exec \"$@\"";

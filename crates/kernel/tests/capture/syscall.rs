@@ -17,7 +17,7 @@ use crate::support::{
 
 const CALL_COUNT: usize = 1000;
 
-/// Returns the address of a kernel function, or 0 if it is hidden.
+/// Returns the address of a kernel function, or 0 if it is hidden or missing.
 fn find_kernel_address(name: &str) -> u64 {
     let text = fs::read_to_string("/proc/kallsyms").unwrap_or_default();
     let mut lines = text.lines().filter(|line| line.split_ascii_whitespace().nth(2) == Some(name));

@@ -121,7 +121,7 @@ fn read_addresses() -> Option<Vec<InterfaceAddress>> {
     for _ in 0..MAX_ANSWERS {
         // The kernel answers synchronously, so this does not wait.
         let (length, _) = rustix::net::recv(&socket, &mut *buffer, RecvFlags::empty()).ok()?;
-        let has_more = parse_answers(buffer.get(..length)?, &mut addresses);
+        let has_more = parse_answer(buffer.get(..length)?, &mut addresses);
         if !has_more || addresses.len() >= MAX_ADDRESSES {
             break;
         }
@@ -130,7 +130,7 @@ fn read_addresses() -> Option<Vec<InterfaceAddress>> {
 }
 
 /// Adds the addresses of one answer. Returns whether more answers follow.
-fn parse_answers(mut remaining: &[u8], addresses: &mut Vec<InterfaceAddress>) -> bool {
+fn parse_answer(mut remaining: &[u8], addresses: &mut Vec<InterfaceAddress>) -> bool {
     const RTM_NEWADDR: u16 = 20;
     const NLMSG_ERROR: u16 = 2;
     const NLMSG_DONE: u16 = 3;
@@ -194,13 +194,13 @@ mod tests {
         answer.put_u16(8).put_u16(2).put(&[10, 0, 0, 1]).put_u16(3).put_u16(1);
         for length in 0..=answer.len() {
             let mut addresses = Vec::new();
-            let _ = parse_answers(&answer[..length], &mut addresses);
+            let _ = parse_answer(&answer[..length], &mut addresses);
             assert!(addresses.is_empty());
         }
         let mut addresses = Vec::new();
         answer[16 + 8 + 8] = 0;
-        assert!(parse_answers(&answer, &mut addresses));
+        assert!(parse_answer(&answer, &mut addresses));
         assert!(addresses.is_empty(), "an attribute that is shorter than its header");
-        assert!(!parse_answers(&[0; 64], &mut addresses), "a message that is shorter than its header");
+        assert!(!parse_answer(&[0; 64], &mut addresses), "a message that is shorter than its header");
     }
 }

@@ -41,7 +41,7 @@ impl FakeMachine {
 fn assert_documented_layout(event: &ConfigEvent) {
     let [opcode, _] = event.hook.to_le_bytes();
     let (shape, name) =
-        shape_of(&class::CONFIG, opcode, event.version).expect("the event has no documented shape");
+        shape_of(&class::CONFIG, opcode, event.version).expect("the event has no documented layout");
     let (mut offset, mut count) = (0, 0);
     for field in shape.fields {
         let times = if let Repeat::By(_) = field.repeat { count } else { 1 };

@@ -7,7 +7,7 @@
 //! ```
 //!
 //! 1. The kernel reports device and sector of a request, but no identity. Equal requests at the
-//!    same sector complete in the order of their issue.
+//!    same sector are assumed to complete in the order of their issue.
 //! 2. The table is bounded: when it is full it is emptied, which also removes requests that never
 //!    complete.
 

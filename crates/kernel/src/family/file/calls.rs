@@ -20,7 +20,7 @@ use crate::groups::Group;
 use crate::out::Out;
 use crate::spec::SampleEvent;
 
-/// Indexes of the fields in a row.
+// Indexes of the fields in a row.
 const FIRST_FIELD: usize = 0;
 const SECOND_FIELD: usize = 1;
 const THIRD_FIELD: usize = 2;
@@ -104,7 +104,7 @@ impl FileFamily {
         self.enter(event, out);
         let (key, irp) = (self.open_files.next_key(), self.calls.next_irp());
         let thread = event.sample.tid;
-        // With a probe the start waits for the path.
+        // If the kprobe reports paths, the start event waits for the path.
         let is_written = !self.calls.has_probe;
         if is_written && context.groups.has(Group::FILE_IO_INIT) {
             payload::write_create(Operation { irp, key, thread }, flags, "", out);
@@ -112,7 +112,7 @@ impl FileFamily {
         self.calls.insert(thread, CallEffect::Open { key, flags, is_written, path: None }, [irp, 0]);
     }
 
-    /// Handles the probe, which reports the path of the open call that the thread is in.
+    /// Handles a sample of the kprobe: the path of the open call that the thread is in.
     pub(super) fn open_path(&mut self, event: &SampleEvent<'_>, context: &mut Context, out: &mut Out<'_>) {
         let (calls, thread) = (&mut self.calls, event.sample.tid);
         calls.has_probe = true;
@@ -301,7 +301,7 @@ impl FileFamily {
         self.enter_operation(event, context, out, descriptor(event), start);
     }
 
-    /// Handles an operation with an information class, numbered as in the Windows native API.
+    /// Handles an operation with a file information class, numbered as in the Windows native API.
     fn enter_info(
         &mut self,
         event: &SampleEvent<'_>,

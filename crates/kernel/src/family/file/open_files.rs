@@ -6,8 +6,8 @@
 //!   process 11   3 ───▶ open file 8, one descriptor
 //!                5 ───▶ (no file)
 //!
-//!   open    a new open file                  fork    the child shares the parent's open files
-//!   dup     one more descriptor              close   one descriptor less; the last closes the file
+//!   open    a new open file                 fork    the child shares the parent's open files
+//!   dup     one more descriptor             close   one descriptor fewer; the last closes the file
 //! ```
 //!
 //! 1. An unknown descriptor is looked up in `/proc`, once: it may be older than the capture, or
@@ -40,7 +40,7 @@ const KEPT_UNCONFIRMED: usize = 1 << 12;
 
 /// The target of a descriptor.
 #[derive(Clone, Copy, Debug)]
-struct Descriptor {
+struct DescriptorTarget {
     /// Number of the open file; `None` if it is not a file.
     key: Option<u64>,
     /// Whether an exec closes it, if that is known.
@@ -66,7 +66,7 @@ struct OpenFile {
 }
 
 impl OpenFile {
-    /// Returns the bytes of both names.
+    /// Returns the bytes of the confirmed and the unconfirmed name.
     fn name_bytes(&self) -> usize {
         let unconfirmed = self.unconfirmed_name.as_ref().map_or(0, |unconfirmed| unconfirmed.name.len());
         self.name.as_ref().map_or(0, |name| name.len()).saturating_add(unconfirmed)
@@ -92,7 +92,7 @@ pub(super) struct ClosedFile {
 /// The open files of all processes.
 #[derive(Debug, Default)]
 pub(super) struct OpenFiles {
-    tables: DescriptorTables<Descriptor>,
+    tables: DescriptorTables<DescriptorTarget>,
     files: BTreeMap<u64, OpenFile>,
     /// Times at which unconfirmed names were read, with the numbers of their files.
     unconfirmed: VecDeque<(u64, u64)>,
@@ -131,7 +131,7 @@ impl OpenFiles {
         // An absolute path is the name, even if the file is closed already.
         let path = path.filter(|path| path.starts_with('/'));
         let is_name_read = path.is_some();
-        let target = Descriptor { key: Some(key), closes_on_exec, since: time, is_name_read };
+        let target = DescriptorTarget { key: Some(key), closes_on_exec, since: time, is_name_read };
         self.bind(process, descriptor, target);
         match path {
             Some(path) => self.add_unconfirmed_name(key, path.into(), time, process, descriptor),
@@ -144,7 +144,12 @@ impl OpenFiles {
         let key = self.next_key();
         self.name_bytes = self.name_bytes.saturating_add(name.len());
         self.files.insert(key, OpenFile { name: Some(name), is_append: true, ..OpenFile::default() });
-        let target = Descriptor { key: Some(key), closes_on_exec: None, since: now_ns(), is_name_read: true };
+        let target = DescriptorTarget {
+            key: Some(key),
+            closes_on_exec: None,
+            since: now_ns(),
+            is_name_read: true,
+        };
         self.bind(process, descriptor, target);
     }
 
@@ -163,7 +168,7 @@ impl OpenFiles {
             self.files.insert(key, OpenFile { is_append: true, ..OpenFile::default() });
         }
         let read_ns = now_ns();
-        let target = Descriptor { key, closes_on_exec: None, since: read_ns, is_name_read: true };
+        let target = DescriptorTarget { key, closes_on_exec: None, since: read_ns, is_name_read: true };
         self.bind(process, descriptor, target);
         if let (Some(key), Some(name)) = (key, name) {
             self.add_unconfirmed_name(key, name, read_ns, process, descriptor);
@@ -202,12 +207,12 @@ impl OpenFiles {
         if let Some(entry) = self.tables.get(process, from) {
             let closes_on_exec = Some(closes_on_exec);
             let is_name_read = false;
-            self.bind(process, to, Descriptor { key: entry.key, closes_on_exec, since, is_name_read });
+            self.bind(process, to, DescriptorTarget { key: entry.key, closes_on_exec, since, is_name_read });
             self.read_name(process, to);
         }
     }
 
-    fn bind(&mut self, process: u32, descriptor: u32, target: Descriptor) {
+    fn bind(&mut self, process: u32, descriptor: u32, target: DescriptorTarget) {
         // A file that is closed before its name is confirmed leaves its entry in `unconfirmed`.
         let entries = self.tables.descriptor_count().max(self.unconfirmed.len());
         if entries >= MAX_DESCRIPTORS || self.name_bytes >= MAX_NAME_BYTES {
@@ -260,7 +265,7 @@ impl OpenFiles {
     }
 
     /// Discards a name that was read after the descriptor was closed: it belongs to another file.
-    fn discard_name_after_close(&mut self, source: (u64, u32), old: &Descriptor, time: u64) {
+    fn discard_name_after_close(&mut self, source: (u64, u32), old: &DescriptorTarget, time: u64) {
         let Some(file) = old.key.and_then(|key| self.files.get_mut(&key)) else { return };
         let is_later = |name: &mut UnconfirmedName| name.source == source && name.read_ns >= time;
         if let Some(discarded) = file.unconfirmed_name.take_if(is_later) {
@@ -269,8 +274,8 @@ impl OpenFiles {
     }
 
     /// Subtracts one descriptor of a file. Returns the file if that was its last descriptor.
-    fn release(&mut self, descriptor: Descriptor) -> Option<ClosedFile> {
-        let key = descriptor.key?;
+    fn release(&mut self, target: DescriptorTarget) -> Option<ClosedFile> {
+        let key = target.key?;
         let file = self.files.get_mut(&key)?;
         file.descriptor_count = file.descriptor_count.saturating_sub(1);
         if file.descriptor_count > 0 {
@@ -318,17 +323,17 @@ impl OpenFiles {
     }
 
     /// Returns the descriptors of a process; none if there are too many to copy.
-    fn copy_table(&self, process: u32) -> Vec<(u32, Descriptor)> {
+    fn copy_table(&self, process: u32) -> Vec<(u32, DescriptorTarget)> {
         let table = self.tables.table(process).filter(|table| table.len() <= MAX_INHERITED);
         table.into_iter().flatten().map(|(descriptor, target)| (*descriptor, *target)).collect()
     }
 
-    fn bind_all(&mut self, process: u32, entries: Vec<(u32, Descriptor)>) {
+    fn bind_all(&mut self, process: u32, entries: Vec<(u32, DescriptorTarget)>) {
         for (descriptor, target) in entries {
             // Binding an earlier entry may have dropped files. Dropped files are looked up when
             // they are used.
             if target.key.is_none_or(|key| self.files.contains_key(&key)) {
-                self.bind(process, descriptor, Descriptor { is_name_read: false, ..target });
+                self.bind(process, descriptor, DescriptorTarget { is_name_read: false, ..target });
             }
         }
     }
@@ -352,7 +357,7 @@ impl OpenFiles {
     /// Handles the end of a process. Returns the files that no other process has open.
     pub(super) fn exit(&mut self, process: u32) -> Vec<ClosedFile> {
         let table = self.tables.detach_process(process).unwrap_or_default();
-        table.into_values().filter_map(|descriptor| self.release(descriptor)).collect()
+        table.into_values().filter_map(|target| self.release(target)).collect()
     }
 
     /// Returns the file offset of the next transfer, if it is known.

@@ -25,7 +25,7 @@ const REMOVE: &[u8] = b"-:traceweir/open\n";
 /// Defines the probe, unless it exists. If this succeeds, the tracepoint exists.
 pub(crate) fn define(tracefs: &Tracefs) {
     if !is_defined(tracefs) {
-        // Fails on kernels without kprobes, which lack the file.
+        // Fails on kernels without kprobes or without the function.
         let _ = tracefs.append(DEFINITIONS, DEFINE);
     }
 }

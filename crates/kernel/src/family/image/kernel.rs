@@ -27,7 +27,7 @@ const MAX_MODULES: usize = 4096;
 /// The image name of the kernel without its modules.
 pub(crate) const KERNEL_NAME: &str = "[kernel.kallsyms]";
 
-/// The kernel's code range, which is found once and does not change while the kernel runs.
+/// Reads the kernel's images. Keeps the kernel's code range, which does not change while it runs.
 #[derive(Debug, Default)]
 pub(crate) struct KernelImages {
     /// `None`: not looked up yet. `Some(None)`: the addresses are hidden.
@@ -35,8 +35,8 @@ pub(crate) struct KernelImages {
 }
 
 impl KernelImages {
-    /// Returns all images of the kernel, the one without modules first, from the `proc` and `sys`
-    /// directories below `root`.
+    /// Returns all images of the kernel, the kernel without its modules first, from the `proc` and
+    /// `sys` directories below `root`.
     pub(crate) fn read_images(&mut self, root: &Path) -> Vec<LoadedImage> {
         let text = *self.text.get_or_insert_with(|| find_text_range(&root.join("proc/kallsyms")));
         let kernel =

@@ -1,26 +1,26 @@
 //! Files that are mapped as code: opened with care, read sparingly, cached for later mappings.
 //!
 //! ```text
-//!   mapping of a process ──▶ a plain file (crate::plain) ──▶ used if its build id, or its inode,
+//!   mapping of a process ──▶ regular file (crate::plain) ──▶ used if its build id, or its inode,
 //!                                                            is that of the mapping
 //!   ELF header ─▶ program headers ─▶ segments; notes ─▶ build id
 //!       at most MAX_HEADERS headers and MAX_NOTE_BYTES bytes, whatever the file claims
 //! ```
 //!
-//! 1. The process that maps a file chose it. The file is opened as [`crate::plain`] does, and with
-//!    a timeout.
+//! 1. The process that maps a file chose it. The file is opened by the rules of [`crate::plain`],
+//!    and with a timeout.
 //! 2. The cache is keyed by what the file is now (device, inode, change time, size). Only if the
-//!    file can no longer be reached, the build id that the kernel reported, together with the name,
+//!    file cannot be read, the build id that the kernel reported, together with the name,
 //!    is the key: any user can make a file with the id of another.
 //! 3. Both caches are bounded: a full one is emptied. The number of files opened between two polls
-//!    is bounded too; the layout of further images follows from their mappings.
+//!    is bounded too; the layout of further images that are not cached follows from their mappings.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
 use crate::blocking::{self, READ_TIMEOUT};
 use crate::maps::{page_size, page_start};
-use crate::plain::{self, FileVersion, PlainFile};
+use crate::plain::{self, FileVersion, RegularFile};
 use object::elf::{
     ELF_NOTE_GNU, ELFCLASS32, FileHeader32, FileHeader64, NT_GNU_BUILD_ID, PF_X, PT_LOAD, PT_NOTE,
 };
@@ -47,7 +47,7 @@ pub(crate) struct BuildId {
 }
 
 impl BuildId {
-    /// Keeps the first twenty bytes; `None` if there are none.
+    /// Keeps the first twenty bytes; `None` if `from` is empty.
     pub(crate) fn new(from: &[u8]) -> Option<Self> {
         let from = from.get(..MAX_BUILD_ID_BYTES).unwrap_or(from);
         let mut bytes = [0; MAX_BUILD_ID_BYTES];
@@ -238,7 +238,7 @@ impl Programs {
         let paths = plain::mapped_file_paths(pid, &(start..end), path);
         for (path, flags) in paths {
             let file =
-                blocking::run_for_process(pid, READ_TIMEOUT, move || plain::find_plain_file(&path, flags))?;
+                blocking::run_for_process(pid, READ_TIMEOUT, move || plain::find_regular_file(&path, flags))?;
             let Some(file) = file else { continue };
             let version = file.version;
             let program = self.read_file(pid, file);
@@ -250,7 +250,7 @@ impl Programs {
     }
 
     /// Returns the program in a file, from the cache if the file has not changed.
-    fn read_file(&mut self, pid: u32, file: PlainFile) -> Option<Arc<ProgramFile>> {
+    fn read_file(&mut self, pid: u32, file: RegularFile) -> Option<Arc<ProgramFile>> {
         if let Some(cached) = self.by_file.get(&file.version) {
             return Some(Arc::clone(cached));
         }
@@ -368,7 +368,8 @@ mod tests {
         let plain = folder.path().join("plain");
         std::fs::copy(std::env::current_exe().unwrap(), &plain).unwrap();
         let path = plain.to_str().unwrap();
-        let inode = plain::find_plain_file(path, OFlags::NOFOLLOW).expect("not a plain file").version.inode;
+        let file = plain::find_regular_file(path, OFlags::NOFOLLOW).expect("not a regular file");
+        let inode = file.version.inode;
         let mut programs = Programs::default();
         let identity = FileIdentity::Inode(inode);
         let mapping = FileMapping { pid: u32::MAX, start: 0x1000, end: 0x2000, path, identity };

@@ -1,7 +1,7 @@
 //! Images of each process, kept for their unloads, which Linux does not report one by one.
 //!
 //! ```text
-//!   process ──▶ number of threads, time of the last reading, images sorted by code address
+//!   process ──▶ threads, time of the last reading of /proc, images sorted by code address
 //! ```
 //!
 //! 1. A mapping of a file that already has an image there extends the image. A mapping that
@@ -76,8 +76,8 @@ impl LoadedImage {
     }
 }
 
-/// Adds a mapping to images that are sorted by the start of their code. Returns whether that makes
-/// a new image; `unloaded` receives the images that it replaces.
+/// Adds a mapping, seen as an image, to images that are sorted by the start of their code. Returns
+/// whether that makes a new image; `unloaded` receives the images that it replaces.
 pub(crate) fn merge_image(
     images: &mut Vec<LoadedImage>,
     image: &LoadedImage,
@@ -109,7 +109,7 @@ fn sum_memory_bytes(images: &[LoadedImage]) -> usize {
 pub(crate) struct ProcessImages {
     /// Number of threads of the process.
     pub(crate) threads: u32,
-    /// Records older than this time (nanoseconds) are part of the table already.
+    /// The table already contains what records before this time (nanoseconds) report.
     pub(crate) since: u64,
     images: Vec<LoadedImage>,
     /// Number of images that did not fit into the table.
@@ -120,7 +120,7 @@ pub(crate) struct ProcessImages {
 pub(crate) struct ImageTable {
     processes: BTreeMap<u32, ProcessImages>,
     bytes: usize,
-    /// Images whose load or unload was not written.
+    /// Loads and unloads that were not written.
     lost: u64,
 }
 
@@ -156,7 +156,7 @@ impl ImageTable {
     }
 
     /// Inserts a process with the images of its parent. Returns the images that it had before, and
-    /// those that it has now.
+    /// those that it inherits, even if they do not fit into the table.
     pub(crate) fn fork_process(
         &mut self,
         parent: u32,
@@ -235,9 +235,9 @@ impl ImageTable {
         let (count_before, unloaded_before) = (process.images.len(), unloaded.len());
         let is_new = merge_image(&mut process.images, image, unloaded);
         let freed = unloaded.get(unloaded_before..).unwrap_or_default();
-        let is_kept = process.images.len().saturating_add(freed.len()) > count_before;
-        self.bytes = if is_kept { bytes } else { self.bytes }.saturating_sub(sum_memory_bytes(freed));
-        process.omitted = process.omitted.saturating_add((is_new && !is_kept).into());
+        let is_added = process.images.len().saturating_add(freed.len()) > count_before;
+        self.bytes = if is_added { bytes } else { self.bytes }.saturating_sub(sum_memory_bytes(freed));
+        process.omitted = process.omitted.saturating_add((is_new && !is_added).into());
         is_new
     }
 

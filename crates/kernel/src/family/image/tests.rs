@@ -67,7 +67,7 @@ fn images_unload_with_the_last_thread_and_with_an_exec() {
     let exit = |pid, tid| Sideband::Exit { pid, ppid: 1, tid };
     assert_eq!(fixture.handle(fork(first, 1, first)), []);
     assert_eq!(fixture.handle(build_mapping(first, 0x1000, b"//anon")), [(hook::IMAGE_LOAD, first)]);
-    assert_eq!(fixture.handle(build_mapping(first, 0x1000, b"//anon")), [], "again with other rights");
+    assert_eq!(fixture.handle(build_mapping(first, 0x1000, b"//anon")), [], "mapped again");
     assert_eq!(fixture.handle(fork(first, first, first + 7)), [], "a thread loads no images");
     assert_eq!(
         fixture.handle(fork(second, first, second)),
@@ -82,7 +82,7 @@ fn images_unload_with_the_last_thread_and_with_an_exec() {
     assert_eq!(
         fixture.handle(build_mapping(second, 0x9000, b"//anon")),
         [(hook::IMAGE_UNLOAD, second), (hook::IMAGE_LOAD, second)],
-        "replaces the vDSO"
+        "the mapping replaces the vDSO"
     );
     assert_eq!(fixture.handle(Sideband::Comm { pid: second, tid: second, name: b"x", is_exec: false }), []);
     assert_eq!(fixture.handle(exit(second, second)), [(hook::IMAGE_UNLOAD, second)]);

@@ -64,8 +64,8 @@ pub(super) fn find_socket(
     choose_socket(&lines, |inode| own_descriptors.get(&inode).copied(), sk, |inode| taken.contains(&inode))
 }
 
-/// Chooses the line of a socket, if there is only one candidate. `find_descriptor` returns the
-/// process's descriptor for an inode.
+/// Chooses the line of a socket, unless several candidates have different endpoints.
+/// `find_descriptor` returns the process's descriptor for an inode.
 fn choose_socket(
     lines: &[SocketTableLine],
     find_descriptor: impl Fn(u64) -> Option<u32>,

@@ -25,14 +25,14 @@ pub(super) const UNKNOWN_PROCESS: u32 = u32::MAX;
 const MAX_SOCKETS: usize = 1 << 16;
 /// The most searches of `/proc` in one poll.
 const MAX_SEARCHES: u32 = 16;
-/// Nanoseconds before a socket that was not found is searched again.
+/// Nanoseconds before a socket that was not found is searched for again.
 const RETRY_NS: u64 = 1_000_000_000;
 /// The most sockets that are kept as not found.
 const MAX_NOT_FOUND: usize = 1 << 12;
 
 /// A TCP connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Socket {
+pub(super) struct TcpSocket {
     pub(super) endpoints: Endpoints,
     /// The process that uses it.
     pub(super) owner: u32,
@@ -42,7 +42,7 @@ pub(super) struct Socket {
     is_closed: bool,
 }
 
-impl Socket {
+impl TcpSocket {
     /// Builds a socket that requests a connection.
     pub(super) const fn new_connecting(endpoints: Endpoints, owner: u32) -> Self {
         Self { endpoints, owner, is_connecting: true, is_closed: false }
@@ -64,7 +64,7 @@ struct UdpSocket {
 /// All known sockets.
 #[derive(Debug, Default)]
 pub(super) struct Sockets {
-    tcp: HashMap<u64, Socket>,
+    tcp: HashMap<u64, TcpSocket>,
     /// UDP sockets by kernel address and process. A socket that processes share has an entry for
     /// each.
     udp: HashMap<(u64, u32), UdpSocket>,
@@ -108,7 +108,7 @@ impl Sockets {
         self.accepted.clear();
     }
 
-    pub(super) fn insert(&mut self, sk: u64, socket: Socket) {
+    pub(super) fn insert(&mut self, sk: u64, socket: TcpSocket) {
         if self.tcp.len() >= MAX_SOCKETS && !self.tcp.contains_key(&sk) {
             self.tcp.retain(|_, socket| !socket.is_closed);
             if self.tcp.len() >= MAX_SOCKETS {
@@ -123,20 +123,20 @@ impl Sockets {
     }
 
     /// Handles an established connection. A connection that this side requested keeps its owner.
-    /// The process that accepts one is unknown until it is used: the port does not identify it,
-    /// because each network namespace has its own ports.
-    pub(super) fn establish(&mut self, sk: u64, endpoints: Endpoints) -> Socket {
+    /// The process that accepts a connection is unknown until it uses the connection: the port does
+    /// not identify the process, because each network namespace has its own ports.
+    pub(super) fn establish(&mut self, sk: u64, endpoints: Endpoints) -> TcpSocket {
         let existing = self.tcp.get(&sk).copied();
         let requested = existing.filter(|socket| socket.is_connecting && !socket.is_closed);
         let socket = match requested {
-            Some(requested) => Socket { endpoints, ..requested },
-            None => Socket::new_established(endpoints, UNKNOWN_PROCESS),
+            Some(requested) => TcpSocket { endpoints, ..requested },
+            None => TcpSocket::new_established(endpoints, UNKNOWN_PROCESS),
         };
-        self.insert(sk, Socket { is_connecting: false, ..socket });
+        self.insert(sk, TcpSocket { is_connecting: false, ..socket });
         socket
     }
 
-    pub(super) fn close(&mut self, sk: u64, endpoints: Endpoints) -> Socket {
+    pub(super) fn close(&mut self, sk: u64, endpoints: Endpoints) -> TcpSocket {
         let mut socket = self.update_endpoints(sk, endpoints);
         socket.is_closed = true;
         self.insert(sk, socket);
@@ -144,11 +144,11 @@ impl Sockets {
     }
 
     /// Sets the endpoints of a connection from a record that contains them.
-    pub(super) fn update_endpoints(&mut self, sk: u64, endpoints: Endpoints) -> Socket {
+    pub(super) fn update_endpoints(&mut self, sk: u64, endpoints: Endpoints) -> TcpSocket {
         let existing = self.tcp.get(&sk).copied();
         let owner = existing.map_or(UNKNOWN_PROCESS, |socket| socket.owner);
-        let socket = existing.unwrap_or(Socket::new_established(endpoints, owner));
-        let socket = Socket { endpoints, ..socket };
+        let socket = existing.unwrap_or(TcpSocket::new_established(endpoints, owner));
+        let socket = TcpSocket { endpoints, ..socket };
         if existing != Some(socket) {
             self.insert(sk, socket);
         }
@@ -165,7 +165,7 @@ impl Sockets {
         let Some(found) = self.search_if_due(sk, process, search) else {
             return Endpoints::with_unknown_addresses(is_v6);
         };
-        self.insert(sk, Socket::new_established(found.endpoints, process));
+        self.insert(sk, TcpSocket::new_established(found.endpoints, process));
         found.endpoints
     }
 
@@ -231,7 +231,7 @@ mod tests {
     #[test]
     fn connection_is_owned_by_its_requester_or_first_user() {
         let mut sockets = Sockets::default();
-        sockets.insert(1, Socket::new_connecting(endpoints(0), 10));
+        sockets.insert(1, TcpSocket::new_connecting(endpoints(0), 10));
         let requested = sockets.establish(1, endpoints(5));
         let (owner, is_connecting) = (requested.owner, requested.is_connecting);
         assert_eq!((owner, is_connecting, requested.endpoints.local_port()), (10, true, 5));

@@ -8,7 +8,7 @@ use crate::out::Out;
 use crate::tasks::facts::{self, MemorySizes};
 use crate::tasks::{LiveProcess, LiveThread, TaskIds};
 
-/// All events of a process have the same layout, whether it runs, ends or has ended.
+/// The layout of a process, whether it starts, runs, ends or has ended.
 const PROCESS_LAYOUT: PayloadLayout = PayloadLayout::shared(
     &[
         hook::PROCESS_START,
@@ -30,7 +30,7 @@ const THREAD_NAME_LAYOUT: PayloadLayout = PayloadLayout::new(hook::THREAD_SET_NA
 /// The exit status of a running process.
 pub(super) const STILL_ACTIVE: i32 = 259;
 
-/// Flags of a process: it has an application id, it belongs to a package.
+// Flags of a process: it has an application id, it belongs to a package.
 const HAS_APPLICATION: u32 = 1;
 const IS_PACKAGED: u32 = 8;
 
@@ -73,7 +73,7 @@ fn put_process(pid: u32, process: &LiveProcess, status: i32, payload: &mut Vec<u
         flags |= IS_PACKAGED;
     }
     let user = process.user.map(Sid::user);
-    // The kernel does not reveal the address of the page table.
+    // Left out, and so 0: `DirectoryTableBase`, because the kernel does not reveal the address.
     put_kernel_event!(
         payload,
         PROCESS_LAYOUT,
@@ -99,8 +99,9 @@ fn put_process(pid: u32, process: &LiveProcess, status: i32, payload: &mut Vec<u
 pub(super) fn write_thread(hook: u16, by: TaskIds, ids: TaskIds, thread: &LiveThread, out: &mut Out<'_>) {
     let TaskIds { pid, tid } = ids;
     let mut payload = out.new_payload();
-    // The kernel reveals no stacks. It knows neither the start address nor the thread environment
-    // block, which belong to the C library; there are no tags.
+    // Left out, and so 0: the four stack fields, because the kernel does not reveal them;
+    // `Win32StartAddr` and `TebBase`, which only the C library knows; `SubProcessTag`, which Linux
+    // does not have.
     put_kernel_event!(
         &mut payload,
         THREAD_LAYOUT,
@@ -134,7 +135,8 @@ pub(super) fn write_counters(hook: u16, pid: u32, out: &mut Out<'_>) {
 }
 
 fn put_counters(pid: u32, faults: u32, descriptors: u32, sizes: &MemorySizes, payload: &mut Vec<u8>) {
-    // Linux keeps no peak of private memory and has no pool quotas.
+    // Left out, and so 0: `PeakPagefileUsage`, because Linux keeps no peak of private memory, and
+    // the four `Quota…` fields, because it has no pool quotas.
     put_kernel_event!(payload, COUNTERS_LAYOUT, {
         ProcessId: pid,
         PageFaultCount: faults,

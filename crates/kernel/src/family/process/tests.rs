@@ -9,7 +9,7 @@ use crate::groups::Groups;
 use crate::out::RecordQueue;
 use crate::settings::{EventExtras, HookSet};
 
-/// Larger than the largest id that Linux assigns.
+// Ids larger than the largest that Linux assigns.
 const PARENT: u32 = 5_000_000;
 const CHILD: u32 = 5_000_001;
 const THREAD: u32 = 5_000_002;
@@ -62,6 +62,7 @@ impl ProcessFixture {
             self.queue.pop_into(&mut bytes);
             let record = Record::parse(&bytes, 0).expect("invalid record");
             let hook = record.hook().expect("the record has no hook");
+            // The high byte of the hooks of processes is 3.
             let id = if hook >> 8 == 3 { u32_at(record.payload(), 8) } else { u32_at(record.payload(), 4) };
             written.push((hook, id));
         }

@@ -98,7 +98,7 @@ fn direct_reads_and_writes_are_recorded_with_size_and_offset() {
                 .find(|event| event.hook == hook && event.number("Irp") == end.number("Irp"))
                 .expect("the request has no start event");
             assert_eq!(start.number("IssuingThreadId"), end.number("IssuingThreadId"));
-            assert_eq!(end.raw - start.raw, end.number("HighResResponseTime"));
+            assert_eq!(end.stamp - start.stamp, end.number("HighResResponseTime"));
             assert_eq!(end.number("ByteOffset") % 512, 0);
             assert_eq!(end.number("DiskNumber"), disk);
             assert_eq!(end.number("IrpFlags") & 4, 4, "direct I/O is synchronous");
@@ -126,7 +126,7 @@ fn direct_reads_and_writes_are_recorded_with_size_and_offset() {
             let name = std::fs::read_to_string(format!("/proc/{}/comm", event.number("IssuingThreadId")));
             name.is_ok_and(|name| !name.starts_with("kworker"))
         };
-        assert!(!has_cache || flushes().any(has_originator), "the originator of the flush");
+        assert!(!has_cache || flushes().any(has_originator), "a flush names its originator");
         for flush in flushes() {
             assert!(
                 events
@@ -156,7 +156,7 @@ fn request_that_is_too_large_is_split() {
         let writes =
             || events.iter().filter(|event| event.hook == DISK_WRITE && event.number("DiskNumber") == disk);
         let written: u64 = writes().map(|event| event.number("TransferSize")).sum();
-        assert!(events.iter().any(|event| event.hook == DISK_WRITE_INIT), "no request was issued");
+        assert!(events.iter().any(|event| event.hook == DISK_WRITE_INIT), "a request is issued");
         let split: Vec<&CapturedEvent> = events.iter().filter(|event| event.hook == SPLIT_IO).collect();
         // Some disks accept requests of any size, and some kernels skip the ends of requests.
         if split.is_empty() || written < FILE_BYTES as u64 {

@@ -20,7 +20,7 @@ use crate::again::again;
 const FILE_GROUPS: [Group; 3] = [Group::DISK_FILE_IO, Group::FILE_IO, Group::FILE_IO_INIT];
 const STATUS_OBJECT_NAME_NOT_FOUND: u64 = 0xC000_0034;
 const UNKNOWN_OFFSET: u64 = u64::MAX;
-/// Documented values of `InfoClass` and `CreateOptions`.
+// Documented values of `InfoClass` and `CreateOptions`.
 const RENAME_INFO: u64 = 10;
 const END_OF_FILE_INFO: u64 = 20;
 const OVERWRITE_IF: u64 = 5 << 24;
@@ -29,24 +29,24 @@ const OVERWRITE_IF: u64 = 5 << 24;
 struct FileTrace(Vec<CapturedEvent>);
 
 impl FileTrace {
-    /// Returns the events of this thread with a hook.
+    /// Returns the events of this thread with this hook.
     fn own_events(&self, hook: u16) -> Vec<&CapturedEvent> {
         self.0.iter().filter(|event| event.hook == hook && event.number("TTID") == this_thread_id()).collect()
     }
 
-    /// Returns the events of an open file with a hook.
+    /// Returns the events of an open file with this hook.
     fn events_of_file(&self, hook: u16, key: u64) -> Vec<&CapturedEvent> {
         self.0.iter().filter(|event| event.hook == hook && event.number("FileObject") == key).collect()
     }
 
-    /// Returns the open files to which events with this hook give a name.
+    /// Returns the keys of the open files that events with this hook give this name.
     fn find_file_keys(&self, hook: u16, name: &Path) -> Vec<u64> {
         let name = name.to_str().expect("the text is not UTF-8");
         let has_name = |event: &&CapturedEvent| event.hook == hook && event.text("FileName") == name;
         self.0.iter().filter(has_name).map(|event| event.number("FileObject")).collect()
     }
 
-    /// Returns the only open file with a name.
+    /// Returns the key of the open file that was given this name; there must be exactly one.
     fn find_only_file_key(&self, name: &Path) -> u64 {
         let keys = self.find_file_keys(FILE_NAME_CREATE, name);
         assert_eq!(keys.len(), 1, "{}", name.display());
@@ -62,7 +62,7 @@ impl FileTrace {
             .filter(|event| event.hook == FILE_OPERATION_END && event.number("IrpPtr") == irp)
             .collect();
         assert_eq!(ends.len(), 1, "{start:?}");
-        assert!(ends[0].raw >= start.raw);
+        assert!(ends[0].stamp >= start.stamp);
         (ends[0].number("ExtraInfo"), ends[0].number("NtStatus"))
     }
 
@@ -132,9 +132,9 @@ fn file_writes_and_reads_are_recorded_with_names_offsets_and_sizes() {
                 "a name is deleted with its open file"
             );
         }
-        let read = trace.find_file_keys(FILE_NAME_CREATE, &name(0))[1];
+        let read_key = trace.find_file_keys(FILE_NAME_CREATE, &name(0))[1];
         let expected = [(0, 3000, 3000), (3000, 3000, 1197), (4197, 3000, 0), (7, 10, 10)];
-        assert_eq!(trace.list_transfers(FILE_READ, read), expected);
+        assert_eq!(trace.list_transfers(FILE_READ, read_key), expected);
         assert!(trace.0.iter().any(|event| event.is_stack), "a write has a stack");
     });
 }
@@ -164,6 +164,7 @@ fn rename_delete_list_and_failed_open_are_recorded() {
         let deleted: Vec<u64> =
             trace.own_events(FILE_DELETE).iter().map(|event| trace.find_end(event).1).collect();
         assert_eq!(deleted, [0, STATUS_OBJECT_NAME_NOT_FOUND]);
+        // FILE_OPEN with FILE_OPEN_REPARSE_POINT and FILE_WRITE_THROUGH.
         let has_flags = |event: &&&CapturedEvent| event.number("CreateOptions") == 1 << 24 | 0x20_0002;
         let not_found: Vec<u64> = trace
             .own_events(FILE_CREATE)
@@ -173,7 +174,7 @@ fn rename_delete_list_and_failed_open_are_recorded() {
             .collect();
         assert_eq!(not_found, [STATUS_OBJECT_NAME_NOT_FOUND]);
         let listed = trace.events_of_file(FILE_DIR_ENUM, trace.find_only_file_key(folder.path()));
-        assert_eq!(listed.len(), 2, "the entries, and the end");
+        assert_eq!(listed.len(), 2, "one call returns the entries, another reports the end");
         // The copy reads as much as it writes, in one call or several.
         let transferred_bytes =
             |hook: u16| trace.own_events(hook).iter().map(|event| trace.find_end(event).0).sum::<u64>();
@@ -296,11 +297,11 @@ fn short_lived_open_file_never_gets_another_name() {
 #[test]
 fn opening_a_file_wakes_the_capture() {
     again(5, || {
-        const NAMES: [Group; 1] = [Group::DISK_FILE_IO];
+        const NAME_GROUPS: [Group; 1] = [Group::DISK_FILE_IO];
         let folder = tempfile::tempdir().expect("no folder is created");
         let name = folder.path().join("awake");
         fs::write(&name, "x").expect("the file operation fails");
-        let Some(mut running) = RunningCapture::start(&NAMES, &[]) else { return };
+        let Some(mut running) = RunningCapture::start(&NAME_GROUPS, &[]) else { return };
         let mut child = Command::new("sleep")
             .arg("60")
             .stdin(File::open(&name).expect("the file operation fails"))
@@ -314,15 +315,15 @@ fn opening_a_file_wakes_the_capture() {
         child.wait().expect("the process does not end");
         running.poll();
         let events = running.end();
-        let names = [FILE_NAME, FILE_NAME_CREATE, FILE_NAME_DELETE, FILE_NAME_RUNDOWN];
-        assert!(events.iter().all(|event| names.contains(&event.hook)), "only names");
+        let name_hooks = [FILE_NAME, FILE_NAME_CREATE, FILE_NAME_DELETE, FILE_NAME_RUNDOWN];
+        assert!(events.iter().all(|event| name_hooks.contains(&event.hook)), "only names");
         let trace = FileTrace(events);
         assert_eq!(trace.find_file_keys(FILE_NAME_DELETE, &name), [trace.find_only_file_key(&name)]);
     });
 }
 
 /// Loses many events of one file and then reads another. Returns whether the second file has a
-/// name.
+/// name, or `None` if its read was lost too or the capture does not start.
 fn lose_events_and_continue(folder: &Path) -> Option<bool> {
     let (first, second) = (folder.join("first"), folder.join("second"));
     fs::write(&first, [1; 50_000]).expect("the file operation fails");
@@ -347,8 +348,8 @@ fn lose_events_and_continue(folder: &Path) -> Option<bool> {
     let read: Vec<&CapturedEvent> =
         trace.own_events(FILE_READ).into_iter().filter(|event| event.number("IoSize") == 9).collect();
     let key = read.first()?.number("FileObject");
-    assert!(!trace.find_file_keys(FILE_NAME_CREATE, &first).contains(&key), "the name of another file");
-    // On another processor nothing may have been lost.
+    assert!(!trace.find_file_keys(FILE_NAME_CREATE, &first).contains(&key), "not the name of the first file");
+    // If the thread moved to another processor, perhaps nothing was lost there.
     assert!([UNKNOWN_OFFSET, 0].contains(&read[0].number("Offset")), "the right offset or an unknown one");
     Some(trace.find_file_keys(FILE_NAME_CREATE, &second) == [key])
 }

@@ -30,7 +30,8 @@ fn address_bytes(address: IpAddr) -> Vec<u8> {
     }
 }
 
-/// The client sends all pieces, the server reads them and answers, and both close the connection.
+/// Sends pieces of [`SEND_SIZES`] from the client. The server reads them and answers, and both
+/// close the connection.
 fn exchange_data(mut client: TcpStream, mut server: TcpStream) {
     let server_thread = std::thread::spawn(move || {
         let mut all = Vec::new();
@@ -221,7 +222,7 @@ fn datagrams_are_recorded_with_sizes_and_ports() {
             }
             assert!(
                 own_events(UDP_SEND, "sport", from).iter().all(|event| event.number("dport") == 0),
-                "unknown"
+                "the destination is unknown"
             );
         }
     });

@@ -11,7 +11,7 @@ use crate::support::{Fields, NanosecondClock, cpu_count};
 /// A captured record with its decoded payload.
 #[derive(Clone, Debug)]
 pub(crate) struct CapturedEvent {
-    pub(crate) raw: u64,
+    pub(crate) stamp: u64,
     pub(crate) hook: u16,
     pub(crate) is_stack: bool,
     fields: Fields,
@@ -37,6 +37,8 @@ pub(crate) struct RunningCapture {
 }
 
 impl RunningCapture {
+    /// Starts a capture with stacks for these hooks. Skips the test and returns `None` if it does
+    /// not start.
     pub(crate) fn start(groups: &[Group], stacks: &[u16]) -> Option<Self> {
         Self::start_with_rings(groups, stacks, 8 << 20)
     }
@@ -66,8 +68,8 @@ impl RunningCapture {
         poll(&mut waiting, Some(&limit)).is_ok_and(|ready| ready > 0)
     }
 
-    /// Ends the capture and returns all events in time order. Panics if records were lost, or
-    /// if a payload does not match its shape to the last byte.
+    /// Ends the capture and returns its disk, file and network events and stacks in time order.
+    /// Panics if records were lost, or if a payload does not match its documented layout.
     pub(crate) fn end(self) -> Vec<CapturedEvent> {
         let (events, lost) = self.end_with_losses();
         assert_eq!(lost, 0);
@@ -83,10 +85,10 @@ impl RunningCapture {
                 let record = Record::parse(&bytes, cpu).expect("invalid record");
                 let Some(hook) = record.hook().filter(|hook| is_io_event(*hook)) else { continue };
                 let fields = if hook == STACK_WALK { Fields::default() } else { Fields::parse(&record) };
-                events.push(CapturedEvent { raw: next.raw, hook, is_stack: next.is_stack, fields });
+                events.push(CapturedEvent { stamp: next.raw, hook, is_stack: next.is_stack, fields });
             }
         }
-        events.sort_by_key(|event| event.raw);
+        events.sort_by_key(|event| event.stamp);
         (events, self.capture.lost())
     }
 }

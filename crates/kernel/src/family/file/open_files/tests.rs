@@ -5,10 +5,11 @@ fn count_confirmed_names(files: &mut OpenFiles, time: u64) -> usize {
     std::iter::from_fn(|| files.confirm_next_name(time).map(drop)).count()
 }
 
-/// A process that does not exist: `/proc` shows nothing of it.
+// Processes that do not exist: `/proc` shows nothing of them.
 const PARENT: u32 = u32::MAX - 1;
 const CHILD: u32 = u32::MAX - 2;
 
+/// Opens a file in the parent at time 100. Returns its key.
 fn open_in_parent(files: &mut OpenFiles, descriptor: u32, flags: i32, path: Option<&str>) -> u64 {
     let key = files.next_key();
     files.add_opened(PARENT, descriptor, key, Some(u32::try_from(flags).unwrap()), 100, path);
@@ -143,8 +144,8 @@ fn unconfirmed_names_are_bounded_too() {
 fn processes_share_one_table() {
     let mut files = OpenFiles::default();
     let key = open_in_parent(&mut files, 3, 0, None);
-    let private = open_in_parent(&mut files, 4, libc::O_CLOEXEC, None);
-    // The FORK record of such a child is like that of any other.
+    let cloexec_key = open_in_parent(&mut files, 4, libc::O_CLOEXEC, None);
+    // The FORK record of a child that shares the table is like that of any other.
     files.fork(PARENT, CHILD);
     files.share_table(PARENT, CHILD);
     let younger = open_in_parent(&mut files, 5, 0, None);
@@ -161,10 +162,10 @@ fn processes_share_one_table() {
     );
     assert_eq!(
         (files.resolve_descriptor(PARENT, 4), files.resolve_descriptor(PARENT, 3)),
-        (Some(private), Some(key))
+        (Some(cloexec_key), Some(key))
     );
-    let private_in_child = files.tables.get(CHILD, 4).map(|target| target.key);
-    assert_eq!((files.resolve_descriptor(CHILD, 3), private_in_child), (Some(key), None));
+    let cloexec_in_child = files.tables.get(CHILD, 4).map(|target| target.key);
+    assert_eq!((files.resolve_descriptor(CHILD, 3), cloexec_in_child), (Some(key), None));
     files.share_table(PARENT, CHILD);
     assert!(files.exit(PARENT).is_empty(), "another process has them open");
     assert_eq!(files.exit(CHILD).len(), 2);
@@ -213,7 +214,7 @@ fn child_inherits_no_dropped_files() {
         files.add_existing(PARENT, descriptor, "/x".into());
     }
     assert_eq!(files.resolve_descriptor(PARENT, 4), None, "no file");
-    // Binding the first descriptor drops all other files.
+    // Names have no space left, so binding the first descriptor drops all other files.
     files.name_bytes = MAX_NAME_BYTES;
     files.fork(PARENT, CHILD);
     assert_eq!(files.descriptors_between(CHILD, 0, u32::MAX), [0, 4]);
