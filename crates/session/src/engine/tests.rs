@@ -156,7 +156,7 @@ struct TestWriter {
 }
 
 impl TestWriter {
-    /// Writes an event with a number and `extra_bytes` further bytes, rounded up to a multiple of 8.
+    /// Writes an event with a number and `extra_bytes` (rounded up to a multiple of 8) more bytes.
     fn write(&self, number: u64, extra_bytes: usize) -> Result<(), WriteFailure> {
         let mut payload = number.to_le_bytes().to_vec();
         payload.resize(8 + extra_bytes.next_multiple_of(8), 0x5A);

@@ -81,10 +81,10 @@ fn flight_recorder_sorts_backlogs_adopted_in_reverse_order() {
     let fixture =
         SessionFixture::with_file(SessionConfig { minimum_buffers: 12, ..session_config(BUFFERING) });
     let (attached, early) = (fixture.attach_writer(1), [(); 10].map(|()| fixture.start_early_process()));
-    let mut next = 0..;
+    let mut numbers = 0..;
     for _ in 0..4 {
         for writer in early.iter().map(|early| &early.writer).chain([&attached]) {
-            writer.write(next.next().unwrap(), 0).expect("the event was not written");
+            writer.write(numbers.next().unwrap(), 0).expect("the event was not written");
         }
     }
     fixture.flush();

@@ -106,5 +106,5 @@ fn janitor_closes_descriptors_of_an_invalid_packet() {
     assert!(b.receive(LONG_TIMEOUT).is_err());
     assert!(start.elapsed() < Duration::from_secs(300), "the close was not waited for");
     drop(other_end);
-    wait_until("the connection in the packet is closed", || janitor.kept() == 0 && count_threads(&janitor) == 0);
+    wait_until("the received copy is closed", || janitor.kept() == 0 && count_threads(&janitor) == 0);
 }
