@@ -23,7 +23,7 @@ use traceweir_transport::ring::{Damaged, RecordHead, RingReader};
 use crate::clock::SessionClock;
 use crate::merge::MergeRing;
 
-/// Fractional bits of the rate.
+/// Fractional bits of a rate in ticks per nanosecond.
 const FRACTION_BITS: u32 = 32;
 const NANOS_PER_SECOND: u64 = 1_000_000_000;
 /// Flag in the head of a captured record: it is the stack of the record before it.
@@ -38,7 +38,7 @@ pub trait Capture: Send {
     /// creation need not implement it.
     fn begin(&mut self) {}
 
-    /// Takes in the events up to now. With `all`, includes the most recent ones.
+    /// Takes in new events, the most recent ones only with `all`.
     fn poll(&mut self, clock: &dyn CaptureClock, all: bool);
 
     /// Returns the next record of a stream.
@@ -61,7 +61,7 @@ pub trait Capture: Send {
 
 /// Converts `CLOCK_MONOTONIC_RAW` in nanoseconds to the clocks of the session.
 pub trait CaptureClock {
-    /// Returns the raw counter, by which records are ordered.
+    /// Returns the value of the raw counter, by which records are ordered.
     fn raw(&self, ns: u64) -> u64;
     /// Returns the stamp on the session's clock.
     fn stamp(&self, ns: u64) -> i64;
@@ -95,7 +95,9 @@ pub(crate) struct ActiveCapture {
     source: Box<dyn Capture>,
     /// Lost records that are already counted.
     counted_loss: CaptureLoss,
+    /// The clocks when the capture began.
     start: Anchor,
+    /// The clocks when they were last paired.
     base: Anchor,
     /// Ticks per nanosecond, in fixed point.
     rate: u128,
@@ -247,8 +249,8 @@ pub(crate) const fn is_stack(head: &RecordHead) -> bool {
     head.flags & IS_STACK != 0
 }
 
-/// Writes the time into a captured record, and the time of its event into a stack. Returns whether
-/// the record is of a type that can be captured.
+/// Writes the time into a captured record, and the time of its event into a stack. Returns `false`
+/// if the record is of a type that is not captured, or too short.
 pub(crate) fn set_times(record: &mut [u8], time: i64, event_time: Option<i64>) -> bool {
     let (time_offset, payload_offset) = match record.get(2).map(|kind| HeaderType(*kind)) {
         Some(HeaderType::SYSTEM64) => (0x10, system::SIZE),

@@ -16,9 +16,9 @@
 //! - K6 While the session can store no more events, its regions are closed, and writes fail with
 //!   that reason. The regions are opened again before a new consumer gets its reply.
 //! - K7 With a capture, records are merged up to the start of the last poll of the capture, so that
-//!   a long poll does not delay the stamp of an event.
-//! - K8 A process that attaches during a drain takes part from the next stream on, so that the
-//!   drain does not delay the stamps of its events.
+//!   events that the poll missed keep their stamps, however long it takes.
+//! - K8 A process that attaches during a drain takes part from the next stream on, so that its
+//!   events keep their stamps, however long the drain takes.
 //! - K9 An adopted region holds older events. Events that their stream has already passed keep
 //!   their stamps: they go into the late stream of their CPU, whose buffers hold no other events.
 //!   Stamps of a late stream decrease only when another backlog begins. That backlog goes into the
@@ -119,7 +119,7 @@ pub(crate) struct Collector {
     has_backlog: bool,
     /// Lost events that buffers have reported so far.
     reported_lost: u64,
-    /// Raw stamp of the start of the last drain.
+    /// Raw stamp of the start of the last drain or, with a capture, of its last poll.
     drain_start: u64,
     /// Completeness stamp: live consumers have everything up to here.
     complete: i64,
@@ -316,7 +316,7 @@ impl Collector {
         }
         let limit = || match reach {
             DrainReach::BeforeDrain => MergeLimit { now, max_ahead_ticks, bytes },
-            // Read after the rings: no valid stamp is younger.
+            // Read after the rings were polled: no valid stamp is younger.
             DrainReach::All => MergeLimit { now: counter.now(), max_ahead_ticks: 0, bytes },
         };
         let (cpus_per_stream, cpus) = (self.shared.cpus_per_stream(), self.cpus);
