@@ -9,7 +9,7 @@
 //!            └─▶ counts later buffers as lost, until the stop
 //! ```
 //!
-//! - F1 [`on_end`](crate::StartOptions::on_end) gets [`FAULT`]; its owner stops the session as after
+//! - F1 [`on_end`](crate::StartOptions::on_end) gets [`FAULT`]; the session is then stopped as after
 //!   any other end.
 //! - F2 The operation that panicked is not tried again.
 //! - F3 No caller waits for a thread that panicked: requests that had not begun are answered, the

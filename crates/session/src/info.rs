@@ -1,7 +1,7 @@
 //! Settings of TraceSetInformation, and how long they last.
 //!
 //! ```text
-//!   Set ──▶ supported? (else 50) ──▶ valid? (else 87) ──▶ Settings of a session │ System
+//!   Set ──▶ supported? (or error 50) ──▶ valid? (or error 87) ──▶ Settings of a session │ System
 //!
 //!   Settings   stacks, counters, branches, registers of kernel    end with the session
 //!              events; disallow list; caches of stacks
@@ -54,9 +54,9 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// Changes a setting of the session, after checking the machine and the buffer. Settings of the
-    /// system, and settings that other components carry out, are only checked; they are stored
-    /// elsewhere.
+    /// Changes a setting of the session, after checking that the machine supports it and that its
+    /// values are valid. Settings of the system, and settings that other components carry out, are
+    /// only checked; they are stored elsewhere.
     pub fn set(&mut self, set: &Set, machine: &Machine) -> Result<()> {
         machine.check(set)?;
         set.check()?;
@@ -171,7 +171,7 @@ impl Settings {
 }
 
 /// Parses a setting from the buffer of a call, and checks the rules that depend only on the call
-/// and this machine, in the published order. Inspects the machine only if needed.
+/// and this machine, in the order of ETW. Inspects the machine only if needed.
 pub fn read_set<M: Borrow<Machine>>(
     class: u32,
     info: Option<&[u8]>,
@@ -200,12 +200,12 @@ pub fn local_answer<M: Borrow<Machine>>(query: Query, machine: impl FnOnce() -> 
         // About a session.
         Query::StackTracing | Query::SystemTraceEnableFlags => return Ok(None),
         Query::DisallowList | Query::StreamCount => return Ok(None),
-        // About the owner of sessions and system settings.
+        // About all sessions or the system settings, which the daemon knows.
         Query::SampledProfileInterval(_) | Query::MaxLoggers | Query::PmcSessions => return Ok(None),
     }))
 }
 
-/// Returns the hooks of events; types that never occur have none.
+/// Returns the hook ids of events, without events that never occur and so have none.
 fn hook_ids(events: &[ClassicEventId]) -> Vec<u16> {
     events.iter().filter_map(ClassicEventId::hook_id).collect()
 }

@@ -99,8 +99,7 @@ impl<'r, R: MergeRing> RingLane<'r, R> {
 pub(crate) struct MergeLimit {
     /// Counter value up to which records are merged: now or an earlier moment.
     pub(crate) now: u64,
-    /// Ticks by which a stamp may be ahead of `now` and make its record wait; with 0, no record
-    /// waits.
+    /// A record whose stamp is fewer ticks than this ahead of `now` waits; with 0, no record waits.
     pub(crate) max_ahead_ticks: u64,
     /// Bytes after which the next stream has its turn.
     pub(crate) bytes: usize,

@@ -58,7 +58,7 @@ impl Modules {
         }
     }
 
-    /// Adds a signed record, padded to eight bytes.
+    /// Adds a record that [`sign`] has accepted, padded to eight bytes.
     pub(crate) fn add(&mut self, record: &[u8]) -> ModuleAdded {
         let payload = record.get(classic::SIZE..).unwrap_or(&[]);
         if self.payloads.iter().any(|kept| kept == payload) {

@@ -9,7 +9,7 @@
 //!
 //! - O1 Every buffer is written, kept by the flight recorder or counted as lost. Each returns to
 //!   the pool in the end.
-//! - O2 When the file ends without a stop, the owner is notified once; later buffers count as not
+//! - O2 When the file ends without a stop, `on_end` is called once; later buffers count as not
 //!   written, and live delivery continues.
 //! - O3 A held buffer is written before any request is answered, at each flush, and when the
 //!   collector is short of buffers.
@@ -277,7 +277,7 @@ impl Output {
         self.shared.pool.count_finished();
     }
 
-    /// Records that the session ends by itself, and notifies its owner once.
+    /// Records that the session ends by itself, and calls `on_end` the first time.
     fn notify_end(&mut self, status: Status) {
         self.shared.stats.end_status.store(status.0, Relaxed);
         if let Some(on_end) = self.on_end.take() {
@@ -357,7 +357,7 @@ impl Output {
 
 /// The end of the session after this thread has panicked (see [`crate::fault`]).
 impl Output {
-    /// Ends the session and waits for its stop.
+    /// Ends the session, and refuses all requests until its stop.
     pub(crate) fn end_after_panic(mut self, jobs: &Receiver<Job>) {
         self.count_all_as_lost();
         // The file stays unfinalised.
