@@ -9,8 +9,8 @@
 //!            └─▶ counts later buffers as lost, until the stop
 //! ```
 //!
-//! - F1 [`on_end`](crate::StartOptions::on_end) gets [`FAULT`]; the session is then stopped as after
-//!   any other end.
+//! - F1 [`on_end`](crate::StartOptions::on_end) gets [`FAULT`]; the session is then stopped as
+//!   after any other end.
 //! - F2 The operation that panicked is not tried again.
 //! - F3 No caller waits for a thread that panicked: requests that had not begun are answered, the
 //!   current request by the drop of its callback; buffers return to the pool.

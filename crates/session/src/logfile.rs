@@ -154,7 +154,12 @@ impl LogFile {
         Ok(file)
     }
 
-    fn new(mut writer: Writer<LogDisk>, facts: &SessionFacts, anchor: Anchor, failure: LastWriteError) -> Self {
+    fn new(
+        mut writer: Writer<LogDisk>,
+        facts: &SessionFacts,
+        anchor: Anchor,
+        failure: LastWriteError,
+    ) -> Self {
         let limit = config::file_limit(&facts.config);
         if let FileLimit::Wrap(bytes) = limit {
             writer.wrap_at(bytes);

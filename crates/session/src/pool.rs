@@ -197,7 +197,7 @@ impl Buffer {
         }
     }
 
-    /// Returns the record groups of the buffer; `None` if there is no memory for them.
+    /// Returns the record groups of the buffer; `None` without memory or if a record is invalid.
     fn find_record_groups(&self) -> Option<Vec<RecordGroup>> {
         let mut groups: Vec<RecordGroup> = Vec::new();
         let count = self.events as usize;

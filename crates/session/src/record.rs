@@ -32,9 +32,11 @@ use crate::sequence::MessageSequence;
 /// Thread ids cached per process before the cache is cleared.
 const MAX_TRANSLATED_IDS: usize = 4096;
 
-/// Offsets of the type in a record, the flags in an EVENT header, and the linkage in an item.
+/// Offset of the type in a record.
 const TYPE_OFFSET: usize = 2;
+/// Offset of the flags in an EVENT header.
 const FLAGS_OFFSET: usize = 4;
+/// Offset of the linkage in an extended data item.
 const LINKAGE_OFFSET: usize = 4;
 
 /// Treatment of a process's thread ids.
@@ -109,9 +111,9 @@ impl RegionWriter {
         items.bytes.len()
     }
 
-    /// Inserts the extended data items into a signed record, which lies at the end of `space`,
-    /// after room for the items, and is moved to its start. Returns the new length of the record,
-    /// or `None` if it would have more items than a record can have.
+    /// Inserts the extended data items into a [signed](Self::sign) record, which lies at the end of
+    /// `space`, after room for the items, and is moved to the start of `space`. Returns the new
+    /// length of the record, or `None` if the record cannot hold the items.
     pub(crate) fn add_items(&self, space: &mut [u8], flags: u16) -> Option<usize> {
         let items = self.items.get(&(flags & abi::WITH_ITEMS))?;
         let (total_length, gap) = (space.len(), items.bytes.len());
