@@ -15,9 +15,9 @@
 //! 4. Once a rule is broken, the region is [`Damaged`] for good.
 //! 5. Pages are given back only between the published tail and the position, where no writer may be
 //!    (R3 in ring.rs): while few records come, the tail is published page by page, each after its
-//!    page was given back. Only whole pages of the machine that lie within the ring: if pages are
-//!    larger than the unit of the layout, the first and the last page of a ring belong to its
-//!    neighbours too.
+//!    page was given back. Only whole pages of the machine that lie within the ring are given back:
+//!    if pages are larger than the unit of the layout, the first and the last page of a ring belong
+//!    to its neighbours too.
 //! 6. A closed ring is still read: only its tail is published as that of a full ring. A record
 //!    for which a writer found a slot before still arrives.
 //!

@@ -22,9 +22,9 @@
 //! 5. `write` and `count_lost` are safe in signal handlers. One thread at a time calls `open`,
 //!    `close` and `forget`.
 //!
-//! A forked child shares its parent's region. It may count losses there, and then
-//! [forgets](Outlet::forget) it. It must know by itself that it is a child: process ids do not show
-//! it, as a child in a new namespace can have its parent's id.
+//! A forked child shares its parent's region. The child may count losses there, and then
+//! [forgets](Outlet::forget) the region. It must know by itself that it is a child: process ids do
+//! not show this, as a child in a new namespace can have its parent's id.
 
 use core::fmt;
 use core::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
@@ -355,11 +355,11 @@ impl Default for Outlet {
 }
 
 /// Returns the offset of the area for restartable sequences, or 0 if they cannot be used: the C
-/// library must have registered one, the environment must not forbid it, and the kernel must be
-/// able to abort them from outside, without which an outlet could not be closed.
+/// library must have registered an area, the environment must not forbid them, and the kernel must
+/// be able to abort them from outside, without which an outlet could not be closed.
 ///
-/// Determined once: a forked child must not read the environment, whose lock another thread of its
-/// parent may have held.
+/// The environment is read once: a forked child must not read it, because another thread of its
+/// parent may have held the lock of the environment.
 fn rseq_area_offset() -> isize {
     static OFFSET: OnceLock<isize> = OnceLock::new();
     let offset =
