@@ -127,7 +127,7 @@ impl TextLines {
             self.second = (second, up_to_second.as_bytes().to_vec());
         }
         self.out.extend_from_slice(&self.second.1);
-        // A leading digit keeps the zeros; a dot replaces it.
+        // A leading 1 keeps the zeros of the fraction; then a dot replaces the 1.
         let from = self.out.len();
         format::decimal(units + UNITS_PER_SECOND, &mut self.out);
         self.out[from] = b'.';
