@@ -118,7 +118,7 @@ fn pages_of_any_size_are_given_back_and_neighbours_keep_theirs() {
                 fixture.read_records(7 + round % 3);
                 max_allocated = max_allocated.max(fixture.allocated_bytes());
             }
-            assert!(fixture.head > 4 * u64::from(RING_BYTES), "the ring came around");
+            assert!(fixture.head > 4 * u64::from(RING_BYTES), "the writer did not come around");
             fixture.read_records(u64::MAX);
             assert_eq!(fixture.seen, fixture.written);
             fixture.assert_neighbours_unchanged();
