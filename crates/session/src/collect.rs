@@ -124,7 +124,7 @@ pub(crate) struct Collector {
     /// Completeness stamp: live consumers have everything up to here.
     complete: i64,
     /// Latest stamp of all streams at the last flush or delivery.
-    newest: i64,
+    newest_at_last_flush: i64,
     /// Bytes collected since the completeness stamp was last sent.
     unreported_bytes: usize,
     /// Whether the regions are closed because the session can store no more (K6).
@@ -164,7 +164,7 @@ impl Collector {
             reported_lost: 0,
             drain_start: 0,
             complete: i64::MIN,
-            newest: i64::MIN,
+            newest_at_last_flush: i64::MIN,
             unreported_bytes: 0,
             is_closed: false,
             stacks: None,

@@ -205,7 +205,7 @@ impl BufferFiller<'_, '_> {
         }
     }
 
-    /// Stores any record and replaces its stack by a key.
+    /// Stores any record and replaces its stack with a key.
     #[cold]
     fn put_with_stack_key<R: MergeRing>(
         &mut self,
