@@ -1,4 +1,5 @@
-//! The layout of a region: the memory that one process and the owner of one session share.
+//! The layout of a region: the memory that a process shares with its owner, the process that reads
+//! the records for one session.
 //!
 //! ```text
 //!   0          256                                     data_offset (a multiple of 4096)

@@ -6,8 +6,8 @@
 //!
 //! The mapping is a number here, loaded again for every access, as the CPU does: with acquire and
 //! release, because the kernel changes a mapping only after notifying all CPUs. `close` tries each
-//! step once where the real one waits: after a failed try, the close is not quiet, and the addresses
-//! are not used again.
+//! step once where the real one waits: after a failed try, the close is not quiet, and the
+//! addresses are not used again.
 
 use loom::sync::Arc;
 use loom::sync::atomic::AtomicUsize;
