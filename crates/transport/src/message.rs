@@ -18,8 +18,8 @@
 //!    of a daemon are not requests: their request number is 0, and those to be confirmed have an
 //!    order number. An `Ack` confirms all orders up to a number, after a `Failed` for each of them
 //!    that could not be carried out.
-//! 2. Received data is not trusted: [`wire`] checks that it is a message, and its receiver whether
-//!    the message is expected.
+//! 2. Received data is not trusted: [`wire`] checks whether it is a message, and the receiver
+//!    checks whether the message is expected.
 //! 3. Long lists are requested page by page ([`Message::sessions_page`],
 //!    [`Message::providers_page`], [`Message::registrations_page`],
 //!    [`Message::access_lists_page`]).
@@ -141,7 +141,7 @@ pub enum Message {
     /// Provider: reports that an order failed, or that a region could not be used. Sent before the
     /// acknowledgement of that order.
     Failed {
-        /// Number of the order; 0 if it has none.
+        /// Number of the order; 0 for a region or an order without a number.
         order: u32,
         /// The registration that is concerned; none if it is the entire session.
         registration: Option<u32>,
@@ -235,7 +235,7 @@ pub enum Message {
         order: u32,
         /// Id of the session.
         session: u64,
-        /// Win32 status; 0 if it was carried out.
+        /// Win32 status; 0 if the order was carried out.
         status: u32,
         /// Reason of a failure, as text for people.
         reason: String,

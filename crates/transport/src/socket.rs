@@ -60,8 +60,8 @@ const CONTROL_BYTES: usize = rustix::cmsg_space!(ScmRights(MAX_DESCRIPTORS));
 /// Size of a control message with all descriptors that a packet can carry (SCM_MAX_FD): if they do
 /// not fit, the kernel closes them on the receiving thread.
 const ALL_CONTROL_BYTES: usize = rustix::cmsg_space!(ScmRights(253));
-/// Largest number of a peer's groups that are read. A user can be in 65536, but storing that per
-/// connection would let peers use up memory.
+/// Largest number of a peer's groups that are read. A user can be in 65536 groups, but storing so
+/// many for each connection would let peers use up memory.
 pub const MAX_GROUPS: usize = 1024;
 const SOCKET_FLAGS: SocketFlags = SocketFlags::CLOEXEC.union(SocketFlags::NONBLOCK);
 

@@ -19,6 +19,7 @@ pub struct System {
     /// Intervals that differ from the default, by source; only of sources that the machine has,
     /// which bounds the map.
     intervals: BTreeMap<u32, u32>,
+    /// Sources that raise events.
     configured: Vec<u32>,
 }
 
