@@ -121,7 +121,7 @@ fn compare_with_model(clock: Counter, ring_bytes: u32, steps: &[Step]) {
     assert_eq!(remaining, model.records.iter().map(|(_, mark)| *mark).collect::<Vec<_>>());
     let first_lock_ring = usize::from(cpu::possible());
     if let (Some(ring), Counter::Monotonic) = (ring_index, clock) {
-        assert!(ring >= first_lock_ring, "a region without a cycle counter uses the lock");
+        assert!(ring >= first_lock_ring, "a region without a cycle counter did not use the lock");
     }
     assert!(outlet.close());
 }

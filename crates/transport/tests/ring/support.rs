@@ -11,8 +11,8 @@ use traceweir_transport::ring::{
     Block, Damaged, Gather, Outlet, RecordHead, RegionReader, RegionSource, RingReader, Ticket, WriteFailure,
 };
 
-/// Both kinds of writers: restartable sequences if available, and the lock, which a monotonic
-/// region always uses.
+/// The clocks of regions for both kinds of writers: restartable sequences, if available, and the
+/// lock, which regions with the monotonic clock always use.
 pub(crate) const WRITER_CLOCKS: [Counter; 2] = [Counter::Cycles, Counter::Monotonic];
 
 pub(crate) fn region_params(clock: Counter, ring_bytes: u32) -> RegionParams {
