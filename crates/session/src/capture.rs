@@ -18,7 +18,7 @@ use std::os::fd::BorrowedFd;
 use traceweir_format::header::{classic, perfinfo, system};
 use traceweir_format::spec::event::HeaderType;
 use traceweir_transport::clock::{Anchor, Counter, refined_frequency};
-use traceweir_transport::ring::{Damaged, RecordHead, RingReader};
+use traceweir_transport::ring::{Damaged, RecordPrefix, RingReader};
 
 use crate::clock::SessionClock;
 use crate::merge::MergeRing;
@@ -26,7 +26,7 @@ use crate::merge::MergeRing;
 /// Fractional bits of a rate in ticks per nanosecond.
 const FRACTION_BITS: u32 = 32;
 const NANOS_PER_SECOND: u64 = 1_000_000_000;
-/// Flag in the head of a captured record: it is the stack of the record before it.
+/// Flag in the prefix of a captured record: the record is a stack of the last event before it.
 const IS_STACK: u16 = 1;
 
 /// A source of records other than the processes of the session.
@@ -76,8 +76,8 @@ pub struct Captured {
     pub length: usize,
     /// Time of the event on the raw counter.
     pub raw: u64,
-    /// Whether the record is the stack of the previous record. The first eight bytes of its payload
-    /// are then the time of the previous record.
+    /// Whether the record is a stack of the last event before it. The first eight bytes of its
+    /// payload are then the time of that event.
     pub is_stack: bool,
 }
 
@@ -214,10 +214,10 @@ impl MergeRing for StreamRing<'_> {
         }
     }
 
-    fn peek(&mut self) -> Result<Option<RecordHead>, Damaged> {
+    fn peek(&mut self) -> Result<Option<RecordPrefix>, Damaged> {
         match self {
             Self::Region(ring) => ring.peek(),
-            Self::Captured { source, stream } => Ok(source.peek(*stream).map(|next| RecordHead {
+            Self::Captured { source, stream } => Ok(source.peek(*stream).map(|next| RecordPrefix {
                 length: next.length,
                 cpu: *stream,
                 flags: if next.is_stack { IS_STACK } else { 0 },
@@ -244,9 +244,9 @@ impl MergeRing for StreamRing<'_> {
     }
 }
 
-/// Returns whether a captured record is the stack of the record before it.
-pub(crate) const fn is_stack(head: &RecordHead) -> bool {
-    head.flags & IS_STACK != 0
+/// Returns whether a captured record is a stack.
+pub(crate) const fn is_stack(prefix: &RecordPrefix) -> bool {
+    prefix.flags & IS_STACK != 0
 }
 
 /// Writes the time into a captured record, and the time of its event into a stack. Returns `false`

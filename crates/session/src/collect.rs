@@ -74,7 +74,7 @@ struct CpuStream {
     /// that was reported complete to live consumers.
     min_raw: u64,
     /// Lowest session stamp of the next record: that of `min_raw`, or later.
-    time: i64,
+    min_stamp: i64,
     /// Raw stamp up to which all records were merged, by the last merge that left no records.
     merged_up_to: Option<u64>,
     /// Written stamp of the last captured event, which its stack repeats. `None` if the event was
@@ -141,13 +141,13 @@ impl Collector {
         let max_ahead_ticks = clock.frequency().saturating_mul(millis) / 1000;
         let cpus = usize::from(shared.cpus);
         let start = (clock.anchor().counter, clock.anchor_stamp(clock.anchor()));
-        let (min_raw, time) = start;
+        let (min_raw, min_stamp) = start;
         let streams = (0..shared.streams).map(|cpu| CpuStream { cpu, ..CpuStream::default() });
         let late = (0..shared.streams).map(|cpu| CpuStream {
             cpu,
             is_late: true,
             min_raw,
-            time,
+            min_stamp,
             ..CpuStream::default()
         });
         let streams = streams.chain(late).collect();
@@ -351,7 +351,7 @@ impl Collector {
         let Some(stream) = self.streams.get(stream_index) else { return false };
         // The stream itself takes later stamps unchanged.
         let first_unpassed =
-            stream.min_raw.max(self.clock.first_raw(stream.time)).min(self.clock.counter().now());
+            stream.min_raw.max(self.clock.first_raw(stream.min_stamp)).min(self.clock.counter().now());
         let late_stream = stream_index.saturating_add(usize::from(self.shared.streams));
         let (cpus_per_stream, cpus, start) = (self.shared.cpus_per_stream(), self.cpus, self.start);
         let mut late = MergeOutcome::default();
@@ -457,7 +457,7 @@ impl Collector {
     pub(crate) fn set_floor(&mut self, floor: i64) {
         self.start.1 = self.start.1.max(floor);
         for stream in &mut self.streams {
-            stream.time = stream.time.max(floor);
+            stream.min_stamp = stream.min_stamp.max(floor);
         }
     }
 

@@ -44,8 +44,10 @@ pub struct Settings {
     pmc_events: Option<Vec<ClassicEventId>>,
     pmc_counters: Option<Vec<u32>>,
     disallowed: Vec<Guid>,
+    /// Configuration of last branch records. Only stored, like `lbr_events`: no query returns it,
+    /// and no component records branches.
     lbr: Option<u32>,
-    /// Only stored: no query returns them, and no component records branches.
+    /// Hook ids of the kernel events at which branches would be recorded.
     lbr_events: Vec<u32>,
     registers: Vec<ClassicEventId>,
     kernel_stacks: Option<StackCaching>,

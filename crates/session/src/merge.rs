@@ -21,7 +21,7 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::time::Duration;
 
-use traceweir_transport::ring::{Damaged, RecordHead, RingReader};
+use traceweir_transport::ring::{Damaged, RecordPrefix, RingReader};
 
 /// A stamp that is at least this far ahead of now does not come from this machine's counter (M3).
 pub(crate) const MAX_FUTURE: Duration = Duration::from_millis(10);
@@ -32,7 +32,7 @@ const RELEASE_AFTER_BYTES: usize = 64 << 10;
 /// The reading side of a ring.
 pub(crate) trait MergeRing {
     fn poll(&mut self) -> Result<bool, Damaged>;
-    fn peek(&mut self) -> Result<Option<RecordHead>, Damaged>;
+    fn peek(&mut self) -> Result<Option<RecordPrefix>, Damaged>;
     fn take(&mut self, out: &mut [u8]);
     fn release(&mut self);
     /// Returns whether the records of this ring come from a capture instead of a process.
@@ -49,7 +49,7 @@ impl MergeRing for RingReader {
     }
 
     #[inline]
-    fn peek(&mut self) -> Result<Option<RecordHead>, Damaged> {
+    fn peek(&mut self) -> Result<Option<RecordPrefix>, Damaged> {
         Self::peek(self)
     }
 
@@ -68,7 +68,7 @@ impl MergeRing for RingReader {
 pub(crate) struct RingLane<'r, R> {
     pub(crate) ring: &'r mut R,
     pub(crate) source: usize,
-    next: RecordHead,
+    next: RecordPrefix,
     taken_bytes: usize,
 }
 
@@ -121,9 +121,9 @@ impl MergeLimit {
 
 /// Receives the merged records.
 pub(crate) trait RecordSink<R> {
-    /// Takes the next record of `ring`, which `head` describes, and stamps it `stamp`. Returns
+    /// Takes the next record of `ring`, which `prefix` describes, and stamps it `stamp`. Returns
     /// `false`, and takes nothing, if there is no room.
-    fn put(&mut self, source: usize, ring: &mut R, head: &RecordHead, stamp: u64) -> bool;
+    fn put(&mut self, source: usize, ring: &mut R, prefix: &RecordPrefix, stamp: u64) -> bool;
 
     /// Waits for room. All rings have been released before the call.
     fn wait_for_space(&mut self);
@@ -255,11 +255,11 @@ mod tests {
             Ok(self.polled > 0)
         }
 
-        fn peek(&mut self) -> Result<Option<RecordHead>, Damaged> {
+        fn peek(&mut self) -> Result<Option<RecordPrefix>, Damaged> {
             let first = if self.polled == 0 { None } else { self.records.front() };
             match first {
                 Some(&(DAMAGED_STAMP, _)) => Err(Damaged),
-                Some(&(stamp, _)) => Ok(Some(RecordHead { length: 8, cpu: 0, flags: 0, stamp })),
+                Some(&(stamp, _)) => Ok(Some(RecordPrefix { length: 8, cpu: 0, flags: 0, stamp })),
                 None => Ok(None),
             }
         }
@@ -286,7 +286,7 @@ mod tests {
     }
 
     impl RecordSink<FakeRing> for CollectingSink {
-        fn put(&mut self, _: usize, ring: &mut FakeRing, _: &RecordHead, stamp: u64) -> bool {
+        fn put(&mut self, _: usize, ring: &mut FakeRing, _: &RecordPrefix, stamp: u64) -> bool {
             self.calls += 1;
             if self.refuse_every != 0 && self.calls.is_multiple_of(self.refuse_every) {
                 return false;

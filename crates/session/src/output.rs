@@ -117,7 +117,7 @@ impl Output {
                 Job::Buffer(buffer) => {
                     self.in_hand.push_back(buffer);
                     self.next_job = self.take_waiting_buffers(jobs);
-                    self.take_buffers();
+                    self.process_buffers();
                 }
                 Job::Live(mut piece) => {
                     if let Some(live) = &mut self.live {
@@ -201,7 +201,7 @@ impl Output {
     }
 
     /// Delivers the buffers in hand to live consumers, and writes them once enough are held.
-    fn take_buffers(&mut self) {
+    fn process_buffers(&mut self) {
         if let Some(live) = &mut self.live {
             for buffer in &mut self.in_hand {
                 live.deliver(buffer, &self.shared.stats);

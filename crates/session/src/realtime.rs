@@ -133,7 +133,7 @@ impl<Q: ConsumerQueue> Realtime<Q> {
     }
 
     /// Returns the number of consumers.
-    pub(crate) fn consumers(&self) -> usize {
+    pub(crate) fn consumer_count(&self) -> usize {
         self.consumers.len()
     }
 

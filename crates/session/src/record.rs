@@ -138,7 +138,7 @@ impl RegionWriter {
     }
 
     /// Returns the true process id.
-    pub(crate) const fn process(&self) -> u32 {
+    pub(crate) const fn process_id(&self) -> u32 {
         self.process
     }
 

@@ -96,7 +96,7 @@ pub use block::{Block, Blocks};
 #[cfg(not(loom))]
 pub use doorbell::{Doorbell, RungLines};
 #[cfg(not(loom))]
-pub use drain::{Damaged, RecordHead, RegionReader, RingReader, create_memory};
+pub use drain::{Damaged, RecordPrefix, RegionReader, RingReader, create_memory};
 #[cfg(any(not(loom), test))]
 pub use gate::Ticket;
 #[cfg(not(loom))]

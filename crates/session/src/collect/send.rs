@@ -87,7 +87,7 @@ impl Collector {
     /// was drained. A record that comes later gets a stamp after the completeness stamp, even if it
     /// was written earlier or the system's time went back (K3 in collect.rs).
     pub(crate) fn report_complete(&mut self) {
-        let newest = self.streams.iter().map(|stream| stream.time).max().unwrap_or(i64::MIN);
+        let newest = self.streams.iter().map(|stream| stream.min_stamp).max().unwrap_or(i64::MIN);
         // The drain took everything published before it began. After a flush, consumers also assume
         // that they have everything up to the newest stamp of the previous flush or delivery, so
         // the completeness stamp must not be lower.
@@ -104,7 +104,7 @@ impl Collector {
     fn send_complete(&mut self, complete: i64) {
         (self.complete, self.unreported_bytes) = (complete, 0);
         for stream in self.streams.iter_mut().filter(|stream| !stream.is_late) {
-            stream.time = stream.time.max(complete.saturating_add(1));
+            stream.min_stamp = stream.min_stamp.max(complete.saturating_add(1));
         }
         // Without the writer thread there are no consumers.
         let _ = self.jobs.send(Job::Complete(complete));
@@ -131,7 +131,7 @@ impl Collector {
         // No stream writes a stamp below its last stamp or below the stamp up to which it was
         // merged.
         let streams = self.streams.iter().filter(|stream| !stream.is_late);
-        let next = streams.map(|stream| stream.time.max(merged_stamp(stream))).min();
+        let next = streams.map(|stream| stream.min_stamp.max(merged_stamp(stream))).min();
         let complete = next.unwrap_or(0).saturating_sub(1);
         if complete > self.complete.max(0) && self.deliver_pieces(false) {
             self.send_complete(complete);

@@ -8,9 +8,9 @@
 //!   forget  close the gate ─ no visitors ─ cover the range         (a forked child)
 //! ```
 //!
-//! 1. An outlet lives in a static and is never freed; its addresses are never unmapped. A writer
-//!    that was stopped for an hour in the middle of a write finds readable memory and a generation
-//!    that is not its own.
+//! 1. An outlet lives in a static and is never freed; its addresses are never unmapped, only
+//!    covered with private zeros. A writer that was stopped for an hour in the middle of a write
+//!    finds readable memory and a generation that is not its own.
 //! 2. The view (address and layout of the region) changes only while the gate is closed. A writer
 //!    that reads it, and then finds the gate open for its ticket, has read the view of that
 //!    opening.

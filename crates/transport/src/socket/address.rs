@@ -5,8 +5,8 @@
 //!   chmod    .1f3a…  mode
 //!   listen
 //!   rename   .1f3a… → control.sock       unless that name is taken:
-//!                                           a process listens there → EADDRINUSE
-//!                                           a socket, refused      → stale: renamed over
+//!                                           a listening socket, another file → EADDRINUSE
+//!                                           a socket that refuses → stale: replaced
 //! ```
 //!
 //! An address holds 107 bytes. A longer path is reached through its opened folder as

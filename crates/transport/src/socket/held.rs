@@ -1,15 +1,15 @@
-//! Sockets that are checked before each use.
+//! Descriptors of sockets and memory files that are checked before each use.
 //!
 //! ```text
 //!   plain     only this library uses the descriptor table: no check
 //!   guarded   the program shares the table: a high number, and before each use
-//!             fstat: device, inode and kind are those of the socket ─▶ unchanged
+//!             fstat: device, inode and kind are those of the file   ─▶ unchanged
 //!                    anything else ─▶ the program closed the number: neither used nor closed
 //! ```
 //!
-//! No two open sockets have the same inode, so a number that refers to the inode refers to the
-//! socket. Between the check and the use the program can still close the number and open another
-//! file under it: both within a microsecond. That cannot be excluded.
+//! No two open files of these kinds have the same inode, so a number that refers to the inode
+//! refers to the file. Between the check and the use the program can still close the number and
+//! open another file under it: both within a microsecond. That cannot be excluded.
 
 use std::mem::ManuallyDrop;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd, RawFd};

@@ -101,10 +101,10 @@ fn compare_with_model(clock: Counter, ring_bytes: u32, steps: &[Step]) {
                 let Some(ring) = ring_index else { continue };
                 let ring = &mut reader.rings()[ring];
                 for _ in 0..count {
-                    let head = ring.peek().unwrap();
-                    let mark = head.map(|head| {
-                        ring.take(&mut bytes[..head.length]);
-                        RecordMark::check(head, &bytes[..head.length])
+                    let prefix = ring.peek().unwrap();
+                    let mark = prefix.map(|prefix| {
+                        ring.take(&mut bytes[..prefix.length]);
+                        RecordMark::check(prefix, &bytes[..prefix.length])
                     });
                     assert_eq!(mark, model.read());
                 }

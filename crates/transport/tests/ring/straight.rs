@@ -104,10 +104,10 @@ fn take_records(reader: &mut RegionReader) -> Vec<(u16, Vec<u8>)> {
     let mut all = Vec::new();
     for ring in reader.rings() {
         ring.poll().unwrap();
-        while let Some(head) = ring.peek().unwrap() {
-            let mut bytes = vec![0; head.length];
+        while let Some(prefix) = ring.peek().unwrap() {
+            let mut bytes = vec![0; prefix.length];
             ring.take(&mut bytes);
-            all.push((head.flags, bytes));
+            all.push((prefix.flags, bytes));
         }
         ring.release();
     }

@@ -70,8 +70,8 @@ impl RegionFixture {
         ring.poll().unwrap();
         let mut bytes = [0; RECORD_BYTES];
         for _ in 0..max_records {
-            let Some(head) = ring.peek().unwrap() else { break };
-            assert_eq!((head.stamp, head.length), (self.seen, RECORD_BYTES));
+            let Some(prefix) = ring.peek().unwrap() else { break };
+            assert_eq!((prefix.stamp, prefix.length), (self.seen, RECORD_BYTES));
             ring.take(&mut bytes);
             assert!(bytes.iter().all(|byte| *byte == self.seen as u8 | 1), "record {} was wiped", self.seen);
             self.seen += 1;
