@@ -1,10 +1,10 @@
 //! Converts the raw counter that stamps records to the session's clock.
 //!
 //! ```text
-//!   1 counter       the raw counter itself; its rate is refined when the file is finalised
-//!   2 system time   wall + (raw − base) × 10⁷ / rate, in 64.48 fixed point; base and wall are set
-//!                   again each second
-//!   3 cycles        the raw counter itself; the file gives its rate in MHz
+//!   1 counter       the raw counter itself; its frequency is refined when the file is finalised
+//!   2 system time   wall + (raw − base) × rate, with 48 fractional bits; base, wall and rate are
+//!                   set again each second
+//!   3 cycles        the raw counter itself; the file gives its frequency in MHz
 //! ```
 //!
 //! - C1 The conversion is monotonic between two settings of the base.

@@ -6,7 +6,7 @@
 //! ```
 //!
 //! - K1 A buffer holds records of one stream; at most one buffer of a stream is being filled.
-//! - K2 Stamps of a stream never decrease.
+//! - K2 Stamps of a stream never decrease, except of records that keep their stamp and as in K9.
 //! - K3 Live consumers have everything up to the completeness stamp: no stream writes a stamp up to
 //!   it again, however late a record comes. Records that keep their stamp and late streams are
 //!   exempt.

@@ -376,8 +376,7 @@ impl QueueReader {
     }
 
     /// Returns the completeness stamp: once every buffer that is in the queue now was taken, no
-    /// event up to this stamp will come any more, unless its writer set the stamp. 0
-    /// means unknown.
+    /// event up to this stamp will come any more, unless its writer set the stamp. 0 means unknown.
     #[must_use]
     pub fn complete(&self) -> i64 {
         self.queue.word(offset::COMPLETE).map_or(0, |word| word.load(Ordering::Acquire)).cast_signed()

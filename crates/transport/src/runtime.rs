@@ -12,7 +12,7 @@
 //!       1234-0f1e2d3c4b5a6978.sock
 //!                       a provider process listens: a daemon that starts connects to each
 //!
-//!   scope     RUNTIME                                         RUNTIME  providers  owner
+//!   scope     RUNTIME                                         mode     providers/ owner
 //!   Named     $TRACEWEIR_RUNTIME_DIR                          0700     0700       user or root
 //!   User      $XDG_RUNTIME_DIR/traceweir, if it is the        0700     0700       this user
 //!             user's, else traceweir-UID in the temporary

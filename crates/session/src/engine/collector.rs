@@ -153,7 +153,7 @@ impl CollectorThread {
         ControlFlow::Continue(())
     }
 
-    /// Sends a request to the writer thread.
+    /// Sends a job to the writer thread; refuses it if the thread has ended.
     fn send(&self, job: Job) {
         if let Err(rejected) = self.jobs.send(job) {
             rejected.0.refuse();
@@ -190,7 +190,7 @@ impl CollectorThread {
         let end = Anchor::now(Counter::best());
         self.collector.finish();
         SessionStats::record_thread_time(&self.shared.stats.collector_ns);
-        // Refused before the stop is answered, so that the caller finds the session ended.
+        // Before the stop is answered, so that its caller finds the session ended.
         self.refuse_commands();
         self.finish_writer(partial, end);
     }

@@ -1,4 +1,4 @@
-//! Controls whether a socket takes descriptors at all (`SO_PASSRIGHTS`, Linux 6.16).
+//! Controls whether a socket takes descriptors (SCM_RIGHTS) at all: `SO_PASSRIGHTS`, Linux 6.16.
 //!
 //! ```text
 //!   listener: no ──connect──▶ the connection, before it is accepted: no
