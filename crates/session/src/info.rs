@@ -5,8 +5,8 @@
 //!
 //!   Settings   stacks, counters, branches, registers of kernel    end with the session
 //!              events; disallow list; caches of stacks
-//!   System     intervals of profile sources, counters that raise  until changed, or until their
-//!              events                                             holder ends
+//!   System     intervals of profile sources, counters that raise  until changed, or until the
+//!              events                                             daemon ends
 //!   Machine    perf event support: sources, counters, branches    read from the system on request
 //! ```
 //!

@@ -8,7 +8,7 @@
 //!                                                40 and 41 are younger and wait
 //! ```
 //!
-//! - M1 Each ring is in the order of its stamps, or its process is at fault.
+//! - M1 Each ring is in the order of its stamps, except for late records (M4).
 //! - M2 Records published before `now` are merged by stamp.
 //! - M3 A record younger than `now` waits for the next drain, when all rings can show the records
 //!   that belong before it. One that is [`MAX_FUTURE`] or more ahead is not from this machine's
@@ -94,7 +94,7 @@ impl<'r, R: MergeRing> RingLane<'r, R> {
     }
 }
 
-/// Limits of a merge, in ticks of the counter.
+/// Limits of a merge; times are in ticks of the counter.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct MergeLimit {
     /// Counter value up to which records are merged: now or an earlier moment.

@@ -4,15 +4,15 @@
 //! ```text
 //!   Job::Buffer ──▶ realtime ──▶ held to the flush threshold ──▶ file or flight recorder ──▶ pool
 //!   Job::Live   ──▶ realtime                          (a copy of the records so far)
-//!   Job::…      ──▶ requests, in order: earlier buffers are written before the answer
+//!   Job::…      ──▶ requests, in order; those about the log write earlier buffers first
 //! ```
 //!
 //! - O1 Every buffer is written, kept by the flight recorder or counted as lost. Each returns to
 //!   the pool in the end.
 //! - O2 When the file ends without a stop, `on_end` is called once; later buffers count as not
 //!   written, and live delivery continues.
-//! - O3 A held buffer is written before any request is answered, at each flush, and when the
-//!   collector is short of buffers.
+//! - O3 A held buffer is written before a request about the log is answered, at each flush, and
+//!   when the collector is short of buffers.
 //!
 //! `output/files.rs` decides which file a buffer goes to.
 

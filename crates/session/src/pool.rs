@@ -5,8 +5,8 @@
 //!                                                    └──count_finished: one job less in progress
 //! ```
 //!
-//! - P1 At most `maximum` buffers exist, and at least one, which is allocated before the session
-//!   starts. The session works, if slowly, with a single buffer.
+//! - P1 No buffer is allocated if `maximum` or more exist. At least one exists, allocated before
+//!   the session starts: the session works, if slowly, with a single buffer.
 //! - P2 The minimum number of buffers is allocated before the start as well, as far as they are
 //!   [small](MAX_PREALLOCATED_BYTES); others are allocated on demand. No buffer is freed before the
 //!   session ends, and none is lost when a thread panics, so that P1 still holds.

@@ -43,7 +43,7 @@ const LINKAGE_OFFSET: usize = 4;
 pub enum Threads {
     /// Unchanged: the process is in the PID namespace of this process.
     AsGiven,
-    /// Translated by this function, which is called once for each new id.
+    /// Translated by this function, which is called for each id that is not cached.
     Translated(Box<dyn FnMut(u32) -> u32 + Send>),
 }
 

@@ -99,7 +99,7 @@ impl Regions {
         &self.largest
     }
 
-    /// Claims the next region. Returns its layout, and its cost until it is [given
+    /// Claims the next region. Returns its layout, and its cost, which counts until it is [given
     /// back](Self::give_back).
     pub(crate) fn claim(&self) -> Result<(RegionParams, RegionCost)> {
         let mut used = self.used.lock().unwrap_or_else(PoisonError::into_inner);

@@ -59,7 +59,7 @@ pub(crate) struct SharedState {
     pub(crate) cpus: u16,
     pub(crate) streams: u16,
     pub(crate) regions: Regions,
-    /// Full buffers that are collected before they are written (FlushThreshold).
+    /// Number of full buffers that are written together (FlushThreshold).
     pub(crate) flush_threshold: u32,
     /// Upper limit of the number of buffers, whatever an update requests.
     affordable_buffers: u32,
