@@ -117,11 +117,11 @@ pub enum Message {
         /// Provider traits, if set.
         traits: Vec<u8>,
         /// Whether RegisterTraceGuids registered it: only one session at a time can enable it, and
-        /// sets only level and flags.
+        /// only with a level and flags.
         classic: bool,
     },
-    /// Provider: sets traits of a registration that had none; it joins the group that they name.
-    /// Everything that is enabled for the group is sent before the answer.
+    /// Provider: sets traits of a registration that had none; the registration joins the group that
+    /// they name. Everything that is enabled for the group is sent before the answer.
     SetTraits {
         /// Number of the registration in the process.
         registration: u32,
@@ -200,7 +200,7 @@ pub enum Message {
         order: u32,
         /// Id of the session.
         session: u64,
-        /// Id of the user who asks for it.
+        /// Id of the user who starts the session.
         starter: u32,
         /// Configuration of the session, with the log file of this process.
         config: Box<SessionConfig>,
@@ -211,7 +211,7 @@ pub enum Message {
         order: u32,
         /// Id of the session.
         session: u64,
-        /// Id of the user who asks for it.
+        /// Id of the user who requests the operation.
         user: u32,
         /// The operation; the process opens files itself.
         control: Control,
@@ -285,7 +285,7 @@ pub enum Message {
         /// Name of the provider as the caller knows it, at most [`MAX_PROVIDER_NAME`] and without
         /// control characters; may be empty. Stored with an enable, for people.
         name: String,
-        /// Time to wait for all processes, in milliseconds; 0 for no wait.
+        /// Time to wait until all processes have acknowledged, in milliseconds; 0 for no wait.
         timeout_ms: u32,
     },
     /// Controller: checks whether the caller may enable these providers. Changes nothing; answered

@@ -149,7 +149,7 @@ fn mark_new_losses(buffer: &mut Buffer, shared: &SharedState, reported_lost: &mu
     }
 }
 
-/// Sends live consumers the new records of a buffer. Returns false if the writer is busy or has
+/// Sends live consumers the new records of a buffer. Returns `false` if the writer is busy or has
 /// ended, or if there is no memory for a copy.
 pub(super) fn deliver_piece(
     buffer: &mut Buffer,
