@@ -60,14 +60,14 @@ static NEXT_GENERATION: AtomicU64 = AtomicU64::new(1);
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum RegionSource {
-    /// A memory file from the owner, and the eventfd that wakes it.
+    /// A memory file, and the eventfd that wakes the owner.
     File {
         /// The sealed memory file.
         memory: OwnedFd,
         /// The eventfd that wakes the owner.
         wake: OwnedFd,
     },
-    /// A memory file from the owner, which is woken by a doorbell of this process.
+    /// A memory file, and a doorbell of this process that wakes the owner.
     Doorbell {
         /// The sealed memory file.
         memory: OwnedFd,
@@ -309,7 +309,8 @@ impl Outlet {
         wake
     }
 
-    /// Waits until no writer or visitor is inside (R5 in ring.rs). The locks are kept.
+    /// Waits until no writer or visitor is inside (R5 in ring.rs). The locks are kept. Returns
+    /// `false` if that takes too long or sequences cannot be aborted.
     fn wait_for_writers(&self, view: &View) -> bool {
         // Every thread of this process that is in a sequence starts it again, and then sees the
         // generation.
