@@ -39,7 +39,7 @@
 //! store from a full ring.
 //!
 //! Positions only grow; the byte at position p is at `p & (ring_bytes − 1)`. `head − tail` never
-//! exceeds `ring_bytes`. Between tail and head are records, each at a multiple of eight and never
+//! exceeds `ring_bytes`. Between read and head are records, each at a multiple of eight and never
 //! split by the end of the ring:
 //!
 //! ```text

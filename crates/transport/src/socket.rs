@@ -14,8 +14,9 @@
 //! 3. A socket file appears under its name only when the socket listens and the permissions are
 //!    set: it is bound under another name, prepared, and renamed. So a client that is refused at
 //!    that name knows that the socket is stale.
-//! 4. An accepted connection takes no descriptors until [`Connection::allow_descriptors`] (Linux
-//!    6.16 and later; before, untrusted peers can send them at any time).
+//! 4. An accepted connection takes no descriptors until [`Connection::allow_descriptors`], unless
+//!    [`Listener::allow_descriptors`] was called (Linux 6.16 and later; before, untrusted peers can
+//!    send them at any time).
 //! 5. End of file, `EPIPE` and `ECONNRESET` are all [`Error::Closed`]. No signal is raised.
 //!    Messages that the other end sent before are received first.
 //! 6. If a program shares the descriptor table, each use of a socket is preceded by a check that
