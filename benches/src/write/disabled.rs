@@ -1,4 +1,5 @@
-//! The cost of a site that no session has enabled: instructions, counted by valgrind.
+//! The cost of a site (a place that writes an event) that no session has enabled: instructions,
+//! counted by valgrind.
 //!
 //! ```text
 //!   instructions of one pass = (those of a run of 2 N passes − those of a run of N passes) / N
