@@ -27,8 +27,8 @@ use crate::process;
 /// Buffered text is written out when it reaches this many bytes.
 const FLUSH_BYTES: usize = 1 << 18;
 
-/// Number of sample events that a reader decoded, and the sum of their fields. Events of the session
-/// itself are decoded too, but not counted.
+/// Number of sample events that a reader decoded, and the sum of their fields. Events of the
+/// session itself are decoded too, but not counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct EventTally {
     pub(crate) events: u64,

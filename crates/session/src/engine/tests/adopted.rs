@@ -32,7 +32,8 @@ impl SessionFixture {
     }
 
     /// An attached and an early process write in turns. After a flush and a call of
-    /// `before_adoption`, the session adopts the early process, which then writes one more event.
+    /// `before_adoption`, the session adopts the region of the early process, which then writes one
+    /// more event.
     fn write_and_adopt(&self, before_adoption: impl FnOnce()) {
         let (early, attached) = (self.start_early_process(), self.attach_writer(1));
         for number in (0..EARLY_EVENTS).step_by(2) {
