@@ -27,8 +27,8 @@ use crate::process;
 /// Buffered text is written out when it reaches this many bytes.
 const FLUSH_BYTES: usize = 1 << 18;
 
-/// Number and sum of the sample events that a reader decoded. Events of the session itself are
-/// decoded too, but not counted.
+/// Number of sample events that a reader decoded, and the sum of their fields. Events of the
+/// session itself are decoded too, but not counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct EventTally {
     pub(crate) events: u64,
@@ -127,7 +127,7 @@ impl TextLines {
             self.second = (second, up_to_second.as_bytes().to_vec());
         }
         self.out.extend_from_slice(&self.second.1);
-        // A leading digit keeps the zeros; a dot replaces it.
+        // A leading 1 keeps the zeros of the fraction; then a dot replaces the 1.
         let from = self.out.len();
         format::decimal(units + UNITS_PER_SECOND, &mut self.out);
         self.out[from] = b'.';

@@ -93,7 +93,7 @@ pub(crate) enum FigureUnit {
     Mebibytes,
     /// Memory in KiB; `peer` is the limit.
     Kibibytes,
-    /// Nanoseconds of processor time per event.
+    /// Nanoseconds per event, context switch or query.
     Nanoseconds,
     /// Events per second of wall time.
     PacedEventsPerSecond,

@@ -49,7 +49,7 @@ fn peak_mib(path: &Path, cpus: u16, buffer_size: u32) -> Result<f64> {
     std::fs::remove_file(path).map_err(Error::file(path))?;
     let (_, tally, peak_kib) = decoded?;
     if tally.events != written.events {
-        let reason = format!("{} of {} in the large file", tally.events, written.events);
+        let reason = format!("{} of {} events in the large file", tally.events, written.events);
         return Err(Error::WrongEvents { reader: "our reader", reason });
     }
     // The KiB of a process are far below 2⁵³.

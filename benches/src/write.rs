@@ -16,6 +16,7 @@
 //!   sustained_vs_lttng                       all processors, paced, a file   LTTng-UST, file
 //!
 //!   ours: weir daemon, file session; LTTng-UST with the contexts vpid and vtid
+//!   a site: a place in a program that writes an event if a session has enabled it
 //!   the flag test of TraceLoggingWrite is in the same language
 //! ```
 //!
@@ -123,7 +124,8 @@ enum MeasuredTracer {
     Floor,
 }
 
-/// Rounds of each cost figure; `drain` and `fallback` have no requirement.
+/// Rounds of each cost figure. `fallback` (writing under the lock) and `drain` (collecting) have no
+/// requirement.
 #[derive(Default)]
 struct CostRounds {
     small: Rounds,

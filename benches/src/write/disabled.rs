@@ -1,4 +1,5 @@
-//! The cost of a site that no session has enabled: instructions, counted by valgrind.
+//! The cost of a site (a place that writes an event) that no session has enabled: instructions,
+//! counted by valgrind.
 //!
 //! ```text
 //!   instructions of one pass = (those of a run of 2 N passes − those of a run of N passes) / N
@@ -27,8 +28,9 @@ use crate::write::native::NativePrograms;
 use crate::write::offer::{KEYWORD, LEVEL};
 use crate::write::ours::{self, BenchDaemon};
 
-/// Passes of the shorter counted run, and of a timed run.
+/// Passes of the shorter of two runs whose instructions are counted.
 const PASSES: u64 = 1_000_000;
+/// Passes of a run whose time is measured.
 const TIMED_PASSES: u64 = 100_000_000;
 const CACHEGRIND: [&str; 3] = ["--tool=cachegrind", "--cache-sim=no", "--cachegrind-out-file=/dev/null"];
 
@@ -41,6 +43,7 @@ pub(crate) enum LoopSite {
     Excluded,
     /// A disabled `write_event!`.
     TraceLogging,
+    /// A test of a flag, without a provider.
     Flag,
 }
 
@@ -199,11 +202,11 @@ fn difference_figure(name: &'static str, ours: f64, peer: f64, requirement: Requ
     Some(Figure { ratio: if ratio == 0.0 { 0.0 } else { ratio }, ..figure })
 }
 
-fn instructions_per_pass(site: LoopSite, folder: &Path) -> Result<f64> {
+fn instructions_per_pass(site: LoopSite, runtime: &Path) -> Result<f64> {
     let this = this_program()?;
     instructions_per_pass_of(|passes| {
         let mut command = Command::new("valgrind");
-        add_role_arguments(command.args(CACHEGRIND).arg(&this), site, passes, folder);
+        add_role_arguments(command.args(CACHEGRIND).arg(&this), site, passes, runtime);
         command
     })
 }
@@ -228,9 +231,9 @@ fn parse_instructions(line: &str) -> Option<u64> {
 }
 
 #[allow(clippy::cast_precision_loss)] // Nanoseconds are far below 2⁵³.
-fn ns_per_pass(site: LoopSite, folder: &Path) -> Result<f64> {
+fn ns_per_pass(site: LoopSite, runtime: &Path) -> Result<f64> {
     let mut command = Command::new(this_program()?);
-    let ended = process::run(add_role_arguments(&mut command, site, TIMED_PASSES, folder), Stdio::piped())?;
+    let ended = process::run(add_role_arguments(&mut command, site, TIMED_PASSES, runtime), Stdio::piped())?;
     let total: u64 = ended.stdout.trim().parse().map_err(|_| Error::IncompleteRun(ended.stderr))?;
     Ok(total as f64 / TIMED_PASSES as f64)
 }
@@ -240,7 +243,7 @@ fn add_role_arguments<'c>(
     command: &'c mut Command,
     site: LoopSite,
     passes: u64,
-    folder: &Path,
+    runtime: &Path,
 ) -> &'c mut Command {
     let name = match site {
         LoopSite::Provider => "provider",
@@ -248,7 +251,7 @@ fn add_role_arguments<'c>(
         LoopSite::TraceLogging => "trace-logging",
         LoopSite::Flag => "flag",
     };
-    command.env("TRACEWEIR_RUNTIME_DIR", folder);
+    command.env("TRACEWEIR_RUNTIME_DIR", runtime);
     command.args(["disabled", name, &passes.to_string()])
 }
 

@@ -1,7 +1,7 @@
 //! The load that is put on every measured tracer, and its result.
 //!
 //! ```text
-//!   burst   ▓▓▓▓        ▓▓▓▓        ▓▓▓▓        fits into the buffers; emptied in the pauses
+//!   burst   ▓▓▓▓        ▓▓▓▓        ▓▓▓▓        fits into the buffers, emptied in the pauses
 //!           ▓▓▓▓        ▓▓▓▓        ▓▓▓▓        threads begin a burst together; only ▓ counts
 //!
 //!   paced   ▓ ▓ ▓ ▓ ▓ ▓ ▓ ▓ ▓ ▓ ▓ ▓ ▓ ▓ ▓        each millisecond the events that are due by then

@@ -1,4 +1,4 @@
-//! Items that tests of the original use.
+//! Items that the tests of Microsoft's `tracelogging` crate use.
 #![doc(hidden)]
 
 pub use traceweir::__tlg::{

@@ -1,4 +1,4 @@
-//! GUIDs with the methods of the original.
+//! GUIDs with the methods that they have in Microsoft's `tracelogging` crate.
 
 use std::borrow::Borrow;
 use std::fmt;
@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn parser_accepts_the_same_text_as_the_original() {
+    fn parser_accepts_the_same_text_as_microsofts_crate() {
         let bare = TEXT.replace('-', "");
         for good in [TEXT.to_owned(), format!("{{{TEXT}}}"), bare.clone(), format!("{{{bare}}}")] {
             assert!(Guid::try_parse(&good).is_some(), "{good}");

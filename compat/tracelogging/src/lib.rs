@@ -13,7 +13,7 @@
 //! ```
 //!
 //! [`traceweir::tracelogging`] documents the macros, types and methods; `compat/README.md` lists
-//! the differences from the original.
+//! the differences from Microsoft's crate.
 
 pub mod _internal;
 pub mod changelog;

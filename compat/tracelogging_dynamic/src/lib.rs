@@ -18,7 +18,7 @@
 //! ```
 //!
 //! [`traceweir::tracelogging::dynamic`] documents the types and methods; `compat/README.md` lists
-//! the differences from the original.
+//! the differences from Microsoft's crate.
 
 pub mod changelog;
 

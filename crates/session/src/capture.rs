@@ -18,15 +18,15 @@ use std::os::fd::BorrowedFd;
 use traceweir_format::header::{classic, perfinfo, system};
 use traceweir_format::spec::event::HeaderType;
 use traceweir_transport::clock::{Anchor, Counter, refined_frequency};
-use traceweir_transport::ring::{Damaged, RecordHead, RingReader};
+use traceweir_transport::ring::{Damaged, RecordPrefix, RingReader};
 
 use crate::clock::SessionClock;
 use crate::merge::MergeRing;
 
-/// Fractional bits of the rate.
+/// Fractional bits of a rate in ticks per nanosecond.
 const FRACTION_BITS: u32 = 32;
 const NANOS_PER_SECOND: u64 = 1_000_000_000;
-/// Flag in the head of a captured record: it is the stack of the record before it.
+/// Flag in the prefix of a captured record: the record is a stack of the last event before it.
 const IS_STACK: u16 = 1;
 
 /// A source of records other than the processes of the session.
@@ -38,7 +38,7 @@ pub trait Capture: Send {
     /// creation need not implement it.
     fn begin(&mut self) {}
 
-    /// Takes in the events up to now. With `all`, includes the most recent ones.
+    /// Takes in new events, the most recent ones only with `all`.
     fn poll(&mut self, clock: &dyn CaptureClock, all: bool);
 
     /// Returns the next record of a stream.
@@ -61,7 +61,7 @@ pub trait Capture: Send {
 
 /// Converts `CLOCK_MONOTONIC_RAW` in nanoseconds to the clocks of the session.
 pub trait CaptureClock {
-    /// Returns the raw counter, by which records are ordered.
+    /// Returns the value of the raw counter, by which records are ordered.
     fn raw(&self, ns: u64) -> u64;
     /// Returns the stamp on the session's clock.
     fn stamp(&self, ns: u64) -> i64;
@@ -76,8 +76,8 @@ pub struct Captured {
     pub length: usize,
     /// Time of the event on the raw counter.
     pub raw: u64,
-    /// Whether the record is the stack of the previous record. The first eight bytes of its payload
-    /// are then the time of the previous record.
+    /// Whether the record is a stack of the last event before it. The first eight bytes of its
+    /// payload are then the time of that event.
     pub is_stack: bool,
 }
 
@@ -95,7 +95,9 @@ pub(crate) struct ActiveCapture {
     source: Box<dyn Capture>,
     /// Lost records that are already counted.
     counted_loss: CaptureLoss,
+    /// The clocks when the capture began.
     start: Anchor,
+    /// The clocks when they were last paired.
     base: Anchor,
     /// Ticks per nanosecond, in fixed point.
     rate: u128,
@@ -212,10 +214,10 @@ impl MergeRing for StreamRing<'_> {
         }
     }
 
-    fn peek(&mut self) -> Result<Option<RecordHead>, Damaged> {
+    fn peek(&mut self) -> Result<Option<RecordPrefix>, Damaged> {
         match self {
             Self::Region(ring) => ring.peek(),
-            Self::Captured { source, stream } => Ok(source.peek(*stream).map(|next| RecordHead {
+            Self::Captured { source, stream } => Ok(source.peek(*stream).map(|next| RecordPrefix {
                 length: next.length,
                 cpu: *stream,
                 flags: if next.is_stack { IS_STACK } else { 0 },
@@ -242,13 +244,13 @@ impl MergeRing for StreamRing<'_> {
     }
 }
 
-/// Returns whether a captured record is the stack of the record before it.
-pub(crate) const fn is_stack(head: &RecordHead) -> bool {
-    head.flags & IS_STACK != 0
+/// Returns whether a captured record is a stack.
+pub(crate) const fn is_stack(prefix: &RecordPrefix) -> bool {
+    prefix.flags & IS_STACK != 0
 }
 
-/// Writes the time into a captured record, and the time of its event into a stack. Returns whether
-/// the record is of a type that can be captured.
+/// Writes the time into a captured record, and the time of its event into a stack. Returns `false`
+/// if the record is of a type that is not captured, or too short.
 pub(crate) fn set_times(record: &mut [u8], time: i64, event_time: Option<i64>) -> bool {
     let (time_offset, payload_offset) = match record.get(2).map(|kind| HeaderType(*kind)) {
         Some(HeaderType::SYSTEM64) => (0x10, system::SIZE),

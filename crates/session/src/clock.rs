@@ -1,10 +1,10 @@
 //! Converts the raw counter that stamps records to the session's clock.
 //!
 //! ```text
-//!   1 counter       the raw counter itself; its rate is refined when the file is finalised
-//!   2 system time   wall + (raw − base) × 10⁷ / rate, in 64.48 fixed point; base and wall are set
-//!                   again each second
-//!   3 cycles        the raw counter itself; its rate in MHz
+//!   1 counter       the raw counter itself; its frequency is refined when the file is finalised
+//!   2 system time   wall + (raw − base) × rate, with 48 fractional bits; base, wall and rate are
+//!                   set again each second
+//!   3 cycles        the raw counter itself; the file gives its frequency in MHz
 //! ```
 //!
 //! - C1 The conversion is monotonic between two settings of the base.
@@ -30,13 +30,13 @@ pub(crate) struct SessionClock {
     base: u64,
     /// System time of the base, as FILETIME.
     wall: i64,
-    /// Units of 100 ns per tick.
+    /// Units of 100 ns per tick, in fixed point.
     rate: u64,
 }
 
 impl SessionClock {
-    /// Starts a clock of the published type now. Without a cycle counter, CPU cycles become system
-    /// time.
+    /// Starts a clock of an ETW type now: 0 and unknown numbers are the counter. Without a cycle
+    /// counter, CPU cycles become system time.
     pub(crate) fn start(kind: u32, counter: Counter) -> Self {
         let kind = match ClockKind::from_number(kind) {
             Some(ClockKind::CpuCycles) if counter == Counter::Monotonic => ClockKind::SystemTime,
@@ -50,7 +50,7 @@ impl SessionClock {
         Self { kind, counter, start, base, wall, rate: fixed_point_rate(ticks_per_second) }
     }
 
-    /// Returns the published clock type.
+    /// Returns the ETW number of the clock type.
     pub(crate) fn kind(&self) -> u32 {
         self.kind.number()
     }

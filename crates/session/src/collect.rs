@@ -6,7 +6,7 @@
 //! ```
 //!
 //! - K1 A buffer holds records of one stream; at most one buffer of a stream is being filled.
-//! - K2 Stamps of a stream never decrease.
+//! - K2 Stamps of a stream never decrease, except of records that keep their stamp and as in K9.
 //! - K3 Live consumers have everything up to the completeness stamp: no stream writes a stamp up to
 //!   it again, however late a record comes. Records that keep their stamp and late streams are
 //!   exempt.
@@ -16,9 +16,9 @@
 //! - K6 While the session can store no more events, its regions are closed, and writes fail with
 //!   that reason. The regions are opened again before a new consumer gets its reply.
 //! - K7 With a capture, records are merged up to the start of the last poll of the capture, so that
-//!   a long poll does not delay the stamp of an event.
-//! - K8 A process that attaches during a drain takes part from the next stream on, so that the
-//!   drain does not delay the stamps of its events.
+//!   events that the poll missed keep their stamps, however long it takes.
+//! - K8 A process that attaches during a drain takes part from the next stream on, so that its
+//!   events keep their stamps, however long the drain takes.
 //! - K9 An adopted region holds older events. Events that their stream has already passed keep
 //!   their stamps: they go into the late stream of their CPU, whose buffers hold no other events.
 //!   Stamps of a late stream decrease only when another backlog begins. That backlog goes into the
@@ -74,7 +74,7 @@ struct CpuStream {
     /// that was reported complete to live consumers.
     min_raw: u64,
     /// Lowest session stamp of the next record: that of `min_raw`, or later.
-    time: i64,
+    min_stamp: i64,
     /// Raw stamp up to which all records were merged, by the last merge that left no records.
     merged_up_to: Option<u64>,
     /// Written stamp of the last captured event, which its stack repeats. `None` if the event was
@@ -119,12 +119,12 @@ pub(crate) struct Collector {
     has_backlog: bool,
     /// Lost events that buffers have reported so far.
     reported_lost: u64,
-    /// Raw stamp of the start of the last drain.
+    /// Raw stamp of the start of the last drain or, with a capture, of its last poll.
     drain_start: u64,
     /// Completeness stamp: live consumers have everything up to here.
     complete: i64,
     /// Latest stamp of all streams at the last flush or delivery.
-    newest: i64,
+    newest_at_last_flush: i64,
     /// Bytes collected since the completeness stamp was last sent.
     unreported_bytes: usize,
     /// Whether the regions are closed because the session can store no more (K6).
@@ -141,13 +141,13 @@ impl Collector {
         let max_ahead_ticks = clock.frequency().saturating_mul(millis) / 1000;
         let cpus = usize::from(shared.cpus);
         let start = (clock.anchor().counter, clock.anchor_stamp(clock.anchor()));
-        let (min_raw, time) = start;
+        let (min_raw, min_stamp) = start;
         let streams = (0..shared.streams).map(|cpu| CpuStream { cpu, ..CpuStream::default() });
         let late = (0..shared.streams).map(|cpu| CpuStream {
             cpu,
             is_late: true,
             min_raw,
-            time,
+            min_stamp,
             ..CpuStream::default()
         });
         let streams = streams.chain(late).collect();
@@ -164,7 +164,7 @@ impl Collector {
             reported_lost: 0,
             drain_start: 0,
             complete: i64::MIN,
-            newest: i64::MIN,
+            newest_at_last_flush: i64::MIN,
             unreported_bytes: 0,
             is_closed: false,
             stacks: None,
@@ -316,7 +316,7 @@ impl Collector {
         }
         let limit = || match reach {
             DrainReach::BeforeDrain => MergeLimit { now, max_ahead_ticks, bytes },
-            // Read after the rings: no valid stamp is younger.
+            // Read after the rings were polled: no valid stamp is younger.
             DrainReach::All => MergeLimit { now: counter.now(), max_ahead_ticks: 0, bytes },
         };
         let (cpus_per_stream, cpus) = (self.shared.cpus_per_stream(), self.cpus);
@@ -351,7 +351,7 @@ impl Collector {
         let Some(stream) = self.streams.get(stream_index) else { return false };
         // The stream itself takes later stamps unchanged.
         let first_unpassed =
-            stream.min_raw.max(self.clock.first_raw(stream.time)).min(self.clock.counter().now());
+            stream.min_raw.max(self.clock.first_raw(stream.min_stamp)).min(self.clock.counter().now());
         let late_stream = stream_index.saturating_add(usize::from(self.shared.streams));
         let (cpus_per_stream, cpus, start) = (self.shared.cpus_per_stream(), self.cpus, self.start);
         let mut late = MergeOutcome::default();
@@ -457,7 +457,7 @@ impl Collector {
     pub(crate) fn set_floor(&mut self, floor: i64) {
         self.start.1 = self.start.1.max(floor);
         for stream in &mut self.streams {
-            stream.time = stream.time.max(floor);
+            stream.min_stamp = stream.min_stamp.max(floor);
         }
     }
 

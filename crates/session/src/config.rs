@@ -1,4 +1,4 @@
-//! Properties of a session, checked and adjusted by the published rules.
+//! Properties of a session, checked and adjusted by the documented rules of ETW.
 //!
 //! ```text
 //!   names ─▶ flags ─▶ GUID and name ─▶ path ─▶ clock ─▶ EnableFlags ─▶ filters
@@ -39,7 +39,6 @@ use crate::region::{Regions, wake_at};
 
 /// Default limit of the number of sessions.
 pub const DEFAULT_MAX_SESSIONS: u32 = 64;
-/// Default, minimum and maximum size of a buffer.
 const DEFAULT_BUFFER_KIB: u32 = 64;
 const MIN_BUFFER_KIB: u32 = 4;
 const MAX_BUFFER_KIB: u32 = 16384;
@@ -65,7 +64,7 @@ enum SessionStarter {
     Autologger,
 }
 
-/// A configuration that was checked and adjusted by the published rules.
+/// A configuration that was checked and adjusted by the rules of ETW.
 #[derive(Clone, Debug)]
 pub struct Config {
     properties: SessionConfig,
@@ -88,7 +87,7 @@ pub(crate) enum FileLimit {
 }
 
 impl Config {
-    /// Checks flag combinations (in the published order of errors) and adjusts sizes and numbers of
+    /// Checks the properties (in the order of ETW's errors) and adjusts sizes and numbers of
     /// buffers for `cpus` CPUs.
     pub fn new(properties: SessionConfig, cpus: u16) -> Result<Self> {
         Self::with_memory(properties, cpus, memory(), SessionStarter::Controller)
@@ -327,7 +326,7 @@ pub fn stream_count(properties: &SessionConfig, cpus: u16) -> u16 {
 /// bit is not set.
 pub fn check_enable_flags(properties: &SessionConfig, flags: u32) -> Result<()> {
     if flags & ENABLE_EXTENSION != 0 || flags != 0 && !is_system_logger(properties) {
-        let reason = "EnableFlags select kernel events, which this session does not receive: they must be 0";
+        let reason = "EnableFlags must be 0 if the session gets no kernel events, and must not have bit 31";
         return refuse(Status::ERROR_INVALID_PARAMETER, reason);
     }
     Ok(())
@@ -359,7 +358,7 @@ fn check_names(properties: &SessionConfig) -> Result<()> {
     Ok(())
 }
 
-/// Returns the size of the header buffer in KiB; it contains both names.
+/// Returns the size of the header buffer, which contains the names of session and file, in KiB.
 fn header_kib(properties: &SessionConfig) -> u32 {
     let path = properties.log_file.as_ref().map_or(0, |path| path.to_string_lossy().encode_utf16().count());
     let units = properties.name.encode_utf16().count().saturating_add(path);

@@ -12,8 +12,8 @@
 //!
 //! - E1 A request is answered once: by the thread that carried it out, or with
 //!   [`Error::Ended`](crate::Error::Ended) by the thread that finds that the session has ended.
-//! - E2 The answer to a flush or stop comes when every event published before the call is written
-//!   or counted as lost.
+//! - E2 The answer to a flush or stop comes when every event published before the call is written,
+//!   delivered or counted as lost.
 //! - E3 The session stops by itself when the last handle is dropped.
 //! - E4 No process can make the session wait. Each process wakes the collector through a separate
 //!   eventfd. The process could make a read from it block, so the collector only polls it
@@ -147,9 +147,9 @@ impl Session {
     }
 
     /// Adopts a region that a process created with the layout of an earlier
-    /// [`next_region`](Self::next_region).
-    /// Returns the source id and the descriptor that wakes the collector. The region of a
-    /// process that has ended is adopted even if the regions of other processes use up the memory.
+    /// [`next_region`](Self::next_region). Returns the source id and the descriptor that wakes the
+    /// collector. The region of a process that has ended is adopted even if the regions of other
+    /// processes use up the memory.
     pub fn adopt(
         &self,
         memory: BorrowedFd<'_>,
@@ -273,8 +273,7 @@ impl Session {
         self.post(CollectorCommand::CacheStacks(cache, owners));
     }
 
-    /// Returns the enabled kernel groups. The first word is EnableFlags of the
-    /// properties.
+    /// Returns the enabled kernel groups. The first word is EnableFlags of the properties.
     #[must_use]
     pub fn groups(&self) -> GroupMask {
         self.shared().groups()

@@ -17,12 +17,12 @@ pub enum Error {
         /// The violated rule or the failure, as text for people.
         reason: &'static str,
     },
-    /// The published rules or this machine do not allow the query or setting.
+    /// The rules of ETW or this machine do not allow the query or setting.
     #[error("{reason}")]
     Information {
         /// Win32 status of the error.
         status: Status,
-        /// The rule that is violated, as text for people.
+        /// The violated rule or the limit of the machine, as text for people.
         reason: &'static str,
     },
     /// The capture of kernel events cannot start.
@@ -53,7 +53,7 @@ pub(crate) fn refuse<T>(status: Status, reason: &'static str) -> Result<T> {
 }
 
 impl Error {
-    /// The Win32 status that the published API returns for this error.
+    /// The Win32 status that the functions of ETW return for this error.
     #[must_use]
     pub fn status(&self) -> Status {
         match self {

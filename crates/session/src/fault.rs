@@ -2,15 +2,15 @@
 //!
 //! ```text
 //!   collector panics ──▶ counts its buffers as lost, drops regions and capture
-//!            ├─▶ Job::Fault ──▶ the writer notifies the owner
+//!            ├─▶ Job::Fault ──▶ the writer calls `on_end`
 //!            └─▶ refuses every command except stop, which finishes the file with the
 //!                buffers that had reached the writer
-//!   writer panics ────▶ notifies the owner; the file stays unfinalised, as after a kill
+//!   writer panics ────▶ calls `on_end`; the file stays unfinalised, as after a kill
 //!            └─▶ counts later buffers as lost, until the stop
 //! ```
 //!
-//! - F1 The owner gets the same callback as for any end of a session, with [`FAULT`], and stops the
-//!   session as usual.
+//! - F1 [`on_end`](crate::StartOptions::on_end) gets [`FAULT`]; the session is then stopped as
+//!   after any other end.
 //! - F2 The operation that panicked is not tried again.
 //! - F3 No caller waits for a thread that panicked: requests that had not begun are answered, the
 //!   current request by the drop of its callback; buffers return to the pool.

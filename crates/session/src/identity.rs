@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn items_have_published_bytes_and_order() {
+    fn items_have_documented_bytes_and_order() {
         let identity = Identity {
             pid: 1,
             user: Some(1000),

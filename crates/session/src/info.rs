@@ -1,12 +1,12 @@
 //! Settings of TraceSetInformation, and how long they last.
 //!
 //! ```text
-//!   Set ──▶ supported? (else 50) ──▶ valid? (else 87) ──▶ Settings of a session │ System
+//!   Set ──▶ supported? (or error 50) ──▶ valid? (or error 87) ──▶ Settings of a session │ System
 //!
 //!   Settings   stacks, counters, branches, registers of kernel    end with the session
 //!              events; disallow list; caches of stacks
-//!   System     intervals of profile sources, counters that raise  until changed, or until their
-//!              events                                             holder ends
+//!   System     intervals of profile sources, counters that raise  until changed, or until the
+//!              events                                             daemon ends
 //!   Machine    perf event support: sources, counters, branches    read from the system on request
 //! ```
 //!
@@ -44,8 +44,10 @@ pub struct Settings {
     pmc_events: Option<Vec<ClassicEventId>>,
     pmc_counters: Option<Vec<u32>>,
     disallowed: Vec<Guid>,
+    /// Configuration of last branch records. Only stored, like `lbr_events`: no query returns it,
+    /// and no component records branches.
     lbr: Option<u32>,
-    /// Only stored: no query returns them, and no component records branches.
+    /// Hook ids of the kernel events at which branches would be recorded.
     lbr_events: Vec<u32>,
     registers: Vec<ClassicEventId>,
     kernel_stacks: Option<StackCaching>,
@@ -54,9 +56,9 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// Changes a setting of the session, after checking the machine and the buffer. Settings of the
-    /// system, and settings that other components carry out, are only checked; they are stored
-    /// elsewhere.
+    /// Changes a setting of the session, after checking that the machine supports it and that its
+    /// values are valid. Settings of the system, and settings that other components carry out, are
+    /// only checked; they are stored elsewhere.
     pub fn set(&mut self, set: &Set, machine: &Machine) -> Result<()> {
         machine.check(set)?;
         set.check()?;
@@ -171,7 +173,7 @@ impl Settings {
 }
 
 /// Parses a setting from the buffer of a call, and checks the rules that depend only on the call
-/// and this machine, in the published order. Inspects the machine only if needed.
+/// and this machine, in the order of ETW. Inspects the machine only if needed.
 pub fn read_set<M: Borrow<Machine>>(
     class: u32,
     info: Option<&[u8]>,
@@ -200,12 +202,12 @@ pub fn local_answer<M: Borrow<Machine>>(query: Query, machine: impl FnOnce() -> 
         // About a session.
         Query::StackTracing | Query::SystemTraceEnableFlags => return Ok(None),
         Query::DisallowList | Query::StreamCount => return Ok(None),
-        // About the owner of sessions and system settings.
+        // About all sessions or the system settings, which the daemon knows.
         Query::SampledProfileInterval(_) | Query::MaxLoggers | Query::PmcSessions => return Ok(None),
     }))
 }
 
-/// Returns the hooks of events; types that never occur have none.
+/// Returns the hook ids of events, without events that never occur and so have none.
 fn hook_ids(events: &[ClassicEventId]) -> Vec<u16> {
     events.iter().filter_map(ClassicEventId::hook_id).collect()
 }

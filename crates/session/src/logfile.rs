@@ -54,9 +54,9 @@ use ledger::{Ledger, WrittenBuffer};
 
 /// The error of the last failed write, if any.
 #[derive(Clone, Debug, Default)]
-struct WriteFailure(Arc<Mutex<Option<io::Error>>>);
+struct LastWriteError(Arc<Mutex<Option<io::Error>>>);
 
-impl WriteFailure {
+impl LastWriteError {
     fn set(&self, error: io::Error) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
     }
@@ -73,7 +73,7 @@ impl WriteFailure {
 /// Storage that keeps the error of a failed write: errors of the format crate contain only text.
 struct LogDisk {
     storage: Box<dyn Storage>,
-    failure: WriteFailure,
+    failure: LastWriteError,
 }
 
 impl WriteAt for LogDisk {
@@ -118,7 +118,7 @@ pub(crate) struct LogFile {
     is_preallocated: bool,
     anchor: Anchor,
     clock: SessionClock,
-    failure: WriteFailure,
+    failure: LastWriteError,
     /// Events and buffers lost before the file began, which the file does not count.
     losses_before: (u64, u32),
     /// Lost events and buffers that the header of a continued file already counted.
@@ -145,7 +145,7 @@ impl LogFile {
         anchor: Anchor,
     ) -> Result<Self> {
         storage.truncate(0).map_err(Error::File)?;
-        let failure = WriteFailure::default();
+        let failure = LastWriteError::default();
         let disk = LogDisk { storage, failure: failure.clone() };
         let writer = Writer::create(disk, facts.options(name, &anchor))
             .map_err(|error| failure.take().map_or(Error::Format(error), Error::File))?;
@@ -154,7 +154,12 @@ impl LogFile {
         Ok(file)
     }
 
-    fn new(mut writer: Writer<LogDisk>, facts: &SessionFacts, anchor: Anchor, failure: WriteFailure) -> Self {
+    fn new(
+        mut writer: Writer<LogDisk>,
+        facts: &SessionFacts,
+        anchor: Anchor,
+        failure: LastWriteError,
+    ) -> Self {
         let limit = config::file_limit(&facts.config);
         if let FileLimit::Wrap(bytes) = limit {
             writer.wrap_at(bytes);
@@ -316,7 +321,7 @@ impl LogFile {
         }
     }
 
-    /// Removes a partly written buffer. If that fails too, readers ignore the torn buffer.
+    /// Truncates the file after its last whole buffer. If that fails, readers ignore the rest.
     fn truncate_to_written(&mut self) {
         let length = self.writer.length();
         let _ = self.writer.sink_mut().storage.truncate(length);

@@ -8,7 +8,7 @@
 //!                                                40 and 41 are younger and wait
 //! ```
 //!
-//! - M1 Each ring is in the order of its stamps, or its process is at fault.
+//! - M1 Each ring is in the order of its stamps, except for late records (M4).
 //! - M2 Records published before `now` are merged by stamp.
 //! - M3 A record younger than `now` waits for the next drain, when all rings can show the records
 //!   that belong before it. One that is [`MAX_FUTURE`] or more ahead is not from this machine's
@@ -21,7 +21,7 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::time::Duration;
 
-use traceweir_transport::ring::{Damaged, RecordHead, RingReader};
+use traceweir_transport::ring::{Damaged, RecordPrefix, RingReader};
 
 /// A stamp that is at least this far ahead of now does not come from this machine's counter (M3).
 pub(crate) const MAX_FUTURE: Duration = Duration::from_millis(10);
@@ -32,7 +32,7 @@ const RELEASE_AFTER_BYTES: usize = 64 << 10;
 /// The reading side of a ring.
 pub(crate) trait MergeRing {
     fn poll(&mut self) -> Result<bool, Damaged>;
-    fn peek(&mut self) -> Result<Option<RecordHead>, Damaged>;
+    fn peek(&mut self) -> Result<Option<RecordPrefix>, Damaged>;
     fn take(&mut self, out: &mut [u8]);
     fn release(&mut self);
     /// Returns whether the records of this ring come from a capture instead of a process.
@@ -49,7 +49,7 @@ impl MergeRing for RingReader {
     }
 
     #[inline]
-    fn peek(&mut self) -> Result<Option<RecordHead>, Damaged> {
+    fn peek(&mut self) -> Result<Option<RecordPrefix>, Damaged> {
         Self::peek(self)
     }
 
@@ -68,7 +68,7 @@ impl MergeRing for RingReader {
 pub(crate) struct RingLane<'r, R> {
     pub(crate) ring: &'r mut R,
     pub(crate) source: usize,
-    next: RecordHead,
+    next: RecordPrefix,
     taken_bytes: usize,
 }
 
@@ -94,13 +94,12 @@ impl<'r, R: MergeRing> RingLane<'r, R> {
     }
 }
 
-/// Limits of a merge, in ticks of the counter.
+/// Limits of a merge; times are in ticks of the counter.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct MergeLimit {
     /// Counter value up to which records are merged: now or an earlier moment.
     pub(crate) now: u64,
-    /// Ticks by which a stamp may be ahead of `now` and make its record wait; with 0, no record
-    /// waits.
+    /// A record whose stamp is fewer ticks than this ahead of `now` waits; with 0, no record waits.
     pub(crate) max_ahead_ticks: u64,
     /// Bytes after which the next stream has its turn.
     pub(crate) bytes: usize,
@@ -122,9 +121,9 @@ impl MergeLimit {
 
 /// Receives the merged records.
 pub(crate) trait RecordSink<R> {
-    /// Takes the next record of `ring`, which `head` describes, and stamps it `stamp`. Returns
+    /// Takes the next record of `ring`, which `prefix` describes, and stamps it `stamp`. Returns
     /// `false`, and takes nothing, if there is no room.
-    fn put(&mut self, source: usize, ring: &mut R, head: &RecordHead, stamp: u64) -> bool;
+    fn put(&mut self, source: usize, ring: &mut R, prefix: &RecordPrefix, stamp: u64) -> bool;
 
     /// Waits for room. All rings have been released before the call.
     fn wait_for_space(&mut self);
@@ -256,11 +255,11 @@ mod tests {
             Ok(self.polled > 0)
         }
 
-        fn peek(&mut self) -> Result<Option<RecordHead>, Damaged> {
+        fn peek(&mut self) -> Result<Option<RecordPrefix>, Damaged> {
             let first = if self.polled == 0 { None } else { self.records.front() };
             match first {
                 Some(&(DAMAGED_STAMP, _)) => Err(Damaged),
-                Some(&(stamp, _)) => Ok(Some(RecordHead { length: 8, cpu: 0, flags: 0, stamp })),
+                Some(&(stamp, _)) => Ok(Some(RecordPrefix { length: 8, cpu: 0, flags: 0, stamp })),
                 None => Ok(None),
             }
         }
@@ -287,7 +286,7 @@ mod tests {
     }
 
     impl RecordSink<FakeRing> for CollectingSink {
-        fn put(&mut self, _: usize, ring: &mut FakeRing, _: &RecordHead, stamp: u64) -> bool {
+        fn put(&mut self, _: usize, ring: &mut FakeRing, _: &RecordPrefix, stamp: u64) -> bool {
             self.calls += 1;
             if self.refuse_every != 0 && self.calls.is_multiple_of(self.refuse_every) {
                 return false;

@@ -5,7 +5,7 @@
 //!   Session ──command, source──▶ collector ──Job──▶ writer
 //!      ▲                             │                │
 //!      └───────────── Done ──────────┴────────────────┤
-//!   owner of the session ◀──────── Ended ─────────────┘
+//!   StartOptions::on_end ◀──────── Ended ─────────────┘
 //! ```
 
 use std::any::Any;
@@ -130,7 +130,7 @@ pub(crate) enum Job {
     /// Everything up to this stamp was sent before: live consumers get it as their completeness
     /// stamp.
     Complete(i64),
-    /// Writes the held buffers.
+    /// Writes the buffers that wait for the flush threshold.
     WriteOut,
     /// Answers when all earlier buffers are written.
     Flush(Done<Properties>),

@@ -14,7 +14,7 @@
 //! (small buffers, very many modules), if it must not change (compressed or continued files), and
 //! for live consumers.
 //!
-//! - M1 The record of a process is checked, and the process id in it replaced by the true one.
+//! - M1 The record of a process is checked, and the process id in it replaced with the true one.
 //! - M2 Records of the same content are kept once.
 //! - M3 All kept records together leave [`RESERVED_BYTES`] bytes of the header buffer free.
 
@@ -58,7 +58,7 @@ impl Modules {
         }
     }
 
-    /// Adds a signed record, padded to eight bytes.
+    /// Adds a record that [`sign`] has accepted, padded to eight bytes.
     pub(crate) fn add(&mut self, record: &[u8]) -> ModuleAdded {
         let payload = record.get(classic::SIZE..).unwrap_or(&[]);
         if self.payloads.iter().any(|kept| kept == payload) {

@@ -1,4 +1,4 @@
-//! Opens log files and outputs safely in folders that other users may write.
+//! Opens log files and output files safely in folders that other users may write.
 //!
 //! ```text
 //!   /home/me/logs          folders are entered one by one, each by its descriptor
@@ -11,8 +11,8 @@
 //! ```
 //!
 //! Opening a log file does not truncate it. Controllers open the file of a session with their own
-//! privileges; a daemon opens further files of a sequence with those of the user who started it,
-//! and files of autologgers with its own: all follow the same rule.
+//! privileges; a daemon opens further files of a sequence with those of the user who started the
+//! session, and files of autologgers with its own: all follow the same rules.
 
 use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -150,7 +150,7 @@ pub fn create_output(path: &Path, user: u32, new: bool) -> Result<File> {
     Err(file_error(Errno::AGAIN))
 }
 
-/// Opens and truncates an existing output.
+/// Opens an existing output, and truncates it if it is a plain file.
 fn open_existing_output(folder: BorrowedFd<'_>, name: &Path, flags: OFlags, user: u32) -> Result<File> {
     let existing_stat = rustix::fs::statat(folder, name, AtFlags::SYMLINK_NOFOLLOW).map_err(file_error)?;
     let folder_stat = rustix::fs::fstat(folder).map_err(file_error)?;

@@ -4,15 +4,15 @@
 //! ```text
 //!   Job::Buffer ──▶ realtime ──▶ held to the flush threshold ──▶ file or flight recorder ──▶ pool
 //!   Job::Live   ──▶ realtime                          (a copy of the records so far)
-//!   Job::…      ──▶ requests, in order: earlier buffers are written before the answer
+//!   Job::…      ──▶ requests, in order; those about the log write earlier buffers first
 //! ```
 //!
 //! - O1 Every buffer is written, kept by the flight recorder or counted as lost. Each returns to
 //!   the pool in the end.
-//! - O2 When the file ends without a stop, the owner is notified once; later buffers count as not
+//! - O2 When the file ends without a stop, `on_end` is called once; later buffers count as not
 //!   written, and live delivery continues.
-//! - O3 A held buffer is written before any request is answered, at each flush, and when the
-//!   collector is short of buffers.
+//! - O3 A held buffer is written before a request about the log is answered, at each flush, and
+//!   when the collector is short of buffers.
 //!
 //! `output/files.rs` decides which file a buffer goes to.
 
@@ -117,7 +117,7 @@ impl Output {
                 Job::Buffer(buffer) => {
                     self.in_hand.push_back(buffer);
                     self.next_job = self.take_waiting_buffers(jobs);
-                    self.take_buffers();
+                    self.process_buffers();
                 }
                 Job::Live(mut piece) => {
                     if let Some(live) = &mut self.live {
@@ -201,7 +201,7 @@ impl Output {
     }
 
     /// Delivers the buffers in hand to live consumers, and writes them once enough are held.
-    fn take_buffers(&mut self) {
+    fn process_buffers(&mut self) {
         if let Some(live) = &mut self.live {
             for buffer in &mut self.in_hand {
                 live.deliver(buffer, &self.shared.stats);
@@ -277,7 +277,7 @@ impl Output {
         self.shared.pool.count_finished();
     }
 
-    /// Records that the session ends by itself, and notifies its owner once.
+    /// Records that the session ends by itself, and calls `on_end` the first time.
     fn notify_end(&mut self, status: Status) {
         self.shared.stats.end_status.store(status.0, Relaxed);
         if let Some(on_end) = self.on_end.take() {
@@ -357,7 +357,7 @@ impl Output {
 
 /// The end of the session after this thread has panicked (see [`crate::fault`]).
 impl Output {
-    /// Ends the session and waits for its stop.
+    /// Ends the session, and refuses all requests until its stop.
     pub(crate) fn end_after_panic(mut self, jobs: &Receiver<Job>) {
         self.count_all_as_lost();
         // The file stays unfinalised.

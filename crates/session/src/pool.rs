@@ -5,10 +5,10 @@
 //!                                                    └──count_finished: one job less in progress
 //! ```
 //!
-//! - P1 At most `maximum` buffers exist, and at least one, which is allocated before the session
-//!   starts. The session works, if slowly, with a single buffer.
-//! - P2 The minimum number of buffers is allocated before the start as well, as far as they are
-//!   [small](MAX_PREALLOCATED_BYTES); others are allocated on demand. No buffer is freed before the
+//! - P1 No buffer is allocated if `maximum` or more exist. At least one exists, allocated before
+//!   the session starts: the session works, if slowly, with a single buffer.
+//! - P2 The minimum number of buffers is allocated before the start as well, up to a
+//!   [limit](MAX_PREALLOCATED_BYTES); others are allocated on demand. No buffer is freed before the
 //!   session ends, and none is lost when a thread panics, so that P1 still holds.
 //! - P3 Each finished job wakes the waiting thread, and [`Pool::wait_for_buffer`] reports when no
 //!   job is in progress that could free a buffer.
@@ -197,7 +197,7 @@ impl Buffer {
         }
     }
 
-    /// Returns the record groups of the buffer; `None` if there is no memory for them.
+    /// Returns the record groups of the buffer; `None` without memory or if a record is invalid.
     fn find_record_groups(&self) -> Option<Vec<RecordGroup>> {
         let mut groups: Vec<RecordGroup> = Vec::new();
         let count = self.events as usize;
@@ -282,8 +282,8 @@ impl Pool {
         Ok(Self { state: Mutex::new(state), job_finished: Condvar::new(), buffer_bytes })
     }
 
-    /// Allocates buffers until `target_buffers` exist, as far as they are small and there is
-    /// memory.
+    /// Allocates buffers until `target_buffers` exist, up to [`MAX_PREALLOCATED_BYTES`] and as far
+    /// as there is memory.
     pub(crate) fn preallocate(&self, target_buffers: u32) {
         let affordable = MAX_PREALLOCATED_BYTES.checked_div(self.buffer_bytes).unwrap_or(0);
         let mut state = self.lock();
@@ -398,7 +398,7 @@ mod tests {
     }
 
     #[test]
-    fn small_buffers_are_allocated_before_start() {
+    fn minimum_is_allocated_before_start_up_to_a_limit() {
         let pool = Pool::new(1024, 6).unwrap();
         pool.preallocate(4);
         assert_eq!((pool.counts(), pool.available()), ((4, 0), 6));

@@ -1,8 +1,8 @@
 //! Live consumers: each has a queue that the session fills without ever waiting.
 //!
 //! ```text
-//!   no consumer     buffers ──▶ backlog (at most the session's maximum; then the newest are dropped
-//!                   and counted, and the backlog is full)
+//!   no consumer     buffers ──▶ backlog (at most as many as the session may have; further ones are
+//!                   dropped and counted)
 //!   first consumer  backlog ──▶ its queue, then live buffers
 //!   others          live buffers ──▶ each queue; a full queue loses the buffer for its consumer,
 //!                   counted
@@ -133,7 +133,7 @@ impl<Q: ConsumerQueue> Realtime<Q> {
     }
 
     /// Returns the number of consumers.
-    pub(crate) fn consumers(&self) -> usize {
+    pub(crate) fn consumer_count(&self) -> usize {
         self.consumers.len()
     }
 

@@ -32,16 +32,18 @@ use crate::sequence::MessageSequence;
 /// Thread ids cached per process before the cache is cleared.
 const MAX_TRANSLATED_IDS: usize = 4096;
 
-/// Offsets of the type in a record, the flags in an EVENT header, and the linkage in an item.
+/// Offset of the type in a record.
 const TYPE_OFFSET: usize = 2;
+/// Offset of the flags in an EVENT header.
 const FLAGS_OFFSET: usize = 4;
+/// Offset of the linkage in an extended data item.
 const LINKAGE_OFFSET: usize = 4;
 
 /// Treatment of a process's thread ids.
 pub enum Threads {
     /// Unchanged: the process is in the PID namespace of this process.
     AsGiven,
-    /// Translated by this function, which is called once for each new id.
+    /// Translated by this function, which is called for each id that is not cached.
     Translated(Box<dyn FnMut(u32) -> u32 + Send>),
 }
 
@@ -109,9 +111,9 @@ impl RegionWriter {
         items.bytes.len()
     }
 
-    /// Inserts the extended data items into a signed record, which lies at the end of `space`,
-    /// after room for the items, and is moved to its start. Returns the new length of the record,
-    /// or `None` if it would have more items than a record can have.
+    /// Inserts the extended data items into a [signed](Self::sign) record, which lies at the end of
+    /// `space`, after room for the items, and is moved to the start of `space`. Returns the new
+    /// length of the record, or `None` if the record cannot hold the items.
     pub(crate) fn add_items(&self, space: &mut [u8], flags: u16) -> Option<usize> {
         let items = self.items.get(&(flags & abi::WITH_ITEMS))?;
         let (total_length, gap) = (space.len(), items.bytes.len());
@@ -136,7 +138,7 @@ impl RegionWriter {
     }
 
     /// Returns the true process id.
-    pub(crate) const fn process(&self) -> u32 {
+    pub(crate) const fn process_id(&self) -> u32 {
         self.process
     }
 

@@ -11,8 +11,8 @@
 //! ```
 //!
 //! Regions are sparse: a page of a ring takes memory once an event is written to it, and is given
-//! back when few events come. So address space costs nothing. The limit applies to the memory that
-//! regions *can* use if every process is busy at once:
+//! back when few events come. So address space costs no memory. The limit applies to the memory
+//! that regions *can* use if every process is busy at once:
 //!
 //! - G1 A region counts with the rings that can fill: one for each online CPU. A thread writes
 //!   either to the rings of restartable sequences or to the locked rings, and nearly always all
@@ -99,7 +99,7 @@ impl Regions {
         &self.largest
     }
 
-    /// Claims the next region. Returns its layout, and its cost until it is [given
+    /// Claims the next region. Returns its layout, and its cost, which counts until it is [given
     /// back](Self::give_back).
     pub(crate) fn claim(&self) -> Result<(RegionParams, RegionCost)> {
         let mut used = self.used.lock().unwrap_or_else(PoisonError::into_inner);

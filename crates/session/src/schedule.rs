@@ -5,7 +5,7 @@
 //!   flush timer       ──▶ drain, then send partly filled buffers out     only if a timer is set
 //!   each second       ──▶ drain, then housekeeping: send late events out, update the clock
 //!                         conversion, return idle pages
-//!   low latency       ──▶ drain again 1 ms after a drain that found records
+//!   low latency       ──▶ drain again 1 ms after a drain that found records or left some
 //! ```
 
 use std::time::{Duration, Instant};

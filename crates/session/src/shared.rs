@@ -59,7 +59,7 @@ pub(crate) struct SharedState {
     pub(crate) cpus: u16,
     pub(crate) streams: u16,
     pub(crate) regions: Regions,
-    /// Full buffers that are collected before they are written (FlushThreshold).
+    /// Number of full buffers that are written together (FlushThreshold).
     pub(crate) flush_threshold: u32,
     /// Upper limit of the number of buffers, whatever an update requests.
     affordable_buffers: u32,
@@ -80,7 +80,7 @@ pub(crate) struct SharedState {
     /// Wake descriptors that belong to no source.
     wakes: Mutex<Vec<OwnedFd>>,
     next_source_id: AtomicU64,
-    /// Bytes of pieces for live consumers that the writer has not received yet.
+    /// Bytes of pieces (copies of records for live consumers) that the writer has not received yet.
     piece_bytes: AtomicU64,
     /// Modules of providers that processes have reported.
     pub(crate) modules: Mutex<Modules>,
@@ -234,8 +234,8 @@ impl SharedState {
         lock(&self.commands).take().unwrap_or_default()
     }
 
-    /// Reserves `bytes` for a piece to live consumers. Returns whether they are available: pieces
-    /// are bounded like buffers.
+    /// Reserves `bytes` for a piece. Returns whether they are available: all pieces together may
+    /// take as many bytes as all buffers.
     pub(crate) fn reserve_piece(&self, bytes: usize) -> bool {
         let max_bytes = (self.pool.buffer_bytes() as u64).saturating_mul(self.maximum_buffers() as u64);
         let add = |sum: u64| sum.checked_add(bytes as u64).filter(|&sum| sum <= max_bytes);

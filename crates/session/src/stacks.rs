@@ -1,5 +1,5 @@
 //! Stores equal call stacks once (TraceUnifiedStackCachingInfo): replaces the stack of a newly
-//! stored record by a key.
+//! stored record with a key.
 //!
 //! ```text
 //!   in the buffer  │ … │ event, stack │   ──▶   │ … │ definition │ event, key │   the first time
@@ -85,7 +85,7 @@ impl StackCache {
         self.defined = (!is_lossy).then(HashSet::new);
     }
 
-    /// Replaces the stack of the record from `start` to `end`, including its padding, by a key.
+    /// Replaces the stack of the record from `start` to `end`, including its padding, with a key.
     /// `end` is the fill of the buffer; `buffer_keys` are the keys that the buffer defines. Returns
     /// the new fill and the number of added records.
     pub(crate) fn replace(

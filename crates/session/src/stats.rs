@@ -25,7 +25,7 @@ pub(crate) struct SessionStats {
     /// Buffers of the log file that another process truncated or overwrote, header buffers
     /// included.
     pub(crate) overwritten_buffers: AtomicU32,
-    /// Records with invalid bytes.
+    /// Records that were rejected because their bytes were invalid.
     pub(crate) damaged: AtomicU64,
     /// Regions that were dropped because they broke the ring protocol.
     pub(crate) damaged_regions: AtomicU32,

@@ -64,10 +64,10 @@ pub(crate) struct FileState {
 pub(crate) const ALIGNMENT: usize = 4096;
 /// Bytes per second at which the data rate counts as high.
 const HIGH_RATE_BYTES_PER_SECOND: u64 = 8 << 20;
-/// A device that takes longer per byte, on average, is slow: 100 MB/s.
+/// A device that takes longer per byte, on average, is slow (less than 100 MB/s).
 const SLOW_NS_PER_BYTE: u64 = 10;
-/// Bytes over which the speed of the device is measured. A single slow write is not enough: the
-/// cached bytes have to go to the same device and make it slower.
+/// Bytes over which the speed of the device is measured. A single slow write does not make a device
+/// slow: bytes in the cache have to go to the same device and delay direct writes.
 const MEASURED_BYTES: u64 = 64 << 20;
 /// Bytes that go through the cache after the device was found slow.
 const CACHED_BYTES_AFTER_SLOW: u64 = 256 << 20;

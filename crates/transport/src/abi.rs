@@ -1,4 +1,5 @@
-//! The layout of a region: the memory that one process and the owner of one session share.
+//! The layout of a region: the memory that a process shares with its owner, the process that reads
+//! the records for one session.
 //!
 //! ```text
 //!   0          256                                     data_offset (a multiple of 4096)
@@ -38,7 +39,7 @@
 //! store from a full ring.
 //!
 //! Positions only grow; the byte at position p is at `p & (ring_bytes − 1)`. `head − tail` never
-//! exceeds `ring_bytes`. Between tail and head are records, each at a multiple of eight and never
+//! exceeds `ring_bytes`. Between read and head are records, each at a multiple of eight and never
 //! split by the end of the ring:
 //!
 //! ```text

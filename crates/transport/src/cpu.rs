@@ -13,8 +13,8 @@ pub fn possible() -> u16 {
     static POSSIBLE: OnceLock<u16> = OnceLock::new();
     *POSSIBLE.get_or_init(|| {
         let listed = std::fs::read_to_string("/sys/devices/system/cpu/possible").ok();
-        let highest = listed.as_deref().and_then(highest_in_list).and_then(|highest| highest.checked_add(1));
-        let count = highest.unwrap_or_else(configured_count).clamp(1, u32::from(MAX_CPUS));
+        let count = listed.as_deref().and_then(highest_in_list).and_then(|highest| highest.checked_add(1));
+        let count = count.unwrap_or_else(configured_count).clamp(1, u32::from(MAX_CPUS));
         u16::try_from(count).unwrap_or(MAX_CPUS)
     })
 }

@@ -56,8 +56,8 @@ pub struct EnabledProvider {
 }
 
 impl EnabledProvider {
-    /// Returns whether it applies to registrations of this provider, of members of this group, or
-    /// of this name.
+    /// Returns whether the enable applies to registrations of this provider, in this group and with
+    /// this name.
     #[must_use]
     pub fn applies_to(&self, provider: Guid, group: Option<Guid>, name: &str) -> bool {
         if self.params.property & EVENT_ENABLE_PROPERTY_PROVIDER_GROUP != 0 {

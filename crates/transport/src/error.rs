@@ -47,7 +47,7 @@ pub enum Error {
     /// The other side has closed the connection.
     #[error("the connection was closed")]
     Closed,
-    /// No answer came in time.
+    /// No answer came in time, or a connection or message was not accepted in time.
     #[error("no answer in time")]
     TimedOut,
 }
@@ -58,7 +58,7 @@ impl Error {
         Self::System { operation, source: source.into() }
     }
 
-    /// Returns the Win32 status that the published API returns for this error.
+    /// Returns the Win32 status that the functions of ETW return for this error.
     #[must_use]
     pub fn status(&self) -> Status {
         match self {

@@ -10,8 +10,8 @@
 //!    come. Rust sets the flag on everything it opens. So the flag distinguishes the two, and
 //!    nothing is closed that this process opened.
 //!
-//! A process that itself opens descriptors without the flag, as C libraries may, must not use this
-//! function once they are open.
+//! A process that itself opens descriptors without the flag, as C libraries may, must not call
+//! [`close_inherited`] once they are open.
 
 use std::os::fd::RawFd;
 

@@ -34,7 +34,7 @@
 //! 3. The reader trusts nothing either: both files must be sealed against shrinking, each word is
 //!    checked, and a buffer is copied before its slot is freed.
 //! 4. `head` is stored after a buffer (release) and read before it (acquire), so is `tail` for the
-//!    slot that becomes free, and so is the end: a reader that sees it sees every buffer.
+//!    slot that becomes free, and so is the end: a reader that sees the end sees every buffer.
 //!
 //! This module does not know what is in a buffer. The daemon decides which consumer gets a queue.
 
@@ -376,8 +376,7 @@ impl QueueReader {
     }
 
     /// Returns the completeness stamp: once every buffer that is in the queue now was taken, no
-    /// event up to this stamp will come any more, unless its writer set the stamp. 0
-    /// means unknown.
+    /// event up to this stamp will come any more, unless its writer set the stamp. 0 means unknown.
     #[must_use]
     pub fn complete(&self) -> i64 {
         self.queue.word(offset::COMPLETE).map_or(0, |word| word.load(Ordering::Acquire)).cast_signed()

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   memory_file ──seal──▶ descriptor ──(socket)──▶ AddressRange::map_file     in the process
-//!        └──────────────▶ Mapping::from_file                             in the owner
+//!        └──────────────▶ Mapping::from_file                                  in the owner
 //! ```
 //!
 //! 1. No Rust reference to shared bytes exists: words are atomics, everything else is copied in and
@@ -54,7 +54,7 @@ pub fn check_headroom(bytes: usize) -> Result<()> {
 /// Creates a memory file of `bytes` zeros, without seals.
 pub fn memory_file(name: &CStr, bytes: usize) -> Result<OwnedFd> {
     let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
-    // Before Linux 6.3 the flag is unknown; after it a system may insist on it.
+    // Before Linux 6.3 the flag is unknown; since then a system may insist on it.
     let file = rustix::fs::memfd_create(name, flags | MemfdFlags::NOEXEC_SEAL)
         .or_else(|_| rustix::fs::memfd_create(name, flags))
         .map_err(|e| Error::system("create a memory file", e))?;

@@ -18,8 +18,8 @@
 //!    of a daemon are not requests: their request number is 0, and those to be confirmed have an
 //!    order number. An `Ack` confirms all orders up to a number, after a `Failed` for each of them
 //!    that could not be carried out.
-//! 2. Received data is not trusted: [`wire`] checks that it is a message, and its receiver whether
-//!    the message is expected.
+//! 2. Received data is not trusted: [`wire`] checks whether it is a message, and the receiver
+//!    checks whether the message is expected.
 //! 3. Long lists are requested page by page ([`Message::sessions_page`],
 //!    [`Message::providers_page`], [`Message::registrations_page`],
 //!    [`Message::access_lists_page`]).
@@ -117,11 +117,11 @@ pub enum Message {
         /// Provider traits, if set.
         traits: Vec<u8>,
         /// Whether RegisterTraceGuids registered it: only one session at a time can enable it, and
-        /// sets only level and flags.
+        /// only with a level and flags.
         classic: bool,
     },
-    /// Provider: sets traits of a registration that had none; it joins the group that they name.
-    /// Everything that is enabled for the group is sent before the answer.
+    /// Provider: sets traits of a registration that had none; the registration joins the group that
+    /// they name. Everything that is enabled for the group is sent before the answer.
     SetTraits {
         /// Number of the registration in the process.
         registration: u32,
@@ -141,7 +141,7 @@ pub enum Message {
     /// Provider: reports that an order failed, or that a region could not be used. Sent before the
     /// acknowledgement of that order.
     Failed {
-        /// Number of the order; 0 if it has none.
+        /// Number of the order; 0 for a region or an order without a number.
         order: u32,
         /// The registration that is concerned; none if it is the entire session.
         registration: Option<u32>,
@@ -200,7 +200,7 @@ pub enum Message {
         order: u32,
         /// Id of the session.
         session: u64,
-        /// Id of the user who asks for it.
+        /// Id of the user who starts the session.
         starter: u32,
         /// Configuration of the session, with the log file of this process.
         config: Box<SessionConfig>,
@@ -211,7 +211,7 @@ pub enum Message {
         order: u32,
         /// Id of the session.
         session: u64,
-        /// Id of the user who asks for it.
+        /// Id of the user who requests the operation.
         user: u32,
         /// The operation; the process opens files itself.
         control: Control,
@@ -235,7 +235,7 @@ pub enum Message {
         order: u32,
         /// Id of the session.
         session: u64,
-        /// Win32 status; 0 if it was carried out.
+        /// Win32 status; 0 if the order was carried out.
         status: u32,
         /// Reason of a failure, as text for people.
         reason: String,
@@ -285,7 +285,7 @@ pub enum Message {
         /// Name of the provider as the caller knows it, at most [`MAX_PROVIDER_NAME`] and without
         /// control characters; may be empty. Stored with an enable, for people.
         name: String,
-        /// Time to wait for all processes, in milliseconds; 0 for no wait.
+        /// Time to wait until all processes have acknowledged, in milliseconds; 0 for no wait.
         timeout_ms: u32,
     },
     /// Controller: checks whether the caller may enable these providers. Changes nothing; answered

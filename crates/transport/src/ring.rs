@@ -1,4 +1,4 @@
-//! The ring protocol: moves records from the threads of a process to the owner of a session,
+//! The ring protocol: moves records from the threads of a process to the owner of its region,
 //! without a lock that any thread waits for.
 //!
 //! ```text
@@ -41,7 +41,7 @@
 //! - **R8** The process counts in `lost` every record that was offered and not published, unless
 //!   its outlet was closed.
 //!
-//! # Points
+//! # Test points
 //!
 //! With the feature `test-points` a test can kill a writer at: `before_write`, `published`,
 //! `fallback_locked`, `fallback_copied`, `fallback_published`, `fallback_unlocked`, `before_wake`,
@@ -96,7 +96,7 @@ pub use block::{Block, Blocks};
 #[cfg(not(loom))]
 pub use doorbell::{Doorbell, RungLines};
 #[cfg(not(loom))]
-pub use drain::{Damaged, RecordHead, RegionReader, RingReader, create_memory};
+pub use drain::{Damaged, RecordPrefix, RegionReader, RingReader, create_memory};
 #[cfg(any(not(loom), test))]
 pub use gate::Ticket;
 #[cfg(not(loom))]

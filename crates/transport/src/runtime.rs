@@ -12,7 +12,7 @@
 //!       1234-0f1e2d3c4b5a6978.sock
 //!                       a provider process listens: a daemon that starts connects to each
 //!
-//!   scope     RUNTIME                                         RUNTIME  providers  owner
+//!   scope     RUNTIME                                         mode     providers/ owner
 //!   Named     $TRACEWEIR_RUNTIME_DIR                          0700     0700       user or root
 //!   User      $XDG_RUNTIME_DIR/traceweir, if it is the        0700     0700       this user
 //!             user's, else traceweir-UID in the temporary
@@ -95,9 +95,9 @@ impl RuntimeDir {
     }
 
     /// Returns the folders in which a controller or consumer searches, in that order: the named
-    /// one, otherwise the requested one, or without a request the system's and the user's. The
-    /// system's is left out if it must not be used: in a user namespace its owner is the overflow
-    /// user `nobody`.
+    /// one, otherwise the requested one, or without a request the system's and the user's. Of these
+    /// two, the system's is left out if it must not be used, as in a user namespace, where its
+    /// owner is the overflow user `nobody`.
     pub fn for_controllers(scope: Option<Scope>) -> Result<Vec<Self>> {
         let scopes = searched_scopes(scope, named_folder().is_some());
         let is_passed_over =
@@ -121,8 +121,8 @@ impl RuntimeDir {
         self.scope != Scope::System || (own_uid() == 0 && !is_privileged_by_file())
     }
 
-    /// Returns the folder of one scope, which may not exist. Fails if it is unknown (no name is
-    /// given) or must not be used (foreign owner).
+    /// Returns the folder of one scope, which may not exist. Fails if the folder is unknown (no
+    /// name is given) or must not be used (it has a foreign owner or is open to others).
     pub fn for_scope(scope: Scope) -> Result<Self> {
         let path = match scope {
             Scope::Named => named_folder().ok_or(Error::Invalid("TRACEWEIR_RUNTIME_DIR names no folder"))?,
@@ -335,7 +335,7 @@ impl ProviderSocket {
                 Err(Error::Invalid("the listener of a provider socket is not the socket's owner"))
             }
             Err(Error::System { source, .. }) if source.kind() == io::ErrorKind::ConnectionRefused => {
-                // Already removed, or owned by another user: either way it stays stale and
+                // Fails if it is already removed, or owned by another user: a stale socket is
                 // harmless.
                 let _ = fs::remove_file(&self.path);
                 connected

@@ -4,18 +4,19 @@
 //!   Listener ──accept──▶ Connection ◀── SOCK_SEQPACKET ──▶ Connection
 //!      │                     │          one packet = one message + up to 4 descriptors
 //!      │                     └─ peer: pid, uid, gid from SO_PEERCRED, fixed at the connect
-//!      └─ a socket file with a listener, until its owner ends (then it is stale)
+//!      └─ a socket file, which is stale once the listening process has ended
 //! ```
 //!
 //! 1. No call waits longer than its timeout, whatever the other end does; zero means not at all.
 //! 2. Received descriptors belong to their envelope and are closed with it. A packet that was cut,
 //!    has too many of them, or is not a message, is an error; its descriptors are closed. Closing
 //!    may wait, so a process that receives from untrusted peers leaves that to a [`Janitor`].
-//! 3. A socket file appears under its name only when its owner listens and its permissions are set:
-//!    it is bound under another name, prepared, and renamed. So a client that is refused at that
-//!    name knows that the socket is stale.
-//! 4. An accepted connection takes no descriptors until [`Connection::allow_descriptors`] (Linux
-//!    6.16 and later; before, untrusted peers can send them at any time).
+//! 3. A socket file appears under its name only when the socket listens and the permissions are
+//!    set: it is bound under another name, prepared, and renamed. So a client that is refused at
+//!    that name knows that the socket is stale.
+//! 4. An accepted connection takes no descriptors until [`Connection::allow_descriptors`], unless
+//!    [`Listener::allow_descriptors`] was called (Linux 6.16 and later; before, untrusted peers can
+//!    send them at any time).
 //! 5. End of file, `EPIPE` and `ECONNRESET` are all [`Error::Closed`]. No signal is raised.
 //!    Messages that the other end sent before are received first.
 //! 6. If a program shares the descriptor table, each use of a socket is preceded by a check that
@@ -55,13 +56,13 @@ pub use held::GuardedDescriptor;
 pub use janitor::Janitor;
 use peer::{peer_credentials, peer_group_ids, peer_process};
 
-/// Size of the control message with the descriptors of a message.
-const CONTROL_BYTES: usize = rustix::cmsg_space!(ScmRights(MAX_DESCRIPTORS));
-/// Size of a control message with all descriptors that a packet can carry (SCM_MAX_FD): if they do
-/// not fit, the kernel closes them on the receiving thread.
-const ALL_CONTROL_BYTES: usize = rustix::cmsg_space!(ScmRights(253));
-/// Largest number of a peer's groups that are read. A user can be in 65536, but storing that per
-/// connection would let peers use up memory.
+/// Size of the ancillary data (SCM_RIGHTS) of a packet that is sent.
+const SENT_RIGHTS_BYTES: usize = rustix::cmsg_space!(ScmRights(MAX_DESCRIPTORS));
+/// Room for the ancillary data of a received packet, which can carry 253 descriptors (SCM_MAX_FD):
+/// the kernel would close those that do not fit on the receiving thread.
+const RECEIVED_RIGHTS_BYTES: usize = rustix::cmsg_space!(ScmRights(253));
+/// Largest number of a peer's groups that are read. A user can be in 65536 groups, but storing so
+/// many for each connection would let peers use up memory.
 pub const MAX_GROUPS: usize = 1024;
 const SOCKET_FLAGS: SocketFlags = SocketFlags::CLOEXEC.union(SocketFlags::NONBLOCK);
 
@@ -182,8 +183,8 @@ impl Connection {
         }
     }
 
-    /// Sends a message, waiting at most `timeout` for free space (with zero not at all; then
-    /// `TimedOut`).
+    /// Sends a message, waiting at most `timeout` (with zero not at all) for free space. Fails with
+    /// `TimedOut` if there is none.
     pub fn send(
         &self,
         request: u32,
@@ -215,7 +216,7 @@ impl Connection {
 
     fn send_packet(&self, bytes: &[u8], descriptors: &[BorrowedFd<'_>]) -> rustix::io::Result<usize> {
         self.socket.check()?;
-        let mut space = [MaybeUninit::uninit(); CONTROL_BYTES];
+        let mut space = [MaybeUninit::uninit(); SENT_RIGHTS_BYTES];
         let mut control = SendAncillaryBuffer::new(&mut space);
         if !descriptors.is_empty() && !control.push(SendAncillaryMessage::ScmRights(descriptors)) {
             return Err(Errno::NOBUFS);
@@ -253,7 +254,7 @@ impl Connection {
         // largest.
         let length = self.peek_length()?.min(MAX_MESSAGE_BYTES);
         let mut bytes = vec![0; length];
-        let mut space = [MaybeUninit::uninit(); ALL_CONTROL_BYTES];
+        let mut space = [MaybeUninit::uninit(); RECEIVED_RIGHTS_BYTES];
         let mut control = RecvAncillaryBuffer::new(&mut space);
         let flags = RecvFlags::CMSG_CLOEXEC | RecvFlags::DONTWAIT;
         let received = recvmsg(self, &mut [IoSliceMut::new(&mut bytes)], &mut control, flags)?;

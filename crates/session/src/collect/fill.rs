@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use traceweir_format::buffer::HEADER_SIZE;
 use traceweir_transport::abi::{BINARY_PATH, KEEP_STAMP, MAX_RECORD, WITH_ITEMS};
-use traceweir_transport::ring::RecordHead;
+use traceweir_transport::ring::RecordPrefix;
 
 use super::CpuStream;
 use super::send::{deliver_piece, submit};
@@ -90,7 +90,7 @@ impl BufferFiller<'_, '_> {
             }
         }
         stream.defined_keys.clear();
-        (stream.min_raw, stream.time) = start;
+        (stream.min_raw, stream.min_stamp) = start;
     }
 }
 
@@ -102,11 +102,11 @@ impl BufferFiller<'_, '_> {
         &mut self,
         source: usize,
         ring: &mut R,
-        head: &RecordHead,
+        prefix: &RecordPrefix,
         stamp: u64,
         gap: Option<usize>,
     ) -> bool {
-        let total_length = head.length.saturating_add(gap.unwrap_or(0));
+        let total_length = prefix.length.saturating_add(gap.unwrap_or(0));
         let padded = total_length.next_multiple_of(8);
         let fits = |b: &Buffer| b.filled.saturating_add(padded) <= b.bytes.len();
         let fits_buffer =
@@ -131,9 +131,9 @@ impl BufferFiller<'_, '_> {
         // A late record gets the stamp of its predecessor (M4 in merge.rs), or one after the
         // completeness stamp (K3 in collect.rs).
         stream.min_raw = stream.min_raw.max(stamp);
-        stream.time = stream.time.max(self.clock.stamp(stream.min_raw));
-        let latest = stream.time;
-        let policy = if head.flags & KEEP_STAMP != 0 {
+        stream.min_stamp = stream.min_stamp.max(self.clock.stamp(stream.min_raw));
+        let latest = stream.min_stamp;
+        let policy = if prefix.flags & KEEP_STAMP != 0 {
             StampPolicy::Kept { latest }
         } else {
             StampPolicy::Replaced(latest)
@@ -142,7 +142,7 @@ impl BufferFiller<'_, '_> {
         let mut is_valid = writer.sign(record, policy);
         if gap.is_some() && is_valid {
             let new_length =
-                space.get_mut(..total_length).and_then(|space| writer.add_items(space, head.flags));
+                space.get_mut(..total_length).and_then(|space| writer.add_items(space, prefix.flags));
             is_valid = new_length.is_some();
             end = buffer.filled.saturating_add(new_length.unwrap_or(0).next_multiple_of(8));
         }
@@ -153,7 +153,7 @@ impl BufferFiller<'_, '_> {
         self.last_offset = buffer.filled;
         buffer.filled = end;
         buffer.events = buffer.events.saturating_add(1);
-        buffer.time = stream.time;
+        buffer.time = stream.min_stamp;
         self.events = self.events.saturating_add(1);
         true
     }
@@ -163,18 +163,18 @@ impl BufferFiller<'_, '_> {
         &mut self,
         source: usize,
         ring: &mut R,
-        head: &RecordHead,
+        prefix: &RecordPrefix,
         stamp: u64,
     ) -> bool {
-        if head.flags & BINARY_PATH == 0 {
-            return self.put_with_items(source, ring, head, stamp);
+        if prefix.flags & BINARY_PATH == 0 {
+            return self.put_with_items(source, ring, prefix, stamp);
         }
         let before = self.events;
-        if !self.store(source, ring, head, stamp, None) {
+        if !self.store(source, ring, prefix, stamp, None) {
             return false;
         }
         if self.events != before {
-            self.keep_module(source, head.length);
+            self.keep_module(source, prefix.length);
         }
         true
     }
@@ -190,7 +190,7 @@ impl BufferFiller<'_, '_> {
         let Some(buffer) = stream.buffer.as_mut() else { return };
         let start = buffer.filled.saturating_sub(length.next_multiple_of(8));
         let Some(record) = buffer.bytes.get_mut(start..buffer.filled) else { return };
-        if !modules::sign(record, length, writer.process()) {
+        if !modules::sign(record, length, writer.process_id()) {
             return;
         }
         let mut modules = self.shared.modules.lock().unwrap_or_else(PoisonError::into_inner);
@@ -205,21 +205,21 @@ impl BufferFiller<'_, '_> {
         }
     }
 
-    /// Stores any record and replaces its stack by a key.
+    /// Stores any record and replaces its stack with a key.
     #[cold]
     fn put_with_stack_key<R: MergeRing>(
         &mut self,
         source: usize,
         ring: &mut R,
-        head: &RecordHead,
+        prefix: &RecordPrefix,
         stamp: u64,
     ) -> bool {
         let before = self.events;
-        let is_special = head.flags & (WITH_ITEMS | BINARY_PATH) != 0;
+        let is_special = prefix.flags & (WITH_ITEMS | BINARY_PATH) != 0;
         let is_put = if is_special {
-            self.put_flagged(source, ring, head, stamp)
+            self.put_flagged(source, ring, prefix, stamp)
         } else {
-            self.store(source, ring, head, stamp, None)
+            self.store(source, ring, prefix, stamp, None)
         };
         let (Some(stream), Some(stacks)) = (self.streams.get_mut(self.stream_index), self.stacks.as_mut())
         else {
@@ -228,7 +228,7 @@ impl BufferFiller<'_, '_> {
         if let Some(buffer) = stream.buffer.as_mut().filter(|_| self.events != before) {
             let range = (self.last_offset, buffer.filled);
             let (filled, added) =
-                stacks.replace(&mut buffer.bytes, range, stream.time, &mut stream.defined_keys);
+                stacks.replace(&mut buffer.bytes, range, stream.min_stamp, &mut stream.defined_keys);
             buffer.filled = filled;
             buffer.events = buffer.events.saturating_add(added);
             self.events = self.events.saturating_add(u64::from(added));
@@ -241,15 +241,15 @@ impl BufferFiller<'_, '_> {
         &mut self,
         source: usize,
         ring: &mut R,
-        head: &RecordHead,
+        prefix: &RecordPrefix,
         stamp: u64,
     ) -> bool {
         let Some(writer) = self.writers.get_mut(source) else { return false };
-        let gap = writer.item_bytes(head.flags);
-        let total_length = head.length.saturating_add(gap);
+        let gap = writer.item_bytes(prefix.flags);
+        let total_length = prefix.length.saturating_add(gap);
         let max_bytes = self.shared.pool.buffer_bytes().saturating_sub(HEADER_SIZE);
         if total_length <= MAX_RECORD && total_length.next_multiple_of(8) <= max_bytes {
-            return self.store(source, ring, head, stamp, Some(gap));
+            return self.store(source, ring, prefix, stamp, Some(gap));
         }
         ring.take(&mut []);
         self.too_large = self.too_large.saturating_add(1);
@@ -271,13 +271,13 @@ impl BufferFiller<'_, '_> {
     }
 
     /// Copies a captured record into the buffer.
-    fn put_captured<R: MergeRing>(&mut self, ring: &mut R, head: &RecordHead, stamp: u64) -> bool {
-        let padded = head.length.next_multiple_of(8);
+    fn put_captured<R: MergeRing>(&mut self, ring: &mut R, prefix: &RecordPrefix, stamp: u64) -> bool {
+        let padded = prefix.length.next_multiple_of(8);
         let max_bytes = self.shared.pool.buffer_bytes().saturating_sub(HEADER_SIZE);
-        let is_stack = capture::is_stack(head);
+        let is_stack = capture::is_stack(prefix);
         let is_orphan_stack =
             is_stack && self.streams.get(self.stream_index).is_some_and(|s| s.captured_time.is_none());
-        if head.length > MAX_RECORD || padded > max_bytes || is_orphan_stack {
+        if prefix.length > MAX_RECORD || padded > max_bytes || is_orphan_stack {
             return self.skip_captured(ring, is_stack);
         }
         let fits = |b: &Buffer| b.filled.saturating_add(padded) <= b.bytes.len();
@@ -293,14 +293,14 @@ impl BufferFiller<'_, '_> {
         if let Some(padding) = space.last_chunk_mut::<8>() {
             *padding = [0; 8];
         }
-        let Some(record) = space.get_mut(..head.length) else { return false };
+        let Some(record) = space.get_mut(..prefix.length) else { return false };
         ring.take(record);
         stream.min_raw = stream.min_raw.max(stamp);
-        stream.time = stream.time.max(self.clock.stamp(stream.min_raw));
+        stream.min_stamp = stream.min_stamp.max(self.clock.stamp(stream.min_raw));
         let event_time = stream.captured_time.filter(|_| is_stack);
-        let is_signed = capture::set_times(record, stream.time, event_time);
+        let is_signed = capture::set_times(record, stream.min_stamp, event_time);
         if !is_stack {
-            stream.captured_time = is_signed.then_some(stream.time);
+            stream.captured_time = is_signed.then_some(stream.min_stamp);
         }
         if !is_signed {
             self.damaged = self.damaged.saturating_add(1);
@@ -309,11 +309,11 @@ impl BufferFiller<'_, '_> {
         let range = (buffer.filled, end);
         buffer.filled = end;
         buffer.events = buffer.events.saturating_add(1);
-        buffer.time = stream.time;
+        buffer.time = stream.min_stamp;
         self.events = self.events.saturating_add(1);
         if is_stack && let Some(stacks) = self.stacks.as_mut() {
             let (filled, added) =
-                stacks.replace(&mut buffer.bytes, range, stream.time, &mut stream.defined_keys);
+                stacks.replace(&mut buffer.bytes, range, stream.min_stamp, &mut stream.defined_keys);
             buffer.filled = filled;
             buffer.events = buffer.events.saturating_add(added);
             self.events = self.events.saturating_add(u64::from(added));
@@ -324,17 +324,17 @@ impl BufferFiller<'_, '_> {
 
 impl<R: MergeRing> RecordSink<R> for BufferFiller<'_, '_> {
     #[inline]
-    fn put(&mut self, source: usize, ring: &mut R, head: &RecordHead, stamp: u64) -> bool {
+    fn put(&mut self, source: usize, ring: &mut R, prefix: &RecordPrefix, stamp: u64) -> bool {
         if ring.is_captured() {
-            return self.put_captured(ring, head, stamp);
+            return self.put_captured(ring, prefix, stamp);
         }
         if self.stacks.as_ref().is_some_and(|stacks| stacks.includes_user_events()) {
-            return self.put_with_stack_key(source, ring, head, stamp);
+            return self.put_with_stack_key(source, ring, prefix, stamp);
         }
-        if head.flags & (WITH_ITEMS | BINARY_PATH) != 0 {
-            return self.put_flagged(source, ring, head, stamp);
+        if prefix.flags & (WITH_ITEMS | BINARY_PATH) != 0 {
+            return self.put_flagged(source, ring, prefix, stamp);
         }
-        self.store(source, ring, head, stamp, None)
+        self.store(source, ring, prefix, stamp, None)
     }
 
     fn wait_for_space(&mut self) {

@@ -13,10 +13,10 @@ use crate::messages::Job;
 use crate::pool::Buffer;
 use crate::shared::SharedState;
 
-/// Lower limit of the bytes that a live consumer holds to sort events.
-const MIN_CONSUMER_BYTES: usize = 1 << 20;
-/// Upper limit of the bytes that a live consumer holds to sort events.
-const MAX_CONSUMER_BYTES: usize = 64 << 20;
+/// Smallest limit of the bytes that a live consumer holds to sort events.
+const MIN_HELD_LIMIT_BYTES: usize = 1 << 20;
+/// Largest limit of the bytes that a live consumer holds to sort events.
+const MAX_HELD_LIMIT_BYTES: usize = 64 << 20;
 
 impl Collector {
     /// Submits all partly filled buffers.
@@ -84,15 +84,16 @@ impl Collector {
     }
 
     /// Sends live consumers the completeness stamp, after a flush or delivery of everything that
-    /// was drained. Records that come later are stamped later (K3 in collect.rs): a record whose
-    /// writer was delayed before it published, or the first ones after the system's time went back.
+    /// was drained. A record that comes later gets a stamp after the completeness stamp, even if it
+    /// was written earlier or the system's time went back (K3 in collect.rs).
     pub(crate) fn report_complete(&mut self) {
-        let newest = self.streams.iter().map(|stream| stream.time).max().unwrap_or(i64::MIN);
-        // The drain took everything published before it began. A flush also completes the last
-        // stamp of the previous flush, as consumers infer from the buffers.
+        let newest = self.streams.iter().map(|stream| stream.min_stamp).max().unwrap_or(i64::MIN);
+        // The drain took everything published before it began. After a flush, consumers also assume
+        // that they have everything up to the newest stamp of the previous flush or delivery, so
+        // the completeness stamp must not be lower.
         let drained = self.clock.stamp(self.drain_start).saturating_sub(1);
-        let complete = self.complete.max(drained).max(self.newest);
-        self.newest = newest;
+        let complete = self.complete.max(drained).max(self.newest_at_last_flush);
+        self.newest_at_last_flush = newest;
         for stream in self.streams.iter_mut().filter(|stream| !stream.is_late) {
             stream.min_raw = stream.min_raw.max(self.drain_start);
         }
@@ -103,18 +104,17 @@ impl Collector {
     fn send_complete(&mut self, complete: i64) {
         (self.complete, self.unreported_bytes) = (complete, 0);
         for stream in self.streams.iter_mut().filter(|stream| !stream.is_late) {
-            stream.time = stream.time.max(complete.saturating_add(1));
+            stream.min_stamp = stream.min_stamp.max(complete.saturating_add(1));
         }
         // Without the writer thread there are no consumers.
         let _ = self.jobs.send(Job::Complete(complete));
     }
 
-    /// Returns the bytes after which live consumers get another completeness stamp. They hold at
-    /// least [`MIN_CONSUMER_BYTES`] and at most [`MAX_CONSUMER_BYTES`] bytes before they stop
-    /// waiting for order.
+    /// Returns the bytes after which live consumers get another completeness stamp: a quarter of
+    /// the bytes that they hold before they stop waiting for order.
     pub(super) fn report_interval_bytes(&self) -> usize {
         let queue = self.shared.maximum_buffers().saturating_mul(self.shared.pool.buffer_bytes());
-        queue.clamp(MIN_CONSUMER_BYTES, MAX_CONSUMER_BYTES) / 4
+        queue.clamp(MIN_HELD_LIMIT_BYTES, MAX_HELD_LIMIT_BYTES) / 4
     }
 
     /// Delivers the collected records and the completeness stamp between two flushes, also during a
@@ -131,7 +131,7 @@ impl Collector {
         // No stream writes a stamp below its last stamp or below the stamp up to which it was
         // merged.
         let streams = self.streams.iter().filter(|stream| !stream.is_late);
-        let next = streams.map(|stream| stream.time.max(merged_stamp(stream))).min();
+        let next = streams.map(|stream| stream.min_stamp.max(merged_stamp(stream))).min();
         let complete = next.unwrap_or(0).saturating_sub(1);
         if complete > self.complete.max(0) && self.deliver_pieces(false) {
             self.send_complete(complete);
@@ -149,7 +149,7 @@ fn mark_new_losses(buffer: &mut Buffer, shared: &SharedState, reported_lost: &mu
     }
 }
 
-/// Sends live consumers the new records of a buffer. Returns false if the writer is busy or has
+/// Sends live consumers the new records of a buffer. Returns `false` if the writer is busy or has
 /// ended, or if there is no memory for a copy.
 pub(super) fn deliver_piece(
     buffer: &mut Buffer,

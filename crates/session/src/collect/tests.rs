@@ -87,7 +87,7 @@ impl Region {
 /// A job that was sent to the writer.
 #[derive(Debug, PartialEq, Eq)]
 enum SentJob {
-    /// Stamps of a piece's events.
+    /// Stamps of the events in a piece or buffer.
     Piece(Vec<i64>),
     Complete(i64),
 }

@@ -12,16 +12,16 @@
 //!   other sessions    INDEPENDENT_SESSION (a full session does not affect
 //!                     the others)                                           the enabled processes
 //!   kernel events     SYSTEM_LOGGER                                         the daemon
-//!   without effect    USE_PAGED_MEMORY: all buffers are pageable (system loggers reject it: 87)
+//!   without effect    USE_PAGED_MEMORY: all buffers are pageable (error 87 for system loggers)
 //!                     ADDTO_TRIAGE_DUMP: buffers are in every core dump
 //!                     STOP_ON_/PERSIST_ON_HYBRID_SHUTDOWN: no such shutdown exists
 //!                     DELAY_OPEN_FILE, ADD_HEADER: obsolete
 //!                     MODE_RESERVED, LOST_EVENTS_DEBUG: ignored
-//!   rejected          internal flags: 87
+//!   error 87          internal flags
 //! ```
 //!
 //! Flags without effect are kept in the properties and, except those of [`NOT_IN_FILES`], in the
-//! file's header, as published.
+//! file's header, as ETW documents.
 
 use traceweir_format::spec::session::{
     EVENT_TRACE_BLOCKING_MODE as BLOCKING, EVENT_TRACE_BUFFER_INTERFACE_MODE as BUFFER_INTERFACE,

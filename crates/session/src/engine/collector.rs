@@ -153,7 +153,7 @@ impl CollectorThread {
         ControlFlow::Continue(())
     }
 
-    /// Sends a request to the writer thread.
+    /// Sends a job to the writer thread; refuses it if the thread has ended.
     fn send(&self, job: Job) {
         if let Err(rejected) = self.jobs.send(job) {
             rejected.0.refuse();
@@ -190,7 +190,7 @@ impl CollectorThread {
         let end = Anchor::now(Counter::best());
         self.collector.finish();
         SessionStats::record_thread_time(&self.shared.stats.collector_ns);
-        // Refused before the stop is answered, so that the caller finds the session ended.
+        // Before the stop is answered, so that its caller finds the session ended.
         self.refuse_commands();
         self.finish_writer(partial, end);
     }
@@ -224,7 +224,7 @@ impl CollectorThread {
     fn convert(&mut self, done: Done<Properties>) {
         let has_file = self.shared.config().log_file.is_some();
         if !has_file || self.mode.is_buffering() || self.mode.is_private() {
-            let reason = "only a session that has a log file and is not private can become a live one";
+            let reason = "the session is private, is a flight recorder, or has no log file to give up";
             return done(refuse(Status::ERROR_INVALID_FUNCTION, reason));
         }
         self.collect_all();
@@ -294,7 +294,7 @@ impl CollectorThread {
             return invalid("only file and flush timer of a private session can be changed");
         }
         if update.log_file.is_some() != has_file || has_file && mode.is_file_sequence() != has_next {
-            return bad_path("the log file was not passed along with its name");
+            return bad_path("a log file must come with its name and, only for a file sequence, an opener");
         }
         let Some(name) = &update.log_file else { return Ok(()) };
         let mut first_file = name.clone();
@@ -311,7 +311,7 @@ impl CollectorThread {
 
 /// The end of the session after this thread has panicked (see [`crate::fault`]).
 impl CollectorThread {
-    /// Ends the session and waits for its stop.
+    /// Ends the session, and refuses all commands until its stop.
     pub(super) fn end_after_panic(mut self) {
         contain_panic(|| self.collector.abandon());
         self.send(Job::Fault);

@@ -44,11 +44,11 @@ struct SessionFixture {
 }
 
 fn wait_for_reply<T: Send + 'static>(send_request: impl FnOnce(Done<T>)) -> Result<T> {
-    let (sender, answers) = channel();
-    send_request(Box::new(move |answer| {
-        let _ = sender.send(answer);
+    let (sender, replies) = channel();
+    send_request(Box::new(move |reply| {
+        let _ = sender.send(reply);
     }));
-    answers.recv_timeout(TIMEOUT).expect("the session did not answer in time")
+    replies.recv_timeout(TIMEOUT).expect("the session did not reply in time")
 }
 
 fn session_config(mode: u32) -> SessionConfig {
@@ -126,7 +126,7 @@ impl SessionFixture {
         wait_for_reply(|done| self.session.stop(done)).expect("the stop failed")
     }
 
-    /// Attaches a process that writes to the session.
+    /// Attaches a writer to the session as process `pid`.
     fn attach_writer(&self, pid: u32) -> TestWriter {
         let attached = self.session.attach(pid, Threads::AsGiven).expect("the session attached no process");
         // Outlets are never freed.
@@ -147,7 +147,7 @@ fn open_file(path: &Path) -> File {
         .expect("the file cannot be opened")
 }
 
-/// A process that writes to a session.
+/// The writing side of a region, as a traced process has it.
 #[derive(Clone, Copy)]
 struct TestWriter {
     outlet: &'static Outlet,
@@ -156,7 +156,7 @@ struct TestWriter {
 }
 
 impl TestWriter {
-    /// Writes an event with a number and `extra_bytes` further bytes.
+    /// Writes an event with a number and `extra_bytes` (rounded up to a multiple of 8) more bytes.
     fn write(&self, number: u64, extra_bytes: usize) -> Result<(), WriteFailure> {
         let mut payload = number.to_le_bytes().to_vec();
         payload.resize(8 + extra_bytes.next_multiple_of(8), 0x5A);

@@ -9,8 +9,8 @@
 //!                                    /caps/branches  the processor records branches
 //! ```
 //!
-//! Some processors report how many counters can be used at once; Linux does not. For others,
-//! [`ASSUMED_COUNTERS`] is used, which every processor with counters has.
+//! Some processors report how many counters can be used at once; Linux does not. For the others,
+//! [`ASSUMED_COUNTERS`] is used: every processor with counters has at least as many.
 
 use std::collections::BTreeSet;
 use std::fs;

@@ -19,6 +19,7 @@ pub struct System {
     /// Intervals that differ from the default, by source; only of sources that the machine has,
     /// which bounds the map.
     intervals: BTreeMap<u32, u32>,
+    /// Sources that raise events.
     configured: Vec<u32>,
 }
 
@@ -62,7 +63,7 @@ impl System {
         Ok(Answer::SampledProfileInterval(ProfileInterval { source, interval }))
     }
 
-    /// Returns whether all settings have their defaults, so that they need not be saved.
+    /// Returns whether all settings have their defaults, so that none is lost if the daemon exits.
     #[must_use]
     pub fn is_default(&self) -> bool {
         self.configured.is_empty() && self.intervals.is_empty()

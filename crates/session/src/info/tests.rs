@@ -184,7 +184,7 @@ fn machine_with_counters_lists_and_accepts_them() {
     assert_eq!(
         status(settings.set(&Set::LbrEventList(vec![hook::CONTEXT_SWITCH.into()]), &machine)),
         INVALID,
-        "TraceLbrConfigurationInfo must be set first"
+        "set before TraceLbrConfigurationInfo"
     );
     assert_eq!(status(settings.set(&Set::LbrConfiguration(3), &machine)), INVALID);
     assert_eq!(status(settings.set(&Set::LbrConfiguration(1), &machine)), OK);

@@ -10,7 +10,7 @@ use traceweir_format::spec::status::Status;
 use traceweir_transport::clock::Anchor;
 
 use super::ledger::Ledger;
-use super::{LogDisk, LogFile, SessionFacts, WriteFailure};
+use super::{LastWriteError, LogDisk, LogFile, SessionFacts};
 use crate::error::{Error, Result, refuse};
 use crate::storage::{LogStorage, Storage};
 
@@ -46,7 +46,7 @@ impl LogFile {
         };
         check_tail(&tail, facts, &anchor)?;
         storage.truncate(tail.length()).map_err(Error::File)?;
-        let failure = WriteFailure::default();
+        let failure = LastWriteError::default();
         let disk = LogDisk { storage: Box::new(storage), failure: failure.clone() };
         let writer = Writer::reopen(disk, &tail)
             .map_err(|error| failure.take().map_or(Error::Format(error), Error::File))?;

@@ -18,8 +18,8 @@ use traceweir_format::spec::session::BufferType;
 
 use crate::storage::{FileState, Storage};
 
-/// The most buffers that are remembered: 64 GiB of the default size take 24 MiB. Later buffers are
-/// not compared.
+/// The most buffers that are remembered: the entries for 64 GiB of buffers of the default size take
+/// 24 MiB. Later buffers are not compared.
 const MAX_ENTRIES: usize = 1 << 20;
 
 /// Buffers of the file that differ from what was written, and the events in them.
@@ -50,7 +50,7 @@ impl LedgerEntry {
     }
 }
 
-/// Position and contents of a buffer that was just written.
+/// A buffer that was just written to the file at `offset`.
 pub(super) struct WrittenBuffer {
     pub(super) offset: u64,
     pub(super) size: u64,

@@ -46,7 +46,7 @@ impl FileSequence {
     }
 }
 
-/// Full buffers that are collected before they are written (FlushThreshold).
+/// Full buffers that are held until there are enough to write them together (FlushThreshold).
 pub(super) struct HeldBuffers {
     buffers: Vec<Buffer>,
     threshold: usize,

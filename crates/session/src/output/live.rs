@@ -39,7 +39,7 @@ impl Output {
             let reason = "the session does not deliver events live";
             return refuse(Status::ERROR_WMI_INSTANCE_NOT_FOUND, reason);
         };
-        if live.consumers() >= MAX_CONSUMERS {
+        if live.consumer_count() >= MAX_CONSUMERS {
             let reason = "a session has at most eight live consumers";
             return refuse(Status::ERROR_NO_SYSTEM_RESOURCES, reason);
         }
@@ -66,7 +66,7 @@ impl Output {
     }
 
     pub(super) fn publish_consumers(&self) {
-        let consumers = self.live.as_ref().map_or(0, Realtime::consumers);
+        let consumers = self.live.as_ref().map_or(0, Realtime::consumer_count);
         self.shared.stats.consumers.store(u32::try_from(consumers).unwrap_or(u32::MAX), Relaxed);
         self.publish_full();
     }

@@ -117,7 +117,7 @@ fn full_backlog_drops_and_reports_the_newest() {
     for at in 0..4 {
         // 46 events of 80 bytes fill a buffer so that no other 46 fit.
         live.deliver(&mut event_buffer(0, at * 46..at * 46 + 46), &stats);
-        assert_eq!(live.is_full(), at >= 2, "full after the first dropped buffer");
+        assert_eq!(live.is_full(), at >= 2, "not full exactly since the first dropped buffer");
     }
     assert_eq!(loss_counts(&stats), (2, 92));
     live.set_max_backlog(3);

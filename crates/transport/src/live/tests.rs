@@ -16,7 +16,7 @@ fn is_readable(reader: &QueueReader, within: Duration) -> bool {
     poll(&mut [PollFd::from_borrowed_fd(reader.signal(), PollFlags::IN)], Some(&limit)).unwrap() == 1
 }
 
-/// Length of the buffer in the first slot.
+/// Offset of the length of the buffer in the first slot.
 const FIRST_LENGTH_OFFSET: usize = offset::ENTRIES + offset::LENGTH;
 
 fn set_word(memory: &Mapping, offset: usize, value: u64) {

@@ -53,8 +53,8 @@ pub struct EnableEntry {
     pub name: String,
     /// Registered processes whose events the session gets, without those that filters exclude.
     pub traced: u32,
-    /// Processes that have registered it, now or before, and that the enable excludes because they
-    /// run in a container.
+    /// Processes that have registered the provider, now or before, and that the enable excludes
+    /// because they run in a container.
     pub left_out: u32,
 }
 

@@ -21,11 +21,11 @@ pub enum SessionRef {
 const GLOBAL_LOGGER_ID: u64 = 1;
 const GLOBAL_LOGGER: &str = "GlobalLogger";
 
-/// Id of the kernel logger in published calls, whatever its own id is (WmiKernelLogger).
+/// Id of the kernel logger in calls of ETW functions, whatever its own id is (WmiKernelLogger).
 const KERNEL_LOGGER_ID: u64 = 0xFFFF;
 
 impl Properties {
-    /// Returns the id of the session in published calls.
+    /// Returns the id of the session in calls of ETW functions.
     #[must_use]
     pub fn api_id(&self) -> u64 {
         if self.config.name.eq_ignore_ascii_case(KERNEL_LOGGER_NAME) { KERNEL_LOGGER_ID } else { self.id }
@@ -33,8 +33,8 @@ impl Properties {
 }
 
 impl SessionRef {
-    /// Returns the session that an id in a published call names: 1 stands for the global logger, and
-    /// 0xFFFF for the kernel logger.
+    /// Returns the session that an id in a call of an ETW function stands for: 1 is the global
+    /// logger, and 0xFFFF the kernel logger.
     #[must_use]
     pub fn from_api_id(id: u64) -> Self {
         match id {
@@ -44,7 +44,7 @@ impl SessionRef {
         }
     }
 
-    /// Returns whether it identifies no session at all: no session has the id 0 or an empty name.
+    /// Returns whether the reference names no session: no session has the id 0 or an empty name.
     #[must_use]
     pub fn is_nothing(&self) -> bool {
         match self {
@@ -97,7 +97,7 @@ pub struct Update {
 pub struct SessionConfig {
     /// Name, unique among running sessions.
     pub name: String,
-    /// Unique GUID; a null GUID is replaced by a new one.
+    /// Unique GUID; a null GUID is replaced with a new one.
     pub guid: Guid,
     /// Log file mode (`EVENT_TRACE_…_MODE` bits).
     pub log_file_mode: u32,

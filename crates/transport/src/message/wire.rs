@@ -100,7 +100,7 @@ impl Message {
         }
         let (kind, reserved, request, length) = (from.u16()?, from.u16()?, from.u32()?, from.u32()?);
         if reserved != 0 || length as usize != from.rest().len() {
-            return Err(from.invalid("head contradicts the packet").into());
+            return Err(from.invalid("header contradicts the packet").into());
         }
         let message = Self::get_body(kind, &mut from)?.ok_or(Error::Unexpected(kind))?;
         if !from.is_empty() {
@@ -151,6 +151,15 @@ pub(super) fn shorten_text(text: &str) -> String {
 #[cold]
 fn too_large(what: &'static str, size: usize, limit: usize) -> traceweir_format::Error {
     traceweir_format::Error::TooLarge { what, size: size as u64, limit: limit as u64 }
+}
+
+/// Returns the error for a text at `offset` that may not be sent.
+#[cold]
+fn unsendable(what: &'static str, text: &str, offset: usize) -> traceweir_format::Error {
+    if text.contains('\0') {
+        return traceweir_format::Error::Invalid { what, offset: offset as u64, reason: "contains NUL" };
+    }
+    too_large(what, text.encode_utf16().count(), MAX_NAME)
 }
 
 macro_rules! numbers {
@@ -217,7 +226,7 @@ impl Wire for String {
     const MIN_BYTES: usize = 2;
     fn put(&self, out: &mut Vec<u8>) -> WireResult<()> {
         if !is_sendable_text(self) {
-            return Err(too_large("name", self.encode_utf16().count(), MAX_NAME));
+            return Err(unsendable("name", self, out.len()));
         }
         put_length_prefixed("name", self.as_bytes(), out)
     }
@@ -233,8 +242,9 @@ impl Wire for String {
 impl Wire for PathBuf {
     const MIN_BYTES: usize = 2;
     fn put(&self, out: &mut Vec<u8>) -> WireResult<()> {
-        if !is_sendable_text(&self.to_string_lossy()) {
-            return Err(too_large("path", self.as_os_str().len(), MAX_NAME));
+        let text = self.to_string_lossy();
+        if !is_sendable_text(&text) {
+            return Err(unsendable("path", &text, out.len()));
         }
         put_length_prefixed("path", self.as_os_str().as_bytes(), out)
     }

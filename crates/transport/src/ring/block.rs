@@ -16,7 +16,8 @@ use crate::abi;
 #[derive(Clone, Copy, Debug)]
 pub struct Block<'a> {
     address: u64,
-    /// Number of bytes in the lower half; the upper half means nothing here.
+    /// Number of bytes in the lower half; the lowest byte of the upper half is the type of a C
+    /// descriptor.
     size: u64,
     lifetime: PhantomData<&'a [u8]>,
 }

@@ -4,7 +4,7 @@
 //!   writer ─ set the bit of the outlet ─ word + 1 ─ futex wake
 //!                                                      │
 //!                                                      ▼
-//!                           thread that owns the eventfds ─ write ──▶ owner
+//!                           thread that has the eventfds ─ write ──▶ owner
 //! ```
 //!
 //! A program may close any descriptor number, and open files under the same numbers. So the threads

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   poll ── head, copied once, checked ──▶ polled_head
-//!   peek ── prefix, copied once, checked ──▶ RecordHead            position ≤ polled_head
+//!   peek ── prefix, copied once, checked ──▶ RecordPrefix          position ≤ polled_head
 //!   take ── bytes, copied ──▶ the caller's memory
 //!   release ── read := position, tail := position, or up to where pages were given back
 //! ```
@@ -15,9 +15,9 @@
 //! 4. Once a rule is broken, the region is [`Damaged`] for good.
 //! 5. Pages are given back only between the published tail and the position, where no writer may be
 //!    (R3 in ring.rs): while few records come, the tail is published page by page, each after its
-//!    page was given back. Only whole pages of the machine that lie within the ring: if pages are
-//!    larger than the unit of the layout, the first and the last page of a ring belong to its
-//!    neighbours too.
+//!    page was given back. Only whole pages of the machine that lie within the ring are given back:
+//!    if pages are larger than the unit of the layout, the first and the last page of a ring belong
+//!    to its neighbours too.
 //! 6. A closed ring is still read: only its tail is published as that of a full ring. A record
 //!    for which a writer found a slot before still arrives.
 //!
@@ -56,7 +56,7 @@ pub struct Damaged;
 
 /// The prefix of a record in a ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct RecordHead {
+pub struct RecordPrefix {
     /// Bytes of the record, 1 … 65535 and at most the region's `max_record`.
     pub length: usize,
     /// The CPU it was written on, below the region's number of CPUs; the same for all records of a
@@ -201,7 +201,7 @@ pub struct RingReader {
     /// Whether the tail is published as that of a full ring.
     is_closed: bool,
     /// The record at `position`, and the position after it.
-    peeked: Option<(RecordHead, u64)>,
+    peeked: Option<(RecordPrefix, u64)>,
     /// Whether the ring is large enough to give pages back.
     can_return_pages: bool,
     /// Whether pages are given back as they are read.
@@ -270,9 +270,9 @@ impl RingReader {
 
     /// Returns the next record that [`poll`](Self::poll) has seen.
     #[inline]
-    pub fn peek(&mut self) -> Result<Option<RecordHead>, Damaged> {
-        if let Some((head, _)) = self.peeked {
-            return Ok(Some(head));
+    pub fn peek(&mut self) -> Result<Option<RecordPrefix>, Damaged> {
+        if let Some((prefix, _)) = self.peeked {
+            return Ok(Some(prefix));
         }
         if self.position == self.polled_head {
             return Ok(None);
@@ -292,7 +292,7 @@ impl RingReader {
     /// Reads the record at the position, after a marker if there is one; `None` if a rule is
     /// broken.
     #[inline]
-    fn read_next_record(&mut self) -> Option<(RecordHead, u64)> {
+    fn read_next_record(&mut self) -> Option<(RecordPrefix, u64)> {
         let mut word = self.read_prefix()?;
         if word as u32 == abi::SKIP {
             let offset = self.ring_offset()?;
@@ -310,8 +310,8 @@ impl RingReader {
         let end = self.position.checked_add(size).filter(|end| *end <= self.polled_head)?;
         let is_inside = self.ring_offset()?.checked_add(size)? <= self.ring_bytes;
         let stamp = self.read_word(8)?;
-        let head = RecordHead { length, cpu, flags, stamp };
-        (is_valid && is_inside).then_some((head, end))
+        let prefix = RecordPrefix { length, cpu, flags, stamp };
+        (is_valid && is_inside).then_some((prefix, end))
     }
 
     /// Reads the first word at the position.
@@ -339,8 +339,8 @@ impl RingReader {
     /// past the record.
     #[inline]
     pub fn take(&mut self, out: &mut [u8]) {
-        let Some((head, end)) = self.peeked.take() else { return };
-        let length = head.length.min(out.len());
+        let Some((prefix, end)) = self.peeked.take() else { return };
+        let length = prefix.length.min(out.len());
         let at = self.ring_offset().and_then(|offset| usize::try_from(offset).ok()).unwrap_or(0);
         let from = self.data.saturating_add(at).saturating_add(abi::PREFIX_BYTES);
         if let Some(out) = out.get_mut(..length) {

@@ -54,7 +54,7 @@ impl Ring {
         ControlWords::new([&self.head, &self.lost, &self.woken, &self.tail, &self.read], &self.lock)
     }
 
-    /// Writes under whatever excludes other writers. Returns the end of the record, if it was
+    /// Writes while the caller excludes other writers. Returns the end of the record, if it was
     /// published.
     fn write_inside(&self, value: u64) -> Option<u64> {
         let words = self.words();
@@ -84,7 +84,7 @@ impl Ring {
     fn drain(&self, position: &mut u64, out: &mut Vec<u64>) {
         let words = self.words();
         let head = words.load_head();
-        assert!(head >= *position && head - *position <= RING, "the head breaks R3 (ring.rs)");
+        assert!(head >= *position && head - *position <= RING, "the head follows R3 (ring.rs)");
         while *position < head {
             let cell = (*position % RING / 8) as usize;
             // SAFETY: loom checks that no thread writes meanwhile.
@@ -168,7 +168,7 @@ fn model_closer_with_the_lock_sees_everything_published() {
             let ring = Arc::clone(&ring);
             thread::spawn(move || ring.write_locked(1).is_some())
         };
-        // Kept, as in `close`.
+        // The lock is kept, as in `Outlet::close`.
         let closed = ring.words().try_lock(2);
         let (mut position, mut out) = (0, Vec::new());
         if closed {

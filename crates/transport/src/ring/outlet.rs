@@ -8,9 +8,9 @@
 //!   forget  close the gate ─ no visitors ─ cover the range         (a forked child)
 //! ```
 //!
-//! 1. An outlet lives in a static and is never freed; its addresses are never unmapped. A writer
-//!    that was stopped for an hour in the middle of a write finds readable memory and a generation
-//!    that is not its own.
+//! 1. An outlet lives in a static and is never freed; its addresses are never unmapped, only
+//!    covered with private zeros. A writer that was stopped for an hour in the middle of a write
+//!    finds readable memory and a generation that is not its own.
 //! 2. The view (address and layout of the region) changes only while the gate is closed. A writer
 //!    that reads it, and then finds the gate open for its ticket, has read the view of that
 //!    opening.
@@ -22,9 +22,9 @@
 //! 5. `write` and `count_lost` are safe in signal handlers. One thread at a time calls `open`,
 //!    `close` and `forget`.
 //!
-//! A forked child shares its parent's region. It may count losses there, and then
-//! [forgets](Outlet::forget) it. It must know by itself that it is a child: process ids do not show
-//! it, as a child in a new namespace can have its parent's id.
+//! A forked child shares its parent's region. The child may count losses there, and then
+//! [forgets](Outlet::forget) the region. It must know by itself that it is a child: process ids do
+//! not show this, as a child in a new namespace can have its parent's id.
 
 use core::fmt;
 use core::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
@@ -60,14 +60,14 @@ static NEXT_GENERATION: AtomicU64 = AtomicU64::new(1);
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum RegionSource {
-    /// A memory file from the owner, and the eventfd that wakes it.
+    /// A memory file, and the eventfd that wakes the owner.
     File {
         /// The sealed memory file.
         memory: OwnedFd,
         /// The eventfd that wakes the owner.
         wake: OwnedFd,
     },
-    /// A memory file from the owner, which is woken by a doorbell of this process.
+    /// A memory file, and a doorbell of this process that wakes the owner.
     Doorbell {
         /// The sealed memory file.
         memory: OwnedFd,
@@ -309,7 +309,8 @@ impl Outlet {
         wake
     }
 
-    /// Waits until no writer or visitor is inside (R5 in ring.rs). The locks are kept.
+    /// Waits until no writer or visitor is inside (R5 in ring.rs). The locks are kept. Returns
+    /// `false` if that takes too long or sequences cannot be aborted.
     fn wait_for_writers(&self, view: &View) -> bool {
         // Every thread of this process that is in a sequence starts it again, and then sees the
         // generation.
@@ -355,11 +356,11 @@ impl Default for Outlet {
 }
 
 /// Returns the offset of the area for restartable sequences, or 0 if they cannot be used: the C
-/// library must have registered one, the environment must not forbid it, and the kernel must be
-/// able to abort them from outside, without which an outlet could not be closed.
+/// library must have registered an area, the environment must not forbid them, and the kernel must
+/// be able to abort them from outside, without which an outlet could not be closed.
 ///
-/// Determined once: a forked child must not read the environment, whose lock another thread of its
-/// parent may have held.
+/// The environment is read once: a forked child must not read it, because another thread of its
+/// parent may have held the lock of the environment.
 fn rseq_area_offset() -> isize {
     static OFFSET: OnceLock<isize> = OnceLock::new();
     let offset =

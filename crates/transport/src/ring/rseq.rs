@@ -106,8 +106,8 @@ use super::straight::WriteFrame;
 use super::view::HotWords;
 use crate::abi;
 
-/// Number of times that a sequence is started before the lock is used instead: under a debugger
-/// that steps through it, it would never end.
+/// Number of times that a sequence is started before the lock is used instead: a sequence that a
+/// debugger steps through would never end.
 const MAX_ATTEMPTS: u32 = 64;
 
 /// Offset in `struct rseq` (rseq(2)) of the CPU that runs this thread; negative while the thread is
@@ -177,7 +177,7 @@ pub(super) enum Attempt {
 ///
 /// # Safety
 /// `offset` was returned by [`area_offset`] and is not 0. The ticket is odd. The frame keeps its
-/// invariant.
+/// invariant (straight.rs).
 #[inline(always)]
 pub(super) unsafe fn write(words: &HotWords, ticket: Ticket, offset: isize, frame: &WriteFrame) -> Attempt {
     // SAFETY: the caller got `offset` from `area_offset`, and it is not 0.
@@ -492,7 +492,7 @@ fragment! {
     "movzx eax, byte ptr [rsi + r11]",
     "mov byte ptr [rdi + r11], al",
     "jmp 52b",
-    // 17 to 512 bytes: the last sixteen, then from the front up to them.
+    // 17 to 512 bytes: the first and the last sixteen, then those between them.
     "56:",
     "cmp rcx, 512",
     "ja 58f",

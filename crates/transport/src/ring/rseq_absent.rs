@@ -10,7 +10,8 @@ pub(super) fn area_offset() -> isize {
     0
 }
 
-/// Result of an attempt, always `Unavailable`; the other variants are those of the real implementation.
+/// Result of an attempt, always `Unavailable`; the other variants are those of the real
+/// implementation.
 #[allow(dead_code)]
 pub(super) enum Attempt {
     Published(*mut u8, u64),

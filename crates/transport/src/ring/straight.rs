@@ -14,7 +14,8 @@
 //! again.
 //!
 //! A sequence works on one [`WriteFrame`], for such a record as well as for a
-//! [`Gather`](super::Gather): the latter has no header, and its run is the staged part.
+//! [`Gather`](super::Gather). A frame has a run of words that follow the header: the items, or the
+//! staged part of a `Gather`, which has no header.
 //!
 //! Invariant: the sizes in a frame add up to at most `size`, and every address in it can be read
 //! for as many bytes as the frame says. The constructors ensure it.
@@ -117,7 +118,7 @@ pub(super) struct WriteFrame {
     pub(super) size: u64,
     /// The first word of the prefix, without the CPU.
     pub(super) prefix: u64,
-    /// Null if there is no header.
+    /// The provider's id; null if there is no header.
     pub(super) provider: *const u8,
     pub(super) first: u64,
     pub(super) thread: u64,

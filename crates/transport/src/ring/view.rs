@@ -9,8 +9,8 @@ use crate::abi::{self, RegionParams};
 use crate::clock::Counter;
 use crate::cpu;
 
-/// The words of an outlet that every write reads, in one cache line to which only `open` and
-/// `close` store. The sequence reads them in assembly.
+/// The words of an outlet that every write reads, in one cache line that changes only when the
+/// outlet is opened or closed. The sequence reads them in assembly.
 #[repr(C, align(64))]
 pub(super) struct HotWords {
     /// Word of the gate (gate.rs).

@@ -98,7 +98,7 @@ impl ControlWords<'_> {
     /// Counts a record that was offered and not published (R8).
     pub(crate) fn count_lost(&self) {
         // Relaxed, here and in `lost`: a number that orders nothing. A read after a close is
-        // complete, because `close` waits for visitors and a system call reports its end.
+        // complete: `close` waits for visitors, and the owner learns of its end by a system call.
         self.lost.fetch_add(1, Ordering::Relaxed);
     }
 

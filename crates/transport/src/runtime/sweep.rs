@@ -82,7 +82,8 @@ impl Sweep {
         Ok(has_more)
     }
 
-    /// Returns whether an entry is a provider's socket within its owner's limit.
+    /// Returns whether an entry is a provider's socket within its owner's limit, or cannot be
+    /// inspected.
     fn is_kept(&mut self, name: &std::ffi::CStr) -> bool {
         let is_named = name.to_str().is_ok_and(|name| parse_socket_pid(name).is_some());
         let Ok(stat) = statat(&self.folder, name, AtFlags::SYMLINK_NOFOLLOW) else { return true };

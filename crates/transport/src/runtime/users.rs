@@ -21,12 +21,12 @@
 //!    connected to.
 //! 3. Nothing is created, changed or removed, not even a stale socket.
 //! 4. Folders are opened on local file systems only: another one could make this process wait for
-//!    as long as its owner likes. The list of mounts may be out of date, so the last
-//!    steps, from the folder above the user's to the socket, enter no mount
-//!    (`RESOLVE_NO_XDEV`). Kernels before 5.6 have no such flag: there only the list counts.
-//! 5. A folder that `TRACEWEIR_RUNTIME_DIR` names is not searched: such processes chose to be found
-//!    in that folder alone. They are recognised by the name of the folder, so one with the name of
-//!    a user's folder counts as such.
+//!    as long as its owner likes. The list of mounts may be out of date, so the last steps, from
+//!    the folder above the user's to the socket, enter no mount (`RESOLVE_NO_XDEV`). Kernels before
+//!    5.6 have no such flag: there only the list counts.
+//! 5. A folder that `TRACEWEIR_RUNTIME_DIR` names is not searched: processes with this variable are
+//!    to be found in that folder alone. Folders are recognised by name only, so one that has the
+//!    name of a user's folder is searched nevertheless.
 //! 6. If there are more folders than [`MAX_FOLDERS`], the user with the most folders loses one, and
 //!    among equals a random one, chosen again in each search. So a user with many folders hides no
 //!    other user's. One with many user ids (of user namespaces) hides others only as often as
@@ -85,7 +85,7 @@ const MAX_ENTRIES: usize = 16_384;
 /// A socket in the folder of a user's provider sockets.
 #[derive(Debug)]
 pub struct UserSocket {
-    /// The socket file, opened without reading it.
+    /// The socket file, opened with O_PATH.
     file: OwnedFd,
     /// Device and inode of the file, which no other file has at the same time.
     pub file_id: (u64, u64),
@@ -312,7 +312,8 @@ impl Mounts {
     }
 }
 
-/// Decodes a name in the kernel's list of mounts: blanks and backslashes are three octal digits.
+/// Decodes a name in the kernel's list of mounts: a blank or backslash is a backslash followed by
+/// three octal digits.
 fn unescape_octal(name: &[u8]) -> Vec<u8> {
     let mut plain = Vec::with_capacity(name.len());
     let mut remaining = name;

@@ -1,16 +1,16 @@
-//! Socket files: paths of any length, and creation without an unready state.
+//! Socket files: paths of any length; a path appears only when its socket accepts connections.
 //!
 //! ```text
 //!   bind     .1f3a…  (a random name in the same folder)
 //!   chmod    .1f3a…  mode
 //!   listen
 //!   rename   .1f3a… → control.sock       unless that name is taken:
-//!                                           a process listens there → EADDRINUSE
-//!                                           a socket, refused      → stale: renamed over
+//!                                           a listening socket, another file → EADDRINUSE
+//!                                           a socket that refuses → stale: replaced
 //! ```
 //!
-//! An address holds 107 bytes. A longer path is reached through its folder, opened and named as
-//! `/proc/thread-self/fd/N`: a thread may have its own descriptor table.
+//! An address holds 107 bytes. A longer path is reached through its opened folder as
+//! `/proc/thread-self/fd/N` (not `/proc/self`, as a thread may have its own descriptor table).
 
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
@@ -61,7 +61,8 @@ fn create_socket(flags: SocketFlags) -> Result<OwnedFd> {
         .map_err(|e| Error::system("socket", e))
 }
 
-/// Connects a socket to the listener at a path. Whether it takes descriptors is set before that.
+/// Connects a new socket to the listener at a path. If the socket must not take descriptors, that
+/// is set before it connects.
 pub(super) fn connect(path: &Path, allows_descriptors: bool, deadline: WaitDeadline) -> Result<OwnedFd> {
     let address = Address::new(path)?;
     // A non-blocking connect fails while the listener's queue is full, and nothing signals when
@@ -117,7 +118,7 @@ fn publish_socket(socket: &OwnedFd, unready_path: &Path, path: &Path, mode: u32)
     rustix::fs::rename(unready_path, path).map_err(|e| Error::system("placing a socket", e))
 }
 
-/// Returns whether no process listens at a path, and only a socket would be lost there.
+/// Returns whether a path is free, or is that of a socket that no process listens on.
 fn is_free_or_stale(path: &Path) -> Result<bool> {
     match rustix::fs::lstat(path) {
         Err(Errno::NOENT) => return Ok(true),
@@ -125,8 +126,8 @@ fn is_free_or_stale(path: &Path) -> Result<bool> {
         Ok(stat) if FileType::from_raw_mode(stat.st_mode) != FileType::Socket => return Ok(false),
         Ok(_) => {}
     }
-    // A full queue, or a socket of another type, is in use; a refused connection means that no
-    // process listens.
+    // A refused connection means that no process listens. Other errors mean that the socket is in
+    // use: its queue is full, or it is of another type.
     let address = Address::new(path)?;
     let result = rustix::net::connect(&create_socket(SOCKET_FLAGS)?, &address.address);
     Ok(matches!(result, Err(Errno::CONNREFUSED | Errno::NOENT)))

@@ -1,15 +1,15 @@
-//! Sockets that are checked before each use.
+//! Descriptors of sockets and memory files that are checked before each use.
 //!
 //! ```text
 //!   plain     only this library uses the descriptor table: no check
 //!   guarded   the program shares the table: a high number, and before each use
-//!             fstat: device, inode and kind are those of the socket ─▶ unchanged
+//!             fstat: device, inode and kind are those of the file   ─▶ unchanged
 //!                    anything else ─▶ the program closed the number: neither used nor closed
 //! ```
 //!
-//! No two open sockets have the same inode, so a number that refers to the inode refers to the
-//! socket. Between the check and the use the program can still close the number and open another
-//! file under it: both within a microsecond. That cannot be excluded.
+//! No two open files of these kinds have the same inode, so a number that refers to the inode
+//! refers to the file. Between the check and the use the program can still close the number and
+//! open another file under it: both within a microsecond. That cannot be excluded.
 
 use std::mem::ManuallyDrop;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd, RawFd};
@@ -40,9 +40,9 @@ impl OpenFileIdentity {
 /// A socket or memory file that closes itself, unless the program has taken its number.
 #[derive(Debug)]
 pub struct GuardedDescriptor {
-    /// Valid until this value is dropped.
+    /// Taken only when this value is dropped.
     descriptor: ManuallyDrop<OwnedFd>,
-    /// File that the number must refer to; `None` if nothing else can close it.
+    /// File that the number must refer to; `None` if nothing else can close the number.
     identity: Option<OpenFileIdentity>,
     janitor: Option<Janitor>,
 }
@@ -56,13 +56,14 @@ impl GuardedDescriptor {
 
     /// Holds a descriptor in a table that the program shares, under a number of `lowest` or more if
     /// one is free. Only for files whose inode no other file has: sockets, pipes, regular files;
-    /// not for eventfds and the like, which share one.
+    /// not for eventfds and the like, which share one inode.
     #[must_use]
     pub fn guarded(descriptor: OwnedFd, lowest: RawFd) -> Self {
         Self::plain(descriptor).guard(lowest)
     }
 
-    /// Checks the descriptor before each use from now on.
+    /// Moves the descriptor to a number of `lowest` or more if one is free, and checks it before
+    /// each use from now on.
     #[must_use]
     pub(super) fn guard(mut self, lowest: RawFd) -> Self {
         // Read first: the program may take the new number as soon as it exists.
@@ -70,7 +71,7 @@ impl GuardedDescriptor {
         self.identity = Some(identity);
         match fcntl_dupfd_cloexec(&self, lowest) {
             Ok(high) => {
-                // The low number is closed here; closing one of two duplicates never waits.
+                // The old number is closed with `self`; closing one of two duplicates never waits.
                 let janitor = self.janitor.take();
                 Self { descriptor: ManuallyDrop::new(high), identity: Some(identity), janitor }
             }
@@ -85,7 +86,7 @@ impl GuardedDescriptor {
         self.identity.is_none_or(|identity| OpenFileIdentity::read(self.as_fd()) == Ok(identity))
     }
 
-    /// Fails if the number no longer refers to it, like a connection that has ended.
+    /// Fails like a connection that has ended if the number no longer refers to that file.
     pub(super) fn check(&self) -> rustix::io::Result<()> {
         if self.is_own() { Ok(()) } else { Err(Errno::NOTCONN) }
     }
@@ -154,7 +155,7 @@ mod tests {
         let mut ready = [rustix::event::PollFd::new(&far, rustix::event::PollFlags::IN)];
         let limit = rustix::event::Timespec { tv_sec: 60, tv_nsec: 0 };
         rustix::event::poll(&mut ready, Some(&limit)).unwrap();
-        assert_eq!(rustix::io::read(&far, &mut [0; 1]), Ok(0), "both numbers are closed");
+        assert_eq!(rustix::io::read(&far, &mut [0; 1]), Ok(0), "a number is still open");
     }
 
     #[test]

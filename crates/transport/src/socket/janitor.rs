@@ -8,7 +8,7 @@
 //!   a thread that must not wait ──dispose──▶ queue ──▶ up to four threads, started when needed
 //! ```
 //!
-//! 1. Handing over never waits, except for a lock that is held for moments.
+//! 1. Handing over a descriptor never waits, except for a lock that is held for moments.
 //! 2. When all threads are stuck, further descriptors stay open and are counted
 //!    ([`Janitor::kept`]), and are closed when a thread gets free. The process's descriptor limit
 //!    bounds them: each was received, and takes a number.
@@ -41,7 +41,7 @@ struct JanitorShared {
 
 #[derive(Debug, Default)]
 struct JanitorState {
-    waiting: VecDeque<OwnedFd>,
+    queue: VecDeque<OwnedFd>,
     threads: usize,
     /// Number of threads that wait for work.
     idle: usize,
@@ -61,9 +61,9 @@ impl Janitor {
             return;
         }
         let mut state = self.0.lock();
-        state.waiting.extend(descriptors);
+        state.queue.extend(descriptors);
         self.0.work_added.notify_all();
-        while state.idle < state.waiting.len() && state.threads < MAX_THREADS && self.start_thread() {
+        while state.idle < state.queue.len() && state.threads < MAX_THREADS && self.start_thread() {
             state.threads += 1;
             state.idle += 1;
         }
@@ -81,10 +81,11 @@ impl Janitor {
     /// not reached them yet.
     #[must_use]
     pub fn kept(&self) -> usize {
-        self.0.lock().waiting.len()
+        self.0.lock().queue.len()
     }
 
-    /// Starts a thread. Without one the descriptors wait for the next try.
+    /// Starts a thread. If that fails, the descriptors stay queued until a thread gets free or the
+    /// next call of `dispose` starts one.
     fn start_thread(&self) -> bool {
         let shared = Arc::clone(&self.0);
         let thread = std::thread::Builder::new().name("weir-close".into()).stack_size(256 * 1024);
@@ -101,7 +102,7 @@ impl JanitorShared {
     fn run_thread(&self) {
         let mut state = self.lock();
         loop {
-            if let Some(descriptor) = state.waiting.pop_front() {
+            if let Some(descriptor) = state.queue.pop_front() {
                 state.idle -= 1;
                 drop(state);
                 close(descriptor);
@@ -112,7 +113,7 @@ impl JanitorShared {
             let (guard, wait) =
                 self.work_added.wait_timeout(state, IDLE_TIMEOUT).unwrap_or_else(PoisonError::into_inner);
             state = guard;
-            if wait.timed_out() && state.waiting.is_empty() {
+            if wait.timed_out() && state.queue.is_empty() {
                 state.idle -= 1;
                 state.threads -= 1;
                 return;
@@ -122,14 +123,14 @@ impl JanitorShared {
 }
 
 fn close(descriptor: OwnedFd) {
-    // Turns off lingering, the most common reason to wait; a sender that turns it on again at the
-    // right moment blocks only this thread.
+    // Turns off lingering, the most common reason for a close to wait; a sender that turns it on
+    // again at the right moment blocks only this thread.
     let _ = sockopt::set_socket_linger(&descriptor, None);
     drop(descriptor);
 }
 
-/// Shuts a connection down for reading. Returns whether it has no unread data, and never
-/// will have.
+/// Shuts a connection down for reading. Returns `true` if it has no unread data, and never will
+/// have, or `false` if it has some or the check fails.
 fn is_drained(socket: &OwnedFd) -> bool {
     // An empty packet looks like the end, and hides what follows it. With credentials requested and
     // no space for them, every packet reports truncation; the end does not.

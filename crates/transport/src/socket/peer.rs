@@ -2,12 +2,12 @@
 //!
 //! ```text
 //!   SO_PEERCRED     process id, user, group
-//!   SO_PEERGROUPS   the other groups
-//!   SO_PEERPIDFD    the process itself
+//!   SO_PEERGROUPS   supplementary groups
+//!   SO_PEERPIDFD    a descriptor of the process
 //! ```
 //!
 //! All of it was fixed when the connection was made: another process may have the process id by
-//! now, but a process descriptor stays valid.
+//! now, but the descriptor still refers to the peer.
 
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
@@ -61,11 +61,12 @@ pub(super) fn peer_process(socket: BorrowedFd<'_>) -> rustix::io::Result<OwnedFd
     if status != 0 {
         return Err(Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::IO));
     }
-    // SAFETY: the system has just created it for this call, and no other code knows its number.
+    // SAFETY: the kernel has just created the descriptor, and no other code knows its number.
     Ok(unsafe { OwnedFd::from_raw_fd(pidfd) })
 }
 
-/// Returns the groups that the kernel stores with a connected socket.
+/// Returns the supplementary groups that the kernel stores with a connected socket, sorted; `None`
+/// if there are more than `MAX_GROUPS`, or if they cannot be read.
 pub(super) fn peer_group_ids(socket: BorrowedFd<'_>) -> Option<Vec<u32>> {
     let mut groups = vec![0_u32; MAX_GROUPS];
     let mut length = libc::socklen_t::try_from(size_of_val(groups.as_slice())).ok()?;

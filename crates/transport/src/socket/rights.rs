@@ -1,4 +1,4 @@
-//! Controls whether a socket takes descriptors at all (`SO_PASSRIGHTS`, Linux 6.16).
+//! Controls whether a socket takes descriptors (SCM_RIGHTS) at all: `SO_PASSRIGHTS`, Linux 6.16.
 //!
 //! ```text
 //!   listener: no ──connect──▶ the connection, before it is accepted: no
@@ -18,8 +18,8 @@ use crate::error::{Error, Result};
 /// `SO_PASSRIGHTS` on architectures with the common option numbers.
 const SO_PASSRIGHTS: libc::c_int = 83;
 
-/// Sets whether a socket takes descriptors. Returns `false` if the kernel or a sandbox does not
-/// allow the option: descriptors are then taken.
+/// Sets whether a socket takes descriptors. Returns `false` if the kernel lacks the option or a
+/// sandbox refuses it: the socket then takes descriptors.
 pub(super) fn set_passing(socket: impl AsFd, is_passing: bool) -> Result<bool> {
     let value = libc::c_int::from(is_passing);
     // SAFETY: `value` is a number of the size passed along, and outlives the call.

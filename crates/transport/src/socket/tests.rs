@@ -66,8 +66,9 @@ fn descriptors_come_with_their_message_and_are_not_inherited() {
     }
     File::from(received.descriptors.swap_remove(0)).write_all(b"through").unwrap();
     let mut text = String::new();
+    // Returns only when all copies of the writing end are closed.
     File::from(reader).read_to_string(&mut text).unwrap();
-    assert_eq!(text, "through", "all copies of the writing end are closed");
+    assert_eq!(text, "through");
 }
 
 #[test]
@@ -129,7 +130,7 @@ fn messages_sent_before_the_close_arrive_first() {
     let (a, b) = Connection::pair().unwrap();
     a.send(1, &ack(1), &[], LONG_TIMEOUT).unwrap();
     drop(b);
-    assert!(matches!(a.receive(LONG_TIMEOUT), Err(Error::Closed)), "unread messages make it a reset");
+    assert!(matches!(a.receive(LONG_TIMEOUT), Err(Error::Closed)), "a reset counts as closed");
 }
 
 #[test]

@@ -4,10 +4,10 @@ use traceweir_transport::ring::{RegionReader, RegionSource};
 
 use crate::support::{self, RecordMark};
 
-/// Runs `work`, which must not allocate, in a forked child. Returns its exit status.
+/// Runs `work` in a forked child. Returns its exit status.
 fn run_in_child(work: impl FnOnce() -> i32) -> i32 {
     // SAFETY: the child of this multi-threaded process does only what a signal handler may, and
-    // ends with `_exit`.
+    // allocates memory, which the C library allows after a fork; it ends with `_exit`.
     match unsafe { libc::fork() } {
         0 => {
             let status = work();

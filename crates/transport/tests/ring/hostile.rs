@@ -29,11 +29,11 @@ fn drain_ring(ring: &mut RingReader, cpus: u16, ring_bytes: u32) -> Result<(), D
     let mut out = vec![0; MAX_RECORD as usize];
     let mut bytes = 0;
     ring.poll()?;
-    while let Some(head) = ring.peek()? {
-        assert!(head.length > 0 && head.length <= MAX_RECORD as usize);
-        assert!(head.cpu < cpus);
+    while let Some(prefix) = ring.peek()? {
+        assert!(prefix.length > 0 && prefix.length <= MAX_RECORD as usize);
+        assert!(prefix.cpu < cpus);
         ring.take(&mut out);
-        bytes += abi::size_in_ring(head.length);
+        bytes += abi::size_in_ring(prefix.length);
         assert!(bytes <= ring_bytes as usize, "more was read than a ring holds");
     }
     ring.release();

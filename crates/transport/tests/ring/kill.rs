@@ -26,7 +26,7 @@ pub(crate) fn returned_writes(progress: &Mapping, writer: usize) -> u64 {
     progress.word(writer * 8).unwrap().load(Ordering::Acquire)
 }
 
-/// Writes up to `max_records` records, and records after each write that it returned. Does only
+/// Writes up to `max_records` records, and counts each write that returned in `progress`. Does only
 /// what a signal handler may.
 pub(crate) fn write_many(outlet: &Outlet, ticket: Ticket, writer: u32, progress: &Mapping, max_records: u64) {
     let Some(word) = progress.word(writer as usize * 8) else { return };

@@ -101,10 +101,10 @@ fn compare_with_model(clock: Counter, ring_bytes: u32, steps: &[Step]) {
                 let Some(ring) = ring_index else { continue };
                 let ring = &mut reader.rings()[ring];
                 for _ in 0..count {
-                    let head = ring.peek().unwrap();
-                    let mark = head.map(|head| {
-                        ring.take(&mut bytes[..head.length]);
-                        RecordMark::check(head, &bytes[..head.length])
+                    let prefix = ring.peek().unwrap();
+                    let mark = prefix.map(|prefix| {
+                        ring.take(&mut bytes[..prefix.length]);
+                        RecordMark::check(prefix, &bytes[..prefix.length])
                     });
                     assert_eq!(mark, model.read());
                 }
@@ -121,7 +121,7 @@ fn compare_with_model(clock: Counter, ring_bytes: u32, steps: &[Step]) {
     assert_eq!(remaining, model.records.iter().map(|(_, mark)| *mark).collect::<Vec<_>>());
     let first_lock_ring = usize::from(cpu::possible());
     if let (Some(ring), Counter::Monotonic) = (ring_index, clock) {
-        assert!(ring >= first_lock_ring, "a region without a cycle counter uses the lock");
+        assert!(ring >= first_lock_ring, "a region without a cycle counter did not use the lock");
     }
     assert!(outlet.close());
 }

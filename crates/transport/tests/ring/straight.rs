@@ -104,18 +104,18 @@ fn take_records(reader: &mut RegionReader) -> Vec<(u16, Vec<u8>)> {
     let mut all = Vec::new();
     for ring in reader.rings() {
         ring.poll().unwrap();
-        while let Some(head) = ring.peek().unwrap() {
-            let mut bytes = vec![0; head.length];
+        while let Some(prefix) = ring.peek().unwrap() {
+            let mut bytes = vec![0; prefix.length];
             ring.take(&mut bytes);
-            all.push((head.flags, bytes));
+            all.push((prefix.flags, bytes));
         }
         ring.release();
     }
     all
 }
 
-/// Returns whether this machine supports this way of writing.
-fn is_possible() -> bool {
+/// Returns whether this machine supports direct writes.
+fn can_write_directly() -> bool {
     let outlet = support::leak_outlet();
     let (_reader, ticket) = support::open_region(outlet, &support::region_params(Counter::Cycles, 1 << 16));
     let is_written = Pieces::random(&mut NumberGenerator(1)).write(outlet, ticket);
@@ -125,7 +125,7 @@ fn is_possible() -> bool {
 
 #[test]
 fn direct_write_has_the_bytes_of_its_pieces_at_any_position() {
-    if !is_possible() {
+    if !can_write_directly() {
         return;
     }
     let outlet = support::leak_outlet();
@@ -183,7 +183,7 @@ fn invalid_tickets_and_unsuitable_records_are_not_written_directly() {
 
 #[test]
 fn no_record_of_migrating_threads_is_torn() {
-    if !is_possible() {
+    if !can_write_directly() {
         return;
     }
     static DONE: AtomicBool = AtomicBool::new(false);
@@ -198,7 +198,7 @@ fn no_record_of_migrating_threads_is_torn() {
                 for _ in 0..3000 {
                     let mut pieces = Pieces::random(&mut numbers);
                     pieces.thread = writer as u32;
-                    // Full for now: the reader is going to drain it.
+                    // The ring is full for now; the reader is going to drain it.
                     while !pieces.write(outlet, ticket) {
                         std::thread::yield_now();
                     }

@@ -8,11 +8,12 @@ use traceweir_transport::abi::{Layout, RegionParams};
 use traceweir_transport::clock::Counter;
 use traceweir_transport::cpu;
 use traceweir_transport::ring::{
-    Block, Damaged, Gather, Outlet, RecordHead, RegionReader, RegionSource, RingReader, Ticket, WriteFailure,
+    Block, Damaged, Gather, Outlet, RecordPrefix, RegionReader, RegionSource, RingReader, Ticket,
+    WriteFailure,
 };
 
-/// Both kinds of writers: restartable sequences if available, and the lock, which a monotonic
-/// region always uses.
+/// The clocks of regions for both kinds of writers: restartable sequences, if available, and the
+/// lock, which regions with the monotonic clock always use.
 pub(crate) const WRITER_CLOCKS: [Counter; 2] = [Counter::Cycles, Counter::Monotonic];
 
 pub(crate) fn region_params(clock: Counter, ring_bytes: u32) -> RegionParams {
@@ -95,12 +96,12 @@ impl RecordMark {
     }
 
     /// Checks every byte of a record and returns its mark.
-    pub(crate) fn check(head: RecordHead, record: &[u8]) -> Self {
+    pub(crate) fn check(prefix: RecordPrefix, record: &[u8]) -> Self {
         let number = u64::from_le_bytes(record[..8].try_into().unwrap());
         let writer = u32::from_le_bytes(record[8..12].try_into().unwrap());
         let length = u32::from_le_bytes(record[12..16].try_into().unwrap()) as usize;
         assert_eq!(record.len(), length, "a record of writer {writer}, number {number} has another length");
-        assert_eq!(head.flags, u16::from(number.is_multiple_of(2)));
+        assert_eq!(prefix.flags, u16::from(number.is_multiple_of(2)));
         let torn =
             record.iter().enumerate().skip(16).find(|(index, byte)| **byte != filler_byte(number, *index));
         assert_eq!(torn, None, "writer {writer}, number {number}");
@@ -111,14 +112,14 @@ impl RecordMark {
 /// Takes all records that are in a ring now.
 pub(crate) fn drain_ring(
     ring: &mut RingReader,
-    mut each: impl FnMut(RecordHead, RecordMark),
+    mut each: impl FnMut(RecordPrefix, RecordMark),
 ) -> Result<(), Damaged> {
     let mut bytes = vec![0; 65536];
     ring.poll()?;
-    while let Some(head) = ring.peek()? {
-        let record = &mut bytes[..head.length];
+    while let Some(prefix) = ring.peek()? {
+        let record = &mut bytes[..prefix.length];
         ring.take(record);
-        each(head, RecordMark::check(head, record));
+        each(prefix, RecordMark::check(prefix, record));
     }
     ring.release();
     Ok(())
@@ -149,9 +150,9 @@ pub(crate) fn drain_region(
 ) {
     stamps.resize(reader.rings().len(), 0);
     for (ring, last) in reader.rings().iter_mut().zip(stamps) {
-        drain_ring(ring, |head, mark| {
-            assert!(head.stamp + MAX_BACKWARD_TICKS >= *last, "a stamp went back within a ring");
-            *last = head.stamp.max(*last);
+        drain_ring(ring, |prefix, mark| {
+            assert!(prefix.stamp + MAX_BACKWARD_TICKS >= *last, "a stamp went back within a ring");
+            *last = prefix.stamp.max(*last);
             each(mark);
         })
         .unwrap();

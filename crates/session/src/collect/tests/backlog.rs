@@ -48,8 +48,8 @@ impl CollectorFixture {
         self.take_buffers_and_pieces().0
     }
 
-    /// Returns the submitted buffers, and the pieces that live consumers got. Asserts that stamps
-    /// of all are in order.
+    /// Returns the submitted buffers, and the pieces that live consumers got. Asserts that the
+    /// stamps in each of them are in order.
     fn take_buffers_and_pieces(&self) -> (Vec<Buffer>, Vec<Buffer>) {
         let pool = &self.collector.shared.pool;
         let (mut sent, mut pieces) = (Vec::new(), Vec::new());

@@ -32,7 +32,8 @@ impl SessionFixture {
     }
 
     /// An attached and an early process write in turns. After a flush and a call of
-    /// `before_adoption`, the session adopts the early process, which then writes one more event.
+    /// `before_adoption`, the session adopts the region of the early process, which then writes one
+    /// more event.
     fn write_and_adopt(&self, before_adoption: impl FnOnce()) {
         let (early, attached) = (self.start_early_process(), self.attach_writer(1));
         for number in (0..EARLY_EVENTS).step_by(2) {
@@ -81,10 +82,10 @@ fn flight_recorder_sorts_backlogs_adopted_in_reverse_order() {
     let fixture =
         SessionFixture::with_file(SessionConfig { minimum_buffers: 12, ..session_config(BUFFERING) });
     let (attached, early) = (fixture.attach_writer(1), [(); 10].map(|()| fixture.start_early_process()));
-    let mut next = 0..;
+    let mut numbers = 0..;
     for _ in 0..4 {
         for writer in early.iter().map(|early| &early.writer).chain([&attached]) {
-            writer.write(next.next().unwrap(), 0).expect("the event was not written");
+            writer.write(numbers.next().unwrap(), 0).expect("the event was not written");
         }
     }
     fixture.flush();

@@ -15,12 +15,13 @@ use crate::capture::{Capture, CaptureClock, Captured};
 
 const SECOND_CAPTURE_HOOK: u16 = 0x0021;
 
-/// An event to capture: nanoseconds, hook, payload.
+/// An event to capture: nanoseconds of the monotonic clock, hook id, payload.
 type PendingEvent = (u64, u16, Vec<u8>);
 
 /// A capture of the events that the test puts into `pending`, all on the first CPU.
 struct FakeCapture {
     pending: Arc<Mutex<VecDeque<PendingEvent>>>,
+    /// Encoded records: raw stamp, whether the record is a stack, bytes.
     queue: VecDeque<(u64, bool, Vec<u8>)>,
     wake: OwnedFd,
     lost: Arc<Mutex<u64>>,
@@ -34,6 +35,7 @@ impl FakeCapture {
             let mut record = Vec::new();
             let header = PerfInfoHeader { pointer_size: 8, version: 2, hook, time: 0, counters: &[] };
             header.encode(&payload, &mut record).unwrap();
+            // Without padding after the payload.
             record.truncate(0x10 + payload.len());
             self.queue.push_back((clock.raw(ns), hook == hook::STACK_WALK, record));
         }
@@ -174,7 +176,8 @@ fn stack_is_dropped_with_an_event_too_large_for_a_buffer() {
     );
 }
 
-/// A capture that closes only after `may_close`, as the close of perf events can take seconds.
+/// A capture whose drop waits until the sender of `may_close` is dropped, like a close of perf
+/// events, which can take seconds.
 struct SlowClosingCapture {
     inner: FakeCapture,
     may_close: Option<Receiver<()>>,

@@ -4,35 +4,35 @@ use super::*;
 use proptest::prelude::*;
 use std::sync::Arc;
 
-/// Writes from one thread per process. Returns the numbers that were accepted and how many were
+/// Writes from one thread per writer. Returns the numbers that were accepted and how many were
 /// not.
 fn write_from_threads(writers: &[TestWriter], events: u64, extra_bytes: usize) -> (Vec<u64>, u64) {
-    let accepted = Arc::new(Mutex::new((Vec::new(), 0)));
+    let totals = Arc::new(Mutex::new((Vec::new(), 0)));
     std::thread::scope(|scope| {
         for (index, writer) in writers.iter().enumerate() {
-            let accepted = Arc::clone(&accepted);
+            let totals = Arc::clone(&totals);
             scope.spawn(move || {
-                let (mut accepted_here, mut lost) = (Vec::new(), 0);
+                let (mut accepted, mut lost) = (Vec::new(), 0);
                 for at in 0..events {
                     let number = (index as u64) << 32 | at;
                     match writer.write(
                         number,
                         if extra_bytes == 0 { 0 } else { (number as usize * 37) % extra_bytes },
                     ) {
-                        Ok(()) => accepted_here.push(number),
+                        Ok(()) => accepted.push(number),
                         Err(WriteFailure::Full | WriteFailure::TooLarge | WriteFailure::OwnerFull) => {
                             lost += 1
                         }
                         Err(WriteFailure::Closed) => panic!("the outlet is closed"),
                     }
                 }
-                let (all_accepted, all_lost) = &mut *accepted.lock().unwrap();
-                all_accepted.append(&mut accepted_here);
+                let (all_accepted, all_lost) = &mut *totals.lock().unwrap();
+                all_accepted.append(&mut accepted);
                 *all_lost += lost;
             });
         }
     });
-    Arc::try_unwrap(accepted).unwrap().into_inner().unwrap()
+    Arc::try_unwrap(totals).unwrap().into_inner().unwrap()
 }
 
 /// Writes, stops, and compares the accepted events with the file.
@@ -88,7 +88,7 @@ fn compressed_file_loses_nothing() {
 
 #[test]
 fn two_buffers_are_enough_for_many_cpus() {
-    // Memory for two buffers, with many CPUs.
+    // All CPUs share one stream: one buffer is filled while the other is written.
     let config =
         SessionConfig { minimum_buffers: 2, maximum_buffers: 2, ..session_config(SEQUENTIAL | ONE_STREAM) };
     assert_all_events_counted(config, 4, 2_000, 300);
@@ -110,8 +110,8 @@ fn every_clock_stamps_the_time_of_writing() {
         assert_eq!(trace.header().clock_type, after.config.clock);
         for event in read_log(&fixture.log_path()) {
             let time = trace.clock().file_time(event.stamp);
-            // Clocks of a machine under load agree to a millisecond; rounded megahertz cost 0.05 %
-            // of a short run.
+            // 5 ms: the clocks of a machine under load agree to a millisecond, and a frequency
+            // rounded to megahertz is wrong by up to 0.05 % of the short run.
             let slack = 50_000;
             assert!(
                 time.0 > before.0 - slack && time.0 < end.0 + slack,
@@ -224,11 +224,11 @@ fn random_bytes_in_regions_affect_no_other_region() {
         if random(2) == 0 {
             fixture.flush();
         }
-        // Not closed: that would wait for an overwritten lock word.
+        // The outlet stays open: closing it would wait for an overwritten lock word.
         fixture.session.detach(attached.source);
     }
     let after = fixture.stop();
-    // A record may keep its own stamp: then its process is responsible for the order.
+    // Random bytes can mark a record as one that has its own stamp, which may be out of order.
     let read = read_log_except(&fixture.log_path(), &[Rule::TimeInBuffer, Rule::TimeAcrossBuffers]);
     let honest = read.into_iter().filter(|event| event.process_id == 1).map(|event| event.number);
     assert_eq!(unique_numbers(&honest.collect::<Vec<_>>()), unique_numbers(&accepted));

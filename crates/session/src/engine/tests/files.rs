@@ -239,7 +239,7 @@ fn file_left_by_a_crash_is_continued_after_its_last_whole_buffer() {
         writer.write(number, 60).unwrap();
     }
     fixture.flush();
-    // State after a crash: no final header, and half a buffer.
+    // State after a crash: no final header, and a part of a buffer at the end.
     let crashed = std::fs::read(fixture.log_path()).unwrap();
     fixture.stop();
     let torn = [crashed.clone(), crashed[crashed.len() - 5000..].to_vec()].concat();
@@ -427,7 +427,7 @@ fn claim_on_a_file_ends_with_the_file() {
 }
 
 #[test]
-fn update_follows_the_published_rules() {
+fn update_follows_the_documented_rules_of_etw() {
     let update = |fixture: &SessionFixture, update: Update| {
         wait_for_reply(|done| fixture.session.update(update, None, done)).map_err(|e| e.status())
     };

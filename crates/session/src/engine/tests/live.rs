@@ -81,7 +81,7 @@ fn full_session_refuses_writes_until_a_consumer_opens() {
         assert!(std::time::Instant::now() < deadline, "the session never became full");
         fixture.flush();
     }
-    // The flush makes the collector close the region of a process that attaches now.
+    // After the flush, the collector refuses writes of the newly attached process too.
     let other = fixture.attach_writer(2);
     fixture.flush();
     assert_eq!(write(&other), Err(WriteFailure::OwnerFull));

@@ -39,7 +39,7 @@ fn assert_suffixes(path: &Path, offered: &[(u16, u64)]) -> usize {
             events.iter().filter(|event| event.cpu == cpu).map(|event| event.number).collect();
         let written: Vec<u64> =
             offered.iter().filter(|(written_on, _)| *written_on == cpu).map(|(_, number)| *number).collect();
-        assert!(written.ends_with(&read), "processor {cpu}: {} of {} events read", read.len(), written.len());
+        assert!(written.ends_with(&read), "processor {cpu}: older or missing events: {read:?}");
     }
     let newest = events.iter().map(|event| event.number).max();
     assert_eq!(newest, offered.last().map(|(_, number)| *number), "the newest event is missing");
@@ -147,8 +147,8 @@ fn full_disk_ends_the_session_with_a_valid_file() {
     if std::env::var_os(SMALL_DISK).is_some() {
         return fill_the_disk();
     }
-    // Blocks of 512 bytes: room for the region, which is a file too, and some buffers. A write
-    // beyond fails instead of killing the process.
+    // The limit in blocks of 512 bytes has room for the region, which is a file too, and for some
+    // buffers. A write beyond the limit fails instead of killing the process.
     let cpus = traceweir_transport::cpu::possible().max(CPUS);
     let config = Config::new(SessionConfig { log_file: Some("x".into()), ..small_config() }, cpus).unwrap();
     let regions = config.regions(traceweir_transport::clock::Counter::best()).unwrap();

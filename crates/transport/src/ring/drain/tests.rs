@@ -70,8 +70,8 @@ impl RegionFixture {
         ring.poll().unwrap();
         let mut bytes = [0; RECORD_BYTES];
         for _ in 0..max_records {
-            let Some(head) = ring.peek().unwrap() else { break };
-            assert_eq!((head.stamp, head.length), (self.seen, RECORD_BYTES));
+            let Some(prefix) = ring.peek().unwrap() else { break };
+            assert_eq!((prefix.stamp, prefix.length), (self.seen, RECORD_BYTES));
             ring.take(&mut bytes);
             assert!(bytes.iter().all(|byte| *byte == self.seen as u8 | 1), "record {} was wiped", self.seen);
             self.seen += 1;
@@ -118,7 +118,7 @@ fn pages_of_any_size_are_given_back_and_neighbours_keep_theirs() {
                 fixture.read_records(7 + round % 3);
                 max_allocated = max_allocated.max(fixture.allocated_bytes());
             }
-            assert!(fixture.head > 4 * u64::from(RING_BYTES), "the ring came around");
+            assert!(fixture.head > 4 * u64::from(RING_BYTES), "the writer did not come around");
             fixture.read_records(u64::MAX);
             assert_eq!(fixture.seen, fixture.written);
             fixture.assert_neighbours_unchanged();

@@ -4,10 +4,10 @@
 //!   addresses ──▶ OLD region ──close──▶ COVER (zeros) ──open──▶ NEW region
 //! ```
 //!
-//! The mapping is a number here, loaded again for every access, like by the CPU: acquire and
-//! release, because the kernel changes a mapping only after notifying all CPUs. The closer tries
-//! each step once where the real one waits: a failed try is a close that is not quiet, after which
-//! the addresses are not used again.
+//! The mapping is a number here, loaded again for every access, as the CPU does: with acquire and
+//! release, because the kernel changes a mapping only after notifying all CPUs. `close` tries each
+//! step once where the real one waits: after a failed try, the close is not quiet, and the
+//! addresses are not used again.
 
 use loom::sync::Arc;
 use loom::sync::atomic::AtomicUsize;
@@ -25,9 +25,11 @@ const NEW: usize = 2;
 const FIRST: Ticket = Ticket(1);
 const SECOND: Ticket = Ticket(3);
 
-/// Thread ids of lock holders.
+/// Thread id of the late writer.
 const LATE: u32 = 1;
+/// Thread id with which `close` takes locks.
 const CLOSER: u32 = u32::MAX;
+/// Thread id of a writer to the next region.
 const NEXT: u32 = 2;
 
 struct Outlet {
@@ -104,7 +106,7 @@ fn model_late_writer_does_not_release_locks_of_the_next_region() {
             if locked {
                 assert!(outlet.rings[NEW].write_inside(8).is_some());
                 let held = outlet.rings[NEW].lock.load(Ordering::Relaxed);
-                assert_eq!(held, NEXT, "another thread released this lock");
+                assert_eq!(held, NEXT, "no other thread releases this lock");
                 outlet.words().unlock();
             }
             assert_eq!(
@@ -139,7 +141,7 @@ fn model_closer_waits_for_visitor_or_visitor_finds_gate_closed() {
         if quiet {
             assert_eq!(counted, u64::from(visited), "all is counted when the close returns");
             let elsewhere = [COVER, NEW].map(|at| outlet.rings[at].lost.load(Ordering::Relaxed));
-            assert_eq!(elsewhere, [0, 0], "a count reached another session");
+            assert_eq!(elsewhere, [0, 0], "no count reaches another region");
         }
     });
 }

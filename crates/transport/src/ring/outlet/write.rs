@@ -38,8 +38,9 @@ impl Outlet {
         let offset = self.hot.rseq_offset.load(Ordering::Relaxed);
         if offset != 0 {
             let frame = WriteFrame::from_gather(record, length);
-            // SAFETY: an opening stored this offset, which it got from `area_offset`; `length`
-            // found the record sound; the ticket is odd, as the gate was open for it.
+            // SAFETY: an opening stored this offset, which it got from `area_offset`;
+            // `Gather::length` found the record sound; the ticket is odd, as the gate was open for
+            // it.
             match unsafe { rseq::write(&self.hot, ticket, offset, &frame) } {
                 Attempt::Published(control, end) => {
                     self.wake_after_sequence(ticket, control, end);
@@ -145,8 +146,8 @@ impl Outlet {
         let mut is_closed = false;
         let is_counted = self.visit(ticket, |view, _| {
             let ring = ring.unwrap_or_else(|| view.nearest_cpu() as usize);
-            // SAFETY: the visit found the outlet open for the ticket. Under it, the write tried
-            // `ring`, or it was chosen from this view; so it is a ring of this view.
+            // SAFETY: the visit found the outlet open for the ticket. The write with this ticket
+            // tried `ring`, or `ring` was chosen from this view; so it is a ring of this view.
             let words = unsafe { view.words(ring) };
             words.count_lost();
             is_closed = words.is_closed();

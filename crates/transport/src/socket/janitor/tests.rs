@@ -19,7 +19,7 @@ fn create_lingering_socket() -> (OwnedFd, TcpStream) {
     (socket.into(), other_end)
 }
 
-/// Returns a connection that cannot be closed without waiting: it has such a socket unread.
+/// Returns a connection that cannot be closed without waiting: a lingering socket is unread in it.
 fn create_stuck_connection() -> (Connection, TcpStream) {
     let (a, b) = Connection::pair().unwrap();
     let (socket, other_end) = create_lingering_socket();
@@ -100,11 +100,11 @@ fn janitor_closes_descriptors_of_an_invalid_packet() {
     assert!(control.push(rustix::net::SendAncillaryMessage::ScmRights(&carries)));
     let flags = rustix::net::SendFlags::empty();
     rustix::net::sendmsg(&a, &[std::io::IoSlice::new(b"junk")], &mut control, flags).unwrap();
-    // Not the last copy: the sent one is.
+    // The copy in the packet keeps it open.
     drop(carried);
     let start = Instant::now();
     assert!(b.receive(LONG_TIMEOUT).is_err());
-    assert!(start.elapsed() < Duration::from_secs(300), "the close was waited for");
+    assert!(start.elapsed() < Duration::from_secs(300), "the close was not waited for");
     drop(other_end);
-    wait_until("it is closed", || janitor.kept() == 0 && count_threads(&janitor) == 0);
+    wait_until("the received copy is closed", || janitor.kept() == 0 && count_threads(&janitor) == 0);
 }
