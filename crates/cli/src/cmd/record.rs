@@ -202,7 +202,9 @@ impl Recording<'_> {
                     self.command_status = Some(status.context("cannot wait for the command")?);
                     return Ok(end);
                 }
-                Ok(RecordingEvent::SessionStopped(_)) | Err(RecvTimeoutError::Disconnected) => return Ok(end),
+                Ok(RecordingEvent::SessionStopped(_)) | Err(RecvTimeoutError::Disconnected) => {
+                    return Ok(end);
+                }
                 Err(RecvTimeoutError::Timeout) => {
                     if deadline.is_some_and(|d| Instant::now() >= d) || !self.should_continue()? {
                         return Ok(end);

@@ -182,7 +182,9 @@ impl Library {
     }
 
     fn load_installed(&mut self, providers: Vec<ProviderSchemas>) -> Answer<()> {
-        self.query_decoder.decoder.add_providers(providers.clone(), ManifestOrigin::Installed.precedence())?;
+        self.query_decoder
+            .decoder
+            .add_providers(providers.clone(), ManifestOrigin::Installed.precedence())?;
         self.loaded.push((ManifestOrigin::Installed, providers));
         Ok(())
     }

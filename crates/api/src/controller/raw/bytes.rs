@@ -34,7 +34,9 @@ use traceweir_session::config::is_system_logger;
 use traceweir_session::info::{Machine, local_answer, read_set};
 use traceweir_transport::message::{ProviderEntry, SessionRef};
 
-use crate::controller::info::{answer_without_daemon, check_about, guid_info, own_providers, unknown_provider};
+use crate::controller::info::{
+    answer_without_daemon, check_about, guid_info, own_providers, unknown_provider,
+};
 use crate::controller::{Controller, NO_SESSION, not_running_error};
 use crate::error::{Error, Result};
 use crate::private::{PrivateSession, unsupported_class_error};

@@ -49,8 +49,12 @@ enum Element {
     Events,
     Filters,
     Localization,
-    Resources { is_preferred: bool },
-    StringTable { is_preferred: bool },
+    Resources {
+        is_preferred: bool,
+    },
+    StringTable {
+        is_preferred: bool,
+    },
     Ignored,
 }
 

@@ -144,12 +144,8 @@ impl OpenFiles {
         let key = self.next_key();
         self.name_bytes = self.name_bytes.saturating_add(name.len());
         self.files.insert(key, OpenFile { name: Some(name), is_append: true, ..OpenFile::default() });
-        let target = DescriptorTarget {
-            key: Some(key),
-            closes_on_exec: None,
-            since: now_ns(),
-            is_name_read: true,
-        };
+        let target =
+            DescriptorTarget { key: Some(key), closes_on_exec: None, since: now_ns(), is_name_read: true };
         self.bind(process, descriptor, target);
     }
 
