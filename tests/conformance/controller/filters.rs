@@ -17,7 +17,7 @@ use crate::rule::{Rule, rule};
 pub(crate) const RULES: &[Rule] = &[
     rule!("controller 7", D, "two filters of one type → 87", repeated_filter_type_is_refused),
     rule!("api 4", H, "more than 13 filters → 87", more_than_13_filters_are_refused),
-    rule!("controller 7 #NONE", D, "a descriptor of type 0 is ignored", filter_of_type_0_is_ignored),
+    rule!("controller 7 #SKIP_ARGUMENTS", D, "a descriptor of type 0 is ignored", filter_of_type_0_is_ignored),
     rule!("controller 7 #PID", D, "only the listed processes are enabled", pid_filter_selects_processes),
     rule!("controller 7 #PID", D, "no id, more than 8 ids, or a part of an id → 87", pid_filter_has_1_to_8_ids),
     rule!("controller 7 #PID", D, "only processes that exist at the call match: a restarted process is not enabled",
@@ -170,7 +170,7 @@ fn other_control_groups_are_not_enabled(fixture: &Fixture) {
 
 fn named_control_groups_are_enabled(fixture: &Fixture) {
     let Some(group) = ControlGroup::make() else {
-        return crate::skip::skip(control_group::NONE.0, control_group::NONE.1);
+        return crate::skip::skip(control_group::SKIP_ARGUMENTS.0, control_group::SKIP_ARGUMENTS.1);
     };
     let names = [control_group::PACKAGE, control_group::APPLICATION, control_group::CONTAINER];
     for (kind, name) in NAME_FILTERS.into_iter().skip(1).zip(names) {

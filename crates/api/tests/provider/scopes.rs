@@ -261,7 +261,7 @@ fn enable(
 fn run_in_group(scenario: &str) {
     let group = ControlGroup::make();
     if group.is_none() {
-        crate::skip::skip(control_group::NONE.0, control_group::NONE.1);
+        crate::skip::skip(control_group::SKIP_ARGUMENTS.0, control_group::SKIP_ARGUMENTS.1);
     }
     ScenarioRunner::new().run_with(scenario, |command| {
         command.envs(group.as_ref().map(|group| (CONTROL_GROUP, group.folder())));
