@@ -17,7 +17,7 @@ use crate::rule::{Rule, rule};
 pub(crate) const RULES: &[Rule] = &[
     rule!("controller 7", D, "two filters of one type → 87", repeated_filter_type_is_refused),
     rule!("api 4", H, "more than 13 filters → 87", more_than_13_filters_are_refused),
-    rule!("controller 7 #SKIP_ARGUMENTS", D, "a descriptor of type 0 is ignored", filter_of_type_0_is_ignored),
+    rule!("controller 7 #NONE", D, "a descriptor of type 0 is ignored", filter_of_type_0_is_ignored),
     rule!("controller 7 #PID", D, "only the listed processes are enabled", pid_filter_selects_processes),
     rule!("controller 7 #PID", D, "no id, more than 8 ids, or a part of an id → 87", pid_filter_has_1_to_8_ids),
     rule!("controller 7 #PID", D, "only processes that exist at the call match: a restarted process is not enabled",
