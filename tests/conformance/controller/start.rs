@@ -237,8 +237,8 @@ fn a_refusal_leaves_nothing(fixture: &Fixture) {
     let config = fixture.config();
     let _running = fixture.start(&config);
     let before = fixture.connect().query_all().unwrap().len();
-    let again = SessionConfig { log_file: Some(fixture.unique_path()), ..config };
-    assert_eq!(fixture.start_status(&again), ALREADY_EXISTS);
-    assert!(!again.log_file.unwrap().exists());
+    let refused_config = SessionConfig { log_file: Some(fixture.unique_path()), ..config };
+    assert_eq!(fixture.start_status(&refused_config), ALREADY_EXISTS);
+    assert!(!refused_config.log_file.unwrap().exists());
     assert_eq!(fixture.connect().query_all().unwrap().len(), before);
 }

@@ -85,7 +85,7 @@ impl Actor<'_> {
                 let continues_log = !expected.required.is_empty() || !expected.possible.is_empty();
                 let mut model = ModelSession::new(properties.id, &config, expected);
                 model.is_all_in_files &= !continues_log;
-                // The daemon makes the GUID, once.
+                // The daemon chooses the GUID at the start.
                 model.config.guid = properties.config.guid;
                 self.running[name] = Some(model);
                 self.compare("start", name, Ok(properties));
