@@ -270,7 +270,7 @@ fn waits_are_reported_by_reason_and_stack() {
         .collect();
     assert_eq!(reasons, [("DelayExecution", 2_800_000), ("PageIn", 900_000)]);
     let stacks: Vec<_> = rows_by(&objects, "stack");
-    assert_eq!(stacks.len(), 1, "without symbols, both stacks are in one function of each file");
+    assert_eq!(stacks.len(), 1, "stacks of the same functions have separate rows");
     assert_eq!(number(stacks[0], "blocked_ns"), 4_000_000);
     assert_eq!(stacks[0]["stack"], serde_json::json!(["app (100)", "app+0x0", "kernel+0x0"]));
     let processor = rows_by(&objects, "processor")[0];
