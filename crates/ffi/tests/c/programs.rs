@@ -67,7 +67,7 @@ fn copy_event(record: &Record<'_>) -> RecordedEvent {
     }
 }
 
-/// Runs `status_while_unrecorded.c` without a daemon, under the command `wrapper`.
+/// Runs `status_while_unrecorded.c` under the command `wrapper`, without a daemon.
 fn run_without_session(program: &Path, wrapper: &[&str]) {
     let folder = tempfile::tempdir().unwrap();
     let mut command = match wrapper {
@@ -82,7 +82,8 @@ fn run_without_session(program: &Path, wrapper: &[&str]) {
     assert!(checked_rows(&output) > 200, "{output}");
 }
 
-/// Runs a program while a session records all events of a provider, under the command `wrapper`.
+/// Runs a program under the command `wrapper`, while a session records all events of a provider.
+/// Returns the output, and the result of `view` for each event.
 fn record_program<T>(
     program: &Path,
     provider: Guid,
@@ -274,7 +275,7 @@ fn callback_receives_parameters_filter_and_context() {
     output.read_line(&mut line).unwrap();
     assert_eq!(line, "captured\n");
     let written = session.stop(0, |record| (record.descriptor().id, record.payload().to_vec()));
-    assert_eq!(written, [(77, b"early".to_vec())], "the callback wrote the event during the registration");
+    assert_eq!(written, [(77, b"early".to_vec())], "the event that the callback writes during the registration");
     let mut remaining_output = String::new();
     output.read_to_string(&mut remaining_output).unwrap();
     assert!(child.wait().unwrap().success());

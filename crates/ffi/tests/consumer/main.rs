@@ -350,9 +350,9 @@ fn valgrind_reports_no_error() {
     }
 }
 
-/// Runs a live session with a consumer in C, and returns the lines that the consumer printed for the
-/// events. With the ending `stop` the session stops; otherwise the consumer closes its trace, in a
-/// callback (`inside`) or on another thread (`outside`).
+/// Runs a live session with a consumer in C, and returns the lines that the consumer printed for
+/// the events. With the ending `stop` the session stops; otherwise the consumer closes its trace,
+/// in a callback (`inside`) or on another thread (`outside`).
 fn run_live_session(ending: &str) -> Vec<String> {
     let programs = ProgramFolder::new();
     let (consumer, writer) =
