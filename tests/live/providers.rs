@@ -32,8 +32,8 @@ fn providers_are_listed_with_their_processes_and_sessions() {
         let entry = wait_for_provider_of(&daemon, arguments, &shop);
         assert_eq!((&entry["name"], &entry["kind"]), (&SHOP.into(), &"modern".into()));
         assert_eq!(entry["sessions"][0]["name"], "Live");
-        let wanted = (&entry["sessions"][0]["any"], &entry["sessions"][0]["level"]);
-        assert_eq!(wanted, (&"0x1".into(), &4.into()));
+        let shown = (&entry["sessions"][0]["any"], &entry["sessions"][0]["level"]);
+        assert_eq!(shown, (&"0x1".into(), &4.into()));
     }
     let run = daemon.weir(["providers", "Tea.*"]).expect(0);
     assert!(run.stdout.is_empty() && run.stderr.contains("Tea.*"), "{}", run.stderr);

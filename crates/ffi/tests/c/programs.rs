@@ -275,7 +275,7 @@ fn callback_receives_parameters_filter_and_context() {
     output.read_line(&mut line).unwrap();
     assert_eq!(line, "captured\n");
     let written = session.stop(0, |record| (record.descriptor().id, record.payload().to_vec()));
-    assert_eq!(written, [(77, b"early".to_vec())], "the event that the callback writes during the registration");
+    assert_eq!(written, [(77, b"early".to_vec())], "the event of the callback during the registration");
     let mut remaining_output = String::new();
     output.read_to_string(&mut remaining_output).unwrap();
     assert!(child.wait().unwrap().success());
