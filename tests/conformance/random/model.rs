@@ -236,8 +236,8 @@ impl ModelSession {
         self.config.log_file_mode & mode != 0
     }
 
-    /// Returns which events its log keeps at its end. The snapshot of a flight recorder may hold any
-    /// of them.
+    /// Returns which events the session's log keeps at its end. The snapshot of a flight recorder
+    /// may hold any of them.
     pub(super) fn kept_events(&self) -> KeptEvents {
         match () {
             () if self.has(EVENT_TRACE_BUFFERING_MODE) => KeptEvents::Some,

@@ -1,5 +1,5 @@
-//! Headers: each alone, all together in many orders, and twice; in all standards, with all compilers,
-//! without a warning.
+//! Headers: each alone, all together in many orders, and twice; in all standards, with all
+//! compilers, without a warning.
 
 use std::path::Path;
 use std::process::Command;

@@ -361,9 +361,9 @@ fn call_stack_begins_in_the_function_that_wrote() {
 
 /// The most stack that a write may need in an optimized library (docs/c-api.md).
 const MAX_STACK_BYTES: u32 = 2048;
-/// Like [`MAX_STACK_BYTES`], for code without optimization, whose frames are several times as large.
-/// The work areas of a record with a stack or key are larger than this limit, so they must not be on
-/// the stack.
+/// Like [`MAX_STACK_BYTES`], for code without optimization, whose frames are several times as
+/// large. The work areas of a record with a stack or key are larger than this limit, so they must
+/// not be on the stack.
 const MAX_STACK_BYTES_UNOPTIMIZED: u32 = 12 << 10;
 
 /// Returns a payload filter that every event 2 of the program passes.

@@ -1,5 +1,5 @@
-//! Controller functions with arbitrary memory of a caller: they touch nothing outside of that memory,
-//! and return only published statuses.
+//! Controller functions with arbitrary memory of a caller: they touch nothing outside of that
+//! memory, and return only published statuses.
 //!
 //! ```text
 //!   │ canary │ block of exactly Wnode.BufferSize bytes │ canary │   other contents are arbitrary

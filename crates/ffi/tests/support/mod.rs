@@ -159,8 +159,8 @@ impl ProgramFolder {
     }
 }
 
-/// Returns the folder of an optimized library that is tested instead of the library built with these
-/// tests.
+/// Returns the folder of an optimized library that is tested instead of the library built with
+/// these tests.
 pub(crate) fn optimized_library_folder() -> Option<PathBuf> {
     std::env::var_os("TRACEWEIR_OPTIMIZED_LIBRARY").map(PathBuf::from)
 }
@@ -294,7 +294,8 @@ impl RecordingSession<'_> {
         self.stop_with(lost, |_| (), view)
     }
 
-    /// Like [`Self::stop`], and passes the events that the session itself wrote to `on_session_event`.
+    /// Like [`Self::stop`], and passes the events that the session itself wrote to
+    /// `on_session_event`.
     pub(crate) fn stop_with<T>(
         self,
         lost: u64,

@@ -48,7 +48,7 @@ const MAIN_START: &str = r#"fn main() {
     let mut builder = EventBuilder::new();
 "#;
 
-/// The form of a kind in `write_event!`: its name, and a format if the name does not imply it.
+/// A kind, its form in `write_event!`, and a format if the form does not imply it.
 const MACRO_FORMS: &[(&str, &str, &str)] = &[
     ("Int8", "i8", ""),
     ("UInt8", "u8", ""),
