@@ -69,12 +69,12 @@ fn exclude_sessions(folder: &Path) {
     handle.provider().unwrap().event(&event(1)).exclude(2).write(&[]).unwrap();
     assert_eq!(event_counts(&first, &second), (7, 4));
     for session in [first, second] {
-        assert_eq!(session.stop().unwrap().events_lost, 0, "an excluded event does not count as lost");
+        assert_eq!(session.stop().unwrap().events_lost, 0, "excluded events are counted as lost");
     }
     drop(provider);
     let written_after_end =
         handle.provider().and_then(|provider| provider.event(&event(1)).flags(u32::MAX).write(&[]));
-    assert_eq!(written_after_end, Err(WriteError::InvalidHandle), "the handle is checked first");
+    assert_eq!(written_after_end, Err(WriteError::InvalidHandle), "the handle is not checked first");
 }
 
 #[test]
@@ -115,7 +115,7 @@ fn write_largest_events(folder: &Path) {
         assert_eq!(
             (end.events, end.events_lost),
             (4, lost),
-            "an event too large for every session does not count as lost"
+            "recorded and lost events, with buffers of {buffer_kib} KiB"
         );
         let sizes: Vec<_> = read_records(&path).iter().map(Vec::len).collect();
         assert_eq!(sizes, [max_record_bytes, max_record_bytes, max_record_bytes, HEADER_BYTES + MAX_BLOCKS]);
@@ -214,7 +214,7 @@ fn write_to_three_regions(folder: &Path) {
     let mut number = 1;
     while provider.write(&event(3), &[&[0; 500]]).is_ok() {
         number += 1;
-        assert!(number < 100, "the ring has 4096 bytes");
+        assert!(number < 100, "a ring of 4096 bytes is not full");
     }
     std::fs::write(folder.join("number"), number.to_string()).unwrap();
     set_mark(folder, "written");
