@@ -54,6 +54,7 @@ pub(crate) const RULES: &[Rule] = &[
 const PROCESS: u32 = 0x1;
 const THREAD: u32 = 0x2;
 const CSWITCH: u32 = 0x10;
+
 /// The bit of the second word that always accompanies CSWITCH.
 const CSWITCH_TWIN: u32 = 4;
 
