@@ -173,7 +173,7 @@ fn session_of_this_process_records_modules_of_its_providers() {
             enable(second);
             enable(third);
             let _later = register(third);
-            let _never = register(fourth);
+            let _untracked = register(fourth);
             session.set_information(&Set::ProviderBinaryTracking(false)).unwrap();
             enable(fourth);
             let in_process = || Responder::Private(&session);
