@@ -125,7 +125,7 @@ impl Callback for MarkingCallback<'_> {
         let mut mark = output.create_event(0, EventKind::Classic)?;
         mark.set_payload(b"end")?;
         output.inject(&mark)?;
-        assert!(output.create_event(1, EventKind::Modern).is_err(), "an input that does not exist was accepted");
+        assert!(output.create_event(1, EventKind::Modern).is_err(), "a missing input was accepted");
         Ok(())
     }
 }
