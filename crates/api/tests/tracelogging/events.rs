@@ -198,11 +198,7 @@ define_provider!(SIDS, "Traceweir.Test.Sids");
 #[test]
 fn short_sid_panics_if_enabled() {
     let short = [1, 2, 0, 0, 0, 0, 0, 5, 1, 0, 0, 0];
-    assert_eq!(
-        write_event!(SIDS, "E", win_sid("s", &short)),
-        0,
-        "the value was checked without a session"
-    );
+    assert_eq!(write_event!(SIDS, "E", win_sid("s", &short)), 0, "the value was checked without a session");
     let written = record_events(&[*SIDS.id()], || {
         // SAFETY: the provider is a static, which is never dropped.
         assert_eq!(unsafe { SIDS.register() }, 0);
