@@ -150,7 +150,7 @@ fn traits_set_later_join_the_group_once() {
         assert_eq!(
             named.set_traits(&group_traits("With")).unwrap_err().status(),
             Status::ERROR_INVALID_PARAMETER,
-            "traits of a provider that has traits were set"
+            "traits were set although the registration has some"
         );
 
         let listed = session.find_entry(MEMBER, false).unwrap();
