@@ -21,7 +21,7 @@ fn rules_hold_in_c_and_cpp() {
     }
 }
 
-/// Warnings that strict programs enable in addition.
+/// Warnings that careful programs enable in addition.
 const EXTRA_WARNINGS: [&str; 3] = ["-Wconversion", "-Wsign-conversion", "-Wshadow"];
 
 /// More warnings, for C++.
