@@ -1,6 +1,6 @@
 //! Every numeric constant and every GUID of tracing that the windows-sys crate has.
 //!
-//! Source: the windows-sys crate, which is generated from the metadata of Windows; names only.
+//! The names are from the windows-sys crate, which is generated from the metadata of Windows.
 
 use std::ffi::CStr;
 

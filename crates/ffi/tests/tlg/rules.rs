@@ -1,5 +1,5 @@
-//! The rules of the contract: programs that check them, modes of compilation, and code that must
-//! not compile.
+//! The contract of the provider and write macros: programs that check its rules, modes of
+//! compilation, and code that must not compile.
 
 use std::process::Command;
 
