@@ -114,11 +114,8 @@ fn flags_accept_the_names_of_a_manifest() {
         daemon.weir(&arguments)
     };
     enable(&["--keywords", "Network|disk", "--level", "Chatty", "--all", "0x8"]).expect(0);
-    let session = &daemon.weir(["query", "Flags", "--json"]).expect(0).json()[0]["providers"][0];
-    assert_eq!(
-        (&session["any"], &session["all"], &session["level"]),
-        (&"0x9".into(), &"0x8".into(), &16.into())
-    );
+    let entry = &daemon.weir(["query", "Flags", "--json"]).expect(0).json()[0]["providers"][0];
+    assert_eq!((&entry["any"], &entry["all"], &entry["level"]), (&"0x9".into(), &"0x8".into(), &16.into()));
     enable(&["--level", "talkative"]).expect(0);
     let run = enable(&["--level", "loud"]).expect(2);
     assert!(run.stderr.contains("Chatty (16)") && run.stderr.contains("^^^^"), "{}", run.stderr);

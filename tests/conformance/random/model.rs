@@ -246,7 +246,7 @@ impl ModelSession {
         }
     }
 
-    /// Returns its files.
+    /// Returns the files of the session.
     pub(super) fn files(&self) -> Vec<PathBuf> {
         match &self.file_pattern {
             Some(file_pattern) => {

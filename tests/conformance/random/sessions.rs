@@ -36,6 +36,7 @@ const SESSION_KINDS: [(u32, u32); 15] = [
     (NEW_FILE, 64),
     (NEW_FILE | EVENT_TRACE_COMPRESSED_MODE, 64),
     (NEW_FILE | EVENT_TRACE_NO_PER_PROCESSOR_BUFFERING, 64),
+    // Twice, so that it is chosen more often.
     (APPEND, 0),
     (APPEND, 0),
 ];
