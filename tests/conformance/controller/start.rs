@@ -34,7 +34,7 @@ pub(crate) const RULES: &[Rule] = &[
     rule!("controller 3.2 #9", O, "a missing path is checked before the name of a running session",
         missing_path_is_reported_before_a_used_name),
     rule!("controller 3.2 #10", D, "a file that may not be created → 5", a_refused_file_is_access_denied),
-    rule!("controller 3.2 #11", O, "the name of a running session, in any case → 183",
+    rule!("controller 3.2 #11", O, "the name of a running session, ignoring case → 183",
         used_name_is_refused_in_any_case),
     rule!("controller 3.2 #11", D, "the GUID of a running session → 183", used_guid_is_refused),
     rule!("controller 3.2 #11", D, "the name of a running session is checked before a file in use",
