@@ -125,7 +125,7 @@ impl FieldComparison {
         if !has_id("pid", line.pid) || !(has_id("tid", line.tid) || is_misread) {
             self.record_difference(line, &format!("process {} thread {}; ours: {event}", line.pid, line.tid));
         }
-        // For the start of a request TraceEvent does not attribute the event; it prints the header.
+        // TraceEvent does not attribute the start of a request; it prints the ids of the header.
         let is_unattributed = line.name.ends_with("Init") || is_misread;
         let is_exact =
             attributed.is_null() || (attributed["pid"] == line.pid && attributed["tid"] == line.tid);
@@ -239,7 +239,7 @@ fn events_and_fields_match_traceevent() {
     );
     assert_eq!(comparison.lines, 563);
     assert_eq!(comparison.agreeing_fields + explained, comparison.fields);
-    // Fields that neither side has prove little, so they count on neither side.
+    // Fields that neither side has prove little, so they are not counted.
     let (compared, agreeing_fields) =
         (comparison.fields - comparison.absent, comparison.agreeing_fields - comparison.absent);
     assert!(agreeing_fields * 100 >= compared * 97, "{agreeing_fields} of {compared} fields agree");

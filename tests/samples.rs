@@ -258,7 +258,7 @@ fn check_headers(facts: &SampleFacts, path: &Path) {
             (Family::Full, _) => 4,
             (Family::Event, 8) => 5,
             (Family::Event, _) => 6,
-            other => panic!("no sample has {other:?}"),
+            other => panic!("unexpected header: {other:?}"),
         };
         headers[index] += 1;
     }

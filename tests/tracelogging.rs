@@ -71,7 +71,7 @@ fn rust_example_records_its_orders_and_their_activities() {
     assert_eq!(events_named(&events, "Closed")[0]["fields"], json!({"orders": 3}));
 }
 
-/// Runs the tests of the packages through the script, then records a program.
+/// Runs the tests of the packages with `compat/run.sh`, then records a program that it builds.
 #[test]
 fn published_packages_compile_unchanged_and_record() {
     let folder = tempfile::tempdir().unwrap();

@@ -123,7 +123,7 @@ fn system_daemon_serves_guests_as_access_lists_grant() {
     assert_eq!(
         files.lines().count(),
         2 + 2,
-        "only the default list and the provider's list are stored: {files}"
+        "not just the default list and the provider's list are stored: {files}"
     );
     // The right to control all provider sessions does not include the right to record the whole
     // machine.

@@ -53,21 +53,21 @@ fn fill_until_session_ends(runtime: &Path, file: PathBuf) -> u32 {
     });
     child.0.kill().expect("the writer has ended");
     assert_sound(&file);
-    let ledger = EventTally::read(&file);
-    let numbers = ledger.thread_numbers(0, 0);
+    let tally = EventTally::read(&file);
+    let numbers = tally.thread_numbers(0, 0);
     assert!(numbers.len() > 500, "the file has only {} events", numbers.len());
     assert_eq!(numbers[0], 0);
     let last = *numbers.last().expect("the file has no events");
     assert!(
-        last + 1 - numbers.len() as u64 <= ledger.events_lost,
+        last + 1 - numbers.len() as u64 <= tally.events_lost,
         "missing events that are not counted as lost"
     );
-    assert!(ledger.buffers_lost > 0, "buffers that could not be written are not counted");
+    assert!(tally.buffers_lost > 0, "buffers that could not be written are not counted");
     // The daemon itself still works, and reports how the session ended.
     let mut control = DaemonConnection::open(runtime, Role::Controller);
     let outcome = control.control(session, Control::Outcome);
-    assert_eq!(outcome.events_lost, ledger.events_lost);
-    assert_eq!(outcome.log_buffers_lost, ledger.buffers_lost);
+    assert_eq!(outcome.events_lost, tally.events_lost);
+    assert_eq!(outcome.log_buffers_lost, tally.buffers_lost);
     assert!(matches!(
         control.ask(&Message::QueryAll { from: 0 }, &[]).message,
         Message::Sessions { total: 0, .. }
@@ -120,14 +120,14 @@ fn daemon_without_address_space_refuses_requests_and_keeps_its_sessions() {
     }
     let last = control.stop(first);
     assert_sound(&file);
-    let ledger = EventTally::read(&file);
+    let tally = EventTally::read(&file);
     assert_eq!(
-        ledger.count_missing(0, 1, 20_000),
-        ledger.events_lost,
+        tally.count_missing(0, 1, 20_000),
+        tally.events_lost,
         "missing events that are not counted as lost"
     );
     assert!(last.events >= 20_000 - last.events_lost);
-    assert_eq!(last.events_lost, ledger.events_lost, "reply and file header count different losses");
+    assert_eq!(last.events_lost, tally.events_lost, "reply and file header count different losses");
 }
 
 #[test]

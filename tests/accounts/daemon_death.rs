@@ -25,9 +25,9 @@ fn terminated_daemon_finalises_every_file_without_loss() {
         let mut lost = 0;
         for file in &files {
             assert_sound(file);
-            let ledger = EventTally::read(file);
-            assert_eq!(ledger.count_missing(0, 2, 5_000), ledger.events_lost);
-            lost += ledger.events_lost;
+            let tally = EventTally::read(file);
+            assert_eq!(tally.count_missing(0, 2, 5_000), tally.events_lost);
+            lost += tally.events_lost;
         }
         assert!(lost >= report.refused, "more calls were refused than events lost");
         assert!(!daemon.runtime().join("control.sock").exists(), "the socket still exists");
@@ -129,7 +129,7 @@ fn session_tied_to_its_controller_ends_with_it_without_loss() {
     let query = Message::Control { session: SessionRef::Id(session), control: Control::Query };
     until("the session has ended", || matches!(other.ask(&query, &[]).message, Message::Refused { .. }));
     assert_sound(&file);
-    let ledger = EventTally::read(&file);
-    assert_eq!(ledger.count_missing(0, 1, 3_000), ledger.events_lost);
+    let tally = EventTally::read(&file);
+    assert_eq!(tally.count_missing(0, 1, 3_000), tally.events_lost);
     assert_eq!(other.control(session, Control::Outcome).end_status, 0);
 }

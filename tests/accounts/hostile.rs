@@ -160,14 +160,14 @@ fn tally_honest_events(path: &Path) -> EventTally {
     use traceweir_format::wire::u32_at;
     let trace =
         Trace::open(std::fs::File::open(path).expect("cannot open")).expect("the file is not a trace");
-    let mut ledger = EventTally::default();
+    let mut tally = EventTally::default();
     let mut events = trace.events();
     while let Some(record) = events.next().expect("a record cannot be read") {
         if record.provider() == PROVIDER && matches!(u32_at(record.payload(), 0), 3 | 4) {
-            ledger.add_event(&record);
+            tally.add_event(&record);
         }
     }
-    ledger
+    tally
 }
 
 #[test]

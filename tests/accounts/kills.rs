@@ -88,13 +88,13 @@ fn kill_writers(path: WritePath, rounds: u32, at_once: u32, pace: Pace, point: O
         }
     }
     let last = control.stop(session);
-    let ledger = EventTally::read(&file);
+    let tally = EventTally::read(&file);
     assert_sound(&file);
     let mut missing = 0;
     for (number, page) in &progress {
         for thread in 0..THREADS {
             let returned = page.counter(thread as usize).load(Ordering::Acquire);
-            let numbers = ledger.thread_numbers(*number, thread);
+            let numbers = tally.thread_numbers(*number, thread);
             let extra = numbers.iter().filter(|&&n| n >= returned).count() as u64;
             assert!(
                 numbers.last().is_none_or(|&n| n <= returned),
@@ -184,8 +184,8 @@ fn process_that_ends_while_registering_is_counted_apart_from_lost_events() {
 
     collect_reports(vec![daemon.spawn_writer(&Writer::new(0, 1, 1_000), WritePath::Sequence)]);
     let last = control.stop(session);
-    let ledger = EventTally::read(&file);
+    let tally = EventTally::read(&file);
     assert_eq!(last.uncounted_processes, 1);
-    assert_eq!(last.events_lost, ledger.events_lost, "reply and file header count different losses");
-    assert_eq!(ledger.count_missing(0, 1, 1_000), last.events_lost);
+    assert_eq!(last.events_lost, tally.events_lost, "reply and file header count different losses");
+    assert_eq!(tally.count_missing(0, 1, 1_000), last.events_lost);
 }

@@ -20,8 +20,8 @@ fn real_time_config(name: &str) -> SessionConfig {
     }
 }
 
-/// Reads all available events into the ledger. Returns whether the session has ended.
-fn read_available(queue: &mut QueueReader, ledger: &mut EventTally) -> bool {
+/// Adds all available events to the tally. Returns whether the session has ended.
+fn read_available(queue: &mut QueueReader, tally: &mut EventTally) -> bool {
     let mut buffer = Vec::new();
     loop {
         match queue.pop(&mut buffer).expect("the queue is damaged") {
@@ -34,7 +34,7 @@ fn read_available(queue: &mut QueueReader, ledger: &mut EventTally) -> bool {
                 let mut records =
                     Records::new(&buffer[..valid], HEADER_SIZE, 0, header.processor_index, false);
                 while let Some(record) = records.next().expect("a record cannot be read") {
-                    ledger.add_event(&record);
+                    tally.add_event(&record);
                 }
             }
         }
@@ -42,9 +42,9 @@ fn read_available(queue: &mut QueueReader, ledger: &mut EventTally) -> bool {
 }
 
 /// Reads until the session ends.
-fn read_until_end(queue: &mut QueueReader, ledger: &mut EventTally) {
+fn read_until_end(queue: &mut QueueReader, tally: &mut EventTally) {
     crate::fixture::until("the session ends", || {
-        let ended = read_available(queue, ledger);
+        let ended = read_available(queue, tally);
         if !ended {
             std::thread::sleep(Duration::from_millis(1));
         }
@@ -60,15 +60,15 @@ fn live_consumer_gets_every_event_once_or_counts_it() {
         let session = control.start(SessionConfig { low_latency, ..real_time_config("live") });
         let (_connection, mut queue) = open_consumer(&daemon, session);
         let reading = std::thread::spawn(move || {
-            let mut ledger = EventTally::default();
-            read_until_end(&mut queue, &mut ledger);
-            (ledger, queue.lost())
+            let mut tally = EventTally::default();
+            read_until_end(&mut queue, &mut tally);
+            (tally, queue.lost())
         });
         let children = (0..4).map(|n| daemon.spawn_writer(&Writer::new(n, 2, 10_000), path)).collect();
         let report = collect_reports(children);
         let last = control.stop(session);
-        let (ledger, (_, events_lost)) = reading.join().expect("the consumer panicked");
-        let missing: u64 = (0..4).map(|w| ledger.count_missing(w, 2, 10_000)).sum();
+        let (tally, (_, events_lost)) = reading.join().expect("the consumer panicked");
+        let missing: u64 = (0..4).map(|w| tally.count_missing(w, 2, 10_000)).sum();
         assert_eq!(report.offered, 80_000);
         assert_eq!(missing, last.events_lost + last.real_time_events_lost, "{last:?}");
         assert_eq!(events_lost, last.real_time_events_lost, "the consumer counts different losses");
@@ -89,22 +89,22 @@ fn consumer_that_never_reads_delays_no_writer_and_has_its_own_loss_count() {
     let (_idle_connection, mut idle) = open_consumer(&daemon, session);
     let (_busy_connection, mut busy) = open_consumer(&daemon, session);
     let reading = std::thread::spawn(move || {
-        let mut ledger = EventTally::default();
-        read_until_end(&mut busy, &mut ledger);
-        (ledger, busy.lost())
+        let mut tally = EventTally::default();
+        read_until_end(&mut busy, &mut tally);
+        (tally, busy.lost())
     });
     let mut writer = Writer::new(0, 2, 60_000);
     (writer.filler_bytes, writer.burst_events, writer.pause_ms) = (200, 500, 4);
     collect_reports(vec![daemon.spawn_writer(&writer, WritePath::Sequence)]);
     let last = control.stop(session);
-    let (ledger, (_, busy_events_lost)) = reading.join().expect("the consumer panicked");
+    let (tally, (_, busy_events_lost)) = reading.join().expect("the consumer panicked");
     let in_file = EventTally::read(&file);
     assert_eq!(
         in_file.count_missing(0, 2, 60_000),
         last.events_lost,
         "the idle consumer caused losses in the file"
     );
-    assert_eq!(ledger.count_missing(0, 2, 60_000), last.events_lost + busy_events_lost);
+    assert_eq!(tally.count_missing(0, 2, 60_000), last.events_lost + busy_events_lost);
     let mut late = EventTally::default();
     assert!(read_available(&mut idle, &mut late), "the queue does not end after the queued buffers");
     let (idle_buffers_lost, idle_events_lost) = idle.lost();
@@ -124,8 +124,8 @@ fn events_before_the_first_consumer_are_kept_for_it() {
     control.flush(session);
     let (_connection, mut queue) = open_consumer(&daemon, session);
     let last = control.stop(session);
-    let mut ledger = EventTally::default();
-    read_until_end(&mut queue, &mut ledger);
-    assert_eq!(ledger.count_missing(0, 1, 1_000), last.events_lost + last.real_time_events_lost);
+    let mut tally = EventTally::default();
+    read_until_end(&mut queue, &mut tally);
+    assert_eq!(tally.count_missing(0, 1, 1_000), last.events_lost + last.real_time_events_lost);
     assert_eq!(last.real_time_events_lost, 0);
 }

@@ -5,7 +5,7 @@
 //!   this test ──raw control protocol──▶ weir daemon (its own process and folder)
 //!       │                                   ▲
 //!       └── starts writers: this binary in a role (roles.rs) ── events (writer, thread, number)
-//!   afterwards: ledger.rs reads the file and compares the set with what was offered
+//!   afterwards: tally.rs reads the events of the file, to be compared with those offered
 //! ```
 //!
 //! Nothing is mocked. Tests that need root are skipped without it.

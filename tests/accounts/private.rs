@@ -62,9 +62,9 @@ fn private_session_is_finalised_at_exit_without_loss() {
         assert!(status.success(), "{status}");
         let file = folder.path().join("p.etl");
         assert_sound(&file);
-        let ledger = EventTally::read(&file);
-        assert_eq!(ledger.count_missing(0, 1, 20_000), ledger.events_lost);
-        assert!(ledger.len() > 0);
+        let tally = EventTally::read(&file);
+        assert_eq!(tally.count_missing(0, 1, 20_000), tally.events_lost);
+        assert!(tally.len() > 0);
     }
 }
 

@@ -147,7 +147,7 @@ fn write_in_sandbox(forbidden: &str) {
 
 struct ScenarioOutcome {
     report: Report,
-    ledger: EventTally,
+    tally: EventTally,
     lost: u64,
     /// Events that the scenario's child process offered, if it has one.
     offered_by_child: u64,
@@ -168,50 +168,50 @@ fn run_scenario(scenario: &str, path: WritePath) -> ScenarioOutcome {
     let last = control.stop(session);
     assert_sound(&file);
     let offered_by_child = progress.counter(0).load(Ordering::Acquire);
-    ScenarioOutcome { report, ledger: EventTally::read(&file), lost: last.events_lost, offered_by_child }
+    ScenarioOutcome { report, tally: EventTally::read(&file), lost: last.events_lost, offered_by_child }
 }
 
 #[test]
 fn forked_child_writes_as_its_own_process_and_the_parent_continues() {
     for path in WritePath::BOTH {
-        let ScenarioOutcome { report, ledger, lost, offered_by_child } = run_scenario("fork", path);
-        assert_eq!((report.offered, ledger.count_missing(0, 1, 200)), (200, 0));
+        let ScenarioOutcome { report, tally, lost, offered_by_child } = run_scenario("fork", path);
+        assert_eq!((report.offered, tally.count_missing(0, 1, 200)), (200, 0));
         assert_eq!(
-            ledger.count_missing(1, 1, offered_by_child),
+            tally.count_missing(1, 1, offered_by_child),
             lost,
             "events of the child are missing but not counted as lost"
         );
-        assert!(!ledger.thread_numbers(1, 0).is_empty(), "no event of the child was recorded");
-        assert_ne!(ledger.pids[&0], ledger.pids[&1]);
+        assert!(!tally.thread_numbers(1, 0).is_empty(), "no event of the child was recorded");
+        assert_ne!(tally.pids[&0], tally.pids[&1]);
     }
 }
 
 #[test]
 fn lost_events_of_a_raw_clone_are_counted_and_the_parent_continues() {
     for path in WritePath::BOTH {
-        let ScenarioOutcome { ledger, lost, offered_by_child, .. } = run_scenario("clone", path);
-        assert_eq!(ledger.count_missing(0, 1, 200), 0);
+        let ScenarioOutcome { tally, lost, offered_by_child, .. } = run_scenario("clone", path);
+        assert_eq!(tally.count_missing(0, 1, 200), 0);
         assert!(offered_by_child > 100);
-        assert_eq!(ledger.count_missing(1, 1, offered_by_child), lost);
+        assert_eq!(tally.count_missing(1, 1, offered_by_child), lost);
     }
 }
 
 #[test]
 fn exec_keeps_events_written_before_it() {
     for path in WritePath::BOTH {
-        let ScenarioOutcome { ledger, lost, .. } = run_scenario("exec", path);
-        assert_eq!((ledger.count_missing(0, 1, 100), ledger.count_missing(1, 1, 100), lost), (0, 0, 0));
-        assert_eq!(ledger.pids[&0], ledger.pids[&1], "exec changed the process id");
+        let ScenarioOutcome { tally, lost, .. } = run_scenario("exec", path);
+        assert_eq!((tally.count_missing(0, 1, 100), tally.count_missing(1, 1, 100), lost), (0, 0, 0));
+        assert_eq!(tally.pids[&0], tally.pids[&1], "exec changed the process id");
     }
 }
 
 #[test]
 fn signal_handlers_may_write_while_their_thread_writes() {
     for path in WritePath::BOTH {
-        let ScenarioOutcome { report, ledger, lost, .. } = run_scenario("signal", path);
+        let ScenarioOutcome { report, tally, lost, .. } = run_scenario("signal", path);
         let handled = report.offered - 30_000;
         assert!(handled > 10, "the handler ran {handled} times");
-        assert_eq!(ledger.count_missing(0, 1, 30_000) + ledger.count_missing(1, 1, handled), lost);
+        assert_eq!(tally.count_missing(0, 1, 30_000) + tally.count_missing(1, 1, handled), lost);
         assert_eq!(report.refused, lost);
     }
 }
@@ -219,13 +219,13 @@ fn signal_handlers_may_write_while_their_thread_writes() {
 #[test]
 fn registering_and_writing_succeed_in_sandboxes() {
     for forbidden in ["sockets", "memory", "threads"] {
-        let ScenarioOutcome { report, ledger, lost, .. } =
+        let ScenarioOutcome { report, tally, lost, .. } =
             run_scenario(&format!("sandbox {forbidden}"), WritePath::Sequence);
         assert_eq!(report, Report { offered: 100, refused: 0 }, "{forbidden}");
         match forbidden {
             // The daemon makes the memory: the process needs no permission for that.
-            "memory" => assert_eq!((ledger.count_missing(0, 1, 100), lost), (0, 0)),
-            _ => assert_eq!((ledger.len(), lost), (0, 0), "{forbidden}: the daemon recorded events"),
+            "memory" => assert_eq!((tally.count_missing(0, 1, 100), lost), (0, 0)),
+            _ => assert_eq!((tally.len(), lost), (0, 0), "{forbidden}: the daemon recorded events"),
         }
     }
 }

@@ -14,10 +14,10 @@ use crate::tally::{EventTally, assert_sound};
 /// Fails unless the events of each thread are its newest ones and gaps are counted as lost. Pinned
 /// threads write on one processor each, so the newest events of a processor are the newest events
 /// of a thread.
-fn assert_newest_events(ledger: &EventTally, threads: u32, events: u64, lost: u64) {
+fn assert_newest_events(tally: &EventTally, threads: u32, events: u64, lost: u64) {
     let mut missing = 0;
     for thread in 0..threads {
-        let numbers = ledger.thread_numbers(0, thread);
+        let numbers = tally.thread_numbers(0, thread);
         let first = *numbers.first().unwrap_or_else(|| panic!("no event of thread {thread} is in the file"));
         assert!(numbers.last().is_some_and(|&last| last < events));
         missing += events - first - numbers.len() as u64;
@@ -45,9 +45,9 @@ fn circular_file_keeps_the_newest_events_within_its_limit() {
         let size = file.metadata().expect("cannot open").len();
         assert!(size <= 2 << 20, "{size} bytes");
         assert_sound(&file);
-        let ledger = EventTally::read(&file);
-        assert!(ledger.len() > 1_000 && ledger.len() < 80_000, "{} events", ledger.len());
-        assert_newest_events(&ledger, 2, 40_000, last.events_lost);
+        let tally = EventTally::read(&file);
+        assert!(tally.len() > 1_000 && tally.len() < 80_000, "{} events", tally.len());
+        assert_newest_events(&tally, 2, 40_000, last.events_lost);
     }
 }
 
@@ -73,10 +73,10 @@ fn flight_recorder_writes_its_newest_events_on_flush_and_on_stop() {
         collect_reports(vec![daemon.spawn_writer(&more, path)]);
         let last = control.stop(session);
         assert_sound(&file);
-        let ledger = EventTally::read(&file);
-        assert!(ledger.len() > 1_000 && ledger.len() < 80_000, "{} events", ledger.len());
-        assert_eq!(ledger.thread_numbers(1, 0), (0..10).collect::<Vec<_>>(), "the newest events are missing");
-        assert_newest_events(&ledger, 2, 40_000, last.events_lost);
+        let tally = EventTally::read(&file);
+        assert!(tally.len() > 1_000 && tally.len() < 80_000, "{} events", tally.len());
+        assert_eq!(tally.thread_numbers(1, 0), (0..10).collect::<Vec<_>>(), "the newest events are missing");
+        assert_newest_events(&tally, 2, 40_000, last.events_lost);
     }
 }
 
@@ -101,16 +101,16 @@ fn sequential_file_stops_at_its_limit_and_counts_missing_events() {
     });
     assert!(file.metadata().expect("cannot open").len() <= 512 << 10);
     assert_sound(&file);
-    let ledger = EventTally::read(&file);
-    let numbers = ledger.thread_numbers(0, 0);
-    let total = numbers.len() as u64 + ledger.events_lost;
+    let tally = EventTally::read(&file);
+    let numbers = tally.thread_numbers(0, 0);
+    let total = numbers.len() as u64 + tally.events_lost;
     assert!(
         numbers.len() > 1_000 && total <= 20_000,
         "{} in the file, {} lost",
         numbers.len(),
-        ledger.events_lost
+        tally.events_lost
     );
     // The events before the end are consecutive, except those that the file counts as lost.
     let last = *numbers.last().expect("the file has no events");
-    assert!(last + 1 - numbers.len() as u64 <= ledger.events_lost);
+    assert!(last + 1 - numbers.len() as u64 <= tally.events_lost);
 }

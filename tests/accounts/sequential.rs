@@ -31,16 +31,16 @@ fn check_event_counts(
     });
     let report = collect_reports(children.collect());
     let last = control.stop(session);
-    let ledger = EventTally::read(&file);
+    let tally = EventTally::read(&file);
     assert_sound(&file);
-    let missing: u64 = (0..writers).map(|w| ledger.count_missing(w, threads, events)).sum();
+    let missing: u64 = (0..writers).map(|w| tally.count_missing(w, threads, events)).sum();
     assert_eq!(report.offered, u64::from(writers) * u64::from(threads) * events);
     assert_eq!(missing, last.events_lost, "missing events are not counted as lost: {last:?}");
     assert_eq!(report.refused, last.events_lost, "writers got a different number of errors");
-    assert_eq!(ledger.events_lost, last.events_lost, "the file header counts different losses");
-    assert_eq!(last.events, ledger.len());
-    assert_eq!(ledger.writers().len(), writers as usize);
-    EventCounts { in_file: ledger.len(), lost: missing }
+    assert_eq!(tally.events_lost, last.events_lost, "the file header counts different losses");
+    assert_eq!(last.events, tally.len());
+    assert_eq!(tally.writers().len(), writers as usize);
+    EventCounts { in_file: tally.len(), lost: missing }
 }
 
 #[test]
@@ -107,8 +107,8 @@ fn events_of_every_size_up_to_the_largest_are_recorded() {
             collect_reports(vec![daemon.spawn_writer(&writer, path)]);
         }
         let last = control.stop(session);
-        let ledger = EventTally::read(&file);
-        assert_eq!((ledger.len(), last.events_lost), (filler_sizes.len() as u64 * 8, 0));
+        let tally = EventTally::read(&file);
+        assert_eq!((tally.len(), last.events_lost), (filler_sizes.len() as u64 * 8, 0));
     }
 }
 
@@ -138,8 +138,8 @@ fn two_hundred_simultaneous_processes_lose_none_of_their_few_events() {
         let last = control.stop(session);
         drop(children);
         assert_eq!(last.events_lost, 0, "{last:?}");
-        let ledger = EventTally::read(&file);
+        let tally = EventTally::read(&file);
         assert_sound(&file);
-        assert_eq!((ledger.writers().len(), ledger.len()), (WRITERS as usize, last.events));
+        assert_eq!((tally.writers().len(), tally.len()), (WRITERS as usize, last.events));
     }
 }

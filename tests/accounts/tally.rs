@@ -1,5 +1,4 @@
-//! The events that a file holds or a consumer received, to be compared with those offered. This is
-//! not the ledger of a log file, which lists buffers.
+//! The events that a file holds or a consumer received, to be compared with those offered.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -18,8 +17,9 @@ pub(crate) struct EventTally {
     last_time_by_cpu: HashMap<u16, i64>,
     /// Process ids by writer.
     pub(crate) pids: HashMap<u32, u32>,
-    /// Losses that the header of the file counts.
+    /// Lost events that the header of the file counts.
     pub(crate) events_lost: u64,
+    /// Lost buffers that the header of the file counts.
     pub(crate) buffers_lost: u32,
 }
 
@@ -40,13 +40,13 @@ impl EventTally {
     fn from_trace(trace: &Trace<File>, path: &Path) -> Self {
         let header = trace.header();
         let (events_lost, buffers_lost) = (u64::from(header.events_lost), header.buffers_lost);
-        let mut ledger = Self { events_lost, buffers_lost, ..Self::default() };
+        let mut tally = Self { events_lost, buffers_lost, ..Self::default() };
         let mut events = trace.events();
         while let Some(record) = events.next().expect("a record cannot be read") {
-            ledger.add_event(&record);
+            tally.add_event(&record);
         }
         assert_eq!(events.damage().count, 0, "{}: {:?}", path.display(), events.damage());
-        ledger
+        tally
     }
 
     /// Adds an event, unless it is of another provider.
@@ -101,7 +101,7 @@ impl EventTally {
             .sum()
     }
 
-    /// Returns the numbers of the writers that have an event in this ledger.
+    /// Returns the numbers of the writers that have an event in this tally.
     pub(crate) fn writers(&self) -> Vec<u32> {
         let mut writers: Vec<u32> = self.numbers.keys().map(|k| k.0).collect();
         writers.sort_unstable();

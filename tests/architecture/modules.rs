@@ -82,10 +82,10 @@ impl Crate {
     /// Reads the modules of the crate whose root is the file `root`.
     pub(super) fn read(sources: &Sources, root: &str) -> Self {
         let folder = root.rsplit_once('/').map_or("", |(folder, _)| folder);
-        let mut modules = Self::default();
+        let mut krate = Self::default();
         let (file, folder) = (root.to_owned(), folder.to_owned());
-        modules.add_file(sources, Module { file, folder, ..Module::default() });
-        modules
+        krate.add_file(sources, Module { file, folder, ..Module::default() });
+        krate
     }
 
     /// Returns the uses of items of other files, except between a module and its ancestors.
@@ -441,7 +441,7 @@ impl Scanner<'_> {
         let Module { file, folder, .. } = &self.krate.modules[self.module];
         let parent_folder = file.rsplit_once('/').map_or("", |(folder, _)| folder);
         let (file, folder) = match path {
-            // The file is assumed to be in the same folder, and so are its children.
+            // The files of its child modules are assumed to be in the folder of this file.
             Some(path) => (join_path(parent_folder, path), parent_folder.to_owned()),
             None => {
                 let files =

@@ -1,6 +1,6 @@
 //! Fields that TraceEvent renames or computes, and how each value follows from our event.
 //!
-//! A field that is not listed has the name that its schema gives it, in any case.
+//! A field that is not listed has the name that its schema gives it, in upper or lower case.
 
 use serde_json::Value;
 
@@ -19,7 +19,7 @@ enum Origin {
 }
 use Origin::{Absent, Computed, Named, Renamed};
 
-/// Event (`*` for any, or a prefix and `*`), field, origin. The first matching row counts.
+/// Event (`*` stands for any text), field, origin. The first matching row counts.
 #[rustfmt::skip]
 const FIELDS: &[(&str, &str, Origin)] = &[
     // Kernel: other names.
@@ -196,8 +196,8 @@ pub(super) fn little_endian(bytes: &[u8], at: usize, size: usize) -> i128 {
     bytes[at..at + size].iter().rev().fold(0, |n, b| n << 8 | i128::from(*b))
 }
 
-/// Computes the UTC offset from the bias of the time zone, the first member of
-/// TIME_ZONE_INFORMATION.
+/// Returns the bias of the time zone, the first member of TIME_ZONE_INFORMATION, which TraceEvent
+/// prints as the offset.
 fn utc_offset(ours: &DecodedEvent, _: &DecodedTrace) -> Value {
     let hex = &ours.text("TimeZoneInformation")[..8];
     let bias = u32::from_str_radix(hex, 16).expect("the field is not hexadecimal").swap_bytes();
@@ -233,7 +233,7 @@ fn civil_date(mut days: i64) -> (i64, i64, i64) {
     (year, month, days + 1)
 }
 
-/// Replaces the NT path in a name by a drive letter; a name that begins with `\Windows\` is on
+/// Replaces the NT path in a name with a drive letter; a name that begins with `\Windows\` is on
 /// drive C.
 fn with_drive_letter(name: &str, trace: &DecodedTrace) -> Value {
     let is_prefix =

@@ -108,7 +108,7 @@ impl DecodedTrace {
         let name = trace_event_name(
             event["provider"].as_str().unwrap_or_default(),
             event["event"].as_str(),
-            event["id"].as_u64().expect("the value has no id"),
+            event["id"].as_u64().expect("the event has no id"),
         );
         if let Some(reason) = hidden_reason(&event) {
             *self.hidden.entry(reason).or_default() += 1;
@@ -149,6 +149,7 @@ impl DecodedTrace {
 
 /// Returns why TraceEvent does not print an event, or `None` if it does.
 fn hidden_reason(event: &Value) -> Option<&'static str> {
+    /// Class, opcodes, reason.
     const KERNEL: &[(&str, &[u64], &str)] = &[
         ("3d6fa8d1-fe05-11d0-9dda-00c04fd7ba7c", &[3, 4], "thread rundown"),
         ("90cbdc39-4a3e-11d1-84f4-0000f80464e3", &[0, 0x20, 0x23, 0x24], "file names"),

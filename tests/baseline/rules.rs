@@ -102,7 +102,7 @@ pub(super) const RULES: &[Rule] = &[
     },
 ];
 
-/// Returns offset and size of a field, within the kept bytes, that no schema describes.
+/// Returns offset and size, within the kept bytes, of a field that no schema describes.
 fn offset_and_size(event: &str, field: &str) -> Option<(usize, usize)> {
     Some(match (event.rsplit('/').next()?, field) {
         ("HeapStats", "GenerationSize4") | ("AllocationTick", "ObjectSize") => (0, 8),

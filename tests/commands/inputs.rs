@@ -104,7 +104,8 @@ fn five_events_before(zeros: &[u8]) -> Vec<u8> {
 fn truncated_archive_is_read_as_far_as_possible_and_reported() {
     let folder = make_folder();
     let archive = gzip_compress(&five_events());
-    // Without its checksum the archive has all data, but cannot prove that they are intact.
+    // Without the end of its trailer the archive has all data, but cannot prove that they are
+    // intact.
     let path = write_file(&folder, "cut.etl.gz", &archive[..archive.len() - 4]);
     let run = weir(["dump", "--format", "jsonl", arg(&path)]).expect(3);
     assert_eq!(run.json().len(), 6);
@@ -202,7 +203,7 @@ fn schemas_are_read_from_files_and_folders() {
     assert_eq!(dumped_event_names(&trace, &["--manifest", arg(&manifests)]), with_file);
     let mut command = weir_command(["dump", arg(&trace)]);
     let installed = finish(command.env("TRACEWEIR_MANIFESTS", &manifests)).expect(0).text();
-    assert!(installed.contains("Connecting/Start"), "installed manifests are read too: {installed}");
+    assert!(installed.contains("Connecting/Start"), "installed manifests are not read: {installed}");
     let formats = crate::util::root().join("fixtures/tmf");
     assert!(
         dumped_event_names(&fixture_path("wpp"), &["--tmf", arg(&formats)]).contains(&"queue_c41".to_owned())

@@ -156,7 +156,7 @@ fn undecoded_events_are_counted_by_reason_in_every_format() {
     );
     assert!(
         run.stderr.contains("were not compared by name"),
-        "the filter by name does not report them: {}",
+        "the filter by name does not report undecoded events: {}",
         run.stderr
     );
 }

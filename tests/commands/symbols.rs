@@ -18,7 +18,8 @@ use super::{arg, make_folder, write_file};
 use crate::golden::{SelfDescribing, TraceMaker, session_options};
 use crate::util::{Daemon, Run, c_library, root, weir};
 
-/// `place` is the return address of `here`: within `add`, which is inlined into `sell`.
+/// `place` is the return address of the last call of `here`. The first call is in `add`, which is
+/// inlined into `sell`.
 const SHOP: &str = r#"#include <stdio.h>
 void *place;
 __attribute__((noinline)) void here(void) { place = __builtin_return_address(0); }
@@ -319,7 +320,7 @@ fn stripped_program_gets_names_from_its_debug_file() {
     assert_eq!(resolve_with(&[]), stripped);
     let offset = output.addresses[0] - output.base;
     assert_eq!(frames(&dump_symbols(&path, &[]))[0]["offset"], offset);
-    // By build id, in the layouts of debug packages, of a cache and of a plain tree.
+    // By build id, in the layouts of debug packages, of a plain tree and of a cache.
     for layout in [
         format!("a/.build-id/00/{}.debug", &BUILD_ID[2..]),
         format!("b/00/{}.debug", &BUILD_ID[2..]),
@@ -471,7 +472,7 @@ int main(void) {
 }
 "#;
 
-/// Records an event with its stack, together with the image events that a kernel session writes.
+/// Records an event with its stack, and adds the image events that a kernel session would write.
 #[test]
 fn stack_of_a_recorded_event_names_its_writer() {
     let (folder, daemon) = (make_folder(), Daemon::start());

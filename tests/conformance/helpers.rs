@@ -40,14 +40,16 @@ pub(crate) const INSTANCE_NOT_FOUND: Status = Status::ERROR_WMI_INSTANCE_NOT_FOU
 pub(crate) const E_FAIL: Status = Status::E_FAIL;
 pub(crate) const LOG_FILE_FULL: Status = Status::STATUS_LOG_FILE_FULL;
 
-/// Level (information) and keyword of events in rules that do not depend on them.
+/// Level (information) of events in rules that do not depend on it.
 pub(crate) const LEVEL: u8 = 4;
+/// Keyword of events in rules that do not depend on it.
 pub(crate) const KEYWORD: u64 = 1;
 
 /// Time that an enable waits for the callbacks of this process.
 const ENABLE_TIMEOUT_MS: u32 = 120_000;
 
-/// The folder of this run. All calls go to its daemon, which `TRACEWEIR_RUNTIME_DIR` selects.
+/// The temporary folder of this run. All calls go to the daemon that `TRACEWEIR_RUNTIME_DIR`
+/// selects.
 pub(crate) struct Fixture {
     folder: PathBuf,
 }
@@ -201,8 +203,8 @@ impl Drop for Session {
     }
 }
 
-/// Returns the events of a file without those about the session itself. Fails if the file breaks a
-/// rule of the format.
+/// Returns the events of a file without kernel events and those about the session itself, which
+/// have a hook id. Fails if the file breaks a rule of the format.
 #[track_caller]
 pub(crate) fn events_of(path: &Path) -> Vec<RecordedEvent> {
     let trace =

@@ -165,7 +165,7 @@ fn private_sessions_do_not_count_as_sessions(fixture: &Fixture) {
     private.stop().unwrap();
     let _private = PrivateSession::start(&fixture.config()).unwrap();
     drop(sessions);
-    let _again: Vec<Session> = (0..64).map(|_| fixture.start(&small_config(fixture))).collect();
+    let _sessions: Vec<Session> = (0..64).map(|_| fixture.start(&small_config(fixture))).collect();
 }
 
 fn session_limit_can_be_configured(fixture: &Fixture) {

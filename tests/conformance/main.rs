@@ -96,7 +96,6 @@ fn run_with_daemon(arguments: &[String]) -> ExitCode {
     if status.success() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// Runs the rules.
 fn run_rules(arguments: &[String], folder: &std::path::Path) -> ExitCode {
     let fixture = Fixture::new(folder);
     let filter = arguments.iter().find(|a| !a.starts_with('-'));

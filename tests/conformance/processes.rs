@@ -68,8 +68,8 @@ pub(crate) struct OtherProcess {
 }
 
 impl OtherProcess {
-    /// Starts the process and waits until it has registered. It uses the daemon of `folder`, or
-    /// without one the daemon of this run.
+    /// Starts the process and waits until it has registered. It uses the daemon of `folder`, or of
+    /// this run if `folder` is `None`.
     pub(crate) fn start(provider: Guid, folder: Option<&Path>) -> Self {
         let mut command = Command::new(std::env::current_exe().expect("this program has no path"));
         if let Some(folder) = folder {
@@ -78,7 +78,7 @@ impl OtherProcess {
         Self::spawn(command, provider)
     }
 
-    /// Starts the process as a program at this path, which is made first.
+    /// Links or copies this program to the path `program` and starts the process from there.
     pub(crate) fn start_as(program: &Path, provider: Guid) -> Self {
         let this_program = std::env::current_exe().expect("this program has no path");
         if std::fs::hard_link(&this_program, program).is_err() {
@@ -183,6 +183,6 @@ impl Daemon {
 
     /// Returns the exit status if the daemon has ended.
     pub(crate) fn exit_status(&mut self) -> Option<ExitStatus> {
-        self.process.has_ended()
+        self.process.try_exit_status()
     }
 }

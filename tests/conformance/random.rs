@@ -122,8 +122,8 @@ fn run_threads(fixture: &Fixture, steps: u64, seed: u64, findings: &mut Findings
             findings.logs += results.logs;
             findings.events += results.events;
             for (operation, (calls, time)) in results.times {
-                let all = times.entry(operation).or_default();
-                *all = (all.0 + calls, all.1 + time);
+                let sum = times.entry(operation).or_default();
+                *sum = (sum.0 + calls, sum.1 + time);
             }
         }
     });
@@ -139,9 +139,8 @@ fn run_threads(fixture: &Fixture, steps: u64, seed: u64, findings: &mut Findings
     times
 }
 
-/// Prints the times of the operations.
-fn print_times(steps: u64, all: Duration, times: &Times) {
-    println!("random: {steps} steps by {THREADS} threads in {:.1} s", all.as_secs_f64());
+fn print_times(steps: u64, total: Duration, times: &Times) {
+    println!("random: {steps} steps by {THREADS} threads in {:.1} s", total.as_secs_f64());
     let mut times: Vec<_> = times.iter().collect();
     times.sort_by_key(|(_, (_, time))| std::cmp::Reverse(*time));
     for (operation, (calls, time)) in times {

@@ -2,14 +2,17 @@
 //! of the workload.
 //!
 //! ```text
-//!   sched_switch             next, prev        Thread/CSwitch             new, old
+//!   perf                        counted for    weir                       counted for
+//!
+//!   sched_switch                next, prev     Thread/CSwitch             new, old
 //!   sched_waking, _wakeup_new   pid            Thread/ReadyThread         thread
 //!   sched_process_fork, exec    child, pid     Thread/Start               (3)
 //!   sched_process_exit, exec    pid            Thread/End
 //!   sys_enter, sys_exit         tid            PerfInfo/SysClEnter, Exit  running thread (4)
 //!   block_rq_issue, complete    tid, sector    DiskIo/…Init, DiskIo/…     issuing thread
 //!   sock_send_length, recv      tid            TcpIp, UdpIp               process (1)
-//!   softirq_exit, irq_handler_exit             PerfInfo/DPC, TimerDPC, ISR  processor (2)
+//!   inet_sock_set_state         port           TcpIp/Connect, Accept      port
+//!   softirq_exit, irq_handler_exit (2)         PerfInfo/DPC, TimerDPC, ISR  processor (2)
 //!
 //!   (1) only AF_INET and AF_INET6, and only results above 0
 //!   (2) between the first and the last switch to the workload on the processor
@@ -21,7 +24,7 @@
 //! stop, so both record everything about the leader and its descendants. The process that waits for
 //! the leader, and perf itself, are not compared. The kernel occasionally skips an event while it
 //! handles another one, and does so separately for each listener: perf alone shows switches from
-//! threads that were never switched to. Such a run is measured again.
+//! threads that were never switched to. A run with such differences is measured again.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -102,7 +105,7 @@ fn compare_threads(
     assert_eq!(
         (totals["start"], totals["end"]),
         (starts, starts),
-        "each thread starts and ends once, and 10 exec calls count again"
+        "starts and ends of the threads, including those of 10 exec calls"
     );
     assert!(totals["switch to"] >= 2000 && totals["ready"] >= 1000, "{totals:?}");
     assert_eq!((totals["send"], totals["receive"]), (60, 60));
@@ -155,8 +158,8 @@ fn perf_keys(
             kind.map(|kind| (kind, tid)).into_iter().collect()
         }
         "block_rq_complete" => match parse_disk_request(sample, 3).filter(|key| issued.remove(key)) {
-            // The thread that the completion interrupts is arbitrary, so it is counted for the
-            // first thread.
+            // The thread that the completion interrupts is arbitrary, so the completion is counted
+            // for the first thread, the leader.
             Some(_) => workload_threads.first().map(|first| ("disk done", *first)).into_iter().collect(),
             None => Vec::new(),
         },
@@ -164,7 +167,8 @@ fn perf_keys(
     }
 }
 
-/// Parses operation and sector of a disk request: `254,0 WS 4096 () 363947968 + 8`.
+/// Parses operation and sector of a disk request: `254,0 WS 4096 () 363947968 + 8`. The text of a
+/// completion lacks the bytes (`4096`).
 fn parse_disk_request(sample: &Sample, sector_index: usize) -> Option<(String, u64)> {
     let words: Vec<&str> = sample.payload().split_whitespace().collect();
     Some(((*words.get(1)?).to_owned(), words.get(sector_index)?.parse().ok()?))

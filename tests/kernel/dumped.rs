@@ -15,7 +15,7 @@ pub(crate) struct Event {
     pub(crate) cpu: u64,
     pub(crate) time_ms: f64,
     pub(crate) provider: String,
-    /// Thread id in the header; −1 if it has none.
+    /// Thread id in the header; −1 if the header has none.
     pub(crate) tid: i64,
     pub(crate) fields: Value,
     /// The thread that ran on the event's processor, according to the preceding context switches.

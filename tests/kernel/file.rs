@@ -41,7 +41,8 @@ const REQUIRED_EVENTS: [&str; 14] = [
     "EventTrace/BuildInfo",
 ];
 
-/// The groups PROCESS, THREAD, IMAGE_LOAD, CSWITCH, DISPATCHER and PROFILE.
+/// The kernel groups of `--kernel sched`: PROCESS, THREAD, IMAGE_LOAD, CSWITCH, DISPATCHER and
+/// PROFILE.
 const SCHED_GROUPS: u64 = 0x0100_0817;
 
 #[test]
@@ -89,7 +90,7 @@ fn check_kernel_images_come_first(trace: &Trace) {
     let kernel_images = owners.iter().take_while(|owner| matches!(owner, 0 | 4)).count();
     assert!(
         kernel_images > 0 && owners[kernel_images..].iter().all(|owner| !matches!(owner, 0 | 4)),
-        "{kernel_images}"
+        "images of the kernel do not come first; their number at the start is {kernel_images}"
     );
 }
 

@@ -56,8 +56,8 @@ fn ring_overflows_are_counted_and_reported_for_each_processor() {
     });
 }
 
-/// Fails unless the header counts at least the losses reported while the session ran, and the
-/// events in the file and the lost ones add up.
+/// Fails unless the header counts at least the losses reported while the session ran, and the file
+/// has or counts as lost every switch of the workload.
 #[track_caller]
 fn check_file_and_losses(file: &Path, min_lost: u64) {
     let checked = weir(["check".as_ref(), file.as_os_str()]).expect(4);

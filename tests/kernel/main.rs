@@ -2,7 +2,7 @@
 //! programs of known behaviour.
 //!
 //! ```text
-//!   weir record --kernel … -- perf record -a … -- workload     (weir covers perf)
+//!   weir record --kernel … -- perf record -a … -- workload
 //!          │                       │                 └ workload.c prints threads, bytes, times
 //!      weir dump              perf script
 //!          └──── compared: only events of the workload's own threads ────┘
@@ -10,7 +10,7 @@
 //!
 //! 1. The whole machine is recorded, including other programs: a test counts only the events of its
 //!    own workload.
-//! 2. One measurement runs at a time: they would disturb each other, and the machine is small.
+//! 2. One measurement runs at a time: two would disturb each other on a small machine.
 //! 3. A measurement that other load can spoil (lost events) is repeated a few times, and `again`
 //!    repeats a whole test that failed. No test depends on elapsed time.
 //! 4. Tests that need kernel events, perf or a C compiler are skipped where these are missing.

@@ -68,6 +68,6 @@ fn events_between_switches(trace: &Trace) -> usize {
             }
         }
     }
-    assert_eq!(count, EVENT_COUNT, "each coffee order writes three events");
+    assert_eq!(count, EVENT_COUNT, "events of 20 coffee orders");
     between
 }

@@ -113,7 +113,8 @@ fn slow_down_thread(thread: Pid, cpu: usize) {
     setpriority_process(Some(thread), 19).expect("the priority cannot be lowered");
 }
 
-/// Runs `work` and returns the longest time that a thread of this process waited for a processor.
+/// Runs `work`, and measures the longest time that a thread of this process waits for a processor
+/// meanwhile.
 fn with_longest_delay<T>(work: impl FnOnce() -> T) -> (T, Duration) {
     const PAUSE: Duration = Duration::from_millis(2);
     let is_done = AtomicBool::new(false);
@@ -149,10 +150,10 @@ fn ordinary_user_unwinds_without_losing_kernel_events() {
         let busy_cpus = &cpus[..cpus.len().min(2)];
         let script = User::counting_script(busy_cpus, 200_000);
         // Each buffer of 64 KiB gives memory for one sample. The script causes a quarter of that;
-        // other processes of the account are sampled, too.
+        // other processes of the user are sampled, too.
         let sample_capacity = 1024 * cpus.len().min(16) as u64;
         let buffers = sample_capacity.to_string();
-        // The interval in force requires no privilege.
+        // Requesting the interval that is already in force requires no privilege.
         let kernel = ["--kernel", "cpu", "--unwind", "64K", "--interval", "1ms", "--max-buffers", &buffers];
         let mut record = user.command(&user.weir);
         record.args(["record", "-o", "a.etl"]).args(kernel).args(["--", "sh", "-c", &script]);
@@ -227,6 +228,6 @@ fn limited_stack_copies_are_announced_with_the_command_that_lifts_the_limit() {
     let command = format!("sudo sysctl kernel.perf_event_mlock_kb={needed_kib}");
     assert!(!is_limited || started.stderr.contains(&command), "{}", started.stderr);
     let small = start("1K").expect(0);
-    assert!(!small.stderr.contains("stack copies"), "a copy of 1 KiB fits into any ring: {}", small.stderr);
+    assert!(!small.stderr.contains("stack copies"), "copies of 1 KiB are limited: {}", small.stderr);
     user.weir(&["stop", "own"]);
 }

@@ -1,4 +1,4 @@
-//! Runs perf inside of a recording and parses the output of `perf script`.
+//! Runs perf inside a recording and parses the output of `perf script`.
 //!
 //! ```text
 //!   4242 [001] 158.123456789: sched:sched_switch: prev_comm=… prev_pid=4242 … ==> … next_prio=120
@@ -45,8 +45,8 @@ impl Sample {
     }
 }
 
-/// Builds a `perf record` of the whole machine around a command, without the collection of build
-/// ids, in which some versions crash. Returns `None` with a skip where perf cannot be used.
+/// Builds a `perf record` of the whole machine around a command. It collects no build ids, because
+/// some versions of perf crash on that. Returns `None` with a skip where perf cannot be used.
 pub(crate) fn record_around(data: &Path, options: &[&str], command: &[OsString]) -> Option<Vec<OsString>> {
     let mut trial = Command::new("perf");
     trial.args(["record", "-q", "-a", "-e", "sched:sched_switch", "-o"]).arg(data).arg("true");
@@ -63,8 +63,8 @@ pub(crate) fn record_around(data: &Path, options: &[&str], command: &[OsString])
     Some(arguments)
 }
 
-/// Returns the events that perf recorded, in the order of each processor, or `None` where perf lost
-/// events.
+/// Returns the events that perf recorded, those of each processor in order, or `None` where perf
+/// lost events.
 ///
 /// Frames come from the raw dump of each sample, which precedes its line: the lines themselves show
 /// symbols instead of addresses.
@@ -99,7 +99,7 @@ pub(crate) fn read_samples(data: &Path, has_stacks: bool) -> Option<Vec<Sample>>
     Some(samples)
 }
 
-/// Parses an address of a call chain. Returns `None` for the marks between kernel and program.
+/// Parses an address of a call chain. Returns `None` for the marks between kernel and user frames.
 fn parse_frame_address(frame: &str) -> Option<u64> {
     const FIRST_MARK: u64 = u64::MAX - 4095;
     let (_, hex) = frame.split_once(": ")?;

@@ -1,4 +1,4 @@
-//! A daemon, the workload, and recordings of it.
+//! A daemon, the workload, and recordings of the workload.
 
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};

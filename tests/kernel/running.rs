@@ -114,7 +114,7 @@ impl Inventory {
         for event in &trace.events {
             match event.name.as_str() {
                 "PerfInfo/SampleProf" => _ = seen.insert(event.number("ThreadId")),
-                // The switch away from a thread that ended before is its last event.
+                // This may be the only event of a thread that ended just before the session.
                 "Thread/CSwitch" if event.number("OldThreadState") == THREAD_TERMINATED => {
                     _ = seen.insert(event.number("NewThreadId"))
                 }

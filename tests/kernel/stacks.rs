@@ -135,12 +135,12 @@ fn compare_stacks(by_perf: &Stacks, by_weir: &Stacks) {
             first_difference.unwrap_or_default()
         );
     }
-    // Most stacks have user frames, too.
+    // Most stacks of switches have user frames, too.
     let has_user_frame = |stack: &Vec<u64>| stack.iter().any(|frame| *frame < USER_SPACE_END);
     let switches =
         by_weir.iter().filter(|((_, _, kind), _)| *kind == "switch").flat_map(|(_, stacks)| stacks);
     let user_stacks = switches.filter(|stack| has_user_frame(stack)).count();
-    assert!(user_stacks * 100 >= kinds["switch"].0 * 90, "{user_stacks} have frames of the program");
+    assert!(user_stacks * 100 >= kinds["switch"].0 * 90, "{user_stacks} have user frames: {kinds:?}");
 }
 
 #[test]

@@ -121,7 +121,7 @@ fn reported_sleep_time_is_the_time_that_the_program_measured() {
         let naps = row["waits"]
             .as_array()
             .and_then(|all| all.iter().find(|wait| wait["reason"] == "UserRequest"))
-            .expect("the thread has no such waits");
+            .expect("the thread has no waits of a user request");
         assert!(
             float_field(naps, "times") >= 20.0
                 && float_field(naps, "ns") >= min_wait_ns
@@ -171,7 +171,8 @@ fn check_forks_and_traffic(recording: &Recording) {
     let mut codes: Vec<u64> =
         children("Process/End").iter().map(|event| event.number("ExitStatus")).collect();
     codes.sort_unstable();
-    // The first ten exit with their number, those that ran another program with 3; an exec has 0.
+    // The first ten exit with their number, those that ran another program with 3; an exec and the
+    // partner have 0.
     let mut wanted: Vec<u64> = (0..10).chain([3; 10]).chain([0; 11]).collect();
     wanted.sort_unstable();
     assert_eq!(codes, wanted);

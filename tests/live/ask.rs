@@ -12,7 +12,7 @@ fn classes_and_answers(objects: &[Value]) -> Vec<(u64, &Value)> {
 }
 
 #[test]
-fn idle_system_is_described_without_a_daemon() {
+fn answers_without_a_daemon_describe_no_sessions() {
     let folder = tempfile::tempdir().unwrap();
     let ask = |arguments: &[&str]| {
         let mut command = weir_command(["ask"].iter().chain(arguments));

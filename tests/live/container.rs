@@ -22,7 +22,7 @@ fn start_shop_in_group(daemon: &Daemon, group: &ControlGroup) -> Process {
 #[test]
 fn untraced_containers_are_reported_with_the_option_that_includes_them() {
     let Some(group) = ControlGroup::make() else {
-        skip(control_group::NONE.0, control_group::NONE.1);
+        skip(control_group::SKIP_ARGUMENTS.0, control_group::SKIP_ARGUMENTS.1);
         return;
     };
     let daemon = Daemon::start();
@@ -66,7 +66,7 @@ fn untraced_containers_are_reported_with_the_option_that_includes_them() {
 #[test]
 fn record_reports_at_its_end_a_command_that_was_not_traced() {
     let Some(group) = ControlGroup::make() else {
-        skip(control_group::NONE.0, control_group::NONE.1);
+        skip(control_group::SKIP_ARGUMENTS.0, control_group::SKIP_ARGUMENTS.1);
         return;
     };
     let daemon = Daemon::start();

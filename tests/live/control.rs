@@ -83,7 +83,7 @@ fn level_excludes_less_severe_events() {
     run_shop(&daemon, 4);
     daemon.weir(["stop", "Warnings"]).expect(0);
     let events = shop_events_in(&file);
-    assert_eq!(events.len(), 1, "only the event of the cold ristretto is a warning");
+    assert_eq!(events.len(), 1, "warnings other than that about the cold ristretto");
     assert_eq!(events[0]["level"], LEVEL_WARNING);
 }
 

@@ -32,8 +32,8 @@ fn providers_are_listed_with_their_processes_and_sessions() {
         let entry = wait_for_provider_of(&daemon, arguments, &shop);
         assert_eq!((&entry["name"], &entry["kind"]), (&SHOP.into(), &"modern".into()));
         assert_eq!(entry["sessions"][0]["name"], "Live");
-        let wanted = (&entry["sessions"][0]["any"], &entry["sessions"][0]["level"]);
-        assert_eq!(wanted, (&"0x1".into(), &4.into()));
+        let shown = (&entry["sessions"][0]["any"], &entry["sessions"][0]["level"]);
+        assert_eq!(shown, (&"0x1".into(), &4.into()));
     }
     let run = daemon.weir(["providers", "Tea.*"]).expect(0);
     assert!(run.stdout.is_empty() && run.stderr.contains("Tea.*"), "{}", run.stderr);
@@ -114,11 +114,8 @@ fn flags_accept_the_names_of_a_manifest() {
         daemon.weir(&arguments)
     };
     enable(&["--keywords", "Network|disk", "--level", "Chatty", "--all", "0x8"]).expect(0);
-    let session = &daemon.weir(["query", "Flags", "--json"]).expect(0).json()[0]["providers"][0];
-    assert_eq!(
-        (&session["any"], &session["all"], &session["level"]),
-        (&"0x9".into(), &"0x8".into(), &16.into())
-    );
+    let entry = &daemon.weir(["query", "Flags", "--json"]).expect(0).json()[0]["providers"][0];
+    assert_eq!((&entry["any"], &entry["all"], &entry["level"]), (&"0x9".into(), &"0x8".into(), &16.into()));
     enable(&["--level", "talkative"]).expect(0);
     let run = enable(&["--level", "loud"]).expect(2);
     assert!(run.stderr.contains("Chatty (16)") && run.stderr.contains("^^^^"), "{}", run.stderr);

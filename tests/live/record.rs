@@ -63,7 +63,7 @@ fn children_of_the_command_are_recorded_too() {
 #[test]
 fn daemon_starts_on_demand_and_exits_when_idle() {
     let absent = Daemon::not_started();
-    // Replaces the usual on-demand daemon by one with a short idle timeout.
+    // Replaces the usual on-demand daemon with one that has a short idle timeout.
     let script = absent.path("weir-with-short-idle-timeout");
     std::fs::write(&script, format!("#!/bin/sh\nexec {WEIR} \"$@\" --idle-exit 5\n")).unwrap();
     std::fs::set_permissions(&script, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();

@@ -122,7 +122,7 @@ fn report_without_samples_fails() {
         (&["--to", "1ms"], "no samples: the trace has none in this time"),
     ] {
         let run = weir(["report", "cpu", path].iter().chain(arguments)).expect(1);
-        assert!(run.stderr.contains(wanted) && run.stdout.is_empty(), "{wanted} in {}", run.stderr);
+        assert!(run.stderr.contains(wanted) && run.stdout.is_empty(), "no {wanted} in {}", run.stderr);
     }
     let run = weir(["flame", path, "--collapsed", "--process", "ap"]).expect(1);
     assert!(run.stderr.contains("no samples of process ap; there is app (100)"), "{}", run.stderr);
@@ -144,7 +144,7 @@ fn missing_data_is_reported() {
         "60.0 ±6.9",
         "more (--top 0 shows all)",
     ] {
-        assert!(page.contains(fact), "{fact} in {page}");
+        assert!(page.contains(fact), "no {fact} in {page}");
     }
     let end_time = FileTime(crate::golden::start_time().0 + 600_000_000);
     let path = trace.write_with_summary(Summary { end_time, events_lost: 41, buffers_lost: 2 });
@@ -202,7 +202,7 @@ fn threads_have_their_latest_name() {
     assert!(page.contains("worker (101)  app (100)"), "{page}");
     let lines = weir(["flame", path.to_str().unwrap(), "--collapsed", "--by-thread"]).expect(0).text();
     for line in ["app (100);app (101);? 1", "app (100);worker (101);? 1", "app (100);thread 102;? 1"] {
-        assert!(lines.contains(line), "{line} in {lines}");
+        assert!(lines.contains(line), "no {line} in {lines}");
     }
 }
 

@@ -80,7 +80,7 @@ fn disks_have_names_and_unnamed_files_are_omitted() {
     for fact in
         ["vda (254:0)", "3 operations from first to last in 0.002 s, of 60.000 s recorded", "no files: "]
     {
-        assert!(page.contains(fact), "{fact} in {page}");
+        assert!(page.contains(fact), "no {fact} in {page}");
     }
     assert!(!page.contains("(no file)"), "{page}");
 }
@@ -111,7 +111,7 @@ fn report_covers_only_the_requested_processes_and_times() {
     assert_eq!(number(&summary(&["--to", "1049us"]), "reads"), 50);
     let page = weir(["report", "disk", path.to_str().unwrap(), "--top", "1"]).expect(0).text();
     for fact in ["103 operations from", "100 reads of 409,600 bytes", "1 flush", "/data/a", "1,000.0"] {
-        assert!(page.contains(fact), "{fact} in {page}");
+        assert!(page.contains(fact), "no {fact} in {page}");
     }
     let mut empty = TraceBuilder::new();
     let page = weir(["report", "disk", empty.write().to_str().unwrap()]).expect(0).text();

@@ -270,7 +270,7 @@ fn waits_are_reported_by_reason_and_stack() {
         .collect();
     assert_eq!(reasons, [("DelayExecution", 2_800_000), ("PageIn", 900_000)]);
     let stacks: Vec<_> = rows_by(&objects, "stack");
-    assert_eq!(stacks.len(), 1, "without symbols, both stacks are in one function of each file");
+    assert_eq!(stacks.len(), 1, "stacks of the same functions have separate rows");
     assert_eq!(number(stacks[0], "blocked_ns"), 4_000_000);
     assert_eq!(stacks[0]["stack"], serde_json::json!(["app (100)", "app+0x0", "kernel+0x0"]));
     let processor = rows_by(&objects, "processor")[0];
@@ -314,14 +314,14 @@ fn missing_data_is_reported() {
         "1 interval with a missing switch",
         "1 batch of switches in the compact form",
     ] {
-        assert!(page.contains(fact), "{fact} in {page}");
+        assert!(page.contains(fact), "no {fact} in {page}");
     }
     let page = weir(["report", "sched", sleeping_thread_trace().write().to_str().unwrap(), "--top", "1"])
         .expect(0)
         .text();
     for fact in ["6 switches and 2 wakes", "blocked stacks, 4.000 ms in all", "DelayExecution", "kernel+0x0"]
     {
-        assert!(page.contains(fact), "{fact} in {page}");
+        assert!(page.contains(fact), "no {fact} in {page}");
     }
     let mut empty = TraceBuilder::new();
     let run = weir(["report", "sched", empty.write().to_str().unwrap()]).expect(1);
@@ -361,7 +361,7 @@ fn processor_times_are_unknown_if_only_some_threads_are_recorded() {
     // The trace lasts a minute.
     let page = weir(["report", "sched", path.to_str().unwrap()]).expect(0).text();
     for fact in ["% is of the 60.000 s recorded", "not known", "3.000  0.0 "] {
-        assert!(page.contains(fact), "{fact} in {page}");
+        assert!(page.contains(fact), "no {fact} in {page}");
     }
     let page = weir(["report", "sched", sleeping_thread_trace().write().to_str().unwrap()]).expect(0).text();
     assert!(!page.contains("not known") && page.contains("70.0"), "{page}");

@@ -16,14 +16,16 @@ use crate::golden::{ANCHOR, TICKS_PER_MICROSECOND, kernel, session_options, star
 /// Load address of the kernel.
 pub(super) const KERNEL: u64 = 0xFFFF_F800_0000_0000;
 
-/// Thread states of context switches.
+// Thread states of context switches.
+
 pub(super) const INITIALIZED: u8 = 0;
 pub(super) const READY: u8 = 1;
 pub(super) const RUNNING: u8 = 2;
 pub(super) const TERMINATED: u8 = 4;
 pub(super) const WAITING: u8 = 5;
 
-/// Wait reasons of context switches.
+// Wait reasons of context switches.
+
 pub(super) const EXECUTIVE: u8 = 0;
 pub(super) const PAGE_IN: u8 = 2;
 pub(super) const DELAY_EXECUTION: u8 = 4;

@@ -17,17 +17,17 @@ pub(crate) fn retry(times: u32, check: impl Fn()) {
 
 /// Like [`retry`], for checks that fail where the kernel skips perf events of idle processors.
 ///
-/// Every second attempt keeps all processors busy: some kernels (seen with Linux 6.18) report no
-/// perf events from the idle task of a processor, so that switches to a thread that wakes an idle
-/// processor are missing. `perf record` misses the same switches.
+/// Every second attempt except the last keeps all processors busy: some kernels (seen with Linux
+/// 6.18) report no perf events from the idle task of a processor, so that switches from the idle
+/// task to a thread are missing. `perf record` misses the same switches.
 #[allow(dead_code)] // Each test program uses its part.
 pub(crate) fn again(times: u32, check: impl Fn()) {
     for attempt in 1..times {
-        let attempt = std::panic::AssertUnwindSafe(|| match attempt % 2 {
+        let run_attempt = std::panic::AssertUnwindSafe(|| match attempt % 2 {
             0 => run_without_idle_processors(&check),
             _ => check(),
         });
-        if std::panic::catch_unwind(attempt).is_ok() {
+        if std::panic::catch_unwind(run_attempt).is_ok() {
             return;
         }
     }

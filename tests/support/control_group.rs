@@ -5,20 +5,22 @@
 //!                                                          └ container      └ PACKAGE, APPLICATION
 //! ```
 //!
-//! Making one requires root, or a parent group delegated to this user. Drop removes the group once
-//! no process is in it.
+//! Making a group requires root, or a parent group delegated to this user. Drop removes the group
+//! once no process is in it.
 #![allow(dead_code)] // Each test program uses its part.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// Package, application and container id that the path of the group implies for a process in it.
+/// Package name that the path of the group implies for a process in it.
 pub(crate) const PACKAGE: &str = "snap.traced.world";
+/// Application name that the path implies.
 pub(crate) const APPLICATION: &str = "world";
+/// Container id that the path implies.
 pub(crate) const CONTAINER: &str = "4f1d0c3b5a69788796a5b4c3d2e1f00f4f1d0c3b5a69788796a5b4c3d2e1f00f";
 
 /// Arguments of a skip where no group can be made: requirement and reason.
-pub(crate) const NONE: (&str, &str) = ("cgroups", "control groups cannot be made here");
+pub(crate) const SKIP_ARGUMENTS: (&str, &str) = ("cgroups", "control groups cannot be made here");
 
 /// A control group that drop removes.
 pub(crate) struct ControlGroup {

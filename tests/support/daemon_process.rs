@@ -34,8 +34,8 @@ impl DaemonProcess {
         let mut daemon = Self(command.spawn().expect("weir daemon did not start"));
         let socket = RuntimeDir::from_path(runtime).control_socket();
         until("the daemon accepts connections", || {
-            let ended = daemon.has_ended();
-            assert!(ended.is_none(), "the daemon ended: {ended:?}");
+            let status = daemon.try_exit_status();
+            assert!(status.is_none(), "the daemon ended: {status:?}");
             Connection::connect(&socket, TEST_TIMEOUT).is_ok()
         });
         daemon
@@ -50,7 +50,7 @@ impl DaemonProcess {
     }
 
     /// Returns the exit status if the daemon has ended.
-    pub(crate) fn has_ended(&mut self) -> Option<ExitStatus> {
+    pub(crate) fn try_exit_status(&mut self) -> Option<ExitStatus> {
         self.0.try_wait().expect("the daemon cannot be waited for")
     }
 

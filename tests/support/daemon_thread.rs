@@ -8,8 +8,8 @@ use traceweir_transport::socket::Connection;
 
 use super::wait::{TEST_TIMEOUT, until};
 
-/// A daemon thread that accepts connections. Drop stops it and fails the test if it returned an
-/// error.
+/// A daemon thread that accepts connections. Drop stops it and fails the test if it panicked or
+/// returned an error.
 pub(crate) struct DaemonThread {
     stopper: Stopper,
     thread: Option<JoinHandle<traceweir_daemon::Result<()>>>,

@@ -6,6 +6,7 @@
 #[derive(Clone, Copy)]
 pub(crate) struct Machine {
     pub(crate) has_counters: bool,
+    /// Whether the processor records its last branches.
     pub(crate) has_branches: bool,
 }
 
@@ -19,10 +20,11 @@ impl Machine {
     }
 }
 
-/// The capabilities to change the user id, to administer the system and to use performance
-/// monitoring.
+/// Bit of `CAP_SETUID` in [`capabilities`].
 pub(crate) const SETUID: u64 = 1 << 7;
+/// Bit of `CAP_SYS_ADMIN`.
 pub(crate) const SYS_ADMIN: u64 = 1 << 21;
+/// Bit of `CAP_PERFMON`.
 pub(crate) const PERFMON: u64 = 1 << 38;
 
 /// Returns the effective capabilities of this process, one bit each.

@@ -19,10 +19,11 @@ pub(crate) fn symbol(kind: u16, body: &[u8]) -> Vec<u8> {
     record
 }
 
-/// Builds the entry of one module in the module list of the debug stream.
-pub(crate) fn module(stream: u16, symbols: u32) -> Vec<u8> {
+/// Builds the entry of one module in the module list of the debug stream. `stream` is the number
+/// of the stream with the module's symbols.
+pub(crate) fn module(stream: u16, symbols_bytes: u32) -> Vec<u8> {
     let mut entry = vec![0; 32];
-    entry.put_u16(0).put_u16(stream).put_u32(symbols);
+    entry.put_u16(0).put_u16(stream).put_u32(symbols_bytes);
     entry.resize(64, 0);
     entry.put_ansi_z("read.obj").put_ansi_z("read.obj");
     entry.resize(entry.len().next_multiple_of(4), 0);

@@ -2,8 +2,7 @@
 //!
 //! A skipped check is listed in `target/skipped/`, in a file named after the test program, and the
 //! program prints one line that names the file. `TRACEWEIR_REQUIRE` is a comma-separated list of
-//! requirements that must be met: the `extra` names that skips pass, or `all`. Skipping one of
-//! these fails the test.
+//! requirements that must be met, such as `root`, or `all`. A skip for one of these fails the test.
 #![allow(dead_code)] // Each test program uses its part.
 
 use std::fs::OpenOptions;
@@ -16,16 +15,16 @@ static LIST: Mutex<()> = Mutex::new(());
 
 /// Records a skipped check. Fails the test where `TRACEWEIR_REQUIRE` requires the check.
 #[track_caller]
-pub(crate) fn skip(extra: &str, reason: &str) {
+pub(crate) fn skip(requirement: &str, reason: &str) {
     let required = std::env::var("TRACEWEIR_REQUIRE").unwrap_or_default();
-    assert!(!required.split(',').any(|r| r == "all" || r == extra), "required: {reason}");
-    record(extra, reason);
+    assert!(!required.split(',').any(|r| r == "all" || r == requirement), "required: {reason}");
+    record(requirement, reason);
 }
 
 /// Records a skipped check, regardless of `TRACEWEIR_REQUIRE`.
-pub(crate) fn record(extra: &str, reason: &str) {
+pub(crate) fn record(requirement: &str, reason: &str) {
     let thread = std::thread::current();
-    let line = format!("{}: {extra}: {reason}\n", thread.name().unwrap_or("a test"));
+    let line = format!("{}: {requirement}: {reason}\n", thread.name().unwrap_or("a test"));
 
     let _lock = LIST.lock().unwrap_or_else(PoisonError::into_inner);
     let list = skip_list_path();
@@ -42,9 +41,9 @@ pub(crate) fn record(extra: &str, reason: &str) {
 
 /// Returns `is_possible`, and records a skip where it is false.
 #[track_caller]
-pub(crate) fn can(is_possible: bool, extra: &str, reason: &str) -> bool {
+pub(crate) fn can(is_possible: bool, requirement: &str, reason: &str) -> bool {
     if !is_possible {
-        skip(extra, reason);
+        skip(requirement, reason);
     }
     is_possible
 }

@@ -9,7 +9,7 @@ use traceweir_format::spec::event::EventInfoClass;
 
 /// Registers a provider, writes `count` events to a private session whose log file is named by the
 /// environment variable PLUGIN_FILE, and unregisters the provider. Returns the number of events in
-/// the file, or -1 on failure.
+/// the file, or -1 on failure or if events were lost.
 #[unsafe(no_mangle)]
 pub extern "C" fn plugin_run(count: u32) -> i64 {
     run(count).map_or(-1, |events| events as i64)

@@ -1,8 +1,8 @@
-//! Call stacks of events written on coroutine stacks, with memory next to them that is mapped and
-//! unmapped.
+//! Events with call stacks, written on a coroutine stack while the stack above it is unmapped.
 //!
 //! ```text
-//!   │ B: in use │ A: unmapped later │ control block of the thread │   one merged mapping
+//!   │ lower stack: in use │ upper stack: unmapped later │ control block of the thread │
+//!   └───────────────────────── one merged mapping at first ───────────────────────────┘
 //! ```
 #![cfg(target_arch = "x86_64")]
 #![allow(unsafe_code)]
@@ -25,20 +25,20 @@ const CHILD_VARIABLE: &str = "TRACEWEIR_TEST_COROUTINES";
 const GUID: Guid = Guid::from_u128(0x5d1c_31f4_0e1b_4c5e_9a6b_7f2b_68c1_d0e4);
 
 static PROVIDER: OnceLock<Provider> = OnceLock::new();
-/// The coroutine stacks, which are mapped before anything else.
-static FIRST_STACKS: [AtomicUsize; 2] = [const { AtomicUsize::new(0) }; 2];
+/// Coroutine stacks of the first thread, the upper one first.
+static FIRST_THREAD_STACKS: [AtomicUsize; 2] = [const { AtomicUsize::new(0) }; 2];
 
-/// Runs on the first thread before `main`, so that its mapping lies directly below the thread's
-/// control block.
+/// Runs on the first thread before `main`, so that the stacks it maps lie directly below the
+/// thread's control block.
 #[used]
 #[unsafe(link_section = ".init_array")]
 static BEFORE_MAIN: extern "C" fn() = {
     extern "C" fn before_main() {
-        for stack in &FIRST_STACKS {
+        for stack in &FIRST_THREAD_STACKS {
             stack.store(map_stack(), Ordering::Relaxed);
         }
         if std::env::var_os(CHILD_VARIABLE).is_some_and(|role| role == "first") {
-            let [upper, lower] = FIRST_STACKS.each_ref().map(|stack| stack.load(Ordering::Relaxed));
+            let [upper, lower] = FIRST_THREAD_STACKS.each_ref().map(|stack| stack.load(Ordering::Relaxed));
             write_around_unmapping(upper, lower);
             std::process::exit(0);
         }

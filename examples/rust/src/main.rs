@@ -19,8 +19,9 @@ use traceweir::{define_provider, provider_enabled, write_event};
 
 define_provider!(KITCHEN, "Example.Kitchen");
 
-/// Keyword of events about cooking; [`GUESTS`] is for events about guests.
+/// Keyword of events about cooking.
 const COOKING: u64 = 0x2;
+/// Keyword of events about guests.
 const GUESTS: u64 = 0x4;
 
 const MENU: [(&str, f64); 3] = [("soup", 4.5), ("pie", 12.5), ("ice cream", 6.25)];

@@ -44,8 +44,8 @@ fn logs_belong_to_the_starting_user(fixture: &Fixture) {
     let config = fixture.config();
     fixture.stop(fixture.start(&config));
     let file = std::fs::metadata(config.log_file.unwrap()).unwrap();
-    let here = std::fs::metadata("/proc/self").unwrap();
-    assert_eq!(file.uid(), here.uid());
+    let this_process = std::fs::metadata("/proc/self").unwrap();
+    assert_eq!(file.uid(), this_process.uid());
     assert_eq!(file.permissions().mode() & 0o777 & !0o640, 0);
     assert_eq!(file.permissions().mode() & 0o600, 0o600);
 }

@@ -57,7 +57,7 @@ struct AutologgerDaemon {
 }
 
 impl AutologgerDaemon {
-    /// Starts a daemon whose autologger definition has a GUID and these lines.
+    /// Starts a daemon whose autologger definition has `Start = 1`, a GUID and these lines.
     fn start_with(fixture: &Fixture, lines: &str) -> Self {
         Self::start_with_only(fixture, &format!("Start = 1\nGuid = \"{}\"\n{lines}\n", new_guid()))
     }
@@ -105,7 +105,7 @@ impl AutologgerDaemon {
     }
 }
 
-/// Returns the definition lines of a provider.
+/// Returns the definition lines of an enabled provider.
 fn provider_lines(guid: Guid, lines: &str) -> String {
     format!("[{guid}]\nEnabled = 1\n{lines}\n")
 }

@@ -25,9 +25,9 @@ pub(crate) const RULES: &[Rule] = &[
         newest_session_takes_the_classic_provider),
     rule!("controller 2 #0x8000", D, "messages are numbered by each session",
         messages_are_numbered_by_session),
-    rule!("controller 2 #0x4000", D, "messages are numbered through all sessions",
-        messages_are_numbered_through_all_sessions),
-    rule!("controller 2 #0x4000, #0x8000", D, "without either, messages have the number 0",
+    rule!("controller 2 #0x4000", D, "messages are numbered across all sessions",
+        messages_are_numbered_across_all_sessions),
+    rule!("controller 2 #0x4000, #0x8000", D, "without either of these modes, messages have the number 0",
         messages_have_no_numbers_by_default),
 ];
 
@@ -118,7 +118,7 @@ fn messages_are_numbered_by_session(fixture: &Fixture) {
     }
 }
 
-fn messages_are_numbered_through_all_sessions(fixture: &Fixture) {
+fn messages_are_numbered_across_all_sessions(fixture: &Fixture) {
     let (first, second) = (
         message_numbers(fixture, EVENT_TRACE_USE_GLOBAL_SEQUENCE),
         message_numbers(fixture, EVENT_TRACE_USE_GLOBAL_SEQUENCE),

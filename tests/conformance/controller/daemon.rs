@@ -52,7 +52,7 @@ pub(super) fn make_folder_with(fixture: &Fixture, name: &str, text: &str) -> Pat
     path.ancestors().find(|folder| folder.parent() == Some(fixture.folder())).unwrap().to_owned()
 }
 
-/// Writes a file that a daemon trusts: only its user may write the file and the folders around it.
+/// Writes a file that a daemon trusts: only the daemon's user may write the file and its folders.
 fn write_trusted_file(path: &Path, text: &str) {
     for folder in [path.parent().and_then(Path::parent), path.parent()].into_iter().flatten() {
         if std::fs::create_dir(folder).is_ok() {

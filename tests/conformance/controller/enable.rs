@@ -21,12 +21,12 @@ use crate::rule::{Rule, rule};
 #[rustfmt::skip]
 pub(crate) const RULES: &[Rule] = &[
     rule!("controller 6 #ENABLE", D, "events of the provider arrive", enabling_lets_events_through),
-    rule!("controller 6 #DISABLE", D, "events of the provider arrive no more", disabling_stops_events),
+    rule!("controller 6 #DISABLE", D, "events of the provider no longer arrive", disabling_stops_events),
     rule!("controller 6 #CAPTURE_STATE", D, "the callback is called with the code 2",
         capture_state_calls_the_callback),
     rule!("controller 6", D, "each call replaces level, masks and properties; nothing is merged",
         each_call_replaces),
-    rule!("controller 6", D, "each call replaces all filters; none given removes them",
+    rule!("controller 6", D, "each call replaces all filters; a call without filters removes them",
         each_call_replaces_filters),
     rule!("controller 6", D, "a provider can be enabled before it is registered",
         provider_is_enabled_before_it_registers),
@@ -118,9 +118,9 @@ fn an_enable_ends_with_its_session(fixture: &Fixture) {
     let name = session.properties.config.name.clone();
     fixture.stop(session);
     until("the end of the enable", || !provider.enabled(LEVEL, KEYWORD));
-    let mut again = fixture.config();
-    again.name = name;
-    let _session = fixture.start(&again);
+    let mut same_name_config = fixture.config();
+    same_name_config.name = name;
+    let _session = fixture.start(&same_name_config);
     let second = Provider::register(guid, None).unwrap();
     assert!(!second.enabled(LEVEL, KEYWORD), "a session of the same name inherited the enable");
 }
@@ -196,7 +196,7 @@ fn assert_enable_waits(fixture: &Fixture, timeout_ms: u32) {
     std::thread::scope(|scope| {
         scope.spawn(|| {
             callback.wait_until_called();
-            // An enable that does not wait gets time to return too early.
+            // An enable that wrongly does not wait would return during this time.
             std::thread::sleep(Duration::from_millis(200));
             callback.release();
         });

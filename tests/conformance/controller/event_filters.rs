@@ -61,7 +61,7 @@ pub(crate) const RULES: &[Rule] = &[
     rule!("controller 7 #STACKWALK_LEVEL_KW", P, "a size other than 24 bytes → 87", level_filter_of_wrong_size_is_refused),
     rule!("controller 7", P, "a filter of ids, names or payloads for a group → 87",
         event_filters_are_refused_for_groups),
-    rule!("controller 7 #SYSTEM_FLAGS, #TRACEHANDLE", P, "for a provider other than the kernel's → 87",
+    rule!("controller 7 #SYSTEM_FLAGS, #TRACEHANDLE", P, "these filters for a provider other than the kernel's → 87",
         kernel_filters_are_refused_for_other_providers),
 ];
 

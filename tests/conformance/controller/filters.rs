@@ -170,7 +170,7 @@ fn other_control_groups_are_not_enabled(fixture: &Fixture) {
 
 fn named_control_groups_are_enabled(fixture: &Fixture) {
     let Some(group) = ControlGroup::make() else {
-        return crate::skip::skip(control_group::NONE.0, control_group::NONE.1);
+        return crate::skip::skip(control_group::SKIP_ARGUMENTS.0, control_group::SKIP_ARGUMENTS.1);
     };
     let names = [control_group::PACKAGE, control_group::APPLICATION, control_group::CONTAINER];
     for (kind, name) in NAME_FILTERS.into_iter().skip(1).zip(names) {

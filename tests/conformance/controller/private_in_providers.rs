@@ -66,7 +66,7 @@ fn private_config(fixture: &Fixture, guid: Guid) -> SessionConfig {
     SessionConfig { log_file_mode: PRIVATE, guid, ..fixture.config() }
 }
 
-/// Starts a session in this process, with the provider registered and enabled.
+/// Starts a controller's private session in this process, with the provider registered and enabled.
 fn start_in_this_process(fixture: &Fixture) -> (Session, Provider, Guid, PathBuf) {
     let guid = new_guid();
     let provider = Provider::register(guid, None).unwrap();

@@ -20,7 +20,7 @@ pub(crate) const RULES: &[Rule] = &[
         independent_sessions_fail_alone),
     rule!("controller 6 #PROVIDER_GROUP", D, "the GUID names a group: its members are enabled",
         a_group_is_enabled),
-    rule!("controller 6 #PROVIDER_GROUP", D, "a member that registers later is enabled too, a provider of the group's GUID is not",
+    rule!("controller 6 #PROVIDER_GROUP", D, "a member that registers later is enabled too, a provider with the group's GUID is not",
         later_group_member_is_enabled),
     rule!("controller 6 #PROVIDER_GROUP", D, "disabling the group disables its members", a_group_is_disabled),
 ];

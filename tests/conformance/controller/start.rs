@@ -34,7 +34,7 @@ pub(crate) const RULES: &[Rule] = &[
     rule!("controller 3.2 #9", O, "a missing path is checked before the name of a running session",
         missing_path_is_reported_before_a_used_name),
     rule!("controller 3.2 #10", D, "a file that may not be created → 5", a_refused_file_is_access_denied),
-    rule!("controller 3.2 #11", O, "the name of a running session, in any case → 183",
+    rule!("controller 3.2 #11", O, "the name of a running session, ignoring case → 183",
         used_name_is_refused_in_any_case),
     rule!("controller 3.2 #11", D, "the GUID of a running session → 183", used_guid_is_refused),
     rule!("controller 3.2 #11", D, "the name of a running session is checked before a file in use",
@@ -237,8 +237,8 @@ fn a_refusal_leaves_nothing(fixture: &Fixture) {
     let config = fixture.config();
     let _running = fixture.start(&config);
     let before = fixture.connect().query_all().unwrap().len();
-    let again = SessionConfig { log_file: Some(fixture.unique_path()), ..config };
-    assert_eq!(fixture.start_status(&again), ALREADY_EXISTS);
-    assert!(!again.log_file.unwrap().exists());
+    let refused_config = SessionConfig { log_file: Some(fixture.unique_path()), ..config };
+    assert_eq!(fixture.start_status(&refused_config), ALREADY_EXISTS);
+    assert!(!refused_config.log_file.unwrap().exists());
     assert_eq!(fixture.connect().query_all().unwrap().len(), before);
 }

@@ -49,11 +49,13 @@ pub(crate) const RULES: &[Rule] = &[
         kernel_state_needs_a_system_logger),
 ];
 
-/// Kernel groups: bits of the first word of a mask, and the bit of the second word that always
-/// accompanies CSWITCH.
+// Kernel groups in the first word of a mask.
+
 const PROCESS: u32 = 0x1;
 const THREAD: u32 = 0x2;
 const CSWITCH: u32 = 0x10;
+
+/// The bit of the second word that always accompanies CSWITCH.
 const CSWITCH_TWIN: u32 = 4;
 
 fn system_logger_config(fixture: &Fixture) -> SessionConfig {

@@ -26,7 +26,7 @@ pub(crate) const RULES: &[Rule] = &[
     rule!("controller 4.1 #LogFileName", P, "a new file in a missing directory → 3, and the session continues",
         missing_folder_keeps_the_session),
     rule!("controller 4.1 #MaximumBuffers", D, "a new maximum applies; 0 keeps the old one", maximum_buffers_change),
-    rule!("controller 4.1 #MaximumBuffers", D, "in buffering mode it is ignored: there are as many buffers as the minimum",
+    rule!("controller 4.1 #MaximumBuffers", D, "in buffering mode the maximum is ignored: there are as many buffers as the minimum",
         flight_recorder_ignores_the_maximum),
 ];
 

@@ -55,7 +55,7 @@ pub(crate) const RULES: &[Rule] = &[
     rule!("provider 8", D, "a handle that is not, or is no longer, a logger → 6", wrong_loggers_are_refused),
     rule!("provider 8", D, "an event larger than the buffer → 234, and it is counted as lost",
         too_large_classic_event_is_refused),
-    rule!("provider 8", D, "an event without free space → 8, and it is counted as lost",
+    rule!("provider 8", D, "an event for which no space is free → 8, and it is counted as lost",
         classic_event_without_free_space_is_lost),
     rule!("provider 8", D, "events are not filtered by level or flags", classic_events_are_not_filtered),
     rule!("provider 8", D, "one session at a time: the newest session gets the events, the older one gets no more",

@@ -38,11 +38,13 @@ pub(crate) const RULES: &[Rule] = &[
         descriptors_accept_all_parameters),
 ];
 
-/// Types of data descriptors.
+// Types of data descriptors.
+
 const PAYLOAD: u8 = 0;
 const EVENT_METADATA: u8 = 1;
 const PROVIDER_METADATA: u8 = 2;
 const TIME_STAMP: u8 = 3;
+
 /// The information class by which a provider opts in to descriptor types.
 const USE_DESCRIPTOR_TYPE: u32 = 3;
 

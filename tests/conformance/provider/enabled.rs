@@ -37,10 +37,10 @@ fn enabled_applies_the_formula_to_combined_values(fixture: &Fixture) {
     let two = fixture.start(&fixture.config());
     fixture.enable(&two, guid, &enable_params(5, 2, 0b0110));
     let (level, any, all) = (5, 0b11, 0b0100);
-    for ev_level in [0, 3, 4, 5, 6, 255] {
+    for event_level in [0, 3, 4, 5, 6, 255] {
         for keyword in [0, 1, 2, 4, 5, 6, 7, 12, u64::MAX] {
-            let want = ev_level <= level && (keyword == 0 || keyword & any != 0 && keyword & all == all);
-            assert_eq!(provider.enabled(ev_level, keyword), want, "{ev_level} {keyword:#b}");
+            let want = event_level <= level && (keyword == 0 || keyword & any != 0 && keyword & all == all);
+            assert_eq!(provider.enabled(event_level, keyword), want, "{event_level} {keyword:#b}");
         }
     }
 }

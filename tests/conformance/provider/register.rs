@@ -116,9 +116,9 @@ fn unregistering_waits_for_the_callback(fixture: &Fixture) {
 fn unregistering_in_the_callback_does_not_wait(fixture: &Fixture) {
     let (guid, session) = (new_guid(), fixture.start(&fixture.config()));
     let provider_slot: Arc<Mutex<Option<Provider>>> = Arc::default();
-    let inside = Arc::clone(&provider_slot);
+    let slot_in_callback = Arc::clone(&provider_slot);
     let callback = move |_: &traceweir::provider::EnableNotice<'_>| {
-        let provider = inside.lock().unwrap().take();
+        let provider = slot_in_callback.lock().unwrap().take();
         drop(provider);
     };
     let provider = Provider::register(guid, Some(Box::new(callback))).unwrap();

@@ -29,7 +29,7 @@ pub(crate) const RULES: &[Rule] = &[
     rule!("provider 7", D, "two groups → 87", two_group_traits_are_refused),
     rule!("provider 7", D, "traits of reserved and provider-defined types are kept", unknown_types_are_kept),
     rule!("provider 7", D, "a name of just a NUL is accepted", empty_trait_name_is_accepted),
-    rule!("api 4", D, "a traits blob of up to 65,535 bytes is registered, and announced by its name",
+    rule!("api 4", D, "a traits block of up to 65,535 bytes is registered, and announced with its name",
         traits_of_65535_bytes_are_registered),
 ];
 
@@ -38,7 +38,7 @@ fn registration_status(traits: &[u8]) -> Status {
     status(Provider::register_with_traits(new_guid(), traits, None))
 }
 
-/// Builds a trait blob of a name and raw traits, with the correct size in front.
+/// Builds a traits block of a name and raw traits, with the correct size in front.
 fn traits_block(name: &[u8], traits: &[u8]) -> Vec<u8> {
     let size = u16::try_from(2 + name.len() + traits.len()).unwrap();
     [&size.to_le_bytes()[..], name, traits].concat()

@@ -37,10 +37,11 @@ pub(crate) const RULES: &[Rule] = &[
     rule!("provider 9", D, "a message larger than the buffer → 234, and it is counted as lost",
         too_large_message_is_refused),
     rule!("api 4", H, "a message beyond 64 KiB → 234", message_beyond_64_kib_is_refused),
-    rule!("provider 9", D, "a message without free space → 8, and it is counted as lost", message_without_free_space_is_lost),
+    rule!("provider 9", D, "a message for which no space is free → 8, and it is counted as lost", message_without_free_space_is_lost),
 ];
 
-/// Flags of a message: the parts of its header.
+// Flags of a message: the parts of its header.
+
 const SEQUENCE: u32 = 1;
 const GUID: u32 = 2;
 const COMPONENT: u32 = 4;

@@ -30,7 +30,7 @@ pub(crate) const RULES: &[Rule] = &[
     rule!("provider 4.1", D, "more than 128 descriptors → 87", more_than_128_blocks_are_refused),
     rule!("decision 33", P, "the handle is checked first, then whether a session has enabled the event, then the parameters",
         write_checks_handle_then_session_then_parameters),
-    rule!("provider 4.1", D, "an event without free space → 8, and the event is counted as lost",
+    rule!("provider 4.1", D, "an event for which no space is free → 8, and the event is counted as lost",
         write_without_free_space_is_lost),
     rule!("provider 4.1", D, "a full store of a real-time session → 0xC0000188, until a consumer connects",
         full_real_time_store_refuses_writes),
@@ -276,7 +276,7 @@ fn write_from_nested_calls(provider: &Provider, depth: u32) {
     } else {
         write_from_nested_calls(provider, depth - 1);
     }
-    // After the call, so that the compiler cannot omit any of them.
+    // `depth` is used after the call, so that the compiler cannot replace the calls with a loop.
     std::hint::black_box(depth);
 }
 

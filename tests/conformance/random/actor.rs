@@ -47,7 +47,7 @@ pub(super) struct Actor<'s> {
     /// A log that later sessions append to, and its contents.
     pub(super) appended: Option<(PathBuf, ExpectedEvents)>,
     pub(super) registered: [Vec<Provider>; PROVIDERS],
-    /// Time of the last unregistration.
+    /// Time of the last unregistration of each provider.
     pub(super) unregistered: [Option<Instant>; PROVIDERS],
     /// Registrations of shared providers.
     pub(super) shared: Vec<Provider>,
@@ -62,7 +62,7 @@ pub(super) struct ActorResults {
     pub(super) divergences: Vec<String>,
     pub(super) broken_logs: Vec<String>,
     pub(super) logs: u64,
-    /// Required events of logs that keep all events.
+    /// Number of required events in logs that keep all events.
     pub(super) events: u64,
     pub(super) times: Times,
 }

@@ -11,8 +11,8 @@ use super::model::{ExpectedEvents, KeptEvents};
 use crate::helpers::{RecordedEvent, events_of};
 
 impl Actor<'_> {
-    /// Checks that the files of one log together hold the predicted events, and returns their
-    /// number. If the session lost events, any of them may be missing.
+    /// Checks that the files of one log together hold the predicted events, and returns the number
+    /// of events found. If the session lost events, any of them may be missing.
     pub(super) fn check_log(
         &mut self,
         files: &[PathBuf],

@@ -43,8 +43,8 @@ impl ProcessResources {
         }
     }
 
-    /// Returns the resources that have grown and do not shrink within [`TEST_TIMEOUT`], while threads
-    /// and sessions end.
+    /// Returns the resources that have grown and do not shrink within [`TEST_TIMEOUT`], while
+    /// threads and sessions end.
     pub(super) fn remaining_growth(&self, measure: impl Fn() -> Self) -> Vec<String> {
         let start = Instant::now();
         loop {

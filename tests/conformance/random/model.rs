@@ -236,8 +236,8 @@ impl ModelSession {
         self.config.log_file_mode & mode != 0
     }
 
-    /// Returns which events its log keeps at its end. The snapshot of a flight recorder may hold any
-    /// of them.
+    /// Returns which events the session's log keeps at its end. The snapshot of a flight recorder
+    /// may hold any of them.
     pub(super) fn kept_events(&self) -> KeptEvents {
         match () {
             () if self.has(EVENT_TRACE_BUFFERING_MODE) => KeptEvents::Some,
@@ -246,7 +246,7 @@ impl ModelSession {
         }
     }
 
-    /// Returns its files.
+    /// Returns the files of the session.
     pub(super) fn files(&self) -> Vec<PathBuf> {
         match &self.file_pattern {
             Some(file_pattern) => {

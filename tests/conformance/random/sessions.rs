@@ -36,6 +36,7 @@ const SESSION_KINDS: [(u32, u32); 15] = [
     (NEW_FILE, 64),
     (NEW_FILE | EVENT_TRACE_COMPRESSED_MODE, 64),
     (NEW_FILE | EVENT_TRACE_NO_PER_PROCESSOR_BUFFERING, 64),
+    // Twice, so that it is chosen more often.
     (APPEND, 0),
     (APPEND, 0),
 ];
@@ -85,7 +86,7 @@ impl Actor<'_> {
                 let continues_log = !expected.required.is_empty() || !expected.possible.is_empty();
                 let mut model = ModelSession::new(properties.id, &config, expected);
                 model.is_all_in_files &= !continues_log;
-                // The daemon makes the GUID, once.
+                // The daemon chooses the GUID at the start.
                 model.config.guid = properties.config.guid;
                 self.running[name] = Some(model);
                 self.compare("start", name, Ok(properties));

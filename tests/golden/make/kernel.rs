@@ -20,7 +20,7 @@ pub(super) fn make() -> Vec<u8> {
     write_network_events(&mut maker);
     write_registry_and_memory_events(&mut maker);
     write_configuration_events(&mut maker);
-    write_end_rundown(&mut maker);
+    write_process_end_and_rundown(&mut maker);
     maker.finish()
 }
 
@@ -274,7 +274,7 @@ fn write_configuration_events(maker: &mut TraceMaker) {
     maker.write_system(0, 0x0B13, 2, SYSTEM_IDS, &payload);
 }
 
-fn write_end_rundown(maker: &mut TraceMaker) {
+fn write_process_end_and_rundown(maker: &mut TraceMaker) {
     maker.write_system(1, hook::THREAD_END, 3, CHILD_IDS, &thread_payload(CHILD_IDS, "renamed"));
     maker.write_system(
         1,
@@ -298,7 +298,7 @@ fn write_end_rundown(maker: &mut TraceMaker) {
         SYSTEM_IDS,
         &process_payload(SHELL_IDS, 900, 0x103, "shell.exe", "shell.exe -l"),
     );
-    // Group 0: the masks that were enabled, and the end of the rundown.
+    // Events of the group EventTrace: the masks that were enabled, and the end of the rundown.
     let mut payload = Vec::new();
     payload.put_u32(0x0001_0207).put(&[0; 28]).put_u32(0x3D);
     maker.write_system(0, hook::END_GROUP_MASKS, 2, SYSTEM_IDS, &payload);

@@ -125,7 +125,8 @@ fn read_records<T>(path: &Path, mut view: impl FnMut(&Record<'_>) -> T) -> Vec<T
     seen
 }
 
-/// Flags of TraceMessage (TRACE_MESSAGE_…).
+// Flags of TraceMessage (TRACE_MESSAGE_…).
+
 const SEQUENCE: u32 = 1;
 const GUID: u32 = 2;
 const COMPONENTID: u32 = 4;
@@ -148,7 +149,7 @@ fn events_have_class_type_and_data_of_their_provider() {
         assert_eq!(
             (notice.request, level, flags),
             (Request::Enable, Some(4), Some(3)),
-            "the flags are the low 32 bits of the keyword mask"
+            "the flags are not the low 32 bits of the keyword mask"
         );
         let logger = notice.logger;
 
@@ -238,7 +239,7 @@ fn each_invalid_call_has_its_documented_status() {
         assert_eq!(
             (enable_level(logger), enable_flags(logger)),
             (Ok(0), Ok(0)),
-            "level 0 and flags 0 are reported unchanged"
+            "level 0 and flags 0 are not reported unchanged"
         );
         let no_targets = PointerTargets::default();
         let to_status =
@@ -315,7 +316,7 @@ fn each_invalid_call_has_its_documented_status() {
             |flags, arguments: &[&[u8]]| to_status(trace_message(logger, flags, &CLASS, 1, arguments));
         assert_eq!(trace_message_with(GUID | COMPONENTID, &[]), INVALID_PARAMETER);
         assert_eq!(trace_message_with(0x100, &[]), INVALID_PARAMETER);
-        assert_eq!(trace_message_with(0x10_0000 | GUID, &[]), SUCCESS, "only the low 16 bits are flags");
+        assert_eq!(trace_message_with(0x10_0000 | GUID, &[]), SUCCESS, "bit 20 was taken for a flag");
         assert_eq!(trace_message_with(0, &[&b""[..]; 129]), INVALID_PARAMETER);
         assert_eq!(trace_message_with(0, &[&large[..16_312 - 8]]), SUCCESS);
         assert_eq!(trace_message_with(0, &[&large[..16_313 - 8]]), MORE_DATA);
@@ -330,7 +331,7 @@ fn each_invalid_call_has_its_documented_status() {
         assert_eq!(classic::unregister(raw).unwrap_err().status(), INVALID_PARAMETER);
         assert_eq!(trace_block(&encode_event(b"")), INVALID_HANDLE, "the registration has ended");
         let lost = controller.stop(&SessionRef::Id(session.id)).unwrap().events_lost;
-        assert_eq!(lost, 4, "events that are too large count as lost");
+        assert_eq!(lost, 4, "events that are too large were not counted as lost");
     });
 }
 
@@ -352,7 +353,7 @@ fn classic_provider_belongs_to_the_last_enabling_session() {
         assert_eq!(
             trace(first, &event(2), &[]),
             Err(TraceError::InvalidHandle),
-            "the handle of the first session is stale"
+            "the handle of the first session is not stale"
         );
         trace(notice.logger, &event(3), &[]).unwrap();
         disable(&mut controller, &a, CONTROL);
@@ -360,7 +361,7 @@ fn classic_provider_belongs_to_the_last_enabling_session() {
         assert_eq!(
             notices.lock().unwrap().len(),
             2,
-            "the provider gets no notice about the first session's end"
+            "the provider got a notice about the first session's end"
         );
 
         let (session, params) = (SessionRef::Id(b.id), EnableParams::default());
@@ -406,7 +407,7 @@ fn registration_returns_the_status_of_its_callback() {
         assert_eq!(
             (notice.request, level, flags),
             expected,
-            "the callback runs before the registration returns, for the newest session"
+            "the callback did not run for the newest session before the registration returned"
         );
         drop(registration);
 
@@ -427,7 +428,7 @@ fn registration_returns_the_status_of_its_callback() {
         disable(&mut controller, &b, CONTROL);
         assert!(
             classic::register(CONTROL, &[], refusing_callback()).is_ok(),
-            "no session enables the provider, so the callback does not run"
+            "the callback ran although no session enables the provider"
         );
     });
 }
@@ -508,7 +509,7 @@ fn messages_follow_their_flags_and_are_numbered_by_the_session() {
         assert_eq!(numbers, [1, 2, 3, 4, 5]);
         let local = sorted(local);
         let sequence = [0, 1, 2, 3, 4, 5].map(|at: usize| local[at].1);
-        assert_eq!(sequence[2], None, "the message has no sequence number");
+        assert_eq!(sequence[2], None, "the message has a sequence number");
         assert_eq!(local, expected(sequence));
         assert_eq!(sorted(record("none", 0)), expected([Some(0), Some(0), None, Some(0), Some(0), Some(0)]));
         let last = record("global", EVENT_TRACE_USE_GLOBAL_SEQUENCE)
@@ -521,6 +522,6 @@ fn messages_follow_their_flags_and_are_numbered_by_the_session() {
             .filter_map(|(_, sequence, ..)| *sequence)
             .min()
             .unwrap();
-        assert_eq!((last, next), (5, 6), "global numbers continue across the sessions of the daemon");
+        assert_eq!((last, next), (5, 6), "global numbers do not continue in the daemon's next session");
     });
 }

@@ -128,7 +128,7 @@ fn every_event_arrives_once_and_in_order() {
         let received = received.lock().unwrap();
         assert_eq!((ended.events, ended.events_lost, ended.real_time_events_lost), (4000, 0, 0));
         assert_eq!(sort_numbers(&received.numbers), (0..4000).collect::<Vec<_>>());
-        assert!(received.times.is_sorted(), "events are in order");
+        assert!(received.times.is_sorted(), "events are out of order");
     });
 }
 
@@ -166,7 +166,7 @@ fn event_of_an_idle_processor_keeps_its_order_under_load() {
         consumer.join().unwrap().unwrap();
         let received = received.lock().unwrap();
         assert_eq!(received.numbers[0], 0);
-        assert!(received.times.is_sorted(), "events are in order");
+        assert!(received.times.is_sorted(), "events are out of order");
     });
 }
 

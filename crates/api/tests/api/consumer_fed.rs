@@ -108,10 +108,10 @@ fn feed_all(buffers: Vec<Vec<u8>>, received: &mut RecordingHandler) -> (Vec<Stat
     assert_eq!(
         feeder.add(Box::new(Vec::new())).unwrap_err().status(),
         Status::ERROR_INVALID_PARAMETER,
-        "a buffer without bytes is refused"
+        "a buffer without bytes was not refused"
     );
     let accepted = statuses.iter().filter(|status| **status == Status::ERROR_SUCCESS).count();
-    assert_eq!(given_back.load(Ordering::Relaxed), accepted, "exactly the accepted buffers are given back");
+    assert_eq!(given_back.load(Ordering::Relaxed), accepted, "not all accepted buffers were given back");
     (statuses, accepted)
 }
 
@@ -173,7 +173,7 @@ fn buffer_callback_follows_its_events_and_has_the_file_bytes() {
         assert_eq!(
             received.buffer_ends.last().map(|(events_so_far, ..)| *events_so_far),
             Some(received.events.len()),
-            "{name}: no event follows the end of the last buffer"
+            "{name}: an event follows the end of the last buffer"
         );
         // By the end of a buffer with records, its processor has delivered an event.
         for (events_so_far, cpu, bytes) in &received.buffer_ends {

@@ -127,7 +127,7 @@ fn copy_item(item: &Item<'_>) -> DeliveredItem {
         Item::Event(event) if event.record.hook() == Some(0) => DeliveredItem::Header,
         Item::Event(event) => {
             let time = event.record.time();
-            assert_eq!(event.time, FileTime(START_TIME + time * 10), "wall time follows from the clock");
+            assert_eq!(event.time, FileTime(START_TIME + time * 10), "the wall time differs from the clock");
             DeliveredItem::Event { trace: event.trace, cpu: event.record.cpu(), time }
         }
         other => panic!("{other:?}"),
@@ -185,7 +185,7 @@ fn late_buffers_are_merged_once_the_session_is_complete() {
     assert_eq!(
         event_times(&delivered),
         [100, 150, 200, 200, 250],
-        "the late buffers of the other processor may follow"
+        "an event was delivered although late buffers of the other processor may follow"
     );
     assert!(queue.push(&encode_buffer(1, 0, 0, &[40, 60])));
     assert!(queue.push(&encode_buffer(0, 0, 0, &[30, 45])));
@@ -296,7 +296,7 @@ fn files_and_live_sessions_cannot_be_mixed() {
     let options = Options { processors: 1, ..Default::default() };
     std::fs::write(&path, options.header_buffer().unwrap()).unwrap();
     let traces = vec![session.open().0, Trace::open(&path).unwrap()];
-    let error = process(traces, |_| panic!("nothing is delivered")).unwrap_err();
+    let error = process(traces, |_| panic!("an item was delivered")).unwrap_err();
     assert_eq!(error.status(), Status::ERROR_INVALID_PARAMETER);
 }
 

@@ -47,7 +47,7 @@ fn missing_or_stale_socket_means_no_daemon() {
     assert!(Controller::find_at(&folder.path().join("missing")).unwrap().is_none());
     let socket = RuntimeDir::from_path(folder.path()).control_socket();
     drop(Listener::bind(&socket, 0o600).unwrap());
-    assert!(socket.exists(), "a daemon that was killed leaves its socket behind");
+    assert!(socket.exists(), "the socket file was removed, unlike that of a killed daemon");
     assert!(Controller::find_at(folder.path()).unwrap().is_none());
 }
 
@@ -124,7 +124,7 @@ fn start_sends_descriptor_and_absolute_path_of_the_log_file() {
     let log = fake.path().join("a.etl");
     assert_eq!(controller.start(&file_config("one", &log)).unwrap().config.name, "one");
     assert_eq!(received_start.lock().unwrap().take(), Some((Some(log.clone()), 1)));
-    assert!(log.exists(), "the file of an accepted session stays");
+    assert!(log.exists(), "the file of an accepted session was removed");
 }
 
 #[test]
@@ -172,7 +172,7 @@ fn duplicate_name_is_reported_before_a_missing_folder() {
     assert_eq!(
         start_status(denied),
         Status::ERROR_ACCESS_DENIED,
-        "a denied file is reported before a duplicate name"
+        "a denied file is not reported before a duplicate name"
     );
 }
 
@@ -200,8 +200,8 @@ fn each_control_sends_its_message() {
     controller.stop(&by_name("s")).unwrap();
     let expected = vec![
         (by_name("s"), Control::Query, 0),
-        // The controller queries first whether it opens the file itself, or the processes of a
-        // private session do.
+        // The controller first queries the session, because the processes of a private session open
+        // the file themselves.
         (SessionRef::Id(5), Control::Query, 0),
         (SessionRef::Id(5), Control::Update(update), 1),
         (by_name("s"), Control::Query, 0),
@@ -304,10 +304,7 @@ fn controller_finds_no_sessions_after_daemon_exit_and_uses_a_restarted_daemon() 
         log_file_mode: EVENT_TRACE_REAL_TIME_MODE,
         ..Default::default()
     });
-    assert!(
-        matches!(result, Err(Error::NoDaemon { .. })),
-        "a controller made by `find_at` does not start a daemon"
-    );
+    assert!(matches!(result, Err(Error::NoDaemon { .. })), "a controller of `find_at` started a daemon");
 
     let listener = Listener::bind(&socket, 0o600).unwrap();
     let restarted = std::thread::spawn(move || {

@@ -50,7 +50,7 @@ fn access_lists_can_be_set_extended_queried_and_removed() {
     let mut controller = connect(folder.path());
     let (object, user) = (Guid::from_u128(7), Sid::user(1000));
     let default = controller.access(DEFAULT_TRACE_SECURITY).unwrap();
-    assert_eq!(controller.access(object).unwrap(), default, "an unknown GUID has the default list");
+    assert_eq!(controller.access(object).unwrap(), default, "an unknown GUID lacks the default list");
     let right = Rights::TRACELOG_GUID_ENABLE;
     controller.set_access(object, SecurityOperation::ADD_DACL, &user, right, true).unwrap();
     let mut expected = default.clone();
@@ -64,7 +64,7 @@ fn access_lists_can_be_set_extended_queried_and_removed() {
     assert_eq!(
         list.sacl.unwrap().entries,
         [Ace::new(AceKind::Audit, user, right)],
-        "the allow flag has no effect in a SACL"
+        "the allow flag has an effect in a SACL"
     );
     assert_eq!(controller.access_lists().unwrap(), [object]);
     for operation in [4, u32::MAX].map(SecurityOperation) {
@@ -85,7 +85,7 @@ fn session_runs_from_start_to_stop() {
     let started = controller.start(&file_config("Lunch", &log)).unwrap();
     assert!(started.id & 0xFFFF != 0 && started.config.guid != Guid::NULL && started.number_of_buffers > 0);
     assert_eq!(started.config.log_file.as_deref(), Some(log.as_path()));
-    assert_eq!(controller.query(&by_name("lunch")).unwrap().id, started.id, "names ignore case");
+    assert_eq!(controller.query(&by_name("lunch")).unwrap().id, started.id, "another session was found");
     let by_id = SessionRef::Id(started.id);
     assert_eq!(controller.query(&by_id).unwrap().config.name, "Lunch");
 
@@ -97,7 +97,7 @@ fn session_runs_from_start_to_stop() {
     assert_eq!(status(controller.query(&by_id)), Status::ERROR_WMI_INSTANCE_NOT_FOUND);
     let trace = traceweir::consumer::Trace::open(&log).unwrap();
     assert_eq!(trace.header().session_name, "Lunch");
-    assert!(trace.header().end_time.0 != 0, "the file is finalised");
+    assert!(trace.header().end_time.0 != 0, "the file is not finalised");
 }
 
 #[test]
@@ -186,7 +186,7 @@ fn controller_survives_a_restart_of_the_daemon() {
     let mut controller = connect(folder.path());
     controller.start(&live_config("first")).unwrap();
     drop(daemon);
-    assert!(controller.query_all().unwrap().is_empty(), "without a daemon there are no sessions");
+    assert!(controller.query_all().unwrap().is_empty(), "sessions are listed without a daemon");
     let _second = support_daemon::DaemonInThread::new(folder.path());
     controller.start(&live_config("second")).unwrap();
     assert_eq!(controller.query_all().unwrap().len(), 1);
@@ -222,11 +222,12 @@ fn concurrent_controllers_start_one_daemon_on_demand() {
     }
     let mut controller = connect(&runtime);
     let sessions = controller.query_all().unwrap();
-    assert_eq!(sessions.len(), 4, "sessions outlive their controllers, in one daemon");
+    assert_eq!(sessions.len(), 4, "the daemon does not have the sessions of all controllers");
     for session in sessions {
         controller.stop(&SessionRef::Id(session.id)).unwrap();
     }
-    // A connection would keep the daemon alive, so the test checks the socket file.
+    // A new connection or request would restart the daemon's idle time, so the test checks the
+    // socket file.
     until("the idle daemon has left", || !controller.socket().exists());
     assert!(fs::read_to_string(runtime.join("daemon.log")).is_ok());
 }

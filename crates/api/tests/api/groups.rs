@@ -114,11 +114,11 @@ fn group_enables_current_and_later_members_besides_direct_enables() {
         assert_eq!(
             calls.lock().unwrap().last(),
             Some(&(1, 0, 0)),
-            "the callback gets the settings of the group unchanged"
+            "the callback did not get the settings of the group unchanged"
         );
         member.write(&event(7, 200, 1 << 40), &[]).unwrap();
         session.disable(MEMBER, 0);
-        assert_eq!(calls.lock().unwrap().len(), 5, "a disable without an enable does not call the callback");
+        assert_eq!(calls.lock().unwrap().len(), 5, "a disable without an enable called the callback");
         session.disable(GROUP, OF_GROUP);
         assert_eq!(calls.lock().unwrap().last(), Some(&(0, 0, 0)));
         member.write(&event(8, 0, 0), &[]).unwrap();
@@ -139,18 +139,18 @@ fn traits_set_later_join_the_group_once() {
         }
         assert!(!provider.enabled(0, 0) && calls.lock().unwrap().is_empty());
         provider.set_traits(&group_traits("Later")).unwrap();
-        assert_eq!(*calls.lock().unwrap(), [(1, 5, 0)], "the callback runs before the call returns");
+        assert_eq!(*calls.lock().unwrap(), [(1, 5, 0)], "the callback did not run before the call returned");
         provider.write(&event(1, 5, 1), &[]).unwrap();
         assert_eq!(
             provider.set_traits(&group_traits("Later")).unwrap_err().status(),
             Status::ERROR_INVALID_PARAMETER,
-            "traits can be set only once"
+            "traits were set twice"
         );
         let named = Provider::register_with_traits(OTHER_PROVIDER, &group_traits("With"), None).unwrap();
         assert_eq!(
             named.set_traits(&group_traits("With")).unwrap_err().status(),
             Status::ERROR_INVALID_PARAMETER,
-            "the provider has traits already"
+            "traits were set although the registration has some"
         );
 
         let listed = session.find_entry(MEMBER, false).unwrap();

@@ -44,8 +44,8 @@ use crate::support::until;
 use crate::support_daemon::{DaemonInProcess, run_in_own_process, test_command};
 use table::{TableRow, guid};
 
-/// Environment variable that makes a process the caller `plain` or `guest`, with the sessions of
-/// the table.
+/// Environment variable of a process that makes the calls of the table as `plain` or `guest`: this
+/// word, then the sessions of the table as `NAME=ID`, separated by commas.
 const UNPRIVILEGED_CALLER: &str = "TRACEWEIR_TEST_UNPRIVILEGED";
 
 fn live_config(name: &str, mode: u32) -> SessionConfig {
@@ -79,7 +79,7 @@ fn every_call_of_the_table_has_the_expected_result() {
 
         let session_list: Vec<String> = sessions.iter().map(|(name, id)| format!("{name}={id}")).collect();
         let session_list = session_list.join(",");
-        // The bounding set belongs to the thread, and to the programs that it starts.
+        // The capability bounding set applies to the thread and to the programs that it starts.
         let plain_list = session_list.clone();
         let plain = std::thread::spawn(move || {
             for capability in
@@ -94,7 +94,7 @@ fn every_call_of_the_table_has_the_expected_result() {
         });
         assert!(plain.join().unwrap().success());
 
-        // A user can connect only if some access list names it.
+        // Another user can connect only if an access list names that user.
         let (add, guest) = (SecurityOperation::ADD_DACL, Sid::user(GUEST_UID));
         controller.set_access(guid(1), add, &guest, Rights::WMIGUID_SET, true).unwrap();
         // The build folder may be inaccessible to other users.
@@ -208,7 +208,7 @@ fn group_does_not_enable_disallowed_providers() {
         assert!(allowed_provider.enabled(4, 0));
         assert_eq!(session.query(Query::DisallowList), Answer::DisallowList(vec![disallowed, guid(3)]));
         let later = Provider::register_with_traits(guid(3), &traits("Later"), None).unwrap();
-        assert!(!later.enabled(4, 0), "the list applies to later registrations, too");
+        assert!(!later.enabled(4, 0), "the list does not apply to later registrations");
         allowed_provider.write(&event(1), &[]).unwrap();
         // The list applies to groups only, not to direct enables.
         session.enable(disallowed, 0);
@@ -225,9 +225,9 @@ fn group_does_not_enable_disallowed_providers() {
             recorded_codes(&calls) == [1, 0, 1, 0, 1]
         });
         disallowed_provider.write(&event(2), &[]).unwrap();
-        let groups = session.controller.group_info(group).unwrap();
-        assert_eq!(groups.members, Vec::from_iter(BTreeSet::from([disallowed, allowed, guid(3)])));
-        assert_eq!(groups.enables.len(), 1);
+        let info = session.controller.group_info(group).unwrap();
+        assert_eq!(info.members, Vec::from_iter(BTreeSet::from([disallowed, allowed, guid(3)])));
+        assert_eq!(info.enables.len(), 1);
         let seen = session.stop(|record| {
             [allowed, disallowed].contains(&record.provider()).then(|| record.descriptor().id)
         });
@@ -250,15 +250,15 @@ fn periodic_capture_state_runs_until_it_is_turned_off() {
             Set::PeriodicCaptureState(Some(PeriodicCaptureState { seconds, providers }))
         };
         session.set(&capture_every(10));
-        until("the callback was asked for its state twice", || recorded_codes(&calls) == [1, 2, 2]);
+        until("the provider was asked for its state twice", || recorded_codes(&calls) == [1, 2, 2]);
         let times: Vec<Duration> =
             calls.lock().unwrap().iter().skip(1).map(|(_, at)| at.duration_since(start)).collect();
-        assert!(times[0] >= Duration::from_millis(9_500), "one period after the call: {times:?}");
+        assert!(times[0] >= Duration::from_millis(9_500), "the first request came too early: {times:?}");
         assert!(times[1] >= Duration::from_millis(19_000), "{times:?}");
         session.set(&Set::PeriodicCaptureState(None));
         std::thread::sleep(Duration::from_millis(10_500));
-        assert_eq!(recorded_codes(&calls).len(), 3, "no call follows the end of the setting");
-        assert!(recorded_codes(&other_calls).is_empty(), "the session has not enabled this provider");
+        assert_eq!(recorded_codes(&calls).len(), 3, "a call followed the end of the setting");
+        assert!(recorded_codes(&other_calls).is_empty(), "a provider that is not enabled was called");
         session.stop(|_| None::<()>);
     });
 }
@@ -290,7 +290,7 @@ fn binary_tracking_records_modules_at_the_start_of_the_file() {
         // A thread of the library reports one module, and the registering thread the other: either
         // may be first.
         seen[..2].sort();
-        assert_eq!(seen, [guid(1), guid(2), Guid::NULL], "the modules come before the first event");
+        assert_eq!(seen, [guid(1), guid(2), Guid::NULL], "the modules are not before the first event");
     });
 }
 
@@ -342,13 +342,13 @@ fn query_returns_current_settings_until_session_ends() {
             let answer = controller.query_information(&session, Query::StackTracing).unwrap();
             assert_eq!(answer, Answer::StackTracing(expected));
             if effects::can_get_kernel_events(&mut controller, &session) {
-                // Without privilege only the first words can be set.
+                // The last word of the mask can be set only with privilege.
                 let last = u32::from(can_profile());
                 let mask = Set::SystemTraceEnableFlags([0x10, 0, 0, 0, 0, 0, 0, last]);
                 controller.set_information(&session, &mask).unwrap();
                 let answer = controller.query_information(&session, Query::SystemTraceEnableFlags).unwrap();
                 let expected_mask = Answer::SystemTraceEnableFlags([0x10, 4, 0, 0, 0, 0, 0, last]);
-                assert_eq!(answer, expected_mask, "the flag is part of two groups");
+                assert_eq!(answer, expected_mask, "the flag is not in both of its groups");
             }
             controller.stop(&session).unwrap();
             let error = controller.query_information(&session, Query::StackTracing).unwrap_err();
@@ -402,7 +402,7 @@ fn equal_stacks_are_stored_once_and_every_event_finds_its_stack() {
             });
             assert_eq!(seen.len(), 52);
             let keyed: Vec<_> = seen.iter().filter(|(id, ..)| *id == 2).collect();
-            assert_eq!((keyed.len(), definitions), (50, 1), "the stack of 50 events is stored once");
+            assert_eq!((keyed.len(), definitions), (50, 1), "the stack of 50 events is not stored once");
             assert!(
                 keyed.iter().all(|event| matches!(event, (_, Some(_), _)) && *event == keyed[0]),
                 "{keyed:?}"

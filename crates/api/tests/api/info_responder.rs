@@ -173,7 +173,7 @@ fn session_of_this_process_records_modules_of_its_providers() {
             enable(second);
             enable(third);
             let _later = register(third);
-            let _never = register(fourth);
+            let _untracked = register(fourth);
             session.set_information(&Set::ProviderBinaryTracking(false)).unwrap();
             enable(fourth);
             let in_process = || Responder::Private(&session);
@@ -198,8 +198,8 @@ fn session_of_this_process_records_modules_of_its_providers() {
             let session = std::sync::Arc::new(session);
             session.end().unwrap();
             assert!(session.track_binaries(true).is_err(), "the session has ended");
-            // The start of the file has the modules in the order of the processors on which they were
-            // written.
+            // The start of the file has the modules in the order of the processors on which they
+            // were written.
             let mut listed = tracked_providers(&file);
             listed.sort();
             assert_eq!(listed, [first, second, third]);

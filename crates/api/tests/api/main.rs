@@ -1,4 +1,5 @@
-//! Controllers, consumers, classic providers and relogging, as programs use them.
+//! Controllers, consumers, classic providers, provider groups, information classes and relogging,
+//! as programs use them; and the list of the public API.
 //!
 //! Providers find daemons by the environment of their process, so tests with both run in a separate
 //! process: this program again, with the name of one test.

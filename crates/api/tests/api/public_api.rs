@@ -393,7 +393,6 @@ impl CrateSource {
         let impls = self.find_impls();
         let mut listed: BTreeMap<PathTarget, String> = BTreeMap::new();
         let mut entries = BTreeMap::new();
-        // The root comes last: it repeats names that belong to modules.
         for (index, module) in self.modules.iter().enumerate().rev().filter(|(_, module)| module.is_public) {
             entries.insert(module.path.clone(), vec![format!("pub mod {}", module.path)]);
             for (at, item) in module.items.iter().enumerate() {
@@ -413,6 +412,7 @@ impl CrateSource {
                 }
             }
         }
+        // The root comes last: it repeats names that belong to modules.
         for (index, module) in self.modules.iter().enumerate().rev().filter(|(_, module)| module.is_public) {
             for import in module.imports.iter().filter(|import| import.is_public) {
                 let path = format!("{}::{}", module.path, import.name);
@@ -511,7 +511,7 @@ fn remove_value(declaration: &str) -> &str {
     }
 }
 
-/// Replaces the fields of a tuple structure by an underscore, unless the first is public.
+/// Replaces the fields of a tuple structure with an underscore, unless the first is public.
 fn hide_private_parts(declaration: &str) -> String {
     match declaration.split_once('(') {
         Some((name, fields)) if declaration.contains("struct ") && !fields.starts_with("pub ") => {

@@ -179,6 +179,7 @@ proptest! {
         let summary = relog_all(std::slice::from_ref(&input), &out, settings);
         prop_assert_eq!(read_events(&out), read_events(&input));
         prop_assert_eq!(broken_rules(&out), Vec::<String>::new());
+        // The log-file header counts as an event.
         prop_assert_eq!(summary.events, records.len() as u64 + 1);
         let (before, after) = (open_trace(&input), open_trace(&out));
         prop_assert_eq!(before.clock(), after.clock());
@@ -211,7 +212,7 @@ fn header_keeps_its_fields_and_is_marked_as_relogged() {
     );
     assert_eq!(read_events(&out), read_events(&input));
     assert_eq!((summary.events, summary.events_lost, summary.buffers_lost), (3, 5, 2));
-    assert_eq!(open_trace(&out).buffers().len(), 2, "the build information stays in the header buffer");
+    assert_eq!(open_trace(&out).buffers().len(), 2, "the build information left the header buffer");
     assert_eq!(broken_rules(&out), Vec::<String>::new());
 }
 

@@ -147,7 +147,7 @@ fn live_session_delivers_decoded_events() {
         let later_events = session.trace().unwrap().decoded();
         let summary = session.stop().unwrap();
         assert_eq!((summary.events, summary.events_lost), (2, 0));
-        assert_eq!(later_events.map(Result::unwrap).count(), 0, "a stop ends the iterator");
+        assert_eq!(later_events.map(Result::unwrap).count(), 0, "an event arrived after the others");
         let error = Session::open("live").unwrap_err();
         assert_eq!(error.status(), Status::ERROR_WMI_INSTANCE_NOT_FOUND);
     });

@@ -42,7 +42,7 @@ fn callsites_follow_a_session_of_this_process() {
     run_in_own_process("enabling::callsites_follow_a_session_of_this_process", |folder| {
         install_layer(LayerBuilder::new(PROVIDER));
         write_events(0);
-        assert_eq!(FORMAT_COUNT.load(Ordering::Relaxed), 0, "no session is enabled");
+        assert_eq!(FORMAT_COUNT.load(Ordering::Relaxed), 0, "a value of a disabled event was formatted");
         let recording = LayerRecording::start(folder, &[]);
         let session = &recording.session;
         // The first event after an enable is recorded, and none after a disable.
@@ -59,8 +59,9 @@ fn callsites_follow_a_session_of_this_process() {
         assert_eq!(names, ["info", "info", "debug"].repeat(20));
         assert_eq!(FORMAT_COUNT.load(Ordering::Relaxed), 60);
         write_events(99);
-        assert_eq!(FORMAT_COUNT.load(Ordering::Relaxed), 60, "no session is enabled any more");
-        assert_eq!(LevelFilter::current(), LevelFilter::OFF, "a disabled callsite costs a load and a branch");
+        assert_eq!(FORMAT_COUNT.load(Ordering::Relaxed), 60, "a value of a disabled event was formatted");
+        // Off: a disabled callsite costs a load and a branch.
+        assert_eq!(LevelFilter::current(), LevelFilter::OFF);
     });
 }
 
@@ -89,7 +90,8 @@ fn enable_on_another_thread_reaches_a_thread_local_subscriber() {
 fn level_turns_off_without_sessions_and_log_still_works() {
     run_in_own_process("enabling::level_turns_off_without_sessions_and_log_still_works", |folder| {
         install_layer(LayerBuilder::new(PROVIDER));
-        assert_eq!(LevelFilter::current(), LevelFilter::TRACE, "the level that `log` starts with");
+        // `log` starts with the current level.
+        assert_eq!(LevelFilter::current(), LevelFilter::TRACE);
         tracing_log::LogTracer::init().unwrap();
         until("the level is off", || LevelFilter::current() == LevelFilter::OFF);
         write_events(0);
@@ -204,8 +206,8 @@ fn every_event_of_many_threads_arrives_once() {
                     let _entered = span.enter();
                     for n in 0..EVENTS_PER_THREAD {
                         info!(name: "event", n, text = "some text", "message {n}");
-                        // A thread that is too far ahead of the session waits for it, because the
-                        // session may share its processor.
+                        // A thread that is too far ahead of the session waits for it, because both
+                        // may share a processor.
                         if n % 1000 == 999 {
                             let all = offered.fetch_add(1000, Ordering::Relaxed);
                             until("the session has caught up", || session.query().events + 10_000 > all);
@@ -243,8 +245,8 @@ fn enables_and_disables_do_not_disturb_writing_threads() {
                     while !is_done.load(Ordering::Relaxed) {
                         let span = tracing::debug_span!("span", n = 1);
                         span.in_scope(|| write_events(1));
-                        // Other threads create and drop subscribers, too: a rebuild asks all of
-                        // them.
+                        // This thread also creates and drops subscribers: each enable and disable
+                        // asks all of them.
                         let other = LayerBuilder::new("Traceweir.Test.Layer.Other").build().unwrap();
                         let other = tracing_subscriber::registry().with(other);
                         tracing::subscriber::with_default(other, || write_events(2));
@@ -275,10 +277,10 @@ fn enables_and_disables_do_not_disturb_writing_threads() {
 fn subscribers_can_end_during_enables_while_their_spans_live() {
     run_in_own_process("enabling::subscribers_can_end_during_enables_while_their_spans_live", |folder| {
         let recording = LayerRecording::start(folder, &[]);
-        let is_over = AtomicBool::new(false);
+        let is_done = AtomicBool::new(false);
         std::thread::scope(|scope| {
             scope.spawn(|| {
-                while !is_over.load(Ordering::Relaxed) {
+                while !is_done.load(Ordering::Relaxed) {
                     recording.session.enable(provider_guid(), &params(4, 0)).unwrap();
                     recording.session.disable(provider_guid()).unwrap();
                 }
@@ -297,7 +299,7 @@ fn subscribers_can_end_during_enables_while_their_spans_live() {
                 drop(span);
                 writer.join().unwrap();
             }
-            is_over.store(true, Ordering::Relaxed);
+            is_done.store(true, Ordering::Relaxed);
         });
         recording.session.enable(provider_guid(), &params(4, 0)).unwrap();
         // The ended subscribers do not affect the next one.
@@ -307,7 +309,7 @@ fn subscribers_can_end_during_enables_while_their_spans_live() {
     });
 }
 
-/// A value that writes events when its thread ends.
+/// A value that writes events when it is dropped.
 struct WritesOnDrop;
 
 impl Drop for WritesOnDrop {
@@ -323,8 +325,8 @@ fn thread_can_write_while_its_locals_are_dropped() {
     }
     run_in_own_process("enabling::thread_can_write_while_its_locals_are_dropped", |folder| {
         let seen = crate::record_events(folder, || {
-            // Thread-local values are dropped in reverse order of their creation: once the layer's
-            // values exist before, once after.
+            // Thread-local values are dropped in reverse order of their creation. The first thread
+            // creates the values of the layer first, the second one last.
             std::thread::spawn(|| {
                 info!(name: "first", n = 1);
                 DROPPED_AT_EXIT.with(|_| ());

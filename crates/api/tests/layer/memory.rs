@@ -59,7 +59,7 @@ fn event_allocates_nothing_after_the_first_of_its_kind() {
     run_in_own_process("memory::event_allocates_nothing_after_the_first_of_its_kind", |folder| {
         install_layer(LayerBuilder::new(PROVIDER).with_target_keyword("layer::memory", 2));
         assert!(count_allocations(|| drop(Box::new(1))) > 0, "an allocation was not counted");
-        assert_eq!(count_allocations(|| write_events(0)), 0, "no session is enabled");
+        assert_eq!(count_allocations(|| write_events(0)), 0, "a disabled event allocated memory");
         let recording = LayerRecording::start(folder, &[provider_guid()]);
         let span = tracing::info_span!("span");
         let allocations = span.in_scope(|| {

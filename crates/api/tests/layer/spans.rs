@@ -73,7 +73,7 @@ fn nested_spans_are_related_activities() {
         assert_eq!(
             seen[7].fields(),
             [("a", "\"changed\""), ("late", "I64(9)")],
-            "the stop event has the last values"
+            "the stop event does not have the last values"
         );
         assert_eq!((seen[1].level, seen[7].level), (3, 3));
         assert_ne!(seen[3].thread, seen[1].thread);

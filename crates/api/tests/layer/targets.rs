@@ -78,7 +78,7 @@ fn rule_can_give_every_target_a_provider() {
         write_events(2);
         recording.session.disable(ids[0]).unwrap();
         write_events(3);
-        assert_eq!(RULE_CALLS.load(Ordering::Relaxed), 5, "the rule is called once for each target");
+        assert_eq!(RULE_CALLS.load(Ordering::Relaxed), 5, "the rule is not called once for each target");
         let seen = recording.stop_and_read();
         let event_count = |name: &str| seen.iter().filter(|event| event.provider_name == name).count();
         // The events that the rule itself writes are not routed by the rule: they go to the layer's
@@ -129,8 +129,8 @@ fn session_selects_targets_by_keywords() {
 }
 
 #[test]
-fn layer_for_one_target_also_writes_its_provider_name() {
-    run_in_own_process("targets::layer_for_one_target_also_writes_its_provider_name", |folder| {
+fn layer_for_one_target_also_accepts_its_provider_name() {
+    run_in_own_process("targets::layer_for_one_target_also_accepts_its_provider_name", |folder| {
         let layer = LayerBuilder::new(PROVIDER).build_with_target("mine").unwrap();
         tracing_subscriber::registry().with(layer).init();
         let recording = LayerRecording::start(folder, &[provider_guid()]);
@@ -195,9 +195,7 @@ fn builder_refuses_invalid_options() {
         };
         assert_eq!(refusal_status(with_targets(MAX_TARGETS + 1)), invalid_parameter);
         assert_eq!(refusal_status(with_targets(MAX_TARGETS)), None);
-        assert!(
-            refusal_status(LayerBuilder::new(&"n".repeat(70_000))).is_some(),
-            "traits have at most 64 KiB"
-        );
+        // Traits, which contain the name, have at most 64 KiB.
+        assert!(refusal_status(LayerBuilder::new(&"n".repeat(70_000))).is_some());
     });
 }

@@ -91,7 +91,7 @@ fn callback_gets_combined_settings_once_per_change() {
 fn enable_in_two_sessions(folder: &Path) {
     let (calls, callback) = recording_callback();
     let provider = Provider::register(PROVIDER, Some(callback)).unwrap();
-    assert!(calls.lock().unwrap().is_empty(), "no session is enabled yet");
+    assert!(calls.lock().unwrap().is_empty(), "the callback was called before an enable");
     let first = PrivateSession::start(&file_config("a", folder.join("a.etl"))).unwrap();
     let second = PrivateSession::start(&file_config("b", folder.join("b.etl"))).unwrap();
     let source = Guid::from_u128(5);
@@ -119,14 +119,14 @@ fn callback_can_write_register_and_unregister() {
 fn write_and_register_in_callback(folder: &Path) {
     let slot: Arc<Mutex<Option<Provider>>> = Arc::default();
     let (slot_in_callback, is_done) = (Arc::clone(&slot), Arc::new(Mutex::new(false)));
-    let has_finished = Arc::clone(&is_done);
+    let is_done_in_callback = Arc::clone(&is_done);
     let callback: EnableCallback = Box::new(move |_| {
         let provider = slot_in_callback.lock().unwrap().take().unwrap();
         provider.write(&event(9), &[&1u64.to_le_bytes()]).unwrap();
         let another = Provider::register(PROVIDER, None).unwrap();
         another.write(&event(10), &[&2u64.to_le_bytes()]).unwrap();
         drop(provider);
-        *has_finished.lock().unwrap() = true;
+        *is_done_in_callback.lock().unwrap() = true;
     });
     *slot.lock().unwrap() = Some(Provider::register(PROVIDER, Some(callback)).unwrap());
     let session = PrivateSession::start(&file_config("inside", folder.join("inside.etl"))).unwrap();

@@ -213,7 +213,8 @@ fn write_during_recovery(folder: &Path, provider: &Provider, round: u64) {
     }
 }
 
-/// Waits for a change that the daemon sends, and checks that idle threads use little processor time.
+/// Waits for a change that the daemon sends, and checks that idle threads use little processor
+/// time.
 fn wait_for_change_and_idle(folder: &Path, provider: &Provider) {
     set_mark(folder, "written");
     until("the new level is applied", || !provider.enabled(INFORMATION, 0));
@@ -616,7 +617,7 @@ fn connections_of_another_user_cost_little_and_do_not_block_the_daemon() {
     knocker.assert_success();
 }
 
-/// Returns how many connections to the socket of a process wait to be accepted, at most.
+/// Returns how many connections to the socket of a process can wait to be accepted.
 fn queue_length() -> u64 {
     let limit = std::fs::read_to_string("/proc/sys/net/core/somaxconn").unwrap();
     limit.trim().parse::<u64>().unwrap().min(BACKLOG as u64)

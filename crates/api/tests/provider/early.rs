@@ -38,7 +38,7 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
     ("enabled until the daemon answers", expect_early_enable_to_be_reverted),
 ];
 
-/// Events that a process writes to each provider.
+/// Number of events of each provider that a process writes.
 pub(crate) const EVENT_COUNT: u64 = 200;
 const PROCESSES: u64 = 50;
 /// Minimum time for which the daemon is stopped while processes start and end.
@@ -155,7 +155,7 @@ fn root_processes_lose_no_event_while_system_daemon_is_stopped() {
     assert_eq!((mode(&own.control_socket()), mode(&own.path().join("enabled"))), (0o600, 0o600));
     assert!(
         !runtime.path().join("enabled").exists(),
-        "the list of enabled providers is not visible to other users"
+        "the list of enabled providers is visible to other users"
     );
     assert_no_event_is_lost_while_stopped(daemon_process);
 }
@@ -216,11 +216,11 @@ fn assert_order_and_times(events: &[RecordedEvent], lifetimes: &[(u32, [i64; 2])
             events.iter().filter(|event| event.process == process).collect();
         assert!(
             of_process.iter().map(|event| event.payload_number()).eq(0..EVENT_COUNT),
-            "process {process}: events are in order"
+            "process {process}: events are missing or out of order"
         );
         assert!(
             of_process.is_sorted_by_key(|event| event.time),
-            "process {process}: timestamps are in order"
+            "process {process}: timestamps are out of order"
         );
         let [first, last] = [of_process[0].time, of_process[of_process.len() - 1].time];
         assert!(start <= first && first < last && last <= end, "{start} ≤ {first} < {last} ≤ {end}");
@@ -284,14 +284,14 @@ fn stop_collects_events_of_ended_processes() {
 fn write_and_end(folder: &Path) {
     let start = Counter::best().now();
     let provider = Provider::register(PROVIDER, None).unwrap();
-    assert!(provider.enabled(INFORMATION, 0), "enabled by the daemon's file");
+    assert!(provider.enabled(INFORMATION, 0), "not enabled by the daemon's file");
     for n in 0..EVENT_COUNT {
         provider.write(&event(1), &[&n.to_le_bytes()]).unwrap();
     }
     // After one registration has waited for a silent daemon, the next one does not wait, and is
     // enabled too. The process ends at once.
     let other = Provider::register(OTHER_PROVIDER, None).unwrap();
-    assert!(other.enabled(INFORMATION, 0), "enabled by the daemon's file");
+    assert!(other.enabled(INFORMATION, 0), "not enabled by the daemon's file");
     for n in 0..EVENT_COUNT {
         other.write(&event(1), &[&n.to_le_bytes()]).unwrap();
     }
@@ -365,7 +365,8 @@ fn enable_not_confirmed_by_daemon_is_removed() {
     let runner = ScenarioRunner::new();
     let listener = listen(&runner.runtime());
     listener.allow_descriptors().unwrap();
-    // The file enables both sessions; the first has ended when the daemon reads the registration.
+    // The file has enables of both sessions; the first has ended when the daemon reads the
+    // registration.
     let enable_entry = |session, level| EnabledProvider {
         target: PROVIDER,
         name: String::new(),
@@ -394,10 +395,10 @@ fn enable_not_confirmed_by_daemon_is_removed() {
 
 fn expect_early_enable_to_be_reverted(folder: &Path) {
     let provider = Provider::register(PROVIDER, None).unwrap();
-    assert!(provider.enabled(5, 0) && provider.enabled(3, 0), "enabled by the daemon's file");
+    assert!(provider.enabled(5, 0) && provider.enabled(3, 0), "not enabled by the daemon's file");
     set_mark(folder, "registered");
     until("the enable of the ended session is reverted", || !provider.enabled(5, 0));
-    assert!(provider.enabled(3, 0), "the confirmed session stays enabled");
+    assert!(provider.enabled(3, 0), "the confirmed enable was reverted too");
 }
 
 #[test]
@@ -462,7 +463,7 @@ fn process_that_missed_events_is_counted_once() {
         let providers = controller.provider_entries().unwrap();
         providers.iter().flat_map(|provider| &provider.sessions).map(|session| session.traced).sum::<u32>()
     };
-    assert_eq!(traced_count(&mut daemon_process.controller), 1, "the registration stays enabled");
+    assert_eq!(traced_count(&mut daemon_process.controller), 1, "the registration is no longer enabled");
     daemon_process.controller.stop(&session()).unwrap();
     daemon_process.runner.set_mark("leave");
     daemon_process.daemon.assert_success();
@@ -539,7 +540,7 @@ fn daemon_rejects_unsafe_memory_files() {
         drop(connection);
     }
     let uncounted = daemon_process.controller.query(&session()).unwrap().uncounted_processes;
-    assert_eq!(uncounted, 4, "each process with rejected memory is counted");
+    assert_eq!(uncounted, 4, "not each process with rejected memory is counted");
     daemon_process.controller.stop(&session()).unwrap();
     daemon_process.runner.set_mark("leave");
     daemon_process.daemon.assert_success();
@@ -569,7 +570,7 @@ fn stop_counts_a_process_that_could_not_be_accepted() {
     let properties = daemon_process.controller.stop(&session()).unwrap();
     prlimit(pid, Resource::Nofile, limit).unwrap();
     let counts = (properties.events, properties.events_lost, properties.uncounted_processes);
-    assert_eq!(counts, (0, 0, 1), "the process is counted, its events are not");
+    assert_eq!(counts, (0, 0, 1), "events, lost events and uncounted processes");
     // A session that still runs gets the events.
     until("the other session has the events or counts the process", || {
         let properties = daemon_process.controller.query(&other).unwrap();
@@ -620,7 +621,7 @@ fn ended_processes_lose_no_event_when_others_use_up_the_memory_of_a_session() {
     }
     daemon_process.signal(Signal::CONT);
     let uncounted = await_processes(&mut daemon_process, RUNNING + ENDED);
-    assert_eq!(uncounted, refused, "the processes that have ended are collected from");
+    assert_eq!(uncounted, refused, "events of ended processes were not collected");
     set_mark(&folder, "may end");
     running.into_iter().chain(unreaped).for_each(RunningScenario::assert_success);
     daemon_process.controller.stop(&other).unwrap();
@@ -629,7 +630,7 @@ fn ended_processes_lose_no_event_when_others_use_up_the_memory_of_a_session() {
 
 fn write_other_provider_and_stay(folder: &Path) {
     let provider = Provider::register(OTHER_PROVIDER, None).unwrap();
-    assert!(provider.enabled(INFORMATION, 0), "enabled by the daemon's file");
+    assert!(provider.enabled(INFORMATION, 0), "not enabled by the daemon's file");
     for n in 0..EVENT_COUNT {
         provider.write(&event(1), &[&n.to_le_bytes()]).unwrap();
     }

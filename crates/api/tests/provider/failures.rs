@@ -32,7 +32,7 @@ fn refused_registration_does_not_affect_others_or_the_connection() {
     let second = process.await_register();
     process.answer(&Message::Refused { status: NO_RESOURCES.0, reason: "one is enough".into() });
     runner.wait_for_mark("written");
-    assert_eq!(process.collect().0.len(), 1, "the first registration stays enabled");
+    assert_eq!(process.collect().0.len(), 1, "the first registration is no longer enabled");
     assert!(!process.has_disconnected());
     // A refusal that answers no request changes nothing.
     process.send(&Message::Refused {
@@ -178,7 +178,7 @@ fn write_stopped_during_session_close_is_reported() {
     process.expect_ack(9);
     runner.set_mark("write");
     runner.wait_for_mark("written");
-    assert_eq!(process.collect().0.len(), 1, "the next session has a separate region");
+    assert_eq!(process.collect().0.len(), 1, "the next session did not get the event");
     runner.set_mark("done");
     scenario.assert_success();
 }

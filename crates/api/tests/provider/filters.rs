@@ -66,7 +66,7 @@ fn write_test_events(provider: &Provider) {
 
 fn read_numbers(folder: &Path, file: &str) -> Vec<u64> {
     let (seen, lost) = read_events(&folder.join(file));
-    assert_eq!(lost, 0, "a filtered event does not count as lost");
+    assert_eq!(lost, 0, "filtered events are counted as lost");
     seen.iter().map(super::RecordedEvent::payload_number).collect()
 }
 
@@ -104,7 +104,7 @@ fn filter_private_sessions(folder: &Path) {
     assert_eq!(
         third.stop().unwrap().events_lost,
         0,
-        "an event too large for every session does not count as lost"
+        "an event too large for every session is counted as lost"
     );
     assert_eq!(read_numbers(folder, "one"), [2, 3, 100, 101, 2, 3, 100, 101, 1, 2, 3, 4, 100, 101]);
     assert_eq!(read_numbers(folder, "two"), [1, 4, 101, 1, 4, 101]);
@@ -161,10 +161,10 @@ fn pass_filters_to_callback(folder: &Path) {
     let [(1, data, first_bit)] = &filter_chain(&last_call())[..] else { panic!("{:?}", last_call()) };
     assert_eq!((data.as_slice(), first_bit.count_ones()), (&b"first"[..], 1));
     second.enable(PROVIDER, &params_with(vec![schematized_filter(2, b"")])).unwrap();
-    let [(1, _, again), (2, _, second_bit)] = filter_chain(&last_call())[..] else {
+    let [(1, _, first_bit_again), (2, _, second_bit)] = filter_chain(&last_call())[..] else {
         panic!("{:?}", last_call())
     };
-    assert!(again == *first_bit && second_bit.count_ones() == 1 && second_bit != *first_bit);
+    assert!(first_bit_again == *first_bit && second_bit.count_ones() == 1 && second_bit != *first_bit);
 
     // The same filters again are no change; other filters are, even those that the callback does
     // not see.
@@ -179,7 +179,7 @@ fn pass_filters_to_callback(folder: &Path) {
     // Filters of the provider's own types arrive unchanged.
     let own_filter = |kind, data: &[u8]| Filter { kind, data: data.to_vec() };
     first.enable(PROVIDER, &params_with(vec![own_filter(9, b"nine"), own_filter(3, b"three")])).unwrap();
-    assert_eq!(filter_chain(&last_call()).len(), 1, "only the filter of the other session is left");
+    assert_eq!(filter_chain(&last_call()).len(), 1, "not just the filter of the other session is left");
     assert_eq!(last_call().own_filters, [(9, b"nine".to_vec()), (3, b"three".to_vec())]);
     second.enable(PROVIDER, &params_with(vec![own_filter(9, b"other")])).unwrap();
     assert_eq!(last_call().filter, Some((9, b"other".to_vec())), "the filter of this enable");
@@ -220,7 +220,7 @@ fn refuse_invalid_filters(folder: &Path) {
     }
     write_test_events(&provider);
     session.stop().unwrap();
-    assert_eq!(read_numbers(folder, "s"), [2, 100, 101], "the filters of the last valid enable apply");
+    assert_eq!(read_numbers(folder, "s"), [2, 100, 101], "the filters of the last valid enable do not apply");
 }
 
 #[test]
@@ -276,8 +276,8 @@ fn change_filters_during_writes(folder: &Path) {
     let (ones, threes) = (count_id(1), count_id(3));
     let offered = offered.into_inner() + HANDLER_CALLS.load(Ordering::Relaxed);
     assert!(offered > 100 && HANDLER_CALLS.load(Ordering::Relaxed) > 0);
-    assert!(ones as u64 + lost >= offered, "{ones} + {lost} of {offered}: every filter lets event 1 through");
-    assert!(threes < usize::from(changes) * 4, "{threes}: at moments of change only");
+    assert!(ones as u64 + lost >= offered, "{ones} recorded and {lost} lost of {offered} events");
+    assert!(threes < usize::from(changes) * 4, "{threes} events with the id 3 passed");
 }
 
 #[test]
@@ -303,7 +303,7 @@ fn filter_with_daemon(folder: &Path) {
 
     enable(&ahead, vec![program.clone(), id_filter(true, &[1])]).unwrap();
     let provider = Provider::register(PROVIDER, None).unwrap();
-    assert!(provider.event_enabled(&event(1)) && !provider.event_enabled(&event(2)), "enabled ahead");
+    assert!(provider.event_enabled(&event(1)) && !provider.event_enabled(&event(2)), "not enabled ahead");
     enable(
         &here,
         vec![pid_filter(std::process::id()), name_filter(true, &["hundred"]), id_filter(false, &[1])],

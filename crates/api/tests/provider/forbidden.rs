@@ -98,7 +98,7 @@ fn set_traits_with_denied_group(folder: &Path) {
     handle.provider().unwrap().set_traits(&group_traits()).unwrap();
     assert!(
         provider.enabled(3, 0) && !provider.enabled(INFORMATION, 0),
-        "the enable of the group applies when the call returns"
+        "the enable of the group does not apply when the call returns"
     );
     provider.write(&traceweir::EventDescriptor { level: 3, ..event(2) }, &[]).unwrap();
     set_mark(folder, "written");

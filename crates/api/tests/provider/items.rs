@@ -129,8 +129,8 @@ fn write_with_all_items(folder: &Path) {
         Record::parse(&records[2], 0).unwrap().flags() & EVENT_HEADER_FLAG_STRING_ONLY,
         EVENT_HEADER_FLAG_STRING_ONLY
     );
-    // Without the properties the file has the plain bytes, and unknown property bits change
-    // nothing.
+    // Without the properties, the record has only the items of the event; unknown property bits
+    // change nothing.
     let (session, path) = start_session(folder, "none", UNKNOWN);
     provider.write(&event(1), &[b"payload"]).unwrap();
     session.stop().unwrap();

@@ -256,7 +256,7 @@ fn process_is_traced_and_counted_when_a_full_daemon_has_room_again() {
     until("the daemon knows the process", || is_known(&mut daemon));
     set_mark(&folder, "write");
     running.assert_success();
-    assert_eq!(daemon.uncounted(), 2, "a process that is accepted later is not counted again");
+    assert_eq!(daemon.uncounted(), 2, "a process that is accepted later was counted again");
     assert_eq!(daemon.end(EVENT_COUNT), (EVENT_COUNT, 0));
 }
 

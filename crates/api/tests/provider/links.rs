@@ -43,7 +43,7 @@ fn first_event_after_registration_reaches_existing_session() {
     let params = EnableParams { level: 2, ..EnableParams::default() };
     process.enable(7, registration, SESSION, EnableCode::CaptureState, params.clone());
     process.expect_ack(7);
-    assert!(runner.path("state 0").exists(), "the callback gets the level of the session");
+    assert!(runner.path("state 0").exists(), "the callback did not get the level of the session");
     process.enable(8, registration, SESSION, EnableCode::Enable, params);
     process.expect_ack(8);
     // Orders for unknown registrations and sessions are acknowledged too.
@@ -58,7 +58,7 @@ fn first_event_after_registration_reaches_existing_session() {
     runner.set_mark("unregister received");
     scenario.assert_success();
     let socket = find_socket(&RuntimeDir::from_path(&runner.runtime()), process.pid());
-    assert_eq!(socket, None, "a process removes its socket when it ends");
+    assert_eq!(socket, None, "the socket of the ended process still exists");
 }
 
 fn register_after_daemon_started(folder: &Path) {

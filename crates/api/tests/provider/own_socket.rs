@@ -74,7 +74,7 @@ fn process_of_daemon_user_sends_region_before_daemon_accepts() {
     assert!(matches!(region.message, Message::Region { session: 7, .. }), "{region:?}");
     assert_eq!(region.descriptors.len(), 1);
     assert!(matches!(receive_next().message, Message::Register { provider: PROVIDER, .. }));
-    assert!(sockets.shared.accept().unwrap().is_none(), "one connection is enough");
+    assert!(sockets.shared.accept().unwrap().is_none(), "the process connected to the shared socket too");
 }
 
 #[test]
@@ -111,7 +111,7 @@ fn process_not_accepted_by_exiting_daemon_uses_shared_socket() {
     let DaemonSockets { runner, own, shared } = DaemonSockets::open();
     let scenario = runner.spawn("register and stay");
     runner.wait_for_mark("registered");
-    assert!(shared.accept().unwrap().is_none(), "the process waits at the daemon user's socket");
+    assert!(shared.accept().unwrap().is_none(), "the process did not wait at the daemon user's socket");
     // A daemon that exits does the same.
     RuntimeDir::from_path(&runner.runtime()).remove_own();
     drop(own);
@@ -194,7 +194,7 @@ fn register_before_and_after_stop(folder: &Path) {
     set_mark(folder, "registered");
     wait_for_mark(folder, "stopped");
     let other = Provider::register(OTHER_PROVIDER, None).unwrap();
-    assert!(other.enabled(INFORMATION, 0), "enabled by the daemon's file");
+    assert!(other.enabled(INFORMATION, 0), "not enabled by the daemon's file");
     for n in 0..EVENT_COUNT {
         other.write(&event(1), &[&n.to_le_bytes()]).unwrap();
     }
@@ -268,7 +268,7 @@ fn controllers_and_consumers_of_daemon_user_do_not_need_the_shared_socket() {
     assert_eq!(
         controller.socket(),
         runtime.join("control.sock"),
-        "the controller shows the path of the shared socket"
+        "the controller does not show the path of the shared socket"
     );
     until("the daemon answers the consumer", || {
         let refusal = Trace::live_at(&runtime, "no session").unwrap_err();

@@ -85,7 +85,7 @@ fn check_many_threads_file(file: &Path) {
     let (seen, lost) = read_events(file);
     assert_eq!(seen.len() as u64 + lost, THREADS * EVENTS_PER_THREAD);
     let numbers: HashSet<u64> = seen.iter().map(|event| event.payload_number()).collect();
-    assert_eq!(numbers.len(), seen.len(), "no event is recorded twice");
+    assert_eq!(numbers.len(), seen.len(), "an event is recorded twice");
     let mut threads = HashSet::new();
     for event in &seen {
         let (thread, n) =
@@ -97,7 +97,7 @@ fn check_many_threads_file(file: &Path) {
         threads.insert((thread, event.thread, event.process));
     }
     let ids: HashSet<u64> = threads.iter().map(|(thread, ..)| *thread).collect();
-    assert_eq!(threads.len(), ids.len(), "each thread is recorded under one id");
+    assert_eq!(threads.len(), ids.len(), "a thread is recorded under several ids");
     assert!(seen.len() as u64 > THREADS * EVENTS_PER_THREAD / 2, "{lost} lost");
 }
 
@@ -170,7 +170,7 @@ fn signal_handler_can_write_during_a_write() {
         assert_eq!(seen.len() as u64 + lost, offered);
         assert!(
             seen.iter().filter(|event| event.id == 2).count() > 0,
-            "events of the signal handler are recorded"
+            "no event of the signal handler is recorded"
         );
         let numbers: HashSet<(u16, u64)> =
             seen.iter().map(|event| (event.id, event.payload_number())).collect();
@@ -293,7 +293,7 @@ fn write_each_kind_of_event(folder: &Path) {
     let session = PrivateSession::start(&file_config("kinds", folder.join("kinds.etl"))).unwrap();
     session.enable(PROVIDER, &all_events()).unwrap();
     let traits = b"\x0c\x00Provider\0\0";
-    assert!(Provider::register_with_traits(PROVIDER, traits, None).is_err(), "a truncated trait is refused");
+    assert!(Provider::register_with_traits(PROVIDER, traits, None).is_err(), "a truncated trait is accepted");
     let provider = Provider::register_with_traits(PROVIDER, b"\x0b\x00Provider\0", None).unwrap();
     provider.write_string(INFORMATION, 0, "grüß dich").unwrap();
     provider.write_string(INFORMATION, 0, &"x".repeat(2000)).unwrap();
@@ -339,7 +339,7 @@ fn check_signal_masks(folder: &Path) {
     // The thread that started the session may not have ended yet.
     assert!(
         library_tasks.len() >= 5,
-        "collector, writer, control thread, and those for callbacks and for waking"
+        "not collector, writer, control thread, and those for callbacks and for waking"
     );
     for task in library_tasks {
         let Ok(status) = std::fs::read_to_string(task.join("status")) else { continue };

@@ -174,7 +174,7 @@ fn private_sessions_of_other_users_and_invalid_ones_are_refused_without_file() {
 
 fn write_one_event(folder: &Path) {
     let provider = Provider::register(PROVIDER, None).unwrap();
-    // Writes nothing unless a session is enabled.
+    // Writes nothing unless a session enables the provider.
     provider.write(&event(1), &[&1u64.to_le_bytes()]).unwrap();
     set_mark(folder, "written");
     wait_for_mark(folder, "done");

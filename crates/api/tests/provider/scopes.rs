@@ -239,7 +239,7 @@ impl FilterTable {
             assert_eq!(self.daemon.controller.stop(session).unwrap().events_lost, 0);
             let seen: Vec<_> =
                 read_events(file).0.iter().map(|event| (event.payload_number(), event.has_stack)).collect();
-            assert!(!expected.is_empty(), "the table expects events");
+            assert!(!expected.is_empty(), "the table expects no events");
             let first_difference = seen.iter().zip(expected).find(|(seen, expected)| seen != expected);
             assert_eq!(first_difference, None, "event found, event expected");
             assert_eq!(seen.len(), expected.len());
@@ -261,7 +261,7 @@ fn enable(
 fn run_in_group(scenario: &str) {
     let group = ControlGroup::make();
     if group.is_none() {
-        crate::skip::skip(control_group::NONE.0, control_group::NONE.1);
+        crate::skip::skip(control_group::SKIP_ARGUMENTS.0, control_group::SKIP_ARGUMENTS.1);
     }
     ScenarioRunner::new().run_with(scenario, |command| {
         command.envs(group.as_ref().map(|group| (CONTROL_GROUP, group.folder())));

@@ -36,7 +36,7 @@ fn write_ex_excludes_sessions_by_mask_and_by_inprivate_flag() {
 fn exclude_sessions(folder: &Path) {
     let provider = Provider::register(PROVIDER, None).unwrap();
     let write_ex = |exclude, flags| provider.event(&event(1)).exclude(exclude).flags(flags).write(&[b"x"]);
-    assert_eq!(write_ex(u64::MAX, u32::MAX), Ok(()), "no session is enabled: arguments are not checked");
+    assert_eq!(write_ex(u64::MAX, u32::MAX), Ok(()), "arguments of a disabled event were checked");
     let start = |name: &str, property| {
         let session = PrivateSession::start(&file_config(name, folder.join(name))).unwrap();
         session.enable(PROVIDER, &EnableParams { property, ..all_events() }).unwrap();
@@ -69,12 +69,12 @@ fn exclude_sessions(folder: &Path) {
     handle.provider().unwrap().event(&event(1)).exclude(2).write(&[]).unwrap();
     assert_eq!(event_counts(&first, &second), (7, 4));
     for session in [first, second] {
-        assert_eq!(session.stop().unwrap().events_lost, 0, "an excluded event does not count as lost");
+        assert_eq!(session.stop().unwrap().events_lost, 0, "excluded events are counted as lost");
     }
     drop(provider);
     let written_after_end =
         handle.provider().and_then(|provider| provider.event(&event(1)).flags(u32::MAX).write(&[]));
-    assert_eq!(written_after_end, Err(WriteError::InvalidHandle), "the handle is checked first");
+    assert_eq!(written_after_end, Err(WriteError::InvalidHandle), "the handle is not checked first");
 }
 
 #[test]
@@ -85,7 +85,7 @@ fn largest_event_is_written_and_one_byte_more_is_refused() {
 fn write_largest_events(folder: &Path) {
     let provider = Provider::register(PROVIDER, None).unwrap();
     let blocks = vec![&b"b"[..]; MAX_BLOCKS + 1];
-    assert_eq!(provider.write(&event(1), &blocks), Ok(()), "no session is enabled");
+    assert_eq!(provider.write(&event(1), &blocks), Ok(()), "a disabled event was checked");
     for (buffer_kib, max_record_bytes, failure) in [
         (128, 65535, WriteError::TooLarge),
         (32, 32_696, WriteError::MoreData),
@@ -115,7 +115,7 @@ fn write_largest_events(folder: &Path) {
         assert_eq!(
             (end.events, end.events_lost),
             (4, lost),
-            "an event too large for every session does not count as lost"
+            "recorded and lost events, with buffers of {buffer_kib} KiB"
         );
         let sizes: Vec<_> = read_records(&path).iter().map(Vec::len).collect();
         assert_eq!(sizes, [max_record_bytes, max_record_bytes, max_record_bytes, HEADER_BYTES + MAX_BLOCKS]);
@@ -129,7 +129,8 @@ fn longest_string_is_written_and_one_unit_more_is_refused() {
 
 fn write_longest_strings(folder: &Path) {
     let provider = Provider::register(PROVIDER, None).unwrap();
-    assert_eq!(provider.write_string(INFORMATION, 0, &"x".repeat(1 << 20)), Ok(()), "no session is enabled");
+    let written = provider.write_string(INFORMATION, 0, &"x".repeat(1 << 20));
+    assert_eq!(written, Ok(()), "the length of a disabled string was checked");
     let path = folder.join("strings.etl");
     let config = SessionConfig { buffer_size: 128, ..file_config("strings", path.clone()) };
     let session = PrivateSession::start(&config).unwrap();
@@ -214,7 +215,7 @@ fn write_to_three_regions(folder: &Path) {
     let mut number = 1;
     while provider.write(&event(3), &[&[0; 500]]).is_ok() {
         number += 1;
-        assert!(number < 100, "the ring has 4096 bytes");
+        assert!(number < 100, "a ring of 4096 bytes is not full");
     }
     std::fs::write(folder.join("number"), number.to_string()).unwrap();
     set_mark(folder, "written");

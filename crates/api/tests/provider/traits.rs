@@ -37,9 +37,9 @@ fn start_daemon_for_name() -> DaemonProcess {
 
 fn register_and_name() -> Provider {
     let provider = Provider::register(PROVIDER, None).unwrap();
-    assert!(!provider.enabled(INFORMATION, 0), "the provider has no name yet");
+    assert!(!provider.enabled(INFORMATION, 0), "enabled before the provider has its name");
     provider.set_traits(&name_traits()).unwrap();
-    assert!(provider.enabled(INFORMATION, 0), "enabled by the daemon's file");
+    assert!(provider.enabled(INFORMATION, 0), "not enabled by the daemon's file");
     for n in 0..EVENT_COUNT {
         provider.write(&event(1), &[&n.to_le_bytes()]).unwrap();
     }

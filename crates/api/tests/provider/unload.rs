@@ -128,7 +128,7 @@ fn load_and_unload_library(_: &Path) {
             assert_eq!(libc::dlclose(library), 0);
         }
         let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
-        assert!(maps.contains(name.to_str().unwrap()), "the library stays mapped");
+        assert!(maps.contains(name.to_str().unwrap()), "the library is no longer mapped");
     }
 }
 

@@ -21,15 +21,16 @@ use daemon_thread::DaemonThread;
 const SEPARATE_TEST: &str = "TRACEWEIR_TEST_ALONE";
 /// Environment variable with the runtime directory of the daemon that this process runs.
 const DAEMON_FOLDER: &str = "TRACEWEIR_TEST_DAEMON";
-/// Environment variable that makes this daemon serve all users.
+/// Environment variable that makes the daemon of this process serve all users.
 const DAEMON_FOR_ALL_USERS: &str = "TRACEWEIR_TEST_DAEMON_FOR_ALL";
-/// Environment variable that makes this daemon exit after it has been idle for
+/// Environment variable that makes the daemon of this process exit after it has been idle for
 /// [`ON_DEMAND_IDLE_EXIT`].
 const ON_DEMAND: &str = "TRACEWEIR_TEST_DAEMON_ON_DEMAND";
 
-/// Idle timeout of a daemon that is started on demand: clients on a busy machine connect in time.
+/// Idle timeout of a daemon that is started on demand: even clients on a busy machine connect
+/// earlier.
 pub(crate) const ON_DEMAND_IDLE_EXIT: Duration = Duration::from_secs(10);
-/// Idle timeout of the other daemons: only a daemon whose test was killed is idle for so long.
+/// Idle timeout of other daemon processes: only a daemon whose test was killed is idle for so long.
 const ORPHAN_IDLE_EXIT: Duration = TEST_TIMEOUT;
 
 fn options(folder: &Path, idle_exit: Option<Duration>) -> Options {
@@ -69,7 +70,7 @@ pub(crate) fn run_in_own_process(name: &str, test: impl FnOnce(&Path)) {
     }
 }
 
-/// Returns the notes about skipped checks. The test harness may have begun their lines.
+/// Returns the notes about skipped checks, without harness output before them on their lines.
 fn skip_notes(output: &str) -> impl Iterator<Item = &str> {
     const NOTE_STARTS: [&str; 2] =
         ["some checks need more than this machine offers", "skipped (cannot write"];
@@ -99,9 +100,9 @@ pub(crate) fn test_command(name: &str) -> Command {
 pub(crate) fn run_daemon_role() {
     if let Some(folder) = std::env::var_os(DAEMON_FOLDER) {
         let stopper = Stopper::new().unwrap();
-        // If another daemon runs already, this process ends.
         let is_on_demand = std::env::var_os(ON_DEMAND).is_some();
         let idle_exit = if is_on_demand { ON_DEMAND_IDLE_EXIT } else { ORPHAN_IDLE_EXIT };
+        // If another daemon runs already, this process ends.
         let _ = run_until(options(Path::new(&folder), Some(idle_exit)), &stopper);
     }
 }

@@ -177,7 +177,7 @@ fn write_returns_the_status_of_the_runtime() {
         assert_eq!(write_event!(LARGE, "TooLarge", binary("data", &data)), ERROR_ARITHMETIC_OVERFLOW);
         let mut builder = EventBuilder::new();
         builder.reset("TooLarge", Level::Verbose, 1, 0).add_binary("data", &data, OutType::Default, 0);
-        assert!(builder.raw_meta().is_some(), "the builder leaves the size of data to the runtime");
+        assert!(builder.raw_meta().is_some(), "the builder refused the size of the data");
         assert_eq!(builder.write(&dynamic, None, None), ERROR_ARITHMETIC_OVERFLOW);
         assert_eq!(write_event!(LARGE, "Small", u8("n", &1)), 0);
         assert_eq!([LARGE.unregister(), dynamic.unregister()], [0, 0]);
@@ -189,7 +189,7 @@ fn write_returns_the_status_of_the_runtime() {
     assert_eq!(
         write_event!(LARGE, "Gone", binary("data", &data)),
         0,
-        "an unregistered provider writes nothing"
+        "an unregistered provider returned an error"
     );
 }
 
@@ -198,11 +198,7 @@ define_provider!(SIDS, "Traceweir.Test.Sids");
 #[test]
 fn short_sid_panics_if_enabled() {
     let short = [1, 2, 0, 0, 0, 0, 0, 5, 1, 0, 0, 0];
-    assert_eq!(
-        write_event!(SIDS, "E", win_sid("s", &short)),
-        0,
-        "the value is not checked without a session"
-    );
+    assert_eq!(write_event!(SIDS, "E", win_sid("s", &short)), 0, "the value was checked without a session");
     let written = record_events(&[*SIDS.id()], || {
         // SAFETY: the provider is a static, which is never dropped.
         assert_eq!(unsafe { SIDS.register() }, 0);

@@ -242,7 +242,7 @@ fn times_outside_the_calendar_are_clamped() {
     use traceweir::tracelogging::filetime_from_systemtime as filetime;
     let epoch = SystemTime::UNIX_EPOCH;
     assert_eq!(filetime(&(epoch + Duration::from_nanos(199))), EPOCH + 1);
-    assert_eq!(filetime(&(epoch - Duration::from_nanos(1))), EPOCH - 1, "the time is rounded down");
+    assert_eq!(filetime(&(epoch - Duration::from_nanos(1))), EPOCH - 1, "the time is not rounded down");
     assert_eq!(filetime(&(epoch - Duration::from_secs(20_000_000_000))), 0);
     assert_eq!(filetime(&(epoch + Duration::from_secs(1_000_000_000_000))), 0x7FFF_35F4_F06C_7FFF);
 }

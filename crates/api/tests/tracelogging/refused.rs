@@ -85,15 +85,15 @@ fn invalid_programs() -> Vec<(String, &'static str)> {
 fn mistakes_are_compile_errors_at_their_position() {
     let folder = tempfile::tempdir().unwrap();
     let cases = invalid_programs();
-    let mut parts = String::new();
+    let mut bin_tables = String::new();
     for (n, (source, _)) in cases.iter().enumerate() {
         let program = format!(
             "#![allow(dead_code)]\ntraceweir::define_provider!(P, \"P\");\n{source}\nfn main() {{}}\n"
         );
         std::fs::write(folder.path().join(format!("case{n}.rs")), program).unwrap();
-        writeln!(parts, "[[bin]]\nname = \"case{n}\"\npath = \"case{n}.rs\"").unwrap();
+        writeln!(bin_tables, "[[bin]]\nname = \"case{n}\"\npath = \"case{n}.rs\"").unwrap();
     }
-    let errors = run_cargo_check(folder.path(), &parts);
+    let errors = run_cargo_check(folder.path(), &bin_tables);
     for (n, (source, expected)) in cases.iter().enumerate() {
         let file = format!("case{n}.rs:3:");
         let source: String = source.chars().take(200).collect();
@@ -147,12 +147,12 @@ fn has_errors(output: &str) -> bool {
 
 /// Returns the output of `cargo check` for a program that has `traceweir` under the name
 /// `traceweir` or `renamed`.
-fn run_cargo_check(folder: &Path, parts: &str) -> String {
+fn run_cargo_check(folder: &Path, bin_tables: &str) -> String {
     let root = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../..");
     let api = env!("CARGO_MANIFEST_DIR");
-    let name = if parts.contains("case0") { "traceweir" } else { "renamed" };
+    let name = if bin_tables.contains("case0") { "traceweir" } else { "renamed" };
     let manifest = format!(
-        "[package]\nname = \"mistakes\"\nversion = \"0.0.0\"\nedition = \"2024\"\n[dependencies]\n{name} = {{ path = {api:?}, package = \"traceweir\" }}\n[workspace]\n{parts}"
+        "[package]\nname = \"mistakes\"\nversion = \"0.0.0\"\nedition = \"2024\"\n[dependencies]\n{name} = {{ path = {api:?}, package = \"traceweir\" }}\n[workspace]\n{bin_tables}"
     );
     std::fs::write(folder.join("Cargo.toml"), manifest).unwrap();
     // The versions of the project's Cargo.lock, so that nothing is downloaded.

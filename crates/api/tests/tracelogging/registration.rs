@@ -45,7 +45,7 @@ define_provider!(REGISTERED_TWICE, "Traceweir.Test.Twice");
 
 #[test]
 fn registering_twice_panics_and_unregistering_twice_is_allowed() {
-    assert_eq!(REGISTERED_TWICE.unregister(), 0, "unregistering an unregistered provider succeeds");
+    assert_eq!(REGISTERED_TWICE.unregister(), 0, "an unregistered provider returned an error");
     for _ in 0..2 {
         // SAFETY: the provider is a static, which is never dropped.
         assert_eq!(unsafe { REGISTERED_TWICE.register() }, 0);
@@ -75,7 +75,7 @@ fn one_of_two_concurrent_registrations_panics() {
             [scope.spawn(register), scope.spawn(register)].map(|thread| thread.join().unwrap())
         });
         let (registered, refused): (Vec<_>, Vec<_>) = results.into_iter().partition(Result::is_ok);
-        assert_eq!((registered.len(), refused.len()), (1, 1), "one thread registers, the other panics");
+        assert_eq!((registered.len(), refused.len()), (1, 1), "not exactly one thread registered");
         assert_eq!(registered[0].as_ref().ok(), Some(&0));
         let message = refused[0].as_ref().unwrap_err().downcast_ref::<&str>().unwrap();
         assert!(MESSAGES.contains(message), "{message}");
@@ -89,17 +89,17 @@ fn one_of_two_concurrent_registrations_panics() {
 fn providers_get_and_set_activity_ids_of_the_thread() {
     let [first, second] = [Provider::create_activity_id(), DynamicProvider::create_activity_id()];
     assert!(first != second && ![first, second].contains(&Guid::NULL));
-    assert_eq!(Provider::current_thread_activity_id(), Guid::NULL, "a new thread has no activity id");
+    assert_eq!(Provider::current_thread_activity_id(), Guid::NULL, "a new thread has an activity id");
     assert_eq!(Provider::set_current_thread_activity_id(&first), Guid::NULL);
     assert_eq!(
         [Provider::current_thread_activity_id(), DynamicProvider::current_thread_activity_id()],
         [first; 2],
-        "the activity id belongs to the thread, not to a provider"
+        "the activity id is not that of the thread"
     );
     assert_eq!(
         DynamicProvider::set_current_thread_activity_id(&second),
         first,
-        "the call returns the previous activity id"
+        "the call did not return the previous activity id"
     );
     let other_thread_id = std::thread::spawn(Provider::current_thread_activity_id).join().unwrap();
     assert_eq!((other_thread_id, Provider::current_thread_activity_id()), (Guid::NULL, second));
@@ -131,19 +131,19 @@ fn information_can_be_set_only_on_a_registered_provider() {
         assert_eq!(
             [hresult(1, &[]), hresult(4, &[])],
             [E_NOT_SUPPORTED; 2],
-            "the class is checked first: {reason}"
+            "the class was not checked first: {reason}"
         );
     };
     assert_unregistered("not registered");
     // SAFETY: the provider is a static, which is never dropped.
     assert_eq!(unsafe { WITH_INFORMATION.register() }, 0);
-    assert_eq!([hresult(0, &[]), hresult(0, &[1])], [0, 0], "the class ignores a buffer");
+    assert_eq!([hresult(0, &[]), hresult(0, &[1])], [0, 0], "the class did not ignore a buffer");
     assert_eq!([hresult(3, &[1]), hresult(3, &[0])], [0, 0]);
-    assert_eq!([hresult(3, &[]), hresult(3, &[1, 2])], [E_INVALIDARG; 2], "the class takes exactly one byte");
+    assert_eq!([hresult(3, &[]), hresult(3, &[1, 2])], [E_INVALIDARG; 2], "a wrong length was accepted");
     assert_eq!(
         hresult(2, WITH_INFORMATION.raw_meta()),
         E_INVALIDARG,
-        "traits can be set once, and the registration has set them"
+        "traits were set although the registration has set them"
     );
     for class in [1, 4, 5, u32::MAX] {
         assert_eq!(hresult(class, &[1]), E_NOT_SUPPORTED, "class {class}");
@@ -175,13 +175,13 @@ fn callback_runs_after_the_provider_is_enabled() {
         assert_eq!(
             *CALLS.lock().unwrap(),
             [(1, Level::Verbose, 0, 4711, true)],
-            "the callback runs before the registration returns"
+            "the callback did not run before the registration returned"
         );
     });
     assert_eq!(
         CALLS.lock().unwrap().last(),
         Some(&(0, Level::LogAlways, 0, 4711, false)),
-        "the end of the session disables the provider"
+        "the end of the session did not disable the provider"
     );
     WITH_CALLBACK.unregister();
 }
@@ -239,6 +239,6 @@ fn dropping_a_pinned_provider_ends_its_registration() {
     assert!(catch_unwind(AssertUnwindSafe(|| unsafe { provider.register() })).is_err());
     assert!(
         catch_unwind(|| DynamicProvider::new(&"n".repeat(32_768), &DynamicProvider::options())).is_err(),
-        "a name of 32,768 bytes is refused"
+        "a name of 32,768 bytes was accepted"
     );
 }

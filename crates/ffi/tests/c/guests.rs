@@ -48,7 +48,7 @@ fn every_row_of_the_information_table_holds_in_c() {
     }
     let output = expect_success(command.arg(GUEST_UID.to_string()));
     let rows: u32 = output.lines().filter_map(|line| line.strip_prefix("rows: ")?.parse::<u32>().ok()).sum();
-    assert_eq!(output.matches("rows: ").count(), 3, "one line for each caller: plain, guest, any: {output}");
+    assert_eq!(output.matches("rows: ").count(), 3, "lines of the callers plain, guest and any: {output}");
     assert!(rows > 2000, "{output}");
 }
 

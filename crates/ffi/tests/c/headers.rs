@@ -1,5 +1,5 @@
-//! Headers: each alone, all together in many orders, and twice; in all standards, with all compilers,
-//! without a warning.
+//! Headers: each alone, all together in many orders, and twice; in all standards, with all
+//! compilers, without a warning.
 
 use std::path::Path;
 use std::process::Command;
@@ -45,7 +45,7 @@ fn sources(language: &Language) -> Vec<String> {
     sources
 }
 
-/// Compiles all these sources with the headers of a folder.
+/// Compiles all [`sources`] of a language with the headers of a folder.
 fn compile_all(language: &Language, headers: &Path, extra_flags: &[&str]) {
     let folder = tempfile::tempdir().unwrap();
     let mut files = Vec::new();
@@ -108,8 +108,8 @@ fn headers_without_system_pragma_have_no_warnings_in_cpp() {
 
 const SYSTEM_HEADER_PRAGMA: &str = "#pragma GCC system_header";
 
-/// File names are case-sensitive here, but sources for Windows use any case. The folder has one
-/// other spelling of each header.
+/// File names are case-sensitive here, but sources for Windows use any case. The folder `case` has
+/// other spellings of headers.
 #[test]
 fn other_spellings_include_the_headers() {
     let mut spellings = 0;

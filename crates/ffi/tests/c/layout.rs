@@ -32,6 +32,8 @@ fn check_size(out: &mut String, name: &str, size: usize, align: usize) {
     writeln!(out, "CHECK(sizeof({name}) == {size}); CHECK(ALIGN({name}) == {align});").unwrap();
 }
 
+/// Adds a check of an offset. Compilers support `offsetof` of a member of a member, such as
+/// `Class.Type`, but C++ does not require it.
 fn check_offset(out: &mut String, name: &str, field: &str, offset: usize) {
     writeln!(out, "CHECK(offsetof({name}, {field}) == {offset});").unwrap();
 }
@@ -295,8 +297,6 @@ fn c_and_rust_agree_on_every_structure_and_constant() {
                     .arg(format!("-std={standard}"))
                     .arg("-I")
                     .arg(crate_path("include"));
-                // Compilers support `offsetof` of a member of a member, but C++ does not require
-                // it.
                 expect_success(command.arg(&file));
             }
         }

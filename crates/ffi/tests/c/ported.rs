@@ -1,5 +1,5 @@
 //! Constructs that sources for Windows contain, above all the output of mc.exe: each compiles as it
-//! is, in all languages, standards and compilers.
+//! is with every compiler and standard, in C and C++ unless its test names one of them.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

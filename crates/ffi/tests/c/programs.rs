@@ -67,7 +67,7 @@ fn copy_event(record: &Record<'_>) -> RecordedEvent {
     }
 }
 
-/// Runs `status_while_unrecorded.c` without a daemon, under the command `wrapper`.
+/// Runs `status_while_unrecorded.c` under the command `wrapper`, without a daemon.
 fn run_without_session(program: &Path, wrapper: &[&str]) {
     let folder = tempfile::tempdir().unwrap();
     let mut command = match wrapper {
@@ -82,7 +82,8 @@ fn run_without_session(program: &Path, wrapper: &[&str]) {
     assert!(checked_rows(&output) > 200, "{output}");
 }
 
-/// Runs a program while a session records all events of a provider, under the command `wrapper`.
+/// Runs a program under the command `wrapper`, while a session records all events of a provider.
+/// Returns the output, and the result of `view` for each event.
 fn record_program<T>(
     program: &Path,
     provider: Guid,
@@ -274,7 +275,7 @@ fn callback_receives_parameters_filter_and_context() {
     output.read_line(&mut line).unwrap();
     assert_eq!(line, "captured\n");
     let written = session.stop(0, |record| (record.descriptor().id, record.payload().to_vec()));
-    assert_eq!(written, [(77, b"early".to_vec())], "the callback wrote the event during the registration");
+    assert_eq!(written, [(77, b"early".to_vec())], "the event of the callback during the registration");
     let mut remaining_output = String::new();
     output.read_to_string(&mut remaining_output).unwrap();
     assert!(child.wait().unwrap().success());
@@ -360,9 +361,9 @@ fn call_stack_begins_in_the_function_that_wrote() {
 
 /// The most stack that a write may need in an optimized library (docs/c-api.md).
 const MAX_STACK_BYTES: u32 = 2048;
-/// Like [`MAX_STACK_BYTES`], for code without optimization, whose frames are several times as large.
-/// The work areas of a record with a stack or key are larger than this limit, so they must not be on
-/// the stack.
+/// Like [`MAX_STACK_BYTES`], for code without optimization, whose frames are several times as
+/// large. The work areas of a record with a stack or key are larger than this limit, so they must
+/// not be on the stack.
 const MAX_STACK_BYTES_UNOPTIMIZED: u32 = 12 << 10;
 
 /// Returns a payload filter that every event 2 of the program passes.

@@ -1,5 +1,5 @@
-//! tdh.h in a C program: the program prints the events of the fixtures, and its output must match the
-//! decoder. Also the layouts of structures, and a table of calls with their status.
+//! tdh.h in a C program: the program prints the events of the fixtures, and its output must match
+//! the decoder. Also the layouts of structures, and a table of calls with their status.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -124,8 +124,8 @@ enum Expected {
     NoSchema,
     /// All fields of an event.
     Fields(String),
-    /// The fields that the payload contains, then ERROR_EVT_INVALID_EVENT_DATA (15005) for the missing
-    /// field.
+    /// The fields that the payload contains, then ERROR_EVT_INVALID_EVENT_DATA (15005) for the
+    /// missing field.
     Truncated(String),
     /// A message, whose lines are not compared.
     Message,

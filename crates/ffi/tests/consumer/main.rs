@@ -59,7 +59,7 @@ const PROPERTY_LEGACY_EVENTLOG: u16 = 4;
 /// The first state of the hash FNV-1a.
 const HASH_START: u64 = 0xCBF2_9CE4_8422_2325;
 
-/// Returns the line that `print_record` prints for an event.
+/// Returns the line that `print_record` of the C programs prints for an event.
 fn expected_line(record: &Record<'_>, stamp: i64) -> String {
     let descriptor = record.descriptor();
     let mut items: Vec<(u16, Vec<u8>)> =
@@ -123,7 +123,7 @@ fn expected_line(record: &Record<'_>, stamp: i64) -> String {
     )
 }
 
-/// Returns the lines for a file that the Rust reader reads.
+/// Returns the lines for the events of a file, which the Rust reader reads.
 fn expected_lines(
     file: &Path,
     line: impl Fn(&Record<'_>, i64) -> String,
@@ -224,7 +224,7 @@ fn older_callback_receives_the_same_events() {
 
 /// The class of events that report losses, as `print_record` prints it.
 const LOST_EVENT_CLASS: &str = " 6a399ae0 ";
-/// The part of a line that identifies lost events.
+/// The part of a line that identifies a report of lost events.
 const LOST_EVENTS: &str = " 6a399ae0 0 0 0 32 0 0 ";
 
 fn buffer_count(file: &Path) -> usize {
@@ -289,7 +289,7 @@ fn kept_buffers_can_be_added_to_a_stream() {
     }
 }
 
-/// Creates a folder with the files of the table: a trace, an empty file, and a text file.
+/// Creates a folder with the files that `table.c` opens: a trace, an empty file, and a text file.
 fn make_table_folder() -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
     std::fs::copy(crate_path("../../fixtures/etl/manifest.etl"), folder.path().join("manifest.etl")).unwrap();
@@ -350,8 +350,9 @@ fn valgrind_reports_no_error() {
     }
 }
 
-/// Runs a live session with a consumer in C, and returns the lines that the consumer printed for the
-/// events.
+/// Runs a live session with a consumer in C, and returns the lines that the consumer printed for
+/// the events. With the ending `stop` the session stops; otherwise the consumer closes its trace,
+/// in a callback (`inside`) or on another thread (`outside`).
 fn run_live_session(ending: &str) -> Vec<String> {
     let programs = ProgramFolder::new();
     let (consumer, writer) =

@@ -121,8 +121,8 @@ fn build_for_thread_sanitizer(source: &Path, tools: &SanitizerTools, folder: &Pa
 fn thread_sanitizer_reports_no_race() {
     let Some(tools) = find_thread_sanitizer() else { return };
     let folder = tempfile::tempdir().unwrap();
-    // First checks that ThreadSanitizer finds a real race: two threads make the library write to the
-    // same address.
+    // First checks that ThreadSanitizer finds a real race: two threads make the library write to
+    // the same address.
     let race = build_for_thread_sanitizer(&crate_path("tests/handles/race.c"), &tools, folder.path());
     let output = Command::new(&race).output().unwrap();
     let report = String::from_utf8_lossy(&output.stderr);

@@ -1,6 +1,6 @@
 //! Every numeric constant and every GUID of tracing that the windows-sys crate has.
 //!
-//! Source: the windows-sys crate, which is generated from the metadata of Windows; names only.
+//! The names are from the windows-sys crate, which is generated from the metadata of Windows.
 
 use std::ffi::CStr;
 
@@ -233,7 +233,7 @@ pub(crate) fn numeric_constants() -> Vec<(&'static str, ConstantBits)> {
     ]
 }
 
-/// Names of sessions: the narrow constants. The names of the wide constants end with W instead of A.
+/// Names of sessions: the narrow constants. The wide constants end with W instead of A.
 pub(crate) fn session_name_constants() -> Vec<(&'static str, &'static str)> {
     name_value_pairs![read_text; DIAG_LOGGER_NAMEA, EVENT_LOGGER_NAMEA, GLOBAL_LOGGER_NAMEA, KERNEL_LOGGER_NAMEA]
 }

@@ -11,7 +11,7 @@ use crate::names::{HEADERS, PublishedHeader};
 use crate::support::{ProgramFolder, crate_path, library};
 use crate::{constants, functions, headers, structures};
 
-/// Names that the headers will not have, with the reason.
+/// Functions, classes and macros that the headers do not have, with the reason.
 const MISSING_NAMES: &[(&str, &str)] = &[
     ("TLG_METADATA_SEGMENT_BASE", SEGMENT_REASON),
     ("TLG_NONPAGED_SEGMENT", SEGMENT_REASON),

@@ -43,7 +43,6 @@ fn examples_compile_with_the_headers_of_mingw() {
     assert!(checked >= 5, "{checked} examples");
 }
 
-/// Builds an example.
 fn build_example(programs: &ProgramFolder, file: &str) -> PathBuf {
     let source = crate_path("../../examples/c").join(file);
     assert!(source.is_file(), "{}", source.display());

@@ -1,7 +1,7 @@
 //! Every tracing function that the windows-sys crate declares, with the sizes of its result and
 //! parameters.
 //!
-//! Source: the windows-sys crate, which is generated from the metadata of Windows; names only.
+//! The names are from the windows-sys crate, which is generated from the metadata of Windows.
 
 use windows_sys::Win32::System::Diagnostics::Etw;
 

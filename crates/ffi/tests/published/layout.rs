@@ -25,7 +25,7 @@ pub(crate) struct ConstantBits {
     pub(crate) bytes: usize,
 }
 
-/// The types of constants.
+/// The integer types of constants.
 pub(crate) trait IntegerConstant {
     fn to_bits(self) -> ConstantBits;
 }

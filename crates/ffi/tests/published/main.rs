@@ -1,6 +1,6 @@
-//! Compares the headers with other descriptions of Windows: layouts, constants and prototypes with
-//! the windows-sys crate, examples with the headers of mingw-w64, and the table in
-//! `docs/c-coverage.md` with the published names.
+//! Compares the headers of this project with descriptions of those of Windows: layouts, constants
+//! and prototypes with the windows-sys crate, examples with the headers of mingw-w64, and the table
+//! in `docs/c-coverage.md` with the published names.
 
 mod constants;
 mod coverage;

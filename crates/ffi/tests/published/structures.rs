@@ -1,6 +1,6 @@
 //! Every structure of tracing that the windows-sys crate has, member by member.
 //!
-//! Source: the windows-sys crate, which is generated from the metadata of Windows; names only.
+//! The names are from the windows-sys crate, which is generated from the metadata of Windows.
 
 use std::mem::offset_of;
 

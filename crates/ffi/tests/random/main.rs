@@ -1,5 +1,5 @@
-//! Controller functions with arbitrary memory of a caller: they touch nothing outside of that memory,
-//! and return only published statuses.
+//! Controller functions with arbitrary memory of a caller: they touch nothing outside of that
+//! memory, and return only published statuses.
 //!
 //! ```text
 //!   │ canary │ block of exactly Wnode.BufferSize bytes │ canary │   other contents are arbitrary
@@ -27,7 +27,8 @@ use traceweir_format::spec::session::{
     EVENT_TRACE_PRIVATE_LOGGER_MODE, EVENT_TRACE_REAL_TIME_MODE,
 };
 
-/// Offsets of members of EVENT_TRACE_PROPERTIES and EVENT_TRACE_PROPERTIES_V2.
+// Offsets of members of EVENT_TRACE_PROPERTIES and EVENT_TRACE_PROPERTIES_V2.
+
 const FLAGS_OFFSET: usize = 44;
 const LOG_FILE_MODE_OFFSET: usize = 64;
 const LOG_FILE_NAME_OFFSET: usize = 112;
@@ -43,8 +44,8 @@ const WNODE_FLAG_VERSIONED_PROPERTIES: u32 = 0x0080_0000;
 /// folder nor the program exists.
 fn disable_daemon() {
     static ONCE: Once = Once::new();
-    // SAFETY: no thread of the library or of this program reads the environment before this call:
-    // all tests begin with it.
+    // SAFETY: no thread of the library or of this program reads the environment before this call,
+    // because every test begins with it.
     ONCE.call_once(|| unsafe {
         std::env::set_var("TRACEWEIR_RUNTIME_DIR", "/proc/none");
         std::env::set_var("TRACEWEIR_DAEMON", "/proc/none/weir");
@@ -59,7 +60,7 @@ struct GuardedBlock {
 }
 
 impl GuardedBlock {
-    /// Makes a block of `size` bytes; its first member holds the size, as far as it fits.
+    /// Makes a block of `size` bytes; its first member holds the size if the block has room for it.
     fn new(size: usize, mut content: Vec<u8>) -> Self {
         content.resize(size, 0);
         let mut bytes = vec![CANARY; CANARY_BYTES];
@@ -102,13 +103,13 @@ prop_compose! {
     ) -> GuardedBlock {
         let mut guarded = GuardedBlock::new(size.max(4), if is_blank { Vec::new() } else { content });
         guarded.write_u32(FLAGS_OFFSET, flags);
-        // No session of this process is started: its files could be anywhere.
+        // No private session is started: its file could be anywhere.
         guarded.write_u32(LOG_FILE_MODE_OFFSET, mode & !EVENT_TRACE_PRIVATE_IN_PROC);
         guarded.write_u32(LOG_FILE_NAME_OFFSET, file_offset);
         guarded.write_u32(LOGGER_NAME_OFFSET, name_offset);
         if flags & WNODE_FLAG_VERSIONED_PROPERTIES != 0 {
-            // The library cannot detect addresses that do not belong to the caller.
             guarded.write_u32(V2_CONTROL_OFFSET, version);
+            // No filters: the library cannot detect addresses that do not belong to the caller.
             guarded.write_u32(FILTER_COUNT_OFFSET, 0);
         }
         guarded
@@ -209,7 +210,7 @@ proptest! {
 }
 
 #[test]
-fn sessions_of_the_process_fill_blocks_of_every_size() {
+fn query_of_private_session_fills_blocks_of_every_size() {
     disable_daemon();
     let folder = tempfile::tempdir().unwrap();
     let file: Vec<u16> = folder.path().join("a.etl").to_str().unwrap().encode_utf16().chain([0]).collect();

@@ -69,7 +69,7 @@ pub(crate) fn crate_path(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(path)
 }
 
-/// A language with its compilers; the first compiler is required to build the project.
+/// A language with its compilers. `gcc` is required to build the project; the others are optional.
 pub(crate) struct Language {
     pub(crate) extension: &'static str,
     pub(crate) compilers: [&'static str; 2],
@@ -159,8 +159,8 @@ impl ProgramFolder {
     }
 }
 
-/// Returns the folder of an optimized library that is tested instead of the library built with these
-/// tests.
+/// Returns the folder of an optimized library that is tested instead of the library built with
+/// these tests.
 pub(crate) fn optimized_library_folder() -> Option<PathBuf> {
     std::env::var_os("TRACEWEIR_OPTIMIZED_LIBRARY").map(PathBuf::from)
 }
@@ -209,8 +209,8 @@ impl TestDaemon {
 
     fn start(folder: TempDir, runtime: RuntimeDir) -> Self {
         let stopper = Stopper::new().unwrap();
-        let (options, signal) = (Options::new(runtime), stopper.clone());
-        let thread = std::thread::spawn(move || run_until(options, &signal).unwrap());
+        let (options, thread_stopper) = (Options::new(runtime), stopper.clone());
+        let thread = std::thread::spawn(move || run_until(options, &thread_stopper).unwrap());
         let start = Instant::now();
         while !Controller::find_at(folder.path()).is_ok_and(|found| found.is_some()) {
             assert!(start.elapsed() < STEP_TIMEOUT, "the daemon does not answer");
@@ -294,7 +294,8 @@ impl RecordingSession<'_> {
         self.stop_with(lost, |_| (), view)
     }
 
-    /// Like [`Self::stop`], and passes the events that the session itself wrote to `on_session_event`.
+    /// Like [`Self::stop`], and passes the events that the session itself wrote to
+    /// `on_session_event`.
     pub(crate) fn stop_with<T>(
         self,
         lost: u64,

@@ -13,11 +13,11 @@ use crate::table;
 fn list_sources(folder: &SourceFolder, compiler: Compiler) -> Vec<PathBuf> {
     let table =
         folder.write_source("table.c", &generate::program(&table::read_declarations(), Runtime::Hooks));
-    let mut sources_found = vec![table, test_folder().join("rules.c")];
+    let mut sources = vec![table, test_folder().join("rules.c")];
     if compiler.is_cpp {
-        sources_found.extend(["activity.cpp", "places.cpp"].map(|name| test_folder().join(name)));
+        sources.extend(["activity.cpp", "places.cpp"].map(|name| test_folder().join(name)));
     }
-    sources_found
+    sources
 }
 
 #[test]

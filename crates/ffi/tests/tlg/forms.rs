@@ -122,7 +122,7 @@ fn kinds_without_arrays_have_no_array_macros() {
     for kind in FIELD_KINDS.iter().filter(|kind| kind.c_initializers().is_empty()) {
         for shape in ["Array", "FixedArray"] {
             let name = format!("TraceLogging{}{shape}", kind.name);
-            text += &format!("#ifdef {name}\n#error \"there is no {name}\"\n#endif\n");
+            text += &format!("#ifdef {name}\n#error \"{name} is defined\"\n#endif\n");
             rows += 1;
         }
     }

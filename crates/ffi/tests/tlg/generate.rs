@@ -1,5 +1,5 @@
-//! Generates a program, valid as C and as C++, from the table. The program writes each event once, and
-//! prints the arguments that the macros pass.
+//! Generates a program, valid as C and as C++, from the table. The program writes each event once,
+//! and prints the arguments that the macros pass.
 
 use std::fmt::Write;
 

@@ -48,7 +48,7 @@ const MAIN_START: &str = r#"fn main() {
     let mut builder = EventBuilder::new();
 "#;
 
-/// The form of a kind in `write_event!`: its name, and a format if the name does not imply it.
+/// A kind, its form in `write_event!`, and a format if the form does not imply it.
 const MACRO_FORMS: &[(&str, &str, &str)] = &[
     ("Int8", "i8", ""),
     ("UInt8", "u8", ""),
@@ -115,7 +115,8 @@ const MACRO_FORMS: &[(&str, &str, &str)] = &[
     ("BinaryBufferEx", "binary", "Json"),
 ];
 
-/// The builder's name for a field of an in type, and the Rust type of its value.
+/// An in type, the builder's name for its fields, and the kind of value that [`format_value`]
+/// formats.
 const BUILDER_ADDERS: &[(u8, &str, &str)] = &[
     (1, "cstr16", "terminated16"),
     (2, "cstr8", "terminated8"),

@@ -1,5 +1,5 @@
-//! `TraceLoggingProvider.h` and `TraceLoggingActivity.h`: what the macros generate, in C and C++, with
-//! every installed compiler.
+//! `TraceLoggingProvider.h` and `TraceLoggingActivity.h`: what the macros generate, in C and C++,
+//! with every installed compiler.
 //!
 //! ```text
 //!   declarations.txt ─▶ table ─┬─▶ generate: C program ─▶ compiler ─▶ what the macros pass ──┐

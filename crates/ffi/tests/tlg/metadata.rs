@@ -15,8 +15,8 @@ fn encode_hex(bytes: &[u8]) -> String {
     if bytes.is_empty() { "-".to_owned() } else { bytes.iter().map(|byte| format!("{byte:02x}")).collect() }
 }
 
-/// Returns the line that a program must print for an event; the last word has the types of its
-/// blocks.
+/// Returns the line that a program must print for an event, without its last word, which has the
+/// types of the blocks.
 pub(crate) fn expected_line(event: &EventDeclaration) -> String {
     let mut traits = TraitsBuilder::new("Table");
     let traits = encode_hex(traits.finish().expect("the traits are invalid"));

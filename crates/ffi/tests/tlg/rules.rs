@@ -1,5 +1,5 @@
-//! The rules of the contract: programs that check them, modes of compilation, and code that must
-//! not compile.
+//! The contract of the provider and write macros: programs that check its rules, modes of
+//! compilation, and code that must not compile.
 
 use std::process::Command;
 
@@ -21,7 +21,7 @@ fn rules_hold_in_c_and_cpp() {
     }
 }
 
-/// Warnings that strict programs enable in addition.
+/// Warnings that careful programs enable in addition.
 const EXTRA_WARNINGS: [&str; 3] = ["-Wconversion", "-Wsign-conversion", "-Wshadow"];
 
 /// More warnings, for C++.

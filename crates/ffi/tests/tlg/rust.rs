@@ -25,14 +25,15 @@ use crate::recorded::{RecordedEvent, TABLE_PROVIDER, check_all_but_metadata, rec
 use crate::support::{ProgramFolder, crate_path, skip};
 use crate::table::{self, EventDeclaration};
 
-/// Rows for which the published macros use a different number of bytes for the same tags and formats.
+/// Rows for which the published macros use a different number of bytes for the same tags and
+/// formats.
 ///
 /// They write a field's tags for every `tag(…)`, even if it is 0, and have a form of three bytes.
-/// The contract has 1, 2 and 4 bytes; the published builder and this project have no other. In the
-/// same way they write the byte of `format(Default)`, which is 0.
+/// The documented forms have 1, 2 and 4 bytes; the published builder and this project have no
+/// other. In the same way the macros write the byte of `format(Default)`, which is 0.
 const MACROS_DIFFER: [&str; 4] = ["EventTag6", "FieldTags0", "FieldTags6", "FormatDefault"];
-/// Rows for which the published builder uses a different number of bytes: it always writes a field's
-/// tags in four bytes, and an event's tags in the fewest.
+/// Rows for which the published builder uses a different number of bytes: it always writes a
+/// field's tags in four bytes, and an event's tags in the fewest.
 const BUILDER_DIFFERS: [&str; 4] = ["FieldTags1", "FieldTags2", "FieldTags3", "FieldTags4"];
 
 /// Returns the events of the table that have a form in Rust.

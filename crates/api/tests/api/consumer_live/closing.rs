@@ -10,13 +10,13 @@ fn no_callback_runs_after_close_returns() {
         let (trace, mut queue) = session.open();
         let closer = trace.closer();
         let (is_closed, seen) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
-        let (has_closed, counter) = (Arc::clone(&is_closed), Arc::clone(&seen));
+        let (is_closed_in_callback, counter) = (Arc::clone(&is_closed), Arc::clone(&seen));
         let consumer = std::thread::spawn(move || {
             process(vec![trace], |_| {
-                assert!(!has_closed.load(Ordering::SeqCst), "a callback ran after close returned");
+                assert!(!is_closed_in_callback.load(Ordering::SeqCst), "a callback ran after close returned");
                 counter.fetch_add(1, Ordering::SeqCst);
                 std::thread::yield_now();
-                assert!(!has_closed.load(Ordering::SeqCst), "close returned during a callback");
+                assert!(!is_closed_in_callback.load(Ordering::SeqCst), "close returned during a callback");
                 ControlFlow::Continue(())
             })
         });

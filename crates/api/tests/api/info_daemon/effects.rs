@@ -134,7 +134,7 @@ fn max_loggers_is_the_number_of_sessions_that_can_run() {
             assert_eq!(
                 status(controller.start(&small_config(most))),
                 SUCCESS,
-                "a stopped session makes room for another"
+                "a stopped session did not make room for another"
             );
         },
     );
@@ -207,7 +207,7 @@ fn captured_state_goes_to_all_sessions_that_enable_the_provider() {
                 if notice.code == CAPTURE_STATE {
                     PROVIDER
                         .get()
-                        .expect("the callback runs before the provider is registered")
+                        .expect("the callback ran before the provider was stored")
                         .write(&event(9), &[])
                         .unwrap();
                 }
@@ -230,7 +230,7 @@ fn captured_state_goes_to_all_sessions_that_enable_the_provider() {
                 count
             });
             assert!(counts[0] >= 2 && counts[1] >= 2, "{counts:?}");
-            assert_eq!(counts[2], 0, "the third session has not enabled the provider");
+            assert_eq!(counts[2], 0, "a session that has not enabled the provider got its events");
         },
     );
 }
@@ -254,7 +254,8 @@ fn profile_sources_and_counters_match_the_machine() {
         assert_eq!(sources.iter().any(is_counter), has_counters, "{sources:?}");
         let has_perf = Path::new("/proc/sys/kernel/perf_event_paranoid").exists();
         let has_faults = sources.iter().any(|entry| entry.description == "PageFaults");
-        assert_eq!(has_faults, has_perf, "the kernel counts page faults itself");
+        // The kernel counts page faults itself.
+        assert_eq!(has_faults, has_perf);
         let Answer::MaxPmcCounter(counters) = ask(Query::MaxPmcCounter).unwrap() else {
             panic!("the answer has another type")
         };
@@ -391,7 +392,7 @@ fn kernel_groups_and_enable_flags_share_one_mask() {
         }
         let before = flags_and_mask(&mut controller);
         controller.update(&system, &Update { flush_timer: Some(3), ..Update::default() }).unwrap();
-        assert_eq!(flags_and_mask(&mut controller), before, "an update without flags keeps them");
+        assert_eq!(flags_and_mask(&mut controller), before, "an update without flags changed them");
         assert_eq!(status(controller.update(&system, &update(0x8000_0000)).map(drop)), INVALID_PARAMETER);
         assert_eq!(flags_and_mask(&mut controller), before);
         controller.update(&system, &update(0)).unwrap();
@@ -414,7 +415,7 @@ fn provider_lists_follow_registrations_and_enables() {
             outcome.result.unwrap();
             assert_eq!(outcome.return_length, Some(outcome.answer.len() as u32));
             let all = guids_from_bytes(&outcome.answer);
-            assert_eq!(all.iter().collect::<BTreeSet<_>>().len(), all.len(), "each provider is listed once");
+            assert_eq!(all.iter().collect::<BTreeSet<_>>().len(), all.len(), "a provider is listed twice");
             all.into_iter().collect()
         };
         let list_all =
@@ -543,14 +544,14 @@ fn missing_counters_and_branches_are_refused_with_a_reason() {
             );
         }
         let SessionRef::Id(id) = session else { unreachable!() };
-        let reading = PmcSession {
+        let counter_session = PmcSession {
             logger_id: (id & 0xFFFF) as u16,
             sources: vec![19],
             hook_ids: vec![hook::CONTEXT_SWITCH],
         };
-        let expected = if has_counters { vec![reading] } else { Vec::new() };
+        let expected = if has_counters { vec![counter_session] } else { Vec::new() };
         let answer = controller.query_information(&NO_SESSION, Query::PmcSessions).unwrap();
-        assert_eq!(answer, Answer::PmcSessions(expected), "a refused request is not listed");
+        assert_eq!(answer, Answer::PmcSessions(expected), "not exactly the accepted requests are listed");
         controller.stop(&session).unwrap();
         until("the session disappears from the list", || {
             let answer = controller.query_information(&NO_SESSION, Query::PmcSessions).unwrap();
@@ -572,7 +573,7 @@ fn daemon_stays_while_it_keeps_a_system_setting() {
             connect(folder).set_information(&NO_SESSION, &set).unwrap();
         };
         set(20_000);
-        // Without the setting the daemon would exit now.
+        // Without the setting, the daemon would exit during the pause.
         std::thread::sleep(ON_DEMAND_IDLE_EXIT + Duration::from_secs(2));
         let answer =
             connect(folder).query_information(&NO_SESSION, Query::SampledProfileInterval(0)).unwrap();

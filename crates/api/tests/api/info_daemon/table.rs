@@ -224,7 +224,7 @@ impl TableGap {
     }
 }
 
-/// The documented minimum length of each setting, and the session that it applies to.
+/// The class of each setting, the session that it applies to, and its documented minimum length.
 const MINIMUM_LENGTHS: [(u32, &str, usize); 14] = [
     (3, "system", 24),
     (4, "system", 4),

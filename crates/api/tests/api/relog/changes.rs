@@ -31,6 +31,7 @@ fn events_that_are_not_kept_are_dropped() {
         if event.record.process_id() == 3 { output.keep(event) } else { Ok(()) }
     };
     assert_eq!(relogger.process(keep_process_3).unwrap().events, 2);
+    // Without the padding after the record.
     assert_eq!(read_events(&out), [(0, 8_000, encode_event(8_000, 3, b"three")[..0x55].to_vec())]);
 }
 
@@ -94,6 +95,7 @@ fn field_that_the_header_lacks_is_refused_without_change() {
             output.inject(&copy)
         })
         .unwrap();
+    // Without the padding after the record.
     assert_eq!(
         read_events(&out),
         [(1, 7_000, encode_kernel_event(7_000, hook::SAMPLED_PROFILE, b"two")[..0x13].to_vec())]
@@ -123,7 +125,7 @@ impl Callback for MarkingCallback<'_> {
         let mut mark = output.create_event(0, EventKind::Classic)?;
         mark.set_payload(b"end")?;
         output.inject(&mark)?;
-        assert!(output.create_event(1, EventKind::Modern).is_err(), "the relogger has only one input");
+        assert!(output.create_event(1, EventKind::Modern).is_err(), "a missing input was accepted");
         Ok(())
     }
 }

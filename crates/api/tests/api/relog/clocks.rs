@@ -5,7 +5,8 @@ use traceweir::relog::EventKind;
 use traceweir_format::kernel::hook;
 use traceweir_format::wire::i64_at;
 
-/// Clock types of the log-file header.
+// Clock types of the log-file header.
+
 const QPC: u32 = 1;
 const SYSTEM_TIME: u32 = 2;
 const CPU_CYCLES: u32 = 3;
@@ -13,7 +14,7 @@ const CPU_CYCLES: u32 = 3;
 #[derive(Clone, Copy)]
 struct ClockSpec {
     clock_type: u32,
-    /// Ticks per second.
+    /// Ticks per second; not used for [`SYSTEM_TIME`].
     rate: i64,
 }
 
@@ -150,7 +151,7 @@ fn timestamps_in_kernel_payloads_are_converted_too() {
     let events = read_events(&out);
     let [.., (_, sampled, _), (_, walked, bytes)] = &events[..] else { panic!("{events:?}") };
     assert_eq!((*sampled, *walked), (5_000 + 4_321, 5_000 + 4_321));
-    assert_eq!(i64_at(bytes, 0x10), *sampled, "the stack walk has the converted time of its event");
+    assert_eq!(i64_at(bytes, 0x10), *sampled, "the time in the stack walk was not converted");
     assert_eq!(bytes[0x18..0x18 + 24], [7; 24]);
 }
 
@@ -184,7 +185,7 @@ fn cut_moves_the_start_by_whole_seconds_but_no_event_time() {
     assert_eq!(
         summary.end,
         FileTime(START_TIME + last_time - 5_000),
-        "the end is the time of the last event"
+        "the end is not the time of the last event"
     );
     assert_eq!(broken_rules(&out), Vec::<String>::new());
 }

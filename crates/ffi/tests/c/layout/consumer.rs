@@ -133,10 +133,10 @@ fn add_log_file(out: &mut String, name: &str) {
     }
 }
 
-/// A structure that only C has: name, size, alignment, members with their offsets.
+/// A structure: name, size, alignment, members with their offsets.
 type PublishedStructure = (&'static str, usize, usize, &'static [(&'static str, usize)]);
 
-/// The published structures that only C has.
+/// Published structures and members that only C has.
 #[rustfmt::skip]
 const PUBLISHED: &[PublishedStructure] = &[
     ("PROCESSTRACE_HANDLE", 8, 8, &[]),

@@ -45,7 +45,8 @@ fn add_properties_members(out: &mut String, name: &str) {
 const HEADERS: [&str; 3] =
     ["traceweir/evntrace_control.h", "traceweir/evntrace_info.h", "traceweir/evntcons_access.h"];
 
-/// Adds all structures and constants to the source, and checks that the headers define no others.
+/// Adds all structures and constants to the source, and fails if the headers define a structure or
+/// member that is not among them.
 pub(super) fn add_checks(out: String) -> String {
     let source = add_constants(add_published(add_structures(out)));
     for (name, members) in HEADERS.into_iter().flat_map(parse_structures) {
@@ -108,7 +109,7 @@ fn add_structures(mut out: String) -> String {
 /// A structure: name, size, alignment, members with their offsets.
 type PublishedStructure = (&'static str, usize, usize, &'static [(&'static str, usize)]);
 
-/// Structures of information classes, as published.
+/// Published structures that only C has, most of them for information classes.
 #[rustfmt::skip]
 const PUBLISHED: &[PublishedStructure] = &[
     ("CLASSIC_EVENT_ID", 24, 4, &[("EventGuid", 0), ("Type", 16), ("Reserved", 17)]),
