@@ -26,9 +26,9 @@ mod daemon_death;
 mod hostile;
 mod kills;
 mod live;
+mod newest_events;
 mod private;
 mod processes;
-mod rings_of_files;
 mod sequential;
 mod users;
 

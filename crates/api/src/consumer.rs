@@ -39,13 +39,13 @@
 //! This module does not interpret payloads; the module `decoded` does, on top of it.
 
 mod close;
-mod fed;
+mod feed;
 mod files;
 mod handler;
 mod live;
 mod merge;
-mod now;
 mod program;
+mod session_clock;
 mod stream;
 mod trace_file;
 
@@ -70,8 +70,8 @@ use crate::controller::folders;
 use crate::error::{Error, Result};
 pub use close::Closer;
 use close::{CloseGate, run_as_delivering};
-use fed::Feed;
-pub use fed::{Feeder, Lent};
+use feed::Feed;
+pub use feed::{Feeder, Lent};
 pub use handler::{Buffer, Handler, Interest, Loss, Window};
 use handler::{FunctionHandler, WindowHandler};
 use live::LiveSession;
@@ -366,7 +366,7 @@ fn deliver_all<H: Handler>(traces: Vec<Trace>, handler: &mut H) -> Result<()> {
     match (files.is_empty(), lives.is_empty(), &fed[..]) {
         (false, true, []) => files::process(&files, handler),
         (true, false, []) => merge::process(lives, handler),
-        (true, true, [(feed, gate)]) => fed::process(feed, gate, handler),
+        (true, true, [(feed, gate)]) => feed::process(feed, gate, handler),
         _ => {
             let reason = "one call processes files only, live sessions only, or one trace of added buffers";
             Err(Error::refused(Status::ERROR_INVALID_PARAMETER, reason))

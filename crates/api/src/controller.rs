@@ -176,7 +176,7 @@ impl Controller {
 
 /// Returns the error of a request about a session while no daemon runs.
 pub(crate) fn not_running_error(session: &SessionRef) -> Error {
-    if session.is_nothing() {
+    if session.names_no_session() {
         return Error::refused(Status::ERROR_INVALID_PARAMETER, "no session is named");
     }
     let name = match session {

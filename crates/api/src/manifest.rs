@@ -94,25 +94,25 @@ impl Payload {
 
     /// Refuses the event unless the caller's values agree.
     #[inline]
-    pub fn agree(&mut self, does: bool) {
-        if !does && self.refusal.is_none() {
+    pub fn require(&mut self, condition: bool) {
+        if !condition && self.refusal.is_none() {
             self.refusal.get_or_insert(WriteError::InvalidParameter);
         }
     }
 
     /// Converts a count or length to the type of its field; refuses the event if it does not fit.
     #[inline]
-    pub fn number<T: TryFrom<usize> + Default>(&mut self, n: usize) -> T {
+    pub fn count_to_field<T: TryFrom<usize> + Default>(&mut self, n: usize) -> T {
         let number = T::try_from(n);
-        self.agree(number.is_ok());
+        self.require(number.is_ok());
         number.unwrap_or_default()
     }
 
     /// Converts a caller's count or length to `usize`; refuses the event if it does not fit.
     #[inline]
-    pub fn size<T: TryInto<usize>>(&mut self, n: T) -> usize {
+    pub fn count_from_field<T: TryInto<usize>>(&mut self, n: T) -> usize {
         let size = n.try_into();
-        self.agree(size.is_ok());
+        self.require(size.is_ok());
         size.unwrap_or_default()
     }
 
@@ -131,13 +131,13 @@ impl Payload {
     /// Appends a UTF-16 text of exactly `units` units, padded with NUL.
     pub fn text16_of(&mut self, text: &str, units: usize) {
         let length = utf16_len(text);
-        self.agree(length <= units);
+        self.require(length <= units);
         self.put_units(text.encode_utf16().chain(std::iter::repeat(0)).take(units));
     }
 
     /// Appends a text of exactly `bytes` bytes, padded with NUL.
     pub fn text8_of(&mut self, text: &[u8], bytes: usize) {
-        self.agree(text.len() <= bytes);
+        self.require(text.len() <= bytes);
         self.put(text.get(..bytes).unwrap_or(text));
         for _ in text.len()..bytes {
             self.put(&[0]);
@@ -146,14 +146,14 @@ impl Payload {
 
     /// Appends a UTF-16 text after its size in bytes.
     pub fn counted16(&mut self, text: &str) {
-        let size: u16 = self.number(utf16_len(text).saturating_mul(2));
+        let size: u16 = self.count_to_field(utf16_len(text).saturating_mul(2));
         self.put(&size.to_le_bytes());
         self.put_units(text.encode_utf16());
     }
 
     /// Appends bytes after their count.
     pub fn counted8(&mut self, bytes: &[u8]) {
-        let size: u16 = self.number(bytes.len());
+        let size: u16 = self.count_to_field(bytes.len());
         self.put(&size.to_le_bytes());
         self.put(bytes);
     }
@@ -162,7 +162,7 @@ impl Payload {
     /// second byte.
     pub fn sid(&mut self, sid: &[u8]) {
         let size = sid.get(1).map(|count| usize::from(*count) * 4 + 8);
-        self.agree(size == Some(sid.len()));
+        self.require(size == Some(sid.len()));
         self.put(sid);
     }
 
@@ -245,6 +245,6 @@ mod tests {
         assert_refused(&|p| p.sid(&[1, 2, 3]));
         assert_refused(&|p| p.sid(b""));
         assert_refused(&|p| _ = p.number::<u8>(256));
-        assert_refused(&|p| _ = p.size(-1_i32));
+        assert_refused(&|p| _ = p.count_from_field(-1_i32));
     }
 }

@@ -26,12 +26,12 @@
 #![allow(unsafe_code)]
 
 pub(crate) mod fork;
-#[cfg(test)]
-pub(crate) mod memory;
 #[deny(unsafe_code)]
 pub(crate) mod outlets;
 #[deny(unsafe_code)]
 pub(crate) mod promise;
+#[cfg(test)]
+pub(crate) mod test_region;
 pub(crate) mod thread;
 
 use std::cell::Cell;

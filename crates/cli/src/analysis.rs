@@ -17,6 +17,7 @@
 //! A3  Reports do not guess: unknown threads have no process, unknown addresses no function.
 
 mod event;
+mod events_with_stacks;
 mod fields;
 mod functions;
 mod latency;
@@ -24,7 +25,6 @@ mod names;
 mod path;
 mod processes;
 mod scheduler;
-mod stack_owners;
 mod stream;
 mod trace_facts;
 mod tree;

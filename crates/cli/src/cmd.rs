@@ -2,10 +2,10 @@
 //! `control`, and those that change its providers share `enable`.
 
 mod access;
-mod answer;
 mod ask;
 mod autologger;
 mod check;
+mod command_result;
 mod control;
 mod daemon;
 mod demo;
@@ -37,22 +37,28 @@ pub(crate) fn run(cli: Cli) -> Result<CommandOutcome> {
     match cli.command {
         Command::Record(options) => record::run(&options),
         Command::Watch(options) => watch::run(&options),
-        Command::Start(options) => answer::print_result(options.json, start::run(&options)),
-        Command::Stop(options) => answer::print_result(options.json, control::stop(&options)),
+        Command::Start(options) => command_result::print_result(options.json, start::run(&options)),
+        Command::Stop(options) => command_result::print_result(options.json, control::stop(&options)),
         Command::Query(options) => control::query(&options),
         Command::List(options) => list::run(&options),
         Command::Providers(options) => providers::run(&options),
-        Command::Enable(options) => answer::print_result(options.targets.json, enable::enable(&options)),
+        Command::Enable(options) => {
+            command_result::print_result(options.targets.json, enable::enable(&options))
+        }
         Command::Disable(options) => {
-            answer::print_result(options.targets.json, enable::disable(&options.targets))
+            command_result::print_result(options.targets.json, enable::disable(&options.targets))
         }
         Command::CaptureState(options) => {
-            answer::print_result(options.targets.json, enable::capture_state(&options.targets))
+            command_result::print_result(options.targets.json, enable::capture_state(&options.targets))
         }
-        Command::Update(options) => answer::print_result(options.json, control::update(&options)),
-        Command::Flush(options) => answer::print_result(options.json, control::flush(&options)),
-        Command::Increment(options) => answer::print_result(options.json, control::increment(&options)),
-        Command::ConvertToRealtime(options) => answer::print_result(options.json, control::convert(&options)),
+        Command::Update(options) => command_result::print_result(options.json, control::update(&options)),
+        Command::Flush(options) => command_result::print_result(options.json, control::flush(&options)),
+        Command::Increment(options) => {
+            command_result::print_result(options.json, control::increment(&options))
+        }
+        Command::ConvertToRealtime(options) => {
+            command_result::print_result(options.json, control::convert(&options))
+        }
         Command::Access(options) => access::run(&options),
         Command::Ask(options) => ask::run(&options),
         Command::Info(options) => info::run(&options),

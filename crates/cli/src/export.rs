@@ -5,14 +5,14 @@ mod fields;
 mod frames;
 mod items;
 mod json;
-mod stamp;
 mod text;
+mod time_text;
 mod xml;
 
 pub(crate) use fields::MAX_FIELDS_BYTES;
-use stamp::TimeFormatter;
 use text::TextSink;
 pub(crate) use text::push_frame;
+use time_text::TimeFormatter;
 
 use traceweir_decode::Undecoded;
 use traceweir_decode::format::Style;

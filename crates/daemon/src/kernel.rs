@@ -84,10 +84,10 @@ pub(crate) fn capture_settings_at_start(
 ) -> CaptureSettings {
     let cpus = cpu::possible();
     let ring_bytes = ring_bytes(config, cpus, scope, LockableMemory::current);
-    let backlog_bytes = usize::try_from(memory_share(config, cpus)).unwrap_or(usize::MAX).max(ring_bytes);
+    let relay_queue_bytes = usize::try_from(memory_share(config, cpus)).unwrap_or(usize::MAX).max(ring_bytes);
     let stack_bytes = config.stack_bytes;
     let base =
-        CaptureSettings { scope, ring_bytes, backlog_bytes, stack_bytes, ..CaptureSettings::default() };
+        CaptureSettings { scope, ring_bytes, relay_queue_bytes, stack_bytes, ..CaptureSettings::default() };
     capture_settings(&base, requested, settings, system, machine)
 }
 

@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 use rustix::io::Errno;
 use rustix::process::{Pid, test_kill_process};
 use traceweir_format::linux::stat_fields;
-use traceweir_session::identity::{start_ticks, ticks_in};
+use traceweir_session::identity::{start_ticks, start_ticks_in};
 use traceweir_session::{Threads, cgroup};
 
 /// The thread id recorded for a thread that was not found.
@@ -58,7 +58,7 @@ pub(crate) fn has_ended(pid: u32, key: Option<ProcessKey>) -> bool {
         return false;
     }
     stat(&pid.to_string()).is_none_or(|stat| {
-        let start_ticks = ticks_in(stat.as_bytes());
+        let start_ticks = start_ticks_in(stat.as_bytes());
         is_dead(stat.as_bytes()) || start_ticks != key.map(|key| key.start_ticks)
     })
 }

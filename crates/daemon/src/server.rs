@@ -29,11 +29,11 @@
 //! The daemon exits in this order: stop all sessions, wait for their files, send queued messages,
 //! wait until kernel events are closed, remove the sockets, release the lock.
 
+mod accept;
 mod autologgers;
-mod door;
+mod closing;
 mod inbox;
 mod link;
-mod parting;
 mod startup;
 mod sweep;
 #[cfg(test)]

@@ -46,7 +46,7 @@ mod tests;
 use std::time::{Duration, Instant, SystemTime};
 
 use traceweir_format::spec::status::Status;
-use traceweir_transport::enabled::EnabledProvider;
+use traceweir_transport::enabled::ListedEnable;
 use traceweir_transport::message::{Message, Role, VERSIONS};
 use traceweir_transport::socket::{Envelope, Janitor, Peer};
 
@@ -354,7 +354,7 @@ impl Service {
 
     /// Returns the enables for processes that start later; `None` if they have not changed since
     /// the last call.
-    pub(crate) fn changed_enables(&mut self) -> Option<Vec<EnabledProvider>> {
+    pub(crate) fn changed_enables(&mut self) -> Option<Vec<ListedEnable>> {
         self.providers.changed_enables(&self.core)
     }
 

@@ -87,7 +87,7 @@ impl StackThreads {
 
 /// The properties of a waiting event that decide which stacks belong to it.
 #[derive(Clone, Copy, Debug)]
-pub struct Claim {
+pub struct StackClaim {
     /// The trace that the event comes from.
     pub source: usize,
     /// The event's time stamp in that trace.
@@ -100,7 +100,7 @@ pub struct Claim {
     pub threads: StackThreads,
 }
 
-impl Claim {
+impl StackClaim {
     /// Creates the claim of a record of trace `source`, at the wall time `wall`.
     #[must_use]
     pub fn from_record(record: &Record<'_>, source: usize, wall: i64) -> Self {
@@ -159,14 +159,14 @@ impl Stack {
 #[derive(Debug)]
 pub struct Joined<T> {
     /// The caller's data about the event.
-    pub what: T,
+    pub event: T,
     /// The frames of the stack that have arrived.
     pub stack: Stack,
 }
 
 #[derive(Debug)]
 struct WaitingEvent<T> {
-    claim: Claim,
+    claim: StackClaim,
     joined: Joined<T>,
     bytes: usize,
     has_kernel: bool,
@@ -196,27 +196,33 @@ impl<T> Default for Joiner<T> {
 
 impl<T> Joiner<T> {
     /// Adds an event that may have a stack. `own_frames` are the frames that the event itself
-    /// carries; an event with such frames accepts no other stack. `bytes` is the memory that `what`
+    /// carries; an event with such frames accepts no other stack. `bytes` is the memory that `event`
     /// holds outside of its own struct.
-    pub fn expect(&mut self, claim: Claim, what: T, bytes: usize, own_frames: impl Iterator<Item = u64>) {
+    pub fn expect(
+        &mut self,
+        claim: StackClaim,
+        event: T,
+        bytes: usize,
+        own_frames: impl Iterator<Item = u64>,
+    ) {
         let number = self.first.saturating_add(self.waiting.len() as u64);
         self.by_stamp.entry((claim.source, claim.time)).or_default().push_back(number);
         let stack = Stack { user: own_frames.take(MAX_FRAMES).collect(), ..Stack::default() };
         let frames = stack.user.len();
         self.push_event(
             claim,
-            Joined { what, stack },
+            Joined { event, stack },
             bytes.saturating_add(frames.saturating_mul(8)),
             frames > 0,
         );
     }
 
     /// Adds an event that has no stack, to keep its position in the order.
-    pub fn pass(&mut self, claim: Claim, what: T, bytes: usize) {
-        self.push_event(claim, Joined { what, stack: Stack::default() }, bytes, true);
+    pub fn pass(&mut self, claim: StackClaim, event: T, bytes: usize) {
+        self.push_event(claim, Joined { event, stack: Stack::default() }, bytes, true);
     }
 
-    fn push_event(&mut self, claim: Claim, joined: Joined<T>, bytes: usize, is_complete: bool) {
+    fn push_event(&mut self, claim: StackClaim, joined: Joined<T>, bytes: usize, is_complete: bool) {
         let bytes = bytes.saturating_add(EVENT_OVERHEAD_BYTES).saturating_add(size_of::<T>());
         self.bytes = self.bytes.saturating_add(bytes);
         self.now = self.now.max(claim.wall);
@@ -247,7 +253,7 @@ impl<T> Joiner<T> {
         // One stack-walk event may hold both parts.
         waiting.has_kernel |= walk.is_kernel();
         waiting.has_user |= !stack.user.is_empty();
-        let added_bytes = frame_bytes.saturating_add(update(&mut waiting.joined.what));
+        let added_bytes = frame_bytes.saturating_add(update(&mut waiting.joined.event));
         waiting.bytes = waiting.bytes.saturating_add(added_bytes);
         self.bytes = self.bytes.saturating_add(added_bytes);
         true

@@ -18,9 +18,9 @@
 //!    other in circles end the reading.
 //! 4. Unreadable parts are left out; the parts read before are kept.
 
+mod budget;
 pub mod demangle;
 pub mod dwarf;
-mod effort;
 pub mod elf;
 pub mod listing;
 pub mod pdb;

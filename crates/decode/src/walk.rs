@@ -16,7 +16,7 @@
 //! * A schema without references causes no allocation.
 
 pub(crate) mod header_names;
-mod one;
+mod value;
 
 use traceweir_format::spec::types::InType;
 use traceweir_format::text::{until_nul8, until_nul16};

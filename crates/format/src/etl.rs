@@ -23,7 +23,7 @@ pub use merge::{Damage, Events};
 pub use merged_files::MergedFiles;
 pub use reader::Trace;
 pub use repair::{Repair, repair};
-pub use writer::{InPlace, Options, Summary, Tail, Writer};
+pub use writer::{BufferInPlace, Options, Summary, Tail, Writer};
 
 use alloc::vec::Vec;
 

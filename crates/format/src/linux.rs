@@ -23,7 +23,7 @@ pub fn stat_fields(stat: &[u8]) -> impl Iterator<Item = &[u8]> {
 /// Returns the start time, in clock ticks since boot, from the text of `/proc/PID/stat`. Allocates
 /// nothing.
 #[must_use]
-pub fn ticks_in(stat: &[u8]) -> Option<u64> {
+pub fn start_ticks_in(stat: &[u8]) -> Option<u64> {
     core::str::from_utf8(stat_fields(stat).nth(19)?).ok()?.parse().ok()
 }
 
@@ -51,8 +51,8 @@ mod tests {
     fn stat_fields_follow_any_program_name() {
         let stat = b"12 (a) b) (c) S 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 4711 20\n";
         assert_eq!(stat_fields(stat).next(), Some(b"S".as_slice()));
-        assert_eq!(ticks_in(stat), Some(4711));
-        assert_eq!((ticks_in(b"12 (a"), stat_fields(b"").count()), (None, 0));
+        assert_eq!(start_ticks_in(stat), Some(4711));
+        assert_eq!((start_ticks_in(b"12 (a"), stat_fields(b"").count()), (None, 0));
     }
 
     #[test]

@@ -353,7 +353,7 @@ impl OpenedRings {
             let sources = rings.into_iter().map(RingSource::Mapped).collect();
             return Ok(Self { sources, relay: None, ring_bytes, is_limited });
         }
-        let (relay, sources) = Relay::start(rings, settings.backlog_bytes)?;
+        let (relay, sources) = Relay::start(rings, settings.relay_queue_bytes)?;
         Ok(Self { sources, relay: Some(relay), ring_bytes, is_limited })
     }
 }

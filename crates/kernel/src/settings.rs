@@ -43,7 +43,7 @@ pub struct CaptureSettings {
     pub ring_bytes: usize,
     /// Bytes of ordinary memory into which the relay empties each ring, if locked memory limits the
     /// rings; at least `ring_bytes`.
-    pub backlog_bytes: usize,
+    pub relay_queue_bytes: usize,
 }
 
 impl Default for CaptureSettings {
@@ -59,7 +59,7 @@ impl Default for CaptureSettings {
             stack_bytes: 0,
             scope: CaptureScope::Everything,
             ring_bytes: 2 << 20,
-            backlog_bytes: 16 << 20,
+            relay_queue_bytes: 16 << 20,
         }
     }
 }

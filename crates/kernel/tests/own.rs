@@ -271,7 +271,7 @@ fn small_rings_lose_nothing_without_polls() {
             stacks: vec![SAMPLED_PROFILE],
             stack_bytes: 4 << 10,
             // Other programs of this user are sampled too.
-            backlog_bytes: 256 << 20,
+            relay_queue_bytes: 256 << 20,
             ..CaptureSettings::default()
         };
         let Some((mut capture, _)) = support::start_or_skip(&settings, 1) else { return };

@@ -56,7 +56,7 @@ use crate::messages::{Job, SessionSource};
 use crate::pool::Buffer;
 use crate::record::RegionWriter;
 use crate::shared::SharedState;
-use crate::stacks::{StackCache, StackOwners};
+use crate::stacks::{CachedStacks, StackCache};
 
 /// Bytes that a stream takes before the next stream has its turn.
 const SLICE_BYTES: usize = 256 << 10;
@@ -214,7 +214,7 @@ impl Collector {
     }
 
     /// Enables or disables the cache that stores equal stacks once.
-    pub(crate) fn set_stack_cache(&mut self, cache: Option<StackCaching>, owners: StackOwners) {
+    pub(crate) fn set_stack_cache(&mut self, cache: Option<StackCaching>, owners: CachedStacks) {
         self.stacks = cache.map(|cache| StackCache::new(cache, owners));
         self.forget_stack_definitions();
     }

@@ -45,7 +45,7 @@ use crate::messages::{CollectorCommand, Done, Ended, NextFile, OpenedConsumer, S
 use crate::record::{RegionWriter, Threads};
 use crate::region::RegionCost;
 use crate::shared::SharedState;
-use crate::stacks::StackOwners;
+use crate::stacks::CachedStacks;
 
 /// Everything that a session needs to start, in addition to its configuration.
 pub struct StartOptions {
@@ -269,7 +269,7 @@ impl Session {
     }
 
     /// Enables or disables the cache that stores equal call stacks once.
-    pub fn cache_stacks(&self, cache: Option<StackCaching>, owners: StackOwners) {
+    pub fn cache_stacks(&self, cache: Option<StackCaching>, owners: CachedStacks) {
         self.post(CollectorCommand::CacheStacks(cache, owners));
     }
 

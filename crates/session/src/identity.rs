@@ -18,7 +18,7 @@
 use traceweir_format::header::event::{self, EventHeader};
 use traceweir_format::header::extended::{ITEM_HEAD, Item};
 use traceweir_format::linux::boot_key;
-pub use traceweir_format::linux::{start_key, ticks_in};
+pub use traceweir_format::linux::{start_key, start_ticks_in};
 use traceweir_format::security::Sid;
 use traceweir_format::spec::event::ExtType;
 use traceweir_transport::abi;
@@ -133,7 +133,7 @@ fn encode_utf16_z(text: &str) -> Vec<u8> {
 /// Returns the start of a process in ticks since boot; `None` if there is no such process.
 #[must_use]
 pub fn start_ticks(pid: u32) -> Option<u64> {
-    ticks_in(read_limited(&format!("/proc/{pid}/stat"))?.as_bytes())
+    start_ticks_in(read_limited(&format!("/proc/{pid}/stat"))?.as_bytes())
 }
 
 /// Returns 16 bits that identify this boot.
@@ -164,9 +164,9 @@ mod tests {
     #[test]
     fn process_name_does_not_disturb_start_ticks() {
         let stat = b"12 (a) R 1 (b c) S 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 4711 20";
-        assert_eq!(ticks_in(stat), Some(4711));
-        assert_eq!(ticks_in(b"12 (a) S 1 2"), None);
-        assert_eq!(ticks_in(b""), None);
+        assert_eq!(start_ticks_in(stat), Some(4711));
+        assert_eq!(start_ticks_in(b"12 (a) S 1 2"), None);
+        assert_eq!(start_ticks_in(b""), None);
     }
 
     #[test]

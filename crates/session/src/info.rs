@@ -32,7 +32,7 @@ use traceweir_format::info::{
 use traceweir_format::spec::status::Status;
 
 use crate::error::{Error, Result};
-use crate::stacks::StackOwners;
+use crate::stacks::CachedStacks;
 
 /// Version of trace processing that `TraceVersionInfo` returns.
 pub const PROCESSING_VERSION: u32 = 1;
@@ -128,10 +128,10 @@ impl Settings {
     /// Returns the stack cache and the stacks that it stores. A cache for all stacks takes
     /// precedence over a cache for kernel stacks.
     #[must_use]
-    pub fn stack_cache(&self) -> (Option<StackCaching>, StackOwners) {
+    pub fn stack_cache(&self) -> (Option<StackCaching>, CachedStacks) {
         match (self.all_stacks, self.kernel_stacks) {
-            (Some(all), _) => (Some(all), StackOwners::All),
-            (None, kernel) => (kernel, StackOwners::Kernel),
+            (Some(all), _) => (Some(all), CachedStacks::All),
+            (None, kernel) => (kernel, CachedStacks::Kernel),
         }
     }
 

@@ -63,6 +63,6 @@ pub use fault::{FAULT, is_contained};
 pub use identity::Identity;
 pub use ids::{ConsumerId, SourceId};
 pub use messages::{Done, Ended, NextFile, OpenedConsumer, SequenceFile};
-pub use open::{LOG_FILE_RIGHTS, create_output, is_trusted_link, open_folder, open_log_file};
+pub use open::{LOG_FILE_RIGHTS, check_link, create_output, open_folder, open_log_file};
 pub use record::Threads;
-pub use stacks::StackOwners;
+pub use stacks::CachedStacks;

@@ -38,7 +38,7 @@ use std::io;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use traceweir_format::etl::{InPlace, Summary, WriteAt, Writer};
+use traceweir_format::etl::{BufferInPlace, Summary, WriteAt, Writer};
 use traceweir_format::spec::status::Status;
 use traceweir_format::time::FileTime;
 use traceweir_transport::clock::Anchor;
@@ -90,9 +90,9 @@ impl WriteAt for LogDisk {
     }
 }
 
-fn as_in_place(buffer: &mut Buffer) -> InPlace<'_> {
+fn as_in_place(buffer: &mut Buffer) -> BufferInPlace<'_> {
     let Buffer { cpu, time, loss_flags, filled, bytes, .. } = buffer;
-    InPlace { cpu: *cpu, time: *time, loss_flags: *loss_flags, bytes, filled: *filled }
+    BufferInPlace { cpu: *cpu, time: *time, loss_flags: *loss_flags, bytes, filled: *filled }
 }
 
 /// Result of writing a buffer.
@@ -267,7 +267,7 @@ impl LogFile {
         self.check_file_state();
         let mut offset = self.writer.position();
         buffers.iter_mut().for_each(Buffer::sort_records);
-        let mut batch: Vec<InPlace<'_>> = buffers.iter_mut().map(as_in_place).collect();
+        let mut batch: Vec<BufferInPlace<'_>> = buffers.iter_mut().map(as_in_place).collect();
         let is_written = self.writer.append_all_in_place(&mut batch).is_ok();
         if !is_written {
             self.truncate_to_written();

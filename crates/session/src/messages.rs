@@ -27,7 +27,7 @@ use crate::ids::{ConsumerId, SourceId};
 use crate::pool::Buffer;
 use crate::record::RegionWriter;
 use crate::region::RegionCost;
-use crate::stacks::StackOwners;
+use crate::stacks::CachedStacks;
 
 /// Completion callback of a request. Called on a thread of the session, or on the requesting thread
 /// if the session has ended; must be quick.
@@ -94,7 +94,7 @@ pub(crate) enum CollectorCommand {
     Update(Update, Option<File>, Option<NextFile>, Done<Properties>),
     Increment(Done<Properties>),
     Convert(Done<Properties>),
-    CacheStacks(Option<StackCaching>, StackOwners),
+    CacheStacks(Option<StackCaching>, CachedStacks),
     Stop(Option<Done<Properties>>),
     OpenConsumer(Done<OpenedConsumer>),
     CloseConsumer(ConsumerId),

@@ -188,7 +188,7 @@ fn open_existing_output(folder: BorrowedFd<'_>, name: &Path, flags: OFlags, user
 }
 
 /// Returns whether a path is a symbolic link. Fails for a link that other users could have created.
-pub fn is_trusted_link(path: &Path, user: u32) -> Result<bool> {
+pub fn check_link(path: &Path, user: u32) -> Result<bool> {
     let path = std::path::absolute(path).map_err(Error::File)?;
     let Some((folder, Component::Normal(name))) = path.parent().zip(path.components().next_back()) else {
         return Ok(false);

@@ -35,7 +35,7 @@ const ENTRY_OVERHEAD_BYTES: usize = 64;
 
 /// The stacks that are stored once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum StackOwners {
+pub enum CachedStacks {
     /// Stacks of kernel events.
     Kernel,
     /// Stacks of all events.
@@ -45,7 +45,7 @@ pub enum StackOwners {
 /// The stack cache of a session.
 #[derive(Debug)]
 pub(crate) struct StackCache {
-    owners: StackOwners,
+    owners: CachedStacks,
     keys: HashMap<Box<[u8]>, u64>,
     last_key: u64,
     bytes: usize,
@@ -65,7 +65,7 @@ enum StackPosition {
 impl StackCache {
     /// Creates an empty cache. Each buffer defines the keys that it uses until
     /// [`forget_definitions`](Self::forget_definitions) changes that.
-    pub(crate) fn new(cache: StackCaching, owners: StackOwners) -> Self {
+    pub(crate) fn new(cache: StackCaching, owners: CachedStacks) -> Self {
         let max_bytes = cache.bytes as usize;
         let capacity = (cache.buckets as usize).min(max_bytes / ENTRY_OVERHEAD_BYTES);
         // Keys must differ from those of other sessions in the same file and of earlier caches.
@@ -76,7 +76,7 @@ impl StackCache {
 
     /// Returns whether stacks of events that programs write are stored once.
     pub(crate) fn includes_user_events(&self) -> bool {
-        self.owners == StackOwners::All
+        self.owners == CachedStacks::All
     }
 
     /// Forgets which keys are defined, because the next records go to another file or reader.

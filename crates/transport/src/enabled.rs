@@ -42,7 +42,7 @@ const MAX_FILE_BYTES: usize = 1 << 20;
 
 /// One provider or group that a session has enabled.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct EnabledProvider {
+pub struct ListedEnable {
     /// The provider or, with `EVENT_ENABLE_PROPERTY_PROVIDER_GROUP`, the group.
     pub target: Guid,
     /// Name by which the provider was enabled; empty if it was enabled by its GUID.
@@ -55,7 +55,7 @@ pub struct EnabledProvider {
     pub params: EnableParams,
 }
 
-impl EnabledProvider {
+impl ListedEnable {
     /// Returns whether the enable applies to registrations of this provider, in this group and with
     /// this name.
     #[must_use]
@@ -70,7 +70,7 @@ impl EnabledProvider {
 }
 
 /// Replaces the file of enabled providers.
-pub fn write(dir: &RuntimeDir, all: &[EnabledProvider]) -> io::Result<()> {
+pub fn write(dir: &RuntimeDir, all: &[ListedEnable]) -> io::Result<()> {
     let new = dir.unfinished_enabled_file();
     // A daemon that was killed may have left such a file.
     let _ = fs::remove_file(&new);
@@ -82,7 +82,7 @@ pub fn write(dir: &RuntimeDir, all: &[EnabledProvider]) -> io::Result<()> {
 /// Reads the providers that a daemon of this user has enabled; empty if there is no file that can
 /// be trusted.
 #[must_use]
-pub fn read(dir: &RuntimeDir, user: u32) -> Vec<EnabledProvider> {
+pub fn read(dir: &RuntimeDir, user: u32) -> Vec<ListedEnable> {
     read_bytes(dir, user).map(|bytes| decode_all(&bytes)).unwrap_or_default()
 }
 
@@ -103,7 +103,7 @@ fn open_trusted_file(dir: &RuntimeDir, user: u32) -> Option<File> {
     Some(file)
 }
 
-fn encode_all(all: &[EnabledProvider]) -> Vec<u8> {
+fn encode_all(all: &[ListedEnable]) -> Vec<u8> {
     let mut bytes = Vec::new();
     let mut last_region = None;
     for enabled in all {
@@ -128,7 +128,7 @@ fn encode_all(all: &[EnabledProvider]) -> Vec<u8> {
     bytes
 }
 
-fn decode_all(mut bytes: &[u8]) -> Vec<EnabledProvider> {
+fn decode_all(mut bytes: &[u8]) -> Vec<ListedEnable> {
     let mut all = Vec::new();
     let mut region = None;
     while let Some((message, remaining)) = decode_next_message(bytes) {
@@ -137,7 +137,7 @@ fn decode_all(mut bytes: &[u8]) -> Vec<EnabledProvider> {
             Message::Region { session, params } => region = Some((session, params)),
             Message::EnableProvider { session: SessionRef::Id(id), provider, params, name, .. } => {
                 let session_region = region.filter(|(session, _)| *session == id);
-                all.extend(session_region.map(|(session, region)| EnabledProvider {
+                all.extend(session_region.map(|(session, region)| ListedEnable {
                     target: provider,
                     name,
                     session,
@@ -166,11 +166,11 @@ mod tests {
     use crate::abi::Layout;
     use crate::clock::Counter;
 
-    fn build_enabled(n: u64) -> EnabledProvider {
+    fn build_enabled(n: u64) -> ListedEnable {
         let layout = Layout::new(2, 1 << 16).unwrap();
         let region = RegionParams { layout, clock: Counter::Cycles, wake_at: 1 << 14, max_record: 65_535 };
         let params = EnableParams { level: 4, match_any: n, ..EnableParams::default() };
-        EnabledProvider {
+        ListedEnable {
             target: Guid::from_u128(u128::from(n)),
             name: format!("n{n}"),
             session: n / 2 + 1,
@@ -189,7 +189,7 @@ mod tests {
     fn file_contains_the_providers_written_last() {
         let (_folder, dir, user) = create_runtime_folder();
         assert_eq!(read(&dir, user), []);
-        let all: Vec<EnabledProvider> = (0..5).map(build_enabled).collect();
+        let all: Vec<ListedEnable> = (0..5).map(build_enabled).collect();
         write(&dir, &all).unwrap();
         assert_eq!(read(&dir, user), all);
         write(&dir, &all[..1]).unwrap();
@@ -203,10 +203,10 @@ mod tests {
     fn enable_by_name_applies_to_every_guid_with_that_name() {
         let other = Guid::from_u128(0x77);
         let hash = Guid::from_provider_name("My.App");
-        let by_name = EnabledProvider { target: hash, name: "My.App".into(), ..build_enabled(1) };
+        let by_name = ListedEnable { target: hash, name: "My.App".into(), ..build_enabled(1) };
         assert!(by_name.applies_to(other, None, "my.app") && by_name.applies_to(hash, None, ""));
         assert!(!by_name.applies_to(other, None, "My.Other") && !by_name.applies_to(other, None, ""));
-        let by_guid = EnabledProvider { name: String::new(), ..by_name.clone() };
+        let by_guid = ListedEnable { name: String::new(), ..by_name.clone() };
         assert!(!by_guid.applies_to(other, None, "My.App"));
         let mut group = by_name;
         group.params.property = EVENT_ENABLE_PROPERTY_PROVIDER_GROUP;
@@ -228,7 +228,7 @@ mod tests {
 
     #[test]
     fn truncated_and_changed_files_are_read_without_panic() {
-        let all: Vec<EnabledProvider> = (0..3).map(build_enabled).collect();
+        let all: Vec<ListedEnable> = (0..3).map(build_enabled).collect();
         let bytes = encode_all(&all);
         for length in 0..bytes.len() {
             let read = decode_all(&bytes[..length]);
@@ -249,7 +249,7 @@ mod tests {
             enabled.params.filters = vec![filter.clone()];
             enabled
         };
-        let all: Vec<EnabledProvider> = (0..100).map(large).collect();
+        let all: Vec<ListedEnable> = (0..100).map(large).collect();
         let bytes = encode_all(&all);
         assert!(bytes.len() <= MAX_FILE_BYTES && bytes.len() > MAX_FILE_BYTES - 100_000);
         assert!(decode_all(&bytes).iter().zip(&all).all(|(read, written)| read == written));

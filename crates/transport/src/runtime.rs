@@ -186,7 +186,7 @@ impl RuntimeDir {
     /// the user of this process. Its `control.sock` and `enabled` are out of reach of all other
     /// users.
     #[must_use]
-    pub fn own(&self) -> Option<Self> {
+    pub fn own_user_folder(&self) -> Option<Self> {
         let own = self.own_folder();
         fs::symlink_metadata(&own.path).ok()?;
         self.check_folder(own_uid()).and_then(|()| own.check_folder(own_uid())).ok()?;
@@ -205,7 +205,7 @@ impl RuntimeDir {
     /// Removes the folder for processes of the daemon's own user, with the socket and the file in
     /// it.
     pub fn remove_own(&self) {
-        let Some(own) = self.own() else { return };
+        let Some(own) = self.own_user_folder() else { return };
         own.remove_enabled_file();
         // The next daemon replaces what cannot be removed.
         let _ = fs::remove_file(own.control_socket());

@@ -123,8 +123,8 @@ impl Connection {
 
     /// Returns whether the descriptor still refers to this connection.
     #[must_use]
-    pub fn is_own(&self) -> bool {
-        self.socket.is_own()
+    pub fn is_intact(&self) -> bool {
+        self.socket.is_intact()
     }
 
     /// Leaves all closing, that of the connection included, to a janitor.
@@ -318,8 +318,8 @@ impl Listener {
 
     /// Returns whether the descriptor still refers to this listener.
     #[must_use]
-    pub fn is_own(&self) -> bool {
-        self.socket.is_own()
+    pub fn is_intact(&self) -> bool {
+        self.socket.is_intact()
     }
 
     /// Takes over a listening socket (socket activation).

@@ -26,7 +26,7 @@ use traceweir_format::Guid;
 use traceweir_format::spec::status::Status;
 use traceweir_format::tracelogging::{self, TraitsBuilder};
 use traceweir_transport::Error;
-use traceweir_transport::enabled::EnabledProvider;
+use traceweir_transport::enabled::ListedEnable;
 use traceweir_transport::message::{EnableParams, Filter, Message, Role, VERSIONS};
 use traceweir_transport::runtime::RuntimeDir;
 use traceweir_transport::socket::{Connection, Envelope};
@@ -182,7 +182,7 @@ impl ControlThread {
 
     /// Sends the offered regions, then the request, and enables the registration. It is enabled
     /// last: the process may end at any time, and events in the regions must still reach the daemon.
-    fn send_and_enable_early(&mut self, index: usize, pending: PendingRequest, wanted: &[EnabledProvider]) {
+    fn send_and_enable_early(&mut self, index: usize, pending: PendingRequest, wanted: &[ListedEnable]) {
         let peer = &mut self.peers[index];
         // Ignore the error: the next `flush` reports it and drops the peer.
         let _ = peer.flush();
@@ -238,15 +238,16 @@ impl ControlThread {
         let read = PollFlags::IN;
         let bell = self.wakers.bell();
         // A descriptor that the program closed could be ready forever.
-        let mut fds: Vec<PollFd<'_>> = bell.is_own().then(|| PollFd::new(&*bell, read)).into_iter().collect();
+        let mut fds: Vec<PollFd<'_>> =
+            bell.is_intact().then(|| PollFd::new(&*bell, read)).into_iter().collect();
         fds.extend(
             self.folders
                 .iter()
                 .filter_map(DaemonFolder::active_listener)
-                .filter(|listener| listener.is_own())
+                .filter(|listener| listener.is_intact())
                 .map(|l| PollFd::from_borrowed_fd(l.as_fd(), read)),
         );
-        fds.extend(self.peers.iter().filter(|p| p.connection.is_own()).map(|p| {
+        fds.extend(self.peers.iter().filter(|p| p.connection.is_intact()).map(|p| {
             let flags = if p.has_sent_all() { read } else { read | PollFlags::OUT };
             PollFd::from_borrowed_fd(p.connection.as_fd(), flags)
         }));

@@ -66,7 +66,7 @@ impl Bell {
         match self {
             Self::Counter(counter) => wake(counter.as_fd()),
             // A full socket wakes the control thread as well.
-            Self::Pair { far, .. } if far.is_own() => {
+            Self::Pair { far, .. } if far.is_intact() => {
                 let _ = rustix::net::send(far, b"!", SendFlags::NOSIGNAL | SendFlags::DONTWAIT);
             }
             Self::Pair { .. } => {}
@@ -79,7 +79,7 @@ impl Bell {
             Self::Counter(counter) => {
                 let _ = rustix::io::read(counter, &mut [0_u8; 8]);
             }
-            Self::Pair { near, .. } if near.is_own() => {
+            Self::Pair { near, .. } if near.is_intact() => {
                 let _ = rustix::net::recv(near, &mut [0_u8; MAX_DRAINED_BYTES][..], RecvFlags::DONTWAIT);
             }
             Self::Pair { .. } => {}
@@ -95,10 +95,10 @@ impl Bell {
     }
 
     /// Returns whether the bell's descriptors are still those of the library.
-    pub(super) fn is_own(&self) -> bool {
+    pub(super) fn is_intact(&self) -> bool {
         match self {
             Self::Counter(_) => true,
-            Self::Pair { near, far } => near.is_own() && far.is_own(),
+            Self::Pair { near, far } => near.is_intact() && far.is_intact(),
         }
     }
 }
@@ -137,13 +137,13 @@ impl Seal {
     }
 
     /// Returns whether the seal's descriptors are still those of the library.
-    fn is_own(&self) -> bool {
-        self.socket.is_own() && self.watches(self.socket.as_fd())
+    fn is_intact(&self) -> bool {
+        self.socket.is_intact() && self.watches(self.socket.as_fd())
     }
 
     /// Returns whether the number of an eventfd still leads to the adopted file.
     fn owns(&self, eventfd: &OwnedFd) -> bool {
-        self.is_own() && self.watches(eventfd.as_fd())
+        self.is_intact() && self.watches(eventfd.as_fd())
     }
 
     /// Takes ownership of an eventfd, under a high number.
@@ -151,7 +151,7 @@ impl Seal {
         let high = move_to_high_number(eventfd)?;
         let (data, none) = (epoll::EventData::new_u64(0), epoll::EventFlags::empty());
         let added = match &self.epoll {
-            Some(epoll) if self.is_own() => epoll::add(epoll, &high, data, none),
+            Some(epoll) if self.is_intact() => epoll::add(epoll, &high, data, none),
             _ => Err(Errno::BADF),
         };
         match added {
@@ -175,7 +175,7 @@ impl Seal {
 impl Drop for Seal {
     fn drop(&mut self) {
         process::forget_socket(self.socket.as_fd());
-        if !self.is_own() {
+        if !self.is_intact() {
             self.epoll.take().into_iter().for_each(leave_open);
         }
     }
@@ -207,7 +207,7 @@ impl WakeEventfds {
     }
 
     fn adopt(&mut self, eventfd: OwnedFd) -> io::Result<OwnedFd> {
-        if !self.seal.as_ref().is_some_and(Seal::is_own) {
+        if !self.seal.as_ref().is_some_and(Seal::is_intact) {
             self.forget_closed(u64::MAX);
             // Dropped before the new seal gets its numbers.
             self.seal = None;
@@ -380,7 +380,7 @@ mod tests {
             let Bell::Pair { near, far } = &bell else { panic!("expected a socket pair: {bell:?}") };
             bell.ring();
             bell.drain();
-            assert!(bell.is_own());
+            assert!(bell.is_intact());
             let number = far.as_fd().as_raw_fd();
             let (other, end) =
                 rustix::net::socketpair(AddressFamily::UNIX, SocketType::STREAM, SOCKET_FLAGS, None).unwrap();
@@ -388,7 +388,7 @@ mod tests {
             let mut ready = [rustix::event::PollFd::new(near, rustix::event::PollFlags::IN)];
             assert_eq!(rustix::event::poll(&mut ready, None), Ok(1));
             bell.ring();
-            assert!(!bell.is_own());
+            assert!(!bell.is_intact());
             assert_eq!(
                 rustix::io::read(&end, &mut [0; 8]),
                 Err(Errno::AGAIN),

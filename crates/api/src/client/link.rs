@@ -23,7 +23,7 @@ use std::time::{Duration, Instant};
 
 use traceweir_format::spec::status::Status;
 use traceweir_transport::abi::RegionParams;
-use traceweir_transport::enabled::{self, EnabledProvider};
+use traceweir_transport::enabled::{self, ListedEnable};
 use traceweir_transport::message::{EnableParams, Message};
 use traceweir_transport::runtime::{RuntimeDir, Scope, is_privileged_by_file};
 use traceweir_transport::socket::{Connection, GuardedDescriptor, Janitor, Listener};
@@ -150,7 +150,7 @@ impl DaemonFolder {
 
     /// Listens again if the program closed the listener, and returns whether it had.
     pub(super) fn replace_lost_listener(&mut self) -> bool {
-        let Some(lost) = self.listener.take_if(|listener| !listener.is_own()) else { return false };
+        let Some(lost) = self.listener.take_if(|listener| !listener.is_intact()) else { return false };
         process::forget_socket(lost.as_fd());
         drop(lost);
         if let Some(stale) = self.socket.take() {
@@ -170,7 +170,7 @@ impl DaemonFolder {
     /// Connects to the daemon of the folder if it is trusted: through the socket for processes of
     /// the daemon's own user if this is one, else through the socket for all users.
     pub(super) fn connect(&self) -> Result<(Connection, ConnectionKind)> {
-        let own_user = self.dir.own().and_then(|own| self.connect_through(&own).ok());
+        let own_user = self.dir.own_user_folder().and_then(|own| self.connect_through(&own).ok());
         match own_user {
             Some(connection) => Ok((connection, ConnectionKind::OwnUser)),
             // The socket is stale, or its queue is full.
@@ -199,9 +199,9 @@ impl DaemonFolder {
 
     /// Returns the enables of the daemon at the other end of a connection, from the file in its
     /// folder. Empty if the daemon does not take regions over the connection yet.
-    pub(super) fn read_enables_of(&self, peer: &DaemonPeer) -> Vec<EnabledProvider> {
+    pub(super) fn read_enables_of(&self, peer: &DaemonPeer) -> Vec<ListedEnable> {
         let daemon = peer.connection.peer().uid;
-        match self.dir.own() {
+        match self.dir.own_user_folder() {
             // A daemon with a socket for its own user takes regions through the socket for all
             // users only after its Welcome.
             Some(_) if peer.kind == ConnectionKind::AnyUser && !peer.has_welcomed => Vec::new(),
@@ -327,7 +327,7 @@ struct OutgoingMessage {
 impl OutgoingMessage {
     /// Returns whether the program closed the descriptor of the region in the message.
     fn has_lost_memory(&self) -> bool {
-        self.memory.as_ref().is_some_and(|memory| !memory.is_own())
+        self.memory.as_ref().is_some_and(|memory| !memory.is_intact())
     }
 }
 
@@ -417,7 +417,7 @@ impl DaemonPeer {
 
     /// Returns whether the program closed the connection, or memory that waits to be sent.
     pub(super) fn is_closed_by_program(&self) -> bool {
-        !self.connection.is_own() || self.outbox.iter().any(OutgoingMessage::has_lost_memory)
+        !self.connection.is_intact() || self.outbox.iter().any(OutgoingMessage::has_lost_memory)
     }
 
     /// Returns whether this process made memory for a session that the daemon has not taken yet.

@@ -70,7 +70,7 @@ impl Wakers {
     /// all requests: rings in the meantime had no effect.
     pub(super) fn renew_bell(&self) -> io::Result<()> {
         let mut bell = lock(&self.bell);
-        if !bell.is_own() {
+        if !bell.is_intact() {
             bell.forget();
             *bell = Arc::new(Bell::new()?);
         }

@@ -45,7 +45,7 @@ use traceweir_transport::runtime::RuntimeDir;
 
 use super::Lost;
 use super::handler::Interest;
-use super::now::ClockReader;
+use super::session_clock::ClockReader;
 use super::stream::{HeldBuffer, ProcessorStream};
 use crate::controller::{DaemonLink, connect_first, not_running_error, unexpected_answer};
 use crate::error::{Error, Result};

@@ -103,7 +103,7 @@ impl ControllerConnection {
                 Ok(Message::Sessions { total: 0, sessions: Vec::new() })
             }
             Message::QueryProviders { .. } => Ok(Message::Providers { more: false, providers: Vec::new() }),
-            Message::SetInformation { session, .. } if !session.is_nothing() => {
+            Message::SetInformation { session, .. } if !session.names_no_session() => {
                 Err(not_running_error(session))
             }
             Message::ConfigureBranches { session, .. } => Err(not_running_error(session)),
@@ -146,5 +146,5 @@ fn can_start_daemon_for(message: &Message) -> bool {
             | Message::CheckEnables { .. }
             | Message::SetAccess { .. }
             | Message::RemoveAccess { .. }
-    ) || matches!(message, Message::SetInformation { session, .. } if session.is_nothing())
+    ) || matches!(message, Message::SetInformation { session, .. } if session.names_no_session())
 }

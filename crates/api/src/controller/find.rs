@@ -50,7 +50,7 @@ pub(crate) struct DaemonLink {
 impl DaemonLink {
     /// Connects to the daemon of a folder; `None` if there is none.
     pub(crate) fn open(dir: &RuntimeDir, role: Role) -> Result<Option<Self>> {
-        let own = dir.own().map(|own| own.control_socket());
+        let own = dir.own_user_folder().map(|own| own.control_socket());
         // If the own user's socket is stale or full, the socket for all users is next.
         let through_own = own.and_then(|own| Connection::connect(&own, GREETING_TIMEOUT).ok());
         if let Some(connection) = through_own

@@ -40,7 +40,7 @@ pub use traceweir_format::spec::info::InfoClass;
 use std::collections::BTreeSet;
 
 use traceweir_format::Guid;
-use traceweir_format::spec::info::About;
+use traceweir_format::spec::info::RequiredSession;
 use traceweir_format::spec::status::Status;
 use traceweir_session::config::DEFAULT_MAX_SESSIONS;
 use traceweir_session::info::{Machine, System, local_answer};
@@ -90,9 +90,9 @@ pub fn own_providers() -> Vec<Guid> {
 /// Checks that a session is named if the class is about a session, and none if it is about the
 /// system.
 pub(super) fn check_about(session: &SessionRef, class: InfoClass) -> Result<()> {
-    let reason = match (class.rules().about, session.is_nothing()) {
-        (About::Session, true) => "no session is named: give its name, or its id, which is not 0",
-        (About::System, false) => "this information is about the system: the session id must be 0",
+    let reason = match (class.rules().about, session.names_no_session()) {
+        (RequiredSession::Session, true) => "no session is named: give its name, or its id, which is not 0",
+        (RequiredSession::System, false) => "this information is about the system: the session id must be 0",
         _ => return Ok(()),
     };
     Err(Error::refused(Status::ERROR_INVALID_PARAMETER, reason))
@@ -100,7 +100,7 @@ pub(super) fn check_about(session: &SessionRef, class: InfoClass) -> Result<()> 
 
 /// Answers a query about the system while no daemon runs, as a daemon without sessions and
 /// registrations would.
-pub fn query_idle_system(query: Query) -> Result<Answer> {
+pub fn query_system_without_daemon(query: Query) -> Result<Answer> {
     answer_without_daemon(&SYSTEM_SESSION, query)
 }
 
@@ -144,7 +144,7 @@ pub(super) fn guid_info(registrations: Vec<RegistrationEntry>) -> GuidInfo {
     let to_instance = |entry: RegistrationEntry| InstanceInfo {
         pid: entry.pid,
         is_classic: entry.is_classic,
-        is_ahead: entry.is_ahead,
+        is_pre_enabled: entry.is_pre_enabled,
         enables: entry.sessions.iter().map(enable_info).collect(),
     };
     GuidInfo { instances: registrations.into_iter().map(to_instance).collect() }

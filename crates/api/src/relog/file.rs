@@ -152,12 +152,12 @@ fn resolve_output(path: &Path) -> Result<PathBuf> {
         Ok(metadata) if metadata.is_dir() => refuse("this is a folder; name a file in it"),
         Ok(metadata) if !metadata.is_file() => refuse("the output must be a regular file"),
         // The output replaces the target of a link. Anything else is replaced by name.
-        Ok(_) if is_trusted_link(path)? => {
+        Ok(_) if check_link(path)? => {
             path.canonicalize().map_err(|source| Error::File { path: path.to_owned(), source })
         }
         // There is nothing, or only a dangling link: the links on the path are checked all the
         // same. Errors of the system are reported when the file is created.
-        Err(_) => match is_trusted_link(path) {
+        Err(_) => match check_link(path) {
             Err(error @ Error::Refused { .. }) => Err(error),
             _ => Ok(path.to_owned()),
         },
@@ -165,8 +165,8 @@ fn resolve_output(path: &Path) -> Result<PathBuf> {
     }
 }
 
-fn is_trusted_link(path: &Path) -> Result<bool> {
-    traceweir_session::is_trusted_link(path, effective_user())
+fn check_link(path: &Path) -> Result<bool> {
+    traceweir_session::check_link(path, effective_user())
         .map_err(|error| crate::output::add_path(path, error))
 }
 

@@ -17,7 +17,7 @@
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use rustix::fs::{Mode, OFlags};
-use traceweir_session::identity::{start_key, ticks_in};
+use traceweir_session::identity::{start_key, start_ticks_in};
 
 use crate::process::fork;
 
@@ -52,7 +52,7 @@ fn split_halves(word: u64) -> [u32; 2] {
 fn read_own_start_ticks(text: &mut [u8]) -> Option<u64> {
     let file = rustix::fs::open(c"/proc/self/stat", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok()?;
     let count = rustix::io::read(&file, &mut *text).ok()?;
-    ticks_in(text.get(..count)?)
+    start_ticks_in(text.get(..count)?)
 }
 
 #[cfg(test)]

@@ -15,7 +15,7 @@ use super::scratch::{self, ScratchClaim};
 use super::stage::Stage;
 use super::*;
 use crate::client::Client;
-use crate::process::memory::TestRegion;
+use crate::process::test_region::TestRegion;
 use crate::process::thread;
 use crate::provider::{ProviderRef, activity};
 use crate::registration::{DecodeGuidWords, Handle, ProviderTraits};

@@ -465,13 +465,16 @@ fn registrations_of_a_provider_are_listed_one_by_one() {
         let mut session = Recording::new(folder);
         session.enable(guid(1), 0);
         let ahead = session.controller.registrations(guid(1)).unwrap();
-        assert_eq!((ahead.len(), ahead[0].pid, ahead[0].is_ahead, ahead[0].sessions.len()), (1, 0, true, 1));
+        assert_eq!(
+            (ahead.len(), ahead[0].pid, ahead[0].is_pre_enabled, ahead[0].sessions.len()),
+            (1, 0, true, 1)
+        );
         let _two = [Provider::register(guid(1), None).unwrap(), Provider::register(guid(1), None).unwrap()];
         let registrations = session.controller.registrations(guid(1)).unwrap();
         assert_eq!(registrations.len(), 2);
         for registration in registrations {
             assert_eq!(
-                (registration.pid, registration.is_ahead, registration.is_classic),
+                (registration.pid, registration.is_pre_enabled, registration.is_classic),
                 (std::process::id(), false, false)
             );
             assert_eq!((registration.sessions.len(), registration.sessions[0].level), (1, 4));

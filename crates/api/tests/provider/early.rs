@@ -13,7 +13,7 @@ use traceweir::{Guid, Provider, Status};
 use traceweir_daemon::{Options, Stopper, run_until};
 use traceweir_transport::abi::{Layout, RegionParams};
 use traceweir_transport::clock::Counter;
-use traceweir_transport::enabled::EnabledProvider;
+use traceweir_transport::enabled::ListedEnable;
 use traceweir_transport::message::{Control, Message, Role, VERSIONS};
 use traceweir_transport::ring::create_memory;
 use traceweir_transport::runtime::RuntimeDir;
@@ -150,7 +150,7 @@ fn root_processes_lose_no_event_while_system_daemon_is_stopped() {
     let daemon_process = DaemonProcess::start_on(ScenarioRunner::new(), Scope::System);
     let runtime = RuntimeDir::from_path(&daemon_process.runner.runtime());
     let mode = |path: &Path| std::fs::symlink_metadata(path).unwrap().permissions().mode() & 0o7777;
-    let own = runtime.own().expect("the daemon has no folder for root's processes");
+    let own = runtime.own_user_folder().expect("the daemon has no folder for root's processes");
     assert_eq!(mode(own.path()), 0o700);
     assert_eq!((mode(&own.control_socket()), mode(&own.path().join("enabled"))), (0o600, 0o600));
     assert!(
@@ -367,7 +367,7 @@ fn enable_not_confirmed_by_daemon_is_removed() {
     listener.allow_descriptors().unwrap();
     // The file has enables of both sessions; the first has ended when the daemon reads the
     // registration.
-    let enable_entry = |session, level| EnabledProvider {
+    let enable_entry = |session, level| ListedEnable {
         target: PROVIDER,
         name: String::new(),
         session,

@@ -13,7 +13,7 @@ use rustix::process::Signal;
 use traceweir::consumer::Trace;
 use traceweir::controller::{Controller, EnableCode, EnableParams, Scope};
 use traceweir::{Provider, Status};
-use traceweir_transport::enabled::{self, EnabledProvider};
+use traceweir_transport::enabled::{self, ListedEnable};
 use traceweir_transport::message::{Message, Role, VERSIONS};
 use traceweir_transport::runtime::RuntimeDir;
 use traceweir_transport::socket::{Connection, Listener};
@@ -47,7 +47,7 @@ impl DaemonSockets {
         let folder = RuntimeDir::from_path(&runner.runtime()).make_own().unwrap();
         let own = Listener::bind(&folder.control_socket(), 0o600).unwrap();
         own.allow_descriptors().unwrap();
-        let enable_entry = |target| EnabledProvider {
+        let enable_entry = |target| ListedEnable {
             target,
             name: String::new(),
             session: 7,

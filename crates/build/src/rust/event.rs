@@ -114,7 +114,7 @@ impl PayloadScope<'_> {
         for (index, field) in (self.first..).zip(self.fields) {
             match (find_field_sized_by(self.fields, self.first, index), field_form(field)) {
                 (Some(_), Some(ValueForm::Number(ty, _))) => {
-                    code.push(format!("let number: {ty} = payload.number(n{index}_);"));
+                    code.push(format!("let number: {ty} = payload.count_to_field(n{index}_);"));
                     code.push("payload.put(&number.to_le_bytes());");
                 }
                 (Some(_), _) => code.push(format!("payload.put(&n{index}_.to_le_bytes());")),
@@ -129,7 +129,7 @@ impl PayloadScope<'_> {
         let measured =
             measured.and_then(|index| Some((index, self.fields.get(index.checked_sub(self.first)?)?)));
         match measured {
-            None => format!("payload.size({})", self.field_expression(index)),
+            None => format!("payload.count_from_field({})", self.field_expression(index)),
             Some((measured, field))
                 if field.count == Count::One && field_form(field) == Some(ValueForm::Text16) =>
             {
@@ -142,7 +142,7 @@ impl PayloadScope<'_> {
     fn write_field(&self, code: &mut SourceText, index: usize, field: &Field) {
         let value = self.field_expression(index);
         if let Count::Field(count) = field.count {
-            code.push(format!("payload.agree({value}.len() == n{count}_);"));
+            code.push(format!("payload.require({value}.len() == n{count}_);"));
         }
         let FieldKind::Struct { first, members } = field.kind else {
             let Some(form) = field_form(field) else { return };
@@ -196,7 +196,7 @@ impl PayloadScope<'_> {
             (ValueForm::Text8, Some(size)) => format!("payload.text8_of({value}, {size});"),
             (ValueForm::Bytes, None) => format!("payload.put({value});"),
             (ValueForm::Bytes, Some(size)) => {
-                format!("payload.agree({value}.len() == {size}); payload.put({value});")
+                format!("payload.require({value}.len() == {size}); payload.put({value});")
             }
             (ValueForm::Counted16, _) => format!("payload.counted16({value});"),
             (ValueForm::Counted8, _) => format!("payload.counted8({value});"),

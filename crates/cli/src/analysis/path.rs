@@ -112,7 +112,7 @@ impl Paths {
         thread: EventThread,
         innermost: Option<u64>,
     ) -> &[FunctionId] {
-        let Joined { what: event, stack } = joined;
+        let Joined { event, stack } = joined;
         self.path.clear();
         self.path
             .push(self.functions.add_placeholder(&self.processes.label(thread.process), CodeKind::Process));

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use anyhow::Result;
 use traceweir_decode::Decoder;
-use traceweir_decode::stack::{Claim, Joined, Joiner};
+use traceweir_decode::stack::{Joined, Joiner, StackClaim};
 use traceweir_decode::walk::Walker;
 use traceweir_format::header::Record;
 use traceweir_format::kernel::hook;
@@ -13,9 +13,9 @@ use traceweir_format::stack_walk::StackWalk;
 use traceweir_format::time::{Clock, FileTime};
 
 use super::event::{Occurrence, ReportEvent, Transfer};
+use super::events_with_stacks::EventsWithStacks;
 use super::fields::read_numbers;
 use super::scheduler::ContextSwitch;
-use super::stack_owners::EventsWithStacks;
 use super::trace_facts::TraceFacts;
 use crate::cli::SchemaArgs;
 use crate::event::{EventContext, ReadFlow, describe_record};
@@ -178,7 +178,7 @@ impl Analysis {
         let mut converter = RecordConverter { walker: Walker::default(), needed, filter, start: *start };
         let mut joiner: Joiner<ReportEvent> = Joiner::default();
         let mut deliver = |facts: &mut [TraceFacts], joined: Joined<ReportEvent>| {
-            if let Some(facts) = facts.get_mut(joined.what.file) {
+            if let Some(facts) = facts.get_mut(joined.event.file) {
                 on_event(facts, &joined);
             }
         };
@@ -196,7 +196,7 @@ impl Analysis {
                     if is_by_name {
                         events_with_stacks.observe_event(file, record, decoder);
                     }
-                    let claim = Claim::from_record(record, file, wall_time.0);
+                    let claim = StackClaim::from_record(record, file, wall_time.0);
                     let frames = trace_facts.stacks.frames(record);
                     joiner.expect(claim, event, 0, frames.into_iter().flatten());
                 } else if is_by_name {

@@ -4,7 +4,7 @@
 //! unless the user chose a GUID. Therefore, a right granted by session name lasts only as long as
 //! the session runs.
 
-mod people;
+mod accounts;
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -112,7 +112,7 @@ fn connect_to_change(daemon_choice: DaemonChoice) -> Result<Controller> {
 
 /// Runs `weir access grant` and `deny`.
 fn add_entries(options: &AccessEntryArgs, is_grant: bool) -> Result<CommandOutcome> {
-    let sids = people::resolve_sids(&options.users, &options.groups, options.everyone)?;
+    let sids = accounts::resolve_sids(&options.users, &options.groups, options.everyone)?;
     let rights = options.rights.iter().fold(Rights::NONE, |all, right| all | *right);
     let mut controller = connect_to_change(options.daemon_choice())?;
     let object = find_object(&mut controller, &options.object, rights)?;
@@ -128,7 +128,7 @@ fn add_entries(options: &AccessEntryArgs, is_grant: bool) -> Result<CommandOutco
             "{}: {verb} {} to {}",
             object.format_label(),
             format_rights(rights),
-            people::format_sid(sid)
+            accounts::format_sid(sid)
         );
     }
     if is_grant {
@@ -145,7 +145,7 @@ fn warn_if_denied(list: &SecurityDescriptor, sid: &Sid, rights: Rights) {
     let entries = list.dacl.iter().flat_map(|dacl| &dacl.entries);
     for entry in entries.filter(|e| e.kind == AceKind::Deny && e.rights.intersects(rights)) {
         if entry.sid == *sid || entry.sid == Sid::EVERYONE {
-            let (principal, names) = (people::format_sid(&entry.sid), format_rights(entry.rights & rights));
+            let (principal, names) = (accounts::format_sid(&entry.sid), format_rights(entry.rights & rights));
             eprintln!(
                 "warning: an entry of the list denies {names} to {principal} and overrides the grant (weir access show; weir access remove clears the list)"
             );
@@ -203,7 +203,7 @@ fn list(options: &AccessListArgs) -> Result<CommandOutcome> {
 }
 
 pub(super) fn format_sid(sid: &Sid) -> String {
-    people::format_sid(sid)
+    accounts::format_sid(sid)
 }
 
 /// Returns names of the running sessions and known providers by GUID.
@@ -265,7 +265,7 @@ fn format_page(object: &AccessObject, list: &SecurityDescriptor, has_own_list: b
         (false, false) => "no list of its own: the default applies",
     };
     let mut text = format!("{}: {origin}\n", object.format_label());
-    let names: Vec<String> = list_entries(list).map(|entry| people::format_sid(&entry.sid)).collect();
+    let names: Vec<String> = list_entries(list).map(|entry| accounts::format_sid(&entry.sid)).collect();
     let width = names.iter().map(|name| name.chars().count()).max().unwrap_or(0);
     for (entry, name) in list_entries(list).zip(&names) {
         let _ =
@@ -281,7 +281,7 @@ fn format_json(object: &AccessObject, list: &SecurityDescriptor, has_own_list: b
     let entries = list_entries(list).map(|entry| {
         let mut out = JsonObject::new();
         out.text("kind", kind_name(entry.kind)).text("sid", &entry.sid.to_string());
-        out.text("who", &people::format_sid(&entry.sid)).mask("rights", entry.rights.0);
+        out.text("who", &accounts::format_sid(&entry.sid)).mask("rights", entry.rights.0);
         out.text("names", &entry.rights.to_string());
         out.finish()
     });

@@ -9,9 +9,9 @@
 
 use anyhow::{Context, Result, anyhow};
 use traceweir::controller::Controller;
-use traceweir::controller::info::{Answer, InfoClass, Query, query_idle_system};
+use traceweir::controller::info::{Answer, InfoClass, Query, query_system_without_daemon};
 use traceweir::{Error, Guid, Session, Status};
-use traceweir_format::spec::info::{About, software_source};
+use traceweir_format::spec::info::{RequiredSession, software_source};
 
 use crate::cli::{AskArgs, exit_with_conflict};
 use crate::exit::CommandOutcome;
@@ -93,7 +93,7 @@ fn classes_to_query(options: &AskArgs) -> Vec<InfoClass> {
 }
 
 fn is_about_session(class: InfoClass) -> bool {
-    class.rules().about == About::Session
+    class.rules().about == RequiredSession::Session
 }
 
 /// Returns whether a query failed because the session is of another kind: not a system logger, or
@@ -134,7 +134,7 @@ fn query_class(
     let mut send_query = |query| match (session, daemon.as_deref_mut()) {
         (Some(session), _) => session.query_information(query),
         (None, Some(daemon)) => daemon.query_system(query),
-        (None, None) => query_idle_system(query),
+        (None, None) => query_system_without_daemon(query),
     };
     match class {
         InfoClass::TraceSampledProfileIntervalInfo => query_intervals(&mut send_query),

@@ -11,7 +11,7 @@ use traceweir::controller::Controller;
 use traceweir::session::{ProviderInfo, SessionSummary};
 use traceweir::{Error, LogFileMode, Status};
 
-use super::answer::{self, CommandResult};
+use super::command_result::{self, CommandResult};
 use crate::cli::{ConvertToRealtimeArgs, FlushArgs, IncrementArgs, OnOff, QueryArgs, StopArgs, UpdateArgs};
 use crate::exit::CommandOutcome;
 use crate::output::print_text;
@@ -48,7 +48,7 @@ pub(super) fn stop(options: &StopArgs) -> Result<CommandResult> {
 pub(super) fn query(options: &QueryArgs) -> Result<CommandOutcome> {
     let (mut controller, session) = match connect_to_session(options.daemon_choice, &options.name) {
         Ok(found) => found,
-        Err(error) => return answer::print_result(options.json, Err(error)),
+        Err(error) => return command_result::print_result(options.json, Err(error)),
     };
     match session.query() {
         Ok(summary) => {
@@ -63,7 +63,7 @@ pub(super) fn query(options: &QueryArgs) -> Result<CommandOutcome> {
                 return Err(already_ended_error(&ended));
             }
             let failed = Err(error).with_context(|| format_context("query", &options.name));
-            answer::print_result(options.json, failed)
+            command_result::print_result(options.json, failed)
         }
     }
 }

@@ -9,7 +9,7 @@ use traceweir::session::{self, ProviderEnable, ProviderInfo};
 use traceweir::{ControlCode, EnableProperties, Guid, Session};
 use traceweir_format::spec::enable::EVENT_ENABLE_PROPERTY_PROVIDER_GROUP;
 
-use super::answer::CommandResult;
+use super::command_result::CommandResult;
 use crate::cli::{EnableArgs, SessionProviderArgs};
 use crate::grammar::{EnableRequest, ManifestNames};
 use crate::sessions::{self, connect_to_session, warn_of_delay};

@@ -5,7 +5,7 @@ use anyhow::Result;
 use traceweir::session::SessionSummary;
 use traceweir::{Guid, LogFileMode};
 
-use super::answer::CommandResult;
+use super::command_result::CommandResult;
 use crate::cli::{self, StartArgs};
 use crate::grammar::EnableRequest;
 use crate::sessions::{self, StartedSession};

@@ -7,7 +7,7 @@ use traceweir_decode::walk::Walker;
 use traceweir_format::header::Record;
 
 use super::fields::TextFields;
-use super::stamp::push_milliseconds;
+use super::time_text::push_milliseconds;
 use super::{EventSink, TimeFormatter, describe_undecoded, items, push_hex, push_id};
 use crate::cli::ShownParts;
 use crate::event::DescribedEvent;

@@ -6,7 +6,7 @@ use traceweir_decode::walk::Walker;
 use traceweir_format::Guid;
 
 use super::fields::JsonFields;
-use super::stamp::push_milliseconds;
+use super::time_text::push_milliseconds;
 use super::{EventSink, TimeFormatter, describe_undecoded, frames, items, push_hex, push_id};
 use crate::event::DescribedEvent;
 use traceweir_decode::expand::MessageExpander;

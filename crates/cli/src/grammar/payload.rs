@@ -23,7 +23,7 @@ mod condition;
 mod tests;
 
 use traceweir_decode::source::EventSchema;
-use traceweir_decode::tdh::filter::{ComparableField, FilterLayout};
+use traceweir_decode::tdh::filter::{DescribedField, FilterLayout};
 use traceweir_format::filter::payload::{Builder, Operand, Type};
 use traceweir_format::spec::enable::PayloadOperator as Operator;
 
@@ -83,14 +83,14 @@ fn unknown_event_message(events: &[&EventSchema], name: &str) -> String {
 }
 
 /// Returns the type that a field is compared as.
-fn comparable_type(field: &ComparableField<'_>) -> Result<Type, String> {
+fn comparable_type(field: &DescribedField<'_>) -> Result<Type, String> {
     field.compared_as().ok_or_else(|| {
         format!("{} is neither a number, a GUID nor text, so it cannot be compared", field.path)
     })
 }
 
 /// Returns the documented operator for a sign, by the type of the field.
-fn find_operator(field: &ComparableField<'_>, sign: ComparisonSign) -> Result<Operator, String> {
+fn find_operator(field: &DescribedField<'_>, sign: ComparisonSign) -> Result<Operator, String> {
     let path = &field.path;
     Ok(match (comparable_type(field)?, sign) {
         (Type::Integer { .. }, ComparisonSign::Equal) => Operator::EQ,
@@ -116,7 +116,7 @@ fn find_operator(field: &ComparableField<'_>, sign: ComparisonSign) -> Result<Op
 
 /// Converts the value to the type of the field and passes it to `pass`.
 fn pass_operand(
-    field: &ComparableField<'_>,
+    field: &DescribedField<'_>,
     kind: Type,
     comparison: &Comparison,
     pass: impl FnOnce(Operand<'_>) -> Result<(), String>,

@@ -27,7 +27,8 @@ impl Registry {
         if all.is_empty() {
             let enables = self.enables.get(&target).into_iter().flatten().filter(|(id, _)| is_shown(**id));
             let sessions = enables.map(|(id, enable)| enable_entry(*id, &enable.params)).collect();
-            let unregistered = RegistrationEntry { pid: 0, is_ahead: true, is_classic: false, sessions };
+            let unregistered =
+                RegistrationEntry { pid: 0, is_pre_enabled: true, is_classic: false, sessions };
             return Some(Message::registrations_page(1, [unregistered].into_iter().skip(from as usize)));
         }
         let entries = all
@@ -50,7 +51,7 @@ impl Registry {
             sessions.filter_map(|id| Some(enable_entry(*id, &self.combined_params(link, number, *id)?)));
         Some(RegistrationEntry {
             pid: process.peer.pid,
-            is_ahead: false,
+            is_pre_enabled: false,
             is_classic: registration.is_classic,
             sessions: enables.collect(),
         })

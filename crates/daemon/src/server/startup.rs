@@ -37,7 +37,7 @@ use rustix::io::Errno;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGXFSZ};
 use signal_hook::low_level::{pipe, unregister};
-use traceweir_transport::enabled::{self, EnabledProvider};
+use traceweir_transport::enabled::{self, ListedEnable};
 use traceweir_transport::runtime::{
     ProviderSocket, RuntimeDir, Scope, UserSocket, user_folders, user_sockets,
 };
@@ -177,7 +177,7 @@ impl ServedFolder {
     /// system's daemon writes it where only its own user can read it: other users must not
     /// learn its content, and descriptors that they send before they are accepted could block the
     /// daemon.
-    pub(super) fn publish_enables(&self, all: &[EnabledProvider]) {
+    pub(super) fn publish_enables(&self, all: &[ListedEnable]) {
         let folder = match &self.own {
             Some(own) => &own.folder,
             None if has_one_user(&self.runtime) => &self.runtime,

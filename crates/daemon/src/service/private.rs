@@ -109,7 +109,7 @@ struct PrivateSessionEntry {
     members: BTreeMap<LinkId, SessionMember>,
     /// Whether the log file's plain name was given to a process.
     is_plain_name_used: bool,
-    enables: BTreeMap<Guid, EnabledProvider>,
+    enables: BTreeMap<Guid, ListedEnable>,
     tied_to: Option<LinkId>,
     /// The sums of processes that have disconnected.
     disconnected_sums: Properties,
@@ -120,7 +120,7 @@ struct PrivateSessionEntry {
 }
 
 #[derive(Debug)]
-struct EnabledProvider {
+struct ListedEnable {
     params: EnableParams,
     /// The provider name given by the controller.
     name: String,

@@ -256,7 +256,7 @@ impl SessionTable {
 
     /// Returns the refusal for a reference that names no running session.
     fn unknown_session_refusal(&self, reference: &SessionRef) -> Refusal {
-        if reference.is_nothing() {
+        if reference.names_no_session() {
             let reason = "no session is named: give its name, or its id, which is not 0";
             return Refusal::new(Status::ERROR_INVALID_PARAMETER, reason);
         }

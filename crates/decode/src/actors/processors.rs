@@ -39,10 +39,10 @@ struct ProcessorSwitches {
 pub(super) struct Processors(Vec<Option<ProcessorSwitches>>);
 
 impl Processors {
-    /// Records a context switch and ignores other records. With `is_ahead`, the switch is read
+    /// Records a context switch and ignores other records. With `is_pre_enabled`, the switch is read
     /// ahead of time order, and only the first switch of a processor is recorded.
     #[inline]
-    pub(super) fn record_switch(&mut self, record: &Record<'_>, is_ahead: bool) {
+    pub(super) fn record_switch(&mut self, record: &Record<'_>, is_pre_enabled: bool) {
         if record.hook() != Some(hook::CONTEXT_SWITCH) {
             return;
         }
@@ -53,7 +53,7 @@ impl Processors {
             self.0.resize(cpu.saturating_add(1), None);
         }
         match self.0.get_mut(cpu) {
-            Some(Some(switches)) if !is_ahead => switches.last = new,
+            Some(Some(switches)) if !is_pre_enabled => switches.last = new,
             Some(slot @ None) => *slot = Some(ProcessorSwitches { first: old, last: new }),
             _ => {}
         }
@@ -83,14 +83,14 @@ mod tests {
         cpu: u16,
         time: i64,
         (old, new): (u32, u32),
-        is_ahead: bool,
+        is_pre_enabled: bool,
     ) {
         let mut bytes = Vec::new();
         let payload = [new.to_le_bytes(), old.to_le_bytes(), [0; 4], [0; 4], [0; 4], [0; 4]].concat();
         PerfInfoHeader { pointer_size: 8, version: 4, hook: hook::CONTEXT_SWITCH, time, counters: &[] }
             .encode(&payload, &mut bytes)
             .unwrap();
-        processors.record_switch(&Record::parse(&bytes, cpu).unwrap(), is_ahead);
+        processors.record_switch(&Record::parse(&bytes, cpu).unwrap(), is_pre_enabled);
     }
 
     #[test]

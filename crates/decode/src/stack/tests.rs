@@ -53,7 +53,7 @@ struct JoinerTest {
 impl JoinerTest {
     fn expect(&mut self, bytes: &[u8], cpu: u16, what: &'static str) {
         let record = Record::parse(bytes, cpu).unwrap();
-        self.joiner.expect(Claim::from_record(&record, 0, record.time()), what, 0, std::iter::empty());
+        self.joiner.expect(StackClaim::from_record(&record, 0, record.time()), what, 0, std::iter::empty());
     }
 
     fn attach(&mut self, bytes: &[u8], cpu: u16) -> Option<&'static str> {
@@ -71,7 +71,7 @@ impl JoinerTest {
     fn release_all(&mut self) -> Vec<(&'static str, Vec<u64>)> {
         self.joiner.end();
         let all = std::iter::from_fn(|| self.joiner.next_ready());
-        all.map(|joined| (joined.what, joined.stack.frames().collect())).collect()
+        all.map(|joined| (joined.event, joined.stack.frames().collect())).collect()
     }
 }
 
@@ -192,7 +192,7 @@ fn an_event_waits_for_the_window_and_no_longer() {
     test.expect(&encode_sample(WINDOW, 7), 0, "b");
     assert!(test.joiner.next_ready().is_none());
     test.expect(&encode_sample(WINDOW + 1, 7), 0, "c");
-    assert_eq!(test.joiner.next_ready().unwrap().what, "a");
+    assert_eq!(test.joiner.next_ready().unwrap().event, "a");
     assert!(test.joiner.next_ready().is_none());
     assert_eq!(
         test.attach(&encode_stack(WINDOW + 2, (0, 4, 7), &[1]), 0),
@@ -204,13 +204,13 @@ fn an_event_waits_for_the_window_and_no_longer() {
 #[test]
 fn waiting_events_are_bounded() {
     let mut joiner = Joiner::default();
-    let claim = Claim { source: 0, time: 5, wall: 5, cpu: 0, threads: StackThreads::One(1) };
+    let claim = StackClaim { source: 0, time: 5, wall: 5, cpu: 0, threads: StackThreads::One(1) };
     let mut released = 0;
     // All events have the same time stamp, so that no window ends.
     for number in 0..3 * MAX_WAITING_EVENTS {
         joiner.expect(claim, number, 0, std::iter::empty());
         while let Some(joined) = joiner.next_ready() {
-            assert_eq!(joined.what, released);
+            assert_eq!(joined.event, released);
             released += 1;
         }
     }

@@ -29,7 +29,7 @@ use gimli::{AttributeValue, EndianSlice, Reader, RunTimeEndian, Section, Section
 use self::functions::DwarfFunctions;
 use self::lines::LineTable;
 use self::units::Units;
-use super::effort::WorkBudget;
+use super::budget::WorkBudget;
 
 /// The most bytes of unit contents that are kept; beyond this limit, all units are dropped.
 const MAX_CACHED_BYTES: usize = 256 << 20;

@@ -11,7 +11,7 @@
 
 mod layout;
 
-pub use layout::{ComparableField, FilterLayout};
+pub use layout::{DescribedField, FilterLayout};
 
 use traceweir_format::filter::payload::{Builder, Event, Operand, Type};
 use traceweir_format::spec::enable::{MAX_PAYLOAD_PREDICATES, PayloadOperator as Operator};
@@ -92,7 +92,7 @@ fn refuse_filter(error: Error) -> Refusal {
     }
 }
 
-fn add_predicate(event: &mut Event, field: &ComparableField<'_>, predicate: &FieldPredicate) -> Answer<()> {
+fn add_predicate(event: &mut Event, field: &DescribedField<'_>, predicate: &FieldPredicate) -> Answer<()> {
     const BAD_VALUE: Refusal = Refusal::Invalid("the value does not fit the field's type");
     const INCOMPARABLE: Refusal = Refusal::Invalid("fields of this type cannot be compared");
     // `weir` can compare pointers with its own predicates; TdhCreatePayloadFilter refuses them.

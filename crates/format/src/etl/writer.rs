@@ -63,7 +63,7 @@ struct PendingRecords {
 /// A buffer laid out in memory as in the file: space for the header, then records. The
 /// writer fills in header and filler.
 #[derive(Debug)]
-pub struct InPlace<'a> {
+pub struct BufferInPlace<'a> {
     /// The processor whose records the buffer holds.
     pub cpu: u16,
     /// Time of the flush in the session's clock.
@@ -76,7 +76,7 @@ pub struct InPlace<'a> {
     pub filled: usize,
 }
 
-impl InPlace<'_> {
+impl BufferInPlace<'_> {
     fn reject<T>(reason: &'static str) -> Result<T> {
         Err(Error::Invalid { what: "buffer to be written", offset: 0, reason })
     }
@@ -285,7 +285,7 @@ impl<W: WriteAt> Writer<W> {
     }
 
     /// Appends a buffer of the session's size that is laid out in memory as in the file.
-    pub fn append_in_place(&mut self, mut buffer: InPlace<'_>) -> Result<()> {
+    pub fn append_in_place(&mut self, mut buffer: BufferInPlace<'_>) -> Result<()> {
         if self.options.compressed {
             return self.append_flagged(buffer.cpu, buffer.time, buffer.loss_flags, buffer.records()?);
         }
@@ -306,7 +306,7 @@ impl<W: WriteAt> Writer<W> {
     /// Appends several buffers with one write. They must [be
     /// contiguous](Self::can_append_contiguously) in the file. On failure nothing changes, except
     /// for bytes after the last buffer.
-    pub fn append_all_in_place(&mut self, buffers: &mut [InPlace<'_>]) -> Result<()> {
+    pub fn append_all_in_place(&mut self, buffers: &mut [BufferInPlace<'_>]) -> Result<()> {
         let mut headers = Vec::with_capacity(buffers.len());
         for (sequence, buffer) in (self.next_sequence..).zip(&mut *buffers) {
             let header = self.checked_header(buffer, sequence)?;
@@ -321,7 +321,7 @@ impl<W: WriteAt> Writer<W> {
         Ok(())
     }
 
-    fn checked_header(&self, buffer: &InPlace<'_>, sequence: i64) -> Result<BufferHeader> {
+    fn checked_header(&self, buffer: &BufferInPlace<'_>, sequence: i64) -> Result<BufferHeader> {
         let records = buffer.records()?;
         check_buffer(buffer.cpu, records)?;
         let header = self.buffer_header(buffer.cpu, buffer.time, buffer.loss_flags, records.len())?;

@@ -48,7 +48,7 @@ pub struct InstanceInfo {
     /// Whether RegisterTraceGuids registered the provider.
     pub is_classic: bool,
     /// Whether the provider is enabled but not registered.
-    pub is_ahead: bool,
+    pub is_pre_enabled: bool,
     /// The enables of the registration by sessions.
     pub enables: Vec<EnableInfo>,
 }
@@ -72,7 +72,7 @@ impl GuidInfo {
             let bytes = INSTANCE_BYTES.saturating_add(ENABLE_BYTES.saturating_mul(instance.enables.len()));
             let next = if is_last { 0 } else { saturate_u32(bytes) };
             let flags = if instance.is_classic { FLAG_LEGACY } else { 0 }
-                | if instance.is_ahead { FLAG_PRE_ENABLE } else { 0 };
+                | if instance.is_pre_enabled { FLAG_PRE_ENABLE } else { 0 };
             out.put_u32(next)
                 .put_u32(saturate_u32(instance.enables.len()))
                 .put_u32(instance.pid)

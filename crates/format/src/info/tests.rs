@@ -222,8 +222,9 @@ fn answers_read_back() {
 #[test]
 fn registrations_of_a_provider_are_chained_by_offsets() {
     let enable = EnableInfo { level: 5, logger_id: 3, property: 1, match_any: 2, match_all: 4 };
-    let instance = InstanceInfo { pid: 42, is_classic: true, is_ahead: false, enables: vec![enable; 2] };
-    let ahead = InstanceInfo { pid: 0, is_classic: false, is_ahead: true, enables: vec![enable] };
+    let instance =
+        InstanceInfo { pid: 42, is_classic: true, is_pre_enabled: false, enables: vec![enable; 2] };
+    let ahead = InstanceInfo { pid: 0, is_classic: false, is_pre_enabled: true, enables: vec![enable] };
     let bytes = GuidInfo { instances: vec![instance, ahead] }.to_bytes();
     assert_eq!(bytes.len(), 8 + 16 + 64 + 16 + 32);
     let word = |at| u32_at(&bytes, at);

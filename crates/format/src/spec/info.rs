@@ -24,7 +24,7 @@ pub mod software_source {
 
 /// The session id that a class requires.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum About {
+pub enum RequiredSession {
     /// The id of a running session.
     Session,
     /// No session: the id must be 0.
@@ -43,7 +43,7 @@ pub struct Rules {
     /// Whether EnumerateTraceGuidsEx accepts the class.
     pub enumerates: bool,
     /// The required session id.
-    pub about: About,
+    pub about: RequiredSession,
     /// Whether the session must receive kernel events.
     pub is_of_system_loggers: bool,
     /// Whether setting the class needs the privilege to profile the system.
@@ -82,7 +82,7 @@ macro_rules! classes {
                     sets: contains_letter($via, b'S'),
                     queries: contains_letter($via, b'Q'),
                     enumerates: contains_letter($via, b'E'),
-                    about: About::$about,
+                    about: RequiredSession::$about,
                     is_of_system_loggers: contains_letter($needs, b'k'),
                     is_privileged: contains_letter($needs, b'p'),
                 },)* }

@@ -9,7 +9,7 @@
 //!    A ring of 512 KiB holds 32 stack copies of 16 KiB: 32 ms at a sample per millisecond. So
 //!    a separate thread empties the rings between polls, and it does nothing but copy records.
 //! 2. A poll takes the queue and then empties the ring, so it sees all earlier records.
-//! 3. The queue of a ring is bounded; its bound (`CaptureSettings::backlog_bytes`) must not be
+//! 3. The queue of a ring is bounded; its bound (`CaptureSettings::relay_queue_bytes`) must not be
 //!    smaller than the ring. Records that do not fit into the queue stay in the ring until the
 //!    next poll; the kernel counts those that do not fit into the ring.
 

@@ -343,7 +343,7 @@ fn rundowns_contain_all_processes_and_threads() {
         assert_eq!(own.number("ParentId") as u32, std::os::unix::process::parent_id());
         assert_eq!(own.status(), STILL_ACTIVE);
         let ticks = std::fs::read_to_string("/proc/self/stat").unwrap();
-        let ticks = traceweir_format::linux::ticks_in(ticks.as_bytes()).unwrap();
+        let ticks = traceweir_format::linux::start_ticks_in(ticks.as_bytes()).unwrap();
         assert_eq!(own.number("UniqueProcessKey") >> 16 & 0xFFFF_FFFF, (ticks & 0xFFFF_FFFF) as i64);
         if std::fs::read_to_string("/proc/2/comm").is_ok_and(|name| name == "kthreadd\n") {
             let kthreadd = events.iter().find(|event| event.is_event_of(PROCESS_DC_START, 2)).unwrap();

@@ -212,12 +212,12 @@ fn stack_cache_sizes_are_adjusted_and_rejected_registers_change_nothing() {
     let on = StackCaching { is_enabled: true, bytes: 0, buckets: 5 };
     settings.set(&Set::UnifiedStackCaching(on), &machine).unwrap();
     let all = StackCaching { bytes: 1 << 20, buckets: 8, ..on };
-    assert_eq!(settings.stack_cache(), (Some(all), StackOwners::All));
+    assert_eq!(settings.stack_cache(), (Some(all), CachedStacks::All));
     let off = StackCaching { is_enabled: false, ..on };
     settings.set(&Set::UnifiedStackCaching(off), &machine).unwrap();
     assert_eq!(settings.stack_cache().0, None);
     settings.set(&Set::StackCaching(on), &machine).unwrap();
-    assert_eq!(settings.stack_cache(), (Some(all), StackOwners::Kernel));
+    assert_eq!(settings.stack_cache(), (Some(all), CachedStacks::Kernel));
 }
 
 #[test]

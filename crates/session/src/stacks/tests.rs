@@ -70,7 +70,8 @@ impl StackBuffer {
 }
 
 fn new_cache(bytes: u32, is_lossy: bool) -> StackCache {
-    let mut stacks = StackCache::new(StackCaching { is_enabled: true, bytes, buckets: 16 }, StackOwners::All);
+    let mut stacks =
+        StackCache::new(StackCaching { is_enabled: true, bytes, buckets: 16 }, CachedStacks::All);
     stacks.forget_definitions(is_lossy);
     stacks
 }

@@ -195,7 +195,7 @@ fields! {
         provider: Guid, name: String, pids: Vec<u32>, sessions: Vec<EnableEntry>, privates: Vec<EnableEntry>, groups: Vec<Guid>, is_group: bool,
         is_classic: bool, contained: Vec<u32>,
     }
-    RegistrationEntry { pid: u32, is_ahead: bool, is_classic: bool, sessions: Vec<EnableEntry>, }
+    RegistrationEntry { pid: u32, is_pre_enabled: bool, is_classic: bool, sessions: Vec<EnableEntry>, }
 }
 
 impl ListEntry for u32 {}

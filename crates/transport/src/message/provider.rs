@@ -88,7 +88,7 @@ pub struct RegistrationEntry {
     /// Process id; 0 if the process is not visible in the daemon's namespace.
     pub pid: u32,
     /// Whether no process has registered the provider, but a session has enabled it ahead.
-    pub is_ahead: bool,
+    pub is_pre_enabled: bool,
     /// Whether it is a classic registration.
     pub is_classic: bool,
     /// Enables by session; without names and filters.

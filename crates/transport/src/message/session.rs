@@ -46,7 +46,7 @@ impl SessionRef {
 
     /// Returns whether the reference names no session: no session has the id 0 or an empty name.
     #[must_use]
-    pub fn is_nothing(&self) -> bool {
+    pub fn names_no_session(&self) -> bool {
         match self {
             Self::Id(id) => *id == 0,
             Self::Name(name) => name.is_empty(),

@@ -72,18 +72,21 @@ fn own_folder_is_used_only_by_the_daemons_user() {
     let root = tempfile::tempdir().unwrap();
     let dir = RuntimeDir::from_path(&root.path().join("run"));
     dir.ensure().unwrap();
-    assert_eq!(dir.own(), None, "the folder does not exist");
+    assert_eq!(dir.own_user_folder(), None, "the folder does not exist");
     let own = dir.make_own().unwrap();
-    assert_eq!((dir.own(), file_mode(own.path()), own.socket_mode()), (Some(own.clone()), 0o700, 0o600));
+    assert_eq!(
+        (dir.own_user_folder(), file_mode(own.path()), own.socket_mode()),
+        (Some(own.clone()), 0o700, 0o600)
+    );
     assert!(is_refused(own.check_folder(own_uid() + 1)), "the folder belongs to another user");
     for mode in [0o710, 0o701, 0o777] {
         chmod(own.path(), mode);
-        assert_eq!(dir.own(), None, "{mode:o}");
+        assert_eq!(dir.own_user_folder(), None, "{mode:o}");
         assert!(is_refused(dir.make_own().map(drop)), "{mode:o}");
     }
     chmod(own.path(), 0o700);
     chmod(dir.path(), 0o777);
-    assert_eq!(dir.own(), None, "others can replace the folder");
+    assert_eq!(dir.own_user_folder(), None, "others can replace the folder");
     chmod(dir.path(), 0o755);
     fs::write(own.control_socket(), "").unwrap();
     #[cfg(not(loom))]
@@ -93,7 +96,7 @@ fn own_folder_is_used_only_by_the_daemons_user() {
     let elsewhere = root.path().join("elsewhere");
     fs::DirBuilder::new().mode(0o700).create(&elsewhere).unwrap();
     symlink(&elsewhere, own.path()).unwrap();
-    assert_eq!(dir.own(), None, "the folder is a link");
+    assert_eq!(dir.own_user_folder(), None, "the folder is a link");
     dir.remove_own();
     assert!(elsewhere.exists());
 }

@@ -82,13 +82,13 @@ impl GuardedDescriptor {
 
     /// Returns whether the number still refers to the file that was opened here.
     #[must_use]
-    pub fn is_own(&self) -> bool {
+    pub fn is_intact(&self) -> bool {
         self.identity.is_none_or(|identity| OpenFileIdentity::read(self.as_fd()) == Ok(identity))
     }
 
     /// Fails like a connection that has ended if the number no longer refers to that file.
     pub(super) fn check(&self) -> rustix::io::Result<()> {
-        if self.is_own() { Ok(()) } else { Err(Errno::NOTCONN) }
+        if self.is_intact() { Ok(()) } else { Err(Errno::NOTCONN) }
     }
 
     pub(super) fn set_janitor(&mut self, janitor: &Janitor) {
@@ -108,7 +108,7 @@ impl AsFd for GuardedDescriptor {
 
 impl Drop for GuardedDescriptor {
     fn drop(&mut self) {
-        if !self.is_own() {
+        if !self.is_intact() {
             return;
         }
         // SAFETY: nothing else takes the descriptor, and this value is being dropped.
@@ -149,7 +149,7 @@ mod tests {
     fn guarded_socket_has_a_high_number_and_closes_itself() {
         let (near, far) = pair();
         let guarded = GuardedDescriptor::guarded(near, 500);
-        assert!(guarded.as_fd().as_raw_fd() >= 500 && guarded.is_own());
+        assert!(guarded.as_fd().as_raw_fd() >= 500 && guarded.is_intact());
         drop(guarded);
         // A child that another test forks holds a copy until it calls exec.
         let mut ready = [rustix::event::PollFd::new(&far, rustix::event::PollFlags::IN)];
@@ -166,7 +166,7 @@ mod tests {
         assert_eq!(guarded.as_fd().as_raw_fd(), number);
         let (other, _end) = pair();
         let _others = replace(guarded.as_fd(), &other);
-        assert!(!guarded.is_own());
+        assert!(!guarded.is_intact());
     }
 
     #[test]
@@ -179,7 +179,7 @@ mod tests {
         let (near, far) = pair();
         let others = replace(ours.as_fd(), &near);
         drop(near);
-        assert!(!ours.is_own());
+        assert!(!ours.is_intact());
         let sent = ours.send(2, &Message::Done, &[], std::time::Duration::ZERO);
         assert!(matches!(sent, Err(Error::Closed)), "{sent:?}");
         assert_eq!(rustix::io::read(&far, &mut [0; 8]), Err(Errno::AGAIN), "something was written");
@@ -199,7 +199,7 @@ mod tests {
         let waiting = Connection::connect(&dir.path().join("theirs"), std::time::Duration::ZERO).unwrap();
         let copy = rustix::io::dup(&theirs).unwrap();
         let others = replace(ours.as_fd(), &copy);
-        assert!(!ours.is_own() && ours.accept().is_err());
+        assert!(!ours.is_intact() && ours.accept().is_err());
         drop(ours);
         assert!(theirs.accept().unwrap().is_some(), "the connection was taken");
         assert!(fstat(&others).is_ok());

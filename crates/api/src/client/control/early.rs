@@ -14,7 +14,7 @@
 
 use traceweir_format::spec::enable::EVENT_ENABLE_PROPERTY_PROVIDER_GROUP as GROUP;
 use traceweir_format::{Guid, tracelogging};
-use traceweir_transport::enabled::EnabledProvider;
+use traceweir_transport::enabled::ListedEnable;
 use traceweir_transport::message::EnableParams;
 use traceweir_transport::ring::{RegionSource, create_memory};
 
@@ -37,7 +37,7 @@ impl ControlThread {
         index: usize,
         pending: PendingRequest,
         traits: &[u8],
-    ) -> Vec<EnabledProvider> {
+    ) -> Vec<ListedEnable> {
         let peer = &mut self.peers[index];
         let Some(handle) = Handle::from_number(pending.registration()) else { return Vec::new() };
         let enabled = self.folders.get(peer.folder).map(|folder| folder.read_enables_of(peer));
@@ -62,7 +62,7 @@ impl ControlThread {
         &mut self,
         index: usize,
         pending: PendingRequest,
-        wanted: &[EnabledProvider],
+        wanted: &[ListedEnable],
     ) {
         let Some(handle) = Handle::from_number(pending.registration()) else { return };
         let (mut is_changed, mut filter) = (false, None);
@@ -122,7 +122,7 @@ impl SharedState {
         &mut self,
         peer: &mut DaemonPeer,
         pending: PendingRequest,
-        wanted: &EnabledProvider,
+        wanted: &ListedEnable,
     ) -> Result<()> {
         let (owner, session) = (SessionOwner::Peer(peer.id), wanted.session);
         if self.outlets.find(owner, session).is_some() {
@@ -144,7 +144,7 @@ impl SharedState {
         peer: &mut DaemonPeer,
         handle: Handle,
         pending: PendingRequest,
-        wanted: &EnabledProvider,
+        wanted: &ListedEnable,
     ) -> bool {
         let (owner, session) = (SessionOwner::Peer(peer.id), wanted.session);
         let Some((outlet, ticket)) = self.outlets.find(owner, session).map(|open| (open.outlet, open.ticket))
@@ -171,7 +171,7 @@ impl EarlyEnable {
 
 /// Returns the enables of a registration with these traits, one for each session; for a classic
 /// provider only the latest.
-fn find_enables(handle: &Handle, traits: &[u8], enabled: &[EnabledProvider]) -> Vec<EnabledProvider> {
+fn find_enables(handle: &Handle, traits: &[u8], enabled: &[ListedEnable]) -> Vec<ListedEnable> {
     let slot = handle.slot();
     let traits = tracelogging::Traits::parse(traits).ok();
     let group = traits.as_ref().and_then(|traits| traits.group());
@@ -182,7 +182,7 @@ fn find_enables(handle: &Handle, traits: &[u8], enabled: &[EnabledProvider]) -> 
         let latest = matching.rfind(|enabled_session| enabled_session.params.property & GROUP == 0);
         return latest.cloned().map(reduce_to_classic).into_iter().collect();
     }
-    let mut wanted: Vec<EnabledProvider> = Vec::new();
+    let mut wanted: Vec<ListedEnable> = Vec::new();
     for enabled_session in matching {
         match wanted.iter_mut().find(|other| other.session == enabled_session.session) {
             Some(other) => other.params = widen_params(&other.params, &enabled_session.params),
@@ -193,11 +193,11 @@ fn find_enables(handle: &Handle, traits: &[u8], enabled: &[EnabledProvider]) -> 
 }
 
 /// Reduces an enable to the parameters that a classic provider gets.
-fn reduce_to_classic(enabled_session: EnabledProvider) -> EnabledProvider {
+fn reduce_to_classic(enabled_session: ListedEnable) -> ListedEnable {
     let EnableParams { level, match_any, .. } = enabled_session.params;
     let params =
         EnableParams { level, match_any: match_any & u64::from(u32::MAX), ..EnableParams::default() };
-    EnabledProvider { params, ..enabled_session }
+    ListedEnable { params, ..enabled_session }
 }
 
 /// Returns parameters that pass every event that one of two enables passes, until the daemon sends

@@ -152,7 +152,7 @@ impl ControlThread {
     /// Handles the refusal of a daemon that closed the connection before it read a message. A
     /// failed send reports the end of the connection, not the message before it.
     pub(super) fn read_refusal(&mut self, index: usize) {
-        if self.peers[index].has_welcomed || !self.peers[index].connection.is_own() {
+        if self.peers[index].has_welcomed || !self.peers[index].connection.is_intact() {
             return;
         }
         if let Some((status, reason)) = link::read_last_refusal(&self.peers[index].connection) {

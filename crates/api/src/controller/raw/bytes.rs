@@ -27,7 +27,7 @@ use traceweir_format::info::{
     guids_to_bytes,
 };
 use traceweir_format::spec::event::class::SYSTEM_TRACE_CONTROL;
-use traceweir_format::spec::info::{About, InfoClass};
+use traceweir_format::spec::info::{InfoClass, RequiredSession};
 use traceweir_format::spec::status::Status;
 use traceweir_format::spec::system::{is_system_provider, keywords_in};
 use traceweir_session::config::is_system_logger;
@@ -122,14 +122,14 @@ pub fn set_bytes<'a>(
     let session = SessionRef::from_api_id(session);
     check_about(&session, set.class())?;
     match (responder.into(), set.class().rules().about) {
-        (Responder::Private(own), About::Session) => own.set_information(&set),
+        (Responder::Private(own), RequiredSession::Session) => own.set_information(&set),
         // A system setting depends on no sessions or registrations, so a new daemon can keep it.
-        (Responder::FoundDaemon, About::System | About::Anything) => {
+        (Responder::FoundDaemon, RequiredSession::System | RequiredSession::Anything) => {
             Controller::find_or_start(None)?.set_information(&session, &set)
         }
         (responder, about) => responder.with_daemon(|daemon| match daemon {
             Some(daemon) => daemon.set_information(&session, &set),
-            None if about == About::Session => Err(not_running_error(&session)),
+            None if about == RequiredSession::Session => Err(not_running_error(&session)),
             None => {
                 let reason = "none runs to keep the settings of the system";
                 Err(Error::NoDaemon { reason: reason.to_owned() })
@@ -205,7 +205,7 @@ fn ask<'a>(responder: impl Into<Responder<'a>>, session: &SessionRef, query: Que
         return Ok(answer);
     }
     match (responder.into(), query.class().rules().about) {
-        (Responder::Private(_), About::Session) => Err(unsupported_class_error(query.class())),
+        (Responder::Private(_), RequiredSession::Session) => Err(unsupported_class_error(query.class())),
         (responder, _) => responder.with_daemon(|daemon| match daemon {
             Some(daemon) => daemon.query_information(session, query),
             None => answer_without_daemon(session, query),

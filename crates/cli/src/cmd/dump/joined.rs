@@ -6,7 +6,7 @@
 //!   stack without a shown event ──▶ its own text, as without --stacks, if it passes the filters
 //! ```
 
-use traceweir_decode::stack::{Claim, Joined, Joiner, WINDOW};
+use traceweir_decode::stack::{Joined, Joiner, StackClaim, WINDOW};
 use traceweir_format::header::Record;
 use traceweir_format::stack_walk::StackWalk;
 use traceweir_format::time::FileTime;
@@ -88,7 +88,7 @@ impl<'f> JoinedPrinter<'f> {
             return;
         }
         let record = &event.record;
-        let claim = Claim::from_record(record, event.file, event.time.0);
+        let claim = StackClaim::from_record(record, event.file, event.time.0);
         let frames: Vec<u64> = event.frames().into_iter().flatten().collect();
         // With symbols, the printer has already printed these frames.
         for address in frames.iter().filter(|_| event.symbols.is_none()) {
@@ -113,6 +113,6 @@ impl<'f> JoinedPrinter<'f> {
 }
 
 fn write_joined(joined: &Joined<EventText>, out: &mut Vec<u8>) {
-    let EventText { event, kernel, user } = &joined.what;
+    let EventText { event, kernel, user } = &joined.event;
     [event, kernel, user].into_iter().for_each(|part| out.extend_from_slice(part));
 }

@@ -86,7 +86,7 @@ impl FlameGraph {
 
     /// Adds an event of the trace with its stack.
     pub(super) fn add_event(&mut self, facts: &mut TraceFacts, joined: &Joined<ReportEvent>) {
-        let (event, stack) = (&joined.what, &joined.stack);
+        let (event, stack) = (&joined.event, &joined.stack);
         let is_inside = self.window.contains(event.time_ns);
         match event.occurrence {
             Occurrence::Switch(switch) => self.add_switch(facts, joined, switch),
@@ -138,7 +138,7 @@ impl FlameGraph {
     /// Adds the wait of the thread that the switch resumes. The thread waited at the stack where it
     /// was switched out or, if that stack is unknown, at its current stack.
     fn add_switch(&mut self, facts: &mut TraceFacts, joined: &Joined<ReportEvent>, switch: ContextSwitch) {
-        let event = &joined.what;
+        let event = &joined.event;
         let owner = joined.stack.owner.map(|(_, thread)| thread);
         let old_node =
             if owner == Some(switch.old) && switch.old != 0 && self.is_selected(facts, joined, switch.old) {
@@ -164,7 +164,7 @@ impl FlameGraph {
         };
         let wait_node = absence.stack.or(new_node);
         let node = wait_node.unwrap_or_else(|| {
-            let without_stack = Joined { what: event.clone(), stack: Stack::default() };
+            let without_stack = Joined { event: event.clone(), stack: Stack::default() };
             self.find_stack_node(facts, &without_stack, thread)
         });
         // The node shows whether the stack was truncated, however long ago it was recorded.
@@ -173,12 +173,12 @@ impl FlameGraph {
     }
 
     fn is_selected(&mut self, facts: &TraceFacts, joined: &Joined<ReportEvent>, tid: u32) -> bool {
-        let thread = self.paths.find_thread(facts, &joined.what, &joined.stack, tid);
+        let thread = self.paths.find_thread(facts, &joined.event, &joined.stack, tid);
         self.thread_selection.contains(&self.paths.processes, thread.process, tid)
     }
 
     fn find_stack_node(&mut self, facts: &mut TraceFacts, joined: &Joined<ReportEvent>, tid: u32) -> NodeId {
-        let thread = self.paths.find_thread(facts, &joined.what, &joined.stack, tid);
+        let thread = self.paths.find_thread(facts, &joined.event, &joined.stack, tid);
         let path = self.paths.resolve(facts, joined, thread, None);
         self.tree.find_or_add(path)
     }

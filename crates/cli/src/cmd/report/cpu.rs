@@ -103,7 +103,7 @@ impl SampleReport {
     }
 
     fn add_event(&mut self, facts: &mut TraceFacts, joined: &Joined<ReportEvent>) {
-        let Joined { what: event, stack } = joined;
+        let Joined { event, stack } = joined;
         let (thread, address, weight, is_idle) = match event.occurrence {
             Occurrence::Sample { thread, address, weight, is_idle } => (thread, address, weight, is_idle),
             Occurrence::Interval(units) => {

@@ -112,7 +112,7 @@ struct DiskReport {
 
 impl DiskReport {
     fn add_event(&mut self, facts: &mut TraceFacts, joined: &Joined<ReportEvent>) {
-        let event = &joined.what;
+        let event = &joined.event;
         let Occurrence::Transfer(transfer) = &event.occurrence else { return };
         if !self.window.contains(event.time_ns) {
             return;

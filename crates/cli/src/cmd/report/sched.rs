@@ -161,7 +161,7 @@ impl SchedReport {
     }
 
     fn add_event(&mut self, facts: &mut TraceFacts, joined: &Joined<ReportEvent>) {
-        let event = &joined.what;
+        let event = &joined.event;
         let is_inside = self.window.contains(event.time_ns);
         if is_inside {
             self.first_ns.get_or_insert(event.time_ns);
@@ -185,7 +185,7 @@ impl SchedReport {
         switch: ContextSwitch,
         is_inside: bool,
     ) {
-        let (event, stack) = (&joined.what, &joined.stack);
+        let (event, stack) = (&joined.event, &joined.stack);
         self.switches += u64::from(is_inside);
         self.no_stack_count += u64::from(is_inside && stack.is_empty());
         self.truncations += u64::from(is_inside && is_truncated(stack));
@@ -223,7 +223,7 @@ impl SchedReport {
         joined: &Joined<ReportEvent>,
         tid: u32,
     ) -> Option<NodeId> {
-        let thread = self.paths.find_thread(facts, &joined.what, &joined.stack, tid);
+        let thread = self.paths.find_thread(facts, &joined.event, &joined.stack, tid);
         if !self.thread_selection.contains(&self.paths.processes, thread.process, tid) {
             return None;
         }
@@ -252,7 +252,7 @@ impl SchedReport {
         new_node: Option<NodeId>,
         is_inside: bool,
     ) {
-        let (event, window) = (&joined.what, self.window);
+        let (event, window) = (&joined.event, self.window);
         let reason_and_node = thread_return
             .absence
             .as_ref()
@@ -296,13 +296,13 @@ impl SchedReport {
         node: Option<NodeId>,
         absent_ns: u64,
     ) {
-        let thread = self.paths.find_thread(facts, &joined.what, &joined.stack, tid);
+        let thread = self.paths.find_thread(facts, &joined.event, &joined.stack, tid);
         if absent_ns == 0 || !self.thread_selection.contains(&self.paths.processes, thread.process, tid) {
             return;
         }
         let node = node.unwrap_or_else(|| {
             let without_stack =
-                Joined { what: joined.what.clone(), stack: traceweir_decode::stack::Stack::default() };
+                Joined { event: joined.event.clone(), stack: traceweir_decode::stack::Stack::default() };
             let path = self.paths.resolve(facts, &without_stack, thread, None);
             self.blocked_stacks.find_or_add(path)
         });

@@ -18,7 +18,7 @@ use traceweir_transport::message::{
 
 use super::owner::names_file;
 use super::{
-    ANSWER_TIMEOUT, EnabledProvider, MAX_ENABLED_PROVIDERS, PrivateSessionEntry, PrivateSessions,
+    ANSWER_TIMEOUT, ListedEnable, MAX_ENABLED_PROVIDERS, PrivateSessionEntry, PrivateSessions,
     RequestPurpose, SessionMember, UnansweredRequest, resolve_participants,
 };
 use crate::error::Refusal;
@@ -352,9 +352,7 @@ impl PrivateSessions {
                     .filter(|_| given_name.is_empty());
                 let name = old_name.unwrap_or(given_name);
                 is_by_name = provider.is_hash_of(&name);
-                private
-                    .enables
-                    .insert(provider, EnabledProvider { params: params.clone(), name, is_by_name });
+                private.enables.insert(provider, ListedEnable { params: params.clone(), name, is_by_name });
             }
             EnableCode::Disable => drop(private.enables.remove(&provider)),
             EnableCode::CaptureState => {}

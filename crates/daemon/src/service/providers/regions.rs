@@ -30,7 +30,7 @@ use traceweir_format::spec::status::Status;
 use traceweir_format::tracelogging::Traits;
 use traceweir_session::{Identity, Session, Threads};
 use traceweir_transport::abi::RegionParams;
-use traceweir_transport::enabled::EnabledProvider;
+use traceweir_transport::enabled::ListedEnable;
 use traceweir_transport::map::{check_headroom, check_memory_file};
 use traceweir_transport::message::{EnableCode, EnableParams, Message, PROPERTY_INDEPENDENT};
 
@@ -279,7 +279,7 @@ impl ProviderControl {
 
     /// Returns the enables for processes that start later; `None` if they have not changed since
     /// the last call.
-    pub(in crate::service) fn changed_enables(&mut self, core: &Core) -> Option<Vec<EnabledProvider>> {
+    pub(in crate::service) fn changed_enables(&mut self, core: &Core) -> Option<Vec<ListedEnable>> {
         if !self.registry.take_changed() {
             return None;
         }
@@ -291,7 +291,7 @@ impl ProviderControl {
             let region =
                 *regions.entry(id).or_insert_with(|| core.sessions.running_session(id)?.next_region());
             mark_independent(&core.sessions, id, &mut params);
-            Some(EnabledProvider { target, name, session: id, region: region?, params })
+            Some(ListedEnable { target, name, session: id, region: region?, params })
         });
         Some(enabled.collect())
     }

@@ -20,7 +20,7 @@
 
 use traceweir_format::info::{Branches, Query, Set, StackCaching};
 use traceweir_format::spec::access::Rights;
-use traceweir_format::spec::info::{About, InfoClass};
+use traceweir_format::spec::info::{InfoClass, RequiredSession};
 use traceweir_format::spec::status::Status;
 use traceweir_session::config::is_system_logger;
 use traceweir_session::info::read_set;
@@ -51,8 +51,10 @@ impl Service {
     ) -> Result<(), Refusal> {
         let set = read_set(class, Some(data), data.len(), || self.core.information.machine())?;
         match set.class().rules().about {
-            About::Session => self.set_session_information(reply_to, session, &set),
-            About::System | About::Anything => self.set_system_information(reply_to, session, &set),
+            RequiredSession::Session => self.set_session_information(reply_to, session, &set),
+            RequiredSession::System | RequiredSession::Anything => {
+                self.set_system_information(reply_to, session, &set)
+            }
         }
     }
 
@@ -250,13 +252,13 @@ impl Service {
     ) -> Result<(), Refusal> {
         let query = Query::new(class, input).map_err(refuse_malformed)?;
         let answer = match query.class().rules().about {
-            About::Session => {
+            RequiredSession::Session => {
                 let (id, config) = self.find_session(reply_to, session, query.class(), false)?;
                 self.core.access.check_right(reply_to.link, config.guid, Rights::WMIGUID_QUERY)?;
                 self.core.information.answer_about_session(&self.core.sessions, id, &config, query)?
             }
             about => {
-                if about == About::System {
+                if about == RequiredSession::System {
                     check_no_session(session)?;
                 }
                 let Core { access, sessions, information, .. } = &self.core;
@@ -277,7 +279,7 @@ impl Service {
         class: InfoClass,
         is_privileged: bool,
     ) -> Result<(u64, SessionConfig), Refusal> {
-        if let Some(private) = self.find_private(session).filter(|_| !session.is_nothing()) {
+        if let Some(private) = self.find_private(session).filter(|_| !session.names_no_session()) {
             self.private_sessions.check_controller(&self.core, reply_to, private, false)?;
             if is_privileged {
                 self.core.access.check_profiling(reply_to.link)?;
@@ -299,7 +301,7 @@ fn log_no_effect(config: &SessionConfig, class: InfoClass) {
 }
 
 fn check_no_session(session: &SessionRef) -> Result<(), Refusal> {
-    if session.is_nothing() {
+    if session.names_no_session() {
         return Ok(());
     }
     let reason = "this information is about the system: the session id must be 0";

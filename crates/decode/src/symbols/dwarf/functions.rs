@@ -16,8 +16,8 @@ use gimli::{
     DebugInfoOffset, DebuggingInformationEntry, UnitOffset,
 };
 
+use super::super::budget::WorkBudget;
 use super::super::demangle;
-use super::super::effort::WorkBudget;
 use super::super::table::MAX_NAME_BYTES;
 use super::units::Units;
 use super::{Info, Slice, Unit, is_code, read_text};

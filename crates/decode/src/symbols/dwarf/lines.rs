@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use gimli::{AttributeValue, LineProgramHeader, Range};
 
-use super::super::effort::WorkBudget;
+use super::super::budget::WorkBudget;
 use super::{Info, Slice, Unit, is_code, read_text};
 
 /// The most rows of a unit.

@@ -7,7 +7,7 @@ use gimli::{
     UnitHeader,
 };
 
-use super::super::effort::WorkBudget;
+use super::super::budget::WorkBudget;
 use super::{Info, Slice, Unit, is_code};
 
 /// The most units of a file; a browser has some ten thousand.

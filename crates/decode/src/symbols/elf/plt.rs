@@ -25,7 +25,7 @@ use object::elf::{
 use object::read::elf::{FileHeader, Rela, SectionHeader, Sym};
 use object::{Endianness, ReadRef, SectionIndex};
 
-use super::super::effort::WorkBudget;
+use super::super::budget::WorkBudget;
 use super::super::table::{SymbolRank, SymbolTable};
 use super::symbols::{SymbolReader, read_name_at};
 

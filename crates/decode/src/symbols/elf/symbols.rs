@@ -25,7 +25,7 @@ use object::elf::{
 use object::read::elf::{FileHeader, SectionHeader, SectionTable, Sym};
 use object::{Endianness, ReadRef, SectionIndex};
 
-use super::super::effort::WorkBudget;
+use super::super::budget::WorkBudget;
 use super::super::table::{MAX_NAME_BYTES, SymbolRank, SymbolTable};
 
 /// The size limit of a symbol table and of its string table, in bytes.

@@ -12,7 +12,7 @@ const POINTER_SIZE: usize = 8;
 
 /// A field that a filter describes.
 #[derive(Clone, Debug)]
-pub struct ComparableField<'s> {
+pub struct DescribedField<'s> {
     /// The field's name, after the names of the structures that contain it.
     pub path: String,
     /// The field's number in the filter.
@@ -24,7 +24,7 @@ pub struct ComparableField<'s> {
     index: usize,
 }
 
-impl ComparableField<'_> {
+impl DescribedField<'_> {
     /// Returns the type for comparisons; `None` if the field is neither a number, a GUID nor text.
     #[must_use]
     pub fn compared_as(&self) -> Option<Type> {
@@ -75,7 +75,7 @@ pub struct FilterLayout<'s> {
     /// The filter; the caller adds predicates to it.
     pub event: payload::Event,
     schema: &'s Schema,
-    fields: Vec<ComparableField<'s>>,
+    fields: Vec<DescribedField<'s>>,
     /// The first field that a filter cannot describe; no field after it can be described either.
     end: Option<String>,
 }
@@ -113,7 +113,7 @@ impl<'s> FilterLayout<'s> {
                     let described = self.describe(field, *input, *output);
                     match described.and_then(|field| self.event.field(field).ok()) {
                         Some(at) => {
-                            self.fields.push(ComparableField {
+                            self.fields.push(DescribedField {
                                 path,
                                 at,
                                 input: *input,
@@ -164,10 +164,10 @@ impl<'s> FilterLayout<'s> {
 
     /// Finds a field by its name, or by its path (the names of its structures and its name),
     /// ignoring case.
-    pub fn find(&self, name: &str) -> Result<ComparableField<'s>, String> {
+    pub fn find(&self, name: &str) -> Result<DescribedField<'s>, String> {
         let lowercase_name = name.to_lowercase();
-        let has_path = |field: &&ComparableField<'_>| field.path.to_lowercase() == lowercase_name;
-        let has_name = |field: &&ComparableField<'_>| {
+        let has_path = |field: &&DescribedField<'_>| field.path.to_lowercase() == lowercase_name;
+        let has_name = |field: &&DescribedField<'_>| {
             field
                 .path
                 .rsplit_once('.')

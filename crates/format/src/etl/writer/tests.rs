@@ -48,8 +48,8 @@ fn in_place_and_copied_buffer_give_the_same_file() {
     }
 }
 
-fn buffer_in_place(bytes: &mut [u8], time: i64, loss_flags: u16, filled: usize) -> InPlace<'_> {
-    InPlace { cpu: 1, time, loss_flags, bytes, filled }
+fn buffer_in_place(bytes: &mut [u8], time: i64, loss_flags: u16, filled: usize) -> BufferInPlace<'_> {
+    BufferInPlace { cpu: 1, time, loss_flags, bytes, filled }
 }
 
 #[test]

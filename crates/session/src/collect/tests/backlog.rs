@@ -5,7 +5,7 @@ use super::*;
 
 use proptest::prelude::*;
 use proptest::sample::Index;
-use traceweir_format::etl::{InPlace, Options, Summary, Trace, Writer as EtlWriter};
+use traceweir_format::etl::{BufferInPlace, Options, Summary, Trace, Writer as EtlWriter};
 
 const PAYLOAD: [u8; 8] = [0; 8];
 
@@ -100,7 +100,7 @@ fn write_and_read(buffers: Vec<Buffer>) -> Vec<(u32, i64)> {
     for mut buffer in buffers {
         let Buffer { cpu, time, loss_flags, filled, bytes, .. } = &mut buffer;
         let (cpu, time, loss_flags, filled) = (*cpu, *time, *loss_flags, *filled);
-        writer.append_in_place(InPlace { cpu, time, loss_flags, bytes, filled }).unwrap();
+        writer.append_in_place(BufferInPlace { cpu, time, loss_flags, bytes, filled }).unwrap();
     }
     let trace = Trace::open(writer.finish(Summary::default()).unwrap()).unwrap();
     assert_eq!(trace.defects(), []);

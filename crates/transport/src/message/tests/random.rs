@@ -240,7 +240,12 @@ fn controller_messages() -> impl Strategy<Value = Message> {
 
 fn information_messages() -> impl Strategy<Value = Message> {
     let registration = (any::<(u32, bool, bool)>(), vec(enable_entry(), 0..4)).prop_map(
-        |((pid, is_ahead, is_classic), sessions)| RegistrationEntry { pid, is_ahead, is_classic, sessions },
+        |((pid, is_pre_enabled, is_classic), sessions)| RegistrationEntry {
+            pid,
+            is_pre_enabled,
+            is_classic,
+            sessions,
+        },
     );
     prop_oneof![
         (session(), any::<u32>(), vec(any::<u8>(), 0..300))

@@ -10,7 +10,7 @@ use traceweir_format::spec::enable::PayloadOperator as Operator;
 use super::super::*;
 use super::rules::{CombinedRules, ID, NAME, RuleParams, TestEvent, is_event_enabled};
 use crate::client::Client;
-use crate::process::memory::TestRegion;
+use crate::process::test_region::TestRegion;
 use crate::registration::Handle;
 
 /// Converts the parameters to those of a controller call.
