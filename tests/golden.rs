@@ -80,7 +80,7 @@ pub(crate) fn finish(command: &mut Command) -> Run {
     Run { code, stdout: output.stdout, stderr }
 }
 
-/// Returns whether a file differs from `new`. With `BLESS=1` it is rewritten instead.
+/// Returns whether a file differs from `new`. With `BLESS=1`, rewrites the file and returns false.
 pub(crate) fn differs(path: &Path, new: &[u8]) -> bool {
     let old = std::fs::read(path);
     if old.as_ref().is_ok_and(|old| old == new) {

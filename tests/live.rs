@@ -1,4 +1,4 @@
-//! Session commands with a real daemon and real processes, run as any user.
+//! Session commands with real daemons and real processes.
 
 mod access;
 mod answers;
@@ -24,8 +24,9 @@ use serde_json::Value;
 
 use crate::util::{Daemon, Process, eventually, root, weir};
 
-/// The sample provider of `weir demo-shop`, which writes three events for each order.
+/// The sample provider of `weir demo-shop`.
 const SHOP: &str = "Traceweir.Demo.CoffeeShop";
+/// Number of events that the sample provider writes for each coffee order.
 const EVENTS_PER_ORDER: usize = 3;
 
 fn arg(path: &Path) -> &str {

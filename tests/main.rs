@@ -1,4 +1,5 @@
-//! End-to-end tests, which run the real `weir` on real files, and the checks of ARCHITECTURE.md.
+//! End-to-end tests, which run the real `weir` on real files, and checks that the code has the
+//! structure that ARCHITECTURE.md describes.
 
 #[path = "support/again.rs"]
 mod again;

@@ -1,5 +1,5 @@
-//! Manifests end to end: compiled, called, recorded, and decoded with the schema inside the
-//! program.
+//! Manifests end to end: programs write events with the generated code, and the recorded events are
+//! decoded with the schemas inside the program.
 //!
 //! ```text
 //!   .man ──weir mc──▶ code ──compiler──▶ program ──weir record──▶ .etl
@@ -40,7 +40,7 @@ fn manifests() -> Vec<PathBuf> {
     [Some(workshop_manifest()), sample("MsQuicEtw.man")].into_iter().flatten().collect()
 }
 
-/// Returns the target folder of cargo, so that nothing is built twice.
+/// Returns the target folder of cargo. Tests build examples in it, so that nothing is built twice.
 pub(crate) fn target_folder() -> PathBuf {
     std::env::current_exe().unwrap().ancestors().nth(3).unwrap().to_owned()
 }
@@ -204,12 +204,12 @@ fn events_written_by_c_are_decoded_with_schemas_of_their_program() {
     let daemon = Daemon::start();
     let folder = daemon.folder();
     let (mut source, mut calls, mut expected) = (String::new(), String::new(), PayloadsByEvent::new());
-    let mut files = Vec::new();
+    let mut resources = Vec::new();
     let manifests: Vec<_> = manifests().iter().map(|path| Manifest::open(path).unwrap()).collect();
     for manifest in &manifests {
         let [header, resource] = manifest.write_c(folder, &traceweir_build::COptions::default()).unwrap();
         let _ = writeln!(source, "#include {:?}", header.file_name().unwrap());
-        files.push(resource);
+        resources.push(resource);
         for provider in manifest.providers() {
             let name = provider.name.as_deref().unwrap().replace('-', "_");
             let _ = writeln!(calls, "if (EventRegister{name}() != 0) return 1;");
@@ -247,8 +247,9 @@ fn events_written_by_c_are_decoded_with_schemas_of_their_program() {
         "-Wl,--gc-sections",
         "-Wl,--build-id",
     ]);
-    compiler.arg("-I").arg(root().join("crates/ffi/include")).arg(&main).args(&files).arg("-o").arg(&program);
-    run_command(compiler.arg(c_library()).args(["-lpthread", "-ldl", "-lm"]));
+    compiler.arg("-I").arg(root().join("crates/ffi/include")).arg(&main).args(&resources);
+    compiler.arg("-o").arg(&program).arg(c_library()).args(["-lpthread", "-ldl", "-lm"]);
+    run_command(&mut compiler);
     record_and_compare(&daemon, &program, &manifests, &expected);
 }
 

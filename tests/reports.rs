@@ -1,4 +1,5 @@
-//! Reports on kernel traces: `weir report`, `weir flame`, and stacks below their events.
+//! Reports on kernel traces: `weir report`, `weir flame`, and the stacks that `weir dump --stacks`
+//! prints.
 //!
 //! The tests build the traces, so that every number is known. They also check traces recorded by
 //! Windows, where the samples are available.
@@ -20,12 +21,12 @@ use serde_json::Value;
 
 use crate::util::weir;
 
-/// Returns the rows of a report with this `by`.
+/// Returns the rows of a report with this value of `by`.
 fn rows_by<'r>(report: &'r [Value], by: &str) -> Vec<&'r Value> {
     report.iter().filter(|row| row["by"] == by).collect()
 }
 
-/// Returns the row with this `by` and name.
+/// Returns the row with these values of `by` and `name`.
 #[track_caller]
 fn find_row<'r>(report: &'r [Value], by: &str, name: &str) -> &'r Value {
     let found = rows_by(report, by).into_iter().find(|row| row["name"] == name);

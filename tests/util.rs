@@ -1,5 +1,5 @@
-//! Helpers of all end-to-end tests: a temporary folder with a daemon, the binary, the samples, and
-//! recorded skips.
+//! Helpers of all end-to-end tests: a temporary folder with a daemon, the command `weir`, the
+//! samples, and recorded skips.
 
 use std::ffi::OsString;
 use std::io::Read;
@@ -49,7 +49,7 @@ pub(crate) fn nested_build() -> [(&'static str, OsString); 3] {
     ]
 }
 
-/// Exit code and output of a finished `weir`.
+/// Exit code and output of a finished process.
 pub(crate) struct Run {
     pub(crate) code: i32,
     pub(crate) stdout: Vec<u8>,
@@ -89,8 +89,8 @@ pub(crate) fn weir<I: AsRef<std::ffi::OsStr>>(args: impl IntoIterator<Item = I>)
     Run { code, stdout, stderr }
 }
 
-/// Returns the path of a sample, such as a real Windows trace or a manifest, or `None` where the
-/// samples are not on this machine.
+/// Returns the path of a sample, such as a real Windows trace or a manifest. If the sample is not
+/// on this machine, records a skip and returns `None`.
 ///
 /// The folder is `TRACEWEIR_SAMPLES`, or else `../shared/data` relative to the project. With
 /// `TRACEWEIR_REQUIRE=all` (or `samples`) a missing sample fails the test.
@@ -165,7 +165,8 @@ impl Drop for Process {
     }
 }
 
-/// A temporary folder for a daemon and its providers. Drop stops the daemon.
+/// A temporary folder for a daemon and its providers. Drop stops the daemon, or kills it if the
+/// test panics.
 pub(crate) struct Daemon {
     folder: TempDir,
     process: Option<DaemonProcess>,

@@ -186,13 +186,14 @@ impl Progress {
 
     pub(crate) fn counter(&self, thread: usize) -> &AtomicU64 {
         assert!(thread < Self::COUNTERS);
-        // SAFETY: the index is inside the page, which is never unmapped; zero bytes are a valid
-        // atomic.
+        // SAFETY: the index is inside the page, which is never unmapped; any bytes are a valid
+        // `AtomicU64`.
         unsafe { &*self.page.add(thread) }
     }
 }
 
-/// Writes one event with its numbers. Returns whether the call succeeded.
+/// Writes one event, which its writer, thread and number identify. Returns whether the call
+/// succeeded.
 pub(crate) fn write_event(provider: &Provider, writer: u32, thread: u32, number: u64, filler: &[u8]) -> bool {
     provider
         .write(&EVENT, &[&writer.to_le_bytes(), &thread.to_le_bytes(), &number.to_le_bytes(), filler])

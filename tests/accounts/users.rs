@@ -11,6 +11,7 @@ const BERT: u32 = 64_302;
 struct User<'a> {
     uid: u32,
     weir: &'a Path,
+    /// The folder that contains `weir`, and the home and runtime folders of both users.
     shared: &'a Path,
 }
 
@@ -64,12 +65,13 @@ fn two_users_neither_see_nor_disturb_each_other() {
     let weir = shared.join("weir");
     // Copied by another process: a descriptor open for writing in this one might be inherited by a
     // child of another test, and would keep the copy from being executed.
-    assert!(Command::new("cp").arg(crate::fixture::weir()).arg(&weir).status().expect("cp failed").success());
+    let copied = Command::new("cp").arg(crate::fixture::weir()).arg(&weir).status().expect("cannot run cp");
+    assert!(copied.success(), "cp failed: {copied}");
     std::fs::set_permissions(shared, std::fs::Permissions::from_mode(0o1777))
         .expect("the folder cannot be shared");
     for uid in [ANNA, BERT] {
         let home = shared.join(uid.to_string());
-        std::fs::create_dir(&home).expect("no temporary folder");
+        std::fs::create_dir(&home).expect("the home folder cannot be created");
         std::os::unix::fs::chown(&home, Some(uid), Some(uid)).expect("chown failed");
         std::fs::set_permissions(&home, std::fs::Permissions::from_mode(0o700))
             .expect("the folder cannot be made private");
@@ -85,7 +87,7 @@ fn two_users_neither_see_nor_disturb_each_other() {
     assert!(!combined_output(&bert_list).contains("secret"), "{}", combined_output(&bert_list));
     let bert_stop = bert.weir(&["stop", "secret"]);
     assert!(!bert_stop.status.success(), "{}", combined_output(&bert_stop));
-    // Naming Anna's runtime folder does not help.
+    // Naming Anna's runtime folder does not give Bert access either.
     let runtime = shared.join(format!("traceweir-{ANNA}"));
     for args in [&["list"][..], &["stop", "secret"], &["watch", "secret"]] {
         let attempt = bert
@@ -97,7 +99,7 @@ fn two_users_neither_see_nor_disturb_each_other() {
         assert!(!attempt.status.success(), "{args:?}: {}", combined_output(&attempt));
         assert!(!combined_output(&attempt).contains("Some.Provider"), "{}", combined_output(&attempt));
     }
-    // Each user may use the same name.
+    // Bert may use the same session name.
     let bert_start = bert.weir(&["start", "secret", "-o", "bert.etl"]);
     assert!(bert_start.status.success(), "{}", combined_output(&bert_start));
     assert!(bert.weir(&["stop", "secret"]).status.success());

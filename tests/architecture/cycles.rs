@@ -92,11 +92,11 @@ fn crate_folders() -> BTreeMap<String, std::path::PathBuf> {
     folders
 }
 
-/// Describes cycles with the imports that close them.
+/// Lists the imports of each cycle.
 fn describe_cycles(cycles: &[(String, Cycle)]) -> String {
     let mut report = String::new();
     for (name, cycle) in cycles {
-        let _ = writeln!(report, "\nThese files of {name} import each other in a circle.");
+        let _ = writeln!(report, "\nThese files of {name} import each other in a circle:");
         for Import { from, to, path } in &cycle.imports {
             let _ = writeln!(report, "  {from} -> {to}: {path}");
         }

@@ -1,4 +1,5 @@
-//! Parses the text that Microsoft's TraceEvent printed for a trace.
+//! Parses the text that Microsoft's TraceEvent printed for a trace. Each event is one line, which
+//! is wrapped here:
 //!
 //! ```text
 //! EVENT <ms>: <provider>/<event> PID=..; TID=..; PName=..; ProceNum=..; DataLen=..;
@@ -37,7 +38,7 @@ impl Baseline {
         assert_eq!(
             baseline.events.len() + baseline.counts.len(),
             all,
-            "a line is neither an EVENT nor a COUNT"
+            "a line is neither an EVENT nor a COUNT, or two COUNT lines have the same name"
         );
         baseline
     }
@@ -55,7 +56,7 @@ fn parse_event(line: &str) -> EventLine {
     let (tid, rest) = rest.split_once("; PName=").expect("the line has no process name");
     let (process, rest) = rest.split_once("; ProceNum=").expect("the line has no processor number");
     let (cpu, rest) = rest.split_once("; DataLen=").expect("the line has no length");
-    let (len, rest) = rest.split_once(';').expect("the line has no fields");
+    let (len, rest) = rest.split_once(';').expect("no `;` follows the length");
     EventLine {
         ms: ms.replace(',', "").parse().expect("the text is not a number"),
         name: name.to_owned(),

@@ -1,7 +1,7 @@
-//! The table of events for which TraceEvent has other names than their schemas.
+//! The names of events in TraceEvent, with tables of those that differ from the schemas.
 
-/// Provider, name in the schema, name in TraceEvent (`provider/event` where it changes the provider
-/// too).
+/// Provider, name in the schema, name in TraceEvent (`provider/event` where TraceEvent renames the
+/// provider too).
 const RENAMED: &[(&str, &str, &str)] = &[
     (KERNEL, "EventTrace/Header", "EventTrace"),
     (KERNEL, "EventTrace/RDComplete", "EventTrace/RundownComplete"),

@@ -57,6 +57,7 @@ struct ValueBuilder<'s> {
     schema: &'s Schema,
     template: &'s str,
     variant: Variant,
+    /// Rust path of the provider's module, which contains the generated structures.
     prefix: String,
 }
 
@@ -113,7 +114,7 @@ impl ValueBuilder<'_> {
     }
 
     /// Builds the values of consecutive fields. `add` gets the index, the Rust value (`None` for a
-    /// size field, which is not passed), the C value and the bytes.
+    /// size field, which only C functions take), the C value and the bytes.
     fn add_fields(
         &self,
         fields: &[Field],
@@ -195,9 +196,10 @@ impl ValueBuilder<'_> {
         (format!("&[{}]", rust.join(", ")), c, bytes)
     }
 
-    /// Builds one value: Rust, C, bytes.
+    /// Builds one value: the Rust argument, the C argument and the bytes.
     fn single_value(&self, input: InType, length: Length, index: usize) -> (String, String, Vec<u8>) {
         let v = self.variant;
+        // -1 has all bits set, so it is the largest value of an unsigned field.
         let number = v.choose(index as i64 + 1, 0, -1);
         let text = v.choose(
             format!("text é {index}"),
@@ -205,7 +207,7 @@ impl ValueBuilder<'_> {
             "\u{1d11e}x".repeat(if self.is_nested() { 5 } else { 300 }),
         );
         match input {
-            InType::UNICODESTRING => match self.fixed_length(length) {
+            InType::UNICODESTRING => match self.declared_length(length) {
                 None => {
                     (format!("{text:?}"), c_utf16_literal(&text), [utf16_bytes(&text), vec![0; 2]].concat())
                 }
@@ -214,7 +216,7 @@ impl ValueBuilder<'_> {
                     (format!("{text:?}"), c_utf16_literal(&text), utf16_bytes(&text))
                 }
             },
-            InType::ANSISTRING => match self.fixed_length(length) {
+            InType::ANSISTRING => match self.declared_length(length) {
                 None => (
                     format!("{text:?}.as_bytes()"),
                     format!("(PCSTR){}", c_bytes(&[text.as_bytes(), &[0]].concat())),
@@ -227,7 +229,7 @@ impl ValueBuilder<'_> {
             },
             InType::BINARY => {
                 let bytes: Vec<u8> =
-                    (0..self.fixed_length(length).unwrap()).map(|i| (i * 7 + index) as u8).collect();
+                    (0..self.declared_length(length).unwrap()).map(|i| (i * 7 + index) as u8).collect();
                 (rust_bytes(&bytes), c_bytes(&bytes), bytes)
             }
             InType::COUNTEDSTRING => {
@@ -285,7 +287,7 @@ impl ValueBuilder<'_> {
         }
     }
 
-    fn fixed_length(&self, length: Length) -> Option<usize> {
+    fn declared_length(&self, length: Length) -> Option<usize> {
         match length {
             Length::Natural => None,
             Length::Fixed(n) => Some(n.into()),

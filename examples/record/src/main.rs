@@ -25,6 +25,7 @@ fn main() -> traceweir::Result<()> {
             str8("bread", bread)
         );
     }
+    // Not recorded: the session enables the provider up to level Informational.
     write_event!(BAKERY, "Swept", level(Verbose), str8("floor", "kitchen"));
 
     let summary = session.stop()?;

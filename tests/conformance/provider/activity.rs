@@ -45,8 +45,8 @@ fn activity_ids_are_unique(_fixture: &Fixture) {
     assert_eq!(ids.len(), 40_000);
 }
 
-/// Calls EventActivityIdControl. Returns its status, the argument afterwards and the id of the
-/// thread afterwards.
+/// Calls EventActivityIdControl in a thread with the activity id `before`. Returns the status, and
+/// the argument and the thread's activity id after the call.
 fn control(code: u32, before: Guid, argument: Guid) -> (u32, Guid, Guid) {
     let (outer, mut id) = (activity::set(before), argument);
     let status = activity::control(code, &mut id).0;
@@ -72,19 +72,19 @@ fn unknown_activity_codes_are_refused(_fixture: &Fixture) {
 }
 
 /// Returns the bits that identify the process.
-fn process_of(id: Guid) -> (u32, u16) {
+fn process_bits(id: Guid) -> (u32, u16) {
     (id.data1, id.data2)
 }
 
 fn activity_ids_of_processes_differ(_fixture: &Fixture) {
     let (one, two) = (OtherProcess::start(new_guid(), None), OtherProcess::start(new_guid(), None));
-    let processes = [activity::create(), one.activity(), two.activity()].map(process_of);
+    let processes = [activity::create(), one.activity(), two.activity()].map(process_bits);
     assert_eq!(processes.iter().collect::<HashSet<_>>().len(), 3, "{processes:?}");
 }
 
 fn activity_ids_have_process_bits_and_a_counter(_fixture: &Fixture) {
     let ids: Vec<Guid> = (0..100).map(|_| activity::create()).collect();
-    assert!(ids.iter().all(|id| process_of(*id) == process_of(ids[0])));
+    assert!(ids.iter().all(|id| process_bits(*id) == process_bits(ids[0])));
     let counts: Vec<u64> = ids.iter().map(|id| u64::from_be_bytes(id.data4)).collect();
     assert!(counts.is_sorted_by(|a, b| a < b), "{counts:x?}");
 }

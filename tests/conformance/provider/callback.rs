@@ -129,6 +129,7 @@ fn callback_without_filters_gets_none(fixture: &Fixture) {
 
 /// Returns enable parameters with a schematized filter of this data.
 pub(super) fn schematized(data: &[u8]) -> EnableParams {
+    // EVENT_FILTER_HEADER: Id 9, Version 1, InstanceId 0, Size, NextOffset 0.
     let size = u32::try_from(24 + data.len()).unwrap();
     let header = [&[9, 0, 1, 0, 0, 0, 0, 0][..], &[0; 8], &size.to_le_bytes(), &[0; 4]].concat();
     let filters = vec![Filter { kind: EVENT_FILTER_TYPE_SCHEMATIZED, data: [&header, data].concat() }];
@@ -225,13 +226,13 @@ fn callback_does_not_run_without_change(fixture: &Fixture) {
 fn calls_of_a_registration_never_overlap(fixture: &Fixture) {
     let (guid, inside, max_inside) = (new_guid(), Arc::new(AtomicU32::new(0)), Arc::new(AtomicU32::new(0)));
     let levels: Arc<Mutex<Vec<u8>>> = Arc::default();
-    let (inside_callback, max_callback, levels_callback) =
+    let (inside_clone, max_clone, levels_clone) =
         (Arc::clone(&inside), Arc::clone(&max_inside), Arc::clone(&levels));
     let callback = move |notice: &traceweir::provider::EnableNotice<'_>| {
-        max_callback.fetch_max(inside_callback.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
-        levels_callback.lock().unwrap().push(notice.level);
+        max_clone.fetch_max(inside_clone.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+        levels_clone.lock().unwrap().push(notice.level);
         std::thread::sleep(Duration::from_millis(1));
-        inside_callback.fetch_sub(1, Ordering::SeqCst);
+        inside_clone.fetch_sub(1, Ordering::SeqCst);
     };
     let _provider = Provider::register(guid, Some(Box::new(callback))).unwrap();
     let session = fixture.start(&fixture.config());

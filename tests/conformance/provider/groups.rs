@@ -82,14 +82,14 @@ fn later_member_is_enabled(fixture: &Fixture) {
 
 fn only_members_are_enabled_by_group(fixture: &Fixture) {
     let (group, session) = (new_guid(), fixture.start(&fixture.config()));
-    let same = Provider::register(group, None).unwrap();
+    let same_guid = Provider::register(group, None).unwrap();
     let other = Provider::register_with_traits(new_guid(), &member_traits(&new_guid()), None).unwrap();
     let member = Provider::register_with_traits(new_guid(), &member_traits(&group), None).unwrap();
     fixture.enable(&session, group, &group_params(enable_params(5, 0, 0)));
-    assert!(!same.enabled(1, 1) && !other.enabled(1, 1) && member.enabled(1, 1));
+    assert!(!same_guid.enabled(1, 1) && !other.enabled(1, 1) && member.enabled(1, 1));
     disable(fixture, &session, group, EVENT_ENABLE_PROPERTY_PROVIDER_GROUP);
     fixture.enable(&session, group, &enable_params(5, 0, 0));
-    assert!(same.enabled(1, 1) && !other.enabled(1, 1) && !member.enabled(1, 1));
+    assert!(same_guid.enabled(1, 1) && !other.enabled(1, 1) && !member.enabled(1, 1));
 }
 
 fn group_and_direct_enables_combine(fixture: &Fixture) {

@@ -36,7 +36,7 @@ pub(crate) const RULES: &[Rule] = &[
 const TRACK_INFO: u32 = Class::EventProviderBinaryTrackInfo.0;
 const SET_TRAITS: u32 = Class::EventProviderSetTraits.0;
 const USE_TYPES: u32 = Class::EventProviderUseDescriptorType.0;
-/// A traits block of a name `n` without any trait.
+/// A traits block with the name `n` and no trait.
 const TRAITS: &[u8] = b"\x04\0n\0";
 
 fn set_status(provider: &Provider, class: u32, info: Option<&[u8]>) -> Status {
@@ -50,20 +50,20 @@ fn register_provider() -> Provider {
 /// Returns whether descriptor types are in force: then this write is refused.
 fn has_types(provider: &Provider) -> bool {
     let wrong = DataDescriptor::of_kind(200, b"x");
-    // SAFETY: the block describes bytes of a constant.
+    // SAFETY: the data descriptor refers to bytes of a constant.
     unsafe { provider.write_descriptors(&event(1), 0, 0, None, None, &[wrong]) }.is_err()
 }
 
 fn wrong_handles_are_invalid_parameters(_fixture: &Fixture) {
     let provider = register_provider();
     let handle = provider.handle();
-    let found = handle.provider().unwrap();
+    let found_by_handle = handle.provider().unwrap();
     drop(provider);
     for class in [TRACK_INFO, SET_TRAITS, USE_TYPES] {
         for raw in [0, 1, u64::MAX, handle.to_raw()] {
             assert_eq!(set_information(raw, class, Some(&[1])), INVALID_PARAMETER, "{class} {raw:#x}");
         }
-        assert_eq!(status(found.set_information(class, Some(&[1]))), INVALID_PARAMETER, "{class}");
+        assert_eq!(status(found_by_handle.set_information(class, Some(&[1]))), INVALID_PARAMETER, "{class}");
     }
 }
 

@@ -1,4 +1,4 @@
-//! Rules for providers that are not tested here, and why. `rule.rs` explains the rows.
+//! The rules for providers that these tests do not check, and why. `rule.rs` explains the rows.
 
 use crate::rule::{UntestedRule, untested};
 

@@ -21,8 +21,8 @@ pub(crate) const RULES: &[Rule] = &[
 /// Bytes before the payload of an event without extended data items.
 const EVENT_HEADER_BYTES: usize = 80;
 
-/// Writes events with these payload sizes to a session with buffers of this size. Checks their
-/// statuses, the number of lost events, and the events in the file.
+/// Writes events with these payload sizes to a session with buffers of this size; `related` adds an
+/// extended data item. Checks the statuses, the number of lost events, and the events in the file.
 fn check_write_statuses(
     fixture: &Fixture,
     buffer_kib: u32,
@@ -64,6 +64,7 @@ fn largest_event_has_65535_bytes(fixture: &Fixture) {
 }
 
 fn extended_data_items_count_for_the_size(fixture: &Fixture) {
+    // The related activity id is an item of 8 bytes of head and 16 bytes of data.
     let max_payload = 65_535 - EVENT_HEADER_BYTES - 24;
     check_write_statuses(
         fixture,

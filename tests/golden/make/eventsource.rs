@@ -1,4 +1,4 @@
-//! EventSource: events, the manifest that describes them in chunks, and an event after it.
+//! EventSource: events, the chunks of the manifest that describes them, and an event after them.
 
 use traceweir_format::Guid;
 use traceweir_format::header::event::EventHeader;
@@ -53,12 +53,12 @@ fn write_shop_event(maker: &mut TraceMaker, descriptor: EventDescriptor, payload
 fn write_manifest_chunks(maker: &mut TraceMaker) {
     let xml = std::fs::read(root().join("fixtures/manifests/eventsource.man")).unwrap();
     let chunks: Vec<_> = xml.chunks(CHUNK_BYTES).collect();
-    for (number, chunk) in chunks.iter().enumerate() {
+    for (index, chunk) in chunks.iter().enumerate() {
         let mut payload = Vec::new();
         // Format 1, version 1.0, the magic byte, then the number of chunks and the index of this
         // one.
         payload.put(&[1, 1, 0, 0x5B]).put_u16(u16::try_from(chunks.len()).unwrap());
-        payload.put_u16(u16::try_from(number).unwrap()).put(chunk);
+        payload.put_u16(u16::try_from(index).unwrap()).put(chunk);
         let descriptor =
             EventDescriptor { id: 0xFFFE, opcode: 0xFE, task: 0xFFFE, ..EventDescriptor::default() };
         write_shop_event(maker, descriptor, &payload);

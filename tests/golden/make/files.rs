@@ -1,4 +1,4 @@
-//! Files of a particular shape rather than events: compressed, and left by a crash.
+//! Files that differ in their form, not in their events: one compressed, one left by a crash.
 
 use traceweir_format::tracelogging::MetadataBuilder;
 use traceweir_format::wire::Put;
@@ -7,7 +7,7 @@ use super::{SelfDescribing, TraceMaker, session_options};
 
 const PROVIDER: &str = "Traceweir.Fixture.Counter";
 
-/// Generates buffers of repetitive events; all compress except the last, which is too short.
+/// Generates a file of repetitive events. All buffers except the header buffer are compressed.
 pub(super) fn make_compressed() -> Vec<u8> {
     let mut options = session_options("compressed");
     options.compressed = true;

@@ -39,7 +39,7 @@ pub(super) fn make() -> Vec<u8> {
     write(EVERYTHING, bare, &[]);
     let numbers = EventDescriptor { id: 5, level: 20, opcode: 77, channel: 16, ..EventDescriptor::default() };
     write(EVERYTHING, numbers, &[]);
-    // A version that the manifest lacks begins like the one it has, and continues.
+    // Version 3 is not in the manifest. Its payload begins like that of version 2, and continues.
     let mut payload = types_payload(8);
     payload.put_u32(0xAABB_CCDD);
     write(EVERYTHING, EventDescriptor { version: 3, ..TYPES_EVENT }, &payload);
@@ -47,8 +47,8 @@ pub(super) fn make() -> Vec<u8> {
     maker.finish()
 }
 
-/// Builds the payload of the first event, for pointers of this many bytes.
-pub(super) fn types_payload(pointer: usize) -> Vec<u8> {
+/// Builds the payload of [`TYPES_EVENT`].
+pub(super) fn types_payload(pointer_bytes: usize) -> Vec<u8> {
     let mut payload = Vec::new();
     payload.put_wide_z("Ünïcode").put_ansi_z("Grüße").put_u8(0xFF).put_u8(0xFF).put_u16(0xFFFE);
     payload
@@ -59,7 +59,7 @@ pub(super) fn types_payload(pointer: usize) -> Vec<u8> {
         .put_i64(start_time().0);
     payload.put(&1.5_f32.to_le_bytes()).put(&(-0.25_f64).to_le_bytes()).put_u32(1);
     payload.put_guid(&Guid::from_u128(0x12345678_9abc_def0_1234_56789abcdef0));
-    payload.put(&0x7FF6_1234_5678_u64.to_le_bytes()[..pointer]).put_i64(start_time().0);
+    payload.put(&0x7FF6_1234_5678_u64.to_le_bytes()[..pointer_bytes]).put_i64(start_time().0);
     for word in SYSTEM_TIME {
         payload.put_u16(word);
     }

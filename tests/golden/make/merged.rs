@@ -1,5 +1,5 @@
-//! Events that merging adds: image identities, paths, schemas of events. And classic events, with a
-//! schema and without.
+//! Events that merging adds: image identities, paths, and the schema of an event. Also events that
+//! this schema describes, and classic events without a schema.
 
 use traceweir_format::Guid;
 use traceweir_format::header::classic::{ClassicHeader, Instance};
@@ -100,6 +100,7 @@ fn write_configuration_events(maker: &mut TraceMaker) {
 
 /// Builds a TRACE_EVENT_INFO with four properties.
 fn event_info() -> Vec<u8> {
+    // Name, in type, out type, length, map.
     let properties = [
         ("State", 8_u16, 0_u16, 4_u16, "State "),
         ("Flags", 8, 0, 4, "Flags "),
@@ -126,8 +127,8 @@ fn event_info() -> Vec<u8> {
         .collect();
     let mut info = Vec::new();
     info.put_guid(&PROVIDER).put_guid(&Guid::NULL).put(&SHIPPED.to_bytes()).put_u32(0);
-    for offset in [provider, level, 0, keywords, task, opcode, message, 0, 0, 0, 0, 0, 4, 4, 1] {
-        info.put_u32(offset);
+    for word in [provider, level, 0, keywords, task, opcode, message, 0, 0, 0, 0, 0, 4, 4, 1] {
+        info.put_u32(word);
     }
     for ((_, input, output, length, _), (name, map_offset)) in properties.iter().zip(named) {
         info.put_u32(0).put_u32(name).put_u16(*input).put_u16(*output).put_u32(map_offset);
@@ -138,7 +139,7 @@ fn event_info() -> Vec<u8> {
     info
 }
 
-/// Builds an EVENT_MAP_INFO that follows its provider; offsets count from its own start.
+/// Builds the provider's GUID and an EVENT_MAP_INFO, whose offsets count from the end of the GUID.
 fn map_info(name: &str, flags: u32, entries: &[(u32, &str)]) -> Vec<u8> {
     let fixed = 16 + entries.len() * 8;
     let mut texts: Vec<u8> = Vec::new();

@@ -52,7 +52,7 @@ fn write_integers(maker: &mut TraceMaker, types: &SelfDescribing) {
         .put_u32(0xDEAD_BEEF)
         .put_u64(0xFFFF_8000_1234_5678);
     types.write(maker, 0, &mut metadata, &payload, &[]);
-    // The last integer that a JSON number holds exactly, and the next one.
+    // 2^53, and integers beyond ±2^53, which a JSON number does not hold exactly.
     metadata
         .reset("Integers", 0)
         .add_field("exact", 10, 0, 0)
@@ -243,7 +243,7 @@ fn write_tags_and_names(maker: &mut TraceMaker, types: &SelfDescribing) {
     types.write(maker, 1, &mut metadata, &payload, &[]);
 }
 
-/// Writes the start and stop of an activity, with everything else that an event may carry.
+/// Writes the start of an activity, with several extended data items, and its stop.
 fn write_activity(maker: &mut TraceMaker, mut types: SelfDescribing) {
     types.header.activity = Guid::from_u128(0x1111_1111_2222_3333_4444_5555_5555_5555);
     types.header.descriptor.opcode = 1;

@@ -51,7 +51,7 @@ pub(super) fn make() -> Vec<u8> {
     // An array that claims more elements than there are bytes.
     metadata.reset("Greedy", 0).add_array("many", 10, 0, 0);
     broken.write(&mut maker, 1, &mut metadata, &[0xFF, 0xFF, 1, 2, 3], &[]);
-    // Only traits, on a channel that promises metadata.
+    // A payload without usable metadata, on the channel of TraceLogging.
     let descriptor = EventDescriptor { channel: CHANNEL_TRACELOGGING, ..EventDescriptor::default() };
     let header = EventHeader { provider: UNKNOWN_PROVIDER, descriptor, ..EventHeader::default() };
     maker.write_event(1, header, &[0xFF, 0xFF, 0]);
@@ -65,7 +65,7 @@ fn write_kernel_and_other_events(maker: &mut TraceMaker) {
     let mut payload = Vec::new();
     payload.put_u64(0x7FF7_0000_1234).put_u16(9);
     maker.write_perf(0, hook::SAMPLED_PROFILE, 2, &payload);
-    // WPP numbers mean nothing without a format.
+    // A WPP message without a message format.
     let (time, ids) = (Some(maker.next_time()), Some((WRITER_IDS.1, WRITER_IDS.0)));
     let header = MessageHeader {
         number: 3,
@@ -76,7 +76,7 @@ fn write_kernel_and_other_events(maker: &mut TraceMaker) {
         ids,
     };
     maker.write_message(0, header, &[1, 2]);
-    // A schema without content, and extended data items that extend beyond their record.
+    // A truncated schema, and an extended data item that extends beyond its record.
     maker.write_classic(0, class::EVENT_METADATA, 32, 0, &[1, 2, 3]);
     let items = [Item { kind: ExtType::RELATED_ACTIVITYID, data: &[0; 16] }];
     let time = maker.next_time();

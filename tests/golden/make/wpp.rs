@@ -27,8 +27,9 @@ pub(super) fn make() -> Vec<u8> {
     payload.clear();
     payload.put_u16(7).put_u64(1).put_u32(2);
     write_wpp_message(&mut maker, NET, 11, Some(4), &payload);
+    // The TMF file has no message 99.
     write_wpp_message(&mut maker, NET, 99, Some(5), &[1, 2, 3, 4]);
-    // A message without a time gets that of the neighbouring record.
+    // A message without a time gets that of the record before it.
     let header = MessageHeader {
         number: 12,
         pointer_size: 8,

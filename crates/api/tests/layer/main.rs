@@ -41,9 +41,9 @@ fn provider_guid() -> Guid {
     Guid::from_provider_name(PROVIDER)
 }
 
-/// Installs a layer as the global subscriber.
-fn install_layer(layer: LayerBuilder) {
-    tracing_subscriber::registry().with(layer.build().unwrap()).init();
+/// Installs a global subscriber with the layer.
+fn install_layer(builder: LayerBuilder) {
+    tracing_subscriber::registry().with(builder.build().unwrap()).init();
 }
 
 fn params(level: u8, match_any: u64) -> EnableParams {
@@ -136,7 +136,8 @@ impl<'p> Visitor<'p> for FieldCollector {
     fn end_struct(&mut self, _: usize, _: &Field) {}
 }
 
-/// Reads the decoded events of a finalised file without defects, in time order.
+/// Decodes the TraceLogging events of a file in time order. Panics unless the file is finalised and
+/// without defects.
 fn read_events(path: &Path) -> Vec<DecodedEvent> {
     let trace = etl::Trace::open(std::fs::File::open(path).unwrap()).unwrap();
     assert!(trace.is_finalised() && trace.defects().is_empty(), "{:?}", trace.defects());

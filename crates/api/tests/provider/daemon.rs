@@ -143,6 +143,7 @@ impl ProcessConnection {
     }
 
     /// Sends the process a region for a session, and keeps the reader for [`Self::collect`].
+    /// Returns the memory of the region.
     pub(crate) fn send_new_region(&mut self, session: u64) -> OwnedFd {
         let (reader, memory) = RegionReader::create(&region_params()).unwrap();
         self.send_region(session, &memory);
@@ -180,7 +181,7 @@ impl ProcessConnection {
         self.send(&Message::Enable { order, registrations, session, code, params });
     }
 
-    /// Accepts a registration, sends a region, and enables everything.
+    /// Accepts a registration, sends a region, and enables all events of the registration.
     pub(crate) fn serve_registration(&mut self, session: u64) {
         let registration = self.await_register();
         self.send_new_region(session);

@@ -89,7 +89,7 @@ fn scenario() {
 /// The name of a scenario, and the function that runs it in a folder.
 type Scenario = (&'static str, fn(&Path));
 
-/// A temporary folder, and the processes that run in it.
+/// Runs scenarios in a temporary folder.
 struct ScenarioRunner {
     folder: tempfile::TempDir,
 }
@@ -229,8 +229,8 @@ impl RecordedEvent {
     }
 }
 
-/// Reads the events of a finalised file and its count of lost events. Asserts that the file breaks
-/// no rule.
+/// Returns the events of [`PROVIDER`] in a file, and the file's count of lost events. Asserts that
+/// the file is finalised and breaks no rule.
 fn read_events(path: &Path) -> (Vec<RecordedEvent>, u64) {
     read_events_of(path, PROVIDER)
 }

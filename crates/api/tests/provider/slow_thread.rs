@@ -14,8 +14,8 @@ use crate::{INFORMATION, PROVIDER, Scenario, event, eventually, set_mark, until,
 pub(crate) const SCENARIOS: &[Scenario] =
     &[("register while the control thread is stopped", register_while_thread_is_stopped)];
 
-/// How long the thread is stopped. A registration waits less long for a reply, and much longer for
-/// the thread.
+/// How long the thread is stopped: longer than a registration waits for a reply, but much shorter
+/// than it waits for the thread.
 const STOP_DURATION: Duration = Duration::from_secs(3);
 
 #[test]
@@ -45,7 +45,7 @@ fn register_while_thread_is_stopped(folder: &Path) {
     set_mark(folder, "registering");
     let provider = Provider::register(PROVIDER, None).unwrap();
     set_mark(folder, "registered");
-    assert!(provider.enabled(INFORMATION, 0), "the registration returned before its session was enabled");
+    assert!(provider.enabled(INFORMATION, 0), "the registration returned before it was enabled");
     for n in 0..EVENT_COUNT {
         provider.write(&event(1), &[&n.to_le_bytes()]).unwrap();
     }

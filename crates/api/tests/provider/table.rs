@@ -71,7 +71,7 @@ fn write_at_the_limits(folder: &Path) {
     let provider = Provider::register(PROVIDER, None).unwrap();
     // A header has 80 bytes, and an event at most 65,535.
     let (too_many_blocks, too_large_payload) = ([&[0u8][..]; 129], vec![0u8; 65_535 - 80 + 1]);
-    // Without an enabled session the arguments are not checked.
+    // While no session enables the provider, the arguments are not checked.
     provider.write(&event(1), &too_many_blocks).unwrap();
     provider.write(&event(1), &[&too_large_payload]).unwrap();
 

@@ -80,7 +80,7 @@ fn read_events(file: &Path, providers: &[Guid]) -> Vec<WrittenEvent> {
     events
 }
 
-/// Returns the metadata of an event without tags, with these bytes of fields.
+/// Returns the metadata of an event without tags; `fields` are the encoded field descriptions.
 fn encode_metadata(name: &str, fields: &[u8]) -> Vec<u8> {
     let size = u16::try_from(2 + 1 + name.len() + 1 + fields.len()).unwrap();
     [&size.to_le_bytes()[..], &[0], name.as_bytes(), &[0], fields].concat()

@@ -28,7 +28,7 @@ pub(crate) fn exported_functions(programs: &ProgramFolder) -> BTreeSet<String> {
     listed.lines().filter_map(|line| line.split_whitespace().nth(2)).map(str::to_owned).collect()
 }
 
-/// Returns every header of this project.
+/// Returns every header in the folder `include`.
 pub(crate) fn list_headers() -> Vec<PathBuf> {
     let (mut all, mut folders) = (Vec::new(), vec![crate_path("include")]);
     while let Some(folder) = folders.pop() {

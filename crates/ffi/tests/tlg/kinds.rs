@@ -1,4 +1,5 @@
-//! The kinds of fields in the table: their types, and the values that they are written with.
+//! The kinds of fields in the table of declarations: their types, and the values that they are
+//! written with.
 //!
 //! A value is given twice: in C, for the programs that are compiled, and as the bytes that must be
 //! in the event. Kinds of a fixed size have three values; a field that is not an array has the
@@ -25,7 +26,7 @@ pub(crate) struct FieldKind {
     pub(crate) name: &'static str,
     pub(crate) in_type: u8,
     pub(crate) out_type: u8,
-    /// The type in C.
+    /// The type in C; empty for a kind without arrays.
     pub(crate) c_type: &'static str,
     pub(crate) sample: FieldSample,
 }
@@ -81,7 +82,7 @@ const GUIDS: [(&str, &[u8]); 3] = [
     ("0xffffffff, 0xffff, 0xffff, {255, 255, 255, 255, 255, 255, 255, 255}", &[0xFF; 16]),
 ];
 
-/// Every macro of the field table, without arrays.
+/// All kinds. An array has the kind of its elements.
 pub(crate) const FIELD_KINDS: &[FieldKind] = &[
     integer_kind("Int8", 3, 0, "INT8", 1, [-128, 127, -1]),
     integer_kind("UInt8", 4, 0, "UINT8", 1, [255, 0, 1]),

@@ -101,7 +101,7 @@ fn c_and_rust_use_the_published_numbers() {
     }
 }
 
-/// A name in the headers that is missing from the table would not be checked.
+/// A `Tlg` name of the header that is missing from the table would not be checked.
 #[test]
 fn table_has_every_name_of_the_header() {
     let path = crate::support::crate_path("include/traceweir/tlg_metadata.h");
@@ -110,7 +110,7 @@ fn table_has_every_name_of_the_header() {
     let names: Vec<_> = names.filter(|name| name.trim_start_matches('_').starts_with("Tlg")).collect();
     assert!(names.len() > 50, "{names:?}");
     for name in names {
-        // C's long depends on the machine, and the last flag has no name in Rust.
+        // C's long depends on the machine, and `TlgInChain` has no name in Rust.
         let is_only_in_c = ["TlgInLONG", "TlgInULONG", "TlgInHEXLONG", "TlgInChain"].contains(&name);
         assert!(is_only_in_c || NAMED_NUMBERS.iter().any(|(in_c, ..)| *in_c == name), "{name}");
     }

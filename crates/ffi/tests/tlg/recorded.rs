@@ -1,5 +1,5 @@
-//! Events of the table, written through the library into a file: they have the same bytes, and
-//! decode to what was written.
+//! Events of the table of declarations, written through the library into a file: they have the
+//! expected bytes, and decode to what was written.
 
 use std::path::Path;
 
@@ -29,6 +29,7 @@ pub(crate) struct RecordedEvent {
     descriptor: EventDescriptor,
     activity: Option<Guid>,
     related: Option<Guid>,
+    /// The event name and the values as text, or the error.
     decoded: Result<(String, String), String>,
 }
 
@@ -82,7 +83,7 @@ fn copy_event(decoder: &mut Decoder, record: &Record<'_>) -> RecordedEvent {
     }
 }
 
-/// Returns the events that a session records of a program linked with the library.
+/// Builds a program with the library, and returns the events that a session records of it.
 fn record_source(compiler: Compiler, source: &Path, link: Link, provider: Guid) -> Vec<RecordedEvent> {
     let programs = ProgramFolder::new();
     let program = programs.build(compiler.program, source, &[compiler.standards()[0]], link);
@@ -102,7 +103,7 @@ pub(crate) fn record_program(program: &Path, provider: Guid) -> Vec<RecordedEven
     session.stop(0, |record| copy_event(&mut decoder, record))
 }
 
-/// Compares the decoded events with a reviewed file; `BLESS=1` writes it again.
+/// Compares the decoded events with a reviewed file; `BLESS=1` rewrites the file instead.
 fn check_decoded(shown: &str) {
     let path = crate_path("../../fixtures/tracelogging/decoded.txt");
     if std::env::var_os("BLESS").is_some() {
@@ -123,7 +124,7 @@ pub(crate) fn check_all_but_metadata(event: &EventDeclaration, recorded: &Record
     assert_eq!(recorded.descriptor.to_bytes()[..], expected, "{}", event.name);
 }
 
-/// Checks one event, and returns it as text if it can be decoded.
+/// Checks one event, and returns it as text; empty for an event with a packed field.
 fn check_event(event: &EventDeclaration, recorded: &RecordedEvent) -> String {
     assert_eq!(recorded.metadata, event.metadata(), "{}", event.name);
     check_all_but_metadata(event, recorded);
@@ -206,7 +207,7 @@ fn events_of_the_callback_during_registration_are_recorded() {
     }
 }
 
-/// Returns the lines of an example's trace.
+/// Runs an example, and returns one line for each event that it writes.
 fn record_example(compiler: Compiler, source: &str, provider: &str) -> String {
     let events = record_source(
         compiler,

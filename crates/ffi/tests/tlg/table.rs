@@ -20,7 +20,7 @@ pub(crate) struct Field {
     pub(crate) content: FieldContent,
     pub(crate) name: String,
     pub(crate) tag: Option<u32>,
-    /// Whether the field has `format=Default`: it is shown as its type implies.
+    /// Whether the field has `format=Default`, which only `write_event!` of Rust spells out.
     pub(crate) has_default_format: bool,
 }
 
@@ -147,6 +147,7 @@ impl EventDeclaration {
             match &field.content {
                 FieldContent::Value(kind) => bytes.extend(&kind.bytes()[0]),
                 FieldContent::Array(kind) => {
+                    // An array has all three values of its kind.
                     bytes.extend(3u16.to_le_bytes());
                     bytes.extend(kind.bytes().concat());
                 }

@@ -22,7 +22,7 @@ fn failure_status(relogger: Relogger) -> Status {
 }
 
 #[test]
-fn relogging_needs_inputs_and_a_different_output() {
+fn relogging_needs_inputs_a_different_output_and_a_valid_buffer_size() {
     let folder = tempfile::tempdir().unwrap();
     let input = write_input(folder.path());
     let before = std::fs::read(&input).unwrap();
@@ -147,7 +147,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(96))]
 
     #[test]
-    fn damaged_files_are_errors_or_are_read_to_the_damage(
+    fn damaged_files_are_rejected_or_relogged_without_damage(
         changes in proptest::collection::vec((any::<proptest::sample::Index>(), any::<u8>()), 1..24),
         cut in proptest::option::of(any::<proptest::sample::Index>()),
         is_in_headers in any::<bool>(),
@@ -155,7 +155,7 @@ proptest! {
         let folder = tempfile::tempdir().unwrap();
         let input = write_input(folder.path());
         let mut bytes = std::fs::read(&input).unwrap();
-        // Damage in headers has the most effect.
+        // The first bytes are headers, where damage has the most effect.
         let end = if is_in_headers { 0x200 } else { bytes.len() };
         for (at, value) in &changes {
             let at = at.index(end);

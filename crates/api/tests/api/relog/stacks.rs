@@ -1,4 +1,4 @@
-//! Stack keys of several inputs, and extended data items that are larger than their event.
+//! Stack keys of several inputs, and an extended data item whose size exceeds its record.
 
 use super::*;
 use traceweir_format::header::extended::Item;
