@@ -244,7 +244,7 @@ mod tests {
         assert_refused(&|p| p.counted8(&[0; 65_536]));
         assert_refused(&|p| p.sid(&[1, 2, 3]));
         assert_refused(&|p| p.sid(b""));
-        assert_refused(&|p| _ = p.number::<u8>(256));
+        assert_refused(&|p| _ = p.count_to_field::<u8>(256));
         assert_refused(&|p| _ = p.count_from_field(-1_i32));
     }
 }
