@@ -58,7 +58,7 @@ const TEXT_CHARACTERS: usize = 128;
 pub extern "C" fn VerSetConditionMask(mask: u64, types: u32, condition: u8) -> u64 {
     (0..8)
         .filter(|bit| types & (1 << bit) != 0)
-        .fold(mask, |mask, bit| mask | u64::from(condition & 7) << (bit * 3))
+        .fold(mask, |mask, bit| mask | u64::from(condition & 7).wrapping_shl(bit.saturating_mul(3)))
 }
 
 /// Compares members of a version with the version of this system. If the condition does not hold,
@@ -102,7 +102,7 @@ unsafe fn verify(
     if types == 0 || types > 0xFF {
         return Err(Status::ERROR_BAD_ARGUMENTS);
     }
-    let condition = |bit: u32| conditions >> (bit.trailing_zeros() * 3) & 7;
+    let condition = |bit: u32| conditions.wrapping_shr(bit.trailing_zeros().saturating_mul(3)) & 7;
     // The parts of a version number form one number: a part counts only if those before it are equal.
     let parts = [
         (VER_MAJORVERSION, MAJOR, wanted.major),
