@@ -56,7 +56,7 @@ const TEXT_CHARACTERS: usize = 128;
 /// Adds a condition for some members to a mask.
 #[unsafe(no_mangle)]
 pub extern "C" fn VerSetConditionMask(mask: u64, types: u32, condition: u8) -> u64 {
-    (0..8)
+    (0_u32..8)
         .filter(|bit| types & (1 << bit) != 0)
         .fold(mask, |mask, bit| mask | u64::from(condition & 7).wrapping_shl(bit.saturating_mul(3)))
 }
