@@ -289,6 +289,53 @@ fn generated_code_matches_its_golden_files() {
     assert!(folder.path().join("workshop_etw.c").exists() && folder.path().join("workshop.etw").exists());
 }
 
+/// A manifest with an array of texts of a fixed length, as in the samples of Windows.
+const ARRAY_MANIFEST: &str = r#"<instrumentationManifest xmlns="http://schemas.microsoft.com/win/2004/08/events">
+ <instrumentation><events><provider name="Example-Arrays" guid="{a7a15000-0000-4000-8000-000000000017}" symbol="ARRAYS" resourceFileName="x" messageFileName="x">
+  <templates><template tid="T"><data name="FilesCount" inType="win:UInt16"/>
+   <data name="Files" inType="win:UnicodeString" length="4" count="FilesCount"/>
+   <data name="Tags" inType="win:AnsiString" length="2" count="3"/></template></templates>
+  <events><event symbol="Listed" value="1" version="0" level="win:Informational" template="T"/></events>
+ </provider></events></instrumentation></instrumentationManifest>"#;
+
+const ARRAY_PROGRAM: &str = r#"#include <windows.h>
+static unsigned calls;
+static void on_enable(LPCGUID source, ULONG code, UCHAR level, ULONGLONG any, ULONGLONG all, PEVENT_FILTER_DESCRIPTOR filter, PVOID context);
+#define MCGEN_PRIVATE_ENABLE_CALLBACK_V2 on_enable
+#include "renamed.h"
+static void on_enable(LPCGUID source, ULONG code, UCHAR level, ULONGLONG any, ULONGLONG all, PEVENT_FILTER_DESCRIPTOR filter, PVOID context) {
+    (void)source, (void)level, (void)any, (void)all, (void)filter, (void)context;
+    calls += code == 1;
+}
+int main(void) {
+    EventRegisterExample_Arrays();
+    EventWriteListed(2, u"onetwothree" + 3, "aabbcc");
+    EventUnregisterExample_Arrays();
+    return calls == 1 ? 0 : 3;
+}
+"#;
+
+#[test]
+fn arrays_of_fixed_length_take_one_argument_and_programs_see_enables() {
+    let daemon = Daemon::start();
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name);
+    std::fs::write(path("arrays.man"), ARRAY_MANIFEST).unwrap();
+    std::fs::write(path("program.c"), ARRAY_PROGRAM).unwrap();
+    weir(["mc", arg(&path("arrays.man")), "--out", arg(folder.path()), "--c", "-z", "renamed"]).expect(0);
+    let mut compile = Command::new("gcc");
+    compile
+        .args(["-Wall", "-Wextra", "-Werror", "-Wl,--build-id", "-I"])
+        .arg(root().join("crates/ffi/include"));
+    compile.arg(path("program.c")).arg(path("renamed_etw.c")).arg("-o").arg(path("program"));
+    run_command(compile.arg(c_library()).args(["-lpthread", "-ldl", "-lm"]));
+    let file = daemon.path("arrays.etl");
+    let provider = "{a7a15000-0000-4000-8000-000000000017}";
+    daemon.weir(["record", "-p", provider, "-o", arg(&file), "--", arg(&path("program"))]).expect(0);
+    let dump = weir(["dump", "--event", "Listed", arg(&file)]).expect(0).text();
+    assert!(dump.contains("Files=[twot hree]") && dump.contains("Tags=[aa bb cc]"), "{dump}");
+}
+
 #[test]
 fn example_is_recorded_by_name_and_decoded_without_its_manifest() {
     let daemon = Daemon::start();

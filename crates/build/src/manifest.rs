@@ -20,6 +20,8 @@ const MAX_FILE_BYTES: u64 = (64 << 20) + 1;
 #[derive(Debug)]
 pub struct Manifest {
     name: String,
+    /// Names the generated files if it is set.
+    base_name: Option<String>,
     providers: Vec<ProviderDefinition>,
 }
 
@@ -45,12 +47,22 @@ impl Manifest {
     pub fn parse(name: &str, bytes: &[u8], culture: &str) -> Result<Self> {
         let providers = manifest::read_definitions(bytes, culture)
             .map_err(|mistakes| Error::Manifest { name: name.to_owned(), mistakes })?;
-        Ok(Self { name: name.to_owned(), providers })
+        Ok(Self { name: name.to_owned(), base_name: None, providers })
+    }
+
+    /// Sets the name of generated files without extension; by default it is that of the manifest.
+    #[must_use]
+    pub fn with_base_name(mut self, name: &str) -> Self {
+        self.base_name = Some(name.to_owned());
+        self
     }
 
     /// Returns the name of generated files without extension.
     #[must_use]
     pub fn stem(&self) -> String {
+        if let Some(name) = &self.base_name {
+            return ident::to_c_name(name);
+        }
         let stem = Path::new(&self.name).file_stem().unwrap_or_default().to_string_lossy();
         ident::to_c_name(&stem)
     }

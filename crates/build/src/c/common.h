@@ -18,13 +18,16 @@ static inline void NTAPI McGenControlCallbackV2(LPCGUID SourceId, ULONG ControlC
     PMCGEN_TRACE_CONTEXT Context = (PMCGEN_TRACE_CONTEXT)CallbackContext;
     (void)SourceId;
     (void)FilterData;
-    if (ControlCode > 1) {
-        return; /* A request for the state changes nothing. */
+    if (ControlCode <= 1) { /* A request for the state changes nothing. */
+        __atomic_store_n(&Context->Level, Level, __ATOMIC_RELAXED);
+        __atomic_store_n(&Context->MatchAnyKeyword, MatchAnyKeyword, __ATOMIC_RELAXED);
+        __atomic_store_n(&Context->MatchAllKeyword, MatchAllKeyword, __ATOMIC_RELAXED);
+        __atomic_store_n(&Context->IsEnabled, (UCHAR)ControlCode, __ATOMIC_RELEASE);
     }
-    __atomic_store_n(&Context->Level, Level, __ATOMIC_RELAXED);
-    __atomic_store_n(&Context->MatchAnyKeyword, MatchAnyKeyword, __ATOMIC_RELAXED);
-    __atomic_store_n(&Context->MatchAllKeyword, MatchAllKeyword, __ATOMIC_RELAXED);
-    __atomic_store_n(&Context->IsEnabled, (UCHAR)ControlCode, __ATOMIC_RELEASE);
+#ifdef MCGEN_PRIVATE_ENABLE_CALLBACK_V2
+    /* The program defines this before it includes the header, for example to write its state. */
+    MCGEN_PRIVATE_ENABLE_CALLBACK_V2(SourceId, ControlCode, Level, MatchAnyKeyword, MatchAllKeyword, FilterData, CallbackContext);
+#endif
 }
 
 static inline ULONG McGenEventRegister(LPCGUID ProviderId, PMCGEN_TRACE_CONTEXT Context) {

@@ -107,7 +107,7 @@ fn field_parameters(fields: &[Field]) -> Vec<FieldParameters> {
                 single_parameters(form, name, length, &mut used_names)
             }
             (FieldKind::Value { .. }, Some(form), Some(count)) => {
-                array_parameters(form, name, &count, &mut used_names)
+                array_parameters(form, name, &count, length, &mut used_names)
             }
             _ => packed_parameters(name, &mut used_names),
         });
@@ -187,11 +187,23 @@ fn single_parameters(
     FieldParameters { declared, blocks: vec![block] }
 }
 
-fn array_parameters(form: ValueForm, name: &str, count: &str, used_names: &mut UsedNames) -> FieldParameters {
-    let Some((ty, _)) = fixed_c_type(form) else { return packed_parameters(name, used_names) };
-    let ty = if form == ValueForm::Pointer { "void *const" } else { ty };
+fn array_parameters(
+    form: ValueForm,
+    name: &str,
+    count: &str,
+    length: Option<String>,
+    used_names: &mut UsedNames,
+) -> FieldParameters {
+    let (declared, element_bytes) = match (form, fixed_c_type(form), length) {
+        (ValueForm::Pointer, ..) => (format!("const void *const *{name}"), format!("(ULONG)sizeof(*{name})")),
+        (_, Some((ty, _)), _) => (format!("const {ty} *{name}"), format!("(ULONG)sizeof(*{name})")),
+        (ValueForm::Text16, None, Some(n)) => (format!("PCWSTR {name}"), format!("{n} * 2")),
+        (ValueForm::Text8, None, Some(n)) => (format!("PCSTR {name}"), n),
+        (ValueForm::Bytes, None, Some(n)) => (format!("const void *{name}"), n),
+        _ => return packed_parameters(name, used_names),
+    };
     FieldParameters {
-        declared: format!("const {ty} *{name}"),
-        blocks: vec![format!("EventDataDescCreate(@, {name}, {count} * (ULONG)sizeof(*{name}));")],
+        declared,
+        blocks: vec![format!("EventDataDescCreate(@, {name}, {count} * {element_bytes});")],
     }
 }

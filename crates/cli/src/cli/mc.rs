@@ -30,6 +30,9 @@ pub(crate) struct McArgs {
     /// Prefix of the C macros that write events
     #[arg(long, value_name = "TEXT", default_value = "EventWrite", value_parser = parse_identifier)]
     pub(crate) prefix: String,
+    /// Base name of the generated files, instead of the manifest's
+    #[arg(short = 'z', long, value_name = "NAME", value_parser = parse_identifier)]
+    pub(crate) base_name: Option<String>,
     /// Culture of the message texts to embed, where the manifest has several
     #[arg(long, value_name = "NAME", default_value = "en-US")]
     pub(crate) culture: String,

@@ -8,7 +8,10 @@ use crate::cli::McArgs;
 use crate::exit::CommandOutcome;
 
 pub(super) fn run(options: &McArgs) -> Result<CommandOutcome> {
-    let manifest = Manifest::open_in(&options.file, &options.culture)?;
+    let mut manifest = Manifest::open_in(&options.file, &options.culture)?;
+    if let Some(name) = &options.base_name {
+        manifest = manifest.with_base_name(name);
+    }
     let writes_both = !options.c && !options.rust;
     let mut paths = Vec::new();
     if options.c || writes_both {

@@ -344,8 +344,7 @@ fn read_event_ids(scanner: &mut Scanner<'_>) -> Result<Vec<u16>, ArgumentError> 
     let start = scanner.position();
     let mut ids = Vec::new();
     for (first, last) in read_number_ranges(scanner, "event ids from 0 to 65535, such as 1,2-5")? {
-        let ends = u16::try_from(first).ok().zip(u16::try_from(last).ok()).filter(|(f, l)| f <= l);
-        let Some((first, last)) = ends else {
+        let Some((first, last)) = u16::try_from(first).ok().zip(u16::try_from(last).ok()) else {
             let reason = "expected event ids from 0 to 65535, such as 1,2-5";
             return Err(scanner.error_at(range_from(scanner, start), reason));
         };
@@ -370,7 +369,11 @@ fn read_number_ranges(scanner: &mut Scanner<'_>, expected: &str) -> Result<Vec<(
         items
     };
     let to_error = |item: &TextSpan| scanner.error_at(item.range.clone(), format!("expected {expected}"));
-    items.iter().map(|item| parse_range(&item.text).ok_or_else(|| to_error(item))).collect()
+    let parse_item = |item: &TextSpan| {
+        let range = parse_range(&item.text).filter(|(first, last)| first <= last);
+        range.ok_or_else(|| to_error(item))
+    };
+    items.iter().map(parse_item).collect()
 }
 
 fn is_number_next(scanner: &Scanner<'_>) -> bool {

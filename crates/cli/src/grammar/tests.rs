@@ -235,6 +235,7 @@ fn errors_explain_and_mark_the_mistake() {
         ("A@ids=1@not-ids=2", "@not-ids=2", "one of each"),
         ("A@pid=1,2,3,4,5,6,7,8,9", "@pid=1,2,3,4,5,6,7,8,9", "8"),
         ("A@pid=1-4000000000", "@pid=1-4000000000", "8"),
+        ("A@pid=9-1", "9-1", "expected the id of a process"),
         ("A@names=Start,Stop", ",", "quote"),
         ("A@names=", "", "name"),
         ("A::4@level=5", "@level=5", "twice"),
