@@ -250,7 +250,11 @@ mod tests {
             cursor.u32(),
             Err(Error::Truncated { what: "structure", offset: 2, needed: 4, available: 1 })
         );
-        assert_eq!(cursor.u8(), Ok(3), "a failed read moved the cursor");
+        assert_eq!(
+            cursor.seek(5),
+            Err(Error::Truncated { what: "structure", offset: 2, needed: 3, available: 1 })
+        );
+        assert_eq!(cursor.u8(), Ok(3), "a failed read or seek moved the cursor");
         assert!(cursor.is_empty());
     }
 

@@ -26,8 +26,8 @@
 //! bytes.
 //!
 //! All input is hostile. Output never exceeds the stated length, and memory grows with the bytes
-//! really produced; a defect is an error at an offset of the stream, and the bytes decoded before it
-//! stay in the output.
+//! really produced; a defect is an error at an offset of the stream, and the bytes decoded before
+//! it stay in the output.
 //!
 //! Source: Documented ("\[MS-XCA\]: Xpress Compression Algorithm", plain LZ77). Observed: every
 //! compressed buffer of merged traces decodes to its stated length and uses its stream to the last

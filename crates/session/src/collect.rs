@@ -243,7 +243,7 @@ impl Collector {
         });
     }
 
-    /// Follows the machine's clock, sends late events out and returns idle pages.
+    /// Updates the clock conversion, sends out the buffers of late streams and returns idle pages.
     pub(crate) fn do_housekeeping(&mut self) {
         self.send_late();
         self.clock.update_base();

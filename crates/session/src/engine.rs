@@ -152,8 +152,8 @@ impl Session {
 
     /// Adopts a region that a process created with the layout of an earlier
     /// [`next_region`](Self::next_region). Returns the id of the region and the descriptor that
-    /// wakes the collector. The region of a process that has ended is adopted even if the regions of
-    /// other processes use up the memory.
+    /// wakes the collector. The region of a process that has ended is adopted even if the regions
+    /// of other processes use up the memory.
     pub fn adopt(
         &self,
         memory: BorrowedFd<'_>,

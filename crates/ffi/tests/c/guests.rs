@@ -21,8 +21,8 @@ fn admit_guest(daemon: &TestDaemon) {
 }
 
 fn can_drop_privileges() -> bool {
-    // The C programs change the user id, or drop PERFMON and SYS_ADMIN, which this process therefore
-    // must have.
+    // The C programs change the user id, or drop PERFMON and SYS_ADMIN, which this process
+    // therefore must have.
     let needed = PERFMON | SYS_ADMIN | SETUID;
     let is_capable = capabilities() & needed == needed;
     if !is_capable {

@@ -15,8 +15,8 @@
 //! 3. A connection without unread data needs no janitor, and is closed at once: it is shut down for
 //!    reading first, so nothing can come between the check and the close.
 //!
-//! A janitor belongs to the process that created it. A forked child has none of its threads and must
-//! create a new janitor.
+//! A janitor belongs to the process that created it. A forked child has none of its threads and
+//! must create a new janitor.
 
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
