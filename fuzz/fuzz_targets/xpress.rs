@@ -6,22 +6,22 @@ use traceweir_format::{lznt1, xpress};
 
 fuzz_target!(|data: &[u8]| {
     let Some(([a, b, c, d], src)) = data.split_first_chunk() else { return };
-    let limit = usize::from(u16::from_le_bytes([*a, *b]));
+    let length = usize::from(u16::from_le_bytes([*a, *b]));
     let want = usize::from(u16::from_le_bytes([*c, *d]));
     let (mut complete_output, mut part) = (Vec::new(), Vec::new());
-    let result = xpress::decompress(src, limit, &mut complete_output);
-    assert!(complete_output.len() <= limit);
+    let result = xpress::decompress(src, length, &mut complete_output);
+    assert!(complete_output.len() <= length);
     assert_eq!(
         result.is_ok(),
-        complete_output.len() == limit,
+        complete_output.len() == length,
         "decompression must succeed exactly if it returns all bytes"
     );
-    let prefix = xpress::decompress_prefix(src, want, limit, &mut part);
+    let prefix = xpress::decompress_prefix(src, want, length, &mut part);
     assert!(
-        part.len() <= limit && complete_output.starts_with(&part),
+        part.len() <= length && complete_output.starts_with(&part),
         "the prefix must be the start of the complete output"
     );
-    assert_eq!(prefix.is_ok(), part.len() >= want.min(limit));
+    assert_eq!(prefix.is_ok(), part.len() >= want.min(length));
 
     let (mut packed, mut back) = (Vec::new(), Vec::new());
     xpress::Compressor::new().compress(src, &mut packed);
@@ -29,6 +29,6 @@ fuzz_target!(|data: &[u8]| {
     assert_eq!(back, src, "compressed bytes must read back equal");
 
     let mut text = Vec::new();
-    let _ = lznt1::decompress(src, limit, &mut text);
-    assert!(text.len() <= limit);
+    let _ = lznt1::decompress(src, length, &mut text);
+    assert!(text.len() <= length);
 });

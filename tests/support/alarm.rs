@@ -38,7 +38,10 @@ pub(crate) fn stop() {
     set_timer(0);
     CLOSED.store(true, Ordering::SeqCst);
     until("all signal handlers have returned", || {
-        ENTERED.load(Ordering::SeqCst) == RETURNED.load(Ordering::SeqCst)
+        // RETURNED is loaded first: otherwise a handler that comes and goes between the two loads
+        // could hide one that is still inside.
+        let returned = RETURNED.load(Ordering::SeqCst);
+        ENTERED.load(Ordering::SeqCst) == returned
     });
 }
 

@@ -23,16 +23,16 @@
 //!
 //! A span is an activity from its creation to the end of its last handle; entering and leaving it
 //! any number of times, on any thread, writes nothing. Without a parent span, the start event
-//! relates to the thread's activity ([`activity`]), if there is one. A span that began before a
-//! session enabled it stays unknown to the session: events in it carry the activity of the closest
-//! known enclosing span, or the thread's.
+//! relates to the thread's activity ([`activity`]), if there is one. A span that began while no
+//! session wanted it stays unknown to the layer: no stop event is written, and events in it carry
+//! the activity of the closest known enclosing span, or the thread's.
 //!
 //! | File | Contents |
 //! |---|---|
 //! | `builder` | settings |
 //! | `routes` | targets, providers, keywords, levels |
 //! | `naming` | providers of targets that appear at run time |
-//! | `interest` | answers to callsites, and when they are renewed |
+//! | `interest` | the `Interest` that `tracing` caches in each callsite, and when it is rebuilt |
 //! | `values`, `describe` | one event as payload and metadata |
 //! | `span` | the state of a span |
 //!

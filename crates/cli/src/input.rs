@@ -24,7 +24,7 @@ const CHUNK_BYTES: usize = 256 << 10;
 
 /// One opened trace.
 pub(crate) struct TraceInput {
-    /// The path as given, followed by the name of the member for archives.
+    /// The path, escaped for display; for a ZIP archive followed by `:` and the name of the member.
     pub(crate) name: String,
     pub(crate) trace: Trace<TraceFile>,
     /// Damage of the archive that contained the trace.
@@ -52,7 +52,8 @@ pub(crate) fn is_same_file(a: &Path, b: &Path) -> bool {
     identity(a).is_some_and(|a| identity(b) == Some(a))
 }
 
-/// Opens a file. An error has the documented status and the message of the system.
+/// Opens a file. An error has the Win32 status of the failed open, but not the path in its message:
+/// `open_path` adds the path.
 fn open_file(path: &Path) -> traceweir::Result<File> {
     File::open(path).map_err(|source| {
         let message = source.to_string();
@@ -72,9 +73,9 @@ fn open_into(path: &Path, inputs: &mut Vec<TraceInput>) -> Result<()> {
     }
     if !file.metadata()?.is_file() {
         // Random access needs a regular file, so data from a pipe is stored first.
-        let stored = unpack(file, &mut UnpackBudget::new(u64::MAX))?;
-        if let Some(damage) = stored.damage {
-            bail!("cannot be read to its end: {damage}");
+        let stored = unpack(file, &mut UnpackBudget::unlimited())?;
+        if let Some(ReadFailure { total_bytes, error }) = stored.failure {
+            bail!("reading failed after {total_bytes} bytes: {error}");
         }
         file = stored.file;
     }
@@ -88,11 +89,8 @@ fn open_into(path: &Path, inputs: &mut Vec<TraceInput>) -> Result<()> {
         [0x1F, 0x8B, ..] => {
             let mut budget = UnpackBudget::new(file.metadata()?.len());
             let unpacked = unpack(flate2::read::MultiGzDecoder::new(file), &mut budget)?;
-            inputs.push(TraceInput {
-                name,
-                trace: Trace::open(unpacked.file.into())?,
-                damage: unpacked.damage,
-            });
+            let damage = unpacked.archive_damage();
+            inputs.push(TraceInput { name, trace: Trace::open(unpacked.file.into())?, damage });
             Ok(())
         }
         _ => {
@@ -115,8 +113,9 @@ fn open_zip(file: File, name: &str, inputs: &mut Vec<TraceInput>) -> Result<()> 
             continue;
         }
         let unpacked = unpack(member, &mut budget).with_context(|| member_name.clone())?;
+        let damage = unpacked.archive_damage();
         let trace = Trace::open(unpacked.file.into()).with_context(|| member_name.clone())?;
-        inputs.push(TraceInput { name: format!("{name}:{member_name}"), trace, damage: unpacked.damage });
+        inputs.push(TraceInput { name: format!("{name}:{member_name}"), trace, damage });
     }
     if inputs.len() == old_count {
         bail!("the archive contains no .etl file");
@@ -137,6 +136,10 @@ impl UnpackBudget {
         Self { packed_bytes, limit_bytes, remaining_bytes: limit_bytes }
     }
 
+    const fn unlimited() -> Self {
+        Self { packed_bytes: u64::MAX, limit_bytes: u64::MAX, remaining_bytes: u64::MAX }
+    }
+
     fn spend(&mut self, bytes: usize) -> Result<()> {
         let Some(remaining) = self.remaining_bytes.checked_sub(bytes as u64) else {
             bail!(
@@ -153,32 +156,46 @@ impl UnpackBudget {
 /// An unlinked temporary file, and the reason if it is incomplete.
 struct UnpackedFile {
     file: File,
-    damage: Option<String>,
+    failure: Option<ReadFailure>,
 }
 
-/// Copies to an unlinked temporary file, within the budget.
+struct ReadFailure {
+    /// Number of bytes that were unpacked before.
+    total_bytes: u64,
+    error: io::Error,
+}
+
+impl UnpackedFile {
+    /// Describes the failure as damage of the archive that the file was unpacked from.
+    fn archive_damage(&self) -> Option<String> {
+        let ReadFailure { total_bytes, error } = self.failure.as_ref()?;
+        Some(format!("the archive is damaged: reading failed after {total_bytes} unpacked bytes: {error}"))
+    }
+}
+
+/// Copies the data of an archive or pipe to an unlinked temporary file, within the budget.
 fn unpack(mut from: impl Read, budget: &mut UnpackBudget) -> Result<UnpackedFile> {
     let mut to = tempfile::tempfile().context("cannot create a temporary file")?;
     let mut chunk = vec![0; CHUNK_BYTES];
-    let mut total = 0_u64;
-    let mut damage = None;
+    let mut total_bytes = 0_u64;
+    let mut failure = None;
     loop {
         let n = match from.read(&mut chunk) {
             Ok(0) => break,
             Ok(n) => n,
             Err(e) if e.kind() == io::ErrorKind::Interrupted => continue,
             // A truncated or damaged archive still has a valid beginning.
-            Err(e) if total > 0 => {
-                damage = Some(format!("the archive is damaged after {total} unpacked bytes: {e}"));
+            Err(error) if total_bytes > 0 => {
+                failure = Some(ReadFailure { total_bytes, error });
                 break;
             }
-            Err(e) => return Err(e).context("cannot unpack"),
+            Err(e) => return Err(e).context("reading failed"),
         };
-        total = total.saturating_add(n as u64);
+        total_bytes = total_bytes.saturating_add(n as u64);
         budget.spend(n)?;
-        to.write_all(chunk.get(..n).unwrap_or_default()).context("cannot store the unpacked trace")?;
+        to.write_all(chunk.get(..n).unwrap_or_default()).context("cannot write the temporary file")?;
     }
-    Ok(UnpackedFile { file: to, damage })
+    Ok(UnpackedFile { file: to, failure })
 }
 
 fn read_up_to(file: &mut File, buf: &mut [u8]) -> io::Result<usize> {

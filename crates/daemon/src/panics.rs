@@ -9,14 +9,14 @@
 //! If only the thread ended, other threads would wait for it, and its counters would be wrong.
 
 use traceweir_kernel::is_blocking_worker;
-use traceweir_session::is_contained;
+use traceweir_session::is_panic_contained;
 
 /// Makes panics abort the program from now on, unless they are contained.
 pub fn end_at_panics() {
     let report = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |info| {
         report(info);
-        if !is_contained() && !is_blocking_worker() {
+        if !is_panic_contained() && !is_blocking_worker() {
             std::process::abort();
         }
     }));

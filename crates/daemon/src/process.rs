@@ -21,7 +21,7 @@ use rustix::io::Errno;
 use rustix::process::{Pid, test_kill_process};
 use traceweir_format::linux::stat_fields;
 use traceweir_session::identity::{start_ticks, start_ticks_in};
-use traceweir_session::{Threads, cgroup};
+use traceweir_session::{ThreadIdMapping, cgroup};
 
 /// The thread id recorded for a thread that was not found.
 const UNKNOWN_THREAD_ID: u32 = u32::MAX;
@@ -109,12 +109,12 @@ pub(crate) fn may_profile(pid: u32, user: u32) -> bool {
 
 /// Returns how the thread ids of a process are recorded: unchanged, or translated from its
 /// namespace.
-pub(crate) fn thread_id_recording(pid: u32) -> Threads {
+pub(crate) fn thread_id_mapping(pid: u32) -> ThreadIdMapping {
     if !is_in_other_namespace(pid) {
-        return Threads::AsGiven;
+        return ThreadIdMapping::AsGiven;
     }
     let mut translator = ThreadIdTranslator::new(pid);
-    Threads::Translated(Box::new(move |tid| translator.translate(tid)))
+    ThreadIdMapping::Translated(Box::new(move |tid| translator.translate(tid)))
 }
 
 /// Returns whether a process runs in a container: in a PID namespace other than the daemon's, or in
@@ -290,8 +290,11 @@ mod tests {
 
     #[test]
     fn threads_of_the_same_namespace_keep_their_ids() {
-        assert!(matches!(thread_id_recording(std::process::id()), Threads::AsGiven));
-        assert!(matches!(thread_id_recording(u32::MAX), Threads::AsGiven), "the process does not exist");
+        assert!(matches!(thread_id_mapping(std::process::id()), ThreadIdMapping::AsGiven));
+        assert!(
+            matches!(thread_id_mapping(u32::MAX), ThreadIdMapping::AsGiven),
+            "the process does not exist"
+        );
     }
 
     #[test]

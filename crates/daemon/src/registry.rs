@@ -3,7 +3,7 @@
 //! ```text
 //!   processes     link ─▶ ProviderProcess
 //!                         registrations   number ─▶ ProviderRegistration
-//!                         regions         session ─▶ source
+//!                         regions         session ─▶ region
 //!                         awaited         order ─▶ wait
 //!   registered    target ─▶ { (link, number) }   all registrations by GUID; group members also by
 //!                                                the GUID of their group

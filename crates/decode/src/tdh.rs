@@ -61,7 +61,7 @@ pub enum Refusal {
     #[error(transparent)]
     Unusable(#[from] Error),
     /// The named property, map, format or element does not exist.
-    #[error("there is no {0}")]
+    #[error("{0}")]
     NotFound(&'static str),
     /// No loaded or installed file describes the provider.
     #[error("nothing describes this provider: load its manifest")]

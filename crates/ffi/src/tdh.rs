@@ -258,7 +258,7 @@ pub unsafe extern "C" fn TdhGetEventMapInformation(
             return Status::ERROR_INVALID_PARAMETER;
         };
         if query.event.kind == LookupKind::Message {
-            return Refusal::NotFound("map in a message").status();
+            return Refusal::NotFound("there is no map in a message").status();
         }
         let map = lock_library().map(&query.event, &name);
         output.write_answer(or_ask_trace(map, |queries| queries.map(&query.event, &name)))

@@ -1,7 +1,7 @@
 //! LZNT1 decompression, for the XML that system assessments (WinSat) put into merged traces.
 //!
 //! A stream is a sequence of chunks, each of which decodes to 4096 bytes; only the last may give
-//! fewer. The stream ends with the bytes or with a header of 0.
+//! fewer. The stream ends at the end of the input or at a chunk header of 0.
 //!
 //! ```text
 //! chunk     u16 header   bits 0-11 data size - 1 │ bits 12-14 signature, 3 │ bit 15 compressed
@@ -12,10 +12,10 @@
 //!                         high bits         low bits
 //! ```
 //!
-//! The boundary between the two parts of a copy depends on the position in the chunk: the first
-//! part gets as many bits as its largest possible value needs, which is the number of bytes before
-//! the copy minus 1, but at least 4 bits. The length gets the other bits. No copy reaches out of
-//! its chunk.
+//! The boundary between the two parts of a copy depends on the position in the chunk.
+//! `distance - 1` gets as many bits as its largest possible value needs, but at least 4. That value
+//! is the number of bytes decoded in this chunk so far, minus 1. `length - 3` gets the remaining
+//! bits. No copy reaches out of its chunk.
 //!
 //! There is no compressor, because no trace needs it. Arguments and errors are those of
 //! [`crate::xpress`].
@@ -33,9 +33,9 @@ const WHAT: &str = "LZNT1 stream";
 const CHUNK_BYTES: usize = 4096;
 const SIGNATURE: u16 = 3;
 
-/// Decodes `src` into `out`, which is cleared first, until `limit` bytes are decoded.
+/// Decodes `src` into `out`, which is cleared first, until exactly `length` bytes are decoded.
 ///
-/// Fewer bytes are an error, and so is a copy that reaches out of its chunk or past `limit`. After
+/// Fewer bytes are an error, and so is a copy that reaches out of its chunk or past `length`. After
 /// an error, `out` holds the bytes decoded up to the defect.
 ///
 /// ```
@@ -45,10 +45,10 @@ const SIGNATURE: u16 = 3;
 /// assert_eq!(out, b"aaaaaab");
 /// # Ok::<(), traceweir_format::Error>(())
 /// ```
-pub fn decompress(src: &[u8], limit: usize, out: &mut Vec<u8>) -> Result<()> {
+pub fn decompress(src: &[u8], length: usize, out: &mut Vec<u8>) -> Result<()> {
     out.clear();
     let mut src = Cursor::new(WHAT, src);
-    while out.len() < limit {
+    while out.len() < length {
         let header = src.u16()?;
         if header == 0 {
             return Err(src.invalid("ends before the stated length"));
@@ -63,21 +63,21 @@ pub fn decompress(src: &[u8], limit: usize, out: &mut Vec<u8>) -> Result<()> {
         let size = usize::from(header & 0xFFF).saturating_add(1);
         let start = src.position();
         let data = src.rest().get(..size).unwrap_or(src.rest());
-        let max_bytes = CHUNK_BYTES.min(limit.saturating_sub(out.len()));
+        let max_bytes = CHUNK_BYTES.min(length.saturating_sub(out.len()));
         if header >> 15 == 0 {
             out.extend(data.iter().take(max_bytes));
         } else {
             decompress_chunk(data, start, max_bytes, out)?;
         }
-        if out.len() < limit {
+        if out.len() < length {
             src.bytes(size)?;
         }
     }
     Ok(())
 }
 
-/// Decodes the tokens of one chunk, at `start` of the stream, until `max_bytes` bytes are added or
-/// the tokens end.
+/// Decodes the tokens of one chunk, until `max_bytes` bytes are added or the tokens end. `start` is
+/// the offset of `data` in the stream, for errors.
 fn decompress_chunk(data: &[u8], start: usize, max_bytes: usize, out: &mut Vec<u8>) -> Result<()> {
     let first = out.len();
     let mut tokens = Cursor::new(WHAT, data);
@@ -219,16 +219,16 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_bytes_give_at_most_the_limit(
+        fn any_bytes_give_at_most_the_stated_length(
             mut stream in prop::collection::vec(any::<u8>(), 2..300),
             compressed in any::<bool>(),
-            limit in 0_usize..9000,
+            length in 0_usize..9000,
         ) {
             stream[1] = stream[1] & 0x0F | if compressed { 0xB0 } else { 0x30 };
             let mut out = Vec::new();
-            let result = decompress(&stream, limit, &mut out);
-            prop_assert!(out.len() <= limit);
-            prop_assert_eq!(result.is_ok() && out.len() < limit, false);
+            let result = decompress(&stream, length, &mut out);
+            prop_assert!(out.len() <= length);
+            prop_assert_eq!(result.is_ok() && out.len() < length, false);
         }
     }
 }

@@ -10,8 +10,8 @@
 
 use core::fmt;
 
-/// 100 ns units between 1601-01-01 and 1970-01-01.
-pub const UNIX_EPOCH: i64 = 116_444_736_000_000_000;
+/// The start of 1970 as a [`FileTime`]: 100 ns units since the start of 1601.
+pub const UNIX_EPOCH_AS_FILETIME: i64 = 116_444_736_000_000_000;
 
 /// 100 ns units in a second.
 pub const UNITS_PER_SECOND: i64 = 10_000_000;
@@ -43,7 +43,7 @@ impl FileTime {
     #[must_use]
     pub fn from_unix(seconds: i64, nanos: u32) -> Self {
         let units = seconds.saturating_mul(UNITS_PER_SECOND).saturating_add(i64::from(nanos / 100));
-        Self(units.saturating_add(UNIX_EPOCH))
+        Self(units.saturating_add(UNIX_EPOCH_AS_FILETIME))
     }
 
     /// Converts a date and time of day in UTC; `None` if the day does not exist.
@@ -68,7 +68,7 @@ impl fmt::Display for FileTime {
 #[cfg(feature = "std")]
 impl From<FileTime> for std::time::SystemTime {
     fn from(time: FileTime) -> Self {
-        let units = time.0.saturating_sub(UNIX_EPOCH);
+        let units = time.0.saturating_sub(UNIX_EPOCH_AS_FILETIME);
         // 100 ns units of an `i64` are less than 2⁶⁴ microseconds.
         let distance = core::time::Duration::from_micros(units.unsigned_abs() / 10).saturating_add(
             core::time::Duration::from_nanos((units.unsigned_abs() % 10).saturating_mul(100)),
@@ -289,7 +289,7 @@ mod tests {
     #[test]
     fn known_dates_print_as_rfc_3339() {
         assert_eq!(FileTime(0).to_string(), "1601-01-01T00:00:00.0000000Z");
-        assert_eq!(FileTime(UNIX_EPOCH).to_string(), "1970-01-01T00:00:00.0000000Z");
+        assert_eq!(FileTime(UNIX_EPOCH_AS_FILETIME).to_string(), "1970-01-01T00:00:00.0000000Z");
         assert_eq!(
             FileTime::from_unix(1_582_934_400, 123_456_789).to_string(),
             "2020-02-29T00:00:00.1234567Z"
@@ -319,8 +319,8 @@ mod tests {
         fn first_raw_is_the_earliest_stamp_at_or_after_the_time(
             units in 0_i64..1 << 50, rate in 1_000_u64..5_000_000_000, anchor in -1_000_000_i64..1 << 40
         ) {
-            let clock = Clock { kind: ClockKind::Qpc, rate, anchor, start: FileTime(UNIX_EPOCH) };
-            let time = FileTime(UNIX_EPOCH + units);
+            let clock = Clock { kind: ClockKind::Qpc, rate, anchor, start: FileTime(UNIX_EPOCH_AS_FILETIME) };
+            let time = FileTime(UNIX_EPOCH_AS_FILETIME + units);
             let first = clock.first_raw(time);
             prop_assert!(clock.file_time(first) >= time && clock.file_time(first - 1) < time);
         }

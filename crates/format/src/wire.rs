@@ -15,49 +15,49 @@ pub const fn align8(n: usize) -> usize {
     n.wrapping_add(7) & !7
 }
 
-/// Returns the `N` bytes at `offset`, or `None` where the bytes end.
+/// Returns the `N` bytes at `offset`, or `None` if fewer than `N` bytes are there.
 #[inline]
 #[must_use]
 pub fn chunk<const N: usize>(bytes: &[u8], offset: usize) -> Option<&[u8; N]> {
     bytes.get(offset..)?.first_chunk()
 }
 
-/// Returns the byte at `offset`, or 0 where the bytes end.
+/// Returns the byte at `offset`, or 0 if the bytes end before it.
 #[inline]
 #[must_use]
 pub fn u8_at(bytes: &[u8], offset: usize) -> u8 {
     bytes.get(offset).copied().unwrap_or(0)
 }
 
-/// Returns the 16-bit number at `offset`, or 0 where the bytes end.
+/// Returns the 16-bit number at `offset`, or 0 if the bytes end before or inside it.
 #[inline]
 #[must_use]
 pub fn u16_at(bytes: &[u8], offset: usize) -> u16 {
     chunk(bytes, offset).map_or(0, |b| u16::from_le_bytes(*b))
 }
 
-/// Returns the 32-bit number at `offset`, or 0 where the bytes end.
+/// Returns the 32-bit number at `offset`, or 0 if the bytes end before or inside it.
 #[inline]
 #[must_use]
 pub fn u32_at(bytes: &[u8], offset: usize) -> u32 {
     chunk(bytes, offset).map_or(0, |b| u32::from_le_bytes(*b))
 }
 
-/// Returns the 64-bit number at `offset`, or 0 where the bytes end.
+/// Returns the 64-bit number at `offset`, or 0 if the bytes end before or inside it.
 #[inline]
 #[must_use]
 pub fn u64_at(bytes: &[u8], offset: usize) -> u64 {
     chunk(bytes, offset).map_or(0, |b| u64::from_le_bytes(*b))
 }
 
-/// Returns the signed 64-bit number at `offset`, or 0 where the bytes end.
+/// Returns the signed 64-bit number at `offset`, or 0 if the bytes end before or inside it.
 #[inline]
 #[must_use]
 pub fn i64_at(bytes: &[u8], offset: usize) -> i64 {
     chunk(bytes, offset).map_or(0, |b| i64::from_le_bytes(*b))
 }
 
-/// Returns the GUID at `offset`, or the null GUID where the bytes end.
+/// Returns the GUID at `offset`, or the null GUID if the bytes end before or inside it.
 #[inline]
 #[must_use]
 pub fn guid_at(bytes: &[u8], offset: usize) -> Guid {
@@ -90,7 +90,7 @@ impl<'a> Cursor<'a> {
     /// Moves to an offset from the start. Fails past the end.
     pub fn seek(&mut self, position: usize) -> Result<()> {
         if position > self.bytes.len() {
-            return Err(self.truncated(position.saturating_sub(self.bytes.len())));
+            return Err(self.truncated(position.saturating_sub(self.position)));
         }
         self.position = position;
         Ok(())
@@ -250,7 +250,11 @@ mod tests {
             cursor.u32(),
             Err(Error::Truncated { what: "structure", offset: 2, needed: 4, available: 1 })
         );
-        assert_eq!(cursor.u8(), Ok(3), "a failed read moved the cursor");
+        assert_eq!(
+            cursor.seek(5),
+            Err(Error::Truncated { what: "structure", offset: 2, needed: 3, available: 1 })
+        );
+        assert_eq!(cursor.u8(), Ok(3), "a failed read or seek moved the cursor");
         assert!(cursor.is_empty());
     }
 

@@ -25,9 +25,9 @@
 //! trace buffer states the length, so [`decompress`] stops at this length and ignores the remaining
 //! bytes.
 //!
-//! All input is hostile. Output never exceeds the limit, and memory grows with the bytes really
-//! produced; a defect is an error at an offset of the stream, and the bytes decoded before it stay
-//! in the output.
+//! All input is hostile. Output never exceeds the stated length, and memory grows with the bytes
+//! really produced; a defect is an error at an offset of the stream, and the bytes decoded before
+//! it stay in the output.
 //!
 //! Source: Documented ("\[MS-XCA\]: Xpress Compression Algorithm", plain LZ77). Observed: every
 //! compressed buffer of merged traces decodes to its stated length and uses its stream to the last
@@ -57,7 +57,8 @@ const MIN_LONG_LENGTH: usize = CODE_EXTENDED + HALF_EXTENDED;
 /// The byte that announces a further word.
 const BYTE_EXTENDED: usize = 255;
 
-/// The size of the output after it first grows, unless the limit is smaller. It doubles later.
+/// The size of the output after it first grows, unless the stated length is smaller. It doubles
+/// later.
 const MIN_GROWTH_BYTES: usize = 64 << 10;
 /// Literals copied at once, as many as one flag word can hold.
 const STRIDE_BYTES: usize = 32;
@@ -67,9 +68,9 @@ const HALF_STRIDE_BYTES: usize = STRIDE_BYTES / 2;
 /// token overwrites.
 const SLACK_BYTES: usize = STRIDE_BYTES + HALF_STRIDE_BYTES;
 
-/// Decodes `src` into `out`, which is cleared first, until `limit` bytes are decoded.
+/// Decodes `src` into `out`, which is cleared first, until exactly `length` bytes are decoded.
 ///
-/// Fewer bytes are an error, and so is a copy that reaches before the first byte or past `limit`.
+/// Fewer bytes are an error, and so is a copy that reaches before the first byte or past `length`.
 /// After an error, `out` holds the bytes decoded up to the defect.
 ///
 /// ```
@@ -80,20 +81,27 @@ const SLACK_BYTES: usize = STRIDE_BYTES + HALF_STRIDE_BYTES;
 /// assert_eq!(out, b"abc".repeat(100));
 /// # Ok::<(), traceweir_format::Error>(())
 /// ```
-pub fn decompress(src: &[u8], limit: usize, out: &mut Vec<u8>) -> Result<()> {
-    decompress_prefix(src, limit, limit, out)
+pub fn decompress(src: &[u8], length: usize, out: &mut Vec<u8>) -> Result<()> {
+    decompress_prefix(src, length, length, out)
 }
 
 /// Like [`decompress`], but stops once `wanted_bytes` bytes are decoded: enough to inspect the
 /// start of a buffer at little cost.
 ///
 /// `out` may hold some bytes more than `wanted_bytes`, because the last token is decoded
-/// completely, but never more than `limit`.
-pub fn decompress_prefix(src: &[u8], wanted_bytes: usize, limit: usize, out: &mut Vec<u8>) -> Result<()> {
+/// completely, but never more than `length`.
+pub fn decompress_prefix(src: &[u8], wanted_bytes: usize, length: usize, out: &mut Vec<u8>) -> Result<()> {
     out.clear();
-    let mut decoder =
-        XpressDecoder { src, at: 0, flags: END_OF_FLAGS, high_half: None, out, written: 0, limit };
-    let result = decoder.decode_until(wanted_bytes.min(limit));
+    let mut decoder = XpressDecoder {
+        src,
+        at: 0,
+        flags: END_OF_FLAGS,
+        high_half: None,
+        out,
+        written: 0,
+        output_length: length,
+    };
+    let result = decoder.decode_until(wanted_bytes.min(length));
     let written = decoder.written;
     out.truncate(written);
     result
@@ -112,7 +120,7 @@ fn load_flags(bytes: [u8; 4]) -> u64 {
 /// [`decode_fast`](Self::decode_fast) decodes many tokens while input and output have spare bytes,
 /// and leaves every special case to `decode_token`.
 ///
-/// `out` has at least the `written` bytes and at most `limit` bytes.
+/// `out` has at least the `written` bytes and at most `output_length` bytes.
 struct XpressDecoder<'a> {
     src: &'a [u8],
     /// Offset of the next byte of `src`.
@@ -123,7 +131,8 @@ struct XpressDecoder<'a> {
     high_half: Option<u8>,
     out: &'a mut Vec<u8>,
     written: usize,
-    limit: usize,
+    /// The length that the caller states for the complete output.
+    output_length: usize,
 }
 
 impl XpressDecoder<'_> {
@@ -171,7 +180,7 @@ impl XpressDecoder<'_> {
                 reason: "copy from before the first byte",
             });
         };
-        if length > self.limit.saturating_sub(self.written) {
+        if length > self.output_length.saturating_sub(self.written) {
             return Err(Error::Invalid {
                 what: WHAT,
                 offset: start as u64,
@@ -225,12 +234,13 @@ impl XpressDecoder<'_> {
         Ok(bytes)
     }
 
-    /// Grows the output so that `n` more bytes fit. The caller has checked the limit.
+    /// Grows the output so that `n` more bytes fit. The caller has checked that they stay within
+    /// `output_length`.
     fn grow_output(&mut self, n: usize) {
         let needed = self.written.saturating_add(n);
         if self.out.len() < needed.saturating_add(SLACK_BYTES) {
             let doubled = self.out.len().saturating_mul(2).max(MIN_GROWTH_BYTES);
-            self.out.resize(doubled.max(needed).min(self.limit), 0);
+            self.out.resize(doubled.max(needed).min(self.output_length), 0);
         }
     }
 

@@ -151,13 +151,13 @@ impl Out<'_> {
 
     /// Writes an event with only a time in its header.
     pub(crate) fn write_perfinfo(&mut self, hook: u16, version: u8, payload: Vec<u8>) {
-        self.write_perfinfo_to_complete(hook, version, payload);
+        self.write_completable_perfinfo(hook, version, payload);
     }
 
     /// Writes an event like [`write_perfinfo`](Self::write_perfinfo) and returns its position, so
     /// that it can be [completed](Self::complete_payload) later. Returns `None` if the event was
     /// lost.
-    pub(crate) fn write_perfinfo_to_complete(
+    pub(crate) fn write_completable_perfinfo(
         &mut self,
         hook: u16,
         version: u8,

@@ -50,7 +50,7 @@ use crate::capture::{ActiveCapture, Capture, StreamRing};
 use crate::clock::SessionClock;
 use crate::config::Mode;
 use crate::fault::contain_panic;
-use crate::ids::SourceId;
+use crate::ids::RegionId;
 use crate::merge::{self, MergeLimit, MergeOutcome, MergeRing, RingLane};
 use crate::messages::{Job, SessionSource};
 use crate::pool::Buffer;
@@ -232,7 +232,7 @@ impl Collector {
     }
 
     /// Drops sources that are completely collected.
-    pub(crate) fn remove_sources(&mut self, leaving: &[SourceId]) {
+    pub(crate) fn remove_sources(&mut self, leaving: &[RegionId]) {
         let shared = &self.shared;
         self.sources.retain_mut(|source| {
             let stays = !leaving.contains(&source.id);
@@ -243,7 +243,7 @@ impl Collector {
         });
     }
 
-    /// Follows the machine's clock, sends late events out and returns idle pages.
+    /// Updates the clock conversion, sends out the buffers of late streams and returns idle pages.
     pub(crate) fn do_housekeeping(&mut self) {
         self.send_late();
         self.clock.update_base();

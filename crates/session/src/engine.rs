@@ -40,9 +40,9 @@ use crate::capture::Capture;
 use crate::config::Config;
 use crate::error::{Result, refuse};
 use crate::identity::Identity;
-use crate::ids::{ConsumerId, SourceId};
+use crate::ids::{ConsumerId, RegionId};
 use crate::messages::{CollectorCommand, Done, Ended, NextFile, OpenedConsumer, SessionSource};
-use crate::record::{RegionWriter, Threads};
+use crate::record::{RegionWriter, ThreadIdMapping};
 use crate::region::RegionCost;
 use crate::shared::SharedState;
 use crate::stacks::CachedStacks;
@@ -70,7 +70,7 @@ pub struct StartOptions {
 #[derive(Debug)]
 pub struct AttachedRegion {
     /// Id for [`Session::detach`].
-    pub source: SourceId,
+    pub id: RegionId,
     /// Layout of the region.
     pub params: RegionParams,
     /// Memory file of the region.
@@ -117,7 +117,11 @@ impl Session {
     /// Creates a region for a process. The more regions there are, the smaller the rings of a new
     /// one. Beyond the session's share of the machine's memory, a new region has no rings and only
     /// counts lost events.
-    pub fn attach(&self, process: impl Into<Identity>, thread_ids: Threads) -> Result<AttachedRegion> {
+    pub fn attach(
+        &self,
+        process: impl Into<Identity>,
+        thread_ids: ThreadIdMapping,
+    ) -> Result<AttachedRegion> {
         let regions = &self.shared().regions;
         let (params, cost) = regions.claim()?;
         let attached = self.attach_with(params, cost, RegionWriter::new(process, thread_ids));
@@ -135,8 +139,8 @@ impl Session {
     ) -> Result<AttachedRegion> {
         let (reader, memory) = RegionReader::create(&params)?;
         let (wake, peer_wake) = self.shared().new_wake()?;
-        let source = self.attach_source(reader, Some(wake), cost, writer)?;
-        Ok(AttachedRegion { source, params, memory, wake: peer_wake })
+        let id = self.attach_source(reader, Some(wake), cost, writer)?;
+        Ok(AttachedRegion { id, params, memory, wake: peer_wake })
     }
 
     /// Returns the layout that the region of the next process would have; `None` if it would have
@@ -147,17 +151,17 @@ impl Session {
     }
 
     /// Adopts a region that a process created with the layout of an earlier
-    /// [`next_region`](Self::next_region). Returns the source id and the descriptor that wakes the
-    /// collector. The region of a process that has ended is adopted even if the regions of other
-    /// processes use up the memory.
+    /// [`next_region`](Self::next_region). Returns the id of the region and the descriptor that
+    /// wakes the collector. The region of a process that has ended is adopted even if the regions
+    /// of other processes use up the memory.
     pub fn adopt(
         &self,
         memory: BorrowedFd<'_>,
         params: &RegionParams,
         process: impl Into<Identity>,
-        thread_ids: Threads,
+        thread_ids: ThreadIdMapping,
         has_ended: bool,
-    ) -> Result<(SourceId, OwnedFd)> {
+    ) -> Result<(RegionId, OwnedFd)> {
         let regions = &self.shared().regions;
         let Some(cost) = regions.claim_existing(params, has_ended) else {
             let reason =
@@ -182,7 +186,7 @@ impl Session {
         wake: Option<OwnedFd>,
         cost: RegionCost,
         writer: RegionWriter,
-    ) -> Result<SourceId> {
+    ) -> Result<RegionId> {
         let source = self.new_source(reader, wake, cost, writer);
         let id = source.id;
         self.shared().attach(source)?;
@@ -196,15 +200,16 @@ impl Session {
         cost: RegionCost,
         writer: RegionWriter,
     ) -> SessionSource {
-        let id = self.shared().new_source_id();
+        let id = self.shared().new_region_id();
         let writer = writer.with_message_sequence(self.shared().message_sequence.clone());
         let backlog_streams = BTreeSet::new();
         SessionSource { id, writer, reader: Some(reader), wake, cost, lost: 0, backlog_streams }
     }
 
     /// Adds a region of this process, for private sessions.
-    pub fn attach_private(&self, region: RegionReader, process: impl Into<Identity>) -> Result<SourceId> {
-        self.attach_source(region, None, RegionCost::default(), RegionWriter::new(process, Threads::AsGiven))
+    pub fn attach_private(&self, region: RegionReader, process: impl Into<Identity>) -> Result<RegionId> {
+        let writer = RegionWriter::new(process, ThreadIdMapping::AsGiven);
+        self.attach_source(region, None, RegionCost::default(), writer)
     }
 
     /// Creates a wake descriptor and returns it with the largest region layout, for private
@@ -217,8 +222,8 @@ impl Session {
 
     /// Detaches a process that has ended or no longer needs the session: collects its remaining
     /// records and drops the region. Returns at once.
-    pub fn detach(&self, source: SourceId) {
-        self.post(CollectorCommand::Detach(source));
+    pub fn detach(&self, region: RegionId) {
+        self.post(CollectorCommand::Detach(region));
     }
 
     /// Starts to collect the records of a capture.

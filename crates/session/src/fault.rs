@@ -40,6 +40,6 @@ pub(crate) fn contain_panic(work: impl FnOnce()) -> bool {
 }
 
 /// Returns whether a panic of this thread, now, would end only its session.
-pub fn is_contained() -> bool {
+pub fn is_panic_contained() -> bool {
     DEPTH.get() > 0
 }

@@ -2,7 +2,7 @@
 
 /// Identifies a region of the session, and so the process that writes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct SourceId(pub u64);
+pub struct RegionId(pub u64);
 
 /// Identifies a live consumer of the session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

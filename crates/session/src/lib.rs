@@ -12,14 +12,14 @@
 //!
 //! - S1 A record leaves its ring only when it is in a buffer or counted as lost.
 //! - S2 A buffer that cannot be written or delivered adds its events to a counter.
-//! - S3 The session reads the counts of events that processes could not write from their regions,
-//!   at each drain; the last drain of a process comes just before its region is dropped.
+//! - S3 At each drain, the session reads from every region how many events its process could not
+//!   write. The last drain of a region comes just before it is dropped.
 //!
 //! Without a free buffer, records stay in the rings, and processes count the events that do not
 //! fit: only the session ever waits for a disk or a consumer.
 //!
-//! The engine knows no sockets, no names of other sessions and no payloads. It is
-//! `forbid(unsafe_code)`: only `transport` touches shared memory.
+//! The engine knows no sockets, no names of other sessions, and no payloads except those of module
+//! records. It is `forbid(unsafe_code)`: only `transport` touches shared memory.
 #![forbid(unsafe_code)]
 #![deny(clippy::indexing_slicing, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
@@ -37,6 +37,7 @@ mod ids;
 pub mod info;
 mod logfile;
 mod merge;
+mod message_sequence;
 mod messages;
 mod modules;
 mod open;
@@ -46,7 +47,6 @@ mod realtime;
 mod record;
 mod region;
 mod schedule;
-mod sequence;
 mod shared;
 mod stacks;
 mod stats;
@@ -59,10 +59,10 @@ mod skip;
 pub use config::Config;
 pub use engine::{AttachedRegion, Session, StartOptions};
 pub use error::{Error, Result};
-pub use fault::{FAULT, is_contained};
+pub use fault::{FAULT, is_panic_contained};
 pub use identity::Identity;
-pub use ids::{ConsumerId, SourceId};
+pub use ids::{ConsumerId, RegionId};
 pub use messages::{Done, Ended, NextFile, OpenedConsumer, SequenceFile};
 pub use open::{LOG_FILE_RIGHTS, check_link, create_output, open_folder, open_log_file};
-pub use record::Threads;
+pub use record::ThreadIdMapping;
 pub use stacks::CachedStacks;

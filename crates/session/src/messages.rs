@@ -23,7 +23,7 @@ use traceweir_transport::ring::RegionReader;
 
 use crate::capture::Capture;
 use crate::error::{Error, Result};
-use crate::ids::{ConsumerId, SourceId};
+use crate::ids::{ConsumerId, RegionId};
 use crate::pool::Buffer;
 use crate::record::RegionWriter;
 use crate::region::RegionCost;
@@ -70,7 +70,7 @@ pub struct OpenedConsumer {
 /// A region and the process that writes it.
 #[derive(Debug)]
 pub(crate) struct SessionSource {
-    pub(crate) id: SourceId,
+    pub(crate) id: RegionId,
     pub(crate) writer: RegionWriter,
     /// `None` once the region was dropped as damaged.
     pub(crate) reader: Option<RegionReader>,
@@ -87,7 +87,7 @@ pub(crate) struct SessionSource {
 /// A command to the collector.
 pub(crate) enum CollectorCommand {
     Capture(Box<dyn Capture>),
-    Detach(SourceId),
+    Detach(RegionId),
     /// The target of a snapshot, if not the session's file.
     Flush(Option<(File, PathBuf)>, Done<Properties>),
     /// The new log file; and, if it is the first of a sequence, the function that opens the next.

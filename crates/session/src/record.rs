@@ -27,7 +27,7 @@ use traceweir_format::wire::i64_at;
 use traceweir_transport::abi;
 
 use crate::identity::{self, EncodedItems, Identity};
-use crate::sequence::MessageSequence;
+use crate::message_sequence::MessageSequence;
 
 /// Thread ids cached per process before the cache is cleared.
 const MAX_TRANSLATED_IDS: usize = 4096;
@@ -39,15 +39,15 @@ const FLAGS_OFFSET: usize = 4;
 /// Offset of the linkage in an extended data item.
 const LINKAGE_OFFSET: usize = 4;
 
-/// Treatment of a process's thread ids.
-pub enum Threads {
+/// The mapping from a process's own thread ids to the recorded ones.
+pub enum ThreadIdMapping {
     /// Unchanged: the process is in the PID namespace of this process.
     AsGiven,
     /// Translated by this function, which is called for each id that is not cached.
     Translated(Box<dyn FnMut(u32) -> u32 + Send>),
 }
 
-impl fmt::Debug for Threads {
+impl fmt::Debug for ThreadIdMapping {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::AsGiven => "AsGiven",
@@ -83,7 +83,7 @@ impl StampPolicy {
 #[derive(Debug)]
 pub(crate) struct RegionWriter {
     process: u32,
-    threads: Threads,
+    thread_ids: ThreadIdMapping,
     translated_ids: HashMap<u32, u32>,
     identity: Identity,
     /// The encoded extended data items for each requested combination of the flags in
@@ -93,10 +93,10 @@ pub(crate) struct RegionWriter {
 }
 
 impl RegionWriter {
-    pub(crate) fn new(process: impl Into<Identity>, threads: Threads) -> Self {
+    pub(crate) fn new(process: impl Into<Identity>, thread_ids: ThreadIdMapping) -> Self {
         let identity = process.into();
         let (translated_ids, items, sequence) = (HashMap::new(), HashMap::new(), MessageSequence::None);
-        Self { process: identity.pid, threads, translated_ids, identity, items, sequence }
+        Self { process: identity.pid, thread_ids, translated_ids, identity, items, sequence }
     }
 
     /// Sets the sequence that numbers the messages of the process.
@@ -144,9 +144,9 @@ impl RegionWriter {
 
     #[inline]
     fn translate_thread(&mut self, thread_id: u32) -> u32 {
-        match &mut self.threads {
-            Threads::AsGiven => thread_id,
-            Threads::Translated(translate) => {
+        match &mut self.thread_ids {
+            ThreadIdMapping::AsGiven => thread_id,
+            ThreadIdMapping::Translated(translate) => {
                 if self.translated_ids.len() >= MAX_TRANSLATED_IDS {
                     self.translated_ids.clear();
                 }
@@ -208,7 +208,7 @@ impl RegionWriter {
     #[inline]
     fn sign_header(&mut self, record: &mut [u8], stamp: StampPolicy) {
         let Some(header) = record.first_chunk_mut::<0x18>() else { return };
-        if matches!(self.threads, Threads::Translated(_)) {
+        if matches!(self.thread_ids, ThreadIdMapping::Translated(_)) {
             let [_, _, _, _, _, _, _, _, a, b, c, d, ..] = *header;
             let thread = self.translate_thread(u32::from_le_bytes([a, b, c, d]));
             header[0x08..0x0C].copy_from_slice(&thread.to_le_bytes());

@@ -16,12 +16,12 @@ use traceweir_transport::message::{Properties, SessionConfig};
 use crate::config::{Config, Mode};
 use crate::error::{Error, Result};
 use crate::groups;
-use crate::ids::SourceId;
+use crate::ids::RegionId;
+use crate::message_sequence::MessageSequence;
 use crate::messages::{CollectorCommand, SessionSource};
 use crate::modules::Modules;
 use crate::pool::Pool;
 use crate::region::Regions;
-use crate::sequence::MessageSequence;
 use crate::stats::SessionStats;
 use crate::storage::LogStorage;
 
@@ -79,7 +79,7 @@ pub(crate) struct SharedState {
     command_event: OwnedFd,
     /// Wake descriptors that belong to no source.
     wakes: Mutex<Vec<OwnedFd>>,
-    next_source_id: AtomicU64,
+    next_region_id: AtomicU64,
     /// Bytes of pieces (copies of records for live consumers) that the writer has not received yet.
     piece_bytes: AtomicU64,
     /// Modules of providers that processes have reported.
@@ -126,7 +126,7 @@ impl SharedState {
             epoll_set,
             command_event: new_event()?,
             wakes: Mutex::new(Vec::new()),
-            next_source_id: AtomicU64::new(1),
+            next_region_id: AtomicU64::new(1),
             piece_bytes: AtomicU64::new(0),
             modules: Mutex::new(Modules::new(config.buffer_bytes())),
             is_full: AtomicBool::new(false),
@@ -247,8 +247,8 @@ impl SharedState {
         self.piece_bytes.fetch_sub(bytes as u64, Relaxed);
     }
 
-    pub(crate) fn new_source_id(&self) -> SourceId {
-        SourceId(self.next_source_id.fetch_add(1, Relaxed))
+    pub(crate) fn new_region_id(&self) -> RegionId {
+        RegionId(self.next_region_id.fetch_add(1, Relaxed))
     }
 
     /// Stops a source from waking the collector.

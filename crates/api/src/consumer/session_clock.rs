@@ -6,14 +6,14 @@
 
 use std::time::{Instant, SystemTime};
 
-use traceweir_format::time::{Clock, ClockKind, FileTime, UNIX_EPOCH};
+use traceweir_format::time::{Clock, ClockKind, FileTime, UNIX_EPOCH_AS_FILETIME};
 use traceweir_transport::clock::Counter;
 
 /// Seconds by which a counter may differ from its prediction: wall clocks are adjusted, and rates
 /// are measured inexactly.
 const TOLERANCE_SECONDS: i128 = 10;
-/// The divisor of the session's age that gives the additional tolerance.
-const AGE_PER_TOLERANCE: i128 = 1000;
+/// A counter may differ by a further 1/1000 of the session's age.
+const AGE_TOLERANCE_DIVISOR: i128 = 1000;
 
 /// A way to read a session's clock.
 #[derive(Clone, Copy, Debug)]
@@ -34,7 +34,7 @@ impl ClockReader {
         }
         let expected = i128::from(clock.raw(wall_time()));
         let age = (expected - i128::from(clock.anchor)).abs();
-        let tolerance = i128::from(clock.rate) * TOLERANCE_SECONDS + age / AGE_PER_TOLERANCE;
+        let tolerance = i128::from(clock.rate) * TOLERANCE_SECONDS + age / AGE_TOLERANCE_DIVISOR;
         let matches_prediction =
             |counter: &Counter| (i128::from(counter.now()) - expected).abs() <= tolerance;
         let counters = [Counter::best(), Counter::Monotonic];
@@ -57,7 +57,8 @@ impl ClockReader {
 
 fn wall_time() -> FileTime {
     let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-    FileTime(i64::try_from(since.as_nanos() / 100).map_or(i64::MAX, |units| units.saturating_add(UNIX_EPOCH)))
+    let units = i64::try_from(since.as_nanos() / 100).unwrap_or(i64::MAX);
+    FileTime(units.saturating_add(UNIX_EPOCH_AS_FILETIME))
 }
 
 #[cfg(test)]

@@ -14,7 +14,7 @@
 use std::time::SystemTime;
 
 use traceweir_format::Guid;
-use traceweir_format::time::{UNITS_PER_SECOND, UNIX_EPOCH};
+use traceweir_format::time::{UNITS_PER_SECOND, UNIX_EPOCH_AS_FILETIME};
 
 /// Maximum of the 16-bit counts of elements and bytes.
 const MAX_COUNT: usize = 0xFFFF;
@@ -150,7 +150,7 @@ pub const fn filetime_from_duration_before_1970(duration: std::time::Duration) -
 
 /// Converts units of 100 ns since 1970, limited to the valid range.
 const fn clamp_filetime(units: i128) -> i64 {
-    let units = units + UNIX_EPOCH as i128;
+    let units = units + UNIX_EPOCH_AS_FILETIME as i128;
     if units < 0 {
         0
     } else if units > LAST_FILETIME as i128 {

@@ -23,7 +23,7 @@ mod relog;
 mod sessions;
 #[path = "../../../../tests/support/skip.rs"]
 mod skip;
-#[path = "../support/by_hand.rs"]
+#[path = "../support/fake_daemon.rs"]
 mod support;
 #[path = "../support/daemon.rs"]
 mod support_daemon;

@@ -22,7 +22,7 @@ use traceweir_format::spec::event::CHANNEL_TRACELOGGING;
 use traceweir_format::spec::session::EVENT_TRACE_FILE_MODE_SEQUENTIAL;
 use tracing_subscriber::prelude::*;
 
-#[path = "../support/by_hand.rs"]
+#[path = "../support/fake_daemon.rs"]
 mod support;
 #[path = "../support/daemon.rs"]
 mod support_daemon;

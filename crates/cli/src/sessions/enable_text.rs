@@ -10,7 +10,8 @@ use traceweir_format::spec::enable as spec;
 use crate::grammar::property_names;
 use crate::text::{JsonObject, escape, format_count, json_array};
 
-/// Filter types, each with its command-line option, or with a similar name if it has none.
+/// Filter types, each with its command-line option or, if it has none, with a name in the same
+/// style.
 const FILTER_OPTIONS: [(u32, &str); 13] = [
     (spec::EVENT_FILTER_TYPE_SCHEMATIZED, "schematized"),
     (spec::EVENT_FILTER_TYPE_SYSTEM_FLAGS, "system-flags"),
@@ -36,7 +37,8 @@ pub(super) fn format_properties(enable: &ProviderEnable) -> String {
     }
 }
 
-/// Formats the filters with the numbers of their types and in command-line syntax.
+/// Formats the filters with the numbers of their types, in the style of the command line. The text
+/// is not always accepted as input.
 pub(super) fn format_filters(enable: &ProviderEnable) -> String {
     let mut text = String::new();
     for filter in &enable.filters {
@@ -50,7 +52,8 @@ pub(super) fn format_filters(enable: &ProviderEnable) -> String {
     if text.is_empty() { "none".to_owned() } else { text }
 }
 
-/// Formats a filter in command-line syntax; `None` if its content is unknown.
+/// Formats a filter in the style of the command line; `None` if its content is unknown. The text is
+/// not always accepted as input.
 pub(crate) fn format_filter(filter: &Filter) -> Option<String> {
     decode_filter(filter).map(|decoded| decoded.to_string())
 }
@@ -95,18 +98,17 @@ impl FilterValue {
 impl fmt::Display for DecodedFilter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let is_plain = |text: &str| text.chars().all(|c| c.is_alphanumeric() || "._-:/".contains(c));
-        let are_plain =
-            self.values.iter().all(|value| !matches!(value, FilterValue::Text(text) if !is_plain(text)));
+        let has_special_text =
+            self.values.iter().any(|value| matches!(value, FilterValue::Text(text) if !is_plain(text)));
         let values = self.values.iter().map(|value| match value {
             FilterValue::Number(number) => number.to_string(),
             FilterValue::Text(text) => escape(text),
         });
         let values = values.collect::<Vec<_>>().join(",");
-        let quote = if are_plain && (self.values.len() == 1 || !values.contains(char::is_alphabetic)) {
-            ""
-        } else {
-            "\""
-        };
+        // Outside quotes, blanks and separators end a value, and a list may contain only numbers.
+        let is_list_with_names = self.values.len() > 1 && values.contains(char::is_alphabetic);
+        let needs_quotes = has_special_text || is_list_with_names;
+        let quote = if needs_quotes { "\"" } else { "" };
         write!(f, "{}={quote}{values}{quote}", self.option)
     }
 }
@@ -194,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn filters_print_in_command_line_syntax() {
+    fn filters_print_in_the_style_of_options() {
         let gate = Gate { any: 1, all: 0, level: 4 };
         for (kind, data, text) in [
             (spec::EVENT_FILTER_TYPE_PID, encode::pids(&[12, 7]), "pid=12,7"),

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::OwnedFd;
 
 use traceweir_format::spec::enable::EVENT_ENABLE_PROPERTY_ENABLE_SILOS;
-use traceweir_session::SourceId;
+use traceweir_session::RegionId;
 use traceweir_transport::abi::RegionParams;
 use traceweir_transport::socket::Peer;
 
@@ -31,7 +31,7 @@ pub(crate) struct ProviderProcess {
     contained: OnceCell<bool>,
     pub(crate) registrations: BTreeMap<u32, ProviderRegistration>,
     /// Open regions by session.
-    pub(crate) regions: BTreeMap<u64, SourceId>,
+    pub(crate) regions: BTreeMap<u64, RegionId>,
     /// Enables that leave the process out because it runs in a container.
     pub(super) left_out_of: BTreeSet<(EnableTarget, u64)>,
     /// Memory that the process created for sessions before the daemon answered, by session.

@@ -174,7 +174,7 @@ impl ProviderControl {
                 }
                 core.sessions.finish_stop(&core.turn, session);
             }
-            WaitPurpose::Detach(session, source) => core.sessions.detach(session, source),
+            WaitPurpose::Detach(session, region) => core.sessions.detach(session, region),
         }
     }
 

@@ -17,7 +17,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use traceweir_format::Guid;
 use traceweir_format::spec::status::Status;
-use traceweir_session::{Session, SourceId};
+use traceweir_session::{RegionId, Session};
 use traceweir_transport::message::{Properties, SessionRef};
 
 use super::access::PeerName;
@@ -326,9 +326,9 @@ impl SessionTable {
     }
 
     /// Detaches the region of a process from a session.
-    pub(super) fn detach(&self, id: u64, source: SourceId) {
+    pub(super) fn detach(&self, id: u64, region: RegionId) {
         if let Some(session) = self.session(id) {
-            session.detach(source);
+            session.detach(region);
         }
     }
 

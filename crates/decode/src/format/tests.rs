@@ -5,7 +5,7 @@ use std::sync::Arc;
 use proptest::prelude::*;
 use traceweir_format::Guid;
 use traceweir_format::spec::types::InType;
-use traceweir_format::time::UNIX_EPOCH;
+use traceweir_format::time::UNIX_EPOCH_AS_FILETIME;
 use traceweir_format::wire::Put;
 
 use super::*;
@@ -183,11 +183,11 @@ fn dates_cover_the_whole_range() {
         let json = format!("\"{}Z\"", text.trim_end_matches('Z'));
         assert_row(InType::FILETIME, output, &v.to_le_bytes(), text, &json);
     };
-    assert_date(UNIX_EPOCH, DEFAULT, "1970-01-01T00:00:00.0000000");
-    assert_date(UNIX_EPOCH + 1, OutType::DATETIME, "1970-01-01T00:00:00.0000001");
-    assert_date(UNIX_EPOCH, OutType::DATETIME_UTC, "1970-01-01T00:00:00.0000000Z");
-    assert_date(UNIX_EPOCH, OutType::CIMDATETIME, "1970-01-01T00:00:00.0000000");
-    assert_date(UNIX_EPOCH, OutType::CULTURE_INSENSITIVE_DATETIME, "1970-01-01T00:00:00.0000000");
+    assert_date(UNIX_EPOCH_AS_FILETIME, DEFAULT, "1970-01-01T00:00:00.0000000");
+    assert_date(UNIX_EPOCH_AS_FILETIME + 1, OutType::DATETIME, "1970-01-01T00:00:00.0000001");
+    assert_date(UNIX_EPOCH_AS_FILETIME, OutType::DATETIME_UTC, "1970-01-01T00:00:00.0000000Z");
+    assert_date(UNIX_EPOCH_AS_FILETIME, OutType::CIMDATETIME, "1970-01-01T00:00:00.0000000");
+    assert_date(UNIX_EPOCH_AS_FILETIME, OutType::CULTURE_INSENSITIVE_DATETIME, "1970-01-01T00:00:00.0000000");
     assert_date(132_404_764_206_212_345, DEFAULT, "2020-07-29T06:07:00.6212345");
     assert_date(0, DEFAULT, "1601-01-01T00:00:00.0000000");
     assert_date(-1, DEFAULT, "1600-12-31T23:59:59.9999999");
@@ -198,7 +198,7 @@ fn dates_cover_the_whole_range() {
     assert_row(
         InType::INT64,
         OutType::DATETIME,
-        &UNIX_EPOCH.to_le_bytes(),
+        &UNIX_EPOCH_AS_FILETIME.to_le_bytes(),
         "1970-01-01T00:00:00.0000000",
         "\"1970-01-01T00:00:00.0000000Z\"",
     );

@@ -158,7 +158,7 @@ impl Library {
         let before = self.loaded.len();
         self.loaded.retain(|(loaded, _)| loaded != origin);
         if self.loaded.len() == before {
-            return Err(Refusal::NotFound("loaded manifest of this origin"));
+            return Err(Refusal::NotFound("there is no loaded manifest of this origin"));
         }
         self.rebuild_decoder();
         Ok(())
@@ -281,7 +281,7 @@ impl Library {
         event.ok_or(match (is_described, has_events) {
             (false, _) => Refusal::NoMetadata,
             (true, false) => Refusal::Empty,
-            (true, true) => Refusal::NotFound("such event in the manifest"),
+            (true, true) => Refusal::NotFound("there is no such event in the manifest"),
         })
     }
 

@@ -111,7 +111,7 @@ pub(super) fn encode_fields<'s>(
     names.sort();
     names.dedup();
     if names.is_empty() {
-        return Err(Refusal::NotFound("such field of the provider"));
+        return Err(Refusal::NotFound("there is no such field of the provider"));
     }
     let mut texts = TextTable::new(names.len().saturating_mul(16).saturating_add(8));
     let mut out = Vec::new();
@@ -154,7 +154,7 @@ pub(super) fn encode_filters<'s>(
     }
     if filters.is_empty() {
         return Err(if is_described {
-            Refusal::NotFound("filter of this provider")
+            Refusal::NotFound("there is no filter of this provider")
         } else {
             Refusal::NoMetadata
         });

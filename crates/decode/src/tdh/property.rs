@@ -51,7 +51,7 @@ pub(super) fn find_property<'p>(
             payload.get(range).ok_or(Refusal::Data("the payload ends before the property"))
         }
         (_, Err(reason)) => Err(reason.into()),
-        (None, Ok(_)) => Err(Refusal::NotFound("such element in the payload")),
+        (None, Ok(_)) => Err(Refusal::NotFound("there is no such element in the payload")),
     }
 }
 
@@ -64,8 +64,8 @@ fn resolve_path(schema: &Schema, steps: &[PropertyStep<'_>]) -> Answer<Vec<Resol
     let (mut first, mut scope) = (0, schema.top());
     for (at, step) in steps.iter().enumerate() {
         let position = scope.iter().position(|field| *field.name == *step.name);
-        let position = position.ok_or(Refusal::NotFound("property of this name"))?;
-        let field = scope.get(position).ok_or(Refusal::NotFound("property of this name"))?;
+        let position = position.ok_or(Refusal::NotFound("there is no property of this name"))?;
+        let field = scope.get(position).ok_or(Refusal::NotFound("there is no property of this name"))?;
         let is_last = at.saturating_add(1) == steps.len();
         let element = step.element.and_then(|e| usize::try_from(e).ok());
         if field.count == Count::One && element.is_some_and(|element| element != 0) {
@@ -85,7 +85,8 @@ fn resolve_path(schema: &Schema, steps: &[PropertyStep<'_>]) -> Answer<Vec<Resol
     Ok(path)
 }
 
-/// The visitor that finds a property: its depth in structures and its position on the path.
+/// The visitor that finds a property. It tracks how deep the walk is in structures and how much of
+/// the path it has matched.
 #[derive(Debug, Default)]
 struct PropertyFinder<'w> {
     path: &'w [ResolvedStep],
@@ -98,7 +99,7 @@ struct PropertyFinder<'w> {
     elements: [Option<usize>; MAX_DEPTH + 1],
     /// Start offset and depth of the property while it is open.
     open: Option<(usize, usize)>,
-    /// The start of the property if the last value is or contains it; its end is not known yet.
+    /// The last value, if it is or contains the property; the end of the value is not known yet.
     pending: Option<PendingProperty>,
     /// The range of the property in the payload, once it has ended.
     range: Option<Range<usize>>,

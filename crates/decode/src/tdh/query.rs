@@ -61,7 +61,7 @@ impl QueryDecoder {
     /// Returns the EVENT_MAP_INFO of a map of the event, by its name.
     pub fn map(&mut self, event: &LookupEvent<'_>, name: &str) -> Answer<Vec<u8>> {
         let map = encode_map_by_name(&self.decoder.find_event(event)?.prepared.schema, name);
-        map.ok_or(Refusal::NotFound("map of this name")).and_then(check_answer_size)
+        map.ok_or(Refusal::NotFound("there is no map of this name")).and_then(check_answer_size)
     }
 }
 

@@ -97,7 +97,7 @@ impl WppMessages {
                 self.missing_guids.insert(key.0);
             }
         }
-        let format = self.formats.get(&key).ok_or(Refusal::NotFound("format of this message"))?;
+        let format = self.formats.get(&key).ok_or(Refusal::NotFound("there is no format of this message"))?;
         Ok((format, &mut self.expander))
     }
 
@@ -124,7 +124,9 @@ impl WppMessages {
                 encode_utf16(&String::from_utf8_lossy(&text))
             }
             "SequenceNum" => {
-                facts.sequence.ok_or(Refusal::NotFound("sequence number in the record"))?.to_le_bytes().into()
+                let sequence =
+                    facts.sequence.ok_or(Refusal::NotFound("there is no sequence number in the record"))?;
+                sequence.to_le_bytes().into()
             }
             "FunctionName" => encode_optional(info.function.as_deref()),
             "ComponentName" => encode_optional(info.major.as_deref().or(info.component.as_deref())),
@@ -134,7 +136,7 @@ impl WppMessages {
             "SystemTime" => encode_utf16(&facts.time.civil().to_string()),
             "FlagsName" => encode_optional(info.flags.as_deref()),
             "LevelName" => encode_optional(info.level.as_deref()),
-            _ => return Err(Refusal::NotFound("property of this name")),
+            _ => return Err(Refusal::NotFound("there is no property of this name")),
         })
     }
 }

@@ -10,11 +10,13 @@ use crate::ptr;
 use crate::types::FilterDescriptor;
 
 /// Copies an array of filters, without those of type EVENT_FILTER_TYPE_NONE. Returns
-/// ERROR_INVALID_PARAMETER for too many filters, for NULL, and for a filter that is too large.
+/// ERROR_INVALID_PARAMETER for too many filters, for a NULL array with a count, for a NULL `ptr`
+/// with a size, and for a filter that is too large.
 ///
 /// # Safety
 ///
-/// `at` is NULL, or has `count` elements, whose addresses are NULL or have `size` bytes.
+/// `at` is NULL or points to `count` readable descriptors; the `ptr` of each is NULL or points to
+/// `size` readable bytes.
 pub(super) unsafe fn read(at: *const FilterDescriptor, count: u32) -> Result<Vec<Filter>, Status> {
     let count = count as usize;
     if count > MAX_EVENT_FILTERS_COUNT {

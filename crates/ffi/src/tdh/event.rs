@@ -9,7 +9,7 @@ use traceweir_format::spec::event::{
     EVENT_HEADER_FLAG_32_BIT_HEADER, EVENT_HEADER_FLAG_CLASSIC_HEADER, EVENT_HEADER_FLAG_STRING_ONLY,
     EVENT_HEADER_FLAG_TRACE_MESSAGE, ExtType,
 };
-use traceweir_format::time::{FileTime, UNITS_PER_SECOND, UNIX_EPOCH};
+use traceweir_format::time::{FileTime, UNITS_PER_SECOND, UNIX_EPOCH_AS_FILETIME};
 
 use super::answer::read_utf16;
 use crate::ptr;
@@ -175,7 +175,7 @@ pub(super) fn check_pointer_size(value: u64) -> Option<usize> {
 
 /// Converts a time for display: to UTC, or to local time.
 pub(super) fn display_time(time: i64, is_gmt: bool) -> FileTime {
-    let seconds = time.saturating_sub(UNIX_EPOCH).div_euclid(UNITS_PER_SECOND);
+    let seconds = time.saturating_sub(UNIX_EPOCH_AS_FILETIME).div_euclid(UNITS_PER_SECOND);
     let offset = if is_gmt { 0 } else { local_offset_seconds(seconds) };
     FileTime(time.saturating_add(offset.saturating_mul(UNITS_PER_SECOND)))
 }

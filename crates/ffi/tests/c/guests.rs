@@ -1,5 +1,5 @@
-//! Calls from C by unprivileged users and processes: guests of a system daemon, and processes
-//! without privileges. These tests need root.
+//! Calls from C by unprivileged callers: guests of a system daemon, and a process of root without
+//! CAP_PERFMON and CAP_SYS_ADMIN. These tests need root.
 
 use traceweir::Guid;
 use traceweir::controller::EnableParams;
@@ -13,14 +13,16 @@ use crate::support::{ProgramFolder, TestDaemon, crate_path, expect_success, skip
 /// The id of a user who is a guest of a system daemon.
 const GUEST_UID: u32 = 64_314;
 
-/// Adds the guest to an access list: the daemon admits only users in a list.
+/// Gives the guest a right on some object: the daemon admits a guest as a controller only if an
+/// access list grants the guest a right.
 fn admit_guest(daemon: &TestDaemon) {
     let (add, guest) = (SecurityOperation::ADD_DACL, Sid::user(GUEST_UID));
     daemon.controller().set_access(Guid::from_u128(1), add, &guest, Rights::WMIGUID_SET, true).unwrap();
 }
 
 fn can_drop_privileges() -> bool {
-    // Root's effective capabilities: to profile the system, and to change the user id.
+    // The C programs change the user id, or drop PERFMON and SYS_ADMIN, which this process
+    // therefore must have.
     let needed = PERFMON | SYS_ADMIN | SETUID;
     let is_capable = capabilities() & needed == needed;
     if !is_capable {
@@ -38,7 +40,7 @@ fn every_row_of_the_information_table_holds_in_c() {
     let (programs, daemon, logs) =
         (ProgramFolder::new(), TestDaemon::for_all_users(), tempfile::tempdir().unwrap());
     admit_guest(&daemon);
-    // The guest can read files here, too.
+    // The guest may be unable to read the checkout; it can read the daemon's folder.
     let table = daemon.folder.path().join("classes.txt");
     std::fs::copy(crate_path("../../fixtures/information/classes.txt"), &table).unwrap();
     let mut command = daemon.command(&build_program(&programs, "gcc", "information_table.c", &[]));
@@ -48,7 +50,8 @@ fn every_row_of_the_information_table_holds_in_c() {
     }
     let output = expect_success(command.arg(GUEST_UID.to_string()));
     let rows: u32 = output.lines().filter_map(|line| line.strip_prefix("rows: ")?.parse::<u32>().ok()).sum();
-    assert_eq!(output.matches("rows: ").count(), 3, "lines of the callers plain, guest and any: {output}");
+    // One line each for the first run (any) and its two unprivileged runs (plain, guest).
+    assert_eq!(output.matches("rows: ").count(), 3, "{output}");
     assert!(rows > 2000, "{output}");
 }
 
@@ -58,7 +61,7 @@ fn group(number: u32) -> Guid {
 }
 
 #[test]
-fn provider_that_may_not_join_a_group_is_refused_and_not_enabled() {
+fn provider_refused_by_a_group_can_join_another() {
     if !can_drop_privileges() {
         return;
     }
@@ -83,6 +86,7 @@ fn provider_that_may_not_join_a_group_is_refused_and_not_enabled() {
             (0, 0),
             "a member is left in a group"
         );
+        // Event 1, written after joining the open group.
         assert_eq!(recording.stop(0, |record| record.descriptor().id), [1]);
     }
 }

@@ -6,7 +6,7 @@
 //!   flush         64-bit, version 3   0 disk │ 4 flags │ 8 response │ 10 Irp │ 18 thread
 //! ```
 //!
-//! The response time counts ticks of the performance counter. `FileObject` is the key of a
+//! `HighResResponseTime` counts ticks of the performance counter. `FileObject` is the key of a
 //! file-name event. The low 16 bits of `IrpFlags` are the flags of the request, bits 17 to 19 its
 //! priority: 1 very low, 2 low, 3 normal, 4 high, 5 critical.
 //!

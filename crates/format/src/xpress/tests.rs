@@ -8,20 +8,20 @@ use crate::Error;
 
 /// Decodes by the documented procedure, step by step. Returns the output and, if the stream is
 /// valid, the number of bytes that were used.
-fn reference_decode(src: &[u8], limit: usize) -> (Vec<u8>, Option<usize>) {
+fn reference_decode(src: &[u8], output_length: usize) -> (Vec<u8>, Option<usize>) {
     let mut out = Vec::new();
-    let used = reference_steps(src, limit, &mut out);
+    let used = reference_steps(src, output_length, &mut out);
     (out, used)
 }
 
-fn reference_steps(src: &[u8], limit: usize, out: &mut Vec<u8>) -> Option<usize> {
+fn reference_steps(src: &[u8], output_length: usize, out: &mut Vec<u8>) -> Option<usize> {
     let read_number = |at: &mut usize, n: usize| {
         let bytes = src.get(*at..*at + n)?;
         *at += n;
         Some(bytes.iter().rev().fold(0_usize, |v, &b| v << 8 | usize::from(b)))
     };
     let (mut at, mut flags, mut count, mut half_byte) = (0, 0, 0, None);
-    while out.len() < limit {
+    while out.len() < output_length {
         if count == 0 {
             (flags, count) = (read_number(&mut at, 4)?, 32);
         }
@@ -54,7 +54,7 @@ fn reference_steps(src: &[u8], limit: usize, out: &mut Vec<u8>) -> Option<usize>
             length += 7;
         }
         length += 3;
-        if distance > out.len() || length > limit - out.len() {
+        if distance > out.len() || length > output_length - out.len() {
             return None;
         }
         for _ in 0..length {
@@ -70,10 +70,10 @@ fn compress(data: &[u8]) -> Vec<u8> {
     stream
 }
 
-fn assert_equals_reference(stream: &[u8], limit: usize) {
-    let (expected, used) = reference_decode(stream, limit);
+fn assert_equals_reference(stream: &[u8], output_length: usize) {
+    let (expected, used) = reference_decode(stream, output_length);
     let mut out = vec![1, 2, 3];
-    let result = decompress(stream, limit, &mut out);
+    let result = decompress(stream, output_length, &mut out);
     assert_eq!(result.is_ok(), used.is_some(), "{result:?}");
     assert_eq!(out, expected);
 }
@@ -115,13 +115,19 @@ proptest! {
     }
 
     #[test]
-    fn arbitrary_bytes_decode_like_the_reference(stream in prop::collection::vec(any::<u8>(), 0..400), limit in 0_usize..2000) {
-        assert_equals_reference(&stream, limit);
+    fn arbitrary_bytes_decode_like_the_reference(
+        stream in prop::collection::vec(any::<u8>(), 0..400),
+        output_length in 0_usize..2000,
+    ) {
+        assert_equals_reference(&stream, output_length);
     }
 
     #[test]
-    fn plausible_streams_decode_like_the_reference(stream in plausible_stream(), limit in 0_usize..5000) {
-        assert_equals_reference(&stream, limit);
+    fn plausible_streams_decode_like_the_reference(
+        stream in plausible_stream(),
+        output_length in 0_usize..5000,
+    ) {
+        assert_equals_reference(&stream, output_length);
     }
 
     #[test]
@@ -206,7 +212,7 @@ fn truncated_stream_decodes_up_to_the_truncation() {
 #[test]
 fn defects_are_reported_with_their_offset() {
     let mut out = Vec::new();
-    let mut decode_error = |stream: &[u8], limit| match decompress(stream, limit, &mut out) {
+    let mut decode_error = |stream: &[u8], output_length| match decompress(stream, output_length, &mut out) {
         Err(Error::Invalid { offset, .. } | Error::Truncated { offset, .. }) => (offset, out.len()),
         other => panic!("{other:?}"),
     };
@@ -228,7 +234,7 @@ fn defects_are_reported_with_their_offset() {
 }
 
 #[test]
-fn large_limit_allocates_little_memory() {
+fn large_stated_length_allocates_little_memory() {
     let mut out = Vec::new();
     assert!(decompress(&[0, 0, 0, 0, b'a'], usize::MAX, &mut out).is_err());
     assert_eq!(out, b"a");

@@ -16,13 +16,13 @@
 //! 1. Sends and receives are calls of programs, with the bytes that each call took or returned.
 //!    Segments and headers are not counted.
 //! 2. The process is the one that made the call. In events that the network causes it is the known
-//!    owner of the socket, else `0xFFFFFFFF`. The process that accepts a connection is unknown when
-//!    the connection is established, until its first use. If the session has not taken the
-//!    accept event by then, the process id is written into it.
+//!    owner of the socket, else `0xFFFFFFFF`. The process that accepts a connection is unknown
+//!    until it first sends or receives. If that happens in the same poll, before the session takes
+//!    the accept event, the process id is written into the event afterwards.
 //! 3. `connid` is the kernel's address of the socket: the same in all events of a connection, and
 //!    used again after its end.
 //! 4. For TCP `daddr` is the remote address in both directions; for UDP `saddr` is the
-//!    sender. Unknown values are 0.
+//!    sender. Unknown addresses, ports and other fields, except the process, are 0.
 //! 5. An IPv6 socket with IPv4 addresses at both endpoints counts as IPv4.
 
 mod endpoints;
@@ -126,6 +126,7 @@ const SYN_RECV: i64 = 3;
 const CLOSE: i64 = 7;
 const LISTEN: i64 = 10;
 
+/// A field whose name starts with `?` is missing in some kernels; it is 0 there.
 static ROWS: &[Row<NetworkFamily>] = &[
     Row::tracepoint(
         ("sock", "sock_send_length"),
@@ -190,10 +191,11 @@ impl EventFamily for NetworkFamily {
 
 /// Returns the kernel's address and the endpoints of the socket in an event with addresses.
 fn parse_socket(event: &SampleEvent<'_>) -> (u64, Endpoints) {
-    let [socket, source_port, destination_port, source, destination] = ADDRESS_FIELDS;
-    let (local, remote) = (event.bytes(source), event.bytes(destination));
-    let ports = (event.u32(source_port), event.u32(destination_port));
-    (event.u64(socket), Endpoints::new((local, ports.0), (remote, ports.1)))
+    let [socket_field, source_port_field, destination_port_field, source_field, destination_field] =
+        ADDRESS_FIELDS;
+    let local = (event.bytes(source_field), event.u32(source_port_field));
+    let remote = (event.bytes(destination_field), event.u32(destination_port_field));
+    (event.u64(socket_field), Endpoints::new(local, remote))
 }
 
 impl NetworkFamily {
@@ -218,8 +220,8 @@ impl NetworkFamily {
             return;
         }
         let sockets = &mut self.sockets;
-        if let Some(accepted) = sockets.take_accepted(sk).filter(|_| is_tcp) {
-            out.complete_payload(accepted, process);
+        if let Some(position) = sockets.take_pending_accept(sk).filter(|_| is_tcp) {
+            out.complete_payload(position, process);
         }
         let endpoints =
             if is_tcp { sockets.use_tcp(sk, process, is_v6) } else { sockets.use_udp(sk, process, is_v6) };
@@ -262,7 +264,7 @@ impl NetworkFamily {
                 let is_local_request = old == SYN_SENT || socket.is_connecting;
                 let hook = if is_local_request { hook::TCP_CONNECT } else { hook::TCP_ACCEPT };
                 let position = write_connection(hook, sk, &socket, out);
-                sockets.set_accepted(sk, position.filter(|_| !is_local_request));
+                sockets.set_pending_accept(sk, position.filter(|_| !is_local_request));
             }
             (SYN_SENT, CLOSE) => {
                 sockets.remove(sk);
@@ -276,7 +278,7 @@ impl NetworkFamily {
             (LISTEN | SYN_RECV | CLOSE, _) => {}
             (_, CLOSE) => {
                 let socket = sockets.close(sk, endpoints);
-                write_without_data(hook::TCP_DISCONNECT, sk, &socket, out);
+                write_without_size(hook::TCP_DISCONNECT, sk, &socket, out);
             }
             _ => {}
         }
@@ -292,7 +294,7 @@ impl NetworkFamily {
         let socket = self.sockets.update_endpoints(sk, endpoints);
         let hook =
             if event.number(STATE_FIELD) == SYN_SENT { hook::TCP_RECONNECT } else { hook::TCP_RETRANSMIT };
-        write_without_data(hook, sk, &socket, out);
+        write_without_size(hook, sk, &socket, out);
     }
 }
 
@@ -322,8 +324,8 @@ fn write_udp_drop(event: &SampleEvent<'_>, out: &mut Out<'_>) {
     out.write_perfinfo(hook::UDP_FAIL, VERSION, payload);
 }
 
-/// Writes an event without data.
-fn write_without_data(hook: u16, sk: u64, socket: &TcpSocket, out: &mut Out<'_>) {
+/// Writes an event that transfers no data: its size is 0.
+fn write_without_size(hook: u16, sk: u64, socket: &TcpSocket, out: &mut Out<'_>) {
     let mut payload = out.new_payload();
     put_with_endpoints!(&mut payload, PLAIN_V4, PLAIN_V6, &socket.endpoints, false, {
         PID: socket.owner,
@@ -340,7 +342,7 @@ fn write_connection(hook: u16, sk: u64, socket: &TcpSocket, out: &mut Out<'_>) -
         PID: socket.owner,
         connid: sk,
     });
-    out.write_perfinfo_to_complete(hook_for_family(hook, &socket.endpoints), VERSION, payload)
+    out.write_completable_perfinfo(hook_for_family(hook, &socket.endpoints), VERSION, payload)
 }
 
 /// Returns the number that Windows gives to an address family.
@@ -361,7 +363,7 @@ mod tests {
     fn write_connection_life([local, remote]: [&[u8; 16]; 2], family: u64, out: &mut Out<'_>) {
         const SOCKET_ADDRESS: u64 = 0xFFFF_8880_0000_1234;
         let (mut network, mut context) = (NetworkFamily::default(), Context::default());
-        // Larger than the largest id that Linux assigns.
+        // No process has an id this large, so the search in `/proc` finds nothing.
         let sample = PerfSample { time: 5_000_000_000, pid: 0x5000_0A11, ..PerfSample::default() };
         let mut run = |name: &str, states: [i64; 2], out: &mut Out<'_>| {
             let (sk, ports) = (SOCKET_ADDRESS.to_le_bytes(), [80_u16, 0x1234].map(u16::to_le_bytes));

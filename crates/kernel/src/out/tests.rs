@@ -45,7 +45,7 @@ fn written_event_can_be_completed_after_its_stack() {
     let mut out = Out::new(&mut queues, &NanosecondClock, &extras, &mut lost_records);
     let chain = [USER_MARKER, 0x5555_0000].map(u64::to_le_bytes).concat();
     (out.sample, out.max_frames) = (Some(PerfSample { callchain: &chain, ..PerfSample::default() }), 8);
-    let [first, second] = [1, 2].map(|byte| out.write_perfinfo_to_complete(HOOK, 2, vec![byte; 8]));
+    let [first, second] = [1, 2].map(|byte| out.write_completable_perfinfo(HOOK, 2, vec![byte; 8]));
     out.complete_payload(second.expect("the event is not written"), 0x0A0B_0C0D);
     out.complete_payload(PayloadPosition { queue_index: 0, payload_start: 1 << 20 }, 7);
     let payload = first.expect("the event is not written").payload_start;

@@ -13,11 +13,13 @@
 //! The kernel copies only resident pages. If the gap contains a page that was never touched, the
 //! strings after it are missing (about one program in three), and `/proc` is read at once instead.
 //!
-//! 1. The samples have their own rings, because they are large and because they are written after
-//!    the other records of the exec. These rings are read first.
+//! 1. The samples have their own rings, because they are large. Each poll reads these rings before
+//!    the other rings of the capture. The sample of an exec is written after its other records, so
+//!    `take_exec` reads these rings again if the sample is missing.
 //! 2. A full ring loses arguments, not events: `/proc` is read instead.
-//! 3. `/proc` is used only if it describes the same program. Without arguments the program is still
-//!    starting or has ended; with different arguments the process has executed another program.
+//! 3. `/proc` is not used if it shows no arguments (the program is still starting or has ended), or
+//!    arguments other than those on the stack (the process has executed another program). If the
+//!    stack gave no arguments, those in `/proc` are used unchecked.
 //! 4. The program controls its stack: its contents are treated as text and trusted no further.
 
 use std::collections::HashMap;
@@ -60,7 +62,8 @@ pub(super) struct Execs {
     /// The field of `sched_process_exec` with the path passed to `execve`.
     file_name_field: Option<TracepointField>,
     by_process: HashMap<u32, Vec<Exec>>,
-    /// Total number of execs in `by_process`.
+    /// The number of execs in `by_process` at the start of the last poll, plus those added since.
+    /// `take_exec` does not decrease it.
     count: usize,
     poll: u32,
 }
@@ -70,8 +73,8 @@ pub(super) struct Exec {
     pub(super) time_ns: u64,
     /// The path passed to `execve`.
     pub(super) file_name: Vec<u8>,
-    /// The arguments, each with its terminating zero, cut at one byte more than a command line
-    /// keeps. Empty if unknown.
+    /// The arguments, each with its terminating zero; empty if unknown. At most
+    /// `MAX_COMMAND_LINE_BYTES + 1` bytes: the extra byte shows that the command line was cut.
     pub(super) arguments: Vec<u8>,
     /// Path of the executable; empty if unknown.
     pub(super) path: Vec<u8>,
@@ -79,10 +82,11 @@ pub(super) struct Exec {
 }
 
 impl Exec {
-    /// Adds path and arguments from `/proc` if they belong to this program.
+    /// Adds path and arguments from `/proc`, unless it shows no arguments or arguments other than
+    /// those on the stack.
     fn complete_from_proc(&mut self, pid: u32) {
-        // The path is read first: a program that starts in between has different arguments, or none
-        // yet.
+        // The path is read first: a program that starts in between has no arguments yet, or usually
+        // arguments other than those on the stack.
         let path = facts::read_executable_path(pid);
         let arguments = facts::read_arguments(pid).unwrap_or_default();
         if arguments.is_empty() || !self.arguments.is_empty() && self.arguments != arguments {

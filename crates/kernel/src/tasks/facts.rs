@@ -151,8 +151,9 @@ impl RunningProgram {
     }
 }
 
-/// Returns the arguments of a process, each with its terminating zero, cut at one byte more than a
-/// command line keeps. Empty while an exec is not finished.
+/// Returns the arguments of a process, each with its terminating zero; empty while an exec is not
+/// finished. At most `MAX_COMMAND_LINE_BYTES + 1` bytes: the extra byte shows that the command line
+/// was cut.
 pub(crate) fn read_arguments(pid: u32) -> Option<Vec<u8>> {
     let limit = u64::try_from(MAX_COMMAND_LINE_BYTES).ok()?.saturating_add(1);
     let read = move || proc::read_file(&format!("/proc/{pid}/cmdline"), limit);

@@ -25,7 +25,7 @@ use traceweir_transport::message::SessionConfig;
 
 use crate::capture::{CaptureClock, Captured};
 use crate::config::Config;
-use crate::record::Threads;
+use crate::record::ThreadIdMapping;
 
 mod backlog;
 
@@ -53,8 +53,8 @@ impl Region {
     fn new(shared: &SharedState, process: u32) -> (Self, SessionSource) {
         let (params, cost) = shared.regions.claim().unwrap();
         let (reader, memory) = RegionReader::create(&params).unwrap();
-        let writer = RegionWriter::new(process, Threads::AsGiven);
-        let id = SourceId(process.into());
+        let writer = RegionWriter::new(process, ThreadIdMapping::AsGiven);
+        let id = RegionId(process.into());
         let source = SessionSource {
             id,
             writer,

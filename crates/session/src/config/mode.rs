@@ -8,7 +8,7 @@
 //!   streams           NO_PER_PROCESSOR_BUFFERING                            collect.rs
 //!   access            SECURE (writing needs a right)
 //!                     NONSTOPPABLE (autologgers only)                       the daemon
-//!   sequence numbers  USE_GLOBAL_SEQUENCE  USE_LOCAL_SEQUENCE               sequence.rs
+//!   sequence numbers  USE_GLOBAL_SEQUENCE  USE_LOCAL_SEQUENCE               message_sequence.rs
 //!   other sessions    INDEPENDENT_SESSION (a full session does not affect
 //!                     the others)                                           the enabled processes
 //!   kernel events     SYSTEM_LOGGER                                         the daemon

@@ -16,7 +16,7 @@ use crate::collect::{Collector, DrainReach};
 use crate::config::{self, Config, Mode};
 use crate::error::{Result, refuse};
 use crate::fault::contain_panic;
-use crate::ids::SourceId;
+use crate::ids::RegionId;
 use crate::messages::{CollectorCommand, Done, Job, NextFile, OutputUpdate};
 use crate::pool::Buffer;
 use crate::schedule::{HOUSEKEEPING_INTERVAL, Schedule};
@@ -39,7 +39,7 @@ pub(super) struct CollectorThread {
     /// Whether live consumers still lack records because the writer was busy.
     has_undelivered: bool,
     /// Sources to remove after the next drain.
-    leaving: Vec<SourceId>,
+    leaving: Vec<RegionId>,
     /// Set when the session is to stop; contains the callback of the request, if it has one.
     stop_request: Option<Option<Done<Properties>>>,
 }
@@ -132,7 +132,7 @@ impl CollectorThread {
                     let _ = self.shared.listen_to(source.wake());
                     self.collector.start_capture(source);
                 }
-                CollectorCommand::Detach(source) => self.leaving.push(source),
+                CollectorCommand::Detach(region) => self.leaving.push(region),
                 CollectorCommand::Flush(file, done) => self.flush(file, done),
                 CollectorCommand::Update(update, file, next, done) => self.update(&update, file, next, done),
                 CollectorCommand::Increment(done) => self.increment(done),

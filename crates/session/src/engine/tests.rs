@@ -128,12 +128,13 @@ impl SessionFixture {
 
     /// Attaches a writer to the session as process `pid`.
     fn attach_writer(&self, pid: u32) -> TestWriter {
-        let attached = self.session.attach(pid, Threads::AsGiven).expect("the session attached no process");
+        let attached =
+            self.session.attach(pid, ThreadIdMapping::AsGiven).expect("the session attached no process");
         // Outlets are never freed.
         let outlet: &'static Outlet = Box::leak(Box::new(Outlet::new()));
         let source = RegionSource::File { memory: attached.memory, wake: attached.wake };
         let ticket = outlet.open(source, &attached.params).expect("the outlet did not open the region");
-        TestWriter { outlet, ticket, source: attached.source }
+        TestWriter { outlet, ticket, region: attached.id }
     }
 }
 
@@ -152,7 +153,7 @@ fn open_file(path: &Path) -> File {
 struct TestWriter {
     outlet: &'static Outlet,
     ticket: Ticket,
-    source: SourceId,
+    region: RegionId,
 }
 
 impl TestWriter {

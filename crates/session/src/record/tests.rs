@@ -55,16 +55,18 @@ fn every_family_gets_true_process_id_and_stamp() {
     for mut record in
         [encode_event(&[]), encode_event(&[item]), encode_classic(), encode_message(Some((7, 8)))]
     {
-        assert!(RegionWriter::new(42, Threads::AsGiven).sign(&mut record, StampPolicy::Replaced(1234)));
+        let mut writer = RegionWriter::new(42, ThreadIdMapping::AsGiven);
+        assert!(writer.sign(&mut record, StampPolicy::Replaced(1234)));
         assert_eq!(read_ids_and_time(&record), (7, 42, 1234));
+        let mut writer = RegionWriter::new(43, ThreadIdMapping::AsGiven);
         assert!(
-            RegionWriter::new(43, Threads::AsGiven).sign(&mut record, StampPolicy::Kept { latest: i64::MAX }),
+            writer.sign(&mut record, StampPolicy::Kept { latest: i64::MAX }),
             "rejected a record that keeps its stamp"
         );
         assert_eq!(read_ids_and_time(&record), (7, 43, 1234));
     }
     let mut bare = encode_message(None);
-    assert!(RegionWriter::new(42, Threads::AsGiven).sign(&mut bare, StampPolicy::Replaced(1234)));
+    assert!(RegionWriter::new(42, ThreadIdMapping::AsGiven).sign(&mut bare, StampPolicy::Replaced(1234)));
     assert_eq!(Record::parse(&bare, 0).unwrap().time(), 1234);
 }
 
@@ -85,7 +87,7 @@ fn sign_with_items(writer: &mut RegionWriter, record: &[u8], flags: u16) -> Opti
 #[test]
 fn items_are_inserted_after_the_header() {
     let identity = Identity { start_key: Some(77), user: Some(5), ..Identity::from(42) };
-    let mut writer = RegionWriter::new(identity.clone(), Threads::AsGiven);
+    let mut writer = RegionWriter::new(identity.clone(), ThreadIdMapping::AsGiven);
     let (sid, key) = ([1, 2, 0, 0, 0, 0, 0, 22, 1, 0, 0, 0, 5, 0, 0, 0], 77_u64.to_le_bytes());
     let session_items = [
         Item { kind: ExtType::SID, data: &sid },
@@ -95,7 +97,8 @@ fn items_are_inserted_after_the_header() {
     for process_items in [&[][..], &[PROCESS_ITEM]] {
         let all = [&session_items[..], process_items].concat();
         let mut expected = encode_event(&all);
-        RegionWriter::new(42, Threads::AsGiven).sign_header(&mut expected, StampPolicy::Replaced(1234));
+        let mut expected_writer = RegionWriter::new(42, ThreadIdMapping::AsGiven);
+        expected_writer.sign_header(&mut expected, StampPolicy::Replaced(1234));
         let signed = sign_with_items(&mut writer, &encode_event(process_items), abi::FLAGS).unwrap();
         assert_eq!(signed, expected, "the record differs from the encoding by the format crate");
         assert_eq!(Record::parse(&signed, 0).unwrap().payload(), b"payload!");
@@ -111,7 +114,8 @@ fn items_are_inserted_after_the_header() {
 
 #[test]
 fn families_without_items_get_none() {
-    let mut writer = RegionWriter::new(Identity { user: Some(5), ..Identity::from(42) }, Threads::AsGiven);
+    let identity = Identity { user: Some(5), ..Identity::from(42) };
+    let mut writer = RegionWriter::new(identity, ThreadIdMapping::AsGiven);
     for record in [encode_classic(), encode_message(Some((7, 8)))] {
         let signed = sign_with_items(&mut writer, &record, abi::WITH_SID).unwrap();
         let mut expected = record;
@@ -122,7 +126,8 @@ fn families_without_items_get_none() {
 
 #[test]
 fn too_many_items_are_rejected() {
-    let mut writer = RegionWriter::new(Identity { user: Some(5), ..Identity::from(42) }, Threads::AsGiven);
+    let identity = Identity { user: Some(5), ..Identity::from(42) };
+    let mut writer = RegionWriter::new(identity, ThreadIdMapping::AsGiven);
     assert!(sign_with_items(&mut writer, &encode_event(&[PROCESS_ITEM; 31]), abi::WITH_SID).is_some());
     assert!(sign_with_items(&mut writer, &encode_event(&[PROCESS_ITEM; 32]), abi::WITH_SID).is_none());
 }
@@ -132,14 +137,14 @@ fn forged_identity_items_are_rejected() {
     for kind in [2, 3, 9, 13, 16, 17, 18] {
         let mut forged = encode_event(&[PROCESS_ITEM, Item { kind: ExtType(kind), data: &[0; 16] }]);
         assert!(
-            !RegionWriter::new(1, Threads::AsGiven).sign(&mut forged, StampPolicy::Replaced(1)),
+            !RegionWriter::new(1, ThreadIdMapping::AsGiven).sign(&mut forged, StampPolicy::Replaced(1)),
             "item {kind}"
         );
     }
     for kind in [1, 6, 10, 11, 12, 14] {
         let mut sound = encode_event(&[PROCESS_ITEM, Item { kind: ExtType(kind), data: &[0; 16] }]);
         assert!(
-            RegionWriter::new(1, Threads::AsGiven).sign(&mut sound, StampPolicy::Replaced(1)),
+            RegionWriter::new(1, ThreadIdMapping::AsGiven).sign(&mut sound, StampPolicy::Replaced(1)),
             "item {kind}"
         );
     }
@@ -150,7 +155,7 @@ fn thread_ids_are_translated_once() {
     let mut calls = 0;
     let mut writer = RegionWriter::new(
         1,
-        Threads::Translated(Box::new(move |id| {
+        ThreadIdMapping::Translated(Box::new(move |id| {
             calls += 1;
             id * 100 + calls
         })),
@@ -164,7 +169,7 @@ fn thread_ids_are_translated_once() {
 
 #[test]
 fn invalid_record_is_rejected() {
-    let mut writer = RegionWriter::new(1, Threads::AsGiven);
+    let mut writer = RegionWriter::new(1, ThreadIdMapping::AsGiven);
     let mut short = encode_event(&[]);
     short[0] -= 1;
     assert!(!writer.sign(&mut short, StampPolicy::Kept { latest: i64::MAX }), "accepted a wrong size");
@@ -196,7 +201,7 @@ fn invalid_record_is_rejected() {
 
 #[test]
 fn kept_stamp_from_the_future_becomes_collection_time() {
-    let mut writer = RegionWriter::new(1, Threads::AsGiven);
+    let mut writer = RegionWriter::new(1, ThreadIdMapping::AsGiven);
     for (latest, written) in [(100, 9), (9, 9), (5, 5)] {
         let mut record = encode_event(&[]);
         assert!(writer.sign(&mut record, StampPolicy::Kept { latest }));

@@ -42,7 +42,8 @@ impl RuntimeDir {
             remaining_steps: MAX_STEPS,
             removed: 0,
         };
-        // Once for the existing entries, and again while folders were moved up.
+        // One round for the existing entries, then another as long as the last round moved folders
+        // up.
         while sweep.sweep_once().map_err(to_error)? && sweep.remaining_steps > 0 {}
         Ok(sweep.removed)
     }
@@ -85,9 +86,9 @@ impl Sweep {
     /// Returns whether an entry is a provider's socket within its owner's limit, or cannot be
     /// inspected.
     fn is_kept(&mut self, name: &std::ffi::CStr) -> bool {
-        let is_named = name.to_str().is_ok_and(|name| parse_socket_pid(name).is_some());
+        let has_socket_name = name.to_str().is_ok_and(|name| parse_socket_pid(name).is_some());
         let Ok(stat) = statat(&self.folder, name, AtFlags::SYMLINK_NOFOLLOW) else { return true };
-        if !is_named || FileType::from_raw_mode(stat.st_mode) != FileType::Socket {
+        if !has_socket_name || FileType::from_raw_mode(stat.st_mode) != FileType::Socket {
             return false;
         }
         let count = self.sockets_by_user.entry(stat.st_uid).or_default();

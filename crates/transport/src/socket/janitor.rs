@@ -10,13 +10,13 @@
 //!
 //! 1. Handing over a descriptor never waits, except for a lock that is held for moments.
 //! 2. When all threads are stuck, further descriptors stay open and are counted
-//!    ([`Janitor::kept`]), and are closed when a thread gets free. The process's descriptor limit
-//!    bounds them: each was received, and takes a number.
+//!    ([`Janitor::kept`]), and are closed when a thread gets free. Their number is bounded by the
+//!    process's descriptor limit, because each is an open descriptor of this process.
 //! 3. A connection without unread data needs no janitor, and is closed at once: it is shut down for
 //!    reading first, so nothing can come between the check and the close.
 //!
-//! A janitor belongs to the process that created it: a forked child has none of its threads, and
-//! creates its own.
+//! A janitor belongs to the process that created it. A forked child has none of its threads and
+//! must create a new janitor.
 
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
@@ -71,7 +71,8 @@ impl Janitor {
 
     /// Closes a connection, at once if it has no unread data.
     pub(super) fn close(&self, socket: OwnedFd) {
-        if is_drained(&socket) {
+        if shut_down_and_check_empty(&socket) {
+            // Dropping it closes it.
             return;
         }
         self.dispose([socket]);
@@ -131,9 +132,9 @@ fn close(descriptor: OwnedFd) {
 
 /// Shuts a connection down for reading. Returns `true` if it has no unread data, and never will
 /// have, or `false` if it has some or the check fails.
-fn is_drained(socket: &OwnedFd) -> bool {
-    // An empty packet looks like the end, and hides what follows it. With credentials requested and
-    // no space for them, every packet reports truncation; the end does not.
+fn shut_down_and_check_empty(socket: &OwnedFd) -> bool {
+    // On a packet socket, an empty packet also reads as 0 bytes, like end-of-file. Credentials are
+    // requested without space for them, so every packet sets MSG_CTRUNC and end-of-file does not.
     let check = || -> rustix::io::Result<bool> {
         sockopt::set_socket_passcred(socket, true)?;
         rustix::net::shutdown(socket, Shutdown::Read)?;

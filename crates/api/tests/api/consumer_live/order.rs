@@ -19,14 +19,15 @@ fn events_wait_until_all_processors_are_complete() {
 }
 
 #[test]
-fn flush_marker_completes_earlier_flushes_of_idle_processors() {
+fn flush_marker_completes_the_previous_flush_although_processors_are_idle() {
     let session = FakeSession::new(64, false, 1000);
     let (trace, mut queue) = session.open();
     let (thread, delivered) = consume(vec![trace]);
     assert!(queue.push(&encode_buffer(7, 90, 0, &[30, 90])));
     assert!(queue.push(&encode_buffer(9, 60, BUFFER_FLAG_FLUSH_MARKER, &[20, 60])));
-    // The session reads one processor after the other. In between, the first processor may write an
-    // event that is older than the events of the second.
+    // The session reads one processor after the other. In the first flush it read processor 9
+    // before 7: processor 9 wrote event 80 after it was read, and processor 7 wrote event 90 before
+    // it was read. So the second flush still contains an event that is older than one of the first.
     assert!(queue.push(&encode_buffer(7, 150, 0, &[95, 150])));
     assert!(queue.push(&encode_buffer(9, 140, BUFFER_FLAG_FLUSH_MARKER, &[80, 140])));
     until("all events of the first flush are delivered", || event_times(&delivered).len() >= 5);

@@ -28,7 +28,7 @@ use traceweir_format::spec::access::Rights;
 use traceweir_format::spec::session::EVENT_TRACE_INDEPENDENT_SESSION_MODE;
 use traceweir_format::spec::status::Status;
 use traceweir_format::tracelogging::Traits;
-use traceweir_session::{Identity, Session, Threads};
+use traceweir_session::{Identity, Session, ThreadIdMapping};
 use traceweir_transport::abi::RegionParams;
 use traceweir_transport::enabled::ListedEnable;
 use traceweir_transport::map::{check_headroom, check_memory_file};
@@ -314,13 +314,14 @@ impl ProviderControl {
         if let Some((params, memory)) = process.offered.remove(&id) {
             // A process that has ended by now is identified by the connection: its id at that time,
             // and its user.
-            let threads = identity.as_ref().map_or(Threads::AsGiven, |_| process::thread_id_recording(pid));
+            let thread_ids =
+                identity.as_ref().map_or(ThreadIdMapping::AsGiven, |_| process::thread_id_mapping(pid));
             let has_ended = process.has_ended();
             let identity = identity.clone();
             let identity = identity.unwrap_or_else(|| Identity { user: Some(uid), ..Identity::from(pid) });
-            match session.adopt(memory.as_fd(), &params, identity, threads, has_ended) {
-                Ok((source, wake)) => {
-                    process.regions.insert(id, source);
+            match session.adopt(memory.as_fd(), &params, identity, thread_ids, has_ended) {
+                Ok((region, wake)) => {
+                    process.regions.insert(id, region);
                     core.turn.send_with(link, Message::Region { session: id, params }, vec![wake]);
                     return Ok(true);
                 }
@@ -335,17 +336,17 @@ impl ProviderControl {
             self.count_ended_process(core, link, id, pid);
             return Ok(false);
         };
-        let refusal = match session.attach(identity, process::thread_id_recording(pid)) {
+        let refusal = match session.attach(identity, process::thread_id_mapping(pid)) {
             Ok(attached)
                 if self
                     .descriptors
                     .is_reserved(&attached.wake, core.access.rules().is_guest(&process.peer)) =>
             {
-                session.detach(attached.source);
+                session.detach(attached.id);
                 Refusal::new(Status::ERROR_NO_SYSTEM_RESOURCES, "too few file descriptors are left")
             }
             Ok(attached) => {
-                process.regions.insert(id, attached.source);
+                process.regions.insert(id, attached.id);
                 let message = Message::Region { session: id, params: attached.params };
                 core.turn.send_with(link, message, vec![attached.memory, attached.wake]);
                 return Ok(true);
@@ -374,7 +375,7 @@ impl ProviderControl {
         if process.is_enabled_for(session) {
             return;
         }
-        let Some(source) = process.regions.remove(&session) else { return };
+        let Some(region) = process.regions.remove(&session) else { return };
         let order = process.next_order();
         let closing = process
             .awaited
@@ -383,7 +384,7 @@ impl ProviderControl {
         let is_crowded = core.access.rules().is_guest(&process.peer)
             && self.waits.closing_count() >= MAX_CLOSING_REGIONS_OF_GUESTS;
         if closing.count() >= MAX_CLOSING_REGIONS || is_crowded {
-            core.sessions.detach(session, source);
+            core.sessions.detach(session, region);
         } else {
             let wait = self.waits.next_id();
             process.awaited.insert(order, wait);
@@ -392,7 +393,7 @@ impl ProviderControl {
                 wait,
                 1,
                 Some(core.turn.now + DETACH_TIMEOUT),
-                WaitPurpose::Detach(session, source),
+                WaitPurpose::Detach(session, region),
                 None,
             );
         }
@@ -422,8 +423,8 @@ impl ProviderControl {
             core.sessions.count_uncounted(*session, link);
         }
         core.sessions.forget_link(link);
-        for (session, source) in process.regions {
-            core.sessions.detach(session, source);
+        for (session, region) in process.regions {
+            core.sessions.detach(session, region);
         }
         self.count_acknowledgements(core, process.awaited.into_values().collect());
     }

@@ -15,7 +15,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 
-use traceweir_session::SourceId;
+use traceweir_session::RegionId;
 
 use crate::error::Refusal;
 use crate::ids::{LinkId, ReplyTo};
@@ -30,7 +30,7 @@ pub(super) enum WaitPurpose {
     /// Stop the session, since its processes no longer write.
     Stop(u64),
     /// Detach the region, since the process no longer writes to it.
-    Detach(u64, SourceId),
+    Detach(u64, RegionId),
 }
 
 #[derive(Debug)]
@@ -166,11 +166,11 @@ mod tests {
         assert_eq!(waits.remove(b), Some(WaitPurpose::Stop(2)));
         assert_eq!(waits.deadline(), None);
         assert_eq!(waits.acknowledge(b), None, "the wait has expired");
-        waits.begin(7, 2, None, WaitPurpose::Detach(1, SourceId(1)), None);
+        waits.begin(7, 2, None, WaitPurpose::Detach(1, RegionId(1)), None);
         waits.add_link(7, 30);
         waits.add_link(7, 31);
         assert_eq!((waits.closing_count(), waits.links(7)), (1, &[30, 31][..]));
-        assert_eq!(waits.remove(7), Some(WaitPurpose::Detach(1, SourceId(1))));
+        assert_eq!(waits.remove(7), Some(WaitPurpose::Detach(1, RegionId(1))));
         assert_eq!((waits.closing_count(), waits.links(7), waits.links(8)), (0, &[][..], &[][..]));
     }
 }

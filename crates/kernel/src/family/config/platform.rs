@@ -12,7 +12,7 @@
 use traceweir_format::kernel::{PayloadLayout, hook};
 use traceweir_format::put_kernel_event;
 use traceweir_format::spec::event::class;
-use traceweir_format::time::UNIX_EPOCH;
+use traceweir_format::time::UNIX_EPOCH_AS_FILETIME;
 
 use super::event::ConfigEvent;
 use super::machine_files::{MachineFiles, parse_mask};
@@ -148,7 +148,7 @@ pub(super) fn build_os_info(files: &MachineFiles) -> Vec<u8> {
     put_kernel_event!(
         &mut out,
         OS_INFO_LAYOUT,
-        { InstallDate: UNIX_EPOCH },
+        { InstallDate: UNIX_EPOCH_AS_FILETIME },
         { BuildLab: kernel.as_str(), ProductName: truncate_text(name).as_str() }
     );
     out

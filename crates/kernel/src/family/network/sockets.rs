@@ -68,8 +68,9 @@ pub(super) struct Sockets {
     /// UDP sockets by kernel address and process. A socket that processes share has an entry for
     /// each.
     udp: HashMap<(u64, u32), UdpSocket>,
-    /// Accept events written in this poll whose connections have not been used yet.
-    accepted: HashMap<u64, PayloadPosition>,
+    /// Accept events written in this poll whose process is still unknown, by the kernel's address
+    /// of the connection's socket.
+    pending_accepts: HashMap<u64, PayloadPosition>,
     /// When a search for a socket of a process last failed.
     not_found: HashMap<(u64, u32), u64>,
     poll: u64,
@@ -83,21 +84,21 @@ impl Sockets {
         self.poll = self.poll.wrapping_add(1);
         self.poll_start_ns = now_ns();
         self.search_count = 0;
-        self.accepted.clear();
+        self.pending_accepts.clear();
     }
 
     /// Stores the accept event of a new connection. `None`, for a connection that this side
     /// requested, removes the event of an earlier socket at the same address.
-    pub(super) fn set_accepted(&mut self, sk: u64, written: Option<PayloadPosition>) {
-        self.accepted.remove(&sk);
-        if let Some(written) = written.filter(|_| self.accepted.len() < MAX_SOCKETS) {
-            self.accepted.insert(sk, written);
+    pub(super) fn set_pending_accept(&mut self, sk: u64, position: Option<PayloadPosition>) {
+        self.pending_accepts.remove(&sk);
+        if let Some(position) = position.filter(|_| self.pending_accepts.len() < MAX_SOCKETS) {
+            self.pending_accepts.insert(sk, position);
         }
     }
 
     /// Removes and returns the accept event of a connection, if it can still be completed.
-    pub(super) fn take_accepted(&mut self, sk: u64) -> Option<PayloadPosition> {
-        self.accepted.remove(&sk)
+    pub(super) fn take_pending_accept(&mut self, sk: u64) -> Option<PayloadPosition> {
+        self.pending_accepts.remove(&sk)
     }
 
     /// Drops all sockets. Failed searches are kept: a program that causes lost records must not
@@ -105,7 +106,7 @@ impl Sockets {
     pub(super) fn clear(&mut self) {
         self.tcp.clear();
         self.udp.clear();
-        self.accepted.clear();
+        self.pending_accepts.clear();
     }
 
     pub(super) fn insert(&mut self, sk: u64, socket: TcpSocket) {

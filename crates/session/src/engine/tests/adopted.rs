@@ -27,7 +27,7 @@ impl SessionFixture {
             wake,
         };
         let ticket = outlet.open(source, &params).expect("the outlet did not open the region");
-        let writer = TestWriter { outlet, ticket, source: SourceId(0) };
+        let writer = TestWriter { outlet, ticket, region: RegionId(0) };
         EarlyProcess { writer, memory, params }
     }
 
@@ -43,7 +43,7 @@ impl SessionFixture {
         self.flush();
         before_adoption();
         self.session
-            .adopt(early.memory.as_fd(), &early.params, 2, Threads::AsGiven, false)
+            .adopt(early.memory.as_fd(), &early.params, 2, ThreadIdMapping::AsGiven, false)
             .expect("the session did not adopt the region");
         self.flush();
         early.writer.write(EARLY_EVENTS, 0).expect("the event was not written");
@@ -90,8 +90,8 @@ fn flight_recorder_sorts_backlogs_adopted_in_reverse_order() {
     }
     fixture.flush();
     for (process, early) in (2..).zip(early.iter().rev()) {
-        let adopted =
-            fixture.session.adopt(early.memory.as_fd(), &early.params, process, Threads::AsGiven, false);
+        let (memory, thread_ids) = (early.memory.as_fd(), ThreadIdMapping::AsGiven);
+        let adopted = fixture.session.adopt(memory, &early.params, process, thread_ids, false);
         adopted.expect("the session did not adopt the region");
         fixture.flush();
     }

@@ -131,7 +131,7 @@ fn ended_process_is_collected_to_its_last_event() {
         }
         writer.outlet.count_lost(writer.ticket);
         assert!(writer.outlet.close());
-        fixture.session.detach(writer.source);
+        fixture.session.detach(writer.region);
     }
     let before = fixture.flush();
     assert!(before.processes <= 20);
@@ -158,7 +158,7 @@ fn invalid_record_is_counted_and_affects_no_other() {
 fn damaged_region_affects_no_other_region() {
     let fixture = SessionFixture::with_file(session_config(SEQUENTIAL));
     let good = fixture.attach_writer(1);
-    let attached = fixture.session.attach(2, Threads::AsGiven).unwrap();
+    let attached = fixture.session.attach(2, ThreadIdMapping::AsGiven).unwrap();
     let layout = attached.params.layout;
     let memory = File::from(attached.memory);
     // A head so far ahead that the ring cannot hold the records before it.
@@ -187,12 +187,12 @@ fn random_bytes_in_regions_affect_no_other_region() {
     };
     let mut accepted = Vec::new();
     for round in 0..200 {
-        let attached = fixture.session.attach(2, Threads::AsGiven).unwrap();
+        let attached = fixture.session.attach(2, ThreadIdMapping::AsGiven).unwrap();
         let memory = File::from(attached.memory.try_clone().unwrap());
         let outlet: &'static Outlet = Box::leak(Box::new(Outlet::new()));
         let source = RegionSource::File { memory: attached.memory, wake: attached.wake };
         let ticket = outlet.open(source, &attached.params).unwrap();
-        let bad = TestWriter { outlet, ticket, source: attached.source };
+        let bad = TestWriter { outlet, ticket, region: attached.id };
         for at in 0..20 {
             bad.write(1 << 40 | round << 8 | at, 0).unwrap();
         }
@@ -225,7 +225,7 @@ fn random_bytes_in_regions_affect_no_other_region() {
             fixture.flush();
         }
         // The outlet stays open: closing it would wait for an overwritten lock word.
-        fixture.session.detach(attached.source);
+        fixture.session.detach(attached.id);
     }
     let after = fixture.stop();
     // Random bytes can mark a record as one that has its own stamp, which may be out of order.

@@ -286,7 +286,7 @@ fn longest_names_fit_the_smallest_buffers() {
 #[test]
 fn needless_wakes_do_not_disturb_the_session() {
     let fixture = SessionFixture::with_file(session_config(SEQUENTIAL));
-    let waking_process = fixture.session.attach(2, Threads::AsGiven).unwrap();
+    let waking_process = fixture.session.attach(2, ThreadIdMapping::AsGiven).unwrap();
     let stop = std::sync::atomic::AtomicBool::new(false);
     std::thread::scope(|scope| {
         scope.spawn(|| {
@@ -312,12 +312,12 @@ fn requests_after_the_stop_are_refused() {
     let fixture = SessionFixture::with_file(session_config(SEQUENTIAL));
     fixture.stop();
     let assert_ended = |error: Error| assert_eq!(error.status(), Status::ERROR_WMI_INSTANCE_NOT_FOUND);
-    assert_ended(fixture.session.attach(1, Threads::AsGiven).unwrap_err());
+    assert_ended(fixture.session.attach(1, ThreadIdMapping::AsGiven).unwrap_err());
     assert_ended(wait_for_reply(|done| fixture.session.flush(None, done)).unwrap_err());
     assert_ended(wait_for_reply(|done| fixture.session.stop(done)).unwrap_err());
     assert_ended(wait_for_reply(|done| fixture.session.open_consumer(done)).unwrap_err());
     assert_ended(wait_for_reply(|done| fixture.session.update(Update::default(), None, done)).unwrap_err());
-    fixture.session.detach(SourceId(1));
+    fixture.session.detach(RegionId(1));
     fixture.session.close_consumer(ConsumerId(1));
 }
 
@@ -344,8 +344,8 @@ fn private_session_reads_memory_of_its_own_process() {
     let (params, wake) = fixture.session.region_params().unwrap();
     let outlet: &'static Outlet = Box::leak(Box::new(Outlet::new()));
     let (ticket, region) = outlet.open_private(&params, wake).unwrap();
-    let source = fixture.session.attach_private(region, 4711).unwrap();
-    let writer = TestWriter { outlet, ticket, source };
+    let region = fixture.session.attach_private(region, 4711).unwrap();
+    let writer = TestWriter { outlet, ticket, region };
     for number in 0..1000 {
         writer.write(number, 0).unwrap();
     }
@@ -383,7 +383,7 @@ fn two_hundred_processes_get_rings_with_128_cpus() {
     };
     let session = Session::start(config, options).unwrap();
     let attached: Vec<_> = (0..200)
-        .map(|pid| session.attach(pid, Threads::AsGiven).expect("the session attached no process"))
+        .map(|pid| session.attach(pid, ThreadIdMapping::AsGiven).expect("the session attached no process"))
         .collect();
     for (number, region) in attached.iter().enumerate() {
         let (ring, record) = (region.params.layout.ring_bytes(), region.params.max_record);

@@ -81,10 +81,10 @@ fn empty_packets_hide_nothing() {
     let (a, b) = Connection::pair().unwrap();
     let b = b.as_fd().try_clone_to_owned().unwrap();
     assert_eq!(rustix::net::send(&a, b"", rustix::net::SendFlags::empty()).unwrap(), 0);
-    assert!(!is_drained(&b));
+    assert!(!shut_down_and_check_empty(&b));
     let (a, b) = Connection::pair().unwrap();
     let b = b.as_fd().try_clone_to_owned().unwrap();
-    assert!(is_drained(&b));
+    assert!(shut_down_and_check_empty(&b));
     assert!(rustix::net::send(&a, b"x", rustix::net::SendFlags::NOSIGNAL).is_err(), "nothing can follow");
 }
 

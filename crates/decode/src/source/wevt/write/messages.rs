@@ -6,10 +6,11 @@
 //!        27..0  ordinal
 //! ```
 //!
-//! The kinds are those of the message compiler; equal texts of a kind share an id.
+//! The kinds are those of the message compiler, except 9 (channel), which this project chose. Equal
+//! texts of a kind share an id.
 //!
-//! Source: Documented ("MESSAGE_RESOURCE_DATA"), the kinds Observed on the CLR's event resources;
-//! this project defines the kind of channels.
+//! Source: Documented ("MESSAGE_RESOURCE_DATA"). The kinds, except 9, are Observed on the CLR's
+//! event resources.
 
 use std::collections::BTreeMap;
 use std::collections::HashMap;
