@@ -167,12 +167,15 @@ fn process_trace(handle: u64) -> u32 {
     unsafe { ProcessTrace(&handle, 1, null(), null()) }
 }
 
-/// Processes and closes a trace.
-fn process_and_close(state: &CallbackState) {
+/// Processes a trace twice and closes it. Only a file that is still open can be read again.
+fn process_and_close(state: &CallbackState, is_file: bool) {
     let handle = state.handle.get();
     query_handle(handle);
     process_trace(handle);
-    assert_eq!(process_trace(handle), ERROR_INVALID_HANDLE);
+    let is_open_file = is_file && !state.is_closed.get();
+    let second_status = process_trace(handle);
+    assert!(is_open_file || second_status == ERROR_INVALID_HANDLE, "{second_status}");
+    assert!(!is_open_file || second_status != ERROR_INVALID_HANDLE, "an open file is not read again");
     assert_eq!(
         CloseTrace(handle),
         if state.is_closed.replace(true) { ERROR_INVALID_HANDLE } else { ERROR_SUCCESS }
@@ -219,7 +222,7 @@ fn process_file(arguments: &mut Arguments<'_>, state: &CallbackState) {
         log.check_canaries();
     }
     if state.handle.get() != INVALID_TRACE_HANDLE {
-        process_and_close(state);
+        process_and_close(state, true);
     }
 }
 
@@ -252,7 +255,7 @@ fn process_stream(arguments: &mut Arguments<'_>, state: &CallbackState) {
     if state.lent_buffers.get() == 0 {
         assert_eq!(CloseTrace(handle), ERROR_SUCCESS);
     } else {
-        process_and_close(state);
+        process_and_close(state, false);
     }
     assert_eq!(state.lent_buffers.get(), 0, "the library must return all buffers");
     buffers.iter().for_each(GuardedMemory::check_canaries);
