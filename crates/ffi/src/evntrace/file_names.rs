@@ -9,7 +9,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use traceweir::controller::Properties;
 
-/// Largest number of names. Sessions that end by themselves leave theirs behind; the oldest go first.
+/// Largest number of names. The names of sessions that end by themselves stay until newer ones need
+/// the place; the lowest session id goes first.
 const MAX_NAMES: usize = 256;
 
 /// A file name of a session, and how this process spelled it.

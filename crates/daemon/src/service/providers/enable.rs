@@ -31,7 +31,7 @@ const MAX_WAITING_CALLS: usize = 64;
 
 /// How long a call without a timeout waits for the controller's own process, which may write events
 /// as soon as the call returns. Short, because its callbacks may need a lock that the caller holds.
-const OWN_PROCESS_TIMEOUT: Duration = Duration::from_millis(250);
+const OWN_PROCESS_TIMEOUT: Duration = Duration::from_millis(50);
 
 /// The parameters of a controller's enable call.
 #[derive(Debug)]
