@@ -23,6 +23,7 @@
 //! | `evntrace/{controller,enable}` | controllers: sessions and the providers they enable |
 //! | `evntrace/{information,access}` | controllers: information classes and access rights |
 //! | `evntrace/{sessions,properties,filters}` | finding a session; its properties and filters |
+//! | `evntrace/file_names` | log-file names as this process spelled them |
 //! | `text` | text that callers pass and receive |
 //! | `win32` | functions beside tracing: versions, privileges, GUIDs |
 //!

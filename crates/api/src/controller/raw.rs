@@ -174,8 +174,9 @@ impl Controller {
 
     /// Enables or disables a provider, or requests its state.
     ///
-    /// Waits for all processes for at most `timeout_ms` (0: not at all, `u32::MAX`: forever). After
-    /// a timeout the status is `ERROR_TIMEOUT`, and the enable stays in effect.
+    /// Waits for all processes for at most `timeout_ms` (`u32::MAX`: forever; 0: for the caller's own
+    /// process only, at most 50 ms). After a timeout the status is `ERROR_TIMEOUT`, and the enable
+    /// stays in effect; with 0 it is a success.
     pub fn enable(
         &mut self,
         session: &SessionRef,

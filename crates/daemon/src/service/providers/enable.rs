@@ -32,7 +32,7 @@ const MAX_WAITING_CALLS: usize = 64;
 /// How long a call with timeout 0 waits for the controller's own process, which may write events
 /// as soon as the call returns. Short, because a callback in that process may need a lock that the
 /// calling thread holds.
-const OWN_PROCESS_TIMEOUT: Duration = Duration::from_millis(250);
+const OWN_PROCESS_TIMEOUT: Duration = Duration::from_millis(50);
 
 /// The parameters of a controller's enable call.
 #[derive(Debug)]
