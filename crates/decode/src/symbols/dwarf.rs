@@ -24,7 +24,10 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use gimli::{AttributeValue, EndianSlice, Reader, RunTimeEndian, Section, SectionId};
+use gimli::{
+    AttributeValue, DebuggingInformationEntry, EndianSlice, RangeIter, Reader, RunTimeEndian, Section,
+    SectionId,
+};
 
 use self::functions::DwarfFunctions;
 use self::lines::LineTable;
@@ -45,10 +48,30 @@ const MAX_CANDIDATES: usize = 8;
 type Slice<'a> = EndianSlice<'a, RunTimeEndian>;
 type Info<'a> = gimli::Dwarf<Slice<'a>>;
 type Unit<'a> = gimli::Unit<Slice<'a>>;
+type Entry<'a> = DebuggingInformationEntry<Slice<'a>>;
 
 /// Returns whether a range has code: linkers set the address of removed code to 0 or 1.
 fn is_code(range: &gimli::Range) -> bool {
     range.begin > 1 && range.begin < range.end
+}
+
+/// Returns the address ranges of an entry; `None` if they are damaged.
+///
+/// `gimli` adds the size of a range to its start without a check, so the check is here. An entry may
+/// repeat an attribute; any of the values may be the one that `gimli` uses.
+fn read_ranges<'a>(info: &Info<'a>, unit: &Unit<'a>, entry: &Entry<'a>) -> Option<RangeIter<Slice<'a>>> {
+    let (mut last_start, mut largest_size) = (0_u64, 0_u64);
+    for attribute in entry.attrs() {
+        match (attribute.name(), attribute.value()) {
+            (gimli::DW_AT_low_pc, start) => {
+                last_start = last_start.max(info.attr_address(unit, start).ok()??);
+            }
+            (gimli::DW_AT_high_pc, AttributeValue::Udata(size)) => largest_size = largest_size.max(size),
+            _ => {}
+        }
+    }
+    last_start.checked_add(largest_size)?;
+    info.die_ranges(unit, entry).ok()
 }
 
 /// Returns a text of a unit, if it ends within `max_bytes` bytes. A section without a terminator is

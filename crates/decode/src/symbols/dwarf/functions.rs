@@ -13,16 +13,14 @@ use std::sync::Arc;
 use gimli::{
     AttributeValue, DW_AT_MIPS_linkage_name, DW_AT_abstract_origin, DW_AT_call_file, DW_AT_call_line,
     DW_AT_linkage_name, DW_AT_name, DW_AT_specification, DW_TAG_inlined_subroutine, DW_TAG_subprogram,
-    DebugInfoOffset, DebuggingInformationEntry, UnitOffset,
+    DebugInfoOffset, UnitOffset,
 };
 
 use super::super::budget::WorkBudget;
 use super::super::demangle;
 use super::super::table::MAX_NAME_BYTES;
 use super::units::Units;
-use super::{Info, Slice, Unit, is_code, read_text};
-
-type Entry<'a> = DebuggingInformationEntry<Slice<'a>>;
+use super::{Entry, Info, Unit, is_code, read_ranges, read_text};
 
 /// The most functions of a unit.
 const MAX_FUNCTIONS: usize = 1 << 20;
@@ -142,7 +140,7 @@ impl DwarfFunctions {
         (entry, level): (&Entry<'a>, usize),
         budget: &mut WorkBudget,
     ) -> Option<bool> {
-        let Ok(mut ranges) = info.die_ranges(unit, entry) else { return Some(false) };
+        let Some(mut ranges) = read_ranges(info, unit, entry) else { return Some(false) };
         let (function, mut has_code) = (self.functions.len(), false);
         while let Ok(Some(range)) = ranges.next() {
             budget.spend(1)?;

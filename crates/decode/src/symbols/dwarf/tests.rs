@@ -14,16 +14,28 @@ const ABBREVIATIONS: [u8; 27] = [
 /// The address of the first function; each has 16 bytes.
 const CODE_START: u64 = 0x1000;
 
-/// Builds a unit of functions, all with the same name, and its sections.
+/// Builds a unit of adjacent functions, all with the same name, and its sections.
 fn build_sections(functions: u64, abbreviations: &[u8], texts: Vec<u8>, lines: Vec<u8>) -> Sections {
+    let unit = (CODE_START, functions * 16);
+    build_sections_of(unit, (0..functions).map(|at| (CODE_START + at * 16, 16)), abbreviations, texts, lines)
+}
+
+/// Builds a unit and its functions, each with its start and its size in bytes.
+fn build_sections_of(
+    unit: (u64, u64),
+    functions: impl IntoIterator<Item = (u64, u64)>,
+    abbreviations: &[u8],
+    texts: Vec<u8>,
+    lines: Vec<u8>,
+) -> Sections {
     let mut info = vec![4, 0, 0, 0, 0, 0, 8, 1];
-    info.extend(CODE_START.to_le_bytes());
-    info.extend((functions * 16).to_le_bytes());
+    info.extend(unit.0.to_le_bytes());
+    info.extend(unit.1.to_le_bytes());
     info.extend([0; 4]);
-    for at in 0..functions {
+    for (start, size) in functions {
         info.push(2);
-        info.extend((CODE_START + at * 16).to_le_bytes());
-        info.extend(16_u64.to_le_bytes());
+        info.extend(start.to_le_bytes());
+        info.extend(size.to_le_bytes());
         info.extend([0; 4]);
     }
     info.push(0);
@@ -58,6 +70,27 @@ fn function_name_at(sections: Sections, address: u64) -> Option<Arc<str>> {
 fn sound_unit_has_its_functions() {
     let sound = build_sections(3, &ABBREVIATIONS, b"work\0".to_vec(), build_line_program(3));
     assert_eq!(function_name_at(sound, CODE_START + 40).as_deref(), Some("work"));
+}
+
+#[test]
+fn range_past_the_last_address_is_skipped() {
+    let build = |unit, functions: [(u64, u64); 2], abbreviations: &[u8]| {
+        build_sections_of(unit, functions, abbreviations, b"work\0".to_vec(), build_line_program(3))
+    };
+    let (sound, damaged) = ((CODE_START, 16), (CODE_START, u64::MAX));
+    let find = |sections| function_name_at(sections, CODE_START + 8);
+    assert_eq!(find(build(sound, [damaged, sound], &ABBREVIATIONS)).as_deref(), Some("work"));
+    assert_eq!(find(build(sound, [damaged, damaged], &ABBREVIATIONS)), None);
+    assert_eq!(find(build(damaged, [sound, sound], &ABBREVIATIONS)), None);
+    // Functions of 16 bytes with two starts, of which `gimli` uses the last.
+    let two_starts = [
+        1, 0x11, 1, 0x11, 0x01, 0x12, 0x07, 0x10, 0x17, 0, 0, // low_pc, high_pc, stmt_list
+        2, 0x2E, 0, 0x11, 0x01, 0x11, 0x01, 0x12, 0x21, 16, 0x03, 0x0E, 0,
+        0, // low_pc twice, high_pc, name
+        0, 0, 0,
+    ];
+    let (last_used, damaged) = ((u64::MAX - 16, CODE_START), (CODE_START, u64::MAX));
+    assert_eq!(find(build(sound, [damaged, last_used], &two_starts)).as_deref(), Some("work"));
 }
 
 #[test]

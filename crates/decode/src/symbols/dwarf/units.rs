@@ -8,7 +8,7 @@ use gimli::{
 };
 
 use super::super::budget::WorkBudget;
-use super::{Info, Slice, Unit, is_code};
+use super::{Info, Slice, Unit, is_code, read_ranges};
 
 /// The most units of a file; a browser has some ten thousand.
 const MAX_UNITS: usize = 1 << 18;
@@ -67,7 +67,9 @@ impl Units {
             budget.spend(UNIT_STEPS)?;
             // An unreadable unit does not prevent reading the others.
             let Some(parsed) = open_bounded_unit(info, header) else { continue };
-            let Ok(mut ranges) = info.unit_ranges(&parsed) else { continue };
+            let mut entries = parsed.entries();
+            let Ok(Some(root)) = entries.next_dfs() else { continue };
+            let Some(mut ranges) = read_ranges(info, &parsed, root) else { continue };
             while let Ok(Some(range)) = ranges.next() {
                 budget.spend(1)?;
                 if is_code(&range) && self.ranges.len() < MAX_RANGES {
