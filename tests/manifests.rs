@@ -299,6 +299,7 @@ const ARRAY_MANIFEST: &str = r#"<instrumentationManifest xmlns="http://schemas.m
  </provider></events></instrumentation></instrumentationManifest>"#;
 
 const ARRAY_PROGRAM: &str = r#"#include <windows.h>
+#include <evntprov.h>
 static unsigned calls;
 static void on_enable(LPCGUID source, ULONG code, UCHAR level, ULONGLONG any, ULONGLONG all, PEVENT_FILTER_DESCRIPTOR filter, PVOID context);
 #define MCGEN_PRIVATE_ENABLE_CALLBACK_V2 on_enable

@@ -443,7 +443,7 @@ fn functions_of_a_stripped_program_are_named_by_start_address() {
         "{}",
         gone.text()
     );
-    assert!(gone.stderr.contains("shop does not exist"), "{}", gone.stderr);
+    assert!(gone.stderr.contains("shop cannot be opened"), "{}", gone.stderr);
 }
 
 /// A program that writes an event in an inlined function.
