@@ -2,7 +2,7 @@
 //! prints.
 //!
 //! The tests build the traces, so that every number is known. They also check traces recorded by
-//! Windows, where the samples are available.
+//! Windows, if these sample files are on the machine.
 
 mod attribution;
 mod browser;

@@ -121,18 +121,24 @@ enum Direction {
 }
 
 impl Requirement {
-    /// Requires at least `accept`; the target is `target`.
-    pub(crate) const fn at_least(accept: f64, target: f64) -> Self {
-        Self { better: Direction::Larger, accept: Some(accept), target: Some(target) }
+    /// Requires at least `accept`.
+    pub(crate) const fn at_least(accept: f64) -> Self {
+        Self { better: Direction::Larger, accept: Some(accept), target: None }
     }
 
-    /// Requires at most `accept`; the target is `target`.
-    pub(crate) const fn at_most(accept: f64, target: f64) -> Self {
-        Self { better: Direction::Smaller, accept: Some(accept), target: Some(target) }
+    /// Requires at most `accept`.
+    pub(crate) const fn at_most(accept: f64) -> Self {
+        Self { better: Direction::Smaller, accept: Some(accept), target: None }
+    }
+
+    /// Sets the target, which is better than the requirement.
+    pub(crate) const fn with_target(mut self, target: f64) -> Self {
+        self.target = Some(target);
+        self
     }
 
     /// Requires nothing; the target is at most `target`.
-    pub(crate) const fn towards(target: f64) -> Self {
+    pub(crate) const fn target_at_most(target: f64) -> Self {
         Self { better: Direction::Smaller, accept: None, target: Some(target) }
     }
 
@@ -239,7 +245,7 @@ pub(crate) fn format_table(figures: &[Figure]) -> String {
 mod tests {
     use super::*;
 
-    const REQUIREMENT: Requirement = Requirement::at_least(5.0, 10.0);
+    const REQUIREMENT: Requirement = Requirement::at_least(5.0).with_target(10.0);
 
     #[test]
     fn a_figure_is_the_ratio_of_medians_and_the_spread_of_ratios() {
@@ -271,12 +277,12 @@ mod tests {
 
     #[test]
     fn small_ratio_reaches_the_target_if_smaller_is_better() {
-        let requirement = Requirement::at_most(0.4, 0.2);
+        let requirement = Requirement::at_most(0.4).with_target(0.2);
         assert_eq!(requirement.verdict(0.2), "target reached");
         assert_eq!(requirement.verdict(0.3), "accepted");
         assert_eq!(requirement.verdict(0.41), "too high");
         assert_eq!(
-            (Requirement::towards(1.5).verdict(1.6), Requirement::report_only().verdict(9.0)),
+            (Requirement::target_at_most(1.5).verdict(1.6), Requirement::report_only().verdict(9.0)),
             ("target missed", "")
         );
         assert_eq!(

@@ -121,7 +121,7 @@ impl StackCapture {
 
     const fn requirement(self) -> Requirement {
         match self {
-            Self::Plain | Self::Chains => Requirement::at_most(1.2, 1.05),
+            Self::Plain | Self::Chains => Requirement::at_most(1.2).with_target(1.05),
             Self::Unwound => Requirement::report_only(),
         }
     }

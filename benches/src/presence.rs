@@ -61,7 +61,7 @@ pub(crate) fn run(arguments: &PresenceOptions) -> Result<()> {
 fn limit_figure(name: &'static str, unit: FigureUnit, value: f64, limit: f64) -> Option<Figure> {
     let mut rounds = Rounds::default();
     rounds.add(Some(value), Some(limit));
-    rounds.figure(name, unit, Requirement::at_most(1.0, 0.5))
+    rounds.figure(name, unit, Requirement::at_most(1.0).with_target(0.5))
 }
 
 #[allow(clippy::cast_precision_loss)] // KiB and switches are far below 2⁵³.
@@ -79,7 +79,8 @@ fn measure_one_process(daemon: &BenchDaemon) -> Result<Vec<Figure>> {
     // No switch is allowed; the peer is 1 because a ratio needs a divisor above 0.
     let mut rounds = Rounds::default();
     rounds.add(Some(switches as f64), Some(1.0));
-    let quiet = rounds.figure("presence_switches", FigureUnit::Count, Requirement::at_most(0.0, 0.0));
+    let quiet =
+        rounds.figure("presence_switches", FigureUnit::Count, Requirement::at_most(0.0).with_target(0.0));
     Ok(memory.into_iter().chain(quiet).collect())
 }
 

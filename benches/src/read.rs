@@ -109,7 +109,7 @@ fn measure_schemas(folder: &Path, rounds: u32) -> Result<Option<Figure>> {
         let (_, nanoseconds) = query.run(None)?;
         measured.add(Some(nanoseconds), Some(MAX_SCHEMA_NS));
     }
-    Ok(measured.figure("tdh_info_ns", FigureUnit::Nanoseconds, Requirement::at_most(1.0, 0.25)))
+    Ok(measured.figure("tdh_info_ns", FigureUnit::Nanoseconds, Requirement::at_most(1.0).with_target(0.25)))
 }
 
 struct ReadBench {
@@ -221,7 +221,7 @@ impl ReadBench {
         let mut add = |rounds: &Rounds, name, unit, accept, target| match rounds.figure(
             name,
             unit,
-            Requirement::at_least(accept, target),
+            Requirement::at_least(accept).with_target(target),
         ) {
             Some(figure) => figures.push(figure),
             None => eprintln!("{name} left out: no round in which both programs read every event"),

@@ -136,7 +136,7 @@ pub(crate) fn measure_excluded(daemon: &BenchDaemon, folder: &Path) -> Result<Op
         NAME,
         excluded?,
         instructions_per_pass(LoopSite::Provider, &folder.join("no-daemon"))?,
-        Requirement::at_most(0.0, 0.0),
+        Requirement::at_most(0.0).with_target(0.0),
     ))
 }
 
@@ -151,7 +151,7 @@ pub(crate) fn measure(folder: &Path) -> Result<Option<Figure>> {
         (instructions_per_pass(LoopSite::Provider, folder)?, instructions_per_pass(LoopSite::Flag, folder)?);
     let [provider_ns, flag_ns] = [LoopSite::Provider, LoopSite::Flag].map(|site| ns_per_pass(site, folder));
     eprintln!("a disabled site takes {:.2} ns, a flag test {:.2} ns", provider_ns?, flag_ns?);
-    Ok(difference_figure(NAME, provider, flag, Requirement::at_most(2.0, 1.0)))
+    Ok(difference_figure(NAME, provider, flag, Requirement::at_most(2.0).with_target(1.0)))
 }
 
 /// Like [`measure`], for `write_event!`.
@@ -165,7 +165,7 @@ pub(crate) fn measure_tracelogging(folder: &Path) -> Result<Option<Figure>> {
         instructions_per_pass(LoopSite::TraceLogging, folder)?,
         instructions_per_pass(LoopSite::Flag, folder)?,
     );
-    Ok(difference_figure(NAME, event, flag, Requirement::at_most(2.0, 1.0)))
+    Ok(difference_figure(NAME, event, flag, Requirement::at_most(2.0).with_target(1.0)))
 }
 
 /// Like [`measure`], for `TraceLoggingWrite`; the flag test is in the same language.
@@ -187,7 +187,7 @@ pub(crate) fn measure_native(native: &NativePrograms, folder: &Path) -> Result<O
         name,
         native_instructions("event")?,
         native_instructions("flag")?,
-        Requirement::at_most(2.0, 1.0),
+        Requirement::at_most(2.0).with_target(1.0),
     ))
 }
 

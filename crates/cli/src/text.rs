@@ -14,7 +14,7 @@ pub(crate) use table::{format_table, join_lines};
 /// Escapes untrusted text for one line of a terminal.
 pub(crate) fn escape(text: &str) -> String {
     let mut out = Vec::new();
-    traceweir_decode::format::push_line(text.as_bytes(), &mut out);
+    traceweir_decode::format::push_escaped_text(text.as_bytes(), &mut out);
     String::from_utf8_lossy(&out).into_owned()
 }
 

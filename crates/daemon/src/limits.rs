@@ -6,8 +6,8 @@
 //!                  one guest: 1024, of these 64 before Hello
 //!                                      reserved for controllers and consumers ────────┘
 //!   descriptors   0 ── guests' providers ── all providers ── controllers, consumers, sessions
-//!                     reserved from guests: a quarter (at most 1024)
-//!                     reserved from all providers: a sixteenth (32 to 256)
+//!                     withheld from guests: a quarter (at most 1024)
+//!                     withheld from all providers: a sixteenth (32 to 256)
 //!   sessions      0 ── one guest ──── all guests ────── total
 //!                        half         all except an eighth (8 of 64)
 //!   their memory  0 ──────────── all guests ─────────── half of the memory
@@ -15,7 +15,7 @@
 //!   requests about private sessions
 //!                 0 ── one guest ──── all guests ────── total
 //!                        64               192           256
-//!   requests that wait for a kernel change (guests are served last)
+//!   requests that wait until the kernel capture has changed (guests are served last)
 //!                 0 ── one guest ──── all guests ────── total
 //!                         8               32            64
 //! ```
@@ -31,11 +31,11 @@ use traceweir_transport::message::MAX_REGISTRATIONS;
 /// Maximum number of connections.
 pub(crate) const MAX_LINKS: usize = 4096;
 /// Maximum number of connections of one guest who may not control the daemon.
-pub(crate) const MAX_LINKS_OF_GUEST: usize = 1024;
+pub(crate) const MAX_LINKS_PER_GUEST: usize = 1024;
 /// Of those, connections that have not sent `Hello`, except those that the daemon opened.
-pub(crate) const MAX_LINKS_BEFORE_HELLO_OF_GUEST: usize = 64;
+pub(crate) const MAX_LINKS_BEFORE_HELLO_PER_GUEST: usize = 64;
 /// Maximum number of connections of all guests; guests who may control the daemon may exceed it.
-const MAX_LINKS_OF_GUESTS: usize = 3072;
+pub(crate) const MAX_LINKS_OF_ALL_GUESTS: usize = 3072;
 /// Maximum number of connections of processes that register providers.
 pub(crate) const MAX_PROVIDER_LINKS: usize = 3840;
 /// Maximum number of connections of one process: each copy of the provider library in its modules
@@ -50,26 +50,27 @@ pub(crate) const MAX_OFFERED_REGIONS: usize = 64;
 /// Maximum number of regions of one process that wait to be closed; further regions are detached at
 /// once.
 pub(crate) const MAX_CLOSING_REGIONS: usize = 16;
-/// Number of regions that wait to be closed at which regions of guests are detached at once.
-pub(crate) const MAX_CLOSING_REGIONS_OF_GUESTS: usize = 1024;
+/// Once this many regions of all users wait to be closed, further regions of guests are detached at
+/// once.
+pub(crate) const CLOSING_REGIONS_BEFORE_GUESTS_DETACH: usize = 1024;
 
 /// Maximum number of requests about private sessions under way.
 pub(crate) const MAX_PENDING_REQUESTS: usize = 256;
 /// Of those, requests of one guest.
-pub(crate) const MAX_PENDING_REQUESTS_OF_GUEST: usize = 64;
+pub(crate) const MAX_PENDING_REQUESTS_PER_GUEST: usize = 64;
 /// Of those, requests of all guests.
-pub(crate) const MAX_PENDING_REQUESTS_OF_GUESTS: usize = 192;
-/// Maximum number of requests that wait for a kernel change. They wait before their rights are
-/// checked.
+pub(crate) const MAX_PENDING_REQUESTS_OF_ALL_GUESTS: usize = 192;
+/// Maximum number of requests that wait until the kernel capture has changed. They wait before their
+/// rights are checked.
 pub(crate) const MAX_DEFERRED_REQUESTS: usize = 64;
 /// Of those, requests of one guest.
-pub(crate) const MAX_DEFERRED_REQUESTS_OF_GUEST: usize = 8;
+pub(crate) const MAX_DEFERRED_REQUESTS_PER_GUEST: usize = 8;
 /// Of those, requests of all guests.
-pub(crate) const MAX_DEFERRED_REQUESTS_OF_GUESTS: usize = 32;
+pub(crate) const MAX_DEFERRED_REQUESTS_OF_ALL_GUESTS: usize = 32;
 /// Maximum number of private sessions; each process runs at most eight of them.
 pub(crate) const MAX_PRIVATE_SESSIONS: usize = 256;
 /// Of those, private sessions of one guest.
-pub(crate) const MAX_PRIVATE_SESSIONS_OF_GUEST: usize = 64;
+pub(crate) const MAX_PRIVATE_SESSIONS_PER_GUEST: usize = 64;
 
 /// The user that a limited resource is charged to.
 #[derive(Clone, Copy, Debug)]
@@ -80,12 +81,12 @@ pub(crate) struct Claimant {
 
 impl Claimant {
     /// Returns whether the user may have one more of a resource. `holders` lists the current
-    /// holders; `of_guest` and `of_guests` are the limits for one guest and for all guests.
+    /// holders; `max_per_guest` and `max_of_all_guests` are the limits for one guest and for all guests.
     pub(crate) fn is_below_limits(
         self,
         holders: impl Iterator<Item = Self>,
-        of_guest: usize,
-        of_guests: usize,
+        max_per_guest: usize,
+        max_of_all_guests: usize,
     ) -> bool {
         if !self.is_guest {
             return true;
@@ -95,18 +96,18 @@ impl Claimant {
             own += usize::from(other.uid == self.uid);
             all += 1;
         }
-        own < of_guest && all < of_guests
+        own < max_per_guest && all < max_of_all_guests
     }
 }
 
 /// Returns how many of `max_sessions` sessions one guest may have.
-pub(crate) fn max_sessions_of_guest(max_sessions: usize) -> usize {
+pub(crate) fn max_sessions_per_guest(max_sessions: usize) -> usize {
     (max_sessions / 2).max(1)
 }
 
 /// Returns how many of `max_sessions` sessions all guests may have: the others are for root and the
 /// daemon's own user.
-pub(crate) fn max_sessions_of_guests(max_sessions: usize) -> usize {
+pub(crate) fn max_sessions_of_all_guests(max_sessions: usize) -> usize {
     max_sessions.saturating_sub(max_sessions / 8)
 }
 
@@ -125,12 +126,14 @@ pub(crate) struct ConnectionCounts {
 impl ConnectionCounts {
     /// Returns whether a guest that does not control the daemon may have another connection.
     pub(crate) fn is_below_guest_limits(self) -> bool {
-        self.of_user < MAX_LINKS_OF_GUEST && self.guests < MAX_LINKS_OF_GUESTS && self.is_below_total_limit()
+        self.of_user < MAX_LINKS_PER_GUEST
+            && self.guests < MAX_LINKS_OF_ALL_GUESTS
+            && self.is_below_total_limit()
     }
 
     /// Returns whether a guest has reached its limit of connections before `Hello`.
     pub(crate) fn has_too_many_before_hello(self) -> bool {
-        self.before_hello_of_user >= MAX_LINKS_BEFORE_HELLO_OF_GUEST
+        self.before_hello_of_user >= MAX_LINKS_BEFORE_HELLO_PER_GUEST
     }
 
     pub(crate) fn is_below_total_limit(self) -> bool {
@@ -158,9 +161,8 @@ impl DescriptorLimit {
         (self.limit / 16).clamp(32, 256).min(self.limit / 2)
     }
 
-    /// Returns whether a new descriptor has a reserved number: reserved from guests, or from all
-    /// providers.
-    pub(crate) fn is_reserved(self, descriptor: impl AsFd, for_guest: bool) -> bool {
+    /// Returns whether the number of a new descriptor is withheld from guests, or from all providers.
+    pub(crate) fn is_withheld(self, descriptor: impl AsFd, for_guest: bool) -> bool {
         let reserve = if for_guest { (self.limit / 4).min(1024) } else { self.reserve() };
         u64::try_from(descriptor.as_fd().as_raw_fd()).is_ok_and(|number| number >= self.limit - reserve)
     }
@@ -172,7 +174,7 @@ pub(crate) fn max_pool_bytes() -> u64 {
 }
 
 /// Returns how many bytes of this budget guests may use.
-pub(crate) fn max_pool_bytes_of_guests(budget: u64) -> u64 {
+pub(crate) fn max_pool_bytes_of_all_guests(budget: u64) -> u64 {
     budget - budget / 4
 }
 
@@ -181,14 +183,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn last_descriptors_are_reserved_from_guests_and_from_providers() {
+    fn last_descriptors_are_withheld_from_guests_and_from_providers() {
         let file = std::fs::File::open("/dev/null").unwrap();
         let number = u64::try_from(file.as_raw_fd()).unwrap();
-        let is_reserved = |limit, guest| DescriptorLimit::limited_to(limit).is_reserved(&file, guest);
-        assert_eq!((is_reserved(number + 2000, true), is_reserved(number + 2000, false)), (false, false));
+        let is_withheld = |limit, guest| DescriptorLimit::limited_to(limit).is_withheld(&file, guest);
+        assert_eq!((is_withheld(number + 2000, true), is_withheld(number + 2000, false)), (false, false));
         let slightly_more = number + number / 8 + 1;
-        assert!(is_reserved(slightly_more, true));
-        assert_eq!((is_reserved(number + 1, true), is_reserved(1, false)), (true, true));
+        assert!(is_withheld(slightly_more, true));
+        assert_eq!((is_withheld(number + 1, true), is_withheld(1, false)), (true, true));
     }
 
     #[test]
@@ -206,13 +208,13 @@ mod tests {
             connections(4095, 0, 4095).is_below_total_limit()
                 && !connections(4096, 0, 0).is_below_total_limit()
         );
-        const { assert!(MAX_LINKS_OF_GUESTS < MAX_PROVIDER_LINKS && MAX_PROVIDER_LINKS < MAX_LINKS) };
+        const { assert!(MAX_LINKS_OF_ALL_GUESTS < MAX_PROVIDER_LINKS && MAX_PROVIDER_LINKS < MAX_LINKS) };
     }
 
     #[test]
     fn guests_leave_sessions_for_root_and_the_daemon_user() {
-        assert_eq!((max_sessions_of_guest(64), max_sessions_of_guests(64)), (32, 56));
-        assert_eq!((max_sessions_of_guest(1), max_sessions_of_guests(1)), (1, 1));
+        assert_eq!((max_sessions_per_guest(64), max_sessions_of_all_guests(64)), (32, 56));
+        assert_eq!((max_sessions_per_guest(1), max_sessions_of_all_guests(1)), (1, 1));
         let (ann, bob) = (Claimant { uid: 1, is_guest: true }, Claimant { uid: 2, is_guest: true });
         let root = Claimant { uid: 0, is_guest: false };
         let holders = [ann, ann, bob, root, root];
@@ -223,8 +225,8 @@ mod tests {
         assert!(!bob.is_below_limits(holders.into_iter(), 2, 3), "all guests have three already");
         const {
             assert!(
-                MAX_PENDING_REQUESTS_OF_GUEST < MAX_PENDING_REQUESTS_OF_GUESTS
-                    && MAX_PENDING_REQUESTS_OF_GUESTS < MAX_PENDING_REQUESTS
+                MAX_PENDING_REQUESTS_PER_GUEST < MAX_PENDING_REQUESTS_OF_ALL_GUESTS
+                    && MAX_PENDING_REQUESTS_OF_ALL_GUESTS < MAX_PENDING_REQUESTS
             )
         };
     }

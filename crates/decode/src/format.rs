@@ -21,7 +21,7 @@ mod word;
 pub use json::{json, json_string};
 pub use number::{decimal, hex_lower, hex_upper, push_float};
 pub use text::{text, text_of_utf16};
-pub use word::{is_plain_word, push_line, push_word};
+pub use word::{is_plain_word, push_escaped_text, push_word};
 
 use traceweir_format::spec::types::{InType, OutType};
 

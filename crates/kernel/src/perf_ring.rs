@@ -230,7 +230,7 @@ pub(crate) struct PerfRing {
     data_bytes: usize,
     mapped_bytes: usize,
     /// The position up to which records were read.
-    tail: u64,
+    read_position: u64,
     /// The position up to which bytes were released to the kernel.
     released: u64,
     /// The position up to which the kernel had written at the last poll.
@@ -289,7 +289,7 @@ impl PerfRing {
             data,
             data_bytes,
             mapped_bytes,
-            tail: 0,
+            read_position: 0,
             released: 0,
             head: 0,
             was_full: false,
@@ -345,7 +345,7 @@ impl PerfRing {
         unsafe { AtomicU64::from_ptr(field(self.control.as_ptr())) }
     }
 
-    /// Records how far the kernel has written the ring. Returns whether there are unread records.
+    /// Notes how far the kernel has written into the ring. Returns whether there are unread records.
     pub(crate) fn poll(&mut self) -> bool {
         // SAFETY: only computes the address of a field in the control page; nothing is read.
         let head = self.control_word(|page| unsafe { &raw mut (*page).data_head });
@@ -353,7 +353,7 @@ impl PerfRing {
         self.head = head.load(Ordering::Acquire);
         let free_bytes = (self.data_bytes as u64).saturating_sub(self.unread_bytes());
         self.was_full = free_bytes < MAX_RECORD_BYTES.min(self.data_bytes as u64 / 8);
-        let has_records = self.head != self.tail;
+        let has_records = self.head != self.read_position;
         self.has_unreported_losses = self.was_full || (self.has_unreported_losses && !has_records);
         has_records
     }
@@ -376,7 +376,7 @@ impl PerfRing {
 
     /// Returns the number of bytes that were polled and not read yet.
     pub(crate) fn unread_bytes(&self) -> u64 {
-        self.head.wrapping_sub(self.tail)
+        self.head.wrapping_sub(self.read_position)
     }
 
     /// Returns the bytes at a position as two slices, the second of which follows the wrap.
@@ -402,22 +402,22 @@ impl PerfRing {
             return None;
         }
         let mut header = [0; RECORD_HEADER_BYTES];
-        let (first, after_wrap) = self.bytes_at(self.tail, RECORD_HEADER_BYTES);
+        let (first, after_wrap) = self.bytes_at(self.read_position, RECORD_HEADER_BYTES);
         for (to, from) in header.iter_mut().zip(first.iter().chain(after_wrap)) {
             *to = *from;
         }
         let length = record_length(&header);
         if length < RECORD_HEADER_BYTES || length > waiting {
             // The kernel never writes this, so the remaining bytes cannot be parsed.
-            (self.tail, self.is_damaged) = (self.head, true);
+            (self.read_position, self.is_damaged) = (self.head, true);
             return None;
         }
-        if self.bytes_at(self.tail, length).1.is_empty() {
-            return Some(self.bytes_at(self.tail, length).0);
+        if self.bytes_at(self.read_position, length).1.is_empty() {
+            return Some(self.bytes_at(self.read_position, length).0);
         }
         let mut wrapped = std::mem::take(&mut self.wrapped);
         wrapped.clear();
-        let (first, after_wrap) = self.bytes_at(self.tail, length);
+        let (first, after_wrap) = self.bytes_at(self.read_position, length);
         wrapped.extend_from_slice(first);
         wrapped.extend_from_slice(after_wrap);
         self.wrapped = wrapped;
@@ -426,12 +426,12 @@ impl PerfRing {
 
     /// Advances past a record of this length.
     pub(crate) fn skip(&mut self, length: usize) {
-        self.tail = self.tail.wrapping_add(length as u64);
+        self.read_position = self.read_position.wrapping_add(length as u64);
     }
 
     /// Returns the number of bytes that were read and not released yet.
     pub(crate) fn unreleased_bytes(&self) -> u64 {
-        self.tail.wrapping_sub(self.released)
+        self.read_position.wrapping_sub(self.released)
     }
 
     /// Releases the bytes that were read, so that the kernel can overwrite them.
@@ -439,8 +439,8 @@ impl PerfRing {
         // SAFETY: only computes the address of a field in the control page; nothing is read.
         let tail = self.control_word(|page| unsafe { &raw mut (*page).data_tail });
         // Release: reads are complete before the kernel may write there (R1).
-        tail.store(self.tail, Ordering::Release);
-        self.released = self.tail;
+        tail.store(self.read_position, Ordering::Release);
+        self.released = self.read_position;
     }
 }
 

@@ -3,8 +3,8 @@
 //! ```text
 //!   one input    its own header
 //!   several      that of the input that starts first, except for names, end and losses
-//!   start        unchanged; a cut moves it up by whole seconds, as far as no earlier event is
-//!                left; an injected event moves it down
+//!   start        unchanged; a cut moves it later by whole seconds, but not past the first kept
+//!                event; an injected event before it moves it earlier
 //! ```
 //!
 //! No kept event comes before the start unless it did so in its input, so the log-file header is
@@ -146,8 +146,8 @@ pub(super) fn writer_options(inputs: &[Input], first: &Input, settings: &Setting
     }
 }
 
-/// Returns a size that fits all records of the inputs: that of their largest buffers, as far as it
-/// is plausible and all processors can have one.
+/// Returns a size that fits all records of the inputs: that of their largest buffers, at most the
+/// default limit and one processor's share of the buffer memory.
 fn buffer_size(inputs: &[Input]) -> u32 {
     let size =
         |input: &Input| input.header.plausible_buffer_size().unwrap_or(0).max(input.largest_buffer_bytes);

@@ -2,7 +2,7 @@
 //! `--items`, extended data items have further columns at the end.
 
 use traceweir_decode::Undecoded;
-use traceweir_decode::format::{Style, decimal, hex_lower, push_line};
+use traceweir_decode::format::{Style, decimal, hex_lower, push_escaped_text};
 use traceweir_decode::walk::Walker;
 use traceweir_format::header::Record;
 
@@ -136,7 +136,7 @@ fn push_cell(text: &[u8], out: &mut Vec<u8>) {
             if index > 0 {
                 clean.push(b'\n');
             }
-            push_line(line, &mut clean);
+            push_escaped_text(line, &mut clean);
         }
         return push_quoted(&clean, out);
     }

@@ -17,7 +17,7 @@
 
 use std::sync::Arc;
 
-use traceweir_decode::format::{decimal, hex_lower, json_string, push_line};
+use traceweir_decode::format::{decimal, hex_lower, json_string, push_escaped_text};
 use traceweir_decode::schema::Field;
 use traceweir_decode::value::Value;
 use traceweir_decode::walk::{Visitor, Walker};
@@ -164,13 +164,13 @@ fn push_lines(resolved: &ResolvedAddress, field: Option<&str>, out: &mut Vec<u8>
 
 fn push_frame(frame: &SymbolFrame, resolved: &ResolvedAddress, out: &mut Vec<u8>) {
     if let Some(module) = &frame.module {
-        push_line(module.as_bytes(), out);
+        push_escaped_text(module.as_bytes(), out);
     }
     if let Some(function) = &frame.function {
         if frame.module.is_some() {
             out.push(b'!');
         }
-        push_line(function.as_bytes(), out);
+        push_escaped_text(function.as_bytes(), out);
     }
     if frame.is_inlined {
         out.extend_from_slice(b" (inlined)");
@@ -183,7 +183,7 @@ fn push_frame(frame: &SymbolFrame, resolved: &ResolvedAddress, out: &mut Vec<u8>
     }
     if let Some(file) = &frame.file {
         out.extend_from_slice(b"  ");
-        push_line(file.as_bytes(), out);
+        push_escaped_text(file.as_bytes(), out);
         if let Some(line) = frame.line {
             out.push(b':');
             decimal(line, out);

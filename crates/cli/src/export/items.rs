@@ -12,7 +12,7 @@
 //!
 //! Items whose data does not fit their type are left out.
 
-use traceweir_decode::format::{decimal, hex_lower, json_string, push_line};
+use traceweir_decode::format::{decimal, hex_lower, json_string, push_escaped_text};
 use traceweir_format::header::Record;
 use traceweir_format::header::extended::Item;
 use traceweir_format::security::Sid;
@@ -75,7 +75,7 @@ pub(super) fn push_item(record: &Record<'_>, name: &str, out: &mut Vec<u8>) {
 
 fn push_item_value(value: &ItemValue, out: &mut Vec<u8>) {
     match value {
-        ItemValue::Text(text) => push_line(text.as_bytes(), out),
+        ItemValue::Text(text) => push_escaped_text(text.as_bytes(), out),
         ItemValue::Number(number) => decimal(*number, out),
         ItemValue::Key(key) => {
             out.extend_from_slice(b"0x");

@@ -9,7 +9,7 @@
 //! ```
 
 use traceweir_decode::Undecoded;
-use traceweir_decode::format::{Style, decimal, hex_lower, push_line};
+use traceweir_decode::format::{Style, decimal, hex_lower, push_escaped_text};
 use traceweir_decode::schema::SchemaOrigin;
 use traceweir_decode::walk::Walker;
 
@@ -116,7 +116,7 @@ impl TextSink {
         push_id(tid, out);
         if let Some(process) = event.process {
             out.push(b' ');
-            push_line(process.as_bytes(), out);
+            push_escaped_text(process.as_bytes(), out);
         }
         out.extend_from_slice(b"  ");
         self.paint(COLOUR_NAME, out);
@@ -143,7 +143,7 @@ impl TextSink {
                 self.messages.expand(found, event.record.pointer_size(), self.style, &mut self.message)
             {
                 out.push(b' ');
-                push_line(&self.message, out);
+                push_escaped_text(&self.message, out);
                 let misfit = walked.err();
                 if let Some(reason) = &misfit {
                     self.write_undecoded(reason, found.payload, out);
@@ -175,7 +175,7 @@ impl TextSink {
             }
         }
         out.extend_from_slice(b" (");
-        push_line(describe_undecoded(reason).as_bytes(), out);
+        push_escaped_text(describe_undecoded(reason).as_bytes(), out);
         out.push(b')');
         self.paint(COLOUR_RESET, out);
     }
@@ -185,12 +185,12 @@ impl TextSink {
 fn write_untitled(event: &DescribedEvent<'_>, out: &mut Vec<u8>) {
     let record = &event.record;
     match event.provider {
-        Some(name) => push_line(name.as_bytes(), out),
+        Some(name) => push_escaped_text(name.as_bytes(), out),
         None => out.extend_from_slice(&record.provider().to_ascii()),
     }
     out.push(b'/');
     match event.schema_match.as_ref().ok().and_then(|f| f.prepared.event_name.as_deref()) {
-        Some(name) => push_line(name.as_bytes(), out),
+        Some(name) => push_escaped_text(name.as_bytes(), out),
         None => out.extend_from_slice(format_unnamed_event(record).as_bytes()),
     }
 }
@@ -216,7 +216,7 @@ pub(crate) fn push_frame(
     out.extend_from_slice(b"    ");
     let number = match event.images.and_then(|images| images.find_name(pid, address, time)) {
         Some((name, offset)) => {
-            push_line(name.as_bytes(), out);
+            push_escaped_text(name.as_bytes(), out);
             out.push(b'+');
             offset
         }

@@ -1,9 +1,10 @@
 //! Accepting connections, and the checks before a connection is served.
 //!
 //! ```text
-//!   accepted, or knocked at ─▶ limits ─▶ watched, with a deadline to send Hello ─▶ introduced:
-//!                               └─ no: refused, counted, and closed             no deadline,
-//!                                                          controllers may send descriptors
+//!   accepted, or knocked at ─▶ limits ─▶ watched, with a deadline to send Hello ─▶ introduced
+//!                               └─ exceeded: refused, counted, and closed
+//!
+//!   introduced: no deadline, controllers may send descriptors
 //! ```
 //!
 //! Guests lose the right to send descriptors when they are accepted; a janitor closes what they
@@ -21,7 +22,10 @@ use super::link::ClientLink;
 use super::{LINK_TIMEOUT, Server};
 use crate::access::UserIdentity;
 use crate::ids::LinkId;
-use crate::limits::{ConnectionCounts, MAX_LINKS, MAX_LINKS_BEFORE_HELLO_OF_GUEST, MAX_LINKS_OF_GUEST};
+use crate::limits::{
+    ConnectionCounts, MAX_LINKS, MAX_LINKS_BEFORE_HELLO_PER_GUEST, MAX_LINKS_OF_ALL_GUESTS,
+    MAX_LINKS_PER_GUEST,
+};
 use crate::log::{log_refusal, log_warning};
 use crate::process::ProcessKey;
 
@@ -67,8 +71,9 @@ impl Server {
         self.note_accepted(token, MAX_ACCEPTS_PER_TURN, true);
     }
 
-    /// Notes connections for which controllers wait. Processes at other listeners wait for their
-    /// replies before they write, so no request can come too early for them.
+    /// Counts connections of processes that may have sent regions before the daemon accepted them:
+    /// requests of controllers wait until these regions are attached. Processes at other listeners
+    /// write only after the daemon's reply.
     fn note_accepted(&mut self, token: u64, count: usize, has_more: bool) {
         if self.served_folder.receives_early_regions(token) {
             self.turns.note_accepted(count, has_more);
@@ -80,7 +85,7 @@ impl Server {
         let peer = connection.peer();
         if !self.can_accept(&connection, is_from_knock) {
             let reason = format!(
-                "too many connections: the daemon accepts {MAX_LINKS}, and of one user who does not control it {MAX_LINKS_OF_GUEST}, {MAX_LINKS_BEFORE_HELLO_OF_GUEST} of them before Hello"
+                "too many connections or descriptors: the daemon accepts {MAX_LINKS} connections, {MAX_LINKS_OF_ALL_GUESTS} of users who may not control it, {MAX_LINKS_PER_GUEST} of each such user, {MAX_LINKS_BEFORE_HELLO_PER_GUEST} of them before Hello"
             );
             // The peer may be a provider process: only its `Hello` would show the role.
             self.service.count_refused_process(peer_process(&connection));
@@ -101,7 +106,7 @@ impl Server {
         let process = peer_process(&connection);
         self.last_link += 1;
         let id = self.last_link;
-        let uses_reserved_descriptor = self.descriptors.is_reserved(&connection, false);
+        let uses_reserved_descriptor = self.descriptors.is_withheld(&connection, false);
         let mut link = ClientLink::new(connection);
         if link.watch(&self.epoll, id).is_err() {
             return;
@@ -137,7 +142,7 @@ impl Server {
             || access.admits(&UserIdentity::with_groups(&peer, connection.peer_groups()), Role::Controller);
         let exceeds_guest_limits = !connections.is_below_guest_limits()
             || (!is_from_knock && connections.has_too_many_before_hello())
-            || self.descriptors.is_reserved(connection, true);
+            || self.descriptors.is_withheld(connection, true);
         connections.is_below_total_limit() && (!exceeds_guest_limits || may_control())
     }
 
@@ -176,7 +181,7 @@ impl Server {
             return;
         }
         self.paused_until = None;
-        self.resume_paused();
+        self.resume_waiting_controllers();
         for (token, listener) in self.served_folder.listeners() {
             let data = epoll::EventData::new_u64(token);
             if let Err(e) = epoll::add(&self.epoll, listener, data, EventFlags::IN) {

@@ -45,7 +45,7 @@ use traceweir_transport::socket::{Connection, Janitor, Listener};
 
 use super::{LISTENER, OWN_LISTENER};
 use crate::error::{Error, Result};
-use crate::limits::MAX_LINKS_OF_GUEST;
+use crate::limits::MAX_LINKS_PER_GUEST;
 use crate::log::{log_info, log_warning};
 
 /// How long a daemon that is exiting may hold the lock.
@@ -365,7 +365,7 @@ impl UserFolderSearch {
                     continue;
                 }
                 let connections = self.connections.entry(socket.uid).or_default();
-                if *connections >= MAX_LINKS_OF_GUEST {
+                if *connections >= MAX_LINKS_PER_GUEST {
                     continue;
                 }
                 match socket.connect(Duration::ZERO) {

@@ -16,7 +16,7 @@ use traceweir_transport::runtime::Scope;
 use traceweir_transport::socket::Connection;
 
 use super::*;
-use crate::limits::MAX_LINKS_BEFORE_HELLO_OF_GUEST;
+use crate::limits::MAX_LINKS_BEFORE_HELLO_PER_GUEST;
 use crate::skip::can;
 
 /// Time after which a test that hangs fails.
@@ -240,8 +240,8 @@ fn refused_process_is_counted_once_in_sessions_that_enable_providers() {
     let (session, other) = (test_server.start_session("s"), test_server.start_session("without providers"));
     test_server.enable_provider(session);
     let mut silent: Vec<Connection> =
-        (0..MAX_LINKS_BEFORE_HELLO_OF_GUEST).map(|_| test_server.connect(ANN)).collect();
-    while test_server.count_links_of(ANN) < MAX_LINKS_BEFORE_HELLO_OF_GUEST {
+        (0..MAX_LINKS_BEFORE_HELLO_PER_GUEST).map(|_| test_server.connect(ANN)).collect();
+    while test_server.count_links_of(ANN) < MAX_LINKS_BEFORE_HELLO_PER_GUEST {
         test_server.server.accept_all();
     }
     // On a slow machine too, the silent connections must not expire.
@@ -283,7 +283,7 @@ fn guest_with_unread_hellos_is_not_refused() {
         return;
     }
     let mut test_server = TestServer::new(Scope::System);
-    let connections: Vec<Connection> = (0..MAX_LINKS_BEFORE_HELLO_OF_GUEST as u64 + 30)
+    let connections: Vec<Connection> = (0..MAX_LINKS_BEFORE_HELLO_PER_GUEST as u64 + 30)
         .map(|instance| {
             let connection = test_server.connect(ANN);
             connection.send(1, &hello_message(Role::Provider, instance), &[], TIME_LIMIT).unwrap();

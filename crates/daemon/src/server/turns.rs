@@ -208,7 +208,7 @@ impl Server {
     }
 
     /// Reads again from controllers that waited until the listeners resume.
-    pub(super) fn resume_paused(&mut self) {
+    pub(super) fn resume_waiting_controllers(&mut self) {
         for id in std::mem::take(&mut self.turns.paused_for_listeners) {
             self.set_reading_paused(id, false);
         }

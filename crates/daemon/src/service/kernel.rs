@@ -34,7 +34,7 @@ use crate::filter;
 use crate::ids::ReplyTo;
 use crate::kernel::{self, OpenCapture, RequestedGroups};
 use crate::limits::{
-    Claimant, MAX_DEFERRED_REQUESTS, MAX_DEFERRED_REQUESTS_OF_GUEST, MAX_DEFERRED_REQUESTS_OF_GUESTS,
+    Claimant, MAX_DEFERRED_REQUESTS, MAX_DEFERRED_REQUESTS_OF_ALL_GUESTS, MAX_DEFERRED_REQUESTS_PER_GUEST,
 };
 use crate::log::log_client;
 use crate::logfile::PassedDescriptors;
@@ -173,8 +173,8 @@ impl SystemLoggers {
         if waiting.clone().count() >= MAX_DEFERRED_REQUESTS
             || !claimant.is_below_limits(
                 waiting,
-                MAX_DEFERRED_REQUESTS_OF_GUEST,
-                MAX_DEFERRED_REQUESTS_OF_GUESTS,
+                MAX_DEFERRED_REQUESTS_PER_GUEST,
+                MAX_DEFERRED_REQUESTS_OF_ALL_GUESTS,
             )
         {
             let reason = "too many changes of the kernel capture are under way";

@@ -272,8 +272,8 @@ impl PrivateSessions {
             busy_refusal("too many requests about private sessions are under way")
         } else if !claimant.is_below_limits(
             holders,
-            limits::MAX_PENDING_REQUESTS_OF_GUEST,
-            limits::MAX_PENDING_REQUESTS_OF_GUESTS,
+            limits::MAX_PENDING_REQUESTS_PER_GUEST,
+            limits::MAX_PENDING_REQUESTS_OF_ALL_GUESTS,
         ) {
             busy_refusal("you have too many requests about private sessions under way: wait for some of them")
         } else {

@@ -174,8 +174,8 @@ impl SessionTable {
             return limit_refusal(format!("{} sessions are running, which is the limit", self.max_sessions));
         }
         let (per_guest, all_guests) = (
-            limits::max_sessions_of_guest(self.max_sessions),
-            limits::max_sessions_of_guests(self.max_sessions),
+            limits::max_sessions_per_guest(self.max_sessions),
+            limits::max_sessions_of_all_guests(self.max_sessions),
         );
         if !claimant.is_below_limits(self.all.values().map(|entry| entry.claimant), per_guest, all_guests) {
             return limit_refusal(format!(
@@ -190,7 +190,7 @@ impl SessionTable {
     pub(super) fn free_pool_bytes(&self, is_guest: bool) -> u64 {
         let used_bytes: u64 = self.all.values().map(|entry| entry.pool_bytes).sum();
         let budget =
-            if is_guest { limits::max_pool_bytes_of_guests(self.pool_budget) } else { self.pool_budget };
+            if is_guest { limits::max_pool_bytes_of_all_guests(self.pool_budget) } else { self.pool_budget };
         budget.saturating_sub(used_bytes)
     }
 

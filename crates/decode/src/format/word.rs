@@ -26,7 +26,7 @@ pub fn is_plain_word(text: &[u8]) -> bool {
 }
 
 /// Appends a plain word unchanged. Appends any other text in quotes, with its quotes escaped and
-/// otherwise as [`push_line`] does.
+/// otherwise as [`push_escaped_text`] does.
 #[inline]
 pub fn push_word(text: &[u8], out: &mut Vec<u8>) {
     if is_plain_word(text) {
@@ -42,7 +42,7 @@ fn push_quoted(text: &[u8], out: &mut Vec<u8>) {
         if index > 0 {
             out.extend_from_slice(b"\\\"");
         }
-        push_line(piece, out);
+        push_escaped_text(piece, out);
     }
     out.push(b'"');
 }
@@ -50,7 +50,7 @@ fn push_quoted(text: &[u8], out: &mut Vec<u8>) {
 /// Appends text on one line: escapes characters that could end the line, control the terminal or
 /// change the text direction, and replaces invalid UTF-8.
 #[inline]
-pub fn push_line(text: &[u8], out: &mut Vec<u8>) {
+pub fn push_escaped_text(text: &[u8], out: &mut Vec<u8>) {
     if text.iter().fold(true, |printable, b| printable & (b' '..0x7F).contains(b)) {
         out.extend_from_slice(text);
     } else {

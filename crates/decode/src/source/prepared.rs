@@ -5,7 +5,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::format::{json_string, push_line, push_word};
+use crate::format::{json_string, push_escaped_text, push_word};
 use crate::message::EventMessage;
 use crate::schema::{FieldKind, Schema};
 
@@ -86,9 +86,9 @@ impl PreparedSchema {
 fn build_title(schema: &Schema, event_name: &Option<Arc<str>>) -> Option<Box<[u8]>> {
     let (provider, event) = (schema.names.provider.as_deref()?, event_name.as_deref()?);
     let mut title = Vec::new();
-    push_line(provider.as_bytes(), &mut title);
+    push_escaped_text(provider.as_bytes(), &mut title);
     title.push(b'/');
-    push_line(event.as_bytes(), &mut title);
+    push_escaped_text(event.as_bytes(), &mut title);
     Some(title.into())
 }
 

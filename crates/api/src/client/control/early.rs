@@ -3,9 +3,9 @@
 //! ```text
 //!   connect ─▶ the daemon's file lists its enables ─▶ regions created here
 //!           ─▶ Hello, Region + memory, Register: they wait in the connection
-//!           ─▶ entries filled, events written
+//!           ─▶ registrations enabled, events written
 //!   traits  ─▶ the file lists enables by name or group ─▶ the same, SetTraits instead of Register
-//!   daemon  ─▶ Welcome, Region + wake (the memory is taken), Enable, Registered
+//!   daemon  ─▶ Welcome, Region with its wake eventfd only (the memory was taken), Enable, Registered
 //! ```
 //!
 //! The daemon decides: enables that it has not sent when it answers the registration are reverted
@@ -29,9 +29,9 @@ use crate::registration::enable::EnableChange;
 use crate::registration::{Handle, provider_filter};
 
 impl ControlThread {
-    /// Creates the regions, unless they exist, of the sessions for which the daemon's file enables
-    /// a registration with these traits, and queues them for the daemon before the request. Returns
-    /// the enables of those sessions. Skips sessions that have the registration enabled already.
+    /// Returns the enables that the daemon's file lists for a registration with these traits, except
+    /// those of sessions that have enabled it already. Creates the missing regions of these sessions
+    /// and queues them for the daemon, ahead of the `pending` Register or SetTraits.
     pub(super) fn prepare_early_enables(
         &mut self,
         index: usize,
@@ -44,14 +44,14 @@ impl ControlThread {
         let mut wanted = find_enables(&handle, traits, &enabled.unwrap_or_default());
         let owner = SessionOwner::Peer(peer.id);
         let mut shared = self.client.lock();
-        // The daemon does not repeat enables that the traits do not change: existing enables stay
-        // until it answers.
-        wanted.retain(|enabled_session| {
-            let outlet = shared.outlets.find(owner, enabled_session.session).map(|open| open.outlet);
+        // The daemon does not send existing enables again when traits change. If they were early
+        // enables, they would be reverted as unconfirmed.
+        wanted.retain(|listed| {
+            let outlet = shared.outlets.find(owner, listed.session).map(|open| open.outlet);
             outlet.is_none_or(|outlet| handle.slot().find_enable(outlet).is_none())
         });
         // A session whose region cannot be created here waits for the daemon's region.
-        wanted.retain(|enabled_session| shared.open_early_session(peer, pending, enabled_session).is_ok());
+        wanted.retain(|listed| shared.open_early_session(peer, pending, listed).is_ok());
         wanted
     }
 
@@ -67,10 +67,10 @@ impl ControlThread {
         let Some(handle) = Handle::from_number(pending.registration()) else { return };
         let (mut is_changed, mut filter) = (false, None);
         let mut shared = self.client.lock();
-        for enabled_session in wanted {
-            if shared.enable_early(&mut self.peers[index], handle, pending, enabled_session) {
+        for listed in wanted {
+            if shared.enable_early(&mut self.peers[index], handle, pending, listed) {
                 // The filter of the last session stays, as if the callback ran for each session.
-                (is_changed, filter) = (true, provider_filter(&enabled_session.params.filters));
+                (is_changed, filter) = (true, provider_filter(&listed.params.filters));
             }
         }
         drop(shared);
@@ -157,8 +157,8 @@ impl SharedState {
 }
 
 impl EarlyEnable {
-    /// Returns whether the daemon's enable equals, except for its source and the group property,
-    /// the enable in its file, which the callback already got.
+    /// Returns whether the daemon's enable is the one that was applied early and reported to the
+    /// callback. Ignores the source and the group property.
     pub(super) fn is_confirmed_by(&self, params: &EnableParams) -> bool {
         let without_source = |params: &EnableParams| EnableParams {
             property: params.property & !GROUP,
@@ -176,28 +176,27 @@ fn find_enables(handle: &Handle, traits: &[u8], enabled: &[ListedEnable]) -> Vec
     let traits = tracelogging::Traits::parse(traits).ok();
     let group = traits.as_ref().and_then(|traits| traits.group());
     let name = traits.as_ref().map_or_else(Default::default, |traits| String::from_utf8_lossy(traits.name));
-    let mut matching =
-        enabled.iter().filter(|enabled_session| enabled_session.applies_to(slot.provider(), group, &name));
+    let mut matching = enabled.iter().filter(|listed| listed.applies_to(slot.provider(), group, &name));
     if slot.is_classic() {
-        let latest = matching.rfind(|enabled_session| enabled_session.params.property & GROUP == 0);
+        let latest = matching.rfind(|listed| listed.params.property & GROUP == 0);
         return latest.cloned().map(reduce_to_classic).into_iter().collect();
     }
     let mut wanted: Vec<ListedEnable> = Vec::new();
-    for enabled_session in matching {
-        match wanted.iter_mut().find(|other| other.session == enabled_session.session) {
-            Some(other) => other.params = widen_params(&other.params, &enabled_session.params),
-            None => wanted.push(enabled_session.clone()),
+    for listed in matching {
+        match wanted.iter_mut().find(|other| other.session == listed.session) {
+            Some(other) => other.params = widen_params(&other.params, &listed.params),
+            None => wanted.push(listed.clone()),
         }
     }
     wanted
 }
 
 /// Reduces an enable to the parameters that a classic provider gets.
-fn reduce_to_classic(enabled_session: ListedEnable) -> ListedEnable {
-    let EnableParams { level, match_any, .. } = enabled_session.params;
+fn reduce_to_classic(listed: ListedEnable) -> ListedEnable {
+    let EnableParams { level, match_any, .. } = listed.params;
     let params =
         EnableParams { level, match_any: match_any & u64::from(u32::MAX), ..EnableParams::default() };
-    ListedEnable { params, ..enabled_session }
+    ListedEnable { params, ..listed }
 }
 
 /// Returns parameters that pass every event that one of two enables passes, until the daemon sends

@@ -259,7 +259,7 @@ fn advice_changes_the_sysctls_that_hide_addresses() {
 }
 
 #[test]
-fn missing_tracepoints_are_found_below_the_tracefs_mount() {
+fn unmounted_tracefs_and_missing_tracepoints_are_reported() {
     let fake = FakeMachine::for_root();
     fake.write("proc/self/mounts", "proc /proc proc rw 0 0\n");
     let results = fake.run_checks();

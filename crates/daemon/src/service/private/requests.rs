@@ -24,7 +24,7 @@ use super::{
 use crate::error::Refusal;
 use crate::filter;
 use crate::ids::{LinkId, ReplyTo};
-use crate::limits::{Claimant, MAX_PRIVATE_SESSIONS, MAX_PRIVATE_SESSIONS_OF_GUEST};
+use crate::limits::{Claimant, MAX_PRIVATE_SESSIONS, MAX_PRIVATE_SESSIONS_PER_GUEST};
 use crate::log::{log_client, log_enable, log_info};
 use crate::logfile::{NamedFiles, PassedDescriptors};
 use crate::registry::{EnableTarget, Registry};
@@ -65,9 +65,9 @@ impl PrivateSessions {
         }
         let claimant = core.access.claimant(reply_to.link);
         let claimants = self.all.values().map(|private| private.claimant);
-        if !claimant.is_below_limits(claimants, MAX_PRIVATE_SESSIONS_OF_GUEST, MAX_PRIVATE_SESSIONS) {
+        if !claimant.is_below_limits(claimants, MAX_PRIVATE_SESSIONS_PER_GUEST, MAX_PRIVATE_SESSIONS) {
             let reason =
-                format!("you run {MAX_PRIVATE_SESSIONS_OF_GUEST} private sessions, the limit for one user");
+                format!("you run {MAX_PRIVATE_SESSIONS_PER_GUEST} private sessions, the limit for one user");
             return Err(Refusal::new(Status::ERROR_NO_SYSTEM_RESOURCES, reason));
         }
         core.access.check_right(reply_to.link, config.guid, rights_to_run(&config))?;

@@ -38,7 +38,7 @@ use super::ProviderControl;
 use super::wait::WaitPurpose;
 use crate::error::Refusal;
 use crate::ids::{LinkId, ReplyTo};
-use crate::limits::{MAX_CLOSING_REGIONS, MAX_CLOSING_REGIONS_OF_GUESTS, MAX_OFFERED_REGIONS};
+use crate::limits::{CLOSING_REGIONS_BEFORE_GUESTS_DETACH, MAX_CLOSING_REGIONS, MAX_OFFERED_REGIONS};
 use crate::log::{log_client, log_refusal};
 use crate::logfile::PassedDescriptors;
 use crate::process;
@@ -261,7 +261,7 @@ impl ProviderControl {
         let is_sound =
             params.check().is_ok() && check_memory_file(memory.as_fd(), params.layout.region_bytes()).is_ok();
         let has_room =
-            process.offered.len() < MAX_OFFERED_REGIONS && !self.descriptors.is_reserved(&memory, false);
+            process.offered.len() < MAX_OFFERED_REGIONS && !self.descriptors.is_withheld(&memory, false);
         if is_sound && has_room && !process.regions.contains_key(&session) {
             process.offered.insert(session, (params, memory));
         } else {
@@ -340,7 +340,7 @@ impl ProviderControl {
             Ok(attached)
                 if self
                     .descriptors
-                    .is_reserved(&attached.wake, core.access.rules().is_guest(&process.peer)) =>
+                    .is_withheld(&attached.wake, core.access.rules().is_guest(&process.peer)) =>
             {
                 session.detach(attached.id);
                 Refusal::new(Status::ERROR_NO_SYSTEM_RESOURCES, "too few file descriptors are left")
@@ -382,7 +382,7 @@ impl ProviderControl {
             .values()
             .filter(|id| matches!(self.waits.purpose(**id), Some(WaitPurpose::Detach(..))));
         let is_crowded = core.access.rules().is_guest(&process.peer)
-            && self.waits.closing_count() >= MAX_CLOSING_REGIONS_OF_GUESTS;
+            && self.waits.closing_count() >= CLOSING_REGIONS_BEFORE_GUESTS_DETACH;
         if closing.count() >= MAX_CLOSING_REGIONS || is_crowded {
             core.sessions.detach(session, region);
         } else {

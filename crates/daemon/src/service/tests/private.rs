@@ -480,7 +480,7 @@ fn requests_of_one_guest_are_bounded_and_a_refused_stop_stops_nothing() {
     let refused = take_sent(&mut service).iter().filter(|line| *line == "2 refused ERROR_BUSY").count();
     assert_eq!(
         refused,
-        300 - crate::limits::MAX_PENDING_REQUESTS_OF_GUEST,
+        300 - crate::limits::MAX_PENDING_REQUESTS_PER_GUEST,
         "the process of Ann answered nothing"
     );
     // Reconnecting does not raise the limit.
