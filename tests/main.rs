@@ -1,8 +1,6 @@
 //! End-to-end tests, which run the real `weir` on real files, and checks that the code has the
 //! structure that ARCHITECTURE.md describes.
 
-#[path = "support/again.rs"]
-mod again;
 mod architecture;
 mod baseline;
 mod commands;
@@ -12,6 +10,8 @@ mod golden;
 mod live;
 mod manifests;
 mod reports;
+#[path = "support/retry.rs"]
+mod retry;
 mod samples;
 mod tracelogging;
 mod util;

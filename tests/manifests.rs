@@ -317,7 +317,7 @@ int main(void) {
 "#;
 
 #[test]
-fn arrays_of_fixed_length_take_one_argument_and_programs_see_enables() {
+fn arrays_of_fixed_length_texts_take_one_argument_and_programs_see_enables() {
     let daemon = Daemon::start();
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name);

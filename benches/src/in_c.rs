@@ -3,7 +3,7 @@
 //!
 //! | Source | Number | Figure |
 //! |---|---|---|
-//! | `peers/consumer.c` | events delivered by ProcessTrace | `consumer_c_vs_rust`, by processor time |
+//! | `peers/consumer.c` | events delivered by ProcessTrace | `consumer_c_vs_rust`: events per second of processor time, compared with Rust |
 //! | `peers/tdh.c` | processor ns per TdhGetEventInformation of a known schema | `tdh_info_ns` |
 
 use std::path::Path;

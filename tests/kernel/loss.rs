@@ -8,9 +8,9 @@ use std::path::Path;
 
 use rustix::process::Signal;
 
-use crate::again::again;
 use crate::dumped::{Trace, parse_number};
 use crate::recordings::Measurement;
+use crate::retry::retry_with_busy_processors;
 use crate::util::daemon_process::DaemonProcess;
 use crate::util::{Process, Run, eventually, weir, weir_command};
 
@@ -28,7 +28,7 @@ fn weir_in(folder: &Path, args: &[&str]) -> Run {
 
 #[test]
 fn ring_overflows_are_counted_and_reported_for_each_processor() {
-    again(5, || {
+    retry_with_busy_processors(5, || {
         let Some(measurement) = Measurement::start() else { return };
         let folder = tempfile::tempdir().unwrap();
         let log = folder.path().join("log");
@@ -74,7 +74,7 @@ fn check_file_and_losses(file: &Path, min_lost: u64) {
 
 #[test]
 fn recording_with_lost_events_exits_with_status_4() {
-    again(5, || {
+    retry_with_busy_processors(5, || {
         let Some(measurement) = Measurement::start() else { return };
         let folder = tempfile::tempdir().unwrap();
         let run = folder.path().join("run");

@@ -15,8 +15,8 @@
 //!    repeats a whole test that failed. No test depends on elapsed time.
 //! 4. Tests that need kernel events, perf or a C compiler are skipped where these are missing.
 
-#[path = "../support/again.rs"]
-mod again;
+#[path = "../support/retry.rs"]
+mod retry;
 #[path = "../support/stopped_thread.rs"]
 mod stopped_thread;
 #[path = "../util.rs"]

@@ -14,7 +14,7 @@ use rustix::process::{Pid, geteuid, setpriority_process};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use tempfile::TempDir;
 
-use crate::again::retry;
+use crate::retry::retry;
 use crate::stopped_thread::StoppedThread;
 use crate::util::daemon_process::{self, DaemonProcess};
 use crate::util::{Process, Run, eventually, skip};

@@ -7,9 +7,9 @@ use std::process::{Command, Stdio};
 
 use rustix::process::Signal;
 
-use crate::again::again;
 use crate::dumped::{Event, Trace};
 use crate::recordings::Measurement;
+use crate::retry::retry_with_busy_processors;
 use crate::util::Process;
 
 /// The lowest address of the kernel.
@@ -19,7 +19,7 @@ const THREAD_TERMINATED: u64 = 4;
 
 #[test]
 fn running_programs_are_resolved() {
-    again(5, || {
+    retry_with_busy_processors(5, || {
         let Some(measurement) = Measurement::start() else { return };
         let program = measurement.workload(["wait"]);
         let mut command = Command::new(&program[0]);
@@ -46,7 +46,7 @@ fn running_programs_are_resolved() {
 
 #[test]
 fn switches_to_a_thread_have_distinct_times() {
-    again(5, || {
+    retry_with_busy_processors(5, || {
         let Some(measurement) = Measurement::start() else { return };
         // Sleeps and wakes continuously, from before the session to its end.
         let program = measurement.workload(["naps", "100000000", "0"]);

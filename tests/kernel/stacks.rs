@@ -6,9 +6,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::again::again;
 use crate::perf::{self, Sample};
 use crate::recordings::{MAX_ATTEMPTS, Measurement};
+use crate::retry::retry_with_busy_processors;
 
 /// The end of the user half of the address space on x86-64.
 const USER_SPACE_END: u64 = 1 << 47;
@@ -26,7 +26,7 @@ fn max_stack_frames() -> String {
 
 #[test]
 fn stacks_of_switches_and_wakeups_match_perf_frame_by_frame() {
-    again(5, || {
+    retry_with_busy_processors(5, || {
         let Some(measurement) = Measurement::start() else { return };
         let data = measurement.path("perf.data");
         let on_disk = measurement.path("written");
@@ -145,7 +145,7 @@ fn compare_stacks(by_perf: &Stacks, by_weir: &Stacks) {
 
 #[test]
 fn function_shares_match_perf_within_three_standard_errors() {
-    again(5, || {
+    retry_with_busy_processors(5, || {
         let Some(measurement) = Measurement::start() else { return };
         let data = measurement.path("perf.data");
         let workload = measurement.workload(["ratio", "3000"]);

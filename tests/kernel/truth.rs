@@ -3,9 +3,9 @@
 
 use serde_json::Value;
 
-use crate::again::again;
 use crate::dumped::{Event, Trace};
 use crate::recordings::{MAX_ATTEMPTS, Measurement, Recording};
+use crate::retry::retry_with_busy_processors;
 
 fn float_field(row: &Value, name: &str) -> f64 {
     row[name].as_f64().unwrap_or_else(|| panic!("no number {name}: {row}"))
@@ -23,7 +23,7 @@ fn cpu_report(recording: &Recording) -> Vec<Value> {
 
 #[test]
 fn hot_function_is_reported_with_its_share_and_callers() {
-    again(5, || {
+    retry_with_busy_processors(5, || {
         let Some(measurement) = Measurement::start() else { return };
         let recording = measurement.record_complete(
             &["--kernel", "cpu", "--interval", "1ms"],
@@ -75,7 +75,7 @@ fn check_known_depth(recording: &Recording) {
 
 #[test]
 fn functions_with_a_three_to_one_share_are_reported_with_it() {
-    again(5, || {
+    retry_with_busy_processors(5, || {
         let Some(measurement) = Measurement::start() else { return };
         let recording = measurement.record_complete(
             &["--kernel", "cpu", "--interval", "1ms"],
@@ -99,7 +99,7 @@ fn functions_with_a_three_to_one_share_are_reported_with_it() {
 
 #[test]
 fn reported_sleep_time_is_the_time_that_the_program_measured() {
-    again(5, || {
+    retry_with_busy_processors(5, || {
         let Some(measurement) = Measurement::start() else { return };
         let command = measurement.workload(["naps", "20", "10"]);
         let recording =
@@ -133,7 +133,7 @@ fn reported_sleep_time_is_the_time_that_the_program_measured() {
 
 #[test]
 fn forks_and_bytes_are_counted_exactly() {
-    again(5, || {
+    retry_with_busy_processors(5, || {
         let Some(measurement) = Measurement::start() else { return };
         let on_disk = measurement.path("written");
         let command = measurement.workload(["mixed".as_ref(), on_disk.as_os_str(), "10".as_ref()]);

@@ -41,7 +41,7 @@ pub(crate) fn record(requirement: &str, reason: &str) {
 
 /// Returns `is_possible`, and records a skip where it is false.
 #[track_caller]
-pub(crate) fn can(is_possible: bool, requirement: &str, reason: &str) -> bool {
+pub(crate) fn holds_or_skip(is_possible: bool, requirement: &str, reason: &str) -> bool {
     if !is_possible {
         skip(requirement, reason);
     }

@@ -26,7 +26,7 @@ pub use guid::Guid;
 pub use traceweir::tracelogging::{Channel, InType, Level, Opcode, OutType};
 
 /// A provider made by `define_provider!`.
-pub type Provider = traceweir::__tlg::ProviderOf<Guid>;
+pub type Provider = traceweir::__tlg::ProviderWithId<Guid>;
 
 /// Callback that runs when sessions enable or disable a provider, or request its state. See
 /// [`traceweir::tracelogging::ProviderEnableCallback`].

@@ -28,8 +28,8 @@ pub use tracelogging::{
 };
 
 /// A provider whose name is chosen at run time.
-pub type Provider = traceweir::__tlg::DynamicProviderOf<Guid>;
+pub type Provider = traceweir::__tlg::DynamicProviderWithId<Guid>;
 /// Options of a provider other than its name.
-pub type ProviderOptions = traceweir::__tlg::OptionsOf<Guid>;
+pub type ProviderOptions = traceweir::__tlg::ProviderOptionsWithId<Guid>;
 /// Builds and writes events with fields chosen at run time.
-pub type EventBuilder = traceweir::__tlg::BuilderOf<Guid>;
+pub type EventBuilder = traceweir::__tlg::EventBuilderWithId<Guid>;

@@ -255,7 +255,7 @@ impl Client {
     /// Returns the client of this process, and makes it if there is none.
     pub(crate) fn get() -> &'static Self {
         let client = CLIENT.get_or_make(Self::new);
-        if client.is_original_process && !fork::is_ready() {
+        if client.is_original_process && !fork::may_write() {
             fork::set_ready();
         }
         client
@@ -362,7 +362,7 @@ impl Client {
         shared.late_registrations.retain(|late| late.registration != handle.number());
         shared.late_traits.retain(|late| late.registration != handle.number());
         shared.registration_answers.retain(|(n, _)| *n != handle.number());
-        if !fork::is_ready() {
+        if !fork::may_write() {
             self.start_thread(&mut shared, Duration::ZERO);
         }
         if matches!(shared.control_thread, ControlThreadState::Running) {
@@ -413,7 +413,7 @@ impl Client {
         let can_delegate = callbacks::may_wait_for_control()
             && matches!(self.lock().control_thread, ControlThreadState::Running);
         if !can_delegate {
-            return notify_callbacks(&changed, source, filter.as_ref());
+            return notify_registrations(&changed, source, filter.as_ref());
         }
         let done = Promise::new();
         self.lock().commands.push(ControlCommand::RunCallbacks {
@@ -493,7 +493,7 @@ impl Client {
 
 /// Runs callbacks on this thread, which must share the program's descriptors unless none of the
 /// registrations has a callback.
-fn notify_callbacks(changed: &[Handle], source: Guid, filter: Option<&Filter>) {
+fn notify_registrations(changed: &[Handle], source: Guid, filter: Option<&Filter>) {
     for handle in changed {
         if handle.is_current() {
             handle.slot().notify(source, filter);
@@ -514,7 +514,7 @@ extern "C" fn after_fork() {
     client.start_thread(&mut shared, if is_traced { Duration::ZERO } else { FORK_DELAY });
     if is_traced {
         let deadline = Instant::now() + FORK_TIMEOUT;
-        while !fork::is_ready()
+        while !fork::may_write()
             && let Some(left) = deadline.checked_duration_since(Instant::now())
         {
             shared = client.wait_for_change(shared, left);

@@ -14,7 +14,7 @@
 //! | `context` | the enable words that every event checks; registration |
 //! | `provider` | the provider of `define_provider!` |
 //! | [`dynamic`] | providers and events that are built at run time |
-//! | `ids` | functions about ids that both kinds of providers have |
+//! | `ids` | functions for activity ids and provider ids, which both kinds of providers offer |
 //! | `types` | levels, opcodes, channels, in and out types |
 //! | `values` | values as bytes |
 //! | `macros` | the macros, which call the crate `traceweir-macros` |
@@ -70,9 +70,11 @@ pub mod __tlg {
     pub use traceweir_transport::ring::Block;
 
     pub use super::context::{Context, EnableFunction};
-    pub use super::dynamic::{BuilderOf, OptionsOf, ProviderOf as DynamicProviderOf};
+    pub use super::dynamic::{
+        EventBuilderWithId, ProviderOptionsWithId, ProviderWithId as DynamicProviderWithId,
+    };
     pub use super::macros::{checked_size, descriptor, tag};
-    pub use super::provider::{Provider, ProviderOf, provider, write};
+    pub use super::provider::{Provider, ProviderWithId, provider, write};
     pub use super::types::{Channel, InType, Level, Opcode, OutType};
     pub use super::values::{
         ActivityId, Id, Packed, Plain, activity, bytes, counted, counted_size, elements,

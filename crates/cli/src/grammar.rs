@@ -31,6 +31,7 @@
 //!    option with names, a comma is an error, because it could begin a name or another provider.
 //! 3. An error shows its position.
 
+mod argument_error;
 mod file;
 mod filters;
 mod kernel;
@@ -43,7 +44,6 @@ mod scan;
 mod spelling;
 #[cfg(test)]
 mod tests;
-mod text_error;
 
 use std::path::Path;
 
@@ -54,6 +54,7 @@ use traceweir_format::spec::enable::EVENT_ENABLE_PROPERTY_IGNORE_KEYWORD_0;
 use traceweir_format::spec::event::ExtType;
 use traceweir_format::tracelogging::Traits;
 
+pub(crate) use argument_error::ArgumentError;
 pub(crate) use filters::EnableFilters;
 pub(crate) use kernel::{
     KernelSelection, StackSelection, default_stacks, describe_absent_groups, event_names, group_names,
@@ -61,7 +62,6 @@ pub(crate) use kernel::{
 };
 pub(crate) use manifest_names::ManifestNames;
 pub(crate) use spelling::ParsedProvider;
-pub(crate) use text_error::ArgumentError;
 
 /// Keywords of a command-line option; names are not resolved yet.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -18,11 +18,11 @@ use traceweir_format::spec::system::LIMITED_RING_COPIES;
 use traceweir_format::wire::{u32_at, u64_at};
 use traceweir_kernel::{Capture, CaptureScope, CaptureSettings, Group, Groups};
 
-#[path = "../../../tests/support/again.rs"]
-mod again;
+#[path = "../../../tests/support/retry.rs"]
+mod retry;
 #[path = "capture/support.rs"]
 mod support;
-use again::again;
+use retry::retry_with_busy_processors;
 use support::{NanosecondClock, skip};
 
 /// Waits until no other test has rings, so that all of the user's locked memory is free.
@@ -53,7 +53,7 @@ fn capture_hooks(
 #[test]
 fn unprivileged_user_captures_own_processes() {
     let _lock = lock_locked_memory();
-    again(5, || {
+    retry_with_busy_processors(5, || {
         let all = [
             Group::PROCESS,
             Group::THREAD,
@@ -263,7 +263,7 @@ fn use_cpu_time(span: Duration) {
 #[test]
 fn small_rings_lose_nothing_without_polls() {
     let _lock = lock_locked_memory();
-    again(5, || {
+    retry_with_busy_processors(5, || {
         let settings = CaptureSettings {
             groups: Groups::new(&[Group::PROFILE, Group::NO_SYSCONFIG]),
             scope: CaptureScope::Own,

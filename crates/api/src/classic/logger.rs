@@ -45,7 +45,7 @@ const fn low_half(ticket: Ticket) -> u64 {
     ticket.0 & 0xFFFF_FFFF
 }
 
-/// Returns the level that the session enabled; 0 if it passed 0.
+/// Returns the level that the session passed, unchanged, even if it is 0.
 pub fn enable_level(logger: u64) -> Result<u8, TraceError> {
     Logger::find(logger).map(|logger| logger.level)
 }

@@ -35,7 +35,7 @@ use super::callbacks::CallbackThread;
 use super::link::{ConnectionKind, DaemonFolder, DaemonPeer, PendingRequest};
 use super::shared::{AwaitedAnswer, ControlCommand};
 use super::wakers::Wakers;
-use super::{Client, REPLY_TIMEOUT, notify_callbacks};
+use super::{Client, REPLY_TIMEOUT, notify_registrations};
 use crate::process::{self, fork, outlets};
 use crate::registration::{Handle, ProviderTraits};
 use private::PrivateMember;
@@ -64,14 +64,15 @@ pub(super) struct ControlThread {
     members: Vec<PrivateMember>,
     /// When a forked child drops the sessions that it inherited, at the latest.
     inherited_sessions_deadline: Instant,
-    /// Runs work that needs the program's descriptors.
+    /// Runs code of the program, such as callbacks, with the program's descriptor table, which this
+    /// thread does not use.
     callbacks: CallbackThread,
     /// Writes eventfds for the threads of the program.
     wakers: &'static Wakers,
     /// When to retry folders that could not be opened because no descriptor was free.
     folder_retry_at: Option<Instant>,
-    /// Sessions that missed events of this process. They count the process when they enable one of
-    /// its registrations again.
+    /// Sessions that missed events of this process. When such a session enables a registration of the
+    /// process again, it counts the process among those that lost an unknown number of events.
     missed: MissedSessions,
 }
 
@@ -184,7 +185,7 @@ impl ControlThread {
     /// last: the process may end at any time, and events in the regions must still reach the daemon.
     fn send_and_enable_early(&mut self, index: usize, pending: PendingRequest, wanted: &[ListedEnable]) {
         let peer = &mut self.peers[index];
-        // Ignore the error: the next `flush` reports it and drops the peer.
+        // Ignore the error: `flush_peers` gets it again and drops the peer.
         let _ = peer.flush();
         if peer.has_sent_all() {
             self.apply_early_enables(index, pending, wanted);
@@ -210,7 +211,7 @@ impl ControlThread {
     /// Forgets the parent's sessions in a forked child, once the daemons have sent their enables or
     /// the deadline has passed.
     fn drop_parent_sessions(&mut self) {
-        if fork::is_ready() {
+        if fork::may_write() {
             return;
         }
         let mut shared = self.client.lock();
@@ -251,7 +252,7 @@ impl ControlThread {
             let flags = if p.has_sent_all() { read } else { read | PollFlags::OUT };
             PollFd::from_borrowed_fd(p.connection.as_fd(), flags)
         }));
-        let fork_timeout = (!fork::is_ready()).then_some(Duration::from_millis(100));
+        let fork_timeout = (!fork::may_write()).then_some(Duration::from_millis(100));
         let resume = self.folders.iter().filter_map(DaemonFolder::paused_until).min();
         let listener_timeout = resume.map(|until| until.saturating_duration_since(Instant::now()));
         let retry_timeout = self.folder_retry_at.map(|at| at.saturating_duration_since(Instant::now()));
@@ -267,8 +268,8 @@ impl ControlThread {
         if poll(&mut fds, timeout.as_ref()).is_err()
             || fds.iter().any(|f| f.revents().contains(PollFlags::NVAL))
         {
-            // The program may have closed descriptors that are in its own table; do not spin
-            // on that.
+            // If this thread shares the program's descriptor table, the program may have closed
+            // descriptors of this library; do not spin on that.
             std::thread::sleep(Duration::from_millis(100));
         }
         bell.drain();
@@ -307,15 +308,15 @@ impl ControlThread {
 
     /// Runs callbacks for changed registrations on the callback thread.
     pub(super) fn run_callbacks(&self, mut changed: Vec<Handle>, source: Guid, filter: Option<&Filter>) {
-        // Without a callback, no code of the program runs.
+        // Registrations without a callback run no code of the program: this thread updates them.
         let without_callback: Vec<Handle> =
             changed.extract_if(.., |handle| !handle.slot().has_callback()).collect();
-        notify_callbacks(&without_callback, source, filter);
+        notify_registrations(&without_callback, source, filter);
         if !changed.is_empty() {
             let (filter, current) = (filter.cloned(), &self.client.callback);
             let _ = self.callbacks.run(move || {
                 for handle in changed {
-                    current.run(|| notify_callbacks(&[handle], source, filter.as_ref()));
+                    current.run(|| notify_registrations(&[handle], source, filter.as_ref()));
                 }
             });
         }
@@ -427,13 +428,13 @@ impl ControlThread {
                 shared.record_answer(peer.id, registration, refusal);
                 shared.add_note(format!("a daemon refuses a registration: {reason}"));
                 drop(shared);
-                self.revert_early_enables(index, PendingRequest::Register(registration));
+                self.revert_unconfirmed_enables(index, PendingRequest::Register(registration));
             }
             Some(PendingRequest::SetTraits(registration)) => {
                 shared.record_traits_answer(peer.id, registration, refusal);
                 shared.add_note(format!("a daemon refuses the traits of a registration: {reason}"));
                 drop(shared);
-                self.revert_early_enables(index, PendingRequest::SetTraits(registration));
+                self.revert_unconfirmed_enables(index, PendingRequest::SetTraits(registration));
             }
             None => return Ok(()),
         }
@@ -448,7 +449,7 @@ impl ControlThread {
             peer.take_answered_request(request, false)
         {
             self.client.lock().record_traits_answer(peer.id, registration, None);
-            self.revert_early_enables(index, pending);
+            self.revert_unconfirmed_enables(index, pending);
             self.client.state_changed.notify_all();
         }
     }

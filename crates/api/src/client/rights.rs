@@ -5,7 +5,9 @@
 //!   root                                     root's                     yes
 //!   the user of this process                 root's, or the user's own  yes, unless this process
 //!                                                                       is more privileged
-//!   another user, or root by a user's daemon any                        no
+//!   root                                     a user's                   no
+//!   the user of this process                 another user's             no
+//!   another user                             any                        no
 //! ```
 //!
 //! A process is more privileged than the other processes of its user if its program file granted
@@ -25,9 +27,10 @@ use traceweir_transport::socket::Connection;
 
 use crate::error::{Error, Result};
 
-/// Returns whether this process trusts a daemon of this user in any folder.
-pub(super) fn is_daemon_trusted(daemon: u32) -> bool {
-    daemon == 0 || (daemon == geteuid().as_raw() && !is_privileged_by_file())
+/// Returns whether this process trusts a daemon that runs as `daemon_uid`, in whichever folder its
+/// socket is.
+pub(super) fn is_daemon_trusted(daemon_uid: u32) -> bool {
+    daemon_uid == 0 || (daemon_uid == geteuid().as_raw() && !is_privileged_by_file())
 }
 
 /// The user and groups of the daemon at the other end of a connection.
@@ -47,16 +50,19 @@ impl DaemonCredentials {
         Self { uid: peer.uid, groups }
     }
 
-    /// Checks whether a user may, by this daemon's report, have this process open files with its
-    /// rights.
+    /// Checks whether this process may open files for `user`, who made the request according to this
+    /// daemon.
     pub(super) fn check(&self, user: u32) -> Result<()> {
         let deny = |reason: String| Err(Error::refused(Status::ERROR_ACCESS_DENIED, reason));
         if user == 0 && self.uid == 0 {
             return Ok(());
         }
         let own = OwnRights::read_current();
-        if user != own.effective_user || (self.uid != 0 && self.uid != user) {
+        if user != own.effective_user && user != 0 {
             return deny(format!("user {user} may not write files through a process of another user"));
+        }
+        if self.uid != 0 && self.uid != user {
+            return deny(format!("a daemon of user {} may not make requests for user {user}", self.uid));
         }
         match own.find_excess_right(self) {
             None => Ok(()),
@@ -109,7 +115,7 @@ impl OwnRights {
         }
     }
 
-    /// Returns which right this process has that the daemon's user lacks.
+    /// Returns a right of this process that the requesting user lacks, if there is one.
     fn find_excess_right(&self, daemon: &DaemonCredentials) -> Option<&'static str> {
         // Root's daemon has every right, and has compared the groups itself.
         let is_foreign = |group: &u32| daemon.uid != 0 && !daemon.groups.contains(group);

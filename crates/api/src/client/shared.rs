@@ -282,7 +282,7 @@ impl SharedState {
             || self.unanswered_greetings != 0
             || self.awaited_registrations.iter().any(|awaited| awaited.registration == number);
         // In a forked child, until the child's own sessions have replaced the parent's.
-        is_awaiting || !fork::is_ready()
+        is_awaiting || !fork::may_write()
     }
 
     /// Enables a registration for a session and returns the result.
@@ -318,7 +318,7 @@ impl SharedState {
     /// Forgets the parent's sessions in a forked child when its own sessions are known, and returns
     /// the changed registrations.
     pub(super) fn drop_inherited_sessions(&mut self) -> Vec<Handle> {
-        if fork::is_ready() {
+        if fork::may_write() {
             return Vec::new();
         }
         let inherited = fork::inherited_outlets();

@@ -116,7 +116,7 @@ pub(crate) fn add_own_outlet(outlet: u8) {
 
 /// Returns whether writers may write: always, except in a forked child that has not registered
 /// again.
-pub(crate) fn is_ready() -> bool {
+pub(crate) fn may_write() -> bool {
     page().ready.load(Ordering::Relaxed) != 0
 }
 

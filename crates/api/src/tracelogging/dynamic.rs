@@ -38,7 +38,7 @@ use traceweir_format::tracelogging::TraitsBuilder;
 
 pub use super::context::ProviderEnableCallback;
 pub use super::types::{Channel, InType, Level, Opcode, OutType};
-pub use builder::{BuilderOf, EventBuilder};
+pub use builder::{EventBuilder, EventBuilderWithId};
 
 use super::context::{Context, EnableFunction, make_callback};
 use super::ids::id_functions;
@@ -49,22 +49,22 @@ use super::values::Id;
 const NAME_LIMIT_BYTES: usize = 32_768;
 
 /// The optional properties of a provider.
-pub type ProviderOptions = OptionsOf<Guid>;
+pub type ProviderOptions = ProviderOptionsWithId<Guid>;
 
 /// The optional properties of a provider whose ids have any type.
 #[derive(Clone, Copy)]
-pub struct OptionsOf<G> {
+pub struct ProviderOptionsWithId<G> {
     group: Option<G>,
     callback: Option<(EnableFunction<G>, usize)>,
 }
 
-impl<G> Default for OptionsOf<G> {
+impl<G> Default for ProviderOptionsWithId<G> {
     fn default() -> Self {
         Self::new()
     }
 }
 
-impl<G> OptionsOf<G> {
+impl<G> ProviderOptionsWithId<G> {
     /// Creates options with nothing set.
     pub const fn new() -> Self {
         Self { group: None, callback: None }
@@ -87,7 +87,7 @@ impl<G> OptionsOf<G> {
     }
 }
 
-impl<G: fmt::Debug> fmt::Debug for OptionsOf<G> {
+impl<G: fmt::Debug> fmt::Debug for ProviderOptionsWithId<G> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let function = self.callback.as_ref().map(|(callback, _)| *callback as *const ());
         let context = self.callback.as_ref().map_or(0, |(_, context)| *context);
@@ -100,10 +100,10 @@ impl<G: fmt::Debug> fmt::Debug for OptionsOf<G> {
 }
 
 /// A provider that is created at run time.
-pub type Provider = ProviderOf<Guid>;
+pub type Provider = ProviderWithId<Guid>;
 
 /// A provider that is created at run time, whose ids have any type.
-pub struct ProviderOf<G> {
+pub struct ProviderWithId<G> {
     context: Context,
     traits: Vec<u8>,
     id: G,
@@ -111,10 +111,10 @@ pub struct ProviderOf<G> {
     _pinned: PhantomPinned,
 }
 
-impl<G: Id> ProviderOf<G> {
+impl<G: Id> ProviderWithId<G> {
     /// Creates options with nothing set.
-    pub fn options() -> OptionsOf<G> {
-        OptionsOf::new()
+    pub fn options() -> ProviderOptionsWithId<G> {
+        ProviderOptionsWithId::new()
     }
 
     /// Creates an unregistered provider with this name, whose id is the hash of the name.
@@ -123,7 +123,7 @@ impl<G: Id> ProviderOf<G> {
     ///
     /// Panics if the name has 32,768 bytes or more.
     #[track_caller]
-    pub fn new(name: &str, options: &OptionsOf<G>) -> Self {
+    pub fn new(name: &str, options: &ProviderOptionsWithId<G>) -> Self {
         Self::new_with_id(name, options, &Self::guid_from_name(name))
     }
 
@@ -133,7 +133,7 @@ impl<G: Id> ProviderOf<G> {
     ///
     /// Panics if the name has 32,768 bytes or more.
     #[track_caller]
-    pub fn new_with_id(name: &str, options: &OptionsOf<G>, id: &G) -> Self {
+    pub fn new_with_id(name: &str, options: &ProviderOptionsWithId<G>, id: &G) -> Self {
         assert!(name.len() < NAME_LIMIT_BYTES, "a provider's name must have fewer than 32,768 bytes");
         let mut builder = TraitsBuilder::new(name);
         if let Some(group) = options.group {
@@ -195,9 +195,9 @@ impl<G: Id> ProviderOf<G> {
     }
 }
 
-id_functions!(ProviderOf);
+id_functions!(ProviderWithId);
 
-impl<G: Id> fmt::Debug for ProviderOf<G> {
+impl<G: Id> fmt::Debug for ProviderWithId<G> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         format_provider(f, self.name(), self.id.into(), &self.context)
     }

@@ -16,16 +16,16 @@ use super::types::Level;
 use super::values::Id;
 
 /// A provider of self-describing events, defined by [`define_provider!`](crate::define_provider).
-pub type Provider = ProviderOf<Guid>;
+pub type Provider = ProviderWithId<Guid>;
 
 /// A static provider whose ids have any type.
-pub struct ProviderOf<G> {
+pub struct ProviderWithId<G> {
     context: Context,
     traits: &'static [u8],
     id: G,
 }
 
-impl<G> ProviderOf<G> {
+impl<G> ProviderWithId<G> {
     /// Creates an unregistered provider, for `define_provider!`.
     #[doc(hidden)]
     pub const fn new(traits: &'static [u8], id: G) -> Self {
@@ -62,7 +62,7 @@ impl<G> ProviderOf<G> {
     }
 }
 
-impl<G: Id> ProviderOf<G> {
+impl<G: Id> ProviderWithId<G> {
     /// Sets a property of the registration (TraceLoggingSetInformation) and returns an HRESULT,
     /// 0x80070057 (ERROR_INVALID_PARAMETER) if it is not registered.
     pub fn set_information(&self, class: u32, information: &[u8]) -> i32 {
@@ -108,9 +108,9 @@ impl<G: Id> ProviderOf<G> {
     }
 }
 
-id_functions!(ProviderOf);
+id_functions!(ProviderWithId);
 
-impl<G: Id> fmt::Debug for ProviderOf<G> {
+impl<G: Id> fmt::Debug for ProviderWithId<G> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         format_provider(f, self.name(), self.id.into(), &self.context)
     }
@@ -145,7 +145,7 @@ pub const fn provider(traits: &'static [u8], id: &[u8; 16]) -> Provider {
 /// Writes an event, for `write_event!`.
 #[inline(always)]
 pub fn write<G>(
-    provider: &ProviderOf<G>,
+    provider: &ProviderWithId<G>,
     descriptor: &EventDescriptor,
     metadata: &[u8],
     activity: Option<&Guid>,

@@ -20,7 +20,7 @@ use traceweir_transport::runtime::RuntimeDir;
 use traceweir_transport::socket::Connection;
 
 use crate::daemon::{FailedOrder, ProcessConnection, listen, region_params};
-use crate::skip::can;
+use crate::skip::holds_or_skip;
 use crate::{
     INFORMATION, PROVIDER, RecordedEvent, RunningScenario, Scenario, ScenarioRunner, TEST_TIMEOUT, event,
     eventually, file_config, read_events, read_events_of, set_mark, until, wait_for_mark,
@@ -144,7 +144,7 @@ fn processes_lose_no_event_while_daemon_is_stopped() {
 
 #[test]
 fn root_processes_lose_no_event_while_system_daemon_is_stopped() {
-    if !can(rustix::process::geteuid().is_root(), "root", "the system's daemon is root's") {
+    if !holds_or_skip(rustix::process::geteuid().is_root(), "root", "the system's daemon is root's") {
         return;
     }
     let daemon_process = DaemonProcess::start_on(ScenarioRunner::new(), Scope::System);

@@ -21,7 +21,7 @@ use traceweir_transport::socket::{Connection, Listener};
 use crate::daemon::{ProcessConnection, listen, region_params};
 use crate::early::{DaemonProcess, EVENT_COUNT, OTHER_PROVIDER, session};
 use crate::late::FullQueue;
-use crate::skip::can;
+use crate::skip::holds_or_skip;
 use crate::{
     INFORMATION, PROVIDER, Scenario, ScenarioRunner, TEST_TIMEOUT, event, eventually, set_mark, until,
     wait_for_mark,
@@ -79,7 +79,7 @@ fn process_of_daemon_user_sends_region_before_daemon_accepts() {
 
 #[test]
 fn untrusted_folder_of_the_daemon_user_is_not_used() {
-    let is_root = can(rustix::process::geteuid().is_root(), "root", "giving files away takes root");
+    let is_root = holds_or_skip(rustix::process::geteuid().is_root(), "root", "giving files away takes root");
     let give_to_other_user: fn(&Path) = |folder| chown(folder, Some(64_123), None).unwrap();
     let open_to_group: fn(&Path) =
         |folder| fs::set_permissions(folder, PermissionsExt::from_mode(0o710)).unwrap();
@@ -148,7 +148,7 @@ fn process_found_by_daemon_loses_no_event_while_daemon_is_stopped() {
 
 #[test]
 fn root_process_found_by_system_daemon_loses_no_event_while_it_is_stopped() {
-    if can(rustix::process::geteuid().is_root(), "root", "the system's daemon is root's") {
+    if holds_or_skip(rustix::process::geteuid().is_root(), "root", "the system's daemon is root's") {
         stop_daemon_after_it_found_process(Scope::System);
     }
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use traceweir::Provider;
 
 use crate::early::{DaemonProcess, EVENT_COUNT, OTHER_PROVIDER};
-use crate::skip::can;
+use crate::skip::holds_or_skip;
 use crate::stopped_thread::StoppedThread;
 use crate::{INFORMATION, PROVIDER, Scenario, event, eventually, set_mark, until, wait_for_mark};
 
@@ -27,7 +27,7 @@ fn registration_waits_for_a_control_thread_that_does_not_run() {
     let stopped = StoppedThread::stop(wait_for_idle_control_thread(scenario.id()));
     set_mark(&folder, "stopped");
     wait_for_mark(&folder, "registering");
-    if can(stopped.is_ok(), "ptrace", "stopping one thread of a child process takes ptrace") {
+    if holds_or_skip(stopped.is_ok(), "ptrace", "stopping one thread of a child process takes ptrace") {
         std::thread::sleep(STOP_DURATION);
         let has_returned = folder.join("registered").exists();
         assert!(!has_returned, "the registration returned although the thread has not sent it");

@@ -8,11 +8,11 @@ use traceweir_decode::source::manifest::WELL_KNOWN_KEYWORDS;
 use traceweir_decode::source::{EventSchema, ProviderSchemas, read_manifest};
 use traceweir_format::spec::system::{SYSTEM_KEYWORDS, SYSTEM_PROVIDERS};
 
+use super::argument_error::ArgumentError;
 use super::filters::EnableFilters;
 use super::payload;
 use super::scan::TextSpan;
 use super::spelling::{KeywordBits, LevelSpelling, ParsedProvider, ProviderSpelling};
-use super::text_error::ArgumentError;
 use super::{EnableRequest, KeywordMask, LevelOption};
 use crate::schema_files::{list_manifest_files, read_schema_file};
 use crate::text::EXPECTED_LEVEL;

@@ -12,10 +12,10 @@ use traceweir_format::spec::enable::{
     EVENT_ENABLE_PROPERTY_TS_ID, MAX_EVENT_FILTER_EVENT_ID_COUNT, MAX_EVENT_FILTER_PID_COUNT,
 };
 
+use super::argument_error::ArgumentError;
 use super::filters::InclusionList;
 use super::scan::{Scanner, TextSpan};
 use super::spelling::{ParsedProvider, parse_guid, parse_keyword_bits, parse_level_span};
-use super::text_error::ArgumentError;
 
 /// Options without a value, and their property bits.
 pub(super) const PROPERTY_OPTIONS: [(&str, u32); 12] = [

@@ -1,5 +1,6 @@
 //! Parses providers with the grammar of the parent module.
 
+use super::argument_error::ArgumentError;
 use super::filters::EnableFilters;
 use super::option;
 use super::scan::{SEPARATORS, Scanner, TextSpan};
@@ -7,7 +8,6 @@ use super::spelling::{
     LevelSpelling, ParsedProvider, ProviderSpelling, is_number, parse_guid, parse_keyword_bits,
     parse_level_span,
 };
-use super::text_error::ArgumentError;
 
 pub(super) fn parse_providers(text: &str) -> Result<Vec<ParsedProvider>, ArgumentError> {
     let mut scanner = Scanner::new(text);

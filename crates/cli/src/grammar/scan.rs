@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use traceweir::Guid;
 
-use super::text_error::ArgumentError;
+use super::argument_error::ArgumentError;
 
 /// Separators between providers.
 pub(super) const SEPARATORS: &[char] = &['+', ',', ';'];

@@ -2,9 +2,9 @@
 
 use traceweir::Guid;
 
+use super::argument_error::ArgumentError;
 use super::filters::EnableFilters;
 use super::scan::{Scanner, TextSpan};
-use super::text_error::ArgumentError;
 use crate::text::{parse_level, parse_mask};
 
 /// A parsed provider whose names are not resolved yet.

@@ -44,7 +44,8 @@ struct KernelSymbolSource {
     has_modules: bool,
 }
 
-/// Returns whether an image is the kernel or a kernel module, by its name.
+/// Returns whether an image of process 0 is the kernel or a kernel module, by its name. Other
+/// processes have images such as `[vdso]`, whose names look the same.
 pub(super) fn is_kernel_or_module(path: &str) -> bool {
     let name = path.rsplit('/').next().unwrap_or_default();
     let uncompressed = [".xz", ".zst", ".gz"].iter().find_map(|end| name.strip_suffix(end)).unwrap_or(name);
@@ -146,7 +147,7 @@ fn read_kernel_file(
         Ok(elf) => elf.map(|elf| (elf.symbols, elf.dwarf))?,
         Err(_) => (listing::read_kernel_symbols(search::open(path)?).ok()?, None),
     };
-    let load_offset = base.wrapping_sub(table.kernel_start().next()?);
+    let load_offset = base.wrapping_sub(table.kernel_starts().next()?);
     Some(KernelSymbolSource { tables: vec![table], dwarf, load_offset, has_modules: false })
 }
 
@@ -166,7 +167,7 @@ fn read_running_kernel(
     let list = File::open(options.local_path("/proc/kallsyms")).and_then(listing::read_kernel_symbols);
     let table =
         list.map_err(|_| "its symbols cannot be read here; give a System.map or vmlinux with --symbol-path")?;
-    if table.kernel_start().next().is_none_or(|first| first == 0) {
+    if table.kernel_starts().next().is_none_or(|first| first == 0) {
         return Err(
             "its symbols are hidden (/proc/kallsyms shows zeros): run as root, or allow them with 'sysctl kernel.kptr_restrict=0'",
         );
@@ -174,7 +175,7 @@ fn read_running_kernel(
     let running_id = read_notes(&options.local_path("/sys/kernel/notes"));
     let running_id = running_id.as_deref().and_then(build_id_of_notes);
     let is_same_build = id.zip(running_id).is_none_or(|(id, running)| id.matches_build_id(running));
-    if !is_same_build || !table.kernel_start().any(|first| first == base) {
+    if !is_same_build || !table.kernel_starts().any(|first| first == base) {
         return Err(
             "the trace is of another boot or machine, whose symbols are not here; give its System.map or vmlinux with --symbol-path",
         );

@@ -17,7 +17,7 @@ use traceweir_transport::socket::Connection;
 
 use super::*;
 use crate::limits::MAX_LINKS_BEFORE_HELLO_PER_GUEST;
-use crate::skip::can;
+use crate::skip::holds_or_skip;
 
 /// Time after which a test that hangs fails.
 const TIME_LIMIT: Duration = Duration::from_secs(120);
@@ -41,7 +41,7 @@ fn register_message(registration: u32, provider: Guid) -> Message {
 }
 
 fn is_root() -> bool {
-    can(rustix::process::geteuid().is_root(), "root", "acting as other users needs root")
+    holds_or_skip(rustix::process::geteuid().is_root(), "root", "acting as other users needs root")
 }
 
 /// Runs `work` on a thread that acts as this user.

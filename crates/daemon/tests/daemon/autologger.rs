@@ -178,7 +178,7 @@ fn folder_writable_by_others_is_ignored() {
 }
 
 #[test]
-fn provider_that_cannot_be_enabled_is_stored_and_the_session_runs() {
+fn refused_provider_is_recorded_in_the_state_and_the_session_runs() {
     let dir = create_folder();
     for n in 1..=9 {
         write_definition(dir.path(), &format!("s{n}"), &definition_text(n, "LogFileMode = 0x100"));

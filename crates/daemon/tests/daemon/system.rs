@@ -184,7 +184,7 @@ fn count_switches(events: &BTreeMap<u16, Vec<KernelEvent>>, thread: i32) -> usiz
 
 #[test]
 fn kernel_logger_has_its_guid_and_the_events_of_its_flags() {
-    again(5, || {
+    retry_with_busy_processors(5, || {
         let daemon = Daemon::start();
         let (mut controller, path) = (daemon.controller(), daemon.path("a.etl"));
         let config = SessionConfig { guid: Guid::from_u128(7), ..kernel_logger(&path, CSWITCH | REGISTRY) };
@@ -213,7 +213,7 @@ fn kernel_logger_has_its_guid_and_the_events_of_its_flags() {
 
 #[test]
 fn stacks_follow_the_listed_events_once_requested() {
-    again(5, || {
+    retry_with_busy_processors(5, || {
         let daemon = Daemon::start();
         let (mut controller, path) = (daemon.controller(), daemon.path("a.etl"));
         let Some(session) = start_kernel_session(&mut controller, kernel_logger(&path, CSWITCH | DISPATCHER))
@@ -252,7 +252,7 @@ fn stacks_follow_the_listed_events_once_requested() {
 
 #[test]
 fn groups_of_system_providers_are_independent_of_flags_and_class_4() {
-    again(5, || {
+    retry_with_busy_processors(5, || {
         let daemon = Daemon::start();
         let mut controller = daemon.controller();
         let Some(session) = start_kernel_session(&mut controller, system_logger_config("s", 0x3)) else {
@@ -289,7 +289,7 @@ fn groups_of_system_providers_are_independent_of_flags_and_class_4() {
 
 #[test]
 fn events_are_captured_only_while_requested() {
-    again(5, || {
+    retry_with_busy_processors(5, || {
         let daemon = Daemon::start();
         let (mut controller, path) = (daemon.controller(), daemon.path("a.etl"));
         let config = SessionConfig {
@@ -392,7 +392,7 @@ fn six_system_loggers_run_besides_the_two_reserved_ones() {
 
 #[test]
 fn sample_interval_is_set_for_the_system_and_not_for_a_session() {
-    again(5, || {
+    retry_with_busy_processors(5, || {
         let daemon = Daemon::start();
         let (mut controller, path) = (daemon.controller(), daemon.path("a.etl"));
         let Some(session) = start_kernel_session(&mut controller, kernel_logger(&path, PROFILE)) else {
@@ -406,7 +406,7 @@ fn sample_interval_is_set_for_the_system_and_not_for_a_session() {
             controller.status(Message::SetInformation { session: SessionRef::Id(0), class, data })
         };
         let first = set_status(&mut controller, &interval(20_000));
-        if !can(first != PRIVILEGE_NOT_HELD, "root", "profiling needs CAP_PERFMON") {
+        if !holds_or_skip(first != PRIVILEGE_NOT_HELD, "root", "profiling needs CAP_PERFMON") {
             return;
         }
         assert_eq!(first, SUCCESS);
@@ -423,7 +423,7 @@ fn sample_interval_is_set_for_the_system_and_not_for_a_session() {
 
 #[test]
 fn several_sessions_receive_the_same_events_independently() {
-    again(5, || {
+    retry_with_busy_processors(5, || {
         let daemon = Daemon::start();
         let mut controller = daemon.controller();
         let config = |name: &str, path: &Path, flags| SessionConfig {

@@ -22,18 +22,18 @@ use traceweir_transport::ring::{Gather, Outlet, RegionSource};
 use traceweir_transport::runtime::{RuntimeDir, Scope};
 use traceweir_transport::socket::{Connection, Envelope};
 
-#[path = "../../../../tests/support/again.rs"]
-mod again;
 #[path = "../../../../tests/support/daemon_thread.rs"]
 mod daemon_thread;
+#[path = "../../../../tests/support/retry.rs"]
+mod retry;
 #[path = "../../../../tests/support/skip.rs"]
 mod skip;
 #[path = "../../../../tests/support/wait.rs"]
 mod wait;
 
-pub(crate) use again::again;
 use daemon_thread::DaemonThread;
-pub(crate) use skip::{can, skip};
+pub(crate) use retry::retry_with_busy_processors;
+pub(crate) use skip::{holds_or_skip, skip};
 pub(crate) use wait::{TEST_TIMEOUT, eventually, until};
 
 pub(crate) const ACCESS_DENIED: Status = Status::ERROR_ACCESS_DENIED;

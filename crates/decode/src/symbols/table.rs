@@ -79,7 +79,7 @@ pub struct SymbolTable {
     names: Vec<u8>,
     groups: Vec<Arc<str>>,
     /// The addresses of the symbols of [`KERNEL_START_NAMES`].
-    kernel_start: [Option<u64>; 2],
+    kernel_starts: [Option<u64>; 2],
     is_cut: bool,
 }
 
@@ -122,7 +122,7 @@ impl SymbolTable {
             SymbolRank::Local => 1,
             SymbolRank::Weak => 2,
         };
-        for (address, start_name) in self.kernel_start.iter_mut().zip(KERNEL_START_NAMES) {
+        for (address, start_name) in self.kernel_starts.iter_mut().zip(KERNEL_START_NAMES) {
             if name == start_name && group == 0 {
                 address.get_or_insert(start);
             }
@@ -185,8 +185,8 @@ impl SymbolTable {
     }
 
     /// Returns the addresses of `_text` and `_stext` of the kernel, if the table has them.
-    pub fn kernel_start(&self) -> impl Iterator<Item = u64> {
-        self.kernel_start.into_iter().flatten()
+    pub fn kernel_starts(&self) -> impl Iterator<Item = u64> {
+        self.kernel_starts.into_iter().flatten()
     }
 
     fn symbol_of_entry(&self, entry: &SymbolEntry) -> Symbol<'_> {
@@ -298,7 +298,7 @@ mod tests {
         table.push(1, 1, b"_stext", SymbolRank::Global);
         table.finish();
         assert_eq!(
-            table.kernel_start().collect::<Vec<_>>(),
+            table.kernel_starts().collect::<Vec<_>>(),
             [1],
             "the symbol of the kernel itself must be used, not that of a module"
         );

@@ -3,7 +3,7 @@
 //! ```text
 //!   types    each type by itself          ends   where payloads stop
 //!   counts   arrays and structures        any    random schemas against an oracle
-//!   header   names of the header event
+//!   header   the names in the log-file header, in the place of two pointers
 //! ```
 
 mod any;

@@ -9,8 +9,8 @@ use traceweir_format::kernel::hook::IMAGE_DC_START;
 use traceweir_format::spec::event::class;
 use traceweir_kernel::{CaptureSettings, Group, Groups};
 
-use crate::again::again;
 use crate::decoded::{DecodedEvent, capture};
+use crate::retry::retry_with_busy_processors;
 use crate::support;
 
 // Event types of the image class.
@@ -75,7 +75,8 @@ fn build_program(program: &[&str], library: &[&str]) -> Option<tempfile::TempDir
     };
     let is_built = cc(&[library, &["-shared", "-fPIC", "library.c"]].concat(), "library.so")
         && cc(&[program, &["program.c", "-ldl", "-lpthread"]].concat(), "program");
-    support::skip::can(is_built, "cc", "no C compiler, or not this linker").then_some(folder)
+    support::skip::holds_or_skip(is_built, "cc", "the C compiler or the requested linker is missing")
+        .then_some(folder)
 }
 
 /// The test program while it runs.
@@ -213,7 +214,7 @@ fn canonical_path(path: &Path) -> PathBuf {
 
 #[test]
 fn library_is_loaded_where_the_program_reports_it_and_unloaded_with_the_program() {
-    again(5, || {
+    retry_with_busy_processors(5, || {
         let Some(folder) = build_program(&[], &[]) else { return };
         let mut running = None;
         let work = || {
@@ -252,8 +253,9 @@ fn library_is_loaded_where_the_program_reports_it_and_unloaded_with_the_program(
 }
 
 #[test]
-fn library_whose_addresses_differ_from_its_offsets_is_loaded_at_its_start() {
-    again(5, || {
+fn library_with_addresses_unequal_to_file_offsets_is_reported_at_its_base() {
+    // lld gives segments addresses that differ from their file offsets.
+    retry_with_busy_processors(5, || {
         let sysroot = Command::new("rustc").args(["--print", "sysroot"]).output().map(|output| output.stdout);
         let sysroot = String::from_utf8(sysroot.unwrap_or_default()).unwrap();
         let target = format!("{}-unknown-linux-gnu", std::env::consts::ARCH);
@@ -287,7 +289,7 @@ fn last_loaded_images(events: &[DecodedEvent], pid: u32) -> BTreeMap<u64, (u64, 
 
 #[test]
 fn rundowns_contain_the_images_of_running_programs() {
-    again(5, || {
+    retry_with_busy_processors(5, || {
         let Some(folder) = build_program(&["-no-pie"], &[]) else { return };
         let running = RunningProgram::start(folder.path(), &[]);
         let (pid, maps) = (running.pid, running.maps.clone());
@@ -324,8 +326,8 @@ fn rundowns_contain_the_images_of_running_programs() {
 }
 
 #[test]
-fn images_of_an_earlier_program_with_threads_are_unloaded_when_it_ends() {
-    again(5, || {
+fn images_of_a_threaded_program_older_than_the_capture_are_unloaded_when_it_ends() {
+    retry_with_busy_processors(5, || {
         let Some(folder) = build_program(&[], &[]) else { return };
         let running = RunningProgram::start(folder.path(), &["threads"]);
         let (pid, maps) = (running.pid, running.maps.clone());
@@ -338,7 +340,7 @@ fn images_of_an_earlier_program_with_threads_are_unloaded_when_it_ends() {
 
 #[test]
 fn library_visible_only_to_its_process_has_a_build_id() {
-    again(5, || {
+    retry_with_busy_processors(5, || {
         let Some(folder) = build_program(&[], &[]) else { return };
         let inner = folder.path().join("inner");
         std::fs::create_dir(&inner).unwrap();
@@ -370,12 +372,12 @@ fn library_visible_only_to_its_process_has_a_build_id() {
 
 #[test]
 fn kernel_is_the_first_image() {
-    again(5, || {
+    retry_with_busy_processors(5, || {
         let Some(events) = capture(&settings(), || {}) else { return };
         let symbols = std::fs::read_to_string("/proc/kallsyms").unwrap_or_default();
         let text = symbols.lines().find(|line| line.ends_with(" _text")).unwrap_or("0");
         let text = u64::from_str_radix(text.split(' ').next().unwrap(), 16).unwrap();
-        if !support::skip::can(text != 0, "kallsyms", "addresses of the kernel are hidden") {
+        if !support::skip::holds_or_skip(text != 0, "kallsyms", "addresses of the kernel are hidden") {
             return;
         }
         let base = events
@@ -398,7 +400,7 @@ fn kernel_is_the_first_image() {
 
 #[test]
 fn forked_child_has_the_images_of_its_parent() {
-    again(5, || {
+    retry_with_busy_processors(5, || {
         let Some(folder) = build_program(&[], &[]) else { return };
         let mut running = None;
         let work = || {
@@ -416,7 +418,7 @@ fn forked_child_has_the_images_of_its_parent() {
 
 #[test]
 fn deleted_library_and_generated_code_keep_their_names() {
-    again(5, || {
+    retry_with_busy_processors(5, || {
         const GENERATOR: &str = r#"
         #include <dlfcn.h>
         #include <stdio.h>

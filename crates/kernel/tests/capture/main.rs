@@ -3,8 +3,6 @@
 //! Most tests need access to tracepoints and are skipped without it. `again` repeats a test that
 //! other load on the machine, or an idle processor, has spoiled.
 
-#[path = "../../../../tests/support/again.rs"]
-mod again;
 mod config;
 mod decoded;
 mod image;
@@ -13,6 +11,8 @@ mod io;
 mod memory;
 mod process;
 mod profile;
+#[path = "../../../../tests/support/retry.rs"]
+mod retry;
 mod schedule;
 mod stacks;
 mod support;

@@ -8,7 +8,7 @@ use std::time::Duration;
 use traceweir_format::kernel::hook::{CONTEXT_SWITCH, READY_THREAD, SET_PRIORITY};
 use traceweir_kernel::{Group, now_ns};
 
-use crate::again::again;
+use crate::retry::retry_with_busy_processors;
 use crate::support::{
     CapturedEvent, capture, pin_to_cpu, select_hooks, settings_for, skip, this_thread_id,
     this_thread_priority,
@@ -37,7 +37,7 @@ fn find_thread_events(events: &[CapturedEvent], thread: u32) -> Vec<&CapturedEve
 
 #[test]
 fn sleeping_thread_is_switched_out_for_each_sleep() {
-    again(5, || {
+    retry_with_busy_processors(5, || {
         const SLEEPS: usize = 20;
         const SLEEP: Duration = Duration::from_millis(5);
         let thread = AtomicU32::new(0);
@@ -132,7 +132,7 @@ fn count_switches(work: impl FnOnce()) -> SwitchCounts {
 
 #[test]
 fn switches_on_one_processor_match_the_kernel_counts() {
-    again(5, || {
+    retry_with_busy_processors(5, || {
         const ROUNDS: usize = 300;
         let mut threads = [SwitchCounts::default(); 2];
         let work = || {
@@ -233,7 +233,7 @@ fn set_real_time_priority(priority: i32) -> bool {
 
 #[test]
 fn inherited_priority_is_recorded_when_it_begins_and_ends() {
-    again(5, || {
+    retry_with_busy_processors(5, || {
         let (holder, has_real_time) = (AtomicU32::new(0), AtomicU32::new(0));
         let work = || {
             let mutex = InheritingMutex::new();
@@ -257,7 +257,11 @@ fn inherited_priority_is_recorded_when_it_begins_and_ends() {
             });
         };
         let Some((events, _)) = capture(&settings_for(&[Group::PRIORITY]), work) else { return };
-        if !skip::can(has_real_time.into_inner() == 1, "root", "real-time priorities need CAP_SYS_NICE") {
+        if !skip::holds_or_skip(
+            has_real_time.into_inner() == 1,
+            "root",
+            "real-time priorities need CAP_SYS_NICE",
+        ) {
             return;
         }
         let holder = u64::from(holder.into_inner());

@@ -9,13 +9,13 @@ use traceweir_format::kernel::hook::{
 use traceweir_format::wire::{u32_at, u64_at};
 use traceweir_kernel::{CaptureSettings, Group, Groups};
 
-use crate::again::again;
+use crate::retry::retry_with_busy_processors;
 use crate::support;
 use crate::support::{CapturedEvent, capture, capture_with_changes, select_hooks};
 
 #[test]
 fn switches_between_two_threads_are_recorded() {
-    again(5, || {
+    retry_with_busy_processors(5, || {
         const ROUNDS: usize = 200;
         let settings = CaptureSettings {
             groups: Groups::new(&[Group::CSWITCH, Group::DISPATCHER]),
@@ -59,7 +59,7 @@ fn switches_between_two_threads_are_recorded() {
 
 #[test]
 fn rundown_is_written_once_when_its_groups_are_enabled() {
-    again(5, || {
+    retry_with_busy_processors(5, || {
         let no_groups = support::settings_for(&[]);
         let (tasks, all) =
             ([Group::PROCESS, Group::THREAD], [Group::PROCESS, Group::THREAD, Group::IMAGE_LOAD]);
@@ -144,7 +144,7 @@ fn tracefs_that_is_not_mounted_is_mounted_detached() {
         .args(["--mount", "true"])
         .output()
         .is_ok_and(|output| output.status.success());
-    if support::skip::can(can_unshare, "root", "a mount namespace needs root and unshare") {
+    if support::skip::holds_or_skip(can_unshare, "root", "a mount namespace needs root and unshare") {
         let run = command.env(WITHOUT_TRACEFS, "1").output().expect("the start fails");
         if run.status.code() == Some(99) {
             return support::skip::skip("kernel events", "tracefs cannot be mounted here");

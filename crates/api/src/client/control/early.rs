@@ -74,14 +74,14 @@ impl ControlThread {
             }
         }
         drop(shared);
-        if is_changed && fork::is_ready() {
+        if is_changed && fork::may_write() {
             self.run_callbacks(vec![handle], Guid::NULL, filter);
         }
     }
 
     /// Reverts early enables that a daemon has not confirmed when it answers a registration or its
     /// traits, and drops offered regions that no request needs any more.
-    pub(super) fn revert_early_enables(&mut self, index: usize, answered: PendingRequest) {
+    pub(super) fn revert_unconfirmed_enables(&mut self, index: usize, answered: PendingRequest) {
         let peer = &mut self.peers[index];
         let (owner, registration) = (SessionOwner::Peer(peer.id), answered.registration());
         let unwanted: Vec<EarlyEnable> =

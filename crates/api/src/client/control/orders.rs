@@ -75,7 +75,7 @@ impl ControlThread {
             }
             Message::Registered { registration } => {
                 self.peers[index].mark_registered(registration);
-                self.revert_early_enables(index, PendingRequest::Register(registration));
+                self.revert_unconfirmed_enables(index, PendingRequest::Register(registration));
                 self.finish_registration(index, registration);
             }
             Message::Enable { order, registrations, session, code, params } => {
@@ -240,7 +240,7 @@ impl ControlThread {
         let is_reported = change == EnableChange::Changed
             && code == EnableCode::Enable
             && early.is_some_and(|early| early.is_confirmed_by(params));
-        if change != EnableChange::None && !is_reported && fork::is_ready() {
+        if change != EnableChange::None && !is_reported && fork::may_write() {
             self.run_callbacks(vec![handle], params.source, provider_filter(&params.filters));
         }
         change.refusal().map_or(Ok(()), |(status, reason)| {

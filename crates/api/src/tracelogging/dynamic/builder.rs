@@ -11,24 +11,24 @@ use traceweir_transport::ring::{Block, Blocks};
 use super::super::macros::descriptor;
 use super::super::types::{Channel, InType, Level, Opcode, OutType};
 use super::super::values::{Id, Plain, append_any, bytes, counted, counted_size, sid, until_zero};
-use super::ProviderOf;
+use super::ProviderWithId;
 
 /// Builds an event: [`reset`](Self::reset), then fields, then [`write`](Self::write).
 ///
 /// The metadata and the data of an event are two byte sequences; every `add_…` appends to both. The
 /// order of the calls is the order of the fields, and a structure comes before its members.
-pub type EventBuilder = BuilderOf<Guid>;
+pub type EventBuilder = EventBuilderWithId<Guid>;
 
 /// A builder of events whose ids have any type.
 #[derive(Debug)]
-pub struct BuilderOf<G> {
+pub struct EventBuilderWithId<G> {
     metadata: MetadataBuilder,
     data: Vec<u8>,
     descriptor: EventDescriptor,
     ids: PhantomData<fn() -> G>,
 }
 
-impl<G: Id> BuilderOf<G> {
+impl<G: Id> EventBuilderWithId<G> {
     /// Creates an empty builder.
     pub fn new() -> Self {
         Self::new_with_capacity(256, 256)
@@ -57,7 +57,7 @@ impl<G: Id> BuilderOf<G> {
     /// Returns ERROR_ARITHMETIC_OVERFLOW for metadata of more than 65,535 bytes, and
     /// ERROR_INVALID_HANDLE for an unregistered provider. The event may be written again, also
     /// after more fields were added.
-    pub fn write(&mut self, provider: &ProviderOf<G>, activity: Option<&G>, related: Option<&G>) -> u32 {
+    pub fn write(&mut self, provider: &ProviderWithId<G>, activity: Option<&G>, related: Option<&G>) -> u32 {
         let Ok(metadata) = self.metadata.finish_raw() else {
             return Status::ERROR_ARITHMETIC_OVERFLOW.0;
         };
@@ -171,7 +171,7 @@ impl<G: Id> BuilderOf<G> {
     }
 }
 
-impl<G: Id> Default for BuilderOf<G> {
+impl<G: Id> Default for EventBuilderWithId<G> {
     fn default() -> Self {
         Self::new()
     }

@@ -2,12 +2,12 @@
 
 use super::super::types::{InType, OutType};
 use super::super::values::Id;
-use super::builder::BuilderOf;
+use super::builder::EventBuilderWithId;
 
 /// Defines types whose values are their bytes. Values are passed by value, sequences by reference.
 macro_rules! plain_fields {
     ($($(#[$doc:meta])* $add:ident, $sequence:ident: $value:ty, $of:ident;)*) => {
-        impl<G: Id> BuilderOf<G> {
+        impl<G: Id> EventBuilderWithId<G> {
             $(
                 $(#[$doc])*
                 pub fn $add(&mut self, name: &str, value: $value, out: OutType, tag: u32) -> &mut Self {
@@ -28,7 +28,7 @@ macro_rules! plain_fields {
 /// Defines types whose values are slices, appended by a method of the builder.
 macro_rules! slice_fields {
     ($($(#[$doc:meta])* $add:ident, $sequence:ident: $unit:ty, $of:ident, $put:ident;)*) => {
-        impl<G: Id> BuilderOf<G> {
+        impl<G: Id> EventBuilderWithId<G> {
             $(
                 $(#[$doc])*
                 #[track_caller]
@@ -104,7 +104,7 @@ slice_fields! {
 }
 
 /// Types whose values are passed by reference, and `binary`, which has no sequences.
-impl<G: Id> BuilderOf<G> {
+impl<G: Id> EventBuilderWithId<G> {
     /// Adds bytes after their count, 65,535 at most.
     pub fn add_binary(&mut self, name: &str, value: impl AsRef<[u8]>, out: OutType, tag: u32) -> &mut Self {
         self.raw_add_meta_scalar(name, InType::Binary, out, tag).append_counted(value.as_ref());

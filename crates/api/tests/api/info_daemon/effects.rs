@@ -283,7 +283,7 @@ fn profile_interval_outlives_sessions_within_limits_of_its_source() {
     run_in_own_process(
         "info_daemon::effects::profile_interval_outlives_sessions_within_limits_of_its_source",
         |folder| {
-            if !skip::can(can_profile(), "root", "intervals are set with CAP_PERFMON") {
+            if !skip::holds_or_skip(can_profile(), "root", "intervals are set with CAP_PERFMON") {
                 return;
             }
             let _daemon = DaemonInProcess::new(folder);
@@ -348,7 +348,7 @@ pub(crate) fn can_get_kernel_events(controller: &mut Controller, session: &Sessi
         Err(error) => panic!("{error}"),
     };
     controller.set_information(session, &set(0)).unwrap();
-    skip::can(is_available, "kernel events", "context switches are not available")
+    skip::holds_or_skip(is_available, "kernel events", "context switches are not available")
 }
 
 /// Covers class 4, TraceSystemTraceEnableFlagsInfo, and EnableFlags of the properties.
@@ -479,7 +479,7 @@ fn system_logger_gets_provider_events_with_uncached_stacks() {
         let session = SessionRef::Id(controller.start(&config).unwrap().id);
         let caching = StackCaching { is_enabled: true, ..StackCaching::default() };
         let mut sets = vec![Set::StackTracing(vec![CONTEXT_SWITCH]), Set::StackCaching(caching)];
-        if skip::can(can_profile(), "root", "registers are asked for with CAP_PERFMON") {
+        if skip::holds_or_skip(can_profile(), "root", "registers are asked for with CAP_PERFMON") {
             sets.push(Set::ContextRegister { types: 3, events: vec![CONTEXT_SWITCH] });
         }
         sets.iter().for_each(|set| controller.set_information(&session, set).unwrap());
@@ -510,7 +510,7 @@ fn system_logger_gets_provider_events_with_uncached_stacks() {
 fn missing_counters_and_branches_are_refused_with_a_reason() {
     let name = "info_daemon::effects::missing_counters_and_branches_are_refused_with_a_reason";
     run_in_own_process(name, |folder| {
-        if !skip::can(can_profile(), "root", "profiling takes CAP_PERFMON") {
+        if !skip::holds_or_skip(can_profile(), "root", "profiling takes CAP_PERFMON") {
             return;
         }
         let log = folder.join("log");
@@ -564,7 +564,7 @@ fn missing_counters_and_branches_are_refused_with_a_reason() {
 #[test]
 fn daemon_stays_while_it_keeps_a_system_setting() {
     run_in_own_process("info_daemon::effects::daemon_stays_while_it_keeps_a_system_setting", |folder| {
-        if !skip::can(can_profile(), "root", "intervals are set with CAP_PERFMON") {
+        if !skip::holds_or_skip(can_profile(), "root", "intervals are set with CAP_PERFMON") {
             return;
         }
         let _daemon = DaemonInProcess::on_demand(folder);

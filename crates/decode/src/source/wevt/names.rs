@@ -40,11 +40,14 @@ pub(super) struct WevtNameTables {
     pub(super) channels: WevtNameTable,
 }
 
-/// The names of one kind, by the offset of their entry and by their value.
+/// The names of one kind.
 #[derive(Default)]
 pub(super) struct WevtNameTable {
-    entries: HashMap<u32, (u64, Arc<str>)>,
-    values: HashMap<u64, Arc<str>>,
+    /// Value and display name of the entry at each offset.
+    by_offset: HashMap<u32, (u64, Arc<str>)>,
+    /// Display name of each value.
+    by_value: HashMap<u64, Arc<str>>,
+    /// Name and message of each entry.
     names: Vec<ValueName>,
 }
 
@@ -101,12 +104,12 @@ impl WevtNameTables {
 impl WevtNameTable {
     /// Returns the name of the entry at `offset`, else that of `value`.
     pub(super) fn find(&self, offset: u32, value: u64) -> Option<Arc<str>> {
-        self.entries.get(&offset).map(|e| &e.1).or_else(|| self.values.get(&value)).cloned()
+        self.by_offset.get(&offset).map(|entry| &entry.1).or_else(|| self.by_value.get(&value)).cloned()
     }
 
     /// Returns the value and the name of the entry at `offset`.
     pub(super) fn entry_at(&self, offset: u32) -> Option<(u64, Arc<str>)> {
-        self.entries.get(&offset).cloned()
+        self.by_offset.get(&offset).cloned()
     }
 
     /// Removes and returns all names, sorted by value.
@@ -134,7 +137,7 @@ impl WevtReader<'_> {
             let value = if layout.has_wide_value { u64_at(entry, 0) } else { u64::from(u32_at(entry, 0)) };
             let message = self.messages.get(u32_at(entry, layout.message)).filter(|t| !t.is_empty()).cloned();
             let name_offset = u32_at(entry, layout.name);
-            // An unreadable name is ignored here, and refused below if it is the display name.
+            // An unreadable name is ignored here; below, it is an error if it is the display name.
             let record_name = if name_offset == 0 {
                 None
             } else {
@@ -143,13 +146,13 @@ impl WevtReader<'_> {
             if let Some(name) = record_name.or_else(|| message.clone()) {
                 table.names.push(ValueName { value, name, text: message.clone() });
             }
-            let name = match message {
+            let display_name = match message {
                 Some(message) if !layout.prefers_name => Some(message),
                 message => self.texts.read_record_label(name_offset)?.or(message),
             };
-            if let Some(name) = name {
-                table.values.entry(value).or_insert_with(|| name.clone());
-                table.entries.insert(offset, (value, name));
+            if let Some(name) = display_name {
+                table.by_value.entry(value).or_insert_with(|| name.clone());
+                table.by_offset.insert(offset, (value, name));
             }
         }
         Ok(())

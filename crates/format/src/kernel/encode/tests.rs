@@ -237,9 +237,13 @@ fn process_thread_and_image_events_have_the_bytes_of_their_fields() {
 #[test]
 fn tail_may_end_before_its_last_field() {
     const START: PayloadLayout = PayloadLayout::new(hook::PROFILE_START, 3);
-    const DEFUNCT: PayloadLayout = PayloadLayout::new(hook::PROCESS_DEFUNCT, 5);
     assert_eq!(collect_bytes(|payload| put_kernel_event!(payload, START, { Source: 1_u32 })).len(), 12);
-    let empty = collect_bytes(|payload| {
+}
+
+#[test]
+fn empty_texts_in_the_tail_keep_their_terminators() {
+    const DEFUNCT: PayloadLayout = PayloadLayout::new(hook::PROCESS_DEFUNCT, 5);
+    let bytes = collect_bytes(|payload| {
         let (no_sid, exit_time): (Option<&Sid>, u64) = (None, 5);
         put_kernel_event!(
             payload,
@@ -255,14 +259,15 @@ fn tail_may_end_before_its_last_field() {
             }
         );
     });
-    assert_eq!(empty.len(), DEFUNCT.front_size() + 4 + 1 + 3 * 2 + 8);
-    assert_eq!(empty[empty.len() - 8..], vec![5, 0, 0, 0, 0, 0, 0, 0]);
+    assert_eq!(bytes.len(), DEFUNCT.front_size() + 4 + 1 + 3 * 2 + 8);
+    assert_eq!(bytes[bytes.len() - 8..], vec![5, 0, 0, 0, 0, 0, 0, 0]);
 }
 
 #[test]
 fn text_in_a_field_of_fixed_size_is_truncated_between_characters() {
     const PROCESSOR: PayloadLayout = PayloadLayout::new(hook::CONFIG_PROCESSORS, 2);
-    // 16 UTF-16 units with the NUL: seven pairs of surrogates and one more unit.
+    // The field has 16 UTF-16 units: seven surrogate pairs, the NUL, and a unit that is too small for
+    // another pair.
     for (text, expected) in
         [("ab", "ab"), ("a\u{1F600}", "a\u{1F600}"), (&"\u{1F600}".repeat(9), &"\u{1F600}".repeat(7))]
     {

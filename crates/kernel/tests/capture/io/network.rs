@@ -9,8 +9,8 @@ use traceweir_format::kernel::hook::{
 use traceweir_kernel::Group;
 
 use super::support::{CapturedEvent, RunningCapture};
-use crate::again::again;
-use crate::support::skip::can;
+use crate::retry::retry_with_busy_processors;
+use crate::support::skip::holds_or_skip;
 
 /// Sizes of the client's send calls.
 const SEND_SIZES: [usize; 5] = [1, 1000, 65_536, 3, 200_000];
@@ -107,12 +107,13 @@ fn assert_connection_events(
 fn start_network_capture() -> Option<RunningCapture> {
     let running = RunningCapture::start(&[Group::NETWORK], &[TCP_SEND])?;
     let is_present = running.has_tracepoint("sock:sock_send_length");
-    can(is_present, "kernel events", "this kernel does not report what sockets send").then_some(running)
+    holds_or_skip(is_present, "kernel events", "this kernel does not report what sockets send")
+        .then_some(running)
 }
 
 #[test]
 fn tcp_connection_is_recorded_from_connect_to_close() {
-    again(5, || {
+    retry_with_busy_processors(5, || {
         for (is_v6, is_polled) in [(false, false), (false, true), (true, false), (true, true)] {
             let Some(mut running) = start_network_capture() else { return };
             let Ok(listener) = TcpListener::bind((loopback_address(is_v6), 0)) else { continue };
@@ -136,7 +137,7 @@ fn tcp_connection_is_recorded_from_connect_to_close() {
 
 #[test]
 fn older_connection_is_identified_by_received_data() {
-    again(5, || {
+    retry_with_busy_processors(5, || {
         let listener = TcpListener::bind((loopback_address(false), 0)).expect("the listener does not bind");
         let server = listener.local_addr().expect("the socket has no address");
         let mut client = TcpStream::connect(server).expect("the connection does not open");
@@ -161,7 +162,7 @@ fn older_connection_is_identified_by_received_data() {
 
 #[test]
 fn refused_connection_is_recorded_as_failed() {
-    again(5, || {
+    retry_with_busy_processors(5, || {
         let Some(running) = start_network_capture() else { return };
         let listener = TcpListener::bind((loopback_address(false), 0)).expect("the listener does not bind");
         let address = listener.local_addr().expect("the socket has no address");
@@ -178,7 +179,7 @@ fn refused_connection_is_recorded_as_failed() {
 /// This test owns all UDP sockets of this program: a socket is identified as the only unknown one.
 #[test]
 fn datagrams_are_recorded_with_sizes_and_ports() {
-    again(5, || {
+    retry_with_busy_processors(5, || {
         const SIZES: [usize; 4] = [1, 0, 1400, 9000];
         for is_v6 in [false, true] {
             let Some(mut running) = start_network_capture() else { return };

@@ -1,4 +1,4 @@
-//! An error in a text, shown with carets under its position.
+//! An error in an argument, shown with carets under its position.
 
 use std::fmt;
 use std::ops::Range;

@@ -21,7 +21,7 @@ pub(crate) fn retry(times: u32, check: impl Fn()) {
 /// 6.18) report no perf events from the idle task of a processor, so that switches from the idle
 /// task to a thread are missing. `perf record` misses the same switches.
 #[allow(dead_code)] // Each test program uses its part.
-pub(crate) fn again(times: u32, check: impl Fn()) {
+pub(crate) fn retry_with_busy_processors(times: u32, check: impl Fn()) {
     for attempt in 1..times {
         let run_attempt = std::panic::AssertUnwindSafe(|| match attempt % 2 {
             0 => run_without_idle_processors(&check),
