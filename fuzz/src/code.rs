@@ -29,7 +29,7 @@ pub fn check_c(text: &str) {
         assert!(code.bytes().all(|b| b.is_ascii_graphic() || b == b' '), "{line}");
         assert!(!code.ends_with('\\') && !code.contains("??"), "{line}");
         if let Some(directive) = code.trim_start().strip_prefix('#') {
-            let directives = ["include", "ifndef", "define", "endif", "if "];
+            let directives = ["include", "ifdef", "ifndef", "define", "endif", "if "];
             assert!(directives.iter().any(|word| directive.starts_with(word)), "{line}");
         }
         let count =
