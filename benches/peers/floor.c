@@ -1,7 +1,7 @@
 // The floor: the lowest possible cost of writing an event. Each thread has its own ring. An event is an
 // 80-byte header copied from a template, a payload, one read of the processor's counter, and one store
 // that publishes the event. There is no reader and no lock, and only the end of the ring is checked. The
-// ring has the size of our ring for one processor, so that the load on the caches is the same.
+// ring has the size of Traceweir's ring for one processor, so that the load on the caches is the same.
 #define _GNU_SOURCE
 #include "load.h"
 
@@ -12,6 +12,7 @@
 #endif
 
 #define HEADER_BYTES 80
+#define STAMP_OFFSET 16
 #define RING_BYTES (4u << 20)
 
 typedef struct {
@@ -33,7 +34,7 @@ static inline uint64_t counter(void)
 #endif
 }
 
-// Sizes are constants wherever this is inlined, so that every copy is a few moves.
+// `size` is a constant in every inlined copy of this function, so that each memcpy becomes a few moves.
 static inline __attribute__((always_inline)) void write_event(ring *r, int size, uint64_t i, const char *words)
 {
     uint64_t at = atomic_load_explicit(&r->head, memory_order_relaxed), length = (uint64_t)(HEADER_BYTES + size + 7) & ~7ull;
@@ -44,7 +45,7 @@ static inline __attribute__((always_inline)) void write_event(ring *r, int size,
     uint64_t value = i * 0x9e37, now = counter();
     memcpy(to, r->header, HEADER_BYTES);
     memcpy(to, &event_bytes, sizeof event_bytes);
-    memcpy(to + 16, &now, sizeof now);
+    memcpy(to + STAMP_OFFSET, &now, sizeof now);
     memcpy(to + HEADER_BYTES, &number, sizeof number);
     memcpy(to + HEADER_BYTES + 4, &value, sizeof value);
     memcpy(to + HEADER_BYTES + 12, words, (size_t)size - 12);

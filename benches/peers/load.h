@@ -22,6 +22,7 @@
 
 #define WARM_BURSTS 24
 #define MAX_THREADS 64
+#define FIXED_BYTES 13 // u32, u64 and the terminator of the text
 
 // Writes `count` events of `payload` bytes: u32, u64, and a text with its terminator.
 static void emit(int thread, int payload, uint64_t count);
@@ -99,7 +100,7 @@ int main(int count, char **values)
     int is_burst = !strcmp(values[1], "burst");
     threads = atoi(values[2]);
     payload = atoi(values[3]);
-    if (threads < 1 || threads > MAX_THREADS || payload < 13 || payload > (int)sizeof text) return 2;
+    if (threads < 1 || threads > MAX_THREADS || payload < FIXED_BYTES || payload > (int)sizeof text) return 2;
     if (is_burst) {
         if (count < 7) return 2;
         events = strtoull(values[4], NULL, 10);
@@ -109,7 +110,7 @@ int main(int count, char **values)
         rate = strtoull(values[4], NULL, 10);
         length_ms = strtoull(values[5], NULL, 10);
     }
-    for (int i = 0; i < payload - 13; i++) text[i] = (char)('a' + i % 26);
+    for (int i = 0; i < payload - FIXED_BYTES; i++) text[i] = (char)('a' + i % 26);
     pthread_barrier_init(&start_together, NULL, (unsigned)threads);
     pthread_t ids[MAX_THREADS];
     static job jobs[MAX_THREADS], sum;

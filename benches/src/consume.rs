@@ -114,19 +114,22 @@ pub(crate) fn print(path: &Path) -> Result<()> {
 struct TextLines {
     out: Vec<u8>,
     walker: Walker,
-    /// The second of the last event, as number and as text; many events share it.
-    second: (i64, Vec<u8>),
+    /// The second of the last event, since the epoch of `FileTime`.
+    second: i64,
+    /// `second` as text, which most events share with the event before; empty before the first event.
+    second_text: Vec<u8>,
 }
 
 impl TextLines {
     fn write_head(&mut self, time: FileTime, record: &Record<'_>) {
         let (second, units) = (time.0.div_euclid(UNITS_PER_SECOND), time.0.rem_euclid(UNITS_PER_SECOND));
-        if self.second.1.is_empty() || self.second.0 != second {
+        if self.second_text.is_empty() || self.second != second {
             let text = FileTime(second * UNITS_PER_SECOND).to_string();
             let up_to_second = text.find('.').map_or(&*text, |dot| &text[..dot]);
-            self.second = (second, up_to_second.as_bytes().to_vec());
+            self.second = second;
+            self.second_text = up_to_second.as_bytes().to_vec();
         }
-        self.out.extend_from_slice(&self.second.1);
+        self.out.extend_from_slice(&self.second_text);
         // A leading 1 keeps the zeros of the fraction; then a dot replaces the 1.
         let from = self.out.len();
         format::decimal(units + UNITS_PER_SECOND, &mut self.out);

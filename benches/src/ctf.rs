@@ -1,4 +1,4 @@
-//! The events as a CTF 1.8 trace, laid out as LTTng-UST lays them out on x86-64.
+//! Writes the sample events as a CTF 1.8 trace, in the layout of LTTng-UST on x86-64.
 //!
 //! ```text
 //!   packet header    00 u32 C1FC1FC1 │ 04 UUID │ 14 u32 stream │ 18 u64 instance
@@ -11,8 +11,8 @@
 //!                    16 payload
 //! ```
 //!
-//! The first event of a stream is extended, and each event at which the high half of the time
-//! changes. A real recording would need LTTng's daemon and more time, so the trace is written here.
+//! The first event of a stream is extended, and so is each event whose time has a new high half. A
+//! real recording would need LTTng's daemon and more time, so this module writes the trace itself.
 //! The layout is that of a recording with the contexts vpid and vtid: the "large" event header,
 //! integers at byte boundaries, one stream file for each processor. The `index` folder of a
 //! recording is left out. Source: Documented ("Common Trace Format 1.8.3"), Observed on a recording

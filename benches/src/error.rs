@@ -14,8 +14,8 @@ pub(crate) enum Error {
     #[error("{path}: {source}")]
     File { path: PathBuf, source: std::io::Error },
     /// A system call failed.
-    #[error("{what}: {source}")]
-    System { what: &'static str, source: nix::Error },
+    #[error("{operation}: {source}")]
+    System { operation: &'static str, source: nix::Error },
     /// A child process failed.
     #[error("{program}: {reason}")]
     Program { program: String, reason: String },
@@ -37,7 +37,7 @@ impl Error {
     }
 
     /// Adds the name of the operation to a system error.
-    pub(crate) fn system(what: &'static str) -> impl FnOnce(nix::Error) -> Self {
-        move |source| Self::System { what, source }
+    pub(crate) fn system(operation: &'static str) -> impl FnOnce(nix::Error) -> Self {
+        move |source| Self::System { operation, source }
     }
 }

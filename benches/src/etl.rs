@@ -1,8 +1,8 @@
-//! The events as an `.etl` file: TraceLogging, so that each event describes itself.
+//! Writes the sample events as an `.etl` file of TraceLogging events, which describe themselves.
 //!
 //! ```text
 //!   00 EVENT header │ 50 item: provider traits │ .. item: event metadata │ .. payload of 40 bytes
-//!   padded to a multiple of eight
+//!   padded to a multiple of eight bytes
 //! ```
 //!
 //! One record is encoded as a template. Each event is a copy of it with another stamp, thread and

@@ -15,9 +15,9 @@
 //!                                                                       not unwound
 //! ```
 //!
-//! 1. Both captures record the same two processes, and the added time is relative to the batches
-//!    right before: the memory pages of a process and the current speed of the machine change the
-//!    duration of a switch by more than capturing does.
+//! 1. Both captures record the same two processes. The added time is relative to batches without a
+//!    capture that run directly before, because the memory pages of a process and the current speed
+//!    of the machine change the duration of a switch by more than capturing does.
 //! 2. The capture that runs first changes from round to round. A round in which either capture lost
 //!    an event is discarded.
 //! 3. The captures' own processor time, on another processor, is reported separately: that of the
@@ -184,7 +184,7 @@ impl KernelBench<'_> {
     }
 
     /// Runs the workload under a session of Traceweir.
-    #[allow(clippy::cast_precision_loss)] // Nanoseconds of seconds are far below 2⁵³.
+    #[allow(clippy::cast_precision_loss)] // A run takes seconds, far below 2⁵³ nanoseconds.
     fn run_ours(&mut self, kind: StackCapture, load: SwitchLoad) -> Result<Option<CaptureCost>> {
         let file = self.folder.join("ours.etl");
         let session = Session::builder("bench-kernel")

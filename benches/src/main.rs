@@ -111,7 +111,7 @@ enum BenchCommand {
     /// Measured by `kernel`.
     #[command(hide = true)]
     PingPong,
-    /// The other process of `ping-pong`.
+    /// Sends each byte back to `ping-pong`.
     #[command(hide = true)]
     Echo,
     /// Starts a session and keeps it until its input ends. Used by `presence` to enable providers.

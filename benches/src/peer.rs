@@ -19,7 +19,7 @@ pub(crate) struct Babeltrace {
 }
 
 impl Babeltrace {
-    /// Searches `PATH`.
+    /// Finds babeltrace2 in `PATH`.
     pub(crate) fn find() -> Option<Self> {
         let ended = process::run(Command::new("babeltrace2").arg("--version"), Stdio::piped()).ok()?;
         ended
@@ -69,14 +69,15 @@ pub(crate) enum TracePrinter {
 }
 
 impl TracePrinter {
-    /// Returns the given `weir`, or the one next to this program, or this program.
-    pub(crate) fn find(given: Option<&Path>) -> Result<Self> {
-        let this = this_program()?;
-        let neighbour = this.with_file_name("weir");
-        Ok(match given {
+    /// Returns the `weir` at `path`; without a path, the `weir` next to this program, or else this
+    /// program.
+    pub(crate) fn find(path: Option<&Path>) -> Result<Self> {
+        let own_path = this_program()?;
+        let neighbour = own_path.with_file_name("weir");
+        Ok(match path {
             Some(path) => Self::Weir(path.to_owned()),
             None if neighbour.is_file() => Self::Weir(neighbour),
-            None => Self::Library(this),
+            None => Self::Library(own_path),
         })
     }
 

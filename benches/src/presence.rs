@@ -32,7 +32,7 @@ use crate::write::ours::{self, BenchDaemon};
 const REGISTRATIONS: u32 = 1_000;
 const PROCESSES: u32 = 200;
 const QUIET_TIME: Duration = Duration::from_secs(10);
-/// Time after which threads have gone to sleep after their work.
+/// Time in which threads finish their work and go to sleep.
 const SETTLE_TIME: Duration = Duration::from_secs(2);
 const LIMIT_MIB: f64 = 16.0;
 const LIMIT_KIB_EACH: f64 = 256.0;
@@ -93,8 +93,8 @@ fn measure_many_processes(daemon: &BenchDaemon, file: &Path) -> Result<Option<Fi
         let roles =
             (0..PROCESSES).map(|_| ChildRole::start(daemon, arguments)).collect::<Result<Vec<_>>>()?;
         thread::sleep(SETTLE_TIME);
-        let all = roles.iter().map(ChildRole::memory_kib).sum::<Result<u64>>()?;
-        Ok((all, memory_kib(daemon.pid())?.saturating_sub(before)))
+        let total_kib = roles.iter().map(ChildRole::memory_kib).sum::<Result<u64>>()?;
+        Ok((total_kib, memory_kib(daemon.pid())?.saturating_sub(before)))
     };
     let (without, _) = measure(&["present", "0"])?;
     let (with, daemon_growth) = measure(&["present", "1", "--write"])?;
@@ -105,7 +105,7 @@ fn measure_many_processes(daemon: &BenchDaemon, file: &Path) -> Result<Option<Fi
     Ok(limit_figure("presence_each_of_200", FigureUnit::Kibibytes, each, LIMIT_KIB_EACH))
 }
 
-/// A child in one of the roles below: it prints `ready`, and ends when its input does.
+/// A child process in the role `present` or `hold`. It prints `ready`, and ends when its input ends.
 struct ChildRole {
     child: Child,
 }

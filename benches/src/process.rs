@@ -15,16 +15,16 @@ use nix::unistd::Pid;
 
 use crate::error::{Error, Result};
 
-/// Pins this process and its children to one core; returns which one.
+/// Pins this process and its children to the last allowed core, and returns its number.
 ///
-/// It is the last allowed core: the first one serves more interrupts.
+/// The first core serves more interrupts.
 pub(crate) fn pin_to_last_core() -> Result<usize> {
-    let this = Pid::from_raw(0);
-    let allowed = sched_getaffinity(this).map_err(Error::system("querying the allowed processors"))?;
+    let own_process = Pid::from_raw(0);
+    let allowed = sched_getaffinity(own_process).map_err(Error::system("querying the allowed processors"))?;
     let last = (0..CpuSet::count()).rev().find(|&cpu| allowed.is_set(cpu).unwrap_or(false)).unwrap_or(0);
     let mut only = CpuSet::new();
     only.set(last)
-        .and_then(|()| sched_setaffinity(this, &only))
+        .and_then(|()| sched_setaffinity(own_process, &only))
         .map_err(Error::system("pinning to a processor"))?;
     Ok(last)
 }

@@ -82,7 +82,7 @@ pub(crate) fn run(arguments: &ReadOptions) -> Result<()> {
     };
     eprintln!("{}, {} cores, Linux {}; on core {core}", machine.cpu, machine.cores, machine.kernel);
     match &bench.babeltrace {
-        Some(found) => eprintln!("peer: {}", found.version),
+        Some(babeltrace) => eprintln!("peer: {}", babeltrace.version),
         None => eprintln!("peer: babeltrace2 is not installed; its figures are left out"),
     }
     eprintln!("our text is printed by {}", bench.printer.describe());

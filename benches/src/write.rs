@@ -22,7 +22,7 @@
 //!
 //! The comparison is fair:
 //! * Every tracer runs the same load (see [`load`]): the same bursts, pauses, processors and
-//!   clocks. They run alternately, round by round.
+//!   clocks. The tracers run alternately, round by round.
 //! * A round in which a tracer lost an event is discarded, reported, and repeated with longer
 //!   pauses: losing an event is cheaper than writing it.
 //! * Bursts fit into half a ring, so that the collector can empty it in the pauses. Waking the
@@ -149,14 +149,14 @@ impl<'a> WriteBench<'a> {
         if let Some(lttng) = &lttng {
             eprintln!("peer: {}", lttng.version);
         }
-        let mut this = Self { arguments, folder, daemon, lttng, floor, natives: Vec::new() };
+        let mut bench = Self { arguments, folder, daemon, lttng, floor, natives: Vec::new() };
         if Language::ALL
             .iter()
-            .any(|l| this.is_selected(l.cost_figure()) || this.is_selected(l.disabled_figure()))
+            .any(|l| bench.is_selected(l.cost_figure()) || bench.is_selected(l.disabled_figure()))
         {
-            this.natives = NativePrograms::compile_all(folder);
+            bench.natives = NativePrograms::compile_all(folder);
         }
-        Ok(this)
+        Ok(bench)
     }
 
     fn is_selected(&self, name: &str) -> bool {
@@ -233,8 +233,8 @@ impl<'a> WriteBench<'a> {
         Ok(figures.into_iter().flatten().filter(|f| self.is_selected(f.name)).collect())
     }
 
-    /// Runs one round of every tracer. Those that no selected figure needs are left out, except our
-    /// writer, the plain copy and LTTng with 40 bytes.
+    /// Runs one round of every tracer that a selected figure needs. Our writer, the plain copy and
+    /// LTTng always run with 40 bytes.
     fn run_cost_round(&self, costs: &mut CostRounds) -> Result<()> {
         let fast = MeasuredTracer::Ours(EventWriter::Sequence);
         let (ours, drain) = self.measure_cost(fast, 1, 40, &mut costs.small)?;

@@ -1,4 +1,4 @@
-//! Runs `perf record` of the whole machine, between two chosen moments.
+//! Runs `perf record` on the whole machine from [`Perf::start`] to [`Perf::stop`].
 //!
 //! ```text
 //!   spawn ──▶ rings open, events off ──"enable"──▶ ◀──"ack"── the workload runs
@@ -35,7 +35,7 @@ pub(super) struct Perf {
 }
 
 impl Perf {
-    /// Starts perf; events are recorded when this returns.
+    /// Starts perf and returns when it records events.
     pub(super) fn start(folder: &Path, kind: StackCapture) -> Result<Self> {
         let file = folder.join("perf.data");
         let [requests, answers] = [folder.join("perf-requests"), folder.join("perf-answers")];
@@ -68,7 +68,7 @@ impl Perf {
     }
 
     fn enable(&mut self, requests: &Path, answers: &Path) -> Result<()> {
-        // Opened for reading and writing, so that neither end waits for the other.
+        // Opening a pipe for reading and writing does not wait for perf to open the other end.
         let open = |path: &Path| File::options().read(true).write(true).open(path).map_err(Error::file(path));
         let (mut request, mut answer) = (open(requests)?, open(answers)?);
         request.write_all(b"enable\n").map_err(Error::file(requests))?;

@@ -83,9 +83,9 @@ impl Drop for Workload {
     }
 }
 
-/// Runs one process of the workload, which prints the nanoseconds of each batch.
+/// Runs the process of the workload that starts `echo` and prints the nanoseconds of each batch.
 pub(crate) fn ping_pong() -> Result<()> {
-    pin_to_first()?;
+    pin_to_first_core()?;
     let create_pipe = || std::io::pipe().map_err(Error::file(Path::new("a pipe")));
     let ((mut from_echo, echo_output), (echo_input, mut to_echo)) = (create_pipe()?, create_pipe()?);
     let mut echo = Command::new(this_program()?);
@@ -112,7 +112,7 @@ pub(crate) fn ping_pong() -> Result<()> {
     Ok(())
 }
 
-/// Runs the other process of the workload.
+/// Runs the process of the workload that sends each byte back.
 pub(crate) fn echo() -> Result<()> {
     let (mut input, mut output) = (std::io::stdin().lock(), std::io::stdout().lock());
     let mut byte = [0];
@@ -122,12 +122,12 @@ pub(crate) fn echo() -> Result<()> {
     Ok(())
 }
 
-fn pin_to_first() -> Result<()> {
-    let this = Pid::from_raw(0);
-    let allowed = sched_getaffinity(this).map_err(Error::system("querying the allowed processors"))?;
+fn pin_to_first_core() -> Result<()> {
+    let own_process = Pid::from_raw(0);
+    let allowed = sched_getaffinity(own_process).map_err(Error::system("querying the allowed processors"))?;
     let first = (0..CpuSet::count()).find(|&cpu| allowed.is_set(cpu).unwrap_or(false)).unwrap_or(0);
     let mut only = CpuSet::new();
     only.set(first)
-        .and_then(|()| sched_setaffinity(this, &only))
+        .and_then(|()| sched_setaffinity(own_process, &only))
         .map_err(Error::system("pinning to a processor"))
 }

@@ -37,9 +37,9 @@ const CACHEGRIND: [&str; 3] = ["--tool=cachegrind", "--cache-sim=no", "--cachegr
 /// The content of the loop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum LoopSite {
-    /// A disabled provider is asked whether it is enabled.
+    /// A check whether a disabled provider is enabled.
     Provider,
-    /// The same for a provider that a session has enabled, but not in this process.
+    /// The same check for a provider that a session has enabled, but not in this process.
     Excluded,
     /// A disabled `write_event!`.
     TraceLogging,
@@ -122,8 +122,8 @@ fn has_valgrind_for(name: &str) -> bool {
     is_installed
 }
 
-/// Measures a site in a process that a filter excludes, compared with a disabled one; `None` if
-/// valgrind is not installed.
+/// Measures a site in a process that a filter excludes, compared with a disabled site. Returns
+/// `None` if valgrind is not installed.
 pub(crate) fn measure_excluded(daemon: &BenchDaemon, folder: &Path) -> Result<Option<Figure>> {
     const NAME: &str = "filtered_pid_extra_instructions";
     if !has_valgrind_for(NAME) {
@@ -140,7 +140,7 @@ pub(crate) fn measure_excluded(daemon: &BenchDaemon, folder: &Path) -> Result<Op
     ))
 }
 
-/// Measures a disabled site; `None` if valgrind is not installed.
+/// Measures a disabled site, compared with a flag test. Returns `None` if valgrind is not installed.
 pub(crate) fn measure(folder: &Path) -> Result<Option<Figure>> {
     const NAME: &str = "disabled_extra_instructions";
     if !has_valgrind_for(NAME) {
@@ -203,10 +203,10 @@ fn difference_figure(name: &'static str, ours: f64, peer: f64, requirement: Requ
 }
 
 fn instructions_per_pass(site: LoopSite, runtime: &Path) -> Result<f64> {
-    let this = this_program()?;
+    let own_path = this_program()?;
     instructions_per_pass_of(|passes| {
         let mut command = Command::new("valgrind");
-        add_role_arguments(command.args(CACHEGRIND).arg(&this), site, passes, runtime);
+        add_role_arguments(command.args(CACHEGRIND).arg(&own_path), site, passes, runtime);
         command
     })
 }
@@ -214,8 +214,8 @@ fn instructions_per_pass(site: LoopSite, runtime: &Path) -> Result<f64> {
 /// Returns the instructions of one pass, given a command for any number of passes.
 #[allow(clippy::cast_precision_loss)] // Instructions are far below 2⁵³.
 fn instructions_per_pass_of(command: impl Fn(u64) -> Command) -> Result<f64> {
-    let (one, two) = (count_instructions(command(PASSES))?, count_instructions(command(2 * PASSES))?);
-    Ok(two.saturating_sub(one) as f64 / PASSES as f64)
+    let (short, long) = (count_instructions(command(PASSES))?, count_instructions(command(2 * PASSES))?);
+    Ok(long.saturating_sub(short) as f64 / PASSES as f64)
 }
 
 fn count_instructions(mut command: Command) -> Result<u64> {

@@ -26,6 +26,8 @@ use crate::error::{Error, Result};
 /// Bursts at the start that touch all memory and are not counted.
 pub(crate) const WARM_BURSTS: u64 = 24;
 const PACING_STEP: Duration = Duration::from_millis(1);
+/// Bytes of a payload other than the text: u32, u64, and the terminator of the text.
+const FIXED_PAYLOAD_BYTES: usize = 4 + 8 + 1;
 
 /// Amount and timing of the events to write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -85,7 +87,8 @@ impl WriteLoad {
 
     /// Returns the text of an event, with its terminator.
     pub(crate) fn text(&self) -> Vec<u8> {
-        let mut text: Vec<u8> = (b'a'..=b'z').cycle().take(self.payload.saturating_sub(13)).collect();
+        let length = self.payload.saturating_sub(FIXED_PAYLOAD_BYTES);
+        let mut text: Vec<u8> = (b'a'..=b'z').cycle().take(length).collect();
         text.push(0);
         text
     }

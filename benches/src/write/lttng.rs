@@ -74,9 +74,9 @@ impl Lttng {
             .map_err(|e| format!("its program does not compile (Debian: liblttng-ust-dev): {e}"))?;
         let home = folder.join("lttng-home");
         std::fs::create_dir_all(&home).map_err(|e| e.to_string())?;
-        let mut this = Self { version: version.stdout.trim().to_owned(), program, home, daemon: None };
-        this.start_daemon().map_err(|e| e.to_string())?;
-        Ok(this)
+        let mut lttng = Self { version: version.stdout.trim().to_owned(), program, home, daemon: None };
+        lttng.start_daemon().map_err(|e| e.to_string())?;
+        Ok(lttng)
     }
 
     fn start_daemon(&mut self) -> Result<()> {

@@ -110,8 +110,8 @@ pub(crate) fn linker_options(library: &Path) -> [String; 5] {
 
 /// Returns the folder of the library for C, which is rebuilt if cargo runs this program.
 pub(crate) fn find_library() -> Result<PathBuf> {
-    let this = this_program()?;
-    let folder = this.ancestors().nth(2).unwrap_or(Path::new(".")).join("c");
+    let own_path = this_program()?;
+    let folder = own_path.ancestors().nth(2).unwrap_or(Path::new(".")).join("c");
     if let Some(cargo) = std::env::var_os("CARGO") {
         let mut build = Command::new(cargo);
         build.args(["build", "--quiet", "--profile", "c", "--package", "traceweir-ffi"]);

@@ -44,6 +44,8 @@ pub(crate) const HEAD_BYTES: u64 = 16 + 80;
 /// Additional bytes of an event of `emit_tracelogging` and of `peers/tracelogging.c`, slightly
 /// rounded up: provider traits and event metadata with their headers.
 pub(crate) const SELF_DESCRIBED_BYTES: u64 = 96;
+/// Size of a control block; a region has one for itself and one for each of its rings.
+const CONTROL_BLOCK_BYTES: u64 = 256;
 const BUFFER_KIB: u32 = 256;
 const START_TIMEOUT: Duration = Duration::from_secs(20);
 
@@ -116,16 +118,16 @@ impl BenchDaemon {
         let errors = std::fs::File::create(&log).map_err(Error::file(&log))?;
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(errors);
         let child = command.spawn().map_err(|e| program_error(&command, e.to_string()))?;
-        let mut this = Self { runtime, child };
-        let (socket, deadline) = (this.runtime.join("control.sock"), Instant::now() + START_TIMEOUT);
+        let mut daemon = Self { runtime, child };
+        let (socket, deadline) = (daemon.runtime.join("control.sock"), Instant::now() + START_TIMEOUT);
         while !socket.exists() {
-            if Instant::now() > deadline || this.child.try_wait().is_ok_and(|ended| ended.is_some()) {
+            if Instant::now() > deadline || daemon.child.try_wait().is_ok_and(|ended| ended.is_some()) {
                 let reason = std::fs::read_to_string(&log).unwrap_or_default();
                 return Err(program_error(&command, format!("does not run: {}", reason.trim())));
             }
             thread::sleep(Duration::from_millis(10));
         }
-        Ok(this)
+        Ok(daemon)
     }
 
     /// Returns a command that runs this program in another role, under this daemon.
@@ -167,7 +169,7 @@ impl BenchDaemon {
     ) -> Result<OurRound> {
         let mut command = self.command("ours")?;
         command.arg("--program").arg(program);
-        Self::finish_round(command, load, folder)
+        Self::run_and_parse_round(command, load, folder)
     }
 
     fn run_round_with(
@@ -183,10 +185,10 @@ impl BenchDaemon {
         if writer == EventWriter::Lock {
             command.env("TRACEWEIR_NO_RSEQ", "1");
         }
-        Self::finish_round(command, load, folder)
+        Self::run_and_parse_round(command, load, folder)
     }
 
-    fn finish_round(mut command: Command, load: &WriteLoad, folder: &Path) -> Result<OurRound> {
+    fn run_and_parse_round(mut command: Command, load: &WriteLoad, folder: &Path) -> Result<OurRound> {
         let file = folder.join("ours.etl");
         command.arg(&file).args(load.arguments());
         let ended = process::run(&mut command, Stdio::piped())?;
@@ -205,11 +207,11 @@ impl Drop for BenchDaemon {
     }
 }
 
-/// Returns the `weir` to measure: the given one, or the one next to this program, which is
+/// Returns the `weir` to measure: the one at `path`, or the one next to this program, which is
 /// rebuilt if cargo runs this program.
-pub(crate) fn find_weir(given: Option<&Path>) -> Result<PathBuf> {
-    if let Some(given) = given {
-        return Ok(given.to_owned());
+pub(crate) fn find_weir(path: Option<&Path>) -> Result<PathBuf> {
+    if let Some(path) = path {
+        return Ok(path.to_owned());
     }
     if let Some(cargo) = std::env::var_os("CARGO") {
         let mut build = Command::new(cargo);
@@ -281,9 +283,10 @@ pub(crate) fn start_session(session: SessionBuilder, filter: Option<Filter>) -> 
 /// process. Only the rings that are written to, one for each processor, and the control blocks
 /// count; the rings of the other write path are never touched and take no memory.
 fn buffers_beside_regions(processors: u64, kind: LttngSession, ring_bytes: u32) -> u32 {
-    let region = ((1 + 2 * processors) * 256).next_multiple_of(4096) + processors * u64::from(ring_bytes);
-    let rest = kind.memory_bytes(processors).saturating_sub(region);
-    u32::try_from(rest / (u64::from(BUFFER_KIB) << 10)).unwrap_or(u32::MAX)
+    let control_bytes = ((1 + 2 * processors) * CONTROL_BLOCK_BYTES).next_multiple_of(4096);
+    let region_bytes = control_bytes + processors * u64::from(ring_bytes);
+    let buffer_bytes = kind.memory_bytes(processors).saturating_sub(region_bytes);
+    u32::try_from(buffer_bytes / (u64::from(BUFFER_KIB) << 10)).unwrap_or(u32::MAX)
 }
 
 /// Registers the bench's provider; fails if it is not enabled after that.
@@ -317,7 +320,7 @@ fn emit_tracelogging(text: &[u8], count: u64) -> u64 {
 
 /// Registers the provider of the macro.
 fn register_tracelogging() -> Result<()> {
-    // SAFETY: the provider is a static of the program.
+    // SAFETY: the provider is a static of the program, which is never unloaded.
     #[allow(unsafe_code)]
     let status = unsafe { TRACELOGGING.register() };
     if status == 0 && TRACELOGGING.enabled(Level::from_int(LEVEL), KEYWORD) {

@@ -65,17 +65,17 @@ impl Program {
     pub(crate) fn run(&self, load: &WriteLoad, environment: &[(&str, &Path)]) -> Result<WriteResult> {
         let mut command = Command::new(&self.path);
         command.args(load.arguments()).envs(environment.iter().copied());
-        Self::finish(command)
+        Self::run_command(command)
     }
 
     /// Runs the program at `path` under a load.
     pub(crate) fn run_program_at(path: &Path, load: &WriteLoad) -> Result<WriteResult> {
         let mut command = Command::new(path);
         command.args(load.arguments());
-        Self::finish(command)
+        Self::run_command(command)
     }
 
-    fn finish(mut command: Command) -> Result<WriteResult> {
+    fn run_command(mut command: Command) -> Result<WriteResult> {
         let ended = process::run(&mut command, Stdio::piped())?;
         if ended.has_succeeded {
             ended.stdout.parse()

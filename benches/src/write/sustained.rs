@@ -36,9 +36,9 @@ pub(crate) fn search_rate(
     mut run_round: impl FnMut(f64) -> Result<bool>,
 ) -> Result<Option<Sustained>> {
     let mut failed_rounds = 0;
-    let mut is_sustained = |rate: f64, failed: &mut u32| -> Result<bool> {
+    let mut is_sustained = |rate: f64, failed_rounds: &mut u32| -> Result<bool> {
         let has_succeeded = run_round(rate)?;
-        *failed += u32::from(!has_succeeded);
+        *failed_rounds += u32::from(!has_succeeded);
         Ok(has_succeeded)
     };
     let (mut best, mut failed) = (FIRST_RATE / STEP_UP, FIRST_RATE);

@@ -16,12 +16,12 @@ pub fn meta_as_bytes<T: Plain>(meta: &T) -> &[u8] {
 /// Returns the minimum number of bytes that a tag takes.
 #[must_use]
 pub const fn tag_size(tag: u32) -> usize {
-    // Seven bits per byte, high bits first: zeros at the low end can be left out.
+    // A tag has 28 bits, seven in each byte, high bits first. Zeros at the low end can be left out.
     let kept_bits = 28_u32.saturating_sub(tag.trailing_zeros());
     if kept_bits == 0 { 1 } else { kept_bits.div_ceil(7) as usize }
 }
 
-/// Encodes a tag in this number of bytes.
+/// Encodes a tag in `SIZE` bytes.
 #[must_use]
 pub const fn tag_encode<const SIZE: usize>(tag: u32) -> [u8; SIZE] {
     let mut bytes = [0; SIZE];

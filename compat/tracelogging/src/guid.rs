@@ -14,7 +14,7 @@ pub struct Guid(traceweir::Guid);
 unsafe impl Plain for Guid {}
 
 impl Guid {
-    /// The GUID of all zeros.
+    /// Returns the GUID of all zeros.
     #[must_use]
     pub const fn zero() -> Self {
         Self(traceweir::Guid::NULL)
@@ -23,7 +23,7 @@ impl Guid {
     /// Returns a new random GUID.
     #[must_use]
     pub fn new() -> Self {
-        // If the system has no random numbers, an activity id, which is unique on this machine.
+        // Without random numbers of the system, use an activity id, which is unique on this machine.
         traceweir::__tlg::new_guid().map_or_else(crate::Provider::create_activity_id, Self)
     }
 

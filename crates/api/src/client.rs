@@ -84,8 +84,8 @@ const SEND_TIMEOUT: Duration = Duration::from_secs(10);
 const CALLBACK_CHECK_INTERVAL: Duration = Duration::from_millis(100);
 /// The longest time that `fork` waits in a child whose parent was traced.
 const FORK_TIMEOUT: Duration = Duration::from_millis(200);
-/// The delay after which a child whose parent was not traced registers: most children call `exec`
-/// before.
+/// The delay after which a child whose parent was not traced registers. Most children call `exec`
+/// earlier.
 const FORK_DELAY: Duration = Duration::from_millis(20);
 
 static CLIENT: fork::PerProcess<Client> = fork::PerProcess::new();

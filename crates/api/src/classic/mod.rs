@@ -239,7 +239,7 @@ pub fn register_with_handles(
     let call_control_callback =
         Box::new(move |notice: &EnableNotice<'_>| shared_adapter.call_control_callback(notice));
     let store_registration = |handle| {
-        // Set once, here.
+        // No other code sets the handle, so this cannot fail.
         let _ = adapter.handle.set(handle);
         store_handles(&std::mem::ManuallyDrop::new(Registration { handle, class_count: classes.len() }));
     };
@@ -253,8 +253,8 @@ pub fn register_with_handles(
 ///
 /// Fails with ERROR_INVALID_PARAMETER for an unknown handle.
 pub fn unregister(raw: u64) -> Result<()> {
-    let found = Handle::from_raw_any_kind(raw).filter(|handle| handle.slot().is_classic());
-    if found.is_some_and(client::unregister) {
+    let handle = Handle::from_raw_any_kind(raw).filter(|handle| handle.slot().is_classic());
+    if handle.is_some_and(client::unregister) {
         return Ok(());
     }
     Err(Error::refused(Status::ERROR_INVALID_PARAMETER, "no classic provider is registered with this number"))

@@ -69,9 +69,9 @@ impl CallbackThread {
 #[derive(Debug)]
 pub(super) struct CurrentCallback {
     created: Instant,
-    /// When it began, in milliseconds after `created`, plus one; 0 if no callback runs.
+    /// When the callback began, in milliseconds after `created`, plus one; 0 if no callback runs.
     began_ms_plus_one: AtomicU64,
-    /// The thread that runs it.
+    /// The thread that runs the callback.
     thread: AtomicI32,
 }
 
