@@ -62,7 +62,7 @@ pub(super) struct ControlThread {
     program: String,
     /// Private sessions that daemons started.
     members: Vec<PrivateMember>,
-    /// When a forked child drops the sessions that it inherited, at the latest.
+    /// The latest time at which a forked child drops the sessions that it inherited.
     inherited_sessions_deadline: Instant,
     /// Runs code of the program, such as callbacks, with the program's descriptor table, which this
     /// thread does not use.
@@ -172,23 +172,23 @@ impl ControlThread {
         }
         let traits = Handle::from_number(number).map(|handle| handle.slot().traits());
         let pending = PendingRequest::Register(number);
-        let wanted = self.prepare_early_enables(index, pending, traits.unwrap_or_default());
+        let enables = self.prepare_early_enables(index, pending, traits.unwrap_or_default());
         let (peer, mut shared) = (&mut self.peers[index], self.client.lock());
         if queue_register(peer, number) {
             shared.awaited_registrations.push(AwaitedAnswer { peer: peer.id, registration: number });
         }
         drop(shared);
-        self.send_and_enable_early(index, pending, &wanted);
+        self.send_and_enable_early(index, pending, &enables);
     }
 
-    /// Sends the offered regions, then the request, and enables the registration. It is enabled
-    /// last: the process may end at any time, and events in the regions must still reach the daemon.
-    fn send_and_enable_early(&mut self, index: usize, pending: PendingRequest, wanted: &[ListedEnable]) {
+    /// Sends the offered regions, then the request, and enables the registration last: the process
+    /// may end at any time, and events in the regions must still reach the daemon.
+    fn send_and_enable_early(&mut self, index: usize, pending: PendingRequest, enables: &[ListedEnable]) {
         let peer = &mut self.peers[index];
         // Ignore the error: `flush_peers` gets it again and drops the peer.
         let _ = peer.flush();
         if peer.has_sent_all() {
-            self.apply_early_enables(index, pending, wanted);
+            self.apply_early_enables(index, pending, enables);
         }
     }
 
@@ -461,14 +461,14 @@ impl ControlThread {
                 continue;
             }
             let pending = PendingRequest::SetTraits(number);
-            let wanted = self.prepare_early_enables(index, pending, traits.bytes());
+            let enables = self.prepare_early_enables(index, pending, traits.bytes());
             let peer = &mut self.peers[index];
             peer.queue_request(Message::SetTraits {
                 registration: number,
                 traits: traits_to_send(traits.bytes()),
             });
             self.client.lock().mark_traits_sent(number, Some(peer.id));
-            self.send_and_enable_early(index, pending, &wanted);
+            self.send_and_enable_early(index, pending, &enables);
         }
         self.client.lock().mark_traits_sent(number, None);
         self.client.state_changed.notify_all();

@@ -18,8 +18,8 @@
 //!                                        added: it is the library's
 //! ```
 //!
-//! Steps 2 and 3 change nothing of the program: its epoll instances do not watch the seal's socket,
-//! so step 2 fails there, and every call on a descriptor that is not an epoll instance fails too.
+//! Steps 2 and 3 do not affect the program: its epoll instances do not watch the seal's socket, so
+//! step 2 fails there, and every call on a descriptor that is not an epoll instance fails too.
 //! No thread waits on the instance of the seal.
 
 use std::io;
@@ -41,10 +41,10 @@ const MAX_DRAINED_BYTES: usize = 4096;
 /// The descriptor that wakes the control thread.
 #[derive(Debug)]
 pub(super) enum Bell {
-    /// Only the library can close it.
+    /// An eventfd that only the library can close.
     Counter(OwnedFd),
-    /// The program can close either end. Closing the far one wakes a thread that waits for the near
-    /// one.
+    /// A socket pair whose ends the program can close. Closing the far end wakes a thread that waits
+    /// for the near end.
     Pair { near: GuardedDescriptor, far: GuardedDescriptor },
 }
 
@@ -246,8 +246,8 @@ impl WakeEventfds {
     /// Forgets eventfds that the program closed, and returns the outlets that lost theirs since the
     /// last call.
     pub(super) fn take_lost(&mut self) -> u64 {
-        let all = self.eventfds.iter().enumerate();
-        let closed = all.filter(|(_, eventfd)| match (eventfd, &self.seal) {
+        let numbered = self.eventfds.iter().enumerate();
+        let closed = numbered.filter(|(_, eventfd)| match (eventfd, &self.seal) {
             (Some(eventfd), Some(seal)) => !seal.owns(eventfd),
             _ => false,
         });

@@ -3,8 +3,8 @@
 //!
 //! A daemon is trusted if it runs as root or, unless this process got rights from its program file,
 //! as this user or as the owner of the folder (`rights`). No other process can get the events of
-//! this one, or delay it: a janitor closes connections of untrusted processes, and descriptors are
-//! accepted only after the check.
+//! this process, or delay it: a janitor closes connections of untrusted processes, and descriptors
+//! are accepted only after the check.
 //!
 //! ```text
 //!   any user may connect to a socket in the system's folder ─▶ refused, and counted
@@ -113,8 +113,9 @@ impl DaemonFolder {
         }
     }
 
-    /// Listens in the folder, then connects to its daemon: in this order, so that a daemon that
-    /// starts meanwhile finds one or the other. Fails with the error of the connection.
+    /// Listens in the folder, then connects to its daemon. In this order, a daemon that starts
+    /// meanwhile finds the listener or receives the connection. Fails with the error of the
+    /// connection.
     pub(super) fn open(&mut self) -> Result<(Connection, ConnectionKind)> {
         self.needs_attempt = false;
         let folder = self.dir.path().display().to_string();
@@ -274,8 +275,8 @@ fn is_resource_shortage(error: &Error) -> bool {
 fn remove_stale_sockets(dir: &RuntimeDir, pid: u32) {
     let sockets = dir.provider_sockets(MAX_SOCKETS).unwrap_or_default();
     for socket in sockets.into_iter().filter(|socket| socket.pid == pid) {
-        // Connecting removes a stale socket, unless a process listens after all: one of another
-        // namespace may have this id.
+        // Connecting removes a stale socket. If a process in another PID namespace has this id and
+        // listens, the socket stays.
         let _ = socket.connect(Duration::ZERO);
     }
 }

@@ -120,7 +120,7 @@ impl PrivateSession {
         open.enables.retain(|(p, _)| *p != provider);
         // Later registrations are enabled with these parameters; their callbacks get no source.
         open.enables.push((provider, params.clone()));
-        let (outlet, ticket, tracks) = (open.outlet, open.ticket, open.tracks_binaries);
+        let (outlet, ticket, tracks_binaries) = (open.outlet, open.ticket, open.tracks_binaries);
         let mut changed = Vec::new();
         let mut refused = None;
         for handle in Handle::iter_current().filter(|handle| handle.slot().provider() == provider) {
@@ -131,7 +131,7 @@ impl PrivateSession {
             refused = refused.or(change.refusal());
         }
         drop(shared);
-        if tracks {
+        if tracks_binaries {
             client.send_modules(self.id, |handle| handle.slot().provider() == provider);
         }
         client.run_callbacks(changed, params.source, provider_filter(&params.filters).cloned());
@@ -271,8 +271,8 @@ impl PrivateSession {
 /// descriptors.
 fn find_session(client: &Client, id: u64) -> Result<Session> {
     let shared = client.lock();
-    let found = shared.private_sessions.iter().find(|running| running.id == id);
-    found.and_then(|running| running.session.clone()).ok_or_else(|| traceweir_session::Error::Ended.into())
+    let running = shared.private_sessions.iter().find(|running| running.id == id);
+    running.and_then(|running| running.session.clone()).ok_or_else(|| traceweir_session::Error::Ended.into())
 }
 
 fn no_thread_error() -> Error {
@@ -313,17 +313,17 @@ impl Drop for PrivateSession {
 /// session of one process.
 fn check_filters(provider: Guid, filters: &[Filter]) -> Result<()> {
     let refuse = |reason: String| Err(Error::refused(Status::ERROR_INVALID_PARAMETER, reason));
-    if filters.iter().any(|one| filter::is_scope(one.kind)) {
+    if filters.iter().any(|entry| filter::is_scope(entry.kind)) {
         return refuse(
             "a private session runs in one process: enable the provider without process filters".to_owned(),
         );
     }
-    let all = filters.iter().map(|one| (one.kind, one.data.as_slice()));
-    filter::check_all(all, &provider, false).or_else(|e| refuse(e.to_string()))
+    let kinds_and_data = filters.iter().map(|entry| (entry.kind, entry.data.as_slice()));
+    filter::check_all(kinds_and_data, &provider, false).or_else(|e| refuse(e.to_string()))
 }
 
-/// Starts the session and opens its outlet. Called without the lock, because the session's threads
-/// may call `on_end`, which takes it, while they start.
+/// Starts the session and opens its outlet. The caller must not hold the client's lock: the
+/// session's threads may call `on_end`, which takes the lock, while they start.
 fn start_session(
     client: &'static Client,
     config: Config,

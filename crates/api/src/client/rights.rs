@@ -66,8 +66,8 @@ impl DaemonCredentials {
         }
         match own.find_excess_right(self) {
             None => Ok(()),
-            Some(what) => deny(format!(
-                "this process has rights that user {user} lacks ({what}): only root may write files through it"
+            Some(right) => deny(format!(
+                "this process has rights that user {user} lacks ({right}): only root may write files through it"
             )),
         }
     }
@@ -110,7 +110,7 @@ impl OwnRights {
                 .iter()
                 .map(|group| group.as_raw())
                 .collect(),
-            // Unknown capabilities count as some.
+            // If the capabilities are unknown, assume that there are some.
             has_capabilities: permitted.map_or(true, |permitted| !permitted.is_empty()),
         }
     }
@@ -194,12 +194,12 @@ mod tests {
     #[test]
     #[ignore = "a part of another test"]
     fn print_checks_as_another_user() {
-        let me = geteuid().as_raw();
+        let own_uid = geteuid().as_raw();
         let mut groups: Vec<u32> =
             std::env::var("GROUPS_OF_USER").unwrap().split(',').map(|group| group.parse().unwrap()).collect();
         groups.sort_unstable();
-        let is_allowed = |uid| DaemonCredentials { uid, groups: groups.clone() }.check(me).is_ok();
-        println!("outcome {} {} {}", is_allowed(me), is_allowed(0), is_daemon_trusted(me));
+        let is_allowed = |uid| DaemonCredentials { uid, groups: groups.clone() }.check(own_uid).is_ok();
+        println!("outcome {} {} {}", is_allowed(own_uid), is_allowed(0), is_daemon_trusted(own_uid));
     }
 
     #[test]

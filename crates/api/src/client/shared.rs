@@ -113,15 +113,15 @@ impl Interned {
 
 /// Returns an equal value that is stored already, or stores a new one.
 fn intern<T>(
-    all: &mut Vec<&'static T>,
+    stored: &mut Vec<&'static T>,
     is_equal: impl Fn(&T) -> bool,
     make: impl FnOnce() -> T,
 ) -> &'static T {
-    if let Some(known) = all.iter().find(|known| is_equal(known)) {
+    if let Some(known) = stored.iter().find(|known| is_equal(known)) {
         return known;
     }
     let new: &'static T = Box::leak(Box::new(make()));
-    all.push(new);
+    stored.push(new);
     new
 }
 
@@ -130,11 +130,11 @@ fn intern<T>(
 pub(super) struct PendingTraits {
     pub(super) registration: u32,
     pub(super) traits: &'static ProviderTraits,
-    /// The control thread has sent them to all daemons that know the registration.
+    /// The control thread has sent the traits to all daemons that know the registration.
     pub(super) is_sent: bool,
     /// Connections whose answers are missing.
     pub(super) awaited: Vec<u64>,
-    /// A daemon accepted them.
+    /// A daemon accepted the traits.
     pub(super) is_accepted: bool,
     /// The status and reason of a daemon's refusal.
     pub(super) refusal: Option<(Status, String)>,
@@ -268,8 +268,8 @@ impl SharedState {
 
     /// Removes and returns the filter that arrived for a registration while its thread waited.
     pub(super) fn take_filter(&mut self, registration: u32) -> Option<Filter> {
-        let found = self.pending_filters.iter().position(|(number, _)| *number == registration);
-        found.map(|at| self.pending_filters.swap_remove(at).1)
+        let index = self.pending_filters.iter().position(|(number, _)| *number == registration)?;
+        Some(self.pending_filters.swap_remove(index).1)
     }
 
     /// Returns whether the control thread has not yet sent a registration to the daemons.
@@ -281,7 +281,7 @@ impl SharedState {
         let is_awaiting = self.is_starting
             || self.unanswered_greetings != 0
             || self.awaited_registrations.iter().any(|awaited| awaited.registration == number);
-        // In a forked child, until the child's own sessions have replaced the parent's.
+        // A forked child waits until its own sessions have replaced the parent's.
         is_awaiting || !fork::may_write()
     }
 

@@ -129,7 +129,7 @@ impl SharedState {
         }
     }
 
-    /// Records that traits were sent to a daemon; `None`: to all of them.
+    /// Records that traits were sent to a daemon or, if `peer` is `None`, to all daemons.
     pub(super) fn mark_traits_sent(&mut self, registration: u32, peer: Option<u64>) {
         if let Some(pending) = self.find_pending_traits(registration) {
             pending.is_sent |= peer.is_none();

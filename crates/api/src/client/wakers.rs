@@ -38,7 +38,7 @@ pub(super) struct Wakers {
 }
 
 impl Wakers {
-    /// Starts the waking thread. Called by the control thread, whose descriptor table it shares.
+    /// Starts the waking thread, which shares the descriptor table of the calling control thread.
     pub(super) fn start(client: &'static Client) -> io::Result<Self> {
         let bell = Arc::new(Mutex::new(Arc::new(Bell::new()?)));
         let eventfds = Arc::new(Mutex::new(WakeEventfds::new()));

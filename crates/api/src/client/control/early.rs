@@ -41,18 +41,18 @@ impl ControlThread {
         let peer = &mut self.peers[index];
         let Some(handle) = Handle::from_number(pending.registration()) else { return Vec::new() };
         let enabled = self.folders.get(peer.folder).map(|folder| folder.read_enables_of(peer));
-        let mut wanted = find_enables(&handle, traits, &enabled.unwrap_or_default());
+        let mut enables = find_enables(&handle, traits, &enabled.unwrap_or_default());
         let owner = SessionOwner::Peer(peer.id);
         let mut shared = self.client.lock();
         // The daemon does not send existing enables again when traits change. If they were early
         // enables, they would be reverted as unconfirmed.
-        wanted.retain(|listed| {
+        enables.retain(|listed| {
             let outlet = shared.outlets.find(owner, listed.session).map(|open| open.outlet);
             outlet.is_none_or(|outlet| handle.slot().find_enable(outlet).is_none())
         });
         // A session whose region cannot be created here waits for the daemon's region.
-        wanted.retain(|listed| shared.open_early_session(peer, pending, listed).is_ok());
-        wanted
+        enables.retain(|listed| shared.open_early_session(peer, pending, listed).is_ok());
+        enables
     }
 
     /// Enables a registration for the sessions of
@@ -62,12 +62,12 @@ impl ControlThread {
         &mut self,
         index: usize,
         pending: PendingRequest,
-        wanted: &[ListedEnable],
+        enables: &[ListedEnable],
     ) {
         let Some(handle) = Handle::from_number(pending.registration()) else { return };
         let (mut is_changed, mut filter) = (false, None);
         let mut shared = self.client.lock();
-        for listed in wanted {
+        for listed in enables {
             if shared.enable_early(&mut self.peers[index], handle, pending, listed) {
                 // The filter of the last session stays, as if the callback ran for each session.
                 (is_changed, filter) = (true, provider_filter(&listed.params.filters));
@@ -84,11 +84,11 @@ impl ControlThread {
     pub(super) fn revert_unconfirmed_enables(&mut self, index: usize, answered: PendingRequest) {
         let peer = &mut self.peers[index];
         let (owner, registration) = (SessionOwner::Peer(peer.id), answered.registration());
-        let unwanted: Vec<EarlyEnable> =
+        let unconfirmed: Vec<EarlyEnable> =
             peer.early_enables.extract_if(.., |early| early.pending == answered).collect();
         let mut is_changed = false;
         let mut shared = self.client.lock();
-        for EarlyEnable { session, .. } in unwanted {
+        for EarlyEnable { session, .. } in unconfirmed {
             let outlet = shared.outlets.find(owner, session).map(|open| open.outlet);
             if let (Some(outlet), Some(handle)) = (outlet, Handle::from_number(registration)) {
                 is_changed |= handle.slot().disable_sessions(1 << outlet);
@@ -122,19 +122,19 @@ impl SharedState {
         &mut self,
         peer: &mut DaemonPeer,
         pending: PendingRequest,
-        wanted: &ListedEnable,
+        listed: &ListedEnable,
     ) -> Result<()> {
-        let (owner, session) = (SessionOwner::Peer(peer.id), wanted.session);
+        let (owner, session) = (SessionOwner::Peer(peer.id), listed.session);
         if self.outlets.find(owner, session).is_some() {
             return Ok(());
         }
-        let memory = create_memory(&wanted.region)?;
+        let memory = create_memory(&listed.region)?;
         let own_memory = memory.try_clone().map_err(|e| traceweir_transport::Error::system("dup", e))?;
         self.outlets.open(owner, session, |line, outlet| {
             let source = RegionSource::Doorbell { memory: own_memory, doorbell: &DOORBELL, line };
-            Ok((outlet.open(source, &wanted.region)?, ()))
+            Ok((outlet.open(source, &listed.region)?, ()))
         })?;
-        peer.offer_region(session, pending, wanted.region, memory);
+        peer.offer_region(session, pending, listed.region, memory);
         Ok(())
     }
 
@@ -144,15 +144,15 @@ impl SharedState {
         peer: &mut DaemonPeer,
         handle: Handle,
         pending: PendingRequest,
-        wanted: &ListedEnable,
+        listed: &ListedEnable,
     ) -> bool {
-        let (owner, session) = (SessionOwner::Peer(peer.id), wanted.session);
+        let (owner, session) = (SessionOwner::Peer(peer.id), listed.session);
         let Some((outlet, ticket)) = self.outlets.find(owner, session).map(|open| (open.outlet, open.ticket))
         else {
             return false;
         };
-        peer.early_enables.push(EarlyEnable { session, params: wanted.params.clone(), pending });
-        self.enable(handle, outlet, ticket, &wanted.params) != EnableChange::None
+        peer.early_enables.push(EarlyEnable { session, params: listed.params.clone(), pending });
+        self.enable(handle, outlet, ticket, &listed.params) != EnableChange::None
     }
 }
 
@@ -181,14 +181,14 @@ fn find_enables(handle: &Handle, traits: &[u8], enabled: &[ListedEnable]) -> Vec
         let latest = matching.rfind(|listed| listed.params.property & GROUP == 0);
         return latest.cloned().map(reduce_to_classic).into_iter().collect();
     }
-    let mut wanted: Vec<ListedEnable> = Vec::new();
+    let mut enables: Vec<ListedEnable> = Vec::new();
     for listed in matching {
-        match wanted.iter_mut().find(|other| other.session == listed.session) {
-            Some(other) => other.params = widen_params(&other.params, &listed.params),
-            None => wanted.push(listed.clone()),
+        match enables.iter_mut().find(|known| known.session == listed.session) {
+            Some(known) => known.params = widen_params(&known.params, &listed.params),
+            None => enables.push(listed.clone()),
         }
     }
-    wanted
+    enables
 }
 
 /// Reduces an enable to the parameters that a classic provider gets.

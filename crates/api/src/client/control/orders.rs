@@ -85,12 +85,12 @@ impl ControlThread {
                     let result =
                         self.enable_registration(owner, registration, session, code, &params, early.as_ref());
                     let Err(failure) = result else { continue };
-                    let is_of_session = failure.registration.is_none();
+                    let is_session_failure = failure.registration.is_none();
                     // That the session is unusable was reported when its region arrived.
-                    if order != 0 || !is_of_session {
+                    if order != 0 || !is_session_failure {
                         self.report_failure(index, order, session, failure);
                     }
-                    if is_of_session {
+                    if is_session_failure {
                         break;
                     }
                 }
@@ -176,7 +176,8 @@ impl ControlThread {
             session,
             OrderFailure { registration: Some(registration), status, reason },
         );
-        // Before the registration is enabled: the process may end at any time after that.
+        // Send the report before the registration is enabled: the process may end at any time after
+        // that.
         let _ = self.peers[index].flush();
     }
 

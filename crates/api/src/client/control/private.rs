@@ -8,14 +8,15 @@
 //!   the daemon disconnects ─▶ the session ends, its file is finalised
 //! ```
 //!
-//! 1. The control thread starts and enables sessions in order, with the callback thread for
-//!    enables: orders that a daemon sends before `Registered` are done when a registration returns,
-//!    so a process that starts after the session records its first event.
+//! 1. The control thread starts and enables sessions in the order of the requests; enables run on
+//!    the callback thread. So orders that a daemon sends before `Registered` are done when a
+//!    registration returns, and a process that starts after the session records its first event.
 //! 2. Work that waits for a disk never blocks the control thread. A few such orders may be in
 //!    progress; the next one is refused as busy.
 //! 3. A session starts, or continues in another file, only at the request of root or of this
 //!    process's user, and of root alone if this process is more privileged than its user: no other
-//!    user chooses files that are written with its rights (`rights`). `client::private` opens them.
+//!    user chooses files that this process writes with its rights (`rights`). `client::private`
+//!    opens the files.
 //! 4. The descriptors of a private session are in the library's table (`client::private`).
 
 use std::sync::Arc;
@@ -201,7 +202,8 @@ impl ControlThread {
         self.members = remaining;
         let ended: Vec<PrivateMember> = ended;
         if !ended.is_empty() {
-            // Dropping a session finalises its file; without a thread for that, it happens here.
+            // Dropping a session finalises its file. If no thread starts, the sessions are dropped
+            // on this thread.
             let _ = process::spawn_without_signals("traceweir-end", move || drop(ended));
         }
     }
@@ -257,7 +259,7 @@ impl ControlThread {
 }
 
 impl Client {
-    /// Sends a message to a daemon through the control thread, if it is still connected.
+    /// Sends a message through the control thread to a daemon, if the daemon is still connected.
     fn queue_message(&self, peer: u64, message: Message) {
         self.lock().commands.push(ControlCommand::Send { peer, message: Box::new(message) });
         self.wake_control_thread();

@@ -34,14 +34,14 @@ const RECONNECT_INTERVAL: Duration = Duration::from_secs(1);
 /// row, and events in the meantime are missed.
 const RECONNECT_AFTER_CLOSE_INTERVAL: Duration = Duration::from_millis(50);
 
-/// The time between the first failed attempt to reach a running daemon and the next one; each
-/// further failure doubles it.
+/// The delay between the first failed attempt to reach a running daemon and the next attempt. Each
+/// further failure doubles the delay.
 const FIRST_DELAY: Duration = Duration::from_secs(1);
-/// The upper limit of that time, without the random part.
+/// The upper limit of this delay, without the random part.
 const MAX_DELAY: Duration = Duration::from_secs(16);
 
-/// Returns the time to wait after a number of failures in a row. `random` spreads the attempts of
-/// processes that failed at the same moment.
+/// Returns the time to wait after a number of failures in a row. `random` adds up to a quarter, to
+/// spread the attempts of processes that failed at the same moment.
 fn delay_after_failures(failures: u32, random: u64) -> Duration {
     let doublings = failures.saturating_sub(1).min(16);
     let delay = FIRST_DELAY.saturating_mul(1 << doublings).min(MAX_DELAY);

@@ -13,7 +13,7 @@
 //! ```
 //!
 //! The check precedes the use, so a program that closes a number and opens a file under it between
-//! the two is still harmed. A separate table is the only protection without that window.
+//! check and use is still harmed. A separate table is the only protection without that window.
 
 use std::collections::VecDeque;
 use std::time::Duration;

@@ -4,7 +4,7 @@
 //! ```text
 //!   track_binaries ─▶ registrations that the session has enabled ─┐
 //!   enable ─────────▶ registrations of the provider ──────────────┼─▶ a record of the module
-//!   register ───────▶ the new one, if the session enables it ─────┘
+//!   register ───────▶ the new registration, if enabled ───────────┘
 //! ```
 //!
 //! For other sessions, a daemon requests the records (`ReportModules`); for a private session, the
@@ -25,7 +25,7 @@ impl PrivateSession {
     /// Sets whether the session records the modules that contain its providers, enabled now or
     /// later.
     ///
-    /// `false` removes nothing that was recorded.
+    /// `false` does not remove modules that were already recorded.
     pub fn track_binaries(&self, on: bool) -> Result<()> {
         let client = self.client()?;
         let mut shared = client.lock();
@@ -38,8 +38,9 @@ impl PrivateSession {
         Ok(())
     }
 
-    /// Sets an information class of the session: [`track_binaries`](Self::track_binaries), and
-    /// `ERROR_NOT_SUPPORTED` for all others.
+    /// Sets an information class of the session. Only the class of
+    /// [`track_binaries`](Self::track_binaries) is supported; all others fail with
+    /// `ERROR_NOT_SUPPORTED`.
     pub fn set_information(&self, set: &Set) -> Result<()> {
         match set {
             Set::ProviderBinaryTracking(on) => self.track_binaries(*on),
