@@ -166,9 +166,9 @@ impl Trace {
         let file = file.map_err(|errno| open_error(path, errno.into()))?;
         let kind = file.metadata().map_err(|source| open_error(path, source))?.file_type();
         if !kind.is_file() {
-            let what =
+            let description =
                 if kind.is_dir() { "a folder" } else { "a pipe or device: store its output in a file" };
-            let reason = format!("{}: this is {what}", path.display());
+            let reason = format!("{}: this is {description}", path.display());
             return Err(Error::refused(Status::ERROR_BAD_PATHNAME, reason));
         }
         let trace = traceweir_format::etl::Trace::open(TraceFile::from(file))?;

@@ -28,7 +28,7 @@
 //! ```
 //!
 //! 1. A call is one request and its answer. Request numbers distinguish answers, so a late answer
-//!    to an abandoned request is never taken for another one.
+//!    to an abandoned request is never taken for the answer to another request.
 //! 2. A request goes to the daemon that runs now: callers do not notice that a daemon was restarted
 //!    or exited when idle. A request that changes something is never sent twice.
 //! 3. A session does not end with its controller, unless it was started with

@@ -12,8 +12,8 @@
 //!
 //! 1. A callback runs only while its trace's gate is locked and after `is_closed` was found unset
 //!    under that lock: once `close` has locked the gate, no callback follows.
-//! 2. `close` from within a callback does not wait: its own thread may hold the gate, or a thread
-//!    may hold it whose callback closes the trace of this one, and each would wait for the other.
+//! 2. `close` from within a callback does not wait. The calling thread may hold the gate itself, or
+//!    two callbacks may close each other's traces, and each thread would wait for the other.
 //! 3. A callback that panics leaves the gate unlocked.
 //! 4. `end` only stops new input: a live trace or one with added buffers delivers the events that
 //!    have arrived; a file ends at once.

@@ -42,7 +42,8 @@ pub trait Lent: Send {
     /// Returns all bytes of the buffer, from its header on.
     fn bytes(&self) -> &[u8];
 
-    /// Called when the trace no longer needs the buffer: gives it back to the program that lent it.
+    /// Gives the buffer back to the program that lent it. The trace calls this when it no longer
+    /// needs the buffer.
     fn give_back(self: Box<Self>) {}
 }
 
@@ -210,9 +211,9 @@ fn check_buffer(header: &BufferHeader, size: usize, state: &FeedState) -> Result
     if valid_bytes < HEADER_SIZE || !header.is_compressed() && valid_bytes > size {
         return Err(invalid_buffer("the buffer header has an invalid count of valid bytes"));
     }
-    let before = state.last_sequence_numbers.get(&header.processor_index).copied().unwrap_or(i64::MIN);
+    let last_number = state.last_sequence_numbers.get(&header.processor_index).copied().unwrap_or(i64::MIN);
     // Sessions without sequence numbers leave 0.
-    if header.sequence_number != 0 && header.sequence_number < before {
+    if header.sequence_number != 0 && header.sequence_number < last_number {
         return Err(invalid_buffer("the buffer is older than the last one of its processor"));
     }
     Ok(())

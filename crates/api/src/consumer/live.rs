@@ -240,7 +240,7 @@ impl LiveSession {
     /// Reads buffers from the queue until it is empty or enough are held. Calls `on_nonempty` for
     /// each stream that is not empty any more.
     pub(super) fn fill(&mut self, mut on_nonempty: impl FnMut(usize, i64)) {
-        // Before the queue is emptied: only then has everything up to this stamp arrived.
+        // Read the stamp first: when the queue is empty, everything up to this stamp has arrived.
         let complete = self.reader.complete();
         while self.end.is_none() && !self.is_full() {
             let mut bytes = self.spare_buffers.pop().unwrap_or_default();
@@ -422,8 +422,8 @@ impl LiveSession {
         self.marked_stamp.max(least.unwrap_or(i64::MIN))
     }
 
-    /// Returns how old a record must be to be released without a report from this session; `is_own`
-    /// if the record is of this session.
+    /// Returns how old a record must be to be released without a report from this session. `is_own`
+    /// says whether the record belongs to this session.
     pub(super) fn max_wait(&self, is_own: bool) -> Duration {
         // With low latency an idle session reports nothing.
         if self.has_reports && (is_own || !self.has_low_latency) {

@@ -118,7 +118,7 @@ impl LiveMerge {
             let mut on_nonempty = |stream, raw| {
                 heap.push(Reverse(DeliveryPosition { time: clock.file_time(raw), trace, raw, stream }));
             };
-            // Read before the queue: everything that arrived by then is delivered.
+            // Read this flag before the queue: everything that arrived by then is delivered.
             let is_ending = gate.is_ending();
             live.fill(&mut on_nonempty);
             if is_ending {
@@ -135,7 +135,8 @@ impl LiveMerge {
         handler: &mut H,
     ) -> ControlFlow<()> {
         let complete_time = self.complete_time();
-        // For traces that have no events, or whose events the handler does not want.
+        // Some traces have no events, or the handler does not want their events. Their buffers are
+        // delivered here.
         for (trace, gate) in gates.iter().enumerate() {
             let _entered = gate.lock();
             self.deliver_finished(trace, gate, handler)?;
@@ -230,8 +231,8 @@ impl LiveMerge {
 
     /// Returns how long the item still has to wait for earlier ones; `None` if unknown.
     fn until_due(&self, position: &DeliveryPosition) -> Option<Duration> {
-        let all = self.sessions.iter().enumerate().filter_map(|(trace, live)| Some((trace, live.as_ref()?)));
-        let incomplete = all.filter(|(_, live)| complete_time_of(live) < position.time);
+        let open = self.sessions.iter().enumerate().filter_map(|(trace, live)| Some((trace, live.as_ref()?)));
+        let incomplete = open.filter(|(_, live)| complete_time_of(live) < position.time);
         let wait =
             incomplete.map(|(trace, live)| live.max_wait(trace == position.trace)).max().unwrap_or_default();
         self.sessions.get(position.trace)?.as_ref()?.until_aged(position.raw, wait)

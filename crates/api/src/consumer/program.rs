@@ -1,9 +1,9 @@
 //! Opening of programs that an untrusted trace names.
 //!
-//! The writer of the trace chose the paths. Nothing is run or loaded, and only a regular
-//! file is opened for reading: opening a device or a pipe may have effects. Files of the
-//! kernel's own file systems look regular and are not. The checks apply to the open file, so it
-//! does not matter if the name leads to another file a moment later.
+//! The writer of the trace chose the paths. Nothing is run or loaded, and only a regular file is
+//! opened for reading: opening a device or a pipe may have effects. Files of the kernel's own file
+//! systems look regular, but are refused too. The checks apply to the open file, so it does not
+//! matter if the name leads to another file a moment later.
 
 use std::fs::File;
 use std::path::Path;

@@ -74,7 +74,7 @@ mod tests {
             let clock =
                 Clock { kind: ClockKind::Qpc, rate, anchor: i64::try_from(anchor.counter).unwrap(), start };
             assert!(
-                matches!(ClockReader::for_clock(&clock), ClockReader::Counter(found) if found == counter)
+                matches!(ClockReader::for_clock(&clock), ClockReader::Counter(chosen) if chosen == counter)
             );
             let now = ClockReader::for_clock(&clock).read(&clock, (Instant::now(), 0));
             assert!(now >= clock.anchor);

@@ -6,7 +6,7 @@
 //! ```
 //!
 //! 1. Keys never decrease: key = max(previous key, min(stamp, the buffer's stamp)). A stamp that is
-//!    too low affects no other record; one that is too high delays the following records of its
+//!    too low affects no other record. A stamp that is too high delays the following records of its
 //!    buffer, at most to the buffer's stamp. The record itself keeps its stamp.
 //! 2. A buffer's loss comes before its first record; a malformed record ends its buffer and counts
 //!    as a loss.

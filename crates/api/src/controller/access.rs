@@ -36,7 +36,8 @@ use traceweir_transport::message::Message;
 use super::{Controller, DISK_TIMEOUT, REPLY_TIMEOUT};
 use crate::error::Result;
 
-/// Returns the list in effect for everything if no daemon runs: that of the user's own daemon.
+/// Returns the access list of every object while no daemon runs: the built-in list of the user's own
+/// daemon.
 #[must_use]
 pub fn without_daemon() -> SecurityDescriptor {
     SecurityDescriptor::built_in(rustix::process::geteuid().as_raw(), None)
@@ -45,7 +46,7 @@ pub fn without_daemon() -> SecurityDescriptor {
 impl Controller {
     /// Sets or adds one entry of an object's list; a new list starts as a copy of the default.
     ///
-    /// Audit entries are stored and returned, whatever `allow` is, but nothing is audited by them.
+    /// Audit entries are stored and returned, whatever `allow` is, but cause no auditing.
     ///
     /// Fails with `ERROR_ACCESS_DENIED` if the caller is neither root nor the daemon's user and
     /// lacks `WMIGUID_SET` on the object; with `ERROR_INVALID_PARAMETER` for an unknown operation,

@@ -24,15 +24,15 @@ impl Controller {
         request_page: impl Fn(u32) -> Message,
         read_page: impl Fn(Message) -> std::result::Result<(u32, Vec<T>), Message>,
     ) -> Result<Vec<T>> {
-        let mut all = Vec::new();
+        let mut entries = Vec::new();
         loop {
-            let from = u32::try_from(all.len()).unwrap_or(u32::MAX);
+            let from = u32::try_from(entries.len()).unwrap_or(u32::MAX);
             let answer = self.ask(&request_page(from), &[], REPLY_TIMEOUT)?;
-            let (total, entries) = read_page(answer).map_err(|other| self.unexpected_answer(&other))?;
-            let is_last = entries.is_empty();
-            all.extend(entries);
-            if is_last || all.len() >= total as usize {
-                return Ok(all);
+            let (total, page) = read_page(answer).map_err(|other| self.unexpected_answer(&other))?;
+            let is_last = page.is_empty();
+            entries.extend(page);
+            if is_last || entries.len() >= total as usize {
+                return Ok(entries);
             }
         }
     }
@@ -137,8 +137,8 @@ fn is_query(message: &Message) -> bool {
     )
 }
 
-/// Returns whether a new daemon can carry out a request: it depends on no sessions or
-/// registrations.
+/// Returns whether a newly started daemon can carry out a request: the request depends on no
+/// sessions or registrations.
 fn can_start_daemon_for(message: &Message) -> bool {
     matches!(
         message,

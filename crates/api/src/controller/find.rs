@@ -69,7 +69,7 @@ impl DaemonLink {
             Err(traceweir_transport::Error::TimedOut) => {
                 return Err(unreachable_error(&socket, "it does not accept connections"));
             }
-            Err(e) if is_denied(&e) => return Err(access_denied(&socket)),
+            Err(e) if is_denied(&e) => return Err(access_denied_error(&socket)),
             Err(e) => return Err(e.into()),
         };
         Self::greet_through(connection, dir, role)
@@ -183,10 +183,10 @@ impl DaemonLink {
         }
     }
 
-    fn foreign_version_error(&self, what: &str) -> Error {
+    fn foreign_version_error(&self, detail: &str) -> Error {
         let (low, high) = VERSIONS;
         let reason = format!(
-            "it speaks another version of the control protocol than this program ({low} to {high}): {what}; \
+            "it speaks another version of the control protocol than this program ({low} to {high}): {detail}; \
              use the daemon and the library of one release (stop the daemon with SIGTERM, the next call starts a new one)"
         );
         Error::Unreachable { socket: self.socket.clone(), reason }
@@ -255,7 +255,7 @@ fn is_denied(error: &traceweir_transport::Error) -> bool {
     matches!(error, traceweir_transport::Error::System { source, .. } if source.kind() == PermissionDenied)
 }
 
-fn access_denied(socket: &Path) -> Error {
+fn access_denied_error(socket: &Path) -> Error {
     let (uid, socket) = (rustix::process::geteuid().as_raw(), socket.display());
     let reason = format!(
         "uid {uid} may not connect to {socket}: the permissions of the socket, or of a folder on the way to it, are for others"

@@ -68,11 +68,11 @@ impl Controller {
     ///
     /// Fails with `ERROR_WMI_GUID_NOT_FOUND` if the group has neither.
     pub fn group_info(&mut self, group: Guid) -> Result<GroupInfo> {
-        let all = self.provider_entries()?;
-        let Some(entry) = all.iter().find(|entry| entry.is_group && entry.provider == group) else {
+        let entries = self.provider_entries()?;
+        let Some(entry) = entries.iter().find(|entry| entry.is_group && entry.provider == group) else {
             return Err(unknown_provider());
         };
-        let members = all.iter().filter(|entry| !entry.is_group && entry.groups.contains(&group));
+        let members = entries.iter().filter(|entry| !entry.is_group && entry.groups.contains(&group));
         Ok(GroupInfo {
             enables: entry.sessions.iter().map(enable_info).collect(),
             members: members.map(|entry| entry.provider).collect(),
@@ -83,8 +83,8 @@ impl Controller {
 /// Returns the providers that this process has registered, without asking a daemon.
 #[must_use]
 pub fn own_providers() -> Vec<Guid> {
-    let all: BTreeSet<Guid> = Handle::iter_current().map(|handle| handle.slot().provider()).collect();
-    all.into_iter().collect()
+    let providers: BTreeSet<Guid> = Handle::iter_current().map(|handle| handle.slot().provider()).collect();
+    providers.into_iter().collect()
 }
 
 /// Checks that a session is named if the class is about a session, and none if it is about the

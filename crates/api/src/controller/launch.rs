@@ -43,7 +43,7 @@ const START_TIMEOUT: Duration = Duration::from_secs(10);
 const OTHER_DAEMON_TIMEOUT: Duration = Duration::from_secs(3);
 /// The pause between two attempts to connect.
 const CONNECT_RETRY_INTERVAL: Duration = Duration::from_millis(10);
-/// A daemon's log above this size in bytes is emptied.
+/// Size in bytes above which a daemon's log is emptied.
 const MAX_LOG_BYTES: u64 = 1 << 20;
 /// Bytes of the log's end that an error quotes when a daemon does not start.
 const LOG_TAIL_BYTES: u64 = 2000;
@@ -80,8 +80,8 @@ impl DaemonSearch {
                 Err(Error::NoDaemon { reason })
             };
         }
-        let found = self.folders.iter().map(|f| f.join(PROGRAM)).find(|p| is_program(p));
-        found.ok_or_else(|| {
+        let program = self.folders.iter().map(|f| f.join(PROGRAM)).find(|p| is_program(p));
+        program.ok_or_else(|| {
             let reason = format!(
                 "none is running, and `{PROGRAM}`, which could be started, is neither beside this program or library nor on PATH; \
                  install it or set {DAEMON_VARIABLE} to its path"
@@ -105,7 +105,7 @@ fn find_library_file() -> Option<PathBuf> {
 /// first cannot be created, and waits until it answers.
 pub(super) fn start(folders: &[RuntimeDir], search: &DaemonSearch) -> Result<DaemonLink> {
     let mut startable = folders.iter().filter(|dir| dir.may_be_started());
-    let Some(first) = startable.next() else { return Err(no_system_daemon(folders.last())) };
+    let Some(first) = startable.next() else { return Err(no_system_daemon_error(folders.last())) };
     let program = search.find_program()?;
     let dir = match (first.ensure(), startable.next()) {
         (Ok(()), _) => first,
@@ -120,7 +120,7 @@ pub(super) fn start(folders: &[RuntimeDir], search: &DaemonSearch) -> Result<Dae
     wait_until_daemon_answers(child, dir, &program, &log)
 }
 
-fn no_system_daemon(dir: Option<&RuntimeDir>) -> Error {
+fn no_system_daemon_error(dir: Option<&RuntimeDir>) -> Error {
     let socket = dir.map(RuntimeDir::control_socket).unwrap_or_default();
     let reason = format!("the system's daemon does not run (no listener at {})", socket.display());
     Error::NoDaemon { reason }
@@ -207,7 +207,7 @@ fn wait_in_background(mut child: Child) -> Receiver<ExitStatus> {
 
 fn start_failed_error(exit: Option<ExitStatus>, dir: &RuntimeDir, program: &Path, log: &DaemonLog) -> Error {
     let (program, socket) = (program.display(), dir.control_socket());
-    let what = match exit {
+    let failure = match exit {
         Some(status) => format!("{program} daemon --on-demand ended ({status})"),
         None => {
             format!(
@@ -218,8 +218,8 @@ fn start_failed_error(exit: Option<ExitStatus>, dir: &RuntimeDir, program: &Path
     };
     let output = log.read_tail();
     let reason = match output.trim() {
-        "" => format!("{what}; it wrote nothing to {}", log.path.display()),
-        output => format!("{what}; the end of {}:\n{output}", log.path.display()),
+        "" => format!("{failure}; it wrote nothing to {}", log.path.display()),
+        output => format!("{failure}; the end of {}:\n{output}", log.path.display()),
     };
     Error::NoDaemon { reason }
 }

@@ -216,19 +216,19 @@ impl Controller {
 
     /// Returns all providers that are registered or enabled.
     pub fn provider_entries(&mut self) -> Result<Vec<ProviderEntry>> {
-        let mut all: Vec<ProviderEntry> = Vec::new();
+        let mut entries: Vec<ProviderEntry> = Vec::new();
         loop {
             // Pages continue after a key, not a number: other entries may appear or vanish
             // meanwhile.
-            let after = all.last().map(|entry| (entry.provider, entry.is_group));
+            let after = entries.last().map(|entry| (entry.provider, entry.is_group));
             match self.ask(&Message::QueryProviders { after }, &[], REPLY_TIMEOUT)? {
                 Message::Providers { more, providers } => {
                     let key = |entry: &ProviderEntry| (entry.is_group, entry.provider);
                     // Stops if a daemon makes no progress.
-                    let makes_progress = providers.first().map(key) > all.last().map(key);
-                    all.extend(providers.into_iter().filter(|_| makes_progress));
+                    let makes_progress = providers.first().map(key) > entries.last().map(key);
+                    entries.extend(providers.into_iter().filter(|_| makes_progress));
                     if !more || !makes_progress {
-                        return Ok(all);
+                        return Ok(entries);
                     }
                 }
                 other => return Err(self.unexpected_answer(&other)),

@@ -249,8 +249,8 @@ fn enumerate_answer(
         return Err(not_enumerable_error());
     };
     let input = input.unwrap_or(&[]);
-    let is_about_one = matches!(class, InfoClass::TraceGuidQueryInfo | InfoClass::TraceGroupQueryInfo);
-    if is_about_one && input.len() != size_of::<Guid>() {
+    let needs_one_guid = matches!(class, InfoClass::TraceGuidQueryInfo | InfoClass::TraceGroupQueryInfo);
+    if needs_one_guid && input.len() != size_of::<Guid>() {
         return refuse("this information is about one GUID, which has 16 bytes");
     }
     if lacks_output {
@@ -329,8 +329,8 @@ fn not_enumerable_error() -> Error {
 }
 
 /// Returns the GUIDs of providers, or of groups.
-fn guid_list_bytes(all: &[ProviderEntry], of_groups: bool) -> Vec<u8> {
+fn guid_list_bytes(entries: &[ProviderEntry], is_group: bool) -> Vec<u8> {
     let guids: Vec<Guid> =
-        all.iter().filter(|entry| entry.is_group == of_groups).map(|entry| entry.provider).collect();
+        entries.iter().filter(|entry| entry.is_group == is_group).map(|entry| entry.provider).collect();
     guids_to_bytes(&guids)
 }
