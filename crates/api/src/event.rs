@@ -58,6 +58,7 @@ impl<'a> Iterator for PayloadBlocks<'a> {
     #[inline]
     fn next(&mut self) -> Option<&'a [u8]> {
         let is_mixed = self.is_mixed;
+        // Kind 0 is payload.
         self.blocks.find(|block| !is_mixed || block.kind() == 0).map(Block::bytes)
     }
 }

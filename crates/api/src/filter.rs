@@ -79,6 +79,7 @@ impl SessionFilters {
         cells::release(self.cell);
     }
 
+    /// Returns the schematized filter as the controller sent it.
     pub(crate) fn schematized(self) -> Option<Vec<u8>> {
         cells::read(self.cell, |words| {
             let at = words.size(SCHEMATIZED);
@@ -164,7 +165,7 @@ fn check_event(words: CellWords<'_>, event: &CallerEvent<'_>) -> bool {
 /// composed. Cell 0 holds nothing and decides nothing.
 #[inline(always)] // The writer knows which kind of event it has.
 pub(crate) fn quick_check(cell: u16, event: &CallerEvent<'_>) -> QuickResult {
-    // By value: an event that this check rejects never has to be stored in memory.
+    // The arguments are values, so an event that this check rejects need not be stored in memory.
     match event.metadata {
         Some(metadata) => quick_check_name(cell, metadata),
         None => quick_check_id(cell, event.descriptor.id),
@@ -218,8 +219,10 @@ pub(crate) fn stack_passes(cell: u16, event: &CallerEvent<'_>) -> bool {
                 names == 0 || table::name_passes(words, names, d.level, d.keyword, metadata)
             }
         };
-        let gate = words.size(STACK_LEVEL_KW);
-        is_listed && (gate == 0 || table::level_keyword_passes(words, gate, d.level, d.keyword))
+        let level_keyword = words.size(STACK_LEVEL_KW);
+        is_listed
+            && (level_keyword == 0
+                || table::level_keyword_passes(words, level_keyword, d.level, d.keyword))
     })
     .unwrap_or(true)
 }

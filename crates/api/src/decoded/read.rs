@@ -33,7 +33,8 @@ const MAX_WAITING_EVENTS: usize = 1024;
 
 /// The decoded events of one or more traces, in time order.
 ///
-/// A separate thread reads them ahead. Dropping the iterator ends the thread and closes the traces.
+/// A separate thread reads the events ahead. Dropping the iterator ends the thread and closes the
+/// traces.
 #[derive(Debug)]
 pub struct Decoded {
     events: Option<Receiver<Result<DecodedEvent>>>,

@@ -83,7 +83,7 @@ impl Value {
             RawValue::Bool(v) => ValueData::Bool(v),
             RawValue::Guid(v) => ValueData::Guid(v),
             RawValue::FileTime(v) => ValueData::Time(FileTime(v)),
-            RawValue::SystemTime(parts) => system_time(parts).map_or(ValueData::Null, ValueData::Time),
+            RawValue::SystemTime(parts) => to_file_time(parts).map_or(ValueData::Null, ValueData::Time),
             RawValue::Text16(_) | RawValue::Text8(_) => ValueData::Text,
             RawValue::Sid(bytes) | RawValue::Bytes(bytes) => ValueData::Bytes(bytes.to_owned()),
         };
@@ -252,7 +252,7 @@ macro_rules! conversions {
 
 conversions! { f64 by as_f64  bool by as_bool  String by as_str  Guid by as_guid  FileTime by as_time }
 
-fn system_time([year, month, _, day, hour, minute, second, millisecond]: [u16; 8]) -> Option<FileTime> {
+fn to_file_time([year, month, _, day, hour, minute, second, millisecond]: [u16; 8]) -> Option<FileTime> {
     let to_byte = |part: u16| u8::try_from(part).ok();
     FileTime::from_civil(&Civil {
         year: year.into(),

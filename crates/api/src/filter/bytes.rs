@@ -31,8 +31,8 @@ impl<'e, 'a> PayloadReader<'e, 'a> {
         let mut blocks = self.event.payload();
         let mut block: &[u8] = &[];
         for first in blocks.by_ref() {
-            if let Some(found) = first.get(skip..).filter(|found| !found.is_empty()) {
-                block = found;
+            if let Some(tail) = first.get(skip..).filter(|tail| !tail.is_empty()) {
+                block = tail;
                 break;
             }
             skip -= first.len();

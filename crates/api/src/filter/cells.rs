@@ -7,19 +7,20 @@
 //! ```
 //!
 //! A writer may be anywhere when a filter is replaced: on another processor, in a signal handler,
-//! in a thread that is stopped for an hour. It cannot be waited for, and reference counts would
-//! cost more than the filter. So nothing is ever freed during a read:
+//! in a thread that is stopped for an hour. Waiting for the writer is impossible, and reference
+//! counts would cost more than the filter. So nothing is ever freed during a read:
 //!
 //! 1. The words of a cell stay in place for the life of the process, and are atomic: reading them
 //!    is sound at any time.
-//! 2. A reader compares the generation before and after. If it is odd or has changed, the words are
-//!    meaningless and not used.
+//! 2. A reader compares the generation before and after. If the generation is odd or has changed,
+//!    the words are meaningless and not used.
 //! 3. The words read in between may be a mix of two filters. Every lookup is bounded by the cell
-//!    ([`CellWords::get`]) and every loop by a number of words, so it ends and harms nothing.
+//!    ([`CellWords::get`]) and every loop by a number of words, so a read ends and never leaves the
+//!    cell.
 //! 4. Only the thread that moved `uses` from 0 to `CLAIMED` fills a cell.
 //!
-//! Filters of equal content share a cell: a provider that is registered a thousand times has one,
-//! and repeated filters have the same number.
+//! Filters of equal content share a cell: a provider that is registered a thousand times has one
+//! cell, and repeated filters have the same cell number.
 //!
 //! The memory of a process for filters is bounded. A cell never grows, so small free cells are of
 //! no use to a large filter. Therefore cells of fitting size ([`FITTED_WORDS`]) take only half of
@@ -140,12 +141,12 @@ fn reuse_free_cell(content: &[u64]) -> Option<usize> {
     let needed = content.len() + HEAD_WORDS;
     let capacity = |cell: &FilterCell| cell.words.get().map_or(0, |words| words.len());
     loop {
-        let free = used_cells()
+        let (number, cell) = used_cells()
             .filter(|(_, cell)| cell.uses.load(Ordering::Relaxed) == 0 && capacity(cell) >= needed)
             .min_by_key(|(_, cell)| capacity(cell))?;
-        if free.1.claim() {
-            free.1.fill(content);
-            return Some(free.0);
+        if cell.claim() {
+            cell.fill(content);
+            return Some(number);
         }
     }
 }
@@ -202,8 +203,8 @@ impl FilterCell {
         // Pairs with the fence in `read`: a reader that sees a new word sees the odd generation, or
         // a later one.
         fence(Ordering::Release);
-        let all = std::iter::once(content.len() as u64).chain(content.iter().copied());
-        for (word, value) in words.iter().zip(all) {
+        let values = std::iter::once(content.len() as u64).chain(content.iter().copied());
+        for (word, value) in words.iter().zip(values) {
             word.store(value, Ordering::Relaxed);
         }
         generation.store(next, Ordering::Release);

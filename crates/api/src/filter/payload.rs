@@ -28,6 +28,8 @@ use crate::event::CallerEvent;
 const FLAG_ANY: u64 = 1 << 24;
 /// Flag of a filter that must pass, whatever the other filters do.
 const FLAG_REQUIRED: u64 = 2 << 24;
+/// The bits of a filter's head that hold the event id and version.
+const EVENT_KEY_MASK: u64 = 0xFF_FFFF;
 const FILTER_HEAD_WORDS: usize = 2;
 const PREDICATE_HEAD_WORDS: usize = 2;
 
@@ -67,11 +69,10 @@ fn compile_operand(value: &Value<'_>) -> Vec<u64> {
             guid.to_bytes().as_chunks().0.iter().map(|half| u64::from_le_bytes(*half)).collect()
         }
         Value::Text(text) => {
-            let wanted: Vec<u32> = text.chars().map(|c| fold(c.into())).collect();
-            let mut out = vec![wanted.len() as u64];
-            out.extend(
-                wanted.iter().zip(failure_function(&wanted)).map(|(c, back)| u64::from(*c) | back << 32),
-            );
+            let characters: Vec<u32> = text.chars().map(|c| fold(c.into())).collect();
+            let mut out = vec![characters.len() as u64];
+            let fallbacks = failure_function(&characters);
+            out.extend(characters.iter().zip(fallbacks).map(|(c, back)| u64::from(*c) | back << 32));
             out
         }
     }
@@ -100,7 +101,7 @@ pub(super) fn passes(words: CellWords<'_>, at: usize, event: &CallerEvent<'_>) -
     let mut filter = at + 1;
     for _ in 0..words.size(at) {
         let head = words.get(filter + 1);
-        if head & 0xFF_FFFF == event_key(event.descriptor.id, event.descriptor.version) {
+        if head & EVENT_KEY_MASK == event_key(event.descriptor.id, event.descriptor.version) {
             let passes = || filter_passes(words, filter, head, event);
             if head & FLAG_REQUIRED != 0 {
                 if !passes() {
@@ -119,37 +120,37 @@ pub(super) fn passes(words: CellWords<'_>, at: usize, event: &CallerEvent<'_>) -
 fn filter_passes(words: CellWords<'_>, at: usize, head: u64, event: &CallerEvent<'_>) -> bool {
     let (fields, predicates) = ((head >> 32) as usize & 0xFF, head >> 40 & 0xFF);
     let payload = PayloadReader::new(event);
-    let mut positions = FieldPositions { found: [(0, 0); MAX_FIELDS], count: 0 };
+    let mut positions = FieldPositions { fields: [(0, 0); MAX_FIELDS], count: 0 };
     find_fields(&mut positions, words, at + FILTER_HEAD_WORDS, fields, payload);
-    let any = head & FLAG_ANY != 0;
+    let is_any = head & FLAG_ANY != 0;
     let mut predicate = at + FILTER_HEAD_WORDS + fields;
     for _ in 0..predicates {
         let holds = predicate_holds(words, predicate, &positions, payload).unwrap_or(false);
-        if holds == any {
-            return any;
+        if holds == is_any {
+            return is_any;
         }
         predicate += words.size(predicate);
     }
-    !any
+    !is_any
 }
 
 /// The positions of the fields: the start of each and the bytes of its first element. Both have 16
 /// bits, which suffices for a record: this may be on the small stack of a signal handler.
 struct FieldPositions {
-    found: [(u16, u16); MAX_FIELDS],
+    fields: [(u16, u16); MAX_FIELDS],
     count: usize,
 }
 
 impl FieldPositions {
     /// Returns start and size of a field; `None` if the payload ends before it.
     fn get(&self, field: u8) -> Option<(u32, u32)> {
-        let (start, first) = *self.found.get(..self.count)?.get(usize::from(field))?;
+        let (start, first) = *self.fields.get(..self.count)?.get(usize::from(field))?;
         Some((start.into(), first.into()))
     }
 
     /// Adds the next field; `None` if there are too many.
     fn push(&mut self, start: u32, first: u32) -> Option<()> {
-        *self.found.get_mut(self.count)? = (u16::try_from(start).ok()?, u16::try_from(first).ok()?);
+        *self.fields.get_mut(self.count)? = (u16::try_from(start).ok()?, u16::try_from(first).ok()?);
         self.count += 1;
         Some(())
     }
@@ -170,9 +171,9 @@ fn find_fields(
             let (start, bytes) = positions.get(earlier)?;
             u32::try_from(payload.read_number(start, bytes.min(8))?).ok()
         };
-        let Some((first, all)) = measure_field(field, start, read_earlier, payload) else { break };
+        let Some((first, total)) = measure_field(field, start, read_earlier, payload) else { break };
         let Some(()) = positions.push(start, first) else { break };
-        start += all;
+        start += total;
     }
 }
 
@@ -194,18 +195,18 @@ fn measure_field(
         _ => None,
     };
     if let Some(bytes) = fixed {
-        let all = bytes.checked_mul(count)?;
-        return (start.checked_add(all)? <= payload.length())
-            .then_some((if count == 0 { 0 } else { bytes }, all));
+        let total = bytes.checked_mul(count)?;
+        return (start.checked_add(total)? <= payload.length())
+            .then_some((if count == 0 { 0 } else { bytes }, total));
     }
-    let (mut first, mut all) = (None, 0);
+    let (mut first, mut total) = (None, 0);
     // Each element takes at least one byte, so the payload bounds the steps.
     for _ in 0..count {
-        let bytes = measure_element(field.shape, start + all, payload)?;
+        let bytes = measure_element(field.shape, start + total, payload)?;
         first = first.or(Some(bytes));
-        all += bytes;
+        total += bytes;
     }
-    Some((first.unwrap_or(0), all))
+    Some((first.unwrap_or(0), total))
 }
 
 /// Returns the bytes of an element that encodes its own length.
@@ -243,8 +244,8 @@ fn predicate_holds(
         Type::Guid => {
             let halves =
                 (payload.read_number(start, 8)?, payload.read_number(start + 8, 8).filter(|_| bytes >= 16)?);
-            let equal = halves == (words.get(operand), words.get(operand + 1));
-            equal == (operator == Operator::IS)
+            let is_equal = halves == (words.get(operand), words.get(operand + 1));
+            is_equal == (operator == Operator::IS)
         }
         Type::Utf16 => text_holds(words, operand, operator, payload.read_text(start, bytes, true)),
         Type::Ansi => text_holds(words, operand, operator, payload.read_text(start, bytes, false)),

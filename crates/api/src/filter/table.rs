@@ -153,17 +153,17 @@ pub(super) fn quick_check_name(section: CellWords<'_>, metadata: &[u8]) -> Quick
 /// metadata are zeros.
 #[inline(always)]
 fn read_short_name(metadata: &[u8]) -> Option<(u64, u64)> {
-    const NAME: usize = 3;
+    const NAME_OFFSET: usize = 3;
     let [low, high, tag] = *metadata.first_chunk()?;
     let size = usize::from(u16::from_le_bytes([low, high])).min(metadata.len());
-    if tag & 0x80 != 0 || size <= NAME + 8 {
+    if tag & 0x80 != 0 || size <= NAME_OFFSET + 8 {
         return None;
     }
     let read_word = |at: usize| metadata.get(at..)?.first_chunk().map(|bytes| u64::from_le_bytes(*bytes));
     // If fewer than sixteen bytes follow the tags, the second word is read from the last eight
     // bytes of the metadata, and bytes already read are shifted out.
-    let at = (size - 8).min(NAME + 8);
-    let (first, second) = (read_word(NAME)?, read_word(at)? >> (8 * (NAME + 8 - at)));
+    let at = (size - 8).min(NAME_OFFSET + 8);
+    let (first, second) = (read_word(NAME_OFFSET)?, read_word(at)? >> (8 * (NAME_OFFSET + 8 - at)));
     (zero_marks(first) | zero_marks(second) != 0).then_some((first, second))
 }
 
@@ -182,7 +182,7 @@ fn quick_check_long_name(section: CellWords<'_>, metadata: &[u8]) -> QuickResult
     for _ in 0..size.last_slot() {
         match section.get(NAMES_HEAD + 2 * slot) {
             0 => return QuickResult::from_passes(head & FILTER_IN == 0),
-            found if found == hash => return QuickResult::Unclear,
+            stored if stored == hash => return QuickResult::Unclear,
             _ => slot = size.next_slot(slot),
         }
     }
@@ -247,7 +247,7 @@ fn has_name(words: CellWords<'_>, at: usize, size: HashTableSize, name: &[u8]) -
         let entry = at + NAMES_HEAD + 2 * slot;
         match words.get(entry) {
             0 => return false,
-            found if found == hash && is_name(words, at, words.get(entry + 1), name) => return true,
+            stored if stored == hash && is_name(words, at, words.get(entry + 1), name) => return true,
             _ => slot = size.next_slot(slot),
         }
     }
@@ -256,12 +256,12 @@ fn has_name(words: CellWords<'_>, at: usize, size: HashTableSize, name: &[u8]) -
 
 fn is_name(words: CellWords<'_>, at: usize, location: u64, name: &[u8]) -> bool {
     let (text, mut count) = (at + (location >> 32) as usize, 0);
-    let mut same = true;
+    let mut is_same = true;
     for_each_word(name, |word| {
-        same &= words.get(text + count) == word;
+        is_same &= words.get(text + count) == word;
         count += 1;
     });
-    same && location & 0xFFFF_FFFF == count as u64
+    is_same && location & 0xFFFF_FFFF == count as u64
 }
 
 /// Hashes the name at the start of these bytes; never 0, which marks an empty slot.
@@ -284,8 +284,8 @@ const fn finish_hash(hash: u64) -> u64 {
 }
 
 /// Passes the words of the name at the start of these bytes to `take`. The name ends at a NUL or
-/// with the bytes. The last word is completed by one or more zeros: it has none of the name's bytes
-/// if those fill all others. Different names have different words, as no name contains a zero.
+/// with the bytes. The last word ends with one or more zeros; it is 0 if the name fills all other
+/// words. Different names have different words, because no name contains a zero.
 pub(super) fn for_each_word(bytes: &[u8], mut take: impl FnMut(u64)) {
     match bytes.last_chunk() {
         Some(last) => for_each_word_of_long(bytes, last, take),

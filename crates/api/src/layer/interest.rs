@@ -3,13 +3,13 @@
 //!
 //! ```text
 //!   a session enables or disables a provider ──▶ its callback ──▶ rebuild
-//!     ──▶ each callsite: always or never; all of them: the most frequent level wanted
+//!     ──▶ each callsite: always or never; all callsites: the most verbose level wanted
 //!   any other question (a new callsite, another subscriber) ──▶ sometimes; every level
 //! ```
 //!
 //! `tracing` stores the answer in each callsite, so that an unwanted one costs a load and a branch.
-//! Two threads that ask and store at the same time may leave the older answer behind, and a wanted
-//! event would not be written for as long as the session lasts. Hence
+//! If two threads ask and store at the same time, the older answer may stay stored, and a wanted
+//! event would not be written for as long as the session lasts. Hence:
 //!
 //! 1. Only rebuilds of this module get final answers, which may become wrong. Rebuilds run one at a
 //!    time, and a rebuild follows every change.

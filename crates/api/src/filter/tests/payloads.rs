@@ -40,8 +40,8 @@ fn passes_payload(filter: &Filter, payload: &[u8]) -> bool {
     let passes_as_one_block = passes_blocks(filter, &[payload]);
     let bytes: Vec<&[u8]> = payload.chunks(1).collect();
     assert_eq!(passes_blocks(filter, &bytes), passes_as_one_block, "{payload:?}");
-    let (one, two) = payload.split_at(payload.len() / 2);
-    assert_eq!(passes_blocks(filter, &[&[], one, &[], &[], two]), passes_as_one_block, "{payload:?}");
+    let (first, second) = payload.split_at(payload.len() / 2);
+    assert_eq!(passes_blocks(filter, &[&[], first, &[], &[], second]), passes_as_one_block, "{payload:?}");
     passes_as_one_block
 }
 
@@ -219,8 +219,8 @@ proptest! {
         event.predicate(field, Type::Ansi, Operator::CONTAINS, Operand::Text(&wanted)).unwrap();
         let filter = payload_filter(&[(event, false)]);
         let payload = [&before.to_le_bytes()[..], text.as_bytes(), b"\0"].concat();
-        let (one, two) = payload.split_at(cut.min(payload.len()));
-        prop_assert_eq!(passes_blocks(&filter, &[one, two]), text.to_lowercase().contains(&wanted));
+        let (first, second) = payload.split_at(cut.min(payload.len()));
+        prop_assert_eq!(passes_blocks(&filter, &[first, second]), text.to_lowercase().contains(&wanted));
     }
 
     #[test]

@@ -25,14 +25,15 @@
 //! Two sessions with all masks *and* all filters on both sides are not combined, as no code depends
 //! on both. The decision (`SessionEnable::wants_event`) gets one session's enable and the event; of
 //! the registration it reads the filters of that enable only. So the decision for a session is a
-//! function of its own parameters, and a table of one session together with others that differ in
-//! every respect shows this: each of the 640 × 27 together with none, an open, a strict and a
-//! filtered session decides as it does alone. Two sessions only share the hot words, which are
-//! tested for every pair of masks, and the hint that all have filters, which is tested for every
-//! pair of filters.
+//! function of its own parameters. A table of one session together with sessions that differ in
+//! every respect shows this: each of the 640 × 27 sessions decides as it does alone if it is
+//! combined with no other, an open, a strict or a filtered session. Two sessions only share the hot
+//! words, which are tested for every pair of masks, and the hint that all have filters, which is
+//! tested for every pair of filters.
 //!
-//! A registration that is made after the enables gets them one by one, like an earlier one: for
-//! every pair of masks they are applied to a slot that had other sessions, in the other order.
+//! A registration that is made after the enables gets them one by one, like an earlier
+//! registration. The test applies the enables of every pair of masks, in the other order, to a slot
+//! that had other sessions.
 //!
 //! Daemons select processes (process ids, names of programs, packages, applications, containers):
 //! `crates/api/tests/provider/scopes.rs` tests this end to end, with registrations after the
@@ -50,29 +51,29 @@ const LEVELS: [u8; 5] = [0, 1, 4, 5, 255];
 const ALL: rules::Part = (0, 0, 0);
 
 fn events() -> Vec<TestEvent> {
-    let mut all = Vec::new();
+    let mut events = Vec::new();
     for level in LEVELS {
         for keyword in 0..8 {
             for is_tracelogging in [false, true] {
-                all.push(TestEvent { level, keyword, is_tracelogging, number: 1 + all.len() as u64 });
+                events.push(TestEvent { level, keyword, is_tracelogging, number: 1 + events.len() as u64 });
             }
         }
     }
-    all
+    events
 }
 
 /// Returns all sessions without filters.
 fn sessions() -> Vec<RuleParams> {
-    let mut all = Vec::new();
+    let mut sessions = Vec::new();
     for level in LEVELS {
         for masks in 0..64 {
             for ignore_keyword_0 in [false, true] {
-                let (any, all_of) = (masks % 8, masks / 8);
-                all.push(RuleParams { level, any, all: all_of, ignore_keyword_0, ..RuleParams::default() });
+                let (any, all) = (masks % 8, masks / 8);
+                sessions.push(RuleParams { level, any, all, ignore_keyword_0, ..RuleParams::default() });
             }
         }
     }
-    all
+    sessions
 }
 
 /// Returns absent, passing and failing filters; then passing and failing ones of the other kind of
@@ -101,11 +102,11 @@ fn payload_limits() -> [Option<u64>; 3] {
 
 /// Returns every event filter absent, passing and failing, combined with all others.
 fn with_event_filters(rules: &RuleParams) -> Vec<RuleParams> {
-    let mut all = Vec::new();
+    let mut combinations = Vec::new();
     for ids in &id_filters()[..3] {
         for names in &name_filters()[..3] {
             for payload_up_to in payload_limits() {
-                all.push(RuleParams {
+                combinations.push(RuleParams {
                     ids: ids.clone(),
                     names: names.clone(),
                     payload_up_to,
@@ -114,31 +115,31 @@ fn with_event_filters(rules: &RuleParams) -> Vec<RuleParams> {
             }
         }
     }
-    all
+    combinations
 }
 
 /// Returns other filters of the same kinds, alone and together.
 fn with_other_event_filters(rules: &RuleParams) -> Vec<RuleParams> {
-    let mut all = Vec::new();
-    all.extend(id_filters().into_iter().skip(3).map(|ids| RuleParams { ids, ..rules.clone() }));
-    all.extend(name_filters().into_iter().skip(3).map(|names| RuleParams { names, ..rules.clone() }));
-    all.push(RuleParams { payload_up_to: Some(20), ..rules.clone() });
+    let mut combinations = Vec::new();
+    combinations.extend(id_filters().into_iter().skip(3).map(|ids| RuleParams { ids, ..rules.clone() }));
+    combinations.extend(name_filters().into_iter().skip(3).map(|names| RuleParams { names, ..rules.clone() }));
+    combinations.push(RuleParams { payload_up_to: Some(20), ..rules.clone() });
     let [.., ids, _] = id_filters();
     let [.., names] = name_filters();
-    all.push(RuleParams { ids, names, payload_up_to: Some(9), ..rules.clone() });
-    all
+    combinations.push(RuleParams { ids, names, payload_up_to: Some(9), ..rules.clone() });
+    combinations
 }
 
 /// Returns every stack filter absent, passing and failing, combined with all others; with and
 /// without stacks.
 fn with_stack_filters(rules: &RuleParams) -> Vec<RuleParams> {
-    let mut all = Vec::new();
+    let mut combinations = Vec::new();
     for stack_part in [None, Some((ALL, true)), Some((ALL, false))] {
         for stack_ids in &id_filters()[..3] {
             for stack_names in &name_filters()[..3] {
                 for wants_stacks in [false, true] {
                     let (stack_ids, stack_names) = (stack_ids.clone(), stack_names.clone());
-                    all.push(RuleParams {
+                    combinations.push(RuleParams {
                         wants_stacks,
                         stack_part,
                         stack_ids,
@@ -149,7 +150,7 @@ fn with_stack_filters(rules: &RuleParams) -> Vec<RuleParams> {
             }
         }
     }
-    all
+    combinations
 }
 
 fn with_and_without_schematized(rules: RuleParams) -> [RuleParams; 2] {
@@ -168,13 +169,13 @@ fn session_classes() -> [RuleParams; 2] {
 /// Returns events that both [`session_classes`] take, and that the second rejects by level, by
 /// masks, by keyword 0.
 fn class_events() -> Vec<TestEvent> {
-    let mut all = Vec::new();
+    let mut events = Vec::new();
     for (level, keyword) in [(1, 1), (5, 1), (1, 2), (1, 0)] {
         for is_tracelogging in [false, true] {
-            all.push(TestEvent { level, keyword, is_tracelogging, number: 1 + all.len() as u64 });
+            events.push(TestEvent { level, keyword, is_tracelogging, number: 1 + events.len() as u64 });
         }
     }
-    all
+    events
 }
 
 #[test]
@@ -201,15 +202,15 @@ fn two_sessions_get_the_same_events_as_alone() {
         |gets: &dyn Fn(usize) -> bool| (0..events.len()).fold(0_u64, |b, i| b | u64::from(gets(i)) << i);
     let alone: Vec<u64> = sessions.iter().map(|s| bits(&|i| s.gets_event(&events[i]))).collect();
     let params: Vec<_> = sessions.iter().map(params).collect();
-    for (one, rules) in sessions.iter().enumerate() {
-        slot.enable_session(1, Ticket(1), &params[one]);
-        for (two, other) in sessions.iter().enumerate() {
-            slot.enable_session(2, Ticket(1), &params[two]);
+    for (index, rules) in sessions.iter().enumerate() {
+        slot.enable_session(1, Ticket(1), &params[index]);
+        for (other_index, other) in sessions.iter().enumerate() {
+            slot.enable_session(2, Ticket(1), &params[other_index]);
             let (first, second) = (slot.find_enable(1).unwrap(), slot.find_enable(2).unwrap());
             let together = CombinedRules::combine(&[rules, other]);
             late.disable_sessions(u64::MAX);
-            late.enable_session(2, Ticket(1), &params[two]);
-            late.enable_session(1, Ticket(1), &params[one]);
+            late.enable_session(2, Ticket(1), &params[other_index]);
+            late.enable_session(1, Ticket(1), &params[index]);
             for (outlet, early) in [(1, &first), (2, &second)] {
                 let late = late.find_enable(outlet).unwrap();
                 let values = |enable: &SessionEnable| {
@@ -230,7 +231,7 @@ fn two_sessions_get_the_same_events_as_alone() {
                 got[0] |= u64::from(is_enabled && first.wants_event(&event)) << i;
                 got[1] |= u64::from(is_enabled && second.wants_event(&event)) << i;
             }
-            assert_eq!(got, [alone[one], alone[two]], "{rules:?} {other:?}");
+            assert_eq!(got, [alone[index], alone[other_index]], "{rules:?} {other:?}");
         }
     }
 }
@@ -260,18 +261,18 @@ fn decision_for_a_session_ignores_other_sessions() {
         }
     };
     let slot = RegistrationSlot::new();
-    for (one, two) in [(1, 2), (2, 1)] {
+    for (outlet, other_outlet) in [(1, 2), (2, 1)] {
         for other in other_sessions() {
             slot.disable_sessions(u64::MAX);
             if let Some(other) = &other {
-                slot.enable_session(two, Ticket(1), &params(other));
+                slot.enable_session(other_outlet, Ticket(1), &params(other));
             }
             for rules in sessions().iter().flat_map(with_event_filters) {
-                slot.enable_session(one, Ticket(1), &params(&rules));
-                assert_decisions(&slot, one, &rules);
+                slot.enable_session(outlet, Ticket(1), &params(&rules));
+                assert_decisions(&slot, outlet, &rules);
             }
             if let Some(other) = &other {
-                assert_decisions(&slot, two, other);
+                assert_decisions(&slot, other_outlet, other);
             }
         }
     }
@@ -286,11 +287,11 @@ fn filters_of_two_sessions_are_independent() {
         .flat_map(with_event_filters)
         .flat_map(with_and_without_schematized)
         .collect();
-    for one in &rules {
-        table.set_enable(0, Some(one));
-        for two in &rules {
-            table.set_enable(1, Some(two));
-            table.check([Some(one), Some(two)]);
+    for first in &rules {
+        table.set_enable(0, Some(first));
+        for second in &rules {
+            table.set_enable(1, Some(second));
+            table.check([Some(first), Some(second)]);
         }
     }
 }
@@ -307,11 +308,11 @@ fn stack_filters_select_stacks_and_reject_no_events() {
         table.check([Some(&rules), None]);
     }
     let rules = with_stack_filters(&RuleParams::default());
-    for one in &rules {
-        table.set_enable(0, Some(one));
-        for two in &rules {
-            table.set_enable(1, Some(two));
-            table.check([Some(one), Some(two)]);
+    for first in &rules {
+        table.set_enable(0, Some(first));
+        for second in &rules {
+            table.set_enable(1, Some(second));
+            table.check([Some(first), Some(second)]);
         }
     }
 }
@@ -330,16 +331,16 @@ fn last_enable_applies_from_every_state_of_two_sessions() {
         }
     }
     states.push(Some(RuleParams { has_schematized: true, payload_up_to: Some(0), ..RuleParams::default() }));
-    for one in &states {
-        for two in &states {
+    for first in &states {
+        for second in &states {
             for next in &states {
-                table.set_enable(0, one.as_ref());
-                table.set_enable(1, two.as_ref());
+                table.set_enable(0, first.as_ref());
+                table.set_enable(1, second.as_ref());
                 table.set_enable(0, next.as_ref());
-                table.check([next.as_ref(), two.as_ref()]);
-                table.set_enable(0, one.as_ref());
+                table.check([next.as_ref(), second.as_ref()]);
+                table.set_enable(0, first.as_ref());
                 table.set_enable(1, next.as_ref());
-                table.check([one.as_ref(), next.as_ref()]);
+                table.check([first.as_ref(), next.as_ref()]);
             }
         }
     }

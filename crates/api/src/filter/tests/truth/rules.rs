@@ -45,7 +45,7 @@ pub(super) struct TestEvent {
 }
 
 impl RuleParams {
-    /// Level, keyword and all filters must pass.
+    /// Returns whether the session gets an event: level, keyword and all filters must pass.
     pub(super) fn gets_event(&self, e: &TestEvent) -> bool {
         self.accepts(e)
             && passes_ids(self.ids.as_ref(), e)
@@ -53,13 +53,14 @@ impl RuleParams {
             && self.passes_payload(e)
     }
 
-    /// Without the property there are no stacks. Of several stack filters, each must pass.
+    /// Returns whether the session gets the stack of an event: it must get the event and request
+    /// stacks, and each stack filter must pass.
     pub(super) fn gets_stack(&self, e: &TestEvent) -> bool {
         self.gets_event(e)
             && self.wants_stacks
             && passes_ids(self.stack_ids.as_ref(), e)
             && passes_names(self.stack_names.as_ref(), e)
-            && self.stack_part.is_none_or(|(part, filter_in)| is_in(part, e) == filter_in)
+            && self.stack_part.is_none_or(|(part, filter_in)| is_in_part(part, e) == filter_in)
     }
 
     fn accepts(&self, e: &TestEvent) -> bool {
@@ -83,7 +84,8 @@ impl RuleParams {
     }
 }
 
-/// The listed ids pass or, with `false`, all others. TraceLogging events always pass.
+/// Returns whether an id filter passes an event: the listed ids pass or, with `false`, all others.
+/// TraceLogging events always pass.
 fn passes_ids(filter: Option<&Ids>, e: &TestEvent) -> bool {
     match filter {
         Some((ids, filter_in)) if !e.is_tracelogging => ids.contains(&ID) == *filter_in,
@@ -91,11 +93,11 @@ fn passes_ids(filter: Option<&Ids>, e: &TestEvent) -> bool {
     }
 }
 
-/// The listed names pass or, with `false`, all others. Manifest events always pass, as do events
-/// outside the filter's level/keyword part.
+/// Returns whether a name filter passes an event: the listed names pass or, with `false`, all others.
+/// Manifest events always pass, as do events outside the filter's level/keyword part.
 fn passes_names(filter: Option<&Names>, e: &TestEvent) -> bool {
     match filter {
-        Some((names, filter_in, part)) if e.is_tracelogging && is_in(*part, e) => {
+        Some((names, filter_in, part)) if e.is_tracelogging && is_in_part(*part, e) => {
             names.contains(&NAME) == *filter_in
         }
         _ => true,
@@ -103,7 +105,7 @@ fn passes_names(filter: Option<&Names>, e: &TestEvent) -> bool {
 }
 
 /// Returns whether an event is in a part. The all-mask is unused if the any-mask is 0.
-fn is_in((any, all, level): Part, e: &TestEvent) -> bool {
+fn is_in_part((any, all, level): Part, e: &TestEvent) -> bool {
     let is_level_accepted = level == 0 || e.level <= level;
     is_level_accepted && (any == 0 || e.keyword == 0 || (e.keyword & any != 0 && e.keyword & all == all))
 }
@@ -116,7 +118,7 @@ pub(super) struct CombinedRules {
     level: Option<u8>,
     any: u64,
     all: u64,
-    is_strict: bool,
+    ignores_keyword_0: bool,
 }
 
 impl CombinedRules {
@@ -125,13 +127,13 @@ impl CombinedRules {
             level: sessions.iter().map(|s| if s.level == 0 { 255 } else { s.level }).max(),
             any: sessions.iter().fold(0, |any, s| any | if s.any == 0 { u64::MAX } else { s.any }),
             all: sessions.iter().fold(u64::MAX, |all, s| all & s.all),
-            is_strict: sessions.iter().all(|s| s.ignore_keyword_0),
+            ignores_keyword_0: sessions.iter().all(|s| s.ignore_keyword_0),
         }
     }
 
     pub(super) fn is_enabled(&self, e: &TestEvent) -> bool {
         let is_keyword_accepted = match e.keyword {
-            0 => !self.is_strict,
+            0 => !self.ignores_keyword_0,
             keyword => (keyword & self.any) != 0 && (keyword & self.all) == self.all,
         };
         self.level.is_some_and(|level| e.level <= level) && is_keyword_accepted
