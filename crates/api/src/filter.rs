@@ -221,8 +221,7 @@ pub(crate) fn stack_passes(cell: u16, event: &CallerEvent<'_>) -> bool {
         };
         let level_keyword = words.size(STACK_LEVEL_KW);
         is_listed
-            && (level_keyword == 0
-                || table::level_keyword_passes(words, level_keyword, d.level, d.keyword))
+            && (level_keyword == 0 || table::level_keyword_passes(words, level_keyword, d.level, d.keyword))
     })
     .unwrap_or(true)
 }

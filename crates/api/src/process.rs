@@ -53,12 +53,12 @@ struct BlockedSignals {
 
 impl BlockedSignals {
     fn new() -> Self {
-        let mut all = MaybeUninit::<libc::sigset_t>::uninit();
+        let mut every_signal = MaybeUninit::<libc::sigset_t>::uninit();
         let mut before = MaybeUninit::<libc::sigset_t>::uninit();
         // SAFETY: both sets are writable; `sigfillset` fills the first before it is read.
         let is_blocked = unsafe {
-            libc::sigfillset(all.as_mut_ptr());
-            libc::pthread_sigmask(libc::SIG_SETMASK, all.as_ptr(), before.as_mut_ptr()) == 0
+            libc::sigfillset(every_signal.as_mut_ptr());
+            libc::pthread_sigmask(libc::SIG_SETMASK, every_signal.as_ptr(), before.as_mut_ptr()) == 0
         };
         // SAFETY: filled by the call if it succeeded.
         Self { before: is_blocked.then(|| unsafe { before.assume_init() }) }
@@ -153,8 +153,8 @@ pub(crate) fn separate_descriptors() {
     }
     HAS_OWN_TABLE.set(true);
     for _ in 0..3 {
-        // Each gets the lowest free number and stays open. A read finds nothing; a write of text
-        // fails or only changes the counter.
+        // Each placeholder gets the lowest free number and stays open. A read finds nothing; a
+        // write of text fails or only changes the counter.
         let placeholder = rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
         let _ = placeholder.map(IntoRawFd::into_raw_fd);
     }

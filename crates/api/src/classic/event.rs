@@ -129,7 +129,8 @@ impl<'a> CallerBlock<'a> {
         let (described, incomplete) = self.data.as_chunks::<MOF_FIELD_BYTES>();
         let has_length =
             |(field, data): (&[u8; MOF_FIELD_BYTES], &&[u8])| u32_at(field, 8) as usize == data.len();
-        let do_lengths_match = described.len() == fields.len() && described.iter().zip(fields).all(has_length);
+        let do_lengths_match =
+            described.len() == fields.len() && described.iter().zip(fields).all(has_length);
         if !incomplete.is_empty() || described.len() > MAX_FIELDS || !do_lengths_match {
             return Err(TraceError::InvalidParameter);
         }

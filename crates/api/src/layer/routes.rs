@@ -6,8 +6,8 @@
 //!     └──▶ keyword:  of the closest target that has one, or the default
 //! ```
 //!
-//! A named target includes its modules: `app` is closest to `app::net` unless that one was named
-//! itself, and does not match `application`.
+//! A named target includes its modules: `app` is the closest target of `app::net`, unless `app::net`
+//! was named itself. `app` does not match `application`.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use tracing_core::Level;
 use super::naming::NamedProviders;
 use crate::Provider;
 
-/// Levels of `tracing` from the rarest to the most frequent, with their ETW levels.
+/// Levels of `tracing` from the least to the most verbose, with their ETW levels.
 pub(super) const LEVELS: [(Level, u8); 5] =
     [(Level::ERROR, 2), (Level::WARN, 3), (Level::INFO, 4), (Level::DEBUG, 5), (Level::TRACE, 6)];
 
@@ -106,7 +106,7 @@ impl LayerRoutes {
             .is_none_or(|named| self.target_providers.find(target).is_some() || named.is_final(target))
     }
 
-    /// Returns the most frequent level that any session may want from any target.
+    /// Returns the most verbose level that any session may want from any target.
     pub(super) fn most_frequent_level(&self) -> Option<Level> {
         if self.rule_providers.as_ref().is_some_and(|named| !named.is_full()) {
             return Some(Level::TRACE);

@@ -151,11 +151,11 @@ impl EventValues {
     /// order. The excess is cut.
     pub(super) fn merge_newer(&mut self, newer: &Self) {
         let is_replaced = |index| newer.shape.iter().any(|recorded_field| recorded_field.index() == index);
-        let kept = self.entries().filter(|(recorded_field, _)| !is_replaced(recorded_field.index()));
-        let mut all: Vec<_> = kept.chain(newer.entries()).collect();
-        all.sort_by_key(|(recorded_field, _)| recorded_field.index());
+        let older = self.entries().filter(|(recorded_field, _)| !is_replaced(recorded_field.index()));
+        let mut entries: Vec<_> = older.chain(newer.entries()).collect();
+        entries.sort_by_key(|(recorded_field, _)| recorded_field.index());
         let mut merged = Self::default();
-        for (recorded_field, bytes) in all {
+        for (recorded_field, bytes) in entries {
             merged.append_entry(recorded_field, bytes);
         }
         *self = merged;
@@ -342,19 +342,19 @@ mod tests {
         let read_texts = |values: &EventValues| -> Vec<(usize, String)> {
             values.entries().map(|(d, b)| (d.index(), String::from_utf8(b[2..].to_vec()).unwrap())).collect()
         };
-        let mut kept = make_values(&[(0, "a"), (2, "c")]);
-        kept.merge_newer(&make_values(&[(1, "b"), (2, "d")]));
-        assert_eq!(read_texts(&kept), [(0, "a".into()), (1, "b".into()), (2, "d".into())]);
+        let mut values = make_values(&[(0, "a"), (2, "c")]);
+        values.merge_newer(&make_values(&[(1, "b"), (2, "d")]));
+        assert_eq!(read_texts(&values), [(0, "a".into()), (1, "b".into()), (2, "d".into())]);
         let long = "x".repeat(40_000);
-        kept.merge_newer(&make_values(&[(3, &long)]));
-        kept.merge_newer(&make_values(&[(4, &long), (5, "e")]));
-        let sizes: Vec<_> = read_texts(&kept).iter().map(|(index, text)| (*index, text.len())).collect();
+        values.merge_newer(&make_values(&[(3, &long)]));
+        values.merge_newer(&make_values(&[(4, &long), (5, "e")]));
+        let sizes: Vec<_> = read_texts(&values).iter().map(|(index, text)| (*index, text.len())).collect();
         let cut = MAX_TEXT_BYTES - (40_000 + 5 * 2 + 3);
         assert_eq!(
             sizes,
             [(0, 1), (1, 1), (2, 1), (3, 40_000), (4, cut), (5, 0)],
             "the last texts must be cut to the event size"
         );
-        assert!(kept.payload.len() <= MAX_PAYLOAD_BYTES);
+        assert!(values.payload.len() <= MAX_PAYLOAD_BYTES);
     }
 }

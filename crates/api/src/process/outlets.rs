@@ -24,7 +24,7 @@ pub(crate) const MAX_OUTLETS: usize = 64;
 static TABLE: [Outlet; MAX_OUTLETS] = [const { Outlet::new() }; MAX_OUTLETS];
 
 /// Outlets in use, changed under the client's lock. Not part of [`OutletTable`], which a forked
-/// child creates anew: it must know which outlets its parent used.
+/// child creates anew: the child must know which outlets its parent used.
 static IN_USE: AtomicU64 = AtomicU64::new(0);
 
 #[inline(always)]
@@ -127,8 +127,8 @@ pub(crate) fn outlet_numbers(mut outlets: u64) -> impl Iterator<Item = u8> {
 /// their outlets can be used again.
 pub(crate) fn forget_inherited_outlets() {
     // A writer that read an entry just before it was cleared is about to count a lost event, which
-    // a forgotten outlet does not count. The sleep gives it time; `forget` waits for writers that
-    // are counting already.
+    // a forgotten outlet does not count. The sleep gives that writer time; `forget` waits for
+    // writers that are counting already.
     std::thread::sleep(Duration::from_millis(10));
     let inherited = IN_USE.load(Ordering::Relaxed) & fork::inherited_outlets();
     for outlet in outlet_numbers(inherited) {

@@ -34,18 +34,18 @@ impl TestRegion {
     /// Returns the records that arrived since the last call, with their processors, and asserts
     /// that none were lost.
     pub(crate) fn take_records(&mut self) -> Vec<(u16, Vec<u8>)> {
-        let mut all = Vec::new();
+        let mut records = Vec::new();
         for ring in self.reader.rings() {
             ring.poll().unwrap();
             while let Some(head) = ring.peek().unwrap() {
                 let mut bytes = vec![0; head.length];
                 ring.take(&mut bytes);
-                all.push((head.cpu, bytes));
+                records.push((head.cpu, bytes));
             }
             ring.release();
         }
         assert_eq!(self.reader.lost(), 0);
-        all
+        records
     }
 }
 

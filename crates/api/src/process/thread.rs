@@ -42,7 +42,7 @@ mod block {
 
     /// Returns the address of the block.
     #[inline(always)]
-    pub(super) fn this() -> *const ThisThread {
+    pub(super) fn address() -> *const ThisThread {
         THIS.with(std::ptr::from_ref)
     }
 }
@@ -55,7 +55,7 @@ mod block {
     use super::ThisThread;
 
     // Named after the version: a program may contain several versions of this library.
-    macro_rules! name {
+    macro_rules! symbol_name {
         () => {
             concat!(
                 "traceweir_this_thread_",
@@ -71,11 +71,11 @@ mod block {
     global_asm!(
         ".pushsection .tdata.traceweir, \"awT\", @progbits",
         ".balign 16",
-        concat!(".globl ", name!()),
-        concat!(".hidden ", name!()),
-        concat!(".type ", name!(), ", @object"),
-        concat!(".size ", name!(), ", {size}"),
-        concat!(name!(), ":"),
+        concat!(".globl ", symbol_name!()),
+        concat!(".hidden ", symbol_name!()),
+        concat!(".type ", symbol_name!(), ", @object"),
+        concat!(".size ", symbol_name!(), ", {size}"),
+        concat!(symbol_name!(), ":"),
         ".quad -1",
         ".zero {size} - 8",
         ".popsection",
@@ -86,33 +86,33 @@ mod block {
 
     /// Returns the address of the block.
     #[inline(always)]
-    pub(super) fn this() -> *const ThisThread {
-        let this: *const ThisThread;
+    pub(super) fn address() -> *const ThisThread {
+        let address: *const ThisThread;
         // SAFETY: the sequence of the ABI's thread-local storage descriptors for x86-64, which the
         // linker knows and may replace: it changes `rax` and the flags. Not `nostack`, since it is
         // a call. Up to glibc 2.39 the first access of a thread to a library that was loaded late
         // may change vector registers as well.
         unsafe {
             asm!(
-                concat!("lea rax, [rip + ", name!(), "@TLSDESC]"),
-                concat!("call qword ptr [rax + ", name!(), "@TLSCALL]"),
+                concat!("lea rax, [rip + ", symbol_name!(), "@TLSDESC]"),
+                concat!("call qword ptr [rax + ", symbol_name!(), "@TLSCALL]"),
                 "add rax, qword ptr fs:[0]",
-                out("rax") this,
+                out("rax") address,
                 out("xmm0") _, out("xmm1") _, out("xmm2") _, out("xmm3") _, out("xmm4") _, out("xmm5") _, out("xmm6") _, out("xmm7") _,
                 out("xmm8") _, out("xmm9") _, out("xmm10") _, out("xmm11") _, out("xmm12") _, out("xmm13") _, out("xmm14") _, out("xmm15") _,
                 options(nomem),
             );
         }
-        this
+        address
     }
 }
 
 /// Returns the block of this thread. It lives as long as the thread; callers must not keep it.
 #[inline(always)]
-fn this<'a>() -> &'a ThisThread {
+fn this_thread<'a>() -> &'a ThisThread {
     // SAFETY: memory of this thread without a destructor, initialised from the start; only this
     // thread has it, and a reference does not go to another one (it is not `Sync`).
-    unsafe { &*block::this() }
+    unsafe { &*block::address() }
 }
 
 impl ThisThread {
@@ -136,9 +136,9 @@ impl ThisThread {
 /// thread; callers must not keep it.
 #[inline(always)]
 pub(crate) fn known_thread<'a>() -> Option<&'a ThisThread> {
-    let this = this();
+    let current = this_thread();
     let ready = fork::ready_serial();
-    (this.ready.get() == ready).then_some(this)
+    (current.ready.get() == ready).then_some(current)
 }
 
 /// The thread or process that writes an event.
@@ -152,7 +152,7 @@ pub(crate) enum EventWriter {
 /// Identifies the writer, on the path of every event.
 #[inline(always)]
 pub(crate) fn identify_writer() -> EventWriter {
-    known_thread().map_or_else(identify_new_thread, |this| EventWriter::Thread(this.id()))
+    known_thread().map_or_else(identify_new_thread, |current| EventWriter::Thread(current.id()))
 }
 
 /// Identifies a writer whose thread has no id of this process yet, and stores the id.
@@ -162,12 +162,12 @@ fn identify_new_thread() -> EventWriter {
     if ready == 0 {
         return EventWriter::Forked(fork::inherited_outlets());
     }
-    let this = this();
+    let current = this_thread();
     let id = thread_id();
-    this.id.set(id);
+    current.id.set(id);
     // A signal handler on this thread sees the number only together with its id.
     compiler_fence(Ordering::Release);
-    this.ready.set(ready);
+    current.ready.set(ready);
     EventWriter::Thread(id)
 }
 
@@ -177,10 +177,10 @@ pub(crate) fn thread_id() -> u32 {
 
 #[inline]
 pub(crate) fn activity() -> Guid {
-    this().activity.get()
+    this_thread().activity.get()
 }
 
 /// Sets the activity id of the thread and returns the former one.
 pub(crate) fn set_activity(id: Guid) -> Guid {
-    this().activity.replace(id)
+    this_thread().activity.replace(id)
 }

@@ -25,6 +25,11 @@ use crate::process::thread;
 
 /// `data3` of created ids.
 const ID_VERSION: u16 = 0xE000;
+/// Process ids have at most 22 bits (PID_MAX_LIMIT).
+const PID_BITS: u32 = 22;
+const PID_MASK: u64 = (1 << PID_BITS) - 1;
+/// The low 26 bits of a namespace's inode.
+const NAMESPACE_MASK: u64 = (1 << 26) - 1;
 
 /// Returns the thread's activity id.
 #[inline]
@@ -80,12 +85,11 @@ fn process_key() -> u64 {
     static KEY: AtomicU64 = AtomicU64::new(0);
     let pid = rustix::process::getpid().as_raw_nonzero().get() as u64;
     let cached = KEY.load(Ordering::Relaxed);
-    if cached & 0x3F_FFFF == pid & 0x3F_FFFF {
+    if cached & PID_MASK == pid & PID_MASK {
         return cached;
     }
     let namespace = std::fs::metadata("/proc/self/ns/pid").map_or(0, |m| m.ino());
-    // Process ids have at most 22 bits (PID_MAX_LIMIT).
-    let key = (namespace & 0x3FF_FFFF) << 22 | (pid & 0x3F_FFFF);
+    let key = (namespace & NAMESPACE_MASK) << PID_BITS | (pid & PID_MASK);
     KEY.store(key, Ordering::Relaxed);
     key
 }

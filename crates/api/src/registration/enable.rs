@@ -364,8 +364,8 @@ impl RegistrationSlot {
                 return EnableChange::Refused(refusal);
             }
         };
-        let found = self.find_entry(outlet).or_else(|| self.find_free_entry());
-        let Some((index, entry)) = found else {
+        let target = self.find_entry(outlet).or_else(|| self.find_free_entry());
+        let Some((index, entry)) = target else {
             filters.release();
             return EnableChange::Full;
         };

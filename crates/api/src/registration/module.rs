@@ -203,16 +203,16 @@ struct LoadedObject {
 /// The state of a search for the object that holds an address.
 struct ObjectSearch {
     address: usize,
-    found: LoadedObject,
+    object: LoadedObject,
 }
 
 impl LoadedObject {
     fn find_by_address(address: usize) -> Self {
-        let mut search = ObjectSearch { address, found: Self::default() };
+        let mut search = ObjectSearch { address, object: Self::default() };
         // SAFETY: the function calls `visit_object` with objects that are and stay loaded during
         // the call, and with this pointer.
         unsafe { libc::dl_iterate_phdr(Some(visit_object), (&raw mut search).cast::<c_void>()) };
-        search.found
+        search.object
     }
 }
 
@@ -239,7 +239,7 @@ unsafe extern "C" fn visit_object(info: *mut libc::dl_phdr_info, _size: usize, d
     if !info.dlpi_name.is_null() {
         // SAFETY: a NUL-terminated string of the loader, which lives as long as the object.
         let name = unsafe { CStr::from_ptr(info.dlpi_name) }.to_bytes();
-        search.found.name = (!name.is_empty()).then(|| name.to_vec());
+        search.object.name = (!name.is_empty()).then(|| name.to_vec());
     }
     for notes in segments.iter().filter(|segment| segment.p_type == libc::PT_NOTE).map(range) {
         let contains_notes = |segment: &libc::Elf64_Phdr| {
@@ -254,7 +254,7 @@ unsafe extern "C" fn visit_object(info: *mut libc::dl_phdr_info, _size: usize, d
             std::slice::from_raw_parts(std::ptr::with_exposed_provenance(notes.start), notes.len())
         };
         if let Some(id) = find_build_id(bytes) {
-            search.found.build_id = id.to_vec();
+            search.object.build_id = id.to_vec();
             break;
         }
     }

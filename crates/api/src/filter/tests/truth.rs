@@ -122,7 +122,8 @@ fn with_event_filters(rules: &RuleParams) -> Vec<RuleParams> {
 fn with_other_event_filters(rules: &RuleParams) -> Vec<RuleParams> {
     let mut combinations = Vec::new();
     combinations.extend(id_filters().into_iter().skip(3).map(|ids| RuleParams { ids, ..rules.clone() }));
-    combinations.extend(name_filters().into_iter().skip(3).map(|names| RuleParams { names, ..rules.clone() }));
+    combinations
+        .extend(name_filters().into_iter().skip(3).map(|names| RuleParams { names, ..rules.clone() }));
     combinations.push(RuleParams { payload_up_to: Some(20), ..rules.clone() });
     let [.., ids, _] = id_filters();
     let [.., names] = name_filters();
