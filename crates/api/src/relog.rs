@@ -123,7 +123,8 @@ impl Settings {
     }
 }
 
-/// The code that decides about events. A closure that takes an event and the output implements it.
+/// The code that decides about events. Closures that take an event and the output implement this
+/// trait.
 pub trait Callback {
     /// Handles the log-file header of an input, before its events. The output has one already.
     fn begin(&mut self, header: &Event<'_>, output: &mut Output) -> Result<()> {
@@ -135,7 +136,7 @@ pub trait Callback {
     /// [injected](Output::inject); an error ends processing.
     fn event(&mut self, event: &Event<'_>, output: &mut Output) -> Result<()>;
 
-    /// Called after the last event, as the last chance to inject events.
+    /// Runs after the last event, as the last chance to inject events.
     fn finish(&mut self, output: &mut Output) -> Result<()> {
         let _ = output;
         Ok(())

@@ -52,6 +52,8 @@ const DELETED_SUFFIX: &[u8] = b" (deleted)";
 const GNU_NOTE_NAME: &[u8] = b"GNU\0";
 /// Type of the note with the build id.
 const NT_GNU_BUILD_ID: u32 = 3;
+/// Bytes of a note before its name: the two sizes and the type.
+const NOTE_HEAD_BYTES: usize = 12;
 
 impl Handle {
     /// Finds the module that the provider belongs to. Takes the loader's lock.
@@ -270,9 +272,9 @@ fn find_build_id(mut notes: &[u8]) -> Option<&[u8]> {
     loop {
         let (name_bytes, data_bytes) = (read_word(notes, 0)? as usize, read_word(notes, 4)? as usize);
         let kind = read_word(notes, 8)?;
-        let at = 12_usize.checked_add(name_bytes.checked_next_multiple_of(4)?)?;
+        let at = NOTE_HEAD_BYTES.checked_add(name_bytes.checked_next_multiple_of(4)?)?;
         let end = at.checked_add(data_bytes)?;
-        if kind == NT_GNU_BUILD_ID && notes.get(12..)?.get(..name_bytes)? == GNU_NOTE_NAME {
+        if kind == NT_GNU_BUILD_ID && notes.get(NOTE_HEAD_BYTES..)?.get(..name_bytes)? == GNU_NOTE_NAME {
             return notes.get(at..end);
         }
         notes = notes.get(end.checked_next_multiple_of(4)?..)?;

@@ -179,11 +179,11 @@ impl TraceEvent {
         Ok(())
     }
 
-    fn check_supported(&self, is_supported: bool, what: &str) -> Result<()> {
+    fn check_supported(&self, is_supported: bool, property: &str) -> Result<()> {
         if is_supported {
             return Ok(());
         }
-        let reason = format!("an event with a header of the family {:?} has no {what}", self.family);
+        let reason = format!("an event with a header of the family {:?} has no {property}", self.family);
         Err(Error::refused(Status::ERROR_NOT_SUPPORTED, reason))
     }
 }

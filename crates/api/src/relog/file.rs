@@ -4,7 +4,7 @@
 //!   create   .NAME.PID-N.part in the folder of NAME, a new file: readable by its owner, and by the
 //!            group if all inputs and the replaced file are; never by others
 //!   write    if it fails, the error of the system is kept
-//!   commit   renamed to NAME                  dropped without it: removed
+//!   commit   renamed to NAME                  dropped without a commit: removed
 //! ```
 //!
 //! For an output that must be new, the commit fails if anything has the final name by then, even a
@@ -128,8 +128,8 @@ fn already_exists_error(path: &Path) -> Error {
 /// Renames without replacing.
 fn rename_to_new(folder: &OwnedFd, from: &OsStr, to: &OsStr) -> io::Result<()> {
     match renameat_with(folder, from, folder, to, RenameFlags::NOREPLACE) {
-        // For a file system that cannot: a hard link never replaces an existing name, and follows
-        // no link.
+        // For a file system without NOREPLACE: a hard link never replaces an existing name, and
+        // follows no link.
         Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => {
             linkat(folder, from, folder, to, AtFlags::empty())?;
             Ok(unlinkat(folder, from, AtFlags::empty())?)
@@ -193,11 +193,11 @@ fn no_folder_error(path: &Path) -> Error {
 /// Returns the permissions of the output before the umask: those of session files, but readable by
 /// the group only if all inputs and the replaced file are.
 fn output_mode(path: &Path, inputs: &[PathBuf]) -> u32 {
-    let file_mode = |path: &Path| {
+    let read_mode = |path: &Path| {
         path.metadata().ok().filter(|metadata| metadata.is_file()).map(|metadata| metadata.mode())
     };
-    let others = inputs.iter().map(PathBuf::as_path).chain([path]).filter_map(file_mode);
-    others.fold(0o640, |mode, other| mode & (other | 0o600))
+    let file_modes = inputs.iter().map(PathBuf::as_path).chain([path]).filter_map(read_mode);
+    file_modes.fold(0o640, |mode, file_mode| mode & (file_mode | 0o600))
 }
 
 fn create_temporary(folder: &OwnedFd, path: &Path, mode: u32) -> Result<(File, OsString)> {
@@ -205,7 +205,7 @@ fn create_temporary(folder: &OwnedFd, path: &Path, mode: u32) -> Result<(File, O
     static COUNT: AtomicU32 = AtomicU32::new(0);
     let file_error = |source| Error::File { path: path.to_owned(), source };
     let name = path.file_name().unwrap_or_default();
-    let mut last = io::Error::from(io::ErrorKind::AlreadyExists);
+    let mut last_error = io::Error::from(io::ErrorKind::AlreadyExists);
     for _ in 0..MAX_NAME_ATTEMPTS {
         let mut temporary_name = OsString::from(".");
         // A name may have 255 bytes; the additions take up to 30 of them.
@@ -220,12 +220,12 @@ fn create_temporary(folder: &OwnedFd, path: &Path, mode: u32) -> Result<(File, O
         ));
         match openat(folder, &temporary_name, FLAGS, Mode::from_raw_mode(mode)) {
             Ok(file) => return Ok((file.into(), temporary_name)),
-            Err(error @ Errno::EXIST) => last = error.into(),
+            Err(error @ Errno::EXIST) => last_error = error.into(),
             Err(Errno::NOENT) => return Err(no_folder_error(path)),
             Err(error) => return Err(file_error(error.into())),
         }
     }
-    Err(file_error(last))
+    Err(file_error(last_error))
 }
 
 /// Returns whether two paths lead to the same file.

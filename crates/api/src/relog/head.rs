@@ -31,8 +31,8 @@ const MAX_NAME_CHARS: usize = 1024;
 
 /// Returns whether two clocks give each stamp the same wall time.
 pub(super) fn clocks_agree(a: &Clock, b: &Clock) -> bool {
-    let same_kind = a.kind == b.kind && a.rate == b.rate;
-    same_kind && (a.kind == ClockKind::SystemTime || b.file_time(a.anchor) == a.start)
+    let is_same_kind = a.kind == b.kind && a.rate == b.rate;
+    is_same_kind && (a.kind == ClockKind::SystemTime || b.file_time(a.anchor) == a.start)
 }
 
 /// The earliest times of the output's events.
@@ -67,12 +67,14 @@ impl EarliestTimes {
             |time: FileTime| time.0.saturating_sub(clock.start.0).div_euclid(UNITS_PER_SECOND);
         let seconds_of_stamp =
             |raw: i64| if raw == i64::MAX { i64::MAX } else { seconds_since_start(clock.file_time(raw)) };
-        let cut = self.from.map_or(0, seconds_since_start).max(0);
-        let moved =
-            cut.min(seconds_of_stamp(self.earliest).max(0)).min(seconds_of_stamp(self.earliest_injected));
-        let ticks = i128::from(moved).saturating_mul(i128::from(clock.rate));
+        let cut_seconds = self.from.map_or(0, seconds_since_start).max(0);
+        let moved_seconds = cut_seconds
+            .min(seconds_of_stamp(self.earliest).max(0))
+            .min(seconds_of_stamp(self.earliest_injected));
+        let ticks = i128::from(moved_seconds).saturating_mul(i128::from(clock.rate));
         let anchor = i64::try_from(ticks).ok().and_then(|ticks| clock.anchor.checked_add(ticks));
-        let start = moved.checked_mul(UNITS_PER_SECOND).and_then(|units| clock.start.0.checked_add(units));
+        let start =
+            moved_seconds.checked_mul(UNITS_PER_SECOND).and_then(|units| clock.start.0.checked_add(units));
         match (anchor, start) {
             (Some(anchor), Some(start)) if start > 0 => Clock { anchor, start: FileTime(start), ..*clock },
             _ => *clock,
@@ -95,7 +97,8 @@ pub(super) fn are_of_one_machine(a: &Input, b: &Input) -> bool {
     machine_key(a) == machine_key(b)
 }
 
-/// Returns the end of all inputs; `None` if one has none, or if the events determine it.
+/// Returns the latest end of the inputs; `None` if an input has no end, or if the events determine
+/// the end.
 pub(super) fn inputs_end(inputs: &[Input], settings: &Settings) -> Option<FileTime> {
     if settings.to.is_some() || inputs.iter().any(|input| input.header.end_time.0 == 0) {
         return None;

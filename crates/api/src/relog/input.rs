@@ -13,7 +13,7 @@ use crate::error::Result;
 
 /// Maximum number of bytes of the header buffer that are searched for further records.
 const MAX_HEADER_BUFFER_BYTES: usize = 1 << 20;
-/// Maximum number of these records.
+/// Maximum number of records in the header buffer after the log-file header.
 const MAX_HEADER_RECORDS: usize = 256;
 
 /// The properties of a trace that an [`Output`](super::Output) needs.
@@ -71,8 +71,8 @@ pub fn is_log_file_header(record: &Record<'_>) -> bool {
     record.hook() == Some(hook::LOG_FILE_HEADER)
 }
 
-/// Returns the records of the first buffer except log-file headers; if it is damaged, those before
-/// the damage.
+/// Returns the records of the first buffer except log-file headers; if the buffer is damaged, the
+/// records before the damage.
 fn read_header_records<R: ReadAt>(trace: &etl::Trace<R>) -> Result<Vec<Vec<u8>>> {
     let Some(first) = trace.buffers().iter().find(|b| b.offset == 0) else { return Ok(Vec::new()) };
     let mut bytes = vec![0; (first.size as usize).min(MAX_HEADER_BUFFER_BYTES)];

@@ -11,8 +11,8 @@
 //!    the processor if that has the same wall time: so events in wall-time order are in stamp
 //!    order, and no stamp of another input is changed.
 //! 2. Memory: a buffer for each processor that has events. By default these take at most 256 MiB
-//!    and have the size of the inputs' largest, up to 1 MiB, or less if very many processors have
-//!    events.
+//!    and have the size of the inputs' largest buffer, up to 1 MiB, or less if very many processors
+//!    have events.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -110,7 +110,7 @@ impl Output {
     ///
     /// Fails like [`Relogger::process`](super::Relogger::process).
     pub fn create(path: &Path, paths: &[PathBuf], inputs: &[Input], settings: &Settings) -> Result<Self> {
-        let Some((reference, first)) = inputs.iter().enumerate().min_by_key(|(_, i)| i.start()) else {
+        let Some((first_index, first)) = inputs.iter().enumerate().min_by_key(|(_, i)| i.start()) else {
             return Err(Error::refused(Status::ERROR_INVALID_PARAMETER, "there is nothing to relog"));
         };
         let is_valid_size =
@@ -121,7 +121,7 @@ impl Output {
         }
         let clock = first.clock;
         let mut options = head::writer_options(inputs, first, settings);
-        let part = PartialFile::create(path, paths, settings.new)?;
+        let partial_file = PartialFile::create(path, paths, settings.new)?;
         // Records that do not fit into the header buffer come among the events.
         options.header_records = concatenate_padded(&first.header_records);
         let fits = !first.header.has_short_instance_headers() && options.header_buffer().is_ok();
@@ -131,8 +131,8 @@ impl Output {
         }
         let conversions = inputs.iter().enumerate().map(|(index, input)| InputConversion {
             clock: (!head::clocks_agree(&input.clock, &clock)).then_some(input.clock),
-            header_records: if index == reference { header_records.to_vec() } else { Vec::new() },
-            is_of_other_machine: index != reference && !head::are_of_one_machine(input, first),
+            header_records: if index == first_index { header_records.to_vec() } else { Vec::new() },
+            is_of_other_machine: index != first_index && !head::are_of_one_machine(input, first),
             stack_key_offset: (index as u64).wrapping_mul(STACK_KEYS_PER_INPUT),
         });
         let conversions = conversions.collect();
@@ -144,7 +144,7 @@ impl Output {
             ..Summary::default()
         };
         let mut output = Self {
-            writer: create_writer(part, options)?,
+            writer: create_writer(partial_file, options)?,
             clock,
             conversions,
             last_stamps: Vec::new(),
@@ -300,11 +300,11 @@ impl Output {
         else {
             return false;
         };
-        let found = header_records.iter().position(|bytes| bytes == record.bytes());
-        if let Some(index) = found {
+        let index = header_records.iter().position(|bytes| bytes == record.bytes());
+        if let Some(index) = index {
             header_records.swap_remove(index);
         }
-        found.is_some()
+        index.is_some()
     }
 
     /// Writes the remaining buffers and the final header, and gives the file its name.
@@ -382,11 +382,11 @@ impl Output {
     }
 }
 
-fn create_writer(mut part: PartialFile, options: Options) -> Result<Writer<PartialFile>> {
+fn create_writer(mut partial_file: PartialFile, options: Options) -> Result<Writer<PartialFile>> {
     // The header is first written through a reference, to distinguish a full disk from an invalid
     // option.
-    if let Err(error) = Writer::create(&mut part, options.clone()) {
-        return Err(part.explain(error));
+    if let Err(error) = Writer::create(&mut partial_file, options.clone()) {
+        return Err(partial_file.explain(error));
     }
-    Ok(Writer::create(part, options)?)
+    Ok(Writer::create(partial_file, options)?)
 }

@@ -69,15 +69,14 @@ impl Filter {
         Self::from_parts(EVENT_FILTER_TYPE_CONTAINER, encode::name_list(names))
     }
 
-    /// Of the manifest events, adds call stacks only to those with these ids, if the enable adds
-    /// stacks.
+    /// Limits the call stacks of manifest events to those with these ids, if the enable adds stacks.
     #[must_use]
     pub fn stacks_of_event_ids(ids: &[u16]) -> Self {
         Self::from_parts(EVENT_FILTER_TYPE_STACKWALK, encode::event_ids(true, ids))
     }
 
-    /// Of the self-describing events, adds call stacks only to those with these names, if the
-    /// enable adds stacks.
+    /// Limits the call stacks of self-describing events to those with these names, if the enable
+    /// adds stacks.
     #[must_use]
     pub fn stacks_of_event_names(names: &[&str]) -> Self {
         let data = encode::event_names(Gate::default(), true, names);

@@ -79,7 +79,8 @@ impl Controller {
 
 impl ProviderInfo {
     fn from_message(entry: ProviderEntry) -> Self {
-        let convert = |all: Vec<EnableEntry>| all.into_iter().map(ProviderEnable::from_message).collect();
+        let convert =
+            |entries: Vec<EnableEntry>| entries.into_iter().map(ProviderEnable::from_message).collect();
         Self {
             guid: entry.provider,
             name: entry.name,

@@ -85,17 +85,17 @@ pub struct SessionSummary {
 #[non_exhaustive]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LostEvents {
-    /// Because a ring was full or the event was too large.
+    /// Events lost because a ring was full or the event was too large.
     pub no_room: u64,
-    /// In buffers that could not be written.
+    /// Events in buffers that could not be written.
     pub not_written: u64,
-    /// Because their bytes in the ring were invalid.
+    /// Events whose bytes in the ring were invalid.
     pub damaged: u64,
-    /// From processes for whose rings the session had no memory left.
+    /// Events of processes for whose rings the session had no memory left.
     pub no_region: u64,
     /// Kernel events that did not fit into the buffers of the kernel.
     pub kernel: u64,
-    /// In parts of the log file that another process truncated or overwrote.
+    /// Events in parts of the log file that another process truncated or overwrote.
     pub overwritten: u64,
 }
 
@@ -118,7 +118,7 @@ impl SessionSummary {
     pub(super) fn from_message(properties: Properties) -> Self {
         let config = properties.config;
         let mode = LogFileMode::new(config.log_file_mode);
-        let unit = if mode.contains(LogFileMode::USE_KBYTES_FOR_SIZE) { 10 } else { 20 };
+        let unit_shift = if mode.contains(LogFileMode::USE_KBYTES_FOR_SIZE) { 10 } else { 20 };
         Self {
             id: SessionId::new(properties.id),
             name: config.name,
@@ -126,7 +126,8 @@ impl SessionSummary {
             mode,
             clock: ClockKind::from_number(config.clock),
             log_file: config.log_file,
-            maximum_file_bytes: Some(u64::from(config.maximum_file_size) << unit).filter(|bytes| *bytes != 0),
+            maximum_file_bytes: Some(u64::from(config.maximum_file_size) << unit_shift)
+                .filter(|bytes| *bytes != 0),
             buffer_kib: config.buffer_size,
             minimum_buffers: config.minimum_buffers,
             maximum_buffers: config.maximum_buffers,

@@ -165,7 +165,7 @@ impl Context {
                 callback(notice);
             }
         });
-        // Before the callback runs, which may write: its events carry the traits too.
+        // Runs before the callback, whose events must carry the traits too.
         let store_handle = |handle: Handle| {
             self.handle.store(handle.to_raw(), Ordering::Release);
             let _ = client::set_traits(handle, traits);
@@ -190,7 +190,7 @@ impl Context {
         self.words.level.store(0, Ordering::Relaxed);
         let handle = Handle::from_raw_any_kind(self.handle.swap(0, Ordering::Relaxed));
         let status = handle.map_or(Status::ERROR_SUCCESS, |h| to_status(h.unregister()));
-        // Once more: a callback may have run in between.
+        // Clear the level once more: a callback may have run in between.
         self.words.level.store(0, Ordering::Relaxed);
         self.is_changing.store(false, Ordering::Release);
         status.0
@@ -227,9 +227,9 @@ impl Context {
     /// this type [cannot set information](Id::CAN_SET_INFORMATION).
     pub fn set_information<G: Id>(&self, class: u32, information: &[u8]) -> i32 {
         if !G::CAN_SET_INFORMATION {
-            return hresult(Status::ERROR_NOT_SUPPORTED);
+            return to_hresult(Status::ERROR_NOT_SUPPORTED);
         }
-        hresult(set_information(self.handle(), class, Some(information)))
+        to_hresult(set_information(self.handle(), class, Some(information)))
     }
 
     /// Returns the registration handle as a number; 0 without a registration.
@@ -282,7 +282,7 @@ fn to_status(result: Result<(), WriteError>) -> Status {
 }
 
 /// Converts a status like HRESULT_FROM_WIN32.
-const fn hresult(status: Status) -> i32 {
+const fn to_hresult(status: Status) -> i32 {
     if status.0.cast_signed() <= 0 {
         status.0.cast_signed()
     } else {
@@ -333,11 +333,11 @@ mod tests {
 
     #[test]
     fn win32_statuses_become_hresults() {
-        assert_eq!(hresult(Status::ERROR_SUCCESS), 0);
-        assert_eq!(hresult(Status::ERROR_NOT_SUPPORTED).cast_unsigned(), 0x8007_0032);
-        assert_eq!(hresult(Status::ERROR_INVALID_PARAMETER).cast_unsigned(), 0x8007_0057);
+        assert_eq!(to_hresult(Status::ERROR_SUCCESS), 0);
+        assert_eq!(to_hresult(Status::ERROR_NOT_SUPPORTED).cast_unsigned(), 0x8007_0032);
+        assert_eq!(to_hresult(Status::ERROR_INVALID_PARAMETER).cast_unsigned(), 0x8007_0057);
         assert_eq!(
-            hresult(Status(0xC000_0001)).cast_unsigned(),
+            to_hresult(Status(0xC000_0001)).cast_unsigned(),
             0xC000_0001,
             "a status that is an HRESULT already"
         );

@@ -106,8 +106,8 @@ impl<G: Id> EventBuilderWithId<G> {
         self
     }
 
-    /// Adds a structure of the next `members` fields; a nested structure counts once. 127 at most:
-    /// higher bits are dropped.
+    /// Adds a structure of the next `members` fields, at most 127: higher bits are dropped. A nested
+    /// structure counts once.
     pub fn add_struct(&mut self, name: &str, members: u8, tag: u32) -> &mut Self {
         let members = OutType::from_int(members & OutType::TypeMask);
         self.raw_add_meta_scalar(name, InType::Struct, members, tag)
@@ -165,8 +165,8 @@ impl<G: Id> EventBuilderWithId<G> {
             put(self, value);
             count += 1;
         }
-        if let Some(at) = self.data.get_mut(start..start + 2) {
-            at.copy_from_slice(&count.to_le_bytes());
+        if let Some(count_bytes) = self.data.get_mut(start..start + 2) {
+            count_bytes.copy_from_slice(&count.to_le_bytes());
         }
     }
 }
