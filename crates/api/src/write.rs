@@ -138,8 +138,8 @@ impl Options<'_> {
 /// Writes an event that passed level and keyword.
 #[inline(always)]
 pub(crate) fn write(slot: &RegistrationSlot, event: &CallerEvent<'_>) -> Result<(), WriteError> {
-    // Before a frame for the record exists: an event that a filter rejects costs a fraction of a
-    // write.
+    // Check the filters before a frame for the record exists: an event that a filter rejects costs
+    // a fraction of a write.
     let Some(passed_cell) = slot.check_filters(event) else { return Ok(()) };
     // The event is copied to the stack only when it is written.
     let event = *event;

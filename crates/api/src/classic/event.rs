@@ -81,6 +81,7 @@ pub(super) struct CommonFields {
 impl CommonFields {
     /// Returns the first three words of the record, with a size of 0, and the flags for its prefix.
     pub(super) fn to_words(&self, header_type: HeaderType, thread: u32) -> ([u64; 3], u16) {
+        // 0xC0 marks a trace header.
         let first = u64::from(header_type.0) << 16
             | 0xC0 << 24
             | u64::from(self.kind) << 32

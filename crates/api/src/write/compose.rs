@@ -16,7 +16,8 @@ use crate::event::{CallerEvent, item_head};
 use crate::process::thread;
 use crate::registration::{DecodeGuidWords, RegistrationSlot};
 
-/// The bits of the first header word other than size and flags.
+/// The bits of the first header word other than size and flags: the header type, and 0xC0, which
+/// marks a trace header.
 pub(super) const FIRST_WORD_BITS: u64 = (HeaderType::EVENT_HEADER64.0 as u64) << 16 | 0xC0 << 24;
 
 /// Bytes of the usual items without the data of traits and metadata: heads and padding of those

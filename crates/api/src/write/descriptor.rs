@@ -374,8 +374,11 @@ mod tests {
     #[test]
     fn without_types_every_block_is_payload() {
         let blocks = [metadata(b"one"), traits(b""), stamp(b"x"), block(255, b"y"), metadata(b"again")];
-        let all = [&b"one"[..], b"", b"x", b"y", b"again"].map(<[u8]>::to_vec).to_vec();
-        assert_eq!(sort_blocks(&blocks, false), Ok(SortedCopy { payload: all, ..SortedCopy::default() }));
+        let expected = [&b"one"[..], b"", b"x", b"y", b"again"].map(<[u8]>::to_vec).to_vec();
+        assert_eq!(
+            sort_blocks(&blocks, false),
+            Ok(SortedCopy { payload: expected, ..SortedCopy::default() })
+        );
     }
 
     #[test]

@@ -15,8 +15,9 @@
 //! little stack. On threads other than the first, it adds two system calls for each KiB of stack
 //! beyond the page in use (bounds.rs gives the reason).
 //!
-//! Why not the runtime library's `_Unwind_Backtrace`: it trusts the stack, and a smashed one makes
-//! it read anywhere. Here each word comes from a stack of the thread (bounds.rs) or is not read.
+//! Why not the runtime library's `_Unwind_Backtrace`: it trusts the stack, and a corrupted stack
+//! makes it read anywhere. Here each word comes from a stack of the thread (bounds.rs) or is not
+//! read.
 //!
 //! Invariants
 //!

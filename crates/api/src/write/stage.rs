@@ -341,17 +341,17 @@ mod tests {
     use super::*;
 
     fn gathered_bytes(gather: &Gather<'_>) -> Vec<u8> {
-        let mut all: Vec<u8> = gather.staged.iter().flat_map(|w| w.to_ne_bytes()).collect();
+        let mut bytes: Vec<u8> = gather.staged.iter().flat_map(|w| w.to_ne_bytes()).collect();
         assert!(
-            all[PREFIX_BYTES + gather.staged_bytes..].iter().all(|b| *b == 0),
+            bytes[PREFIX_BYTES + gather.staged_bytes..].iter().all(|b| *b == 0),
             "the padding of the last word must be zero"
         );
-        all.truncate(PREFIX_BYTES + gather.staged_bytes);
-        all.drain(..PREFIX_BYTES);
+        bytes.truncate(PREFIX_BYTES + gather.staged_bytes);
+        bytes.drain(..PREFIX_BYTES);
         for part in gather.rest {
-            all.extend_from_slice(part.bytes());
+            bytes.extend_from_slice(part.bytes());
         }
-        all
+        bytes
     }
 
     #[test]
@@ -360,21 +360,21 @@ mod tests {
         for first in 0..=300 {
             for second in [0, 1, 3, 8, 40, 65, 200] {
                 let blocks = [&source[..first], &source[first..first + second], &source[5..12]];
-                let want = [&[1, 2, 3, 4, 5, 6, 7, 8][..], &blocks.concat()].concat();
+                let expected = [&[1, 2, 3, 4, 5, 6, 7, 8][..], &blocks.concat()].concat();
                 let (mut words, mut parts) = (Stage::EMPTY, [const { MaybeUninit::uninit() }; MAX_PARTS]);
                 let mut stage = Stage::new(&mut words);
                 stage.begin([0x0807_0605_0403_0201]);
                 stage.push_payload(Block::from_slices(&blocks));
-                assert_eq!(stage.size(), want.len());
-                assert_eq!(gathered_bytes(&stage.gather()), want, "{first} {second}");
+                assert_eq!(stage.size(), expected.len());
+                assert_eq!(gathered_bytes(&stage.gather()), expected, "{first} {second}");
                 // The first two blocks as items, the last one as payload.
                 let mut words = Stage::EMPTY;
                 let mut stage = Stage::with_parts(&mut words, &mut parts);
                 stage.begin([0x0807_0605_0403_0201]);
                 blocks[..2].iter().for_each(|block| stage.push(block));
                 stage.push_payload(Block::from_slices(&blocks[2..]));
-                assert_eq!(stage.size(), want.len());
-                assert_eq!(gathered_bytes(&stage.gather()), want, "{first} {second}");
+                assert_eq!(stage.size(), expected.len());
+                assert_eq!(gathered_bytes(&stage.gather()), expected, "{first} {second}");
             }
         }
     }
@@ -390,19 +390,19 @@ mod tests {
                 let mut words = [MaybeUninit::new(u64::MAX); STAGE_WORDS];
                 let mut stage = Stage::new(&mut words);
                 stage.begin([7; 10]);
-                let mut want: Vec<u8> = [7u64; 10].iter().flat_map(|w| w.to_le_bytes()).collect();
+                let mut expected: Vec<u8> = [7u64; 10].iter().flat_map(|w| w.to_le_bytes()).collect();
                 let (first, second) = (&source[..length], &source[1..1 + more]);
                 for (head, data) in [(1_u64, first), (2, second)] {
-                    want.extend_from_slice(&head.to_le_bytes());
-                    want.extend_from_slice(data);
-                    want.resize(want.len().next_multiple_of(8), 0);
+                    expected.extend_from_slice(&head.to_le_bytes());
+                    expected.extend_from_slice(data);
+                    expected.resize(expected.len().next_multiple_of(8), 0);
                 }
                 stage.stage_items([Some((1, first)), Some((2, second))], Some([3, 4, 5]));
-                [3_u64, 4, 5].iter().for_each(|word| want.extend_from_slice(&word.to_le_bytes()));
+                [3_u64, 4, 5].iter().for_each(|word| expected.extend_from_slice(&word.to_le_bytes()));
                 let tail = [&b"tail"[..]];
                 stage.push_payload(Block::from_slices(&tail));
-                want.extend_from_slice(b"tail");
-                assert_eq!(gathered_bytes(&stage.gather()), want, "{length} {more}");
+                expected.extend_from_slice(b"tail");
+                assert_eq!(gathered_bytes(&stage.gather()), expected, "{length} {more}");
             }
         }
     }

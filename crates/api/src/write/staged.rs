@@ -204,7 +204,7 @@ impl<'e> EventDelivery<'e> {
             if size > MAX_RECORD {
                 return Some(WriteError::MoreData);
             }
-            outlets::get(enable.outlet).check_room(enable.ticket, size).err().and_then(write_error)
+            outlets::get(enable.outlet).check_room(enable.ticket, size).err().and_then(to_write_error)
         })
     }
 
@@ -260,7 +260,7 @@ impl<'e> EventDelivery<'e> {
         let keep_stamp = if self.source.options.stamp.is_some() { abi::KEEP_STAMP } else { 0 };
         record.flags = keep_stamp | owner_flags(enable.property);
         let written = outlets::get(enable.outlet).write(enable.ticket, self.source.thread, &mut record);
-        written.err().and_then(write_error).map_or(Ok(()), Err)
+        written.err().and_then(to_write_error).map_or(Ok(()), Err)
     }
 }
 
@@ -300,7 +300,7 @@ fn handle_forked_child(
 /// Converts a ring failure to a write error; `None` if the session ended meanwhile, and so does not
 /// want the event any more.
 #[inline(always)]
-fn write_error(failure: WriteFailure) -> Option<WriteError> {
+fn to_write_error(failure: WriteFailure) -> Option<WriteError> {
     match failure {
         WriteFailure::Closed => None,
         WriteFailure::Full => Some(WriteError::NoRoom),

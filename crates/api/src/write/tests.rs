@@ -122,9 +122,9 @@ fn every_event_has_the_bytes_of_the_format() {
                         related,
                         ..CallerEvent::new(&descriptor, &data)
                     };
-                    let want =
+                    let expected =
                         encode_record(&event, &long[..traits_len], *activity.unwrap_or(&thread_activity));
-                    assert_eq!(compose_record(handle.slot(), &event), want, "{traits_len} {lengths:?}");
+                    assert_eq!(compose_record(handle.slot(), &event), expected, "{traits_len} {lengths:?}");
                 }
             }
         }
@@ -162,9 +162,9 @@ fn decode_guid_is_in_the_header_and_provider_in_an_item() {
         items: &items,
         ..EventHeader::default()
     };
-    let mut want = Vec::new();
-    header.encode(b"data", &mut want).unwrap();
-    assert_eq!(record, want);
+    let mut expected = Vec::new();
+    header.encode(b"data", &mut expected).unwrap();
+    assert_eq!(record, expected);
     assert!(DecodeGuidWords::from_traits(TraitsBuilder::new("other").finish().unwrap(), PROVIDER).is_none());
     assert!(handle.retire());
     handle.release();
@@ -197,10 +197,10 @@ fn key_and_stack_follow_all_other_items() {
                     let mut items = Vec::new();
                     items.extend(key.map(|_| Item { kind: ExtType::EVENT_KEY, data: &bytes }));
                     items.extend(frames.map(|data| Item { kind: ExtType::STACK_TRACE64, data }));
-                    let want = encode_with_items(&event, &stack[..traits_len], activity, &items);
-                    assert_eq!(compose_with(handle.slot(), &event, &session_items), want);
+                    let expected = encode_with_items(&event, &stack[..traits_len], activity, &items);
+                    assert_eq!(compose_with(handle.slot(), &event, &session_items), expected);
                     let plain = compose_record(handle.slot(), &event);
-                    assert_eq!(plain.len() + session_items.size(), want.len());
+                    assert_eq!(plain.len() + session_items.size(), expected.len());
                     assert_eq!(
                         plain,
                         encode_record(&event, &stack[..traits_len], activity),
@@ -233,9 +233,10 @@ impl TestSession {
 
     /// Returns the new records, each padded to a multiple of eight bytes.
     fn take_records(&mut self) -> Vec<Vec<u8>> {
-        let mut all: Vec<Vec<u8>> = self.memory.take_records().into_iter().map(|(_, bytes)| bytes).collect();
-        all.iter_mut().for_each(|bytes| bytes.resize(bytes.len().next_multiple_of(8), 0));
-        all
+        let mut records: Vec<Vec<u8>> =
+            self.memory.take_records().into_iter().map(|(_, bytes)| bytes).collect();
+        records.iter_mut().for_each(|bytes| bytes.resize(bytes.len().next_multiple_of(8), 0));
+        records
     }
 
     fn provider(&self) -> ProviderRef {
@@ -299,8 +300,8 @@ fn straight_and_composed_events_have_the_same_bytes() {
                     let data: Vec<&[u8]> = lengths.iter().map(|n| &long[*n..2 * n]).collect();
                     let blocks: Vec<Block<'_>> = data.iter().map(|bytes| Block::new(bytes)).collect();
                     let event = CallerEvent { metadata, activity, ..CallerEvent::new(&descriptor, &data) };
-                    let mut want = compose_record(slot, &event);
-                    want[8..12].copy_from_slice(&thread.to_le_bytes());
+                    let mut expected = compose_record(slot, &event);
+                    expected[8..12].copy_from_slice(&thread.to_le_bytes());
                     write(slot, &event).unwrap();
                     write_as_macro(slot, &event, &blocks).unwrap();
                     let descriptors = to_descriptors(&long[..traits_len], &event);
@@ -330,7 +331,7 @@ fn straight_and_composed_events_have_the_same_bytes() {
                     }
                     let records = session.take_records();
                     assert!(records.len() >= 2);
-                    assert!(records.iter().all(|record| *record == want), "{traits_len} {lengths:?}");
+                    assert!(records.iter().all(|record| *record == expected), "{traits_len} {lengths:?}");
                 }
             }
         }
@@ -378,8 +379,8 @@ fn only_the_usual_event_of_one_session_takes_the_straight_path() {
         |params: &EnableParams| assert_eq!(slot.enable_session(61, ticket, params).refusal(), None);
     set_enable(&EnableParams { level: 2, ..EnableParams::default() });
     assert!(!is_straight(raw, d, none, 1, p), "an event of an unwanted level was written");
-    // As by a macro whose provider's words are not updated yet, and by a writer that checked before
-    // the session changed.
+    // Writes like a macro whose provider's words are not updated yet, and like a writer that checked
+    // before the session changed.
     let block = [Block::new(b"payload")];
     write_as_macro(slot, &CallerEvent::new(&descriptor, &[]), &block).unwrap();
     write(slot, &CallerEvent::new(&descriptor, &[b"payload"])).unwrap();
@@ -404,11 +405,11 @@ fn metadata_blocks_may_be_at_any_position() {
     let metadata = DataDescriptor::of_kind(1, b"sixteen bytes: 16");
     let [one, two, three] = [&b"one"[..], &long, b"three"].map(DataDescriptor::new);
     let data = [&b"one"[..], &long, b"three"];
-    let mut want = compose_record(
+    let mut expected = compose_record(
         session.handle.slot(),
         &CallerEvent { metadata: Some(b"sixteen bytes: 16"), ..CallerEvent::new(&descriptor, &data) },
     );
-    want[8..12].copy_from_slice(&thread::thread_id().to_le_bytes());
+    expected[8..12].copy_from_slice(&thread::thread_id().to_le_bytes());
     for blocks in [
         [metadata, one, two, three],
         [one, metadata, two, three],
@@ -417,7 +418,7 @@ fn metadata_blocks_may_be_at_any_position() {
     ] {
         // SAFETY: the blocks are made from slices that live on.
         unsafe { session.provider().write_descriptors(&descriptor, 0, 0, None, None, &blocks) }.unwrap();
-        assert_eq!(session.take_records(), [&want[..]]);
+        assert_eq!(session.take_records(), [&expected[..]]);
     }
     session.end();
 }

@@ -114,7 +114,7 @@ fn read_records<T>(path: &Path, mut view: impl FnMut(&Record<'_>) -> T) -> Vec<T
     let trace = etl::Trace::open(std::fs::File::open(path).unwrap()).unwrap();
     assert!(trace.is_finalised());
     // An event that keeps its own timestamp is out of order.
-    etl::check(&trace, &mut |found| assert_eq!(found.rule, etl::Rule::TimeInBuffer, "{found:?}")).unwrap();
+    etl::check(&trace, &mut |defect| assert_eq!(defect.rule, etl::Rule::TimeInBuffer, "{defect:?}")).unwrap();
     let mut events = trace.events();
     let mut seen = Vec::new();
     while let Some(record) = events.next().unwrap() {
@@ -437,12 +437,12 @@ fn registration_returns_the_status_of_its_callback() {
 fn classic_registrations_count_toward_the_limit_of_1024() {
     run_in_own_process("classic::classic_registrations_count_toward_the_limit_of_1024", |_| {
         let accepting_callback = || Box::new(|_: &Notice| Status::ERROR_SUCCESS);
-        let mut all: Vec<Registration> =
+        let mut registrations: Vec<Registration> =
             (0..512).map(|_| classic::register(CONTROL, &[], accepting_callback()).unwrap()).collect();
         let _modern: Vec<Provider> = (0..512).map(|_| Provider::register(CONTROL, None).unwrap()).collect();
         let refused = classic::register(CONTROL, &[], accepting_callback()).unwrap_err();
         assert_eq!(refused.status(), Status::ERROR_NO_SYSTEM_RESOURCES);
-        all.pop();
+        registrations.pop();
         classic::register(CONTROL, &[], accepting_callback()).unwrap();
     });
 }

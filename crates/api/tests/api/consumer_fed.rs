@@ -158,10 +158,10 @@ fn buffer_callback_follows_its_events_and_has_the_file_bytes() {
         let buffers_only = read_fixture(name, Interest::Buffers, &Window::default());
         assert!(buffers_only.events.is_empty() && !received.events.is_empty());
         let sorted_bytes = |received: &RecordingHandler| {
-            let mut all: Vec<Vec<u8>> =
+            let mut buffers: Vec<Vec<u8>> =
                 received.buffer_ends.iter().map(|(.., bytes)| bytes.clone()).collect();
-            all.sort();
-            all
+            buffers.sort();
+            buffers
         };
         let mut expected = load_buffers(name);
         assert_eq!(
@@ -188,8 +188,8 @@ fn buffer_callback_follows_its_events_and_has_the_file_bytes() {
 
 #[test]
 fn time_window_includes_both_ends() {
-    let all = read_fixture("manifest.etl", Interest::Events, &Window::default()).events;
-    let times: Vec<FileTime> = all.iter().map(|(_, time, _)| FileTime(*time)).collect();
+    let events = read_fixture("manifest.etl", Interest::Events, &Window::default()).events;
+    let times: Vec<FileTime> = events.iter().map(|(_, time, _)| FileTime(*time)).collect();
     let (first, last) = (times[times.len() / 3], times[times.len() / 2]);
     for window in [
         Window::new(Some(first), Some(last)),
@@ -199,7 +199,7 @@ fn time_window_includes_both_ends() {
     ] {
         let is_inside =
             |time| window.from.is_none_or(|from| time >= from.0) && window.to.is_none_or(|to| time <= to.0);
-        let expected: Vec<_> = all.iter().copied().filter(|(_, time, _)| is_inside(*time)).collect();
+        let expected: Vec<_> = events.iter().copied().filter(|(_, time, _)| is_inside(*time)).collect();
         assert!(!expected.is_empty());
         assert_eq!(read_fixture("manifest.etl", Interest::Events, &window).events, expected);
     }

@@ -237,9 +237,10 @@ fn invalid_buffers_and_records_count_as_lost() {
     let session = FakeSession::new(1, false, 1000);
     let (trace, mut queue) = session.open();
     let mut broken = encode_buffer(0, 20, 0, &[11, 12]);
-    let second = HEADER_SIZE + 88;
+    // A record has 80 bytes of header and 8 bytes of payload.
+    let second_record = HEADER_SIZE + 88;
     // A size beyond the buffer.
-    broken[second..second + 4].copy_from_slice(&[0x34, 0x12, 0x13, 0xC0]);
+    broken[second_record..second_record + 4].copy_from_slice(&[0x34, 0x12, 0x13, 0xC0]);
     assert!(queue.push(&[1, 2, 3]));
     assert!(queue.push(&broken));
     assert!(queue.push(&encode_buffer(0, 30, 0, &[])));
@@ -316,8 +317,8 @@ fn answer_without_descriptors_or_header_is_an_error() {
         let (_writer, ends) = QueueWriter::create(1, BUFFER_BYTES).unwrap();
         let properties = Box::new(Properties::default());
         let answer = Message::Consumer { properties, slots: 1, buffer_bytes: BUFFER_BYTES, header };
-        let all = [ends.queue.as_fd(), ends.cursor.as_fd(), ends.signal.as_fd()];
-        let sent = if has_descriptors { &all[..] } else { &all[..1] };
+        let descriptors = [ends.queue.as_fd(), ends.cursor.as_fd(), ends.signal.as_fd()];
+        let sent = if has_descriptors { &descriptors[..] } else { &descriptors[..1] };
         connection.send(request, &answer, sent, TEST_TIMEOUT).unwrap();
     };
     for (bytes, has_descriptors) in [(header_buffer(1), false), (Vec::new(), true), (vec![0; 200], true)] {

@@ -237,8 +237,8 @@ fn enable_waits_for_done_and_returns_the_status() {
 #[test]
 fn lists_are_requested_page_by_page() {
     let fake = FakeDaemon::new(|connection, envelope| {
-        let all: Vec<u64> = (0..7).collect();
-        let page = |from: u32| all.iter().skip(from as usize).take(3).copied();
+        let numbers: Vec<u64> = (0..7).collect();
+        let page = |from: u32| numbers.iter().skip(from as usize).take(3).copied();
         let answer = match envelope.message {
             Message::QueryAll { from } => {
                 let sessions = page(from).map(|id| Properties { id, ..Default::default() }).collect();
@@ -247,7 +247,7 @@ fn lists_are_requested_page_by_page() {
             Message::QueryProviders { after } => {
                 let guid = |id: u64| Guid::from_u128(u128::from(id) + 1);
                 let entry = |id: u64| ProviderEntry { provider: guid(id), ..ProviderEntry::default() };
-                let from = all.iter().position(|id| Some((guid(*id), false)) > after);
+                let from = numbers.iter().position(|id| Some((guid(*id), false)) > after);
                 // A daemon that promises more than it has, or repeats entries, must not cause an
                 // endless loop.
                 let from = from.unwrap_or(4).try_into().unwrap();

@@ -70,8 +70,8 @@ impl Recording<'_> {
     }
 
     fn find_entry(&mut self, guid: Guid, is_group: bool) -> Option<ProviderEntry> {
-        let all = self.controller.provider_entries().unwrap();
-        all.into_iter().find(|entry| (entry.provider, entry.is_group) == (guid, is_group))
+        let entries = self.controller.provider_entries().unwrap();
+        entries.into_iter().find(|entry| (entry.provider, entry.is_group) == (guid, is_group))
     }
 
     /// Stops the session, and returns provider and id of the events of both providers.
@@ -216,12 +216,12 @@ fn invalid_group_enable_is_refused_without_change() {
         assert_eq!(
             session.send_enable(MEMBER, EnableCode::CaptureState, &capture),
             Status::ERROR_INVALID_FUNCTION,
-            "the GUID is a provider, not a group"
+            "the GUID of a provider was accepted as that of a group"
         );
         assert_eq!(
             session.send_enable(GROUP, EnableCode::CaptureState, &capture),
             Status::ERROR_SUCCESS,
-            "the group has a member, but is not enabled"
+            "the request for the state of a group that is not enabled was refused"
         );
         assert_eq!(session.find_entry(GROUP, true).unwrap().sessions, []);
         assert!(!member.enabled(0, 0));

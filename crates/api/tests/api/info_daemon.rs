@@ -354,9 +354,10 @@ fn query_returns_current_settings_until_session_ends() {
             let error = controller.query_information(&session, Query::StackTracing).unwrap_err();
             assert_eq!(error.status(), Status::ERROR_WMI_INSTANCE_NOT_FOUND);
         }
-        let one = controller.start(&live_config("one", EVENT_TRACE_NO_PER_PROCESSOR_BUFFERING)).unwrap().id;
-        let many = controller.start(&live_config("many", 0)).unwrap().id;
-        let streams = [one, many]
+        let single =
+            controller.start(&live_config("one", EVENT_TRACE_NO_PER_PROCESSOR_BUFFERING)).unwrap().id;
+        let per_processor = controller.start(&live_config("many", 0)).unwrap().id;
+        let streams = [single, per_processor]
             .map(|id| controller.query_information(&SessionRef::Id(id), Query::StreamCount).unwrap());
         let cpus = u32::from(traceweir_transport::cpu::possible());
         assert_eq!(streams, [Answer::StreamCount(1), Answer::StreamCount(cpus)]);

@@ -368,8 +368,8 @@ mod tests {
         let mut line = MapsLine::default();
         let text =
             "7f00-8f10 rw-p 00000000 00:00 0    [stack]\n1000-2000 r--p 0 08:01 5  /a-b [stack]x\n\nzz\n";
-        let found: Vec<_> = text.bytes().filter_map(|byte| line.push(byte)).collect();
-        assert_eq!(found, [(0x7f00..0x8f10, true), (0x1000..0x2000, false)]);
+        let mappings: Vec<_> = text.bytes().filter_map(|byte| line.push(byte)).collect();
+        assert_eq!(mappings, [(0x7f00..0x8f10, true), (0x1000..0x2000, false)]);
     }
 
     #[test]

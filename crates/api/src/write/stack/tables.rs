@@ -27,6 +27,8 @@ pub(super) use cfi::UnwindRows;
 
 /// Number of cached rules, which take 16 KiB.
 const CACHED_RULES: usize = 1024;
+/// An odd number whose bits are well mixed (2⁶⁴ / golden ratio).
+const HASH_FACTOR: u64 = 0x9E37_79B9_7F4A_7C15;
 
 /// The base from which a frame address is computed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -131,7 +133,7 @@ static RULES: [[CachedRule; 2]; CACHED_RULES / 2] =
 
 #[inline(always)]
 fn cached_rules(pc: u64) -> &'static [CachedRule; 2] {
-    &RULES[(pc.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 48) as usize % RULES.len()]
+    &RULES[(pc.wrapping_mul(HASH_FACTOR) >> 48) as usize % RULES.len()]
 }
 
 /// Returns the rule at an address; `None` if it has none.
@@ -178,12 +180,12 @@ fn find_mapping(address: usize) -> Option<DlFindObject> {
     }
     // SAFETY: not null, so it is the function of this name, whose type is documented.
     let find = unsafe { std::mem::transmute::<*const c_void, FindObject>(find) };
-    let mut found = MaybeUninit::<DlFindObject>::zeroed();
+    let mut object = MaybeUninit::<DlFindObject>::zeroed();
     // SAFETY: takes any address; lock-free and safe in signal handlers (glibc manual, "Dynamic
     // Linker Introspection").
-    let status = unsafe { find(std::ptr::without_provenance(address), found.as_mut_ptr()) };
+    let status = unsafe { find(std::ptr::without_provenance(address), object.as_mut_ptr()) };
     // SAFETY: zeroed, and filled if an object was found; all zeros are a valid `DlFindObject`.
-    (status == 0).then(|| unsafe { found.assume_init() })
+    (status == 0).then(|| unsafe { object.assume_init() })
 }
 
 /// Returns the mapping that contains the tables of the code in `code`. For an object whose segments
@@ -224,13 +226,14 @@ impl MappedObject {
         let mut header = self.mapped.seek(self.table)?;
         let (version, eh_frame, count, entries) =
             (header.read_u8()?, header.read_u8()?, header.read_u8()?, header.read_u8()?);
+        // DW_EH_PE_udata4, and DW_EH_PE_datarel | DW_EH_PE_sdata4.
         if (version, count, entries) != (1, 0x03, 0x3B) {
             return None;
         }
         header.read_pointer(eh_frame)?;
         let count = header.read_u32()? as usize;
         let first = header.position();
-        let wanted = i32::try_from(pc.wrapping_sub(self.table).cast_signed()).ok()?;
+        let target = i32::try_from(pc.wrapping_sub(self.table).cast_signed()).ok()?;
         let read_entry = |index: usize| {
             let mut entry = self.mapped.seek(first.checked_add(index.checked_mul(8)?)?)?;
             Some((entry.read_u32()?.cast_signed(), entry.read_u32()?.cast_signed()))
@@ -239,7 +242,7 @@ impl MappedObject {
         let (mut low, mut high) = (0, count);
         while low < high {
             let middle = low + (high - low) / 2;
-            if read_entry(middle)?.0 <= wanted { low = middle + 1 } else { high = middle }
+            if read_entry(middle)?.0 <= target { low = middle + 1 } else { high = middle }
         }
         let (_, fde) = read_entry(low.checked_sub(1)?)?;
         self.table.checked_add_signed(fde as isize)
@@ -304,7 +307,7 @@ mod tests {
             eh_frame,
             reserved: [0; 7],
         };
-        let range = |found: Option<DlFindObject>| found.map(|object| object.map_start..object.map_end);
+        let range = |object: Option<DlFindObject>| object.map(|object| object.map_start..object.map_end);
         let tables = |at| Some(segment(0x1000, 0x2000, at));
         assert_eq!(range(find_tables(segment(0x1000, 0x9000, 0x1800), |_| None)), Some(0x1000..0x9000));
         assert_eq!(range(find_tables(segment(0x3000, 0x9000, 0x1800), tables)), Some(0x1000..0x2000));

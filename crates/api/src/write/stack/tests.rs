@@ -59,14 +59,14 @@ fn outer(depth: u32) -> Box<Frames> {
 #[test]
 fn frames_begin_at_the_caller_and_name_each_function() {
     let frames = outer(0);
-    let found = frames.addresses();
-    assert!(is_in(found[0], inner as fn(u32) -> Box<Frames> as usize), "{found:x?}");
-    assert!(is_in(found[1], outer as fn(u32) -> Box<Frames> as usize), "{found:x?}");
+    let addresses = frames.addresses();
+    assert!(is_in(addresses[0], inner as fn(u32) -> Box<Frames> as usize), "{addresses:x?}");
+    assert!(is_in(addresses[1], outer as fn(u32) -> Box<Frames> as usize), "{addresses:x?}");
     assert!(
-        is_in(found[2], frames_begin_at_the_caller_and_name_each_function as fn() as usize),
-        "{found:x?}"
+        is_in(addresses[2], frames_begin_at_the_caller_and_name_each_function as fn() as usize),
+        "{addresses:x?}"
     );
-    assert_eq!(frames.data().len(), 8 + 8 * found.len());
+    assert_eq!(frames.data().len(), 8 + 8 * addresses.len());
     assert_eq!(frames.data()[..8], [0; 8], "the match id must be 0");
 }
 
@@ -135,33 +135,33 @@ fn walk_frame_pointers(words: &mut [usize; 16], fill: impl Fn(usize, &mut [usize
 
 #[test]
 fn valid_frame_pointer_chain_is_followed_to_its_end() {
-    let found = walk_frame_pointers(&mut [0; 16], |at, words| {
+    let addresses = walk_frame_pointers(&mut [0; 16], |at, words| {
         (words[0], words[1]) = (at + 8 * 4, 0x1_0001);
         (words[4], words[5]) = (at + 8 * 10, 0x1_0002);
         (words[10], words[11]) = (0, 0x1_0003);
         at
     });
-    assert_eq!(found, [0x1_0001, 0x1_0002, 0x1_0003]);
+    assert_eq!(addresses, [0x1_0001, 0x1_0002, 0x1_0003]);
 }
 
 #[test]
 fn smashed_frame_pointer_chain_ends_at_the_damage() {
     let heap = Box::leak(Box::new([0x4141_4141_usize; 4])).as_ptr().expose_provenance();
     for smashed in [1, 8, 0x4141_4141_4141_4141, usize::MAX, usize::MAX - 7, usize::MAX & !15, heap] {
-        let found = walk_frame_pointers(&mut [0; 16], |at, words| {
+        let addresses = walk_frame_pointers(&mut [0; 16], |at, words| {
             (words[0], words[1]) = (smashed, 0x1_0001);
             at
         });
-        assert!(found.len() <= 1, "{smashed:#x}: {found:x?}");
+        assert!(addresses.len() <= 1, "{smashed:#x}: {addresses:x?}");
         assert!(walk_frame_pointers(&mut [0; 16], |_, _| smashed).is_empty(), "{smashed:#x}");
     }
     for (next, code) in [(0, 0x1_0001), (4, 0), (4, 1), (1, 0x1_0001)] {
         // A frame pointer to itself, to no code, and to an unaligned address.
-        let found = walk_frame_pointers(&mut [0; 16], |at, words| {
+        let addresses = walk_frame_pointers(&mut [0; 16], |at, words| {
             (words[0], words[1]) = (at + 8 * next + usize::from(next == 1), code);
             at
         });
-        assert!(found.len() <= 1, "{next} {code}: {found:x?}");
+        assert!(addresses.len() <= 1, "{next} {code}: {addresses:x?}");
     }
     let into_the_stack = walk_frame_pointers(&mut [0; 16], |at, words| {
         (words[0], words[1]) = (at + 32, at + 64);
@@ -234,12 +234,12 @@ fn signal_handler_captures_the_interrupted_stack() {
                     black_box(capture_here());
                 }
                 let frames = capture_in_signal_handler(flags);
-                let found = frames.addresses();
-                let position_of = |function| found.iter().position(|address| is_in(*address, function));
+                let addresses = frames.addresses();
+                let position_of = |function| addresses.iter().position(|address| is_in(*address, function));
                 let inside = position_of(handler as extern "C" fn(i32) as usize);
                 let outside = position_of(raise_signal as fn() as usize);
-                assert_eq!(inside, Some(0), "{flags} {is_handler_first}: {found:x?}");
-                assert!(outside > inside, "{flags} {is_handler_first}: {found:x?}");
+                assert_eq!(inside, Some(0), "{flags} {is_handler_first}: {addresses:x?}");
+                assert!(outside > inside, "{flags} {is_handler_first}: {addresses:x?}");
                 // SAFETY: restores the signal stack that the first call returned.
                 unsafe { libc::sigaltstack(&raw const before, std::ptr::null_mut()) };
             });
@@ -295,7 +295,7 @@ fn only_the_used_part_of_a_coroutine_stack_is_read() {
 #[test]
 #[ignore = "prints figures, judges nothing"]
 fn cost_of_a_stack() {
-    fn measure(what: &str, depth: u32, mut once: impl FnMut() -> usize) {
+    fn measure(label: &str, depth: u32, mut once: impl FnMut() -> usize) {
         let frames = once();
         // The best of many runs, because other programs run too.
         let runs_ns = (0..500).map(|_| {
@@ -306,7 +306,7 @@ fn cost_of_a_stack() {
             start.elapsed().as_nanos() / 20
         });
         let best_ns = runs_ns.min().unwrap_or(0);
-        println!("{what}, depth {depth}: {frames} frames, {best_ns} ns");
+        println!("{label}, depth {depth}: {frames} frames, {best_ns} ns");
     }
     #[inline(never)]
     fn call_at_depth(depth: u32, then: &mut dyn FnMut()) {

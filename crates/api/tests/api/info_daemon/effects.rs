@@ -118,7 +118,7 @@ fn max_loggers_is_the_number_of_sessions_that_can_run() {
         |folder| {
             let _daemon = DaemonInProcess::new(folder);
             let mut controller = connect(folder);
-            let Answer::MaxLoggers(most) =
+            let Answer::MaxLoggers(max_sessions) =
                 controller.query_information(&NO_SESSION, Query::MaxLoggers).unwrap()
             else {
                 panic!("the answer has another type")
@@ -129,10 +129,13 @@ fn max_loggers_is_the_number_of_sessions_that_can_run() {
                 ..live_config(&n.to_string(), 0)
             };
             let ids: Vec<u64> = (0..most).map(|n| controller.start(&small_config(n)).unwrap().id).collect();
-            assert_eq!(status(controller.start(&small_config(most))), Status::ERROR_NO_SYSTEM_RESOURCES);
+            assert_eq!(
+                status(controller.start(&small_config(max_sessions))),
+                Status::ERROR_NO_SYSTEM_RESOURCES
+            );
             controller.stop(&SessionRef::Id(ids[0])).unwrap();
             assert_eq!(
-                status(controller.start(&small_config(most))),
+                status(controller.start(&small_config(max_sessions))),
                 SUCCESS,
                 "a stopped session did not make room for another"
             );

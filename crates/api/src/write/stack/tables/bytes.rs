@@ -89,7 +89,8 @@ impl UnwindTableReader {
         None
     }
 
-    /// Reads an encoded pointer: the low half of the encoding is the size, the high half the base.
+    /// Reads a pointer with a DW_EH_PE encoding, whose low half is the format and whose high half is
+    /// the base.
     pub(super) fn read_pointer(&mut self, encoding: u8) -> Option<usize> {
         let at = self.at;
         let value = match encoding & 0x0F {

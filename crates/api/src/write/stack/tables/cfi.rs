@@ -179,7 +179,8 @@ impl UnwindRow {
         self.set(register, if register == register::FRAME { initial.frame } else { initial.return_address });
     }
 
-    /// Executes an instruction about the location of a register; false for other instructions.
+    /// Executes an instruction about the location of a register; `Some(false)` for other
+    /// instructions.
     #[inline(never)]
     fn execute_register_instruction(
         &mut self,
@@ -226,7 +227,7 @@ impl UnwindRow {
         Some(true)
     }
 
-    /// Executes an instruction about the CFA; false for other instructions.
+    /// Executes an instruction about the CFA; `Some(false)` for other instructions.
     #[inline(never)]
     fn execute_cfa_instruction(
         &mut self,
