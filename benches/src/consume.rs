@@ -44,11 +44,11 @@ pub(crate) fn decode(path: &Path) -> Result<EventTally> {
     let mut events = trace.events();
     while let Some(record) = events.next()? {
         let mut values = ValueSum::default();
-        if let Ok(found) = decoder.find(&record) {
+        if let Ok(schema_match) = decoder.find(&record) {
             let is_decoded = walker
-                .walk(&found.prepared.schema, found.payload, record.pointer_size(), &mut values)
+                .walk(&schema_match.prepared.schema, schema_match.payload, record.pointer_size(), &mut values)
                 .is_ok();
-            if is_decoded && found.prepared.schema.origin == SchemaOrigin::TraceLogging {
+            if is_decoded && schema_match.prepared.schema.origin == SchemaOrigin::TraceLogging {
                 total.events += 1;
                 total.sum = total.sum.wrapping_add(values.sum);
             }
@@ -97,7 +97,9 @@ pub(crate) fn print(path: &Path) -> Result<()> {
     while let Some(record) = events.next()? {
         lines.write_head(trace.clock().file_time(record.time()), &record);
         match decoder.find(&record) {
-            Ok(found) => lines.write_body(&found.prepared.schema, &record, found.payload),
+            Ok(schema_match) => {
+                lines.write_body(&schema_match.prepared.schema, &record, schema_match.payload)
+            }
             Err(reason) => lines.out.extend_from_slice(reason.to_string().as_bytes()),
         }
         lines.out.push(b'\n');

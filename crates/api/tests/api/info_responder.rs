@@ -94,7 +94,7 @@ const STARTING_ROLE: &str = "TRACEWEIR_TEST_STARTS";
 fn starting_role() {
     let Some(folder) = std::env::var_os(STARTING_ROLE) else { return };
     let folder = Path::new(&folder);
-    let daemon_runs = || Controller::find_at(folder).unwrap().is_some();
+    let is_daemon_running = || Controller::find_at(folder).unwrap().is_some();
     let interval = [0_u32.to_le_bytes(), 20_000_u32.to_le_bytes()].concat();
     // Invalid calls, queries, and calls about an unknown session start no daemon.
     assert_eq!(
@@ -105,10 +105,10 @@ fn starting_role() {
         [set_status(7, 18, &[1]), set_status(7, 10, &[]), query_status(0, 5, 8), query_status(0, 19, 4)],
         [NOT_FOUND, NOT_FOUND, Status::ERROR_SUCCESS, Status::ERROR_SUCCESS]
     );
-    assert!(!daemon_runs());
+    assert!(!is_daemon_running());
     // The daemon keeps the settings, and refuses a caller without the right to profile the system.
     let outcome = set_status(0, 5, &interval);
-    assert!(daemon_runs());
+    assert!(is_daemon_running());
     let mut daemon = Controller::find_at(folder).unwrap().expect("the daemon does not answer");
     let answer = daemon.query_information(&NO_SESSION, Query::SampledProfileInterval(0)).unwrap();
     let Answer::SampledProfileInterval(ProfileInterval { source: 0, interval }) = answer else {
@@ -197,7 +197,7 @@ fn session_of_this_process_records_modules_of_its_providers() {
             );
             let session = std::sync::Arc::new(session);
             session.end().unwrap();
-            assert!(session.track_binaries(true).is_err(), "the session has ended");
+            assert!(session.track_binaries(true).is_err(), "a session that has ended accepted a setting");
             // The start of the file has the modules in the order of the processors on which they
             // were written.
             let mut listed = tracked_providers(&file);

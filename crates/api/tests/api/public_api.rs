@@ -177,7 +177,7 @@ fn split_after_bracket(text: &str) -> (&str, &str) {
 
 /// Splits stripped source text into items.
 fn split_items(mut text: &str) -> Vec<SourceItem> {
-    let mut all = Vec::new();
+    let mut items = Vec::new();
     loop {
         let mut attributes = Vec::new();
         text = text.trim_start();
@@ -188,7 +188,7 @@ fn split_items(mut text: &str) -> Vec<SourceItem> {
             text = rest.trim_start();
         }
         if text.is_empty() {
-            return all;
+            return items;
         }
         let plain = remove_visibility(text);
         let ends_in_semicolon =
@@ -210,14 +210,14 @@ fn split_items(mut text: &str) -> Vec<SourceItem> {
             }
         };
         let declaration = normalize_spaces(&text[..at]);
-        all.push(SourceItem { attributes, declaration, body });
+        items.push(SourceItem { attributes, declaration, body });
         text = rest;
     }
 }
 
 /// Splits the fields of a structure or the variants of an enumeration.
 fn split_members(body: &str) -> Vec<String> {
-    let (mut all, mut rest) = (Vec::new(), body.trim_start());
+    let (mut members, mut rest) = (Vec::new(), body.trim_start());
     while !rest.is_empty() {
         let mut is_hidden = false;
         while rest.starts_with('#') {
@@ -240,11 +240,11 @@ fn split_members(body: &str) -> Vec<String> {
             at += c.len_utf8();
         }
         if !is_hidden && !rest[..at].trim().is_empty() {
-            all.push(normalize_spaces(&rest[..at]));
+            members.push(normalize_spaces(&rest[..at]));
         }
         rest = rest.get(at + 1..).unwrap_or_default().trim_start();
     }
-    all
+    members
 }
 
 /// One name that a `use` brings into a module.
@@ -256,14 +256,14 @@ struct Import {
 }
 
 /// Splits the tree of a `use` into names.
-fn collect_imports(prefix: &[String], tree: &str, is_public: bool, all: &mut Vec<Import>) {
+fn collect_imports(prefix: &[String], tree: &str, is_public: bool, imports: &mut Vec<Import>) {
     let tree = tree.trim();
     if let Some(group) = tree.find('{') {
         let mut path = prefix.to_vec();
         path.extend(tree[..group].split("::").filter(|part| !part.trim().is_empty()).map(str::to_owned));
         let (group, _) = split_after_bracket(&tree[group..]);
         for part in split_members(&group[1..group.len() - 1]) {
-            collect_imports(&path, &part, is_public, all);
+            collect_imports(&path, &part, is_public, imports);
         }
         return;
     }
@@ -271,7 +271,7 @@ fn collect_imports(prefix: &[String], tree: &str, is_public: bool, all: &mut Vec
     let mut path = prefix.to_vec();
     path.extend(tree.split("::").filter(|part| *part != "self" || prefix.is_empty()).map(str::to_owned));
     let name = alias.map_or_else(|| path.last().cloned().unwrap_or_default(), str::to_owned);
-    all.push(Import { name, path, is_public });
+    imports.push(Import { name, path, is_public });
 }
 
 #[derive(Debug, Default)]
@@ -292,21 +292,28 @@ enum PathTarget {
     Module(usize),
 }
 
+/// Maximum number of steps in which a path is resolved.
+const MAX_RESOLVE_DEPTH: usize = 12;
+
 struct CrateSource {
     modules: Vec<SourceModule>,
 }
 
 impl CrateSource {
     fn read(lib: &Path) -> Self {
-        let mut this = Self { modules: Vec::new() };
+        let mut source = Self { modules: Vec::new() };
         let folder = lib.parent().unwrap().to_owned();
         let root = SourceModule { path: "traceweir".to_owned(), is_public: true, ..SourceModule::default() };
-        this.add_module(root, &strip_comments_and_literals(&std::fs::read_to_string(lib).unwrap()), &folder);
-        this
+        source.add_module(
+            root,
+            &strip_comments_and_literals(&std::fs::read_to_string(lib).unwrap()),
+            &folder,
+        );
+        source
     }
 
     fn add_module(&mut self, module: SourceModule, text: &str, folder: &Path) -> usize {
-        let this = self.modules.len();
+        let index = self.modules.len();
         let (path, is_public) = (module.path.clone(), module.is_public);
         self.modules.push(module);
         for item in split_items(text) {
@@ -315,10 +322,10 @@ impl CrateSource {
             }
             if let Some(tree) = remove_visibility(&item.declaration).strip_prefix("use ") {
                 let is_public = item.is_public();
-                collect_imports(&[], tree, is_public, &mut self.modules[this].imports);
+                collect_imports(&[], tree, is_public, &mut self.modules[index].imports);
             } else if let Some(("mod", name)) = item.kind_and_name() {
                 let child = SourceModule {
-                    parent: this,
+                    parent: index,
                     path: format!("{path}::{name}"),
                     is_public: is_public && item.is_public(),
                     ..SourceModule::default()
@@ -337,18 +344,18 @@ impl CrateSource {
                         )
                     }
                 };
-                self.modules[this].children.insert(name.to_owned(), child);
+                self.modules[index].children.insert(name.to_owned(), child);
             } else {
-                self.modules[this].items.push(item);
+                self.modules[index].items.push(item);
             }
         }
-        this
+        index
     }
 
     /// Returns the item or module that a path names in a module; `None` for other crates.
     fn resolve(&self, module: usize, path: &[String], depth: usize) -> Option<PathTarget> {
         let (first, rest) = path.split_first()?;
-        if depth > 12 {
+        if depth > MAX_RESOLVE_DEPTH {
             return None;
         }
         let here = &self.modules[module];
@@ -370,7 +377,7 @@ impl CrateSource {
             }
         };
         match (rest, start) {
-            ([], found) => Some(found),
+            ([], target) => Some(target),
             (rest, PathTarget::Module(inner)) => self.resolve(inner, rest, depth + 1),
             (_, PathTarget::Item(..)) => None,
         }
@@ -378,15 +385,15 @@ impl CrateSource {
 
     /// Returns the impl blocks of each item.
     fn find_impls(&self) -> BTreeMap<PathTarget, Vec<&SourceItem>> {
-        let mut all: BTreeMap<PathTarget, Vec<&SourceItem>> = BTreeMap::new();
+        let mut impls: BTreeMap<PathTarget, Vec<&SourceItem>> = BTreeMap::new();
         for (index, module) in self.modules.iter().enumerate() {
             for item in module.items.iter().filter(|item| item.declaration.starts_with("impl")) {
                 if let Some(target) = self.resolve(index, &[implemented_type(&item.declaration)], 0) {
-                    all.entry(target).or_default().push(item);
+                    impls.entry(target).or_default().push(item);
                 }
             }
         }
-        all
+        impls
     }
 
     fn list_public_items(&self) -> String {

@@ -209,8 +209,10 @@ fn every_event_of_many_threads_arrives_once() {
                         // A thread that is too far ahead of the session waits for it, because both
                         // may share a processor.
                         if n % 1000 == 999 {
-                            let all = offered.fetch_add(1000, Ordering::Relaxed);
-                            until("the session has caught up", || session.query().events + 10_000 > all);
+                            let offered_before = offered.fetch_add(1000, Ordering::Relaxed);
+                            until("the session has caught up", || {
+                                session.query().events + 10_000 > offered_before
+                            });
                         }
                     }
                 });

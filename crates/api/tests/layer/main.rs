@@ -147,16 +147,24 @@ fn read_events(path: &Path) -> Vec<DecodedEvent> {
         if record.descriptor().channel != CHANNEL_TRACELOGGING {
             continue;
         }
-        let found = decoder.find(&record).unwrap();
+        let schema_match = decoder.find(&record).unwrap();
         let mut fields = FieldCollector::default();
-        let remaining =
-            Walker::default().walk(&found.prepared.schema, found.payload, 8, &mut fields).unwrap();
+        let remaining = Walker::default()
+            .walk(&schema_match.prepared.schema, schema_match.payload, 8, &mut fields)
+            .unwrap();
         assert!(remaining.is_empty(), "bytes after the last field: {remaining:?}");
         let descriptor = record.descriptor();
         decoded.push(DecodedEvent {
             provider: record.provider(),
-            provider_name: found.prepared.schema.names.provider.as_deref().unwrap_or_default().to_owned(),
-            name: found.prepared.event_name.as_deref().unwrap_or_default().to_owned(),
+            provider_name: schema_match
+                .prepared
+                .schema
+                .names
+                .provider
+                .as_deref()
+                .unwrap_or_default()
+                .to_owned(),
+            name: schema_match.prepared.event_name.as_deref().unwrap_or_default().to_owned(),
             level: descriptor.level,
             opcode: descriptor.opcode,
             keyword: descriptor.keyword,

@@ -14,9 +14,9 @@ const OPCODE_STOP: u8 = 2;
 
 fn find_event<'a>(seen: &'a [DecodedEvent], name: &str, opcode: u8) -> &'a DecodedEvent {
     let mut matching = seen.iter().filter(|event| event.name == name && event.opcode == opcode);
-    let found = matching.next().unwrap_or_else(|| panic!("no {name} with opcode {opcode} in {seen:#?}"));
+    let first = matching.next().unwrap_or_else(|| panic!("no {name} with opcode {opcode} in {seen:#?}"));
     assert!(matching.next().is_none(), "{name} with opcode {opcode} occurs twice in {seen:#?}");
-    found
+    first
 }
 
 #[test]

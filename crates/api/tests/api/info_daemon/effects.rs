@@ -305,7 +305,7 @@ fn profile_interval_outlives_sessions_within_limits_of_its_source() {
                 panic!("the answer has another type")
             };
             let (least, most) = (sources[0].min_interval, sources[0].max_interval);
-            assert_eq!(query_interval(&mut controller), 10_000.clamp(least, most), "the default interval");
+            assert_eq!(query_interval(&mut controller), 10_000.clamp(least, most), "wrong default interval");
             let session = SessionRef::Id(controller.start(&live_config("system", SYSTEM_LOGGER)).unwrap().id);
             for (requested, expected) in [(0, least), (u32::MAX, most), (50_000, 50_000.clamp(least, most))] {
                 let set = Set::SampledProfileInterval(ProfileInterval { source: 0, interval: requested });
@@ -417,9 +417,13 @@ fn provider_lists_follow_registrations_and_enables() {
             let outcome = enumerate_bytes(Some(controller), class, None, output);
             outcome.result.unwrap();
             assert_eq!(outcome.return_length, Some(outcome.answer.len() as u32));
-            let all = guids_from_bytes(&outcome.answer);
-            assert_eq!(all.iter().collect::<BTreeSet<_>>().len(), all.len(), "a provider is listed twice");
-            all.into_iter().collect()
+            let guids = guids_from_bytes(&outcome.answer);
+            assert_eq!(
+                guids.iter().collect::<BTreeSet<_>>().len(),
+                guids.len(),
+                "a provider is listed twice"
+            );
+            guids.into_iter().collect()
         };
         let list_all =
             |session: &mut Recording<'_>| [0, 2, 12].map(|class| list_guids(&mut session.controller, class));
@@ -430,10 +434,10 @@ fn provider_lists_follow_registrations_and_enables() {
         session.enable(ahead, 0);
         session.enable(group, OF_GROUP);
         let set_of = |guids: &[Guid]| guids.iter().copied().collect::<BTreeSet<_>>();
-        let all = [set_of(&[registered, ahead]), set_of(&[registered]), set_of(&[group])];
-        until("the provider is listed once, with both enables", || list_all(&mut session) == all);
+        let expected = [set_of(&[registered, ahead]), set_of(&[registered]), set_of(&[group])];
+        until("the provider is listed once, with both enables", || list_all(&mut session) == expected);
         drop(first);
-        assert_eq!(list_all(&mut session), all, "one registration is left");
+        assert_eq!(list_all(&mut session), expected, "a provider with a remaining registration is missing");
         drop(second);
         let remaining = [set_of(&[ahead]), none.clone(), set_of(&[group])];
         until("the last registration is no longer listed", || list_all(&mut session) == remaining);
@@ -522,7 +526,7 @@ fn missing_counters_and_branches_are_refused_with_a_reason() {
         let session = SessionRef::Id(controller.start(&live_config("deep", SYSTEM_LOGGER)).unwrap().id);
         let Machine { has_counters, has_branches } = Machine::inspect();
         let cycles = ProfileInterval { source: 19, interval: 70_000 };
-        let all = [
+        let cases = [
             (&NO_SESSION, Set::SampledProfileInterval(cycles), has_counters),
             (&NO_SESSION, Set::ProfileSourceConfig(vec![19]), has_counters),
             (&session, Set::PmcEventList(vec![CONTEXT_SWITCH]), has_counters),
@@ -530,7 +534,7 @@ fn missing_counters_and_branches_are_refused_with_a_reason() {
             (&session, Set::LbrConfiguration(1), has_branches),
             (&session, Set::LbrEventList(vec![hook::CONTEXT_SWITCH.into()]), has_branches),
         ];
-        for (target, set, is_available) in all {
+        for (target, set, is_available) in cases {
             let (outcome, class) = (controller.set_information(target, &set), set.class());
             let status = outcome.as_ref().err().map_or(SUCCESS, |error| error.status());
             let expected = if is_available { SUCCESS } else { Status::ERROR_NOT_SUPPORTED };

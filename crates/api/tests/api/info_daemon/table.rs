@@ -55,13 +55,13 @@ pub(crate) struct TableRow<'a> {
 type CallResult = (u32, Option<u32>);
 
 fn lines() -> impl Iterator<Item = (usize, Vec<&'static str>)> {
-    let all = (1..).zip(TABLE.lines()).filter(|(_, line)| !line.starts_with('#'));
-    all.map(|(line, text)| (line, text.split_ascii_whitespace().collect()))
+    let numbered = (1..).zip(TABLE.lines()).filter(|(_, line)| !line.starts_with('#'));
+    numbered.map(|(line, text)| (line, text.split_ascii_whitespace().collect()))
 }
 
 impl TableRow<'static> {
     /// Returns all calls in the order of the table.
-    pub(crate) fn all() -> impl Iterator<Item = Self> {
+    fn read_all() -> impl Iterator<Item = Self> {
         lines().filter(|(_, fields)| fields[0] != "none").map(|(line, fields)| {
             let [call, class, case, session, buffer, length, status, returned, caller, ..] = fields[..]
             else {
@@ -75,7 +75,7 @@ impl TableRow<'static> {
 
     /// Returns the calls that `any`, `plain` or `guest` makes.
     pub(crate) fn for_caller(caller: &str) -> Vec<Self> {
-        let rows: Vec<Self> = Self::all().filter(|row| row.caller == caller).collect();
+        let rows: Vec<Self> = Self::read_all().filter(|row| row.caller == caller).collect();
         assert!(!rows.is_empty(), "no line for {caller}");
         rows
     }
@@ -209,7 +209,7 @@ struct TableGap {
 }
 
 impl TableGap {
-    fn all() -> Vec<Self> {
+    fn read_all() -> Vec<Self> {
         let gaps = lines().filter(|(_, fields)| fields[0] == "none").map(|(line, fields)| {
             let [_, call, class, case, _reason] = fields[..] else {
                 panic!("line {line}: the reason in one word is missing")
@@ -291,7 +291,7 @@ fn cover_case(rows: &[&TableRow<'_>], call: &str, class: u32, case: &str) -> boo
 
 #[test]
 fn table_has_every_case_of_every_class_and_call() {
-    let (rows, gaps): (Vec<TableRow<'_>>, _) = (TableRow::all().collect(), TableGap::all());
+    let (rows, gaps): (Vec<TableRow<'_>>, _) = (TableRow::read_all().collect(), TableGap::read_all());
     for row in &rows {
         let is_known = CASES.contains(&row.case) || row.case == FURTHER_CASE;
         assert!(is_known && CALLS.contains(&row.call) && CLASSES.contains(&row.class), "line {}", row.line);

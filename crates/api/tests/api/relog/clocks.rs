@@ -57,10 +57,10 @@ struct WallTimeEvent {
 fn read_wall_times(path: &Path) -> Vec<WallTimeEvent> {
     let trace = open_trace(path);
     let mut events = trace.events();
-    let mut events_found = Vec::new();
+    let mut wall_time_events = Vec::new();
     while let Some(record) = events.next().unwrap() {
         if record.hook().is_none() {
-            events_found.push(WallTimeEvent {
+            wall_time_events.push(WallTimeEvent {
                 wall_time: trace.clock().file_time(record.time()).0,
                 cpu: record.cpu(),
                 process_id: record.process_id(),
@@ -68,7 +68,7 @@ fn read_wall_times(path: &Path) -> Vec<WallTimeEvent> {
             });
         }
     }
-    events_found
+    wall_time_events
 }
 
 #[test]
@@ -98,14 +98,14 @@ fn all_clock_types_are_reconciled_by_wall_time() {
         assert_eq!(open_trace(&out).header().start_time, FileTime(START_TIME));
         assert_eq!(open_trace(&out).header().end_time, ended_after(20).end_time);
         let mut expected: Vec<_> = paths.iter().flat_map(|path| read_wall_times(path)).collect();
-        let mut found = read_wall_times(&out);
-        assert_eq!(found.len(), expected.len());
+        let mut relogged = read_wall_times(&out);
+        assert_eq!(relogged.len(), expected.len());
         let key = |event: &WallTimeEvent| (event.payload.clone(), event.process_id);
         expected.sort_by_key(key);
-        found.sort_by_key(key);
+        relogged.sort_by_key(key);
         // A tick of the coarsest clock here is three units long.
         let tolerance = if first == 4 { 3 } else { 1 };
-        for (expected_event, event) in expected.iter().zip(&found) {
+        for (expected_event, event) in expected.iter().zip(&relogged) {
             assert!(
                 (expected_event.wall_time - event.wall_time).abs() <= tolerance,
                 "in the clock of {first}: {expected_event:?}, {event:?}"
@@ -197,9 +197,9 @@ fn event_kept_or_added_before_the_cut_limits_the_new_start() {
         (0..10).map(|n| (0, encode_event(5_000 + n * 10_000_000, 1, b"x"))).collect();
     let input = write_file(&folder.path().join("in"), options(), &records, ended_after(20));
     let out = folder.path().join("out.etl");
-    // In seconds: the time of the event kept from before the cut, the time of an added event, and
-    // the resulting start.
-    for (kept, added, start) in
+    // In seconds: the time of the event kept from before the cut, the time of an added event, and the
+    // resulting start.
+    for (kept_second, added_second, start_second) in
         [(None, None, 7), (Some(2), None, 2), (Some(0), None, 0), (None, Some(4), 4), (None, Some(-3), -3)]
     {
         let cut = FileTime(START_TIME + 70_000_000);
@@ -211,16 +211,16 @@ fn event_kept_or_added_before_the_cut_limits_the_new_start() {
         let summary = relogger
             .process(|event: &Event<'_>, output: &mut Output| {
                 number += 1;
-                if let (0, Some(seconds)) = (number, added) {
+                if let (0, Some(seconds)) = (number, added_second) {
                     let mut mark = output.create_event(0, EventKind::Modern)?;
                     mark.set_time(FileTime(START_TIME + seconds * 10_000_000))?;
                     output.inject(&mark)?;
                 }
-                if event.time >= cut || kept == Some(number) { output.keep(event) } else { Ok(()) }
+                if event.time >= cut || kept_second == Some(number) { output.keep(event) } else { Ok(()) }
             })
             .unwrap();
-        let case = (kept, added);
-        assert_eq!(summary.start, FileTime(START_TIME + start * 10_000_000), "{case:?}");
+        let case = (kept_second, added_second);
+        assert_eq!(summary.start, FileTime(START_TIME + start_second * 10_000_000), "{case:?}");
         assert_eq!(open_trace(&out).header().start_time, summary.start, "{case:?}");
         assert_eq!(broken_rules(&out), Vec::<String>::new(), "{case:?}");
     }
