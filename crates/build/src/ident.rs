@@ -45,8 +45,7 @@ fn shorten(name: &str) -> Cow<'_, str> {
 
 /// The names used in one scope, each with the last number that was appended to it.
 ///
-/// With the number, using one name a hundred thousand times costs no more than as many different
-/// names.
+/// Because of the number, making a repeated name unique takes no longer than for a new name.
 #[derive(Default)]
 pub(crate) struct UsedNames(HashMap<String, u32>);
 
@@ -85,13 +84,13 @@ fn split_words(name: &str) -> Vec<String> {
     let chars: Vec<char> = shorten(name).chars().collect();
     let mut words: Vec<String> = Vec::new();
     let mut in_word = false;
-    for (at, &c) in chars.iter().enumerate() {
+    for (index, &c) in chars.iter().enumerate() {
         if !c.is_ascii_alphanumeric() {
             in_word = false;
             continue;
         }
-        let before = at.checked_sub(1).and_then(|i| chars.get(i)).copied().unwrap_or(' ');
-        let after = chars.get(at.saturating_add(1)).copied().unwrap_or(' ');
+        let before = index.checked_sub(1).and_then(|i| chars.get(i)).copied().unwrap_or(' ');
+        let after = chars.get(index.saturating_add(1)).copied().unwrap_or(' ');
         let starts_word = c.is_ascii_uppercase()
             && (before.is_ascii_lowercase()
                 || before.is_ascii_digit()
@@ -182,15 +181,15 @@ mod tests {
     #[test]
     fn long_names_stay_distinct() {
         let long = "ü1Name-".repeat(100);
-        let others = [format!("{long}A"), format!("{long}B")];
+        let long_names = [format!("{long}A"), format!("{long}B")];
         for to_identifier in [to_constant_name, to_snake_case, to_camel_case, to_c_name] {
-            let identifiers = others.each_ref().map(|name| to_identifier(name));
+            let identifiers = long_names.each_ref().map(|name| to_identifier(name));
             assert_ne!(identifiers[0], identifiers[1]);
             assert!(
                 identifiers.iter().all(|name| name.len() < 2 * MAX_NAME_CHARS && name.is_ascii()),
                 "{identifiers:?}"
             );
-            assert_eq!(identifiers[0], to_identifier(&others[0]), "equal names must be cut alike");
+            assert_eq!(identifiers[0], to_identifier(&long_names[0]), "equal names must be cut alike");
         }
         let exact = "x".repeat(MAX_NAME_CHARS);
         assert_eq!((to_c_name(&exact), to_c_name(&format!("{exact}x")).len()), (exact, MAX_NAME_CHARS + 17));

@@ -34,7 +34,7 @@
 //! provider.mapped(workshop::example_workshop::map::tool::TOOL_SAW, 0x3)?;
 //! ```
 //!
-//! A manifest is hostile input: its texts reach generated code only as identifiers, numbers, quoted
+//! A manifest may be hostile: its texts reach generated code only as identifiers, numbers, quoted
 //! literals and comments that they cannot break out of.
 #![forbid(unsafe_code)]
 #![deny(

@@ -13,14 +13,14 @@ use crate::{Error, Result};
 /// The culture whose texts are used by default.
 const DEFAULT_CULTURE: &str = "en-US";
 
-/// The most bytes that are read of a file. The manifest parser refuses files of this size.
+/// The maximum number of bytes read from a file: one more than the manifest parser accepts.
 const MAX_FILE_BYTES: u64 = (64 << 20) + 1;
 
 /// A manifest without mistakes.
 #[derive(Debug)]
 pub struct Manifest {
     name: String,
-    /// Names the generated files if it is set.
+    /// The name of generated files without extension, if the caller set one.
     base_name: Option<String>,
     providers: Vec<ProviderDefinition>,
 }

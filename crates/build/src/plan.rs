@@ -1,5 +1,5 @@
-//! Facts about the definitions of a manifest that both target languages need: names for code, and
-//! the forms of field values.
+//! Facts about the definitions of a manifest that the generators for C and Rust need: names for
+//! code, and the forms of field values.
 
 use traceweir_decode::schema::{Count, Field, FieldKind, Length, Schema};
 use traceweir_decode::source::manifest::{EventDefinition, NameDefinition, ProviderDefinition};
@@ -124,8 +124,9 @@ pub(crate) fn field_form(field: &Field) -> Option<ValueForm> {
     }
 }
 
-/// Returns the first field whose count or length is the value of the field at `index`, so that
-/// programs do not pass this value. `first`: the index of the first of `fields`.
+/// Returns the index of the first field whose count or length is the value of the field at `index`.
+/// Programs do not pass such a value: generated code computes it. `first` is the index of
+/// `fields[0]` in the schema.
 pub(crate) fn find_field_sized_by(fields: &[Field], first: usize, index: usize) -> Option<usize> {
     let is_counted = |field: &Field| Count::Field(u16::try_from(index).unwrap_or(u16::MAX)) == field.count;
     let is_measured = |field: &Field| {

@@ -41,7 +41,7 @@ pub(crate) const fn advice_for(status: Status) -> Option<&'static str> {
             "Only root has the privileges of Windows here: weir doctor shows what other users may trace."
         }
         Status::ERROR_BAD_ARGUMENTS | Status::ERROR_OLD_WIN_VERSION => {
-            "Programs see Windows 10: compare with an earlier version, and with a condition for each member."
+            "Programs see Windows 10: compare with that or an earlier version, and set a condition for each member to compare."
         }
         Status::ERROR_INVALID_SID => "The SID is NULL, or its count of parts is above 15.",
         Status::ERROR_BAD_LENGTH => {

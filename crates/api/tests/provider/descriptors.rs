@@ -173,11 +173,11 @@ fn check_recovery_in_sandbox(scenario: &str, rounds: u64) {
 /// Returns the descriptors of this process with their link targets in /proc.
 fn list_descriptors() -> Vec<(i32, String)> {
     let entries = std::fs::read_dir("/proc/self/fd").unwrap().flatten();
-    let all = entries.filter_map(|entry| {
+    let descriptors = entries.filter_map(|entry| {
         let target = std::fs::read_link(entry.path()).ok()?;
         Some((entry.file_name().to_str()?.parse().ok()?, target.to_str()?.to_owned()))
     });
-    all.collect()
+    descriptors.collect()
 }
 
 /// Registers in a sandbox without `close_range` and `unshare`. Returns the provider and the
@@ -260,12 +260,12 @@ const CLOSED_KINDS: [&str; 2] = ["anon_inode:[eventfd]", "anon_inode:[eventpoll]
 /// Closes one descriptor, and reuses its number for a descriptor of the same kind.
 fn close_one_in_a_sandbox(folder: &Path) {
     let (provider, mut opened) = register_in_a_sandbox();
-    let mut all = Vec::new();
+    let mut replaced = Vec::new();
     for (round, kind) in (1..).zip(CLOSED_KINDS) {
         let same_kind: Vec<(i32, String)> = opened.into_iter().filter(|(_, target)| target == kind).collect();
         assert!(!same_kind.is_empty(), "the library has no {kind}");
         wait_for_mark(folder, &format!("ready {round}"));
-        all.push(ReplacedDescriptors::open(&same_kind[..1]));
+        replaced.push(ReplacedDescriptors::open(&same_kind[..1]));
         // The library notices the closed descriptor when it wakes the daemon.
         let is_counted = || folder.join(format!("counted {round}")).exists();
         set_mark(folder, &format!("closed {round}"));
@@ -274,12 +274,12 @@ fn close_one_in_a_sandbox(folder: &Path) {
             is_counted()
         });
         write_during_recovery(folder, &provider, round);
-        let replaced_numbers: Vec<i32> = all.iter().flat_map(ReplacedDescriptors::numbers).collect();
+        let replaced_numbers: Vec<i32> = replaced.iter().flat_map(ReplacedDescriptors::numbers).collect();
         opened = list_descriptors();
         opened.retain(|(number, _)| *number > 2 && !replaced_numbers.contains(number));
     }
     wait_for_change_and_idle(folder, &provider);
-    all.into_iter().for_each(ReplacedDescriptors::check);
+    replaced.into_iter().for_each(ReplacedDescriptors::check);
 }
 
 /// Descriptors of the program under the numbers that the library used, each of the same kind.
@@ -295,14 +295,14 @@ struct ReplacedDescriptors {
 
 impl ReplacedDescriptors {
     fn open(opened: &[(i32, String)]) -> Self {
-        let mut all = Self::default();
+        let mut replaced = Self::default();
         let numbers_of_kind = |kind: &str| {
             let numbers = opened.iter().filter(|(_, target)| target.starts_with(kind)).map(|(n, _)| *n);
             numbers.collect::<Vec<i32>>()
         };
         for number in numbers_of_kind("anon_inode:[eventfd]") {
             let counter = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).unwrap();
-            all.counters.push(move_descriptor(counter, number));
+            replaced.counters.push(move_descriptor(counter, number));
         }
         for number in numbers_of_kind("socket:") {
             let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
@@ -310,24 +310,24 @@ impl ReplacedDescriptors {
             // A number above those of the following descriptors.
             let far = rustix::io::fcntl_dupfd_cloexec(far, 400).unwrap();
             assert_eq!(rustix::io::write(&far, b"1"), Ok(1));
-            all.sockets.push((move_descriptor(near, number), far));
+            replaced.sockets.push((move_descriptor(near, number), far));
         }
         for number in numbers_of_kind("anon_inode:[eventpoll]") {
             let poll = move_descriptor(epoll::create(epoll::CreateFlags::CLOEXEC).unwrap(), number);
-            for counter in &all.counters {
+            for counter in &replaced.counters {
                 let data = epoll::EventData::new_u64(7);
                 epoll::add(&poll, counter, data, epoll::EventFlags::IN).unwrap();
             }
-            all.polls.push(poll);
+            replaced.polls.push(poll);
         }
-        all
+        replaced
     }
 
     /// Returns the numbers of all descriptors.
     fn numbers(&self) -> Vec<i32> {
         let ends = self.sockets.iter().flat_map(|(near, far)| [near, far]);
-        let all = self.counters.iter().chain(ends).chain(&self.polls);
-        all.map(AsRawFd::as_raw_fd).collect()
+        let descriptors = self.counters.iter().chain(ends).chain(&self.polls);
+        descriptors.map(AsRawFd::as_raw_fd).collect()
     }
 
     /// Asserts that nothing was closed, read, written or changed.
@@ -499,7 +499,10 @@ fn callback_sees_the_descriptors_of_the_program() {
         let level = EnableParams { level: 3, ..EnableParams::default() };
         daemon.controller.enable(session, PROVIDER, EnableCode::Enable, &level, 60_000).unwrap();
         let written = std::fs::read_to_string(runner.path("by callback")).unwrap();
-        assert_eq!(written, "0\n3\n", "once while registering, once for the change");
+        assert_eq!(
+            written, "0\n3\n",
+            "the callback did not run once while registering and once for the change"
+        );
         daemon.controller.enable(session, PROVIDER, EnableCode::CaptureState, &level, 60_000).unwrap();
         let written = std::fs::read_to_string(runner.path("by callback")).unwrap();
         assert_eq!(written, "0\n3\n3\n");
@@ -532,8 +535,8 @@ fn process_without_a_free_descriptor_is_traced() {
 }
 
 fn register_without_free_descriptor(_: &Path) {
-    let all = fill_descriptor_table(64);
-    assert!(!all.is_empty() && File::open("/dev/null").is_err());
+    let fillers = fill_descriptor_table(64);
+    assert!(!fillers.is_empty() && File::open("/dev/null").is_err());
     let provider = Provider::register(PROVIDER, None).unwrap();
     assert!(provider.enabled(INFORMATION, 0));
     provider.write(&event(1), &[&1u64.to_le_bytes()]).unwrap();
@@ -545,10 +548,10 @@ fn process_that_cannot_open_files_is_traced_once_it_can() {
 }
 
 fn register_without_descriptors(_: &Path) {
-    let all = fill_descriptor_table(3);
+    let fillers = fill_descriptor_table(3);
     let first = Provider::register(PROVIDER, None).unwrap();
     assert!(!first.enabled(INFORMATION, 0));
-    drop(all);
+    drop(fillers);
     let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
     setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum }).unwrap();
     // A later registration of any provider tries again.
@@ -566,10 +569,10 @@ fn process_with_too_few_descriptors_is_traced_once_it_has_more() {
 fn register_with_too_few_descriptors(_: &Path) {
     // Enough descriptors for the control thread to start, but not for a socket. No call follows:
     // the thread retries by itself.
-    let all = fill_descriptor_table(4);
+    let fillers = fill_descriptor_table(4);
     let provider = Provider::register(PROVIDER, None).unwrap();
     assert!(!provider.enabled(INFORMATION, 0));
-    drop(all);
+    drop(fillers);
     let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
     setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum }).unwrap();
     until("the provider is enabled", || provider.enabled(INFORMATION, 0));

@@ -172,10 +172,10 @@ fn assert_no_event_is_lost_while_stopped(mut daemon_process: DaemonProcess) {
     wait_for_mark(&folder, "attached");
     daemon_process.stop_daemon();
     let stopped = Instant::now();
-    let all: Vec<RunningScenario> =
+    let children: Vec<RunningScenario> =
         (0..PROCESSES).map(|_| daemon_process.runner.spawn("write and end")).collect();
-    let processes: Vec<u32> = all.iter().map(RunningScenario::id).collect();
-    all.into_iter().for_each(RunningScenario::assert_success);
+    let processes: Vec<u32> = children.iter().map(RunningScenario::id).collect();
+    children.into_iter().for_each(RunningScenario::assert_success);
     std::thread::sleep(MIN_STOP_TIME.saturating_sub(stopped.elapsed()));
     // The session collects these events before it has the regions of most processes.
     set_mark(&folder, "write");
@@ -268,9 +268,9 @@ fn stop_collects_events_of_ended_processes() {
     let receive_next = || controller.receive(TEST_TIMEOUT).unwrap().unwrap().message;
     assert!(matches!(receive_next(), Message::Welcome { .. }));
     daemon_process.stop_daemon();
-    let all: Vec<RunningScenario> =
+    let children: Vec<RunningScenario> =
         (0..PROCESSES).map(|_| daemon_process.runner.spawn("write and end")).collect();
-    all.into_iter().for_each(RunningScenario::assert_success);
+    children.into_iter().for_each(RunningScenario::assert_success);
     // When the daemon continues, the connections of the processes and this request are all pending.
     send_message(&controller, 2, &Message::Control { session: session(), control: Control::Stop }, &[]);
     daemon_process.signal(Signal::CONT);
@@ -374,8 +374,8 @@ fn enable_not_confirmed_by_daemon_is_removed() {
         region: region_params(),
         params: EnableParams { level, ..EnableParams::default() },
     };
-    let all = [enable_entry(ENDED_SESSION, 5), enable_entry(RUNNING_SESSION, 3)];
-    traceweir_transport::enabled::write(&RuntimeDir::from_path(&runner.runtime()), &all).unwrap();
+    let enables = [enable_entry(ENDED_SESSION, 5), enable_entry(RUNNING_SESSION, 3)];
+    traceweir_transport::enabled::write(&RuntimeDir::from_path(&runner.runtime()), &enables).unwrap();
     let scenario = runner.spawn("enabled until the daemon answers");
     runner.wait_for_mark("registered");
     let mut process = ProcessConnection::accept(&listener);

@@ -91,12 +91,12 @@ fn unmappable_region_is_reported_and_can_be_sent_again() {
     enable(&process, 7);
     let failed = process.expect_failed();
     let status = failed.status;
-    assert_eq!(failed, FailedOrder::new(0, None, SESSION, status), "the region");
+    assert_eq!(failed, FailedOrder::new(0, None, SESSION, status), "wrong failure of the region");
     assert_ne!(status, Status::ERROR_SUCCESS);
     assert_eq!(
         process.expect_failed(),
         FailedOrder::new(7, None, SESSION, status),
-        "the enable for the region"
+        "wrong failure of the enable for the region"
     );
     process.expect_ack(7);
     process.send(&Message::CloseSession { order: 8, session: SESSION });
@@ -129,7 +129,7 @@ fn sessions_beyond_the_limits_of_a_process_are_reported() {
     assert_eq!(
         process.expect_failed(),
         FailedOrder::new(0, None, OUTLETS + 1, NO_RESOURCES),
-        "no outlet is free"
+        "wrong failure of a region without a free outlet"
     );
     for session in 1..=MAX_ENABLES {
         process.enable(0, registration, session, EnableCode::Enable, EnableParams::default());
@@ -139,7 +139,7 @@ fn sessions_beyond_the_limits_of_a_process_are_reported() {
     assert_eq!(
         process.expect_failed(),
         FailedOrder::new(7, Some(registration), next, NO_RESOURCES),
-        "the registration has no free entry"
+        "wrong failure of an enable without a free entry"
     );
     process.expect_ack(7);
     // A closed session frees its outlet for another one.

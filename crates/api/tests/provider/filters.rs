@@ -182,7 +182,11 @@ fn pass_filters_to_callback(folder: &Path) {
     assert_eq!(filter_chain(&last_call()).len(), 1, "not just the filter of the other session is left");
     assert_eq!(last_call().own_filters, [(9, b"nine".to_vec()), (3, b"three".to_vec())]);
     second.enable(PROVIDER, &params_with(vec![own_filter(9, b"other")])).unwrap();
-    assert_eq!(last_call().filter, Some((9, b"other".to_vec())), "the filter of this enable");
+    assert_eq!(
+        last_call().filter,
+        Some((9, b"other".to_vec())),
+        "the callback did not get the filter of this enable"
+    );
     assert_eq!(last_call().own_filters.len(), 3);
 
     let (late, callback) = recording_callback();

@@ -50,7 +50,7 @@ pub(crate) fn run_in_child(create: impl FnOnce() -> libc::pid_t, body: impl FnOn
             let mut status = 0;
             // SAFETY: waits for the child that `create` created; `status` is a local variable.
             assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
-            assert_eq!(status, 0, "exit status of the child");
+            assert_eq!(status, 0, "the child failed");
         }
     }
 }
@@ -292,7 +292,11 @@ fn fork_with_classic_provider(folder: &Path) {
     trace(logger, 1).unwrap();
     run_in_child(fork, || {
         until("the child gets a logger handle", || logger_handle.load(Ordering::SeqCst) != logger);
-        assert_eq!(trace(logger, 9), Err(TraceError::InvalidHandle), "the parent's logger handle");
+        assert_eq!(
+            trace(logger, 9),
+            Err(TraceError::InvalidHandle),
+            "the parent's logger handle is valid in the child"
+        );
         trace(logger_handle.load(Ordering::SeqCst), 2).unwrap();
     });
     trace(logger, 3).unwrap();

@@ -72,8 +72,8 @@ fn item_types(record: &[u8]) -> Vec<ExtType> {
     extended_items(record).into_iter().map(|(kind, _)| kind).collect()
 }
 
-fn item_data(record: &[u8], wanted: ExtType) -> Vec<u8> {
-    extended_items(record).into_iter().find(|(kind, _)| *kind == wanted).unwrap().1
+fn item_data(record: &[u8], item_type: ExtType) -> Vec<u8> {
+    extended_items(record).into_iter().find(|(kind, _)| *kind == item_type).unwrap().1
 }
 
 /// Returns whether a start key contains the start time and the id of a process. The test does not
@@ -90,8 +90,8 @@ fn requested_items_precede_items_of_the_event() {
 }
 
 fn write_with_all_items(folder: &Path) {
-    let all = SID | TS_ID | STACK | PSM_KEY | START_KEY | EVENT_KEY | CONTAINER | UNKNOWN;
-    let (session, path) = start_session(folder, "all", all);
+    let all_properties = SID | TS_ID | STACK | PSM_KEY | START_KEY | EVENT_KEY | CONTAINER | UNKNOWN;
+    let (session, path) = start_session(folder, "all", all_properties);
     let provider = Provider::register_with_traits(PROVIDER, b"\x06\0abc\0", None).unwrap();
     let related = Guid::from_u128(5);
     provider.write(&event(1), &[b"payload"]).unwrap();
@@ -310,8 +310,8 @@ fn daemon_records_user_and_start_key_of_the_writer() {
     let controller = &mut daemon.controller;
     let (path, session) = (runner.path("writer.etl"), SessionRef::Name("writer".into()));
     controller.start(&file_config("writer", path.clone())).unwrap();
-    let all = SID | TS_ID | PSM_KEY | START_KEY | EVENT_KEY | CONTAINER;
-    controller.enable(&session, PROVIDER, EnableCode::Enable, &params_with(all), 0).unwrap();
+    let properties = SID | TS_ID | PSM_KEY | START_KEY | EVENT_KEY | CONTAINER;
+    controller.enable(&session, PROVIDER, EnableCode::Enable, &params_with(properties), 0).unwrap();
     let child = runner.spawn("write one event");
     let pid = child.id();
     let stat = format!("/proc/{pid}/stat");

@@ -226,7 +226,7 @@ fn refusal_that_arrives_while_registrations_are_sent_is_received() {
 }
 
 fn many_registrations(folder: &Path) {
-    let _all: Vec<Provider> = (0..1_000).map(|_| Provider::register(PROVIDER, None).unwrap()).collect();
+    let _providers: Vec<Provider> = (0..1_000).map(|_| Provider::register(PROVIDER, None).unwrap()).collect();
     set_mark(folder, "registered");
     wait_for_mark(folder, "done");
 }

@@ -140,9 +140,9 @@ fn silent_daemon_delays_only_the_first_registration() {
 fn register_with_silent_daemon(_: &Path) {
     let start = Instant::now();
     // The first registration waits one second; if each did, this would take a quarter of an hour.
-    let all: Vec<Provider> = (0..1_000).map(|_| Provider::register(PROVIDER, None).unwrap()).collect();
+    let providers: Vec<Provider> = (0..1_000).map(|_| Provider::register(PROVIDER, None).unwrap()).collect();
     assert!(start.elapsed() < TEST_TIMEOUT, "{:?}", start.elapsed());
-    assert!(!all[0].enabled(0, 0));
+    assert!(!providers[0].enabled(0, 0));
 }
 
 #[test]

@@ -60,7 +60,7 @@ const FOLDER: &str = "TRACEWEIR_TEST_FOLDER";
 fn scenario() {
     let Ok(name) = std::env::var(SCENARIO) else { return };
     let folder = PathBuf::from(std::env::var_os(FOLDER).unwrap());
-    let all = [
+    let scenarios = [
         callbacks::SCENARIOS,
         descriptors::SCENARIOS,
         early::SCENARIOS,
@@ -82,7 +82,7 @@ fn scenario() {
         unload::SCENARIOS,
     ]
     .concat();
-    let (_, run) = all.into_iter().find(|(scenario, _)| *scenario == name).unwrap();
+    let (_, run) = scenarios.into_iter().find(|(scenario, _)| *scenario == name).unwrap();
     run(&folder);
 }
 

@@ -25,8 +25,7 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
     ("exit without stop", exit_without_stop),
     ("write until killed", write_until_killed),
     ("signal handler", |folder| write_in_signal_handler(folder, 0)),
-    // Stack and event key: the library takes both, also in the signal handler while it
-    // interrupts a write.
+    // The library also creates stacks and event keys in a signal handler that interrupts a write.
     ("signal handler with stacks", |folder| {
         write_in_signal_handler(folder, EVENT_ENABLE_PROPERTY_STACK_TRACE | EVENT_ENABLE_PROPERTY_EVENT_KEY)
     }),
@@ -270,7 +269,11 @@ fn switch_files(folder: &Path) {
     recorder.enable(PROVIDER, &all_events()).unwrap();
     provider.write(&event(1), &[b"after"]).unwrap();
     let refused = recorder.flush(Some(&folder.join("b.etl"))).unwrap_err();
-    assert_eq!(refused.status(), Status::ERROR_BAD_PATHNAME, "another session writes the file");
+    assert_eq!(
+        refused.status(),
+        Status::ERROR_BAD_PATHNAME,
+        "a file that another session writes was accepted"
+    );
     for _ in 0..2 {
         recorder.flush(Some(&folder.join("snapshot.etl"))).unwrap();
     }
@@ -308,7 +311,7 @@ fn write_each_kind_of_event(folder: &Path) {
     assert_eq!(session.stop().unwrap().events_lost, 0);
     let trace = etl::Trace::open(std::fs::File::open(folder.join("kinds.etl")).unwrap()).unwrap();
     let mut events = trace.events();
-    let mut found = 0;
+    let mut checked = 0;
     while let Some(record) = events.next().unwrap() {
         let items: Vec<_> = record.items().map(|item| (item.kind, item.data.to_vec())).collect();
         let mut expected = vec![(ExtType::PROV_TRAITS, b"\x0b\x00Provider\0".to_vec())];
@@ -321,9 +324,9 @@ fn write_each_kind_of_event(folder: &Path) {
             _ => continue,
         }
         assert_eq!(items, expected);
-        found += 1;
+        checked += 1;
     }
-    assert_eq!(found, 2);
+    assert_eq!(checked, 2);
 }
 
 #[test]
@@ -339,7 +342,7 @@ fn check_signal_masks(folder: &Path) {
     // The thread that started the session may not have ended yet.
     assert!(
         library_tasks.len() >= 5,
-        "not collector, writer, control thread, and those for callbacks and for waking"
+        "a thread is missing: collector, writer, control, callback or waking thread"
     );
     for task in library_tasks {
         let Ok(status) = std::fs::read_to_string(task.join("status")) else { continue };

@@ -10,9 +10,9 @@
 //! - Levels: {0, 1, 4, 5, 255} × any 0–7 × all 0–7 × IGNORE_KEYWORD_0: 640 rows.
 //!
 //! Each row of filters is tried by a provider registered before the enable and by one registered
-//! after it. Each writes a manifest event and a TraceLogging event, and the file of each session
-//! must hold exactly the events that the rules let through, with stacks where the rules ask for
-//! them.
+//! after it. Each provider writes a manifest event and a TraceLogging event. The file of each
+//! session must hold exactly the events that the rules let through, with stacks where the rules ask
+//! for them.
 //!
 //! | Sessions | Combinations tested, all of them |
 //! |---|---|
@@ -26,12 +26,12 @@
 //! The product of all tables is not tested end to end, for these reasons:
 //!
 //! 1. The daemon decides scopes, by the scope filters alone, and passes everything else on
-//!    unchanged. `traceweir_daemon::filter::truth` tests all pairs of scopes, for registrations
-//!    before and after the enable.
+//!    unchanged. `crates/daemon/src/registry/tests/scopes.rs` tests all pairs of scopes, for
+//!    registrations before and after the enable.
 //! 2. The process decides events and stacks, and does not receive the scopes. It goes by level,
-//!    masks and filters of one session at a time. `provider::filter::tests::truth` tests what two
-//!    sessions share, for all 640² pairs of levels and all pairs of filters, on existing and on new
-//!    registrations.
+//!    masks and filters of one session at a time. `crates/api/src/filter/tests/truth.rs` tests what
+//!    two sessions share, for all 640² pairs of levels and masks and for all pairs of filters, on
+//!    existing and on new registrations.
 //!
 //! Packages, applications and containers need a control group that the test creates. Where none can
 //! be created, their filters are absent or failing here; the tables of the daemon test passing
@@ -110,11 +110,11 @@ fn is_stack_recorded(row: Option<FilterRow>, is_tracelogging: bool) -> bool {
     is_recorded(row, is_tracelogging) && row.is_some_and(passes)
 }
 
-fn payload_filter_up_to(most: i128) -> Vec<u8> {
+fn payload_filter_up_to(maximum: i128) -> Vec<u8> {
     let mut payload_event = PayloadEvent::new(7, 0, false);
     let field = payload_event.field(Field::one(Shape::Fixed(8))).unwrap();
     let number = Type::Integer { bytes: 8, signed: false };
-    payload_event.predicate(field, number, PayloadOperator::LE, Operand::Number(most)).unwrap();
+    payload_event.predicate(field, number, PayloadOperator::LE, Operand::Number(maximum)).unwrap();
     let mut blob = Builder::new();
     blob.add(&payload_event, true).unwrap();
     blob.finish().unwrap()
@@ -241,7 +241,7 @@ impl FilterTable {
                 read_events(file).0.iter().map(|event| (event.payload_number(), event.has_stack)).collect();
             assert!(!expected.is_empty(), "the table expects no events");
             let first_difference = seen.iter().zip(expected).find(|(seen, expected)| seen != expected);
-            assert_eq!(first_difference, None, "event found, event expected");
+            assert_eq!(first_difference, None, "first difference: recorded event, expected event");
             assert_eq!(seen.len(), expected.len());
         }
     }
@@ -422,20 +422,22 @@ fn enable_in_two_sessions_before_registration(folder: &Path) {
     let mut table = FilterTable::new(folder, 2);
     // Everything; levels to 1 with bit 0; levels to 4 with bit 1 or 2, or without keyword; keyword
     // 7.
-    let others = [(0, 0, 0, 0), (1, 1, 1, IGNORE_KEYWORD_0), (4, 6, 0, 0), (255, 7, 7, IGNORE_KEYWORD_0)];
-    let others = others.map(|(level, match_any, match_all, property)| EnableParams {
+    let fixed_enables =
+        [(0, 0, 0, 0), (1, 1, 1, IGNORE_KEYWORD_0), (4, 6, 0, 0), (255, 7, 7, IGNORE_KEYWORD_0)];
+    let fixed_enables = fixed_enables.map(|(level, match_any, match_all, property)| EnableParams {
         level,
         match_any,
         match_all,
         property,
         ..EnableParams::default()
     });
-    for (all, other) in [(0, 1), (1, 0)] {
-        for other_params in &others {
-            enable_in(&mut table, other, other_params);
+    for (varied, fixed) in [(0, 1), (1, 0)] {
+        for fixed_params in &fixed_enables {
+            enable_in(&mut table, fixed, fixed_params);
             for params in (0..640).map(params_of_row) {
-                enable_in(&mut table, all, &params);
-                let session_params = if all == 0 { [&params, other_params] } else { [other_params, &params] };
+                enable_in(&mut table, varied, &params);
+                let session_params =
+                    if varied == 0 { [&params, fixed_params] } else { [fixed_params, &params] };
                 write_every_event(&mut table, &session_params);
             }
         }

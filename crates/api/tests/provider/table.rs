@@ -19,12 +19,12 @@ fn process_can_have_1024_registrations() {
 }
 
 fn fill_the_table(_: &Path) {
-    let mut all: Vec<Provider> =
+    let mut providers: Vec<Provider> =
         (0..MAX_REGISTRATIONS).map(|_| Provider::register(PROVIDER, None).unwrap()).collect();
     let refused = Provider::register(PROVIDER, None).unwrap_err();
     assert_eq!(refused.status(), Status::ERROR_NO_SYSTEM_RESOURCES);
-    all.pop();
-    all.push(Provider::register(PROVIDER, None).unwrap());
+    providers.pop();
+    providers.push(Provider::register(PROVIDER, None).unwrap());
     assert!(Provider::register(PROVIDER, None).is_err());
 }
 

@@ -35,7 +35,7 @@ fn plugin_library() -> PathBuf {
     library
 }
 
-/// Compares a library with the sources that cargo lists in the `.d` file beside it.
+/// Returns whether a library is newer than the sources that cargo lists in the `.d` file beside it.
 fn is_newer_than_its_sources(library: &Path) -> bool {
     let modification_time = |path: &Path| path.metadata().and_then(|metadata| metadata.modified()).ok();
     let (Some(built), Ok(list)) =

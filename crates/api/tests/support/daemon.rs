@@ -168,7 +168,9 @@ impl DaemonInProcess {
     }
 
     fn wait_until_ready(self, folder: &Path) -> Self {
-        until("the daemon answers", || Controller::find_at(folder).is_ok_and(|found| found.is_some()));
+        until("the daemon answers", || {
+            Controller::find_at(folder).is_ok_and(|controller| controller.is_some())
+        });
         self
     }
 }

@@ -63,7 +63,7 @@ fn options_set_the_descriptor_and_have_documented_defaults() {
     });
     let default =
         EventDescriptor { channel: CHANNEL_TRACELOGGING, level: 5, keyword: 1, ..EventDescriptor::default() };
-    let all = EventDescriptor {
+    let all_options = EventDescriptor {
         id: 23,
         version: 2,
         channel: CHANNEL_TRACELOGGING,
@@ -76,7 +76,7 @@ fn options_set_the_descriptor_and_have_documented_defaults() {
     let descriptors: Vec<_> = written.iter().map(|event| event.descriptor).collect();
     let constants = EventDescriptor { level: 2, keyword: 0x40, ..default };
     let log_always = EventDescriptor { level: 0, keyword: 0, ..default };
-    assert_eq!(descriptors, [default, all, numbers, numbers, constants, log_always]);
+    assert_eq!(descriptors, [default, all_options, numbers, numbers, constants, log_always]);
     assert_eq!((written[0].activity, written[0].related), (Some(thread_activity), None));
     assert_eq!((written[1].activity, written[1].related), (Some(activity), Some(related)));
     assert_eq!(written[0].metadata, encode_metadata("Default", &[]));

@@ -15,7 +15,7 @@ const MAX_DATA_BLOCKS: usize = 128;
 /// function of the same name, or be a macro.
 struct FieldParameters {
     declared: String,
-    /// The statements that fill the blocks; `@` is replaced with the address of the block.
+    /// For each block the statement that fills it; `@` stands for the address of the block.
     blocks: Vec<String>,
 }
 

@@ -25,11 +25,11 @@ pub(super) fn write_event(
     let passed_fields = || {
         (0..)
             .zip(schema.top().iter().zip(&names))
-            .filter(|(at, _)| find_field_sized_by(schema.top(), 0, *at).is_none())
+            .filter(|(index, _)| find_field_sized_by(schema.top(), 0, *index).is_none())
     };
     let arguments: String = passed_fields()
-        .map(|(at, (field, name))| {
-            match (accepts_any_bytes(field), structures.field_type(template, schema, at, field, "")) {
+        .map(|(index, (field, name))| {
+            match (accepts_any_bytes(field), structures.field_type(template, schema, index, field, "")) {
                 (true, _) => format!(", {name}: impl AsRef<[u8]>"),
                 (false, ty) => format!(", {name}: {ty}"),
             }
@@ -125,9 +125,9 @@ impl PayloadScope<'_> {
 
     /// Returns the expression for the count or length that a field holds.
     fn size_expression(&self, index: usize) -> String {
-        let measured = find_field_sized_by(self.fields, self.first, index);
+        let measured_index = find_field_sized_by(self.fields, self.first, index);
         let measured =
-            measured.and_then(|index| Some((index, self.fields.get(index.checked_sub(self.first)?)?)));
+            measured_index.and_then(|index| Some((index, self.fields.get(index.checked_sub(self.first)?)?)));
         match measured {
             None => format!("payload.count_from_field({})", self.field_expression(index)),
             Some((measured, field))

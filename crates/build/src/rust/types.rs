@@ -69,14 +69,14 @@ impl StructureTypes {
             "}",
             |code| {
                 let members = schema.members(first, members);
-                for (at, (member, name)) in
+                for (member_index, (member, name)) in
                     (usize::from(first)..).zip(members.iter().zip(member_names(members)))
                 {
-                    if find_field_sized_by(members, first.into(), at).is_none() {
+                    if find_field_sized_by(members, first.into(), member_index).is_none() {
                         code.push(format!("/// Field `{}`.", sanitize_comment(&member.name)));
                         code.push(format!(
                             "pub {name}: {},",
-                            self.field_type(template, schema, at, member, "'a ")
+                            self.field_type(template, schema, member_index, member, "'a ")
                         ));
                     }
                 }
@@ -114,7 +114,7 @@ impl StructureTypes {
     }
 }
 
-/// Returns the names of the fields of one payload or structure.
+/// Returns the Rust names of the fields of one payload or structure.
 pub(super) fn member_names(members: &[Field]) -> Vec<String> {
     let mut used_names = UsedNames::default();
     members.iter().map(|member| used_names.make_unique(to_snake_case(&member.name))).collect()

@@ -46,7 +46,7 @@ pub(crate) struct Transfer {
     /// Duration, if the event contains it.
     pub(crate) duration_ns: Option<u64>,
     pub(crate) thread: Option<u32>,
-    /// The process in the header, for versions that contain no thread.
+    /// The process id in the event's header. It is used for event versions without a thread.
     pub(crate) pid: u32,
     pub(crate) file_name: Option<Arc<str>>,
 }

@@ -4,8 +4,8 @@
 //!   … DiskIo/Read at 90 │ PerfInfo/SampleProf at 100 │ stack at 100 ──▶ SampleProf has stacks
 //! ```
 //!
-//! This is a hint for users who chose events without stacks. A stack is counted for the newest
-//! recent event with the timestamp that the stack names.
+//! The result is a hint for users who chose events without stacks. A stack is counted for the
+//! newest recent event with the timestamp that the stack names.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -15,7 +15,7 @@ use traceweir_format::stack_walk::StackWalk;
 
 /// Number of recent events to search.
 const MAX_RECENT_EVENTS: usize = 256;
-/// Maximum number of hook ids to follow.
+/// Maximum number of hook ids whose stacks are counted.
 const MAX_HOOK_IDS: usize = 256;
 
 /// The kernel events that have stacks.
@@ -53,7 +53,7 @@ impl EventsWithStacks {
             let name = decoder
                 .find(record)
                 .ok()
-                .and_then(|found| found.prepared.event_name.as_deref().map(str::to_owned));
+                .and_then(|schema_match| schema_match.prepared.event_name.as_deref().map(str::to_owned));
             self.names.insert(hook, name);
         }
         if self.recent.len() >= MAX_RECENT_EVENTS {
@@ -64,13 +64,13 @@ impl EventsWithStacks {
 
     /// Returns the names of the events with stacks, those with the most stacks first.
     pub(super) fn names(&self) -> Vec<&str> {
-        let mut all: Vec<(u64, &str)> = Vec::new();
+        let mut counted_names: Vec<(u64, &str)> = Vec::new();
         for (hook, count) in &self.stacks {
             if let Some(Some(name)) = self.names.get(hook) {
-                all.push((*count, name));
+                counted_names.push((*count, name));
             }
         }
-        all.sort_by_key(|(count, name)| (u64::MAX - count, *name));
-        all.into_iter().map(|(_, name)| name).collect()
+        counted_names.sort_by_key(|(count, name)| (u64::MAX - count, *name));
+        counted_names.into_iter().map(|(_, name)| name).collect()
     }
 }

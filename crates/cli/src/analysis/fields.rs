@@ -30,11 +30,12 @@ impl<'p, const N: usize> Visitor<'p> for NumberFields<N> {
 pub(super) fn read_numbers<const N: usize>(
     walker: &mut Walker,
     record: &Record<'_>,
-    found: &SchemaMatch<'_, '_>,
+    schema_match: &SchemaMatch<'_, '_>,
     names: [&'static str; N],
 ) -> [Option<u64>; N] {
     let mut fields = NumberFields { names, values: [None; N] };
     // If the payload ends early, the fields before its end have been read.
-    let _ = walker.walk(&found.prepared.schema, found.payload, record.pointer_size(), &mut fields);
+    let _ =
+        walker.walk(&schema_match.prepared.schema, schema_match.payload, record.pointer_size(), &mut fields);
     fields.values
 }

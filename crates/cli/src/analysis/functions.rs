@@ -100,7 +100,7 @@ impl StackFunction {
 
 #[derive(Debug)]
 pub(crate) struct FunctionTable {
-    all: Vec<StackFunction>,
+    functions: Vec<StackFunction>,
     ids: HashMap<StackFunction, FunctionId>,
     name_bytes: usize,
     is_full: bool,
@@ -109,7 +109,7 @@ pub(crate) struct FunctionTable {
 impl Default for FunctionTable {
     fn default() -> Self {
         let other = StackFunction { name: Some("(other)".into()), ..StackFunction::default() };
-        Self { all: vec![other], ids: HashMap::new(), name_bytes: 0, is_full: false }
+        Self { functions: vec![other], ids: HashMap::new(), name_bytes: 0, is_full: false }
     }
 }
 
@@ -121,13 +121,13 @@ impl FunctionTable {
         }
         let texts = [&function.module, &function.name].into_iter().flatten();
         let bytes = texts.fold(self.name_bytes, |sum, text| sum.saturating_add(text.len()));
-        if self.all.len() >= MAX_FUNCTIONS || bytes > MAX_TOTAL_NAME_BYTES {
+        if self.functions.len() >= MAX_FUNCTIONS || bytes > MAX_TOTAL_NAME_BYTES {
             self.is_full = true;
             return FunctionId::default();
         }
         self.name_bytes = bytes;
-        let id = FunctionId(u32::try_from(self.all.len()).unwrap_or_default());
-        self.all.push(function.clone());
+        let id = FunctionId(u32::try_from(self.functions.len()).unwrap_or_default());
+        self.functions.push(function.clone());
         self.ids.insert(function, id);
         id
     }
@@ -212,11 +212,11 @@ impl FunctionTable {
 
     /// Returns a function by its id; `(other)` for an invalid id.
     pub(crate) fn get(&self, id: FunctionId) -> &StackFunction {
-        self.all.get(id.index()).or(self.all.first()).unwrap_or(&EMPTY_FUNCTION)
+        self.functions.get(id.index()).or(self.functions.first()).unwrap_or(&EMPTY_FUNCTION)
     }
 
     pub(crate) fn all(&self) -> &[StackFunction] {
-        &self.all
+        &self.functions
     }
 
     /// Returns whether functions were merged into `(other)` at the limit.
@@ -244,8 +244,8 @@ const fn is_canonical_kernel_address(address: u64, pointer_size: usize) -> bool 
     is_kernel_address(address, pointer_size) && (pointer_size == 4 || address >> 56 == 0xFF)
 }
 
-/// Returns whether user code can be at an address. With 32-bit addresses, a program may have more
-/// than half of the memory.
+/// Returns whether user code can be at an address. Every 32-bit address is accepted, because a
+/// 32-bit program may use more than half of the addresses.
 const fn may_be_user_code(address: u64, pointer_size: usize) -> bool {
     pointer_size == 4 || address >> 56 == 0
 }

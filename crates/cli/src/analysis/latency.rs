@@ -33,9 +33,9 @@ impl Latencies {
     }
 
     pub(crate) fn merge(&mut self, other: &Self) {
-        for (bucket, more) in &other.buckets {
+        for (bucket, added) in &other.buckets {
             let count = self.buckets.entry(*bucket).or_default();
-            *count = count.saturating_add(*more);
+            *count = count.saturating_add(*added);
         }
         self.count = self.count.saturating_add(other.count);
         self.sum_ns = self.sum_ns.saturating_add(other.sum_ns);
@@ -45,7 +45,7 @@ impl Latencies {
     /// Returns the smallest duration that the given percentage of durations does not exceed, in
     /// nanoseconds; `None` for an empty histogram.
     pub(crate) fn percentile(&self, percent: u64) -> Option<u64> {
-        // The rank is rounded up: of a hundred the 99th is p99, of ten the last.
+        // The rank is rounded up: p99 is the 99th of 100 durations, and the last of 10 durations.
         let rank = (u128::from(self.count) * u128::from(percent)).div_ceil(100).max(1);
         let mut cumulative = 0_u128;
         self.buckets.iter().find_map(|(bucket, count)| {
@@ -93,20 +93,20 @@ mod tests {
     proptest! {
         #[test]
         fn percentiles_are_exact_within_one_part_in_32(
-            mut all in proptest::collection::vec(0_u64..10_000_000_000, 1..300),
+            mut durations in proptest::collection::vec(0_u64..10_000_000_000, 1..300),
             percent in 1_u64..=100,
         ) {
             let mut histogram = Latencies::default();
             let mut halves = [Latencies::default(), Latencies::default()];
-            for (index, n) in all.iter().enumerate() {
+            for (index, n) in durations.iter().enumerate() {
                 histogram.add(*n);
                 halves[index % 2].add(*n);
             }
-            all.sort_unstable();
-            let exact = all[(all.len() * percent as usize).div_ceil(100) - 1];
+            durations.sort_unstable();
+            let exact = durations[(durations.len() * percent as usize).div_ceil(100) - 1];
             let percentile = histogram.percentile(percent).unwrap();
             prop_assert!(percentile >= exact && percentile - exact <= exact / 32, "{percentile} for {exact}");
-            prop_assert_eq!(histogram.percentile(100), all.last().copied());
+            prop_assert_eq!(histogram.percentile(100), durations.last().copied());
             let [mut merged, other] = halves;
             merged.merge(&other);
             prop_assert_eq!(merged, histogram);

@@ -8,7 +8,7 @@
 //! ```
 //!
 //! A key has the last name at or before the time of an event, else the first name after that time,
-//! because a rundown may be at the end. The number of names is limited.
+//! because a rundown may be at the end of the trace. The number of names is limited.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -112,9 +112,14 @@ impl TraceNames {
     }
 
     /// Learns from an event that defines a name.
-    pub(super) fn observe(&mut self, record: &Record<'_>, found: &SchemaMatch<'_, '_>) {
+    pub(super) fn observe(&mut self, record: &Record<'_>, schema_match: &SchemaMatch<'_, '_>) {
         let mut fields = NameFields { source: self.source, key: None, name: Vec::new() };
-        let _ = self.walker.walk(&found.prepared.schema, found.payload, record.pointer_size(), &mut fields);
+        let _ = self.walker.walk(
+            &schema_match.prepared.schema,
+            schema_match.payload,
+            record.pointer_size(),
+            &mut fields,
+        );
         if let Some(key) = fields.key {
             self.add_name(key, record.time(), String::from_utf8_lossy(&fields.name).trim_end());
         }

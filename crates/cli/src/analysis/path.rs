@@ -12,7 +12,7 @@ use super::{CodeKind, FunctionId, FunctionTable, ProcessId, ProcessTable, Report
 const MAX_THREADS: usize = 1 << 17;
 
 /// Frame limits of recorders: 127 is the default of Linux, 192 the limit of sessions and Windows.
-/// A stack of exactly that many frames was truncated, with rare exceptions.
+/// A stack with exactly one of these numbers of frames was truncated, with rare exceptions.
 const FRAME_LIMITS: [usize; 2] = [127, 192];
 
 /// Stands for the outermost functions of a truncated stack.
@@ -21,7 +21,7 @@ pub(crate) const TRUNCATED: &str = "(cut)";
 /// Returns whether the recorder probably stopped walking a stack at its frame limit.
 pub(crate) fn is_truncated(stack: &Stack) -> bool {
     let (kernel, user) = (stack.kernel.len(), stack.user.len());
-    // The parts of a stack may have been walked separately.
+    // The kernel part and the user part may have been walked separately.
     FRAME_LIMITS.contains(&kernel.saturating_add(user)) || FRAME_LIMITS.contains(&user)
 }
 
@@ -52,8 +52,8 @@ impl Paths {
         Self { includes_threads, ..Self::default() }
     }
 
-    /// Finds the process of a thread at an event. If the trace does not contain that process, the
-    /// stack names it, provided that the thread owns the stack.
+    /// Finds the process of a thread at an event. If the trace does not define that process, the
+    /// pid is taken from the stack, provided that the thread owns the stack.
     pub(crate) fn find_thread(
         &mut self,
         facts: &TraceFacts,

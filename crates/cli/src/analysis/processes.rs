@@ -21,13 +21,14 @@ pub(crate) struct ProcessId(u32);
 
 #[derive(Debug)]
 pub(crate) struct ProcessTable {
-    all: Vec<(u32, Option<Arc<str>>)>,
+    /// Pids and names by id.
+    entries: Vec<(u32, Option<Arc<str>>)>,
     by_pid: HashMap<u32, Vec<ProcessId>>,
 }
 
 impl Default for ProcessTable {
     fn default() -> Self {
-        Self { all: vec![(NO_ID, Some("(other)".into()))], by_pid: HashMap::new() }
+        Self { entries: vec![(NO_ID, Some("(other)".into()))], by_pid: HashMap::new() }
     }
 }
 
@@ -36,28 +37,29 @@ impl ProcessTable {
     pub(crate) fn find_or_add(&mut self, pid: u32, name: Option<&str>) -> ProcessId {
         let name = name.filter(|name| !name.is_empty());
         let ids = self.by_pid.get(&pid).map(Vec::as_slice).unwrap_or_default();
-        let all = &self.all;
-        let has_name =
-            |id: &&ProcessId| all.get(id.0 as usize).is_some_and(|(_, other)| other.as_deref() == name);
+        let entries = &self.entries;
+        let has_name = |id: &&ProcessId| {
+            entries.get(id.0 as usize).is_some_and(|(_, entry_name)| entry_name.as_deref() == name)
+        };
         if let Some(id) = ids.iter().rev().find(has_name) {
             return *id;
         }
-        let next = u32::try_from(self.all.len()).unwrap_or(u32::MAX);
-        if self.all.len() >= MAX_PROCESSES || ids.len() >= MAX_NAMES_PER_PID {
+        let next = u32::try_from(self.entries.len()).unwrap_or(u32::MAX);
+        if self.entries.len() >= MAX_PROCESSES || ids.len() >= MAX_NAMES_PER_PID {
             return ProcessId::default();
         }
-        self.all.push((pid, name.map(Arc::from)));
+        self.entries.push((pid, name.map(Arc::from)));
         self.by_pid.entry(pid).or_default().push(ProcessId(next));
         ProcessId(next)
     }
 
-    /// Returns the pid; `None` for events without a process.
+    /// Returns the pid; `None` for events without a process and for processes beyond the limit.
     pub(crate) fn pid(&self, id: ProcessId) -> Option<u32> {
-        self.all.get(id.0 as usize).map(|(pid, _)| *pid).filter(|pid| *pid != NO_ID)
+        self.entries.get(id.0 as usize).map(|(pid, _)| *pid).filter(|pid| *pid != NO_ID)
     }
 
     pub(crate) fn name(&self, id: ProcessId) -> Option<&str> {
-        self.all.get(id.0 as usize).and_then(|(_, name)| name.as_deref())
+        self.entries.get(id.0 as usize).and_then(|(_, name)| name.as_deref())
     }
 
     /// Formats name and pid for people.
@@ -104,8 +106,8 @@ impl ThreadSelection {
         (self.tids.is_empty() || self.tids.contains(&tid)) && (is_any_process || has_pid() || has_name())
     }
 
-    /// Explains that the selection matches nothing, and suggests similar names. `noun`
-    /// names the events in the trace, such as "samples".
+    /// Explains that the selection matches nothing, and suggests similar names. `noun` names the
+    /// events in the trace, such as "samples".
     pub(crate) fn no_match_message(&self, processes: &ProcessTable, noun: &str) -> String {
         let pids = self.pids.iter().map(u32::to_string);
         let requested: Vec<String> = self.patterns.iter().cloned().chain(pids).collect();
@@ -117,20 +119,23 @@ impl ThreadSelection {
             }
         }
         // Similar names first, processes without a name last.
-        let mut all: Vec<(bool, bool, String)> = Vec::new();
-        for (index, (_, name)) in processes.all.iter().enumerate().skip(1) {
+        let mut candidates: Vec<(bool, bool, String)> = Vec::new();
+        for (index, (_, name)) in processes.entries.iter().enumerate().skip(1) {
             let id = ProcessId(u32::try_from(index).unwrap_or_default());
             let is_similar = name
                 .as_ref()
                 .is_some_and(|name| self.patterns.iter().any(|pattern| is_similar(pattern, name)));
-            all.push((!is_similar, name.is_none(), processes.label(id)));
+            candidates.push((!is_similar, name.is_none(), processes.label(id)));
         }
-        all.sort();
-        let similar_count = all.iter().filter(|(is_far, ..)| !is_far).count();
-        let (intro, count) =
-            if similar_count > 0 { ("there is", similar_count) } else { ("others have them:", all.len()) };
+        candidates.sort();
+        let similar_count = candidates.iter().filter(|(is_dissimilar, ..)| !is_dissimilar).count();
+        let (intro, count) = if similar_count > 0 {
+            ("there is", similar_count)
+        } else {
+            ("others have them:", candidates.len())
+        };
         let names: Vec<&str> =
-            all.iter().take(count.min(MAX_SUGGESTIONS)).map(|(.., name)| name.as_str()).collect();
+            candidates.iter().take(count.min(MAX_SUGGESTIONS)).map(|(.., name)| name.as_str()).collect();
         if !names.is_empty() {
             text.push_str(&format!("; {intro} {}", names.join(", ")));
         }
@@ -145,16 +150,18 @@ impl ThreadSelection {
 /// pattern, the pattern contains a name of three or more characters, or they differ in at most two
 /// characters (one, if the pattern has at most four).
 fn is_similar(pattern: &str, name: &str) -> bool {
-    let truncate = |text: &str| {
+    let comparable_chars = |text: &str| {
         text.chars().filter(|c| !matches!(c, '*' | '?')).take(MAX_COMPARED_CHARS).collect::<Vec<_>>()
     };
     let name = name.rsplit(['/', '\\']).next().unwrap_or(name).to_lowercase();
-    let (a, b) = (truncate(pattern), truncate(&name));
-    if a.is_empty() || b.is_empty() {
+    let (pattern_chars, name_chars) = (comparable_chars(pattern), comparable_chars(&name));
+    if pattern_chars.is_empty() || name_chars.is_empty() {
         return false;
     }
     let is_part = |part: &[char], whole: &[char]| whole.windows(part.len()).any(|window| window == part);
-    is_part(&a, &b) || (b.len() > 2 && is_part(&b, &a)) || edit_distance(&a, &b) <= a.len().div_ceil(4).min(2)
+    is_part(&pattern_chars, &name_chars)
+        || (name_chars.len() > 2 && is_part(&name_chars, &pattern_chars))
+        || edit_distance(&pattern_chars, &name_chars) <= pattern_chars.len().div_ceil(4).min(2)
 }
 
 /// Returns the edit distance: the number of characters to insert, remove or change.
@@ -182,27 +189,27 @@ mod tests {
 
     #[test]
     fn reused_pid_is_another_process() {
-        let mut all = ProcessTable::default();
+        let mut table = ProcessTable::default();
         let (a, b, c) =
-            (all.find_or_add(7, Some("a")), all.find_or_add(7, Some("b")), all.find_or_add(7, None));
-        assert!(a != b && b != c && all.find_or_add(7, Some("a")) == a && all.find_or_add(7, None) == c);
-        assert_eq!((all.label(a), all.label(c)), ("a (7)".to_owned(), "process 7".to_owned()));
-        assert_eq!(all.find_or_add(7, Some("")), c, "an empty name must count as no name");
-        let no_process = all.find_or_add(NO_ID, None);
-        assert_eq!(all.label(no_process), "(no process)");
+            (table.find_or_add(7, Some("a")), table.find_or_add(7, Some("b")), table.find_or_add(7, None));
+        assert!(a != b && b != c && table.find_or_add(7, Some("a")) == a && table.find_or_add(7, None) == c);
+        assert_eq!((table.label(a), table.label(c)), ("a (7)".to_owned(), "process 7".to_owned()));
+        assert_eq!(table.find_or_add(7, Some("")), c, "an empty name must count as no name");
+        let no_process = table.find_or_add(NO_ID, None);
+        assert_eq!(table.label(no_process), "(no process)");
         for n in 0..MAX_PROCESSES as u32 {
-            all.find_or_add(n, None);
+            table.find_or_add(n, None);
         }
-        assert_eq!(all.all.len(), MAX_PROCESSES);
+        assert_eq!(table.entries.len(), MAX_PROCESSES);
     }
 
     #[test]
     fn selection_matches_processes_by_pid_or_name_and_threads_by_id() {
-        let mut all = ProcessTable::default();
-        let (a, b) = (all.find_or_add(7, Some("Alpha.exe")), all.find_or_add(8, None));
+        let mut table = ProcessTable::default();
+        let (a, b) = (table.find_or_add(7, Some("Alpha.exe")), table.find_or_add(8, None));
         let is_selected = |processes: &[&str], threads: &[u32], id, tid| {
             let typed: Vec<String> = processes.iter().map(|&p| p.to_owned()).collect();
-            ThreadSelection::new(&typed, threads).contains(&all, id, tid)
+            ThreadSelection::new(&typed, threads).contains(&table, id, tid)
         };
         assert!(
             is_selected(&[], &[], a, 1)
@@ -215,12 +222,12 @@ mod tests {
 
     #[test]
     fn similar_names_are_suggested() {
-        let mut all = ProcessTable::default();
+        let mut table = ProcessTable::default();
         for (pid, name) in [(7, "python3.11"), (8, "/usr/bin/postgres"), (9, "sh")] {
-            all.find_or_add(pid, Some(name));
+            table.find_or_add(pid, Some(name));
         }
         let no_match_message =
-            |typed: &str| ThreadSelection::new(&[typed.to_owned()], &[]).no_match_message(&all, "samples");
+            |typed: &str| ThreadSelection::new(&[typed.to_owned()], &[]).no_match_message(&table, "samples");
         assert_eq!(no_match_message("python"), "no samples of process python; there is python3.11 (7)");
         assert_eq!(
             no_match_message("Postgers"),
