@@ -323,7 +323,7 @@ mod tests {
             change_values(map, None, 0x7000_0000),
             [(hook::VIRTUAL_ALLOC, 0x7000_0000, 2 * page, MEM_RESERVE | MEM_COMMIT)]
         );
-        assert_eq!(change_values(map, None, -i64::from(libc::ENOMEM) as u64), [], "a failed call made a change");
+        assert_eq!(change_values(map, None, -i64::from(libc::ENOMEM) as u64), [], "a failed call counts");
         let unmap = MemoryCall::Unmap { start: 0x7000_0000, length: 1 };
         assert_eq!(change_values(unmap, None, 0), [(hook::VIRTUAL_FREE, 0x7000_0000, page, MEM_RELEASE)]);
         let moved = MemoryCall::Move { start: 0x1000_0000, old_length: page, new_length: 2 * page };
