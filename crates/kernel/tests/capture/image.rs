@@ -89,9 +89,9 @@ struct RunningProgram {
 }
 
 impl RunningProgram {
-    fn start(folder: &Path, more: &[&str]) -> Self {
+    fn start(folder: &Path, more_arguments: &[&str]) -> Self {
         let mut command = Command::new(folder.join("program"));
-        command.arg(folder.join("library.so")).args(more);
+        command.arg(folder.join("library.so")).args(more_arguments);
         Self::from_command(command).expect("the start fails")
     }
 
@@ -157,9 +157,9 @@ fn find_images_in_events(events: &[DecodedEvent], opcode: u8, pid: u32) -> BTree
         let size = event.number("ImageSize");
         (event.number("ImageBase"), (size, event.text("FileName").to_owned()))
     };
-    let all: Vec<_> = events.iter().filter(is_match).map(image).collect();
-    let by_base: BTreeMap<_, _> = all.iter().cloned().collect();
-    assert_eq!(by_base.len(), all.len(), "each once: {all:?}");
+    let images: Vec<_> = events.iter().filter(is_match).map(image).collect();
+    let by_base: BTreeMap<_, _> = images.iter().cloned().collect();
+    assert_eq!(by_base.len(), images.len(), "an image occurs twice: {images:?}");
     by_base
 }
 
