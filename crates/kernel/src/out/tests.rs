@@ -24,11 +24,7 @@ fn stack_is_lost_with_its_event() {
         out.write_perfinfo(HOOK, 2, vec![0; size]);
         out.write_system(HOOK, 2, TaskIds { pid: 1, tid: 2 }, vec![0; size]);
     }
-    assert_eq!(
-        lost_records,
-        2 * 4,
-        "a lost event did not lose both parts of its stack and its registers"
-    );
+    assert_eq!(lost_records, 2 * 4, "a lost event did not lose both parts of its stack and its registers");
     let mut stacks = Vec::new();
     while let Some(next) = queues[0].peek() {
         queues[0].pop_into(&mut []);

@@ -156,10 +156,7 @@ fn processes_share_one_table() {
         "the child did not close the file"
     );
     assert_eq!(files.tables.get(PARENT, 5).map(|target| target.key), None);
-    assert!(
-        files.exec(CHILD).is_empty(),
-        "exec of the child closed files that the parent has open"
-    );
+    assert!(files.exec(CHILD).is_empty(), "exec of the child closed files that the parent has open");
     assert_eq!(
         (files.resolve_descriptor(PARENT, 4), files.resolve_descriptor(PARENT, 3)),
         (Some(cloexec_key), Some(key))
