@@ -11,7 +11,8 @@
 //! - K3 Live consumers have everything up to the completeness stamp: no stream writes a stamp up to
 //!   it again, however late a record comes. Records that keep their stamp and late streams are
 //!   exempt.
-//! - K4 The drain drops a region that breaks the rules of its rings. Other regions are not affected.
+//! - K4 The drain drops a region that breaks the rules of its rings. Other regions are not
+//!   affected.
 //! - K5 Events that a process counts as lost are added once.
 //! - K6 While the session can store no more events, its regions are closed, and writes fail with
 //!   that reason. The regions are opened again before a new consumer gets its reply.

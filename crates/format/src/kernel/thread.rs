@@ -11,8 +11,8 @@
 //! has the name last, so a shorter payload lacks it. The header of a start event names the creating
 //! thread, the payload names the new thread.
 //!
-//! A record of a compact batch is one context switch. Its low two bits select the form; these fields
-//! follow, with their widths in bits:
+//! A record of a compact batch is one context switch. Its low two bits select the form; these
+//! fields follow, with their widths in bits:
 //!
 //! ```text
 //!   0  idle, short   14 delta

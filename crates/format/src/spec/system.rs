@@ -55,8 +55,8 @@ pub const LIMITED_RING_COPIES: u32 = 32;
 const IMPLIED_GROUPS: [(u32, u32); 2] = [(0x0080_0000, 0x200), (0x2000_0001, 0x200)];
 
 /// Returns the groups of kernel events that an enable of a system provider selects: the groups of
-/// its keywords that pass both masks. A `match_any` of 0 passes all keywords. `None` if the provider
-/// is not a system provider.
+/// its keywords that pass both masks. A `match_any` of 0 passes all keywords. `None` if the
+/// provider is not a system provider.
 #[must_use]
 pub fn groups_of(provider: &Guid, match_any: u64, match_all: u64) -> Option<GroupMask> {
     let (name, _) = SYSTEM_PROVIDERS.iter().find(|(_, guid)| guid == provider)?;

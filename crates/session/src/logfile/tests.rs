@@ -424,7 +424,7 @@ fn buffers_overwritten_by_another_process_are_counted() {
     assert_eq!(file.append(&mut event_buffer(&facts, 0, 60..70), || (0, 0)), AppendResult::Appended);
     assert_eq!(file.take_overwritten(), Overwritten { buffers: 3, events: 30 });
     storage.change_as_other_process(|bytes| bytes[..BUFFER_BYTES].fill(b'x'));
-    assert_eq!(file.take_overwritten(), Overwritten { buffers: 1, events: 0 }, "header buffer");
+    assert_eq!(file.take_overwritten(), Overwritten { buffers: 1, events: 0 }, "header not counted");
 }
 
 #[test]

@@ -59,8 +59,8 @@ impl FileFamily {
         irp
     }
 
-    /// Handles the entry of a call that changes no descriptor. The call operates on the open file of
-    /// `descriptor` or, if there is no descriptor, on a path.
+    /// Handles the entry of a call that changes no descriptor. The call operates on the open file
+    /// of `descriptor` or, if there is no descriptor, on a path.
     fn enter_operation(
         &mut self,
         event: &SampleEvent<'_>,
