@@ -191,8 +191,8 @@ impl From<&Guid> for Guid {
 impl FromStr for Guid {
     type Err = ParseGuidError;
 
-    /// Accepts the 36-character form, with or without braces or parentheses, and 32 bare digits;
-    /// case is ignored.
+    /// Accepts 32 hexadecimal digits, with all four dashes or none, optionally in braces or
+    /// parentheses. Ignores case and surrounding white space.
     fn from_str(s: &str) -> Result<Self, ParseGuidError> {
         let s = s.trim();
         let s = s.strip_prefix('{').and_then(|r| r.strip_suffix('}')).unwrap_or(s);

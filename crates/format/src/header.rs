@@ -1,6 +1,7 @@
 //! Record headers: recognising, measuring and viewing events.
 //!
-//! Each record starts with a dword whose high byte selects the header family:
+//! Each record starts with a marker, a dword `m`. Its high byte and its type byte `tt` select the
+//! header family. The table shows `m` from its high byte to its low byte; `ss ss` is the size:
 //!
 //! ```text
 //!   m = FFFFFFFF              filler: the records end here
@@ -11,8 +12,8 @@
 //! ```
 //!
 //! A [`Record`] borrows the bytes of one event from its buffer and decodes fields on demand;
-//! nothing is copied. Parsing has checked that the fixed header lies inside the record, and whether
-//! the extended data items do, so the accessors cannot fail. Fields that a family does not have
+//! nothing is copied. The accessors cannot fail: parsing checks that the fixed header lies inside
+//! the record, and records whether the extended data items do. Fields that a family does not have
 //! read as zero, absent ids as [`NO_ID`].
 //!
 //! Source: marker and types Observed on real traces; EVENT_HEADER and EVENT_TRACE_HEADER

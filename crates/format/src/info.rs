@@ -160,15 +160,15 @@ fn put_words(words: &[u32], out: &mut Vec<u8>) {
     }
 }
 
-/// Parses the buffer; `None` if it is shorter than its count requires. Bytes after the GUIDs are
-/// ignored. At most one GUID more than allowed is parsed.
+/// Parses the buffer of `TracePeriodicCaptureStateListInfo`; `None` if it is shorter than its count
+/// requires. Bytes after the GUIDs are ignored. At most one GUID more than allowed is parsed.
 fn parse_capture_state(bytes: &[u8]) -> Option<PeriodicCaptureState> {
     let count = usize::from(u16_at(bytes, 4));
     let guids = bytes.get(8..)?.get(..count.checked_mul(16)?)?;
     let max_parsed = usize::from(MAX_CAPTURE_STATE_PROVIDERS).saturating_add(1);
-    let all = guids.chunks_exact(16).take(max_parsed).map(|guid| guid_at(guid, 0)).collect();
+    let listed = guids.chunks_exact(16).take(max_parsed).map(|guid| guid_at(guid, 0)).collect();
     // A provider that is listed twice is asked once. Duplicates stay in a list that is too long.
-    let providers = if count < max_parsed { set::remove_duplicates(all) } else { all };
+    let providers = if count < max_parsed { set::remove_duplicates(listed) } else { listed };
     Some(PeriodicCaptureState { seconds: u32_at(bytes, 0), providers })
 }
 

@@ -15,9 +15,9 @@
 //!
 //! * A version that is not listed is read with the highest listed version below it; a version below
 //!   all listed ones with the lowest.
-//! * A payload that ends at a field boundary simply lacks the remaining fields, so fields that
-//!   newer systems append are last in the table of the version that carries them; the excess bytes
-//!   of a longer payload are unused.
+//! * A payload that ends at a field boundary lacks the remaining fields. Fields that newer systems
+//!   append without raising the version are therefore last in the table of that version. The excess
+//!   bytes of a longer payload are unused.
 //! * One type of one class has at most one shape in a version, and a count is the value of an
 //!   earlier field.
 //! * A field that extends to the end of the payload ([`Ty::Rest`], [`Ty::Lznt1Text`],
@@ -88,7 +88,7 @@ pub struct FieldShape {
 
 /// Layout and meaning of a kernel field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(missing_docs)] // The other names say type and width.
+#[allow(missing_docs)] // Names without a comment state type and width.
 pub enum Ty {
     U8,
     I8,

@@ -25,8 +25,8 @@
 //!    and encoding it again does not change the bytes.
 //! 4. A missing list ([`None`]) makes no statement. A list without entries grants nothing.
 //!
-//! This module does not decide about access, except for the list that applies where none is set
-//! ([`SecurityDescriptor::built_in`]).
+//! This module makes no access decisions. It defines the list that applies to objects without a
+//! list of their own ([`SecurityDescriptor::built_in`]).
 //!
 //! Source: Documented (\[MS-DTYP\] 2.4.2 SID, 2.4.4 ACE, 2.4.5 ACL, 2.4.6 SECURITY_DESCRIPTOR); the
 //! authority 22 of Unix users and groups as Samba uses it.
@@ -191,8 +191,8 @@ impl Acl {
 
     /// Adds an entry in the documented order: entries that deny come before those that allow.
     pub fn add(&mut self, entry: Ace) {
-        let first_allowed = self.entries.iter().position(|entry| entry.kind == AceKind::Allow);
-        match (entry.kind, first_allowed) {
+        let first_allow = self.entries.iter().position(|entry| entry.kind == AceKind::Allow);
+        match (entry.kind, first_allow) {
             (AceKind::Deny, Some(index)) => self.entries.insert(index, entry),
             _ => self.entries.push(entry),
         }

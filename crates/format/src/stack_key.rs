@@ -9,11 +9,10 @@
 //!
 //! With TraceUnifiedStackCachingInfo, a session writes the definition before the first event with
 //! the key, with the same stamp. If older buffers may be gone before newer ones are read (circular
-//! logs, flight recorders, file sequences, live delivery), it repeats the definition in each buffer
-//! that uses the key. A key keeps its meaning throughout a session and is not reused in it. A
-//! system logger of Windows writes definitions after the events and reuses keys for other stacks.
-//! So a key means the first definition at or after the event's time, or the last definition if
-//! there is none.
+//! logs, flight recorders, file sequences, live delivery), the session repeats the definition in
+//! each buffer that uses the key. A key keeps its meaning throughout a session. A system logger of
+//! Windows writes definitions after the events and reuses keys for other stacks. So a key means the
+//! first definition at or after the event's time, or the last definition if there is none.
 //!
 //! Source: Documented ("EVENT_EXTENDED_ITEM_STACK_KEY64"); the defining event as in
 //! `kernel/stack.rs`.
@@ -44,8 +43,8 @@ const VERSION: u8 = 2;
 pub const MIN_FRAMES: usize = 4;
 /// Size of the extended data item that holds a key, in bytes.
 pub const KEY_ITEM_BYTES: usize = ITEM_HEAD + 16;
-/// Bytes of definitions kept for all traces that are read together; beyond that, keys are not
-/// resolved.
+/// Bytes of definitions kept for all traces that are read together. Keys of further definitions are
+/// not resolved.
 const MAX_DEFINITION_BYTES: usize = 64 << 20;
 /// The most definitions kept for one key.
 const MAX_DEFINITIONS_PER_KEY: usize = 4096;

@@ -122,8 +122,8 @@ fn to_u8(n: i64) -> u8 {
 const DAYS_BEFORE_1601: i64 = 584_694;
 const DAYS_IN_400_YEARS: i64 = 146_097;
 
-/// Returns the date of a day counted from 1601-01-01. Years start in March here, so that the leap
-/// day is the last day.
+/// Returns year, month and day of a day counted from 1601-01-01. The computation lets years start
+/// in March, so that the leap day is the last day of a year.
 #[allow(clippy::arithmetic_side_effects)] // A FILETIME spans ± 30,000 years: nothing here leaves an i64.
 fn date_from_days(days: i64) -> (i32, u8, u8) {
     let days = days + DAYS_BEFORE_1601;

@@ -121,7 +121,7 @@ impl<'a> Traits<'a> {
     /// Returns the data of the first trait of a type.
     #[must_use]
     pub fn get(&self, kind: u8) -> Option<&'a [u8]> {
-        self.iter().find(|(found, _)| *found == kind).map(|(_, data)| data)
+        self.iter().find(|(trait_type, _)| *trait_type == kind).map(|(_, data)| data)
     }
 
     /// Returns the group that the provider belongs to.

@@ -189,6 +189,6 @@ mod tests {
         assert_eq!(limited_copy_bytes(64 << 10, 512 << 10), 16 << 10);
         assert_eq!(limited_copy_bytes(16 << 10, 64 << 10), 2 << 10);
         assert_eq!(limited_copy_bytes(1001, 2 << 20), 1008);
-        assert_eq!(stack_copy_bytes(64 << 10, None), MAX_STACK_BYTES, "only the kernel's limit applies");
+        assert_eq!(stack_copy_bytes(64 << 10, None), MAX_STACK_BYTES, "another limit applies");
     }
 }

@@ -231,7 +231,7 @@ mod tests {
         });
         assert_eq!(blocked, None);
         assert!(start.elapsed() < Duration::from_secs(30));
-        assert_eq!(run_until_served(|| 8), 8, "another worker runs the second work");
+        assert_eq!(run_until_served(|| 8), 8, "no other worker ran the second job");
         drop(release);
     }
 
@@ -259,9 +259,9 @@ mod tests {
         assert_eq!(run_for_process(7, READ_TIMEOUT, move || released.recv().is_ok()), None);
         let after_timeout = start.elapsed();
         for _ in 0..1000 {
-            assert_eq!(run_for_process(7, READ_TIMEOUT, || 1), None, "the process has caused a timeout");
+            assert_eq!(run_for_process(7, READ_TIMEOUT, || 1), None, "a blocked process was read again");
         }
-        assert!(start.elapsed() - after_timeout < READ_TIMEOUT, "calls for a blocked process return at once");
+        assert!(start.elapsed() - after_timeout < READ_TIMEOUT, "calls for a blocked process waited");
         drop(release);
         let slow = || std::thread::sleep(Duration::from_millis(10));
         let served =
@@ -269,12 +269,12 @@ mod tests {
         assert!(served < 100, "{served} slow reads exceed the budget");
         assert!(allowed_timeout(READ_TIMEOUT, None).is_none());
         assert!(end_poll() >= 1 + 1000 + 900);
-        assert_eq!(allowed_timeout(READ_TIMEOUT, Some(7)), Some(READ_TIMEOUT), "outside of a poll");
+        assert_eq!(allowed_timeout(READ_TIMEOUT, Some(7)), Some(READ_TIMEOUT), "limited outside of a poll");
         begin_poll();
         assert_eq!(
             allowed_timeout(READ_TIMEOUT, Some(7)),
             Some(READ_TIMEOUT),
-            "the next poll has a full budget"
+            "the next poll does not have a full budget"
         );
         assert_eq!(end_poll(), 0);
     }

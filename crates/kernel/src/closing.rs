@@ -14,7 +14,7 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 static CLOSING_COUNT: Mutex<usize> = Mutex::new(0);
-static CHANGED: Condvar = Condvar::new();
+static COUNT_CHANGED: Condvar = Condvar::new();
 
 fn lock_count() -> MutexGuard<'static, usize> {
     CLOSING_COUNT.lock().unwrap_or_else(PoisonError::into_inner)
@@ -36,7 +36,7 @@ impl Drop for ClosingCapture {
     fn drop(&mut self) {
         let mut count = lock_count();
         *count = count.saturating_sub(1);
-        CHANGED.notify_all();
+        COUNT_CHANGED.notify_all();
     }
 }
 
@@ -44,7 +44,7 @@ impl Drop for ClosingCapture {
 ///
 /// Returns whether they are closed.
 pub fn wait_until_closed(timeout: Duration) -> bool {
-    let waited = CHANGED.wait_timeout_while(lock_count(), timeout, |count| *count > 0);
+    let waited = COUNT_CHANGED.wait_timeout_while(lock_count(), timeout, |count| *count > 0);
     *waited.unwrap_or_else(PoisonError::into_inner).0 == 0
 }
 

@@ -6,7 +6,7 @@
 //!
 //! 1. The control and the capture share the table of open events under a lock. A poll holds the
 //!    lock from beginning to end, including the rundown, which may take seconds. A change waits for
-//!    the poll, so the thread that makes it must be one that may block.
+//!    the poll, so only a thread that may block can make a change.
 //! 2. The queries [`CaptureControl::missing_events`], [`CaptureControl::unwatched_targets`] and
 //!    [`CaptureControl::abandoned_reads`] use a separate lock, which is held only to copy values:
 //!    no query waits for a poll.
@@ -61,9 +61,9 @@ impl CaptureControl {
     pub fn set(&self, settings: &CaptureSettings) -> Result<()> {
         families::read_symbols(settings.groups);
         let mut open_events = self.shared.lock_events();
-        let changed = open_events.apply_settings(settings, &self.shared.ring_events);
+        let result = open_events.apply_settings(settings, &self.shared.ring_events);
         self.shared.publish(&open_events);
-        changed
+        result
     }
 
     /// Returns the names of selected events that this kernel does not have.
@@ -132,7 +132,7 @@ mod tests {
         let clone = control.clone();
         std::thread::spawn(move || sender.send((clone.missing_events(), clone.unwatched_targets())));
         let answer = receiver.recv_timeout(Duration::from_secs(60));
-        assert_eq!(answer, Ok((vec!["a:b".to_owned()], 0)), "the queries return while the table is locked");
+        assert_eq!(answer, Ok((vec!["a:b".to_owned()], 0)), "the queries wait for the locked table");
         drop(open_events);
     }
 }

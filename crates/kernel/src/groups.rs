@@ -4,8 +4,8 @@
 //!   31 30 29 │ 28 … 0        word of the mask │ bits in it; word 0 is EnableFlags
 //! ```
 //!
-//! The numbers come from the published table ([`KERNEL_GROUPS`]). This module lists the groups for
-//! which something is captured.
+//! The numbers come from the published table ([`KERNEL_GROUPS`]). This module lists the groups that
+//! captures use.
 
 use traceweir_format::info::GroupMask;
 use traceweir_format::spec::system::{KERNEL_GROUPS, add_group, has_group};
@@ -74,9 +74,9 @@ impl Groups {
     /// Creates the set of these groups.
     #[must_use]
     pub fn new(groups: &[Group]) -> Self {
-        let mut all = Self::default();
-        groups.iter().for_each(|group| add_group(&mut all.0, group.0));
-        all
+        let mut set = Self::default();
+        groups.iter().for_each(|group| add_group(&mut set.0, group.0));
+        set
     }
 
     /// Returns whether the set contains a group.

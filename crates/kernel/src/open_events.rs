@@ -308,7 +308,7 @@ impl OpenEvents {
         if self.settings.scope == CaptureScope::Everything {
             return;
         }
-        let what = "tasks of a thread";
+        let purpose = "tasks of a thread";
         let attr = task_records_attr(&self.settings);
         let enable = |event: &PerfEvent| if self.are_events_disabled { Ok(()) } else { event.enable() };
         for (id, ring) in threads.iter().flat_map(|id| rings.iter().map(move |ring| (*id, ring))) {
@@ -316,7 +316,7 @@ impl OpenEvents {
             if id == Targets::ring_target(CaptureScope::Own) {
                 continue;
             }
-            match self.targets.open(&attr, id, ring.cpu(), what) {
+            match self.targets.open(&attr, id, ring.cpu(), purpose) {
                 Ok(Some(event)) if event.redirect_to(ring).and_then(|()| enable(&event)).is_ok() => {
                     self.task_events.push(event);
                 }

@@ -291,18 +291,18 @@ impl Out<'_> {
         is_written
     }
 
-    /// Returns whether a queue may grow by `cost` bytes. One half of the bound is reserved in equal
+    /// Returns whether a queue may grow by `cost_bytes`. One half of the bound is reserved in equal
     /// shares for the queues. The other half goes to the queues that need it first.
-    fn has_space(&self, queue_index: usize, cost: usize) -> bool {
+    fn has_space(&self, queue_index: usize, cost_bytes: usize) -> bool {
         let reserved = (self.max_bytes / 2).checked_div(self.queues.len()).unwrap_or(0);
-        let would_wait =
-            self.queues.get(queue_index).map_or(0, RecordQueue::waiting_bytes).saturating_add(cost);
-        if would_wait <= reserved {
+        let waiting_bytes =
+            self.queues.get(queue_index).map_or(0, RecordQueue::waiting_bytes).saturating_add(cost_bytes);
+        if waiting_bytes <= reserved {
             return true;
         }
         let others = self.queues.iter().enumerate().filter(|(index, _)| *index != queue_index);
         let others = others.map(|(_, queue)| queue.waiting_bytes().max(reserved));
-        others.fold(would_wait, usize::saturating_add) <= self.max_bytes
+        others.fold(waiting_bytes, usize::saturating_add) <= self.max_bytes
     }
 }
 

@@ -272,11 +272,11 @@ impl PerfRing {
         let control = NonNull::new(start.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
         // SAFETY: the mapping has a page of control data and then at least one page of data.
         let data = unsafe { control.cast::<u8>().add(page) };
-        Ok(Self::over_mapping(event, control, data, size, mapped))
+        Ok(Self::from_mapping(event, control, data, size, mapped))
     }
 
     /// Creates a ring over an existing mapping, whose records are all unread.
-    fn over_mapping(
+    fn from_mapping(
         event: PerfEvent,
         control: NonNull<perf_event_mmap_page>,
         data: NonNull<u8>,
@@ -318,7 +318,7 @@ impl PerfRing {
             data
         };
         let event = PerfEvent { fd, cpu, target: -1, counts_lost: false };
-        Self::over_mapping(event, control, data, size, page + size)
+        Self::from_mapping(event, control, data, size, page + size)
     }
 
     /// Returns the position up to which the kernel may write again, from the control page.

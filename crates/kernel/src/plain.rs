@@ -145,7 +145,7 @@ mod tests {
         for name in ["empty", "link", "device", "pipe", "none", ""] {
             assert!(find_regular_file(&at(name), OFlags::NOFOLLOW).is_none(), "{name}");
         }
-        assert!(find_regular_file(&at("device"), OFlags::empty()).is_none(), "a link that is followed");
+        assert!(find_regular_file(&at("device"), OFlags::empty()).is_none(), "followed a link to a device");
         for path in ["/proc/self/maps", "/sys/kernel/mm/transparent_hugepage/enabled", "/dev/null", "/"] {
             assert!(find_regular_file(path, OFlags::NOFOLLOW).is_none(), "{path}");
         }
@@ -171,7 +171,7 @@ mod tests {
         stat.stx_uid = 0;
         assert!(
             is_owned_by_us(&stat, false) && !is_owned_by_us(&stat, true),
-            "a foreign file system that claims root"
+            "the claims of a foreign file system decide"
         );
     }
 

@@ -4,7 +4,7 @@ use crate::counter::Counter;
 use crate::groups::Groups;
 
 /// Default sampling interval of the timer, in 100 ns.
-const DEFAULT_INTERVAL: u32 = 10_000;
+const DEFAULT_INTERVAL_100_NS: u32 = 10_000;
 
 /// The processes whose events are captured.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -52,7 +52,7 @@ impl Default for CaptureSettings {
             groups: Groups::default(),
             stacks: Vec::new(),
             registers: Vec::new(),
-            interval: DEFAULT_INTERVAL,
+            interval: DEFAULT_INTERVAL_100_NS,
             profile_sources: Vec::new(),
             counters: Vec::new(),
             counted: Vec::new(),

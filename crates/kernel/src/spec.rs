@@ -37,8 +37,8 @@ pub(crate) struct PerfEventSpec {
     /// The event is open while one of these groups is enabled. An event without groups is open
     /// while the stack of one of its hooks is enabled.
     pub(crate) groups: &'static [Group],
-    /// Kernel events made from this perf event. It is opened with call chains if the stack of one
-    /// of them is enabled.
+    /// Kernel events made from this perf event. The perf event is opened with call chains if the
+    /// stack of one of its kernel events is enabled.
     pub(crate) hooks: &'static [u16],
     /// Fields of the tracepoint; handlers use the index in this list. A leading `?` marks a field
     /// that may be missing.

@@ -13,9 +13,9 @@
 //! - S1 A part without frames is not written.
 //! - S2 A stack has at most 192 frames, the published limit, or fewer if the kernel's limit is
 //!   lower.
-//! - S3 If the sample contains a copy of the user stack, it is unwound with DWARF tables, and the
-//!   frames from frame pointers, which are wrong for programs built without them, are ignored. They
-//!   are used if unwinding yields nothing.
+//! - S3 If the sample contains a copy of the user stack, the copy is unwound with DWARF tables. The
+//!   frames from frame pointers are then ignored, because they are wrong for programs built without
+//!   frame pointers. They are used only if unwinding yields nothing.
 
 mod program;
 mod reader;

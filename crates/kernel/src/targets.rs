@@ -124,13 +124,14 @@ impl Targets {
         }
     }
 
-    /// Opens an event for a target. Returns `None` if the target is skipped.
+    /// Opens an event for a target. Returns `None` if the target is skipped. An error names the
+    /// `purpose` of the event.
     pub(crate) fn open(
         &mut self,
         attr: &Attr,
         target: i32,
         cpu: i32,
-        what: &str,
+        purpose: &str,
     ) -> Result<Option<PerfEvent>> {
         match (PerfEvent::open(attr, target, cpu), self.scope) {
             (Ok(event), CaptureScope::Own) if is_in_reserve(&event, descriptor_limit()) => {
@@ -148,9 +149,9 @@ impl Targets {
                     self.count_unwatched();
                     Ok(None)
                 }
-                _ => Err(Error::system(what, error)),
+                _ => Err(Error::system(purpose, error)),
             },
-            (Err(error), CaptureScope::Everything) => Err(Error::system(what, error)),
+            (Err(error), CaptureScope::Everything) => Err(Error::system(purpose, error)),
         }
     }
 }
@@ -206,8 +207,8 @@ mod tests {
         let mut own = Targets::new(CaptureScope::Own);
         assert!(own.target_ids().contains(&thread));
         assert!(
-            own.find_new_threads(|_| false).iter().all(|found| *found != thread),
-            "a watched thread is not found again"
+            own.find_new_threads(|_| false).iter().all(|new_thread| *new_thread != thread),
+            "a watched thread was found again"
         );
         assert_eq!(Targets::new(CaptureScope::Everything).target_ids(), [-1]);
     }
@@ -219,11 +220,11 @@ mod tests {
         let mut own = Targets::new(CaptureScope::Own);
         let ids = own.target_ids();
         own.threads.clear();
-        let found = own.find_new_threads(|_| false);
+        let new_threads = own.find_new_threads(|_| false);
         child.kill().and_then(|()| child.wait()).unwrap();
         // At least the threads of this process and of its child.
         assert!(ids.len() >= 2 && is_newest_first(&ids), "{ids:?}");
-        assert!(found.len() >= 2 && is_newest_first(&found), "{found:?}");
+        assert!(new_threads.len() >= 2 && is_newest_first(&new_threads), "{new_threads:?}");
     }
 
     #[test]
@@ -232,7 +233,7 @@ mod tests {
         let number = u64::try_from(file.as_raw_fd()).unwrap();
         let is_reserved = |limit| is_in_reserve(&file, limit);
         assert!(is_reserved(1) && is_reserved(number + 1) && is_reserved(2 * number));
-        assert!(!is_reserved(2 * number + 2), "the first half may be used");
+        assert!(!is_reserved(2 * number + 2), "reserved a part of the first half");
         assert!(
             !is_reserved(number + 1 + MAX_RESERVED_DESCRIPTORS.max(number + 1)) && !is_reserved(u64::MAX)
         );

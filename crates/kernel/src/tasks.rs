@@ -462,8 +462,8 @@ mod tests {
 
     #[test]
     fn priorities_keep_their_order_and_their_half_of_the_scale() {
-        let all: Vec<u8> = (-1..=140).map(convert_priority).collect();
-        assert!(all.windows(2).all(|pair| pair[0] >= pair[1]), "{all:?}");
+        let priorities: Vec<u8> = (-1..=140).map(convert_priority).collect();
+        assert!(priorities.windows(2).all(|pair| pair[0] >= pair[1]), "{priorities:?}");
         assert_eq!([-1, 0, 98, 99].map(convert_priority), [31, 31, 17, 16]);
         assert_eq!([100, 120, 139, 140].map(convert_priority), [15, 8, 1, 1]);
     }

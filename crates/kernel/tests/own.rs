@@ -42,19 +42,19 @@ fn capture_hooks(
     capture.poll(&NanosecondClock, false);
     work(&mut || capture.poll(&NanosecondClock, false));
     capture.end(&NanosecondClock);
-    let mut seen = Vec::new();
+    let mut events = Vec::new();
     while let Some((_, bytes)) = support::pop_record(&mut capture, 0) {
         let record = Record::parse(&bytes, 0).expect("invalid record");
-        seen.push((record.hook().unwrap_or(0), record.payload().to_vec()));
+        events.push((record.hook().unwrap_or(0), record.payload().to_vec()));
     }
-    Some(seen)
+    Some(events)
 }
 
 #[test]
 fn unprivileged_user_captures_own_processes() {
     let _lock = lock_locked_memory();
     retry_with_busy_processors(5, || {
-        let all = [
+        let groups = [
             Group::PROCESS,
             Group::THREAD,
             Group::IMAGE_LOAD,
@@ -65,7 +65,7 @@ fn unprivileged_user_captures_own_processes() {
         ];
         // The size that every user may lock.
         let settings = CaptureSettings {
-            groups: Groups::new(&all),
+            groups: Groups::new(&groups),
             scope: CaptureScope::Own,
             ring_bytes: 512 << 10,
             stacks: vec![SAMPLED_PROFILE],
@@ -83,29 +83,32 @@ fn unprivileged_user_captures_own_processes() {
             }
             assert!(start.elapsed() > Duration::from_millis(50));
         };
-        let Some(seen) = capture_hooks(&settings, work) else { return };
+        let Some(events) = capture_hooks(&settings, work) else { return };
         let count = |hook: u16, offset: usize, id: u32| {
             let has_id = |payload: &[u8]| u32_at(payload, offset) == id;
-            seen.iter().filter(|(seen_hook, payload)| *seen_hook == hook && has_id(payload)).count()
+            events.iter().filter(|(seen_hook, payload)| *seen_hook == hook && has_id(payload)).count()
         };
         // An exec ends one program and starts the next.
-        assert_eq!(count(PROCESS_START, 8, child), 2, "process starts: a fork and an exec");
-        assert_eq!(count(PROCESS_END, 8, child), 2, "process ends");
-        assert!(count(SAMPLED_PROFILE, 8, child) > 10, "samples");
-        assert!(count(STACK_WALK, 12, child) > 10, "stacks");
+        assert_eq!(count(PROCESS_START, 8, child), 2, "not a fork and an exec");
+        assert_eq!(count(PROCESS_END, 8, child), 2, "not an end for each start");
+        assert!(count(SAMPLED_PROFILE, 8, child) > 10, "too few samples");
+        assert!(count(STACK_WALK, 12, child) > 10, "too few stacks");
         assert!(
             count(CONTEXT_SWITCH, 0, child) > 0 && count(CONTEXT_SWITCH, 4, child) > 0,
-            "switches to and from the thread"
+            "no switches to and from the thread"
         );
-        assert!(count(IMAGE_LOAD, 16, child) > 0, "image loads");
+        assert!(count(IMAGE_LOAD, 16, child) > 0, "no image loads");
         assert!(
-            seen.iter().any(|(hook, payload)| *hook == DEMAND_ZERO_FAULT && payload.len() == 16),
-            "page faults"
+            events.iter().any(|(hook, payload)| *hook == DEMAND_ZERO_FAULT && payload.len() == 16),
+            "no page faults"
         );
         // An unprivileged user gets no kernel addresses.
-        let top_bytes: BTreeSet<u8> =
-            seen.iter().filter(|(hook, _)| *hook == SAMPLED_PROFILE).map(|(_, payload)| payload[7]).collect();
-        assert!(top_bytes.iter().all(|byte| *byte < 0x80), "only user mode");
+        let top_bytes: BTreeSet<u8> = events
+            .iter()
+            .filter(|(hook, _)| *hook == SAMPLED_PROFILE)
+            .map(|(_, payload)| payload[7])
+            .collect();
+        assert!(top_bytes.iter().all(|byte| *byte < 0x80), "a kernel address was sampled");
     });
 }
 
@@ -192,11 +195,11 @@ fn image_ids_do_not_depend_on_other_captures() {
     };
     let Some((mut own, _)) = support::start_or_skip(&image_settings(CaptureScope::Own), 1) else { return };
     let everything = CaptureSettings { ring_bytes: 4 << 20, ..image_settings(CaptureScope::Everything) };
-    let (mut all, _) = match Capture::start(&everything, support::cpu_count(), 1) {
+    let (mut machine, _) = match Capture::start(&everything, support::cpu_count(), 1) {
         Ok(started) => started,
         Err(error) => return skip::skip("events of the whole machine", &error.to_string()),
     };
-    for capture in [&mut own, &mut all] {
+    for capture in [&mut own, &mut machine] {
         capture.poll(&NanosecondClock, false);
     }
     let mut command = Command::new("sh");
@@ -209,15 +212,15 @@ fn image_ids_do_not_depend_on_other_captures() {
         .expect("the program has no output")
         .read_exact(&mut [0])
         .expect("the program prints no line");
-    for capture in [&mut own, &mut all] {
+    for capture in [&mut own, &mut machine] {
         // The process is alive, so that its mappings can be inspected.
         capture.poll(&NanosecondClock, true);
     }
     drop(child.stdin.take());
     assert!(child.wait().expect("the process does not end").success());
-    let (own, all) = (take_images(child.id(), &mut own), take_images(child.id(), &mut all));
-    assert!(own.values().any(|(_, id)| id.is_some()), "{own:02x?}");
-    assert_eq!(own, all, "captures of scope Own and Everything");
+    let own_images = take_images(child.id(), &mut own);
+    assert!(own_images.values().any(|(_, id)| id.is_some()), "{own_images:02x?}");
+    assert_eq!(own_images, take_images(child.id(), &mut machine), "the scopes give different images");
 }
 
 #[test]
@@ -275,7 +278,7 @@ fn small_rings_lose_nothing_without_polls() {
             ..CaptureSettings::default()
         };
         let Some((mut capture, _)) = support::start_or_skip(&settings, 1) else { return };
-        assert_eq!(capture.stack_limit(), Some(16 << 10), "32 copies fit");
+        assert_eq!(capture.stack_limit(), Some(16 << 10), "not 32 copies fit");
         capture.poll(&NanosecondClock, false);
         // A sample per millisecond takes more than 4 KiB, so 128 ms fill the ring.
         use_cpu_time(Duration::from_millis(300));

@@ -16,8 +16,8 @@ impl Errors {
     pub(crate) fn into_items(self) -> Option<TokenStream> {
         let errors =
             self.0.into_iter().map(|(at, message)| quote_spanned!(at=> ::core::compile_error!(#message);));
-        let all: TokenStream = errors.collect();
-        (!all.is_empty()).then_some(all)
+        let items: TokenStream = errors.collect();
+        (!items.is_empty()).then_some(items)
     }
 }
 
@@ -44,20 +44,20 @@ impl MacroArguments {
     /// Splits at commas. A single trailing comma is ignored; two commas in a row make an argument
     /// without tokens.
     pub(crate) fn new(tokens: TokenStream, span: Span) -> Self {
-        let mut all = Vec::new();
+        let mut arguments = Vec::new();
         let mut current: Vec<TokenTree> = Vec::new();
         for token in tokens {
             match token {
                 TokenTree::Punct(p) if p.as_char() == ',' => {
-                    all.push(Self::make_argument(std::mem::take(&mut current), p.span()));
+                    arguments.push(Self::make_argument(std::mem::take(&mut current), p.span()));
                 }
                 token => current.push(token),
             }
         }
         if !current.is_empty() {
-            all.push(Self::make_argument(current, span));
+            arguments.push(Self::make_argument(current, span));
         }
-        Self { remaining: all.into_iter(), span }
+        Self { remaining: arguments.into_iter(), span }
     }
 
     fn make_argument(tokens: Vec<TokenTree>, fallback: Span) -> MacroArgument {
@@ -152,8 +152,8 @@ fn parse_literal(tokens: TokenStream) -> Option<Literal> {
 
 /// Removes the invisible groups that a `macro_rules` puts around the tokens it captured.
 pub(crate) fn strip_invisible_groups(tokens: TokenStream) -> TokenStream {
-    let mut only = tokens.clone().into_iter();
-    match (only.next(), only.next()) {
+    let mut iter = tokens.clone().into_iter();
+    match (iter.next(), iter.next()) {
         (Some(TokenTree::Group(group)), None) if group.delimiter() == Delimiter::None => {
             strip_invisible_groups(group.stream())
         }
@@ -249,9 +249,9 @@ mod tests {
     #[test]
     fn arguments_are_split_at_commas() {
         let tokens = "a, f(1, 2), , {x, y}".parse().unwrap();
-        let found: Vec<String> =
+        let arguments: Vec<String> =
             MacroArguments::new(tokens, Span::call_site()).remaining.map(|a| a.tokens.to_string()).collect();
-        assert_eq!(found, ["a", "f (1 , 2)", "", "{ x , y }"]);
+        assert_eq!(arguments, ["a", "f (1 , 2)", "", "{ x , y }"]);
         assert_eq!(MacroArguments::new("a,".parse().unwrap(), Span::call_site()).remaining.len(), 1);
         assert_eq!(MacroArguments::new(TokenStream::new(), Span::call_site()).remaining.len(), 0);
     }

@@ -49,8 +49,8 @@ impl EventCall {
         let statics = self.emit_statics();
         let FieldValues { expressions, names, pieces } = self.collect_values();
         let (blocks, data) = join_pieces(tlg, pieces);
-        let activity = optional_id(&self.activity, "activity");
-        let related = optional_id(&self.related, "related");
+        let activity = emit_optional_id(&self.activity, "activity");
+        let related = emit_optional_id(&self.related, "related");
         let (activity_value, activity_name) = self.emit_id(&self.activity, "activity");
         let (related_value, related_name) = self.emit_id(&self.related, "related");
         quote! {{
@@ -77,16 +77,16 @@ impl EventCall {
 
     /// Returns all given keywords combined, or 1 if there are none.
     fn emit_keyword(&self) -> TokenStream {
-        let keywords = self.keywords.iter().map(|k| typed_number(k, "u64"));
+        let keywords = self.keywords.iter().map(|k| emit_typed_number(k, "u64"));
         if self.keywords.is_empty() { quote!(1) } else { quote!(#(#keywords)|*) }
     }
 
     fn emit_statics(&self) -> TokenStream {
         let (tlg, name) = (&self.tlg, &self.name);
         let zero = || quote!(0);
-        let id = self.id.as_ref().map_or_else(zero, |c| typed_number(c, "u16"));
-        let version = self.version.as_ref().map_or_else(zero, |c| typed_number(c, "u8"));
-        let task = self.task.as_ref().map_or_else(zero, |c| typed_number(c, "u16"));
+        let id = self.id.as_ref().map_or_else(zero, |c| emit_typed_number(c, "u16"));
+        let version = self.version.as_ref().map_or_else(zero, |c| emit_typed_number(c, "u8"));
+        let task = self.task.as_ref().map_or_else(zero, |c| emit_typed_number(c, "u16"));
         let tag = self.emit_tag(&self.tag);
         let or_default = |c: &Option<Constant>, otherwise| c.as_ref().map_or(otherwise, |c| c.tokens.clone());
         let channel = or_default(&self.channel, quote!(#tlg::Channel::TraceLogging));
@@ -218,12 +218,12 @@ fn join_pieces(tlg: &TokenStream, pieces: Vec<PayloadPiece>) -> (TokenStream, Ve
 }
 
 /// Returns a number of the given type; errors about its type point to its option.
-fn typed_number(constant: &Constant, type_name: &str) -> TokenStream {
+fn emit_typed_number(constant: &Constant, type_name: &str) -> TokenStream {
     let (value, primitive) = (&constant.tokens, Ident::new(type_name, constant.at));
     quote_spanned!(constant.at=> ::core::convert::identity::<::core::primitive::#primitive>(#value))
 }
 
-fn optional_id(id: &Option<Constant>, name: &str) -> TokenStream {
+fn emit_optional_id(id: &Option<Constant>, name: &str) -> TokenStream {
     let name = local_ident(name);
     if id.is_some() {
         quote!(::core::option::Option::Some(&#name))

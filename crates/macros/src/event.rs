@@ -214,7 +214,7 @@ impl EventCall {
     /// Adds a field without members.
     fn add_leaf(&mut self, mut field: EventField, mut arguments: MacroArguments, errors: &mut Errors) {
         for call in arguments.parse_calls(errors, "expected tag(…) or format(…)") {
-            self.field_option(&mut field, call, errors);
+            self.parse_field_option(&mut field, call, errors);
         }
         self.push_field(field, errors);
     }
@@ -229,7 +229,7 @@ impl EventCall {
             } else if let Some(group) = parse_braces(&argument.tokens) {
                 members = Some(group.stream());
             } else if let Some(option) = parse_call(argument.tokens) {
-                self.field_option(&mut field, option, errors);
+                self.parse_field_option(&mut field, option, errors);
             } else {
                 errors.add(argument.span, EXPECTED_MEMBERS);
             }
@@ -266,7 +266,7 @@ impl EventCall {
         count
     }
 
-    fn field_option(&self, field: &mut EventField, mut call: MacroCall, errors: &mut Errors) {
+    fn parse_field_option(&self, field: &mut EventField, mut call: MacroCall, errors: &mut Errors) {
         let at = call.name.span();
         let takes_format = !matches!(
             field.field_type.kind,

@@ -170,9 +170,9 @@ impl FieldType {
 
 /// Finds a known name similar to an unknown one, for the error text.
 pub(crate) fn find_similar_name(name: &str) -> Option<&'static str> {
-    let all = OTHER_TYPES.iter().map(|o| o.0).chain(TYPES_WITH_SLICES.iter().map(|s| s.0));
+    let names = OTHER_TYPES.iter().map(|o| o.0).chain(TYPES_WITH_SLICES.iter().map(|s| s.0));
     let lower = name.to_ascii_lowercase();
-    let mut similar = all.filter(|known| lower.starts_with(known) || known.starts_with(&lower));
+    let mut similar = names.filter(|known| lower.starts_with(known) || known.starts_with(&lower));
     similar.by_ref().max_by_key(|known| known.len())
 }
 

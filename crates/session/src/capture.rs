@@ -38,8 +38,8 @@ pub trait Capture: Send {
     /// creation need not implement it.
     fn begin(&mut self) {}
 
-    /// Takes in new events, the most recent ones only with `all`.
-    fn poll(&mut self, clock: &dyn CaptureClock, all: bool);
+    /// Takes in the events from before the call; with `includes_newer`, also newer ones.
+    fn poll(&mut self, clock: &dyn CaptureClock, includes_newer: bool);
 
     /// Returns the next record of a stream.
     fn peek(&self, stream: u16) -> Option<Captured>;
@@ -136,10 +136,10 @@ impl ActiveCapture {
         self.rate = fixed_point_rate(refined_frequency(clock.counter(), &self.start, &self.base));
     }
 
-    pub(crate) fn poll(&mut self, clock: &SessionClock, all: bool) {
+    pub(crate) fn poll(&mut self, clock: &SessionClock, includes_newer: bool) {
         if !self.has_ended {
             let clocks = self.pair_clocks(clock);
-            self.source.poll(&clocks, all);
+            self.source.poll(&clocks, includes_newer);
         }
     }
 

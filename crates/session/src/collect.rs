@@ -6,12 +6,13 @@
 //! ```
 //!
 //! - K1 A buffer holds records of one stream; at most one buffer of a stream is being filled.
-//! - K2 Stamps of a stream never decrease, except of records that keep their stamp and as in K9.
+//! - K2 Stamps of a stream never decrease, except for records that keep their stamp and in late
+//!   streams (K9).
 //! - K3 Live consumers have everything up to the completeness stamp: no stream writes a stamp up to
 //!   it again, however late a record comes. Records that keep their stamp and late streams are
 //!   exempt.
-//! - K4 A region that breaks the rules of its rings is dropped by the drain that finds it, and
-//!   disturbs no other.
+//! - K4 The drain drops a region that breaks the rules of its rings. Other regions are not
+//!   affected.
 //! - K5 Events that a process counts as lost are added once.
 //! - K6 While the session can store no more events, its regions are closed, and writes fail with
 //!   that reason. The regions are opened again before a new consumer gets its reply.
@@ -258,9 +259,9 @@ impl Collector {
     /// Collects the records in all rings.
     pub(crate) fn drain(&mut self, reach: DrainReach) -> DrainResult {
         let mut outcome = MergeOutcome::default();
-        let polled = self.poll_capture(reach);
+        let poll_start = self.poll_capture(reach);
         // Later events come with the next poll of the capture.
-        self.drain_start = polled;
+        self.drain_start = poll_start;
         // Streams take turns, so that no stream's rings stay full while another's are emptied.
         let streams = usize::from(self.shared.streams);
         let mut unfinished: Vec<usize> = (0..streams).collect();
@@ -415,15 +416,15 @@ impl Collector {
     /// last poll began.
     fn poll_capture(&mut self, reach: DrainReach) -> u64 {
         let counter = self.clock.counter();
-        let mut polled = counter.now();
-        let Some(capture) = &mut self.capture else { return polled };
+        let mut poll_start = counter.now();
+        let Some(capture) = &mut self.capture else { return poll_start };
         capture.poll(&self.clock, reach == DrainReach::All);
         let now = counter.now();
-        if now.saturating_sub(polled) >= self.max_ahead_ticks / 2 {
-            polled = now;
+        if now.saturating_sub(poll_start) >= self.max_ahead_ticks / 2 {
+            poll_start = now;
             capture.poll(&self.clock, reach == DrainReach::All);
         }
-        polled
+        poll_start
     }
 
     /// Counts the events that processes have lost, and drops damaged regions.

@@ -47,13 +47,13 @@ pub enum Error {
     Ended,
 }
 
-/// Returns [`Error::Properties`].
+/// Returns an [`Error::Properties`] with this status and reason.
 pub(crate) fn refuse<T>(status: Status, reason: &'static str) -> Result<T> {
     Err(Error::Properties { status, reason })
 }
 
 impl Error {
-    /// The Win32 status that the functions of ETW return for this error.
+    /// Returns the Win32 status that the functions of ETW return for this error.
     #[must_use]
     pub fn status(&self) -> Status {
         match self {

@@ -12,8 +12,8 @@
 //! - F1 [`on_end`](crate::StartOptions::on_end) gets [`FAULT`]; the session is then stopped as
 //!   after any other end.
 //! - F2 The operation that panicked is not tried again.
-//! - F3 No caller waits for a thread that panicked: requests that had not begun are answered, the
-//!   current request by the drop of its callback; buffers return to the pool.
+//! - F3 No caller waits for a thread that panicked. Requests that had not begun are answered. The
+//!   drop of its callback answers the current request. Buffers return to the pool.
 
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -25,7 +25,7 @@ pub const FAULT: Status = Status::ERROR_NOACCESS;
 
 thread_local! {
     /// Number of calls of [`contain_panic`] that this thread is in.
-    static DEPTH: Cell<u32> = const { Cell::new(0) };
+    static CONTAIN_DEPTH: Cell<u32> = const { Cell::new(0) };
 }
 
 /// Runs `work` and returns whether it completed without a panic.
@@ -33,13 +33,13 @@ thread_local! {
 /// After a panic, the data that `work` changed may be inconsistent: count its events and drop it,
 /// but do not use it otherwise.
 pub(crate) fn contain_panic(work: impl FnOnce()) -> bool {
-    DEPTH.set(DEPTH.get().saturating_add(1));
-    let completed = catch_unwind(AssertUnwindSafe(work)).is_ok();
-    DEPTH.set(DEPTH.get().saturating_sub(1));
-    completed
+    CONTAIN_DEPTH.set(CONTAIN_DEPTH.get().saturating_add(1));
+    let is_completed = catch_unwind(AssertUnwindSafe(work)).is_ok();
+    CONTAIN_DEPTH.set(CONTAIN_DEPTH.get().saturating_sub(1));
+    is_completed
 }
 
 /// Returns whether a panic of this thread, now, would end only its session.
 pub fn is_panic_contained() -> bool {
-    DEPTH.get() > 0
+    CONTAIN_DEPTH.get() > 0
 }

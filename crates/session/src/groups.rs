@@ -1,5 +1,5 @@
 //! The enabled groups of kernel events of a session: eight words. The first word is EnableFlags of
-//! its properties.
+//! the session's properties.
 //!
 //! ```text
 //!   StartTrace, UPDATE: EnableFlags ─▶ word 0 ─┐

@@ -48,9 +48,9 @@ pub struct Identity {
     pub audit_session: u32,
     /// Start key, unique while the machine runs.
     pub start_key: Option<u64>,
-    /// Name of its systemd unit, flatpak or snap.
+    /// Name of the systemd unit, flatpak or snap that the process belongs to.
     pub package: Option<String>,
-    /// Id of the container that it runs in.
+    /// Id of the container that the process runs in.
     pub container: Option<String>,
 }
 
@@ -189,10 +189,10 @@ mod tests {
         let size = u16::try_from(record.len()).unwrap();
         record[..2].copy_from_slice(&size.to_le_bytes());
         let view = traceweir_format::header::Record::parse(&record, 0).unwrap();
-        let found: Vec<_> = view.items().map(|item| (item.kind.0, item.data)).collect();
+        let item_values: Vec<_> = view.items().map(|item| (item.kind.0, item.data)).collect();
         let name: Vec<u8> = "ü.service\0".encode_utf16().flat_map(u16::to_le_bytes).collect();
         assert_eq!(
-            found,
+            item_values,
             [
                 (2, &[1u8, 2, 0, 0, 0, 0, 0, 22, 1, 0, 0, 0, 0xE8, 3, 0, 0][..]),
                 (3, &[3, 0, 0, 0]),
@@ -201,7 +201,7 @@ mod tests {
                 (16, b"c0ffee"),
             ]
         );
-        assert_eq!(items.bytes.get(items.last_item + 2), Some(&16), "the last item");
+        assert_eq!(items.bytes.get(items.last_item + 2), Some(&16), "`last_item` is not the container item");
         assert!(view.items().all(|item| is_session_item(item.kind)));
     }
 

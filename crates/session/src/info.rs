@@ -93,7 +93,8 @@ impl Settings {
         Ok(())
     }
 
-    /// Sets which branches are recorded and at which events: both, or neither.
+    /// Sets which branches are recorded and at which events. If one of the two settings is refused,
+    /// changes neither.
     pub fn set_branches(&mut self, branches: &Branches, machine: &Machine) -> Result<()> {
         let mut changed = self.clone();
         for set in branches.sets() {
@@ -130,7 +131,7 @@ impl Settings {
     #[must_use]
     pub fn stack_cache(&self) -> (Option<StackCaching>, CachedStacks) {
         match (self.all_stacks, self.kernel_stacks) {
-            (Some(all), _) => (Some(all), CachedStacks::All),
+            (Some(unified), _) => (Some(unified), CachedStacks::All),
             (None, kernel) => (kernel, CachedStacks::Kernel),
         }
     }

@@ -321,7 +321,8 @@ impl LogFile {
         }
     }
 
-    /// Truncates the file after its last whole buffer. If that fails, readers ignore the rest.
+    /// Truncates the file after its last whole buffer. If that fails, readers ignore the
+    /// bytes after that buffer.
     fn truncate_to_written(&mut self) {
         let length = self.writer.length();
         let _ = self.writer.sink_mut().storage.truncate(length);

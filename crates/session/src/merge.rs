@@ -11,8 +11,8 @@
 //! - M1 Each ring is in the order of its stamps, except for late records (M4).
 //! - M2 Records published before `now` are merged by stamp.
 //! - M3 A record younger than `now` waits for the next drain, when all rings can show the records
-//!   that belong before it. One that is [`MAX_FUTURE`] or more ahead is not from this machine's
-//!   counter and counts as written now.
+//!   that belong before it. A stamp that is [`MAX_FUTURE`] or more ahead is not from this
+//!   machine's counter: its record counts as written now.
 //! - M4 A late record (its writer was delayed between reading the counter and publishing) gets the
 //!   stamp of its predecessor: stamps of the stream never decrease.
 //! - M5 A drain takes only what a ring held when it was polled, so that it ends.
@@ -243,7 +243,7 @@ mod tests {
     #[derive(Debug, Default)]
     struct FakeRing {
         records: VecDeque<(u64, u64)>,
-        polled: usize,
+        polled_records: usize,
         is_released: bool,
     }
 
@@ -251,12 +251,12 @@ mod tests {
 
     impl MergeRing for FakeRing {
         fn poll(&mut self) -> Result<bool, Damaged> {
-            self.polled = self.records.len();
-            Ok(self.polled > 0)
+            self.polled_records = self.records.len();
+            Ok(self.polled_records > 0)
         }
 
         fn peek(&mut self) -> Result<Option<RecordPrefix>, Damaged> {
-            let first = if self.polled == 0 { None } else { self.records.front() };
+            let first = if self.polled_records == 0 { None } else { self.records.front() };
             match first {
                 Some(&(DAMAGED_STAMP, _)) => Err(Damaged),
                 Some(&(stamp, _)) => Ok(Some(RecordPrefix { length: 8, cpu: 0, flags: 0, stamp })),
@@ -266,7 +266,7 @@ mod tests {
 
         fn take(&mut self, out: &mut [u8]) {
             self.is_released = false;
-            self.polled -= 1;
+            self.polled_records -= 1;
             let (_, number) = self.records.pop_front().unwrap();
             out.copy_from_slice(&number.to_le_bytes());
         }
@@ -282,7 +282,7 @@ mod tests {
         records: Vec<(u64, u64)>,
         refuse_every: usize,
         calls: usize,
-        waited: usize,
+        wait_calls: usize,
     }
 
     impl RecordSink<FakeRing> for CollectingSink {
@@ -298,7 +298,7 @@ mod tests {
         }
 
         fn wait_for_space(&mut self) {
-            self.waited += 1;
+            self.wait_calls += 1;
         }
     }
 
@@ -375,8 +375,7 @@ mod tests {
         ) {
             let sorted: Vec<Vec<u64>> =
                 rings.into_iter().map(|mut r| { r.sort_unstable(); r }).collect();
-            let mut all: Vec<u64> = sorted.iter().flatten().copied().collect();
-            all.sort_unstable();
+            let record_count = sorted.iter().flatten().count() as u64;
             let views: Vec<&[u64]> = sorted.iter().map(Vec::as_slice).collect();
             let mut rings = fake_rings(&views);
             // If every call were refused, the merge would never end.
@@ -385,7 +384,7 @@ mod tests {
             merge_rings(&mut rings, MergeLimit { now: 1000, ..LIMIT_AT_100 }, &mut sink);
             let mut numbers: Vec<u64> = sink.records.iter().map(|r| r.1).collect();
             numbers.sort_unstable();
-            prop_assert_eq!(numbers, (1..=all.len() as u64).collect::<Vec<_>>());
+            prop_assert_eq!(numbers, (1..=record_count).collect::<Vec<_>>());
             // Waiting records came with the second merge; within each merge, stamps do not
             // decrease.
             let decreases = sink.records.windows(2).filter(|w| w[0].0 > w[1].0).count();

@@ -31,7 +31,7 @@ pub(crate) enum MessageSequence {
 }
 
 impl MessageSequence {
-    /// Chooses the sequence of the session's log file mode.
+    /// Creates the sequence that the session's log file mode asks for.
     pub(crate) fn from_mode(log_file_mode: u32) -> Self {
         if log_file_mode & EVENT_TRACE_USE_GLOBAL_SEQUENCE != 0 {
             Self::Global
@@ -92,7 +92,7 @@ mod tests {
         assert_eq!(assign_numbers(&first, 3), [1, 2, 3]);
         assert_eq!(assign_numbers(&second, 2), [1, 2]);
         assert_eq!(assign_numbers(&first.clone(), 1), [4], "a clone has its own numbers");
-        let MessageSequence::Local(last) = &first else { panic!() };
+        let MessageSequence::Local(last) = &first else { panic!("the sequence is not local") };
         last.store(u32::MAX - 1, Ordering::Relaxed);
         assert_eq!(assign_numbers(&first, 3), [u32::MAX, 1, 2]);
     }

@@ -39,7 +39,7 @@ pub type NextFile = Box<dyn FnMut(&Path) -> Result<SequenceFile> + Send>;
 
 /// A file of a file sequence, after the first one.
 pub struct SequenceFile {
-    /// Open for reading and writing; to be emptied.
+    /// The file, open for reading and writing. The session replaces its content.
     pub file: File,
     /// Dropped when the session no longer writes the file.
     pub claim: Box<dyn Any + Send>,

@@ -61,7 +61,7 @@ impl Modules {
     /// Adds a record that [`sign`] has accepted, padded to eight bytes.
     pub(crate) fn add(&mut self, record: &[u8]) -> ModuleAdded {
         let payload = record.get(classic::SIZE..).unwrap_or(&[]);
-        if self.payloads.iter().any(|kept| kept == payload) {
+        if self.payloads.iter().any(|known| known == payload) {
             return ModuleAdded::Duplicate;
         }
         let Some(free_bytes) = self.free_bytes.checked_sub(record.len()) else { return ModuleAdded::NoRoom };
@@ -130,7 +130,7 @@ mod tests {
             let mut invalid = valid.clone();
             invalid[at] = byte;
             let before = invalid.clone();
-            assert!(!sign(&mut invalid, record_length(&valid), 4711), "{at}");
+            assert!(!sign(&mut invalid, record_length(&valid), 4711), "accepted a wrong byte at {at}");
             assert_eq!(invalid, before);
         }
         assert!(!sign(&mut [], 0, 1));
@@ -142,10 +142,12 @@ mod tests {
         let mut modules = Modules::new(64 << 10);
         assert_eq!(modules.add(&module_record("/a")), ModuleAdded::New);
         assert_eq!(modules.add(&with_time(&module_record("/a"), 99)), ModuleAdded::Duplicate);
-        let mut kept = 1;
-        while modules.add(&module_record(&format!("/{kept}/{}", "x".repeat(1000)))) == ModuleAdded::New {
-            kept += 1;
-            assert!(kept < 100);
+        let mut record_count = 1;
+        while modules.add(&module_record(&format!("/{record_count}/{}", "x".repeat(1000))))
+            == ModuleAdded::New
+        {
+            record_count += 1;
+            assert!(record_count < 100);
         }
         assert_eq!(modules.add(&module_record(&"y".repeat(2000))), ModuleAdded::NoRoom);
         assert_eq!(modules.add(&module_record("/a")), ModuleAdded::Duplicate);

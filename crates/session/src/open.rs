@@ -121,12 +121,12 @@ fn open_existing(folder: BorrowedFd<'_>, name: &Path, flags: OFlags, user: u32) 
     Ok(file.into())
 }
 
-/// Opens an output file for writing as this user; creates or truncates it. With `new`, an existing
-/// file is [`std::io::ErrorKind::AlreadyExists`].
+/// Opens an output file for writing as this user; creates or truncates it. If `must_be_new` is set
+/// and the file exists, fails with [`std::io::ErrorKind::AlreadyExists`].
 ///
 /// Follows a symbolic link only if other users cannot replace it. In a folder that all users can
 /// write, does not write a file of another user or with other hard links.
-pub fn create_output(path: &Path, user: u32, new: bool) -> Result<File> {
+pub fn create_output(path: &Path, user: u32, must_be_new: bool) -> Result<File> {
     let path = std::path::absolute(path).map_err(Error::File)?;
     let Some((folder, Component::Normal(name))) = path.parent().zip(path.components().next_back()) else {
         return refuse(Status::ERROR_BAD_PATHNAME, "this is not the name of a file");
@@ -139,7 +139,7 @@ pub fn create_output(path: &Path, user: u32, new: bool) -> Result<File> {
     for _ in 0..MAX_RETRIES {
         let exclusive = flags | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW;
         match rustix::fs::openat(&folder, name, exclusive, Mode::from_raw_mode(0o666)) {
-            Err(Errno::EXIST) if !new => {}
+            Err(Errno::EXIST) if !must_be_new => {}
             file => return Ok(file.map_err(file_error)?.into()),
         }
         match open_existing_output(folder.as_fd(), Path::new(name), flags, user) {

@@ -147,20 +147,20 @@ impl Output {
                 }
                 Job::Snapshot { file, partial, done } => {
                     self.partial = partial;
-                    let written = self.snapshot(file);
+                    let result = self.snapshot(file);
                     self.partial = Vec::new();
-                    done(written.map(|()| self.shared.properties()));
+                    done(result.map(|()| self.shared.properties()));
                 }
                 Job::Update(update) => self.update(*update),
                 Job::Increment(done) => {
                     self.write_out();
-                    let changed = self.next_file();
-                    done(changed.map(|()| self.shared.properties()));
+                    let result = self.continue_in_next_file();
+                    done(result.map(|()| self.shared.properties()));
                 }
                 Job::Convert(done) => {
                     self.write_out();
-                    let converted = self.convert();
-                    done(converted.map(|()| self.shared.properties()));
+                    let result = self.convert();
+                    done(result.map(|()| self.shared.properties()));
                 }
                 Job::OpenConsumer(done) => done(self.open_consumer()),
                 Job::CloseConsumer(id) => self.close_consumer(id),
@@ -188,7 +188,7 @@ impl Output {
     /// Takes the buffers that already wait, up to the size of one write. Returns the job after
     /// them, if it is not a buffer.
     fn take_waiting_buffers(&mut self, jobs: &Receiver<Job>) -> Option<Job> {
-        // The collector needs free buffers meanwhile.
+        // The collector needs free buffers while this thread writes.
         let limit = self.max_buffers_per_write().min(self.shared.maximum_buffers() / 4);
         while self.in_hand.len() < limit {
             match jobs.try_recv() {
@@ -241,19 +241,19 @@ impl Output {
 
     fn append_each(&mut self) {
         while !self.in_hand.is_empty() {
-            let written = self.append();
+            let result = self.append();
             let Some(buffer) = self.in_hand.pop_front() else { return };
-            self.finish_buffer(buffer, written);
+            self.finish_buffer(buffer, result);
         }
     }
 
     /// Counts the result of writing a buffer, then returns it to the pool or keeps it in the flight
     /// recorder.
-    fn finish_buffer(&mut self, buffer: Buffer, written: AppendResult) {
+    fn finish_buffer(&mut self, buffer: Buffer, result: AppendResult) {
         match &mut self.log {
             LogTarget::None => self.shared.pool.return_buffer(buffer),
             LogTarget::File(_) => {
-                match written {
+                match result {
                     AppendResult::Appended => self.publish_buffers_written(),
                     AppendResult::AlreadyEnded | AppendResult::Full | AppendResult::Ended(_) => {
                         self.shared.stats.count_unwritten(buffer.events);
@@ -261,7 +261,7 @@ impl Output {
                 }
                 self.shared.pool.return_buffer(buffer);
                 self.shared.pool.count_finished();
-                if let AppendResult::Ended(status) = written {
+                if let AppendResult::Ended(status) = result {
                     self.notify_end(status);
                 }
                 return;
@@ -309,14 +309,14 @@ impl Output {
         let OutputUpdate { file, next, partial, real_time, done } = update;
         self.set_real_time(real_time);
         self.partial = partial;
-        let changed = match file {
+        let result = match file {
             Some(file) if matches!(self.log, LogTarget::FlightRecorder(..)) => self.snapshot(Some(file)),
             Some((file, name)) => self.switch_file(file, name, next),
             None => Ok(()),
         };
         self.partial = Vec::new();
         self.publish_full();
-        done(changed.map(|()| self.shared.properties()));
+        done(result.map(|()| self.shared.properties()));
     }
 
     /// Counts the buffers that another process has changed in the log file.
@@ -390,14 +390,14 @@ impl Output {
             self.count_as_lost(buffer);
         }
         if let LogTarget::FlightRecorder(flight, _) = &mut self.log {
-            // These counted as finished when they were kept.
-            while let Some(kept) = flight.take_oldest() {
-                self.shared.stats.count_unwritten(kept.events);
-                self.shared.pool.return_buffer(kept);
+            // These buffers counted as finished when the flight recorder got them.
+            while let Some(oldest) = flight.take_oldest() {
+                self.shared.stats.count_unwritten(oldest.events);
+                self.shared.pool.return_buffer(oldest);
             }
         }
         let partial = std::mem::take(&mut self.partial);
-        // Before the stop, the originals of these copies still come.
+        // Before the stop, these are copies; their originals are counted when they come.
         if self.stop_request.is_some() {
             self.count_partial(&partial);
         }

@@ -38,7 +38,7 @@ pub(crate) struct AlignedBytes {
 
 impl AlignedBytes {
     /// Allocates `size` zeros at a multiple of [`ALIGNMENT`], if there is memory.
-    fn aligned(size: usize) -> Option<Self> {
+    fn allocate_aligned(size: usize) -> Option<Self> {
         let mut memory = Vec::new();
         let total_bytes = size.checked_add(ALIGNMENT)?;
         check_headroom(total_bytes).ok()?;
@@ -49,7 +49,7 @@ impl AlignedBytes {
         Some(Self { memory, start })
     }
 
-    /// Returns no bytes, with capacity for `bytes` without alignment, if there is memory.
+    /// Allocates capacity for `bytes` bytes, not aligned, if there is memory. The result is empty.
     fn with_capacity(bytes: usize) -> Option<Self> {
         let mut memory = Vec::new();
         check_headroom(bytes).ok()?;
@@ -138,7 +138,7 @@ impl Buffer {
     fn allocate(size: usize) -> Result<Self> {
         let reason = "out of memory for a session buffer";
         let no_memory = Error::Properties { status: Status::ERROR_NOT_ENOUGH_MEMORY, reason };
-        Ok(Self { bytes: AlignedBytes::aligned(size).ok_or(no_memory)?, ..Self::default() })
+        Ok(Self { bytes: AlignedBytes::allocate_aligned(size).ok_or(no_memory)?, ..Self::default() })
     }
 
     /// Copies a buffer that is still being filled.
@@ -261,8 +261,11 @@ pub(crate) enum PoolWait {
 #[derive(Debug)]
 struct PoolState {
     free: Vec<Buffer>,
+    /// Number of allocated buffers.
     existing: u32,
+    /// Largest number of allocated buffers.
     maximum: u32,
+    /// Number of buffers that the writer has not finished.
     in_progress: u32,
 }
 

@@ -201,17 +201,17 @@ impl<Q: ConsumerQueue> Realtime<Q> {
     fn add_to_backlog(&mut self, piece: Buffer, stats: &SessionStats) {
         let records = piece.bytes.get(HEADER_SIZE..).unwrap_or_default();
         let last =
-            self.backlog.iter_mut().rev().find(|kept| (kept.cpu, kept.is_late) == (piece.cpu, piece.is_late));
-        let fits = |kept: &Buffer| kept.filled.saturating_add(records.len()) <= self.buffer_bytes;
-        if let Some(kept) = last.filter(|kept| fits(kept))
-            && kept.bytes.try_extend(records)
+            self.backlog.iter_mut().rev().find(|last| (last.cpu, last.is_late) == (piece.cpu, piece.is_late));
+        let fits = |last: &Buffer| last.filled.saturating_add(records.len()) <= self.buffer_bytes;
+        if let Some(last) = last.filter(|last| fits(last))
+            && last.bytes.try_extend(records)
         {
             if piece.is_late {
-                kept.expect_lower_stamps();
+                last.expect_lower_stamps();
             }
-            kept.filled = kept.bytes.len();
-            kept.events = kept.events.saturating_add(piece.events);
-            (kept.time, kept.undelivered_loss) = (piece.time, kept.undelivered_loss | piece.undelivered_loss);
+            last.filled = last.bytes.len();
+            last.events = last.events.saturating_add(piece.events);
+            (last.time, last.undelivered_loss) = (piece.time, last.undelivered_loss | piece.undelivered_loss);
             return;
         }
         if self.backlog.len() >= self.max_backlog {

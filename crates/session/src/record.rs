@@ -82,7 +82,7 @@ impl StampPolicy {
 /// The process that writes the records of a region.
 #[derive(Debug)]
 pub(crate) struct RegionWriter {
-    process: u32,
+    process_id: u32,
     thread_ids: ThreadIdMapping,
     translated_ids: HashMap<u32, u32>,
     identity: Identity,
@@ -96,7 +96,7 @@ impl RegionWriter {
     pub(crate) fn new(process: impl Into<Identity>, thread_ids: ThreadIdMapping) -> Self {
         let identity = process.into();
         let (translated_ids, items, sequence) = (HashMap::new(), HashMap::new(), MessageSequence::None);
-        Self { process: identity.pid, thread_ids, translated_ids, identity, items, sequence }
+        Self { process_id: identity.pid, thread_ids, translated_ids, identity, items, sequence }
     }
 
     /// Sets the sequence that numbers the messages of the process.
@@ -111,9 +111,10 @@ impl RegionWriter {
         items.bytes.len()
     }
 
-    /// Inserts the extended data items into a [signed](Self::sign) record, which lies at the end of
-    /// `space`, after room for the items, and is moved to the start of `space`. Returns the new
-    /// length of the record, or `None` if the record cannot hold the items.
+    /// Inserts the extended data items into a [signed](Self::sign) record. The record lies at the
+    /// end of `space`, after a gap of the size of the items; afterwards it begins at the start of
+    /// `space`. Returns the new length of the record, or `None` if the record cannot hold the
+    /// items.
     pub(crate) fn add_items(&self, space: &mut [u8], flags: u16) -> Option<usize> {
         let items = self.items.get(&(flags & abi::WITH_ITEMS))?;
         let (total_length, gap) = (space.len(), items.bytes.len());
@@ -139,7 +140,7 @@ impl RegionWriter {
 
     /// Returns the true process id.
     pub(crate) const fn process_id(&self) -> u32 {
-        self.process
+        self.process_id
     }
 
     #[inline]
@@ -173,7 +174,7 @@ impl RegionWriter {
         self.sign_parsed(record, stamp)
     }
 
-    /// Recognises the common case: an EVENT without extended data items.
+    /// Returns whether a record is the common case: an EVENT without extended data items.
     #[inline]
     fn is_plain_event(&self, record: &[u8]) -> bool {
         let Some(&[low, high, kind, 0xC0, flags, ..]) = record.first_chunk::<{ event::SIZE }>() else {
@@ -197,7 +198,7 @@ impl RegionWriter {
             Family::Event | Family::Full | Family::Instance => self.sign_header(record, stamp),
             Family::Message => {
                 let thread_id = self.translate_thread(thread_id);
-                message::set_origin(record, &Origin { time, thread_id, process_id: self.process });
+                message::set_origin(record, &Origin { time, thread_id, process_id: self.process_id });
                 self.sequence.write_next_number(record);
             }
             _ => return false,
@@ -213,7 +214,7 @@ impl RegionWriter {
             let thread = self.translate_thread(u32::from_le_bytes([a, b, c, d]));
             header[0x08..0x0C].copy_from_slice(&thread.to_le_bytes());
         }
-        header[0x0C..0x10].copy_from_slice(&self.process.to_le_bytes());
+        header[0x0C..0x10].copy_from_slice(&self.process_id.to_le_bytes());
         let time = match stamp {
             StampPolicy::Replaced(time) => Some(time),
             StampPolicy::Kept { .. } => stamp.replacement_for(i64_at(header, 0x10)),

@@ -14,10 +14,10 @@
 //! back when few events come. So address space costs no memory. The limit applies to the memory
 //! that regions *can* use if every process is busy at once:
 //!
-//! - G1 A region counts with the rings that can fill: one for each online CPU. A thread writes
-//!   either to the rings of restartable sequences or to the locked rings, and nearly always all
-//!   threads of a process use the same kind. (If a process fills both kinds, the kernel charges
-//!   that memory to the process.)
+//! - G1 The memory of a region is that of the rings that can fill: one for each online CPU. A
+//!   thread writes either to the rings of restartable sequences or to the locked rings, and nearly
+//!   always all threads of a process use the same kind. (If a process fills both kinds, the kernel
+//!   charges that memory to the process.)
 //! - G2 The sum stays within a quarter of the machine's memory, the same share that the buffers of
 //!   a session may have.
 //! - G3 Half of this share is kept for the smallest rings, so that thousands of processes have
@@ -45,33 +45,33 @@ const LARGE_REGION_SHARES: u64 = 8;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct RegionCost {
     /// Bytes that can become memory.
-    memory: u64,
+    memory_bytes: u64,
     /// Bytes of address space.
-    addresses: u64,
+    address_bytes: u64,
 }
 
 impl RegionCost {
     fn saturating_add(self, other: Self) -> Self {
         Self {
-            memory: self.memory.saturating_add(other.memory),
-            addresses: self.addresses.saturating_add(other.addresses),
+            memory_bytes: self.memory_bytes.saturating_add(other.memory_bytes),
+            address_bytes: self.address_bytes.saturating_add(other.address_bytes),
         }
     }
 
     fn saturating_sub(self, other: Self) -> Self {
         Self {
-            memory: self.memory.saturating_sub(other.memory),
-            addresses: self.addresses.saturating_sub(other.addresses),
+            memory_bytes: self.memory_bytes.saturating_sub(other.memory_bytes),
+            address_bytes: self.address_bytes.saturating_sub(other.address_bytes),
         }
     }
 
     fn divided_by(self, divisor: u64) -> Self {
         let part = |bytes: u64| bytes.checked_div(divisor).unwrap_or(0);
-        Self { memory: part(self.memory), addresses: part(self.addresses) }
+        Self { memory_bytes: part(self.memory_bytes), address_bytes: part(self.address_bytes) }
     }
 
     fn fits(self, available: Self) -> bool {
-        self.memory <= available.memory && self.addresses <= available.addresses
+        self.memory_bytes <= available.memory_bytes && self.address_bytes <= available.address_bytes
     }
 }
 
@@ -88,9 +88,15 @@ pub(crate) struct Regions {
 
 impl Regions {
     /// Creates the layout rules: the first regions are like `largest`, later ones have smaller
-    /// rings of at least `min_ring_bytes` bytes. `memory` is the machine's memory in bytes.
-    pub(crate) fn new(largest: RegionParams, min_ring_bytes: u32, online_cpus: u16, memory: u64) -> Self {
-        let budget = RegionCost { memory: memory / 4, addresses: MAX_ADDRESS_BYTES };
+    /// rings of at least `min_ring_bytes` bytes. All regions together get a quarter of
+    /// `machine_memory_bytes`.
+    pub(crate) fn new(
+        largest: RegionParams,
+        min_ring_bytes: u32,
+        online_cpus: u16,
+        machine_memory_bytes: u64,
+    ) -> Self {
+        let budget = RegionCost { memory_bytes: machine_memory_bytes / 4, address_bytes: MAX_ADDRESS_BYTES };
         Self { largest, min_ring_bytes, online_cpus, budget, used: Mutex::default() }
     }
 
@@ -128,7 +134,7 @@ impl Regions {
         let reserve = if is_large { self.budget.divided_by(4) } else { RegionCost::default() };
         let mut available = self.budget.saturating_sub(reserve).saturating_sub(*used);
         if has_ended {
-            available.memory = u64::MAX;
+            available.memory_bytes = u64::MAX;
         }
         let fits = cost.fits(available);
         if !is_ours || !fits {
@@ -159,8 +165,8 @@ impl Regions {
 
     fn cost_of(&self, params: &RegionParams) -> RegionCost {
         let rings = u64::from(params.layout.cpus().min(self.online_cpus).max(1));
-        let memory = u64::from(params.layout.ring_bytes()).saturating_mul(rings);
-        RegionCost { memory, addresses: params.layout.region_bytes() as u64 }
+        let memory_bytes = u64::from(params.layout.ring_bytes()).saturating_mul(rings);
+        RegionCost { memory_bytes, address_bytes: params.layout.region_bytes() as u64 }
     }
 }
 
@@ -171,7 +177,8 @@ fn with_ring_bytes(params: &RegionParams, ring_bytes: u32) -> Result<RegionParam
     Ok(RegionParams { layout: Layout::new(params.layout.cpus(), ring_bytes)?, wake_at, ..*params })
 }
 
-/// Returns the fill at which a ring wakes its owner, unless low latency is requested.
+/// Returns the number of unread bytes at which a ring wakes its owner, unless low latency is
+/// requested.
 pub(crate) const fn wake_at(ring_bytes: u32) -> u32 {
     ring_bytes / 4
 }
@@ -267,7 +274,7 @@ mod tests {
     #[test]
     fn huge_rings_stay_within_address_limit() {
         let regions = test_regions(1 << 28, 1024, 1, 1 << 50);
-        let sum: u64 = (0..2000).map(|_| regions.claim().unwrap().1.addresses).sum();
+        let sum: u64 = (0..2000).map(|_| regions.claim().unwrap().1.address_bytes).sum();
         assert!(sum <= MAX_ADDRESS_BYTES);
         assert!(claim_ring_sizes(&regions, 1)[0] < 1 << 28);
     }
@@ -277,7 +284,7 @@ mod tests {
         let regions = test_regions(1 << 28, 1024, 1, 1 << 50);
         let largest = *regions.largest_params();
         let claims = std::iter::from_fn(|| regions.claim_existing(&largest, true)).take(1000);
-        let sum: u64 = claims.map(|cost| cost.addresses).sum();
+        let sum: u64 = claims.map(|cost| cost.address_bytes).sum();
         assert!(sum > 0 && sum <= MAX_ADDRESS_BYTES, "{sum:#x}");
     }
 

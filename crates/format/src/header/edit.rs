@@ -11,7 +11,8 @@
 //!   message    flagged    flagged                    flagged    id
 //! ```
 //!
-//! Each setter returns whether the record has the field; if it does not, nothing changes. The
+//! "flagged" means that the option flags of the message say whether it has the field. Each setter
+//! returns whether the record has the field; if it does not, nothing changes. The
 //! INSTANCE header of layouts before 1.1 has a handle in place of the class, so a file of the
 //! current layout needs the record [rewritten](modernise).
 
@@ -123,9 +124,9 @@ pub fn with_payload(record: &Record<'_>, payload: &[u8], out: &mut Vec<u8>) -> R
 /// items count as the beginning of its payload, as in [`Record::payload`]. Returns whether the
 /// record had damaged items.
 pub fn drop_damaged_items(record: &Record<'_>, bytes: &mut [u8]) -> bool {
-    let [flags, _] = EVENT_HEADER_FLAG_EXTENDED_INFO.to_le_bytes();
+    let [items_flag, _] = EVENT_HEADER_FLAG_EXTENDED_INFO.to_le_bytes();
     match bytes.get_mut(FLAGS_OFFSET).filter(|_| record.family() == Family::Event && record.items_damaged()) {
-        Some(flag_byte) => *flag_byte &= !flags,
+        Some(flag_byte) => *flag_byte &= !items_flag,
         None => return false,
     }
     true

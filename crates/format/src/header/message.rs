@@ -5,7 +5,7 @@
 //! 08 in this order, if flagged:
 //!    01 u32 sequence │ 02 GUID (not with 04) │ 04 u32 component │ 08 or 10 i64 time, unaligned
 //!    20 u32 ThreadId, u32 ProcessId
-//!    40 / 80: a 32-bit / 64-bit program wrote it
+//!    40 / 80 no field: a 32-bit / 64-bit program wrote the message
 //! ```
 //!
 //! Source: Documented ("TraceMessage"), Observed on service logs with flags 0xAA.

@@ -119,9 +119,9 @@ pub enum Answer {
 }
 
 impl Query {
-    /// Parses a call: its class, its buffer (`None` for a null pointer), of which no more than
-    /// [`input_size`](Self::input_size) is read, and the stated length.
+    /// Parses a call: its class, its buffer (`None` for a null pointer) and the stated length.
     ///
+    /// Reads no more than [`input_size`](Self::input_size) bytes of the buffer.
     /// Checks the rules that need only the call, in the order of the [module](super).
     /// [`answer_size`](Self::answer_size) is the size to report to a caller whose buffer is too
     /// short.
@@ -271,7 +271,7 @@ impl Answer {
             Self::StackTracing(events) => events.iter().for_each(|event| event.put(&mut out)),
             Self::SystemTraceEnableFlags(mask) => put_words(mask, &mut out),
             Self::SampledProfileInterval(profile) => put_words(&[profile.source, profile.interval], &mut out),
-            Self::ProfileSourceList(all) => put_chain(all, 8, &mut out, put_source),
+            Self::ProfileSourceList(sources) => put_chain(sources, 8, &mut out, put_source),
             Self::Version(version) => put_words(&[*version, 0], &mut out),
             Self::DisallowList(guids) => out = guids_to_bytes(guids),
             Self::PeriodicCaptureState { least_seconds, most_providers } => {
@@ -286,7 +286,7 @@ impl Answer {
                     out.put_u32(owner.kind).put_u32(owner.source).put_u32(owner.tag);
                 }
             }
-            Self::PmcSessions(all) => put_chain(all, 4, &mut out, put_session),
+            Self::PmcSessions(sessions) => put_chain(sessions, 4, &mut out, put_session),
         }
         out
     }
@@ -344,13 +344,14 @@ fn malformed_answer() -> Error {
     }
 }
 
-/// Encodes entries that each begin with the offset of the next, aligned; 0 in the last one.
-fn put_chain<T>(all: &[T], align: usize, out: &mut Vec<u8>, put: impl Fn(&T, &mut Vec<u8>)) {
-    for (index, entry) in all.iter().enumerate() {
+/// Encodes entries, each at a multiple of `align`. Each entry begins with the distance to the next
+/// entry in bytes, which is 0 in the last entry.
+fn put_chain<T>(entries: &[T], align: usize, out: &mut Vec<u8>, put: impl Fn(&T, &mut Vec<u8>)) {
+    for (index, entry) in entries.iter().enumerate() {
         let start = out.len();
         out.put_u32(0);
         put(entry, out);
-        if index.saturating_add(1) < all.len() {
+        if index.saturating_add(1) < entries.len() {
             out.resize(out.len().next_multiple_of(align), 0);
             let entry_bytes = u32::try_from(out.len().saturating_sub(start)).unwrap_or(0);
             if let Some(offset_field) = out.get_mut(start..).and_then(<[u8]>::first_chunk_mut) {
@@ -360,8 +361,8 @@ fn put_chain<T>(all: &[T], align: usize, out: &mut Vec<u8>, put: impl Fn(&T, &mu
     }
 }
 
-fn parse_chain<T>(mut remaining: &[u8], get: impl Fn(&[u8]) -> Option<T>) -> Result<Vec<T>> {
-    let mut all = Vec::new();
+fn parse_chain<T>(mut remaining: &[u8], parse: impl Fn(&[u8]) -> Option<T>) -> Result<Vec<T>> {
+    let mut entries = Vec::new();
     while !remaining.is_empty() {
         let entry_bytes = u32_at(remaining, 0) as usize;
         let entry = if entry_bytes == 0 {
@@ -369,10 +370,10 @@ fn parse_chain<T>(mut remaining: &[u8], get: impl Fn(&[u8]) -> Option<T>) -> Res
         } else {
             remaining.get(..entry_bytes).ok_or_else(malformed_answer)?
         };
-        all.push(get(entry).ok_or_else(malformed_answer)?);
+        entries.push(parse(entry).ok_or_else(malformed_answer)?);
         remaining = remaining.get(entry.len()..).unwrap_or(&[]);
     }
-    Ok(all)
+    Ok(entries)
 }
 
 fn put_source(source: &ProfileSource, out: &mut Vec<u8>) {

@@ -231,7 +231,8 @@ impl Branches {
         check_events(&self.events)
     }
 
-    /// Returns both settings. Events without a hook id never occur and are left out.
+    /// Returns the configuration and the event list as two settings. Events without a hook id never
+    /// occur and are left out.
     #[must_use]
     pub fn sets(&self) -> [Set; 2] {
         let hooks = self.events.iter().filter_map(ClassicEventId::hook_id).map(u32::from).collect();

@@ -83,7 +83,8 @@ fn count_in_the_buffer_is_checked_with_the_content() {
         let class = InfoClass::TracePeriodicCaptureStateListInfo;
         let set = Set::from_bytes(class.number(), Some(&bytes), length).unwrap();
         let encoded = set.to_bytes();
-        assert!(encoded.len() <= 8 + 129 * 16, "{count}: {}", encoded.len());
+        let max_bytes = 8 + (usize::from(MAX_CAPTURE_STATE_PROVIDERS) + 1) * 16;
+        assert!(encoded.len() <= max_bytes, "{count} providers take {} bytes", encoded.len());
         for set in [&set, &Set::from_bytes(class.number(), Some(&encoded), encoded.len()).unwrap()] {
             let status = set.check().err().map_or(OK, |error| error.status());
             assert_eq!((set.class(), status), (class, expected), "{count} providers, {length} bytes");
@@ -97,7 +98,7 @@ fn settings_read_back_without_duplicates() {
     let perf = ClassicEventId { class: class::PERF_INFO, opcode: 46 };
     let caching = StackCaching { is_enabled: true, bytes: 1 << 20, buckets: 64 };
     let providers = vec![Guid::from_u128(1), Guid::from_u128(2)];
-    let all = [
+    let settings = [
         Set::StackTracing(vec![thread, perf]),
         Set::SystemTraceEnableFlags([1, 2, 3, 4, 5, 6, 7, 8]),
         Set::SampledProfileInterval(ProfileInterval { source: 0, interval: 10_000 }),
@@ -114,7 +115,7 @@ fn settings_read_back_without_duplicates() {
         Set::UnifiedStackCaching(caching),
         Set::ContextRegister { types: 3, events: vec![perf] },
     ];
-    for set in all {
+    for set in settings {
         let bytes = set.to_bytes();
         let read = Set::from_bytes(set.class().number(), Some(&bytes), bytes.len()).unwrap();
         assert_eq!(read, set);
@@ -224,8 +225,8 @@ fn registrations_of_a_provider_are_chained_by_offsets() {
     let enable = EnableInfo { level: 5, logger_id: 3, property: 1, match_any: 2, match_all: 4 };
     let instance =
         InstanceInfo { pid: 42, is_classic: true, is_pre_enabled: false, enables: vec![enable; 2] };
-    let ahead = InstanceInfo { pid: 0, is_classic: false, is_pre_enabled: true, enables: vec![enable] };
-    let bytes = GuidInfo { instances: vec![instance, ahead] }.to_bytes();
+    let pre_enabled = InstanceInfo { pid: 0, is_classic: false, is_pre_enabled: true, enables: vec![enable] };
+    let bytes = GuidInfo { instances: vec![instance, pre_enabled] }.to_bytes();
     assert_eq!(bytes.len(), 8 + 16 + 64 + 16 + 32);
     let word = |at| u32_at(&bytes, at);
     assert_eq!([word(0), word(8), word(12), word(16), word(20)], [2, 80, 2, 42, 1]);

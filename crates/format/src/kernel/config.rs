@@ -444,7 +444,7 @@ pub(super) static SHAPES: &[Shape] = &[
             f("HardwareVariant", Wz),
         ],
     ),
-    // In the order of the schema of Windows; no known trace confirms it.
+    // The fields are in the order of the schema of Windows; no known trace confirms the order.
     config(
         3,
         &[(0x20, "MobilePlatform")],

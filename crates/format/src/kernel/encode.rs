@@ -8,11 +8,11 @@
 //!              front: fixed sizes  tail: from the first field whose size depends on its value
 //! ```
 //!
-//! The compiler looks the fields up in the tables. A name that the table lacks or has in the other
-//! part is a compile error, and so is a value in the front whose size differs from its field.
-//! Writing a front costs as much as filling an array by hand. Fields of the front that the caller
-//! does not name are zeros. The tail may end early, because a payload that ends at a field boundary
-//! lacks the remaining fields.
+//! The compiler looks the fields up in the tables. A front field that is not in the front of the
+//! table is a compile error, and so is a tail field that is not in the tail, and a front value
+//! whose size differs from its field. Writing a front costs as much as filling an array by hand.
+//! Fields of the front that the caller does not name are zeros. The tail may end early, because a
+//! payload that ends at a field boundary lacks the remaining fields.
 
 use alloc::vec::Vec;
 
@@ -373,7 +373,7 @@ macro_rules! put_kernel_event {
         $payload:expr, $layout:expr,
         { $($field:ident: $value:expr),* $(,)? }, { $($tail:ident: $tail_value:expr),* $(,)? }
     ) => {{
-        #[allow(unused_mut)] // Events without fields in the front do not change it.
+        #[allow(unused_mut)] // A call that names no fields in the front does not change `front`.
         let mut front = [0_u8; $layout.front_size()];
         $(
             $crate::kernel::FrontField::write::<{ $layout.front_field(stringify!($field)).value_size() }, _>(

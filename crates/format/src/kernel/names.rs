@@ -28,17 +28,17 @@ const COMMON_NAMES: [(&str, &str); 4] = [
 pub fn events_named(text: &str) -> Vec<(Guid, u8)> {
     let text = COMMON_NAMES
         .iter()
-        .find(|(other, _)| other.eq_ignore_ascii_case(text))
+        .find(|(common_name, _)| common_name.eq_ignore_ascii_case(text))
         .map_or(text, |(_, name)| name);
     if let Some(hook) = text.strip_prefix("0x").or(text.strip_prefix("0X")) {
         let hook = u16::from_str_radix(hook, 16).ok();
         let event = hook.map(|hook| (class_of(hook), type_of(hook)));
         return event.filter(|(class, _)| is_kernel_class(class)).into_iter().collect();
     }
-    let is_same = |name: &str, text: &str| name.eq_ignore_ascii_case(text);
+    let is_same_name = |name: &str, text: &str| name.eq_ignore_ascii_case(text);
     if let Some((class, ty)) = text.split_once('/') {
         return kernel_event_types()
-            .filter(|(guid, _, name)| has_class_name(guid, class) && is_same(name, ty))
+            .filter(|(guid, _, name)| has_class_name(guid, class) && is_same_name(name, ty))
             .fold(Vec::new(), add_event);
     }
     let events_of_class =
@@ -47,7 +47,7 @@ pub fn events_named(text: &str) -> Vec<(Guid, u8)> {
         return events_of_class;
     }
     let events_of_type =
-        kernel_event_types().filter(|(.., name)| is_same(name, text)).fold(Vec::new(), add_event);
+        kernel_event_types().filter(|(.., name)| is_same_name(name, text)).fold(Vec::new(), add_event);
     let has_one_class = |events: &Vec<(Guid, u8)>| {
         events.first().is_some_and(|(class, _)| events.iter().all(|(other, _)| other == class))
     };
@@ -109,7 +109,7 @@ mod tests {
             assert!(events_named(&name).contains(&(class, opcode)), "{name}");
         }
         for (_, name) in COMMON_NAMES {
-            let [(class, opcode)] = events_named(name)[..] else { panic!("{name}") };
+            let [(class, opcode)] = events_named(name)[..] else { panic!("{name} is not one event") };
             assert!(hook_of(&class, opcode).is_some());
         }
         assert_eq!(event_name(&class::THREAD, 250), "Thread/250");

@@ -99,8 +99,8 @@ pub(super) static SHAPES: &[Shape] = &[
             f("PID", Pid),
         ],
     ),
-    // Version 1 has the last two fields in the other order; in the documentation it ends after the
-    // common part.
+    // Version 1 has the last two fields of version 2 in the reverse order. According to the
+    // documentation, version 1 ends after the common part.
     tcp(1, TCP_SEND, common!(Ip4, f("startime", U32), f("endtime", U32), CONNECTION, SEQUENCE)),
     tcp(1, TCP_PLAIN, common!(Ip4, CONNECTION, SEQUENCE)),
     tcp(1, TCP_CONNECT, connection!(Ip4, CONNECTION, SEQUENCE)),

@@ -97,8 +97,8 @@ fn hook_ids_are_found_by_displayed_class_and_type() {
     assert_eq!(hook_of(&Guid::from_u128(7), 1), None);
     for (group, opcode) in (0..31).flat_map(|group| (0..=255).map(move |opcode| (group, opcode))) {
         let hook = u16::from_le_bytes([opcode, group]);
-        let found = hook_of(&class_of(hook), opcode).unwrap();
-        assert_eq!((class_of(found), found as u8), (class_of(hook), opcode), "{hook:#06x}");
+        let reversed = hook_of(&class_of(hook), opcode).unwrap();
+        assert_eq!((class_of(reversed), reversed as u8), (class_of(hook), opcode), "{hook:#06x}");
     }
 }
 

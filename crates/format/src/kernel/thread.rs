@@ -8,12 +8,21 @@
 //! ```
 //!
 //! Version 3 of start, end and rundown has two forms, with and without the thread's name; the table
-//! has the name last, so a shorter payload lacks it. The headers of start events name the creator,
-//! the payload names the new thread. In a compact batch, the low two bits of a record select its
-//! form: 0 idle, short (14 bits of delta); 1 idle (30 bits of delta); 2 lite (4 bits of index into
-//! the thread ids, 3 priority increment, 6 state or wait reason, 17 delta); 3 full (30 bits of
-//! delta, then 4 index, 6 state or wait reason, 5 priority, 17 wait time of the new thread). Deltas
-//! count from the previous switch.
+//! has the name last, so a shorter payload lacks it. The header of a start event names the creating
+//! thread, the payload names the new thread.
+//!
+//! A record of a compact batch is one context switch. Its low two bits select the form; these
+//! fields follow, with their widths in bits:
+//!
+//! ```text
+//!   0  idle, short   14 delta
+//!   1  idle          30 delta
+//!   2  lite          4 index │ 3 priority increment │ 6 state or wait reason │ 17 delta
+//!   3  full          30 delta │ 4 index │ 6 state or wait reason │ 5 priority │ 17 wait time
+//! ```
+//!
+//! The delta is the time since the previous switch, the index selects one of the 16 thread ids, and
+//! the wait time is that of the new thread.
 //!
 //! Source: Documented ("Thread class", "CSwitch class", "ReadyThread class"); version 3 of start,
 //! end and rundown Observed, in both forms.

@@ -114,7 +114,7 @@ fn parse_application(unit: &str) -> String {
 }
 
 /// Removes the number from the name of a snap's scope: a UUID after a dash or a dot, or a process
-/// id.
+/// id after a dash.
 fn strip_number(stem: &str) -> &str {
     let is_uuid = |tail: &str| tail.chars().all(|c| c == '-' || c.is_ascii_hexdigit());
     let at = stem.len().checked_sub(UUID_CHARS).filter(|at| stem.get(*at..).is_some_and(is_uuid));
@@ -171,6 +171,7 @@ fn unescape(name: &str) -> String {
 }
 
 fn truncate_name(name: String) -> String {
+    // A character takes at most four bytes.
     if name.len() <= MAX_NAME_BYTES { name } else { name.chars().take(MAX_NAME_BYTES / 4).collect() }
 }
 
@@ -204,8 +205,8 @@ mod tests {
             (r"/system.slice/one\x3btwo.service", r"one\x3btwo.service", r"one\x3btwo"),
         ] {
             let groups = format!("0::{path}\n");
-            let found = (package(&groups), application(&groups));
-            assert_eq!(found, (Some(expected.into()), Some(expected_application.into())), "{path}");
+            let names = (package(&groups), application(&groups));
+            assert_eq!(names, (Some(expected.into()), Some(expected_application.into())), "{path}");
         }
         for path in ["/user.slice", "/docker", "/", ""] {
             assert_eq!(package(&format!("0::{path}\n")), None, "{path}");

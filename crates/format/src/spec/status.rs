@@ -188,12 +188,12 @@ impl Status {
     /// ```
     #[must_use]
     pub fn from_name(name: &str) -> Option<Self> {
-        let is_same = |known: &str| known.eq_ignore_ascii_case(name);
-        if SUCCESS_NAMES.into_iter().any(is_same) {
+        let is_same_name = |known: &str| known.eq_ignore_ascii_case(name);
+        if SUCCESS_NAMES.into_iter().any(is_same_name) {
             return Some(Self::ERROR_SUCCESS);
         }
-        let alias = || ALIASES.iter().find(|(known, _)| is_same(known)).map(|(_, code)| Self(*code));
-        Self::ALL.iter().copied().find(|status| status.name().is_some_and(is_same)).or_else(alias)
+        let alias = || ALIASES.iter().find(|(known, _)| is_same_name(known)).map(|(_, code)| Self(*code));
+        Self::ALL.iter().copied().find(|status| status.name().is_some_and(is_same_name)).or_else(alias)
     }
 
     /// Returns the published name of this exact value, if it is an alias of a Win32 code.

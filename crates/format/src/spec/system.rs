@@ -55,14 +55,15 @@ pub const LIMITED_RING_COPIES: u32 = 32;
 const IMPLIED_GROUPS: [(u32, u32); 2] = [(0x0080_0000, 0x200), (0x2000_0001, 0x200)];
 
 /// Returns the groups of kernel events that an enable of a system provider selects: the groups of
-/// its keywords that pass both masks. An any-mask of 0 passes all keywords. `None` if the provider
-/// is not a system provider.
+/// its keywords that pass both masks. A `match_any` of 0 passes all keywords. `None` if the
+/// provider is not a system provider.
 #[must_use]
-pub fn groups_of(provider: &Guid, any: u64, all: u64) -> Option<GroupMask> {
+pub fn groups_of(provider: &Guid, match_any: u64, match_all: u64) -> Option<GroupMask> {
     let (name, _) = SYSTEM_PROVIDERS.iter().find(|(_, guid)| guid == provider)?;
     let mut mask = GroupMask::default();
     for keyword in SYSTEM_KEYWORDS.iter().filter(|keyword| keyword.provider == *name) {
-        if (any == 0 || keyword.bit & any != 0) && keyword.bit & all == all && keyword.group != 0 {
+        let passes_any = match_any == 0 || keyword.bit & match_any != 0;
+        if passes_any && keyword.bit & match_all == match_all && keyword.group != 0 {
             add_group(&mut mask, keyword.group);
         }
     }
@@ -78,10 +79,10 @@ pub fn groups_of(provider: &Guid, any: u64, all: u64) -> Option<GroupMask> {
 #[must_use]
 pub fn keywords_in(provider: &Guid, mask: &GroupMask) -> u64 {
     let name = SYSTEM_PROVIDERS.iter().find(|(_, guid)| guid == provider).map(|(name, _)| *name);
-    let selected = |keyword: &&SystemKeyword| {
+    let is_selected = |keyword: &&SystemKeyword| {
         Some(keyword.provider) == name && keyword.group != 0 && has_group(mask, keyword.group)
     };
-    SYSTEM_KEYWORDS.iter().filter(selected).fold(0, |bits, keyword| bits | keyword.bit)
+    SYSTEM_KEYWORDS.iter().filter(is_selected).fold(0, |bits, keyword| bits | keyword.bit)
 }
 
 /// Adds a group to a mask.
@@ -135,13 +136,13 @@ mod tests {
         assert_eq!(
             groups_of(&io, 0x80, 0),
             Some([0x0080_0200, 0, 0, 0, 0, 0, 0, 0]),
-            "drivers include file names"
+            "the driver group does not include file names"
         );
         assert_eq!(groups_of(&memory, 1, 0), Some([0x200, 1, 0, 0, 0, 0, 0, 0]));
         assert_eq!(
             groups_of(&scheduler, 1, 0),
             Some([0; 8]),
-            "a keyword without a known group selects nothing"
+            "a keyword without a known group selects a group"
         );
         assert_eq!(groups_of(&Guid::NULL, 1, 0), None);
     }
@@ -152,6 +153,6 @@ mod tests {
         let all = groups_of(&process, 0, 0).unwrap();
         assert!([1, 2, 4, 8, 0x40000, 0x80000].iter().all(|group| has_group(&all, *group)));
         assert_eq!(groups_of(&process, 0, 1), Some([1, 0, 0, 0, 0, 0, 0, 0]));
-        assert_eq!(groups_of(&process, 1, 3), Some([0; 8]), "no keyword has both bits");
+        assert_eq!(groups_of(&process, 1, 3), Some([0; 8]), "a keyword without both bits passes");
     }
 }

@@ -79,15 +79,15 @@ impl<'a> MetadataEncoder<'a> {
     /// Writes the 28 bits of tags in the shortest form of 1, 2 or 4 bytes that keeps all set bits.
     /// The high bits come first, so low bits of 0 may be omitted.
     const fn put_tags(self, tags: u32) -> Self {
-        let a = (tags >> 21) as u8 & !CONTINUATION_BIT;
-        let b = (tags >> 14) as u8 & !CONTINUATION_BIT;
+        let first = (tags >> 21) as u8 & !CONTINUATION_BIT;
+        let second = (tags >> 14) as u8 & !CONTINUATION_BIT;
         if tags & low_bits(21) == 0 {
-            self.put_byte(a)
+            self.put_byte(first)
         } else if tags & low_bits(14) == 0 {
-            self.put_byte(a | CONTINUATION_BIT).put_byte(b)
+            self.put_byte(first | CONTINUATION_BIT).put_byte(second)
         } else {
-            self.put_byte(a | CONTINUATION_BIT)
-                .put_byte(b | CONTINUATION_BIT)
+            self.put_byte(first | CONTINUATION_BIT)
+                .put_byte(second | CONTINUATION_BIT)
                 .put_byte((tags >> 7) as u8 | CONTINUATION_BIT)
                 .put_byte(tags as u8 & !CONTINUATION_BIT)
         }

@@ -81,28 +81,28 @@ impl Compressor {
         self.ensure_positions(len);
         let mut tokens = TokenWriter::new(out);
         let mut at = 0_usize;
-        let mut found = self.find_repetition(src, at);
+        let mut repetition = self.find_repetition(src, at);
         while let Some(&byte) = src.get(at) {
             at = at.wrapping_add(1);
-            let next = if found.length < GOOD_LENGTH {
+            let next = if repetition.length < GOOD_LENGTH {
                 self.find_repetition(src, at)
             } else {
                 Repetition::default()
             };
             // A literal followed by a longer repetition at the next byte gives a shorter stream.
-            if found.length < MIN_COPY || next.length > found.length {
+            if repetition.length < MIN_COPY || next.length > repetition.length {
                 tokens.put_literal(byte);
-                found = next;
+                repetition = next;
                 continue;
             }
-            tokens.put_copy(found);
-            let end = at.wrapping_add(found.length).wrapping_sub(1);
-            let first_inside = if found.length < GOOD_LENGTH { at.wrapping_add(1) } else { at };
+            tokens.put_copy(repetition);
+            let end = at.wrapping_add(repetition.length).wrapping_sub(1);
+            let first_inside = if repetition.length < GOOD_LENGTH { at.wrapping_add(1) } else { at };
             for inside in first_inside..end {
                 self.insert_position(src, inside);
             }
             at = end;
-            found = self.find_repetition(src, at);
+            repetition = self.find_repetition(src, at);
         }
         tokens.finish();
         self.base = self.base.saturating_add(len);
@@ -167,7 +167,7 @@ impl Compressor {
     }
 }
 
-/// Returns how many bytes at `at` equal the bytes `distance` before them.
+/// Returns how many bytes at `at` equal the bytes `distance` before them, at most [`MAX_COPY`].
 fn common_length(src: &[u8], at: usize, distance: usize) -> usize {
     let current = src.get(at..).unwrap_or_default();
     let current = current.get(..MAX_COPY).unwrap_or(current);
@@ -210,9 +210,9 @@ impl<'a> TokenWriter<'a> {
     }
 
     #[allow(clippy::cast_possible_truncation)] // Each value is below the bound of its form.
-    fn put_copy(&mut self, found: Repetition) {
-        let stored = found.length.wrapping_sub(MIN_COPY);
-        let distance = found.distance.wrapping_sub(1) << 3;
+    fn put_copy(&mut self, repetition: Repetition) {
+        let stored = repetition.length.wrapping_sub(MIN_COPY);
+        let distance = repetition.distance.wrapping_sub(1) << 3;
         self.out.put_u16((distance | stored.min(CODE_EXTENDED)) as u16);
         if let Some(more) = stored.checked_sub(CODE_EXTENDED) {
             self.put_half_byte(more.min(HALF_EXTENDED) as u8);

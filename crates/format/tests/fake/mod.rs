@@ -121,26 +121,26 @@ pub(crate) fn is_log_file_header(record: &[u8]) -> bool {
 
 /// Runs the checker. Returns the broken rules with their offsets.
 pub(crate) fn check_file(bytes: &[u8]) -> Vec<(Rule, u64)> {
-    let mut found = Vec::new();
+    let mut broken_rules = Vec::new();
     let trace = Trace::open(bytes).unwrap();
     check(&trace, &mut |Finding { rule, offset, detail }| {
         assert!(!detail.is_empty());
-        found.push((rule, offset));
+        broken_rules.push((rule, offset));
     })
     .unwrap();
-    found
+    broken_rules
 }
 
-/// Parses the header of each buffer. Returns it with the file offset of the buffer.
+/// Parses the header of each buffer. Returns the file offset of each buffer and its header.
 pub(crate) fn buffer_headers(bytes: &[u8]) -> Vec<(usize, BufferHeader)> {
-    let mut found = Vec::new();
+    let mut headers = Vec::new();
     let mut at = 0;
     while at < bytes.len() {
         let header = BufferHeader::parse(bytes[at..].first_chunk::<HEADER_SIZE>().unwrap());
-        found.push((at, header));
+        headers.push((at, header));
         at += header.buffer_size as usize;
     }
-    found
+    headers
 }
 
 pub(crate) fn overwrite(bytes: &mut [u8], at: usize, value: &[u8]) {

@@ -168,13 +168,13 @@ fn repair_limits_padding_by_the_size_of_the_input() {
 fn repair_rejects_damaged_buffers_that_unpack_to_far_more_than_the_input() {
     let large = Options { compressed: true, buffer_size: 1 << 20, ..options() };
     let buffer = |n: i64| -> Buffer { (0, vec![encode_event(ANCHOR + n, 0, 60_000); 16]) };
-    let make = |count: usize| {
+    let build_damaged = |count: usize| {
         let mut file = build_file(large.clone(), &(0..).map(buffer).take(count).collect::<Vec<_>>());
         assert_eq!(damage_last_records(&mut file), count);
         file
     };
-    assert_eq!(assert_repairs(&make(3)).salvaged, 3);
-    let file = make(40);
+    assert_eq!(assert_repairs(&build_damaged(3)).salvaged, 3);
+    let file = build_damaged(40);
     assert!(file.len() < 1 << 20, "{} bytes", file.len());
     let result = repair(&Trace::open(&file[..]).unwrap(), &mut Vec::new());
     assert!(matches!(result, Err(Error::TooLarge { what: "repaired file", .. })), "{result:?}");

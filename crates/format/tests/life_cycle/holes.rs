@@ -190,17 +190,17 @@ impl ReadAt for SparseSource {
     }
 
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> traceweir_format::Result<usize> {
-        let mut got = 0;
+        let mut copied = 0;
         for (at, to) in (offset..self.len()).zip(buf) {
             *to = match at {
                 at if at < self.hole.start => self.bytes[at as usize],
                 at if at < self.hole.end => 0,
                 at => self.bytes[(at - self.hole.end + self.hole.start) as usize],
             };
-            got += 1;
+            copied += 1;
         }
-        self.read_bytes.set(self.read_bytes.get() + got as u64);
-        Ok(got)
+        self.read_bytes.set(self.read_bytes.get() + copied as u64);
+        Ok(copied)
     }
 
     fn next_data(&self, offset: u64) -> u64 {

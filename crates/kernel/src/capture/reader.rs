@@ -63,9 +63,9 @@ impl RingMerger<'_> {
         self.families.on_settings_change(out);
     }
 
-    /// Handles the polled records up to a time. Ring indices equal processor numbers only if no
-    /// processor is offline.
+    /// Handles the polled records up to a time.
     pub(super) fn read_until(&mut self, until_ns: u64, out: &mut Out<'_>) {
+        // A ring index is not a processor number: an offline processor has no ring.
         let mut next_records: BinaryHeap<Reverse<(u64, usize)>> = BinaryHeap::with_capacity(self.rings.len());
         for ring_index in 0..self.rings.len() {
             if let Some(time) = self.next_record_time(ring_index) {

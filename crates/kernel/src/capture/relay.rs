@@ -5,9 +5,10 @@
 //!   Relayed   perf ring ──weir-rings, at a watermark──▶ RelayQueue ─▶ RingMerger, at each poll
 //! ```
 //!
-//! 1. A poll reads `/proc`, loads unwind tables and opens events, which takes up to half a second.
-//!    A ring of 512 KiB holds 32 stack copies of 16 KiB: 32 ms at a sample per millisecond. So
-//!    a separate thread empties the rings between polls, and it does nothing but copy records.
+//! 1. A poll reads `/proc`, loads unwind tables and opens events. This takes up to half a second.
+//!    A ring of 512 KiB holds 32 stack copies of 16 KiB, so it is full after 32 ms at one sample
+//!    per millisecond. Therefore a separate thread empties the rings between polls. It does nothing
+//!    but copy records.
 //! 2. A poll takes the queue and then empties the ring, so it sees all earlier records.
 //! 3. The queue of a ring is bounded; its bound (`CaptureSettings::relay_queue_bytes`) must not be
 //!    smaller than the ring. Records that do not fit into the queue stay in the ring until the

@@ -45,7 +45,7 @@ fn unwinder_keeps_modules_until_the_last_thread_exits() {
     };
     assert!(handle(task_record(PERF_RECORD_FORK, process, 1)));
     assert!(handle(task_record(PERF_RECORD_FORK, thread, process)));
-    assert!(handle(task_record(PERF_RECORD_EXIT, process, 1)), "another thread is still alive");
+    assert!(handle(task_record(PERF_RECORD_EXIT, process, 1)), "dropped before the last exit");
     assert!(!handle(task_record(PERF_RECORD_EXIT, thread, 1)));
 }
 
@@ -88,7 +88,7 @@ fn unparsable_end_of_a_ring_counts_as_one_loss() {
     let (mut short, mut long) = (complete, complete);
     (short[6], long[6]) = (7, 41);
     assert_eq!(read_rings([&complete, &[]]), (vec![0, 0], false));
-    assert_eq!(read_rings([&short, &complete]), (vec![1, 0], true), "shorter than its header");
+    assert_eq!(read_rings([&short, &complete]), (vec![1, 0], true), "a short record is no loss");
     let invalid_after_valid = [complete, long].concat();
     assert_eq!(read_rings([&complete, &invalid_after_valid]), (vec![0, 1], true));
 }
@@ -130,7 +130,7 @@ fn offline_processor_does_not_hide_later_ones() {
     );
     assert_eq!(open_on_online_cpus(3, open_except(&[])).expect("not all processors are opened"), [0, 1, 2]);
     let result = open_on_online_cpus(2, open_except(&[0, 1]));
-    assert!(matches!(result, Err(Error::NotSupported { .. })), "no processor is online");
+    assert!(matches!(result, Err(Error::NotSupported { .. })), "opened without an online processor");
     let fail_on_cpu_1 =
         |cpu| if cpu == 1 { Err(Error::system("", std::io::ErrorKind::Other.into())) } else { Ok(()) };
     assert!(matches!(open_on_online_cpus(2, fail_on_cpu_1), Err(Error::System { .. })));

@@ -1,8 +1,8 @@
 //! Description of the machine: processors, disks, network, firmware.
 //!
 //! ```text
-//!   start                       0x0B11 network settings; SysConfigEx 33 system paths, 35 volumes
-//!   end, or a rundown between   all other events, and SysConfigEx 32: operating system
+//!   start                     0x0B11 network settings; SysConfigEx 33 system paths, 35 volumes
+//!   later rundowns, and end   all other events, and SysConfigEx 32: operating system
 //! ```
 //!
 //! 1. Windows writes these events at the same moments. The headers name the process and
@@ -60,7 +60,7 @@ fn is_enabled(groups: &Groups, group: Group) -> bool {
     !groups.has(Group::NO_SYSCONFIG) || groups.has(group)
 }
 
-/// Collects the events of the end or of a rundown between, except SysConfigEx.
+/// Collects the events of the end or of a later rundown, except SysConfigEx.
 fn collect_events(files: &MachineFiles, groups: &Groups) -> Vec<ConfigEvent> {
     let mut events = Vec::new();
     if is_enabled(groups, CONFIG_SYSTEM) {

@@ -250,7 +250,7 @@ mod tests {
         handle(&mut families, Sideband::Fork { pid: process, ppid: process, tid: thread, ptid: process });
         families.files.open_files.add_existing(process, 3, "/a".into());
         handle(&mut families, Sideband::Exit { pid: process, ppid: 1, tid: process });
-        assert_eq!(open_count(&families), 1, "the last thread has not ended");
+        assert_eq!(open_count(&families), 1, "closed before the last thread ended");
         handle(&mut families, Sideband::Exit { pid: process, ppid: 1, tid: thread });
         assert_eq!(open_count(&families), 0);
     }

@@ -323,7 +323,7 @@ mod tests {
             change_values(map, None, 0x7000_0000),
             [(hook::VIRTUAL_ALLOC, 0x7000_0000, 2 * page, MEM_RESERVE | MEM_COMMIT)]
         );
-        assert_eq!(change_values(map, None, -i64::from(libc::ENOMEM) as u64), [], "the call failed");
+        assert_eq!(change_values(map, None, -i64::from(libc::ENOMEM) as u64), [], "a failed call counts");
         let unmap = MemoryCall::Unmap { start: 0x7000_0000, length: 1 };
         assert_eq!(change_values(unmap, None, 0), [(hook::VIRTUAL_FREE, 0x7000_0000, page, MEM_RELEASE)]);
         let moved = MemoryCall::Move { start: 0x1000_0000, old_length: page, new_length: 2 * page };
@@ -354,7 +354,7 @@ mod tests {
         memory.heap_ends.put(7, 3);
         memory.forget_after_loss();
         assert_eq!((memory.calls.take(7), memory.faults.take(7)), (None, None));
-        assert_eq!(memory.heap_ends.take(7), None, "an exec may be among the lost records");
+        assert_eq!(memory.heap_ends.take(7), None, "the heap end was kept");
     }
 
     #[test]
@@ -372,10 +372,10 @@ mod tests {
         };
         let comm = |is_exec| Sideband::Comm { pid: process, tid: process, name: b"a", is_exec };
         let fork = |ppid, tid| Sideband::Fork { pid: process, ppid, tid, ptid: ppid };
-        assert!(!keeps_heap_end(fork(1, process)), "another process had this id");
-        assert!(keeps_heap_end(fork(process, process + 1)), "a thread has the heap of its process");
-        assert!(keeps_heap_end(comm(false)), "a new name is not a new program");
-        assert!(!keeps_heap_end(comm(true)), "another program has another heap");
+        assert!(!keeps_heap_end(fork(1, process)), "kept for a new process with a used id");
+        assert!(keeps_heap_end(fork(process, process + 1)), "dropped by a new thread");
+        assert!(keeps_heap_end(comm(false)), "dropped by a new thread name");
+        assert!(!keeps_heap_end(comm(true)), "kept for another program");
     }
 
     #[test]

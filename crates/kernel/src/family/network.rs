@@ -211,7 +211,7 @@ impl NetworkFamily {
         }
     }
 
-    fn write_transfer(&mut self, event: &SampleEvent<'_>, tcp: u16, udp: u16, out: &mut Out<'_>) {
+    fn write_transfer(&mut self, event: &SampleEvent<'_>, tcp_hook: u16, udp_hook: u16, out: &mut Out<'_>) {
         let (sk, process, size) = (event.u64(SK_FIELD), event.sample.pid, event.u32(RET_FIELD));
         let is_v6 = event.u32(FAMILY_FIELD) == libc::AF_INET6 as u32;
         let is_tcp = event.u32(PROTOCOL_FIELD) == IPPROTO_TCP;
@@ -225,7 +225,7 @@ impl NetworkFamily {
         }
         let endpoints =
             if is_tcp { sockets.use_tcp(sk, process, is_v6) } else { sockets.use_udp(sk, process, is_v6) };
-        let hook = if is_tcp { tcp } else { udp };
+        let hook = if is_tcp { tcp_hook } else { udp_hook };
         let mut payload = out.new_payload();
         if hook == hook::TCP_SEND {
             // The call has just returned; its start is unknown.

@@ -136,7 +136,7 @@ impl ScheduleFamily {
         let old_priority = thread_priority(old, event.number(PREV_PRIO_FIELD));
         let switch_out = SwitchOut::new(old, event.number(PREV_STATE_FIELD));
         let time = event.sample.time;
-        let waited = match self.waiting_since_ns.take(new) {
+        let waited_ticks = match self.waiting_since_ns.take(new) {
             Some(since) if new != 0 => out.clock.ticks(time.saturating_sub(since)),
             _ => 0,
         };
@@ -154,7 +154,7 @@ impl ScheduleFamily {
             OldThreadWaitReason: switch_out.reason,
             OldThreadWaitMode: switch_out.mode,
             OldThreadState: switch_out.state,
-            NewThreadWaitTime: u32::try_from(waited).unwrap_or(u32::MAX),
+            NewThreadWaitTime: u32::try_from(waited_ticks).unwrap_or(u32::MAX),
         });
         out.write_perfinfo(hook::CONTEXT_SWITCH, SWITCH_LAYOUT.version(), payload);
     }

@@ -119,6 +119,6 @@ fn only_limited_rings_limit_stack_copies() {
         open_events.apply_settings(&settings, &[]).expect("the row does not open");
         open_events.rows.values().map(|row| row.attr.sample_stack_user).collect::<Vec<u32>>()
     };
-    assert_eq!(copy_sizes(None), [0xFFF0], "only the kernel's limit applies");
+    assert_eq!(copy_sizes(None), [0xFFF0], "another limit than the kernel's applies");
     assert_eq!(copy_sizes(Some(2 << 10)), [2 << 10]);
 }

@@ -172,7 +172,7 @@ mod tests {
                     queue.pop_into(&mut bytes);
                     assert!(
                         bytes.iter().all(|byte| *byte == next.to_le_bytes()[0]),
-                        "the record has its bytes"
+                        "the record does not have its bytes"
                     );
                     next += 1;
                     assert!(queue.taken_bytes() <= KEPT_BYTES.max(queue.waiting_bytes()));
@@ -182,7 +182,7 @@ mod tests {
             }
             assert!(
                 queue.waiting_bytes() > KEPT_BYTES || queue.len() > KEPT_ENTRIES,
-                "the test fills the queue beyond its kept capacity"
+                "the queue was not filled beyond its kept capacity"
             );
         }
     }

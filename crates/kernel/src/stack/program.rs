@@ -51,8 +51,8 @@ impl UnwindTables {
     }
 }
 
-/// Reads the tables of a file that a process has mapped. Returns `Some(None)` if it has no trusted
-/// tables, and `None` if the file was not found.
+/// Reads the tables of a file that a process has mapped. Returns `Some(None)` if the file has no
+/// trusted tables, and `None` if the file was not found.
 pub(crate) fn read_tables(
     process: u32,
     range: &Range<u64>,
@@ -66,8 +66,8 @@ pub(crate) fn read_tables(
 }
 
 /// Reads the tables of a file if it is trusted.
-fn read_trusted_tables(found: &RegularFile) -> Option<UnwindTables> {
-    let mut file = found.is_trusted.then(|| found.open()).flatten()?;
+fn read_trusted_tables(regular_file: &RegularFile) -> Option<UnwindTables> {
+    let mut file = regular_file.is_trusted.then(|| regular_file.open()).flatten()?;
     read_elf_tables(&mut file).ok()
 }
 
@@ -178,19 +178,19 @@ mod tests {
     fn file_is_accepted_by_inode_and_trust() {
         let ProgramCopy { _folder, path, inode } = copy_own_program();
         let range = 0x1000..0x2000;
-        let mut found =
+        let mut file =
             plain::find_regular_file(&path, rustix::fs::OFlags::NOFOLLOW).expect("not a regular file");
-        found.is_trusted = true;
-        assert!(read_trusted_tables(&found).is_some());
-        found.is_trusted = false;
-        assert!(read_trusted_tables(&found).is_none(), "not trusted");
+        file.is_trusted = true;
+        assert!(read_trusted_tables(&file).is_some());
+        file.is_trusted = false;
+        assert!(read_trusted_tables(&file).is_none(), "read a file that is not trusted");
         assert!(read_tables(u32::MAX, &range, &path, inode).is_some());
-        assert!(read_tables(u32::MAX, &range, &path, inode + 1).is_none(), "another file with this path");
+        assert!(read_tables(u32::MAX, &range, &path, inode + 1).is_none(), "read another file");
         assert!(read_tables(u32::MAX, &range, "/dev/zero", 1).is_none());
         use std::os::unix::fs::PermissionsExt;
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o777)).expect("the mode is not set");
         let answer = read_tables(u32::MAX, &range, &path, inode);
-        assert!(answer.is_some_and(|tables| tables.is_none()), "writable by all users");
+        assert!(answer.is_some_and(|tables| tables.is_none()), "trusted a file that all may write");
     }
 
     #[test]
@@ -206,7 +206,7 @@ mod tests {
             read_elf_tables(&mut file).is_err()
         };
         assert!(is_rejected(b".eh_frame_hdr\0", b".xh"));
-        assert!(!is_rejected(b".eh_frame_hdr\0", b".eh"), "the name is unchanged");
+        assert!(!is_rejected(b".eh_frame_hdr\0", b".eh"), "rejected the unchanged program");
         let mut file = tempfile::tempfile().expect("no file is created");
         file.set_len(MAX_TABLE_BYTES + 1).expect("the length is not set");
         assert!(read_at(&mut file, 0, MAX_TABLE_BYTES + 1, MAX_TABLE_BYTES).is_err());

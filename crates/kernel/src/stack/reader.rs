@@ -220,10 +220,10 @@ mod tests {
         while let Some(mut reader) = TableReader::start_with_counts(&TEST_COUNTS, &read) {
             let [first, second] = [build_mapping(7), build_mapping(8)];
             assert!(reader.request(1, &first) && reader.request(1, &first) && reader.request(1, &second));
-            assert_eq!(reader.pending, [file(7), file(8)], "a file is requested once");
+            assert_eq!(reader.pending, [file(7), file(8)], "a file was requested twice");
             assert_eq!(reader.stuck_file(Duration::ZERO), Some(file(7)));
             hanging_count += 1;
-            assert!(hanging_count <= MAX_ABANDONED, "hanging threads are bounded");
+            assert!(hanging_count <= MAX_ABANDONED, "too many threads hang");
         }
         assert_eq!(hanging_count, MAX_ABANDONED);
         drop(release);
@@ -254,7 +254,7 @@ mod tests {
             assert_eq!(
                 (answer_count, reader.stuck_file(ONE_HOUR)),
                 (1, Some(file(7))),
-                "the file on which the thread panicked"
+                "not the file on which the thread panicked"
             );
         }
     }

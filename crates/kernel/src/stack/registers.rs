@@ -85,6 +85,6 @@ mod tests {
         let mut out = Vec::new();
         put_payload(1, 2, &bytes, &mut out);
         assert_eq!(out.len(), 24 + 20 * 8);
-        assert_eq!(u64_at(&out, 24), 8, "RIP first");
+        assert_eq!(u64_at(&out, 24), 8, "RIP is not first");
     }
 }

@@ -256,13 +256,12 @@ impl StackUnwinder {
         }
     }
 
-    /// Stores the tables that were read. Waits for a moment if `wanted` names a file.
-    fn take_answers(&mut self, wanted: Option<ModuleFileKey>) {
-        let mut awaited = wanted;
+    /// Stores the tables that were read. Waits for a moment if `awaited_file` names a file.
+    fn take_answers(&mut self, mut awaited_file: Option<ModuleFileKey>) {
         loop {
-            let answer = self.reader.as_mut().and_then(|reader| reader.next_answer(awaited.is_some()));
+            let answer = self.reader.as_mut().and_then(|reader| reader.next_answer(awaited_file.is_some()));
             let Some((file, answer)) = answer else { return };
-            awaited = awaited.filter(|awaited| *awaited != file);
+            awaited_file = awaited_file.filter(|awaited| *awaited != file);
             if let Some(tables) = answer {
                 self.store_tables(file, tables);
             }
@@ -341,13 +340,13 @@ mod tests {
         let mut other = find_own_mapping();
         other.file.inode = other.file.inode.wrapping_add(1);
         let answer = unwinder.find_tables(own_pid, &other);
-        assert!(answer.is_none(), "another file with this path");
-        assert!(unwinder.tables.is_empty(), "nothing is stored");
+        assert!(answer.is_none(), "read another file with this path");
+        assert!(unwinder.tables.is_empty(), "stored tables of a missing file");
         unwinder.processes.insert(own_pid, ProcessModules::default());
-        assert!(!unwinder.add_mapping(own_pid, &other), "not read yet");
+        assert!(!unwinder.add_mapping(own_pid, &other), "a missing file counts as read");
         unwinder.update_modules(own_pid);
         let entry = &unwinder.processes[&own_pid];
-        assert!(entry.files.is_empty() && entry.retry_at.is_none(), "nothing has been mapped since");
+        assert!(entry.files.is_empty() && entry.retry_at.is_none(), "read without a new mapping");
         unwinder.processes.get_mut(&own_pid).expect("the process has no entry").retry_at =
             Some(Instant::now());
         // The thread may be late on a busy machine.
@@ -377,13 +376,13 @@ mod tests {
         let own_pid = std::process::id();
         let mut other = find_own_mapping();
         other.file.inode = other.file.inode.wrapping_add(1);
-        assert!(unwinder.find_tables(own_pid, &find_own_mapping()).is_none(), "the thread hangs");
-        assert!(unwinder.find_tables(own_pid, &other).is_none(), "the next request waits");
+        assert!(unwinder.find_tables(own_pid, &find_own_mapping()).is_none(), "the thread does not hang");
+        assert!(unwinder.find_tables(own_pid, &other).is_none(), "the next request did not wait");
         std::thread::sleep(Duration::from_millis(30));
         unwinder.update_modules(own_pid);
         assert!(
             unwinder.find_tables(own_pid, &find_own_mapping()).is_some_and(|tables| tables.is_none()),
-            "given up"
+            "the file was not given up"
         );
         let deadline = Instant::now() + Duration::from_secs(60);
         while unwinder.find_tables(own_pid, &other).is_none() {

@@ -9,7 +9,7 @@
 //! ```
 //!
 //! 1. A message arrives shortly after the exit record in the ring. If it has not arrived yet, the
-//!    caller asks `/proc` and then asks here again.
+//!    caller reads `/proc` and then calls [`Connector::take_status`] again.
 //! 2. Messages from senders other than the kernel are dropped.
 //! 3. A thread that calls exec takes the id of its process's first thread, which ends. The
 //!    connector then sends two messages about one id, which differ in their times.
@@ -213,7 +213,7 @@ mod tests {
         let mut connector = Connector::default();
         let exit = |status| ThreadExit { status, time: 10_000_000, poll: 0 };
         connector.exits.extend([(1, exit(0x100)), (2, exit(0x200)), (3, exit(0x300))]);
-        assert_eq!(connector.take_status(1, 20_000_000), None, "a later thread with this id");
+        assert_eq!(connector.take_status(1, 20_000_000), None, "took the status of an earlier thread");
         assert_eq!(connector.take_status(1, 9_000_000), Some(0x100));
         assert_eq!(connector.take_status(1, 9_000_000), None);
         connector.remove_status(3);

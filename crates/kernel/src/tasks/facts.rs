@@ -245,7 +245,7 @@ fn parse_status(text: &str) -> ProcStatus {
             || words.next().and_then(|word| word.parse::<u64>().ok()).unwrap_or(0).saturating_mul(1024);
         match key {
             "Uid" => status.user = value.split_ascii_whitespace().nth(1).and_then(|uid| uid.parse().ok()),
-            "NSpid" => status.inner_pid = innermost_id(value),
+            "NSpid" => status.inner_pid = parse_innermost_id(value),
             "VmPeak" => sizes.peak_virtual = size_bytes(),
             "VmSize" => sizes.virtual_size = size_bytes(),
             "VmHWM" => sizes.peak_resident = size_bytes(),
@@ -258,8 +258,8 @@ fn parse_status(text: &str) -> ProcStatus {
     status
 }
 
-/// Returns the last id in `NSpid` if it lists others than ours.
-fn innermost_id(ids: &str) -> Option<u32> {
+/// Returns the last id in `NSpid`; `None` if `NSpid` has only the id in our namespace.
+fn parse_innermost_id(ids: &str) -> Option<u32> {
     ids.split_ascii_whitespace().skip(1).last().and_then(|id| id.parse().ok())
 }
 

@@ -26,7 +26,7 @@ fn session_contains_the_system_configuration() {
     retry_with_busy_processors(5, || {
         let Some(events) = capture(&CaptureSettings::default(), || {}) else { return };
         let cpu = select_hook(&events, CONFIG_CPU).next().expect("no processor event is captured");
-        assert_eq!(select_hook(&events, CONFIG_CPU).count(), 1, "once, at the end");
+        assert_eq!(select_hook(&events, CONFIG_CPU).count(), 1, "not exactly one event");
         assert_eq!(cpu.header_ids.0, std::process::id());
         let memory = read_trimmed("/proc/meminfo");
         let kib: u64 = memory.split_whitespace().nth(1).unwrap().parse().unwrap();
@@ -52,7 +52,7 @@ fn session_contains_the_system_configuration() {
         assert_eq!(names, expected);
         let first = events.iter().find(|event| event.class == class::CONFIG).expect("no configuration event");
         let first = (first.hook, first.number("TcpTimedWaitDelay"));
-        assert_eq!(first, (Some(CONFIG_NETWORK), 60), "the first configuration event");
+        assert_eq!(first, (Some(CONFIG_NETWORK), 60), "another event comes first");
         let find_sys_config = |opcode| {
             events.iter().find(|event| event.class == class::SYS_CONFIG_EX && event.opcode == opcode).unwrap()
         };

@@ -89,9 +89,9 @@ struct RunningProgram {
 }
 
 impl RunningProgram {
-    fn start(folder: &Path, more: &[&str]) -> Self {
+    fn start(folder: &Path, more_arguments: &[&str]) -> Self {
         let mut command = Command::new(folder.join("program"));
-        command.arg(folder.join("library.so")).args(more);
+        command.arg(folder.join("library.so")).args(more_arguments);
         Self::from_command(command).expect("the start fails")
     }
 
@@ -157,9 +157,9 @@ fn find_images_in_events(events: &[DecodedEvent], opcode: u8, pid: u32) -> BTree
         let size = event.number("ImageSize");
         (event.number("ImageBase"), (size, event.text("FileName").to_owned()))
     };
-    let all: Vec<_> = events.iter().filter(is_match).map(image).collect();
-    let by_base: BTreeMap<_, _> = all.iter().cloned().collect();
-    assert_eq!(by_base.len(), all.len(), "each once: {all:?}");
+    let images: Vec<_> = events.iter().filter(is_match).map(image).collect();
+    let by_base: BTreeMap<_, _> = images.iter().cloned().collect();
+    assert_eq!(by_base.len(), images.len(), "an image occurs twice: {images:?}");
     by_base
 }
 
@@ -227,7 +227,7 @@ fn library_is_loaded_where_the_program_reports_it_and_unloaded_with_the_program(
         assert_ids_precede_images(&events);
         let mut loads = last_loaded_images(&events, pid);
         loads.retain(|base, _| parse_images(&maps).contains_key(base));
-        assert_eq!(loads, parse_images(&maps), "everything that is mapped was loaded");
+        assert_eq!(loads, parse_images(&maps), "a mapped image was not loaded");
         assert!(loads[&library].1.ends_with("/library.so"));
         let is_of_library = |event: &&DecodedEvent| {
             event.fields.find("ImageBase") == Some(library) && event.header_ids.0 == pid
@@ -236,7 +236,7 @@ fn library_is_loaded_where_the_program_reports_it_and_unloaded_with_the_program(
         assert_eq!(
             opcodes,
             [ID_INFO, ID_RSDS, LOAD, ID_INFO, ID_RSDS, UNLOAD],
-            "one load and one unload, each after its ids"
+            "not one load and one unload, each after its ids"
         );
         assert!(
             !events
@@ -245,7 +245,7 @@ fn library_is_loaded_where_the_program_reports_it_and_unloaded_with_the_program(
         );
         let id = events.iter().filter(is_of_library).find(|event| event.opcode == ID_RSDS).unwrap();
         if let Some(build_id) = read_build_id(&canonical_path(&folder.path().join("library.so"))) {
-            assert_eq!(id.payload[12..32], build_id, "signature and age");
+            assert_eq!(id.payload[12..32], build_id, "wrong signature or age");
         }
         let load = events.iter().filter(is_of_library).find(|event| event.opcode == LOAD).unwrap();
         assert_eq!((load.number("DefaultBase"), load.number("TimeDateStamp")), (0, 0));
@@ -300,12 +300,12 @@ fn rundowns_contain_the_images_of_running_programs() {
             assert_eq!(
                 find_images_in_events(&events, opcode, pid),
                 parse_images(&maps),
-                "the images of the program"
+                "wrong images of the program"
             );
             let own = std::fs::read_to_string("/proc/self/maps").unwrap();
             let own: Vec<String> = own.lines().map(str::to_owned).collect();
             let own_images = find_images_in_events(&events, opcode, std::process::id());
-            assert_eq!(own_images, parse_images(&own), "the images of this process");
+            assert_eq!(own_images, parse_images(&own), "wrong images of this process");
         }
         assert!(
             !events.iter().any(|event| event.is_image(LOAD) && event.number("ProcessId") == u64::from(pid))
@@ -317,7 +317,7 @@ fn rundowns_contain_the_images_of_running_programs() {
                 && Path::new(event.text("FileName")) == program
         };
         let program = events.iter().find(is_program).expect("the program is not in the rundown");
-        assert_eq!(program.number("DefaultBase"), program.number("ImageBase"), "linked for this address");
+        assert_eq!(program.number("DefaultBase"), program.number("ImageBase"), "wrong default base");
         assert_eq!(program.number("DefaultBase"), 0x40_0000);
         let first =
             events.iter().find(|event| event.is_image(RUNDOWN_START) && event.number("ProcessId") != 0);
@@ -364,7 +364,7 @@ fn library_visible_only_to_its_process_has_a_build_id() {
         assert_eq!(
             events.iter().filter(is_id).nth(1).map(|event| event.opcode),
             Some(ID_RSDS),
-            "with a build id"
+            "the library has no build id"
         );
         running.end();
     });
@@ -388,7 +388,7 @@ fn kernel_is_the_first_image() {
             events.iter().find(|event| event.is_image(RUNDOWN_START)).expect("no image event is captured");
         assert_eq!((base.number("ImageBase"), image.number("ImageBase")), (text, text));
         assert_eq!((image.text("FileName"), image.number("ProcessId")), ("[kernel.kallsyms]", 0));
-        assert_eq!(image.header_ids.0, std::process::id(), "written by this process");
+        assert_eq!(image.header_ids.0, std::process::id(), "written by another process");
         let id = events
             .iter()
             .find(|event| event.opcode == ID_RSDS && event.class == class::IMAGE_ID)
@@ -471,7 +471,7 @@ fn deleted_library_and_generated_code_keep_their_names() {
                 .position(|event| is_match(&event) && event.text("FileName") == name)
                 .expect("no library event is captured");
             if let Some(build_id) = &build_id {
-                assert_eq!(events[at - 1].payload[12..32], **build_id, "read from a deleted file");
+                assert_eq!(events[at - 1].payload[12..32], **build_id, "wrong id of a deleted file");
             }
         }
     });

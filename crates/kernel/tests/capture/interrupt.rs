@@ -72,9 +72,9 @@ fn deferred_calls_match_the_kernel_counts() {
         let Some(GroupCapture { events, min_events, max_events }) = capture_group(Group::DPC, count) else {
             return;
         };
-        let all = select_hooks(&events, &[DPC, TIMER_DPC]);
-        assert_plausible_times(&all);
-        let event_count = all.len() as u64;
+        let selected = select_hooks(&events, &[DPC, TIMER_DPC]);
+        assert_plausible_times(&selected);
+        let event_count = selected.len() as u64;
         assert!(
             min_events <= event_count && event_count <= max_events,
             "{event_count} events, expected {min_events} to {max_events}"
@@ -82,8 +82,8 @@ fn deferred_calls_match_the_kernel_counts() {
         let is_visible =
             fs::read_to_string("/proc/kallsyms").is_ok_and(|text| !text.starts_with("0000000000000000"));
         if is_visible {
-            let routines = all.iter().map(|event| event.fields().number("Routine"));
-            assert!(routines.clone().all(|address| address > 0xFFFF_0000_0000_0000), "kernel functions");
+            let routines = selected.iter().map(|event| event.fields().number("Routine"));
+            assert!(routines.clone().all(|address| address > 0xFFFF_0000_0000_0000), "not a kernel function");
             assert!(routines.collect::<std::collections::BTreeSet<_>>().len() > 1);
         }
     });
@@ -113,17 +113,17 @@ fn device_interrupts_match_the_kernel_counts() {
         else {
             return;
         };
-        let all = select_hooks(&events, &[ISR]);
-        assert_plausible_times(&all);
-        assert!(min_events <= all.len() as u64, "{min_events} ≤ {}", all.len());
+        let selected = select_hooks(&events, &[ISR]);
+        assert_plausible_times(&selected);
+        assert!(min_events <= selected.len() as u64, "{min_events} ≤ {}", selected.len());
         // Several handlers may share an interrupt: each causes an event, but the count is one.
         let is_shared = fs::read_to_string("/proc/interrupts").unwrap().contains(", ");
-        assert!(is_shared || all.len() as u64 <= max_events, "{} ≤ {max_events}", all.len());
-        for event in all {
+        assert!(is_shared || selected.len() as u64 <= max_events, "{} ≤ {max_events}", selected.len());
+        for event in selected {
             let fields = event.fields();
             let text = fs::read_to_string("/proc/interrupts").unwrap();
             let label = format!("{}:", fields.number("Vector"));
-            assert!(text.lines().any(|line| line.trim().starts_with(&label)), "interrupt {label}");
+            assert!(text.lines().any(|line| line.trim().starts_with(&label)), "no interrupt {label}");
             assert!(fields.number("ReturnValue") <= 2);
         }
     });
@@ -138,19 +138,19 @@ fn clock_interrupts_are_recorded_if_selected() {
         else {
             return;
         };
-        let all = select_hooks(&events, &[ISR]);
+        let selected = select_hooks(&events, &[ISR]);
         if !support::skip::holds_or_skip(
-            !all.is_empty() || min_events == 0,
+            !selected.is_empty() || min_events == 0,
             "kernel events",
             "no irq_vectors in this kernel",
         ) {
             return;
         }
-        assert_plausible_times(&all);
+        assert_plausible_times(&selected);
         assert!(
-            min_events <= all.len() as u64 && all.len() as u64 <= max_events,
+            min_events <= selected.len() as u64 && selected.len() as u64 <= max_events,
             "{min_events} ≤ {} ≤ {max_events}",
-            all.len()
+            selected.len()
         );
     });
 }

@@ -1,7 +1,7 @@
 //! Captures of programs with known behaviour.
 //!
-//! Most tests need access to tracepoints and are skipped without it. `again` repeats a test that
-//! other load on the machine, or an idle processor, has spoiled.
+//! Most tests need access to tracepoints and are skipped without it. `retry` repeats a test that
+//! failed because of other load on the machine or an idle processor.
 
 mod config;
 mod decoded;

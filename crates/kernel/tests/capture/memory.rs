@@ -11,7 +11,7 @@ use traceweir_kernel::Group;
 
 use crate::retry::retry_with_busy_processors;
 use crate::support::{
-    CapturedEvent, FreshMemory, PAGE_BYTES, capture, select_hooks, settings_for, skip, this_thread_id,
+    CapturedEvent, Fields, FreshMemory, PAGE_BYTES, capture, select_hooks, settings_for, skip, this_thread_id,
 };
 
 // Documented allocation types.
@@ -21,8 +21,8 @@ const MEM_RELEASE: u64 = 0x8000;
 
 /// Returns the addresses of faults with this hook in some memory, in time order.
 fn find_faults(events: &[CapturedEvent], hook: u16, memory: &FreshMemory) -> Vec<u64> {
-    let all = select_hooks(events, &[hook]);
-    let addresses = all.iter().map(|event| {
+    let faults = select_hooks(events, &[hook]);
+    let addresses = faults.iter().map(|event| {
         let fields = event.fields();
         assert_ne!(fields.number("ProgramCounter"), 0);
         fields.number("VirtualAddress")
@@ -95,9 +95,9 @@ fn faults_that_require_disk_access_are_hard_faults() {
         if !skip::holds_or_skip(hard_faults > 0, "kernel events", "the files here are in memory") {
             return;
         }
-        let all = select_hooks(&events, &[HARD_FAULT]);
+        let faults = select_hooks(&events, &[HARD_FAULT]);
         let own_faults: Vec<&&CapturedEvent> =
-            all.iter().filter(|event| mapped.contains(event.fields().number("VirtualAddress"))).collect();
+            faults.iter().filter(|event| mapped.contains(event.fields().number("VirtualAddress"))).collect();
         assert_eq!(own_faults.len(), hard_faults);
         for event in own_faults {
             let fields = event.fields();
@@ -121,12 +121,14 @@ fn mapping_and_unmapping_are_recorded_as_alloc_and_free() {
         let Some((events, _)) = capture(&settings_for(&[Group::VIRTUAL_ALLOC]), work) else { return };
         let pid = u64::from(std::process::id());
         let recorded = |hook| -> Vec<(u64, u64, u64)> {
-            let all = select_hooks(&events, &[hook]);
-            let all =
-                all.iter().map(|event| event.fields()).filter(|fields| fields.number("ProcessId") == pid);
-            let all = all.filter(|fields| fields.number("BaseAddress") == range.0);
-            all.map(|fields| ["BaseAddress", "RegionSize", "Flags"].map(|name| fields.number(name)).into())
-                .collect()
+            let is_own = |fields: &Fields| {
+                fields.number("ProcessId") == pid && fields.number("BaseAddress") == range.0
+            };
+            let changes = select_hooks(&events, &[hook]).into_iter().map(CapturedEvent::fields);
+            let numbers = |fields: Fields| -> (u64, u64, u64) {
+                ["BaseAddress", "RegionSize", "Flags"].map(|name| fields.number(name)).into()
+            };
+            changes.filter(is_own).map(numbers).collect()
         };
         assert_eq!(recorded(VIRTUAL_ALLOC), [(range.0, range.1, MEM_RESERVE | MEM_COMMIT)]);
         assert_eq!(recorded(VIRTUAL_FREE), [(range.0, range.1, MEM_RELEASE)]);

@@ -165,13 +165,13 @@ fn fork_exec_and_kill_are_recorded_in_order() {
             ]
         );
         let times: BTreeSet<u64> = task_events[2..6].iter().map(|event| event.stamp).collect();
-        assert_eq!(times.len(), 1, "all events of an exec have the same time");
+        assert_eq!(times.len(), 1, "the events of an exec have different times");
         let own_pid = std::process::id();
         let exe = std::env::current_exe().unwrap();
         let (first, second) = (task_events[0], task_events[4]);
         assert_eq!(first.text("ImageFileName"), exe.file_name().unwrap().to_str().unwrap());
         assert!(first.text("CommandLine").contains(exe.file_name().unwrap().to_str().unwrap()));
-        assert_eq!((first.header_ids.0, task_events[1].header_ids.0), (own_pid, own_pid), "the creator");
+        assert_eq!((first.header_ids.0, task_events[1].header_ids.0), (own_pid, own_pid), "wrong creator");
         assert_eq!(task_events[0].header_ids, task_events[1].header_ids);
         let shell = std::fs::canonicalize("/bin/sh").unwrap();
         assert_eq!(second.text("ImageFileName"), shell.file_name().unwrap().to_str().unwrap());
@@ -206,14 +206,14 @@ fn fork_exec_and_kill_are_recorded_in_order() {
         assert_eq!(
             (children_with_statuses(&[3]), children_with_statuses(&[4]), children_with_statuses(&[0, 0])),
             (1, 1, 2),
-            "a program that was forked and executed starts twice"
+            "wrong numbers of children with exit status 3, with 4, and with an exec"
         );
         let sleeps: Vec<&&CapturedEvent> =
             started.iter().filter(|event| event.text("CommandLine") == "sleep 0.5").collect();
         assert_eq!(sleeps.len(), 1, "{started:?}");
         for start in started.iter().filter(|event| event.text("CommandLine") != "sleep 0.5") {
             let inherited = (start.text("CommandLine"), start.header_ids.0);
-            assert_eq!(inherited, (script, pid), "inherited from the parent");
+            assert_eq!(inherited, (script, pid), "not inherited from the parent");
         }
     });
 }
@@ -254,7 +254,7 @@ fn threads_are_recorded_with_their_names_and_ends() {
                 lifetime.iter().map(|event| event.hook).collect::<Vec<_>>(),
                 [THREAD_START, THREAD_END]
             );
-            assert_ne!(lifetime[0].text("ThreadName"), name, "a new thread has its creator's name");
+            assert_ne!(lifetime[0].text("ThreadName"), name, "a new thread has its own name");
             assert_eq!(lifetime[1].text("ThreadName"), name);
             assert_eq!((lifetime[0].header_ids.0, lifetime[1].header_ids), (pid, (pid, tid)));
             assert!(lifetime[0].number("Affinity") != 0);
@@ -351,7 +351,7 @@ fn rundowns_contain_all_processes_and_threads() {
             assert_eq!(kthreadd.text("UserSID"), "S-1-22-1-0");
             assert!(
                 !events.iter().any(|event| event.is_event_of(PROCESS_COUNTERS_RUNDOWN, 2)),
-                "a kernel thread has no user memory"
+                "a kernel thread has memory counters"
             );
         }
         let counters =
@@ -514,6 +514,8 @@ fn capture_task_events(mode: &str) -> Option<Vec<(u16, i32)>> {
         PROCESS_START | PROCESS_END => (event.hook, event.status()),
         _ => (event.hook, i32::from(event.tid() == pid)),
     });
+    // The first six events are the fork (process and thread start) and the exec (two ends and two
+    // starts).
     Some(summaries.skip(6).collect())
 }
 
@@ -606,7 +608,7 @@ fn programs_that_execute_others_at_once_are_distinguished() {
             events.iter().filter(|event| event.is_event_of(PROCESS_START, pid)).collect();
         let path = script.to_str().unwrap();
         let lines: Vec<&str> = starts.iter().map(|event| event.text("CommandLine")).collect();
-        assert_eq!(lines.len(), 3, "a fork and two programs: {lines:?}");
+        assert_eq!(lines.len(), 3, "not a fork and two programs: {lines:?}");
         // The first program ends within a millisecond: if its arguments were not read in time, its
         // file name is recorded.
         let first = [format!("/usr/bin/env sh {path} \"a b\""), format!("{path} …")];
@@ -626,7 +628,7 @@ fn at_least_a_third_of_short_programs_have_complete_command_lines() {
         let is_child = |event: &&CapturedEvent| event.number("ParentId") == i64::from(pid);
         let starts: Vec<&CapturedEvent> =
             events.iter().filter(|event| event.hook == PROCESS_START).filter(is_child).collect();
-        assert_eq!(starts.len(), 2 * RUNS, "a fork and an exec each");
+        assert_eq!(starts.len(), 2 * RUNS, "not a fork and an exec each");
         let lines: Vec<&str> = starts
             .iter()
             .map(|event| event.text("CommandLine"))

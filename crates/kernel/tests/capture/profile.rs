@@ -86,7 +86,7 @@ fn thread_is_sampled_in_proportion_to_its_run_time() {
                 known_priorities += u32::from(fields.number("Flags") >> 3 == this_thread_priority());
             }
         }
-        assert!(known_priorities > 0, "switches contain priorities");
+        assert!(known_priorities > 0, "no sample has its thread's priority");
         let recorded: Vec<(u16, String, u64)> =
             select_hooks(&events, &[PROFILE_START, PROFILE_END, PROFILE_SET_INTERVAL])
                 .iter()
@@ -145,7 +145,7 @@ fn changed_interval_is_recorded_and_applied() {
                 (PROFILE_SET_INTERVAL, 5_000, 20_000),
                 (PROFILE_END, 5_000, 5_000),
             ],
-            "nothing more at the end, when nothing is sampled any more"
+            "not exactly one start, one change and one end"
         );
     });
 }
@@ -265,7 +265,7 @@ fn counters_are_read_with_the_selected_events() {
                 let is_next =
                     pair[0].fields().number("NewThreadId") == pair[1].fields().number("OldThreadId");
                 let is_right = if is_next { after[0] == before[0] + 1 } else { after[0] > before[0] + 1 };
-                assert!(is_right, "each switch is counted: {before:?} {after:?}");
+                assert!(is_right, "a switch was not counted: {before:?} {after:?}");
                 assert!(after[1] >= before[1]);
             }
             if let (0, Some(first), Some(last)) = (cpu, counters.first(), counters.last()) {
@@ -274,7 +274,7 @@ fn counters_are_read_with_the_selected_events() {
             assert!(switches.iter().all(|event| event.fields().number("OldThreadState") <= 5));
         }
         assert!(select_hooks(&events, &[READY_THREAD]).iter().all(|event| event.counters().is_empty()));
-        assert!(events.iter().any(|event| event.is_stack), "stacks are recorded too");
+        assert!(events.iter().any(|event| event.is_stack), "no stack is recorded");
         let names = select_hooks(&events, &[PMC_CONFIG]);
         assert_eq!(names[0].fields().texts("CounterName"), ["ContextSwitches", "PageFaults"]);
     });

@@ -24,15 +24,15 @@ const BOOSTED_PRIORITY: u64 = 24;
 /// Returns the switches to and from a thread and its ready events, in time order.
 fn find_thread_events(events: &[CapturedEvent], thread: u32) -> Vec<&CapturedEvent> {
     let thread = u64::from(thread);
-    let mut all = select_hooks(events, &[CONTEXT_SWITCH, READY_THREAD]);
-    all.retain(|event| {
+    let mut thread_events = select_hooks(events, &[CONTEXT_SWITCH, READY_THREAD]);
+    thread_events.retain(|event| {
         let fields = event.fields();
         match event.hook {
             CONTEXT_SWITCH => [fields.number("NewThreadId"), fields.number("OldThreadId")].contains(&thread),
             _ => fields.number("ThreadId") == thread,
         }
     });
-    all
+    thread_events
 }
 
 #[test]
@@ -61,14 +61,14 @@ fn sleeping_thread_is_switched_out_for_each_sleep() {
         let (mut sleeps, mut ready_at, mut away_at) = (0, None, None);
         let thread_events = find_thread_events(&events, thread);
         let first = thread_events.first().expect("the thread start is not captured");
-        assert_eq!((first.hook, first.fields().number("AdjustReason")), (READY_THREAD, 0), "no wait before");
+        assert_eq!((first.hook, first.fields().number("AdjustReason")), (READY_THREAD, 0), "it had waited");
         for event in &thread_events {
             let fields = event.fields();
             if event.hook == READY_THREAD {
                 ready_at = Some(event.stamp);
                 if away_at.is_some_and(|away| event.stamp - away >= SLEEP.as_nanos() as u64) {
                     assert_eq!(fields.number("AdjustReason"), 1);
-                    assert_eq!(fields.number("Flags"), 1, "the timer wakes it, in an interrupt");
+                    assert_eq!(fields.number("Flags"), 1, "not woken in an interrupt");
                 }
             } else if fields.number("NewThreadId") == u64::from(thread) {
                 let since = ready_at.take().or(away_at).expect("a switch in has no cause");
@@ -171,7 +171,7 @@ fn switches_on_one_processor_match_the_kernel_counts() {
             let is_own = |thread| threads.iter().any(|counted| counted.thread == thread);
             assert!(
                 !running.is_some_and(is_own) || running == Some(old),
-                "the old thread is the one that ran"
+                "the old thread is not the one that ran"
             );
             running = Some(new);
             for (counted, recorded) in threads.iter().zip(&mut recorded) {

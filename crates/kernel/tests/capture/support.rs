@@ -105,14 +105,14 @@ impl Fields {
 
     /// Returns all numbers of a field.
     pub(crate) fn numbers(&self, name: &str) -> &[u64] {
-        self.numbers_by_name.get(name).map_or(&[], |all| all)
+        self.numbers_by_name.get(name).map_or(&[], |numbers| numbers)
     }
 
     /// Returns the first value of a field that is not a number.
     #[track_caller]
     pub(crate) fn bytes(&self, name: &str) -> &[u8] {
-        let all = self.bytes_by_name.get(name).and_then(|all| all.first());
-        all.unwrap_or_else(|| panic!("no {name} in {self:?}"))
+        let first = self.bytes_by_name.get(name).and_then(|values| values.first());
+        first.unwrap_or_else(|| panic!("no {name} in {self:?}"))
     }
 
     /// Returns the first text of a field.
@@ -123,8 +123,8 @@ impl Fields {
 
     /// Returns all texts of a field.
     pub(crate) fn texts(&self, name: &str) -> Vec<String> {
-        let all = self.bytes_by_name.get(name).map_or(&[][..], |all| all);
-        all.iter().map(|text| String::from_utf8_lossy(text).into_owned()).collect()
+        let texts = self.bytes_by_name.get(name).map_or(&[][..], |texts| texts);
+        texts.iter().map(|text| String::from_utf8_lossy(text).into_owned()).collect()
     }
 
     fn read_field<'p>(&mut self, field: &FieldShape, mut remaining: &'p [u8]) -> Option<&'p [u8]> {
@@ -168,7 +168,7 @@ impl Fields {
                 let port = u64::from(u16_at(value, 0).swap_bytes());
                 self.numbers_by_name.entry(field.name).or_default().push(port);
             }
-            (Ty::Pad(_), _) => assert!(value.iter().all(|byte| *byte == 0), "{} is padding", field.name),
+            (Ty::Pad(_), _) => assert!(value.iter().all(|byte| *byte == 0), "{} is not 0", field.name),
             (Ty::Bytes(_) | Ty::Guid | Ty::Ip4 | Ty::Ip6 | Ty::Rest | Ty::Lznt1Text, _) => {
                 self.bytes_by_name.entry(field.name).or_default().push(value.to_vec())
             }
@@ -201,8 +201,8 @@ pub(crate) fn settings_for(groups: &[Group]) -> CaptureSettings {
 
 pub(crate) fn cpu_count() -> u16 {
     // SAFETY: returns a number; no memory is involved.
-    let all = unsafe { libc::sysconf(libc::_SC_NPROCESSORS_CONF) };
-    u16::try_from(all).unwrap_or(1)
+    let count = unsafe { libc::sysconf(libc::_SC_NPROCESSORS_CONF) };
+    u16::try_from(count).unwrap_or(1)
 }
 
 /// Starts a capture. Skips the test and returns `None` if that is not possible here.

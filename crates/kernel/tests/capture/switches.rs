@@ -49,9 +49,9 @@ fn switches_between_two_threads_are_recorded() {
         for pair in events.windows(2).filter(|pair| pair[0].cpu == pair[1].cpu) {
             assert!(
                 !pair[1].is_stack || pair[0].hook == CONTEXT_SWITCH || pair[0].is_stack,
-                "a stack follows its event"
+                "a stack does not follow its event"
             );
-            assert!(pair[0].stamp <= pair[1].stamp + 100_000, "in time order");
+            assert!(pair[0].stamp <= pair[1].stamp + 100_000, "not in time order");
         }
         assert!(events.iter().all(|event| event.hook != CONTEXT_SWITCH || event.payload.len() == 24));
     });
@@ -61,14 +61,14 @@ fn switches_between_two_threads_are_recorded() {
 fn rundown_is_written_once_when_its_groups_are_enabled() {
     retry_with_busy_processors(5, || {
         let no_groups = support::settings_for(&[]);
-        let (tasks, all) =
+        let (tasks, image_groups) =
             ([Group::PROCESS, Group::THREAD], [Group::PROCESS, Group::THREAD, Group::IMAGE_LOAD]);
         let file = std::env::current_exe().and_then(std::fs::File::open).expect("the file operation fails");
         let changes = [
             support::settings_for(&tasks),
-            support::settings_for(&all),
-            support::settings_for(&[&all[..], &[Group::DISK_FILE_IO]].concat()),
-            support::settings_for(&[&all[..], &[Group::DISK_FILE_IO, Group::FILE_IO]].concat()),
+            support::settings_for(&image_groups),
+            support::settings_for(&[&image_groups[..], &[Group::DISK_FILE_IO]].concat()),
+            support::settings_for(&[&image_groups[..], &[Group::DISK_FILE_IO, Group::FILE_IO]].concat()),
         ];
         let mut is_set = true;
         let captured = capture_with_changes(&no_groups, |control, poll| {
@@ -101,19 +101,19 @@ fn rundown_is_written_once_when_its_groups_are_enabled() {
             .map(|event| u64_at(&event.payload, 0))
             .collect();
         let distinct: std::collections::BTreeSet<u64> = images.iter().copied().collect();
-        assert!(!images.is_empty() && images.len() == distinct.len(), "each image once: {images:x?}");
-        assert_eq!(count(KERNEL_BASE, &|_| true), 2, "the kernel, when images are enabled and at the end");
+        assert!(!images.is_empty() && images.len() == distinct.len(), "an image occurs twice: {images:x?}");
+        assert_eq!(count(KERNEL_BASE, &|_| true), 2, "not once when images are enabled and once at the end");
         let names: Vec<String> = select_hooks(&events, &[FILE_NAME])
             .iter()
             .map(|event| event.fields().text("FileName").to_owned())
             .collect();
         let program = std::env::current_exe().expect("the path is not known").display().to_string();
-        assert!(names.contains(&program), "{program} is open: {names:?}");
+        assert!(names.contains(&program), "{program} is missing: {names:?}");
         let keys: std::collections::BTreeSet<u64> = select_hooks(&events, &[FILE_NAME])
             .iter()
             .map(|event| event.fields().number("FileObject"))
             .collect();
-        assert_eq!(keys.len(), names.len(), "each name once");
+        assert_eq!(keys.len(), names.len(), "an open file has two names");
     });
 }
 
@@ -178,7 +178,7 @@ fn capture_without_tracefs() {
         }
     };
     assert_eq!(control.missing_events(), Vec::<String>::new());
-    assert_eq!(mounts(), before, "no mount is visible during the capture");
+    assert_eq!(mounts(), before, "a mount is visible during the capture");
     let has_switch = |capture: &mut traceweir_kernel::Capture| {
         std::thread::sleep(Duration::from_millis(1));
         capture.poll(&support::NanosecondClock, true);
@@ -195,5 +195,5 @@ fn capture_without_tracefs() {
         assert!(Instant::now() < deadline, "no context switch was captured");
     }
     capture.end(&support::NanosecondClock);
-    assert_eq!(mounts(), before, "no mount is left at the end");
+    assert_eq!(mounts(), before, "a mount is left at the end");
 }

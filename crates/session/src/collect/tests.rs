@@ -186,10 +186,10 @@ fn late_record_is_stamped_after_completeness_on_every_clock() {
         // From a CPU without earlier records, and from one with.
         fixture.publish(1, delayed, 0);
         fixture.publish(0, delayed, 0);
-        let (stamps, again) = fixture.deliver();
+        let (stamps, second_complete) = fixture.deliver();
         assert_eq!(stamps.len(), 2);
         assert!(stamps.iter().all(|&stamp| stamp > complete), "clock {clock}: {stamps:?} after {complete}");
-        assert!(again >= complete);
+        assert!(second_complete >= complete);
     }
 }
 
@@ -202,12 +202,12 @@ fn completeness_stamp_does_not_decrease_after_the_clock_is_set_back() {
     fixture.collector.clock.set_back(90_000);
     let now = fixture.now();
     fixture.publish(1, now, 0);
-    let (stamps, again) = fixture.deliver();
+    let (stamps, second_complete) = fixture.deliver();
     assert!(stamps.iter().all(|&stamp| stamp > complete), "{stamps:?} after {complete}");
-    assert!(again >= complete, "{again} after {complete}");
+    assert!(second_complete >= complete, "{second_complete} after {complete}");
     let now = fixture.now();
     fixture.publish(0, now, 0);
-    assert!(fixture.deliver().0.iter().all(|&stamp| stamp > again));
+    assert!(fixture.deliver().0.iter().all(|&stamp| stamp > second_complete));
 }
 
 #[test]
@@ -327,7 +327,7 @@ fn event_of_a_process_attached_during_a_drain_keeps_its_stamp() {
     }
     let (mut new_region, source) = Region::new(&shared, 2);
     let writer_thread = std::thread::spawn(move || {
-        let (mut attached_stamp, mut source, mut all) = (0, Some(source), Vec::new());
+        let (mut attached_stamp, mut source, mut events) = (0, Some(source), Vec::new());
         for job in jobs {
             let Job::Buffer(buffer) = job else { panic!("an unexpected job was sent") };
             if let Some(source) = source.take() {
@@ -337,19 +337,20 @@ fn event_of_a_process_attached_during_a_drain_keeps_its_stamp() {
                 new_region.publish(0, attached_stamp, 0, &[]);
                 region.publish(0, counter.now(), 0, &[]);
             }
-            all.extend(read_events(&buffer));
+            events.extend(read_events(&buffer));
             shared.pool.return_buffer(buffer);
             shared.pool.count_finished();
         }
-        (attached_stamp.cast_signed(), all)
+        (attached_stamp.cast_signed(), events)
     });
     collector.drain(DrainReach::BeforeDrain);
     collector.drain(DrainReach::All);
     collector.flush();
     drop(collector);
-    let (attached_stamp, all) = writer_thread.join().unwrap();
-    assert!(all.is_sorted_by_key(|(_, stamp)| *stamp));
-    let stamps: Vec<i64> = all.iter().filter(|(process, _)| *process == 2).map(|(_, stamp)| *stamp).collect();
+    let (attached_stamp, events) = writer_thread.join().unwrap();
+    assert!(events.is_sorted_by_key(|(_, stamp)| *stamp));
+    let stamps: Vec<i64> =
+        events.iter().filter(|(process, _)| *process == 2).map(|(_, stamp)| *stamp).collect();
     assert_eq!(stamps, [attached_stamp]);
 }
 

@@ -214,8 +214,8 @@ fn enable_flags_and_filters_need_the_right_kind_of_session() {
 
 #[test]
 fn flush_threshold_leaves_a_buffer_for_each_stream() {
-    let threshold = |wanted, maximum_buffers| {
-        let config = SessionConfig { flush_threshold: wanted, maximum_buffers, ..config(SEQUENTIAL) };
+    let threshold = |requested, maximum_buffers| {
+        let config = SessionConfig { flush_threshold: requested, maximum_buffers, ..config(SEQUENTIAL) };
         Config::with_memory(config, 4, 16 * GIB, SessionStarter::Controller)
             .unwrap()
             .properties()

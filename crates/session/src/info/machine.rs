@@ -78,7 +78,7 @@ impl Machine {
     pub fn inspect_below(root: &Path, counters: Option<u32>) -> Self {
         let kernel = root.join("proc/sys/kernel");
         let read_number = |name: &str| fs::read_to_string(kernel.join(name)).ok()?.trim().parse::<u32>().ok();
-        let devices = counter_devices(&root.join("sys/bus/event_source/devices"));
+        let devices = list_counter_devices(&root.join("sys/bus/event_source/devices"));
         let mut machine = Self {
             has_perf: kernel.join("perf_event_paranoid").exists(),
             has_counters: !devices.is_empty(),
@@ -102,14 +102,15 @@ impl Machine {
             description: "Timer".to_owned(),
         }];
         if self.has_counters {
-            sources
-                .extend(FIXED_SOURCES.iter().map(|(id, name)| profile_source(*id, *name, COUNTER_INTERVALS)));
+            sources.extend(
+                FIXED_SOURCES.iter().map(|(id, name)| build_profile_source(*id, *name, COUNTER_INTERVALS)),
+            );
         }
         if self.has_perf {
             let bounds =
                 |id| if is_clock(id) { (min_interval, TIMER_INTERVALS.1) } else { SOFTWARE_INTERVALS };
             sources.extend(
-                software_source::ALL.iter().map(|(id, name)| profile_source(*id, *name, bounds(*id))),
+                software_source::ALL.iter().map(|(id, name)| build_profile_source(*id, *name, bounds(*id))),
             );
         }
         if self.has_counters {
@@ -118,7 +119,7 @@ impl Machine {
             sources.extend(
                 (FIRST_NAMED_SOURCE..)
                     .zip(named)
-                    .map(|(id, name)| profile_source(id, name, COUNTER_INTERVALS)),
+                    .map(|(id, name)| build_profile_source(id, name, COUNTER_INTERVALS)),
             );
         }
         sources
@@ -219,7 +220,7 @@ impl Machine {
 const NO_COUNTERS: &str =
     "the processor, or the virtual machine, has no performance counters that perf events show";
 
-fn profile_source(
+fn build_profile_source(
     source: u32,
     name: impl Into<String>,
     (min_interval, max_interval): (u32, u32),
@@ -241,22 +242,22 @@ fn is_fixed(id: u32) -> bool {
 }
 
 /// Returns the sysfs folders of processor counters.
-fn counter_devices(devices: &Path) -> Vec<PathBuf> {
-    let all = fs::read_dir(devices).into_iter().flatten().flatten();
-    let mut found: Vec<PathBuf> = all
+fn list_counter_devices(devices: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(devices).into_iter().flatten().flatten();
+    let mut cpu_devices: Vec<PathBuf> = entries
         .filter(|entry| entry.file_name().as_encoded_bytes().starts_with(b"cpu"))
         .map(|entry| entry.path())
         .collect();
-    found.sort();
-    found
+    cpu_devices.sort();
+    cpu_devices
 }
 
 /// Adds the names of events, without files that describe scale and unit. If there are too many, the
 /// first by name are kept.
 fn add_events(folder: &Path, names: &mut BTreeSet<String>) {
-    let all = fs::read_dir(folder).into_iter().flatten().flatten();
-    let all = all.filter_map(|entry| entry.file_name().into_string().ok());
-    for name in all.filter(|name| !name.contains('.') && name.len() <= MAX_NAME_BYTES) {
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    let file_names = entries.filter_map(|entry| entry.file_name().into_string().ok());
+    for name in file_names.filter(|name| !name.contains('.') && name.len() <= MAX_NAME_BYTES) {
         names.insert(name);
         if names.len() > MAX_NAMED_SOURCES {
             names.pop_last();

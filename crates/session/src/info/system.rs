@@ -8,10 +8,10 @@ use super::invalid;
 use super::machine::{Machine, is_clock};
 use crate::error::Result;
 
-/// Default interval of a clock, in 100 ns.
-const DEFAULT_CLOCK_INTERVAL: u32 = 10_000;
-/// Default interval of a counter.
-const DEFAULT_COUNTER_INTERVAL: u32 = 65_536;
+/// Default interval of a clock, in units of 100 ns.
+const DEFAULT_CLOCK_INTERVAL_100_NS: u32 = 10_000;
+/// Default interval of a counter: the number of counts between two events.
+const DEFAULT_COUNTER_INTERVAL_COUNTS: u32 = 65_536;
 
 /// The settings of the system, which outlive sessions.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -30,13 +30,14 @@ impl System {
         set.check()?;
         match set {
             Set::SampledProfileInterval(ProfileInterval { source, interval }) => {
-                let Some(found) = machine.source(*source) else {
+                let Some(existing) = machine.source(*source) else {
                     return machine.missing_source_error(*source);
                 };
                 if *interval == default_interval(*source) {
                     self.intervals.remove(source);
                 } else {
-                    self.intervals.insert(*source, (*interval).clamp(found.min_interval, found.max_interval));
+                    self.intervals
+                        .insert(*source, (*interval).clamp(existing.min_interval, existing.max_interval));
                 }
                 Ok(())
             }
@@ -58,8 +59,8 @@ impl System {
 
     /// Answers the query for the interval of a source.
     pub fn interval(&self, source: u32, machine: &Machine) -> Result<Answer> {
-        let Some(found) = machine.source(source) else { return machine.missing_source_error(source) };
-        let interval = self.interval_of(found);
+        let Some(existing) = machine.source(source) else { return machine.missing_source_error(source) };
+        let interval = self.interval_of(existing);
         Ok(Answer::SampledProfileInterval(ProfileInterval { source, interval }))
     }
 
@@ -79,5 +80,5 @@ impl System {
 
 /// Returns the default interval of a source.
 const fn default_interval(source: u32) -> u32 {
-    if is_clock(source) { DEFAULT_CLOCK_INTERVAL } else { DEFAULT_COUNTER_INTERVAL }
+    if is_clock(source) { DEFAULT_CLOCK_INTERVAL_100_NS } else { DEFAULT_COUNTER_INTERVAL_COUNTS }
 }

@@ -95,7 +95,7 @@ fn setting_for_missing_hardware_is_not_supported_whatever_it_contains() {
     assert_eq!(
         names,
         ["Timer", "TaskClock", "PageFaults", "ContextSwitches"],
-        "software counters of the kernel"
+        "not the timer and the software counters of the kernel"
     );
     assert_eq!(
         status(system.set(
@@ -211,13 +211,13 @@ fn stack_cache_sizes_are_adjusted_and_rejected_registers_change_nothing() {
     assert_eq!(settings.registers, [SWITCH]);
     let on = StackCaching { is_enabled: true, bytes: 0, buckets: 5 };
     settings.set(&Set::UnifiedStackCaching(on), &machine).unwrap();
-    let all = StackCaching { bytes: 1 << 20, buckets: 8, ..on };
-    assert_eq!(settings.stack_cache(), (Some(all), CachedStacks::All));
+    let adjusted = StackCaching { bytes: 1 << 20, buckets: 8, ..on };
+    assert_eq!(settings.stack_cache(), (Some(adjusted), CachedStacks::All));
     let off = StackCaching { is_enabled: false, ..on };
     settings.set(&Set::UnifiedStackCaching(off), &machine).unwrap();
     assert_eq!(settings.stack_cache().0, None);
     settings.set(&Set::StackCaching(on), &machine).unwrap();
-    assert_eq!(settings.stack_cache(), (Some(all), CachedStacks::Kernel));
+    assert_eq!(settings.stack_cache(), (Some(adjusted), CachedStacks::Kernel));
 }
 
 #[test]
@@ -231,17 +231,17 @@ fn call_names_at_most_the_reported_number_of_counters() {
             local_answer(Query::MaxPmcCounter, || &machine).unwrap(),
             Some(Answer::MaxPmcCounter(counters))
         );
-        for (class, more) in [
+        for (class, excess) in [
             (InfoClass::TraceProfileSourceConfigInfo, 0),
             (InfoClass::TracePmcCounterListInfo, 0),
             (InfoClass::TraceProfileSourceConfigInfo, 1),
             (InfoClass::TracePmcCounterListInfo, 1),
         ] {
-            let bytes = vec![2; 4 * (max_counters + more)];
+            let bytes = vec![2; 4 * (max_counters + excess)];
             let read = read_set(class.number(), Some(&bytes), bytes.len(), || &machine);
             assert_eq!(
                 status(read.map(drop)),
-                if more == 0 { OK } else { INVALID },
+                if excess == 0 { OK } else { INVALID },
                 "{}, {counters}",
                 class.name()
             );

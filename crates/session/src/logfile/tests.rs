@@ -118,22 +118,22 @@ fn create_log(facts: &SessionFacts, storage: &MemoryStorage) -> LogFile {
 }
 
 fn check_file(bytes: &[u8]) -> Vec<Finding> {
-    let mut all = Vec::new();
-    check(&Trace::open(bytes).unwrap(), &mut |finding| all.push(finding)).unwrap();
-    all
+    let mut findings = Vec::new();
+    check(&Trace::open(bytes).unwrap(), &mut |finding| findings.push(finding)).unwrap();
+    findings
 }
 
 /// Returns the numbers of a CPU in the file, in time order.
 fn read_numbers(bytes: &[u8], cpu: u16) -> Vec<u32> {
     let trace = Trace::open(bytes).unwrap();
     let mut events = trace.events();
-    let mut all = Vec::new();
+    let mut numbers = Vec::new();
     while let Some(event) = events.next().unwrap() {
         if event.cpu() == cpu && event.hook().is_none() {
-            all.push(event.thread_id());
+            numbers.push(event.thread_id());
         }
     }
-    all
+    numbers
 }
 
 /// Returns the system name in the file.
@@ -164,7 +164,7 @@ fn sequential_file_conforms_to_the_format() {
     let header = trace.header();
     assert_eq!((header.buffers_written, header.events_lost, header.buffers_lost), (6, 77, 3));
     assert_eq!((header.session_name.as_str(), header.file_name.as_str()), ("session", "/logs/a.etl"));
-    assert_eq!(trace.starter(), (11, 10), "thread, process");
+    assert_eq!(trace.starter(), (11, 10), "wrong thread or process");
     let system = system_name(&trace);
     assert!(system.contains(" (traceweir ") && !system.starts_with("Windows"), "{system}");
 }
@@ -424,7 +424,7 @@ fn buffers_overwritten_by_another_process_are_counted() {
     assert_eq!(file.append(&mut event_buffer(&facts, 0, 60..70), || (0, 0)), AppendResult::Appended);
     assert_eq!(file.take_overwritten(), Overwritten { buffers: 3, events: 30 });
     storage.change_as_other_process(|bytes| bytes[..BUFFER_BYTES].fill(b'x'));
-    assert_eq!(file.take_overwritten(), Overwritten { buffers: 1, events: 0 }, "the header buffer");
+    assert_eq!(file.take_overwritten(), Overwritten { buffers: 1, events: 0 }, "header not counted");
 }
 
 #[test]

@@ -140,7 +140,7 @@ impl Output {
                 AppendResult::Full => {}
                 written => return written,
             }
-            if let Err(error) = self.next_file() {
+            if let Err(error) = self.continue_in_next_file() {
                 losses = count(self);
                 if let LogTarget::File(file) = &mut self.log {
                     file.finalise(losses);
@@ -153,7 +153,7 @@ impl Output {
     }
 
     /// Continues in the next file of the sequence.
-    pub(super) fn next_file(&mut self) -> Result<()> {
+    pub(super) fn continue_in_next_file(&mut self) -> Result<()> {
         if let LogTarget::File(file) = &self.log
             && file.has_ended()
         {

@@ -23,9 +23,9 @@ struct ReceivedState {
 
 impl FakeQueue {
     fn with_capacity(capacity: usize) -> Self {
-        let received = Self::default();
-        received.state.lock().unwrap().capacity = capacity;
-        received
+        let queue = Self::default();
+        queue.state.lock().unwrap().capacity = capacity;
+        queue
     }
 
     fn numbers(&self) -> Vec<u32> {

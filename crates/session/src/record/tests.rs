@@ -95,8 +95,8 @@ fn items_are_inserted_after_the_header() {
         Item { kind: ExtType::PROCESS_START_KEY, data: &key },
     ];
     for process_items in [&[][..], &[PROCESS_ITEM]] {
-        let all = [&session_items[..], process_items].concat();
-        let mut expected = encode_event(&all);
+        let expected_items = [&session_items[..], process_items].concat();
+        let mut expected = encode_event(&expected_items);
         let mut expected_writer = RegionWriter::new(42, ThreadIdMapping::AsGiven);
         expected_writer.sign_header(&mut expected, StampPolicy::Replaced(1234));
         let signed = sign_with_items(&mut writer, &encode_event(process_items), abi::FLAGS).unwrap();
@@ -138,14 +138,14 @@ fn forged_identity_items_are_rejected() {
         let mut forged = encode_event(&[PROCESS_ITEM, Item { kind: ExtType(kind), data: &[0; 16] }]);
         assert!(
             !RegionWriter::new(1, ThreadIdMapping::AsGiven).sign(&mut forged, StampPolicy::Replaced(1)),
-            "item {kind}"
+            "accepted a forged item of type {kind}"
         );
     }
     for kind in [1, 6, 10, 11, 12, 14] {
         let mut sound = encode_event(&[PROCESS_ITEM, Item { kind: ExtType(kind), data: &[0; 16] }]);
         assert!(
             RegionWriter::new(1, ThreadIdMapping::AsGiven).sign(&mut sound, StampPolicy::Replaced(1)),
-            "item {kind}"
+            "rejected an item of type {kind}"
         );
     }
 }

@@ -132,7 +132,7 @@ mod tests {
     fn lists_and_masks_are_parsed_within_bounds() {
         assert_eq!(parse_list("0-3,8", 4096), [0, 1, 2, 3, 8]);
         assert_eq!(parse_list("0-4294967295", 3), [0, 1, 2]);
-        assert_eq!(parse_list("0-2,0-2,0-2", 4), [0, 1, 2, 0], "at most `limit` numbers");
+        assert_eq!(parse_list("0-2,0-2,0-2", 4), [0, 1, 2, 0], "more than `limit` numbers");
         assert_eq!(parse_list("", 8), [] as [u32; 0]);
         assert_eq!(parse_list("x,3-1,5-", 8), [] as [u32; 0]);
         assert_eq!(parse_mask("ff,00000001\n"), 0xFF_0000_0001);

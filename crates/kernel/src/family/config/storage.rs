@@ -6,8 +6,8 @@
 //! ```
 //!
 //! 1. The number of a disk is the kernel's device number, as in disk events.
-//! 2. Disks no longer report cylinders: each cylinder has one track of one sector, so that
-//!    the product is the size of the disk.
+//! 2. Disks no longer report cylinders. The events describe cylinders of one track of one sector,
+//!    so that the product is the size of the disk.
 //! 3. A mount point that is short enough stands in the field of the drive letter.
 
 use std::collections::HashSet;

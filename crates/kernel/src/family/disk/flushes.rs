@@ -78,7 +78,7 @@ mod tests {
         }
         flushes.add_request(other, 8);
         let requesters = (flushes.take_requester(disk), flushes.take_requester(disk));
-        assert_eq!(requesters, (Some(7), None), "one flush for both requests");
+        assert_eq!(requesters, (Some(7), None), "two requests gave two flushes");
         flushes.clear_requests();
         assert_eq!(flushes.take_requester(other), None);
         for number in 0..2 * MAX_DEVICES as u32 {

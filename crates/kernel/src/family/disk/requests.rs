@@ -27,20 +27,22 @@ pub(super) enum RequestKind {
 impl RequestKind {
     /// Parses `rwbs`. Returns the kind, and whether the request is synchronous.
     pub(super) fn parse(rwbs: &[u8]) -> Option<(Self, bool)> {
-        let (first, rest) = rwbs.split_first()?;
-        // The first F is a flush before another operation; a plain flush may have the letter twice.
-        let (first, rest) = match rest.split_first() {
-            Some((next @ (b'R' | b'W' | b'D' | b'F' | b'N' | b'Z'), rest)) if *first == b'F' => (next, rest),
-            _ => (first, rest),
+        let (operation, flags) = rwbs.split_first()?;
+        // An F before another operation requests a flush before it; a plain flush may be `FF`.
+        let (operation, flags) = match flags.split_first() {
+            Some((next @ (b'R' | b'W' | b'D' | b'F' | b'N' | b'Z'), flags)) if *operation == b'F' => {
+                (next, flags)
+            }
+            _ => (operation, flags),
         };
-        let kind = match (first, rest.first()) {
+        let kind = match (operation, flags.first()) {
             (b'R', _) => Self::Read,
             // Zone append: a write at the end of a zone.
             (b'W', _) | (b'Z', Some(b'A')) => Self::Write,
             (b'F', _) => Self::Flush,
             _ => return None,
         };
-        Some((kind, rest.contains(&b'S')))
+        Some((kind, flags.contains(&b'S')))
     }
 }
 

@@ -59,8 +59,8 @@ impl FileFamily {
         irp
     }
 
-    /// Handles a call without an effect on descriptors, on an open file or, without a descriptor,
-    /// on a path.
+    /// Handles the entry of a call that changes no descriptor. The call operates on the open file
+    /// of `descriptor` or, if there is no descriptor, on a path.
     fn enter_operation(
         &mut self,
         event: &SampleEvent<'_>,
@@ -271,8 +271,8 @@ impl FileFamily {
         Some((irp, offset.is_none().then_some(Advance { key, is_write })))
     }
 
-    /// Handles a copy between two descriptors. Fields: both descriptors, the size, and the
-    /// addresses of both offsets in the program's memory.
+    /// Handles a copy between two descriptors. Fields: the source and the target descriptor, the
+    /// size, and the addresses of the source and the target offset in the program's memory.
     pub(super) fn copy(&mut self, event: &SampleEvent<'_>, context: &mut Context, out: &mut Out<'_>) {
         const OFFSETS: [usize; 2] = [3, 4];
         self.enter(event, out);

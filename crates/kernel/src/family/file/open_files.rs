@@ -41,17 +41,17 @@ const KEPT_UNCONFIRMED: usize = 1 << 12;
 /// The target of a descriptor.
 #[derive(Clone, Copy, Debug)]
 struct DescriptorTarget {
-    /// Number of the open file; `None` if it is not a file.
+    /// Number of the open file; `None` if the target is not a file.
     key: Option<u64>,
-    /// Whether an exec closes it, if that is known.
+    /// Whether an exec closes the descriptor, if that is known.
     closes_on_exec: Option<bool>,
-    /// When it became valid, in nanoseconds.
+    /// When the descriptor became valid, in nanoseconds.
     since: u64,
-    /// Whether its name is known or has been read from `/proc`.
+    /// Whether the name of the file is known or has been read from `/proc`.
     is_name_read: bool,
 }
 
-/// An open file description: what one open call creates.
+/// An open file description, which one open call creates.
 #[derive(Debug, Default)]
 struct OpenFile {
     /// Number of descriptors that refer to it.
@@ -78,7 +78,7 @@ impl OpenFile {
 struct UnconfirmedName {
     name: Box<str>,
     read_ns: u64,
-    /// The number of the table and the descriptor that it was read for.
+    /// The number of the table and the descriptor that the name was read for.
     source: (u64, u32),
 }
 
@@ -218,7 +218,7 @@ impl OpenFiles {
             file.descriptor_count = file.descriptor_count.saturating_add(1);
         }
         if let Some(old) = self.tables.insert(process, descriptor, target) {
-            // The record of its close was lost.
+            // The record that closed the old file was lost.
             drop(self.release(old));
         }
     }
@@ -230,14 +230,14 @@ impl OpenFiles {
     }
 
     /// Drops everything except one open file and the information which processes share a table.
-    fn clear_except(&mut self, kept: Option<u64>) {
-        let kept = kept.and_then(|key| Some((key, self.files.remove(&key)?)));
+    fn clear_except(&mut self, kept_key: Option<u64>) {
+        let kept_file = kept_key.and_then(|key| Some((key, self.files.remove(&key)?)));
         self.tables.clear();
         self.files.clear();
         self.unconfirmed.clear();
         self.name_bytes = 0;
         self.unconfirmed.shrink_to(KEPT_UNCONFIRMED);
-        if let Some((key, file)) = kept {
+        if let Some((key, file)) = kept_file {
             self.name_bytes = file.name_bytes();
             self.unconfirmed.extend(file.unconfirmed_name.as_ref().map(|name| (name.read_ns, key)));
             self.files.insert(key, OpenFile { descriptor_count: 0, ..file });
@@ -254,7 +254,7 @@ impl OpenFiles {
         let table = self.tables.table_number(process)?;
         let old = self.tables.remove(process, descriptor)?;
         self.discard_name_after_close((table, descriptor), &old, time);
-        // A descriptor newer than this close is another one: the close was of a file that was never
+        // If the descriptor is newer than this close, an earlier file was closed, which was never
         // seen.
         let closed = self.release(old);
         if time < old.since { None } else { closed }

@@ -53,7 +53,7 @@ mod tests {
         std::fs::create_dir(folder.path().join("events")).unwrap();
         let tracefs = Tracefs::open_at(folder.path()).unwrap();
         define(&tracefs);
-        assert!(!definitions.exists(), "a kernel without probes");
+        assert!(!definitions.exists(), "defined a probe on a kernel without kprobes");
         std::fs::write(&definitions, "").unwrap();
         define(&tracefs);
         remove(&tracefs);

@@ -9,9 +9,9 @@
 //!
 //! 1. The process that maps a file chose it. The file is opened by the rules of [`crate::plain`],
 //!    and with a timeout.
-//! 2. The cache is keyed by what the file is now (device, inode, change time, size). Only if the
-//!    file cannot be read, the build id that the kernel reported, together with the name,
-//!    is the key: any user can make a file with the id of another.
+//! 2. The first cache is keyed by what the file is now (device, inode, change time, size). The
+//!    second cache is used only if the file cannot be read. Its key is the build id that the kernel
+//!    reported, together with the name, because any user can make a file with the id of another.
 //! 3. Both caches are bounded: a full one is emptied. The number of files opened between two polls
 //!    is bounded too; the layout of further images that are not cached follows from their mappings.
 
@@ -47,12 +47,12 @@ pub(crate) struct BuildId {
 }
 
 impl BuildId {
-    /// Keeps the first twenty bytes; `None` if `from` is empty.
-    pub(crate) fn new(from: &[u8]) -> Option<Self> {
-        let from = from.get(..MAX_BUILD_ID_BYTES).unwrap_or(from);
+    /// Creates a build id from the first twenty bytes of `id`; `None` if `id` is empty.
+    pub(crate) fn new(id: &[u8]) -> Option<Self> {
+        let id = id.get(..MAX_BUILD_ID_BYTES).unwrap_or(id);
         let mut bytes = [0; MAX_BUILD_ID_BYTES];
-        bytes.get_mut(..from.len())?.copy_from_slice(from);
-        let length = u8::try_from(from.len()).ok().filter(|length| *length > 0)?;
+        bytes.get_mut(..id.len())?.copy_from_slice(id);
+        let length = u8::try_from(id.len()).ok().filter(|length| *length > 0)?;
         Some(Self { bytes, length })
     }
 
@@ -373,17 +373,17 @@ mod tests {
         let mut programs = Programs::default();
         let identity = FileIdentity::Inode(inode);
         let mapping = FileMapping { pid: u32::MAX, start: 0x1000, end: 0x2000, path, identity };
-        assert!(programs.find_program(&mapping).segments.is_empty(), "no file may be opened yet");
+        assert!(programs.find_program(&mapping).segments.is_empty(), "opened a file beyond the bound");
         programs.allow_reads(3);
         assert!(!programs.find_program(&mapping).segments.is_empty());
         let other = FileMapping { identity: FileIdentity::Inode(inode + 1), ..mapping };
-        assert!(programs.find_program(&other).segments.is_empty(), "another file with that name");
+        assert!(programs.find_program(&other).segments.is_empty(), "used another file with that name");
         let id = BuildId::new(&[7; 20]).unwrap();
         let program = programs.find_program(&FileMapping { identity: FileIdentity::BuildId(id), ..mapping });
         assert_eq!(
             (program.build_id, program.segments.len()),
             (Some(id), 0),
-            "the kernel's build id is kept"
+            "the kernel's build id is not kept"
         );
     }
 }

@@ -67,14 +67,14 @@ fn images_unload_with_the_last_thread_and_with_an_exec() {
     let exit = |pid, tid| Sideband::Exit { pid, ppid: 1, tid };
     assert_eq!(fixture.handle(fork(first, 1, first)), []);
     assert_eq!(fixture.handle(build_mapping(first, 0x1000, b"//anon")), [(hook::IMAGE_LOAD, first)]);
-    assert_eq!(fixture.handle(build_mapping(first, 0x1000, b"//anon")), [], "mapped again");
-    assert_eq!(fixture.handle(fork(first, first, first + 7)), [], "a thread loads no images");
+    assert_eq!(fixture.handle(build_mapping(first, 0x1000, b"//anon")), [], "loaded twice");
+    assert_eq!(fixture.handle(fork(first, first, first + 7)), [], "a thread loaded images");
     assert_eq!(
         fixture.handle(fork(second, first, second)),
         [(hook::IMAGE_LOAD, second)],
-        "a child loads the images of its parent"
+        "the child did not load the images of its parent"
     );
-    assert_eq!(fixture.handle(exit(first, first)), [], "another thread runs on");
+    assert_eq!(fixture.handle(exit(first, first)), [], "unloaded too early");
     assert_eq!(fixture.handle(exit(first, first + 7)), [(hook::IMAGE_UNLOAD, first)]);
     let exec = Sideband::Comm { pid: second, tid: second, name: b"new", is_exec: true };
     assert_eq!(fixture.handle(exec), [(hook::IMAGE_UNLOAD, second)]);
@@ -82,11 +82,11 @@ fn images_unload_with_the_last_thread_and_with_an_exec() {
     assert_eq!(
         fixture.handle(build_mapping(second, 0x9000, b"//anon")),
         [(hook::IMAGE_UNLOAD, second), (hook::IMAGE_LOAD, second)],
-        "the mapping replaces the vDSO"
+        "the mapping did not replace the vDSO"
     );
     assert_eq!(fixture.handle(Sideband::Comm { pid: second, tid: second, name: b"x", is_exec: false }), []);
     assert_eq!(fixture.handle(exit(second, second)), [(hook::IMAGE_UNLOAD, second)]);
-    assert_eq!(fixture.handle(exit(second, second)), [], "the process has ended already");
+    assert_eq!(fixture.handle(exit(second, second)), [], "unloaded twice");
     assert!(fixture.images.table.is_empty());
 }
 
@@ -124,13 +124,13 @@ fn forked_images_beyond_the_bound_are_counted_as_lost() {
         })
         .sum();
 
-    assert!((1000..5000).contains(&written), "{written}");
+    assert!((1000..5000).contains(&written), "{written} images written");
     assert_eq!(fixture.lost, (4 * 2000 - written as u64) * 3);
     fixture.images.begin_poll(&fixture.context);
     assert_eq!(
         fixture.handle(build_mapping(FREE_PID + 1, 0x10, b"//anon")).len(),
         1,
-        "the next poll writes again"
+        "the next poll wrote nothing"
     );
 }
 

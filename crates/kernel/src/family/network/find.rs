@@ -1,5 +1,5 @@
-//! Finds the `/proc` entry of a socket of which only the address in the kernel's memory is known:
-//! best effort.
+//! Finds a socket in `/proc` if only its address in the kernel's memory is known. The search does
+//! not always succeed.
 //!
 //! ```text
 //!   /proc/PID/net/udp    2: 0100007F:14E9 00000000:0000 07 … uid timeout inode ref pointer
@@ -218,7 +218,7 @@ mod tests {
         assert_eq!(
             calls.map(Cell::into_inner),
             [LINE_COUNT - LINE_COUNT / 4, LINE_COUNT],
-            "taken sockets are not looked up"
+            "a socket was inspected twice, or a taken one was looked up"
         );
     }
 }

@@ -34,10 +34,10 @@ const MAX_NOT_FOUND: usize = 1 << 12;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct TcpSocket {
     pub(super) endpoints: Endpoints,
-    /// The process that uses it.
+    /// The process that uses the connection.
     pub(super) owner: u32,
     /// Whether this side requested the connection, which is not established yet.
-    /// [`Sockets::establish`] returns the value from before.
+    /// [`Sockets::establish`] returns the value from before the connection was established.
     pub(super) is_connecting: bool,
     is_closed: bool,
 }
@@ -57,7 +57,7 @@ impl TcpSocket {
 #[derive(Clone, Copy, Debug)]
 struct UdpSocket {
     socket: ProcSocket,
-    /// The last poll in which it was checked.
+    /// The last poll in which the socket was checked.
     poll: u64,
 }
 
@@ -163,11 +163,11 @@ impl Sockets {
             return existing.endpoints;
         }
         let search = |_: &Self| find::find_socket("tcp", is_v6, sk, process, &HashSet::new());
-        let Some(found) = self.search_if_due(sk, process, search) else {
+        let Some(socket) = self.search_if_due(sk, process, search) else {
             return Endpoints::with_unknown_addresses(is_v6);
         };
-        self.insert(sk, TcpSocket::new_established(found.endpoints, process));
-        found.endpoints
+        self.insert(sk, TcpSocket::new_established(socket.endpoints, process));
+        socket.endpoints
     }
 
     /// Returns the endpoints of a UDP socket that a process uses.

@@ -34,10 +34,11 @@ pub(super) const STILL_ACTIVE: i32 = 259;
 const HAS_APPLICATION: u32 = 1;
 const IS_PACKAGED: u32 = 8;
 
-/// Writes the start or end of a process. `by`: the process and thread that the header names.
+/// Writes the start or end of a process. `header_ids` are the process and thread that the header
+/// of the event names.
 pub(super) fn write_process(
     hook: u16,
-    by: TaskIds,
+    header_ids: TaskIds,
     pid: u32,
     process: &LiveProcess,
     status: i32,
@@ -45,7 +46,7 @@ pub(super) fn write_process(
 ) {
     let mut payload = out.new_payload();
     put_process(pid, process, status, &mut payload);
-    out.write_system(hook, PROCESS_LAYOUT.version(), by, payload);
+    out.write_system(hook, PROCESS_LAYOUT.version(), header_ids, payload);
 }
 
 /// Writes a process of a rundown.
@@ -96,7 +97,13 @@ fn put_process(pid: u32, process: &LiveProcess, status: i32, payload: &mut Vec<u
 }
 
 /// Writes a start, end or rundown of a thread.
-pub(super) fn write_thread(hook: u16, by: TaskIds, ids: TaskIds, thread: &LiveThread, out: &mut Out<'_>) {
+pub(super) fn write_thread(
+    hook: u16,
+    header_ids: TaskIds,
+    ids: TaskIds,
+    thread: &LiveThread,
+    out: &mut Out<'_>,
+) {
     let TaskIds { pid, tid } = ids;
     let mut payload = out.new_payload();
     // Left out, and so 0: the four stack fields, because the kernel does not reveal them;
@@ -108,10 +115,15 @@ pub(super) fn write_thread(hook: u16, by: TaskIds, ids: TaskIds, thread: &LiveTh
         { ProcessId: pid, TThreadId: tid, Affinity: thread.affinity, BasePriority: thread.priority },
         { ThreadName: &*String::from_utf8_lossy(thread.name.as_bytes()) }
     );
-    out.write_system(hook, THREAD_LAYOUT.version(), by, payload);
+    out.write_system(hook, THREAD_LAYOUT.version(), header_ids, payload);
 }
 
-pub(super) fn write_thread_name(by: TaskIds, TaskIds { pid, tid }: TaskIds, name: &[u8], out: &mut Out<'_>) {
+pub(super) fn write_thread_name(
+    header_ids: TaskIds,
+    TaskIds { pid, tid }: TaskIds,
+    name: &[u8],
+    out: &mut Out<'_>,
+) {
     let mut payload = out.new_payload();
     put_kernel_event!(
         &mut payload,
@@ -119,7 +131,7 @@ pub(super) fn write_thread_name(by: TaskIds, TaskIds { pid, tid }: TaskIds, name
         { ProcessId: pid, ThreadId: tid },
         { ThreadName: &*String::from_utf8_lossy(name) }
     );
-    out.write_system(hook::THREAD_SET_NAME, THREAD_NAME_LAYOUT.version(), by, payload);
+    out.write_system(hook::THREAD_SET_NAME, THREAD_NAME_LAYOUT.version(), header_ids, payload);
 }
 
 /// Writes the memory counters of a process that still has memory.

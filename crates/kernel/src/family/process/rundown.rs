@@ -46,12 +46,12 @@ pub(super) fn run_down(when: Rundown, context: &mut Context, out: &mut Out<'_>) 
     }
 }
 
-/// Writes unconfirmed tasks, except those that the poll `except` found.
-pub(super) fn write_due_unconfirmed(context: &mut Context, except: Option<u32>, out: &mut Out<'_>) {
+/// Writes unconfirmed tasks, except those that the poll `except_poll` found.
+pub(super) fn write_due_unconfirmed(context: &mut Context, except_poll: Option<u32>, out: &mut Out<'_>) {
     if !std::mem::take(&mut context.tasks.has_unconfirmed) {
         return;
     }
-    let is_due = |unconfirmed: Option<u32>| unconfirmed.is_some() && unconfirmed != except;
+    let is_due = |unconfirmed: Option<u32>| unconfirmed.is_some() && unconfirmed != except_poll;
     let (mut due, mut has_more) = (Vec::new(), false);
     for (pid, process) in context.tasks.iter_processes() {
         let threads = || process.threads.values().map(|thread| thread.unconfirmed_poll);

@@ -91,7 +91,7 @@ fn process_life_is_written_in_order_and_leaves_no_state() {
         is_exec: false,
     });
     fixture.exit(CHILD, CHILD);
-    assert_eq!(fixture.context.tasks.process_ids().collect::<Vec<_>>(), [CHILD], "one thread is left");
+    assert_eq!(fixture.context.tasks.process_ids().collect::<Vec<_>>(), [CHILD], "ended too early");
     fixture.exit(CHILD, THREAD);
     let expected = [
         (hook::PROCESS_START, CHILD),
@@ -169,7 +169,7 @@ fn lost_exits_and_invalid_ids_leave_no_state() {
     }
     assert_eq!(fixture.take_written(), []);
     fixture.exit(u32::MAX, THREAD);
-    assert_eq!(fixture.take_written(), [], "the thread has ended already, and its process is unknown");
+    assert_eq!(fixture.take_written(), [], "wrote the end of a thread without a process");
 }
 
 #[test]
@@ -187,7 +187,7 @@ fn start_waits_for_its_stack_at_most_one_poll() {
     assert_eq!(
         fixture.take_written(),
         [(hook::THREAD_START, THREAD), (hook::THREAD_END, THREAD)],
-        "the start precedes the end"
+        "the start does not precede the end"
     );
     fixture.exit(CHILD, CHILD);
     assert!(fixture.has_no_state());

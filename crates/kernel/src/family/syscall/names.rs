@@ -1,7 +1,7 @@
 //! Names of the entry functions of system calls, by number.
 //!
-//! The kernel does not provide them at run time. Numbers never change once they are assigned. Those
-//! of kernels newer than this table are missing, and `-` is a number without a function.
+//! The kernel does not provide the names at run time. Numbers never change once they are assigned.
+//! System calls that are newer than this table are missing; `-` is a number without a function.
 //!
 //! Source: `arch/x86/entry/syscalls/syscall_64.tbl` of Linux, its column of entry points. The table
 //! is empty for processors other than x86-64.

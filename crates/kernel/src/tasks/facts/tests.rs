@@ -16,8 +16,8 @@ fn stat_is_parsed_with_any_thread_name() {
         52 => "768".to_owned(),
         _ => "-1".to_owned(),
     };
-    let rest = (3..=52).map(field).collect::<Vec<_>>().join(" ");
-    let stat = parse_stat(format!("12 (a) b (c) {rest}\n").as_bytes()).unwrap();
+    let fields = (3..=52).map(field).collect::<Vec<_>>().join(" ");
+    let stat = parse_stat(format!("12 (a) b (c) {fields}\n").as_bytes()).unwrap();
     assert_eq!(stat.name.as_bytes(), b"a) b (c");
     assert_eq!((stat.state, stat.parent, stat.faults), (b'S', 7, 40));
     assert_eq!((stat.priority, stat.start_ticks, stat.exit_code), (120, 4711, 768));
@@ -65,7 +65,7 @@ fn status_gives_user_innermost_id_and_sizes() {
 
 #[test]
 fn command_line_quotes_arguments_unambiguously() {
-    for (arguments, wanted) in [
+    for (arguments, expected) in [
         (&b"ls\0-l\0"[..], "ls -l"),
         (b"a\0\0b c\0", "a \"\" \"b c\""),
         (b"say \"x\"\0a\\\0b\\ \\\0", r#""say \"x\"" a\ "b\ \\""#),
@@ -74,7 +74,7 @@ fn command_line_quotes_arguments_unambiguously() {
         (b"", ""),
         (b"\xFF\0", "\u{FFFD}"),
     ] {
-        assert_eq!(join_arguments(arguments, true), wanted, "{arguments:?}");
+        assert_eq!(join_arguments(arguments, true), expected, "{arguments:?}");
     }
     assert_eq!(join_arguments(b"title: x\0\0\0\0", false), "\"title: x\"");
     assert_eq!(join_arguments(b"a\0\0", true), "a \"\"");

@@ -73,7 +73,7 @@ fn direct_reads_and_writes_are_recorded_with_size_and_offset() {
         };
         let (reads, writes) = (own_events(DISK_READ), own_events(DISK_WRITE));
         let is_empty = |event: &&CapturedEvent| event.hook == DISK_WRITE && event.number("TransferSize") == 0;
-        assert_eq!(events.iter().filter(is_empty).count(), 0, "the end of a flush is not a write");
+        assert_eq!(events.iter().filter(is_empty).count(), 0, "the end of a flush was recorded as a write");
         // This thread starts the requests. They end in interrupts, mostly on idle processors, and
         // some kernels skip everything that happens there.
         let count_starts = |hook: u16| {
@@ -101,24 +101,24 @@ fn direct_reads_and_writes_are_recorded_with_size_and_offset() {
             assert_eq!(end.stamp - start.stamp, end.number("HighResResponseTime"));
             assert_eq!(end.number("ByteOffset") % 512, 0);
             assert_eq!(end.number("DiskNumber"), disk);
-            assert_eq!(end.number("IrpFlags") & 4, 4, "direct I/O is synchronous");
+            assert_eq!(end.number("IrpFlags") & 4, 4, "direct I/O is not synchronous");
         }
         if reads.len() < REQUEST_COUNT || writes.len() < REQUEST_COUNT {
             return;
         }
         // The reads use the offsets of the writes.
         let offsets =
-            |all: &[&CapturedEvent]| all.iter().map(|event| event.number("ByteOffset")).collect::<Vec<_>>();
+            |ends: &[&CapturedEvent]| ends.iter().map(|event| event.number("ByteOffset")).collect::<Vec<_>>();
         assert_eq!(offsets(&reads), offsets(&writes));
         let own = writes.iter().filter(|event| event.number("IssuingThreadId") == this_thread_id()).count();
-        assert!(own > 0, "the writing thread issued some of the requests itself");
-        assert!(events.iter().any(|event| event.is_stack), "a start has a stack");
+        assert!(own > 0, "the writing thread issued none of the requests");
+        assert!(events.iter().any(|event| event.is_stack), "no start has a stack");
         let flushes = || events.iter().filter(|event| event.hook == DISK_FLUSH && event.number("Irp") != 0);
         let cache_mode = format!("/sys/dev/block/{}:{}/queue/write_cache", disk >> 20, disk & 0xF_FFFF);
         let has_cache = std::fs::read_to_string(cache_mode).is_ok_and(|text| text.trim() == "write back");
         assert!(
             !has_cache || flushes().any(|event| event.number("DiskNumber") == disk),
-            "a cache is flushed"
+            "the cache was not flushed"
         );
         // The originator is this thread or the journal thread, not the kworker that issues the
         // flush.
@@ -126,7 +126,7 @@ fn direct_reads_and_writes_are_recorded_with_size_and_offset() {
             let name = std::fs::read_to_string(format!("/proc/{}/comm", event.number("IssuingThreadId")));
             name.is_ok_and(|name| !name.starts_with("kworker"))
         };
-        assert!(!has_cache || flushes().any(has_originator), "a flush names its originator");
+        assert!(!has_cache || flushes().any(has_originator), "no flush names its originator");
         for flush in flushes() {
             assert!(
                 events
@@ -156,7 +156,7 @@ fn request_that_is_too_large_is_split() {
         let writes =
             || events.iter().filter(|event| event.hook == DISK_WRITE && event.number("DiskNumber") == disk);
         let written: u64 = writes().map(|event| event.number("TransferSize")).sum();
-        assert!(events.iter().any(|event| event.hook == DISK_WRITE_INIT), "a request is issued");
+        assert!(events.iter().any(|event| event.hook == DISK_WRITE_INIT), "no request was issued");
         let split: Vec<&CapturedEvent> = events.iter().filter(|event| event.hook == SPLIT_IO).collect();
         // Some disks accept requests of any size, and some kernels skip the ends of requests.
         if split.is_empty() || written < FILE_BYTES as u64 {

@@ -129,13 +129,13 @@ fn file_writes_and_reads_are_recorded_with_names_offsets_and_sizes() {
             assert_eq!(
                 trace.find_file_keys(FILE_NAME_DELETE, &name(nth)),
                 keys,
-                "a name is deleted with its open file"
+                "a name was not deleted with its open file"
             );
         }
         let read_key = trace.find_file_keys(FILE_NAME_CREATE, &name(0))[1];
         let expected = [(0, 3000, 3000), (3000, 3000, 1197), (4197, 3000, 0), (7, 10, 10)];
         assert_eq!(trace.list_transfers(FILE_READ, read_key), expected);
-        assert!(trace.0.iter().any(|event| event.is_stack), "a write has a stack");
+        assert!(trace.0.iter().any(|event| event.is_stack), "no write has a stack");
     });
 }
 
@@ -174,7 +174,7 @@ fn rename_delete_list_and_failed_open_are_recorded() {
             .collect();
         assert_eq!(not_found, [STATUS_OBJECT_NAME_NOT_FOUND]);
         let listed = trace.events_of_file(FILE_DIR_ENUM, trace.find_only_file_key(folder.path()));
-        assert_eq!(listed.len(), 2, "one call returns the entries, another reports the end");
+        assert_eq!(listed.len(), 2, "not one call for the entries and one for the end");
         // The copy reads as much as it writes, in one call or several.
         let transferred_bytes =
             |hook: u16| trace.own_events(hook).iter().map(|event| trace.find_end(event).0).sum::<u64>();
@@ -197,21 +197,21 @@ fn duplicated_descriptors_share_their_offset_across_processes() {
         drop(file);
         let mut child =
             Command::new("cat").stdin(copy).stdout(Stdio::piped()).spawn().expect("the start fails");
-        let mut rest = Vec::new();
+        let mut output = Vec::new();
         child
             .stdout
             .take()
             .expect("the output is not readable")
-            .read_to_end(&mut rest)
+            .read_to_end(&mut output)
             .expect("the output is not readable");
         child.wait().expect("the process does not end");
-        assert_eq!(rest.len(), 4970);
+        assert_eq!(output.len(), 4970);
         running.poll();
         let trace = FileTrace(running.end());
         let key = trace.find_only_file_key(&name);
         let reads = trace.list_transfers(FILE_READ, key);
         assert_eq!(reads[..2], [(0, 10, 10), (10, 20, 20)]);
-        assert_eq!(reads[2].0, 30, "the child continues at our offset: {reads:?}");
+        assert_eq!(reads[2].0, 30, "the child does not continue at our offset: {reads:?}");
         assert_eq!(reads[2..].iter().map(|read| read.2).sum::<u64>(), 4970);
         let child_reads = trace
             .events_of_file(FILE_READ, key)
@@ -220,7 +220,7 @@ fn duplicated_descriptors_share_their_offset_across_processes() {
             .count();
         assert_eq!(child_reads, reads.len() - 2);
         let closed = trace.events_of_file(FILE_CLOSE, key);
-        assert_eq!(closed.len(), 1, "closed once");
+        assert_eq!(closed.len(), 1, "not closed exactly once");
         assert_eq!(trace.find_file_keys(FILE_NAME_DELETE, &name), [key]);
     });
 }
@@ -256,7 +256,7 @@ fn earlier_open_files_have_names_and_remaining_ones_are_in_the_end_rundown() {
         assert_eq!(trace.find_file_keys(FILE_NAME_RUNDOWN, &late), [log]);
         assert!(
             trace.own_events(FILE_WRITE).iter().all(|event| event.number("IoSize") != 777),
-            "a socket is not a file"
+            "a socket was recorded as a file"
         );
         // The file was opened before the capture.
         assert!(trace.find_file_keys(FILE_NAME_CREATE, &early).is_empty());
@@ -288,9 +288,9 @@ fn short_lived_open_file_never_gets_another_name() {
                 assert_eq!(trace.list_transfers(FILE_READ, key), [(0, 4096, size as u64 + 1)]);
             }
         }
-        assert!(named_count >= 1, "the last file was still open at the poll");
+        assert!(named_count >= 1, "the last file has no name");
         let read = trace.own_events(FILE_READ).iter().filter(|event| event.number("IoSize") == 4096).count();
-        assert!(read >= names.len(), "all were read");
+        assert!(read >= names.len(), "not all files were read");
     });
 }
 
@@ -316,7 +316,7 @@ fn opening_a_file_wakes_the_capture() {
         running.poll();
         let events = running.end();
         let name_hooks = [FILE_NAME, FILE_NAME_CREATE, FILE_NAME_DELETE, FILE_NAME_RUNDOWN];
-        assert!(events.iter().all(|event| name_hooks.contains(&event.hook)), "only names");
+        assert!(events.iter().all(|event| name_hooks.contains(&event.hook)), "not only names");
         let trace = FileTrace(events);
         assert_eq!(trace.find_file_keys(FILE_NAME_DELETE, &name), [trace.find_only_file_key(&name)]);
     });
@@ -348,9 +348,9 @@ fn lose_events_and_continue(folder: &Path) -> Option<bool> {
     let read: Vec<&CapturedEvent> =
         trace.own_events(FILE_READ).into_iter().filter(|event| event.number("IoSize") == 9).collect();
     let key = read.first()?.number("FileObject");
-    assert!(!trace.find_file_keys(FILE_NAME_CREATE, &first).contains(&key), "not the name of the first file");
+    assert!(!trace.find_file_keys(FILE_NAME_CREATE, &first).contains(&key), "has the name of the first file");
     // If the thread moved to another processor, perhaps nothing was lost there.
-    assert!([UNKNOWN_OFFSET, 0].contains(&read[0].number("Offset")), "the right offset or an unknown one");
+    assert!([UNKNOWN_OFFSET, 0].contains(&read[0].number("Offset")), "a wrong offset");
     Some(trace.find_file_keys(FILE_NAME_CREATE, &second) == [key])
 }
 
@@ -389,7 +389,7 @@ fn close_in_a_child_with_shared_descriptors_is_recorded() {
         // SAFETY: waits for a child; no memory is involved.
         assert_eq!(i64::from(unsafe { libc::waitpid(child as i32, std::ptr::null_mut(), 0) }), child);
         // SAFETY: reads the flags of a descriptor; no memory is involved.
-        assert_eq!(unsafe { libc::fcntl(descriptor, libc::F_GETFD) }, -1, "closed in this process too");
+        assert_eq!(unsafe { libc::fcntl(descriptor, libc::F_GETFD) }, -1, "open in this process");
         running.poll();
         let trace = FileTrace(running.end());
         let closed = trace.events_of_file(FILE_CLOSE, trace.find_only_file_key(&name));

@@ -34,10 +34,10 @@ fn address_bytes(address: IpAddr) -> Vec<u8> {
 /// close the connection.
 fn exchange_data(mut client: TcpStream, mut server: TcpStream) {
     let server_thread = std::thread::spawn(move || {
-        let mut all = Vec::new();
-        server.read_to_end(&mut all).expect("the data is not transferred");
+        let mut received = Vec::new();
+        server.read_to_end(&mut received).expect("the data is not transferred");
         server.write_all(&[2; ANSWER_BYTES]).expect("the answer is not transferred");
-        all.len()
+        received.len()
     });
     for piece in SEND_SIZES {
         client.write_all(&vec![1; piece]).expect("the piece is not sent");
@@ -100,7 +100,7 @@ fn assert_connection_events(
         assert!(events.iter().all(|event| event.number("PID") == u64::from(owner)));
     }
     for (hook, from, to) in [(TCP_CONNECT, server, client), (TCP_ACCEPT, client, server)] {
-        assert!(find(hook, from, to).is_empty(), "the client connects and the server accepts");
+        assert!(find(hook, from, to).is_empty(), "client and server are confused");
     }
 }
 
@@ -130,7 +130,7 @@ fn tcp_connection_is_recorded_from_connect_to_close() {
             exchange_data(client, accepted);
             let events = running.end();
             assert_connection_events(&events, (address, server), Some(accepter));
-            assert!(is_v6 || events.iter().any(|event| event.is_stack), "a send has a stack");
+            assert!(is_v6 || events.iter().any(|event| event.is_stack), "no send has a stack");
         }
     });
 }
@@ -207,13 +207,13 @@ fn datagrams_are_recorded_with_sizes_and_ports() {
                 };
                 events.iter().filter(|event| event.hook == hook + ipv6_offset).filter(is_own).collect()
             };
-            let sizes = |all: &[&CapturedEvent]| {
-                all.iter().map(|event| event.number("size") as usize).collect::<Vec<_>>()
+            let sizes = |datagrams: &[&CapturedEvent]| {
+                datagrams.iter().map(|event| event.number("size") as usize).collect::<Vec<_>>()
             };
-            let all = [&[77], &SIZES[..]].concat();
-            assert_eq!(sizes(&own_events(UDP_SEND, "sport", from)), all, "sent by the sender");
+            let sent_sizes = [&[77], &SIZES[..]].concat();
+            assert_eq!(sizes(&own_events(UDP_SEND, "sport", from)), sent_sizes);
             let received = own_events(UDP_RECEIVE, "dport", to);
-            assert_eq!(sizes(&received), SIZES, "received by the receiver");
+            assert_eq!(sizes(&received), SIZES);
             for event in received {
                 assert_eq!(event.bytes("daddr"), address_bytes(to.ip()));
                 assert_eq!(
@@ -223,7 +223,7 @@ fn datagrams_are_recorded_with_sizes_and_ports() {
             }
             assert!(
                 own_events(UDP_SEND, "sport", from).iter().all(|event| event.number("dport") == 0),
-                "the destination is unknown"
+                "the destination is known"
             );
         }
     });

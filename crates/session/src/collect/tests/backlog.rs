@@ -167,10 +167,10 @@ fn backlogs_share_a_buffer_even_if_stamps_decrease() {
         } else if is_live {
             assert_eq!(event_stamps(&pieces, true), [(4, stamp(0)), (4, stamp(3))]);
         }
-        let all = [(4, 0), (2, 1), (2, 2), (3, 3), (4, 3), (3, 4), (3, 5)];
+        let expected = [(4, 0), (2, 1), (2, 2), (3, 3), (4, 3), (3, 4), (3, 5)];
         assert_eq!(
             event_stamps(&buffers, true),
-            all.map(|(process, index)| (process, stamp(index))),
+            expected.map(|(process, index)| (process, stamp(index))),
             "mode {mode:#x}"
         );
         let mut late = fixture.collector.streams.iter().filter(|stream| stream.is_late);

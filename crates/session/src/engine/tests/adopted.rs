@@ -5,7 +5,7 @@ use rustix::event::{EventfdFlags, eventfd};
 use std::os::fd::AsFd;
 use traceweir_transport::ring::create_memory;
 
-/// Events that both processes together write before the adoption.
+/// Events that the early and the attached process together write before the adoption.
 const EARLY_EVENTS: u64 = 40;
 
 /// A process that writes to its region before a session adopts the region.

@@ -159,7 +159,7 @@ fn stack_is_dropped_with_an_event_too_large_for_a_buffer() {
         last_hook: None,
     };
     fixture.session.capture(Box::new(source));
-    assert_eq!(fixture.stop().events_lost, 3, "the event and both parts of its stack");
+    assert_eq!(fixture.stop().events_lost, 3, "not the event and both parts of its stack");
     let trace = Trace::open(File::open(fixture.log_path()).unwrap()).unwrap();
     let (mut events, mut records) = (trace.events(), Vec::new());
     while let Some(event) = events.next().unwrap() {
@@ -189,8 +189,8 @@ impl Capture for SlowClosingCapture {
         self.inner.wake()
     }
 
-    fn poll(&mut self, clock: &dyn CaptureClock, all: bool) {
-        self.inner.poll(clock, all);
+    fn poll(&mut self, clock: &dyn CaptureClock, includes_newer: bool) {
+        self.inner.poll(clock, includes_newer);
     }
 
     fn peek(&self, stream: u16) -> Option<Captured> {

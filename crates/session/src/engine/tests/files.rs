@@ -169,7 +169,11 @@ fn file_sequence_needs_a_file_opener_and_can_be_replaced() {
     assert_eq!(switch_to("plain.etl"), Err(Status::ERROR_INVALID_PARAMETER));
     let after = switch_to("other-%d.etl").unwrap();
     assert_eq!(after.config.log_file, Some(fixture.folder.path().join("other-1.etl")));
-    assert_eq!(switch_to("other-%d.etl"), Err(Status::ERROR_BAD_PATHNAME), "the same name again");
+    assert_eq!(
+        switch_to("other-%d.etl"),
+        Err(Status::ERROR_BAD_PATHNAME),
+        "accepted the name of the current file"
+    );
     writer.write(2, 0).unwrap();
     wait_for_reply(|done| fixture.session.increment(done)).unwrap();
     writer.write(3, 0).unwrap();

@@ -259,7 +259,7 @@ fn update_changes_file_flush_timer_and_maximum_buffers() {
     assert_eq!(
         update(change, Some(open_file(&second))),
         Err(Status::ERROR_BAD_PATHNAME),
-        "the same name again"
+        "accepted the name of the current file"
     );
     let without_file = Update { log_file: Some("/x".into()), ..Update::default() };
     assert_eq!(update(without_file, None), Err(Status::ERROR_BAD_PATHNAME));

@@ -126,8 +126,8 @@ fn unconfirmed_names_are_bounded_too() {
         assert!(files.name_bytes <= MAX_NAME_BYTES + 2 * name.len());
         assert_eq!(files.unconfirmed.len(), files.files.len());
     }
-    let kept: usize = files.files.values().map(OpenFile::name_bytes).sum();
-    assert_eq!((files.name_bytes, kept > 0), (kept, true));
+    let name_bytes: usize = files.files.values().map(OpenFile::name_bytes).sum();
+    assert_eq!((files.name_bytes, name_bytes > 0), (name_bytes, true));
     // Each file is closed before its name is confirmed.
     for _ in 0..MAX_DESCRIPTORS + 10 {
         open_in_parent(&mut files, 3, 0, Some("/x"));
@@ -136,8 +136,8 @@ fn unconfirmed_names_are_bounded_too() {
     }
     count_confirmed_names(&mut files, u64::MAX);
     assert!(files.unconfirmed.is_empty() && files.unconfirmed.capacity() <= KEPT_UNCONFIRMED);
-    let kept: usize = files.files.values().map(OpenFile::name_bytes).sum();
-    assert_eq!(files.name_bytes, kept);
+    let name_bytes: usize = files.files.values().map(OpenFile::name_bytes).sum();
+    assert_eq!(files.name_bytes, name_bytes);
 }
 
 #[test]
@@ -149,17 +149,14 @@ fn processes_share_one_table() {
     files.fork(PARENT, CHILD);
     files.share_table(PARENT, CHILD);
     let younger = open_in_parent(&mut files, 5, 0, None);
-    assert_eq!(files.resolve_descriptor(CHILD, 5), Some(younger), "opened by one, valid in both");
+    assert_eq!(files.resolve_descriptor(CHILD, 5), Some(younger), "not valid in both processes");
     assert_eq!(
         files.close_descriptor(CHILD, 5, 200).map(|file| file.key),
         Some(younger),
-        "closed by the other"
+        "the child did not close the file"
     );
     assert_eq!(files.tables.get(PARENT, 5).map(|target| target.key), None);
-    assert!(
-        files.exec(CHILD).is_empty(),
-        "exec gives the child its own table, and the parent keeps all of its files"
-    );
+    assert!(files.exec(CHILD).is_empty(), "exec of the child closed files that the parent has open");
     assert_eq!(
         (files.resolve_descriptor(PARENT, 4), files.resolve_descriptor(PARENT, 3)),
         (Some(cloexec_key), Some(key))
@@ -167,7 +164,7 @@ fn processes_share_one_table() {
     let cloexec_in_child = files.tables.get(CHILD, 4).map(|target| target.key);
     assert_eq!((files.resolve_descriptor(CHILD, 3), cloexec_in_child), (Some(key), None));
     files.share_table(PARENT, CHILD);
-    assert!(files.exit(PARENT).is_empty(), "another process has them open");
+    assert!(files.exit(PARENT).is_empty(), "closed files that another process has open");
     assert_eq!(files.exit(CHILD).len(), 2);
     assert!(files.files.is_empty() && files.tables.descriptor_count() == 0);
 }
@@ -180,7 +177,7 @@ fn empty_shared_table_stays_shared() {
     assert_eq!(files.resolve_descriptor(CHILD, 3), Some(key));
     files.clear_except(None);
     let key = open_in_parent(&mut files, 3, 0, None);
-    assert_eq!(files.resolve_descriptor(CHILD, 3), Some(key), "also after everything else was dropped");
+    assert_eq!(files.resolve_descriptor(CHILD, 3), Some(key), "dropping everything else ended the sharing");
     files.unshare_table(CHILD);
     assert!(
         files.close_descriptor(CHILD, 3, 200).is_none() && files.resolve_descriptor(PARENT, 3) == Some(key)
@@ -188,7 +185,7 @@ fn empty_shared_table_stays_shared() {
     files.share_table(PARENT, CHILD);
     files.clear();
     open_in_parent(&mut files, 3, 0, None);
-    assert_eq!(files.resolve_descriptor(CHILD, 3), None, "an exec may be among the lost records");
+    assert_eq!(files.resolve_descriptor(CHILD, 3), None, "the table is shared after lost records");
 }
 
 #[test]
@@ -204,7 +201,7 @@ fn huge_table_is_not_copied() {
         files.fork(PARENT, 1_000_000_000 + child);
     }
     assert_eq!(files.tables.descriptor_count(), 2 * MAX_INHERITED + 1);
-    assert_eq!(files.confirmed_names().count(), MAX_INHERITED + 1, "and nothing is dropped");
+    assert_eq!(files.confirmed_names().count(), MAX_INHERITED + 1, "files were dropped");
 }
 
 #[test]
@@ -213,7 +210,7 @@ fn child_inherits_no_dropped_files() {
     for descriptor in 0..4 {
         files.add_existing(PARENT, descriptor, "/x".into());
     }
-    assert_eq!(files.resolve_descriptor(PARENT, 4), None, "no file");
+    assert_eq!(files.resolve_descriptor(PARENT, 4), None, "a process that does not exist has a file");
     // Names have no space left, so binding the first descriptor drops all other files.
     files.name_bytes = MAX_NAME_BYTES;
     files.fork(PARENT, CHILD);
