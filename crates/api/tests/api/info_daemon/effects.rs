@@ -128,7 +128,8 @@ fn max_loggers_is_the_number_of_sessions_that_can_run() {
                 maximum_buffers: 1,
                 ..live_config(&n.to_string(), 0)
             };
-            let ids: Vec<u64> = (0..most).map(|n| controller.start(&small_config(n)).unwrap().id).collect();
+            let ids: Vec<u64> =
+                (0..max_sessions).map(|n| controller.start(&small_config(n)).unwrap().id).collect();
             assert_eq!(
                 status(controller.start(&small_config(max_sessions))),
                 Status::ERROR_NO_SYSTEM_RESOURCES
