@@ -265,10 +265,10 @@ pub(crate) fn describe_end(summary: &SessionSummary) -> String {
     let name = escape(&summary.name);
     match summary.end_status.unwrap_or(Status::ERROR_SUCCESS) {
         Status::ERROR_SUCCESS if is_at_limit(summary) => {
-            format!("session {name} ended{when}: its file reached its size limit")
+            format!("session {name} ended{time_text}: its file reached its size limit")
         }
-        Status::ERROR_SUCCESS => format!("session {name} was stopped{when}"),
-        status => format!("session {name} ended by itself{when}: {status}"),
+        Status::ERROR_SUCCESS => format!("session {name} was stopped{time_text}"),
+        status => format!("session {name} ended by itself{time_text}: {status}"),
     }
 }
 
