@@ -86,8 +86,8 @@ impl DebugId {
         !build_id.is_empty() && padded == self.to_bytes()
     }
 
-    /// Returns the possible build ids, of 20, 16 and 8 bytes. Several are possible, because zeros at
-    /// the end may be padding.
+    /// Returns the possible build ids, of 20, 16 and 8 bytes. Several are possible, because zeros
+    /// at the end may be padding.
     pub(crate) fn possible_build_ids(&self) -> Vec<Vec<u8>> {
         let bytes = self.to_bytes();
         let can_have_length = |length: &usize| bytes.iter().skip(*length).all(|byte| *byte == 0);

@@ -14,9 +14,9 @@
 //! | package ids, application ids, containers | if its control group matches | as now |
 //!
 //! All filters must match. A process in a container (`process.rs`) is included only by an enable
-//! with ENABLE_SILOS, or by an enable that names processes or containers. A process-id filter is matched
-//! once: it stores the process itself (id and start time), so a later process that gets the same id
-//! is not included. The properties of a process are read once ([`ProcessFacts`]).
+//! with ENABLE_SILOS, or by an enable that names processes or containers. A process-id filter is
+//! matched once: it stores the process itself (id and start time), so a later process that gets the
+//! same id is not included. The properties of a process are read once ([`ProcessFacts`]).
 
 mod facts;
 

@@ -165,8 +165,8 @@ impl StackTree {
     }
 
     /// Returns the root and the `max_nodes` heaviest nodes below it, parents first, and the number
-    /// of other nodes. The other children of each node are merged into one `(other)` node at the end
-    /// of the list. Nodes without weight are left out.
+    /// of other nodes. The other children of each node are merged into one `(other)` node at the
+    /// end of the list. Nodes without weight are left out.
     pub(crate) fn heaviest_nodes(&self, max_nodes: usize) -> (Vec<ShownNode>, usize) {
         let totals = self.total_weights();
         let mut by_weight: Vec<usize> =
