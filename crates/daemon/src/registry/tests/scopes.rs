@@ -156,10 +156,10 @@ fn process_is_included_when_all_filters_pass_whenever_it_registers() {
                 let received = registry.combined_params(LINK, registration, 1);
                 assert_eq!(received.is_some(), is_included, "{request:?}, contained: {contained}");
                 if let Some(received) = received {
-                    let as_given =
+                    let passed_params =
                         (received.level, received.match_any, received.match_all, &received.filters[..]);
                     assert_eq!(
-                        as_given,
+                        passed_params,
                         (4, 6, 2, &[event_filter()][..]),
                         "passed on unchanged: {request:?}"
                     );
@@ -184,18 +184,22 @@ fn each_session_includes_a_process_independently() {
     let resolved: Vec<_> = requests.iter().map(|request| request.map(|request| request.resolve())).collect();
     let mut registry = registry(true);
     registry.register(LINK, 0, PROVIDER, &[], false).unwrap();
-    for (one, first) in requests.iter().zip(&resolved) {
-        apply(&mut registry, 1, first.as_ref());
-        for (two, second) in requests.iter().zip(&resolved) {
-            apply(&mut registry, 2, second.as_ref());
+    for (first_request, first_enable) in requests.iter().zip(&resolved) {
+        apply(&mut registry, 1, first_enable.as_ref());
+        for (second_request, second_enable) in requests.iter().zip(&resolved) {
+            apply(&mut registry, 2, second_enable.as_ref());
             registry.register(LINK, 1, PROVIDER, &[], false).unwrap();
             let is_included =
                 |request: &Option<Request>| request.is_some_and(|request| request.includes(true));
             let mut expected = Vec::new();
-            expected.extend(is_included(one).then_some(1));
-            expected.extend(is_included(two).then_some(2));
+            expected.extend(is_included(first_request).then_some(1));
+            expected.extend(is_included(second_request).then_some(2));
             for registration in [0, 1] {
-                assert_eq!(registry.sessions_wanting(LINK, registration), expected, "{one:?} {two:?}");
+                assert_eq!(
+                    registry.sessions_wanting(LINK, registration),
+                    expected,
+                    "{first_request:?} {second_request:?}"
+                );
             }
             registry.unregister(LINK, 1).unwrap();
         }
